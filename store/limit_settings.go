@@ -25,24 +25,30 @@ FROM t
 ON CONFLICT (limit_name, namespace_id) DO UPDATE
 SET every = EXCLUDED.every, burst = EXCLUDED.burst, max_running = EXCLUDED.max_running, retry_after = EXCLUDED.retry_after`
 
-const limitEvery = `
-SELECT c.every FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
+const limitBefore = `
+SELECT c.every, c.retry_after FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
 
-// $3 is how much shorter the wait for a token has become. Nobody's wait gets longer by this statement: who comes too early finds
+// $3 is how much shorter the wait for a token has become, and $4 says that no error stops the steps any more: then the next token comes
+// as soon as it may come after one that was just given. Nobody's wait gets longer by this statement: who comes too early finds
 // no token, and gets another time. The runs that somebody has locked come at their old times. The keys of the runs that come earlier get
 // a change, so that claims look at them earlier, too.
 const hurryLimit = `
 WITH t AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
 ), c AS MATERIALIZED (
-	SELECT t.now, t.now + GREATEST(c.next_at - t.now, '0') * $3::float8 AS next_at, t.now + GREATEST(c.line_at - t.now, '0') * $3::float8 AS line_at
-	FROM t
-	CROSS JOIN kagzi.limits c
-	WHERE c.limit_name = $2 AND c.namespace_id = $1
+	SELECT x.now, x.earlier, x.now + GREATEST(x.next_at - x.earlier - x.now, '0') * $3::float8 AS next_at, x.now + GREATEST(x.line_at - x.earlier - x.now, '0') * $3::float8 AS line_at
+	FROM (
+		SELECT t.now, c.next_at, c.line_at,
+			CASE WHEN $4::bool THEN GREATEST(c.next_at - t.now - ($5::bigint + c.every) * interval '1 microsecond', '0') ELSE '0' END AS earlier
+		FROM t
+		CROSS JOIN kagzi.limits c
+		WHERE c.limit_name = $2 AND c.namespace_id = $1
+	) x
 ), l AS (
 	UPDATE kagzi.limits x SET next_at = c.next_at, line_at = c.line_at FROM c WHERE x.limit_name = $2 AND x.namespace_id = $1
 ), p AS MATERIALIZED (
-	SELECT w.run_id, w.step_id, c.now + GREATEST(w.due_at - c.now, '0') * $3::float8 AS due_at, c.now + GREATEST(w.token_at - c.now, '0') * $3::float8 AS token_at
+	SELECT w.run_id, w.step_id, c.now + GREATEST(w.due_at - c.earlier - c.now, '0') * $3::float8 AS due_at,
+		CASE WHEN w.token_at <= c.now THEN w.token_at WHEN $4::bool THEN 'epoch' ELSE c.now + (w.token_at - c.now) * $3::float8 END AS token_at
 	FROM c
 	CROSS JOIN kagzi.limit_places w
 	WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL
@@ -70,21 +76,25 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit) (woken []Signalled, e
 	err = do(ctx, func(ctx context.Context) error {
 		woken = nil
 		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
-			before, err := askOne[int64](ctx, tx, limitEvery, s.namespace, l.Name)
+			var before int64
+			var honored bool
+			err := askRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, &before, &honored)
 			if err != nil && err != pgx.ErrNoRows {
 				return err
 			}
 			if err := ask(ctx, tx, putLimit, []any{s.namespace, l.Name, micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter}, nil); err != nil {
 				return err
 			}
-			factor := 0.0 // without tokens, nobody waits for one, unless an error has stopped the steps
+			factor, lifts := 1.0, honored && !l.RetryAfter
 			switch every := micros(l.Every); {
-			case every == 0 && l.RetryAfter && before == 0, every > 0 && before <= every:
-				return nil
-			case every > 0:
+			case every == 0 && (before > 0 || lifts): // nobody waits for a token
+				factor = 0
+			case every > 0 && before > every:
 				factor = float64(every) / float64(before)
+			case !lifts:
+				return nil
 			}
-			return ask(ctx, tx, hurryLimit, []any{s.namespace, l.Name, factor}, func(rows pgx.Rows) error {
+			return ask(ctx, tx, hurryLimit, []any{s.namespace, l.Name, factor, lifts, micros(LimitSoon)}, func(rows pgx.Rows) error {
 				var r Signalled
 				_, err := pgx.ForEachRow(rows, []any{uuidTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &r.Running}, func() error {
 					r.Due = !r.Running
@@ -122,7 +132,7 @@ func (s *Store) DeleteLimit(ctx context.Context, name string) (found, used bool,
 	err = do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
 			found, used = false, false
-			if _, err := askOne[int64](ctx, tx, limitEvery, s.namespace, name); err != nil {
+			if err := askRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil); err != nil {
 				if err == pgx.ErrNoRows {
 					return nil
 				}
@@ -183,14 +193,25 @@ func (s *Store) Limits(ctx context.Context, after string, n int) (out []LimitSta
 	return out, wrap("list limits", err)
 }
 
-// A loose scan, because only limits whose line has somebody to call are of interest.
+// A loose scan, because only limits whose line has somebody to call are of interest. A run that was suspended while it got a slot
+// has no place in the line until the limit is served.
 const stalledLimits = `
 SELECT c.limit_name
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
-	SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL AND p.called_at IS NULL LIMIT 1
+	SELECT FROM (
+		(SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL AND p.called_at IS NULL LIMIT 1)
+		UNION ALL
+		(
+			SELECT FROM kagzi.limit_places p
+			WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND CASE WHEN p.run_id IS NULL THEN false ELSE EXISTS (
+				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1 AND q.status = 'SLEEPING') END
+			LIMIT 1
+		)
+	) x
+	LIMIT 1
 ) w
-WHERE c.namespace_id = $1
+WHERE c.limit_name > '' AND c.namespace_id = $1
 ORDER BY c.limit_name`
 
 // WaitingLimits returns the limits for whose slots steps wait. Somebody has to serve them if the worker has died that should

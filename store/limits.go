@@ -83,8 +83,8 @@ SET next_at = GREATEST(c.next_at, t.at), line_at = GREATEST(c.line_at, t.at)
 FROM t
 WHERE c.limit_name = $2 AND c.namespace_id = $1 AND c.retry_after`
 
-// The slots of the dead: a run that goes on keeps its place in the line, a run that is over leaves it. The first of the line are
-// searched for runs that are over, too.
+// The slots of the dead: a run that goes on keeps its place in the line, a run that is over leaves it. The first of the lines are
+// searched for runs that are over, too. A run that was cancelled has lost its lease: its slots are those that count after its end.
 const freeSlots = `
 WITH t AS MATERIALIZED (SELECT clock_timestamp() - $3::bigint * interval '1 microsecond' AS over
 ), h AS MATERIALIZED (
@@ -95,9 +95,12 @@ WITH t AS MATERIALIZED (SELECT clock_timestamp() - $3::bigint * interval '1 micr
 		UNION ALL
 		(SELECT x.run_id, x.step_id, x.lease FROM kagzi.limit_places x
 			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NULL ORDER BY x.place LIMIT 20)
+		UNION ALL
+		(SELECT x.run_id, x.step_id, x.lease FROM kagzi.limit_places x
+			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NOT NULL ORDER BY x.due_at LIMIT 20)
 	) p
 	CROSS JOIN LATERAL (
-		SELECT coalesce(bool_or(q.lease = p.lease AND (q.status = 'RUNNING' OR q.finished_at > t.over) OR p.lease IS NULL AND q.finished_at IS NULL), false) AS live,
+		SELECT coalesce(bool_or(coalesce(q.lease, p.lease) = p.lease AND (q.status = 'RUNNING' OR q.finished_at > t.over) OR p.lease IS NULL AND q.finished_at IS NULL), false) AS live,
 			coalesce(bool_or(q.finished_at IS NULL), false) AS active
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = p.run_id AND q.namespace_id = $1
@@ -186,7 +189,8 @@ WITH t AS MATERIALIZED (
 		SELECT w.due_at AS first_at
 		FROM kagzi.limit_places w
 		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL AND w.due_at > l.kept
-			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id AND u.due_at <= l.soon) THEN false ELSE true END
+			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id AND u.due_at <= l.soon) THEN false ELSE EXISTS (
+				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL) END
 		ORDER BY w.due_at
 		LIMIT 1
 	) f ON true

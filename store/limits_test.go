@@ -238,6 +238,71 @@ func TestSlotOfARunThatWasEnded(t *testing.T) {
 	}
 }
 
+// A cancelled run loses its lease, and its slot counts until the step has returned.
+func TestSlotOfARunThatWasCancelled(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
+	runs := running(t, s, 2)
+	askLimit(t, s, "api", runs[0])
+	if _, err := s.Cancel(t.Context(), nil, runs[0].RunID, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := askLimit(t, s, "api", runs[1]); got[0].Granted {
+		t.Error("the slot is free although the step has not returned")
+	}
+	if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[1])}); !out.Answers[0].Granted {
+		t.Error("the slot is not free although the step has returned")
+	}
+}
+
+// A run that was suspended while it got a slot waits for the slot again. Its place is not in the line, so nobody else may be there to
+// serve the limit.
+func TestSlotThatASuspendedRunGot(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
+	runs := running(t, s, 1)
+	waiting := func(want string) {
+		t.Helper()
+		names, err := s.WaitingLimits(t.Context())
+		if got := fmt.Sprint(names); err != nil || got != want {
+			t.Errorf("limits to serve: %s, %v, want %s", got, err, want)
+		}
+	}
+	askLimit(t, s, "api", runs...)
+	waiting("[]")
+	p := sleep(runs[0], time.Hour)
+	p.Need = 1
+	flush(t, s, &Flush{Suspensions: []*Suspension{p}})
+	waiting("[api]")
+	if out := serve(t, s, "api", LimitRequest{}); len(out.Called) != 1 || !out.Called[0].Due {
+		t.Errorf("%+v, want that the run is called", out)
+	}
+	waiting("[]")
+}
+
+// Runs that are over hold nobody up, although their times in the line are still to come.
+func TestCancelledRunsInTheLineOfALimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Minute})
+	runs := running(t, s, 6)
+	askLimit(t, s, "api", runs[:5]...)
+	for _, r := range runs[1:5] {
+		if _, err := s.Cancel(t.Context(), nil, r.RunID, "", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 min'`) // a minute passes
+	if got := askLimit(t, s, "api", runs[5]); !got[0].Granted {
+		t.Errorf("a step that comes when a token is there, and all in the line are cancelled, gets %+v", got)
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.limit_places`); n != 0 {
+		t.Errorf("%d places of runs that are over", n)
+	}
+}
+
 // A call wakes a run that sleeps, and not a run that somebody has locked: that one is called later.
 func TestCallOfASleepingRun(t *testing.T) {
 	t.Parallel()
@@ -271,7 +336,6 @@ func TestCallOfASleepingRun(t *testing.T) {
 	}
 }
 
-// A faster rate brings the runs of the line earlier.
 // A run that was called, and then finds that another one has the slot, waits again and is called again. The slot was kept for the
 // other one before, which came too late for that.
 func TestCalledRunThatFindsNoSlot(t *testing.T) {
@@ -299,6 +363,7 @@ func TestCalledRunThatFindsNoSlot(t *testing.T) {
 	wantCalled(serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[1])}), runs[2])
 }
 
+// A faster rate brings the runs of the line earlier.
 func TestSetLimitHurries(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -321,6 +386,24 @@ func TestSetLimitHurries(t *testing.T) {
 	setLimit(t, s, StepLimit{Name: "api"})
 	if got := fmt.Sprint(granted(askLimit(t, s, "api", runs[2]))); got != "[0]" {
 		t.Error("a step waits although the limit was lifted")
+	}
+}
+
+// Tokens that nobody has used in time are not used at once when the rate becomes higher.
+func TestLateTokensOfAFasterLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Hour})
+	runs := running(t, s, 4)
+	askLimit(t, s, "api", runs...)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day', line_at = line_at - interval '1 day'`)
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '1 day'`)
+	askLimit(t, s, "api", runs[1:]...)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day', line_at = line_at - interval '1 day'`)
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '1 day', token_at = token_at - interval '1 day'`)
+	setLimit(t, s, StepLimit{Name: "api", Every: time.Minute})
+	if got := fmt.Sprint(granted(askLimit(t, s, "api", runs[2:]...))); got != "[0]" {
+		t.Errorf("granted %s, want one token", got)
 	}
 }
 
@@ -355,6 +438,34 @@ func TestPauseOfALimitIsLifted(t *testing.T) {
 	l.RetryAfter = false
 	if woken := setLimit(t, s, l); len(woken) != 1 || !askLimit(t, s, "api", runs[1])[0].Granted {
 		t.Errorf("woken %+v, and the step may not begin", woken)
+	}
+}
+
+// The same with a rate: the steps then begin as it says.
+func TestPauseOfALimitWithARateIsLifted(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	l := StepLimit{Name: "api", Every: time.Second, RetryAfter: true}
+	setLimit(t, s, l)
+	runs := running(t, s, 4)
+	first := askLimit(t, s, "api", runs[0])
+	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Pause: time.Hour})
+	askLimit(t, s, "api", runs[1:3]...)
+	l.RetryAfter = false
+	if woken := setLimit(t, s, l); len(woken) != 2 {
+		t.Errorf("woken %+v, want those that wait", woken)
+	}
+	before := first[0].At
+	for _, r := range append(runs[1:3:3], runs[3]) {
+		got := askLimit(t, s, "api", r)[0]
+		if d := got.At.Sub(before); d < l.Every || d > time.Minute {
+			t.Errorf("a step may begin %v after the one before", d)
+		}
+		before = got.At
+	}
+	at := one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits`)
+	if woken := setLimit(t, s, l); len(woken) != 0 || !one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits`).Equal(at) {
+		t.Errorf("the same limit again wakes %v, or changes the next token's time", woken)
 	}
 }
 

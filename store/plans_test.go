@@ -349,7 +349,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"leaveLimit", leaveLimit, placeColumns.args(s.namespace, places), placed},
 		{"freeSlots", freeSlots, []any{s.namespace, "limit", micros(limitOver)}, placed},
 		{"serveLimit", serveLimit, append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...), micros(LimitSoon), micros(limitKept), limitLate), placed},
-		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5}, placed},
+		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5, true, micros(LimitSoon)}, placed},
+		{"stalledLimits", stalledLimits, []any{s.namespace}, placed},
 		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
 		{"quarantined", quarantined, []any{s.namespace, maxDueCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
 	}
