@@ -4,9 +4,11 @@ package crash_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,11 +28,7 @@ func (l workload) limited(ctx kagzi.Context, n int) (int, error) {
 			l.led.write("ENTER", os.Getpid())
 			defer l.led.write("EXIT", os.Getpid())
 			l.reach("during step")
-			select {
-			case <-time.After(5 * time.Millisecond):
-			case <-ctx.Done():
-				return 0, context.Cause(ctx)
-			}
+			<-time.After(5 * time.Millisecond) // also if it is cancelled: the slot counts until it returns
 			return 1, nil
 		}, kagzi.Limit("api"))
 	})
@@ -45,90 +43,156 @@ func mostInside(t *testing.T, file string) (most int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, inside := 0, map[string]int{}
+	all, inside, dead := 0, map[string]int{}, map[string]bool{}
 	for _, l := range lines {
-		switch l[0] {
-		case "ENTER":
-			inside[l[1]]++
+		pid := l[len(l)-1]
+		switch {
+		case dead[pid]: // it was written while the process was being killed
+		case l[0] == "ENTER":
+			inside[pid]++
 			all++
-		case "EXIT":
-			inside[l[1]]--
+		case l[0] == "EXIT":
+			inside[pid]--
 			all--
-		case "DEAD":
-			all -= inside[l[1]]
-			delete(inside, l[1])
+		case l[0] == "DEAD" || l[0] == "REACHED":
+			all -= inside[pid]
+			dead[pid] = true
 		}
 		most = max(most, all)
 	}
 	return most
 }
 
-// TestLimitHoldsThroughAllTroubles has three worker processes with two slots between them. Meanwhile processes are killed,
-// connections ended, answers lost and runs cancelled. There are never more than two functions under way, and no slot is lost.
+// TestLimitHoldsThroughAllTroubles has four worker processes with one or two slots between them. Meanwhile processes are killed, also
+// before anybody learns what a limit has granted, connections ended, answers lost or delayed, and runs cancelled. There are never more
+// functions under way than slots, and no slot is lost.
 func TestLimitHoldsThroughAllTroubles(t *testing.T) {
 	t.Parallel()
-	const slots, runs, each = 2, 60, 4
+	for _, slots := range []int{1, 2} {
+		t.Run(fmt.Sprint(slots), func(t *testing.T) {
+			t.Parallel()
+			newLimitTrouble(t, slots).run()
+		})
+	}
+}
+
+// A limitTrouble is a fleet whose runs execute limited steps, and what has happened to it.
+type limitTrouble struct {
+	*testing.T
+	db        *dbtest.DB
+	client    *kagzi.Client
+	proxy     *pgproxy.Proxy
+	random    *rand.Rand
+	slots     int
+	file      string
+	led       *ledger
+	processes []*process
+	runs      []*kagzi.Run[int]
+	cancelled map[int]bool
+}
+
+// limitedRuns is how many runs there are, and branches is how many limited steps each has.
+const limitedRuns, branches = 60, 4
+
+func newLimitTrouble(t *testing.T, slots int) *limitTrouble {
 	db := dbtest.Database(t)
-	proxy := pgproxy.Start(t, db.DSN)
-	c := kit.NewClient(t, db.Pool)
-	if err := c.SetLimit(t.Context(), kagzi.StepLimit{Name: "api", MaxRunning: slots}); err != nil {
+	l := &limitTrouble{
+		T: t, db: db, client: kit.NewClient(t, db.Pool), proxy: pgproxy.Start(t, db.DSN), slots: slots, cancelled: map[int]bool{},
+		random: rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))), file: filepath.Join(t.TempDir(), "ledger"),
+	}
+	var err error
+	if l.led, err = openLedger(l.file); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "ledger")
-	led, err := openLedger(file)
-	if err != nil {
+	if err := l.client.SetLimit(t.Context(), kagzi.StepLimit{Name: "api", MaxRunning: slots}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(l.explain)
+	return l
+}
+
+// start starts a worker process. If dies is not zero, the process kills itself once it has had so many answers of the limit, and
+// nobody has read the last one.
+func (l *limitTrouble) start(dies int) *process {
 	cfg := kit.Quick
-	cfg.MaxConcurrent = 10
-	start := func() *process {
-		return startProcess(t, workerSpec{DSN: proxy.DSN(), Ledger: file, Config: cfg})
+	cfg.MaxConcurrent, cfg.StaleAfter = 10, 2*time.Second
+	spec := workerSpec{DSN: l.proxy.DSN(), Ledger: l.file, Config: cfg}
+	if dies > 0 {
+		spec.Point, spec.Nth, spec.Signal = "after limit", dies, syscall.SIGKILL
 	}
-	processes := []*process{start(), start(), start()}
-	var started []*kagzi.Run[int]
-	for range runs {
-		run, err := kagzi.Start(t.Context(), c, limited, each)
+	return startProcess(l.T, spec)
+}
+
+func (l *limitTrouble) run() {
+	for range 4 {
+		l.processes = append(l.processes, l.start(0))
+	}
+	for range limitedRuns {
+		run, err := kagzi.Start(l.Context(), l.client, limited, branches)
 		if err != nil {
-			t.Fatal(err)
+			l.Fatal(err)
 		}
-		started = append(started, run)
+		l.runs = append(l.runs, run)
 	}
-	random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
-	cancelled := map[int]bool{}
-	for round := range 8 {
-		await.True(t, "the workers go on", func() bool { return countIn(t, file, "EXIT") >= 12*(round+1) || left(t, db) == 0 })
-		switch round % 4 {
-		case 0:
-			p := processes[0]
-			_ = p.cmd.Process.Kill()
-			p.killed(t)
-			led.write("DEAD", p.cmd.Process.Pid)
-			processes = append(processes[1:], start())
-		case 1:
-			dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < 0.5`)
-		case 2:
-			i := random.IntN(runs)
-			cancelled[i] = true
-			if err := c.Cancel(t.Context(), started[i].ID()); err != nil {
-				t.Log("cancel: ", err)
-			}
-		case 3:
-			proxy.DropAck(pgproxy.Contains("INSERT INTO kagzi.limit_places"))
-		}
+	for round := range 15 {
+		await.True(l, "the workers go on", func() bool { return countIn(l, l.file, "EXIT") >= 10*(round+1) || left(l.T, l.db) == 0 })
+		l.trouble(round)
 	}
-	for i, run := range started {
-		ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	for i, run := range l.runs {
+		ctx, cancel := context.WithTimeout(l.Context(), await.Patience)
 		got, err := run.Result(ctx)
 		cancel()
-		if !cancelled[i] && (err != nil || got != each) {
-			t.Errorf("run %d: %v, %v", i, got, err)
+		if !l.cancelled[i] && (err != nil || got != branches) {
+			l.Fatalf("run %d: %v, %v", i, got, err)
 		}
 	}
-	for _, p := range processes {
-		p.stop(t)
+	for _, p := range l.processes {
+		p.stop(l)
 	}
-	if most := mostInside(t, file); most != slots {
-		t.Errorf("%d functions at the same time, want at most %d, and all slots used", most, slots)
+	if most := mostInside(l.T, l.file); most != l.slots {
+		l.Errorf("%d functions at the same time, want at most %d, and all slots used", most, l.slots)
+	}
+}
+
+func (l *limitTrouble) trouble(round int) {
+	serving := pgproxy.Contains("INSERT INTO kagzi.limit_places")
+	switch round % 5 {
+	case 0:
+		p := l.processes[0]
+		_ = p.cmd.Process.Kill()
+		p.killed(l)
+		l.led.write("DEAD", p.cmd.Process.Pid)
+		l.processes = append(l.processes[1:], l.start(0))
+		l.start(5 + l.random.IntN(20)) // it dies soon, or with the test
+	case 1:
+		dbtest.Exec(l, l.db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < 0.5`)
+	case 2:
+		i := limitedRuns - 1 - l.random.IntN(limitedRuns/3) // probably it is not over
+		l.cancelled[i] = true
+		if err := l.client.Cancel(l.Context(), l.runs[i].ID()); err != nil {
+			l.Log("cancel: ", err)
+		}
+	case 3:
+		l.proxy.DropAck(serving)
+	case 4: // for so long that a slot is not kept any more for the runs of the one who waits
+		hold := l.proxy.HoldAck(serving)
+		await.BecomesTrue(2*time.Second, func() bool { return left(l.T, l.db) == 0 })
+		hold.Release()
+	}
+}
+
+// explain logs what the limit and the runs wait for, if the test has failed.
+func (l *limitTrouble) explain() {
+	if !l.Failed() {
+		return
+	}
+	for _, rows := range []string{
+		`SELECT now()::text`,
+		`SELECT c::text FROM kagzi.limits c`,
+		`SELECT p::text FROM kagzi.limit_places p ORDER BY p.place`,
+		`SELECT concat_ws(' ', r.run_id, r.status, r.available_at, 'wakeups', r.wakeups, 'of', r.wakeups_awaited, 'lease', r.lease, r.locked_by, r.waiting_on) FROM kagzi.workflow_runs r WHERE r.finished_at IS NULL`,
+	} {
+		l.Logf("%s:\n%s", rows, dbtest.QueryOne[string](l, l.db.Pool, `SELECT coalesce(string_agg(x.line, E'\n'), '') FROM (`+rows+`) x (line)`))
 	}
 }
 

@@ -155,7 +155,7 @@ func runWorkerProcess(text string) error {
 		if spec.Signal == 0 || point != spec.Point || hits.Add(1) != int64(spec.Nth) {
 			return
 		}
-		led.write("REACHED", point)
+		led.write("REACHED", point, os.Getpid())
 		self, _ := os.FindProcess(os.Getpid()) // always succeeds
 		_ = self.Signal(spec.Signal)
 		<-continued // the signal takes effect when the process's other threads see it
