@@ -21,18 +21,31 @@ import (
 
 var limited = kagzi.Define[int, int]("limited")
 
-// limited executes limited steps on branches. They write down when they enter and exit.
-func (l workload) limited(ctx kagzi.Context, n int) (int, error) {
-	out, err := kagzi.Map(ctx, "each", make([]int, n), func(ctx kagzi.Context, _ int) (int, error) {
-		return kagzi.Step(ctx, "call", func(ctx context.Context) (int, error) {
-			l.led.write("ENTER", os.Getpid())
-			defer l.led.write("EXIT", os.Getpid())
-			l.reach("during step")
-			<-time.After(5 * time.Millisecond) // also if it is cancelled: the slot counts until it returns
-			return 1, nil
-		}, kagzi.Limit("api"))
+// limitedSteps is how many limited steps each run of limited has.
+const limitedSteps = 16
+
+// limited executes its steps on so many branches, one after the other on each. They write down when they enter and exit. A run with one
+// branch has nothing else that would wake it, if the limit does not.
+func (l workload) limited(ctx kagzi.Context, branches int) (int, error) {
+	out, err := kagzi.Map(ctx, "each", make([]int, branches), func(ctx kagzi.Context, _ int) (n int, err error) {
+		for i := 0; i < limitedSteps/branches && err == nil; i++ {
+			_, err = kagzi.Step(ctx, fmt.Sprint("call", i), l.callLimited, kagzi.Limit("api"))
+		}
+		return limitedSteps / branches, err
 	})
-	return len(out), err
+	sum := 0
+	for _, n := range out {
+		sum += n
+	}
+	return sum, err
+}
+
+func (l workload) callLimited(context.Context) (int, error) {
+	l.led.write("ENTER", os.Getpid())
+	defer l.led.write("EXIT", os.Getpid())
+	l.reach("during step")
+	<-time.After(5 * time.Millisecond) // also if it is cancelled: the slot counts until it returns
+	return 1, nil
 }
 
 // mostInside returns the most functions that were executed at the same time. The lines of all processes are in one file, in the
@@ -91,8 +104,8 @@ type limitTrouble struct {
 	cancelled map[int]bool
 }
 
-// limitedRuns is how many runs there are, and branches is how many limited steps each has.
-const limitedRuns, branches = 60, 4
+// limitedRuns is how many runs there are: few, so that the line is short and a run is soon called.
+const limitedRuns = 16
 
 func newLimitTrouble(t *testing.T, slots int) *limitTrouble {
 	db := dbtest.Database(t)
@@ -127,8 +140,8 @@ func (l *limitTrouble) run() {
 	for range 4 {
 		l.processes = append(l.processes, l.start(0))
 	}
-	for range limitedRuns {
-		run, err := kagzi.Start(l.Context(), l.client, limited, branches)
+	for i := range limitedRuns {
+		run, err := kagzi.Start(l.Context(), l.client, limited, []int{1, 1, 4}[i%3])
 		if err != nil {
 			l.Fatal(err)
 		}
@@ -142,7 +155,7 @@ func (l *limitTrouble) run() {
 		ctx, cancel := context.WithTimeout(l.Context(), await.Patience)
 		got, err := run.Result(ctx)
 		cancel()
-		if !l.cancelled[i] && (err != nil || got != branches) {
+		if !l.cancelled[i] && (err != nil || got != limitedSteps) {
 			l.Fatalf("run %d: %v, %v", i, got, err)
 		}
 	}
@@ -167,7 +180,7 @@ func (l *limitTrouble) trouble(round int) {
 	case 1:
 		dbtest.Exec(l, l.db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < 0.5`)
 	case 2:
-		i := limitedRuns - 1 - l.random.IntN(limitedRuns/3) // probably it is not over
+		i := l.random.IntN(limitedRuns)
 		l.cancelled[i] = true
 		if err := l.client.Cancel(l.Context(), l.runs[i].ID()); err != nil {
 			l.Log("cancel: ", err)
