@@ -35,7 +35,8 @@ type StepLimit struct {
 	// its function returns, or its worker is dead. If its run was ended by somebody else, and the function does not return, it
 	// counts for ten more seconds.
 	MaxRunning int
-	// HonorRetryAfter lets an attempt that fails with [RetryAfter] stop all others for that time.
+	// HonorRetryAfter lets an attempt that fails with [RetryAfter] stop all others for that time, or until somebody sets the limit
+	// without HonorRetryAfter.
 	HonorRetryAfter bool
 }
 

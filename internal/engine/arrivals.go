@@ -42,9 +42,9 @@ func (e *execution) deliver(n *store.Inbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seen = max(e.seen, n.Wakeups)
-	for _, h := range e.limited { // a limit may have called the run
-		h.calls++
-		e.fireLocked(&h.event)
+	for _, ev := range e.limited { // a limit may have called the run
+		ev.calls++
+		e.fireLocked(ev)
 	}
 	for _, g := range n.Signals {
 		if e.inbox.addSignal(g) {

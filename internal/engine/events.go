@@ -9,6 +9,7 @@ import (
 // An event is something that branches wait for. It may happen more than once.
 type event struct {
 	fired   int     // how often it happened
+	calls   int     // how many of these were because the run may have been called, for a step that waits for a limit
 	waiters []*wait // for the next time it happens
 }
 

@@ -94,7 +94,7 @@ type execution struct {
 	inbox          inbox
 	arrivals       map[string]*event  // by a message's name, or a child's ID
 	anyEnd         event              // a child has ended
-	limited        []*heldPermit      // of steps that wait for a limit: the run may have been called for them. Added and removed by acquire.
+	limited        []*event           // of steps that wait for a limit: each fires when the run was called, too. Added and removed by acquire.
 	activeChildren map[uuid.UUID]bool // its children that may be active, without detached ones. Set by remember and StartChild; their ends remove them.
 	loading        bool               // its history is being read, and none of its goroutines has begun. Set by Session.begin, reset by loader.begin.
 	fetching       bool               // its inbox is about to be read alone. Set by loader.fetch, reset when the read begins.

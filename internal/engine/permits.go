@@ -18,10 +18,7 @@ const longestLimitWait = 5 * time.Minute
 type heldPermit struct {
 	line   *limitLine
 	permit *permit
-
-	// The execution's mutex guards these.
-	event event // an answer has come, or the run was called
-	calls int   // how often the run may have been called
+	event  event // an answer has come, or the run was called. The execution's mutex guards it.
 }
 
 // acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and the step
@@ -67,7 +64,7 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 	h.line.ask(p)
 	for inMemory := true; ; {
 		e.mu.Lock()
-		past, calls := h.event.fired, h.calls
+		past, calls := h.event.fired, h.event.calls
 		e.mu.Unlock()
 		state, at := h.line.look(p)
 		w := &wait{why: why, inMemory: true}
@@ -112,11 +109,11 @@ func (e *execution) listen(h *heldPermit) (stop func()) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.limited = append(e.limited, h)
+	e.limited = append(e.limited, &h.event)
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.limited = slices.DeleteFunc(e.limited, func(x *heldPermit) bool { return x == h })
+		e.limited = slices.DeleteFunc(e.limited, func(ev *event) bool { return ev == &h.event })
 	}
 }
 
