@@ -418,7 +418,7 @@ CREATE TABLE kagzi.limits (
 -- may not have returned yet. Nobody counts slots up or down.
 CREATE TABLE kagzi.limit_places (
     run_id         uuid              NOT NULL,
-    step_id        text  COLLATE "C" NOT NULL,
+    step_id        text  COLLATE "C" NOT NULL, -- with the number of the attempt: "pay#1"
     namespace_id   text  COLLATE "C" NOT NULL,
     limit_name     text  COLLATE "C" NOT NULL,
     place          bigint            NOT NULL, -- in the limit's line

@@ -12,7 +12,7 @@ import (
 type Place struct {
 	RunID  uuid.UUID
 	Lease  uuid.UUID
-	StepID string
+	StepID string // with the number of the attempt: a request that arrives late, after its repetition, is about no other attempt
 }
 
 // A LimitRequest is what a worker asks of one limit, for all of its steps together.
@@ -122,13 +122,15 @@ WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND 
 // for its token, and then for a slot, still has the right to the next token: its token_at is epoch. Those who
 // do not come at their time are waited for as long as a slot is kept. A step that was called, and finds no slot, is called again.
 //
+// Nobody calls a run that is paused, because it would not come: it keeps its place.
+//
 // A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys is when the run
 // would have come by itself.
 //
 // So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together, those that
 // find no token soon get one for later (token_at).
 const serveLimit = `
-WITH t AS MATERIALIZED (
+WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
 ), l AS MATERIALIZED (
 	SELECT t.now, t.now + $6::bigint * interval '1 microsecond' AS soon, t.now - GREATEST($6::bigint, c.every / $8::bigint) * interval '1 microsecond' AS stale,
@@ -162,7 +164,10 @@ WITH t AS MATERIALIZED (
 		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NULL
 			AND (w.called_at IS NULL OR w.called_at > l.kept)
 			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id) THEN false ELSE EXISTS (
-				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL) END
+				SELECT FROM kagzi.workflow_runs q
+				WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL
+					AND CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` + unstopped + ` AND ` + keyUnpaused + ` END
+			) END
 		ORDER BY w.place
 		LIMIT GREATEST(LEAST(l.room, 1000), 0)
 	) p

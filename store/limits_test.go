@@ -363,6 +363,44 @@ func TestCalledRunThatFindsNoSlot(t *testing.T) {
 	wantCalled(serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[1])}), runs[2])
 }
 
+// A run that is paused keeps its place in the line, and the next one is called in its stead.
+func TestPausedRunsInTheLineOfALimit(t *testing.T) {
+	t.Parallel()
+	for name, pauses := range map[string]func(*Store, *ClaimedRun){
+		"run": func(s *Store, r *ClaimedRun) {
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET paused_at = now() WHERE run_id = $1`, r.RunID)
+		},
+		"workflow": func(s *Store, r *ClaimedRun) {
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET workflow_type = 'other' WHERE run_id = $1`, r.RunID)
+			pause(t, s, Pause{Type: "other"})
+		},
+		"key": func(s *Store, r *ClaimedRun) {
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET run_key = 'a', key_scope = task_queue, slot = 2 WHERE run_id = $1`, r.RunID)
+			pause(t, s, Pause{Queue: "queue", Key: Key{Name: "a"}})
+		},
+	} {
+		s := open(t)
+		setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
+		runs := running(t, s, 3)
+		askLimit(t, s, "api", runs...)
+		for _, r := range runs[1:] {
+			p := sleep(r, time.Hour)
+			p.Need = 1
+			flush(t, s, &Flush{Suspensions: []*Suspension{p}})
+		}
+		pauses(s, runs[1])
+		if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0])}); len(out.Called) != 1 || out.Called[0].RunID != runs[2].RunID {
+			t.Errorf("%s paused: called %+v, want the one behind it", name, out.Called)
+		}
+		exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute' WHERE called_at IS NOT NULL`)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET paused_at = NULL`)
+		exec(t, s.pool, `DELETE FROM kagzi.pauses`)
+		if out := serve(t, s, "api", LimitRequest{}); len(out.Called) != 1 || out.Called[0].RunID != runs[1].RunID {
+			t.Errorf("%s paused no more: called %+v", name, out.Called)
+		}
+	}
+}
+
 // A faster rate brings the runs of the line earlier.
 func TestSetLimitHurries(t *testing.T) {
 	t.Parallel()

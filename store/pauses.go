@@ -54,7 +54,10 @@ const unstopped = `(
 
 // unpausedHolder is unpaused for the runs that claims find without their keys. Those among them that have a key hold a slot of it. They
 // stop if the key is paused, too.
-const unpausedHolder = unpaused + ` AND (run_key IS NULL OR (SELECT NOT p.keys FROM paused p) OR (
+const unpausedHolder = unpaused + ` AND ((SELECT NOT p.keys FROM paused p) OR ` + keyUnpaused + `)`
+
+// keyUnpaused is the condition for a run whose key is not paused.
+const keyUnpaused = `(run_key IS NULL OR (
 		SELECT count(*)
 		FROM (SELECT p.run_key AS of_key, p.key_scope AS of_scope FROM kagzi.pauses p WHERE p.run_key > '' AND p.namespace_id = $1) k
 		WHERE k.of_key = run_key AND k.of_scope = key_scope

@@ -29,7 +29,7 @@ func (s *stepCall) acquire() (failed, err error) {
 	}
 	b, e := s.b, s.b.e
 	h := &heldPermit{line: e.env.limits.of(s.spec.Limit)}
-	h.permit = &permit{place: store.Place{RunID: e.run.RunID, Lease: e.run.Lease, StepID: s.id}}
+	h.permit = &permit{place: store.Place{RunID: e.run.RunID, Lease: e.run.Lease, StepID: fmt.Sprintf("%s#%d", s.id, s.attempt)}}
 	defer e.listen(h)()
 	defer func() {
 		switch {

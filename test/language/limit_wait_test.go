@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
 )
 
 // tokens is a table of the tokens that the database gave out: each write of a place with a lease and a token is one.
@@ -165,6 +166,37 @@ func TestCallOvertakesAnAnswer(t *testing.T) {
 	if got := kit.ResultOf(k, one) + kit.ResultOf(k, two); got != 3 {
 		t.Errorf("got %d", got)
 	}
+}
+
+// TestLateLeave has the request that gives up the slot of an attempt arrive again when the next attempt has one: that keeps its slot.
+func TestLateLeave(t *testing.T) {
+	k := kit.New(t)
+	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
+	first := make(chan struct{})
+	wf := kagzi.Define[int, int]("wf")
+	var late store.LimitRequest
+	kit.ServeWith(k, kit.Unmonitored, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		return kagzi.Step(ctx, "s", func(ctx context.Context) (int, error) {
+			attempt := kagzi.CurrentStep(ctx).Attempt
+			if attempt == 1 {
+				var p store.Place
+				if err := k.Pool.QueryRow(ctx, `SELECT run_id, lease, step_id FROM kagzi.limit_places`).Scan(&p.RunID, &p.Lease, &p.StepID); err != nil {
+					return 0, err
+				}
+				late.Leaves = append(late.Leaves, p)
+				close(first)
+				return 0, errors.New("again")
+			}
+			if _, err := store.New(k.Pool, "default").ServeLimit(ctx, "api", late); err != nil {
+				return 0, err
+			}
+			return k.Count(`SELECT count(*) FROM kagzi.limit_places WHERE lease IS NOT NULL`), nil
+		}, kagzi.Limit("api"), kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+	})
+	if n := kit.ResultOf(k, kit.StartRuns(t, k.Client, wf, 1)[0]); n != 1 {
+		t.Errorf("%d slots are taken while the second attempt executes", n)
+	}
+	<-first
 }
 
 // TestTimeoutOfALimitedStep counts from when the function is called.
