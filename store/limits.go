@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -166,7 +167,7 @@ WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id) THEN false ELSE EXISTS (
 				SELECT FROM kagzi.workflow_runs q
 				WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL
-					AND CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` + unstopped + ` AND ` + keyUnpaused + ` END
+					AND ` + wouldCome + `
 			) END
 		ORDER BY w.place
 		LIMIT GREATEST(LEAST(l.room, 1000), 0)
@@ -273,6 +274,13 @@ UNION ALL
 SELECT -1, false, NULL, false, NULL, NULL, NULL, 0, false
 WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(*) FROM g WHERE g.fits AND NOT g.granted) > 0 AND (SELECT count(*) FROM k WHERE NOT k.fits) > 0 OR (SELECT count(*) FROM (SELECT DISTINCT k.run_id FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) x) > (SELECT count(*) FROM m)`
 
+// wouldCome is the condition for a run q to come if it is called: no pause keeps it from that.
+const wouldCome = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` + unstopped + ` AND ` + keyUnpaused + ` END`
+
+// The statement for as long as nothing but single runs is paused, as far as the last claim knows: what the other one prepares costs a
+// tenth of the steps. If that is wrong, the slot is kept for a run that does not come, until a coordinator serves the limit.
+var serveLimitUnpaused = strings.NewReplacer(pausesOfRuns+", ", "", wouldCome, "CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL END").Replace(serveLimit)
+
 // ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that ask, and
 // calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it has, unless the
 // limit has no slots and the step had not waited. Then a repetition takes another token.
@@ -308,7 +316,11 @@ func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) 
 		}
 		queue(nil, freeSlots, s.namespace, limit, micros(limitOver))
 		args := append([]any{s.namespace, limit}, placeColumns.args(s.namespace, req.Asks)[1:]...)
-		queue(out.read(len(req.Asks)), serveLimit, append(args, micros(LimitSoon), micros(limitKept), limitLate)...)
+		statement := serveLimitUnpaused
+		if s.pauses.Load() || len(req.Asks)+len(req.Leaves) == 0 { // a coordinator makes no claims
+			statement = serveLimit
+		}
+		queue(out.read(len(req.Asks)), statement, append(args, micros(LimitSoon), micros(limitKept), limitLate)...)
 		return exchange(ctx, s.pool, brief, b, reads...)
 	})
 	return out, wrap("serve limit", err)

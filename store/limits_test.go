@@ -389,6 +389,7 @@ func TestPausedRunsInTheLineOfALimit(t *testing.T) {
 			flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 		}
 		pauses(s, runs[1])
+		s.pauses.Store(true) // as after a claim
 		if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0])}); len(out.Called) != 1 || out.Called[0].RunID != runs[2].RunID {
 			t.Errorf("%s paused: called %+v, want the one behind it", name, out.Called)
 		}

@@ -349,6 +349,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"leaveLimit", leaveLimit, placeColumns.args(s.namespace, places), placed},
 		{"freeSlots", freeSlots, []any{s.namespace, "limit", micros(limitOver)}, placed},
 		{"serveLimit", serveLimit, append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...), micros(LimitSoon), micros(limitKept), limitLate), withKey(map[string][]string{pausesKey: {"run_key", "namespace_id"}}, placed)},
+		{"serveLimitUnpaused", serveLimitUnpaused, append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...), micros(LimitSoon), micros(limitKept), limitLate), placed},
 		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5, true, micros(LimitSoon)}, placed},
 		{"stalledLimits", stalledLimits, []any{s.namespace}, placed},
 		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
