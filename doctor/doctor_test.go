@@ -195,7 +195,7 @@ func TestExamineOfPlainUser(t *testing.T) {
 	t.Cleanup(func() {
 		dbtest.Exec(t, db.Pool, `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
 	})
-	dbtest.Exec(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role+`; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role, pgx.QueryExecModeSimpleProtocol)
+	dbtest.Exec(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role+`; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role, pgx.QueryExecModeSimpleProtocol)
 	other, err := db.Pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -297,6 +297,55 @@ CREATE TABLE kagzi.start_items (
 -- An item is in one batch.
 CREATE UNIQUE INDEX start_items_item ON kagzi.start_items (item_id, namespace_id);
 
+-- Events of topics.
+--
+-- Readers go through a topic in the order of the positions. A transaction draws positions and commits later, so a position can appear
+-- behind one that was read. Whoever publishes therefore takes a lock before, with the last position that was drawn until then.
+-- Readers stop at the lowest of these locks.
+--
+-- The table is a ring of partitions. New events go to the one that is open, and old events leave with their whole partition, so
+-- nothing of them remains for VACUUM. An ID is unique within its partition. Whoever publishes also searches the others, and
+-- while another partition is opened nobody publishes.
+CREATE SEQUENCE kagzi.event_positions; -- without a cache: each session draws a higher position than all before
+
+CREATE TABLE kagzi.events (
+    topic        text   COLLATE "C" NOT NULL,
+    event_id     text   COLLATE "C" NOT NULL,
+    namespace_id text   COLLATE "C" NOT NULL,
+    part         smallint           NOT NULL, -- see kagzi.event_parts
+    position     bigint             NOT NULL,
+    title        text,                        -- for people
+    payload      bytea,
+    published_at timestamptz        NOT NULL,
+    PRIMARY KEY (topic, event_id, namespace_id, part)
+) PARTITION BY LIST (part);
+
+-- Events in the order in which they are read.
+CREATE INDEX events_order ON kagzi.events (topic, namespace_id, position);
+
+CREATE TABLE kagzi.events_0 PARTITION OF kagzi.events FOR VALUES IN (0);
+CREATE TABLE kagzi.events_1 PARTITION OF kagzi.events FOR VALUES IN (1);
+CREATE TABLE kagzi.events_2 PARTITION OF kagzi.events FOR VALUES IN (2);
+CREATE TABLE kagzi.events_3 PARTITION OF kagzi.events FOR VALUES IN (3);
+CREATE TABLE kagzi.events_4 PARTITION OF kagzi.events FOR VALUES IN (4);
+CREATE TABLE kagzi.events_5 PARTITION OF kagzi.events FOR VALUES IN (5);
+CREATE TABLE kagzi.events_6 PARTITION OF kagzi.events FOR VALUES IN (6);
+CREATE TABLE kagzi.events_7 PARTITION OF kagzi.events FOR VALUES IN (7);
+
+-- The partitions of kagzi.events that are open or have events. Without rows, the first one is open.
+CREATE TABLE kagzi.event_parts (
+    part      smallint    NOT NULL PRIMARY KEY,
+    opened_at timestamptz NOT NULL,
+    closed_at timestamptz           -- no event of the partition is younger; NULL: it is open
+) WITH (fillfactor = 50);
+
+-- For how long each namespace keeps its events. The longest time counts, because partitions have events of all namespaces.
+CREATE TABLE kagzi.event_keepers (
+    keeper  text        COLLATE "C" NOT NULL PRIMARY KEY, -- the namespace
+    keep    interval                NOT NULL,
+    told_at timestamptz             NOT NULL -- when a coordinator last said so: a namespace without one keeps nothing for long
+);
+
 -- Schedules: which run to start, and when.
 CREATE TABLE kagzi.schedules (
     schedule_id    uuid              NOT NULL, -- made from namespace and name: the same if the schedule is deleted and created again
@@ -517,6 +566,10 @@ DROP TABLE kagzi.key_changes;
 DROP TABLE kagzi.run_keys;
 DROP TABLE kagzi.queues;
 DROP TABLE kagzi.schedules;
+DROP TABLE kagzi.event_keepers;
+DROP TABLE kagzi.event_parts;
+DROP TABLE kagzi.events;
+DROP SEQUENCE kagzi.event_positions;
 DROP TABLE kagzi.start_items;
 DROP TABLE kagzi.start_windows;
 DROP TABLE kagzi.run_events;

@@ -27,6 +27,17 @@ func ExampleSQL() {
 	// CREATE TABLE kagzi.run_events (
 	// CREATE TABLE kagzi.start_windows (
 	// CREATE TABLE kagzi.start_items (
+	// CREATE TABLE kagzi.events (
+	// CREATE TABLE kagzi.events_0 PARTITION OF kagzi.events FOR VALUES IN (0);
+	// CREATE TABLE kagzi.events_1 PARTITION OF kagzi.events FOR VALUES IN (1);
+	// CREATE TABLE kagzi.events_2 PARTITION OF kagzi.events FOR VALUES IN (2);
+	// CREATE TABLE kagzi.events_3 PARTITION OF kagzi.events FOR VALUES IN (3);
+	// CREATE TABLE kagzi.events_4 PARTITION OF kagzi.events FOR VALUES IN (4);
+	// CREATE TABLE kagzi.events_5 PARTITION OF kagzi.events FOR VALUES IN (5);
+	// CREATE TABLE kagzi.events_6 PARTITION OF kagzi.events FOR VALUES IN (6);
+	// CREATE TABLE kagzi.events_7 PARTITION OF kagzi.events FOR VALUES IN (7);
+	// CREATE TABLE kagzi.event_parts (
+	// CREATE TABLE kagzi.event_keepers (
 	// CREATE TABLE kagzi.schedules (
 	// CREATE TABLE kagzi.queues (
 	// CREATE TABLE kagzi.run_keys (

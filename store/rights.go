@@ -40,7 +40,7 @@ func (e *MissingRights) Grants() string {
 		grants = append(grants, "GRANT USAGE ON SCHEMA kagzi TO "+user)
 	}
 	if e.Tables != "" {
-		grants = append(grants, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO "+user)
+		grants = append(grants, "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "+user, "GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "+user)
 	}
 	return strings.Join(grants, "; ")
 }
@@ -52,8 +52,9 @@ func (e *MissingRights) Error() string {
 const checkRights = `
 SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool,
 	(SELECT bool_and(has_table_privilege('kagzi.' || t, p))
-	FROM unnest(ARRAY['workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places', 'pauses']) AS t
-	CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p)`
+	FROM unnest(ARRAY['workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places', 'pauses', 'events', 'event_parts', 'event_keepers', 'events_0', 'events_1', 'events_2', 'events_3', 'events_4', 'events_5', 'events_6', 'events_7']) AS t
+	CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) AS p) AND has_sequence_privilege('kagzi.event_positions', 'SELECT')
+	AND has_sequence_privilege('kagzi.event_positions', 'USAGE')`
 
 // CheckRights returns an error that says what to do if the database is read-only, and MissingRights if this user lacks a
 // right.
@@ -97,14 +98,20 @@ const missingRights = `
 SELECT current_user::text, NOT has_schema_privilege(n.oid, 'USAGE'), coalesce((
 	SELECT string_agg(g.lacks || ' on ' || g.tables, ' and ' ORDER BY g.n DESC, g.tables)
 	FROM (
-		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = 15 THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
+		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = 26 THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
 		FROM (
 			SELECT c.relname, string_agg(p.name, ', ' ORDER BY p.place) AS lacks
 			FROM pg_class c
-			CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p (name, place)
+			CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) WITH ORDINALITY AS p (name, place)
 			WHERE c.relnamespace = n.oid AND NOT has_table_privilege(c.oid, p.name)
-				AND (c.relname IN ('workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places', 'pauses')
+				AND (c.relname IN ('workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places', 'pauses', 'events', 'event_parts', 'event_keepers', 'events_0', 'events_1', 'events_2', 'events_3', 'events_4', 'events_5', 'events_6', 'events_7')
 					OR c.relname = 'schema_migrations' AND p.name = 'SELECT')
+			GROUP BY c.relname
+			UNION ALL
+			SELECT c.relname, string_agg(p.name, ', ' ORDER BY p.name)
+			FROM pg_class c
+			CROSS JOIN unnest(ARRAY['SELECT', 'USAGE']) AS p (name)
+			WHERE c.relnamespace = n.oid AND c.relkind = 'S' AND c.relname = 'event_positions' AND NOT has_sequence_privilege(c.oid, p.name)
 			GROUP BY c.relname
 		) t
 		GROUP BY t.lacks

@@ -356,12 +356,12 @@ func TestCheckRights(t *testing.T) {
 		t.Errorf("error %v for a read-only session", err)
 	}
 	poor := poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["role"] = "pg_monitor" })
-	if err := New(poor, "test").CheckRights(t.Context()); err == nil || err.Error() != `user "pg_monitor" lacks USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE on the tables of schema kagzi and SELECT on kagzi.schema_migrations: `+
-		`GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO "pg_monitor"` {
+	if err := New(poor, "test").CheckRights(t.Context()); err == nil || err.Error() != `user "pg_monitor" lacks USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions and SELECT on kagzi.schema_migrations: `+
+		`GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "pg_monitor"` {
 		t.Errorf("error %v for a user without rights", err)
 	}
 	odd := &MissingRights{User: `o"dd`, Tables: "INSERT on kagzi.workers"}
-	if got, want := odd.Grants(), `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO "o""dd"`; got != want {
+	if got, want := odd.Grants(), `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "o""dd"; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "o""dd"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -51,7 +51,7 @@ func TestMissingRightsAreExplained(t *testing.T) {
 		t.Error("started")
 	}
 	// The schema is already checked, so the next statements are those of the calls.
-	const tables = "SELECT, INSERT, UPDATE, DELETE on the tables of schema kagzi"
+	const tables = "SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions"
 	id := kagzi.ID("x")
 	call("start w", kit.Second(kagzi.Start(ctx, c, wf, 1)), tables)
 	call("start 1 runs", kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)})), tables)
@@ -66,7 +66,7 @@ func TestMissingRightsAreExplained(t *testing.T) {
 	call("schedule \"s\"", c.Schedule(ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(1)}))
 	call("drain queue \"q\"", kit.Second(c.DrainQueue(ctx, "q")))
 	call("cancel all", kit.Second(c.CancelAll(ctx, kagzi.RunFilter{ID: id})))
-	dbtest.Exec(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
+	dbtest.Exec(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role)
 	dbtest.Exec(t, db.Pool, `REVOKE INSERT ON kagzi.workflow_runs FROM `+role)
 	call("start w", kit.Second(kagzi.Start(ctx, c, wf, 1)), "lacks INSERT on kagzi.workflow_runs:")
 }

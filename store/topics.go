@@ -1,0 +1,239 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A NewEvent is an event to publish.
+type NewEvent struct {
+	Topic   string
+	ID      string // a topic has at most one event with it
+	Named   bool   // the application chose the ID: an earlier call may have published it
+	Title   string
+	Payload []byte
+}
+
+// An Event is an event of a topic.
+type Event struct {
+	ID          string
+	Title       string
+	Payload     []byte
+	PublishedAt time.Time
+	Position    int64 // events of a topic are read in this order; the first is above zero
+}
+
+// The last position that was drawn: zero before the first one.
+const lastPosition = `p.last_value - CASE WHEN p.is_called THEN 0 ELSE 1 END`
+
+// The advisory lock of who publishes: the topic, and the last position that was drawn before, of which 32 bits are enough.
+const (
+	topicLock    = `hashtext('kagzi ' || $1 || ' ' || `
+	positionLock = `('x' || lpad(to_hex(v.position & 4294967295), 8, '0'))::bit(32)::int`
+)
+
+// Takes the locks (k) before it draws positions (u): see kagzi.events. It inserts the events in the order of their IDs, so that calls with
+// the same IDs wait for each other in one order. The positions are in the order of the call.
+//
+// An event whose ID the topic has already is left out. The primary key finds it in the open partition, and a search in the others; an ID
+// that is not named was made for this call, and needs no search.
+const publish = `
+WITH v AS MATERIALIZED (
+	SELECT ` + lastPosition + ` AS position FROM kagzi.event_positions p
+), k AS MATERIALIZED (
+	SELECT pg_advisory_xact_lock_shared(` + topicLock + `t.topic), ` + positionLock + `)
+	FROM v CROSS JOIN (SELECT DISTINCT x.topic FROM unnest($2::text[]) AS x (topic)) t
+), t AS MATERIALIZED (
+	SELECT count(*) AS locks, clock_timestamp() AS now, coalesce((SELECT o.part FROM kagzi.event_parts o WHERE o.closed_at IS NULL), 0) AS part FROM k
+), u AS MATERIALIZED (
+	SELECT u.topic, u.event_id, u.named, u.title, u.payload, t.part, t.now, CASE WHEN t.locks > 0 THEN nextval('kagzi.event_positions'::regclass) END AS position
+	FROM t
+	CROSS JOIN unnest($2::text[], $3::text[], $4::bool[], $5::text[], $6::bytea[]) WITH ORDINALITY
+		AS u (topic, event_id, named, title, payload, place)
+	ORDER BY u.place
+), n AS (
+	INSERT INTO kagzi.events (topic, event_id, namespace_id, part, position, title, payload, published_at)
+	SELECT u.topic, u.event_id, $1, u.part, u.position, NULLIF(u.title, ''), u.payload, u.now
+	FROM u
+	WHERE CASE WHEN u.named THEN NOT EXISTS (
+		SELECT FROM kagzi.events e WHERE e.topic = u.topic AND e.event_id = u.event_id AND e.namespace_id = $1
+	) ELSE true END
+	ORDER BY u.topic, u.event_id
+	ON CONFLICT DO NOTHING
+	RETURNING topic
+)
+SELECT DISTINCT n.topic FROM n`
+
+var publishColumns = columnsOf(publish,
+	texts("topic", func(e *NewEvent) string { return e.Topic }),
+	texts("event_id", func(e *NewEvent) string { return e.ID }),
+	bools("named", func(e *NewEvent) bool { return e.Named }),
+	texts("title", func(e *NewEvent) string { return e.Title }),
+	byteas("payload", func(e *NewEvent) []byte { return e.Payload }),
+)
+
+// Bounds of one statement that publishes.
+const (
+	mostPublished      = 5000
+	mostPublishedBytes = 16 << 20
+)
+
+// Publish stores the events, all or none, and returns the topics that have new ones. An event with the ID of another one of its topic
+// is not stored, and is no error. With a nil tx, Publish is a transaction of its own, and repeats it if an answer is lost.
+//
+// While another open transaction has published one of the IDs, Publish waits for its end until ctx ends, and then returns a HeldError.
+func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (topics []string, err error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	if tx != nil {
+		return s.publishIn(ctx, tx, events)
+	}
+	var held bool
+	for tries := 0; ; {
+		topics, err := s.publishOwn(ctx, events)
+		switch {
+		case err == nil:
+			return topics, nil
+		case Locked(err):
+			if held = true; endsNow(ctx) {
+				return nil, wrap("publish", &HeldError{What: "one of the event IDs", Err: errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)})
+			}
+			continue // it was rolled back
+		case held && Unavailable(err) && endsNow(ctx):
+			return nil, wrap("publish", &HeldError{What: "one of the event IDs", Unknown: true, Err: err})
+		case ctx.Err() != nil || !Unavailable(err) && !Repeatable(err):
+			return nil, wrap("publish", err)
+		}
+		for _, e := range events { // the answer may have been lost
+			_ = e
+		}
+		if tries++; tries == maxTries {
+			return nil, wrap("publish", err)
+		}
+	}
+}
+
+func (s *Store) publishOwn(ctx context.Context, events []*NewEvent) (topics []string, err error) {
+	chunks := eventChunks(events)
+	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
+	defer cancel()
+	mode := txMode{locks: lockSlice(ctx, len(events))}
+	if len(chunks) == 1 {
+		return s.publishChunk(ctx, s.pool, mode, events)
+	}
+	err = transact(ctx, s.pool, mode, func(tx pgx.Tx) error {
+		topics, err = s.publishAll(ctx, tx, chunks)
+		return err
+	})
+	return topics, err
+}
+
+func (s *Store) publishIn(ctx context.Context, tx pgx.Tx, events []*NewEvent) (topics []string, err error) {
+	if tx, err = checkIsolation(ctx, tx); err == nil {
+		// At a lock that takes too long, the savepoint rolls back the inserts before it.
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
+			topics, err = s.publishAll(ctx, tx, eventChunks(events))
+			return err
+		})
+	}
+	if Locked(err) { // by the caller's lock_timeout
+		err = &HeldError{What: "one of the event IDs", Err: err}
+	}
+	return topics, wrap("publish", err)
+}
+
+func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent) (topics []string, err error) {
+	for _, chunk := range chunks {
+		some, err := s.publishChunk(ctx, tx, untimed, chunk)
+		if err != nil {
+			return nil, err
+		}
+		topics = append(topics, some...)
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics), nil
+}
+
+func (s *Store) publishChunk(ctx context.Context, db DB, m txMode, events []*NewEvent) (topics []string, err error) {
+	b := &pgx.Batch{}
+	b.Queue(publish, publishColumns.args(s.namespace, events)...)
+	err = exchange(ctx, db, m, b, collect(&topics, pgx.RowTo[string]))
+	return topics, err
+}
+
+// eventChunks splits the events into the parts of one statement each.
+func eventChunks(events []*NewEvent) (chunks [][]*NewEvent) {
+	size := 0
+	for _, e := range events {
+		size += len(e.Payload)
+		if n := len(chunks); n == 0 || len(chunks[n-1]) == mostPublished || size > mostPublishedBytes {
+			chunks, size = append(chunks, nil), len(e.Payload)
+		}
+		last := &chunks[len(chunks)-1]
+		*last = append(*last, e)
+	}
+	return chunks
+}
+
+// ---- reading ----
+
+// The position up to which all events are there to read, or will never be: that of the oldest transaction under way that has published in
+// the topic, or else the last one that was drawn. It is read before the locks: a transaction that takes one later draws
+// a higher one. The statement that reads the events comes last, so it sees those of the transactions whose locks are gone.
+const settledEvents = `
+SELECT v.position - coalesce(l.behind, 0)
+FROM (SELECT ` + lastPosition + ` AS position FROM kagzi.event_positions p) v
+CROSS JOIN LATERAL (
+	SELECT max((v.position - l.objid::bigint) & 4294967295) AS behind
+	FROM pg_locks l
+	WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		AND l.classid::bigint = ` + topicLock + `$2)::bigint & 4294967295
+	OFFSET 0
+) l`
+
+// $5 limits the bytes, but not the first event.
+const readEvents = `
+SELECT g.event_id, coalesce(g.title, ''), g.payload, g.published_at, g.position
+FROM (
+	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
+	FROM (
+		SELECT e.event_id, e.title, e.payload, e.published_at, e.position, 200 + coalesce(octet_length(e.payload), 0) AS size
+		FROM kagzi.events e
+		WHERE e.topic = $2 AND e.namespace_id = $1 AND e.position > $3
+		ORDER BY e.position
+		LIMIT $4
+	) l
+) g
+WHERE g.bytes - g.size < $5`
+
+// mostReadBytes bounds the events of one read.
+const mostReadBytes = 8 << 20
+
+// ReadEvents returns the next events of the topic after a position, at most n. An event is not returned before all transactions have ended
+// that have published in the topic earlier.
+func (s *Store) ReadEvents(ctx context.Context, topic string, after int64, n int) (events []Event, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		var settled int64
+		b := &pgx.Batch{}
+		b.Queue(settledEvents, s.namespace, topic)
+		b.Queue(readEvents, s.namespace, topic, after, n, mostReadBytes)
+		err := exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) (err error) {
+			settled, err = pgx.CollectOneRow(rows, pgx.RowTo[int64])
+			return err
+		}, collect(&events, func(row pgx.CollectableRow) (e Event, err error) {
+			return e, row.Scan(&e.ID, &e.Title, &e.Payload, utc(&e.PublishedAt), &e.Position)
+		}))
+		if i := slices.IndexFunc(events, func(e Event) bool { return e.Position > settled }); i >= 0 {
+			events = events[:i]
+		}
+		return err
+	})
+	return events, wrap("read events", err)
+}

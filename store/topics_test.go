@@ -1,0 +1,495 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// named returns events of the topic with these IDs.
+func named(topic string, ids ...string) (events []*NewEvent) {
+	for _, id := range ids {
+		events = append(events, &NewEvent{Topic: topic, ID: id, Named: true, Title: "title of " + id, Payload: []byte(`"` + id + `"`)})
+	}
+	return events
+}
+
+func publishes(t *testing.T, s *Store, events ...*NewEvent) []string {
+	t.Helper()
+	topics, err := s.Publish(t.Context(), nil, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topics
+}
+
+func publishIn(t *testing.T, s *Store, tx pgx.Tx, events ...*NewEvent) []string {
+	t.Helper()
+	topics, err := s.Publish(t.Context(), tx, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topics
+}
+
+// readOn returns the IDs of the events after a position, and that of the last one.
+func readOn(t *testing.T, s *Store, topic string, after int64) (ids []string, last int64) {
+	t.Helper()
+	events, err := s.ReadEvents(t.Context(), topic, after, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		ids, after = append(ids, e.ID), e.Position
+	}
+	return ids, after
+}
+
+func wantEvents(t *testing.T, s *Store, topic string, want ...string) {
+	t.Helper()
+	if got, _ := readOn(t, s, topic, 0); !slices.Equal(got, want) {
+		t.Errorf("topic %s has %v, want %v", topic, got, want)
+	}
+}
+
+func TestPublish(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	if got := publishes(t, s, named("a", "3", "1", "2")...); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("new events in %v", got)
+	}
+	got := publishes(t, s, append(named("a", "1", "4"), named("b", "1")...)...)
+	if slices.Sort(got); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("new events in %v", got)
+	}
+	wantEvents(t, s, "a", "3", "1", "2", "4")
+	wantEvents(t, s, "b", "1")
+	events, err := s.ReadEvents(t.Context(), "a", 0, 1)
+	if err != nil || len(events) != 1 || events[0].Title != "title of 3" || string(events[0].Payload) != `"3"` || events[0].PublishedAt.IsZero() {
+		t.Errorf("read %+v, %v", events, err)
+	}
+	if got := publishes(t, s, &NewEvent{Topic: "a", ID: "1", Named: true, Payload: []byte("another")}); len(got) != 0 {
+		t.Errorf("the same ID again is new in %v", got)
+	}
+	other := New(s.pool, "other")
+	wantEvents(t, other, "a")
+	publishes(t, other, named("a", "1")...)
+	wantEvents(t, other, "a", "1")
+}
+
+// One call with many events, and with large ones, takes several statements.
+func TestPublishMany(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var ids []string
+	for i := range mostPublished + 10 {
+		ids = append(ids, strconv.Itoa(i))
+	}
+	publishes(t, s, named("a", ids...)...)
+	var got []string
+	for last := int64(0); ; {
+		some, next := readOn(t, s, "a", last)
+		if len(some) == 0 {
+			break
+		}
+		got, last = append(got, some...), next
+	}
+	if !slices.Equal(got, ids) {
+		t.Errorf("read %d events, in another order or others", len(got))
+	}
+	large := make([]byte, mostPublishedBytes/2+1)
+	var some []*NewEvent
+	for i := range 3 {
+		some = append(some, &NewEvent{Topic: "large", ID: strconv.Itoa(i), Payload: large})
+	}
+	if n := len(eventChunks(some)); n != 3 {
+		t.Errorf("%d chunks", n)
+	}
+	publishes(t, s, some...)
+	if events, err := s.ReadEvents(t.Context(), "large", 0, 10); err != nil || len(events) != 1 || len(events[0].Payload) != len(large) {
+		t.Errorf("read %d large events at once, %v", len(events), err)
+	}
+}
+
+// An event whose transaction commits late is read in its place: a reader does not get past it before. One that was rolled back holds up
+// nobody.
+func TestReadersWaitForOlderTransactions(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"COMMIT", "ROLLBACK"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			publishes(t, s, named("a", "first")...)
+			tx := begin(t, s)
+			publishIn(t, s, tx, named("a", "late")...)
+			publishes(t, s, named("a", "later")...)
+			wantEvents(t, s, "a", "first")
+			_, at := readOn(t, s, "a", 0)
+			exec(t, tx, end)
+			want := []string{"late", "later"}
+			if end == "ROLLBACK" {
+				want = want[1:]
+			}
+			if got, _ := readOn(t, s, "a", at); !slices.Equal(got, want) {
+				t.Errorf("read %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// The first position of all is waited for, too.
+func TestReadersWaitForTheFirstTransaction(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	exec(t, s.pool, `ALTER SEQUENCE kagzi.event_positions RESTART`)
+	tx := begin(t, s)
+	publishIn(t, s, tx, named("a", "first")...)
+	if n := one[int](t, s.pool, settledEvents, s.namespace, "a"); n != 0 {
+		t.Errorf("settled up to %d, want 0", n)
+	}
+	publishes(t, s, named("a", "second")...)
+	wantEvents(t, s, "a")
+	exec(t, tx, "COMMIT")
+	wantEvents(t, s, "a", "first", "second")
+}
+
+// While publishers commit in any order, readers that go on from where they were see each event once.
+func TestReadersSeeEachEventOnce(t *testing.T) {
+	t.Parallel()
+	const publishers, each = 8, 40
+	s := open(t, dbtest.MaxConns(publishers+4))
+	var all sync.WaitGroup
+	for p := range publishers {
+		all.Go(func() {
+			for i := range each {
+				id := fmt.Sprintf("%d/%d", p, i)
+				if i%2 == 0 {
+					if _, err := s.Publish(t.Context(), nil, named("a", id)); err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+					_, err := s.Publish(t.Context(), tx, named("a", id))
+					if i%4 == 1 {
+						_, _ = tx.Exec(t.Context(), `SELECT count(*) FROM generate_series(1, 30000)`) // others pass
+					}
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	seen := map[string]int{}
+	var last int64
+	for over := false; !over; {
+		select {
+		case <-ended:
+			over = true // read once more
+		default:
+		}
+		for {
+			ids, next := readOn(t, s, "a", last)
+			for _, id := range ids {
+				seen[id]++
+			}
+			if last = next; len(ids) == 0 {
+				break
+			}
+		}
+	}
+	if len(seen) != publishers*each {
+		t.Errorf("read %d events of %d", len(seen), publishers*each)
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("event %s was read %d times", id, n)
+		}
+	}
+}
+
+func TestPublishInATransaction(t *testing.T) {
+	t.Parallel()
+
+	t.Run("CommitsWithIt", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		for _, end := range []string{"ROLLBACK", "COMMIT"} {
+			tx := begin(t, s)
+			publishIn(t, s, tx, named("a", end)...)
+			exec(t, tx, end)
+		}
+		wantEvents(t, s, "a", "COMMIT")
+	})
+
+	t.Run("AnotherWaitsForTheSameID", func(t *testing.T) {
+		t.Parallel()
+		for end, want := range map[string]int{"COMMIT": 0, "ROLLBACK": 1} {
+			s := open(t)
+			tx := begin(t, s)
+			publishIn(t, s, tx, named("a", "x")...)
+			meetsLock(t, s, func(ctx context.Context) {
+				if topics, err := s.Publish(ctx, nil, named("a", "x")); err != nil || len(topics) != want {
+					t.Errorf("%s: new in %v, %v", end, topics, err)
+				}
+			}, func() { exec(t, tx, end) })
+			wantEvents(t, s, "a", "x")
+		}
+	})
+
+	t.Run("AnotherGivesUp", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		tx := begin(t, s)
+		publishIn(t, s, tx, named("a", "x")...)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		meetsLock(t, s, func(context.Context) {
+			if _, err := s.Publish(ctx, nil, named("a", "x")); !errors.As(err, new(*HeldError)) || !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		}, cancel)
+	})
+
+	t.Run("WithALockTimeout", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		first, second := begin(t, s), begin(t, s)
+		publishIn(t, s, first, named("a", "x")...)
+		exec(t, second, `SET LOCAL lock_timeout = '10ms'`)
+		if _, err := s.Publish(t.Context(), second, named("a", "before", "x")); !errors.As(err, new(*HeldError)) {
+			t.Errorf("got %v", err)
+		}
+		publishIn(t, s, second, named("a", "y")...)
+		exec(t, second, "COMMIT")
+		exec(t, first, "ROLLBACK")
+		wantEvents(t, s, "a", "y")
+	})
+
+	t.Run("RefusesStricterIsolation", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		tx, err := s.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		if _, err := s.Publish(t.Context(), tx, named("a", "x")); err == nil {
+			t.Error("a transaction that does not see what others commit may publish")
+		}
+	})
+}
+
+// A call whose answer is lost is repeated, and stores the events once, whether the application has named them or not.
+func TestPublishWithALostAnswer(t *testing.T) {
+	t.Parallel()
+	for _, lose := range []struct {
+		what string
+		is   func(int, string) bool
+	}{{"the insert's", pgproxy.Contains("INSERT INTO kagzi.events")}, {"the commit's", pgproxy.Contains("COMMIT")}} {
+		t.Run(lose.what, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			proxy := pgproxy.Start(t, db.DSN)
+			s := New(poolWith(t, proxy.DSN(), nil), "test")
+			publishes(t, s, named("a", "before")...)
+			for i := range 3 {
+				proxy.DropAck(lose.is)
+				publishes(t, s, &NewEvent{Topic: "a", ID: strconv.Itoa(i), Named: i == 0})
+			}
+			wantEvents(t, s, "a", "before", "0", "1", "2")
+		})
+	}
+}
+
+// An event without a name, whose answer is lost, is stored once even if another partition is opened before the repetition.
+func TestPublishAgainIntoAnotherPartition(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	s, direct := New(poolWith(t, proxy.DSN(), nil), "test"), New(db.Pool, "test")
+	rotateEvents(t, direct)
+	ageEvents(t, direct, 11)
+	insert := pgproxy.Contains("INSERT INTO kagzi.events ")
+	drop := proxy.DropAck(insert)
+	proxy.DropAck(func(n int, sql string) bool {
+		select {
+		case <-drop.Done():
+			if insert(n, sql) {
+				rotateEvents(t, direct)
+			}
+		default:
+		}
+		return false
+	})
+	publishes(t, s, &NewEvent{Topic: "a", ID: "made"})
+	if n := one[int](t, db.Pool, `SELECT count(*) FROM kagzi.event_parts`); n != 2 {
+		t.Errorf("INVALID: %d partitions are in use", n)
+	}
+	wantEvents(t, direct, "a", "made")
+}
+
+// Publishers of the same IDs in different orders wait for each other, and none in a circle.
+func TestPublishersInDifferentOrders(t *testing.T) {
+	t.Parallel()
+	const n, publishers, rounds = 200, 6, 5
+	s := New(poolWith(t, dbtest.Database(t).DSN, func(c *pgxpool.Config) {
+		c.MaxConns, c.ConnConfig.RuntimeParams["deadlock_timeout"] = publishers+2, "1"
+	}), "test")
+	for round := range rounds {
+		var wg sync.WaitGroup
+		for range publishers {
+			var ids []string
+			for i := range n {
+				ids = append(ids, fmt.Sprintf("%d-%d", round, i))
+			}
+			rand.Shuffle(n, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+			wg.Go(func() {
+				if _, err := s.Publish(t.Context(), nil, named("a", ids...)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.events`); n != rounds*200 {
+		t.Errorf("%d events, want %d", n, rounds*200)
+	}
+	wantNoDeadlocks(t, s)
+}
+
+// ---- partitions ----
+
+func rotateEvents(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.RotateEvents(t.Context(), 60*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ageEvents makes everything older.
+func ageEvents(t *testing.T, s *Store, hours int) {
+	t.Helper()
+	exec(t, s.pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - $1 * interval '1 hour', closed_at = closed_at - $1 * interval '1 hour'`, hours)
+}
+
+func TestRotateEvents(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	parts := func() int { return one[int](t, s.pool, `SELECT count(DISTINCT part) FROM kagzi.events`) }
+	for day := range 30 {
+		publishes(t, s, named("a", strconv.Itoa(day))...)
+		rotateEvents(t, s)
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.event_parts WHERE closed_at IS NULL`); n != 1 {
+			t.Fatalf("%d partitions are open", n)
+		}
+		if n := parts(); n != min(day+1, 7) && n != min(day+1, 8) {
+			t.Errorf("day %d: events in %d partitions", day, n)
+		}
+		ageEvents(t, s, 11)
+		rotateEvents(t, s)
+	}
+	got, _ := readOn(t, s, "a", 0)
+	if n := len(got); n == 0 || n < 5 || n > 7 || got[n-1] != "29" || got[0] != strconv.Itoa(30-n) {
+		t.Errorf("the topic has %v, want the events of the last 60 hours, one each 11 hours", got)
+	}
+	if n := len(publishes(t, s, named("a", got[0])...)); n != 0 {
+		t.Error("an ID that another partition has was published again")
+	}
+	if n := len(publishes(t, s, named("a", "0")...)); n != 1 {
+		t.Error("an ID whose event has been removed was not published again")
+	}
+}
+
+// The namespace that keeps its events longest decides, for as long as its coordinators say so.
+func TestRotateEventsOfSeveralNamespaces(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	if err := New(s.pool, "other").RotateEvents(t.Context(), 600*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	publishes(t, s, named("a", "x")...)
+	rotateEvents(t, s)
+	ageEvents(t, s, 101)
+	rotateEvents(t, s)
+	ageEvents(t, s, 400)
+	rotateEvents(t, s)
+	wantEvents(t, s, "a", "x")
+	exec(t, s.pool, `UPDATE kagzi.event_keepers SET told_at = told_at - interval '31 days' WHERE keeper = 'other'`)
+	rotateEvents(t, s)
+	wantEvents(t, s, "a")
+}
+
+// A partition is not closed while somebody publishes: an ID could come into both.
+func TestRotateEventsWaitsForPublishers(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	rotateEvents(t, s)
+	ageEvents(t, s, 11)
+	tx := begin(t, s)
+	publishIn(t, s, tx, named("a", "x")...)
+	if err := s.RotateEvents(t.Context(), 60*time.Hour); !Locked(err) {
+		t.Errorf("got %v", err)
+	}
+	exec(t, tx, "COMMIT")
+	rotateEvents(t, s)
+	if n := len(publishes(t, s, named("a", "x")...)); n != 0 {
+		t.Error("the ID was published again")
+	}
+	publishes(t, s, named("a", "y")...)
+	if n := one[int](t, s.pool, `SELECT count(DISTINCT part) FROM kagzi.events`); n != 2 {
+		t.Errorf("events in %d partitions", n)
+	}
+}
+
+// Publishers and rotations race: each ID is stored once.
+func TestPublishersRaceWithRotations(t *testing.T) {
+	t.Parallel()
+	const publishers, ids = 4, 150
+	s := open(t, dbtest.MaxConns(publishers+4))
+	var all sync.WaitGroup
+	for range publishers {
+		all.Go(func() {
+			for i := range ids {
+				if _, err := s.Publish(t.Context(), nil, named("a", strconv.Itoa(i))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	rotations := 0
+	for over := false; !over; {
+		select {
+		case <-ended:
+			over = true
+		default:
+			exec(t, s.pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - interval '11 hours' WHERE closed_at IS NULL`)
+			if err := s.RotateEvents(t.Context(), 60*time.Hour); err == nil {
+				rotations++
+			} else if !Locked(err) {
+				t.Error(err)
+			}
+		}
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.events`); n != ids {
+		t.Errorf("%d events after %d rotations, want %d", n, rotations, ids)
+	}
+}
