@@ -57,6 +57,11 @@ type CoordinatorConfig struct {
 	// KeepForever keeps this coordinator from deleting runs. Others obey their own configuration.
 	KeepForever bool
 
+	// KeepEvents is how long the events of topics are kept at least; they are removed up to a sixth of that time later, or later still
+	// while a transaction that publishes stays open. If the namespaces of a database keep them for different times, the longest counts
+	// for all. At least a minute. Zero means 7 days.
+	KeepEvents time.Duration
+
 	// Grace is how long the connection over which a worker sends its heartbeats may be missing at the server, with no heartbeat
 	// over another one, before the worker is declared dead. A live worker reconnects at once. Connections of workers behind a
 	// pooler are not considered. The option [Grace] of Client.Cancel is another one: it is about steps under way. At least 1.5
@@ -74,6 +79,7 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
 	c.KeepCompleted = cmp.Or(c.KeepCompleted, 7*24*time.Hour)
 	c.KeepFailed = cmp.Or(c.KeepFailed, 30*24*time.Hour)
+	c.KeepEvents = cmp.Or(c.KeepEvents, 7*24*time.Hour)
 	c.Keep = maps.Clone(c.Keep) // the caller's may change
 	c.Grace = cmp.Or(c.Grace, 3*time.Second)
 	return c
@@ -112,6 +118,7 @@ func (c CoordinatorConfig) validate() error {
 	}
 	keep("KeepCompleted", c.KeepCompleted)
 	keep("KeepFailed", c.KeepFailed)
+	check(c.KeepEvents < time.Minute, "KeepEvents is %v: give at least 1m (a time.Duration counts nanoseconds: 7*24*time.Hour)", c.KeepEvents)
 	for _, name := range slices.Sorted(maps.Keys(c.Keep)) {
 		if err := validateName("workflow in Keep", name); err != nil {
 			errs = append(errs, err)
@@ -157,7 +164,7 @@ func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housek
 		Store: client.store, Hints: client.hints, Log: client.cfg.Logger, Outage: o, Schema: migrations.Version(),
 		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace, NoGrace: c.NoGrace,
 		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
-		KeepForever: c.KeepForever,
+		KeepForever: c.KeepForever, KeepEvents: c.KeepEvents,
 	}
 }
 

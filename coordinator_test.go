@@ -37,7 +37,8 @@ func TestRetentionIsValidated(t *testing.T) {
 	c := clientOf(t)
 	for want, cfg := range map[string]CoordinatorConfig{
 		"KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds": {KeepCompleted: 30},
-		"KeepFailed is -1s": {KeepFailed: -time.Second},
+		"KeepFailed is -1s":                                   {KeepFailed: -time.Second},
+		"KeepEvents is 7ns: give at least 1m":                 {KeepEvents: 7},
 		`Keep of workflow "checkout" is 0s: give at least 1s`: {Keep: map[string]time.Duration{"checkout": 0}},
 		"workflow in Keep is empty":                           {Keep: map[string]time.Duration{"": time.Hour}},
 		"contains the control character":                      {Keep: map[string]time.Duration{"a\nb": time.Hour}},

@@ -61,7 +61,7 @@ func ExampleClient_Drain() {
 	}
 	fmt.Println("Run returned", <-ended)
 
-	events, _ := elsewhere.WorkerEvents(ctx, page[0].ID)
+	events, _ := elsewhere.WorkerLog(ctx, page[0].ID)
 	for _, e := range events {
 		fmt.Printf("%s %q\n", e.Event, e.Reason)
 	}

@@ -198,7 +198,7 @@ func ExampleClient_ForkAll() {
 }
 
 // The events of a run say which verbs changed it, and why.
-func ExampleClient_Events() {
+func ExampleClient_RunLog() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
@@ -207,7 +207,7 @@ func ExampleClient_Events() {
 	_ = client.Cancel(ctx, run.ID())
 	_ = client.Resume(ctx, run.ID(), kagzi.Reason("cancelled by mistake"))
 
-	events, _ := client.Events(ctx, run.ID())
+	events, _ := client.RunLog(ctx, run.ID())
 	for _, e := range events {
 		if e.Event == "RESUMED" {
 			fmt.Println(e.Event, e.Reason)

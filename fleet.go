@@ -141,19 +141,19 @@ func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 	return workerInfo(w), nil
 }
 
-// WorkerEvents returns the log of a worker, oldest first, or [ErrNotFound].
-func (c *Client) WorkerEvents(ctx context.Context, id string) ([]Event, error) {
+// WorkerLog returns the log of a worker, oldest first, or [ErrNotFound].
+func (c *Client) WorkerLog(ctx context.Context, id string) ([]LogEntry, error) {
 	parsed, err := c.worker(ctx, nil, id)
 	var rows []store.WorkerEvent
 	if err == nil {
 		rows, err = c.store.WorkerEvents(ctx, parsed)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "events of worker %.60s", cmp.Or(id, "without an ID"))
+		return nil, failure.Wrap(c.public(ctx, err), "log of worker %.60s", cmp.Or(id, "without an ID"))
 	}
-	events := make([]Event, len(rows))
+	events := make([]LogEntry, len(rows))
 	for i, e := range rows {
-		events[i] = Event{Event: e.Event, At: e.At, Reason: e.Detail}
+		events[i] = LogEntry{Event: e.Event, At: e.At, Reason: e.Detail}
 	}
 	return events, nil
 }

@@ -292,7 +292,7 @@ func TestEndedContext(t *testing.T) {
 		"DeleteSchedule":   func(ctx context.Context) error { return c.DeleteSchedule(ctx, "s") },
 		"Drain":            func(ctx context.Context) error { return c.Drain(ctx, id) },
 		"DrainQueue":       func(ctx context.Context) error { return kit.Second(c.DrainQueue(ctx, "q")) },
-		"Events":           func(ctx context.Context) error { return kit.Second(c.Events(ctx, run)) },
+		"RunLog":           func(ctx context.Context) error { return kit.Second(c.RunLog(ctx, run)) },
 		"ForceOffline":     func(ctx context.Context) error { return c.ForceOffline(ctx, id) },
 		"Fork":             func(ctx context.Context) error { return kit.Second(c.Fork(ctx, run, "step")) },
 		"ForkAll":          func(ctx context.Context) error { return kit.Second(c.ForkAll(ctx, some, "step")) },
@@ -316,11 +316,15 @@ func TestEndedContext(t *testing.T) {
 		"ListSchedules":    func(ctx context.Context) error { return kit.Second(c.ListSchedules(ctx, kagzi.ScheduleFilter{})) },
 		"NextFires":        func(ctx context.Context) error { return kit.Second(c.NextFires(ctx, "s", 1)) },
 		"PauseSchedule":    func(ctx context.Context) error { return c.PauseSchedule(ctx, "s") },
-		"Restart":          func(ctx context.Context) error { return kit.Second(c.Restart(ctx, run)) },
-		"RestartAll":       func(ctx context.Context) error { return kit.Second(c.RestartAll(ctx, some)) },
-		"Resume":           func(ctx context.Context) error { return c.Resume(ctx, run) },
-		"ResumeAll":        func(ctx context.Context) error { return kit.Second(c.ResumeAll(ctx, some)) },
-		"ResumeSchedule":   func(ctx context.Context) error { return c.ResumeSchedule(ctx, "s") },
+		"Publish":          func(ctx context.Context) error { return c.Publish(ctx, kagzi.DefineTopic[int]("t").With(1)) },
+		"PublishMany": func(ctx context.Context) error {
+			return c.PublishMany(ctx, []kagzi.NewEvent{kagzi.DefineTopic[int]("t").With(1)})
+		},
+		"Restart":        func(ctx context.Context) error { return kit.Second(c.Restart(ctx, run)) },
+		"RestartAll":     func(ctx context.Context) error { return kit.Second(c.RestartAll(ctx, some)) },
+		"Resume":         func(ctx context.Context) error { return c.Resume(ctx, run) },
+		"ResumeAll":      func(ctx context.Context) error { return kit.Second(c.ResumeAll(ctx, some)) },
+		"ResumeSchedule": func(ctx context.Context) error { return c.ResumeSchedule(ctx, "s") },
 		"Schedule": func(ctx context.Context) error {
 			return c.Schedule(ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(1)})
 		},
@@ -332,7 +336,7 @@ func TestEndedContext(t *testing.T) {
 		"TerminateAll":    func(ctx context.Context) error { return kit.Second(c.TerminateAll(ctx, some)) },
 		"TriggerSchedule": func(ctx context.Context) error { return kit.Second(c.TriggerSchedule(ctx, "s")) },
 		"Worker":          func(ctx context.Context) error { return kit.Second(c.Worker(ctx, id)) },
-		"WorkerEvents":    func(ctx context.Context) error { return kit.Second(c.WorkerEvents(ctx, id)) },
+		"WorkerLog":       func(ctx context.Context) error { return kit.Second(c.WorkerLog(ctx, id)) },
 		"Workers": func(ctx context.Context) error {
 			_, _, err := c.Workers(ctx, kagzi.WorkerFilter{})
 			return err

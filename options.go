@@ -127,7 +127,7 @@ func DryRun() interface {
 	return dryRun{}
 }
 
-// A Reason says why a run is changed. It is recorded with the event: see [Client.Events]. Control characters are replaced, and
+// A Reason says why a run is changed. It is recorded with the event: see [Client.RunLog]. Control characters are replaced, and
 // a text over 1 KiB is truncated.
 type Reason string
 

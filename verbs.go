@@ -114,9 +114,9 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 	return nil
 }
 
-// An Event is an entry of a run's log, see [Client.Events], or of a worker's, see [Client.WorkerEvents].
-type Event struct {
-	// Event is the type of the event. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, RESTARTED or FORKED; both the old and the
+// A LogEntry is an entry of a run's log, see [Client.RunLog], or of a worker's, see [Client.WorkerLog].
+type LogEntry struct {
+	// Event is what happened. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, RESTARTED or FORKED; both the old and the
 	// new run get the last two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was
 	// declared dead or forced offline), each at most once.
 	Event string    `json:"event"`
@@ -129,9 +129,9 @@ type Event struct {
 	Step   string `json:"step,omitempty"`  // for FORKED, the step from which the new run executes
 }
 
-// Events returns the changes that callers made to a run, oldest first: that it was resumed, restarted and so on. It returns
-// [ErrNotFound] if the client's namespace has no such run. Events are deleted with their run.
-func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
+// RunLog returns the changes that callers made to a run, oldest first: that it was resumed, restarted and so on. It returns
+// [ErrNotFound] if the client's namespace has no such run. The log is deleted with its run.
+func (c *Client) RunLog(ctx context.Context, ref Ref) ([]LogEntry, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
 	if err == nil {
@@ -142,11 +142,11 @@ func (c *Client) Events(ctx context.Context, ref Ref) ([]Event, error) {
 		rows, err = c.store.RunEvents(ctx, id)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "events of %v", named(ref))
+		return nil, failure.Wrap(c.public(ctx, err), "log of %v", named(ref))
 	}
-	events := make([]Event, len(rows))
+	events := make([]LogEntry, len(rows))
 	for i, e := range rows {
-		events[i] = Event{Event: e.Event, At: e.At, Reason: e.Reason, Actor: e.Actor, Step: e.Step}
+		events[i] = LogEntry{Event: e.Event, At: e.At, Reason: e.Reason, Actor: e.Actor, Step: e.Step}
 		if e.Other != uuid.Nil {
 			events[i].Other = RunID(e.Other.String())
 		}

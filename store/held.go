@@ -8,16 +8,22 @@ import (
 
 // A HeldError reports that an open transaction holds an external ID: it has inserted a run with it, or is about to end the
 // run that has it. Or it holds the key of a window: it has started in it, or has locked its run. Or it has started a run of the key
-// with a WhenFull, or has locked one that is to be cancelled.
+// with a WhenFull, or has locked one that is to be cancelled. Or it has published an event ID.
 type HeldError struct {
 	What    string // for people: `ID "x"`
-	Unknown bool   // the runs may have been started; else they were not
+	Events  bool   // events were to be published, else runs to be started
+	Unknown bool   // that may have happened; else it has not
 	Err     error
 }
 
 func (e *HeldError) Error() string {
 	text := e.What + " is held by another transaction, which has neither been committed nor rolled back: "
-	if e.Unknown {
+	switch {
+	case e.Events && e.Unknown:
+		return text + "whether the events were published is not known; publish them again with the same IDs"
+	case e.Events:
+		return text + "nothing was published"
+	case e.Unknown:
 		return text + "whether something was started is not known; another start with the same ID finds it"
 	}
 	return text + "nothing was started"

@@ -77,6 +77,8 @@ var publishColumns = columnsOf(publish,
 	byteas("payload", func(e *NewEvent) []byte { return e.Payload }),
 )
 
+const heldEvents = "one of the event IDs"
+
 // Bounds of one statement that publishes.
 const (
 	mostPublished      = 5000
@@ -102,11 +104,11 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (top
 			return topics, nil
 		case Locked(err):
 			if held = true; endsNow(ctx) {
-				return nil, wrap("publish", &HeldError{What: "one of the event IDs", Err: errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)})
+				return nil, wrap("publish", &HeldError{What: heldEvents, Events: true, Err: errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)})
 			}
 			continue // it was rolled back
 		case held && Unavailable(err) && endsNow(ctx):
-			return nil, wrap("publish", &HeldError{What: "one of the event IDs", Unknown: true, Err: err})
+			return nil, wrap("publish", &HeldError{What: heldEvents, Events: true, Unknown: true, Err: err})
 		case ctx.Err() != nil || !Unavailable(err) && !Repeatable(err):
 			return nil, wrap("publish", err)
 		}
@@ -143,7 +145,7 @@ func (s *Store) publishIn(ctx context.Context, tx pgx.Tx, events []*NewEvent) (t
 		})
 	}
 	if Locked(err) { // by the caller's lock_timeout
-		err = &HeldError{What: "one of the event IDs", Err: err}
+		err = &HeldError{What: heldEvents, Events: true, Err: err}
 	}
 	return topics, wrap("publish", err)
 }

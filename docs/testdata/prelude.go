@@ -31,6 +31,7 @@ type (
 	Parcel   struct{ Order string }
 	Picture  struct{ Name string }
 	Customer struct{ Name string }
+	Email    struct{ ID, Subject string }
 )
 
 var (
@@ -46,6 +47,7 @@ var (
 	CancelOrder  = kagzi.Define[string, struct{}]("cancel-order")
 	CancelFlight = kagzi.Define[Booking, struct{}]("cancel-flight")
 	Approved     = kagzi.DefineSignal[Decision]("approved")
+	Received     = kagzi.DefineTopic[Email]("email.received")
 	AddItem      = kagzi.DefineSignal[Item]("add-item")
 )
 
@@ -69,6 +71,8 @@ var (
 	item                             Item
 	items                            []Item
 	customer                         Customer
+	email                            Email
+	last                             int64
 	pictures                         []Picture
 	children                         []*kagzi.Child[Receipt]
 	found                            int64
@@ -103,6 +107,7 @@ func signUp(kagzi.Context, string) (string, error)       { panic(0) }
 func greet(kagzi.Context, string) (string, error)        { panic(0) }
 func subscribe(kagzi.Context, Customer) (Receipt, error) { panic(0) }
 func askPrice(kagzi.Context, Order) (int, error)         { panic(0) }
+func keep(kagzi.ID, Email) error                         { panic(0) }
 func welcome(context.Context) error                      { panic(0) }
 func askModel(context.Context) (string, error)           { panic(0) }
 func charge(context.Context) (Receipt, error)            { panic(0) }

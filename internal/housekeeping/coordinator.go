@@ -37,7 +37,8 @@ type Config struct {
 	NoGrace    bool          // ignore connections; zero: check them
 
 	Retention   store.Retention
-	KeepForever bool // delete no run; zero: delete runs as Retention says
+	KeepForever bool          // delete no run; zero: delete runs as Retention says
+	KeepEvents  time.Duration // how old the events of topics become at least
 
 	NoDeadlineGrace bool // end overdue runs at once, for tests whose clock stands still; zero: give workers some seconds
 
@@ -101,6 +102,7 @@ const (
 	runCompensations = "run compensations"
 	serveLimits      = "serve limits"
 	keepKeys         = "keep keys"
+	rotateEvents     = "remove old events"
 	releaseRuns      = "release the runs of dead workers"
 	deleteOld        = "delete old runs"
 )

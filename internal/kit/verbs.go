@@ -8,9 +8,9 @@ import (
 )
 
 // WantEvents compares a run's events, without their times.
-func (k *Kit) WantEvents(ref kagzi.Ref, want ...kagzi.Event) {
+func (k *Kit) WantEvents(ref kagzi.Ref, want ...kagzi.LogEntry) {
 	k.T.Helper()
-	got, err := k.Client.Events(k.Ctx, ref)
+	got, err := k.Client.RunLog(k.Ctx, ref)
 	if err != nil {
 		k.T.Fatal(err)
 	}

@@ -356,7 +356,7 @@ func TestKillIsNoticedByTheConnection(t *testing.T) {
 	if err != nil || total != 1 || page[0].PID != o.victim.cmd.Process.Pid || page[0].StoppedAt.IsZero() || page[0].Active != 0 {
 		t.Fatalf("offline %+v, %v; want the victim", page, err)
 	}
-	events, err := c.WorkerEvents(t.Context(), page[0].ID)
+	events, err := c.WorkerLog(t.Context(), page[0].ID)
 	if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "connection gone" {
 		t.Errorf("events %+v, %v", events, err)
 	}

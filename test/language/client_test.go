@@ -57,7 +57,7 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 			_, get := tt.c.Get(k.Ctx, tt.ref)
 			_, steps := tt.c.Steps(k.Ctx, tt.ref)
 			_, find := kagzi.Find(k.Ctx, tt.c, kit.Noop, tt.ref)
-			_, events := tt.c.Events(k.Ctx, tt.ref)
+			_, events := tt.c.RunLog(k.Ctx, tt.ref)
 			_, restart := tt.c.Restart(k.Ctx, tt.ref)
 			_, fork := tt.c.Fork(k.Ctx, tt.ref, "step")
 			for op, err := range map[string]error{

@@ -32,7 +32,7 @@ func TestRunsAreReferences(t *testing.T) {
 		if _, err := k.Client.Steps(k.Ctx, ref); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := k.Client.Events(k.Ctx, ref); err != nil {
+		if _, err := k.Client.RunLog(k.Ctx, ref); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := k.Client.Resume(k.Ctx, ref); !errors.Is(err, kagzi.ErrRunActive) {

@@ -193,7 +193,7 @@ func TestForkAfterARepair(t *testing.T) {
 	if got := kit.ResultOf(k, again); got != kit.Link(kit.Link("in", "pay"), "ship") || len(y.of(again.ID())) != 1 {
 		t.Errorf("got %s, executed %q", got, y.of(again.ID()))
 	}
-	for id, want := range map[kagzi.RunID][]kagzi.Event{
+	for id, want := range map[kagzi.RunID][]kagzi.LogEntry{
 		old.ID():   {{Event: "FORKED", Other: run.ID(), Step: "ship", Reason: "the lorry is back"}},
 		run.ID():   {{Event: "FORKED", Other: old.ID(), Step: "ship", Reason: "the lorry is back"}, {Event: "FORKED", Other: again.ID(), Step: "ship"}},
 		again.ID(): {{Event: "FORKED", Other: run.ID(), Step: "ship"}},

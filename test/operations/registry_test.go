@@ -63,7 +63,7 @@ func TestRegistry(t *testing.T) {
 	if got, err := c.Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" || got.StoppedAt.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
-	events, err := c.WorkerEvents(t.Context(), id)
+	events, err := c.WorkerLog(t.Context(), id)
 	var kinds []string
 	for _, e := range events {
 		kinds = append(kinds, e.Event)
@@ -95,7 +95,7 @@ func TestRegistryRefuses(t *testing.T) {
 		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`:         c.ForceOffline(ctx, "8", kagzi.InTx(nil)),
 		`kagzi: drain queue: the queue's name is empty: the default one is "default"`: func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
 		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`:    func() error { _, err := c.Worker(ctx, ""); return err }(),
-		`kagzi: events of worker 9: worker not found: "9" is not a worker ID`:         func() error { _, err := c.WorkerEvents(ctx, "9"); return err }(),
+		`kagzi: log of worker 9: worker not found: "9" is not a worker ID`:            func() error { _, err := c.WorkerLog(ctx, "9"); return err }(),
 		`kagzi: list workers: Metadata key is empty`:                                  list(kagzi.WorkerFilter{Labels: map[string]string{"": "x"}}),
 		`kagzi: Grace is -1ns: give at least 1.5s, or set NoGrace (a `: func() error {
 			_, err := kagzi.NewCoordinator(c, kagzi.CoordinatorConfig{Grace: -1})
@@ -116,7 +116,7 @@ func TestUnknownWorkers(t *testing.T) {
 	c := kit.NewClient(t, dbtest.Pool(t))
 	id := uuid.NewString()
 	_, gotErr := c.Worker(t.Context(), id)
-	_, eventsErr := c.WorkerEvents(t.Context(), id)
+	_, eventsErr := c.WorkerLog(t.Context(), id)
 	_, _, pageErr := c.Workers(t.Context(), kagzi.WorkerFilter{After: id})
 	for what, err := range map[string]error{
 		"Worker": gotErr, "WorkerEvents": eventsErr, "Workers": pageErr, "Drain": c.Drain(t.Context(), id), "ForceOffline": c.ForceOffline(t.Context(), id),
@@ -182,7 +182,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 				t.Errorf("Run: %v", err)
 			}
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
-			events, err := far.WorkerEvents(t.Context(), id)
+			events, err := far.WorkerLog(t.Context(), id)
 			if err != nil || len(events) != 3 || events[1].Event != "DRAINING" || events[1].Reason != "Client.Drain" || events[2].Event != "STOPPED" {
 				t.Errorf("events %+v, %v", events, err)
 			}
@@ -248,7 +248,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			close(g.Open)
 			close(h.Open)
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
-			events, err := far.WorkerEvents(t.Context(), id)
+			events, err := far.WorkerLog(t.Context(), id)
 			if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "forced offline" {
 				t.Errorf("events %+v, %v", events, err)
 			}

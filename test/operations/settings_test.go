@@ -173,7 +173,7 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	}
 	k.Resume(other.ID(), kagzi.Reason(strange))
 	kit.FailureOf(k, other, kagzi.StatusFailed)
-	events, err := k.Client.Events(k.Ctx, other.ID())
+	events, err := k.Client.RunLog(k.Ctx, other.ID())
 	if utc(events, err); len(events) != 2 || events[0].Reason != strange {
 		t.Errorf("events %+v", events)
 	}
@@ -242,7 +242,7 @@ func useFleet(k *kit.Kit, utc func(any, error)) {
 		k.T.Fatalf("workers %+v", workers)
 	}
 	utc(k.Client.Worker(k.Ctx, workers[0].ID))
-	utc(k.Client.WorkerEvents(k.Ctx, workers[0].ID))
+	utc(k.Client.WorkerLog(k.Ctx, workers[0].ID))
 	report, err := k.Client.Health(k.Ctx)
 	if utc(report, err); report.Status == health.Unhealthy || report.Workers.Live != 1 || report.At.IsZero() {
 		k.T.Errorf("health %+v", report)

@@ -62,12 +62,12 @@ func TestRestartOfEachStatus(t *testing.T) {
 		if same != 1 {
 			t.Errorf("%s: another policy or hash", status)
 		}
-		events := []kagzi.Event{{Event: "RESTARTED", Other: as, Reason: "once\uFFFDmore"}}
+		events := []kagzi.LogEntry{{Event: "RESTARTED", Other: as, Reason: "once\uFFFDmore"}}
 		if status == kagzi.StatusCancelled {
-			events = slices.Insert(events, 0, kagzi.Event{Event: "CANCELLED"})
+			events = slices.Insert(events, 0, kagzi.LogEntry{Event: "CANCELLED"})
 		}
 		k.WantEvents(old, events...)
-		k.WantEvents(as, kagzi.Event{Event: "RESTARTED", Other: old, Reason: "once\uFFFDmore"})
+		k.WantEvents(as, kagzi.LogEntry{Event: "RESTARTED", Other: old, Reason: "once\uFFFDmore"})
 
 		// Another run has its ID now. The restart succeeds under another ID.
 		if _, err := k.Client.Restart(k.Ctx, old); !errors.Is(err, kagzi.ErrIDConflict) || !strings.Contains(err.Error(), string(as)) {
@@ -200,7 +200,7 @@ func TestVerbsInTx(t *testing.T) {
 	kit.CommitTx(t, tx)
 	k.WaitStatus(runs[0], kagzi.StatusCompleted)
 	k.WaitStatus(runs[1], kagzi.StatusCompleted)
-	k.WantEvents(failedRun, kagzi.Event{Event: "RESUMED", Reason: "a"})
+	k.WantEvents(failedRun, kagzi.LogEntry{Event: "RESUMED", Reason: "a"})
 }
 
 func TestReasons(t *testing.T) {
@@ -208,7 +208,7 @@ func TestReasons(t *testing.T) {
 	id := ended(k, kagzi.StatusCancelled)
 	k.Resume(id, kagzi.Reason(strings.Repeat("é", 1000)+"\xff"))
 	k.Cancel(id, kagzi.Reason("why not"))
-	events, err := k.Client.Events(k.Ctx, id)
+	events, err := k.Client.RunLog(k.Ctx, id)
 	if err != nil || len(events) != 3 || len(events[1].Reason) > 1<<10 || !strings.Contains(events[1].Reason, "truncated, 2001 bytes") || events[2].Reason != "why not" {
 		t.Errorf("%+v, %v", events, err)
 	}
@@ -231,7 +231,7 @@ func TestReasons(t *testing.T) {
 	if _, err := k.Client.Restart(k.Ctx, id, kagzi.NewInput(strings.Repeat("x", 5<<20))); !errors.Is(err, kagzi.ErrPayloadTooLarge) {
 		t.Errorf("%v", err)
 	}
-	if _, err := k.Client.Events(k.Ctx, kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
+	if _, err := k.Client.RunLog(k.Ctx, kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }
@@ -283,7 +283,7 @@ func TestBulkInPages(t *testing.T) {
 	check("dry run of resume", b, err, want)
 	b, err = k.Client.ResumeAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page}, kagzi.Reason("sorry"))
 	check("resume", b, err, want[:page])
-	k.WantEvents(want[1], kagzi.Event{Event: "CANCELLED"}, kagzi.Event{Event: "RESUMED", Reason: "sorry"})
+	k.WantEvents(want[1], kagzi.LogEntry{Event: "CANCELLED"}, kagzi.LogEntry{Event: "RESUMED", Reason: "sorry"})
 	b, err = k.Client.RestartAll(k.Ctx, batch, kagzi.Version(2))
 	check("restart the rest", b, err, want[page:])
 	for _, old := range b.Changed {

@@ -1,0 +1,83 @@
+package kagzi_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+)
+
+// Those who publish and those who read share the topic.
+var Received = kagzi.DefineTopic[Mail]("mail.received")
+
+type Mail struct{ From, Subject string }
+
+func ExampleClient_Publish() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	for _, m := range []struct {
+		id string
+		Mail
+	}{{"<1@ada>", Mail{"Ada", "Invoice"}}, {"<2@bob>", Mail{"Bob", "Hello"}}, {"<1@ada>", Mail{"Ada", "Invoice"}}} {
+		e := Received.With(m.Mail).WithID(kagzi.ID(m.id)).Title("Mail from " + m.From)
+		if err := client.Publish(ctx, e); err != nil {
+			fmt.Println(err)
+		}
+	}
+	for e, err := range kagzi.Events(ctx, client, Received, 0) {
+		fmt.Println(e.Title, e.Payload.Subject, err)
+	}
+	// Output:
+	// Mail from Ada Invoice <nil>
+	// Mail from Bob Hello <nil>
+}
+
+// With InTx an event is published if the transaction commits.
+func ExampleClient_Publish_inTx() {
+	ctx, pool, client, _ := setup()
+	defer teardown()
+
+	for _, late := range []bool{true, false} {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if err := client.Publish(ctx, Received.With(Mail{Subject: fmt.Sprint("late: ", late)}), kagzi.InTx(tx)); err != nil || !late {
+				return err
+			}
+			return errors.New("the mailbox is full")
+		})
+		fmt.Println(err)
+	}
+	for e := range kagzi.Events(ctx, client, Received, 0) {
+		fmt.Println(e.Payload.Subject)
+	}
+	// Output:
+	// the mailbox is full
+	// <nil>
+	// late: false
+}
+
+// A reader goes on from the position of the last event that it has seen.
+func ExampleEvents() {
+	ctx, _, client, _ := setup()
+	defer teardown()
+
+	var last int64
+	for _, subject := range []string{"one", "two"} {
+		if err := client.Publish(ctx, Received.With(Mail{Subject: subject})); err != nil {
+			fmt.Println(err)
+		}
+		for e, err := range kagzi.Events(ctx, client, Received, last) {
+			if err != nil {
+				fmt.Println(err)
+				break
+			}
+			fmt.Println("new:", e.Payload.Subject)
+			last = e.Position
+		}
+	}
+	// Output:
+	// new: one
+	// new: two
+}

@@ -1,0 +1,196 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Topic is a durable stream of events: a name and the type of their payload. Declare it once, as a package variable that those who
+// publish and those who read import. Nobody has to create it.
+type Topic[T any] struct{ name string }
+
+// DefineTopic names a topic. The name has at most 255 bytes and no control characters. Functions that use the topic return an error for
+// a bad one.
+func DefineTopic[T any](name string) Topic[T] { return Topic[T]{name} }
+
+// Name returns the topic's name.
+func (t Topic[T]) Name() string { return t.name }
+
+// With returns an event with the payload, and does not publish it: see [Client.Publish].
+func (t Topic[T]) With(payload T) NewEvent {
+	return NewEvent{topic: t.name, payload: payload, decodable: decodableAs(payload)}
+}
+
+// A NewEvent is an event before it is published: see [Topic.With].
+type NewEvent struct {
+	topic     string
+	id        ID
+	named     bool // by WithID
+	title     string
+	payload   any
+	decodable decodable // of payload
+}
+
+// WithID returns e with an ID of at most 255 bytes. A topic has one event with that ID, however often it is published: the first one.
+// Once that is removed because of its age, the ID is free again.
+func (e NewEvent) WithID(id ID) NewEvent {
+	e.id, e.named = id, true
+	return e
+}
+
+// Title returns e with a title of at most 255 bytes, which is for people.
+func (e NewEvent) Title(title string) NewEvent {
+	e.title = title
+	return e
+}
+
+// An Event is an event of a topic.
+type Event[T any] struct {
+	ID          ID // given by WithID, or made by Publish
+	Title       string
+	Payload     T
+	PublishedAt time.Time // by the database's clock
+
+	// Position orders the events of a topic. It is above zero. Events of other topics have others.
+	Position int64
+}
+
+// Publish stores an event. It returns once the event is stored: nothing else has to be there, and nobody has to read it.
+//
+// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again, whatever its payload, and Publish returns nil. Without
+// an ID the event gets one of its own, so that a call in a step that is repeated publishes another event: give it an ID there.
+//
+// With [InTx] the event is published when the transaction commits. Until then those who read the topic stop before the events that
+// others publish after it: commit soon. While a transaction has published an ID and is open, other calls with that ID wait for its end.
+//
+// Publish returns [ErrPayloadTooLarge], and an error for an empty topic or a bad ID. The options are [InTx].
+func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...ChangeOption) error {
+	return c.failedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
+}
+
+// PublishMany stores all events or none, of one topic or of several, in the order of the call. All are in memory at once. It waits as
+// [Client.Publish] does, and returns the same errors.
+func (c *Client) PublishMany(ctx context.Context, events []NewEvent, opts ...ChangeOption) error {
+	return c.failedIf(ctx, c.publish(ctx, events, opts), "publish %d events", len(events))
+}
+
+func (c *Client) publish(ctx context.Context, events []NewEvent, opts []ChangeOption) error {
+	cfg, err := changeOptions(opts, 0)
+	if err := cmp.Or(err, c.usable(ctx)); err != nil {
+		return err
+	}
+	rows := make([]*store.NewEvent, len(events))
+	for i, e := range events {
+		if rows[i], err = c.newEvent(e); err != nil {
+			if len(events) > 1 {
+				err = fmt.Errorf("event %d: %w", i, err)
+			}
+			return err
+		}
+	}
+	if err := c.checkSchema(ctx, cfg.tx); err != nil {
+		return err
+	}
+	_, err = c.store.Publish(ctx, cfg.tx, rows)
+	return err
+}
+
+// newEvent returns the row of e.
+func (c *Client) newEvent(e NewEvent) (*store.NewEvent, error) {
+	if err := e.validate(); err != nil {
+		return nil, err
+	}
+	what := subject{"payload of an event of", e.topic}
+	payload, _, err := c.encodeHashed(what, e.payload)
+	if err == nil {
+		err = e.decodable.check(c, what, payload)
+	}
+	if err != nil {
+		return nil, err
+	}
+	id := string(e.id)
+	if !e.named {
+		id = uuid.Must(uuid.NewV7()).String()
+	}
+	return &store.NewEvent{Topic: e.topic, ID: id, Named: e.named, Title: e.title, Payload: payload}, nil
+}
+
+func (e *NewEvent) validate() error {
+	if e.decodable == nil {
+		return errors.New("kagzi: the NewEvent is empty: make one with Topic.With")
+	}
+	err := validateName("topic", e.topic)
+	if err == nil && e.named && e.id == "" {
+		err = errors.New("kagzi: the event's ID is empty: give what identifies the event, or leave WithID out")
+	}
+	if err == nil && e.named {
+		err = validateName("event ID", string(e.id))
+	}
+	if err == nil && e.title != "" {
+		err = validateName("title of an event", e.title)
+	}
+	return err
+}
+
+// eventsPerRead bounds the events of one query.
+const eventsPerRead = 500
+
+// Events returns the events of a topic that were published after a position, the oldest first; zero stands for the oldest that is kept. The
+// iteration ends behind the last one. It reads some hundred at a time, and holds no connection in between. To go on later, pass the
+// Position of the last event: no event appears before it.
+//
+// An event is there once its transaction has committed, and all transactions have ended that had published in the topic before it. So a
+// reader that goes on from a position misses none, and sees each once.
+//
+// The iteration ends with an error if a query fails. An event that does not decode into T comes with an error, its Position and its
+// ID, and the iteration goes on.
+func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter.Seq2[Event[T], error] {
+	return func(yield func(Event[T], error) bool) {
+		fail := func(err error) {
+			yield(Event[T]{}, c.failedIf(ctx, err, "read %s", cmp.Or(t.name, "a topic")))
+		}
+		if err := cmp.Or(validateName("topic", t.name), c.usable(ctx)); err != nil {
+			fail(err)
+			return
+		}
+		if err := c.checkSchema(ctx, nil); err != nil {
+			fail(err)
+			return
+		}
+		for {
+			rows, err := c.store.ReadEvents(ctx, t.name, after, eventsPerRead)
+			if err != nil {
+				fail(err)
+				return
+			}
+			for _, row := range rows {
+				if !yield(readEvent(c, t, row)) {
+					return
+				}
+				after = row.Position
+			}
+			if len(rows) == 0 {
+				return
+			}
+		}
+	}
+}
+
+func readEvent[T any](c *Client, t Topic[T], row store.Event) (Event[T], error) {
+	e := Event[T]{ID: ID(row.ID), Title: row.Title, PublishedAt: row.PublishedAt, Position: row.Position}
+	if err := c.decode(row.Payload, &e.Payload); err != nil {
+		return e, failure.Explain(fmt.Sprintf("kagzi: event %s of topic %s does not decode into %v, the type that this program has for the topic", text.Quote(row.ID), text.Quote(t.name), reflect.TypeFor[T]()), err)
+	}
+	return e, nil
+}
