@@ -19,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/starts"
+	"github.com/kagzi/kagzi/internal/topics"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -52,6 +53,7 @@ type Client struct {
 	store  *store.Store
 	hints  *hints.Hints
 	starts *starts.Starts
+	topics *topics.Topics
 	ready  atomic.Bool // the schema was found to fit
 
 	mu       sync.Mutex
@@ -78,7 +80,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*engine.Session]struct{}{}}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
-	c.starts = starts.New(c.store, c.hints)
+	c.starts, c.topics = starts.New(c.store, c.hints), topics.New(c.store)
 	return c, nil
 }
 

@@ -102,8 +102,7 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []ChangeOp
 	if err := c.checkSchema(ctx, cfg.tx); err != nil {
 		return err
 	}
-	_, err = c.store.Publish(ctx, cfg.tx, rows)
-	return err
+	return c.topics.Publish(ctx, cfg.tx, rows)
 }
 
 // newEvent returns the row of e.

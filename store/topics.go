@@ -121,6 +121,25 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (top
 	}
 }
 
+// PublishTogether publishes events of several callers with one statement. It waits only briefly, and is not repeated: Publish does that
+// for a single event. take is called when there is a connection. It returns the events; if there are none, nothing is sent.
+func (s *Store) PublishTogether(ctx context.Context, take func() []*NewEvent) error {
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	conn, err := acquireWithin(ctx, s.pool, briefLockWait)
+	if err != nil {
+		return wrap("publish", err)
+	}
+	defer conn.Release()
+	events := take()
+	if len(events) == 0 {
+		return nil
+	}
+	_, err = s.publishChunk(ctx, conn.Conn(), brief, events)
+	DropReadOnly(conn.Conn(), err)
+	return wrap("publish", err)
+}
+
 func (s *Store) publishOwn(ctx context.Context, events []*NewEvent) (topics []string, err error) {
 	chunks := eventChunks(events)
 	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))

@@ -3,12 +3,13 @@ package starts
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/store"
 )
@@ -19,12 +20,10 @@ const (
 	mostBytes    = 8 << 20
 )
 
-// A start is one caller's run in the batcher. Both the caller and the flush move its state, with compare-and-swap.
+// A start is one caller's run in the batcher.
 type start struct {
+	*batch.Shared[outcome]
 	run         *store.NewRun
-	ctx         context.Context // the caller's
-	state       atomic.Int32
-	told        chan outcome      // of capacity one
 	reservation hints.Reservation // while the statement is under way: where the run begins; nil: nowhere. Only the flush uses it.
 }
 
@@ -37,14 +36,6 @@ const (
 	begun                   // the run was stored as claimed, and a worker of this process executes it
 )
 
-// The states of a start.
-const (
-	waiting int32 = iota // nothing was sent
-	sent                 // the run was sent
-	settled              // the flush has told the caller
-	left                 // the caller has given up
-)
-
 // shares reports whether the run can be inserted together with others: whether it exists already can then be found out
 // afterwards.
 func (s *Starts) shares(r *store.NewRun) bool {
@@ -55,29 +46,15 @@ func (s *Starts) shares(r *store.NewRun) bool {
 // it by itself: that finds out why. If ctx ends before the run is sent, nothing is started. After that only a deadline ends the
 // wait, as for every statement.
 func (s *Starts) together(ctx context.Context, run *store.NewRun) (o outcome, err error) {
-	p := &start{run: run, ctx: ctx, told: make(chan outcome, 1)}
+	p := &start{Shared: batch.NewShared[outcome](ctx), run: run}
 	s.batcher.Add(p)
-	select {
-	case o = <-p.told:
-		return o, nil
-	case <-ctx.Done():
+	switch o, err = p.Wait(); {
+	case errors.Is(err, batch.ErrUnsent):
+		err = fmt.Errorf("nothing was started: %w", ctx.Err())
+	case err != nil:
+		err = fmt.Errorf("%w, so the run may have been started: %w", err, context.DeadlineExceeded)
 	}
-	if p.state.CompareAndSwap(waiting, left) {
-		return unstored, fmt.Errorf("nothing was started: %w", ctx.Err())
-	}
-	var over <-chan time.Time
-	if t, ok := ctx.Deadline(); ok {
-		over = time.After(time.Until(t))
-	}
-	select {
-	case o = <-p.told:
-	case <-over:
-		if p.state.CompareAndSwap(sent, left) {
-			return unstored, fmt.Errorf("no answer came in time, so the run may have been started: %w", context.DeadlineExceeded)
-		}
-		o = <-p.told
-	}
-	return o, nil
+	return o, err
 }
 
 // flush inserts the runs of the batcher, in statements of mostBytes.
@@ -99,10 +76,10 @@ func (s *Starts) flush(all []*start) {
 // which cannot have caused that, stay together.
 func (s *Starts) insert(some []*start) {
 	asked := time.Now()
-	inserted, err := s.store.StartTogether(context.WithoutCancel(some[0].ctx), func() []*store.NewRun {
+	inserted, err := s.store.StartTogether(context.WithoutCancel(some[0].Context()), func() []*store.NewRun {
 		var runs []*store.NewRun
 		for _, p := range some {
-			if p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent {
+			if p.Send() {
 				if p.reservation = s.hints.Reserve(p.run); p.reservation != nil {
 					p.run.Input = bytes.Clone(p.run.Input) // the run begins with it, and a codec may have returned memory of the caller
 				}
@@ -171,11 +148,7 @@ func (s *Starts) dissolve(some []*start) (rest []*start) {
 
 // tell tells the caller what became of its run. If the caller has given up meanwhile, a run that is due is announced here.
 func (s *Starts) tell(p *start, o outcome) {
-	if p.state.Swap(settled) != left {
-		p.told <- o
-		return
-	}
-	if o == stored {
+	if !p.Tell(o) && o == stored {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()                                 // nobody waits for the notification
 		_ = s.hints.Due(ctx, nil, dueRun(p.run)) // fails only in a transaction

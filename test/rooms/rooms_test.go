@@ -19,7 +19,7 @@ var allowed = map[string][]string{
 	"": {
 		"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
 		"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/plainjson", "internal/starts", "internal/testhook", "internal/text",
-		"internal/timetable",
+		"internal/timetable", "internal/topics",
 	},
 	"doctor": {"migrations", "store", "internal/duration", "internal/text"},
 	"health": {},
@@ -35,6 +35,7 @@ var allowed = map[string][]string{
 	"internal/outage":    {"store", "internal/text"},
 	"internal/starts":    {"notify", "store", "internal/batch", "internal/goroutine", "internal/hints", "internal/outage", "internal/text"},
 	"internal/timetable": {"internal/cron"},
+	"internal/topics":    {"store", "internal/batch", "internal/text"},
 	"internal/failure":   {"kind", "internal/text"},
 	"internal/duration":  {"internal/text"},
 	"store":              {"internal/text"},

@@ -1,0 +1,89 @@
+package kagzi_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+)
+
+// BenchmarkPublish publishes b.N events of 100 bytes: one after the other, from 16 goroutines, and 1,000 in each call. Then it reads
+// them: go test -run '^$' -bench Publish -benchtime 100000x .
+func BenchmarkPublish(b *testing.B) {
+	topic := kagzi.DefineTopic[[]byte]("topic")
+	payload := make([]byte, 72) // in JSON it is longer
+	publish := map[string]func(b *testing.B, c *kagzi.Client){
+		"alone": func(b *testing.B, c *kagzi.Client) {
+			for range b.N {
+				if err := c.Publish(b.Context(), topic.With(payload)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		},
+		"goroutines=16": func(b *testing.B, c *kagzi.Client) {
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var all sync.WaitGroup
+			for range 16 {
+				all.Go(func() {
+					for left.Add(-1) >= 0 {
+						if err := c.Publish(b.Context(), topic.With(payload)); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+		},
+		"bulk": func(b *testing.B, c *kagzi.Client) {
+			for left := b.N; left > 0; left -= 1000 {
+				var some []kagzi.NewEvent
+				for range min(left, 1000) {
+					some = append(some, topic.With(payload))
+				}
+				if err := c.PublishMany(b.Context(), some); err != nil {
+					b.Fatal(err)
+				}
+			}
+		},
+	}
+	for name, f := range publish {
+		b.Run(name, func(b *testing.B) {
+			c, pool := benchClient(b, 20)
+			cpu := newCPUMeter(b, pool)
+			b.ResetTimer()
+			f(b, c)
+			b.StopTimer()
+			cpu.report(b, b.N)
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkEvents reads b.N events: go test -run '^$' -bench Events -benchtime 100000x .
+func BenchmarkEvents(b *testing.B) {
+	topic := kagzi.DefineTopic[[]byte]("topic")
+	c, _ := benchClient(b, 20)
+	for left := b.N; left > 0; left -= 1000 {
+		var some []kagzi.NewEvent
+		for range min(left, 1000) {
+			some = append(some, topic.With(make([]byte, 72)))
+		}
+		if err := c.PublishMany(b.Context(), some); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ResetTimer()
+	n := 0
+	for _, err := range kagzi.Events(b.Context(), c, topic, 0) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		n++
+	}
+	if n != b.N {
+		b.Fatalf("read %d events of %d", n, b.N)
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
+}
