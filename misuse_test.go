@@ -142,6 +142,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{kagzi.Workflow[int, int]{}, ""},
 		{kagzi.Signal[int]{}, ""},
 		{kagzi.Message{}, ""},
+		{kagzi.Topic[int]{}, ""},
+		{kagzi.NewEvent{}, ""},
 		{kind.Kind(""), ""},
 		{kagzi.Status(""), ""},
 		{kagzi.RunInfo{}, ""},
@@ -187,7 +189,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 			kagzi.Handle(worker, kagzi.Workflow[int, int]{}, nil)
 			kagzi.Handle(zeroWorker, kagzi.Workflow[int, int]{}, nil)
 		},
-		"Define": kagzi.Define[int, int], "DefineSignal": kagzi.DefineSignal[int], "CurrentStep": kagzi.CurrentStep, "KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
+		"Define": kagzi.Define[int, int], "DefineSignal": kagzi.DefineSignal[int], "DefineTopic": kagzi.DefineTopic[int], "Events": kagzi.Events[int], "CurrentStep": kagzi.CurrentStep, "KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
 		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached, "Repeatable": kagzi.Repeatable,
 		"DryRun": kagzi.DryRun, "InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() { kagzi.UndoneBy(kagzi.Workflow[int, int]{}) }, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,

@@ -113,7 +113,7 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (top
 			return nil, wrap("publish", err)
 		}
 		for _, e := range events { // the answer may have been lost
-			_ = e
+			e.Named = true
 		}
 		if tries++; tries == maxTries {
 			return nil, wrap("publish", err)
