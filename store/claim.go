@@ -265,11 +265,16 @@ func (r *ClaimRequest) reads(claim *Claim, statements claimStatements, asked tim
 		var last lastClaimed
 		*claim, last, err = readClaim(rows, r.Queue, asked)
 		claim.Reached = r.reached(*claim, last)
-		if err == nil && claim.pauses && statements == claimsUnpaused {
-			return errPauses
-		}
-		return err
+		return cmp.Or(err, claim.checkPauses(statements))
 	}
+}
+
+// checkPauses returns errPauses if the claim by these statements should have tested runs for pauses.
+func (c *Claim) checkPauses(statements claimStatements) error {
+	if c.pauses && statements == claimsUnpaused {
+		return errPauses
+	}
+	return nil
 }
 
 func (s *Store) claimArgs(req ClaimRequest) []any {

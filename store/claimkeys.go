@@ -163,7 +163,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 	WHERE (p.before, p.old_credit, p.old_rate_at) IS DISTINCT FROM (p.available_at, p.credit, p.rate_at)
 	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at, credit = excluded.credit, rate_at = excluded.rate_at
 )
-SELECT t.now, (SELECT k.room FROM limits k) - (SELECT count(*) FROM due)::int, ARRAY (
+SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.room FROM limits k) - (SELECT count(*) FROM due)::int, ARRAY (
 		SELECT DISTINCT CASE WHEN p.key_scope <> '' THEN p.key_scope ELSE (
 			SELECT r.task_queue
 			FROM generate_series(1, 4) AS n (priority)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 // A KeysRequest is the part of a ClaimRequest for a queue that has keys or limits.
 type KeysRequest struct {
 	Plain  int       // how many of the runs may have no key
+	Only   bool      // take none without a key, and do not say when the next of these is due
 	Keyed  int       // how many may have one
 	Line   time.Time // keys with an earlier place in the line are left out; zero: none are
 	Change int64     // changes with a lower ID are left out
@@ -19,6 +21,7 @@ type KeysRequest struct {
 
 // Keys is the part of a Claim about keys.
 type Keys struct {
+	Only       bool      // the answer to such a request: Next and Reached of the claim are not set
 	Taken      int       // how many of the runs have taken a slot of their key
 	Looked     int       // keys in the line that the claim looked at
 	Last       time.Time // the place of the last of these
@@ -29,13 +32,14 @@ type Keys struct {
 
 	// What there is after the claim.
 	Next   time.Time // the first place in the line; zero if no key has one
+	Now    time.Time // by the database's clock
 	Change int64     // the lowest ID of a change; zero if there is none
 	RateAt time.Time // when the queue's rate allows the next start; zero if it has none
 }
 
 // What is left in the line, and of the changes. After claimKeys the statement sees what that has written.
 const nextKeys = `
-SELECT (
+SELECT now(), (
 		SELECT min(n.available_at)
 		FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
 		CROSS JOIN LATERAL (
@@ -72,23 +76,35 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 	first, then := &pgx.Batch{}, &pgx.Batch{}
 	first.Queue(lockQueue, s.namespace, req.Queue)
 	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, epoch(req.Keys.Line), req.Keys.Change, req.Keys.Most)
-	first.Queue(statements.limited, s.claimArgs(plain)...)
-	err = converse(ctx, s.pool, brief, first, []func(pgx.Rows) error{nil, locked.read, plain.reads(&claim, statements, asked)}, func() (*pgx.Batch, []func(pgx.Rows) error) {
+	firstReads := []func(pgx.Rows) error{func(rows pgx.Rows) error {
+		claim = Claim{Asked: asked, Limited: rows.Next(), pauses: statements == claimsWithPauses}
+		rows.Close()
+		return rows.Err()
+	}, locked.read}
+	if !req.Keys.Only {
+		first.Queue(statements.limited, s.claimArgs(plain)...)
+		firstReads = append(firstReads, plain.reads(&claim, statements, asked))
+	}
+	err = converse(ctx, s.pool, brief, first, firstReads, func() (*pgx.Batch, []func(pgx.Rows) error) {
 		claim.Keys = locked.Keys
+		claim.Keys.Only = req.Keys.Only
 		claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
 		var reads []func(pgx.Rows) error
 		if len(locked.names) > 0 {
 			keyed.Limit = min(req.Keys.Keyed, req.Limit-len(claim.Runs))
 			then.Queue(statements.keys, s.keyedArgs(keyed, locked.scopes, locked.names)...)
 			reads = append(reads, func(rows pgx.Rows) error {
-				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.Room, &claim.Keys.Announce)
+				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.pauses, &claim.Room, &claim.Keys.Announce)
 				claim.Keys.Taken, claim.Runs = len(runs), append(runs, claim.Runs...)
-				return err
+				return cmp.Or(err, claim.checkPauses(statements))
 			})
 		}
 		then.Queue(nextKeys, s.nextKeysArgs(req)...)
 		return then, append(reads, claim.Keys.readNext)
 	})
+	if claim.Now.IsZero() {
+		claim.Now = claim.Keys.Now
+	}
 	return claim, err
 }
 
@@ -104,6 +120,6 @@ func (s *Store) nextKeysArgs(req ClaimRequest) []any {
 
 // readNext reads the answer of nextKeys.
 func (k *Keys) readNext(rows pgx.Rows) error {
-	_, err := pgx.ForEachRow(rows, []any{utc(&k.Next), &k.Change, utc(&k.RateAt)}, func() error { return nil })
+	_, err := pgx.ForEachRow(rows, []any{utc(&k.Now), utc(&k.Next), &k.Change, utc(&k.RateAt)}, func() error { return nil })
 	return err
 }

@@ -213,3 +213,33 @@ func TestClaimsThatCountAreDurable(t *testing.T) {
 		t.Errorf("synchronous_commit was %s", got)
 	}
 }
+
+// A claim that only hands keys on takes no other run, and says what the next one needs to know.
+func TestClaimOfHandedKeysOnly(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	only := keyedRequest(5)
+	only.Keys.Only, only.Keys.Handed = true, []Key{{Name: "a"}}
+	start(t, s, newRun())
+	ids := start(t, s, newRun(ofKey("a")))
+	c := claim(t, s, only)
+	if !slices.Equal(runIDs(c.Runs), ids) || !c.Keys.Only || c.Now.IsZero() || c.Asked.IsZero() || c.Limited {
+		t.Errorf("claimed %v of key %v: %+v", runIDs(c.Runs), ids, c)
+	}
+	if c = claim(t, s, only); len(c.Runs) != 0 || c.Now.IsZero() {
+		t.Errorf("claimed %+v, want nothing", c)
+	}
+	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, settled) VALUES ('queue', 'test', 1, true)`)
+	start(t, s, newRun(ofKey("a")), newRun(ofKey("a")))
+	if c = claim(t, s, only); !c.Limited || len(c.Runs) > 1 {
+		t.Errorf("of a queue that has a limit now, claimed %d, limited %t", len(c.Runs), c.Limited)
+	}
+	exec(t, s.pool, `DELETE FROM kagzi.queues`)
+	s.pauses.Store(false)
+	pause(t, s, Pause{Type: "type"})
+	start(t, s, newRun(ofKey("b")))
+	only.Keys.Handed = []Key{{Name: "b"}}
+	if c = claim(t, s, only); len(c.Runs) != 0 || !s.pauses.Load() {
+		t.Errorf("of a paused workflow, claimed %d; the store knows of the pause: %t", len(c.Runs), s.pauses.Load())
+	}
+}

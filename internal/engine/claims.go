@@ -181,19 +181,26 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
 	noSuspects, free := s.crashLoopSuspect, s.slots.free
-	if q.wanted {
+	if q.wanted || q.handed {
 		q.keys.backoff = 0
 	}
+	queues, suspended := len(s.queues), q.suspendedUntil
+	only := q.onlyHanded() && !q.looks.due(s.cfg.PollInterval, queues)
 	q.begins()
-	queues := len(s.queues)
 	s.mu.Unlock()
 	req = store.ClaimRequest{
 		Queue: q.name, Types: types, Limit: n, Worker: worker, Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
 		LowFirst: q.claims%16 == 0, NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,
 	}
-	full, back := q.looks.prepare(&req, s.now(), s.cfg.PollInterval, queues)
+	var back chan<- lookedBack
+	if !only {
+		full, back = q.looks.prepare(&req, s.now(), s.cfg.PollInterval, queues)
+	}
 	s.mu.Lock()
-	q.keys.prepare(&req, s.handover.take(q.name), full || back != nil, free, s.now(), s.cfg.PollInterval)
+	q.keys.prepare(&req, s.handover.take(q.name), full || back != nil, only, free, s.now(), s.cfg.PollInterval)
+	if req.Keys != nil && req.Keys.Only {
+		q.suspendedUntil = q.earlier(suspended)
+	}
 	s.mu.Unlock()
 	if req.Limit > free {
 		req.MostInput = mostInputAhead
@@ -227,7 +234,8 @@ func (s *Session) sendClaim(ctx context.Context, req store.ClaimRequest) (claim 
 // learn takes from the answer what later claims from q need to know, and returns when to claim again.
 func (s *Session) learn(q *queue, req store.ClaimRequest, full bool, claim store.Claim, sent time.Time) nextClaim {
 	n := len(claim.Runs)
-	if claim.Reached == nil {
+	lost := claim.Reached == nil && !claim.Keys.Only // the answer, and with it when the next run is due
+	if lost {
 		s.notLooked(&req)
 	}
 	if full && (claim.Reached != nil || claim.Now.IsZero()) { // not after a lost answer
@@ -243,7 +251,7 @@ func (s *Session) learn(q *queue, req store.ClaimRequest, full bool, claim store
 	q.looks.goOn(claim.Reached)
 	s.setClock(claim.Now, claim.Asked)
 	s.failpoint("after claim", uuid.Nil)
-	if claim.Reached == nil { // the answer was lost, and with it when the next run is due
+	if lost {
 		return nextClaim{}
 	}
 	pause := req.Ahead
@@ -253,13 +261,18 @@ func (s *Session) learn(q *queue, req store.ClaimRequest, full bool, claim store
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(time.Millisecond))
 	}
 	s.mu.Lock()
-	pause = q.keys.learn(&req, &claim, s.now(), pause)
+	polls := full && pause == s.cfg.PollInterval
+	if claim.Keys.Only { // it knows no more than the claim before it
+		pause, polls = max(time.Until(q.nextClaim), 0), q.polls
+	}
+	next := q.keys.learn(&req, &claim, s.now(), pause)
+	polls = polls && next == pause
 	s.mu.Unlock()
 	s.lookedAtKeys(&req, &claim.Keys)
 	if n == req.Limit {
 		return nextClaim{}
 	}
-	return nextClaim{pause: pause, calm: pause > 0, polls: full && pause == s.cfg.PollInterval}
+	return nextClaim{pause: next, calm: next > 0, polls: polls}
 }
 
 // notLooked hands keys to the next claim that this one may not have looked at.
@@ -297,7 +310,7 @@ func (s *Session) handOnLocked(r *store.ClaimedRun) {
 	if s.draining || s.fenced || q == nil || !q.active() {
 		s.handover.leave()
 	} else {
-		q.wantClaim()
+		q.wantKeys()
 	}
 }
 

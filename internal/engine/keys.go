@@ -41,7 +41,9 @@ func (k *keys) counts(handed bool, now time.Time) bool {
 
 // prepare adds to a claim what it needs for keys and limits. full says that it searches all due runs, free is the number of free
 // slots, and now the estimate of the database's time.
-func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full bool, free int, now time.Time, pollInterval time.Duration) {
+//
+// only says that the claim comes for the keys that were handed alone: nothing else is due, as far as is known.
+func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full, only bool, free int, now time.Time, pollInterval time.Duration) {
 	if !k.counts(len(handed) > 0, now) {
 		req.Probe = full || time.Since(k.seen) < probeFor
 		return
@@ -50,7 +52,9 @@ func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full bool, f
 		req.Limit = min(req.Limit, max(free, 0))
 	}
 	r := &store.KeysRequest{Plain: req.Limit, Keyed: req.Limit, Most: mostChanges, Handed: handed}
-	if k.both {
+	if only && !full && !k.limited && !k.both {
+		r.Only, r.Plain = true, 0
+	} else if k.both {
 		r.Plain = (req.Limit + rand.IntN(2)) / 2
 	}
 	switch {

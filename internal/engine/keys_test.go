@@ -27,7 +27,7 @@ func TestClaimsCountOnlyWhereKeysAreDue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			req := store.ClaimRequest{Limit: 10, Ahead: time.Second}
-			tt.k.prepare(&req, tt.handed, true, 7, now, time.Second)
+			tt.k.prepare(&req, tt.handed, true, false, 7, now, time.Second)
 			if (req.Keys != nil) != tt.counts || req.Probe == tt.counts {
 				t.Errorf("keys %+v, probe %t", req.Keys, req.Probe)
 			}
@@ -150,7 +150,7 @@ func TestClaimsGoOnInTheLine(t *testing.T) {
 			t.Parallel()
 			k := keys{due: now, line: now, change: 7, full: time.Now().Add(-tt.since)}
 			req := store.ClaimRequest{Limit: 1, Ahead: time.Microsecond}
-			k.prepare(&req, nil, tt.full, 1, now, 30*time.Second)
+			k.prepare(&req, nil, tt.full, false, 1, now, 30*time.Second)
 			if whole := req.Keys.Line.IsZero() && req.Keys.Change == 0; whole != tt.whole {
 				t.Errorf("keys %+v", req.Keys)
 			}
@@ -168,7 +168,7 @@ func TestProbeFindsWhatClaimsHavePassed(t *testing.T) {
 		t.Errorf("paused for %v", pause)
 	}
 	req := store.ClaimRequest{Limit: 10}
-	k.prepare(&req, nil, false, 10, now, time.Hour)
+	k.prepare(&req, nil, false, false, 10, now, time.Hour)
 	if req.Keys == nil || req.Keys.Change != 3 || !req.Keys.Line.Equal(now.Add(-time.Minute)) {
 		t.Errorf("the next claim reads %+v", req.Keys)
 	}
@@ -184,7 +184,7 @@ func TestClaimsPassKeysThatTheyCannotTake(t *testing.T) {
 	look := func(full bool, looked int) (line time.Time) {
 		t.Helper()
 		req = store.ClaimRequest{Limit: 2, Ahead: time.Microsecond}
-		k.prepare(&req, nil, full, 2, now, time.Hour)
+		k.prepare(&req, nil, full, false, 2, now, time.Hour)
 		line = req.Keys.Line
 		k.learn(&req, &store.Claim{Keys: store.Keys{Looked: looked, Last: now.Add(-time.Second), Next: now.Add(-time.Minute)}}, now, time.Hour)
 		k.due = now
@@ -203,5 +203,44 @@ func TestClaimsPassKeysThatTheyCannotTake(t *testing.T) {
 	k.full = now.Add(-2 * time.Hour)
 	if line := look(false, 2); !line.IsZero() {
 		t.Errorf("after a PollInterval, the next look began at %v", line)
+	}
+}
+
+// A claim for handed keys alone leaves out the rest, unless it has to count for the queue, or something else is due.
+func TestClaimForHandedKeysOnly(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	handed := []store.Key{{Name: "a"}}
+	for name, tt := range map[string]struct {
+		k      keys
+		handed []store.Key
+		full   bool
+		only   bool // want
+	}{
+		"handed":          {keys{}, handed, false, true},
+		"a look":          {keys{}, handed, true, false},
+		"a limited queue": {keys{limited: true}, handed, false, false},
+		"both wait":       {keys{both: true}, handed, false, false},
+	} {
+		req := store.ClaimRequest{Limit: 10}
+		tt.k.prepare(&req, tt.handed, tt.full, true, 10, now, time.Hour)
+		if req.Keys == nil || req.Keys.Only != tt.only || tt.only && req.Keys.Plain != 0 {
+			t.Errorf("%s: %+v", name, req.Keys)
+		}
+	}
+	q := &queue{wake: make(chan struct{}, 1), registered: true, nextClaim: now.Add(time.Hour)}
+	q.wantKeys()
+	if !q.onlyHanded() || q.untilClaim(now) != 0 {
+		t.Error("no claim comes for the handed keys alone")
+	}
+	q.wantClaim()
+	if q.onlyHanded() {
+		t.Error("a claim for handed keys alone would serve a hint")
+	}
+	q.begins()
+	q.wantKeys()
+	q.nextClaim = now.Add(-time.Second)
+	if q.onlyHanded() {
+		t.Error("a claim for handed keys alone would serve the next claim")
 	}
 }

@@ -43,6 +43,11 @@ func (l *looks) next(pollInterval time.Duration, queues int) time.Time {
 	return l.at.Add(min((perLook*time.Duration(queues)-1)*l.took, pollInterval))
 }
 
+// due reports whether the next claim has to search more than the last ones: a look is due, or has found something.
+func (l *looks) due(pollInterval time.Duration, queues int) bool {
+	return time.Until(l.next(pollInterval, queues)) <= 0 || len(l.back) > 0
+}
+
 // ended notes that a look was answered, or failed.
 func (l *looks) ended(took time.Duration) {
 	l.at = time.Now()

@@ -29,6 +29,7 @@ type queue struct {
 	unsubscribe    func()    // from notifications; nil: the session is not subscribed. Set by subscribe.
 	claiming       bool      // a claim is under way. Set by begins, reset by claimed.
 	wanted         bool      // a claim shall come now, or once a slot is free. Set by wantClaim, reset by begins.
+	handed         bool      // so shall a claim for keys that were handed to it. Set by wantKeys, reset by begins.
 	calm           bool      // no due run waits for a slot, as far as is known. Set by a claim that found fewer runs than it asked for, reset by wantClaim and begins.
 	nextClaim      time.Time // when the next claim comes if nothing wakes the claim loop before. Set by claimed, put off by untilClaim.
 	polls          bool      // the claim at nextClaim would only look whether notifications were lost. Set by claimed.
@@ -144,6 +145,15 @@ func (q *queue) wantClaim() {
 	goroutine.Signal(q.wake)
 }
 
+// wantKeys is wantClaim for keys that were handed to the next claim.
+func (q *queue) wantKeys() {
+	q.handed, q.calm = true, false
+	goroutine.Signal(q.wake)
+}
+
+// onlyHanded reports whether the next claim comes for keys that were handed to it alone.
+func (q *queue) onlyHanded() bool { return q.handed && !q.wanted && time.Now().Before(q.nextClaim) }
+
 // untilClaim returns how long it takes until a claim from q is due. If that claim would only look whether notifications were
 // lost, and the leading coordinator has looked meanwhile, untilClaim puts it off. The coordinator may not have seen the runs that
 // the worker has suspended since.
@@ -151,7 +161,7 @@ func (q *queue) untilClaim(now time.Time) time.Duration {
 	switch {
 	case !q.active() || !q.registered:
 		return time.Hour // whoever changes that signals wake
-	case q.wanted:
+	case q.wanted || q.handed:
 		return 0
 	}
 	if led := q.beforeSuspended(q.idle.Add(q.pollInterval)); q.polls && !now.Before(q.nextClaim) && now.Before(led) {
@@ -168,9 +178,17 @@ func (q *queue) beforeSuspended(t time.Time) time.Time {
 	return t
 }
 
+// earlier returns the earlier one of suspendedUntil and t; zero is later than all.
+func (q *queue) earlier(t time.Time) time.Time {
+	if !q.suspendedUntil.IsZero() && (t.IsZero() || q.suspendedUntil.Before(t)) {
+		return q.suspendedUntil
+	}
+	return t
+}
+
 // begins notes that a claim begins: it serves the last hint, and finds the runs that were suspended before.
 func (q *queue) begins() {
-	q.claiming, q.wanted, q.calm = true, false, false
+	q.claiming, q.wanted, q.handed, q.calm = true, false, false, false
 	q.suspendedUntil = time.Time{}
 }
 
