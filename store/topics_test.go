@@ -165,6 +165,66 @@ func TestReadersWaitForTheFirstTransaction(t *testing.T) {
 	wantEvents(t, s, "a", "first", "second")
 }
 
+// A position that is drawn is above the last one that was read before: the protocol of publishers and readers rests on it.
+func TestPositionsGrow(t *testing.T) {
+	t.Parallel()
+	s := open(t, dbtest.MaxConns(6))
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for range 30 {
+				n, err := askOne[int](t.Context(), s.pool, `
+WITH x AS MATERIALIZED (SELECT g FROM generate_series(1, 20000) g),
+y AS MATERIALIZED (SELECT CASE WHEN g > 0 THEN `+lastPosition+` END AS last, nextval('kagzi.event_positions') AS drawn FROM x)
+SELECT count(*) FROM y WHERE y.drawn <= y.last`)
+				if err != nil || n != 0 {
+					t.Errorf("%d positions are not above the last one, %v", n, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A publisher that began after the reader had looked at the last position holds up nobody.
+func TestLaterPublishersHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	publishes(t, s, named("a", "1", "2")...)
+	last := one[int](t, s.pool, `SELECT `+lastPosition)
+	for _, ahead := range []int{1, 1000} {
+		tx := begin(t, s)
+		exec(t, tx, `SELECT pg_advisory_xact_lock_shared(`+topicLock+`$2), ((($3::bigint + 2147483648) & 4294967295) - 2147483648)::int)`, s.namespace, "a", last+ahead)
+		wantEvents(t, s, "a", "1", "2")
+		exec(t, tx, "ROLLBACK")
+	}
+}
+
+// Neither a savepoint that is rolled back nor PREPARE TRANSACTION lets a reader past what the transaction has published.
+func TestReadersWaitForPartsOfTransactions(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	tx := begin(t, s)
+	publishIn(t, s, tx, named("a", "first")...)
+	exec(t, tx, "SAVEPOINT one")
+	publishIn(t, s, tx, named("a", "undone")...)
+	exec(t, tx, "ROLLBACK TO one")
+	publishes(t, s, named("a", "other")...)
+	publishIn(t, s, tx, named("a", "last")...)
+	wantEvents(t, s, "a")
+	exec(t, tx, "COMMIT")
+	wantEvents(t, s, "a", "first", "other", "last")
+
+	tx = begin(t, s)
+	exec(t, tx, "SAVEPOINT one")
+	publishIn(t, s, tx, named("b", "undone")...)
+	publishes(t, s, named("b", "other")...)
+	wantEvents(t, s, "b")
+	exec(t, tx, "ROLLBACK TO one")
+	wantEvents(t, s, "b", "other")
+}
+
 // While publishers commit in any order, readers that go on from where they were see each event once.
 func TestReadersSeeEachEventOnce(t *testing.T) {
 	t.Parallel()
