@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,52 +46,61 @@ type eventPart struct {
 }
 
 // RotateEvents removes the events that are older than all namespaces keep them, and opens another partition once the one that is open has
-// events of a sixth of that time. keep is that of this namespace. It waits only briefly for those who publish, and returns a lock's error
-// if they take longer.
+// events of a sixth of that time. keep is that of this namespace. It waits only briefly for those who publish. If they take longer, it does
+// what else there is to do, and returns the lock's error.
+//
+// Each step is a transaction of its own. One that empties a partition and then waits for publishers would wait for those who wait
+// for that partition.
 func (s *Store) RotateEvents(ctx context.Context, keep time.Duration) error {
+	step := func(f func(context.Context, pgx.Tx, []eventPart) error) error {
+		return do(ctx, func(ctx context.Context) error {
+			return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+				var parts []eventPart
+				err := ask(ctx, tx, readEventParts, nil, collect(&parts, func(row pgx.CollectableRow) (p eventPart, err error) {
+					return p, row.Scan(&p.number, &p.closed, &p.due)
+				}))
+				if err != nil {
+					return err
+				}
+				return f(ctx, tx, parts)
+			})
+		})
+	}
 	err := do(ctx, func(ctx context.Context) error {
-		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
-			if err := ask(ctx, tx, keepEvents, []any{s.namespace, micros(keep)}, nil); err != nil {
-				return err
-			}
-			var parts []eventPart
-			err := ask(ctx, tx, readEventParts, nil, collect(&parts, func(row pgx.CollectableRow) (p eventPart, err error) {
-				return p, row.Scan(&p.number, &p.closed, &p.due)
-			}))
-			if err == nil && len(parts) == 0 {
-				return ask(ctx, tx, openFirstPart, nil, nil)
-			}
-			if err == nil {
-				parts, err = s.removeOldParts(ctx, tx, parts)
-			}
-			if err == nil {
-				err = s.openNextPart(ctx, tx, parts)
-			}
+		return ask(ctx, s.pool, keepEvents, []any{s.namespace, micros(keep)}, nil)
+	})
+	if err != nil {
+		return wrap("rotate events", err)
+	}
+	for more := true; more && err == nil; {
+		err = step(func(ctx context.Context, tx pgx.Tx, parts []eventPart) (err error) {
+			more, err = s.removeOldPart(ctx, tx, parts)
 			return err
 		})
-	})
+	}
+	if opened := step(s.openNextPart); err == nil || Locked(err) {
+		err = cmp.Or(opened, err)
+	}
 	return wrap("rotate events", err)
 }
 
-// removeOldParts returns the parts that remain.
-func (s *Store) removeOldParts(ctx context.Context, tx pgx.Tx, parts []eventPart) (rest []eventPart, err error) {
-	for _, p := range parts {
-		if !p.closed || !p.due {
-			rest = append(rest, p)
-			continue
-		}
-		if err := ask(ctx, tx, fmt.Sprintf(`TRUNCATE kagzi.events_%d`, p.number), nil, nil); err != nil {
-			return nil, err
-		}
-		if err := ask(ctx, tx, deleteEventPart, []any{p.number}, nil); err != nil {
-			return nil, err
-		}
+// removeOldPart empties one partition whose events are too old, if there is one.
+func (s *Store) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart) (did bool, err error) {
+	i := slices.IndexFunc(parts, func(p eventPart) bool { return p.closed && p.due })
+	if i < 0 {
+		return false, nil
 	}
-	return rest, nil
+	if err := ask(ctx, tx, fmt.Sprintf(`TRUNCATE kagzi.events_%d`, parts[i].number), nil, nil); err != nil {
+		return false, err
+	}
+	return true, ask(ctx, tx, deleteEventPart, []any{parts[i].number}, nil)
 }
 
 // openNextPart opens another partition if it is time, and there is one without events. Otherwise the one that is open has to do.
 func (s *Store) openNextPart(ctx context.Context, tx pgx.Tx, parts []eventPart) error {
+	if len(parts) == 0 {
+		return ask(ctx, tx, openFirstPart, nil, nil)
+	}
 	open, used := int16(-1), map[int16]bool{}
 	for _, p := range parts {
 		if used[p.number] = true; !p.closed && p.due {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
@@ -552,4 +553,59 @@ func TestPublishersRaceWithRotations(t *testing.T) {
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.events`); n != ids {
 		t.Errorf("%d events after %d rotations, want %d", n, rotations, ids)
 	}
+}
+
+// A rotation that is to empty one partition and to open another gets both done while others publish.
+func TestRotateEventsBesidePublishers(t *testing.T) {
+	t.Parallel()
+	const publishers = 4
+	s := open(t, dbtest.MaxConns(publishers+4))
+	rotateEvents(t, s)
+	publishes(t, s, named("a", "old")...)
+	ageEvents(t, s, 11)
+	rotateEvents(t, s)
+	ageEvents(t, s, 61)
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for p := range publishers {
+		all.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				if _, err := s.Publish(context.Background(), nil, named("b", fmt.Sprintf("%d/%d", p, i))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	await.True(t, "somebody has published", func() bool { return one[bool](t, s.pool, `SELECT EXISTS (SELECT FROM kagzi.events WHERE topic = 'b')`) })
+	await.True(t, "both are done", func() bool {
+		if err := s.RotateEvents(t.Context(), 60*time.Hour); err != nil && !Locked(err) {
+			t.Error(err)
+		}
+		return one[string](t, s.pool, `SELECT string_agg(part || ' ' || (closed_at IS NULL), ', ' ORDER BY part) FROM kagzi.event_parts`) == "1 false, 2 true"
+	})
+	wantEvents(t, s, "a")
+}
+
+// While somebody reads in a long transaction no partition is emptied, but another one is opened.
+func TestRotateEventsBesideALongReader(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	rotateEvents(t, s)
+	publishes(t, s, named("a", "old")...)
+	ageEvents(t, s, 11)
+	rotateEvents(t, s)
+	ageEvents(t, s, 61)
+	tx := begin(t, s)
+	exec(t, tx, `SELECT FROM kagzi.events`)
+	if err := s.RotateEvents(t.Context(), 60*time.Hour); !Locked(err) {
+		t.Errorf("got %v", err)
+	}
+	if got := one[int](t, s.pool, `SELECT part FROM kagzi.event_parts WHERE closed_at IS NULL`); got != 2 {
+		t.Errorf("partition %d is open, want the next", got)
+	}
+	exec(t, tx, "COMMIT")
+	rotateEvents(t, s)
+	wantEvents(t, s, "a")
 }
