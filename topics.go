@@ -153,7 +153,7 @@ const eventsPerRead = 500
 // reader that goes on from a position misses none, and sees each once.
 //
 // The iteration ends with an error if a query fails. An event that does not decode into T comes with an error, its Position and its
-// ID, and the iteration goes on.
+// ID, and the iteration goes on. On a standby, which does not know who is publishing, there is an error.
 func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter.Seq2[Event[T], error] {
 	return func(yield func(Event[T], error) bool) {
 		fail := func(err error) {

@@ -211,11 +211,13 @@ func eventChunks(events []*NewEvent) (chunks [][]*NewEvent) {
 //
 // A transaction that began between the two reads may have a lock with a position that was drawn in between. It seems to be almost 2^32
 // behind, and holds up nobody. A sixteenth of the numbers is left for that.
+//
+// A standby has no locks of those who publish on its primary: there it is NULL.
 const settledEvents = `
 WITH v AS MATERIALIZED (
 	SELECT ` + lastPosition + ` AS position
 )
-SELECT v.position - coalesce(l.behind, 0)
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN v.position - coalesce(l.behind, 0) END
 FROM v
 CROSS JOIN LATERAL (
 	SELECT max((v.position - l.objid::bigint) & 4294967295) FILTER (WHERE (v.position - l.objid::bigint) & 4294967295 < 15::bigint << 28) AS behind
@@ -244,24 +246,35 @@ WHERE g.bytes - g.size < $5`
 // mostReadBytes bounds the events of one read.
 const mostReadBytes = 8 << 20
 
+var errStandby = errors.New("the database is a standby, which does not know whose transactions are under way: read topics from the primary (target_session_attrs=read-write)")
+
 // ReadEvents returns the next events of the topic after a position, at most n. An event is not returned before all transactions have ended
 // that have published in the topic earlier.
 func (s *Store) ReadEvents(ctx context.Context, topic string, after int64, n int) (events []Event, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		var settled int64
+		var settled *int64
 		b := &pgx.Batch{}
 		b.Queue(settledEvents, s.namespace, topic)
 		b.Queue(readEvents, s.namespace, topic, after, n, mostReadBytes)
 		err := exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) (err error) {
-			settled, err = pgx.CollectOneRow(rows, pgx.RowTo[int64])
+			settled, err = pgx.CollectOneRow(rows, pgx.RowTo[*int64])
 			return err
 		}, collect(&events, func(row pgx.CollectableRow) (e Event, err error) {
 			return e, row.Scan(&e.ID, &e.Title, &e.Payload, utc(&e.PublishedAt), &e.Position)
 		}))
-		if i := slices.IndexFunc(events, func(e Event) bool { return e.Position > settled }); i >= 0 {
+		switch {
+		case err != nil:
+			return err
+		case settled == nil:
+			return errStandby
+		}
+		if i := slices.IndexFunc(events, func(e Event) bool { return e.Position > *settled }); i >= 0 {
 			events = events[:i]
 		}
-		return err
+		return nil
 	})
-	return events, wrap("read events", err)
+	if err != nil {
+		return nil, wrap("read events", err)
+	}
+	return events, nil
 }

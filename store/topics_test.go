@@ -226,6 +226,19 @@ func TestReadersWaitForPartsOfTransactions(t *testing.T) {
 	wantEvents(t, s, "b", "other")
 }
 
+// A standby sees no locks of those who publish, so a reader there could miss events.
+func TestEventsAreNotReadFromAStandby(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	exec(t, db.Pool, `CREATE SCHEMA standby`)
+	exec(t, db.Pool, `CREATE FUNCTION standby.pg_is_in_recovery() RETURNS bool LANGUAGE sql AS 'SELECT true'`)
+	publishes(t, New(db.Pool, "test"), named("a", "x")...)
+	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["search_path"] = "standby, pg_catalog" }), "test")
+	if events, err := s.ReadEvents(t.Context(), "a", 0, 10); !errors.Is(err, errStandby) || len(events) > 0 {
+		t.Errorf("read %v, %v", events, err)
+	}
+}
+
 // While publishers commit in any order, readers that go on from where they were see each event once.
 func TestReadersSeeEachEventOnce(t *testing.T) {
 	t.Parallel()
@@ -608,4 +621,33 @@ func TestRotateEventsBesideALongReader(t *testing.T) {
 	exec(t, tx, "COMMIT")
 	rotateEvents(t, s)
 	wantEvents(t, s, "a")
+}
+
+// A user who may not empty a partition is told so. Others are opened.
+func TestRotateEventsWithoutTheRight(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	rotateEvents(t, s)
+	ageEvents(t, s, 11)
+	rotateEvents(t, s)
+	ageEvents(t, s, 61)
+	role := "rotates_" + strconv.FormatUint(rand.Uint64(), 36)
+	exec(t, s.pool, `CREATE ROLE `+role+` LOGIN`)
+	exec(t, s.pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
+	exec(t, s.pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
+	t.Cleanup(func() {
+		_, _ = s.pool.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
+	})
+	poor := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) {
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, `SET ROLE `+role)
+			return err
+		}
+	}), "test")
+	if err := poor.RotateEvents(t.Context(), 60*time.Hour); Classify(err) != ClassForbidden {
+		t.Errorf("got %v", err)
+	}
+	if got := one[int](t, s.pool, `SELECT part FROM kagzi.event_parts WHERE closed_at IS NULL`); got != 2 {
+		t.Errorf("partition %d is open, want the next", got)
+	}
 }
