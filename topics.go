@@ -79,19 +79,25 @@ func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...ChangeOption) 
 	return c.failedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
 }
 
-// PublishMany stores all events or none, of one topic or of several, in the order of the call. All are in memory at once. It waits as
+// PublishMany stores all events or none, of one topic or of up to 1,000, in the order of the call. All are in memory at once. It waits as
 // [Client.Publish] does, and returns the same errors.
 func (c *Client) PublishMany(ctx context.Context, events []NewEvent, opts ...ChangeOption) error {
 	return c.failedIf(ctx, c.publish(ctx, events, opts), "publish %d events", len(events))
 }
+
+// mostTopics bounds the topics of one call.
+const mostTopics = 1000
 
 func (c *Client) publish(ctx context.Context, events []NewEvent, opts []ChangeOption) error {
 	cfg, err := changeOptions(opts, 0)
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
 		return err
 	}
-	rows := make([]*store.NewEvent, len(events))
+	rows, topics := make([]*store.NewEvent, len(events)), map[string]bool{}
 	for i, e := range events {
+		if topics[e.topic] = true; len(topics) > mostTopics {
+			return fmt.Errorf("kagzi: the events are of more than %d topics, each of which takes a lock of the server: make several calls, each in a transaction of its own", mostTopics)
+		}
 		if rows[i], err = c.newEvent(e); err != nil {
 			if len(events) > 1 {
 				err = fmt.Errorf("event %d: %w", i, err)

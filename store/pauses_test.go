@@ -46,7 +46,7 @@ func TestPauses(t *testing.T) {
 		} {
 			s := open(t)
 			ids := start(t, s, newRun(), newRun(ofType("other")))
-			later := start(t, s, newRun(withDelay(time.Second)))
+			later := start(t, s, newRun(withDelay(10*time.Minute)))
 			pause(t, s, c.pause)
 			want := slices.Clone(ids)
 			switch {
@@ -56,7 +56,7 @@ func TestPauses(t *testing.T) {
 				want = ids[1:]
 			}
 			req := request(10, two)
-			req.Ahead = time.Minute
+			req.Ahead = time.Hour
 			got := claim(t, s, req)
 			if !slices.Equal(sorted(runIDs(got.Runs)), want) || got.Next.IsZero() != c.stops {
 				t.Errorf("%+v: claimed %v and next at %v, of %v", c.pause, runIDs(got.Runs), got.Next, ids)

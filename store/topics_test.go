@@ -202,7 +202,7 @@ func TestLaterPublishersHoldUpNobody(t *testing.T) {
 	}
 }
 
-// Neither a savepoint that is rolled back nor PREPARE TRANSACTION lets a reader past what the transaction has published.
+// A savepoint that is rolled back lets no reader past what the transaction has published.
 func TestReadersWaitForPartsOfTransactions(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -16,6 +16,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
+// patient is kit.Quick for a machine that may be so busy that a worker's heartbeat takes a second.
+var patient = kagzi.WorkerConfig{MaxConcurrent: 4, Heartbeat: 600 * time.Millisecond, StaleAfter: 3 * time.Second, PollInterval: 200 * time.Millisecond}
+
 // A worker process is stopped just before it writes. Another worker takes over its run and completes it. When the first
 // continues, the database refuses its write, and the worker notices.
 func TestZombieChangesNothing(t *testing.T) {
@@ -42,7 +45,7 @@ func TestZombieChangesNothing(t *testing.T) {
 		})
 		t.Run(tc.name+"/DeclaredDead", func(t *testing.T) {
 			t.Parallel()
-			testZombie(t, tc.call, tc.point, tc.refused, tc.want, kit.Quick)
+			testZombie(t, tc.call, tc.point, tc.refused, tc.want, patient)
 		})
 	}
 }
@@ -99,11 +102,11 @@ func TestZombieRecordsNothing(t *testing.T) {
 			dbtest.Exec(t, db.Pool, createEffects)
 			c := kit.NewClient(t, db.Pool)
 			file := filepath.Join(t.TempDir(), "zombie")
-			zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: kit.Quick, Point: tc.point, Nth: 1, Signal: syscall.SIGSTOP})
+			zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: patient, Point: tc.point, Nth: 1, Signal: syscall.SIGSTOP})
 			runs := kit.StartRuns(t, c, tc.wf, 1)
 			await.True(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
 
-			w := kit.NewWorker(t, c, kit.Quick)
+			w := kit.NewWorker(t, c, patient)
 			begun, open := make(chan struct{}, 1), make(chan struct{})
 			kagzi.Handle(w, tc.wf, func(ctx kagzi.Context, n int) (string, error) {
 				return kagzi.Step(ctx, "one", func(context.Context) (string, error) {

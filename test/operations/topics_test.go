@@ -80,6 +80,13 @@ func TestBadEventsAreRefused(t *testing.T) {
 	}
 	err := k.Client.PublishMany(k.Ctx, []kagzi.NewEvent{numbers.With(1), {}})
 	kit.MustContain(t, err, "publish 2 events", "event 1", "the NewEvent is empty")
+	var many []kagzi.NewEvent
+	for i := range 1001 {
+		many = append(many, kagzi.DefineTopic[int](fmt.Sprint("topic ", i)).With(i))
+	}
+	must(t, k.Client.PublishMany(k.Ctx, many[1:]))
+	kit.MustContain(t, k.Client.PublishMany(k.Ctx, many), "of more than 1000 topics", "make several calls")
+	dbtest.Exec(t, k.Pool, `DELETE FROM kagzi.events`)
 	if err := k.Client.Publish(k.Ctx, numbers.With(1), kagzi.Reason("x")); err == nil {
 		t.Error("an option of other calls was accepted")
 	}
