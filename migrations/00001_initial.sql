@@ -317,7 +317,7 @@ CREATE TABLE kagzi.events (
     title        text,                        -- for people
     payload      bytea,
     published_at timestamptz        NOT NULL,
-    PRIMARY KEY (topic, event_id, namespace_id, part)
+    PRIMARY KEY (event_id, topic, namespace_id, part)
 ) PARTITION BY LIST (part);
 
 -- Events in the order in which they are read.

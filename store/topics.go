@@ -43,7 +43,7 @@ const (
 //
 // An event whose ID the topic has already is left out. The primary key finds it in the open partition, and a search in the others; an ID
 // that is not named was made for this call, and needs no search. While a partition has no statistics, events_order looks as good as the
-// primary key for the search, and each event would read its whole topic. An expression for the namespace keeps the planner from it.
+// primary key for the search, and each event would read its whole topic. An expression for the topic keeps the planner from it.
 const publish = `
 WITH v AS MATERIALIZED (
 	SELECT ` + lastPosition + ` AS position
@@ -63,7 +63,7 @@ WITH v AS MATERIALIZED (
 	SELECT u.topic, u.event_id, $1, u.part, u.position, NULLIF(u.title, ''), u.payload, u.now
 	FROM u
 	WHERE CASE WHEN u.named THEN NOT EXISTS (
-		SELECT FROM kagzi.events e WHERE e.topic = u.topic AND e.event_id = u.event_id AND e.namespace_id || '' = $1
+		SELECT FROM kagzi.events e WHERE e.event_id = u.event_id AND e.topic || '' = u.topic AND e.namespace_id = $1
 	) ELSE true END
 	ORDER BY u.topic, u.event_id
 	ON CONFLICT DO NOTHING
