@@ -42,7 +42,7 @@ var (
 	// ErrKeyFull reports that a [WhenFull] refuses a start because its key has no free slot. Nothing was started. Its
 	// kind is [kind.RateLimited], so a step that starts the run is repeated according to its [RetryPolicy].
 	ErrKeyFull = errors.New("kagzi: key is full")
-	// ErrPayloadTooLarge reports an input, a signal's payload or an item of [Map] over ClientConfig.MaxPayload. A result that
+	// ErrPayloadTooLarge reports an input, a payload of a signal or an event, or an item of [Map] over ClientConfig.MaxPayload. A result that
 	// is too large fails its step or run instead, with [kind.Validation].
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
 )

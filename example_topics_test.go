@@ -45,7 +45,7 @@ func ExampleClient_Publish_inTx() {
 			if err := client.Publish(ctx, Received.With(Mail{Subject: fmt.Sprint("late: ", late)}), kagzi.InTx(tx)); err != nil || !late {
 				return err
 			}
-			return errors.New("the mailbox is full")
+			return errors.New("the disk is full")
 		})
 		fmt.Println(err)
 	}
@@ -53,7 +53,7 @@ func ExampleClient_Publish_inTx() {
 		fmt.Println(e.Payload.Subject)
 	}
 	// Output:
-	// the mailbox is full
+	// the disk is full
 	// <nil>
 	// late: false
 }

@@ -195,7 +195,7 @@ func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter
 func readEvent[T any](c *Client, t Topic[T], row store.Event) (Event[T], error) {
 	e := Event[T]{ID: ID(row.ID), Title: row.Title, PublishedAt: row.PublishedAt, Position: row.Position}
 	if err := c.decode(row.Payload, &e.Payload); err != nil {
-		return e, failure.Explain(fmt.Sprintf("kagzi: event %s of topic %s does not decode into %v, the type that this program has for the topic", text.Quote(row.ID), text.Quote(t.name), reflect.TypeFor[T]()), err)
+		return e, failure.Explain(fmt.Sprintf("event %s of topic %s does not decode into %v, the type that this program has for the topic: %v", text.Quote(row.ID), text.Quote(t.name), reflect.TypeFor[T](), err), err)
 	}
 	return e, nil
 }

@@ -19,7 +19,7 @@ import (
 type Topics struct {
 	store   *store.Store
 	batcher *batch.Batcher[*publication]
-	apart   atomic.Int64 // until then events with IDs of the application are published apart, in microseconds since 1970. Set by flush.
+	apart   atomic.Int64 // until then events with IDs of the application are published apart, in microseconds since 1970. Set by publish.
 }
 
 // New returns the Topics of a client. It starts nothing.

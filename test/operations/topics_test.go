@@ -110,6 +110,9 @@ func TestEventThatDoesNotDecode(t *testing.T) {
 		got = append(got, fmt.Sprint(e.Payload, err != nil))
 		if err != nil {
 			kit.MustContain(t, err, `event "1" of topic "numbers" does not decode into int`)
+			if !strings.HasPrefix(err.Error(), "kagzi: event ") {
+				t.Errorf("the prefix is not there once: %v", err)
+			}
 			if rest := eventsOf(k, numbers, e.Position); len(rest) != 1 {
 				t.Errorf("%d events behind it", len(rest))
 			}
