@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -44,6 +46,40 @@ func waitsFor(runs []NewRun) string {
 		return fmt.Sprintf("ID %q or key %q", runs[0].ExternalID, runs[0].Key)
 	}
 	return fmt.Sprintf("ID %q", runs[0].ExternalID)
+}
+
+// whileHeld calls try, a transaction of its own, until it succeeds. It repeats it for as long as another transaction holds what it needs and
+// ctx leaves time, and then returns held. It repeats a few times if the database is away: lost says that the answer to an earlier try may
+// have been lost.
+func whileHeld(ctx context.Context, held HeldError, try func(lost bool) error) error {
+	var waited, lost bool
+	for tries := 0; ; {
+		err := try(lost)
+		switch {
+		case err == nil:
+			return nil
+		case Locked(err):
+			if waited = true; endsNow(ctx) {
+				return held.because(ctx, err)
+			}
+			continue // it was rolled back
+		case waited && Unavailable(err) && endsNow(ctx):
+			held.Unknown = true
+			return held.because(ctx, err)
+		case ctx.Err() != nil || !Unavailable(err) && !Repeatable(err):
+			return err
+		}
+		lost = lost || Unavailable(err)
+		if tries++; tries == maxTries {
+			return err
+		}
+	}
+}
+
+// because adds that ctx has ended, or is about to.
+func (e HeldError) because(ctx context.Context, err error) error {
+	e.Err = errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)
+	return &e
 }
 
 // endsNow reports whether ctx has ended, or leaves no time for another slice of waiting.

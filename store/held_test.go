@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -97,6 +99,25 @@ func TestStartOfAHeldID(t *testing.T) {
 			}
 		})
 	}
+
+	// The deadline passes in the middle of a statement, whose outcome is not known then.
+	t.Run("DeadlineWithinAStatement", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		tries := 0
+		err := whileHeld(ctx, HeldError{What: "the ID"}, func(bool) error {
+			if tries++; tries == 1 {
+				return &pgconn.PgError{Code: "55P03"}
+			}
+			cancel()
+			return io.ErrUnexpectedEOF
+		})
+		var h *HeldError
+		if !errors.As(err, &h) || !h.Unknown || !errors.Is(err, context.Canceled) || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("got %v", err)
+		}
+	})
 
 	t.Run("InATransactionWithALockTimeout", func(t *testing.T) {
 		t.Parallel()

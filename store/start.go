@@ -1,9 +1,7 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,27 +24,15 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 		return s.startIn(ctx, tx, runs)
 	}
 	replaced := make([]StartedRun, len(runs)) // by every try, also one whose answer was lost
-	var held, lost bool
-	for tries := 0; ; {
-		out, err := s.startOwn(ctx, runs, replaced, lost)
-		switch {
-		case err == nil:
-			return out, nil
-		case Locked(err):
-			if held = true; endsNow(ctx) {
-				return nil, wrap("start", &HeldError{What: waitsFor(runs), Err: errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)})
-			}
-			continue // it was rolled back
-		case held && Unavailable(err) && endsNow(ctx):
-			return nil, wrap("start", &HeldError{What: waitsFor(runs), Unknown: true, Err: err})
-		case ctx.Err() != nil || !Unavailable(err) && !Repeatable(err):
-			return nil, wrap("start", err)
-		}
-		lost = lost || Unavailable(err)
-		if tries++; tries == maxTries {
-			return nil, wrap("start", err)
-		}
+	var out []StartedRun
+	err := whileHeld(ctx, HeldError{What: waitsFor(runs)}, func(lost bool) (err error) {
+		out, err = s.startOwn(ctx, runs, replaced, lost)
+		return err
+	})
+	if err != nil {
+		return nil, wrap("start", err)
 	}
+	return out, nil
 }
 
 // startOwn starts the runs in a transaction of its own. lost says that the answer to an earlier try may have been lost.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -98,29 +97,19 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (top
 	if tx != nil {
 		return s.publishIn(ctx, tx, events)
 	}
-	var held bool
-	for tries := 0; ; {
-		topics, err := s.publishOwn(ctx, events)
-		switch {
-		case err == nil:
-			return topics, nil
-		case Locked(err):
-			if held = true; endsNow(ctx) {
-				return nil, wrap("publish", &HeldError{What: heldEvents, Events: true, Err: errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), err)})
+	err = whileHeld(ctx, HeldError{What: heldEvents, Events: true}, func(lost bool) (err error) {
+		if lost {
+			for _, e := range events {
+				e.Named = true
 			}
-			continue // it was rolled back
-		case held && Unavailable(err) && endsNow(ctx):
-			return nil, wrap("publish", &HeldError{What: heldEvents, Events: true, Unknown: true, Err: err})
-		case ctx.Err() != nil || !Unavailable(err) && !Repeatable(err):
-			return nil, wrap("publish", err)
 		}
-		for _, e := range events { // the answer may have been lost
-			e.Named = true
-		}
-		if tries++; tries == maxTries {
-			return nil, wrap("publish", err)
-		}
+		topics, err = s.publishOwn(ctx, events)
+		return err
+	})
+	if err != nil {
+		return nil, wrap("publish", err)
 	}
+	return topics, nil
 }
 
 // PublishTogether publishes events of several callers with one statement. It waits only briefly, and is not repeated: Publish does that
