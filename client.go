@@ -80,7 +80,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*engine.Session]struct{}{}}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
-	c.starts, c.topics = starts.New(c.store, c.hints), topics.New(c.store)
+	c.starts, c.topics = starts.New(c.store, c.hints), topics.New(c.store, c.hints)
 	return c, nil
 }
 

@@ -346,6 +346,63 @@ CREATE TABLE kagzi.event_keepers (
     told_at timestamptz             NOT NULL -- when a coordinator last said so: a namespace without one keeps nothing for long
 );
 
+-- Consumers: workflows that run when there is something for them, which is an event that they have not looked at, or a time that they
+-- asked for. A consumer has at most one active run. The claim that looks at its key starts the run: see run_keys.consumers_at. So
+-- nothing waits for a consumer that has nothing to do, and whoever publishes does not write here.
+CREATE TABLE kagzi.consumers (
+    consumer         text     COLLATE "C" NOT NULL, -- the name, which is the workflow_type of its runs
+    namespace_id     text     COLLATE "C" NOT NULL,
+    run_key          text     COLLATE "C" NOT NULL, -- of its runs: its group, or a group of its own
+    task_queue       text     COLLATE "C" NOT NULL, -- of its runs, as are the columns up to metadata
+    priority         smallint          NOT NULL CHECK (priority BETWEEN 1 AND 4),
+    retry_policy     jsonb,
+    timeout          interval,
+    metadata         jsonb,
+    least_wake       interval          NOT NULL, -- a run may ask to be followed by another one no sooner,
+    most_wake        interval          NOT NULL, -- and no later
+    pause_on_failure boolean           NOT NULL, -- a run that fails for good pauses the key
+    wake_at          timestamptz,                -- when a run is due, whether there are events or not; NULL: no time makes one due
+    run_id           uuid,                       -- the last run
+    noticed_at       timestamptz,                -- when that run had ended without success, the last time that a claim saw it
+    created_at       timestamptz       NOT NULL DEFAULT now(),
+    state            bytea,                      -- what the last run that completed has returned
+    PRIMARY KEY (consumer, namespace_id)
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- The consumers of a key.
+CREATE INDEX consumers_key ON kagzi.consumers (run_key, namespace_id);
+
+-- Which events of a topic a consumer has consumed.
+CREATE TABLE kagzi.subscriptions (
+    topic        text     COLLATE "C" NOT NULL,
+    consumer     text     COLLATE "C" NOT NULL,
+    namespace_id text     COLLATE "C" NOT NULL,
+    run_key      text     COLLATE "C" NOT NULL, -- as in kagzi.consumers, for those who publish
+    task_queue   text     COLLATE "C" NOT NULL,
+    subscribed   boolean           NOT NULL, -- the consumer's program names the topic
+    position     bigint            NOT NULL, -- all events up to it are consumed,
+    consumed     int8multirange    NOT NULL DEFAULT '{}', -- and those above it that are in here
+    looked_at    bigint            NOT NULL, -- events up to it make no other run due
+    PRIMARY KEY (topic, consumer, namespace_id)
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+-- The topics of a consumer.
+CREATE INDEX subscriptions_consumer ON kagzi.subscriptions (consumer, namespace_id);
+
 -- Schedules: which run to start, and when.
 CREATE TABLE kagzi.schedules (
     schedule_id    uuid              NOT NULL, -- made from namespace and name: the same if the schedule is deleted and created again
@@ -416,6 +473,7 @@ CREATE TABLE kagzi.run_keys (
     rate_interval bigint   CHECK (rate_interval > 0), -- NULL: the queue's key_interval
     rate_burst    integer  CHECK (rate_burst > 0),
     rate_at       timestamptz,                   -- see kagzi.queues
+    consumers_at  timestamptz,                   -- when to look whether one of its consumers has something to do; infinity: after the next event; NULL: it has none
     PRIMARY KEY (key_scope, run_key, namespace_id)
 ) WITH (
     fillfactor = 70,
@@ -566,6 +624,8 @@ DROP TABLE kagzi.key_changes;
 DROP TABLE kagzi.run_keys;
 DROP TABLE kagzi.queues;
 DROP TABLE kagzi.schedules;
+DROP TABLE kagzi.subscriptions;
+DROP TABLE kagzi.consumers;
 DROP TABLE kagzi.event_keepers;
 DROP TABLE kagzi.event_parts;
 DROP TABLE kagzi.events;

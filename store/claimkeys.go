@@ -51,7 +51,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 	SELECT c.*, n.running, c.paused OR c.max_running <= n.running AS full, ` + tokens + ` AS tokens
 	FROM limits t
 	CROSS JOIN LATERAL (
-		SELECT u.place, x.key_scope, x.run_key, x.available_at, x.rate_at, x.credit, coalesce(x.weight, 1) AS weight,
+		SELECT u.place, x.key_scope, x.run_key, x.available_at, x.consumers_at, x.rate_at, x.credit, coalesce(x.weight, 1) AS weight,
 			CASE WHEN x.key_scope = '' THEN 1 ELSE coalesce(x.max_running, t.key_max_running) END AS max_running,
 			CASE WHEN x.key_scope <> '' THEN coalesce(x.rate_interval, t.key_interval) END AS rate_interval,
 			CASE WHEN x.rate_interval > 0 THEN coalesce(x.rate_burst, 1) ELSE t.key_burst END AS rate_burst,
@@ -129,7 +129,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 		CASE WHEN t.taken > 0 AND a.rate_interval > 0
 			THEN GREATEST(a.rate_at, a.now - (a.rate_burst - 1) * a.rate_interval * interval '1 microsecond') + t.taken * a.rate_interval * interval '1 microsecond'
 			ELSE a.rate_at END AS rate_at, a.rate_at AS old_rate_at,
-		CASE WHEN a.paused OR a.max_running <= a.running + coalesce(t.taken, 0) THEN NULL ELSE (
+		CASE WHEN a.paused OR a.max_running <= a.running + coalesce(t.taken, 0) THEN NULL ELSE LEAST((
 			SELECT min(n.available_at)
 			FROM generate_series(1, 4) AS p (priority)
 			CROSS JOIN LATERAL (
@@ -140,7 +140,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 				ORDER BY x.available_at
 				LIMIT 1
 			) n
-		) END AS next
+		), NULLIF(a.consumers_at, 'infinity')) END AS next
 	FROM a
 	LEFT JOIN (SELECT due.place, count(*)::int AS taken, pg_catalog.array_agg(due.run_id) AS runs FROM due GROUP BY 1) t ON t.place = a.place
 ), p AS MATERIALIZED (

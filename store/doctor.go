@@ -9,18 +9,19 @@ import (
 
 // Indexes are the schema's indexes, on which the statements rely.
 var Indexes = []string{
-	"event_keepers_pkey", "event_parts_pkey", "events_0_pkey", "events_0_topic_namespace_id_position_idx", "events_1_pkey",
-	"events_1_topic_namespace_id_position_idx", "events_2_pkey", "events_2_topic_namespace_id_position_idx", "events_3_pkey",
+	"consumers_key", "consumers_pkey", "event_keepers_pkey", "event_parts_pkey", "events_0_pkey", "events_0_topic_namespace_id_position_idx",
+	"events_1_pkey", "events_1_topic_namespace_id_position_idx", "events_2_pkey", "events_2_topic_namespace_id_position_idx", "events_3_pkey",
 	"events_3_topic_namespace_id_position_idx", "events_4_pkey", "events_4_topic_namespace_id_position_idx", "events_5_pkey",
 	"events_5_topic_namespace_id_position_idx", "events_6_pkey", "events_6_topic_namespace_id_position_idx", "events_7_pkey",
 	"events_7_topic_namespace_id_position_idx", "events_order", "events_pkey", "key_changes_pkey", "limit_places_held", "limit_places_line",
 	"limit_places_pkey", "limit_places_timed", "limits_pkey", "pauses_pkey", "queues_pkey", "run_events_pkey", "run_keys_line", "run_keys_pkey",
 	"schedules_due", "schedules_name", "schedules_pkey", "schema_migrations_pkey", "schema_migrations_version_id_key", "signals_pkey",
-	"signals_signal_id", "start_items_item", "start_items_pkey", "start_windows_closed", "start_windows_pkey", "step_runs_pkey", "worker_events_pkey",
-	"workers_live", "workers_pkey", "workers_release", "workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim",
-	"workflow_runs_compensating", "workflow_runs_deadline", "workflow_runs_ended_external_id", "workflow_runs_fire", "workflow_runs_group_slot",
-	"workflow_runs_keyed", "workflow_runs_metadata", "workflow_runs_parent", "workflow_runs_paused", "workflow_runs_pkey", "workflow_runs_quarantined",
-	"workflow_runs_queued", "workflow_runs_slots", "workflow_runs_unread",
+	"signals_signal_id", "start_items_item", "start_items_pkey", "start_windows_closed", "start_windows_pkey", "step_runs_pkey",
+	"subscriptions_consumer", "subscriptions_pkey", "worker_events_pkey", "workers_live", "workers_pkey", "workers_release",
+	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim", "workflow_runs_compensating", "workflow_runs_deadline",
+	"workflow_runs_ended_external_id", "workflow_runs_fire", "workflow_runs_group_slot", "workflow_runs_keyed", "workflow_runs_metadata",
+	"workflow_runs_parent", "workflow_runs_paused", "workflow_runs_pkey", "workflow_runs_quarantined", "workflow_runs_queued", "workflow_runs_slots",
+	"workflow_runs_unread",
 }
 
 const indexStates = `

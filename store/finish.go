@@ -14,8 +14,9 @@ type Finish struct {
 	Output      []byte
 	ErrorKind   string
 	Error       string
-	Quarantined bool     // FAILED until an operator acts: no compensations run, and a pending cancel is ignored
-	Forget      []string // the steps whose failures the next attempt forgets, if a failed run gets one
+	Quarantined bool      // FAILED until an operator acts: no compensations run, and a pending cancel is ignored
+	Forget      []string  // the steps whose failures the next attempt forgets, if a failed run gets one
+	Consumed    *Consumed // what a consumer's run changes if it completes; nil if it is no such run
 
 	Outcome      Outcome
 	Compensating bool // once Done: the run ends when its compensations have run

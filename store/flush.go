@@ -91,6 +91,12 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	if len(others) > 0 {
 		queue(readFinished(others, &f.Woken, &f.Step), finishRuns, finishColumns.args(s.namespace, others)...)
 	}
+	if ends, topics := consumerEnds(f.Finishes); len(ends) > 0 {
+		queue(nil, commitConsumers, commitColumns.args(s.namespace, ends)...)
+		if len(topics) > 0 {
+			queue(nil, commitSubscriptions, commitTopicColumns.args(s.namespace, topics)...)
+		}
+	}
 	if forgotten := f.forgotten(); len(forgotten) > 0 {
 		queue(nil, forgetFailures, forgetColumns.args(s.namespace, forgotten)...)
 	}

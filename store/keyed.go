@@ -85,10 +85,7 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		first.Queue(statements.limited, s.claimArgs(plain)...)
 		firstReads = append(firstReads, plain.reads(&claim, statements, asked))
 	}
-	err = converse(ctx, s.pool, brief, first, firstReads, func() (*pgx.Batch, []func(pgx.Rows) error) {
-		claim.Keys = locked.Keys
-		claim.Keys.Only = req.Keys.Only
-		claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
+	finish := func() exchangeStep {
 		var reads []func(pgx.Rows) error
 		if len(locked.names) > 0 {
 			keyed.Limit = min(req.Keys.Keyed, req.Limit-len(claim.Runs))
@@ -100,8 +97,24 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 			})
 		}
 		then.Queue(nextKeys, s.nextKeysArgs(req)...)
-		return then, append(reads, claim.Keys.readNext)
-	})
+		return exchangeStep{batch: then, reads: append(reads, claim.Keys.readNext)}
+	}
+	err = converse(ctx, s.pool, brief, exchangeStep{batch: first, reads: firstReads, then: func() exchangeStep {
+		claim.Keys = locked.Keys
+		claim.Keys.Only = req.Keys.Only
+		claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
+		if len(locked.consuming) == 0 {
+			return finish()
+		}
+		state, start := s.consumersLook(locked.consuming)
+		state.then = func() exchangeStep {
+			start(then)
+			last := finish()
+			last.reads = padReads(last.reads, 1, 0)
+			return last
+		}
+		return state
+	}})
 	if claim.Now.IsZero() {
 		claim.Now = claim.Keys.Now
 	}

@@ -314,7 +314,7 @@ func afterPrefix(prefix string) string {
 // hold a slot are left, so that they are not deleted and inserted all the time.
 const pruneKeys = `
 WITH b AS MATERIALIZED (
-	SELECT x.key_scope, x.run_key, x.available_at = 'infinity' AND x.weight IS NULL AND x.max_running IS NULL AND x.rate_interval IS NULL
+	SELECT x.key_scope, x.run_key, x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL AND x.max_running IS NULL AND x.rate_interval IS NULL
 		AND (x.rate_at IS NULL OR x.rate_at < now()) AS idle
 	FROM kagzi.run_keys x
 	WHERE (x.key_scope, x.run_key) > ($2::text, $3::text) AND x.namespace_id = $1
@@ -327,7 +327,7 @@ WITH b AS MATERIALIZED (
 		SELECT x.key_scope, x.run_key
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = b.key_scope AND x.run_key = b.run_key AND x.namespace_id = $1
-			AND x.available_at = 'infinity' AND x.weight IS NULL AND x.max_running IS NULL AND x.rate_interval IS NULL
+			AND x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL AND x.max_running IS NULL AND x.rate_interval IS NULL
 			AND (x.rate_at IS NULL OR x.rate_at < now() - coalesce((
 				SELECT (q.key_burst - 1) * q.key_interval FROM kagzi.queues q WHERE q.task_queue = b.key_scope AND q.namespace_id = $1
 			), 0) * interval '1 microsecond')

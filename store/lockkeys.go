@@ -34,10 +34,10 @@ WITH c AS MATERIALIZED (
 		LIMIT $8
 	) x
 ), l AS MATERIALIZED (
-	SELECT x.key_scope, x.run_key, x.available_at
+	SELECT x.key_scope, x.run_key, x.available_at, x.consumes
 	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
 	CROSS JOIN LATERAL (
-		SELECT x.key_scope, x.run_key, x.available_at
+		SELECT x.key_scope, x.run_key, x.available_at, x.consumers_at IS NOT NULL AS consumes
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
 			AND x.available_at <= now() AND x.available_at >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond'
@@ -56,10 +56,10 @@ WITH c AS MATERIALIZED (
 	) u
 	GROUP BY 1, 2
 ), o AS MATERIALIZED (
-	SELECT e.key_scope, e.run_key, f.waits, e.place
+	SELECT e.key_scope, e.run_key, f.waits, e.place, f.consumes
 	FROM e
 	CROSS JOIN LATERAL (
-		SELECT x.available_at > now() AS waits
+		SELECT x.available_at > now() AS waits, x.consumers_at IS NOT NULL AS consumes
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1
 		FOR UPDATE SKIP LOCKED
@@ -73,27 +73,28 @@ WITH c AS MATERIALIZED (
 	) k) = 0 OR e.place < 'infinity' AND EXISTS (SELECT FROM o WHERE o.waits AND o.key_scope = e.key_scope AND o.run_key = e.run_key)
 	ORDER BY 1, 2
 	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at WHERE excluded.available_at < x.available_at
-	RETURNING key_scope, run_key, available_at = 'infinity' AS looks
+	RETURNING key_scope, run_key, available_at = 'infinity' AS looks, consumers_at IS NOT NULL AS consumes
 ), n AS MATERIALIZED (
-	SELECT o.key_scope, o.run_key, o.waits AND o.place = 'infinity' AS looks FROM o
+	SELECT o.key_scope, o.run_key, o.waits AND o.place = 'infinity' AS looks, o.consumes FROM o
 	UNION ALL
-	SELECT i.key_scope, i.run_key, i.looks FROM i
+	SELECT i.key_scope, i.run_key, i.looks, i.consumes FROM i
 ), d AS (
 	DELETE FROM kagzi.key_changes x
 	WHERE x.key_scope = ANY (ARRAY[$2::text, '']) AND x.namespace_id = $1
 		AND x.change_id = ANY (ARRAY (SELECT c.change_id FROM c JOIN n ON n.key_scope = c.key_scope AND n.run_key = c.run_key))
 )
-SELECT l.key_scope, l.run_key, l.available_at, true, 0::bigint, 0::bigint FROM l
+SELECT l.key_scope, l.run_key, l.available_at, true, l.consumes, 0::bigint, 0::bigint FROM l
 UNION ALL
-SELECT n.key_scope, n.run_key, NULL, n.looks, 0, 0 FROM n
+SELECT n.key_scope, n.run_key, NULL, n.looks, n.consumes, 0, 0 FROM n
 UNION ALL
-SELECT NULL, NULL, NULL, false, count(*), coalesce(max(c.change_id), 0) FROM c
+SELECT NULL, NULL, NULL, false, false, count(*), coalesce(max(c.change_id), 0) FROM c
 ORDER BY 3`
 
 // lockedKeys is the answer of lockKeys.
 type lockedKeys struct {
 	Keys
 	scopes, names []string           // of the keys to look at
+	consuming     []string           // those of them that have consumers, which are groups
 	all           map[[2]string]bool // by scope and name; false: not to be looked at
 }
 
@@ -101,10 +102,10 @@ func (l *lockedKeys) read(rows pgx.Rows) error {
 	l.all = map[[2]string]bool{}
 	var scope, name *string
 	var place time.Time
-	var looks bool
+	var looks, consumes bool
 	var changes int
 	var last int64
-	_, err := pgx.ForEachRow(rows, []any{&scope, &name, utc(&place), &looks, &changes, &last}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&scope, &name, utc(&place), &looks, &consumes, &changes, &last}, func() error {
 		if scope == nil {
 			l.Read, l.LastChange = changes, last
 			return nil
@@ -115,6 +116,9 @@ func (l *lockedKeys) read(rows pgx.Rows) error {
 		k := [2]string{*scope, *name}
 		if looks && !l.all[k] {
 			l.scopes, l.names = append(l.scopes, *scope), append(l.names, *name)
+			if consumes {
+				l.consuming = append(l.consuming, *name)
+			}
 		}
 		l.all[k] = l.all[k] || looks
 		return nil

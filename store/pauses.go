@@ -177,7 +177,7 @@ WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND ($2::text = '' OR q.task
 const leaveChange = `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) VALUES ($2, $1, $3)`
 
 // The statement leaves a change for each key that has waiting runs, of a queue and of groups, or of all queues. Each key costs one
-// search, however many runs it has.
+// search, however many runs it has. If it was for all queues, the pause has stopped looks at the keys of consumers, too.
 const leaveAllChanges = `
 WITH RECURSIVE s (key_scope) AS (
 	(
@@ -222,6 +222,8 @@ WITH RECURSIVE s (key_scope) AS (
 		)
 		SELECT t.run_key FROM t
 	) t
+	UNION
+	SELECT '', x.run_key FROM kagzi.consumers x WHERE x.run_key > '' AND x.namespace_id = $1 AND $2::text = ''
 ), ` + insertChanges + ` k
 )
 SELECT count(*) FROM k`

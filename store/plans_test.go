@@ -123,7 +123,7 @@ func (p *plan) wrong(want planned) (wrong []string) {
 		columns, ok := want.indexes[n.Index]
 		switch {
 		case n.Type == "ModifyTable", n.Type == "Bitmap Heap Scan", n.Type == "Tid Scan": // of the former two, the child node counts; the last reads a row by its place
-		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "schedules" || n.Relation == "run_keys" || n.Relation == "queues" || n.Relation == "start_windows" || n.Relation == "start_items" || n.Relation == "pauses"):
+		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" || n.Relation == "schedules" || n.Relation == "run_keys" || n.Relation == "queues" || n.Relation == "start_windows" || n.Relation == "start_items" || n.Relation == "pauses" || n.Relation == "consumers" || n.Relation == "subscriptions"):
 			wrong = append(wrong, fmt.Sprintf("%s of %s by %q", n.Type, n.Relation, n.Index))
 		case n.Index != "":
 			for _, c := range columns {
@@ -169,6 +169,21 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		messages = append(messages, Message{RunID: id, Name: "signal", ID: id.String(), Payload: []byte("x")})
 		windows, changes = append(windows, &openWindow{id: id, policy: Batch, run: id, opened: id}), append(changes, &waitingChange{run: id, window: id})
 		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
+	}
+	var ends []*Finish
+	var topicEnds []topicEnd
+	var consumers []string
+	for i, id := range ids {
+		e := finish(&ClaimedRun{RunID: id, Lease: lease})
+		name := fmt.Sprintf("consumer-%d", i)
+		e.Consumed = &Consumed{Consumer: name, Topics: []ConsumedTopic{{Topic: "topic", Looked: 1, Ranges: [][2]int64{{0, 1}}}}}
+		ends, consumers = append(ends, e), append(consumers, name)
+		topicEnds = append(topicEnds, topicEnd{e, &e.Consumed.Topics[0]})
+	}
+	consuming := map[string][]string{"consumers_pkey": {"consumer", "namespace_id"}, "consumers_key": {"run_key", "namespace_id"}, "subscriptions_pkey": {"topic", "consumer", "namespace_id"},
+		"subscriptions_consumer": {"consumer", "namespace_id"}, "run_keys_pkey": {"key_scope", "run_key", "namespace_id"}, pausesKey: {"run_key", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}
+	for i := range eventParts {
+		consuming[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{"topic", "namespace_id", "position"}
 	}
 	runs := array(ids)
 	req := request(len(ids), types(WorkflowVersions{"type", []int{1}, 1}, WorkflowVersions{"other", []int{1, 2}, 2}, WorkflowVersions{"third", []int{1}, 1}))
@@ -221,7 +236,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"capKeyRate", capKeyRate, []any{s.namespace, "queue", "key", int64(5)}, keyed},
 		{"giveSlots", giveSlots, []any{s.namespace, "queue", typeNames[:3], settledRuns}, withKey(map[string][]string{"workers_live": nil}, limited)},
 		{"capKeyRates", capKeyRates, []any{s.namespace, "queue", "", settledKeys}, states},
-		{"recheckKeys", recheckKeys, []any{s.namespace, "queue", "", settledKeys}, keyed},
+		{"recheckKeys", recheckKeys, []any{s.namespace, "queue", "", settledKeys}, withKey(map[string][]string{"consumers_key": {"run_key", "namespace_id"}}, keyed)},
 		{"unsettledQueues", unsettledQueues, []any{s.namespace, int64(5)}, states},
 		{"markSettled", markSettled, []any{s.namespace, "queue", int64(5)}, keyed},
 		{"deleteQueue", deleteQueue, []any{s.namespace, "queue"}, keyed},
@@ -289,7 +304,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"unpauseRun", unpauseRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"namespace_id"}})},
 		{"noteRelease", noteRelease, []any{s.namespace, ids[0]}, withKey(byKey, pauses)},
 		{"pausedRuns", pausedRuns, []any{s.namespace, 1000}, map[string][]string{"workflow_runs_paused": {"namespace_id"}}},
-		{"leaveAllChanges", leaveAllChanges, []any{s.namespace, ""}, map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}},
+		{"leaveAllChanges", leaveAllChanges, []any{s.namespace, ""}, map[string][]string{"consumers_key": {"run_key", "namespace_id"}, keyedIndex: {"key_scope", "namespace_id"}}},
 		{"insertRuns", insertRuns, insertColumns.args(s.namespace, []*NewRun{{RunID: uuid.New(), Queue: "queue", Type: "type", Priority: 3, Claim: &NewClaim{LeaseTimeout: time.Minute}}}), withKey(pauses, map[string][]string{queuesKey: {"namespace_id"}})},
 		{"insertRunsWithoutKeys", insertRunsWithoutKeys, insertColumns.args(s.namespace, []*NewRun{{RunID: uuid.New(), Queue: "queue", Type: "type", Priority: 3, Claim: &NewClaim{LeaseTimeout: time.Minute}}}), withKey(pauses, map[string][]string{queuesKey: {"namespace_id"}})},
 		{"insertPendingWithoutKeys", insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{{RunID: uuid.New(), Queue: "queue", Type: "type", Priority: 3}}), nil},
@@ -298,7 +313,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"compensated", compensated, []any{s.namespace, ids[0]}, byKey},
 		{"retryCompensations", retryCompensations, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"resumeCompensating", resumeCompensating, []any{s.namespace, ids[0]}, byKey},
-		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
+		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{"consumers_pkey": {"consumer", "namespace_id"}, externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
+		{"startConsumers", startConsumers, []any{s.namespace, consumers, runs, int64(5), []int64{1}, []int64{1}, micros(unsettledPause)}, consuming},
+		{"commitConsumers", commitConsumers, commitColumns.args(s.namespace, ends), consuming},
+		{"commitSubscriptions", commitSubscriptions, commitTopicColumns.args(s.namespace, topicEnds), consuming},
+		{"triggerConsumer", triggerConsumer, []any{s.namespace, "consumer-1", true}, consuming},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
 		{"lockOver", lockOver, []any{s.namespace, ids[0]}, byKey},
 		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true, []byte{}}, byInput},
@@ -401,13 +420,22 @@ const loadWindows = `
 	INSERT INTO kagzi.start_items (run_id, place, namespace_id, item_id, input)
 	SELECT run_id, 0, namespace_id, run_id, '{}' FROM kagzi.workflow_runs LIMIT 10000`
 
+const loadConsumers = `
+	WITH c AS (
+		INSERT INTO kagzi.consumers (consumer, namespace_id, run_key, task_queue, priority, least_wake, most_wake, pause_on_failure)
+		SELECT 'consumer-' || g, 'test', 'consumer-' || g, 'queue', 2, interval '1 s', interval '1 day', true FROM generate_series(1, 10000) AS g
+		RETURNING consumer
+	)
+	INSERT INTO kagzi.subscriptions (topic, consumer, namespace_id, run_key, task_queue, subscribed, position, looked_at)
+	SELECT 'topic', c.consumer, 'test', c.consumer, 'queue', true, 0, 0 FROM c`
+
 // The statements of the hot paths use the indexes that were made for them, whatever statistics the planner has.
 func TestPlansOfManyRows(t *testing.T) {
 	t.Parallel()
 	const rows = 300_000
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
-	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, kagzi.pauses`
+	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, kagzi.pauses, kagzi.consumers, kagzi.subscriptions`
 	for table := range strings.SplitSeq(tables, ", ") {
 		exec(t, s.pool, `ALTER TABLE `+table+` SET (autovacuum_enabled = off)`)
 	}
@@ -463,6 +491,7 @@ func TestPlansOfManyRows(t *testing.T) {
 	exec(t, s.pool, loadMessages)
 	exec(t, s.pool, loadKeys)
 	exec(t, s.pool, loadWindows)
+	exec(t, s.pool, loadConsumers)
 	ids := func(n int) []uuid.UUID {
 		return column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.step_runs OFFSET 1000 LIMIT $1`, n)
 	}
@@ -484,6 +513,7 @@ func TestPlansOfManyRows(t *testing.T) {
 	exec(t, s.pool, loadMessages)
 	exec(t, s.pool, loadKeys)
 	exec(t, s.pool, loadWindows)
+	exec(t, s.pool, loadConsumers)
 	exec(t, s.pool, `VACUUM ANALYZE `+tables)
 	few = plannedStatements(s, ids(20))
 	check("all runs over", few, plannedStatements(s, ids(1000)))
@@ -498,6 +528,7 @@ func TestPlansOfManyRows(t *testing.T) {
 		exec(t, s.pool, loadMessages)
 		exec(t, s.pool, loadKeys)
 		exec(t, s.pool, loadWindows)
+	exec(t, s.pool, loadConsumers)
 		check(fmt.Sprintf("%d runs, never analyzed", n), few)
 		exec(t, s.pool, `VACUUM ANALYZE `+tables)
 		check(fmt.Sprintf("%d runs", n), few)

@@ -169,7 +169,7 @@ WITH b AS MATERIALIZED (
 )
 SELECT count(*), coalesce(max(b.run_key), '') FROM b`
 
-// Leaves changes for the keys after $3 that have waiting runs. A queue of a million runs costs as much as one of a run for each key.
+// Leaves changes for the keys after $3 that have waiting runs, or consumers. A queue of a million runs costs as much as one of a run for each key.
 const recheckKeys = `
 WITH RECURSIVE w (run_key) AS (
 	(
@@ -190,7 +190,14 @@ WITH RECURSIVE w (run_key) AS (
 		LIMIT 1
 	) n
 ), k AS MATERIALIZED (
-	SELECT $2::text AS key_scope, w.run_key FROM w LIMIT $4
+	SELECT $2::text AS key_scope, u.run_key
+	FROM (
+		(SELECT w.run_key FROM w LIMIT $4)
+		UNION
+		(SELECT x.run_key FROM kagzi.consumers x WHERE x.run_key > $3 AND x.namespace_id = $1 AND $2::text = '' ORDER BY x.run_key LIMIT $4)
+	) u
+	ORDER BY u.run_key
+	LIMIT $4
 ), ` + insertChanges + ` k
 )
 SELECT count(*), coalesce(max(k.run_key), '') FROM k`

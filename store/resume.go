@@ -55,10 +55,13 @@ RETURNING r.task_queue`
 const otherActive = `
 SELECT EXISTS (
 	SELECT
-	FROM (SELECT q.external_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED') OFFSET 0) r
+	FROM (SELECT q.external_id, q.workflow_type FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED') OFFSET 0) r
 	CROSS JOIN LATERAL (
 		SELECT FROM kagzi.workflow_runs o
 		WHERE o.external_id = r.external_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND o.run_id <> $2
+		UNION ALL
+		SELECT FROM kagzi.consumers o
+		WHERE o.consumer = r.workflow_type AND o.namespace_id = $1 AND r.external_id = ` + runOfConsumer + `o.consumer AND o.run_id <> $2
 		OFFSET 0
 	) o)`
 
@@ -70,7 +73,7 @@ type Resumed struct {
 
 // Resume makes a failed or cancelled run due, and writes an event with the reason. It returns ErrRunActive if the run is not
 // over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another active
-// run has its external ID. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
+// run has its external ID, or a later run of its consumer has begun. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
 // has no failure.
 func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, forget ...string) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, reason)

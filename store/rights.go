@@ -49,10 +49,15 @@ func (e *MissingRights) Error() string {
 	return fmt.Sprintf("user %q lacks %s: %s", e.User, e.What(), e.Grants())
 }
 
+// The tables of the schema but that of the migrations.
+const ourTables = `'workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys',
+	'key_changes', 'limits', 'limit_places', 'pauses', 'events', 'event_parts', 'event_keepers', 'events_0', 'events_1', 'events_2', 'events_3', 'events_4', 'events_5', 'events_6',
+	'events_7', 'consumers', 'subscriptions'`
+
 const checkRights = `
 SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool,
 	(SELECT bool_and(has_table_privilege('kagzi.' || t, p))
-	FROM unnest(ARRAY['workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places', 'pauses', 'events', 'event_parts', 'event_keepers', 'events_0', 'events_1', 'events_2', 'events_3', 'events_4', 'events_5', 'events_6', 'events_7']) AS t
+	FROM unnest(ARRAY[` + ourTables + `]) AS t
 	CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) AS p) AND has_sequence_privilege('kagzi.event_positions', 'SELECT')
 	AND has_sequence_privilege('kagzi.event_positions', 'USAGE')`
 
@@ -98,13 +103,13 @@ const missingRights = `
 SELECT current_user::text, NOT has_schema_privilege(n.oid, 'USAGE'), coalesce((
 	SELECT string_agg(g.lacks || ' on ' || g.tables, ' and ' ORDER BY g.n DESC, g.tables)
 	FROM (
-		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = 26 THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
+		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = cardinality(ARRAY[` + ourTables + `]) THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
 		FROM (
 			SELECT c.relname, string_agg(p.name, ', ' ORDER BY p.place) AS lacks
 			FROM pg_class c
 			CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) WITH ORDINALITY AS p (name, place)
 			WHERE c.relnamespace = n.oid AND NOT has_table_privilege(c.oid, p.name)
-				AND (c.relname IN ('workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys', 'key_changes', 'limits', 'limit_places', 'pauses', 'events', 'event_parts', 'event_keepers', 'events_0', 'events_1', 'events_2', 'events_3', 'events_4', 'events_5', 'events_6', 'events_7')
+				AND (c.relname IN (` + ourTables + `)
 					OR c.relname = 'schema_migrations' AND p.name = 'SELECT')
 			GROUP BY c.relname
 			UNION ALL

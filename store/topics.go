@@ -40,6 +40,8 @@ const (
 // Takes the locks (k) before it draws positions (u): see kagzi.events. It inserts the events in the order of their IDs, so that calls with
 // the same IDs wait for each other in one order. The positions are in the order of the call.
 //
+// For each consumer of a topic that has new events, a change of its key is left.
+//
 // An event whose ID the topic has already is left out. The primary key finds it in the open partition, and a search in the others; an ID
 // that is not named was made for this call, and needs no search. While a partition has no statistics, events_order looks as good as the
 // primary key for the search, and each event would read its whole topic. An expression for the topic keeps the planner from it.
@@ -67,8 +69,13 @@ WITH v AS MATERIALIZED (
 	ORDER BY u.topic, u.event_id
 	ON CONFLICT DO NOTHING
 	RETURNING topic
+), s AS MATERIALIZED (
+	SELECT x.run_key, x.task_queue, x.consumer
+	FROM (SELECT DISTINCT n.topic FROM n) t
+	CROSS JOIN LATERAL (SELECT f.* FROM kagzi.subscriptions f WHERE f.topic = t.topic AND f.namespace_id = $1 AND f.subscribed OFFSET 0) x
+), ` + insertChanges + ` (SELECT s.run_key, '' AS key_scope FROM s) k
 )
-SELECT DISTINCT n.topic FROM n`
+SELECT DISTINCT ON (s.task_queue) s.task_queue, s.consumer FROM s ORDER BY 1, 2`
 
 var publishColumns = columnsOf(publish,
 	texts("topic", func(e *NewEvent) string { return e.Topic }),
@@ -86,11 +93,11 @@ const (
 	mostPublishedBytes = 16 << 20
 )
 
-// Publish stores the events, all or none, and returns the topics that have new ones. An event with the ID of another one of its topic
+// Publish stores the events, all or none, and returns consumers of new ones, one of each queue. An event with the ID of another one of its topic
 // is not stored, and is no error. With a nil tx, Publish is a transaction of its own, and repeats it if an answer is lost.
 //
 // While another open transaction has published one of the IDs, Publish waits for its end until ctx ends, and then returns a HeldError.
-func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (topics []string, err error) {
+func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due []DueRun, err error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
@@ -103,35 +110,35 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (top
 				e.Named = true
 			}
 		}
-		topics, err = s.publishOwn(ctx, events)
+		due, err = s.publishOwn(ctx, events)
 		return err
 	})
 	if err != nil {
 		return nil, wrap("publish", err)
 	}
-	return topics, nil
+	return due, nil
 }
 
 // PublishTogether publishes events of several callers with one statement. It waits only briefly, and is not repeated: Publish does that
 // for a single event. take is called when there is a connection. It returns the events; if there are none, nothing is sent.
-func (s *Store) PublishTogether(ctx context.Context, take func() []*NewEvent) error {
+func (s *Store) PublishTogether(ctx context.Context, take func() []*NewEvent) (due []DueRun, err error) {
 	ctx, cancel := bound(ctx, callTimeout)
 	defer cancel()
 	conn, err := acquireWithin(ctx, s.pool, briefLockWait)
 	if err != nil {
-		return wrap("publish", err)
+		return nil, wrap("publish", err)
 	}
 	defer conn.Release()
 	events := take()
 	if len(events) == 0 {
-		return nil
+		return nil, nil
 	}
-	_, err = s.publishChunk(ctx, conn.Conn(), brief, events)
+	due, err = s.publishChunk(ctx, conn.Conn(), brief, events)
 	DropReadOnly(conn.Conn(), err)
-	return wrap("publish", err)
+	return due, wrap("publish", err)
 }
 
-func (s *Store) publishOwn(ctx context.Context, events []*NewEvent) (topics []string, err error) {
+func (s *Store) publishOwn(ctx context.Context, events []*NewEvent) (due []DueRun, err error) {
 	chunks := eventChunks(events)
 	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
 	defer cancel()
@@ -140,43 +147,44 @@ func (s *Store) publishOwn(ctx context.Context, events []*NewEvent) (topics []st
 		return s.publishChunk(ctx, s.pool, mode, events)
 	}
 	err = transact(ctx, s.pool, mode, func(tx pgx.Tx) error {
-		topics, err = s.publishAll(ctx, tx, chunks)
+		due, err = s.publishAll(ctx, tx, chunks)
 		return err
 	})
-	return topics, err
+	return due, err
 }
 
-func (s *Store) publishIn(ctx context.Context, tx pgx.Tx, events []*NewEvent) (topics []string, err error) {
+func (s *Store) publishIn(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due []DueRun, err error) {
 	if tx, err = checkIsolation(ctx, tx); err == nil {
 		// At a lock that takes too long, the savepoint rolls back the inserts before it.
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
-			topics, err = s.publishAll(ctx, tx, eventChunks(events))
+			due, err = s.publishAll(ctx, tx, eventChunks(events))
 			return err
 		})
 	}
 	if Locked(err) { // by the caller's lock_timeout
 		err = &HeldError{What: heldEvents, Events: true, Err: err}
 	}
-	return topics, wrap("publish", err)
+	return due, wrap("publish", err)
 }
 
-func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent) (topics []string, err error) {
+func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent) (due []DueRun, err error) {
 	for _, chunk := range chunks {
 		some, err := s.publishChunk(ctx, tx, untimed, chunk)
 		if err != nil {
 			return nil, err
 		}
-		topics = append(topics, some...)
+		due = append(due, some...)
 	}
-	slices.Sort(topics)
-	return slices.Compact(topics), nil
+	return due, nil
 }
 
-func (s *Store) publishChunk(ctx context.Context, db DB, m txMode, events []*NewEvent) (topics []string, err error) {
+func (s *Store) publishChunk(ctx context.Context, db DB, m txMode, events []*NewEvent) (due []DueRun, err error) {
 	b := &pgx.Batch{}
 	b.Queue(publish, publishColumns.args(s.namespace, events)...)
-	err = exchange(ctx, db, m, b, collect(&topics, pgx.RowTo[string]))
-	return topics, err
+	err = exchange(ctx, db, m, b, collect(&due, func(row pgx.CollectableRow) (d DueRun, err error) {
+		return d, row.Scan(&d.Queue, &d.Type)
+	}))
+	return due, err
 }
 
 // eventChunks splits the events into the parts of one statement each.

@@ -265,9 +265,16 @@ func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(
 	})
 }
 
-// converse is exchange for a transaction of its own in two round trips: then returns the rest of the statements, once the answers
-// to the first ones have been read. A process that is frozen in between keeps the locks for as long as prologue says.
-func converse(ctx context.Context, db DB, m txMode, first *pgx.Batch, reads []func(pgx.Rows) error, then func() (*pgx.Batch, []func(pgx.Rows) error)) error {
+// An exchangeStep is a round trip of a transaction: statements and the readers of their answers.
+type exchangeStep struct {
+	batch *pgx.Batch
+	reads []func(pgx.Rows) error
+	then  func() exchangeStep // returns the next step, once the answers have been read; nil: this is the last one
+}
+
+// converse is exchange for a transaction of its own in several round trips. A process that is frozen in between keeps the locks for as
+// long as prologue says.
+func converse(ctx context.Context, db DB, m txMode, step exchangeStep) error {
 	return onConn(ctx, db, func(conn *pgx.Conn) error {
 		whole := &pgx.Batch{}
 		whole.Queue(beginTx)
@@ -275,11 +282,18 @@ func converse(ctx context.Context, db DB, m txMode, first *pgx.Batch, reads []fu
 		if err != nil {
 			return err
 		}
-		whole.QueuedQueries = append(whole.QueuedQueries, first.QueuedQueries...)
-		if err = sendAll(ctx, conn, whole, padReads(reads, 1+n, 0)); err == nil {
-			rest, reads := then()
-			rest.Queue(commitTx)
-			err = sendAll(ctx, conn, rest, padReads(reads, 0, 1))
+		whole.QueuedQueries = append(whole.QueuedQueries, step.batch.QueuedQueries...)
+		for before, b := 1+n, whole; ; before, b = 0, step.batch {
+			last := step.then == nil
+			after := 0
+			if last {
+				b.Queue(commitTx)
+				after = 1
+			}
+			if err = sendAll(ctx, conn, b, padReads(step.reads, before, after)); err != nil || last {
+				break
+			}
+			step = step.then()
 		}
 		if err != nil {
 			abort(conn)

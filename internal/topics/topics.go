@@ -12,19 +12,21 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/store"
 )
 
 // Topics are what one client publishes. They are safe for concurrent use.
 type Topics struct {
 	store   *store.Store
+	hints   *hints.Hints
 	batcher *batch.Batcher[*publication]
 	apart   atomic.Int64 // until then events with IDs of the application are published apart, in microseconds since 1970. Set by publish.
 }
 
 // New returns the Topics of a client. It starts nothing.
-func New(s *store.Store) *Topics {
-	t := &Topics{store: s}
+func New(s *store.Store, h *hints.Hints) *Topics {
+	t := &Topics{store: s, hints: h}
 	t.batcher = batch.New(batch.Config[*publication]{Flush: t.flush, MaxItems: mostTogether})
 	return t
 }
@@ -51,8 +53,11 @@ func (t *Topics) Publish(ctx context.Context, tx pgx.Tx, events []*store.NewEven
 			return err
 		}
 	}
-	_, err := t.store.Publish(ctx, tx, events)
-	return err
+	due, err := t.store.Publish(ctx, tx, events)
+	if err != nil {
+		return err
+	}
+	return t.hints.Due(ctx, tx, due...)
 }
 
 func (t *Topics) shares(e *store.NewEvent) bool {
@@ -89,7 +94,7 @@ func (t *Topics) flush(all []*publication) {
 
 // publish publishes the events with one statement. If that fails, each caller publishes its event by itself, as if there were no others.
 func (t *Topics) publish(some []*publication) {
-	err := t.store.PublishTogether(context.WithoutCancel(some[0].Context()), func() (events []*store.NewEvent) {
+	due, err := t.store.PublishTogether(context.WithoutCancel(some[0].Context()), func() (events []*store.NewEvent) {
 		for _, p := range some {
 			if p.Send() {
 				events = append(events, p.event)
@@ -97,6 +102,7 @@ func (t *Topics) publish(some []*publication) {
 		}
 		return events
 	})
+	_ = t.hints.Due(context.WithoutCancel(some[0].Context()), nil, due...) // fails only in a transaction
 	if store.Locked(err) {
 		t.apart.Store(time.Now().Add(apartFor).UnixMicro())
 	}

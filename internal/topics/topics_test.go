@@ -13,7 +13,9 @@ import (
 
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -43,7 +45,12 @@ func newFixture(t *testing.T) *fixture {
 		}
 		defer conn.Release()
 	}
-	return &fixture{t: t, db: db, proxy: proxy, topics: New(store.New(pool, "default"))}
+	return &fixture{t: t, db: db, proxy: proxy, topics: newTopics(t, pool)}
+}
+
+func newTopics(t *testing.T, pool *pgxpool.Pool) *Topics {
+	s := store.New(pool, "default")
+	return New(s, hints.New(s, testlog.New(t), func(context.Context) error { return nil }))
 }
 
 func event(id string, named bool) *store.NewEvent {
@@ -155,7 +162,7 @@ func TestHeldIDHoldsUpNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if err := New(store.New(f.db.Pool, "default")).Publish(t.Context(), tx, []*store.NewEvent{event("held", true)}); err != nil {
+	if err := newTopics(t, f.db.Pool).Publish(t.Context(), tx, []*store.NewEvent{event("held", true)}); err != nil {
 		t.Fatal(err)
 	}
 	release := f.busy()

@@ -1,0 +1,155 @@
+package store
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Who is publishing: the last position that was drawn, and the advisory locks of those who draw, read in this order: see settledEvents.
+const publishers = `
+WITH v AS MATERIALIZED (
+	SELECT ` + lastPosition + ` AS position
+)
+SELECT v.position, coalesce(l.classes, '{}'), coalesce(l.objects, '{}')
+FROM v
+CROSS JOIN LATERAL (
+	SELECT pg_catalog.array_agg(l.classid::bigint) AS classes, pg_catalog.array_agg(l.objid::bigint) AS objects
+	FROM pg_locks l
+	WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND v.position >= 0
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+	OFFSET 0
+) l`
+
+// unsettledPause is after which time a claim looks again at a consumer's key, because there are events behind a publisher who has not
+// committed yet. If he commits, he leaves a change; if not, nobody says so.
+const unsettledPause = 200 * time.Millisecond
+
+// startConsumers starts runs of the consumers of the keys $2, which the claim has locked. It starts one for each consumer (d) that has no
+// active run, and whose time has come, or for which there is an event that it has not looked at. $3 are IDs for them. So at most one claim
+// at a time decides about a consumer, and it sees the end of its last run.
+//
+// Only events count that readers can see ($4 to $6 are the answer of publishers). The run's turn among the runs of its key is that of
+// its oldest event.
+//
+// A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once somebody ends the
+// pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the key again.
+//
+// The key's consumers_at says when to look next (k). It is written by ON CONFLICT, as claimKeys writes places.
+const startConsumers = `
+WITH c AS MATERIALIZED (
+	SELECT f.*, f.failed AND f.pause_on_failure AND NOT f.noticed AS stops,
+		LEAST(f.wake_at, CASE WHEN f.failed AND f.pause_on_failure THEN f.now WHEN f.ended THEN f.finished_at + f.least_wake END) AS due_at
+	FROM (
+		SELECT x.*, now() AS now, r.finished_at, r.run_id IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
+			coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended, coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at, false) AS noticed, (
+				SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = '' AND p.namespace_id = $1
+			) > 0 AS paused
+		FROM unnest($2::text[]) AS u (run_key)
+		CROSS JOIN LATERAL (SELECT f.* FROM kagzi.consumers f WHERE f.run_key = u.run_key AND f.namespace_id = $1 OFFSET 0) x
+		LEFT JOIN LATERAL (SELECT f.run_id, f.status, f.finished_at FROM kagzi.workflow_runs f WHERE f.run_id = x.run_id AND f.namespace_id = $1 OFFSET 0) r ON true
+	) f
+), e AS MATERIALIZED (
+	SELECT c.consumer, s.topic, f.published_at, f.position <= l.settled AS settled, l.settled AS look_to
+	FROM c
+	CROSS JOIN LATERAL (
+		SELECT x.topic, x.looked_at FROM kagzi.subscriptions x WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND x.subscribed OFFSET 0
+	) s
+	CROSS JOIN LATERAL (
+		SELECT $4::bigint - coalesce(max(($4::bigint - p.object) & 4294967295) FILTER (WHERE ($4::bigint - p.object) & 4294967295 < 15::bigint << 28), 0) AS settled
+		FROM unnest($5::bigint[], $6::bigint[]) AS p (class, object)
+		WHERE p.class = ` + topicLock + `s.topic)::bigint & 4294967295
+	) l
+	LEFT JOIN LATERAL (
+		SELECT x.position, x.published_at FROM kagzi.events x
+		WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position > s.looked_at
+		ORDER BY x.position
+		LIMIT 1
+	) f ON true
+	WHERE NOT c.active AND NOT c.stops AND NOT c.paused
+), d AS MATERIALIZED (
+	SELECT c.*, g.since, g.unsettled, ($3::uuid[])[row_number() OVER (ORDER BY g.since, c.consumer)] AS new_id
+	FROM c
+	CROSS JOIN LATERAL (
+		SELECT LEAST(min(e.published_at) FILTER (WHERE e.settled), CASE WHEN c.due_at <= c.now THEN c.due_at END) AS since, coalesce(bool_or(NOT e.settled), false) AS unsettled
+		FROM e
+		WHERE e.consumer = c.consumer
+	) g
+	WHERE NOT c.active AND NOT c.stops AND NOT c.paused
+), started AS (
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, priority, status, available_at, deadline_at, retry_policy, metadata,
+		timeout, created_at, input, run_key, key_scope)
+	SELECT d.new_id, $1, ` + runOfConsumer + `d.consumer, d.task_queue, d.consumer, d.priority, 'PENDING', LEAST(d.since, d.now), d.now + d.timeout, d.retry_policy, d.metadata,
+		d.timeout, d.now, coalesce(d.state, ''), d.run_key, ''
+	FROM d
+	WHERE d.since IS NOT NULL AND d.new_id IS NOT NULL
+	ON CONFLICT DO NOTHING
+	RETURNING run_id
+), n AS MATERIALIZED (
+	SELECT d.* FROM d JOIN started ON started.run_id = d.new_id
+), begun AS (
+	UPDATE kagzi.consumers x
+	SET run_id = n.new_id, wake_at = NULL, noticed_at = NULL
+	FROM n
+	WHERE x.consumer = n.consumer AND x.namespace_id = $1
+), looked AS (
+	UPDATE kagzi.subscriptions x
+	SET looked_at = GREATEST(x.looked_at, e.look_to)
+	FROM n
+	JOIN e ON e.consumer = n.consumer
+	WHERE x.topic = e.topic AND x.consumer = e.consumer AND x.namespace_id = $1
+), noticed AS (
+	UPDATE kagzi.consumers x
+	SET noticed_at = c.finished_at
+	FROM c
+	WHERE c.stops AND x.consumer = c.consumer AND x.namespace_id = $1
+), stopped AS (
+	INSERT INTO kagzi.pauses (namespace_id, run_key, key_scope, reason, actor, paused_at)
+	SELECT DISTINCT ON (c.run_key) $1, c.run_key, '', 'run ' || c.run_id || ' of consumer ' || c.consumer || ' failed', 'kagzi', c.now
+	FROM c
+	WHERE c.stops
+	ORDER BY c.run_key, c.consumer
+	ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO NOTHING
+), k AS MATERIALIZED (
+	SELECT u.run_key, CASE WHEN count(*) FILTER (WHERE c.consumer IS NOT NULL) > 0 THEN coalesce(min(CASE
+			WHEN n.consumer IS NOT NULL OR c.active OR c.stops OR c.paused THEN NULL
+			WHEN d.since IS NOT NULL THEN c.now + $7::bigint * interval '1 microsecond'
+			WHEN d.unsettled THEN LEAST(c.due_at, c.now + $7::bigint * interval '1 microsecond')
+			ELSE c.due_at
+		END), 'infinity') END AS consumers_at
+	FROM unnest($2::text[]) AS u (run_key)
+	LEFT JOIN c ON c.run_key = u.run_key
+	LEFT JOIN d ON d.consumer = c.consumer
+	LEFT JOIN n ON n.consumer = c.consumer
+	GROUP BY u.run_key
+)
+INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at)
+SELECT '', k.run_key, $1, 'infinity', k.consumers_at FROM k
+ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at WHERE x.consumers_at IS DISTINCT FROM excluded.consumers_at`
+
+// runOfConsumer is the external ID of a consumer's runs, of which one is active at a time, without its name.
+const runOfConsumer = `'consumer ' || `
+
+// consumersStarted is how many runs of consumers a claim starts at most, more than its keys.
+const consumersStarted = 16
+
+// consumersLook returns the statements with which a claim that has locked the keys starts runs of their consumers. The second is sent once the
+// answer of the first was read.
+func (s *Store) consumersLook(keys []string) (state exchangeStep, start func(*pgx.Batch)) {
+	var last int64
+	var classes, objects []int64
+	b := &pgx.Batch{}
+	b.Queue(publishers)
+	state = exchangeStep{batch: b, reads: []func(pgx.Rows) error{func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&last, &classes, &objects}, func() error { return nil })
+		return err
+	}}}
+	return state, func(b *pgx.Batch) {
+		ids := make([]uuid.UUID, len(keys)+consumersStarted)
+		for i := range ids {
+			ids[i] = uuid.Must(uuid.NewV7())
+		}
+		b.Queue(startConsumers, s.namespace, keys, array(ids), last, classes, objects, micros(unsettledPause))
+	}
+}

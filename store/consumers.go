@@ -1,0 +1,391 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Consumer is a workflow that runs when there is something for it.
+type Consumer struct {
+	Name   string
+	Key    string // of its runs, which is a group; see OwnGroup
+	Topics []string
+	Latest bool // it gets the events that are published from now on; else all that are kept
+
+	Queue          string
+	Priority       int
+	RetryPolicy    []byte
+	Timeout        time.Duration
+	Metadata       []byte
+	LeastWake      time.Duration
+	MostWake       time.Duration
+	PauseOnFailure bool
+}
+
+// OwnGroup returns the group of a consumer that belongs to no other one.
+func OwnGroup(consumer string) string { return "consumer " + consumer }
+
+// ---- registration ----
+
+// The first run of a new consumer is due at once.
+const (
+	upsertConsumers = `
+WITH u AS MATERIALIZED (
+	SELECT u.consumer, u.run_key, u.task_queue, u.priority, NULLIF(u.retry_policy, '')::jsonb AS retry_policy,
+		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END AS timeout, NULLIF(u.metadata, '')::jsonb AS metadata,
+		u.least_wake * interval '1 microsecond' AS least_wake, u.most_wake * interval '1 microsecond' AS most_wake, u.pause_on_failure, statement_timestamp() AS now
+	FROM unnest($2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::bool[])
+		AS u (consumer, run_key, task_queue, priority, retry_policy, timeout, metadata, least_wake, most_wake, pause_on_failure)
+)
+INSERT INTO kagzi.consumers AS x (consumer, namespace_id, run_key, task_queue, priority, retry_policy, timeout, metadata, least_wake, most_wake, pause_on_failure, wake_at, created_at)
+SELECT u.consumer, $1, u.run_key, u.task_queue, u.priority, u.retry_policy, u.timeout, u.metadata, u.least_wake, u.most_wake, u.pause_on_failure, u.now, u.now
+FROM u
+ORDER BY u.consumer
+ON CONFLICT (consumer, namespace_id) DO UPDATE
+SET run_key = excluded.run_key, task_queue = excluded.task_queue, priority = excluded.priority, retry_policy = excluded.retry_policy, timeout = excluded.timeout,
+	metadata = excluded.metadata, least_wake = excluded.least_wake, most_wake = excluded.most_wake, pause_on_failure = excluded.pause_on_failure
+WHERE (x.run_key, x.task_queue, x.priority, x.retry_policy, x.timeout, x.metadata, x.least_wake, x.most_wake, x.pause_on_failure)
+	IS DISTINCT FROM (excluded.run_key, excluded.task_queue, excluded.priority, excluded.retry_policy, excluded.timeout, excluded.metadata, excluded.least_wake, excluded.most_wake, excluded.pause_on_failure)`
+
+	upsertSubscriptions = `
+INSERT INTO kagzi.subscriptions AS x (topic, consumer, namespace_id, run_key, task_queue, subscribed, position, looked_at)
+SELECT u.topic, u.consumer, $1, u.run_key, u.task_queue, true, u.position, u.position
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]) AS u (topic, consumer, run_key, task_queue, position)
+ORDER BY u.topic, u.consumer
+ON CONFLICT (topic, consumer, namespace_id) DO UPDATE SET run_key = excluded.run_key, task_queue = excluded.task_queue, subscribed = true
+WHERE (x.run_key, x.task_queue, x.subscribed) IS DISTINCT FROM (excluded.run_key, excluded.task_queue, true)`
+
+	// A consumer keeps its place in a topic that its program no longer names: in a rolling deployment the old program may name it again.
+	endSubscriptions = `
+UPDATE kagzi.subscriptions x
+SET subscribed = false
+FROM unnest($2::text[]) AS c (consumer)
+WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND x.subscribed
+	AND (SELECT count(*) FROM unnest($3::text[], $4::text[]) AS u (topic, consumer) WHERE u.topic = x.topic AND u.consumer = x.consumer) = 0`
+
+	keysOfConsumers = `
+WITH u AS MATERIALIZED (
+	SELECT DISTINCT u.run_key FROM unnest($2::text[]) AS u (run_key)
+), ` + insertChanges + ` (SELECT u.run_key, '' AS key_scope FROM u) k
+)
+INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at)
+SELECT '', u.run_key, $1, 'infinity', 'infinity' FROM u
+ORDER BY u.run_key
+ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at WHERE x.consumers_at IS NULL`
+
+	drawnPosition = `SELECT ` + lastPosition
+)
+
+var consumerColumns = columnsOf(upsertConsumers,
+	texts("consumer", func(c *Consumer) string { return c.Name }),
+	texts("run_key", func(c *Consumer) string { return c.Key }),
+	texts("task_queue", func(c *Consumer) string { return c.Queue }),
+	smallints("priority", func(c *Consumer) int16 { return int16(c.Priority) }),
+	texts("retry_policy", func(c *Consumer) string { return string(c.RetryPolicy) }),
+	bigints("timeout", func(c *Consumer) int64 { return micros(c.Timeout) }),
+	texts("metadata", func(c *Consumer) string { return string(c.Metadata) }),
+	bigints("least_wake", func(c *Consumer) int64 { return micros(c.LeastWake) }),
+	bigints("most_wake", func(c *Consumer) int64 { return micros(c.MostWake) }),
+	bools("pause_on_failure", func(c *Consumer) bool { return c.PauseOnFailure }),
+)
+
+type subscription struct {
+	*Consumer
+	topic    string
+	position int64
+}
+
+var subscriptionColumns = columnsOf(upsertSubscriptions,
+	texts("topic", func(s subscription) string { return s.topic }),
+	texts("consumer", func(s subscription) string { return s.Name }),
+	texts("run_key", func(s subscription) string { return s.Key }),
+	texts("task_queue", func(s subscription) string { return s.Queue }),
+	bigints("position", func(s subscription) int64 { return s.position }),
+)
+
+// RegisterConsumers stores the consumers of a worker, and makes a claim look at their keys.
+func (s *Store) RegisterConsumers(ctx context.Context, consumers []*Consumer) error {
+	if len(consumers) == 0 {
+		return nil
+	}
+	var names, keys, topics, of []string
+	for _, c := range consumers {
+		names, keys = append(names, c.Name), append(keys, c.Key)
+		for _, topic := range c.Topics {
+			topics, of = append(topics, topic), append(of, c.Name)
+		}
+	}
+	return wrap("register consumers", do(ctx, func(ctx context.Context) error {
+		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+			last, err := askOne[int64](ctx, tx, drawnPosition)
+			if err != nil {
+				return err
+			}
+			var subscriptions []subscription
+			for _, c := range consumers {
+				for _, topic := range c.Topics {
+					sub := subscription{Consumer: c, topic: topic}
+					if c.Latest {
+						sub.position = last
+					}
+					subscriptions = append(subscriptions, sub)
+				}
+			}
+			b := &pgx.Batch{}
+			b.Queue(upsertConsumers, consumerColumns.args(s.namespace, consumers)...)
+			b.Queue(upsertSubscriptions, subscriptionColumns.args(s.namespace, subscriptions)...)
+			b.Queue(endSubscriptions, s.namespace, names, topics, of)
+			b.Queue(keysOfConsumers, s.namespace, keys)
+			return sendAll(ctx, tx, b, make([]func(pgx.Rows) error, 4))
+		})
+	}))
+}
+
+const deleteConsumer = `
+WITH s AS (
+	DELETE FROM kagzi.subscriptions x WHERE x.consumer = $2 AND x.namespace_id = $1
+), d AS (
+	DELETE FROM kagzi.consumers x WHERE x.consumer = $2 AND x.namespace_id = $1 RETURNING x.run_key
+), ` + insertChanges + ` (SELECT d.run_key, '' AS key_scope FROM d) k
+)
+SELECT count(*) > 0 FROM d`
+
+// ErrNoConsumer reports that there is no such consumer.
+var ErrNoConsumer = errors.New("no such consumer")
+
+// DeleteConsumer deletes the consumer with its state and its places in the topics. The events stay. A run of it that is under way goes
+// on, and its end changes nothing more.
+func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string) error {
+	tried := false // an earlier try of our own transaction, whose answer may have been lost
+	return wrap("delete a consumer", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		did, err := askOne[bool](ctx, tx, deleteConsumer, s.namespace, name)
+		if err == nil && !did && !tried {
+			return ErrNoConsumer
+		}
+		tried = true
+		return err
+	}))
+}
+
+// A trigger makes a run due. While one is active, the next one is.
+const triggerConsumer = `
+WITH c AS MATERIALIZED (
+	SELECT x.consumer, x.run_key, x.task_queue, statement_timestamp() AS now, coalesce((
+			SELECT r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') FROM kagzi.workflow_runs r WHERE r.run_id = x.run_id AND r.namespace_id = $1
+		), false) AS active
+	FROM kagzi.consumers x
+	WHERE x.consumer = $2 AND x.namespace_id = $1
+	FOR UPDATE
+), u AS (
+	UPDATE kagzi.consumers x SET wake_at = LEAST(x.wake_at, c.now) FROM c WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND (NOT c.active OR NOT $3::bool)
+), ` + insertChanges + ` (SELECT c.run_key, '' AS key_scope FROM c WHERE NOT c.active) k
+)
+SELECT c.task_queue, c.active FROM c`
+
+// TriggerConsumer makes a run of the consumer due now. If one is active, then another one once that has ended; with unlessActive it does
+// nothing instead, and returns ErrRunActive. It returns ErrNoConsumer if there is none.
+func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unlessActive bool) (due DueRun, err error) {
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		var active bool
+		due = DueRun{Type: name}
+		err := askRow(ctx, tx, triggerConsumer, []any{s.namespace, name, unlessActive}, &due.Queue, &active)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return ErrNoConsumer
+		case err == nil && active && unlessActive:
+			return ErrRunActive
+		}
+		return err
+	})
+	return due, wrap("trigger a consumer", err)
+}
+
+// ---- what a run reads ----
+
+// An event belongs to a range of positions: from behind the one before it that is not consumed. So the ranges of events one behind the
+// other make one range, and what a consumer has consumed are few ranges however many events it is.
+//
+// The gaps between those ranges come in order, and so do the events of a gap.
+const peekEvents = `
+SELECT g.event_id, coalesce(g.title, ''), g.payload, g.published_at, g.position, pg_catalog.lag(g.position, 1, g.consumed_to) OVER ()
+FROM (
+	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
+	FROM (
+		SELECT e.*, s.position AS consumed_to
+		FROM (
+			SELECT x.position, pg_catalog.int8multirange(pg_catalog.int8range(x.position + 1, NULL)) - x.consumed AS pending
+			FROM kagzi.subscriptions x
+			WHERE x.topic = $2 AND x.consumer = $3 AND x.namespace_id = $1
+			OFFSET 0
+		) s
+		CROSS JOIN LATERAL unnest(s.pending) AS p (gap)
+		CROSS JOIN LATERAL (
+			SELECT x.event_id, x.title, x.payload, x.published_at, x.position, 200 + coalesce(octet_length(x.payload), 0) AS size
+			FROM kagzi.events x
+			WHERE x.topic = $2 AND x.namespace_id = $1 AND x.position >= lower(p.gap) AND x.position < coalesce(upper(p.gap), 9223372036854775807)
+			ORDER BY x.position
+			LIMIT $4
+		) e
+		LIMIT $4
+	) l
+) g
+WHERE g.bytes - g.size < $5`
+
+// A Peek is what a consumer can read of a topic.
+type Peek struct {
+	Settled int64 // the position up to which it is complete
+	Events  []PendingEvent
+}
+
+// A PendingEvent is an event that the consumer has not consumed.
+type PendingEvent struct {
+	Event
+	After int64 // the position of the one before it, or up to which all are consumed
+}
+
+// Peek returns the first n events of the topic that the consumer has not consumed, and of these no more than fit into the bytes; the first one
+// always does.
+func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes int64) (p Peek, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		p = Peek{}
+		var settled *int64
+		b := &pgx.Batch{}
+		b.Queue(settledEvents, s.namespace, topic)
+		b.Queue(peekEvents, s.namespace, topic, consumer, n, bytes)
+		err := exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) (err error) {
+			settled, err = pgx.CollectOneRow(rows, pgx.RowTo[*int64])
+			return err
+		}, collect(&p.Events, func(row pgx.CollectableRow) (e PendingEvent, err error) {
+			return e, row.Scan(&e.ID, &e.Title, &e.Payload, utc(&e.PublishedAt), &e.Position, &e.After)
+		}))
+		switch {
+		case err != nil:
+			return err
+		case settled == nil:
+			return errStandby
+		}
+		p.Settled = *settled
+		all := len(p.Events) < n
+		if i := slices.IndexFunc(p.Events, func(e PendingEvent) bool { return e.Position > p.Settled }); i >= 0 {
+			p.Events, all = p.Events[:i], true
+		}
+		if k := len(p.Events); !all && k > 0 {
+			p.Settled = p.Events[k-1].Position // there may be more behind it
+		}
+		return nil
+	})
+	return p, wrap("peek events", err)
+}
+
+// ---- the end of a run ----
+
+// A Consumed is what the end of a consumer's run changes.
+type Consumed struct {
+	Consumer string
+	WakeAt   time.Time // when the next run is due if no event comes; zero: never
+	Topics   []ConsumedTopic
+}
+
+// A ConsumedTopic is the part of Consumed about one topic.
+type ConsumedTopic struct {
+	Topic  string
+	Looked int64      // the run has seen what there was up to this position
+	Ranges [][2]int64 // what it has consumed: behind the first position, up to the second
+}
+
+// ranges returns the ranges as an int8multirange.
+func (t *ConsumedTopic) ranges() string {
+	all := make([]string, len(t.Ranges))
+	for i, r := range t.Ranges {
+		all[i] = fmt.Sprintf("(%d,%d]", r[0], r[1])
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+// The run has completed in the same transaction, or in an earlier try of it. A run that the consumer has left behind changes nothing.
+const (
+	commitConsumers = `
+WITH u AS MATERIALIZED (
+	SELECT u.run_id, u.consumer, r.output, CASE WHEN u.wake > 0
+		THEN LEAST(GREATEST(timestamptz 'epoch' + u.wake * interval '1 microsecond', r.now + c.least_wake), r.now + c.most_wake) END AS wake_at
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[]) AS u (run_id, lease, consumer, wake)
+	CROSS JOIN LATERAL (
+		SELECT x.output, statement_timestamp() AS now FROM kagzi.workflow_runs x
+		WHERE x.run_id = u.run_id AND x.namespace_id = $1 AND x.lease = u.lease AND x.status = 'COMPLETED'
+		OFFSET 0
+	) r
+	CROSS JOIN LATERAL (
+		SELECT x.least_wake, x.most_wake FROM kagzi.consumers x
+		WHERE x.consumer = u.consumer AND x.namespace_id = $1 AND x.run_id = u.run_id
+		FOR UPDATE
+	) c
+	ORDER BY u.consumer
+)
+UPDATE kagzi.consumers c
+SET state = u.output, wake_at = LEAST(c.wake_at, u.wake_at)
+FROM u
+WHERE c.consumer = u.consumer AND c.namespace_id = $1 AND c.run_id = u.run_id`
+
+	commitSubscriptions = `
+WITH u AS MATERIALIZED (
+	SELECT u.consumer, u.topic, u.looked, u.ranges::int8multirange AS ranges
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[]) AS u (run_id, lease, consumer, topic, looked, ranges)
+	WHERE (
+		SELECT count(*) FROM kagzi.workflow_runs x
+		WHERE x.run_id = u.run_id AND x.namespace_id = $1 AND x.lease = u.lease AND x.status = 'COMPLETED'
+	) > 0 AND (
+		SELECT count(*) FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1 AND x.run_id = u.run_id
+	) > 0
+)
+UPDATE kagzi.subscriptions s
+SET looked_at = GREATEST(s.looked_at, u.looked), ` + consumeRanges + `
+FROM u
+WHERE s.topic = u.topic AND s.consumer = u.consumer AND s.namespace_id = $1`
+
+	// What the subscription s has consumed with u.ranges. If the first range begins where position ends, the position moves to its end.
+	consumeRanges = `consumed = (s.consumed + u.ranges) - pg_catalog.int8multirange(pg_catalog.int8range(NULL, ` + consumedTo + `, '(]')),
+	position = ` + consumedTo
+	consumedTo = `coalesce((SELECT upper(r.part) - 1 FROM unnest(s.consumed + u.ranges) AS r (part) WHERE r.part @> s.position + 1), s.position)`
+)
+
+var commitColumns = columnsOf(commitConsumers,
+	uuids("run_id", func(e *Finish) uuid.UUID { return e.RunID }),
+	uuids("lease", func(e *Finish) uuid.UUID { return e.Lease }),
+	texts("consumer", func(e *Finish) string { return e.Consumed.Consumer }),
+	bigints("wake", func(e *Finish) int64 { return epoch(e.Consumed.WakeAt) }),
+)
+
+type topicEnd struct {
+	*Finish
+	*ConsumedTopic
+}
+
+var commitTopicColumns = columnsOf(commitSubscriptions,
+	uuids("run_id", func(e topicEnd) uuid.UUID { return e.RunID }),
+	uuids("lease", func(e topicEnd) uuid.UUID { return e.Lease }),
+	texts("consumer", func(e topicEnd) string { return e.Consumed.Consumer }),
+	texts("topic", func(e topicEnd) string { return e.Topic }),
+	bigints("looked", func(e topicEnd) int64 { return e.Looked }),
+	texts("ranges", func(e topicEnd) string { return e.ranges() }),
+)
+
+// consumerEnds returns the ends of runs of consumers, and what they say of topics.
+func consumerEnds(finishes []*Finish) (ends []*Finish, topics []topicEnd) {
+	for _, e := range finishes {
+		if e.Consumed == nil || e.Status != Completed {
+			continue
+		}
+		ends = append(ends, e)
+		for i := range e.Consumed.Topics {
+			topics = append(topics, topicEnd{e, &e.Consumed.Topics[i]})
+		}
+	}
+	return ends, topics
+}

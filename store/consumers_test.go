@@ -1,0 +1,448 @@
+package store
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func consumerOf(name string, topics ...string) *Consumer {
+	return &Consumer{
+		Name: name, Key: OwnGroup(name), Topics: topics, Queue: "queue", Priority: 2, LeastWake: 30 * time.Second, MostWake: 24 * time.Hour, PauseOnFailure: true,
+	}
+}
+
+func subscribe(t *testing.T, s *Store, consumers ...*Consumer) {
+	t.Helper()
+	if err := s.RegisterConsumers(t.Context(), consumers); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// consumersRequest claims runs of the consumers.
+func consumersRequest(names ...string) ClaimRequest {
+	req := keyedRequest(10)
+	req.Types = nil
+	for _, name := range names {
+		req.Types = append(req.Types, WorkflowVersions{Type: name, Versions: []int{1}, Default: 1})
+	}
+	return req
+}
+
+// due returns the runs that a claim takes of the consumers.
+func due(t *testing.T, s *Store, names ...string) []*ClaimedRun {
+	t.Helper()
+	return claim(t, s, consumersRequest(names...)).Runs
+}
+
+// mustRun returns the run that a claim takes of the consumer.
+func mustRun(t *testing.T, s *Store, name string) *ClaimedRun {
+	t.Helper()
+	runs := due(t, s, name)
+	if len(runs) != 1 || runs[0].Type != name {
+		t.Fatalf("claimed %+v, want a run of consumer %s", runs, name)
+	}
+	return runs[0]
+}
+
+func mustNotRun(t *testing.T, s *Store, names ...string) {
+	t.Helper()
+	if runs := due(t, s, names...); len(runs) != 0 {
+		t.Fatalf("claimed %s, want no run", runs[0].Type)
+	}
+}
+
+// look makes a claim look at the keys of all consumers, as does a worker that ends a run.
+func look(t *testing.T, s *Store) {
+	t.Helper()
+	exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) SELECT DISTINCT '', namespace_id, run_key FROM kagzi.consumers`)
+}
+
+func peek(t *testing.T, s *Store, consumer, topic string) Peek {
+	t.Helper()
+	p, err := s.Peek(t.Context(), consumer, topic, 1000, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func eventIDs(p Peek) (ids []string) {
+	for _, e := range p.Events {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// consumes returns the end of a run that has looked at p, and consumes the events with the IDs.
+func (p Peek) consumed(topic string, ids ...string) ConsumedTopic {
+	c := ConsumedTopic{Topic: topic, Looked: p.Settled}
+	for _, e := range p.Events {
+		if slices.Contains(ids, e.ID) {
+			c.Ranges = append(c.Ranges, [2]int64{e.After, e.Position})
+		}
+	}
+	return c
+}
+
+// completes ends the run, and makes a claim look at the keys of all consumers.
+func completes(t *testing.T, s *Store, r *ClaimedRun, state string, wake time.Time, topics ...ConsumedTopic) {
+	t.Helper()
+	e := finish(r)
+	e.Output, e.Consumed = []byte(state), &Consumed{Consumer: r.Type, WakeAt: wake, Topics: topics}
+	flush(t, s, &Flush{Finishes: []*Finish{e}})
+	look(t, s)
+}
+
+func TestConsumer(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	publishes(t, s, named("a", "1", "2", "3")...)
+	subscribe(t, s, consumerOf("c", "a"))
+
+	// A new consumer runs once, and gets the events that are kept.
+	r := mustRun(t, s, "c")
+	if string(r.Input) != "" || r.Key != (Key{"consumer c", true}) || r.ExternalID != "consumer c" {
+		t.Errorf("claimed %+v", r)
+	}
+	p := peek(t, s, "c", "a")
+	if got := eventIDs(p); !slices.Equal(got, []string{"1", "2", "3"}) || string(p.Events[0].Payload) != `"1"` {
+		t.Errorf("peeked %v", got)
+	}
+	publishes(t, s, named("b", "1")...) // nobody subscribes to it
+	mustNotRun(t, s, "c")
+	completes(t, s, r, "one", time.Time{}, p.consumed("a", "1", "3"))
+	mustNotRun(t, s, "c")
+
+	// An event that it has not looked at makes it due.
+	publishes(t, s, named("a", "4")...)
+	r = mustRun(t, s, "c")
+	if string(r.Input) != "one" {
+		t.Errorf("state %q", r.Input)
+	}
+	p = peek(t, s, "c", "a")
+	if got := eventIDs(p); !slices.Equal(got, []string{"2", "4"}) {
+		t.Errorf("peeked %v", got)
+	}
+	publishes(t, s, named("a", "5")...)
+	completes(t, s, r, "two", time.Time{}, p.consumed("a"))
+	r = mustRun(t, s, "c")
+	p = peek(t, s, "c", "a")
+	if got := eventIDs(p); !slices.Equal(got, []string{"2", "4", "5"}) {
+		t.Errorf("peeked %v", got)
+	}
+	completes(t, s, r, "three", time.Time{}, p.consumed("a", "2", "4", "5"))
+	mustNotRun(t, s, "c")
+	if got := eventIDs(peek(t, s, "c", "a")); len(got) != 0 {
+		t.Errorf("peeked %v", got)
+	}
+	if ranges := one[string](t, s.pool, `SELECT consumed::text FROM kagzi.subscriptions`); ranges != "{}" {
+		t.Errorf("ranges %s are left", ranges)
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 3 {
+		t.Errorf("%d runs, want 3", n)
+	}
+}
+
+// What a consumer has consumed are as few ranges as possible.
+func TestConsumedRanges(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	ids := strings.Split("0123456789", "")
+	for _, id := range ids {
+		publishes(t, s, named("a", id)...)
+		publishes(t, s, named("b", id)...)
+	}
+	subscribe(t, s, consumerOf("c", "a"))
+	pending := slices.Clone(ids)
+	for i, step := range []struct {
+		consume string
+		ranges  int
+	}{{"5", 1}, {"7", 2}, {"6", 1}, {"01", 1}, {"94", 2}, {"3", 2}, {"2", 1}, {"8", 0}} {
+		if i > 0 {
+			publishes(t, s, named("a", "x"+step.consume)...) // makes it due
+			pending = append(pending, "x"+step.consume)
+		}
+		r := mustRun(t, s, "c")
+		p := peek(t, s, "c", "a")
+		if got := eventIDs(p); !slices.Equal(got, pending) {
+			t.Fatalf("peeked %v, want %v", got, pending)
+		}
+		consume := strings.Split(step.consume, "")
+		for _, id := range pending {
+			if id[0] == 'x' {
+				consume = append(consume, id)
+			}
+		}
+		completes(t, s, r, "", time.Time{}, p.consumed("a", consume...))
+		pending = slices.DeleteFunc(pending, func(id string) bool { return slices.Contains(consume, id) })
+		if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM unnest(consumed)) FROM kagzi.subscriptions`); n > step.ranges+1 {
+			t.Errorf("after %q %d ranges, want %d", step.consume, n, step.ranges)
+		}
+	}
+}
+
+// A run that consumes nothing is followed by another one when an event comes, or at the time that it has asked for.
+func TestConsumerWakes(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"), consumerOf("d", "a"))
+	wakeAt := func(name string) time.Duration {
+		t.Helper()
+		return time.Duration(one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM wake_at - now()), 0)::float8 FROM kagzi.consumers WHERE consumer = $1`, name) * float64(time.Second))
+	}
+	now := time.Now()
+	for _, c := range []struct {
+		wake, least, most time.Duration
+	}{{time.Second, 20 * time.Second, 30 * time.Second}, {-time.Hour, 20 * time.Second, 30 * time.Second}, {time.Hour, 50 * time.Minute, time.Hour}, {1000 * time.Hour, 23 * time.Hour, 24 * time.Hour}} {
+		exec(t, s.pool, `UPDATE kagzi.consumers SET wake_at = now()`)
+		look(t, s)
+		runs := due(t, s, "c", "d")
+		if len(runs) != 2 {
+			t.Fatalf("%d runs, want two", len(runs))
+		}
+		completes(t, s, runs[0], "", now.Add(c.wake))
+		completes(t, s, runs[1], "", time.Time{})
+		if got := wakeAt(runs[0].Type); got < c.least || got > c.most {
+			t.Errorf("asked for %v, wakes in %v", c.wake, got)
+		}
+		if got := wakeAt(runs[1].Type); got != 0 {
+			t.Errorf("wakes in %v although it did not ask for it", got)
+		}
+		mustNotRun(t, s, "c", "d")
+	}
+	// The time is a place in the line: no change has to say so.
+	exec(t, s.pool, `UPDATE kagzi.consumers SET wake_at = now() - interval '1 s' WHERE wake_at IS NOT NULL`)
+	exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = available_at - interval '25 hours' WHERE available_at < 'infinity'`)
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_keys WHERE available_at < now()`); n != 1 {
+		t.Errorf("%d keys are in the line, want one", n)
+	}
+	if runs := due(t, s, "c", "d"); len(runs) != 1 {
+		t.Errorf("%d runs, want one", len(runs))
+	}
+}
+
+// The consumers of a group run one at a time, the one with the oldest event first.
+func TestGroupOfConsumers(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var group []*Consumer
+	for _, name := range []string{"c", "d", "e"} {
+		c := consumerOf(name, "topic of "+name)
+		c.Key = "group"
+		group = append(group, c)
+	}
+	subscribe(t, s, group...)
+	for range group {
+		runs := due(t, s, "c", "d", "e")
+		if len(runs) != 1 {
+			t.Fatalf("%d runs are active, want one", len(runs))
+		}
+		completes(t, s, runs[0], "", time.Time{})
+	}
+	mustNotRun(t, s, "c", "d", "e")
+	for _, name := range []string{"e", "c", "d"} {
+		publishes(t, s, named("topic of "+name, "1")...)
+	}
+	for _, name := range []string{"e", "c", "d"} {
+		runs := due(t, s, "c", "d", "e")
+		if len(runs) != 1 || runs[0].Type != name {
+			t.Fatalf("claimed %+v, want a run of %s", runs, name)
+		}
+		mustNotRun(t, s, "c", "d", "e")
+		completes(t, s, runs[0], "", time.Time{}, peek(t, s, name, "topic of "+name).consumed("topic of "+name))
+	}
+	mustNotRun(t, s, "c", "d", "e")
+}
+
+// A run that fails for good pauses the key of its consumer. Whoever ends the pause gets another run, or goes on with the failed one.
+func TestConsumerThatFails(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"Unpause", "Resume"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			subscribe(t, s, consumerOf("c", "a"))
+			r := mustRun(t, s, "c")
+			e := finish(r)
+			e.Status, e.ErrorKind, e.Error, e.Output = Failed, "kind", "error", nil
+			flush(t, s, &Flush{Finishes: []*Finish{e}})
+			look(t, s)
+			mustNotRun(t, s, "c")
+			publishes(t, s, named("a", "1")...)
+			mustNotRun(t, s, "c")
+			pauses, err := s.Pauses(t.Context(), s.pool, 10)
+			if err != nil || len(pauses) != 1 || pauses[0].Key != r.Key || !strings.Contains(pauses[0].Reason, r.RunID.String()) {
+				t.Fatalf("pauses %+v, %v", pauses, err)
+			}
+			if end == "Resume" {
+				if _, err := s.Resume(t.Context(), nil, r.RunID, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := s.Unpause(t.Context(), nil, Pause{Key: r.Key}, 0); err != nil {
+				t.Fatal(err)
+			}
+			next := mustRun(t, s, "c")
+			if same := next.RunID == r.RunID; same != (end == "Resume") {
+				t.Errorf("the same run: %t", same)
+			}
+			completes(t, s, next, "", time.Time{}, peek(t, s, "c", "a").consumed("a"))
+			mustNotRun(t, s, "c")
+			if pauses, _ := s.Pauses(t.Context(), s.pool, 10); len(pauses) != 0 {
+				t.Errorf("paused again: %+v", pauses)
+			}
+		})
+	}
+}
+
+// However a run ends without success, another one follows.
+func TestConsumerWhoseRunIsEnded(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	r := mustRun(t, s, "c")
+	if _, err := s.Terminate(t.Context(), nil, r.RunID, ""); err != nil {
+		t.Fatal(err)
+	}
+	mustNotRun(t, s, "c")
+	place := one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - now())::float8 FROM kagzi.run_keys`)
+	if place < 20 || place > 30 {
+		t.Errorf("the next look is in %v s, want half a minute", place)
+	}
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET finished_at = finished_at - interval '1 minute'`)
+	look(t, s)
+	next := mustRun(t, s, "c")
+
+	// The end of a run that was left behind changes nothing.
+	completes(t, s, r, "late", time.Time{})
+	if _, err := s.Resume(t.Context(), nil, r.RunID, ""); err == nil {
+		t.Error("a run that was left behind was resumed")
+	}
+	completes(t, s, next, "next", time.Time{})
+	if _, err := s.Resume(t.Context(), nil, r.RunID, ""); err == nil {
+		t.Error("a run that was left behind was resumed")
+	}
+	if got := one[string](t, s.pool, `SELECT convert_from(state, 'UTF8') FROM kagzi.consumers`); got != "next" {
+		t.Errorf("state %q", got)
+	}
+}
+
+// Events behind a publisher who has not committed make nothing due. Nobody says so if he rolls back: the place in the line does.
+func TestConsumerBehindAPublisher(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"COMMIT", "ROLLBACK"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			subscribe(t, s, consumerOf("c", "a"))
+			completes(t, s, mustRun(t, s, "c"), "", time.Time{})
+			mustNotRun(t, s, "c")
+			tx := begin(t, s)
+			publishIn(t, s, tx, named("a", "first")...)
+			publishes(t, s, named("a", "second")...)
+			mustNotRun(t, s, "c")
+			exec(t, tx, end)
+			exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = available_at - interval '1 minute', consumers_at = consumers_at - interval '1 minute'`)
+			want := []string{"second"}
+			if end == "COMMIT" {
+				want = []string{"first", "second"}
+			}
+			r := mustRun(t, s, "c")
+			p := peek(t, s, "c", "a")
+			if got := eventIDs(p); !slices.Equal(got, want) {
+				t.Errorf("peeked %v, want %v", got, want)
+			}
+			completes(t, s, r, "", time.Time{}, p.consumed("a", want...))
+			mustNotRun(t, s, "c")
+		})
+	}
+}
+
+func TestDeleteConsumer(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"), consumerOf("d", "a"))
+	if runs := due(t, s, "c", "d"); len(runs) != 2 {
+		t.Fatalf("%d runs", len(runs))
+	}
+	if err := s.DeleteConsumer(t.Context(), nil, "c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteConsumer(t.Context(), nil, "c"); err == nil {
+		t.Error("deleted twice")
+	}
+	publishes(t, s, named("a", "1")...)
+	if got := eventIDs(peek(t, s, "d", "a")); len(got) != 1 {
+		t.Errorf("the other consumer has %v", got)
+	}
+	mustNotRun(t, s, "c")
+	if keys := one[string](t, s.pool, `SELECT string_agg(run_key, ' ') FROM kagzi.run_keys WHERE consumers_at IS NOT NULL`); keys != OwnGroup("d") {
+		t.Errorf("keys with consumers: %s", keys)
+	}
+}
+
+func TestTriggerConsumer(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	r := mustRun(t, s, "c")
+	if _, err := s.TriggerConsumer(t.Context(), nil, "c", true); err == nil {
+		t.Error("triggered although a run is active")
+	}
+	completes(t, s, r, "", time.Time{})
+	mustNotRun(t, s, "c")
+	if due, err := s.TriggerConsumer(t.Context(), nil, "c", true); err != nil || due != (DueRun{uuid.Nil, "queue", "c", 0}) {
+		t.Errorf("%+v, %v", due, err)
+	}
+	r = mustRun(t, s, "c")
+	if _, err := s.TriggerConsumer(t.Context(), nil, "c", false); err != nil {
+		t.Error(err)
+	}
+	completes(t, s, r, "", time.Time{})
+	completes(t, s, mustRun(t, s, "c"), "", time.Time{})
+	mustNotRun(t, s, "c")
+	if _, err := s.TriggerConsumer(t.Context(), nil, "x", false); err == nil {
+		t.Error("triggered a consumer that there is not")
+	}
+}
+
+// A pause of all runs stops looks at the keys of consumers, too. Its end begins them again.
+func TestConsumerAfterAPause(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	r := mustRun(t, s, "c")
+	pause(t, s, Pause{})
+	completes(t, s, r, "", time.Now().Add(time.Hour))
+	mustNotRun(t, s, "c")
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_keys WHERE available_at < 'infinity'`); n != 0 {
+		t.Fatal("a key is in the line although everything is paused")
+	}
+	if _, err := s.Unpause(t.Context(), nil, Pause{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	mustNotRun(t, s, "c")
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_keys WHERE available_at < 'infinity'`); n != 1 {
+		t.Error("the key is not in the line")
+	}
+}
+
+// A worker that died may have ended a run of a consumer, and handed its key to nobody.
+func TestConsumerOfALostWorker(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	r := mustRun(t, s, "c")
+	publishes(t, s, named("a", "1")...)
+	mustNotRun(t, s, "c")
+	flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
+	mustNotRun(t, s, "c")
+	if err := s.releaseAll(t.Context(), s.pool, &LostWorker{RecheckKeys: true}); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, s, "c")
+}
