@@ -54,6 +54,7 @@ var (
 	errScheduleNotFound = failure.Explain("schedule not found", ErrNotFound)
 	errLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
 	errWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
+	errConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
 )
 
 // A StepError reports that a step failed in every attempt that its policy allowed. It is the same in a replay: kind and text
@@ -221,6 +222,7 @@ func public(err error) error {
 		{store.ErrRunFinished, ErrRunFinished},
 		{store.ErrIDConflict, ErrIDConflict},
 		{store.ErrRunActive, ErrRunActive},
+		{store.ErrNoConsumer, errConsumerNotFound},
 		{store.ErrStepNotFound, errStepNotFound},
 		{store.ErrCompensated, ErrCompensated},
 		{store.ErrScheduleNotFound, errScheduleNotFound},

@@ -8,6 +8,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
 )
 
 // Handle makes fn the worker's code for wf, as version 1 unless a [Version] says otherwise. A worker may have handlers for several
@@ -17,9 +18,13 @@ import (
 // Call Handle before [Worker.Run], which returns mistakes: a nil fn, two handlers for one version, two defaults, a bad name, a
 // nil w. A Handle that comes while the worker runs has no effect: it is logged at level Error, and Run does not return it.
 func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
-	if w.made() != nil {
-		return // as Run says
+	if w.made() == nil { // else Run says so
+		handle(w, wf.name, fn, opts, nil)
 	}
+}
+
+// handle gives the worker the function of a workflow, or of a consumer. It reports whether the call was right.
+func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, error), opts []HandleOption, consumer *store.Consumer) bool {
 	version, isDefault := Version(1), false
 	var err error
 	for _, o := range opts {
@@ -34,25 +39,30 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 			err = errors.Join(err, errNilOption)
 		}
 	}
-	err = errors.Join(validateWorkflow(wf.name), validateVersion(int(version)), err)
+	err = errors.Join(validateWorkflow(name), validateVersion(int(version)), err)
 	if fn == nil {
 		err = errors.Join(err, errors.New("kagzi: the function is nil"))
 	}
 	if err != nil {
-		w.mistakes = append(w.mistakes, failure.Wrap(err, "handler of %q", wf.name))
-		return
+		w.mistakes = append(w.mistakes, failure.Wrap(err, "handler of %q", name))
+		return false
 	}
 	client := w.client
-	w.handle(wf.name, int(version), isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
+	w.handle(name, int(version), isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
 		var in In
-		if err := client.decodeInput(input, &in); err != nil {
-			return nil, badInput(reflect.TypeFor[In](), err)
+		if consumer != nil {
+			b.Consume(name, consumer.Topics)
+		}
+		if first := consumer != nil && len(input) == 0; !first {
+			if err := client.decodeInput(input, &in); err != nil {
+				return nil, badInput(reflect.TypeFor[In](), err)
+			}
 		}
 		out, err := fn(&runContext{b, client}, in)
 		if err != nil {
 			return nil, err
 		}
-		result := subject{"result of workflow", wf.name}
+		result := subject{"result of workflow", name}
 		data, err := client.encode(result, out)
 		if err != nil {
 			return nil, unstorable(err)
@@ -62,6 +72,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		}
 		return data, nil
 	})
+	return true
 }
 
 func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.Handler) {

@@ -214,7 +214,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
 		}
 		switch r.Kind {
-		case store.KindMarker:
+		case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own
 		case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
 			out[i].Output = nil
 		default:

@@ -158,12 +158,13 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 
 // A Worker executes runs of the workflows it has handlers for.
 type Worker struct {
-	client   *Client
-	cfg      WorkerConfig
-	handlers map[string]map[int]engine.Handler // by workflow and version
-	defaults map[string]int                    // versions given to runs that name none, where it is not the highest
-	mistakes []error
-	running  atomic.Bool
+	client    *Client
+	cfg       WorkerConfig
+	handlers  map[string]map[int]engine.Handler // by workflow and version
+	defaults  map[string]int                    // versions given to runs that name none, where it is not the highest
+	consumers []*store.Consumer                 // of which it has handlers
+	mistakes  []error
+	running   atomic.Bool
 
 	mu      sync.Mutex
 	queues  map[string]int  // with their shares
@@ -255,7 +256,7 @@ func (w *Worker) session() engine.Config {
 	c, cfg := w.client, w.cfg
 	return engine.Config{
 		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.shown, Policy: runPolicy, StepContext: stepContext,
-		Queues: cfg.Queues, Handlers: w.handlers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
+		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
 		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout,
 		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
 	}
@@ -309,6 +310,13 @@ func (w *Worker) handled() []store.WorkflowVersions {
 	}
 	slices.SortFunc(out, func(a, b store.WorkflowVersions) int { return cmp.Compare(a.Type, b.Type) })
 	return out
+}
+
+// queueNames returns the queues from which the worker claims.
+func (w *Worker) queueNames() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.queues))
 }
 
 // serves lists the workflows and versions that the worker has handlers for. See fleet.add.

@@ -189,7 +189,7 @@ CREATE TABLE kagzi.step_runs (
     namespace_id   text  COLLATE "C" NOT NULL,
     status         text  COLLATE "C" NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED')),
     step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN
-                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION')),
+                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION', 'PEEK', 'RESERVE')),
     position       bigint            NOT NULL DEFAULT 0, -- of the record among the run's records
     sequence       bigint,                     -- of a SIGNAL: the sequence of the message that the step took
     run_attempt    integer           NOT NULL, -- of the run; 0 if a fork copied the row from a run that keeps the compensation

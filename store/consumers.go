@@ -214,13 +214,13 @@ func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unl
 //
 // The gaps between those ranges come in order, and so do the events of a gap.
 const peekEvents = `
-SELECT g.event_id, coalesce(g.title, ''), g.payload, g.published_at, g.position, pg_catalog.lag(g.position, 1, g.consumed_to) OVER ()
+SELECT g.event_id, coalesce(g.title, ''), g.payload, g.published_at, g.position, pg_catalog.lag(g.position, 1, g.consumed_to) OVER (), g.events > $4 OR g.total >= $5
 FROM (
-	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
+	SELECT l.*, row_number() OVER () AS place, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes, count(*) OVER () AS events, sum(l.size) OVER () AS total
 	FROM (
 		SELECT e.*, s.position AS consumed_to
 		FROM (
-			SELECT x.position, pg_catalog.int8multirange(pg_catalog.int8range(x.position + 1, NULL)) - x.consumed AS pending
+			SELECT x.position, pg_catalog.int8multirange(pg_catalog.int8range(x.position + 1, NULL)) - x.consumed - $6::int8multirange AS pending
 			FROM kagzi.subscriptions x
 			WHERE x.topic = $2 AND x.consumer = $3 AND x.namespace_id = $1
 			OFFSET 0
@@ -231,16 +231,17 @@ FROM (
 			FROM kagzi.events x
 			WHERE x.topic = $2 AND x.namespace_id = $1 AND x.position >= lower(p.gap) AND x.position < coalesce(upper(p.gap), 9223372036854775807)
 			ORDER BY x.position
-			LIMIT $4
+			LIMIT $4 + 1
 		) e
-		LIMIT $4
+		LIMIT $4 + 1
 	) l
 ) g
-WHERE g.bytes - g.size < $5`
+WHERE g.place <= $4 AND g.bytes - g.size < $5`
 
 // A Peek is what a consumer can read of a topic.
 type Peek struct {
-	Settled int64 // the position up to which it is complete
+	Settled int64 // what was published up to this position can be read
+	More    bool  // there are, or may be, more events behind the last one
 	Events  []PendingEvent
 }
 
@@ -250,20 +251,20 @@ type PendingEvent struct {
 	After int64 // the position of the one before it, or up to which all are consumed
 }
 
-// Peek returns the first n events of the topic that the consumer has not consumed, and of these no more than fit into the bytes; the first one
+// Peek returns the first n events of the topic that the consumer has not consumed, and that its run has not reserved. Of these it returns no more than fit into the bytes; the first one
 // always does.
-func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes int64) (p Peek, err error) {
+func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes int64, reserved [][2]int64) (p Peek, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		p = Peek{}
 		var settled *int64
 		b := &pgx.Batch{}
 		b.Queue(settledEvents, s.namespace, topic)
-		b.Queue(peekEvents, s.namespace, topic, consumer, n, bytes)
+		b.Queue(peekEvents, s.namespace, topic, consumer, n, bytes, multirange(reserved))
 		err := exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) (err error) {
 			settled, err = pgx.CollectOneRow(rows, pgx.RowTo[*int64])
 			return err
 		}, collect(&p.Events, func(row pgx.CollectableRow) (e PendingEvent, err error) {
-			return e, row.Scan(&e.ID, &e.Title, &e.Payload, utc(&e.PublishedAt), &e.Position, &e.After)
+			return e, row.Scan(&e.ID, &e.Title, &e.Payload, utc(&e.PublishedAt), &e.Position, &e.After, &p.More)
 		}))
 		switch {
 		case err != nil:
@@ -272,12 +273,8 @@ func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes i
 			return errStandby
 		}
 		p.Settled = *settled
-		all := len(p.Events) < n
 		if i := slices.IndexFunc(p.Events, func(e PendingEvent) bool { return e.Position > p.Settled }); i >= 0 {
-			p.Events, all = p.Events[:i], true
-		}
-		if k := len(p.Events); !all && k > 0 {
-			p.Settled = p.Events[k-1].Position // there may be more behind it
+			p.Events, p.More = p.Events[:i], false
 		}
 		return nil
 	})
@@ -300,10 +297,10 @@ type ConsumedTopic struct {
 	Ranges [][2]int64 // what it has consumed: behind the first position, up to the second
 }
 
-// ranges returns the ranges as an int8multirange.
-func (t *ConsumedTopic) ranges() string {
-	all := make([]string, len(t.Ranges))
-	for i, r := range t.Ranges {
+// multirange returns the ranges as an int8multirange.
+func multirange(ranges [][2]int64) string {
+	all := make([]string, len(ranges))
+	for i, r := range ranges {
 		all[i] = fmt.Sprintf("(%d,%d]", r[0], r[1])
 	}
 	return "{" + strings.Join(all, ",") + "}"
@@ -345,7 +342,7 @@ WITH u AS MATERIALIZED (
 	) > 0
 )
 UPDATE kagzi.subscriptions s
-SET looked_at = GREATEST(s.looked_at, u.looked), ` + consumeRanges + `
+SET looked_at = u.looked, ` + consumeRanges + `
 FROM u
 WHERE s.topic = u.topic AND s.consumer = u.consumer AND s.namespace_id = $1`
 
@@ -373,7 +370,7 @@ var commitTopicColumns = columnsOf(commitSubscriptions,
 	texts("consumer", func(e topicEnd) string { return e.Consumed.Consumer }),
 	texts("topic", func(e topicEnd) string { return e.Topic }),
 	bigints("looked", func(e topicEnd) int64 { return e.Looked }),
-	texts("ranges", func(e topicEnd) string { return e.ranges() }),
+	texts("ranges", func(e topicEnd) string { return multirange(e.Ranges) }),
 )
 
 // consumerEnds returns the ends of runs of consumers, and what they say of topics.

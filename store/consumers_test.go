@@ -63,7 +63,7 @@ func look(t *testing.T, s *Store) {
 
 func peek(t *testing.T, s *Store, consumer, topic string) Peek {
 	t.Helper()
-	p, err := s.Peek(t.Context(), consumer, topic, 1000, 1<<20)
+	p, err := s.Peek(t.Context(), consumer, topic, 1000, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -180,8 +180,10 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		ends, consumers = append(ends, e), append(consumers, name)
 		topicEnds = append(topicEnds, topicEnd{e, &e.Consumed.Topics[0]})
 	}
-	consuming := map[string][]string{"consumers_pkey": {"consumer", "namespace_id"}, "consumers_key": {"run_key", "namespace_id"}, "subscriptions_pkey": {"topic", "consumer", "namespace_id"},
-		"subscriptions_consumer": {"consumer", "namespace_id"}, "run_keys_pkey": {"key_scope", "run_key", "namespace_id"}, pausesKey: {"run_key", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}
+	consuming := map[string][]string{
+		"consumers_pkey": {"consumer", "namespace_id"}, "consumers_key": {"run_key", "namespace_id"}, "subscriptions_pkey": {"topic", "consumer", "namespace_id"},
+		"subscriptions_consumer": {"consumer", "namespace_id"}, "run_keys_pkey": {"key_scope", "run_key", "namespace_id"}, pausesKey: {"run_key", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
+	}
 	for i := range eventParts {
 		consuming[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{"topic", "namespace_id", "position"}
 	}
@@ -528,7 +530,7 @@ func TestPlansOfManyRows(t *testing.T) {
 		exec(t, s.pool, loadMessages)
 		exec(t, s.pool, loadKeys)
 		exec(t, s.pool, loadWindows)
-	exec(t, s.pool, loadConsumers)
+		exec(t, s.pool, loadConsumers)
 		check(fmt.Sprintf("%d runs, never analyzed", n), few)
 		exec(t, s.pool, `VACUUM ANALYZE `+tables)
 		check(fmt.Sprintf("%d runs", n), few)

@@ -36,6 +36,8 @@ const (
 	KindChild        = "CHILD_WORKFLOW"
 	KindMarker       = "MARKER"
 	KindCompensation = "COMPENSATION"
+	KindPeek         = "PEEK"
+	KindReserve      = "RESERVE"
 )
 
 // callTimeout is the timeout of each call. Postgres's own statement_timeout does not end a COMMIT that waits for a

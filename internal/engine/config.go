@@ -34,6 +34,7 @@ type Config struct {
 	Queues        map[string]int             // from which the session claims first, with their shares of the slots
 	Handlers      map[string]map[int]Handler // by workflow and version
 	Types         []store.WorkflowVersions   // the workflows and versions of Handlers, in the form that a claim needs
+	Consumers     []*store.Consumer          // of which the session has handlers
 	MaxConcurrent int
 	Registration  func(id uuid.UUID) store.Worker // the worker's row in the registry
 	Beside        func(context.Context)           // runs beside the session, in a goroutine, from its registration until it has drained; may be nil

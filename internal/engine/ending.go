@@ -54,7 +54,7 @@ func (s *Session) finishAttempt(e *execution, output []byte, err error) {
 	s.failpoint("finish", e.run.RunID)
 	if err == nil {
 		f := e.newFinish(store.Completed, "", "")
-		f.Output = output
+		f.Output, f.Consumed = output, e.consumption.end()
 		s.finish(e, f)
 		return
 	}

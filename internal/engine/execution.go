@@ -74,6 +74,8 @@ type execution struct {
 	waits   []*wait
 	misused error // set by noteMisuse: the first wrong call. The run does not complete, even if the function drops this error.
 
+	consumption *Consumption // of a run of a consumer: set before its function begins, and never again; nil: it is no such run
+
 	// Its results. settleBranch sets output, err and returned.
 	output   []byte          // the function's
 	err      error           // the function's

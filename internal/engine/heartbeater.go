@@ -74,6 +74,9 @@ func (h *heartbeater) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := h.s.store.RegisterConsumers(ctx, h.s.cfg.Consumers); err != nil {
+		return err
+	}
 	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), registryTimeout) // a registered worker ends by a drain
 	defer cancel()
 	_, err = migrations.Check(check, conn)

@@ -1,0 +1,301 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Consumer is a workflow that runs when there is something for it: a new event in one of its topics, or a time that it asked for. Declare
+// it once, as a package variable. [Consume] gives a worker its function.
+type Consumer struct {
+	name string
+	cfg  ConsumerConfig
+}
+
+// ConsumerConfig configures [DefineConsumer]; the zero value works.
+type ConsumerConfig struct {
+	// Topics are those whose events make the consumer run, at most 100: []kagzi.AnyTopic{Received, Bounced}. Without a topic it runs only at
+	// the times that it asks for with [WakeAt]. A topic that a later version of the program leaves out is unsubscribed; if it comes back,
+	// the consumer goes on where it was.
+	Topics []AnyTopic
+
+	// Latest makes a new consumer, and one that gets another topic, begin with the events that are published from then on. Without it, it
+	// begins with all that are kept.
+	Latest bool
+
+	// Group is the group of its runs: see [Group]. Of the consumers and other workflows of a group at most one run is active. When it
+	// ends, the next one is of the workflow with the highest priority, and among those, of the consumer with the oldest event that it has
+	// not seen. Zero means a group of its own.
+	Group string
+
+	// Queue is the queue of its runs, from which workers with its function have to claim. Zero means the queue of the worker.
+	Queue string
+
+	// Priority is that of its runs. Zero means 2, which puts consumers before the schedules of their group.
+	Priority int
+
+	// RetryPolicy, Timeout and Metadata are those of its runs, as in [Start].
+	RetryPolicy RetryPolicy
+	Timeout     time.Duration
+	Metadata    Metadata
+
+	// LeastWake and MostWake bound the time of WakeAt, counted from the end of the run. A run that was cancelled is followed by another one
+	// after LeastWake. Zero means 30 seconds and 24 hours.
+	LeastWake time.Duration
+	MostWake  time.Duration
+
+	// IgnoreFailure makes another run follow, after LeastWake, when a run has failed for good. Without it the group is paused: events
+	// accumulate, Health names it, and [Client.Unpause] ends the pause.
+	IgnoreFailure bool
+}
+
+// AnyTopic is a [Topic], whatever the type of its events.
+type AnyTopic interface {
+	Name() string
+	topic()
+}
+
+func (t Topic[T]) topic() {}
+
+// DefineConsumer names a consumer. The rules for names are those of [Define]: consumers and workflows share them. Functions that use the
+// consumer return an error for a bad name or configuration.
+func DefineConsumer(name string, cfg ConsumerConfig) Consumer { return Consumer{name, cfg} }
+
+// Name returns the consumer's name, which is the workflow of its runs.
+func (c Consumer) Name() string { return c.name }
+
+// Group returns the group of its runs, for [Target]: that of its configuration, or its own.
+func (c Consumer) Group() string { return cmp.Or(c.cfg.Group, store.OwnGroup(c.name)) }
+
+// stored returns the consumer's row. queue is the worker's only queue, or empty.
+func (c Consumer) stored(queues []string) (*store.Consumer, error) {
+	cfg := c.cfg
+	cfg.LeastWake, cfg.MostWake = cmp.Or(cfg.LeastWake, 30*time.Second), cmp.Or(cfg.MostWake, 24*time.Hour)
+	errs := []error{validateWorkflow(c.name), validatePriority(cmp.Or(cfg.Priority, 2)), validateMetadata(cfg.Metadata)}
+	check := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("kagzi: "+format, args...))
+		}
+	}
+	out := &store.Consumer{
+		Name: c.name, Key: c.Group(), Latest: cfg.Latest, Queue: cfg.Queue, Priority: cmp.Or(cfg.Priority, 2), Timeout: cfg.Timeout,
+		LeastWake: cfg.LeastWake, MostWake: cfg.MostWake, PauseOnFailure: !cfg.IgnoreFailure,
+	}
+	if cfg.Group != "" {
+		errs = append(errs, validateKey("Group", cfg.Group))
+	}
+	switch {
+	case cfg.Queue == "" && len(queues) == 1:
+		out.Queue = queues[0]
+	case cfg.Queue == "":
+		check(true, "the worker has several queues: set ConsumerConfig.Queue to one of them")
+	default:
+		check(!slices.Contains(queues, cfg.Queue), "ConsumerConfig.Queue is %q, from which the worker does not claim: give it one of the worker's queues, or leave it out", cfg.Queue)
+	}
+	if cfg.Timeout != 0 {
+		errs = append(errs, validateTimeout("Timeout", cfg.Timeout))
+	}
+	check(cfg.LeastWake < time.Millisecond, "LeastWake is %v: give at least a millisecond", cfg.LeastWake)
+	check(cfg.MostWake < cfg.LeastWake, "MostWake %v is less than LeastWake %v", cfg.MostWake, cfg.LeastWake)
+	errs = append(errs, validateDuration("MostWake", cfg.MostWake))
+	if cfg.RetryPolicy != (RetryPolicy{}) {
+		errs = append(errs, cfg.RetryPolicy.validate())
+		out.RetryPolicy, _ = json.Marshal(cfg.RetryPolicy) // one that is valid always encodes
+	}
+	if cfg.Metadata != nil {
+		out.Metadata, _ = json.Marshal(cfg.Metadata) // a map of strings always encodes
+	}
+	check(len(cfg.Topics) > 100, "the consumer has %d topics: at most 100", len(cfg.Topics))
+	for _, t := range cfg.Topics {
+		if t == nil {
+			check(true, "a topic is nil: leave it out")
+			continue
+		}
+		errs = append(errs, validateName("topic", t.Name()))
+		check(slices.Contains(out.Topics, t.Name()), "the consumer has topic %q twice", t.Name())
+		out.Topics = append(out.Topics, t.Name())
+	}
+	return out, errors.Join(errs...)
+}
+
+// Consume gives the worker the function of a consumer. Call it before [Worker.Run], which stores the consumer's configuration and so
+// begins its subscriptions. It returns no error: Run does.
+//
+// fn gets the state that the consumer's last run has returned, at first the zero value, and returns the next one. It is a workflow function:
+// see [Context]. [Peek] reads events, [Reserve] takes those that the run deals with, [WakeAt] asks for the next run. When fn returns
+// without an error, all of that takes effect in the transaction that completes the run: the state, the events that it has reserved, which
+// are consumed then, and the time of the next run. If the run fails or is cancelled, the consumer keeps its state and the events.
+//
+// A consumer has at most one active run. Another one follows at once if there are events that the last one did not see, or did not get to
+// because it reserved others: never because of events that it saw and left.
+//
+// The options are [Version] and [DefaultVersion]. The type S must decode what earlier versions of the program have returned.
+func Consume[S any](w *Worker, c Consumer, fn func(Context, S) (S, error), opts ...HandleOption) {
+	if w.made() != nil {
+		return // as Run says
+	}
+	row, err := c.stored(w.queueNames())
+	if err != nil {
+		w.mistakes = append(w.mistakes, failure.Wrap(err, "consumer %q", c.name))
+		return
+	}
+	if handle(w, c.name, fn, opts, row) && !slices.ContainsFunc(w.consumers, func(o *store.Consumer) bool { return o.Name == c.name }) {
+		w.consumers = append(w.consumers, row)
+	}
+}
+
+// consumptionOf returns the branch behind ctx, and what its run has consumed.
+func consumptionOf(ctx Context, what string) (*engine.Branch, *Client, *engine.Consumption, error) {
+	b, c, err := branchOf(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if b.Consumption() == nil {
+		return nil, nil, nil, b.Misuse(fmt.Errorf("kagzi: %s is for the function of a consumer: see kagzi.Consume", what))
+	}
+	return b, c, b.Consumption(), nil
+}
+
+// mostPeeked bounds the events of one Peek.
+const mostPeeked = 10_000
+
+// Peek returns the first events of the topic that the consumer has not consumed, the oldest first, at most n of them, and about 8 MiB. It
+// leaves out those that this run has reserved. The answer is recorded under name: it is the same in every replay. To leave events for a
+// later run, return without reserving them.
+//
+// The order of events, and when one is there, are those of [Events]. An event whose payload does not decode into T is an error; the run
+// fails with it unless the function deals with it.
+//
+// Peek returns an error if the call is wrong or the branch was cancelled. Only functions of consumers may call it, with one of their topics.
+func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error) {
+	b, c, run, err := consumptionOf(ctx, "Peek")
+	if err != nil {
+		return nil, err
+	}
+	var invalid error
+	switch {
+	case !slices.Contains(run.Topics(), t.name):
+		invalid = fmt.Errorf("kagzi: topic %s is not one of the consumer: add it to ConsumerConfig.Topics", text.Quote(t.name))
+	case n < 1 || n > mostPeeked:
+		invalid = fmt.Errorf("kagzi: Peek of %d events: give between 1 and 10,000", n)
+	}
+	reserved := run.Reserved(t.name)
+	data, err := b.Note(engine.NoteSpec{Name: name, BadName: validateStepName("name", name), Invalid: invalid, Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
+		p, err := c.store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(p)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	var p store.Peek
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, failure.Wrap(err, "the record of Peek %q", name)
+	}
+	run.See(t.name, &p)
+	events := make([]Event[T], len(p.Events))
+	for i, row := range p.Events {
+		if events[i], err = readEvent(c, t, row.Event); err != nil {
+			return events[:i], err
+		}
+	}
+	return events, nil
+}
+
+// mostPeekedBytes bounds the payloads of one Peek, and so its record.
+const mostPeekedBytes = 8 << 20
+
+// Reserve takes events that [Peek] has returned in this run. They are consumed when the run completes, and given back if it fails or is
+// cancelled; a run that is resumed goes on with them. The reservation is recorded under name.
+//
+// Reserve returns an error if the call is wrong, for example because an event is of another run, or if the branch was cancelled.
+func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
+	b, _, run, err := consumptionOf(ctx, "Reserve")
+	if err != nil {
+		return err
+	}
+	var invalid error
+	ranges := map[string][][2]int64{}
+	for _, e := range events {
+		topic, r, ok := run.Seen(e.Position)
+		if !ok {
+			invalid = fmt.Errorf("kagzi: event %s at position %d does not come from a Peek of this run", text.Quote(string(e.ID)), e.Position)
+		}
+		ranges[topic] = append(ranges[topic], r)
+	}
+	data, err := b.Note(engine.NoteSpec{Name: name, BadName: validateStepName("name", name), Invalid: invalid, Kind: store.KindReserve, Read: func(context.Context) ([]byte, error) {
+		return json.Marshal(ranges)
+	}})
+	if err != nil {
+		return err
+	}
+	clear(ranges)
+	if err := json.Unmarshal(data, &ranges); err != nil {
+		return failure.Wrap(err, "the record of Reserve %q", name)
+	}
+	for topic, r := range ranges {
+		run.Reserve(topic, r)
+	}
+	return nil
+}
+
+// WakeAt asks for a run at t, by the database's clock, if no event comes before. The last call of a run counts, and takes effect when the run
+// completes; the zero time takes it back. A t that is sooner than LeastWake from then, or later than MostWake, is moved to that.
+// Compute t from the Context's Now, so that a replay asks for the same.
+//
+// WakeAt returns an error if the call is wrong. Only functions of consumers may call it.
+func WakeAt(ctx Context, t time.Time) error {
+	b, _, run, err := consumptionOf(ctx, "WakeAt")
+	if err != nil {
+		return err
+	}
+	if err := validateTime("WakeAt", t); err != nil && !t.IsZero() {
+		return b.Misuse(err)
+	}
+	run.Wake(t)
+	return nil
+}
+
+// Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one follows it. The options are
+// [InTx]. It returns [ErrNotFound] if no worker has stored the consumer yet.
+func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
+	cfg, err := c.consumerChange(ctx, consumer, opts)
+	if err == nil {
+		var due store.DueRun
+		if due, err = c.store.TriggerConsumer(ctx, cfg.tx, consumer.name, false); err == nil {
+			err = c.hints.Due(ctx, cfg.tx, due)
+		}
+	}
+	return c.failedIf(ctx, err, "trigger consumer %s", text.Quote(consumer.name))
+}
+
+// DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other consumers. A run that
+// is active goes on, and its end changes nothing more. A worker that still has the consumer's function stores it again when it starts. The
+// options are [InTx]. It returns [ErrNotFound] if there is no such consumer.
+func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
+	cfg, err := c.consumerChange(ctx, consumer, opts)
+	if err == nil {
+		err = c.store.DeleteConsumer(ctx, cfg.tx, consumer.name)
+	}
+	return c.failedIf(ctx, err, "delete consumer %s", text.Quote(consumer.name))
+}
+
+func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []ChangeOption) (changeConfig, error) {
+	cfg, err := changeOptions(opts, 0)
+	if err = cmp.Or(err, c.usable(ctx), validateWorkflow(consumer.name)); err == nil {
+		err = c.checkSchema(ctx, cfg.tx)
+	}
+	return cfg, err
+}

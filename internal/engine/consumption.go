@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Consumption is what a run of a consumer has seen and consumed of its topics. The run's end writes it. It is the same in every
+// replay, because it follows from records. It is safe for concurrent use.
+type Consumption struct {
+	consumer string
+	names    []string // of its topics
+
+	mu     sync.Mutex
+	wakeAt time.Time
+	topics map[string]*consumedTopic
+}
+
+type consumedTopic struct {
+	last   store.Peek      // without the events
+	end    int64           // the position of the last event that was seen
+	after  map[int64]int64 // of each event that was seen, the position of the one before it
+	ranges [][2]int64
+}
+
+// Consume makes the run one of a consumer, before its function begins.
+func (b *Branch) Consume(consumer string, topics []string) {
+	b.e.consumption = &Consumption{consumer: consumer, names: topics, topics: map[string]*consumedTopic{}}
+}
+
+// Consumption returns that of the run; nil if it is no consumer's.
+func (b *Branch) Consumption() *Consumption { return b.e.consumption }
+
+// Consumer returns the consumer's name.
+func (c *Consumption) Consumer() string { return c.consumer }
+
+// Topics returns the consumer's topics.
+func (c *Consumption) Topics() []string { return c.names }
+
+// Wake sets when the next run is due if no event comes. The zero time stands for never.
+func (c *Consumption) Wake(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wakeAt = at
+}
+
+// See notes what the run has seen of a topic.
+func (c *Consumption) See(topic string, p *store.Peek) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.topics[topic]
+	if t == nil {
+		t = &consumedTopic{after: map[int64]int64{}}
+		c.topics[topic] = t
+	}
+	t.last = store.Peek{Settled: p.Settled, More: p.More}
+	for _, e := range p.Events {
+		t.after[e.Position], t.end = e.After, max(t.end, e.Position)
+	}
+}
+
+// Seen returns the topic of the event at a position, and the range of positions that belongs to it. It reports whether the run has seen it.
+func (c *Consumption) Seen(position int64) (topic string, r [2]int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for topic, t := range c.topics {
+		if after, ok := t.after[position]; ok {
+			return topic, [2]int64{after, position}, true
+		}
+	}
+	return "", r, false
+}
+
+// Reserve notes that the run consumes the ranges, if it completes.
+func (c *Consumption) Reserve(topic string, ranges [][2]int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.topics[topic]; t != nil {
+		t.ranges = append(t.ranges, ranges...)
+	}
+}
+
+// Reserved returns the ranges that the run consumes.
+func (c *Consumption) Reserved(topic string) [][2]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.topics[topic]; t != nil {
+		return t.ranges[:len(t.ranges):len(t.ranges)]
+	}
+	return nil
+}
+
+// end returns what the run's end writes. A run that consumes something is followed by another one at once if there were more events than
+// it has seen. One that consumes nothing is not: it would see the same ones again.
+func (c *Consumption) end() *store.Consumed {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := &store.Consumed{Consumer: c.consumer, WakeAt: c.wakeAt}
+	for topic, t := range c.topics {
+		looked := t.last.Settled
+		if t.last.More && len(t.ranges) > 0 {
+			looked = min(looked, t.end)
+		}
+		out.Topics = append(out.Topics, store.ConsumedTopic{Topic: topic, Looked: looked, Ranges: t.ranges})
+	}
+	return out
+}
