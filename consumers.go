@@ -268,13 +268,14 @@ func WakeAt(ctx Context, t time.Time) error {
 	return nil
 }
 
-// Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one follows it. The options are
-// [InTx]. It returns [ErrNotFound] if no worker has stored the consumer yet.
+// Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one follows it. With
+// [RejectActive] it does nothing instead, and returns [ErrRunActive]; so it does while another run of the group is active. The other option
+// is [InTx]. Trigger returns [ErrNotFound] if no worker has stored the consumer yet.
 func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts)
+	cfg, err := c.consumerChange(ctx, consumer, opts, takesReject)
 	if err == nil {
 		var due store.DueRun
-		if due, err = c.store.TriggerConsumer(ctx, cfg.tx, consumer.name, false); err == nil {
+		if due, err = c.store.TriggerConsumer(ctx, cfg.tx, consumer.name, cfg.reject); err == nil {
 			err = c.hints.Due(ctx, cfg.tx, due)
 		}
 	}
@@ -285,15 +286,15 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeO
 // is active goes on, and its end changes nothing more. A worker that still has the consumer's function stores it again when it starts. The
 // options are [InTx]. It returns [ErrNotFound] if there is no such consumer.
 func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts)
+	cfg, err := c.consumerChange(ctx, consumer, opts, 0)
 	if err == nil {
 		err = c.store.DeleteConsumer(ctx, cfg.tx, consumer.name)
 	}
 	return c.failedIf(ctx, err, "delete consumer %s", text.Quote(consumer.name))
 }
 
-func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []ChangeOption) (changeConfig, error) {
-	cfg, err := changeOptions(opts, 0)
+func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []ChangeOption, verb takes) (changeConfig, error) {
+	cfg, err := changeOptions(opts, verb)
 	if err = cmp.Or(err, c.usable(ctx), validateWorkflow(consumer.name)); err == nil {
 		err = c.checkSchema(ctx, cfg.tx)
 	}

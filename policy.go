@@ -47,8 +47,9 @@ const (
 	StartIfFailed IfEnded = store.StartIfFailed
 )
 
-func (IfActive) startOption() {}
-func (IfEnded) startOption()  {}
+func (IfActive) startOption()  {}
+func (IfActive) changeOption() {}
+func (IfEnded) startOption()   {}
 
 func (p IfActive) validate() error {
 	switch p {

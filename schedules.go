@@ -60,6 +60,10 @@ type Schedule struct {
 	// its own. From 1 ms to 24 hours. Zero means none.
 	Jitter time.Duration
 
+	// FireNew fires a new schedule once when it is created, besides its ticks, with that time as FireTime: a producer need not wait for its
+	// first tick.
+	FireNew bool
+
 	// Start and End limit the ticks, both included. Zero means no limit. Give fixed times: Every counts from Start. If a program
 	// calls Schedule with Start: time.Now() each time it starts, the ticks move each time, and never fire if it restarts more
 	// often than Every.
@@ -162,6 +166,7 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 	if err != nil {
 		return failure.Wrap(err, "schedule %.60q", s.Name)
 	}
+	first := housekeeping.NewRunID()
 	return c.editSchedule(ctx, tx, "schedule", s.Name, func(now time.Time, old *store.Template) (*store.Edit, error) {
 		t := *saved
 		e := &store.Edit{Save: &t}
@@ -178,6 +183,9 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 		t.Next = table.Next(t.Cursor)
 		if t.Next.IsZero() {
 			return nil, neverAgain(&s)
+		}
+		if old == nil && s.FireNew {
+			e.Fire = &store.Firing{Template: t.ID, Runs: []store.TickRun{{RunID: first, Tick: now}}, Cursor: now, Next: t.Next}
 		}
 		return e, nil
 	})
@@ -290,15 +298,17 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...Change
 }
 
 // TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy, and even if it is paused. The run
-// belongs to no tick: its FireTime is the zero time. It returns [ErrNotFound] if there is no such schedule.
+// belongs to no tick: its FireTime is the zero time. It returns [ErrNotFound] if there is no such schedule. With [RejectActive] it starts
+// nothing, and returns [ErrRunActive], if a run of the schedule, or of its [Group], is active.
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts, takesReason|takesReject)
+	tx := cfg.tx
 	if err != nil {
 		return "", failure.Wrap(err, "trigger schedule %.60q", name)
 	}
 	id := housekeeping.NewRunID()
 	err = c.editSchedule(ctx, tx, "trigger schedule", name, existing(func(_ time.Time, t *store.Template) (*store.Edit, error) {
-		return &store.Edit{Fire: besideTicks(t, []store.TickRun{{RunID: id}})}, nil
+		return &store.Edit{Fire: besideTicks(t, []store.TickRun{{RunID: id}}), UnlessActive: cfg.reject}, nil
 	}))
 	if err != nil {
 		return "", err

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -165,6 +166,7 @@ type changeConfig struct {
 	actor   string
 	percent int // zero: not given
 	park    bool
+	reject  bool
 }
 
 // takes says which options a verb takes in addition to those that all take.
@@ -180,6 +182,7 @@ const (
 	takesActor
 	takesPercent
 	takesPark
+	takesReject
 )
 
 // optionsOf collects what is wrong with the options of a verb.
@@ -233,6 +236,12 @@ func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 		case park:
 			cfg.park = true
 			need(takesPark, "Park is for Pause: leave it out")
+		case IfActive:
+			cfg.reject = true
+			need(takesReject, "IfActive is for Trigger and TriggerSchedule: leave it out")
+			if o != RejectActive {
+				check(fmt.Errorf("kagzi: IfActive %s means nothing for a trigger: give kagzi.RejectActive, or leave it out", text.Quote(string(o))))
+			}
 		case dryRun:
 			cfg.dry = true
 			need(takesDryRun, dryRunOfOne)

@@ -174,23 +174,25 @@ func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string) erro
 	}))
 }
 
-// A trigger makes a run due. While one is active, the next one is.
+// A trigger makes a run due. While one is active, or another one of the group, the next one is.
 const triggerConsumer = `
 WITH c AS MATERIALIZED (
 	SELECT x.consumer, x.run_key, x.task_queue, statement_timestamp() AS now, coalesce((
 			SELECT r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') FROM kagzi.workflow_runs r WHERE r.run_id = x.run_id AND r.namespace_id = $1
-		), false) AS active
+		), false) OR (
+			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = x.run_key AND namespace_id = $1 AND ` + holdsGroup + `
+		) > 0 AS active
 	FROM kagzi.consumers x
 	WHERE x.consumer = $2 AND x.namespace_id = $1
 	FOR UPDATE
 ), u AS (
 	UPDATE kagzi.consumers x SET wake_at = LEAST(x.wake_at, c.now) FROM c WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND (NOT c.active OR NOT $3::bool)
-), ` + insertChanges + ` (SELECT c.run_key, '' AS key_scope FROM c WHERE NOT c.active) k
+), ` + insertChanges + ` (SELECT c.run_key, '' AS key_scope FROM c WHERE NOT c.active OR NOT $3::bool) k
 )
 SELECT c.task_queue, c.active FROM c`
 
-// TriggerConsumer makes a run of the consumer due now. If one is active, then another one once that has ended; with unlessActive it does
-// nothing instead, and returns ErrRunActive. It returns ErrNoConsumer if there is none.
+// TriggerConsumer makes a run of the consumer due now. If one of its group is active, then another one once that has ended; with unlessActive
+// it does nothing instead, and returns ErrRunActive. It returns ErrNoConsumer if there is none.
 func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unlessActive bool) (due DueRun, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var active bool

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -61,8 +62,10 @@ func (s *Store) Schedules(ctx context.Context, workflow, after string, limit int
 	return out, wrap("list schedules", err)
 }
 
-// An Edit is a change of a template. Fire is applied first.
+// An Edit is a change of a template. Fire is applied first, and to a new template last.
 type Edit struct {
+	UnlessActive bool // with Fire: ErrRunActive, and no change, if a run of the template is active, or one of its group
+
 	Fire   *Firing   // the ticks that are due under the old timetable, or runs that belong to no tick; nil: none
 	Save   *Template // the new template; nil leaves the old one
 	Delete bool      // delete the template; Save is ignored
@@ -127,6 +130,17 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	if err != nil || e == nil {
 		return true, err
 	}
+	if e.UnlessActive {
+		if active, err := askOne[bool](ctx, tx, templateActive, s.namespace, id, fireIDs(e.Fire)); err != nil || active {
+			return false, cmp.Or(err, ErrRunActive)
+		}
+	}
+	done = true
+	if t == nil && e.Save != nil {
+		if done, err = s.save(ctx, tx, e.Save, true); err != nil || !done {
+			return done, err
+		}
+	}
 	if e.Fire != nil {
 		if *fired, err = s.fireAgain(ctx, tx, e.Fire); err != nil {
 			return false, err
@@ -137,12 +151,34 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	}
 	switch {
 	case e.Delete:
-		return true, ask(ctx, tx, deleteTemplate, []any{s.namespace, id}, nil)
-	case e.Save == nil:
-		return true, nil
-	default:
-		return s.save(ctx, tx, e.Save, t == nil)
+		err = ask(ctx, tx, deleteTemplate, []any{s.namespace, id}, nil)
+	case t != nil && e.Save != nil:
+		done, err = s.save(ctx, tx, e.Save, false)
 	}
+	return done, err
+}
+
+// The runs $3 do not count: an earlier try, whose answer was lost, has inserted them. A group is active if one of its runs has its slot.
+const templateActive = `
+SELECT EXISTS (
+	SELECT FROM kagzi.workflow_runs r
+	WHERE r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.run_id <> ALL ($3::uuid[])
+) OR EXISTS (
+	SELECT
+	FROM (SELECT t.run_key FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1 AND t.key_scope = '' OFFSET 0) t
+	CROSS JOIN LATERAL (
+		SELECT FROM kagzi.workflow_runs WHERE run_key = t.run_key AND namespace_id = $1 AND ` + holdsGroup + ` AND run_id <> ALL ($3::uuid[])
+		OFFSET 0
+	) r
+)`
+
+// fireIDs returns the IDs of the runs of a firing.
+func fireIDs(f *Firing) string {
+	var ids []uuid.UUID
+	for _, r := range f.Runs {
+		ids = append(ids, r.RunID)
+	}
+	return array(ids)
 }
 
 // fireAgain is fire for a call whose earlier try may have inserted some of the runs: it returns these, too.

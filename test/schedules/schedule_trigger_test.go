@@ -1,6 +1,9 @@
 package schedules_test
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +34,92 @@ func TestTriggerSchedule(t *testing.T) {
 	if n := len(k.Fired("s")); n != 2 {
 		t.Errorf("%d runs, want 2", n)
 	}
+}
+
+// With RejectActive, a trigger starts nothing while a run of the schedule is active, or one of its group.
+func TestTriggerUnlessActive(t *testing.T) {
+	k := kit.New(t)
+	gate := make(chan struct{})
+	kit.Serve(k, kit.Report, func(ctx kagzi.Context, in string) (string, error) {
+		return in, kagzi.Do(ctx, "wait", func(context.Context) error { <-gate; return nil })
+	})
+	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour})
+	k.Schedule(kagzi.Schedule{Name: "grouped", Every: time.Hour, Run: kit.Report.With("in", kagzi.Group("g"))})
+	refused := func(name string) {
+		t.Helper()
+		if _, err := k.Client.TriggerSchedule(k.Ctx, name, kagzi.RejectActive); !errors.Is(err, kagzi.ErrRunActive) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	first, err := k.Client.TriggerSchedule(k.Ctx, "s", kagzi.RejectActive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("s")
+	other := kit.Begin(k, kit.Report, "other", kagzi.Group("g"))
+	k.WaitStatus(other, kagzi.StatusRunning)
+	refused("grouped")
+	close(gate)
+	k.WaitStatus(first, kagzi.StatusCompleted)
+	k.WaitStatus(other, kagzi.StatusCompleted)
+	for _, name := range []string{"s", "grouped"} {
+		if _, err := k.Client.TriggerSchedule(k.Ctx, name, kagzi.RejectActive); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := k.Client.TriggerSchedule(k.Ctx, "s", kagzi.ReplaceActive); err == nil || !strings.Contains(err.Error(), "RejectActive") {
+		t.Errorf("got %v", err)
+	}
+	if err := k.Client.Terminate(k.Ctx, first, kagzi.RejectActive); err == nil || !strings.Contains(err.Error(), "TriggerSchedule") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A new schedule with FireNew fires once when it is created, and not when it is changed.
+func TestFireNew(t *testing.T) {
+	k := kit.New(t)
+	s := kagzi.Schedule{Name: "s", Every: time.Hour, FireNew: true}
+	before := k.Now()
+	k.Schedule(s)
+	s.Every = 2 * time.Hour
+	k.Schedule(s)
+	runs := k.Fired("s")
+	if len(runs) != 1 || runs[0].FireTime.Before(before) || runs[0].FireTime.After(k.Now()) {
+		t.Fatalf("runs %+v", runs)
+	}
+	if info, err := k.Client.GetSchedule(k.Ctx, "s"); err != nil || !info.Next.After(runs[0].FireTime) {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if err := k.Client.DeleteSchedule(k.Ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	k.Schedule(s)
+	if n := len(k.Fired("s")); n != 2 {
+		t.Errorf("%d runs, want one more of the schedule that was created again", n)
+	}
+}
+
+// A tick that falls while the group of the schedule is busy waits, and further ones are dropped.
+func TestScheduleOfABusyGroup(t *testing.T) {
+	k := kit.New(t)
+	co := k.Coordinator()
+	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: kagzi.OverlapSkip, Run: kit.Report.With("tick", kagzi.Group("g"))})
+	gate := make(chan struct{})
+	kit.Serve(k, kit.Report, func(ctx kagzi.Context, in string) (string, error) {
+		return in, kagzi.Do(ctx, "wait", func(context.Context) error { <-gate; return nil })
+	})
+	other := kit.Begin(k, kit.Report, "other", kagzi.Group("g"))
+	k.WaitStatus(other, kagzi.StatusRunning)
+	for range 3 {
+		k.Missed("s", 5*time.Hour)
+		k.Pass(co)
+	}
+	runs := k.Fired("s")
+	if len(runs) != 1 || runs[0].Status != kagzi.StatusPending {
+		t.Fatalf("runs %+v, want one that waits", runs)
+	}
+	close(gate)
+	k.WaitStatus(runs[0].ID, kagzi.StatusCompleted)
 }
 
 func TestBackfillSchedule(t *testing.T) {
