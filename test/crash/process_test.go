@@ -45,6 +45,7 @@ type workerSpec struct {
 	Starts     bool  // the process starts runs of oneStep, one after the other
 	Coordinate bool  // the process hosts a coordinator and no worker
 	Rolling    []int // the versions of the workflow rolling that the worker has
+	Consumers  int   // the worker has the functions of so many consumers
 }
 
 // A ledger is what a process did, one line for each event. Each is one write to a file opened for appending, so
@@ -162,6 +163,7 @@ func runWorkerProcess(text string) error {
 	}
 	handleWorkloads(w, led, reach)
 	handleRolling(w, workload{led, reach}, spec.Rolling)
+	handleConsumers(w, workload{led, reach}, spec.Consumers)
 	var most atomic.Int64
 	counting, counted := context.WithCancel(ctx)
 	defer counted()
