@@ -36,19 +36,20 @@ const unsettledPause = 200 * time.Millisecond
 // A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once somebody ends the
 // pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the key again.
 //
-// The key's consumers_at says when to look next (k). It is written by ON CONFLICT, as claimKeys writes places.
+// The key's consumers_at says when to look next (k). Nobody looks at it when a run of the consumer ends that began under another key, before
+// the consumer got this one. It is written by ON CONFLICT, as claimKeys writes places.
 const startConsumers = `
 WITH c AS MATERIALIZED (
 	SELECT f.*, f.failed AND f.pause_on_failure AND NOT f.noticed AS stops,
 		LEAST(f.wake_at, CASE WHEN f.failed AND f.pause_on_failure THEN f.now WHEN f.ended THEN f.finished_at + f.least_wake END) AS due_at
 	FROM (
 		SELECT x.*, now() AS now, r.finished_at, r.run_id IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
-			coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended, coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at, false) AS noticed, (
+			r.run_key <> x.run_key AS moved, coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended, coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at, false) AS noticed, (
 				SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = '' AND p.namespace_id = $1
 			) > 0 AS paused
 		FROM unnest($2::text[]) AS u (run_key)
 		CROSS JOIN LATERAL (SELECT f.* FROM kagzi.consumers f WHERE f.run_key = u.run_key AND f.namespace_id = $1 OFFSET 0) x
-		LEFT JOIN LATERAL (SELECT f.run_id, f.status, f.finished_at FROM kagzi.workflow_runs f WHERE f.run_id = x.run_id AND f.namespace_id = $1 OFFSET 0) r ON true
+		LEFT JOIN LATERAL (SELECT f.run_id, f.run_key, f.status, f.finished_at FROM kagzi.workflow_runs f WHERE f.run_id = x.run_id AND f.namespace_id = $1 OFFSET 0) r ON true
 	) f
 ), e AS MATERIALIZED (
 	SELECT c.consumer, s.topic, f.published_at, f.position <= l.settled AS settled, l.settled AS look_to
@@ -113,6 +114,7 @@ WITH c AS MATERIALIZED (
 	ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO NOTHING
 ), k AS MATERIALIZED (
 	SELECT u.run_key, CASE WHEN count(*) FILTER (WHERE c.consumer IS NOT NULL) > 0 THEN coalesce(min(CASE
+			WHEN c.active AND c.moved THEN c.now + interval '5 seconds'
 			WHEN n.consumer IS NOT NULL OR c.active OR c.stops OR c.paused THEN NULL
 			WHEN d.since IS NOT NULL THEN c.now + $7::bigint * interval '1 microsecond'
 			WHEN d.unsettled THEN LEAST(c.due_at, c.now + $7::bigint * interval '1 microsecond')

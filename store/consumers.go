@@ -34,7 +34,8 @@ func OwnGroup(consumer string) string { return "consumer " + consumer }
 
 // ---- registration ----
 
-// The first run of a new consumer is due at once.
+// The first run of a new consumer is due at once. The statements leave rows alone that are as they should be: claims and the ends of runs have
+// them locked all the time.
 const (
 	upsertConsumers = `
 WITH u AS MATERIALIZED (
@@ -47,20 +48,27 @@ WITH u AS MATERIALIZED (
 INSERT INTO kagzi.consumers AS x (consumer, namespace_id, run_key, task_queue, priority, retry_policy, timeout, metadata, least_wake, most_wake, pause_on_failure, wake_at, created_at)
 SELECT u.consumer, $1, u.run_key, u.task_queue, u.priority, u.retry_policy, u.timeout, u.metadata, u.least_wake, u.most_wake, u.pause_on_failure, u.now, u.now
 FROM u
+WHERE (
+	SELECT count(*) FROM kagzi.consumers x
+	WHERE x.consumer = u.consumer AND x.namespace_id = $1
+		AND (x.run_key, x.task_queue, x.priority, x.retry_policy, x.timeout, x.metadata, x.least_wake, x.most_wake, x.pause_on_failure)
+			IS NOT DISTINCT FROM (u.run_key, u.task_queue, u.priority, u.retry_policy, u.timeout, u.metadata, u.least_wake, u.most_wake, u.pause_on_failure)
+) = 0
 ORDER BY u.consumer
 ON CONFLICT (consumer, namespace_id) DO UPDATE
 SET run_key = excluded.run_key, task_queue = excluded.task_queue, priority = excluded.priority, retry_policy = excluded.retry_policy, timeout = excluded.timeout,
-	metadata = excluded.metadata, least_wake = excluded.least_wake, most_wake = excluded.most_wake, pause_on_failure = excluded.pause_on_failure
-WHERE (x.run_key, x.task_queue, x.priority, x.retry_policy, x.timeout, x.metadata, x.least_wake, x.most_wake, x.pause_on_failure)
-	IS DISTINCT FROM (excluded.run_key, excluded.task_queue, excluded.priority, excluded.retry_policy, excluded.timeout, excluded.metadata, excluded.least_wake, excluded.most_wake, excluded.pause_on_failure)`
+	metadata = excluded.metadata, least_wake = excluded.least_wake, most_wake = excluded.most_wake, pause_on_failure = excluded.pause_on_failure`
 
 	upsertSubscriptions = `
 INSERT INTO kagzi.subscriptions AS x (topic, consumer, namespace_id, run_key, task_queue, subscribed, position, looked_at)
 SELECT u.topic, u.consumer, $1, u.run_key, u.task_queue, true, u.position, u.position
 FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]) AS u (topic, consumer, run_key, task_queue, position)
+WHERE (
+	SELECT count(*) FROM kagzi.subscriptions x
+	WHERE x.topic = u.topic AND x.consumer = u.consumer AND x.namespace_id = $1 AND x.run_key = u.run_key AND x.task_queue = u.task_queue AND x.subscribed
+) = 0
 ORDER BY u.topic, u.consumer
-ON CONFLICT (topic, consumer, namespace_id) DO UPDATE SET run_key = excluded.run_key, task_queue = excluded.task_queue, subscribed = true
-WHERE (x.run_key, x.task_queue, x.subscribed) IS DISTINCT FROM (excluded.run_key, excluded.task_queue, true)`
+ON CONFLICT (topic, consumer, namespace_id) DO UPDATE SET run_key = excluded.run_key, task_queue = excluded.task_queue, subscribed = true`
 
 	// A consumer keeps its place in a topic that its program no longer names: in a rolling deployment the old program may name it again.
 	endSubscriptions = `
@@ -76,7 +84,11 @@ WITH u AS MATERIALIZED (
 ), ` + insertChanges + ` (SELECT u.run_key, '' AS key_scope FROM u) k
 )
 INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at)
-SELECT '', u.run_key, $1, 'infinity', 'infinity' FROM u
+SELECT '', u.run_key, $1, 'infinity', 'infinity'
+FROM u
+WHERE (
+	SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = '' AND x.run_key = u.run_key AND x.namespace_id = $1 AND x.consumers_at IS NOT NULL
+) = 0
 ORDER BY u.run_key
 ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at WHERE x.consumers_at IS NULL`
 

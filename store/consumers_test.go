@@ -446,3 +446,38 @@ func TestConsumerOfALostWorker(t *testing.T) {
 	}
 	mustRun(t, s, "c")
 }
+
+// A worker that starts waits for no claim and no end of a run, which lock the rows of its consumers, unless it changes them.
+func TestRegisterConsumersAgain(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	tx := begin(t, s)
+	exec(t, tx, `SELECT FROM kagzi.consumers FOR UPDATE`)
+	exec(t, tx, `SELECT FROM kagzi.subscriptions FOR UPDATE`)
+	exec(t, tx, `SELECT FROM kagzi.run_keys FOR UPDATE`)
+	subscribe(t, s, consumerOf("c", "a"))
+	changed := consumerOf("c", "a")
+	changed.Priority = 3
+	if err := s.RegisterConsumers(t.Context(), []*Consumer{changed}); !Locked(err) {
+		t.Errorf("got %v", err)
+	}
+	exec(t, tx, "ROLLBACK")
+	changed = consumerOf("c", "b")
+	changed.Key, changed.MostWake = "group", time.Hour
+	subscribe(t, s, changed)
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', c.run_key, c.most_wake, (SELECT string_agg(s.topic || s.subscribed, ' ' ORDER BY s.topic) FROM kagzi.subscriptions s),
+		(SELECT string_agg(k.run_key, ' ' ORDER BY k.run_key) FROM kagzi.run_keys k WHERE k.consumers_at IS NOT NULL)) FROM kagzi.consumers c`); got != "group 01:00:00 afalse btrue consumer c group" {
+		t.Errorf("the row is %s", got)
+	}
+	// A consumer that changes its group while a run is active goes on under the new one.
+	r := mustRun(t, s, "c")
+	changed.Key = "another"
+	subscribe(t, s, changed)
+	mustNotRun(t, s, "c")
+	flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
+	exec(t, s.pool, `DELETE FROM kagzi.key_changes`)
+	if place := one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - now())::float8 FROM kagzi.run_keys WHERE run_key = 'another'`); place < 1 || place > 5 {
+		t.Errorf("the next look is in %v s", place)
+	}
+}

@@ -34,7 +34,8 @@ type heartbeater struct {
 
 func newHeartbeater(s *Session) *heartbeater { return &heartbeater{s: s} }
 
-// begin connects and registers the worker. If the database is away, begin tries again until ctx ends.
+// begin connects and registers the worker. If the database is away, or somebody has locked a row of the worker's consumers, begin tries
+// again until ctx ends.
 func (h *heartbeater) begin(ctx context.Context) error {
 	for {
 		started := time.Now()
@@ -50,7 +51,7 @@ func (h *heartbeater) begin(ctx context.Context) error {
 			return nil
 		}
 		h.close()
-		if ctx.Err() != nil || !store.Unavailable(err) {
+		if ctx.Err() != nil || !store.Unavailable(err) && !store.Locked(err) {
 			return err
 		}
 		h.s.databaseTrouble(err)

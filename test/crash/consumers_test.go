@@ -136,7 +136,7 @@ func TestConsumersThroughAllTroubles(t *testing.T) {
 		case 0:
 			p := processes[0]
 			_ = p.cmd.Process.Kill()
-			p.killed(t)
+			p.ended(t)
 			led.write("DEAD", p.cmd.Process.Pid)
 			processes = append(processes[1:], start(0))
 		case 1:
