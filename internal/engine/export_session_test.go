@@ -83,3 +83,11 @@ func Drains(s *Session) bool {
 	defer s.mu.Unlock()
 	return s.draining
 }
+
+// CorrectClock moves the session's estimate of the database's clock forward, as a reply does that is ahead of it.
+func CorrectClock(b *Branch, ahead time.Duration) {
+	c := &b.e.env.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.database = c.database.Add(ahead)
+}

@@ -56,9 +56,15 @@ func (b *Branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) 
 		return nil, err
 	}
 	if d <= memoryWait {
+		// The estimate of the database's clock lags, and may be corrected meanwhile. That must not shorten the sleep.
 		begun := time.Now()
-		if err := b.wait(e.env.now().Add(d), "timer "+id, nil, 0); err != nil {
-			return nil, err
+		for left := d; ; {
+			if err := b.wait(e.env.now().Add(left), "timer "+id, nil, 0); err != nil {
+				return nil, err
+			}
+			if left = d - time.Since(begun); left <= 0 {
+				break
+			}
 		}
 		r := e.newRecord(id, store.KindSleep, store.Completed, 1, 1)
 		r.Elapsed = time.Since(begun)
