@@ -22,7 +22,7 @@ var stage struct {
 
 // setup returns what an application has: a pool of its database, on which Migrate was called, a client and a worker.
 func setup() (context.Context, *pgxpool.Pool, *kagzi.Client, *kagzi.Worker) {
-	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), 5*time.Minute)
 	db, done, err := dbtest.Example(ctx)
 	if err != nil {
 		panic(err)

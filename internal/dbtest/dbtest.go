@@ -82,7 +82,7 @@ func Connect(t testing.TB, dsn string) *pgx.Conn {
 // the test has ended and the cleanups that were registered after this call have run.
 func Database(t testing.TB, opts ...Option) *DB {
 	t.Helper()
-	o := options{maxConns: poolConns, patience: 5 * time.Second}
+	o := options{maxConns: poolConns, patience: endPatience}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -149,7 +149,7 @@ func released(pool *pgxpool.Pool, patience time.Duration) bool {
 }
 
 // lingers is longer than a client keeps its connection for notifications after the last Result.
-const lingers = 10 * time.Second
+const lingers = time.Minute
 
 // Main runs a package's tests, ends the server that they used, and exits. The exit code is not 0 if a test failed or left
 // goroutines behind. TestMain calls it last. The default logger, which clients without a Logger use, is silent unless

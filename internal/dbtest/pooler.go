@@ -99,9 +99,9 @@ log_disconnections = 0
 	return dsn
 }
 
-// serves waits until the server of dsn accepts a connection. After 30 seconds it returns the last error.
+// serves waits until the server of dsn accepts a connection. After a minute it returns the last error.
 func serves(ctx context.Context, dsn string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
 		var conn *pgx.Conn

@@ -18,7 +18,7 @@ import (
 )
 
 // cleanupTimeout bounds the checks and the cleanup after a test.
-const cleanupTimeout = 30 * time.Second
+const cleanupTimeout = 3 * time.Minute
 
 // A server has the databases of the test binary.
 type server struct {
@@ -149,8 +149,9 @@ const endSessions = `
 	SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 	WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL ($1::int[]) AND backend_type = 'client backend'`
 
-// endPatience is the longest that a test waits until the sessions that it left behind have ended.
-const endPatience = 5 * time.Second
+// endPatience is the longest that a test waits until the sessions that it left behind have ended, and until its connections
+// are back in the pool.
+const endPatience = time.Minute
 
 // endSessions ends all sessions of the database but the cleaner's, and returns once they have rolled back and released their
 // locks. pg_terminate_backend could wait for that, but would do so for one session after the other, a tenth of a second each.

@@ -318,9 +318,9 @@ func NewCoordinator(t testing.TB, c *kagzi.Client, cfg kagzi.CoordinatorConfig) 
 	return k
 }
 
-// Context returns a context that ends with the test, or after three minutes.
+// Context returns a context that ends with the test, or after ten minutes.
 func Context(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

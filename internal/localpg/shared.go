@@ -7,7 +7,7 @@ import (
 )
 
 // startTimeout bounds the start of a shared resource.
-const startTimeout = time.Minute
+const startTimeout = 3 * time.Minute
 
 // A Shared is a resource that all tests of a binary share. The first test that asks for it starts it.
 type Shared[S any] struct {

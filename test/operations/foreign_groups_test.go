@@ -19,7 +19,7 @@ func TestGroupsThatNobodyServes(t *testing.T) {
 	c := kit.NewClient(t, db.Pool)
 	ctx := kit.Context(t)
 	wf := kagzi.Define[int, int]("wf")
-	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 2, PollInterval: time.Minute})
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 2, PollInterval: time.Hour})
 	kagzi.Handle(w, wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
 	for i := range 60 {
 		if _, err := kagzi.Start(ctx, c, wf, i, kagzi.Queue("nobody's"), kagzi.Group(fmt.Sprint(i))); err != nil {

@@ -191,7 +191,7 @@ func TestVerbsInTx(t *testing.T) {
 
 	// The notifications of the commit reach a worker of another client.
 	other := kit.NewClient(t, k.Pool)
-	w := kit.NewWorker(t, other, kagzi.WorkerConfig{PollInterval: 25 * time.Second})
+	w := kit.NewWorker(t, other, kagzi.WorkerConfig{PollInterval: time.Hour})
 	kagzi.Handle(w, kit.Noop, kit.Odd)
 	kit.StartWorker(t, w)
 	kit.WaitListening(t, k.Pool, 1)
