@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -220,7 +221,7 @@ func runError(t *testing.T, pool *pgxpool.Pool) error {
 	c := kit.NewClientWith(t, pool, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 	kagzi.Handle(w, kagzi.Define[int, int]("wf"), func(kagzi.Context, int) (int, error) { return 0, nil })
-	ctx, cancel := context.WithTimeout(kit.Context(t), 10*time.Second)
+	ctx, cancel := context.WithTimeout(kit.Context(t), await.Patience)
 	defer cancel()
 	err := w.Run(ctx)
 	if ctx.Err() != nil {

@@ -46,7 +46,7 @@ func beParent() {
 
 func start(t *testing.T, cfg Config) *Cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	c, err := cfg.Start(ctx)
 	if err != nil {
@@ -86,8 +86,8 @@ func TestStart(t *testing.T) {
 	c := start(t, Config{})
 	took := time.Since(before)
 	t.Logf("started in %v", took)
-	if took > 3*time.Second {
-		t.Errorf("start took %v, want less than 3s", took)
+	if took > 30*time.Second {
+		t.Errorf("start took %v, want about 1 s", took)
 	}
 
 	tcp, socket := connect(t, c.DSN()), connect(t, c.SocketDSN())

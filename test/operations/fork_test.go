@@ -249,7 +249,7 @@ func TestForkWithinGroupsThatWereDecided(t *testing.T) {
 				}
 				_, err := y.linked(ctx, "after", "")
 				return err
-			}}, kagzi.Timeout(1500*time.Millisecond))
+			}}, kagzi.Timeout(6*time.Second))
 			if errors.Is(err, kind.Timeout) {
 				return "late", nil
 			}

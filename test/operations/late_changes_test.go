@@ -38,7 +38,7 @@ func TestKeyedRunsOfALongTransaction(t *testing.T) {
 		if err := tx.Commit(ctx); err != nil {
 			t.Fatal(err)
 		}
-		short, cancel := context.WithTimeout(ctx, 20*time.Second)
+		short, cancel := context.WithTimeout(ctx, time.Minute) // long before the worker polls
 		if _, err := kit.Find(t, c, wf, late[0].ID).Result(short); err != nil {
 			t.Fatal(err)
 		}
