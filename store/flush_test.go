@@ -240,7 +240,7 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	}
 	began := time.Now()
 	flush(t, s, f)
-	if d := time.Since(began); d > 3*time.Second {
+	if d := time.Since(began); d > 7*time.Second { // a wait without a limit of its own takes 8 s or more
 		t.Errorf("the flush took %v, want about 100 ms", d)
 	}
 	outcome := func(id uuid.UUID) Outcome {

@@ -91,7 +91,7 @@ func TestStartOfAHeldID(t *testing.T) {
 			s := open(t)
 			end := holding(t, s, "held")
 			defer end("ROLLBACK")
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // enough to meet the lock, on any machine
 			defer cancel()
 			_, err := s.Start(ctx, nil, runs())
 			if !errors.As(err, new(*HeldError)) || !errors.Is(err, context.DeadlineExceeded) {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
@@ -46,7 +47,7 @@ func happened(t *testing.T, d *pgproxy.Drop) {
 	t.Helper()
 	select {
 	case <-d.Done(): // a moment after the client noticed
-	case <-time.After(10 * time.Second):
+	case <-time.After(await.Patience):
 		t.Fatal("nothing was lost: the test shows nothing")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -166,12 +167,9 @@ func TestSignal(t *testing.T) {
 // awaitLock waits until a statement waits for a lock.
 func awaitLock(t *testing.T, s *Store) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-		if one[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0 {
-			return
-		}
-	}
-	t.Fatal("nobody waits for a lock")
+	await.True(t, "a statement waits for a lock", func() bool {
+		return one[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	})
 }
 
 // TestTakenOnce shows that a record marks the message that it has taken, and no other, also when it is written again.

@@ -269,7 +269,7 @@ func waitForWaiter(t *testing.T, s *Store) {
 	t.Helper()
 	exec(t, s.pool, `
 		DO $$ BEGIN
-			FOR i IN 1 .. 5000 LOOP
+			FOR i IN 1 .. 30000 LOOP
 				PERFORM pg_stat_clear_snapshot();
 				IF EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock') THEN RETURN; END IF;
 				PERFORM pg_sleep(0.002);
