@@ -40,13 +40,19 @@ func unharmed(t *testing.T, db *dbtest.DB, leases string) {
 
 const leasesOfRuns = `SELECT string_agg(concat_ws(' ', run_id, status, lease, recoveries, available_at < now()), ', ' ORDER BY run_id) FROM kagzi.workflow_runs`
 
+// patientGrace is a Grace within which a worker replaces its connection also on a machine that stands still for a few seconds.
+// A worker that takes longer gives up its runs.
+const patientGrace = 15 * time.Second
+
 // TestLostConnectionsOfALiveWorker ends the connections of a live worker, repeatedly: the worker reconnects, reports its
 // new connection although no heartbeat is due for minutes, and keeps its runs.
 func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
-	g, runs, _ := kit.Gated(t, c, kit.RareHeartbeats, 3)
+	cfg := kit.RareHeartbeats
+	cfg.Coordinator.Grace = patientGrace
+	g, runs, _ := kit.Gated(t, c, cfg, 3)
 	leases := dbtest.QueryOne[string](t, db.Pool, leasesOfRuns)
 	h := hintsOf(t, c)
 	await.True(t, "the worker listens", h.Listening)
@@ -108,6 +114,7 @@ func TestServerTakesNoConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	cfg := kit.RareHeartbeats
+	cfg.Coordinator.Grace = patientGrace
 	g, runs, _ := kit.Gated(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6))), cfg, 2)
 	leases := dbtest.QueryOne[string](t, db.Pool, leasesOfRuns)
 	allow := refuseConnections(t, db)
@@ -154,6 +161,7 @@ func TestServerRestartDeclaresNobodyDead(t *testing.T) {
 			ctx := kit.Context(t)
 			server, pool := kit.OwnServer(ctx, t, 10)
 			cfg := kit.RareHeartbeats
+			cfg.Coordinator.Grace = patientGrace
 			if name == "Restart" {
 				cfg.Coordinator.Grace = engine.LeastGrace // short: the new server knows that it never had the connection
 			}

@@ -71,7 +71,7 @@ func TestVariablesOfAFailedGroup(t *testing.T) {
 		opts []kagzi.BranchOption
 	}{
 		"Failed":   {rest: func(ctx kagzi.Context) error { return kagzi.Do(ctx, "bad", failing) }},
-		"TimedOut": {rest: func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "long", time.Hour) }, opts: []kagzi.BranchOption{kagzi.Timeout(5 * time.Second)}}, // enough on a busy machine
+		"TimedOut": {rest: func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "long", time.Hour) }, opts: []kagzi.BranchOption{enough}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)

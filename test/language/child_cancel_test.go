@@ -156,7 +156,7 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 		{"TooLate", "p/a", func(ctx kagzi.Context) error {
 			err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 				"a": func(ctx kagzi.Context) error { return errors.Join(start(ctx), kagzi.Sleep(ctx, "long", 2*time.Hour)) },
-			}, kagzi.Timeout(3*time.Second))
+			}, enough)
 			if !errors.Is(err, kind.Timeout) {
 				return fmt.Errorf("no timeout: %w", err)
 			}

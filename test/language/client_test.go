@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -237,7 +238,7 @@ func TestStartMany(t *testing.T) {
 func TestStartInTx(t *testing.T) {
 	k := kit.New(t)
 	listener := kit.NewClient(t, k.Pool)
-	w := kit.NewWorker(t, listener, kagzi.WorkerConfig{PollInterval: 25 * time.Second}) // another client: it learns by NOTIFY alone
+	w := kit.NewWorker(t, listener, kagzi.WorkerConfig{PollInterval: time.Hour}) // another client: it learns by NOTIFY alone
 	kagzi.Handle(w, kit.Noop, kit.Odd)
 	kit.StartWorker(t, w)
 	kit.WaitListening(t, k.Pool, 1)
@@ -269,7 +270,7 @@ func TestStartInTx(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(k.Ctx, 10*time.Second) // long before the worker polls
+	ctx, cancel := context.WithTimeout(k.Ctx, await.Patience) // long before the worker polls
 	defer cancel()
 	if got, err := run.Result(ctx); err != nil || got != 1 {
 		t.Errorf("got %v, %v", got, err)

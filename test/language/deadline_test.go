@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -27,7 +28,7 @@ func TestDeadline(t *testing.T) {
 	}
 	t.Run("Sleeping", func(t *testing.T) {
 		k := kit.New(t)
-		wf := kagzi.Define[int, int]("wf", kagzi.Timeout(1500*time.Millisecond))
+		wf := kagzi.Define[int, int]("wf", enough)
 		var executions atomic.Int64
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
 			executions.Add(1)
@@ -40,7 +41,7 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("RunningAStep", func(t *testing.T) {
 		k := kit.New(t)
-		wf := kagzi.Define[int, int]("wf", kagzi.Timeout(1500*time.Millisecond))
+		wf := kagzi.Define[int, int]("wf", enough)
 		cause := make(chan error, 10)
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
 			return 0, kagzi.Do(ctx, "long", func(sctx context.Context) error {
@@ -50,13 +51,13 @@ func TestDeadline(t *testing.T) {
 			})
 		})
 		late(k, kit.Begin(k, wf, 1))
-		if err := <-cause; !errors.Is(err, kind.Deadline) {
+		if err := await.Receive(t, cause); !errors.Is(err, kind.Deadline) {
 			t.Errorf("cause %v", err)
 		}
 	})
 	t.Run("AStepThatDoesNotListenIsNotBegunAgain", func(t *testing.T) {
 		k := kit.New(t)
-		wf := kagzi.Define[int, int]("wf", kagzi.Timeout(1500*time.Millisecond))
+		wf := kagzi.Define[int, int]("wf", enough)
 		var calls atomic.Int64
 		leave := make(chan struct{})
 		stop := kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
@@ -75,7 +76,7 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("OfABranchThatOutlivesTheFunction", func(t *testing.T) {
 		k := kit.New(t)
-		wf := kagzi.Define[int, int]("wf", kagzi.Timeout(1500*time.Millisecond))
+		wf := kagzi.Define[int, int]("wf", enough)
 		var calls atomic.Int64
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
 			kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {
@@ -94,14 +95,16 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("WaitingForItsRetry", func(t *testing.T) {
 		k := kit.New(t)
-		wf := kagzi.Define[int, int]("wf", kagzi.Timeout(1500*time.Millisecond), kagzi.RetryPolicy{Forever: true, Backoff: time.Hour, MaxBackoff: time.Hour})
+		wf := kagzi.Define[int, int]("wf", enough, kagzi.RetryPolicy{Forever: true, Backoff: time.Hour, MaxBackoff: time.Hour})
 		kit.Serve(k, wf, func(kagzi.Context, int) (int, error) { return 0, errors.New("no") })
 		late(k, kit.Begin(k, wf, 1))
 	})
 	t.Run("ResumeLiftsIt", func(t *testing.T) {
 		k := kit.New(t)
-		wf := kagzi.Define[int, int]("wf", kagzi.Timeout(1500*time.Millisecond))
-		kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) { return 5, kagzi.Sleep(ctx, "long", 2*time.Second) })
+		wf := kagzi.Define[int, int]("wf", enough)
+		kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+			return 5, kagzi.Sleep(ctx, "long", time.Duration(enough)+time.Second)
+		})
 		run := kit.Begin(k, wf, 1)
 		late(k, run)
 		k.Resume(run.ID())

@@ -207,7 +207,7 @@ func TestLoserGivesItsMessageBack(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				m, err := kagzi.WaitSignal(ctx, kit.Approved, kagzi.Timeout(2*time.Second))
+				m, err := kagzi.WaitSignal(ctx, kit.Approved, kagzi.Timeout(time.Minute))
 				return winner + " " + m, err
 			})
 			run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("m1"))
@@ -252,7 +252,7 @@ func TestLoserGivesItsMessageBackAfterADrain(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		m, err := kagzi.WaitSignal(ctx, kit.Approved, kagzi.Timeout(2*time.Second))
+		m, err := kagzi.WaitSignal(ctx, kit.Approved, kagzi.Timeout(time.Minute))
 		return winner + " " + m, err
 	}
 	cfg := kit.NotifiedOnly

@@ -78,7 +78,7 @@ func TestTimeoutInTheNextAttempt(t *testing.T) {
 					return ctx.Err()
 				}, kit.NoRetry)
 			},
-		}, kagzi.CollectErrors(), kagzi.Timeout(300*time.Millisecond))
+		}, kagzi.CollectErrors(), kagzi.Timeout(3*time.Second))
 		if errors.Is(err, kind.Timeout) {
 			return "timed out", nil
 		}

@@ -203,7 +203,7 @@ func TestParallel(t *testing.T) {
 					return 0, kagzi.Sleep(ctx, "long", time.Hour)
 				}
 				return kagzi.Step(ctx, "interrupted", func(ctx context.Context) (int, error) { calls.Add(1); <-ctx.Done(); return 1, ctx.Err() })
-			}, kagzi.Timeout(time.Second))
+			}, enough)
 			return saw{fmt.Sprint(err), errors.Is(err, kind.Timeout), ctx.Now(), out}
 		})
 		if !got.Kind || calls.Load() != 1 {
@@ -211,7 +211,6 @@ func TestParallel(t *testing.T) {
 		}
 	})
 	t.Run("ATimeoutThatWasKeptIsKeptInAReplay", func(t *testing.T) {
-		const kept = 2 * time.Second // enough on a busy machine; the replay comes when it is over
 		for name, fn := range map[string]func(kagzi.Context) error{
 			"Parallel": func(ctx kagzi.Context) error {
 				b := func(ctx kagzi.Context) error {
@@ -222,20 +221,20 @@ func TestParallel(t *testing.T) {
 					}
 					return nil
 				}
-				return kagzi.Parallel(ctx, "g", map[string]func(kagzi.Context) error{"a": b, "b": b}, kagzi.Timeout(kept))
+				return kagzi.Parallel(ctx, "g", map[string]func(kagzi.Context) error{"a": b, "b": b}, enough)
 			},
 			"Race": func(ctx kagzi.Context) error {
 				_, _, err := kagzi.Race(ctx, "g", map[string]func(kagzi.Context) (int, error){
 					"a": func(ctx kagzi.Context) (int, error) {
 						return kagzi.Step(ctx, "s", func(context.Context) (int, error) { return 1, nil })
 					},
-				}, kagzi.Timeout(kept))
+				}, enough)
 				return err
 			},
 			"Failure": func(ctx kagzi.Context) error {
 				err := kagzi.Parallel(ctx, "g", map[string]func(kagzi.Context) error{
 					"a": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "bad", failing) },
-				}, kagzi.Timeout(kept))
+				}, enough)
 				if errors.Is(err, kind.Timeout) || err == nil {
 					return fmt.Errorf("got %w", err)
 				}
@@ -249,7 +248,7 @@ func TestParallel(t *testing.T) {
 						if err := fn(ctx); err != nil {
 							t.Errorf("attempt %d: %v", ctx.Attempt(), err)
 						}
-						if err := kagzi.Sleep(ctx, "rest", kept+100*time.Millisecond); err != nil {
+						if err := kagzi.Sleep(ctx, "rest", time.Duration(enough)+100*time.Millisecond); err != nil {
 							return 0, err
 						}
 					}
@@ -282,7 +281,7 @@ func TestParallel(t *testing.T) {
 	})
 	t.Run("TheNextAttemptHasTheGroupsTimeAgain", func(t *testing.T) {
 		k := kit.New(t)
-		wf := kagzi.Define[struct{}, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: 2100 * time.Millisecond, NoJitter: true})
+		wf := kagzi.Define[struct{}, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Duration(enough) + 100*time.Millisecond, NoJitter: true})
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 			return 1, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 				"a": func(sub kagzi.Context) error {
@@ -291,7 +290,7 @@ func TestParallel(t *testing.T) {
 					}
 					return kagzi.Sleep(sub, "nap", 50*time.Millisecond)
 				},
-			}, kagzi.Timeout(2*time.Second))
+			}, enough)
 		})
 		kit.ResultOf(k, kit.Begin(k, wf, struct{}{}))
 	})

@@ -112,7 +112,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 			f := kagzi.Go(ctx, "busy", func(ctx kagzi.Context) (int, error) {
 				return kagzi.Step(ctx, "s", func(context.Context) (int, error) { close(busy); <-open; return 1, nil })
 			})
-			v, err := kagzi.WaitSignal(ctx, kit.Approved, kagzi.Timeout(time.Second))
+			v, err := kagzi.WaitSignal(ctx, kit.Approved, enough)
 			close(open)
 			if err != nil {
 				return "", err

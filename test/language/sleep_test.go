@@ -70,7 +70,7 @@ func TestSleep(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		kit.ResultOf(k, run)
 		nap, after := k.Steps(run.ID())["nap"][0], k.Steps(run.ID())["after"][0]
-		if nap.EndedAt.Before(nap.WakeAt) || after.StartedAt.Before(nap.WakeAt) || after.StartedAt.Sub(nap.WakeAt) > 5*time.Second {
+		if nap.EndedAt.Before(nap.WakeAt) || after.StartedAt.Before(nap.WakeAt) || after.StartedAt.Sub(nap.WakeAt) > time.Minute {
 			t.Errorf("sleep %+v\nstep %+v", nap, after)
 		}
 		if executions.Load() != 2 {
@@ -93,7 +93,7 @@ func TestSleep(t *testing.T) {
 		kit.Serve(k, wf, func(ctx kagzi.Context, at time.Time) (int, error) { return 0, kagzi.SleepUntil(ctx, "until", at) })
 		run := kit.Begin(k, wf, now)
 		kit.ResultOf(k, run)
-		if s := k.Steps(run.ID())["until"][0]; s.EndedAt.Before(now) || s.WakeAt.Sub(now) > 5*time.Second {
+		if s := k.Steps(run.ID())["until"][0]; s.EndedAt.Before(now) || s.WakeAt.Sub(now) > time.Minute {
 			t.Errorf("asked for %v, got %+v", now, s)
 		}
 	})

@@ -84,7 +84,7 @@ func TestDeadlineWaitsForTheStep(t *testing.T) {
 		})
 	})
 	kit.ServeCancellations(k, j, nil)
-	run := kit.Begin(k, wf, 1, kagzi.Timeout(2*time.Second))
+	run := kit.Begin(k, wf, 1, kagzi.Timeout(6*time.Second))
 	kit.EndsAs(k, run, kagzi.StatusFailed)
 	j.Want(t, "slow cancel:slow")
 }
