@@ -75,5 +75,6 @@ func Rescue[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], fn func(kagzi.Conte
 // each heartbeat that a test sees.
 var RareHeartbeats = kagzi.WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
 
-// Quick is the configuration of workers that find a dead worker within a second.
-var Quick = kagzi.WorkerConfig{MaxConcurrent: 4, Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second, PollInterval: 200 * time.Millisecond}
+// Quick is the configuration of workers that find a dead worker within a few seconds. With a StaleAfter of a second, the workers of
+// a busy machine would declare each other dead again and again.
+var Quick = kagzi.WorkerConfig{MaxConcurrent: 4, Heartbeat: 300 * time.Millisecond, StaleAfter: 3 * time.Second, PollInterval: 200 * time.Millisecond}

@@ -313,7 +313,7 @@ func (o *takeover) complete(t *testing.T) {
 func TestCrashIsDetected(t *testing.T) {
 	t.Parallel()
 	cfg := kagzi.WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the lease timeout is 5 minutes
-	o := takeOver(t, cfg, `SELECT count(*) FROM kagzi.workers`, 20*time.Second)
+	o := takeOver(t, cfg, `SELECT count(*) FROM kagzi.workers`, await.Patience)
 	if n := dbtest.QueryOne[int](t, o.db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
 		WHERE w.status = 'OFFLINE' AND w.pid = $1 AND e.event = 'LOST'`, o.victim.cmd.Process.Pid); n != 1 {
 		t.Errorf("%d OFFLINE rows with a LOST event, want 1", n)
@@ -349,8 +349,8 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 // executes its run long before anybody could miss a heartbeat.
 func TestKillIsNoticedByTheConnection(t *testing.T) {
 	t.Parallel()
-	// It takes 5 seconds on an idle machine.
-	o := takeOver(t, kagzi.WorkerConfig{}, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`, 15*time.Second)
+	// It takes 5 seconds on an idle machine. After 30 seconds the heartbeats would be missed.
+	o := takeOver(t, kagzi.WorkerConfig{}, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`, 30*time.Second)
 	c := o.c
 	page, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"OFFLINE"}})
 	if err != nil || total != 1 || page[0].PID != o.victim.cmd.Process.Pid || page[0].StoppedAt.IsZero() || page[0].Active != 0 {

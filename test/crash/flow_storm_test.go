@@ -123,7 +123,7 @@ func TestFlowUnderTrouble(t *testing.T) {
 	}
 	for _, point := range []string{"finish", "after flush"} { // the last ones die when they have ended runs, and nobody helps by chance
 		p := s.start(point, 3)
-		await.TrueWithin(t, time.Minute, "the worker gets to the point", func() bool {
+		await.TrueWithin(t, 4*await.Patience, "the worker gets to the point", func() bool {
 			select {
 			case <-p.done:
 				return true
@@ -137,7 +137,7 @@ func TestFlowUnderTrouble(t *testing.T) {
 		p.killed(t)
 	}
 	s.proxy.Disarm()
-	await.TrueWithin(t, time.Minute, "all runs end", func() bool { return s.left() == 0 })
+	await.TrueWithin(t, 4*await.Patience, "all runs end", func() bool { return s.left() == 0 })
 	for _, p := range s.alive {
 		p.stop(t)
 	}
@@ -161,7 +161,7 @@ func newFlowStorm(t *testing.T) *flowStorm {
 	t.Logf("seed %d", seed)
 	s := &flowStorm{t: t, server: server, pool: pool, proxy: pgproxy.Start(t, server.DSN()), c: kit.NewClient(t, pool), random: rand.New(rand.NewPCG(1, seed)), file: filepath.Join(t.TempDir(), "ledger")}
 	cfg := kit.Quick
-	cfg.Queues = stormQueues
+	cfg.Queues, cfg.StaleAfter = stormQueues, 10*time.Second // a dead worker is missed by its connection
 	s.spec = workerSpec{DSN: s.proxy.DSN(), Ledger: s.file, Config: cfg}
 	s.set(kagzi.QueueLimits{Queue: "held", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true})
 	s.set(kagzi.QueueLimits{Queue: "open", EachKey: kagzi.KeyLimits{MaxRunning: 1}})

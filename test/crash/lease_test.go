@@ -81,7 +81,7 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	pool := dbtest.OpenPool(t, db.DSN, dbtest.Conns(4))
-	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, LeaseTimeout: 4 * time.Second}, 3)
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, LeaseTimeout: 8 * time.Second}, 3)
 	var held []pgx.Tx
 	for range 4 {
 		tx, err := pool.Begin(kit.Context(t))
@@ -93,7 +93,7 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 	from := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
 	await.True(t, "heartbeats are sent, and leases are extended", func() bool {
 		return dbtest.QueryOne[bool](t, db.Pool, `SELECT (SELECT heartbeat_at FROM kagzi.workers) > $1::timestamptz + interval '1 s'
-			AND min(available_at) > $1::timestamptz + interval '5 s' FROM kagzi.workflow_runs`, from)
+			AND min(available_at) > $1::timestamptz + interval '9 s' FROM kagzi.workflow_runs`, from)
 	})
 	for _, tx := range held {
 		if err := tx.Rollback(t.Context()); err != nil {
@@ -217,7 +217,7 @@ func TestDeclaredDeadWorkerRegistersAgain(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	cfg := kit.Quick
-	cfg.LeaseTimeout = time.Second
+	cfg.LeaseTimeout, cfg.StaleAfter = time.Second, 30*time.Second // nobody else declares it dead
 	g, runs, _ := kit.Gated(t, c, cfg, 3)
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
 	g.LosesLeases(t, len(runs))

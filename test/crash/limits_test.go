@@ -129,7 +129,7 @@ func newLimitTrouble(t *testing.T, slots int) *limitTrouble {
 // nobody has read the last one.
 func (l *limitTrouble) start(dies int) *process {
 	cfg := kit.Quick
-	cfg.MaxConcurrent, cfg.StaleAfter = 10, 2*time.Second
+	cfg.MaxConcurrent, cfg.StaleAfter = 10, 10*time.Second // a dead worker is missed by its connection
 	spec := workerSpec{DSN: l.proxy.DSN(), Ledger: l.file, Config: cfg}
 	if dies > 0 {
 		spec.Point, spec.Nth, spec.Signal = "after limit", dies, syscall.SIGKILL

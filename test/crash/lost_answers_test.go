@@ -150,7 +150,8 @@ func TestLostExtension(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 		drop := l.Lose(pgproxy.Contains("clock_timestamp() + $4::bigint"))
 		cfg := kit.Quick
-		cfg.StaleAfter, cfg.LeaseTimeout = time.Minute, 10*time.Second // a busy machine has half of it for the next extension
+		cfg.StaleAfter, cfg.Coordinator.Grace = time.Minute, 30*time.Second
+		cfg.LeaseTimeout = 10 * time.Second // a busy machine has half of it for the next extension
 		g, runs, _ := kit.Gated(t, l.Client(t, 5), cfg, 3)
 		await.Receive(t, drop.Done())
 		await.True(t, "the leases are extended", func() bool {

@@ -129,7 +129,7 @@ func TestLateAnswerToAClaim(t *testing.T) {
 	wf := kagzi.Define[int, int]("wf")
 	var calls atomic.Int64
 	worker := func(dsn string) func() {
-		w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, dsn, dbtest.Conns(6))), kagzi.WorkerConfig{LeaseTimeout: 3 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
+		w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, dsn, dbtest.Conns(6))), kagzi.WorkerConfig{LeaseTimeout: 9 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
 		kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { calls.Add(1); return 0, nil })
 		return kit.StartLocal(t, w)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// patient is kit.Quick for a machine that may be so busy that a worker's heartbeat takes a second.
-var patient = kagzi.WorkerConfig{MaxConcurrent: 4, Heartbeat: 600 * time.Millisecond, StaleAfter: 3 * time.Second, PollInterval: 200 * time.Millisecond}
+// patient is kit.Quick for a machine that may stand still for a few seconds, in which no live worker may be declared dead.
+var patient = kagzi.WorkerConfig{MaxConcurrent: 4, Heartbeat: 600 * time.Millisecond, StaleAfter: 6 * time.Second, PollInterval: 200 * time.Millisecond}
 
 // A worker process is stopped just before it writes. Another worker takes over its run and completes it. When the first
 // continues, the database refuses its write, and the worker notices.
@@ -152,7 +152,7 @@ func TestZombieStepLearnsOfIt(t *testing.T) {
 	c := kit.NewClient(t, db.Pool)
 	dir := t.TempDir()
 	file, release := filepath.Join(dir, "zombie"), filepath.Join(dir, "release")
-	zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: kit.Quick})
+	zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: patient})
 	run, err := kagzi.Start(t.Context(), c, holding, release)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestZombieStepLearnsOfIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := filepath.Join(dir, "other")
-	stop := kit.StartLocal(t, localWorker(t, c, other, kit.Quick))
+	stop := kit.StartLocal(t, localWorker(t, c, other, patient))
 	await.True(t, "the step begins elsewhere", func() bool { return countIn(t, other, "BEGIN") == 1 })
 	if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
