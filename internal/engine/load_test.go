@@ -357,10 +357,11 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 		info, err := runs[3].Info(ctx)
 		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "history"
 	})
-	report, err := c.Health(ctx)
-	if check := report.Check("histories"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, string(runs[3].ID())) {
-		t.Errorf("Health says %+v, %v", check, err)
-	}
+	await.True(t, "Health names the run", func() bool { // a busy machine does not answer each time
+		report, err := c.Health(ctx)
+		check := report.Check("histories")
+		return err == nil && check.Status == health.Degraded && strings.Contains(check.Detail, string(runs[3].ID()))
+	})
 	close(open)
 	kit.CheckResults(t, slices.Concat(runs[:3], runs[4:]), func(int) string { return "yes" })
 	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.signals DISABLE ROW LEVEL SECURITY`)

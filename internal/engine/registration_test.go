@@ -83,6 +83,7 @@ func TestSlowConnect(t *testing.T) {
 	})
 	cfg := kit.RareHeartbeats
 	cfg.NoCoordinator = true // so that nothing else takes the pool's connections
+	cfg.Coordinator.Grace = patientGrace
 	c := kit.NewClient(t, pool)
 	g, runs, _ := kit.Gated(t, c, cfg, 2)
 	await.True(t, "the worker listens", configOf(t, idleWorker(t, c, kit.RareHeartbeats)).Hints.Listening)
