@@ -162,9 +162,9 @@ func TestRandomVerbs(t *testing.T) {
 			t.Parallel()
 			kit.WaitTurn(t)
 			db := dbtest.Database(t)
-			pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_isolation", level))
+			pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_isolation", level), dbtest.Conns(20))
 			dbtest.Exec(t, pool, `CREATE TABLE public.effects (run_id uuid PRIMARY KEY)`)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(most)*100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+time.Duration(most)*500*time.Millisecond)
 			defer cancel()
 			s := &storm{t: t, ctx: ctx, pool: pool, c: kit.NewClient(t, pool)}
 			for range 3 {
