@@ -25,7 +25,11 @@ func TestCompensateAtTheSameTime(t *testing.T) {
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
-				if _, err := s.Compensate(context.WithoutCancel(t.Context()), r.RunID); err != nil {
+				_, err := s.Compensate(context.WithoutCancel(t.Context()), r.RunID)
+				for Locked(err) { // a slow machine may have one wait for longer than it should
+					_, err = s.Compensate(context.WithoutCancel(t.Context()), r.RunID)
+				}
+				if err != nil {
 					t.Error(err)
 				}
 			})
@@ -109,7 +113,8 @@ func TestCompensateBesideAllElse(t *testing.T) {
 	pass(t, s, 2*grace, children[0].RunID, children[1].RunID, children[2].RunID)
 	ctx := context.WithoutCancel(t.Context())
 	check := func(err error) {
-		if err != nil && !errors.Is(err, ErrRunFinished) && !errors.Is(err, ErrLeaseLost) {
+		// A lock that was not had in time is no fault: the next pass does it.
+		if err != nil && !errors.Is(err, ErrRunFinished) && !errors.Is(err, ErrLeaseLost) && !Locked(err) {
 			t.Error(err)
 		}
 	}

@@ -75,7 +75,7 @@ func (f *fullRace) note(runs []NewRun, out []StartedRun, err error, rolledBack b
 	for i := range runs {
 		f.stored[runs[i].RunID] = err == nil && !rolledBack
 		if err == nil && out[i].Ended != nil {
-			f.cancelled.Add(int64(len(out[i].Ended.Ended)))
+			f.cancelled.Add(int64(len(out[i].Ended.Ended) + len(out[i].Ended.Marked)))
 		}
 	}
 	if errors.Is(err, ErrKeyFull) {
