@@ -481,3 +481,46 @@ func TestRegisterConsumersAgain(t *testing.T) {
 		t.Errorf("the next look is in %v s", place)
 	}
 }
+
+// Somebody who was publishing when a consumer subscribed does not see it, and leaves no change. The coordinator finds that.
+func TestRecheckConsumers(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"), consumerOf("d", "a"))
+	rechecks := func(want ...DueRun) {
+		t.Helper()
+		if due, err := s.RecheckConsumers(t.Context()); err != nil || !slices.Equal(due, want) {
+			t.Errorf("%+v, %v; want %+v", due, err, want)
+		}
+	}
+	for _, r := range due(t, s, "c", "d") {
+		completes(t, s, r, "", time.Time{})
+	}
+	mustNotRun(t, s, "c", "d")
+	rechecks()
+	publishes(t, s, named("a", "1")...)
+	exec(t, s.pool, `DELETE FROM kagzi.key_changes`)
+	rechecks() // it is too young
+	exec(t, s.pool, `UPDATE kagzi.events SET published_at = published_at - interval '1 minute'`)
+	rechecks(DueRun{Queue: "queue", Type: "c"})
+	runs := due(t, s, "c", "d")
+	if len(runs) != 2 {
+		t.Fatalf("%d runs", len(runs))
+	}
+	rechecks() // they are active
+	exec(t, s.pool, `UPDATE kagzi.subscriptions SET looked_at = 0`)
+	rechecks()
+	for _, r := range runs {
+		completes(t, s, r, "", time.Time{}, peek(t, s, r.Type, "a").consumed("a", "1"))
+	}
+	mustNotRun(t, s, "c", "d")
+	exec(t, s.pool, `UPDATE kagzi.consumers SET wake_at = now() WHERE consumer = 'd'`)
+	pause(t, s, Pause{Key: Key{Name: OwnGroup("d"), Group: true}})
+	rechecks()
+	if _, err := s.Unpause(t.Context(), nil, Pause{Key: Key{Name: OwnGroup("d"), Group: true}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, s.pool, `DELETE FROM kagzi.key_changes`)
+	rechecks(DueRun{Queue: "queue", Type: "d"})
+	mustRun(t, s, "d")
+}

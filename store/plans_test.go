@@ -318,6 +318,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"otherActive", otherActive, []any{s.namespace, ids[0]}, map[string][]string{"consumers_pkey": {"consumer", "namespace_id"}, externalID: {"external_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"templateActive", templateActive, []any{s.namespace, ids[0], runs}, map[string][]string{"workflow_runs_active_fired": {"schedule_id", "namespace_id"}, "workflow_runs_group_slot": {"run_key", "namespace_id"}, scheduleKey: {"schedule_id", "namespace_id"}}},
 		{"startConsumers", startConsumers, []any{s.namespace, consumers, runs, int64(5), []int64{1}, []int64{1}, micros(unsettledPause)}, consuming},
+		{"recheckConsumers", recheckConsumers, []any{s.namespace, maxQueues}, withKey(map[string][]string{"consumers_pkey": {"consumer", "namespace_id"}}, consuming)},
 		{"commitConsumers", commitConsumers, commitColumns.args(s.namespace, ends), consuming},
 		{"commitSubscriptions", commitSubscriptions, commitTopicColumns.args(s.namespace, topicEnds), consuming},
 		{"triggerConsumer", triggerConsumer, []any{s.namespace, "consumer-1", true}, withKey(map[string][]string{"workflow_runs_group_slot": {"run_key", "namespace_id"}}, consuming)},

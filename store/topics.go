@@ -181,9 +181,7 @@ func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent)
 func (s *Store) publishChunk(ctx context.Context, db DB, m txMode, events []*NewEvent) (due []DueRun, err error) {
 	b := &pgx.Batch{}
 	b.Queue(publish, publishColumns.args(s.namespace, events)...)
-	err = exchange(ctx, db, m, b, collect(&due, func(row pgx.CollectableRow) (d DueRun, err error) {
-		return d, row.Scan(&d.Queue, &d.Type)
-	}))
+	err = exchange(ctx, db, m, b, collect(&due, readDueConsumer))
 	return due, err
 }
 

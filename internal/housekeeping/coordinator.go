@@ -103,6 +103,7 @@ const (
 	serveLimits      = "serve limits"
 	keepKeys         = "keep keys"
 	rotateEvents     = "remove old events"
+	recheckConsumers = "recheck consumers"
 	releaseRuns      = "release the runs of dead workers"
 	deleteOld        = "delete old runs"
 )

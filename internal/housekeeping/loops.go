@@ -55,6 +55,7 @@ func (k *Coordinator) work(ctx context.Context, stop context.CancelCauseFunc) {
 	loop(serveLimits, nil, k.ServeLimits)
 	loop(keepKeys, nil, k.KeepKeys)
 	loop(rotateEvents, nil, k.RotateEvents)
+	loop(recheckConsumers, nil, k.RecheckConsumers)
 	loop(releaseRuns, nil, k.CheckHeartbeats)
 	if !k.cfg.NoGrace {
 		loop("check connections", nil, k.CheckConnections)

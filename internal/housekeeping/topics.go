@@ -18,3 +18,13 @@ func (k *Coordinator) RotateEvents(ctx context.Context) (time.Duration, error) {
 	}
 	return min(eventsRest, k.cfg.KeepEvents/60), err
 }
+
+// consumersRest is the pause between two searches for consumers that nobody has told of an event.
+const consumersRest = time.Minute
+
+// RecheckConsumers makes claims look at consumers whose turn nobody has noticed: see store.RecheckConsumers.
+func (k *Coordinator) RecheckConsumers(ctx context.Context) (time.Duration, error) {
+	due, err := k.cfg.Store.RecheckConsumers(ctx)
+	_ = k.cfg.Hints.Due(ctx, nil, due...) // fails only in a transaction
+	return consumersRest, err
+}
