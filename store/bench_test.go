@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -48,4 +50,45 @@ func BenchmarkFlush(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkPeek reads the first 100 events that a consumer has not consumed, behind a million that it has (or KAGZI_BENCH_EVENTS), with an
+// older one that it has left or without, and with fresh, missing and stale statistics: go test -run '^$' -bench Peek ./store
+func BenchmarkPeek(b *testing.B) {
+	consumed := 1_000_000
+	if n, err := strconv.Atoi(os.Getenv("KAGZI_BENCH_EVENTS")); err == nil {
+		consumed = n
+	}
+	s := New(dbtest.Pool(b, dbtest.Unchecked()), "test")
+	do := func(sql string, args ...any) {
+		b.Helper()
+		if _, err := s.pool.Exec(b.Context(), sql, args...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	do(`ALTER TABLE kagzi.events_0 SET (autovacuum_enabled = off)`)
+	do(`ANALYZE kagzi.events`)
+	do(`INSERT INTO kagzi.events (topic, event_id, namespace_id, part, position, payload, published_at)
+		SELECT 'topic', g::text, 'test', 0, nextval('kagzi.event_positions'), '1', now() FROM generate_series(1, $1::int) AS g`, consumed+101)
+	do(`INSERT INTO kagzi.subscriptions (topic, consumer, namespace_id, run_key, task_queue, subscribed, position, consumed, looked_at)
+		VALUES ('topic', 'all', 'test', 'k', 'q', true, $1, '{}', 0), ('topic', 'but one', 'test', 'k', 'q', true, 0, $2::text::int8multirange, 0)`, consumed, fmt.Sprintf("{[2,%d]}", consumed))
+	for _, statistics := range []string{"stale", "missing", "fresh"} {
+		switch statistics {
+		case "missing":
+			do(`DELETE FROM pg_statistic WHERE starelid = 'kagzi.events_0'::regclass`)
+			do(`UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid = 'kagzi.events_0'::regclass`)
+		case "fresh":
+			do(`VACUUM ANALYZE kagzi.events`)
+		}
+		s.pool.Reset()
+		for _, consumer := range []string{"all", "but one"} {
+			b.Run(statistics+"/"+consumer, func(b *testing.B) {
+				for b.Loop() {
+					if p, err := s.Peek(b.Context(), consumer, "topic", 100, 1<<20, nil); err != nil || len(p.Events) != 100 {
+						b.Fatal(len(p.Events), err)
+					}
+				}
+			})
+		}
+	}
 }

@@ -137,18 +137,18 @@ const runOfConsumer = `'consumer ' || `
 // consumersStarted is how many runs of consumers a claim starts at most, more than its keys.
 const consumersStarted = 16
 
-// consumersLook returns the statements with which a claim that has locked the keys starts runs of their consumers. The second is sent once the
-// answer of the first was read.
-func (s *Store) consumersLook(keys []string) (state exchangeStep, start func(*pgx.Batch)) {
+// consumersLook returns the statements with which a claim starts runs of the consumers of keys. start sends the second one, once the claim
+// has locked the keys and then read the answer of the first.
+func (s *Store) consumersLook() (state exchangeStep, start func(b *pgx.Batch, keys []string)) {
 	var last int64
 	var classes, objects []int64
-	b := &pgx.Batch{}
-	b.Queue(publishers)
-	state = exchangeStep{batch: b, reads: []func(pgx.Rows) error{func(rows pgx.Rows) error {
+	state.batch = &pgx.Batch{}
+	state.batch.Queue(publishers)
+	state.reads = []func(pgx.Rows) error{func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&last, &classes, &objects}, func() error { return nil })
 		return err
-	}}}
-	return state, func(b *pgx.Batch) {
+	}}
+	return state, func(b *pgx.Batch, keys []string) {
 		ids := make([]uuid.UUID, len(keys)+consumersStarted)
 		for i := range ids {
 			ids[i] = uuid.Must(uuid.NewV7())

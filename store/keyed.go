@@ -10,13 +10,14 @@ import (
 
 // A KeysRequest is the part of a ClaimRequest for a queue that has keys or limits.
 type KeysRequest struct {
-	Plain  int       // how many of the runs may have no key
-	Only   bool      // take none without a key, and do not say when the next of these is due
-	Keyed  int       // how many may have one
-	Line   time.Time // keys with an earlier place in the line are left out; zero: none are
-	Change int64     // changes with a lower ID are left out
-	Most   int       // how many changes to read
-	Handed []Key     // keys of which the worker has given up slots since its last claim; the zero key stands for the queue
+	Plain     int       // how many of the runs may have no key
+	Only      bool      // take none without a key, and do not say when the next of these is due
+	Keyed     int       // how many may have one
+	Line      time.Time // keys with an earlier place in the line are left out; zero: none are
+	Change    int64     // changes with a lower ID are left out
+	Most      int       // how many changes to read
+	Consumers bool      // there are probably consumers among the keys: read with the first statements what only they need
+	Handed    []Key     // keys of which the worker has given up slots since its last claim; the zero key stands for the queue
 }
 
 // Keys is the part of a Claim about keys.
@@ -28,6 +29,7 @@ type Keys struct {
 	Read       int       // changes that were read
 	LastChange int64     // the highest ID of these
 	Busy       []Key     // of the keys handed, those that somebody else had locked
+	Consumers  bool      // some of the keys that the claim looked at have consumers
 	Announce   []string  // queues of keys that have become due with room, of which the claim took nothing
 
 	// What there is after the claim.
@@ -81,6 +83,10 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		rows.Close()
 		return rows.Err()
 	}, locked.read}
+	state, start := s.consumersLook()
+	if req.Keys.Consumers {
+		first.QueuedQueries, firstReads = append(first.QueuedQueries, state.batch.QueuedQueries...), append(firstReads, state.reads...)
+	}
 	if !req.Keys.Only {
 		first.Queue(statements.limited, s.claimArgs(plain)...)
 		firstReads = append(firstReads, plain.reads(&claim, statements, asked))
@@ -103,15 +109,17 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		claim.Keys = locked.Keys
 		claim.Keys.Only = req.Keys.Only
 		claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
-		if len(locked.consuming) == 0 {
+		if claim.Keys.Consumers = len(locked.consuming) > 0; !claim.Keys.Consumers {
 			return finish()
 		}
-		state, start := s.consumersLook(locked.consuming)
 		state.then = func() exchangeStep {
-			start(then)
+			start(then, locked.consuming)
 			last := finish()
 			last.reads = padReads(last.reads, 1, 0)
 			return last
+		}
+		if req.Keys.Consumers {
+			return state.then()
 		}
 		return state
 	}})

@@ -181,7 +181,8 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
 	noSuspects, free := s.crashLoopSuspect, s.slots.free
-	if q.wanted || q.handed {
+	woken := q.wanted
+	if woken || q.handed {
 		q.keys.backoff = 0
 	}
 	queues, suspended := len(s.queues), q.suspendedUntil
@@ -197,7 +198,7 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 		full, back = q.looks.prepare(&req, s.now(), s.cfg.PollInterval, queues)
 	}
 	s.mu.Lock()
-	q.keys.prepare(&req, s.handover.take(q.name), full || back != nil, only, free, s.now(), s.cfg.PollInterval)
+	q.keys.prepare(&req, s.handover.take(q.name), full || back != nil, woken, only, free, s.now(), s.cfg.PollInterval)
 	if req.Keys != nil && req.Keys.Only {
 		q.suspendedUntil = q.earlier(suspended)
 	}

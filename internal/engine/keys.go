@@ -19,6 +19,9 @@ type keys struct {
 	change  int64         // the ID from which they read changes
 	both    bool          // the last claim left runs with and without keys: the next one shares
 	backoff time.Duration // the next pause while this worker cannot take what is due
+	wakes   bool          // the last claim that something woke found nothing but keys: the next such claim counts without a probe
+	unasked bool          // the claim under way is such a claim
+	consume bool          // the last claim that counted looked at keys of consumers
 }
 
 const (
@@ -34,24 +37,26 @@ const (
 	longestBackoff = 64 * time.Millisecond
 )
 
-// counts reports whether the next claim takes runs with keys, or counts for limits. handed says that keys were handed to it.
-func (k *keys) counts(handed bool, now time.Time) bool {
-	return k.limited || handed || !k.due.IsZero() && !k.due.After(now)
+// counts reports whether the next claim takes runs with keys, or counts for limits. handed says that keys were handed to it, and woken that
+// something has woken the session.
+func (k *keys) counts(handed, woken bool, now time.Time) bool {
+	return k.limited || handed || woken && k.wakes || !k.due.IsZero() && !k.due.After(now)
 }
 
 // prepare adds to a claim what it needs for keys and limits. full says that it searches all due runs, free is the number of free
 // slots, and now the estimate of the database's time.
 //
-// only says that the claim comes for the keys that were handed alone: nothing else is due, as far as is known.
-func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full, only bool, free int, now time.Time, pollInterval time.Duration) {
-	if !k.counts(len(handed) > 0, now) {
+// woken says that something has woken the session. only says that the claim comes for the keys that were handed alone: nothing else is due, as far as is known.
+func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full, woken, only bool, free int, now time.Time, pollInterval time.Duration) {
+	k.unasked = woken && k.wakes
+	if !k.counts(len(handed) > 0, woken, now) {
 		req.Probe = full || time.Since(k.seen) < probeFor
 		return
 	}
 	if k.limited {
 		req.Limit = min(req.Limit, max(free, 0))
 	}
-	r := &store.KeysRequest{Plain: req.Limit, Keyed: req.Limit, Most: mostChanges, Handed: handed}
+	r := &store.KeysRequest{Plain: req.Limit, Keyed: req.Limit, Most: mostChanges, Handed: handed, Consumers: k.consume}
 	if only && !full && !k.limited && !k.both {
 		r.Only, r.Plain = true, 0
 	} else if k.both {
@@ -81,6 +86,7 @@ func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time,
 	}
 	isDue := !k.due.IsZero() && !k.due.After(now)
 	if req.Keys == nil {
+		k.wakes = isDue && len(claim.Runs) == 0
 		k.moveBack(a)
 		if isDue || k.limited {
 			return 0
@@ -88,6 +94,11 @@ func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time,
 		return k.untilDue(now, pause)
 	}
 	k.moveOn(req, a, now)
+	k.consume = a.Consumers
+	if k.unasked && a.Read == 0 && a.Looked == 0 { // what woke it is something else, or lies behind: a probe reads everything
+		k.wakes = false
+		return 0
+	}
 	plain := len(claim.Runs) - a.Taken
 	k.passes = a.Looked > 0 && a.Looked >= req.Keys.Keyed && (k.passes || a.Taken == 0)
 	k.both = isDue && plain > 0 && plain >= req.Keys.Plain

@@ -27,7 +27,7 @@ func TestClaimsCountOnlyWhereKeysAreDue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			req := store.ClaimRequest{Limit: 10, Ahead: time.Second}
-			tt.k.prepare(&req, tt.handed, true, false, 7, now, time.Second)
+			tt.k.prepare(&req, tt.handed, true, false, false, 7, now, time.Second)
 			if (req.Keys != nil) != tt.counts || req.Probe == tt.counts {
 				t.Errorf("keys %+v, probe %t", req.Keys, req.Probe)
 			}
@@ -96,7 +96,7 @@ func TestBackoffBeforeForeignKeys(t *testing.T) {
 	if pause := k.learn(&req, &foreign, now, time.Second); pause < time.Second {
 		t.Errorf("pause %v after many looks in vain", pause)
 	}
-	if k.counts(false, now) {
+	if k.counts(false, true, now) {
 		t.Error("the next claim counts, although nothing that this worker can execute is due")
 	}
 }
@@ -150,7 +150,7 @@ func TestClaimsGoOnInTheLine(t *testing.T) {
 			t.Parallel()
 			k := keys{due: now, line: now, change: 7, full: time.Now().Add(-tt.since)}
 			req := store.ClaimRequest{Limit: 1, Ahead: time.Microsecond}
-			k.prepare(&req, nil, tt.full, false, 1, now, 30*time.Second)
+			k.prepare(&req, nil, tt.full, false, false, 1, now, 30*time.Second)
 			if whole := req.Keys.Line.IsZero() && req.Keys.Change == 0; whole != tt.whole {
 				t.Errorf("keys %+v", req.Keys)
 			}
@@ -168,9 +168,46 @@ func TestProbeFindsWhatClaimsHavePassed(t *testing.T) {
 		t.Errorf("paused for %v", pause)
 	}
 	req := store.ClaimRequest{Limit: 10}
-	k.prepare(&req, nil, false, false, 10, now, time.Hour)
+	k.prepare(&req, nil, false, false, false, 10, now, time.Hour)
 	if req.Keys == nil || req.Keys.Change != 3 || !req.Keys.Line.Equal(now.Add(-time.Minute)) {
 		t.Errorf("the next claim reads %+v", req.Keys)
+	}
+}
+
+// A claim that something has woken counts without a probe if the last such probe found nothing but keys. If it then finds none, a probe
+// follows, which reads everything.
+func TestWokenClaimsCountWithoutAProbe(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var k keys
+	woken := func(answer store.Claim) (req store.ClaimRequest, pause time.Duration) {
+		req = store.ClaimRequest{Limit: 10}
+		k.prepare(&req, nil, false, true, false, 10, now, time.Hour)
+		return req, k.learn(&req, &answer, now, time.Minute)
+	}
+	k.seen = now
+	req, _ := woken(store.Claim{Keys: store.Keys{Change: 5}})
+	if !req.Probe || req.Keys != nil {
+		t.Fatalf("the first claim is %+v", req)
+	}
+	if req, _ := woken(store.Claim{Keys: store.Keys{Read: 1, LastChange: 5, Consumers: true}}); req.Keys == nil || req.Keys.Consumers {
+		t.Fatalf("the second claim is %+v", req)
+	}
+	if req, pause := woken(store.Claim{Keys: store.Keys{Read: 1, LastChange: 6}}); req.Keys == nil || !req.Keys.Consumers || req.Keys.Change != 6 || pause == 0 {
+		t.Fatalf("the third claim is %+v, and the pause %v", req.Keys, pause)
+	}
+	if req, pause := woken(store.Claim{}); req.Keys == nil || pause != 0 {
+		t.Fatalf("the fourth claim is %+v, and the pause %v", req, pause)
+	}
+	if req, pause := woken(store.Claim{Runs: make([]*store.ClaimedRun, 1), Keys: store.Keys{Change: 2}}); !req.Probe || pause != 0 {
+		t.Fatalf("after a claim that found nothing comes %+v, and the pause %v", req, pause)
+	}
+	if k.wakes {
+		t.Error("the next claim counts without a probe, although the last one found a run without a key")
+	}
+	k.due = time.Time{}
+	if req, _ := woken(store.Claim{}); req.Keys != nil {
+		t.Errorf("the next claim is %+v", req.Keys)
 	}
 }
 
@@ -184,7 +221,7 @@ func TestClaimsPassKeysThatTheyCannotTake(t *testing.T) {
 	look := func(full bool, looked int) (line time.Time) {
 		t.Helper()
 		req = store.ClaimRequest{Limit: 2, Ahead: time.Microsecond}
-		k.prepare(&req, nil, full, false, 2, now, time.Hour)
+		k.prepare(&req, nil, full, false, false, 2, now, time.Hour)
 		line = req.Keys.Line
 		k.learn(&req, &store.Claim{Keys: store.Keys{Looked: looked, Last: now.Add(-time.Second), Next: now.Add(-time.Minute)}}, now, time.Hour)
 		k.due = now
@@ -223,7 +260,7 @@ func TestClaimForHandedKeysOnly(t *testing.T) {
 		"both wait":       {keys{both: true}, handed, false, false},
 	} {
 		req := store.ClaimRequest{Limit: 10}
-		tt.k.prepare(&req, tt.handed, tt.full, true, 10, now, time.Hour)
+		tt.k.prepare(&req, tt.handed, tt.full, false, true, 10, now, time.Hour)
 		if req.Keys == nil || req.Keys.Only != tt.only || tt.only && req.Keys.Plain != 0 {
 			t.Errorf("%s: %+v", name, req.Keys)
 		}
