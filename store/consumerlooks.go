@@ -8,21 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Who is publishing: the last position that was drawn, and the advisory locks of those who draw, read in this order: see settledEvents.
-const publishers = `
-WITH v AS MATERIALIZED (
-	SELECT ` + lastPosition + ` AS position
-)
-SELECT v.position, coalesce(l.classes, '{}'), coalesce(l.objects, '{}')
-FROM v
-CROSS JOIN LATERAL (
-	SELECT pg_catalog.array_agg(l.classid::bigint) AS classes, pg_catalog.array_agg(l.objid::bigint) AS objects
-	FROM pg_locks l
-	WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND v.position >= 0
-		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-	OFFSET 0
-) l`
-
 // unsettledPause is after which time a claim looks again at a consumer's key, because there are events behind a publisher who has not
 // committed yet. If he commits, he leaves a change; if not, nobody says so.
 const unsettledPause = 200 * time.Millisecond
@@ -187,11 +172,7 @@ SELECT DISTINCT ON (c.task_queue) c.task_queue, c.consumer FROM c ORDER BY 1, 2`
 // new subscription: whoever was publishing when it was stored does not see it.
 func (s *Store) RecheckConsumers(ctx context.Context) (due []DueRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, recheckConsumers, []any{s.namespace, maxQueues}, collect(&due, readDueConsumer))
+		return ask(ctx, s.pool, recheckConsumers, []any{s.namespace, maxQueues}, collect(&due, readDue))
 	})
 	return due, wrap("recheck consumers", err)
-}
-
-func readDueConsumer(row pgx.CollectableRow) (d DueRun, err error) {
-	return d, row.Scan(&d.Queue, &d.Type)
 }

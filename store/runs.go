@@ -282,6 +282,11 @@ type DueRun struct {
 	Version int // zero if it has none yet
 }
 
+// readDue reads the queue and the workflow of a due run.
+func readDue(row pgx.CollectableRow) (d DueRun, err error) {
+	return d, row.Scan(&d.Queue, &d.Type)
+}
+
 // A FinalOutcome says how a run ends once its compensations have run.
 type FinalOutcome struct {
 	Status string `json:"status"`

@@ -27,16 +27,6 @@ type Event struct {
 	Position    int64 // events of a topic are read in this order; the first is above zero
 }
 
-// The last position that was drawn: zero before the first one. A SELECT from the sequence is no substitute. It reads without the page's
-// lock, and so may see the value that nextval logs ahead, which is up to 32 higher.
-const lastPosition = `coalesce(pg_sequence_last_value('kagzi.event_positions'::regclass), 0)`
-
-// The advisory lock of who publishes: the topic, and the last position that was drawn before, of which 32 bits are enough.
-const (
-	topicLock    = `hashtext('kagzi ' || $1 || ' ' || `
-	positionLock = `('x' || lpad(to_hex(v.position & 4294967295), 8, '0'))::bit(32)::int`
-)
-
 // Takes the locks (k) before it draws positions (u): see kagzi.events. It inserts the events in the order of their IDs, so that calls with
 // the same IDs wait for each other in one order. The positions are in the order of the call.
 //
@@ -181,7 +171,7 @@ func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent)
 func (s *Store) publishChunk(ctx context.Context, db DB, m txMode, events []*NewEvent) (due []DueRun, err error) {
 	b := &pgx.Batch{}
 	b.Queue(publish, publishColumns.args(s.namespace, events)...)
-	err = exchange(ctx, db, m, b, collect(&due, readDueConsumer))
+	err = exchange(ctx, db, m, b, collect(&due, readDue))
 	return due, err
 }
 
@@ -200,29 +190,6 @@ func eventChunks(events []*NewEvent) (chunks [][]*NewEvent) {
 }
 
 // ---- reading ----
-
-// The position up to which all events are there to read, or will never be: that of the oldest transaction under way that has published in
-// the topic, or else the last one that was drawn. It is read before the locks: a transaction that takes one later draws
-// a higher one. The statement that reads the events comes last, so it sees those of the transactions whose locks are gone.
-//
-// A transaction that began between the two reads may have a lock with a position that was drawn in between. It seems to be almost 2^32
-// behind, and holds up nobody. A sixteenth of the numbers is left for that.
-//
-// A standby has no locks of those who publish on its primary: there it is NULL.
-const settledEvents = `
-WITH v AS MATERIALIZED (
-	SELECT ` + lastPosition + ` AS position
-)
-SELECT CASE WHEN NOT pg_is_in_recovery() THEN v.position - coalesce(l.behind, 0) END
-FROM v
-CROSS JOIN LATERAL (
-	SELECT max((v.position - l.objid::bigint) & 4294967295) FILTER (WHERE (v.position - l.objid::bigint) & 4294967295 < 15::bigint << 28) AS behind
-	FROM pg_locks l
-	WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
-		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-		AND l.classid::bigint = ` + topicLock + `$2)::bigint & 4294967295
-	OFFSET 0
-) l`
 
 // $5 limits the bytes, but not the first event.
 const readEvents = `

@@ -25,13 +25,10 @@ type consumedTopic struct {
 	ranges [][2]int64
 }
 
-// Consume makes the run one of a consumer, before its function begins.
-func (b *Branch) Consume(consumer string, topics []string) {
-	b.e.consumption = &Consumption{consumer: consumer, names: topics, topics: map[string]*consumedTopic{}}
+// newConsumption returns that of a run of the consumer which has seen nothing.
+func newConsumption(consumer string, topics []string) *Consumption {
+	return &Consumption{consumer: consumer, names: topics, topics: map[string]*consumedTopic{}}
 }
-
-// Consumption returns that of the run; nil if it is no consumer's.
-func (b *Branch) Consumption() *Consumption { return b.e.consumption }
 
 // Consumer returns the consumer's name.
 func (c *Consumption) Consumer() string { return c.consumer }

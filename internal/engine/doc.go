@@ -10,13 +10,13 @@
 //   - Branches of a run: branches.go, groups.go and decisions.go.
 //   - execute.go executes the function of a run, or of a branch.
 //   - The other operations of a branch: step.go and steptx.go, sleep.go, signals.go, children.go and cancels.go,
-//     compensations.go, patched.go.
+//     compensations.go, patched.go, note.go.
 //   - The parts that operations share: how one begins (operations.go), records (records.go), waits (waits.go), stops the
 //     execution (stop.go) and checks the lease (leases.go); messages and ends of children (arrivals.go); histories that
 //     cannot be read (unreadable.go); which failures a run forgets (forget.go) and recalls (recorded.go).
 //   - The state of an execution: execution.go, branch.go, outbox.go, events.go, failures.go, child.go.
 //   - Without reference to an execution: environment.go, application.go, inbox.go, history.go, registrations.go,
-//     standing.go, clock.go, memory.go, mode.go, errors.go.
+//     standing.go, consumption.go, clock.go, memory.go, mode.go, errors.go.
 //
 // An execution does not know its session. It uses the environment, which both share, and a host with three methods.
 package engine

@@ -59,3 +59,11 @@ func (b *Branch) read(f func(context.Context) ([]byte, error)) ([]byte, error) {
 		b.e.exitIfStopped()
 	}
 }
+
+// Consume makes the run one of a consumer, before its function begins.
+func (b *Branch) Consume(consumer string, topics []string) {
+	b.e.consumption = newConsumption(consumer, topics)
+}
+
+// Consumption returns that of the run; nil if it is no consumer's.
+func (b *Branch) Consumption() *Consumption { return b.e.consumption }

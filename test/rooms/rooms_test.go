@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"internal/outage":    {"store", "internal/text"},
 	"internal/starts":    {"notify", "store", "internal/batch", "internal/goroutine", "internal/hints", "internal/outage", "internal/text"},
 	"internal/timetable": {"internal/cron"},
-	"internal/topics":    {"store", "internal/batch", "internal/hints", "internal/text"},
+	"internal/topics":    {"notify", "store", "internal/batch", "internal/goroutine", "internal/hints", "internal/outage", "internal/text"},
 	"internal/failure":   {"kind", "internal/text"},
 	"internal/duration":  {"internal/text"},
 	"store":              {"internal/text"},
