@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"time"
 
 	"github.com/google/uuid"
@@ -140,39 +139,4 @@ func (s *Store) consumersLook() (state exchangeStep, start func(b *pgx.Batch, ke
 		}
 		b.Queue(startConsumers, s.namespace, keys, array(ids), last, classes, objects, micros(unsettledPause))
 	}
-}
-
-// Keys that stand in the line are looked at anyway. So are those of active runs, when these end.
-const recheckConsumers = `
-WITH c AS MATERIALIZED (
-	SELECT x.run_key, x.task_queue, x.consumer
-	FROM kagzi.consumers x
-	WHERE x.namespace_id = $1 AND x.consumer > '' AND (x.wake_at <= now() OR (
-		SELECT count(*)
-		FROM kagzi.subscriptions s
-		CROSS JOIN LATERAL (
-			SELECT e.published_at FROM kagzi.events e WHERE e.topic = s.topic AND e.namespace_id = $1 AND e.position > s.looked_at ORDER BY e.position LIMIT 1
-		) e
-		WHERE s.consumer = x.consumer AND s.namespace_id = $1 AND s.subscribed AND e.published_at < now() - interval '10 seconds'
-	) > 0) AND (
-		SELECT count(*) FROM kagzi.workflow_runs r
-		WHERE r.run_id = x.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-	) = 0 AND (
-		SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = '' AND p.namespace_id = $1
-	) = 0 AND coalesce((
-		SELECT k.available_at FROM kagzi.run_keys k WHERE k.key_scope = '' AND k.run_key = x.run_key AND k.namespace_id = $1
-	), 'infinity') = 'infinity'
-	ORDER BY x.consumer
-	LIMIT $2
-), ` + insertChanges + ` (SELECT c.run_key, '' AS key_scope FROM c) k
-)
-SELECT DISTINCT ON (c.task_queue) c.task_queue, c.consumer FROM c ORDER BY 1, 2`
-
-// RecheckConsumers leaves changes of consumers that are due without anybody having been told, and returns one of each queue. That happens to a
-// new subscription: whoever was publishing when it was stored does not see it.
-func (s *Store) RecheckConsumers(ctx context.Context) (due []DueRun, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, recheckConsumers, []any{s.namespace, maxQueues}, collect(&due, readDue))
-	})
-	return due, wrap("recheck consumers", err)
 }
