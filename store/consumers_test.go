@@ -524,3 +524,44 @@ func TestRecheckConsumers(t *testing.T) {
 	rechecks(DueRun{Queue: "queue", Type: "d"})
 	mustRun(t, s, "d")
 }
+
+// A run that reads nothing has looked at what was there when it started.
+func TestConsumerThatDoesNotPeek(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	publishes(t, s, named("a", "1")...)
+	publishes(t, s, named("b", "1")...)
+	subscribe(t, s, consumerOf("c", "a", "b"))
+	r := mustRun(t, s, "c")
+	publishes(t, s, named("b", "2")...)
+	completes(t, s, r, "", time.Time{}, peek(t, s, "c", "a").consumed("a"))
+	r = mustRun(t, s, "c") // because of the event that came after its start
+	completes(t, s, r, "", time.Time{})
+	mustNotRun(t, s, "c")
+	if got := eventIDs(peek(t, s, "c", "b")); len(got) != 2 {
+		t.Errorf("peeked %v", got)
+	}
+}
+
+// The end of a run that somebody has cancelled meanwhile changes nothing of its consumer.
+func TestConsumerWhoseRunIsCancelledAtItsEnd(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	publishes(t, s, named("a", "1")...)
+	subscribe(t, s, consumerOf("c", "a"))
+	r := mustRun(t, s, "c")
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now()`)
+	e := finish(r)
+	p := peek(t, s, "c", "a")
+	e.Consumed = &Consumed{Consumer: "c", WakeAt: time.Now().Add(time.Hour), Topics: []ConsumedTopic{p.consumed("a", "1")}}
+	flush(t, s, &Flush{Finishes: []*Finish{e}})
+	if e.Outcome != Cancelling {
+		t.Fatalf("outcome %v", e.Outcome)
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.consumers WHERE state IS NOT NULL OR wake_at IS NOT NULL`); n != 0 {
+		t.Error("the consumer has a state or a time")
+	}
+	if got := eventIDs(peek(t, s, "c", "a")); len(got) != 1 {
+		t.Errorf("peeked %v", got)
+	}
+}
