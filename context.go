@@ -2,7 +2,10 @@ package kagzi
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -102,10 +105,30 @@ func (s *stepScope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// sends counts the messages that an attempt of a step has sent.
+// sends counts what an attempt of a step has sent: messages and events.
 type sends struct {
 	mu sync.Mutex
-	n  map[[3]string]int // by run, name and payload
+	n  map[string]int // by everything that distinguishes it
+}
+
+// sendID makes the ID of what a step sends, with parts that distinguish it. It is the same in each attempt. A further attempt may
+// send other things, or in another order, so they are told apart by a hash of their payload, and not by their position.
+// Equal ones are counted. Outside of a step there is none, and ok is false.
+func sendID(ctx context.Context, parts ...string) (id string, ok bool) {
+	scope := scopeOf(ctx)
+	if scope == nil {
+		return "", false
+	}
+	s, sent := &scope.sends, fmt.Sprintf("%q", parts)
+	s.mu.Lock()
+	if s.n == nil {
+		s.n = map[string]int{}
+	}
+	s.n[sent]++
+	n := s.n[sent]
+	s.mu.Unlock()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %s %d", CurrentStep(ctx).Key, sent, n))
+	return "step:" + hex.EncodeToString(sum[:16]), true
 }
 
 type stepKey struct{}

@@ -128,10 +128,10 @@ type StepAttempt struct {
 	Step string `json:"step"`
 	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for [WaitSignal],
 	// CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the record of a [Map],
-	// [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"), and COMPENSATION for
-	// [Compensate] and [UndoneBy] ("flight#compensation"). A compensation has one attempt for each registration under its
-	// name. The attempt is RUNNING until its run, the Child, has ended; it stays RUNNING if the registration was replaced, or
-	// if the run completed or was terminated.
+	// [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"), PUBLISH for [Publish], and
+	// COMPENSATION for [Compensate] and [UndoneBy] ("flight#compensation"). A compensation has one attempt for each registration
+	// under its name. The attempt is RUNNING until its run, the Child, has ended; it stays RUNNING if the registration was
+	// replaced, or if the run completed or was terminated.
 	Type      string          `json:"type"`
 	Attempt   int             `json:"attempt"`          // from 1, as in [StepInfo]
 	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, or PENDING after a drain, if the end of the attempt was not recorded

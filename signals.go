@@ -3,8 +3,6 @@ package kagzi
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
@@ -190,29 +188,13 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 	}
 	msg := store.Message{Name: name, ID: string(m.id), Payload: payload}
 	if !m.identified {
-		msg.ID = messageID(ctx, ref, name, hash)
+		id, ok := sendID(ctx, "message", ref, name, string(hash))
+		if !ok {
+			id = uuid.NewString()
+		}
+		msg.ID = id
 	}
 	return msg, nil
-}
-
-// messageID makes a message's ID: in a step the same in each attempt, else a unique one. A further attempt may send other
-// messages, or in another order, so the hash of the payload distinguishes them, and not their position.
-func messageID(ctx context.Context, ref, name string, hash []byte) string {
-	scope := scopeOf(ctx)
-	if scope == nil {
-		return uuid.NewString()
-	}
-	s := &scope.sends
-	s.mu.Lock()
-	if s.n == nil {
-		s.n = map[[3]string]int{}
-	}
-	equal := [3]string{ref, name, string(hash)}
-	s.n[equal]++
-	n := s.n[equal]
-	s.mu.Unlock()
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %x %d", CurrentStep(ctx).Key, ref, name, hash, n))
-	return "step:" + hex.EncodeToString(sum[:16])
 }
 
 // ---- waiting ----

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
@@ -69,10 +70,13 @@ type Event[T any] struct {
 // Publish stores an event. It returns once the event is stored: nothing else has to be there, and nobody has to read it.
 //
 // An event whose ID ([NewEvent.WithID]) the topic has already is not stored again, whatever its payload, and Publish returns nil. Without
-// an ID the event gets one of its own, so that a call in a step that is repeated publishes another event: give it an ID there.
+// an ID the event gets one of its own. In a step, with the step's ctx, that is derived from the step, the run, the topic and the payload.
+// So a further attempt of the step publishes only events that earlier attempts did not publish. Equal events of one attempt are
+// counted, and each is published. If the payload differs in each attempt, for example because it contains the time, give the event an ID.
 //
-// With [InTx] the event is published when the transaction commits. Until then those who read the topic stop before the events that
-// others publish after it: commit soon. While a transaction has published an ID and is open, other calls with that ID wait for its end.
+// With [InTx] the event is published when the transaction commits; with that of a [StepTx], together with the step's record. Until
+// then those who read the topic stop before the events that others publish after it: commit soon. While a transaction has published an
+// ID and is open, other calls with that ID wait for its end.
 //
 // Publish returns [ErrPayloadTooLarge], and an error for an empty topic or a bad ID. The options are [InTx].
 func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...ChangeOption) error {
@@ -98,11 +102,8 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []ChangeOp
 		if topics[e.topic] = true; len(topics) > mostTopics {
 			return fmt.Errorf("kagzi: the events are of more than %d topics, each of which takes a lock of the server: make several calls, each in a transaction of its own", mostTopics)
 		}
-		if rows[i], err = c.newEvent(e); err != nil {
-			if len(events) > 1 {
-				err = fmt.Errorf("event %d: %w", i, err)
-			}
-			return err
+		if rows[i], err = c.newEvent(ctx, e); err != nil {
+			return ofEvents(events, i, err)
 		}
 	}
 	if err := c.checkSchema(ctx, cfg.tx); err != nil {
@@ -111,24 +112,34 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []ChangeOp
 	return c.topics.Publish(ctx, cfg.tx, rows)
 }
 
-// newEvent returns the row of e.
-func (c *Client) newEvent(e NewEvent) (*store.NewEvent, error) {
+// ofEvents returns err with the number of the event that it is about, if there are several.
+func ofEvents(events []NewEvent, i int, err error) error {
+	if len(events) > 1 {
+		err = fmt.Errorf("event %d: %w", i, err)
+	}
+	return err
+}
+
+// newEvent returns the row of e. Without an ID of the application, it gets one that is derived from the step of ctx, or a unique one.
+func (c *Client) newEvent(ctx context.Context, e NewEvent) (*store.NewEvent, error) {
 	if err := e.validate(); err != nil {
 		return nil, err
 	}
 	what := subject{"payload of an event of", e.topic}
-	payload, _, err := c.encodeHashed(what, e.payload)
+	payload, hash, err := c.encodeHashed(what, e.payload)
 	if err == nil {
 		err = e.decodable.check(c, what, payload)
 	}
 	if err != nil {
 		return nil, err
 	}
-	id := string(e.id)
+	row := &store.NewEvent{Topic: e.topic, ID: string(e.id), Named: e.named, Title: e.title, Payload: payload}
 	if !e.named {
-		id = uuid.Must(uuid.NewV7()).String()
+		if row.ID, row.Named = sendID(ctx, "event", e.topic, string(hash)); !row.Named {
+			row.ID = uuid.Must(uuid.NewV7()).String()
+		}
 	}
-	return &store.NewEvent{Topic: e.topic, ID: id, Named: e.named, Title: e.title, Payload: payload}, nil
+	return row, nil
 }
 
 func (e *NewEvent) validate() error {
@@ -146,6 +157,50 @@ func (e *NewEvent) validate() error {
 		err = validateName("title of an event", e.title)
 	}
 	return err
+}
+
+// Bounds of one Publish in a workflow.
+const (
+	mostEvents     = 1000
+	mostEventBytes = 8 << 20
+)
+
+// Publish publishes events from a workflow, of one topic or of several, recorded under name; the rules of [Step]'s names apply. The events
+// are stored in the transaction of the record, or not at all: a replay, another attempt of the run and a fork that begins behind it publish
+// nothing, and neither does a worker that has lost the run. Events of a run have their positions in the order of its calls.
+//
+// Publish returns at once, as [StartChild] does, and later operations are recorded after it; it waits for the write of more than 256 KiB.
+// A branch that loses a [Race] has published only what it recorded before.
+//
+// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again. Without an ID it gets one that is derived from the run,
+// the name and its place in the call. While an open transaction has published one of the IDs, the run's later operations wait for its end.
+//
+// One call takes up to 1,000 events, whose payloads have 8 MiB together unless there is only one. Publish returns an error for more, for
+// [ErrPayloadTooLarge] and a bad event, and if the branch was cancelled.
+func Publish(ctx Context, name string, events ...NewEvent) error {
+	b, client, err := branchOf(ctx)
+	if err != nil {
+		return err
+	}
+	return b.Publish(engine.PublishSpec{
+		Name: name, BadName: validateStepName("publish", name),
+		Events: func() ([]*store.NewEvent, bool, error) {
+			if len(events) > mostEvents {
+				return nil, true, fmt.Errorf("kagzi: there are %d events, and one Publish takes up to %d: make several calls", len(events), mostEvents)
+			}
+			rows, size := make([]*store.NewEvent, len(events)), 0
+			for i, e := range events {
+				var err error
+				if rows[i], err = client.newEvent(context.Background(), e); err != nil {
+					return nil, errors.Is(err, ErrPayloadTooLarge), ofEvents(events, i, err)
+				}
+				if size += len(rows[i].Payload); i > 0 && size > mostEventBytes {
+					return nil, true, fmt.Errorf("%w: the payloads of the first %d events are %d bytes together, and one Publish takes up to %d: make several calls", ErrPayloadTooLarge, i+1, size, mostEventBytes)
+				}
+			}
+			return rows, false, nil
+		},
+	})
 }
 
 // eventsPerRead bounds the events of one query.

@@ -40,9 +40,9 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 }
 
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
-// transaction has locked. It also leaves out runs that start a child with an external ID: an open transaction may have
-// inserted a run with that ID, and the insert would wait for its end. All other keys belong to one run. The writes that it
-// leaves out are Busy.
+// transaction has locked. It also leaves out runs that start a child with an external ID, or publish an event with an ID of the
+// application: an open transaction may have inserted one with that ID, and the insert would wait for its end. All other keys belong to
+// one run. The writes that it leaves out are Busy.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
@@ -69,6 +69,9 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	}
 	if starts := starts(f.Records); len(starts) > 0 {
 		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
+	}
+	if events := recordedEvents(f.Records); len(events) > 0 {
+		queue(nil, publishRecorded, recordedEventColumns.args(s.namespace, events)...)
 	}
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	// Before the steps: a fork that copies a step must find the compensation that was registered with it.
@@ -140,7 +143,7 @@ func (f *Flush) runsToLock() []uuid.UUID {
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	plain, others := part(f.Finishes, (*Finish).plain)
 	statements := 0
-	for _, n := range []int{len(starts(f.Records)), len(steps), len(compensations), len(f.Suspensions), len(plain)} {
+	for _, n := range []int{len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations), len(f.Suspensions), len(plain)} {
 		statements += min(n, 1)
 	}
 	ids := f.everyRun()

@@ -152,7 +152,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	var records []*Record
 	var suspensions []*Suspension
 	var finishes, failures []*Finish
-	var started, registered []*Record
+	var started, registered, publishings []*Record
 	var leases, steps []string
 	var messages []Message
 	var attempts []int32
@@ -166,6 +166,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		failures = append(failures, &Finish{RunID: id, Lease: lease, Status: Failed, Forget: []string{"step", "step/0"}})
 		started = append(started, &Record{StepRow: StepRow{RunID: id, StepID: "child", ChildRunID: uuid.New()}, Lease: lease, Start: &NewRun{Queue: "queue", Type: "type", Priority: 3}})
 		registered = append(registered, registering(r, "step", 1))
+		publishings = append(publishings, publishing(r, "step", 1, &NewEvent{Topic: "topic", ID: id.String()}))
 		messages = append(messages, Message{RunID: id, Name: "signal", ID: id.String(), Payload: []byte("x")})
 		windows, changes = append(windows, &openWindow{id: id, policy: Batch, run: id, opened: id}), append(changes, &waitingChange{run: id, window: id})
 		leases, steps, attempts = append(leases, lease.String()), append(steps, "step"), append(attempts, 1)
@@ -196,6 +197,10 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		firedIndex: {"schedule_id", "namespace_id"}, queuedIndex: {"schedule_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
 	bySchedule := map[string][]string{scheduleKey: {"schedule_id", "namespace_id"}}
+	byEvent := map[string][]string{"event_parts_pkey": nil}
+	for i := range eventParts {
+		byEvent[fmt.Sprintf("events_%d_pkey", i)] = []string{"event_id", "namespace_id"}
+	}
 	ofLimit := []string{"limit_name", "namespace_id"}
 	placed := withKey(byKey, map[string][]string{
 		"limits_pkey": ofLimit, "limit_places_held": ofLimit, "limit_places_line": ofLimit, "limit_places_timed": ofLimit, "limit_places_pkey": {"run_id", "namespace_id"},
@@ -254,6 +259,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"missedRuns", missedRuns, s.missedArgs(req), withKey(both, pauses)},
 		{"runsOfClaim", runsOfClaim, []any{s.namespace, "queue", typeNames, priorities, array(leasesOf(lease)), micros(time.Minute)}, both},
 		{"recordSteps", recordSteps, recordColumns.args(s.namespace, records), byKey},
+		{"publishRecorded", publishRecorded, recordedEventColumns.args(s.namespace, recordedEvents(publishings)), withKey(byKey, byEvent)},
 		{"recordCompensations", recordCompensations, compensationColumns.args(s.namespace, registered), byKey},
 		{"compensatingRun", compensatingRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}})},
 		{"compensationsOf", compensationsOf, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},

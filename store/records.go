@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,6 +19,7 @@ type Record struct {
 	Start        *NewRun       // the child to start with the record
 	Signal       string        // the name of the message that the step consumes; Sequence is its number
 	Compensation *Compensation // of a COMPENSATION; nil if a step under way may register one
+	Events       []*NewEvent   // to publish with the record
 
 	Outcome Outcome // set by Flush. Once Done, StepRow is the row in the table, which may be an older result.
 }
@@ -27,9 +29,11 @@ func (r *Record) head() head {
 }
 
 // MayWait reports whether the write of the record may wait for another transaction even though the run is locked: it starts
-// a child with an external ID, which any transaction may use. Once a flush has met a lock, such records are flushed by
-// themselves.
-func (r *Record) MayWait() bool { return r.Start != nil && r.Start.ExternalID != "" }
+// a child with an external ID, or publishes an event with an ID of the application, which any transaction may use. Once a flush has met
+// a lock, such records are flushed by themselves.
+func (r *Record) MayWait() bool {
+	return r.Start != nil && r.Start.ExternalID != "" || slices.ContainsFunc(r.Events, func(e *NewEvent) bool { return e.Named })
+}
 
 func (r *Record) isCompensation() bool { return r.Kind == KindCompensation }
 

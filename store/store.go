@@ -38,6 +38,7 @@ const (
 	KindCompensation = "COMPENSATION"
 	KindPeek         = "PEEK"
 	KindReserve      = "RESERVE"
+	KindPublish      = "PUBLISH"
 )
 
 // callTimeout is the timeout of each call. Postgres's own statement_timeout does not end a COMMIT that waits for a

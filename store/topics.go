@@ -36,20 +36,28 @@ type Event struct {
 // that is not named was made for this call, and needs no search. While a partition has no statistics, events_order looks as good as the
 // primary key for the search, and each event would read its whole topic. An expression for the topic keeps the planner from it.
 const publish = `
-WITH v AS MATERIALIZED (
+WITH ` + lockTopics + `, u AS MATERIALIZED (
+	SELECT u.topic, u.event_id, u.named, u.title, u.payload, t.part, t.now, ` + drawPosition + ` AS position
+	FROM t
+	CROSS JOIN unnest($2::text[], $3::text[], $4::bool[], $5::text[], $6::bytea[]) WITH ORDINALITY
+		AS u (topic, event_id, named, title, payload, place)
+	ORDER BY u.place
+), ` + storeEvents
+
+// The parts of publish that publishRecorded has, too.
+const (
+	lockTopics = `v AS MATERIALIZED (
 	SELECT ` + lastPosition + ` AS position
 ), k AS MATERIALIZED (
 	SELECT pg_advisory_xact_lock_shared(` + topicLock + `t.topic), ` + positionLock + `)
 	FROM v CROSS JOIN (SELECT DISTINCT x.topic FROM unnest($2::text[]) AS x (topic)) t
 ), t AS MATERIALIZED (
 	SELECT count(*) AS locks, clock_timestamp() AS now, coalesce((SELECT o.part FROM kagzi.event_parts o WHERE o.closed_at IS NULL), 0) AS part FROM k
-), u AS MATERIALIZED (
-	SELECT u.topic, u.event_id, u.named, u.title, u.payload, t.part, t.now, CASE WHEN t.locks > 0 THEN nextval('kagzi.event_positions'::regclass) END AS position
-	FROM t
-	CROSS JOIN unnest($2::text[], $3::text[], $4::bool[], $5::text[], $6::bytea[]) WITH ORDINALITY
-		AS u (topic, event_id, named, title, payload, place)
-	ORDER BY u.place
-), n AS (
+)`
+
+	drawPosition = `CASE WHEN t.locks > 0 THEN nextval('kagzi.event_positions'::regclass) END`
+
+	storeEvents = `n AS (
 	INSERT INTO kagzi.events (topic, event_id, namespace_id, part, position, title, payload, published_at)
 	SELECT u.topic, u.event_id, $1, u.part, u.position, NULLIF(u.title, ''), u.payload, u.now
 	FROM u
@@ -66,6 +74,7 @@ WITH v AS MATERIALIZED (
 ), ` + insertChanges + ` (SELECT s.run_key, '' AS key_scope FROM s) k
 )
 SELECT DISTINCT ON (s.task_queue) s.task_queue, s.consumer FROM s ORDER BY 1, 2`
+)
 
 var publishColumns = columnsOf(publish,
 	texts("topic", func(e *NewEvent) string { return e.Topic }),

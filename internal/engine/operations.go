@@ -74,7 +74,8 @@ func kindWord(kind string) string {
 	return map[string]string{
 		store.KindFunction: "a step", store.KindSleep: "a sleep", store.KindMarker: "a group of branches",
 		store.KindSignal: "a wait for a signal", store.KindChild: "a child", store.KindCompensation: "a compensation",
-		store.KindPeek: "a look at a topic", store.KindReserve: "a reservation of events", store.KindBranch: "a branch", kindCancel: "the cancel of child",
+		store.KindPeek: "a look at a topic", store.KindReserve: "a reservation of events", store.KindPublish: "a publishing of events",
+		store.KindBranch: "a branch", kindCancel: "the cancel of child",
 	}[kind]
 }
 

@@ -213,11 +213,17 @@ func (w *write) size() int {
 	return n
 }
 
+// eventSize is what an event counts beside its payload, in bytes. It bounds the events of a flush to 8,000.
+const eventSize = 1 << 10
+
 // sizeOf estimates the bytes of r in a statement.
 func sizeOf(r *store.Record) int {
 	n := 200 + len(r.Input) + len(r.Output) + len(r.Error)
 	if r.Start != nil {
 		n += 200 + len(r.Start.Input) + len(r.Start.Metadata) + len(r.Start.RetryPolicy)
+	}
+	for _, e := range r.Events {
+		n += eventSize + len(e.Payload)
 	}
 	if r.Compensation != nil {
 		n += 200 + len(r.Compensation.Input) + len(r.Compensation.Metadata) + len(r.Compensation.RetryPolicy)

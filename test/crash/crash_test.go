@@ -169,7 +169,7 @@ func (k *killing) run() error {
 	if err := errors.Join(err, <-done); err != nil {
 		return err
 	}
-	return errors.Join(k.checkSteps(), k.checkEffects(ctx))
+	return errors.Join(k.checkSteps(), k.checkEffects(ctx), checkTold(ctx, k.db))
 }
 
 // remember reads the records after the death of the victim, while no other worker runs.

@@ -33,6 +33,7 @@ func TestLostAnswers(t *testing.T) {
 		{"Claim", "limits AS MATERIALIZED", []int{1, 2, 3}},
 		{"History", "SELECT DISTINCT ON (s.step_id)", []int{1}},
 		{"Record", "INSERT INTO kagzi.step_runs AS s", []int{1, 2, 3, 4, 5}},
+		{"Publish", "INSERT INTO kagzi.events ", []int{1, 2, 3}},
 		{"Suspend", "u.wake_at > 0", []int{1}},
 		{"Finish", "output = u.output", []int{1, 2}},
 		{"Heartbeat", "SET heartbeat_at", []int{1}},
@@ -106,6 +107,9 @@ func checkOnce(t *testing.T, db *dbtest.DB, file string, n int) {
 
 func checkEffects(t *testing.T, db *dbtest.DB, n int) {
 	t.Helper()
+	if err := checkTold(t.Context(), db); err != nil {
+		t.Error(err)
+	}
 	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT count(*) || ' of ' || count(DISTINCT run_id) FROM effects`); got != fmt.Sprintf("%d of %d", n, n) {
 		t.Errorf("effects: %s runs, want one of each of %d", got, n)
 	}

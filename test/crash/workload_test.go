@@ -3,6 +3,7 @@
 package crash_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/kind"
@@ -111,6 +113,9 @@ func (l workload) chained(ctx kagzi.Context, n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := tell(ctx, "tell", "told", "named"); err != nil {
+		return "", err
+	}
 	if h, err = l.tx(ctx, "ledger", h); err != nil {
 		return "", err
 	}
@@ -122,7 +127,7 @@ func (l workload) chained(ctx kagzi.Context, n int) (string, error) {
 	}
 	left := kagzi.Go(ctx, "l", func(ctx kagzi.Context) (string, error) {
 		h, err := l.step(ctx, "left", h)
-		if err != nil {
+		if err := cmp.Or(err, tell(ctx, "tell", "left")); err != nil {
 			return "", err
 		}
 		return l.step(ctx, "left2", h)
@@ -136,7 +141,39 @@ func (l workload) chained(ctx kagzi.Context, n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return l.step(ctx, "last", a+b)
+	if h, err = l.step(ctx, "last", a+b); err != nil {
+		return "", err
+	}
+	return h, tell(ctx, "told", "end")
+}
+
+var told = kagzi.DefineTopic[string]("told")
+
+// tell publishes an event for each of the words, in one transaction.
+func tell(ctx kagzi.Context, name string, words ...string) error {
+	var events []kagzi.NewEvent
+	for _, word := range words {
+		e := told.With(word).Title(string(ctx.RunID()))
+		if word == "named" {
+			e = e.WithID(kagzi.ID("named/" + ctx.RunID()))
+		}
+		events = append(events, e)
+	}
+	return kagzi.Publish(ctx, name, events...)
+}
+
+// checkTold checks that each chained run that is complete has published each of its events once, and in its order.
+func checkTold(ctx context.Context, db *dbtest.DB) error {
+	var n int
+	err := db.Pool.QueryRow(ctx, `
+		SELECT count(*) FROM kagzi.workflow_runs r
+		WHERE r.workflow_type = 'chained' AND r.status = 'COMPLETED' AND (
+			SELECT string_agg(convert_from(e.payload, 'UTF8'), ' ' ORDER BY e.position) FROM kagzi.events e WHERE e.topic = 'told' AND e.title = r.run_id::text
+		) IS DISTINCT FROM '"told" "named" "left" "end"'`).Scan(&n)
+	if err == nil && n != 0 {
+		err = fmt.Errorf("%d runs have published other events", n)
+	}
+	return err
 }
 
 func (l workload) triple(ctx kagzi.Context, n int) (h string, err error) {
