@@ -115,7 +115,7 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []ChangeOp
 // ofEvents returns err with the number of the event that it is about, if there are several.
 func ofEvents(events []NewEvent, i int, err error) error {
 	if len(events) > 1 {
-		err = fmt.Errorf("event %d: %w", i, err)
+		err = failure.Wrap(err, "event %d", i)
 	}
 	return err
 }

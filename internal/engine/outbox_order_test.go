@@ -89,6 +89,53 @@ func testFlushIsBounded(t *testing.T, output string, opts ...kagzi.StepOption) {
 	}
 }
 
+// So are events that runs publish: their payloads count, and their number.
+func TestFlushOfEventsIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		branches, events, size, want int
+	}{"Large": {3, 1, engine.MostBytes * 2 / 5, 2}, "Many": {9, 1000, 1, 8}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := kit.Context(t)
+			db := dbtest.Database(t)
+			c := kit.NewClient(t, db.Pool)
+			topic, wf := kagzi.DefineTopic[string]("topic"), kagzi.Define[int, int]("wf")
+			w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				_, err := kagzi.Map(ctx, "map", make([]int, tt.branches), func(ctx kagzi.Context, _ int) (int, error) {
+					events := make([]kagzi.NewEvent, tt.events)
+					for i := range events {
+						events[i] = topic.With(strings.Repeat("x", tt.size))
+					}
+					return 0, kagzi.Publish(ctx, "tell", events...)
+				})
+				return 0, err
+			})
+			if _, err := kagzi.Start(ctx, c, wf, 1); err != nil {
+				t.Fatal(err)
+			}
+			var written []int // after each transaction
+			kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
+				if point == "after flush" {
+					written = append(written, dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'PUBLISH'`))
+				}
+			})
+			s := newHeldSession(t, w)
+			s.Claim(ctx, 1)
+			e := await.Receive(t, s.Come)
+			await.True(t, "all branches publish", func() bool { return e.Records() == tt.branches })
+			s.Flush(e)
+			if !slices.Equal(written, []int{tt.want}) {
+				t.Errorf("after the flushes %v records were written, want %d", written, tt.want)
+			}
+			for dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workflow_runs`) != "COMPLETED" {
+				s.Flush(await.Receive(t, s.Come))
+			}
+		})
+	}
+}
+
 // TestChildOfABusyStartIsCancelled has a run start a child and end at once, while somebody's open transaction keeps the start
 // from being written: the end of the run cancels the child, as any child that nobody awaits.
 func TestChildOfABusyStartIsCancelled(t *testing.T) {

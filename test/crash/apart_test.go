@@ -112,3 +112,75 @@ func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 		})
 	}
 }
+
+// TestOpenPublishOfAnIDHoldsUpItsRunsOnly has somebody's open transaction publish an event with an ID that runs of a worker publish: what
+// they record afterwards waits for its end, and no other run waits.
+func TestOpenPublishOfAnIDHoldsUpItsRunsOnly(t *testing.T) {
+	for name, commit := range map[string]bool{"Committed": true, "RolledBack": false} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			topic := kagzi.DefineTopic[int]("topic")
+			publishing := kagzi.Define[kagzi.ID, int]("publishing", kit.NoRetry)
+			other := kagzi.Define[int, int]("other")
+			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+			kagzi.Handle(w, publishing, func(ctx kagzi.Context, id kagzi.ID) (int, error) {
+				if err := kagzi.Publish(ctx, "tell", topic.With(1).WithID(id)); err != nil {
+					return 0, err
+				}
+				return 1, kagzi.Do(ctx, "after", func(context.Context) error { return nil })
+			})
+			kagzi.Handle(w, other, func(ctx kagzi.Context, n int) (int, error) {
+				for range 5 {
+					if err := kagzi.Publish(ctx, "tell", topic.With(n)); err != nil {
+						return 0, err
+					}
+					if err := kagzi.Do(ctx, "s", func(context.Context) error { return nil }); err != nil {
+						return 0, err
+					}
+				}
+				return n + 1, nil
+			})
+			flushes := make(chan bool, 1000)
+			kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
+				if point == "after flush" {
+					select {
+					case flushes <- true:
+					default:
+					}
+				}
+			})
+			tx := k.CallersTx()
+			if err := k.Client.Publish(k.Ctx, topic.With(2).WithID("x"), kagzi.InTx(tx)); err != nil {
+				t.Fatal(err)
+			}
+			kit.StartWorker(t, w)
+			var held []*kagzi.Run[int]
+			for range 3 {
+				held = append(held, kit.Begin(k, publishing, kagzi.ID("x")))
+			}
+			free := kit.Begin(k, publishing, kagzi.ID("y"))
+			kit.CheckResults(t, kit.StartRuns(t, k.Client, other, 20), func(i int) int { return i + 1 })
+			kit.ResultOf(k, free)
+			for len(flushes) > 0 {
+				<-flushes
+			}
+			for range 5 { // the held ones are tried again
+				await.Receive(t, flushes)
+			}
+			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'after'`); n != 1 {
+				t.Errorf("%d runs came past the ID, want one", n)
+			}
+			if commit {
+				kit.CommitTx(t, tx)
+			} else {
+				kit.RollbackTx(t, tx)
+			}
+			for _, run := range held {
+				kit.ResultOf(k, run)
+			}
+			if n := k.Count(`SELECT count(*) FROM kagzi.events WHERE event_id = 'x'`); n != 1 {
+				t.Errorf("%d events have the ID", n)
+			}
+		})
+	}
+}

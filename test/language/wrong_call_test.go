@@ -42,6 +42,7 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 			elsewhere(func() { _, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s")) })
 		}, "another goroutine"},
 		"ChildOnAnotherGoroutine":      {func(ctx kagzi.Context) { elsewhere(func() { _, _ = kagzi.StartChild(ctx, "c", child, "") }) }, "another goroutine"},
+		"PublishOnAnotherGoroutine":    {func(ctx kagzi.Context) { elsewhere(func() { _ = kagzi.Publish(ctx, "p") }) }, "another goroutine"},
 		"PatchedOnAnotherGoroutine":    {func(ctx kagzi.Context) { elsewhere(func() { kagzi.Patched(ctx, "c") }) }, "another goroutine"},
 		"CompensateOnAnotherGoroutine": {func(ctx kagzi.Context) { elsewhere(func() { kagzi.Compensate(ctx, "c", child.With("")) }) }, "another goroutine"},
 		"ResultOnAnotherGoroutine": {func(ctx kagzi.Context) {
@@ -59,6 +60,11 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 		"NameOfABranch":    {func(ctx kagzi.Context) { _, _ = kagzi.Go(ctx, "a#2", branch).Result(ctx) }, "'#'"},
 		"NameOfASignal":    {func(ctx kagzi.Context) { _, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("a/b")) }, "'/'"},
 		"NameOfAChild":     {func(ctx kagzi.Context) { _, _ = kagzi.RunChild(ctx, "a/b", child, "") }, "'/'"},
+		"NameOfAPublish":   {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "a/b") }, "'/'"},
+		"EmptyEvent":       {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", told.With("x"), kagzi.NewEvent{}) }, "event 1: the NewEvent is empty"},
+		"NameOfATopic":     {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", kagzi.DefineTopic[int]("").With(1)) }, "topic is empty"},
+		"IDOfAnEvent":      {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", told.With("x").WithID("")) }, "the event's ID is empty"},
+		"PayloadOfAnEvent": {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", kagzi.DefineTopic[func()]("f").With(func() {})) }, "cannot be encoded"},
 		"NameInAGroup":     {func(ctx kagzi.Context) { _ = kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"": nil}) }, "empty"},
 		"TimeoutOfAStep":   {func(ctx kagzi.Context) { _ = kagzi.Do(ctx, "s", nothing, kagzi.Timeout(30)) }, "30 ns"},
 		"TimeoutOfASignal": {func(ctx kagzi.Context) { _, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), kagzi.Timeout(30)) }, "30 ns"},
