@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
@@ -22,11 +25,13 @@ func TestRecordsPublish(t *testing.T) {
 	rs := running(t, s, 3)
 	slices.SortFunc(rs, func(a, b *ClaimedRun) int { return compareIDs(a.RunID, b.RunID) })
 	supersede(t, s, rs[1])
+	over := running(t, s, 1)[0]
+	flush(t, s, &Flush{Finishes: []*Finish{finish(over)}})
 	f := func() *Flush {
 		return &Flush{
 			Records: []*Record{
 				publishing(rs[0], "b", 1, named("a", "2", "1")...), publishing(rs[0], "a", 2, named("a", "4", "3")...), publishing(rs[0], "none", 3),
-				publishing(rs[1], "a", 1, named("a", "lost")...),
+				publishing(rs[1], "a", 1, named("a", "lost")...), publishing(over, "a", 1, named("a", "over")...),
 				publishing(rs[2], "a", 1, append(named("a", "1", "5"), named("b", "1")...)...),
 			},
 			Finishes: []*Finish{finish(rs[2])},
@@ -37,7 +42,7 @@ func TestRecordsPublish(t *testing.T) {
 		flush(t, s, f)
 		for _, r := range f.Records {
 			if r.RunID != rs[2].RunID { // whose end is its outcome
-				wantOutcome(t, "record "+r.StepID, r.Outcome, map[bool]Outcome{true: Lost, false: Done}[r.RunID == rs[1].RunID])
+				wantOutcome(t, "record "+r.StepID, r.Outcome, map[bool]Outcome{true: Lost, false: Done}[r.RunID != rs[0].RunID])
 			}
 		}
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
@@ -130,4 +135,38 @@ func TestReadersWaitForAFlush(t *testing.T) {
 	wantEvents(t, s, "b", "late")
 	commit(t, tx)
 	wantEvents(t, s, "a", "early", "late")
+}
+
+// A lease that another transaction ends while the flush waits publishes nothing.
+func TestALeaseThatEndsMeanwhilePublishesNothing(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for i := 0; ; i++ {
+		r := running(t, s, 1, withID(fmt.Sprint(i)))[0]
+		f := &Flush{Records: []*Record{publishing(r, "a", 1, named("a", fmt.Sprint(i))...)}}
+		tx := begin(t, s)
+		exec(t, tx, `UPDATE kagzi.workflow_runs SET lease = gen_random_uuid() WHERE run_id = $1`, r.RunID)
+		meetsLock(t, s, func(ctx context.Context) {
+			if err := s.Flush(ctx, f); err != nil {
+				t.Error(err)
+			}
+		}, func() { commit(t, tx) })
+		wantEvents(t, s, "a")
+		if f.Records[0].Outcome != Busy { // otherwise the second try was sooner
+			wantOutcome(t, "record", f.Records[0].Outcome, Lost)
+			return
+		}
+	}
+}
+
+// A flush that publishes with one run, and records another, locks them first: see TestLocksComeInOneOrder.
+func TestAPublishingFlushLocksItsRuns(t *testing.T) {
+	t.Parallel()
+	a, b := &ClaimedRun{RunID: uuid.New()}, &ClaimedRun{RunID: uuid.New()}
+	if ids := (&Flush{Records: []*Record{publishing(a, "a", 1, named("a", "1")...), record(b, "a", "")}}).runsToLock(); len(ids) != 2 {
+		t.Errorf("it locks %v", ids)
+	}
+	if ids := (&Flush{Records: []*Record{publishing(a, "a", 1), record(b, "a", "")}}).runsToLock(); ids != nil {
+		t.Errorf("without events it locks %v", ids)
+	}
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -130,6 +132,45 @@ func TestFlushOfEventsIsBounded(t *testing.T) {
 				t.Errorf("after the flushes %v records were written, want %d", written, tt.want)
 			}
 			for dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workflow_runs`) != "COMPLETED" {
+				s.Flush(await.Receive(t, s.Come))
+			}
+		})
+	}
+}
+
+// A workflow goes on while a small event is written, and waits for the write of a large one.
+func TestLargeEventsAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ size, want int }{"Small": {1, 2}, "Large": {300 << 10, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := kit.Context(t)
+			db := dbtest.Database(t)
+			c := kit.NewClient(t, db.Pool)
+			topic, wf := kagzi.DefineTopic[string]("topic"), kagzi.Define[int, int]("wf")
+			w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+			var passed atomic.Int32
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				for range 2 {
+					if err := kagzi.Publish(ctx, "tell", topic.With(strings.Repeat("x", tt.size))); err != nil {
+						return 0, err
+					}
+					passed.Add(1)
+				}
+				return 0, kagzi.Sleep(ctx, "nap", time.Hour)
+			})
+			if _, err := kagzi.Start(ctx, c, wf, 1); err != nil {
+				t.Fatal(err)
+			}
+			s := newHeldSession(t, w)
+			s.Claim(ctx, 1)
+			e := await.Receive(t, s.Come)
+			await.True(t, "the run publishes", func() bool { return e.Records() == tt.want })
+			if n := passed.Load(); tt.want == 1 && n != 0 {
+				t.Errorf("%d calls have returned before the write", n)
+			}
+			s.Flush(e)
+			for dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workflow_runs`) != "SLEEPING" {
 				s.Flush(await.Receive(t, s.Come))
 			}
 		})

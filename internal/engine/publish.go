@@ -43,9 +43,6 @@ func (b *Branch) Publish(spec PublishSpec) error {
 	if err := b.begins(); err != nil {
 		return err
 	}
-	if b.hasLost() {
-		return errBranchCancelled
-	}
 	for i, event := range events {
 		if !event.Named {
 			event.ID = eventID(e.run.RunID, id, i)

@@ -108,6 +108,37 @@ func TestAReplayPublishesNothing(t *testing.T) {
 	}
 }
 
+// The ID of an event is derived from its place, so that events are recognised even without the record. The time of the record is that of
+// the call.
+func TestIDsOfEventsOfARun(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[struct{}, int]("wf")
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
+		if err := kagzi.Do(ctx, "s", func(context.Context) error { return nil }); err != nil {
+			return 0, err
+		}
+		for begun := time.Now(); time.Since(begun) < 50*time.Millisecond; time.Sleep(time.Millisecond) {
+		}
+		if err := kagzi.Publish(ctx, "tell", told.With("a"), told.With("b"), told.With("c").WithID("named")); err != nil {
+			return 0, err
+		}
+		return 1, errors.Join(kagzi.Sleep(ctx, "nap", time.Hour), tell(ctx, "d"))
+	})
+	run := kit.Begin(k, wf, struct{}{})
+	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap")
+	steps := k.Steps(run.ID())
+	if d := steps["tell"][0].EndedAt.Sub(steps["s"][0].EndedAt); d < 40*time.Millisecond {
+		t.Errorf("the record is of %v after the step before", d)
+	}
+	k.Exec(`DELETE FROM kagzi.step_runs WHERE step_id = 'tell'`)
+	k.Forward(run.ID())
+	kit.ResultOf(k, run)
+	wantTold(k, "a", "b", "c", "d")
+	if n := k.Count(`SELECT count(*) FROM kagzi.events WHERE event_id = 'named' AND convert_from(payload, 'UTF8') = '"c"' OR event_id LIKE 'run:%'`); n != 4 {
+		t.Errorf("%d events have the expected IDs", n)
+	}
+}
+
 // A run whose code begins with another operation under the name is quarantined.
 func TestAPublishInPlaceOfAStep(t *testing.T) {
 	k := kit.New(t)
