@@ -1,6 +1,7 @@
 package kagzi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -80,4 +81,33 @@ func ExampleEvents() {
 	// Output:
 	// new: one
 	// new: two
+}
+
+// A workflow publishes events in the transaction of a record: a replay publishes nothing again.
+func ExamplePublish() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	answer := kagzi.Define[Mail, string]("answer")
+	kagzi.Handle(worker, answer, func(ctx kagzi.Context, m Mail) (string, error) {
+		text, err := kagzi.Step(ctx, "write", func(context.Context) (string, error) { return "Dear " + m.From, nil })
+		if err != nil {
+			return "", err
+		}
+		return text, kagzi.Publish(ctx, "tell", Received.With(Mail{From: "us", Subject: "Re: " + m.Subject}))
+	})
+	serve(ctx, worker)
+
+	run, err := kagzi.Start(ctx, client, answer, Mail{"Ada", "Invoice"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(run.Result(ctx))
+	for e, err := range kagzi.Events(ctx, client, Received, 0) {
+		fmt.Println(e.Payload.Subject, err)
+	}
+	// Output:
+	// Dear Ada <nil>
+	// Re: Invoice <nil>
 }

@@ -252,3 +252,36 @@ func TestReplayOfPatchedAtTheEnd(t *testing.T) {
 	}, kagzi.RunFilter{})
 	t.Log(n)
 }
+
+// Whatever replays the run, the replay at the test's end too, its events are published once.
+func TestEventsArePublishedOnce(t *testing.T) {
+	t.Parallel()
+	topic := kagzi.DefineTopic[int]("topic")
+	env := kagzitest.New(t, kagzitest.Config{})
+	publishes := func(ctx kagzi.Context, _ string) (string, error) {
+		for i := range 3 {
+			if err := kagzi.Publish(ctx, "tell", topic.With(i)); err != nil {
+				return "", err
+			}
+			if err := kagzi.Sleep(ctx, "nap", time.Hour); err != nil {
+				return "", err
+			}
+		}
+		return "", kagzi.Publish(ctx, "tell", topic.With(3))
+	}
+	kagzi.Handle(env.Worker, awf, publishes)
+	if _, err := kagzitest.Result(env, kagzitest.Start(env, awf, "")); err != nil {
+		t.Fatal(err)
+	}
+	kagzitest.Replay(t, env.Client, awf, publishes, kagzi.RunFilter{})
+	n := 0
+	for e, err := range kagzi.Events(t.Context(), env.Client, topic, 0) {
+		if err != nil || e.Payload != n {
+			t.Errorf("event %d is %d, %v", n, e.Payload, err)
+		}
+		n++
+	}
+	if n != 4 {
+		t.Errorf("%d events", n)
+	}
+}
