@@ -167,7 +167,7 @@ const (
 
 // Publish publishes events from a workflow, of one topic or of several, recorded under name; the rules of [Step]'s names apply. The events
 // are stored in the transaction of the record, or not at all: a replay, another attempt of the run and a fork that begins behind it publish
-// nothing, and neither does a worker that has lost the run. Events of a run have their positions in the order of its calls.
+// nothing, and neither does a worker that has lost the run. The positions of a branch's events are in the order of its calls.
 //
 // Publish returns at once, as [StartChild] does, and later operations are recorded after it; it waits for the write of more than 256 KiB.
 // A branch that loses a [Race] has published only what it recorded before.

@@ -117,7 +117,31 @@ func (tr *trial) check(ctx context.Context, root kagzi.RunID) error {
 			errs = append(errs, w.checkCompensations(r, runs)...)
 		}
 	}
-	return errors.Join(append(errs, tr.checkEffects(ctx, runs))...)
+	return errors.Join(append(errs, tr.checkEffects(ctx, runs), tr.checkEvents(ctx, runs))...)
+}
+
+// checkEvents compares the events of the runs with their records. The records that a fork has copied are older than it.
+func (tr *trial) checkEvents(ctx context.Context, runs map[kagzi.RunID]*runRecord) error {
+	rows, _ := tr.k.Pool.Query(ctx, `
+		SELECT concat_ws(' ', what, coalesce(s.n, 0), 'records', coalesce(e.n, 0), 'events')
+		FROM (
+			SELECT s.run_id || ' ' || regexp_replace(s.step_id, '^.*/|#.*$', '', 'g') AS what, count(*) AS n
+			FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id)
+			WHERE s.step_kind = 'PUBLISH' AND s.finished_at >= r.created_at AND s.run_id = ANY ($1::uuid[])
+			GROUP BY 1
+		) s
+		FULL JOIN (
+			SELECT convert_from(e.payload, 'UTF8')::json #>> '{}' AS what, count(*) AS n
+			FROM kagzi.events e
+			WHERE left(convert_from(e.payload, 'UTF8')::json #>> '{}', 36) = ANY ($1::text[])
+			GROUP BY 1
+		) e USING (what)
+		WHERE s.n IS DISTINCT FROM e.n`, slices.Collect(maps.Keys(runs)))
+	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err == nil && len(wrong) > 0 {
+		err = fmt.Errorf("events of %q", wrong)
+	}
+	return err
 }
 
 // checkEnd reports a run that has not ended, or not as its code can end it.

@@ -102,6 +102,10 @@ func (g *generator) action(depth int) action {
 		a.undo = []int{0, undoBefore, undoBefore, undoneBy1, undoBefore | undoneBy1, undoBefore | undoAfter}[g.r.IntN(6)]
 		a.fails = []int{0, 0, 0, 1, 1, 2, 99}[g.r.IntN(7)]
 		a.repeats = a.kind == "step" && a.undo&undoneBy1 == 0 && g.n%2 == 0
+	case "nap":
+		if g.n%2 == 0 {
+			a.kind, a.name = "publish", "publish"+strconv.Itoa(g.n)
+		}
 	case "signal":
 		g.keys = append(g.keys, a.name)
 	case "child", "start":
@@ -250,6 +254,9 @@ func (p *performer) action(ctx kagzi.Context, path string, a action) error {
 		err = kagzi.Sleep(ctx, a.name, 250*time.Millisecond)
 	case "nap":
 		err = kagzi.Sleep(ctx, a.name, time.Millisecond)
+	case "publish":
+		err = kagzi.Publish(ctx, a.name, told.With(string(p.run)+" "+a.name))
+		p.observe(ctx, path, fmt.Sprint(a.name, ctx.Now()), err, false)
 	case "signal":
 		sig := hint
 		if len(a.name)%2 == 0 {
