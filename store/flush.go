@@ -15,7 +15,7 @@ type Flush struct {
 	Suspensions []*Suspension
 	Finishes    []*Finish
 
-	Woken []DueRun    // parents that became due because a run ended
+	Woken []DueRun    // parents that became due because a run ended, and consumers that have new events
 	Step  []uuid.UUID // runs to call Compensate for
 }
 
@@ -71,7 +71,7 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
 	}
 	if events := recordedEvents(f.Records); len(events) > 0 {
-		queue(nil, publishRecorded, recordedEventColumns.args(s.namespace, events)...)
+		queue(readSubscribers(&f.Woken), publishRecorded, recordedEventColumns.args(s.namespace, events)...)
 	}
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	// Before the steps: a fork that copies a step must find the compensation that was registered with it.

@@ -197,7 +197,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		firedIndex: {"schedule_id", "namespace_id"}, queuedIndex: {"schedule_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
 	bySchedule := map[string][]string{scheduleKey: {"schedule_id", "namespace_id"}}
-	byEvent := map[string][]string{"event_parts_pkey": nil}
+	byEvent := map[string][]string{"event_parts_pkey": nil, "subscriptions_pkey": {"topic", "namespace_id"}}
 	for i := range eventParts {
 		byEvent[fmt.Sprintf("events_%d_pkey", i)] = []string{"event_id", "namespace_id"}
 	}

@@ -57,6 +57,31 @@ func TestRecordsPublish(t *testing.T) {
 	}
 }
 
+// A flush that publishes returns a consumer of the topics, which is due then.
+func TestRecordedEventsMakeConsumersDue(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"), consumerOf("d", "b"))
+	look(t, s)
+	for _, name := range []string{"c", "d"} { // a new consumer runs once
+		flush(t, s, &Flush{Finishes: []*Finish{finish(mustRun(t, s, name))}})
+	}
+	look(t, s)
+	mustNotRun(t, s, "c", "d")
+	r := running(t, s, 1)[0]
+	f := &Flush{Records: []*Record{publishing(r, "a", 1, named("a", "x")...)}}
+	flush(t, s, f)
+	if want := []DueRun{{Queue: "queue", Type: "c"}}; !slices.Equal(f.Woken, want) {
+		t.Errorf("due %+v, want %+v", f.Woken, want)
+	}
+	mustRun(t, s, "c")
+	mustNotRun(t, s, "d")
+	f = &Flush{Records: []*Record{publishing(r, "b", 2, named("a", "x")...)}}
+	if flush(t, s, f); len(f.Woken) != 0 {
+		t.Errorf("an event that is there makes %+v due", f.Woken)
+	}
+}
+
 // A flush that is repeated, because its answer was lost, finds its events, also in a partition that is no longer open.
 func TestLostFlushOfEvents(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {

@@ -180,8 +180,20 @@ func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent)
 func (s *Store) publishChunk(ctx context.Context, db DB, m txMode, events []*NewEvent) (due []DueRun, err error) {
 	b := &pgx.Batch{}
 	b.Queue(publish, publishColumns.args(s.namespace, events)...)
-	err = exchange(ctx, db, m, b, collect(&due, readDue))
+	err = exchange(ctx, db, m, b, readSubscribers(&due))
 	return due, err
+}
+
+// readSubscribers appends the consumers that a statement which publishes returns, one of each queue, to due.
+func readSubscribers(due *[]DueRun) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var d DueRun
+		_, err := pgx.ForEachRow(rows, []any{&d.Queue, &d.Type}, func() error {
+			*due = append(*due, d)
+			return nil
+		})
+		return err
+	}
 }
 
 // eventChunks splits the events into the parts of one statement each.

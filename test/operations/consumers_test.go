@@ -161,3 +161,41 @@ func TestConsumerThatFails(t *testing.T) {
 		t.Errorf("got %d", got)
 	}
 }
+
+// A run that publishes wakes the consumer, although nobody polls.
+func TestARunWakesAConsumer(t *testing.T) {
+	k := kit.New(t)
+	all := kagzi.DefineConsumer("all", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
+	seen := make(chan int, 100)
+	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.NotifiedOnly)
+	kagzi.Consume(w, all, func(ctx kagzi.Context, _ int) (int, error) {
+		events, err := kagzi.Peek(ctx, "new", numbers, 10)
+		if err == nil {
+			err = kagzi.Reserve(ctx, "all", events...)
+		}
+		for _, e := range events {
+			seen <- e.Payload
+		}
+		if err == nil && len(events) == 0 {
+			seen <- 0
+		}
+		return 0, err
+	})
+	kit.StartWorker(t, w)
+	if n := await.Receive(t, seen); n != 0 { // a new consumer runs once
+		t.Fatalf("saw %d", n)
+	}
+	await.True(t, "the consumer has nothing to do", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'COMPLETED'`) == 0
+	})
+	wf := kagzi.Define[int, int]("wf")
+	kit.Serve(k, wf, func(ctx kagzi.Context, n int) (int, error) {
+		return n, kagzi.Publish(ctx, "tell", numbers.With(n))
+	})
+	for n := range 3 {
+		kit.ResultOf(k, kit.Begin(k, wf, n+1))
+		for got := 0; got != n+1; { // a replay sees it, too
+			got = await.Receive(t, seen)
+		}
+	}
+}
