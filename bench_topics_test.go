@@ -1,6 +1,7 @@
 package kagzi_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,4 +87,39 @@ func BenchmarkEvents(b *testing.B) {
 		b.Fatalf("read %d events of %d", n, b.N)
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkPublishFromRuns executes b.N runs that publish one event: go test -run '^$' -bench PublishFromRuns -benchtime 20000x .
+func BenchmarkPublishFromRuns(b *testing.B) {
+	topic := kagzi.DefineTopic[[]byte]("topic")
+	payload := make([]byte, 72)
+	for name, named := range map[string]bool{"made": false, "named": true} {
+		b.Run(name, func(b *testing.B) {
+			c, pool := benchClient(b, 8)
+			wf := kagzi.Define[int, int]("drained")
+			startAll(b, c, wf)
+			w := benchWorker(b, c, 100)
+			ctx, cancel := context.WithCancel(b.Context())
+			var done atomic.Int64
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
+				e := topic.With(payload)
+				if named {
+					e = e.WithID(kagzi.ID(ctx.RunID()))
+				}
+				err := kagzi.Publish(ctx, "tell", e)
+				if done.Add(1) == int64(b.N) {
+					cancel()
+				}
+				return n, err
+			})
+			cpu := newCPUMeter(b, pool)
+			b.ResetTimer()
+			if err := w.Run(ctx); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			cpu.report(b, b.N)
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+		})
+	}
 }
