@@ -60,8 +60,8 @@ func TestTransactionPooler(t *testing.T) {
 		if err != nil || len(infos) != 50 {
 			t.Fatalf("%d runs, %v; want 50", len(infos), err)
 		}
-		if steps, err := other.Steps(ctx, infos[0].ID); err != nil || len(steps) != 9 {
-			t.Errorf("%d attempts of steps, %v; want 9", len(steps), err)
+		if steps, err := other.Steps(ctx, infos[0].ID); err != nil || len(steps) != 12 {
+			t.Errorf("%d attempts of steps, %v; want 12", len(steps), err)
 		}
 	})
 	t.Run("Timers", func(t *testing.T) {

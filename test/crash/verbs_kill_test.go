@@ -55,7 +55,7 @@ func TestKillAfterAVerb(t *testing.T) {
 					t.Errorf("INVALID: the step was recorded: %t", recorded)
 				}
 				want := map[string]int{"ledger 1": 2, "flaky 1": 1, "flaky 2": 1, "l/left 1": 1, "l/left2 1": 1, "r/right 1": 1, "last 1": 1}
-				if recorded {
+				if recorded || point == "after flush" { // the first flush may come before the step
 					want["ledger 1"] = 1
 				}
 				for step, n := range want { // a busy machine may lose a worker more than once
