@@ -42,6 +42,10 @@ type ClientConfig struct {
 	// kind.Validation. Zero means 4 MiB.
 	MaxPayload int
 
+	// RunEvents publishes an event of [RunsTopic] for the start and the end of each run that this client starts, also as a child, by a
+	// schedule that it saves, or as a restart of such a run. Whoever ends the run publishes its end, whatever his client says.
+	RunEvents bool
+
 	// Logger receives events that no caller learns of as an error. Zero means slog.Default().
 	Logger *slog.Logger
 }

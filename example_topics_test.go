@@ -111,3 +111,27 @@ func ExamplePublish() {
 	// Dear Ada <nil>
 	// Re: Invoice <nil>
 }
+
+// The starts and ends of runs are events of a topic.
+func ExampleRunsTopic() {
+	ctx, pool, _, _ := setup()
+	defer teardown()
+
+	client, err := kagzi.NewClient(pool, kagzi.ClientConfig{RunEvents: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	run, err := kagzi.Start(ctx, client, kagzi.Define[Mail, string]("answer"), Mail{}, kagzi.ID("mail-1"))
+	if err == nil {
+		err = client.Cancel(ctx, run.ID())
+	}
+	fmt.Println(err)
+	for e, err := range kagzi.Events(ctx, client, kagzi.RunsTopic, 0) {
+		fmt.Println(e.Payload.Workflow, e.Payload.ID, e.Payload.Status, err)
+	}
+	// Output:
+	// <nil>
+	// answer mail-1 PENDING <nil>
+	// answer mail-1 CANCELLED <nil>
+}

@@ -149,7 +149,7 @@ func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ Run
 	}
 	work, err := c.store.Restart(ctx, cfg.tx, cfg.run)
 	if err == nil {
-		err = c.hints.Due(ctx, cfg.tx, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})
+		err = c.hints.Due(ctx, cfg.tx, append(work.Due, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})...)
 	}
 	if err != nil {
 		return "", c.public(ctx, err)

@@ -135,7 +135,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	}
 	spec, err := json.Marshal(timetable.Spec{
 		Every: s.Every, CatchUpAge: s.CatchUpAge, SkipPaused: s.SkipPaused, Jitter: s.Jitter, Start: s.Start, End: s.End,
-		Timeout: cfg.timeout.Microseconds(),
+		Timeout: cfg.timeout.Microseconds(), Tells: run.Tells,
 	})
 	if err != nil { // a time in the year 10000
 		return nil, nil, err

@@ -154,7 +154,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	r = store.NewRun{
 		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
 		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Detached: cfg.detached,
-		Key: cfg.key, Group: cfg.group, WhenFull: cfg.whenFull.stored(), Input: input,
+		Key: cfg.key, Group: cfg.group, Tells: c.cfg.RunEvents, WhenFull: cfg.whenFull.stored(), Input: input,
 	}
 	if call.as == "" { // else it takes its parent's
 		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)

@@ -3,10 +3,12 @@ package kagzi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,16 +16,37 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
 // A Topic is a durable stream of events: a name and the type of their payload. Declare it once, as a package variable that those who
 // publish and those who read import. Nobody has to create it.
-type Topic[T any] struct{ name string }
+type Topic[T any] struct {
+	name string
+	own  bool // Kagzi publishes in it, in JSON
+}
 
-// DefineTopic names a topic. The name has at most 255 bytes and no control characters. Functions that use the topic return an error for
-// a bad one.
-func DefineTopic[T any](name string) Topic[T] { return Topic[T]{name} }
+// DefineTopic names a topic. The name has at most 255 bytes and no control characters, and does not begin with "kagzi.". Functions that
+// use the topic return an error for a bad one.
+func DefineTopic[T any](name string) Topic[T] { return Topic[T]{name: name} }
+
+// RunsTopic has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is published in the
+// transaction that starts or ends the run, whoever does that: so there is one for each, and a run's start comes before its end. The runs of
+// consumers are left out. The payload is JSON and not sealed. It has no data of the application but the ID and the names.
+var RunsTopic = Topic[RunEvent]{name: store.RunsTopic, own: true}
+
+// A RunEvent is what has become of a run: see [RunsTopic]. A run that is resumed after its end ends again, and has another event then.
+type RunEvent struct {
+	Run         RunID     `json:"run"`
+	ID          ID        `json:"id,omitempty"`
+	Workflow    string    `json:"workflow"`
+	Queue       string    `json:"queue"`
+	Status      Status    `json:"status"`         // StatusPending: it was started
+	Kind        kind.Kind `json:"kind,omitempty"` // of the failure
+	Quarantined bool      `json:"quarantined,omitempty"`
+	At          time.Time `json:"at"`
+}
 
 // Name returns the topic's name.
 func (t Topic[T]) Name() string { return t.name }
@@ -142,11 +165,26 @@ func (c *Client) newEvent(ctx context.Context, e NewEvent) (*store.NewEvent, err
 	return row, nil
 }
 
+func (t Topic[T]) validate() error {
+	if t.own {
+		return nil
+	}
+	return validateTopic(t.name)
+}
+
+func validateTopic(name string) error {
+	err := validateName("topic", name)
+	if err == nil && strings.HasPrefix(name, "kagzi.") {
+		err = fmt.Errorf("kagzi: topic %s: names that begin with \"kagzi.\" are for topics in which Kagzi publishes: use another", text.Quote(name))
+	}
+	return err
+}
+
 func (e *NewEvent) validate() error {
 	if e.decodable == nil {
 		return errors.New("kagzi: the NewEvent is empty: make one with Topic.With")
 	}
-	err := validateName("topic", e.topic)
+	err := validateTopic(e.topic)
 	if err == nil && e.named && e.id == "" {
 		err = errors.New("kagzi: the event's ID is empty: give what identifies the event, or leave WithID out")
 	}
@@ -220,7 +258,7 @@ func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter
 		fail := func(err error) {
 			yield(Event[T]{}, c.failedIf(ctx, err, "read %s", cmp.Or(t.name, "a topic")))
 		}
-		if err := cmp.Or(validateName("topic", t.name), c.usable(ctx)); err != nil {
+		if err := cmp.Or(t.validate(), c.usable(ctx)); err != nil {
 			fail(err)
 			return
 		}
@@ -249,7 +287,11 @@ func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter
 
 func readEvent[T any](c *Client, t Topic[T], row store.Event) (Event[T], error) {
 	e := Event[T]{ID: ID(row.ID), Title: row.Title, PublishedAt: row.PublishedAt, Position: row.Position}
-	if err := c.decode(row.Payload, &e.Payload); err != nil {
+	decode := c.decode
+	if t.own {
+		decode = json.Unmarshal
+	}
+	if err := decode(row.Payload, &e.Payload); err != nil {
 		return e, failure.Explain(fmt.Sprintf("event %s of topic %s does not decode into %v, the type that this program has for the topic: %v", text.Quote(row.ID), text.Quote(t.name), reflect.TypeFor[T](), err), err)
 	}
 	return e, nil

@@ -63,6 +63,7 @@ CREATE TABLE kagzi.workflow_runs (
     parent_run_id       uuid,
     parent_step_id      text        COLLATE "C",           -- the parent's step that started this run
     detached            boolean                  NOT NULL DEFAULT false, -- the run goes on when its parent ends
+    tells               boolean                  NOT NULL DEFAULT false, -- its start and its end are published in the topic kagzi.runs
     origin_run_id       uuid,                              -- the run that this one was restarted or forked from
     schedule_id         uuid,                              -- the schedule that started the run; it may be deleted by now
     schedule_name       text        COLLATE "C",

@@ -17,7 +17,7 @@ import (
 // A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a compensation
 // makes it due. Then any process calls Compensate for it, in a transaction that locks the run and its parent.
 const compensatingRun = `
-SELECT q.task_queue, q.priority, q.outcome, (
+SELECT q.task_queue, q.priority, q.outcome, q.tells, (
 		SELECT count(*) FROM kagzi.workflow_runs c
 		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	)
@@ -92,7 +92,7 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 	run := NewRun{Parent: id}
 	var outcome FinalOutcome
 	var children int64
-	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &children)
+	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &run.Tells, &children)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -165,7 +165,12 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	run.Type, run.Version, run.Delay, run.Timeout = c.Type, c.Version, c.Delay, c.Timeout
 	run.RetryPolicy, run.Metadata, run.Input = c.RetryPolicy, c.Metadata, input
 	out.Due = append(out.Due, DueRun{run.RunID, run.Queue, run.Type, run.Version})
-	return ask(ctx, tx, insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run}), nil)
+	if err := ask(ctx, tx, insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run}), nil); err != nil || !run.Tells {
+		return err
+	}
+	due, err := s.publishRuns(ctx, tx, started, run.RunID)
+	out.Due = append(out.Due, due...)
+	return err
 }
 
 // endLocked is end, and also starts the first compensation of each run. Compensations of parents continue later, because tx

@@ -102,20 +102,22 @@ const writeEndings = `w AS (
 		cancel_requested_at = CASE WHEN l.act = 'mark' THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
 	FROM l
 	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, l.act, r.run_key, r.key_scope
+	RETURNING r.run_id, l.act, r.run_key, r.key_scope, r.tells
 ), ` + insertChanges + ` (SELECT w.run_key, w.key_scope FROM w WHERE w.due UNION ALL SELECT d.run_key, d.key_scope FROM d WHERE d.act IN ('end', 'compensate')) k WHERE k.run_key IS NOT NULL
 )
-SELECT d.run_id, d.act, ''::text, ''::text, 0 FROM d
+SELECT d.run_id, d.act, ''::text, ''::text, 0, d.tells AND d.act = 'end' FROM d
 UNION ALL
-SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue, w.workflow_type, coalesce(w.version, 0) FROM w`
+SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue, w.workflow_type, coalesce(w.version, 0), false FROM w`
 
-// readEndings reads the rows of writeEndings. Only the rows of parents have a queue, a type and a version.
-func readEndings(f func(act string, w DueRun)) func(pgx.Rows) error {
+// readEndings reads the rows of writeEndings. Only the rows of parents have a queue, a type and a version. The end of a run that
+// tells is to be published.
+func readEndings(f func(act string, w DueRun, tells bool)) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var act string
 		var w DueRun
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&w.RunID), &act, &w.Queue, &w.Type, &w.Version}, func() error {
-			f(act, w)
+		var tells bool
+		_, err := pgx.ForEachRow(rows, []any{uuidTo(&w.RunID), &act, &w.Queue, &w.Type, &w.Version, &tells}, func() error {
+			f(act, w, tells)
 			return nil
 		})
 		return err
@@ -126,7 +128,11 @@ func readEndings(f func(act string, w DueRun)) func(pgx.Rows) error {
 // that the leases of those that are RUNNING have expired.
 func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
 	out := &CancelledRuns{}
-	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), expired), readEndings(func(act string, w DueRun) {
+	var telling []uuid.UUID
+	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), expired), readEndings(func(act string, w DueRun, tells bool) {
+		if tells {
+			telling = append(telling, w.RunID)
+		}
 		switch act {
 		case "end":
 			out.Ended = append(out.Ended, w.RunID)
@@ -144,6 +150,11 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expire
 			out.Woken, out.Step = append(out.Woken, w.RunID), append(out.Step, w.RunID)
 		}
 	}))
+	if err == nil && telling != nil {
+		var due []DueRun
+		due, err = s.publishRuns(ctx, tx, ended, telling...)
+		out.Due = append(out.Due, due...)
+	}
 	return out, err
 }
 

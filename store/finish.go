@@ -15,6 +15,7 @@ type Finish struct {
 	ErrorKind   string
 	Error       string
 	Quarantined bool      // FAILED until an operator acts: no compensations run, and a pending cancel is ignored
+	Tells       bool      // the run's end is published
 	Forget      []string  // the steps whose failures the next attempt forgets, if a failed run gets one
 	Consumed    *Consumed // what a consumer's run changes if it completes; nil if it is no such run
 
@@ -93,7 +94,7 @@ var finishColumns = columnsOf(finishRuns,
 // readFinished marks the finishes that the statement wrote, which are sorted by run. It appends to due the parents that
 // became due, and to step the runs to call Compensate for.
 func readFinished(finishes []*Finish, due *[]DueRun, step *[]uuid.UUID) func(pgx.Rows) error {
-	return readEndings(func(act string, w DueRun) {
+	return readEndings(func(act string, w DueRun, _ bool) {
 		switch act {
 		case "due":
 			*due = append(*due, w)
@@ -108,4 +109,14 @@ func readFinished(finishes []*Finish, due *[]DueRun, step *[]uuid.UUID) func(pgx
 			}
 		}
 	})
+}
+
+// tellingEnds returns the runs that tell of their ends, and the leases under which they end.
+func tellingEnds(finishes []*Finish) (ids, leases []uuid.UUID) {
+	for _, e := range finishes {
+		if e.Tells {
+			ids, leases = append(ids, e.RunID), append(leases, e.Lease)
+		}
+	}
+	return ids, leases
 }

@@ -69,6 +69,9 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	}
 	if starts := starts(f.Records); len(starts) > 0 {
 		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
+		if telling := tellingStarts(starts); telling != nil {
+			queue(readSubscribers(&f.Woken), publishRuns, s.runEvents(started, telling, make([]uuid.UUID, len(telling)))...)
+		}
 	}
 	if events := recordedEvents(f.Records); len(events) > 0 {
 		queue(readSubscribers(&f.Woken), publishRecorded, recordedEventColumns.args(s.namespace, events)...)
@@ -93,6 +96,9 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	}
 	if len(others) > 0 {
 		queue(readFinished(others, &f.Woken, &f.Step), finishRuns, finishColumns.args(s.namespace, others)...)
+	}
+	if telling, leases := tellingEnds(f.Finishes); telling != nil {
+		queue(readSubscribers(&f.Woken), publishRuns, s.runEvents(ended, telling, leases)...)
 	}
 	if ends, topics := consumerEnds(f.Finishes); len(ends) > 0 {
 		queue(nil, commitConsumers, commitColumns.args(s.namespace, ends)...)

@@ -15,10 +15,22 @@ import (
 // see commits that come after its snapshot. If none of them finds or inserts a run, the active run has ended in between, and
 // insert begins again.
 func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun, error) {
+	var due []DueRun // consumers of the starts
+	out, err := s.insertAll(ctx, db, runs, &due)
+	if err == nil && due != nil {
+		if out[0].Ended == nil {
+			out[0].Ended = &CancelledRuns{}
+		}
+		out[0].Ended.Due = append(out[0].Ended.Due, due...)
+	}
+	return out, err
+}
+
+func (s *Store) insertAll(ctx context.Context, db DB, runs []NewRun, due *[]DueRun) ([]StartedRun, error) {
 	out := make([]StartedRun, len(runs))
 	todo := everyRun(runs)
 	for range 100 {
-		done, err := s.insertOnce(ctx, db, runs, todo)
+		done, err := s.insertOnce(ctx, db, runs, todo, due)
 		if err == nil {
 			err = s.refuseEnded(ctx, db, out, runs, done)
 		}
@@ -61,7 +73,7 @@ func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) 
 }
 
 // insertOnce inserts the runs of todo that do not exist yet. If db is no transaction, they must be one chunk.
-func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int) (map[uuid.UUID]bool, error) {
+func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int, due *[]DueRun) (map[uuid.UUID]bool, error) {
 	set := make(map[uuid.UUID]bool, len(todo))
 	add := func(rows pgx.Rows) error {
 		var id uuid.UUID
@@ -72,7 +84,8 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 		b := &pgx.Batch{}
 		some := pick(runs, slices.Sorted(slices.Values(chunk)))
 		b.Queue(insertsOf(some), insertColumns.args(s.namespace, some)...) // due in the order of the call
-		if err := exchange(ctx, db, txMode{locks: lockSlice(ctx, len(todo))}, b, add); err != nil {
+		reads := append([]func(pgx.Rows) error{add}, s.tellStarts(b, some, due)...)
+		if err := exchange(ctx, db, txMode{locks: lockSlice(ctx, len(todo))}, b, reads...); err != nil {
 			return nil, err
 		}
 	}
@@ -196,4 +209,19 @@ func startChunks(runs []NewRun, todo []int) [][]int {
 		size += len(runs[i].Input)
 	}
 	return append(chunks, todo[from:])
+}
+
+// tellStarts adds to b, which inserts the runs, the publishing of their starts, and returns its reader; nothing if no run tells.
+func (s *Store) tellStarts(b *pgx.Batch, runs []*NewRun, due *[]DueRun) []func(pgx.Rows) error {
+	var ids []uuid.UUID
+	for _, r := range runs {
+		if r.Tells {
+			ids = append(ids, r.RunID)
+		}
+	}
+	if ids == nil {
+		return nil
+	}
+	b.Queue(publishRuns, s.runEvents(started, ids, make([]uuid.UUID, len(ids)))...)
+	return []func(pgx.Rows) error{readSubscribers(due)}
 }

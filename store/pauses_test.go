@@ -238,7 +238,7 @@ func TestPauses(t *testing.T) {
 		r := newRun(func(r *NewRun) {
 			r.Claim = &NewClaim{Worker: uuid.New(), Lease: NewLease(0), LeaseTimeout: time.Minute, Version: 1}
 		})
-		inserted, err := s.StartTogether(t.Context(), func() []*NewRun { return []*NewRun{&r} })
+		inserted, _, err := s.StartTogether(t.Context(), func() []*NewRun { return []*NewRun{&r} })
 		if err != nil || len(inserted) != 1 || inserted[r.RunID] != nil {
 			t.Fatalf("inserted %v, %v", inserted, err)
 		}

@@ -260,6 +260,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"runsOfClaim", runsOfClaim, []any{s.namespace, "queue", typeNames, priorities, array(leasesOf(lease)), micros(time.Minute)}, both},
 		{"recordSteps", recordSteps, recordColumns.args(s.namespace, records), byKey},
 		{"publishRecorded", publishRecorded, recordedEventColumns.args(s.namespace, recordedEvents(publishings)), withKey(byKey, byEvent)},
+		{"publishRuns", publishRuns, s.runEvents(ended, ids, make([]uuid.UUID, len(ids))), withKey(byKey, byEvent)},
 		{"recordCompensations", recordCompensations, compensationColumns.args(s.namespace, registered), byKey},
 		{"compensatingRun", compensatingRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}})},
 		{"compensationsOf", compensationsOf, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},

@@ -30,6 +30,9 @@ type Restarted struct {
 	Queue   string
 	Type    string
 	Version int // zero if it has none yet
+	tells   bool
+
+	Due []DueRun // consumers of its start
 }
 
 // While the run is locked, it cannot be resumed or deleted. The statement waits for the lock and then sees the current row.
@@ -45,7 +48,7 @@ FOR UPDATE`
 // the copied messages.
 const restartRun = `
 WITH q AS MATERIALIZED (
-	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_name, q.timeout, q.fire_at, q.input_hash, q.run_key, q.key_scope, statement_timestamp() AS now,
+	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_name, q.timeout, q.fire_at, q.input_hash, q.run_key, q.key_scope, q.tells, statement_timestamp() AS now,
 		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
 		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
 		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
@@ -54,17 +57,17 @@ WITH q AS MATERIALIZED (
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority, status,
-		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at, origin_run_id, input, run_key, key_scope)
+		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at, origin_run_id, input, run_key, key_scope, tells)
 	SELECT $3::uuid, $1, q.external_id,
 		CASE WHEN q.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, q.input_hash) END,
 		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout, q.retry_policy, q.metadata,
-		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid, q.input, q.run_key, q.key_scope
+		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid, q.input, q.run_key, q.key_scope, q.tells
 	FROM q
 	ON CONFLICT DO NOTHING
-	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope
+	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope, tells
 ), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )
-SELECT r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
+SELECT r.task_queue, r.workflow_type, coalesce(r.version, 0), r.tells FROM r`
 
 // Restart starts a run like an old one, due now, and writes an event for both. It returns ErrRunNotFound, ErrRunActive if the
 // old run is not over, and ErrIDConflict if an active run has the external ID. A fork may also return ErrStepNotFound and
@@ -170,9 +173,14 @@ func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
 func (s *Store) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	args := []any{s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != "", r.InputHash}
 	err = ask(ctx, tx, restartRun, args, func(rows pgx.Rows) (err error) {
-		work, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Restarted])
+		work, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (w Restarted, err error) {
+			return w, row.Scan(&w.Queue, &w.Type, &w.Version, &w.tells)
+		})
 		return err
 	})
+	if err == nil && work.tells {
+		work.Due, err = s.publishRuns(ctx, tx, started, r.New)
+	}
 	return work, err
 }
 

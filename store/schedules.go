@@ -189,11 +189,11 @@ WITH u AS MATERIALIZED (
 	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[]) AS u (run_id, template, tick, queued)
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
-		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at, input, run_key, key_scope)
+		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at, input, run_key, key_scope, tells)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
 		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
 		t.metadata, t.schedule_id, t.name, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope
+		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope, coalesce((t.spec ->> 'tells')::bool, false)
 	FROM u
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.schedules q
@@ -201,10 +201,10 @@ WITH u AS MATERIALIZED (
 		OFFSET 0
 	) t
 	ON CONFLICT DO NOTHING
-	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope
+	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope, tells
 ), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )
-SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) FROM r`
+SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.tells FROM r`
 
 // A tickRun is a run to insert, with its template.
 type tickRun struct {
@@ -258,14 +258,24 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 		}
 	}
 	var fired []FiredRun
+	var telling []uuid.UUID
 	b := &pgx.Batch{}
 	var reads []func(pgx.Rows) error
 	if len(runs) > 0 {
 		b.Queue(insertFired, firedColumns.args(s.namespace, runs)...)
-		reads = append(reads, collect(&fired, pgx.RowToStructByPos[FiredRun]))
+		reads = append(reads, collect(&fired, func(row pgx.CollectableRow) (r FiredRun, err error) {
+			var tells bool
+			if err = row.Scan(uuidTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &tells); tells {
+				telling = append(telling, r.RunID)
+			}
+			return r, err
+		}))
 	}
 	b.Queue(advanceTemplates, advanceColumns.args(s.namespace, firings)...)
 	err := exchange(ctx, tx, untimed, b, reads...)
+	if err == nil && telling != nil {
+		_, err = s.publishRuns(ctx, tx, started, telling...) // consumers are due with the next claim that looks at their keys
+	}
 	return fired, err
 }
 

@@ -9,29 +9,30 @@ import (
 )
 
 // StartTogether inserts runs of several callers with one statement, and returns the IDs of those that it inserted. With the ID
-// comes the run itself if it was inserted as claimed. The statement leaves out a run that exists already or whose external ID
+// comes the run itself if it was inserted as claimed. due are consumers of the starts. The statement leaves out a run that exists already or whose external ID
 // is taken, waits only briefly, and is not repeated: Start does all that for a single run, and finds a run that was inserted
 // although the answer was lost. take is called when there is a connection. It returns the runs, which have neither policies
 // nor messages; if it returns none, nothing is sent.
-func (s *Store) StartTogether(ctx context.Context, take func() []*NewRun) (inserted map[uuid.UUID]*ClaimedRun, err error) {
+func (s *Store) StartTogether(ctx context.Context, take func() []*NewRun) (inserted map[uuid.UUID]*ClaimedRun, due []DueRun, err error) {
 	ctx, cancel := bound(ctx, callTimeout)
 	defer cancel()
 	conn, err := acquireWithin(ctx, s.pool, briefLockWait)
 	if err != nil {
-		return nil, wrap("start", err)
+		return nil, nil, wrap("start", err)
 	}
 	defer conn.Release()
 	runs := take()
 	if len(runs) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	b := &pgx.Batch{}
 	b.Queue(insertsOf(runs), insertColumns.args(s.namespace, runs)...)
 	asked := time.Now()
-	err = exchange(ctx, conn, brief, b, func(rows pgx.Rows) (err error) {
+	reads := []func(pgx.Rows) error{func(rows pgx.Rows) (err error) {
 		inserted, err = readInserted(rows, runs, asked)
 		return err
-	})
+	}}
+	err = exchange(ctx, conn, brief, b, append(reads, s.tellStarts(b, runs, &due)...)...)
 	DropReadOnly(conn.Conn(), err)
-	return inserted, wrap("start", err)
+	return inserted, due, wrap("start", err)
 }

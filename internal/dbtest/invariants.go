@@ -123,6 +123,15 @@ var tableChecks = []check{
 		) a LEFT JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
 		WHERE r.run_id IS NULL`},
 
+	{"a run that tells has published its start, and then its end", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, 'start', coalesce(b.position::text, 'NULL'), 'end', coalesce(e.position::text, 'NULL'))
+		FROM kagzi.workflow_runs r
+		LEFT JOIN kagzi.events b ON b.topic = 'kagzi.runs' AND b.namespace_id = r.namespace_id AND b.event_id = r.run_id || '/started'
+		LEFT JOIN kagzi.events e ON e.topic = 'kagzi.runs' AND e.namespace_id = r.namespace_id
+			AND e.event_id = r.run_id || '/ended/' || (extract(epoch FROM r.finished_at) * 1000000)::bigint
+		WHERE r.tells AND (b.position IS NULL OR e.position < b.position
+			OR (r.status IN ('COMPLETED', 'FAILED', 'CANCELLED')) <> (e.position IS NOT NULL))`},
+
 	{"a batch has items, without gaps, instead of an input", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'has', i.items, 'items up to', i.last)
 		FROM kagzi.workflow_runs r

@@ -173,6 +173,12 @@ func TestTableChecks(t *testing.T) {
 			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1, '00000000-0000-0000-0000-000000000007')`,
 		},
 		{
+			"EndNotTold", "a run that tells has published its start, and then its end",
+			`UPDATE kagzi.workflow_runs SET tells = true WHERE run_id = '00000000-0000-0000-0000-000000000007';
+			INSERT INTO kagzi.events (topic, event_id, namespace_id, part, position, published_at)
+			VALUES ('kagzi.runs', '00000000-0000-0000-0000-000000000007/started', 'ns', 0, 1, now())`,
+		},
+		{
 			"BatchWithAGap", "a batch has items, without gaps, instead of an input",
 			`UPDATE kagzi.workflow_runs SET input = NULL WHERE run_id = '00000000-0000-0000-0000-000000000007';
 			INSERT INTO kagzi.start_items (run_id, place, namespace_id, item_id, input)

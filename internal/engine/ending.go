@@ -82,7 +82,7 @@ func (s *Session) finishAttempt(e *execution, output []byte, err error) {
 
 // newFinish prepares the run's end.
 func (e *execution) newFinish(status string, k kind.Kind, message string) *store.Finish {
-	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Status: status, ErrorKind: string(k), Error: message}
+	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Tells: e.run.Tells, Status: status, ErrorKind: string(k), Error: message}
 }
 
 // finish enqueues the end of the run, once its children are cancelled. Children of a quarantined run go on.

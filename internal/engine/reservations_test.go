@@ -291,7 +291,7 @@ func TestLateCommitOfAStartInPlace(t *testing.T) {
 	})
 	reservation.GiveBack(time.Now())
 	await.True(t, "the worker looks", func() bool { return looks.Load() > 0 })
-	if _, err := st.StartTogether(t.Context(), func() []*store.NewRun { return []*store.NewRun{run} }); err != nil {
+	if _, _, err := st.StartTogether(t.Context(), func() []*store.NewRun { return []*store.NewRun{run} }); err != nil {
 		t.Fatal(err)
 	}
 	p.result(kit.Find(t, p.c, p.g.Workflow, kagzi.RunID(run.RunID.String())))

@@ -76,7 +76,7 @@ func (s *Starts) flush(all []*start) {
 // which cannot have caused that, stay together.
 func (s *Starts) insert(some []*start) {
 	asked := time.Now()
-	inserted, err := s.store.StartTogether(context.WithoutCancel(some[0].Context()), func() []*store.NewRun {
+	inserted, due, err := s.store.StartTogether(context.WithoutCancel(some[0].Context()), func() []*store.NewRun {
 		var runs []*store.NewRun
 		for _, p := range some {
 			if p.Send() {
@@ -102,6 +102,7 @@ func (s *Starts) insert(some []*start) {
 	for i, p := range some {
 		s.tell(p, outcomes[i])
 	}
+	_ = s.hints.Due(context.Background(), nil, due...) // fails only in a transaction
 }
 
 // settle gives up the reservation of the start, or begins the run there. sent is when the statement was sent.

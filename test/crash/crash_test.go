@@ -123,7 +123,7 @@ func newKilling(t *testing.T, point string, nth int, wf kagzi.Workflow[int, stri
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	dbtest.Exec(t, db.Pool, createEffects)
-	c := kit.NewClient(t, db.Pool)
+	c := kit.NewClientWith(t, db.Pool, kagzi.ClientConfig{RunEvents: true})
 	k := &killing{point: point, nth: nth, db: db, c: c, runs: kit.StartRuns(t, c, wf, 5)}
 	dir := t.TempDir()
 	k.files = [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}

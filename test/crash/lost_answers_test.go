@@ -62,7 +62,7 @@ func loseAnswer(t *testing.T, m pgproxy.Match, request bool) {
 	dbtest.Audit(t, db.Pool)
 	dbtest.Exec(t, db.Pool, createEffects)
 	drop := l.Lose(m)
-	direct := kit.NewClient(t, db.Pool)
+	direct := kit.NewClientWith(t, db.Pool, kagzi.ClientConfig{RunEvents: true})
 	runs := kit.StartRuns(t, direct, chained, 3)
 	file := filepath.Join(t.TempDir(), "l")
 	cfg := kit.Quick
