@@ -365,7 +365,7 @@ CREATE TABLE kagzi.consumers (
     pause_on_failure boolean           NOT NULL, -- a run that fails for good pauses the key
     wake_at          timestamptz,                -- when a run is due, whether there are events or not; NULL: no time makes one due
     run_id           uuid,                       -- the last run
-    noticed_at       timestamptz,                -- when that run had ended without success, the last time that a claim saw it
+    noticed_at       timestamptz,                -- when that run had ended without success, the last time that a claim saw it; infinity: it has completed
     created_at       timestamptz       NOT NULL DEFAULT now(),
     state            bytea,                      -- what the last run that completed has returned
     PRIMARY KEY (consumer, namespace_id)

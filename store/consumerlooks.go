@@ -19,17 +19,20 @@ const unsettledPause = 200 * time.Millisecond
 // its oldest event.
 //
 // A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once somebody ends the
-// pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the key again.
+// pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the key again. Until then retention may
+// have deleted the run (gone), of which noticed_at does not say that it has completed.
+//
+// The claim waits for no application's transaction that changes a consumer: it leaves that consumer out (l), and looks again soon.
 //
 // The key's consumers_at says when to look next (k). Nobody looks at it when a run of the consumer ends that began under another key, before
 // the consumer got this one. It is written by ON CONFLICT, as claimKeys writes places.
 const startConsumers = `
 WITH c AS MATERIALIZED (
 	SELECT f.*, f.failed AND f.pause_on_failure AND NOT f.noticed AS stops,
-		LEAST(f.wake_at, CASE WHEN f.failed AND f.pause_on_failure THEN f.now WHEN f.ended THEN f.finished_at + f.least_wake END) AS due_at
+		LEAST(f.wake_at, CASE WHEN f.gone OR f.failed AND f.pause_on_failure THEN f.now WHEN f.ended THEN f.finished_at + f.least_wake END) AS due_at
 	FROM (
 		SELECT x.*, now() AS now, r.finished_at, r.run_id IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
-			r.run_key <> x.run_key AS moved, coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended, coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at, false) AS noticed, (
+			x.run_id IS NOT NULL AND r.run_id IS NULL AND coalesce(x.noticed_at < 'infinity', true) AS gone, r.run_key <> x.run_key AS moved, coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended, coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at, false) AS noticed, (
 				SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = '' AND p.namespace_id = $1
 			) > 0 AS paused
 		FROM unnest($2::text[]) AS u (run_key)
@@ -63,12 +66,20 @@ WITH c AS MATERIALIZED (
 		WHERE e.consumer = c.consumer
 	) g
 	WHERE NOT c.active AND NOT c.stops AND NOT c.paused
+), l AS MATERIALIZED (
+	SELECT f.consumer
+	FROM (SELECT d.consumer FROM d WHERE d.since IS NOT NULL AND d.new_id IS NOT NULL UNION ALL SELECT c.consumer FROM c WHERE c.stops) u
+	CROSS JOIN LATERAL (
+		SELECT x.consumer FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1
+		FOR UPDATE SKIP LOCKED
+	) f
 ), started AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, priority, status, available_at, deadline_at, retry_policy, metadata,
 		timeout, created_at, input, run_key, key_scope)
 	SELECT d.new_id, $1, ` + runOfConsumer + `d.consumer, d.task_queue, d.consumer, d.priority, 'PENDING', LEAST(d.since, d.now), d.now + d.timeout, d.retry_policy, d.metadata,
 		d.timeout, d.now, coalesce(d.state, ''), d.run_key, ''
 	FROM d
+	JOIN l ON l.consumer = d.consumer
 	WHERE d.since IS NOT NULL AND d.new_id IS NOT NULL
 	ON CONFLICT DO NOTHING
 	RETURNING run_id
@@ -89,17 +100,20 @@ WITH c AS MATERIALIZED (
 	UPDATE kagzi.consumers x
 	SET noticed_at = c.finished_at
 	FROM c
+	JOIN l ON l.consumer = c.consumer
 	WHERE c.stops AND x.consumer = c.consumer AND x.namespace_id = $1
 ), stopped AS (
 	INSERT INTO kagzi.pauses (namespace_id, run_key, key_scope, reason, actor, paused_at)
 	SELECT DISTINCT ON (c.run_key) $1, c.run_key, '', 'run ' || c.run_id || ' of consumer ' || c.consumer || ' failed', 'kagzi', c.now
 	FROM c
+	JOIN l ON l.consumer = c.consumer
 	WHERE c.stops
 	ORDER BY c.run_key, c.consumer
 	ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO NOTHING
 ), k AS MATERIALIZED (
 	SELECT u.run_key, CASE WHEN count(*) FILTER (WHERE c.consumer IS NOT NULL) > 0 THEN coalesce(min(CASE
 			WHEN c.active AND c.moved THEN c.now + interval '5 seconds'
+			WHEN c.stops AND l.consumer IS NULL THEN c.now + $7::bigint * interval '1 microsecond'
 			WHEN n.consumer IS NOT NULL OR c.active OR c.stops OR c.paused THEN NULL
 			WHEN d.since IS NOT NULL THEN c.now + $7::bigint * interval '1 microsecond'
 			WHEN d.unsettled THEN LEAST(c.due_at, c.now + $7::bigint * interval '1 microsecond')
@@ -109,6 +123,7 @@ WITH c AS MATERIALIZED (
 	LEFT JOIN c ON c.run_key = u.run_key
 	LEFT JOIN d ON d.consumer = c.consumer
 	LEFT JOIN n ON n.consumer = c.consumer
+	LEFT JOIN l ON l.consumer = c.consumer
 	GROUP BY u.run_key
 )
 INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at)

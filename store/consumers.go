@@ -190,7 +190,7 @@ WITH c AS MATERIALIZED (
 		) > 0 AS active
 	FROM kagzi.consumers x
 	WHERE x.consumer = $2 AND x.namespace_id = $1
-	FOR UPDATE
+	FOR NO KEY UPDATE
 ), u AS (
 	UPDATE kagzi.consumers x SET wake_at = LEAST(x.wake_at, c.now) FROM c WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND (NOT c.active OR NOT $3::bool)
 ), ` + insertChanges + ` (SELECT c.run_key, '' AS key_scope FROM c WHERE NOT c.active OR NOT $3::bool) k

@@ -121,12 +121,12 @@ WITH u AS MATERIALIZED (
 	CROSS JOIN LATERAL (
 		SELECT x.least_wake, x.most_wake FROM kagzi.consumers x
 		WHERE x.consumer = u.consumer AND x.namespace_id = $1 AND x.run_id = u.run_id
-		FOR UPDATE
+		FOR NO KEY UPDATE
 	) c
 	ORDER BY u.consumer
 )
 UPDATE kagzi.consumers c
-SET state = u.output, wake_at = LEAST(c.wake_at, u.wake_at)
+SET state = u.output, wake_at = LEAST(c.wake_at, u.wake_at), noticed_at = 'infinity'
 FROM u
 WHERE c.consumer = u.consumer AND c.namespace_id = $1 AND c.run_id = u.run_id`
 

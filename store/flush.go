@@ -42,14 +42,18 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
 // transaction has locked. It also leaves out runs that start a child with an external ID, or publish an event with an ID of the
 // application: an open transaction may have inserted one with that ID, and the insert would wait for its end. All other keys belong to
-// one run. The writes that it leaves out are Busy.
+// one run. The ends of runs whose consumer somebody else has locked are left out, too. The writes that it leaves out are Busy.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
 		if err != nil {
 			return err
 		}
-		some := f.free(free)
+		held, err := s.heldConsumers(ctx, tx, f.Finishes)
+		if err != nil {
+			return err
+		}
+		some := f.free(free, held)
 		err = s.send(ctx, tx, some, nil)
 		f.Woken, f.Step = some.Woken, some.Step
 		return err
@@ -173,8 +177,8 @@ func (f *Flush) everyRun() []uuid.UUID {
 }
 
 // free returns the writes whose runs and parents are among ids, apart from those of runs that may wait for another
-// transaction.
-func (f *Flush) free(ids []uuid.UUID) *Flush {
+// transaction, or that end runs of the consumers held.
+func (f *Flush) free(ids []uuid.UUID, held []string) *Flush {
 	has, waits := map[uuid.UUID]bool{uuid.Nil: true}, map[uuid.UUID]bool{}
 	for _, id := range ids {
 		has[id] = true
@@ -182,6 +186,11 @@ func (f *Flush) free(ids []uuid.UUID) *Flush {
 	for _, r := range f.Records {
 		if r.MayWait() {
 			waits[r.RunID] = true
+		}
+	}
+	for _, e := range f.Finishes {
+		if e.Consumed != nil && slices.Contains(held, e.Consumed.Consumer) {
+			waits[e.RunID] = true
 		}
 	}
 	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] }

@@ -106,6 +106,9 @@ SET parks = excluded.parks, reason = excluded.reason, actor = excluded.actor, pe
 func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.UUID, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		workers = nil
+		if err := s.keepConsumers(ctx, tx, p); err != nil {
+			return err
+		}
 		if err := ask(ctx, tx, insertPause, append(p.args(s.namespace), p.Parks, p.Reason, p.Actor), nil); err != nil || !p.Parks {
 			return err
 		}
@@ -143,6 +146,9 @@ func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (o
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		out = Unpaused{}
+		if err := s.keepConsumers(ctx, tx, p); err != nil {
+			return err
+		}
 		statement, args := deletePause, p.args(s.namespace)
 		if percent > 0 {
 			statement, args = loosenPause, append(args, percent)

@@ -70,7 +70,8 @@ WITH q AS MATERIALIZED (
 SELECT r.task_queue, r.workflow_type, coalesce(r.version, 0), r.tells FROM r`
 
 // Restart starts a run like an old one, due now, and writes an event for both. It returns ErrRunNotFound, ErrRunActive if the
-// old run is not over, and ErrIDConflict if an active run has the external ID. A fork may also return ErrStepNotFound and
+// old run is not over, and ErrIDConflict if an active run has the external ID, or the old run is of a consumer, and has completed or is not
+// its last one. The new one takes its place as the consumer's last run. A fork may also return ErrStepNotFound and
 // ErrCompensated. Restart is a transaction of its own, or a part of tx, which survives its errors.
 func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	what := EventRestarted
@@ -103,6 +104,15 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	if err != nil {
 		return work, err
 	}
+	var consumer consumerOfRun
+	if r.ExternalID == "" || r.ExternalID == externalID {
+		if consumer, err = s.lockConsumer(ctx, tx, r.Run); err != nil {
+			return work, err
+		}
+		if consumer.name != "" && (!consumer.last || consumer.completed) {
+			return work, ErrIDConflict
+		}
+	}
 	if r.ExternalID != "" {
 		externalID = r.ExternalID
 		if err := s.hashInput(ctx, tx, &r); err != nil {
@@ -125,6 +135,9 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 			break
 		}
 		err = ErrIDConflict
+	}
+	if err == nil && consumer.name != "" {
+		err = ask(ctx, tx, adoptRun, []any{s.namespace, consumer.name, r.New}, nil)
 	}
 	if err == nil && at != nil {
 		err = s.copyHistory(ctx, tx, at, r.New, r.Compensations)

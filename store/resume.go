@@ -55,13 +55,10 @@ RETURNING r.task_queue`
 const otherActive = `
 SELECT EXISTS (
 	SELECT
-	FROM (SELECT q.external_id, q.workflow_type FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED') OFFSET 0) r
+	FROM (SELECT q.external_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED') OFFSET 0) r
 	CROSS JOIN LATERAL (
 		SELECT FROM kagzi.workflow_runs o
 		WHERE o.external_id = r.external_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND o.run_id <> $2
-		UNION ALL
-		SELECT FROM kagzi.consumers o
-		WHERE o.consumer = r.workflow_type AND o.namespace_id = $1 AND r.external_id = ` + runOfConsumer + `o.consumer AND o.run_id <> $2
 		OFFSET 0
 	) o)`
 
@@ -87,11 +84,15 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason stri
 				return err
 			}
 		}
+		consumer, err := s.lockConsumer(ctx, tx, id)
+		if err != nil {
+			return err
+		}
 		taken, err := askOne[bool](ctx, tx, otherActive, s.namespace, id)
 		if err != nil {
 			return err
 		}
-		if taken {
+		if taken || consumer.name != "" && !consumer.last && !consumer.completed {
 			return ErrIDConflict
 		}
 		tried = true

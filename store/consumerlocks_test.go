@@ -1,0 +1,200 @@
+package store
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fails ends the run, and makes a claim look at the keys of all consumers.
+func fails(t *testing.T, s *Store, r *ClaimedRun) {
+	t.Helper()
+	e := finish(r)
+	e.Status, e.ErrorKind, e.Error, e.Output = Failed, "kind", "error", nil
+	flush(t, s, &Flush{Finishes: []*Finish{e}})
+	look(t, s)
+}
+
+// A transaction of the application that changes a consumer stays open. Claims take the runs of other keys, and plain ones.
+func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"Trigger", "Delete", "Pause", "Unpause", "Resume", "Restart"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			subscribe(t, s, consumerOf("c", "a"), consumerOf("d", "a"))
+			runs := due(t, s, "c", "d")
+			slices.SortFunc(runs, func(a, b *ClaimedRun) int { return strings.Compare(a.Type, b.Type) })
+			completes(t, s, runs[1], "", time.Time{})
+			switch what {
+			case "Trigger", "Delete":
+				completes(t, s, runs[0], "", time.Time{})
+			case "Pause", "Unpause":
+				if what == "Unpause" {
+					pause(t, s, Pause{Key: runs[0].Key})
+				}
+				fails(t, s, runs[0])
+			case "Resume", "Restart":
+				if _, err := s.Terminate(t.Context(), nil, runs[0].RunID, ""); err != nil {
+					t.Fatal(err)
+				}
+				exec(t, s.pool, `UPDATE kagzi.workflow_runs SET finished_at = finished_at - interval '1 hour'`)
+				look(t, s)
+			}
+			if what == "Trigger" || what == "Delete" {
+				mustNotRun(t, s, "c", "d")
+			}
+			tx := begin(t, s)
+			var err error
+			switch what {
+			case "Trigger":
+				_, err = s.TriggerConsumer(t.Context(), tx, "c", false)
+			case "Delete":
+				err = s.DeleteConsumer(t.Context(), tx, "c")
+			case "Pause":
+				_, err = s.Pause(t.Context(), tx, Pause{Key: runs[0].Key})
+			case "Unpause":
+				_, err = s.Unpause(t.Context(), tx, Pause{Key: runs[0].Key}, 0)
+			case "Resume":
+				_, err = s.Resume(t.Context(), tx, runs[0].RunID, "")
+			case "Restart":
+				_, err = s.Restart(t.Context(), tx, Restart{Run: runs[0].RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			publishes(t, s, named("a", "1")...)
+			start(t, s, newRun())
+			req := consumersRequest("c", "d")
+			req.Types = append(req.Types, WorkflowVersions{Type: "type", Versions: []int{1}, Default: 1})
+			got, err := s.Claim(t.Context(), req)
+			if err != nil {
+				t.Fatalf("the claim: %v", err)
+			}
+			var types []string
+			for _, r := range got.Runs {
+				types = append(types, r.Type)
+			}
+			slices.Sort(types)
+			if !slices.Equal(types, []string{"d", "type"}) {
+				t.Errorf("claimed %v", types)
+			}
+			if what == "Trigger" {
+				exec(t, tx, "ROLLBACK")
+				exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = available_at - interval '1 minute', consumers_at = consumers_at - interval '1 minute'`)
+				mustRun(t, s, "c")
+			}
+		})
+	}
+}
+
+// A flush with the end of a consumer's run does not hold up the other writes.
+func TestFlushBesideChangeOfConsumer(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"Trigger", "Delete"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			subscribe(t, s, consumerOf("c", "a"))
+			publishes(t, s, named("a", "1")...)
+			r := mustRun(t, s, "c")
+			other := running(t, s, 1)[0]
+			p := peek(t, s, "c", "a")
+			tx := begin(t, s)
+			var err error
+			if what == "Trigger" {
+				_, err = s.TriggerConsumer(t.Context(), tx, "c", false)
+			} else {
+				err = s.DeleteConsumer(t.Context(), tx, "c")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := finish(r)
+			e.Consumed = &Consumed{Consumer: "c", Topics: []ConsumedTopic{p.consumed("a", "1")}}
+			f := &Flush{Finishes: []*Finish{e}, Records: []*Record{record(other, "step", "1")}}
+			if err := s.Flush(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+			wantOutcome(t, "the record", f.Records[0].Outcome, Done)
+			wantOutcome(t, "the end", e.Outcome, Busy)
+			rollback(t, tx)
+			flush(t, s, &Flush{Finishes: []*Finish{e}})
+			wantOutcome(t, "the end", e.Outcome, Done)
+			if got := eventIDs(peek(t, s, "c", "a")); len(got) != 0 {
+				t.Errorf("peeked %v", got)
+			}
+		})
+	}
+}
+
+// Retention deletes a failed run while its group is paused. The end of the pause is followed by another run nevertheless.
+func TestConsumerWhoseFailedRunIsDeleted(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"failed", "cancelled", "completed"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			publishes(t, s, named("a", "1")...)
+			subscribe(t, s, consumerOf("c", "a"))
+			r := mustRun(t, s, "c")
+			switch what {
+			case "failed":
+				fails(t, s, r)
+			case "cancelled":
+				pause(t, s, Pause{Key: r.Key})
+				if _, err := s.Terminate(t.Context(), nil, r.RunID, ""); err != nil {
+					t.Fatal(err)
+				}
+			default:
+				completes(t, s, r, "", time.Time{})
+			}
+			mustNotRun(t, s, "c")
+			exec(t, s.pool, `DELETE FROM kagzi.run_events`)
+			exec(t, s.pool, `DELETE FROM kagzi.workflow_runs`)
+			look(t, s)
+			mustNotRun(t, s, "c")
+			if what != "completed" {
+				unpause(t, s, Pause{Key: r.Key}, 0)
+				mustRun(t, s, "c")
+			}
+		})
+	}
+}
+
+// A run that is started in place of a failed one is its consumer's.
+func TestRestartOfConsumerRun(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	publishes(t, s, named("a", "1")...)
+	subscribe(t, s, consumerOf("c", "a"))
+	r := mustRun(t, s, "c")
+	fails(t, s, r)
+	mustNotRun(t, s, "c")
+	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpause(t, s, Pause{Key: r.Key}, 0)
+	next := mustRun(t, s, "c")
+	completes(t, s, next, "state", time.Time{}, peek(t, s, "c", "a").consumed("a", "1"))
+	if got := eventIDs(peek(t, s, "c", "a")); len(got) != 0 {
+		t.Errorf("events that a restarted run has consumed: %v", got)
+	}
+	mustNotRun(t, s, "c")
+}
+
+// The restart of a run that has completed would bring back the state from before it.
+func TestRestartOfCompletedConsumerRun(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	publishes(t, s, named("a", "1", "2")...)
+	subscribe(t, s, consumerOf("c", "a"))
+	r := mustRun(t, s, "c")
+	p := peek(t, s, "c", "a")
+	completes(t, s, r, "one", time.Time{}, p.consumed("a", "1"))
+	mustNotRun(t, s, "c")
+	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
+	wantError(t, err, ErrIDConflict)
+}
