@@ -195,16 +195,19 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(p)
+		return json.Marshal(peeked{t.name, p})
 	}})
 	if err != nil {
 		return nil, err
 	}
-	var p store.Peek
+	var p peeked
 	if err := json.Unmarshal(data, &p); err != nil {
 		return nil, failure.Wrap(err, "the record of Peek %q", name)
 	}
-	run.See(t.name, &p)
+	if p.Topic != t.name {
+		return nil, b.Misuse(fmt.Errorf("kagzi: Peek %q was recorded for topic %s, and is of topic %s now: give the new one another name", name, text.Quote(p.Topic), text.Quote(t.name)))
+	}
+	run.See(t.name, &p.Peek)
 	events := make([]Event[T], len(p.Events))
 	for i, row := range p.Events {
 		if events[i], err = readEvent(c, t, row.Event); err != nil {
@@ -212,6 +215,12 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 		}
 	}
 	return events, nil
+}
+
+// A peeked is the record of a Peek.
+type peeked struct {
+	Topic string
+	store.Peek
 }
 
 // mostPeekedBytes bounds the payloads of one Peek, and so its record.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -51,6 +52,9 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 	w.handle(name, int(version), isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
 		var in In
 		if consumer != nil {
+			if b.ExternalID() != store.RunOfConsumer(name) { // its end would consume nothing, and the consumer would see the same events again
+				return nil, failure.Permanent(kind.Validation, fmt.Errorf("kagzi: %s is a consumer, whose runs nobody else starts: use Client.Trigger", text.Quote(name)))
+			}
 			b.Consume(name, consumer.Topics)
 		}
 		if first := consumer != nil && len(input) == 0; !first {

@@ -133,6 +133,9 @@ ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excl
 // runOfConsumer is the external ID of a consumer's runs, of which one is active at a time, without its name.
 const runOfConsumer = `'consumer ' || `
 
+// RunOfConsumer returns the external ID of a consumer's runs.
+func RunOfConsumer(consumer string) string { return "consumer " + consumer }
+
 // consumersStarted is how many runs of consumers a claim starts at most, more than its keys.
 const consumersStarted = 16
 

@@ -99,6 +99,9 @@ func (b *Branch) Err() error { return context.Cause(b.ctx) }
 
 func (b *Branch) RunID() string { return b.e.runID }
 
+// ExternalID returns the ID that the run has for the application; empty if it has none.
+func (b *Branch) ExternalID() string { return b.e.run.ExternalID }
+
 // FireTime returns the tick that the run stands for, zero if no schedule has fired it.
 func (b *Branch) FireTime() time.Time { return b.e.run.FireAt.UTC() }
 
