@@ -11,36 +11,11 @@ import (
 // An application's transaction that changes a consumer locks its row until its end, however long that takes. Claims leave such a consumer
 // out (startConsumers), and flushes the ends of its runs.
 
-// Consumers that exist, and that the statement cannot lock.
-const heldConsumers = `
-WITH u AS MATERIALIZED (
-	SELECT DISTINCT u.consumer FROM unnest($2::text[]) AS u (consumer)
-), l AS MATERIALIZED (
-	SELECT f.consumer
-	FROM (SELECT u.consumer FROM u ORDER BY 1) u
-	CROSS JOIN LATERAL (
-		SELECT x.consumer FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1
-		FOR NO KEY UPDATE SKIP LOCKED
-	) f
-)
-SELECT u.consumer
-FROM u
-CROSS JOIN LATERAL (SELECT FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1 OFFSET 0) x
-WHERE (SELECT count(*) FROM l WHERE l.consumer = u.consumer) = 0`
+// runOfConsumer is the external ID of a consumer's runs, of which one is active at a time, without its name.
+const runOfConsumer = `'consumer ' || `
 
-// heldConsumers locks the consumers whose runs complete, and returns those that another transaction has locked.
-func (s *Store) heldConsumers(ctx context.Context, tx pgx.Tx, finishes []*Finish) (held []string, err error) {
-	ends, _ := consumerEnds(finishes)
-	if len(ends) == 0 {
-		return nil, nil
-	}
-	names := make([]string, len(ends))
-	for i, e := range ends {
-		names[i] = e.Consumed.Consumer
-	}
-	err = ask(ctx, tx, heldConsumers, []any{s.namespace, names}, collect(&held, pgx.RowTo[string]))
-	return held, err
-}
+// RunOfConsumer returns the external ID of a consumer's runs.
+func RunOfConsumer(consumer string) string { return "consumer " + consumer }
 
 const lockConsumerOfRun = `
 SELECT c.consumer, coalesce(c.run_id = $2, false), r.status = 'COMPLETED'
@@ -73,9 +48,9 @@ const adoptRun = `UPDATE kagzi.consumers x SET run_id = $3, noticed_at = NULL WH
 const keepConsumersOfKey = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_key = $2 AND x.namespace_id = $1 ORDER BY x.consumer FOR KEY SHARE`
 
 // keepConsumers locks the consumers of a group, whose pause tx changes: no claim pauses it because a run has failed. Runs end nevertheless.
-func (s *Store) keepConsumers(ctx context.Context, tx pgx.Tx, p Pause) error {
-	if !p.Key.Group {
+func (s *Store) keepConsumers(ctx context.Context, tx pgx.Tx, key Key) error {
+	if !key.Group {
 		return nil
 	}
-	return ask(ctx, tx, keepConsumersOfKey, []any{s.namespace, p.Key.Name}, nil)
+	return ask(ctx, tx, keepConsumersOfKey, []any{s.namespace, key.Name}, nil)
 }

@@ -130,12 +130,6 @@ INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at,
 SELECT '', k.run_key, $1, 'infinity', k.consumers_at FROM k
 ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at WHERE x.consumers_at IS DISTINCT FROM excluded.consumers_at`
 
-// runOfConsumer is the external ID of a consumer's runs, of which one is active at a time, without its name.
-const runOfConsumer = `'consumer ' || `
-
-// RunOfConsumer returns the external ID of a consumer's runs.
-func RunOfConsumer(consumer string) string { return "consumer " + consumer }
-
 // consumersStarted is how many runs of consumers a claim starts at most, more than its keys.
 const consumersStarted = 16
 

@@ -106,7 +106,7 @@ SET parks = excluded.parks, reason = excluded.reason, actor = excluded.actor, pe
 func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.UUID, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		workers = nil
-		if err := s.keepConsumers(ctx, tx, p); err != nil {
+		if err := s.keepConsumers(ctx, tx, p.Key); err != nil {
 			return err
 		}
 		if err := ask(ctx, tx, insertPause, append(p.args(s.namespace), p.Parks, p.Reason, p.Actor), nil); err != nil || !p.Parks {
@@ -146,7 +146,7 @@ func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (o
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		out = Unpaused{}
-		if err := s.keepConsumers(ctx, tx, p); err != nil {
+		if err := s.keepConsumers(ctx, tx, p.Key); err != nil {
 			return err
 		}
 		statement, args := deletePause, p.args(s.namespace)
