@@ -198,3 +198,27 @@ func TestRestartOfCompletedConsumerRun(t *testing.T) {
 	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
 	wantError(t, err, ErrIDConflict)
 }
+
+// The longer a publisher takes, the less often a claim looks whether he has rolled back: there may be many consumers.
+func TestLooksBehindAPublisherBecomeRare(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	completes(t, s, mustRun(t, s, "c"), "", time.Time{})
+	mustNotRun(t, s, "c")
+	tx := begin(t, s)
+	publishIn(t, s, tx, named("a", "first")...)
+	publishes(t, s, named("a", "second")...)
+	for _, want := range []struct{ age, least, most float64 }{{0, 0, 0.5}, {4, 1, 3}, {3600, 4, 5}} {
+		exec(t, s.pool, `UPDATE kagzi.events SET published_at = now() - $1 * interval '1 second'`, want.age)
+		look(t, s)
+		mustNotRun(t, s, "c")
+		if got := one[float64](t, s.pool, `SELECT extract(epoch FROM consumers_at - now())::float8 FROM kagzi.run_keys`); got < want.least-0.5 || got > want.most {
+			t.Errorf("after %v s the next look is in %v s", want.age, got)
+		}
+		exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = 'infinity'`)
+	}
+	rollback(t, tx)
+	look(t, s)
+	mustRun(t, s, "c")
+}

@@ -8,7 +8,8 @@ import (
 )
 
 // unsettledPause is after which time a claim looks again at a consumer's key, because there are events behind a publisher who has not
-// committed yet. If he commits, he leaves a change; if not, nobody says so.
+// committed yet. If he commits, he leaves a change; if not, nobody says so. The longer he has taken, the longer it is, up to five seconds: a topic
+// may have many consumers.
 const unsettledPause = 200 * time.Millisecond
 
 // startConsumers starts runs of the consumers of the keys $2, which the claim has locked. It starts one for each consumer (d) that has no
@@ -61,7 +62,7 @@ WITH c AS MATERIALIZED (
 	SELECT c.*, g.since, g.unsettled, ($3::uuid[])[row_number() OVER (ORDER BY g.since, c.consumer)] AS new_id
 	FROM c
 	CROSS JOIN LATERAL (
-		SELECT LEAST(min(e.published_at) FILTER (WHERE e.settled), CASE WHEN c.due_at <= c.now THEN c.due_at END) AS since, coalesce(bool_or(NOT e.settled), false) AS unsettled
+		SELECT LEAST(min(e.published_at) FILTER (WHERE e.settled), CASE WHEN c.due_at <= c.now THEN c.due_at END) AS since, min(e.published_at) FILTER (WHERE NOT e.settled) AS unsettled
 		FROM e
 		WHERE e.consumer = c.consumer
 	) g
@@ -116,7 +117,7 @@ WITH c AS MATERIALIZED (
 			WHEN c.stops AND l.consumer IS NULL THEN c.now + $7::bigint * interval '1 microsecond'
 			WHEN n.consumer IS NOT NULL OR c.active OR c.stops OR c.paused THEN NULL
 			WHEN d.since IS NOT NULL THEN c.now + $7::bigint * interval '1 microsecond'
-			WHEN d.unsettled THEN LEAST(c.due_at, c.now + $7::bigint * interval '1 microsecond')
+			WHEN d.unsettled IS NOT NULL THEN LEAST(c.due_at, c.now + LEAST(GREATEST($7::bigint * interval '1 microsecond', (c.now - d.unsettled) / 2), interval '5 seconds'))
 			ELSE c.due_at
 		END), 'infinity') END AS consumers_at
 	FROM unnest($2::text[]) AS u (run_key)
