@@ -25,7 +25,8 @@ var (
 	// ErrNotFound reports one of these, and its text says which:
 	//   - the client's namespace has no such run, schedule, limit or worker (workers that are offline are kept for a week);
 	//   - a run to fork has no record of the step;
-	//   - a step to [Forget] has not failed.
+	//   - a step to [Forget] has not failed;
+	//   - there is no such consumer with that topic, or the topic has no such event.
 	ErrNotFound = errors.New("kagzi: not found")
 	// ErrRunFinished reports that the run is over, so it accepts no signal and no change.
 	ErrRunFinished = errors.New("kagzi: run is over")
@@ -55,6 +56,7 @@ var (
 	errLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
 	errWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
 	errConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
+	errEventNotFound    = failure.Explain("event not found: the topic has none with that ID, or none any more", ErrNotFound)
 )
 
 // A StepError reports that a step failed in every attempt that its policy allowed. It is the same in a replay: kind and text
@@ -223,6 +225,7 @@ func public(err error) error {
 		{store.ErrIDConflict, ErrIDConflict},
 		{store.ErrRunActive, ErrRunActive},
 		{store.ErrNoConsumer, errConsumerNotFound},
+		{store.ErrNoEvent, errEventNotFound},
 		{store.ErrStepNotFound, errStepNotFound},
 		{store.ErrCompensated, ErrCompensated},
 		{store.ErrScheduleNotFound, errScheduleNotFound},

@@ -152,13 +152,18 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	}
 	out := make([]Pause, len(rows))
 	for i, p := range rows {
-		out[i] = Pause{Target: Target{Queue: p.Queue, Workflow: p.Type, Key: p.Key.Name}, Since: p.At, Reason: p.Reason, Actor: p.Actor, Percent: p.Percent, Parks: p.Parks}
-		if p.Key.Group {
-			out[i].Target = Target{Group: p.Key.Name}
-		}
-		out[i].All = out[i].Target == Target{}
+		out[i] = pauseOf(p)
 	}
 	return out, c.failedIf(ctx, err, "list pauses")
+}
+
+func pauseOf(p store.Pause) Pause {
+	out := Pause{Target: Target{Queue: p.Queue, Workflow: p.Type, Key: p.Key.Name}, Since: p.At, Reason: p.Reason, Actor: p.Actor, Percent: p.Percent, Parks: p.Parks}
+	if p.Key.Group {
+		out.Target = Target{Group: p.Key.Name}
+	}
+	out.All = out.Target == Target{}
+	return out
 }
 
 // PauseRun pauses an active run: no worker claims it, and one that executes it stops at the next step, sleep, wait or child, and keeps

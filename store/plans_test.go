@@ -185,8 +185,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		"consumers_pkey": {"consumer", "namespace_id"}, "consumers_key": {"run_key", "namespace_id"}, "subscriptions_pkey": {"topic", "consumer", "namespace_id"},
 		"subscriptions_consumer": {"consumer", "namespace_id"}, "run_keys_pkey": {"key_scope", "run_key", "namespace_id"}, pausesKey: {"run_key", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
+	eventsByTopic, eventsByID := map[string][]string{}, map[string][]string{}
 	for i := range eventParts {
 		consuming[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{"topic", "namespace_id", "position"}
+		eventsByTopic[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{"topic"}
+		eventsByID[fmt.Sprintf("events_%d_pkey", i)] = []string{"event_id", "namespace_id"}
 	}
 	runs := array(ids)
 	req := request(len(ids), types(WorkflowVersions{"type", []int{1}, 1}, WorkflowVersions{"other", []int{1, 2}, 2}, WorkflowVersions{"third", []int{1}, 1}))
@@ -332,6 +335,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"commitConsumers", commitConsumers, commitColumns.args(s.namespace, ends), consuming},
 		{"commitSubscriptions", commitSubscriptions, commitTopicColumns.args(s.namespace, topicEnds), consuming},
 		{"triggerConsumer", triggerConsumer, []any{s.namespace, "consumer-1", true}, withKey(map[string][]string{"workflow_runs_group_slot": {"run_key", "namespace_id"}}, consuming)},
+		{"consumerStates", consumerStates, []any{s.namespace, mostListed, mostEvents, mostEventsCounted, mostReserves}, withKey(map[string][]string{stepsKey: {"run_id", "namespace_id"}}, consuming)},
+		{"topicStates", topicStates, []any{s.namespace, 10 * mostListed, mostListed, mostEvents, mostEventsCounted, mostNamed}, withKey(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}})},
+		{"skipEvent", skipEvent, []any{s.namespace, "topic", "consumer-1", "id", int64(5)}, withKey(eventsByID, consuming)},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
 		{"lockOver", lockOver, []any{s.namespace, ids[0]}, byKey},
 		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true, []byte{}}, byInput},

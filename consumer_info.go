@@ -1,0 +1,140 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
+)
+
+// TopicInfo is a topic that has events, or consumers that subscribe to it. Its JSON follows the rules of [RunInfo].
+type TopicInfo struct {
+	Name        string    `json:"name"`
+	Events      int       `json:"events"`                // that are kept; see More
+	More        bool      `json:"more,omitempty"`        // there are more than were counted: up to 1,000 are, fewer if there are many topics
+	Newest      time.Time `json:"newest,omitzero"`       // when the newest event was published
+	Subscribers []string  `json:"subscribers,omitempty"` // its consumers, by name; the first 100
+}
+
+// Topics returns the first thousand topics, by name.
+func (c *Client) Topics(ctx context.Context) ([]TopicInfo, error) {
+	err := c.usable(ctx)
+	if err == nil {
+		err = c.checkSchema(ctx, nil)
+	}
+	var out []TopicInfo
+	if err == nil {
+		rows, e := c.store.TopicStates(ctx)
+		for _, r := range rows {
+			out = append(out, TopicInfo{r.Topic, r.Events, r.More, r.Newest, r.Subscribers})
+		}
+		err = e
+	}
+	return out, c.failedIf(ctx, err, "list topics")
+}
+
+// ConsumerInfo is a consumer, and what there is for it. Its JSON follows the rules of [RunInfo].
+type ConsumerInfo struct {
+	Name      string          `json:"name"`
+	Group     Group           `json:"group"` // of its runs
+	Queue     string          `json:"queue"`
+	Topics    []ConsumerTopic `json:"topics,omitempty"`   // by name
+	NextWake  time.Time       `json:"next_wake,omitzero"` // when a run is due if no event comes before; zero: never
+	Run       RunID           `json:"run,omitempty"`      // the last run, which may be active; empty if there is none any more
+	RunStatus Status          `json:"run_status,omitempty"`
+	RunEnded  time.Time       `json:"run_ended,omitzero"`
+	Pause     Pause           `json:"pause,omitzero"` // what keeps runs from being started: a pause of its group, its workflow, its queue or of all runs
+	CreatedAt time.Time       `json:"created_at,omitzero"`
+	State     json.RawMessage `json:"state,omitempty"` // what its last completed run has returned, as RunInfo.Output
+}
+
+// ConsumerTopic is a topic of a consumer.
+type ConsumerTopic struct {
+	Topic    string    `json:"topic"`
+	Pending  int       `json:"pending"`            // events that the consumer has not consumed; see More
+	More     bool      `json:"more,omitempty"`     // there are more than were counted: up to 1,000 are, fewer if there are many consumers
+	Oldest   time.Time `json:"oldest,omitzero"`    // when the first of them was published
+	Reserved int       `json:"reserved,omitempty"` // of these, the active run has reserved so many
+}
+
+// Consumers returns the first thousand consumers, by name.
+func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
+	err := c.usable(ctx)
+	if err == nil {
+		err = c.checkSchema(ctx, nil)
+	}
+	var out []ConsumerInfo
+	if err == nil {
+		rows, e := c.store.ConsumerStates(ctx)
+		for _, r := range rows {
+			info := ConsumerInfo{
+				Name: r.Name, Group: Group(r.Key), Queue: r.Queue, NextWake: r.WakeAt, RunStatus: Status(r.RunStatus), RunEnded: r.RunEnded,
+				CreatedAt: r.CreatedAt, State: c.shown(r.State),
+			}
+			if r.RunID != uuid.Nil {
+				info.Run = RunID(r.RunID.String())
+			}
+			if r.Paused {
+				info.Pause = pauseOf(r.Pause)
+			}
+			for _, t := range r.Topics {
+				info.Topics = append(info.Topics, ConsumerTopic{t.Topic, t.Pending, t.More, t.Oldest, t.Reserved})
+			}
+			out = append(out, info)
+		}
+		err = e
+	}
+	return out, c.failedIf(ctx, err, "list consumers")
+}
+
+// Skip marks an event of a topic as consumed by the consumer, for people who decide that it is not to be dealt with, for example because each
+// run fails at it. [Events] lists the events. A run that has read the event already goes on with it. Other consumers keep it. An event that
+// the consumer has consumed stays so, and Skip returns nil.
+//
+// Skip ends no pause: see [Client.Unpause]. The options are [InTx]. It returns [ErrNotFound] if there is no such consumer with that topic, or
+// if the topic has no event with the ID.
+func (c *Client) Skip(ctx context.Context, consumer Consumer, topic AnyTopic, id ID, opts ...ChangeOption) error {
+	cfg, err := c.consumerChange(ctx, consumer, opts, 0)
+	if err == nil && topic == nil {
+		err = errors.New("kagzi: the topic is nil: give the one that has the event")
+	}
+	if err == nil {
+		err = cmp.Or(validateName("topic", topic.Name()), validateName("event ID", string(id)))
+	}
+	if err == nil {
+		err = c.store.SkipEvent(ctx, cfg.tx, consumer.name, topic.Name(), string(id))
+	}
+	return c.failedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)), text.Quote(consumer.name))
+}
+
+type consumerFields ConsumerInfo
+
+type consumerJSON struct {
+	consumerFields
+	State      json.RawMessage `json:"state,omitempty"`
+	StateBytes []byte          `json:"state_base64,omitempty"`
+}
+
+// MarshalJSON writes the consumer by the rules of RunInfo.
+func (i ConsumerInfo) MarshalJSON() ([]byte, error) {
+	out := consumerJSON{consumerFields: consumerFields(i)}
+	out.State, out.StateBytes = payload(i.State)
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (i *ConsumerInfo) UnmarshalJSON(data []byte) error {
+	var in consumerJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return failure.Wrap(err, "consumer as JSON")
+	}
+	*i = ConsumerInfo(in.consumerFields)
+	i.State = orBytes(in.State, in.StateBytes)
+	return nil
+}

@@ -1,0 +1,337 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func topicStatesOf(t *testing.T, s *Store) []TopicState {
+	t.Helper()
+	topics, err := s.TopicStates(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topics
+}
+
+func consumerStatesOf(t *testing.T, s *Store) []ConsumerState {
+	t.Helper()
+	consumers, err := s.ConsumerStates(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return consumers
+}
+
+func consumerState(t *testing.T, s *Store, name string) ConsumerState {
+	t.Helper()
+	all := consumerStatesOf(t, s)
+	i := slices.IndexFunc(all, func(c ConsumerState) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("no consumer %s in %+v", name, all)
+	}
+	return all[i]
+}
+
+func TestTopicStates(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	if got := topicStatesOf(t, s); len(got) != 0 {
+		t.Errorf("topics %+v", got)
+	}
+	rotateEvents(t, s)
+	publishes(t, s, named("b", "1", "2")...)
+	ageEvents(t, s, 11)
+	rotateEvents(t, s) // the rest goes to another partition
+	publishes(t, s, named("b", "3")...)
+	publishes(t, s, named("d", "1")...)
+	other := New(s.pool, "other")
+	for _, topic := range []string{"a", "b", "e"} {
+		publishes(t, other, named(topic, "1", "2", "3", "4")...)
+	}
+	subscribe(t, s, consumerOf("two", "c", "b"), consumerOf("one", "b", "gone"))
+	subscribe(t, s, consumerOf("one", "b"))
+	subscribe(t, other, consumerOf("three", "d"))
+	got := topicStatesOf(t, s)
+	var short []string
+	for _, g := range got {
+		short = append(short, fmt.Sprint(g.Topic, " ", g.Events, g.More, g.Subscribers))
+		if want := one[time.Time](t, s.pool, `SELECT coalesce(max(published_at), '0001-01-01 00:00:00Z') FROM kagzi.events WHERE topic = $1 AND namespace_id = 'test'`, g.Topic); !g.Newest.Equal(want) {
+			t.Errorf("newest of %s: %v, want %v", g.Topic, g.Newest, want)
+		}
+	}
+	if want := []string{"b 3 false [one two]", "c 0 false [two]", "d 1 false []"}; !slices.Equal(short, want) {
+		t.Errorf("topics %q, want %q", short, want)
+	}
+}
+
+// Counts end at their bounds.
+func TestStatesOfManyEvents(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a", "b"))
+	var ids []string
+	for i := range mostEvents {
+		ids = append(ids, fmt.Sprint(i))
+	}
+	publishes(t, s, named("a", ids...)...)
+	check := func(more bool) {
+		t.Helper()
+		if got := topicStatesOf(t, s); len(got) != 2 || got[0].Events != mostEvents || got[0].More != more || got[1].More {
+			t.Errorf("topics %+v", got)
+		}
+		if got := consumerState(t, s, "c").Topics; len(got) != 2 || got[0].Pending != mostEvents || got[0].More != more || got[1].Pending != 0 {
+			t.Errorf("topics of the consumer: %+v", got)
+		}
+	}
+	check(false)
+	publishes(t, s, named("a", "x")...)
+	check(true)
+}
+
+func TestConsumerStates(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	if got := consumerStatesOf(t, s); len(got) != 0 {
+		t.Errorf("consumers %+v", got)
+	}
+	subscribe(t, New(s.pool, "other"), consumerOf("c", "z"))
+	subscribe(t, s, consumerOf("none"), consumerOf("c", "b", "a", "gone"))
+	subscribe(t, s, consumerOf("c", "b", "a"))
+	publishes(t, s, named("a", "1", "2", "3", "4")...)
+	publishes(t, s, named("b", "1")...)
+
+	if n := consumerState(t, s, "none"); len(n.Topics) != 0 || !time.Now().After(n.WakeAt) || n.WakeAt.IsZero() || n.RunID != [16]byte{} || n.RunStatus != "" {
+		t.Errorf("consumer without topics: %+v", n)
+	}
+
+	// While a run is active, its records say what it has reserved.
+	r := mustRun(t, s, "c")
+	p := peek(t, s, "c", "a")
+	record := func(step string, n int) {
+		t.Helper()
+		rec := record(r, step, fmt.Sprintf(`{"a":[[%d,%d]]}`, p.Events[n].After, p.Events[n].Position))
+		rec.Kind = KindReserve
+		flush(t, s, &Flush{Records: []*Record{rec}})
+	}
+	record("first", 0)
+	record("third", 2)
+	c := consumerState(t, s, "c")
+	if len(c.Topics) != 2 || c.Topics[0].Topic != "a" || c.Topics[0].Reserved != 2 || c.Topics[0].Pending != 4 || c.Topics[1].Reserved != 0 || c.Topics[1].Pending != 1 {
+		t.Errorf("topics %+v", c.Topics)
+	}
+	if c.Name != "c" || c.Key != r.Key.Name || c.Queue != "queue" || c.RunID != r.RunID || c.RunStatus != Running || !c.RunEnded.IsZero() || c.CreatedAt.IsZero() || c.Paused || c.State != nil || !c.WakeAt.IsZero() {
+		t.Errorf("consumer %+v", c)
+	}
+
+	completes(t, s, r, "state", time.Now().Add(time.Hour), p.consumed("a", "1", "3"))
+	c = consumerState(t, s, "c")
+	if string(c.State) != "state" || c.RunStatus != Completed || c.RunEnded.IsZero() || time.Until(c.WakeAt) < 50*time.Minute || time.Until(c.WakeAt) > 70*time.Minute {
+		t.Errorf("consumer %+v", c)
+	}
+	oldest := one[time.Time](t, s.pool, `SELECT published_at FROM kagzi.events WHERE topic = 'a' AND event_id = '2'`)
+	if a := c.Topics[0]; a.Pending != 2 || a.More || !a.Oldest.Equal(oldest) || a.Reserved != 0 {
+		t.Errorf("topic %+v, want two pending since %v", a, oldest)
+	}
+	exec(t, s.pool, `DELETE FROM kagzi.workflow_runs`) // as retention does
+	exec(t, s.pool, `DELETE FROM kagzi.step_runs`)
+	if c = consumerState(t, s, "c"); c.RunID != [16]byte{} || c.RunStatus != "" {
+		t.Errorf("the run that is gone: %+v", c)
+	}
+}
+
+// A consumer whose last run was cancelled, or failed without a pause, runs again.
+func TestConsumerStatesAfterFailure(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	carefree := consumerOf("carefree")
+	carefree.PauseOnFailure = false
+	subscribe(t, s, carefree, consumerOf("careful"), consumerOf("cancelled"))
+	for _, r := range due(t, s, "carefree", "careful", "cancelled") {
+		if r.Type == "cancelled" {
+			if _, err := s.Terminate(t.Context(), nil, r.RunID, ""); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		e := finish(r)
+		e.Status, e.ErrorKind, e.Error, e.Output = Failed, "kind", "error", nil
+		flush(t, s, &Flush{Finishes: []*Finish{e}})
+	}
+	for name, again := range map[string]bool{"carefree": true, "careful": false, "cancelled": true} {
+		c := consumerState(t, s, name)
+		if again != (!c.WakeAt.IsZero() && c.WakeAt.Sub(c.RunEnded) == 30*time.Second) || c.RunEnded.IsZero() {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+// Of the pauses that stop a consumer, that of its group is named.
+func TestConsumerStatesNamePauses(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	for _, p := range []Pause{{Queue: "other"}, {Type: "other"}, {Queue: "queue", Type: "other"}, {Key: Key{"other", true}}, {Queue: "queue", Key: Key{Name: "consumer c"}}} {
+		pause(t, s, p)
+	}
+	if c := consumerState(t, s, "c"); c.Paused {
+		t.Errorf("paused by %+v", c.Pause)
+	}
+	for _, p := range []Pause{{}, {Queue: "queue"}, {Type: "c"}, {Queue: "queue", Type: "c"}, {Key: Key{"consumer c", true}}} {
+		p.Reason, p.Actor = "why", "who"
+		pause(t, s, p)
+		c := consumerState(t, s, "c")
+		got := c.Pause
+		if got.At.IsZero() {
+			t.Error("since no time")
+		}
+		if got.At = p.At; !c.Paused || got != p {
+			t.Errorf("paused by %+v, want %+v", c.Pause, p)
+		}
+	}
+	for p, want := range map[Pause]int{{Key: Key{"consumer c", true}}: 0, {Queue: "queue", Type: "c"}: 0, {Type: "c"}: 0, {Queue: "queue"}: 0, {}: one[int](t, s.pool, `SELECT (hashtext('consumer c') & 2147483647) % 100 + 1`)} {
+		if _, err := s.Unpause(t.Context(), nil, p, want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c := consumerState(t, s, "c"); c.Paused {
+		t.Errorf("paused by %+v, which lets its group go on", c.Pause)
+	}
+}
+
+func skip(t *testing.T, s *Store, consumer, topic, id string) {
+	t.Helper()
+	if err := s.SkipEvent(t.Context(), nil, consumer, topic, id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whatever is skipped and consumed, in whatever order: that is gone, and the rest is there, in few ranges.
+func TestSkipEvent(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	rotateEvents(t, s)
+	subscribe(t, s, consumerOf("c", "a"), consumerOf("d", "a"))
+	pending := strings.Split("0123456789", "")
+	for i, id := range pending {
+		publishes(t, s, named("a", id)...)
+		publishes(t, s, named("b", id)...) // positions in between
+		if i == 5 {
+			ageEvents(t, s, 11)
+			rotateEvents(t, s)
+		}
+	}
+	check := func(what string, ranges int) {
+		t.Helper()
+		if got := eventIDs(peek(t, s, "c", "a")); !slices.Equal(got, pending) {
+			t.Errorf("%s: pending %v, want %v", what, got, pending)
+		}
+		if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM unnest(consumed)) FROM kagzi.subscriptions WHERE consumer = 'c'`); n != ranges {
+			t.Errorf("%s: %d ranges, want %d", what, n, ranges)
+		}
+	}
+	gone := func(ids ...string) {
+		pending = slices.DeleteFunc(pending, func(id string) bool { return slices.Contains(ids, id) })
+	}
+	for _, step := range []struct {
+		id     string
+		ranges int
+	}{{"3", 1}, {"5", 2}, {"4", 1}, {"4", 1}, {"0", 1}, {"9", 2}, {"1", 2}, {"2", 1}, {"0", 1}, {"3", 1}} {
+		skip(t, s, "c", "a", step.id)
+		gone(step.id)
+		check("after "+step.id, step.ranges)
+	}
+	// A run that had seen them all before.
+	r := due(t, s, "c")[0]
+	p := peek(t, s, "c", "a")
+	skip(t, s, "c", "a", "7")
+	completes(t, s, r, "", time.Time{}, p.consumed("a", "6", "7"))
+	gone("6", "7")
+	check("after the run", 1)
+	skip(t, s, "c", "a", "8")
+	gone("8")
+	check("after all", 0)
+	if got := eventIDs(peek(t, s, "d", "a")); len(got) != 10 {
+		t.Errorf("the other consumer has %v", got)
+	}
+
+	for want, err := range map[error]error{
+		ErrNoConsumer: s.SkipEvent(t.Context(), nil, "x", "a", "1"), ErrNoEvent: s.SkipEvent(t.Context(), nil, "d", "a", "x"),
+	} {
+		if !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	if err := s.SkipEvent(t.Context(), nil, "d", "b", "1"); !errors.Is(err, ErrNoConsumer) {
+		t.Errorf("got %v for a topic that the consumer has not", err)
+	}
+	if err := New(s.pool, "other").SkipEvent(t.Context(), nil, "d", "a", "1"); !errors.Is(err, ErrNoConsumer) {
+		t.Errorf("got %v in another namespace", err)
+	}
+}
+
+// Behind a publisher who has not committed, an event is skipped alone: what he commits stays.
+func TestSkipEventBehindAPublisher(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	tx := begin(t, s)
+	publishIn(t, s, tx, named("a", "first")...)
+	publishes(t, s, named("a", "second")...)
+	skip(t, s, "c", "a", "second")
+	exec(t, tx, "COMMIT")
+	if got := eventIDs(peek(t, s, "c", "a")); !slices.Equal(got, []string{"first"}) {
+		t.Errorf("pending %v", got)
+	}
+	skip(t, s, "c", "a", "first")
+	if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM unnest(consumed)) FROM kagzi.subscriptions`); n != 0 {
+		t.Errorf("%d ranges are left", n)
+	}
+}
+
+// A skip and the end of a run wait for each other, in both orders, and nothing is lost.
+func TestSkipEventRacesWithARun(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"skip", "run"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			subscribe(t, s, consumerOf("c", "a"))
+			publishes(t, s, named("a", "1", "2", "3", "4")...)
+			r := mustRun(t, s, "c")
+			p := peek(t, s, "c", "a")
+			e := finish(r)
+			e.Consumed = &Consumed{Consumer: "c", Topics: []ConsumedTopic{p.consumed("a", "1", "3")}}
+			tx := begin(t, s)
+			second := func(ctx context.Context) (err error) {
+				for err = errors.New("not tried"); err != nil && ctx.Err() == nil; { // it waits only briefly
+					if err = s.Flush(ctx, &Flush{Finishes: []*Finish{e}}); !Locked(err) {
+						return err
+					}
+				}
+				return err
+			}
+			if first == "skip" {
+				if err := s.SkipEvent(t.Context(), tx, "c", "a", "2"); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				exec(t, tx, `UPDATE kagzi.subscriptions s SET `+consumeRanges+` FROM (SELECT $1::int8multirange AS ranges) u`, multirange(e.Consumed.Topics[0].Ranges))
+				second = func(ctx context.Context) error { return s.SkipEvent(ctx, nil, "c", "a", "2") }
+			}
+			meetsLock(t, s, func(ctx context.Context) {
+				if err := second(ctx); err != nil {
+					t.Error(err)
+				}
+			}, func() { exec(t, tx, "COMMIT") })
+			if got := eventIDs(peek(t, s, "c", "a")); !slices.Equal(got, []string{"4"}) {
+				t.Errorf("pending %v, want the last", got)
+			}
+		})
+	}
+}
