@@ -27,6 +27,8 @@ func filled(v reflect.Value) {
 			continue
 		}
 		switch f.Kind() {
+		case reflect.Struct:
+			filled(f)
 		case reflect.String:
 			f.SetString("text of " + v.Type().Field(i).Name)
 		case reflect.Int, reflect.Int64:
@@ -37,7 +39,12 @@ func filled(v reflect.Value) {
 			f.Set(reflect.MakeMap(f.Type()))
 			f.SetMapIndex(reflect.ValueOf("k"), reflect.ValueOf("v"))
 		case reflect.Slice:
-			f.Set(reflect.Append(f, reflect.ValueOf("text")))
+			f.Set(reflect.Append(f, reflect.New(f.Type().Elem()).Elem()))
+			if e := f.Index(0); e.Kind() == reflect.Struct {
+				filled(e)
+			} else {
+				e.SetString("text")
+			}
 		default:
 			panic("no value for a " + f.Type().String())
 		}
@@ -48,7 +55,7 @@ func filled(v reflect.Value) {
 func TestInfosAsJSON(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
-	for _, zero := range []any{kagzi.RunInfo{}, kagzi.StepAttempt{}, kagzi.ScheduleInfo{}, kagzi.WorkerInfo{}, kagzi.LogEntry{}, kagzi.StrandedRuns{}, kagzi.Started{}} {
+	for _, zero := range []any{kagzi.RunInfo{}, kagzi.StepAttempt{}, kagzi.ScheduleInfo{}, kagzi.WorkerInfo{}, kagzi.LogEntry{}, kagzi.StrandedRuns{}, kagzi.Started{}, kagzi.TopicInfo{}, kagzi.ConsumerTopic{}, kagzi.ConsumerInfo{}} {
 		typ := reflect.TypeOf(zero)
 		short, err := json.Marshal(zero)
 		if err != nil || strings.Contains(string(short), "0001-01-01") || strings.Contains(string(short), "null") {
@@ -101,7 +108,7 @@ func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, info) {
 		t.Errorf("%+v, %v", back, err)
 	}
-	for _, v := range []any{kagzi.StepAttempt{Input: bytes, Output: bytes}, kagzi.ScheduleInfo{Input: bytes, Every: 90 * time.Minute}} {
+	for _, v := range []any{kagzi.StepAttempt{Input: bytes, Output: bytes}, kagzi.ScheduleInfo{Input: bytes, Every: 90 * time.Minute}, kagzi.ConsumerInfo{State: bytes}} {
 		text, err := json.Marshal(v)
 		back := reflect.New(reflect.TypeOf(v))
 		if err == nil {

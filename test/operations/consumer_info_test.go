@@ -1,0 +1,131 @@
+package operations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// The only consumer.
+func theConsumer(k *kit.Kit) kagzi.ConsumerInfo {
+	k.T.Helper()
+	all, err := k.Client.Consumers(k.Ctx)
+	if err != nil || len(all) != 1 {
+		k.T.Fatalf("consumers %+v, %v", all, err)
+	}
+	return all[0]
+}
+
+// What a consumer reserves, consumes and returns is told while it runs, and after.
+func TestConsumers(t *testing.T) {
+	k := kit.New(t)
+	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers, kagzi.DefineTopic[string]("others")}, Group: "g"})
+	for i := range 5 {
+		must(t, k.Client.Publish(k.Ctx, numbers.With(i)))
+	}
+	begun, goOn := make(chan bool), make(chan bool)
+	serveConsumer(k, c, func(ctx kagzi.Context, last map[string]int) (map[string]int, error) {
+		events, err := kagzi.Peek(ctx, "new", numbers, 10)
+		if err != nil {
+			return last, err
+		}
+		if err := kagzi.Reserve(ctx, "two", events[:2]...); err != nil {
+			return last, err
+		}
+		return map[string]int{"seen": len(events)}, kagzi.Do(ctx, "wait", func(context.Context) error {
+			begun <- true
+			<-goOn
+			return nil
+		})
+	})
+	await.Receive(t, begun)
+	info := theConsumer(k)
+	if info.Name != "c" || info.Group != "g" || info.Queue != "default" || info.RunStatus != kagzi.StatusRunning || info.Run == "" || info.State != nil || info.CreatedAt.IsZero() || info.Pause != (kagzi.Pause{}) {
+		t.Errorf("%+v", info)
+	}
+	want := []kagzi.ConsumerTopic{{Topic: "numbers", Pending: 5, Reserved: 2, Oldest: info.Topics[0].Oldest}, {Topic: "others"}}
+	if len(info.Topics) != 2 || info.Topics[0] != want[0] || info.Topics[1] != want[1] || time.Since(info.Topics[0].Oldest) > time.Hour {
+		t.Errorf("topics %+v, want %+v", info.Topics, want)
+	}
+	topics, err := k.Client.Topics(k.Ctx)
+	if err != nil || len(topics) != 2 || topics[0].Name != "numbers" || topics[0].Events != 5 || topics[0].More || topics[0].Newest.IsZero() || fmt.Sprint(topics[0].Subscribers) != "[c]" || topics[1].Events != 0 {
+		t.Errorf("topics %+v, %v", topics, err)
+	}
+	must(t, k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default"}, kagzi.Reason("holiday"), kagzi.Actor("ada")))
+	close(goOn)
+	await.True(t, "the run has ended", func() bool { return theConsumer(k).RunStatus == kagzi.StatusCompleted })
+	info = theConsumer(k)
+	if string(info.State) != `{"seen":5}` || info.RunEnded.IsZero() || info.Topics[0].Pending != 3 || info.Topics[0].Reserved != 0 {
+		t.Errorf("%+v", info)
+	}
+	if p := info.Pause; p.Target != (kagzi.Target{Queue: "default"}) || p.Reason != "holiday" || p.Actor != "ada" || p.Since.IsZero() {
+		t.Errorf("pause %+v", p)
+	}
+}
+
+// A person skips the event at which each run fails, and the consumer goes on behind it.
+func TestSkip(t *testing.T) {
+	k := kit.New(t)
+	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
+	for i := range 3 {
+		must(t, k.Client.Publish(k.Ctx, numbers.With(i).WithID(kagzi.ID(fmt.Sprint("event-", i)))))
+	}
+	done := make(chan int, 2)
+	serveConsumer(k, c, func(ctx kagzi.Context, last int) (int, error) {
+		events, err := kagzi.Peek(ctx, "new", numbers, 1)
+		if err != nil || len(events) == 0 {
+			return last, err
+		}
+		if events[0].Payload == 1 {
+			return last, errors.New("one is bad")
+		}
+		done <- events[0].Payload
+		return events[0].Payload, kagzi.Reserve(ctx, "it", events...)
+	})
+	await.Receive(t, done)
+	await.True(t, "the consumer is paused", func() bool { return theConsumer(k).Pause != (kagzi.Pause{}) })
+	info := theConsumer(k)
+	if info.Pause.Group != c.Group() || !strings.Contains(info.Pause.Reason, string(info.Run)) || info.RunStatus != kagzi.StatusFailed {
+		t.Errorf("%+v", info)
+	}
+	// Health names the run that failed, and says what to do.
+	report, err := k.Client.Health(k.Ctx)
+	if detail := report.Check("pauses").Detail; err != nil || !strings.Contains(detail, "run "+string(info.Run)+" of consumer c failed") || !strings.Contains(detail, "Client.Unpause") {
+		t.Errorf("health: %q, %v", detail, err)
+	}
+	for range 2 {
+		must(t, k.Client.Skip(k.Ctx, c, numbers, "event-1"))
+	}
+	if got := theConsumer(k).Topics[0].Pending; got != 1 {
+		t.Errorf("%d events are pending, want one", got)
+	}
+	must(t, k.Client.Unpause(k.Ctx, info.Pause.Target))
+	if got := await.Receive(t, done); got != 2 {
+		t.Errorf("went on with %d", got)
+	}
+	other := kagzi.DefineConsumer("other", kagzi.ConsumerConfig{})
+	for what, err := range map[string]error{
+		"consumer not found": k.Client.Skip(k.Ctx, other, numbers, "event-1"),
+		"event not found":    k.Client.Skip(k.Ctx, c, numbers, "event-3"),
+	} {
+		if !errors.Is(err, kagzi.ErrNotFound) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %s", err, what)
+		}
+	}
+	for what, err := range map[string]error{
+		"the topic is nil":  k.Client.Skip(k.Ctx, c, nil, "event-1"),
+		"event ID is empty": k.Client.Skip(k.Ctx, c, numbers, ""),
+		"topic is empty":    k.Client.Skip(k.Ctx, c, kagzi.Topic[int]{}, "event-1"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %s", err, what)
+		}
+	}
+}
