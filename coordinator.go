@@ -62,6 +62,11 @@ type CoordinatorConfig struct {
 	// for all. At least a minute. Zero means 7 days.
 	KeepEvents time.Duration
 
+	// KeepPendingEvents is how long an event is kept that a consumer of its topic has not consumed. Those that were published within some days
+	// of it stay, too, because events are removed together. As with KeepEvents, the longest time counts. At least KeepEvents. Zero means 30
+	// days, or KeepEvents if that is longer.
+	KeepPendingEvents time.Duration
+
 	// Grace is how long the connection over which a worker sends its heartbeats may be missing at the server, with no heartbeat
 	// over another one, before the worker is declared dead. A live worker reconnects at once. Connections of workers behind a
 	// pooler are not considered. The option [Grace] of Client.Cancel is another one: it is about steps under way. At least 1.5
@@ -80,6 +85,7 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.KeepCompleted = cmp.Or(c.KeepCompleted, 7*24*time.Hour)
 	c.KeepFailed = cmp.Or(c.KeepFailed, 30*24*time.Hour)
 	c.KeepEvents = cmp.Or(c.KeepEvents, 7*24*time.Hour)
+	c.KeepPendingEvents = cmp.Or(c.KeepPendingEvents, max(30*24*time.Hour, c.KeepEvents))
 	c.Keep = maps.Clone(c.Keep) // the caller's may change
 	c.Grace = cmp.Or(c.Grace, 3*time.Second)
 	return c
@@ -119,6 +125,7 @@ func (c CoordinatorConfig) validate() error {
 	keep("KeepCompleted", c.KeepCompleted)
 	keep("KeepFailed", c.KeepFailed)
 	check(c.KeepEvents < time.Minute, "KeepEvents is %v: give at least 1m (a time.Duration counts nanoseconds: 7*24*time.Hour)", c.KeepEvents)
+	check(c.KeepPendingEvents < c.KeepEvents, "KeepPendingEvents is %v, and KeepEvents %v: give at least as much", c.KeepPendingEvents, c.KeepEvents)
 	for _, name := range slices.Sorted(maps.Keys(c.Keep)) {
 		if err := validateName("workflow in Keep", name); err != nil {
 			errs = append(errs, err)
@@ -164,7 +171,7 @@ func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housek
 		Store: client.store, Hints: client.hints, Log: client.cfg.Logger, Outage: o, Schema: migrations.Version(),
 		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace, NoGrace: c.NoGrace,
 		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
-		KeepForever: c.KeepForever, KeepEvents: c.KeepEvents,
+		KeepForever: c.KeepForever, KeepEvents: c.KeepEvents, KeepPendingEvents: c.KeepPendingEvents,
 	}
 }
 

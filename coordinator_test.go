@@ -37,11 +37,12 @@ func TestRetentionIsValidated(t *testing.T) {
 	c := clientOf(t)
 	for want, cfg := range map[string]CoordinatorConfig{
 		"KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds": {KeepCompleted: 30},
-		"KeepFailed is -1s":                                   {KeepFailed: -time.Second},
-		"KeepEvents is 7ns: give at least 1m":                 {KeepEvents: 7},
-		`Keep of workflow "checkout" is 0s: give at least 1s`: {Keep: map[string]time.Duration{"checkout": 0}},
-		"workflow in Keep is empty":                           {Keep: map[string]time.Duration{"": time.Hour}},
-		"contains the control character":                      {Keep: map[string]time.Duration{"a\nb": time.Hour}},
+		"KeepFailed is -1s":                                    {KeepFailed: -time.Second},
+		"KeepEvents is 7ns: give at least 1m":                  {KeepEvents: 7},
+		"KeepPendingEvents is 1h0m0s, and KeepEvents 168h0m0s": {KeepPendingEvents: time.Hour},
+		`Keep of workflow "checkout" is 0s: give at least 1s`:  {Keep: map[string]time.Duration{"checkout": 0}},
+		"workflow in Keep is empty":                            {Keep: map[string]time.Duration{"": time.Hour}},
+		"contains the control character":                       {Keep: map[string]time.Duration{"a\nb": time.Hour}},
 	} {
 		if _, err := NewCoordinator(c, cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)

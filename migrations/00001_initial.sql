@@ -343,9 +343,10 @@ CREATE TABLE kagzi.event_parts (
 
 -- For how long each namespace keeps its events. The longest time counts, because partitions have events of all namespaces.
 CREATE TABLE kagzi.event_keepers (
-    keeper  text        COLLATE "C" NOT NULL PRIMARY KEY, -- the namespace
-    keep    interval                NOT NULL,
-    told_at timestamptz             NOT NULL -- when a coordinator last said so: a namespace without one keeps nothing for long
+    keeper       text        COLLATE "C" NOT NULL PRIMARY KEY, -- the namespace
+    keep         interval                NOT NULL,
+    keep_pending interval                NOT NULL, -- the same for events that one of its consumers has not consumed
+    told_at      timestamptz             NOT NULL  -- when a coordinator last said so: a namespace without one keeps nothing for long
 );
 
 -- Consumers: workflows that run when there is something for them, which is an event that they have not looked at, or a time that they

@@ -3,8 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,17 +17,45 @@ const eventParts = 8
 const (
 	keepEvents = `
 WITH t AS MATERIALIZED (SELECT now() AS now, now() - interval '1 day' AS before)
-INSERT INTO kagzi.event_keepers AS x (keeper, keep, told_at)
-SELECT $1, $2::bigint * interval '1 microsecond', t.now FROM t
-ON CONFLICT (keeper) DO UPDATE SET keep = excluded.keep, told_at = excluded.told_at
-WHERE x.keep <> excluded.keep OR x.told_at < (SELECT t.before FROM t)`
+INSERT INTO kagzi.event_keepers AS x (keeper, keep, keep_pending, told_at)
+SELECT $1, $2::bigint * interval '1 microsecond', $3::bigint * interval '1 microsecond', t.now FROM t
+ON CONFLICT (keeper) DO UPDATE SET keep = excluded.keep, keep_pending = excluded.keep_pending, told_at = excluded.told_at
+WHERE (x.keep, x.keep_pending) <> (excluded.keep, excluded.keep_pending) OR x.told_at < (SELECT t.before FROM t)`
 
+	// While pending events hold up a partition ($1), the open one is used for a sixth of their time: the others then suffice for that time.
 	readEventParts = `
-SELECT p.part, p.closed_at IS NOT NULL, coalesce(CASE WHEN p.closed_at IS NULL THEN p.opened_at <= now() - k.keep / 6 ELSE p.closed_at <= now() - k.keep END, false)
+SELECT p.part, p.closed_at IS NOT NULL, coalesce(CASE
+		WHEN p.closed_at IS NOT NULL THEN p.closed_at <= now() - k.keep
+		WHEN $1::bool THEN p.opened_at <= now() - k.keep_pending / 6
+		ELSE p.opened_at <= now() - k.keep / 6
+	END, false)
 FROM kagzi.event_parts p
-CROSS JOIN (SELECT max(x.keep) AS keep FROM kagzi.event_keepers x WHERE x.told_at > now() - interval '30 days') k
+CROSS JOIN (
+	SELECT max(x.keep) AS keep, max(x.keep_pending) AS keep_pending FROM kagzi.event_keepers x WHERE x.told_at > now() - interval '30 days'
+) k
 ORDER BY p.part
 FOR UPDATE OF p`
+
+	// A consumer for which the partition $1 is kept: it has not consumed one of the events, and its namespace keeps those for longer. For
+	// each subscription this is one search of events_order in each gap between the ranges that are consumed, in all namespaces.
+	partHolder = `
+SELECT s.namespace_id, s.consumer, s.topic
+FROM kagzi.event_parts p
+CROSS JOIN kagzi.event_keepers k
+CROSS JOIN LATERAL (
+	SELECT x.topic, x.consumer, x.namespace_id, pg_catalog.int8multirange(pg_catalog.int8range(x.position + 1, NULL)) - x.consumed AS pending
+	FROM kagzi.subscriptions x
+	WHERE x.namespace_id = k.keeper AND x.subscribed
+	OFFSET 0
+) s
+CROSS JOIN LATERAL unnest(s.pending) AS g (gap)
+CROSS JOIN LATERAL (
+	SELECT FROM kagzi.events x
+	WHERE x.part = $1 AND x.topic = s.topic AND x.namespace_id = s.namespace_id AND x.position >= lower(g.gap) AND x.position < coalesce(upper(g.gap), 9223372036854775807)
+	LIMIT 1
+) e
+WHERE p.part = $1 AND p.closed_at > now() - k.keep_pending AND k.told_at > now() - interval '30 days'
+LIMIT 1`
 
 	openFirstPart   = `INSERT INTO kagzi.event_parts (part, opened_at) VALUES (0, now()) ON CONFLICT DO NOTHING`
 	closeEventPart  = `UPDATE kagzi.event_parts p SET closed_at = now() WHERE p.part = $1`
@@ -46,17 +74,18 @@ type eventPart struct {
 }
 
 // RotateEvents removes the events that are older than all namespaces keep them, and opens another partition once the one that is open has
-// events of a sixth of that time. keep is that of this namespace. It waits only briefly for those who publish. If they take longer, it does
-// what else there is to do, and returns the lock's error.
+// events of a sixth of that time. keep is that of this namespace, pending that of events that a consumer has not consumed. It waits only
+// briefly for those who publish. If they take longer, it does what else there is to do, and returns the lock's error.
 //
 // Each step is a transaction of its own. One that empties a partition and then waits for publishers would wait for those who wait
 // for that partition.
-func (s *Store) RotateEvents(ctx context.Context, keep time.Duration) error {
+func (s *Store) RotateEvents(ctx context.Context, keep, pending time.Duration) error {
+	held := map[int16]bool{} // partitions that were found to have pending events
 	step := func(f func(context.Context, pgx.Tx, []eventPart) error) error {
 		return do(ctx, func(ctx context.Context) error {
 			return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 				var parts []eventPart
-				err := ask(ctx, tx, readEventParts, nil, collect(&parts, func(row pgx.CollectableRow) (p eventPart, err error) {
+				err := ask(ctx, tx, readEventParts, []any{len(held) > 0}, collect(&parts, func(row pgx.CollectableRow) (p eventPart, err error) {
 					return p, row.Scan(&p.number, &p.closed, &p.due)
 				}))
 				if err != nil {
@@ -67,14 +96,14 @@ func (s *Store) RotateEvents(ctx context.Context, keep time.Duration) error {
 		})
 	}
 	err := do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, keepEvents, []any{s.namespace, micros(keep)}, nil)
+		return ask(ctx, s.pool, keepEvents, []any{s.namespace, micros(keep), micros(pending)}, nil)
 	})
 	if err != nil {
 		return wrap("rotate events", err)
 	}
 	for more := true; more && err == nil; {
 		err = step(func(ctx context.Context, tx pgx.Tx, parts []eventPart) (err error) {
-			more, err = s.removeOldPart(ctx, tx, parts)
+			more, err = s.removeOldPart(ctx, tx, parts, held)
 			return err
 		})
 	}
@@ -84,16 +113,39 @@ func (s *Store) RotateEvents(ctx context.Context, keep time.Duration) error {
 	return wrap("rotate events", err)
 }
 
-// removeOldPart empties one partition whose events are too old, if there is one.
-func (s *Store) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart) (did bool, err error) {
-	i := slices.IndexFunc(parts, func(p eventPart) bool { return p.closed && p.due })
-	if i < 0 {
-		return false, nil
+// removeOldPart empties one partition whose events are too old, if there is one without pending events. It adds those with pending events
+// to held.
+func (s *Store) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart, held map[int16]bool) (did bool, err error) {
+	for _, p := range parts {
+		if !p.closed || !p.due || held[p.number] {
+			continue
+		}
+		holder, err := s.partHolder(ctx, tx, p.number)
+		if err != nil {
+			return false, err
+		}
+		if held[p.number] = holder != nil; held[p.number] {
+			continue
+		}
+		if err := ask(ctx, tx, fmt.Sprintf(`TRUNCATE kagzi.events_%d`, p.number), nil, nil); err != nil {
+			return false, err
+		}
+		return true, ask(ctx, tx, deleteEventPart, []any{p.number}, nil)
 	}
-	if err := ask(ctx, tx, fmt.Sprintf(`TRUNCATE kagzi.events_%d`, parts[i].number), nil, nil); err != nil {
-		return false, err
+	return false, nil
+}
+
+// A PartHolder is a consumer that has not consumed an event.
+type PartHolder struct{ Namespace, Consumer, Topic string }
+
+// partHolder returns a consumer for which the partition is kept, nil if there is none.
+func (s *Store) partHolder(ctx context.Context, db DB, part int16) (*PartHolder, error) {
+	var h PartHolder
+	err := askRow(ctx, db, partHolder, []any{part}, &h.Namespace, &h.Consumer, &h.Topic)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
 	}
-	return true, ask(ctx, tx, deleteEventPart, []any{parts[i].number}, nil)
+	return &h, err
 }
 
 // openNextPart opens another partition if it is time, and there is one without events. Otherwise the one that is open has to do.

@@ -440,7 +440,7 @@ func TestPublishersInDifferentOrders(t *testing.T) {
 
 func rotateEvents(t *testing.T, s *Store) {
 	t.Helper()
-	if err := s.RotateEvents(t.Context(), 60*time.Hour); err != nil {
+	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -481,7 +481,7 @@ func TestRotateEvents(t *testing.T) {
 func TestRotateEventsOfSeveralNamespaces(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	if err := New(s.pool, "other").RotateEvents(t.Context(), 600*time.Hour); err != nil {
+	if err := New(s.pool, "other").RotateEvents(t.Context(), 600*time.Hour, 600*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	publishes(t, s, named("a", "x")...)
@@ -504,7 +504,7 @@ func TestRotateEventsWaitsForPublishers(t *testing.T) {
 	ageEvents(t, s, 11)
 	tx := begin(t, s)
 	publishIn(t, s, tx, named("a", "x")...)
-	if err := s.RotateEvents(t.Context(), 60*time.Hour); !Locked(err) {
+	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !Locked(err) {
 		t.Errorf("got %v", err)
 	}
 	exec(t, tx, "COMMIT")
@@ -541,7 +541,7 @@ func TestPublishersRaceWithRotations(t *testing.T) {
 			over = true
 		default:
 			exec(t, s.pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - interval '11 hours' WHERE closed_at IS NULL`)
-			if err := s.RotateEvents(t.Context(), 60*time.Hour); err == nil {
+			if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err == nil {
 				rotations++
 			} else if !Locked(err) {
 				t.Error(err)
@@ -578,7 +578,7 @@ func TestRotateEventsBesidePublishers(t *testing.T) {
 	}
 	await.True(t, "somebody has published", func() bool { return one[bool](t, s.pool, `SELECT EXISTS (SELECT FROM kagzi.events WHERE topic = 'b')`) })
 	await.True(t, "both are done", func() bool {
-		if err := s.RotateEvents(t.Context(), 60*time.Hour); err != nil && !Locked(err) {
+		if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil && !Locked(err) {
 			t.Error(err)
 		}
 		return one[string](t, s.pool, `SELECT string_agg(part || ' ' || (closed_at IS NULL), ', ' ORDER BY part) FROM kagzi.event_parts`) == "1 false, 2 true"
@@ -597,7 +597,7 @@ func TestRotateEventsBesideALongReader(t *testing.T) {
 	ageEvents(t, s, 61)
 	tx := begin(t, s)
 	exec(t, tx, `SELECT FROM kagzi.events`)
-	if err := s.RotateEvents(t.Context(), 60*time.Hour); !Locked(err) {
+	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !Locked(err) {
 		t.Errorf("got %v", err)
 	}
 	if got := one[int](t, s.pool, `SELECT part FROM kagzi.event_parts WHERE closed_at IS NULL`); got != 2 {
@@ -629,7 +629,7 @@ func TestRotateEventsWithoutTheRight(t *testing.T) {
 			return err
 		}
 	}), "test")
-	if err := poor.RotateEvents(t.Context(), 60*time.Hour); Classify(err) != ClassForbidden {
+	if err := poor.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); Classify(err) != ClassForbidden {
 		t.Errorf("got %v", err)
 	}
 	if got := one[int](t, s.pool, `SELECT part FROM kagzi.event_parts WHERE closed_at IS NULL`); got != 2 {

@@ -40,6 +40,8 @@ type Config struct {
 	KeepForever bool          // delete no run; zero: delete runs as Retention says
 	KeepEvents  time.Duration // how old the events of topics become at least
 
+	KeepPendingEvents time.Duration // the same for events that a consumer has not consumed
+
 	NoDeadlineGrace bool // end overdue runs at once, for tests whose clock stands still; zero: give workers some seconds
 
 	Now func() time.Time // the clock of the failure detectors, for tests; zero: time.Now

@@ -12,7 +12,7 @@ const eventsRest = time.Minute
 
 // RotateEvents removes the oldest events of topics once they are too old, and opens another partition for new ones.
 func (k *Coordinator) RotateEvents(ctx context.Context) (time.Duration, error) {
-	err := k.cfg.Store.RotateEvents(ctx, k.cfg.KeepEvents)
+	err := k.cfg.Store.RotateEvents(ctx, k.cfg.KeepEvents, k.cfg.KeepPendingEvents)
 	if store.Locked(err) { // somebody publishes in a transaction of his own: it has time
 		err = nil
 	}
