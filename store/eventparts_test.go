@@ -48,6 +48,11 @@ func TestRotateEventsKeepsPending(t *testing.T) {
 			subscribe(t, s, consumerOf("c", "a"))
 			consumed(t, s, "c", "a", "1", "3")
 		}, true},
+		{"ConsumedBehindAHole", func(t *testing.T, s *Store) {
+			subscribe(t, s, consumerOf("c", "a"))
+			consumed(t, s, "c", "a", "2", "3")
+			exec(t, s.pool, `DELETE FROM kagzi.events WHERE namespace_id = 'test' AND event_id = '1'`) // as if with an older partition
+		}, false},
 		{"Skipped", func(t *testing.T, s *Store) {
 			subscribe(t, s, consumerOf("c", "a"))
 			consumed(t, s, "c", "a", "1", "3")

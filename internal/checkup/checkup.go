@@ -54,6 +54,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 		e.work(ctx)
 		e.limits(ctx)
 		e.schedules(ctx)
+		e.topics(ctx)
 		e.paused(ctx)
 		e.quarantined(ctx)
 		e.histories(ctx)
@@ -106,6 +107,7 @@ type examination struct {
 	process Process
 	db      store.DB
 	report  health.Report
+	live    fleet // set by work
 }
 
 // examine connects, calls check, and returns the report.

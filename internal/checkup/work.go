@@ -38,7 +38,8 @@ func (e *examination) work(ctx context.Context) {
 		e.addFailed("workers", err)
 		return
 	}
-	b := backlog{live: e.countWorkers(workers)}
+	e.live = e.countWorkers(workers)
+	b := backlog{live: e.live}
 	due, err := e.process.Store.DueWork(ctx, e.db)
 	if err == nil {
 		var keyed []store.DueWork
