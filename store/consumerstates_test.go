@@ -54,7 +54,7 @@ func TestTopicStates(t *testing.T) {
 	for _, topic := range []string{"a", "b", "e"} {
 		publishes(t, other, named(topic, "1", "2", "3", "4")...)
 	}
-	subscribe(t, s, consumerOf("two", "c", "b"), consumerOf("one", "b", "gone"))
+	subscribe(t, s, consumerOf("two", "c", "b"), consumerOf("one", "b", "d", "gone"))
 	subscribe(t, s, consumerOf("one", "b"))
 	subscribe(t, other, consumerOf("three", "d"))
 	got := topicStatesOf(t, s)

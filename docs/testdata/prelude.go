@@ -48,6 +48,7 @@ var (
 	CancelFlight = kagzi.Define[Booking, struct{}]("cancel-flight")
 	Approved     = kagzi.DefineSignal[Decision]("approved")
 	Received     = kagzi.DefineTopic[Email]("email.received")
+	ToSheet      = kagzi.DefineConsumer("email-to-sheet", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}})
 	AddItem      = kagzi.DefineSignal[Item]("add-item")
 )
 

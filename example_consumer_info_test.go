@@ -1,0 +1,92 @@
+package kagzi_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+var Filed = kagzi.DefineConsumer("file-mails", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}, Group: "mail"})
+
+// fileMails files one mail in a run. It fails at mails without a subject.
+func fileMails(ctx kagzi.Context, filed int) (int, error) {
+	mails, err := kagzi.Peek(ctx, "next", Received, 1)
+	if err != nil || len(mails) == 0 {
+		return filed, err
+	}
+	if mails[0].Payload.Subject == "" {
+		return filed, errors.New("a mail has no subject")
+	}
+	return filed + 1, kagzi.Reserve(ctx, "it", mails...)
+}
+
+// eventually waits until done reports true.
+func eventually(done func() bool) {
+	for !done() {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Before the worker starts, nobody subscribes.
+func ExampleClient_Topics() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+	if err := client.Publish(ctx, Received.With(Mail{"Ada", "Invoice"})); err != nil {
+		fmt.Println(err)
+	}
+	show := func() {
+		topics, err := client.Topics(ctx)
+		for _, t := range topics {
+			fmt.Println(t.Name, t.Events, t.Subscribers, err)
+		}
+	}
+	show()
+	kagzi.Consume(worker, Filed, fileMails)
+	serve(ctx, worker)
+	eventually(func() bool {
+		consumers, _ := client.Consumers(ctx)
+		return len(consumers) == 1
+	})
+	show()
+	// Output:
+	// mail.received 1 [] <nil>
+	// mail.received 1 [file-mails] <nil>
+}
+
+// A run that fails pauses the consumer. Somebody reads why, skips the event, and ends the pause.
+func ExampleClient_Skip() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+	for i, subject := range []string{"Invoice", "", "Hello"} {
+		if err := client.Publish(ctx, Received.With(Mail{"Ada", subject}).WithID(kagzi.ID(fmt.Sprintf("<%d@ada>", i+1)))); err != nil {
+			fmt.Println(err)
+		}
+	}
+	kagzi.Consume(worker, Filed, fileMails)
+	serve(ctx, worker)
+
+	var filed kagzi.ConsumerInfo
+	look := func() kagzi.ConsumerInfo {
+		if consumers, _ := client.Consumers(ctx); len(consumers) == 1 {
+			filed = consumers[0]
+		}
+		return filed
+	}
+	eventually(func() bool { return look().Pause != (kagzi.Pause{}) })
+	fmt.Println(filed.Name, filed.RunStatus, string(filed.State), filed.Topics[0].Pending)
+	fmt.Println(strings.Replace(filed.Pause.Reason, string(filed.Run), "…", 1))
+
+	fmt.Println(client.Skip(ctx, Filed, Received, "<2@ada>"))
+	fmt.Println(client.Unpause(ctx, kagzi.Target{Group: "mail"}))
+	eventually(func() bool { return look().Topics[0].Pending == 0 && filed.RunStatus == kagzi.StatusCompleted })
+	fmt.Println(filed.Name, filed.RunStatus, string(filed.State))
+	// Output:
+	// file-mails FAILED 1 2
+	// run … of consumer file-mails failed
+	// <nil>
+	// <nil>
+	// file-mails COMPLETED 2
+}
