@@ -97,7 +97,8 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 // run fails at it. [Events] lists the events. A run that has read the event already goes on with it. Other consumers keep it. An event that
 // the consumer has consumed stays so, and Skip returns nil.
 //
-// Skip ends no pause: see [Client.Unpause]. The options are [InTx]. It returns [ErrNotFound] if there is no such consumer with that topic, or
+// Skip ends no pause: see [Client.Unpause]. The options are [InTx]: commit soon, because until then the consumer's runs neither begin nor
+// end. It returns [ErrNotFound] if there is no such consumer with that topic, or
 // if the topic has no event with the ID.
 func (c *Client) Skip(ctx context.Context, consumer Consumer, topic AnyTopic, id ID, opts ...ChangeOption) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, 0)

@@ -56,6 +56,39 @@ func ExampleClient_Topics() {
 	// mail.received 1 [file-mails] <nil>
 }
 
+// A consumer that is to run once an hour, besides for each event.
+func ExampleClient_Consumers() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+	if err := client.Publish(ctx, Received.With(Mail{"Ada", "Invoice"})); err != nil {
+		fmt.Println(err)
+	}
+	digest := kagzi.DefineConsumer("digest", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}})
+	kagzi.Consume(worker, digest, func(ctx kagzi.Context, _ int) (int, error) {
+		mails, err := kagzi.Peek(ctx, "new", Received, 100) // reserves none, so all stay pending
+		if err != nil {
+			return 0, err
+		}
+		return len(mails), kagzi.WakeAt(ctx, ctx.Now().Add(time.Hour))
+	})
+	serve(ctx, worker)
+
+	var c kagzi.ConsumerInfo
+	eventually(func() bool {
+		if consumers, _ := client.Consumers(ctx); len(consumers) == 1 {
+			c = consumers[0]
+		}
+		return c.RunStatus == kagzi.StatusCompleted
+	})
+	fmt.Println(c.Name, c.Group, c.RunStatus, string(c.State), c.NextWake.Sub(c.RunEnded).Round(time.Hour))
+	for _, t := range c.Topics {
+		fmt.Println(t.Topic, t.Pending, t.More, t.Reserved)
+	}
+	// Output:
+	// digest consumer digest COMPLETED 1 1h0m0s
+	// mail.received 1 false 0
+}
+
 // A run that fails pauses the consumer. Somebody reads why, skips the event, and ends the pause.
 func ExampleClient_Skip() {
 	ctx, _, client, worker := setup()

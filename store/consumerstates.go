@@ -232,9 +232,12 @@ func (s *Store) ConsumerStates(ctx context.Context) (out []ConsumerState, err er
 
 // The range of an event that readers can see begins behind the event before it that is not consumed, as in peekEvents: no event will appear
 // between them. That of another event ($5 is the answer of settledEvents) is the event alone.
+//
+// The end of a run may change the subscription after l has read it. That only adds to what is consumed, so the range stays right, and the UPDATE
+// adds it to the row's newest version.
 const skipEvent = `
 WITH l AS MATERIALIZED (
-	SELECT x.position, x.consumed FROM kagzi.subscriptions x WHERE x.topic = $2 AND x.consumer = $3 AND x.namespace_id = $1 FOR UPDATE
+	SELECT x.position, x.consumed FROM kagzi.subscriptions x WHERE x.topic = $2 AND x.consumer = $3 AND x.namespace_id = $1
 ), e AS MATERIALIZED (
 	SELECT x.position FROM kagzi.events x WHERE x.event_id = $4 AND x.topic || '' = $2 AND x.namespace_id = $1
 ), u AS MATERIALIZED (
