@@ -168,6 +168,10 @@ func TestHealthOfEvents(t *testing.T) {
 			insertConsumer(t, pool, "c")
 			hoursPass(t, pool, 71)
 		}, []string{`consumer "c" has not consumed those of topic "notes"`, "KeepPendingEvents", "Client.Skip", "Client.DeleteConsumer"}},
+		{"PendingButYoung", func(t *testing.T, pool *pgxpool.Pool) {
+			insertConsumer(t, pool, "c")
+			hoursPass(t, pool, 9)
+		}, nil},
 		{"PendingOfOthers", func(t *testing.T, pool *pgxpool.Pool) {
 			insertConsumer(t, pool, "c")
 			for _, table := range []string{"events", "subscriptions", "consumers"} {
