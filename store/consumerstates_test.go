@@ -113,14 +113,15 @@ func TestConsumerStates(t *testing.T) {
 	// While a run is active, its records say what it has reserved.
 	r := mustRun(t, s, "c")
 	p := peek(t, s, "c", "a")
-	record := func(step string, n int) {
+	flush(t, s, &Flush{Records: []*Record{record(r, "step", `"of the program"`)}})
+	reserve := func(step string, n int) {
 		t.Helper()
 		rec := record(r, step, fmt.Sprintf(`{"a":[[%d,%d]]}`, p.Events[n].After, p.Events[n].Position))
 		rec.Kind = KindReserve
 		flush(t, s, &Flush{Records: []*Record{rec}})
 	}
-	record("first", 0)
-	record("third", 2)
+	reserve("first", 0)
+	reserve("third", 2)
 	c := consumerState(t, s, "c")
 	if len(c.Topics) != 2 || c.Topics[0].Topic != "a" || c.Topics[0].Reserved != 2 || c.Topics[0].Pending != 4 || c.Topics[1].Reserved != 0 || c.Topics[1].Pending != 1 {
 		t.Errorf("topics %+v", c.Topics)
