@@ -10,7 +10,9 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testhook"
 )
 
 // The only consumer.
@@ -127,5 +129,40 @@ func TestSkip(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v, want %s", err, what)
 		}
+	}
+}
+
+// A coordinator keeps the events that a consumer has not consumed, for as long as it is told.
+func TestCoordinatorKeepsPendingEvents(t *testing.T) {
+	k := kit.New(t)
+	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
+	ran := make(chan bool, 10)
+	stop := serveConsumer(k, c, func(ctx kagzi.Context, _ int) (int, error) {
+		ran <- true
+		return 0, nil
+	})
+	await.Receive(t, ran)
+	must(t, stop())
+	must(t, k.Client.Publish(k.Ctx, numbers.With(1)))
+	pass := func(pending time.Duration) {
+		co := kit.NewCoordinator(t, k.Client, kagzi.CoordinatorConfig{KeepEvents: time.Hour, KeepPendingEvents: pending})
+		hooks := &testhook.Hooks{Passes: func(p testhook.Passes) {
+			if _, err := p.(interface {
+				RotateEvents(ctx context.Context) (time.Duration, error)
+			}).RotateEvents(k.Ctx); err != nil {
+				t.Error(err)
+			}
+		}}
+		must(t, co.Run(testhook.With(k.Ctx, hooks)))
+	}
+	dbtest.Exec(t, k.Pool, `DELETE FROM kagzi.event_parts`)
+	dbtest.Exec(t, k.Pool, `INSERT INTO kagzi.event_parts (part, opened_at, closed_at) VALUES (0, now() - interval '4 hours', now() - interval '3 hours'), (1, now(), NULL)`)
+	for _, pending := range []time.Duration{0, 4 * time.Hour} {
+		if pass(pending); len(eventsOf(k, numbers, 0)) != 1 {
+			t.Errorf("KeepPendingEvents %v: the event is gone", pending)
+		}
+	}
+	if pass(2 * time.Hour); len(eventsOf(k, numbers, 0)) != 0 {
+		t.Error("the event is still there")
 	}
 }
