@@ -82,7 +82,7 @@ type view struct {
 	asked   time.Time // by this process's clock, before the tables were read
 	now     time.Time // by the database's clock
 	running []runningRun
-	due     []string  // descriptions of runs and schedules that are due
+	due     []string  // descriptions of runs, schedules and consumers that are due
 	late    bool      // runs that no worker executes are past their deadline: the coordinator ends them
 	next    time.Time // when something becomes due next; zero: never
 }
@@ -106,6 +106,9 @@ active AS MATERIALIZED (
 	UNION ALL
 	SELECT s.schedule_id, s.workflow_type, s.task_queue, 'SCHEDULED', NULL, s.next_at, NULL, NULL, s.version, 0, false, false, false, NULL
 	FROM kagzi.schedules s WHERE NOT s.paused
+	UNION ALL
+	SELECT NULL, c.consumer, c.task_queue, 'CONSUMER', NULL, kagzitest.due_at(c), NULL, NULL, NULL, 0, false, false, false, NULL
+	FROM kagzi.consumers c
 )
 SELECT t.now,
 	ARRAY(SELECT a.run_id FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
@@ -113,7 +116,7 @@ SELECT t.now,
 	ARRAY(SELECT a.wakeups FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(SELECT a.cancelling FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(
-		SELECT concat_ws(' ', CASE WHEN a.status = 'SCHEDULED' THEN 'the schedule of' ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
+		SELECT concat_ws(' ', CASE a.status WHEN 'SCHEDULED' THEN 'the schedule of' WHEN 'CONSUMER' THEN 'consumer' ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
 		FROM active a WHERE a.deadline_at <= t.now OR a.status <> 'RUNNING' AND NOT a.held_up AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
 			SELECT FROM active p WHERE p.schedule_id = a.schedule_id AND p.run_id <> a.run_id AND p.status <> 'SCHEDULED'))
 			AND (a.status = 'SCHEDULED' OR a.compensating OR EXISTS (SELECT FROM kagzi.workers w

@@ -9,7 +9,7 @@ const searchPath = `"$user", public, kagzitest, pg_catalog`
 // were made, so they are set again.
 //
 // move sets the clock forward, at most to a time. It moves the leases of running runs and the heartbeats, too, so that these do
-// not expire. Its locks wait for the end of every transaction that writes runs, so that no transaction sees the clock jump.
+// not expire. Its locks wait for the end of every transaction that writes runs or events, so that no transaction sees the clock jump.
 // They wait only briefly, because other transactions queue up behind them.
 const shadow = `
 CREATE SCHEMA kagzitest;
@@ -34,7 +34,7 @@ DECLARE
 	d bigint;
 BEGIN
 	PERFORM set_config('lock_timeout', '100ms', true);
-	LOCK TABLE kagzi.schedules, kagzi.workflow_runs, kagzi.workers IN EXCLUSIVE MODE;
+	LOCK TABLE kagzi.schedules, kagzi.workflow_runs, kagzi.workers, kagzi.events, kagzi.consumers IN EXCLUSIVE MODE;
 	d := greatest(0, extract(epoch FROM target - kagzitest.clock_timestamp()) * 1000000);
 	UPDATE kagzitest.clock SET micros = micros + d;
 	UPDATE kagzi.workflow_runs SET available_at = available_at + d * interval '1 microsecond' WHERE status = 'RUNNING';
@@ -74,6 +74,23 @@ CREATE FUNCTION kagzitest.held_up(r kagzi.workflow_runs) RETURNS text LANGUAGE s
 	FROM (SELECT kagzitest.clock_timestamp() AS now) t
 	LEFT JOIN kagzi.queues q ON q.task_queue = r.task_queue AND q.namespace_id = r.namespace_id
 	LEFT JOIN kagzi.run_keys k ON k.run_key = r.run_key AND k.key_scope = r.key_scope AND k.namespace_id = r.namespace_id
+$$;
+
+-- When a claim starts a run of the consumer, or pauses it because its last run has failed; NULL: not until something else happens.
+CREATE FUNCTION kagzitest.due_at(c kagzi.consumers) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+	SELECT CASE
+		WHEN r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+			OR EXISTS (SELECT FROM kagzi.pauses p WHERE p.namespace_id = c.namespace_id AND p.run_key = c.run_key AND p.key_scope = '') THEN NULL
+		WHEN r.status = 'FAILED' AND c.pause_on_failure THEN r.finished_at
+		ELSE LEAST(c.wake_at, CASE WHEN r.status IN ('FAILED', 'CANCELLED') THEN r.finished_at + c.least_wake END, (
+			SELECT min(e.published_at)
+			FROM kagzi.subscriptions s
+			JOIN kagzi.events e ON e.topic = s.topic AND e.namespace_id = s.namespace_id AND e.position > s.looked_at
+			WHERE s.consumer = c.consumer AND s.namespace_id = c.namespace_id AND s.subscribed
+		))
+	END
+	FROM (VALUES (1)) AS one
+	LEFT JOIN kagzi.workflow_runs r ON r.run_id = c.run_id AND r.namespace_id = c.namespace_id
 $$;
 
 DO $$

@@ -40,7 +40,7 @@ type Config struct {
 	// Client configures the test's client. Without a Logger it logs warnings and errors to the test's output.
 	Client kagzi.ClientConfig
 
-	// Worker configures the test's worker. Its coordinator deletes no runs unless Coordinator says so. It serves one queue:
+	// Worker configures the test's worker. Its coordinator deletes no runs, and no events, unless Coordinator says so. It serves one queue:
 	// for runs and children of another, run a worker of that queue, too, made with [kagzi.NewWorker] of env.Client.
 	Worker kagzi.WorkerConfig
 
@@ -83,6 +83,9 @@ type Env struct {
 
 // patience bounds a wait for a worker, or for the cleanup after the test.
 const patience = 30 * time.Second
+
+// century is how long events are kept, so that they stay while a test skips years.
+const century = 100 * 365 * 24 * time.Hour
 
 // coordinated returns the namespace whose coordinator the test's worker hosts, empty if it hosts none.
 func (e *Env) coordinated() string {
@@ -153,6 +156,9 @@ func (e *Env) open(dsn string) error {
 	keeps := worker.Coordinator.KeepCompleted != 0 || worker.Coordinator.KeepFailed != 0 || worker.Coordinator.Keep != nil
 	if !keeps && !worker.NoCoordinator {
 		worker.Coordinator.KeepForever = true
+	}
+	if !worker.NoCoordinator {
+		worker.Coordinator.KeepEvents = cmp.Or(worker.Coordinator.KeepEvents, century)
 	}
 	worker.DrainTimeout = cmp.Or(worker.DrainTimeout, 5*time.Second)
 	e.Worker, err = kagzi.NewWorker(e.Client, worker)
@@ -232,6 +238,16 @@ func Start[In, Out any](e *Env, wf kagzi.Workflow[In, Out], in In, opts ...kagzi
 		e.t.Fatalf("kagzitest: %v", err)
 	}
 	return run
+}
+
+// Publish is [kagzi.Client.PublishMany] with the test's client, and starts the worker. An error fails the test. The runs of consumers begin
+// at once; [Env.Advance] with a duration of zero waits until they have gone as far as they can.
+func (e *Env) Publish(events ...kagzi.NewEvent) {
+	e.t.Helper()
+	e.StartWorker()
+	if err := e.Client.PublishMany(e.ctx, events); err != nil {
+		e.t.Fatalf("kagzitest: %v", err)
+	}
 }
 
 // Steps returns the IDs of the run's steps, sleeps and so on that ended, in the order in which they started, such as
