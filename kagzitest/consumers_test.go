@@ -220,7 +220,7 @@ func TestAFailurePausesAConsumer(t *testing.T) {
 		return n + len(events), err
 	})
 	env.Publish(received.With("x"))
-	env.Advance(10 * day)
+	env.Advance(0)
 	pauses, err := env.Client.Pauses(t.Context())
 	if err != nil || len(pauses) != 1 || pauses[0].Target != (kagzi.Target{Group: c.Group()}) {
 		t.Fatalf("pauses: %+v, %v", pauses, err)
@@ -263,7 +263,9 @@ func TestConsumersOfAGroup(t *testing.T) {
 	nap := kagzitest.Start(env, trial, "x", kagzi.Group("mail"))
 	env.Advance(0)
 	env.Publish(received.With("x"))
-	env.Advance(30 * time.Minute)
+	env.Advance(15 * time.Minute)
+	env.Publish(received.With("y"))
+	env.Advance(15 * time.Minute)
 	mustEqual(t, "status beside the nap", runsOf(t, env, c)[1].Status, kagzi.StatusPending)
 	env.Advance(time.Hour)
 	mustEqual(t, "status after the nap", runsOf(t, env, c)[1].Status, kagzi.StatusCompleted)
