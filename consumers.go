@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -81,7 +83,7 @@ func (c Consumer) Group() string { return cmp.Or(c.cfg.Group, store.OwnGroup(c.n
 func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 	cfg := c.cfg
 	cfg.LeastWake, cfg.MostWake = cmp.Or(cfg.LeastWake, 30*time.Second), cmp.Or(cfg.MostWake, 24*time.Hour)
-	errs := []error{validateWorkflow(c.name), validatePriority(cmp.Or(cfg.Priority, 2)), validateMetadata(cfg.Metadata)}
+	errs := []error{validateConsumer(c.name), validatePriority(cmp.Or(cfg.Priority, 2)), validateMetadata(cfg.Metadata)}
 	check := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf("kagzi: "+format, args...))
@@ -126,6 +128,19 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 		out.Topics = append(out.Topics, t.Name())
 	}
 	return out, errors.Join(errs...)
+}
+
+func validateConsumer(name string) error {
+	if name == "" {
+		return errors.New("kagzi: the consumer's name is empty: name it in kagzi.DefineConsumer")
+	}
+	return validateName("consumer name", name)
+}
+
+// badState is badInput for a run of a consumer.
+func badState(want reflect.Type, err error) error {
+	return failure.Quarantine(kind.BadInput, fmt.Errorf("the consumer's state does not decode into %v, the type that its function has in this program: %w; "+
+		"deploy code whose type decodes it, and Unpause the consumer's group", want, err))
 }
 
 // Consume gives the worker the function of a consumer. Call it before [Worker.Run], which stores the consumer's configuration and so
@@ -185,12 +200,12 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 	var invalid error
 	switch {
 	case !slices.Contains(run.Topics(), t.name):
-		invalid = fmt.Errorf("kagzi: topic %s is not one of the consumer: add it to ConsumerConfig.Topics", text.Quote(t.name))
+		invalid = fmt.Errorf("kagzi: the consumer has no topic %s: add it to ConsumerConfig.Topics", text.Quote(t.name))
 	case n < 1 || n > mostPeeked:
 		invalid = fmt.Errorf("kagzi: Peek of %d events: give between 1 and 10,000", n)
 	}
 	reserved := run.Reserved(t.name)
-	data, err := b.Note(engine.NoteSpec{Name: name, BadName: validateStepName("name", name), Invalid: invalid, Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
+	data, err := b.Note(engine.NoteSpec{Name: name, BadName: validateStepName("Peek", name), Invalid: invalid, Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
 		p, err := c.store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
 		if err != nil {
 			return nil, err
@@ -244,7 +259,7 @@ func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
 		}
 		ranges[topic] = append(ranges[topic], r)
 	}
-	data, err := b.Note(engine.NoteSpec{Name: name, BadName: validateStepName("name", name), Invalid: invalid, Kind: store.KindReserve, Read: func(context.Context) ([]byte, error) {
+	data, err := b.Note(engine.NoteSpec{Name: name, BadName: validateStepName("Reserve", name), Invalid: invalid, Kind: store.KindReserve, Read: func(context.Context) ([]byte, error) {
 		return json.Marshal(ranges)
 	}})
 	if err != nil {
@@ -304,7 +319,7 @@ func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...
 
 func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []ChangeOption, verb takes) (changeConfig, error) {
 	cfg, err := changeOptions(opts, verb)
-	if err = cmp.Or(err, c.usable(ctx), validateWorkflow(consumer.name)); err == nil {
+	if err = cmp.Or(err, c.usable(ctx), validateConsumer(consumer.name)); err == nil {
 		err = c.checkSchema(ctx, cfg.tx)
 	}
 	return cfg, err

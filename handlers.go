@@ -58,7 +58,9 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 			b.Consume(name, consumer.Topics)
 		}
 		if first := consumer != nil && len(input) == 0; !first {
-			if err := client.decodeInput(input, &in); err != nil {
+			if err := client.decodeInput(input, &in); err != nil && consumer != nil {
+				return nil, badState(reflect.TypeFor[In](), err)
+			} else if err != nil {
 				return nil, badInput(reflect.TypeFor[In](), err)
 			}
 		}

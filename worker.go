@@ -222,7 +222,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.running.Store(false)
 	mistakes := w.mistakes
 	if len(w.handlers) == 0 && len(mistakes) == 0 {
-		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle before Run"))
+		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle or kagzi.Consume before Run"))
 	}
 	if most := w.client.store.Pool().Config().MaxConns; most < leastConns {
 		mistakes = append(mistakes, fmt.Errorf("kagzi: the pool may open %d connection(s) and a worker needs %d: set pool_max_conns", most, leastConns))

@@ -1,0 +1,145 @@
+package operations_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
+)
+
+func counts(_ kagzi.Context, n int) (int, error) { return n + 1, nil }
+
+// A worker whose consumer is configured wrongly says so, and does not run.
+func TestConsumersThatAreRefused(t *testing.T) {
+	k := kit.New(t)
+	for want, c := range map[string]kagzi.Consumer{
+		"the consumer's name is empty: name it in kagzi.DefineConsumer": {},
+		`consumer name "a\nb" contains the control character`:           kagzi.DefineConsumer("a\nb", kagzi.ConsumerConfig{}),
+		`has topic "numbers" twice`:                                     kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers, numbers}}),
+		"a topic is nil":                                                kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{nil}}),
+		"topic is empty":                                                kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{kagzi.DefineTopic[int]("")}}),
+		"at most 100":                                                   kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: slices.Repeat([]kagzi.AnyTopic{numbers}, 101)}),
+		`Queue is "other", from which the worker does not claim`:        kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Queue: "other"}),
+		"LeastWake is -1ns: give at least a millisecond":                kagzi.DefineConsumer("c", kagzi.ConsumerConfig{LeastWake: -1}),
+		"MostWake 1m0s is less than LeastWake 1h0m0s":                   kagzi.DefineConsumer("c", kagzi.ConsumerConfig{LeastWake: time.Hour, MostWake: time.Minute}),
+		"Priority is 9: use 1 (first) to 4 (last)":                      kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Priority: 9}),
+		`Group "a\nb" contains the control character`:                   kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Group: "a\nb"}),
+		"Timeout is -1ns: it must not be negative":                      kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Timeout: -1}),
+		"Backoff":                               kagzi.DefineConsumer("c", kagzi.ConsumerConfig{RetryPolicy: kagzi.RetryPolicy{Backoff: -1}}),
+		`handler of "nil": the function is nil`: kagzi.DefineConsumer("nil", kagzi.ConsumerConfig{}),
+		`two handlers for version 1 of workflow "twice"`:                         kagzi.DefineConsumer("twice", kagzi.ConsumerConfig{}),
+		"the worker has several queues: set ConsumerConfig.Queue to one of them": kagzi.DefineConsumer("several", kagzi.ConsumerConfig{}),
+	} {
+		var cfg kagzi.WorkerConfig
+		if c.Name() == "several" {
+			cfg.Queues = map[string]int{"a": 1, "b": 1}
+		}
+		w, err := kagzi.NewWorker(k.Client, cfg)
+		must(t, err)
+		fn := counts
+		switch c.Name() {
+		case "nil":
+			fn = nil
+		case "twice":
+			kagzi.Consume(w, c, fn)
+		}
+		kagzi.Consume(w, c, fn)
+		if err := w.Run(k.Ctx); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if err := k.Client.Trigger(k.Ctx, kagzi.Consumer{}); err == nil || !strings.Contains(err.Error(), "the consumer's name is empty") {
+		t.Error(err)
+	}
+}
+
+// A wrong call in the function of a consumer fails the run, whatever the function does with the error.
+func TestWrongCallsOfConsumers(t *testing.T) {
+	k := kit.New(t)
+	words := kagzi.DefineTopic[string]("words")
+	calls := []struct {
+		want string
+		call func(kagzi.Context) error
+	}{
+		{`the consumer has no topic "words": add it to ConsumerConfig.Topics`, func(ctx kagzi.Context) error { _, err := kagzi.Peek(ctx, "x", words, 1); return err }},
+		{"Peek of 0 events: give between 1 and 10,000", func(ctx kagzi.Context) error { _, err := kagzi.Peek(ctx, "x", numbers, 0); return err }},
+		{"the Peek's name is empty", func(ctx kagzi.Context) error { _, err := kagzi.Peek(ctx, "", numbers, 1); return err }},
+		{"the Reserve's name is empty", func(ctx kagzi.Context) error { return kagzi.Reserve[int](ctx, "") }},
+		{`event "foreign" at position 99 does not come from a Peek of this run`, func(ctx kagzi.Context) error {
+			return kagzi.Reserve(ctx, "x", kagzi.Event[int]{ID: "foreign", Position: 99})
+		}},
+		{"WakeAt is in the year", func(ctx kagzi.Context) error { return kagzi.WakeAt(ctx, time.Unix(1<<50, 0)) }},
+		{"a durable operation inside of a step", func(ctx kagzi.Context) error {
+			return kagzi.Do(ctx, "step", func(context.Context) error { _, err := kagzi.Peek(ctx, "x", numbers, 1); return err }, kagzi.RetryPolicy{MaxAttempts: 1})
+		}},
+	}
+	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}, IgnoreFailure: true, LeastWake: time.Millisecond})
+	next, errs := make(chan func(kagzi.Context) error, 1), make(chan error)
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+	kagzi.Consume(w, c, func(ctx kagzi.Context, n int) (int, error) {
+		select {
+		case call := <-next:
+			errs <- call(ctx)
+		default:
+		}
+		return n + 1, nil
+	})
+	plain := kagzi.Define[int, int]("plain")
+	kagzi.Handle(w, plain, func(ctx kagzi.Context, n int) (int, error) {
+		_, err := kagzi.Peek(ctx, "x", numbers, 1)
+		return n, errors.Join(err, kagzi.Reserve[int](ctx, "y"), kagzi.WakeAt(ctx, ctx.Now()))
+	})
+	kit.StartWorker(t, w)
+	for i, call := range calls {
+		next <- call.call
+		await.True(t, "the consumer is there", func() bool { return k.Client.Trigger(k.Ctx, c) == nil })
+		if err := await.Receive(t, errs); err == nil || !strings.Contains(err.Error(), call.want) {
+			t.Errorf("call %d: got %v, want %q", i, err, call.want)
+		}
+	}
+	run, err := kagzi.Start(k.Ctx, k.Client, plain, 1)
+	must(t, err)
+	if _, err := run.Result(k.Ctx); !errors.Is(err, kind.BadRequest) || !strings.Contains(err.Error(), "is for the function of a consumer") {
+		t.Error(err)
+	}
+}
+
+// A state that the function's new type does not decode stops the consumer, which goes on with the state once other code is deployed.
+func TestStateOfAnotherType(t *testing.T) {
+	k := kit.New(t)
+	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{})
+	stop := serveConsumer(k, c, counts)
+	last := func() kagzi.RunInfo {
+		runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Workflow: "c", Limit: 1})
+		if err != nil || len(runs) == 0 {
+			return kagzi.RunInfo{}
+		}
+		return runs[0]
+	}
+	await.True(t, "the first run has ended", func() bool { return last().Status == kagzi.StatusCompleted })
+	must(t, stop())
+
+	stop = serveConsumer(k, c, func(_ kagzi.Context, s struct{ N int }) (struct{ N int }, error) { return s, nil })
+	must(t, k.Client.Trigger(k.Ctx, c))
+	target := kagzi.Target{Group: c.Group()}
+	await.True(t, "the consumer is paused", func() bool {
+		pauses, err := k.Client.Pauses(k.Ctx)
+		return err == nil && len(pauses) == 1 && pauses[0].Target == target
+	})
+	run := last()
+	if run.Kind != kind.BadInput || !strings.Contains(run.Error, "the consumer's state does not decode into struct { N int }") || !strings.Contains(run.Error, "Unpause the consumer's group") {
+		t.Errorf("the run is %s (%s): %s", run.Status, run.Kind, run.Error)
+	}
+	must(t, stop())
+
+	serveConsumer(k, c, counts)
+	must(t, k.Client.Unpause(k.Ctx, target))
+	await.True(t, "the next run has the state", func() bool { return string(last().Output) == "2" })
+}
