@@ -188,8 +188,9 @@ const mostPeeked = 10_000
 // leaves out those that this run has reserved. The answer is recorded under name: it is the same in every replay. To leave events for a
 // later run, return without reserving them.
 //
-// The order of events, and when one is there, are those of [Events]. An event whose payload does not decode into T is an error; the run
-// fails with it unless the function deals with it.
+// The order of events, and when one is there, are those of [Events]. With an event whose payload does not decode into T,
+// Peek returns an error, the events before it, and as the last one that event without its payload. So a function that has the means to can
+// put it aside, and Reserve it.
 //
 // Peek returns an error if the call is wrong or the branch was cancelled. Only functions of consumers may call it, with one of their topics.
 func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error) {
@@ -226,7 +227,7 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 	events := make([]Event[T], len(p.Events))
 	for i, row := range p.Events {
 		if events[i], err = readEvent(c, t, row.Event); err != nil {
-			return events[:i], err
+			return events[:i+1], err
 		}
 	}
 	return events, nil

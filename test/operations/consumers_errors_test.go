@@ -143,3 +143,43 @@ func TestStateOfAnotherType(t *testing.T) {
 	must(t, k.Client.Unpause(k.Ctx, target))
 	await.True(t, "the next run has the state", func() bool { return string(last().Output) == "2" })
 }
+
+// An event that does not decode comes with the error of Peek, so that a function can put it aside.
+func TestPeekOfAnEventThatDoesNotDecode(t *testing.T) {
+	k := kit.New(t)
+	words := kagzi.DefineTopic[string](numbers.Name())
+	must(t, k.Client.PublishMany(k.Ctx, []kagzi.NewEvent{numbers.With(1), words.With("two").WithID("bad"), numbers.With(3)}))
+	type seen struct {
+		Sum  int
+		Bad  []kagzi.ID
+		Runs int
+	}
+	done := make(chan seen, 10)
+	serveConsumer(k, kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}}), func(ctx kagzi.Context, s seen) (seen, error) {
+		events, err := kagzi.Peek(ctx, "new", numbers, 10)
+		if err := kagzi.Reserve(ctx, "all", events...); err != nil {
+			return s, err
+		}
+		if err != nil && len(events) > 0 {
+			s.Bad = append(s.Bad, events[len(events)-1].ID)
+			more, err := kagzi.Peek(ctx, "behind it", numbers, 10)
+			if err := errors.Join(err, kagzi.Reserve(ctx, "the rest", more...)); err != nil {
+				return s, err
+			}
+			events = append(events, more...)
+		}
+		for _, e := range events {
+			s.Sum += e.Payload
+		}
+		s.Runs++
+		done <- s
+		return s, nil
+	})
+	if s := await.Receive(t, done); s.Sum != 4 || !slices.Equal(s.Bad, []kagzi.ID{"bad"}) {
+		t.Errorf("saw %+v", s)
+	}
+	must(t, k.Client.Publish(k.Ctx, numbers.With(5)))
+	if s := await.Receive(t, done); s.Sum != 9 || s.Runs != 2 || len(s.Bad) != 1 {
+		t.Errorf("then saw %+v", s)
+	}
+}
