@@ -75,8 +75,8 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 // has changed. The run's deadline is removed.
 //
 // Resume returns once that is stored. It returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed,
-// [ErrCompensated] if its compensations have run, and [ErrIDConflict] if another active run has its ID. A run whose compensations
-// failed ([kind.Compensation]), or that was terminated while they ran, continues with these. The parent of a resumed child keeps
+// [ErrCompensated] if its compensations have run, and [ErrIDConflict] if another active run has its ID, or a later run of its
+// [Consumer] has begun. A run whose compensations failed ([kind.Compensation]), or that was terminated while they ran, continues with these. The parent of a resumed child keeps
 // the failure that it has recorded, and does not cancel the child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
@@ -102,7 +102,7 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 	case errors.Is(err, store.ErrRunFinished):
 		err = failure.Explain("the run completed, so there is nothing to resume: Restart starts another", ErrRunFinished)
 	case errors.Is(err, store.ErrIDConflict):
-		err = failure.Explain("another active run has its ID", ErrIDConflict)
+		err = failure.Explain("another active run has its ID, or a later run of its consumer has begun", ErrIDConflict)
 	}
 	if err == nil && resumed.Ends != nil {
 		err = c.hints.Cancelled(ctx, cfg.tx, resumed.Ends)
