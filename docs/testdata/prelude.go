@@ -52,6 +52,13 @@ var (
 	AddItem      = kagzi.DefineSignal[Item]("add-item")
 )
 
+type Cursor struct{ Rows int }
+
+var ToSheet = kagzi.DefineConsumer("email-to-sheet", kagzi.ConsumerConfig{})
+
+func toSheet(kagzi.Context, Cursor) (Cursor, error)              { panic(0) }
+func writeRows(context.Context, int, []kagzi.Event[Email]) error { panic(0) }
+
 const Declined kind.Kind = "card_declined"
 
 var (
