@@ -305,3 +305,79 @@ func TestAnOpenTransactionThatHasPublished(t *testing.T) {
 	})
 	mustReport(t, got, "a transaction that has written to Kagzi's tables is open")
 }
+
+// failing gives env a consumer whose step fails while broken is set, and lets it fail on an event.
+func failing(t *testing.T, env *kagzitest.Env) (c kagzi.Consumer, broken *bool) {
+	t.Helper()
+	c, broken = kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{})), new(bool)
+	kagzitest.MockDo(env, "first", func(context.Context) error { return nil })
+	kagzitest.MockDo(env, "second", func(context.Context) error {
+		if *broken {
+			return kagzi.Permanent(errReal)
+		}
+		return nil
+	})
+	kagzi.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
+		events, err := take(ctx)
+		if err != nil || len(events) == 0 {
+			return n, err
+		}
+		return n + len(events), errors.Join(do(ctx, "first"), do(ctx, "second"))
+	})
+	env.Advance(0)
+	*broken = true
+	env.Publish(received.With("x"))
+	env.Advance(0)
+	return c, broken
+}
+
+// A failed run that is resumed before the end of the pause goes on with its steps and its events. Once a later one has begun, it is too late.
+func TestResumeOfAConsumersRun(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	c, broken := failing(t, env)
+	failed := runsOf(t, env, c)[1]
+	mustEqual(t, "status", failed.Status, kagzi.StatusFailed)
+
+	*broken = false
+	mustSet(t, env.Client.Resume(t.Context(), failed.ID))
+	env.Advance(day)
+	mustEqual(t, "status in the pause", infoOf(t, env, failed.ID).Status, kagzi.StatusPending)
+	mustSet(t, env.Client.Unpause(t.Context(), kagzi.Target{Group: c.Group()}))
+	env.Advance(0)
+	runs := runsOf(t, env, c)
+	mustEqual(t, "runs", len(runs), 2)
+	mustEqual(t, "state", string(runs[1].Output), "1")
+	mustSteps(t, env, failed.ID, "new", "new#2", "first", "second (unknown)", "second")
+
+	*broken = true
+	env.Publish(received.With("y"))
+	env.Advance(0)
+	failed = runsOf(t, env, c)[2]
+	*broken = false
+	mustSet(t, env.Client.Unpause(t.Context(), kagzi.Target{Group: c.Group()}))
+	env.Advance(0)
+	mustEqual(t, "state", string(runsOf(t, env, c)[3].Output), "2")
+	if err := env.Client.Resume(t.Context(), failed.ID); !errors.Is(err, kagzi.ErrIDConflict) {
+		t.Errorf("a resume that comes too late: %v", err)
+	}
+}
+
+// What somebody starts or restarts has no effect on the consumer.
+func TestRunsThatAreNotTheConsumers(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	c, broken := failing(t, env)
+	failed := runsOf(t, env, c)[1]
+	*broken = false
+	_, err := kagzi.Start(t.Context(), env.Client, kagzi.Define[int, int](c.Name()), 70)
+	mustSet(t, err)
+	_, err = env.Client.Restart(t.Context(), failed.ID)
+	mustSet(t, err)
+	env.Advance(0)
+	mustSet(t, env.Client.Unpause(t.Context(), kagzi.Target{Group: c.Group()}))
+	env.Advance(0)
+	runs := runsOf(t, env, c)
+	mustEqual(t, "runs", len(runs), 5)
+	mustEqual(t, "state", string(runs[4].Output), "1") // it got the event that the others had seen
+}

@@ -10,6 +10,8 @@
 //		env.Advance(90 * 24 * time.Hour)
 //		…
 //
+// [Env.Publish] publishes events, and consumers (kagzi.Consume) deal with them, and wake at their times, as the clock moves.
+//
 // The databases are on a throwaway server, which the first test starts from the installed Postgres, or on the server that
 // the environment variable KAGZI_DATABASE_URL names, whose user must be allowed to create databases.
 //
