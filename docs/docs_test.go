@@ -229,8 +229,15 @@ func without(prelude, block *ast.File) {
 			names[name] = name != "_"
 		}
 	}
+	of := func(name string) bool { return names[name] }
 	prelude.Decls = slices.DeleteFunc(prelude.Decls, func(d ast.Decl) bool {
-		return slices.ContainsFunc(declared(d), func(name string) bool { return names[name] })
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok != token.IMPORT {
+			g.Specs = slices.DeleteFunc(g.Specs, func(s ast.Spec) bool {
+				return slices.ContainsFunc(declared(&ast.GenDecl{Specs: []ast.Spec{s}}), of)
+			})
+			return len(g.Specs) == 0
+		}
+		return slices.ContainsFunc(declared(d), of)
 	})
 }
 

@@ -54,8 +54,6 @@ var (
 
 type Cursor struct{ Rows int }
 
-var ToSheet = kagzi.DefineConsumer("email-to-sheet", kagzi.ConsumerConfig{})
-
 func toSheet(kagzi.Context, Cursor) (Cursor, error)              { panic(0) }
 func writeRows(context.Context, int, []kagzi.Event[Email]) error { panic(0) }
 
