@@ -92,7 +92,11 @@ func (p Peek) consumed(topic string, ids ...string) ConsumedTopic {
 func completes(t *testing.T, s *Store, r *ClaimedRun, state string, wake time.Time, topics ...ConsumedTopic) {
 	t.Helper()
 	e := finish(r)
-	e.Output, e.Consumed = []byte(state), &Consumed{Consumer: r.Type, WakeAt: wake, Topics: topics}
+	named, err := askOne[[]string](t.Context(), s.pool, `SELECT ARRAY(SELECT topic FROM kagzi.subscriptions WHERE consumer = $1 AND namespace_id = $2 AND subscribed)`, r.Type, s.namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Output, e.Consumed = []byte(state), &Consumed{Consumer: r.Type, Named: named, WakeAt: wake, Topics: topics}
 	flush(t, s, &Flush{Finishes: []*Finish{e}})
 	look(t, s)
 }

@@ -86,6 +86,7 @@ func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes i
 // A Consumed is what the end of a consumer's run changes.
 type Consumed struct {
 	Consumer string
+	Named    []string  // topics that the run's program names
 	WakeAt   time.Time // when the next run is due if no event comes; zero: never
 	Topics   []ConsumedTopic
 }
@@ -107,12 +108,18 @@ func multirange(ranges [][2]int64) string {
 }
 
 // The run has completed in the same transaction, or in an earlier try of it. A run that the consumer has left behind changes nothing.
+//
+// In a rolling deployment, an older program may have executed it that does not name all topics, and so has not looked at their events. Then another
+// run follows after least_wake.
 const (
 	commitConsumers = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.consumer, r.output, CASE WHEN u.wake > 0
-		THEN LEAST(GREATEST(timestamptz 'epoch' + u.wake * interval '1 microsecond', r.now + c.least_wake), r.now + c.most_wake) END AS wake_at
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[]) AS u (run_id, lease, consumer, wake)
+	SELECT u.run_id, u.consumer, r.output, LEAST(CASE WHEN u.wake > 0
+		THEN LEAST(GREATEST(timestamptz 'epoch' + u.wake * interval '1 microsecond', r.now + c.least_wake), r.now + c.most_wake) END, CASE WHEN (
+			SELECT count(*) FROM kagzi.subscriptions x
+			WHERE x.consumer = u.consumer AND x.namespace_id = $1 AND x.subscribed AND x.topic <> ALL (string_to_array(u.named, E'\n'))
+		) > 0 THEN r.now + c.least_wake END) AS wake_at
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[]) AS u (run_id, lease, consumer, wake, named)
 	CROSS JOIN LATERAL (
 		SELECT x.output, statement_timestamp() AS now FROM kagzi.workflow_runs x
 		WHERE x.run_id = u.run_id AND x.namespace_id = $1 AND x.lease = u.lease AND x.status = 'COMPLETED'
@@ -157,6 +164,7 @@ var commitColumns = columnsOf(commitConsumers,
 	uuids("lease", func(e *Finish) uuid.UUID { return e.Lease }),
 	texts("consumer", func(e *Finish) string { return e.Consumed.Consumer }),
 	bigints("wake", func(e *Finish) int64 { return epoch(e.Consumed.WakeAt) }),
+	texts("named", func(e *Finish) string { return strings.Join(e.Consumed.Named, "\n") }), // a name has no control characters
 )
 
 type topicEnd struct {

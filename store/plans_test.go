@@ -177,7 +177,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	for i, id := range ids {
 		e := finish(&ClaimedRun{RunID: id, Lease: lease})
 		name := fmt.Sprintf("consumer-%d", i)
-		e.Consumed = &Consumed{Consumer: name, Topics: []ConsumedTopic{{Topic: "topic", Looked: 1, Ranges: [][2]int64{{0, 1}}}}}
+		e.Consumed = &Consumed{Consumer: name, Named: []string{"topic"}, Topics: []ConsumedTopic{{Topic: "topic", Looked: 1, Ranges: [][2]int64{{0, 1}}}}}
 		ends, consumers = append(ends, e), append(consumers, name)
 		topicEnds = append(topicEnds, topicEnd{e, &e.Consumed.Topics[0]})
 	}

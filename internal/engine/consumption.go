@@ -97,7 +97,7 @@ func (c *Consumption) end() *store.Consumed {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := &store.Consumed{Consumer: c.consumer, WakeAt: c.wakeAt}
+	out := &store.Consumed{Consumer: c.consumer, Named: c.names, WakeAt: c.wakeAt}
 	for topic, t := range c.topics {
 		looked := t.last.Settled
 		if t.last.More && len(t.ranges) > 0 {
