@@ -52,7 +52,7 @@ type ConsumerConfig struct {
 	Metadata    Metadata
 
 	// LeastWake and MostWake bound the time of WakeAt, counted from the end of the run. A run that was cancelled is followed by another one
-	// after LeastWake. Zero means 30 seconds and 24 hours.
+	// after LeastWake. Zero means 30 seconds, and 24 hours or LeastWake if that is longer.
 	LeastWake time.Duration
 	MostWake  time.Duration
 
@@ -82,7 +82,8 @@ func (c Consumer) Group() string { return cmp.Or(c.cfg.Group, store.OwnGroup(c.n
 // stored returns the consumer's row. queue is the worker's only queue, or empty.
 func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 	cfg := c.cfg
-	cfg.LeastWake, cfg.MostWake = cmp.Or(cfg.LeastWake, 30*time.Second), cmp.Or(cfg.MostWake, 24*time.Hour)
+	cfg.LeastWake = cmp.Or(cfg.LeastWake, 30*time.Second)
+	cfg.MostWake = cmp.Or(cfg.MostWake, max(24*time.Hour, cfg.LeastWake))
 	errs := []error{validateConsumer(c.name), validatePriority(cmp.Or(cfg.Priority, 2)), validateMetadata(cfg.Metadata)}
 	check := func(bad bool, format string, args ...any) {
 		if bad {

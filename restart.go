@@ -57,7 +57,7 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, verb 
 			check(validateVersion(int(o)))
 		case ID:
 			cfg.run.ExternalID = string(o)
-			check(validateExternalID(string(o)))
+			check(validateNewID(string(o)))
 			need(takesNewRun, "an ID is that of one run: leave it out, and each new run has the ID of its old one")
 		case inheritCompensations:
 			cfg.run.Compensations = true

@@ -111,6 +111,14 @@ func validateExternalID(s string) error {
 	return validateName("ID", s)
 }
 
+// validateNewID is validateExternalID for a run that is started: the runs of consumers have IDs of their own.
+func validateNewID(s string) error {
+	if reserved := store.OwnGroup(""); strings.HasPrefix(s, reserved) {
+		return fmt.Errorf("kagzi: ID %s begins with %q, as the IDs of the runs of consumers do: give another one", text.Quote(s), reserved)
+	}
+	return validateExternalID(s)
+}
+
 // validateTimeout refuses a timeout that must be a mistake.
 func validateTimeout(field string, d time.Duration) error {
 	if d == 0 {

@@ -208,7 +208,7 @@ func startOptions(opts []StartOption) (startConfig, error) {
 		switch o := o.(type) {
 		case ID:
 			cfg.id = o
-			check(validateExternalID(string(o)))
+			check(validateNewID(string(o)))
 		case Queue:
 			cfg.queue = string(o)
 			check(validateQueue(string(o)))

@@ -200,6 +200,7 @@ SELECT c.task_queue, c.active FROM c`
 // TriggerConsumer makes a run of the consumer due now. If one of its group is active, then another one once that has ended; with unlessActive
 // it does nothing instead, and returns ErrRunActive. It returns ErrNoConsumer if there is none.
 func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unlessActive bool) (due DueRun, err error) {
+	tried := false // an earlier try of our own transaction, whose answer may have been lost: its run may be active by now
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var active bool
 		due = DueRun{Type: name}
@@ -207,9 +208,10 @@ func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unl
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return ErrNoConsumer
-		case err == nil && active && unlessActive:
+		case err == nil && active && unlessActive && !tried:
 			return ErrRunActive
 		}
+		tried = true
 		return err
 	})
 	return due, wrap("trigger a consumer", err)

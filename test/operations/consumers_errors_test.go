@@ -183,3 +183,20 @@ func TestPeekOfAnEventThatDoesNotDecode(t *testing.T) {
 		t.Errorf("then saw %+v", s)
 	}
 }
+
+// Runs of the application cannot have the IDs of runs of consumers: they would keep these from starting.
+func TestIDsOfConsumersAreReserved(t *testing.T) {
+	k := kit.New(t)
+	id := kagzi.ID("consumer c")
+	if _, err := kagzi.Start(k.Ctx, k.Client, kit.Report, "in", id); err == nil || !strings.Contains(err.Error(), "give another one") {
+		t.Errorf("Start: %v", err)
+	}
+	run := kit.Begin(k, kit.Report, "in")
+	must(t, k.Client.Terminate(k.Ctx, run))
+	if _, err := k.Client.Restart(k.Ctx, run, id); err == nil || !strings.Contains(err.Error(), "give another one") {
+		t.Errorf("Restart: %v", err)
+	}
+	if _, err := k.Client.Get(k.Ctx, id); !errors.Is(err, kagzi.ErrNotFound) {
+		t.Errorf("Get: %v", err)
+	}
+}
