@@ -113,7 +113,7 @@ func ExamplePublish() {
 }
 
 // The starts and ends of runs are events of a topic.
-func ExampleRunsTopic() {
+func ExampleRunEvent() {
 	ctx, pool, _, _ := setup()
 	defer teardown()
 
