@@ -10,6 +10,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,19 +75,35 @@ log_disconnections = 0
 	if os.Getuid() == 0 {
 		args = []string{"-u", "nobody", ini}
 	}
-	cmd := osexec.Command(program, args...)
 	said, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer said.Close()
-	cmd.Stdout, cmd.Stderr = said, said
-	if err := cmd.Start(); err != nil {
+	begin := func(ctx context.Context) (*osexec.Cmd, error) {
+		cmd := osexec.CommandContext(ctx, program, args...)
+		cmd.Stdout, cmd.Stderr = said, said
+		return cmd, cmd.Start()
+	}
+	ctx, end := context.WithCancel(context.Background())
+	cmd, err := begin(ctx)
+	if err != nil {
+		end()
 		t.Fatal(err)
 	}
+	// As a service would be, it is started again if it dies: some versions do of a cancel request that meets a notification.
+	var supervisor sync.WaitGroup
+	supervisor.Go(func() {
+		for err == nil {
+			if _ = cmd.Wait(); ctx.Err() != nil {
+				return
+			}
+			cmd, err = begin(ctx)
+		}
+	})
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		end()
+		supervisor.Wait()
+		said.Close()
 		if t.Failed() {
 			log, _ := os.ReadFile(said.Name())
 			t.Logf("pgbouncer said:\n%s", log[:min(len(log), 4000)])

@@ -98,6 +98,7 @@ func TestTransactionPooler(t *testing.T) {
 	})
 	t.Run("Crash", func(t *testing.T) {
 		stop()
+		await.True(t, "the pooler serves", func() bool { return others.Ping(ctx) == nil })
 		release := filepath.Join(dir, "release")
 		victim := startProcess(t, workerSpec{DSN: dsn, Ledger: filepath.Join(dir, "victim"), Config: kit.Quick})
 		run, err := kagzi.Start(ctx, other, holding, release)
