@@ -2,9 +2,11 @@ package kagzi_test
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kagzi/kagzi"
 )
@@ -50,16 +52,34 @@ func BenchmarkPublish(b *testing.B) {
 		},
 	}
 	for name, f := range publish {
-		b.Run(name, func(b *testing.B) {
-			c, pool := benchClient(b, 20)
-			cpu := newCPUMeter(b, pool)
-			b.ResetTimer()
-			f(b, c)
-			b.StopTimer()
-			cpu.report(b, b.N)
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-		})
+		b.Run(name, func(b *testing.B) { publishes(b, topic, 0, f) })
+		b.Run(name+"/subscribers=1", func(b *testing.B) { publishes(b, topic, 1, f) })
 	}
+}
+
+func publishes(b *testing.B, topic kagzi.Topic[[]byte], subscribers int, f func(*testing.B, *kagzi.Client)) {
+	c, pool := benchClient(b, 20)
+	w := benchWorker(b, c, 10)
+	kagzi.Handle(w, drainedWorkflow, func(_ kagzi.Context, i int) (int, error) { return i, nil })
+	for i := range subscribers {
+		kagzi.Consume(w, kagzi.DefineConsumer(strconv.Itoa(i), kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}), func(_ kagzi.Context, n int) (int, error) { return n, nil })
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	for n := -1; n < subscribers; time.Sleep(10 * time.Millisecond) { // until it has its row
+		_ = pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.subscriptions`).Scan(&n)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+	cpu := newCPUMeter(b, pool)
+	b.ResetTimer()
+	f(b, c)
+	b.StopTimer()
+	cpu.report(b, b.N)
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
 // BenchmarkEvents reads b.N events: go test -run '^$' -bench Events -benchtime 100000x .

@@ -569,3 +569,54 @@ func TestConsumerWhoseRunIsCancelledAtItsEnd(t *testing.T) {
 		t.Errorf("peeked %v", got)
 	}
 }
+
+// A run that completes after the consumer has left it behind changes nothing.
+func TestConsumerThatHasLeftARunBehind(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	publishes(t, s, named("a", "1")...)
+	subscribe(t, s, consumerOf("c", "a"))
+	r := mustRun(t, s, "c")
+	p := peek(t, s, "c", "a")
+	exec(t, s.pool, `UPDATE kagzi.consumers SET run_id = gen_random_uuid()`)
+	completes(t, s, r, "late", time.Now().Add(time.Hour), p.consumed("a", "1"))
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.consumers WHERE state IS NOT NULL OR wake_at IS NOT NULL`); n != 0 {
+		t.Error("the consumer has a state or a time")
+	}
+	if got := eventIDs(peek(t, s, "c", "a")); len(got) != 1 {
+		t.Errorf("peeked %v", got)
+	}
+}
+
+// What an open publisher holds up is not there yet: there are no more events for this run.
+func TestPeekBehindAPublisher(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	publishes(t, s, named("a", "1", "2")...)
+	tx := begin(t, s)
+	publishIn(t, s, tx, named("a", "open")...)
+	publishes(t, s, named("a", "3", "4", "5")...)
+	p, err := s.Peek(t.Context(), "c", "a", 3, 1<<20, nil)
+	if err != nil || !slices.Equal(eventIDs(p), []string{"1", "2"}) || p.More {
+		t.Errorf("peeked %v, more: %t, %v", eventIDs(p), p.More, err)
+	}
+	exec(t, tx, "COMMIT")
+	if p, err = s.Peek(t.Context(), "c", "a", 3, 1<<20, nil); err != nil || !slices.Equal(eventIDs(p), []string{"1", "2", "open"}) || !p.More {
+		t.Errorf("peeked %v, more: %t, %v", eventIDs(p), p.More, err)
+	}
+}
+
+// Idle keys of consumers are not deleted: claims would not know that they have consumers.
+func TestKeysOfConsumersStay(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	subscribe(t, s, consumerOf("c", "a"))
+	completes(t, s, mustRun(t, s, "c"), "", time.Time{})
+	mustNotRun(t, s, "c")
+	if deleted, _, err := s.PruneKeys(t.Context(), KeyCursor{}, 100); err != nil || deleted != 0 {
+		t.Errorf("deleted %d, %v", deleted, err)
+	}
+	publishes(t, s, named("a", "1")...)
+	mustRun(t, s, "c")
+}

@@ -108,7 +108,7 @@ func TestConsumerNeverSpins(t *testing.T) {
 	}
 	must(t, k.Client.PublishMany(k.Ctx, many))
 	runs := make(chan int, 1000)
-	serveConsumer(k, c, func(ctx kagzi.Context, last int) (int, error) {
+	stop := serveConsumer(k, c, func(ctx kagzi.Context, last int) (int, error) {
 		_, err := kagzi.Peek(ctx, "new", numbers, 100)
 		runs <- last
 		return last + 1, err
@@ -121,6 +121,13 @@ func TestConsumerNeverSpins(t *testing.T) {
 	must(t, k.Client.Trigger(k.Ctx, c))
 	if n := await.Receive(t, runs); n != 4 {
 		t.Errorf("%d runs before the last, want 4", n)
+	}
+	await.True(t, "the last run has ended, and its key was looked at", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`) == 0 && k.Count(`SELECT count(*) FROM kagzi.key_changes`) == 0
+	})
+	must(t, stop())
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 5 {
+		t.Errorf("%d runs, want 5", n)
 	}
 }
 
