@@ -19,7 +19,7 @@ func fails(t *testing.T, s *Store, r *ClaimedRun) {
 // A transaction of the application that changes a consumer stays open. Claims take the runs of other keys, and plain ones.
 func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 	t.Parallel()
-	for _, what := range []string{"Trigger", "Delete", "Pause", "Unpause", "Resume", "Restart"} {
+	for _, what := range []string{"Trigger", "Delete", "Skip", "Pause", "Unpause", "Resume", "Restart"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := open(t)
@@ -28,7 +28,7 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 			slices.SortFunc(runs, func(a, b *ClaimedRun) int { return strings.Compare(a.Type, b.Type) })
 			completes(t, s, runs[1], "", time.Time{})
 			switch what {
-			case "Trigger", "Delete":
+			case "Trigger", "Delete", "Skip":
 				completes(t, s, runs[0], "", time.Time{})
 			case "Pause", "Unpause":
 				if what == "Unpause" {
@@ -42,8 +42,11 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 				exec(t, s.pool, `UPDATE kagzi.workflow_runs SET finished_at = finished_at - interval '1 hour'`)
 				look(t, s)
 			}
-			if what == "Trigger" || what == "Delete" {
+			if what == "Trigger" || what == "Delete" || what == "Skip" {
 				mustNotRun(t, s, "c", "d")
+			}
+			if what == "Skip" {
+				publishes(t, s, named("a", "skipped")...)
 			}
 			tx := begin(t, s)
 			var err error
@@ -52,6 +55,8 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 				_, err = s.TriggerConsumer(t.Context(), tx, "c", false)
 			case "Delete":
 				err = s.DeleteConsumer(t.Context(), tx, "c")
+			case "Skip":
+				err = s.SkipEvent(t.Context(), tx, "c", "a", "skipped")
 			case "Pause":
 				_, err = s.Pause(t.Context(), tx, Pause{Key: runs[0].Key})
 			case "Unpause":

@@ -620,3 +620,36 @@ func TestKeysOfConsumersStay(t *testing.T) {
 	publishes(t, s, named("a", "1")...)
 	mustRun(t, s, "c")
 }
+
+// An event makes another run due in whichever order its commit, the end of the run and the look after it come.
+func TestEventAroundTheEndOfARun(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"commit end look", "end commit look", "end look commit"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			subscribe(t, s, consumerOf("c", "a"))
+			r := mustRun(t, s, "c")
+			p := peek(t, s, "c", "a")
+			tx := begin(t, s)
+			publishIn(t, s, tx, named("a", "1")...)
+			committed := false
+			for step := range strings.FieldsSeq(order) {
+				switch step {
+				case "commit":
+					commit(t, tx)
+					committed = true
+				case "end":
+					completes(t, s, r, "", time.Time{}, p.consumed("a"))
+				case "look":
+					if runs := due(t, s, "c"); (len(runs) == 1) != committed {
+						t.Fatalf("%d runs", len(runs))
+					}
+				}
+			}
+			if order == "end look commit" {
+				mustRun(t, s, "c")
+			}
+		})
+	}
+}

@@ -263,6 +263,9 @@ SELECT (SELECT count(*) FROM l) > 0, (SELECT count(*) FROM e) > 0`
 // ErrNoEvent reports that the topic has no such event.
 var ErrNoEvent = errors.New("no such event")
 
+// Claims and the ends of runs leave a consumer alone whose row is locked. They would wait for the row of the subscription.
+const lockConsumerRow = `SELECT x.consumer FROM kagzi.consumers x WHERE x.consumer = $2 AND x.namespace_id = $1 FOR UPDATE`
+
 // SkipEvent makes the event one that the consumer has consumed; it may be so already. A run's end does the same with other events: both only
 // add ranges to what is consumed. It returns ErrNoConsumer if the consumer has never had the topic, and ErrNoEvent.
 func (s *Store) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id string) error {
@@ -273,6 +276,9 @@ func (s *Store) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id st
 		}
 		if settled == nil {
 			return errStandby
+		}
+		if err := ask(ctx, tx, lockConsumerRow, []any{s.namespace, consumer}, nil); err != nil {
+			return err
 		}
 		var subscribed, found bool
 		err = askRow(ctx, tx, skipEvent, []any{s.namespace, topic, consumer, id, *settled}, &subscribed, &found)
