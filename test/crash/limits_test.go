@@ -178,6 +178,7 @@ func (l *limitTrouble) trouble(round int) {
 		l.mortal = l.start(5 + l.random.IntN(20))
 	case 1:
 		dbtest.Exec(l, l.db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < 0.5`)
+		l.db.Pool.Reset() // the test's own connections may be among them
 	case 2:
 		i := l.random.IntN(limitedRuns)
 		l.cancelled[i] = true
