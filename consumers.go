@@ -26,9 +26,9 @@ type Consumer struct {
 
 // ConsumerConfig configures [DefineConsumer]; the zero value works.
 type ConsumerConfig struct {
-	// Topics are those whose events make the consumer run, at most 100: []kagzi.AnyTopic{Received, Bounced}. Without a topic it runs only at
-	// the times that it asks for with [WakeAt]. A topic that a later version of the program leaves out is unsubscribed; if it comes back,
-	// the consumer goes on where it was.
+	// Topics are those whose events make the consumer run, at most 100: []kagzi.AnyTopic{Received, Bounced}. Without a topic it runs once
+	// when its first worker starts, and then only at the times that it asks for with [WakeAt]. A topic that a later version of the
+	// program leaves out is unsubscribed; if it comes back, the consumer goes on where it was.
 	Topics []AnyTopic
 
 	// Latest makes a new consumer, and one that gets another topic, begin with the events that are published from then on. Without it, it
@@ -40,19 +40,22 @@ type ConsumerConfig struct {
 	// not seen. Zero means a group of its own.
 	Group string
 
-	// Queue is the queue of its runs, from which workers with its function have to claim. Zero means the queue of the worker.
+	// Queue is the queue of its runs, from which workers with its function have to claim. Zero means the queue of the worker, which must
+	// then have only one.
 	Queue string
 
-	// Priority is that of its runs. Zero means 2, which puts consumers before the schedules of their group.
+	// Priority is that of its runs, from 1, which goes first, to 4. Zero means 2, which puts consumers before the schedules of their group.
 	Priority int
 
-	// RetryPolicy, Timeout and Metadata are those of its runs, as in [Start].
+	// RetryPolicy, Timeout and Metadata are those of its runs, as in [Start]. With a zero RetryPolicy a run has one attempt: its steps
+	// have retries of their own, but an error of the function ends the run.
 	RetryPolicy RetryPolicy
 	Timeout     time.Duration
 	Metadata    Metadata
 
-	// LeastWake and MostWake bound the time of WakeAt, counted from the end of the run. A run that was cancelled is followed by another one
-	// after LeastWake. Zero means 30 seconds, and 24 hours or LeastWake if that is longer.
+	// LeastWake and MostWake bound the time of [WakeAt], counted from the end of the run. Zero means 30 seconds for LeastWake; for MostWake,
+	// 24 hours, or LeastWake if that is longer. So a batch that is to wait for less than 30 seconds needs a shorter LeastWake. A run that was
+	// cancelled is followed by another one after LeastWake.
 	LeastWake time.Duration
 	MostWake  time.Duration
 
@@ -278,8 +281,9 @@ func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
 }
 
 // WakeAt asks for a run at t, by the database's clock, if no event comes before. The last call of a run counts, and takes effect when the run
-// completes; the zero time takes it back. A t that is sooner than LeastWake from then, or later than MostWake, is moved to that.
-// Compute t from the Context's Now, so that a replay asks for the same.
+// completes; the zero time takes it back. [ConsumerConfig] bounds it: a t that is sooner
+// than LeastWake (30 seconds) after the end of the run, or later than MostWake (24 hours) after it, is moved to that. Compute t from the
+// Context's Now, so that a replay asks for the same.
 //
 // WakeAt returns an error if the call is wrong. Only functions of consumers may call it.
 func WakeAt(ctx Context, t time.Time) error {
@@ -295,8 +299,8 @@ func WakeAt(ctx Context, t time.Time) error {
 }
 
 // Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one follows it. With
-// [RejectActive] it does nothing instead, and returns [ErrRunActive]; so it does while another run of the group is active. The other option
-// is [InTx]. Trigger returns [ErrNotFound] if no worker has stored the consumer yet.
+// [RejectActive] it does nothing and returns [ErrRunActive] while a run of the consumer, or another run of its group, is active. The other
+// option is [InTx]. Trigger returns [ErrNotFound] if no worker has stored the consumer yet.
 func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, takesReject)
 	if err == nil {
@@ -308,9 +312,9 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeO
 	return c.failedIf(ctx, err, "trigger consumer %s", text.Quote(consumer.name))
 }
 
-// DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other consumers. A run that
-// is active goes on, and its end changes nothing more. A worker that still has the consumer's function stores it again when it starts. The
-// options are [InTx]. It returns [ErrNotFound] if there is no such consumer.
+// DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other consumers. Only
+// its name counts, so a program that no longer has it can pass DefineConsumer(name, ConsumerConfig{}). A run that is active goes on, and
+// its end changes nothing more. A worker that still has the consumer's function stores it again when it starts. The options are [InTx]. It returns [ErrNotFound] if there is no such consumer.
 func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, 0)
 	if err == nil {
