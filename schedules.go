@@ -60,8 +60,8 @@ type Schedule struct {
 	// its own. From 1 ms to 24 hours. Zero means none.
 	Jitter time.Duration
 
-	// FireNew fires a new schedule once when it is created, besides its ticks, with that time as FireTime: a producer need not wait for its
-	// first tick.
+	// FireNew starts a run when the schedule is created, besides those of its ticks. The time of creation is its FireTime. It does
+	// nothing in a call that changes a schedule.
 	FireNew bool
 
 	// Start and End limit the ticks, both included. Zero means no limit. Give fixed times: Every counts from Start. If a program

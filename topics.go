@@ -36,7 +36,8 @@ func DefineTopic[T any](name string) Topic[T] { return Topic[T]{name: name} }
 // consumers are left out. The payload is JSON and not sealed. It has no data of the application but the ID and the names.
 var RunsTopic = Topic[RunEvent]{name: store.RunsTopic, own: true}
 
-// A RunEvent is what has become of a run: see [RunsTopic]. A run that is resumed after its end ends again, and has another event then.
+// A RunEvent says that a run was started, or how it ended: see [RunsTopic]. A run that is resumed after its end ends again, and then has
+// another event.
 type RunEvent struct {
 	Run         RunID     `json:"run"`
 	ID          ID        `json:"id,omitempty"`
@@ -73,7 +74,7 @@ func (e NewEvent) WithID(id ID) NewEvent {
 	return e
 }
 
-// Title returns e with a title of at most 255 bytes, which is for people.
+// Title returns e with a title of at most 255 bytes. It is for people: Kagzi stores it, and returns it with the event.
 func (e NewEvent) Title(title string) NewEvent {
 	e.title = title
 	return e
