@@ -113,7 +113,7 @@ func validateExternalID(s string) error {
 
 // validateNewID is validateExternalID for a run that is started: the runs of consumers have IDs of their own.
 func validateNewID(s string) error {
-	if reserved := store.OwnGroup(""); strings.HasPrefix(s, reserved) {
+	if reserved := store.RunOfConsumer(""); strings.HasPrefix(s, reserved) {
 		return fmt.Errorf("kagzi: ID %s begins with %q, as the IDs of the runs of consumers do: give another one", text.Quote(s), reserved)
 	}
 	return validateExternalID(s)

@@ -653,3 +653,36 @@ func TestEventAroundTheEndOfARun(t *testing.T) {
 		})
 	}
 }
+
+// A run's turn in its group is the time of its event, not that of the claim that noticed the event.
+func TestTurnOfAnEventThatIsNoticedLate(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var group []*Consumer
+	for _, name := range []string{"c", "d", "e"} {
+		c := consumerOf(name, "topic of "+name)
+		c.Key = "group"
+		group = append(group, c)
+	}
+	subscribe(t, s, group...)
+	for range group {
+		completes(t, s, due(t, s, "c", "d", "e")[0], "", time.Time{})
+	}
+	publishes(t, s, named("topic of e", "1")...)
+	busy := mustRun(t, s, "e")
+	tx := begin(t, s)
+	publishIn(t, s, tx, named("topic of c", "early")...)
+	publishes(t, s, named("topic of d", "later")...)
+	mustNotRun(t, s, "c", "d", "e")
+	commit(t, tx)
+	look(t, s)
+	mustNotRun(t, s, "c", "d", "e")
+	completes(t, s, busy, "", time.Time{})
+	for _, want := range []string{"c", "d"} {
+		runs := due(t, s, "c", "d", "e")
+		if len(runs) != 1 || runs[0].Type != want {
+			t.Fatalf("claimed %+v, want a run of %s", runs, want)
+		}
+		completes(t, s, runs[0], "", time.Time{})
+	}
+}
