@@ -50,6 +50,9 @@ CREATE TABLE kagzi.workflow_runs (
     timeout             interval,                          -- of the run: a restart counts it anew
     deadline_at         timestamptz,                       -- when the run has to end, whether a worker executes it or not
     metadata            jsonb,                             -- the application's labels
+    first_metadata      jsonb,                             -- those of the start, once they were changed: the code sees these, and the changes that it made itself
+    headers             jsonb,                             -- what goes with the run to the runs that it starts, such as a tenant or a trace
+    progress            jsonb,                             -- what the code last said of its progress, for people
     error_kind          text,
     error               text,
     quarantined         boolean                  NOT NULL DEFAULT false, -- FAILED for a reason that only people can remove
@@ -227,6 +230,7 @@ CREATE TABLE kagzi.signals (
     namespace_id text  COLLATE "C" NOT NULL,
     signal_id    text  COLLATE "C" NOT NULL, -- the message's ID: sent again, it is stored once
     payload      bytea,
+    headers      jsonb,                      -- of the message, as in kagzi.workflow_runs
     received_at  timestamptz       NOT NULL DEFAULT now(),
     consumed_by  text  COLLATE "C",          -- the step that took the message; NULL until one does
     PRIMARY KEY (run_id, name, sequence, namespace_id)
@@ -243,7 +247,7 @@ CREATE TABLE kagzi.run_events (
     run_id       uuid              NOT NULL,
     event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it
     namespace_id text  COLLATE "C" NOT NULL,
-    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED')),
+    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'DELETED')),
     other_run_id uuid,                       -- the run that this one was restarted or forked from, or the new one
     step_id      text  COLLATE "C",          -- where a fork begins
     reason       text,
@@ -426,6 +430,7 @@ CREATE TABLE kagzi.schedules (
     priority       smallint          NOT NULL CHECK (priority BETWEEN 1 AND 4),
     retry_policy   jsonb,
     metadata       jsonb,
+    headers        jsonb,
     run_key        text  COLLATE "C",
     key_scope      text  COLLATE "C",
     input          bytea,
