@@ -31,7 +31,10 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 		return nil, err
 	}
 	call := wf.With(in, opts...)
-	call.as = asChild
+	call.as, call.inherited = asChild, b.Headers()
+	if call.inheritsMetadata() {
+		call.metadata = b.Metadata()
+	}
 	c, err := b.StartChild(engine.ChildSpec{
 		Name: name, BadName: validateStepName("child", name), Workflow: call.workflow, Detached: call.detached(),
 		Run: func() (store.NewRun, bool, error) {

@@ -86,6 +86,6 @@ func (c *Client) newRegistration(call Call) (*engine.Registration, error) {
 	hash := sha256.Sum256(append([]byte(call.workflow+"\x00"), cfg.inputHash...))
 	return &engine.Registration{Hash: hash[:engine.HashSize], Call: &store.Compensation{
 		Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority, Delay: run.Delay, Timeout: run.Timeout,
-		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Input: run.Input,
+		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Headers: run.Headers, Input: run.Input,
 	}}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -44,6 +45,11 @@ type Context interface {
 	//		t = ctx.Now()
 	//	}
 	FireTime() time.Time
+	// Metadata are the tags of the run's start, with the changes by [SetMetadata] that this branch knows of: its own, those made before it began,
+	// and those of branches that it has waited for. They are the same in every replay. The map is a copy, nil if there are none.
+	Metadata() Metadata
+	// Headers are those of the run: see [Headers]. They are the same in every replay. The map is a copy, nil if there are none.
+	Headers() Headers
 	scope() *runContext
 }
 
@@ -60,6 +66,8 @@ func (r *runContext) Attempt() int          { return r.b.Attempt() }
 func (r *runContext) Now() time.Time        { return r.b.Now() }
 func (r *runContext) Logger() *slog.Logger  { return r.b.Logger() }
 func (r *runContext) FireTime() time.Time   { return r.b.FireTime() }
+func (r *runContext) Metadata() Metadata    { return r.b.Metadata() }
+func (r *runContext) Headers() Headers      { return maps.Clone(Headers(r.b.Headers())) }
 func (r *runContext) scope() *runContext    { return r }
 
 // Engine is for tests of the engine.
@@ -85,9 +93,10 @@ func branchOf(ctx Context) (*engine.Branch, *Client, error) {
 type StepInfo struct {
 	Run      RunID
 	Workflow string
-	Step     string // with its branches: "ship/pack"
-	Attempt  int    // from 1; it keeps counting in a new attempt of the run and after Resume. An execution that a crash or drain interrupted does not count: the next has its number
-	Key      string // the same in every attempt of this step: an idempotency key for other services
+	Step     string  // with its branches: "ship/pack"
+	Attempt  int     // from 1; it keeps counting in a new attempt of the run and after Resume. An execution that a crash or drain interrupted does not count: the next has its number
+	Key      string  // the same in every attempt of this step: an idempotency key for other services
+	Headers  Headers // of the run, a copy; nil if there are none
 }
 
 // A stepScope is the context of one attempt of a step.
@@ -148,7 +157,7 @@ func scopeOf(ctx context.Context) *stepScope {
 func CurrentStep(ctx context.Context) StepInfo {
 	if scope := scopeOf(ctx); scope != nil {
 		s := scope.step
-		return StepInfo{RunID(s.Run), s.Workflow, s.Step, s.Attempt, s.Run + "/" + s.Step}
+		return StepInfo{RunID(s.Run), s.Workflow, s.Step, s.Attempt, s.Run + "/" + s.Step, maps.Clone(Headers(s.Headers))}
 	}
 	return StepInfo{}
 }

@@ -179,8 +179,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 	zeroWorker := &kagzi.Worker{}
 	for name, f := range map[string]any{
 		"Do": kagzi.Do, "DoTx": kagzi.DoTx, "Go": kagzi.Go[int], "Map": kagzi.Map[int, int], "Parallel": kagzi.Parallel,
-		"Publish": kagzi.Publish, "Race": kagzi.Race[int], "Results": kagzi.Results[int], "RunChild": kagzi.RunChild[int, int], "StartChild": kagzi.StartChild[int, int], "Sleep": kagzi.Sleep,
-		"SleepUntil": kagzi.SleepUntil, "Step": kagzi.Step[int], "StepTx": kagzi.StepTx[int], "WaitSignal": kagzi.WaitSignal[int],
+		"Publish": kagzi.Publish, "SetMetadata": kagzi.SetMetadata, "Race": kagzi.Race[int], "Results": kagzi.Results[int], "RunChild": kagzi.RunChild[int, int], "StartChild": kagzi.StartChild[int, int], "Sleep": kagzi.Sleep,
+		"SleepUntil": kagzi.SleepUntil, "Step": kagzi.Step[int], "StepTx": kagzi.StepTx[int], "WaitMessage": kagzi.WaitMessage[int], "WaitSignal": kagzi.WaitSignal[int],
 		// Those that return no error end the run by a panic.
 		"Compensate": func() error {
 			return panicked(func() { kagzi.Compensate(nil, "name", kit.CancelBooking.With("")) })
@@ -195,7 +195,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"Define": kagzi.Define[int, int], "DefineSignal": kagzi.DefineSignal[int], "DefineTopic": kagzi.DefineTopic[int], "Events": kagzi.Events[int], "CurrentStep": kagzi.CurrentStep, "KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
 		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached, "Repeatable": kagzi.Repeatable,
-		"DryRun": kagzi.DryRun, "InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() { kagzi.UndoneBy(kagzi.Workflow[int, int]{}) }, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
+		"DryRun": kagzi.DryRun, "InheritMetadata": kagzi.InheritMetadata, "InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() { kagzi.UndoneBy(kagzi.Workflow[int, int]{}) }, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
 		"Forget": func() { _ = kagzi.Forget() }, "Park": kagzi.Park,
 		"Consume": func() { kagzi.Consume[int](worker, kagzi.Consumer{}, nil) }, "DefineConsumer": kagzi.DefineConsumer, "Peek": kagzi.Peek[int], "Reserve": kagzi.Reserve[int], "WakeAt": kagzi.WakeAt,
 	} {

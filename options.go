@@ -12,7 +12,7 @@ import (
 // An option that has no meaning for a call does not compile there, or the call refuses it before it does anything.
 type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
-	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [WhenFull], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Timeout],
+	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [WhenFull], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Headers], [Timeout],
 	// [RetryPolicy], [Key], [Group], [Message], [InTx] and [Detached].
 	StartOption interface{ startOption() }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and

@@ -87,6 +87,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	}
 	info.Key, info.Group = keyOrGroup(r.Key)
 	_ = json.Unmarshal(r.Metadata, &info.Metadata) // written by startOptions, from a map of strings
+	info.Headers = storedHeaders(r.Headers)
 	return info
 }
 
@@ -217,6 +218,8 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 		case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own
 		case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
 			out[i].Output = nil
+		case store.KindSignal:
+			out[i].Input, out[i].Headers, out[i].Output = nil, storedHeaders(r.Input), c.shown(r.Output)
 		default:
 			out[i].Output = c.shown(r.Output)
 		}

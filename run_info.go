@@ -107,6 +107,7 @@ type RunInfo struct {
 
 	PausedAt    time.Time       `json:"paused_at,omitzero"` // when [Client.PauseRun] paused it; zero unless it is paused itself
 	Metadata    Metadata        `json:"metadata,omitempty"`
+	Headers     Headers         `json:"headers,omitempty"`
 	Parent      RunID           `json:"parent,omitempty"`      // the run whose child it is
 	ParentStep  string          `json:"parent_step,omitempty"` // the name under which that run started it, with its branches
 	Origin      RunID           `json:"origin,omitempty"`      // the run that it was restarted or forked from
@@ -128,15 +129,16 @@ type StepAttempt struct {
 	Step string `json:"step"`
 	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for [WaitSignal],
 	// CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the record of a [Map],
-	// [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"), PUBLISH for [Publish], and
+	// [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"), PUBLISH for [Publish], METADATA for [SetMetadata], and
 	// COMPENSATION for [Compensate] and [UndoneBy] ("flight#compensation"). A compensation has one attempt for each registration
 	// under its name. The attempt is RUNNING until its run, the Child, has ended; it stays RUNNING if the registration was
 	// replaced, or if the run completed or was terminated.
 	Type      string          `json:"type"`
-	Attempt   int             `json:"attempt"`          // from 1, as in [StepInfo]
-	Status    Status          `json:"status"`           // StatusRunning also in a run that is over, or PENDING after a drain, if the end of the attempt was not recorded
-	Input     json.RawMessage `json:"input,omitempty"`  // the value of [Input], as the client's Codec wrote it
-	Output    json.RawMessage `json:"output,omitempty"` // as the client's Codec wrote it; a MARKER's is Kagzi's own
+	Attempt   int             `json:"attempt"`           // from 1, as in [StepInfo]
+	Status    Status          `json:"status"`            // StatusRunning also in a run that is over, or PENDING after a drain, if the end of the attempt was not recorded
+	Input     json.RawMessage `json:"input,omitempty"`   // the value of [Input], as the client's Codec wrote it
+	Output    json.RawMessage `json:"output,omitempty"`  // as the client's Codec wrote it; a MARKER's is Kagzi's own
+	Headers   Headers         `json:"headers,omitempty"` // of the message that a SIGNAL read
 	Kind      kind.Kind       `json:"kind,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	StartedAt time.Time       `json:"started_at,omitzero"`

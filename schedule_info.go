@@ -20,7 +20,8 @@ type ScheduleInfo struct {
 	Workflow   string          `json:"workflow"`
 	Queue      string          `json:"queue"`
 	Input      json.RawMessage `json:"input,omitempty"`    // as the client's Codec wrote it
-	Metadata   Metadata        `json:"metadata,omitempty"` // of its runs, as are Key and Group
+	Metadata   Metadata        `json:"metadata,omitempty"` // of its runs, as are Headers, Key and Group
+	Headers    Headers         `json:"headers,omitempty"`
 	Key        Key             `json:"key,omitempty"`
 	Group      Group           `json:"group,omitempty"`
 	Cron       string          `json:"cron,omitempty"`
@@ -53,6 +54,7 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 	}
 	info.Key, info.Group = keyOrGroup(store.Key{Name: t.Key, Group: t.Group})
 	_ = json.Unmarshal(t.Metadata, &info.Metadata) // written by startOptions, from a map of strings
+	info.Headers = storedHeaders(t.Headers)
 	return info
 }
 

@@ -142,7 +142,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	}
 	t := &store.Template{
 		ID: c.scheduleID(s.Name), Name: s.Name, Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority, Key: run.Key, Group: run.Group,
-		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Input: run.Input, Cron: s.Cron, TimeZone: s.TimeZone,
+		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Headers: run.Headers, Input: run.Input, Cron: s.Cron, TimeZone: s.TimeZone,
 		CatchUp: cmp.Or(s.CatchUp, 100), Overlap: string(s.Overlap), Spec: spec,
 	}
 	table, err := housekeeping.Schedule(t).Timetable()

@@ -52,11 +52,18 @@ type Message struct {
 	decodable  decodable // of payload
 	id         ID
 	identified bool // by WithID
+	headers    Headers
 }
 
 // WithID returns m with an ID of at most 255 bytes: a run stores one message with that ID, however often it is sent.
 func (m Message) WithID(id ID) Message {
 	m.id, m.identified = id, true
+	return m
+}
+
+// WithHeaders returns m with headers, in addition to those that it has: see [Headers]. [WaitMessage] returns them, and [WaitSignal] ignores them.
+func (m Message) WithHeaders(h Headers) Message {
+	m.headers = h.over(m.headers)
 	return m
 }
 
@@ -67,6 +74,9 @@ func (m Message) validate() error {
 	err := m.signal.validate()
 	if err == nil && m.identified {
 		err = validateMessageID(m.id)
+	}
+	if err == nil {
+		err = m.headers.validate()
 	}
 	return err
 }
@@ -186,7 +196,7 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 	if err != nil {
 		return store.Message{}, err
 	}
-	msg := store.Message{Name: name, ID: string(m.id), Payload: payload}
+	msg := store.Message{Name: name, ID: string(m.id), Payload: payload, Headers: m.headers.stored()}
 	if !m.identified {
 		id, ok := sendID(ctx, "message", ref, name, string(hash))
 		if !ok {
@@ -212,7 +222,19 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 // WaitSignal returns another error only if the call is wrong or the branch was cancelled. A message that does not decode into T
 // quarantines the run with [kind.Nondeterminism].
 func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) {
-	var out T
+	m, err := WaitMessage(ctx, s, timeout...)
+	return m.Payload, err
+}
+
+// Received is a message that a run has read: see [WaitMessage].
+type Received[T any] struct {
+	Payload T
+	Headers Headers // nil if it has none
+}
+
+// WaitMessage is [WaitSignal] that returns the message's headers with its payload.
+func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[T], error) {
+	var out Received[T]
 	b, c, err := branchOf(ctx)
 	if err != nil {
 		return out, err
@@ -222,9 +244,10 @@ func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) 
 	if err != nil {
 		return out, err
 	}
-	if err := c.decode(row.Output, &out); err != nil {
+	if err := c.decode(row.Output, &out.Payload); err != nil {
 		b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this program has for the signal: %v; if the sender was wrong, wait for a json.RawMessage, which any JSON decodes into, and refuse the message there", row.StepID, reflect.TypeFor[T](), err)
 	}
+	out.Headers = storedHeaders(row.Input)
 	return out, nil
 }
 

@@ -153,7 +153,7 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	}
 	r = store.NewRun{
 		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
-		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata, Detached: cfg.detached,
+		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata.stored(), Headers: cfg.headers.stored(), Detached: cfg.detached,
 		Key: cfg.key, Group: cfg.group, Tells: c.cfg.RunEvents, WhenFull: cfg.whenFull.stored(), Input: input,
 	}
 	if call.as == "" { // else it takes its parent's

@@ -163,26 +163,29 @@ func validateVersion(v int) error {
 }
 
 // validateMetadata refuses tags that cannot be stored or searched. It names the first bad key in order.
-func validateMetadata(m map[string]string) error {
+func validateMetadata(m map[string]string) error { return validateTags("Metadata", "Metadata key", m) }
+
+// validateTags is validateMetadata for tags that errors call by that name, and whose keys they call key.
+func validateTags(name, key string, m map[string]string) error {
 	if len(m) > maxMetadataEntries {
-		return fmt.Errorf("kagzi: Metadata has %d entries: at most %d are allowed", len(m), maxMetadataEntries)
+		return fmt.Errorf("kagzi: %s has %d entries: at most %d are allowed", name, len(m), maxMetadataEntries)
 	}
 	size := 0
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		v := m[k]
-		if err := validateName("Metadata key", k); err != nil {
+		if err := validateName(key, k); err != nil {
 			return err
 		}
 		if !utf8.ValidString(v) {
-			return fmt.Errorf("kagzi: Metadata value of %s is not valid UTF-8: %s", text.Quote(k), text.Quote(v))
+			return fmt.Errorf("kagzi: %s value of %s is not valid UTF-8: %s", name, text.Quote(k), text.Quote(v))
 		}
 		if strings.Contains(v, "\x00") {
-			return fmt.Errorf("kagzi: Metadata value of %s contains a NUL byte, which Postgres cannot store: %s", text.Quote(k), text.Quote(v))
+			return fmt.Errorf("kagzi: %s value of %s contains a NUL byte, which Postgres cannot store: %s", name, text.Quote(k), text.Quote(v))
 		}
 		size += len(k) + len(v)
 	}
 	if size > maxMetadataBytes {
-		return fmt.Errorf("kagzi: Metadata has %d bytes: at most %d are allowed; put the rest in the input", size, maxMetadataBytes)
+		return fmt.Errorf("kagzi: %s has %d bytes: at most %d are allowed; put the rest in the input", name, size, maxMetadataBytes)
 	}
 	return nil
 }

@@ -46,8 +46,10 @@ type Call struct {
 	decodable decodable // of input
 	defaults  []StartOption
 	opts      []StartOption
-	as        string // asChild or asCompensation if a run starts it; empty: no run does
-	item      bool   // input is an item of a batch: see Item
+	inherited Headers  // of the run that starts it
+	metadata  Metadata // of that run, for InheritMetadata
+	as        string   // asChild or asCompensation if a run starts it; empty: no run does
+	item      bool     // input is an item of a batch: see Item
 }
 
 // The roles in which a run starts a call.
@@ -66,6 +68,12 @@ func (c Call) detached() bool {
 // do not fit the role in which the run is started.
 func (c Call) config(shared []StartOption) (startConfig, error) {
 	cfg, err := startOptions(slices.Concat(c.defaults, shared, c.opts))
+	cfg.headers = cfg.headers.over(c.inherited)
+	err = cmp.Or(err, cfg.headers.validate())
+	if cfg.inherits && err == nil {
+		cfg.metadata = Metadata(Headers(cfg.metadata).over(Headers(c.metadata)))
+		err = validateMetadata(cfg.metadata)
+	}
 	if err == nil {
 		err = validateWorkflow(c.workflow)
 	}
@@ -78,6 +86,9 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 	case "":
 		if cfg.detached && err == nil {
 			err = errors.New("kagzi: Detached is for children: this run has no parent to end before it")
+		}
+		if cfg.inherits && err == nil {
+			err = errors.New("kagzi: InheritMetadata is for children: this run has no parent")
 		}
 	case asChild:
 		takesNo("InTx", cfg.tx != nil, "its start is recorded with the run")
@@ -92,6 +103,7 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 		takesNo("ID", cfg.id != "", "another run might have it when the compensation is to run")
 		takesNo("At", !cfg.at.IsZero(), "give it a Delay, which counts from when it is its turn")
 		takesNo("Detached", cfg.detached, "its run waits for it")
+		takesNo("InheritMetadata", cfg.inherits, "give it Metadata")
 		takesNo("Key", cfg.key != "" && !cfg.group, "it would wait for a slot that its run may hold")
 		takesNo("Group", cfg.group, "it would wait for the slot that its run may hold")
 		takesNo(windowOption(c.opts), windowOption(c.opts) != "", "it runs once, when it is its turn")
@@ -179,7 +191,9 @@ type startConfig struct {
 	priority int // zero: not given
 	version  int
 	timeout  time.Duration
-	metadata json.RawMessage
+	metadata Metadata
+	inherits bool    // InheritMetadata
+	headers  Headers // all that were given, merged
 	policy   json.RawMessage
 	messages []Message // all that were given, in order
 	tx       pgx.Tx
@@ -229,7 +243,9 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			check(validateVersion(int(o)))
 		case Metadata:
 			check(validateMetadata(o))
-			cfg.metadata, _ = json.Marshal(o) // a map of strings always encodes
+			cfg.metadata = o
+		case Headers:
+			cfg.headers = o.over(cfg.headers)
 		case Timeout:
 			cfg.timeout = time.Duration(o)
 			check(validateTimeout("timeout", time.Duration(o)))
@@ -264,6 +280,8 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			}
 		case detached:
 			cfg.detached = true
+		case inheritMetadata:
+			cfg.inherits = true
 		case Key:
 			cfg.key, keyed = string(o), true
 			check(validateKey("Key", string(o)))

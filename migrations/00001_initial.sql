@@ -183,7 +183,7 @@ CREATE INDEX workflow_runs_unread
 -- of the run. When that ends, it forgets the failure (forgotten_by), and the next attempt of the run tries the step again.
 --
 -- A MARKER records a decision, such as that of a group of branches. A BRANCH records the failure of a branch. A PUBLISH records that
--- its events were stored, in the same transaction.
+-- its events were stored, in the same transaction; a METADATA that the run's metadata were changed.
 --
 -- Each attempt of a COMPENSATION is a registration under its name. The last one that has a call counts: call and input say which
 -- run to start. output has the hashes of all registrations so far. The row is RUNNING until that run, child_run_id, has ended.
@@ -194,7 +194,7 @@ CREATE TABLE kagzi.step_runs (
     namespace_id   text  COLLATE "C" NOT NULL,
     status         text  COLLATE "C" NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED')),
     step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN
-                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION', 'PEEK', 'RESERVE', 'PUBLISH')),
+                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION', 'PEEK', 'RESERVE', 'PUBLISH', 'METADATA')),
     position       bigint            NOT NULL DEFAULT 0, -- of the record among the run's records
     sequence       bigint,                     -- of a SIGNAL: the sequence of the message that the step took
     run_attempt    integer           NOT NULL, -- of the run; 0 if a fork copied the row from a run that keeps the compensation

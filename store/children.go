@@ -17,14 +17,14 @@ WITH u AS MATERIALIZED (
 		CASE WHEN u.priority = 0 THEN l.priority ELSE u.priority END AS priority,
 		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
 			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) AS available_at, statement_timestamp() AS now,
-		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.detached, u.input, NULLIF(u.run_key, '') AS run_key, u.grouped, u.tells,
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.detached, u.input, NULLIF(u.run_key, '') AS run_key, u.grouped, u.tells, u.headers,
 		NULL::uuid AS locked_by, NULL::uuid AS lease, NULL::bigint AS lease_timeout
 	FROM (
 		SELECT ` + columnsOfRuns + `, u.lease, u.detached
 		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
-			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::bool[], $20::uuid[], $21::bool[])
+			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::bool[], $20::text[], $21::uuid[], $22::bool[])
 			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
-				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, tells, lease, detached)
+				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, tells, headers, lease, detached)
 	) u
 	CROSS JOIN LATERAL (
 		SELECT q.priority

@@ -17,7 +17,7 @@ import (
 // A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a compensation
 // makes it due. Then any process calls Compensate for it, in a transaction that locks the run and its parent.
 const compensatingRun = `
-SELECT q.task_queue, q.priority, q.outcome, q.tells, (
+SELECT q.task_queue, q.priority, q.outcome, q.tells, q.headers, (
 		SELECT count(*) FROM kagzi.workflow_runs c
 		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	)
@@ -92,7 +92,7 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 	run := NewRun{Parent: id}
 	var outcome FinalOutcome
 	var children int64
-	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &run.Tells, &children)
+	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &run.Tells, &run.Headers, &children)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -164,6 +164,9 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	run.Queue, run.Priority = cmp.Or(c.Queue, run.Queue), cmp.Or(c.Priority, run.Priority)
 	run.Type, run.Version, run.Delay, run.Timeout = c.Type, c.Version, c.Delay, c.Timeout
 	run.RetryPolicy, run.Metadata, run.Input = c.RetryPolicy, c.Metadata, input
+	if run.Headers, err = mergeHeaders(run.Headers, c.Headers); err != nil {
+		return err
+	}
 	out.Due = append(out.Due, DueRun{run.RunID, run.Queue, run.Type, run.Version})
 	if err := ask(ctx, tx, insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run}), nil); err != nil || !run.Tells {
 		return err
@@ -171,6 +174,18 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	due, err := s.publishRuns(ctx, tx, started, run.RunID)
 	out.Due = append(out.Due, due...)
 	return err
+}
+
+// mergeHeaders returns base with the headers of over in it.
+func mergeHeaders(base, over json.RawMessage) (json.RawMessage, error) {
+	if base == nil || over == nil {
+		return json.RawMessage(cmp.Or(string(over), string(base))), nil
+	}
+	var all map[string]string
+	if err := cmp.Or(json.Unmarshal(base, &all), json.Unmarshal(over, &all)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
 }
 
 // endLocked is end, and also starts the first compensation of each run. Compensations of parents continue later, because tx

@@ -88,6 +88,9 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	if len(steps) > 0 {
 		queue(readRecorded(steps), recordSteps, recordColumns.args(s.namespace, steps)...)
 	}
+	if changes := metadataChanges(f.Records); len(changes) > 0 {
+		queue(nil, changeMetadata, metadataColumns.args(s.namespace, changes)...)
+	}
 	if consuming := consuming(f.Records); len(consuming) > 0 {
 		queue(nil, consumeSignals, consumeColumns.args(s.namespace, consuming)...)
 	}

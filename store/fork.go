@@ -94,8 +94,8 @@ WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND
 
 // Copies all messages. Those that the copied steps consumed stay consumed, the others are unread.
 const copySignals = `
-INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, received_at, consumed_by)
-SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.received_at, (
+INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, received_at, consumed_by)
+SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.headers, g.received_at, (
 	SELECT s.step_id FROM kagzi.step_runs s
 	WHERE s.run_id = $3::uuid AND s.namespace_id = $1 AND s.step_id = g.consumed_by
 	LIMIT 1)
@@ -108,5 +108,8 @@ func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, p *forkPoint, fork u
 	if err := ask(ctx, tx, copySteps, []any{s.namespace, p.run, fork, p.step, p.at, p.runAttempt, compensations, p.position}, nil); err != nil {
 		return err
 	}
-	return ask(ctx, tx, copySignals, []any{s.namespace, p.run, fork}, nil)
+	if err := ask(ctx, tx, copySignals, []any{s.namespace, p.run, fork}, nil); err != nil {
+		return err
+	}
+	return s.copyMetadata(ctx, tx, fork)
 }

@@ -18,7 +18,7 @@ type StepRow struct {
 	RunAttempt   int // the run's attempt; zero if a fork copied the row and the old run keeps the compensation
 	Status       string
 	Kind         string
-	Input        []byte // of a FUNCTION; only in a Record to write and from StepAttempts
+	Input        []byte // of a FUNCTION, only in a Record to write and from StepAttempts; of a SIGNAL, the headers of its message as JSON
 	Output       []byte
 	ErrorKind    string
 	Error        string
@@ -45,7 +45,7 @@ const NoLimit = int64(math.MaxInt64)
 
 // The columns of a row s that eachStep reads. The output follows them.
 const stepColumns = `s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind,
-	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position, s.forgotten_by`
+	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position, s.forgotten_by, CASE WHEN s.step_kind = 'SIGNAL' THEN s.input END`
 
 // The latest attempt of each step. A step may have tens of thousands of attempts, and they lie side by side in the index. So
 // the index is read backwards in portions of 128 attempts: each portion begins below the last step of the one before, and
@@ -153,7 +153,9 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, er
 		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run}, func(rows pgx.Rows) error {
 			var input []byte
 			return eachStep(rows, func(r *StepRow) {
-				r.Input, input = input, nil // the next scan must not overwrite it
+				if input != nil {
+					r.Input, input = input, nil // the next scan must not overwrite it
+				}
 				out = append(out, r)
 			}, &input)
 		})
@@ -173,7 +175,7 @@ func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 		columns := append([]any{
 			&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind,
 			&kind, &text, &r.Permanent, utc(&r.WakeAt), utc(&r.StartedAt), utc(&r.FinishedAt), &child, &sequence,
-			&r.Position, &forgotten, &r.Output,
+			&r.Position, &forgotten, &r.Input, &r.Output,
 		}, further...)
 		if err := rows.Scan(columns...); err != nil {
 			return err

@@ -25,6 +25,7 @@ type NewRun struct {
 	Timeout     time.Duration
 	RetryPolicy json.RawMessage
 	Metadata    json.RawMessage
+	Headers     json.RawMessage // without those that a child has from its parent
 	Parent      uuid.UUID
 	ParentStep  string
 	Detached    bool   // continues when its parent ends
@@ -78,16 +79,16 @@ WITH u AS MATERIALIZED (
 		CASE WHEN NOT u.claims AND get_byte(uuid_send(u.lease), 15) & 2 > 0 THEN 0 ELSE u.version END AS version, u.priority,
 		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
 			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) + (u.place - 1) * interval '1 microsecond' AS available_at, statement_timestamp() AS now,
-		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input, NULLIF(u.run_key, '') AS run_key, u.grouped, u.tells,
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input, NULLIF(u.run_key, '') AS run_key, u.grouped, u.tells, u.headers,
 		CASE WHEN u.claims THEN u.locked_by END AS locked_by, CASE WHEN u.claims THEN u.lease END AS lease, u.lease_timeout
 	FROM (
-		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($20::uuid[])[1]) AS locked_by, coalesce(u.lease, ($21::uuid[])[1]) AS lease,
-			coalesce(u.lease_timeout, ($22::bigint[])[1]) AS lease_timeout, u.place,
+		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($21::uuid[])[1]) AS locked_by, coalesce(u.lease, ($22::uuid[])[1]) AS lease,
+			coalesce(u.lease_timeout, ($23::bigint[])[1]) AS lease_timeout, u.place,
 			` + mayBeClaimed + ` AS claims
 		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
-			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::bool[], $20::uuid[], $21::uuid[], $22::bigint[]) WITH ORDINALITY
+			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::bool[], $20::text[], $21::uuid[], $22::uuid[], $23::bigint[]) WITH ORDINALITY
 			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
-				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, tells, locked_by, lease, lease_timeout, place)
+				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, tells, headers, locked_by, lease, lease_timeout, place)
 		OFFSET 0 -- claims is computed once, not for each use
 	) u
 ), ` + insertUnnested
@@ -101,13 +102,13 @@ const columnsOfRuns = `u.run_id, coalesce(u.external_id, ($3::text[])[1]) AS ext
 			coalesce(u.metadata, ($13::text[])[1]) AS metadata, coalesce(u.parent_run_id, ($14::uuid[])[1]) AS parent_run_id,
 			coalesce(u.parent_step_id, ($15::text[])[1]) AS parent_step_id, u.input,
 			coalesce(u.run_key, ($17::text[])[1]) AS run_key, coalesce(u.grouped, ($18::bool[])[1]) AS grouped,
-			coalesce(u.tells, ($19::bool[])[1]) AS tells`
+			coalesce(u.tells, ($19::bool[])[1]) AS tells, coalesce(u.headers, ($20::text[])[1]) AS headers`
 
 // Inserts the rows of u, which have the columns of a NewRun, in the order of their external IDs: see everyRun.
 const insertUnnested = `r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
 		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout, created_at, input,
-		locked_by, lease, started_at, run_key, key_scope, tells)
+		locked_by, lease, started_at, run_key, key_scope, tells, headers)
 	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0), u.priority,
 		CASE WHEN u.lease IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
 		CASE WHEN u.lease IS NULL THEN u.available_at ELSE u.available_at + LEAST(u.lease_timeout * interval '1 microsecond',
@@ -117,7 +118,7 @@ const insertUnnested = `r AS (
 		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached,
 		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END, u.now, u.input,
 		u.locked_by, u.lease, CASE WHEN u.lease IS NOT NULL THEN u.now END,
-		u.run_key, CASE WHEN u.run_key IS NOT NULL THEN CASE WHEN u.grouped THEN '' ELSE u.task_queue END END, u.tells
+		u.run_key, CASE WHEN u.run_key IS NOT NULL THEN CASE WHEN u.grouped THEN '' ELSE u.task_queue END END, u.tells, NULLIF(u.headers, '')::jsonb
 	FROM u
 	ORDER BY u.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
@@ -129,7 +130,7 @@ const changesOfNewRuns = insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )`
 
 // mayBeClaimed reports whether the run is inserted as claimed.
-const mayBeClaimed = `coalesce(u.lease, ($21::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000' AND coalesce(u.task_queue, ($5::text[])[1]) <> ALL (ARRAY (
+const mayBeClaimed = `coalesce(u.lease, ($22::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000' AND coalesce(u.task_queue, ($5::text[])[1]) <> ALL (ARRAY (
 				SELECT c.task_queue FROM kagzi.queues c WHERE c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)
 			)) AND (
 				SELECT count(*) FROM (SELECT FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 LIMIT 1) p
@@ -178,7 +179,7 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 		if r := claimed[id]; r != nil && !until.IsZero() {
 			out[id] = &ClaimedRun{
 				RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type, Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
-				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, StartedAt: started, Fresh: true, Tells: r.Tells, Input: r.Input, Term: termOf(asked, started, until),
+				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, StartedAt: started, Fresh: true, Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input, Term: termOf(asked, started, until),
 			}
 		}
 		return nil
@@ -207,5 +208,6 @@ func newRunColumns[T any](run func(T) *NewRun) columns[T] {
 		shared(texts, "run_key", func(t T) string { return run(t).Key }),
 		shared(bools, "grouped", func(t T) bool { return run(t).Group }),
 		shared(bools, "tells", func(t T) bool { return run(t).Tells }),
+		shared(texts, "headers", func(t T) string { return string(run(t).Headers) }),
 	}
 }

@@ -22,6 +22,7 @@ type Compensation struct {
 	Timeout     time.Duration   `json:"timeout,omitempty"`
 	RetryPolicy json.RawMessage `json:"retry_policy,omitempty"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	Headers     json.RawMessage `json:"headers,omitempty"` // with those of the run that registers it
 	Input       []byte          `json:"-"`
 }
 

@@ -48,7 +48,7 @@ FOR UPDATE`
 // the copied messages.
 const restartRun = `
 WITH q AS MATERIALIZED (
-	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, q.metadata, q.schedule_name, q.timeout, q.fire_at, q.input_hash, q.run_key, q.key_scope, q.tells, statement_timestamp() AS now,
+	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, coalesce(q.first_metadata, q.metadata) AS metadata, q.headers, q.schedule_name, q.timeout, q.fire_at, q.input_hash, q.run_key, q.key_scope, q.tells, statement_timestamp() AS now,
 		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
 		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
 		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
@@ -57,11 +57,11 @@ WITH q AS MATERIALIZED (
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority, status,
-		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at, origin_run_id, input, run_key, key_scope, tells)
+		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at, origin_run_id, input, run_key, key_scope, tells, headers)
 	SELECT $3::uuid, $1, q.external_id,
 		CASE WHEN q.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, q.input_hash) END,
 		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout, q.retry_policy, q.metadata,
-		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid, q.input, q.run_key, q.key_scope, q.tells
+		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid, q.input, q.run_key, q.key_scope, q.tells, q.headers
 	FROM q
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope, tells

@@ -15,40 +15,42 @@ var ErrRunNotFound = errors.New("run not found")
 
 // A Run is a row of workflow_runs.
 type Run struct {
-	RunID       uuid.UUID
-	ExternalID  string
-	Queue       string
-	Type        string
-	Version     int
-	Priority    int
-	Status      string
-	AvailableAt time.Time // when a worker may claim it; zero if the run is over or waits without a time
-	Attempts    int
-	Recoveries  int
-	WaitingOn   string
-	DeadlineAt  time.Time
-	Metadata    json.RawMessage
-	ErrorKind   string
-	Error       string
-	Parent      uuid.UUID
-	Origin      uuid.UUID // the run that it was restarted or forked from
-	ParentStep  string    // the step of Parent that started it
-	LockedBy    uuid.UUID
-	Schedule    string    // its schedule's name
-	FireAt      time.Time // the tick of the schedule that started it
-	CreatedAt   time.Time
-	StartedAt   time.Time
-	FinishedAt  time.Time
-	Quarantined bool
-	Key         Key
-	PausedAt    time.Time     // zero unless the run itself is paused
-	Outcome     *FinalOutcome // nil unless the run has compensations to run, or has run them
-	Input       []byte
-	Output      []byte
+	RunID         uuid.UUID
+	ExternalID    string
+	Queue         string
+	Type          string
+	Version       int
+	Priority      int
+	Status        string
+	AvailableAt   time.Time // when a worker may claim it; zero if the run is over or waits without a time
+	Attempts      int
+	Recoveries    int
+	WaitingOn     string
+	DeadlineAt    time.Time
+	Metadata      json.RawMessage
+	FirstMetadata json.RawMessage // those of the start
+	Headers       json.RawMessage
+	ErrorKind     string
+	Error         string
+	Parent        uuid.UUID
+	Origin        uuid.UUID // the run that it was restarted or forked from
+	ParentStep    string    // the step of Parent that started it
+	LockedBy      uuid.UUID
+	Schedule      string    // its schedule's name
+	FireAt        time.Time // the tick of the schedule that started it
+	CreatedAt     time.Time
+	StartedAt     time.Time
+	FinishedAt    time.Time
+	Quarantined   bool
+	Key           Key
+	PausedAt      time.Time     // zero unless the run itself is paused
+	Outcome       *FinalOutcome // nil unless the run has compensations to run, or has run them
+	Input         []byte
+	Output        []byte
 }
 
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
-	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata,
+	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata, coalesce(r.first_metadata, r.metadata), r.headers,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
 	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false), coalesce(r.input, (
 		SELECT string_agg(i.input, ''::bytea ORDER BY i.place) FROM kagzi.start_items i WHERE i.run_id = r.run_id AND i.namespace_id = $1
@@ -206,7 +208,7 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		var version *int
 		var parent, origin, locked *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, utc(&r.AvailableAt), &r.Attempts,
-			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
+			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
 			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key, &r.Key.Group, &r.Input, &r.Output); err != nil {
 			return nil, err
 		}

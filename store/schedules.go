@@ -24,6 +24,7 @@ type Template struct {
 	Priority    int
 	RetryPolicy json.RawMessage
 	Metadata    json.RawMessage
+	Headers     json.RawMessage
 	Key         string // of the runs, as in a NewRun
 	Group       bool
 	Input       []byte // nil in a template that FireDue passes to decide
@@ -69,7 +70,7 @@ type FiredRun struct {
 }
 
 // A queued run does not count as active. Nor does a run that is being cancelled.
-const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata, t.run_key, coalesce(t.key_scope = '', false),
+const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata, t.headers, t.run_key, coalesce(t.key_scope = '', false),
 	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.problem, t.cursor_at,
 	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
 	EXISTS (
@@ -87,7 +88,7 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 		t := &Template{}
 		var version *int
 		var key, cron, zone, overlap, problem *string
-		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata, &key, &t.Group,
+		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata, &t.Headers, &key, &t.Group,
 			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, &problem, utc(&t.Cursor),
 			utc(&t.Next), utc(&t.CreatedAt), utc(&t.Now), &t.Active, &t.Queued, &t.Size, &t.Input)
 		t.Version, t.Key, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(key), deref(cron), deref(zone), deref(overlap), deref(problem)
@@ -189,11 +190,11 @@ WITH u AS MATERIALIZED (
 	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[]) AS u (run_id, template, tick, queued)
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
-		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at, input, run_key, key_scope, tells)
+		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at, input, run_key, key_scope, tells, headers)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
 		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
 		t.metadata, t.schedule_id, t.name, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope, coalesce((t.spec ->> 'tells')::bool, false)
+		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope, coalesce((t.spec ->> 'tells')::bool, false), t.headers
 	FROM u
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.schedules q

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,6 +15,7 @@ type Signal struct {
 	Name       string
 	Sequence   int64 // the number of the wake-up that announced it; messages are read in this order
 	Payload    []byte
+	Headers    json.RawMessage // nil: none
 	ReceivedAt time.Time
 }
 
@@ -40,12 +42,12 @@ type Inbox struct {
 // The messages of each name in order of their sequence. The ORDER BY is that of the key, which keeps the planner from using
 // the other index. $3 limits the bytes, as in history.
 const unreadSignals = `
-SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $3 THEN g.payload END, g.received_at, g.bytes > $3
+SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $3 THEN g.payload END, g.headers, g.received_at, g.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT s.run_id, s.name, s.sequence, s.payload, s.received_at, 200 + coalesce(octet_length(s.payload), 0) AS size
+		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at, 200 + coalesce(octet_length(s.payload), 0) AS size
 		FROM kagzi.signals s
 		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
 		ORDER BY s.name, s.sequence
@@ -121,9 +123,9 @@ func readSignals(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Row
 	return func(rows pgx.Rows) error {
 		var g Signal
 		var over bool
-		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, utc(&g.ReceivedAt), &over}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.Headers, utc(&g.ReceivedAt), &over}, func() error {
 			signal := g
-			g.Payload = nil // the next scan must not overwrite it
+			g.Payload, g.Headers = nil, nil // the next scan must not overwrite it
 			if over {
 				more[g.RunID] = true
 			} else if n := out[g.RunID]; n != nil {

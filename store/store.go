@@ -39,6 +39,7 @@ const (
 	KindPeek         = "PEEK"
 	KindReserve      = "RESERVE"
 	KindPublish      = "PUBLISH"
+	KindMetadata     = "METADATA"
 )
 
 // callTimeout is the timeout of each call. Postgres's own statement_timeout does not end a COMMIT that waits for a

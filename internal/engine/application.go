@@ -46,6 +46,7 @@ type StepIdentity struct {
 	Workflow string
 	Step     string
 	Attempt  int
+	Headers  map[string]string // of the run: not to be changed
 }
 
 // A RetryPolicy decides whether another attempt follows, and when.

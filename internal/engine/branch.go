@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +47,7 @@ type Branch struct {
 	started       bool                      // it has begun branches. Set by Future.start, for good.
 	discarded     bool                      // it reached, in mode verify, an unrecorded operation, and exits. Set by exitUnrecorded, for good.
 	misusedInStep error                     // a step's function called a durable operation of this branch. Set by foreign, reset for each attempt.
+	metadata      []metadataChange          // the changes of metadata that it knows, in their order. The slice is replaced, never changed.
 	unfollowed    []*knownFailure           // failures that it knows of, and after which it has begun nothing. follow empties it.
 
 	logOnce sync.Once // a step of the branch may log from goroutines of its own
@@ -104,6 +107,9 @@ func (b *Branch) ExternalID() string { return b.e.run.ExternalID }
 
 // FireTime returns the tick that the run stands for, zero if no schedule has fired it.
 func (b *Branch) FireTime() time.Time { return b.e.run.FireAt.UTC() }
+
+// Headers returns the run's headers, nil if it has none. They must not be changed.
+func (b *Branch) Headers() map[string]string { return b.e.headers }
 
 func (b *Branch) Attempt() int { return b.e.attempt }
 
@@ -266,4 +272,48 @@ func (b *Branch) noteMisuse(err error) {
 	if first {
 		e.log().Warn("kagzi: a call in a workflow is wrong", "error", text.OneLine(err.Error()))
 	}
+}
+
+// A metadataChange is a recorded change of the run's metadata. An empty value removes a tag.
+type metadataChange struct {
+	position int64 // of the record: the changes of all branches apply in this order
+	tags     map[string]string
+}
+
+// Metadata returns the run's metadata as b sees them: those of the start, with the changes of b, those that the branches
+// above it had made when b began, and those of branches that b has waited for. So a replay sees the same. The map is the caller's.
+func (b *Branch) Metadata() map[string]string {
+	all := map[string]string{}
+	if b.e.run.Metadata != nil {
+		_ = json.Unmarshal(b.e.run.Metadata, &all) // the client wrote a map of strings
+	}
+	for _, c := range b.metadata {
+		for key, value := range c.tags {
+			if value == "" {
+				delete(all, key)
+			} else {
+				all[key] = value
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// knowMetadata adds changes to those that b knows.
+func (b *Branch) knowMetadata(changes ...metadataChange) {
+	if len(changes) == 0 {
+		return
+	}
+	all := append(slices.Clip(b.metadata), changes...) // a copy: branches below b may have the old one
+	slices.SortStableFunc(all, func(a, b metadataChange) int { return int(a.position - b.position) })
+	b.metadata = slices.CompactFunc(all, func(a, b metadataChange) bool { return a.position == b.position })
+}
+
+// withMetadata returns the metadata that b would see after the change.
+func (b *Branch) withMetadata(c metadataChange) map[string]string {
+	with := Branch{e: b.e, metadata: append(slices.Clip(b.metadata), c)}
+	return with.Metadata()
 }

@@ -10,7 +10,7 @@
 //   - Branches of a run: branches.go, groups.go and decisions.go.
 //   - execute.go executes the function of a run, or of a branch.
 //   - The other operations of a branch: step.go and steptx.go, sleep.go, signals.go, children.go and cancels.go,
-//     compensations.go, patched.go, note.go.
+//     compensations.go, patched.go, note.go, publish.go, metadata.go.
 //   - The parts that operations share: how one begins (operations.go), records (records.go), waits (waits.go), stops the
 //     execution (stop.go) and checks the lease (leases.go); messages and ends of children (arrivals.go); histories that
 //     cannot be read (unreadable.go); which failures a run forgets (forget.go) and recalls (recorded.go).

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -41,7 +42,8 @@ type execution struct {
 	run     *store.ClaimedRun // the loader sets its Input before the execution begins; CancelRequested and Recoveries may change
 	queue   *queue            // of the session; nil in mode verify
 	runID   string
-	attempt int // of the run, from 1
+	attempt int               // of the run, from 1
+	headers map[string]string // of the run; nil if it has none
 
 	// remember sets these before the execution begins. Nobody changes them afterwards.
 	history map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
@@ -143,6 +145,9 @@ func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *
 	}
 	if loads {
 		e.seen = run.Wakeups
+	}
+	if run.Headers != nil {
+		_ = json.Unmarshal(run.Headers, &e.headers) // the client wrote a map of strings
 	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e

@@ -74,7 +74,7 @@ func kindWord(kind string) string {
 	return map[string]string{
 		store.KindFunction: "a step", store.KindSleep: "a sleep", store.KindMarker: "a group of branches",
 		store.KindSignal: "a wait for a signal", store.KindChild: "a child", store.KindCompensation: "a compensation",
-		store.KindPeek: "a look at a topic", store.KindReserve: "a reservation of events", store.KindPublish: "a publishing of events",
+		store.KindPeek: "a look at a topic", store.KindReserve: "a reservation of events", store.KindPublish: "a publishing of events", store.KindMetadata: "a change of metadata",
 		store.KindBranch: "a branch", kindCancel: "the cancel of child",
 	}[kind]
 }
@@ -168,7 +168,7 @@ func (b *Branch) passedBranch(id string) {
 // newBranch returns a new branch under b. Its goroutine must call init.
 func (b *Branch) newBranch(id string) *Branch {
 	ctx, cancel := context.WithCancelCause(b.ctx)
-	child := &Branch{e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, closed: b.closed, closedAt: b.closedAt, result: &branchResult{name: id}}
+	child := &Branch{e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, metadata: b.metadata, closed: b.closed, closedAt: b.closedAt, result: &branchResult{name: id}}
 	child.result.of = child
 	if row := b.e.history[id]; row != nil {
 		if row.Kind != store.KindBranch {

@@ -220,13 +220,13 @@ const eventSize = 1 << 10
 func sizeOf(r *store.Record) int {
 	n := 200 + len(r.Input) + len(r.Output) + len(r.Error)
 	if r.Start != nil {
-		n += 200 + len(r.Start.Input) + len(r.Start.Metadata) + len(r.Start.RetryPolicy)
+		n += 200 + len(r.Start.Input) + len(r.Start.Metadata) + len(r.Start.Headers) + len(r.Start.RetryPolicy)
 	}
 	for _, e := range r.Events {
 		n += eventSize + len(e.Payload)
 	}
 	if r.Compensation != nil {
-		n += 200 + len(r.Compensation.Input) + len(r.Compensation.Metadata) + len(r.Compensation.RetryPolicy)
+		n += 200 + len(r.Compensation.Input) + len(r.Compensation.Metadata) + len(r.Compensation.Headers) + len(r.Compensation.RetryPolicy)
 	}
 	return n
 }

@@ -193,7 +193,7 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 		cancel()
 		ctx, cancel = context.WithTimeoutCause(b.ctx, s.spec.Timeout, s.timedOut())
 	}
-	ctx = e.env.stepContext(ctx, StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt})
+	ctx = e.env.stepContext(ctx, StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Headers: e.headers})
 	e.env.failpoint("before step", e.run.RunID)
 	return ctx, cancel
 }

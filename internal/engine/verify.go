@@ -27,7 +27,7 @@ func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.St
 	env.clock.set(run.FinishedAt, time.Now(), time.Now())
 	claimed := &store.ClaimedRun{
 		RunID: run.RunID, Queue: run.Queue, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID, Attempts: run.Attempts,
-		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt, Input: run.Input,
+		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt, Metadata: run.FirstMetadata, Headers: run.Headers, Input: run.Input,
 	}
 	if run.Status == store.Failed { // Attempts counts the failed attempt, too
 		claimed.Attempts--

@@ -367,7 +367,7 @@ func TestCurrentStep(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	if kagzi.CurrentStep(context.Background()) != (kagzi.StepInfo{}) {
+	if !reflect.DeepEqual(kagzi.CurrentStep(context.Background()), kagzi.StepInfo{}) {
 		t.Error("there is no step outside of one")
 	}
 }

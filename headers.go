@@ -1,0 +1,51 @@
+package kagzi
+
+import (
+	"encoding/json"
+	"maps"
+)
+
+// Headers go with a run to all that it starts: a tenant, a user, a traceparent. A run's headers are inherited by its children and
+// compensations, by restarts and forks of it, and, if a schedule's run was given some, by each run of the schedule. An option of a
+// child adds to what it inherits, and so does each further Headers of a start, also one that is a default of [Define]: of one name the last value counts.
+//
+// Workflows read them by [Context], steps by [CurrentStep], and everybody else by [RunInfo]. Nobody can search by them: for that
+// there is [Metadata]. There are at most 64 headers, and 16 KiB of names and values together. A name has at most 255 bytes, and is
+// compared byte by byte: "Tenant" is not "tenant".
+//
+// A message has headers of its own: see [Message.WithHeaders].
+type Headers map[string]string
+
+func (Headers) startOption() {}
+
+func (h Headers) validate() error { return validateTags("Headers", "header", h) }
+
+// over returns base with h over it. It changes neither.
+func (h Headers) over(base Headers) Headers {
+	if len(h) == 0 || len(base) == 0 {
+		if len(h) == 0 {
+			return base
+		}
+		return h
+	}
+	all := maps.Clone(base)
+	maps.Copy(all, h)
+	return all
+}
+
+// stored returns the headers as they are stored: nil if there are none.
+func (h Headers) stored() json.RawMessage {
+	if len(h) == 0 {
+		return nil
+	}
+	data, _ := json.Marshal(h) // a map of strings always encodes
+	return data
+}
+
+// storedHeaders is the inverse of Headers.stored.
+func storedHeaders(data json.RawMessage) (h Headers) {
+	if data != nil {
+		_ = json.Unmarshal(data, &h) // written by Headers.stored
+	}
+	return h
+}

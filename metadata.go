@@ -1,0 +1,55 @@
+package kagzi
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+)
+
+// SetMetadata changes tags of the run, recorded under name; the rules of [Step]'s names apply. Tags that m does not name stay, and an
+// empty value removes a tag. [RunInfo], [RunFilter] and everybody else sees the change once the record is written. SetMetadata returns at
+// once, and later operations are recorded after it. A replay changes nothing.
+//
+// [Context] has the metadata as the code knows them. What somebody else changes, with [Client.Update], does not reach the code.
+//
+// The tags after the change must be valid as those of a start: otherwise the call is wrong, and the run fails with [kind.BadRequest].
+// SetMetadata returns another error only if the branch was cancelled.
+func SetMetadata(ctx Context, name string, m Metadata) error {
+	b, _, err := branchOf(ctx)
+	if err != nil {
+		return err
+	}
+	err = validateMetadata(m)
+	if len(m) == 0 {
+		err = errors.New("kagzi: the Metadata are empty: give the tags to change")
+	}
+	return b.SetMetadata(name, validateStepName("metadata", name), m, func(whole map[string]string) error {
+		if err != nil {
+			return err
+		}
+		return validateMetadata(whole)
+	})
+}
+
+// InheritMetadata gives a child the metadata of the run that starts it, as [Context] has them at the call, below those of its own
+// [Metadata]. Only [StartChild] and [RunChild] take it.
+func InheritMetadata() StartOption { return inheritMetadata{} }
+
+type inheritMetadata struct{}
+
+func (inheritMetadata) startOption() {}
+
+// inheritsMetadata reports whether the call has the option InheritMetadata.
+func (c Call) inheritsMetadata() bool {
+	is := func(o StartOption) bool { _, ok := o.(inheritMetadata); return ok }
+	return slices.ContainsFunc(c.defaults, is) || slices.ContainsFunc(c.opts, is)
+}
+
+// stored returns the metadata as they are stored: nil if none were given.
+func (m Metadata) stored() json.RawMessage {
+	if m == nil {
+		return nil
+	}
+	data, _ := json.Marshal(m) // a map of strings always encodes
+	return data
+}
