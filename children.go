@@ -41,6 +41,7 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 			run, _, err := client.newRun(context.Background(), call, nil)
 			return run, errors.Is(err, ErrPayloadTooLarge), err
 		},
+		Intercept: client.intercepts.child(),
 	})
 	if err != nil {
 		return nil, err

@@ -46,6 +46,9 @@ type ClientConfig struct {
 	// schedule that it saves, or as a restart of such a run. Whoever ends the run publishes its end, whatever his client says.
 	RunEvents bool
 
+	// Interceptors wrap what the client, its workers and its coordinators do. The first is the outermost. None cost nothing.
+	Interceptors []Interceptor
+
 	// Logger receives events that no caller learns of as an error. Zero means slog.Default().
 	Logger *slog.Logger
 }
@@ -53,12 +56,13 @@ type ClientConfig struct {
 // A Client starts, changes and queries runs. It is safe for concurrent use, holds no connection of its own while nothing
 // waits, and needs no Close.
 type Client struct {
-	cfg    ClientConfig
-	store  *store.Store
-	hints  *hints.Hints
-	starts *starts.Starts
-	topics *topics.Topics
-	ready  atomic.Bool // the schema was found to fit
+	cfg        ClientConfig
+	store      *store.Store
+	hints      *hints.Hints
+	starts     *starts.Starts
+	topics     *topics.Topics
+	intercepts interceptors
+	ready      atomic.Bool // the schema was found to fit
 
 	mu       sync.Mutex
 	sessions map[*engine.Session]struct{} // the workers of this process that are running
@@ -82,7 +86,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), sessions: map[*engine.Session]struct{}{}}
+	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), intercepts: newInterceptors(cfg.Interceptors), sessions: map[*engine.Session]struct{}{}}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
 	c.starts, c.topics = starts.New(c.store, c.hints), topics.New(c.store, c.hints)
 	return c, nil

@@ -172,6 +172,7 @@ func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housek
 		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace, NoGrace: c.NoGrace,
 		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
 		KeepForever: c.KeepForever, KeepEvents: c.KeepEvents, KeepPendingEvents: c.KeepPendingEvents,
+		Intercept: client.intercepts.schedule(),
 	}
 }
 

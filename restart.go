@@ -147,14 +147,21 @@ func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ Run
 	if cfg.tx, cfg.run.Run, err = c.resolveToChange(ctx, cfg.tx, ref); err != nil {
 		return "", c.public(ctx, err)
 	}
-	work, err := c.store.Restart(ctx, cfg.tx, cfg.run)
-	if err == nil {
-		err = c.hints.Due(ctx, cfg.tx, append(work.Due, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})...)
-	}
+	call := &StartCall{ID: ID(cfg.run.ExternalID), Origin: RunID(cfg.run.Run.String()), Run: RunID(cfg.run.New.String())}
+	err = intercept(ctx, c.intercepts.start, []*StartCall{call}, func(ctx context.Context) (err error) {
+		if cfg.run.Headers, err = call.headers(); err != nil {
+			return err
+		}
+		work, err := c.store.Restart(ctx, cfg.tx, cfg.run)
+		if err == nil {
+			err = c.hints.Due(ctx, cfg.tx, append(work.Due, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})...)
+		}
+		return err
+	})
 	if err != nil {
 		return "", c.public(ctx, err)
 	}
-	return RunID(cfg.run.New.String()), nil
+	return call.Run, nil
 }
 
 func (newInput) restartOption() {}

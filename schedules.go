@@ -307,13 +307,30 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...Chang
 		return "", failure.Wrap(err, "trigger schedule %.60q", name)
 	}
 	id := housekeeping.NewRunID()
-	err = c.editSchedule(ctx, tx, "trigger schedule", name, existing(func(_ time.Time, t *store.Template) (*store.Edit, error) {
+	call := &StartCall{Schedule: name, Run: RunID(id.String())}
+	err = c.startScheduled(ctx, tx, "trigger schedule", call, func(_ time.Time, t *store.Template) (*store.Edit, error) {
 		return &store.Edit{Fire: besideTicks(t, []store.TickRun{{RunID: id}}), UnlessActive: cfg.reject}, nil
-	}))
+	})
 	if err != nil {
 		return "", err
 	}
 	return RunID(id.String()), nil
+}
+
+// startScheduled is editSchedule for an edit that starts runs of a schedule that exists, inside of the interceptors.
+func (c *Client) startScheduled(ctx context.Context, tx pgx.Tx, what string, call *StartCall, edit func(time.Time, *store.Template) (*store.Edit, error)) error {
+	return intercept(ctx, c.intercepts.start, []*StartCall{call}, func(ctx context.Context) error {
+		if err := call.Headers.validate(); err != nil {
+			return err
+		}
+		return c.editSchedule(ctx, tx, what, call.Schedule, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+			e, err := edit(now, t)
+			if err == nil && call.Headers != nil {
+				e.Fire.Headers = call.Headers.over(storedHeaders(t.Headers)).stored()
+			}
+			return e, err
+		}))
+	})
 }
 
 // besideTicks returns a firing that starts runs without moving the schedule.
@@ -337,7 +354,7 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 	}
 	var fired int
 	ids := map[time.Time]uuid.UUID{} // the same in every try
-	err = c.editSchedule(ctx, tx, "backfill schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+	err = c.startScheduled(ctx, tx, "backfill schedule", &StartCall{Schedule: name}, func(now time.Time, t *store.Template) (*store.Edit, error) {
 		table, err := housekeeping.Schedule(t).Timetable()
 		if err == nil && until.After(now) {
 			err = fmt.Errorf("kagzi: until %s is in the future", until.Format(time.RFC3339))
@@ -357,6 +374,6 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 			runs[i] = store.TickRun{RunID: ids[tick], Tick: tick}
 		}
 		return &store.Edit{Fire: besideTicks(t, runs), Count: &fired}, nil
-	}))
+	})
 	return fired, err
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
@@ -150,24 +152,39 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOp
 	if err != nil {
 		return err
 	}
-	if err := c.checkSchema(ctx, cfg.tx); err != nil {
+	if c.intercepts.signal == nil {
+		return c.send(ctx, cfg.tx, ref, msg, m.identified)
+	}
+	call := &SignalCall{Run: ref, Signal: msg.Name, ID: ID(msg.ID), Headers: maps.Clone(m.headers)}
+	return intercept(ctx, c.intercepts.signal, call, func(ctx context.Context) error {
+		if err := call.Headers.validate(); err != nil {
+			return err
+		}
+		msg.Headers = call.Headers.stored()
+		return c.send(ctx, cfg.tx, ref, msg, m.identified)
+	})
+}
+
+// send stores the message for the run behind ref. identified says that its sender gave it its ID.
+func (c *Client) send(ctx context.Context, tx pgx.Tx, ref Ref, msg store.Message, identified bool) error {
+	if err := c.checkSchema(ctx, tx); err != nil {
 		return err
 	}
 	_, external := ref.(ID)
-	if external && !m.identified && CurrentStep(ctx).Key != "" {
+	if external && !identified && CurrentStep(ctx).Key != "" {
 		// An earlier attempt of the step may have sent it to a run that had the ID before the one that has it now.
-		if sent, err := c.store.Sent(ctx, cfg.tx, msg.ID); err != nil || sent {
+		if sent, err := c.store.Sent(ctx, tx, msg.ID); err != nil || sent {
 			return err
 		}
 	}
 	for {
-		run, err := c.resolve(ctx, cfg.tx, ref)
+		run, err := c.resolve(ctx, tx, ref)
 		if err != nil {
 			return err
 		}
 		before := msg.RunID
 		msg.RunID = run
-		found, err := c.store.Signal(ctx, cfg.tx, msg)
+		found, err := c.store.Signal(ctx, tx, msg)
 		// The run of an ID may have ended since it was found, and another may have the ID now.
 		if external && errors.Is(err, store.ErrRunFinished) && run != before {
 			continue
@@ -178,7 +195,7 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOp
 		if err != nil {
 			return err
 		}
-		return c.hints.Signalled(ctx, cfg.tx, found)
+		return c.hints.Signalled(ctx, tx, found)
 	}
 }
 

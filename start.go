@@ -105,15 +105,42 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 	if err := c.checkSchema(ctx, tx); err != nil {
 		return nil, err
 	}
-	rows, err := c.starts.Start(ctx, tx, runs)
+	rows, err := c.insert(ctx, tx, runs)
 	if err != nil {
-		return nil, c.public(ctx, err)
+		return nil, err
 	}
 	out := make([]Started, len(rows))
 	for i, r := range rows {
 		out[i] = Started{ID: RunID(r.RunID.String()), Existed: r.Existed}
 	}
 	return out, nil
+}
+
+// insert inserts the runs inside of the interceptors.
+func (c *Client) insert(ctx context.Context, tx pgx.Tx, runs []store.NewRun) (rows []store.StartedRun, err error) {
+	if c.intercepts.start == nil {
+		rows, err = c.starts.Start(ctx, tx, runs)
+		return rows, c.public(ctx, err)
+	}
+	calls := make([]*StartCall, len(runs))
+	for i := range runs {
+		calls[i] = startCallOf(&runs[i], runs[i].RunID)
+	}
+	err = intercept(ctx, c.intercepts.start, calls, func(ctx context.Context) (err error) {
+		for i := range runs {
+			if runs[i].Headers, err = calls[i].headers(); err != nil {
+				return err
+			}
+		}
+		if rows, err = c.starts.Start(ctx, tx, runs); err != nil {
+			return c.public(ctx, err)
+		}
+		for i, r := range rows {
+			calls[i].Run, calls[i].Existed = RunID(r.RunID.String()), r.Existed
+		}
+		return nil
+	})
+	return rows, err
 }
 
 // sameIDs refuses one ID for two calls: only one of them could have it.

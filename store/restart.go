@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/google/uuid"
@@ -19,7 +20,8 @@ type Restart struct {
 	Input         []byte
 	InputHash     []byte // of Input
 	Reason        string
-	Compensations bool // fork: copy the compensations that Run had registered by then
+	Headers       json.RawMessage // in addition to Run's; nil: none
+	Compensations bool            // fork: copy the compensations that Run had registered by then
 
 	// Hash returns the hash of a stored input. The row of a run without an external ID does not have it.
 	Hash func(input []byte) ([]byte, error)
@@ -48,7 +50,7 @@ FOR UPDATE`
 // the copied messages.
 const restartRun = `
 WITH q AS MATERIALIZED (
-	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, coalesce(q.first_metadata, q.metadata) AS metadata, q.headers, q.schedule_name, q.timeout, q.fire_at, q.input_hash, q.run_key, q.key_scope, q.tells, statement_timestamp() AS now,
+	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, coalesce(q.first_metadata, q.metadata) AS metadata, CASE WHEN $10::text = '' THEN q.headers ELSE coalesce(q.headers, '{}') || NULLIF($10::text, '')::jsonb END AS headers, q.schedule_name, q.timeout, q.fire_at, q.input_hash, q.run_key, q.key_scope, q.tells, statement_timestamp() AS now,
 		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
 		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
 		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
@@ -184,7 +186,7 @@ func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
 }
 
 func (s *Store) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
-	args := []any{s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != "", r.InputHash}
+	args := []any{s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != "", r.InputHash, string(r.Headers)}
 	err = ask(ctx, tx, restartRun, args, func(rows pgx.Rows) (err error) {
 		work, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (w Restarted, err error) {
 			return w, row.Scan(&w.Queue, &w.Type, &w.Version, &w.tells)

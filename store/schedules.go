@@ -48,10 +48,11 @@ type Template struct {
 type Firing struct {
 	Template uuid.UUID
 	Runs     []TickRun
-	Cursor   time.Time // the new cursor; zero leaves it
-	Next     time.Time // when the template is due next; zero: never
-	Problem  string    // why the template cannot be fired; if set, it is paused
-	Replace  bool      // the tick is not decided: the caller must first cancel the active runs, see CancelFired
+	Cursor   time.Time       // the new cursor; zero leaves it
+	Next     time.Time       // when the template is due next; zero: never
+	Problem  string          // why the template cannot be fired; if set, it is paused
+	Headers  json.RawMessage // of the runs; nil: the template's
+	Replace  bool            // the tick is not decided: the caller must first cancel the active runs, see CancelFired
 }
 
 // A TickRun is a run to insert.
@@ -186,15 +187,15 @@ func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Tim
 // run already, for example from a backfill, gets no other.
 const insertFired = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.template, u.tick, u.queued, statement_timestamp() AS now
-	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[]) AS u (run_id, template, tick, queued)
+	SELECT u.run_id, u.template, u.tick, u.queued, coalesce(u.headers, ($6::text[])[1]) AS headers, statement_timestamp() AS now
+	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[], $6::text[]) AS u (run_id, template, tick, queued, headers)
 ), r AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
 		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at, input, run_key, key_scope, tells, headers)
 	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
 		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
 		t.metadata, t.schedule_id, t.name, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope, coalesce((t.spec ->> 'tells')::bool, false), t.headers
+		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope, coalesce((t.spec ->> 'tells')::bool, false), CASE WHEN u.headers = '' THEN t.headers ELSE NULLIF(NULLIF(u.headers, '')::jsonb, '{}') END
 	FROM u
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.schedules q
@@ -211,6 +212,7 @@ SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.tells 
 type tickRun struct {
 	TickRun
 	template uuid.UUID
+	headers  json.RawMessage
 }
 
 // noTick is the tick column of a run that stands for no tick. It is not zero, because 1970 is a tick like any other.
@@ -226,6 +228,7 @@ var firedColumns = columnsOf(insertFired,
 		return r.Tick.UnixMicro()
 	}),
 	bools("queued", func(r tickRun) bool { return r.Queued }),
+	shared(texts, "headers", func(r tickRun) string { return string(r.headers) }),
 )
 
 // The cursor never moves back.
@@ -255,7 +258,7 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 	var runs []tickRun
 	for _, f := range firings {
 		for _, r := range f.Runs {
-			runs = append(runs, tickRun{r, f.Template})
+			runs = append(runs, tickRun{r, f.Template, f.Headers})
 		}
 	}
 	var fired []FiredRun

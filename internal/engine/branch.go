@@ -128,7 +128,19 @@ type replayHandler struct {
 }
 
 func (h replayHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.b.live.Load() && h.Handler.Enabled(ctx, level)
+	return h.b.live.Load() && h.Handler.Enabled(h.context(ctx), level)
+}
+
+func (h replayHandler) Handle(ctx context.Context, r slog.Record) error {
+	return h.Handler.Handle(h.context(ctx), r)
+}
+
+// context returns the branch's context for a line that has none, so that the application's handler finds what interceptors put into it.
+func (h replayHandler) context(ctx context.Context) context.Context {
+	if ctx == context.Background() {
+		return h.b.ctx
+	}
+	return ctx
 }
 
 func (h replayHandler) WithAttrs(attrs []slog.Attr) slog.Handler {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -23,6 +24,15 @@ type ChildSpec struct {
 	Detached bool
 	// Run returns the child's run. tooLarge reports that err is about the size of its input.
 	Run func() (run store.NewRun, tooLarge bool, err error)
+	// Intercept is called before the start of the child is recorded. It may change the run's headers. nil: nothing is called.
+	Intercept func(ctx context.Context, run *store.NewRun, as ChildIdentity) error
+}
+
+// A ChildIdentity names a child that is about to be started.
+type ChildIdentity struct {
+	Run        uuid.UUID
+	Parent     uuid.UUID
+	ParentStep string
 }
 
 // StartChild starts the child, or returns the one that the history has. See docs/architecture.md, Children.
@@ -58,6 +68,11 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 		return nil, errBranchCancelled
 	}
 	c.id = childID(e.run.RunID, id, attempt, spec.Workflow, b.now)
+	if spec.Intercept != nil {
+		if err := spec.Intercept(b.ctx, &run, ChildIdentity{c.id, e.run.RunID, id}); err != nil {
+			return nil, failure.Wrap(err, "child %q", id)
+		}
+	}
 	r := e.newRecord(id, store.KindChild, store.Running, attempt, attempt)
 	r.ChildRunID, r.Start = c.id, &run
 	row := r.StepRow // a copy: the flush may change the record's row

@@ -31,6 +31,8 @@ type Config struct {
 	// StepContext returns the context of a step's attempt, which tells the application's code which attempt that is.
 	StepContext func(ctx context.Context, step StepIdentity) context.Context
 
+	Interceptors Interceptors
+
 	Queues        map[string]int             // from which the session claims first, with their shares of the slots
 	Handlers      map[string]map[int]Handler // by workflow and version
 	Types         []store.WorkflowVersions   // the workflows and versions of Handlers, in the form that a claim needs
@@ -51,7 +53,7 @@ type Config struct {
 
 func newEnvironment(cfg *Config, onPoolClosed func()) *environment {
 	env := &environment{
-		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy, stepContext: cfg.StepContext,
+		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy, stepContext: cfg.StepContext, intercepts: cfg.Interceptors,
 		hooks: cfg.Hooks, onPoolClosed: onPoolClosed,
 		receipts: sync.Pool{New: newReceipt}, background: context.Background(), heartbeats: make(chan struct{}, 1), closed: make(chan struct{}),
 	}

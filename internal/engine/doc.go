@@ -8,7 +8,7 @@
 //   - The work of a session: claims.go and unresolved.go; loader.go and lane.go; flush.go and batchers.go; refresh.go;
 //     heartbeater.go and connection.go; lingering.go; ending.go. Its state is in session.go, its configuration in config.go.
 //   - Branches of a run: branches.go, groups.go and decisions.go.
-//   - execute.go executes the function of a run, or of a branch.
+//   - execute.go executes the function of a run, or of a branch; intercept.go does so inside of interceptors.
 //   - The other operations of a branch: step.go and steptx.go, sleep.go, signals.go, children.go and cancels.go,
 //     compensations.go, patched.go, note.go, publish.go, metadata.go.
 //   - The parts that operations share: how one begins (operations.go), records (records.go), waits (waits.go), stops the
@@ -16,7 +16,7 @@
 //     cannot be read (unreadable.go); which failures a run forgets (forget.go) and recalls (recorded.go).
 //   - The state of an execution: execution.go, branch.go, outbox.go, events.go, failures.go, child.go.
 //   - Without reference to an execution: environment.go, application.go, inbox.go, history.go, registrations.go,
-//     standing.go, consumption.go, clock.go, memory.go, mode.go, errors.go.
+//     standing.go, consumption.go, clock.go, memory.go, mode.go, errors.go, interception.go.
 //
 // An execution does not know its session. It uses the environment, which both share, and a host with three methods.
 package engine

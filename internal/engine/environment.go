@@ -26,6 +26,7 @@ type environment struct {
 	errors       Errors
 	policy       func(raw json.RawMessage) (RetryPolicy, error)
 	stepContext  func(ctx context.Context, step StepIdentity) context.Context
+	intercepts   Interceptors
 	hooks        *testhook.Hooks // of tests; nil otherwise
 	onPoolClosed func()          // called, perhaps again and again, once the application has closed the pool
 

@@ -11,6 +11,7 @@ import (
 var (
 	ErrLeaseLost        = errors.New("kagzi: lease lost: others may execute the run")
 	ErrShutdown         = errors.New("kagzi: worker shut down")
+	ErrSuspended        = errors.New("kagzi: the run goes on later")
 	ErrForeignGoroutine = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
 		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 )

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"runtime/debug"
@@ -12,13 +13,26 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// execute calls the workflow function on this goroutine, if the run is still this worker's. See docs/architecture.md,
+// execute calls the workflow function, if the run is still this worker's. See docs/architecture.md,
 // Execution and replay.
 func (e *execution) execute(h Handler) {
-	if !e.mayBegin() {
-		return
+	switch {
+	case !e.mayBegin():
+	case e.interception != nil:
+		e.intercept(h)
+	default:
+		e.call(h, e.ctx)
 	}
-	b := &Branch{e: e, ctx: e.ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
+}
+
+// newRoot returns the run's own branch.
+func (e *execution) newRoot(ctx context.Context) *Branch {
+	return &Branch{e: e, ctx: ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
+}
+
+// call calls the workflow function on this goroutine. Contexts of steps descend from ctx.
+func (e *execution) call(h Handler, ctx context.Context) {
+	b := e.newRoot(ctx)
 	if !e.run.DeadlineAt.IsZero() && e.mode.cancels() {
 		e.setDeadline()
 	}

@@ -50,10 +50,11 @@ type execution struct {
 	own     map[string]int            // how many steps and branches of the history are directly under each branch: see ownOf
 	copied  map[string]int            // like own, of the steps and branches that a fork has copied; nil if there are none
 
-	positions atomic.Int64    // the position of the run's last record
-	ctx       context.Context // step contexts descend from it
-	cancel    context.CancelCauseFunc
-	done      chan struct{} // closed by stopLocked when it sets reason
+	interception *interception   // nil: there are no interceptors
+	positions    atomic.Int64    // the position of the run's last record
+	ctx          context.Context // step contexts descend from it
+	cancel       context.CancelCauseFunc
+	done         chan struct{} // closed by stopLocked when it sets reason
 
 	mu sync.Mutex // of all that follows. It is locked before the session's mutex.
 
@@ -145,6 +146,9 @@ func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *
 	}
 	if loads {
 		e.seen = run.Wakeups
+	}
+	if env.intercepts.Execute != nil {
+		e.interception = newInterception()
 	}
 	if run.Headers != nil {
 		_ = json.Unmarshal(run.Headers, &e.headers) // the client wrote a map of strings

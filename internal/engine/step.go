@@ -193,9 +193,14 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 		cancel()
 		ctx, cancel = context.WithTimeoutCause(b.ctx, s.spec.Timeout, s.timedOut())
 	}
-	ctx = e.env.stepContext(ctx, StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Headers: e.headers})
+	ctx = e.env.stepContext(ctx, s.identity())
 	e.env.failpoint("before step", e.run.RunID)
 	return ctx, cancel
+}
+
+func (s *stepCall) identity() StepIdentity {
+	e := s.b.e
+	return StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Headers: e.headers}
 }
 
 // display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter.
@@ -301,6 +306,17 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 			s.b.enqueue(r)
 		}
 	}()
+	if s.b.e.env.intercepts.Attempt != nil {
+		data, err = s.interceptAttempt(ctx, func(inner context.Context) ([]byte, error) { return s.attemptOnce(inner, tx, ctx) })
+	} else {
+		data, err = s.attemptOnce(ctx, tx, ctx)
+	}
+	returned = true
+	return data, err
+}
+
+// attemptOnce calls the step's function with ctx and encodes its result. attempt is the attempt's context, from which ctx descends.
+func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.Context) (data []byte, err error) {
 	var v any
 	if hooks := s.b.e.env.hooks; hooks != nil && hooks.Call != nil {
 		v, err = hooks.Call(ctx, s.id, s.spec.Result, func() (any, error) { return s.spec.Function.Call(ctx, tx) })
@@ -310,7 +326,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 	if err == nil {
 		err = s.b.misusedInStep // recorded, because a replay does not call the function
 	}
-	if at, ok := ctx.Deadline(); err == nil && ok && !time.Now().Before(at) {
+	if at, ok := attempt.Deadline(); err == nil && ok && !time.Now().Before(at) {
 		err = s.timedOut()
 	}
 	if err == nil {
@@ -318,7 +334,6 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		data, r, err = s.spec.Function.Encode(s.id, v)
 		s.compensation = s.compensationOf(r)
 	}
-	returned = true
 	return data, err
 }
 

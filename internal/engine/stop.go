@@ -100,8 +100,17 @@ func (e *execution) graceLocked() time.Duration {
 	return exitGrace
 }
 
-// settle calls the host to write the outcome, once. It does not wait for the write.
-func (e *execution) settle() { e.settleOnce.Do(func() { e.host.settled(e) }) }
+// settle calls the host to write the outcome, once. It does not wait for the write. With interceptors the host is called when these have
+// returned.
+func (e *execution) settle() {
+	e.settleOnce.Do(func() {
+		if e.interception == nil {
+			e.host.settled(e)
+			return
+		}
+		e.interception.settle(func() { e.host.settled(e) })
+	})
+}
 
 // stopUnbegun stops and settles an execution whose function has not begun.
 func (e *execution) stopUnbegun(reason stopReason, err error) {

@@ -23,6 +23,7 @@ type Divergence struct {
 // Verify executes h against the history of a run that is over, and returns nil if h ends in the same way. It writes nothing.
 // additions allows operations that are not in the history. See docs/architecture.md, Execution and replay.
 func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.StepRow, h Handler, additions bool) (*Divergence, error) {
+	cfg.Interceptors = Interceptors{}
 	env := newEnvironment(&cfg, func() {})
 	env.clock.set(run.FinishedAt, time.Now(), time.Now())
 	claimed := &store.ClaimedRun{

@@ -8,6 +8,8 @@
 package housekeeping
 
 import (
+	"context"
+	"encoding/json"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -41,6 +43,9 @@ type Config struct {
 	KeepEvents  time.Duration // how old the events of topics become at least
 
 	KeepPendingEvents time.Duration // the same for events that a consumer has not consumed
+
+	// Intercept wraps the ticks of a schedule with code of the application, which gives next the headers of the runs. nil: nothing wraps them.
+	Intercept func(ctx context.Context, t *store.Template, next func(ctx context.Context, headers json.RawMessage) error) error
 
 	NoDeadlineGrace bool // end overdue runs at once, for tests whose clock stands still; zero: give workers some seconds
 

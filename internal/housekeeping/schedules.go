@@ -2,6 +2,7 @@ package housekeeping
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -69,6 +70,9 @@ func (k *Coordinator) releaseQueued(ctx context.Context) error {
 // fireBatch fires up to a batch of due schedules in one transaction. If the database refuses that, it fires each schedule in a
 // transaction of its own, so that one schedule does not hold up the others. It returns the number of schedules handled.
 func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
+	if k.cfg.Intercept != nil {
+		return k.fireIntercepted(ctx)
+	}
 	var b batch
 	fired, handled, err := k.cfg.Store.FireDue(ctx, k.cfg.Batch, func(now time.Time, due []*store.Template) []*store.Firing {
 		b = k.decideBatch(now, due)
@@ -90,6 +94,19 @@ func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 		}
 	}
 	return handled, nil
+}
+
+// fireIntercepted fires due schedules one by one, because code of the application runs around each, and must not run in a transaction.
+func (k *Coordinator) fireIntercepted(ctx context.Context) (handled int, err error) {
+	var all []*store.Template
+	_, handled, err = k.cfg.Store.FireDue(ctx, k.cfg.Batch, func(_ time.Time, due []*store.Template) []*store.Firing {
+		all = due
+		return nil
+	})
+	if err != nil || handled == 0 {
+		return 0, err
+	}
+	return k.fireEach(ctx, all)
 }
 
 // A batch holds the schedules that one transaction fires.
@@ -146,13 +163,10 @@ func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done
 // fireAlone fires one schedule. It pauses the schedule if the database refuses its runs, and postpones it by lockPause if a
 // caller's transaction has locked rows that it needs.
 func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
-	fired, err := k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
-		if t == nil || t.Paused || t.Next.IsZero() || t.Next.After(now) {
-			return nil, nil
-		}
-		return &store.Edit{Fire: k.decideAlone(t, now)}, nil
-	})
+	fired, replace, err := k.tick(ctx, t, func(now time.Time, t *store.Template) bool { return !t.Next.IsZero() && !t.Next.After(now) })
 	switch {
+	case replace && err == nil:
+		return k.Replace(ctx, t, replaceWait)
 	case store.Locked(err):
 		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
 			if t == nil || t.Paused {
@@ -191,17 +205,35 @@ func (k *Coordinator) Replace(ctx context.Context, t *store.Template, wait time.
 	if err := k.cfg.Hints.Cancelled(ctx, nil, cancelled); err != nil {
 		return err
 	}
-	fired, err := k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
-		if t == nil || t.Paused || t.Active {
-			return nil, nil
-		}
-		return &store.Edit{Fire: k.decideAlone(t, now)}, nil
-	})
+	fired, _, err := k.tick(ctx, t, func(_ time.Time, t *store.Template) bool { return !t.Active })
 	if store.Locked(err) {
 		return nil
 	}
 	k.cfg.Hints.Fired(ctx, fired)
 	return err
+}
+
+// tick starts the runs of a schedule's ticks, inside of the interceptors, if the schedule is not paused and still due. replace says that its
+// active runs must be cancelled first.
+func (k *Coordinator) tick(ctx context.Context, t *store.Template, due func(time.Time, *store.Template) bool) (fired []store.FiredRun, replace bool, err error) {
+	fire := func(ctx context.Context, headers json.RawMessage) (err error) {
+		fired, err = k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
+			replace = false
+			if t == nil || t.Paused || !due(now, t) {
+				return nil, nil
+			}
+			f := k.decideAlone(t, now)
+			f.Headers, replace = headers, f.Replace
+			return &store.Edit{Fire: f}, nil
+		})
+		return err
+	}
+	if k.cfg.Intercept != nil {
+		err = k.cfg.Intercept(ctx, t, fire)
+	} else {
+		err = fire(ctx, nil)
+	}
+	return fired, replace, err
 }
 
 // decideAlone decides which runs a schedule starts in a transaction of its own.

@@ -1,0 +1,223 @@
+package kagzi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// An Interceptor wraps what a client and its workers do, like middleware around an http.Handler: see [ClientConfig].Interceptors. A nil
+// function wraps nothing.
+//
+// Each function calls next once, on its own goroutine, with a context that descends from its own, and returns next's error, or another. It may
+// refuse by returning an error without a call of next. If it returns nil although next has failed, the failure stays. A panic is an error of [kind.Panic].
+// What a replay passes calls no interceptor, and neither do [Worker.Replay] and the replays of package kagzitest.
+type Interceptor struct {
+	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls, [Client.Restart] and [Client.Fork],
+	// [Client.TriggerSchedule] and [Client.BackfillSchedule]; the start of a child, whose next prepares it for the run's next write; and in a
+	// coordinator the ticks of a schedule that are due, whether these start a run or not. In a bulk verb, each run is a call of its own. If it
+	// fails for the ticks of a schedule, they are tried again. Nothing wraps the start of compensations and of consumers' runs.
+	Start func(ctx context.Context, starts []*StartCall, next func(context.Context) error) error
+
+	// Signal wraps [Client.Signal]. A message that goes with a start belongs to Start.
+	Signal func(ctx context.Context, m *SignalCall, next func(context.Context) error) error
+
+	// Execute wraps one execution of a run in a worker: from the call of its function until that has returned, or left memory for a long
+	// wait or for another worker. Values of the context that it gives to next reach the contexts of the run's steps and the lines of its Logger; its deadline and
+	// its end do not.
+	//
+	// next returns nil if the function has returned its result, the function's error, or, if the run goes on later, one that is
+	// [ErrSuspended]. The error of an Execute fails the attempt of the run, also one that would have succeeded, but does not
+	// change any other end. An Execute that does not return within ten seconds after next is not waited for.
+	Execute func(ctx context.Context, e Execution, next func(context.Context) error) error
+
+	// Step wraps the function of one attempt of a [Step], [StepTx], [Do] or [DoTx], without the commit of the transaction. next returns the attempt's error, a
+	// timeout and a panic among them. The error of a Step is the attempt's. If the worker must give up the run while next
+	// runs, next may exit the goroutine: what must happen belongs in a deferred function.
+	Step func(ctx context.Context, s StepInfo, next func(context.Context) error) error
+}
+
+// A StartCall is a run that is about to be started: see [Interceptor]. Changes of its Headers before next are stored with the run. Other
+// changes have no effect.
+type StartCall struct {
+	Workflow   string // empty for a restart or fork
+	ID         ID     // empty if the call gives none
+	Queue      string // empty if the call gives none: that of the parent, the schedule or the run that it comes from
+	Schedule   string // whose ticks are due, or that is triggered
+	Parent     RunID  // of a child
+	ParentStep string // the name under which the parent starts it, with its branches
+	Origin     RunID  // of a restart or fork, the run that it comes from
+	Headers    Headers
+	Run        RunID // the run; after next the active one that existed, if there was one. Empty for a schedule.
+	Existed    bool  // set by next: see [Run.Existed]
+}
+
+// A SignalCall is a message that is about to be sent: see [Interceptor]. Changes of its Headers before next are stored with the
+// message. Other changes have no effect.
+type SignalCall struct {
+	Run     Ref    // a RunID or an ID, as in the call of Client.Signal
+	Signal  string // with its key: "approved/call-7"
+	ID      ID     // of the message
+	Headers Headers
+}
+
+// An Execution is one execution of a run in a worker: see [Interceptor]. The maps are shared: do not change them.
+type Execution struct {
+	Run      RunID
+	ID       ID // empty if the run has none
+	Workflow string
+	Version  int
+	Queue    string
+	Attempt  int // of the run, from 1
+	Parent   RunID
+	First    bool          // no worker has executed the run before
+	Waited   time.Duration // how long the run was due before this execution began; zero if that is not known
+	Headers  Headers
+	Metadata Metadata // those of the start
+}
+
+// ErrSuspended is the error of next in an Execute of an [Interceptor] if the run goes on later: it sleeps or waits, or its worker gave it back ([ErrShutdown]) or lost it ([ErrLeaseLost]).
+var ErrSuspended = engine.ErrSuspended
+
+// interceptors are those of a client, each kind composed into one function; nil: there are none.
+type interceptors struct {
+	start   func(context.Context, []*StartCall, func(context.Context) error) error
+	signal  func(context.Context, *SignalCall, func(context.Context) error) error
+	execute func(context.Context, Execution, func(context.Context) error) error
+	step    func(context.Context, StepInfo, func(context.Context) error) error
+}
+
+func newInterceptors(all []Interceptor) (out interceptors) {
+	for i := len(all) - 1; i >= 0; i-- { // the first is the outermost
+		out.start = around(all[i].Start, out.start)
+		out.signal = around(all[i].Signal, out.signal)
+		out.execute = around(all[i].Execute, out.execute)
+		out.step = around(all[i].Step, out.step)
+	}
+	return out
+}
+
+// around returns outer around inner. Either may be nil.
+func around[T any](outer, inner func(context.Context, T, func(context.Context) error) error) func(context.Context, T, func(context.Context) error) error {
+	if outer == nil || inner == nil {
+		if outer == nil {
+			return inner
+		}
+		return outer
+	}
+	return func(ctx context.Context, v T, next func(context.Context) error) error {
+		return outer(ctx, v, func(ctx context.Context) error { return inner(ctx, v, next) })
+	}
+}
+
+var (
+	errNoNext    = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor returned no error and did not call next: call it, or return why not"))
+	errNextAgain = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next again: call it once"))
+)
+
+// intercept calls next inside of the interceptors of one kind, if there are any.
+func intercept[T any](ctx context.Context, by func(context.Context, T, func(context.Context) error) error, v T, next func(context.Context) error) (err error) {
+	if by == nil {
+		return next(ctx)
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = failure.OfPanic(v, debug.Stack())
+		}
+	}()
+	called, failed := false, error(nil)
+	err = by(ctx, v, func(ctx context.Context) error {
+		if called {
+			return errNextAgain
+		}
+		called, failed = true, next(ctx)
+		return failed
+	})
+	switch {
+	case err != nil:
+		return err
+	case !called:
+		return errNoNext
+	}
+	return failed
+}
+
+// engine returns the interceptors of executions and steps.
+func (i *interceptors) engine() (out engine.Interceptors) {
+	if i.execute != nil {
+		out.Execute = func(ctx context.Context, r *store.ClaimedRun, waited time.Duration, next func(context.Context) error) error {
+			e := Execution{
+				Run: RunID(r.RunID.String()), ID: ID(r.ExternalID), Workflow: r.Type, Version: r.Version, Queue: r.Queue, Attempt: r.Attempts + 1,
+				First: r.Fresh, Waited: waited, Headers: storedHeaders(r.Headers), Metadata: Metadata(storedHeaders(r.Metadata)),
+			}
+			if r.ParentRunID != uuid.Nil {
+				e.Parent = RunID(r.ParentRunID.String())
+			}
+			return i.execute(ctx, e, next)
+		}
+	}
+	if i.step != nil {
+		out.Attempt = func(ctx context.Context, _ engine.StepIdentity, next func(context.Context) error) error {
+			return i.step(ctx, CurrentStep(ctx), next)
+		}
+		out.OfStep = func(ctx context.Context, s engine.StepIdentity) bool {
+			scope := scopeOf(ctx)
+			return scope != nil && scope.step.Run == s.Run && scope.step.Step == s.Step && scope.step.Attempt == s.Attempt
+		}
+	}
+	return out
+}
+
+// child returns the interceptor of a child's start, nil if there is none.
+func (i *interceptors) child() func(context.Context, *store.NewRun, engine.ChildIdentity) error {
+	if i.start == nil {
+		return nil
+	}
+	return func(ctx context.Context, r *store.NewRun, as engine.ChildIdentity) error {
+		call := startCallOf(r, as.Run)
+		call.Parent, call.ParentStep = RunID(as.Parent.String()), as.ParentStep
+		return intercept(ctx, i.start, []*StartCall{call}, func(context.Context) (err error) {
+			r.Headers, err = call.headers()
+			return err
+		})
+	}
+}
+
+// schedule returns the interceptor of the ticks of a schedule, nil if there is none.
+func (i *interceptors) schedule() func(context.Context, *store.Template, func(context.Context, json.RawMessage) error) error {
+	if i.start == nil {
+		return nil
+	}
+	return func(ctx context.Context, t *store.Template, next func(context.Context, json.RawMessage) error) error {
+		call := &StartCall{Workflow: t.Type, Queue: t.Queue, Schedule: t.Name, Headers: storedHeaders(t.Headers)}
+		return intercept(ctx, i.start, []*StartCall{call}, func(ctx context.Context) error {
+			headers, err := call.headers()
+			if err != nil {
+				return err
+			}
+			if headers == nil {
+				headers = json.RawMessage("{}") // not the schedule's
+			}
+			return next(ctx, headers)
+		})
+	}
+}
+
+// startCallOf returns the call that starts r, which gets that ID.
+func startCallOf(r *store.NewRun, id uuid.UUID) *StartCall {
+	return &StartCall{Workflow: r.Type, ID: ID(r.ExternalID), Queue: r.Queue, Headers: storedHeaders(r.Headers), Run: RunID(id.String())}
+}
+
+// headers returns the call's headers as they are stored.
+func (c *StartCall) headers() (json.RawMessage, error) {
+	return c.Headers.stored(), c.Headers.validate()
+}

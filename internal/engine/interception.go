@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"sync"
+	"time"
+)
+
+// An interception is the state of the application's interceptors around one execution. They run on a goroutine of their own, because
+// those of the execution exit when it stops. See docs/architecture.md, Interceptors.
+type interception struct {
+	over      chan struct{} // closed by settle
+	concludes sync.Once
+
+	mu      sync.Mutex
+	entered bool        // the interceptors have called next, so the function has begun
+	left    bool        // the interceptors have returned
+	settled bool        // the execution has settled
+	patient *time.Timer // concludes if the interceptors do not return; nil until settle has set it
+}
+
+// interceptGrace is how long the end of an execution waits for interceptors that have not returned. They are code of the application, and
+// must not hold up a drain for ever.
+const interceptGrace = 10 * time.Second
+
+func newInterception() *interception { return &interception{over: make(chan struct{})} }
+
+// What enter returns.
+type entry int
+
+const (
+	enteredNow    entry = iota
+	enteredBefore       // the function has begun
+	settledBefore       // the execution has settled: the function must not begin
+)
+
+// enter is called before the function begins.
+func (x *interception) enter() entry {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.entered:
+		return enteredBefore
+	case x.settled:
+		return settledBefore
+	}
+	x.entered = true
+	return enteredNow
+}
+
+// leave is called when the interceptors have returned.
+func (x *interception) leave() (entered, settled bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.left = true
+	return x.entered, x.settled
+}
+
+// settle is called once, when the execution has settled. It lets end write the outcome: at once, unless interceptors that have let the function
+// begin have yet to return.
+func (x *interception) settle(end func()) {
+	x.mu.Lock()
+	x.settled = true
+	waits := x.entered && !x.left
+	if waits {
+		x.patient = time.AfterFunc(interceptGrace, func() { x.conclude(end) })
+	}
+	x.mu.Unlock()
+	close(x.over)
+	if !waits {
+		x.conclude(end)
+	}
+}
+
+// conclude calls end, unless the outcome is about to be written already.
+func (x *interception) conclude(end func()) {
+	x.concludes.Do(func() {
+		x.mu.Lock()
+		if x.patient != nil {
+			x.patient.Stop()
+		}
+		x.mu.Unlock()
+		end()
+	})
+}
