@@ -3,7 +3,6 @@ package kagzi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"runtime/debug"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -119,11 +117,6 @@ func around[T any](outer, inner func(context.Context, T, func(context.Context) e
 	}
 }
 
-var (
-	errNoNext    = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor returned no error and did not call next: call it, or return why not"))
-	errNextAgain = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next again: call it once"))
-)
-
 // intercept calls next inside of the interceptors of one kind, if there are any.
 func intercept[T any](ctx context.Context, by func(context.Context, T, func(context.Context) error) error, v T, next func(context.Context) error) (err error) {
 	if by == nil {
@@ -137,7 +130,7 @@ func intercept[T any](ctx context.Context, by func(context.Context, T, func(cont
 	called, failed := false, error(nil)
 	err = by(ctx, v, func(ctx context.Context) error {
 		if called {
-			return errNextAgain
+			return engine.ErrNextAgain
 		}
 		called, failed = true, next(ctx)
 		return failed
@@ -146,7 +139,7 @@ func intercept[T any](ctx context.Context, by func(context.Context, T, func(cont
 	case err != nil:
 		return err
 	case !called:
-		return errNoNext
+		return engine.ErrNoNext
 	}
 	return failed
 }

@@ -346,7 +346,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"skipEvent", skipEvent, []any{s.namespace, "topic", "consumer-1", "id", int64(5)}, withKey(eventsByID, consuming)},
 		{"runStatus", runStatus, []any{s.namespace, ids[0]}, byKey},
 		{"lockOver", lockOver, []any{s.namespace, ids[0]}, byKey},
-		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true, []byte{}}, byInput},
+		{"restartRun", restartRun, []any{s.namespace, ids[0], uuid.New(), "", 0, false, []byte{}, true, []byte{}, ""}, byInput},
 		{"unhashedInput", unhashedInput, []any{s.namespace, ids[0]}, byInput},
 		{"findForkPoint", findForkPoint, []any{s.namespace, ids[0], "step"}, byStep},
 		{"hasOutcome", hasOutcome, []any{s.namespace, ids[0]}, byKey},

@@ -9,25 +9,6 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/kind"
-	"github.com/kagzi/kagzi/store"
-)
-
-// Interceptors are code of the application around executions and attempts of steps. A nil function wraps nothing.
-type Interceptors struct {
-	// Execute wraps an execution of a run, which was due for that long before. ctx does not end. next blocks until the execution has settled.
-	Execute func(ctx context.Context, run *store.ClaimedRun, waited time.Duration, next func(context.Context) error) error
-	// Attempt wraps the function of one attempt of a step.
-	Attempt func(ctx context.Context, step StepIdentity, next func(context.Context) error) error
-	// OfStep reports whether ctx descends from the one that the attempt's interceptors got.
-	OfStep func(ctx context.Context, step StepIdentity) bool
-}
-
-// Errors of interceptors. None of them is worth another attempt.
-var (
-	errNoNext    = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor returned no error and did not call next: call it, or return why not"))
-	errNextAgain = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next again: call it once"))
-	errForeign   = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor gave next a context that does not descend from its own: derive it from that"))
 )
 
 // intercept calls the workflow function inside of the interceptors. See docs/architecture.md, Interceptors.
@@ -43,7 +24,7 @@ func (e *execution) intercept(h Handler) {
 	err = e.env.intercepts.Execute(e.env.background, e.run, e.waited(), func(ctx context.Context) error {
 		switch x.enter() {
 		case enteredBefore:
-			return errNextAgain
+			return ErrNextAgain
 		case settledBefore:
 			return e.end()
 		}
@@ -72,7 +53,7 @@ func (e *execution) intercepted(err error) {
 		})
 	case !entered:
 		if err == nil {
-			err = errNoNext
+			err = ErrNoNext
 		}
 		e.guard(e.newRoot(e.ctx), func() error { return err }, func() {})
 	}
@@ -138,47 +119,4 @@ func (c executionContext) Value(key any) any {
 		return v
 	}
 	return c.Context.Value(key)
-}
-
-// protected calls f, and turns a panic into an error.
-func protected(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = failure.OfPanic(v, debug.Stack())
-		}
-	}()
-	return f()
-}
-
-// interceptAttempt makes an attempt inside of the interceptors.
-func (s *stepCall) interceptAttempt(ctx context.Context, attempt func(context.Context) ([]byte, error)) ([]byte, error) {
-	i := s.b.e.env.intercepts
-	step := s.identity()
-	var data []byte
-	var failed error
-	called := false
-	err := i.Attempt(ctx, step, func(ctx context.Context) error {
-		if called {
-			return errNextAgain
-		}
-		called = true
-		if !i.OfStep(ctx, step) {
-			failed = errForeign
-			return failed
-		}
-		failed = protected(func() (err error) {
-			data, err = attempt(ctx)
-			return err
-		})
-		return failed
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case failed != nil:
-		return nil, failed
-	case !called:
-		return nil, errNoNext
-	}
-	return data, nil
 }

@@ -1,8 +1,32 @@
 package engine
 
 import (
+	"context"
+	"errors"
+	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Interceptors are code of the application around executions and attempts of steps. A nil function wraps nothing.
+type Interceptors struct {
+	// Execute wraps an execution of a run, which was due for that long before. ctx does not end. next blocks until the execution has settled.
+	Execute func(ctx context.Context, run *store.ClaimedRun, waited time.Duration, next func(context.Context) error) error
+	// Attempt wraps the function of one attempt of a step.
+	Attempt func(ctx context.Context, step StepIdentity, next func(context.Context) error) error
+	// OfStep reports whether ctx descends from the one that the attempt's interceptors got.
+	OfStep func(ctx context.Context, step StepIdentity) bool
+}
+
+// Errors of interceptors. None of them is worth another attempt.
+var (
+	ErrNoNext    = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor returned no error and did not call next: call it, or return why not"))
+	ErrNextAgain = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next again: call it once"))
+	errForeign   = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor gave next a context that does not descend from its own: derive it from that"))
 )
 
 // An interception is the state of the application's interceptors around one execution. They run on a goroutine of their own, because
@@ -81,4 +105,45 @@ func (x *interception) conclude(end func()) {
 		x.mu.Unlock()
 		end()
 	})
+}
+
+// protected calls f, and turns a panic into an error.
+func protected(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = failure.OfPanic(v, debug.Stack())
+		}
+	}()
+	return f()
+}
+
+// attempt makes an attempt of step inside of the interceptors.
+func (i *Interceptors) attempt(ctx context.Context, step StepIdentity, attempt func(context.Context) ([]byte, error)) ([]byte, error) {
+	var data []byte
+	var failed error
+	called := false
+	err := i.Attempt(ctx, step, func(ctx context.Context) error {
+		if called {
+			return ErrNextAgain
+		}
+		called = true
+		if !i.OfStep(ctx, step) {
+			failed = errForeign
+			return failed
+		}
+		failed = protected(func() (err error) {
+			data, err = attempt(ctx)
+			return err
+		})
+		return failed
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case failed != nil:
+		return nil, failed
+	case !called:
+		return nil, ErrNoNext
+	}
+	return data, nil
 }

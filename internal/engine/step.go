@@ -306,8 +306,8 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 			s.b.enqueue(r)
 		}
 	}()
-	if s.b.e.env.intercepts.Attempt != nil {
-		data, err = s.interceptAttempt(ctx, func(inner context.Context) ([]byte, error) { return s.attemptOnce(inner, tx, ctx) })
+	if i := &s.b.e.env.intercepts; i.Attempt != nil {
+		data, err = i.attempt(ctx, s.identity(), func(inner context.Context) ([]byte, error) { return s.attemptOnce(inner, tx, ctx) })
 	} else {
 		data, err = s.attemptOnce(ctx, tx, ctx)
 	}
