@@ -16,30 +16,32 @@ import (
 // An Interceptor wraps what a client and its workers do, like middleware around an http.Handler: see [ClientConfig].Interceptors. A nil
 // function wraps nothing.
 //
-// Each function calls next once, on its own goroutine, with a context that descends from its own, and returns next's error, or another. It may
-// refuse by returning an error without a call of next. If it returns nil although next has failed, the failure stays. A panic is an error of [kind.Panic].
+// Each function calls next once, on its own goroutine, with a context that descends from its own, and returns next's error, or another.
+// It may refuse by returning an error without a call of next. If it returns nil although next has failed, the failure stays. A panic is
+// an error of [kind.Panic].
 // What a replay passes calls no interceptor, and neither do [Worker.Replay] and the replays of package kagzitest.
 type Interceptor struct {
 	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls, [Client.Restart] and [Client.Fork],
 	// [Client.TriggerSchedule] and [Client.BackfillSchedule]; the start of a child, whose next prepares it for the run's next write; and in a
 	// coordinator the ticks of a schedule that are due, whether these start a run or not. In a bulk verb, each run is a call of its own. If it
-	// fails for the ticks of a schedule, they are tried again. Nothing wraps the start of compensations and of consumers' runs.
+	// fails for the ticks of a schedule, they are tried again. Nothing wraps the start of compensations and of consumers' runs, and of runs that
+	// [Client.Schedule] and the like start when they change a schedule.
 	Start func(ctx context.Context, starts []*StartCall, next func(context.Context) error) error
 
 	// Signal wraps [Client.Signal]. A message that goes with a start belongs to Start.
 	Signal func(ctx context.Context, m *SignalCall, next func(context.Context) error) error
 
 	// Execute wraps one execution of a run in a worker: from the call of its function until that has returned, or left memory for a long
-	// wait or for another worker. Values of the context that it gives to next reach the contexts of the run's steps and the lines of its Logger; its deadline and
-	// its end do not.
+	// wait or for another worker. Values of the context that it gives to next reach the contexts of the run's steps and the lines of its
+	// Logger; its deadline and its end do not.
 	//
 	// next returns nil if the function has returned its result, the function's error, or, if the run goes on later, one that is
 	// [ErrSuspended]. The error of an Execute fails the attempt of the run, also one that would have succeeded, but does not
 	// change any other end. An Execute that does not return within ten seconds after next is not waited for.
 	Execute func(ctx context.Context, e Execution, next func(context.Context) error) error
 
-	// Step wraps the function of one attempt of a [Step], [StepTx], [Do] or [DoTx], without the commit of the transaction. next returns the attempt's error, a
-	// timeout and a panic among them. The error of a Step is the attempt's. If the worker must give up the run while next
+	// Step wraps the function of one attempt of a [Step], [StepTx], [Do] or [DoTx], without the commit of the transaction. next returns
+	// the attempt's error, a timeout and a panic among them. The error of a Step is the attempt's. If the worker must give up the run while next
 	// runs, next may exit the goroutine: what must happen belongs in a deferred function.
 	Step func(ctx context.Context, s StepInfo, next func(context.Context) error) error
 }
@@ -83,7 +85,8 @@ type Execution struct {
 	Metadata Metadata // those of the start
 }
 
-// ErrSuspended is the error of next in an Execute of an [Interceptor] if the run goes on later: it sleeps or waits, or its worker gave it back ([ErrShutdown]) or lost it ([ErrLeaseLost]).
+// ErrSuspended is the error of next in an Execute of an [Interceptor] if the run goes on later: it sleeps or waits, or its worker gave it
+// back ([ErrShutdown]) or lost it ([ErrLeaseLost]).
 var ErrSuspended = engine.ErrSuspended
 
 // interceptors are those of a client, each kind composed into one function; nil: there are none.

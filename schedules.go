@@ -319,6 +319,9 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...Chang
 
 // startScheduled is editSchedule for an edit that starts runs of a schedule that exists, inside of the interceptors.
 func (c *Client) startScheduled(ctx context.Context, tx pgx.Tx, what string, call *StartCall, edit func(time.Time, *store.Template) (*store.Edit, error)) error {
+	if err := c.usable(ctx); err != nil {
+		return failure.Wrap(err, "%s %.60q", what, call.Schedule)
+	}
 	return intercept(ctx, c.intercepts.start, []*StartCall{call}, func(ctx context.Context) error {
 		if err := call.Headers.validate(); err != nil {
 			return err

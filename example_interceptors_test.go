@@ -1,0 +1,88 @@
+package kagzi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+type tenantKey struct{}
+
+// An interceptor takes the tenant from the request's context into the headers of all runs, and gives it to the steps' contexts.
+func ExampleInterceptor() {
+	ctx, pool, _, _ := setup()
+	defer teardown()
+
+	tenants := kagzi.Interceptor{
+		Start: func(ctx context.Context, starts []*kagzi.StartCall, next func(context.Context) error) error {
+			tenant, ok := ctx.Value(tenantKey{}).(string)
+			if !ok {
+				return errors.New("a start needs a tenant")
+			}
+			for _, s := range starts {
+				s.Headers = kagzi.Headers{"tenant": tenant}
+			}
+			return next(ctx)
+		},
+		Execute: func(ctx context.Context, e kagzi.Execution, next func(context.Context) error) error {
+			return next(context.WithValue(ctx, tenantKey{}, e.Headers["tenant"]))
+		},
+	}
+	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{tenants}})
+	worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{})
+	invoice := kagzi.Define[int, string]("invoice")
+	kagzi.Handle(worker, invoice, func(ctx kagzi.Context, euros int) (string, error) {
+		return kagzi.Step(ctx, "send", func(ctx context.Context) (string, error) {
+			return fmt.Sprintf("%d euros for %s", euros, ctx.Value(tenantKey{})), nil
+		})
+	})
+	serve(ctx, worker)
+
+	_, err := kagzi.Start(ctx, client, invoice, 42)
+	fmt.Println(err)
+	run, _ := kagzi.Start(context.WithValue(ctx, tenantKey{}, "acme"), client, invoice, 42)
+	fmt.Println(run.Result(ctx))
+	// Output:
+	// kagzi: start invoice: a start needs a tenant
+	// 42 euros for acme <nil>
+}
+
+// An interceptor measures attempts of steps. What a replay passes is not measured again.
+func ExampleInterceptor_metrics() {
+	ctx, pool, _, _ := setup()
+	defer teardown()
+
+	attempts := make(chan string, 10)
+	metrics := kagzi.Interceptor{
+		Step: func(ctx context.Context, s kagzi.StepInfo, next func(context.Context) error) error {
+			begun := time.Now()
+			err := next(ctx)
+			attempts <- fmt.Sprintf("%s, attempt %d, kind %q, took time: %t", s.Step, s.Attempt, kagzi.KindOf(err), time.Since(begun) > 0)
+			return err
+		},
+	}
+	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{metrics}})
+	worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{})
+	pay := kagzi.Define[string, string]("pay")
+	kagzi.Handle(worker, pay, func(ctx kagzi.Context, _ string) (string, error) {
+		return kagzi.Step(ctx, "charge", func(ctx context.Context) (string, error) {
+			if kagzi.CurrentStep(ctx).Attempt == 1 {
+				return "", errors.New("the bank is away")
+			}
+			return "paid", nil
+		}, kagzi.RetryPolicy{Backoff: time.Millisecond})
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, pay, "order-42")
+	fmt.Println(run.Result(ctx))
+	fmt.Println(<-attempts)
+	fmt.Println(<-attempts)
+	// Output:
+	// paid <nil>
+	// charge, attempt 1, kind "unknown", took time: true
+	// charge, attempt 2, kind "", took time: true
+}
