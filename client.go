@@ -86,8 +86,9 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), intercepts: newInterceptors(cfg.Interceptors), sessions: map[*engine.Session]struct{}{}}
+	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), intercepts: newInterceptors(cfg.Interceptors, cfg.Logger), sessions: map[*engine.Session]struct{}{}}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
+	c.hints.OnEnd = c.intercepts.onEnd()
 	c.starts, c.topics = starts.New(c.store, c.hints), topics.New(c.store, c.hints)
 	return c, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 type tenantKey struct{}
@@ -85,4 +86,52 @@ func ExampleInterceptor_metrics() {
 	// paid <nil>
 	// charge, attempt 1, kind "unknown", took time: true
 	// charge, attempt 2, kind "", took time: true
+}
+
+// A run is counted once, whoever ends it.
+func ExampleInterceptor_ended() {
+	ctx, pool, _, _ := setup()
+	defer teardown()
+
+	ended := make(chan kagzi.EndedRun, 10)
+	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{{
+		Ended: func(r kagzi.EndedRun) { ended <- r },
+	}}})
+	worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{MaxConcurrent: 4})
+	charge := kagzi.Define[int, string]("charge")
+	kagzi.Handle(worker, charge, func(_ kagzi.Context, euros int) (string, error) {
+		if euros > 100 {
+			return "", kind.Validation
+		}
+		return "charged", nil
+	})
+	serve(ctx, worker)
+
+	for _, euros := range []int{42, 4200} {
+		if _, err := kagzi.Start(ctx, client, charge, euros); err != nil {
+			fmt.Println(err)
+		}
+		r := <-ended
+		fmt.Printf("%s %s %q\n", r.Workflow, r.Status, r.Kind)
+	}
+	// Output:
+	// charge COMPLETED ""
+	// charge FAILED "validation"
+}
+
+func ExampleClient_LocalWorkers() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	wf := kagzi.Define[int, int]("wf")
+	kagzi.Handle(worker, wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
+	serve(ctx, worker)
+	run, _ := kagzi.Start(ctx, client, wf, 1)
+	fmt.Println(run.Result(ctx))
+	for _, w := range client.LocalWorkers() {
+		fmt.Println(w.Queues, w.Slots)
+	}
+	// Output:
+	// 1 <nil>
+	// [default] 100
 }

@@ -3,6 +3,7 @@ package kagzi
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -44,6 +47,34 @@ type Interceptor struct {
 	// the attempt's error, a timeout and a panic among them. The error of a Step is the attempt's. If the worker must give up the run while next
 	// runs, next may exit the goroutine: what must happen belongs in a deferred function.
 	Step func(ctx context.Context, s StepInfo, next func(context.Context) error) error
+
+	// Ended wraps nothing. It is called after the end of a run is stored by this client: by its workers, its coordinators, and its calls such
+	// as [Client.Cancel], once for each run that these end. It is not called for an end that is part of the caller's transaction ([InTx]),
+	// and it is missed if the process dies. Calls may be concurrent. It must return at once, because others wait for it.
+	Ended func(r EndedRun)
+
+	// Flushed wraps nothing. It is called after each transaction by which a worker has stored, or failed to store, what its runs have
+	// recorded. Calls may be concurrent. It must return at once, because these runs wait for it.
+	Flushed func(f Flush)
+}
+
+// An EndedRun is a run that has ended: see [Interceptor].
+type EndedRun struct {
+	Run      RunID
+	Workflow string
+	Version  int // zero if no worker has executed the run
+	Queue    string
+	Status   Status
+	Kind     kind.Kind     // of the failure or the cancel; empty if the run completed
+	Age      time.Duration // from its start to its end, a Delay included
+}
+
+// A Flush is a transaction of a worker: see [Interceptor].
+type Flush struct {
+	Runs   int           // whose writes share it
+	Writes int           // records of steps, waits and children, suspensions, and ends of runs
+	Took   time.Duration // with its round trips and its commit
+	Err    error         // the worker tries such a transaction again
 }
 
 // A StartCall is a run that is about to be started: see [Interceptor]. Changes of its Headers before next are stored with the run. Other
@@ -80,6 +111,7 @@ type Execution struct {
 	Attempt  int // of the run, from 1
 	Parent   RunID
 	First    bool          // no worker has executed the run before
+	Age      time.Duration // how long ago the run was started, a Delay included
 	Waited   time.Duration // how long the run was due before this execution began; zero if that is not known
 	Headers  Headers
 	Metadata Metadata // those of the start
@@ -89,20 +121,28 @@ type Execution struct {
 // back ([ErrShutdown]) or lost it ([ErrLeaseLost]).
 var ErrSuspended = engine.ErrSuspended
 
+// ErrRetried is the error of next in an Execute of an [Interceptor], by errors.Is, if this attempt of the run has failed and another follows,
+// by the run's [RetryPolicy]. Kind and text are those of the failure.
+var ErrRetried = engine.ErrRetried
+
 // interceptors are those of a client, each kind composed into one function; nil: there are none.
 type interceptors struct {
 	start   func(context.Context, []*StartCall, func(context.Context) error) error
 	signal  func(context.Context, *SignalCall, func(context.Context) error) error
 	execute func(context.Context, Execution, func(context.Context) error) error
 	step    func(context.Context, StepInfo, func(context.Context) error) error
+	ended   func(EndedRun)
+	flushed func(Flush)
 }
 
-func newInterceptors(all []Interceptor) (out interceptors) {
+func newInterceptors(all []Interceptor, log *slog.Logger) (out interceptors) {
 	for i := len(all) - 1; i >= 0; i-- { // the first is the outermost
 		out.start = around(all[i].Start, out.start)
 		out.signal = around(all[i].Signal, out.signal)
 		out.execute = around(all[i].Execute, out.execute)
 		out.step = around(all[i].Step, out.step)
+		out.ended = both(all[i].Ended, out.ended, log)
+		out.flushed = both(all[i].Flushed, out.flushed, log)
 	}
 	return out
 }
@@ -117,6 +157,26 @@ func around[T any](outer, inner func(context.Context, T, func(context.Context) e
 	}
 	return func(ctx context.Context, v T, next func(context.Context) error) error {
 		return outer(ctx, v, func(ctx context.Context) error { return inner(ctx, v, next) })
+	}
+}
+
+// both returns a function that calls first and then. Either may be nil. A panic in first is logged: nobody is there to get it as an error.
+func both[T any](first, then func(T), log *slog.Logger) func(T) {
+	if first == nil {
+		return then
+	}
+	return func(v T) {
+		func() {
+			defer func() {
+				if p := recover(); p != nil {
+					log.Error("kagzi: an interceptor panicked", "error", text.OneLine(failure.Text(failure.OfPanic(p, debug.Stack()))))
+				}
+			}()
+			first(v)
+		}()
+		if then != nil {
+			then(v)
+		}
 	}
 }
 
@@ -150,10 +210,10 @@ func intercept[T any](ctx context.Context, by func(context.Context, T, func(cont
 // engine returns the interceptors of executions and steps.
 func (i *interceptors) engine() (out engine.Interceptors) {
 	if i.execute != nil {
-		out.Execute = func(ctx context.Context, r *store.ClaimedRun, waited time.Duration, next func(context.Context) error) error {
+		out.Execute = func(ctx context.Context, r *store.ClaimedRun, age, waited time.Duration, next func(context.Context) error) error {
 			e := Execution{
 				Run: RunID(r.RunID.String()), ID: ID(r.ExternalID), Workflow: r.Type, Version: r.Version, Queue: r.Queue, Attempt: r.Attempts + 1,
-				First: r.Fresh, Waited: waited, Headers: storedHeaders(r.Headers), Metadata: Metadata(storedHeaders(r.Metadata)),
+				First: r.Fresh, Age: age, Waited: waited, Headers: storedHeaders(r.Headers), Metadata: Metadata(storedHeaders(r.Metadata)),
 			}
 			if r.ParentRunID != uuid.Nil {
 				e.Parent = RunID(r.ParentRunID.String())
@@ -170,7 +230,23 @@ func (i *interceptors) engine() (out engine.Interceptors) {
 			return scope != nil && scope.step.Run == s.Run && scope.step.Step == s.Step && scope.step.Attempt == s.Attempt
 		}
 	}
+	if i.flushed != nil {
+		out.Flushed = func(runs, writes int, took time.Duration, err error) { i.flushed(Flush{runs, writes, took, err}) }
+	}
 	return out
+}
+
+// onEnd returns what is called for each run that the client ends, nil if nothing is.
+func (i *interceptors) onEnd() func(store.EndedRun) {
+	if i.ended == nil {
+		return nil
+	}
+	return func(r store.EndedRun) {
+		i.ended(EndedRun{
+			Run: RunID(r.RunID.String()), Workflow: r.Type, Version: r.Version, Queue: r.Queue,
+			Status: Status(r.Status), Kind: kind.Kind(r.Kind), Age: r.Age,
+		})
+	}
 }
 
 // child returns the interceptor of a child's start, nil if there is none.

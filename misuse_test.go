@@ -368,7 +368,7 @@ func TestEndedContext(t *testing.T) {
 	}
 	methods := reflect.TypeFor[*kagzi.Client]()
 	for i := range methods.NumMethod() {
-		if name := methods.Method(i).Name; calls[name] == nil && name != "Liveness" && name != "Readiness" {
+		if name := methods.Method(i).Name; calls[name] == nil && name != "Liveness" && name != "Readiness" && name != "LocalWorkers" {
 			t.Errorf("%s is not called", name)
 		}
 	}

@@ -69,6 +69,7 @@ type ClaimedRun struct {
 	DeadlineAt      time.Time
 	ParentRunID     uuid.UUID
 	FireAt          time.Time // the tick of its schedule that it stands for
+	CreatedAt       time.Time
 	StartedAt       time.Time
 	DueAt           time.Time       // when it became due; zero if ResolveClaim found it
 	Tells           bool            // its end is published
@@ -181,7 +182,7 @@ const claimUpdate = `claimed AS (
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
-		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, r.lease, due.set_back, due.since, r.available_at, r.input, r.run_key, r.key_scope, r.tells, coalesce(r.first_metadata, r.metadata) AS metadata, r.headers
+		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at, r.started_at, r.lease, due.set_back, due.since, r.available_at, r.input, r.run_key, r.key_scope, r.tells, coalesce(r.first_metadata, r.metadata) AS metadata, r.headers
 ), ` + insertChanges + ` claimed k WHERE k.set_back AND k.run_key IS NOT NULL
 )`
 
@@ -211,7 +212,7 @@ LEFT JOIN LATERAL (
 
 // The columns of claimed that readClaimed reads.
 const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.started_at, c.since, c.available_at, c.lease, c.run_key, coalesce(c.key_scope = '', false), coalesce(c.tells, false), c.metadata, c.headers,
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.created_at, c.started_at, c.since, c.available_at, c.lease, c.run_key, coalesce(c.key_scope = '', false), coalesce(c.tells, false), c.metadata, c.headers,
 	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
 
 // The statements that claim: with pauses, and those that take nothing if there is one.
@@ -385,7 +386,7 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time, h
 		var wakeups *int64
 		var cancelling *bool
 		if err := rows.Scan(append(append([]any{utc(now)}, head...), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
-			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.StartedAt), utc(&r.DueAt), &until, uuidTo(&r.Lease), &key, &r.Key.Group, &r.Tells, &r.Metadata, &r.Headers, &r.Input)...); err != nil {
+			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.CreatedAt), utc(&r.StartedAt), utc(&r.DueAt), &until, uuidTo(&r.Lease), &key, &r.Key.Group, &r.Tells, &r.Metadata, &r.Headers, &r.Input)...); err != nil {
 			return nil, err
 		}
 		if r.RunID == uuid.Nil {
@@ -405,11 +406,11 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time, h
 // if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
 SELECT now(), false, false, 0, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.started_at, NULL::timestamptz, r.available_at, r.lease, r.run_key, coalesce(r.key_scope = '', false), r.tells, coalesce(r.first_metadata, r.metadata), r.headers, NULL::bytea
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at, r.started_at, NULL::timestamptz, r.available_at, r.lease, r.run_key, coalesce(r.key_scope = '', false), r.tells, coalesce(r.first_metadata, r.metadata), r.headers, NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.load_failures, q.wakeups, q.cancel_requested_at,
-		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.started_at, q.available_at, q.lease, q.run_key, q.key_scope, q.tells, q.first_metadata, q.metadata, q.headers
+		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.created_at, q.started_at, q.available_at, q.lease, q.run_key, q.key_scope, q.tells, q.first_metadata, q.metadata, q.headers
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 		AND ` + claimable + ` AND q.available_at > now()

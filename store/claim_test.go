@@ -49,9 +49,9 @@ func TestClaim(t *testing.T) {
 		r.DueAt = time.Time{}
 		want := ClaimedRun{
 			RunID: ids[0], Lease: leaseOf(req.Lease, leaseStarts|leaseVersions), Queue: req.Queue, Type: "type", Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true,
-			RetryPolicy: json.RawMessage(`{"a": 1}`), Input: []byte("input"), DeadlineAt: r.DeadlineAt, StartedAt: r.StartedAt,
+			RetryPolicy: json.RawMessage(`{"a": 1}`), Input: []byte("input"), DeadlineAt: r.DeadlineAt, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt,
 		}
-		if fmt.Sprintf("%+v", *r) != fmt.Sprintf("%+v", want) || r.StartedAt.IsZero() || r.DeadlineAt.IsZero() {
+		if fmt.Sprintf("%+v", *r) != fmt.Sprintf("%+v", want) || r.CreatedAt.IsZero() || r.StartedAt.Before(r.CreatedAt) || r.DeadlineAt.IsZero() {
 			t.Errorf("claimed %+v, want %+v", *r, want)
 		}
 		row := readRow(t, s.pool, ids[0])

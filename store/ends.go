@@ -102,22 +102,36 @@ const writeEndings = `w AS (
 		cancel_requested_at = CASE WHEN l.act = 'mark' THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
 	FROM l
 	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, l.act, r.run_key, r.key_scope, r.tells
+	RETURNING r.run_id, l.act, r.run_key, r.key_scope, r.tells, r.task_queue, r.workflow_type, r.version, r.status, r.error_kind,
+		coalesce(extract(epoch FROM r.finished_at - r.created_at) * 1000000, 0)::bigint AS age
 ), ` + insertChanges + ` (SELECT w.run_key, w.key_scope FROM w WHERE w.due UNION ALL SELECT d.run_key, d.key_scope FROM d WHERE d.act IN ('end', 'compensate')) k WHERE k.run_key IS NOT NULL
 )
-SELECT d.run_id, d.act, ''::text, ''::text, 0, d.tells AND d.act = 'end' FROM d
+SELECT d.run_id, d.act, d.task_queue, d.workflow_type, coalesce(d.version, 0), d.tells AND d.act = 'end', d.status, coalesce(d.error_kind, ''), d.age FROM d
 UNION ALL
-SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue, w.workflow_type, coalesce(w.version, 0), false FROM w`
+SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue, w.workflow_type, coalesce(w.version, 0), false, '', '', 0 FROM w`
 
-// readEndings reads the rows of writeEndings. Only the rows of parents have a queue, a type and a version. The end of a run that
-// tells is to be published.
-func readEndings(f func(act string, w DueRun, tells bool)) func(pgx.Rows) error {
+// An endingRow is a row of writeEndings.
+type endingRow struct {
+	DueRun
+	act    string
+	tells  bool          // the run's end is to be published
+	status string        // of a run that ended; empty for a parent
+	kind   string        // of its failure
+	age    time.Duration // of a run that ended, from its start
+}
+
+func (r *endingRow) ended() EndedRun {
+	return EndedRun{RunID: r.RunID, Queue: r.Queue, Type: r.Type, Version: r.Version, Status: r.status, Kind: r.kind, Age: r.age}
+}
+
+// readEndings reads the rows of writeEndings.
+func readEndings(f func(endingRow)) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		var act string
-		var w DueRun
-		var tells bool
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&w.RunID), &act, &w.Queue, &w.Type, &w.Version, &tells}, func() error {
-			f(act, w, tells)
+		var r endingRow
+		var age int64
+		_, err := pgx.ForEachRow(rows, []any{uuidTo(&r.RunID), &r.act, &r.Queue, &r.Type, &r.Version, &r.tells, &r.status, &r.kind, &age}, func() error {
+			r.age = time.Duration(age) * time.Microsecond
+			f(r)
 			return nil
 		})
 		return err
@@ -129,13 +143,14 @@ func readEndings(f func(act string, w DueRun, tells bool)) func(pgx.Rows) error 
 func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
 	out := &CancelledRuns{}
 	var telling []uuid.UUID
-	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), expired), readEndings(func(act string, w DueRun, tells bool) {
-		if tells {
+	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), expired), readEndings(func(r endingRow) {
+		w := r.DueRun
+		if r.tells {
 			telling = append(telling, w.RunID)
 		}
-		switch act {
+		switch r.act {
 		case "end":
-			out.Ended = append(out.Ended, w.RunID)
+			out.Ended, out.Ends = append(out.Ended, r.RunID), append(out.Ends, r.ended())
 		case "compensate":
 			out.Compensating = append(out.Compensating, w.RunID)
 		case "mark":
@@ -158,9 +173,21 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expire
 	return out, err
 }
 
+// An EndedRun is a run that has ended.
+type EndedRun struct {
+	RunID   uuid.UUID
+	Queue   string
+	Type    string
+	Version int           // zero if no worker has claimed it
+	Status  string        // Completed, Failed or Cancelled
+	Kind    string        // of its failure; empty if it completed
+	Age     time.Duration // from its start to its end
+}
+
 // CancelledRuns lists the runs that a statement which ends runs has changed.
 type CancelledRuns struct {
 	Ended        []uuid.UUID // they have ended
+	Ends         []EndedRun  // how those have ended
 	Compensating []uuid.UUID // they will end once their compensations have run
 	Marked       []uuid.UUID // their workers have to end them, or their final outcome has changed
 	Woken        []uuid.UUID // parents of runs that ended
@@ -179,7 +206,7 @@ func (c *CancelledRuns) has(id uuid.UUID) bool {
 }
 
 func (c *CancelledRuns) add(more *CancelledRuns) {
-	c.Ended, c.Compensating = append(c.Ended, more.Ended...), append(c.Compensating, more.Compensating...)
+	c.Ended, c.Ends, c.Compensating = append(c.Ended, more.Ended...), append(c.Ends, more.Ends...), append(c.Compensating, more.Compensating...)
 	c.Marked, c.Woken, c.Due = append(c.Marked, more.Marked...), append(c.Woken, more.Woken...), append(c.Due, more.Due...)
 	c.Step = append(c.Step, more.Step...)
 }

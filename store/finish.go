@@ -94,17 +94,17 @@ var finishColumns = columnsOf(finishRuns,
 // readFinished marks the finishes that the statement wrote, which are sorted by run. It appends to due the parents that
 // became due, and to step the runs to call Compensate for.
 func readFinished(finishes []*Finish, due *[]DueRun, step *[]uuid.UUID) func(pgx.Rows) error {
-	return readEndings(func(act string, w DueRun, _ bool) {
-		switch act {
+	return readEndings(func(w endingRow) {
+		switch w.act {
 		case "due":
-			*due = append(*due, w)
+			*due = append(*due, w.DueRun)
 		case "step":
 			*step = append(*step, w.RunID)
 		case "end", "compensate":
 			if e, ok := ofRun(finishes, w.RunID); ok {
-				e.Outcome, e.Compensating = Done, act == "compensate"
+				e.Outcome, e.Compensating = Done, w.act == "compensate"
 			}
-			if act == "compensate" {
+			if w.act == "compensate" {
 				*step = append(*step, w.RunID)
 			}
 		}

@@ -179,7 +179,7 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 		if r := claimed[id]; r != nil && !until.IsZero() {
 			out[id] = &ClaimedRun{
 				RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type, Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
-				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, StartedAt: started, Fresh: true, Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input, Term: termOf(asked, started, until),
+				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started, Fresh: true, Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input, Term: termOf(asked, started, until),
 			}
 		}
 		return nil

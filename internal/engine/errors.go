@@ -12,6 +12,7 @@ var (
 	ErrLeaseLost        = errors.New("kagzi: lease lost: others may execute the run")
 	ErrShutdown         = errors.New("kagzi: worker shut down")
 	ErrSuspended        = errors.New("kagzi: the run goes on later")
+	ErrRetried          = errors.New("kagzi: the run is tried again")
 	ErrForeignGoroutine = errors.New("kagzi: Context in use by another goroutine or by its own step: " +
 		"start branches with kagzi.Go, kagzi.Parallel or kagzi.Map, and use the Context that each gets")
 )

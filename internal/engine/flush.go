@@ -60,7 +60,7 @@ func (s *Session) write(es []*execution, last uint64) error {
 	}
 	if len(f.Records)+len(f.Suspensions)+len(f.Finishes) > 0 {
 		s.failpoint("before flush", uuid.Nil)
-		err := s.store.Flush(s.background, f)
+		err := s.sendFlush(f, len(es))
 		s.failpoint("after flush", uuid.Nil)
 		if err != nil {
 			return err
@@ -158,6 +158,18 @@ func (s *Session) requeueFailed(e *execution, err error) {
 	s.requeue(e, outage.Backoff(failures))
 }
 
+// sendFlush writes f, which has the writes of so many executions.
+func (s *Session) sendFlush(f *store.Flush, runs int) error {
+	if s.intercepts.Flushed == nil {
+		return s.store.Flush(s.background, f)
+	}
+	writes := len(f.Records) + len(f.Suspensions) + len(f.Finishes)
+	begun := time.Now()
+	err := s.store.Flush(s.background, f)
+	s.intercepts.Flushed(runs, writes, time.Since(begun), err)
+	return err
+}
+
 // settleWrites settles the taken writes by their outcomes, and requeues the executions that have more. last is that of
 // write.
 func (s *Session) settleWrites(es []*execution, last uint64) {
@@ -216,6 +228,9 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 	}
 	if f.Compensating {
 		return nil
+	}
+	if told := s.cfg.Hints.OnEnd; told != nil {
+		told(store.EndedRun{RunID: f.RunID, Queue: e.run.Queue, Type: e.run.Type, Version: e.run.Version, Status: f.Status, Kind: f.ErrorKind, Age: e.age()})
 	}
 	if f.Status != store.Cancelled { // only the table has the reason of the cancel
 		s.cfg.Hints.Deliver(store.Ended{

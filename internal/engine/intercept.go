@@ -21,7 +21,8 @@ func (e *execution) intercept(h Handler) {
 		e.intercepted(err)
 	}()
 	x := e.interception
-	err = e.env.intercepts.Execute(e.env.background, e.run, e.waited(), func(ctx context.Context) error {
+	waited := e.waited() // before the age, which is not less
+	err = e.env.intercepts.Execute(e.env.background, e.run, e.age(), waited, func(ctx context.Context) error {
 		switch x.enter() {
 		case enteredBefore:
 			return ErrNextAgain
@@ -33,6 +34,9 @@ func (e *execution) intercept(h Handler) {
 		return e.end()
 	})
 }
+
+// age returns how long ago the run was started.
+func (e *execution) age() time.Duration { return max(0, e.env.now().Sub(e.run.CreatedAt)) }
 
 // waited returns how long the run was due before its execution, zero if that is not known.
 func (e *execution) waited() time.Duration {
@@ -90,7 +94,7 @@ func (e *execution) end() error {
 	e.mu.Unlock()
 	switch reason {
 	case stopReturned:
-		return e.outcome()
+		return e.endOfAttempt(e.outcome())
 	case stopFailed:
 		return cause
 	case stopCancelled, stopCancelling:
@@ -105,6 +109,27 @@ func (e *execution) end() error {
 	}
 	return fmt.Errorf("%w: %w", ErrSuspended, ErrShutdown)
 }
+
+// endOfAttempt returns err, the failure of an attempt of the run, with ErrRetried if another attempt follows.
+func (e *execution) endOfAttempt(err error) error {
+	if err == nil || e.env.errors.Classify(err).Permanent {
+		return err
+	}
+	if policy, _ := e.env.policy(e.run.RetryPolicy); !policy.Allows(e.attempt) { // retryPolicy logs an error
+		return err
+	}
+	return &retriedError{err}
+}
+
+// A retriedError is the failure of an attempt of a run that is not the last one. It is an ErrRetried, which does not stand in its chain: the
+// kind of the failure is that of the chain.
+type retriedError struct{ error }
+
+// Unwrap returns the failure.
+func (e *retriedError) Unwrap() error { return e.error }
+
+// Is reports whether target is ErrRetried.
+func (e *retriedError) Is(target error) bool { return target == ErrRetried }
 
 // An executionContext is the context of an execution with the values that interceptors have added. Their deadlines do not count: a step must
 // end for reasons that its run knows.

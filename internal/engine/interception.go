@@ -14,10 +14,12 @@ import (
 
 // Interceptors are code of the application around executions and attempts of steps. A nil function wraps nothing.
 type Interceptors struct {
-	// Execute wraps an execution of a run, which was due for that long before. ctx does not end. next blocks until the execution has settled.
-	Execute func(ctx context.Context, run *store.ClaimedRun, waited time.Duration, next func(context.Context) error) error
+	// Execute wraps an execution of a run, which was started that long ago and was due for some time. ctx does not end. next blocks until the execution has settled.
+	Execute func(ctx context.Context, run *store.ClaimedRun, age, waited time.Duration, next func(context.Context) error) error
 	// Attempt wraps the function of one attempt of a step.
 	Attempt func(ctx context.Context, step StepIdentity, next func(context.Context) error) error
+	// Flushed is told of a transaction with so many writes of so many executions. It must not block.
+	Flushed func(runs, writes int, took time.Duration, err error)
 	// OfStep reports whether ctx descends from the one that the attempt's interceptors got.
 	OfStep func(ctx context.Context, step StepIdentity) bool
 }

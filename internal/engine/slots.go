@@ -78,6 +78,13 @@ func (s *Session) start(e *execution) {
 	}
 }
 
+// Slots returns how many slots the session has, how many are free, and how many runs wait for one in memory.
+func (s *Session) Slots() (all, free, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg.MaxConcurrent, s.slots.free, len(s.slots.waiting)
+}
+
 // beginSuspect makes e the crash-loop suspect that the session executes. It returns false if there is another one.
 func (s *Session) beginSuspect(e *execution) bool {
 	s.mu.Lock()

@@ -28,6 +28,9 @@ func OfGoexit() error {
 // Error returns the value's text, without the stack.
 func (e *Panic) Error() string { return e.message }
 
+// Stack returns the stack of the goroutine that panicked, from the panic on. It is empty after runtime.Goexit.
+func (e *Panic) Stack() []byte { return e.stack }
+
 // Is reports whether target is the kind of panics.
 func (e *Panic) Is(target error) bool { return IsKind(target, kind.Panic) }
 

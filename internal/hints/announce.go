@@ -103,6 +103,11 @@ func (h *Hints) Cancelled(ctx context.Context, tx pgx.Tx, runs *store.CancelledR
 	if tx == nil && len(runs.Step) > 0 {
 		go h.Compensate(context.WithoutCancel(ctx), runs.Step)
 	}
+	if tx == nil && h.OnEnd != nil {
+		for _, r := range runs.Ends {
+			h.OnEnd(r)
+		}
+	}
 	return h.changedAndDue(ctx, tx, runs.Changed(), runs.Due)
 }
 

@@ -58,6 +58,10 @@ type Hints struct {
 	listener  listener
 	results   *results
 
+	// OnEnd is called for each run that this process has ended, once that is committed. Whoever sets it does so before anything else is
+	// called. Nil: nobody wants to know. It is not called for an end in a transaction of the application.
+	OnEnd func(store.EndedRun)
+
 	// Only tests set these two, before anybody listens or waits. Zero means the default.
 	ListenBackoff time.Duration // the pause before the listener connects again
 	QueryTimeout  time.Duration // how long a query for the ends of several runs may take
