@@ -156,10 +156,10 @@ func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ Run
 		if err == nil {
 			err = c.hints.Due(ctx, cfg.tx, append(work.Due, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})...)
 		}
-		return err
+		return c.public(ctx, err)
 	})
 	if err != nil {
-		return "", c.public(ctx, err)
+		return "", err
 	}
 	return call.Run, nil
 }

@@ -140,7 +140,10 @@ func (n signalName) stepName() string {
 // Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeOption) error {
 	ref = plain(ref)
-	return c.failedIf(ctx, c.signal(ctx, ref, m, opts), "signal %v with %q", named(ref), m.signal)
+	if err := c.signal(ctx, ref, m, opts); err != nil {
+		return failure.Wrap(err, "signal %v with %q", named(ref), m.signal)
+	}
+	return nil
 }
 
 func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOption) error {
@@ -153,7 +156,7 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOp
 		return err
 	}
 	if c.intercepts.signal == nil {
-		return c.send(ctx, cfg.tx, ref, msg, m.identified)
+		return c.public(ctx, c.send(ctx, cfg.tx, ref, msg, m.identified))
 	}
 	call := &SignalCall{Run: ref, Signal: msg.Name, ID: ID(msg.ID), Headers: maps.Clone(m.headers)}
 	return intercept(ctx, c.intercepts.signal, call, func(ctx context.Context) error {
@@ -161,7 +164,7 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOp
 			return err
 		}
 		msg.Headers = call.Headers.stored()
-		return c.send(ctx, cfg.tx, ref, msg, m.identified)
+		return c.public(ctx, c.send(ctx, cfg.tx, ref, msg, m.identified))
 	})
 }
 

@@ -107,6 +107,9 @@ func (e *execution) end() error {
 		}
 		return ErrSuspended
 	}
+	if errors.Is(context.Cause(e.ctx), ErrLeaseLost) { // another worker may have the run, so it is given up
+		return fmt.Errorf("%w: %w", ErrSuspended, ErrLeaseLost)
+	}
 	return fmt.Errorf("%w: %w", ErrSuspended, ErrShutdown)
 }
 

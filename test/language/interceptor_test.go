@@ -428,3 +428,24 @@ func (h valueHandler) Handle(ctx context.Context, r slog.Record) error {
 	h.l.add("%s %v", r.Message, ctx.Value(valueKey{}))
 	return nil
 }
+
+// An interceptor gets the errors that the caller gets.
+func TestInterceptorsGetPublicErrors(t *testing.T) {
+	var seen []error
+	see := func(err error) error { seen = append(seen, err); return err }
+	i := kagzi.Interceptor{
+		Start:  func(ctx context.Context, _ []*kagzi.StartCall, next next) error { return see(next(ctx)) },
+		Signal: func(ctx context.Context, _ *kagzi.SignalCall, next next) error { return see(next(ctx)) },
+	}
+	k := kit.NewWith(t, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{i}})
+	wf := kagzi.Define[string, string]("wf")
+	run := kit.Begin(k, wf, "", kagzi.ID("x"))
+	_, conflict := kagzi.Start(k.Ctx, k.Client, wf, "other", kagzi.ID("x"))
+	_, active := k.Client.Restart(k.Ctx, run.ID())
+	nobody := k.Client.Signal(k.Ctx, kagzi.ID("y"), kit.Approved.With(""))
+	for i, tt := range []struct{ got, want error }{{nil, nil}, {conflict, kagzi.ErrIDConflict}, {active, kagzi.ErrRunActive}, {nobody, kagzi.ErrNotFound}} {
+		if i >= len(seen) || !errors.Is(seen[i], tt.want) || !errors.Is(tt.got, tt.want) {
+			t.Errorf("call %d returned %v; the interceptors have seen %v", i, tt.got, seen)
+		}
+	}
+}
