@@ -21,8 +21,6 @@ import (
 	kagziotel "github.com/kagzi/kagzi/otel"
 )
 
-type next = func(context.Context) error
-
 // A probe collects in memory what a Telemetry reports.
 type probe struct {
 	t      *testing.T
@@ -99,7 +97,7 @@ func attr(s tracetest.SpanStub, key string) string { return attrOf(s.Attributes,
 func attrOf(all []attribute.KeyValue, key string) string {
 	for _, a := range all {
 		if string(a.Key) == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""
@@ -180,7 +178,7 @@ func (p *probe) points(name string) map[string]float64 {
 func labelsOf(set attribute.Set) string {
 	var parts []string
 	for _, a := range set.ToSlice() {
-		parts = append(parts, fmt.Sprintf("%s=%s", strings.TrimPrefix(string(a.Key), "kagzi."), a.Value.Emit()))
+		parts = append(parts, fmt.Sprintf("%s=%s", strings.TrimPrefix(string(a.Key), "kagzi."), a.Value.String()))
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, " ")

@@ -31,8 +31,8 @@ type metrics struct {
 
 // labels are the attributes of a measurement. Empty ones are left out.
 type labels struct {
-	workflow, queue, step, signal, origin, status, outcome, kind string
-	existed                                                      bool
+	workflow, queue, step, signal, origin, status, outcome, kind, slot string
+	existed                                                            bool
 }
 
 // Boundaries of histograms, in seconds: of work within milliseconds, and of runs that may take weeks.
@@ -109,6 +109,7 @@ func (l *labels) set() attribute.Set {
 		{attrStatus, l.status},
 		{attrOutcome, l.outcome},
 		{attrErrorType, l.kind},
+		{attrSlot, l.slot},
 	} {
 		if a.value != "" {
 			all = append(all, a.key.String(a.value))

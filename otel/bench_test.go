@@ -1,0 +1,138 @@
+package kagziotel_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/localpg"
+	kagziotel "github.com/kagzi/kagzi/otel"
+)
+
+// BenchmarkOverhead drains 3,000 runs of 5 steps each with 100 at once: without interceptors, with ones that do nothing, and with
+// OpenTelemetry. Each round makes all three, in another order, and the overhead is the median of the rounds. It runs on a durable server:
+//
+//	go test -run '^$' -bench Overhead -benchtime 12x .
+func BenchmarkOverhead(b *testing.B) {
+	server, err := localpg.Config{Durable: true, Settings: map[string]string{"shared_buffers": "512MB", "max_wal_size": "4GB"}}.Start(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = server.Stop() })
+	cfg, err := pgxpool.ParseConfig(server.SocketDSN())
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg.MaxConns = 8
+	pool, err := pgxpool.NewWithConfig(b.Context(), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(pool.Close)
+	if err := kagzi.Migrate(b.Context(), pool); err != nil {
+		b.Fatal(err)
+	}
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()), sdktrace.WithSampler(sdktrace.AlwaysSample()))
+	b.Cleanup(func() { _ = tracers.Shutdown(context.Background()) })
+	tel, err := kagziotel.New(kagziotel.Config{
+		TracerProvider: tracers, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())), Propagator: propagator,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	variants := []struct {
+		name         string
+		interceptors []kagzi.Interceptor
+		took         []time.Duration
+	}{{name: "none"}, {name: "empty", interceptors: []kagzi.Interceptor{nothing}}, {name: "otel", interceptors: []kagzi.Interceptor{tel.Interceptor()}}}
+	const runs = 3000
+	round := func(n int) {
+		for i := range variants {
+			v := &variants[(i+n)%len(variants)]
+			v.took = append(v.took, drain(b, pool, fmt.Sprint(v.name, n), runs, v.interceptors))
+		}
+	}
+	round(0) // warms up
+	for i := range variants {
+		variants[i].took = nil
+	}
+	b.ResetTimer()
+	for n := range b.N {
+		round(n)
+	}
+	b.StopTimer()
+	for _, v := range variants {
+		ratios := make([]float64, len(v.took))
+		for i, d := range v.took {
+			ratios[i] = d.Seconds() / variants[0].took[i].Seconds()
+		}
+		slices.Sort(ratios)
+		b.ReportMetric(runs/median(v.took).Seconds(), v.name+"-runs/s")
+		b.ReportMetric(100*(ratios[len(ratios)/2]-1), v.name+"-%")
+	}
+}
+
+// nothing is an interceptor that only calls next.
+var nothing = kagzi.Interceptor{
+	Start: func(ctx context.Context, _ []*kagzi.StartCall, next func(context.Context) error) error {
+		return next(ctx)
+	},
+	Execute: func(ctx context.Context, _ kagzi.Execution, next func(context.Context) error) error { return next(ctx) },
+	Step:    func(ctx context.Context, _ kagzi.StepInfo, next func(context.Context) error) error { return next(ctx) },
+	Ended:   func(kagzi.EndedRun) {},
+	Flushed: func(kagzi.Flush) {},
+}
+
+func median(all []time.Duration) time.Duration {
+	all = slices.Clone(all)
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// drain starts the runs, and returns how long a worker takes for all of them.
+func drain(b *testing.B, pool *pgxpool.Pool, name string, runs int, interceptors []kagzi.Interceptor) time.Duration {
+	b.Helper()
+	c := kit.NewClientWith(b, pool, kagzi.ClientConfig{Interceptors: interceptors})
+	wf := kagzi.Define[int, int](name)
+	calls := make([]kagzi.Call, runs)
+	for i := range calls {
+		calls[i] = wf.With(i)
+	}
+	if _, err := c.StartMany(b.Context(), calls); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := pool.Exec(b.Context(), "CHECKPOINT"); err != nil {
+		b.Fatal(err)
+	}
+	w := kit.NewWorker(b, c, kagzi.WorkerConfig{MaxConcurrent: 100})
+	ctx, end := context.WithCancel(b.Context())
+	var left atomic.Int64
+	left.Store(int64(runs))
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
+		for i := range 5 {
+			if _, err := kagzi.Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
+				return 0, err
+			}
+		}
+		if left.Add(-1) == 0 {
+			end()
+		}
+		return n, nil
+	})
+	begun := time.Now()
+	if err := w.Run(ctx); err != nil {
+		b.Fatal(err)
+	}
+	return time.Since(begun)
+}
