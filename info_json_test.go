@@ -55,7 +55,7 @@ func filled(v reflect.Value) {
 func TestInfosAsJSON(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
-	for _, zero := range []any{kagzi.RunInfo{}, kagzi.StepAttempt{}, kagzi.ScheduleInfo{}, kagzi.WorkerInfo{}, kagzi.LogEntry{}, kagzi.StrandedRuns{}, kagzi.LocalWorker{}, kagzi.Started{}, kagzi.TopicInfo{}, kagzi.ConsumerTopic{}, kagzi.ConsumerInfo{}} {
+	for _, zero := range []any{kagzi.RunInfo{}, kagzi.StepAttempt{}, kagzi.MessageInfo{}, kagzi.ScheduleInfo{}, kagzi.WorkerInfo{}, kagzi.LogEntry{}, kagzi.StrandedRuns{}, kagzi.LocalWorker{}, kagzi.Started{}, kagzi.TopicInfo{}, kagzi.ConsumerTopic{}, kagzi.ConsumerInfo{}} {
 		typ := reflect.TypeOf(zero)
 		short, err := json.Marshal(zero)
 		if err != nil || strings.Contains(string(short), "0001-01-01") || strings.Contains(string(short), "null") {
@@ -108,7 +108,7 @@ func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, info) {
 		t.Errorf("%+v, %v", back, err)
 	}
-	for _, v := range []any{kagzi.StepAttempt{Input: bytes, Output: bytes}, kagzi.ScheduleInfo{Input: bytes, Every: 90 * time.Minute}, kagzi.ConsumerInfo{State: bytes}} {
+	for _, v := range []any{kagzi.StepAttempt{Input: bytes, Output: bytes}, kagzi.MessageInfo{Payload: bytes}, kagzi.ScheduleInfo{Input: bytes, Every: 90 * time.Minute}, kagzi.ConsumerInfo{State: bytes}} {
 		text, err := json.Marshal(v)
 		back := reflect.New(reflect.TypeOf(v))
 		if err == nil {

@@ -148,6 +148,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{kagzi.Status(""), ""},
 		{kagzi.RunInfo{}, ""},
 		{kagzi.StepAttempt{}, ""},
+		{kagzi.MessageInfo{}, ""},
 		{kagzi.ScheduleInfo{}, ""},
 		{kagzi.Consumer{}, ""},
 		{kagzi.ConsumerInfo{}, ""},
@@ -345,6 +346,7 @@ func TestEndedContext(t *testing.T) {
 		"Schedule": func(ctx context.Context) error {
 			return c.Schedule(ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(1)})
 		},
+		"Messages":        func(ctx context.Context) error { return kit.Second(c.Messages(ctx, run, kagzi.MessageFilter{})) },
 		"Signal":          func(ctx context.Context) error { return c.Signal(ctx, run, note) },
 		"StartMany":       func(ctx context.Context) error { return kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)})) },
 		"Steps":           func(ctx context.Context) error { return kit.Second(c.Steps(ctx, run)) },

@@ -216,7 +216,7 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 	if err != nil {
 		return store.Message{}, err
 	}
-	msg := store.Message{Name: name, ID: string(m.id), Payload: payload, Headers: m.headers.stored()}
+	msg := store.Message{Name: name, ID: string(m.id), Payload: payload, Headers: m.headers.stored(), SentBy: CurrentStep(ctx).Key}
 	if !m.identified {
 		id, ok := sendID(ctx, "message", ref, name, string(hash))
 		if !ok {

@@ -231,8 +231,10 @@ CREATE TABLE kagzi.signals (
     signal_id    text  COLLATE "C" NOT NULL, -- the message's ID: sent again, it is stored once
     payload      bytea,
     headers      jsonb,                      -- of the message, as in kagzi.workflow_runs
+    sent_by      text,                       -- the run and the step that sent it, for people; NULL if no step did
     received_at  timestamptz       NOT NULL DEFAULT now(),
     consumed_by  text  COLLATE "C",          -- the step that took the message; NULL until one does
+    consumed_at  timestamptz,                -- when that was recorded
     PRIMARY KEY (run_id, name, sequence, namespace_id)
 );
 

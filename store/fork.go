@@ -94,12 +94,14 @@ WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND
 
 // Copies all messages. Those that the copied steps consumed stay consumed, the others are unread.
 const copySignals = `
-INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, received_at, consumed_by)
-SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.headers, g.received_at, (
+INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, sent_by, received_at, consumed_by, consumed_at)
+SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.headers, g.sent_by, g.received_at, c.step_id, CASE WHEN c.step_id IS NOT NULL THEN g.consumed_at END
+FROM kagzi.signals g
+LEFT JOIN LATERAL (
 	SELECT s.step_id FROM kagzi.step_runs s
 	WHERE s.run_id = $3::uuid AND s.namespace_id = $1 AND s.step_id = g.consumed_by
-	LIMIT 1)
-FROM kagzi.signals g
+	LIMIT 1
+) c ON true
 WHERE g.run_id = $2 AND g.namespace_id = $1
 ORDER BY g.name, g.sequence`
 

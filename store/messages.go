@@ -16,6 +16,7 @@ type Message struct {
 	ID      string // made by the sender, so that a repeated call finds the message
 	Payload []byte
 	Headers json.RawMessage // nil: none
+	SentBy  string          // the run and the step that sent it; empty: no step
 }
 
 // A Signalled is a run that got messages.
@@ -32,8 +33,8 @@ type Signalled struct {
 // row while it was locked. A caller's transaction may hold the lock for long, so there every such run counts as due.
 const storeMessages = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.name, u.signal_id, u.payload, coalesce(u.headers, ($6::text[])[1]) AS headers, row_number() OVER (PARTITION BY u.run_id ORDER BY u.place) AS place
-	FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[]) WITH ORDINALITY AS u (run_id, name, signal_id, payload, headers, place)
+	SELECT u.run_id, u.name, u.signal_id, u.payload, coalesce(u.headers, ($6::text[])[1]) AS headers, coalesce(u.sent_by, ($7::text[])[1]) AS sent_by, row_number() OVER (PARTITION BY u.run_id ORDER BY u.place) AS place
+	FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::text[]) WITH ORDINALITY AS u (run_id, name, signal_id, payload, headers, sent_by, place)
 	WHERE (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s
@@ -51,10 +52,10 @@ WITH u AS MATERIALIZED (
 	FROM k
 	WHERE r.run_id = k.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	RETURNING r.run_id, r.wakeups - k.messages AS before, k.now, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running,
-		r.status <> 'RUNNING' AND ($7::bool OR r.available_at <= k.soon) AS due, r.status <> 'RUNNING' AND r.slot IS DISTINCT FROM 2 AS waits, r.run_key, r.key_scope
+		r.status <> 'RUNNING' AND ($8::bool OR r.available_at <= k.soon) AS due, r.status <> 'RUNNING' AND r.slot IS DISTINCT FROM 2 AS waits, r.run_key, r.key_scope
 ), i AS (
-	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, received_at)
-	SELECT u.run_id, u.name, w.before + u.place, $1, u.signal_id, u.payload, NULLIF(u.headers, '')::jsonb, w.now
+	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, sent_by, received_at)
+	SELECT u.run_id, u.name, w.before + u.place, $1, u.signal_id, u.payload, NULLIF(u.headers, '')::jsonb, NULLIF(u.sent_by, ''), w.now
 	FROM w JOIN u ON u.run_id = w.run_id
 ), ` + insertChanges + ` w k WHERE k.run_key IS NOT NULL AND k.waits AND k.due
 )
@@ -66,6 +67,7 @@ var messageColumns = columnsOf(storeMessages,
 	texts("signal_id", func(m Message) string { return m.ID }),
 	byteas("payload", func(m Message) []byte { return m.Payload }),
 	shared(texts, "headers", func(m Message) string { return string(m.Headers) }),
+	shared(texts, "sent_by", func(m Message) string { return m.SentBy }),
 )
 
 // For a message that was not stored: whether the run has it already, and the run's status. A run whose steps are being

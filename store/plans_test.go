@@ -312,6 +312,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"resolveMessages", resolveMessages, []any{s.namespace, runs, runs}, map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
 		{"messageRuns", messageRuns, []any{s.namespace, runs}, map[string][]string{"signals_signal_id": {"signal_id", "namespace_id"}}},
 		{"unreadSignals", unreadSignals, []any{s.namespace, runs, 1000}, map[string][]string{signalsKey: {"run_id", "namespace_id"}}},
+		{"messagesOfRun", messagesOfRun, []any{s.namespace, ids[0], "", int64(-1), true, 100}, map[string][]string{signalsKey: {"run_id", "namespace_id", "ROW(name, sequence)"}}},
+		{"messagesOfName", messagesOfName, []any{s.namespace, ids[0], "signal", int64(-1), true, 100}, map[string][]string{signalsKey: {"run_id", "namespace_id", "name", "sequence"}}},
+		{"messagePlace", messagePlace, []any{s.namespace, ids[0], "id"}, map[string][]string{"signals_signal_id": {"signal_id", "run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}}}, // the latter reads the run's messages
 		{"endedChildren", endedChildren, []any{s.namespace, runs, 1000}, withKey(byKey, byStep)},
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
 		{"pauseRun", pauseRun, []any{s.namespace, ids[0]}, byKey},

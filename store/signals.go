@@ -163,7 +163,7 @@ func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) 
 // locks the messages before it writes them. The planner would start a join at the signals while that table is small.
 const consumeSignals = `
 WITH l AS MATERIALIZED (
-	SELECT r.place, u.step_id
+	SELECT r.place, u.step_id, clock_timestamp() AS now
 	FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::int[]) AS u (run_id, name, sequence, step_id, attempt_number)
 	CROSS JOIN LATERAL (
 		SELECT g.ctid AS place
@@ -175,7 +175,7 @@ WITH l AS MATERIALIZED (
 		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.attempt_number = u.attempt_number AND s.namespace_id = $1) = u.sequence
 )
 UPDATE kagzi.signals g
-SET consumed_by = l.step_id
+SET consumed_by = l.step_id, consumed_at = l.now
 FROM l
 WHERE g.ctid = l.place AND g.namespace_id = $1`
 

@@ -1,0 +1,114 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// MessageInfo is a message that a run has got. Its JSON follows the rules of [RunInfo].
+type MessageInfo struct {
+	Signal     string          `json:"signal"` // the name of the [Signal] with its key: "approved/call-7"
+	ID         ID              `json:"id"`     // that of [Message.WithID], or one that Kagzi made
+	Payload    json.RawMessage `json:"payload,omitempty"`
+	Headers    Headers         `json:"headers,omitempty"`
+	SentBy     string          `json:"sent_by,omitempty"` // the run and the step that sent it, as in [StepInfo].Key; empty if it was not sent in a step
+	ReceivedAt time.Time       `json:"received_at,omitzero"`
+	ReadBy     string          `json:"read_by,omitempty"` // the [StepAttempt].Step of the [WaitSignal] that read it; empty if it is unread
+	ReadAt     time.Time       `json:"read_at,omitzero"`  // when the read was recorded
+}
+
+// A MessageFilter selects messages of a run; the zero value selects all. A message must match all fields that are set.
+type MessageFilter struct {
+	Signal string // the name of the [Signal] with its key, as [Signal.Name] returns it
+	Unread bool   // those that the run has not read
+	After  ID     // the ID of the last message of the page before
+	Limit  int    // zero means 100
+}
+
+// Messages returns the messages of a run that f selects, by the names of their signals, and those of one name in the order in which they
+// were stored, which is the order in which the run reads them. For the next page, set f.After to the ID of the last one.
+//
+// A message is unread until a [WaitSignal] has read it and the run has recorded that. The messages that a run ignores are found
+// by f.Unread: those whose name or key is misspelt, and those that came after the last read.
+//
+// Messages returns [ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message of it. It reads no more
+// messages than it returns; with f.Unread it may read all of the run's.
+func (c *Client) Messages(ctx context.Context, ref Ref, f MessageFilter) ([]MessageInfo, error) {
+	ref = plain(ref)
+	messages, err := c.messages(ctx, ref, f)
+	return messages, c.failedIf(ctx, err, "messages of %v", named(ref))
+}
+
+func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]MessageInfo, error) {
+	if err := f.validate(); err != nil {
+		return nil, failure.Of(kind.BadRequest, err)
+	}
+	id, err := c.resolve(ctx, nil, ref)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := c.store.Messages(ctx, id, store.MessageFilter{Name: f.Signal, Unread: f.Unread, After: string(f.After), Limit: cmp.Or(f.Limit, 100)})
+	if errors.Is(err, store.ErrMessageNotFound) {
+		return nil, failure.Of(kind.BadRequest, fmt.Errorf("kagzi: After %.60q is no message that the filter selects: give the MessageInfo.ID of the last message of the page before", string(f.After)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]MessageInfo, len(rows))
+	for i, r := range rows {
+		out[i] = MessageInfo{
+			Signal: r.Name, ID: ID(r.ID), Payload: c.shown(r.Payload), Headers: storedHeaders(r.Headers), SentBy: r.SentBy,
+			ReceivedAt: r.ReceivedAt, ReadBy: r.ReadBy, ReadAt: r.ReadAt,
+		}
+	}
+	return out, nil
+}
+
+func (f MessageFilter) validate() error {
+	if f.Limit < 0 {
+		return fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out", f.Limit)
+	}
+	if f.Signal != "" {
+		if err := validateName("signal", f.Signal); err != nil {
+			return err
+		}
+	}
+	if f.After != "" {
+		return validateMessageID(f.After)
+	}
+	return nil
+}
+
+type messageFields MessageInfo
+
+type messageJSON struct {
+	messageFields
+	Payload      json.RawMessage `json:"payload,omitempty"`
+	PayloadBytes []byte          `json:"payload_base64,omitempty"`
+}
+
+// MarshalJSON writes the message by the rules of RunInfo.
+func (m MessageInfo) MarshalJSON() ([]byte, error) {
+	out := messageJSON{messageFields: messageFields(m)}
+	out.Payload, out.PayloadBytes = payload(m.Payload)
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (m *MessageInfo) UnmarshalJSON(data []byte) error {
+	var in messageJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return failure.Wrap(err, "message as JSON")
+	}
+	*m = MessageInfo(in.messageFields)
+	m.Payload = orBytes(in.Payload, in.PayloadBytes)
+	return nil
+}
