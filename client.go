@@ -137,7 +137,7 @@ func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
 	default:
 		return explainServer(store.ExplainRightsOn(ctx, tx, err))
 	}
-	return c.store.ExplainRights(ctx, err)
+	return explainServer(c.store.ExplainRights(ctx, err))
 }
 
 // prepare checks the schema and the rights, and waits while the database is away.
@@ -148,7 +148,7 @@ func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
 			err = c.store.CheckRights(ctx)
 		}
 		if err == nil || ctx.Err() != nil || !store.Unavailable(err) {
-			return failure.Prefixed(err)
+			return failure.Prefixed(explainServer(err))
 		}
 		o.Begin(err)
 		select {

@@ -250,7 +250,9 @@ func publicTaken(taken *store.IDTaken) error {
 // explainServer adds advice to some errors of the server and of transactions. It returns others unchanged.
 func explainServer(err error) error {
 	pe, _ := errors.AsType[*pgconn.PgError](err)
-	switch {
+	switch advice := store.Advice(err); {
+	case advice != "" && !strings.HasSuffix(err.Error(), advice):
+		return fmt.Errorf("%w: %s", err, advice)
 	case errors.Is(err, pgx.ErrTxClosed):
 		return failure.Of(kind.BadRequest, failure.Explain("the transaction given with InTx has ended: begin another", err))
 	case pe == nil:

@@ -23,7 +23,8 @@ import (
 // fit), or if work of the namespace has been due for 15 seconds and no worker lives. It is Degraded if somebody should investigate:
 // all connections of the pool have been in use for two seconds; workers are silent; work has been due for 15 seconds and no live worker has a handler for
 // it; work was due five minutes ago although there are workers for it, or because its queue is full or its rate used up; the line of a
-// limit of steps has not moved for five minutes; something is paused; schedules are a minute late, or paused for an error; runs were
+// limit of steps has not moved for five minutes; something is paused; schedules are a minute late, or paused for an error; ten or more runs failed
+// within the last hour, and they are more than a tenth of those that ended; a compensation failed for good, and its run was not resumed; runs were
 // quarantined within the last 24 hours; the database refuses requests of a worker of this process.
 //
 // If the database is away, Health reports that and returns no error. It returns after 5 seconds at the latest, or when ctx's

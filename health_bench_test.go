@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkHealth shows that a report costs the same whatever waits: with nothing in the tables; with 200,000 runs of 100,000 keys
-// that are full, and 10,000 of 1,000 keys in the line; with a million runs asleep, a million over and 300,000 due; and when 200,000 of
+// that are full, and 10,000 of 1,000 keys in the line; with a million runs asleep, a million over, 100,000 failed within the hour and 300,000 due; and when 200,000 of
 // those have just been claimed and nothing was vacuumed.
 func BenchmarkHealth(b *testing.B) {
 	pool := benchPool(b, 4)
@@ -46,6 +46,9 @@ func BenchmarkHealth(b *testing.B) {
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, finished_at)
 			SELECT gen_random_uuid(), 'default', 'default', 'ship', $1, `+rows.at+`, `+rows.ended+` FROM generate_series(1, $2::int)`, rows.status, rows.n)
 	}
+	dbtest.Exec(b, pool, `
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at, error_kind)
+		SELECT gen_random_uuid(), 'default', 'default', 'ship', 'FAILED', now() - g * interval '20 ms', 'kind-' || g % 20 FROM generate_series(1, 100000) AS g`)
 	run("millions")
 	dbtest.Exec(b, pool, `
 		UPDATE kagzi.workflow_runs SET status = 'RUNNING', available_at = now() + interval '5 minutes'

@@ -23,6 +23,7 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -50,6 +51,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	if _, ok := errors.AsType[*migrations.RightsError](err); !ok {
 		err = store.ExplainRightsOn(ctx, pool, err) // the user may need no right but to read
+	}
+	if advice := store.Advice(err); advice != "" {
+		err = fmt.Errorf("%w: %s", err, advice)
 	}
 	return failure.Wrap(err, "migrate")
 }

@@ -40,6 +40,8 @@ type Report struct {
 	Workers Workers   `json:"workers,omitzero"`
 	// Queues counts the due runs by queue and workflow.
 	Queues []Queue `json:"queues,omitempty"`
+	// Failed counts the runs that failed within the last hour by workflow and kind, the most frequent first: at most twenty pairs.
+	Failed []Failed `json:"failed,omitempty"`
 	// Quarantined has the IDs of the newest few runs that failed with kind.CrashLoop, kind.Nondeterminism, kind.BadInput or
 	// kind.Unreadable: kagzi.RunID(id) is the Ref to one.
 	Quarantined []string `json:"quarantined,omitempty"`
@@ -58,10 +60,10 @@ func (r Report) Check(name string) Check {
 
 // A Check is one part of a Report.
 //
-// Client.Health has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules" and "quarantined".
+// Client.Health has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules", "failures" and "quarantined".
 // Others are there only while they are not Healthy: "pauses", one for each pause; "limits", one for each queue whose limits let
 // due runs wait for long, and for each limit of steps whose line does not move; "consumers", about those that are due and have no run; "events", about
-// events of topics that are kept for longer than their time; "histories", about runs that wait because their
+// events of topics that are kept for longer than their time; "compensations", about runs of which a compensation failed for good; "histories", about runs that wait because their
 // histories cannot be read; and "work", about requests of this process's workers that the database refuses. "topics" is Healthy: it names those with
 // events to which no consumer subscribes. Client.Liveness has "process", or a
 // "worker" for each worker that is stuck.
@@ -93,4 +95,13 @@ type Queue struct {
 	Versions []int     `json:"versions,omitempty"` // of the counted runs; a run that has none yet gets its worker's default
 	Workers  int       `json:"workers"`            // live workers of the queue that have a handler for the workflow
 	Stranded []int     `json:"stranded,omitempty"` // those of Versions that none of these workers has a handler for
+}
+
+// A Failed counts the runs of one workflow that failed with one kind.
+type Failed struct {
+	Workflow string    `json:"workflow"`
+	Kind     string    `json:"kind"` // as in package kind
+	Runs     int       `json:"runs"`
+	More     bool      `json:"more,omitempty"` // there may be more: of each kind the last thousand runs are counted, or fewer if there are many kinds
+	Last     time.Time `json:"last"`           // when the last of them failed
 }

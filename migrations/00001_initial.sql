@@ -160,6 +160,12 @@ CREATE INDEX workflow_runs_quarantined
     ON kagzi.workflow_runs (error_kind, namespace_id, finished_at)
     WHERE quarantined;
 
+-- Failed runs by kind, for Health. Only a run that fails has an entry. The index leads with the namespace: no other statement
+-- names this status with a condition on the end, so none can use it by mistake.
+CREATE INDEX workflow_runs_failed
+    ON kagzi.workflow_runs (namespace_id, error_kind, finished_at, workflow_type)
+    WHERE status = 'FAILED' AND finished_at IS NOT NULL;
+
 -- Runs whose compensations are under way, by the time of the next step, for the coordinator. The index is almost always empty.
 -- Its condition names no status: otherwise the planner could use the claim's index for the coordinator's statement, and this
 -- index for statements about one run.

@@ -32,7 +32,7 @@ func Files() fs.FS { return files }
 // The errors that Check returns wrap one of these and name both versions.
 var (
 	// ErrMissing reports that the database has no Kagzi tables.
-	ErrMissing = errors.New("kagzi: schema missing: call kagzi.Migrate")
+	ErrMissing = errors.New("kagzi: schema missing: call kagzi.Migrate, or connect to the database that has it")
 	// ErrOlder reports that the database lacks migrations that this program relies on.
 	ErrOlder = errors.New("kagzi: schema older than this program: call kagzi.Migrate")
 	// ErrNewer reports that a newer program has migrated the database, to a schema that this program cannot work with.

@@ -401,6 +401,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5, true, micros(LimitSoon)}, placed},
 		{"stalledLimits", stalledLimits, []any{s.namespace}, placed},
 		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
+		{"recentFailures", recentFailures, []any{s.namespace, micros(time.Hour), maxKinds, maxFailedCounted}, map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}}},
+		{"uncompensatedRuns", uncompensatedRuns, []any{s.namespace, maxDueCounted}, map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}, stepsKey: {"run_id", "namespace_id"}}},
 		{"quarantined", quarantined, []any{s.namespace, maxDueCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
 	}
 }

@@ -20,6 +20,10 @@ func Reason(err error) string {
 	var ce *pgconn.ConnectError
 	var pc *pgconn.ParseConfigError
 	switch {
+	case errors.As(err, &pe) && pe.Code == noDatabase:
+		return "the server has no such database (SQLSTATE 3D000)"
+	case errors.As(err, &pe) && strings.HasPrefix(pe.Code, badLogin):
+		return fmt.Sprintf("the server refuses the user or the password (SQLSTATE %s)", pe.Code)
 	case errors.As(err, &pe) && confidential(pe.Code):
 		return fmt.Sprintf("the server refused (SQLSTATE %s)", pe.Code)
 	case errors.As(err, &pe):
@@ -30,6 +34,10 @@ func Reason(err error) string {
 		return "the query was cancelled"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time"
+	case unknownHost(err):
+		return "the server's host is unknown"
+	case tlsRefused(err):
+		return "the server refuses TLS"
 	case errors.As(err, &op):
 		return text.OneLine(op.Err.Error())
 	case errors.As(err, &ce), errors.As(err, &pc):
@@ -41,5 +49,44 @@ func Reason(err error) string {
 
 // confidential reports whether messages with this SQLSTATE may name users, databases or addresses.
 func confidential(code string) bool {
-	return strings.HasPrefix(code, "28") || strings.HasPrefix(code, "3D") || strings.HasPrefix(code, "42")
+	return strings.HasPrefix(code, badLogin) || strings.HasPrefix(code, "3D") || strings.HasPrefix(code, "42")
+}
+
+const (
+	noDatabase = "3D000"
+	badLogin   = "28" // the class of SQLSTATEs that refuse a login
+)
+
+// Advice says what to do about an error that waiting does not mend, because a connection can never be made. For other errors it
+// is empty.
+func Advice(err error) string {
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	switch c := code(err); {
+	case c == noDatabase:
+		return "correct the database in the pool's connection string, or create it and call kagzi.Migrate"
+	case strings.HasPrefix(c, badLogin):
+		return "correct user and password in the pool's connection string, or let the user log in (CREATE ROLE, pg_hba.conf)"
+	case c == "42501" && connecting:
+		return "GRANT CONNECT ON DATABASE to the user"
+	case c == "53300":
+		return "raise the server's max_connections, or lower pool_max_conns"
+	case Closed(err):
+		return "give NewClient a pool that stays open until its workers have ended"
+	case unknownHost(err):
+		return "correct the host in the pool's connection string"
+	case tlsRefused(err):
+		return "correct sslmode in the pool's connection string"
+	}
+	return ""
+}
+
+func unknownHost(err error) bool {
+	e, ok := errors.AsType[*net.DNSError](err)
+	return ok && e.IsNotFound
+}
+
+// tlsRefused reports whether the server speaks no TLS and the connection string asks for it. pgx has no type for that error.
+func tlsRefused(err error) bool {
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	return connecting && strings.Contains(err.Error(), "server refused TLS connection")
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi/health"
@@ -61,7 +60,7 @@ func (b *backlog) add(d store.DueWork) {
 	b.count(q)
 	b.longest = max(b.longest, stuck, late)
 	if stuck > strandedAfter {
-		b.stranded = append(b.stranded, workText(uncovered, d.Key, stuck))
+		b.stranded = append(b.stranded, workText(uncovered, d.Key, stuck)+b.live.lack(route{d.Queue, d.Type}, uncovered.Versions))
 		if covered != nil { // workers serve the workflow in other versions
 			b.missing = append(b.missing, uncovered.Versions...)
 		}
@@ -108,9 +107,6 @@ func workText(q health.Queue, key store.Key, waiting time.Duration) string {
 		named += " with " + keyText(key)
 	}
 	named += " for " + duration.About(waiting)
-	if len(q.Versions) > 0 {
-		named += fmt.Sprintf(" (of versions %s)", strings.Trim(fmt.Sprint(q.Versions), "[]"))
-	}
 	return named
 }
 

@@ -5,31 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
-
-// A Process is the part of a client that a checkup uses.
-type Process struct {
-	Store     *store.Store
-	Namespace string
-
-	// Ready is true once this program was found to work with the schema. The client and each checkup that finds it set it.
-	Ready *atomic.Bool
-
-	// Failures returns the requests of this process's workers that the database refuses. Any goroutine may call it.
-	Failures func() []outage.Failure
-
-	// MaxLoadFailures is after how many failures to read its history a run is quarantined.
-	MaxLoadFailures int
-}
 
 // A Worker is a running worker of this process.
 type Worker struct {
@@ -56,6 +39,8 @@ func (p Process) Health(ctx context.Context) health.Report {
 		e.schedules(ctx)
 		e.topics(ctx)
 		e.paused(ctx)
+		e.failedRuns(ctx)
+		e.failedCompensations(ctx)
 		e.quarantined(ctx)
 		e.histories(ctx)
 		e.failures()
@@ -102,14 +87,6 @@ func Unusable(err error) health.Report {
 	return e.report
 }
 
-// An examination is the state of one checkup.
-type examination struct {
-	process Process
-	db      store.DB
-	report  health.Report
-	live    fleet // set by work
-}
-
 // examine connects, calls check, and returns the report.
 func (p Process) examine(ctx context.Context, check func(context.Context, *examination)) health.Report {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -124,24 +101,6 @@ func (p Process) examine(ctx context.Context, check func(context.Context, *exami
 	e.db = db
 	check(ctx, e)
 	return e.report
-}
-
-// add adds a check to the report.
-func (e *examination) add(name string, status health.Status, format string, args ...any) {
-	e.report.Checks = append(e.report.Checks, health.Check{Name: name, Status: status, Detail: fmt.Sprintf(format, args...)})
-	if status.Worse(e.report.Status) {
-		e.report.Status = status
-	}
-}
-
-// addFailed adds that a check could not be made.
-func (e *examination) addFailed(name string, err error) {
-	e.add(name, health.Degraded, "Could not be checked: %s.", store.Reason(err))
-}
-
-// addAway adds that the database is away.
-func (e *examination) addAway(err error) {
-	e.add("database", health.Unhealthy, "The database does not serve this client: %s. Workers go on by themselves when it does again.", store.Reason(err))
 }
 
 // connection returns a connection of the pool. If all of these are in use, it opens another one, because a full pool does

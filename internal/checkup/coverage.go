@@ -2,7 +2,10 @@ package checkup
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -75,4 +78,40 @@ func (f fleet) addTo(queue string, w store.LiveWorker) {
 			c.versions[version] = true
 		}
 	}
+}
+
+// lack returns a part of a sentence, in brackets, that says why no worker takes the runs of a route that are of these versions,
+// and of those that have none yet: "" if there is no worker at all.
+func (f fleet) lack(r route, versions []int) string {
+	if c := f[r]; c != nil {
+		return fmt.Sprintf(" (they are of %s, and its workers have %s)", versionsText(versions), versionsText(slices.Sorted(maps.Keys(c.versions))))
+	}
+	var of string
+	if len(versions) > 0 {
+		of = "they are of " + versionsText(versions) + ", and "
+	}
+	for other := range f {
+		if other.queue == r.queue {
+			return " (" + of + "the workers of the queue have no Handle for the workflow)"
+		}
+	}
+	switch {
+	case len(f) > 0:
+		return " (" + of + "no worker has the queue)"
+	case of != "":
+		return " (they are of " + versionsText(versions) + ")"
+	}
+	return ""
+}
+
+// versionsText returns "version 3", "versions 1, 2" or "no version".
+func versionsText(versions []int) string {
+	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(versions), "[]"), " ", ", ")
+	switch len(versions) {
+	case 0:
+		return "no version"
+	case 1:
+		return "version " + text
+	}
+	return "versions " + text
 }

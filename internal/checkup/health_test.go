@@ -51,10 +51,10 @@ func TestHealthOfWork(t *testing.T) {
 		{"WorkOfOthers", []oddRuns{{ago: time.Hour, namespace: "other"}}, nil, "queues", health.Healthy, []string{"No run is due"}},
 		{"NoHandler", []oddRuns{{ago: time.Hour, typ: "bill", n: 3, version: 2}, {ago: time.Second}}, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
-		}, "queues", health.Degraded, []string{"No live worker takes 3 runs", `"bill"`, "of versions 2", "Handle"}},
+		}, "queues", health.Degraded, []string{"No live worker takes 3 runs", `"bill"`, "(they are of version 2, and the workers of the queue have no Handle for the workflow)", "a Handle for it"}},
 		{"NoQueue", []oddRuns{{ago: time.Hour, queue: "typo"}, {queue: "another", namespace: "other"}}, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
-		}, "queues", health.Degraded, []string{"No live worker takes 1 run", `"typo"`}},
+		}, "queues", health.Degraded, []string{"No live worker takes 1 run", `"typo"`, "(no worker has the queue)"}},
 		{"Overdue", []oddRuns{{ago: time.Hour, n: 1001}, {ago: time.Second, typ: "bill"}}, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
 		}, "queues", health.Degraded, []string{"although there are workers", "more than 1000 runs", `"ship"`}},

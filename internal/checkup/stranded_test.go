@@ -150,7 +150,7 @@ func TestHealthKnowsVersions(t *testing.T) {
 	oddRuns{ago: time.Second}.insert(t, pool)
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
 	r := examine(t, c)
-	wantHealth(t, r, "queues", health.Degraded, `No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (of versions 1)`, "a Handle with kagzi.Version(1).")
+	wantHealth(t, r, "queues", health.Degraded, `No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (they are of version 1, and its workers have version 2)`, "a Handle with kagzi.Version(1).")
 	if len(r.Queues) != 1 {
 		t.Fatalf("%+v", r.Queues)
 	}
@@ -205,4 +205,21 @@ func TestStrandedOfManyKeysIsBounded(t *testing.T) {
 	if got, want := strandedTexts(t, newClient(t, pool)), []string{"default/ship v1: 8433 or more", "default/ship v2: 1 or more"}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
+}
+
+// Health says which versions are missing and which ones the workers have, of several workflows at once.
+func TestHealthNamesMissingVersions(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Pool(t, dbtest.Unchecked())
+	oddRuns{version: 3, n: 2, ago: time.Hour}.insert(t, pool)
+	oddRuns{version: 5, ago: time.Minute}.insert(t, pool)
+	oddRuns{typ: "bill", version: 2, ago: time.Hour}.insert(t, pool)
+	c := newClient(t, pool)
+	wantHealth(t, examine(t, c), "queues", health.Degraded, `queue "default" for 60 minutes (they are of versions 3, 5)`, "a Handle for it.")
+	testWorker{types: []string{"ship", "bill"}, handlers: []string{"ship/1", "bill/1"}}.insert(t, pool)
+	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
+	wantHealth(t, examine(t, c), "queues", health.Degraded,
+		`3 runs of workflow "ship" in queue "default" for 60 minutes (they are of versions 3, 5, and its workers have versions 1, 2)`,
+		`1 run of workflow "bill" in queue "default" for 60 minutes (they are of version 2, and its workers have version 1)`,
+		"a Handle for it, with each kagzi.Version that is missing.")
 }

@@ -23,6 +23,9 @@ const (
 	// scheduleLate is how late a schedule may fire.
 	scheduleLate = time.Minute
 
+	// recentFailures is the time over which failed runs are counted.
+	recentFailures = time.Hour
+
 	// quarantinedLately is for how long a quarantined run makes the report Degraded.
 	quarantinedLately = 24 * time.Hour
 
@@ -105,7 +108,7 @@ func (e *examination) addQueues(b backlog, overdue []string) {
 	if len(b.missing) == 1 && len(b.stranded) == 1 {
 		handle = fmt.Sprintf("a Handle with kagzi.Version(%d)", b.missing[0])
 	} else if len(b.missing) > 0 {
-		handle += ", with each kagzi.Version that is named"
+		handle += ", with each kagzi.Version that is missing"
 	}
 	var due int
 	more := false

@@ -1,0 +1,79 @@
+package checkup
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/text"
+)
+
+const (
+	// Failures are part of the work: a card is declined, a partner is away for a minute. The report is Degraded from fewFailures
+	// on, if they are more than one in tolerated of the runs that ended.
+	fewFailures = 10
+	tolerated   = 10
+
+	maxFailed = 20 // pairs of workflow and kind in a report
+)
+
+// failedRuns checks how many runs failed within the last hour.
+func (e *examination) failedRuns(ctx context.Context) {
+	found, err := e.process.Store.RecentFailures(ctx, e.db, recentFailures)
+	if err != nil {
+		e.addFailed("failures", err)
+		return
+	}
+	var parts []string
+	var all int64
+	more := false
+	for _, f := range found {
+		all, more = all+int64(f.Count), more || f.More
+		parts = append(parts, fmt.Sprintf("%s of workflow %s with kind %s", counted(f.Count, f.More), text.Quote(f.Type), f.Kind))
+		if len(e.report.Failed) < maxFailed {
+			e.report.Failed = append(e.report.Failed, health.Failed{Workflow: f.Type, Kind: f.Kind, Runs: f.Count, More: f.More, Last: f.Last})
+		}
+	}
+	if all == 0 {
+		e.add("failures", health.Healthy, "No run failed within the last hour.")
+		return
+	}
+	number, which := counted(int(all), more), text.List(parts, namedAtMost)
+	if all < fewFailures {
+		e.add("failures", health.Healthy, "%s failed within the last hour: %s.", number, which)
+		return
+	}
+	ended, failed, err := e.process.Store.RecentEnds(ctx, e.db, recentFailures)
+	if err != nil {
+		e.addFailed("failures", err)
+		return
+	}
+	if more {
+		all = max(all, failed)
+	}
+	ended = max(ended, all) // a coordinator may have ended some
+	share := fmt.Sprintf("about %d %% of those that ended", max(1, (all*100+ended/2)/ended))
+	if all*tolerated <= ended {
+		e.add("failures", health.Healthy, "%s failed within the last hour, %s: %s.", number, share, which)
+		return
+	}
+	e.add("failures", health.Degraded, "%s failed within the last hour, %s: %s. Read their Error (Client.List), remove the cause, and resume them with Client.ResumeAll.", number, share, which)
+}
+
+// failedCompensations checks for runs of which a compensation failed for good: what they did is undone only in part.
+func (e *examination) failedCompensations(ctx context.Context) {
+	found, err := e.process.Store.UncompensatedRuns(ctx, e.db, maxCounted+1)
+	if err != nil {
+		e.addFailed("compensations", err)
+		return
+	}
+	if len(found) == 0 {
+		return
+	}
+	var runs []string
+	for _, r := range found {
+		runs = append(runs, fmt.Sprintf("%s (%s, %s)", r.RunID, r.Type, r.Step))
+	}
+	e.add("compensations", health.Degraded, "A compensation failed for good in %s, so what was done is undone only in part: read its error in Client.Steps, remove the cause, and Resume the run, which tries the rest. Newest: %s.",
+		counted(min(len(found), maxCounted), len(found) > maxCounted), text.List(runs, namedAtMost))
+}
