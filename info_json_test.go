@@ -29,6 +29,13 @@ func filled(v reflect.Value) {
 		switch f.Kind() {
 		case reflect.Struct:
 			filled(f)
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+			if e := f.Elem(); e.Kind() == reflect.Struct {
+				filled(e)
+			} else {
+				e.SetFloat(0.5)
+			}
 		case reflect.String:
 			f.SetString("text of " + v.Type().Field(i).Name)
 		case reflect.Int, reflect.Int64:

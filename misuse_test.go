@@ -180,7 +180,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 	zeroWorker := &kagzi.Worker{}
 	for name, f := range map[string]any{
 		"Do": kagzi.Do, "DoTx": kagzi.DoTx, "Go": kagzi.Go[int], "Map": kagzi.Map[int, int], "Parallel": kagzi.Parallel,
-		"Publish": kagzi.Publish, "SetMetadata": kagzi.SetMetadata, "Race": kagzi.Race[int], "Results": kagzi.Results[int], "RunChild": kagzi.RunChild[int, int], "StartChild": kagzi.StartChild[int, int], "Sleep": kagzi.Sleep,
+		"Publish": kagzi.Publish, "SetMetadata": kagzi.SetMetadata, "SetProgress": kagzi.SetProgress, "Race": kagzi.Race[int], "Results": kagzi.Results[int], "RunChild": kagzi.RunChild[int, int], "StartChild": kagzi.StartChild[int, int], "Sleep": kagzi.Sleep,
 		"SleepUntil": kagzi.SleepUntil, "Step": kagzi.Step[int], "StepTx": kagzi.StepTx[int], "WaitMessage": kagzi.WaitMessage[int], "WaitSignal": kagzi.WaitSignal[int],
 		// Those that return no error end the run by a panic.
 		"Compensate": func() error {

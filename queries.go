@@ -87,7 +87,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	}
 	info.Key, info.Group = keyOrGroup(r.Key)
 	_ = json.Unmarshal(r.Metadata, &info.Metadata) // written by startOptions, from a map of strings
-	info.Headers = storedHeaders(r.Headers)
+	info.Headers, info.Progress = storedHeaders(r.Headers), storedProgress(r.Progress)
 	return info
 }
 

@@ -108,6 +108,7 @@ type RunInfo struct {
 	PausedAt    time.Time       `json:"paused_at,omitzero"` // when [Client.PauseRun] paused it; zero unless it is paused itself
 	Metadata    Metadata        `json:"metadata,omitempty"`
 	Headers     Headers         `json:"headers,omitempty"`
+	Progress    *Progress       `json:"progress,omitempty"`    // what it last said by [SetProgress]; nil if it said nothing
 	Parent      RunID           `json:"parent,omitempty"`      // the run whose child it is
 	ParentStep  string          `json:"parent_step,omitempty"` // the name under which that run started it, with its branches
 	Origin      RunID           `json:"origin,omitempty"`      // the run that it was restarted or forked from
@@ -122,6 +123,23 @@ type RunInfo struct {
 	EndedAt     time.Time       `json:"ended_at,omitzero"`
 	Input       json.RawMessage `json:"input,omitempty"`  // as the client's Codec wrote it; as it is stored if the Sealer cannot open it
 	Output      json.RawMessage `json:"output,omitempty"` // as Input
+}
+
+// A Progress is what a run last said by [SetProgress].
+type Progress struct {
+	Text     string    `json:"text,omitempty"`
+	Fraction *float64  `json:"fraction,omitempty"` // from 0 to 1; nil if it was not given
+	At       time.Time `json:"at,omitzero"`        // when it was stored
+}
+
+// storedProgress reads what a run's row has; nil if that is nothing.
+func storedProgress(raw json.RawMessage) *Progress {
+	var p *Progress
+	if json.Unmarshal(raw, &p) != nil || p == nil { // the engine wrote it
+		return nil
+	}
+	p.At = p.At.UTC()
+	return p
 }
 
 // A StepAttempt is one attempt of one step. Its JSON follows the rules of [RunInfo].

@@ -9,11 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Flush holds the writes that share one transaction: records, then suspensions, then ends of runs.
+// A Flush holds the writes that share one transaction: records, then what runs say of their progress, then suspensions, then ends of runs.
 type Flush struct {
 	Records     []*Record
 	Suspensions []*Suspension
 	Finishes    []*Finish
+	Progress    []*Progress // at most one for each run
 
 	Woken []DueRun    // parents that became due because a run ended, and consumers that have new events
 	Step  []uuid.UUID // runs to call Compensate for
@@ -91,6 +92,9 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	if changes := metadataChanges(f.Records); len(changes) > 0 {
 		queue(nil, changeMetadata, metadataColumns.args(s.namespace, changes)...)
 	}
+	if len(f.Progress) > 0 {
+		queue(readProgress(f.Progress), setProgress, progressColumns.args(s.namespace, f.Progress)...)
+	}
 	if consuming := consuming(f.Records); len(consuming) > 0 {
 		queue(nil, consumeSignals, consumeColumns.args(s.namespace, consuming)...)
 	}
@@ -133,6 +137,9 @@ func (f *Flush) each(do func(head)) {
 	for _, e := range f.Finishes {
 		do(e.head())
 	}
+	for _, p := range f.Progress {
+		do(p.head())
+	}
 }
 
 // sort puts the writes in the order in which the statements lock their rows.
@@ -142,6 +149,7 @@ func (f *Flush) sort() {
 	})
 	slices.SortStableFunc(f.Suspensions, byRun)
 	slices.SortStableFunc(f.Finishes, byRun)
+	slices.SortStableFunc(f.Progress, byRun)
 }
 
 func (f *Flush) reset() {
@@ -156,7 +164,7 @@ func (f *Flush) runsToLock() []uuid.UUID {
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	plain, others := part(f.Finishes, (*Finish).plain)
 	statements := 0
-	for _, n := range []int{len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations), len(f.Suspensions), len(plain)} {
+	for _, n := range []int{len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations), len(f.Progress), len(f.Suspensions), len(plain)} {
 		statements += min(n, 1)
 	}
 	ids := f.everyRun()
@@ -197,13 +205,13 @@ func (f *Flush) free(ids []uuid.UUID, held []string) *Flush {
 		}
 	}
 	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] }
-	return &Flush{Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep)}
+	return &Flush{Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep), Progress: only(f.Progress, keep)}
 }
 
 // undecided returns the writes that no statement has written.
 func (f *Flush) undecided() undecided {
 	is := func(h head) bool { return *h.outcome == Undecided }
-	return undecided{only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is)}
+	return undecided{only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is), only(f.Progress, is)}
 }
 
 // forgotten returns the steps whose failures the writes of f forget.

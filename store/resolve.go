@@ -12,6 +12,7 @@ type undecided struct {
 	records     []*Record
 	suspensions []*Suspension
 	finishes    []*Finish
+	progress    []*Progress
 }
 
 func (u undecided) runs() (runs []uuid.UUID) {
@@ -23,6 +24,9 @@ func (u undecided) runs() (runs []uuid.UUID) {
 	}
 	for _, e := range u.finishes {
 		runs = append(runs, e.RunID)
+	}
+	for _, p := range u.progress {
+		runs = append(runs, p.RunID)
 	}
 	return runs
 }
@@ -127,6 +131,10 @@ func (u undecided) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRo
 		default:
 			r.Outcome = Busy
 		}
+	}
+	for _, p := range u.progress {
+		holds, _ := mine(p.RunID, p.Lease)
+		p.Outcome = outcomeOf(holds, false)
 	}
 	for _, p := range u.suspensions {
 		holds, touched := mine(p.RunID, p.Lease)

@@ -30,6 +30,7 @@ type Run struct {
 	Metadata      json.RawMessage
 	FirstMetadata json.RawMessage // those of the start
 	Headers       json.RawMessage
+	Progress      json.RawMessage // a StoredProgress; nil if it has none
 	ErrorKind     string
 	Error         string
 	Parent        uuid.UUID
@@ -50,7 +51,7 @@ type Run struct {
 }
 
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
-	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata, coalesce(r.first_metadata, r.metadata), r.headers,
+	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata, coalesce(r.first_metadata, r.metadata), r.headers, r.progress,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
 	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false), coalesce(r.input, (
 		SELECT string_agg(i.input, ''::bytea ORDER BY i.place) FROM kagzi.start_items i WHERE i.run_id = r.run_id AND i.namespace_id = $1
@@ -208,7 +209,7 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		var version *int
 		var parent, origin, locked *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, utc(&r.AvailableAt), &r.Attempts,
-			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
+			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
 			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key, &r.Key.Group, &r.Input, &r.Output); err != nil {
 			return nil, err
 		}

@@ -56,6 +56,7 @@ type Cursor struct{ Rows int }
 
 func toSheet(kagzi.Context, Cursor) (Cursor, error)              { panic(0) }
 func writeRows(context.Context, int, []kagzi.Event[Email]) error { panic(0) }
+func load(context.Context, string) error                         { panic(0) }
 
 const Declined kind.Kind = "card_declined"
 

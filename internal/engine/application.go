@@ -47,6 +47,12 @@ type StepIdentity struct {
 	Step     string
 	Attempt  int
 	Headers  map[string]string // of the run: not to be changed
+	By       Reporter          // the branch that executes it
+}
+
+// A Reporter is told of a run's progress: see Branch.SetProgress.
+type Reporter interface {
+	SetProgress(text string, fraction *float64)
 }
 
 // A RetryPolicy decides whether another attempt follows, and when.

@@ -15,7 +15,7 @@ import (
 // execution.
 func (s *Session) settled(e *execution) {
 	e.mu.Lock()
-	for _, t := range []*time.Timer{e.grace, e.deadline} {
+	for _, t := range []*time.Timer{e.grace, e.deadline, e.progress.timer} {
 		if t != nil {
 			t.Stop()
 		}

@@ -89,6 +89,7 @@ type execution struct {
 
 	// Its writes.
 	outbox     outbox
+	progress   progress
 	deferred   []deferredRecord
 	speculated bool // deferred or outbox may have results of repeatable steps. Set by speculate, reset by speculatesLocked.
 	registers  bool // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.

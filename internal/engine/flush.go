@@ -58,7 +58,7 @@ func (s *Session) write(es []*execution, last uint64) error {
 	for _, e := range es {
 		e.addTo(f)
 	}
-	if len(f.Records)+len(f.Suspensions)+len(f.Finishes) > 0 {
+	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress) > 0 {
 		s.failpoint("before flush", uuid.Nil)
 		err := s.sendFlush(f, len(es))
 		s.failpoint("after flush", uuid.Nil)
@@ -290,6 +290,13 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 func (s *Session) refused(e *execution, err error) {
 	e.mu.Lock()
 	w := e.outbox.writes[0]
+	if w.progress != nil { // the rest may be written without it
+		w.progress = nil
+		e.mu.Unlock()
+		e.log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
+		s.requeue(e, 0)
+		return
+	}
 	if end := w.suspension != nil || w.finish != nil && w.finish.Output != nil; end {
 		text := failure.Text(fmt.Errorf("the run's end cannot be recorded: %w", err))
 		w.records, w.suspension, w.finish = nil, nil, e.newFinish(store.Failed, kind.Database, text)

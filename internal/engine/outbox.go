@@ -16,13 +16,14 @@ const (
 	busyPause = 100 * time.Millisecond
 )
 
-// A write is written in one transaction: records of an execution, and at its end a suspension or a finish. An empty write is
+// A write is written in one transaction: records of an execution, at its end a suspension or a finish, and perhaps its progress. An empty write is
 // settled once all writes before it are.
 type write struct {
 	by         *Branch         // the writing branch, or the one whose wait suspends the execution; nil: the execution itself
 	records    []*store.Record // deferred records first, then the write's own
 	suspension *store.Suspension
 	finish     *store.Finish
+	progress   *store.Progress     // nil: the write takes none along
 	settled    func(store.Outcome) // called once with the outcome; nil if nobody waits
 
 	speculative bool // the run uses a result among the records already. Set by takeDeferredLocked.
@@ -146,6 +147,7 @@ func (e *execution) addTo(f *store.Flush) {
 			f.Finishes = append(f.Finishes, w.finish)
 		}
 	}
+	e.addProgressLocked(f)
 	records := f.Records[first:]
 	for _, r := range records {
 		begun = begun || r.Status == store.Running
@@ -173,6 +175,23 @@ func (e *execution) addTo(f *store.Flush) {
 	f.Records = f.Records[:first+len(records)]
 }
 
+// addProgressLocked adds the last progress of the taken writes to f. Those before it are out of date.
+func (e *execution) addProgressLocked(f *store.Flush) {
+	var last *store.Progress
+	for _, w := range e.outbox.writes[:e.outbox.taken] {
+		if w.progress == nil {
+			continue
+		}
+		if last != nil {
+			last.Outcome = store.Done
+		}
+		last = w.progress
+	}
+	if last != nil {
+		f.Progress = append(f.Progress, last)
+	}
+}
+
 // settleLocked removes the taken writes that are not busy, and appends them to settled. An empty write stays behind a busy one.
 func (o *outbox) settleLocked(settled []*write) []*write {
 	var busy []*write
@@ -190,7 +209,9 @@ func (o *outbox) settleLocked(settled []*write) []*write {
 	return settled
 }
 
-func (w *write) empty() bool { return len(w.records) == 0 && w.suspension == nil && w.finish == nil }
+func (w *write) empty() bool {
+	return len(w.records) == 0 && w.suspension == nil && w.finish == nil && w.progress == nil
+}
 
 // ends reports whether w ends the execution.
 func (w *write) ends() bool { return w.suspension != nil || w.finish != nil }
@@ -209,6 +230,9 @@ func (w *write) size() int {
 	}
 	if w.finish != nil {
 		n += len(w.finish.Output) + len(w.finish.Error)
+	}
+	if w.progress != nil {
+		n += len(w.progress.Text)
 	}
 	return n
 }
@@ -237,10 +261,12 @@ func (w *write) outcome() store.Outcome {
 		return w.suspension.Outcome
 	case w.finish != nil:
 		return w.finish.Outcome
-	case w.empty():
-		return store.Done
-	default:
+	case len(w.records) > 0:
 		return w.record().Outcome
+	case w.progress != nil:
+		return w.progress.Outcome
+	default:
+		return store.Done
 	}
 }
 
@@ -251,4 +277,31 @@ func (w *write) settle(o store.Outcome) {
 		w.settled = nil
 		settled(o)
 	}
+}
+
+// progressPause is the least time between two writes of a run's progress, apart from that with its suspension or end. It is also the
+// longest time that a progress waits for a write that takes it along.
+const progressPause = time.Second
+
+// A progress is what the run's code last said of its progress. It is not part of the history: no replay reads it. The execution's
+// mutex guards it.
+type progress struct {
+	said  *store.Progress // neither written nor in the outbox; nil: there is none
+	taken time.Time       // when the last one entered the outbox
+	timer *time.Timer     // calls writeProgress; nil until there is a progress
+	timed bool            // the timer runs. Set by timeProgressLocked, reset by writeProgress.
+	holds int             // transactional steps of a stricter isolation that are under way: a change of the run's row would fail them
+}
+
+// takeLocked removes and returns the progress that is to be written.
+func (p *progress) takeLocked() (said *store.Progress) {
+	said, p.said = p.said, nil
+	p.taken = time.Now()
+	return said
+}
+
+// goesWithLocked reports whether w takes the progress along: not every write does, or a loop of short steps would write the run's row with
+// each of them.
+func (p *progress) goesWithLocked(w *write) bool {
+	return p.said != nil && (w.ends() || !w.empty() && p.holds == 0 && time.Since(p.taken) >= progressPause)
 }

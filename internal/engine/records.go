@@ -112,6 +112,16 @@ func (e *execution) enqueue(w *write) bool {
 		e.mu.Unlock()
 		return false
 	}
+	first := e.enqueueLocked(w)
+	e.mu.Unlock()
+	if first {
+		e.host.enqueued(e)
+	}
+	return true
+}
+
+// enqueueLocked is enqueue for a write of a branch that has not lost. It reports whether the caller must tell the host, without the lock.
+func (e *execution) enqueueLocked(w *write) (first bool) {
 	o := &e.outbox
 	deferred := e.takeDeferredLocked(w)
 	for len(deferred) > 0 && deferred[0].mayPrecede() { // so that a flush of many large messages can be divided
@@ -125,12 +135,11 @@ func (e *execution) enqueue(w *write) bool {
 		}
 		w.records = append(records, w.records...)
 	}
-	o.writes = append(o.writes, w)
-	first := !o.active
-	o.active = true
-	e.mu.Unlock()
-	if first {
-		e.host.enqueued(e)
+	if e.progress.goesWithLocked(w) {
+		w.progress = e.progress.takeLocked()
 	}
-	return true
+	o.writes = append(o.writes, w)
+	first = !o.active
+	o.active = true
+	return first
 }

@@ -39,6 +39,9 @@ type uncounted struct {
 // docs/architecture.md, Steps.
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
+	if s.spec.Isolation != "" && s.spec.Isolation != pgx.ReadCommitted {
+		defer e.holdProgress()()
+	}
 	if err := b.writeAll(); err != nil {
 		return nil, err
 	}
