@@ -12,7 +12,9 @@ import (
 // go test -run '^$' -bench Interceptors -benchtime 5000x -count 5 .
 func BenchmarkInterceptors(b *testing.B) {
 	pass := kagzi.Interceptor{
-		Start: func(ctx context.Context, _ []*kagzi.StartCall, next func(context.Context) error) error { return next(ctx) },
+		Start: func(ctx context.Context, _ []*kagzi.StartCall, next func(context.Context) error) error {
+			return next(ctx)
+		},
 		Execute: func(ctx context.Context, _ kagzi.Execution, next func(context.Context) error) error {
 			return next(ctx)
 		},
