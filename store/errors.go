@@ -60,7 +60,7 @@ func Classify(err error) Class {
 		return ClassBusy
 	case errors.As(err, &nc):
 		return ClassAway
-	case strings.HasSuffix(err.Error(), "closed pool"):
+	case closedPool(err):
 		return ClassClosed
 	case errors.As(err, &ce):
 		return ClassAway
@@ -70,6 +70,16 @@ func Classify(err error) Class {
 		return ClassAway
 	}
 	return ClassOther
+}
+
+// closedPool reports whether an error in the chain is that of a closed pool. Those around it may explain it.
+func closedPool(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if strings.HasSuffix(err.Error(), "closed pool") {
+			return true
+		}
+	}
+	return false
 }
 
 // classOf returns the class of an SQLSTATE.
