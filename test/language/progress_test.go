@@ -59,7 +59,11 @@ func TestProgress(t *testing.T) {
 				if err := kagzi.SetProgress(derived, fmt.Sprintf("%v of 100 pages", done), done/100); err != nil {
 					return err
 				}
-				<-more
+				select {
+				case <-more:
+				case <-derived.Done(): // the restart is cancelled
+					return derived.Err()
+				}
 			}
 			return nil
 		})
