@@ -156,8 +156,14 @@ func scopeOf(ctx context.Context) *stepScope {
 // CurrentStep returns the step that ctx belongs to, or the zero StepInfo outside of a step.
 func CurrentStep(ctx context.Context) StepInfo {
 	if scope := scopeOf(ctx); scope != nil {
-		s := scope.step
-		return StepInfo{RunID(s.Run), s.Workflow, s.Step, s.Attempt, s.Run + "/" + s.Step, maps.Clone(Headers(s.Headers))}
+		info := stepInfo(scope.step)
+		info.Headers = maps.Clone(info.Headers)
+		return info
 	}
 	return StepInfo{}
+}
+
+// stepInfo returns the step in the words of the API. The Headers are shared.
+func stepInfo(s engine.StepIdentity) StepInfo {
+	return StepInfo{RunID(s.Run), s.Workflow, s.Step, s.Attempt, s.Run + "/" + s.Step, s.Headers}
 }

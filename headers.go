@@ -3,6 +3,8 @@ package kagzi
 import (
 	"encoding/json"
 	"maps"
+
+	"github.com/kagzi/kagzi/internal/plainjson"
 )
 
 // Headers go with a run to all that it starts: a tenant, a user, a traceparent. A run's headers are inherited by its children and
@@ -43,9 +45,10 @@ func (h Headers) stored() json.RawMessage {
 }
 
 // storedHeaders is the inverse of Headers.stored.
-func storedHeaders(data json.RawMessage) (h Headers) {
+func storedHeaders(data json.RawMessage) Headers {
+	var h map[string]string
 	if data != nil {
-		_ = json.Unmarshal(data, &h) // written by Headers.stored
+		_ = plainjson.Unmarshal(data, &h) // written by Headers.stored
 	}
 	return h
 }

@@ -44,7 +44,7 @@ type Interceptor struct {
 	Execute func(ctx context.Context, e Execution, next func(context.Context) error) error
 
 	// Step wraps the function of one attempt of a [Step], [StepTx], [Do] or [DoTx], without the commit of the transaction. next returns
-	// the attempt's error, a timeout and a panic among them. The error of a Step is the attempt's. If the worker must give up the run while next
+	// the attempt's error, a timeout and a panic among them. The error of a Step is the attempt's. The Headers are shared: do not change them. If the worker must give up the run while next
 	// runs, next may exit the goroutine: what must happen belongs in a deferred function.
 	Step func(ctx context.Context, s StepInfo, next func(context.Context) error) error
 
@@ -210,10 +210,10 @@ func intercept[T any](ctx context.Context, by func(context.Context, T, func(cont
 // engine returns the interceptors of executions and steps.
 func (i *interceptors) engine() (out engine.Interceptors) {
 	if i.execute != nil {
-		out.Execute = func(ctx context.Context, r *store.ClaimedRun, age, waited time.Duration, next func(context.Context) error) error {
+		out.Execute = func(ctx context.Context, r engine.InterceptedRun, next func(context.Context) error) error {
 			e := Execution{
 				Run: RunID(r.RunID.String()), ID: ID(r.ExternalID), Workflow: r.Type, Version: r.Version, Queue: r.Queue, Attempt: r.Attempts + 1,
-				First: r.Fresh, Age: age, Waited: waited, Headers: storedHeaders(r.Headers), Metadata: Metadata(storedHeaders(r.Metadata)),
+				First: r.Fresh, Age: r.Age, Waited: r.Waited, Headers: r.Decoded, Metadata: Metadata(storedHeaders(r.Metadata)),
 			}
 			if r.ParentRunID != uuid.Nil {
 				e.Parent = RunID(r.ParentRunID.String())
@@ -222,8 +222,8 @@ func (i *interceptors) engine() (out engine.Interceptors) {
 		}
 	}
 	if i.step != nil {
-		out.Attempt = func(ctx context.Context, _ engine.StepIdentity, next func(context.Context) error) error {
-			return i.step(ctx, CurrentStep(ctx), next)
+		out.Attempt = func(ctx context.Context, s engine.StepIdentity, next func(context.Context) error) error {
+			return i.step(ctx, stepInfo(s), next)
 		}
 		out.OfStep = func(ctx context.Context, s engine.StepIdentity) bool {
 			scope := scopeOf(ctx)

@@ -100,11 +100,13 @@ func outcomeOf(err error) (outcome, reason string) {
 // step is Interceptor.Step.
 func (t *Telemetry) step(ctx context.Context, s kagzi.StepInfo, next func(context.Context) error) (err error) {
 	this, _ := ctx.Value(executionKey{}).(*execution)
-	options := []trace.SpanStartOption{trace.WithAttributes(
-		attrWorkflow.String(s.Workflow), attrRun.String(string(s.Run)), attrStep.String(s.Step), attrStepTry.Int(s.Attempt),
-	)}
+	attributes := [4]attribute.KeyValue{attrWorkflow.String(s.Workflow), attrRun.String(string(s.Run)), attrStep.String(s.Step), attrStepTry.Int(s.Attempt)}
+	options := []trace.SpanStartOption{trace.WithAttributes(attributes[:3]...)}
+	if s.Attempt > 1 {
+		options[0] = trace.WithAttributes(attributes[:]...)
+	}
 	if this != nil {
-		if links := linkTo(this.last(s.Step), "previous attempt"); links != nil {
+		if links := linkTo(this.last(s.Step), "previous attempt"); links != nil { // it may have the same number
 			options = append(options, trace.WithLinks(links...))
 		}
 	}
@@ -116,14 +118,17 @@ func (t *Telemetry) step(ctx context.Context, s kagzi.StepInfo, next func(contex
 		if this != nil {
 			this.took(s.Step, span.SpanContext(), outcome == completed)
 		}
-		span.SetAttributes(attrOutcome.String(outcome))
-		switch {
+		switch { // each attribute costs, and nearly all attempts complete: their spans have no outcome
 		case outcome == failed && err == nil: // the function has ended its goroutine
+			span.SetAttributes(attrOutcome.String(outcome))
 			failSpan(span, errExited, errorKind)
 		case outcome == failed:
+			span.SetAttributes(attrOutcome.String(outcome))
 			failSpan(span, err, errorKind)
 		case outcome == abandoned && ctx.Err() != nil:
-			span.SetAttributes(attrReason.String(textOf(context.Cause(ctx))))
+			span.SetAttributes(attrOutcome.String(outcome), attrReason.String(textOf(context.Cause(ctx))))
+		case outcome == abandoned:
+			span.SetAttributes(attrOutcome.String(outcome))
 		}
 		span.End()
 		t.metrics.stepped(ctx, s.Workflow, name, outcome, errorKind, time.Since(begun))

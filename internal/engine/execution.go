@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/plainjson"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -152,7 +152,7 @@ func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *
 		e.interception = newInterception()
 	}
 	if run.Headers != nil {
-		_ = json.Unmarshal(run.Headers, &e.headers) // the client wrote a map of strings
+		_ = plainjson.Unmarshal(run.Headers, &e.headers) // the client wrote a map of strings
 	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e

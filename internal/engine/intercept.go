@@ -21,8 +21,9 @@ func (e *execution) intercept(h Handler) {
 		e.intercepted(err)
 	}()
 	x := e.interception
-	waited := e.waited() // before the age, which is not less
-	err = e.env.intercepts.Execute(e.env.background, e.run, e.age(), waited, func(ctx context.Context) error {
+	this := InterceptedRun{ClaimedRun: e.run, Decoded: e.headers, Waited: e.waited()}
+	this.Age = e.age() // after Waited, which is not more
+	err = e.env.intercepts.Execute(e.env.background, this, func(ctx context.Context) error {
 		switch x.enter() {
 		case enteredBefore:
 			return ErrNextAgain

@@ -14,14 +14,22 @@ import (
 
 // Interceptors are code of the application around executions and attempts of steps. A nil function wraps nothing.
 type Interceptors struct {
-	// Execute wraps an execution of a run, which was started that long ago and was due for some time. ctx does not end. next blocks until the execution has settled.
-	Execute func(ctx context.Context, run *store.ClaimedRun, age, waited time.Duration, next func(context.Context) error) error
+	// Execute wraps an execution of a run. ctx does not end. next blocks until the execution has settled.
+	Execute func(ctx context.Context, run InterceptedRun, next func(context.Context) error) error
 	// Attempt wraps the function of one attempt of a step.
 	Attempt func(ctx context.Context, step StepIdentity, next func(context.Context) error) error
 	// Flushed is told of a transaction with so many writes of so many executions. It must not block.
 	Flushed func(runs, writes int, took time.Duration, err error)
 	// OfStep reports whether ctx descends from the one that the attempt's interceptors got.
 	OfStep func(ctx context.Context, step StepIdentity) bool
+}
+
+// An InterceptedRun is a run that is about to be executed.
+type InterceptedRun struct {
+	*store.ClaimedRun
+	Decoded map[string]string // its headers: not to be changed
+	Age     time.Duration     // how long ago it was started
+	Waited  time.Duration     // how long it was due; zero if that is not known
 }
 
 // Errors of interceptors. None of them is worth another attempt.

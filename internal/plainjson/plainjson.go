@@ -1,8 +1,9 @@
-// Package plainjson is encoding/json with a short way for scalars: integers, strings, booleans, nil and the empty struct.
+// Package plainjson is encoding/json with a short way for scalars (integers, strings, booleans, nil and the empty struct), and to read maps of strings.
 // Bytes, values and errors are the same as those of encoding/json.
 package plainjson
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 )
@@ -69,8 +70,56 @@ func unmarshalPlain(data []byte, v any) bool {
 		}
 	case *struct{}:
 		return v != nil && string(data) == "{}"
+	case *map[string]string:
+		if v == nil || *v != nil { // encoding/json adds to a map that is there
+			break
+		}
+		if m := parseStrings(data); m != nil {
+			*v = m
+			return true
+		}
 	}
 	return false
+}
+
+// parseStrings parses an object of plain strings, as encoding/json and Postgres write it. It returns nil for any other text.
+func parseStrings(data []byte) map[string]string {
+	n := len(data)
+	if n < 2 || data[0] != '{' || data[n-1] != '}' {
+		return nil
+	}
+	m := map[string]string{}
+	for data = data[1 : n-1]; len(data) > 0; {
+		name, rest, ok := cutString(data, ':')
+		if !ok {
+			return nil
+		}
+		value, rest, ok := cutString(rest, ',')
+		if !ok || len(rest) == 0 && data[len(data)-1] != '"' { // a comma at the end
+			return nil
+		}
+		m[name], data = value, rest
+	}
+	return m
+}
+
+// cutString cuts a plain string from the front of data, and what follows it: the separator, with or without a space, or the end.
+func cutString(data []byte, separator byte) (s string, rest []byte, ok bool) {
+	if len(data) == 0 || data[0] != '"' {
+		return "", nil, false
+	}
+	end := 1 + bytes.IndexByte(data[1:], '"')
+	if end == 0 || !isPlain(data[1:end], "\\") {
+		return "", nil, false
+	}
+	s, rest = string(data[1:end]), data[end+1:]
+	if len(rest) == 0 {
+		return s, nil, true
+	}
+	if rest[0] != separator {
+		return "", nil, false
+	}
+	return s, bytes.TrimPrefix(rest[1:], []byte(" ")), true
 }
 
 // isPlain reports whether s consists of printable ASCII characters other than those in except. In a string of JSON they stand

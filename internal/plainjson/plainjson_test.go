@@ -49,14 +49,17 @@ func TestMarshalIsThatOfEncodingJSON(t *testing.T) {
 // targets returns pointers to values of many types, which are not zero.
 func targets() []any {
 	n, n64, n8, u, f, yes, s, l, q, a, bytes := 7, int64(7), int8(7), uint(7), 7.5, true, "seven", loud("seven"), quiet(7), any(7), []byte("seven")
+	var none map[string]string
 	return []any{
-		&n, &n64, &n8, &u, &f, &yes, &s, &l, &q, &a, &bytes, new(struct{}), &struct{ A int }{7}, &map[string]int{"a": 7}, new(*int), new(json.RawMessage),
+		&n, &n64, &n8, &u, &f, &yes, &s, &l, &q, &a, &bytes, new(struct{}), &struct{ A int }{7}, &map[string]int{"a": 7}, &none, &map[string]string{"a": "7"}, (*map[string]string)(nil), new(*int), new(json.RawMessage),
 		nil, 7, "seven", (*int)(nil), (*int64)(nil), (*string)(nil), (*bool)(nil), (*any)(nil), (*struct{})(nil),
 	}
 }
 
 var documents = []string{
 	"", " ", "null", "true", "false", "tru", " true", "true ", "True", "{}", "{ }", `{"A":1}`, "[]", "[1]", "{", "1 2",
+	`{"a":"b"}`, `{"a": "b", "c": "d"}`, `{"a":"b","c":""}`, `{"":""}`, `{"a":"b","a":"c"}`, `{"a":"b",}`, `{"a":"b", }`, `{,"a":"b"}`, `{"a" :"b"}`, `{"a":  "b"}`, `{"a"}`, `{"a":}`,
+	`{"a":"b"}}`, `{"a":"b"`, `{"a":"}`, `{"a":"b""c":"d"}`, `{"a","b"}`, `{"a":"b":"c"}`, `{"a":"\n"}`, `{"\"":"b"}`, `{"a":1}`, `{"a":null}`, `{"a":"é"}`, `{"a":"b"} `, `{"a":"b" }`, `{"a":"b","c"}`, `{"a":"b" , "c":"d"}`,
 	"0", "-0", "-", "+1", "00", "01", "-01", "1", "-1", "12", "1.0", "1e3", "1_0", "0x1", "127", "128", "-128", "-129", "999999999999999999", "-999999999999999999",
 	"1000000000000000000", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809", "123456789012345678901234567890", " 1", "1\n",
 	`""`, `"`, `"a"`, `"a`, `a"`, `"a"b"`, `"a\"`, `"\\"`, `"\u0041"`, `"<&>"`, "\"\x00\"", "\"\n\"", "\"\x7f\"", "\"\xff\"", `"é"`, "\"\u2028\"", ` "a"`, `"a" `, `"a b"`, `"""`,

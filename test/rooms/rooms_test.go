@@ -25,7 +25,8 @@ var allowed = map[string][]string{
 	"health": {},
 	"kind":   {},
 	"internal/engine": {
-		"kind", "migrations", "notify", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/testhook", "internal/text",
+		"kind", "migrations", "notify", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/plainjson", "internal/testhook",
+		"internal/text",
 	},
 	"internal/housekeeping": {
 		"kind", "notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/text", "internal/timetable",
