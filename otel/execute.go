@@ -19,7 +19,7 @@ type executionKey struct{}
 // execute is Interceptor.Execute.
 func (t *Telemetry) execute(ctx context.Context, e kagzi.Execution, next func(context.Context) error) (err error) {
 	ctx = t.extract(ctx, e.Headers)
-	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(executionAttributes(&e)...)}
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
 	before := t.recent.take(e.Run)
 	if !belongs(&e) {
 		links := linkTo(trace.SpanContextFromContext(ctx), "start")
@@ -37,42 +37,54 @@ func (t *Telemetry) execute(ctx context.Context, e kagzi.Execution, next func(co
 	err = next(context.WithValue(ctx, executionKey{}, this))
 	outcome, reason := outcomeOf(err)
 	errorKind := kind.Kind("")
-	switch outcome {
-	case completed:
-		span.SetAttributes(attrOutcome.String(outcome), attrStatus.String(string(kagzi.StatusCompleted)))
-	case cancelled:
-		span.SetAttributes(attrOutcome.String(outcome), attrStatus.String(string(kagzi.StatusCancelled)))
-	case failed:
+	if outcome == failed || outcome == retried {
 		errorKind = kagzi.KindOf(err)
-		span.SetAttributes(attrOutcome.String(outcome), attrStatus.String(string(kagzi.StatusFailed)))
 		failSpan(span, err, errorKind)
-	case retried:
-		errorKind = kagzi.KindOf(err)
-		span.SetAttributes(attrOutcome.String(outcome))
-		failSpan(span, err, errorKind)
+	}
+	if outcome != completed && outcome != cancelled && outcome != failed { // the run goes on later
 		t.recent.put(this)
-	default:
-		span.SetAttributes(attrOutcome.String(outcome), attrReason.String(reason))
-		t.recent.put(this)
+	}
+	if span.IsRecording() {
+		setExecution(span, &e, outcome, reason)
 	}
 	span.End()
 	t.metrics.executed(ctx, &e, outcome, errorKind, time.Since(begun))
 	return err
 }
 
-func executionAttributes(e *kagzi.Execution) []attribute.KeyValue {
-	all := make([]attribute.KeyValue, 0, 16)
-	all = append(all, attrMessagingSystem.String("kagzi"), attrMessagingOperation.String("execute"), attrMessagingType.String("process"),
-		attrDestination.String(e.Queue), attrMessageID.String(string(e.Run)),
-		attrWorkflow.String(e.Workflow), attrVersion.Int(e.Version), attrRun.String(string(e.Run)), attrAttempt.Int(e.Attempt),
-		attrFirst.Bool(e.First), attrAge.Float64(e.Age.Seconds()), attrWaited.Float64(e.Waited.Seconds()))
-	if e.ID != "" {
-		all = append(all, attrExternalID.String(string(e.ID)))
+// statuses are the statuses of runs that end with an outcome.
+var statuses = map[string]kagzi.Status{completed: kagzi.StatusCompleted, cancelled: kagzi.StatusCancelled, failed: kagzi.StatusFailed}
+
+// setExecution sets the attributes of an execution's span, all at once and not before its end: that takes a third of the time.
+func setExecution(span trace.Span, e *kagzi.Execution, outcome, reason string) {
+	array := [16]attribute.KeyValue{
+		attrMessagingSystem.String("kagzi"), attrMessagingOperation.String("execute"), attrMessagingType.String("process"), attrDestination.String(e.Queue),
+		attrWorkflow.String(e.Workflow), attrVersion.Int(e.Version), attrRun.String(string(e.Run)), attrAge.Float64(e.Age.Seconds()), attrWaited.Float64(e.Waited.Seconds()),
 	}
-	if e.Parent != "" {
-		all = append(all, attrParent.String(string(e.Parent)))
+	all := array[:9]
+	for _, a := range []struct {
+		key   attribute.Key
+		value string
+	}{
+		{attrExternalID, string(e.ID)},
+		{attrParent, string(e.Parent)},
+		{attrStatus, string(statuses[outcome])},
+		{attrReason, reason},
+	} {
+		if a.value != "" {
+			all = append(all, a.key.String(a.value))
+		}
 	}
-	return all
+	if e.Attempt > 1 {
+		all = append(all, attrAttempt.Int(e.Attempt))
+	}
+	if e.First {
+		all = append(all, attrFirst.Bool(true))
+	}
+	if outcome != completed {
+		all = append(all, attrOutcome.String(outcome))
+	}
+	span.SetAttributes(all...)
 }
 
 // outcomeOf says how an execution ended. reason says why the run goes on later.
@@ -100,11 +112,7 @@ func outcomeOf(err error) (outcome, reason string) {
 // step is Interceptor.Step.
 func (t *Telemetry) step(ctx context.Context, s kagzi.StepInfo, next func(context.Context) error) (err error) {
 	this, _ := ctx.Value(executionKey{}).(*execution)
-	attributes := [4]attribute.KeyValue{attrWorkflow.String(s.Workflow), attrRun.String(string(s.Run)), attrStep.String(s.Step), attrStepTry.Int(s.Attempt)}
-	options := []trace.SpanStartOption{trace.WithAttributes(attributes[:3]...)}
-	if s.Attempt > 1 {
-		options[0] = trace.WithAttributes(attributes[:]...)
-	}
+	var options []trace.SpanStartOption
 	if this != nil {
 		if links := linkTo(this.last(s.Step), "previous attempt"); links != nil { // it may have the same number
 			options = append(options, trace.WithLinks(links...))
@@ -118,17 +126,14 @@ func (t *Telemetry) step(ctx context.Context, s kagzi.StepInfo, next func(contex
 		if this != nil {
 			this.took(s.Step, span.SpanContext(), outcome == completed)
 		}
-		switch { // each attribute costs, and nearly all attempts complete: their spans have no outcome
+		switch {
 		case outcome == failed && err == nil: // the function has ended its goroutine
-			span.SetAttributes(attrOutcome.String(outcome))
 			failSpan(span, errExited, errorKind)
 		case outcome == failed:
-			span.SetAttributes(attrOutcome.String(outcome))
 			failSpan(span, err, errorKind)
-		case outcome == abandoned && ctx.Err() != nil:
-			span.SetAttributes(attrOutcome.String(outcome), attrReason.String(textOf(context.Cause(ctx))))
-		case outcome == abandoned:
-			span.SetAttributes(attrOutcome.String(outcome))
+		}
+		if span.IsRecording() {
+			setStep(ctx, span, &s, outcome)
 		}
 		span.End()
 		t.metrics.stepped(ctx, s.Workflow, name, outcome, errorKind, time.Since(begun))
@@ -136,6 +141,22 @@ func (t *Telemetry) step(ctx context.Context, s kagzi.StepInfo, next func(contex
 	err = next(ctx)
 	finished = true
 	return err
+}
+
+// setStep sets the attributes of a step's span, as setExecution does.
+func setStep(ctx context.Context, span trace.Span, s *kagzi.StepInfo, outcome string) {
+	array := [6]attribute.KeyValue{attrWorkflow.String(s.Workflow), attrRun.String(string(s.Run)), attrStep.String(s.Step)}
+	all := array[:3]
+	if s.Attempt > 1 {
+		all = append(all, attrStepTry.Int(s.Attempt))
+	}
+	if outcome != completed {
+		all = append(all, attrOutcome.String(outcome))
+	}
+	if outcome == abandoned && ctx.Err() != nil {
+		all = append(all, attrReason.String(textOf(context.Cause(ctx))))
+	}
+	span.SetAttributes(all...)
 }
 
 var errExited = errors.New("the function ended its goroutine with runtime.Goexit")
