@@ -3,7 +3,7 @@
 GOFUMPT     := go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all test vet lint format build hello quickstart bench bench-peers test-majors clean
+.PHONY: all test vet lint format build hello quickstart shop bench bench-peers test-majors clean
 
 all: vet lint test
 
@@ -28,6 +28,9 @@ hello: ## a complete program; needs DATABASE_URL
 
 quickstart:
 	go run ./examples/quickstart
+
+shop: ## a service, and a customer
+	go run -C examples/shop .
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
