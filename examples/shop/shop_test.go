@@ -309,7 +309,7 @@ func TestPlay(t *testing.T) {
 	if err := run(t.Context(), &out, "127.0.0.1:0", false); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	for _, want := range []string{"order is shipped, run COMPLETED", "refunded payment-", "order is refunded, run CANCELLED", "└─ step pick", "└─ step receipt"} {
+	for _, want := range []string{"order is shipped, run COMPLETED", "refunded payment-", "order is refunded, run CANCELLED", "└─ step pick", "└─ step receipt", "  completed\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,8 +53,8 @@ type drawing struct {
 func (d *drawing) draw(s tracetest.SpanStub, branch, indent string) {
 	name := branch + s.Name
 	fmt.Fprintf(d, "%s%s %9s", name, strings.Repeat(" ", max(1, 40-utf8.RuneCountInString(name))), s.EndTime.Sub(s.StartTime).Round(10*time.Microsecond))
-	if outcome := attribute(s, "kagzi.outcome"); strings.HasPrefix(s.Name, "execute ") {
-		d.WriteString("  " + outcome)
+	if strings.HasPrefix(s.Name, "execute ") {
+		d.WriteString("  " + cmp.Or(attribute(s, "kagzi.outcome"), "completed"))
 		if reason := attribute(s, "kagzi.reason"); reason != "" {
 			d.WriteString(": " + reason)
 		}
