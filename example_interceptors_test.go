@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -24,7 +25,10 @@ func ExampleInterceptor() {
 				return errors.New("a start needs a tenant")
 			}
 			for _, s := range starts {
-				s.Headers = kagzi.Headers{"tenant": tenant}
+				headers := kagzi.Headers{}
+				maps.Copy(headers, s.Headers) // keeps what the caller and other interceptors have set
+				headers["tenant"] = tenant
+				s.Headers = headers
 			}
 			return next(ctx)
 		},

@@ -28,8 +28,9 @@ func carryCustomer() kagzi.Interceptor {
 		Start: func(ctx context.Context, starts []*kagzi.StartCall, next func(context.Context) error) error {
 			if name := customerOf(ctx); name != "" {
 				for _, s := range starts {
-					headers := kagzi.Headers{header: name}
+					headers := kagzi.Headers{}
 					maps.Copy(headers, s.Headers) // keeps those of other interceptors, such as the traceparent
+					headers[header] = name
 					s.Headers = headers
 				}
 			}
