@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -25,10 +24,7 @@ func ExampleInterceptor() {
 				return errors.New("a start needs a tenant")
 			}
 			for _, s := range starts {
-				headers := kagzi.Headers{}
-				maps.Copy(headers, s.Headers) // keeps what the caller and other interceptors have set
-				headers["tenant"] = tenant
-				s.Headers = headers
+				s.SetHeader("tenant", tenant) // keeps those of the caller and of other interceptors
 			}
 			return next(ctx)
 		},

@@ -35,6 +35,15 @@ func (h Headers) over(base Headers) Headers {
 	return all
 }
 
+// with adds a header to h, or to a new map if there is none.
+func (h Headers) with(name, value string) Headers {
+	if h == nil {
+		h = Headers{}
+	}
+	h[name] = value
+	return h
+}
+
 // stored returns the headers as they are stored: nil if there are none.
 func (h Headers) stored() json.RawMessage {
 	if len(h) == 0 {

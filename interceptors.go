@@ -92,6 +92,9 @@ type StartCall struct {
 	Existed    bool  // set by next: see [Run.Existed]
 }
 
+// SetHeader sets a header of the run and keeps the others, such as those of the caller and of other interceptors.
+func (c *StartCall) SetHeader(name, value string) { c.Headers = c.Headers.with(name, value) }
+
 // A SignalCall is a message that is about to be sent: see [Interceptor]. Changes of its Headers before next are stored with the
 // message. Other changes have no effect.
 type SignalCall struct {
@@ -100,6 +103,9 @@ type SignalCall struct {
 	ID      ID     // of the message
 	Headers Headers
 }
+
+// SetHeader sets a header of the message and keeps the others.
+func (c *SignalCall) SetHeader(name, value string) { c.Headers = c.Headers.with(name, value) }
 
 // An Execution is one execution of a run in a worker: see [Interceptor]. The maps are shared: do not change them.
 type Execution struct {

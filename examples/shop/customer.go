@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"maps"
 
 	"github.com/kagzi/kagzi"
 )
@@ -28,10 +27,7 @@ func carryCustomer() kagzi.Interceptor {
 		Start: func(ctx context.Context, starts []*kagzi.StartCall, next func(context.Context) error) error {
 			if name := customerOf(ctx); name != "" {
 				for _, s := range starts {
-					headers := kagzi.Headers{}
-					maps.Copy(headers, s.Headers) // keeps those of other interceptors, such as the traceparent
-					headers[header] = name
-					s.Headers = headers
+					s.SetHeader(header, name)
 				}
 			}
 			return next(ctx)
