@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
@@ -192,14 +193,15 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 }
 
 // Steps returns the step attempts of a run, in the order in which they began, or were first recorded. It has the attempts that ended,
-// and a [Step] under way once its function has run for a second. Each registration of a compensation is an attempt, which is
-// RUNNING until the compensation has run, and stays so if it was replaced or never runs. Steps returns [ErrNotFound] if the
-// client's namespace has no such run.
+// sleeps and waits with a [Timeout] from their beginning, and a [Step] under way once its function has run for a second. A wait without a
+// Timeout is recorded when it ends: until then only [RunInfo].WaitingOn names it. Each registration of a compensation is an attempt. Steps
+// returns [ErrNotFound] if the client's namespace has no such run.
 func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	ref = plain(ref)
+	var run *store.Run
 	id, err := c.resolve(ctx, nil, ref)
 	if err == nil {
-		_, err = c.store.Run(ctx, id)
+		run, err = c.store.Run(ctx, id)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", named(ref))
@@ -208,6 +210,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", ref)
 	}
+	engine.Present(run, rows)
 	out := make([]StepAttempt, len(rows))
 	for i, r := range rows {
 		out[i] = StepAttempt{

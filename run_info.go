@@ -149,20 +149,27 @@ type StepAttempt struct {
 	// CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the record of a [Map],
 	// [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"), PUBLISH for [Publish], METADATA for [SetMetadata], and
 	// COMPENSATION for [Compensate] and [UndoneBy] ("flight#compensation"). A compensation has one attempt for each registration
-	// under its name. The attempt is RUNNING until its run, the Child, has ended; it stays RUNNING if the registration was
-	// replaced, or if the run completed or was terminated.
-	Type      string          `json:"type"`
-	Attempt   int             `json:"attempt"`           // from 1, as in [StepInfo]
-	Status    Status          `json:"status"`            // StatusRunning also in a run that is over, or PENDING after a drain, if the end of the attempt was not recorded
+	// under its name.
+	Type    string `json:"type"`
+	Attempt int    `json:"attempt"` // from 1, as in [StepInfo]
+	// Status is
+	//
+	//   - StatusRunning while the attempt, sleep, wait, child or compensation is under way;
+	//   - StatusCompleted, or StatusFailed with Kind and Error. If a wait or a group of branches timed out, it is failed, of [kind.Timeout];
+	//   - StatusCancelled if it cannot end any more: its branch lost a [Race], or was cancelled by the failure or the Timeout of its group,
+	//     its branch failed meanwhile, or its run is over. A child is cancelled if its run was. A compensation is cancelled
+	//     if its registration was replaced, or if its run completed or was terminated before;
+	//   - StatusPending if its worker drained or died, and the attempt is made again. A compensation is pending until its run, the Child, is started.
+	Status    Status          `json:"status"`
 	Input     json.RawMessage `json:"input,omitempty"`   // the value of [Input], as the client's Codec wrote it
 	Output    json.RawMessage `json:"output,omitempty"`  // as the client's Codec wrote it; a MARKER's is Kagzi's own
 	Headers   Headers         `json:"headers,omitempty"` // of the message that a SIGNAL read
 	Kind      kind.Kind       `json:"kind,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	StartedAt time.Time       `json:"started_at,omitzero"`
-	EndedAt   time.Time       `json:"ended_at,omitzero"` // for a SIGNAL, when the message was stored, which may be before StartedAt
+	EndedAt   time.Time       `json:"ended_at,omitzero"` // for a SIGNAL, when the message was stored, which may be before StartedAt; if it was cancelled, when that was decided, as far as that is known
 	Child     RunID           `json:"child,omitempty"`   // the run that a CHILD_WORKFLOW or a COMPENSATION started
-	WakeAt    time.Time       `json:"wake_at,omitzero"`  // the end of a sleep; for a failed attempt, when the next may start, or zero if it was the last
+	WakeAt    time.Time       `json:"wake_at,omitzero"`  // the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if none follows
 }
 
 // Started is the result of [Client.StartMany] for one call.

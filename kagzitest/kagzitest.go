@@ -276,7 +276,7 @@ func (e *Env) Steps(ref kagzi.Ref) []string {
 		case strings.HasPrefix(a.Step, "#"): // a record of the engine
 		case a.Status == kagzi.StatusCompleted && a.Kind == "":
 			out = append(out, a.Step)
-		case a.Status == kagzi.StatusCompleted, a.Status == kagzi.StatusFailed:
+		case a.Kind != "": // it failed; so has a child that was cancelled
 			out = append(out, fmt.Sprintf("%s (%s)", a.Step, a.Kind))
 		}
 	}

@@ -33,6 +33,10 @@ type StepRow struct {
 	// ForgottenBy is the attempt of the run that forgot this failure, or a failure that this one caused, when the attempt ended.
 	// Zero means that no attempt has forgotten it.
 	ForgottenBy int
+
+	// Child is the run of a RUNNING CHILD_WORKFLOW, without its output. FinishedAt is zero while that is active. Only StepAttempts sets it;
+	// nil if the run was deleted.
+	Child *ChildEnd
 }
 
 const cancelSuffix = "/#cancel"
@@ -139,9 +143,16 @@ func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx
 	}
 }
 
+// The children are read by their keys, and only those whose ends their parent has not recorded.
 const stepAttempts = `
-SELECT ` + stepColumns + `, s.output, CASE WHEN s.step_kind = 'FUNCTION' THEN s.input END
+SELECT ` + stepColumns + `, s.output, CASE WHEN s.step_kind = 'FUNCTION' THEN s.input END, c.status, c.finished_at, c.error_kind, c.error
 FROM kagzi.step_runs s
+LEFT JOIN LATERAL (
+	SELECT q.status, q.finished_at, q.error_kind, q.error
+	FROM kagzi.workflow_runs q
+	WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND s.status = 'RUNNING' AND s.step_kind = 'CHILD_WORKFLOW'
+	OFFSET 0
+) c ON true
 WHERE s.run_id = $2 AND s.namespace_id = $1
 ORDER BY s.position, s.started_at, s.step_id, s.attempt_number`
 
@@ -152,12 +163,17 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, er
 		out = nil
 		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run}, func(rows pgx.Rows) error {
 			var input []byte
+			var status, kind, text *string
+			var ended time.Time
 			return eachStep(rows, func(r *StepRow) {
 				if input != nil {
 					r.Input, input = input, nil // the next scan must not overwrite it
 				}
+				if status != nil {
+					r.Child = &ChildEnd{Child: r.ChildRunID, Status: *status, FinishedAt: ended, ErrorKind: deref(kind), Error: deref(text)}
+				}
 				out = append(out, r)
-			}, &input)
+			}, &input, &status, utc(&ended), &kind, &text)
 		})
 	})
 	return out, wrap("read steps", err)
