@@ -87,8 +87,10 @@ func (p *presentation) running(row *store.StepRow) {
 // compensation presents a registration whose run has not ended, or was never started.
 func (p *presentation) compensation(row *store.StepRow) {
 	switch {
-	case !p.run.FinishedAt.IsZero(), row.RunAttempt == 0, p.latest[row.StepID] != row: // over, left to the source of a fork, or replaced
+	case row.RunAttempt == 0, p.latest[row.StepID] != row: // left to the source of a fork, or replaced
 		row.Status = store.Cancelled
+	case !p.run.FinishedAt.IsZero():
+		row.Status, row.FinishedAt = store.Cancelled, p.run.FinishedAt
 	case row.ChildRunID == uuid.Nil:
 		row.Status = store.Pending
 	}
