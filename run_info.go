@@ -96,7 +96,12 @@ type RunInfo struct {
 	//   - "recovery" after its workers died, and "history" if its history could not be read;
 	//   - "children" that must end before its compensations run, and then "compensation flight";
 	//   - "limit openai" for the [Limit] of a step;
+	//   - "timeout ship" for the [Timeout] of a group of branches;
 	//   - "deletion" if it is over and retention is deleting it.
+	//
+	// If several branches wait, it names what they wait for, each thing once: "timer cooling-off; signal approved; 4 more". At most three
+	// are named. Those with a time come first, in the order of their times, so AvailableAt is that of the first. The others follow in the
+	// order of their texts. Waiting for several children with [Results] is one thing: "child ship and 2 more".
 	//
 	// [Client.Get] also says what keeps workers from claiming a run that is due; [Client.List] does not look:
 	//

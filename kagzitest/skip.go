@@ -26,14 +26,14 @@ func (e *Env) Skip(ref kagzi.Ref) time.Duration {
 	return e.skip(ref, func(*member) bool { return false })
 }
 
-// SkipTo is [Env.Skip] until the run sleeps and its [kagzi.RunInfo].WaitingOn is waitingOn: "signal approved/7", "timer
-// cooling-off", "child ship". The test fails if the run ends first, or waits for something other than time.
+// SkipTo is [Env.Skip] until the run sleeps and its [kagzi.RunInfo].WaitingOn is waitingOn, or names it among others: "signal
+// approved/7", "timer cooling-off", "child ship". The test fails if the run ends first, or waits for something other than time.
 func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 	e.t.Helper()
 	there := false
 	var waits []string
 	skipped := e.skip(ref, func(run *member) bool {
-		there = run.Active && run.WaitingOn == waitingOn
+		there = run.Active && waitsOn(run.WaitingOn, waitingOn)
 		if w := strconv.Quote(run.WaitingOn); run.WaitingOn != "" && !slices.Contains(waits, w) {
 			waits = append(waits, w)
 		}
@@ -52,6 +52,9 @@ func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 	}
 	return skipped
 }
+
+// waitsOn reports whether text, the WaitingOn of a run, is one or names it: several are separated by "; ".
+func waitsOn(text, one string) bool { return strings.Contains("; "+text+"; ", "; "+one+"; ") }
 
 // skip moves the clock until enough returns true for the run, or until the run waits for something other than time.
 func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
@@ -226,7 +229,7 @@ func (e *Env) finish(ref kagzi.Ref) {
 		}
 		if stood > e.stuck {
 			advice := ""
-			if slices.ContainsFunc(f, func(m member) bool { return strings.HasPrefix(m.WaitingOn, "signal ") }) {
+			if slices.ContainsFunc(f, func(m member) bool { return strings.Contains("; "+m.WaitingOn, "; signal ") }) {
 				advice = "; send it the message"
 			}
 			e.t.Fatalf("kagzitest: run %s makes no progress: %s%s", f[0].ID, last, advice)

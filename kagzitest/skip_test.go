@@ -234,6 +234,34 @@ func TestSkipToStopsBeforeAnApprovalTimesOut(t *testing.T) {
 	mustSteps(t, env, late.ID(), "rest", "approved:1 (timeout)")
 }
 
+// A run whose branches wait for several things stops at each of them.
+func TestSkipToOneOfSeveralWaits(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
+		if err := kagzi.Sleep(ctx, "rest", 3*day); err != nil {
+			return "", err
+		}
+		_, got, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
+			"late": func(ctx kagzi.Context) (string, error) { return "late", kagzi.Sleep(ctx, "month", 30*day) },
+			"asked": func(ctx kagzi.Context) (string, error) {
+				ok, err := kagzi.WaitSignal(ctx, approved.For("1"))
+				return fmt.Sprint(ok), err
+			},
+		})
+		return got, err
+	})
+	run := kagzitest.Start(env, trial, "")
+	mustEqual(t, "skipped", env.SkipTo(run.ID(), "signal approved/1").Round(time.Hour), 3*day)
+	mustEqual(t, "skipped", env.SkipTo(run.ID(), "timer race/late/month"), 0)
+	if err := env.Client.Signal(t.Context(), run.ID(), approved.For("1").With(true)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := kagzitest.Result(env, run); err != nil || got != "true" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}
+
 func TestSkipToSaysWhereTheRunIs(t *testing.T) {
 	t.Parallel()
 	wait := func(env *kagzitest.Env, more ...kagzi.Timeout) kagzi.RunID {

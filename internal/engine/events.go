@@ -19,7 +19,7 @@ type wait struct {
 	b        *Branch         // nil if the wait suspends the run at once
 	ctx      context.Context // ends the wait: the branch's, or the execution's if anyway is set
 	until    time.Time       // by the database's clock; zero: the wait is for an event alone
-	why      string          // for people: what the run waits for
+	why      string          // for people: what the run waits for. A wait for a branch alone does not show it.
 	need     int             // how many further wake-ups of the run may end the wait; zero: none does
 	child    bool            // the wake-ups are ends of children
 	inMemory bool            // it does not last: the run is not suspended meanwhile

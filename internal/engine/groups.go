@@ -253,10 +253,11 @@ func (g *group) next(taken int) (int, error) {
 	if g.row != nil && g.spec.Timeout > 0 && g.row.Status == store.Running && !g.b.closed { // otherwise the group was decided in time
 		deadline = g.row.WakeAt
 	}
-	err := g.b.wait(deadline, "branches "+g.id, &g.ends.event, taken)
+	why := "timeout " + g.id // shown only if there is one
+	err := g.b.wait(deadline, why, &g.ends.event, taken)
 	behind := g.b.behind()
 	if behind {
-		g.b.waitAnyway("branches "+g.id, &g.ends.event, taken)
+		g.b.waitAnyway(why, &g.ends.event, taken)
 	}
 	if cause := g.b.cancelled(); cause != nil && !behind { // the cancellation may be what the branches failed with
 		return 0, cause

@@ -129,11 +129,11 @@ func (e *execution) trySuspendLocked() {
 		e.stopLocked(stopFailed, e.failure)
 		return
 	}
-	if !timed {
-		first = e.waits[slices.IndexFunc(e.waits, func(w *wait) bool { return w.need > 0 })]
+	p := e.newSuspension(store.Sleeping, e.waitingOnLocked())
+	p.Wake, p.Need, p.Seen = -1, need, e.seen
+	if timed {
+		p.WakeAt = first.until
 	}
-	p := e.newSuspension(store.Sleeping, first.why)
-	p.Wake, p.WakeAt, p.Need, p.Seen = -1, first.until, need, e.seen
 	e.suspendLocked(&write{suspension: p})
 }
 
@@ -190,13 +190,11 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	}
 	e.waits = append(e.waits, w)
 	first, timed := e.earliestLocked()
-	p := e.newSuspension(store.Sleeping, w.why)
+	w.until = e.env.now().Add(r.Wake) // for the order of the text: the row has the time by the database's clock
+	p := e.newSuspension(store.Sleeping, e.waitingOnLocked())
 	p.Wake, p.Need, p.Seen = r.Wake, e.needLocked(), e.seen
 	if timed {
 		p.WakeAt = first.until
-		if first.until.Before(e.env.now().Add(r.Wake)) {
-			p.WaitingOn = first.why
-		}
 	}
 	e.suspendLocked(&write{by: b, records: []*store.Record{r}, suspension: p})
 	e.mu.Unlock()
