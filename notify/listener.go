@@ -43,7 +43,7 @@ type ListenerConfig struct {
 }
 
 // A Listener wakes its subscribers when a Publisher, of this process or another, sends a hint for them. Its methods are safe
-// for concurrent use; Run may be called once at a time.
+// for concurrent use; Run may be called once at a time, and again after it has returned.
 //
 // The Listener calls wake functions one at a time, with its lock held: each must return at once and not call the Listener.
 // Typically it sets a flag, or sends to a channel of capacity one without blocking.
@@ -51,9 +51,12 @@ type Listener struct {
 	cfg   ListenerConfig
 	probe string // the payload of this Listener's own probes
 
-	retry                  chan struct{} // connect at once
-	listening              atomic.Bool
-	lossLogged, deafLogged bool // a loss, or that LISTEN is unavailable, was logged since the last probe arrived; Run's goroutines use them in turn
+	retry     chan struct{} // connect at once
+	listening atomic.Bool
+
+	// Run's goroutines use these in turn. A further Run goes on with them, so what one has logged as lost is logged as back by the next.
+	lost       time.Time // when a loss was logged; zero if none was since the last probe arrived
+	deafLogged bool      // that LISTEN is unavailable was logged since the last probe arrived
 
 	mu   sync.Mutex
 	work map[string]map[*func()]struct{} // by WorkPayload
@@ -161,20 +164,23 @@ func (l *Listener) logLoss(lived time.Duration, err error) {
 	switch {
 	case errors.Is(err, errDeaf) && lived == 0 && !l.deafLogged:
 		l.cfg.Logger.Warn("kagzi: LISTEN unavailable, polling", "error", err)
-		l.lossLogged, l.deafLogged = true, true
-	case !l.lossLogged:
+		l.deafLogged = true
+	case l.lost.IsZero():
 		l.cfg.Logger.Warn("kagzi: not listening, polling", "error", err)
-		l.lossLogged = true
+	}
+	if l.lost.IsZero() {
+		l.lost = time.Now()
 	}
 }
 
+// logListening logs that notifications arrive, and how long they have not.
 func (l *Listener) logListening() {
-	if l.lossLogged {
-		l.cfg.Logger.Info("kagzi: listening again")
-	} else {
+	if l.lost.IsZero() {
 		l.cfg.Logger.Debug("kagzi: listening")
+	} else {
+		l.cfg.Logger.Info("kagzi: listening again", "after", time.Since(l.lost).Round(time.Millisecond))
 	}
-	l.lossLogged, l.deafLogged = false, false
+	l.lost, l.deafLogged = time.Time{}, false
 }
 
 func (l *Listener) wakeAll() {

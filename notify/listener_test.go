@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -259,7 +260,7 @@ func TestLostConnectionWakesAll(t *testing.T) {
 		l.pub.Work(t.Context(), "acme", "default")
 		woken.expect(t, "work")
 	}
-	const lost, again = "WARN kagzi: not listening, polling", "INFO kagzi: listening again"
+	const lost, again = "WARN kagzi: not listening, polling", "INFO kagzi: listening again" // with how long it was away: see TestListenerSaysHowLongItWasAway
 	want := []string{"DEBUG kagzi: listening", lost, again, lost, again, lost, again}
 	if got := l.logs.all(); !slices.Equal(got, want) {
 		t.Errorf("logged %q, want %q", got, want)
@@ -394,6 +395,40 @@ func TestUnreachableServer(t *testing.T) {
 		}
 		if got := logs.all(); !slices.Equal(got, []string{"WARN kagzi: not listening, polling"}) {
 			t.Errorf("logged %q", got)
+		}
+	})
+}
+
+// A listener that never heard anything says so once, and once how long it was away, also if another call of Run brings it back.
+func TestListenerSaysHowLongItWasAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		l := NewListener(ListenerConfig{
+			Connect: func(context.Context) (*pgx.Conn, error) { return nil, errors.New("refused") },
+			Logger:  slog.New(slog.NewTextHandler(&lines, nil)),
+		})
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			if err := l.Run(ctx); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+		s := newConnection(l)
+		close(s.listens)
+		l.cfg.Probe = func(context.Context, string, string) error { s.hear(l.probe); return nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.guard(ctx) }()
+		time.Sleep(time.Hour)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		got := lines.String()
+		if strings.Count(got, "\n") != 2 || !strings.Contains(got, `level=WARN msg="kagzi: not listening, polling" error="connect: refused"`) || !strings.Contains(got, `level=INFO msg="kagzi: listening again" after=2h0m0s`) {
+			t.Errorf("logged %s", got)
 		}
 	})
 }

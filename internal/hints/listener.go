@@ -19,7 +19,7 @@ type listener struct {
 	users atomic.Int32 // calls of acquire that were not released; written under mu
 
 	mu     sync.Mutex         // guards the fields below
-	notify *notify.Listener   // nil while users is zero
+	notify *notify.Listener   // nil before the first call of acquire. It is kept: it knows which losses it has logged.
 	stop   context.CancelFunc // ends notify's Run
 	done   chan struct{}      // closed once Run has returned
 }
@@ -50,19 +50,9 @@ func (l *listener) acquire() (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.users.Add(1) == 1 {
-		pool := l.hints.store.Pool()
-		l.notify = notify.NewListener(notify.ListenerConfig{
-			Connect: func(ctx context.Context) (*pgx.Conn, error) {
-				if err := l.hints.results.listening.reconnects(); err != nil {
-					return nil, err
-				}
-				return store.Connect(ctx, pool)
-			},
-			Probe: l.hints.publisher.Send,
-
-			MinBackoff: l.hints.ListenBackoff, MaxBackoff: l.hints.ListenBackoff,
-			Logger: l.hints.log,
-		})
+		if l.notify == nil {
+			l.notify = l.newListener()
+		}
 		cancelRuns := l.notify.OnRuns(l.hints.store.Namespace(), l.hints.refresh)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -80,8 +70,23 @@ func (l *listener) acquire() (release func()) {
 		if l.users.Add(-1) == 0 {
 			l.stop()
 			<-l.done
-			l.notify = nil
 		}
+	})
+}
+
+func (l *listener) newListener() *notify.Listener {
+	pool := l.hints.store.Pool()
+	return notify.NewListener(notify.ListenerConfig{
+		Connect: func(ctx context.Context) (*pgx.Conn, error) {
+			if err := l.hints.results.listening.reconnects(); err != nil {
+				return nil, err
+			}
+			return store.Connect(ctx, pool)
+		},
+		Probe: l.hints.publisher.Send,
+
+		MinBackoff: l.hints.ListenBackoff, MaxBackoff: l.hints.ListenBackoff,
+		Logger: l.hints.log,
 	})
 }
 
