@@ -9,7 +9,10 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/testlog"
+	"github.com/kagzi/kagzi/store"
 )
 
 // A process without a worker listens once it has waited for results for a while, and still does for the next call. It does
@@ -42,8 +45,9 @@ func TestWaitersKeepTheListener(t *testing.T) {
 func TestLaterWaitersListenAgain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	client, logged := kit.LoggedClient(t, db.Pool)
-	run, err := kagzi.Start(t.Context(), client, kagzi.Define[int, int]("nobody's"), 1)
+	logged := &testlog.Buffer{}
+	h := hints.New(store.New(db.Pool, "default"), logged.Logger(), func(context.Context) error { return nil })
+	run, err := kagzi.Start(t.Context(), kit.NewClient(t, db.Pool), kagzi.Define[int, int]("nobody's"), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,15 +55,16 @@ func TestLaterWaitersListenAgain(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			_, err := run.Result(ctx)
+			_, err := h.Result(ctx, uuid.MustParse(string(run.ID())))
 			done <- err
 		}()
 		until()
 		leave()
 		<-done
 	}
-	wait(func() { kit.WaitListening(t, db.Pool, 1) })
+	wait(func() { await.True(t, "the process listens", h.Listening) })
 	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %'`)
-	logged.WantLine(t, "not listening, polling")
-	wait(func() { logged.WantLine(t, "listening again", "after=") })
+	logged.WantLine(t, "level=WARN", "not listening, polling")
+	await.True(t, "the listener is closed", func() bool { return h.ListenerUsers() == 0 })
+	wait(func() { logged.WantLine(t, "level=INFO", "listening again", "after=") })
 }
