@@ -35,12 +35,13 @@ func ExampleClient_Messages() {
 		}
 		fmt.Println(m.Signal, m.ID, string(m.Payload), m.Headers, read)
 	}
+	info, _ := client.Get(ctx, run)
 	unread, _ := client.Messages(ctx, run, kagzi.MessageFilter{Unread: true})
-	fmt.Println(len(unread), "unread:", unread[0].Signal)
+	fmt.Println("it waits for", info.WaitingOn, "and has not read", unread[0].Signal)
 	// Output:
 	// approved/acounting click-2 "Bob" map[user:bob] unread
 	// approved/manager click-1 "Ada" map[] read by step approved:manager
-	// 1 unread: approved/acounting
+	// it waits for signal approved/accounting and has not read approved/acounting
 }
 
 // waitUntil waits until the run sleeps and waits for on.

@@ -74,7 +74,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	info := RunInfo{
 		ID: RunID(r.RunID.String()), ExternalID: ID(r.ExternalID), Workflow: r.Type, Queue: r.Queue, Version: r.Version,
 		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status), WaitingOn: r.WaitingOn,
-		Kind: kind.Kind(r.ErrorKind), Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
+		Kind: kind.Kind(r.ErrorKind), Quarantined: r.Quarantined, Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
 		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, PausedAt: r.PausedAt, EndedAt: r.FinishedAt, Input: c.shown(r.Input), Output: c.shown(r.Output),
 	}
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {

@@ -120,6 +120,7 @@ type RunInfo struct {
 	Schedule    string          `json:"schedule,omitempty"`    // the schedule that started it
 	FireTime    time.Time       `json:"fire_time,omitzero"`    // the tick of the schedule; zero if the run was triggered by hand
 	Kind        kind.Kind       `json:"kind,omitempty"`        // of the last failure
+	Quarantined bool            `json:"quarantined,omitempty"` // it failed for a reason that people must remove before they call [Client.Resume]
 	Error       string          `json:"error,omitempty"`       // of the last failure
 	CreatedAt   time.Time       `json:"created_at,omitzero"`
 	StartedAt   time.Time       `json:"started_at,omitzero"`   // when a worker first executed it

@@ -57,7 +57,9 @@ func TestWaitingOnOfBranches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
 			wf := kagzi.Define[int, int]("wf")
-			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) { return 0, kagzi.Parallel(ctx, "g", tt.branches, tt.opts...) })
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				return 0, kagzi.Parallel(ctx, "g", tt.branches, tt.opts...)
+			})
 			run := kit.Begin(k, wf, 1)
 			if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); info.WaitingOn != tt.want {
 				t.Errorf("waits on %q, want %q", info.WaitingOn, tt.want)
