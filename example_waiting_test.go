@@ -2,6 +2,7 @@ package kagzi_test
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -30,7 +31,7 @@ func ExampleClient_Steps_race() {
 	fmt.Println(run.Result(ctx))
 	steps, _ := client.Steps(ctx, run)
 	for _, s := range steps {
-		fmt.Println(s.Step, s.Status, s.Kind)
+		fmt.Println(strings.TrimSpace(fmt.Sprint(s.Step, " ", s.Status, " ", s.Kind)))
 	}
 	// Unordered output:
 	// Ada <nil>

@@ -34,9 +34,15 @@ type StepRow struct {
 	// Zero means that no attempt has forgotten it.
 	ForgottenBy int
 
-	// Child is the run of a RUNNING CHILD_WORKFLOW, without its output. FinishedAt is zero while that is active. Only StepAttempts sets it;
-	// nil if the run was deleted.
-	Child *ChildEnd
+	Child *ChildRun // of a RUNNING CHILD_WORKFLOW, from StepAttempts; nil if that run was deleted
+}
+
+// A ChildRun is what became of a child whose end its parent has not recorded.
+type ChildRun struct {
+	Status     string
+	ErrorKind  string
+	Error      string
+	FinishedAt time.Time // zero while it is active
 }
 
 const cancelSuffix = "/#cancel"
@@ -170,7 +176,7 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, er
 					r.Input, input = input, nil // the next scan must not overwrite it
 				}
 				if status != nil {
-					r.Child = &ChildEnd{Child: r.ChildRunID, Status: *status, FinishedAt: ended, ErrorKind: deref(kind), Error: deref(text)}
+					r.Child = &ChildRun{Status: *status, FinishedAt: ended, ErrorKind: deref(kind), Error: deref(text)}
 				}
 				out = append(out, r)
 			}, &input, &status, utc(&ended), &kind, &text)
