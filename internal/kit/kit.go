@@ -114,7 +114,7 @@ func Refused(k *Kit, fn func(kagzi.Context) (int, error)) *kagzi.RunError {
 	return re
 }
 
-// WaitStatus waits until the run has the status and, if on is given, waits for on.
+// WaitStatus waits until the run has the status and, if on is given, waits for on, alone or among others.
 func (k *Kit) WaitStatus(ref kagzi.Ref, status kagzi.Status, on ...string) kagzi.RunInfo {
 	k.T.Helper()
 	var info kagzi.RunInfo
@@ -126,7 +126,7 @@ func (k *Kit) WaitStatus(ref kagzi.Ref, status kagzi.Status, on ...string) kagzi
 		if info.Status.Ended() && info.Status != status {
 			k.T.Fatalf("run is %s: %s; want %s", info.Status, info.Error, status)
 		}
-		return info.Status == status && (len(on) == 0 || info.WaitingOn == on[0])
+		return info.Status == status && (len(on) == 0 || strings.Contains("; "+info.WaitingOn+"; ", "; "+on[0]+"; "))
 	})
 	return info
 }

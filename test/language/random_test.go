@@ -256,7 +256,7 @@ func (tr *trial) watch(ctx context.Context, h *randomHost) (done bool, err error
 	cancelled := false
 	if !await.BecomesTrue(await.Patience, func() bool {
 		info, err = tr.k.Client.Get(ctx, tr.id)
-		if err == nil && !cancelled && info.Status == kagzi.StatusSleeping && info.WaitingOn == "timer long" {
+		if err == nil && !cancelled && info.Status == kagzi.StatusSleeping && strings.HasPrefix(info.WaitingOn, "timer long") {
 			cancelled = true
 			if err = tr.k.Client.Cancel(ctx, tr.id); errors.Is(err, kagzi.ErrRunFinished) {
 				err = nil

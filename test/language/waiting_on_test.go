@@ -96,5 +96,7 @@ func TestWaitingOnOfGo(t *testing.T) {
 		return 0, err
 	})
 	run := kit.Begin(k, wf, 1)
-	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "child a and 2 more; signal approved")
+	if got := k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal approved").WaitingOn; got != "child a and 2 more; signal approved" {
+		t.Errorf("waits on %q", got)
+	}
 }
