@@ -29,7 +29,7 @@ type BulkResult struct {
 // f must have a condition: one without any is refused. A zero f.Limit means no limit. Without f.Status, f selects the runs to
 // which the verb applies.
 func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takesReason|takesGrace|takesDryRun)
+	cfg, err := changeOptions(opts, takesReason|takesActor|takesGrace|takesDryRun)
 	v := verb{name: "cancel all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return "", c.cancel(ctx, run, cfg)
@@ -39,7 +39,7 @@ func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...ChangeOptio
 
 // TerminateAll ends the active runs that f selects, like [Client.Terminate]. It is otherwise like [Client.CancelAll].
 func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takesReason|takesDryRun)
+	cfg, err := changeOptions(opts, takesReason|takesActor|takesDryRun)
 	v := verb{name: "terminate all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return "", c.terminate(ctx, run, cfg)
@@ -49,7 +49,7 @@ func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOp
 
 // ResumeAll resumes the failed and cancelled runs that f selects, like [Client.Resume]. It is otherwise like [Client.CancelAll].
 func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takesReason|takesForget|takesDryRun)
+	cfg, err := changeOptions(opts, takesReason|takesActor|takesForget|takesDryRun)
 	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return "", c.resume(ctx, run, cfg)
@@ -96,7 +96,7 @@ var (
 )
 
 // inapplicable are the errors for which a bulk skips a run.
-var inapplicable = []error{ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrCompensated}
+var inapplicable = []error{ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrCompensated, ErrNotWaiting, ErrRunNeeded}
 
 // bulkPage is how many runs one query selects.
 const bulkPage = 100

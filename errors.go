@@ -30,8 +30,13 @@ var (
 	ErrNotFound = errors.New("kagzi: not found")
 	// ErrRunFinished reports that the run is over, so it accepts no signal and no change.
 	ErrRunFinished = errors.New("kagzi: run is over")
-	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted or forked.
+	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted, forked or deleted.
 	ErrRunActive = errors.New("kagzi: run is not over")
+	// ErrNotWaiting reports that a [Client.Update] cannot change a run: a worker executes it, or the run waits for something else than
+	// the time that was to be changed. The text says which, and what to do.
+	ErrNotWaiting = errors.New("kagzi: run does not wait for that")
+	// ErrRunNeeded reports that a [Client.Delete] refuses a run, because its parent or its [Consumer] needs it.
+	ErrRunNeeded = errors.New("kagzi: run is needed by another")
 	// ErrCompensated reports that at least one of the run's compensations has run, so the run cannot continue from its steps.
 	ErrCompensated = errors.New("kagzi: run was compensated: Restart it, or Resume it if a compensation failed")
 	// ErrIDTaken reports that an [IfActive] or [IfEnded] refuses a start because of another run with its ID. The error names

@@ -21,15 +21,18 @@ type (
 	StepOption interface{ stepOption() }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branchOption() }
+	// An UpdateOption goes to [Client.Update] and [Client.UpdateAll]: [Queue], [Priority], [At], [Delay], [Version], [DefaultVersion] and
+	// [Metadata] are what to change; there are also [Reason], [Actor] and [InTx], and for UpdateAll [DryRun].
+	UpdateOption interface{ updateOption() }
 	// A HandleOption says which code executes a run. [Handle] takes [Version] and [DefaultVersion]; [Worker.Replay], and Replay
 	// of package kagzitest, take [Version] and [AllowAdditions].
 	HandleOption interface{ handleOption() }
 	// A ChangeOption goes to the methods that change runs, schedules and workers. All of them, [Client.Signal] too, take
-	// [InTx], and all but Signal take [Reason], which is recorded for changes of runs alone. [Client.Cancel] and
-	// [Client.CancelAll] also take [Grace], [Client.Resume] and [Client.ResumeAll] also [Forget], and methods with a
+	// [InTx], and all but Signal take [Reason], which is recorded for changes of runs alone. Changes of runs, and pauses, also take
+	// [Actor]. [Client.Cancel] and [Client.CancelAll] also take [Grace], [Client.Resume] and [Client.ResumeAll] also [Forget], and methods with a
 	// [RunFilter] also [DryRun].
 	ChangeOption interface{ changeOption() }
-	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version], [Reason]
+	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version], [Reason], [Actor]
 	// and [InTx]. Restart and Fork also take [ID] and [NewInput], RestartAll and ForkAll also [DryRun], and Fork and ForkAll
 	// also [InheritCompensations].
 	RestartOption interface{ restartOption() }
@@ -86,6 +89,7 @@ func InTx(tx pgx.Tx) interface {
 	StartOption
 	ChangeOption
 	RestartOption
+	UpdateOption
 } {
 	return inTx{tx}
 }
@@ -114,7 +118,14 @@ func CollectErrors() BranchOption { return collectErrors{} }
 // DefaultVersion makes the handler the one for runs that name no [Version] and are executed for the first time. Without it they
 // go to the worker's handler of the highest version. With it a worker can have a new version for the runs that ask for it,
 // before all new runs take it.
-func DefaultVersion() HandleOption { return defaultVersion{} }
+//
+// As an option of [Client.Update], it takes the run's version away.
+func DefaultVersion() interface {
+	HandleOption
+	UpdateOption
+} {
+	return defaultVersion{}
+}
 
 // Detached leaves a child running when its parent ends or is cancelled. Only [StartChild] and [RunChild] take it.
 func Detached() StartOption { return detached{} }
@@ -123,6 +134,7 @@ func Detached() StartOption { return detached{} }
 func DryRun() interface {
 	ChangeOption
 	RestartOption
+	UpdateOption
 } {
 	return dryRun{}
 }
@@ -186,6 +198,16 @@ func (inTx) restartOption()          {}
 func (Version) restartOption()       {}
 func (Reason) restartOption()        {}
 func (dryRun) restartOption()        {}
+func (inTx) updateOption()           {}
+func (Queue) updateOption()          {}
+func (Delay) updateOption()          {}
+func (At) updateOption()             {}
+func (Priority) updateOption()       {}
+func (Version) updateOption()        {}
+func (defaultVersion) updateOption() {}
+func (Metadata) updateOption()       {}
+func (Reason) updateOption()         {}
+func (dryRun) updateOption()         {}
 
 var (
 	errNilOption = errors.New("kagzi: there is a nil option: leave it out")

@@ -34,8 +34,8 @@ type Pause struct {
 	Parks   bool      `json:"parks,omitempty"`   // with [Park]
 }
 
-// An Actor says who pauses, for [Client.Pause], [Client.PauseRun], [Client.UnpauseRun] and [Client.UnpauseRuns], which record it.
-// [Client.Unpause] does not. It is treated like a [Reason].
+// An Actor says who makes a change. Whatever changes runs records it with the event: see [Client.RunLog]. [Client.Pause] stores it with the
+// pause; [Client.Unpause] ignores it. It is treated like a [Reason].
 type Actor string
 
 // Percent makes [Client.Unpause] let that percentage of the runs go on, from 1 to 99, and keep the pause. The runs are chosen by a hash of
@@ -49,6 +49,8 @@ func Park() ChangeOption { return park{} }
 type park struct{}
 
 func (Actor) changeOption()   {}
+func (Actor) restartOption()  {}
+func (Actor) updateOption()   {}
 func (Percent) changeOption() {}
 func (park) changeOption()    {}
 
@@ -99,7 +101,7 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) erro
 		err = c.checkSchema(ctx, cfg.tx)
 	}
 	if err == nil {
-		p.Reason, p.Actor, p.Parks = cfg.reason, cfg.actor, cfg.park
+		p.Reason, p.Actor, p.Parks = cfg.Reason, cfg.Actor, cfg.park
 		var workers []uuid.UUID
 		if workers, err = c.store.Pause(ctx, cfg.tx, p); err == nil {
 			err = c.hints.Changed(ctx, cfg.tx, workers...)
@@ -181,7 +183,7 @@ func (c *Client) PauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) er
 func (c *Client) pauseRun(ctx context.Context, ref Ref, cfg changeConfig) error {
 	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	if err == nil {
-		err = c.store.PauseRun(ctx, tx, id, cfg.reason, cfg.actor)
+		err = c.store.PauseRun(ctx, tx, id, cfg.Why)
 	}
 	if errors.Is(err, store.ErrRunEnding) {
 		err = failure.Explain("the run was cancelled or is being compensated", ErrRunFinished)
@@ -207,7 +209,7 @@ func (c *Client) unpauseRun(ctx context.Context, ref Ref, cfg changeConfig) erro
 	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	var run store.DueRun
 	if err == nil {
-		run, err = c.store.UnpauseRun(ctx, tx, id, cfg.reason, cfg.actor)
+		run, err = c.store.UnpauseRun(ctx, tx, id, cfg.Why)
 	}
 	if err == nil {
 		err = c.hints.Changed(ctx, tx, id)

@@ -51,7 +51,9 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, verb 
 				check(errNilTx)
 			}
 		case Reason:
-			cfg.run.Reason = o.text()
+			cfg.run.Why.Reason = o.text()
+		case Actor:
+			cfg.run.Why.Actor = Reason(o).text()
 		case Version:
 			cfg.run.Version = int(o)
 			check(validateVersion(int(o)))

@@ -148,6 +148,13 @@ func validateTime(field string, t time.Time) error {
 	return nil
 }
 
+func validateAt(t time.Time) error {
+	if t.IsZero() {
+		return errors.New("kagzi: At is the zero time: leave the option out")
+	}
+	return validateTime("At", t)
+}
+
 func validatePriority(p int) error {
 	if p < 1 || p > 4 {
 		return fmt.Errorf("kagzi: Priority is %d: use 1 (first) to 4 (last)", p)

@@ -22,7 +22,7 @@ import (
 // so. Cancel returns [ErrNotFound], and [ErrRunFinished] if the run completed or failed before.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason|takesGrace)
+	cfg, err := changeOptions(opts, takesReason|takesActor|takesGrace)
 	if err != nil {
 		return failure.Wrap(err, "cancel %v", named(ref))
 	}
@@ -31,7 +31,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 
 func (c *Client) cancel(ctx context.Context, ref Ref, cfg changeConfig) error {
 	err := c.end(ctx, ref, cfg, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
-		return c.store.Cancel(ctx, tx, id, cfg.reason, cfg.grace)
+		return c.store.Cancel(ctx, tx, id, cfg.Why, cfg.grace)
 	})
 	return c.failedIf(ctx, err, "cancel %v", named(ref))
 }
@@ -40,7 +40,7 @@ func (c *Client) cancel(ctx context.Context, ref Ref, cfg changeConfig) error {
 // the run are under way. It returns once that is stored, and returns the errors of Cancel.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	if err != nil {
 		return failure.Wrap(err, "terminate %v", named(ref))
 	}
@@ -49,7 +49,7 @@ func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) e
 
 func (c *Client) terminate(ctx context.Context, ref Ref, cfg changeConfig) error {
 	err := c.end(ctx, ref, cfg, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
-		return c.store.Terminate(ctx, tx, id, cfg.reason)
+		return c.store.Terminate(ctx, tx, id, cfg.Why)
 	})
 	return c.failedIf(ctx, err, "terminate %v", named(ref))
 }
@@ -80,7 +80,7 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 // the failure that it has recorded, and does not cancel the child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason|takesForget)
+	cfg, err := changeOptions(opts, takesReason|takesActor|takesForget)
 	if err != nil {
 		return failure.Wrap(err, "resume %v", named(ref))
 	}
@@ -93,7 +93,7 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 	cfg.tx, id, err = c.resolveToChange(ctx, cfg.tx, ref)
 	var resumed store.Resumed
 	if err == nil {
-		resumed, err = c.store.Resume(ctx, cfg.tx, id, cfg.reason, cfg.forget...)
+		resumed, err = c.store.Resume(ctx, cfg.tx, id, cfg.Why, cfg.forget...)
 	}
 	notFailed, unknown := errors.AsType[*store.NotFailed](err)
 	switch {
@@ -117,31 +117,36 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 
 // A LogEntry is an entry of a run's log, see [Client.RunLog], or of a worker's, see [Client.WorkerLog].
 type LogEntry struct {
-	// Event is what happened. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, RESTARTED or FORKED; both the old and the
-	// new run get the last two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was
+	// Event is what happened. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, UPDATED, DELETED, RESTARTED or FORKED; both the
+	// old and the new run get the last two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was
 	// declared dead or forced offline), each at most once.
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
 	// Reason is the [Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it is
 	// "Client.Drain" or "Run's context ended".
 	Reason string `json:"reason,omitempty"`
-	Actor  string `json:"actor,omitempty"` // for PAUSED and UNPAUSED, the [Actor] that the caller gave
-	Other  RunID  `json:"other,omitempty"` // for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin)
+	Actor  string `json:"actor,omitempty"` // the [Actor] that the caller gave for the change of a run
+	Other  RunID  `json:"other,omitempty"` // for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run with which this one was deleted
 	Step   string `json:"step,omitempty"`  // for FORKED, the step from which the new run executes
+	// Changes are, for UPDATED, what was changed: "queue", "priority", "version", "available_at" and "metadata", in this order. For DELETED they
+	// say what the run was: "workflow", "status" and, if it had an [ID], "id", without a To.
+	Changes []LogChange `json:"changes,omitempty"`
 }
 
-// RunLog returns the changes that callers made to a run, oldest first: that it was resumed, restarted and so on. It returns
-// [ErrNotFound] if the client's namespace has no such run. The log is deleted with its run.
+// A LogChange is a value of a run that was changed. The values are texts: a time is in RFC 3339, metadata are JSON, and an empty text stands
+// for none.
+type LogChange struct {
+	Field string `json:"field"`
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
+}
+
+// RunLog returns the changes that callers made to a run, oldest first: that it was resumed, restarted and so on. The log is deleted with its
+// run. What stays of a run that [Client.Delete] has deleted is one entry, which says who deleted it and why. An [ID] that no run has stands
+// for the run with it that was deleted last. RunLog returns [ErrNotFound] if the client's namespace has neither.
 func (c *Client) RunLog(ctx context.Context, ref Ref) ([]LogEntry, error) {
 	ref = plain(ref)
-	id, err := c.resolve(ctx, nil, ref)
-	if err == nil {
-		_, err = c.store.Run(ctx, id)
-	}
-	var rows []store.RunEvent
-	if err == nil {
-		rows, err = c.store.RunEvents(ctx, id)
-	}
+	rows, err := c.runEvents(ctx, ref)
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "log of %v", named(ref))
 	}
@@ -151,19 +156,41 @@ func (c *Client) RunLog(ctx context.Context, ref Ref) ([]LogEntry, error) {
 		if e.Other != uuid.Nil {
 			events[i].Other = RunID(e.Other.String())
 		}
+		for _, change := range e.Changes {
+			events[i].Changes = append(events[i].Changes, LogChange(change))
+		}
 	}
 	return events, nil
 }
 
+// runEvents returns the events of a run, or of one that was deleted.
+func (c *Client) runEvents(ctx context.Context, ref Ref) (rows []store.RunEvent, err error) {
+	id, err := c.resolve(ctx, nil, ref)
+	if external, ok := ref.(ID); ok && errors.Is(err, store.ErrRunNotFound) {
+		id, err = c.store.FindDeleted(ctx, string(external))
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, missing := c.store.Run(ctx, id) // before the events: if it is deleted meanwhile, these say so
+	if missing != nil && !errors.Is(missing, store.ErrRunNotFound) {
+		return nil, missing
+	}
+	rows, err = c.store.RunEvents(ctx, id)
+	if err == nil && len(rows) == 0 {
+		err = missing
+	}
+	return rows, err
+}
+
 // changeConfig is the configuration that a change's options give.
 type changeConfig struct {
-	tx     pgx.Tx
-	reason string
+	tx pgx.Tx
+	store.Why
 	grace  time.Duration // zero: not given
 	forget []string
 	dry    bool
 
-	actor   string
 	percent int // zero: not given
 	park    bool
 	reject  bool
@@ -214,7 +241,7 @@ func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 				check(errNilTx)
 			}
 		case Reason:
-			cfg.reason = o.text()
+			cfg.Reason = o.text()
 			need(takesReason, "a message takes no Reason: put it into the payload, or leave it out")
 		case Grace:
 			cfg.grace = time.Duration(o)
@@ -227,8 +254,8 @@ func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 			}
 			need(takesForget, "Forget is for Resume and ResumeAll, which try failures again: leave it out")
 		case Actor:
-			cfg.actor = Reason(o).text()
-			need(takesActor, "Actor is for Pause, Unpause, and these of runs: leave it out")
+			cfg.Actor = Reason(o).text()
+			need(takesActor, "Actor is for changes of runs, and for pauses: leave it out")
 		case Percent:
 			cfg.percent = int(o)
 			check(validatePercent(cfg.percent))

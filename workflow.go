@@ -231,10 +231,7 @@ func startOptions(opts []StartOption) (startConfig, error) {
 			check(validateDuration("delay", time.Duration(o)))
 		case At:
 			cfg.at, cfg.delay = time.Time(o), 0
-			if cfg.at.IsZero() {
-				check(errors.New("kagzi: At is the zero time: leave the option out"))
-			}
-			check(validateTime("At", cfg.at))
+			check(validateAt(cfg.at))
 		case Priority:
 			cfg.priority = int(o)
 			check(validatePriority(int(o)))

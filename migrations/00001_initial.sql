@@ -252,17 +252,23 @@ CREATE UNIQUE INDEX signals_signal_id
 
 -- Operations that people applied to a run: its history apart from its steps.
 CREATE TABLE kagzi.run_events (
-    run_id       uuid              NOT NULL,
+    run_id       uuid              NOT NULL, -- the run may be deleted by now: see run_events_deleted
     event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it
     namespace_id text  COLLATE "C" NOT NULL,
     event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'DELETED')),
-    other_run_id uuid,                       -- the run that this one was restarted or forked from, or the new one
+    other_run_id uuid,                       -- the run that this one was restarted or forked from, or the new one; of DELETED, the run with which this one was deleted
     step_id      text  COLLATE "C",          -- where a fork begins
     reason       text,
     actor        text,                       -- who did it, if the caller said so
+    changes      jsonb,                      -- what was changed, as [{"field": "queue", "from": "a", "to": "b"}]; of DELETED, what the run was
+    external_id  text  COLLATE "C",          -- of DELETED, that of the run
     occurred_at  timestamptz       NOT NULL DEFAULT now(),
     PRIMARY KEY (run_id, event_id, namespace_id)
 );
+
+-- Who deleted which run: these events stay when their run goes. By age, for retention, and by the run's external ID.
+CREATE INDEX run_events_deleted ON kagzi.run_events (occurred_at, namespace_id) WHERE event = 'DELETED';
+CREATE INDEX run_events_deleted_id ON kagzi.run_events (external_id, namespace_id, occurred_at) WHERE event = 'DELETED' AND external_id IS NOT NULL;
 
 -- The windows in which starts share a run: starts with OncePer for the same ID, starts with Debounce and items of a Batch for the
 -- same workflow and key. A start locks the row, joins the run of the window if that is open, and otherwise opens another.

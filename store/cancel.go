@@ -83,15 +83,15 @@ CROSS JOIN LATERAL (
 // Cancel ends an active run and its children, and wakes its parent. A run that has registered compensations ends once these
 // have run; before they start, its worker has the grace to finish the steps under way. Cancel is a transaction of its own, or
 // a part of tx. It does not change a run that is cancelled already, and returns ErrRunFinished for a run that ended
-// otherwise. The event keeps the reason.
-func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, grace time.Duration) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, reason), cancellation{text: withReason(wasCancelled, reason), grace: grace})
+// otherwise. The event says why.
+func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, grace time.Duration) (*CancelledRuns, error) {
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, why), cancellation{text: withReason(wasCancelled, why.Reason), grace: grace})
 	return out, wrap("cancel", err)
 }
 
 // Terminate is Cancel without compensations and without a grace: the run and its children end at once.
-func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, reason), cancellation{how: regardless, text: withReason(wasTerminated, reason)})
+func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (*CancelledRuns, error) {
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, why), cancellation{how: regardless, text: withReason(wasTerminated, why.Reason)})
 	return out, wrap("terminate", err)
 }
 

@@ -218,13 +218,13 @@ func TestFamiliesDoNotDeadlock(t *testing.T) {
 	for i, r := range roots {
 		wg.Go(func() {
 			for k := range each {
-				if err := cancelled(s.Cancel(ctx, nil, children[(i*5+k*7)%len(children)].RunID, "", 0)); err != nil && !errors.Is(err, ErrRunFinished) {
+				if err := cancelled(s.Cancel(ctx, nil, children[(i*5+k*7)%len(children)].RunID, Why{}, 0)); err != nil && !errors.Is(err, ErrRunFinished) {
 					t.Errorf("cancel of a child: %v", err)
 				}
 			}
 		})
 		wg.Go(func() {
-			if err := cancelled(s.Cancel(ctx, nil, r.RunID, "", 0)); err != nil {
+			if err := cancelled(s.Cancel(ctx, nil, r.RunID, Why{}, 0)); err != nil {
 				t.Errorf("cancel of a family: %v", err)
 			}
 		})

@@ -46,10 +46,10 @@ func TestCompensationFails(t *testing.T) {
 		}
 	}
 	other := start(t, s, newRun(withID("id")))[0]
-	_, err = s.Resume(t.Context(), nil, r.RunID, "")
+	_, err = s.Resume(t.Context(), nil, r.RunID, Why{})
 	wantError(t, err, ErrIDConflict)
 	mustCancel(t, s, other, "")
-	resumed, err := s.Resume(t.Context(), nil, r.RunID, "mine")
+	resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{Reason: "mine"})
 	if err != nil || resumed.Queue != "queue" || resumed.Ends == nil || len(resumed.Ends.Due) != 1 {
 		t.Fatalf("resumed %+v, error %v", resumed, err)
 	}
@@ -59,7 +59,7 @@ func TestCompensationFails(t *testing.T) {
 		t.Errorf("row %+v", row)
 	}
 	wantCompensations(t, s, r.RunID, "d#compensation 1 COMPLETED undo d", "c#compensation 1 RUNNING undo c", "b#compensation 1 RUNNING undo b", "a#compensation 1 COMPLETED undo a")
-	_, err = s.Resume(t.Context(), nil, r.RunID, "")
+	_, err = s.Resume(t.Context(), nil, r.RunID, Why{})
 	wantError(t, err, ErrRunActive)
 	fail("c", func(c *ClaimedRun) { flushEnds(t, s, finish(c)) })
 	wantWaiting(t, s, r.RunID, "compensation b") // which was not started anew
@@ -73,7 +73,7 @@ func TestCompensationFails(t *testing.T) {
 		}
 	}
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")
-	_, err = s.Resume(t.Context(), nil, r.RunID, "")
+	_, err = s.Resume(t.Context(), nil, r.RunID, Why{})
 	wantError(t, err, ErrCompensated)
 	if events, err := s.RunEvents(t.Context(), r.RunID); err != nil || len(events) != 1 || events[0].Reason != "mine" {
 		t.Errorf("events %+v, error %v", events, err)
@@ -93,7 +93,7 @@ func TestResumeEndsARun(t *testing.T) {
 	wantEnded(t, s, r.RunID, "FAILED compensation: not compensated: a#compensation: broken; the run ended because: broken (kind)")
 	mustResume(t, s, c.RunID)
 	flushEnds(t, s, finish(claimCompensation(t, s, "a")))
-	resumed, err := s.Resume(t.Context(), nil, r.RunID, "")
+	resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{})
 	if err != nil || resumed.Ends == nil {
 		t.Fatalf("resumed %+v, error %v", resumed, err)
 	}

@@ -42,7 +42,7 @@ func TestLostCompensate(t *testing.T) {
 				wantEnded(t, direct, r.RunID, "FAILED compensation: not compensated: a#compensation: broken; the run ended because: broken (kind)")
 
 				lost = lose()
-				if resumed, err := s.Resume(t.Context(), nil, r.RunID, ""); err != nil || resumed.Queue != "queue" || resumed.Ends == nil {
+				if resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err != nil || resumed.Queue != "queue" || resumed.Ends == nil {
 					t.Errorf("resumed %+v, error %v", resumed, err)
 				}
 				happened(t, lost)
@@ -99,7 +99,7 @@ func TestLostCancelOfARunThatCompensates(t *testing.T) {
 				s, direct, proxy := losing(t)
 				id := prepare(direct)
 				drop := lose(proxy, part)
-				out, err := s.Cancel(t.Context(), nil, id, "mine", time.Hour)
+				out, err := s.Cancel(t.Context(), nil, id, Why{Reason: "mine"}, time.Hour)
 				if err != nil || !out.has(id) {
 					t.Errorf("%s, %s: %+v, error %v", name, part, out, err)
 				}

@@ -58,7 +58,7 @@ func TestCompensateMeetsAnEnd(t *testing.T) {
 	var out *CancelledRuns
 	var err error
 	meetsLock(t, s, func(ctx context.Context) {
-		out, err = s.Cancel(ctx, nil, c.RunID, "", 0)
+		out, err = s.Cancel(ctx, nil, c.RunID, Why{}, 0)
 	}, func() { commit(t, tx) })
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestCompensateBesideAllElse(t *testing.T) {
 	})
 	all.Go(func() {
 		for i := len(ids) - 1; i >= 0; i -= 2 {
-			check(cancelled(s.Cancel(ctx, nil, ids[i], "", 0)))
+			check(cancelled(s.Cancel(ctx, nil, ids[i], Why{}, 0)))
 		}
 	})
 	all.Go(func() {

@@ -169,14 +169,14 @@ func TestEndOfACompensationSteps(t *testing.T) {
 			return f.Step
 		},
 		"Cancel": func(t *testing.T, s *Store, c *ClaimedRun) []uuid.UUID {
-			out, err := s.Cancel(t.Context(), nil, c.RunID, "", 0)
+			out, err := s.Cancel(t.Context(), nil, c.RunID, Why{}, 0)
 			if err != nil || len(out.Due) > 0 {
 				t.Errorf("%+v, %v", out, err)
 			}
 			return out.Step
 		},
 		"Terminate": func(t *testing.T, s *Store, c *ClaimedRun) []uuid.UUID {
-			out, err := s.Terminate(t.Context(), nil, c.RunID, "")
+			out, err := s.Terminate(t.Context(), nil, c.RunID, Why{})
 			if err != nil || len(out.Due) > 0 {
 				t.Errorf("%+v, %v", out, err)
 			}

@@ -36,7 +36,7 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 				}
 				fails(t, s, runs[0])
 			case "Resume", "Restart":
-				if _, err := s.Terminate(t.Context(), nil, runs[0].RunID, ""); err != nil {
+				if _, err := s.Terminate(t.Context(), nil, runs[0].RunID, Why{}); err != nil {
 					t.Fatal(err)
 				}
 				exec(t, s.pool, `UPDATE kagzi.workflow_runs SET finished_at = finished_at - interval '1 hour'`)
@@ -62,7 +62,7 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 			case "Unpause":
 				_, err = s.Unpause(t.Context(), tx, Pause{Key: runs[0].Key}, 0)
 			case "Resume":
-				_, err = s.Resume(t.Context(), tx, runs[0].RunID, "")
+				_, err = s.Resume(t.Context(), tx, runs[0].RunID, Why{})
 			case "Restart":
 				_, err = s.Restart(t.Context(), tx, Restart{Run: runs[0].RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
 			}
@@ -149,7 +149,7 @@ func TestConsumerWhoseFailedRunIsDeleted(t *testing.T) {
 				fails(t, s, r)
 			case "cancelled":
 				pause(t, s, Pause{Key: r.Key})
-				if _, err := s.Terminate(t.Context(), nil, r.RunID, ""); err != nil {
+				if _, err := s.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
 					t.Fatal(err)
 				}
 			default:

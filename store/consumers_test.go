@@ -283,7 +283,7 @@ func TestConsumerThatFails(t *testing.T) {
 				t.Fatalf("pauses %+v, %v", pauses, err)
 			}
 			if end == "Resume" {
-				if _, err := s.Resume(t.Context(), nil, r.RunID, ""); err != nil {
+				if _, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -309,7 +309,7 @@ func TestConsumerWhoseRunIsEnded(t *testing.T) {
 	s := open(t)
 	subscribe(t, s, consumerOf("c", "a"))
 	r := mustRun(t, s, "c")
-	if _, err := s.Terminate(t.Context(), nil, r.RunID, ""); err != nil {
+	if _, err := s.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
 		t.Fatal(err)
 	}
 	mustNotRun(t, s, "c")
@@ -323,11 +323,11 @@ func TestConsumerWhoseRunIsEnded(t *testing.T) {
 
 	// The end of a run that was left behind changes nothing.
 	completes(t, s, r, "late", time.Time{})
-	if _, err := s.Resume(t.Context(), nil, r.RunID, ""); err == nil {
+	if _, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err == nil {
 		t.Error("a run that was left behind was resumed")
 	}
 	completes(t, s, next, "next", time.Time{})
-	if _, err := s.Resume(t.Context(), nil, r.RunID, ""); err == nil {
+	if _, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err == nil {
 		t.Error("a run that was left behind was resumed")
 	}
 	if got := one[string](t, s.pool, `SELECT convert_from(state, 'UTF8') FROM kagzi.consumers`); got != "next" {

@@ -155,7 +155,7 @@ func TestConsumerStatesAfterFailure(t *testing.T) {
 	subscribe(t, s, carefree, consumerOf("careful"), consumerOf("cancelled"))
 	for _, r := range due(t, s, "carefree", "careful", "cancelled") {
 		if r.Type == "cancelled" {
-			if _, err := s.Terminate(t.Context(), nil, r.RunID, ""); err != nil {
+			if _, err := s.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
 				t.Fatal(err)
 			}
 			continue

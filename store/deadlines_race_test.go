@@ -44,7 +44,7 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	}
 	all.Go(func() {
 		for _, id := range ids[50:150] {
-			if _, err := s.Cancel(t.Context(), nil, id, "", 0); err != nil && !strings.Contains(err.Error(), ErrRunFinished.Error()) {
+			if _, err := s.Cancel(t.Context(), nil, id, Why{}, 0); err != nil && !strings.Contains(err.Error(), ErrRunFinished.Error()) {
 				t.Error(err)
 			}
 		}

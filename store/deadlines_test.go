@@ -105,7 +105,7 @@ func TestOverdueRunsEnd(t *testing.T) {
 		}
 	}
 	// An operator can resume such a run.
-	if _, err := s.Resume(t.Context(), nil, sleeping, ""); err != nil {
+	if _, err := s.Resume(t.Context(), nil, sleeping, Why{}); err != nil {
 		t.Error(err)
 	}
 	if again := endOverdueRuns(t, s); len(again.Ended) != 0 {
@@ -164,7 +164,7 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 	id := asleepWith(t, s, withParent(parent.RunID), withPriority(1))
 	stuck := running(t, s, 1, withPriority(1), withTimeout(24*time.Hour))[0] // its worker ignores the cancel
 	flush(t, s, &Flush{Records: []*Record{registering(stuck, "booking", 1)}, Suspensions: []*Suspension{sleep(parent, -time.Second)}})
-	out, err := s.Cancel(t.Context(), nil, stuck.RunID, "mine", 0)
+	out, err := s.Cancel(t.Context(), nil, stuck.RunID, Why{Reason: "mine"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,24 +18,37 @@ const (
 	EventForked     = "FORKED"
 	EventPaused     = "PAUSED"
 	EventUnpaused   = "UNPAUSED"
+	EventUpdated    = "UPDATED"
+	EventDeleted    = "DELETED"
 )
 
 // A RunEvent is an entry of a run's history beside its steps.
 type RunEvent struct {
-	RunID  uuid.UUID
-	ID     uuid.UUID
-	Event  string
-	Other  uuid.UUID // the run that it was restarted or forked from, or the new one
-	Step   string    // where the fork begins
-	Reason string
-	Actor  string    // who did it, if the caller said so
-	At     time.Time // set by the database
+	RunID uuid.UUID
+	ID    uuid.UUID
+	Event string
+	Other uuid.UUID // the run that it was restarted or forked from, or the new one; of DELETED, the run with which it was deleted
+	Step  string    // where the fork begins
+	Why
+	ExternalID string // of DELETED, the run's, by which the event is found
+	Changes    []Changed
+	At         time.Time // set by the database
+}
+
+// A Why says why a run is changed, and who does it. Both may be empty.
+type Why struct{ Reason, Actor string }
+
+// A Changed is a value of a run that was changed, or went with the run. An empty text stands for no value.
+type Changed struct {
+	Field string `json:"field"`
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
 }
 
 // newEvent returns an event of the run. An operation makes its events before its first try, so that a repetition after a
 // lost answer writes the same ones.
-func newEvent(run uuid.UUID, event, reason string) RunEvent {
-	return RunEvent{RunID: run, ID: newID(), Event: event, Reason: reason}
+func newEvent(run uuid.UUID, event string, why Why) RunEvent {
+	return RunEvent{RunID: run, ID: newID(), Event: event, Why: why}
 }
 
 // newID returns a UUIDv7: such IDs are ordered by their time of creation.
@@ -42,25 +56,35 @@ func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // statement_timestamp, because the transaction may have waited for the run since it began.
 const insertEvents = `
-INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, other_run_id, step_id, reason, actor, occurred_at)
+INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, other_run_id, step_id, reason, actor, external_id, changes, occurred_at)
 SELECT u.run_id, u.event_id, $1, u.event, NULLIF(u.other, '00000000-0000-0000-0000-000000000000'), NULLIF(u.step_id, ''), NULLIF(u.reason, ''),
-	NULLIF(u.actor, ''), statement_timestamp()
-FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text[], $8::text[])
-	AS u (run_id, event_id, event, other, step_id, reason, actor)
+	NULLIF(u.actor, ''), NULLIF(u.external_id, ''), NULLIF(u.changes, '')::jsonb, statement_timestamp()
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
+	AS u (run_id, event_id, event, other, step_id, reason, actor, external_id, changes)
 ON CONFLICT DO NOTHING`
 
 // writeEvents writes the events in tx, the transaction of the change that they are about. Events that exist stay.
 func (s *Store) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
-	n := len(events)
-	runs, ids, others := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n)
-	kinds, steps, reasons, actors := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-	for i, e := range events {
-		runs[i], ids[i], others[i] = e.RunID, e.ID, e.Other
-		kinds[i], steps[i], reasons[i], actors[i] = e.Event, e.Step, e.Reason, e.Actor
-	}
-	err := ask(ctx, tx, insertEvents, []any{s.namespace, array(runs), array(ids), kinds, array(others), steps, reasons, actors}, nil)
-	return err
+	return ask(ctx, tx, insertEvents, eventColumns.args(s.namespace, events), nil)
 }
+
+var eventColumns = columnsOf(insertEvents,
+	uuids("run_id", func(e RunEvent) uuid.UUID { return e.RunID }),
+	uuids("event_id", func(e RunEvent) uuid.UUID { return e.ID }),
+	texts("event", func(e RunEvent) string { return e.Event }),
+	uuids("other", func(e RunEvent) uuid.UUID { return e.Other }),
+	texts("step_id", func(e RunEvent) string { return e.Step }),
+	texts("reason", func(e RunEvent) string { return e.Reason }),
+	texts("actor", func(e RunEvent) string { return e.Actor }),
+	texts("external_id", func(e RunEvent) string { return e.ExternalID }),
+	texts("changes", func(e RunEvent) string {
+		if e.Changes == nil {
+			return ""
+		}
+		changes, _ := json.Marshal(e.Changes) // strings
+		return string(changes)
+	}),
+)
 
 const eventExists = `
 SELECT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = $2 AND e.event_id = $3 AND e.namespace_id = $1)`
@@ -72,7 +96,7 @@ func (s *Store) hasEvent(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, erro
 
 const runEvents = `
 SELECT e.run_id, e.event_id, e.event, coalesce(e.other_run_id, '00000000-0000-0000-0000-000000000000'), coalesce(e.step_id, ''),
-	coalesce(e.reason, ''), coalesce(e.actor, ''), e.occurred_at
+	coalesce(e.reason, ''), coalesce(e.actor, ''), e.changes, e.occurred_at
 FROM kagzi.run_events e
 WHERE e.run_id = $2 AND e.namespace_id = $1
 ORDER BY e.occurred_at, e.event_id`
@@ -81,7 +105,7 @@ ORDER BY e.occurred_at, e.event_id`
 func (s *Store) RunEvents(ctx context.Context, run uuid.UUID) (events []RunEvent, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, runEvents, []any{s.namespace, run}, collect(&events, func(row pgx.CollectableRow) (e RunEvent, err error) {
-			return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, &e.Actor, utc(&e.At))
+			return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, &e.Actor, &e.Changes, utc(&e.At))
 		}))
 	})
 	return events, wrap("read events", err)

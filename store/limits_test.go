@@ -245,7 +245,7 @@ func TestSlotOfARunThatWasCancelled(t *testing.T) {
 	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
 	runs := running(t, s, 2)
 	askLimit(t, s, "api", runs[0])
-	if _, err := s.Cancel(t.Context(), nil, runs[0].RunID, "", 0); err != nil {
+	if _, err := s.Cancel(t.Context(), nil, runs[0].RunID, Why{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := askLimit(t, s, "api", runs[1]); got[0].Granted {
@@ -290,7 +290,7 @@ func TestCancelledRunsInTheLineOfALimit(t *testing.T) {
 	runs := running(t, s, 6)
 	askLimit(t, s, "api", runs[:5]...)
 	for _, r := range runs[1:5] {
-		if _, err := s.Cancel(t.Context(), nil, r.RunID, "", 0); err != nil {
+		if _, err := s.Cancel(t.Context(), nil, r.RunID, Why{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

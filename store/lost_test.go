@@ -240,7 +240,7 @@ func TestLostCancelAndResume(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 			drop = lose(proxy, part2(part))
-			resumed, err := s.Resume(t.Context(), nil, ids[0], "")
+			resumed, err := s.Resume(t.Context(), nil, ids[0], Why{})
 			if err != nil || resumed != (Resumed{Queue: "queue"}) {
 				t.Fatalf("resumed %+v, error %v", resumed, err)
 			}
@@ -272,10 +272,10 @@ func TestLostCancelOfARunThatCompletes(t *testing.T) {
 	t.Parallel()
 	for name, verb := range map[string]func(*Store, context.Context, *ClaimedRun) error{
 		"Cancel": func(s *Store, ctx context.Context, r *ClaimedRun) error {
-			return cancelled(s.Cancel(ctx, nil, r.RunID, "", 0))
+			return cancelled(s.Cancel(ctx, nil, r.RunID, Why{}, 0))
 		},
 		"Terminate": func(s *Store, ctx context.Context, r *ClaimedRun) error {
-			return cancelled(s.Terminate(ctx, nil, r.RunID, ""))
+			return cancelled(s.Terminate(ctx, nil, r.RunID, Why{}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

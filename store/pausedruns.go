@@ -28,9 +28,8 @@ var ErrRunEnding = errors.New("run is about to end")
 
 // PauseRun keeps the run from being claimed, and tells the worker that executes it to stop at the next step. It does nothing to a
 // run that is paused already. It returns ErrRunFinished if the run is over, and ErrRunEnding if it is about to end.
-func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason, actor string) error {
-	event := newEvent(id, EventPaused, reason)
-	event.Actor = actor
+func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
+	event := newEvent(id, EventPaused, why)
 	return wrap("pause", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
@@ -86,9 +85,8 @@ WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', r.task_que
 
 // UnpauseRun ends the run's own pause, and exempts the run from the pauses of its queue and workflow, but not from that of its key. It
 // returns ErrRunFinished if the run is over. It locks pauses before runs, because a transaction may release many runs.
-func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason, actor string) (run DueRun, err error) {
-	event := newEvent(id, EventUnpaused, reason)
-	event.Actor = actor
+func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (run DueRun, err error) {
+	event := newEvent(id, EventUnpaused, why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := ask(ctx, tx, noteRelease, []any{s.namespace, id}, nil); err != nil {
 			return err

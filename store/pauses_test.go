@@ -182,7 +182,7 @@ func TestPauses(t *testing.T) {
 		pause(t, s, Pause{})
 		claim(t, s, keyedRequest(10))
 		for _, id := range []uuid.UUID{ids[1], ids[3]} {
-			if err := second(s.UnpauseRun(t.Context(), nil, id, "", "")); err != nil {
+			if err := second(s.UnpauseRun(t.Context(), nil, id, Why{})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -371,7 +371,7 @@ func TestPausedRun(t *testing.T) {
 	t.Parallel()
 	pauseIt := func(t *testing.T, s *Store, id uuid.UUID) {
 		t.Helper()
-		if err := s.PauseRun(t.Context(), nil, id, "why", "who"); err != nil {
+		if err := s.PauseRun(t.Context(), nil, id, Why{"why", "who"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -391,7 +391,7 @@ func TestPausedRun(t *testing.T) {
 			t.Errorf("paused are %d since %v, first %v, %v", n, since, first, err)
 		}
 		for _, id := range ids {
-			run, err := s.UnpauseRun(t.Context(), nil, id, "", "")
+			run, err := s.UnpauseRun(t.Context(), nil, id, Why{})
 			if err != nil || run != (DueRun{RunID: id, Queue: "queue", Type: "type"}) {
 				t.Errorf("unpaused %+v, %v", run, err)
 			}
@@ -420,7 +420,7 @@ func TestPausedRun(t *testing.T) {
 		if got := claimIDs(t, s, request(1)); got != nil || p.Outcome != Done {
 			t.Errorf("claimed %v after %+v", got, p)
 		}
-		if err := second(s.UnpauseRun(t.Context(), nil, id, "", "")); err != nil {
+		if err := second(s.UnpauseRun(t.Context(), nil, id, Why{})); err != nil {
 			t.Fatal(err)
 		}
 		if got := claimIDs(t, s, request(1)); len(got) != 1 {
@@ -431,8 +431,12 @@ func TestPausedRun(t *testing.T) {
 	t.Run("EndsByACancel", func(t *testing.T) {
 		t.Parallel()
 		for name, end := range map[string]func(*Store, uuid.UUID) (*CancelledRuns, error){
-			"cancel":    func(s *Store, id uuid.UUID) (*CancelledRuns, error) { return s.Cancel(t.Context(), nil, id, "", 0) },
-			"terminate": func(s *Store, id uuid.UUID) (*CancelledRuns, error) { return s.Terminate(t.Context(), nil, id, "") },
+			"cancel": func(s *Store, id uuid.UUID) (*CancelledRuns, error) {
+				return s.Cancel(t.Context(), nil, id, Why{}, 0)
+			},
+			"terminate": func(s *Store, id uuid.UUID) (*CancelledRuns, error) {
+				return s.Terminate(t.Context(), nil, id, Why{})
+			},
 		} {
 			s := open(t)
 			id := start(t, s, newRun())[0]
@@ -440,13 +444,13 @@ func TestPausedRun(t *testing.T) {
 			if out, err := end(s, id); err != nil || !slices.Equal(out.Ended, []uuid.UUID{id}) {
 				t.Errorf("%s: %+v, %v", name, out, err)
 			}
-			if err := s.PauseRun(t.Context(), nil, id, "", ""); !errors.Is(err, ErrRunFinished) {
+			if err := s.PauseRun(t.Context(), nil, id, Why{}); !errors.Is(err, ErrRunFinished) {
 				t.Errorf("%s: paused afterwards: %v", name, err)
 			}
-			if err := second(s.UnpauseRun(t.Context(), nil, id, "", "")); !errors.Is(err, ErrRunFinished) {
+			if err := second(s.UnpauseRun(t.Context(), nil, id, Why{})); !errors.Is(err, ErrRunFinished) {
 				t.Errorf("%s: unpaused afterwards: %v", name, err)
 			}
-			if err := second(s.Resume(t.Context(), nil, id, "")); err != nil {
+			if err := second(s.Resume(t.Context(), nil, id, Why{})); err != nil {
 				t.Fatal(err)
 			}
 			if got := claimIDs(t, s, request(1)); len(got) != 1 {
@@ -463,10 +467,10 @@ func TestPausedRun(t *testing.T) {
 		r := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Records: []*Record{registering(r, "undo", 1)}})
 		pauseIt(t, s, id)
-		if out, err := s.Cancel(t.Context(), nil, id, "", time.Minute); err != nil || !slices.Equal(out.Marked, []uuid.UUID{id}) {
+		if out, err := s.Cancel(t.Context(), nil, id, Why{}, time.Minute); err != nil || !slices.Equal(out.Marked, []uuid.UUID{id}) {
 			t.Fatalf("%+v, %v", out, err)
 		}
-		if err := s.PauseRun(t.Context(), nil, id, "", ""); !errors.Is(err, ErrRunEnding) {
+		if err := s.PauseRun(t.Context(), nil, id, Why{}); !errors.Is(err, ErrRunEnding) {
 			t.Errorf("paused while it is about to end: %v", err)
 		}
 		flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: id, Lease: r.Lease, Status: Pending, WaitingOn: "pause"}}})
@@ -481,7 +485,7 @@ func TestPausedRun(t *testing.T) {
 		id := start(t, s, newRun())[0]
 		claim(t, s, request(1)) // by a worker that is not registered
 		pauseIt(t, s, id)
-		if err := second(s.UnpauseRun(t.Context(), nil, id, "", "")); err != nil {
+		if err := second(s.UnpauseRun(t.Context(), nil, id, Why{})); err != nil {
 			t.Fatal(err)
 		}
 		if got := claim(t, s, request(1)); len(got.Runs) != 1 || got.Runs[0].Recoveries != 1 {

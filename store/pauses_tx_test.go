@@ -22,7 +22,7 @@ func TestPausesInACallersTransaction(t *testing.T) {
 			ids := start(t, s, newRun(), newRun(ofKey("a")), newRun(), newRun(ofKey("a")))
 			tx := begin(t, s)
 			for _, id := range ids[:2] {
-				if err := s.PauseRun(t.Context(), tx, id, "", ""); err != nil {
+				if err := s.PauseRun(t.Context(), tx, id, Why{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -37,13 +37,13 @@ func TestPausesInACallersTransaction(t *testing.T) {
 
 			ids = start(t, s, newRun(), newRun(ofKey("b")), newRun(), newRun(ofKey("b")))
 			for _, id := range ids[:2] {
-				if err := s.PauseRun(t.Context(), nil, id, "", ""); err != nil {
+				if err := s.PauseRun(t.Context(), nil, id, Why{}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			tx = begin(t, s)
 			for _, id := range ids[:2] {
-				if err := second(s.UnpauseRun(t.Context(), tx, id, "", "")); err != nil {
+				if err := second(s.UnpauseRun(t.Context(), tx, id, Why{})); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -67,15 +67,15 @@ func TestReleasesDoNotDeadlock(t *testing.T) {
 	pause(t, s, Pause{})
 	pause(t, s, Pause{Queue: "queue"})
 	tx := begin(t, s)
-	if err := second(s.UnpauseRun(t.Context(), tx, ids[0], "", "")); err != nil {
+	if err := second(s.UnpauseRun(t.Context(), tx, ids[0], Why{})); err != nil {
 		t.Fatal(err)
 	}
 	meetsLock(t, s, func(ctx context.Context) {
-		if err := second(s.UnpauseRun(ctx, nil, ids[1], "", "")); err != nil {
+		if err := second(s.UnpauseRun(ctx, nil, ids[1], Why{})); err != nil {
 			t.Error(err)
 		}
 	}, func() {
-		if err := second(s.UnpauseRun(t.Context(), tx, ids[1], "", "")); err != nil {
+		if err := second(s.UnpauseRun(t.Context(), tx, ids[1], Why{})); err != nil {
 			t.Error(err)
 		}
 		exec(t, tx, "COMMIT")
@@ -96,7 +96,7 @@ func TestReleaseOfARunThatIsOver(t *testing.T) {
 	flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 	pause(t, s, Pause{})
 	tx := begin(t, s)
-	wantError(t, second(s.UnpauseRun(t.Context(), tx, r.RunID, "", "")), ErrRunFinished)
+	wantError(t, second(s.UnpauseRun(t.Context(), tx, r.RunID, Why{})), ErrRunFinished)
 	exec(t, tx, "COMMIT")
 	if one[bool](t, s.pool, `SELECT bool_or(releases) FROM kagzi.pauses`) {
 		t.Error("claims would read every run")
@@ -147,9 +147,9 @@ func TestLostPause(t *testing.T) {
 				exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', slot = NULL, available_at = now()`)
 				exec(t, direct.pool, `UPDATE kagzi.run_keys SET available_at = now()`)
 			}
-			losing("pause a run", func() error { return s.PauseRun(t.Context(), nil, ids[0], "", "") })
+			losing("pause a run", func() error { return s.PauseRun(t.Context(), nil, ids[0], Why{}) })
 			losing("unpause a run", func() error {
-				run, err := s.UnpauseRun(t.Context(), nil, ids[0], "", "")
+				run, err := s.UnpauseRun(t.Context(), nil, ids[0], Why{})
 				if run.RunID != ids[0] || run.Queue != "queue" {
 					t.Errorf("to be told %+v", run)
 				}
@@ -173,7 +173,7 @@ func TestLostParking(t *testing.T) {
 		ids := start(t, direct, newRun(ofKey("a")), newRun(ofKey("a")), newRun(inGroup("g")), newRun(inGroup("g")))
 		var parks []*Suspension
 		for _, r := range claim(t, direct, keyedRequest(9)).Runs {
-			if err := direct.PauseRun(t.Context(), nil, r.RunID, "", ""); err != nil {
+			if err := direct.PauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
 				t.Fatal(err)
 			}
 			parks = append(parks, &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "pause"})
@@ -195,7 +195,7 @@ func TestLostParking(t *testing.T) {
 			t.Errorf("claimed %v of %v: a parked run keeps its slot only if it holds it until its end", got, ids)
 		}
 		for _, id := range []uuid.UUID{ids[0], ids[2]} {
-			if err := second(direct.UnpauseRun(t.Context(), nil, id, "", "")); err != nil {
+			if err := second(direct.UnpauseRun(t.Context(), nil, id, Why{})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -225,7 +225,7 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 			var ids []uuid.UUID
 			for _, r := range claim(t, s, req).Runs {
 				ids = append(ids, r.RunID)
-				if err := s.PauseRun(t.Context(), nil, r.RunID, "", ""); err != nil {
+				if err := s.PauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -247,7 +247,7 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 				t.Errorf("claimed %v while they are paused", runIDs(got.Runs))
 			}
 			for _, id := range ids {
-				if err := second(s.UnpauseRun(t.Context(), nil, id, "", "")); err != nil {
+				if err := second(s.UnpauseRun(t.Context(), nil, id, Why{})); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -19,7 +19,7 @@ type Restart struct {
 	Replace       bool      // use Input instead of Run's
 	Input         []byte
 	InputHash     []byte // of Input
-	Reason        string
+	Why           Why
 	Headers       json.RawMessage // in addition to Run's; nil: none
 	Compensations bool            // fork: copy the compensations that Run had registered by then
 
@@ -80,7 +80,7 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	if r.Step != "" {
 		what = EventForked
 	}
-	from, as := newEvent(r.Run, what, r.Reason), newEvent(r.New, what, r.Reason)
+	from, as := newEvent(r.Run, what, r.Why), newEvent(r.New, what, r.Why)
 	from.Other, as.Other, from.Step, as.Step = r.New, r.Run, r.Step, r.Step
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {

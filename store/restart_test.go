@@ -49,7 +49,7 @@ func TestLostVerbs(t *testing.T) {
 		s, direct, proxy := losing(t)
 		old := over(t, direct, []string{"a", "b"}, withID("id"))
 		for i, part := range []string{"INSERT INTO kagzi.run_events", "bool_or(b.attempt_number", "origin_run_id, input", "commit", "FOR UPDATE"} {
-			r := Restart{Run: old, New: newID(), Step: "b", ExternalID: fmt.Sprint("fork-", i), Reason: part}
+			r := Restart{Run: old, New: newID(), Step: "b", ExternalID: fmt.Sprint("fork-", i), Why: Why{Reason: part}}
 			drop := lose(proxy, part)
 			work, err := s.Restart(t.Context(), nil, r)
 			if err != nil || work.Queue != "queue" || work.Type != "type" {
@@ -71,7 +71,7 @@ func TestLostVerbs(t *testing.T) {
 		}
 		for i, part := range []string{"SET status = 'PENDING', slot = NULL, available_at", "commit", "INSERT INTO kagzi.run_events"} {
 			drop := lose(proxy, part)
-			if resumed, err := s.Resume(t.Context(), nil, old, part); err != nil || resumed != (Resumed{Queue: "queue"}) {
+			if resumed, err := s.Resume(t.Context(), nil, old, Why{Reason: part}); err != nil || resumed != (Resumed{Queue: "queue"}) {
 				t.Fatalf("resumed %+v, error %v", resumed, err)
 			}
 			happened(t, drop)
@@ -89,7 +89,7 @@ func TestEvents(t *testing.T) {
 	s := open(t)
 	id := over(t, s, nil)
 	tx := begin(t, s)
-	event := newEvent(id, EventResumed, "")
+	event := newEvent(id, EventResumed, Why{})
 	if done, err := s.hasEvent(t.Context(), tx, event); done || err != nil {
 		t.Errorf("the event exists before it was written: %v", err)
 	}
@@ -153,7 +153,7 @@ func TestRestart(t *testing.T) {
 		s := open(t)
 		old := over(t, s, nil)
 		tx := begin(t, s)
-		if _, err := s.Resume(t.Context(), tx, old, ""); err != nil {
+		if _, err := s.Resume(t.Context(), tx, old, Why{}); err != nil {
 			t.Fatal(err)
 		}
 		var err error
@@ -337,7 +337,7 @@ func TestForkOfACompensatedRun(t *testing.T) {
 		return r
 	}
 	terminated := registered()
-	if err := cancelled(s.Terminate(t.Context(), nil, terminated.RunID, "")); err != nil {
+	if err := cancelled(s.Terminate(t.Context(), nil, terminated.RunID, Why{})); err != nil {
 		t.Fatal(err)
 	}
 	for with, want := range map[bool][]string{true: {"a#compensation 1 RUNNING undo a"}, false: nil} {
@@ -381,7 +381,7 @@ func TestSafely(t *testing.T) {
 	}
 	for _, tx := range []pgx.Tx{tx, nil} {
 		if err := s.DryRun(t.Context(), tx, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := s.Resume(ctx, tx, id, "")
+			_, err := s.Resume(ctx, tx, id, Why{})
 			return err
 		}); err != nil {
 			t.Error(err)

@@ -68,12 +68,12 @@ type Resumed struct {
 	Ends  *CancelledRuns // the runs that its compensations changed, if it continues with these; nil if the run itself is due
 }
 
-// Resume makes a failed or cancelled run due, and writes an event with the reason. It returns ErrRunActive if the run is not
+// Resume makes a failed or cancelled run due, and writes an event that says why. It returns ErrRunActive if the run is not
 // over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another active
 // run has its external ID, or a later run of its consumer has begun. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
 // has no failure.
-func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, reason string, forget ...string) (out Resumed, err error) {
-	event := newEvent(id, EventResumed, reason)
+func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, forget ...string) (out Resumed, err error) {
+	event := newEvent(id, EventResumed, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.lock(ctx, tx, id); err != nil {

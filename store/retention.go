@@ -203,7 +203,7 @@ WITH k AS MATERIALIZED (
 ), i AS (
 	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d WHERE d.batch)) AND i.namespace_id = $1
 ), e AS (
-	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1
+	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1 AND e.event <> 'DELETED'
 ), r AS (
 	DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND r.namespace_id = $1
 ), m AS (

@@ -273,7 +273,7 @@ func TestPruneMeetsResume(t *testing.T) {
 	s := open(t)
 	a, b := withRows(t, s, old(t, s, Failed, 40*day), 2), withRows(t, s, old(t, s, Failed, 40*day), 2)
 	tx := begin(t, s)
-	if _, err := s.Resume(t.Context(), tx, a, ""); err != nil {
+	if _, err := s.Resume(t.Context(), tx, a, Why{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := prune(t, s, keepDays, 100, a, b); got.Deleted != 1 {
@@ -283,7 +283,7 @@ func TestPruneMeetsResume(t *testing.T) {
 	if got := prune(t, s, keepDays, 100, a, b); got.Deleted != 0 || rowsOf(t, s, a) != "1 2 1 2" {
 		t.Errorf("pruned %+v after a resume", got)
 	}
-	_, err := s.Resume(t.Context(), nil, b, "")
+	_, err := s.Resume(t.Context(), nil, b, Why{})
 	wantError(t, err, ErrRunNotFound)
 }
 
@@ -313,9 +313,9 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 		t.Errorf("deleted %d rows, error %v, left %s", n, err, rowsOf(t, s, id))
 	}
 	// The process dies here. The run cannot be resumed: it would execute the first steps again.
-	_, err := s.Resume(t.Context(), nil, id, "")
+	_, err := s.Resume(t.Context(), nil, id, Why{})
 	wantError(t, err, ErrRunNotFound)
-	wantError(t, cancelled(s.Cancel(t.Context(), nil, id, "", 0)), ErrRunNotFound)
+	wantError(t, cancelled(s.Cancel(t.Context(), nil, id, Why{}, 0)), ErrRunNotFound)
 	if row := readRow(t, s.pool, id); row.Status != Failed || *row.WaitingOn != "deletion" {
 		t.Errorf("row %+v", row)
 	}

@@ -206,7 +206,7 @@ func TestStart(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if err := cancelled(s.Cancel(t.Context(), nil, started[0].RunID, "", 0)); err != nil && !errors.Is(err, ErrRunFinished) {
+					if err := cancelled(s.Cancel(t.Context(), nil, started[0].RunID, Why{}, 0)); err != nil && !errors.Is(err, ErrRunFinished) {
 						t.Error(err)
 						return
 					}

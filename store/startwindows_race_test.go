@@ -163,7 +163,7 @@ func (w *windowRace) terminate(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		_, err = w.direct.Terminate(ctx, nil, id, "")
+		_, err = w.direct.Terminate(ctx, nil, id, Why{})
 	}
 	if errors.Is(err, ErrRunFinished) {
 		err = nil

@@ -316,8 +316,8 @@ func life(t *testing.T, s *Store, plain DB) {
 	wantOutcome(t, "record", f.Records[0].Outcome, Busy)
 	ok("rollback", tx.Rollback(t.Context()))
 
-	ok("cancel", cancelled(s.Cancel(t.Context(), nil, r(0).RunID, "", 0)))
-	resumed, err := s.Resume(t.Context(), nil, r(0).RunID, "")
+	ok("cancel", cancelled(s.Cancel(t.Context(), nil, r(0).RunID, Why{}, 0)))
+	resumed, err := s.Resume(t.Context(), nil, r(0).RunID, Why{})
 	ok("resume", err)
 	if resumed != (Resumed{Queue: "queue"}) {
 		t.Errorf("resumed %+v", resumed)
@@ -388,7 +388,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	if got := outcome(out, err); got != "replaced" {
 		t.Errorf("replace: %s", got)
 	}
-	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID, "", 0)))
+	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID, Why{}, 0)))
 	if got := outcome(s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(RejectEnded))})); got != "taken" {
 		t.Errorf("reject: %s", got)
 	}
@@ -398,18 +398,25 @@ func life(t *testing.T, s *Store, plain DB) {
 func verbs(t *testing.T, s *Store, id uuid.UUID, odd string) {
 	t.Helper()
 	tx := begin(t, s)
-	if err := cancelled(s.Cancel(t.Context(), tx, id, "", 0)); err != nil {
+	if err := cancelled(s.Cancel(t.Context(), tx, id, Why{}, 0)); err != nil {
 		t.Error(err)
 	}
 	input := []byte{0, 0xff, '\\', '"', ','}
 	fork, restart := newID(), newID()
-	for _, r := range []Restart{{Run: id, New: fork, Step: odd, ExternalID: "fork " + odd, Version: 7, Replace: true, Input: input, Reason: odd}, {Run: id, New: restart, Reason: odd}} {
+	for _, r := range []Restart{{Run: id, New: fork, Step: odd, ExternalID: "fork " + odd, Version: 7, Replace: true, Input: input, Why: Why{Reason: odd}}, {Run: id, New: restart, Why: Why{Reason: odd}}} {
 		if work, err := s.Restart(t.Context(), tx, r); err != nil || work.Queue != "queue" || work.Type != "type" {
 			t.Errorf("%+v, error %v", work, err)
 		}
 	}
 	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`, fork); string(got) != string(input) {
 		t.Errorf("input %q", got)
+	}
+	all := RunUpdate{Queue: odd, Priority: 1, SetDue: true, At: time.Now().Add(time.Hour), SetVersion: true, Version: 3, SetMetadata: true, Metadata: []byte(`{"k": "it's"}`)}
+	if due, err := s.Update(t.Context(), tx, fork, all, Why{odd, odd}); err != nil || due[0].Queue != odd {
+		t.Errorf("%+v, error %v", due, err)
+	}
+	if ids, err := s.Delete(t.Context(), tx, id, Why{odd, odd}, true); err != nil || ids[0] != id {
+		t.Errorf("%v, error %v", ids, err)
 	}
 	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`, restart); string(got) != string(input) {
 		t.Errorf("input %q", got)

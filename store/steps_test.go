@@ -204,10 +204,10 @@ func TestRecordIn(t *testing.T) {
 		if _, err := s.Find(t.Context(), tx, "same"); err != nil {
 			t.Fatal(err)
 		}
-		if err := cancelled(s.Cancel(t.Context(), tx, r.RunID, "", 0)); err != nil {
+		if err := cancelled(s.Cancel(t.Context(), tx, r.RunID, Why{}, 0)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Resume(t.Context(), tx, r.RunID, ""); err != nil {
+		if _, err := s.Resume(t.Context(), tx, r.RunID, Why{}); err != nil {
 			t.Fatal(err)
 		}
 		if after := settings(); after != before {

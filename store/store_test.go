@@ -371,14 +371,14 @@ func cancelled(_ *CancelledRuns, err error) error { return err }
 
 func mustCancel(t *testing.T, s *Store, id uuid.UUID, reason string) {
 	t.Helper()
-	if err := cancelled(s.Cancel(t.Context(), nil, id, reason, 0)); err != nil {
+	if err := cancelled(s.Cancel(t.Context(), nil, id, Why{Reason: reason}, 0)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func mustResume(t *testing.T, s *Store, id uuid.UUID) {
 	t.Helper()
-	if _, err := s.Resume(t.Context(), nil, id, ""); err != nil {
+	if _, err := s.Resume(t.Context(), nil, id, Why{}); err != nil {
 		t.Fatal(err)
 	}
 }

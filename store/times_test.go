@@ -100,7 +100,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		id := start(t, s, newRun())[0]
 		mustCancel(t, s, id, "")
 		before := inTx(t, s, func(tx pgx.Tx) {
-			if _, err := s.Resume(t.Context(), tx, id, ""); err != nil {
+			if _, err := s.Resume(t.Context(), tx, id, Why{}); err != nil {
 				t.Fatal(err)
 			}
 		})

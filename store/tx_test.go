@@ -104,7 +104,7 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 				t.Fatalf("registered %t, %v", ok, err)
 			}
 			meetsLock(t, s, func(ctx context.Context) {
-				got, err := strict.Cancel(ctx, nil, r.RunID, "", 0)
+				got, err := strict.Cancel(ctx, nil, r.RunID, Why{}, 0)
 				if err != nil || len(got.Marked) != 1 || len(got.Ended) != 0 {
 					t.Errorf("cancelled %+v, %v: the compensation was missed", got, err)
 				}
@@ -118,7 +118,7 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			meetsLock(t, s, func(ctx context.Context) {
-				got, err := strict.Cancel(ctx, nil, parent.RunID, "", 0)
+				got, err := strict.Cancel(ctx, nil, parent.RunID, Why{}, 0)
 				if err != nil || len(got.Ended) != 2 {
 					t.Errorf("cancelled %+v, %v: the child was missed", got, err)
 				}
@@ -137,12 +137,18 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 	active := start(t, s, newRun(withID("active")))[0]
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable, pgx.ReadCommitted} {
 		for name, act := range map[string]func(context.Context, pgx.Tx) error{
-			"Cancel": func(ctx context.Context, tx pgx.Tx) error { _, err := s.Cancel(ctx, tx, active, "", 0); return err },
-			"Terminate": func(ctx context.Context, tx pgx.Tx) error {
-				_, err := s.Terminate(ctx, tx, active, "")
+			"Cancel": func(ctx context.Context, tx pgx.Tx) error {
+				_, err := s.Cancel(ctx, tx, active, Why{}, 0)
 				return err
 			},
-			"Resume": func(ctx context.Context, tx pgx.Tx) error { _, err := s.Resume(ctx, tx, over.RunID, ""); return err },
+			"Terminate": func(ctx context.Context, tx pgx.Tx) error {
+				_, err := s.Terminate(ctx, tx, active, Why{})
+				return err
+			},
+			"Resume": func(ctx context.Context, tx pgx.Tx) error {
+				_, err := s.Resume(ctx, tx, over.RunID, Why{})
+				return err
+			},
 			"Restart": func(ctx context.Context, tx pgx.Tx) error {
 				_, err := s.Restart(ctx, tx, Restart{Run: over.RunID, New: uuid.New()})
 				return err
@@ -151,9 +157,17 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 				_, err := s.Start(ctx, tx, []NewRun{newRun(withID("active"), ifActive(ReplaceActive))})
 				return err
 			},
+			"Update": func(ctx context.Context, tx pgx.Tx) error {
+				_, err := s.Update(ctx, tx, active, RunUpdate{Priority: 1}, Why{})
+				return err
+			},
+			"Delete": func(ctx context.Context, tx pgx.Tx) error {
+				_, err := s.Delete(ctx, tx, over.RunID, Why{}, false)
+				return err
+			},
 			"Several": func(ctx context.Context, tx pgx.Tx) error {
 				return s.DryRun(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-					_, err := s.Cancel(ctx, tx, active, "", 0)
+					_, err := s.Cancel(ctx, tx, active, Why{}, 0)
 					return err
 				})
 			},

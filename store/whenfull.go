@@ -222,7 +222,7 @@ func (s *Store) cancelOldest(ctx context.Context, tx pgx.Tx, started *StartedRun
 	var events []RunEvent
 	for _, id := range ids {
 		if ended.has(id) {
-			events = append(events, newEvent(id, EventCancelled, reason))
+			events = append(events, newEvent(id, EventCancelled, Why{Reason: reason}))
 		}
 	}
 	if started.Ended != nil {

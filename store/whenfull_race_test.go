@@ -111,7 +111,7 @@ func (f *fullRace) count(ctx context.Context) error {
 	if most == 2 {
 		f.full++
 	}
-	if _, err = f.direct.Terminate(ctx, nil, id, ""); errors.Is(err, ErrRunFinished) {
+	if _, err = f.direct.Terminate(ctx, nil, id, Why{}); errors.Is(err, ErrRunFinished) {
 		err = nil
 	}
 	return err

@@ -397,7 +397,7 @@ func TestWhenFullOfPausedRuns(t *testing.T) {
 	rejected := func() NewRun { return newRun(ofKey("a"), rejecting) }
 	pauseRun := func(t *testing.T, s *Store, id uuid.UUID) {
 		t.Helper()
-		if err := s.PauseRun(t.Context(), nil, id, "", ""); err != nil {
+		if err := s.PauseRun(t.Context(), nil, id, Why{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -414,7 +414,7 @@ func TestWhenFullOfPausedRuns(t *testing.T) {
 		pauseRun(t, s, ids[0])
 		ids = append(ids, start(t, s, newRun(ofKey("a"), cancelling))...)
 		wantStatus(t, s, ids, Pending, Pending)
-		if err := second(s.UnpauseRun(t.Context(), nil, ids[0], "", "")); err != nil {
+		if err := second(s.UnpauseRun(t.Context(), nil, ids[0], Why{})); err != nil {
 			t.Fatal(err)
 		}
 		wantFull(t, s, "1 wait", rejected()) // counting stops at the limit

@@ -118,7 +118,7 @@ var tableChecks = []check{
 		FROM (
 			SELECT 'step ' || step_id AS what, run_id, namespace_id FROM kagzi.step_runs
 			UNION ALL SELECT 'signal ' || name, run_id, namespace_id FROM kagzi.signals
-			UNION ALL SELECT 'event ' || event, run_id, namespace_id FROM kagzi.run_events
+			UNION ALL SELECT 'event ' || event, run_id, namespace_id FROM kagzi.run_events WHERE event <> 'DELETED'
 			UNION ALL SELECT 'item ' || place, run_id, namespace_id FROM kagzi.start_items
 		) a LEFT JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
 		WHERE r.run_id IS NULL`},

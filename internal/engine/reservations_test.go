@@ -367,7 +367,7 @@ func TestCancelBeforeTheBeginOfAReservation(t *testing.T) {
 	id, started := p.startHanging(writesNothing)
 	await.Receive(t, hung)
 	run := uuid.MustParse(id)
-	if _, err := store.New(p.db.Pool, "default").Cancel(t.Context(), nil, run, "", 0); err != nil { // it announces nothing
+	if _, err := store.New(p.db.Pool, "default").Cancel(t.Context(), nil, run, store.Why{}, 0); err != nil { // it announces nothing
 		t.Fatal(err)
 	}
 	p.s.Refresh([]uuid.UUID{run})

@@ -64,12 +64,22 @@ func (c *Config) retentionID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// deleteRegistered deletes the rows of workers that ended more than a week ago, and of windows that closed some time ago.
+// deleteRegistered deletes the rows of workers that ended more than a week ago, of windows that closed some time ago, and of deletions whose
+// runs, had they failed then, would be past their retention.
 func (k *Coordinator) deleteRegistered(ctx context.Context) error {
 	return errors.Join(
 		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneWorkers(ctx, keepWorkers, deleteRuns) }),
 		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneWindows(ctx, keepWindows, deleteRuns) }),
+		k.deleteDeletions(ctx),
 	)
+}
+
+// deleteDeletions deletes the events that say who deleted a run, once they are as old as failed runs get.
+func (k *Coordinator) deleteDeletions(ctx context.Context) error {
+	if k.cfg.KeepForever {
+		return nil
+	}
+	return deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneDeletions(ctx, k.cfg.Retention.Failed, deleteRuns) })
 }
 
 // deleteAll calls del until it deletes fewer than deleteRuns rows.

@@ -452,3 +452,22 @@ func TestClosedWindowsAreDeleted(t *testing.T) {
 		})
 	}
 }
+
+// The record of a deletion goes when a failed run of its age would, and never if runs are kept for ever.
+func TestRecordsOfDeletions(t *testing.T) {
+	for keeps, want := range map[bool]int{false: 1, true: 2} {
+		t.Run(fmt.Sprint("KeepForever=", keeps), func(t *testing.T) {
+			pool, k := retaining(t, func(c *Config) { c.KeepForever = keeps })
+			for _, days := range []int{29, 31} {
+				dbtest.Exec(t, pool, `INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, occurred_at)
+					VALUES (gen_random_uuid(), gen_random_uuid(), 'default', 'DELETED', now() - $1::int * interval '1 day')`, days)
+			}
+			if _, err := k.DeleteOld(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.run_events`); n != want {
+				t.Errorf("%d are left, want %d", n, want)
+			}
+		})
+	}
+}

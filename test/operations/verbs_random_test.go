@@ -107,16 +107,17 @@ func (s *storm) verb(r *rand.Rand) error {
 	begin := []kagzi.StartOption{id}
 	var change []kagzi.ChangeOption
 	var restart []kagzi.RestartOption
+	update := [][]kagzi.UpdateOption{{kagzi.Priority(1 + r.IntN(4)), kagzi.Metadata{"n": strconv.Itoa(n)}}, {kagzi.Delay(time.Duration(n) * time.Millisecond)}}[r.IntN(2)]
 	if r.IntN(4) == 0 {
 		var err error
 		if tx, err = s.pool.BeginTx(s.ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}); err != nil {
 			return err
 		}
 		defer func() { _ = tx.Rollback(s.ctx) }()
-		begin, change, restart = append(begin, kagzi.InTx(tx)), append(change, kagzi.InTx(tx)), append(restart, kagzi.InTx(tx))
+		begin, change, restart, update = append(begin, kagzi.InTx(tx)), append(change, kagzi.InTx(tx)), append(restart, kagzi.InTx(tx)), append(update, kagzi.InTx(tx))
 	}
 	var err error
-	switch r.IntN(12) {
+	switch r.IntN(15) {
 	case 0:
 		err = s.c.Cancel(s.ctx, id, change...)
 	case 1:
@@ -130,11 +131,15 @@ func (s *storm) verb(r *rand.Rand) error {
 	case 6, 7:
 		err = s.c.Signal(s.ctx, id, calm.With(n), change...)
 	case 8:
+		err = s.c.Delete(s.ctx, id, change...)
+	case 9, 10:
+		err = s.c.Update(s.ctx, id, update...)
+	case 11:
 		_, err = kagzi.Start(s.ctx, s.c, stormed, n, append(begin, []kagzi.StartOption{kagzi.ReplaceActive, kagzi.RejectActive, kagzi.RejectEnded, kagzi.StartIfFailed}[r.IntN(4)])...)
 	default:
 		_, err = kagzi.Start(s.ctx, s.c, stormed, n, begin...)
 	}
-	for _, expected := range []error{kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrIDTaken, kagzi.ErrCompensated} {
+	for _, expected := range []error{kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrIDTaken, kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded} {
 		if errors.Is(err, expected) {
 			s.refused.Add(1)
 			err = nil

@@ -1,0 +1,339 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// What one transaction of a Delete removes at most, unless it is the caller's.
+const (
+	deletedRuns = 500
+	deletedRows = 5000 // steps, messages and items
+)
+
+// The run and all below it that belong to it: children that are not detached, and compensations. A run comes after its parent.
+const runsBelow = `
+WITH RECURSIVE d AS (
+	SELECT q.run_id, 0 AS depth FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1
+	UNION
+	SELECT c.run_id, d.depth + 1
+	FROM d
+	CROSS JOIN LATERAL (
+		SELECT q.run_id
+		FROM kagzi.workflow_runs q
+		WHERE q.parent_run_id = d.run_id AND q.namespace_id = $1 AND (NOT q.detached OR q.parent_step_id LIKE '%` + compensationSuffix + `')
+		OFFSET 0
+	) c
+)
+SELECT d.run_id FROM d ORDER BY d.depth, d.run_id`
+
+// The caller has locked the runs $2, of which $3 is to be deleted with the others.
+const statesBelow = `
+SELECT q.run_id, q.status, q.workflow_type, coalesce(q.external_id, ''), coalesce(q.waiting_on = '` + beingDeleted + `', false), CASE WHEN q.run_id = $3 THEN (
+		SELECT p.run_id FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1
+	) END
+FROM unnest($2::uuid[]) WITH ORDINALITY AS u (run_id, place)
+CROSS JOIN LATERAL (
+	SELECT f.run_id, f.status, f.workflow_type, f.external_id, f.waiting_on, f.parent_run_id FROM kagzi.workflow_runs f WHERE f.run_id = u.run_id AND f.namespace_id = $1 OFFSET 0
+) q
+ORDER BY u.place`
+
+// How many rows the runs have, counting up to $3 of a kind for each.
+const rowsOfRuns = `
+SELECT coalesce(sum(s.rows + g.rows + i.rows), 0)::bigint
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT count(*) AS rows FROM (SELECT FROM kagzi.step_runs s WHERE s.run_id = u.run_id AND s.namespace_id = $1 LIMIT $3) x
+) s
+CROSS JOIN LATERAL (
+	SELECT count(*) AS rows FROM (SELECT FROM kagzi.signals g WHERE g.run_id = u.run_id AND g.namespace_id = $1 LIMIT $3) x
+) g
+CROSS JOIN LATERAL (
+	SELECT count(*) AS rows FROM (SELECT FROM kagzi.start_items i WHERE i.run_id = u.run_id AND i.namespace_id = $1 LIMIT $3) x
+) i`
+
+const markDeleted = `
+UPDATE kagzi.workflow_runs r SET waiting_on = '` + beingDeleted + `'
+WHERE r.run_id = ANY ($2::uuid[]) AND r.namespace_id = $1 AND r.status IN ('COMPLETED', 'FAILED', 'CANCELLED')`
+
+// Only for runs that the transaction has locked when they were over, or that are marked. The events that say who deleted them stay. The
+// deletes have arrays as conditions, of which the planner does not know the length: see pruneRuns.
+const deleteRuns = `
+WITH d AS MATERIALIZED (
+	SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id)
+), s AS (
+	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND s.namespace_id = $1
+), g AS (
+	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
+), x AS (
+	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1
+), i AS (
+	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND i.namespace_id = $1
+), e AS (
+	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1 AND e.event <> 'DELETED'
+)
+DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND r.namespace_id = $1`
+
+// A NeededRun reports that a run cannot be deleted alone: its parent or its consumer still needs it.
+type NeededRun struct {
+	Parent   uuid.UUID
+	Consumer string // set if there is no parent
+}
+
+func (e *NeededRun) Error() string {
+	if e.Consumer != "" {
+		return fmt.Sprintf("consumer %q needs the run", e.Consumer)
+	}
+	return fmt.Sprintf("its parent %s needs the run", e.Parent)
+}
+
+// An ActiveBelow reports that a run below the one to be deleted is not over.
+type ActiveBelow struct{ RunID uuid.UUID }
+
+func (e *ActiveBelow) Error() string { return fmt.Sprintf("run %s below it is not over", e.RunID) }
+
+// Delete deletes a run that is over and the runs that belong to it, with all of their rows, and returns them. For each it writes an
+// event, which stays. It returns ErrRunNotFound, ErrRunActive, an ActiveBelow and a NeededRun.
+//
+// If they have many rows, the first transaction writes the events and marks the runs: from then on they cannot be resumed. Further ones
+// delete their rows. If the process dies meanwhile, retention does the rest. In a caller's transaction everything happens at
+// once. With dry nothing is deleted.
+func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool) (ids []uuid.UUID, err error) {
+	return s.deleteUntil(ctx, tx, id, why, dry, func(ids []uuid.UUID) error { return s.deleteMarked(ctx, ids) })
+}
+
+// deleteUntil is Delete, which calls rest with runs that are only marked yet.
+func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool, rest func(ids []uuid.UUID) error) (ids []uuid.UUID, err error) {
+	event := newEvent(id, EventDeleted, why)
+	tried, done := false, false // tried: an earlier try of our own transaction, whose answer may have been lost
+	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx2 pgx.Tx) error {
+		done = false
+		runs, err := s.lockBelow(ctx, tx2, id)
+		if err == nil && len(runs) == 0 {
+			err = ErrRunNotFound
+			if tried {
+				if ok, e := s.hasEvent(ctx, tx2, event); ok || e != nil {
+					done = true
+					return e
+				}
+			}
+		}
+		if err == nil {
+			err = s.deletable(ctx, tx2, runs)
+		}
+		if err != nil {
+			return err
+		}
+		tried, ids = true, idsOf(runs)
+		if dry {
+			done = true
+			return nil
+		}
+		if err := s.writeDeletions(ctx, tx2, event, runs); err != nil {
+			return err
+		}
+		rows, err := askOne[int64](ctx, tx2, rowsOfRuns, s.namespace, array(ids), deletedRows)
+		if err != nil {
+			return err
+		}
+		if done = tx != nil || len(ids) <= deletedRuns && rows < deletedRows; done {
+			return ask(ctx, tx2, deleteRuns, []any{s.namespace, array(ids)}, nil)
+		}
+		return ask(ctx, tx2, markDeleted, []any{s.namespace, array(ids)}, nil)
+	})
+	if err == nil && !done {
+		err = rest(ids)
+	}
+	return ids, wrap("delete", err)
+}
+
+// A runBelow is a row of statesBelow.
+type runBelow struct {
+	id               uuid.UUID
+	status, typ, ext string
+	marked           bool
+	parent           uuid.UUID // of the first one, if it exists
+}
+
+func idsOf(runs []runBelow) []uuid.UUID {
+	ids := make([]uuid.UUID, len(runs))
+	for i, r := range runs {
+		ids[i] = r.id
+	}
+	return ids
+}
+
+// lockBelow locks the run and all below it that belong to it, and returns them, the run first; none if it does not exist. It reads
+// the family again after locking it: see cancelAll.
+func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID) (runs []runBelow, err error) {
+	for range 10 {
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			var before, now []uuid.UUID
+			runs = nil
+			if err := ask(ctx, tx, runsBelow, []any{s.namespace, id}, collect(&before, pgx.RowTo[uuid.UUID])); err != nil || len(before) == 0 {
+				return err
+			}
+			b := &pgx.Batch{}
+			b.Queue(lockRuns, s.namespace, array(before))
+			b.Queue(runsBelow, s.namespace, id)
+			b.Queue(statesBelow, s.namespace, array(before), id)
+			err := exchange(ctx, tx, untimed, b, nil, collect(&now, pgx.RowTo[uuid.UUID]), collect(&runs, func(row pgx.CollectableRow) (r runBelow, err error) {
+				var parent *uuid.UUID
+				err = row.Scan(uuidTo(&r.id), &r.status, &r.typ, &r.ext, &r.marked, &parent)
+				r.parent = deref(parent)
+				return r, err
+			}))
+			locked := map[uuid.UUID]bool{}
+			for _, id := range before {
+				locked[id] = true
+			}
+			if err == nil && slices.ContainsFunc(now, func(id uuid.UUID) bool { return !locked[id] }) {
+				return errGrown
+			}
+			return err
+		})
+		if !errors.Is(err, errGrown) {
+			return runs, err
+		}
+	}
+	return nil, fmt.Errorf("the run kept starting children during the call: try again")
+}
+
+// deletable returns why the first of the runs cannot be deleted with the others; nil if it can.
+func (s *Store) deletable(ctx context.Context, tx pgx.Tx, runs []runBelow) error {
+	for i, r := range runs {
+		switch over := r.status == Completed || r.status == Failed || r.status == Cancelled; {
+		case over:
+		case i == 0:
+			return ErrRunActive
+		default:
+			return &ActiveBelow{r.id}
+		}
+	}
+	if runs[0].parent != uuid.Nil {
+		return &NeededRun{Parent: runs[0].parent}
+	}
+	c, err := s.lockConsumer(ctx, tx, runs[0].id)
+	if err == nil && c.last && !c.completed {
+		err = &NeededRun{Consumer: c.name}
+	}
+	return err
+}
+
+// The condition does not name the event: otherwise the planner could use the index of all deletions.
+const recordedDeletions = `
+SELECT e.run_id, e.event = 'DELETED' FROM kagzi.run_events e WHERE e.run_id = ANY ($2::uuid[]) AND e.namespace_id = $1`
+
+// writeDeletions writes the events of a deletion: one for the first run, and one for each run that goes with it. An earlier try, or another
+// call, may have written some for runs that are marked.
+func (s *Store) writeDeletions(ctx context.Context, tx pgx.Tx, first RunEvent, runs []runBelow) error {
+	recorded := map[uuid.UUID]bool{}
+	if slices.ContainsFunc(runs, func(r runBelow) bool { return r.marked }) {
+		err := ask(ctx, tx, recordedDeletions, []any{s.namespace, array(idsOf(runs))}, func(rows pgx.Rows) error {
+			var id uuid.UUID
+			var is bool
+			_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), &is}, func() error {
+				recorded[id] = recorded[id] || is
+				return nil
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var events []RunEvent
+	for i, r := range runs {
+		if recorded[r.id] {
+			continue
+		}
+		e := first
+		if i > 0 {
+			e = newEvent(r.id, EventDeleted, first.Why)
+			e.Other = first.RunID
+		}
+		e.ExternalID = r.ext
+		e.Changes = []Changed{{"workflow", r.typ, ""}, {"status", r.status, ""}}
+		if r.ext != "" {
+			e.Changes = append(e.Changes, Changed{"id", r.ext, ""})
+		}
+		events = append(events, e)
+	}
+	return s.writeEvents(ctx, tx, events...)
+}
+
+// deleteMarked deletes runs that are marked, first the rows of each, and then the runs, parents before their children.
+func (s *Store) deleteMarked(ctx context.Context, ids []uuid.UUID) error {
+	for _, id := range ids {
+		for more := 1; more > 0; {
+			err := again(ctx, func(ctx context.Context) (err error) {
+				more, err = s.PruneSteps(ctx, id, deletedRows)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	for chunk := range slices.Chunk(ids, deletedRuns) {
+		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+			b := &pgx.Batch{}
+			b.Queue(lockRuns, s.namespace, array(chunk))
+			b.Queue(deleteRuns, s.namespace, array(chunk))
+			return exchange(ctx, tx, untimed, b)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const findDeleted = `
+SELECT e.run_id
+FROM kagzi.run_events e
+WHERE e.external_id = $2 AND e.namespace_id = $1 AND e.event = 'DELETED'
+ORDER BY e.occurred_at DESC
+LIMIT 1`
+
+// FindDeleted returns the run with this external ID that was deleted last.
+func (s *Store) FindDeleted(ctx context.Context, externalID string) (id uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) (err error) {
+		id, err = askOne[uuid.UUID](ctx, s.pool, findDeleted, s.namespace, externalID)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = ErrRunNotFound
+		}
+		return err
+	})
+	return id, wrap("find a deleted run", err)
+}
+
+const pruneDeletions = `
+WITH l AS MATERIALIZED (
+	SELECT e.run_id, e.event_id
+	FROM kagzi.run_events e
+	WHERE e.namespace_id = $1 AND e.event = 'DELETED' AND e.occurred_at < now() - $2::bigint * interval '1 microsecond'
+	ORDER BY e.occurred_at
+	LIMIT $3
+	FOR UPDATE SKIP LOCKED
+), d AS (
+	DELETE FROM kagzi.run_events e
+	WHERE e.run_id = ANY (ARRAY (SELECT l.run_id FROM l)) AND e.event_id = ANY (ARRAY (SELECT l.event_id FROM l)) AND e.namespace_id = $1
+	RETURNING e.run_id
+)
+SELECT count(*) FROM d`
+
+// PruneDeletions deletes up to limit events of deletions that are older than keep, and returns how many it has deleted.
+func (s *Store) PruneDeletions(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		n, err = askOne[int64](ctx, s.pool, pruneDeletions, s.namespace, micros(keep), limit)
+		return err
+	})
+	return n, wrap("prune the events of deletions", err)
+}

@@ -1,0 +1,263 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+func mustDelete(t *testing.T, s *Store, id uuid.UUID) []uuid.UUID {
+	t.Helper()
+	ids, err := s.Delete(t.Context(), nil, id, Why{"why", "who"}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// deletionOf returns the event that a deleted run has left, and fails if that is not all that is left.
+func deletionOf(t *testing.T, s *Store, id uuid.UUID) RunEvent {
+	t.Helper()
+	events, err := s.RunEvents(t.Context(), id)
+	if left := rowsOf(t, s, id); err != nil || left != "0 0 0 1" || len(events) != 1 || events[0].Event != EventDeleted {
+		t.Fatalf("left %s, events %+v, %v", left, events, err)
+	}
+	return events[0]
+}
+
+func TestDelete(t *testing.T) {
+	t.Parallel()
+
+	t.Run("WithWhatBelongsToIt", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		parent := withRows(t, s, old(t, s, Failed, time.Hour, withID("order-42")), 5)
+		child := withRows(t, s, old(t, s, Completed, time.Hour, withParent(parent)), 3)
+		grandchild := old(t, s, Cancelled, time.Hour, withParent(child))
+		detached := old(t, s, Completed, time.Hour, withParent(parent))
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET detached = true WHERE run_id = $1`, detached)
+		stranger := withRows(t, s, old(t, s, Failed, time.Hour), 2)
+		dbtest.Audit(t, s.pool) // of the deletion, not of what the test has made up
+		if got := mustDelete(t, s, parent); !slices.Equal(got, []uuid.UUID{parent, child, grandchild}) {
+			t.Errorf("deleted %v", got)
+		}
+		e := deletionOf(t, s, parent)
+		if e.Reason != "why" || e.Actor != "who" || e.Other != uuid.Nil || !slices.Equal(e.Changes, []Changed{{"workflow", "type", ""}, {"status", Failed, ""}, {"id", "order-42", ""}}) {
+			t.Errorf("event %+v", e)
+		}
+		if e := deletionOf(t, s, child); e.Other != parent || e.Actor != "who" {
+			t.Errorf("event %+v", e)
+		}
+		deletionOf(t, s, grandchild)
+		for _, id := range []uuid.UUID{detached, stranger} {
+			if _, err := s.Run(t.Context(), id); err != nil {
+				t.Errorf("another run: %v", err)
+			}
+		}
+		if id, err := s.FindDeleted(t.Context(), "order-42"); err != nil || id != parent {
+			t.Errorf("found %v, %v", id, err)
+		}
+		wantError(t, second(s.FindDeleted(t.Context(), "order-43")), ErrRunNotFound)
+		wantError(t, second(New(s.pool, "other").FindDeleted(t.Context(), "order-42")), ErrRunNotFound)
+		wantError(t, second(s.Delete(t.Context(), nil, parent, Why{}, false)), ErrRunNotFound)
+		mustDelete(t, s, detached) // its parent does not need it any more
+	})
+
+	t.Run("Refused", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		parent := old(t, s, Failed, time.Hour)
+		child := old(t, s, Completed, time.Hour, withParent(parent))
+		active := start(t, s, newRun(withParent(child)))[0]
+		try := func(id uuid.UUID) error { return second(s.Delete(t.Context(), nil, id, Why{}, false)) }
+		wantError(t, try(active), ErrRunActive)
+		if e, ok := errors.AsType[*ActiveBelow](try(parent)); !ok || e.RunID != active {
+			t.Errorf("%+v", e)
+		}
+		mustCancel(t, s, active, "")
+		if e, ok := errors.AsType[*NeededRun](try(child)); !ok || e.Parent != parent {
+			t.Errorf("%+v", e)
+		}
+		wantError(t, second(New(s.pool, "other").Delete(t.Context(), nil, parent, Why{}, false)), ErrRunNotFound)
+		if ids, err := s.Delete(t.Context(), nil, parent, Why{}, true); err != nil || len(ids) != 3 {
+			t.Errorf("a dry run: %v, %v", ids, err)
+		}
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 3 {
+			t.Errorf("%d runs are left", n)
+		}
+		mustDelete(t, s, parent)
+	})
+
+	t.Run("LastRunOfAConsumer", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		c := consumerOf("c", "a")
+		c.PauseOnFailure = true
+		subscribe(t, s, c)
+		r := due(t, s, "c")[0]
+		e := finish(r)
+		e.Status, e.ErrorKind, e.Error, e.Output = Failed, "kind", "error", nil
+		flush(t, s, &Flush{Finishes: []*Finish{e}})
+		if e, ok := errors.AsType[*NeededRun](second(s.Delete(t.Context(), nil, r.RunID, Why{}, false))); !ok || e.Consumer != "c" {
+			t.Errorf("%+v: the consumer would not learn that its run has failed", e)
+		}
+		if err := s.DeleteConsumer(t.Context(), nil, "c"); err != nil {
+			t.Fatal(err)
+		}
+		mustDelete(t, s, r.RunID)
+	})
+
+	t.Run("InTx", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		id := withRows(t, s, old(t, s, Failed, time.Hour), deletedRows+10)
+		tx := begin(t, s)
+		if _, err := s.Delete(t.Context(), tx, id, Why{}, false); err != nil {
+			t.Fatal(err)
+		}
+		if n := one[int](t, tx, `SELECT count(*) FROM kagzi.step_runs`); n > 0 {
+			t.Errorf("%d steps are left in the transaction", n)
+		}
+		rollback(t, tx)
+		if left := rowsOf(t, s, id); left != "1 5010 1 1" {
+			t.Errorf("left %s", left)
+		}
+	})
+}
+
+// A resume that comes first wins, and one that comes later finds no run.
+func TestDeleteMeetsResume(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	a, b := old(t, s, Failed, time.Hour), old(t, s, Failed, time.Hour)
+	tx := begin(t, s)
+	if _, err := s.Resume(t.Context(), tx, a, Why{}); err != nil {
+		t.Fatal(err)
+	}
+	meetsLock(t, s, func(ctx context.Context) {
+		wantError(t, second(s.Delete(ctx, nil, a, Why{}, false)), ErrRunActive)
+	}, func() { commit(t, tx) })
+	tx = begin(t, s)
+	if _, err := s.Delete(t.Context(), tx, b, Why{}, false); err != nil {
+		t.Fatal(err)
+	}
+	meetsLock(t, s, func(ctx context.Context) {
+		wantError(t, second(s.Resume(ctx, nil, b, Why{})), ErrRunNotFound)
+	}, func() { commit(t, tx) })
+}
+
+// A history of more than 5000 records does not go in the first transaction, which only decides. A process that dies then leaves a run that
+// retention, or another call, deletes.
+func TestDeleteInSeveralTransactions(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	long := func(id string) uuid.UUID {
+		return withRows(t, s, old(t, s, Failed, time.Hour, withID(id)), deletedRows)
+	}
+	parent := long("a")
+	child := old(t, s, Completed, time.Hour, withParent(parent))
+	mustDelete(t, s, parent)
+	deletionOf(t, s, parent)
+	deletionOf(t, s, child)
+
+	for _, what := range []string{"Retention", "AnotherCall"} {
+		id := long(what)
+		child := old(t, s, Completed, time.Hour, withParent(id))
+		ctx, cancel := context.WithCancel(t.Context())
+		dies := func(ids []uuid.UUID) error { cancel(); return ctx.Err() }
+		if _, err := s.deleteUntil(ctx, nil, id, Why{"why", "who"}, false, dies); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if row := readRow(t, s.pool, id); row.WaitingOn == nil || *row.WaitingOn != beingDeleted {
+			t.Fatalf("row %+v", row)
+		}
+		if left := rowsOf(t, s, id); left != "1 5000 1 2" {
+			t.Errorf("left %s", left)
+		}
+		wantError(t, second(s.Resume(t.Context(), nil, id, Why{})), ErrRunNotFound)
+		if what == "AnotherCall" {
+			if _, err := s.Delete(t.Context(), nil, id, Why{"another", "somebody"}, false); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			for more := 1; more > 0; {
+				more, _ = s.PruneSteps(t.Context(), id, deletedRows)
+			}
+			for range 2 { // parents first
+				prune(t, s, Retention{Completed: 40 * day, Failed: 40 * day}, deletedRows, id, child)
+			}
+		}
+		if e := deletionOf(t, s, id); e.Actor != "who" {
+			t.Errorf("%s: %+v, which is not who has decided it", what, e)
+		}
+		deletionOf(t, s, child)
+	}
+}
+
+// A run with thousands of children goes in portions, parents first.
+func TestDeleteOfALargeFamily(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	parent := old(t, s, Failed, time.Hour)
+	start(t, s, many(2*deletedRuns, withParent(parent))...)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() WHERE parent_run_id = $1`, parent)
+	dbtest.Audit(t, s.pool)
+	if got := mustDelete(t, s, parent); len(got) != 2*deletedRuns+1 {
+		t.Errorf("deleted %d runs", len(got))
+	}
+	if runs, events := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`), one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_events`); runs > 0 || events != 2*deletedRuns+1 {
+		t.Errorf("left %d runs, and %d events", runs, events)
+	}
+}
+
+// The answer to the commit is lost, or the commit.
+func TestLostDelete(t *testing.T) {
+	eachLoss(t, func(t *testing.T, _ func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
+		for _, steps := range []int{3, deletedRows + 1} {
+			db := dbtest.Database(t)
+			proxy := pgproxy.Start(t, db.DSN)
+			s, direct := New(poolWith(t, proxy.DSN(), nil), "test"), New(db.Pool, "test")
+			id := withRows(t, direct, old(t, direct, Failed, time.Hour), steps)
+			child := old(t, direct, Completed, time.Hour, withParent(id))
+			lose := proxy.DropRequest
+			if done {
+				lose = proxy.DropAck
+			}
+			drop := lose(pgproxy.Exactly("commit"))
+			if ids := mustDelete(t, s, id); !slices.Equal(ids, []uuid.UUID{id, child}) {
+				t.Errorf("deleted %v", ids)
+			}
+			happened(t, drop)
+			deletionOf(t, direct, id)
+			deletionOf(t, direct, child)
+		}
+	})
+}
+
+func TestPruneDeletions(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	a, b := old(t, s, Failed, time.Hour), old(t, s, Failed, time.Hour)
+	mustDelete(t, s, a)
+	exec(t, s.pool, `UPDATE kagzi.run_events SET occurred_at = now() - interval '2 hours'`)
+	mustDelete(t, s, b)
+	withRows(t, s, old(t, s, Failed, time.Hour), 1)
+	exec(t, s.pool, `UPDATE kagzi.run_events SET occurred_at = now() - interval '3 hours' WHERE event <> 'DELETED'`)
+	if n, err := New(s.pool, "other").PruneDeletions(t.Context(), time.Minute, 10); n != 0 || err != nil {
+		t.Errorf("pruned %d of another namespace, %v", n, err)
+	}
+	if n, err := s.PruneDeletions(t.Context(), time.Hour, 10); n != 1 || err != nil {
+		t.Errorf("pruned %d, %v", n, err)
+	}
+	deletionOf(t, s, b)
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_events WHERE event <> 'DELETED'`); n != 1 {
+		t.Errorf("%d other events are left", n)
+	}
+}

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A RunUpdate is what to change of a run that waits. What is not set stays.
+type RunUpdate struct {
+	Queue       string // empty: it stays
+	Priority    int    // zero: it stays
+	SetDue      bool   // the run is due at At, or Delay from now if At is zero
+	At          time.Time
+	Delay       time.Duration
+	SetMetadata bool
+	Metadata    json.RawMessage // all of the tags
+	SetVersion  bool
+	Version     int // zero: the default of the worker that claims it next
+}
+
+// ErrRunRunning reports that a worker executes the run.
+var ErrRunRunning = errors.New("a worker executes the run")
+
+// A NotDueByTime reports that no time makes the run due that a caller may change.
+type NotDueByTime struct{ WaitingOn string }
+
+// PreviousRun reports whether it waits for the previous run of its schedule.
+func (e *NotDueByTime) PreviousRun() bool { return e.WaitingOn == previousRun }
+
+func (e *NotDueByTime) Error() string { return fmt.Sprintf("the run waits on %q", e.WaitingOn) }
+
+// The statement waits for the lock and then sees the current row. No claim takes a locked run. A claim that waits for its turn until
+// the update commits tests its conditions again.
+const lockWaiter = `
+SELECT q.status, q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL, coalesce(q.waiting_on, '')
+FROM kagzi.workflow_runs q
+WHERE q.run_id = $2 AND q.namespace_id = $1
+FOR UPDATE`
+
+// The caller has locked the run.
+//
+// The Timeout of a run that has never begun counts from when it is due, so its deadline moves with that. A run that has begun keeps its
+// deadline, and is due no later. A run that is due already, and is to be due now, keeps its turn.
+//
+// A key belongs to its queue. A run that moves to another queue therefore gives up its slot, and takes one there when it goes on. A
+// group spans queues: the run that has its slot keeps it, because no other run of the group may begin before that one has ended.
+const updateRun = `
+WITH n AS MATERIALIZED (
+	SELECT o.run_id, o.workflow_type, o.run_key, o.task_queue AS old_queue, o.priority AS old_priority, o.version AS old_version, o.metadata AS old_metadata, o.available_at AS old_at,
+		o.key_scope AS old_scope, o.slot AS old_slot, o.queue, o.queue <> o.task_queue AS moves, o.new_priority, o.new_version, o.new_metadata, o.new_deadline,
+		CASE WHEN o.due IS NULL OR o.due <= o.now AND o.available_at <= o.now THEN o.available_at ELSE LEAST(o.due, o.new_deadline) END AS new_at
+	FROM (
+		SELECT q.*, d.now, d.due,
+			CASE WHEN $3::text = '' THEN q.task_queue ELSE $3::text END AS queue,
+			CASE WHEN $4::int = 0 THEN q.priority ELSE $4::int END::smallint AS new_priority,
+			CASE WHEN $5::bool THEN NULLIF($6::int, 0) ELSE q.version END AS new_version,
+			CASE WHEN $7::bool THEN NULLIF(NULLIF($8::text, '')::jsonb, '{}') ELSE q.metadata END AS new_metadata,
+			CASE WHEN d.due IS NOT NULL AND q.started_at IS NULL AND q.deadline_at IS NOT NULL THEN d.due + q.timeout ELSE q.deadline_at END AS new_deadline
+		FROM (
+			SELECT t.now, CASE WHEN $9::bool THEN GREATEST(t.now + $10::bigint * interval '1 microsecond', CASE WHEN $11::bigint > 0 THEN timestamptz 'epoch' + $11::bigint * interval '1 microsecond' END) END AS due
+			FROM (SELECT statement_timestamp() AS now) t
+		) d
+		CROSS JOIN LATERAL (
+			SELECT f.* FROM kagzi.workflow_runs f WHERE f.run_id = $2 AND f.namespace_id = $1 OFFSET 0
+		) q
+	) o
+), r AS (
+	UPDATE kagzi.workflow_runs r
+	SET task_queue = n.queue, key_scope = CASE WHEN r.key_scope = '' THEN '' WHEN r.key_scope IS NOT NULL THEN n.queue END,
+		slot = CASE WHEN n.moves AND r.key_scope IS DISTINCT FROM '' THEN NULL ELSE r.slot END,
+		priority = n.new_priority, version = n.new_version, available_at = n.new_at, deadline_at = n.new_deadline, metadata = n.new_metadata,
+		first_metadata = CASE WHEN $7::bool THEN coalesce(r.first_metadata, r.metadata, '{}') ELSE r.first_metadata END
+	FROM n
+	WHERE r.run_id = n.run_id AND r.namespace_id = $1
+	RETURNING r.run_id, r.run_key, r.key_scope
+), ` + insertChanges + ` (SELECT r.run_key, r.key_scope FROM r UNION SELECT n.run_key, n.old_scope FROM n) k WHERE k.run_key IS NOT NULL
+)
+SELECT n.run_id, n.workflow_type, n.old_queue, n.queue, n.old_priority, n.new_priority, coalesce(n.old_version, 0), coalesce(n.new_version, 0),
+	coalesce(n.old_metadata::text, ''), coalesce(n.new_metadata::text, ''), NULLIF(n.old_at, 'infinity'), NULLIF(n.new_at, 'infinity'), n.moves AND coalesce(n.old_slot = 2, false)
+FROM n`
+
+// Update changes a run that is pending or sleeping, and writes an event with what differs. It returns whose workers may have something
+// to do now: those of the run's queue, and those of the queue in which it had a slot until now. It returns ErrRunNotFound, ErrRunRunning,
+// ErrRunFinished, ErrRunEnding if the run was cancelled or compensates, and a NotDueByTime.
+func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, why Why) (due []DueRun, err error) {
+	event := newEvent(id, EventUpdated, why)
+	tried := false // an earlier try of our own transaction, whose answer may have been lost
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		var status, waitingOn string
+		var ending bool
+		err := askRow(ctx, tx, lockWaiter, []any{s.namespace, id}, &status, &ending, &waitingOn)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrRunNotFound
+		}
+		if err != nil {
+			return err
+		}
+		if tried { // it took effect, and a worker may have taken the run since
+			if done, err := s.hasEvent(ctx, tx, event); done || err != nil {
+				return err
+			}
+		}
+		switch {
+		case status == Running:
+			return ErrRunRunning
+		case status != Pending && status != Sleeping:
+			return ErrRunFinished
+		case ending:
+			return ErrRunEnding
+		case u.SetDue && (status == Sleeping || waitingOn == previousRun):
+			return &NotDueByTime{waitingOn}
+		}
+		tried = true
+		due, event.Changes, err = s.update(ctx, tx, id, u)
+		if err != nil || event.Changes == nil {
+			return err
+		}
+		return s.writeEvents(ctx, tx, event)
+	})
+	return due, wrap("update", err)
+}
+
+// previousRun is the waiting_on of a run that waits until no other run of its schedule is active.
+const previousRun = "previous run"
+
+// update changes the run, which tx has locked, and returns what differs.
+func (s *Store) update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate) (due []DueRun, changes []Changed, err error) {
+	var run DueRun
+	var queue, oldMetadata, newMetadata string
+	var oldPriority, newPriority, oldVersion int
+	var oldAt, newAt time.Time
+	var frees bool
+	args := []any{s.namespace, id, u.Queue, u.Priority, u.SetVersion, u.Version, u.SetMetadata, string(u.Metadata), u.SetDue, micros(u.Delay), epoch(u.At)}
+	err = askRow(ctx, tx, updateRun, args, uuidTo(&run.RunID), &run.Type, &queue, &run.Queue, &oldPriority, &newPriority, &oldVersion, &run.Version,
+		&oldMetadata, &newMetadata, utc(&oldAt), utc(&newAt), &frees)
+	if err != nil {
+		return nil, nil, err
+	}
+	differs := func(field, from, to string) {
+		if from != to {
+			changes = append(changes, Changed{field, from, to})
+		}
+	}
+	differs("queue", queue, run.Queue)
+	differs("priority", strconv.Itoa(oldPriority), strconv.Itoa(newPriority))
+	differs("version", version(oldVersion), version(run.Version))
+	differs("available_at", moment(oldAt), moment(newAt))
+	differs("metadata", oldMetadata, newMetadata)
+	due = []DueRun{run}
+	if frees {
+		due = append(due, DueRun{Queue: queue})
+	}
+	return due, changes, nil
+}
+
+// version is a version as an event names it: none is the empty text.
+func version(v int) string {
+	if v == 0 {
+		return ""
+	}
+	return strconv.Itoa(v)
+}
+
+// moment is a time as an event names it: none is the empty text.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339Nano)
+}

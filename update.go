@@ -1,0 +1,148 @@
+package kagzi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Update changes a run that waits, which is one that is pending or sleeping. What no option names stays as it is:
+//
+//   - [Queue] moves the run: from then on workers with that queue claim it, at once if it is due. Its [Key] belongs to the queue, so it moves,
+//     too: the run gives up a slot that it holds, and takes one of the new queue when it goes on. A [Group] spans queues, and a run that
+//     holds its slot keeps it.
+//   - [Priority] changes its turn.
+//   - [At] and [Delay] say when it is due: Delay(0) is now. They are for pending runs, also those that wait for their next attempt. A
+//     run that sleeps is woken by what it waits for, and a run that waits for the previous one of its schedule by the end of that: both are
+//     refused with [ErrNotWaiting]. The [Timeout] of a run that has never begun counts from the new time. A run that has begun is due by its
+//     deadline at the latest. If the run has an open [Debounce] or [Batch], the next start of that decides anew.
+//   - [Version] sends the run to handlers of that version. The code must lead a run that has begun to the same steps as before: check it
+//     with [Worker.Replay]. With [DefaultVersion], the worker that claims the run next says which version it is, as for a new run.
+//   - [Metadata] replaces all tags; an empty one removes them. The run's code goes on to see its own: see [SetMetadata].
+//
+// It also takes [Reason], [Actor] and [InTx]. The run's log says what was changed, from what to what. If all values are as they were
+// already, nothing is recorded.
+//
+// Update returns once the change is stored. It returns [ErrNotWaiting] if a worker executes the run, [ErrRunFinished] if the run is over,
+// was cancelled, or is being compensated, and [ErrNotFound]. Without an option that changes something it is an error.
+func (c *Client) Update(ctx context.Context, ref Ref, opts ...UpdateOption) error {
+	if err := c.made(); err != nil {
+		return err
+	}
+	ref = plain(ref)
+	cfg, err := updateOptions(opts, 0)
+	if err == nil {
+		return c.update(ctx, ref, cfg)
+	}
+	return failure.Wrap(err, "update %v", named(ref))
+}
+
+// UpdateAll updates the runs that f selects, like [Client.Update]. Without f.Status these are the pending and sleeping ones, and with [At] or
+// [Delay] the pending ones. It takes [DryRun], and is otherwise like [Client.CancelAll].
+func (c *Client) UpdateAll(ctx context.Context, f RunFilter, opts ...UpdateOption) (BulkResult, error) {
+	if err := c.made(); err != nil {
+		return BulkResult{}, err
+	}
+	cfg, err := updateOptions(opts, takesDryRun)
+	v := verb{name: "update all", to: []Status{StatusPending, StatusSleeping}, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+		cfg.tx = tx
+		return "", c.update(ctx, run, cfg)
+	}}
+	if cfg.update.SetDue {
+		v.to = []Status{StatusPending}
+	}
+	return c.bulk(ctx, f, v, err)
+}
+
+func (c *Client) update(ctx context.Context, ref Ref, cfg updateConfig) error {
+	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
+	var due []store.DueRun
+	if err == nil {
+		due, err = c.store.Update(ctx, tx, id, cfg.update, cfg.Why)
+	}
+	waits, sleeps := errors.AsType[*store.NotDueByTime](err)
+	switch {
+	case sleeps && waits.PreviousRun():
+		err = failure.Explain("the run begins when the previous run of its schedule has ended: leave At and Delay out, or cancel that run", ErrNotWaiting)
+	case sleeps && waits.WaitingOn == "":
+		err = failure.Explain("the run sleeps, and what it waits for decides when it goes on: leave At and Delay out", ErrNotWaiting)
+	case sleeps:
+		err = failure.Explain(fmt.Sprintf("the run sleeps, and what it waits for (%s) decides when it goes on: leave At and Delay out", waits.WaitingOn), ErrNotWaiting)
+	case errors.Is(err, store.ErrRunRunning):
+		err = failure.Explain("a worker executes the run: stop it at its next step with Client.PauseRun, update it when it is pending, and end the pause with Client.UnpauseRun", ErrNotWaiting)
+	case errors.Is(err, store.ErrRunEnding):
+		err = failure.Explain("the run was cancelled or is being compensated", ErrRunFinished)
+	}
+	if err == nil {
+		err = c.hints.Due(ctx, tx, due...)
+	}
+	return c.failedIf(ctx, err, "update %v", named(ref))
+}
+
+// updateConfig is the configuration that an update's options give.
+type updateConfig struct {
+	tx  pgx.Tx
+	dry bool
+	store.Why
+	update store.RunUpdate
+}
+
+// updateOptions validates opts, and refuses those that the verb does not take. Of each type the last one wins.
+func updateOptions(opts []UpdateOption, verb takes) (updateConfig, error) {
+	var cfg updateConfig
+	given := optionsOf{verb: verb}
+	check, need := given.check, given.need
+	changes := false
+	for _, o := range opts {
+		u := &cfg.update
+		switch o := o.(type) {
+		case inTx:
+			cfg.tx = o.tx
+			if o.tx == nil {
+				check(errNilTx)
+			}
+		case Reason:
+			cfg.Reason = o.text()
+		case Actor:
+			cfg.Actor = Reason(o).text()
+		case dryRun:
+			cfg.dry = true
+			need(takesDryRun, dryRunOfOne)
+		case Queue:
+			u.Queue, changes = string(o), true
+			check(validateQueue(string(o)))
+		case Priority:
+			u.Priority, changes = int(o), true
+			check(validatePriority(int(o)))
+		case Delay:
+			u.SetDue, u.Delay, u.At, changes = true, time.Duration(o), time.Time{}, true
+			check(validateDuration("delay", u.Delay))
+		case At:
+			u.SetDue, u.Delay, u.At, changes = true, 0, time.Time(o), true
+			check(validateAt(u.At))
+		case Version:
+			u.SetVersion, u.Version, changes = true, int(o), true
+			check(validateVersion(int(o)))
+		case defaultVersion:
+			u.SetVersion, u.Version, changes = true, 0, true
+		case Metadata:
+			u.SetMetadata, changes = true, true
+			u.Metadata, _ = json.Marshal(o) // a map of strings always encodes
+			check(validateMetadata(o))
+		case nil:
+			check(errNilOption)
+			changes = true
+		}
+	}
+	if !changes {
+		check(errors.New("kagzi: there is nothing to change: give a Queue, Priority, At, Delay, Version, DefaultVersion or Metadata"))
+	}
+	return cfg, errors.Join(given.errs...)
+}
