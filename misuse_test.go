@@ -144,6 +144,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{kagzi.Message{}, ""},
 		{kagzi.Topic[int]{}, ""},
 		{kagzi.NewEvent{}, ""},
+		{&kagzi.StartCall{}, ""},
+		{&kagzi.SignalCall{}, ""},
 		{kind.Kind(""), ""},
 		{kagzi.Status(""), ""},
 		{kagzi.RunInfo{}, ""},
