@@ -20,7 +20,8 @@ import (
 // workerStatuses are the values of WorkerInfo.Status.
 var workerStatuses = []string{"ONLINE", "DRAINING", "OFFLINE"}
 
-// WorkerInfo is one row of the registry of workers. Its counters are those of the last heartbeat.
+// WorkerInfo is one row of the registry of workers. Its counters are those of the last heartbeat, and final once the worker has stopped. If a worker
+// was declared dead, they lack what it did after its last heartbeat, which those of its next row have.
 type WorkerInfo struct {
 	ID            string            `json:"id"`                    // a UUID, new with each start; a live worker that was declared dead registers again under a new one
 	Queues        []string          `json:"queues,omitempty"`      // from which it claims runs
@@ -34,8 +35,9 @@ type WorkerInfo struct {
 	Labels        map[string]string `json:"labels,omitempty"`
 	MaxConcurrent int               `json:"max_concurrent"`
 	Active        int               `json:"active"`    // runs under way
-	Completed     int64             `json:"completed"` // runs, since it started
-	Failed        int64             `json:"failed"`    // runs, since it started
+	Completed     int64             `json:"completed"` // runs that it ended so, since StartedAt
+	Failed        int64             `json:"failed"`    // the same
+	Steps         int64             `json:"steps"`     // attempts of steps that it executed and recorded, since StartedAt
 	Watched       bool              `json:"watched"`   // whether its connection shows if it lives: false behind a pooler
 	StartedAt     time.Time         `json:"started_at,omitzero"`
 	HeartbeatAt   time.Time         `json:"heartbeat_at,omitzero"`
@@ -45,8 +47,8 @@ type WorkerInfo struct {
 func workerInfo(w store.WorkerRow) WorkerInfo {
 	info := WorkerInfo{
 		ID: w.ID.String(), Queues: w.Queues, LeftQueues: w.LeftQueues, Workflows: w.Types, Handlers: w.Handlers, Status: w.Status, Hostname: w.Hostname,
-		PID: w.PID, Build: w.Build, MaxConcurrent: w.MaxConcurrent, Active: w.Active, Completed: w.Completed, Failed: w.Failed,
-		Watched: w.Watched, StartedAt: w.StartedAt, HeartbeatAt: w.HeartbeatAt, StoppedAt: w.StoppedAt,
+		PID: w.PID, Build: w.Build, MaxConcurrent: w.MaxConcurrent, Active: w.Active, Completed: w.Counts.Completed, Failed: w.Counts.Failed,
+		Steps: w.Counts.Steps, Watched: w.Watched, StartedAt: w.StartedAt, HeartbeatAt: w.HeartbeatAt, StoppedAt: w.StoppedAt,
 	}
 	_ = json.Unmarshal(w.Labels, &info.Labels) // written by registration, from a map of strings
 	return info

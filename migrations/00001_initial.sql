@@ -610,6 +610,10 @@ CREATE TABLE kagzi.workers (
     active_count    integer           NOT NULL DEFAULT 0,
     completed_count bigint            NOT NULL DEFAULT 0,
     failed_count    bigint            NOT NULL DEFAULT 0,
+    steps_count     bigint            NOT NULL DEFAULT 0,
+    completed_rate  double precision  NOT NULL DEFAULT 0, -- runs a second, in the last minute before the heartbeat
+    failed_rate     double precision  NOT NULL DEFAULT 0,
+    steps_rate      double precision  NOT NULL DEFAULT 0,
     started_at      timestamptz       NOT NULL DEFAULT now(),
     report_number   bigint            NOT NULL DEFAULT 0, -- the number of the last registration or heartbeat: an older one that arrives late changes nothing
     heartbeat_at    timestamptz       NOT NULL DEFAULT now(),

@@ -34,10 +34,9 @@ type WorkerRow struct {
 	Build         string
 	Labels        json.RawMessage
 	MaxConcurrent int
-	Active        int   // runs that it executes
-	Completed     int64 // runs since its start
-	Failed        int64 // runs since its start
-	Watched       bool  // its heartbeat connection has a known backend, so coordinators notice when it ends
+	Active        int // runs that it executes
+	Counts        Counts
+	Watched       bool // its heartbeat connection has a known backend, so coordinators notice when it ends
 	StartedAt     time.Time
 	HeartbeatAt   time.Time
 	StoppedAt     time.Time
@@ -49,11 +48,11 @@ const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
 	THEN 'DRAINING' ELSE w.status END`
 
 const workerColumns = `w.worker_id, w.task_queues, w.left_queues, w.workflow_types, w.handlers, ` + workerStatus + `, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
-	w.active_count, w.completed_count, w.failed_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
+	w.active_count, w.completed_count, w.failed_count, w.steps_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
 
 func readWorker(row pgx.CollectableRow) (w WorkerRow, err error) {
 	return w, row.Scan(&w.ID, &w.Queues, &w.LeftQueues, &w.Types, &w.Handlers, &w.Status, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
-		&w.Active, &w.Completed, &w.Failed, &w.Watched, utc(&w.StartedAt), utc(&w.HeartbeatAt), utc(&w.StoppedAt))
+		&w.Active, &w.Counts.Completed, &w.Counts.Failed, &w.Counts.Steps, &w.Watched, utc(&w.StartedAt), utc(&w.HeartbeatAt), utc(&w.StoppedAt))
 }
 
 // A WorkerFilter chooses workers; a zero field chooses all.

@@ -186,7 +186,7 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.worker_events`); n < 1 || n > 2 {
 			t.Errorf("%d events", n)
 		}
-		heartbeat := Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1, Completed: 2, Failed: 3}
+		heartbeat := Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1, Counts: Counts{Completed: 2, Failed: 3}}
 		drop = lose(proxy, "SET heartbeat_at")
 		_, err := s.Heartbeat(t.Context(), s.pool, heartbeat)
 		wantAway(t, err)

@@ -135,7 +135,7 @@ func TestWalk(t *testing.T) {
 	if err != nil || workers != 1 || len(ranges) != 2 {
 		t.Fatalf("ranges %v, %d workers, error %v", ranges, workers, err)
 	}
-	if err := s.StoppedWorker(t.Context(), s.pool, w.ID); err != nil {
+	if err := s.StoppedWorker(t.Context(), s.pool, w.ID, Counts{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, workers, _ = s.RetentionRanges(t.Context(), 7*day); workers != 0 {

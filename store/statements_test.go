@@ -169,7 +169,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	w := worker()
 	w.Handlers = []string{"type/1", "it's \\ \"odd\", {x}, é, NULL/7"}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
-	_, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1, Completed: 2, Failed: 3})
+	_, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1, Counts: Counts{Completed: 2, Failed: 3}})
 	ok("heartbeat", err)
 
 	odd := "it's \\ \"odd\", {x}, é, NULL"
@@ -380,7 +380,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	if len(lost) != 1 || lost[0].Types[0] != "type" || lost[0].LeaseTimeout != time.Minute {
 		t.Errorf("lost %+v", lost)
 	}
-	ok("stop", s.StoppedWorker(t.Context(), s.pool, w.ID))
+	ok("stop", s.StoppedWorker(t.Context(), s.pool, w.ID, Counts{}))
 	registry(t, s, odd)
 	_, err = s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(StartIfFailed))})
 	ok("start if failed", err)

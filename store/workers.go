@@ -115,9 +115,20 @@ type Heartbeat struct {
 	Queues     []string // from which it claims
 	LeftQueues []string // from which it claims no more, and of which it may still hold runs
 	Active     int      // runs that it executes
-	Completed  int64    // runs since its start
-	Failed     int64    // runs since its start
-	Backend    Backend  // of the connection that sends the heartbeat
+	Counts     Counts
+	Rates      Rates
+	Backend    Backend // of the connection that sends the heartbeat
+}
+
+// Counts count what a worker has done since its registration.
+type Counts struct {
+	Completed, Failed int64 // runs that it ended so
+	Steps             int64 // attempts of steps that it executed and recorded
+}
+
+// Rates are how much of each a worker did in a second, in the last minute.
+type Rates struct {
+	Completed, Failed, Steps float64
 }
 
 // A HeartbeatAnswer is the answer to a Heartbeat.
@@ -131,7 +142,8 @@ type HeartbeatAnswer struct {
 const heartbeat = `
 WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE kagzi.workers w
-SET heartbeat_at = t.now, report_number = $9, active_count = $3, completed_count = $4, failed_count = $5, backend_pid = NULLIF($6::int, 0),
+SET heartbeat_at = t.now, report_number = $9, active_count = $3, completed_count = $4, failed_count = $5, steps_count = $12,
+	completed_rate = $13, failed_rate = $14, steps_rate = $15, backend_pid = NULLIF($6::int, 0),
 	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
 	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond', task_queues = $10::text[], left_queues = $11::text[]
 FROM t
@@ -146,7 +158,8 @@ const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.w
 func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		b.Queue(heartbeat, s.namespace, h.Worker, h.Active, h.Completed, h.Failed, h.Backend.PID, epoch(h.Backend.Start), epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues))
+		b.Queue(heartbeat, s.namespace, h.Worker, h.Active, h.Counts.Completed, h.Counts.Failed, h.Backend.PID, epoch(h.Backend.Start), epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues),
+			h.Counts.Steps, h.Rates.Completed, h.Rates.Failed, h.Rates.Steps)
 		answer = HeartbeatAnswer{Asked: time.Now()}
 		// The prologue asks for the backend: in a distributed Postgres the heartbeat runs on the server that has the row.
 		var pid int32
@@ -294,24 +307,28 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout
 
 const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_id = $2 AND namespace_id = $1 AND status = 'ONLINE'`
 
-const stopWorker = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now() WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
+// A worker sends no heartbeat after its last run has ended, so the counts of the last runs are written here.
+const stopWorker = `
+UPDATE kagzi.workers
+SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now(), completed_count = $3, failed_count = $4, steps_count = $5
+WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
 
 // DrainingWorker records that the worker takes no more runs. It logs that the context of its Run ended, unless the log has a
 // request to drain.
 func (s *Store) DrainingWorker(ctx context.Context, db DB, id uuid.UUID) error {
-	return s.setWorkerStatus(ctx, db, drainWorker, "DRAINING", id, "Run's context ended")
+	return s.setWorkerStatus(ctx, db, drainWorker, []any{s.namespace, id}, "DRAINING", id, "Run's context ended")
 }
 
-// StoppedWorker records that the worker has ended.
-func (s *Store) StoppedWorker(ctx context.Context, db DB, id uuid.UUID) error {
-	return s.setWorkerStatus(ctx, db, stopWorker, "STOPPED", id, "")
+// StoppedWorker records that the worker has ended, and what it has done.
+func (s *Store) StoppedWorker(ctx context.Context, db DB, id uuid.UUID, c Counts) error {
+	return s.setWorkerStatus(ctx, db, stopWorker, []any{s.namespace, id, c.Completed, c.Failed, c.Steps}, "STOPPED", id, "")
 }
 
-func (s *Store) setWorkerStatus(ctx context.Context, db DB, statement, event string, id uuid.UUID, detail string) error {
+func (s *Store) setWorkerStatus(ctx context.Context, db DB, statement string, args []any, event string, id uuid.UUID, detail string) error {
 	eventID := uuid.New()
 	return wrap("worker "+event, do(ctx, func(ctx context.Context) error {
 		return transact(ctx, db, untimed, func(tx pgx.Tx) error {
-			did, err := changed(ctx, tx, statement, s.namespace, id)
+			did, err := changed(ctx, tx, statement, args...)
 			if err != nil || !did {
 				return err
 			}

@@ -51,12 +51,12 @@ func TestWorkerLife(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	w := register(t, s)
-	heartbeat := Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 3, Completed: 4, Failed: 5}
+	heartbeat := Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 3, Counts: Counts{4, 5, 6}, Rates: Rates{0.4, 0.5, 0.6}}
 	p, err := s.Heartbeat(t.Context(), s.pool, heartbeat)
 	if err != nil || p.Drain || p.Own || p.Now.IsZero() {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
-	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, hostname, pid, build, labels, max_concurrent, lease_timeout, stale_after, active_count, completed_count, failed_count) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 3 4 5` {
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, hostname, pid, build, labels, max_concurrent, lease_timeout, stale_after, active_count, completed_count, failed_count, steps_count, completed_rate, failed_rate, steps_rate) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 3 4 5 6 0.4 0.5 0.6` {
 		t.Errorf("row %s", got)
 	}
 	for range 2 {
@@ -67,10 +67,13 @@ func TestWorkerLife(t *testing.T) {
 	if p, err = s.Heartbeat(t.Context(), s.pool, heartbeat); !p.Drain || err != nil {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
-	for range 2 {
-		if err := s.StoppedWorker(t.Context(), s.pool, w.ID); err != nil {
+	for i := range int64(2) { // the second one finds the worker OFFLINE
+		if err := s.StoppedWorker(t.Context(), s.pool, w.ID, Counts{8 + i, 9, 10}); err != nil {
 			t.Error(err)
 		}
+	}
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, active_count, completed_count, failed_count, steps_count) FROM kagzi.workers`); got != `OFFLINE 0 8 9 10` {
+		t.Errorf("the stopped worker's row %s", got)
 	}
 	_, err = s.Heartbeat(t.Context(), s.pool, heartbeat)
 	wantError(t, err, ErrWorkerOffline)

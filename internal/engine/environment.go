@@ -39,6 +39,7 @@ type environment struct {
 	stopReads  context.CancelFunc
 	clock      clock
 	standing   standing
+	tally      tally
 	heartbeats chan struct{} // a value asks for a heartbeat now
 	txSlots    chan struct{} // a semaphore: holds a value for each transactional step under way
 

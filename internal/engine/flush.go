@@ -197,6 +197,9 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 				due = append(due, store.DueRun{Queue: e.run.Queue, Type: e.run.Type, Version: e.run.Version})
 			}
 			for _, r := range w.records {
+				if r.Outcome == store.Done && r.Kind == store.KindFunction && r.Status != store.Running {
+					s.tally.steps.Add(1)
+				}
 				if r.Start != nil && r.Outcome == store.Done {
 					due = append(due, store.DueRun{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
 				}
@@ -219,11 +222,11 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UUID {
 	switch f.Status {
 	case store.Completed:
-		s.completed.Add(1)
+		s.tally.completed.Add(1)
 	case store.Cancelled:
 		e.log().Info("kagzi: run was cancelled", "compensates", f.Compensating)
 	default:
-		s.failed.Add(1)
+		s.tally.failed.Add(1)
 		e.log().Warn("kagzi: run failed", "kind", f.ErrorKind, "error", f.Error, "compensates", f.Compensating)
 	}
 	if f.Compensating {

@@ -42,6 +42,7 @@ func (h *heartbeater) begin(ctx context.Context) error {
 		err := h.register(ctx)
 		if err == nil {
 			cfg := h.s.cfg
+			h.s.tally.begin(started)
 			h.s.standing.maxSilence = cfg.StaleAfter * 2 / 3
 			if !cfg.NoGrace {
 				h.s.standing.grace = h.pingInterval() * 2
@@ -82,7 +83,7 @@ func (h *heartbeater) register(ctx context.Context) error {
 	defer cancel()
 	_, err = migrations.Check(check, conn)
 	if errors.Is(err, migrations.ErrNewer) {
-		return errors.Join(err, h.s.store.StoppedWorker(ctx, conn, reg.ID))
+		return errors.Join(err, h.s.store.StoppedWorker(ctx, conn, reg.ID, store.Counts{}))
 	}
 	return err
 }
@@ -231,6 +232,7 @@ func (h *heartbeater) heartbeat() error {
 		return err
 	}
 	h.alive(answer.Asked)
+	s.tally.acknowledged(report.Counts)
 	s.queuesRegistered(report.Queues)
 	s.setClock(answer.Now, answer.Asked)
 	if answer.Drain {
@@ -253,7 +255,8 @@ func (h *heartbeater) newHeartbeat() store.Heartbeat {
 	s.mu.Unlock()
 	h.number++
 	queues, left := s.queuesToRegister()
-	return store.Heartbeat{Number: h.number, Worker: s.ID(), Queues: queues, LeftQueues: left, Active: active, Completed: s.completed.Load(), Failed: s.failed.Load(), Backend: h.backend}
+	counts, rates := s.tally.report(time.Now())
+	return store.Heartbeat{Number: h.number, Worker: s.ID(), Queues: queues, LeftQueues: left, Active: active, Counts: counts, Rates: rates, Backend: h.backend}
 }
 
 // drain begins the drain that somebody has requested in the worker's row.
@@ -276,6 +279,7 @@ func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
 	s.mu.Lock()
 	old, n, draining := s.ID(), len(s.executing), s.draining
 	s.worker.Store(&id)
+	s.tally.moved()
 	s.fenced = true // no claims before the registration: nobody would release their runs if the worker died
 	s.mu.Unlock()
 	s.stopAll(stopShutdown, ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
@@ -310,7 +314,9 @@ func (h *heartbeater) draining() { h.updateRegistry(h.s.store.DrainingWorker) }
 // could not be handed on, the worker is to be declared dead: then a coordinator looks at all keys.
 func (h *heartbeater) end() {
 	if h.s.handover.wait() {
-		h.updateRegistry(h.s.store.StoppedWorker)
+		h.updateRegistry(func(ctx context.Context, db store.DB, id uuid.UUID) error {
+			return h.s.store.StoppedWorker(ctx, db, id, h.s.tally.counts()) // no run is left that could change them
+		})
 	}
 	h.mu.Lock()
 	h.fenceTimer.Stop()

@@ -93,7 +93,7 @@ func (s *Session) Run(ctx context.Context) error {
 	case <-published:
 	case <-time.After(time.Second): // the process may go on starting runs: then its hints never end
 	}
-	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queues", s.Queues(), "completed", s.completed.Load(), "failed", s.failed.Load())
+	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queues", s.Queues(), "completed", s.tally.completed.Load(), "failed", s.tally.failed.Load())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.poolClosed {

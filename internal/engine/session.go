@@ -53,8 +53,6 @@ type Session struct {
 	claiming         bool                     // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
 	stale            map[uuid.UUID]bool       // runs in executing whose rows have changed. Added by Refresh, cleared by the refresh loop.
 	staleEarly       map[uuid.UUID]bool       // runs whose rows have changed while claiming; uuid.Nil stands for any. Added by Refresh, cleared by claimedAll.
-
-	completed, failed atomic.Int64 // counts of runs that ended so, for the registry
 }
 
 // held returns the runs of all executions, with their leases.

@@ -89,6 +89,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	if err == nil && written {
 		if err = tx.Commit(write); err == nil {
 			e.env.failpoint("after record", e.run.RunID)
+			e.env.tally.steps.Add(1)
 			e.exitIfStopped()
 			return &r.StepRow, nil
 		}
@@ -130,6 +131,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 			e.stop(stopLost, ErrLeaseLost)
 			runtime.Goexit()
 		case row != nil:
+			e.env.tally.steps.Add(1)
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended its run
 			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
