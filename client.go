@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/checkup"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/hints"
@@ -63,6 +64,7 @@ type Client struct {
 	topics     *topics.Topics
 	intercepts interceptors
 	ready      atomic.Bool // the schema was found to fit
+	stats      checkup.Shared[statsAnswer]
 
 	mu       sync.Mutex
 	sessions map[*engine.Session]struct{} // the workers of this process that are running

@@ -352,6 +352,7 @@ func TestEndedContext(t *testing.T) {
 		"Signal":          func(ctx context.Context) error { return c.Signal(ctx, run, note) },
 		"StartMany":       func(ctx context.Context) error { return kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)})) },
 		"Steps":           func(ctx context.Context) error { return kit.Second(c.Steps(ctx, run)) },
+		"Stats":           func(ctx context.Context) error { return kit.Second(c.Stats(ctx)) },
 		"Stranded":        func(ctx context.Context) error { return kit.Second(c.Stranded(ctx)) },
 		"Terminate":       func(ctx context.Context) error { return c.Terminate(ctx, run) },
 		"TerminateAll":    func(ctx context.Context) error { return kit.Second(c.TerminateAll(ctx, some)) },

@@ -16,6 +16,8 @@ import (
 // notDistributed are the statements that need not run on distributed tables, and why.
 var notDistributed = map[string]string{
 	"activeQueues":           "ownQueues takes its place where tables may be distributed",
+	"routeCounts":            "ownRouteCounts takes its place",
+	"newestRuns":             "ownNewestRuns takes its place",
 	"partHolder":             "partitions have events of all namespaces; topics are not for distributed tables",
 	"topicsWithoutConsumers": "as topicStates",
 	"topicStates":            "it finds topics among those of all namespaces; topics are not for distributed tables",

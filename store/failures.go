@@ -13,8 +13,9 @@ const (
 	maxFailedCounted = 1000 // failures of one kind that are counted; fewer if there are more than four kinds, but a tenth at least
 )
 
-// A FailureCount counts the runs of one workflow that have failed with one kind.
+// A FailureCount counts the runs of one workflow in one queue that have failed with one kind.
 type FailureCount struct {
+	Queue string
 	Type  string
 	Kind  string
 	Count int
@@ -46,41 +47,45 @@ WITH RECURSIVE k (kind) AS (
 	SELECT l.kind, now() - $2::bigint * interval '1 microsecond' AS since, LEAST($4::bigint, GREATEST($4::bigint / 10, 4 * $4::bigint / count(*) OVER ())) AS most
 	FROM (SELECT k.kind FROM k LIMIT $3) l
 )
-SELECT f.workflow_type, b.kind, count(*), bool_or(f.place = b.most), max(f.finished_at)
+SELECT f.task_queue, f.workflow_type, b.kind, count(*), bool_or(f.place = b.most), max(f.finished_at)
 FROM b
 CROSS JOIN LATERAL (
-	SELECT q.workflow_type, q.finished_at, row_number() OVER () AS place
+	SELECT q.task_queue, q.workflow_type, q.finished_at, row_number() OVER () AS place
 	FROM (
-		SELECT r.workflow_type, r.finished_at
+		SELECT r.task_queue, r.workflow_type, r.finished_at
 		FROM kagzi.workflow_runs r
 		WHERE r.namespace_id = $1 AND r.status = 'FAILED' AND r.error_kind = b.kind AND r.finished_at > b.since
 		ORDER BY r.finished_at DESC
 		LIMIT b.most
 	) q
 ) f
-GROUP BY 1, 2
-ORDER BY 3 DESC, 2, 1`
+GROUP BY 1, 2, 3
+ORDER BY 4 DESC, 3, 2, 1`
 
-// RecentFailures counts the runs that failed within the time recent by workflow and kind, the most frequent first. Of each
+// RecentFailures counts the runs that failed within the time recent by queue, workflow and kind, the most frequent first. Of each
 // kind it counts the last thousand, or fewer if there are many kinds.
 func (s *Store) RecentFailures(ctx context.Context, db DB, recent time.Duration) (out []FailureCount, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		out = nil
-		more := map[string]bool{}
-		err := ask(ctx, db, recentFailures, []any{s.namespace, micros(recent), maxKinds, maxFailedCounted}, func(rows pgx.Rows) error {
-			var f FailureCount
-			_, err := pgx.ForEachRow(rows, []any{&f.Type, &f.Kind, &f.Count, &f.More, utc(&f.Last)}, func() error {
-				out, more[f.Kind] = append(out, f), more[f.Kind] || f.More
-				return nil
-			})
-			return err
-		})
-		for i := range out {
-			out[i].More = more[out[i].Kind]
-		}
-		return err
+		return ask(ctx, db, recentFailures, []any{s.namespace, micros(recent), maxKinds, maxFailedCounted}, readFailures(&out))
 	})
 	return out, wrap("count failures", err)
+}
+
+// readFailures returns a function that reads the rows of recentFailures into out.
+func readFailures(out *[]FailureCount) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		*out = nil
+		more := map[string]bool{}
+		var f FailureCount
+		_, err := pgx.ForEachRow(rows, []any{&f.Queue, &f.Type, &f.Kind, &f.Count, &f.More, utc(&f.Last)}, func() error {
+			*out, more[f.Kind] = append(*out, f), more[f.Kind] || f.More
+			return nil
+		})
+		for i := range *out {
+			(*out)[i].More = more[(*out)[i].Kind]
+		}
+		return err
+	}
 }
 
 // A worker that lived longer counts with its average.

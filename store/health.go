@@ -37,11 +37,15 @@ type LiveWorker struct {
 	Heartbeat time.Time
 	Active    int // runs that it executes
 	Most      int // runs that it executes at once at most
+	Rates     Rates
 }
+
+// Live reports whether the worker sends heartbeats and claims runs.
+func (w *LiveWorker) Live() bool { return !w.Silent && !w.Draining }
 
 const liveWorkers = `
 SELECT w.task_queues, w.workflow_types, w.handlers, w.status = 'DRAINING', w.heartbeat_at < clock_timestamp() - w.stale_after, w.heartbeat_at,
-	w.active_count, w.max_concurrent
+	w.active_count, w.max_concurrent, w.completed_rate, w.failed_rate, w.steps_rate
 FROM kagzi.workers w
 WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
 LIMIT $2`
@@ -49,11 +53,13 @@ LIMIT $2`
 // LiveWorkers returns up to limit workers that are not OFFLINE.
 func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, liveWorkers, []any{s.namespace, limit}, collect(&out, func(row pgx.CollectableRow) (w LiveWorker, err error) {
-			return w, row.Scan(&w.Queues, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most)
-		}))
+		return ask(ctx, db, liveWorkers, []any{s.namespace, limit}, collect(&out, readLiveWorker))
 	})
 	return out, wrap("read the workers", err)
+}
+
+func readLiveWorker(row pgx.CollectableRow) (w LiveWorker, err error) {
+	return w, row.Scan(&w.Queues, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most, &w.Rates.Completed, &w.Rates.Failed, &w.Rates.Steps)
 }
 
 // A DueWork is the due runs of one workflow in one queue: those without a key and those that hold a slot, or those that wait for
@@ -79,10 +85,22 @@ type DueVersion struct {
 // The statement finds each queue by one search of the claim's index, for the first name after the previous one: a queue of a
 // million runs costs as much as a queue of one. It returns the queues of all namespaces, because the index leads with the
 // queue: with a condition on the namespace, the search would read all rows of other namespaces in each queue. Later
-// statements select the namespace. This is the only statement that cannot be routed to one node of a cluster that is
-// distributed by namespace: ownQueues replaces it there.
+// statements select the namespace. So the statement cannot be routed to one node of a cluster that is distributed by namespace:
+// ownQueues replaces it there.
 const activeQueues = `
-WITH RECURSIVE q (task_queue) AS (
+WITH RECURSIVE q (task_queue) AS (` + allQueues + `
+)
+SELECT q.task_queue FROM q LIMIT $1`
+
+// ownQueues is activeQueues for one namespace. It also reads the rows of the other namespaces in its shard.
+const ownQueues = `
+WITH RECURSIVE q (task_queue) AS (` + queuesOfNamespace + `
+)
+SELECT q.task_queue FROM q LIMIT $2`
+
+// The bodies of the CTE q in both.
+const (
+	allQueues = `
 	(
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
@@ -99,13 +117,9 @@ WITH RECURSIVE q (task_queue) AS (
 		WHERE ` + claimable + ` AND r.task_queue > q.task_queue
 		ORDER BY r.task_queue
 		LIMIT 1
-	) n
-)
-SELECT q.task_queue FROM q LIMIT $1`
+	) n`
 
-// ownQueues is activeQueues for one namespace. It also reads the rows of the other namespaces in its shard.
-const ownQueues = `
-WITH RECURSIVE q (task_queue) AS (
+	queuesOfNamespace = `
 	(
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
@@ -122,9 +136,8 @@ WITH RECURSIVE q (task_queue) AS (
 		WHERE ` + claimable + ` AND r.task_queue > q.task_queue AND r.namespace_id = $1
 		ORDER BY r.task_queue
 		LIMIT 1
-	) n
+	) n`
 )
-SELECT q.task_queue FROM q LIMIT $2`
 
 const activeTypes = `
 SELECT u.task_queue, t.workflow_type

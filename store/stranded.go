@@ -46,48 +46,10 @@ ORDER BY 1, 2, 3`
 // The runs that wait for a slot of their key are in another index, which has neither their queue nor their workflow. So the statement
 // reads the first runs of each key. It finds each key by one search.
 const activeKeyed = `
-WITH RECURSIVE s (key_scope) AS (
-	(
-		SELECT r.key_scope
-		FROM kagzi.workflow_runs r
-		WHERE ` + waits + ` AND r.namespace_id = $1 AND r.key_scope >= ''
-		ORDER BY r.key_scope
-		LIMIT 1
-	)
-	UNION ALL
-	SELECT n.key_scope
-	FROM s
-	CROSS JOIN LATERAL (
-		SELECT r.key_scope
-		FROM kagzi.workflow_runs r
-		WHERE ` + waits + ` AND r.namespace_id = $1 AND r.key_scope > s.key_scope
-		ORDER BY r.key_scope
-		LIMIT 1
-	) n
-), k AS MATERIALIZED (
+WITH RECURSIVE ` + waitingScopes + `, k AS MATERIALIZED (
 	SELECT s.key_scope, t.run_key
 	FROM s
-	CROSS JOIN LATERAL (
-		WITH RECURSIVE t (run_key) AS (
-			(
-				SELECT r.run_key
-				FROM kagzi.workflow_runs r
-				WHERE ` + waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > ''
-				ORDER BY r.run_key
-				LIMIT 1
-			)
-			UNION ALL
-			SELECT n.run_key
-			FROM t
-			CROSS JOIN LATERAL (
-				SELECT r.run_key
-				FROM kagzi.workflow_runs r
-				WHERE ` + waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
-				ORDER BY r.run_key
-				LIMIT 1
-			) n
-		)
-		SELECT t.run_key FROM t
+	CROSS JOIN LATERAL ` + waitingKeys + `
 	) t
 	LIMIT $2
 ), b AS MATERIALIZED (
@@ -109,6 +71,51 @@ CROSS JOIN LATERAL (
 	) q
 ) d
 GROUP BY 1, 2, 3`
+
+// The scopes of keys that have waiting runs, and the keys of a scope s.
+const (
+	waitingScopes = `s (key_scope) AS (
+	(
+		SELECT r.key_scope
+		FROM kagzi.workflow_runs r
+		WHERE ` + waits + ` AND r.namespace_id = $1 AND r.key_scope >= ''
+		ORDER BY r.key_scope
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.key_scope
+	FROM s
+	CROSS JOIN LATERAL (
+		SELECT r.key_scope
+		FROM kagzi.workflow_runs r
+		WHERE ` + waits + ` AND r.namespace_id = $1 AND r.key_scope > s.key_scope
+		ORDER BY r.key_scope
+		LIMIT 1
+	) n
+)`
+
+	waitingKeys = `(
+		WITH RECURSIVE t (run_key) AS (
+			(
+				SELECT r.run_key
+				FROM kagzi.workflow_runs r
+				WHERE ` + waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > ''
+				ORDER BY r.run_key
+				LIMIT 1
+			)
+			UNION ALL
+			SELECT n.run_key
+			FROM t
+			CROSS JOIN LATERAL (
+				SELECT r.run_key
+				FROM kagzi.workflow_runs r
+				WHERE ` + waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
+				ORDER BY r.run_key
+				LIMIT 1
+			) n
+		)
+		SELECT t.run_key FROM t`
+)
 
 // Runs that are paused themselves are in neither of the two indexes. No time makes one due.
 const activePaused = `

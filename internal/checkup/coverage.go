@@ -24,7 +24,7 @@ func Stranded(ctx context.Context, s *store.Store) ([]store.ActiveWork, error) {
 	}
 	live := fleet{}
 	for _, w := range workers {
-		if !w.Silent && !w.Draining {
+		if w.Live() {
 			live.add(w)
 		}
 	}

@@ -1,11 +1,14 @@
 package checkup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
 )
 
 const (
@@ -27,7 +30,7 @@ func (e *examination) failedRuns(ctx context.Context) {
 	var parts []string
 	var all int64
 	more := false
-	for _, f := range found {
+	for _, f := range byWorkflow(found) {
 		all, more = all+int64(f.Count), more || f.More
 		parts = append(parts, fmt.Sprintf("%s of workflow %s with kind %s", counted(f.Count, f.More), text.Quote(f.Type), f.Kind))
 		if len(e.report.Failed) < maxFailed {
@@ -58,6 +61,25 @@ func (e *examination) failedRuns(ctx context.Context) {
 		return
 	}
 	e.add("failures", health.Degraded, "%s failed within the last hour, %s: %s. Read their Error (Client.List), remove the cause, and resume them with Client.ResumeAll.", number, share, which)
+}
+
+// byWorkflow sums up the failures of all queues by workflow and kind, the most frequent first.
+func byWorkflow(found []store.FailureCount) (out []store.FailureCount) {
+	for _, f := range found {
+		i := slices.IndexFunc(out, func(o store.FailureCount) bool { return o.Type == f.Type && o.Kind == f.Kind })
+		if i < 0 {
+			out = append(out, f)
+			continue
+		}
+		out[i].Count, out[i].More = out[i].Count+f.Count, out[i].More || f.More
+		if f.Last.After(out[i].Last) {
+			out[i].Last = f.Last
+		}
+	}
+	slices.SortStableFunc(out, func(a, b store.FailureCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Type, b.Type))
+	})
+	return out
 }
 
 // failedCompensations checks for runs of which a compensation failed for good: what they did is undone only in part.

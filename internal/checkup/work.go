@@ -64,8 +64,18 @@ func (e *examination) work(ctx context.Context) {
 
 // countWorkers sums up the workers, and returns the live ones.
 func (e *examination) countWorkers(workers []store.LiveWorker) fleet {
-	sum := &e.report.Workers
+	e.report.Workers = CountWorkers(workers)
 	live := fleet{}
+	for _, w := range workers {
+		if w.Live() {
+			live.add(w)
+		}
+	}
+	return live
+}
+
+// CountWorkers sums up the workers.
+func CountWorkers(workers []store.LiveWorker) (sum health.Workers) {
 	for _, w := range workers {
 		if w.Silent {
 			sum.Silent++
@@ -81,9 +91,8 @@ func (e *examination) countWorkers(workers []store.LiveWorker) fleet {
 		sum.Live++
 		sum.Active += w.Active
 		sum.Most += w.Most
-		live.add(w)
 	}
-	return live
+	return sum
 }
 
 // addWorkers adds the check of the workers. No run that is due has waited for more than longest.

@@ -1,0 +1,173 @@
+package kagzi
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/checkup"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Stats are numbers of a namespace: see [Client.Stats].
+type Stats struct {
+	Namespace string          `json:"namespace"`
+	At        time.Time       `json:"at,omitzero"`         // by the database's clock
+	Workflows []WorkflowStats `json:"workflows,omitempty"` // by queue and workflow
+	Queues    []QueueStats    `json:"queues,omitempty"`    // that live workers serve
+	Workers   health.Workers  `json:"workers"`             // of their slots, Most in all, Active are in use
+	Rates     Rates           `json:"rates"`
+}
+
+// WorkflowStats count the runs of one workflow in one queue.
+type WorkflowStats struct {
+	Queue    string      `json:"queue"`
+	Workflow string      `json:"workflow"`
+	Due      int         `json:"due"`                // runs that no worker executes although their time has come
+	DueMore  bool        `json:"due_more,omitempty"` // there may be more of them
+	DueSince time.Time   `json:"due_since,omitzero"` // when the first of those counted became due
+	Keyed    int         `json:"keyed"`              // of Due, those that wait for a slot of their key, whether it has a free one or not
+	Running  int         `json:"running"`
+	Sleeping int         `json:"sleeping"`         // that sleep or wait, also for their compensations
+	Delayed  int         `json:"delayed"`          // pending until a time: of a Delay, or of another attempt
+	More     bool        `json:"more,omitempty"`   // there may be more that are running, sleeping or delayed
+	Paused   int         `json:"paused"`           // that are paused, and due ones that a pause of their queue, workflow or key stops: they are in no other count
+	Failed   []FailStats `json:"failed,omitempty"` // within the last hour, the most frequent kinds first
+}
+
+// FailStats count runs that failed with one kind within the last hour.
+type FailStats struct {
+	Kind string    `json:"kind"`           // as in package kind
+	Runs int       `json:"runs"`           // those that were resumed or deleted since do not count
+	More bool      `json:"more,omitempty"` // there may be more: of each kind the last 250 are counted, or fewer if there are many kinds
+	Last time.Time `json:"last"`           // when the last of them failed
+}
+
+// QueueStats are the live workers of a queue. A worker of several queues counts in each of them, with all its slots.
+type QueueStats struct {
+	Queue   string `json:"queue"`
+	Workers int    `json:"workers"`
+	Slots   int    `json:"slots"` // the sum of their MaxConcurrent
+	Used    int    `json:"used"`  // slots in use at their last heartbeats
+}
+
+// Rates are how many there were in a second.
+type Rates struct {
+	Starts    float64 `json:"starts"`    // runs that were started, by anybody
+	Completed float64 `json:"completed"` // runs that workers completed
+	Failed    float64 `json:"failed"`    // runs that failed in a worker
+	Steps     float64 `json:"steps"`     // attempts of steps that workers executed and recorded
+}
+
+// statsTimeout is the timeout of the query, and failedWithin the time over which failures are counted.
+const (
+	statsTimeout = 5 * time.Second
+	failedWithin = time.Hour
+)
+
+// Stats returns what is due in the namespace and since when, what is running, sleeping, paused and failed, how much is done in a
+// second, and the workers with their slots. It is meant for dashboards, metrics and autoscalers. Whether something is wrong, [Client.Health] says.
+//
+// It sends one batch of statements, which read a bounded number of rows: about ten milliseconds with two million runs in hundreds of queues and
+// workflows. Callers in this process share an answer while it is found, and for a second after. The end of ctx ends only the
+// caller's wait.
+//
+// Counts are therefore bounded. Of each workflow in each queue at least 10 due runs and 10 others are counted, and about 10,000 more of those that
+// have more. So with few workflows a count goes up to thousands before it is cut, which DueMore and More say; DueSince is exact
+// nevertheless. Of the runs that wait for a slot of their key, those of the first 300 keys by name are counted, at least 5 of each. A workflow of which
+// only other keys have runs is missing. At most a thousand queues and a thousand workflows are read, and a thousand paused runs.
+//
+// Starts are counted by the IDs of the runs of the last minute, or, if more than 3,000 runs were started since in all namespaces of the
+// database, of the time in which the last 3,000 were. A child's ID has the time by its parent's worker; runs that were deleted since do not count. The other rates
+// are what live and draining workers reported with their last heartbeats, for the minute before. Runs that were ended by [Client.Cancel], or by a coordinator
+// after a deadline or their compensations, are in none of them.
+//
+// A request that the database refuses or does not answer within 5 seconds fails, for all who share it. Stats is safe for concurrent use.
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	err := c.checkSchema(ctx, nil)
+	var read store.Stats
+	if err == nil {
+		read, err = c.readStats(ctx)
+	}
+	if err != nil {
+		return Stats{}, failure.Wrap(c.public(ctx, err), "statistics")
+	}
+	st := Stats{Namespace: c.cfg.Namespace, At: read.Now, Workers: checkup.CountWorkers(read.Workers), Workflows: workflowStats(read), Queues: queueStats(read.Workers)}
+	st.Rates.Starts = float64(read.Started) / read.Within.Seconds()
+	for _, w := range read.Workers {
+		if !w.Silent {
+			st.Rates.Completed += w.Rates.Completed
+			st.Rates.Failed += w.Rates.Failed
+			st.Rates.Steps += w.Rates.Steps
+		}
+	}
+	return st, nil
+}
+
+// A statsAnswer is what concurrent calls of Stats share.
+type statsAnswer struct {
+	stats store.Stats
+	err   error
+}
+
+// readStats returns the shared answer, or ctx's error if ctx ends first. Then its goroutine ends with the answer.
+func (c *Client) readStats(ctx context.Context) (store.Stats, error) {
+	told := make(chan statsAnswer, 1)
+	go func() {
+		a, _ := c.stats.Get(context.WithoutCancel(ctx), statsAnswer{}, func(ctx context.Context) (a statsAnswer) {
+			ctx, cancel := context.WithTimeout(ctx, statsTimeout)
+			defer cancel()
+			a.stats, a.err = c.store.Stats(ctx, c.store.Pool(), failedWithin)
+			return a
+		})
+		told <- a
+	}()
+	select {
+	case a := <-told:
+		return a.stats, a.err
+	case <-ctx.Done():
+		return store.Stats{}, ctx.Err()
+	}
+}
+
+// workflowStats joins counts and failures.
+func workflowStats(read store.Stats) (out []WorkflowStats) {
+	for _, r := range read.Routes {
+		out = append(out, WorkflowStats{
+			Queue: r.Queue, Workflow: r.Type, Due: r.Due, DueMore: r.DueMore, DueSince: r.Since, Keyed: r.Keyed, Running: r.Running, Sleeping: r.Sleeping,
+			Delayed: r.Delayed, More: r.More, Paused: r.Paused,
+		})
+	}
+	order := func(a, b WorkflowStats) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Workflow, b.Workflow))
+	}
+	for _, f := range read.Failures {
+		w := WorkflowStats{Queue: f.Queue, Workflow: f.Type}
+		i, ok := slices.BinarySearchFunc(out, w, order)
+		if !ok {
+			out = slices.Insert(out, i, w)
+		}
+		out[i].Failed = append(out[i].Failed, FailStats{Kind: f.Kind, Runs: f.Count, More: f.More, Last: f.Last})
+	}
+	return out
+}
+
+// queueStats sums up the live workers by queue.
+func queueStats(workers []store.LiveWorker) (out []QueueStats) {
+	for _, w := range workers {
+		if !w.Live() {
+			continue
+		}
+		for _, name := range w.Queues {
+			i, ok := slices.BinarySearchFunc(out, name, func(q QueueStats, name string) int { return cmp.Compare(q.Queue, name) })
+			if !ok {
+				out = slices.Insert(out, i, QueueStats{Queue: name})
+			}
+			out[i].Workers, out[i].Slots, out[i].Used = out[i].Workers+1, out[i].Slots+w.Most, out[i].Used+w.Active
+		}
+	}
+	return out
+}
