@@ -96,7 +96,7 @@ func checkReadme(t *testing.T, p *probe) {
 	_, metrics, _ := strings.Cut(string(readme), "\n## Metrics\n")
 	metrics, _, _ = strings.Cut(metrics, "\n## ")
 	rows := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(kagzi[.a-z]+)` \\|(.*)\\|$").FindAllStringSubmatch(metrics, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(kagzi[._a-z]+)` \\|(.*)\\|$").FindAllStringSubmatch(metrics, -1) {
 		rows[m[1]] = m[2]
 	}
 	var all metricdata.ResourceMetrics

@@ -43,6 +43,11 @@ type Config struct {
 	// MaxNames is how many names the metrics distinguish, of workflows, queues, steps, signals and kinds each. All that come later are
 	// counted as "_OTHER". It keeps metrics small if names are made from data. Zero means 200.
 	MaxNames int
+
+	// NoStats keeps Observe from reading the metrics of the whole namespace, kagzi.queue.due and those like it. They cost a query with
+	// each collection (see kagzi.Client.Stats), and the answer is the same in every process that observes a client of the namespace: with very
+	// many processes, let a few of them report it.
+	NoStats bool
 }
 
 // A Telemetry makes spans and metrics of the clients that have its interceptor. It is safe for concurrent use, and needs no Close.
@@ -52,6 +57,7 @@ type Telemetry struct {
 	propagator propagation.TextMapPropagator
 	metrics    metrics
 	recent     recent
+	noStats    bool
 }
 
 // New returns a Telemetry. It fails if cfg is wrong, or the MeterProvider refuses a metric.
@@ -68,7 +74,7 @@ func New(cfg Config) (*Telemetry, error) {
 	if cfg.Propagator == nil {
 		cfg.Propagator = otel.GetTextMapPropagator()
 	}
-	t := &Telemetry{tracer: cfg.TracerProvider.Tracer(scope), meter: cfg.MeterProvider.Meter(scope), propagator: cfg.Propagator}
+	t := &Telemetry{tracer: cfg.TracerProvider.Tracer(scope), meter: cfg.MeterProvider.Meter(scope), propagator: cfg.Propagator, noStats: cfg.NoStats}
 	if err := t.metrics.init(t.meter, cmp.Or(cfg.MaxNames, 200)); err != nil {
 		return nil, fmt.Errorf("kagziotel: %w", err)
 	}

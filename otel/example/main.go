@@ -71,7 +71,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := tel.Observe(client); err != nil { // slots
+	if _, err := tel.Observe(client); err != nil { // slots and backlog
 		return err
 	}
 	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{})
