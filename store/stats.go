@@ -37,7 +37,7 @@ type Stats struct {
 }
 
 // The statement finds each queue, then each workflow and priority in it, by one search of the claim's index. Of each it reads the
-// first runs that are due, and the first that are not: among these are the running ones, because few sleep for less time than a
+// first runs that are due, if the first of all is, and the first that are not: among these are the running ones, because few sleep for less time than a
 // lease lasts. It reads $3 of both, and if that are not all, more of them, about $4 in all.
 //
 // A run that waits for its compensations is asleep, whenever the next of them is due.
@@ -51,37 +51,37 @@ WITH RECURSIVE q (task_queue) AS (` + queuesOfNamespace + `
 ), ` + countsOfQueues
 
 const countsOfQueues = pausesOfRuns + `, w AS MATERIALIZED (
-	SELECT u.task_queue, t.workflow_type, t.priority
+	SELECT u.task_queue, t.workflow_type, t.priority, t.first <= now() AS has_due
 	FROM (SELECT q.task_queue FROM q LIMIT $2) u
 	CROSS JOIN LATERAL (
-		WITH RECURSIVE t (workflow_type, priority) AS (
+		WITH RECURSIVE t (workflow_type, priority, first) AS (
 			(
-				SELECT r.workflow_type, r.priority
+				SELECT r.workflow_type, r.priority, r.available_at
 				FROM kagzi.workflow_runs r
 				WHERE ` + claimable + ` AND r.task_queue = u.task_queue AND r.namespace_id = $1 AND r.workflow_type > ''
-				ORDER BY r.workflow_type, r.priority
+				ORDER BY r.workflow_type, r.priority, r.available_at
 				LIMIT 1
 			)
 			UNION ALL
-			SELECT n.workflow_type, n.priority
+			SELECT n.workflow_type, n.priority, n.available_at
 			FROM t
 			CROSS JOIN LATERAL (
-				SELECT r.workflow_type, r.priority
+				SELECT r.workflow_type, r.priority, r.available_at
 				FROM kagzi.workflow_runs r
 				WHERE ` + claimable + ` AND r.task_queue = u.task_queue AND r.namespace_id = $1
 					AND (r.workflow_type, r.priority) > (t.workflow_type, t.priority)
-				ORDER BY r.workflow_type, r.priority
+				ORDER BY r.workflow_type, r.priority, r.available_at
 				LIMIT 1
 			) n
 		)
-		SELECT t.workflow_type, t.priority FROM t
+		SELECT t.workflow_type, t.priority, t.first FROM t
 	) t
 	LIMIT $2
 ), f AS MATERIALIZED (
 	SELECT w.task_queue, w.workflow_type, w.priority, d.counted, d.due, d.since, d.paused, d.compensating,
 		l.counted AS later, l.running, l.sleeping, l.delayed
 	FROM w
-	CROSS JOIN LATERAL ` + countDue + ` $3::bigint` + endCount + ` d
+	CROSS JOIN LATERAL ` + countDue + ` CASE WHEN w.has_due THEN $3::bigint ELSE 0 END` + endCount + ` d
 	CROSS JOIN LATERAL ` + countLater + ` $3::bigint` + endCount + ` l
 ), b AS MATERIALIZED (
 	SELECT GREATEST($3::bigint, $4::bigint / GREATEST(count(*) FILTER (WHERE f.counted = $3::bigint) + count(*) FILTER (WHERE f.later = $3::bigint), 1)) AS most
