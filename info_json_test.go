@@ -64,8 +64,25 @@ func filled(v reflect.Value) {
 func TestInfosAsJSON(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
-	for _, zero := range []any{kagzi.RunInfo{}, kagzi.StepAttempt{}, kagzi.MessageInfo{}, kagzi.ScheduleInfo{}, kagzi.WorkerInfo{}, kagzi.LogEntry{}, kagzi.StrandedRuns{}, kagzi.LocalWorker{}, kagzi.Started{}, kagzi.TopicInfo{}, kagzi.ConsumerTopic{}, kagzi.ConsumerInfo{},
-		kagzi.Stats{}, kagzi.WorkflowStats{}, kagzi.FailStats{}, kagzi.QueueStats{}, kagzi.Rates{}} {
+	for _, zero := range []any{
+		kagzi.RunInfo{},
+		kagzi.StepAttempt{},
+		kagzi.MessageInfo{},
+		kagzi.ScheduleInfo{},
+		kagzi.WorkerInfo{},
+		kagzi.LogEntry{},
+		kagzi.StrandedRuns{},
+		kagzi.LocalWorker{},
+		kagzi.Started{},
+		kagzi.TopicInfo{},
+		kagzi.ConsumerTopic{},
+		kagzi.ConsumerInfo{},
+		kagzi.Stats{},
+		kagzi.WorkflowStats{},
+		kagzi.FailStats{},
+		kagzi.QueueStats{},
+		kagzi.Rates{},
+	} {
 		typ := reflect.TypeOf(zero)
 		short, err := json.Marshal(zero)
 		if err != nil || strings.Contains(string(short), "0001-01-01") || strings.Contains(string(short), "null") {

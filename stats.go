@@ -43,7 +43,7 @@ type FailStats struct {
 	Kind string    `json:"kind"`           // as in package kind
 	Runs int       `json:"runs"`           // those that were resumed or deleted since do not count
 	More bool      `json:"more,omitempty"` // there may be more: of each kind the last 250 are counted, or fewer if there are many kinds
-	Last time.Time `json:"last"`           // when the last of them failed
+	Last time.Time `json:"last,omitzero"`  // when the last of them failed
 }
 
 // QueueStats are the live workers of a queue. A worker of several queues counts in each of them, with all its slots.
