@@ -309,6 +309,8 @@ func TestEndedContext(t *testing.T) {
 		"Trigger": func(ctx context.Context) error {
 			return c.Trigger(ctx, kagzi.DefineConsumer("c", kagzi.ConsumerConfig{}))
 		},
+		"Delete":         func(ctx context.Context) error { return c.Delete(ctx, run) },
+		"DeleteAll":      func(ctx context.Context) error { return kit.Second(c.DeleteAll(ctx, some)) },
 		"DeleteSchedule": func(ctx context.Context) error { return c.DeleteSchedule(ctx, "s") },
 		"Drain":          func(ctx context.Context) error { return c.Drain(ctx, id) },
 		"DrainQueue":     func(ctx context.Context) error { return kit.Second(c.DrainQueue(ctx, "q")) },
@@ -357,6 +359,8 @@ func TestEndedContext(t *testing.T) {
 		"Terminate":       func(ctx context.Context) error { return c.Terminate(ctx, run) },
 		"TerminateAll":    func(ctx context.Context) error { return kit.Second(c.TerminateAll(ctx, some)) },
 		"TriggerSchedule": func(ctx context.Context) error { return kit.Second(c.TriggerSchedule(ctx, "s")) },
+		"Update":          func(ctx context.Context) error { return c.Update(ctx, run, kagzi.Priority(1)) },
+		"UpdateAll":       func(ctx context.Context) error { return kit.Second(c.UpdateAll(ctx, some, kagzi.Priority(1))) },
 		"Worker":          func(ctx context.Context) error { return kit.Second(c.Worker(ctx, id)) },
 		"WorkerLog":       func(ctx context.Context) error { return kit.Second(c.WorkerLog(ctx, id)) },
 		"Workers": func(ctx context.Context) error {
