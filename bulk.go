@@ -150,7 +150,7 @@ func (b *bulk) run(ctx context.Context, f RunFilter) error {
 		if chosen.Limit == 0 {
 			return nil
 		}
-		page, err := b.c.store.Choose(ctx, b.verb.tx, chosen)
+		page, err := b.c.store.List(ctx, b.verb.tx, chosen)
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (b *bulk) run(ctx context.Context, f RunFilter) error {
 }
 
 // one applies the verb to one run. It returns an error only if the others are not to be tried.
-func (b *bulk) one(ctx context.Context, r store.Chosen) error {
+func (b *bulk) one(ctx context.Context, r *store.Run) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -226,5 +226,5 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 // chooses reports whether the filter has a condition.
 func (f *RunFilter) chooses() bool {
 	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" || f.Key != "" || f.Group != "" ||
-		!f.Since.IsZero() || !f.Until.IsZero()
+		f.Kind != "" || f.WaitingOn != "" || !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedSince.IsZero() || !f.EndedUntil.IsZero()
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -92,24 +93,32 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	return info
 }
 
-// A RunFilter selects runs; the zero value selects all. A run must match all fields that are set.
+// A RunFilter selects runs; the zero value selects all. A run must match all fields that are set. Since and Until rely on the clocks
+// of those who start runs: a run that was started by a clock more than a day ahead or behind may be missing.
 type RunFilter struct {
-	Status   []Status
-	Workflow string
-	Queue    string
-	ID       ID
-	Parent   RunID
-	Schedule string    // runs that this schedule started
-	Key      Key       // runs with this key; with Queue, those of one queue's key
-	Group    Group     // runs of this group
-	Metadata Metadata  // runs that have all of these tags
-	Since    time.Time // runs started at or after it
-	Until    time.Time // runs started before it
-	After    RunID     // the last run of the page before
-	Limit    int       // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
+	Status     []Status
+	Workflow   string
+	Queue      string
+	ID         ID
+	Parent     RunID
+	Schedule   string    // runs that this schedule started
+	Key        Key       // runs with this key; with Queue, those of one queue's key
+	Group      Group     // runs of this group
+	Metadata   Metadata  // runs that have all of these tags
+	Kind       kind.Kind // runs whose last failure is of this kind
+	WaitingOn  string    // runs with this RunInfo.WaitingOn, as List shows it: all of it, as in "signal approved", or its first word, as in "signal"
+	Since      time.Time // runs started at or after it
+	Until      time.Time // runs started before it
+	EndedSince time.Time // runs that ended at or after it
+	EndedUntil time.Time // runs that ended before it
+	After      RunID     // the last run of the page before
+	Limit      int       // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
+	Payloads   bool      // List reads Input and Output; other methods ignore it
 }
 
-// List returns the runs that f selects, newest first. For the next page, set f.After to the ID of the last one.
+// List returns the runs that f selects, newest first. For the next page, set f.After to the ID of the last one. Their Input and Output are
+// empty unless f.Payloads is set: [Client.Get] returns those of one run. List reads an index for all but Metadata, Key and Group, where the
+// database chooses; with a Kind or WaitingOn it is fastest if the Status says which runs these are.
 func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	var rows []*store.Run
 	err := c.checkSchema(ctx, nil)
@@ -118,7 +127,7 @@ func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 		chosen, err = c.choice(f)
 	}
 	if err == nil {
-		rows, err = c.store.List(ctx, chosen)
+		rows, err = c.store.List(ctx, nil, chosen)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "list")
@@ -141,13 +150,21 @@ func (c *Client) choice(f RunFilter) (store.Filter, error) {
 
 func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	sf := store.Filter{
-		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Since: f.Since, Until: f.Until, Limit: cmp.Or(f.Limit, 100),
+		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn, Since: f.Since, Until: f.Until,
+		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Limit: cmp.Or(f.Limit, 100), Payloads: f.Payloads,
 	}
 	if f.Limit < 0 {
 		return sf, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out", f.Limit)
 	}
-	if err := errors.Join(validateTime("Since", f.Since), validateTime("Until", f.Until)); err != nil {
+	if err := errors.Join(validateTime("Since", f.Since), validateTime("Until", f.Until), validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
 		return sf, err
+	}
+	for word := range strings.SplitSeq(f.WaitingOn, " ") {
+		if word != "" {
+			if err := validateName("WaitingOn", word); err != nil {
+				return sf, err
+			}
+		}
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(statuses, s) {
@@ -181,6 +198,7 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	sf.Key = store.Key{Name: cmp.Or(string(f.Key), string(f.Group)), Group: f.Group != ""}
 	for field, text := range map[string]string{
 		"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID), "schedule name": f.Schedule, "key": string(f.Key), "group": string(f.Group),
+		"kind": string(f.Kind),
 	} {
 		if text == "" {
 			continue

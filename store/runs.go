@@ -53,12 +53,15 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata, coalesce(r.first_metadata, r.metadata), r.headers, r.progress,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false), coalesce(r.input, (
+	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false)`
+
+// storedInput is the input of a run; the items of a batch, if it is that of one.
+const storedInput = `coalesce(r.input, (
 		SELECT string_agg(i.input, ''::bytea ORDER BY i.place) FROM kagzi.start_items i WHERE i.run_id = r.run_id AND i.namespace_id = $1
-	)), r.output`
+	))`
 
 const getRun = `
-SELECT ` + runColumns + `
+SELECT ` + runColumns + `, ` + storedInput + `, r.output
 FROM kagzi.workflow_runs r
 WHERE r.run_id = $2 AND r.namespace_id = $1`
 
@@ -105,99 +108,6 @@ func (s *Store) Find(ctx context.Context, db DB, externalID string) (uuid.UUID, 
 		return err
 	})
 	return id, wrap("find run", err)
-}
-
-// A Filter chooses runs. A zero field does not restrict the choice.
-type Filter struct {
-	Status     []string
-	Type       string
-	Queue      string
-	ExternalID string
-	Parent     uuid.UUID
-	Schedule   uuid.UUID
-	Key        Key // with its Queue if that is set, else of any queue
-	Metadata   json.RawMessage
-	Since      time.Time
-	Until      time.Time
-	After      uuid.UUID // the last run of the previous page: only older runs follow
-	Limit      int
-}
-
-// The statement is planned at each call for its arguments (see listing). So an empty argument costs nothing, and the planner
-// picks the index for the others.
-const chosenRuns = `
-WHERE r.namespace_id = $1
-	AND (cardinality($2::text[]) = 0 OR r.status = ANY ($2::text[]))
-	AND ($3::text = '' OR r.workflow_type = $3::text)
-	AND ($4::text = '' OR r.task_queue = $4::text)
-	AND ($5::text = '' OR (r.external_id = $5::text AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING', 'COMPLETED', 'FAILED', 'CANCELLED')))
-	AND ($6::uuid = '00000000-0000-0000-0000-000000000000' OR r.parent_run_id = $6::uuid)
-	AND ($7::text = '' OR r.metadata @> NULLIF($7::text, '')::jsonb)
-	AND ($8::bigint = 0 OR r.created_at >= timestamptz 'epoch' + $8::bigint * interval '1 microsecond')
-	AND ($9::bigint = 0 OR r.created_at < timestamptz 'epoch' + $9::bigint * interval '1 microsecond')
-	AND ($10::uuid = '00000000-0000-0000-0000-000000000000' OR r.run_id < $10::uuid)
-	AND ($12::uuid = '00000000-0000-0000-0000-000000000000' OR r.schedule_id = $12::uuid)
-	AND ($13::text = '' OR r.run_key = $13::text AND (r.key_scope = '') = $14::bool)
-ORDER BY r.run_id DESC
-LIMIT $11::int`
-
-const listRuns = `
-SELECT ` + runColumns + `
-FROM kagzi.workflow_runs r` + chosenRuns
-
-// List returns runs from new to old.
-func (s *Store) List(ctx context.Context, f Filter) ([]*Run, error) {
-	var out []*Run
-	err := do(ctx, func(ctx context.Context) error {
-		b := &pgx.Batch{}
-		b.Queue(listRuns, s.listArgs(f)...)
-		return exchange(ctx, s.pool, listing, b, func(rows pgx.Rows) (err error) {
-			out, err = readRuns(rows)
-			return err
-		})
-	})
-	return out, wrap("list runs", err)
-}
-
-func (s *Store) listArgs(f Filter) []any {
-	statuses := f.Status
-	if statuses == nil {
-		statuses = []string{}
-	}
-	return []any{
-		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata),
-		epoch(f.Since), epoch(f.Until), f.After.String(), f.Limit, f.Schedule.String(), f.Key.Name, f.Key.Group,
-	}
-}
-
-// A Chosen is a run that a filter chose.
-type Chosen struct {
-	RunID      uuid.UUID
-	ExternalID string
-}
-
-const chooseRuns = `
-SELECT r.run_id, coalesce(r.external_id, '')
-FROM kagzi.workflow_runs r` + chosenRuns
-
-// Choose returns the IDs of runs from new to old. A tx that is not nil reads them.
-func (s *Store) Choose(ctx context.Context, tx pgx.Tx, f Filter) (out []Chosen, err error) {
-	read := func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, chooseRuns, append([]any{pgx.QueryExecModeExec}, s.listArgs(f)...)...)
-		if err != nil {
-			return err
-		}
-		out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Chosen])
-		return err
-	}
-	if tx != nil {
-		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return read(ctx, tx) })
-	} else {
-		err = do(ctx, func(ctx context.Context) error {
-			return transact(ctx, s.pool, listing, func(tx pgx.Tx) error { return read(ctx, tx) })
-		})
-	}
-	return out, wrap("choose runs", err)
 }
 
 func readRuns(rows pgx.Rows) ([]*Run, error) {

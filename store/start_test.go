@@ -280,7 +280,7 @@ func TestRunAndList(t *testing.T) {
 		for _, i := range test.want {
 			want = append(want, ids[i])
 		}
-		runs, err := s.List(t.Context(), test.filter)
+		runs, err := s.List(t.Context(), nil, test.filter)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -295,7 +295,7 @@ func TestRunAndList(t *testing.T) {
 	var paged []uuid.UUID
 	page := Filter{Limit: 4}
 	for range 5 {
-		runs, err := s.List(t.Context(), page)
+		runs, err := s.List(t.Context(), nil, page)
 		if err != nil {
 			t.Fatal(err)
 		}

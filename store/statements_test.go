@@ -112,7 +112,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 		}
 	}
 	// The plans test has all statements that read or write the big tables.
-	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "chooseRuns": true, "checkRights": true, "missingRights": true, "migrationRights": true, "prologue": true, "applySettings": true}
+	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "listFew": true, "listByID": true, "listParts": true, "movingRuns": true, "checkRights": true, "missingRights": true, "migrationRights": true, "prologue": true, "applySettings": true}
 	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New()}) {
 		planned[p.name] = true
 	}
@@ -333,7 +333,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	if got.WaitingOn != odd || got.Error != odd {
 		t.Errorf("run %+v", got)
 	}
-	list, err := s.List(t.Context(), Filter{
+	list, err := s.List(t.Context(), nil, Filter{
 		Status: []string{Pending}, Type: "type", Queue: "queue", ExternalID: odd, Metadata: []byte(`{"k": "it's"}`), Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), After: uuid.Max, Limit: 5,
 	})
 	ok("list", err)
@@ -421,9 +421,12 @@ func verbs(t *testing.T, s *Store, id uuid.UUID, odd string) {
 	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`, restart); string(got) != string(input) {
 		t.Errorf("input %q", got)
 	}
-	chosen, err := s.Choose(t.Context(), tx, Filter{ExternalID: "fork " + odd, Limit: 5})
-	if err != nil || len(chosen) != 1 || chosen[0] != (Chosen{fork, "fork " + odd}) {
-		t.Errorf("chose %+v, error %v", chosen, err)
+	for name, f := range map[string]Filter{"ID": {ExternalID: "fork " + odd}, "parts": {Type: "type"}} {
+		f.Limit = 5
+		chosen, err := s.List(t.Context(), tx, f)
+		if err != nil || !slices.ContainsFunc(chosen, func(r *Run) bool { return r.RunID == fork && r.ExternalID == "fork "+odd }) {
+			t.Errorf("listed by %s %+v, error %v", name, chosen, err)
+		}
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Error(err)

@@ -1,0 +1,138 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A CountBy is a field by which [Client.Counts] groups runs: a [CountField], or a time by [ByStarted] or [ByEnded].
+type CountBy interface{ countBy(*store.Grouping) error }
+
+// A CountField is a field of runs by which [Client.Counts] groups them.
+type CountField string
+
+// The fields by which runs can be counted.
+const (
+	ByStatus   CountField = store.ByStatus
+	ByWorkflow CountField = store.ByWorkflow
+	ByQueue    CountField = store.ByQueue
+	ByKind     CountField = store.ByKind // of the last failure
+	// ByStep is the step that a run is at. For a failed run that is the step whose failure ended it, empty if the function failed
+	// outside of steps. For an active run it is the step that the run waits for, or one under way that has run for a second. It
+	// is empty for runs that completed or were cancelled.
+	ByStep CountField = store.ByStep
+)
+
+var countFields = []CountField{ByStatus, ByWorkflow, ByQueue, ByKind, ByStep}
+
+func (f CountField) countBy(g *store.Grouping) error {
+	switch {
+	case !slices.Contains(countFields, f):
+		return fmt.Errorf("kagzi: cannot count by %q: use kagzi.ByStatus or another of the constants", string(f))
+	case slices.Contains(g.By, string(f)):
+		return fmt.Errorf("kagzi: counts by %s twice: name it once", string(f))
+	}
+	g.By = append(g.By, string(f))
+	return nil
+}
+
+// ByStarted counts by the time at which runs were started, in intervals of length d: [time.Hour], for example. The intervals are counted
+// from midnight UTC of 1 January 1970, so those of a day begin at midnight UTC.
+func ByStarted(d time.Duration) CountBy { return countTime{"ByStarted", d} }
+
+// ByEnded is ByStarted for the ends of runs. Runs that are active are one group, with a zero time.
+func ByEnded(d time.Duration) CountBy { return countTime{"ByEnded", d} }
+
+type countTime struct {
+	name   string
+	length time.Duration
+}
+
+func (t countTime) countBy(g *store.Grouping) error {
+	field := &g.Started
+	if t.name == "ByEnded" {
+		field = &g.Ended
+	}
+	switch {
+	case *field != 0:
+		return fmt.Errorf("kagzi: counts by %s twice: name it once", t.name)
+	case t.length == 0:
+		return fmt.Errorf("kagzi: the length of %s is 0: give one such as time.Hour", t.name)
+	}
+	*field = t.length
+	return validateDuration("the length of "+t.name, t.length)
+}
+
+// A RunCount counts the runs of one group. Fields by which runs were not counted are zero. Its JSON follows the rules of [RunInfo].
+type RunCount struct {
+	Status   Status    `json:"status,omitempty"`
+	Workflow string    `json:"workflow,omitempty"`
+	Queue    string    `json:"queue,omitempty"`
+	Kind     kind.Kind `json:"kind,omitempty"`
+	Step     string    `json:"step,omitempty"`
+	Started  time.Time `json:"started,omitzero"` // the beginning of the interval in which the runs were started
+	Ended    time.Time `json:"ended,omitzero"`   // the same for their ends; zero if they are active
+	Runs     int       `json:"runs"`
+}
+
+// Counts counts the runs that f selects, grouped by all of by, the largest group first. Without by it returns one count of all.
+// f.After and f.Limit are refused.
+//
+// Counts reads every run that f selects: a million takes about a second, a step of each run some seconds. After 10 seconds, or at the deadline
+// of ctx if that is sooner, it returns an error that says so, as it does for more than 10,000 groups. Counts is safe for concurrent use.
+func (c *Client) Counts(ctx context.Context, f RunFilter, by ...CountBy) ([]RunCount, error) {
+	var g store.Grouping
+	var chosen store.Filter
+	var rows []store.RunCount
+	err := c.usable(ctx)
+	if err == nil {
+		chosen, err = c.counted(f, by, &g)
+	}
+	if err == nil {
+		err = c.checkSchema(ctx, nil)
+	}
+	if err == nil {
+		rows, err = c.store.Counts(ctx, chosen, g)
+	}
+	if errors.Is(err, store.ErrTooMuchToCount) {
+		err = fmt.Errorf("%w: narrow the filter, by Since, Status or Workflow for example, or count by less", err)
+	}
+	if err != nil {
+		return nil, failure.Wrap(c.public(ctx, err), "counts")
+	}
+	if len(by) == 0 && len(rows) == 0 {
+		return []RunCount{{}}, nil
+	}
+	out := make([]RunCount, len(rows))
+	for i, r := range rows {
+		out[i] = RunCount{
+			Status: Status(r.Status), Workflow: r.Type, Queue: r.Queue, Kind: kind.Kind(r.Kind), Step: r.Step,
+			Started: r.Started, Ended: r.Ended, Runs: r.Runs,
+		}
+	}
+	return out, nil
+}
+
+// counted validates the arguments of Counts, and fills g. Its error is of kind.BadRequest.
+func (c *Client) counted(f RunFilter, by []CountBy, g *store.Grouping) (store.Filter, error) {
+	if f.After != "" || f.Limit != 0 {
+		return store.Filter{}, failure.Of(kind.BadRequest, errors.New("kagzi: counts have no pages: leave out After and Limit"))
+	}
+	for _, b := range by {
+		err := errors.New("kagzi: a CountBy is nil: use kagzi.ByStatus or another one")
+		if b != nil {
+			err = b.countBy(g)
+		}
+		if err != nil {
+			return store.Filter{}, failure.Of(kind.BadRequest, err)
+		}
+	}
+	return c.choice(f)
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The fields by which Counts groups, apart from times.
+const (
+	ByStatus   = "status"
+	ByWorkflow = "workflow"
+	ByQueue    = "queue"
+	ByKind     = "kind"
+	ByStep     = "step"
+)
+
+// A Grouping says how Counts groups runs. The zero value makes one group of all.
+type Grouping struct {
+	By      []string
+	Started time.Duration // the length of a group's time of starts; zero: they do not matter
+	Ended   time.Duration // the same for ends
+}
+
+// A RunCount counts the runs of one group. Fields by which it does not group are zero.
+type RunCount struct {
+	Status  string
+	Type    string
+	Queue   string
+	Kind    string
+	Step    string
+	Started time.Time // the group has the runs that started from then on
+	Ended   time.Time // zero also if the runs are not over
+	Runs    int
+}
+
+// stepOfRun is the step that a run is at. The failures that ended a run are those that its last attempt has forgotten. If it had
+// compensations to run, it has forgotten none: then it is the last one of the same kind. A run that is active waits for a
+// step or has one under way.
+const stepOfRun = `CASE WHEN r.status = 'FAILED' THEN (
+		SELECT s.step_id
+		FROM kagzi.step_runs s
+		WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.status = 'FAILED' AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH')
+			AND (s.forgotten_by = r.attempts OR r.outcome IS NOT NULL AND s.forgotten_by IS NULL AND s.wake_at IS NULL AND s.error_kind = r.error_kind)
+		ORDER BY s.step_kind = 'BRANCH', s.position DESC, s.step_id DESC
+		LIMIT 1
+	) WHEN r.finished_at IS NULL AND r.waiting_on LIKE 'limit %' THEN (
+		SELECT regexp_replace(p.step_id, '#[0-9]+$', '')
+		FROM kagzi.limit_places p
+		WHERE p.run_id = r.run_id AND p.namespace_id = $1
+		ORDER BY p.place
+		LIMIT 1
+	) WHEN r.finished_at IS NULL AND r.waiting_on ~ '^(timer|signal|child|retry|compensation) ' THEN
+		regexp_replace(substring(r.waiting_on FROM position(' ' IN r.waiting_on) + 1), ' and [0-9]+ more$', '')
+	WHEN r.status = 'RUNNING' THEN (
+		SELECT s.step_id
+		FROM kagzi.step_runs s
+		WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.status = 'RUNNING' AND s.step_kind = 'FUNCTION'
+		ORDER BY s.position DESC, s.step_id DESC
+		LIMIT 1
+	) END`
+
+// The namespace has its second collation for the indexes of lists.
+const countRuns = `
+SELECT coalesce(g.status, ''), coalesce(g.workflow_type, ''), coalesce(g.task_queue, ''), coalesce(g.error_kind, ''), coalesce(g.step_id, ''),
+	timestamptz 'epoch' + g.started * interval '1 microsecond', timestamptz 'epoch' + g.ended * interval '1 microsecond', count(*)
+FROM (
+	SELECT CASE WHEN 'status' = ANY ($19::text[]) THEN r.status END AS status,
+		CASE WHEN 'workflow' = ANY ($19::text[]) THEN r.workflow_type END AS workflow_type,
+		CASE WHEN 'queue' = ANY ($19::text[]) THEN r.task_queue END AS task_queue,
+		CASE WHEN 'kind' = ANY ($19::text[]) THEN r.error_kind END AS error_kind,
+		CASE WHEN 'step' = ANY ($19::text[]) THEN ` + stepOfRun + ` END AS step_id,
+		CASE WHEN $20::bigint > 0 THEN floor((extract(epoch FROM r.created_at) * 1000000)::numeric / $20::bigint)::bigint * $20::bigint END AS started,
+		CASE WHEN $21::bigint > 0 THEN floor((extract(epoch FROM r.finished_at) * 1000000)::numeric / $21::bigint)::bigint * $21::bigint END AS ended
+	FROM kagzi.workflow_runs r
+	WHERE r.namespace_id = $1 COLLATE "POSIX" AND ` + chosen + `
+) g
+GROUP BY g.status, g.workflow_type, g.task_queue, g.error_kind, g.step_id, g.started, g.ended
+ORDER BY 8 DESC, 1, 2, 3, 4, 5, 6, 7
+LIMIT $22::int`
+
+// maxGroups is how many groups Counts returns at most.
+const maxGroups = 10_000
+
+// ErrTooMuchToCount reports that Counts found more than 10,000 groups, or did not finish in time.
+var ErrTooMuchToCount = errors.New("too much to count")
+
+// Counts counts the runs that f selects by the fields and times of g, the largest group first. It ignores After and Limit.
+func (s *Store) Counts(ctx context.Context, f Filter, g Grouping) (out []RunCount, err error) {
+	by := g.By
+	if by == nil {
+		by = []string{}
+	}
+	args := append(s.chosenArgs(f), by, micros(g.Started), micros(g.Ended), maxGroups+1)
+	err = do(ctx, func(ctx context.Context) error {
+		out = nil
+		return s.askPlanned(ctx, s.pool, countRuns, args, func(rows pgx.Rows) error {
+			var c RunCount
+			dest := []any{&c.Status, &c.Type, &c.Queue, &c.Kind, &c.Step, utc(&c.Started), utc(&c.Ended), &c.Runs}
+			_, err := pgx.ForEachRow(rows, dest, func() error {
+				out = append(out, c)
+				c = RunCount{}
+				return nil
+			})
+			return err
+		})
+	})
+	switch {
+	case code(err) == "57014", errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w in time: %w", ErrTooMuchToCount, err)
+	case len(out) > maxGroups:
+		out, err = nil, fmt.Errorf("%w: there are more than %d groups", ErrTooMuchToCount, maxGroups)
+	}
+	return out, wrap("count runs", err)
+}

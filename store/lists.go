@@ -1,0 +1,317 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Filter chooses runs. A zero field does not restrict the choice.
+type Filter struct {
+	Status     []string
+	Type       string
+	Queue      string
+	ExternalID string
+	Parent     uuid.UUID
+	Schedule   uuid.UUID
+	Key        Key // with its Queue if that is set, else of any queue
+	Metadata   json.RawMessage
+	Kind       string
+	WaitingOn  string // all of the run's waiting_on, or its first word
+	Since      time.Time
+	Until      time.Time
+	EndedSince time.Time
+	EndedUntil time.Time
+	After      uuid.UUID // the last run of the previous page: only older runs follow
+	Limit      int
+	Payloads   bool // List reads inputs and outputs
+}
+
+// The conditions of the indexes by which runs are listed. Each run fits one of them, or moves. The columns are those of the only table
+// of the select around them. See docs/architecture.md, Lists.
+const (
+	isCompleted = `finished_at IS NOT NULL AND status = 'COMPLETED'`
+	isStopped   = `finished_at IS NOT NULL AND status IN ('FAILED', 'CANCELLED')`
+	rests       = `(status = 'SLEEPING' OR paused_at IS NOT NULL OR status = 'PENDING' AND (run_key IS NOT NULL
+		OR CASE WHEN available_at = 'infinity' THEN true ELSE available_at - created_at > interval '1 second' END))`
+	isWaiting = `finished_at IS NULL AND ` + rests
+
+	// moves is the condition of the others: runs that are RUNNING, or were due at once. They are in the claim's index, and are due
+	// or have a lease that ends soon.
+	moves = `finished_at IS NULL AND NOT ` + rests
+)
+
+// inNamespace also has the namespace in the collation that it has in the indexes of lists.
+const inNamespace = `r.namespace_id = $1 AND r.namespace_id = $1 COLLATE "POSIX"`
+
+// The statements are planned at each call for their arguments (see listing), so an empty argument costs nothing.
+const chosen = `r.namespace_id = $1
+	AND (cardinality($2::text[]) = 0 OR r.status = ANY ($2::text[]))
+	AND ($3::text = '' OR r.workflow_type = $3::text)
+	AND ($4::text = '' OR r.task_queue = $4::text)
+	AND ($5::text = '' OR r.external_id = $5::text)
+	AND ($6::uuid = '00000000-0000-0000-0000-000000000000' OR r.parent_run_id = $6::uuid)
+	AND ($7::text = '' OR r.metadata @> NULLIF($7::text, '')::jsonb)
+	AND ($8::bigint = 0 OR r.created_at >= timestamptz 'epoch' + $8::bigint * interval '1 microsecond')
+	AND ($9::bigint = 0 OR r.created_at < timestamptz 'epoch' + $9::bigint * interval '1 microsecond')
+	AND ($10::uuid = '00000000-0000-0000-0000-000000000000' OR r.run_id < $10::uuid)
+	AND ($11::uuid = '00000000-0000-0000-0000-000000000000' OR r.schedule_id = $11::uuid)
+	AND ($12::text = '' OR r.run_key = $12::text AND (r.key_scope = '') = $13::bool)
+	AND ($14::text = '' OR r.error_kind = $14::text)
+	AND ($15::text = '' OR r.waiting_on COLLATE "C" >= $15::text AND r.waiting_on COLLATE "C" <= $16::text)
+	AND ($17::bigint = 0 OR r.finished_at >= timestamptz 'epoch' + $17::bigint * interval '1 microsecond')
+	AND ($18::bigint = 0 OR r.finished_at < timestamptz 'epoch' + $18::bigint * interval '1 microsecond')`
+
+func (s *Store) chosenArgs(f Filter) []any {
+	statuses := f.Status
+	if statuses == nil {
+		statuses = []string{}
+	}
+	waitingTo := f.WaitingOn
+	if waitingTo != "" && !strings.Contains(waitingTo, " ") {
+		waitingTo += " \U0010FFFF"
+	}
+	return []any{
+		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata), epoch(f.Since), epoch(f.Until),
+		f.After.String(), f.Schedule.String(), f.Key.Name, f.Key.Group, f.Kind, f.WaitingOn, waitingTo, epoch(f.EndedSince), epoch(f.EndedUntil),
+	}
+}
+
+const listedColumns = runColumns + `, CASE WHEN $20::bool THEN ` + storedInput + ` END, CASE WHEN $20::bool THEN r.output END`
+
+// ofListed reads the rows of c, and leaves the planner no join to choose.
+const ofListed = `
+SELECT ` + listedColumns + `
+FROM c
+CROSS JOIN LATERAL (SELECT q.* FROM kagzi.workflow_runs q WHERE q.run_id = c.run_id AND q.namespace_id = $1 OFFSET 0) r
+ORDER BY r.run_id DESC
+LIMIT $19::int`
+
+// The planner chooses between an index for the filter's fields and a walk down the key.
+const listRuns = `
+SELECT ` + listedColumns + `
+FROM kagzi.workflow_runs r
+WHERE ` + chosen + `
+ORDER BY r.run_id DESC
+LIMIT $19::int`
+
+// Runs that an index finds by one of the filter's fields: they are few, and are all read. A walk down the key would be slower.
+const listFew = `
+WITH c AS MATERIALIZED (
+	SELECT r.run_id FROM kagzi.workflow_runs r WHERE ` + chosen + `
+)` + ofListed
+
+// The runs of an external ID are in two indexes.
+const listByID = `
+WITH c AS MATERIALIZED (
+	SELECT r.run_id
+	FROM kagzi.workflow_runs r
+	WHERE r.external_id = $5::text AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND ` + chosen + `
+	UNION ALL
+	SELECT r.run_id
+	FROM kagzi.workflow_runs r
+	WHERE r.external_id = $5::text AND r.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND ` + chosen + `
+)` + ofListed
+
+// The pairs of queue and workflow in an index are found by one search for each. The index's condition stands between these texts.
+const (
+	firstPair = `(
+		WITH RECURSIVE t (task_queue, workflow_type) AS (
+			(
+				SELECT r.task_queue, r.workflow_type
+				FROM kagzi.workflow_runs r
+				WHERE ` + inNamespace + ` AND `
+	nextPair = `
+				ORDER BY r.task_queue, r.workflow_type
+				LIMIT 1
+			)
+			UNION ALL
+			SELECT n.task_queue, n.workflow_type
+			FROM t
+			CROSS JOIN LATERAL (
+				SELECT r.task_queue, r.workflow_type
+				FROM kagzi.workflow_runs r
+				WHERE ` + inNamespace + ` AND (r.task_queue, r.workflow_type) > (t.task_queue, t.workflow_type) AND `
+	lastPair = `
+				ORDER BY r.task_queue, r.workflow_type
+				LIMIT 1
+			) n
+		)
+		SELECT t.task_queue, t.workflow_type FROM t WHERE $4::text IN ('', t.task_queue) AND $3::text IN ('', t.workflow_type)
+	) t
+	CROSS JOIN LATERAL (
+		SELECT r.run_id
+		FROM kagzi.workflow_runs r
+		WHERE ` + inNamespace + ` AND r.task_queue = t.task_queue AND r.workflow_type = t.workflow_type
+			AND r.run_id >= $21::uuid AND r.run_id <= $22::uuid AND ` + chosen + ` AND `
+	newestOfPair = `
+		ORDER BY r.run_id DESC
+		LIMIT $19::int
+	) k`
+
+	ofStatus = ` AND r.status = u.status`
+)
+
+// Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are few. $21 and $22 are the run IDs
+// of the times given. A run that completed has no kind, and one that is over waits for nothing but its deletion. See docs/architecture.md, Lists.
+const listParts = `
+WITH c AS MATERIALIZED (
+	SELECT k.run_id
+	FROM ` + firstPair + isCompleted + nextPair + isCompleted + lastPair + isCompleted + newestOfPair + `
+	WHERE (cardinality($2::text[]) = 0 OR 'COMPLETED' = ANY ($2::text[])) AND $14::text = '' AND $15::text IN ('', '` + beingDeleted + `')
+	UNION ALL
+	SELECT k.run_id
+	FROM (VALUES ('FAILED'), ('CANCELLED')) AS u (status)
+	CROSS JOIN LATERAL ` + firstPair + isStopped + ofStatus + nextPair + isStopped + ofStatus + lastPair + isStopped + ofStatus + newestOfPair + `
+	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $15::text IN ('', '` + beingDeleted + `')
+	UNION ALL
+	SELECT k.run_id
+	FROM (VALUES ('PENDING'), ('SLEEPING'), ('RUNNING')) AS u (status)
+	CROSS JOIN LATERAL ` + firstPair + isWaiting + ofStatus + nextPair + isWaiting + ofStatus + lastPair + isWaiting + ofStatus + newestOfPair + `
+	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $17::bigint = 0 AND $18::bigint = 0
+	UNION ALL
+	SELECT k.run_id
+	FROM (
+		SELECT w.task_queue, w.workflow_type, p.priority
+		FROM unnest($24::text[], $25::text[]) AS w (task_queue, workflow_type)
+		CROSS JOIN generate_series(1, 4) AS p (priority)
+		OFFSET 0
+	) w
+	CROSS JOIN LATERAL (
+		SELECT r.run_id
+		FROM kagzi.workflow_runs r
+		WHERE r.task_queue = w.task_queue AND r.workflow_type = w.workflow_type AND r.priority = w.priority AND ` + claimable + `
+			AND r.available_at <= timestamptz 'epoch' + $23::bigint * interval '1 microsecond' AND ` + moves + ` AND ` + chosen + `
+		OFFSET 0
+	) k
+)` + ofListed
+
+// Counts the runs that may move, up to $4. No lease is longer than twice the longest LeaseTimeout. In tests, now() may be ahead
+// of Postgres's own clock.
+const movingRuns = `
+WITH h AS MATERIALIZED (
+	SELECT now() + GREATEST(2 * max(w.lease_timeout), interval '10 minutes') AS until, now() - pg_catalog.now() AS ahead
+	FROM kagzi.workers w
+	WHERE w.namespace_id = $1
+)
+SELECT (extract(epoch FROM h.until) * 1000000)::bigint, (extract(epoch FROM h.ahead) * 1000000)::bigint, (
+	SELECT count(*)
+	FROM (
+		SELECT 1
+		FROM unnest($2::text[], $3::text[]) AS w (task_queue, workflow_type)
+		CROSS JOIN generate_series(1, 4) AS p (priority)
+		CROSS JOIN LATERAL (
+			SELECT 1
+			FROM kagzi.workflow_runs r
+			WHERE r.task_queue = w.task_queue AND r.namespace_id = $1 AND r.workflow_type = w.workflow_type AND r.priority = p.priority AND ` + claimable + `
+				AND r.available_at <= h.until
+			LIMIT $4::bigint
+		) k
+		LIMIT $4::bigint
+	) k
+)
+FROM h`
+
+const (
+	maxMoving = 20_000         // runs that move, or are due soon: if there are more, lists walk down the key
+	clockSlip = 24 * time.Hour // how far the time in a run's ID may be from the time at which it was created
+)
+
+// planForArguments undoes what applySettings sets in a caller's transaction for other statements. restoreSettings follows.
+const planForArguments = `
+SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('cpu_index_tuple_cost', '0.005', true)`
+
+// List returns runs from new to old. A tx that is not nil reads them.
+func (s *Store) List(ctx context.Context, tx pgx.Tx, f Filter) (out []*Run, err error) {
+	read := func(ctx context.Context, db DB) error {
+		statement, args, err := s.listing(ctx, db, f)
+		if err != nil {
+			return err
+		}
+		return s.askPlanned(ctx, db, statement, args, func(rows pgx.Rows) (err error) {
+			out, err = readRuns(rows)
+			return err
+		})
+	}
+	if tx != nil {
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return read(ctx, tx) })
+	} else {
+		err = do(ctx, func(ctx context.Context) error { return read(ctx, s.pool) })
+	}
+	return out, wrap("list runs", err)
+}
+
+// askPlanned is ask for a statement whose arguments decide which index is best.
+func (s *Store) askPlanned(ctx context.Context, db DB, statement string, args []any, read func(pgx.Rows) error) error {
+	b := &pgx.Batch{}
+	reads := []func(pgx.Rows) error{read}
+	if _, of := db.(pgx.Tx); of {
+		b.Queue(planForArguments)
+		reads = []func(pgx.Rows) error{nil, read}
+	}
+	b.Queue(statement, args...)
+	return exchange(ctx, db, listing, b, reads...)
+}
+
+// listing returns the statement that lists the runs that f selects.
+func (s *Store) listing(ctx context.Context, db DB, f Filter) (string, []any, error) {
+	args := append(s.chosenArgs(f), f.Limit, f.Payloads)
+	switch {
+	case f.ExternalID != "":
+		return listByID, args, nil
+	case f.Parent != uuid.Nil, f.Schedule != uuid.Nil:
+		return listFew, args, nil
+	case f.Metadata != nil, f.Key.Name != "":
+		return listRuns, args, nil
+	}
+	var queues, types []string
+	if len(f.Status) == 0 || slices.Contains(f.Status, Pending) || slices.Contains(f.Status, Running) {
+		var err error
+		if queues, types, err = s.activePairs(ctx, db); err != nil {
+			return "", nil, err
+		}
+		if len(queues) == maxQueues {
+			return listRuns, args, nil
+		}
+		queues, types = f.pairs(queues, types)
+	}
+	var until, ahead int64
+	var moving int
+	if err := askRow(ctx, db, movingRuns, []any{s.namespace, queues, types, maxMoving}, &until, &ahead, &moving); err != nil {
+		return "", nil, err
+	}
+	if moving == maxMoving {
+		return listRuns, args, nil
+	}
+	first, last := f.ids(time.Duration(ahead) * time.Microsecond)
+	return listParts, append(args, first.String(), last.String(), until, queues, types), nil
+}
+
+// pairs returns the pairs of queue and workflow that f selects.
+func (f *Filter) pairs(queues, types []string) (ofQueues, ofTypes []string) {
+	for i := range queues {
+		if (f.Queue == "" || queues[i] == f.Queue) && (f.Type == "" || types[i] == f.Type) {
+			ofQueues, ofTypes = append(ofQueues, queues[i]), append(ofTypes, types[i])
+		}
+	}
+	return ofQueues, ofTypes
+}
+
+// ids returns the first and the last ID that runs created in the time of f may have. Clients make the IDs, by their own clocks.
+func (f *Filter) ids(ahead time.Duration) (first, last uuid.UUID) {
+	last = uuid.Max
+	if !f.Since.IsZero() {
+		first = idAt(f.Since.Add(-clockSlip - ahead))
+	}
+	for _, t := range []time.Time{f.Until, f.EndedUntil} {
+		if id := idAt(t.Add(clockSlip)); !t.IsZero() && id.String() < last.String() {
+			last = id
+		}
+	}
+	return first, last
+}
