@@ -156,24 +156,25 @@ CREATE UNIQUE INDEX workflow_runs_queued
     WHERE schedule_id IS NOT NULL AND status = 'PENDING' AND waiting_on = 'previous run';
 
 -- For lists of runs. Each run is in one of the next three indexes, unless it moves: it is RUNNING, or PENDING and was due at once.
--- Those are in the claim's index. So starts and claims write to none of these, and an end to one. The namespace stands first in
--- another collation: only statements that name that collation can use the indexes. The columns behind run_id are filters.
+-- Those are in the claim's index. So starts and claims write to none of these, and an end to one. The namespace stands first, in
+-- another collation, and attempts >= 0 always holds: only statements that name the collation can search these indexes, and only
+-- those that repeat the condition can read them. The columns behind run_id are filters.
 
 -- Runs that completed.
 CREATE INDEX workflow_runs_completed
     ON kagzi.workflow_runs (namespace_id COLLATE "POSIX", task_queue, workflow_type, run_id, created_at, finished_at)
-    WHERE finished_at IS NOT NULL AND status = 'COMPLETED';
+    WHERE finished_at IS NOT NULL AND status = 'COMPLETED' AND attempts >= 0;
 
 -- Runs that failed or were cancelled.
 CREATE INDEX workflow_runs_stopped
     ON kagzi.workflow_runs (namespace_id COLLATE "POSIX", status, task_queue, workflow_type, run_id, created_at, finished_at, error_kind)
-    WHERE finished_at IS NOT NULL AND status IN ('FAILED', 'CANCELLED');
+    WHERE finished_at IS NOT NULL AND status IN ('FAILED', 'CANCELLED') AND attempts >= 0;
 
 -- Active runs that sleep, were delayed, are paused, or wait for their key.
 CREATE INDEX workflow_runs_waiting
     ON kagzi.workflow_runs (namespace_id COLLATE "POSIX", status, task_queue, workflow_type, run_id, created_at, waiting_on COLLATE "C", error_kind)
     WHERE finished_at IS NULL AND (status = 'SLEEPING' OR paused_at IS NOT NULL OR status = 'PENDING' AND (run_key IS NOT NULL
-        OR CASE WHEN available_at = 'infinity' THEN true ELSE available_at - created_at > interval '1 second' END));
+        OR CASE WHEN available_at = 'infinity' THEN true ELSE available_at - created_at > interval '1 second' END)) AND attempts >= 0;
 
 -- Quarantined runs, for Health. Other runs have no entry, so the index costs nothing when they end.
 CREATE INDEX workflow_runs_quarantined

@@ -35,11 +35,11 @@ type Filter struct {
 // The conditions of the indexes by which runs are listed. Each run fits one of them, or moves. The columns are those of the only table
 // of the select around them. See docs/architecture.md, Lists.
 const (
-	isCompleted = `finished_at IS NOT NULL AND status = 'COMPLETED'`
-	isStopped   = `finished_at IS NOT NULL AND status IN ('FAILED', 'CANCELLED')`
+	isCompleted = `finished_at IS NOT NULL AND status = 'COMPLETED' AND attempts >= 0`
+	isStopped   = `finished_at IS NOT NULL AND status IN ('FAILED', 'CANCELLED') AND attempts >= 0`
 	rests       = `(status = 'SLEEPING' OR paused_at IS NOT NULL OR status = 'PENDING' AND (run_key IS NOT NULL
 		OR CASE WHEN available_at = 'infinity' THEN true ELSE available_at - created_at > interval '1 second' END))`
-	isWaiting = `finished_at IS NULL AND ` + rests
+	isWaiting = `finished_at IS NULL AND ` + rests + ` AND attempts >= 0`
 
 	// moves is the condition of the others: runs that are RUNNING, or were due at once. They are in the claim's index, and are due
 	// or have a lease that ends soon.
@@ -84,8 +84,8 @@ func (s *Store) chosenArgs(f Filter) []any {
 
 const listedColumns = runColumns + `, CASE WHEN $20::bool THEN ` + storedInput + ` END, CASE WHEN $20::bool THEN r.output END`
 
-// ofListed reads the rows of c, and leaves the planner no join to choose.
-const ofListed = `
+// ofListed ends the CTE c and reads its runs. It leaves the planner no join to choose.
+const ofListed = `)
 SELECT ` + listedColumns + `
 FROM c
 CROSS JOIN LATERAL (SELECT q.* FROM kagzi.workflow_runs q WHERE q.run_id = c.run_id AND q.namespace_id = $1 OFFSET 0) r
@@ -104,7 +104,7 @@ LIMIT $19::int`
 const listFew = `
 WITH c AS MATERIALIZED (
 	SELECT r.run_id FROM kagzi.workflow_runs r WHERE ` + chosen + `
-)` + ofListed
+` + ofListed
 
 // The runs of an external ID are in two indexes.
 const listByID = `
@@ -116,7 +116,7 @@ WITH c AS MATERIALIZED (
 	SELECT r.run_id
 	FROM kagzi.workflow_runs r
 	WHERE r.external_id = $5::text AND r.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND ` + chosen + `
-)` + ofListed
+` + ofListed
 
 // The pairs of queue and workflow in an index are found by one search for each. The index's condition stands between these texts.
 const (
@@ -189,7 +189,7 @@ WITH c AS MATERIALIZED (
 			AND r.available_at <= timestamptz 'epoch' + $23::bigint * interval '1 microsecond' AND ` + moves + ` AND ` + chosen + `
 		OFFSET 0
 	) k
-)` + ofListed
+` + ofListed
 
 // Counts the runs that may move, up to $4. No lease is longer than twice the longest LeaseTimeout. In tests, now() may be ahead
 // of Postgres's own clock.

@@ -1,0 +1,192 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// fillLists inserts $1 runs over the last 30 days: the oldest and the newest quarter have ended, but for a few of the newest, and those between sleep. Every
+// twentieth run is of the namespace other.
+const fillLists = `
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, paused_at, run_key, key_scope, error_kind, waiting_on, finished_at,
+		created_at, external_id, parent_run_id, schedule_id, fire_at)
+	SELECT (lpad(to_hex((extract(epoch FROM k.at) * 1000)::bigint), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
+		CASE WHEN g % 20 = 0 THEN 'other' ELSE 'test' END, 'queue-' || g % 2, CASE WHEN g % 5001 = 3 THEN 'rare' ELSE 'type-' || g % 3 END, k.status,
+		CASE k.status WHEN 'SLEEPING' THEN now() + interval '1 day' WHEN 'RUNNING' THEN now() + interval '4 minutes'
+			WHEN 'PENDING' THEN CASE g % 12 WHEN 1 THEN 'infinity' WHEN 4 THEN now() + interval '1 day' ELSE k.at END END,
+		CASE WHEN k.status IN ('PENDING', 'RUNNING') AND g % 24 IN (7, 15) THEN now() END,
+		CASE WHEN k.status = 'PENDING' AND g % 12 = 10 THEN 'key' END, CASE WHEN k.status = 'PENDING' AND g % 12 = 10 THEN 'queue-' || g % 2 END,
+		CASE WHEN k.status = 'FAILED' OR k.status = 'PENDING' AND g % 12 = 4 THEN 'kind-' || g % 2 WHEN k.status = 'CANCELLED' THEN 'cancelled' END,
+		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 1000 = 7 THEN 'signal approved' ELSE 'timer cooling-off' END WHEN k.status = 'PENDING' AND g % 12 = 4 THEN 'retry' END,
+		CASE WHEN k.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN k.at + interval '1 second' END, k.at,
+		CASE WHEN g % 300 = 1 THEN 'id-' || g / 900 END,
+		CASE WHEN g % 1000 = 1 THEN '00000000-0000-7000-8000-000000000001'::uuid END, CASE WHEN g % 1000 = 2 THEN '00000000-0000-7000-8000-000000000002'::uuid END, CASE WHEN g % 1000 = 2 THEN k.at END
+	FROM generate_series(1, $1::int) AS g
+	CROSS JOIN LATERAL (
+		SELECT now() - interval '30 days' + g * (interval '30 days' / $1::int) AS at, CASE
+			WHEN g > $1::int * 0.99 AND g % 3 = 0 THEN 'RUNNING' WHEN g > $1::int * 0.99 AND g % 3 = 1 THEN 'PENDING' WHEN g > $1::int / 4 AND g <= $1::int * 3 / 4 THEN 'SLEEPING'
+			WHEN g % 500 = 1 THEN 'FAILED' WHEN g % 700 = 2 THEN 'CANCELLED' ELSE 'COMPLETED' END AS status
+		OFFSET 0
+	) k
+	ON CONFLICT DO NOTHING`
+
+// listCases are filters, with how many rows and pages one scan may read. That is a page from each queue and workflow, and for times
+// also the runs of a day around them.
+func listCases(now time.Time, middle uuid.UUID) map[string]Filter {
+	ago := func(days time.Duration) time.Time { return now.Add(-days * 24 * time.Hour) }
+	of := func(status ...string) []string { return status }
+	return map[string]Filter{
+		"all": {}, "after": {After: middle}, "ID": {ExternalID: "id-5"}, "no ID": {ExternalID: "none"},
+		"pending": {Status: of(Pending)}, "running": {Status: of(Running)}, "sleeping": {Status: of(Sleeping)}, "completed": {Status: of(Completed)},
+		"failed": {Status: of(Failed)}, "cancelled": {Status: of(Cancelled)}, "active": {Status: of(Pending, Running, Sleeping)}, "over": {Status: of(Completed, Failed, Cancelled)},
+		"completed, after": {Status: of(Completed), After: middle}, "sleeping, after": {Status: of(Sleeping), After: middle},
+		"rare workflow": {Type: "rare"}, "workflow": {Type: "type-1"}, "no workflow": {Type: "none"}, "workflow, after": {Type: "type-1", After: middle},
+		"queue": {Queue: "queue-1"}, "no queue": {Queue: "none"}, "queue and workflow": {Queue: "queue-1", Type: "type-2"},
+		"since": {Since: ago(1)}, "until": {Until: ago(20)}, "between": {Since: ago(20), Until: ago(20).Add(time.Hour)}, "future": {Since: ago(-3)},
+		"failed, ended since": {Status: of(Failed), EndedSince: ago(2)}, "ended until": {EndedUntil: ago(25)},
+		"failed, kind": {Status: of(Failed), Kind: "kind-1"}, "failed, no kind": {Status: of(Failed), Kind: "none"},
+		"parent": {Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001")}, "schedule": {Schedule: uuid.MustParse("00000000-0000-7000-8000-000000000002")},
+		"failed of workflow": {Status: of(Failed), Type: "type-1"}, "completed of rare workflow": {Status: of(Completed), Type: "rare"}, "running of workflow": {Status: of(Running), Type: "type-1"},
+		"completed until": {Status: of(Completed), Until: ago(20)}, "failed until": {Status: of(Failed), Until: ago(20)}, "workflow between": {Type: "type-0", Since: ago(20), Until: ago(19)},
+	}
+}
+
+// These read more, but no row that does not match.
+func slowCases(now time.Time) map[string]Filter {
+	return map[string]Filter{
+		"kind": {Kind: "kind-0"}, "waiting on": {WaitingOn: "signal approved"}, "waiting on a word": {WaitingOn: "signal"}, "waiting on part of a word": {WaitingOn: "sig"},
+		"waiting to retry": {WaitingOn: "retry"}, "ended since": {EndedSince: now.Add(-48 * time.Hour)}, "ended lately": {EndedSince: now.Add(time.Hour)},
+		"key": {Key: Key{Name: "key"}, Queue: "queue-0"}, "metadata": {Metadata: []byte(`{"k": "v"}`)},
+	}
+}
+
+// A list reads little, whatever the table has: the plan has the indexes made for it. It has the runs that a walk down the whole key finds.
+func TestListsReadLittle(t *testing.T) {
+	t.Parallel()
+	const rows = 60_000
+	db := dbtest.Database(t, dbtest.Unchecked())
+	s := New(db.Pool, "test")
+	exec(t, s.pool, `ALTER TABLE kagzi.workflow_runs SET (autovacuum_enabled = off)`)
+	exec(t, s.pool, `TRUNCATE kagzi.workflow_runs`)
+	exec(t, s.pool, fillLists, rows)
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)
+	now := time.Now()
+	middle := column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs WHERE namespace_id = 'test' ORDER BY run_id OFFSET $1::int LIMIT 1`, rows/3)[0]
+
+	check := func(state string, most float64) {
+		t.Helper()
+		for _, s := range []*Store{s, New(s.pool, "other")} {
+			for name, f := range listCases(now, middle) {
+				f.Limit = 50
+				statement, args, err := s.listing(t.Context(), s.pool, f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tx, err := s.pool.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, statement, args...)
+				if read := plan.maxRows("workflow_runs"); read > most {
+					t.Errorf("%s: %s of %s read %v rows in one scan, want %v at most\n%s", state, name, s.namespace, read, most, plan.text)
+				}
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	// The runs that move, and half of a thousand, are within a lease.
+	check("fresh statistics", 500)
+	for _, s := range []*Store{s, New(s.pool, "other")} {
+		cases := listCases(now, middle)
+		for name, f := range slowCases(now) {
+			cases[name] = f
+		}
+		for name, f := range cases {
+			f.Limit = 50
+			got := listed(t, s, f)
+			want := walked(t, s, f)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s of %s: %d runs, and by the key %d\n%v\n%v", name, s.namespace, len(got), len(want), got, want)
+			}
+		}
+	}
+	exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid = 'kagzi.workflow_runs'::regclass`)
+	exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid = 'kagzi.workflow_runs'::regclass`)
+	check("missing statistics", 500)
+}
+
+// listed returns the runs that f selects.
+func listed(t *testing.T, s *Store, f Filter) (ids []uuid.UUID) {
+	t.Helper()
+	runs, err := s.List(t.Context(), nil, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range runs {
+		ids = append(ids, r.RunID)
+	}
+	return ids
+}
+
+// walked is listed by a walk down the key.
+func walked(t *testing.T, s *Store, f Filter) (ids []uuid.UUID) {
+	t.Helper()
+	var runs []*Run
+	b := &pgx.Batch{}
+	b.Queue(listRuns, append(s.chosenArgs(f), f.Limit, false)...)
+	if err := exchange(t.Context(), s.pool, listing, b, func(rows pgx.Rows) (err error) {
+		runs, err = readRuns(rows)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range runs {
+		ids = append(ids, r.RunID)
+	}
+	return ids
+}
+
+// If very many runs are due, a list walks down the key.
+func TestListOfBacklog(t *testing.T) {
+	t.Parallel()
+	s := open(t, dbtest.Unchecked())
+	exec(t, s.pool, `
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
+		SELECT gen_random_uuid(), 'test', 'queue', 'type', 'PENDING', now() FROM generate_series(1, $1::int)`, maxMoving)
+	for name, want := range map[string]string{Pending: listRuns, Completed: listParts} {
+		f := Filter{Status: []string{name}, Limit: 5}
+		if statement, _, err := s.listing(t.Context(), s.pool, f); err != nil || statement != want {
+			t.Errorf("%s: error %v, statement %s", name, err, statement)
+		}
+		if got, want := listed(t, s, f), walked(t, s, f); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// Payloads are read only if the filter says so.
+func TestListOfPayloads(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	start(t, s, newRun(withID("a"), func(r *NewRun) { r.Input = []byte("input") }))
+	for name, f := range map[string]Filter{"parts": {}, "ID": {ExternalID: "a"}, "walk": {Metadata: []byte(`{}`)}} {
+		f.Limit = 1
+		for _, f.Payloads = range []bool{false, true} {
+			runs, err := s.List(t.Context(), nil, f)
+			if name == "walk" && err == nil && len(runs) == 0 {
+				continue
+			}
+			if err != nil || len(runs) != 1 || (string(runs[0].Input) == "input") != f.Payloads {
+				t.Errorf("%s: %+v, error %v", name, runs, err)
+			}
+		}
+	}
+}
