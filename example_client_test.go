@@ -26,7 +26,7 @@ func ExampleClient_List() {
 		_, _ = kagzi.Start(ctx, client, checkout, order)
 	}
 
-	filter := kagzi.RunFilter{Workflow: "checkout", Status: []kagzi.Status{kagzi.StatusPending}, Limit: 2}
+	filter := kagzi.RunFilter{Workflow: "checkout", Status: []kagzi.Status{kagzi.StatusPending}, Limit: 2, Payloads: true}
 	for {
 		page, err := client.List(ctx, filter)
 		if err != nil || len(page) == 0 {

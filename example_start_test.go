@@ -139,7 +139,7 @@ func ExampleMetadata() {
 	_, _ = kagzi.Start(ctx, client, checkout, 1, kagzi.Metadata{"customer": "ada", "country": "uk"})
 	_, _ = kagzi.Start(ctx, client, checkout, 2, kagzi.Metadata{"customer": "bob", "country": "uk"})
 
-	runs, _ := client.List(ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"customer": "ada"}})
+	runs, _ := client.List(ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"customer": "ada"}, Payloads: true})
 	for _, run := range runs {
 		fmt.Println(run.Metadata["customer"], string(run.Input))
 	}

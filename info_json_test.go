@@ -82,6 +82,7 @@ func TestInfosAsJSON(t *testing.T) {
 		kagzi.FailStats{},
 		kagzi.QueueStats{},
 		kagzi.Rates{},
+		kagzi.RunCount{},
 	} {
 		typ := reflect.TypeOf(zero)
 		short, err := json.Marshal(zero)

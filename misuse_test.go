@@ -334,6 +334,7 @@ func TestEndedContext(t *testing.T) {
 		"SetKey":         func(ctx context.Context) error { return c.SetKey(ctx, "q", "k", kagzi.KeyLimits{}) },
 		"SetQueue":       func(ctx context.Context) error { return c.SetQueue(ctx, kagzi.QueueLimits{Queue: "q"}) },
 		"SetLimit":       func(ctx context.Context) error { return c.SetLimit(ctx, kagzi.StepLimit{Name: "l"}) },
+		"Counts":         func(ctx context.Context) error { return kit.Second(c.Counts(ctx, some)) },
 		"List":           func(ctx context.Context) error { return kit.Second(c.List(ctx, some)) },
 		"ListSchedules":  func(ctx context.Context) error { return kit.Second(c.ListSchedules(ctx, kagzi.ScheduleFilter{})) },
 		"NextFires":      func(ctx context.Context) error { return kit.Second(c.NextFires(ctx, "s", 1)) },

@@ -38,7 +38,7 @@ func take(ctx kagzi.Context) ([]string, error) {
 // runsOf returns the runs of a consumer, the oldest first.
 func runsOf(t *testing.T, env *kagzitest.Env, c kagzi.Consumer) []kagzi.RunInfo {
 	t.Helper()
-	runs, err := env.Client.List(t.Context(), kagzi.RunFilter{Workflow: c.Name(), Limit: 1000})
+	runs, err := env.Client.List(t.Context(), kagzi.RunFilter{Workflow: c.Name(), Limit: 1000, Payloads: true})
 	if err != nil {
 		t.Fatal(err)
 	}

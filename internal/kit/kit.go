@@ -394,7 +394,7 @@ func WaitTurn(t *testing.T) {
 // ChildOf returns the child that the step of parent has started.
 func (k *Kit) ChildOf(parent kagzi.RunID, step string) kagzi.RunInfo {
 	k.T.Helper()
-	rows, err := k.Client.List(k.Ctx, kagzi.RunFilter{Parent: parent})
+	rows, err := k.Client.List(k.Ctx, kagzi.RunFilter{Parent: parent, Payloads: true})
 	if err != nil {
 		k.T.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func (k *Kit) Info(name string) kagzi.ScheduleInfo {
 // Fired returns the runs of a schedule, oldest first.
 func (k *Kit) Fired(name string) []kagzi.RunInfo {
 	k.T.Helper()
-	runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Schedule: name, Limit: 100_000})
+	runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Schedule: name, Limit: 100_000, Payloads: true})
 	if err != nil {
 		k.T.Fatal(err)
 	}

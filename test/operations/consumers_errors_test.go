@@ -117,7 +117,7 @@ func TestStateOfAnotherType(t *testing.T) {
 	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{})
 	stop := serveConsumer(k, c, counts)
 	last := func() kagzi.RunInfo {
-		runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Workflow: "c", Limit: 1})
+		runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Workflow: "c", Limit: 1, Payloads: true})
 		if err != nil || len(runs) == 0 {
 			return kagzi.RunInfo{}
 		}

@@ -140,9 +140,9 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	}
 	list := func() []kagzi.RunInfo {
 		t.Helper()
-		first, err := k.Client.List(k.Ctx, kagzi.RunFilter{Limit: 1})
+		first, err := k.Client.List(k.Ctx, kagzi.RunFilter{Limit: 1, Payloads: true})
 		utc(first, err)
-		rest, err := k.Client.List(k.Ctx, kagzi.RunFilter{After: first[0].ID})
+		rest, err := k.Client.List(k.Ctx, kagzi.RunFilter{After: first[0].ID, Payloads: true})
 		utc(rest, err)
 		return append(first, rest...)
 	}
