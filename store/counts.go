@@ -66,15 +66,15 @@ const stepOfRun = `CASE WHEN r.status = 'FAILED' THEN (
 // The namespace has its second collation for the indexes of lists.
 const countRuns = `
 SELECT coalesce(g.status, ''), coalesce(g.workflow_type, ''), coalesce(g.task_queue, ''), coalesce(g.error_kind, ''), coalesce(g.step_id, ''),
-	timestamptz 'epoch' + g.started * interval '1 microsecond', timestamptz 'epoch' + g.ended * interval '1 microsecond', count(*)
+	g.started, g.ended, count(*)
 FROM (
 	SELECT CASE WHEN 'status' = ANY ($19::text[]) THEN r.status END AS status,
 		CASE WHEN 'workflow' = ANY ($19::text[]) THEN r.workflow_type END AS workflow_type,
 		CASE WHEN 'queue' = ANY ($19::text[]) THEN r.task_queue END AS task_queue,
 		CASE WHEN 'kind' = ANY ($19::text[]) THEN r.error_kind END AS error_kind,
 		CASE WHEN 'step' = ANY ($19::text[]) THEN ` + stepOfRun + ` END AS step_id,
-		CASE WHEN $20::bigint > 0 THEN floor((extract(epoch FROM r.created_at) * 1000000)::numeric / $20::bigint)::bigint * $20::bigint END AS started,
-		CASE WHEN $21::bigint > 0 THEN floor((extract(epoch FROM r.finished_at) * 1000000)::numeric / $21::bigint)::bigint * $21::bigint END AS ended
+		CASE WHEN $20::bigint > 0 THEN date_bin($20::bigint * interval '1 microsecond', r.created_at, timestamptz 'epoch') END AS started,
+		CASE WHEN $21::bigint > 0 THEN date_bin($21::bigint * interval '1 microsecond', r.finished_at, timestamptz 'epoch') END AS ended
 	FROM kagzi.workflow_runs r
 	WHERE r.namespace_id = $1 COLLATE "POSIX" AND ` + chosen + `
 ) g
