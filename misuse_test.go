@@ -199,7 +199,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
 		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached, "Repeatable": kagzi.Repeatable,
 		"DryRun": kagzi.DryRun, "InheritMetadata": kagzi.InheritMetadata, "InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() { kagzi.UndoneBy(kagzi.Workflow[int, int]{}) }, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
-		"Forget": func() { _ = kagzi.Forget() }, "Park": kagzi.Park,
+		"Forget": func() { _ = kagzi.Forget() }, "Park": kagzi.Park, "ByStarted": kagzi.ByStarted, "ByEnded": kagzi.ByEnded,
 		"Consume": func() { kagzi.Consume[int](worker, kagzi.Consumer{}, nil) }, "DefineConsumer": kagzi.DefineConsumer, "Peek": kagzi.Peek[int], "Reserve": kagzi.Reserve[int], "WakeAt": kagzi.WakeAt,
 	} {
 		if !functions[name] {
