@@ -12,6 +12,7 @@ type LocalWorker struct {
 	Queues  []string `json:"queues,omitempty"` // from which it claims runs
 	Slots   int      `json:"slots"`            // WorkerConfig.MaxConcurrent
 	Free    int      `json:"free"`             // slots that no run holds
+	Hung    int      `json:"hung,omitempty"`   // functions that hang: see WorkerConfig.HungAfter
 	Waiting int      `json:"waiting"`          // runs that it has claimed ahead, each of which waits for a slot, as a rule for some milliseconds
 }
 
@@ -27,7 +28,7 @@ func (c *Client) LocalWorkers() []LocalWorker {
 	workers := make([]LocalWorker, len(sessions))
 	for i, s := range sessions {
 		all, free, waiting := s.Slots()
-		workers[i] = LocalWorker{s.ID().String(), s.Queues(), all, free, waiting}
+		workers[i] = LocalWorker{s.ID().String(), s.Queues(), all, free, s.Hung(), waiting}
 	}
 	slices.SortFunc(workers, func(a, b LocalWorker) int { return cmp.Compare(a.ID, b.ID) })
 	return workers

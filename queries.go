@@ -39,8 +39,39 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 		}
 		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
 	}
+	if info.Status == StatusRunning {
+		if err := c.addUnderWay(ctx, &info, r); err != nil {
+			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
+		}
+	}
 	return info, nil
 }
+
+// mostNamed is how many steps a text names.
+const mostNamed = 3
+
+// addUnderWay adds to info what its worker does for r, which is RUNNING: the code that hangs, and the steps that a cancel waits for.
+func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) error {
+	hung, err := c.store.HungCode(ctx, r)
+	if err != nil {
+		return err
+	}
+	info.Hung = hungCodes(hung)
+	if info.WaitingOn != waitsForCancel {
+		return nil
+	}
+	steps, err := c.store.StepsUnderWay(ctx, r, mostNamed+1)
+	switch {
+	case len(steps) == 1:
+		info.WaitingOn += " (step " + steps[0] + " under way)"
+	case len(steps) > 1:
+		info.WaitingOn += " (steps " + text.List(steps, mostNamed) + " under way)"
+	}
+	return err
+}
+
+// waitsForCancel is the WaitingOn of a cancelled run whose worker has to end it.
+const waitsForCancel = "cancel"
 
 // obstacleText returns the WaitingOn of a due run, empty if nothing keeps workers from claiming it.
 func obstacleText(r *store.Run, o store.Obstacle) string {
@@ -76,10 +107,13 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 		ID: RunID(r.RunID.String()), ExternalID: ID(r.ExternalID), Workflow: r.Type, Queue: r.Queue, Version: r.Version,
 		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status), WaitingOn: r.WaitingOn,
 		Kind: kind.Kind(r.ErrorKind), Quarantined: r.Quarantined, Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
-		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, PausedAt: r.PausedAt, EndedAt: r.FinishedAt, Input: c.shown(r.Input), Output: c.shown(r.Output),
+		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, PausedAt: r.PausedAt, CancelRequestedAt: r.CancelledAt, EndedAt: r.FinishedAt, Input: c.shown(r.Input), Output: c.shown(r.Output),
 	}
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
 		info.Worker = r.LockedBy.String()
+	}
+	if info.Status == StatusRunning && !r.CancelledAt.IsZero() {
+		info.WaitingOn = waitsForCancel
 	}
 	if r.Parent != uuid.Nil {
 		info.Parent, info.ParentStep = RunID(r.Parent.String()), r.ParentStep
@@ -225,6 +259,10 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", named(ref))
 	}
 	rows, err := c.store.StepAttempts(ctx, id)
+	var hung []store.HungCode
+	if err == nil {
+		hung, err = c.store.HungCode(ctx, run)
+	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", ref)
 	}
@@ -234,6 +272,11 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 		out[i] = StepAttempt{
 			Step: r.StepID, Type: r.Kind, Attempt: r.Attempt, Status: Status(r.Status), Input: c.shown(r.Input), Output: r.Output, Kind: kind.Kind(r.ErrorKind),
 			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
+		}
+		for _, h := range hung {
+			if h.Step == r.StepID && h.Attempt == r.Attempt && r.Status != store.Completed && r.Status != store.Failed { // else it has returned since
+				out[i].HungSince = h.Since.UTC()
+			}
 		}
 		switch r.Kind {
 		case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
 )
 
 type (
@@ -97,18 +98,26 @@ type RunInfo struct {
 	//   - "children" that must end before its compensations run, and then "compensation flight";
 	//   - "limit openai" for the [Limit] of a step;
 	//   - "timeout ship" for the [Timeout] of a group of branches;
+	//   - "cancel" if it was cancelled, and its worker waits until its code has returned, or the [Grace] is over: see CancelRequestedAt;
 	//   - "deletion" if it is over and retention is deleting it.
 	//
 	// If several branches wait, it names what they wait for, each thing once: "timer cooling-off; signal approved; 4 more". At most three
 	// are named. Those with a time come first, in the order of their times, so AvailableAt is that of the first. The others follow in the
 	// order of their texts. Waiting for several children with [Results] is one thing: "child ship and 2 more".
 	//
-	// [Client.Get] also says what keeps workers from claiming a run that is due; [Client.List] does not look:
+	// [Client.Get] also says the following; [Client.List] does not look. It names the steps that a cancel waits for, as in "cancel (step charge
+	// under way)", once they have run for a second, and what keeps workers from claiming a run that is due:
 	//
 	//   - "key tenant-7 (2 of 2 running)", "group mail (1 of 1 running)" or "queue shop (50 of 50 running)" if no slot is free;
 	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
 	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop" or "pause of all runs".
 	WaitingOn string `json:"waiting_on,omitempty"`
+
+	// Hung lists code of the run that hangs in its worker: [Client.Get] reads it from the worker's last heartbeat, and [Client.List] does not. See
+	// [WorkerConfig].HungAfter.
+	Hung []HungCode `json:"hung,omitempty"`
+
+	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"` // when a cancel asked its worker to end it; zero if the cancel ended it at once
 
 	PausedAt    time.Time       `json:"paused_at,omitzero"` // when [Client.PauseRun] paused it; zero unless it is paused itself
 	Metadata    Metadata        `json:"metadata,omitempty"`
@@ -129,6 +138,23 @@ type RunInfo struct {
 	EndedAt     time.Time       `json:"ended_at,omitzero"`
 	Input       json.RawMessage `json:"input,omitempty"`  // as the client's Codec wrote it; as it is stored if the Sealer cannot open it
 	Output      json.RawMessage `json:"output,omitempty"` // as Input
+}
+
+// A HungCode is a function that hangs. A step's function hangs if it goes on although its ctx has ended; the function of a workflow or branch, if it
+// waits for long outside of steps and of Kagzi's other operations. The log of the run's worker has the stack.
+type HungCode struct {
+	Step   string    `json:"step,omitempty"`   // empty: it is the function of the workflow or of the branch
+	Branch string    `json:"branch,omitempty"` // without a Step: the branch; empty for the workflow function
+	Cause  string    `json:"cause,omitempty"`  // why the step's ctx ended, as in "step timed out after 30s"
+	Since  time.Time `json:"since,omitzero"`   // when it ended, or when the worker first saw the function outside of operations
+}
+
+// hungCodes returns the codes for people.
+func hungCodes(codes []store.HungCode) (out []HungCode) {
+	for _, c := range codes {
+		out = append(out, HungCode{c.Step, c.Branch, c.Cause, c.Since.UTC()})
+	}
+	return out
 }
 
 // A Progress is what a run last said by [SetProgress].
@@ -173,9 +199,10 @@ type StepAttempt struct {
 	Kind      kind.Kind       `json:"kind,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	StartedAt time.Time       `json:"started_at,omitzero"`
-	EndedAt   time.Time       `json:"ended_at,omitzero"` // for a SIGNAL, when the message was stored, which may be before StartedAt; if it was cancelled, when that was decided, as far as that is known
-	Child     RunID           `json:"child,omitempty"`   // the run that a CHILD_WORKFLOW or a COMPENSATION started
-	WakeAt    time.Time       `json:"wake_at,omitzero"`  // the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if none follows
+	HungSince time.Time       `json:"hung_since,omitzero"` // when the ctx of its function ended, while the function goes on nevertheless: see [HungCode]
+	EndedAt   time.Time       `json:"ended_at,omitzero"`   // for a SIGNAL, when the message was stored, which may be before StartedAt; if it was cancelled, when that was decided, as far as that is known
+	Child     RunID           `json:"child,omitempty"`     // the run that a CHILD_WORKFLOW or a COMPENSATION started
+	WakeAt    time.Time       `json:"wake_at,omitzero"`    // the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if none follows
 }
 
 // Started is the result of [Client.StartMany] for one call.

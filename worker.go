@@ -62,6 +62,11 @@ type WorkerConfig struct {
 	// means 30 seconds.
 	StaleAfter time.Duration
 
+	// HungAfter is how long code may go on that should return: the function of a step whose ctx has ended, because of its Timeout
+	// or for another reason, and a workflow function, or that of a branch, that is in no step, wait or other operation of Kagzi. Then the worker logs its stack
+	// once, and shows it in RunInfo.Hung and to [Client.Health]; it cannot end it. Zero means 10 seconds.
+	HungAfter time.Duration
+
 	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within LeaseTimeout goes to
 	// another worker. Set it if a run that hangs must not stay with a worker that lives; make LeaseTimeout longer than any run
 	// takes without a sleep. A run that takes longer counts in RunInfo.Recoveries although this worker lives. So it is soon
@@ -95,6 +100,7 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, min(10*time.Second, c.LeaseTimeout/3, c.StaleAfter/3))
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
+	c.HungAfter = cmp.Or(c.HungAfter, 10*time.Second)
 	c.PollInterval = cmp.Or(c.PollInterval, 5*time.Second)
 	c.Coordinator.StaleAfter = cmp.Or(c.Coordinator.StaleAfter, c.StaleAfter)
 	c.Coordinator = c.Coordinator.withDefaults()
@@ -129,6 +135,7 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 		{"Heartbeat", cmp.Or(given.Heartbeat, time.Second), leastHeartbeat},
 		{"DrainTimeout", c.DrainTimeout, time.Microsecond},
 		{"PollInterval", c.PollInterval, time.Millisecond},
+		{"HungAfter", c.HungAfter, time.Millisecond},
 		{"StaleAfter", c.StaleAfter, leastLease},
 	} {
 		check(d.value < d.least, "%s is %v: give at least %v (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value, d.least)
@@ -257,7 +264,7 @@ func (w *Worker) session() engine.Config {
 	return engine.Config{
 		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.shown, Policy: runPolicy, StepContext: stepContext, Interceptors: c.intercepts.engine(),
 		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
-		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout,
+		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout, HungAfter: cfg.HungAfter,
 		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
 	}
 }

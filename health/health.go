@@ -63,7 +63,7 @@ func (r Report) Check(name string) Check {
 // Client.Health has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules", "failures" and "quarantined".
 // Others are there only while they are not Healthy: "pauses", one for each pause; "limits", one for each queue whose limits let
 // due runs wait for long, and for each limit of steps whose line does not move; "consumers", about those that are due and have no run; "events", about
-// events of topics that are kept for longer than their time; "compensations", about runs of which a compensation failed for good; "histories", about runs that wait because their
+// events of topics that are kept for longer than their time; "hung", about code that goes on although its context has ended, or that blocks outside of steps; "compensations", about runs of which a compensation failed for good; "histories", about runs that wait because their
 // histories cannot be read; and "work", about requests of this process's workers that the database refuses. "topics" is Healthy: it names those with
 // events to which no consumer subscribes. Client.Liveness has "process", or a
 // "worker" for each worker that is stuck.
@@ -75,11 +75,12 @@ type Check struct {
 
 // Workers sums up the workers that are registered and not OFFLINE.
 type Workers struct {
-	Live     int `json:"live"`     // workers that send heartbeats and claim runs
-	Draining int `json:"draining"` // workers that send heartbeats and claim no more runs
-	Silent   int `json:"silent"`   // workers that have sent no heartbeat for longer than their StaleAfter
-	Active   int `json:"active"`   // workflow functions that the live workers were executing at their last heartbeats
-	Most     int `json:"most"`     // the sum of the live workers' MaxConcurrent
+	Live     int `json:"live"`           // workers that send heartbeats and claim runs
+	Draining int `json:"draining"`       // workers that send heartbeats and claim no more runs
+	Silent   int `json:"silent"`         // workers that have sent no heartbeat for longer than their StaleAfter
+	Active   int `json:"active"`         // workflow functions that the live workers were executing at their last heartbeats
+	Most     int `json:"most"`           // the sum of the live workers' MaxConcurrent
+	Hung     int `json:"hung,omitempty"` // slots of the live workers that are held by runs whose code hangs
 	// OldestHeartbeat is the oldest last heartbeat of a live or draining worker.
 	OldestHeartbeat time.Time `json:"oldest_heartbeat,omitzero"`
 }

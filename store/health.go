@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,6 +30,7 @@ func DatabaseTime(ctx context.Context, db DB) (now time.Time, err error) {
 
 // A LiveWorker is a worker that is not OFFLINE, with the columns that Health reads.
 type LiveWorker struct {
+	ID        uuid.UUID
 	Queues    []string
 	Types     []string
 	Handlers  []string // with their versions: "checkout/2"
@@ -38,6 +40,7 @@ type LiveWorker struct {
 	Active    int // runs that it executes
 	Most      int // runs that it executes at once at most
 	Rates     Rates
+	Hung      *Hung
 }
 
 // Live reports whether the worker sends heartbeats and claims runs.
@@ -45,7 +48,7 @@ func (w *LiveWorker) Live() bool { return !w.Silent && !w.Draining }
 
 const liveWorkers = `
 SELECT w.task_queues, w.workflow_types, w.handlers, w.status = 'DRAINING', w.heartbeat_at < clock_timestamp() - w.stale_after, w.heartbeat_at,
-	w.active_count, w.max_concurrent, w.completed_rate, w.failed_rate, w.steps_rate
+	w.active_count, w.max_concurrent, w.completed_rate, w.failed_rate, w.steps_rate, w.worker_id, w.hung
 FROM kagzi.workers w
 WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
 LIMIT $2`
@@ -59,7 +62,10 @@ func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWo
 }
 
 func readLiveWorker(row pgx.CollectableRow) (w LiveWorker, err error) {
-	return w, row.Scan(&w.Queues, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most, &w.Rates.Completed, &w.Rates.Failed, &w.Rates.Steps)
+	var hung json.RawMessage
+	err = row.Scan(&w.Queues, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most, &w.Rates.Completed, &w.Rates.Failed, &w.Rates.Steps, &w.ID, &hung)
+	w.Hung = readHung(hung)
+	return w, err
 }
 
 // A DueWork is the due runs of one workflow in one queue: those without a key and those that hold a slot, or those that wait for

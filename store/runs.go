@@ -37,6 +37,8 @@ type Run struct {
 	Origin        uuid.UUID // the run that it was restarted or forked from
 	ParentStep    string    // the step of Parent that started it
 	LockedBy      uuid.UUID
+	Lease         uuid.UUID // stays after the end
+	CancelledAt   time.Time // when somebody asked its worker to end it as CANCELLED
 	Schedule      string    // its schedule's name
 	FireAt        time.Time // the tick of the schedule that started it
 	CreatedAt     time.Time
@@ -53,7 +55,7 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata, coalesce(r.first_metadata, r.metadata), r.headers, r.progress,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false)`
+	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false), r.lease, r.cancel_requested_at`
 
 // storedInput is the input of a run; the items of a batch, if it is that of one.
 const storedInput = `coalesce(r.input, (
@@ -117,14 +119,14 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		r := &Run{}
 		var external, waiting, kind, text, step, schedule, key *string
 		var version *int
-		var parent, origin, locked *uuid.UUID
+		var parent, origin, locked, lease *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, utc(&r.AvailableAt), &r.Attempts,
 			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
-			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key, &r.Key.Group, &r.Input, &r.Output); err != nil {
+			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key, &r.Key.Group, &lease, utc(&r.CancelledAt), &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)
-		r.Version, r.Parent, r.Origin, r.LockedBy = deref(version), deref(parent), deref(origin), deref(locked)
+		r.Version, r.Parent, r.Origin, r.LockedBy, r.Lease = deref(version), deref(parent), deref(origin), deref(locked), deref(lease)
 		r.ParentStep, r.Schedule, r.Key.Name = deref(step), deref(schedule), deref(key)
 		out = append(out, r)
 	}

@@ -117,6 +117,7 @@ type Heartbeat struct {
 	Active     int      // runs that it executes
 	Counts     Counts
 	Rates      Rates
+	Hung       *Hung   // the code that hangs; nil: none
 	Backend    Backend // of the connection that sends the heartbeat
 }
 
@@ -145,7 +146,7 @@ UPDATE kagzi.workers w
 SET heartbeat_at = t.now, report_number = $9, active_count = $3, completed_count = $4, failed_count = $5, steps_count = $12,
 	completed_rate = $13, failed_rate = $14, steps_rate = $15, backend_pid = NULLIF($6::int, 0),
 	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
-	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond', task_queues = $10::text[], left_queues = $11::text[]
+	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond', task_queues = $10::text[], left_queues = $11::text[], hung = NULLIF($16::text, '')::jsonb
 FROM t
 WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.report_number <= $9
 RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
@@ -159,7 +160,7 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer Heart
 	err = do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		b.Queue(heartbeat, s.namespace, h.Worker, h.Active, h.Counts.Completed, h.Counts.Failed, h.Backend.PID, epoch(h.Backend.Start), epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues),
-			h.Counts.Steps, h.Rates.Completed, h.Rates.Failed, h.Rates.Steps)
+			h.Counts.Steps, h.Rates.Completed, h.Rates.Failed, h.Rates.Steps, h.Hung.stored())
 		answer = HeartbeatAnswer{Asked: time.Now()}
 		// The prologue asks for the backend: in a distributed Postgres the heartbeat runs on the server that has the row.
 		var pid int32

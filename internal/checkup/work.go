@@ -57,6 +57,7 @@ func (e *examination) work(ctx context.Context) {
 	}
 	e.report.Queues = b.sorted()
 	e.addWorkers(b.longest)
+	e.hung(workers)
 	if err == nil {
 		e.addQueues(b, e.overdue(ctx, b.late))
 	}
@@ -91,6 +92,9 @@ func CountWorkers(workers []store.LiveWorker) (sum health.Workers) {
 		sum.Live++
 		sum.Active += w.Active
 		sum.Most += w.Most
+		if w.Hung != nil {
+			sum.Hung += w.Hung.Slots
+		}
 	}
 	return sum
 }
@@ -128,7 +132,7 @@ func (e *examination) addQueues(b backlog, overdue []string) {
 	case len(b.stranded) > 0:
 		e.add("queues", health.Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and %s.", text.List(b.stranded, namedAtMost), handle)
 	case len(overdue) > 0:
-		e.add("queues", health.Degraded, "Due although there are workers: %s. Start more workers or raise MaxConcurrent.", text.List(overdue, namedAtMost))
+		e.add("queues", health.Degraded, "Due although there are workers: %s. %s", text.List(overdue, namedAtMost), e.slotsAdvice())
 	case due > 0:
 		e.add("queues", health.Healthy, "%s due, none for long.", counted(due, more))
 	default:

@@ -54,6 +54,7 @@ type Branch struct {
 	log     *slog.Logger
 
 	display display // of the step that is under way
+	place   int     // in execution.guarded. The execution's mutex guards it.
 
 	// end is the failure that ended the branch: its own, set by failLocked, or its group's decision, set by group.learn. It is
 	// nil if there is none.
@@ -64,6 +65,7 @@ type Branch struct {
 	racing bool
 
 	goid        atomic.Uintptr // the ID of its goroutine. Set by init, reset to 0 by settleBranch when that ends.
+	operations  atomic.Int64   // the low half counts those under way, the high half those that have ended. Set by operate and done.
 	inStep      atomic.Bool    // a step's function is being executed. Its goroutine sets and resets it.
 	live        atomic.Bool    // its Logger logs, because the function is past its history. Its goroutine sets it, for good.
 	pastHistory atomic.Bool    // it has reached an unrecorded operation, or waits for one. Set by passHistory, for good.

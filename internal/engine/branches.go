@@ -16,6 +16,7 @@ type Future struct {
 // Go begins fn as a branch, on a goroutine of its own. badName is the error of a wrong name, nil if it is right. A nil fn
 // is refused.
 func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *Future {
+	defer b.operate().done()
 	id, err := b.enter(name, badName)
 	if err == nil && fn == nil {
 		err = b.Misuse(fmt.Errorf("kagzi: branch %q: the function is nil", name))
@@ -60,6 +61,7 @@ func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
 
 // Await waits for the branch and returns the value and error of its function. b is the caller's branch.
 func (f *Future) Await(b *Branch) (any, error) {
+	defer b.operate().done()
 	if !b.owned() {
 		return nil, b.foreign()
 	}

@@ -37,6 +37,7 @@ type ChildIdentity struct {
 
 // StartChild starts the child, or returns the one that the history has. See docs/architecture.md, Children.
 func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
+	defer b.operate().done()
 	e := b.e
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
@@ -197,6 +198,7 @@ func ofWorkflow(id uuid.UUID, workflow string) bool {
 
 // Result waits for the child to end and returns the record of its end. It returns an error if the child did not complete.
 func (c *Child) Result(b *Branch) (*store.StepRow, error) {
+	defer b.operate().done()
 	if err := c.mayAsk(b); err != nil {
 		return nil, err
 	}
@@ -216,6 +218,7 @@ type ChildEnd struct {
 
 // ChildResults waits for all of the children to end.
 func (b *Branch) ChildResults(all []*Child) ([]ChildEnd, error) {
+	defer b.operate().done()
 	for _, c := range all {
 		if c.by.e != b.e {
 			return nil, b.Misuse(errOtherRun)

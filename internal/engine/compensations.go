@@ -11,6 +11,7 @@ import (
 // Compensate registers under name the compensation that register returns, unless it is recorded. See
 // docs/architecture.md, Compensations.
 func (b *Branch) Compensate(name string, register func() (*Registration, error)) {
+	defer b.operate().done()
 	if !b.owned() {
 		b.e.fail(failure.BadRequest(failure.Wrap(b.foreign(), "compensation %q", name)))
 		return

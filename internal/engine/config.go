@@ -42,8 +42,8 @@ type Config struct {
 	Beside        func(context.Context)           // runs beside the session, in a goroutine, from its registration until it has drained; may be nil
 
 	// See WorkerConfig.
-	LeaseTimeout, Heartbeat, StaleAfter, PollInterval, DrainTimeout time.Duration
-	FixedLease                                                      bool
+	LeaseTimeout, Heartbeat, StaleAfter, PollInterval, DrainTimeout, HungAfter time.Duration
+	FixedLease                                                                 bool
 
 	Grace   time.Duration // how long a worker may be without its connection before the fleet declares it dead
 	NoGrace bool          // nobody declares a worker dead because of a lost connection

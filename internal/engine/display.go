@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -9,12 +11,12 @@ import (
 const visibleAfter = time.Second
 
 // A display shows, in the table, the attempt of a step that has run for visibleAfter. Each branch has one for all of its steps:
-// it executes one at a time, and few attempts take that long.
+// it executes one at a time, and few attempts take that long. The watchdog finds the attempt here, too.
 type display struct {
 	show func(attemptUnderWay) // writes the attempt. Set before the first begin.
 
 	mu      sync.Mutex
-	timer   *time.Timer // calls fire. Made by the first begin.
+	timer   *time.Timer // calls fire. Made by the first begin; nil before.
 	due     time.Time   // when the attempt is to be shown; zero: none is under way, or it is shown
 	attempt attemptUnderWay
 }
@@ -25,6 +27,7 @@ type attemptUnderWay struct {
 	number, first int
 	position      int64
 	input         []byte
+	ctx           context.Context // of its function
 }
 
 // begin is called when an attempt begins, at that time. end is called when it is over.
@@ -39,10 +42,26 @@ func (d *display) begin(a attemptUnderWay, at time.Time) {
 	}
 }
 
+// beginHidden is begin for an attempt that the table never shows.
+func (d *display) beginHidden(a attemptUnderWay) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.attempt = a
+}
+
+// current returns the attempt under way, and whether its function is being executed, as inFunction says.
+func (d *display) current(inFunction *atomic.Bool) (attemptUnderWay, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.attempt, inFunction.Load()
+}
+
 func (d *display) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.timer.Stop()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
 	d.attempt, d.due = attemptUnderWay{}, time.Time{}
 }
 

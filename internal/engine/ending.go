@@ -20,6 +20,9 @@ func (s *Session) settled(e *execution) {
 			t.Stop()
 		}
 	}
+	if e.begun && e.live > 0 {
+		s.abandonLocked(e)
+	}
 	reason, suspension, cause := e.reason, e.suspension, e.failure
 	if reason == stopShutdown {
 		suspension = &write{suspension: e.newSuspension(store.Pending, "worker")}

@@ -101,6 +101,22 @@ func (b *Branch) init() {
 	b.goid.Store(goroutine.ID())
 	b.own = b.e.own[b.prefix]
 	b.live.Store(b.own == 0 && !b.closed)
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	b.place = len(b.e.guarded)
+	b.e.guarded = append(b.e.guarded, b)
+}
+
+// leaveGuardLocked removes b from the execution's guarded branches, if it is among them.
+func (b *Branch) leaveGuardLocked() {
+	all := b.e.guarded
+	if b.place >= len(all) || all[b.place] != b { // init did not come so far
+		return
+	}
+	last := len(all) - 1
+	all[b.place], all[last].place = all[last], b.place
+	all[last] = nil
+	b.e.guarded = all[:last]
 }
 
 // settleBranch notes the result of b, whose goroutine ends. The last goroutine settles the execution.
@@ -108,6 +124,7 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	b.goid.Store(0)
 	b.cancelBelow(err)
 	e.mu.Lock()
+	b.leaveGuardLocked()
 	e.live--
 	last := e.live == 0
 	if e.reason != underWay {

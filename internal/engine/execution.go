@@ -70,12 +70,14 @@ type execution struct {
 	hasSlot    bool        // it holds a slot of the session. Set by start, reset by release.
 
 	// Its goroutines. busy == 0 and live > 0 means that all of them wait.
-	waiting bool // it waits in memory for a slot, and none of its goroutines has begun. Set by Session.begin, reset by start.
-	begun   bool // set by dispatch: execute was called, or is about to be, and its goroutines settle the execution
-	live    int  // goroutines that have not ended. Future.start adds one, settleBranch removes one; 1 before the execution begins
-	busy    int  // of them, those that do not wait. waitFor removes one, wakeLocked adds one
-	waits   []*wait
-	misused error // set by noteMisuse: the first wrong call. The run does not complete, even if the function drops this error.
+	waiting   bool // it waits in memory for a slot, and none of its goroutines has begun. Set by Session.begin, reset by start.
+	begun     bool // set by dispatch: execute was called, or is about to be, and its goroutines settle the execution
+	live      int  // goroutines that have not ended. Future.start adds one, settleBranch removes one; 1 before the execution begins
+	busy      int  // of them, those that do not wait. waitFor removes one, wakeLocked adds one
+	waits     []*wait
+	guarded   []*Branch // whose goroutines have begun and not ended. Added by init, removed by settleBranch.
+	abandoned bool      // set by Session.settled: its goroutines were not waited for
+	misused   error     // set by noteMisuse: the first wrong call. The run does not complete, even if the function drops this error.
 
 	consumption *Consumption // of a run of a consumer: set before its function begins, and never again; nil: it is no such run
 

@@ -44,7 +44,7 @@ func HasFailedBranch(b *Branch, name string) bool {
 // returns true.
 func ShowFirstAttempt(b *Branch, step string, over func() bool) {
 	s := &stepCall{b: b, id: step, attempt: 1, first: 1}
-	s.display(time.Now())
+	s.display(b.ctx, time.Now())
 	defer b.display.end()
 	for !over() {
 		s.attempt = 2

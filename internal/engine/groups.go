@@ -64,6 +64,7 @@ var errGroupTime = errors.New("the group's time is over")
 // All runs every branch and returns their results. It returns an error if a failure or the Timeout decides the group, or, with
 // Collect, if a branch failed.
 func (b *Branch) All(spec GroupSpec) ([]any, error) {
+	defer b.operate().done()
 	g, err := b.newGroup(spec)
 	if err != nil {
 		return nil, err
@@ -95,6 +96,7 @@ func (b *Branch) All(spec GroupSpec) ([]any, error) {
 // First runs every branch until one succeeds, and returns the winner's name and result. It returns an error if all branches
 // failed, or if the Timeout decides the group.
 func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
+	defer b.operate().done()
 	g, err := b.newGroup(spec)
 	if err != nil {
 		return "", nil, err

@@ -251,12 +251,12 @@ func (h *heartbeater) heartbeat() error {
 func (h *heartbeater) newHeartbeat() store.Heartbeat {
 	s := h.s
 	s.mu.Lock()
-	active := s.cfg.MaxConcurrent - s.slots.free
+	active, hung := s.cfg.MaxConcurrent-s.slots.free, s.hung
 	s.mu.Unlock()
 	h.number++
 	queues, left := s.queuesToRegister()
 	counts, rates := s.tally.report(time.Now())
-	return store.Heartbeat{Number: h.number, Worker: s.ID(), Queues: queues, LeftQueues: left, Active: active, Counts: counts, Rates: rates, Backend: h.backend}
+	return store.Heartbeat{Number: h.number, Worker: s.ID(), Queues: queues, LeftQueues: left, Active: active, Counts: counts, Rates: rates, Hung: hung, Backend: h.backend}
 }
 
 // drain begins the drain that somebody has requested in the worker's row.

@@ -20,6 +20,7 @@ type NoteSpec struct {
 // Note records what Read returns, and returns it: in a replay that of the record. If Read returns an error, it is the database's, and Note
 // calls Read again.
 func (b *Branch) Note(spec NoteSpec) ([]byte, error) {
+	defer b.operate().done()
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
 		return nil, err

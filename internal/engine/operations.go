@@ -9,6 +9,17 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
+// An operation is a call of the workflow's code into the engine.
+type operation struct{ b *Branch }
+
+// operate counts an operation as under way until done is called. For the watchdog, a branch without one is in the application's code.
+func (b *Branch) operate() operation {
+	b.operations.Add(1)
+	return operation{b}
+}
+
+func (o operation) done() { o.b.operations.Add(1<<32 - 1) }
+
 // enter begins a durable operation and returns the ID of its record: the branch's prefix and the name, with a number from the
 // second use on. badName is why the name is invalid, or nil. enter exits the goroutine if the execution has stopped, and
 // returns the cause if only the branch was cancelled. See docs/architecture.md, Execution and replay.

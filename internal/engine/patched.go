@@ -16,6 +16,7 @@ const patchID = "#patched:"
 // Patched reports whether this run takes the new code path at a change. badName is why the change's name is invalid, or nil.
 // See docs/architecture.md, Execution and replay.
 func (b *Branch) Patched(change string, badName error) bool {
+	defer b.operate().done()
 	if !b.owned() {
 		b.e.fail(failure.BadRequest(failure.Wrap(b.foreign(), "Patched %s", text.Quote(change))))
 		return false // the engine must not exit a goroutine that is not its own

@@ -23,6 +23,7 @@ type PublishSpec struct {
 // Publish publishes events in the transaction of its record. A replay passes the record and publishes nothing. See
 // docs/architecture.md, Topics.
 func (b *Branch) Publish(spec PublishSpec) error {
+	defer b.operate().done()
 	e := b.e
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {

@@ -31,6 +31,7 @@ type signalWait struct {
 
 // Receive waits for a message and returns its record. If none arrived in time, it returns the recorded error.
 func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
+	defer b.operate().done()
 	id, err := b.enter(spec.Step, spec.BadName)
 	if err != nil {
 		return nil, err

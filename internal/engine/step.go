@@ -70,6 +70,7 @@ type stepCall struct {
 
 // Step executes a step, unless the history has its result, and returns the result's record. It does not change spec.
 func (b *Branch) Step(spec *StepSpec) (*store.StepRow, error) {
+	defer b.operate().done()
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
 		return nil, err
@@ -151,8 +152,8 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	ctx, cancel := s.begin()
 	defer cancel()
 	begun := time.Now()
-	// Transactional steps are not shown: a row committed meanwhile would fail each transaction of a stricter isolation.
-	s.display(begun)
+	// The table does not show transactional steps: a row committed meanwhile would fail each transaction of a stricter isolation.
+	s.display(ctx, begun)
 	defer s.b.display.end()
 	if failed != nil {
 		return s.recordOutcome(ctx, begun, nil, failed)
@@ -203,13 +204,17 @@ func (s *stepCall) identity() StepIdentity {
 	return StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Headers: e.headers, By: s.b}
 }
 
-// display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter.
-func (s *stepCall) display(begun time.Time) {
+// display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter. ctx is that of its function.
+func (s *stepCall) display(ctx context.Context, begun time.Time) {
 	d := &s.b.display
 	if d.show == nil {
 		d.show = s.b.showAttempt
 	}
-	d.begin(attemptUnderWay{id: s.id, number: s.attempt, first: s.first, position: s.position, input: s.input}, begun)
+	d.begin(s.underWay(ctx), begun)
+}
+
+func (s *stepCall) underWay(ctx context.Context) attemptUnderWay {
+	return attemptUnderWay{id: s.id, number: s.attempt, first: s.first, position: s.position, input: s.input, ctx: ctx}
 }
 
 // showAttempt enqueues a record that says that the attempt is under way.

@@ -58,6 +58,8 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	ctx, cancel := s.begin()
 	defer cancel()
 	begun := time.Now()
+	b.display.beginHidden(s.underWay(ctx))
+	defer b.display.end()
 	if s.isLate() {
 		return nil, nil
 	}

@@ -1,0 +1,297 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A watchdog finds code of the application that hangs: a step's function that goes on although its context has ended, and the function of
+// a workflow or branch that is in no operation for long. It looks at the branches from time to time, so that a step pays for no timer. Only
+// the goroutine of its loop uses it. See docs/architecture.md, Code that hangs.
+type watchdog struct {
+	s    *Session
+	seen map[*Branch]*sighting // of the last pass
+}
+
+// A sighting is what a branch does that it should not do for long.
+type sighting struct {
+	activity int64 // as long as it stays, the code has not returned: see suspicion
+	attempt  attemptUnderWay
+	begun    time.Time // when the step's context ended, or when the branch was first seen
+	hung     *store.HungCode
+	logged   bool
+}
+
+// mostHung is how much hung code a heartbeat reports one by one.
+const mostHung = 100
+
+// watch makes passes until stop is closed, and then a last one: what goes on after the drain does not obey its context.
+func (s *Session) watch(stop chan struct{}) {
+	w := &watchdog{s: s}
+	ticker := time.NewTicker(max(s.cfg.HungAfter/4, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			w.pass(time.Now(), false)
+		case <-stop:
+			w.pass(time.Now(), true)
+			return
+		}
+	}
+}
+
+// pass looks at all branches. It reports and logs the code that has gone on for HungAfter, and logs what has returned since the pass before. The
+// last pass does not wait for code whose run was given up.
+func (w *watchdog) pass(now time.Time, last bool) {
+	before := w.seen
+	w.seen = map[*Branch]*sighting{}
+	for _, b := range w.s.branches() {
+		found, suspicious := b.suspicion(now)
+		if !suspicious {
+			continue
+		}
+		if old := before[b]; old != nil && old.activity == found.activity {
+			found = *old
+		}
+		if found.hung == nil && (now.Sub(found.begun) >= w.s.cfg.HungAfter || last && b.e.isAbandoned()) {
+			found.hung = b.hungCode(&found, now)
+		}
+		w.seen[b] = &found
+	}
+	for b, old := range before {
+		if current := w.seen[b]; old.logged && (current == nil || current.activity != old.activity) {
+			b.hungLog(old).Info("kagzi: code that hung has returned", "for", now.Sub(old.begun))
+		}
+	}
+	w.log(now, last)
+	if w.s.setHung(w.report()) {
+		goroutine.Signal(w.s.heartbeats)
+	}
+}
+
+// branches returns the branches of all executions, and of those that were given up, that have not ended.
+func (s *Session) branches() (all []*Branch) {
+	s.mu.Lock()
+	executions := make([]*execution, 0, len(s.executing)+len(s.abandoned))
+	for _, e := range s.executing {
+		executions = append(executions, e)
+	}
+	for e := range s.abandoned {
+		executions = append(executions, e)
+	}
+	s.mu.Unlock()
+	var ended []*execution
+	for _, e := range executions {
+		e.mu.Lock()
+		all = append(all, e.guarded...)
+		if e.live == 0 {
+			ended = append(ended, e)
+		}
+		e.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range ended {
+		delete(s.abandoned, e)
+	}
+	return all
+}
+
+// abandonLocked makes the watchdog go on watching e, whose run is given up although its code has not returned. The caller holds e's mutex.
+func (s *Session) abandonLocked(e *execution) {
+	e.abandoned = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.abandoned[e] = true
+}
+
+func (e *execution) isAbandoned() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.abandoned
+}
+
+// suspicion returns what b does, if that is something that it should not do for long: it executes a step's function whose context has
+// ended, or it is in no operation. The activity is the position of the attempt, or below zero and another one after each operation.
+func (b *Branch) suspicion(now time.Time) (s sighting, suspicious bool) {
+	operations := b.operations.Load()
+	if a, inFunction := b.display.current(&b.inStep); inFunction {
+		if a.ctx.Err() == nil {
+			return s, false
+		}
+		s = sighting{activity: a.position, attempt: a, begun: now}
+		if at, ok := a.ctx.Deadline(); ok && errors.Is(context.Cause(a.ctx), kind.Timeout) {
+			s.begun = at
+		}
+		return s, true
+	}
+	underWay := operations&(1<<32-1) != 0
+	return sighting{activity: -1 - operations>>32, begun: now}, !underWay
+}
+
+// hungCode describes the code of s, for people.
+func (b *Branch) hungCode(s *sighting, now time.Time) *store.HungCode {
+	e := b.e
+	h := &store.HungCode{RunID: e.run.RunID, Lease: e.run.Lease, Workflow: e.run.Type, Since: e.env.now().Add(s.begun.Sub(now)).UTC()}
+	if s.attempt.ctx == nil {
+		h.Branch = b.result.name
+		return h
+	}
+	h.Step, h.Attempt, h.Cause = s.attempt.id, s.attempt.number, text.Sanitize(context.Cause(s.attempt.ctx).Error(), 200)
+	return h
+}
+
+// report returns what the heartbeat says of hung code; nil if there is none.
+func (w *watchdog) report() *store.Hung {
+	var h store.Hung
+	slots := map[*execution]bool{}
+	for b, s := range w.seen {
+		if s.hung == nil {
+			continue
+		}
+		h.Functions++
+		h.Codes = append(h.Codes, *s.hung)
+		b.e.mu.Lock()
+		if b.e.hasSlot {
+			slots[b.e] = true
+		}
+		b.e.mu.Unlock()
+	}
+	if h.Functions == 0 {
+		return nil
+	}
+	h.Slots = len(slots)
+	slices.SortFunc(h.Codes, func(a, b store.HungCode) int { return a.Since.Compare(b.Since) })
+	h.Codes = h.Codes[:min(len(h.Codes), mostHung)]
+	return &h
+}
+
+// setHung replaces the report. It reports whether there is more or less of it than before.
+func (s *Session) setHung(h *store.Hung) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.hung
+	s.hung = h
+	switch {
+	case old == nil || h == nil:
+		return old != h
+	case old.Functions != h.Functions || old.Slots != h.Slots:
+		return true
+	}
+	return !slices.Equal(old.Codes, h.Codes)
+}
+
+// Hung returns how many functions hang.
+func (s *Session) Hung() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hung == nil {
+		return 0
+	}
+	return s.hung.Functions
+}
+
+// log logs the hung code that is not logged yet, with the stacks. If stacks were taken too recently, a later pass does so.
+func (w *watchdog) log(now time.Time, last bool) {
+	var stacks []byte
+	for b, s := range w.seen {
+		if s.hung == nil || s.logged {
+			continue
+		}
+		if stacks == nil {
+			var taken bool
+			if stacks, taken = takeStacks(last); !taken {
+				return
+			}
+		}
+		s.logged = true
+		log := b.hungLog(s).With("for", now.Sub(s.begun), "stack", stackOf(stacks, b))
+		if s.attempt.ctx == nil {
+			log.Warn("kagzi: a workflow function blocks outside of steps: only a step may wait for something that is not Kagzi's")
+		} else {
+			log.Warn("kagzi: the function of a step goes on although its context has ended: pass ctx to what it calls", "because", s.hung.Cause)
+		}
+	}
+}
+
+// hungLog returns the logger for lines about the code of s.
+func (b *Branch) hungLog(s *sighting) *slog.Logger {
+	log := b.e.log().With("worker", b.e.env.ID())
+	switch {
+	case s.attempt.ctx != nil:
+		return log.With("step", s.attempt.id, "attempt", s.attempt.number)
+	case b.result.name != "":
+		return log.With("branch", b.result.name)
+	}
+	return log
+}
+
+const (
+	// mostStacks is how many goroutines a process may have for a dump of all stacks, which stops them all: for some 20 milliseconds for
+	// each thousand.
+	mostStacks = 10_000
+
+	// stacksPause is how many times as long as a dump the pause after it is, so that the process never spends much of its time on dumps.
+	stacksPause = 20
+
+	mostDump  = 64 << 20 // bytes of a dump
+	mostStack = 8 << 10  // bytes of a stack in a line of the log
+)
+
+// nextStacks is when the stacks may be taken again.
+var nextStacks struct {
+	sync.Mutex
+	at time.Time
+}
+
+// takeStacks returns the stacks of all goroutines, or why there are none. taken is false if it is too early, unless now says that it must
+// be now.
+func takeStacks(now bool) (stacks []byte, taken bool) {
+	nextStacks.Lock()
+	defer nextStacks.Unlock()
+	begun := time.Now()
+	if !now && begun.Before(nextStacks.at) {
+		return nil, false
+	}
+	n := runtime.NumGoroutine()
+	if n > mostStacks {
+		return fmt.Appendf(nil, notTaken+", because the process has %d goroutines: get them from /debug/pprof/goroutine?debug=2", n), true
+	}
+	defer func() { nextStacks.at = time.Now().Add(stacksPause * time.Since(begun)) }()
+	for size := max(64<<10, n*(4<<10)); ; size *= 2 {
+		stacks = make([]byte, min(size, mostDump))
+		if n := runtime.Stack(stacks, true); n < len(stacks) || size >= mostDump {
+			return stacks[:n], true
+		}
+	}
+}
+
+const notTaken = "not taken"
+
+// stackOf finds the stack of b's goroutine. Its frame of guard shows the addresses of the execution and of the branch. Nothing else tells
+// one goroutine from another in a dump, unless each of them paid for it when it began.
+func stackOf(stacks []byte, b *Branch) string {
+	frame := fmt.Appendf(nil, "engine.(*execution).guard(%p, %p,", b.e, b)
+	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		if bytes.Contains(stack, frame) {
+			return text.Sanitize(string(stack), mostStack)
+		}
+	}
+	if bytes.HasPrefix(stacks, []byte(notTaken)) {
+		return string(stacks)
+	}
+	return "not found: get it from /debug/pprof/goroutine?debug=2"
+}
