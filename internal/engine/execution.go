@@ -61,6 +61,7 @@ type execution struct {
 	// How it stops.
 	reason     stopReason  // underWay until stopLocked sets it, once
 	failure    error       // with which the run fails, if reason is stopFailed; set together with reason
+	stoppedAt  time.Time   // set together with reason, unless that is stopReturned
 	suspension *write      // to be written if reason is stopSuspended; set together with reason
 	cancelBy   time.Time   // set by cancelRequested: the deadline that the cancel gave to the run's code; zero: none
 	deadline   *time.Timer // of the run; set by setDeadline, nil if the run has none

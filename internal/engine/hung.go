@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,14 +60,17 @@ func (w *watchdog) pass(now time.Time, last bool) {
 	before := w.seen
 	w.seen = map[*Branch]*sighting{}
 	for _, b := range w.s.branches() {
-		found, suspicious := b.suspicion(now)
+		stopped, abandoned := b.e.whenStopped()
+		found, suspicious := b.suspicion(now, stopped)
 		if !suspicious {
 			continue
 		}
-		if old := before[b]; old != nil && old.activity == found.activity {
+		old := before[b]
+		again := old != nil && old.activity == found.activity
+		if again {
 			found = *old
 		}
-		if found.hung == nil && (now.Sub(found.begun) >= w.s.cfg.HungAfter || last && b.e.isAbandoned()) {
+		if found.hung == nil && (again && now.Sub(found.begun) >= w.s.cfg.HungAfter || last && abandoned) {
 			found.hung = b.hungCode(&found, now)
 		}
 		w.seen[b] = &found
@@ -118,15 +122,16 @@ func (s *Session) abandonLocked(e *execution) {
 	s.abandoned[e] = true
 }
 
-func (e *execution) isAbandoned() bool {
+// whenStopped returns when the execution stopped, zero if it is under way, and whether it was given up.
+func (e *execution) whenStopped() (at time.Time, abandoned bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.abandoned
+	return e.stoppedAt, e.abandoned
 }
 
 // suspicion returns what b does, if that is something that it should not do for long: it executes a step's function whose context has
-// ended, or it is in no operation. The activity is the position of the attempt, or below zero and another one after each operation.
-func (b *Branch) suspicion(now time.Time) (s sighting, suspicious bool) {
+// ended, or it is in no operation. stopped is when the execution stopped, zero if it is under way. The activity is the position of the attempt, or below zero and another one after each operation.
+func (b *Branch) suspicion(now, stopped time.Time) (s sighting, suspicious bool) {
 	operations := b.operations.Load()
 	if a, inFunction := b.display.current(&b.inStep); inFunction {
 		if a.ctx.Err() == nil {
@@ -135,11 +140,16 @@ func (b *Branch) suspicion(now time.Time) (s sighting, suspicious bool) {
 		s = sighting{activity: a.position, attempt: a, begun: now}
 		if at, ok := a.ctx.Deadline(); ok && errors.Is(context.Cause(a.ctx), kind.Timeout) {
 			s.begun = at
+		} else if !stopped.IsZero() {
+			s.begun = stopped
 		}
 		return s, true
 	}
-	underWay := operations&(1<<32-1) != 0
-	return sighting{activity: -1 - operations>>32, begun: now}, !underWay
+	s = sighting{activity: -1 - operations>>32, begun: now}
+	if !stopped.IsZero() {
+		s.begun = stopped
+	}
+	return s, operations&(1<<32-1) == 0
 }
 
 // hungCode describes the code of s, for people.
@@ -174,7 +184,9 @@ func (w *watchdog) report() *store.Hung {
 		return nil
 	}
 	h.Slots = len(slots)
-	slices.SortFunc(h.Codes, func(a, b store.HungCode) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(h.Codes, func(a, b store.HungCode) int {
+		return cmp.Or(a.Since.Compare(b.Since), bytes.Compare(a.RunID[:], b.RunID[:]), cmp.Compare(a.Branch, b.Branch), cmp.Compare(a.Step, b.Step))
+	})
 	h.Codes = h.Codes[:min(len(h.Codes), mostHung)]
 	return &h
 }

@@ -72,6 +72,7 @@ func (e *execution) stopLocked(reason stopReason, cause error) bool {
 	e.reason = reason
 	close(e.done)
 	if reason != stopReturned {
+		e.stoppedAt = time.Now()
 		e.cancel(cause)
 		switch {
 		case e.waiting || e.loading: // its function has not begun

@@ -208,3 +208,247 @@ func TestHungWorkflow(t *testing.T) {
 		h.ends()
 	})
 }
+
+// A cancelled run whose worker waits for a step says so. The step hangs: it ignores its context.
+func TestHungAfterCancel(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opts []kagzi.StartOption
+		step []kagzi.StepOption
+	}{
+		{"Slot", []kagzi.StartOption{kagzi.Key("a")}, nil},
+		{"Compensation", nil, []kagzi.StepOption{kagzi.UndoneBy(kagzi.Define[string, string]("refund"))}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := kit.New(t)
+			if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+				t.Fatal(err)
+			}
+			h := &hung{Kit: k, goOn: make(chan struct{})}
+			h.worker, h.logged = kit.LoggedClient(t, h.Pool)
+			w := kit.NewWorker(t, h.worker, hungry())
+			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				_, err := kagzi.Step(ctx, "charge", func(context.Context) (string, error) { return "", ignoresItsContext(h.goOn) }, tt.step...)
+				return 1, err
+			})
+			kagzi.Handle(w, kagzi.Define[string, string]("refund"), func(kagzi.Context, string) (string, error) { return "", nil })
+			kit.StartWorker(t, w)
+			h.run = kit.Begin(k, wf, 1, tt.opts...)
+			h.WaitStatus(h.run, kagzi.StatusRunning)
+			await.True(t, "the step is under way", func() bool { return len(h.Steps(h.run)["charge"]) == 1 })
+			if info := h.InfoOf(h.run); info.WaitingOn != "" || !info.CancelRequestedAt.IsZero() || len(info.Hung) != 0 {
+				t.Errorf("before the cancel: %+v", info)
+			}
+			h.Cancel(h.run)
+			info := h.want(1)
+			if info.Status != kagzi.StatusRunning || info.WaitingOn != "cancel (step charge under way)" || info.CancelRequestedAt.IsZero() {
+				t.Errorf("after the cancel: %+v", info)
+			}
+			if got := info.Hung[0]; got.Step != "charge" || !strings.Contains(got.Cause, "cancelled") || got.Since.Before(info.CancelRequestedAt.Add(-time.Second)) {
+				t.Errorf("hung: %+v", got)
+			}
+			listed, err := h.Client.List(h.Ctx, kagzi.RunFilter{Workflow: "wf"})
+			if err != nil || len(listed) != 1 || listed[0].WaitingOn != "cancel" || !listed[0].CancelRequestedAt.Equal(info.CancelRequestedAt) {
+				t.Errorf("listed: %+v, %v", listed, err)
+			}
+			h.ends()
+			if info := h.WaitStatus(h.run, kagzi.StatusCancelled); info.WaitingOn != "" {
+				t.Errorf("at the end: %+v", info)
+			}
+		})
+	}
+}
+
+// A run that is over, or that another worker executes, has no hung code, whatever goes on in the worker that had it. Health knows of it.
+func TestHungCodeOfNobody(t *testing.T) {
+	t.Run("Ended", func(t *testing.T) {
+		begun := make(chan struct{}, 1)
+		h := hang(t, func(ctx kagzi.Context, goOn <-chan struct{}) (int, error) {
+			return 1, kagzi.Do(ctx, "charge", func(context.Context) error {
+				begun <- struct{}{}
+				return ignoresItsContext(goOn)
+			})
+		})
+		await.Receive(t, begun)
+		h.Cancel(h.run)
+		h.leaves("run was cancelled")
+		if info := h.InfoOf(h.run); info.Status != kagzi.StatusCancelled || len(info.Hung) != 0 {
+			t.Errorf("the run: %+v", info)
+		}
+		h.ends()
+	})
+	t.Run("LostLease", func(t *testing.T) {
+		begun := make(chan struct{}, 2)
+		h := hang(t, func(ctx kagzi.Context, goOn <-chan struct{}) (int, error) {
+			return 1, kagzi.Do(ctx, "charge", func(context.Context) error {
+				begun <- struct{}{}
+				return ignoresItsContext(goOn)
+			}, kagzi.Timeout(30*time.Millisecond))
+		})
+		h.want(1)
+		h.TakeAway(h.run.ID())
+		if info := h.InfoOf(h.run); len(info.Hung) != 0 {
+			t.Errorf("under another lease: %+v", info)
+		}
+		kit.RefreshAll(t, h.Pool)
+		h.leaves("step timed out after 30ms")
+		working, goOn := make(chan struct{}), make(chan struct{})
+		kit.Rescue(h.Kit, kagzi.Define[int, int]("wf", kit.NoRetry), func(ctx kagzi.Context, _ int) (int, error) {
+			return 2, kagzi.Do(ctx, "charge", func(context.Context) error {
+				close(working)
+				<-goOn
+				return nil
+			})
+		})
+		await.Receive(t, working)
+		if info := h.InfoOf(h.run); info.Status != kagzi.StatusRunning || len(info.Hung) != 0 {
+			t.Errorf("in another worker: %+v", info)
+		}
+		close(goOn)
+		if got := kit.ResultOf(h.Kit, h.run); got != 2 {
+			t.Errorf("result %d", got)
+		}
+		h.ends()
+	})
+}
+
+// leaves waits until Health knows of a function that hangs and holds no slot.
+func (h *hung) leaves(because string) {
+	h.T.Helper()
+	var check health.Check
+	await.True(h.T, "a function hangs without a slot", func() bool {
+		report, err := h.Client.Health(h.Ctx)
+		if err != nil {
+			h.T.Fatal(err)
+		}
+		check = report.Check("hung")
+		return check.Status == health.Degraded && report.Workers.Hung == 0
+	})
+	for _, part := range []string{"1 function hangs", string(h.run.ID()), "hold 0 slots"} {
+		if !strings.Contains(check.Detail, part) {
+			h.T.Errorf("%q lacks %q", check.Detail, part)
+		}
+	}
+	h.logged.WantLine(h.T, "level=WARN", "goes on although its context has ended", because, "stack=")
+}
+
+// What goes on after the drain is logged before Run returns.
+func TestHungAfterDrain(t *testing.T) {
+	k := kit.New(t)
+	c, logged := kit.LoggedClient(t, k.Pool)
+	cfg := kit.RareHeartbeats // HungAfter is longer than the drain
+	cfg.DrainTimeout = time.Millisecond
+	w := kit.NewWorker(t, c, cfg)
+	goOn, begun := make(chan struct{}), make(chan struct{}, 1)
+	wf := kagzi.Define[int, int]("wf")
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		return 1, kagzi.Do(ctx, "charge", func(context.Context) error {
+			begun <- struct{}{}
+			return ignoresItsContext(goOn)
+		})
+	})
+	stop := kit.StartWorker(t, w)
+	run := kit.Begin(k, wf, 1)
+	await.Receive(t, begun)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	defer close(goOn)
+	if n := (&hung{logged: logged}).lines("level=WARN", "goes on although its context has ended", "step=charge", "shut", "ignoresItsContext"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, logged)
+	}
+	if info := k.InfoOf(run); info.Status != kagzi.StatusPending || len(info.Hung) != 0 {
+		t.Errorf("the run: %+v", info)
+	}
+}
+
+// Code that waits in an operation, or in a step whose context goes on, does not hang, however long it takes.
+func TestWaitingIsNotHung(t *testing.T) {
+	k := kit.New(t)
+	c, logged := kit.LoggedClient(t, k.Pool)
+	cfg := hungry()
+	w := kit.NewWorker(t, c, cfg)
+	wf := kagzi.Define[string, int]("wf", kit.NoRetry)
+	begun, locked, goOn := make(chan struct{}, 3), make(chan struct{}), make(chan struct{})
+	work := func(context.Context) error {
+		begun <- struct{}{}
+		<-goOn
+		return nil
+	}
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, what string) (int, error) {
+		switch what {
+		case "step":
+			return 1, kagzi.Do(ctx, "work", work)
+		case "record":
+			return 1, kagzi.Do(ctx, "work", func(context.Context) error {
+				begun <- struct{}{}
+				<-locked
+				return nil
+			}, kagzi.Timeout(time.Minute))
+		case "branches":
+			return 1, kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
+				"a": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "work", work) },
+				"b": func(kagzi.Context) error { return nil },
+			})
+		}
+		blocksTheWorkflow(goOn)
+		return 1, nil
+	})
+	kit.StartWorker(t, w)
+	runs := []*kagzi.Run[int]{kit.Begin(k, wf, "step"), kit.Begin(k, wf, "branches"), kit.Begin(k, wf, "record")}
+	for range runs {
+		await.Receive(t, begun)
+	}
+	tx := k.CallersTx()
+	if _, err := tx.Exec(k.Ctx, kit.LockRun, string(runs[2].ID())); err != nil {
+		t.Fatal(err)
+	}
+	close(locked) // the step has returned, and its record waits
+	witness := kit.Begin(k, wf, "hang")
+	logged.WantLine(t, "a workflow function blocks outside of steps", string(witness.ID()))
+	if n := strings.Count(logged.String(), "stack="); n != 1 {
+		t.Errorf("%d functions hang; want that of the witness alone:\n%s", n, logged)
+	}
+	close(goOn)
+	logged.WantLine(t, "code that hung has returned", string(witness.ID()))
+	second := kit.Begin(k, wf, "hang") // goes through
+	kit.ResultOf(k, second)
+	kit.RollbackTx(t, tx)
+	for _, run := range runs {
+		kit.ResultOf(k, run)
+	}
+	if n := strings.Count(logged.String(), "stack="); n != 1 {
+		t.Errorf("%d functions hung; want that of the witness alone:\n%s", n, logged)
+	}
+}
+
+// If code that hangs holds the slots, Health does not advise to start more workers alone.
+func TestHungSlotsAreNamedForTheBacklog(t *testing.T) {
+	k := kit.New(t)
+	cfg := hungry()
+	cfg.MaxConcurrent = 1
+	goOn := make(chan struct{})
+	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+	kit.ServeWith(k, cfg, wf, func(ctx kagzi.Context, n int) (int, error) {
+		if n == 1 {
+			blocksTheWorkflow(goOn)
+		}
+		return n, nil
+	})
+	first := kit.Begin(k, wf, 1)
+	await.True(t, "the first hangs", func() bool { return len(k.InfoOf(first).Hung) == 1 })
+	second := kit.Begin(k, wf, 2)
+	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour' WHERE run_id = $1`, string(second.ID()))
+	report, err := k.Client.Health(k.Ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"Due although there are workers", "Code that hangs holds 1 of the 1 slots", "More workers help only until"} {
+		if detail := report.Check("queues").Detail; !strings.Contains(detail, part) {
+			t.Errorf("%q lacks %q", detail, part)
+		}
+	}
+	close(goOn)
+	kit.ResultOf(k, second)
+}
