@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -14,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // hungry is the configuration of a worker that notices at once code that hangs, and sends no heartbeat meanwhile that nothing has caused.
@@ -368,14 +371,22 @@ func TestWaitingIsNotHung(t *testing.T) {
 	k := kit.New(t)
 	c, logged := kit.LoggedClient(t, k.Pool)
 	cfg := hungry()
+	cfg.HungAfter = time.Second // a goroutine of a busy machine may have to wait for its turn
 	w := kit.NewWorker(t, c, cfg)
 	wf := kagzi.Define[string, int]("wf", kit.NoRetry)
-	begun, locked, goOn := make(chan struct{}, 3), make(chan struct{}), make(chan struct{})
+	begun, locked, goOn := make(chan struct{}, 4), make(chan struct{}), make(chan struct{})
 	work := func(context.Context) error {
 		begun <- struct{}{}
 		<-goOn
 		return nil
 	}
+	var late atomic.Value
+	kit.Failpoint(t, w, func(point string, run uuid.UUID) {
+		if point == "after step" && late.Load() == kagzi.RunID(run.String()) {
+			begun <- struct{}{}
+			<-goOn
+		}
+	})
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, what string) (int, error) {
 		switch what {
 		case "step":
@@ -386,6 +397,12 @@ func TestWaitingIsNotHung(t *testing.T) {
 				<-locked
 				return nil
 			}, kagzi.Timeout(time.Minute))
+		case "late":
+			return 1, kagzi.Do(ctx, "work", func(ctx context.Context) error {
+				late.Store(kagzi.CurrentStep(ctx).Run)
+				<-ctx.Done()
+				return ctx.Err()
+			}, kagzi.Timeout(30*time.Millisecond), kagzi.RetryPolicy{MaxAttempts: 1})
 		case "branches":
 			return 1, kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
 				"a": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "work", work) },
@@ -397,7 +414,8 @@ func TestWaitingIsNotHung(t *testing.T) {
 	})
 	kit.StartWorker(t, w)
 	runs := []*kagzi.Run[int]{kit.Begin(k, wf, "step"), kit.Begin(k, wf, "branches"), kit.Begin(k, wf, "record")}
-	for range runs {
+	tooLate := kit.Begin(k, wf, "late") // its function has returned, and is about to be recorded
+	for range len(runs) + 1 {
 		await.Receive(t, begun)
 	}
 	tx := k.CallersTx()
@@ -417,6 +435,9 @@ func TestWaitingIsNotHung(t *testing.T) {
 	kit.RollbackTx(t, tx)
 	for _, run := range runs {
 		kit.ResultOf(k, run)
+	}
+	if err := kit.FailureOf(k, tooLate, kagzi.StatusFailed); err.Kind != kind.Timeout {
+		t.Error(err)
 	}
 	if n := strings.Count(logged.String(), "stack="); n != 1 {
 		t.Errorf("%d functions hung; want that of the witness alone:\n%s", n, logged)
