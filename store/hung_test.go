@@ -53,7 +53,7 @@ func TestHung(t *testing.T) {
 	beat(nil)
 	want("returned", r)
 	beat(&Hung{Functions: 1, Slots: 1, Codes: []HungCode{code}})
-	if err := s.StoppedWorker(t.Context(), s.pool, w.ID); err != nil {
+	if err := s.StoppedWorker(t.Context(), s.pool, w.ID, Counts{}); err != nil {
 		t.Fatal(err)
 	}
 	want("the worker is OFFLINE", r)

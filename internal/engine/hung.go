@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
@@ -24,6 +23,7 @@ import (
 type watchdog struct {
 	s    *Session
 	seen map[*Branch]*sighting // of the last pass
+	next time.Time             // when the stacks may be taken again
 }
 
 // A sighting is what a branch does that it should not do for long.
@@ -225,7 +225,7 @@ func (w *watchdog) log(now time.Time, last bool) {
 		}
 		if stacks == nil {
 			var taken bool
-			if stacks, taken = takeStacks(last); !taken {
+			if stacks, taken = w.takeStacks(last); !taken {
 				return
 			}
 		}
@@ -256,33 +256,25 @@ const (
 	// each thousand.
 	mostStacks = 10_000
 
-	// stacksPause is how many times as long as a dump the pause after it is, so that the process never spends much of its time on dumps.
+	// stacksPause is how many times as long as a dump the pause after it is, so that a worker never spends much of its time on dumps.
 	stacksPause = 20
 
 	mostDump  = 64 << 20 // bytes of a dump
 	mostStack = 8 << 10  // bytes of a stack in a line of the log
 )
 
-// nextStacks is when the stacks may be taken again.
-var nextStacks struct {
-	sync.Mutex
-	at time.Time
-}
-
 // takeStacks returns the stacks of all goroutines, or why there are none. taken is false if it is too early, unless now says that it must
 // be now.
-func takeStacks(now bool) (stacks []byte, taken bool) {
-	nextStacks.Lock()
-	defer nextStacks.Unlock()
+func (w *watchdog) takeStacks(now bool) (stacks []byte, taken bool) {
 	begun := time.Now()
-	if !now && begun.Before(nextStacks.at) {
+	if !now && begun.Before(w.next) {
 		return nil, false
 	}
 	n := runtime.NumGoroutine()
 	if n > mostStacks {
 		return fmt.Appendf(nil, notTaken+", because the process has %d goroutines: get them from /debug/pprof/goroutine?debug=2", n), true
 	}
-	defer func() { nextStacks.at = time.Now().Add(stacksPause * time.Since(begun)) }()
+	defer func() { w.next = time.Now().Add(stacksPause * time.Since(begun)) }()
 	for size := max(64<<10, n*(4<<10)); ; size *= 2 {
 		stacks = make([]byte, min(size, mostDump))
 		if n := runtime.Stack(stacks, true); n < len(stacks) || size >= mostDump {
