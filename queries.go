@@ -140,7 +140,7 @@ type RunFilter struct {
 	Group      Group     // runs of this group
 	Metadata   Metadata  // runs that have all of these tags
 	Kind       kind.Kind // runs whose last failure is of this kind
-	WaitingOn  string    // runs with this RunInfo.WaitingOn, as List shows it: all of it, as in "signal approved", or its first word, as in "signal"
+	WaitingOn  string    // runs whose RunInfo.WaitingOn, as List shows it, has this wait: all of it, as in "signal approved", or its first word, as in "signal"
 	Since      time.Time // runs started at or after it
 	Until      time.Time // runs started before it
 	EndedSince time.Time // runs that ended at or after it

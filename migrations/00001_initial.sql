@@ -172,7 +172,7 @@ CREATE INDEX workflow_runs_stopped
 
 -- Active runs that sleep, were delayed, are paused, or wait for their key.
 CREATE INDEX workflow_runs_waiting
-    ON kagzi.workflow_runs (namespace_id COLLATE "POSIX", status, task_queue, workflow_type, run_id, created_at, waiting_on COLLATE "C", error_kind)
+    ON kagzi.workflow_runs (namespace_id COLLATE "POSIX", status, task_queue, workflow_type, run_id, created_at, error_kind)
     WHERE finished_at IS NULL AND (status = 'SLEEPING' OR paused_at IS NOT NULL OR status = 'PENDING' AND (run_key IS NOT NULL
         OR CASE WHEN available_at = 'infinity' THEN true ELSE available_at - created_at > interval '1 second' END)) AND attempts >= 0;
 

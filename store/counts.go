@@ -54,7 +54,7 @@ const stepOfRun = `CASE WHEN r.status = 'FAILED' THEN (
 		ORDER BY p.place
 		LIMIT 1
 	) WHEN r.finished_at IS NULL AND r.waiting_on ~ '^(timer|signal|child|retry|compensation) ' THEN
-		regexp_replace(substring(r.waiting_on FROM position(' ' IN r.waiting_on) + 1), ' and [0-9]+ more$', '')
+		regexp_replace(split_part(substring(r.waiting_on FROM position(' ' IN r.waiting_on) + 1), '; ', 1), ' and [0-9]+ more$', '')
 	WHEN r.status = 'RUNNING' THEN (
 		SELECT s.step_id
 		FROM kagzi.step_runs s

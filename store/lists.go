@@ -22,7 +22,7 @@ type Filter struct {
 	Key        Key // with its Queue if that is set, else of any queue
 	Metadata   json.RawMessage
 	Kind       string
-	WaitingOn  string // all of the run's waiting_on, or its first word
+	WaitingOn  string // one of the waits in the run's waiting_on, or the first word of one
 	Since      time.Time
 	Until      time.Time
 	EndedSince time.Time
@@ -63,7 +63,7 @@ const chosen = `r.namespace_id = $1
 	AND ($11::uuid = '00000000-0000-0000-0000-000000000000' OR r.schedule_id = $11::uuid)
 	AND ($12::text = '' OR r.run_key = $12::text AND (r.key_scope = '') = $13::bool)
 	AND ($14::text = '' OR r.error_kind = $14::text)
-	AND ($15::text = '' OR r.waiting_on COLLATE "C" >= $15::text AND r.waiting_on COLLATE "C" <= $16::text)
+	AND ($15::text = '' OR strpos('; ' || r.waiting_on || ';', $15::text) > 0 OR strpos('; ' || r.waiting_on || ';', $16::text) > 0)
 	AND ($17::bigint = 0 OR r.finished_at >= timestamptz 'epoch' + $17::bigint * interval '1 microsecond')
 	AND ($18::bigint = 0 OR r.finished_at < timestamptz 'epoch' + $18::bigint * interval '1 microsecond')`
 
@@ -72,13 +72,16 @@ func (s *Store) chosenArgs(f Filter) []any {
 	if statuses == nil {
 		statuses = []string{}
 	}
-	waitingTo := f.WaitingOn
-	if waitingTo != "" && !strings.Contains(waitingTo, " ") {
-		waitingTo += " \U0010FFFF"
+	word, whole := "", ""
+	if f.WaitingOn != "" {
+		word, whole = "; "+f.WaitingOn+" ", "; "+f.WaitingOn+";"
+	}
+	if strings.Contains(f.WaitingOn, " ") {
+		word = whole
 	}
 	return []any{
 		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata), epoch(f.Since), epoch(f.Until),
-		f.After.String(), f.Schedule.String(), f.Key.Name, f.Key.Group, f.Kind, f.WaitingOn, waitingTo, epoch(f.EndedSince), epoch(f.EndedUntil),
+		f.After.String(), f.Schedule.String(), f.Key.Name, f.Key.Group, f.Kind, word, whole, epoch(f.EndedSince), epoch(f.EndedUntil),
 	}
 }
 
@@ -163,12 +166,12 @@ const listParts = `
 WITH c AS MATERIALIZED (
 	SELECT k.run_id
 	FROM ` + firstPair + isCompleted + nextPair + isCompleted + lastPair + isCompleted + newestOfPair + `
-	WHERE (cardinality($2::text[]) = 0 OR 'COMPLETED' = ANY ($2::text[])) AND $14::text = '' AND $15::text IN ('', '` + beingDeleted + `')
+	WHERE (cardinality($2::text[]) = 0 OR 'COMPLETED' = ANY ($2::text[])) AND $14::text = '' AND $15::text IN ('', '; ` + beingDeleted + ` ')
 	UNION ALL
 	SELECT k.run_id
 	FROM (VALUES ('FAILED'), ('CANCELLED')) AS u (status)
 	CROSS JOIN LATERAL ` + firstPair + isStopped + ofStatus + nextPair + isStopped + ofStatus + lastPair + isStopped + ofStatus + newestOfPair + `
-	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $15::text IN ('', '` + beingDeleted + `')
+	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $15::text IN ('', '; ` + beingDeleted + ` ')
 	UNION ALL
 	SELECT k.run_id
 	FROM (VALUES ('PENDING'), ('SLEEPING'), ('RUNNING')) AS u (status)

@@ -51,6 +51,14 @@ func goAt(ctx kagzi.Context, where string) (string, error) {
 		return "", kagzi.Do(ctx, "book", fails, once)
 	case "sleep":
 		return "", kagzi.Sleep(ctx, "cooling-off", time.Hour)
+	case "branches":
+		return "", kagzi.Parallel(ctx, "late", map[string]func(kagzi.Context) error{
+			"a": func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "nap", time.Hour) },
+			"b": func(ctx kagzi.Context) error {
+				_, err := kagzi.WaitSignal(ctx, kagzi.DefineSignal[string]("either"))
+				return err
+			},
+		})
 	case "signal":
 		return kagzi.WaitSignal(ctx, kagzi.DefineSignal[string]("approved"))
 	case "retry":
@@ -65,9 +73,9 @@ func TestCountsByStep(t *testing.T) {
 	kit.Serve(k, at, goAt)
 	kit.Serve(k, kit.Noop, func(_ kagzi.Context, n int) (int, error) { return n, nil })
 	ended := map[string]string{"step": "pay", "wrapped": "pay", "outside": "", "after": "ship", "branch": "both/first/left", "compensated": "book"}
-	waiting := map[string]string{"sleep": "cooling-off", "signal": "approved", "retry": "authorize"}
+	waiting := map[string]string{"sleep": "cooling-off", "signal": "approved", "retry": "authorize", "branches": "late/a/nap"}
 	runs := map[string]*kagzi.Run[string]{}
-	for _, where := range []string{"step", "wrapped", "outside", "after", "branch", "compensated", "sleep", "signal", "retry", "done", "cancelled"} {
+	for _, where := range []string{"step", "wrapped", "outside", "after", "branch", "compensated", "sleep", "branches", "signal", "retry", "done", "cancelled"} {
 		runs[where] = kit.Begin(k, at, where, kagzi.Metadata{"where": where})
 	}
 	for where := range ended {
@@ -93,8 +101,9 @@ func TestCountsByStep(t *testing.T) {
 		want []string
 	}{
 		"a kind": {kagzi.RunFilter{Kind: kind.NotFound}, []string{"after"}}, "a kind that no run has": {kagzi.RunFilter{Kind: kind.Timeout}, nil},
-		"a wait": {kagzi.RunFilter{WaitingOn: "signal approved"}, []string{"signal"}}, "a word": {kagzi.RunFilter{WaitingOn: "timer"}, []string{"sleep"}}, "no word": {kagzi.RunFilter{WaitingOn: "time"}, nil},
-		"another text": {kagzi.RunFilter{WaitingOn: "signal appro"}, nil}, "an end": {kagzi.RunFilter{EndedUntil: k.InfoOf(runs["step"]).EndedAt.Add(time.Microsecond), EndedSince: k.InfoOf(runs["step"]).EndedAt, Metadata: kagzi.Metadata{"where": "step"}}, []string{"step"}},
+		"a wait": {kagzi.RunFilter{WaitingOn: "signal approved"}, []string{"signal"}}, "a word": {kagzi.RunFilter{WaitingOn: "timer"}, []string{"branches", "sleep"}}, "no word": {kagzi.RunFilter{WaitingOn: "time"}, nil},
+		"another text": {kagzi.RunFilter{WaitingOn: "signal appro"}, nil}, "the second wait": {kagzi.RunFilter{WaitingOn: "signal either"}, []string{"branches"}},
+		"its end": {kagzi.RunFilter{WaitingOn: "either"}, nil}, "an end": {kagzi.RunFilter{EndedUntil: k.InfoOf(runs["step"]).EndedAt.Add(time.Microsecond), EndedSince: k.InfoOf(runs["step"]).EndedAt, Metadata: kagzi.Metadata{"where": "step"}}, []string{"step"}},
 		"no end": {kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)}, nil}, "before its end": {kagzi.RunFilter{EndedUntil: k.InfoOf(runs["step"]).EndedAt, Metadata: kagzi.Metadata{"where": "step"}}, nil},
 	} {
 		list, err := k.Client.List(k.Ctx, tt.f)
@@ -117,7 +126,7 @@ func TestCountsByStep(t *testing.T) {
 	for _, tt := range []struct {
 		f    kagzi.RunFilter
 		want string
-	}{{kagzi.RunFilter{WaitingOn: "signal"}, "signal"}, {kagzi.RunFilter{Workflow: "at", WaitingOn: "retry"}, "retry"}} {
+	}{{kagzi.RunFilter{WaitingOn: "signal approved"}, "signal"}, {kagzi.RunFilter{Workflow: "at", WaitingOn: "retry"}, "retry"}} {
 		bulk, err := k.Client.CancelAll(k.Ctx, tt.f, kagzi.DryRun())
 		if err != nil || !slices.Equal(bulk.Changed, []kagzi.RunID{runs[tt.want].ID()}) {
 			t.Errorf("%+v would change %v, %v", tt.f, bulk, err)
