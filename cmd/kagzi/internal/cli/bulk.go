@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+)
+
+// oneChange is what a verb for one run prints as JSON.
+type oneChange struct {
+	Verb string      `json:"verb"`
+	Run  kagzi.Ref   `json:"run"`
+	New  kagzi.RunID `json:"new,omitempty"`
+}
+
+// A bulkChange is what a verb for a filter prints as JSON.
+type bulkChange struct {
+	Verb    string                      `json:"verb"`
+	DryRun  bool                        `json:"dry_run"`
+	Matched int                         `json:"matched"`
+	Changed []kagzi.RunID               `json:"changed"` // with dry_run, those that would be changed
+	New     map[kagzi.RunID]kagzi.RunID `json:"new,omitempty"`
+	Skipped map[kagzi.RunID]string      `json:"skipped,omitempty"` // with the reason
+}
+
+// shown is how many runs of a bulk people see before they decide.
+const shown = 20
+
+// change is the command of a verb.
+func (a *app) change(v *verb) *cobra.Command {
+	var run runArg
+	var f filter
+	var dry, yes bool
+	c := &cobra.Command{
+		Use:   v.name + " [RUN | flags that select runs]",
+		Short: v.short,
+		Long: v.long + `
+
+With RUN the command changes that run at once. With flags that select runs it shows them, and asks before it changes them: --dry-run only
+shows, --yes does not ask. Runs that cannot be changed are skipped.`,
+		Example: v.example,
+		Args: func(cmd *cobra.Command, args []string) error {
+			return between(0, "RUN")(cmd, args)
+		},
+	}
+	run.flags(c)
+	f.flags(c, 0, "change at most `N` runs, the newest; 0 means all")
+	v.flags(c.Flags())
+	c.Flags().BoolVar(&dry, "dry-run", false, "show what the command would change, and change nothing")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		single := len(args) > 0 || run.id != ""
+		many := f.given(cmd.Flags())
+		switch {
+		case len(args) > 0 && run.id != "":
+			return usagef("%s and --id %s both name a run: give one of them", args[0], run.id)
+		case single && many:
+			return usagef("a run is given, and flags that select runs: give one of them")
+		case single && dry:
+			return usagef("--dry-run is for flags that select runs: kagzi runs get shows one run")
+		case !single && !many:
+			return usagef("no run is given: write %s RUN, or select runs with flags such as --workflow", cmd.CommandPath())
+		case many && (flagChanged(cmd, "input") || flagChanged(cmd, "new-id")):
+			return usagef("--input and --new-id are for one run: leave them out, and each new run has those of its old one")
+		case many && !dry && !yes && !a.interactive():
+			return usagef("nobody can be asked, as this is no terminal: give --dry-run to see the runs, or --yes to %s them", v.name)
+		}
+		if v.check != nil {
+			if err := v.check(cmd.Flags()); err != nil {
+				return err
+			}
+		}
+		rf, err := f.filter(a.screen.Now())
+		if err != nil {
+			return err
+		}
+		client, err := a.client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if single {
+			ref, _ := run.take(args)
+			return a.changeOne(cmd.Context(), client, v, ref)
+		}
+		b := bulk{app: a, client: client, verb: v, filter: rf, dry: dry, yes: yes}
+		return b.run(cmd.Context())
+	}
+	return c
+}
+
+func flagChanged(cmd *cobra.Command, name string) bool {
+	f := cmd.Flags().Lookup(name)
+	return f != nil && f.Changed
+}
+
+func (a *app) changeOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Ref) error {
+	as, err := v.one(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	if as != "" {
+		return a.done(oneChange{v.name, ref, as}, "%s %s as run %s", v.past, ref, as)
+	}
+	return a.done(oneChange{v.name, ref, ""}, "%s %s", v.past, ref)
+}
+
+// A bulk is a verb for the runs that a filter selects.
+type bulk struct {
+	*app
+	client   *kagzi.Client
+	verb     *verb
+	filter   kagzi.RunFilter
+	dry, yes bool
+}
+
+// run asks the database what the verb would change, shows it, and changes exactly these runs: none that has come since.
+func (b *bulk) run(ctx context.Context) error {
+	if len(b.filter.Status) == 0 {
+		for _, name := range b.verb.to {
+			b.filter.Status = append(b.filter.Status, statuses[name]...)
+		}
+	}
+	bar := b.screen.Bar("looking for runs to "+b.verb.name, 0)
+	would, err := b.verb.all(ctx, b.client, b.filter)
+	bar.End()
+	if err != nil {
+		return err
+	}
+	out := bulkChange{Verb: b.verb.name, DryRun: true, Matched: would.Matched, Changed: append([]kagzi.RunID{}, would.Changed...), Skipped: map[kagzi.RunID]string{}}
+	for id, reason := range would.Skipped {
+		out.Skipped[id] = oneLine(reason.Error())
+	}
+	if !b.json && (b.dry || !b.yes) {
+		if err := b.show(ctx, out); err != nil {
+			return err
+		}
+	}
+	switch {
+	case b.dry && b.json:
+		return b.printJSON(out)
+	case b.dry:
+		return nil
+	case len(would.Changed) > 0 && !b.yes:
+		sure, err := b.confirm(ctx, fmt.Sprintf("%s %s?", capital(b.verb.name), countRuns(len(would.Changed))))
+		if err != nil {
+			return err
+		}
+		if !sure {
+			b.say("Nothing was changed.")
+			return nil
+		}
+	}
+	out.DryRun, out.Changed = false, []kagzi.RunID{}
+	err = b.apply(ctx, would.Changed, &out)
+	return errors.Join(b.conclude(out, len(would.Changed)), err)
+}
+
+// show prints the first runs with what would happen to them.
+func (b *bulk) show(ctx context.Context, out bulkChange) error {
+	if out.Matched == 0 {
+		return nil
+	}
+	columns := append([]screen.Column{{Title: "WOULD"}}, runColumns...)
+	t := b.screen.Table(columns...)
+	f := b.filter
+	f.Limit = shown
+	rows := 0
+	for r, err := range listRuns(ctx, b.client, f) {
+		if err != nil {
+			return err
+		}
+		would := screen.Cell{Text: b.verb.name}
+		if _, skip := out.Skipped[r.ID]; skip {
+			would = screen.Cell{Text: "skip", Tone: screen.Faint}
+		} else if !slices.Contains(out.Changed, r.ID) {
+			continue // it has come since
+		}
+		t.Row(append([]any{would}, b.runRow(r)...)...)
+		rows++
+	}
+	if err := t.Print(); err != nil {
+		return err
+	}
+	if more := out.Matched - rows; more > 0 {
+		if err := b.screen.Printf("… and %s more", countRuns(more)); err != nil {
+			return err
+		}
+	}
+	return b.screen.Printf("%s would be %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
+}
+
+// apply changes the runs one by one, the newest first.
+func (b *bulk) apply(ctx context.Context, runs []kagzi.RunID, out *bulkChange) error {
+	bar := b.screen.Bar(b.verb.now, max(len(runs), 1))
+	defer bar.End()
+	for _, id := range runs {
+		as, err := b.verb.one(ctx, b.client, id)
+		switch {
+		case err == nil:
+			out.Changed = append(out.Changed, id)
+		case inapplicable(err): // somebody has changed it since
+			out.Skipped[id] = oneLine(err.Error())
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		default:
+			return err
+		}
+		if as != "" {
+			if out.New == nil {
+				out.New = map[kagzi.RunID]kagzi.RunID{}
+			}
+			out.New[id] = as
+		}
+		bar.Add(1)
+	}
+	return nil
+}
+
+// inapplicable reports whether the error is that of a run to which the verb does not apply.
+func inapplicable(err error) bool {
+	for _, reason := range []error{kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// conclude prints what was changed. planned is how many runs were to be.
+func (b *bulk) conclude(out bulkChange, planned int) error {
+	if b.json {
+		return b.printJSON(out)
+	}
+	if out.Matched == 0 {
+		b.say("No run matches.")
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(out.New)) {
+		if err := b.screen.Printf("%s as run %s", id, out.New[id]); err != nil {
+			return err
+		}
+	}
+	of := ""
+	if done := len(out.Changed) + len(out.Skipped); done < out.Matched {
+		of = fmt.Sprintf(" of %d, then the command was stopped", planned)
+	}
+	return b.screen.Printf("%s %s%s%s.", countRuns(len(out.Changed)), b.verb.past, of, skippedText(out.Skipped))
+}
+
+// skippedText counts the skipped runs by the reason.
+func skippedText(skipped map[kagzi.RunID]string) string {
+	if len(skipped) == 0 {
+		return ""
+	}
+	count := map[string]int{}
+	for id, reason := range skipped {
+		if _, after, ok := strings.Cut(reason, string(id)+": "); ok {
+			reason = after
+		}
+		count[reason]++
+	}
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(count)) {
+		parts = append(parts, fmt.Sprintf("%d (%s)", count[reason], reason))
+	}
+	return ", skipped " + strings.Join(parts, ", ")
+}
+
+func countRuns(n int) string { return plural(n, "run") }
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kagzi/kagzi"
+)
+
+// A filter is the flags that select runs.
+type filter struct {
+	status, metadata                 []string
+	workflow, queue, id, parent, key string
+	group, schedule, since, until    string
+	limit                            int
+}
+
+// statuses are the names that --status takes, with those that stand for several.
+var statuses = map[string][]kagzi.Status{
+	"pending":   {kagzi.StatusPending},
+	"running":   {kagzi.StatusRunning},
+	"sleeping":  {kagzi.StatusSleeping},
+	"completed": {kagzi.StatusCompleted},
+	"failed":    {kagzi.StatusFailed},
+	"cancelled": {kagzi.StatusCancelled},
+	"active":    {kagzi.StatusPending, kagzi.StatusRunning, kagzi.StatusSleeping},
+	"ended":     {kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.StatusCancelled},
+}
+
+// statusNames are the keys of statuses, in the order of a run's life.
+var statusNames = []string{"pending", "running", "sleeping", "completed", "failed", "cancelled", "active", "ended"}
+
+// selecting are the flags that select runs; --limit alone does not.
+var selecting = []string{"status", "workflow", "queue", "parent", "schedule", "key", "group", "metadata", "since", "until"}
+
+// flags adds the flags to a command.
+func (f *filter) flags(c *cobra.Command, limit int, limitUsage string) {
+	fs := c.Flags()
+	fs.StringSliceVarP(&f.status, "status", "s", nil, "only `STATUSES`: "+strings.Join(statusNames, ", ")+"; active and ended stand for three each")
+	fs.StringVarP(&f.workflow, "workflow", "w", "", "only runs of the workflow `NAME`")
+	fs.StringVarP(&f.queue, "queue", "q", "", "only runs of the queue `NAME`")
+	fs.StringVar(&f.parent, "parent", "", "only children of the run with the `RUN-ID`")
+	fs.StringVar(&f.schedule, "schedule", "", "only runs that the schedule `NAME` started")
+	fs.StringVar(&f.key, "key", "", "only runs with the `KEY`")
+	fs.StringVar(&f.group, "group", "", "only runs of the `GROUP`")
+	fs.StringArrayVarP(&f.metadata, "metadata", "m", nil, "only runs that have the tag, as `NAME=VALUE`; may be repeated")
+	fs.StringVar(&f.since, "since", "", "only runs started at or after this `TIME`: 1h and 7d ago, or 2026-10-01T08:00:00Z")
+	fs.StringVar(&f.until, "until", "", "only runs started before this `TIME`")
+	fs.IntVar(&f.limit, "limit", limit, limitUsage)
+	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statusNames, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// given reports whether a flag selects runs.
+func (f *filter) given(fs *pflag.FlagSet) bool {
+	for _, name := range selecting {
+		if fs.Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// filter returns what the flags select.
+func (f *filter) filter(now time.Time) (kagzi.RunFilter, error) {
+	out := kagzi.RunFilter{
+		Workflow: f.workflow, Queue: f.queue, ID: kagzi.ID(f.id), Parent: kagzi.RunID(f.parent), Schedule: f.schedule,
+		Key: kagzi.Key(f.key), Group: kagzi.Group(f.group), Limit: f.limit,
+	}
+	for _, s := range f.status {
+		same, ok := statuses[strings.ToLower(strings.TrimSpace(s))]
+		if !ok {
+			return out, usagef("--status is %q: give one or more of %s", s, strings.Join(statusNames, ", "))
+		}
+		out.Status = append(out.Status, same...)
+	}
+	if f.limit < 0 {
+		return out, usagef("--limit is %d: give a positive number, or 0 for all", f.limit)
+	}
+	var err error
+	if out.Metadata, err = parsePairs("metadata", f.metadata); err != nil {
+		return out, err
+	}
+	if out.Since, err = parsePast("since", f.since, now); err != nil {
+		return out, err
+	}
+	out.Until, err = parsePast("until", f.until, now)
+	return out, err
+}

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/health"
+)
+
+func (a *app) health() *cobra.Command {
+	return &cobra.Command{
+		Use:   "health",
+		Short: "Say whether the database answers, and whether the work goes on",
+		Long: `Health checks the database and the work of the namespace, and says what to do about what it finds. It also counts the due runs of each queue, and
+the runs that failed within the last hour by workflow and kind.
+
+It exits with 0 if all is healthy, and with 4 if something is degraded or unhealthy.`,
+		Example: `  kagzi health
+  kagzi health --json | jq '.checks[] | select(.status != "healthy")'`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			pool, err := a.dial(cmd.Context()) // it says itself that the database is away
+			if err != nil {
+				return a.connectionError(err)
+			}
+			client, err := a.clientOf(pool)
+			if err != nil {
+				return err
+			}
+			r, err := client.Health(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				err = a.printJSON(r)
+			} else {
+				err = a.printHealth(r)
+			}
+			if err == nil && r.Status != health.Healthy {
+				err = codeError(exitUnwell)
+			}
+			return err
+		},
+	}
+}
+
+func healthCell(s health.Status) screen.Cell {
+	tone := map[health.Status]screen.Tone{health.Healthy: screen.Good, health.Degraded: screen.Warning, health.Unhealthy: screen.Bad}
+	return screen.Cell{Text: string(s), Tone: tone[s]}
+}
+
+func (a *app) printHealth(r health.Report) error {
+	status := healthCell(r.Status)
+	if err := a.screen.Printf("%s: %s\n", r.Namespace, a.screen.Paint(status.Tone, status.Text)); err != nil {
+		return err
+	}
+	for _, c := range r.Checks {
+		cell := healthCell(c.Status)
+		if err := a.screen.Printf("%s %s %s", a.screen.Paint(cell.Tone, fmt.Sprintf("%-9s", cell.Text)), a.screen.Paint(screen.Faint, fmt.Sprintf("%-13s", c.Name)), screen.Line(c.Detail)); err != nil {
+			return err
+		}
+	}
+	var tables []*screen.Table
+	if len(r.Queues) > 0 {
+		t := a.screen.Table(screen.Column{Title: "DUE IN QUEUE"}, screen.Column{Title: "WORKFLOW", Min: 12}, screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "SINCE"},
+			screen.Column{Title: "WORKERS", Right: true}, screen.Column{Title: "VERSIONS WITHOUT WORKER"})
+		for _, q := range r.Queues {
+			t.Row(q.Queue, q.Workflow, orMore(q.Due, q.More), a.screen.Time(q.Since), q.Workers, screen.Cell{Text: strings.Trim(fmt.Sprint(q.Stranded), "[]"), Tone: screen.Bad})
+		}
+		tables = append(tables, t)
+	}
+	if len(r.Failed) > 0 {
+		t := a.screen.Table(screen.Column{Title: "FAILED IN THE LAST HOUR"}, screen.Column{Title: "KIND", Min: 12}, screen.Column{Title: "RUNS", Right: true}, screen.Column{Title: "LAST"})
+		for _, f := range r.Failed {
+			t.Row(f.Workflow, f.Kind, orMore(f.Runs, f.More), a.screen.Time(f.Last))
+		}
+		tables = append(tables, t)
+	}
+	for _, t := range tables {
+		if err := a.screen.Printf("\n%s", strings.TrimSuffix(t.String(), "\n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A stuckReport is what stuck prints as JSON.
+type stuckReport struct {
+	Checks   []health.Check       `json:"checks"`   // those that are not healthy
+	Stranded []kagzi.StrandedRuns `json:"stranded"` // runs whose version no live worker has
+}
+
+func (a *app) stuck() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stuck",
+		Short: "Say whether anything is stuck, and what to do about it",
+		Long: `Stuck shows what does not go on: the checks of kagzi health that found something, and the runs for whose version no live worker has code.
+
+It exits with 0 if nothing is stuck, and with 4 otherwise.`,
+		Example: `  kagzi stuck`,
+		Args:    exactly(),
+		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+			r, err := client.Health(ctx)
+			if err != nil {
+				return err
+			}
+			stranded, err := client.Stranded(ctx)
+			if err != nil {
+				return err
+			}
+			out := stuckReport{
+				Checks:   slices.DeleteFunc(r.Checks, func(c health.Check) bool { return c.Status == health.Healthy }),
+				Stranded: append([]kagzi.StrandedRuns{}, stranded...),
+			}
+			if a.json {
+				err = a.printJSON(out)
+			} else {
+				err = a.printStuck(out)
+			}
+			if err == nil && len(out.Checks)+len(out.Stranded) > 0 {
+				err = codeError(exitUnwell)
+			}
+			return err
+		}),
+	}
+}
+
+func (a *app) printStuck(r stuckReport) error {
+	if len(r.Checks)+len(r.Stranded) == 0 {
+		return a.screen.Printf("Nothing is stuck.")
+	}
+	for _, c := range r.Checks {
+		cell := healthCell(c.Status)
+		if err := a.screen.Printf("%s %s %s", a.screen.Paint(cell.Tone, fmt.Sprintf("%-9s", cell.Text)), a.screen.Paint(screen.Faint, fmt.Sprintf("%-13s", c.Name)), screen.Line(c.Detail)); err != nil {
+			return err
+		}
+	}
+	if len(r.Stranded) == 0 {
+		return nil
+	}
+	t := a.screen.Table(screen.Column{Title: "NO LIVE WORKER HAS"}, screen.Column{Title: "VERSION", Right: true}, screen.Column{Title: "QUEUE"}, screen.Column{Title: "RUNS", Right: true},
+		screen.Column{Title: "OLDEST"}, screen.Column{Title: "DUE"})
+	for _, s := range r.Stranded {
+		version := "any"
+		if s.Version > 0 {
+			version = fmt.Sprint(s.Version)
+		}
+		t.Row(s.Workflow, version, s.Queue, orMore(s.Count, s.More), a.screen.Time(s.Oldest), a.screen.Time(s.DueAt))
+	}
+	if len(r.Checks) > 0 {
+		if err := a.screen.Printf(""); err != nil {
+			return err
+		}
+	}
+	return t.Print()
+}

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+)
+
+// targetFlags are flags that say what a pause stops.
+func (a *app) targetFlags(fs *pflag.FlagSet, t *kagzi.Target) {
+	fs.StringVarP(&t.Queue, "queue", "q", "", "the runs of the queue `NAME`")
+	fs.StringVarP(&t.Workflow, "workflow", "w", "", "the runs of the workflow `NAME`; with --queue, those in that queue")
+	fs.StringVar(&t.Key, "key", "", "the runs of the `KEY` of the --queue")
+	fs.StringVar(&t.Group, "group", "", "the runs of the `GROUP`")
+	fs.BoolVar(&t.All, "all", false, "all runs of the namespace")
+}
+
+func checkTarget(t kagzi.Target) error {
+	switch {
+	case t == kagzi.Target{}:
+		return usagef("nothing is named: give --queue, --workflow, --key with --queue, --group, or --all")
+	case t.All && (t != kagzi.Target{All: true}):
+		return usagef("--all and another flag exclude each other: give one of them")
+	case t.Group != "" && (t != kagzi.Target{Group: t.Group}):
+		return usagef("--group stands alone: a group spans queues and workflows")
+	case t.Key != "" && t.Queue == "":
+		return usagef("--key needs --queue: a key belongs to a queue")
+	case t.Key != "" && t.Workflow != "":
+		return usagef("--key and --workflow exclude each other: a key is paused with all of its runs")
+	}
+	return nil
+}
+
+// targetText names a target for people, targetFlags for a command.
+func targetText(t kagzi.Target) string {
+	switch {
+	case t.All:
+		return "all runs"
+	case t.Group != "":
+		return "group " + t.Group
+	case t.Key != "":
+		return fmt.Sprintf("key %s of queue %s", t.Key, t.Queue)
+	case t.Queue != "" && t.Workflow != "":
+		return fmt.Sprintf("workflow %s in queue %s", t.Workflow, t.Queue)
+	case t.Queue != "":
+		return "queue " + t.Queue
+	}
+	return "workflow " + t.Workflow
+}
+
+func targetFlags(t kagzi.Target) string {
+	if t.All {
+		return "--all"
+	}
+	var parts []string
+	for _, f := range [][2]string{{"queue", t.Queue}, {"workflow", t.Workflow}, {"key", t.Key}, {"group", t.Group}} {
+		if f[1] != "" {
+			parts = append(parts, "--"+f[0]+" "+shellWord(f[1]))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// shellWord quotes s for a shell if it has to be.
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func (a *app) pauses() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pauses",
+		Short: "List what is paused, by whom and why",
+		Long: `Pauses lists the queues, workflows, keys and groups that are paused. Single runs that are paused are not among them. kagzi pause pauses
+something, kagzi unpause ends that.`,
+		Example: `  kagzi pauses`,
+		Args:    exactly(),
+		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+			all, err := client.Pauses(ctx)
+			if err != nil {
+				return err
+			}
+			l := listing[kagzi.Pause]{
+				columns: []screen.Column{{Title: "PAUSED"}, {Title: "SINCE"}, {Title: "ACTOR", Min: 8}, {Title: "REASON", Min: 16}, {Title: "GO ON", Right: true}, {Title: "STOPS STEPS", Drop: 1}},
+				row: func(p kagzi.Pause) []any {
+					return []any{targetText(p.Target), a.screen.Time(p.Since), p.Actor, p.Reason, fmt.Sprintf("%d %%", p.Percent), yesNo(p.Parks)}
+				},
+				none: "Nothing is paused.",
+			}
+			_, err = l.print(a, each(all))
+			return err
+		}),
+	}
+}
+
+// A targetChange is what pause and unpause print as JSON.
+type targetChange struct {
+	Verb    string       `json:"verb"`
+	Target  kagzi.Target `json:"target"`
+	Percent int          `json:"percent,omitempty"`
+}
+
+func (a *app) pause() *cobra.Command {
+	var t kagzi.Target
+	var by cause
+	var park bool
+	c := &cobra.Command{
+		Use:   "pause",
+		Short: "Keep the runs of a queue, workflow, key or group from being executed",
+		Long: `Pause keeps workers from claiming runs. Runs that are being executed go on until they end or wait, unless --park is given. Starts, messages,
+cancels and timeouts go on. kagzi runs pause pauses one run.`,
+		Example: `  kagzi pause --queue shop --reason "the payment provider is down"
+  kagzi pause --workflow checkout --park
+  kagzi pause --queue shop --key tenant-7`,
+		Args: exactly(),
+	}
+	a.targetFlags(c.Flags(), &t)
+	by.flags(c.Flags())
+	c.Flags().BoolVar(&park, "park", false, "stop runs that are being executed, too, at their next step")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkTarget(t); err != nil {
+			return err
+		}
+		opts := append(by.options(), kagzi.Actor(by.actor))
+		if park {
+			opts = append(opts, kagzi.Park())
+		}
+		client, err := a.client(cmd.Context())
+		if err == nil {
+			err = client.Pause(cmd.Context(), t, opts...)
+		}
+		if err != nil {
+			return err
+		}
+		return a.done(targetChange{"pause", t, 0}, "paused %s", targetText(t))
+	}
+	return c
+}
+
+func (a *app) unpause() *cobra.Command {
+	var t kagzi.Target
+	var percent int
+	c := &cobra.Command{
+		Use:   "unpause",
+		Short: "End a pause, or let some of the runs go on",
+		Long: `Unpause ends the pause of exactly what the flags name; other pauses stay. With --percent it keeps the pause, and lets that part of the runs go on.
+kagzi pauses lists the pauses.`,
+		Example: `  kagzi unpause --queue shop --percent 10
+  kagzi unpause --queue shop`,
+		Args: exactly(),
+	}
+	a.targetFlags(c.Flags(), &t)
+	c.Flags().IntVar(&percent, "percent", 0, "let `N` percent of the runs go on, 1 to 99, and keep the pause for the others")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkTarget(t); err != nil {
+			return err
+		}
+		var opts []kagzi.ChangeOption
+		if cmd.Flags().Changed("percent") {
+			if percent < 1 || percent > 99 {
+				return usagef("--percent is %d: give 1 to 99, or leave it out to end the pause", percent)
+			}
+			opts = append(opts, kagzi.Percent(percent))
+		}
+		client, err := a.client(cmd.Context())
+		if err == nil {
+			err = client.Unpause(cmd.Context(), t, opts...)
+		}
+		if isNotFound(err) {
+			return fmt.Errorf("%w: kagzi pauses lists what is paused", err)
+		}
+		if err != nil {
+			return err
+		}
+		if percent > 0 {
+			return a.done(targetChange{"unpause", t, percent}, "%d %% of the runs of %s go on", percent, targetText(t))
+		}
+		return a.done(targetChange{"unpause", t, 0}, "unpaused %s", targetText(t))
+	}
+	return c
+}

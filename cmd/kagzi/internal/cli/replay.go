@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"text/template"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+)
+
+// A replayHint is what replay prints as JSON.
+type replayHint struct {
+	Run      kagzi.RunID `json:"run"`
+	Workflow string      `json:"workflow"`
+	Version  int         `json:"version"`
+	Over     bool        `json:"over"` // only then it can be replayed
+	Code     string      `json:"code"`
+}
+
+// replayTest is a test that replays one run. The user fills in the workflow and its function.
+var replayTest = template.Must(template.New("").Parse(`package replay
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+)
+
+// TestReplay executes today's code against the history of run {{.Run}}.
+// It writes nothing, and calls no step.
+func TestReplay(t *testing.T) {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("KAGZI_DATABASE_URL"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	client, err := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: {{printf "%q" .Namespace}}}) // with the application's Codec and Sealer
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kagzi.Handle(worker, YourWorkflow, yourFunction, kagzi.Version({{.Version}})) // the code of {{printf "%q" .Workflow}}
+	if err := worker.Replay(ctx, kagzi.RunID({{printf "%q" .Run}})); err != nil {
+		t.Fatal(err) // a *kagzi.DivergenceError names the first step that differs
+	}
+}
+`))
+
+func (a *app) replay() *cobra.Command {
+	var run runArg
+	c := &cobra.Command{
+		Use:   "replay RUN",
+		Short: "Print a test that executes your code against a run's history",
+		Long: `A replay executes the code of today against the recorded history of a run that is over, and finds the first step that differs. It needs the code
+of the workflow, which this program does not have: so the command prints a Go test that replays the run. Put it beside your workflow, and
+fill in the names of the workflow and its function.
+
+To replay many runs, use kagzitest.Replay with a filter.`,
+		Example: `  kagzi replay order-42 > replay_test.go`,
+		Args:    run.args(0),
+	}
+	run.flags(c)
+	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.take(args)
+		info, err := client.Get(ctx, ref)
+		if err != nil {
+			return err
+		}
+		var code bytes.Buffer
+		data := struct {
+			Run                 kagzi.RunID
+			Namespace, Workflow string
+			Version             int
+		}{info.ID, a.namespaceName(), info.Workflow, max(info.Version, 1)}
+		if err := replayTest.Execute(&code, data); err != nil {
+			return err
+		}
+		if !info.Status.Ended() {
+			a.say("The run is %s, and only a run that is over can be replayed: kagzi runs wait %s waits for its end.", info.Status, info.ID)
+		}
+		return a.done(replayHint{info.ID, info.Workflow, info.Version, info.Status.Ended(), code.String()}, "%s", bytes.TrimSuffix(code.Bytes(), []byte("\n")))
+	})
+	return c
+}

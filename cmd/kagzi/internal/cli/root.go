@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+)
+
+// An app is one execution of the program.
+type app struct {
+	world  World
+	screen *screen.Screen
+	pool   *pgxpool.Pool // open opens it
+
+	// The flags that all commands have.
+	url, namespace string
+	json, noColor  bool
+	timeout        time.Duration
+
+	cancel context.CancelFunc // of the --timeout
+}
+
+// close closes what the command has opened.
+func (a *app) close() {
+	if a.cancel != nil {
+		a.cancel()
+	}
+	if a.pool != nil {
+		a.pool.Close()
+	}
+}
+
+// The groups of the commands in the help of kagzi.
+const (
+	groupRuns     = "runs"
+	groupFleet    = "fleet"
+	groupHealth   = "health"
+	groupDatabase = "database"
+)
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kagzi",
+		Short: "Show and change the workflows that a Postgres database holds",
+		Long: `Kagzi shows and changes the runs, schedules and workers of a Kagzi database.
+
+It finds the database by --database-url, by KAGZI_DATABASE_URL, or by Postgres's own variables (PGHOST, PGUSER, PGDATABASE,
+PGSERVICE and so on). A password belongs into a variable, into ~/.pgpass or a service file: others can read the arguments of a program.
+
+A command prints tables. With --json it prints JSON, with times in RFC 3339: a list is an array with one element in each line. Messages
+and errors go to stderr. Colours and relative times ("3m ago") appear at a terminal only.
+
+Exit codes:
+  0  the command did what it says
+  1  it failed, or the run that it waited for did
+  2  wrong flags or arguments
+  3  there is no such run, schedule, worker or limit
+  4  health, stuck, doctor or migrate status found something to act on
+  5  --timeout has passed
+  130  interrupted by Ctrl-C`,
+		Example: `  export KAGZI_DATABASE_URL=postgres://app:secret@localhost:5432/shop
+  kagzi migrate up
+  kagzi runs list --status failed --since 1h
+  kagzi runs get order-42
+  kagzi top`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%s: %s --help lists the flags", strings.TrimSpace(err.Error()), cmd.CommandPath())
+	})
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.url, "database-url", "", "the database, as `URL` or key=value; default: KAGZI_DATABASE_URL, or PGHOST and so on")
+	flags.StringVarP(&a.namespace, "namespace", "n", "", "the `NAME` of the namespace; default: KAGZI_NAMESPACE, or \"default\"")
+	flags.BoolVar(&a.json, "json", false, "print JSON")
+	flags.BoolVar(&a.noColor, "no-color", false, "print no colours; so does the variable NO_COLOR")
+	flags.DurationVar(&a.timeout, "timeout", 0, "end the command after this `DURATION`, such as 30s; 0 means no limit")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		a.screen = newScreen(a.world, a.noColor)
+		if a.timeout < 0 {
+			return usagef("--timeout is %s: give a positive duration, such as 30s", a.timeout)
+		}
+		if a.timeout > 0 {
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), a.timeout, errTimeout)
+			a.cancel = cancel
+			cmd.SetContext(ctx)
+		}
+		return nil
+	}
+	root.AddGroup(
+		&cobra.Group{ID: groupRuns, Title: "Runs:"},
+		&cobra.Group{ID: groupHealth, Title: "Is all well?"},
+		&cobra.Group{ID: groupFleet, Title: "Workers and flow control:"},
+		&cobra.Group{ID: groupDatabase, Title: "The database and this program:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add(groupRuns, a.runs(), a.schedules(), a.topics(), a.consumers(), a.replay())
+	add(groupHealth, a.health(), a.stuck(), a.top(), a.doctor())
+	add(groupFleet, a.workers(), a.drain(), a.queues(), a.keys(), a.limits(), a.pauses(), a.pause(), a.unpause())
+	add(groupDatabase, a.migrate(), a.version())
+	root.SetHelpCommandGroupID(groupDatabase)
+	root.SetCompletionCommandGroupID(groupDatabase)
+	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
+	finish(root)
+	return root
+}
+
+// helpWidth is how wide the help is.
+const helpWidth = 88
+
+// usageTemplate changes cobra's: flags have narrow lines, and commands that only have others below them are not shown as runnable.
+func usageTemplate(t string) string {
+	return strings.NewReplacer(
+		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth),
+		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}",
+	).Replace(t)
+}
+
+// fill breaks the paragraphs of a text into lines of the help's width. Lines that begin with a space stay as they are.
+func fill(text string) string {
+	var out []string
+	var open bool // the last line of out goes on
+	for line := range strings.SplitSeq(text, "\n") {
+		if line == "" || line[0] == ' ' {
+			out, open = append(out, line), false
+			continue
+		}
+		for word := range strings.FieldsSeq(line) {
+			if last := len(out) - 1; open && len(out[last])+1+len(word) <= helpWidth {
+				out[last] += " " + word
+				continue
+			}
+			out, open = append(out, word), true
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// finish breaks the help of the commands below c into lines, and makes them refuse arguments that mean nothing.
+func finish(c *cobra.Command) {
+	c.Long = fill(c.Long)
+	for _, sub := range c.Commands() {
+		finish(sub)
+	}
+	if !c.HasSubCommands() || c.Runnable() {
+		return
+	}
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(cmd, args[0])
+		}
+		return cmd.Help()
+	}
+}
+
+// unknownCommand is the error of a command that cmd does not have.
+func unknownCommand(cmd *cobra.Command, name string) error {
+	hint := cmd.CommandPath() + " --help lists its commands"
+	if cmd.SuggestionsMinimumDistance == 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	if s := cmd.SuggestionsFor(name); len(s) > 0 {
+		hint = "do you mean " + strings.Join(s, " or ") + "?"
+	}
+	return usagef("%s has no command %q: %s", cmd.CommandPath(), name, hint)
+}
+
+// exactly returns the check that a command gets the arguments with these names, and no others.
+func exactly(names ...string) cobra.PositionalArgs { return between(len(names), names...) }
+
+// between is exactly, but the arguments after the first least may be missing.
+func between(least int, names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > len(names) && len(names) == 0 && cmd.HasSubCommands():
+			return unknownCommand(cmd, args[0])
+		case len(args) > len(names):
+			return usagef("unexpected argument %q: write %s", args[len(names)], cmd.UseLine())
+		case len(args) < least:
+			return usagef("%s is missing: write %s", strings.Join(names[len(args):least], " and "), cmd.UseLine())
+		}
+		if i := slices.Index(args, ""); i >= 0 {
+			return usagef("%s is empty: write %s", names[i], cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// withClient makes a command's function of one that needs a client.
+func (a *app) withClient(fn func(ctx context.Context, c *kagzi.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return fn(cmd.Context(), c, args)
+	}
+}
+
+// say prints a message for people to stderr.
+func (a *app) say(format string, args ...any) { fmt.Fprintf(a.screen.Err, format+"\n", args...) }

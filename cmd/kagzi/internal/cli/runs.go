@@ -1,0 +1,287 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+)
+
+func (a *app) runs() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "runs",
+		Aliases: []string{"run"},
+		Short:   "List, explain, start and change runs",
+		Long: `A run is one execution of a workflow.
+
+The commands that change runs take one run, or flags that select several. They then show these runs, and ask before they change them;
+--yes answers, and --dry-run only shows.`,
+		Example: `  kagzi runs list --status failed --since 1h
+  kagzi runs get order-42
+  kagzi runs cancel order-42 --reason "the customer called"`,
+	}
+	c.AddCommand(a.runsList(), a.runsGet(), a.runsSteps(), a.runsMessages(), a.runsLog(), a.runsWait(), a.runsStart(), a.runsSignal())
+	for _, v := range a.verbs() {
+		c.AddCommand(a.change(v))
+	}
+	c.AddCommand(a.runsPause())
+	return c
+}
+
+var runColumns = []screen.Column{
+	{Title: "RUN"},
+	{Title: "ID", Min: 12},
+	{Title: "WORKFLOW", Min: 12},
+	{Title: "STATUS"},
+	{Title: "DETAIL", Min: 16, Drop: 1},
+	{Title: "QUEUE", Min: 8, Drop: 4},
+	{Title: "STARTED", Drop: 3},
+	{Title: "ENDED", Drop: 2},
+}
+
+func (a *app) runRow(r kagzi.RunInfo) []any {
+	return []any{r.ID, r.ExternalID, r.Workflow, statusCell(r.Status), runDetail(r), r.Queue, a.screen.Time(r.CreatedAt), a.screen.Time(r.EndedAt)}
+}
+
+// runDetail says in a few words what the status does not: what the run waits for, or how it failed.
+func runDetail(r kagzi.RunInfo) string {
+	switch {
+	case r.Status == kagzi.StatusFailed || r.Status == kagzi.StatusCancelled:
+		return strings.TrimSuffix(string(r.Kind)+": "+r.Error, ": ")
+	case r.Status.Ended():
+		return ""
+	case !r.PausedAt.IsZero():
+		return "paused"
+	case r.WaitingOn != "":
+		return r.WaitingOn
+	case r.Progress != nil:
+		return r.Progress.Text
+	}
+	return ""
+}
+
+// statusCell returns the status of a run or of a step, with the tone that it has.
+func statusCell(s kagzi.Status) screen.Cell {
+	tone := map[kagzi.Status]screen.Tone{
+		kagzi.StatusCompleted: screen.Good, kagzi.StatusFailed: screen.Bad, kagzi.StatusCancelled: screen.Warning, kagzi.StatusRunning: screen.Strong,
+	}
+	return screen.Cell{Text: string(s), Tone: tone[s]}
+}
+
+func (a *app) runsList() *cobra.Command {
+	var f filter
+	var all bool
+	var after string
+	c := &cobra.Command{
+		Use:     "list [flags]",
+		Aliases: []string{"ls"},
+		Short:   "List runs, newest first",
+		Long: `List shows the runs that all of the flags select, those started last first. DETAIL is what a run waits for, or how it failed.
+kagzi runs get says more about one of them.`,
+		Example: `  kagzi runs list
+  kagzi runs list --status failed --since 1h
+  kagzi runs list --status active --workflow checkout --metadata tenant=acme
+  kagzi runs list --all --json | jq -r '.[].id'`,
+		Args: exactly(),
+	}
+	f.flags(c, 100, "at most `N` runs")
+	c.Flags().StringVar(&f.id, "id", "", "only runs with this `ID`")
+	c.Flags().BoolVar(&all, "all", false, "all runs, without the --limit")
+	c.Flags().StringVar(&after, "after", "", "continue behind the run with this `RUN-ID`: the last one of the page before")
+	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+		rf, err := f.filter(a.screen.Now())
+		if err != nil {
+			return err
+		}
+		if all {
+			rf.Limit = 0
+		}
+		rf.After = kagzi.RunID(after)
+		l := listing[kagzi.RunInfo]{columns: runColumns, row: a.runRow, none: "No run matches."}
+		var last kagzi.RunID
+		n, err := l.print(a, func(yield func(kagzi.RunInfo, error) bool) {
+			for r, err := range listRuns(ctx, client, rf) {
+				if last = r.ID; !yield(r, err) {
+					return
+				}
+			}
+		})
+		if err == nil && rf.Limit > 0 && n == rf.Limit && !a.json {
+			a.say("There may be more: --all lists all of them, --after %s the next ones.", last)
+		}
+		return err
+	})
+	return c
+}
+
+// listRuns returns up to f.Limit runs; zero means all.
+func listRuns(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) iter.Seq2[kagzi.RunInfo, error] {
+	return pages(f.Limit, func(n int, last *kagzi.RunInfo) ([]kagzi.RunInfo, error) {
+		f.Limit = n
+		if last != nil {
+			f.After = last.ID
+		}
+		return c.List(ctx, f)
+	})
+}
+
+func (a *app) runsSteps() *cobra.Command {
+	var run runArg
+	c := &cobra.Command{
+		Use:   "steps RUN",
+		Short: "List the steps of a run, with their attempts",
+		Long: `Steps shows the attempts of a run's steps, in the order in which they began. --json prints their inputs and results, too. A step under way
+appears once it has run for a second.`,
+		Example: `  kagzi runs steps order-42
+  kagzi runs steps order-42 --json | jq '.[] | select(.status == "FAILED")'`,
+		Args: run.args(0),
+	}
+	run.flags(c)
+	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.take(args)
+		steps, err := client.Steps(ctx, ref)
+		if err != nil {
+			return err
+		}
+		_, err = a.stepListing().print(a, each(steps))
+		return err
+	})
+	return c
+}
+
+func (a *app) stepListing() listing[kagzi.StepAttempt] {
+	return listing[kagzi.StepAttempt]{
+		columns: []screen.Column{
+			{Title: "STEP", Min: 16},
+			{Title: "TYPE", Drop: 3},
+			{Title: "ATTEMPT", Right: true, Drop: 4},
+			{Title: "STATUS"},
+			{Title: "TOOK", Right: true, Drop: 1},
+			{Title: "BEGAN", Drop: 2},
+			{Title: "DETAIL", Min: 16},
+		},
+		row: func(s kagzi.StepAttempt) []any {
+			return []any{s.Step, s.Type, s.Attempt, statusCell(s.Status), a.took(s), a.screen.Time(s.StartedAt), a.stepDetail(s)}
+		},
+		none: "The run has no steps yet.",
+	}
+}
+
+// took returns how long an attempt has taken, or takes by now.
+func (a *app) took(s kagzi.StepAttempt) string {
+	end := s.EndedAt
+	if end.IsZero() {
+		end = a.screen.Now()
+	}
+	if s.StartedAt.IsZero() || end.Before(s.StartedAt) {
+		return "-"
+	}
+	return screen.Short(end.Sub(s.StartedAt))
+}
+
+func (a *app) stepDetail(s kagzi.StepAttempt) string {
+	switch {
+	case s.Error != "" && !s.WakeAt.IsZero() && s.Type != "SLEEP":
+		return string(s.Kind) + ": " + s.Error + "; next attempt " + a.screen.Time(s.WakeAt)
+	case s.Error != "":
+		return string(s.Kind) + ": " + s.Error
+	case s.Type == "SLEEP" && !s.WakeAt.IsZero():
+		return "until " + a.screen.Time(s.WakeAt)
+	case s.Child != "":
+		return "run " + string(s.Child)
+	}
+	return ""
+}
+
+func (a *app) runsMessages() *cobra.Command {
+	var run runArg
+	var f kagzi.MessageFilter
+	var limit int
+	c := &cobra.Command{
+		Use:   "messages RUN",
+		Short: "List the messages that a run has got, read and unread",
+		Long: `Messages shows the messages of a run by the names of their signals, and those of one signal in the order in which the run reads them. READ BY is
+the wait that read a message. A message that stays unread may have a misspelt name.`,
+		Example: `  kagzi runs messages order-42
+  kagzi runs messages order-42 --unread`,
+		Args: run.args(0),
+	}
+	run.flags(c)
+	c.Flags().StringVar(&f.Signal, "signal", "", "only messages of the signal `NAME`, with its key: approved/call-7")
+	c.Flags().BoolVar(&f.Unread, "unread", false, "only messages that the run has not read")
+	c.Flags().IntVar(&limit, "limit", 1000, "at most `N` messages; 0 means all")
+	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.take(args)
+		if limit < 0 {
+			return usagef("--limit is %d: give a positive number, or 0 for all", limit)
+		}
+		l := listing[kagzi.MessageInfo]{
+			columns: []screen.Column{{Title: "SIGNAL"}, {Title: "MESSAGE ID", Min: 12}, {Title: "RECEIVED"}, {Title: "READ BY", Min: 8}, {Title: "SENT BY", Min: 12, Drop: 1}, {Title: "PAYLOAD", Min: 12}},
+			row: func(m kagzi.MessageInfo) []any {
+				read := screen.Cell{Text: m.ReadBy}
+				if m.ReadBy == "" {
+					read = screen.Cell{Text: "unread", Tone: screen.Warning}
+				}
+				return []any{m.Signal, m.ID, a.screen.Time(m.ReceivedAt), read, m.SentBy, brief(m.Payload)}
+			},
+			none: "The run has no such message.",
+		}
+		_, err := l.print(a, pages(limit, func(n int, last *kagzi.MessageInfo) ([]kagzi.MessageInfo, error) {
+			f.Limit = n
+			if last != nil {
+				f.After = last.ID
+			}
+			return client.Messages(ctx, ref, f)
+		}))
+		return err
+	})
+	return c
+}
+
+func (a *app) runsLog() *cobra.Command {
+	var run runArg
+	c := &cobra.Command{
+		Use:   "log RUN",
+		Short: "List who changed a run, when and why",
+		Long:  `Log shows the changes that people and programs made to a run from outside of its code: who cancelled, resumed or restarted it, and why.`,
+		Example: `  kagzi runs log order-42
+  kagzi runs log order-42 --json`,
+		Args: run.args(0),
+	}
+	run.flags(c)
+	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.take(args)
+		entries, err := client.RunLog(ctx, ref)
+		if err != nil {
+			return err
+		}
+		_, err = a.logListing("Nobody has changed the run.").print(a, each(entries))
+		return err
+	})
+	return c
+}
+
+// logListing is that of the logs of runs and of workers.
+func (a *app) logListing(none string) listing[kagzi.LogEntry] {
+	return listing[kagzi.LogEntry]{
+		columns: []screen.Column{{Title: "TIME"}, {Title: "EVENT"}, {Title: "ACTOR", Min: 8}, {Title: "REASON", Min: 16}, {Title: "OTHER RUN"}, {Title: "STEP", Min: 8}},
+		row: func(e kagzi.LogEntry) []any {
+			return []any{a.screen.Time(e.At), e.Event, e.Actor, e.Reason, e.Other, e.Step}
+		},
+		none: none,
+	}
+}
+
+// brief returns a payload for a cell.
+func brief(data []byte) string {
+	const most = 200
+	if len(data) > most {
+		return screen.Line(strings.ToValidUTF8(string(data[:most]), "")) + "…"
+	}
+	return screen.Line(cmp.Or(strings.ToValidUTF8(string(data), "?"), "-"))
+}

@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"context"
+	"os/user"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kagzi/kagzi"
+)
+
+// A verb is a change of one run, or of those that a filter selects.
+type verb struct {
+	name, past, now string // "cancel", "cancelled", "cancelling"
+	short, long     string
+	example         string
+	to              []string // names in statuses: the runs that the verb applies to
+	flags           func(*pflag.FlagSet)
+
+	// check reads the verb's flags. one and all are called after it.
+	check func(*pflag.FlagSet) error
+	one   func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) // returns the new run, if it makes one
+	all   func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error)
+	makes bool // new runs
+}
+
+// changed has no new run.
+func changed(err error) (kagzi.RunID, error) { return "", err }
+
+// A cause is the flags that say who makes a change, and why.
+type cause struct{ reason, actor string }
+
+func (s *cause) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.reason, "reason", "", "`TEXT` for the log that says why")
+	fs.StringVar(&s.actor, "actor", osUser(), "`NAME` for the log of who does it")
+}
+
+// osUser returns the name of the user who runs this program.
+func osUser() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}
+
+// verbs are the changes that take a run or a filter.
+func (a *app) verbs() []*verb {
+	return []*verb{a.cancelVerb(), a.terminateVerb(), a.resumeVerb(), a.restartVerb(), a.forkVerb(), a.unpauseVerb()}
+}
+
+func (a *app) cancelVerb() *verb {
+	var by cause
+	var grace string
+	v := &verb{
+		name: "cancel", past: "cancelled", now: "cancelling", to: []string{"active"},
+		short: "Cancel runs, and compensate what they did",
+		long: `Cancel ends active runs and their children. Steps under way are told to stop, and compensations that a run has registered are executed; the run
+stays active until then. kagzi runs resume continues a cancelled run that has no compensations.`,
+		example: `  kagzi runs cancel order-42 --reason "the customer called"
+  kagzi runs cancel --workflow checkout --status pending --dry-run`,
+	}
+	var opts []kagzi.ChangeOption
+	v.flags = func(fs *pflag.FlagSet) {
+		by.flags(fs)
+		fs.StringVar(&grace, "grace", "", "how long steps under way may go on, as `DURATION`: 30s")
+	}
+	v.check = func(*pflag.FlagSet) error {
+		opts = by.options()
+		if grace == "" {
+			return nil
+		}
+		d, err := parseDuration("grace", grace)
+		opts = append(opts, kagzi.Grace(d))
+		return err
+	}
+	v.one = func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
+		return changed(c.Cancel(ctx, ref, opts...))
+	}
+	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return c.CancelAll(ctx, f, append(opts, kagzi.DryRun())...)
+	}
+	return v
+}
+
+// options returns the reason and the actor as options.
+func (s *cause) options() []kagzi.ChangeOption {
+	return []kagzi.ChangeOption{kagzi.Reason(s.reason)}
+}
+
+func (a *app) terminateVerb() *verb {
+	var by cause
+	return &verb{
+		name: "terminate", past: "terminated", now: "terminating", to: []string{"active"}, flags: by.flags,
+		short: "End runs at once, without compensations",
+		long:  `Terminate ends active runs and their children at once, as cancelled. It executes no compensations, and stops those under way.`,
+		example: `  kagzi runs terminate order-42 --reason "a test order"
+  kagzi runs terminate --queue load-test --yes`,
+		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
+			return changed(c.Terminate(ctx, ref, by.options()...))
+		},
+		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return c.TerminateAll(ctx, f, append(by.options(), kagzi.DryRun())...)
+		},
+	}
+}
+
+func (a *app) resumeVerb() *verb {
+	var by cause
+	var forget []string
+	v := &verb{
+		name: "resume", past: "resumed", now: "resuming", to: []string{"failed", "cancelled"},
+		short: "Continue runs that failed or were cancelled",
+		long: `Resume continues failed and cancelled runs: what made them fail is tried again, and the results of all other steps stay. It removes the run's
+timeout. If the code continued after a failure, that failure stays recorded, unless --forget names its step.`,
+		example: `  kagzi runs resume order-42
+  kagzi runs resume --status failed --workflow checkout --since 1h --dry-run`,
+	}
+	v.flags = func(fs *pflag.FlagSet) {
+		by.flags(fs)
+		fs.StringArrayVar(&forget, "forget", nil, "try this failed `STEP` again, too; may be repeated")
+	}
+	options := func(more ...kagzi.ChangeOption) []kagzi.ChangeOption {
+		if len(forget) > 0 {
+			more = append(more, kagzi.Forget(forget...))
+		}
+		return append(by.options(), more...)
+	}
+	v.one = func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
+		return changed(c.Resume(ctx, ref, options()...))
+	}
+	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return c.ResumeAll(ctx, f, options(kagzi.DryRun())...)
+	}
+	return v
+}
+
+// A restart is the flags of restart and fork.
+type restart struct {
+	cause
+	input, id string
+	version   int
+	opts      []kagzi.RestartOption
+}
+
+func (r *restart) flags(fs *pflag.FlagSet) {
+	r.cause.flags(fs)
+	fs.StringVarP(&r.input, "input", "i", "", "another input, as `JSON`; @FILE reads a file, - standard input; one run only")
+	fs.StringVar(&r.id, "new-id", "", "the `ID` of the new run; default: that of the old one; one run only")
+	fs.IntVar(&r.version, "version", 0, "the `VERSION` of the workflow; default: that of the old run")
+}
+
+func (r *restart) check(a *app, fs *pflag.FlagSet) error {
+	r.opts = []kagzi.RestartOption{kagzi.Reason(r.reason)}
+	if r.version != 0 {
+		r.opts = append(r.opts, kagzi.Version(r.version))
+	}
+	if r.id != "" {
+		r.opts = append(r.opts, kagzi.ID(r.id))
+	}
+	if fs.Changed("input") {
+		input, err := a.readJSON("input", r.input)
+		if err != nil {
+			return err
+		}
+		r.opts = append(r.opts, kagzi.NewInput(input))
+	}
+	return nil
+}
+
+func (a *app) restartVerb() *verb {
+	var r restart
+	return &verb{
+		name: "restart", past: "restarted", now: "restarting", to: []string{"ended"}, makes: true, flags: r.flags,
+		short: "Start new runs like ones that are over",
+		long: `Restart starts a new run with the workflow, input, ID and options of one that is over, and prints the ID of the new run. The old run stays as it
+is. To keep the results of a run, use kagzi runs resume or kagzi runs fork.`,
+		example: `  kagzi runs restart order-42
+  kagzi runs restart order-42 --input '{"order": 42, "retry": true}'
+  kagzi runs restart --workflow report --status failed --since 1d --dry-run`,
+		check: func(fs *pflag.FlagSet) error { return r.check(a, fs) },
+		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
+			return c.Restart(ctx, ref, r.opts...)
+		},
+		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return c.RestartAll(ctx, f, append(r.opts, kagzi.DryRun())...)
+		},
+	}
+}
+
+func (a *app) forkVerb() *verb {
+	var r restart
+	var step string
+	var inherit bool
+	v := &verb{
+		name: "fork", past: "forked", now: "forking", to: []string{"ended"}, makes: true,
+		short: "Start new runs from a step of ones that are over",
+		long: `Fork starts a new run that has the results of an old one up to a step, and executes that step and all that came after it. It prints the ID of
+the new run. kagzi runs steps lists the steps of a run.`,
+		example: `  kagzi runs fork order-42 --step charge
+  kagzi runs fork --workflow checkout --status failed --since 1h --step charge --dry-run`,
+	}
+	v.flags = func(fs *pflag.FlagSet) {
+		r.flags(fs)
+		fs.StringVar(&step, "step", "", "the `STEP` from which the new run executes, as kagzi runs steps shows it")
+		fs.BoolVar(&inherit, "inherit-compensations", false, "copy the compensations that the old run registered before the step")
+	}
+	v.check = func(fs *pflag.FlagSet) error {
+		if step == "" {
+			return usagef("--step is missing: kagzi runs steps RUN lists the steps of a run")
+		}
+		err := r.check(a, fs)
+		if inherit {
+			r.opts = append(r.opts, kagzi.InheritCompensations())
+		}
+		return err
+	}
+	v.one = func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
+		return c.Fork(ctx, ref, step, r.opts...)
+	}
+	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return c.ForkAll(ctx, f, step, append(r.opts, kagzi.DryRun())...)
+	}
+	return v
+}
+
+func (a *app) unpauseVerb() *verb {
+	var by cause
+	return &verb{
+		name: "unpause", past: "unpaused", now: "unpausing", to: []string{"active"}, flags: by.flags,
+		short: "Let paused runs go on",
+		long: `Unpause ends the pause of single runs, and exempts them from the pauses of their queue, of their workflow and of all runs. kagzi unpause ends those
+pauses for all of their runs.`,
+		example: `  kagzi runs unpause order-42
+  kagzi runs unpause --metadata tenant=acme --dry-run`,
+		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
+			return changed(c.UnpauseRun(ctx, ref, append(by.options(), kagzi.Actor(by.actor))...))
+		},
+		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return c.UnpauseRuns(ctx, f, append(by.options(), kagzi.Actor(by.actor), kagzi.DryRun())...)
+		},
+	}
+}
+
+func (a *app) runsPause() *cobra.Command {
+	var run runArg
+	var by cause
+	c := &cobra.Command{
+		Use:   "pause RUN",
+		Short: "Pause one run",
+		Long: `Pause keeps workers from executing an active run. One that executes it stops at the next step, sleep, wait or child. The run's timeout goes on.
+To pause many runs, use kagzi pause, which takes a queue, a workflow, a key or a group.`,
+		Example: `  kagzi runs pause order-42 --reason "the address is wrong"`,
+		Args:    run.args(0),
+	}
+	run.flags(c)
+	by.flags(c.Flags())
+	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.take(args)
+		if err := client.PauseRun(ctx, ref, append(by.options(), kagzi.Actor(by.actor))...); err != nil {
+			return err
+		}
+		return a.done(oneChange{"pause", ref, ""}, "paused %s", ref)
+	})
+	return c
+}

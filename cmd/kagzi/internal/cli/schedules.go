@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+)
+
+func (a *app) schedules() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "schedules",
+		Aliases: []string{"schedule"},
+		Short:   "List schedules, say what they start when, pause and trigger them",
+		Long:    `A schedule starts runs by the clock. Applications create schedules; this program lists and controls them.`,
+		Example: `  kagzi schedules list
+  kagzi schedules next --until 7d
+  kagzi schedules trigger nightly-report`,
+	}
+	c.AddCommand(a.schedulesList(), a.schedulesGet(), a.schedulesNext(), a.schedulesBackfill(), a.schedulesTrigger())
+	c.AddCommand(a.scheduleChange("pause", "paused", "Keep a schedule from firing", `Pause keeps a schedule from firing until kagzi schedules resume. Runs that it has started go on.`,
+		func(ctx context.Context, c *kagzi.Client, name string) error { return c.PauseSchedule(ctx, name) }))
+	c.AddCommand(a.scheduleChange("resume", "resumed", "Let a paused schedule fire again", `Resume lets a paused schedule fire again. The ticks that came meanwhile fire now, as far as its CatchUp and Overlap allow.`,
+		func(ctx context.Context, c *kagzi.Client, name string) error { return c.ResumeSchedule(ctx, name) }))
+	c.AddCommand(a.scheduleChange("delete", "deleted", "Delete a schedule", `Delete deletes a schedule. The runs that it has started stay. An application that creates the schedule at its start creates it again.`,
+		func(ctx context.Context, c *kagzi.Client, name string) error { return c.DeleteSchedule(ctx, name) }))
+	return c
+}
+
+// A namedChange is what the change of something with a name prints as JSON.
+type namedChange struct {
+	Verb string `json:"verb"`
+	Name string `json:"name"`
+}
+
+func (a *app) scheduleChange(verb, past, short, long string, do func(context.Context, *kagzi.Client, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " NAME", Short: short, Long: long,
+		Example:           "  kagzi schedules " + verb + " nightly-report",
+		Args:              exactly("NAME"),
+		ValidArgsFunction: a.completeSchedules,
+		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			if err := do(ctx, client, args[0]); err != nil {
+				return err
+			}
+			return a.done(namedChange{verb, args[0]}, "%s %s", past, args[0])
+		}),
+	}
+}
+
+// allSchedules returns the schedules in the order of their names.
+func allSchedules(ctx context.Context, c *kagzi.Client, f kagzi.ScheduleFilter) iter.Seq2[kagzi.ScheduleInfo, error] {
+	return pages(0, func(n int, last *kagzi.ScheduleInfo) ([]kagzi.ScheduleInfo, error) {
+		f.Limit = n
+		if last != nil {
+			f.After = last.Name
+		}
+		return c.ListSchedules(ctx, f)
+	})
+}
+
+func (a *app) schedulesList() *cobra.Command {
+	var f kagzi.ScheduleFilter
+	c := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List schedules",
+		Long:    `List shows the schedules by name: their timetables, when they last fired and when they will.`,
+		Example: `  kagzi schedules list
+  kagzi schedules list --workflow report`,
+		Args: exactly(),
+	}
+	c.Flags().StringVarP(&f.Workflow, "workflow", "w", "", "only schedules of the workflow `NAME`")
+	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+		l := listing[kagzi.ScheduleInfo]{
+			columns: []screen.Column{
+				{Title: "NAME"},
+				{Title: "WORKFLOW", Min: 12, Drop: 3},
+				{Title: "TIMETABLE", Min: 12},
+				{Title: "STATE", Min: 10},
+				{Title: "LAST", Drop: 2},
+				{Title: "NEXT"},
+				{Title: "OVERLAP", Drop: 4},
+				{Title: "QUEUE", Drop: 5},
+			},
+			row: func(s kagzi.ScheduleInfo) []any {
+				return []any{s.Name, s.Workflow, timetable(s), scheduleState(s), a.screen.Time(s.Last), a.screen.Time(s.Next), s.Overlap, s.Queue}
+			},
+			none: "There are no schedules.",
+		}
+		_, err := l.print(a, allSchedules(ctx, client, f))
+		return err
+	})
+	return c
+}
+
+func timetable(s kagzi.ScheduleInfo) string {
+	if s.Cron == "" {
+		return "every " + screen.Short(s.Every)
+	}
+	if s.TimeZone != "" && s.TimeZone != "UTC" {
+		return s.Cron + " " + s.TimeZone
+	}
+	return s.Cron
+}
+
+func scheduleState(s kagzi.ScheduleInfo) screen.Cell {
+	switch {
+	case s.Error != "":
+		return screen.Cell{Text: "paused: " + s.Error, Tone: screen.Bad}
+	case s.Paused:
+		return screen.Cell{Text: "paused", Tone: screen.Warning}
+	case s.Queued:
+		return screen.Cell{Text: "run waits"}
+	case s.Active:
+		return screen.Cell{Text: "run active", Tone: screen.Strong}
+	}
+	return screen.Cell{Text: "ok", Tone: screen.Good}
+}
+
+func (a *app) schedulesGet() *cobra.Command {
+	return &cobra.Command{
+		Use:               "get NAME",
+		Short:             "Show one schedule, with its last runs",
+		Long:              `Get shows a schedule, its next five ticks and its last five runs.`,
+		Example:           `  kagzi schedules get nightly-report`,
+		Args:              exactly("NAME"),
+		ValidArgsFunction: a.completeSchedules,
+		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			s, err := client.GetSchedule(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(s)
+			}
+			fires, err := client.NextFires(ctx, s.Name, 5)
+			if err != nil {
+				return err
+			}
+			state := scheduleState(s)
+			fields := [][2]string{
+				{"Schedule", s.Name},
+				{"Workflow", s.Workflow},
+				{"Queue", s.Queue},
+				{"Timetable", timetable(s)},
+				{"State", a.screen.Paint(state.Tone, state.Text)},
+				{"Overlap", string(s.Overlap)},
+				{"Input", payloadText(s.Input)},
+				{"Metadata", pairsText(s.Metadata)},
+				{"Key", string(s.Key)},
+				{"Group", string(s.Group)},
+				{"Last tick", a.screen.Moment(s.Last)},
+			}
+			for i, t := range fires {
+				name := ""
+				if i == 0 {
+					name = "Next ticks"
+				}
+				fields = append(fields, [2]string{name, a.screen.Moment(t)})
+			}
+			if err := a.printFields(fields); err != nil {
+				return err
+			}
+			if err := a.screen.Printf(""); err != nil {
+				return err
+			}
+			l := listing[kagzi.RunInfo]{columns: runColumns, row: a.runRow, none: "It has no runs."}
+			_, err = l.print(a, listRuns(ctx, client, kagzi.RunFilter{Schedule: s.Name, Limit: 5}))
+			return err
+		}),
+	}
+}
+
+// printFields prints names and values in two columns. Empty values are left out.
+func (a *app) printFields(fields [][2]string) error {
+	for _, f := range fields {
+		if f[1] == "" {
+			continue
+		}
+		if err := a.screen.Printf("%s %s", a.screen.Paint(screen.Faint, fmt.Sprintf("%-12s", f[0])), f[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) schedulesTrigger() *cobra.Command {
+	var unlessActive bool
+	c := &cobra.Command{
+		Use:               "trigger NAME",
+		Short:             "Start a run of a schedule now",
+		Long:              `Trigger starts a run of a schedule now, besides those of its timetable and even if it is paused, and prints the run's ID.`,
+		Example:           `  kagzi runs wait $(kagzi schedules trigger nightly-report)`,
+		Args:              exactly("NAME"),
+		ValidArgsFunction: a.completeSchedules,
+	}
+	c.Flags().BoolVar(&unlessActive, "unless-active", false, "start nothing if a run of the schedule is active")
+	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		var opts []kagzi.ChangeOption
+		if unlessActive {
+			opts = append(opts, kagzi.RejectActive)
+		}
+		id, err := client.TriggerSchedule(ctx, args[0], opts...)
+		if err != nil {
+			return err
+		}
+		return a.done(kagzi.Started{ID: id}, "%s", id)
+	})
+	return c
+}
+
+func (a *app) schedulesBackfill() *cobra.Command {
+	var from, until string
+	c := &cobra.Command{
+		Use:   "backfill NAME --from TIME",
+		Short: "Start the runs of past ticks that have none",
+		Long: `Backfill starts a run for each tick between --from and --until that has no run. It starts them all at once, at most 10,000, and prints their
+number.`,
+		Example:           `  kagzi schedules backfill nightly-report --from 2026-09-01 --until 2026-10-01`,
+		Args:              exactly("NAME"),
+		ValidArgsFunction: a.completeSchedules,
+	}
+	c.Flags().StringVar(&from, "from", "", "from this `TIME` on: 7d ago, or 2026-09-01T00:00:00Z")
+	c.Flags().StringVar(&until, "until", "", "until this `TIME`; default: now")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if from == "" {
+			return usagef("--from is missing: write %s, such as --from 7d", cmd.UseLine())
+		}
+		start, err := parsePast("from", from, a.screen.Now())
+		if err != nil {
+			return err
+		}
+		end, err := parsePast("until", until, a.screen.Now())
+		if err != nil {
+			return err
+		}
+		client, err := a.client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if end.IsZero() {
+			if end, err = databaseTime(cmd.Context(), client); err != nil {
+				return err
+			}
+		}
+		n, err := client.BackfillSchedule(cmd.Context(), args[0], start, end)
+		if err != nil {
+			return err
+		}
+		return a.done(map[string]any{"name": args[0], "started": n}, "started %s of %s", countRuns(n), args[0])
+	}
+	return c
+}
+
+// databaseTime returns the time by the database's clock: this computer's may be ahead, and a tick in the future is refused.
+func databaseTime(ctx context.Context, c *kagzi.Client) (t time.Time, err error) {
+	report, err := c.Health(ctx)
+	if err == nil && report.At.IsZero() {
+		err = fmt.Errorf("the database does not answer: %s", report.Check("database").Detail)
+	}
+	return report.At, err
+}

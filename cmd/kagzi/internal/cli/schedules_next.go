@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+)
+
+// A fire is a row of schedules next: one tick, or the ticks of a schedule that has many of them.
+type fire struct {
+	At       time.Time `json:"at"`
+	Schedule string    `json:"schedule"`
+	Workflow string    `json:"workflow"`
+	Queue    string    `json:"queue"`
+	Paused   bool      `json:"paused,omitempty"`  // the tick fires only if the schedule is resumed
+	Further  int       `json:"further,omitempty"` // so many ticks follow
+	More     bool      `json:"more,omitempty"`    // and there are more than that
+	Last     time.Time `json:"last,omitzero"`     // the last of them
+}
+
+const (
+	mostTicks  = 10_000 // that are asked for at once, of a schedule
+	eachAtMost = 14     // ticks of a schedule have rows of their own: twice a day for a week
+)
+
+func (a *app) schedulesNext() *cobra.Command {
+	var until, workflow string
+	var every bool
+	c := &cobra.Command{
+		Use:   "next [NAME]",
+		Short: "Say what the schedules will start, and when",
+		Long: `Next lists the ticks of all schedules, or of one, until a time, in the order in which they come. A schedule with more than 14 ticks has one row
+with their number, unless --each is given. Ticks of paused schedules fire only if the schedule is resumed before.`,
+		Example: `  kagzi schedules next --until 7d
+  kagzi schedules next nightly-report --until 2026-12-31 --each`,
+		Args:              between(0, "NAME"),
+		ValidArgsFunction: a.completeSchedules,
+	}
+	c.Flags().StringVar(&until, "until", "7d", "until this `TIME`: 7d from now, or 2026-12-31T00:00:00Z")
+	c.Flags().StringVarP(&workflow, "workflow", "w", "", "only schedules of the workflow `NAME`")
+	c.Flags().BoolVar(&every, "each", false, "a row for each tick")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		end, err := parseFuture("until", until, a.screen.Now())
+		if err != nil {
+			return err
+		}
+		if !end.After(a.screen.Now()) {
+			return usagef("--until %s is not in the future: give a distance such as 7d, or a later time", until)
+		}
+		client, err := a.client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		fires, err := nextFires(cmd.Context(), client, args, workflow, end, every)
+		if err != nil {
+			return err
+		}
+		_, err = a.fireListing(end).print(a, each(fires))
+		return err
+	}
+	return c
+}
+
+func (a *app) fireListing(end time.Time) listing[fire] {
+	return listing[fire]{
+		columns: []screen.Column{{Title: "TIME"}, {Title: "SCHEDULE"}, {Title: "WORKFLOW", Min: 12, Drop: 1}, {Title: "QUEUE", Min: 8, Drop: 2}, {Title: "NOTE", Min: 20}},
+		row: func(f fire) []any {
+			note := screen.Cell{}
+			if f.Further > 0 {
+				more := ""
+				if f.More {
+					more = "more than "
+				}
+				note.Text = fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, a.screen.Moment(f.Last))
+			}
+			if f.Paused {
+				note = screen.Cell{Text: "paused; " + note.Text, Tone: screen.Warning}
+			}
+			return []any{a.screen.Moment(f.At), f.Schedule, f.Workflow, f.Queue, note}
+		},
+		none: "No schedule has a tick until " + end.Format(time.RFC3339) + ".",
+	}
+}
+
+// nextFires returns the ticks until end of the schedule that args name, else of all.
+func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow string, end time.Time, each bool) ([]fire, error) {
+	var schedules []kagzi.ScheduleInfo
+	if len(args) > 0 {
+		s, err := c.GetSchedule(ctx, args[0])
+		if err != nil {
+			return nil, err
+		}
+		schedules = append(schedules, s)
+	} else {
+		for s, err := range allSchedules(ctx, c, kagzi.ScheduleFilter{Workflow: workflow}) {
+			if err != nil {
+				return nil, err
+			}
+			schedules = append(schedules, s)
+		}
+	}
+	fires := []fire{}
+	for _, s := range schedules {
+		if s.Error != "" {
+			continue // its timetable cannot be read
+		}
+		ticks, err := c.NextFires(ctx, s.Name, mostTicks)
+		if isNotFound(err) && len(args) == 0 {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		all := len(ticks)
+		ticks = slices.DeleteFunc(ticks, func(t time.Time) bool { return t.After(end) })
+		more := all == mostTicks && len(ticks) == all
+		f := fire{Schedule: s.Name, Workflow: s.Workflow, Queue: s.Queue, Paused: s.Paused}
+		if len(ticks) > eachAtMost && !each {
+			f.Further, f.Last, f.More = len(ticks)-1, ticks[len(ticks)-1], more
+			ticks = ticks[:1]
+		}
+		for i, t := range ticks {
+			f.At = t
+			if more && i == len(ticks)-1 && each {
+				f.More = true
+			}
+			fires = append(fires, f)
+		}
+	}
+	slices.SortStableFunc(fires, func(a, b fire) int { return a.At.Compare(b.At) })
+	return fires, nil
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/top"
+	"github.com/kagzi/kagzi/health"
+)
+
+// newestFailures is how many failed runs top shows.
+const newestFailures = 50
+
+func (a *app) top() *cobra.Command {
+	var every time.Duration
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Watch queues, workers and failures live",
+		Long: `Top shows the health of the namespace, the queues, the workers and the newest failures, and refreshes them each second. It needs a terminal.
+While the database is away it says so, and shows what it last knew.
+
+Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses it, the arrows scroll, p freezes the view, q quits.`,
+		Example: `  kagzi top
+  kagzi top --interval 5s`,
+		Args: exactly(),
+	}
+	c.Flags().DurationVar(&every, "interval", time.Second, "the `DURATION` between two refreshes")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if every < 100*time.Millisecond {
+			return usagef("--interval is %s: give at least 100ms", every)
+		}
+		if a.screen.Width == 0 || columns(a.world.In) == 0 {
+			return usagef("kagzi top needs a terminal: kagzi health prints the state once")
+		}
+		pool, err := a.dial(cmd.Context()) // the database may be away
+		if err != nil {
+			return a.connectionError(err)
+		}
+		client, err := a.clientOf(pool)
+		if err != nil {
+			return err
+		}
+		model := top.New(cmd.Context(), top.Config{Source: a.snapshot(client), Namespace: a.namespaceName(), Every: every, Color: a.screen.Color, Now: time.Now})
+		_, err = tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithInput(a.world.In), tea.WithOutput(a.world.Out)).Run()
+		if errors.Is(err, tea.ErrInterrupted) || cmd.Context().Err() != nil {
+			return nil // Ctrl-C is a way to quit
+		}
+		return err
+	}
+	return c
+}
+
+// snapshot returns the source of top.
+func (a *app) snapshot(c *kagzi.Client) top.Source {
+	return func(ctx context.Context) (s top.Snapshot, err error) {
+		if s.Health, err = c.Health(ctx); err != nil {
+			return s, err
+		}
+		if db := s.Health.Check("database"); db.Status == health.Unhealthy {
+			return s, errors.New(a.redact(db.Detail))
+		}
+		for w, err := range allWorkers(ctx, c, kagzi.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}}) {
+			if err != nil {
+				return s, a.connectionError(err)
+			}
+			s.Workers = append(s.Workers, w)
+		}
+		s.Failures, err = c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusFailed}, Limit: newestFailures})
+		return s, a.connectionError(err)
+	}
+}

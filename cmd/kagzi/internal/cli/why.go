@@ -1,0 +1,301 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/kind"
+)
+
+// why returns sentences that say why the run is where it is, and what to do about it.
+func (a *app) why(ctx context.Context, c *kagzi.Client, r runReport) ([]string, error) {
+	w := reasons{a: a, c: c, r: r}
+	var err error
+	switch run := r.Run; {
+	case run.Status.Ended():
+		w.ended()
+	case run.Status == kagzi.StatusRunning:
+		err = w.running(ctx)
+	default:
+		err = w.waiting(ctx)
+	}
+	if run := r.Run; !run.DeadlineAt.IsZero() && !run.Status.Ended() {
+		w.say("Its timeout ends it %s.", a.screen.Moment(run.DeadlineAt))
+	}
+	return w.text, err
+}
+
+// reasons collects the sentences about one run.
+type reasons struct {
+	a    *app
+	c    *kagzi.Client
+	r    runReport
+	text []string
+}
+
+func (w *reasons) say(format string, args ...any) {
+	w.text = append(w.text, fmt.Sprintf(format, args...))
+}
+
+// name returns how commands call the run.
+func (w *reasons) name() string { return string(w.r.Run.ID) }
+
+// ended says how the run ended, and what makes it go on.
+func (w *reasons) ended() {
+	switch run := w.r.Run; run.Status {
+	case kagzi.StatusCompleted:
+		w.say("It completed %s after it was started.", screen.Short(run.EndedAt.Sub(run.CreatedAt)))
+	case kagzi.StatusFailed:
+		w.say("It failed with kind %s.", run.Kind)
+		switch run.Kind {
+		case kind.Nondeterminism, kind.BadInput, kind.CrashLoop, kind.Unreadable:
+			w.say("It is quarantined: mend the code first, then kagzi runs resume %s.", w.name())
+		default:
+			w.say("kagzi runs resume %s tries what failed again, and keeps the results of the other steps.", w.name())
+		}
+	case kagzi.StatusCancelled:
+		by, why := "somebody", ""
+		for _, e := range w.r.Log {
+			if e.Event != "CANCELLED" && e.Event != "TERMINATED" {
+				continue
+			}
+			if e.Actor != "" {
+				by = e.Actor
+			}
+			if e.Reason != "" {
+				why = fmt.Sprintf(": %q", e.Reason)
+			}
+		}
+		if w.r.Run.Parent != "" && by == "somebody" && why == "" {
+			w.say("It was cancelled, perhaps with its parent %s.", w.r.Run.Parent)
+			return
+		}
+		w.say("It was cancelled by %s%s.", by, why)
+	}
+}
+
+// running says who executes the run, and what is under way.
+func (w *reasons) running(ctx context.Context) error {
+	run := w.r.Run
+	if run.Worker == "" {
+		w.say("It is being executed.")
+		return nil
+	}
+	worker, err := w.c.Worker(ctx, run.Worker)
+	switch {
+	case isNotFound(err):
+		w.say("It was executed by worker %s, which is gone. Another one takes over at the latest %s.", run.Worker, w.a.screen.Moment(run.AvailableAt))
+		return nil
+	case err != nil:
+		return err
+	}
+	w.say("It is executed by worker %s (process %d on %s), which last reported %s.", run.Worker, worker.PID, worker.Hostname, w.a.screen.Time(worker.HeartbeatAt))
+	if worker.Status == "OFFLINE" {
+		w.say("That worker is offline. Another one takes over at the latest %s.", w.a.screen.Moment(run.AvailableAt))
+	}
+	for _, s := range w.r.Steps {
+		if s.Status == kagzi.StatusRunning && s.Type == "FUNCTION" {
+			w.say("Step %s, attempt %d, has run for %s.", s.Step, s.Attempt, w.a.took(s))
+		}
+	}
+	return nil
+}
+
+// waiting says what a pending or sleeping run waits for.
+func (w *reasons) waiting(ctx context.Context) error {
+	run := w.r.Run
+	on, name, _ := strings.Cut(run.WaitingOn, " ")
+	due := run.AvailableAt
+	switch on {
+	case "timer":
+		w.say("It sleeps in %q until %s.", name, w.a.screen.Moment(due))
+	case "signal":
+		return w.signal(ctx, name)
+	case "child":
+		return w.child(ctx, name)
+	case "compensation":
+		w.say("It has failed or was cancelled, and its compensation %s is under way.", name)
+	case "children":
+		w.say("It has failed or was cancelled, and waits for its children to end before its compensations run.")
+	case "retry":
+		w.retry(name)
+	case "previous":
+		w.say("It waits until the previous run of its schedule %s has ended: kagzi runs list --schedule %s --status active.", run.Schedule, run.Schedule)
+	case "limit":
+		return w.limit(ctx, name)
+	case "pause":
+		return w.paused(ctx)
+	case "key", "group", "queue":
+		w.say("It is due, and waits for a slot: %s. kagzi queues and kagzi keys show the limits.", run.WaitingOn)
+	case "rate":
+		w.say("It is due, and the %s lets no further run start now. kagzi queues and kagzi keys show the limits.", run.WaitingOn)
+	case "worker":
+		w.say("Its worker drained or lost the database, and gave it back.")
+		return w.unclaimed(ctx)
+	case "recovery":
+		w.say("Its workers died %d times in a row while they executed it.", run.Recoveries)
+		return w.unclaimed(ctx)
+	case "history":
+		w.say("Its history could not be read. A worker tries again %s.", w.a.screen.Moment(due))
+	case "":
+		return w.unclaimed(ctx)
+	default:
+		w.say("It waits for %s.", run.WaitingOn)
+	}
+	return nil
+}
+
+// unclaimed says why nobody executes a run that waits for nothing but a time or a worker.
+func (w *reasons) unclaimed(ctx context.Context) error {
+	run := w.r.Run
+	if run.AvailableAt.After(w.a.screen.Now()) {
+		w.say("It is due %s.", w.a.screen.Moment(run.AvailableAt))
+	} else {
+		w.say("It has been due since %s, and no worker has taken it.", w.a.screen.Moment(run.AvailableAt))
+	}
+	workers, _, err := w.c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Queue: run.Queue, Limit: mostPerPage})
+	if err != nil {
+		return err
+	}
+	if len(workers) == 0 {
+		w.say("No worker of queue %s is online: start one.", run.Queue)
+		return nil
+	}
+	handler := fmt.Sprintf("%s/%d", run.Workflow, run.Version)
+	active := 0
+	able := slices.DeleteFunc(workers, func(x kagzi.WorkerInfo) bool {
+		return !slices.Contains(x.Workflows, run.Workflow) || run.Version > 0 && !slices.Contains(x.Handlers, handler)
+	})
+	most := 0
+	for _, x := range able {
+		active, most = active+x.Active, most+x.MaxConcurrent
+	}
+	switch {
+	case len(able) == 0 && run.Version > 0:
+		w.say("No online worker of queue %s has a handler for version %d of %s: start one with it, or kagzi workers list --queue %s shows what they have.", run.Queue, run.Version, run.Workflow, run.Queue)
+	case len(able) == 0:
+		w.say("No online worker of queue %s has a handler for %s: kagzi workers list --queue %s shows what they have.", run.Queue, run.Workflow, run.Queue)
+	case active >= most:
+		w.say("All workers that have its code are busy: %d of %d slots are in use.", active, most)
+	}
+	return nil
+}
+
+// signal says which message the run waits for, and which ones it has and does not read.
+func (w *reasons) signal(ctx context.Context, name string) error {
+	until := "for ever"
+	if !w.r.Run.AvailableAt.IsZero() {
+		until = "until " + w.a.screen.Moment(w.r.Run.AvailableAt)
+	}
+	w.say("It waits for a message of the signal %q, %s: kagzi runs signal %s %s --payload JSON sends one.", name, until, w.name(), name)
+	unread, err := w.c.Messages(ctx, w.r.Run.ID, kagzi.MessageFilter{Unread: true, Limit: 10})
+	if err != nil {
+		return err
+	}
+	for _, m := range unread {
+		if m.Signal != name {
+			w.say("It has an unread message of another name, %q, from %s: is one of the names misspelt?", m.Signal, w.a.screen.Moment(m.ReceivedAt))
+		}
+	}
+	return nil
+}
+
+// child says how it is with the child that the run waits for.
+func (w *reasons) child(ctx context.Context, name string) error {
+	for _, s := range slices.Backward(w.r.Steps) {
+		if s.Child == "" || s.Step != name && !strings.HasSuffix(s.Step, "/"+name) {
+			continue
+		}
+		child, err := w.c.Get(ctx, s.Child)
+		if isNotFound(err) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		state := string(child.Status)
+		if d := runDetail(child); d != "" {
+			state += ", " + d
+		}
+		w.say("It waits for its child %q, run %s of %s, which is %s: kagzi runs get %s says more.", name, child.ID, child.Workflow, state, child.ID)
+		return nil
+	}
+	w.say("It waits for its child %q: kagzi runs list --parent %s lists the children.", name, w.name())
+	return nil
+}
+
+// retry says which attempt comes next, and how the last one failed.
+func (w *reasons) retry(step string) {
+	next := w.a.screen.Moment(w.r.Run.AvailableAt)
+	if step == "" {
+		w.say("Its attempt %d failed with %s: %s. The next one is due %s.", w.r.Run.Attempts, w.r.Run.Kind, screen.Line(w.r.Run.Error), next)
+		return
+	}
+	for _, s := range slices.Backward(w.r.Steps) {
+		if s.Error != "" && (s.Step == step || strings.HasSuffix(s.Step, "/"+step)) {
+			w.say("Attempt %d of step %q failed with %s: %s. The next one is due %s.", s.Attempt, step, s.Kind, screen.Line(s.Error), next)
+			return
+		}
+	}
+	w.say("Step %q failed. Its next attempt is due %s.", step, next)
+}
+
+// limit says what the limit that the run waits for allows.
+func (w *reasons) limit(ctx context.Context, name string) error {
+	w.say("A step of it waits for the limit %q.", name)
+	l, ok, err := findLimit(ctx, w.c, name)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		w.say("Nobody has set that limit: kagzi limits set %s sets it.", name)
+	default:
+		w.say("%d steps wait for it, %d are under way; it allows %s.", l.Waiting, l.Running, limitText(l))
+	}
+	return nil
+}
+
+// paused says who paused what, and why.
+func (w *reasons) paused(ctx context.Context) error {
+	if !w.r.Run.PausedAt.IsZero() {
+		by := ""
+		for _, e := range slices.Backward(w.r.Log) {
+			if e.Event == "PAUSED" {
+				by = byText(e.Actor, e.Reason)
+				break
+			}
+		}
+		w.say("It was paused %s%s: kagzi runs unpause %s lets it go on.", w.a.screen.Moment(w.r.Run.PausedAt), by, w.name())
+		return nil
+	}
+	pauses, err := w.c.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	run := w.r.Run
+	w.say("It is held up by the %s.", w.r.Run.WaitingOn)
+	for _, p := range pauses {
+		holds := p.All || p.Group != "" && p.Group == string(run.Group) || p.Key != "" && p.Queue == run.Queue && p.Key == string(run.Key) ||
+			p.Key == "" && p.Group == "" && (p.Queue == "" || p.Queue == run.Queue) && (p.Workflow == "" || p.Workflow == run.Workflow)
+		if holds {
+			w.say("Paused: %s, %s%s: kagzi unpause %s ends that.", targetText(p.Target), w.a.screen.Moment(p.Since), byText(p.Actor, p.Reason), targetFlags(p.Target))
+		}
+	}
+	return nil
+}
+
+// byText says who made a change, and why, as far as that is known.
+func byText(actor, reason string) string {
+	text := ""
+	if actor != "" {
+		text = " by " + actor
+	}
+	if reason != "" {
+		text += fmt.Sprintf(" (%q)", reason)
+	}
+	return text
+}

@@ -1,0 +1,277 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+)
+
+func (a *app) workers() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "workers",
+		Aliases: []string{"worker"},
+		Short:   "List workers, drain them, declare them dead",
+		Long:    `A worker is a process that executes runs. The registry keeps workers that are offline for a week.`,
+		Example: `  kagzi workers list
+  kagzi workers list --all --label region=eu
+  kagzi workers drain 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
+	}
+	c.AddCommand(a.workersList(), a.workersGet(), a.workersLog(), a.workersDrain(), a.workersForceOffline())
+	return c
+}
+
+// allWorkers returns the workers that f selects, those started last first; f.Limit zero means all.
+func allWorkers(ctx context.Context, c *kagzi.Client, f kagzi.WorkerFilter) iter.Seq2[kagzi.WorkerInfo, error] {
+	return pages(f.Limit, func(n int, last *kagzi.WorkerInfo) ([]kagzi.WorkerInfo, error) {
+		f.Limit = n
+		if last != nil {
+			f.After = last.ID
+		}
+		page, _, err := c.Workers(ctx, f)
+		return page, err
+	})
+}
+
+func (a *app) workersList() *cobra.Command {
+	var f kagzi.WorkerFilter
+	var status, labels []string
+	var all bool
+	c := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the workers that are not offline",
+		Long: `List shows the workers that are online or drain, those started last first. SLOTS is how many runs a worker executes, of how many that it
+may. The figures are those of the last heartbeat.`,
+		Example: `  kagzi workers list
+  kagzi workers list --queue shop
+  kagzi workers list --status offline --json`,
+		Args: exactly(),
+	}
+	fs := c.Flags()
+	fs.StringSliceVarP(&status, "status", "s", nil, "only `STATUSES`: online, draining, offline")
+	fs.StringVarP(&f.Queue, "queue", "q", "", "only workers of the queue `NAME`")
+	fs.StringVarP(&f.Workflow, "workflow", "w", "", "only workers that have code for the workflow `NAME`")
+	fs.StringArrayVarP(&labels, "label", "l", nil, "only workers with the label, as `NAME=VALUE`; may be repeated")
+	fs.BoolVar(&all, "all", false, "offline workers, too")
+	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions([]string{"online", "draining", "offline"}, cobra.ShellCompDirectiveNoFileComp))
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, s := range status {
+			s = strings.ToUpper(strings.TrimSpace(s))
+			if s != "ONLINE" && s != "DRAINING" && s != "OFFLINE" {
+				return usagef("--status is %q: give one or more of online, draining, offline", s)
+			}
+			f.Status = append(f.Status, s)
+		}
+		if len(status) == 0 && !all {
+			f.Status = []string{"ONLINE", "DRAINING"}
+		}
+		var err error
+		if f.Labels, err = parsePairs("label", labels); err != nil {
+			return err
+		}
+		client, err := a.client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		_, err = a.workerListing().print(a, allWorkers(cmd.Context(), client, f))
+		return err
+	}
+	return c
+}
+
+func (a *app) workerListing() listing[kagzi.WorkerInfo] {
+	return listing[kagzi.WorkerInfo]{
+		columns: []screen.Column{
+			{Title: "WORKER"},
+			{Title: "STATUS"},
+			{Title: "SLOTS", Right: true},
+			{Title: "QUEUES", Min: 10},
+			{Title: "HOST", Min: 8, Drop: 3},
+			{Title: "PID", Drop: 5},
+			{Title: "DONE", Right: true, Drop: 4},
+			{Title: "FAILED", Right: true, Drop: 4},
+			{Title: "HEARTBEAT", Drop: 2},
+			{Title: "STARTED", Drop: 6},
+			{Title: "BUILD", Min: 8, Drop: 7},
+		},
+		row: func(w kagzi.WorkerInfo) []any {
+			return []any{
+				w.ID, workerStatus(w.Status), fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), strings.Join(w.Queues, ","), w.Hostname, w.PID, w.Completed, w.Failed,
+				a.screen.Time(w.HeartbeatAt), a.screen.Time(w.StartedAt), w.Build,
+			}
+		},
+		none: "No worker matches.",
+	}
+}
+
+func workerStatus(s string) screen.Cell {
+	tone := map[string]screen.Tone{"ONLINE": screen.Good, "DRAINING": screen.Warning, "OFFLINE": screen.Faint}
+	return screen.Cell{Text: s, Tone: tone[s]}
+}
+
+func (a *app) workersGet() *cobra.Command {
+	return &cobra.Command{
+		Use:               "get WORKER-ID",
+		Short:             "Show one worker, and its log",
+		Long:              `Get shows what a worker is, what code it has, and what has happened to it.`,
+		Example:           `  kagzi workers get 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
+		Args:              exactly("WORKER-ID"),
+		ValidArgsFunction: a.completeWorkers,
+		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			w, err := client.Worker(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(w)
+			}
+			log, err := client.WorkerLog(ctx, w.ID)
+			if err != nil {
+				return err
+			}
+			status, stopped := workerStatus(w.Status), ""
+			if !w.StoppedAt.IsZero() {
+				stopped = a.screen.Moment(w.StoppedAt)
+			}
+			err = a.printFields([][2]string{
+				{"Worker", w.ID},
+				{"Status", a.screen.Paint(status.Tone, status.Text)},
+				{"Process", fmt.Sprintf("%d on %s", w.PID, w.Hostname)},
+				{"Build", w.Build},
+				{"Labels", pairsText(w.Labels)},
+				{"Queues", strings.Join(w.Queues, " ")},
+				{"Left queues", strings.Join(w.LeftQueues, " ")},
+				{"Handlers", strings.Join(w.Handlers, " ")},
+				{"Slots", fmt.Sprintf("%d of %d in use", w.Active, w.MaxConcurrent)},
+				{"Ended runs", fmt.Sprintf("%d completed, %d failed", w.Completed, w.Failed)},
+				{"Started", a.screen.Moment(w.StartedAt)},
+				{"Heartbeat", a.screen.Moment(w.HeartbeatAt)},
+				{"Stopped", stopped},
+			})
+			if err == nil {
+				err = a.screen.Printf("")
+			}
+			if err == nil {
+				_, err = a.logListing("Its log is empty.").print(a, each(log))
+			}
+			return err
+		}),
+	}
+}
+
+func (a *app) workersLog() *cobra.Command {
+	return &cobra.Command{
+		Use:               "log WORKER-ID",
+		Short:             "List when a worker started, drained and stopped, and why",
+		Long:              `Log shows when a worker started, when it drained and for what reason, and when it stopped or was declared dead.`,
+		Example:           `  kagzi workers log 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
+		Args:              exactly("WORKER-ID"),
+		ValidArgsFunction: a.completeWorkers,
+		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			log, err := client.WorkerLog(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			_, err = a.logListing("Its log is empty.").print(a, each(log))
+			return err
+		}),
+	}
+}
+
+func (a *app) workersDrain() *cobra.Command {
+	return &cobra.Command{
+		Use:   "drain WORKER-ID",
+		Short: "Ask a worker to finish its runs and stop",
+		Long: `Drain asks a worker to claim no more runs, to let those under way finish, and to stop. The command does not wait for that: kagzi workers get
+shows how far it is. A process manager may start the worker again. kagzi drain drains all workers of a queue.`,
+		Example:           `  kagzi workers drain 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
+		Args:              exactly("WORKER-ID"),
+		ValidArgsFunction: a.completeWorkers,
+		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			if err := client.Drain(ctx, args[0]); err != nil {
+				return err
+			}
+			return a.done(namedChange{"drain", args[0]}, "asked %s to drain", args[0])
+		}),
+	}
+}
+
+func (a *app) workersForceOffline() *cobra.Command {
+	return &cobra.Command{
+		Use:   "force-offline WORKER-ID",
+		Short: "Declare a worker dead, so that others take its runs at once",
+		Long: `Force-offline declares a worker dead. Its runs are available to other workers at once, and a step that it still executes may be executed twice.
+It is for workers that you know to be dead: a coordinator finds the others by itself.`,
+		Example:           `  kagzi workers force-offline 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
+		Args:              exactly("WORKER-ID"),
+		ValidArgsFunction: a.completeWorkers,
+		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			if err := client.ForceOffline(ctx, args[0]); err != nil {
+				return err
+			}
+			return a.done(namedChange{"force-offline", args[0]}, "%s is offline", args[0])
+		}),
+	}
+}
+
+func (a *app) drain() *cobra.Command {
+	var queue string
+	var yes bool
+	c := &cobra.Command{
+		Use:   "drain --queue NAME",
+		Short: "Ask all workers of a queue to finish their runs and stop",
+		Long: `Drain asks all workers of a queue to drain, with their other queues: they claim no more runs, finish those under way, and stop. It asks before,
+unless --yes is given. Workers that start later are not affected. kagzi workers drain drains one worker; kagzi pause stops a queue and
+leaves its workers up.`,
+		Example: `  kagzi drain --queue shop
+  kagzi drain --queue shop --yes`,
+		Args: exactly(),
+	}
+	c.Flags().StringVarP(&queue, "queue", "q", "", "the queue `NAME`")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx := cmd.Context()
+		if queue == "" {
+			return usagef("--queue is missing: give the queue whose workers are to drain; kagzi workers list shows the queues")
+		}
+		if !yes && !a.interactive() {
+			return usagef("nobody can be asked, as this is no terminal: give --yes")
+		}
+		client, err := a.client(ctx)
+		if err != nil {
+			return err
+		}
+		if !yes {
+			_, online, err := client.Workers(ctx, kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
+			if err != nil {
+				return err
+			}
+			if online == 0 {
+				a.say("No worker of queue %s is online.", queue)
+				return nil
+			}
+			if sure, err := a.sure(ctx, yes, fmt.Sprintf("Drain the %s of queue %s?", plural(online, "worker"), queue)); !sure {
+				return err
+			}
+		}
+		n, err := client.DrainQueue(ctx, queue)
+		if err != nil {
+			return err
+		}
+		return a.done(map[string]any{"queue": queue, "drained": n}, "asked %s of queue %s to drain", plural(n, "worker"), queue)
+	}
+	return c
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

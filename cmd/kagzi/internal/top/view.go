@@ -1,0 +1,241 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/health"
+)
+
+// titles are the names of the views.
+var titles = [views]string{queues: "Queues", workers: "Workers", failures: "Failures", checks: "Health"}
+
+// sorts are the columns by which a view can be sorted, the first one by default.
+var sorts = [views][]string{
+	queues:   {"due", "queue", "workflow"},
+	workers:  {"started", "slots", "done", "host"},
+	failures: {"ended", "kind", "workflow"},
+	checks:   {"status"},
+}
+
+// table returns the table of the view.
+func (m *Model) table(s *screen.Screen) *screen.Table {
+	switch m.view {
+	case queues:
+		return m.queueTable(s)
+	case workers:
+		return m.workerTable(s)
+	case failures:
+		return m.failureTable(s)
+	default:
+		return m.checkTable(s)
+	}
+}
+
+// chrome is the number of lines around the rows of a table: three above, its header, an empty line and the keys.
+const chrome = 6
+
+// rows is how many rows of a table have room.
+func (m *Model) rows() int { return max(m.height-chrome, 1) }
+
+// View draws the terminal.
+func (m *Model) View() tea.View {
+	s := &screen.Screen{Width: m.width, Color: m.cfg.Color, Now: m.cfg.Now}
+	lines := []string{m.headline(s), m.summary(s), m.tabs(s)}
+	if m.at.IsZero() {
+		lines = append(lines, "", "waiting for the database…")
+	} else {
+		body := strings.Split(strings.TrimSuffix(m.table(s).String(), "\n"), "\n")
+		head, rows := body[0], body[1:]
+		m.offset = max(0, min(m.offset, len(rows)-m.rows()))
+		lines = append(lines, head)
+		lines = append(lines, rows[m.offset:min(len(rows), m.offset+m.rows())]...)
+		if len(rows) == 0 {
+			lines = append(lines, s.Paint(screen.Faint, "nothing here"))
+		}
+	}
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines[:max(m.height-1, 1)], s.Paint(screen.Faint, screen.Cut(m.keys(), m.width)))
+	v := tea.NewView(strings.Join(lines, "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "kagzi top"
+	return v
+}
+
+// headline says how all is.
+func (m *Model) headline(s *screen.Screen) string {
+	title := "kagzi top · " + m.cfg.Namespace + " · "
+	now := m.cfg.Now()
+	switch {
+	case m.err != nil && m.at.IsZero():
+		return s.Paint(screen.Bad, screen.Cut(title+"no database: "+screen.Line(m.err.Error()), m.width))
+	case m.err != nil:
+		return s.Paint(screen.Bad, screen.Cut(fmt.Sprintf("%sno database for %s: %s", title, screen.Short(now.Sub(m.at)), screen.Line(m.err.Error())), m.width))
+	case m.at.IsZero():
+		return title + "…"
+	}
+	tone := map[health.Status]screen.Tone{health.Healthy: screen.Good, health.Degraded: screen.Warning, health.Unhealthy: screen.Bad}[m.shot.Health.Status]
+	line := string(m.shot.Health.Status)
+	if i := slices.IndexFunc(m.shot.Health.Checks, func(c health.Check) bool { return c.Status == m.shot.Health.Status && c.Status != health.Healthy }); i >= 0 {
+		line += ": " + screen.Line(m.shot.Health.Checks[i].Detail)
+	}
+	clock := m.at.Format("15:04:05")
+	if m.frozen {
+		clock = "frozen at " + clock
+	}
+	return title + clock + " · " + s.Paint(tone, screen.Cut(line, max(m.width-len([]rune(title+clock))-3, 8)))
+}
+
+// summary sums up the workers.
+func (m *Model) summary(s *screen.Screen) string {
+	if m.at.IsZero() {
+		return ""
+	}
+	w := m.shot.Health.Workers
+	completed, failed := m.rates.of("")
+	line := fmt.Sprintf("workers %d live", w.Live)
+	for _, n := range []struct {
+		n    int
+		what string
+	}{{w.Draining, "draining"}, {w.Silent, "silent"}} {
+		if n.n > 0 {
+			line += fmt.Sprintf(", %d %s", n.n, n.what)
+		}
+	}
+	line += fmt.Sprintf(" · slots %d/%d · completed %s · failed %s", w.Active, w.Most, perSecond(completed), perSecond(failed))
+	return screen.Cut(line, m.width)
+}
+
+func perSecond(n float64) string {
+	switch {
+	case n == 0:
+		return "0/s"
+	case n < 10:
+		return fmt.Sprintf("%.1f/s", n)
+	}
+	return fmt.Sprintf("%.0f/s", n)
+}
+
+func (m *Model) tabs(s *screen.Screen) string {
+	var parts []string
+	for i, title := range titles {
+		name := fmt.Sprintf("%d %s", i+1, title)
+		if view(i) == m.view {
+			name = s.Paint(screen.Strong, "["+name+"]")
+		} else {
+			name = " " + name + " "
+		}
+		parts = append(parts, name)
+	}
+	return strings.Join(parts, " ")
+}
+
+func (m *Model) keys() string {
+	order := sorts[m.view][m.sort[m.view]]
+	if m.reverse[m.view] {
+		order += ", reversed"
+	}
+	return "q quit · tab next · s sort (" + order + ") · r reverse · ↑↓ scroll · p freeze"
+}
+
+// sorted returns a sorted copy of the rows. orders are the comparisons of the view's sorts.
+func sorted[T any](m *Model, rows []T, orders ...func(a, b T) int) []T {
+	rows = slices.Clone(rows)
+	order := orders[m.sort[m.view]]
+	slices.SortStableFunc(rows, func(a, b T) int {
+		if m.reverse[m.view] {
+			return order(b, a)
+		}
+		return order(a, b)
+	})
+	return rows
+}
+
+func (m *Model) queueTable(s *screen.Screen) *screen.Table {
+	t := s.Table(screen.Column{Title: "QUEUE", Min: 10}, screen.Column{Title: "WORKFLOW", Min: 12}, screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "WAITS"},
+		screen.Column{Title: "WORKERS", Right: true, Drop: 1})
+	rows := sorted(
+		m, m.shot.Health.Queues,
+		func(a, b health.Queue) int { return cmp.Compare(b.Due, a.Due) },
+		func(a, b health.Queue) int { return cmp.Compare(a.Queue, b.Queue) },
+		func(a, b health.Queue) int { return cmp.Compare(a.Workflow, b.Workflow) },
+	)
+	for _, q := range rows {
+		due := fmt.Sprint(q.Due)
+		if q.More {
+			due += "+"
+		}
+		live := screen.Cell{Text: fmt.Sprint(q.Workers)}
+		if q.Workers == 0 {
+			live.Tone = screen.Bad
+		}
+		t.Row(q.Queue, q.Workflow, due, s.Time(q.Since), live)
+	}
+	return t
+}
+
+func (m *Model) workerTable(s *screen.Screen) *screen.Table {
+	t := s.Table(screen.Column{Title: "WORKER"}, screen.Column{Title: "STATUS"}, screen.Column{Title: "SLOTS", Right: true}, screen.Column{Title: "DONE", Right: true},
+		screen.Column{Title: "FAILED", Right: true, Drop: 3}, screen.Column{Title: "QUEUES", Min: 8, Drop: 1}, screen.Column{Title: "HOST", Min: 8, Drop: 2}, screen.Column{Title: "HEARTBEAT", Drop: 4})
+	done := func(w kagzi.WorkerInfo) float64 {
+		completed, failed := m.rates.of(w.ID)
+		return completed + failed
+	}
+	rows := sorted(
+		m, m.shot.Workers,
+		func(a, b kagzi.WorkerInfo) int { return b.StartedAt.Compare(a.StartedAt) },
+		func(a, b kagzi.WorkerInfo) int { return cmp.Compare(b.Active, a.Active) },
+		func(a, b kagzi.WorkerInfo) int { return cmp.Compare(done(b), done(a)) },
+		func(a, b kagzi.WorkerInfo) int { return cmp.Compare(a.Hostname, b.Hostname) },
+	)
+	for _, w := range rows {
+		completed, failed := m.rates.of(w.ID)
+		status := screen.Cell{Text: w.Status, Tone: screen.Good}
+		if w.Status != "ONLINE" {
+			status.Tone = screen.Warning
+		}
+		t.Row(w.ID, status, fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), perSecond(completed), perSecond(failed), strings.Join(w.Queues, ","), w.Hostname, s.Time(w.HeartbeatAt))
+	}
+	return t
+}
+
+func (m *Model) failureTable(s *screen.Screen) *screen.Table {
+	t := s.Table(screen.Column{Title: "ENDED"}, screen.Column{Title: "WORKFLOW", Min: 10}, screen.Column{Title: "KIND", Min: 8}, screen.Column{Title: "ERROR", Min: 16}, screen.Column{Title: "ID", Min: 10, Drop: 2},
+		screen.Column{Title: "RUN", Drop: 1})
+	rows := sorted(
+		m, m.shot.Failures,
+		func(a, b kagzi.RunInfo) int { return b.EndedAt.Compare(a.EndedAt) },
+		func(a, b kagzi.RunInfo) int { return cmp.Compare(a.Kind, b.Kind) },
+		func(a, b kagzi.RunInfo) int { return cmp.Compare(a.Workflow, b.Workflow) },
+	)
+	for _, r := range rows {
+		t.Row(s.Time(r.EndedAt), r.Workflow, screen.Cell{Text: string(r.Kind), Tone: screen.Bad}, r.Error, r.ExternalID, r.ID)
+	}
+	return t
+}
+
+func (m *Model) checkTable(s *screen.Screen) *screen.Table {
+	t := s.Table(screen.Column{Title: "STATUS"}, screen.Column{Title: "CHECK"}, screen.Column{Title: "DETAIL", Min: 20})
+	rows := sorted(m, m.shot.Health.Checks, func(a, b health.Check) int {
+		switch {
+		case a.Status.Worse(b.Status):
+			return -1
+		case b.Status.Worse(a.Status):
+			return 1
+		}
+		return 0
+	})
+	for _, c := range rows {
+		tone := map[health.Status]screen.Tone{health.Healthy: screen.Good, health.Degraded: screen.Warning, health.Unhealthy: screen.Bad}[c.Status]
+		t.Row(screen.Cell{Text: string(c.Status), Tone: tone}, c.Name, c.Detail)
+	}
+	return t
+}
