@@ -190,7 +190,7 @@ func (b *bulk) show(ctx context.Context, out bulkChange) error {
 		return err
 	}
 	if more := out.Matched - rows; more > 0 {
-		if err := b.screen.Printf("… and %s more", countRuns(more)); err != nil {
+		if err := b.screen.Printf("… and %d more", more); err != nil {
 			return err
 		}
 	}

@@ -111,6 +111,9 @@ func (a *app) clientOf(pool *pgxpool.Pool) (*kagzi.Client, error) {
 // connectionError returns an error of pgx as one that names no user, no password and no connection string. It returns other errors
 // unchanged.
 func (a *app) connectionError(err error) error {
+	if _, done := errors.AsType[*connectError](err); done {
+		return err
+	}
 	_, from := a.source()
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[*net.OpError](err)

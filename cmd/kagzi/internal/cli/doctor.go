@@ -62,9 +62,9 @@ func (a *app) printAdvice(found []doctor.Advice, all bool, fine int) error {
 		if f.Severity == doctor.Fine && !all {
 			continue
 		}
-		err := a.screen.Printf("%s %s %s", a.screen.Paint(tones[f.Severity], fmt.Sprintf("%-7s", f.Severity)), a.screen.Paint(screen.Faint, fmt.Sprintf("%-17s", f.Topic)), screen.Line(f.Finding))
+		err := a.printFinding(tones[f.Severity], fmt.Sprintf("%-7s", f.Severity), fmt.Sprintf("%-17s", f.Topic), f.Finding)
 		if err == nil && f.Do != "" {
-			err = a.screen.Printf("%26s→ %s", "", screen.Line(f.Do))
+			err = a.screen.Printf("%26s→ %s", "", screen.Line(inTerms(f.Do))) // in one line, to copy
 		}
 		if err != nil {
 			return err

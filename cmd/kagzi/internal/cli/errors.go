@@ -67,6 +67,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitInterrupted
 	case errors.Is(err, kagzi.ErrNotFound):
 		return exitNotFound
+	case inapplicable(err): // of kind.BadRequest, too
+		return exitFailed
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout
 	case kagzi.KindOf(err) == kind.BadRequest:
@@ -88,20 +90,39 @@ var hints = []struct {
 	{kagzi.ErrCompensated, "kagzi runs restart starts another run like it"},
 }
 
+// notFound are the things that the text of a kagzi.ErrNotFound names, and where to look for them.
+var notFound = [][2]string{
+	{"run", "kagzi runs list shows the runs, --namespace chooses another namespace"},
+	{"schedule", "kagzi schedules list shows the schedules"},
+	{"worker", "kagzi workers list --all shows the workers"},
+	{"limit", "kagzi limits list shows the limits"},
+}
+
 // explain returns the text of an error with a hint.
 func (a *app) explain(err error) string {
 	if errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded) && a.timeout > 0 {
 		return fmt.Sprintf("no answer within the --timeout of %s: give more time", a.timeout)
 	}
 	err = a.connectionError(err)
-	text := err.Error()
+	text := inTerms(err.Error())
 	if pe, ok := errors.AsType[*pgconn.PgError](err); ok && pe.Code == "42501" {
 		return text + ": grant the right, or connect as another user"
 	}
+	if errors.Is(err, kagzi.ErrNotFound) {
+		for _, h := range notFound {
+			if strings.Contains(text, h[0]+" not found") && !strings.Contains(text, ": kagzi") {
+				return text + ": " + h[1]
+			}
+		}
+		return text
+	}
 	for _, h := range hints {
 		if errors.Is(err, h.err) {
-			for _, call := range []string{": call kagzi.Migrate, or connect to the database that has it", ": call kagzi.Migrate", ": upgrade this program's Kagzi"} {
-				text = strings.ReplaceAll(text, call, "")
+			for _, advice := range []string{": run kagzi migrate up, or connect to the database that has it", ": run kagzi migrate up", ": upgrade this program's Kagzi"} {
+				text = strings.ReplaceAll(text, advice, "")
+			}
+			if strings.Contains(text, "kagzi r") { // it has advice of its own
+				return text
 			}
 			return text + ": " + h.text
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -78,6 +79,9 @@ func (f *filter) filter(now time.Time) (kagzi.RunFilter, error) {
 	}
 	if f.limit < 0 {
 		return out, usagef("--limit is %d: give a positive number, or 0 for all", f.limit)
+	}
+	if _, err := uuid.Parse(f.parent); f.parent != "" && err != nil {
+		return out, usagef("--parent is %q: give a run ID, which is a UUID; kagzi runs get shows it", f.parent)
 	}
 	var err error
 	if out.Metadata, err = parsePairs("metadata", f.metadata); err != nil {

@@ -61,8 +61,7 @@ func (a *app) printHealth(r health.Report) error {
 		return err
 	}
 	for _, c := range r.Checks {
-		cell := healthCell(c.Status)
-		if err := a.screen.Printf("%s %s %s", a.screen.Paint(cell.Tone, fmt.Sprintf("%-9s", cell.Text)), a.screen.Paint(screen.Faint, fmt.Sprintf("%-13s", c.Name)), screen.Line(c.Detail)); err != nil {
+		if err := a.printCheck(c); err != nil {
 			return err
 		}
 	}
@@ -88,6 +87,18 @@ func (a *app) printHealth(r health.Report) error {
 		}
 	}
 	return nil
+}
+
+func (a *app) printCheck(c health.Check) error {
+	cell := healthCell(c.Status)
+	return a.printFinding(cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), c.Detail)
+}
+
+// printFinding prints a text behind a mark and what it is about.
+func (a *app) printFinding(tone screen.Tone, mark, about, text string) error {
+	indent := len(mark) + len(about) + 2
+	lines := screen.Fill(screen.Line(inTerms(text)), max(a.screen.Width-indent, 0), 0)
+	return a.screen.Printf("%s %s %s", a.screen.Paint(tone, mark), a.screen.Paint(screen.Faint, about), strings.ReplaceAll(lines, "\n", "\n"+strings.Repeat(" ", indent)))
 }
 
 // A stuckReport is what stuck prints as JSON.
@@ -136,8 +147,7 @@ func (a *app) printStuck(r stuckReport) error {
 		return a.screen.Printf("Nothing is stuck.")
 	}
 	for _, c := range r.Checks {
-		cell := healthCell(c.Status)
-		if err := a.screen.Printf("%s %s %s", a.screen.Paint(cell.Tone, fmt.Sprintf("%-9s", cell.Text)), a.screen.Paint(screen.Faint, fmt.Sprintf("%-13s", c.Name)), screen.Line(c.Detail)); err != nil {
+		if err := a.printCheck(c); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,8 +98,10 @@ func rateText(r kagzi.Rate) string {
 		unit time.Duration
 		name string
 	}{{time.Second, "s"}, {time.Minute, "m"}, {time.Hour, "h"}, {24 * time.Hour, "d"}} {
-		if n := float64(r.Starts) * float64(u.unit) / float64(per); n >= 0.999 {
-			text = strconv.FormatFloat(n, 'g', 4, 64) + "/" + u.name
+		// The time between two starts is stored, rounded up to a microsecond.
+		n := float64(r.Starts) * float64(u.unit) / float64(per)
+		if whole := math.Round(n); whole >= 1 && math.Abs(n-whole) < whole/1000 {
+			text = strconv.FormatFloat(whole, 'f', -1, 64) + "/" + u.name
 			break
 		}
 	}

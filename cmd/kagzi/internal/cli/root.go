@@ -212,4 +212,6 @@ func (a *app) withClient(fn func(ctx context.Context, c *kagzi.Client, args []st
 }
 
 // say prints a message for people to stderr.
-func (a *app) say(format string, args ...any) { fmt.Fprintf(a.screen.Err, format+"\n", args...) }
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintln(a.screen.Err, screen.Fill(fmt.Sprintf(format, args...), a.screen.Live, 0))
+}

@@ -6,10 +6,12 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func (a *app) runs() *cobra.Command {
@@ -52,7 +54,7 @@ func (a *app) runRow(r kagzi.RunInfo) []any {
 func runDetail(r kagzi.RunInfo) string {
 	switch {
 	case r.Status == kagzi.StatusFailed || r.Status == kagzi.StatusCancelled:
-		return strings.TrimSuffix(string(r.Kind)+": "+r.Error, ": ")
+		return failureText(r.Kind, r.Error)
 	case r.Status.Ended():
 		return ""
 	case !r.PausedAt.IsZero():
@@ -63,6 +65,14 @@ func runDetail(r kagzi.RunInfo) string {
 		return r.Progress.Text
 	}
 	return ""
+}
+
+// failureText returns how something failed, in one line.
+func failureText(k kind.Kind, message string) string {
+	if message == "" {
+		return string(k)
+	}
+	return string(k) + ": " + oneLine(message)
 }
 
 // statusCell returns the status of a run or of a step, with the tone that it has.
@@ -100,6 +110,9 @@ kagzi runs get says more about one of them.`,
 		}
 		if all {
 			rf.Limit = 0
+		}
+		if _, err := uuid.Parse(after); after != "" && err != nil {
+			return usagef("--after is %q: give the run ID of the last run of the page before", after)
 		}
 		rf.After = kagzi.RunID(after)
 		l := listing[kagzi.RunInfo]{columns: runColumns, row: a.runRow, none: "No run matches."}
@@ -187,9 +200,9 @@ func (a *app) took(s kagzi.StepAttempt) string {
 func (a *app) stepDetail(s kagzi.StepAttempt) string {
 	switch {
 	case s.Error != "" && !s.WakeAt.IsZero() && s.Type != "SLEEP":
-		return string(s.Kind) + ": " + s.Error + "; next attempt " + a.screen.Time(s.WakeAt)
+		return failureText(s.Kind, s.Error) + "; next attempt " + a.screen.Time(s.WakeAt)
 	case s.Error != "":
-		return string(s.Kind) + ": " + s.Error
+		return failureText(s.Kind, s.Error)
 	case s.Type == "SLEEP" && !s.WakeAt.IsZero():
 		return "until " + a.screen.Time(s.WakeAt)
 	case s.Child != "":

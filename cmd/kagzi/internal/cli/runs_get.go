@@ -69,11 +69,12 @@ func (a *app) printReport(r runReport) error {
 	if err := a.printFields(a.fields(r.Run)); err != nil {
 		return err
 	}
-	var b strings.Builder
+	err := a.screen.Printf("")
 	for _, s := range r.Why {
-		b.WriteString("\n" + screen.Lines(s))
+		if err == nil {
+			err = a.screen.Printf("%s", a.screen.Fill(screen.Line(s), 0))
+		}
 	}
-	err := a.screen.Printf("%s", b.String())
 	if err == nil && len(r.Steps) > 0 {
 		err = a.screen.Printf("")
 	}
@@ -112,7 +113,7 @@ func (a *app) fields(r kagzi.RunInfo) [][2]string {
 	}
 	failed := ""
 	if r.Error != "" {
-		failed = fmt.Sprintf("%s: %s", r.Kind, screen.Line(r.Error))
+		failed = failureText(r.Kind, r.Error)
 	}
 	origin := string(r.Origin)
 	schedule := r.Schedule

@@ -64,6 +64,9 @@ func (a *app) snapshot(c *kagzi.Client) top.Source {
 		if db := s.Health.Check("database"); db.Status == health.Unhealthy {
 			return s, errors.New(a.redact(db.Detail))
 		}
+		for i := range s.Health.Checks {
+			s.Health.Checks[i].Detail = inTerms(s.Health.Checks[i].Detail)
+		}
 		for w, err := range allWorkers(ctx, c, kagzi.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}}) {
 			if err != nil {
 				return s, a.connectionError(err)

@@ -41,8 +41,13 @@ func (w *reasons) say(format string, args ...any) {
 	w.text = append(w.text, fmt.Sprintf(format, args...))
 }
 
-// name returns how commands call the run.
-func (w *reasons) name() string { return string(w.r.Run.ID) }
+// name returns how commands call the run: by the ID that people know while that means this run, else by the run ID.
+func (w *reasons) name() string {
+	if id := string(w.r.Run.ExternalID); id != "" && !w.r.Run.Status.Ended() && refOf(id) == kagzi.ID(id) {
+		return shellWord(id)
+	}
+	return string(w.r.Run.ID)
+}
 
 // ended says how the run ended, and what makes it go on.
 func (w *reasons) ended() {
@@ -191,7 +196,7 @@ func (w *reasons) signal(ctx context.Context, name string) error {
 	if !w.r.Run.AvailableAt.IsZero() {
 		until = "until " + w.a.screen.Moment(w.r.Run.AvailableAt)
 	}
-	w.say("It waits for a message of the signal %q, %s: kagzi runs signal %s %s --payload JSON sends one.", name, until, w.name(), name)
+	w.say("It waits for a message of the signal %q, %s: kagzi runs signal %s %s --payload JSON sends one.", name, until, w.name(), signalArgs(name))
 	unread, err := w.c.Messages(ctx, w.r.Run.ID, kagzi.MessageFilter{Unread: true, Limit: 10})
 	if err != nil {
 		return err
@@ -202,6 +207,15 @@ func (w *reasons) signal(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// signalArgs returns the arguments that name a signal for kagzi runs signal.
+func signalArgs(name string) string {
+	name, key, keyed := strings.Cut(name, "/")
+	if !keyed {
+		return shellWord(name)
+	}
+	return shellWord(name) + " --for " + shellWord(key)
 }
 
 // child says how it is with the child that the run waits for.
@@ -232,12 +246,12 @@ func (w *reasons) child(ctx context.Context, name string) error {
 func (w *reasons) retry(step string) {
 	next := w.a.screen.Moment(w.r.Run.AvailableAt)
 	if step == "" {
-		w.say("Its attempt %d failed with %s: %s. The next one is due %s.", w.r.Run.Attempts, w.r.Run.Kind, screen.Line(w.r.Run.Error), next)
+		w.say("Its attempt %d failed with %s: %s. The next one is due %s.", w.r.Run.Attempts, w.r.Run.Kind, oneLine(w.r.Run.Error), next)
 		return
 	}
 	for _, s := range slices.Backward(w.r.Steps) {
 		if s.Error != "" && (s.Step == step || strings.HasSuffix(s.Step, "/"+step)) {
-			w.say("Attempt %d of step %q failed with %s: %s. The next one is due %s.", s.Attempt, step, s.Kind, screen.Line(s.Error), next)
+			w.say("Attempt %d of step %q failed with %s: %s. The next one is due %s.", s.Attempt, step, s.Kind, oneLine(s.Error), next)
 			return
 		}
 	}

@@ -141,6 +141,31 @@ func Lines(s string) string {
 	}, s)
 }
 
+// Fill breaks s into lines of the terminal's width, those after the first with an indent. It does not break s if there is no terminal,
+// and no word ever.
+func (s *Screen) Fill(text string, indent int) string { return Fill(text, s.Width, indent) }
+
+// Fill breaks text into lines of at most width columns, those after the first with an indent. A width of zero means one line.
+func Fill(text string, width, indent int) string {
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		w := lipgloss.Width(word)
+		switch {
+		case column == 0:
+		case width > 0 && column+1+w > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			column = indent
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += w
+	}
+	return b.String()
+}
+
 // Cut returns s, cut to width columns.
 func Cut(s string, width int) string {
 	if lipgloss.Width(s) <= width {

@@ -24,17 +24,17 @@ var sorts = [views][]string{
 	checks:   {"status"},
 }
 
-// table returns the table of the view.
-func (m *Model) table(s *screen.Screen) *screen.Table {
+// body returns the header and the rows of the view, in lines.
+func (m *Model) body(s *screen.Screen) string {
 	switch m.view {
 	case queues:
-		return m.queueTable(s)
+		return m.queueTable(s).String()
 	case workers:
-		return m.workerTable(s)
+		return m.workerTable(s).String()
 	case failures:
-		return m.failureTable(s)
+		return m.failureTable(s).String()
 	default:
-		return m.checkTable(s)
+		return m.checkLines(s)
 	}
 }
 
@@ -51,7 +51,7 @@ func (m *Model) View() tea.View {
 	if m.at.IsZero() {
 		lines = append(lines, "", "waiting for the database…")
 	} else {
-		body := strings.Split(strings.TrimSuffix(m.table(s).String(), "\n"), "\n")
+		body := strings.Split(strings.TrimSuffix(m.body(s), "\n"), "\n")
 		head, rows := body[0], body[1:]
 		m.offset = max(0, min(m.offset, len(rows)-m.rows()))
 		lines = append(lines, head)
@@ -208,7 +208,7 @@ func (m *Model) workerTable(s *screen.Screen) *screen.Table {
 }
 
 func (m *Model) failureTable(s *screen.Screen) *screen.Table {
-	t := s.Table(screen.Column{Title: "ENDED"}, screen.Column{Title: "WORKFLOW", Min: 10}, screen.Column{Title: "KIND", Min: 8}, screen.Column{Title: "ERROR", Min: 16}, screen.Column{Title: "ID", Min: 10, Drop: 2},
+	t := s.Table(screen.Column{Title: "ENDED"}, screen.Column{Title: "WORKFLOW", Min: 10}, screen.Column{Title: "KIND", Min: 8}, screen.Column{Title: "ERROR", Min: 40}, screen.Column{Title: "ID", Min: 10, Drop: 2},
 		screen.Column{Title: "RUN", Drop: 1})
 	rows := sorted(
 		m, m.shot.Failures,
@@ -217,13 +217,16 @@ func (m *Model) failureTable(s *screen.Screen) *screen.Table {
 		func(a, b kagzi.RunInfo) int { return cmp.Compare(a.Workflow, b.Workflow) },
 	)
 	for _, r := range rows {
-		t.Row(s.Time(r.EndedAt), r.Workflow, screen.Cell{Text: string(r.Kind), Tone: screen.Bad}, r.Error, r.ExternalID, r.ID)
+		t.Row(s.Time(r.EndedAt), r.Workflow, screen.Cell{Text: string(r.Kind), Tone: screen.Bad}, strings.TrimPrefix(r.Error, "kagzi: "), r.ExternalID, r.ID)
 	}
 	return t
 }
 
-func (m *Model) checkTable(s *screen.Screen) *screen.Table {
-	t := s.Table(screen.Column{Title: "STATUS"}, screen.Column{Title: "CHECK"}, screen.Column{Title: "DETAIL", Min: 20})
+// checkLines shows the checks with their details in full.
+func (m *Model) checkLines(s *screen.Screen) string {
+	const indent = 9 + 1 + 13 + 1
+	var b strings.Builder
+	b.WriteString(s.Paint(screen.Faint, fmt.Sprintf("%-9s %-13s %s", "STATUS", "CHECK", "DETAIL")) + "\n")
 	rows := sorted(m, m.shot.Health.Checks, func(a, b health.Check) int {
 		switch {
 		case a.Status.Worse(b.Status):
@@ -235,7 +238,8 @@ func (m *Model) checkTable(s *screen.Screen) *screen.Table {
 	})
 	for _, c := range rows {
 		tone := map[health.Status]screen.Tone{health.Healthy: screen.Good, health.Degraded: screen.Warning, health.Unhealthy: screen.Bad}[c.Status]
-		t.Row(screen.Cell{Text: string(c.Status), Tone: tone}, c.Name, c.Detail)
+		detail := strings.ReplaceAll(screen.Fill(screen.Line(c.Detail), max(m.width-indent, 20), 0), "\n", "\n"+strings.Repeat(" ", indent))
+		b.WriteString(s.Paint(tone, fmt.Sprintf("%-9s", c.Status)) + fmt.Sprintf(" %-13s ", c.Name) + detail + "\n")
 	}
-	return t
+	return b.String()
 }
