@@ -18,6 +18,9 @@ type World struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Env      func(string) (string, bool)
+
+	// Columns returns the width of the terminal that In, Out or Err is, zero if it is none.
+	Columns func(stream any) int
 }
 
 // env returns a variable of the environment, empty if it is not set.
@@ -43,14 +46,14 @@ func Run(ctx context.Context, args []string, w World) int {
 
 // newScreen returns the screen that the world's outputs are.
 func newScreen(w World, noColor bool) *screen.Screen {
-	s := &screen.Screen{Out: w.Out, Err: w.Err, Width: columns(w.Out), Live: columns(w.Err), Now: time.Now}
+	s := &screen.Screen{Out: w.Out, Err: w.Err, Width: w.Columns(w.Out), Live: w.Columns(w.Err), Now: time.Now}
 	_, never := w.Env("NO_COLOR") // https://no-color.org
 	s.Color = s.Width > 0 && !noColor && (!never || w.env("NO_COLOR") == "") && w.env("TERM") != "dumb"
 	return s
 }
 
-// columns returns the width of the terminal that w is, zero if it is none.
-func columns(w any) int {
+// Columns is World.Columns of this process's streams.
+func Columns(w any) int {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return 0
@@ -63,6 +66,6 @@ func columns(w any) int {
 }
 
 // interactive reports whether a person can answer questions.
-func (a *app) interactive() bool { return columns(a.world.In) > 0 && a.screen.Live > 0 }
+func (a *app) interactive() bool { return a.world.Columns(a.world.In) > 0 && a.screen.Live > 0 }
 
 var errTimeout = errors.New("--timeout has passed")

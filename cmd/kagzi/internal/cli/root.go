@@ -82,12 +82,9 @@ Exit codes:
 	flags.StringVarP(&a.namespace, "namespace", "n", "", "the `NAME` of the namespace; default: KAGZI_NAMESPACE, or \"default\"")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVar(&a.noColor, "no-color", false, "print no colours; so does the variable NO_COLOR")
-	flags.DurationVar(&a.timeout, "timeout", 0, "end the command after this `DURATION`, such as 30s; 0 means no limit")
+	flags.Var((*durationFlag)(&a.timeout), "timeout", "end the command after this `DURATION`, such as 30s; 0 means no limit")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		a.screen = newScreen(a.world, a.noColor)
-		if a.timeout < 0 {
-			return usagef("--timeout is %s: give a positive duration, such as 30s", a.timeout)
-		}
 		if a.timeout > 0 {
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), a.timeout, errTimeout)
 			a.cancel = cancel

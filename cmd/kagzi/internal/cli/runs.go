@@ -103,7 +103,7 @@ kagzi runs get says more about one of them.`,
 	c.Flags().StringVar(&f.id, "id", "", "only runs with this `ID`")
 	c.Flags().BoolVar(&all, "all", false, "all runs, without the --limit")
 	c.Flags().StringVar(&after, "after", "", "continue behind the run with this `RUN-ID`: the last one of the page before")
-	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		rf, err := f.filter(a.screen.Now())
 		if err != nil {
 			return err
@@ -115,10 +115,14 @@ kagzi runs get says more about one of them.`,
 			return usagef("--after is %q: give the run ID of the last run of the page before", after)
 		}
 		rf.After = kagzi.RunID(after)
+		client, err := a.client(cmd.Context())
+		if err != nil {
+			return err
+		}
 		l := listing[kagzi.RunInfo]{columns: runColumns, row: a.runRow, none: "No run matches."}
 		var last kagzi.RunID
 		n, err := l.print(a, func(yield func(kagzi.RunInfo, error) bool) {
-			for r, err := range listRuns(ctx, client, rf) {
+			for r, err := range listRuns(cmd.Context(), client, rf) {
 				if last = r.ID; !yield(r, err) {
 					return
 				}
@@ -128,7 +132,7 @@ kagzi runs get says more about one of them.`,
 			a.say("There may be more: --all lists all of them, --after %s the next ones.", last)
 		}
 		return err
-	})
+	}
 	return c
 }
 
@@ -228,10 +232,14 @@ the wait that read a message. A message that stays unread may have a misspelt na
 	c.Flags().StringVar(&f.Signal, "signal", "", "only messages of the signal `NAME`, with its key: approved/call-7")
 	c.Flags().BoolVar(&f.Unread, "unread", false, "only messages that the run has not read")
 	c.Flags().IntVar(&limit, "limit", 1000, "at most `N` messages; 0 means all")
-	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+	c.RunE = func(cmd *cobra.Command, args []string) error {
 		ref, _ := run.take(args)
 		if limit < 0 {
 			return usagef("--limit is %d: give a positive number, or 0 for all", limit)
+		}
+		client, err := a.client(cmd.Context())
+		if err != nil {
+			return err
 		}
 		l := listing[kagzi.MessageInfo]{
 			columns: []screen.Column{{Title: "SIGNAL"}, {Title: "MESSAGE ID", Min: 12}, {Title: "RECEIVED"}, {Title: "READ BY", Min: 8}, {Title: "SENT BY", Min: 12, Drop: 1}, {Title: "PAYLOAD", Min: 12}},
@@ -244,15 +252,15 @@ the wait that read a message. A message that stays unread may have a misspelt na
 			},
 			none: "The run has no such message.",
 		}
-		_, err := l.print(a, pages(limit, func(n int, last *kagzi.MessageInfo) ([]kagzi.MessageInfo, error) {
+		_, err = l.print(a, pages(limit, func(n int, last *kagzi.MessageInfo) ([]kagzi.MessageInfo, error) {
 			f.Limit = n
 			if last != nil {
 				f.After = last.ID
 			}
-			return client.Messages(ctx, ref, f)
+			return client.Messages(cmd.Context(), ref, f)
 		}))
 		return err
-	})
+	}
 	return c
 }
 

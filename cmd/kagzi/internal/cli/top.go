@@ -17,7 +17,7 @@ import (
 const newestFailures = 50
 
 func (a *app) top() *cobra.Command {
-	var every time.Duration
+	every := time.Second
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Watch queues, workers and failures live",
@@ -29,12 +29,12 @@ Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses 
   kagzi top --interval 5s`,
 		Args: exactly(),
 	}
-	c.Flags().DurationVar(&every, "interval", time.Second, "the `DURATION` between two refreshes")
+	c.Flags().Var((*durationFlag)(&every), "interval", "the `DURATION` between two refreshes")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if every < 100*time.Millisecond {
 			return usagef("--interval is %s: give at least 100ms", every)
 		}
-		if a.screen.Width == 0 || columns(a.world.In) == 0 {
+		if a.screen.Width == 0 || a.world.Columns(a.world.In) == 0 {
 			return usagef("kagzi top needs a terminal: kagzi health prints the state once")
 		}
 		pool, err := a.dial(cmd.Context()) // the database may be away
@@ -46,7 +46,7 @@ Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses 
 			return err
 		}
 		model := top.New(cmd.Context(), top.Config{Source: a.snapshot(client), Namespace: a.namespaceName(), Every: every, Color: a.screen.Color, Now: time.Now})
-		_, err = tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithInput(a.world.In), tea.WithOutput(a.world.Out)).Run()
+		_, err = tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithInput(a.world.In), tea.WithOutput(a.world.Out), tea.WithWindowSize(a.screen.Width, 24)).Run()
 		if errors.Is(err, tea.ErrInterrupted) || cmd.Context().Err() != nil {
 			return nil // Ctrl-C is a way to quit
 		}

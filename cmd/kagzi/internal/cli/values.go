@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -19,6 +20,21 @@ func parseDuration(flag, s string) (time.Duration, error) {
 		return 0, usagef("--%s is %q: give a duration, such as 30s, 2h or 7d", flag, s)
 	}
 	return d, nil
+}
+
+// A durationFlag is a flag that takes a duration as parseDuration reads it.
+type durationFlag time.Duration
+
+func (d *durationFlag) String() string { return time.Duration(*d).String() }
+func (*durationFlag) Type() string     { return "duration" }
+
+func (d *durationFlag) Set(s string) error {
+	v, err := duration.Parse(s)
+	if err != nil {
+		return errors.New("give a duration, such as 30s, 2h or 7d")
+	}
+	*d = durationFlag(v)
+	return nil
 }
 
 // timeLayouts are the forms of a time in a flag. Without a zone a time is of this computer's.

@@ -268,7 +268,7 @@ func (w *reasons) limit(ctx context.Context, name string) error {
 	case !ok:
 		w.say("Nobody has set that limit: kagzi limits set %s sets it.", name)
 	default:
-		w.say("%d steps wait for it, %d are under way; it allows %s.", l.Waiting, l.Running, limitText(l))
+		w.say("Waiting for it: %s. Under way: %d. It allows %s.", plural(l.Waiting, "step"), l.Running, limitText(l))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
@@ -64,6 +65,10 @@ func (m *Model) View() tea.View {
 		lines = append(lines, "")
 	}
 	lines = append(lines[:max(m.height-1, 1)], s.Paint(screen.Faint, screen.Cut(m.keys(), m.width)))
+	fits := lipgloss.NewStyle().MaxWidth(max(m.width, 1)) // a very narrow terminal cuts lines
+	for i, line := range lines {
+		lines[i] = fits.Render(line)
+	}
 	v := tea.NewView(strings.Join(lines, "\n"))
 	v.AltScreen = true
 	v.WindowTitle = "kagzi top"

@@ -1,0 +1,111 @@
+package cli_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// A change is what a verb with a filter prints as JSON.
+type change struct {
+	Verb    string
+	DryRun  bool `json:"dry_run"`
+	Matched int
+	Changed []kagzi.RunID
+	New     map[kagzi.RunID]kagzi.RunID
+	Skipped map[kagzi.RunID]string
+}
+
+func TestBulkShowsAsksAndChanges(t *testing.T) {
+	k, s := newShell(t)
+	var up atomic.Bool
+	serveCheckout(k, func() bool { return !up.Load() })
+	for i := range 30 {
+		run := kit.Begin(k, checkout, i, kagzi.ID(fmt.Sprintf("order-%d", i)))
+		_, _ = run.Result(k.Ctx)
+	}
+	dry := s.run("runs resume --workflow checkout --dry-run").ok().prints("WOULD", "order-29", "order-1", "15 runs would be resumed.").omits("order-28")
+	if strings.Contains(dry.out, "more") {
+		t.Errorf("it shows only some of 15 runs:\n%s", dry.out)
+	}
+	plan := jsonOf[change](s.run("runs resume --workflow checkout --dry-run --json").ok())
+	if !plan.DryRun || plan.Matched != 15 || len(plan.Changed) != 15 || plan.Verb != "resume" {
+		t.Errorf("the plan is %+v", plan)
+	}
+	failed := func() int { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'FAILED'`) }
+	s.run("runs resume --workflow checkout").exits(2).says("--yes to resume them")
+	s.terminal, s.in = 120, "n\n"
+	s.run("runs resume --workflow checkout").ok().says("Resume 15 runs? [y/N]", "Nothing was changed.")
+	s.in = "" // the end of the input is no yes
+	s.run("runs resume --workflow checkout").ok().says("Nothing was changed.")
+	if n := failed(); n != 15 {
+		t.Fatalf("%d runs are failed, want all 15", n)
+	}
+	up.Store(true)
+	s.in = "y\n"
+	s.run("runs resume --workflow checkout --reason back").ok().prints("15 runs resumed.").says("resuming ━")
+	for i := range 15 {
+		k.WaitStatus(kagzi.ID(fmt.Sprintf("order-%d", 2*i+1)), kagzi.StatusCompleted)
+	}
+	s.run("runs log order-1").ok().prints("RESUMED", "back")
+	s.run("runs resume --workflow checkout --yes").ok().says("No run matches.")
+}
+
+func TestBulkOfMoreRunsThanItShows(t *testing.T) {
+	k, s := newShell(t)
+	kit.StartRuns(t, k.Client, approveInts, 45)
+	s.run("runs cancel --workflow approve --dry-run").ok().prints("… and 25 more", "45 runs would be cancelled.")
+	out := jsonOf[change](s.run("runs cancel --workflow approve --limit 10 --yes --json").ok())
+	if out.DryRun || len(out.Changed) != 10 {
+		t.Errorf("it is %+v", out)
+	}
+	s.run("runs terminate --status pending --yes --reason cleanup").ok().prints("35 runs terminated.")
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`); n != 45 {
+		t.Errorf("%d runs are cancelled, want 45", n)
+	}
+	out = jsonOf[change](s.run("runs restart --status cancelled --limit 3 --yes --json").ok())
+	if len(out.New) != 3 {
+		t.Errorf("it is %+v", out)
+	}
+}
+
+var approveInts = kagzi.Define[int, int]("approve")
+
+func TestBulkCountsWhatItSkips(t *testing.T) {
+	k, s := newShell(t)
+	serveCheckout(k, always)
+	for range 2 { // two failed runs have one ID: only the newer one can be active
+		run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
+		kit.FailureOf(k, run, kagzi.StatusFailed)
+	}
+	s.run("runs resume --status failed --dry-run").ok().prints("skip", "1 run would be resumed, skipped 1 (")
+	out := jsonOf[change](s.run("runs resume --status failed --yes --json").ok())
+	if len(out.Changed) != 1 || len(out.Skipped) != 1 {
+		t.Errorf("it is %+v", out)
+	}
+}
+
+func TestVerbsOfOneRun(t *testing.T) {
+	k, s := newShell(t)
+	serveCheckout(k, always)
+	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
+	kit.FailureOf(k, run, kagzi.StatusFailed)
+	s.run("runs cancel order-1").exits(1).says("run is over", "kagzi runs restart")
+	made := strings.Fields(s.run("runs restart order-1 --new-id order-1b --input 2").ok().prints("restarted order-1 as run ").out)
+	again := kagzi.RunID(made[len(made)-1])
+	if info := k.WaitStatus(again, kagzi.StatusCompleted); info.ExternalID != "order-1b" || string(info.Input) != "2" {
+		t.Errorf("the restarted run is %+v", info)
+	}
+	s.run("runs resume order-1b").exits(1).says("the run completed")
+	s.run("runs fork order-1b --step charge").ok().prints("forked order-1b as run ")
+	s.run("runs fork order-1 --step nope").exits(3)
+	s.run("runs get order-1").ok().prints("RESTARTED", string(again))
+	s.run("runs start approve --id order-2 --queue elsewhere").ok()
+	s.run("runs terminate order-2 --reason test").ok().prints("terminated order-2")
+	s.run("runs resume order-2").ok()
+	s.run("runs cancel nope").exits(3)
+}

@@ -1,0 +1,140 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/cli"
+)
+
+// commands returns all commands below c that people see, and c.
+func commands(c *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			all = append(all, commands(sub)...)
+		}
+	}
+	return all
+}
+
+func TestEveryCommandExplainsItself(t *testing.T) {
+	t.Parallel()
+	s := &shell{t: t}
+	for _, c := range commands(cli.Root()) {
+		t.Run(c.CommandPath(), func(t *testing.T) {
+			if c.Short == "" || c.Long == "" || !strings.Contains(c.Example, "kagzi") {
+				t.Errorf("%s lacks a Short, a Long or an Example", c.CommandPath())
+			}
+			if strings.HasSuffix(c.Short, ".") || c.Short != "" && strings.ToUpper(c.Short[:1]) != c.Short[:1] {
+				t.Errorf("the Short of %s is %q: begin with a capital letter, and end without a full stop", c.CommandPath(), c.Short)
+			}
+			help := s.run(strings.TrimPrefix(c.CommandPath(), "kagzi"), "--help").ok()
+			help.prints(c.Long, c.Example, "--json", "--database-url", "--timeout")
+			for line := range strings.SplitSeq(help.out, "\n") {
+				if len([]rune(line)) > 100 {
+					t.Errorf("a line of the help is %d characters long: %s", len(line), line)
+				}
+			}
+		})
+	}
+}
+
+// An example that nobody can execute is worse than none: each one must be a command with flags and arguments that it takes.
+func TestExamplesOfHelpAreCommands(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for _, c := range commands(cli.Root()) {
+		for line := range strings.SplitSeq(c.Example, "\n") {
+			for _, args := range kagziCommands(line) {
+				n++
+				root := cli.Root()
+				found, rest, err := root.Find(args)
+				if err == nil {
+					err = found.ParseFlags(rest)
+				}
+				if err == nil && found.Args != nil && found.Runnable() {
+					err = found.Args(found, found.Flags().Args())
+				}
+				if err != nil || !found.Runnable() {
+					t.Errorf("the example %q of %s: %v", line, c.CommandPath(), err)
+				}
+			}
+		}
+	}
+	if n < 60 {
+		t.Errorf("%d examples were found, which must be too few", n)
+	}
+}
+
+// kagziCommands returns the arguments of each kagzi in a line of a shell.
+func kagziCommands(line string) (all [][]string) {
+	if before, inner, ok := strings.Cut(line, "$("); ok {
+		inner, after, _ := strings.Cut(inner, ")")
+		return append(kagziCommands(inner), kagziCommands(before+"RESULT"+after)...)
+	}
+	var args []string
+	var word strings.Builder
+	var quote rune
+	quoted := false
+	end := func() {
+		if word.Len() > 0 || quoted {
+			args = append(args, word.String())
+		}
+		word.Reset()
+		quoted = false
+	}
+	stop := func() {
+		end()
+		for i, a := range args {
+			if a == "kagzi" {
+				all = append(all, args[i+1:])
+				break
+			}
+		}
+		args = nil
+	}
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, quoted = r, true
+		case r == ' ':
+			end()
+		case r == '|' || r == '>':
+			stop()
+		default:
+			word.WriteRune(r)
+		}
+	}
+	stop()
+	return all
+}
+
+func TestCompletionOfNames(t *testing.T) {
+	_, s := newShell(t)
+	s.run("completion bash").ok().prints("bash completion")
+	s.run("__complete runs list --status", "fa").ok().prints("failed", "cancelled")
+	s.run("__complete schedules pause", "").ok()
+}
+
+func TestUnknownCommands(t *testing.T) {
+	t.Parallel()
+	s := &shell{t: t}
+	for command, hint := range map[string]string{
+		"rums list":    "do you mean runs?",
+		"runs lisd":    "do you mean list",
+		"bogus":        "kagzi --help lists its commands",
+		"runs xxxxxxx": "kagzi runs --help lists its commands",
+	} {
+		s.run(command).exits(2).says(hint)
+	}
+	s.run("runs").ok().prints("Available Commands:")
+	s.run("").ok().prints("Is all well?")
+	s.run("version").ok().prints("schema 1")
+}

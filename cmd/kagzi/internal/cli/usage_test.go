@@ -1,0 +1,132 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// nowhere is a database that nobody reaches: what it does not prevent was refused before a connection is made.
+const nowhere = "postgres://app:hunter2secret@127.0.0.1:1/shop"
+
+func TestBadInputSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		command string
+		says    string
+	}{
+		{"--timeout -1s version", "give a duration, such as 30s"},
+		{"--timeout x version", "give a duration, such as 30s"},
+		{"runs list --nope", "kagzi runs list --help lists the flags"},
+		{"runs list order-42", "write kagzi runs list"},
+		{"runs list --status done", "give one or more of pending, running"},
+		{"runs list --since yesterday", "give a duration such as 1h or 7d, or a time"},
+		{"runs list --until 2026-13-01", "give a duration such as 1h or 7d, or a time"},
+		{"runs list --metadata tenant", "write it as name=value"},
+		{"runs list --parent 42", "give a run ID, which is a UUID"},
+		{"runs list --after 42", "give the run ID of the last run"},
+		{"runs list --limit -1", "give a positive number"},
+		{"runs get", "RUN is missing: write kagzi runs get RUN"},
+		{"runs get a b", `unexpected argument "b"`},
+		{"runs get --id a b", `unexpected argument "b"`},
+		{"runs steps", "RUN is missing"},
+		{"runs log", "RUN is missing"},
+		{"runs messages", "RUN is missing"},
+		{"runs messages a --limit -1", "give a positive number"},
+		{"runs wait", "RUN is missing"},
+		{"runs start", "WORKFLOW is missing"},
+		{"runs start a --input {", "is not JSON"},
+		{"runs start a --input @/nope", "give a file that exists"},
+		{"runs start a --delay soon", "give a duration, such as 30s"},
+		{"runs start a --at soon", "give a duration such as 1h or 7d, or a time"},
+		{"runs start a --metadata b", "write it as name=value"},
+		{"runs signal a", "SIGNAL is missing"},
+		{"runs signal a b --payload {", "is not JSON"},
+		{"runs cancel", "no run is given: write kagzi runs cancel RUN, or select runs"},
+		{"runs cancel --limit 3", "no run is given"},
+		{"runs cancel a --workflow b", "give one of them"},
+		{"runs cancel a --id b", "both name a run"},
+		{"runs cancel a --dry-run", "kagzi runs get shows one run"},
+		{"runs cancel --workflow b", "give --dry-run to see the runs, or --yes to cancel them"},
+		{"runs cancel a --grace soon", "give a duration"},
+		{"runs resume", "no run is given"},
+		{"runs terminate", "no run is given"},
+		{"runs restart --status failed --input 1", "are for one run"},
+		{"runs restart a --input {", "is not JSON"},
+		{"runs fork a", "--step is missing"},
+		{"runs pause", "RUN is missing"},
+		{"runs unpause", "no run is given"},
+		{"schedules get", "NAME is missing"},
+		{"schedules pause", "NAME is missing"},
+		{"schedules resume", "NAME is missing"},
+		{"schedules delete", "NAME is missing"},
+		{"schedules trigger", "NAME is missing"},
+		{"schedules backfill a", "--from is missing"},
+		{"schedules backfill a --from soon", "give a duration such as 1h or 7d, or a time"},
+		{"schedules next --until 2020-01-01", "is not in the future"},
+		{"workers list --status up", "give one or more of online, draining, offline"},
+		{"workers list --label a", "write it as name=value"},
+		{"workers get", "WORKER-ID is missing"},
+		{"workers log", "WORKER-ID is missing"},
+		{"workers drain", "WORKER-ID is missing"},
+		{"workers force-offline", "WORKER-ID is missing"},
+		{"drain", "--queue is missing"},
+		{"drain --queue a", "give --yes"},
+		{"queues set", "QUEUE is missing"},
+		{"queues set a", "there is nothing to set"},
+		{"queues set a --json", "there is nothing to set"},
+		{"queues set a --rate 10", "write it as 10/s, 600/m or 5/10s"},
+		{"queues set a --rate 10/soon", "write it as 10/s"},
+		{"queues set a --max-running -1", "give a positive number"},
+		{"keys list", "--queue is missing"},
+		{"keys list --queue a --groups", "exclude each other"},
+		{"keys list --queue a --order best", "give name, fullest or longest-waiting"},
+		{"keys list --queue a --limit 0", "give 1 to 1000"},
+		{"keys list --queue a --order fullest --all", "only that order has pages"},
+		{"keys set a --max-running 1", "--queue is missing"},
+		{"keys set a --queue b", "there is nothing to set"},
+		{"limits set", "NAME is missing"},
+		{"limits set a", "there is nothing to set"},
+		{"limits set a --rate x", "write it as 10/s"},
+		{"limits delete", "NAME is missing"},
+		{"pause", "give --queue, --workflow"},
+		{"pause --all --queue a", "exclude each other"},
+		{"pause --key a", "--key needs --queue"},
+		{"pause --key a --queue b --workflow c", "exclude each other"},
+		{"pause --group a --queue b", "--group stands alone"},
+		{"unpause", "give --queue, --workflow"},
+		{"unpause --queue a --percent 100", "give 1 to 99"},
+		{"pauses a", "unexpected argument"},
+		{"topics a", "unexpected argument"},
+		{"consumers a", "unexpected argument"},
+		{"health a", "unexpected argument"},
+		{"stuck a", "unexpected argument"},
+		{"doctor a", "unexpected argument"},
+		{"replay", "RUN is missing"},
+		{"top", "needs a terminal"},
+		{"top --interval 1ms", "give at least 100ms"},
+		{"migrate up a", "unexpected argument"},
+		{"migrate sql --from 99", "this program knows versions up to"},
+		{"version a", "unexpected argument"},
+	} {
+		t.Run(test.command, func(t *testing.T) {
+			t.Parallel()
+			s := &shell{t: t, env: map[string]string{"KAGZI_DATABASE_URL": nowhere}}
+			r := s.run(test.command).exits(2).says(test.says)
+			if r.out != "" || strings.Count(r.err, "\n") != 1 || !strings.HasPrefix(r.err, "kagzi: ") {
+				t.Errorf("kagzi %s prints\n%s\nand says\n%s\nwant one line of stderr", test.command, r.out, r.err)
+			}
+		})
+	}
+}
+
+func TestNoDatabaseGiven(t *testing.T) {
+	t.Parallel()
+	s := &shell{t: t}
+	for _, command := range []string{"runs list", "health", "doctor", "migrate up", "top"} {
+		s.terminal = 80
+		r := s.run(command).exits(2)
+		if text := strings.Join(strings.Fields(r.err), " "); !strings.Contains(text, "set KAGZI_DATABASE_URL=postgres://user:password@host:5432/database") {
+			t.Errorf("kagzi %s says %q", command, text)
+		}
+	}
+}
