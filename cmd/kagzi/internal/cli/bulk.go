@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -160,6 +161,8 @@ func (b *bulk) run(ctx context.Context) error {
 	}
 	out.DryRun, out.Changed = false, []kagzi.RunID{}
 	err = b.apply(ctx, would.Changed, &out)
+	slices.Sort(out.Changed)
+	slices.Reverse(out.Changed) // newest first, as in the plan
 	return errors.Join(b.conclude(out, len(would.Changed)), err)
 }
 
@@ -197,31 +200,59 @@ func (b *bulk) show(ctx context.Context, out bulkChange) error {
 	return b.screen.Printf("%s would be %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
 }
 
-// apply changes the runs one by one, the newest first.
+// atOnce is how many runs a bulk changes at once: the calls wait for the network and for commits.
+const atOnce = conns
+
+// apply changes the runs, the newest first. It stops at the first error that is not about one run.
 func (b *bulk) apply(ctx context.Context, runs []kagzi.RunID, out *bulkChange) error {
 	bar := b.screen.Bar(b.verb.now, max(len(runs), 1))
 	defer bar.End()
-	for _, id := range runs {
-		as, err := b.verb.one(ctx, b.client, id)
-		switch {
-		case err == nil:
-			out.Changed = append(out.Changed, id)
-		case inapplicable(err): // somebody has changed it since
-			out.Skipped[id] = oneLine(err.Error())
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		default:
-			return err
-		}
-		if as != "" {
-			if out.New == nil {
-				out.New = map[kagzi.RunID]kagzi.RunID{}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var mu sync.Mutex // guards out
+	var working sync.WaitGroup
+	queue := make(chan kagzi.RunID)
+	for range min(atOnce, len(runs)) {
+		working.Go(func() {
+			for id := range queue {
+				as, err := b.verb.one(ctx, b.client, id)
+				mu.Lock()
+				b.note(out, id, as, err)
+				mu.Unlock()
+				if err != nil && !inapplicable(err) {
+					stop(err)
+				}
+				bar.Add(1)
 			}
-			out.New[id] = as
-		}
-		bar.Add(1)
+		})
 	}
-	return nil
+	for _, id := range runs {
+		select {
+		case queue <- id:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(queue)
+	working.Wait()
+	return context.Cause(ctx)
+}
+
+// note adds what happened to a run. A run whose change failed is neither changed nor skipped.
+func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) {
+	switch {
+	case err == nil:
+		out.Changed = append(out.Changed, id)
+	case inapplicable(err): // somebody has changed it since
+		out.Skipped[id] = oneLine(err.Error())
+	}
+	if as != "" {
+		if out.New == nil {
+			out.New = map[kagzi.RunID]kagzi.RunID{}
+		}
+		out.New[id] = as
+	}
 }
 
 // inapplicable reports whether the error is that of a run to which the verb does not apply.
@@ -248,11 +279,10 @@ func (b *bulk) conclude(out bulkChange, planned int) error {
 			return err
 		}
 	}
-	of := ""
-	if done := len(out.Changed) + len(out.Skipped); done < out.Matched {
-		of = fmt.Sprintf(" of %d, then the command was stopped", planned)
+	if len(out.Changed)+len(out.Skipped) < out.Matched {
+		return b.screen.Printf("%d of %s %s%s. The others are as they were: run the command again for them.", len(out.Changed), countRuns(planned), b.verb.past, skippedText(out.Skipped))
 	}
-	return b.screen.Printf("%s %s%s%s.", countRuns(len(out.Changed)), b.verb.past, of, skippedText(out.Skipped))
+	return b.screen.Printf("%s %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
 }
 
 // skippedText counts the skipped runs by the reason.

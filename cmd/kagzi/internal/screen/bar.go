@@ -20,7 +20,7 @@ type Bar struct {
 	drawn time.Time // when the bar was last drawn
 }
 
-// Bar begins a bar. If total is zero, the bar counts without an end.
+// Bar begins a bar. If total is zero, nobody knows how far it is, and the bar only says what the command does.
 func (s *Screen) Bar(verb string, total int) *Bar {
 	b := &Bar{screen: s, verb: verb, total: total, begun: s.Now()}
 	b.draw()
@@ -58,7 +58,7 @@ func (b *Bar) draw() {
 // text returns the bar as it stands.
 func (b *Bar) text() string {
 	if b.total == 0 {
-		return fmt.Sprintf("%s… %s", b.verb, Short(b.screen.Now().Sub(b.begun)))
+		return b.verb + "…"
 	}
 	const cells = 30
 	full := cells * b.done / b.total

@@ -213,8 +213,8 @@ func (m *Model) workerTable(s *screen.Screen) *screen.Table {
 }
 
 func (m *Model) failureTable(s *screen.Screen) *screen.Table {
-	t := s.Table(screen.Column{Title: "ENDED"}, screen.Column{Title: "WORKFLOW", Min: 10}, screen.Column{Title: "KIND", Min: 8}, screen.Column{Title: "ERROR", Min: 40}, screen.Column{Title: "ID", Min: 10, Drop: 2},
-		screen.Column{Title: "RUN", Drop: 1})
+	t := s.Table(screen.Column{Title: "ENDED"}, screen.Column{Title: "WORKFLOW", Min: 10}, screen.Column{Title: "KIND", Min: 8}, screen.Column{Title: "ERROR", Min: 40}, screen.Column{Title: "ID", Min: 10, Drop: 1},
+		screen.Column{Title: "RUN", Drop: 2})
 	rows := sorted(
 		m, m.shot.Failures,
 		func(a, b kagzi.RunInfo) int { return b.EndedAt.Compare(a.EndedAt) },
