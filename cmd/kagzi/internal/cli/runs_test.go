@@ -111,7 +111,7 @@ func TestGetExplainsAWait(t *testing.T) {
 	run := kit.Begin(k, approve, 1, kagzi.ID("order-42"), kagzi.Metadata{"tenant": "acme"}, misspelt)
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 	s.run("runs get order-42").ok().prints(
-		string(run.ID()), "tenant=acme", `It waits for a message of the signal "approved/call-7", until`,
+		string(run.ID()), "tenant=acme", `It waits for a message of the signal "approved/call-7" until`,
 		"kagzi runs signal order-42 approved --for call-7 --payload JSON",
 		`It has an unread message of another name, "aproved"`, "SIGNAL",
 	)

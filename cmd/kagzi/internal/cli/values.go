@@ -25,8 +25,15 @@ func parseDuration(flag, s string) (time.Duration, error) {
 // A durationFlag is a flag that takes a duration as parseDuration reads it.
 type durationFlag time.Duration
 
-func (d *durationFlag) String() string { return time.Duration(*d).String() }
-func (*durationFlag) Type() string     { return "duration" }
+func (*durationFlag) Type() string { return "duration" }
+
+// String returns what the help shows as the default: "0" means that there is none.
+func (d *durationFlag) String() string {
+	if *d == 0 {
+		return "0"
+	}
+	return time.Duration(*d).String()
+}
 
 func (d *durationFlag) Set(s string) error {
 	v, err := duration.Parse(s)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
@@ -110,16 +111,27 @@ func (w *reasons) running(ctx context.Context) error {
 	return nil
 }
 
-// waiting says what a pending or sleeping run waits for.
+// waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several things, and the first
+// one has the run's time.
 func (w *reasons) waiting(ctx context.Context) error {
+	for i, on := range strings.Split(w.r.Run.WaitingOn, "; ") {
+		if err := w.waitingFor(ctx, on, i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 	run := w.r.Run
-	on, name, _ := strings.Cut(run.WaitingOn, " ")
-	due := run.AvailableAt
-	switch on {
+	what, name, _ := strings.Cut(on, " ")
+	switch what {
 	case "timer":
-		w.say("It sleeps in %q until %s.", name, w.a.screen.Moment(due))
+		w.say("It sleeps in %q%s.", name, w.until(name, first))
+	case "timeout":
+		w.say("The timeout of its branches %q comes%s, unless they end before.", name, strings.Replace(w.until(name, first), " until", "", 1))
 	case "signal":
-		return w.signal(ctx, name)
+		return w.signal(ctx, name, w.until(name, first))
 	case "child":
 		return w.child(ctx, name)
 	case "compensation":
@@ -129,15 +141,15 @@ func (w *reasons) waiting(ctx context.Context) error {
 	case "retry":
 		w.retry(name)
 	case "previous":
-		w.say("It waits until the previous run of its schedule %s has ended: kagzi runs list --schedule %s --status active.", run.Schedule, run.Schedule)
+		w.say("It waits until the previous run of its schedule %s has ended: kagzi runs list --schedule %s --status active.", run.Schedule, shellWord(run.Schedule))
 	case "limit":
 		return w.limit(ctx, name)
 	case "pause":
 		return w.paused(ctx)
 	case "key", "group", "queue":
-		w.say("It is due, and waits for a slot: %s. kagzi queues and kagzi keys show the limits.", run.WaitingOn)
+		w.say("It is due, and waits for a slot: %s. kagzi queues list and kagzi keys list show the limits.", on)
 	case "rate":
-		w.say("It is due, and the %s lets no further run start now. kagzi queues and kagzi keys show the limits.", run.WaitingOn)
+		w.say("It is due, and the %s lets no further run start now. kagzi queues list and kagzi keys list show the limits.", on)
 	case "worker":
 		w.say("Its worker drained or lost the database, and gave it back.")
 		return w.unclaimed(ctx)
@@ -145,13 +157,30 @@ func (w *reasons) waiting(ctx context.Context) error {
 		w.say("Its workers died %d times in a row while they executed it.", run.Recoveries)
 		return w.unclaimed(ctx)
 	case "history":
-		w.say("Its history could not be read. A worker tries again %s.", w.a.screen.Moment(due))
+		w.say("Its history could not be read. A worker tries again %s.", w.a.screen.Moment(run.AvailableAt))
 	case "":
 		return w.unclaimed(ctx)
-	default:
-		w.say("It waits for %s.", run.WaitingOn)
+	default: // "2 more", or what a newer library says
+		w.say("It waits for %s.", on)
 	}
 	return nil
+}
+
+// until returns until when the run waits for the sleep or signal of that name. first says whether the run's time is that of this wait.
+func (w *reasons) until(name string, first bool) string {
+	at := w.r.Run.AvailableAt
+	if !first {
+		at = time.Time{}
+		for _, s := range w.r.Steps {
+			if s.Status == kagzi.StatusRunning && (s.Step == name || strings.HasSuffix(s.Step, "/"+name)) {
+				at = s.WakeAt
+			}
+		}
+	}
+	if at.IsZero() {
+		return ""
+	}
+	return " until " + w.a.screen.Moment(at)
 }
 
 // unclaimed says why nobody executes a run that waits for nothing but a time or a worker.
@@ -191,12 +220,8 @@ func (w *reasons) unclaimed(ctx context.Context) error {
 }
 
 // signal says which message the run waits for, and which ones it has and does not read.
-func (w *reasons) signal(ctx context.Context, name string) error {
-	until := "for ever"
-	if !w.r.Run.AvailableAt.IsZero() {
-		until = "until " + w.a.screen.Moment(w.r.Run.AvailableAt)
-	}
-	w.say("It waits for a message of the signal %q, %s: kagzi runs signal %s %s --payload JSON sends one.", name, until, w.name(), signalArgs(name))
+func (w *reasons) signal(ctx context.Context, name, until string) error {
+	w.say("It waits for a message of the signal %q%s: kagzi runs signal %s %s --payload JSON sends one.", name, until, w.name(), signalArgs(name))
 	unread, err := w.c.Messages(ctx, w.r.Run.ID, kagzi.MessageFilter{Unread: true, Limit: 10})
 	if err != nil {
 		return err
@@ -220,6 +245,7 @@ func signalArgs(name string) string {
 
 // child says how it is with the child that the run waits for.
 func (w *reasons) child(ctx context.Context, name string) error {
+	name, _, _ = strings.Cut(name, " and ") // "ship and 2 more"
 	for _, s := range slices.Backward(w.r.Steps) {
 		if s.Child == "" || s.Step != name && !strings.HasSuffix(s.Step, "/"+name) {
 			continue
