@@ -77,15 +77,23 @@ func (a *app) fireListing(end time.Time) listing[fire] {
 				if f.More {
 					more = "more than "
 				}
-				note.Text = fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, a.screen.Moment(f.Last))
+				note.Text = fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, a.screen.Time(f.Last))
 			}
 			if f.Paused {
 				note = screen.Cell{Text: "paused; " + note.Text, Tone: screen.Warning}
 			}
-			return []any{a.screen.Moment(f.At), f.Schedule, f.Workflow, f.Queue, note}
+			return []any{a.day(f.At), f.Schedule, f.Workflow, f.Queue, note}
 		},
 		none: "No schedule has a tick until " + end.Format(time.RFC3339) + ".",
 	}
+}
+
+// day returns a time with its day of the week, at a terminal.
+func (a *app) day(t time.Time) string {
+	if a.screen.Width == 0 {
+		return a.screen.Time(t)
+	}
+	return t.Local().Format("Mon 2006-01-02 15:04 MST") + " (" + a.screen.Time(t) + ")"
 }
 
 // nextFires returns the ticks until end of the schedule that args name, else of all.
