@@ -9,7 +9,6 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
-	"github.com/kagzi/kagzi/kind"
 )
 
 // why returns sentences that say why the run is where it is, and what to do about it.
@@ -57,10 +56,9 @@ func (w *reasons) ended() {
 		w.say("It completed %s after it was started.", screen.Short(run.EndedAt.Sub(run.CreatedAt)))
 	case kagzi.StatusFailed:
 		w.say("It failed with kind %s.", run.Kind)
-		switch run.Kind {
-		case kind.Nondeterminism, kind.BadInput, kind.CrashLoop, kind.Unreadable:
-			w.say("It is quarantined: mend the code first, then kagzi runs resume %s.", w.name())
-		default:
+		if run.Quarantined {
+			w.say("It is quarantined: mend the cause first, then kagzi runs resume %s.", w.name())
+		} else {
 			w.say("kagzi runs resume %s tries what failed again, and keeps the results of the other steps.", w.name())
 		}
 	case kagzi.StatusCancelled:
