@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A filter is the flags that select runs.
@@ -16,6 +17,8 @@ type filter struct {
 	status, metadata                 []string
 	workflow, queue, id, parent, key string
 	group, schedule, since, until    string
+	kind, waitingOn                  string
+	endedSince, endedUntil           string
 	limit                            int
 }
 
@@ -35,10 +38,16 @@ var statuses = map[string][]kagzi.Status{
 var statusNames = []string{"pending", "running", "sleeping", "completed", "failed", "cancelled", "active", "ended"}
 
 // selecting are the flags that select runs; --limit alone does not.
-var selecting = []string{"status", "workflow", "queue", "parent", "schedule", "key", "group", "metadata", "since", "until"}
+var selecting = []string{"status", "workflow", "queue", "parent", "schedule", "key", "group", "metadata", "kind", "waiting-on", "since", "until", "ended-since", "ended-until"}
 
-// flags adds the flags to a command.
+// flags adds the flags to a command that changes or lists runs.
 func (f *filter) flags(c *cobra.Command, limit int, limitUsage string) {
+	f.selectingFlags(c)
+	c.Flags().IntVar(&f.limit, "limit", limit, limitUsage)
+}
+
+// selectingFlags adds the flags that select runs.
+func (f *filter) selectingFlags(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringSliceVarP(&f.status, "status", "s", nil, "only `STATUSES`: "+strings.Join(statusNames, ", ")+"; active and ended stand for three each")
 	fs.StringVarP(&f.workflow, "workflow", "w", "", "only runs of the workflow `NAME`")
@@ -48,9 +57,12 @@ func (f *filter) flags(c *cobra.Command, limit int, limitUsage string) {
 	fs.StringVar(&f.key, "key", "", "only runs with the `KEY`")
 	fs.StringVar(&f.group, "group", "", "only runs of the `GROUP`")
 	fs.StringArrayVarP(&f.metadata, "metadata", "m", nil, "only runs that have the tag, as `NAME=VALUE`; may be repeated")
+	fs.StringVarP(&f.kind, "kind", "k", "", "only runs whose last failure is of the `KIND`: unavailable, timeout, or one of the application")
+	fs.StringVar(&f.waitingOn, "waiting-on", "", "only runs that wait for `WHAT`: signal, or all of it, as in \"signal approved\"")
 	fs.StringVar(&f.since, "since", "", "only runs started at or after this `TIME`: 1h and 7d ago, or 2026-10-01T08:00:00Z")
 	fs.StringVar(&f.until, "until", "", "only runs started before this `TIME`")
-	fs.IntVar(&f.limit, "limit", limit, limitUsage)
+	fs.StringVar(&f.endedSince, "ended-since", "", "only runs that ended at or after this `TIME`")
+	fs.StringVar(&f.endedUntil, "ended-until", "", "only runs that ended before this `TIME`")
 	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statusNames, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -68,7 +80,7 @@ func (f *filter) given(fs *pflag.FlagSet) bool {
 func (f *filter) filter(now time.Time) (kagzi.RunFilter, error) {
 	out := kagzi.RunFilter{
 		Workflow: f.workflow, Queue: f.queue, ID: kagzi.ID(f.id), Parent: kagzi.RunID(f.parent), Schedule: f.schedule,
-		Key: kagzi.Key(f.key), Group: kagzi.Group(f.group), Limit: f.limit,
+		Key: kagzi.Key(f.key), Group: kagzi.Group(f.group), Kind: kind.Kind(f.kind), WaitingOn: f.waitingOn, Limit: f.limit,
 	}
 	for _, s := range f.status {
 		same, ok := statuses[strings.ToLower(strings.TrimSpace(s))]
@@ -87,9 +99,18 @@ func (f *filter) filter(now time.Time) (kagzi.RunFilter, error) {
 	if out.Metadata, err = parsePairs("metadata", f.metadata); err != nil {
 		return out, err
 	}
-	if out.Since, err = parsePast("since", f.since, now); err != nil {
-		return out, err
+	for _, t := range []struct {
+		to         *time.Time
+		flag, text string
+	}{
+		{&out.Since, "since", f.since},
+		{&out.Until, "until", f.until},
+		{&out.EndedSince, "ended-since", f.endedSince},
+		{&out.EndedUntil, "ended-until", f.endedUntil},
+	} {
+		if *t.to, err = parsePast(t.flag, t.text, now); err != nil {
+			return out, err
+		}
 	}
-	out.Until, err = parsePast("until", f.until, now)
-	return out, err
+	return out, nil
 }

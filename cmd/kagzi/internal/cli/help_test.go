@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -47,26 +49,58 @@ func TestExamplesOfHelpAreCommands(t *testing.T) {
 	t.Parallel()
 	n := 0
 	for _, c := range commands(cli.Root()) {
-		for line := range strings.SplitSeq(c.Example, "\n") {
-			for _, args := range kagziCommands(line) {
-				n++
-				root := cli.Root()
-				found, rest, err := root.Find(args)
-				if err == nil {
-					err = found.ParseFlags(rest)
-				}
-				if err == nil && found.Args != nil && found.Runnable() {
-					err = found.Args(found, found.Flags().Args())
-				}
-				if err != nil || !found.Runnable() {
-					t.Errorf("the example %q of %s: %v", line, c.CommandPath(), err)
-				}
-			}
-		}
+		n += wantCommands(t, c.Example)
 	}
 	if n < 60 {
 		t.Errorf("%d examples were found, which must be too few", n)
 	}
+}
+
+var blocks = regexp.MustCompile("(?ms)^```.*?^```$")
+
+func TestCommandsOfDocumentationAreCommands(t *testing.T) {
+	t.Parallel()
+	for file, least := range map[string]int{"../../README.md": 15, "../../../../docs/operating.md": 0} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, block := range blocks.FindAllString(string(text), -1) {
+			for line := range strings.SplitSeq(block, "\n") {
+				line, _, _ = strings.Cut(line, " #")
+				if line = strings.TrimPrefix(line, "$ "); strings.HasPrefix(line, "kagzi ") {
+					n += wantCommands(t, line)
+				}
+			}
+		}
+		if n < least {
+			t.Errorf("%s has %d commands, which must be too few", file, n)
+		}
+	}
+}
+
+// wantCommands fails the test unless each kagzi in a text for a shell is a command, with flags and arguments that it takes. It
+// returns their number.
+func wantCommands(t *testing.T, text string) (n int) {
+	t.Helper()
+	for line := range strings.SplitSeq(text, "\n") {
+		for _, args := range kagziCommands(line) {
+			n++
+			root := cli.Root()
+			found, rest, err := root.Find(args)
+			if err == nil {
+				err = found.ParseFlags(rest)
+			}
+			if err == nil && found.Args != nil && found.Runnable() {
+				err = found.Args(found, found.Flags().Args())
+			}
+			if err != nil || !found.Runnable() {
+				t.Errorf("%q is no command: %v", line, err)
+			}
+		}
+	}
+	return n
 }
 
 // kagziCommands returns the arguments of each kagzi in a line of a shell.

@@ -68,7 +68,7 @@ Exit codes:
   130  interrupted by Ctrl-C`,
 		Example: `  export KAGZI_DATABASE_URL=postgres://app:secret@localhost:5432/shop
   kagzi migrate up
-  kagzi runs list --status failed --since 1h
+  kagzi runs count --status failed --ended-since 1h --by kind,step
   kagzi runs get order-42
   kagzi top`,
 		SilenceErrors: true,

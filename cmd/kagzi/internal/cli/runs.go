@@ -27,7 +27,7 @@ The commands that change runs take one run, or flags that select several. They t
   kagzi runs get order-42
   kagzi runs cancel order-42 --reason "the customer called"`,
 	}
-	c.AddCommand(a.runsList(), a.runsGet(), a.runsSteps(), a.runsMessages(), a.runsLog(), a.runsWait(), a.runsStart(), a.runsSignal())
+	c.AddCommand(a.runsList(), a.runsCount(), a.runsGet(), a.runsSteps(), a.runsMessages(), a.runsLog(), a.runsWait(), a.runsStart(), a.runsSignal())
 	for _, v := range a.verbs() {
 		c.AddCommand(a.change(v))
 	}
@@ -85,7 +85,7 @@ func statusCell(s kagzi.Status) screen.Cell {
 
 func (a *app) runsList() *cobra.Command {
 	var f filter
-	var all bool
+	var all, payloads bool
 	var after string
 	c := &cobra.Command{
 		Use:     "list [flags]",
@@ -95,6 +95,8 @@ func (a *app) runsList() *cobra.Command {
 kagzi runs get says more about one of them.`,
 		Example: `  kagzi runs list
   kagzi runs list --status failed --since 1h
+  kagzi runs list --kind unavailable --ended-since 1h
+  kagzi runs list --waiting-on "signal approved"
   kagzi runs list --status active --workflow checkout --metadata tenant=acme
   kagzi runs list --all --json | jq -r '.[].id'`,
 		Args: exactly(),
@@ -102,6 +104,7 @@ kagzi runs get says more about one of them.`,
 	f.flags(c, 100, "at most `N` runs")
 	c.Flags().StringVar(&f.id, "id", "", "only runs with this `ID`")
 	c.Flags().BoolVar(&all, "all", false, "all runs, without the --limit")
+	c.Flags().BoolVar(&payloads, "payloads", false, "with --json, the inputs and results, too")
 	c.Flags().StringVar(&after, "after", "", "continue behind the run with this `RUN-ID`: the last one of the page before")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		rf, err := f.filter(a.screen.Now())
@@ -114,7 +117,7 @@ kagzi runs get says more about one of them.`,
 		if _, err := uuid.Parse(after); after != "" && err != nil {
 			return usagef("--after is %q: give the run ID of the last run of the page before", after)
 		}
-		rf.After = kagzi.RunID(after)
+		rf.After, rf.Payloads = kagzi.RunID(after), payloads
 		client, err := a.client(cmd.Context())
 		if err != nil {
 			return err

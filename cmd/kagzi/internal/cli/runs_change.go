@@ -114,7 +114,7 @@ func (a *app) resumeVerb() *verb {
 		long: `Resume continues failed and cancelled runs: what made them fail is tried again, and the results of all other steps stay. It removes the run's
 timeout. If the code continued after a failure, that failure stays recorded, unless --forget names its step.`,
 		example: `  kagzi runs resume order-42
-  kagzi runs resume --status failed --workflow checkout --since 1h --dry-run`,
+  kagzi runs resume --kind unavailable --ended-since 1h --dry-run`,
 	}
 	v.flags = func(fs *pflag.FlagSet) {
 		by.flags(fs)

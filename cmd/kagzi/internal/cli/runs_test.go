@@ -231,3 +231,49 @@ func TestStartAndWait(t *testing.T) {
 	s.run("runs start checkout --input 5 --id o4").exits(1).says("o4")
 	s.run("runs signal o4 bad/name").exits(2)
 }
+
+func TestCountsAndKinds(t *testing.T) {
+	k, s := newShell(t)
+	kit.Serve(k, checkout, func(ctx kagzi.Context, n int) (string, error) {
+		return "", kagzi.Do(ctx, "charge", func(context.Context) error {
+			switch n % 3 {
+			case 0:
+				return kagzi.Permanent(fmt.Errorf("%w: 503", kind.Unavailable))
+			case 1:
+				return kagzi.Permanent(fmt.Errorf("%w: card", kind.Kind("declined")))
+			}
+			return nil
+		})
+	})
+	for i := range 7 {
+		run := kit.Begin(k, checkout, i, kagzi.ID(fmt.Sprintf("order-%d", i)))
+		_, _ = run.Result(k.Ctx)
+	}
+	if got := strings.Fields(s.run("runs count --status failed --ended-since 1h --by kind,step").ok().out); strings.Join(got, " ") != "RUNS KIND STEP 3 unavailable charge 2 declined charge" {
+		t.Errorf("the table is %q", got)
+	}
+	s.run("runs count").ok().prints("WORKFLOW", "STATUS", "checkout", "COMPLETED")
+	counts := jsonOf[[]kagzi.RunCount](s.run("runs count --json --by ended=1d").ok())
+	if len(counts) == 0 || counts[0].Ended.IsZero() {
+		t.Errorf("the counts are %+v", counts)
+	}
+	s.run("runs count --workflow other").ok().says("No run matches.")
+	s.run("runs list --kind unavailable").ok().prints("order-0", "order-3", "order-6").omits("order-1")
+	s.run("runs list --kind declined --ended-until 1h").ok().says("No run matches.")
+	plan := jsonOf[change](s.run("runs resume --kind unavailable --dry-run --json").ok())
+	if plan.Matched != 3 {
+		t.Errorf("the plan is %+v", plan)
+	}
+	s.run("runs list --json --limit 1").ok().omits(`"input"`)
+	s.run("runs list --json --limit 1 --payloads").ok().prints(`"input":6`)
+}
+
+func TestListOfWhatRunsWaitFor(t *testing.T) {
+	k, s := newShell(t)
+	kit.Serve(k, approve, func(ctx kagzi.Context, _ int) (string, error) { return kagzi.WaitSignal(ctx, approved) })
+	run := kit.Begin(k, approve, 1, kagzi.ID("order-1"))
+	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
+	s.run("runs list --waiting-on signal").ok().prints("order-1")
+	s.run("runs list --waiting-on", "signal approved").ok().prints("order-1")
+	s.run("runs list --waiting-on timer").ok().omits("order-1")
+}
