@@ -120,6 +120,9 @@ type bulk struct {
 	verb     *verb
 	filter   kagzi.RunFilter
 	dry, yes bool
+
+	again  []kagzi.RunID // children that could not be deleted before their parents
+	second bool          // this is the pass for them
 }
 
 // run asks the database what the verb would change, shows it, and changes exactly these runs: none that has come since.
@@ -207,6 +210,14 @@ const atOnce = conns
 func (b *bulk) apply(ctx context.Context, runs []kagzi.RunID, out *bulkChange) error {
 	bar := b.screen.Bar(b.verb.now, max(len(runs), 1))
 	defer bar.End()
+	if err := b.pass(ctx, runs, out, bar); err != nil || len(b.again) == 0 {
+		return err
+	}
+	b.second = true
+	return b.pass(ctx, b.again, out, bar) // children that have gone with their parents
+}
+
+func (b *bulk) pass(ctx context.Context, runs []kagzi.RunID, out *bulkChange, bar *screen.Bar) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var mu sync.Mutex // guards out
@@ -217,12 +228,14 @@ func (b *bulk) apply(ctx context.Context, runs []kagzi.RunID, out *bulkChange) e
 			for id := range queue {
 				as, err := b.verb.one(ctx, b.client, id)
 				mu.Lock()
-				b.note(out, id, as, err)
+				noted := b.note(out, id, as, err)
 				mu.Unlock()
 				if err != nil && !inapplicable(err) {
 					stop(err)
 				}
-				bar.Add(1)
+				if noted {
+					bar.Add(1)
+				}
 			}
 		})
 	}
@@ -239,11 +252,14 @@ func (b *bulk) apply(ctx context.Context, runs []kagzi.RunID, out *bulkChange) e
 	return context.Cause(ctx)
 }
 
-// note adds what happened to a run. A run whose change failed is neither changed nor skipped.
-func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) {
+// note adds what happened to a run, and reports whether that is final. A run whose change failed is neither changed nor skipped.
+func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) bool {
 	switch {
-	case err == nil:
+	case err == nil, b.verb.ends && isNotFound(err):
 		out.Changed = append(out.Changed, id)
+	case b.verb.ends && errors.Is(err, kagzi.ErrRunNeeded) && !b.second:
+		b.again = append(b.again, id)
+		return false
 	case inapplicable(err): // somebody has changed it since
 		out.Skipped[id] = oneLine(err.Error())
 	}
@@ -253,11 +269,12 @@ func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) {
 		}
 		out.New[id] = as
 	}
+	return true
 }
 
 // inapplicable reports whether the error is that of a run to which the verb does not apply.
 func inapplicable(err error) bool {
-	for _, reason := range []error{kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated} {
+	for _, reason := range []error{kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded} {
 		if errors.Is(err, reason) {
 			return true
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -108,4 +109,45 @@ func TestVerbsOfOneRun(t *testing.T) {
 	s.run("runs terminate order-2 --reason test").ok().prints("terminated order-2")
 	s.run("runs resume order-2").ok()
 	s.run("runs cancel nope").exits(3)
+}
+
+func TestDeleteTakesChildrenWithTheirParents(t *testing.T) {
+	k, s := newShell(t)
+	child := kagzi.Define[int, int]("child")
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+	kagzi.Handle(w, child, func(kagzi.Context, int) (int, error) { return 0, nil })
+	kagzi.Handle(w, checkout, func(ctx kagzi.Context, n int) (string, error) {
+		_, err := kagzi.RunChild(ctx, "ship", child, n)
+		return "", err
+	})
+	kit.StartWorker(t, w)
+	for i := range 4 {
+		kit.ResultOf(k, kit.Begin(k, checkout, i, kagzi.ID(fmt.Sprintf("order-%d", i))))
+	}
+	s.run("runs delete --workflow child --dry-run").ok().prints("skip", "0 runs would be deleted")
+	out := jsonOf[change](s.run("runs delete --since 1h --yes --json --reason cleanup --actor ada").ok())
+	if len(out.Changed) != 8 || len(out.Skipped) != 0 {
+		t.Errorf("it is %+v", out)
+	}
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 0 {
+		t.Errorf("%d runs are left", n)
+	}
+	s.run("runs log order-1").ok().prints("DELETED", "ada", "cleanup", "workflow checkout")
+	s.run("runs delete order-1").exits(3)
+}
+
+func TestUpdateOfWhatWaits(t *testing.T) {
+	k, s := newShell(t)
+	kit.Begin(k, approve, 1, kagzi.ID("order-1"))
+	kit.Begin(k, approve, 2, kagzi.ID("order-2"))
+	s.run("runs update order-1 --set-queue slow --set-priority 1 --set-delay 2h --set-version 3 --set-metadata tenant=acme --actor ada --reason large").ok().prints("updated order-1")
+	info := k.InfoOf(kagzi.ID("order-1"))
+	if info.Queue != "slow" || info.Priority != 1 || info.Version != 3 || info.Metadata["tenant"] != "acme" || info.AvailableAt.Before(k.Now().Add(time.Hour)) {
+		t.Errorf("the run is %+v", info)
+	}
+	s.run("runs log order-1").ok().prints("UPDATED", "ada", "large", "queue default → slow", "priority 3 → 1")
+	s.run("runs update --workflow approve --set-version default --dry-run").ok().prints("2 runs would be updated.")
+	s.run("runs update --workflow approve --set-version default --yes").ok().prints("2 runs updated.")
+	s.run("runs cancel order-1").ok()
+	s.run("runs update order-1 --set-queue slow").exits(1)
 }

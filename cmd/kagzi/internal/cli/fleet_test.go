@@ -236,3 +236,16 @@ func (l *lockedBuffer) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+func TestStats(t *testing.T) {
+	k, s := newShell(t)
+	s.run("stats").ok().prints("default: 0 workers live")
+	kit.Begin(k, approve, 1, kagzi.Queue("shop"))
+	kit.Begin(k, approve, 1, kagzi.Queue("shop"), kagzi.Delay(time.Hour))
+	s.env["KAGZI_NAMESPACE"] = "default"
+	await.True(t, "the answer is new", func() bool { return strings.Contains(s.run("stats").ok().out, "approve") })
+	st := jsonOf[kagzi.Stats](s.run("stats --json").ok())
+	if len(st.Workflows) != 1 || st.Workflows[0].Due != 1 || st.Workflows[0].Delayed != 1 {
+		t.Errorf("the stats are %+v", st)
+	}
+}

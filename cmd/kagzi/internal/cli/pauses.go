@@ -131,7 +131,7 @@ cancels and timeouts go on. kagzi runs pause pauses one run.`,
 		if err := checkTarget(t); err != nil {
 			return err
 		}
-		opts := append(by.options(), kagzi.Actor(by.actor))
+		opts := by.options()
 		if park {
 			opts = append(opts, kagzi.Park())
 		}

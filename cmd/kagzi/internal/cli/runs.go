@@ -293,12 +293,25 @@ func (a *app) runsLog() *cobra.Command {
 // logListing is that of the logs of runs and of workers.
 func (a *app) logListing(none string) listing[kagzi.LogEntry] {
 	return listing[kagzi.LogEntry]{
-		columns: []screen.Column{{Title: "TIME"}, {Title: "EVENT"}, {Title: "ACTOR", Min: 8}, {Title: "REASON", Min: 16}, {Title: "OTHER RUN"}, {Title: "STEP", Min: 8}},
+		columns: []screen.Column{{Title: "TIME"}, {Title: "EVENT"}, {Title: "ACTOR", Min: 8}, {Title: "REASON", Min: 16}, {Title: "OTHER RUN"}, {Title: "STEP", Min: 8}, {Title: "CHANGES", Min: 16}},
 		row: func(e kagzi.LogEntry) []any {
-			return []any{a.screen.Time(e.At), e.Event, e.Actor, e.Reason, e.Other, e.Step}
+			return []any{a.screen.Time(e.At), e.Event, e.Actor, e.Reason, e.Other, e.Step, changesText(e.Changes)}
 		},
 		none: none,
 	}
+}
+
+// changesText says what an entry of a log changed, from what to what.
+func changesText(changes []kagzi.LogChange) string {
+	var parts []string
+	for _, c := range changes {
+		text := c.Field + " " + cmp.Or(c.From, "none")
+		if c.To != "" {
+			text += " → " + c.To
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // brief returns a payload for a cell.

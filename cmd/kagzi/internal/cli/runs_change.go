@@ -22,7 +22,7 @@ type verb struct {
 	check func(*pflag.FlagSet) error
 	one   func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) // returns the new run, if it makes one
 	all   func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error)
-	makes bool // new runs
+	ends  bool // it deletes runs, and their children with them
 }
 
 // changed has no new run.
@@ -46,7 +46,7 @@ func osUser() string {
 
 // verbs are the changes that take a run or a filter.
 func (a *app) verbs() []*verb {
-	return []*verb{a.cancelVerb(), a.terminateVerb(), a.resumeVerb(), a.restartVerb(), a.forkVerb(), a.unpauseVerb()}
+	return []*verb{a.cancelVerb(), a.terminateVerb(), a.resumeVerb(), a.restartVerb(), a.forkVerb(), a.unpauseVerb(), a.updateVerb(), a.deleteVerb()}
 }
 
 func (a *app) cancelVerb() *verb {
@@ -85,7 +85,7 @@ stays active until then. kagzi runs resume continues a cancelled run that has no
 
 // options returns the reason and the actor as options.
 func (s *cause) options() []kagzi.ChangeOption {
-	return []kagzi.ChangeOption{kagzi.Reason(s.reason)}
+	return []kagzi.ChangeOption{kagzi.Reason(s.reason), kagzi.Actor(s.actor)}
 }
 
 func (a *app) terminateVerb() *verb {
@@ -151,7 +151,7 @@ func (r *restart) flags(fs *pflag.FlagSet) {
 }
 
 func (r *restart) check(a *app, fs *pflag.FlagSet) error {
-	r.opts = []kagzi.RestartOption{kagzi.Reason(r.reason)}
+	r.opts = []kagzi.RestartOption{kagzi.Reason(r.reason), kagzi.Actor(r.actor)}
 	if r.version != 0 {
 		r.opts = append(r.opts, kagzi.Version(r.version))
 	}
@@ -171,7 +171,7 @@ func (r *restart) check(a *app, fs *pflag.FlagSet) error {
 func (a *app) restartVerb() *verb {
 	var r restart
 	return &verb{
-		name: "restart", past: "restarted", now: "restarting", to: []string{"ended"}, makes: true, flags: r.flags,
+		name: "restart", past: "restarted", now: "restarting", to: []string{"ended"}, flags: r.flags,
 		short: "Start new runs like ones that are over",
 		long: `Restart starts a new run with the workflow, input, ID and options of one that is over, and prints the ID of the new run. The old run stays as it
 is. To keep the results of a run, use kagzi runs resume or kagzi runs fork.`,
@@ -193,7 +193,7 @@ func (a *app) forkVerb() *verb {
 	var step string
 	var inherit bool
 	v := &verb{
-		name: "fork", past: "forked", now: "forking", to: []string{"ended"}, makes: true,
+		name: "fork", past: "forked", now: "forking", to: []string{"ended"},
 		short: "Start new runs from a step of ones that are over",
 		long: `Fork starts a new run that has the results of an old one up to a step, and executes that step and all that came after it. It prints the ID of
 the new run. kagzi runs steps lists the steps of a run.`,
@@ -234,10 +234,10 @@ pauses for all of their runs.`,
 		example: `  kagzi runs unpause order-42
   kagzi runs unpause --metadata tenant=acme --dry-run`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-			return changed(c.UnpauseRun(ctx, ref, append(by.options(), kagzi.Actor(by.actor))...))
+			return changed(c.UnpauseRun(ctx, ref, by.options()...))
 		},
 		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return c.UnpauseRuns(ctx, f, append(by.options(), kagzi.Actor(by.actor), kagzi.DryRun())...)
+			return c.UnpauseRuns(ctx, f, append(by.options(), kagzi.DryRun())...)
 		},
 	}
 }
@@ -257,7 +257,7 @@ To pause many runs, use kagzi pause, which takes a queue, a workflow, a key or a
 	by.flags(c.Flags())
 	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 		ref, _ := run.take(args)
-		if err := client.PauseRun(ctx, ref, append(by.options(), kagzi.Actor(by.actor))...); err != nil {
+		if err := client.PauseRun(ctx, ref, by.options()...); err != nil {
 			return err
 		}
 		return a.done(oneChange{"pause", ref, ""}, "paused %s", ref)

@@ -182,9 +182,9 @@ func TestGetExplainsOtherWaits(t *testing.T) {
 	s.run("runs get lost").ok().prints(`by ada ("a mistake")`, "kagzi runs unpause lost lets it go on", "PAUSED")
 	s.run("runs unpause lost").ok()
 
-	s.run("runs cancel sleep --reason", "the customer called").ok()
-	s.run("runs get sleep").ok().prints(`It was cancelled by`, `"the customer called"`, "CANCELLED")
-	s.run("runs log sleep").ok().prints("CANCELLED", "the customer called")
+	s.run("runs cancel sleep --actor ada --reason", "the customer called").ok()
+	s.run("runs get sleep").ok().prints(`It was cancelled by ada: "the customer called"`, "CANCELLED")
+	s.run("runs log sleep").ok().prints("CANCELLED", "ada", "the customer called")
 }
 
 func TestGetExplainsAFailure(t *testing.T) {

@@ -35,7 +35,7 @@ Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses 
 			return usagef("--interval is %s: give at least 100ms", every)
 		}
 		if a.screen.Width == 0 || a.world.Columns(a.world.In) == 0 {
-			return usagef("kagzi top needs a terminal: kagzi health prints the state once")
+			return usagef("kagzi top needs a terminal: kagzi health and kagzi stats print the state once")
 		}
 		pool, err := a.dial(cmd.Context()) // the database may be away
 		if err != nil {
@@ -73,7 +73,9 @@ func (a *app) snapshot(c *kagzi.Client) top.Source {
 			}
 			s.Workers = append(s.Workers, w)
 		}
-		s.Failures, err = c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusFailed}, Limit: newestFailures})
+		if s.Stats, err = c.Stats(ctx); err == nil {
+			s.Failures, err = c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusFailed}, Limit: newestFailures})
+		}
 		return s, a.connectionError(err)
 	}
 }

@@ -118,6 +118,19 @@ func Short(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/day)
 }
 
+// PerSecond writes a rate.
+func PerSecond(n float64) string {
+	switch {
+	case n == 0:
+		return "0/s"
+	case n < 0.1:
+		return fmt.Sprintf("%.2f/s", n)
+	case n < 10:
+		return fmt.Sprintf("%.1f/s", n)
+	}
+	return fmt.Sprintf("%.0f/s", n)
+}
+
 // Line returns s on one line, without characters that a terminal obeys.
 func Line(s string) string {
 	if !strings.ContainsFunc(s, unicode.IsControl) {

@@ -30,7 +30,7 @@ func (r *rates) add(at time.Time, workers []kagzi.WorkerInfo) {
 	}
 }
 
-// of returns the runs that a worker completed and that failed in a second; with an empty ID, those of all workers.
+// of returns the runs that a worker completed in a second, and those that failed.
 func (r *rates) of(worker string) (completed, failed float64) {
 	if len(r.samples) < 2 {
 		return 0, 0
@@ -40,13 +40,6 @@ func (r *rates) of(worker string) (completed, failed float64) {
 	if seconds <= 0 {
 		return 0, 0
 	}
-	for id, now := range last.ended {
-		if worker != "" && id != worker {
-			continue
-		}
-		before := first.ended[id] // none for a worker that has started since
-		completed += float64(now.completed-before.completed) / seconds
-		failed += float64(now.failed-before.failed) / seconds
-	}
-	return completed, failed
+	now, before := last.ended[worker], first.ended[worker] // zero before for a worker that has started since
+	return float64(now.completed-before.completed) / seconds, float64(now.failed-before.failed) / seconds
 }

@@ -14,8 +14,9 @@ import (
 // A Snapshot is what the view shows of one moment.
 type Snapshot struct {
 	Health   health.Report
+	Stats    kagzi.Stats
 	Workers  []kagzi.WorkerInfo // that are not offline
-	Failures []kagzi.RunInfo    // the newest ones
+	Failures []kagzi.RunInfo    // newest first
 }
 
 // A Source reads a snapshot. The error of a database that is away is shown, and the source asked again.

@@ -32,7 +32,14 @@ func newDesk(t *testing.T) *desk {
 			Status:  health.Degraded,
 			Checks:  []health.Check{{Name: "database", Status: health.Healthy, Detail: "Answers."}, {Name: "pauses", Status: health.Degraded, Detail: "Queue shop is paused."}},
 			Workers: health.Workers{Live: 2, Silent: 1, Active: 12, Most: 100},
-			Queues:  []health.Queue{{Queue: "reports", Workflow: "report", Due: 3, Since: d.now.Add(-time.Minute), Workers: 1}, {Queue: "shop", Workflow: "checkout", Due: 40, More: true, Since: d.now.Add(-time.Hour)}},
+		},
+		Stats: kagzi.Stats{
+			Workflows: []kagzi.WorkflowStats{
+				{Queue: "reports", Workflow: "report", Due: 3, DueSince: d.now.Add(-time.Minute), Running: 5},
+				{Queue: "shop", Workflow: "checkout", Due: 40, DueMore: true, DueSince: d.now.Add(-time.Hour), Failed: []kagzi.FailStats{{Kind: "timeout", Runs: 7}}},
+			},
+			Queues: []kagzi.QueueStats{{Queue: "reports", Used: 5, Slots: 50}},
+			Rates:  kagzi.Rates{Starts: 80, Completed: 60, Failed: 0.5},
 		},
 		Workers:  []kagzi.WorkerInfo{{ID: "w1", Status: "ONLINE", Active: 12, MaxConcurrent: 50, Completed: 100, Queues: []string{"shop"}}, {ID: "w2", Status: "DRAINING", MaxConcurrent: 50}},
 		Failures: []kagzi.RunInfo{{ID: "r1", Workflow: "checkout", Kind: "unavailable", Error: "kagzi: the provider\x1b[2J answers 503", EndedAt: d.now.Add(-time.Second)}},
@@ -89,7 +96,7 @@ func TestViews(t *testing.T) {
 	d := newDesk(t)
 	d.shows("waiting for the database…", "q quit")
 	d.load()
-	d.shows("kagzi top · default", "degraded: Queue shop is paused.", "workers 2 live, 1 silent · slots 12/100", "[1 Queues]", "shop", "40+", "1h ago", "reports")
+	d.shows("kagzi top · default", "degraded: Queue shop is paused.", "workers 2 live, 1 silent · slots 12/100 · started 80/s · completed 60/s · failed 0.5/s", "[1 Queues]", "shop", "40+", "1h ago", "none", "7", "reports", "5/50")
 	d.press("2")
 	d.shows("[2 Workers]", "w1", "ONLINE", "12/50", "w2", "DRAINING")
 	d.press("tab")
@@ -112,11 +119,15 @@ func TestSortAndScroll(t *testing.T) {
 	d.load()
 	d.shows("shop", "reports", "sort (due)")
 	d.press("s")
+	d.shows("reports", "shop", "sort (running)")
+	d.press("s")
+	d.shows("shop", "reports", "sort (failed)")
+	d.press("s")
 	d.shows("reports", "shop", "sort (queue)")
 	d.press("r")
 	d.shows("shop", "reports", "sort (queue, reversed)")
 	for i := range 100 {
-		d.shot.Health.Queues = append(d.shot.Health.Queues, health.Queue{Queue: "q", Workflow: strings.Repeat("x", i)})
+		d.shot.Stats.Workflows = append(d.shot.Stats.Workflows, kagzi.WorkflowStats{Queue: "q", Workflow: strings.Repeat("x", i)})
 	}
 	d.load()
 	d.press("1", "j", "j", "j", "k")
@@ -128,7 +139,7 @@ func TestSortAndScroll(t *testing.T) {
 		d.m.Update(tea.KeyPressMsg(tea.Key{Code: tea.KeyPgDown}))
 	}
 	d.shows("")
-	if want := len(d.shot.Health.Queues) - d.m.rows(); d.m.offset != want {
+	if want := len(d.shot.Stats.Workflows) - d.m.rows(); d.m.offset != want {
 		t.Errorf("the last page begins at %d, want %d", d.m.offset, want)
 	}
 }
@@ -139,14 +150,13 @@ func TestRatesComeFromTheCountersOfWorkers(t *testing.T) {
 	d.now = d.now.Add(10 * time.Second)
 	d.shot.Workers = []kagzi.WorkerInfo{{ID: "w1", Status: "ONLINE", Completed: 600, Failed: 5}, {ID: "w3", Status: "ONLINE", Completed: 100}}
 	d.load()
-	d.shows("completed 60/s · failed 0.5/s")
 	d.press("2")
 	d.shows("w1", "50/s", "0.5/s", "w3", "10/s", "0/s")
 	for range 100 { // nothing more ends
 		d.now = d.now.Add(time.Second)
 		d.load()
 	}
-	d.shows("completed 0/s")
+	d.shows("w1", "0/s", "0/s")
 	if n := len(d.m.rates.samples); n > 40 {
 		t.Errorf("%d samples are kept", n)
 	}

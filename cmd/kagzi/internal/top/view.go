@@ -19,7 +19,7 @@ var titles = [views]string{queues: "Queues", workers: "Workers", failures: "Fail
 
 // sorts are the columns by which a view can be sorted, the first one by default.
 var sorts = [views][]string{
-	queues:   {"due", "queue", "workflow"},
+	queues:   {"due", "running", "failed", "queue", "workflow"},
 	workers:  {"started", "slots", "done", "host"},
 	failures: {"ended", "kind", "workflow"},
 	checks:   {"status"},
@@ -105,7 +105,6 @@ func (m *Model) summary(s *screen.Screen) string {
 		return ""
 	}
 	w := m.shot.Health.Workers
-	completed, failed := m.rates.of("")
 	line := fmt.Sprintf("workers %d live", w.Live)
 	for _, n := range []struct {
 		n    int
@@ -115,18 +114,14 @@ func (m *Model) summary(s *screen.Screen) string {
 			line += fmt.Sprintf(", %d %s", n.n, n.what)
 		}
 	}
-	line += fmt.Sprintf(" · slots %d/%d · completed %s · failed %s", w.Active, w.Most, perSecond(completed), perSecond(failed))
-	return screen.Cut(line, m.width)
-}
-
-func perSecond(n float64) string {
-	switch {
-	case n == 0:
-		return "0/s"
-	case n < 10:
-		return fmt.Sprintf("%.1f/s", n)
+	line += fmt.Sprintf(" · slots %d/%d", w.Active, w.Most)
+	for _, r := range []struct {
+		what string
+		rate float64
+	}{{"started", m.shot.Stats.Rates.Starts}, {"completed", m.shot.Stats.Rates.Completed}, {"failed", m.shot.Stats.Rates.Failed}, {"steps", m.shot.Stats.Rates.Steps}} {
+		line += " · " + r.what + " " + screen.PerSecond(r.rate)
 	}
-	return fmt.Sprintf("%.0f/s", n)
+	return screen.Cut(line, m.width)
 }
 
 func (m *Model) tabs(s *screen.Screen) string {
@@ -165,26 +160,45 @@ func sorted[T any](m *Model, rows []T, orders ...func(a, b T) int) []T {
 }
 
 func (m *Model) queueTable(s *screen.Screen) *screen.Table {
-	t := s.Table(screen.Column{Title: "QUEUE", Min: 10}, screen.Column{Title: "WORKFLOW", Min: 12}, screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "WAITS"},
-		screen.Column{Title: "WORKERS", Right: true, Drop: 1})
+	t := s.Table(screen.Column{Title: "QUEUE", Min: 10}, screen.Column{Title: "WORKFLOW", Min: 12}, screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "DUE SINCE", Drop: 1},
+		screen.Column{Title: "RUNNING", Right: true}, screen.Column{Title: "SLEEPING", Right: true}, screen.Column{Title: "DELAYED", Right: true, Drop: 4}, screen.Column{Title: "PAUSED", Right: true, Drop: 3},
+		screen.Column{Title: "SLOTS", Right: true, Drop: 2}, screen.Column{Title: "FAILED/H", Right: true})
 	rows := sorted(
-		m, m.shot.Health.Queues,
-		func(a, b health.Queue) int { return cmp.Compare(b.Due, a.Due) },
-		func(a, b health.Queue) int { return cmp.Compare(a.Queue, b.Queue) },
-		func(a, b health.Queue) int { return cmp.Compare(a.Workflow, b.Workflow) },
+		m, m.shot.Stats.Workflows,
+		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(b.Due, a.Due) },
+		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(b.Running, a.Running) },
+		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(failedRuns(b), failedRuns(a)) },
+		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(a.Queue, b.Queue) },
+		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(a.Workflow, b.Workflow) },
 	)
-	for _, q := range rows {
-		due := fmt.Sprint(q.Due)
-		if q.More {
-			due += "+"
+	for _, w := range rows {
+		slots := screen.Cell{Text: "none", Tone: screen.Bad}
+		for _, q := range m.shot.Stats.Queues {
+			if q.Queue == w.Queue {
+				slots = screen.Cell{Text: fmt.Sprintf("%d/%d", q.Used, q.Slots)}
+			}
 		}
-		live := screen.Cell{Text: fmt.Sprint(q.Workers)}
-		if q.Workers == 0 {
-			live.Tone = screen.Bad
+		failed := screen.Cell{Text: fmt.Sprint(failedRuns(w)), Tone: screen.Bad}
+		if failed.Text == "0" {
+			failed.Tone = screen.Plain
 		}
-		t.Row(q.Queue, q.Workflow, due, s.Time(q.Since), live)
+		t.Row(w.Queue, w.Workflow, orMore(w.Due, w.DueMore), s.Time(w.DueSince), w.Running, orMore(w.Sleeping, w.More), w.Delayed, w.Paused, slots, failed)
 	}
 	return t
+}
+
+func orMore(n int, more bool) string {
+	if more {
+		return fmt.Sprintf("%d+", n)
+	}
+	return fmt.Sprint(n)
+}
+
+func failedRuns(w kagzi.WorkflowStats) (n int) {
+	for _, f := range w.Failed {
+		n += f.Runs
+	}
+	return n
 }
 
 func (m *Model) workerTable(s *screen.Screen) *screen.Table {
@@ -207,7 +221,7 @@ func (m *Model) workerTable(s *screen.Screen) *screen.Table {
 		if w.Status != "ONLINE" {
 			status.Tone = screen.Warning
 		}
-		t.Row(w.ID, status, fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), perSecond(completed), perSecond(failed), strings.Join(w.Queues, ","), w.Hostname, s.Time(w.HeartbeatAt))
+		t.Row(w.ID, status, fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), screen.PerSecond(completed), screen.PerSecond(failed), strings.Join(w.Queues, ","), w.Hostname, s.Time(w.HeartbeatAt))
 	}
 	return t
 }
