@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/cli"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -150,4 +152,68 @@ func TestUpdateOfWhatWaits(t *testing.T) {
 	s.run("runs update --workflow approve --set-version default --yes").ok().prints("2 runs updated.")
 	s.run("runs cancel order-1").ok()
 	s.run("runs update order-1 --set-queue slow").exits(1)
+}
+
+// onRead is an input that does something before it gives its answer.
+type onRead struct {
+	do     func()
+	answer *strings.Reader
+}
+
+func (r *onRead) Read(p []byte) (int, error) {
+	if r.do != nil {
+		r.do()
+		r.do = nil
+	}
+	return r.answer.Read(p)
+}
+
+func TestBulkChangesOnlyWhatItHasShown(t *testing.T) {
+	k, s := newShell(t)
+	shown := kit.Begin(k, approve, 1)
+	var late *kagzi.Run[string]
+	s.terminal = 100
+	in := &onRead{func() { late = kit.Begin(k, approve, 2) }, strings.NewReader("yes\n")}
+	var out, stderr strings.Builder
+	if code := cli.Run(k.Ctx, []string{"runs", "cancel", "--workflow", "approve"}, s.world(in, &out, &stderr)); code != 0 {
+		t.Fatalf("it exits with %d: %s%s", code, out.String(), stderr.String())
+	}
+	k.WaitStatus(shown.ID(), kagzi.StatusCancelled)
+	if info := k.InfoOf(late.ID()); info.Status != kagzi.StatusPending {
+		t.Errorf("a run that came after the question is %s", info.Status)
+	}
+}
+
+// onWrite is an output that does something once it has got a text.
+type onWrite struct {
+	lockedBuffer
+	text string
+	do   func()
+}
+
+func (w *onWrite) Write(p []byte) (int, error) {
+	n, err := w.lockedBuffer.Write(p)
+	if strings.Contains(w.String(), w.text) {
+		w.do()
+	}
+	return n, err
+}
+
+func TestCtrlCStopsABulkBetweenRuns(t *testing.T) {
+	k, s := newShell(t)
+	kit.StartRuns(t, k.Client, approveInts, 300)
+	s.terminal = 100
+	ctx, cancel := context.WithCancel(k.Ctx)
+	var out strings.Builder
+	stderr := &onWrite{text: "cancelling", do: cancel}
+	code := cli.Run(ctx, strings.Fields("runs cancel --workflow approve --yes"), s.world(strings.NewReader(""), &out, stderr))
+	if code != 130 || !strings.Contains(stderr.String(), "interrupted") || !strings.Contains(out.String(), "of 300 runs cancelled. The others are as they were: run the command again for them.") {
+		t.Errorf("it exits with %d: %s%s", code, out.String(), stderr.String())
+	}
+	cancelled := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`)
+	if !strings.HasPrefix(out.String(), fmt.Sprintf("%d of 300 runs cancelled", cancelled)) {
+		t.Errorf("%d runs are cancelled, and it says %s", cancelled, out.String())
+	}
+	s.terminal = 0
+	s.run("runs cancel --workflow approve --yes").ok().prints(fmt.Sprintf("%d runs cancelled.", 300-cancelled))
 }
