@@ -40,7 +40,7 @@ var runColumns = []screen.Column{
 	{Title: "ID", Min: 12},
 	{Title: "WORKFLOW", Min: 12},
 	{Title: "STATUS"},
-	{Title: "DETAIL", Min: 16, Drop: 1},
+	{Title: "DETAIL", Min: 24, Drop: 1},
 	{Title: "QUEUE", Min: 8, Drop: 4},
 	{Title: "STARTED", Drop: 3},
 	{Title: "ENDED", Drop: 2},
