@@ -212,6 +212,8 @@ func (a *app) stepDetail(s kagzi.StepAttempt) string {
 		return failureText(s.Kind, s.Error)
 	case s.Type == "SLEEP" && !s.WakeAt.IsZero():
 		return "until " + a.screen.Time(s.WakeAt)
+	case !s.HungSince.IsZero():
+		return "hangs since " + a.screen.Time(s.HungSince)
 	case s.Child != "":
 		return "run " + string(s.Child)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -276,4 +277,29 @@ func TestListOfWhatRunsWaitFor(t *testing.T) {
 	s.run("runs list --waiting-on signal").ok().prints("order-1")
 	s.run("runs list --waiting-on", "signal approved").ok().prints("order-1")
 	s.run("runs list --waiting-on timer").ok().omits("order-1")
+}
+
+func TestGetNamesCodeThatHangs(t *testing.T) {
+	k, s := newShell(t)
+	cfg := kit.RareHeartbeats
+	cfg.HungAfter = 20 * time.Millisecond
+	goOn := make(chan struct{})
+	w := kit.NewWorker(t, k.Client, cfg)
+	kagzi.Handle(w, checkout, func(ctx kagzi.Context, _ int) (string, error) {
+		return "", kagzi.Do(ctx, "charge", func(context.Context) error {
+			<-goOn // it ignores that its context ends
+			return nil
+		}, kagzi.Timeout(50*time.Millisecond))
+	})
+	kit.StartWorker(t, w)
+	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
+	await.True(t, "the step hangs", func() bool { return len(k.InfoOf(run.ID()).Hung) == 1 })
+	worker := k.InfoOf(run.ID()).Worker
+	s.run("runs get order-1").ok().prints("It is executed by worker "+worker, `The function of step "charge" hangs since`, "although its context has ended", "kagzi workers drain "+worker)
+	await.True(t, "the step is shown", func() bool { return strings.Contains(s.run("runs steps order-1").ok().out, "hangs since") }) // once it has run for a second
+	s.run("stuck").exits(4).prints("hung", "charge")
+	s.run("runs cancel order-1 --actor ada --reason late").ok()
+	s.run("runs get order-1").ok()
+	close(goOn)
+	_, _ = run.Result(k.Ctx)
 }

@@ -101,12 +101,44 @@ func (w *reasons) running(ctx context.Context) error {
 	if worker.Status == "OFFLINE" {
 		w.say("That worker is offline. Another one takes over at the latest %s.", w.a.screen.Moment(run.AvailableAt))
 	}
+	if !run.CancelRequestedAt.IsZero() {
+		w.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.", w.a.screen.Moment(run.CancelRequestedAt), w.by("CANCELLED"), run.WaitingOn)
+	}
+	for _, h := range run.Hung {
+		w.hung(h)
+	}
 	for _, s := range w.r.Steps {
-		if s.Status == kagzi.StatusRunning && s.Type == "FUNCTION" {
+		if s.Status == kagzi.StatusRunning && s.Type == "FUNCTION" && s.HungSince.IsZero() {
 			w.say("Step %s, attempt %d, has run for %s.", s.Step, s.Attempt, w.a.took(s))
 		}
 	}
 	return nil
+}
+
+// hung says which code of the run hangs.
+func (w *reasons) hung(h kagzi.HungCode) {
+	what := "The workflow function"
+	switch {
+	case h.Step != "":
+		what = fmt.Sprintf("The function of step %q", h.Step)
+	case h.Branch != "":
+		what = fmt.Sprintf("The function of branch %q", h.Branch)
+	}
+	why := " and waits for something outside of steps"
+	if h.Cause != "" {
+		why = ", although its context has ended: " + oneLine(h.Cause)
+	}
+	w.say("%s hangs since %s%s. The worker's log has its stack. If it does not return, restart the worker: kagzi workers drain %s", what, w.a.screen.Moment(h.Since), why, w.r.Run.Worker)
+}
+
+// by says who has made the newest change of that sort, and why, as far as that is known.
+func (w *reasons) by(event string) string {
+	for _, e := range slices.Backward(w.r.Log) {
+		if e.Event == event {
+			return byText(e.Actor, e.Reason)
+		}
+	}
+	return ""
 }
 
 // waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several things, and the first
@@ -300,14 +332,7 @@ func (w *reasons) limit(ctx context.Context, name string) error {
 // paused says who paused what, and why.
 func (w *reasons) paused(ctx context.Context) error {
 	if !w.r.Run.PausedAt.IsZero() {
-		by := ""
-		for _, e := range slices.Backward(w.r.Log) {
-			if e.Event == "PAUSED" {
-				by = byText(e.Actor, e.Reason)
-				break
-			}
-		}
-		w.say("It was paused %s%s: kagzi runs unpause %s lets it go on.", w.a.screen.Moment(w.r.Run.PausedAt), by, w.name())
+		w.say("It was paused %s%s: kagzi runs unpause %s lets it go on.", w.a.screen.Moment(w.r.Run.PausedAt), w.by("PAUSED"), w.name())
 		return nil
 	}
 	pauses, err := w.c.Pauses(ctx)

@@ -109,7 +109,7 @@ func (m *Model) summary(s *screen.Screen) string {
 	for _, n := range []struct {
 		n    int
 		what string
-	}{{w.Draining, "draining"}, {w.Silent, "silent"}} {
+	}{{w.Draining, "draining"}, {w.Silent, "silent"}, {w.Hung, "slots hung"}} {
 		if n.n > 0 {
 			line += fmt.Sprintf(", %d %s", n.n, n.what)
 		}
