@@ -8,14 +8,22 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // The setting exists wherever the server has loaded Citus.
 const onCitus = `SELECT coalesce(current_setting('citus.version', true), '') <> ''`
 
-// OnCitus reports whether the server runs Citus, so that the tables may be distributed.
-func OnCitus(ctx context.Context, db DB) (yes bool, err error) {
-	err = oneRow(ctx, db, onCitus, &yes)
+// isOnCitus reports whether the server runs Citus, so that the tables may be distributed.
+func isOnCitus(ctx context.Context, db DB) (yes bool, err error) {
+	if tx, ok := db.(pgx.Tx); ok {
+		return hasCitus(ctx, tx.Conn())
+	}
+	err = onConn(ctx, db, func(conn *pgx.Conn) error {
+		yes, err = hasCitus(ctx, conn)
+		return err
+	})
 	return yes, wrap("find Citus", err)
 }
 

@@ -213,7 +213,7 @@ const (
 // activeQueues returns the first thousand queues that have active runs: of all namespaces, or of this namespace alone on
 // Citus, where other namespaces may be on other servers.
 func (s *Store) activeQueues(ctx context.Context, db DB) (queues []string, err error) {
-	citus, err := OnCitus(ctx, db)
+	citus, err := isOnCitus(ctx, db)
 	if err != nil {
 		return nil, err
 	}

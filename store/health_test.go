@@ -93,7 +93,7 @@ func TestDueWorkOnCitus(t *testing.T) {
 	start(t, s, newRun(), newRun(func(r *NewRun) { r.Queue = "zoo" }))
 	start(t, New(db.Pool, "other"), newRun(func(r *NewRun) { r.Queue = "others" }))
 	citus := New(pretendCitus(t, db), "test")
-	if yes, err := OnCitus(t.Context(), citus.pool); err != nil || !yes {
+	if yes, err := isOnCitus(t.Context(), citus.pool); err != nil || !yes {
 		t.Fatalf("INVALID: on Citus: %t, error %v", yes, err)
 	}
 	queues, err := citus.activeQueues(t.Context(), citus.pool)
