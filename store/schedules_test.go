@@ -47,7 +47,7 @@ func TestScheduleIsNoRun(t *testing.T) {
 	edit(t, s, nil, template.ID, &Edit{Fire: &Firing{Template: template.ID, Runs: []TickRun{{RunID: newID()}}, Cursor: template.Cursor, Next: template.Next}, Delete: true})
 	_, err = s.Schedule(t.Context(), template.ID)
 	wantError(t, err, ErrScheduleNotFound)
-	list, err := s.List(t.Context(), nil, Filter{Schedule: template.ID, Limit: 10})
+	list, err := s.List(t.Context(), nil, Filter{Schedule: template.ID, Limit: 10, Payloads: true})
 	if err != nil || len(list) != 1 || string(list[0].Input) != "input" || list[0].Schedule != "s" || list[0].DeadlineAt.IsZero() {
 		t.Errorf("runs %+v, error %v", list, err)
 	}
