@@ -260,7 +260,11 @@ func TestEarliestWaitWakes(t *testing.T) {
 	})
 	run := kit.Begin(k, wf, struct{}{})
 	for i, name := range []string{"b", "c"} {
-		info := k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer "+name+"/nap")
+		var info kagzi.RunInfo
+		await.True(t, "the earliest wait is that of "+name, func() bool {
+			info = k.InfoOf(run)
+			return info.Status == kagzi.StatusSleeping && strings.HasPrefix(info.WaitingOn, "timer "+name+"/nap")
+		})
 		if left := time.Until(info.AvailableAt); left < time.Duration(i+1)*time.Hour || left > time.Duration(i+2)*time.Hour {
 			t.Errorf("waits for %s until %v", name, info.AvailableAt)
 		}
