@@ -26,7 +26,7 @@ import (
 // "deletion", and another call or retention does the rest. With [InTx] everything is deleted in that transaction.
 //
 // A start with the ID of a deleted run finds no run that is over: see [IfEnded]. A tick of a schedule whose run was deleted is not fired
-// again, unless a [Client.Backfill] asks for it.
+// again, unless a [Client.BackfillSchedule] asks for it.
 func (c *Client) Delete(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takesReason|takesActor)
