@@ -104,7 +104,7 @@ func TestLongSuspension(t *testing.T) {
 			t.Errorf("the parent of %s is not %s", pair[1].Name, pair[0].Name)
 		}
 	}
-	if attr(first, "kagzi.outcome") != "suspended" || attr(first, "kagzi.reason") != "it waits for timer trial" || attr(second, "kagzi.outcome") != "completed" {
+	if attr(first, "kagzi.outcome") != "suspended" || attr(first, "kagzi.reason") != "it waits for timer trial" || attr(second, "kagzi.run.status") != "COMPLETED" {
 		t.Errorf("the executions have %v and %v", first.Attributes, second.Attributes)
 	}
 	if first.Status.Code == codes.Error {
