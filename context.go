@@ -96,7 +96,7 @@ type StepInfo struct {
 	Step     string  // with its branches: "ship/pack"
 	Attempt  int     // from 1; it keeps counting in a new attempt of the run and after Resume. An execution that a crash or drain interrupted does not count: the next has its number
 	Key      string  // the same in every attempt of this step: an idempotency key for other services
-	Headers  Headers // of the run, a copy; nil if there are none
+	Headers  Headers // of the run; nil if there are none. From CurrentStep they are a copy, in an Interceptor they are shared
 }
 
 // A stepScope is the context of one attempt of a step.

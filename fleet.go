@@ -29,6 +29,7 @@ type WorkerInfo struct {
 	Workflows     []string          `json:"workflows,omitempty"`   // the workflows that it has handlers for
 	Handlers      []string          `json:"handlers,omitempty"`    // with their versions: "checkout/2"
 	Status        string            `json:"status"`                // ONLINE, then DRAINING, then OFFLINE; a worker that died goes OFFLINE from either
+	Silent        bool              `json:"silent,omitempty"`      // it has sent no heartbeat for its StaleAfter: it is probably dead, and no coordinator has noticed yet
 	Hostname      string            `json:"hostname,omitempty"`
 	PID           int               `json:"pid,omitempty"`
 	Build         string            `json:"build,omitempty"`
@@ -46,7 +47,7 @@ type WorkerInfo struct {
 
 func workerInfo(w store.WorkerRow) WorkerInfo {
 	info := WorkerInfo{
-		ID: w.ID.String(), Queues: w.Queues, LeftQueues: w.LeftQueues, Workflows: w.Types, Handlers: w.Handlers, Status: w.Status, Hostname: w.Hostname,
+		ID: w.ID.String(), Queues: w.Queues, LeftQueues: w.LeftQueues, Workflows: w.Types, Handlers: w.Handlers, Status: w.Status, Silent: w.Silent, Hostname: w.Hostname,
 		PID: w.PID, Build: w.Build, MaxConcurrent: w.MaxConcurrent, Active: w.Active, Completed: w.Counts.Completed, Failed: w.Counts.Failed,
 		Steps: w.Counts.Steps, Watched: w.Watched, StartedAt: w.StartedAt, HeartbeatAt: w.HeartbeatAt, StoppedAt: w.StoppedAt,
 	}

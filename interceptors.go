@@ -25,7 +25,7 @@ import (
 // What a replay passes calls no interceptor, and neither do [Worker.Replay] and the replays of package kagzitest.
 type Interceptor struct {
 	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls, [Client.Restart] and [Client.Fork],
-	// [Client.TriggerSchedule] and [Client.BackfillSchedule]; the start of a child, whose next prepares it for the run's next write; and in a
+	// [Client.TriggerSchedule] and [Client.BackfillSchedule]; the start of a child, which is stored with the next write of its parent, after next has returned; and in a
 	// coordinator the ticks of a schedule that are due, whether these start a run or not. In a bulk verb, each run is a call of its own. If it
 	// fails for the ticks of a schedule, they are tried again. Nothing wraps the start of compensations and of consumers' runs, and of runs that
 	// [Client.Schedule] and the like start when they change a schedule.
@@ -39,8 +39,8 @@ type Interceptor struct {
 	// Logger; its deadline and its end do not.
 	//
 	// next returns nil if the function has returned its result, the function's error, or, if the run goes on later, one that is
-	// [ErrSuspended]. The error of an Execute fails the attempt of the run, also one that would have succeeded, but does not
-	// change any other end. An Execute that does not return within ten seconds after next is not waited for.
+	// [ErrSuspended]. If the function has succeeded, an error of an Execute fails this attempt of the run. If
+	// the run is suspended, cancelled or has failed already, that error is ignored. An Execute that does not return within ten seconds after next is not waited for.
 	Execute func(ctx context.Context, e Execution, next func(context.Context) error) error
 
 	// Step wraps the function of one attempt of a [Step], [StepTx], [Do] or [DoTx], without the commit of the transaction. next returns

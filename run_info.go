@@ -72,7 +72,7 @@ func (s Status) Ended() bool {
 	return s == StatusCompleted || s == StatusFailed || s == StatusCancelled
 }
 
-// RunInfo is one row of the table of runs. Its JSON has names_like_this and omits zero values; an Input or Output that is not
+// RunInfo is one row of the table of runs. Its JSON has names in snake_case and omits zero values; an Input or Output that is not
 // JSON is written in base64, as input_base64 or output_base64. Unmarshalling that JSON yields the same RunInfo. In a struct of
 // your own that is marshalled, make it a named field, not an embedded one.
 type RunInfo struct {
@@ -198,7 +198,7 @@ type StepAttempt struct {
 	Headers   Headers         `json:"headers,omitempty"` // of the message that a SIGNAL read
 	Kind      kind.Kind       `json:"kind,omitempty"`
 	Error     string          `json:"error,omitempty"`
-	StartedAt time.Time       `json:"started_at,omitzero"`
+	StartedAt time.Time       `json:"started_at,omitzero"` // when the attempt first began: it keeps this time if its worker died and another one executes it again
 	HungSince time.Time       `json:"hung_since,omitzero"` // when the ctx of its function ended, while the function goes on nevertheless: see [HungCode]
 	EndedAt   time.Time       `json:"ended_at,omitzero"`   // for a SIGNAL, when the message was stored, which may be before StartedAt; if it was cancelled, when that was decided, as far as that is known
 	Child     RunID           `json:"child,omitempty"`     // the run that a CHILD_WORKFLOW or a COMPENSATION started

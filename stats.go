@@ -18,7 +18,7 @@ type Stats struct {
 	At        time.Time       `json:"at,omitzero"`         // by the database's clock
 	Workflows []WorkflowStats `json:"workflows,omitempty"` // by queue and workflow
 	Queues    []QueueStats    `json:"queues,omitempty"`    // that live workers serve
-	Workers   health.Workers  `json:"workers"`             // of their slots, Most in all, Active are in use
+	Workers   health.Workers  `json:"workers"`             // Most is the sum of their slots, Active how many of these are in use
 	Rates     Rates           `json:"rates"`
 }
 

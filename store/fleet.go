@@ -29,6 +29,7 @@ type WorkerRow struct {
 	Types         []string
 	Handlers      []string // with their versions: "checkout/2"
 	Status        string
+	Silent        bool // it is not OFFLINE, and its last heartbeat is older than its StaleAfter
 	Hostname      string
 	PID           int
 	Build         string
@@ -47,11 +48,11 @@ const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
 		SELECT FROM kagzi.worker_events e WHERE e.worker_id = w.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')
 	THEN 'DRAINING' ELSE w.status END`
 
-const workerColumns = `w.worker_id, w.task_queues, w.left_queues, w.workflow_types, w.handlers, ` + workerStatus + `, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
+const workerColumns = `w.worker_id, w.task_queues, w.left_queues, w.workflow_types, w.handlers, ` + workerStatus + `, w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
 	w.active_count, w.completed_count, w.failed_count, w.steps_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
 
 func readWorker(row pgx.CollectableRow) (w WorkerRow, err error) {
-	return w, row.Scan(&w.ID, &w.Queues, &w.LeftQueues, &w.Types, &w.Handlers, &w.Status, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
+	return w, row.Scan(&w.ID, &w.Queues, &w.LeftQueues, &w.Types, &w.Handlers, &w.Status, &w.Silent, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
 		&w.Active, &w.Counts.Completed, &w.Counts.Failed, &w.Counts.Steps, &w.Watched, utc(&w.StartedAt), utc(&w.HeartbeatAt), utc(&w.StoppedAt))
 }
 

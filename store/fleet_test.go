@@ -176,3 +176,23 @@ func TestPruneWorkers(t *testing.T) {
 		t.Errorf("workers and events: %s, want 4 of each", got)
 	}
 }
+
+// A worker is silent once its heartbeat is older than its StaleAfter, until somebody notices.
+func TestSilentWorker(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	w := register(t, s)
+	want := func(says string, silent bool) {
+		t.Helper()
+		if row, err := s.Worker(t.Context(), w.ID); err != nil || row.Silent != silent {
+			t.Errorf("%s: silent %v, %v", says, row.Silent, err)
+		}
+	}
+	want("just registered", false)
+	silence(t, s, w.ID, w.StaleAfter+time.Second)
+	want("without a heartbeat", true)
+	if err := s.StoppedWorker(t.Context(), s.pool, w.ID, Counts{}); err != nil {
+		t.Fatal(err)
+	}
+	want("stopped", false)
+}

@@ -153,7 +153,7 @@ func (e *examination) schedules(ctx context.Context) {
 	}
 	var parts, reasons []string
 	if n := len(late); n > 0 {
-		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. No coordinator keeps up: let a worker host one (without NoCoordinator), or run one.",
+		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. Either no coordinator keeps up: let a worker host one (without NoCoordinator), or run one. Or it fails: its log says why, as when an interceptor refuses the start.",
 			schedulesText(n), text.List(names(late), namedAtMost)))
 	}
 	if n := len(broken); n > 0 {

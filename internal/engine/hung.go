@@ -230,11 +230,11 @@ func (w *watchdog) log(now time.Time, last bool) {
 			}
 		}
 		s.logged = true
-		log := b.hungLog(s).With("for", now.Sub(s.begun), "stack", stackOf(stacks, b))
+		log, stack := b.hungLog(s), stackOf(stacks, b) // the stack comes last: it is long
 		if s.attempt.ctx == nil {
-			log.Warn("kagzi: a workflow function blocks outside of steps: only a step may wait for something that is not Kagzi's")
+			log.Warn("kagzi: a workflow function blocks outside of steps: only a step may wait for something that is not Kagzi's", "for", now.Sub(s.begun), "stack", stack)
 		} else {
-			log.Warn("kagzi: the function of a step goes on although its context has ended: pass ctx to what it calls", "because", s.hung.Cause)
+			log.Warn("kagzi: the function of a step goes on although its context has ended: pass ctx to what it calls", "because", s.hung.Cause, "for", now.Sub(s.begun), "stack", stack)
 		}
 	}
 }

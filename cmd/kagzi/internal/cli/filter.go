@@ -20,6 +20,7 @@ type filter struct {
 	kind, waitingOn                  string
 	endedSince, endedUntil           string
 	limit                            int
+	set                              *pflag.FlagSet // the command's flags
 }
 
 // statuses are the names that --status takes, with those that stand for several.
@@ -49,6 +50,7 @@ func (f *filter) flags(c *cobra.Command, limit int, limitUsage string) {
 // selectingFlags adds the flags that select runs.
 func (f *filter) selectingFlags(c *cobra.Command) {
 	fs := c.Flags()
+	f.set = fs
 	fs.StringSliceVarP(&f.status, "status", "s", nil, "only `STATUSES`: "+strings.Join(statusNames, ", ")+"; active and ended stand for three each")
 	fs.StringVarP(&f.workflow, "workflow", "w", "", "only runs of the workflow `NAME`")
 	fs.StringVarP(&f.queue, "queue", "q", "", "only runs of the queue `NAME`")
@@ -81,6 +83,11 @@ func (f *filter) filter(now time.Time) (kagzi.RunFilter, error) {
 	out := kagzi.RunFilter{
 		Workflow: f.workflow, Queue: f.queue, ID: kagzi.ID(f.id), Parent: kagzi.RunID(f.parent), Schedule: f.schedule,
 		Key: kagzi.Key(f.key), Group: kagzi.Group(f.group), Kind: kind.Kind(f.kind), WaitingOn: f.waitingOn, Limit: f.limit,
+	}
+	for _, name := range selecting { // in a script: --workflow "$NAME" without a NAME would select every run
+		if value := f.set.Lookup(name).Value.String(); f.set.Changed(name) && (value == "" || value == "[]") {
+			return out, usagef("--%s is empty: give a value, or leave the flag out", name)
+		}
 	}
 	for _, s := range f.status {
 		same, ok := statuses[strings.ToLower(strings.TrimSpace(s))]

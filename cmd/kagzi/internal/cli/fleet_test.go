@@ -49,7 +49,10 @@ func TestSchedules(t *testing.T) {
 	s.run("runs list --schedule nightly").ok().prints(id)
 	s.run("schedules pause nightly").ok().prints("paused nightly")
 	s.run("schedules list").ok().prints("paused")
-	s.run("schedules next nightly").ok().prints("paused")
+	s.run("schedules next nightly").ok().prints("paused").omits("paused;")
+	if got := s.run("schedules get often").ok().out; !strings.Contains(got, "Last tick") || strings.Count(got[strings.Index(got, "Last tick"):strings.Index(got, "Next ticks")], "20") > 0 {
+		t.Errorf("a tick that never was is shown\n%s", got)
+	}
 	s.run("schedules resume nightly").ok()
 	s.run("schedules backfill nightly --from 3d").ok().prints("started 3 runs of nightly")
 	s.run("schedules delete nightly").ok()

@@ -112,8 +112,9 @@ func (a *app) stuck() *cobra.Command {
 		Use:   "stuck",
 		Short: "Say whether anything is stuck, and what to do about it",
 		Long: `Stuck shows what does not go on: the checks of kagzi health that found something, and the runs for whose version no live worker has code.
+The checks also find failures of the last hour, and runs that were quarantined in the last day.
 
-It exits with 0 if nothing is stuck, and with 4 otherwise.`,
+It exits with 0 if nothing is found, and with 4 otherwise.`,
 		Example: `  kagzi stuck`,
 		Args:    exactly(),
 		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {

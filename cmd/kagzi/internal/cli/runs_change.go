@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"os"
 	"os/user"
 
 	"github.com/spf13/cobra"
@@ -33,7 +35,7 @@ type cause struct{ reason, actor string }
 
 func (s *cause) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.reason, "reason", "", "`TEXT` for the log that says why")
-	fs.StringVar(&s.actor, "actor", osUser(), "`NAME` for the log of who does it")
+	fs.StringVar(&s.actor, "actor", cmp.Or(os.Getenv("KAGZI_ACTOR"), osUser()), "`NAME` for the log of who does it; default: KAGZI_ACTOR, or the user's name")
 }
 
 // osUser returns the name of the user who runs this program.

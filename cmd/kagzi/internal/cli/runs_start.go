@@ -222,7 +222,9 @@ func (a *app) runsSignal() *cobra.Command {
 		Use:   "signal RUN SIGNAL",
 		Short: "Send a message to a run",
 		Long: `Signal stores a message for an active run. The run reads it when it waits for a signal of that name; until then it stays unread.
-kagzi runs get shows for which signal a run waits. --for is the key of Signal.For.`,
+kagzi runs get shows for which signal a run waits. --for is the key of Signal.For.
+
+The payload is not checked against your code. One that does not decode into the signal's type fails the run when it reads it.`,
 		Example: `  kagzi runs signal order-42 approved --payload '{"by": "ada"}'
   kagzi runs signal order-42 approved --for call-7 --message-id approval-1`,
 		Args: run.args(1, "SIGNAL"),

@@ -89,7 +89,7 @@ func (a *app) schedulesList() *cobra.Command {
 				{Title: "QUEUE", Drop: 5},
 			},
 			row: func(s kagzi.ScheduleInfo) []any {
-				return []any{s.Name, s.Workflow, timetable(s), scheduleState(s), a.screen.Time(s.Last), a.screen.Time(s.Next), s.Overlap, s.Queue}
+				return []any{s.Name, s.Workflow, timetable(s), scheduleState(s), a.screen.Time(lastTick(s)), a.screen.Time(s.Next), s.Overlap, s.Queue}
 			},
 			none: "There are no schedules.",
 		}
@@ -155,7 +155,7 @@ func (a *app) schedulesGet() *cobra.Command {
 				{"Metadata", pairsText(s.Metadata)},
 				{"Key", string(s.Key)},
 				{"Group", string(s.Group)},
-				{"Last tick", a.screen.Moment(s.Last)},
+				{"Last tick", a.screen.Moment(lastTick(s))},
 			}
 			for i, t := range fires {
 				name := ""
@@ -265,4 +265,12 @@ func databaseTime(ctx context.Context, c *kagzi.Client) (t time.Time, err error)
 		err = fmt.Errorf("the database does not answer: %s", report.Check("database").Detail)
 	}
 	return report.At, err
+}
+
+// lastTick returns the last tick, zero if there was none: then Last is when the schedule was created.
+func lastTick(s kagzi.ScheduleInfo) time.Time {
+	if !s.Last.After(s.CreatedAt) {
+		return time.Time{}
+	}
+	return s.Last
 }

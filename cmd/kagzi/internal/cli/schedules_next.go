@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,7 +81,7 @@ func (a *app) fireListing(end time.Time) listing[fire] {
 				note.Text = fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, a.screen.Time(f.Last))
 			}
 			if f.Paused {
-				note = screen.Cell{Text: "paused; " + note.Text, Tone: screen.Warning}
+				note = screen.Cell{Text: strings.TrimSuffix("paused; "+note.Text, "; "), Tone: screen.Warning}
 			}
 			return []any{a.day(f.At), f.Schedule, f.Workflow, f.Queue, note}
 		},

@@ -98,8 +98,11 @@ func (w *reasons) running(ctx context.Context) error {
 		return err
 	}
 	w.say("It is executed by worker %s (process %d on %s), which last reported %s.", run.Worker, worker.PID, worker.Hostname, w.a.screen.Time(worker.HeartbeatAt))
-	if worker.Status == "OFFLINE" {
+	switch {
+	case worker.Status == "OFFLINE":
 		w.say("That worker is offline. Another one takes over at the latest %s.", w.a.screen.Moment(run.AvailableAt))
+	case worker.Silent:
+		w.say("That is long ago: the worker is probably dead, and no coordinator has noticed. Start a worker: it takes the run over, at the latest %s.", w.a.screen.Moment(run.AvailableAt))
 	}
 	if !run.CancelRequestedAt.IsZero() {
 		w.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.", w.a.screen.Moment(run.CancelRequestedAt), w.by("CANCELLED"), run.WaitingOn)

@@ -102,7 +102,7 @@ func (a *app) workerListing() listing[kagzi.WorkerInfo] {
 		},
 		row: func(w kagzi.WorkerInfo) []any {
 			return []any{
-				w.ID, workerStatus(w.Status), fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), strings.Join(w.Queues, ","), w.Hostname, w.PID, w.Completed, w.Failed,
+				w.ID, workerStatus(w), fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), strings.Join(w.Queues, ","), w.Hostname, w.PID, w.Completed, w.Failed,
 				a.screen.Time(w.HeartbeatAt), a.screen.Time(w.StartedAt), w.Build,
 			}
 		},
@@ -110,9 +110,12 @@ func (a *app) workerListing() listing[kagzi.WorkerInfo] {
 	}
 }
 
-func workerStatus(s string) screen.Cell {
+func workerStatus(w kagzi.WorkerInfo) screen.Cell {
+	if w.Silent {
+		return screen.Cell{Text: w.Status + ", SILENT", Tone: screen.Warning}
+	}
 	tone := map[string]screen.Tone{"ONLINE": screen.Good, "DRAINING": screen.Warning, "OFFLINE": screen.Faint}
-	return screen.Cell{Text: s, Tone: tone[s]}
+	return screen.Cell{Text: w.Status, Tone: tone[w.Status]}
 }
 
 func (a *app) workersGet() *cobra.Command {
@@ -135,7 +138,7 @@ func (a *app) workersGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			status, stopped := workerStatus(w.Status), ""
+			status, stopped := workerStatus(w), ""
 			if !w.StoppedAt.IsZero() {
 				stopped = a.screen.Moment(w.StoppedAt)
 			}
