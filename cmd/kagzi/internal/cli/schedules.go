@@ -267,9 +267,9 @@ func databaseTime(ctx context.Context, c *kagzi.Client) (t time.Time, err error)
 	return report.At, err
 }
 
-// lastTick returns the last tick, zero if there was none: then Last is when the schedule was created.
+// lastTick returns the last tick, zero if there was none: then Last is about when the schedule was created.
 func lastTick(s kagzi.ScheduleInfo) time.Time {
-	if !s.Last.After(s.CreatedAt) {
+	if s.Last.Before(s.CreatedAt.Add(time.Second)) {
 		return time.Time{}
 	}
 	return s.Last
