@@ -31,7 +31,7 @@ func (t *Telemetry) execute(ctx context.Context, e kagzi.Execution, next func(co
 	ctx, span := t.tracer.Start(ctx, "execute "+e.Workflow, options...)
 	this := &execution{run: e.Run, span: span.SpanContext()}
 	if before != nil {
-		this.steps = before.steps
+		this.steps = before.known()
 	}
 	begun := time.Now()
 	err = next(context.WithValue(ctx, executionKey{}, this))

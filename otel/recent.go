@@ -2,6 +2,7 @@ package kagziotel
 
 import (
 	"container/list"
+	"maps"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -36,6 +37,14 @@ func (e *execution) took(step string, span trace.SpanContext, done bool) (before
 		e.steps[step] = span
 	}
 	return before
+}
+
+// known returns the spans of the attempts. An attempt of an execution that was given up may end after the next execution has begun, so each
+// execution has a map of its own.
+func (e *execution) known() map[string]trace.SpanContext {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.steps)
 }
 
 // last returns the span of the latest attempt of the step.
