@@ -196,15 +196,18 @@ func intercept[T any](ctx context.Context, by func(context.Context, T, func(cont
 			err = failure.OfPanic(v, debug.Stack())
 		}
 	}()
-	called, failed := false, error(nil)
+	failed := failure.OfGoexit() // unless next returns
+	var call engine.NextCall
+	defer call.End() // also if the interceptors panic
 	err = by(ctx, v, func(ctx context.Context) error {
-		if called {
-			return engine.ErrNextAgain
+		if err := call.Begin(); err != nil {
+			return err
 		}
-		called, failed = true, next(ctx)
+		defer call.Done()
+		failed = next(ctx)
 		return failed
 	})
-	switch {
+	switch called := call.End(); {
 	case err != nil:
 		return err
 	case !called:

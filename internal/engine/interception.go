@@ -36,8 +36,45 @@ type InterceptedRun struct {
 var (
 	ErrNoNext    = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor returned no error and did not call next: call it, or return why not"))
 	ErrNextAgain = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next again: call it once"))
+	ErrNextLate  = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next after it had returned: call it before, on the interceptor's goroutine"))
 	errForeign   = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor gave next a context that does not descend from its own: derive it from that"))
 )
+
+// A NextCall lets interceptors call next once, and not after they have returned. If they return before next, which runs on another
+// goroutine, End waits for it: otherwise what it does would go on beside another attempt, and its result would be unknown.
+type NextCall struct {
+	mu           sync.Mutex
+	called, over bool
+	running      sync.WaitGroup // next
+}
+
+// Begin is called before next, and Done after it unless Begin returns an error.
+func (c *NextCall) Begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.over:
+		return ErrNextLate
+	case c.called:
+		return ErrNextAgain
+	}
+	c.called = true
+	c.running.Add(1)
+	return nil
+}
+
+// Done is called when next has returned or exited.
+func (c *NextCall) Done() { c.running.Done() }
+
+// End is called when the interceptors have returned or panicked. It reports whether they have called next, which has returned then.
+func (c *NextCall) End() (called bool) {
+	c.mu.Lock()
+	c.over = true
+	called = c.called
+	c.mu.Unlock()
+	c.running.Wait()
+	return called
+}
 
 // An interception is the state of the application's interceptors around one execution. They run on a goroutine of their own, because
 // those of the execution exit when it stops. See docs/architecture.md, Interceptors.
@@ -130,13 +167,14 @@ func protected(f func() error) (err error) {
 // attempt makes an attempt of step inside of the interceptors.
 func (i *Interceptors) attempt(ctx context.Context, step StepIdentity, attempt func(context.Context) ([]byte, error)) ([]byte, error) {
 	var data []byte
-	var failed error
-	called := false
+	failed := failure.OfGoexit() // unless next returns
+	var call NextCall
+	defer call.End() // also if the interceptors panic
 	err := i.Attempt(ctx, step, func(ctx context.Context) error {
-		if called {
-			return ErrNextAgain
+		if err := call.Begin(); err != nil {
+			return err
 		}
-		called = true
+		defer call.Done()
 		if !i.OfStep(ctx, step) {
 			failed = errForeign
 			return failed
@@ -147,13 +185,13 @@ func (i *Interceptors) attempt(ctx context.Context, step StepIdentity, attempt f
 		})
 		return failed
 	})
-	switch {
+	switch called := call.End(); {
 	case err != nil:
 		return nil, err
-	case failed != nil:
-		return nil, failed
 	case !called:
 		return nil, ErrNoNext
+	case failed != nil:
+		return nil, failed
 	}
 	return data, nil
 }
