@@ -17,6 +17,7 @@ import (
 var notDistributed = map[string]string{
 	"activeQueues":           "ownQueues takes its place where tables may be distributed",
 	"routeCounts":            "ownRouteCounts takes its place",
+	"listParts":              "ownListParts takes its place",
 	"newestRuns":             "ownNewestRuns takes its place",
 	"partHolder":             "partitions have events of all namespaces; topics are not for distributed tables",
 	"topicsWithoutConsumers": "as topicStates",

@@ -148,7 +148,11 @@ const (
 const activeTypes = `
 SELECT u.task_queue, t.workflow_type
 FROM unnest($2::text[]) AS u (task_queue)
-CROSS JOIN LATERAL (
+` + typesOfQueue + `
+LIMIT $3`
+
+// The workflows t of the queue u.
+const typesOfQueue = `CROSS JOIN LATERAL (
 	WITH RECURSIVE t (workflow_type) AS (
 		(
 			SELECT r.workflow_type
@@ -171,8 +175,7 @@ CROSS JOIN LATERAL (
 		) n
 	)
 	SELECT t.workflow_type FROM t
-) t
-LIMIT $3`
+) t`
 
 // Runs that are paused do not count. Those of a queue or workflow that is paused as a whole are not even read.
 const dueWork = `

@@ -163,7 +163,17 @@ const (
 // Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are few. $21 and $22 are the run IDs
 // of the times given. A run that completed has no kind, and one that is over waits for nothing but its deletion. See docs/architecture.md, Lists.
 const listParts = `
-WITH c AS MATERIALIZED (
+WITH RECURSIVE q (task_queue) AS (` + allQueues + `
+), ` + partsOfList
+
+// ownListParts is listParts for tables that are distributed: see ownQueues.
+const ownListParts = `
+WITH RECURSIVE q (task_queue) AS (` + queuesOfNamespace + `
+), ` + partsOfList
+
+// The queues and workflows of the runs that move are found by the same statement: a run that begins to move meanwhile may be the only one of
+// its queue.
+const partsOfList = `c AS MATERIALIZED (
 	SELECT k.run_id
 	FROM ` + firstPair + isCompleted + nextPair + isCompleted + lastPair + isCompleted + newestOfPair + `
 	WHERE (cardinality($2::text[]) = 0 OR 'COMPLETED' = ANY ($2::text[])) AND $14::text = '' AND $15::text IN ('', '; ` + beingDeleted + ` ')
@@ -180,9 +190,11 @@ WITH c AS MATERIALIZED (
 	UNION ALL
 	SELECT k.run_id
 	FROM (
-		SELECT w.task_queue, w.workflow_type, p.priority
-		FROM unnest($24::text[], $25::text[]) AS w (task_queue, workflow_type)
+		SELECT u.task_queue, t.workflow_type, p.priority
+		FROM q u
+		` + typesOfQueue + `
 		CROSS JOIN generate_series(1, 4) AS p (priority)
+		WHERE $24::bool AND $4::text IN ('', u.task_queue) AND $3::text IN ('', t.workflow_type)
 		OFFSET 0
 	) w
 	CROSS JOIN LATERAL (
@@ -273,7 +285,8 @@ func (s *Store) listing(ctx context.Context, db DB, f Filter) (string, []any, er
 		return listRuns, args, nil
 	}
 	var queues, types []string
-	if len(f.Status) == 0 || slices.Contains(f.Status, Pending) || slices.Contains(f.Status, Running) {
+	moves := len(f.Status) == 0 || slices.Contains(f.Status, Pending) || slices.Contains(f.Status, Running)
+	if moves {
 		var err error
 		if queues, types, err = s.activePairs(ctx, db); err != nil {
 			return "", nil, err
@@ -291,8 +304,16 @@ func (s *Store) listing(ctx context.Context, db DB, f Filter) (string, []any, er
 	if moving == maxMoving {
 		return listRuns, args, nil
 	}
+	citus, err := isOnCitus(ctx, db)
+	if err != nil {
+		return "", nil, err
+	}
+	statement := listParts
+	if citus {
+		statement = ownListParts
+	}
 	first, last := f.ids(time.Duration(ahead) * time.Microsecond)
-	return listParts, append(args, first.String(), last.String(), until, queues, types), nil
+	return statement, append(args, first.String(), last.String(), until, moves), nil
 }
 
 // pairs returns the pairs of queue and workflow that f selects.

@@ -190,3 +190,44 @@ func TestListOfPayloads(t *testing.T) {
 		}
 	}
 }
+
+// A run that exists all the time is in the list, whatever happens to it meanwhile.
+func TestListFindsARunThatChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(t *testing.T, s *Store) (id uuid.UUID, meanwhile func()){
+		"keyed run is claimed": func(t *testing.T, s *Store) (uuid.UUID, func()) {
+			id := start(t, s, newRun(func(r *NewRun) { r.Key = "k" }))[0]
+			return id, func() {
+				if got := runIDs(claim(t, s, keyedRequest(1)).Runs); !slices.Equal(got, []uuid.UUID{id}) {
+					t.Fatal(got)
+				}
+			}
+		},
+		"paused run goes on": func(t *testing.T, s *Store) (uuid.UUID, func()) {
+			id := start(t, s, newRun())[0]
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET paused_at = now()`)
+			return id, func() { exec(t, s.pool, `UPDATE kagzi.workflow_runs SET paused_at = NULL`) }
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			id, meanwhile := c(t, s)
+			f := Filter{Limit: 10}
+			statement, args, err := s.listing(t.Context(), s.pool, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			meanwhile()
+			var out []*Run
+			err = s.askPlanned(t.Context(), s.pool, statement, args, func(rows pgx.Rows) (err error) {
+				out, err = readRuns(rows)
+				return err
+			})
+			if err != nil || len(out) != 1 || out[0].RunID != id {
+				t.Errorf("%d runs listed, want 1; %v", len(out), err)
+			}
+		})
+	}
+}
