@@ -152,7 +152,8 @@ type RunFilter struct {
 
 // List returns the runs that f selects, newest first. For the next page, set f.After to the ID of the last one. Their Input and Output are
 // empty unless f.Payloads is set: [Client.Get] returns those of one run. List reads an index for all but Metadata, Key and Group, where the
-// database chooses; with a Kind or WaitingOn it is fastest if the Status says which runs these are.
+// database chooses; with a Kind or WaitingOn it is fastest if the Status says which runs these are. After the database's clock has been ahead, active
+// runs that were started or claimed then are missing until it has caught up; so they are in the bulk verbs.
 func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	var rows []*store.Run
 	err := c.checkSchema(ctx, nil)

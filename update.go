@@ -17,7 +17,7 @@ import (
 //
 //   - [Queue] moves the run: from then on workers with that queue claim it, at once if it is due. Its [Key] belongs to the queue, so it moves,
 //     too: the run gives up a slot that it holds, and takes one of the new queue when it goes on. A [Group] spans queues, and a run that
-//     holds its slot keeps it.
+//     holds its slot keeps it: in a new queue that is full it goes on nevertheless.
 //   - [Priority] changes its turn.
 //   - [At] and [Delay] say when it is due: Delay(0) is now. They are for pending runs, also those that wait for their next attempt. A
 //     run that sleeps is woken by what it waits for, and a run that waits for the previous one of its schedule by the end of that: both are

@@ -102,7 +102,7 @@ func (e *ActiveBelow) Error() string { return fmt.Sprintf("run %s below it is no
 // event, which stays. It returns ErrRunNotFound, ErrRunActive, an ActiveBelow and a NeededRun.
 //
 // If they have many rows, the first transaction writes the events and marks the runs: from then on they cannot be resumed. Further ones
-// delete their rows. If the process dies meanwhile, retention does the rest. In a caller's transaction everything happens at
+// delete their rows. If the process dies meanwhile, another call does the rest, or retention, if it is on and the run is old enough. In a caller's transaction everything happens at
 // once. With dry nothing is deleted.
 func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool) (ids []uuid.UUID, err error) {
 	return s.deleteUntil(ctx, tx, id, why, dry, func(ids []uuid.UUID) error { return s.deleteMarked(ctx, ids) })
