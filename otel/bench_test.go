@@ -13,6 +13,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -20,8 +21,8 @@ import (
 	kagziotel "github.com/kagzi/kagzi/otel"
 )
 
-// BenchmarkOverhead drains 3,000 runs of 5 steps each with 100 at once: without interceptors, with ones that do nothing, and with
-// OpenTelemetry. Each round makes all three, in another order, and the overhead is the median of the rounds. It runs on a durable server:
+// BenchmarkOverhead drains 3,000 runs of 5 steps each with 100 at once: without interceptors, with ones that do nothing, with
+// the SDK's spans alone, and with OpenTelemetry. Each round makes all of them, in another order, and the overhead is the median of the rounds. It runs on a durable server:
 //
 //	go test -run '^$' -bench Overhead -benchtime 12x .
 func BenchmarkOverhead(b *testing.B) {
@@ -55,7 +56,10 @@ func BenchmarkOverhead(b *testing.B) {
 		name         string
 		interceptors []kagzi.Interceptor
 		took         []time.Duration
-	}{{name: "none"}, {name: "empty", interceptors: []kagzi.Interceptor{nothing}}, {name: "otel", interceptors: []kagzi.Interceptor{tel.Interceptor()}}}
+	}{
+		{name: "none"}, {name: "empty", interceptors: []kagzi.Interceptor{nothing}}, {name: "spans", interceptors: []kagzi.Interceptor{onlySpans(tracers)}},
+		{name: "otel", interceptors: []kagzi.Interceptor{tel.Interceptor()}},
+	}
 	const runs = 3000
 	round := func(n int) {
 		for i := range variants {
@@ -92,6 +96,23 @@ var nothing = kagzi.Interceptor{
 	Step:    func(ctx context.Context, _ kagzi.StepInfo, next func(context.Context) error) error { return next(ctx) },
 	Ended:   func(kagzi.EndedRun) {},
 	Flushed: func(kagzi.Flush) {},
+}
+
+// onlySpans makes a span for each execution and step, and nothing else.
+func onlySpans(p trace.TracerProvider) kagzi.Interceptor {
+	tracer := p.Tracer("spans")
+	return kagzi.Interceptor{
+		Execute: func(ctx context.Context, _ kagzi.Execution, next func(context.Context) error) error {
+			ctx, span := tracer.Start(ctx, "execute")
+			defer span.End()
+			return next(ctx)
+		},
+		Step: func(ctx context.Context, _ kagzi.StepInfo, next func(context.Context) error) error {
+			ctx, span := tracer.Start(ctx, "step")
+			defer span.End()
+			return next(ctx)
+		},
+	}
 }
 
 func median(all []time.Duration) time.Duration {

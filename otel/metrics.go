@@ -26,7 +26,15 @@ type metrics struct {
 
 	workflows, queues, steps, signalNames, kinds names
 
-	sets sync.Map // from labels to metric.MeasurementOption
+	mu   sync.RWMutex
+	sets map[labels]*options
+}
+
+// options are those of a measurement, made once for its labels.
+type options struct {
+	record  []metric.RecordOption
+	add     []metric.AddOption
+	observe metric.ObserveOption
 }
 
 // labels are the attributes of a measurement. Empty ones are left out.
@@ -70,12 +78,11 @@ func (m *metrics) init(meter metric.Meter, most int) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// with returns the option with the labels' attributes. Names beyond the bound are one.
-func (m *metrics) with(l labels) metric.MeasurementOption {
-	if set, ok := m.sets.Load(l); ok {
-		return set.(metric.MeasurementOption)
+// with returns the options with the labels' attributes. Names beyond the bound are one.
+func (m *metrics) with(l labels) *options {
+	if o := m.known(l); o != nil {
+		return o
 	}
-	given := l
 	bound := func(n *names, s *string) {
 		if *s != "" {
 			*s = n.bounded(*s)
@@ -86,13 +93,24 @@ func (m *metrics) with(l labels) metric.MeasurementOption {
 	bound(&m.steps, &l.step)
 	bound(&m.signalNames, &l.signal)
 	bound(&m.kinds, &l.kind)
-	if l != given { // do not keep names without a bound
-		if set, ok := m.sets.Load(l); ok {
-			return set.(metric.MeasurementOption)
-		}
+	if o := m.known(l); o != nil { // names without a bound are not kept
+		return o
 	}
-	set, _ := m.sets.LoadOrStore(l, metric.WithAttributeSet(l.set()))
-	return set.(metric.MeasurementOption)
+	set := metric.WithAttributeSet(l.set())
+	o := &options{record: []metric.RecordOption{set}, add: []metric.AddOption{set}, observe: set}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sets == nil {
+		m.sets = map[labels]*options{}
+	}
+	m.sets[l] = o
+	return o
+}
+
+func (m *metrics) known(l labels) *options {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.sets[l]
 }
 
 func (l *labels) set() attribute.Set {
@@ -122,20 +140,20 @@ func (l *labels) set() attribute.Set {
 }
 
 func (m *metrics) started(ctx context.Context, s *kagzi.StartCall, err error) {
-	m.starts.Add(ctx, 1, m.with(labels{workflow: s.Workflow, origin: originOf(s), kind: string(kagzi.KindOf(err)), existed: s.Existed}))
+	m.starts.Add(ctx, 1, m.with(labels{workflow: s.Workflow, origin: originOf(s), kind: string(kagzi.KindOf(err)), existed: s.Existed}).add...)
 }
 
 func (m *metrics) signalled(ctx context.Context, name string, err error) {
-	m.signals.Add(ctx, 1, m.with(labels{signal: name, kind: string(kagzi.KindOf(err))}))
+	m.signals.Add(ctx, 1, m.with(labels{signal: name, kind: string(kagzi.KindOf(err))}).add...)
 }
 
 func (m *metrics) executed(ctx context.Context, e *kagzi.Execution, outcome string, k kind.Kind, took time.Duration) {
-	m.executionDelay.Record(ctx, e.Waited.Seconds(), m.with(labels{workflow: e.Workflow, queue: e.Queue}))
-	m.execution.Record(ctx, took.Seconds(), m.with(labels{workflow: e.Workflow, queue: e.Queue, outcome: outcome, kind: string(k)}))
+	m.executionDelay.Record(ctx, e.Waited.Seconds(), m.with(labels{workflow: e.Workflow, queue: e.Queue}).record...)
+	m.execution.Record(ctx, took.Seconds(), m.with(labels{workflow: e.Workflow, queue: e.Queue, outcome: outcome, kind: string(k)}).record...)
 }
 
 func (m *metrics) stepped(ctx context.Context, workflow, step, outcome string, k kind.Kind, took time.Duration) {
-	m.stepDuration.Record(ctx, took.Seconds(), m.with(labels{workflow: workflow, step: step, outcome: outcome, kind: string(k)}))
+	m.stepDuration.Record(ctx, took.Seconds(), m.with(labels{workflow: workflow, step: step, outcome: outcome, kind: string(k)}).record...)
 }
 
 // ended is Interceptor.Ended.
@@ -145,13 +163,13 @@ func (t *Telemetry) ended(r kagzi.EndedRun) {
 		k = "" // the status says it
 	}
 	m := &t.metrics
-	m.runDuration.Record(context.Background(), r.Age.Seconds(), m.with(labels{workflow: r.Workflow, queue: r.Queue, status: string(r.Status), kind: k}))
+	m.runDuration.Record(context.Background(), r.Age.Seconds(), m.with(labels{workflow: r.Workflow, queue: r.Queue, status: string(r.Status), kind: k}).record...)
 }
 
 // flushed is Interceptor.Flushed.
 func (t *Telemetry) flushed(f kagzi.Flush) {
 	m := &t.metrics
-	with := m.with(labels{kind: string(kagzi.KindOf(f.Err))})
-	m.flushDuration.Record(context.Background(), f.Took.Seconds(), with)
-	m.flushWrites.Record(context.Background(), int64(f.Writes), with)
+	with := m.with(labels{kind: string(kagzi.KindOf(f.Err))}).record
+	m.flushDuration.Record(context.Background(), f.Took.Seconds(), with...)
+	m.flushWrites.Record(context.Background(), int64(f.Writes), with...)
 }

@@ -34,7 +34,7 @@ const (
 	attrStatus     = attribute.Key("kagzi.run.status")
 	attrAge        = attribute.Key("kagzi.run.age")
 	attrWaited     = attribute.Key("kagzi.execution.delay")
-	attrFirst      = attribute.Key("kagzi.execution.first")
+	attrResumed    = attribute.Key("kagzi.execution.resumed")
 	attrOutcome    = attribute.Key("kagzi.outcome")
 	attrReason     = attribute.Key("kagzi.reason")
 	attrOrigin     = attribute.Key("kagzi.start.origin")

@@ -62,8 +62,8 @@ func (m *metrics) observeSlots(o metric.Observer, slots metric.Int64Observable, 
 		sums[queues] = sum{s.used + w.Slots - w.Free, s.free + w.Free}
 	}
 	for queues, s := range sums {
-		o.ObserveInt64(slots, int64(s.used), m.with(labels{queue: queues, slot: "used"}))
-		o.ObserveInt64(slots, int64(s.free), m.with(labels{queue: queues, slot: "free"}))
+		o.ObserveInt64(slots, int64(s.used), m.with(labels{queue: queues, slot: "used"}).observe)
+		o.ObserveInt64(slots, int64(s.free), m.with(labels{queue: queues, slot: "free"}).observe)
 	}
 }
 
@@ -118,7 +118,7 @@ func (m *metrics) observeStats(o metric.Observer, b backlog, stats kagzi.Stats) 
 		sums[l] = sum{s.due + w.Due, s.sleeping + w.Sleeping, s.paused + w.Paused, s.age}
 	}
 	for l, s := range sums {
-		with := m.with(l)
+		with := m.with(l).observe
 		o.ObserveInt64(b.due, int64(s.due), with)
 		o.ObserveInt64(b.sleeping, int64(s.sleeping), with)
 		o.ObserveInt64(b.paused, int64(s.paused), with)

@@ -74,8 +74,8 @@ func TestOneTraceFromStartToChild(t *testing.T) {
 		"messaging.destination.name", "shop", "messaging.message.id", id, "kagzi.run.id", id, "kagzi.run.external_id", "order-7",
 		"kagzi.workflow.name", "checkout", "kagzi.start.origin", "call")
 	wantAttrs(t, execution, "messaging.operation.name", "execute", "messaging.operation.type", "process", "messaging.destination.name", "shop", "kagzi.run.id", id,
-		"kagzi.workflow.version", "1", "kagzi.run.attempt", "", "kagzi.execution.first", "true", "kagzi.run.external_id", "order-7")
-	wantAttrs(t, last, "kagzi.outcome", "", "kagzi.run.status", "COMPLETED")
+		"kagzi.workflow.version", "", "kagzi.run.attempt", "", "kagzi.execution.resumed", "", "kagzi.run.age", "", "kagzi.run.external_id", "order-7")
+	wantAttrs(t, last, "kagzi.execution.resumed", "true", "kagzi.outcome", "", "kagzi.run.status", "COMPLETED")
 	wantAttrs(t, charge, "kagzi.step.name", "charge", "kagzi.step.attempt", "", "kagzi.outcome", "", "kagzi.run.id", id)
 	wantAttrs(t, startChild, "kagzi.start.origin", "child", "kagzi.run.parent_id", id, "kagzi.run.parent_step", "ship")
 	wantAttrs(t, executeChild, "kagzi.run.parent_id", id)

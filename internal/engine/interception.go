@@ -164,34 +164,44 @@ func protected(f func() error) (err error) {
 	return f()
 }
 
+// An interceptedAttempt is an attempt of a step inside of the interceptors.
+type interceptedAttempt struct {
+	NextCall
+	by     *Interceptors
+	step   StepIdentity
+	inner  func(context.Context) ([]byte, error) // calls the function
+	data   []byte
+	failed error // what next returned
+}
+
 // attempt makes an attempt of step inside of the interceptors.
-func (i *Interceptors) attempt(ctx context.Context, step StepIdentity, attempt func(context.Context) ([]byte, error)) ([]byte, error) {
-	var data []byte
-	failed := failure.OfGoexit() // unless next returns
-	var call NextCall
-	defer call.End() // also if the interceptors panic
-	err := i.Attempt(ctx, step, func(ctx context.Context) error {
-		if err := call.Begin(); err != nil {
-			return err
-		}
-		defer call.Done()
-		if !i.OfStep(ctx, step) {
-			failed = errForeign
-			return failed
-		}
-		failed = protected(func() (err error) {
-			data, err = attempt(ctx)
-			return err
-		})
-		return failed
-	})
-	switch called := call.End(); {
+func (i *Interceptors) attempt(ctx context.Context, step StepIdentity, inner func(context.Context) ([]byte, error)) ([]byte, error) {
+	a := &interceptedAttempt{by: i, step: step, inner: inner, failed: failure.OfGoexit()} // unless next returns
+	defer a.End()                                                                         // also if the interceptors panic
+	err := i.Attempt(ctx, step, a.next)
+	switch called := a.End(); {
 	case err != nil:
 		return nil, err
 	case !called:
 		return nil, ErrNoNext
-	case failed != nil:
-		return nil, failed
+	case a.failed != nil:
+		return nil, a.failed
 	}
-	return data, nil
+	return a.data, nil
+}
+
+func (a *interceptedAttempt) next(ctx context.Context) error {
+	if err := a.Begin(); err != nil {
+		return err
+	}
+	defer a.Done()
+	if !a.by.OfStep(ctx, a.step) {
+		a.failed = errForeign
+		return a.failed
+	}
+	a.failed = protected(func() (err error) {
+		a.data, err = a.inner(ctx)
+		return err
+	})
+	return a.failed
 }

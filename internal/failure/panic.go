@@ -20,10 +20,10 @@ func OfPanic(value any, stack []byte) error {
 	return &Panic{"panic: " + text.OfValue(value), userStack(stack)}
 }
 
+var goexit = &Panic{message: "the function ended its goroutine with runtime.Goexit, as t.FailNow and t.Fatal do"}
+
 // OfGoexit is the failure of code that ended its goroutine.
-func OfGoexit() error {
-	return &Panic{message: "the function ended its goroutine with runtime.Goexit, as t.FailNow and t.Fatal do"}
-}
+func OfGoexit() error { return goexit }
 
 // Error returns the value's text, without the stack.
 func (e *Panic) Error() string { return e.message }
