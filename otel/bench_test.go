@@ -57,7 +57,9 @@ func BenchmarkOverhead(b *testing.B) {
 		interceptors []kagzi.Interceptor
 		took         []time.Duration
 	}{
-		{name: "none"}, {name: "empty", interceptors: []kagzi.Interceptor{nothing}}, {name: "spans", interceptors: []kagzi.Interceptor{onlySpans(tracers)}},
+		{name: "none"},
+		{name: "empty", interceptors: []kagzi.Interceptor{nothing}},
+		{name: "spans", interceptors: []kagzi.Interceptor{onlySpans(tracers)}},
 		{name: "otel", interceptors: []kagzi.Interceptor{tel.Interceptor()}},
 	}
 	const runs = 3000
