@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// BenchmarkStats measures the statements of Client.Stats, without its cache, with BENCH_STATS_RUNS runs (zero: 200,000) of 320 pairs of queue and
+// BenchmarkStats measures the statements of Client.Stats, without its cache, with BENCH_STATS_RUNS runs (zero: 200,000) of 40 and of 320 pairs of queue and
 // workflow: half of them asleep, a twentieth due, the others over, some of these failed. Each pair has more due runs and more sleeping ones than are
 // counted, so all of the bound is read.
 //
@@ -25,6 +25,12 @@ func BenchmarkStats(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	for _, workflows := range []int{2, 16} { // of each of 20 queues
+		b.Run(fmt.Sprintf("pairs=%d", 20*workflows), func(b *testing.B) { benchStats(b, n, workflows) })
+	}
+}
+
+func benchStats(b *testing.B, n, workflows int) {
 	pool := benchPool(b, 4)
 	s := store.New(pool, "default")
 	dbtest.Exec(b, pool, `ALTER TABLE kagzi.workflow_runs SET (autovacuum_enabled = off)`)
@@ -51,11 +57,11 @@ func BenchmarkStats(b *testing.B) {
 	dbtest.Exec(b, pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, finished_at, error_kind)
 		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - g), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
-			'default', 'queue-' || g / 100 % 20, 'workflow-' || g / 2000 % 16, 1,
+			'default', 'queue-' || g / 100 % 20, 'workflow-' || g / 2000 % $2::int, 1,
 			CASE WHEN g % 20 < 10 THEN 'SLEEPING' WHEN g % 20 = 10 THEN 'PENDING' WHEN g % 20 = 11 THEN 'FAILED' ELSE 'COMPLETED' END,
 			CASE WHEN g % 20 < 10 THEN now() + interval '1 hour' + g * interval '80 ms' WHEN g % 20 = 10 THEN now() - g * interval '1 ms' END,
 			CASE WHEN g % 20 > 10 THEN now() - g * interval '10 ms' END, CASE WHEN g % 20 = 11 THEN 'kind-' || g / 20 % 7 END
-		FROM generate_series(1, $1::int) AS g`, n)
+		FROM generate_series(1, $1::int) AS g`, n, workflows)
 	run(fmt.Sprintf("runs=%d/statistics=stale", n))
 	dbtest.Exec(b, pool, `VACUUM ANALYZE kagzi.workflow_runs`)
 	run(fmt.Sprintf("runs=%d/statistics=fresh", n))
@@ -63,7 +69,7 @@ func BenchmarkStats(b *testing.B) {
 		UPDATE kagzi.workflow_runs SET status = 'RUNNING', available_at = now() + interval '5 minutes'
 		WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs WHERE status = 'PENDING' LIMIT $1::int)`, n/40)
 	run(fmt.Sprintf("runs=%d/claimed", n))
-	if st, err := kit.NewClient(b, pool).Stats(b.Context()); err != nil || len(st.Workflows) != 320 {
+	if st, err := kit.NewClient(b, pool).Stats(b.Context()); err != nil || len(st.Workflows) != 20*workflows {
 		b.Fatalf("%d workflows, %v", len(st.Workflows), err)
 	}
 }
