@@ -638,6 +638,7 @@ CREATE TABLE kagzi.workers (
     started_at      timestamptz       NOT NULL DEFAULT now(),
     report_number   bigint            NOT NULL DEFAULT 0, -- the number of the last registration or heartbeat: an older one that arrives late changes nothing
     heartbeat_at    timestamptz       NOT NULL DEFAULT now(),
+    latest_at       timestamptz       NOT NULL DEFAULT now(), -- the latest time at which it has seen the clock of the database
     hung            jsonb,                      -- the code that hangs in it, for people
     stopped_at      timestamptz,
     release_at      timestamptz,                -- of an OFFLINE worker: when to look next for runs that it still holds

@@ -206,11 +206,11 @@ const partsOfList = `c AS MATERIALIZED (
 	) k
 ` + ofListed
 
-// Counts the runs that may move, up to $4. No lease is longer than twice the longest LeaseTimeout. In tests, now() may be ahead
-// of Postgres's own clock.
+// Counts the runs that may move, up to $4. No lease is longer than twice the longest LeaseTimeout. The clock of the database may have been
+// ahead, and runs of that time are due when it gets there again. In tests, now() may be ahead of Postgres's own clock.
 const movingRuns = `
 WITH h AS MATERIALIZED (
-	SELECT now() + GREATEST(2 * max(w.lease_timeout), interval '10 minutes') AS until, now() - pg_catalog.now() AS ahead
+	SELECT GREATEST(now(), max(w.latest_at)) + GREATEST(2 * max(w.lease_timeout), interval '10 minutes') AS until, now() - pg_catalog.now() AS ahead
 	FROM kagzi.workers w
 	WHERE w.namespace_id = $1
 )

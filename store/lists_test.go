@@ -172,6 +172,34 @@ func TestListOfBacklog(t *testing.T) {
 	}
 }
 
+// A list has the runs of a time at which the clock of the database was ahead. That was seen by a worker, which goes on.
+func TestListAfterTheClockWasAhead(t *testing.T) {
+	t.Parallel()
+	s := open(t, dbtest.Unchecked())
+	w := Worker{ID: uuid.New(), Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: time.Minute, StaleAfter: time.Minute}
+	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, newRun(), newRun())
+	claim(t, s, request(1))
+	// The test cannot set the clock, so it moves all times forward.
+	const ahead = `interval '90 minutes'`
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET created_at = created_at + `+ahead+`, available_at = available_at + `+ahead+`, started_at = started_at + `+ahead)
+	exec(t, s.pool, `UPDATE kagzi.workers SET heartbeat_at = heartbeat_at + `+ahead+`, latest_at = latest_at + `+ahead)
+	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{Pending: 1, Running: 1, "": 2} {
+		f := Filter{Limit: 10}
+		if name != "" {
+			f.Status = []string{name}
+		}
+		if got := listed(t, s, f); len(got) != want {
+			t.Errorf("%d runs of status %q, want %d", len(got), name, want)
+		}
+	}
+}
+
 // Payloads are read only if the filter says so.
 func TestListOfPayloads(t *testing.T) {
 	t.Parallel()

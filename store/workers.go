@@ -143,7 +143,7 @@ type HeartbeatAnswer struct {
 const heartbeat = `
 WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE kagzi.workers w
-SET heartbeat_at = t.now, report_number = $9, active_count = $3, completed_count = $4, failed_count = $5, steps_count = $12,
+SET heartbeat_at = t.now, latest_at = GREATEST(w.latest_at, t.now), report_number = $9, active_count = $3, completed_count = $4, failed_count = $5, steps_count = $12,
 	completed_rate = $13, failed_rate = $14, steps_rate = $15, backend_pid = NULLIF($6::int, 0),
 	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
 	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond', task_queues = $10::text[], left_queues = $11::text[], hung = NULLIF($16::text, '')::jsonb
