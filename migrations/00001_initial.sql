@@ -573,7 +573,7 @@ CREATE TABLE kagzi.limit_places (
     limit_name     text  COLLATE "C" NOT NULL,
     place          bigint            NOT NULL, -- in the limit's line
     lease          uuid,                       -- of the run: the step executes under it
-    due_at         timestamptz,                -- when the step comes back; NULL: it is called
+    due_at         timestamptz,                -- when the step comes back; NULL: it is called. Of a slot: since when it is known that its run was deleted
     token_at       timestamptz,                -- the step's token; NULL: it has none yet
     called_at      timestamptz,                -- when a slot was kept for the step; it is kept for some seconds
     PRIMARY KEY (run_id, step_id, namespace_id)

@@ -62,8 +62,9 @@ const markDeleted = `
 UPDATE kagzi.workflow_runs r SET waiting_on = '` + beingDeleted + `'
 WHERE r.run_id = ANY ($2::uuid[]) AND r.namespace_id = $1 AND r.status IN ('COMPLETED', 'FAILED', 'CANCELLED')`
 
-// Only for runs that the transaction has locked when they were over, or that are marked. The events that say who deleted them stay. The
-// deletes have arrays as conditions, of which the planner does not know the length: see pruneRuns.
+// Only for runs that the transaction has locked when they were over, or that are marked. The events that say who deleted them stay, and
+// so do slots of limits, because a step of a run that was terminated may not have returned: freeSlots removes them. The deletes have arrays as
+// conditions, of which the planner does not know the length: see pruneRuns.
 const deleteRuns = `
 WITH d AS MATERIALIZED (
 	SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id)
@@ -72,7 +73,7 @@ WITH d AS MATERIALIZED (
 ), g AS (
 	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
 ), x AS (
-	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1
+	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1 AND CASE WHEN x.lease IS NULL THEN true ELSE false END
 ), i AS (
 	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND i.namespace_id = $1
 ), e AS (

@@ -124,7 +124,12 @@ SELECT EXISTS (
 	WHERE q.finished_at IS NULL
 )`
 
-const deleteLimit = `DELETE FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1`
+// Slots of runs that are over go with it: if such a run was deleted, only whoever serves the limit would remove them.
+const deleteLimit = `
+WITH p AS (
+	DELETE FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NOT NULL
+)
+DELETE FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1`
 
 // DeleteLimit deletes a limit that no step of an active run waits for or has a slot of. It reports whether there was such a limit, and whether
 // it is in use.
@@ -194,7 +199,7 @@ func (s *Store) Limits(ctx context.Context, after string, n int) (out []LimitSta
 }
 
 // A loose scan, because only limits whose line has somebody to call are of interest. A run that was suspended while it got a slot
-// has no place in the line until the limit is served.
+// has no place in the line until the limit is served. A slot whose run was deleted is freed by whoever serves the limit.
 const stalledLimits = `
 SELECT c.limit_name
 FROM kagzi.limits c
@@ -204,8 +209,8 @@ CROSS JOIN LATERAL (
 		UNION ALL
 		(
 			SELECT FROM kagzi.limit_places p
-			WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND CASE WHEN p.run_id IS NULL THEN false ELSE EXISTS (
-				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1 AND q.status = 'SLEEPING') END
+			WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND CASE WHEN p.run_id IS NULL THEN false ELSE NOT EXISTS (
+				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1 AND q.status <> 'SLEEPING') END
 			LIMIT 1
 		)
 	) x
@@ -214,8 +219,8 @@ CROSS JOIN LATERAL (
 WHERE c.limit_name > '' AND c.namespace_id = $1
 ORDER BY c.limit_name`
 
-// WaitingLimits returns the limits for whose slots steps wait. Somebody has to serve them if the worker has died that should
-// have: see ServeLimit.
+// WaitingLimits returns the limits for whose slots steps wait, or that have a slot of a run that is not there any more. Somebody has to
+// serve them if the worker has died that should have: see ServeLimit.
 func (s *Store) WaitingLimits(ctx context.Context) (names []string, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, stalledLimits, []any{s.namespace}, collect(&names, pgx.RowTo[string]))

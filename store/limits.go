@@ -85,24 +85,27 @@ FROM t
 WHERE c.limit_name = $2 AND c.namespace_id = $1 AND c.retry_after`
 
 // The slots of the dead: a run that goes on keeps its place in the line, a run that is over leaves it. The first of the lines are
-// searched for runs that are over, too. A run that was cancelled has lost its lease: its slots are those that count after its end.
+// searched for runs that are over, too. A run that was cancelled has lost its lease: its slots are those that count after its end. If a run was
+// deleted, nothing says when it ended: then its slots count from when they are first found without it (due_at), as its steps may still run.
 const freeSlots = `
-WITH t AS MATERIALIZED (SELECT clock_timestamp() - $3::bigint * interval '1 microsecond' AS over
+WITH t AS MATERIALIZED (
+	SELECT x.now, x.now - $3::bigint * interval '1 microsecond' AS over FROM (SELECT clock_timestamp() AS now) x
 ), h AS MATERIALIZED (
-	SELECT p.run_id, p.step_id, r.active
+	SELECT p.run_id, p.step_id, r.active, r.found AS lease, CASE WHEN r.found IS NOT NULL THEN t.now END AS found_at
 	FROM t
 	CROSS JOIN LATERAL (
-		(SELECT x.run_id, x.step_id, x.lease FROM kagzi.limit_places x WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NOT NULL)
+		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NOT NULL)
 		UNION ALL
-		(SELECT x.run_id, x.step_id, x.lease FROM kagzi.limit_places x
+		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x
 			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NULL ORDER BY x.place LIMIT 20)
 		UNION ALL
-		(SELECT x.run_id, x.step_id, x.lease FROM kagzi.limit_places x
+		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x
 			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NOT NULL ORDER BY x.due_at LIMIT 20)
 	) p
 	CROSS JOIN LATERAL (
-		SELECT coalesce(bool_or(coalesce(q.lease, p.lease) = p.lease AND (q.status = 'RUNNING' OR q.finished_at > t.over) OR p.lease IS NULL AND q.finished_at IS NULL), false) AS live,
-			coalesce(bool_or(q.finished_at IS NULL), false) AS active
+		SELECT coalesce(bool_or(coalesce(q.lease, p.lease) = p.lease AND (q.status = 'RUNNING' OR q.finished_at > t.over) OR p.lease IS NULL AND q.finished_at IS NULL),
+				p.lease IS NOT NULL AND p.due_at > t.over, false) AS live,
+			coalesce(bool_or(q.finished_at IS NULL), false) AS active, CASE WHEN count(*) = 0 AND p.due_at IS NULL THEN p.lease END AS found
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = p.run_id AND q.namespace_id = $1
 	) r
@@ -110,12 +113,12 @@ WITH t AS MATERIALIZED (SELECT clock_timestamp() - $3::bigint * interval '1 micr
 ), d AS (
 	DELETE FROM kagzi.limit_places p
 	USING h
-	WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND NOT h.active
+	WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND NOT h.active AND h.found_at IS NULL
 )
 UPDATE kagzi.limit_places p
-SET lease = NULL, due_at = NULL, called_at = NULL
+SET lease = h.lease, due_at = h.found_at, called_at = NULL
 FROM h
-WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND h.active`
+WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND (h.active OR h.found_at IS NOT NULL)`
 
 // u has the steps that ask, and c the others that wait for a slot or for which one is kept. k numbers them in the order of the
 // line, and the first that find room may have a slot. A step that has it gets the next token if it has waited for one before

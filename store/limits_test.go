@@ -256,6 +256,55 @@ func TestSlotOfARunThatWasCancelled(t *testing.T) {
 	}
 }
 
+// Whoever deletes a run that was just terminated does not end its step: the slot counts until the step has returned, or for a while. The
+// coordinator frees it if the worker never says that the step has returned.
+func TestSlotOfARunThatWasDeleted(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"Delete", "DeleteInPortions", "Retention"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			setLimit(t, s, StepLimit{Name: "api", MaxRunning: 2})
+			runs := running(t, s, 4)
+			askLimit(t, s, "api", runs[:3]...) // the third one waits
+			for _, r := range runs[:3] {
+				if _, err := s.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
+					t.Fatal(err)
+				}
+				switch by {
+				case "Delete":
+					mustDelete(t, s, r.RunID)
+				case "DeleteInPortions":
+					withRows(t, s, r.RunID, deletedRows)
+					mustDelete(t, s, r.RunID)
+				default:
+					if out := prune(t, s, Retention{}, deletedRows, r.RunID); out.Deleted != 1 {
+						t.Fatalf("pruned %+v", out)
+					}
+				}
+			}
+			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.limit_places`); n != 2 {
+				t.Errorf("%d places, want those of the steps that may still run", n)
+			}
+			if askLimit(t, s, "api", runs[3])[0].Granted {
+				t.Error("the slot is free although the step has not returned")
+			}
+			if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[3])}); !out.Answers[0].Granted {
+				t.Error("the slot is not free although the step has returned")
+			}
+			serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[3])})
+			if names, err := s.WaitingLimits(t.Context()); err != nil || len(names) != 1 {
+				t.Errorf("limits to serve: %v, %v", names, err)
+			}
+			exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '10 s'`) // ten seconds pass
+			serve(t, s, "api", LimitRequest{})
+			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.limit_places`); n != 0 {
+				t.Errorf("%d places are left", n)
+			}
+		})
+	}
+}
+
 // A run that was suspended while it got a slot waits for the slot again. Its place is not in the line, so nobody else may be there to
 // serve the limit.
 func TestSlotThatASuspendedRunGot(t *testing.T) {
@@ -525,9 +574,14 @@ func TestDeleteLimit(t *testing.T) {
 	if err != nil || fmt.Sprint(names) != "[api]" {
 		t.Errorf("limits that steps wait for: %v, %v", names, err)
 	}
-	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs...)})
+	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[1])})
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = now() - interval '11 s', error_kind = 'cancelled' WHERE run_id = $1`, runs[0].RunID)
+	mustDelete(t, s, runs[0].RunID) // its worker has died, and its slot stays until somebody serves the limit
 	if found, used, err := s.DeleteLimit(t.Context(), "api"); !found || used || err != nil {
 		t.Errorf("an unused limit: %v %v %v", found, used, err)
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.limit_places`); n != 0 {
+		t.Errorf("%d places are left of a limit that is gone", n)
 	}
 	if found, _, err := s.DeleteLimit(t.Context(), "api"); found || err != nil {
 		t.Errorf("a limit that is gone: %v %v", found, err)

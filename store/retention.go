@@ -162,7 +162,7 @@ const beingDeleted = "deletion"
 // check that again under the lock with rows that are not locked.
 //
 // Runs are deleted in order while they have fewer than $7 rows together. A run that alone has $7 rows is marked instead. The
-// deletes have arrays as conditions: without statistics, joins would read the keys whole.
+// deletes have arrays as conditions: without statistics, joins would read the keys whole. Slots of limits stay: see deleteRuns.
 const pruneRuns = `
 WITH k AS MATERIALIZED (
 	SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi prune ' || $1::text, 0::bigint)) AS mine
@@ -199,7 +199,7 @@ WITH k AS MATERIALIZED (
 ), g AS (
 	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
 ), x AS (
-	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1
+	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1 AND CASE WHEN x.lease IS NULL THEN true ELSE false END
 ), i AS (
 	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d WHERE d.batch)) AND i.namespace_id = $1
 ), e AS (
