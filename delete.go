@@ -23,7 +23,8 @@ import (
 // Delete returns once the run is gone. It returns [ErrRunActive] if the run or a child of it is not over, [ErrNotFound], and [ErrRunNeeded] if
 // the run cannot be missed: a child goes with its parent, and the last run of a [Consumer] that has not completed is followed by
 // another one first. It deletes large histories (over 5000 records) in several transactions. If it fails meanwhile, RunInfo.WaitingOn is
-// "deletion", and another call does the rest, or retention once the run is old enough for it. With [InTx] everything is deleted in that transaction.
+// "deletion", and a coordinator does the rest within about a minute, whatever the retention is; so does another call. With [InTx] everything
+// is deleted in that transaction.
 //
 // A start with the ID of a deleted run finds no run that is over: see [IfEnded]. A tick of a schedule whose run was deleted is not fired
 // again, unless a [Client.BackfillSchedule] asks for it.

@@ -15,6 +15,8 @@ import (
 const (
 	deletedRuns = 500
 	deletedRows = 5000 // steps, messages and items
+
+	finishedRows = 500 // the same for a coordinator that finishes one, and has time
 )
 
 // The run and all below it that belong to it: children that are not detached, and compensations. A run comes after its parent.
@@ -103,8 +105,8 @@ func (e *ActiveBelow) Error() string { return fmt.Sprintf("run %s below it is no
 // event, which stays. It returns ErrRunNotFound, ErrRunActive, an ActiveBelow and a NeededRun.
 //
 // If they have many rows, the first transaction writes the events and marks the runs: from then on they cannot be resumed. Further ones
-// delete their rows. If the process dies meanwhile, another call does the rest, or retention, if it is on and the run is old enough. In a caller's transaction everything happens at
-// once. With dry nothing is deleted.
+// delete their rows. If the process dies meanwhile, a coordinator does the rest, or another call. In a caller's transaction everything
+// happens at once. With dry nothing is deleted.
 func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool) (ids []uuid.UUID, err error) {
 	return s.deleteUntil(ctx, tx, id, why, dry, func(ids []uuid.UUID) error { return s.deleteMarked(ctx, ids) })
 }
@@ -269,12 +271,13 @@ func (s *Store) writeDeletions(ctx context.Context, tx pgx.Tx, first RunEvent, r
 	return s.writeEvents(ctx, tx, events...)
 }
 
-// deleteMarked deletes runs that are marked, first the rows of each, and then the runs, parents before their children.
+// deleteMarked deletes runs that are marked, first the rows of each, and then the runs, parents before their children. It waits for
+// a coordinator that does the same.
 func (s *Store) deleteMarked(ctx context.Context, ids []uuid.UUID) error {
 	for _, id := range ids {
 		for more := 1; more > 0; {
 			err := again(ctx, func(ctx context.Context) (err error) {
-				more, err = s.PruneSteps(ctx, id, deletedRows)
+				more, err = s.pruneSteps(ctx, patient, id, deletedRows)
 				return err
 			})
 			if err != nil {
@@ -294,6 +297,44 @@ func (s *Store) deleteMarked(ctx context.Context, ids []uuid.UUID) error {
 		}
 	}
 	return nil
+}
+
+const markedRuns = `
+SELECT q.run_id
+FROM kagzi.workflow_runs q
+WHERE q.run_id > $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted + `' AND q.finished_at IS NOT NULL
+ORDER BY q.run_id
+LIMIT $3`
+
+// MarkedRuns returns the runs that are being deleted in several transactions, by ID: up to n with IDs after the one given.
+func (s *Store) MarkedRuns(ctx context.Context, after uuid.UUID, n int) (ids []uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, markedRuns, []any{s.namespace, after, n}, collect(&ids, pgx.RowTo[uuid.UUID]))
+	})
+	return ids, wrap("find runs that are being deleted", err)
+}
+
+// FinishDeletions deletes runs that MarkedRuns has returned. It does not wait for others that delete them, too: it leaves runs that they
+// have locked, and returns an error that is Locked if they have locked rows of a run.
+func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
+	for _, id := range ids {
+		for more := 1; more > 0; {
+			var err error
+			if more, err = s.PruneSteps(ctx, id, finishedRows); err != nil {
+				return err
+			}
+		}
+	}
+	err := do(ctx, func(ctx context.Context) error {
+		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+			free, err := s.lockFree(ctx, tx, ids)
+			if err != nil {
+				return err
+			}
+			return ask(ctx, tx, deleteRuns, []any{s.namespace, array(free)}, nil)
+		})
+	})
+	return wrap("finish deletions", err)
 }
 
 const findDeleted = `

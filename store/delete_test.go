@@ -154,7 +154,7 @@ func TestDeleteMeetsResume(t *testing.T) {
 }
 
 // A history of more than 5000 records does not go in the first transaction, which only decides. A process that dies then leaves a run that
-// retention, or another call, deletes.
+// retention, another call, or the coordinator, deletes.
 func TestDeleteInSeveralTransactions(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -167,7 +167,7 @@ func TestDeleteInSeveralTransactions(t *testing.T) {
 	deletionOf(t, s, parent)
 	deletionOf(t, s, child)
 
-	for _, what := range []string{"Retention", "AnotherCall"} {
+	for _, what := range []string{"Retention", "AnotherCall", "Coordinator"} {
 		id := long(what)
 		child := old(t, s, Completed, time.Hour, withParent(id))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -182,11 +182,18 @@ func TestDeleteInSeveralTransactions(t *testing.T) {
 			t.Errorf("left %s", left)
 		}
 		wantError(t, second(s.Resume(t.Context(), nil, id, Why{})), ErrRunNotFound)
-		if what == "AnotherCall" {
+		switch what {
+		case "AnotherCall":
 			if _, err := s.Delete(t.Context(), nil, id, Why{"another", "somebody"}, false); err != nil {
 				t.Fatal(err)
 			}
-		} else {
+		case "Coordinator":
+			if marked := markedOf(t, s); !slices.Equal(marked, []uuid.UUID{id, child}) {
+				t.Errorf("marked %v, want %v and %v", marked, id, child)
+			}
+			finishDeletions(t, s, id, child)
+			finishDeletions(t, s, id, child) // another coordinator has found them, too
+		default:
 			for more := 1; more > 0; {
 				more, _ = s.PruneSteps(t.Context(), id, deletedRows)
 			}
@@ -199,6 +206,84 @@ func TestDeleteInSeveralTransactions(t *testing.T) {
 		}
 		deletionOf(t, s, child)
 	}
+}
+
+func markedOf(t *testing.T, s *Store) []uuid.UUID {
+	t.Helper()
+	ids, err := s.MarkedRuns(t.Context(), uuid.Nil, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func finishDeletions(t *testing.T, s *Store, ids ...uuid.UUID) {
+	t.Helper()
+	if err := s.FinishDeletions(t.Context(), ids); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A coordinator finds only what is marked, page by page, and does not wait for a run that somebody has locked.
+func TestMarkedRuns(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var ids []uuid.UUID
+	for range 3 {
+		ids = append(ids, old(t, s, Failed, time.Hour))
+	}
+	other := old(t, New(s.pool, "other"), Failed, time.Hour)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = '`+beingDeleted+`' WHERE run_id <> $1`, ids[1])
+	slices.SortFunc(ids, compareIDs)
+	ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return readRow(t, s.pool, id).WaitingOn == nil })
+	if got := markedOf(t, s); !slices.Equal(got, ids) {
+		t.Errorf("marked %v, want %v", got, ids)
+	}
+	for i, after := range []uuid.UUID{uuid.Nil, ids[0]} {
+		if got, err := s.MarkedRuns(t.Context(), after, 1); err != nil || !slices.Equal(got, ids[i:i+1]) {
+			t.Errorf("page %d: %v, %v", i, got, err)
+		}
+	}
+	tx := begin(t, s)
+	lockRow(t, tx, ids[0])
+	finishDeletions(t, s, ids...)
+	if got := markedOf(t, s); !slices.Equal(got, ids[:1]) {
+		t.Errorf("left %v, want the run that is locked", got)
+	}
+	rollback(t, tx)
+	finishDeletions(t, s, ids...)
+	if got := markedOf(t, s); len(got) > 0 {
+		t.Errorf("left %v", got)
+	}
+	if left := rowsOf(t, New(s.pool, "other"), other); left != "1 0 0 0" {
+		t.Errorf("of a run of another namespace is left %s", left)
+	}
+}
+
+// A coordinator meets a Delete that is under way: neither fails, even if one has to wait for what the other deletes.
+func TestDeleteMeetsCoordinator(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	id := withRows(t, s, old(t, s, Failed, time.Hour), 2*deletedRows)
+	child := old(t, s, Completed, time.Hour, withParent(id))
+	_, err := s.deleteUntil(t.Context(), nil, id, Why{"why", "who"}, false, func(ids []uuid.UUID) error {
+		tx := begin(t, s) // the coordinator's, which has deleted some
+		exec(t, tx, `DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id < 'step-3'`, id)
+		if err := s.FinishDeletions(t.Context(), ids); !Locked(err) {
+			t.Errorf("error %v, want that another one works on it", err)
+		}
+		var err error
+		meetsLock(t, s, func(ctx context.Context) { err = s.deleteMarked(ctx, ids) }, func() {
+			exec(t, tx, `SELECT pg_sleep(0.8)`) // so long does a portion take on a slow server
+			commit(t, tx)
+		})
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	deletionOf(t, s, id)
+	deletionOf(t, s, child)
 }
 
 // A run with thousands of children goes in portions, parents first.

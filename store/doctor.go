@@ -19,7 +19,7 @@ var Indexes = []string{
 	"signals_signal_id", "start_items_item", "start_items_pkey", "start_windows_closed", "start_windows_pkey", "step_runs_pkey",
 	"subscriptions_consumer", "subscriptions_pkey", "worker_events_pkey", "workers_live", "workers_pkey", "workers_release",
 	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim", "workflow_runs_compensating", "workflow_runs_completed",
-	"workflow_runs_deadline",
+	"workflow_runs_deadline", "workflow_runs_deleted",
 	"workflow_runs_ended_external_id", "workflow_runs_failed", "workflow_runs_fire", "workflow_runs_group_slot", "workflow_runs_keyed", "workflow_runs_metadata",
 	"workflow_runs_parent", "workflow_runs_paused", "workflow_runs_pkey", "workflow_runs_quarantined", "workflow_runs_queued", "workflow_runs_slots",
 	"workflow_runs_stopped",

@@ -226,7 +226,7 @@ type Pruned struct {
 // Prune deletes the runs past their retention, in one transaction of at most rows steps, signals and items.
 func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows int) (out Pruned, err error) {
 	args := append([]any{s.namespace, array(ids)}, append(keep.args(), rows)...)
-	err = s.prune(ctx, pruneRuns, args, func(rows pgx.Rows) error {
+	err = s.prune(ctx, relaxed, pruneRuns, args, func(rows pgx.Rows) error {
 		out = Pruned{}
 		var mine bool
 		var id *uuid.UUID
@@ -285,7 +285,11 @@ SELECT (SELECT count(*) FROM ds) + (SELECT count(*) FROM dg)`
 // PruneSteps deletes up to n steps and n signals of a run that Prune reported as long, and returns their number, zero if none
 // remain.
 func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted int, err error) {
-	err = s.prune(ctx, pruneSteps, []any{s.namespace, id, n}, func(rows pgx.Rows) (err error) {
+	return s.pruneSteps(ctx, relaxed, id, n)
+}
+
+func (s *Store) pruneSteps(ctx context.Context, mode txMode, id uuid.UUID, n int) (deleted int, err error) {
+	err = s.prune(ctx, mode, pruneSteps, []any{s.namespace, id, n}, func(rows pgx.Rows) (err error) {
 		deleted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
 		return err
 	})
@@ -294,10 +298,10 @@ func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted in
 
 // prune sends one of the statements above, a transaction in one round trip. The commit does not wait for the disk: a delete
 // that a crash undoes is repeated.
-func (s *Store) prune(ctx context.Context, sql string, args []any, read func(pgx.Rows) error) error {
+func (s *Store) prune(ctx context.Context, mode txMode, sql string, args []any, read func(pgx.Rows) error) error {
 	return do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		b.Queue(sql, args...)
-		return exchange(ctx, s.pool, relaxed, b, read)
+		return exchange(ctx, s.pool, mode, b, read)
 	})
 }

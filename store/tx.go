@@ -28,6 +28,8 @@ var (
 	// relaxed is for claims: if a crash of the server loses one, it also loses all records made under it, and the run is
 	// claimed again. It is also for deletes, which are repeated after a crash.
 	relaxed = txMode{locks: briefLockWait, asyncCommit: true}
+	// patient is relaxed for a caller who waits for the outcome.
+	patient = txMode{asyncCommit: true}
 	// listing is for statements whose arguments decide which index is best.
 	listing = txMode{customPlans: true}
 )

@@ -61,6 +61,7 @@ type Coordinator struct {
 	deadlines chan struct{}   // holds a value while the loop of the deadlines is to make a pass at once
 	failing   outage.Failures // passes that the database fails, for the log
 	unfired   outage.Failures // schedules that fail while others fire, for the log
+	undeleted outage.Failures // runs whose deletion fails while others are deleted, for the log
 	queued    queuedRuns
 
 	leadership *leadership
@@ -81,8 +82,9 @@ func New(cfg Config) *Coordinator {
 	}
 	k := &Coordinator{
 		cfg: cfg, schedules: make(chan struct{}, 1), deadlines: make(chan struct{}, 1),
-		failing: outage.Failures{Begins: "kagzi: the coordinator met an error and tries again", Ends: "kagzi: the coordinator no longer meets that error"},
-		unfired: outage.Failures{Begins: "kagzi: some schedules cannot be fired; the others are", Ends: "kagzi: all schedules can be fired again"},
+		failing:   outage.Failures{Begins: "kagzi: the coordinator met an error and tries again", Ends: "kagzi: the coordinator no longer meets that error"},
+		unfired:   outage.Failures{Begins: "kagzi: some schedules cannot be fired; the others are", Ends: "kagzi: all schedules can be fired again"},
+		undeleted: outage.Failures{Begins: "kagzi: some runs that are to be deleted cannot be; the others are", Ends: "kagzi: all runs that were to be deleted are"},
 	}
 	k.leadership = newLeadership(&k.cfg)
 	return k
@@ -113,4 +115,5 @@ const (
 	recheckConsumers = "recheck consumers"
 	releaseRuns      = "release the runs of dead workers"
 	deleteOld        = "delete old runs"
+	finishDeletions  = "finish deletions"
 )

@@ -56,6 +56,7 @@ func (k *Coordinator) work(ctx context.Context, stop context.CancelCauseFunc) {
 	loop(keepKeys, nil, k.KeepKeys)
 	loop(rotateEvents, nil, k.RotateEvents)
 	loop(recheckConsumers, nil, k.RecheckConsumers)
+	loop(finishDeletions, nil, k.FinishDeletions)
 	loop(releaseRuns, nil, k.CheckHeartbeats)
 	if !k.cfg.NoGrace {
 		loop("check connections", nil, k.CheckConnections)
