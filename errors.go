@@ -32,8 +32,8 @@ var (
 	ErrRunFinished = errors.New("kagzi: run is over")
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted, forked or deleted.
 	ErrRunActive = errors.New("kagzi: run is not over")
-	// ErrNotWaiting reports that a [Client.Update] cannot change a run: a worker executes it, or the run waits for something else than
-	// the time that was to be changed. The text says which, and what to do.
+	// ErrNotWaiting reports that a [Client.Update] cannot change a run: a worker executes it, its new queue is full, or the run
+	// waits for something else than the time that was to be changed. The text says which, and what to do.
 	ErrNotWaiting = errors.New("kagzi: run does not wait for that")
 	// ErrRunNeeded reports that a [Client.Delete] refuses a run, because its parent or its [Consumer] needs it.
 	ErrRunNeeded = errors.New("kagzi: run is needed by another")

@@ -17,7 +17,7 @@ import (
 //
 //   - [Queue] moves the run: from then on workers with that queue claim it, at once if it is due. Its [Key] belongs to the queue, so it moves,
 //     too: the run gives up a slot that it holds, and takes one of the new queue when it goes on. A [Group] spans queues, and a run that
-//     holds its slot keeps it: in a new queue that is full it goes on nevertheless.
+//     holds its slot keeps it, and counts in the new queue from then on: a queue whose MaxRunning is used up refuses it with [ErrNotWaiting].
 //   - [Priority] changes its turn.
 //   - [At] and [Delay] say when it is due: Delay(0) is now. They are for pending runs, also those that wait for their next attempt. A
 //     run that sleeps is woken by what it waits for, and a run that waits for the previous one of its schedule by the end of that: both are
@@ -30,8 +30,8 @@ import (
 // It also takes [Reason], [Actor] and [InTx]. The run's log says what was changed, from what to what. If all values are as they were
 // already, nothing is recorded.
 //
-// Update returns once the change is stored. It returns [ErrNotWaiting] if a worker executes the run, [ErrRunFinished] if the run is over,
-// was cancelled, or is being compensated, and [ErrNotFound]. Without an option that changes something it is an error.
+// Update returns once the change is stored. It returns [ErrNotWaiting] if a worker executes the run or the new queue has no place for it,
+// [ErrRunFinished] if the run is over, was cancelled, or is being compensated, and [ErrNotFound]. Without an option that changes something it is an error.
 func (c *Client) Update(ctx context.Context, ref Ref, opts ...UpdateOption) error {
 	if err := c.made(); err != nil {
 		return err
@@ -68,7 +68,10 @@ func (c *Client) update(ctx context.Context, ref Ref, cfg updateConfig) error {
 		due, err = c.store.Update(ctx, tx, id, cfg.update, cfg.Why)
 	}
 	waits, sleeps := errors.AsType[*store.NotDueByTime](err)
+	full, isFull := errors.AsType[*store.QueueFull](err)
 	switch {
+	case isFull:
+		err = failure.Explain(fmt.Sprintf("the run keeps the slot of its group, and so would take one of the %d of queue %q, which are all taken: move it when one is free, or to another queue", full.MaxRunning, full.Queue), ErrNotWaiting)
 	case sleeps && waits.PreviousRun():
 		err = failure.Explain("the run begins when the previous run of its schedule has ended: leave At and Delay out, or cancel that run", ErrNotWaiting)
 	case sleeps && waits.WaitingOn == "":

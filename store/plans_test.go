@@ -320,6 +320,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"endedChildren", endedChildren, []any{s.namespace, runs, 1000}, withKey(byKey, byStep)},
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
 		{"lockWaiter", lockWaiter, []any{s.namespace, ids[0]}, byKey},
+		{"takenPlaces", takenPlaces, []any{s.namespace, "queue", 5}, map[string][]string{slotsIndex: {"task_queue", "namespace_id"}}},
 		{"updateRun", updateRun, []any{s.namespace, ids[0], "other", 1, true, 2, true, "{}", true, int64(0), int64(0)}, byKey},
 		{"runsBelow", runsBelow, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}})},
 		{"statesBelow", statesBelow, []any{s.namespace, runs, ids[0]}, byKey},

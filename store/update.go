@@ -36,13 +36,46 @@ func (e *NotDueByTime) PreviousRun() bool { return e.WaitingOn == previousRun }
 
 func (e *NotDueByTime) Error() string { return fmt.Sprintf("the run waits on %q", e.WaitingOn) }
 
+// A QueueFull reports that a queue has no place for a run that would hold one there.
+type QueueFull struct {
+	Queue      string
+	MaxRunning int
+}
+
+func (e *QueueFull) Error() string {
+	return fmt.Sprintf("queue %q is full: of its %d runs at once none may be added", e.Queue, e.MaxRunning)
+}
+
 // The statement waits for the lock and then sees the current row. No claim takes a locked run. A claim that waits for its turn until
 // the update commits tests its conditions again.
 const lockWaiter = `
-SELECT q.status, q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL, coalesce(q.waiting_on, '')
+SELECT q.status, q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL, coalesce(q.waiting_on, ''), q.task_queue, coalesce(q.key_scope = '' AND q.slot = 2, false)
 FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1
 FOR UPDATE`
+
+// Claims that count the queue's runs lock this row first. They skip runs that are locked, so none waits for the caller, who has locked one.
+const lockPlaces = `
+SELECT c.max_running FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.max_running > 0 FOR UPDATE`
+
+const takenPlaces = `
+SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1 AND ` + holds + ` LIMIT $3) x`
+
+// takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise it keeps one free until tx ends.
+func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string) error {
+	most, err := askOne[int](ctx, tx, lockPlaces, s.namespace, queue)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	taken, err := askOne[int](ctx, tx, takenPlaces, s.namespace, queue, most) // of its own: it sees what the last claim has committed
+	if err == nil && taken >= most {
+		err = &QueueFull{queue, most}
+	}
+	return err
+}
 
 // The caller has locked the run.
 //
@@ -50,7 +83,8 @@ FOR UPDATE`
 // deadline, and is due no later. A run that is due already, and is to be due now, keeps its turn.
 //
 // A key belongs to its queue. A run that moves to another queue therefore gives up its slot, and takes one there when it goes on. A
-// group spans queues: the run that has its slot keeps it, because no other run of the group may begin before that one has ended.
+// group spans queues: the run that has its slot keeps it, because no other run of the group may begin before that one has ended. The caller
+// has taken a place of the new queue for it.
 const updateRun = `
 WITH n AS MATERIALIZED (
 	SELECT o.run_id, o.workflow_type, o.run_key, o.task_queue AS old_queue, o.priority AS old_priority, o.version AS old_version, o.metadata AS old_metadata, o.available_at AS old_at,
@@ -88,14 +122,14 @@ FROM n`
 
 // Update changes a run that is pending or sleeping, and writes an event with what differs. It returns whose workers may have something
 // to do now: those of the run's queue, and those of the queue in which it had a slot until now. It returns ErrRunNotFound, ErrRunRunning,
-// ErrRunFinished, ErrRunEnding if the run was cancelled or compensates, and a NotDueByTime.
+// ErrRunFinished, ErrRunEnding if the run was cancelled or compensates, a NotDueByTime, and a QueueFull if the run keeps the slot of its group.
 func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, why Why) (due []DueRun, err error) {
 	event := newEvent(id, EventUpdated, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		var status, waitingOn string
-		var ending bool
-		err := askRow(ctx, tx, lockWaiter, []any{s.namespace, id}, &status, &ending, &waitingOn)
+		var status, waitingOn, queue string
+		var ending, holds bool
+		err := askRow(ctx, tx, lockWaiter, []any{s.namespace, id}, &status, &ending, &waitingOn, &queue, &holds)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrRunNotFound
 		}
@@ -116,6 +150,11 @@ func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate
 			return ErrRunEnding
 		case u.SetDue && (status == Sleeping || waitingOn == previousRun):
 			return &NotDueByTime{waitingOn}
+		}
+		if holds && u.Queue != "" && u.Queue != queue {
+			if err := s.takePlace(ctx, tx, u.Queue); err != nil {
+				return err
+			}
 		}
 		tried = true
 		due, event.Changes, err = s.update(ctx, tx, id, u)

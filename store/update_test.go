@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
@@ -236,6 +237,52 @@ func TestUpdateOfKeys(t *testing.T) {
 			t.Errorf("claimed %v of %v", got, ids)
 		}
 	})
+}
+
+// A run that keeps the slot of its group takes a place in the queue to which it moves. So it moves only while the queue has one.
+func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running) VALUES ('other', $1, 1)`, s.namespace)
+	other := func(n int) ClaimRequest {
+		req := keyedRequest(n)
+		req.Queue = "other"
+		return req
+	}
+	holder := start(t, s, newRun(inGroup("g")))[0]
+	r := claim(t, s, keyedRequest(9)).Runs[0]
+	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, 0)}})
+	waiting := start(t, s, newRun(inGroup("g")))[0] // it has no slot: it waits in either queue
+	theirs := start(t, s, newRun(func(r *NewRun) { r.Queue = "other" }), newRun(func(r *NewRun) { r.Queue = "other" }))
+	try := func(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+		return second(s.Update(ctx, tx, id, RunUpdate{Queue: "other", Priority: 1}, Why{}))
+	}
+	full := func(err error) {
+		t.Helper()
+		if e, ok := errors.AsType[*QueueFull](err); !ok || *e != (QueueFull{"other", 1}) {
+			t.Errorf("error %v, want that the queue is full", err)
+		}
+	}
+
+	tx := begin(t, s) // a claim that has taken the last place, and has not committed
+	exec(t, tx, `SELECT FROM kagzi.queues FOR UPDATE`)
+	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(), locked_by = gen_random_uuid(), started_at = now(), slot = 1 WHERE run_id = $1`, theirs[0])
+	meetsLock(t, s, func(ctx context.Context) { full(try(ctx, nil, holder)) }, func() { commit(t, tx) })
+	if p := one[int](t, s.pool, `SELECT priority FROM kagzi.workflow_runs WHERE run_id = $1`, holder); p != 3 {
+		t.Errorf("a refused update has changed the priority to %d", p)
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_events`); n > 0 {
+		t.Errorf("a refused update has written %d events", n)
+	}
+	wantError(t, try(t.Context(), nil, waiting), nil)
+	update(t, s, holder, RunUpdate{Queue: "queue", Priority: 2}) // it stays where it is
+
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now(), locked_by = NULL WHERE run_id = $1`, theirs[0])
+	wantError(t, try(t.Context(), nil, holder), nil)
+	wantError(t, try(t.Context(), nil, holder), nil) // it is there
+	if got := runIDs(claim(t, s, other(9)).Runs); !slices.Equal(got, []uuid.UUID{holder}) {
+		t.Errorf("claimed %v, want only %v, which has the only place", got, holder)
+	}
 }
 
 // Either the update finds that the run is running, or the claim sees the new queue.

@@ -127,6 +127,46 @@ func TestUpdateOfARunningRun(t *testing.T) {
 	}
 }
 
+// A run that sleeps and keeps the slot of its group does not exceed the limit of the queue to which it is moved.
+func TestUpdateOfAGroupToAFullQueue(t *testing.T) {
+	k := kit.New(t)
+	if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "narrow", MaxRunning: 1}); err != nil {
+		t.Fatal(err)
+	}
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	busy := kagzi.Define[int, int]("busy")
+	sleeper := kagzi.Define[int, string]("sleeper")
+	sleeps := func(ctx kagzi.Context, _ int) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved) }
+	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "narrow"}, busy, func(ctx kagzi.Context, n int) (int, error) {
+		return n, kagzi.Do(ctx, "work", func(context.Context) error {
+			close(entered)
+			<-goOn
+			return nil
+		})
+	})
+	kit.Serve(k, sleeper, sleeps)
+	other := kit.Begin(k, busy, 1, kagzi.Queue("narrow"))
+	<-entered
+	run := kit.Begin(k, sleeper, 1, kagzi.Group("g"))
+	k.WaitStatus(run, kagzi.StatusSleeping)
+	err := k.Client.Update(k.Ctx, run, kagzi.Queue("narrow"))
+	if kit.MustContain(t, err, "update", `queue "narrow"`, "move it when one is free"); !errors.Is(err, kagzi.ErrNotWaiting) {
+		t.Error(err)
+	}
+	bulk, err := k.Client.UpdateAll(k.Ctx, kagzi.RunFilter{Workflow: "sleeper"}, kagzi.Queue("narrow"))
+	if err != nil || len(bulk.Changed) != 0 || !errors.Is(bulk.Skipped[run.ID()], kagzi.ErrNotWaiting) {
+		t.Errorf("%+v, %v", bulk, err)
+	}
+	close(goOn)
+	kit.ResultOf(k, other)
+	mustUpdate(k, run, kagzi.Queue("narrow"))
+	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "narrow"}, sleeper, sleeps)
+	k.Signal(run, kit.Approved.With("yes"))
+	if got := kit.ResultOf(k, run); got != "yes" {
+		t.Errorf("result %q", got)
+	}
+}
+
 // A run goes to the handlers of another version, or to any.
 func TestUpdateOfVersions(t *testing.T) {
 	k := kit.New(t)
