@@ -1,11 +1,15 @@
 package language_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -167,5 +171,37 @@ func TestWrongMetadata(t *testing.T) {
 	kit.MustContain(t, err, "Metadata has 65 entries")
 	if err.Kind != kind.BadRequest {
 		t.Errorf("kind %s", err.Kind)
+	}
+}
+
+// SetMetadata changes the run's row. So a stricter transaction of another branch fails, and is tried again.
+func TestMetadataBesideAStrictTransaction(t *testing.T) {
+	k := kit.New(t)
+	calls, open := 0, make(chan struct{})
+	kit.Complete(k, func(ctx kagzi.Context) (int, error) {
+		return 0, kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
+			"tx": func(ctx kagzi.Context) error {
+				return kagzi.DoTx(ctx, "strict", func(ctx context.Context, tx pgx.Tx) error {
+					calls++
+					if _, err := tx.Exec(ctx, `SELECT count(*) FROM kagzi.workflow_runs`); err != nil || calls > 1 {
+						return err
+					}
+					close(open)
+					await.True(t, "the other branch has written", func() bool {
+						return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE metadata IS NOT NULL`) == 1
+					})
+					return nil
+				}, kagzi.Isolation(pgx.RepeatableRead), kit.Soon)
+			},
+			"other": func(ctx kagzi.Context) error {
+				if err := kagzi.Do(ctx, "step", func(context.Context) error { <-open; return nil }); err != nil {
+					return err
+				}
+				return kagzi.SetMetadata(ctx, "tags", kagzi.Metadata{"state": "paid"})
+			},
+		})
+	})
+	if calls != 2 {
+		t.Errorf("the transaction was tried %d times", calls)
 	}
 }
