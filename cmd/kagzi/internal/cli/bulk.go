@@ -20,6 +20,9 @@ type oneChange struct {
 	Verb string      `json:"verb"`
 	Run  kagzi.Ref   `json:"run"`
 	New  kagzi.RunID `json:"new,omitempty"`
+
+	Status  kagzi.Status `json:"status,omitempty"`  // of a run that was to be stopped: an active one while it is being cancelled
+	Already bool         `json:"already,omitempty"` // it was cancelled, was being cancelled or was paused before
 }
 
 // A bulkChange is what a verb for a filter prints as JSON.
@@ -103,14 +106,17 @@ func flagChanged(cmd *cobra.Command, name string) bool {
 }
 
 func (a *app) changeOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Ref) error {
+	if v.stops {
+		return a.stopOne(ctx, c, v, ref)
+	}
 	as, err := v.one(ctx, c, ref)
 	if err != nil {
 		return err
 	}
 	if as != "" {
-		return a.done(oneChange{v.name, ref, as}, "%s %s as run %s", v.past, ref, as)
+		return a.done(oneChange{Verb: v.name, Run: ref, New: as}, "%s %s as run %s", v.past, ref, as)
 	}
-	return a.done(oneChange{v.name, ref, ""}, "%s %s", v.past, ref)
+	return a.done(oneChange{Verb: v.name, Run: ref}, "%s %s", v.past, ref)
 }
 
 // A bulk is a verb for the runs that a filter selects.

@@ -97,7 +97,7 @@ func TestVerbsOfOneRun(t *testing.T) {
 	serveCheckout(k, always)
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
-	s.run("runs cancel order-1").exits(1).says("run is over", "kagzi runs restart")
+	s.run("runs signal order-1 approved").exits(1).says("run is over", "kagzi runs restart")
 	made := strings.Fields(s.run("runs restart order-1 --new-id order-1b --input 2").ok().prints("restarted order-1 as run ").out)
 	again := kagzi.RunID(made[len(made)-1])
 	if info := k.WaitStatus(again, kagzi.StatusCompleted); info.ExternalID != "order-1b" || string(info.Input) != "2" {
@@ -111,6 +111,62 @@ func TestVerbsOfOneRun(t *testing.T) {
 	s.run("runs terminate order-2 --reason test").ok().prints("terminated order-2")
 	s.run("runs resume order-2").ok()
 	s.run("runs cancel nope").exits(3)
+}
+
+// A change as one run's verb prints it.
+type stopped struct {
+	Verb    string
+	Run     string
+	Status  kagzi.Status
+	Already bool
+}
+
+func TestCancelSaysWhatWasTheCase(t *testing.T) {
+	k, s := newShell(t)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	refund := kagzi.Define[int, int]("refund")
+	kit.Serve(k, refund, func(kagzi.Context, int) (int, error) { return 0, nil })
+	kit.Serve(k, checkout, func(ctx kagzi.Context, _ int) (string, error) {
+		kagzi.Compensate(ctx, "charge", refund.With(1))
+		return "shipped", kagzi.Do(ctx, "ship", func(context.Context) error {
+			close(begun)
+			<-goOn
+			return nil
+		})
+	})
+	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
+	<-begun
+	s.run("runs cancel order-1 --actor ada --reason late").ok().prints("order-1 is being cancelled", "kagzi runs terminate order-1 ends it at once")
+	s.run("runs cancel order-1 --actor bob").ok().prints("order-1 was being cancelled already, since a request ", `by ada ("late")`).omits("cancelled order-1")
+	if c := jsonOf[stopped](s.run("runs cancel order-1 --json").ok()); !c.Already || c.Status.Ended() {
+		t.Errorf("a cancel of a run that is being cancelled prints %+v", c)
+	}
+	close(goOn)
+	_, _ = run.Result(k.Ctx)
+	s.run("runs cancel order-1").ok().prints("order-1 was cancelled already", "nothing was changed")
+	s.run("runs terminate order-1").ok().prints("order-1 was cancelled already", "nothing was changed")
+	if c := jsonOf[stopped](s.run("runs cancel order-1 --json").ok()); !c.Already || c.Status != kagzi.StatusCancelled {
+		t.Errorf("a cancel of a cancelled run prints %+v", c)
+	}
+
+	kit.Begin(k, approve, 1, kagzi.ID("order-2"))
+	if c := jsonOf[stopped](s.run("runs cancel order-2 --json").ok()); c.Already || c.Status != kagzi.StatusCancelled {
+		t.Errorf("the first cancel prints %+v", c)
+	}
+	kit.Begin(k, approve, 1, kagzi.ID("order-3"))
+	s.run("runs cancel order-3").ok().prints("cancelled order-3")
+}
+
+func TestStopOfARunThatHasEnded(t *testing.T) {
+	k, s := newShell(t)
+	serveCheckout(k, always)
+	kit.ResultOf(k, kit.Begin(k, checkout, 2, kagzi.ID("order-2")))
+	for _, verb := range []string{"cancel", "terminate"} {
+		r := s.run("runs " + verb + " order-2").exits(1).says("cannot " + verb + " order-2: the run has ended: COMPLETED")
+		if strings.Contains(r.err, "restart") {
+			t.Errorf("it says %q", r.err)
+		}
+	}
 }
 
 func TestDeleteTakesChildrenWithTheirParents(t *testing.T) {

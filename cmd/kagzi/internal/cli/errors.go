@@ -116,6 +116,9 @@ func (a *app) explain(err error) string {
 		}
 		return text
 	}
+	if _, ok := errors.AsType[*endedError](err); ok { // who stops a run wants no other one like it
+		return text
+	}
 	for _, h := range hints {
 		if errors.Is(err, h.err) {
 			for _, advice := range []string{": run kagzi migrate up, or connect to the database that has it", ": run kagzi migrate up", ": upgrade this program's Kagzi"} {

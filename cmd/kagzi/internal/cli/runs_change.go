@@ -25,6 +25,7 @@ type verb struct {
 	one   func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) // returns the new run, if it makes one
 	all   func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error)
 	ends  bool // it deletes runs, and their children with them
+	stops bool // it succeeds for a run that is cancelled already
 }
 
 // changed has no new run.
@@ -55,7 +56,7 @@ func (a *app) cancelVerb() *verb {
 	var by cause
 	var grace string
 	v := &verb{
-		name: "cancel", past: "cancelled", now: "cancelling", to: []string{"active"},
+		name: "cancel", past: "cancelled", now: "cancelling", to: []string{"active"}, stops: true,
 		short: "Cancel runs, and compensate what they did",
 		long: `Cancel ends active runs and their children. Steps under way are told to stop, and compensations that a run has registered are executed; the run
 stays active until then. kagzi runs resume continues a cancelled run that has no compensations.`,
@@ -93,7 +94,7 @@ func (s *cause) options() []kagzi.ChangeOption {
 func (a *app) terminateVerb() *verb {
 	var by cause
 	return &verb{
-		name: "terminate", past: "terminated", now: "terminating", to: []string{"active"}, flags: by.flags,
+		name: "terminate", past: "terminated", now: "terminating", to: []string{"active"}, flags: by.flags, stops: true,
 		short: "End runs at once, without compensations",
 		long:  `Terminate ends active runs and their children at once, as cancelled. It executes no compensations, and stops those under way.`,
 		example: `  kagzi runs terminate order-42 --reason "a test order"
@@ -259,10 +260,17 @@ To pause many runs, use kagzi pause, which takes a queue, a workflow, a key or a
 	by.flags(c.Flags())
 	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 		ref, _ := run.take(args)
-		if err := client.PauseRun(ctx, ref, by.options()...); err != nil {
+		before, err := client.Get(ctx, ref)
+		if err != nil {
 			return err
 		}
-		return a.done(oneChange{"pause", ref, ""}, "paused %s", ref)
+		if err := client.PauseRun(ctx, before.ID, by.options()...); err != nil {
+			return err
+		}
+		if since := before.PausedAt; !since.IsZero() {
+			return a.done(oneChange{Verb: "pause", Run: ref, Already: true}, "%s was paused already, since %s", ref, a.screen.Moment(since))
+		}
+		return a.done(oneChange{Verb: "pause", Run: ref}, "paused %s", ref)
 	})
 	return c
 }

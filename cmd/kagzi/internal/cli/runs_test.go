@@ -181,6 +181,7 @@ func TestGetExplainsOtherWaits(t *testing.T) {
 
 	s.run("runs pause lost --actor ada --reason", "a mistake").ok()
 	s.run("runs get lost").ok().prints(`by ada ("a mistake")`, "kagzi runs unpause lost lets it go on", "PAUSED")
+	s.run("runs pause lost").ok().prints("lost was paused already, since ").omits("paused lost")
 	s.run("runs unpause lost").ok()
 
 	s.run("runs cancel sleep --actor ada --reason", "the customer called").ok()
