@@ -33,7 +33,7 @@ func ExampleClient_Health() {
 	// Output:
 	// unhealthy <nil>
 	// workers unhealthy No worker is live, and work has been due for 60 minutes: start one (0 draining, 0 silent).
-	// queues degraded No live worker takes 1 run of workflow "ship" in queue "default" for 60 minutes: start one with that WorkerConfig.Queue and a Handle for it.
+	// queues degraded No live worker takes 1 run of workflow "ship" in queue "default" for 60 minutes: start one that takes the queue and has code of the workflow.
 	// default ship 1 0
 }
 

@@ -92,7 +92,7 @@ func (f fleet) lack(r route, versions []int) string {
 	}
 	for other := range f {
 		if other.queue == r.queue {
-			return " (" + of + "the workers of the queue have no Handle for the workflow)"
+			return " (" + of + "the workers of the queue do not have the workflow)"
 		}
 	}
 	switch {

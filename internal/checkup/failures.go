@@ -60,7 +60,7 @@ func (e *examination) failedRuns(ctx context.Context) {
 		e.add("failures", health.Healthy, "%s failed within the last hour, %s: %s.", number, share, which)
 		return
 	}
-	e.add("failures", health.Degraded, "%s failed within the last hour, %s: %s. Read their Error (Client.List), remove the cause, and resume them with Client.ResumeAll.", number, share, which)
+	e.add("failures", health.Degraded, "%s failed within the last hour, %s: %s. Read their errors, remove the cause, and resume them.", number, share, which)
 }
 
 // byWorkflow sums up the failures of all queues by workflow and kind, the most frequent first.
@@ -96,6 +96,6 @@ func (e *examination) failedCompensations(ctx context.Context) {
 	for _, r := range found {
 		runs = append(runs, fmt.Sprintf("%s (%s, %s)", r.RunID, r.Type, r.Step))
 	}
-	e.add("compensations", health.Degraded, "A compensation failed for good in %s, so what was done is undone only in part: read its error in Client.Steps, remove the cause, and Resume the run, which tries the rest. Newest: %s.",
+	e.add("compensations", health.Degraded, "A compensation failed for good in %s, so what was done is undone only in part: read the error of its step, remove the cause, and resume the run, which tries the rest. Newest: %s.",
 		counted(min(len(found), maxCounted), len(found) > maxCounted), text.List(runs, namedAtMost))
 }

@@ -36,7 +36,7 @@ func TestHealthOfFailures(t *testing.T) {
 		{"LongAgo", []oddRuns{{status: "FAILED", kind: "timeout", n: 20, ago: 2 * time.Hour}}, nil, health.Healthy, []string{"No run failed"}},
 		{"OfOthers", []oddRuns{{status: "FAILED", kind: "timeout", n: 20, namespace: "other"}}, nil, health.Healthy, []string{"No run failed"}},
 		{"Few", []oddRuns{failed(9, "timeout")}, nil, health.Healthy, []string{`9 runs failed within the last hour: 9 runs of workflow "ship" with kind timeout.`}},
-		{"All", []oddRuns{failed(10, "timeout")}, nil, health.Degraded, []string{"10 runs failed within the last hour, about 100 % of those that ended", "ResumeAll"}},
+		{"All", []oddRuns{failed(10, "timeout")}, nil, health.Degraded, []string{"10 runs failed within the last hour, about 100 % of those that ended", "remove the cause, and resume them."}},
 		{
 			"Some",
 			[]oddRuns{failed(10, "timeout"), failed(20, "unavailable"), {status: "FAILED", kind: "unavailable", typ: "bill", n: 3}},

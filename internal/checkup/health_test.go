@@ -51,7 +51,7 @@ func TestHealthOfWork(t *testing.T) {
 		{"WorkOfOthers", []oddRuns{{ago: time.Hour, namespace: "other"}}, nil, "queues", health.Healthy, []string{"No run is due"}},
 		{"NoHandler", []oddRuns{{ago: time.Hour, typ: "bill", n: 3, version: 2}, {ago: time.Second}}, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
-		}, "queues", health.Degraded, []string{"No live worker takes 3 runs", `"bill"`, "(they are of version 2, and the workers of the queue have no Handle for the workflow)", "a Handle for it"}},
+		}, "queues", health.Degraded, []string{"No live worker takes 3 runs", `"bill"`, "(they are of version 2, and the workers of the queue do not have the workflow)", "start one that takes the queue and has code of the workflow."}},
 		{"NoQueue", []oddRuns{{ago: time.Hour, queue: "typo"}, {queue: "another", namespace: "other"}}, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
 		}, "queues", health.Degraded, []string{"No live worker takes 1 run", `"typo"`, "(no worker has the queue)"}},
@@ -71,7 +71,7 @@ func TestHealthOfWork(t *testing.T) {
 			"Quarantined",
 			[]oddRuns{{status: "FAILED", kind: "crash_loop", n: 3}, {status: "FAILED", kind: "bad_input", n: 2, ago: time.Hour}, {status: "FAILED", kind: "nondeterminism", ago: 50 * time.Hour}},
 			nil, "quarantined", health.Degraded,
-			[]string{"6 runs, 5 within the last day", "Resume", "crash_loop"},
+			[]string{"6 runs, 5 within the last day", "and resume them", "crash_loop"},
 		},
 		{"QuarantinedLongAgo", []oddRuns{{status: "FAILED", kind: "nondeterminism", ago: 50 * time.Hour}}, nil, "quarantined", health.Healthy, []string{"1 run, none within the last day", "nondeterminism"}},
 	} {
@@ -152,7 +152,7 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Run("NoRights", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		wantHealth(t, examine(t, newClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", "pg_monitor")))), "schema", health.Unhealthy, "This user lacks USAGE on schema kagzi", "doctor.Examine has the GRANT statements.")
+		wantHealth(t, examine(t, newClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", "pg_monitor")))), "schema", health.Unhealthy, "This user lacks USAGE on schema kagzi", "the doctor has the GRANT statements.")
 	})
 	t.Run("PoolClosed", func(t *testing.T) {
 		t.Parallel()

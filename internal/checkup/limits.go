@@ -61,7 +61,7 @@ func full(s store.QueueState) bool { return s.MaxRunning > 0 && s.Running >= s.M
 func (e *examination) addLimited(ctx context.Context, s store.QueueState, waiting time.Duration) {
 	since := fmt.Sprintf("its first due run has waited for %s", duration.About(waiting))
 	if !full(s) {
-		e.add("limits", health.Degraded, "The rate of queue %q lets one run start every %s, and %s: set a higher Rate with Client.SetQueue, unless that is meant.",
+		e.add("limits", health.Degraded, "The rate of queue %q lets one run start every %s, and %s: set a higher rate, unless that is meant.",
 			s.Queue, duration.Format(s.Rate.Interval), since)
 		return
 	}
@@ -81,7 +81,7 @@ func (e *examination) addLimited(ctx context.Context, s store.QueueState, waitin
 	if lost != nil {
 		detail += fmt.Sprintf(" Slots are held by runs of lost workers: %s. A coordinator releases them: let a worker host one (without NoCoordinator).", text.List(lost, namedAtMost))
 	}
-	e.add("limits", health.Degraded, "Queue %q is full, with %d of %d slots taken, and %s: set a higher MaxRunning with Client.SetQueue, or find out whether its runs are stuck.%s",
+	e.add("limits", health.Degraded, "Queue %q is full, with %d of %d slots taken, and %s: let it run more at once (MaxRunning), or find out whether its runs are stuck.%s",
 		s.Queue, s.Running, s.MaxRunning, since, detail)
 }
 
@@ -99,7 +99,7 @@ func (e *examination) limits(ctx context.Context) {
 		case l.Stop > overdueAfter:
 			advice := "its steps wait"
 			if l.Rated {
-				advice = "set a higher Rate with Client.SetLimit if that is too late"
+				advice = "set a higher rate if that is too late"
 			}
 			e.add("limits", health.Degraded, "Limit %q lets no step begin before %s, in %s, because an error asked for that (RetryAfter): %s.",
 				l.Name, l.Until.Format(time.RFC3339), duration.About(l.Stop), advice)

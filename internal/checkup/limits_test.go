@@ -238,7 +238,7 @@ func TestHealthOfKeys(t *testing.T) {
 		texts  []string
 	}{
 		{"NobodyHasLooked", nil, []flowRun{{key: "a", ago: time.Hour}}, 0, 0, noWorker, []string{`1 run of workflow "ship" in queue "default" with key "a" for 60 minutes`}},
-		{"NoVersion", []string{"ship/2"}, []flowRun{{key: "a", version: 1, ago: time.Hour}}, time.Second, 0, noWorker, []string{`with key "a" for 60 minutes (they are of version 1, and its workers have version 2)`, "kagzi.Version(1)"}},
+		{"NoVersion", []string{"ship/2"}, []flowRun{{key: "a", version: 1, ago: time.Hour}}, time.Second, 0, noWorker, []string{`with key "a" for 60 minutes (they are of version 1, and its workers have version 2)`, "has version 1 of the workflow."}},
 		{"NoHandlerInAGroup", []string{"ship/2"}, []flowRun{{key: "g", group: true, typ: "bill", ago: time.Hour}}, time.Minute, 0, noWorker, []string{`of workflow "bill" in queue "default" with group "g" for 60 minutes`}},
 		{"Overdue", []string{"ship/2"}, []flowRun{{key: "a", version: 2, ago: time.Hour}}, 10 * time.Minute, 0, tooFew, []string{`1 run of workflow "ship" in queue "default" with key "a" for 10 minutes`}},
 		{"BusyKey", []string{"ship/2"}, []flowRun{{key: "a", version: 2, ago: time.Hour}}, time.Minute, 0, "healthy: 1 run due, none for long", nil},

@@ -28,16 +28,16 @@ func (e *examination) paused(ctx context.Context) {
 		if p.Percent > 0 {
 			detail += fmt.Sprintf(" (%d %% of the runs go on)", p.Percent)
 		}
-		e.add("pauses", health.Degraded, "%s: %s. Client.Unpause ends it.", pausedTarget(p), detail)
+		e.add("pauses", health.Degraded, "%s: %s. An unpause ends it.", pausedTarget(p), detail)
 	}
 	if len(pauses) == most {
-		e.add("pauses", health.Degraded, "There may be more pauses: Client.Pauses lists them.")
+		e.add("pauses", health.Degraded, "There may be more pauses.")
 	}
 	n, since, first, err := e.process.Store.PausedRuns(ctx, e.db, maxCounted)
 	if err != nil {
 		e.addFailed("pauses", err)
 	} else if n > 0 {
-		e.add("pauses", health.Degraded, "Runs that are paused themselves: %s, the first, %s, since %s. Client.UnpauseRun lets a run go on.", upTo(n), first, since.Format(time.RFC3339))
+		e.add("pauses", health.Degraded, "Runs that are paused themselves: %s, the first, %s, since %s. Each goes on once it is unpaused.", upTo(n), first, since.Format(time.RFC3339))
 	}
 }
 

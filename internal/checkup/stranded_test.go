@@ -150,7 +150,7 @@ func TestHealthKnowsVersions(t *testing.T) {
 	oddRuns{ago: time.Second}.insert(t, pool)
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
 	r := examine(t, c)
-	wantHealth(t, r, "queues", health.Degraded, `No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (they are of version 1, and its workers have version 2)`, "a Handle with kagzi.Version(1).")
+	wantHealth(t, r, "queues", health.Degraded, `No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (they are of version 1, and its workers have version 2)`, "has version 1 of the workflow.")
 	if len(r.Queues) != 1 {
 		t.Fatalf("%+v", r.Queues)
 	}
@@ -215,11 +215,11 @@ func TestHealthNamesMissingVersions(t *testing.T) {
 	oddRuns{version: 5, ago: time.Minute}.insert(t, pool)
 	oddRuns{typ: "bill", version: 2, ago: time.Hour}.insert(t, pool)
 	c := newClient(t, pool)
-	wantHealth(t, examine(t, c), "queues", health.Degraded, `queue "default" for 60 minutes (they are of versions 3, 5)`, "a Handle for it.")
+	wantHealth(t, examine(t, c), "queues", health.Degraded, `queue "default" for 60 minutes (they are of versions 3, 5)`, "has code of the workflow.")
 	testWorker{types: []string{"ship", "bill"}, handlers: []string{"ship/1", "bill/1"}}.insert(t, pool)
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
 	wantHealth(t, examine(t, c), "queues", health.Degraded,
 		`3 runs of workflow "ship" in queue "default" for 60 minutes (they are of versions 3, 5, and its workers have versions 1, 2)`,
 		`1 run of workflow "bill" in queue "default" for 60 minutes (they are of version 2, and its workers have version 1)`,
-		"a Handle for it, with each kagzi.Version that is missing.")
+		"has code of the workflow, with each version that is missing.")
 }

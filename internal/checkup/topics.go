@@ -34,7 +34,7 @@ func (e *examination) topics(ctx context.Context) {
 		}
 	}
 	if holders != nil {
-		e.add("events", health.Degraded, "Events are kept for longer than CoordinatorConfig.KeepEvents, because %s. They leave after KeepPendingEvents. Find out with Client.Consumers why, skip them (Client.Skip), or delete a consumer that is not needed any more (Client.DeleteConsumer).",
+		e.add("events", health.Degraded, "Events are kept for longer than KeepEvents, because %s. They leave after KeepPendingEvents. Find out why they are not consumed, skip them, or delete a consumer that is not needed any more.",
 			text.List(holders, namedAtMost))
 	}
 	unread, err := e.process.Store.TopicsWithoutConsumers(ctx, e.db, maxCounted)
@@ -43,7 +43,7 @@ func (e *examination) topics(ctx context.Context) {
 		return
 	}
 	if len(unread) > 0 {
-		e.add("topics", health.Healthy, "There are events in topics to which no consumer subscribes: %s. That is right if programs read them with kagzi.Events, or if a consumer is to come.", quoted(unread))
+		e.add("topics", health.Healthy, "There are events in topics to which no consumer subscribes: %s. That is right if programs read them by themselves, or if a consumer is to come.", quoted(unread))
 	}
 }
 
@@ -64,7 +64,7 @@ func (e *examination) consumers(ctx context.Context) {
 		}
 	}
 	if stranded != nil {
-		e.add("consumers", health.Degraded, "Consumers are due, and no live worker has their function: %s. Start one with that WorkerConfig.Queue and a kagzi.Consume for it, or delete a consumer that is not needed any more (Client.DeleteConsumer).",
+		e.add("consumers", health.Degraded, "Consumers are due, and no live worker has their function: %s. Start one that takes the queue and has the function, or delete a consumer that is not needed any more.",
 			text.List(stranded, namedAtMost))
 	}
 	if slow != nil {

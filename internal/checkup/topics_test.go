@@ -58,7 +58,7 @@ func TestHealthOfConsumers(t *testing.T) {
 		status health.Status
 		texts  []string
 	}{
-		{"NoWorker", func(*testing.T, *pgxpool.Pool) {}, health.Degraded, []string{`no live worker has their function: "c" in queue "default" for 60 minutes`, "kagzi.Consume", "Client.DeleteConsumer"}},
+		{"NoWorker", func(*testing.T, *pgxpool.Pool) {}, health.Degraded, []string{`no live worker has their function: "c" in queue "default" for 60 minutes`, "Start one that takes the queue and has the function", "delete a consumer"}},
 		{"WorkerOfOthers", func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", 0)
 			insertWorker(t, pool, "other", "ONLINE", "c", 0)
@@ -167,7 +167,7 @@ func TestHealthOfEvents(t *testing.T) {
 		{"Pending", func(t *testing.T, pool *pgxpool.Pool) {
 			insertConsumer(t, pool, "c")
 			hoursPass(t, pool, 71)
-		}, []string{`consumer "c" has not consumed those of topic "notes"`, "KeepPendingEvents", "Client.Skip", "Client.DeleteConsumer"}},
+		}, []string{`consumer "c" has not consumed those of topic "notes"`, "KeepPendingEvents", "skip them, or delete a consumer"}},
 		{"PendingButYoung", func(t *testing.T, pool *pgxpool.Pool) {
 			insertConsumer(t, pool, "c")
 			hoursPass(t, pool, 9)

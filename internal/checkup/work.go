@@ -117,11 +117,11 @@ func (e *examination) addWorkers(longest time.Duration) {
 
 // addQueues adds the check of the queues. overdue names those whose runs wait although there are workers for them.
 func (e *examination) addQueues(b backlog, overdue []string) {
-	handle := "a Handle for it"
+	code := "code of the workflow"
 	if len(b.missing) == 1 && len(b.stranded) == 1 {
-		handle = fmt.Sprintf("a Handle with kagzi.Version(%d)", b.missing[0])
+		code = fmt.Sprintf("version %d of the workflow", b.missing[0])
 	} else if len(b.missing) > 0 {
-		handle += ", with each kagzi.Version that is missing"
+		code += ", with each version that is missing"
 	}
 	var due int
 	more := false
@@ -130,7 +130,7 @@ func (e *examination) addQueues(b backlog, overdue []string) {
 	}
 	switch {
 	case len(b.stranded) > 0:
-		e.add("queues", health.Degraded, "No live worker takes %s: start one with that WorkerConfig.Queue and %s.", text.List(b.stranded, namedAtMost), handle)
+		e.add("queues", health.Degraded, "No live worker takes %s: start one that takes the queue and has %s.", text.List(b.stranded, namedAtMost), code)
 	case len(overdue) > 0:
 		e.add("queues", health.Degraded, "Due although there are workers: %s. %s", text.List(overdue, namedAtMost), e.slotsAdvice())
 	case due > 0:
@@ -188,7 +188,7 @@ func (e *examination) quarantined(ctx context.Context) {
 	case lately == 0:
 		e.add("quarantined", health.Healthy, "%s, none within the last day. Newest: %s.", number, text.List(runs, namedAtMost))
 	default:
-		e.add("quarantined", health.Degraded, "%s, %d within the last day: read their Error, fix the code or the data, and Resume them. Newest: %s.", number, lately, text.List(runs, namedAtMost))
+		e.add("quarantined", health.Degraded, "%s, %d within the last day: read their errors, fix the code or the data, and resume them. Newest: %s.", number, lately, text.List(runs, namedAtMost))
 	}
 }
 

@@ -99,7 +99,7 @@ func TestSkip(t *testing.T) {
 	}
 	// Health names the run that failed, and says what to do.
 	report, err := k.Client.Health(k.Ctx)
-	if detail := report.Check("pauses").Detail; err != nil || !strings.Contains(detail, "run "+string(info.Run)+" of consumer c failed") || !strings.Contains(detail, "Client.Unpause") {
+	if detail := report.Check("pauses").Detail; err != nil || !strings.Contains(detail, "run "+string(info.Run)+" of consumer c failed") || !strings.Contains(detail, "An unpause ends it.") {
 		t.Errorf("health: %q, %v", detail, err)
 	}
 	for range 2 {

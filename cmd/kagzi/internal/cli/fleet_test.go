@@ -173,7 +173,7 @@ func TestHealthAndStuck(t *testing.T) {
 		t.Errorf("it is %+v", stuck)
 	}
 	s.run("pause --all --actor ada --reason", "maintenance").ok()
-	s.run("health").exits(4).prints("degraded", "pauses", "ada")
+	s.run("health").exits(4).prints("degraded", "pauses", "ada", "An unpause ends it. kagzi pauses lists the pauses")
 	report := jsonOf[health.Report](s.run("health --json").exits(4))
 	if report.Status != health.Degraded {
 		t.Errorf("the report is %+v", report)
@@ -186,7 +186,7 @@ func TestHealthCountsFailuresByKind(t *testing.T) {
 	for i := range 12 {
 		kit.FailureOf(k, kit.Begin(k, checkout, 2*i+1), kagzi.StatusFailed)
 	}
-	s.run("health").exits(4).prints("FAILED IN THE LAST HOUR", "checkout", "unavailable", "12", "kagzi runs resume").omits("Client.")
+	s.run("health").exits(4).prints("FAILED IN THE LAST HOUR", "checkout", "unavailable", "12", "and resume them. kagzi runs list --status failed --ended-since 1h lists them").omits("Client.", "Resume")
 }
 
 func TestDoctor(t *testing.T) {

@@ -89,9 +89,34 @@ func (a *app) printHealth(r health.Report) error {
 	return nil
 }
 
+// next are the commands that help with what a check has found, behind its detail.
+var next = map[string]string{
+	"compensations": "kagzi runs steps RUN shows the errors, kagzi runs resume RUN resumes the run.",
+	"consumers":     "kagzi consumers lists them.",
+	"events":        "kagzi consumers lists the consumers.",
+	"failures":      "kagzi runs list --status failed --ended-since 1h lists them, kagzi runs resume --status failed --ended-since 1h --dry-run says which would be resumed.",
+	"histories":     "kagzi runs get RUN says more.",
+	"hung":          "kagzi runs get RUN says more.",
+	"limits":        "kagzi queues list and kagzi limits list show the limits, kagzi queues set and kagzi limits set change them.",
+	"pauses":        "kagzi pauses lists the pauses, kagzi unpause and kagzi runs unpause end them.",
+	"quarantined":   "kagzi runs get RUN shows the error, kagzi runs resume RUN resumes the run.",
+	"queues":        "kagzi workers list shows who takes what.",
+	"schedules":     "kagzi schedules list shows them.",
+	"workers":       "kagzi workers list --all shows them.",
+}
+
+// checkText returns the detail of a check, in terms of this program.
+func checkText(c health.Check) string {
+	text := inTerms(c.Detail)
+	if advice, ok := next[c.Name]; ok && c.Status != health.Healthy {
+		text += " " + advice
+	}
+	return text
+}
+
 func (a *app) printCheck(c health.Check) error {
 	cell := healthCell(c.Status)
-	return a.printFinding(cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), c.Detail)
+	return a.printFinding(cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), checkText(c))
 }
 
 // printFinding prints a text behind a mark and what it is about.

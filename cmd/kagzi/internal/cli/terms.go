@@ -6,6 +6,7 @@ import "strings"
 var terms = strings.NewReplacer(
 	"call kagzi.Migrate", "run kagzi migrate up",
 	"kagzi.Migrate", "kagzi migrate up",
+	"the doctor has the GRANT statements", "kagzi doctor has the GRANT statements",
 	"Client.BackfillSchedule", "kagzi schedules backfill",
 	"Client.CancelAll", "kagzi runs cancel",
 	"Client.Cancel", "kagzi runs cancel",
