@@ -91,9 +91,9 @@ something, kagzi unpause ends that.`,
 				return err
 			}
 			l := listing[kagzi.Pause]{
-				columns: []screen.Column{{Title: "PAUSED"}, {Title: "SINCE"}, {Title: "ACTOR", Min: 8}, {Title: "REASON", Min: 16}, {Title: "GO ON", Right: true}, {Title: "STOPS STEPS", Drop: 1}},
+				columns: []screen.Column{{Title: "PAUSED"}, {Title: "SINCE"}, {Title: "ACTOR", Min: 8}, {Title: "GO ON", Right: true}, {Title: "STOPS STEPS", Drop: 1}, {Title: "REASON", Min: 16}},
 				row: func(p kagzi.Pause) []any {
-					return []any{targetText(p.Target), a.screen.Time(p.Since), p.Actor, p.Reason, fmt.Sprintf("%d %%", p.Percent), yesNo(p.Parks)}
+					return []any{targetText(p.Target), a.screen.Time(p.Since), p.Actor, fmt.Sprintf("%d %%", p.Percent), yesNo(p.Parks), p.Reason}
 				},
 				none: "Nothing is paused.",
 			}

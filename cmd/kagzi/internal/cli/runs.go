@@ -40,14 +40,14 @@ var runColumns = []screen.Column{
 	{Title: "ID", Min: 12},
 	{Title: "WORKFLOW", Min: 12},
 	{Title: "STATUS"},
-	{Title: "DETAIL", Min: 24, Drop: 1},
 	{Title: "QUEUE", Min: 8, Drop: 4},
 	{Title: "STARTED", Drop: 3},
 	{Title: "ENDED", Drop: 2},
+	{Title: "DETAIL", Min: 24, Drop: 1}, // the last, as it may be long
 }
 
 func (a *app) runRow(r kagzi.RunInfo) []any {
-	return []any{r.ID, r.ExternalID, r.Workflow, statusCell(r.Status), runDetail(r), r.Queue, a.screen.Time(r.CreatedAt), a.screen.Time(r.EndedAt)}
+	return []any{r.ID, r.ExternalID, r.Workflow, statusCell(r.Status), r.Queue, a.screen.Time(r.CreatedAt), a.screen.Time(r.EndedAt), runDetail(r)}
 }
 
 // runDetail says in a few words what the status does not: what the run waits for, or how it failed.
@@ -253,7 +253,7 @@ the wait that read a message. A message that stays unread may have a misspelt na
 				if m.ReadBy == "" {
 					read = screen.Cell{Text: "unread", Tone: screen.Warning}
 				}
-				return []any{m.Signal, m.ID, a.screen.Time(m.ReceivedAt), read, m.SentBy, brief(m.Payload)}
+				return []any{m.Signal, m.ID, a.screen.Time(m.ReceivedAt), read, m.SentBy, a.brief(m.Payload)}
 			},
 			none: "The run has no such message.",
 		}
@@ -295,9 +295,9 @@ func (a *app) runsLog() *cobra.Command {
 // logListing is that of the logs of runs and of workers.
 func (a *app) logListing(none string) listing[kagzi.LogEntry] {
 	return listing[kagzi.LogEntry]{
-		columns: []screen.Column{{Title: "TIME"}, {Title: "EVENT"}, {Title: "ACTOR", Min: 8}, {Title: "REASON", Min: 16}, {Title: "OTHER RUN"}, {Title: "STEP", Min: 8}, {Title: "CHANGES", Min: 16}},
+		columns: []screen.Column{{Title: "TIME"}, {Title: "EVENT"}, {Title: "ACTOR", Min: 8}, {Title: "OTHER RUN"}, {Title: "STEP", Min: 8}, {Title: "CHANGES", Min: 16}, {Title: "REASON", Min: 16}},
 		row: func(e kagzi.LogEntry) []any {
-			return []any{a.screen.Time(e.At), e.Event, e.Actor, e.Reason, e.Other, e.Step, changesText(e.Changes)}
+			return []any{a.screen.Time(e.At), e.Event, e.Actor, e.Other, e.Step, changesText(e.Changes), e.Reason}
 		},
 		none: none,
 	}
@@ -316,10 +316,10 @@ func changesText(changes []kagzi.LogChange) string {
 	return strings.Join(parts, ", ")
 }
 
-// brief returns a payload for a cell.
-func brief(data []byte) string {
+// brief returns a payload for a cell: at a terminal, its beginning.
+func (a *app) brief(data []byte) string {
 	const most = 200
-	if len(data) > most {
+	if a.screen.Width > 0 && len(data) > most {
 		return screen.Line(strings.ToValidUTF8(string(data[:most]), "")) + "…"
 	}
 	return screen.Line(cmp.Or(strings.ToValidUTF8(string(data), "?"), "-"))

@@ -144,8 +144,8 @@ func (a *app) fields(r kagzi.RunInfo) [][2]string {
 		{"Ended", at(r.EndedAt, a.screen.Moment(r.EndedAt))},
 		{"Worker", r.Worker},
 		{"Failed", countText(r.Attempts, "attempt")},
-		{"Input", payloadText(r.Input)},
-		{"Output", payloadText(r.Output)},
+		{"Input", a.payloadText(r.Input)},
+		{"Output", a.payloadText(r.Output)},
 		{"Error", failed},
 	}
 }
@@ -157,11 +157,11 @@ func countText(n int, what string) string {
 	return plural(n, what)
 }
 
-func payloadText(data json.RawMessage) string {
+func (a *app) payloadText(data json.RawMessage) string {
 	if len(data) == 0 {
 		return ""
 	}
-	return brief(data)
+	return a.brief(data)
 }
 
 func pairsText[M ~map[string]string](m M) string {

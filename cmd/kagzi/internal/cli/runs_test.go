@@ -82,6 +82,21 @@ func TestNarrowTerminalsShowWholeIDs(t *testing.T) {
 	s.run("runs list").ok().omits("\x1b[", "…").prints("order-with-a-very-long-identifier-that-does-not-fit-a-terminal")
 }
 
+func TestPipesGetAllOfATextAtTheEndOfALine(t *testing.T) {
+	k, s := newShell(t)
+	long := strings.Repeat("a provider that is down for long ", 20)
+	kit.Serve(k, checkout, func(kagzi.Context, int) (string, error) { return "", kagzi.Permanent(errors.New(long + "end")) })
+	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"), kagzi.DefineSignal[string]("note").With(long+"end"))
+	_, _ = run.Result(k.Ctx)
+	kit.Begin(k, approve, 1, kagzi.ID("order-2"))
+	for line := range strings.Lines(s.run("runs list").ok().prints(long + "end").out) {
+		if strings.HasSuffix(line, " \n") || strings.Contains(line, "order-2") && len(line) > 200 {
+			t.Errorf("a line is padded: %q", line)
+		}
+	}
+	s.run("runs messages order-1").ok().prints(long + "end")
+}
+
 // fullPipe is a pipe whose reader has left, as head does.
 type fullPipe struct{}
 

@@ -82,14 +82,14 @@ func (a *app) schedulesList() *cobra.Command {
 				{Title: "NAME"},
 				{Title: "WORKFLOW", Min: 12, Drop: 3},
 				{Title: "TIMETABLE", Min: 12},
-				{Title: "STATE", Min: 10},
 				{Title: "LAST", Drop: 2},
 				{Title: "NEXT"},
 				{Title: "OVERLAP", Drop: 4},
 				{Title: "QUEUE", Drop: 5},
+				{Title: "STATE", Min: 10}, // the last, as it may have an error
 			},
 			row: func(s kagzi.ScheduleInfo) []any {
-				return []any{s.Name, s.Workflow, timetable(s), scheduleState(s), a.screen.Time(lastTick(s)), a.screen.Time(s.Next), s.Overlap, s.Queue}
+				return []any{s.Name, s.Workflow, timetable(s), a.screen.Time(lastTick(s)), a.screen.Time(s.Next), s.Overlap, s.Queue, scheduleState(s)}
 			},
 			none: "There are no schedules.",
 		}
@@ -151,7 +151,7 @@ func (a *app) schedulesGet() *cobra.Command {
 				{"Timetable", timetable(s)},
 				{"State", a.screen.Paint(state.Tone, state.Text)},
 				{"Overlap", string(s.Overlap)},
-				{"Input", payloadText(s.Input)},
+				{"Input", a.payloadText(s.Input)},
 				{"Metadata", pairsText(s.Metadata)},
 				{"Key", string(s.Key)},
 				{"Group", string(s.Group)},
