@@ -61,7 +61,7 @@ func (f *filter) selectingFlags(c *cobra.Command) {
 	fs.StringArrayVarP(&f.metadata, "metadata", "m", nil, "only runs that have the tag, as `NAME=VALUE`; may be repeated")
 	fs.StringVarP(&f.kind, "kind", "k", "", "only runs whose last failure is of the `KIND`: unavailable, timeout, or one of the application")
 	fs.StringVar(&f.waitingOn, "waiting-on", "", "only runs that wait for `WHAT`: signal, or all of it, as in \"signal approved\"")
-	fs.StringVar(&f.since, "since", "", "only runs started at or after this `TIME`: 1h and 7d ago, or 2026-10-01T08:00:00Z")
+	fs.StringVar(&f.since, "since", "", "only runs started at or after this `TIME`: 1h and 7d ago, 2026-10-01, \"2026-10-01 08:00\" or 2026-10-01T08:00:00Z")
 	fs.StringVar(&f.until, "until", "", "only runs started before this `TIME`")
 	fs.StringVar(&f.endedSince, "ended-since", "", "only runs that ended at or after this `TIME`")
 	fs.StringVar(&f.endedUntil, "ended-until", "", "only runs that ended before this `TIME`")

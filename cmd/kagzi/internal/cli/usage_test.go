@@ -3,6 +3,9 @@ package cli_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // nowhere is a database that nobody reaches: what it does not prevent was refused before a connection is made.
@@ -19,8 +22,8 @@ func TestBadInputSaysWhatToDo(t *testing.T) {
 		{"runs list --nope", "kagzi runs list --help lists the flags"},
 		{"runs list order-42", "write kagzi runs list"},
 		{"runs list --status done", "give one or more of pending, running"},
-		{"runs list --since yesterday", "give a duration such as 1h or 7d, or a time"},
-		{"runs list --until 2026-13-01", "give a duration such as 1h or 7d, or a time"},
+		{"runs list --since yesterday", "give a duration such as 1h or 7d, a date such as 2026-10-01, or a time"},
+		{"runs list --until 2026-13-01", "give a duration such as 1h or 7d, a date such as 2026-10-01, or a time"},
 		{"runs list --metadata tenant", "write it as name=value"},
 		{"runs list --parent 42", "give a run ID, which is a UUID"},
 		{"runs list --after 42", "give the run ID of the last run"},
@@ -41,7 +44,7 @@ func TestBadInputSaysWhatToDo(t *testing.T) {
 		{"runs start a --input {", "is not JSON"},
 		{"runs start a --input @/nope", "give a file that exists"},
 		{"runs start a --delay soon", "give a duration, such as 30s"},
-		{"runs start a --at soon", "give a duration such as 1h or 7d, or a time"},
+		{"runs start a --at soon", "give a duration such as 1h or 7d, a date such as 2026-10-01, or a time"},
 		{"runs start a --metadata b", "write it as name=value"},
 		{"runs signal a", "SIGNAL is missing"},
 		{"runs signal a b --payload {", "is not JSON"},
@@ -86,7 +89,7 @@ func TestBadInputSaysWhatToDo(t *testing.T) {
 		{"schedules delete", "NAME is missing"},
 		{"schedules trigger", "NAME is missing"},
 		{"schedules backfill a", "--from is missing"},
-		{"schedules backfill a --from soon", "give a duration such as 1h or 7d, or a time"},
+		{"schedules backfill a --from soon", "give a duration such as 1h or 7d, a date such as 2026-10-01, or a time"},
 		{"schedules next --until 2020-01-01", "is not in the future"},
 		{"workers list --status up", "give one or more of online, draining, offline"},
 		{"workers list --label a", "write it as name=value"},
@@ -141,6 +144,18 @@ func TestBadInputSaysWhatToDo(t *testing.T) {
 				t.Errorf("kagzi %s prints\n%s\nand says\n%s\nwant one line of stderr", test.command, r.out, r.err)
 			}
 		})
+	}
+}
+
+func TestTimesOfFlags(t *testing.T) {
+	k, s := newShell(t)
+	kit.Begin(k, approve, 1, kagzi.ID("order-1"))
+	advice := s.run("runs list --since soon").exits(2).err
+	for _, form := range []string{"1h", "7d", "2026-10-01", "2026-10-01 08:00", "2026-10-01T08:00:00Z"} {
+		if !strings.Contains(advice, form) {
+			t.Errorf("the error of --since does not name the form %q: %s", form, advice)
+		}
+		s.run("runs list --since", form).ok().prints("order-1")
 	}
 }
 

@@ -66,7 +66,7 @@ func parseTime(flag, s string, now time.Time, sign time.Duration) (time.Time, er
 	}
 	d, err := duration.Parse(s)
 	if err != nil {
-		return time.Time{}, usagef("--%s is %q: give a duration such as 1h or 7d, or a time such as 2026-10-01T08:00:00Z", flag, s)
+		return time.Time{}, usagef("--%s is %q: give a duration such as 1h or 7d, a date such as 2026-10-01, or a time such as \"2026-10-01 08:00\" or 2026-10-01T08:00:00Z; without a zone it is this computer's", flag, s)
 	}
 	return now.Add(sign * d), nil
 }
