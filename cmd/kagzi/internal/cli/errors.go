@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
+	"github.com/kagzi/kagzi/store"
 )
 
 // The exit codes that the help of kagzi documents.
@@ -49,7 +50,7 @@ func (a *app) end(ctx context.Context, err error) int {
 	if errors.Is(err, syscall.EPIPE) { // the reader, such as head, has enough
 		return exitDone
 	}
-	code := exitCode(ctx, err)
+	code := a.exitCode(ctx, err)
 	if code == exitInterrupted {
 		a.say("interrupted")
 		return code
@@ -58,7 +59,7 @@ func (a *app) end(ctx context.Context, err error) int {
 	return code
 }
 
-func exitCode(ctx context.Context, err error) int {
+func (a *app) exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[*usageError](err)
 	switch {
 	case usage, strings.HasPrefix(err.Error(), "unknown command"): // of cobra, which has no type for it
@@ -67,6 +68,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitInterrupted
 	case errors.Is(err, kagzi.ErrNotFound):
 		return exitNotFound
+	case a.away(err):
+		return exitUnwell
 	case inapplicable(err): // of kind.BadRequest, too
 		return exitFailed
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
@@ -75,6 +78,12 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// away reports whether the database does not answer, or lets nobody in.
+func (a *app) away(err error) bool {
+	_, away := errors.AsType[*connectError](a.connectionError(err))
+	return away || store.Classify(err) == store.ClassAway
 }
 
 // hints say what to do about errors of the library, in terms of this program.

@@ -63,7 +63,8 @@ Exit codes:
   1  it failed, or the run that it waited for did
   2  wrong flags or arguments
   3  there is no such run, schedule, worker or limit
-  4  health, stuck, doctor or migrate status found something to act on
+  4  health, stuck, doctor or migrate status found something to act on; or, of any command,
+     the database is away, lets nobody in, or takes no writes
   5  --timeout has passed
   130  interrupted by Ctrl-C`,
 		Example: `  export KAGZI_DATABASE_URL=postgres://app:secret@localhost:5432/shop
