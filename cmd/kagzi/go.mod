@@ -1,12 +1,12 @@
 module github.com/kagzi/kagzi/cmd/kagzi
 
-go 1.26.7
+go 1.26.0
 
 replace github.com/kagzi/kagzi => ../..
 
 require (
 	charm.land/bubbletea/v2 v2.1.1
-	charm.land/lipgloss/v2 v2.1.0
+	charm.land/lipgloss/v2 v2.0.6
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/kagzi/kagzi v0.0.0-00010101000000-000000000000

@@ -80,6 +80,20 @@ func TestCommandsOfDocumentationAreCommands(t *testing.T) {
 	}
 }
 
+// READMEs promise Go 1.26: a dependency that needs a newer patch release would raise the go directive.
+func TestGoVersionIsThatOfTheREADMEs(t *testing.T) {
+	t.Parallel()
+	for file, has := range map[string]string{"../../go.mod": "\ngo 1.26.0\n", "../../README.md": "needs Go 1.26\n", "../../../../go.mod": "\ngo 1.26.0\n", "../../../../README.md": "with Go 1.26 and"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), has) {
+			t.Errorf("%s does not have %q", file, has)
+		}
+	}
+}
+
 // wantCommands fails the test unless each kagzi in a text for a shell is a command, with flags and arguments that it takes. It
 // returns their number.
 func wantCommands(t *testing.T, text string) (n int) {
