@@ -22,7 +22,7 @@ func (a *app) top() *cobra.Command {
 		Use:   "top",
 		Short: "Watch queues, workers and failures live",
 		Long: `Top shows the health of the namespace, the queues, the workers and the newest failures, and refreshes them each second. It needs a terminal.
-While the database is away it says so, and shows what it last knew.
+While the database is away it says since when, and shows the old figures, with their age.
 
 Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses it, the arrows scroll, p freezes the view, q quits.`,
 		Example: `  kagzi top

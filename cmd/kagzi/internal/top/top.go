@@ -78,8 +78,24 @@ type loaded struct {
 
 type tick struct{ chain int }
 
+// A beat redraws the terminal, as the age of what it shows grows while no snapshot comes.
+type beat struct{}
+
+func nextBeat() tea.Cmd { return tea.Tick(time.Second, func(time.Time) tea.Msg { return beat{} }) }
+
 // Init takes the first snapshot.
-func (m *Model) Init() tea.Cmd { return m.load() }
+func (m *Model) Init() tea.Cmd { return tea.Batch(m.load(), nextBeat()) }
+
+// patience is how long a snapshot may take longer than the time between two before the figures count as old.
+const patience = 3 * time.Second
+
+// old reports whether the view shows figures although newer ones should have come.
+func (m *Model) old() bool {
+	if m.at.IsZero() || m.frozen {
+		return false
+	}
+	return m.err != nil || m.cfg.Now().Sub(m.at) > m.cfg.Every+patience
+}
 
 // load returns the command that takes a snapshot.
 func (m *Model) load() tea.Cmd {
@@ -106,6 +122,8 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.rates.add(msg.at, msg.shot.Workers)
 		}
 		return m, tea.Tick(m.cfg.Every, func(time.Time) tea.Msg { return tick{msg.chain} })
+	case beat:
+		return m, nextBeat()
 	case tick:
 		if msg.chain == m.reload && !m.frozen {
 			return m, m.load()

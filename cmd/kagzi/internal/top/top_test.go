@@ -166,7 +166,7 @@ func TestTheDatabaseMayBeAway(t *testing.T) {
 	d := newDesk(t)
 	d.err = errors.New("connection refused")
 	d.load()
-	d.shows("no database: connection refused", "waiting for the database…")
+	d.shows("no answer from Postgres: connection refused", "waiting for the database…")
 	d.err = nil
 	d.load()
 	d.shows("shop")
@@ -175,10 +175,31 @@ func TestTheDatabaseMayBeAway(t *testing.T) {
 	if next := d.load(); next == nil {
 		t.Error("it does not try again")
 	}
-	d.shows("no database for 12s: connection refused", "shop") // what it knew last
+	d.shows("no answer from Postgres since 12:00:00: connection refused", "old figures, of 12:00:00, 12s ago", "shop", "1h ago", "reports", "1m ago")
+	d.press("4")
+	d.shows("unhealthy", "database", "connection refused") // and not the answer that it gave before
+	d.press("1")
 	d.err = nil
 	d.load()
-	d.shows("degraded")
+	d.shows("degraded", "workers 2 live")
+	d.now = d.now.Add(2 * time.Second)
+	d.shows("degraded", "workers 2 live")
+	d.now = d.now.Add(3 * time.Second) // a snapshot is under way, and does not come
+	if _, next := d.m.Update(beat{}); next == nil {
+		t.Error("the terminal is not drawn again")
+	}
+	d.shows("no answer from Postgres since 12:00:12", "old figures, of 12:00:12, 5s ago")
+}
+
+func TestNarrowTerminalsCutNoFigure(t *testing.T) {
+	d := newDesk(t)
+	d.load()
+	for width := 30; width < 120; width++ {
+		d.m.Update(tea.WindowSizeMsg{Width: width, Height: 20})
+		if line := strings.Split(d.m.View().Content, "\n")[1]; strings.Contains(line, "…") {
+			t.Errorf("at %d columns the figures are %q", width, line)
+		}
+	}
 }
 
 func TestFreezeAndQuit(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
@@ -49,16 +50,25 @@ func (m *Model) rows() int { return max(m.height-chrome, 1) }
 func (m *Model) View() tea.View {
 	s := &screen.Screen{Width: m.width, Color: m.cfg.Color, Now: m.cfg.Now}
 	lines := []string{m.headline(s), m.summary(s), m.tabs(s)}
+	figures := s
+	if m.old() { // as they were then, and all in one tone
+		figures = &screen.Screen{Width: m.width, Now: func() time.Time { return m.at }}
+	}
 	if m.at.IsZero() {
 		lines = append(lines, "", "waiting for the database…")
 	} else {
-		body := strings.Split(strings.TrimSuffix(m.body(s), "\n"), "\n")
+		body := strings.Split(strings.TrimSuffix(m.body(figures), "\n"), "\n")
 		head, rows := body[0], body[1:]
 		m.offset = max(0, min(m.offset, len(rows)-m.rows()))
 		lines = append(lines, head)
 		lines = append(lines, rows[m.offset:min(len(rows), m.offset+m.rows())]...)
 		if len(rows) == 0 {
 			lines = append(lines, s.Paint(screen.Faint, "nothing here"))
+		}
+		if m.old() {
+			for i := 3; i < len(lines); i++ {
+				lines[i] = s.Paint(screen.Faint, lines[i])
+			}
 		}
 	}
 	for len(lines) < m.height-1 {
@@ -75,15 +85,21 @@ func (m *Model) View() tea.View {
 	return v
 }
 
+// clock is the form of a time of the day.
+const clock = "15:04:05"
+
 // headline says how all is.
 func (m *Model) headline(s *screen.Screen) string {
 	title := "kagzi top · " + m.cfg.Namespace + " · "
-	now := m.cfg.Now()
 	switch {
 	case m.err != nil && m.at.IsZero():
-		return s.Paint(screen.Bad, screen.Cut(title+"no database: "+screen.Line(m.err.Error()), m.width))
-	case m.err != nil:
-		return s.Paint(screen.Bad, screen.Cut(fmt.Sprintf("%sno database for %s: %s", title, screen.Short(now.Sub(m.at)), screen.Line(m.err.Error())), m.width))
+		return s.Paint(screen.Bad, screen.Cut(title+"no answer from Postgres: "+screen.Line(m.err.Error()), m.width))
+	case m.old():
+		line := title + "no answer from Postgres since " + m.at.Format(clock)
+		if m.err != nil {
+			line += ": " + strings.TrimPrefix(screen.Line(m.err.Error()), "The database does not serve this client: ") // the line says it already
+		}
+		return s.Paint(screen.Bad, screen.Cut(line, m.width))
 	case m.at.IsZero():
 		return title + "…"
 	}
@@ -92,11 +108,11 @@ func (m *Model) headline(s *screen.Screen) string {
 	if i := slices.IndexFunc(m.shot.Health.Checks, func(c health.Check) bool { return c.Status == m.shot.Health.Status && c.Status != health.Healthy }); i >= 0 {
 		line += ": " + screen.Line(m.shot.Health.Checks[i].Detail)
 	}
-	clock := m.at.Format("15:04:05")
+	at := m.at.Format(clock)
 	if m.frozen {
-		clock = "frozen at " + clock
+		at = "frozen at " + at
 	}
-	return title + clock + " · " + s.Paint(tone, screen.Cut(line, max(m.width-len([]rune(title+clock))-3, 8)))
+	return title + at + " · " + s.Paint(tone, screen.Cut(line, max(m.width-len([]rune(title+at))-3, 8)))
 }
 
 // summary sums up the workers.
@@ -114,14 +130,26 @@ func (m *Model) summary(s *screen.Screen) string {
 			line += fmt.Sprintf(", %d %s", n.n, n.what)
 		}
 	}
-	line += fmt.Sprintf(" · slots %d/%d", w.Active, w.Most)
+	parts := []string{line, fmt.Sprintf("slots %d/%d", w.Active, w.Most)}
 	for _, r := range []struct {
 		what string
 		rate float64
 	}{{"started", m.shot.Stats.Rates.Starts}, {"completed", m.shot.Stats.Rates.Completed}, {"failed", m.shot.Stats.Rates.Failed}, {"steps", m.shot.Stats.Rates.Steps}} {
-		line += " · " + r.what + " " + screen.PerSecond(r.rate)
+		parts = append(parts, r.what+" "+screen.PerSecond(r.rate))
 	}
-	return screen.Cut(line, m.width)
+	age := ""
+	if m.old() {
+		age = fmt.Sprintf("old figures, of %s, %s ago · ", m.at.Format(clock), screen.Short(m.cfg.Now().Sub(m.at).Round(time.Second)))
+	}
+	line = strings.Join(parts, " · ")
+	for lipgloss.Width(age+line) > m.width && len(parts) > 1 { // a narrow terminal shows fewer figures, and none by half
+		parts = parts[:len(parts)-1]
+		line = strings.Join(parts, " · ")
+	}
+	if age == "" {
+		return screen.Cut(line, m.width)
+	}
+	return s.Paint(screen.Bad, screen.Cut(age, m.width)) + s.Paint(screen.Faint, screen.Cut(line, max(m.width-lipgloss.Width(age), 0)))
 }
 
 func (m *Model) tabs(s *screen.Screen) string {
@@ -246,7 +274,11 @@ func (m *Model) checkLines(s *screen.Screen) string {
 	const indent = 9 + 1 + 13 + 1
 	var b strings.Builder
 	b.WriteString(s.Paint(screen.Faint, fmt.Sprintf("%-9s %-13s %s", "STATUS", "CHECK", "DETAIL")) + "\n")
-	rows := sorted(m, m.shot.Health.Checks, func(a, b health.Check) int {
+	found := slices.Clone(m.shot.Health.Checks)
+	if i := slices.IndexFunc(found, func(c health.Check) bool { return c.Name == "database" }); i >= 0 && m.err != nil {
+		found[i].Status, found[i].Detail = health.Unhealthy, m.err.Error()
+	}
+	rows := sorted(m, found, func(a, b health.Check) int {
 		switch {
 		case a.Status.Worse(b.Status):
 			return -1
