@@ -144,6 +144,9 @@ func (b *bulk) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if would.Matched == 0 {
+		b.warnOfNames(ctx, b.client, b.filter)
+	}
 	out := bulkChange{Verb: b.verb.name, DryRun: true, Matched: would.Matched, Changed: append([]kagzi.RunID{}, would.Changed...), Skipped: map[kagzi.RunID]string{}}
 	for id, reason := range would.Skipped {
 		out.Skipped[id] = oneLine(reason.Error())

@@ -37,6 +37,9 @@ It exits with 0 if all is healthy, and with 4 if something is degraded or unheal
 			if err != nil {
 				return err
 			}
+			if r.Status == health.Healthy && r.Workers.Live == 0 {
+				a.warnOfNamespace(cmd.Context(), client)
+			}
 			if a.json {
 				err = a.printJSON(r)
 			} else {
@@ -154,6 +157,9 @@ It exits with 0 if nothing is found, and with 4 otherwise.`,
 			out := stuckReport{
 				Checks:   slices.DeleteFunc(r.Checks, func(c health.Check) bool { return c.Status == health.Healthy }),
 				Stranded: append([]kagzi.StrandedRuns{}, stranded...),
+			}
+			if len(out.Checks)+len(out.Stranded) == 0 && r.Workers.Live == 0 {
+				a.warnOfNamespace(ctx, client)
 			}
 			if a.json {
 				err = a.printJSON(out)

@@ -88,7 +88,10 @@ instead. WAITING is how many due runs wait for a slot.`,
 			},
 			none: "No key matches.",
 		}
-		_, err = l.print(a, listKeys(cmd.Context(), client, f, all))
+		n, err := l.print(a, listKeys(cmd.Context(), client, f, all))
+		if err == nil && n == 0 {
+			a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: f.Queue})
+		}
 		return err
 	}
 	return c

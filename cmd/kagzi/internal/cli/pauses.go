@@ -142,6 +142,7 @@ cancels and timeouts go on. kagzi runs pause pauses one run.`,
 		if err != nil {
 			return err
 		}
+		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: t.Queue, Workflow: t.Workflow}) // it pauses those to come, too
 		return a.done(targetChange{"pause", t, 0}, "paused %s", targetText(t))
 	}
 	return c

@@ -131,6 +131,9 @@ kagzi runs get says more about one of them.`,
 				}
 			}
 		})
+		if err == nil && n == 0 && after == "" {
+			a.warnOfNames(cmd.Context(), client, rf)
+		}
 		if err == nil && rf.Limit > 0 && n == rf.Limit && !a.json {
 			a.say("There may be more: --all lists all of them, --after %s the next ones.", last)
 		}

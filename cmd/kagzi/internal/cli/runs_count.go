@@ -54,7 +54,9 @@ It reads every run that the flags select: a million takes about a second.`,
 		if err != nil {
 			return err
 		}
-		_, err = a.countListing(by).print(a, each(counts))
+		if _, err = a.countListing(by).print(a, each(counts)); err == nil && len(counts) == 0 {
+			a.warnOfNames(cmd.Context(), client, rf)
+		}
 		return err
 	}
 	return c

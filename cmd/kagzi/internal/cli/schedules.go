@@ -93,7 +93,10 @@ func (a *app) schedulesList() *cobra.Command {
 			},
 			none: "There are no schedules.",
 		}
-		_, err := l.print(a, allSchedules(ctx, client, f))
+		n, err := l.print(a, allSchedules(ctx, client, f))
+		if err == nil && n == 0 {
+			a.warnOfNamespace(ctx, client)
+		}
 		return err
 	})
 	return c

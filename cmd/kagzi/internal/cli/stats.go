@@ -26,6 +26,9 @@ kagzi runs count counts all.`,
 			if err != nil {
 				return err
 			}
+			if len(st.Workflows)+len(st.Queues) == 0 {
+				a.warnOfNamespace(ctx, client)
+			}
 			if a.json {
 				return a.printJSON(st)
 			}

@@ -79,7 +79,10 @@ may. The figures are those of the last heartbeat.`,
 		if err != nil {
 			return err
 		}
-		_, err = a.workerListing().print(a, allWorkers(cmd.Context(), client, f))
+		n, err := a.workerListing().print(a, allWorkers(cmd.Context(), client, f))
+		if err == nil && n == 0 {
+			a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: f.Queue, Workflow: f.Workflow})
+		}
 		return err
 	}
 	return c
