@@ -97,7 +97,8 @@ func TestVerbsOfOneRun(t *testing.T) {
 	serveCheckout(k, always)
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
-	s.run("runs signal order-1 approved").exits(1).says("run is over", "kagzi runs restart")
+	s.run("runs signal order-1 approved").exits(1).says("run is over, so it reads no message: kagzi runs restart starts another\n")
+	s.run("runs update order-1 --set-queue slow").exits(1).says("run is over: kagzi runs restart starts another run like it\n")
 	made := strings.Fields(s.run("runs restart order-1 --new-id order-1b --input 2").ok().prints("restarted order-1 as run ").out)
 	again := kagzi.RunID(made[len(made)-1])
 	if info := k.WaitStatus(again, kagzi.StatusCompleted); info.ExternalID != "order-1b" || string(info.Input) != "2" {
@@ -108,6 +109,8 @@ func TestVerbsOfOneRun(t *testing.T) {
 	s.run("runs fork order-1 --step nope").exits(3)
 	s.run("runs get order-1").ok().prints("RESTARTED", string(again))
 	s.run("runs start approve --id order-2 --queue elsewhere").ok()
+	s.run("runs delete order-2").exits(1).says("the run is not over: kagzi runs cancel ends it\n")
+	s.run("runs restart order-2").exits(1).says("run is not over: kagzi runs wait waits for its end, kagzi runs cancel ends it\n")
 	s.run("runs terminate order-2 --reason test").ok().prints("terminated order-2")
 	s.run("runs resume order-2").ok()
 	s.run("runs cancel nope").exits(3)

@@ -133,7 +133,7 @@ func (a *app) explain(err error) string {
 			for _, advice := range []string{": run kagzi migrate up, or connect to the database that has it", ": run kagzi migrate up", ": upgrade this program's Kagzi"} {
 				text = strings.ReplaceAll(text, advice, "")
 			}
-			if strings.Contains(text, "kagzi r") { // it has advice of its own
+			if _, about, ok := strings.Cut(h.err.Error(), "kagzi: run "); ok && !strings.HasSuffix(text, "run "+about) { // it has advice of its own
 				return text
 			}
 			return text + ": " + h.text

@@ -177,9 +177,6 @@ kagzi pauses lists the pauses.`,
 		if err == nil {
 			err = client.Unpause(cmd.Context(), t, opts...)
 		}
-		if isNotFound(err) {
-			return fmt.Errorf("%w: kagzi pauses lists what is paused", err)
-		}
 		if err != nil {
 			return err
 		}

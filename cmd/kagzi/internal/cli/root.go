@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
@@ -76,7 +78,18 @@ Exit codes:
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%s: %s --help lists the flags", strings.TrimSpace(err.Error()), cmd.CommandPath())
+		bad, ok := errors.AsType[*pflag.InvalidValueError](err)
+		if !ok {
+			return usagef("%s: %s --help lists the flags", strings.TrimSpace(err.Error()), cmd.CommandPath())
+		}
+		switch f := bad.GetFlag(); f.Value.Type() {
+		case "duration":
+			return usagef("--%s is %q: give a duration, such as 30s, 2h or 7d", f.Name, bad.GetValue())
+		case "int", "int64":
+			return usagef("--%s is %q: give a number", f.Name, bad.GetValue())
+		default:
+			return usagef("%s", strings.TrimSpace(err.Error()))
+		}
 	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "database-url", "", "the database, as `URL` or key=value; default: KAGZI_DATABASE_URL, or PGHOST and so on")

@@ -264,7 +264,7 @@ To pause many runs, use kagzi pause, which takes a queue, a workflow, a key or a
 		if err != nil {
 			return err
 		}
-		if err := client.PauseRun(ctx, before.ID, by.options()...); err != nil {
+		if err := client.PauseRun(ctx, ref, by.options()...); err != nil {
 			return err
 		}
 		if since := before.PausedAt; !since.IsZero() {

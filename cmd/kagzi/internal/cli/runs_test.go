@@ -192,7 +192,7 @@ func TestGetExplainsOtherWaits(t *testing.T) {
 	s.run("runs get empty").ok().prints("pause of queue empty", `by ada ("the provider is down")`, "kagzi unpause --queue empty ends that")
 	s.run("pauses").ok().prints("queue empty", "ada", "the provider is down")
 	s.run("unpause --queue empty").ok()
-	s.run("unpause --queue empty").exits(3).says("kagzi pauses lists what is paused")
+	s.run("unpause --queue empty").exits(3).says("kagzi pauses lists them\n")
 
 	s.run("runs pause lost --actor ada --reason", "a mistake").ok()
 	s.run("runs get lost").ok().prints(`by ada ("a mistake")`, "kagzi runs unpause lost lets it go on", "PAUSED")

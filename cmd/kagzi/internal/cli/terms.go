@@ -36,7 +36,12 @@ var terms = strings.NewReplacer(
 	"Client.UnpauseRun", "kagzi runs unpause",
 	"Client.Unpause", "kagzi unpause",
 	": Restart starts another", ": kagzi runs restart starts another",
+	": Restart it, or Resume it if", ": kagzi runs restart starts another, kagzi runs resume continues it if",
 	": Restart it", ": kagzi runs restart starts another",
+	": Start or Restart another", ": kagzi runs restart starts another",
+	": Fork from the wait", ": kagzi runs fork from the wait",
+	": cancel it first", ": kagzi runs cancel ends it",
+	": cancel that one first", ": end it first with kagzi runs cancel",
 	"Client.WorkerLog", "kagzi workers log",
 	"the pool's connection string", "the database URL",
 )

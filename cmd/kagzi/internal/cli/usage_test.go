@@ -43,6 +43,8 @@ func TestBadInputSaysWhatToDo(t *testing.T) {
 		{"runs start", "WORKFLOW is missing"},
 		{"runs start a --input {", "is not JSON"},
 		{"runs start a --input @/nope", "give a file that exists"},
+		{"runs list --limit x", `--limit is "x": give a number` + "\n"},
+		{"runs list --timeout soon", `--timeout is "soon": give a duration, such as 30s, 2h or 7d` + "\n"},
 		{"runs start a --delay soon", "give a duration, such as 30s"},
 		{"runs start a --at soon", "give a duration such as 1h or 7d, a date such as 2026-10-01, or a time"},
 		{"runs start a --metadata b", "write it as name=value"},
