@@ -128,7 +128,11 @@ func (s *Shop) status(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	out.Run, out.WaitingOn, out.Progress, out.Failure = run.Status, run.WaitingOn, run.Progress, run.Kind
+	out.Run, out.WaitingOn, out.Failure = run.Status, run.WaitingOn, run.Kind
+	if run.Status.Ended() || o.Status == "cancelled" || o.Status == "refunded" { // what a run said last stays stored, and is no news any more
+		return http.StatusOK, out, nil
+	}
+	out.Progress = run.Progress
 	children, err := s.Client.List(ctx, kagzi.RunFilter{Parent: run.ID, Workflow: Pack.Name(), Limit: 1})
 	if err != nil {
 		return 0, nil, err

@@ -135,7 +135,9 @@ func TestPaidOrderIsShipped(t *testing.T) {
 	if took := f.env.Skip(run42); took < f.Drying-time.Minute || took > 2*f.Drying {
 		t.Errorf("took %v, but the glue dries for %v", took, f.Drying)
 	}
-	f.want("shipped", kagzi.StatusCompleted, "", 98)
+	if s := f.want("shipped", kagzi.StatusCompleted, "", 98); s.Progress != nil || s.Packing != nil {
+		t.Errorf("the order is shipped, and its progress is still %+v, packing %+v", s.Progress, s.Packing)
+	}
 	f.wantDone("mail to ada")
 	if got, want := f.env.Steps(run42), []string{"reserve", "pack", "paid", "ship", "receipt"}; !slices.Equal(got, want) {
 		t.Errorf("steps: %q, want %q", got, want)
