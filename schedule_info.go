@@ -35,7 +35,7 @@ type ScheduleInfo struct {
 	Start      time.Time       `json:"start,omitzero"`
 	End        time.Time       `json:"end,omitzero"`
 	Paused     bool            `json:"paused"`
-	Error      string          `json:"error,omitempty"` // why Kagzi paused it
+	Error      string          `json:"error,omitempty"` // why Kagzi paused it; if it is not paused, why an interceptor refused its last tick, which is tried again
 	Last       time.Time       `json:"last,omitzero"`   // the newest tick that was fired or dropped; for a new schedule, when it was created
 	Next       time.Time       `json:"next,omitzero"`   // when a coordinator handles its next tick; in the past if it is overdue, zero if never
 	Active     bool            `json:"active"`          // whether a run of it is under way

@@ -462,7 +462,7 @@ CREATE TABLE kagzi.schedules (
     overlap_policy text,                       -- the effect of a tick while a run of the schedule is active; NULL: it starts its run nevertheless
     spec           jsonb             NOT NULL, -- the rest of the schedule; statements read only "timeout", in microseconds
     paused         boolean           NOT NULL,
-    problem        text,                       -- the error for which a coordinator paused the schedule
+    problem        text,                       -- why a coordinator paused the schedule, or why the last try to fire it failed
     cursor_at      timestamptz       NOT NULL, -- every tick up to this time is decided
     next_at        timestamptz       NOT NULL, -- when the schedule is due next; infinity if never
     task_queue     text  COLLATE "C" NOT NULL, -- of the run to start, as are the columns up to input

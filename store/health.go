@@ -281,11 +281,11 @@ func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 type TroubledSchedule struct {
 	Name  string
 	Since time.Time // when it was due; zero if it is paused
-	Error string    // why it is paused
+	Error string    // why it is paused, or why the last try to fire it failed
 }
 
 const overdueSchedules = `
-SELECT t.name, t.next_at, ''
+SELECT t.name, t.next_at, coalesce(left(t.problem, 300), '')
 FROM kagzi.schedules t
 WHERE t.namespace_id = $1 AND NOT t.paused AND t.next_at < now() - $2::bigint * interval '1 microsecond'
 ORDER BY t.next_at

@@ -35,7 +35,7 @@ type Template struct {
 	Overlap     string          // what a tick does while a run is active; empty: it starts its run
 	Spec        json.RawMessage // for the caller; statements only read "timeout" of it, the runs' timeout in microseconds
 	Paused      bool            // set by a caller, or by a coordinator with a Problem: the schedule is never due
-	Problem     string          // why a coordinator paused it; empty if none did
+	Problem     string          // why a coordinator paused it, or, unless it is paused, why the last try to fire it failed
 	Cursor      time.Time       // every tick up to this time is decided
 	Next        time.Time       // when it is due; zero if never
 	CreatedAt   time.Time
@@ -50,7 +50,8 @@ type Firing struct {
 	Runs     []TickRun
 	Cursor   time.Time       // the new cursor; zero leaves it
 	Next     time.Time       // when the template is due next; zero: never
-	Problem  string          // why the template cannot be fired; if set, it is paused
+	Problem  string          // why the template could not be fired; empty: it was
+	Pause    bool            // the template cannot be fired until somebody repairs it: it is paused
 	Headers  json.RawMessage // of the runs; nil: the template's
 	Replace  bool            // the tick is not decided: the caller must first cancel the active runs, see CancelFired
 }
@@ -234,14 +235,14 @@ var firedColumns = columnsOf(insertFired,
 // The cursor never moves back.
 const advanceTemplates = `
 WITH u AS MATERIALIZED (
-	SELECT u.schedule_id, u.problem, timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
+	SELECT u.schedule_id, u.problem, u.pause, timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
 		CASE WHEN u.next = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next * interval '1 microsecond' END AS next
-	FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[]) AS u (schedule_id, cursor, next, problem)
+	FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::bool[]) AS u (schedule_id, cursor, next, problem, pause)
 )
 UPDATE kagzi.schedules t
 SET cursor_at = GREATEST(t.cursor_at, u.cursor),
 	next_at = u.next,
-	paused = t.paused OR u.problem <> '',
+	paused = t.paused OR u.pause,
 	problem = NULLIF(u.problem, '')
 FROM u
 WHERE t.schedule_id = u.schedule_id AND t.namespace_id = $1`
@@ -251,6 +252,7 @@ var advanceColumns = columnsOf(advanceTemplates,
 	bigints("cursor", func(f *Firing) int64 { return epoch(f.Cursor) }),
 	bigints("next", func(f *Firing) int64 { return epoch(f.Next) }),
 	texts("problem", func(f *Firing) string { return f.Problem }),
+	bools("pause", func(f *Firing) bool { return f.Pause }),
 )
 
 // fire writes the decisions, in the transaction that locked the templates. It returns the runs that it inserted.

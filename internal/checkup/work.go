@@ -151,16 +151,13 @@ func (e *examination) schedules(ctx context.Context) {
 		e.addFailed("schedules", err)
 		return
 	}
-	var parts, reasons []string
+	var parts []string
 	if n := len(late); n > 0 {
 		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. Either no coordinator keeps up: let a worker host one (without NoCoordinator), or run one. Or it fails: its log says why, as when an interceptor refuses the start.",
-			schedulesText(n), text.List(names(late), namedAtMost)))
+			schedulesText(n), text.List(troubles(late), namedAtMost)))
 	}
 	if n := len(broken); n > 0 {
-		for _, t := range broken {
-			reasons = append(reasons, fmt.Sprintf("%q (%s)", t.Name, strings.TrimRight(text.OneLine(t.Error), ". ")))
-		}
-		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Fix it and resume the schedule.", schedulesText(n), text.List(reasons, namedAtMost)))
+		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Fix it and resume the schedule.", schedulesText(n), text.List(troubles(broken), namedAtMost)))
 	}
 	if len(parts) == 0 {
 		e.add("schedules", health.Healthy, "None is late or paused for an error.")
@@ -210,10 +207,14 @@ func (e *examination) histories(ctx context.Context) {
 		counted(min(len(found), maxCounted), len(found) > maxCounted), e.process.MaxLoadFailures, text.List(runs, namedAtMost))
 }
 
-// names returns the schedules' names, quoted.
-func names(list []store.TroubledSchedule) (out []string) {
+// troubles returns the schedules' names, quoted, with their errors.
+func troubles(list []store.TroubledSchedule) (out []string) {
 	for _, t := range list {
-		out = append(out, fmt.Sprintf("%q", t.Name))
+		name := fmt.Sprintf("%q", t.Name)
+		if t.Error != "" {
+			name += fmt.Sprintf(" (%s)", strings.TrimRight(text.OneLine(t.Error), ". "))
+		}
+		out = append(out, name)
 	}
 	return out
 }

@@ -160,13 +160,25 @@ func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done
 	return done, failure
 }
 
-// fireAlone fires one schedule. It pauses the schedule if the database refuses its runs, and postpones it by lockPause if a
+// A refusal is the error of an interceptor that did not let a schedule fire.
+type refusal struct{ err error }
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+// fireAlone fires one schedule. It stores the error of an interceptor that refuses that, and the schedule stays due. It pauses the schedule if the database refuses its runs, and postpones it by lockPause if a
 // caller's transaction has locked rows that it needs.
 func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
 	fired, replace, err := k.tick(ctx, t, func(now time.Time, t *store.Template) bool { return !t.Next.IsZero() && !t.Next.After(now) })
+	if replace && err == nil {
+		err = k.Replace(ctx, t, replaceWait)
+	}
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return errors.Join(refused.err, k.storeRefusal(ctx, t, problemOf(refused.err)))
+	}
 	switch {
-	case replace && err == nil:
-		return k.Replace(ctx, t, replaceWait)
+	case replace:
+		return err
 	case store.Locked(err):
 		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
 			if t == nil || t.Paused {
@@ -184,10 +196,24 @@ func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
 			if t == nil || t.Paused {
 				return nil, nil
 			}
-			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem}}, nil
+			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem, Pause: true}}, nil
 		})
 	}
 	k.cfg.Hints.Fired(ctx, fired)
+	return err
+}
+
+// storeRefusal stores why a schedule that stays due could not be fired.
+func (k *Coordinator) storeRefusal(ctx context.Context, t *store.Template, problem string) error {
+	_, err := k.cfg.Store.TickSchedule(ctx, t.ID, func(_ time.Time, t *store.Template) (*store.Edit, error) {
+		if t == nil || t.Paused || t.Problem == problem {
+			return nil, nil
+		}
+		return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem}}, nil
+	})
+	if store.Locked(err) { // a later pass stores it
+		return nil
+	}
 	return err
 }
 
@@ -216,7 +242,9 @@ func (k *Coordinator) Replace(ctx context.Context, t *store.Template, wait time.
 // tick starts the runs of a schedule's ticks, inside of the interceptors, if the schedule is not paused and still due. replace says that its
 // active runs must be cancelled first.
 func (k *Coordinator) tick(ctx context.Context, t *store.Template, due func(time.Time, *store.Template) bool) (fired []store.FiredRun, replace bool, err error) {
+	reached := false
 	fire := func(ctx context.Context, headers json.RawMessage) (err error) {
+		reached = true
 		fired, err = k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
 			replace = false
 			if t == nil || t.Paused || !due(now, t) {
@@ -229,7 +257,9 @@ func (k *Coordinator) tick(ctx context.Context, t *store.Template, due func(time
 		return err
 	}
 	if k.cfg.Intercept != nil {
-		err = k.cfg.Intercept(ctx, t, fire)
+		if err = k.cfg.Intercept(ctx, t, fire); err != nil && !reached && ctx.Err() == nil {
+			err = &refusal{err}
+		}
 	} else {
 		err = fire(ctx, nil)
 	}
@@ -247,7 +277,7 @@ func (k *Coordinator) decideAlone(t *store.Template, now time.Time) *store.Firin
 func decide(t *store.Template, now time.Time, budget int) (f *store.Firing, dropped string) {
 	d, err := Schedule(t).Decide(now, budget)
 	if err != nil {
-		return &store.Firing{Template: t.ID, Problem: problemOf(err), Next: t.Next}, ""
+		return &store.Firing{Template: t.ID, Problem: problemOf(err), Pause: true, Next: t.Next}, ""
 	}
 	f = Firing(t, d)
 	if f.Replace { // see Replace; the schedule is due again in case that fails

@@ -114,6 +114,8 @@ func timetable(s kagzi.ScheduleInfo) string {
 
 func scheduleState(s kagzi.ScheduleInfo) screen.Cell {
 	switch {
+	case s.Error != "" && !s.Paused:
+		return screen.Cell{Text: "refused: " + s.Error, Tone: screen.Bad}
 	case s.Error != "":
 		return screen.Cell{Text: "paused: " + s.Error, Tone: screen.Bad}
 	case s.Paused:
