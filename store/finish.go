@@ -35,7 +35,7 @@ func (e *Finish) plain() bool { return e.Status == Completed && e.Parent == uuid
 const completeRuns = `
 UPDATE kagzi.workflow_runs r
 SET status = 'COMPLETED', finished_at = statement_timestamp(), available_at = NULL, locked_by = NULL, waiting_on = NULL,
-	error_kind = NULL, error = NULL, output = u.output
+	error_kind = NULL, error = NULL, output = u.output, paused_at = NULL
 FROM unnest($2::uuid[], $3::uuid[], $4::bytea[]) AS u (run_id, lease, output)
 WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING' AND r.cancel_requested_at IS NULL
 RETURNING r.run_id`

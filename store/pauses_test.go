@@ -520,3 +520,22 @@ func TestPausedRun(t *testing.T) {
 		}
 	})
 }
+
+// A run that is paused during its last step ends, and is not paused any more.
+func TestEndOfAPausedRun(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	start(t, s, newRun(), newRun())
+	runs := claim(t, s, request(2)).Runs
+	for i, status := range []string{Completed, Failed} {
+		if err := s.PauseRun(t.Context(), nil, runs[i].RunID, Why{}); err != nil {
+			t.Fatal(err)
+		}
+		f := finish(runs[i])
+		f.Status = status
+		flush(t, s, &Flush{Finishes: []*Finish{f}})
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND status = $2 AND paused_at IS NULL`, runs[i].RunID, status); n != 1 {
+			t.Errorf("the run that ends as %s is paused", status)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,6 +95,7 @@ func TestUpdateOfARunningRun(t *testing.T) {
 	k := kit.New(t)
 	entered, goOn := make(chan struct{}), make(chan struct{})
 	wf := kagzi.Define[int, int]("wf")
+	var over atomic.Bool
 	fn := func(ctx kagzi.Context, n int) (int, error) {
 		if err := kagzi.Do(ctx, "first", func(context.Context) error {
 			close(entered)
@@ -102,7 +104,12 @@ func TestUpdateOfARunningRun(t *testing.T) {
 		}); err != nil {
 			return 0, err
 		}
-		return n, kagzi.Do(ctx, "second", func(context.Context) error { return nil })
+		for { // until its worker learns that it is paused
+			over, err := kagzi.Step(ctx, "next", func(context.Context) (bool, error) { return over.Load(), nil })
+			if over || err != nil {
+				return n, err
+			}
+		}
 	}
 	kit.Serve(k, wf, fn)
 	run := kit.Begin(k, wf, 1)
@@ -116,6 +123,7 @@ func TestUpdateOfARunningRun(t *testing.T) {
 	}
 	close(goOn)
 	k.WaitStatus(run, kagzi.StatusPending)
+	over.Store(true)
 	mustUpdate(k, run, kagzi.Queue("other"))
 	if err := k.Client.UnpauseRun(k.Ctx, run); err != nil {
 		t.Fatal(err)
