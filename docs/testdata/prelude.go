@@ -110,6 +110,14 @@ func (mailService) Welcome(context.Context, string) error                       
 func (application) checkout(kagzi.Context, Order) (Receipt, error)              { panic(0) }
 func (application) checkoutV2(kagzi.Context, Order) (Receipt, error)            { panic(0) }
 
+// What a payment provider sends to a webhook.
+type paymentEvent struct {
+	ID, Order string
+	Payment   Payment
+}
+
+func verified(*http.Request) (paymentEvent, error)       { panic(0) }
+func keepForPeople(context.Context, paymentEvent) error  { panic(0) }
 func signUp(kagzi.Context, string) (string, error)       { panic(0) }
 func greet(kagzi.Context, string) (string, error)        { panic(0) }
 func subscribe(kagzi.Context, Customer) (Receipt, error) { panic(0) }
