@@ -532,7 +532,9 @@ func TestEndOfAPausedRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := finish(runs[i])
-		f.Status = status
+		if status == Failed {
+			f.Status, f.Output, f.ErrorKind = status, nil, "kind"
+		}
 		flush(t, s, &Flush{Finishes: []*Finish{f}})
 		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND status = $2 AND paused_at IS NULL`, runs[i].RunID, status); n != 1 {
 			t.Errorf("the run that ends as %s is paused", status)
