@@ -59,7 +59,8 @@ func (a *app) cancelVerb() *verb {
 		name: "cancel", past: "cancelled", now: "cancelling", to: []string{"active"}, stops: true,
 		short: "Cancel runs, and compensate what they did",
 		long: `Cancel ends active runs and their children. Steps under way are told to stop, and compensations that a run has registered are executed; the run
-stays active until then. kagzi runs resume continues a cancelled run that has no compensations.`,
+stays active until then. A repeated cancel changes nothing, and says since when the run is cancelled. kagzi runs resume continues a cancelled run
+that has no compensations.`,
 		example: `  kagzi runs cancel order-42 --reason "the customer called"
   kagzi runs cancel --workflow checkout --status pending --dry-run`,
 	}
