@@ -42,7 +42,7 @@ func TestHealthShowsFailedCompensations(t *testing.T) {
 		t.Fatalf("INVALID: the parent ended with %v", re)
 	}
 	c, _ := compensations()
-	kit.MustContain(t, errors.New(c.Detail), "A compensation failed for good in 2 runs", "Resume the run", string(run.ID())+" (trip, hotel#compensation)")
+	kit.MustContain(t, errors.New(c.Detail), "A compensation failed for good in 2 runs", "resume the run", string(run.ID())+" (trip, hotel#compensation)")
 	if c.Status != health.Degraded {
 		t.Errorf("it is %s", c.Status)
 	}
