@@ -1,0 +1,140 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A cache shares the answers of looks between all requests. Of the callers that want the same at the same time one looks, in its own goroutine, and the
+// others wait for it. It keeps the last good answer, which is shown while the database is away.
+type cache struct {
+	mu      sync.Mutex
+	entries map[string]*entry
+}
+
+// An entry is what the cache knows of one key. The cache's lock guards its fields.
+type entry struct {
+	under  chan struct{} // closed when the look that is under way has ended; nil if none is
+	used   time.Time     // when somebody asked last
+	tried  time.Time     // when the last look ended; zero before the first
+	cost   time.Duration // how long it took
+	answer found
+}
+
+// A found is the answer for a key.
+type found struct {
+	view  any       // of the last look that succeeded
+	at    time.Time // when that was; zero if none did
+	err   error     // of the last look; nil if it succeeded
+	since time.Time // when looks began to fail
+}
+
+const (
+	lookEvery   = time.Second
+	lookTimeout = 5 * time.Second
+	// dutyCycle bounds what one view costs: after a look of 100 ms nobody looks for a second.
+	dutyCycle = 10
+	// maxEntries bounds the memory for answers. Beyond it, those that nobody has asked for the longest are dropped.
+	maxEntries = 256
+)
+
+var errPanicked = errors.New("this page has a bug: see the program's log")
+
+// get returns the answer for the key, which is at most as old as every, or as ten times what it cost. The end of ctx ends only the caller's wait.
+func (c *cache) get(ctx context.Context, key string, every time.Duration, do func(context.Context) (any, error)) found {
+	c.mu.Lock()
+	e := c.entry(key)
+	if !e.tried.IsZero() && time.Since(e.tried) < max(every, dutyCycle*e.cost) {
+		defer c.mu.Unlock()
+		return e.answer
+	}
+	if under := e.under; under != nil {
+		c.mu.Unlock()
+		select {
+		case <-under:
+		case <-ctx.Done():
+			return found{err: ctx.Err()}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return e.answer
+	}
+	e.under = make(chan struct{})
+	c.mu.Unlock()
+	return c.look(ctx, e, do)
+}
+
+// peek returns the answer that is there, however old.
+func (c *cache) peek(key string) found {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[key]; e != nil {
+		return e.answer
+	}
+	return found{}
+}
+
+// look looks on behalf of all who wait, so its context does not end with the caller's.
+func (c *cache) look(ctx context.Context, e *entry, do func(context.Context) (any, error)) (f found) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	began := time.Now()
+	var view any
+	err := errPanicked // for those who wait, if do panics
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		f = c.settle(e, began, view, err)
+	}()
+	view, err = do(ctx)
+	return f
+}
+
+// settle records the end of a look, and returns the answer. The caller holds the lock.
+func (c *cache) settle(e *entry, began time.Time, view any, err error) found {
+	switch {
+	case err == nil:
+		e.answer = found{view: view, at: began}
+	case e.answer.err == nil:
+		e.answer.err, e.answer.since = err, began
+	default:
+		e.answer.err = err
+	}
+	if err != nil && !away(err) { // it is not there any more, or nobody may see it
+		e.answer.view, e.answer.at = nil, time.Time{}
+	}
+	e.tried, e.cost = time.Now(), time.Since(began)
+	close(e.under)
+	e.under = nil
+	return e.answer
+}
+
+// entry returns the key's entry, and makes room for it. The caller holds the lock.
+func (c *cache) entry(key string) *entry {
+	e := c.entries[key]
+	if e == nil {
+		if c.entries == nil {
+			c.entries = map[string]*entry{}
+		}
+		for len(c.entries) >= maxEntries && c.dropOldest() {
+		}
+		e = &entry{}
+		c.entries[key] = e
+	}
+	e.used = time.Now()
+	return e
+}
+
+// dropOldest drops the entry that nobody has asked for the longest. It reports false if a look is under way for each.
+func (c *cache) dropOldest() bool {
+	oldest := ""
+	for key, e := range c.entries {
+		if e.under == nil && (oldest == "" || e.used.Before(c.entries[oldest].used)) {
+			oldest = key
+		}
+	}
+	delete(c.entries, oldest)
+	return oldest != ""
+}

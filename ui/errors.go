@@ -1,0 +1,147 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi"
+)
+
+// away reports whether the database gives no answer, so that the same request may succeed later.
+func away(err error) bool {
+	switch kagzi.HTTPStatus(err) {
+	case http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusBadGateway:
+		return true
+	}
+	return false
+}
+
+// sentence returns the text of an error for people.
+func sentence(err error) string {
+	text := inTerms(strings.TrimPrefix(err.Error(), "kagzi: "))
+	if text == "" {
+		return "unknown error"
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// A failure is the view model of the page that shows an error.
+type failure struct {
+	Code  int
+	Title string
+	Text  string
+	Away  bool
+	Since time.Time // since when the database is away
+	Find  bool      // the page offers a search
+}
+
+var titles = map[int]string{
+	http.StatusBadRequest:            "That cannot be done",
+	http.StatusForbidden:             "Not allowed",
+	http.StatusNotFound:              "Not found",
+	http.StatusMethodNotAllowed:      "Not possible here",
+	http.StatusConflict:              "The run is in another state",
+	http.StatusRequestEntityTooLarge: "Too large",
+	http.StatusTooManyRequests:       "Too many",
+	http.StatusUnprocessableEntity:   "That is not valid",
+}
+
+// fail answers with a page that shows err.
+func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, who viewer, err error) {
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		return // nobody reads the answer
+	}
+	v := failure{Code: statusOf(err), Text: sentence(err)}
+	v.Title = titles[v.Code]
+	v.Find = v.Code == http.StatusNotFound
+	switch {
+	case v.Code >= 500 && away(err):
+		v.Code, v.Away, v.Title = http.StatusServiceUnavailable, true, "Postgres gives no answer"
+		v.Since = d.cache.peek(d.query(r, r.URL.Query()).url).since
+		w.Header().Set("Retry-After", "2")
+	case v.Code >= 500:
+		v.Title = "Something is wrong"
+		d.log.ErrorContext(r.Context(), "kagzi: the dashboard cannot answer", "path", r.URL.Path, "err", err)
+	case v.Title == "":
+		v.Title = http.StatusText(v.Code)
+	}
+	s := d.screen(r, who, d.query(r, nil))
+	s.V, s.Live = v, v.Away
+	d.render(w, v.Code, "error", s)
+}
+
+// notFound answers for a path that no page has.
+func (d *dashboard) notFound(w http.ResponseWriter, r *http.Request, who viewer) {
+	code, text := http.StatusNotFound, "There is no such page."
+	asked, _, _ := strings.Cut(r.RequestURI, "?")
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		code, text = http.StatusMethodNotAllowed, "This page takes no such request."
+	case !strings.HasPrefix(asked, d.cfg.Path):
+		text = "There is no such page. If this should be the dashboard: its Config.Path is " + d.cfg.Path + ", and the request came for " + asked + "."
+	}
+	d.fail(w, r, who, status(code, text))
+}
+
+// find leads to the run that the search box names, by its run ID or its own ID, or else to the list that is searched for it.
+func (d *dashboard) find(w http.ResponseWriter, r *http.Request, _ viewer) {
+	text := strings.TrimSpace(r.URL.Query().Get("q"))
+	to := "/runs?" + url.Values{"id": {text}}.Encode()
+	if text == "" {
+		to = "/runs"
+	} else if isRunID(text) {
+		to = "/runs/" + strings.ToLower(text)
+	}
+	http.Redirect(w, r, d.link(to), http.StatusSeeOther)
+}
+
+// isRunID reports whether a text is a run ID, not an ID of the application.
+func isRunID(s string) bool {
+	_, err := uuid.Parse(s)
+	return err == nil && len(s) == len(uuid.Nil.String())
+}
+
+// terms are calls of the library that its texts advise, and what stands for them here.
+var terms = strings.NewReplacer(
+	"call kagzi.Migrate", "run kagzi migrate up",
+	"kagzi.Migrate", "kagzi migrate up",
+	"Client.BackfillSchedule", "backfill",
+	"Client.CancelAll", "cancel",
+	"Client.Cancel", "cancel",
+	"Client.Consumers", "the page Topics",
+	"Client.DrainQueue", "drain",
+	"Client.Drain", "drain",
+	"Client.ForceOffline", "force offline",
+	"Client.Fork", "fork",
+	"Client.Get", "the run's page",
+	"Client.Health", "the overview",
+	"Client.List", "the list of runs",
+	"Client.Messages", "the run's messages",
+	"Client.Pauses", "the page Limits",
+	"Client.RestartAll", "restart",
+	"Client.Restart", "restart",
+	"Client.ResumeAll", "resume",
+	"Client.ResumeSchedule", "resume",
+	"Client.Resume", "resume",
+	"Client.RunLog", "the run's log",
+	"Client.SetKey", "the page Limits",
+	"Client.SetLimit", "the page Limits",
+	"Client.SetQueue", "the page Limits",
+	"Client.Steps", "the run's steps",
+	"Client.Stranded", "the page Stranded",
+	"Client.Terminate", "terminate",
+	"Client.UnpauseRuns", "unpause",
+	"Client.UnpauseRun", "unpause",
+	"Client.Unpause", "unpause",
+	"Client.WorkerLog", "the worker's log",
+	"kagzi: ", "",
+)
+
+// inTerms returns a text of the library with what a reader of the dashboard knows in place of calls. Calls that have no such thing stay.
+func inTerms(s string) string { return terms.Replace(s) }

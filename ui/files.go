@@ -1,0 +1,56 @@
+package ui
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+)
+
+//go:embed static
+var staticFiles embed.FS
+
+// files are the static files. Their addresses contain a hash of what is in them, so that browsers keep them for ever.
+type files struct {
+	data map[string][]byte
+	hash map[string]string
+}
+
+func newFiles() *files {
+	f := &files{map[string][]byte{}, map[string]string{}}
+	_ = fs.WalkDir(staticFiles, "static", func(name string, e fs.DirEntry, _ error) error { // embedded files can be read
+		if types[path.Ext(name)] == "" {
+			return nil
+		}
+		data, err := staticFiles.ReadFile(name)
+		sum := sha256.Sum256(data)
+		name = strings.TrimPrefix(name, "static/")
+		f.data[name], f.hash[name] = data, hex.EncodeToString(sum[:6])
+		return err
+	})
+	return f
+}
+
+// types are the sorts of files that are served. Licences and notes are not.
+var types = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+// path returns the path of a file below Config.Path.
+func (f *files) path(name string) string { return "static/" + f.hash[name] + "/" + name }
+
+// serve answers with a file. They are the same for everybody, so Authorize is not asked.
+func (f *files) serve(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("file")
+	data, ok := f.data[name]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", types[path.Ext(name)])
+	if r.PathValue("hash") == f.hash[name] { // else another version of the program made the page
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	_, _ = w.Write(data) // the browser may have gone
+}

@@ -1,0 +1,153 @@
+package ui
+
+import (
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	durations "github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/kind"
+)
+
+// The fields that select runs, named as the command line's flags. The rare ones are folded.
+var (
+	usualFields = []string{"id", "status", "workflow", "queue", "kind", "since"}
+	rareFields  = []string{"metadata", "waiting-on", "key", "group", "schedule", "parent", "until", "ended-since", "ended-until"}
+	runFields   = slices.Concat(usualFields, rareFields)
+)
+
+// statuses are the values of the field status, with those that stand for several.
+var statuses = map[string][]kagzi.Status{
+	"active":    {kagzi.StatusPending, kagzi.StatusRunning, kagzi.StatusSleeping},
+	"pending":   {kagzi.StatusPending},
+	"running":   {kagzi.StatusRunning},
+	"sleeping":  {kagzi.StatusSleeping},
+	"ended":     {kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.StatusCancelled},
+	"completed": {kagzi.StatusCompleted},
+	"failed":    {kagzi.StatusFailed},
+	"cancelled": {kagzi.StatusCancelled},
+}
+
+// statusNames are the statuses in the order of the tabs.
+var statusNames = []string{"active", "pending", "running", "sleeping", "completed", "failed", "cancelled"}
+
+// usualKinds are suggested for the field kind.
+var usualKinds = []kind.Kind{
+	kind.Network, kind.Timeout, kind.Database, kind.RateLimited, kind.Unavailable, kind.Unknown, kind.Panic, kind.NotFound, kind.Unauthorized, kind.BadRequest,
+	kind.Validation, kind.BadInput, kind.Cancelled, kind.Deadline, kind.CrashLoop, kind.Compensation, kind.Nondeterminism, kind.Unreadable,
+}
+
+// has reports whether one of the fields has a value.
+func (q query) has(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return q.get(name) != "" })
+}
+
+// Get returns a value of the query, for the fields of a form.
+func (q query) Get(name string) string { return q.get(name) }
+
+// With returns the path of the same page with other values: pairs of a name and its value, which is removed if it is empty. The page begins anew, so
+// "after" is removed unless it is given.
+func (q query) With(pairs ...string) string {
+	values := maps.Clone(q.values)
+	if values == nil {
+		values = url.Values{}
+	}
+	values.Del("after")
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if values.Del(pairs[i]); pairs[i+1] != "" {
+			values.Set(pairs[i], pairs[i+1])
+		}
+	}
+	for name := range values {
+		if values.Get(name) == "" {
+			values.Del(name)
+		}
+	}
+	at, _, _ := strings.Cut(q.url, "?")
+	return strings.TrimSuffix(at+"?"+values.Encode(), "?")
+}
+
+// Encoded returns the fields that select runs as a query, for the form of a change of all of them.
+func (q query) Encoded() string {
+	values := url.Values{}
+	for _, name := range runFields {
+		if q.get(name) != "" {
+			values[name] = q.values[name]
+		}
+	}
+	return values.Encode()
+}
+
+// runFilter returns the runs that the query selects.
+func (q query) runFilter(now time.Time) (kagzi.RunFilter, error) {
+	f := kagzi.RunFilter{
+		Workflow: q.get("workflow"), Queue: q.get("queue"), ID: kagzi.ID(q.get("id")), Schedule: q.get("schedule"), Key: kagzi.Key(q.get("key")),
+		Group: kagzi.Group(q.get("group")), Kind: kind.Kind(q.get("kind")), WaitingOn: q.get("waiting-on"),
+	}
+	for _, name := range q.values["status"] {
+		same, ok := statuses[strings.ToLower(strings.TrimSpace(name))]
+		if !ok && name != "" {
+			return f, badRequest("There is no status %q: use %s.", name, strings.Join(statusNames, ", "))
+		}
+		f.Status = append(f.Status, same...)
+	}
+	for field, to := range map[string]*kagzi.RunID{"parent": &f.Parent, "after": &f.After} {
+		if *to = kagzi.RunID(q.get(field)); *to != "" && !isRunID(string(*to)) {
+			return f, badRequest("%q is no run ID: that is a UUID.", *to)
+		}
+	}
+	var err error
+	if f.Metadata, err = pairs(q.values["metadata"]); err != nil {
+		return f, err
+	}
+	for field, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until, "ended-since": &f.EndedSince, "ended-until": &f.EndedUntil} {
+		if *to, err = past(q.get(field), now); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// pairs reads tags: "tenant=acme, region=eu".
+func pairs(texts []string) (map[string]string, error) {
+	var out map[string]string
+	for _, text := range texts {
+		for tag := range strings.SplitSeq(text, ",") {
+			if tag = strings.TrimSpace(tag); tag == "" {
+				continue
+			}
+			name, value, ok := strings.Cut(tag, "=")
+			if !ok || name == "" {
+				return nil, badRequest("The tag %q has no value: write it as name=value, and several with commas.", tag)
+			}
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[name] = value
+		}
+	}
+	return out, nil
+}
+
+// timeLayouts are the forms of a time in a field. Without a zone it is in UTC.
+var timeLayouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
+
+// past reads a time as a moment, or as its distance before now.
+func past(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range timeLayouts {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	before, err := durations.Parse(s)
+	if err != nil {
+		return time.Time{}, badRequest("%q is no time: write 1h or 7d, 2026-10-01, or 2026-10-01 08:00 (UTC).", s)
+	}
+	return now.Add(-before), nil
+}

@@ -1,0 +1,214 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// funcs are the functions of the templates. All of them return text that is escaped, or HTML made of such text.
+func (d *dashboard) funcs() template.FuncMap {
+	return template.FuncMap{
+		"link":     d.link,
+		"asset":    func(name string) string { return d.cfg.Path + d.files.path(name) },
+		"time":     timeHTML,
+		"ago":      agoHTML,
+		"clock":    clockHTML,
+		"duration": duration,
+		"count":    count,
+		"atLeast":  atLeast,
+		"plural":   plural,
+		"rate":     perSecond,
+		"bytes":    size,
+		"status":   statusHTML,
+		"health":   healthHTML,
+		"icon":     icon,
+		"short":    short,
+		"detail":   runDetail,
+		"oneLine":  oneLine,
+		"lower":    func(v any) string { return strings.ToLower(fmt.Sprint(v)) },
+		"words":    inTerms,
+		"first":    first,
+		"dict":     dict,
+	}
+}
+
+// link returns an address of the dashboard: {{link "/schedules/" .Name "/pause"}}. The first argument is a path that may have a query, the following
+// ones are alternately a segment, which is escaped, and a path again. {{link "/runs?" "status" "FAILED" "kind" .Kind}} is one with a query, of which empty
+// values are left out.
+func (d *dashboard) link(path string, rest ...any) string {
+	out := strings.TrimSuffix(d.cfg.Path, "/") + path
+	if strings.HasSuffix(path, "?") {
+		values := url.Values{}
+		for i := 0; i+1 < len(rest); i += 2 {
+			if value := fmt.Sprint(rest[i+1]); value != "" {
+				values.Add(fmt.Sprint(rest[i]), value)
+			}
+		}
+		return strings.TrimSuffix(out+values.Encode(), "?")
+	}
+	for i, part := range rest {
+		if text := fmt.Sprint(part); i%2 == 0 {
+			out += url.PathEscape(text)
+		} else {
+			out += text
+		}
+	}
+	return out
+}
+
+// timeHTML returns a time in UTC, which the browser shows in its own zone.
+func timeHTML(t time.Time) template.HTML { return timeTag(t, "time") }
+
+// agoHTML returns a time that the browser shows as its distance from now: "3 min ago".
+func agoHTML(t time.Time) template.HTML { return timeTag(t, "ago") }
+
+// clockHTML returns a time that the browser shows as how long ago it is, counting on: "3 min 20 s".
+func clockHTML(t time.Time) template.HTML { return timeTag(t, "clock") }
+
+func timeTag(t time.Time, as string) template.HTML {
+	if t.IsZero() {
+		return `<span class="none">–</span>`
+	}
+	t = t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-as="%s" title="%s">%s</time>`, // digits
+		t.Format(time.RFC3339Nano), as, t.Format("2006-01-02 15:04:05.000 UTC"), t.Format("2006-01-02 15:04:05 UTC")))
+}
+
+const day = 24 * time.Hour
+
+// duration returns d with its two largest units: "350 ms", "1.5 s", "3 min 20 s", "2 h 5 min", "4 d 3 h".
+func duration(d time.Duration) string {
+	two := func(large time.Duration, name string, small time.Duration, smallName string) string {
+		n, rest := d/large, d%large/small
+		if rest == 0 {
+			return fmt.Sprintf("%d %s", n, name)
+		}
+		return fmt.Sprintf("%d %s %d %s", n, name, rest, smallName)
+	}
+	switch {
+	case d < 0:
+		return "−" + duration(-d)
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return strconv.FormatFloat(float64(d/(100*time.Millisecond))/10, 'f', -1, 64) + " s"
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Hour:
+		return two(time.Minute, "min", time.Second, "s")
+	case d < day:
+		return two(time.Hour, "h", time.Minute, "min")
+	case d < 100*day:
+		return two(day, "d", time.Hour, "h")
+	}
+	return fmt.Sprintf("%s d", count(int(d/day)))
+}
+
+// count returns a number with thousands separators.
+func count(n int) string {
+	digits := strconv.Itoa(n)
+	sign := ""
+	if n < 0 {
+		sign, digits = "−", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// atLeast is count for a number beyond which there may be more.
+func atLeast(n int, more bool) string {
+	if more {
+		return count(n) + "+"
+	}
+	return count(n)
+}
+
+// plural returns the number with its noun: "1 run", "2,000 runs".
+func plural(n int, one string, many ...string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(n) + " " + cmp.Or(strings.Join(many, ""), one+"s")
+}
+
+func perSecond(n float64) string {
+	switch {
+	case n == 0:
+		return "0"
+	case n < 0.1:
+		return fmt.Sprintf("%.2f", n)
+	case n < 10:
+		return fmt.Sprintf("%.1f", n)
+	}
+	return count(int(n + 0.5))
+}
+
+// size returns a number of bytes for people.
+func size(n int) string {
+	switch {
+	case n < 1<<10:
+		return plural(n, "byte")
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// short returns the end of a run ID, which distinguishes runs that were started at about the same time.
+func short(id kagzi.RunID) string {
+	if len(id) <= 12 {
+		return string(id)
+	}
+	return string(id[:8]) + "…" + string(id[len(id)-4:])
+}
+
+// oneLine returns a text on one line, without the name of the library, cut to 300 characters.
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(strings.TrimPrefix(s, "kagzi: ")), " ")
+	return first(300, s)
+}
+
+// first returns the first n characters of a text.
+func first(n int, s string) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
+}
+
+// runDetail says in a few words what the status does not: what the run waits for, or how it failed.
+func runDetail(r kagzi.RunInfo) string {
+	switch {
+	case r.Status == kagzi.StatusFailed || r.Status == kagzi.StatusCancelled:
+		return oneLine(r.Error)
+	case r.Status.Ended():
+		return ""
+	case !r.PausedAt.IsZero():
+		return "paused"
+	case r.WaitingOn != "":
+		return r.WaitingOn
+	case r.Progress != nil:
+		return oneLine(r.Progress.Text)
+	}
+	return ""
+}
+
+// dict makes the data of a partial that needs several values: {{template "x" (dict "Title" "Runs" "Screen" .)}}.
+func dict(pairs ...any) map[string]any {
+	out := map[string]any{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out[fmt.Sprint(pairs[i])] = pairs[i+1]
+	}
+	return out
+}

@@ -1,0 +1,140 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/health"
+)
+
+// overviewPages are the page that says whether the work goes on.
+func (d *dashboard) overviewPages() []page {
+	return []page{{
+		path: "/", action: Action{Verb: View, Object: OnOverview}, template: "overview",
+		live: []string{"state", "throughput", "due", "failures", "slots"}, look: d.overview,
+		parts: []part{{name: "throughput", every: 5 * time.Second, look: d.throughput}},
+	}}
+}
+
+// An overview is the view model of that page.
+type overview struct {
+	Report   health.Report
+	Wrong    []finding // the checks that are not healthy
+	Fine     []health.Check
+	Stats    kagzi.Stats
+	Due      int
+	DueMore  bool
+	Running  int
+	Sleeping int // or delayed
+	More     bool
+	Paused   int
+	Backlog  []backlog
+	Failures []failed
+	Failed   int  // the sum of Failures
+	New      bool // nothing was ever started
+}
+
+// A finding is a check that is not healthy, with the page that helps.
+type finding struct {
+	health.Check
+	Title string
+	To    string // path; empty if no page helps
+	Link  string // what the link says
+}
+
+// A backlog is one row of the table of queues.
+type backlog struct {
+	kagzi.WorkflowStats
+	Workers, Slots, Used int // of the queue
+	Stranded             bool
+}
+
+// A failed is one row of the table of failures.
+type failed struct {
+	Queue, Workflow string
+	kagzi.FailStats
+}
+
+func (d *dashboard) overview(ctx context.Context, _ query) (any, error) {
+	stats, err := d.client.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report, err := d.client.Health(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := overview{Report: report, Stats: stats}
+	for _, c := range report.Checks {
+		if c.Status == health.Healthy {
+			v.Fine = append(v.Fine, c)
+			continue
+		}
+		v.Wrong = append(v.Wrong, findingOf(c))
+	}
+	slices.SortStableFunc(v.Wrong, func(a, b finding) int {
+		if a.Status.Worse(b.Status) {
+			return -1
+		} else if b.Status.Worse(a.Status) {
+			return 1
+		}
+		return 0
+	})
+	v.sum()
+	v.New = len(stats.Workflows) == 0 && stats.Workers.Live == 0
+	return v, nil
+}
+
+// sum fills what follows from Stats.
+func (v *overview) sum() {
+	queues := map[string]kagzi.QueueStats{}
+	for _, q := range v.Stats.Queues {
+		queues[q.Queue] = q
+	}
+	for _, w := range v.Stats.Workflows {
+		v.Due, v.DueMore = v.Due+w.Due, v.DueMore || w.DueMore
+		v.Running += w.Running
+		v.Sleeping, v.More = v.Sleeping+w.Sleeping+w.Delayed, v.More || w.More
+		v.Paused += w.Paused
+		q := queues[w.Queue]
+		v.Backlog = append(v.Backlog, backlog{w, q.Workers, q.Slots, q.Used, q.Workers == 0 && w.Due > 0})
+		for _, f := range w.Failed {
+			v.Failures = append(v.Failures, failed{w.Queue, w.Workflow, f})
+			v.Failed += f.Runs
+		}
+	}
+	slices.SortStableFunc(v.Backlog, func(a, b backlog) int {
+		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Running, a.Running), cmp.Compare(b.Sleeping+b.Delayed, a.Sleeping+a.Delayed))
+	})
+	slices.SortStableFunc(v.Failures, func(a, b failed) int { return cmp.Compare(b.Runs, a.Runs) })
+}
+
+// helps are the pages that help with what a check has found.
+var helps = map[string][2]string{
+	"compensations": {"/runs?status=failed&kind=compensation", "Show the runs"},
+	"consumers":     {"/topics", "Show the consumers"},
+	"events":        {"/topics", "Show the topics"},
+	"failures":      {"/runs?status=failed&ended-since=1h", "Show the failed runs"},
+	"histories":     {"/runs?waiting-on=history", "Show the runs"},
+	"limits":        {"/limits", "Show the limits"},
+	"pauses":        {"/limits", "Show the pauses"},
+	"quarantined":   {"/runs?status=failed&ended-since=24h", "Show the failed runs"},
+	"queues":        {"/workers", "Show the workers"},
+	"schedules":     {"/schedules", "Show the schedules"},
+	"workers":       {"/workers", "Show the workers"},
+}
+
+// checkTitles name the checks.
+var checkTitles = map[string]string{
+	"database": "Database", "pool": "Connections", "schema": "Schema", "writable": "Writing", "workers": "Workers", "queues": "Queues",
+	"schedules": "Schedules", "failures": "Failures", "quarantined": "Quarantine", "pauses": "Pauses", "limits": "Limits", "consumers": "Consumers",
+	"events": "Events", "hung": "Hanging code", "compensations": "Compensations", "histories": "Histories", "work": "Work of this process", "topics": "Topics",
+}
+
+func findingOf(c health.Check) finding {
+	help := helps[c.Name]
+	return finding{c, cmp.Or(checkTitles[c.Name], c.Name), help[0], help[1]}
+}

@@ -1,0 +1,116 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+// A payload is an input, a result, or what a message or an event carries, as the template "payload" shows it. Only payload of a dashboard makes one, so
+// that HidePayloads holds everywhere.
+type payload struct {
+	Empty      bool
+	Hidden     bool // by Config.HidePayloads
+	Unreadable bool // it is no JSON: the Sealer could not open it, or the Codec writes something else
+	Size       int
+	Root       *node  // nil unless it is JSON
+	Cut        bool   // Root lacks a part of it
+	Raw        string // where all of it is; empty if nowhere
+}
+
+// A node is a value of JSON, folded if it has children.
+type node struct {
+	Name     string // of the member, or the index
+	Sort     string // "object", "array", "string", "number" or "word"
+	Text     string
+	Children []*node
+	More     int // how many children were left out
+}
+
+const (
+	mostNodes = 1000
+	mostDepth = 40
+	mostText  = 4 << 10
+)
+
+// payload makes the view of data. raw is the path behind Config.Path of a page that has all of it, or empty.
+func (d *dashboard) payload(data json.RawMessage, raw string) payload {
+	p := payload{Size: len(data), Raw: raw}
+	switch {
+	case len(data) == 0:
+		p.Empty = true
+	case d.cfg.HidePayloads:
+		p.Hidden, p.Raw = true, ""
+	case !json.Valid(data):
+		p.Unreadable = true
+	default:
+		r := nodeReader{dec: json.NewDecoder(bytes.NewReader(data))}
+		r.dec.UseNumber()
+		p.Root = r.value("", 0)
+		p.Cut = r.cut
+	}
+	return p
+}
+
+// A nodeReader reads valid JSON, and keeps the order of members.
+type nodeReader struct {
+	dec   *json.Decoder
+	nodes int
+	cut   bool
+}
+
+func (r *nodeReader) value(name string, depth int) *node {
+	t, err := r.dec.Token()
+	if err != nil {
+		return nil // the JSON is valid
+	}
+	r.nodes++
+	n := &node{Name: name}
+	switch t := t.(type) {
+	case json.Delim:
+		n.Sort = map[json.Delim]string{'{': "object", '[': "array"}[t]
+		r.children(n, depth+1)
+	case string:
+		n.Sort, n.Text = "string", t
+		if len(t) > mostText {
+			cut := mostText
+			for !utf8.RuneStart(t[cut]) {
+				cut--
+			}
+			n.Text, r.cut = t[:cut]+"…", true
+		}
+	case json.Number:
+		n.Sort, n.Text = "number", t.String()
+	case nil:
+		n.Sort, n.Text = "word", "null"
+	default:
+		n.Sort, n.Text = "word", fmt.Sprint(t)
+	}
+	return n
+}
+
+// children reads the members of an object or an array to its end.
+func (r *nodeReader) children(n *node, depth int) {
+	for i := 0; r.dec.More(); i++ {
+		name := fmt.Sprint(i)
+		if n.Sort == "object" {
+			t, err := r.dec.Token()
+			if err != nil {
+				return
+			}
+			name = fmt.Sprint(t)
+		}
+		if r.nodes >= mostNodes || depth > mostDepth {
+			var skipped json.RawMessage
+			if r.dec.Decode(&skipped) != nil {
+				return
+			}
+			n.More++
+			r.cut = true
+			continue
+		}
+		n.Children = append(n.Children, r.value(name, depth))
+	}
+	_, _ = r.dec.Token() // the closing bracket
+}

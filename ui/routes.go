@@ -1,0 +1,241 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// How a page is made. Take schedules as an example:
+//
+//  1. schedules.go has a function schedulesPages() []page, which allPages calls. A page says its path, the Action that Authorize is asked, its template, the names of its
+//     live regions, and its look: the function that asks the client and returns the view model, a struct with all that the template shows. A look gets
+//     the path's and the query's values, and nothing of who asks: its answer is shared by all browsers. It treats what it returned as constant.
+//  2. templates/schedules.html defines "title" and "content". Its data is a *screen: {{.V}} is the view model, {{.May "pause" "schedule" name}} whether to show a button,
+//     and functions of format.go write links, times, durations and statuses. Partials are in templates/partials.html.
+//  3. A live region is a template of its own, whose root element has its name as id: {{define "due"}}<section id="due" data-live>…</section>{{end}}. The
+//     content shows it with {{template "due" .}}, and the page names it in live. The browser gets it again whenever its HTML has changed. It must not
+//     say how long ago something is, or it would change each second: {{ago}} and {{clock}} let the browser say that.
+//  4. A part is a look that may be slow, such as a count: the page comes without it, and the stream brings it. Its live region has its name, and {{.Part "name"}} is its
+//     view model, nil until it is there.
+//  5. A change is a POST in schedulesChanges() []change, which allChanges calls. The page that asks for its reason is a page with the same path and the change's Action:
+//     a link to it with data-dialog is opened as a dialog, and it works as a page of its own. Its form has method="post" and the fields "reason" and those
+//     of the change; {{template "reason" .}} is the usual one. do makes the change with f.options(), which have actor and reason, and returns where to go, and what to say there.
+//  6. Payloads are shown only by d.payload, which obeys HidePayloads, and {{template "payload" …}}.
+//
+// Every route is registered here with its Action, so that none forgets to ask.
+
+// allPages are the pages by GET.
+func (d *dashboard) allPages() []page {
+	return slices.Concat(d.overviewPages(), d.runsPages())
+}
+
+// allChanges are the changes by POST.
+func (d *dashboard) allChanges() []change {
+	return nil
+}
+
+// A page is a route of GET.
+type page struct {
+	path     string   // pattern of http.ServeMux, such as "/schedules/{name}"
+	action   Action   // its ID is the path's {id} or {name}
+	template string   // the file in templates, without .html
+	live     []string // the names of its live regions
+	look     look
+	parts    []part
+}
+
+// A look asks the client for what a page shows.
+type look func(ctx context.Context, q query) (any, error)
+
+// A part is what a page shows besides its look, and does not wait for.
+type part struct {
+	name  string // of the live region
+	every time.Duration
+	look  look
+}
+
+// A settled view never changes again, so its page needs no stream.
+type settled interface{ settled() bool }
+
+// A change is a route of POST.
+type change struct {
+	path   string
+	action Action
+	do     func(ctx context.Context, f form) (answer, error)
+}
+
+// A query is what a page was asked for, without who asks.
+type query struct {
+	path   func(name string) string // the value of a wildcard of the path
+	values url.Values
+	url    string // path and query behind Config.Path: the key under which the answer is shared
+}
+
+// get returns a value of the query without the spaces around it.
+func (q query) get(name string) string { return strings.TrimSpace(q.values.Get(name)) }
+
+// A form is what a change was asked for.
+type form struct {
+	query
+	actor string
+	r     *http.Request
+}
+
+// reason is what the form says why.
+func (f form) reason() string { return f.get("reason") }
+
+// options are those of every change: who, and why.
+func (f form) options(more ...kagzi.ChangeOption) []kagzi.ChangeOption {
+	if f.actor != "" {
+		more = append(more, kagzi.Actor(f.actor))
+	}
+	if f.reason() != "" {
+		more = append(more, kagzi.Reason(f.reason()))
+	}
+	return more
+}
+
+// An answer is what a change leads to: another page, with a sentence about what was done, or a page of its own, such as a preview.
+type answer struct {
+	to       string // path behind Config.Path, as link makes it
+	said     string
+	template string
+	view     any
+}
+
+// maxBody bounds the body of a POST: a message may have 4 MiB, and more if escaped.
+const maxBody = 16 << 20
+
+// routes returns the handler of all routes, behind the check of where requests come from.
+func (d *dashboard) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /static/{hash}/{file...}", d.files.serve)
+	mux.HandleFunc("GET /find", d.guard(Action{Verb: View, Object: OnRun}, d.find))
+	for _, p := range d.allPages() {
+		mux.HandleFunc("GET "+exact(p.path), d.guard(p.action, func(w http.ResponseWriter, r *http.Request, who viewer) { d.page(w, r, who, p) }))
+	}
+	for _, c := range d.allChanges() {
+		mux.HandleFunc("POST "+exact(c.path), d.guard(c.action, func(w http.ResponseWriter, r *http.Request, who viewer) { d.change(w, r, who, c) }))
+	}
+	mux.HandleFunc("/", d.guard(Action{Verb: View, Object: OnOverview}, d.notFound))
+	csrf := http.NewCrossOriginProtection()
+	csrf.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.fail(w, r, viewer{}, status(http.StatusForbidden, "This change was asked for by a page of another site, so it was refused."))
+	}))
+	return csrf.Handler(mux)
+}
+
+// exact returns the pattern that matches the path and nothing below it.
+func exact(path string) string {
+	if strings.HasSuffix(path, "/") {
+		return path + "{$}"
+	}
+	return path
+}
+
+// A viewer is who sends a request.
+type viewer struct {
+	actor string
+	may   func(Action) bool
+}
+
+var errReadOnly = status(http.StatusForbidden, "This dashboard only reads: its Config has no Authorize, which says who may change something.")
+
+// guard asks Authorize before do. It is the only way to a page or a change.
+func (d *dashboard) guard(a Action, do func(http.ResponseWriter, *http.Request, viewer)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		a := a
+		if a.ID = r.PathValue("id"); a.ID == "" {
+			a.ID = r.PathValue("name")
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && !a.Changes() {
+			a.Verb = Update // nothing answers it, but nobody who only reads should learn that
+		}
+		actor, err := d.authorize(r, a)
+		if err != nil {
+			d.fail(w, r, viewer{}, err)
+			return
+		}
+		do(w, r, viewer{actor, func(a Action) bool { _, err := d.authorize(r, a); return err == nil }})
+	}
+}
+
+// authorize returns who may do the action.
+func (d *dashboard) authorize(r *http.Request, a Action) (actor string, err error) {
+	if d.cfg.Authorize == nil {
+		if a.Changes() {
+			return "", errReadOnly
+		}
+		return "", nil
+	}
+	if actor, err = d.cfg.Authorize(r, a); err != nil {
+		return "", status(http.StatusForbidden, err.Error())
+	}
+	return actor, nil
+}
+
+// query returns what the request asks for.
+func (d *dashboard) query(r *http.Request, values url.Values) query {
+	key := r.URL.EscapedPath()
+	if len(values) > 0 {
+		key += "?" + values.Encode()
+	}
+	return query{r.PathValue, values, key}
+}
+
+// change makes the change of a POST.
+func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c change) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if err := r.ParseForm(); err != nil {
+		d.fail(w, r, who, status(http.StatusBadRequest, "The form cannot be read: "+err.Error()))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), changeTimeout)
+	defer cancel()
+	done, err := c.do(ctx, form{d.query(r, r.Form), who.actor, r})
+	switch {
+	case err != nil:
+		d.fail(w, r, who, err)
+	case done.template != "":
+		s := d.screen(r, who, d.query(r, r.Form))
+		s.V = done.view
+		d.render(w, http.StatusOK, done.template, s)
+	default:
+		say(w, d.cfg.Path, done.said)
+		http.Redirect(w, r, d.link(done.to), http.StatusSeeOther)
+	}
+}
+
+// changeTimeout bounds a change. Those of many runs take longer than a look.
+const changeTimeout = time.Minute
+
+// A statusError is an error with the status and the text of its page.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+func status(code int, text string) error { return &statusError{code, text} }
+
+// badRequest says what is wrong with a value that somebody typed.
+func badRequest(format string, args ...any) error {
+	return status(http.StatusBadRequest, fmt.Sprintf(format, args...))
+}
+
+// statusOf returns the status of the page that shows err.
+func statusOf(err error) int {
+	if e, ok := errors.AsType[*statusError](err); ok {
+		return e.code
+	}
+	return kagzi.HTTPStatus(err)
+}

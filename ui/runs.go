@@ -1,0 +1,156 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// runsPages are the pages about several runs.
+func (d *dashboard) runsPages() []page {
+	return []page{{
+		path: "/runs", action: Action{Verb: View, Object: OnRun}, template: "runs",
+		live: []string{"tabs", "rows"}, look: d.runs,
+		parts: []part{{name: "tabs", every: 2 * time.Second, look: d.runCounts}},
+	}}
+}
+
+// pageSize is how many rows a list has.
+const pageSize = 50
+
+// A runList is the view model of the list of runs.
+type runList struct {
+	Wrong     string // what is wrong with the filter; empty if nothing is
+	Filtered  bool   // not all runs are asked for
+	More      bool   // fields beyond the usual ones are set
+	Runs      []kagzi.RunInfo
+	Next      string // path of the next page; empty on the last one
+	First     bool   // this is the first page
+	Workflows []string
+	Queues    []string
+	Kinds     []string
+}
+
+func (d *dashboard) runs(ctx context.Context, q query) (any, error) {
+	v := runList{First: q.get("after") == "", Filtered: q.has(runFields...), More: q.has(rareFields...)}
+	v.suggest(ctx, d.client)
+	f, err := q.runFilter(time.Now())
+	if err != nil {
+		v.Wrong = sentence(err)
+		return v, nil
+	}
+	if v.Runs, err = d.list(ctx, q, f); err != nil {
+		return nil, err
+	}
+	if len(v.Runs) > pageSize {
+		v.Runs = v.Runs[:pageSize]
+		v.Next = q.With("after", string(v.Runs[pageSize-1].ID))
+	}
+	return v, nil
+}
+
+// list returns one run more than a page has, so that it is known whether another page follows.
+func (d *dashboard) list(ctx context.Context, q query, f kagzi.RunFilter) ([]kagzi.RunInfo, error) {
+	if id := q.get("id"); isRunID(id) { // RunFilter has only the application's own ID
+		info, err := d.client.Get(ctx, kagzi.RunID(id))
+		if errors.Is(err, kagzi.ErrNotFound) {
+			return nil, nil
+		}
+		info.Input, info.Output = nil, nil
+		return []kagzi.RunInfo{info}, err
+	}
+	f.Limit = pageSize + 1
+	return d.client.List(ctx, f)
+}
+
+// suggest fills the suggestions of the form's fields from what is active or has failed lately. Without them the form works as well.
+func (v *runList) suggest(ctx context.Context, c *kagzi.Client) {
+	stats, err := c.Stats(ctx)
+	if err != nil {
+		return
+	}
+	workflows, queues, kinds := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, w := range stats.Workflows {
+		workflows[w.Workflow], queues[w.Queue] = true, true
+		for _, f := range w.Failed {
+			kinds[f.Kind] = true
+		}
+	}
+	for _, q := range stats.Queues {
+		queues[q.Queue] = true
+	}
+	for _, k := range usualKinds {
+		kinds[string(k)] = true
+	}
+	v.Workflows, v.Queues, v.Kinds = slices.Sorted(maps.Keys(workflows)), slices.Sorted(maps.Keys(queues)), slices.Sorted(maps.Keys(kinds))
+}
+
+// A tabs is the view model of the counts per status.
+type tabs struct {
+	Counts  map[string]int // by the names of statuses
+	TooMany bool           // to be counted in time
+}
+
+// countTimeout bounds the counting, which reads all runs that the filter selects.
+const countTimeout = 2 * time.Second
+
+// runCounts counts the runs that the filter selects, whatever their status.
+func (d *dashboard) runCounts(ctx context.Context, q query) (any, error) {
+	f, err := q.runFilter(time.Now())
+	if err != nil || isRunID(q.get("id")) {
+		return tabs{}, nil
+	}
+	f.Status, f.After = nil, ""
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	counts, err := d.client.Counts(ctx, f, kagzi.ByStatus)
+	if err != nil && ctx.Err() != nil {
+		return tabs{TooMany: true}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := tabs{Counts: map[string]int{"": 0}}
+	for name, same := range statuses {
+		t.Counts[name] = 0
+		for _, c := range counts {
+			if slices.Contains(same, c.Status) {
+				t.Counts[name] += c.Runs
+			}
+		}
+	}
+	t.Counts[""] = t.Counts["active"] + t.Counts["ended"]
+	return t, nil
+}
+
+// A tab is a link to the runs of a status, among those that the filter selects.
+type tab struct {
+	Name, Title string
+	Current     bool
+	Count       string // empty if it is not known
+}
+
+// Tabs returns the links to the statuses of a list of runs.
+func (s *screen) Tabs() (out []tab) {
+	counted, _ := s.Part("tabs").(tabs)
+	for _, name := range append([]string{""}, statusNames...) {
+		t := tab{Name: name, Title: statusTitle(name), Current: s.Query.get("status") == name}
+		if n, ok := counted.Counts[name]; ok {
+			t.Count = count(n)
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func statusTitle(name string) string {
+	if name == "" {
+		return "All"
+	}
+	return fmt.Sprintf("%c%s", name[0]-'a'+'A', name[1:])
+}

@@ -1,0 +1,289 @@
+// The dashboard's own script: times in the viewer's zone, live updates, the chart, dialogs, selection, theme and keys.
+// Everything it does is an addition: without it links, forms and pages work.
+(() => {
+	"use strict";
+	const $ = (selector, root = document) => root.querySelector(selector);
+	const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+	// ---- times ----
+
+	const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+	const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+
+	function span(ms) {
+		const s = Math.floor(ms / 1000), m = Math.floor(s / 60), h = Math.floor(m / 60), d = Math.floor(h / 24);
+		if (s < 60) return `${s} s`;
+		if (m < 60) return s % 60 && m < 10 ? `${m} min ${s % 60} s` : `${m} min`;
+		if (h < 24) return m % 60 ? `${h} h ${m % 60} min` : `${h} h`;
+		return d < 100 && h % 24 ? `${d} d ${h % 24} h` : `${d} d`;
+	}
+
+	function distance(at) {
+		const ms = Date.now() - at;
+		if (Math.abs(ms) < 1000) return "now";
+		return ms > 0 ? `${span(ms)} ago` : `in ${span(-ms)}`;
+	}
+
+	function showTimes(root) {
+		for (const el of $$("time[data-as]", root)) {
+			const at = Date.parse(el.dateTime);
+			if (Number.isNaN(at)) continue;
+			const as = el.dataset.as;
+			const text = as === "ago" ? distance(at) : as === "clock" ? span(Math.max(0, Date.now() - at)) : clock.format(at);
+			if (el.textContent !== text) el.textContent = text;
+			const title = as === "time" ? `${distance(at)} · ${el.dateTime}` : `${exact.format(at)} · ${el.dateTime}`;
+			if (el.title !== title) el.title = title;
+		}
+	}
+
+	// ---- live updates: one stream for the page, closed while the tab is hidden ----
+
+	let stream, retry = 1000, retryTimer;
+
+	function say(state, text) {
+		const el = $("#live");
+		if (!el) return;
+		el.dataset.state = state;
+		el.textContent = text;
+	}
+
+	function closeStream() {
+		clearTimeout(retryTimer);
+		stream?.close();
+		stream = undefined;
+	}
+
+	function openStream() {
+		closeStream();
+		const main = $("#main");
+		if (document.hidden || !main?.hasAttribute("data-stream")) return;
+		const failed = $("[data-away]", main);
+		stream = new EventSource(location.href.split("#")[0]);
+		stream.onopen = () => { retry = 1000; };
+		stream.onerror = () => {
+			say("lost", "No connection to the program. Trying again.");
+			main.classList.add("stale");
+			closeStream();
+			retryTimer = setTimeout(openStream, retry);
+			retry = Math.min(retry * 2, 30000);
+		};
+		stream.addEventListener("region", (e) => {
+			if (failed) return location.reload(); // the page itself was an error
+			say("live", "Live");
+			main.classList.remove("stale");
+			update(e.data);
+		});
+		stream.addEventListener("outage", (e) => {
+			const { since, text } = JSON.parse(e.data);
+			main.classList.add("stale");
+			const el = $("#outage");
+			if (!el) return;
+			el.innerHTML = "<strong>Postgres gives no answer</strong> since <time data-as='time'></time>. This page shows what was known then. <span></span>";
+			$("time", el).dateTime = since;
+			$("span", el).textContent = text;
+			showTimes(el);
+			el.hidden = false;
+			say("lost", "No answer from Postgres. Trying again.");
+		});
+		stream.addEventListener("back", () => {
+			const el = $("#outage");
+			if (el) el.hidden = true;
+			main.classList.remove("stale");
+			say("live", "Live");
+		});
+		stream.addEventListener("settled", () => {
+			closeStream();
+			say("off", "This page does not change any more.");
+		});
+		stream.addEventListener("gone", (e) => {
+			closeStream();
+			say("off", e.data);
+		});
+	}
+
+	// held are regions that came while the viewer had something selected in them, by id.
+	const held = new Map();
+
+	function update(html) {
+		const next = new DOMParser().parseFromString(html, "text/html").body.firstElementChild;
+		const now = next && document.getElementById(next.id);
+		if (!now) return;
+		if ($("input[name=run]:checked", now)) {
+			held.set(next.id, html);
+			return;
+		}
+		held.delete(next.id);
+		showTimes(next);
+		Idiomorph.morph(now, next, {
+			morphStyle: "outerHTML",
+			ignoreActiveValue: true,
+			callbacks: {
+				beforeNodeMorphed(old, fresh) {
+					if (old.nodeType !== 1) return true;
+					if (old.hasAttribute("data-keep")) return false;
+					if (old.tagName === "DETAILS") fresh.open = old.open;
+					if (old.tagName === "INPUT" && old.type === "checkbox") fresh.toggleAttribute("checked", old.checked);
+					return true;
+				},
+			},
+		});
+		const region = document.getElementById(next.id);
+		htmx.process(region);
+		plots(region);
+		selection();
+	}
+
+	// ---- the chart, drawn from the table behind it ----
+
+	const charts = new Map();
+	const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+	function tableData(table) {
+		const rows = $$("tbody tr", table).reverse();
+		const columns = $$("thead th", table).length;
+		return Array.from({ length: columns }, (_, i) => rows.map((row) =>
+			i === 0 ? Number(row.cells[0].dataset.x) : Number(row.cells[i].textContent.replace(/[^0-9.-]/g, ""))));
+	}
+
+	function plots(root) {
+		for (const el of $$("[data-plot]", root)) {
+			const table = document.getElementById(el.dataset.plot);
+			if (!table) continue;
+			const data = tableData(table);
+			const old = charts.get(el);
+			if (old) {
+				old.setData(data);
+				continue;
+			}
+			charts.set(el, draw(el, table, data));
+		}
+		for (const [el, chart] of charts) {
+			if (el.isConnected) continue;
+			chart.destroy();
+			charts.delete(el);
+		}
+	}
+
+	function draw(el, table, data) {
+		const axis = { stroke: css("--faint"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+		const series = $$("thead th", table).slice(1).map((th) => ({
+			label: th.textContent, stroke: css(th.dataset.colour), width: 1.75, points: { show: false }, fill: css(th.dataset.colour) + "14",
+		}));
+		return new uPlot({
+			width: el.clientWidth, height: 190, series: [{ label: "Minute" }, ...series],
+			axes: [{ ...axis, space: 70 }, { ...axis, size: 44, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6] }],
+			scales: { y: { range: (_, __, max) => [0, Math.max(max, 4) * 1.1] } },
+			cursor: { y: false, drag: { x: false, y: false } },
+		}, data, el);
+	}
+
+	function redraw() {
+		for (const [el, chart] of charts) chart.destroy();
+		charts.clear();
+		plots(document);
+	}
+
+	// ---- selection ----
+
+	function selection() {
+		for (const form of $$("form[data-select]")) {
+			const boxes = $$("input[name=run]", form), chosen = boxes.filter((b) => b.checked).length;
+			const all = $("[data-select-all]", form), bulk = $("[data-bulk]", form);
+			if (all) {
+				all.checked = chosen > 0 && chosen === boxes.length;
+				all.indeterminate = chosen > 0 && chosen < boxes.length;
+			}
+			if (!bulk) continue;
+			const every = $("input[name=all]", bulk).checked;
+			bulk.classList.toggle("some", chosen > 0 || every);
+			$("[data-selected]", bulk).textContent = every ? "All runs that match the filter." : chosen ?
+				`${chosen} selected. The list stands still.` : "Select runs to change them.";
+			for (const b of $$("button", bulk)) b.disabled = !chosen && !every;
+		}
+		if (!$("form[data-select] input[name=run]:checked")) for (const html of [...held.values()]) update(html);
+	}
+
+	// ---- events ----
+
+	document.addEventListener("change", (e) => {
+		if (e.target.matches("[data-select-all]"))
+			for (const b of $$("input[name=run]", e.target.form)) b.checked = e.target.checked;
+		if (e.target.form?.matches("[data-select]")) selection();
+	});
+
+	document.addEventListener("click", (e) => {
+		const dialog = $("#dialog");
+		if (e.target.closest("[data-theme-toggle]")) return nextTheme();
+		if (e.target.closest("[data-close]")) return dialog.close();
+		const menu = e.target.closest("[data-menu]");
+		if (menu) return menu.setAttribute("aria-expanded", String(document.body.classList.toggle("menu-open")));
+		const link = e.target.closest("a[data-dialog]");
+		if (link && !e.ctrlKey && !e.metaKey && !e.shiftKey) {
+			e.preventDefault();
+			htmx.ajax("GET", link.href, { target: "#dialog-body", select: "#main > *:not(#notices)", swap: "innerHTML" }).then(() => {
+				dialog.showModal();
+				$("input:not([type=hidden]), textarea, select, button", dialog)?.focus();
+			});
+			return;
+		}
+		const row = e.target.closest("tr[data-href]"); // a convenience: the row has a link, too
+		if (row && !e.target.closest("a, button, input, label, summary") && !getSelection().toString()) location.href = row.dataset.href;
+	});
+
+	document.addEventListener("keydown", (e) => {
+		if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;
+		const el = $(`[data-hotkey="${CSS.escape(e.key)}"]`);
+		if (!el) return;
+		e.preventDefault();
+		el.focus();
+	});
+
+	document.addEventListener("submit", (e) => { // addresses without empty fields
+		if (!e.target.matches("form[data-clean]")) return;
+		for (const el of e.target.elements) if (el.name && !el.value) el.disabled = true;
+	});
+
+	document.addEventListener("htmx:configRequest", (e) => {
+		const given = e.detail.parameters;
+		if (e.detail.verb === "get") for (const name of Object.keys(given)) if (given[name] === "") delete given[name];
+	});
+
+	document.addEventListener("htmx:afterSettle", start);
+	document.addEventListener("visibilitychange", () => (document.hidden ? closeStream() : openStream()));
+	addEventListener("pagehide", closeStream);
+	addEventListener("pageshow", (e) => e.persisted && openStream());
+
+	let width = innerWidth;
+	addEventListener("resize", () => {
+		if (width === innerWidth) return; // a phone's address bar
+		width = innerWidth;
+		redraw();
+	});
+	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+	function nextTheme() {
+		const root = document.documentElement;
+		const next = { undefined: "light", light: "dark", dark: undefined }[root.dataset.theme];
+		if (next) root.dataset.theme = next;
+		else delete root.dataset.theme;
+		try {
+			if (next) localStorage.setItem("kagzi-theme", next);
+			else localStorage.removeItem("kagzi-theme");
+		} catch {
+			// it holds for this page
+		}
+		for (const b of $$("[data-theme-toggle]")) b.title = `Theme: ${next ?? "as the system"}`;
+		redraw();
+	}
+
+	// start prepares the page, and again what htmx has put into it.
+	function start() {
+		showTimes(document);
+		plots(document);
+		selection();
+		openStream();
+	}
+
+	setInterval(() => showTimes(document), 1000);
+	start();
+})();
