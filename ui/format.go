@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -33,7 +34,8 @@ func (d *dashboard) funcs() template.FuncMap {
 		"detail":   runDetail,
 		"oneLine":  oneLine,
 		"lower":    func(v any) string { return strings.ToLower(fmt.Sprint(v)) },
-		"words":    inTerms,
+		"due":      due,
+		"prose":    d.prose,
 		"first":    first,
 		"dict":     dict,
 	}
@@ -74,7 +76,7 @@ func clockHTML(t time.Time) template.HTML { return timeTag(t, "clock") }
 
 func timeTag(t time.Time, as string) template.HTML {
 	if t.IsZero() {
-		return `<span class="none">–</span>`
+		return `<span class="none zero">–</span>`
 	}
 	t = t.UTC()
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-as="%s" title="%s">%s</time>`, // digits
@@ -187,11 +189,19 @@ func first(n int, s string) string {
 	return s
 }
 
+// attempts is the end of the text of a failed step, which says again what its kind is.
+var attempts = regexp.MustCompile(`(: [a-z_]+)? \([a-z_]+, [0-9]+ attempts?\)$`)
+
+// due reports whether a run waits for a time.
+func due(r kagzi.RunInfo) bool {
+	return !r.AvailableAt.IsZero() && (r.Status == kagzi.StatusPending || r.Status == kagzi.StatusSleeping)
+}
+
 // runDetail says in a few words what the status does not: what the run waits for, or how it failed.
 func runDetail(r kagzi.RunInfo) string {
 	switch {
 	case r.Status == kagzi.StatusFailed || r.Status == kagzi.StatusCancelled:
-		return oneLine(r.Error)
+		return oneLine(attempts.ReplaceAllString(r.Error, ""))
 	case r.Status.Ended():
 		return ""
 	case !r.PausedAt.IsZero():
@@ -202,6 +212,27 @@ func runDetail(r kagzi.RunInfo) string {
 		return oneLine(r.Progress.Text)
 	}
 	return ""
+}
+
+// named are the run IDs and times in a text of the library.
+var named = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`)
+
+// prose returns a text of the library in terms of the dashboard, with links to the runs and with times that it names.
+func (d *dashboard) prose(text string) template.HTML {
+	var out strings.Builder
+	text, last := inTerms(text), 0
+	for _, at := range named.FindAllStringIndex(text, -1) {
+		out.WriteString(template.HTMLEscapeString(text[last:at[0]]))
+		name := text[at[0]:at[1]]
+		if t, err := time.Parse(time.RFC3339Nano, name); err == nil {
+			out.WriteString(string(timeHTML(t)))
+		} else {
+			fmt.Fprintf(&out, `<a href="%s" title="%s"><code>%s</code></a>`, d.link("/runs/", name), name, short(kagzi.RunID(name))) // hexadecimal
+		}
+		last = at[1]
+	}
+	out.WriteString(template.HTMLEscapeString(text[last:]))
+	return template.HTML(out.String())
 }
 
 // dict makes the data of a partial that needs several values: {{template "x" (dict "Title" "Runs" "Screen" .)}}.

@@ -165,13 +165,15 @@
 	}
 
 	function draw(el, table, data) {
+		const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+		const minute = (s) => hour.format(new Date(s * 1000));
 		const axis = { stroke: css("--faint"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
 		const series = $$("thead th", table).slice(1).map((th) => ({
-			label: th.textContent, stroke: css(th.dataset.colour), width: 1.75, points: { show: false }, fill: css(th.dataset.colour) + "14",
+			label: th.textContent, stroke: css(th.dataset.colour), width: 1.75, points: { show: false }, value: (_, n) => (n ?? "–"), fill: css(th.dataset.colour) + "14",
 		}));
 		return new uPlot({
-			width: el.clientWidth, height: 190, series: [{ label: "Minute" }, ...series],
-			axes: [{ ...axis, space: 70 }, { ...axis, size: 44, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6] }],
+			width: el.clientWidth, height: 190, series: [{ label: "Minute", value: (_, s) => (s ? minute(s) : "–") }, ...series],
+			axes: [{ ...axis, space: 70, size: 30, values: (_, splits) => splits.map(minute) }, { ...axis, size: 44, space: 34, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6] }],
 			scales: { y: { range: (_, __, max) => [0, Math.max(max, 4) * 1.1] } },
 			cursor: { y: false, drag: { x: false, y: false } },
 		}, data, el);
