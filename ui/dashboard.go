@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/kagzi/kagzi"
 )
@@ -23,6 +24,7 @@ type dashboard struct {
 	cache     cache
 	streams   streams
 	rates     throughput
+	every     time.Duration // how old a shared answer may be
 	mux       http.Handler
 }
 
@@ -35,13 +37,13 @@ func newDashboard(c *kagzi.Client, cfg Config) (*dashboard, error) {
 	if err := validPath(cfg.Path); err != nil {
 		return nil, err
 	}
-	d := &dashboard{client: c, cfg: cfg, namespace: namespaceOf(c), log: cmp.Or(cfg.Logger, slog.Default()), files: newFiles()}
+	d := &dashboard{client: c, cfg: cfg, namespace: namespaceOf(c), log: cmp.Or(cfg.Logger, slog.Default()), files: newFiles(), every: lookEvery}
 	d.streams.most = cfg.MaxStreams
 	var err error
 	if d.templates, err = d.parseTemplates(); err != nil {
 		return nil, err
 	}
-	d.mux = d.routes()
+	d.mux = d.routes(d.allPages(), d.allChanges())
 	return d, nil
 }
 

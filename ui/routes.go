@@ -115,14 +115,14 @@ type answer struct {
 const maxBody = 16 << 20
 
 // routes returns the handler of all routes, behind the check of where requests come from.
-func (d *dashboard) routes() http.Handler {
+func (d *dashboard) routes(pages []page, changes []change) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /static/{hash}/{file...}", d.files.serve)
 	mux.HandleFunc("GET /find", d.guard(Action{Verb: View, Object: OnRun}, d.find))
-	for _, p := range d.allPages() {
+	for _, p := range pages {
 		mux.HandleFunc("GET "+exact(p.path), d.guard(p.action, func(w http.ResponseWriter, r *http.Request, who viewer) { d.page(w, r, who, p) }))
 	}
-	for _, c := range d.allChanges() {
+	for _, c := range changes {
 		mux.HandleFunc("POST "+exact(c.path), d.guard(c.action, func(w http.ResponseWriter, r *http.Request, who viewer) { d.change(w, r, who, c) }))
 	}
 	mux.HandleFunc("/", d.guard(Action{Verb: View, Object: OnOverview}, d.notFound))

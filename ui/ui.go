@@ -125,7 +125,7 @@ const defaultPath = "/kagzi/"
 
 // validPath returns the error of a Config's Path.
 func validPath(p string) error {
-	if !strings.HasPrefix(p, "/") || !strings.HasSuffix(p, "/") || p != "/" && path.Clean(p)+"/" != p || strings.ContainsAny(p, "?#%\\\"<> ") {
+	if !strings.HasPrefix(p, "/") || !strings.HasSuffix(p, "/") || p != "/" && (path.Clean(p)+"/" != p || p == "//") || strings.ContainsAny(p, "?#%\\\"<> ") {
 		return fmt.Errorf(`ui: Config.Path is %q: give a path that begins and ends with a slash, such as "/kagzi/"`, p)
 	}
 	return nil

@@ -1,0 +1,146 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kagzi/kagzi/kind"
+)
+
+func TestCacheSharesALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache
+		looks := 0
+		do := func(context.Context) (any, error) {
+			looks++
+			time.Sleep(50 * time.Millisecond)
+			return looks, nil
+		}
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if f := c.get(t.Context(), "k", time.Second, do); f.view != 1 || f.err != nil {
+					t.Errorf("a viewer got %v", f)
+				}
+			})
+		}
+		all.Wait()
+		if looks != 1 {
+			t.Errorf("50 viewers cost %d looks", looks)
+		}
+		time.Sleep(999 * time.Millisecond)
+		c.get(t.Context(), "k", time.Second, do)
+		if looks != 1 {
+			t.Error("it was looked again within a second")
+		}
+		time.Sleep(time.Millisecond)
+		if f := c.get(t.Context(), "k", time.Second, do); f.view != 2 {
+			t.Errorf("after a second there is %v", f)
+		}
+	})
+}
+
+func TestCacheLooksLessOftenIfThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache
+		looks := 0
+		slow := func(context.Context) (any, error) {
+			looks++
+			time.Sleep(time.Second)
+			return looks, nil
+		}
+		c.get(t.Context(), "k", time.Second, slow)
+		time.Sleep(9 * time.Second)
+		if f := c.get(t.Context(), "k", time.Second, slow); f.view != 1 {
+			t.Errorf("after 9 seconds: %v", f)
+		}
+		time.Sleep(time.Second)
+		if f := c.get(t.Context(), "k", time.Second, slow); f.view != 2 {
+			t.Errorf("after 10 seconds: %v", f)
+		}
+	})
+}
+
+func TestCacheKeepsTheLastAnswerInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache
+		began := time.Now()
+		var err error
+		do := func(context.Context) (any, error) {
+			if err != nil {
+				return nil, err
+			}
+			return "good", nil
+		}
+		look := func() found {
+			time.Sleep(time.Second)
+			return c.get(t.Context(), "k", time.Second, do)
+		}
+		look()
+		err = fmt.Errorf("connection: %w", kind.Unavailable)
+		look()
+		if f := look(); f.view != "good" || f.err == nil || !f.at.Equal(began.Add(time.Second)) || !f.since.Equal(began.Add(2*time.Second)) {
+			t.Errorf("in an outage: %+v", f)
+		}
+		err = nil
+		if f := look(); f.err != nil || f.view != "good" || !f.since.IsZero() {
+			t.Errorf("afterwards: %+v", f)
+		}
+		err = kind.NotFound
+		if f := look(); f.view != nil || f.err == nil {
+			t.Errorf("what is not there any more: %+v", f)
+		}
+	})
+}
+
+func TestCacheWaitEndsWithTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache
+		slow := func(ctx context.Context) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		first := make(chan found, 1)
+		go func() { first <- c.get(t.Context(), "k", time.Second, slow) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if f := c.get(ctx, "k", time.Second, slow); !errors.Is(f.err, context.DeadlineExceeded) {
+			t.Errorf("the caller got %v", f)
+		}
+		began := time.Now()
+		if f := <-first; !errors.Is(f.err, context.DeadlineExceeded) || time.Since(began) != lookTimeout-time.Second {
+			t.Errorf("the look ended after %v with %v", time.Since(began), f)
+		}
+	})
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	var c cache
+	for n := range 3 * maxEntries {
+		c.get(t.Context(), fmt.Sprint(n), time.Hour, func(context.Context) (any, error) { return n, nil })
+	}
+	if len(c.entries) != maxEntries {
+		t.Errorf("there are %d entries", len(c.entries))
+	}
+	if c.peek(fmt.Sprint(3*maxEntries-1)).view == nil {
+		t.Error("the newest entry is missing")
+	}
+}
+
+func TestCacheOutlivesAPanic(t *testing.T) {
+	var c cache
+	func() {
+		defer func() { _ = recover() }()
+		c.get(t.Context(), "k", 0, func(context.Context) (any, error) { panic("bug") })
+	}()
+	c.entries["k"].tried = time.Time{}
+	if f := c.get(t.Context(), "k", 0, func(context.Context) (any, error) { return 1, nil }); f.view != 1 {
+		t.Errorf("after a panic: %v", f)
+	}
+}
