@@ -124,7 +124,7 @@ func TestChangesNeedAuthorizeAndTheSameOrigin(t *testing.T) {
 		t.Fatalf("changes were made: %v %v", *made, *made2)
 	}
 	r := s.do(http.MethodPost, "/things/a/change", "reason=because", "Sec-Fetch-Site", "same-origin")
-	if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/kagzi/runs" || !slices.Equal(*made2, []string{"[mira because] a"}) {
+	if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/kagzi/runs" || !slices.Equal(*made2, []string{"[mira because]a"}) {
 		t.Fatalf("%s to %q, %v", r.Status, r.Header.Get("Location"), *made2)
 	}
 	cookie := r.Cookies()[0]
