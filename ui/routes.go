@@ -25,9 +25,10 @@ import (
 //     say how long ago something is, or it would change each second: {{ago}} and {{clock}} let the browser say that.
 //  4. A part is a look that may be slow, such as a count: the page comes without it, and the stream brings it. Its live region has its name, and {{.Part "name"}} is its
 //     view model, nil until it is there.
-//  5. A change is a POST in schedulesChanges() []change, which allChanges calls. The page that asks for its reason is a page with the same path and the change's Action:
-//     a link to it with data-dialog is opened as a dialog, and it works as a page of its own. Its form has method="post" and the fields "reason" and those
-//     of the change; {{template "reason" .}} is the usual one. do makes the change with f.options(), which have actor and reason, and returns where to go, and what to say there.
+//  5. A change is a POST in schedulesChanges() []change, which allChanges calls. Before it comes a page with the same path and the same Action, whose template is as a rule
+//     "change" and whose view model a changeForm: it says what will happen, and asks for the reason. A link to it with data-dialog opens as a dialog, and without a script as a
+//     page. do makes the change with f.options(), which have the actor and the reason, and returns where to go and what to say there. The error of
+//     the client is the error of do: the page that shows it has the right status. An answer with a template shows a page of its own instead, such as a dry run.
 //  6. Payloads are shown only by d.payload, which obeys HidePayloads, and {{template "payload" …}}.
 //
 // Every route is registered here with its Action, so that none forgets to ask.
@@ -105,7 +106,7 @@ func (f form) options(more ...kagzi.ChangeOption) []kagzi.ChangeOption {
 
 // An answer is what a change leads to: another page, with a sentence about what was done, or a page of its own, such as a preview.
 type answer struct {
-	to       string // path behind Config.Path, as link makes it
+	to       string // path behind Config.Path, as pathTo makes it
 	said     string
 	template string
 	view     any

@@ -96,7 +96,13 @@ func TestAuthorizeIsAskedForEveryRoute(t *testing.T) {
 // changing returns a site with a change whose actor and reason it records.
 func changing(k *kit.Kit, cfg Config) (s *site, made *[]string) {
 	s, made = newSite(k, cfg), new([]string)
-	s.d.mux = s.d.routes(s.d.allPages(), []change{{
+	ask := page{path: "/things/{name}/change", action: Action{Verb: Set, Object: OnLimit}, template: "change", look: func(_ context.Context, q query) (any, error) {
+		return changeForm{
+			Title: "Change it", To: pathTo("/things/", q.path("name"), "/change"), Back: "/", Button: "Change",
+			Fields: []field{{Name: "all", Label: "All", Sort: "check"}, {Name: "json", Sort: "area", Value: "</textarea><script>"}},
+		}, nil
+	}}
+	s.d.mux = s.d.routes(append(s.d.allPages(), ask), []change{{
 		path: "/things/{name}/change", action: Action{Verb: Set, Object: OnLimit},
 		do: func(_ context.Context, f form) (answer, error) {
 			*made = append(*made, fmt.Sprint(f.options(), f.path("name")))
@@ -133,6 +139,21 @@ func TestChangesNeedAuthorizeAndTheSameOrigin(t *testing.T) {
 	}
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/kagzi/" {
 		t.Errorf("the cookie is %v", cookie)
+	}
+}
+
+func TestFormOfAChange(t *testing.T) {
+	k := kit.New(t)
+	s, _ := changing(k, Config{Authorize: everybody})
+	form := s.mustGet("/things/a%2Fb%22/change")
+	for _, want := range []string{`method="post" action="/kagzi/things/a%2Fb%22/change"`, `name="reason"`, `type="checkbox" name="all"`, "&lt;/textarea&gt;"} {
+		if !strings.Contains(form, want) {
+			t.Errorf("the form lacks %s:\n%s", want, form)
+		}
+	}
+	s, _ = changing(k, Config{})
+	if r := s.get("/things/a/change"); r.StatusCode != http.StatusForbidden {
+		t.Errorf("the form of a change without Authorize: %s", r.Status)
 	}
 }
 

@@ -28,6 +28,8 @@ func main() {
 	flag.BoolVar(&o.hide, "hide", false, "hide payloads")
 	flag.BoolVar(&o.empty, "empty", false, "without sample data")
 	flag.DurationVar(&o.every, "every", 2*time.Second, "how often an order comes")
+	flag.IntVar(&o.many, "many", 0, "how many runs to insert besides")
+	flag.DurationVar(&o.within, "within", 30*24*time.Hour, "how long ago the first of these was started")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -40,6 +42,8 @@ type options struct {
 	addr, actor string
 	hide, empty bool
 	every       time.Duration
+	many        int
+	within      time.Duration
 }
 
 func serve(ctx context.Context, o options) (err error) {
@@ -55,6 +59,11 @@ func serve(ctx context.Context, o options) (err error) {
 	defer pool.Close()
 	if err := kagzi.Migrate(ctx, pool); err != nil {
 		return err
+	}
+	if o.many > 0 {
+		if err := demo.Many(ctx, pool, o.many, o.within); err != nil {
+			return err
+		}
 	}
 	client, err := kagzi.NewClient(pool, kagzi.ClientConfig{})
 	if err != nil {

@@ -216,7 +216,11 @@
 	document.addEventListener("click", (e) => {
 		const dialog = $("#dialog");
 		if (e.target.closest("[data-theme-toggle]")) return nextTheme();
-		if (e.target.closest("[data-close]")) return dialog.close();
+		if (e.target.closest("dialog [data-close]")) {
+			e.preventDefault();
+			return dialog.close();
+		}
+		if (e.target === dialog) return dialog.close(); // beside it
 		const menu = e.target.closest("[data-menu]");
 		if (menu) return menu.setAttribute("aria-expanded", String(document.body.classList.toggle("menu-open")));
 		const link = e.target.closest("a[data-dialog]");
