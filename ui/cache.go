@@ -34,19 +34,19 @@ type found struct {
 const (
 	lookEvery   = time.Second
 	lookTimeout = 5 * time.Second
-	// dutyCycle bounds what one view costs: after a look of 100 ms nobody looks for a second.
-	dutyCycle = 10
+	// dutyCycle bounds what one view costs: after a look of 100 ms nobody looks for two seconds.
+	dutyCycle = 20
 	// maxEntries bounds the memory for answers. Beyond it, those that nobody has asked for the longest are dropped.
 	maxEntries = 256
 )
 
 var errPanicked = errors.New("this page has a bug: see the program's log")
 
-// get returns the answer for the key, which is at most as old as every, or as ten times what it cost. The end of ctx ends only the caller's wait.
+// get returns the answer for the key, which is at most as old as every, or as twenty times what it cost. The end of ctx ends only the caller's wait.
 func (c *cache) get(ctx context.Context, key string, every time.Duration, do func(context.Context) (any, error)) found {
 	c.mu.Lock()
 	e := c.entry(key)
-	if !e.tried.IsZero() && time.Since(e.tried) < max(every, dutyCycle*e.cost) {
+	if !e.tried.IsZero() && time.Since(e.tried) < e.keeps(every) {
 		defer c.mu.Unlock()
 		return e.answer
 	}
@@ -64,6 +64,14 @@ func (c *cache) get(ctx context.Context, key string, every time.Duration, do fun
 	e.under = make(chan struct{})
 	c.mu.Unlock()
 	return c.look(ctx, e, do)
+}
+
+// keeps returns for how long an answer is shared. What waited in vain says nothing about the cost, and the database may be back. The caller holds the lock.
+func (e *entry) keeps(every time.Duration) time.Duration {
+	if e.answer.err != nil {
+		return max(every, e.cost)
+	}
+	return max(every, dutyCycle*e.cost)
 }
 
 // peek returns the answer that is there, however old.

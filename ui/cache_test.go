@@ -55,13 +55,13 @@ func TestCacheLooksLessOftenIfThatTakesLong(t *testing.T) {
 			return looks, nil
 		}
 		c.get(t.Context(), "k", time.Second, slow)
-		time.Sleep(9 * time.Second)
+		time.Sleep(19 * time.Second)
 		if f := c.get(t.Context(), "k", time.Second, slow); f.view != 1 {
-			t.Errorf("after 9 seconds: %v", f)
+			t.Errorf("after 19 seconds: %v", f)
 		}
 		time.Sleep(time.Second)
 		if f := c.get(t.Context(), "k", time.Second, slow); f.view != 2 {
-			t.Errorf("after 10 seconds: %v", f)
+			t.Errorf("after 20 seconds: %v", f)
 		}
 	})
 }
@@ -94,6 +94,17 @@ func TestCacheKeepsTheLastAnswerInAnOutage(t *testing.T) {
 		err = kind.NotFound
 		if f := look(); f.view != nil || f.err == nil {
 			t.Errorf("what is not there any more: %+v", f)
+		}
+	})
+}
+
+func TestCacheTriesAgainSoonAfterATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache
+		c.get(t.Context(), "k", time.Second, func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
+		time.Sleep(lookTimeout)
+		if f := c.get(t.Context(), "k", time.Second, func(context.Context) (any, error) { return 1, nil }); f.view != 1 {
+			t.Errorf("after a timeout: %v", f)
 		}
 	})
 }
