@@ -23,6 +23,7 @@ type dashboard struct {
 	cache     cache
 	streams   streams
 	rates     throughput
+	tails     tails
 	mux       http.Handler
 }
 

@@ -34,7 +34,7 @@ import (
 
 // allPages are the pages by GET.
 func (d *dashboard) allPages() []page {
-	return slices.Concat(d.overviewPages(), d.runsPages())
+	return slices.Concat(d.overviewPages(), d.runsPages(), d.readingPages())
 }
 
 // allChanges are the changes by POST.
