@@ -16,7 +16,7 @@ const (
 	// mostTicks is how many fires of a schedule are counted: those of each hour in the agenda's time.
 	mostTicks = 200
 	// eachAtMost is how many fires of a schedule stand in the calendar. A schedule that has more is named once, above it.
-	eachAtMost = 21
+	eachAtMost = 25
 	// mostFires bounds the calendar.
 	mostFires = 400
 )
@@ -24,11 +24,12 @@ const (
 // An agenda is the view model of what the schedules will start. The browser arranges the days anew, in the viewer's zone: so there is one more than is
 // shown.
 type agenda struct {
-	Days  []agendaDay
-	Often []oftenFires
-	More  int       // schedules that were not asked
-	Until time.Time // there are more fires after it; zero if all are shown
-	Any   bool
+	Days   []agendaDay
+	Often  []oftenFires
+	More   int       // schedules that were not asked
+	Until  time.Time // there are more fires after it; zero if all are shown
+	Any    bool
+	Paused bool // some of the fires are of paused schedules
 }
 
 // An agendaDay is a day in UTC.
@@ -77,11 +78,21 @@ func (d *dashboard) agenda(ctx context.Context, q query) (any, error) {
 		asked := len(ticks)
 		ticks = slices.DeleteFunc(ticks, func(t time.Time) bool { return !t.Before(start.Add((agendaDays + 1) * day)) })
 		if len(ticks) > eachAtMost {
-			v.Often = append(v.Often, oftenFires{rowOf(s, now), min(len(ticks), mostTicks), len(ticks) > mostTicks && asked == len(ticks), ticks[0]})
+			often := oftenFires{scheduleRow: rowOf(s, now), At: ticks[0]}
+			for _, t := range ticks {
+				if t.Before(now.Add(agendaDays * day)) {
+					often.Count++
+				}
+			}
+			if often.Count > mostTicks && asked == len(ticks) {
+				often.Count, often.Many = mostTicks, true
+			}
+			v.Often = append(v.Often, often)
 			continue
 		}
 		for _, t := range ticks {
 			fires = append(fires, agendaFire{t, s.Name, s.Workflow, s.Paused})
+			v.Paused = v.Paused || s.Paused
 		}
 	}
 	slices.SortStableFunc(fires, func(a, b agendaFire) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Schedule, b.Schedule)) })

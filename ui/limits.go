@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,8 @@ type pauseRow struct {
 	Held  int    // runs that are due, and that it holds up
 	More  bool
 	Known bool // Held is known
+
+	Consumer bool // Runs is the page of a consumer, whose events accumulate
 }
 
 // A queueRow is a queue, with the use of its limits if it has some.
@@ -143,6 +146,10 @@ func (d *dashboard) pauseRows(ctx context.Context, pauses []kagzi.Pause, stats k
 		case p.Key != "" || p.Group != "":
 			f := kagzi.KeyFilter{Queue: p.Queue, Groups: p.Group != "", Prefix: p.Key + p.Group, Limit: 1}
 			r.Runs = link.With("status", "active", "queue", p.Queue, "key", p.Key, "group", p.Group)
+			if name, ok := strings.CutPrefix(p.Group, consumerGroup); ok {
+				r.Runs, r.Consumer = (&url.URL{Path: "/consumers/" + name}).EscapedPath(), true
+				break
+			}
 			if asked++; asked > mostAsked {
 				break
 			}
@@ -167,11 +174,16 @@ func (d *dashboard) pauseRows(ctx context.Context, pauses []kagzi.Pause, stats k
 	return rows, nil
 }
 
+// consumerGroup is how the name of the group begins that a consumer has by itself.
+const consumerGroup = "consumer "
+
 // targetText names what a pause stops.
 func targetText(t kagzi.Target) string {
 	switch {
 	case t.All:
 		return "All runs"
+	case strings.HasPrefix(t.Group, consumerGroup):
+		return "Consumer " + strings.TrimPrefix(t.Group, consumerGroup)
 	case t.Group != "":
 		return "Group " + t.Group
 	case t.Key != "":

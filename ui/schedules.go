@@ -175,7 +175,11 @@ func (d *dashboard) schedule(ctx context.Context, q query) (any, error) {
 		zone = time.UTC
 	}
 	for _, t := range fires {
-		v.Fires = append(v.Fires, fireTime{t, t.In(zone).Format("Mon 2 Jan 2006, 15:04:05 MST")})
+		layout := "Mon 2 Jan 2006, 15:04 MST"
+		if t.Second() != 0 {
+			layout = "Mon 2 Jan 2006, 15:04:05 MST"
+		}
+		v.Fires = append(v.Fires, fireTime{t, t.In(zone).Format(layout)})
 	}
 	return v, nil
 }

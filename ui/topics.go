@@ -110,7 +110,7 @@ func consumerOf(c kagzi.ConsumerInfo) consumerRow {
 type topicView struct {
 	kagzi.TopicInfo
 	Unknown bool // it is beyond the topics that are listed
-	Events  []eventRow
+	Rows    []eventRow
 	One     bool   // a single event was asked for
 	Wrong   string // why the events cannot be read
 	Span    time.Duration
@@ -157,7 +157,7 @@ func (d *dashboard) topic(ctx context.Context, q query) (any, error) {
 		if row.Large {
 			row.Payload.Root = nil
 		}
-		v.Events = append(v.Events, row)
+		v.Rows = append(v.Rows, row)
 	}
 	if n := len(events); n > 1 {
 		v.Span = events[0].PublishedAt.Sub(events[n-1].PublishedAt)
@@ -167,10 +167,10 @@ func (d *dashboard) topic(ctx context.Context, q query) (any, error) {
 
 // Rate is how many of the newest events came in a second; zero if that cannot be said.
 func (v topicView) Rate() float64 {
-	if v.One || v.Span <= 0 || len(v.Events) < 5 {
+	if v.One || v.Span <= 0 || len(v.Rows) < 5 {
 		return 0
 	}
-	return float64(len(v.Events)-1) / v.Span.Seconds()
+	return float64(len(v.Rows)-1) / v.Span.Seconds()
 }
 
 // A consumerView is the view model of the page of a consumer.

@@ -44,6 +44,7 @@ type workerList struct {
 	Wrong    string
 	Workers  []workerRow
 	Total    int
+	Stopped  int // of Workers, besides Total, those that have stopped lately
 	Status   string
 	States   []workerState
 	Next     string
@@ -87,6 +88,11 @@ func (d *dashboard) workers(ctx context.Context, q query) (any, error) {
 		v.Next = q.With("after", shown[pageSize-1].ID)
 	}
 	v.Total = total
+	if v.Status == "" && v.First && more == 0 {
+		if err := d.addStopped(ctx, &v, f); err != nil {
+			return nil, err
+		}
+	}
 	stats, err := d.client.Stats(ctx)
 	if err != nil {
 		return nil, err
@@ -94,6 +100,25 @@ func (d *dashboard) workers(ctx context.Context, q query) (any, error) {
 	s := stats.Workers
 	v.Live, v.Draining, v.Silent, v.Hung, v.Active, v.Most = s.Live, s.Draining, s.Silent, s.Hung, s.Active, s.Most
 	return v, nil
+}
+
+const (
+	// lately is how long the list of live workers also has those that have stopped.
+	lately      = time.Hour
+	mostStopped = 20
+)
+
+// addStopped adds the workers that have stopped lately. The registry lists those first that were started last, so some that ran for long may be missing.
+func (d *dashboard) addStopped(ctx context.Context, v *workerList, f kagzi.WorkerFilter) error {
+	f.Status, f.Limit = []string{"OFFLINE"}, mostStopped
+	stopped, _, err := d.client.Workers(ctx, f)
+	for _, w := range stopped {
+		if time.Since(w.StoppedAt) < lately {
+			v.Workers = append(v.Workers, workerOf(w))
+			v.Stopped++
+		}
+	}
+	return err
 }
 
 // workerOf returns what the pages say about a worker.

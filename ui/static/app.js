@@ -46,7 +46,7 @@
 				const from = new Date(today.getFullYear(), today.getMonth(), today.getDate() + n);
 				const until = new Date(today.getFullYear(), today.getMonth(), today.getDate() + n + 1);
 				const day = document.createElement("li"), head = document.createElement("h3"), rows = document.createElement("ul");
-				head.textContent = n ? dayOf.format(from) : `Today, ${dayOf.format(from)}`;
+				head.textContent = n ? dayOf.format(from) : "Today";
 				rows.append(...fires.filter((li) => {
 					const at = Date.parse($("time", li).dateTime);
 					return (at >= from || n === 0) && at < until;
