@@ -22,6 +22,7 @@ type dashboard struct {
 	templates map[string]*template.Template // by page, each with the layout and the partials
 	cache     cache
 	streams   streams
+	once      once
 	rates     throughput
 	tails     tails
 	mux       http.Handler

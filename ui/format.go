@@ -45,6 +45,7 @@ func (d *dashboard) funcs() template.FuncMap {
 		"prose":   d.prose,
 		"first":   first,
 		"dict":    dict,
+		"token":   newToken,
 	}
 }
 

@@ -240,15 +240,19 @@
 	document.addEventListener("click", (e) => {
 		const dialog = $("#dialog");
 		if (e.target.closest("[data-theme-toggle]")) return nextTheme();
-		if (e.target.closest("[data-close]")) return dialog.close();
+		if (dialog.open && e.target.closest("[data-close]")) {
+			e.preventDefault();
+			return dialog.close();
+		}
 		const menu = e.target.closest("[data-menu]");
 		if (menu) return menu.setAttribute("aria-expanded", String(document.body.classList.toggle("menu-open")));
 		const link = e.target.closest("a[data-dialog]");
 		if (link && !e.ctrlKey && !e.metaKey && !e.shiftKey) {
 			e.preventDefault();
 			htmx.ajax("GET", link.href, { target: "#dialog-body", select: "#main > *:not(#notices)", swap: "innerHTML" }).then(() => {
-				dialog.showModal();
-				$("input:not([type=hidden]), textarea, select, button", dialog)?.focus();
+				if (!dialog.open) dialog.showModal();
+				dialog.setAttribute("aria-label", $("h1", dialog)?.textContent ?? "Dialog");
+				$("[required], input:not([type=hidden]), textarea, select, .actions .button", dialog)?.focus();
 			});
 			return;
 		}
