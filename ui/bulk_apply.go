@@ -213,7 +213,7 @@ func (p *bulkPage) change(ctx context.Context, calls bulkCalls, runs []kagzi.Run
 	}
 	working.Wait()
 	for i, o := range outcomes {
-		if o.err != nil && statusOf(o.err) >= 500 && !p.applies(o.err) {
+		if o.err != nil && statusOf(o.err) >= 500 && !applies(o.err) {
 			left, err = append(left, runs[i]), o.err
 			continue
 		}
@@ -222,8 +222,8 @@ func (p *bulkPage) change(ctx context.Context, calls bulkCalls, runs []kagzi.Run
 	return left, err
 }
 
-// applies reports whether an error says that the verb does not apply to a run.
-func (p *bulkPage) applies(err error) bool {
+// applies reports whether an error says that a verb does not apply to a run.
+func applies(err error) bool {
 	return slices.ContainsFunc(inapplicable, func(reason error) bool { return errors.Is(err, reason) })
 }
 
@@ -235,7 +235,7 @@ func (p *bulkPage) note(id, as kagzi.RunID, err error) {
 		s.Changed++
 	case p.Verb.deletes && errors.Is(err, kagzi.ErrRunNeeded) && !s.Last && len(s.Again) < mostPlanned:
 		s.Again = append(s.Again, id)
-	case p.applies(err):
+	case applies(err):
 		s.Skipped.add(whyNot(err, id))
 	default:
 		s.Failed.add(whyNot(err, id))

@@ -64,12 +64,31 @@ type field struct {
 	Help        string
 	Options     []option // of select and several; suggestions of text
 	Required    bool
+	Rare        bool // it is folded, unless it has a value
 }
+
+// Rows is how many lines an editor shows.
+func (f field) Rows() int { return min(max(strings.Count(f.Value, "\n")+1, 3), 16) }
 
 // An option is a value that a field may have.
 type option struct {
 	Value, Label string
 	On           bool
+}
+
+// Usual are the fields that are not folded.
+func (v *dialog) Usual() []field {
+	return slices.DeleteFunc(slices.Clone(v.Fields), func(f field) bool { return f.Rare })
+}
+
+// Rare are the fields that are folded.
+func (v *dialog) Rare() []field {
+	return slices.DeleteFunc(slices.Clone(v.Fields), func(f field) bool { return !f.Rare })
+}
+
+// RareSet reports whether one of these has a value.
+func (v *dialog) RareSet() bool {
+	return slices.ContainsFunc(v.Fields, func(f field) bool { return f.Rare && f.Value != "" })
 }
 
 // formToken is the name of the field that tells one form that was shown from another.

@@ -75,6 +75,9 @@ func try(r kagzi.RunInfo, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) (
 		return nil, err
 	}
 	would, err := dry(f)
+	if err != nil && applies(err) { // UnpauseRuns returns what the others skip
+		return err, nil
+	}
 	if err != nil || slices.Contains(would.Changed, r.ID) {
 		return nil, err
 	}

@@ -145,8 +145,8 @@ func (d *dashboard) newRunFields(ctx context.Context, v *dialog, event string) e
 	}
 	hint := string(v.Run.ExternalID)
 	v.Fields = append(v.Fields, input,
-		field{Name: "new-id", Label: "ID", Sort: "text", Hint: hint, Help: "Of the new run. Empty: that of this run, if it has one."},
-		field{Name: "version", Label: "Version", Sort: "number", Hint: versionText(v.Run.Version), Help: "Of the workflow's code. Empty: that of this run."},
+		field{Name: "new-id", Label: "ID", Sort: "text", Hint: hint, Help: "Of the new run. Empty: that of this run, if it has one.", Rare: true},
+		field{Name: "version", Label: "Version", Sort: "number", Hint: versionText(v.Run.Version), Help: "Of the workflow's code. Empty: that of this run.", Rare: true},
 		field{Name: "made", Sort: "hidden", Value: strconv.Itoa(made)},
 	)
 	return nil

@@ -38,7 +38,7 @@ func showSignal(_ context.Context, _ query, v *dialog) error {
 	v.Do, v.Logged = "Send", noReason
 	v.Says = []string{"The run reads the message when it waits for a signal of that name and key. Until then it stays unread."}
 	name := field{Name: "name", Label: "Signal", Sort: "text", Hint: "approved", Required: true}
-	key := field{Name: "key", Label: "Key", Sort: "text", Hint: "call-7", Help: "Of Signal.For, if it has one."}
+	key := field{Name: "key", Label: "Key", Sort: "text", Hint: "call-7", Help: "What the signal is about, if the code says so with For.", Rare: true}
 	waits := waitsFor(*v.Run)
 	if len(waits) > 0 {
 		v.Says[0] = "The run waits for " + strings.Join(waits, ", ") + ", and reads the message at once."
@@ -47,11 +47,12 @@ func showSignal(_ context.Context, _ query, v *dialog) error {
 			base, _, _ := strings.Cut(w, "/")
 			name.Options = append(name.Options, option{Value: base})
 		}
+		key.Rare = key.Value == ""
 	}
 	v.Fields = []field{
 		name, key,
 		{Name: "payload", Label: "Payload", Sort: "json", Hint: `{"approved": true}`, Help: "JSON. Empty: null. It is not checked against the code: one that the run cannot decode fails the run when it reads it."},
-		{Name: "id", Label: "Message ID", Sort: "text", Value: "", Hint: "made by this form", Help: "The run stores one message with an ID, however often it is sent. Empty: this form has one of its own."},
+		{Name: "id", Label: "Message ID", Sort: "text", Hint: "made by this form", Help: "The run stores one message with an ID, however often it is sent. Empty: this form has one of its own.", Rare: true},
 	}
 	if v.Run.Status.Ended() {
 		v.Refused = "The run is over, so it reads no message."
