@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/kagzi/kagzi"
@@ -215,6 +216,13 @@ func (s *screen) NewLimitActions() (a actions) {
 	return a
 }
 
+func dangerous(a action) int {
+	if a.Danger {
+		return 1
+	}
+	return 0
+}
+
 // BulkActions returns the buttons of a list of runs.
 func (s *screen) BulkActions() (a actions) {
 	for _, v := range bulkVerbs() {
@@ -227,5 +235,6 @@ func (s *screen) BulkActions() (a actions) {
 		}
 		*to = append(*to, action{Title: title(v.verb) + "…", To: "/runs/bulk/" + string(v.verb), Danger: v.danger})
 	}
+	slices.SortStableFunc(a.More, func(a, b action) int { return cmp.Compare(dangerous(a), dangerous(b)) })
 	return a
 }

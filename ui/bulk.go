@@ -76,6 +76,9 @@ type planned struct {
 // Past is what has been done to the runs.
 func (p *bulkPage) Past() string { return p.Verb.past }
 
+// LeftOut is how many of the runs would not be changed.
+func (p *bulkPage) LeftOut() int { return p.Matched - p.Would }
+
 // Back is the list that the runs were chosen from.
 func (p *bulkPage) Back() string { return strings.TrimSuffix("/runs?"+p.From, "?") }
 
