@@ -13,15 +13,15 @@ import (
 )
 
 // How many runs are changed at once. The list of runs is a form of chosen runs, or of all that its filter selects. A first POST shows the plan, which a
-// dry run makes: how many runs would be changed, and which not. If these are at most mostPlanned, the plan's form has their IDs, and exactly these are
+// dry run makes: how many runs would be changed, and which not. If these are at most mostNamed, the plan's form has their IDs, and exactly these are
 // changed. Otherwise it has the filter, and the runs are changed that match at that time, from new to old. Either way each POST changes some runs, for
 // about a second, and answers with a form that has what is left, which the page sends by itself. So a closed tab stops the change, nothing is kept in
 // this program, and what was done is known at each time.
 
 const (
-	// mostPlanned is how many runs a form has the IDs of.
-	mostPlanned = 1000
-	// planTimeout bounds a dry run. What it has not looked at by then is treated as more than mostPlanned.
+	// mostNamed is how many runs a form has the IDs of.
+	mostNamed = 1000
+	// planTimeout bounds a dry run. What it has not looked at by then is treated as more than mostNamed.
 	planTimeout = 15 * time.Second
 	shownRuns   = 20
 )
@@ -127,8 +127,8 @@ func chosen(f form) (runs []kagzi.RunID, err error) {
 	slices.Sort(runs)
 	runs = slices.Compact(runs)
 	slices.Reverse(runs)
-	if len(runs) > mostPlanned {
-		return nil, badRequest("At most %s runs can be named: select them by a filter.", count(mostPlanned))
+	if len(runs) > mostNamed {
+		return nil, badRequest("At most %s runs can be named: select them by a filter.", count(mostNamed))
 	}
 	return runs, nil
 }
@@ -206,14 +206,14 @@ func (d *dashboard) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f
 	if len(rf.Status) == 0 {
 		rf.Status = p.Verb.to
 	}
-	rf.Limit = mostPlanned + 1
+	rf.Limit = mostNamed + 1
 	dryCtx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
 	would, err := calls.dry(dryCtx, rf)
 	if err != nil && (dryCtx.Err() == nil || would.Matched == 0) {
 		return err
 	}
-	p.More = err != nil || would.Matched > mostPlanned
+	p.More = err != nil || would.Matched > mostNamed
 	if err := d.sampleOf(ctx, p, rf, would); err != nil {
 		return err
 	}

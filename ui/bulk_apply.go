@@ -32,11 +32,11 @@ type bulkState struct {
 	Skipped counts
 	Failed  counts
 	New     []madeRun
-	NewMore int            // how many more new runs there are
-	After   kagzi.RunID    // with a filter: the last run that was dealt with
-	Ended   bool           // with a filter: none is left
-	Again   []kagzi.RunID  // children that could not be deleted before their parents
-	Last    bool           // these are being deleted
+	NewMore int           // how many more new runs there are
+	After   kagzi.RunID   // with a filter: the last run that was dealt with
+	Ended   bool          // with a filter: none is left
+	Again   []kagzi.RunID // children that could not be deleted before their parents
+	Last    bool          // these are being deleted
 }
 
 // A madeRun is a new run and the one that it comes from.
@@ -233,7 +233,7 @@ func (p *bulkPage) note(id, as kagzi.RunID, err error) {
 	switch {
 	case err == nil, p.Verb.deletes && errors.Is(err, kagzi.ErrNotFound): // it went with its parent
 		s.Changed++
-	case p.Verb.deletes && errors.Is(err, kagzi.ErrRunNeeded) && !s.Last && len(s.Again) < mostPlanned:
+	case p.Verb.deletes && errors.Is(err, kagzi.ErrRunNeeded) && !s.Last && len(s.Again) < mostNamed:
 		s.Again = append(s.Again, id)
 	case applies(err):
 		s.Skipped.add(whyNot(err, id))

@@ -76,22 +76,34 @@ func bulkCancel(d *dashboard, f form) (c bulkCalls, err error) {
 		opts = append(opts, kagzi.Grace(grace))
 	}
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.CancelAll(ctx, rf, kagzi.DryRun()) },
-		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) { return changed(d.client.Cancel(ctx, id, opts...)) },
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return d.client.CancelAll(ctx, rf, kagzi.DryRun())
+		},
+		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
+			return changed(d.client.Cancel(ctx, id, opts...))
+		},
 	}, nil
 }
 
 func bulkTerminate(d *dashboard, f form) (bulkCalls, error) {
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.TerminateAll(ctx, rf, kagzi.DryRun()) },
-		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) { return changed(d.client.Terminate(ctx, id, f.options()...)) },
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return d.client.TerminateAll(ctx, rf, kagzi.DryRun())
+		},
+		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
+			return changed(d.client.Terminate(ctx, id, f.options()...))
+		},
 	}, nil
 }
 
 func bulkResume(d *dashboard, f form) (bulkCalls, error) {
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.ResumeAll(ctx, rf, kagzi.DryRun()) },
-		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) { return changed(d.client.Resume(ctx, id, f.options()...)) },
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return d.client.ResumeAll(ctx, rf, kagzi.DryRun())
+		},
+		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
+			return changed(d.client.Resume(ctx, id, f.options()...))
+		},
 	}, nil
 }
 
@@ -104,15 +116,23 @@ func bulkRestart(d *dashboard, f form) (bulkCalls, error) {
 		opts = append(opts, kagzi.Reason(f.reason()))
 	}
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.RestartAll(ctx, rf, kagzi.DryRun()) },
-		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) { return d.client.Restart(ctx, id, opts...) },
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return d.client.RestartAll(ctx, rf, kagzi.DryRun())
+		},
+		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
+			return d.client.Restart(ctx, id, opts...)
+		},
 	}, nil
 }
 
 func bulkUnpause(d *dashboard, f form) (bulkCalls, error) {
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.UnpauseRuns(ctx, rf, kagzi.DryRun()) },
-		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) { return changed(d.client.UnpauseRun(ctx, id, f.options()...)) },
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return d.client.UnpauseRuns(ctx, rf, kagzi.DryRun())
+		},
+		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
+			return changed(d.client.UnpauseRun(ctx, id, f.options()...))
+		},
 	}, nil
 }
 
@@ -123,14 +143,20 @@ func bulkUpdate(d *dashboard, f form) (bulkCalls, error) {
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
 			return d.client.UpdateAll(ctx, rf, append(opts, kagzi.DryRun())...)
 		},
-		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) { return changed(d.client.Update(ctx, id, all...)) },
+		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
+			return changed(d.client.Update(ctx, id, all...))
+		},
 	}, err
 }
 
 func bulkDelete(d *dashboard, f form) (bulkCalls, error) {
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.DeleteAll(ctx, rf, kagzi.DryRun()) },
-		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) { return changed(d.client.Delete(ctx, id, f.options()...)) },
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return d.client.DeleteAll(ctx, rf, kagzi.DryRun())
+		},
+		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
+			return changed(d.client.Delete(ctx, id, f.options()...))
+		},
 	}, nil
 }
 

@@ -22,13 +22,15 @@ func (d *dashboard) consumerForm(verb Verb, title string, show func(kagzi.Consum
 			if i < 0 {
 				return nil, status(http.StatusNotFound, "There is no such consumer.")
 			}
-			v := &dialog{Title: title + " " + all[i].Name, Back: "/topics", Logged: inProgramLog}
+			v := &dialog{Title: title + " " + all[i].Name, Back: at("/consumers/", all[i].Name), Logged: inProgramLog}
 			show(all[i], v)
 			return v, nil
 		},
 		do: func(ctx context.Context, f form) (answer, error) {
 			done, err := do(ctx, f, kagzi.DefineConsumer(f.path("name"), kagzi.ConsumerConfig{}))
-			done.to = "/topics"
+			if done.to == "" {
+				done.to = at("/consumers/", f.path("name"))
+			}
 			return done, err
 		},
 	}
@@ -69,7 +71,7 @@ func (d *dashboard) consumerForms() []changeForm {
 				"A worker that has its code creates it again when it starts.",
 			}
 		}, func(ctx context.Context, _ form, c kagzi.Consumer) (answer, error) {
-			return answer{said: "Deleted the consumer " + c.Name() + "."}, d.client.DeleteConsumer(ctx, c)
+			return answer{leads: true, to: "/topics", said: "Deleted the consumer " + c.Name() + "."}, d.client.DeleteConsumer(ctx, c)
 		}),
 	}
 }

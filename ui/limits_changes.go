@@ -143,7 +143,7 @@ func (d *dashboard) setKey(ctx context.Context, f form) (answer, error) {
 	if in.err != nil {
 		return answer{}, in.err
 	}
-	return answer{to: "/limits", said: "Set the limits of key " + key + "."}, d.client.SetKey(ctx, queue, kagzi.Key(key), l)
+	return answer{to: at("/queues/", queue), said: "Set the limits of key " + key + "."}, d.client.SetKey(ctx, queue, kagzi.Key(key), l)
 }
 
 func (d *dashboard) showStep(ctx context.Context, q query) (*dialog, error) {
@@ -213,7 +213,7 @@ func numberField(name, label string, n int, help string) field {
 
 // rateFields are a rate and its burst.
 func rateFields(prefix, label string, r kagzi.Rate) []field {
-	rate := field{Name: prefix + "rate", Label: label, Sort: "text", Hint: "10/s, 600/m or 5/10s", Value: rateText(r)}
+	rate := field{Name: prefix + "rate", Label: label, Sort: "text", Hint: "10/s, 600/m or 5/10s", Value: typedRate(r)}
 	burst := field{Name: prefix + "burst", Label: label + ": burst", Sort: "number", Hint: "1", Help: "How many may start at once after a time with fewer."}
 	if r.Burst > 1 {
 		burst.Value = strconv.Itoa(r.Burst)
@@ -221,8 +221,8 @@ func rateFields(prefix, label string, r kagzi.Rate) []field {
 	return []field{rate, burst}
 }
 
-// rateText writes a rate without its burst in the form that a field reads; empty for none.
-func rateText(r kagzi.Rate) string {
+// typedRate writes a rate without its burst in the form that a field reads; empty for none.
+func typedRate(r kagzi.Rate) string {
 	if r.Starts == 0 {
 		return ""
 	}

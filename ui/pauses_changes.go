@@ -26,8 +26,8 @@ func (q query) target() kagzi.Target {
 	return kagzi.Target{All: q.asked("all"), Queue: q.get("queue"), Workflow: q.get("workflow"), Key: q.get("key"), Group: q.get("group")}
 }
 
-// targetText names a target for people.
-func targetText(t kagzi.Target) string {
+// targetName names a target for people.
+func targetName(t kagzi.Target) string {
 	switch {
 	case t.All:
 		return "all runs"
@@ -81,7 +81,7 @@ func (d *dashboard) showPause(ctx context.Context, q query) (*dialog, error) {
 	v := &dialog{Title: "Pause", Back: "/limits", Do: "Pause"}
 	t, given := v.targetFields(q)
 	if given {
-		v.Title, v.Danger = "Pause "+targetText(t), t.All
+		v.Title, v.Danger = "Pause "+targetName(t), t.All
 	}
 	v.Says = []string{"Workers claim none of these runs until the pause ends. Starts, messages, cancels and timeouts go on."}
 	if n := d.touched(ctx, t, given); n != "" {
@@ -122,14 +122,14 @@ func (d *dashboard) pause(ctx context.Context, f form) (answer, error) {
 		opts = append(opts, kagzi.Park())
 	}
 	t := f.target()
-	return answer{to: "/limits", said: "Paused " + targetText(t) + "."}, d.client.Pause(ctx, t, opts...)
+	return answer{to: "/limits", said: "Paused " + targetName(t) + "."}, d.client.Pause(ctx, t, opts...)
 }
 
 func (d *dashboard) showUnpause(_ context.Context, q query) (*dialog, error) {
 	v := &dialog{Title: "Unpause", Back: "/limits", Do: "Unpause", Logged: inProgramLog}
 	t, given := v.targetFields(q)
 	if given {
-		v.Title = "Unpause " + targetText(t)
+		v.Title = "Unpause " + targetName(t)
 	}
 	v.Says = []string{"Workers claim these runs again. Other pauses that hold them stay."}
 	if t.Key == "" && t.Group == "" {
@@ -150,5 +150,5 @@ func (d *dashboard) unpause(ctx context.Context, f form) (answer, error) {
 		}
 		opts, said = append(opts, kagzi.Percent(n)), fmt.Sprintf("%d %% go on of ", n)
 	}
-	return answer{to: "/limits", said: said + targetText(t) + "."}, d.client.Unpause(ctx, t, opts...)
+	return answer{to: "/limits", said: said + targetName(t) + "."}, d.client.Unpause(ctx, t, opts...)
 }

@@ -111,6 +111,7 @@ type answer struct {
 	template string
 	view     any
 	code     int  // of the page of its own; zero means 200
+	leads    bool // it leads there also from a dialog; else the page stays that the dialog was opened on
 	again    bool // the form may be sent again: it has changed nothing, or not all
 }
 
@@ -222,7 +223,11 @@ func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c
 		d.render(w, cmp.Or(done.code, http.StatusOK), done.template, s)
 	case r.Header.Get("HX-Request") != "": // a dialog asks, and the page under it is to change
 		say(w, d.cfg.Path, done.said)
-		w.Header().Set("HX-Redirect", d.link(done.to))
+		to := d.link(done.to)
+		if under, err := url.Parse(r.Header.Get("HX-Current-URL")); err == nil && !done.leads && strings.HasPrefix(under.Path, d.cfg.Path) {
+			to = under.RequestURI()
+		}
+		w.Header().Set("HX-Redirect", to)
 	default:
 		say(w, d.cfg.Path, done.said)
 		http.Redirect(w, r, d.link(done.to), http.StatusSeeOther)

@@ -124,10 +124,12 @@ func (d *dashboard) endForms() []changeForm {
 				"The run and its children end at once, as cancelled. Detached children go on.",
 				"No compensation runs, and those under way are stopped: what the run did stays done. Cancel compensates.",
 			}
-			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.TerminateAll(ctx, f, kagzi.DryRun()) }))
+			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+				return d.client.TerminateAll(ctx, f, kagzi.DryRun())
+			}))
 		}, d.terminate),
 		d.runForm(Delete, "Delete", d.showDelete, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			return answer{to: "/runs", said: "Deleted. Its log still says who did it, and why."}, d.client.Delete(ctx, id, f.options()...)
+			return answer{leads: true, to: "/runs", said: "Deleted. Its log still says who did it, and why."}, d.client.Delete(ctx, id, f.options()...)
 		}),
 	}
 }

@@ -22,7 +22,7 @@ func (d *dashboard) newRunForms() []changeForm {
 				return answer{}, err
 			}
 			as, err := d.client.Restart(ctx, id, opts...)
-			return answer{to: "/runs/" + string(as), said: "Restarted: this is the new run."}, err
+			return answer{leads: true, to: "/runs/" + string(as), said: "Restarted: this is the new run."}, err
 		}),
 		d.runForm(Fork, "Fork", d.showFork, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
 			step := f.get("step")
@@ -37,7 +37,7 @@ func (d *dashboard) newRunForms() []changeForm {
 				opts = append(opts, kagzi.InheritCompensations())
 			}
 			as, err := d.client.Fork(ctx, id, step, opts...)
-			return answer{to: "/runs/" + string(as), said: "Forked from step " + step + ": this is the new run."}, err
+			return answer{leads: true, to: "/runs/" + string(as), said: "Forked from step " + step + ": this is the new run."}, err
 		}),
 	}
 }
@@ -84,7 +84,9 @@ func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
 		Help: "Those that this run registered before the step. If both runs fail, both execute them.",
 	})
 	if from := q.get("step"); from != "" {
-		wrong, err := try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.ForkAll(ctx, f, from, kagzi.DryRun()) })
+		wrong, err := try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return d.client.ForkAll(ctx, f, from, kagzi.DryRun())
+		})
 		if wrong != nil {
 			v.Warning = "From step " + from + ": " + whyNot(wrong, v.Run.ID)
 		}

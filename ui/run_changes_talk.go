@@ -183,7 +183,9 @@ func (q query) updates(now time.Time) (opts []kagzi.UpdateOption, err error) {
 		}
 		opts = append(opts, kagzi.Version(n))
 	}
-	lines := func(name string) string { return strings.TrimRight(strings.ReplaceAll(q.values.Get(name), "\r\n", "\n"), "\n") } // browsers send CRLF
+	lines := func(name string) string {
+		return strings.TrimRight(strings.ReplaceAll(q.values.Get(name), "\r\n", "\n"), "\n")
+	} // browsers send CRLF
 	if is := lines("metadata"); q.values.Has("metadata") && is != lines("metadata-was") {
 		tags, err := readTags(is)
 		if err != nil {

@@ -73,7 +73,7 @@ func (d *dashboard) scheduleForms() []changeForm {
 				opts = append(opts, kagzi.RejectActive)
 			}
 			run, err := d.client.TriggerSchedule(ctx, name, opts...)
-			return answer{to: "/runs/" + string(run), said: "Triggered " + name + ": this is the run."}, err
+			return answer{leads: true, to: "/runs/" + string(run), said: "Triggered " + name + ": this is the run."}, err
 		}),
 		d.scheduleForm(Backfill, "Backfill", func(_ context.Context, _ query, _ kagzi.ScheduleInfo, v *dialog) error {
 			v.Do = "Show what would start"
@@ -89,7 +89,7 @@ func (d *dashboard) scheduleForms() []changeForm {
 			v.Says = []string{"It fires no more. Runs that it has started go on, and stay.", "A program that creates the schedule at its start creates it again."}
 			return nil
 		}, func(ctx context.Context, _ form, name string) (answer, error) {
-			return answer{to: "/schedules", said: "Deleted the schedule " + name + "."}, d.client.DeleteSchedule(ctx, name)
+			return answer{leads: true, to: "/schedules", said: "Deleted the schedule " + name + "."}, d.client.DeleteSchedule(ctx, name)
 		}),
 	}
 }
@@ -165,7 +165,8 @@ func (d *dashboard) backfill(ctx context.Context, f form, name string) (answer, 
 	}
 	v := &dialog{Title: "Backfill " + name, Back: at("/schedules/", name), Ticks: would, Logged: inProgramLog}
 	v.Fields = []field{
-		{Name: "from", Sort: "hidden", Value: from.Format(time.RFC3339Nano)}, {Name: "until", Sort: "hidden", Value: until.Format(time.RFC3339Nano)},
+		{Name: "from", Sort: "hidden", Value: from.Format(time.RFC3339Nano)},
+		{Name: "until", Sort: "hidden", Value: until.Format(time.RFC3339Nano)},
 		{Name: "sure", Sort: "hidden", Value: "1"},
 	}
 	switch left := would.All - would.Have; {
