@@ -84,6 +84,15 @@ func (c *cache) peek(key string) found {
 	return found{}
 }
 
+// expire lets everybody look again, because something was changed.
+func (c *cache) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries {
+		e.tried = time.Time{}
+	}
+}
+
 // look looks on behalf of all who wait, so its context does not end with the caller's.
 func (c *cache) look(ctx context.Context, e *entry, do func(context.Context) (any, error)) (f found) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)

@@ -23,8 +23,10 @@ type dashboard struct {
 	templates map[string]*template.Template // by page, each with the layout and the partials
 	cache     cache
 	streams   streams
+	once      once
 	rates     throughput
 	every     time.Duration // how old a shared answer may be
+	tails     tails
 	mux       http.Handler
 }
 

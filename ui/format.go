@@ -21,23 +21,31 @@ func (d *dashboard) funcs() template.FuncMap {
 		"time":     timeHTML,
 		"ago":      agoHTML,
 		"clock":    clockHTML,
+		"hour":     hourHTML,
 		"duration": duration,
 		"count":    count,
 		"atLeast":  atLeast,
 		"plural":   plural,
-		"rate":     perSecond,
-		"bytes":    size,
-		"status":   statusHTML,
-		"health":   healthHTML,
-		"icon":     icon,
-		"short":    short,
-		"detail":   runDetail,
-		"oneLine":  oneLine,
-		"lower":    func(v any) string { return strings.ToLower(fmt.Sprint(v)) },
-		"due":      due,
-		"prose":    d.prose,
-		"first":    first,
-		"dict":     dict,
+		"minus":    func(a, b int) int { return a - b },
+		"target":   targetText,
+		"rateText": rateText, "keyLimits": keyLimitsText, "stepRate": stepRate,
+		"rate":    perSecond,
+		"bytes":   size,
+		"status":  statusHTML,
+		"badge":   badge,
+		"health":  healthHTML,
+		"icon":    icon,
+		"short":   short,
+		"shortID": func(id string) string { return short(kagzi.RunID(id)) },
+		"count64": func(n int64) string { return count(int(n)) },
+		"detail":  runDetail,
+		"oneLine": oneLine,
+		"lower":   func(v any) string { return strings.ToLower(fmt.Sprint(v)) },
+		"due":     due,
+		"prose":   d.prose,
+		"first":   first,
+		"dict":    dict,
+		"token":   newToken,
 	}
 }
 
@@ -73,6 +81,12 @@ func agoHTML(t time.Time) template.HTML { return timeTag(t, "ago") }
 
 // clockHTML returns a time that the browser shows as how long ago it is, counting on: "3 min 20 s".
 func clockHTML(t time.Time) template.HTML { return timeTag(t, "clock") }
+
+// hourHTML returns a time that the browser shows as the time of day in its own zone.
+func hourHTML(t time.Time) template.HTML {
+	t = t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-as="hour" title="%s">%s</time>`, t.Format(time.RFC3339Nano), t.Format("2006-01-02 15:04:05 UTC"), t.Format("15:04"))) // digits
+}
 
 func timeTag(t time.Time, as string) template.HTML {
 	if t.IsZero() {

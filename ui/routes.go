@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,12 +36,12 @@ import (
 
 // allPages are the pages by GET.
 func (d *dashboard) allPages() []page {
-	return slices.Concat(d.overviewPages(), d.runsPages())
+	return slices.Concat(d.overviewPages(), d.runsPages(), d.readingPages(), d.formPages())
 }
 
 // allChanges are the changes by POST.
 func (d *dashboard) allChanges() []change {
-	return nil
+	return slices.Concat(d.formChanges(), d.bulkChanges())
 }
 
 // A page is a route of GET.
@@ -110,6 +111,9 @@ type answer struct {
 	said     string
 	template string
 	view     any
+	code     int  // of the page of its own; zero means 200
+	leads    bool // it leads there also from a dialog; else the page stays that the dialog was opened on
+	again    bool // the form may be sent again: it has changed nothing, or not all
 }
 
 // maxBody bounds the body of a POST: a message may have 4 MiB, and more if escaped.
@@ -199,16 +203,32 @@ func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c
 		d.fail(w, r, who, status(http.StatusBadRequest, "The form cannot be read: "+err.Error()))
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), changeTimeout)
+	// A browser that goes away, as for a second click on the button, does not undo half of a change.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
 	defer cancel()
-	done, err := c.do(ctx, form{d.query(r, r.Form), who.actor, r})
+	f := form{d.query(r, r.Form), who.actor, r}
+	token := f.get(formToken)
+	if token != "" { // nobody gets the answer of somebody else
+		token = strings.Join([]string{r.URL.Path, who.actor, token}, "\n")
+	}
+	done, err := d.once.do(ctx, token, func() (answer, error) { return c.do(ctx, f) })
+	if err == nil && !done.again {
+		d.cache.expire()
+	}
 	switch {
 	case err != nil:
 		d.fail(w, r, who, err)
 	case done.template != "":
 		s := d.screen(r, who, d.query(r, r.Form))
 		s.V = done.view
-		d.render(w, http.StatusOK, done.template, s)
+		d.render(w, cmp.Or(done.code, http.StatusOK), done.template, s)
+	case r.Header.Get("HX-Request") != "": // a dialog asks, and the page under it is to change
+		say(w, d.cfg.Path, done.said)
+		to := d.link(done.to)
+		if under, err := url.Parse(r.Header.Get("HX-Current-URL")); err == nil && !done.leads && strings.HasPrefix(under.Path, d.cfg.Path) {
+			to = under.RequestURI()
+		}
+		w.Header().Set("HX-Redirect", to)
 	default:
 		say(w, d.cfg.Path, done.said)
 		http.Redirect(w, r, d.link(done.to), http.StatusSeeOther)

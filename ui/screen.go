@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -14,7 +15,7 @@ import (
 	"time"
 )
 
-//go:embed templates/*.html
+//go:embed templates/*.html templates/partials/*.html
 var templateFiles embed.FS
 
 // A screen is the data of a page's template.
@@ -65,6 +66,9 @@ var navigation = []navItem{
 	{Title: "Doctor", Path: "/doctor", Icon: "doctor"},
 }
 
+// sections are the first elements of paths whose pages belong to another one's item of the navigation.
+var sections = map[string]string{"consumers": "topics", "queues": "limits", "groups": "limits"}
+
 // parseTemplates parses the layout with each page.
 func (d *dashboard) parseTemplates() (map[string]*template.Template, error) {
 	known := map[string]bool{}
@@ -75,13 +79,13 @@ func (d *dashboard) parseTemplates() (map[string]*template.Template, error) {
 	funcs["nav"] = func(section string) (items []navItem) {
 		for _, item := range navigation {
 			if known[item.Path] {
-				item.Current = item.Path == "/"+section
+				item.Current = item.Path == "/"+cmp.Or(sections[section], section)
 				items = append(items, item)
 			}
 		}
 		return items
 	}
-	shared, err := template.New("").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/partials.html")
+	shared, err := template.New("").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/partials.html", "templates/partials/*.html")
 	if err != nil {
 		return nil, err
 	}

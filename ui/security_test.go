@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -97,10 +98,12 @@ func TestAuthorizeIsAskedForEveryRoute(t *testing.T) {
 func changing(k *kit.Kit, cfg Config) (s *site, made *[]string) {
 	s, made = newSite(k, cfg), new([]string)
 	ask := page{path: "/things/{name}/change", action: Action{Verb: Set, Object: OnLimit}, template: "change", look: func(_ context.Context, q query) (any, error) {
-		return changeForm{
-			Title: "Change it", To: pathTo("/things/", q.path("name"), "/change"), Back: "/", Button: "Change",
-			Fields: []field{{Name: "all", Label: "All", Sort: "check"}, {Name: "json", Sort: "area", Value: "</textarea><script>"}},
-		}, nil
+		v := &dialog{
+			Title: "Change it", To: "/things/" + url.PathEscape(q.path("name")) + "/change", Back: "/", Do: "Change",
+			Fields: []field{{Name: "all", Label: "All", Sort: "check"}, {Name: "json", Sort: "json", Value: "</textarea><script>"}},
+		}
+		v.finish(q, false)
+		return v, nil
 	}}
 	s.d.mux = s.d.routes(append(s.d.allPages(), ask), []change{{
 		path: "/things/{name}/change", action: Action{Verb: Set, Object: OnLimit},

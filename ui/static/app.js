@@ -8,6 +8,8 @@
 	// ---- times ----
 
 	const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+	const hourOf = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+	const dayOf = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
 	const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
 
 	function span(ms) {
@@ -29,10 +31,31 @@
 			const at = Date.parse(el.dateTime);
 			if (Number.isNaN(at)) continue;
 			const as = el.dataset.as;
-			const text = as === "ago" ? distance(at) : as === "clock" ? span(Math.max(0, Date.now() - at)) : clock.format(at);
+			const text = as === "ago" ? distance(at) : as === "clock" ? span(Math.max(0, Date.now() - at)) : as === "hour" ? hourOf.format(at) : clock.format(at);
 			if (el.textContent !== text) el.textContent = text;
 			const title = as === "time" ? `${distance(at)} · ${el.dateTime}` : `${exact.format(at)} · ${el.dateTime}`;
 			if (el.title !== title) el.title = title;
+		}
+	}
+
+	// The server has sorted a calendar by days in UTC. Those of the viewer are others.
+	function showDays(root) {
+		for (const list of $$("ol[data-agenda]", root)) {
+			const fires = $$(".day li", list), today = new Date();
+			list.replaceChildren(...Array.from({ length: Number(list.dataset.agenda) }, (_, n) => {
+				const from = new Date(today.getFullYear(), today.getMonth(), today.getDate() + n);
+				const until = new Date(today.getFullYear(), today.getMonth(), today.getDate() + n + 1);
+				const day = document.createElement("li"), head = document.createElement("h3"), rows = document.createElement("ul");
+				head.textContent = n ? dayOf.format(from) : "Today";
+				rows.append(...fires.filter((li) => {
+					const at = Date.parse($("time", li).dateTime);
+					return (at >= from || n === 0) && at < until;
+				}));
+				day.className = "day";
+				day.append(head, rows);
+				return day;
+			}));
+			list.removeAttribute("data-agenda");
 		}
 	}
 
@@ -113,6 +136,7 @@
 			return;
 		}
 		held.delete(next.id);
+		showDays(next);
 		showTimes(next);
 		Idiomorph.morph(now, next, {
 			morphStyle: "outerHTML",
@@ -216,7 +240,7 @@
 	document.addEventListener("click", (e) => {
 		const dialog = $("#dialog");
 		if (e.target.closest("[data-theme-toggle]")) return nextTheme();
-		if (e.target.closest("dialog [data-close]")) {
+		if (dialog.open && e.target.closest("[data-close]")) {
 			e.preventDefault();
 			return dialog.close();
 		}
@@ -227,8 +251,9 @@
 		if (link && !e.ctrlKey && !e.metaKey && !e.shiftKey) {
 			e.preventDefault();
 			htmx.ajax("GET", link.href, { target: "#dialog-body", select: "#main > *:not(#notices)", swap: "innerHTML" }).then(() => {
-				dialog.showModal();
-				$("input:not([type=hidden]), textarea, select, button", dialog)?.focus();
+				if (!dialog.open) dialog.showModal();
+				dialog.setAttribute("aria-label", $("h1", dialog)?.textContent ?? "Dialog");
+				$("[required], input:not([type=hidden]), textarea, select, .actions .button", dialog)?.focus();
 			});
 			return;
 		}
@@ -284,6 +309,7 @@
 
 	// start prepares the page, and again what htmx has put into it.
 	function start() {
+		showDays(document);
 		showTimes(document);
 		plots(document);
 		selection();

@@ -18,6 +18,7 @@ import (
 type Demo struct {
 	Client *kagzi.Client
 
+	ctx  context.Context // of the workers; ended by stop
 	stop context.CancelFunc
 	wait sync.WaitGroup
 	mu   sync.Mutex
@@ -39,18 +40,23 @@ func Start(ctx context.Context, pool *pgxpool.Pool, cfg kagzi.ClientConfig) (*De
 		return nil, err
 	}
 	handle(shop, office)
+	handleMore(office)
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	d := &Demo{Client: client, stop: stop}
-	for _, run := range []func(context.Context) error{shop.Run, office.Run} {
-		d.wait.Go(func() {
-			if err := run(ctx); err != nil {
-				d.mu.Lock()
-				defer d.mu.Unlock()
-				d.errs = append(d.errs, err)
-			}
-		})
-	}
+	d := &Demo{Client: client, ctx: ctx, stop: stop}
+	d.run(shop.Run)
+	d.run(office.Run)
 	return d, nil
+}
+
+// run runs a worker until Stop.
+func (d *Demo) run(worker func(context.Context) error) {
+	d.wait.Go(func() {
+		if err := worker(d.ctx); err != nil {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.errs = append(d.errs, err)
+		}
+	})
 }
 
 // Stop ends the workers, and returns when they have drained.
@@ -64,7 +70,7 @@ func (d *Demo) Stop() error {
 
 // Fill starts runs of every kind, schedules, topics, limits and pauses, and returns once each is in the state that it is meant to show.
 func (d *Demo) Fill(ctx context.Context) error {
-	for _, fill := range []func(context.Context) error{d.limits, d.orders, d.failures, d.waits, d.keys, d.topics, d.schedules, d.changes} {
+	for _, fill := range []func(context.Context) error{d.limits, d.orders, d.failures, d.waits, d.keys, d.topics, d.schedules, d.changes, d.timetables, d.streams, d.fleet, d.holds} {
 		if err := fill(ctx); err != nil {
 			return err
 		}

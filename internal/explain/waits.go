@@ -1,0 +1,301 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several things, and the first
+// one has the run's time.
+func (r *reasons) waiting(ctx context.Context) error {
+	for i, on := range strings.Split(r.run.WaitingOn, "; ") {
+		if err := r.waitingFor(ctx, on, i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
+	run := r.run
+	what, name, _ := strings.Cut(on, " ")
+	switch what {
+	case "timer":
+		r.say("It sleeps in %s%s.", r.quote(name), r.until(name, first))
+	case "timeout":
+		r.say("The timeout of its branches %s comes%s, unless they end before.", r.quote(name), strings.Replace(r.until(name, first), " until", "", 1))
+	case "signal":
+		return r.signal(ctx, name, r.until(name, first))
+	case "child":
+		return r.child(ctx, name)
+	case "compensation":
+		r.say("It has failed or was cancelled, and its compensation %s is under way.", r.Text(name))
+	case "children":
+		r.say("It has failed or was cancelled, and waits for its children to end before its compensations run.")
+	case "retry":
+		r.retry(name)
+	case "previous":
+		r.say("It waits until the previous run of its schedule %s has ended%s.", r.Text(run.Schedule), after(": ", r.deed(Deed{Verb: Previous, Name: run.Schedule})))
+	case "limit":
+		return r.limit(ctx, name)
+	case "pause":
+		return r.paused(ctx)
+	case "key", "group", "queue":
+		r.say("It is due, and waits for a slot: %s.%s", r.Text(on), r.limitsShow())
+	case "rate":
+		r.say("It is due, and the %s lets no further run start now.%s", r.Text(on), r.limitsShow())
+	case "worker":
+		r.say("Its worker drained or lost the database, and gave it back.")
+		return r.unclaimed(ctx)
+	case "recovery":
+		r.say("Its workers died %d times in a row while they executed it.", run.Recoveries)
+		return r.unclaimed(ctx)
+	case "history":
+		r.say("Its history could not be read. A worker tries again %s.", r.Moment(run.AvailableAt))
+	case "":
+		return r.unclaimed(ctx)
+	default: // "2 more", or what a newer library says
+		r.say("It waits for %s.", r.Text(on))
+	}
+	return nil
+}
+
+// after returns text with what comes before it, and nothing if there is no text.
+func after(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
+// limitsShow says where the limits of queues and keys are.
+func (r *reasons) limitsShow() string {
+	if limits := r.deed(Deed{Verb: Limits}); limits != "" {
+		return " " + limits + " show the limits."
+	}
+	return ""
+}
+
+// until returns until when the run waits for the sleep or signal of that name. first says whether the run's time is that of this wait.
+func (r *reasons) until(name string, first bool) string {
+	at := r.run.AvailableAt
+	if !first {
+		at = time.Time{}
+		for _, s := range r.steps {
+			if s.Status == kagzi.StatusRunning && named(s, name) {
+				at = s.WakeAt
+			}
+		}
+	}
+	if at.IsZero() {
+		return ""
+	}
+	return " until " + r.Moment(at)
+}
+
+// mostWorkers is how many workers of a queue are looked at.
+const mostWorkers = 500
+
+// unclaimed says why nobody executes a run that waits for nothing but a time or a worker.
+func (r *reasons) unclaimed(ctx context.Context) error {
+	run := r.run
+	if r.past(run.AvailableAt) {
+		r.say("It has been due since %s, and no worker has taken it.", r.Moment(run.AvailableAt))
+	} else {
+		r.say("It is due %s.", r.Moment(run.AvailableAt))
+	}
+	workers, _, err := r.c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Queue: run.Queue, Limit: mostWorkers})
+	if err != nil {
+		return err
+	}
+	if len(workers) == 0 {
+		r.say("No worker of queue %s is online: start one.", r.Text(run.Queue))
+		return nil
+	}
+	handler := fmt.Sprintf("%s/%d", run.Workflow, run.Version)
+	able := slices.DeleteFunc(workers, func(w kagzi.WorkerInfo) bool {
+		return !slices.Contains(w.Workflows, run.Workflow) || run.Version > 0 && !slices.Contains(w.Handlers, handler)
+	})
+	active, most := 0, 0
+	for _, w := range able {
+		active, most = active+w.Active, most+w.MaxConcurrent
+	}
+	shows := r.deed(Deed{Verb: Workers, Name: run.Queue})
+	switch {
+	case len(able) == 0 && run.Version > 0:
+		r.say("No online worker of queue %s has a handler for version %d of %s: start one with it%s.", r.Text(run.Queue), run.Version, r.Text(run.Workflow), theyHave(", or ", shows))
+	case len(able) == 0:
+		r.say("No online worker of queue %s has a handler for %s%s.", r.Text(run.Queue), r.Text(run.Workflow), theyHave(": ", shows))
+	case active >= most:
+		r.say("All workers that have its code are busy: %d of %d slots are in use.", active, most)
+	}
+	return nil
+}
+
+// theyHave says what shows the handlers of workers.
+func theyHave(before, shows string) string {
+	if shows == "" {
+		return ""
+	}
+	return before + shows + " shows what they have"
+}
+
+// signal says which message the run waits for, and which ones it has and does not read.
+func (r *reasons) signal(ctx context.Context, name, until string) error {
+	sends := ""
+	if deed := r.deed(Deed{Verb: Signal, Name: name}); deed != "" {
+		sends = ": " + deed + " sends one"
+	}
+	r.say("It waits for a message of the signal %s%s%s.", r.quote(name), until, sends)
+	unread, err := r.c.Messages(ctx, r.run.ID, kagzi.MessageFilter{Unread: true, Limit: 10})
+	if err != nil {
+		return err
+	}
+	for _, m := range unread {
+		if m.Signal != name {
+			r.say("It has an unread message of another name, %s, from %s: is one of the names misspelt?", r.quote(m.Signal), r.Moment(m.ReceivedAt))
+		}
+	}
+	return nil
+}
+
+// child says how it is with the child that the run waits for.
+func (r *reasons) child(ctx context.Context, name string) error {
+	name, _, _ = strings.Cut(name, " and ") // "ship and 2 more"
+	for _, s := range slices.Backward(r.steps) {
+		if s.Child == "" || !named(s, name) {
+			continue
+		}
+		child, err := r.c.Get(ctx, s.Child)
+		if errors.Is(err, kagzi.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		more := ""
+		if deed := r.deed(Deed{Verb: Child, Other: child.ID}); deed != "" {
+			more = ": " + deed + " says more"
+		}
+		r.say("It waits for its child %s, run %s of %s, which is %s%s.", r.quote(name), r.Run(child.ID), r.Text(child.Workflow), r.Text(state(child)), more)
+		return nil
+	}
+	lists := ""
+	if deed := r.deed(Deed{Verb: Children}); deed != "" {
+		lists = ": " + deed + " lists the children"
+	}
+	r.say("It waits for its child %s%s.", r.quote(name), lists)
+	return nil
+}
+
+// state returns the status of another run with what it waits for, or how it failed.
+func state(run kagzi.RunInfo) string {
+	detail := ""
+	switch {
+	case run.Status == kagzi.StatusFailed || run.Status == kagzi.StatusCancelled:
+		detail = string(run.Kind) + after(": ", oneLine(run.Error))
+	case run.Status.Ended():
+	case !run.PausedAt.IsZero():
+		detail = "paused"
+	case run.WaitingOn != "":
+		detail = run.WaitingOn
+	case run.Progress != nil:
+		detail = run.Progress.Text
+	}
+	return string(run.Status) + after(", ", detail)
+}
+
+// retry says which attempt comes next, and how the last one failed.
+func (r *reasons) retry(step string) {
+	next := r.Moment(r.run.AvailableAt)
+	if step == "" {
+		r.say("Its attempt %d failed with %s: %s. The next one is due %s.", r.run.Attempts, r.Text(string(r.run.Kind)), r.Text(oneLine(r.run.Error)), next)
+		return
+	}
+	for _, s := range slices.Backward(r.steps) {
+		if s.Error != "" && named(s, step) {
+			r.say("Attempt %d of step %s failed with %s: %s. The next one is due %s.", s.Attempt, r.quote(step), r.Text(string(s.Kind)), r.Text(oneLine(s.Error)), next)
+			return
+		}
+	}
+	r.say("Step %s failed. Its next attempt is due %s.", r.quote(step), next)
+}
+
+// limit says what the limit that the run waits for allows.
+func (r *reasons) limit(ctx context.Context, name string) error {
+	r.say("A step of it waits for the limit %s.", r.quote(name))
+	l, ok, err := r.findLimit(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		r.say("Waiting for it: %s. Under way: %d. It allows %s.", plural(l.Waiting, "step"), l.Running, r.limitText(l))
+	default:
+		set := r.deed(Deed{Verb: SetLimit, Name: name})
+		if set != "" {
+			set = ": " + set + " sets it"
+		}
+		r.say("Nobody has set that limit%s.", set)
+	}
+	return nil
+}
+
+// limitsPage is how many limits are read at once.
+const limitsPage = 500
+
+// findLimit returns the limit of that name, if there is one.
+func (r *reasons) findLimit(ctx context.Context, name string) (kagzi.LimitInfo, bool, error) {
+	after := ""
+	for {
+		page, err := r.c.Limits(ctx, after, limitsPage)
+		if err != nil {
+			return kagzi.LimitInfo{}, false, err
+		}
+		for _, l := range page {
+			if l.Name == name {
+				return l, true, nil
+			}
+		}
+		if len(page) < limitsPage {
+			return kagzi.LimitInfo{}, false, nil
+		}
+		after = page[len(page)-1].Name
+	}
+}
+
+// paused says who paused what, and why.
+func (r *reasons) paused(ctx context.Context) error {
+	run := r.run
+	if !run.PausedAt.IsZero() {
+		goes := ""
+		if deed := r.deed(Deed{Verb: UnpauseRun}); deed != "" {
+			goes = ": " + deed + " lets it go on"
+		}
+		r.say("It was paused %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"), goes)
+		return nil
+	}
+	pauses, err := r.c.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	r.say("It is held up by the %s.", r.Text(run.WaitingOn))
+	for _, p := range pauses {
+		holds := p.All || p.Group != "" && p.Group == string(run.Group) || p.Key != "" && p.Queue == run.Queue && p.Key == string(run.Key) ||
+			p.Key == "" && p.Group == "" && (p.Queue == "" || p.Queue == run.Queue) && (p.Workflow == "" || p.Workflow == run.Workflow)
+		if !holds {
+			continue
+		}
+		ends := ""
+		if deed := r.deed(Deed{Verb: Unpause, Target: p.Target}); deed != "" {
+			ends = ": " + deed + " ends that"
+		}
+		r.say("Paused: %s, %s%s%s.", r.Text(targetText(p.Target)), r.Moment(p.Since), r.byText(p.Actor, p.Reason), ends)
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package explain
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// Words are how a reader's sentences name things. A field that is nil has a plain text instead, and a Deed that is nil leaves advice out.
+type Words struct {
+	Now     func() time.Time
+	Text    func(s string) string        // a text that somebody else has written, such as a name or an error: here a page escapes it
+	Moment  func(t time.Time) string     // a moment, with its date
+	Ago     func(t time.Time) string     // a moment, by how long ago it was: "3m ago"
+	Elapsed func(since time.Time) string // how long something has been under way
+	Took    func(d time.Duration) string // how long something took
+	Run     func(id kagzi.RunID) string  // another run
+	Worker  func(id string) string       // a worker
+	Deed    func(d Deed) string          // how to do something, as a noun or an imperative: the command, or the button's name; empty if there is no way
+}
+
+// A Deed is something that a reader may do.
+type Deed struct {
+	Verb   Verb
+	Run    kagzi.RunInfo // the run that the sentences are about
+	Name   string        // of the worker for Drain, the queue for Workers, the schedule for Previous, the limit for SetLimit, the signal for Signal
+	Other  kagzi.RunID   // for Child
+	Target kagzi.Target  // for Unpause
+}
+
+// A Verb says which Deed it is.
+type Verb string
+
+// The verbs. Those that change something are named as those of the command line; the others show something.
+const (
+	Resume     Verb = "resume"
+	Signal     Verb = "signal"
+	UnpauseRun Verb = "unpause-run"
+	Unpause    Verb = "unpause"
+	Drain      Verb = "drain"
+	SetLimit   Verb = "set-limit"
+	Limits     Verb = "limits"   // in the plural: "kagzi queues list and kagzi keys list"
+	Workers    Verb = "workers"  // those of the queue, with their workflows
+	Previous   Verb = "previous" // the active runs of the schedule
+	Children   Verb = "children" // of the run
+	Child      Verb = "child"    // one of them
+)
+
+// complete returns the words with plain texts in place of what is missing.
+func (w Words) complete() Words {
+	if w.Now == nil {
+		w.Now = time.Now
+	}
+	if w.Text == nil {
+		w.Text = func(s string) string { return s }
+	}
+	if w.Moment == nil {
+		w.Moment = func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+	}
+	if w.Ago == nil {
+		w.Ago = w.Moment
+	}
+	if w.Took == nil {
+		w.Took = time.Duration.String
+	}
+	if w.Elapsed == nil {
+		now, took := w.Now, w.Took
+		w.Elapsed = func(since time.Time) string { return took(now().Sub(since)) }
+	}
+	if w.Run == nil {
+		w.Run = func(id kagzi.RunID) string { return string(id) }
+	}
+	if w.Worker == nil {
+		w.Worker = func(id string) string { return id }
+	}
+	if w.Deed == nil {
+		w.Deed = func(Deed) string { return "" }
+	}
+	return w
+}
+
+// targetText names what a pause stops.
+func targetText(t kagzi.Target) string {
+	switch {
+	case t.All:
+		return "all runs"
+	case t.Group != "":
+		return "group " + t.Group
+	case t.Key != "":
+		return fmt.Sprintf("key %s of queue %s", t.Key, t.Queue)
+	case t.Queue != "" && t.Workflow != "":
+		return fmt.Sprintf("workflow %s in queue %s", t.Workflow, t.Queue)
+	case t.Queue != "":
+		return "queue " + t.Queue
+	}
+	return "workflow " + t.Workflow
+}
+
+// limitText says what a limit allows.
+func (r *reasons) limitText(l kagzi.LimitInfo) string {
+	var parts []string
+	if l.Every > 0 {
+		parts = append(parts, r.rateText(l.Every, l.Burst))
+	}
+	if l.MaxRunning > 0 {
+		parts = append(parts, fmt.Sprintf("at most %d at once", l.MaxRunning))
+	}
+	if len(parts) == 0 {
+		return "any number"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// rateText writes the rate of one start every so often: "10/s burst 5".
+func (r *reasons) rateText(every time.Duration, burst int) string {
+	text := "1/" + r.Took(every)
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{time.Second, "s"}, {time.Minute, "m"}, {time.Hour, "h"}, {24 * time.Hour, "d"}} {
+		// The time between two starts is stored, rounded up to a microsecond.
+		n := float64(u.unit) / float64(every)
+		if whole := math.Round(n); whole >= 1 && math.Abs(n-whole) < whole/1000 {
+			text = strconv.FormatFloat(whole, 'f', -1, 64) + "/" + u.name
+			break
+		}
+	}
+	if burst > 1 {
+		text += fmt.Sprintf(" burst %d", burst)
+	}
+	return text
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,240 @@
+package ui
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kagzi/kagzi"
+)
+
+// An actions is the buttons of something that can be changed. A page shows them with the partial "actions":
+//
+//	{{template "actions" (.RunActions .V.Run)}}
+//
+// Changes that Authorize refuses, and those that do not apply, are not among them.
+type actions struct {
+	First []action // the likely ones
+	More  []action // behind a fold
+}
+
+// An action is a link to a form.
+type action struct {
+	Title  string
+	To     string // path behind Config.Path
+	Likely bool
+	Danger bool
+}
+
+// Any reports whether there is a button.
+func (a actions) Any() bool { return len(a.First)+len(a.More) > 0 }
+
+// RunActions returns the buttons of a run, as Client.Get or Client.List returned it.
+func (s *screen) RunActions(r kagzi.RunInfo) (a actions) {
+	id := string(r.ID)
+	add := func(to *[]action, verb Verb, text string) {
+		if s.May(verb, OnRun, id) {
+			*to = append(*to, action{Title: text + "…", To: "/runs/" + id + "/" + string(verb), Danger: verb == Terminate || verb == Delete})
+		}
+	}
+	paused := !r.PausedAt.IsZero() || strings.Contains(r.WaitingOn, "pause")
+	switch {
+	case r.WaitingOn == "deletion":
+	case r.Status == kagzi.StatusCompleted:
+		add(&a.First, Restart, "Restart")
+		add(&a.First, Fork, "Fork from a step")
+	case r.Status.Ended():
+		add(&a.First, Resume, "Resume")
+		add(&a.First, Restart, "Restart")
+		add(&a.More, Fork, "Fork from a step")
+	default:
+		if paused {
+			add(&a.First, Unpause, "Unpause")
+		}
+		if len(waitsFor(r)) > 0 {
+			add(&a.First, Signal, "Signal")
+		}
+		if r.CancelRequestedAt.IsZero() {
+			add(&a.First, Cancel, "Cancel")
+		}
+		if r.PausedAt.IsZero() {
+			add(&a.More, Pause, "Pause")
+		}
+		if len(waitsFor(r)) == 0 {
+			add(&a.More, Signal, "Signal")
+		}
+		if r.Status != kagzi.StatusRunning {
+			add(&a.More, Update, "Update")
+		}
+		add(&a.More, Terminate, "Terminate")
+	}
+	if r.Status.Ended() {
+		add(&a.More, Delete, "Delete")
+	}
+	return a.likely(r.Status != kagzi.StatusCompleted)
+}
+
+// ForkOf returns the button that forks a run from a step; nil if that is not possible.
+func (s *screen) ForkOf(r kagzi.RunInfo, step kagzi.StepAttempt) *action {
+	if !r.Status.Ended() || !forkable(step) || !s.May(Fork, OnRun, string(r.ID)) {
+		return nil
+	}
+	return &action{Title: "Fork from here…", To: "/runs/" + string(r.ID) + "/fork?" + url.Values{"step": {step.Step}}.Encode()}
+}
+
+// forkable reports whether a run can be forked from the step: Kagzi's own records cannot be named.
+func forkable(s kagzi.StepAttempt) bool {
+	own := strings.HasPrefix(s.Step, "#") || strings.Contains(s.Step, "/#")
+	return !own && s.Type != "COMPENSATION" && s.Type != "MARKER" && s.Type != "BRANCH"
+}
+
+// likely marks the first button, if it is the one that most people come for.
+func (a actions) likely(is bool) actions {
+	if len(a.First) > 0 && is && !strings.HasPrefix(a.First[0].Title, "Cancel") {
+		a.First[0].Likely = true
+	}
+	return a
+}
+
+// An offers adds the buttons of one thing.
+type offers struct {
+	s      *screen
+	object Object
+	id     string
+	base   string
+}
+
+func (o offers) add(to *[]action, verb Verb, text string) {
+	if o.s.May(verb, o.object, o.id) {
+		*to = append(*to, action{Title: text, To: o.base + string(verb), Danger: verb == Delete || verb == ForceOffline})
+	}
+}
+
+// ScheduleActions returns the buttons of a schedule.
+func (s *screen) ScheduleActions(i kagzi.ScheduleInfo) (a actions) {
+	o := offers{s, OnSchedule, i.Name, at("/schedules/", i.Name) + "/"}
+	if i.Paused {
+		o.add(&a.First, Resume, "Resume…")
+	}
+	o.add(&a.First, Trigger, "Trigger…")
+	if !i.Paused {
+		o.add(&a.First, Pause, "Pause…")
+	}
+	o.add(&a.More, Backfill, "Backfill…")
+	o.add(&a.More, Delete, "Delete…")
+	return a.likely(i.Paused)
+}
+
+// WorkerActions returns the buttons of a worker.
+func (s *screen) WorkerActions(w kagzi.WorkerInfo) (a actions) {
+	o := offers{s, OnWorker, w.ID, "/workers/" + w.ID + "/"}
+	if w.Status == "ONLINE" {
+		o.add(&a.First, Drain, "Drain…")
+	}
+	if w.Status != "OFFLINE" {
+		o.add(&a.More, ForceOffline, "Force offline…")
+	}
+	return a.likely(false)
+}
+
+// ConsumerActions returns the buttons of a consumer.
+func (s *screen) ConsumerActions(c kagzi.ConsumerInfo) (a actions) {
+	o := offers{s, OnConsumer, c.Name, at("/consumers/", c.Name) + "/"}
+	o.add(&a.First, Trigger, "Trigger…")
+	o.add(&a.More, Skip, "Skip an event…")
+	if c.Group != "" && c.Pause == (kagzi.Pause{}) && s.May(Pause, OnLimit, string(c.Group)) {
+		a.More = append(a.More, action{Title: "Pause…", To: pausePath(Pause, kagzi.Target{Group: string(c.Group)})})
+	}
+	o.add(&a.More, Delete, "Delete…")
+	return a.likely(false)
+}
+
+// QueueActions returns the buttons of a queue, which may have limits or not.
+func (s *screen) QueueActions(queue string) (a actions) {
+	s.limit(&a.First, Set, "Set limits…", "/limits/queue", "queue", queue)
+	s.limit(&a.More, Set, "Set limits of a key…", "/limits/key", "queue", queue)
+	if s.May(Pause, OnLimit, queue) {
+		a.More = append(a.More, action{Title: "Pause…", To: pausePath(Pause, kagzi.Target{Queue: queue})})
+	}
+	if s.May(Drain, OnWorker) {
+		a.More = append(a.More, action{Title: "Drain its workers…", To: "/workers/drain?" + url.Values{"queue": {queue}}.Encode()})
+	}
+	return a.likely(false)
+}
+
+// KeyActions returns the buttons of a key of a queue, or of a group if queue is empty.
+func (s *screen) KeyActions(queue, key string) (a actions) {
+	t := kagzi.Target{Queue: queue, Key: key}
+	if queue == "" {
+		t = kagzi.Target{Group: key}
+	} else {
+		s.limit(&a.First, Set, "Set limits…", "/limits/key", "queue", queue, "key", key)
+	}
+	if s.May(Pause, OnLimit, key) {
+		a.More = append(a.More, action{Title: "Pause…", To: pausePath(Pause, t)})
+	}
+	return a.likely(false)
+}
+
+// LimitActions returns the buttons of a limit on steps.
+func (s *screen) LimitActions(name string) (a actions) {
+	s.limit(&a.First, Set, "Set…", "/limits/step", "limit", name)
+	s.limit(&a.More, Delete, "Delete…", "/limits/step/delete", "limit", name)
+	return a.likely(false)
+}
+
+// limit adds a button about the last of the values, which are pairs of a field and what it has.
+func (s *screen) limit(to *[]action, verb Verb, text, path string, pairs ...string) {
+	if !s.May(verb, OnLimit, pairs[len(pairs)-1]) {
+		return
+	}
+	values := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		values.Set(pairs[i], pairs[i+1])
+	}
+	*to = append(*to, action{Title: text, To: path + "?" + values.Encode(), Danger: verb == Delete})
+}
+
+// PauseActions returns the buttons of a pause.
+func (s *screen) PauseActions(p kagzi.Pause) (a actions) {
+	if t := p.Target; s.May(Unpause, OnLimit, cmp.Or(t.Key, t.Group, t.Queue, t.Workflow)) {
+		a.First = append(a.First, action{Title: "Unpause…", To: pausePath(Unpause, t)})
+	}
+	return a
+}
+
+// NewLimitActions returns the buttons of the page Limits: those that are about nothing that is there yet.
+func (s *screen) NewLimitActions() (a actions) {
+	if s.May(Pause, OnLimit) {
+		a.First = append(a.First, action{Title: "Pause…", To: "/limits/pause"})
+	}
+	if s.May(Set, OnLimit) {
+		a.First = append(a.First, action{Title: "Limit a queue…", To: "/limits/queue"})
+		a.More = append(a.More, action{Title: "Limit a key…", To: "/limits/key"}, action{Title: "Limit steps…", To: "/limits/step"})
+	}
+	return a
+}
+
+func dangerous(a action) int {
+	if a.Danger {
+		return 1
+	}
+	return 0
+}
+
+// BulkActions returns the buttons of a list of runs.
+func (s *screen) BulkActions() (a actions) {
+	for _, v := range bulkVerbs() {
+		if !s.May(v.verb, OnRun) {
+			continue
+		}
+		to := &a.More
+		if v.verb == Cancel || v.verb == Resume || v.verb == Restart {
+			to = &a.First
+		}
+		*to = append(*to, action{Title: title(v.verb) + "…", To: "/runs/bulk/" + string(v.verb), Danger: v.danger})
+	}
+	slices.SortStableFunc(a.More, func(a, b action) int { return cmp.Compare(dangerous(a), dangerous(b)) })
+	return a
+}

@@ -1,0 +1,355 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// How many runs are changed at once. The list of runs is a form of chosen runs, or of all that its filter selects. A first POST shows the plan, which a
+// dry run makes: how many runs would be changed, and which not. If these are at most mostNamed, the plan's form has their IDs, and exactly these are
+// changed. Otherwise it has the filter, and the runs are changed that match at that time, from new to old. Either way each POST changes some runs, for
+// about a second, and answers with a form that has what is left, which the page sends by itself. So a closed tab stops the change, nothing is kept in
+// this program, and what was done is known at each time.
+
+const (
+	// mostNamed is how many runs a form has the IDs of.
+	mostNamed = 1000
+	// planTimeout bounds a dry run. What it has not looked at by then is treated as more than mostNamed.
+	planTimeout = 15 * time.Second
+	shownRuns   = 20
+)
+
+// bulkChanges are the changes of many runs, each with an Action of its own.
+func (d *dashboard) bulkChanges() (changes []change) {
+	for _, v := range bulkVerbs() {
+		changes = append(changes, change{
+			path: "/runs/bulk/" + string(v.verb), action: Action{Verb: v.verb, Object: OnRun},
+			do: func(ctx context.Context, f form) (answer, error) { return d.bulk(ctx, v, f) },
+		})
+	}
+	return changes
+}
+
+// A bulkPage is the view model of a change of many runs.
+type bulkPage struct {
+	Verb   bulkVerb
+	Title  string
+	Stage  string // "ask" for what it needs, "plan", "going", "stopped" or "done"
+	Says   string
+	Danger bool
+	Do     string // the text of the button
+	To     string
+	From   string // the filter of the list that it comes from
+	Error  string
+	Fields []field
+
+	Filter  string // of all that match; empty if the runs are named
+	Runs    []kagzi.RunID
+	Matched int
+	More    bool // there are more than Matched
+	Would   int
+	Skipped []because
+	Sample  []planned
+
+	State bulkState
+}
+
+// A because is a reason with the number of runs that it concerns.
+type because struct {
+	Runs   int
+	Reason string
+}
+
+// A planned is a run of the plan.
+type planned struct {
+	kagzi.RunInfo
+	Skip string // why it is left out; empty if it is not
+}
+
+// Past is what has been done to the runs.
+func (p *bulkPage) Past() string { return p.Verb.past }
+
+// LeftOut is how many of the runs would not be changed.
+func (p *bulkPage) LeftOut() int { return p.Matched - p.Would }
+
+// Back is the list that the runs were chosen from.
+func (p *bulkPage) Back() string { return strings.TrimSuffix("/runs?"+p.From, "?") }
+
+// bulk answers a step of a change of many runs.
+func (d *dashboard) bulk(ctx context.Context, v bulkVerb, f form) (answer, error) {
+	p := &bulkPage{Verb: v, Danger: v.danger, Says: v.says, To: "/runs/bulk/" + string(v.verb), Filter: f.get("filter")}
+	p.From = cmp.Or(f.get("from"), p.Filter)
+	calls, err := v.read(d, f)
+	if err != nil {
+		if statusOf(err) != 400 {
+			return answer{}, err
+		}
+		p.Error = sentence(err)
+	}
+	if f.get("stage") == "apply" && err == nil {
+		return d.applyBulk(ctx, p, calls, f)
+	}
+	runs, err := chosen(f)
+	if err != nil {
+		return answer{}, err
+	}
+	p.Runs = runs
+	if !f.asked("all") {
+		p.Filter = ""
+	}
+	if len(p.Runs) == 0 && !f.asked("all") {
+		return answer{}, badRequest("No run is selected. Tick some in the list, or all that match the filter.")
+	}
+	if p.Error != "" || len(v.ask) > 0 && !f.has(names(v.ask)...) {
+		return p.asking(f), nil
+	}
+	if err := d.plan(ctx, p, calls, f); err != nil {
+		return answer{}, err
+	}
+	return answer{template: "bulk", view: p, again: true}, nil
+}
+
+// chosen returns the runs that the form names, the newest first.
+func chosen(f form) (runs []kagzi.RunID, err error) {
+	for _, id := range f.values["run"] {
+		if !isRunID(id) {
+			return nil, badRequest("%q is no run ID.", first(60, id))
+		}
+		runs = append(runs, kagzi.RunID(id))
+	}
+	slices.Sort(runs)
+	runs = slices.Compact(runs)
+	slices.Reverse(runs)
+	if len(runs) > mostNamed {
+		return nil, badRequest("At most %s runs can be named: select them by a filter.", count(mostNamed))
+	}
+	return runs, nil
+}
+
+func names(fields []field) (out []string) {
+	for _, f := range fields {
+		out = append(out, f.Name)
+	}
+	return out
+}
+
+// asking is the page that asks for what the plan needs.
+func (p *bulkPage) asking(f form) answer {
+	p.Stage, p.Title, p.Do = "ask", title(p.Verb.verb)+" runs", "Show what would change"
+	for _, fields := range [][]field{p.Verb.ask, p.Verb.fields} {
+		p.Fields = append(p.Fields, fields...)
+	}
+	for i := range p.Fields {
+		p.Fields[i].fill(f.values, true)
+	}
+	code := 0
+	if p.Error != "" {
+		code = 400
+	}
+	return answer{template: "bulk", view: p, code: code, again: true}
+}
+
+func title(v Verb) string { return strings.ToUpper(string(v[:1])) + string(v[1:]) }
+
+// plan makes the plan by a dry run.
+func (d *dashboard) plan(ctx context.Context, p *bulkPage, calls bulkCalls, f form) error {
+	p.Stage = "plan"
+	var err error
+	if f.asked("all") {
+		err = d.planAll(ctx, p, calls, f)
+	} else {
+		err = d.planChosen(ctx, p, calls)
+	}
+	if err != nil {
+		return err
+	}
+	number := plural(len(p.Runs), "run")
+	if p.Filter != "" {
+		number = "all that match"
+		p.Runs = nil
+	}
+	p.Title = title(p.Verb.verb) + " " + number + "?"
+	p.Do = title(p.Verb.verb) + " " + number
+	for _, a := range p.Verb.ask {
+		p.Fields = append(p.Fields, field{Name: a.Name, Sort: "hidden", Value: f.get(a.Name)})
+	}
+	own := append(slices.Clone(p.Verb.fields), field{Name: "reason", Label: "Reason", Sort: "text", Hint: "why, for those who read the log"})
+	for _, a := range own {
+		a.fill(f.values, true)
+		p.Fields = append(p.Fields, a)
+	}
+	return nil
+}
+
+// planAll tries the change of all runs that the filter selects. If there are few, their IDs take the filter's place.
+func (d *dashboard) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f form) error {
+	values, err := url.ParseQuery(p.Filter)
+	if err != nil {
+		return badRequest("The filter cannot be read.")
+	}
+	q := query{f.path, values, ""}
+	if id := q.get("id"); isRunID(id) { // RunFilter has only the application's own ID
+		p.Runs, p.Filter = []kagzi.RunID{kagzi.RunID(id)}, ""
+		return d.planChosen(ctx, p, calls)
+	}
+	rf, err := q.runFilter(time.Now())
+	if err != nil {
+		return err
+	}
+	if len(rf.Status) == 0 {
+		rf.Status = p.Verb.to
+	}
+	rf.Limit = mostNamed + 1
+	dryCtx, cancel := context.WithTimeout(ctx, planTimeout)
+	defer cancel()
+	would, err := calls.dry(dryCtx, rf)
+	if err != nil && (dryCtx.Err() == nil || would.Matched == 0) {
+		return err
+	}
+	p.More = err != nil || would.Matched > mostNamed
+	if err := d.sampleOf(ctx, p, rf, would); err != nil {
+		return err
+	}
+	p.summarize(would)
+	if !p.More {
+		p.Runs, p.Filter = would.Changed, ""
+		return nil
+	}
+	p.Filter = fixed(q, rf)
+	p.State.Total = d.total(ctx, rf)
+	return nil
+}
+
+// sampleOf shows the first runs of a plan.
+func (d *dashboard) sampleOf(ctx context.Context, p *bulkPage, rf kagzi.RunFilter, would kagzi.BulkResult) error {
+	rf.Limit = shownRuns
+	list, err := d.client.List(ctx, rf)
+	for _, r := range list {
+		skip, left := would.Skipped[r.ID]
+		if !left && !slices.Contains(would.Changed, r.ID) {
+			continue // it has come since
+		}
+		row := planned{RunInfo: r}
+		if left {
+			row.Skip = whyNot(skip, r.ID)
+		}
+		p.Sample = append(p.Sample, row)
+	}
+	return err
+}
+
+// total counts the runs of a filter; zero if that takes too long.
+func (d *dashboard) total(ctx context.Context, rf kagzi.RunFilter) (n int) {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	rf.Limit = 0
+	counts, err := d.client.Counts(ctx, rf, kagzi.ByStatus)
+	if err != nil {
+		return 0
+	}
+	for _, c := range counts {
+		n += c.Runs
+	}
+	return n
+}
+
+// fixed returns the filter with its times as moments, so that it selects the same runs until the end.
+func fixed(q query, rf kagzi.RunFilter) string {
+	values := url.Values{}
+	for _, name := range runFields {
+		if q.get(name) != "" {
+			values[name] = q.values[name]
+		}
+	}
+	for name, t := range map[string]time.Time{"since": rf.Since, "until": rf.Until, "ended-since": rf.EndedSince, "ended-until": rf.EndedUntil} {
+		if !t.IsZero() {
+			values.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	if q.get("status") == "" {
+		values.Del("status")
+		for _, s := range rf.Status {
+			values.Add("status", strings.ToLower(string(s)))
+		}
+	}
+	return values.Encode()
+}
+
+// planChosen tries the change of the runs that are named, one by one.
+func (d *dashboard) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls) error {
+	would := kagzi.BulkResult{Skipped: map[kagzi.RunID]error{}}
+	taken, parents := map[kagzi.ID]bool{}, map[kagzi.RunID]kagzi.RunID{}
+	var infos []kagzi.RunInfo
+	for _, id := range p.Runs {
+		would.Matched++
+		run, err := d.client.Get(ctx, id)
+		if errors.Is(err, kagzi.ErrNotFound) {
+			would.Skipped[id] = err
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		infos, parents[id] = append(infos, run), run.Parent
+		var wrong error
+		if p.Verb.activates && taken[run.ExternalID] {
+			wrong = errTaken
+		} else if wrong, err = try(run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return calls.dry(ctx, f) }); err != nil {
+			return err
+		}
+		if wrong != nil {
+			would.Skipped[id] = wrong
+			continue
+		}
+		would.Changed = append(would.Changed, id)
+		if run.ExternalID != "" {
+			taken[run.ExternalID] = true
+		}
+	}
+	if p.Verb.deletes {
+		withParents(&would, parents)
+	}
+	for _, r := range infos[:min(len(infos), shownRuns)] {
+		row := planned{RunInfo: r}
+		if err := would.Skipped[r.ID]; err != nil {
+			row.Skip = whyNot(err, r.ID)
+		}
+		p.Sample = append(p.Sample, row)
+	}
+	p.Runs = would.Changed
+	p.summarize(would)
+	return nil
+}
+
+var errTaken = errors.New("a newer run with the same ID is changed first, and then holds the ID")
+
+// withParents adds the children that go with their parents.
+func withParents(would *kagzi.BulkResult, parents map[kagzi.RunID]kagzi.RunID) {
+	for again := true; again; {
+		again = false
+		for id, err := range would.Skipped {
+			if errors.Is(err, kagzi.ErrRunNeeded) && slices.Contains(would.Changed, parents[id]) {
+				delete(would.Skipped, id)
+				would.Changed, again = append(would.Changed, id), true
+			}
+		}
+	}
+	slices.Sort(would.Changed)
+	slices.Reverse(would.Changed)
+}
+
+func (p *bulkPage) summarize(would kagzi.BulkResult) {
+	p.Matched, p.Would = would.Matched, len(would.Changed)
+	var counts counts
+	for id, err := range would.Skipped {
+		counts.add(whyNot(err, id))
+	}
+	p.Skipped = counts
+}

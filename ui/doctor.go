@@ -1,0 +1,124 @@
+package ui
+
+import (
+	"context"
+	"time"
+
+	"github.com/kagzi/kagzi/doctor"
+)
+
+// doctorPages are the page about the database.
+func (d *dashboard) doctorPages() []page {
+	return []page{{
+		path: "/doctor", action: Action{Verb: View, Object: OnDoctor}, template: "doctor",
+		live: []string{"examination"}, look: d.doctor,
+		parts: []part{{name: "examination", every: examineEvery, look: d.examine}},
+	}}
+}
+
+const (
+	// examineEvery is how long an examination is shown before another one is made.
+	examineEvery = time.Minute
+	// examineTimeout bounds an examination, which takes longer than a look: it waits for a notification, for example.
+	examineTimeout = 30 * time.Second
+	// examinationKey is the key of the examination in the cache, whatever the page's address.
+	examinationKey = "the doctor's examination"
+)
+
+// A doctorView is the view model of that page.
+type doctorView struct {
+	NoPool bool
+	Done   bool // the examination is there, and new
+}
+
+// settled reports that the page does not change: nobody examines the database as long as a tab is open.
+func (v doctorView) settled() bool { return v.NoPool || v.Done }
+
+// An examination is what the doctor has found.
+type examination struct {
+	At    time.Time
+	Took  time.Duration
+	Wrong string // why there is none
+	Sorts []adviceSort
+	Count int
+}
+
+// An adviceSort are the findings of a severity.
+type adviceSort struct {
+	Severity    doctor.Severity
+	Tone, Title string
+	Found       []doctor.Advice
+}
+
+func (d *dashboard) doctor(context.Context, query) (any, error) {
+	done, _ := d.cache.peek(examinationKey).view.(examination)
+	return doctorView{NoPool: d.cfg.Pool == nil, Done: done.Wrong == "" && time.Since(done.At) < examineEvery}, nil
+}
+
+// examine examines the database, once a minute for all browsers.
+func (d *dashboard) examine(ctx context.Context, _ query) (any, error) {
+	if d.cfg.Pool == nil {
+		return nil, nil
+	}
+	ctx = context.WithoutCancel(ctx) // a look's deadline is too short
+	f := d.cache.get(ctx, examinationKey, examineEvery, func(ctx context.Context) (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), examineTimeout)
+		defer cancel()
+		began := time.Now()
+		found, err := doctor.Examine(ctx, d.cfg.Pool)
+		if err != nil {
+			return nil, err
+		}
+		return examinationOf(found, began), nil
+	})
+	if f.err != nil {
+		return examination{Wrong: sentence(f.err)}, nil
+	}
+	return f.view, nil
+}
+
+func examinationOf(found []doctor.Advice, began time.Time) examination {
+	e := examination{At: time.Now(), Took: time.Since(began), Count: len(found)}
+	for _, s := range []adviceSort{
+		{Severity: doctor.Problem, Tone: "failed", Title: "Problem"},
+		{Severity: doctor.Warning, Tone: "warning", Title: "Warning"},
+		{Severity: doctor.Unseen, Tone: "pending", Title: "Not examined"},
+		{Severity: doctor.Fine, Tone: "completed", Title: "Fine"},
+	} {
+		for _, a := range found {
+			if a.Severity == s.Severity {
+				s.Found = append(s.Found, a)
+			}
+		}
+		if s.Found != nil {
+			e.Sorts = append(e.Sorts, s)
+		}
+	}
+	return e
+}
+
+// Title sums the findings up.
+func (e examination) Title() string {
+	for _, s := range e.Sorts {
+		switch s.Severity {
+		case doctor.Problem:
+			return plural(len(s.Found), "problem") + " found"
+		case doctor.Warning:
+			return plural(len(s.Found), "warning")
+		}
+	}
+	return "Nothing to do"
+}
+
+// Health is the class of the verdict.
+func (e examination) Health() string {
+	if len(e.Sorts) > 0 {
+		switch e.Sorts[0].Severity {
+		case doctor.Problem:
+			return "unhealthy"
+		case doctor.Warning:
+			return "degraded"
+		}
+	}
+	return "healthy"
+}

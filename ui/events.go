@@ -1,0 +1,137 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/kagzi/kagzi"
+)
+
+// tails remember where the newest events of topics begin. The library reads a topic from a position on, so the first look has to search for it.
+type tails struct {
+	mu sync.Mutex
+	at map[string]int64 // by topic: few events come after this position
+}
+
+const (
+	// fewEvents to mostEvents are those that a page shows.
+	fewEvents  = 50
+	mostEvents = 200
+	// mostTails bounds the memory for positions.
+	mostTails = 1000
+)
+
+// A readEvent is an event as it was read.
+type readEvent struct {
+	kagzi.Event[json.RawMessage]
+	wrong string // why its payload cannot be decoded
+}
+
+// eventsOf returns the event that the query names, or the newest ones of the topic, newest first.
+func (d *dashboard) eventsOf(ctx context.Context, q query, topic string) ([]readEvent, error) {
+	if q.has("event") {
+		at, err := strconv.ParseInt(q.get("event"), 10, 64)
+		if err != nil || at <= 0 {
+			return nil, badRequest("%q is no position of an event: that is a number above zero.", q.get("event"))
+		}
+		one, _, err := d.readEvents(ctx, topic, at-1, 1)
+		if err == nil && (len(one) == 0 || one[0].Position != at) {
+			err = badRequest("The topic has no event at position %d, or not any more.", at)
+		}
+		return one, err
+	}
+	events, err := d.newestEvents(ctx, topic)
+	slices.Reverse(events)
+	shown, _ := bounded(events, fewEvents)
+	return shown, err
+}
+
+// newestEvents returns some of the newest events of a topic, oldest first.
+func (d *dashboard) newestEvents(ctx context.Context, topic string) ([]readEvent, error) {
+	after := d.tails.get(topic)
+	events, all, err := d.readEvents(ctx, topic, after, mostEvents)
+	if err == nil && after > 0 && !(all && len(events) >= fewEvents) { // many have come, or retention has removed some
+		after = 0
+		events, all, err = d.readEvents(ctx, topic, 0, mostEvents)
+	}
+	if err == nil && !all {
+		events, err = d.searchTail(ctx, topic)
+	}
+	if err == nil && len(events) > fewEvents {
+		d.tails.set(topic, events[len(events)-fewEvents-1].Position)
+	}
+	return events, err
+}
+
+// searchTail returns the events after a position after which there are some, but not many. It is for topics with many. The farther a position is, the fewer
+// events come after it.
+func (d *dashboard) searchTail(ctx context.Context, topic string) ([]readEvent, error) {
+	many, few := int64(0), int64(math.MaxInt64) // after many, there are too many; after few, too few
+	at := int64(1 << 12)
+	for few-many > 1 {
+		events, all, err := d.readEvents(ctx, topic, at, mostEvents)
+		switch {
+		case err != nil || all && len(events) >= fewEvents:
+			return events, err
+		case all:
+			few = at
+		default:
+			many = at
+		}
+		if at = many + (few-many)/2; few == math.MaxInt64 {
+			at = min(at, many*16)
+		}
+	}
+	events, _, err := d.readEvents(ctx, topic, many, mostEvents) // retention removes them meanwhile
+	return events, err
+}
+
+// readEvents returns up to n events after a position, and whether these are all.
+func (d *dashboard) readEvents(ctx context.Context, topic string, after int64, n int) (out []readEvent, all bool, err error) {
+	if topic == kagzi.RunsTopic.Name() { // whose events the library makes
+		return collectEvents(ctx, d.client, kagzi.RunsTopic, after, n)
+	}
+	return collectEvents(ctx, d.client, kagzi.DefineTopic[json.RawMessage](topic), after, n)
+}
+
+func collectEvents[T any](ctx context.Context, c *kagzi.Client, topic kagzi.Topic[T], after int64, n int) (out []readEvent, all bool, err error) {
+	for e, err := range kagzi.Events(ctx, c, topic, after) {
+		if err != nil && e.Position == 0 { // the query failed
+			return nil, false, err
+		}
+		if len(out) == n {
+			return out, false, nil
+		}
+		read := readEvent{Event: kagzi.Event[json.RawMessage]{ID: e.ID, Title: e.Title, PublishedAt: e.PublishedAt, Position: e.Position}}
+		switch payload := any(e.Payload).(type) {
+		case json.RawMessage:
+			read.Payload = payload
+		default:
+			read.Payload, _ = json.Marshal(payload) // of the library
+		}
+		if err != nil {
+			read.Payload, read.wrong = nil, sentence(err)
+		}
+		out = append(out, read)
+	}
+	return out, true, nil
+}
+
+func (t *tails) get(topic string) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.at[topic]
+}
+
+func (t *tails) set(topic string, after int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.at == nil || len(t.at) >= mostTails {
+		t.at = map[string]int64{}
+	}
+	t.at[topic] = after
+}

@@ -1,0 +1,124 @@
+package ui
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kagzi/kagzi"
+)
+
+// keyOrders are the orders of keys by the value of the field order.
+var keyOrders = map[string]kagzi.KeyOrder{"": kagzi.LongestWaiting, "fullest": kagzi.Fullest, "name": kagzi.ByKey}
+
+// A keyList is the view model of the page of a queue's keys, or of the groups.
+type keyList struct {
+	Queue    queueRow // empty for groups
+	Groups   bool
+	Wrong    string
+	Keys     []keyRow
+	Order    string
+	Filtered bool
+	Next     string
+	First    bool
+	Cut      bool // there may be more keys, and this order has no pages
+}
+
+// A keyRow is a key with the limit that holds for it.
+type keyRow struct {
+	kagzi.KeyInfo
+	Most  int // runs at once; zero: any number
+	Queue string
+	Runs  string // path of its active runs
+}
+
+func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
+	name := q.path("name")
+	queues, err := d.client.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stats, err := d.client.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pauses, err := d.client.Pauses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := keyList{Queue: queueRow{QueueInfo: kagzi.QueueInfo{QueueLimits: kagzi.QueueLimits{Queue: name}}}}
+	for _, r := range queueRows(queues, stats, pauses) {
+		if r.Queue == name {
+			v.Queue = r
+		}
+	}
+	return v, d.fillKeys(ctx, q, &v)
+}
+
+func (d *dashboard) groupKeys(ctx context.Context, q query) (any, error) {
+	v := keyList{Groups: true}
+	return v, d.fillKeys(ctx, q, &v)
+}
+
+// fillKeys reads a page of the keys. Only the order by name has pages.
+func (d *dashboard) fillKeys(ctx context.Context, q query, v *keyList) error {
+	v.Order, v.Filtered, v.First = q.get("order"), q.has("prefix"), q.get("after") == ""
+	order, ok := keyOrders[v.Order]
+	if !ok {
+		v.Wrong = "There is no such order: use fullest or name, or leave it out."
+		return nil
+	}
+	f := kagzi.KeyFilter{Queue: v.Queue.Queue, Groups: v.Groups, Prefix: q.get("prefix"), Order: order, Limit: mostRows + 1}
+	if order == kagzi.ByKey {
+		f.After, f.Limit = q.get("after"), pageSize+1
+	}
+	keys, err := d.client.Keys(ctx, f)
+	if err == nil && len(keys) == 0 && v.Order == "" { // none waits
+		v.Order, order = "name", kagzi.ByKey
+		f.Order, f.Limit = kagzi.ByKey, pageSize+1
+		keys, err = d.client.Keys(ctx, f)
+	}
+	if err != nil {
+		return err
+	}
+	shown, more := bounded(keys, f.Limit-1)
+	for _, k := range shown {
+		r := keyRow{KeyInfo: k, Most: k.Limits.MaxRunning, Queue: v.Queue.Queue}
+		r.Runs = query{url: "/runs"}.With("status", "active", "queue", r.Queue, "key", k.Key)
+		if v.Groups {
+			r.Runs = query{url: "/runs"}.With("status", "active", "group", k.Key)
+		}
+		if r.Most == 0 {
+			r.Most = v.Queue.EachKey.MaxRunning
+		}
+		if v.Groups && r.Most == 0 {
+			r.Most = 1
+		}
+		v.Keys = append(v.Keys, r)
+	}
+	switch {
+	case more > 0 && order == kagzi.ByKey:
+		v.Next = q.With("order", "name", "after", shown[len(shown)-1].Key)
+	case order != kagzi.ByKey:
+		v.Cut = more > 0
+	}
+	if order == kagzi.LongestWaiting { // those that wait for the same time, and those that do not wait
+		slices.SortStableFunc(v.Keys, func(a, b keyRow) int { return compareBool(b.Waiting > 0, a.Waiting > 0) })
+	}
+	return nil
+}
+
+// Noun names what the list has.
+func (v keyList) Noun() string {
+	if v.Groups {
+		return "Group"
+	}
+	return "Key"
+}
+
+// InUse is how many runs of the queue have a slot, or, without limits, are being executed.
+func (r queueRow) InUse() int {
+	if r.Limited {
+		return r.Running
+	}
+	return r.Active
+}

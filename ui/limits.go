@@ -1,0 +1,244 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// limitsPages are the pages about what keeps runs and steps from going on at once: limits and pauses.
+func (d *dashboard) limitsPages() []page {
+	return []page{
+		{
+			path: "/limits", action: Action{Verb: View, Object: OnLimit}, template: "limits",
+			live: []string{"pauses", "queue-rows", "limit-rows"}, look: d.limits,
+		},
+		{path: "/queues/{name}", action: Action{Verb: View, Object: OnLimit}, template: "keys", live: []string{"queue-state", "key-rows"}, look: d.queueKeys},
+		{path: "/groups", action: Action{Verb: View, Object: OnLimit}, template: "keys", live: []string{"queue-state", "key-rows"}, look: d.groupKeys},
+	}
+}
+
+// A limitList is the view model of the page of limits and pauses.
+type limitList struct {
+	Pauses     []pauseRow
+	MorePauses int
+	Queues     []queueRow
+	MoreQueues int
+	Limits     []kagzi.LimitInfo
+	Next       string // path of the next page of the limits of steps; empty on the last one
+	First      bool
+	Empty      bool // there is nothing at all
+}
+
+// A pauseRow is a pause, with what it holds up.
+type pauseRow struct {
+	kagzi.Pause
+	Runs  string // path of the list of its active runs
+	Held  int    // runs that are due, and that it holds up
+	More  bool
+	Known bool // Held is known
+
+	Consumer bool // Runs is the page of a consumer, whose events accumulate
+}
+
+// A queueRow is a queue, with the use of its limits if it has some.
+type queueRow struct {
+	kagzi.QueueInfo
+	Limited bool
+	Stats   bool // Due and Running are known
+	Due     int
+	DueMore bool
+	Active  int // runs that are being executed
+	Paused  bool
+}
+
+func (d *dashboard) limits(ctx context.Context, q query) (any, error) {
+	v := limitList{First: q.get("after") == ""}
+	stats, err := d.client.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pauses, err := d.client.Pauses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	queues, err := d.client.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if v.Limits, err = d.client.Limits(ctx, q.get("after"), pageSize+1); err != nil {
+		return nil, err
+	}
+	if shown, more := bounded(v.Limits, pageSize); more > 0 {
+		v.Limits, v.Next = shown, q.With("after", shown[pageSize-1].Name)
+	}
+	rows := queueRows(queues, stats, pauses)
+	v.Empty = len(pauses)+len(queues)+len(v.Limits) == 0 && v.First
+	v.Queues, v.MoreQueues = bounded(rows, mostRows)
+	slices.SortStableFunc(pauses, func(a, b kagzi.Pause) int { return b.Since.Compare(a.Since) })
+	pauses, v.MorePauses = bounded(pauses, mostRows)
+	v.Pauses, err = d.pauseRows(ctx, pauses, stats)
+	return v, err
+}
+
+// queueRows returns the queues with limits, and those that have runs or workers, of which those with limits come first.
+func queueRows(limited []kagzi.QueueInfo, stats kagzi.Stats, pauses []kagzi.Pause) []queueRow {
+	var rows []queueRow
+	at := map[string]int{}
+	row := func(name string) *queueRow {
+		if _, ok := at[name]; !ok {
+			at[name] = len(rows)
+			rows = append(rows, queueRow{QueueInfo: kagzi.QueueInfo{QueueLimits: kagzi.QueueLimits{Queue: name}}})
+		}
+		return &rows[at[name]]
+	}
+	for _, q := range limited {
+		r := row(q.Queue)
+		r.QueueInfo, r.Limited = q, true
+	}
+	for _, w := range stats.Workflows {
+		r := row(w.Queue)
+		r.Stats, r.Due, r.DueMore, r.Active = true, r.Due+w.Due, r.DueMore || w.DueMore, r.Active+w.Running
+	}
+	for _, q := range stats.Queues {
+		row(q.Queue).Stats = true
+	}
+	for _, p := range pauses {
+		if i, ok := at[p.Queue]; ok && p.Key == "" && p.Workflow == "" {
+			rows[i].Paused = true
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b queueRow) int {
+		return cmp.Or(-compareBool(a.Limited, b.Limited), cmp.Compare(b.Due, a.Due), cmp.Compare(a.Queue, b.Queue))
+	})
+	return rows
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// mostAsked is how many pauses of keys and groups are asked for the runs that they hold up. Each costs a query.
+const mostAsked = 20
+
+// pauseRows says what the pauses hold up. Of several that hold up the same runs each has them.
+func (d *dashboard) pauseRows(ctx context.Context, pauses []kagzi.Pause, stats kagzi.Stats) ([]pauseRow, error) {
+	asked := 0
+	var rows []pauseRow
+	for _, p := range pauses {
+		r := pauseRow{Pause: p}
+		link := query{url: "/runs"}
+		switch {
+		case p.Key != "" || p.Group != "":
+			f := kagzi.KeyFilter{Queue: p.Queue, Groups: p.Group != "", Prefix: p.Key + p.Group, Limit: 1}
+			r.Runs = link.With("status", "active", "queue", p.Queue, "key", p.Key, "group", p.Group)
+			if name, ok := strings.CutPrefix(p.Group, consumerGroup); ok {
+				r.Runs, r.Consumer = (&url.URL{Path: "/consumers/" + name}).EscapedPath(), true
+				break
+			}
+			if asked++; asked > mostAsked {
+				break
+			}
+			keys, err := d.client.Keys(ctx, f)
+			if err != nil {
+				return nil, err
+			}
+			if len(keys) > 0 && keys[0].Key == f.Prefix {
+				r.Known, r.Held = true, keys[0].Waiting
+			}
+		default:
+			r.Runs = link.With("status", "active", "queue", p.Queue, "workflow", p.Workflow)
+			for _, w := range stats.Workflows {
+				if (p.Queue == "" || p.Queue == w.Queue) && (p.Workflow == "" || p.Workflow == w.Workflow) {
+					r.Held += w.Paused
+				}
+			}
+			r.Known = true
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// consumerGroup is how the name of the group begins that a consumer has by itself.
+const consumerGroup = "consumer "
+
+// targetText names what a pause stops.
+func targetText(t kagzi.Target) string {
+	switch {
+	case t.All:
+		return "All runs"
+	case strings.HasPrefix(t.Group, consumerGroup):
+		return "Consumer " + strings.TrimPrefix(t.Group, consumerGroup)
+	case t.Group != "":
+		return "Group " + t.Group
+	case t.Key != "":
+		return fmt.Sprintf("Key %s of queue %s", t.Key, t.Queue)
+	case t.Queue != "" && t.Workflow != "":
+		return fmt.Sprintf("Workflow %s in queue %s", t.Workflow, t.Queue)
+	case t.Queue != "":
+		return "Queue " + t.Queue
+	}
+	return "Workflow " + t.Workflow
+}
+
+// rateText says how often something may start: "50 a second". It is empty for any number.
+func rateText(r kagzi.Rate) string {
+	if r.Starts == 0 {
+		return ""
+	}
+	per := cmp.Or(r.Per, time.Second)
+	text := fmt.Sprintf("%s in %s", count(r.Starts), duration(per))
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{time.Second, "a second"}, {time.Minute, "a minute"}, {time.Hour, "an hour"}, {day, "a day"}} {
+		// The time between two starts is stored, rounded up to a microsecond.
+		n := float64(r.Starts) * float64(u.unit) / float64(per)
+		if whole := math.Round(n); whole >= 1 && math.Abs(n-whole) < whole/1000 {
+			text = count(int(whole)) + " " + u.name
+			break
+		}
+	}
+	if r.Burst > 1 {
+		text += fmt.Sprintf(", %s at once", count(r.Burst))
+	}
+	return text
+}
+
+// keyLimitsText says what the limits of a key are; it is empty if there are none.
+func keyLimitsText(l kagzi.KeyLimits) string {
+	var parts []string
+	if l.MaxRunning > 0 {
+		parts = append(parts, strconv.Itoa(l.MaxRunning)+" running")
+	}
+	if rate := rateText(l.Rate); rate != "" {
+		parts = append(parts, rate)
+	}
+	if l.Weight > 1 {
+		parts = append(parts, "weight "+strconv.Itoa(l.Weight))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// stepRate says how often steps with a limit may begin.
+func stepRate(l kagzi.LimitInfo) string {
+	if l.Every == 0 {
+		return ""
+	}
+	return rateText(kagzi.Rate{Starts: 1, Per: l.Every, Burst: l.Burst})
+}

@@ -1,0 +1,282 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	durations "github.com/kagzi/kagzi/internal/duration"
+)
+
+// limitForms set limits. What a form is about stands in its fields, so that a name may have any characters; Authorize is asked for it nevertheless.
+// The library records no actor with these.
+func (d *dashboard) limitForms() []changeForm {
+	set := Action{Verb: Set, Object: OnLimit}
+	about := func(field string) func(query) string { return func(q query) string { return q.get(field) } }
+	return []changeForm{
+		{path: "/limits/queue", action: set, show: d.showQueue, do: d.setQueue, id: about("queue")},
+		{path: "/limits/key", action: set, show: d.showKey, do: d.setKey, id: about("key")},
+		{path: "/limits/step", action: set, show: d.showStep, do: d.setStep, id: about("limit")},
+		{path: "/limits/step/delete", action: Action{Verb: Delete, Object: OnLimit}, id: about("limit"), show: func(_ context.Context, q query) (*dialog, error) {
+			return &dialog{
+				Title: "Delete limit " + q.get("limit"), Back: "/limits", Do: "Delete the limit", Danger: true, Logged: inProgramLog,
+				Says: []string{
+					"A step that names a limit which does not exist fails. Delete it once no code names it.",
+					"While steps wait for it or are under way, it is not deleted: to lift it then, set it without a rate and a number.",
+				},
+				Fields: []field{{Name: "limit", Sort: "hidden", Value: q.get("limit")}},
+			}, nil
+		}, do: func(ctx context.Context, f form) (answer, error) {
+			return answer{to: "/limits", said: "Deleted the limit " + f.get("limit") + "."}, d.client.DeleteLimit(ctx, f.get("limit"))
+		}},
+	}
+}
+
+// named adds the field of what a form is about: hidden if a link says it, else to be typed.
+func (v *dialog) named(q query, name, label string) (given bool) {
+	if q.get(name) != "" && !q.asked("new-"+name) {
+		v.Fields = append(v.Fields, field{Name: name, Sort: "hidden", Value: q.get(name)})
+		return true
+	}
+	v.Fields = append(v.Fields, field{Name: name, Label: label, Sort: "text", Required: true}, field{Name: "new-" + name, Sort: "hidden", Value: "1"})
+	return false
+}
+
+const limitsHelp = "They replace those that were set. A field left empty is no limit. Runs under way go on."
+
+func (d *dashboard) showQueue(ctx context.Context, q query) (*dialog, error) {
+	v := &dialog{Title: "Limits of a queue", Back: "/limits", Do: "Set the limits", Says: []string{limitsHelp}, Logged: inProgramLog}
+	var l kagzi.QueueLimits
+	if v.named(q, "queue", "Queue") {
+		v.Title = "Limits of queue " + q.get("queue")
+		var err error
+		if l, _, err = d.queueLimits(ctx, q.get("queue")); err != nil {
+			return nil, err
+		}
+	}
+	v.Fields = append(v.Fields, numberField("most", "Runs at once", l.MaxRunning, "How many runs of the queue may have a slot, in all workers together."))
+	v.Fields = append(v.Fields, rateFields("", "Rate", l.Rate)...)
+	v.Fields = append(v.Fields, numberField("key-most", "Runs at once of each key", l.EachKey.MaxRunning, ""))
+	v.Fields = append(v.Fields, rateFields("key-", "Rate of each key", l.EachKey.Rate)...)
+	v.Fields = append(v.Fields, field{Name: "hold", Label: "Runs keep their slots while they sleep or wait", Sort: "check", On: l.Hold})
+	return v, nil
+}
+
+// queueLimits returns the limits of a queue, if it has some.
+func (d *dashboard) queueLimits(ctx context.Context, queue string) (l kagzi.QueueLimits, found bool, err error) {
+	all, err := d.client.Queues(ctx)
+	if err != nil {
+		return l, false, err
+	}
+	if i := slices.IndexFunc(all, func(q kagzi.QueueInfo) bool { return q.Queue == queue }); i >= 0 {
+		return all[i].QueueLimits, true, nil
+	}
+	return l, false, nil
+}
+
+func (d *dashboard) setQueue(ctx context.Context, f form) (answer, error) {
+	l := kagzi.QueueLimits{Queue: f.get("queue"), Hold: f.asked("hold")}
+	if f.asked("new-queue") {
+		if _, found, err := d.queueLimits(ctx, l.Queue); err != nil || found {
+			return answer{}, orExists(err, "Queue "+l.Queue)
+		}
+	}
+	in := numbers{query: f.query}
+	l.MaxRunning, l.EachKey.MaxRunning = in.number("most"), in.number("key-most")
+	l.Rate, l.EachKey.Rate = in.rate(""), in.rate("key-")
+	if in.err != nil {
+		return answer{}, in.err
+	}
+	return answer{to: "/limits", said: "Set the limits of queue " + l.Queue + "."}, d.client.SetQueue(ctx, l)
+}
+
+// orExists refuses a form for something new, as it would replace the limits of something that exists.
+func orExists(err error, what string) error {
+	if err != nil {
+		return err
+	}
+	return badRequest("%s has limits already, which this would replace: change those from the list.", what)
+}
+
+func (d *dashboard) showKey(ctx context.Context, q query) (*dialog, error) {
+	v := &dialog{
+		Title: "Limits of a key", Back: "/limits", Do: "Set the limits", Logged: inProgramLog,
+		Says: []string{"They apply in place of those of each key of the queue. A field left empty means what the queue says for each key. Runs under way go on."},
+	}
+	hasQueue, hasKey := v.named(q, "queue", "Queue"), v.named(q, "key", "Key")
+	var l kagzi.KeyLimits
+	if hasQueue && hasKey {
+		v.Title = "Limits of key " + q.get("key") + " of queue " + q.get("queue")
+		var err error
+		if l, err = d.keyLimits(ctx, q.get("queue"), q.get("key")); err != nil {
+			return nil, err
+		}
+	}
+	v.Fields = append(v.Fields, numberField("most", "Runs at once", l.MaxRunning, ""))
+	v.Fields = append(v.Fields, rateFields("", "Rate", l.Rate)...)
+	v.Fields = append(v.Fields, numberField("weight", "Weight", l.Weight, "How many runs the key starts when it is its turn. Empty: one."))
+	return v, nil
+}
+
+func (d *dashboard) keyLimits(ctx context.Context, queue, key string) (kagzi.KeyLimits, error) {
+	found, err := d.client.Keys(ctx, kagzi.KeyFilter{Queue: queue, Prefix: key, Limit: 1}) // the key itself is the first with its prefix
+	if err != nil || len(found) == 0 || found[0].Key != key {
+		return kagzi.KeyLimits{}, err
+	}
+	return found[0].Limits, nil
+}
+
+func (d *dashboard) setKey(ctx context.Context, f form) (answer, error) {
+	queue, key := f.get("queue"), f.get("key")
+	if f.asked("new-key") || f.asked("new-queue") {
+		if old, err := d.keyLimits(ctx, queue, key); err != nil || old != (kagzi.KeyLimits{}) {
+			return answer{}, orExists(err, "Key "+key)
+		}
+	}
+	in := numbers{query: f.query}
+	l := kagzi.KeyLimits{MaxRunning: in.number("most"), Weight: in.number("weight"), Rate: in.rate("")}
+	if in.err != nil {
+		return answer{}, in.err
+	}
+	return answer{to: at("/queues/", queue), said: "Set the limits of key " + key + "."}, d.client.SetKey(ctx, queue, kagzi.Key(key), l)
+}
+
+func (d *dashboard) showStep(ctx context.Context, q query) (*dialog, error) {
+	v := &dialog{
+		Title: "Limit on steps", Back: "/limits", Do: "Set the limit", Logged: inProgramLog,
+		Says: []string{"All steps that name the limit share it, in all workers together. It replaces what was set. Without a rate and a number every step may begin. Steps under way go on."},
+	}
+	var l kagzi.LimitInfo
+	if v.named(q, "limit", "Name") {
+		v.Title = "Limit " + q.get("limit")
+		var err error
+		if l, _, err = d.stepLimit(ctx, q.get("limit")); err != nil {
+			return nil, err
+		}
+	}
+	rate := kagzi.Rate{}
+	if l.Every > 0 {
+		rate = kagzi.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}
+	}
+	v.Fields = append(v.Fields, numberField("most", "Steps at once", l.MaxRunning, ""))
+	v.Fields = append(v.Fields, rateFields("", "Rate", rate)...)
+	v.Fields = append(v.Fields, field{
+		Name: "honor", Label: "Honor Retry-After", Sort: "check", On: l.HonorRetryAfter, Help: "A step that fails with RetryAfter stops all others for that time.",
+	})
+	return v, nil
+}
+
+// stepLimit returns the limit of that name, if there is one.
+func (d *dashboard) stepLimit(ctx context.Context, name string) (l kagzi.LimitInfo, found bool, err error) {
+	after := ""
+	for {
+		page, err := d.client.Limits(ctx, after, 0)
+		if err != nil || len(page) == 0 {
+			return l, false, err
+		}
+		for _, l := range page {
+			if l.Name == name {
+				return l, true, nil
+			}
+		}
+		after = page[len(page)-1].Name
+	}
+}
+
+func (d *dashboard) setStep(ctx context.Context, f form) (answer, error) {
+	l := kagzi.StepLimit{Name: f.get("limit"), HonorRetryAfter: f.asked("honor")}
+	if f.asked("new-limit") {
+		if _, found, err := d.stepLimit(ctx, l.Name); err != nil || found {
+			return answer{}, orExists(err, "Limit "+l.Name)
+		}
+	}
+	in := numbers{query: f.query}
+	l.MaxRunning, l.Rate = in.number("most"), in.rate("")
+	if in.err != nil {
+		return answer{}, in.err
+	}
+	return answer{to: "/limits", said: "Set the limit " + l.Name + "."}, d.client.SetLimit(ctx, l)
+}
+
+func numberField(name, label string, n int, help string) field {
+	f := field{Name: name, Label: label, Sort: "number", Hint: "any number", Help: help}
+	if n > 0 {
+		f.Value = strconv.Itoa(n)
+	}
+	return f
+}
+
+// rateFields are a rate and its burst.
+func rateFields(prefix, label string, r kagzi.Rate) []field {
+	rate := field{Name: prefix + "rate", Label: label, Sort: "text", Hint: "10/s, 600/m or 5/10s", Value: typedRate(r)}
+	burst := field{Name: prefix + "burst", Label: label + ": burst", Sort: "number", Hint: "1", Help: "How many may start at once after a time with fewer."}
+	if r.Burst > 1 {
+		burst.Value = strconv.Itoa(r.Burst)
+	}
+	return []field{rate, burst}
+}
+
+// typedRate writes a rate without its burst in the form that a field reads; empty for none.
+func typedRate(r kagzi.Rate) string {
+	if r.Starts == 0 {
+		return ""
+	}
+	per := r.Per
+	if per == 0 {
+		per = time.Second
+	}
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{time.Second, "s"}, {time.Minute, "m"}, {time.Hour, "h"}, {day, "d"}} {
+		// The time between two starts is stored, rounded up to a microsecond.
+		n := float64(r.Starts) * float64(u.unit) / float64(per)
+		if whole := math.Round(n); whole >= 1 && math.Abs(n-whole) < whole/1000 {
+			return strconv.FormatFloat(whole, 'f', -1, 64) + "/" + u.name
+		}
+	}
+	return fmt.Sprintf("%d/%s", r.Starts, strings.ReplaceAll(durations.Format(per), " ", ""))
+}
+
+// numbers reads the fields of limits, and keeps the first error.
+type numbers struct {
+	query
+	err error
+}
+
+func (in *numbers) number(name string) int {
+	s := in.get(name)
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(s)
+	if (err != nil || n < 0) && in.err == nil {
+		in.err = badRequest("%q is no number: give 1 or more, or leave the field empty.", s)
+	}
+	return n
+}
+
+func (in *numbers) rate(prefix string) kagzi.Rate {
+	s, burst := in.get(prefix+"rate"), in.number(prefix+"burst")
+	if s == "" || s == "0" {
+		if burst > 0 && in.err == nil {
+			in.err = badRequest("A burst needs a rate: fill in both, or neither.")
+		}
+		return kagzi.Rate{}
+	}
+	count, per, ok := strings.Cut(s, "/")
+	n, err := strconv.Atoi(strings.TrimSpace(count))
+	if per = strings.TrimSpace(per); per != "" && (per[0] < '0' || per[0] > '9') {
+		per = "1" + per
+	}
+	d, wrong := durations.Parse(per)
+	if (!ok || err != nil || n < 1 || wrong != nil || d <= 0) && in.err == nil {
+		in.err = badRequest("%q is no rate: write it as 10/s, 600/m or 5/10s.", s)
+	}
+	return kagzi.Rate{Starts: n, Per: d, Burst: burst}
+}

@@ -1,0 +1,303 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi"
+	durations "github.com/kagzi/kagzi/internal/duration"
+)
+
+// forms are the changes of single things.
+func (d *dashboard) forms() []changeForm {
+	return slices.Concat(d.endForms(), d.goOnForms(), d.newRunForms(), d.talkForms(), d.scheduleForms(), d.workerForms(), d.limitForms(), d.pauseForms(), d.consumerForms())
+}
+
+// runForm is a form about one run. title begins with the verb.
+func (d *dashboard) runForm(verb Verb, title string, show func(context.Context, query, *dialog) error, do func(context.Context, form, kagzi.RunID) (answer, error)) changeForm {
+	return changeForm{
+		path: "/runs/{id}/" + string(verb), action: Action{Verb: verb, Object: OnRun},
+		show: func(ctx context.Context, q query) (*dialog, error) {
+			run, err := d.client.Get(ctx, kagzi.RunID(q.path("id")))
+			if err != nil {
+				return nil, err
+			}
+			v := &dialog{Title: title + " " + nameOf(run), Run: &run, Back: "/runs/" + string(run.ID)}
+			if err := show(ctx, q, v); err != nil {
+				return nil, err
+			}
+			return v, nil
+		},
+		do: func(ctx context.Context, f form) (answer, error) {
+			id := kagzi.RunID(f.path("id"))
+			done, err := do(ctx, f, id)
+			done.to = cmp.Or(done.to, "/runs/"+string(id))
+			return done, err
+		},
+	}
+}
+
+// nameOf returns what people call a run.
+func nameOf(r kagzi.RunInfo) string {
+	if r.ExternalID != "" {
+		return first(60, string(r.ExternalID))
+	}
+	return short(r.ID)
+}
+
+// everyStatus lets a filter find a run whatever it does.
+var everyStatus = slices.Concat(statuses["active"], statuses["ended"])
+
+// only returns a filter that selects one run and no other: the first run before the ID that follows. RunFilter has no RunID.
+func only(r kagzi.RunInfo) (kagzi.RunFilter, error) {
+	id, err := uuid.Parse(string(r.ID))
+	if err != nil {
+		return kagzi.RunFilter{}, err
+	}
+	for i := len(id) - 1; i >= 0; i-- {
+		if id[i]++; id[i] != 0 {
+			break
+		}
+	}
+	return kagzi.RunFilter{Workflow: r.Workflow, Status: everyStatus, After: kagzi.RunID(id.String()), Limit: 1}, nil
+}
+
+// try asks the database what a verb would do to one run. wrong is why it would refuse it.
+func try(r kagzi.RunInfo, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) (wrong, err error) {
+	f, err := only(r)
+	if err != nil {
+		return nil, err
+	}
+	would, err := dry(f)
+	if err != nil && applies(err) { // UnpauseRuns returns what the others skip
+		return err, nil
+	}
+	if err != nil || slices.Contains(would.Changed, r.ID) {
+		return nil, err
+	}
+	if wrong = would.Skipped[r.ID]; wrong == nil {
+		wrong = kagzi.ErrNotFound
+	}
+	return wrong, nil
+}
+
+// tried puts what the database says of a change into its dialog.
+func (v *dialog) tried(wrong, err error) error {
+	if wrong != nil {
+		v.Refused = whyNot(wrong, v.Run.ID)
+	}
+	return err
+}
+
+// whyNot returns why a verb does not apply to a run, as a sentence without the verb and the run.
+func whyNot(err error, id kagzi.RunID) string {
+	text := err.Error()
+	if _, after, ok := strings.Cut(text, string(id)+": "); ok {
+		text = after
+	}
+	text = strings.TrimSuffix(sentence(errors.New(text)), ".")
+	return text + "."
+}
+
+// endForms end runs for good.
+func (d *dashboard) endForms() []changeForm {
+	return []changeForm{
+		d.runForm(Cancel, "Cancel", func(ctx context.Context, _ query, v *dialog) error {
+			v.Do, v.Says = "Cancel the run", cancelSays(*v.Run)
+			if v.Run.Status == kagzi.StatusRunning {
+				v.Fields = []field{{
+					Name: "grace", Label: "Grace", Sort: "text", Hint: "30s",
+					Help: "How long its steps under way may go on before they are told to stop. Empty: they are told at once.",
+				}}
+			}
+			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.CancelAll(ctx, f, kagzi.DryRun()) }))
+		}, d.cancel),
+		d.runForm(Terminate, "Terminate", func(ctx context.Context, _ query, v *dialog) error {
+			v.Do, v.Danger = "Terminate the run", true
+			v.Says = []string{
+				"The run and its children end at once, as cancelled. Detached children go on.",
+				"No compensation runs, and those under way are stopped: what the run did stays done. Cancel compensates.",
+			}
+			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+				return d.client.TerminateAll(ctx, f, kagzi.DryRun())
+			}))
+		}, d.terminate),
+		d.runForm(Delete, "Delete", d.showDelete, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+			return answer{leads: true, to: "/runs", said: "Deleted. Its log still says who did it, and why."}, d.client.Delete(ctx, id, f.options()...)
+		}),
+	}
+}
+
+// cancelSays says what a cancel does to a run.
+func cancelSays(r kagzi.RunInfo) []string {
+	says := []string{"The run ends as cancelled, and its children with it, except detached ones."}
+	if r.Status == kagzi.StatusRunning {
+		says = append(says, "Its worker tells the steps under way to stop.")
+	}
+	return append(says, "Compensations that it has registered run first, and it stays active until they have ended. Resume continues a cancelled run that has none.")
+}
+
+func (d *dashboard) cancel(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+	opts := f.options()
+	if s := f.get("grace"); s != "" {
+		grace, err := durations.Parse(s)
+		if err != nil {
+			return answer{}, badRequest("The grace %q is no duration: write 30s or 5m.", s)
+		}
+		opts = append(opts, kagzi.Grace(grace))
+	}
+	before, err := d.client.Get(ctx, id)
+	if err == nil {
+		err = d.client.Cancel(ctx, id, opts...)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{said: d.stopped(ctx, before, "Cancelled.")}, nil
+}
+
+func (d *dashboard) terminate(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+	before, err := d.client.Get(ctx, id)
+	if err == nil {
+		err = d.client.Terminate(ctx, id, f.options()...)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{said: d.stopped(ctx, before, "Terminated.")}, nil
+}
+
+// stopped says how far the end of a run is that was cancelled or terminated.
+func (d *dashboard) stopped(ctx context.Context, before kagzi.RunInfo, past string) string {
+	if before.Status.Ended() {
+		return "It was cancelled before. Nothing was changed."
+	}
+	after, err := d.client.Get(ctx, before.ID)
+	if err != nil || after.Status.Ended() {
+		return past
+	}
+	if !before.CancelRequestedAt.IsZero() {
+		past = "It was being cancelled already."
+	}
+	if steps, ok := strings.CutPrefix(after.WaitingOn, "cancel ("); ok {
+		return past + " It ends once " + strings.TrimSuffix(strings.TrimSuffix(steps, ")"), " under way") + " has returned."
+	}
+	if strings.HasPrefix(after.WaitingOn, "compensation") || after.WaitingOn == "children" {
+		return past + " It ends once its compensations have run."
+	}
+	return past + " It ends once its steps under way have returned."
+}
+
+// mostChildren is how many children of a run a dialog counts.
+const mostChildren = 100
+
+func (d *dashboard) showDelete(ctx context.Context, _ query, v *dialog) error {
+	v.Do, v.Danger = "Delete for good", true
+	children, err := d.client.List(ctx, kagzi.RunFilter{Parent: v.Run.ID, Limit: mostChildren + 1})
+	if err != nil {
+		return err
+	}
+	what := "Its input, result, steps and messages are deleted"
+	if n := len(children); n > 0 {
+		number := plural(min(n, mostChildren), "child", "children")
+		if n > mostChildren {
+			number = "more than " + number
+		}
+		what += fmt.Sprintf(", and with it %s, except detached ones", number)
+	}
+	v.Says = []string{
+		what + ". Nothing brings them back.",
+		"Whoever waits for its result learns that it is gone. Who deleted it, and why, stays on record. Retention deletes old runs by itself.",
+	}
+	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.DeleteAll(ctx, f, kagzi.DryRun()) }))
+}
+
+// goOnForms let runs go on, or not for a while.
+func (d *dashboard) goOnForms() []changeForm {
+	return []changeForm{
+		d.runForm(Resume, "Resume", d.showResume, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+			opts := f.options()
+			if steps := slices.DeleteFunc(slices.Clone(f.values["forget"]), func(s string) bool { return s == "" }); len(steps) > 0 {
+				opts = append(opts, kagzi.Forget(steps...))
+			}
+			return answer{said: "Resumed. It goes on when a worker has a slot for it."}, d.client.Resume(ctx, id, opts...)
+		}),
+		d.runForm(Pause, "Pause", func(_ context.Context, _ query, v *dialog) error {
+			v.Do = "Pause the run"
+			v.Says = []string{"No worker executes the run until it is unpaused."}
+			if v.Run.Status == kagzi.StatusRunning {
+				v.Says[0] = "The run stops at its next step, sleep, wait or child, and keeps the result of the step under way. No worker executes it until it is unpaused."
+			}
+			v.Says = append(v.Says, "Its children go on, and so does its timeout. A cancel ends the pause.")
+			switch {
+			case v.Run.Status.Ended():
+				v.Refused = "The run is over."
+			case !v.Run.PausedAt.IsZero():
+				v.Refused = "The run is paused already."
+			}
+			return nil
+		}, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+			return answer{said: "Paused."}, d.client.PauseRun(ctx, id, f.options()...)
+		}),
+		d.runForm(Unpause, "Unpause", func(ctx context.Context, _ query, v *dialog) error {
+			v.Do = "Let it go on"
+			v.Says = []string{"The run's own pause ends.", "It is also exempt from the pauses that there are now of its queue, its workflow and all runs, but not from one of its key or group."}
+			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.UnpauseRuns(ctx, f, kagzi.DryRun()) }))
+		}, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+			return answer{said: "Unpaused."}, d.client.UnpauseRun(ctx, id, f.options()...)
+		}),
+	}
+}
+
+func (d *dashboard) showResume(ctx context.Context, _ query, v *dialog) error {
+	v.Do = "Resume the run"
+	v.Says = []string{
+		"The run continues under its own ID. What made it fail is tried again, and all recorded results stay.",
+		"Its timeout is removed. A parent that has recorded its failure keeps that.",
+	}
+	if v.Run.Status == kagzi.StatusFailed || v.Run.Status == kagzi.StatusCancelled {
+		failed, err := d.failedSteps(ctx, v.Run.ID)
+		if err != nil {
+			return err
+		}
+		if len(failed) > 0 {
+			v.Fields = []field{{
+				Name: "forget", Label: "Try again, too", Sort: "several", Options: failed,
+				Help: "A failure after which the code continued stays recorded unless it is ticked here.",
+			}}
+		}
+	}
+	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.ResumeAll(ctx, f, kagzi.DryRun()) }))
+}
+
+// mostSteps is how many steps a form offers.
+const mostSteps = 200
+
+// forgettable are the types of steps whose failures a resume can forget.
+var forgettable = []string{"FUNCTION", "CHILD_WORKFLOW", "BRANCH"}
+
+// failedSteps returns the steps of a run whose last attempt failed.
+func (d *dashboard) failedSteps(ctx context.Context, id kagzi.RunID) (out []option, err error) {
+	steps, err := d.client.Steps(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	last := map[string]int{} // the newest attempt of each step
+	for i, s := range steps {
+		if j, ok := last[s.Step]; !ok || s.Attempt >= steps[j].Attempt {
+			last[s.Step] = i
+		}
+	}
+	for i, s := range steps {
+		if last[s.Step] == i && s.Status == kagzi.StatusFailed && slices.Contains(forgettable, s.Type) && len(out) < mostSteps {
+			out = append(out, option{Value: s.Step, Label: s.Step + ": " + first(120, oneLine(s.Error))})
+		}
+	}
+	return out, nil
+}

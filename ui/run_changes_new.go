@@ -1,0 +1,254 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kagzi/kagzi"
+)
+
+// newRunForms start new runs like ones that are over.
+func (d *dashboard) newRunForms() []changeForm {
+	return []changeForm{
+		d.runForm(Restart, "Restart", d.showRestart, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+			opts, err := d.newRunOptions(ctx, f, id, "RESTARTED")
+			if err != nil {
+				return answer{}, err
+			}
+			as, err := d.client.Restart(ctx, id, opts...)
+			return answer{leads: true, to: "/runs/" + string(as), said: "Restarted: this is the new run."}, err
+		}),
+		d.runForm(Fork, "Fork", d.showFork, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+			step := f.get("step")
+			if step == "" {
+				return answer{}, badRequest("Choose the step from which the new run executes.")
+			}
+			opts, err := d.newRunOptions(ctx, f, id, "FORKED")
+			if err != nil {
+				return answer{}, err
+			}
+			if f.asked("inherit") {
+				opts = append(opts, kagzi.InheritCompensations())
+			}
+			as, err := d.client.Fork(ctx, id, step, opts...)
+			return answer{leads: true, to: "/runs/" + string(as), said: "Forked from step " + step + ": this is the new run."}, err
+		}),
+	}
+}
+
+func (d *dashboard) showRestart(ctx context.Context, _ query, v *dialog) error {
+	v.Do = "Start the new run"
+	v.Says = []string{
+		"A new run starts now, with this run's workflow, queue, priority, tags and ID. It executes every step anew, also those that this run has completed.",
+		"This run stays as it is. To keep its results, resume it or fork it.",
+	}
+	if err := d.newRunFields(ctx, v, "RESTARTED"); err != nil {
+		return err
+	}
+	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.RestartAll(ctx, f, kagzi.DryRun()) }))
+}
+
+func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
+	v.Do = "Start the new run"
+	v.Says = []string{
+		"A new run starts now with copies of all that this run had recorded when the step first began. It executes the step and everything after it.",
+		"This run stays as it is. The new run's code must reach the step in the same way.",
+	}
+	if !v.Run.Status.Ended() {
+		v.Refused = "The run is not over."
+		return nil
+	}
+	steps, more, err := d.forkSteps(ctx, v.Run.ID)
+	if err != nil {
+		return err
+	}
+	step := field{Name: "step", Label: "From step", Sort: "select", Options: steps, Required: true}
+	if more {
+		step.Sort, step.Hint, step.Help = "text", "charge", "The run has more steps than are suggested: the timeline leads here from each."
+	}
+	if len(steps) == 0 {
+		v.Refused = "The run has recorded no step: restart it."
+		return nil
+	}
+	if err := d.newRunFields(ctx, v, "FORKED"); err != nil {
+		return err
+	}
+	v.Fields = slices.Insert(v.Fields, 0, step, field{
+		Name: "inherit", Label: "Copy its compensations", Sort: "check",
+		Help: "Those that this run registered before the step. If both runs fail, both execute them.",
+	})
+	if from := q.get("step"); from != "" {
+		wrong, err := try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+			return d.client.ForkAll(ctx, f, from, kagzi.DryRun())
+		})
+		if wrong != nil {
+			v.Warning = "From step " + from + ": " + whyNot(wrong, v.Run.ID)
+		}
+		return err
+	}
+	return nil
+}
+
+// forkSteps returns the steps from which a run can be forked, and reports whether there are more. The one that failed last is chosen.
+func (d *dashboard) forkSteps(ctx context.Context, id kagzi.RunID) (out []option, more bool, err error) {
+	steps, err := d.client.Steps(ctx, id)
+	if err != nil {
+		return nil, false, err
+	}
+	seen, failed := map[string]int{}, -1
+	for _, s := range steps {
+		if !forkable(s) {
+			continue
+		}
+		at, known := seen[s.Step]
+		if !known {
+			if len(out) == mostSteps {
+				return out, true, nil
+			}
+			at = len(out)
+			seen[s.Step], out = at, append(out, option{Value: s.Step, Label: s.Step})
+		}
+		out[at].Label = s.Step
+		if s.Status == kagzi.StatusFailed {
+			out[at].Label, failed = s.Step+" (failed)", at
+		}
+	}
+	if failed >= 0 {
+		out[failed].On = true
+	}
+	return out, false, nil
+}
+
+// mostEdited is the largest input that a form lets people edit.
+const mostEdited = 64 << 10
+
+// newRunFields adds the fields of a new run: its input, ID and version.
+func (d *dashboard) newRunFields(ctx context.Context, v *dialog, event string) error {
+	made, _, err := d.made(ctx, *v.Run, event)
+	if err != nil {
+		return err
+	}
+	input := field{Name: "input", Label: "Input", Sort: "json", Help: "Leave it as it is, or empty, to keep the input of this run."}
+	switch {
+	case d.cfg.HidePayloads:
+		input.Help = fmt.Sprintf("The run's input (%s) is hidden. Leave this empty to keep it.", size(len(v.Run.Input)))
+	case len(v.Run.Input) > mostEdited:
+		input.Help = fmt.Sprintf("The run's input (%s) is too large to be edited here. Leave this empty to keep it.", size(len(v.Run.Input)))
+	case !json.Valid(v.Run.Input):
+		input.Help = fmt.Sprintf("The run's input (%s) is unreadable here: sealed, or no JSON. Leave this empty to keep it.", size(len(v.Run.Input)))
+	default:
+		input.Value = indented(v.Run.Input)
+	}
+	hint := string(v.Run.ExternalID)
+	v.Fields = append(v.Fields, input,
+		field{Name: "new-id", Label: "ID", Sort: "text", Hint: hint, Help: "Of the new run. Empty: that of this run, if it has one.", Rare: true},
+		field{Name: "version", Label: "Version", Sort: "number", Hint: versionText(v.Run.Version), Help: "Of the workflow's code. Empty: that of this run.", Rare: true},
+		field{Name: "made", Sort: "hidden", Value: strconv.Itoa(made)},
+	)
+	return nil
+}
+
+func versionText(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// made returns how many runs were made from one by such events, and the newest of them.
+func (d *dashboard) made(ctx context.Context, r kagzi.RunInfo, event string) (n int, last kagzi.LogEntry, err error) {
+	log, err := d.client.RunLog(ctx, r.ID)
+	for _, e := range log {
+		if e.Event == event && e.Other != r.Origin {
+			n, last = n+1, e
+		}
+	}
+	return n, last, err
+}
+
+// newRunOptions reads the fields of a new run. It refuses a form that was made before the last run was made from this one: that form was sent
+// twice, or somebody else was faster.
+func (d *dashboard) newRunOptions(ctx context.Context, f form, id kagzi.RunID, event string) (opts []kagzi.RestartOption, err error) {
+	run, err := d.client.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	n, last, err := d.made(ctx, run, event)
+	if err != nil {
+		return nil, err
+	}
+	if s := f.get("made"); s != "" && s != strconv.Itoa(n) {
+		return nil, badRequest("This run was %s since this form was opened%s: run %s is the new one. Send the form again to start another.",
+			strings.ToLower(event), by(last.Actor), last.Other)
+	}
+	if f.actor != "" {
+		opts = append(opts, kagzi.Actor(f.actor))
+	}
+	if f.reason() != "" {
+		opts = append(opts, kagzi.Reason(f.reason()))
+	}
+	if s := f.get("new-id"); s != "" {
+		opts = append(opts, kagzi.ID(s))
+	}
+	if s := f.get("version"); s != "" {
+		v, err := strconv.Atoi(s)
+		if err != nil || v < 1 {
+			return nil, badRequest("The version is %q: give a number from 1.", s)
+		}
+		opts = append(opts, kagzi.Version(v))
+	}
+	if s := f.get("input"); s != "" {
+		input, err := validJSON("input", s)
+		if err != nil {
+			return nil, err
+		}
+		if !sameJSON(input, run.Input) {
+			opts = append(opts, kagzi.NewInput(input))
+		}
+	}
+	return opts, nil
+}
+
+func by(actor string) string {
+	if actor == "" {
+		return ""
+	}
+	return " by " + actor
+}
+
+// validJSON returns the JSON that was typed, or says where it is wrong.
+func validJSON(what, s string) (json.RawMessage, error) {
+	var v json.RawMessage
+	err := json.Unmarshal([]byte(s), &v)
+	if err == nil {
+		return v, nil
+	}
+	at := len(s)
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		at = min(max(int(e.Offset)-1, 0), len(s))
+	}
+	line := strings.Count(s[:at], "\n") + 1
+	column := at - strings.LastIndex(s[:at], "\n")
+	return nil, badRequest("The %s is no JSON: %s (line %d, column %d). A text is written in quotes, as in \"ada\".", what, strings.TrimPrefix(err.Error(), "json: "), line, column)
+}
+
+// sameJSON reports whether two payloads differ in spaces only.
+func sameJSON(a, b json.RawMessage) bool {
+	var one, other bytes.Buffer
+	return json.Compact(&one, a) == nil && json.Compact(&other, b) == nil && bytes.Equal(one.Bytes(), other.Bytes())
+}
+
+// indented returns JSON for an editor.
+func indented(data json.RawMessage) string {
+	var out bytes.Buffer
+	if json.Indent(&out, data, "", "  ") != nil {
+		return ""
+	}
+	return out.String()
+}

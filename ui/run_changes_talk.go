@@ -1,0 +1,212 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	durations "github.com/kagzi/kagzi/internal/duration"
+)
+
+// talkForms send messages to runs that are not over, and change when and where they go on.
+func (d *dashboard) talkForms() []changeForm {
+	return []changeForm{
+		d.runForm(Signal, "Signal", showSignal, d.signal),
+		d.runForm(Update, "Update", d.showUpdate, d.update),
+	}
+}
+
+// waitsFor returns the signals that a run waits for, as names with their keys.
+func waitsFor(r kagzi.RunInfo) (names []string) {
+	for wait := range strings.SplitSeq(r.WaitingOn, "; ") {
+		if name, ok := strings.CutPrefix(wait, "signal "); ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// sentBy is the header of a message that says who sent it from the dashboard: a message has no actor.
+const sentBy = "sent-by"
+
+func showSignal(_ context.Context, _ query, v *dialog) error {
+	v.Do, v.Logged = "Send", noReason
+	v.Says = []string{"The run reads the message when it waits for a signal of that name and key. Until then it stays unread."}
+	name := field{Name: "name", Label: "Signal", Sort: "text", Hint: "approved", Required: true}
+	key := field{Name: "key", Label: "Key", Sort: "text", Hint: "call-7", Help: "What the signal is about, if the code says so with For.", Rare: true}
+	waits := waitsFor(*v.Run)
+	if len(waits) > 0 {
+		v.Says[0] = "The run waits for " + strings.Join(waits, ", ") + ", and reads the message at once."
+		name.Value, key.Value, _ = strings.Cut(waits[0], "/")
+		for _, w := range waits {
+			base, _, _ := strings.Cut(w, "/")
+			name.Options = append(name.Options, option{Value: base})
+		}
+		key.Rare = key.Value == ""
+	}
+	v.Fields = []field{
+		name, key,
+		{Name: "payload", Label: "Payload", Sort: "json", Hint: `{"approved": true}`, Help: "JSON. Empty: null. It is not checked against the code: one that the run cannot decode fails the run when it reads it."},
+		{Name: "id", Label: "Message ID", Sort: "text", Hint: "made by this form", Help: "The run stores one message with an ID, however often it is sent. Empty: this form has one of its own.", Rare: true},
+	}
+	if v.Run.Status.Ended() {
+		v.Refused = "The run is over, so it reads no message."
+	}
+	return nil
+}
+
+func (d *dashboard) signal(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+	payload := json.RawMessage("null")
+	if s := f.get("payload"); s != "" {
+		var err error
+		if payload, err = validJSON("payload", s); err != nil {
+			return answer{}, err
+		}
+	}
+	signal := kagzi.DefineSignal[json.RawMessage](f.get("name"))
+	if key := f.get("key"); key != "" {
+		signal = signal.For(key)
+	}
+	m := signal.With(payload)
+	if s := f.get("id"); s != "" {
+		m = m.WithID(kagzi.ID(s))
+	} else if token := f.get(formToken); token != "" {
+		m = m.WithID(kagzi.ID(token))
+	}
+	if f.actor != "" {
+		m = m.WithHeaders(kagzi.Headers{sentBy: f.actor})
+	}
+	return answer{said: "Sent " + signal.Name() + "."}, d.client.Signal(ctx, id, m)
+}
+
+func (d *dashboard) showUpdate(_ context.Context, _ query, v *dialog) error {
+	v.Do = "Update the run"
+	v.Says = []string{"What is left empty stays as it is. The run's log says what was changed, from what to what."}
+	r := *v.Run
+	switch {
+	case r.Status.Ended():
+		v.Refused = "The run is over."
+	case r.Status == kagzi.StatusRunning:
+		v.Refused = "A worker executes the run. Pause it, update it when it is pending, and unpause it."
+	}
+	v.Fields = []field{
+		{Name: "queue", Label: "Queue", Sort: "text", Hint: r.Queue, Help: "Workers of that queue claim it from now on. Its key moves with it."},
+		{Name: "priority", Label: "Priority", Sort: "select", Options: priorities(r.Priority)},
+		{Name: "version", Label: "Version", Sort: "text", Hint: versionText(r.Version), Help: "Of the code that executes it, or \"default\" for that of its next worker."},
+	}
+	if r.Status == kagzi.StatusPending {
+		v.Fields = append(v.Fields, field{Name: "due", Label: "Due", Sort: "text", Hint: "now, 2h, or 2026-10-01 08:00 (UTC)", Help: "When it is due: now, after a time, or at a moment."})
+	}
+	tags, ok := tagLines(r.Metadata)
+	if !ok {
+		return nil
+	}
+	v.Fields = append(v.Fields, field{Name: "metadata", Label: "Tags", Sort: "lines", Value: tags, Help: "One on each line, as name=value. They replace all that it has."},
+		field{Name: "metadata-was", Sort: "hidden", Value: tags})
+	return nil
+}
+
+func priorities(now int) []option {
+	out := []option{{Label: "as it is (" + strconv.Itoa(now) + ")"}}
+	for _, p := range []string{"1, which goes first", "2", "3", "4, which goes last"} {
+		out = append(out, option{Value: p[:1], Label: p})
+	}
+	return out
+}
+
+// tagLines writes tags for an editor. It reports false if that cannot be.
+func tagLines(m kagzi.Metadata) (text string, ok bool) {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if strings.ContainsAny(name, "=\r\n") || strings.ContainsAny(m[name], "\r\n") {
+			return "", false
+		}
+		lines = append(lines, name+"="+m[name])
+	}
+	return strings.Join(lines, "\n"), true
+}
+
+// readTags is the inverse of tagLines.
+func readTags(s string) (kagzi.Metadata, error) {
+	out := kagzi.Metadata{}
+	for line := range strings.Lines(s) {
+		if line = strings.TrimRight(line, "\r\n"); strings.TrimSpace(line) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok || name == "" {
+			return nil, badRequest("The tag %q has no value: write it as name=value.", line)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+func (d *dashboard) update(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+	opts, err := f.updates(time.Now())
+	if err != nil {
+		return answer{}, err
+	}
+	if len(opts) == 0 {
+		return answer{}, badRequest("There is nothing to change: fill in what is to be different.")
+	}
+	return answer{said: "Updated."}, d.client.Update(ctx, id, append(opts, f.updateOptions()...)...)
+}
+
+// updateOptions are who and why, as options of an update.
+func (f form) updateOptions() (opts []kagzi.UpdateOption) {
+	if f.actor != "" {
+		opts = append(opts, kagzi.Actor(f.actor))
+	}
+	if f.reason() != "" {
+		opts = append(opts, kagzi.Reason(f.reason()))
+	}
+	return opts
+}
+
+// updates reads the fields of an update.
+func (q query) updates(now time.Time) (opts []kagzi.UpdateOption, err error) {
+	if opts, err = updates(q.get("queue"), q.get("priority"), q.get("due"), now); err != nil {
+		return nil, err
+	}
+	if s := q.get("version"); s == "default" {
+		opts = append(opts, kagzi.DefaultVersion())
+	} else if s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return nil, badRequest("The version is %q: give a number from 1, or default.", s)
+		}
+		opts = append(opts, kagzi.Version(n))
+	}
+	lines := func(name string) string {
+		return strings.TrimRight(strings.ReplaceAll(q.values.Get(name), "\r\n", "\n"), "\n")
+	} // browsers send CRLF
+	if is := lines("metadata"); q.values.Has("metadata") && is != lines("metadata-was") {
+		tags, err := readTags(is)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, tags)
+	}
+	return opts, nil
+}
+
+// future reads a time as a moment, or as its distance after now.
+func future(s string, now time.Time) (kagzi.UpdateOption, error) {
+	if s == "now" {
+		return kagzi.Delay(0), nil
+	}
+	if after, err := durations.Parse(strings.TrimPrefix(s, "in ")); err == nil {
+		return kagzi.Delay(after), nil
+	}
+	t, err := past(s, now)
+	if err != nil {
+		return nil, badRequest("%q is no time: write now, 2h, 2026-10-01, or 2026-10-01 08:00 (UTC).", s)
+	}
+	return kagzi.At(t), nil
+}

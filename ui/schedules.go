@@ -1,0 +1,185 @@
+package ui
+
+import (
+	"context"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// schedulesPages are the pages about what starts runs by the clock.
+func (d *dashboard) schedulesPages() []page {
+	return []page{
+		{
+			path: "/schedules", action: Action{Verb: View, Object: OnSchedule}, template: "schedules",
+			live: []string{"schedule-rows", "agenda"}, look: d.schedules,
+			parts: []part{{name: "agenda", every: 20 * time.Second, look: d.agenda}},
+		},
+		{
+			path: "/schedules/{name}", action: Action{Verb: View, Object: OnSchedule}, template: "schedule",
+			live: []string{"schedule-state", "schedule-fires", "schedule-runs"}, look: d.schedule,
+		},
+	}
+}
+
+// mostScanned is how many schedules a search by a part of the name reads.
+const mostScanned = 2000
+
+// A scheduleList is the view model of the list of schedules.
+type scheduleList struct {
+	Schedules []scheduleRow
+	Next      string // path of the next page; empty on the last one
+	First     bool
+	Filtered  bool
+	Cut       bool // the search has not read all schedules
+}
+
+// A scheduleRow is a schedule with what the page says about it.
+type scheduleRow struct {
+	kagzi.ScheduleInfo
+	Tone, State string    // of its badge
+	Words       string    // its timetable in words; empty if there are none
+	Code        string    // its cron expression
+	Fired       time.Time // the newest tick; zero before the first
+	Overdue     bool
+	Lapse       string // what it does while a run is active
+}
+
+func (d *dashboard) schedules(ctx context.Context, q query) (any, error) {
+	v := scheduleList{First: q.get("after") == "", Filtered: q.has("name", "workflow")}
+	found, cut, err := d.scanSchedules(ctx, kagzi.ScheduleFilter{Workflow: q.get("workflow"), After: q.get("after")}, q.get("name"), pageSize+1)
+	if err != nil {
+		return nil, err
+	}
+	v.Cut = cut
+	shown, more := bounded(found, pageSize)
+	now := time.Now()
+	for _, s := range shown {
+		v.Schedules = append(v.Schedules, rowOf(s, now))
+	}
+	if more > 0 {
+		v.Next = q.With("after", shown[pageSize-1].Name)
+	}
+	return v, nil
+}
+
+// scanSchedules returns the first n schedules whose names contain part, and whether it gave up before it had read all.
+func (d *dashboard) scanSchedules(ctx context.Context, f kagzi.ScheduleFilter, part string, n int) (found []kagzi.ScheduleInfo, cut bool, err error) {
+	f.Limit = n
+	if part != "" {
+		f.Limit = 500
+	}
+	for read := 0; read < mostScanned; read += f.Limit {
+		page, err := d.client.ListSchedules(ctx, f)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, s := range page {
+			if contains(s.Name, part) {
+				found = append(found, s)
+			}
+		}
+		if len(page) < f.Limit || len(found) >= n {
+			return found[:min(n, len(found))], false, nil
+		}
+		f.After = page[len(page)-1].Name
+	}
+	return found, true, nil
+}
+
+// rowOf returns what the pages say about a schedule. A coordinator may be a moment late, which is not overdue.
+func rowOf(s kagzi.ScheduleInfo, now time.Time) scheduleRow {
+	r := scheduleRow{ScheduleInfo: s, Code: s.Cron, Lapse: overlaps[s.Overlap], Overdue: !s.Paused && !s.Next.IsZero() && s.Next.Before(now.Add(-10*time.Second))}
+	if s.Cron == "" {
+		r.Words = "every " + duration(s.Every)
+	} else {
+		r.Words = cronWords(s.Cron)
+	}
+	if !s.Last.Before(s.CreatedAt.Add(time.Second)) { // else it is the time of its creation
+		r.Fired = s.Last
+	}
+	switch {
+	case s.Error != "" && !s.Paused:
+		r.Tone, r.State = "failed", "Refused"
+	case s.Error != "":
+		r.Tone, r.State = "failed", "Stopped by an error"
+	case s.Paused:
+		r.Tone, r.State = "warning", "Paused"
+	case s.Queued:
+		r.Tone, r.State = "pending", "Run waits"
+	case s.Active:
+		r.Tone, r.State = "running", "Run active"
+	case s.Next.IsZero():
+		r.Tone, r.State = "cancelled", "Over"
+	default:
+		r.Tone, r.State = "completed", "On"
+	}
+	return r
+}
+
+// Zone is the time zone of the cron expression; empty if it has none.
+func (r scheduleRow) Zone() string {
+	if r.Cron == "" {
+		return ""
+	}
+	if r.TimeZone == "" {
+		return "UTC"
+	}
+	return r.TimeZone
+}
+
+var overlaps = map[kagzi.Overlap]string{
+	"":                          "starts another run",
+	kagzi.OverlapSkip:           "skips the tick",
+	kagzi.OverlapQueueOne:       "one run waits",
+	kagzi.OverlapCancelPrevious: "cancels the active run",
+}
+
+// nextShown is how many fires the page of a schedule shows.
+const nextShown = 20
+
+// A scheduleView is the view model of the page of a schedule.
+type scheduleView struct {
+	scheduleRow
+	Fires   []fireTime
+	Wrong   string // why there are no fires
+	Runs    recent
+	Payload payload
+}
+
+// A fireTime is a fire, with its text in the schedule's own zone.
+type fireTime struct {
+	At    time.Time
+	There string
+}
+
+func (d *dashboard) schedule(ctx context.Context, q query) (any, error) {
+	name := q.path("name")
+	s, err := d.client.GetSchedule(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	v := scheduleView{scheduleRow: rowOf(s, time.Now()), Payload: d.payload(s.Input, "")}
+	if v.Runs, err = d.recentRuns(ctx, kagzi.RunFilter{Schedule: name}, "schedule", name); err != nil {
+		return nil, err
+	}
+	fires, err := d.client.NextFires(ctx, name, nextShown)
+	if err != nil {
+		if away(err) {
+			return nil, err
+		}
+		v.Wrong = sentence(err) // such as a cron expression that this version does not know
+	}
+	zone, err := time.LoadLocation(v.Zone())
+	if err != nil {
+		zone = time.UTC
+	}
+	for _, t := range fires {
+		layout := "Mon 2 Jan 2006, 15:04 MST"
+		if t.Second() != 0 {
+			layout = "Mon 2 Jan 2006, 15:04:05 MST"
+		}
+		v.Fires = append(v.Fires, fireTime{t, t.In(zone).Format(layout)})
+	}
+	return v, nil
+}

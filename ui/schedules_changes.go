@@ -1,0 +1,267 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/timetable"
+)
+
+// scheduleForm is a form about one schedule.
+func (d *dashboard) scheduleForm(verb Verb, title string, show func(context.Context, query, kagzi.ScheduleInfo, *dialog) error, do func(context.Context, form, string) (answer, error)) changeForm {
+	return changeForm{
+		path: "/schedules/{name}/" + string(verb), action: Action{Verb: verb, Object: OnSchedule},
+		show: func(ctx context.Context, q query) (*dialog, error) {
+			s, err := d.client.GetSchedule(ctx, q.path("name"))
+			if err != nil {
+				return nil, err
+			}
+			v := &dialog{Title: title + " " + s.Name, Back: at("/schedules/", s.Name), Logged: inProgramLog}
+			if err := show(ctx, q, s, v); err != nil {
+				return nil, err
+			}
+			return v, nil
+		},
+		do: func(ctx context.Context, f form) (answer, error) {
+			name := f.path("name")
+			done, err := do(ctx, f, name)
+			if done.to == "" {
+				done.to = at("/schedules/", name)
+			}
+			return done, err
+		},
+	}
+}
+
+// scheduleForms change schedules. The library records no actor with these.
+func (d *dashboard) scheduleForms() []changeForm {
+	return []changeForm{
+		d.scheduleForm(Pause, "Pause schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
+			v.Do, v.Says = "Pause the schedule", []string{"It starts no runs until it is resumed. Runs that it has started go on."}
+			if s.SkipPaused {
+				v.Says = append(v.Says, "The ticks that come meanwhile are dropped.")
+			} else {
+				v.Says = append(v.Says, fmt.Sprintf("The ticks that come meanwhile are kept, the newest %d of them, and fire when it is resumed.", s.CatchUp))
+			}
+			if s.Paused && s.Error == "" {
+				v.Refused = "The schedule is paused already."
+			}
+			return nil
+		}, func(ctx context.Context, _ form, name string) (answer, error) {
+			return answer{said: "Paused."}, d.client.PauseSchedule(ctx, name)
+		}),
+		d.scheduleForm(Resume, "Resume schedule", d.showResumeSchedule, func(ctx context.Context, _ form, name string) (answer, error) {
+			return answer{said: "Resumed."}, d.client.ResumeSchedule(ctx, name)
+		}),
+		d.scheduleForm(Trigger, "Trigger", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
+			v.Do = "Start a run now"
+			v.Says = []string{"A run of " + s.Workflow + " starts now, besides those of the timetable, and even if the schedule is paused."}
+			if s.Active {
+				v.Says = append(v.Says, "A run of the schedule is active at the moment.")
+			}
+			v.Fields = []field{{
+				Name: "unless-active", Label: "Only if no run of it is active", Sort: "check", On: true,
+				Help: "This also keeps a form that is sent twice from starting two runs.",
+			}}
+			return nil
+		}, func(ctx context.Context, f form, name string) (answer, error) {
+			var opts []kagzi.ChangeOption
+			if f.asked("unless-active") {
+				opts = append(opts, kagzi.RejectActive)
+			}
+			run, err := d.client.TriggerSchedule(ctx, name, opts...)
+			return answer{leads: true, to: "/runs/" + string(run), said: "Triggered " + name + ": this is the run."}, err
+		}),
+		d.scheduleForm(Backfill, "Backfill", func(_ context.Context, _ query, _ kagzi.ScheduleInfo, v *dialog) error {
+			v.Do = "Show what would start"
+			v.Says = []string{"For each tick of the timetable in the past that has no run, one starts: all at once, whatever the overlap policy, and at most 10,000."}
+			v.Fields = []field{
+				{Name: "from", Label: "From", Sort: "text", Hint: "7d, or 2026-10-01 08:00 (UTC)", Required: true},
+				{Name: "until", Label: "Until", Sort: "text", Hint: "now"},
+			}
+			return nil
+		}, d.backfill),
+		d.scheduleForm(Delete, "Delete schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
+			v.Do, v.Danger = "Delete the schedule", true
+			v.Says = []string{"It fires no more. Runs that it has started go on, and stay.", "A program that creates the schedule at its start creates it again."}
+			return nil
+		}, func(ctx context.Context, _ form, name string) (answer, error) {
+			return answer{leads: true, to: "/schedules", said: "Deleted the schedule " + name + "."}, d.client.DeleteSchedule(ctx, name)
+		}),
+	}
+}
+
+func (d *dashboard) showResumeSchedule(ctx context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
+	v.Do, v.Says = "Resume the schedule", []string{"It fires again, by its timetable."}
+	if !s.Paused {
+		v.Refused = "The schedule is not paused."
+		return nil
+	}
+	fires, err := d.client.NextFires(ctx, s.Name, s.CatchUp+1)
+	if err != nil {
+		v.Warning = sentence(err)
+		return nil // the resume will say it, too
+	}
+	now, overdue := time.Now(), 0
+	for _, at := range fires {
+		if !at.After(now) {
+			overdue++
+		}
+	}
+	if overdue > 0 {
+		v.Says = append(v.Says, plural(overdue, "tick")+" that came meanwhile fire at once.")
+	} else {
+		v.Says = append(v.Says, "No tick that came meanwhile fires.")
+	}
+	return nil
+}
+
+// ticks are what a backfill would start.
+type ticks struct {
+	All     int
+	More    bool // All is a part of them
+	Have    int  // have a run already
+	Unknown bool // there are too many runs to be compared
+	First   []tick
+	From    time.Time
+	Until   time.Time
+}
+
+// Rest is how many ticks are not shown.
+func (t *ticks) Rest() int { return t.All - len(t.First) }
+
+// A tick is one time of a timetable.
+type tick struct {
+	At   time.Time
+	Have bool
+}
+
+const (
+	shownTicks = 20
+	// mostCompared bounds the runs of a schedule that are read to say which ticks have one.
+	mostCompared = 2000
+)
+
+// backfill shows what would start, and then starts it.
+func (d *dashboard) backfill(ctx context.Context, f form, name string) (answer, error) {
+	from, until, err := d.backfillRange(ctx, f.query)
+	if err != nil {
+		return answer{}, err
+	}
+	if f.asked("sure") {
+		n, err := d.client.BackfillSchedule(ctx, name, from, until)
+		return answer{said: "Started " + plural(n, "run") + "."}, err
+	}
+	s, err := d.client.GetSchedule(ctx, name)
+	if err != nil {
+		return answer{}, err
+	}
+	would, err := d.ticksOf(ctx, s, from, until)
+	if err != nil {
+		return answer{}, err
+	}
+	v := &dialog{Title: "Backfill " + name, Back: at("/schedules/", name), Ticks: would, Logged: inProgramLog}
+	v.Fields = []field{
+		{Name: "from", Sort: "hidden", Value: from.Format(time.RFC3339Nano)},
+		{Name: "until", Sort: "hidden", Value: until.Format(time.RFC3339Nano)},
+		{Name: "sure", Sort: "hidden", Value: "1"},
+	}
+	switch left := would.All - would.Have; {
+	case would.More:
+		v.Refused = "There are more than 10,000 ticks in that time: backfill it in parts."
+	case left == 0:
+		v.Refused = "There is nothing to start: no tick in that time lacks a run."
+	default:
+		v.Do = "Start " + plural(left, "run")
+		if would.Unknown {
+			v.Do = "Start them"
+		}
+	}
+	v.finish(f.query, true)
+	return answer{template: "change", view: v, again: true}, nil
+}
+
+// backfillRange reads the fields from and until. Without until it is now by the database's clock, as a tick in the future is refused.
+func (d *dashboard) backfillRange(ctx context.Context, q query) (from, until time.Time, err error) {
+	report, err := d.client.Health(ctx)
+	if err != nil {
+		return from, until, err
+	}
+	now := report.At
+	if now.IsZero() {
+		now = time.Now()
+	}
+	if q.get("from") == "" {
+		return from, until, badRequest("Say from when on: 7d, or 2026-10-01.")
+	}
+	if from, err = past(q.get("from"), now); err != nil {
+		return from, until, err
+	}
+	if until, err = past(q.get("until"), now); err != nil {
+		return from, until, err
+	}
+	if until.IsZero() {
+		until = now
+	}
+	switch {
+	case until.Before(from):
+		err = badRequest("The time ends before it begins.")
+	case until.After(now):
+		err = badRequest("The time ends in the future: a schedule fires those ticks by itself.")
+	}
+	return from, until, err
+}
+
+// ticksOf returns the ticks of a schedule, and which of them have runs.
+func (d *dashboard) ticksOf(ctx context.Context, s kagzi.ScheduleInfo, from, until time.Time) (*ticks, error) {
+	spec, err := json.Marshal(timetable.Spec{Every: s.Every, Start: s.Start, End: s.End})
+	if err != nil {
+		return nil, err
+	}
+	table, err := (&timetable.Schedule{Cron: s.Cron, TimeZone: s.TimeZone, Spec: spec}).Timetable()
+	if err != nil {
+		return nil, badRequest("The timetable cannot be read: %v", err)
+	}
+	all, more := table.Between(from, until, timetable.MaxTicks)
+	out := &ticks{All: len(all), More: more, From: from, Until: until}
+	runs, tooMany, err := d.fired(ctx, s.Name, from)
+	if err != nil {
+		return nil, err
+	}
+	out.Unknown = tooMany
+	for _, at := range all {
+		have := runs[at.UnixMicro()]
+		if have {
+			out.Have++
+		}
+		if len(out.First) < shownTicks {
+			out.First = append(out.First, tick{at, have})
+		}
+	}
+	return out, nil
+}
+
+// fired returns the ticks, in microseconds, for which a schedule has runs that were started since.
+func (d *dashboard) fired(ctx context.Context, name string, since time.Time) (ticks map[int64]bool, tooMany bool, err error) {
+	ticks = map[int64]bool{}
+	f := kagzi.RunFilter{Schedule: name, Since: since.Add(-time.Second), Limit: 500}
+	for n := 0; n < mostCompared; n += f.Limit {
+		page, err := d.client.List(ctx, f)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, r := range page {
+			if !r.FireTime.IsZero() {
+				ticks[r.FireTime.UnixMicro()] = true
+			}
+		}
+		if len(page) < f.Limit {
+			return ticks, false, nil
+		}
+		f.After = page[len(page)-1].ID
+	}
+	return ticks, true, nil
+}
