@@ -1,6 +1,7 @@
 package kagziotel_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,7 +23,8 @@ import (
 )
 
 // BenchmarkOverhead drains 3,000 runs of 5 steps each with 100 at once: without interceptors, with ones that do nothing, with
-// the SDK's spans alone, and with OpenTelemetry. Each round makes all of them, in another order, and the overhead is the median of the rounds. It runs on a durable server:
+// the SDK's spans alone, and with OpenTelemetry. Each round makes all of them, in another order, and the overhead is the median of the rounds, by
+// the clock (%) and by the time of the processors (cpu-%), which other load of the machine changes less. It runs on a durable server:
 //
 //	go test -run '^$' -bench Overhead -benchtime 12x .
 func BenchmarkOverhead(b *testing.B) {
@@ -56,6 +58,7 @@ func BenchmarkOverhead(b *testing.B) {
 		name         string
 		interceptors []kagzi.Interceptor
 		took         []time.Duration
+		cpu          []float64 // seconds
 	}{
 		{name: "none"},
 		{name: "empty", interceptors: []kagzi.Interceptor{nothing}},
@@ -66,12 +69,13 @@ func BenchmarkOverhead(b *testing.B) {
 	round := func(n int) {
 		for i := range variants {
 			v := &variants[(i+n)%len(variants)]
-			v.took = append(v.took, drain(b, pool, fmt.Sprint(v.name, n), runs, v.interceptors))
+			took, cpu := drain(b, pool, fmt.Sprint(v.name, n), runs, v.interceptors)
+			v.took, v.cpu = append(v.took, took), append(v.cpu, cpu)
 		}
 	}
 	round(0) // warms up
 	for i := range variants {
-		variants[i].took = nil
+		variants[i].took, variants[i].cpu = nil, nil
 	}
 	b.ResetTimer()
 	for n := range b.N {
@@ -79,13 +83,15 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 	b.StopTimer()
 	for _, v := range variants {
-		ratios := make([]float64, len(v.took))
-		for i, d := range v.took {
-			ratios[i] = d.Seconds() / variants[0].took[i].Seconds()
+		var times, cpu []float64
+		for i := range v.took {
+			times = append(times, v.took[i].Seconds()/variants[0].took[i].Seconds())
+			cpu = append(cpu, v.cpu[i]/variants[0].cpu[i])
 		}
-		slices.Sort(ratios)
 		b.ReportMetric(runs/median(v.took).Seconds(), v.name+"-runs/s")
-		b.ReportMetric(100*(ratios[len(ratios)/2]-1), v.name+"-%")
+		b.ReportMetric(100*(median(times)-1), v.name+"-%")
+		b.ReportMetric(median(v.cpu)*1e6/runs, v.name+"-cpu-us/run")
+		b.ReportMetric(100*(median(cpu)-1), v.name+"-cpu-%")
 	}
 }
 
@@ -117,14 +123,14 @@ func onlySpans(p trace.TracerProvider) kagzi.Interceptor {
 	}
 }
 
-func median(all []time.Duration) time.Duration {
+func median[T cmp.Ordered](all []T) T {
 	all = slices.Clone(all)
 	slices.Sort(all)
 	return all[len(all)/2]
 }
 
-// drain starts the runs, and returns how long a worker takes for all of them.
-func drain(b *testing.B, pool *pgxpool.Pool, name string, runs int, interceptors []kagzi.Interceptor) time.Duration {
+// drain starts the runs, and returns how long a worker takes for all of them, and how many seconds of the processors it and the server take.
+func drain(b *testing.B, pool *pgxpool.Pool, name string, runs int, interceptors []kagzi.Interceptor) (took time.Duration, cpu float64) {
 	b.Helper()
 	c := kit.NewClientWith(b, pool, kagzi.ClientConfig{Interceptors: interceptors})
 	wf := kagzi.Define[int, int](name)
@@ -153,9 +159,9 @@ func drain(b *testing.B, pool *pgxpool.Pool, name string, runs int, interceptors
 		}
 		return n, nil
 	})
-	begun := time.Now()
+	begun, meter := time.Now(), kit.NewCPUMeter(b, pool)
 	if err := w.Run(ctx); err != nil {
 		b.Fatal(err)
 	}
-	return time.Since(begun)
+	return time.Since(begun), meter.Seconds()
 }
