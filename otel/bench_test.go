@@ -23,7 +23,7 @@ import (
 )
 
 // BenchmarkOverhead drains 3,000 runs of 5 steps each with 100 at once: without interceptors, with ones that do nothing, with
-// the SDK's spans alone, and with OpenTelemetry. Each round makes all of them, in another order, and the overhead is the median of the rounds, by
+// the SDK's spans alone, and with OpenTelemetry, of all traces and of a tenth of them. Each round makes all of them, in another order, and the overhead is the median of the rounds, by
 // the clock (%) and by the time of the processors (cpu-%), which other load of the machine changes less. It runs on a durable server:
 //
 //	go test -run '^$' -bench Overhead -benchtime 12x .
@@ -46,13 +46,19 @@ func BenchmarkOverhead(b *testing.B) {
 	if err := kagzi.Migrate(b.Context(), pool); err != nil {
 		b.Fatal(err)
 	}
-	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()), sdktrace.WithSampler(sdktrace.AlwaysSample()))
-	b.Cleanup(func() { _ = tracers.Shutdown(context.Background()) })
-	tel, err := kagziotel.New(kagziotel.Config{
-		TracerProvider: tracers, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())), Propagator: propagator,
-	})
-	if err != nil {
-		b.Fatal(err)
+	tracers := func(s sdktrace.Sampler) trace.TracerProvider {
+		p := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()), sdktrace.WithSampler(s))
+		b.Cleanup(func() { _ = p.Shutdown(context.Background()) })
+		return p
+	}
+	telemetry := func(s sdktrace.Sampler) kagzi.Interceptor {
+		tel, err := kagziotel.New(kagziotel.Config{
+			TracerProvider: tracers(s), MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())), Propagator: propagator,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return tel.Interceptor()
 	}
 	variants := []struct {
 		name         string
@@ -62,8 +68,9 @@ func BenchmarkOverhead(b *testing.B) {
 	}{
 		{name: "none"},
 		{name: "empty", interceptors: []kagzi.Interceptor{nothing}},
-		{name: "spans", interceptors: []kagzi.Interceptor{onlySpans(tracers)}},
-		{name: "otel", interceptors: []kagzi.Interceptor{tel.Interceptor()}},
+		{name: "spans", interceptors: []kagzi.Interceptor{onlySpans(tracers(sdktrace.AlwaysSample()))}},
+		{name: "otel", interceptors: []kagzi.Interceptor{telemetry(sdktrace.AlwaysSample())}},
+		{name: "tenth", interceptors: []kagzi.Interceptor{telemetry(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.1)))}},
 	}
 	const runs = 3000
 	round := func(n int) {
