@@ -30,13 +30,7 @@ func TestSchedules(t *testing.T) {
 	if n := strings.Count(next.out, "nightly"); n != 7 {
 		t.Errorf("nightly has %d ticks in a week, want 7:\n%s", n, next.out)
 	}
-	fires := jsonOf[[]struct {
-		At                        time.Time
-		Schedule, Workflow, Queue string
-		Paused, More              bool
-		Further                   int
-		Last                      time.Time
-	}](s.run("schedules next often --until 2h --each --json").ok())
+	fires := jsonOf[[]fire](s.run("schedules next often --until 2h --each --json").ok())
 	if n := len(fires); n < 119 || n > 121 {
 		t.Errorf("often has %d ticks in two hours", n)
 	}
