@@ -57,6 +57,8 @@ func runDetail(r kagzi.RunInfo) string {
 		return failureText(r.Kind, r.Error)
 	case r.Status.Ended():
 		return ""
+	case !r.PausedAt.IsZero() && r.WaitingOn != "" && r.WaitingOn != "pause":
+		return "paused; " + r.WaitingOn
 	case !r.PausedAt.IsZero():
 		return "paused"
 	case r.WaitingOn != "":

@@ -107,6 +107,9 @@ func (w *reasons) running(ctx context.Context) error {
 	if !run.CancelRequestedAt.IsZero() {
 		w.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.", w.a.screen.Moment(run.CancelRequestedAt), w.by("CANCELLED"), run.WaitingOn)
 	}
+	if !run.PausedAt.IsZero() {
+		w.say("It was paused %s%s, and stops at its next step, sleep, wait or child: kagzi runs unpause %s lets it go on.", w.a.screen.Moment(run.PausedAt), w.by("PAUSED"), w.name())
+	}
 	for _, h := range run.Hung {
 		w.hung(h)
 	}
@@ -151,6 +154,9 @@ func (w *reasons) waiting(ctx context.Context) error {
 		if err := w.waitingFor(ctx, on, i == 0); err != nil {
 			return err
 		}
+	}
+	if run := w.r.Run; !run.PausedAt.IsZero() && !strings.HasPrefix(run.WaitingOn, "pause") {
+		w.say("It is also paused since %s%s: it does not go on before kagzi runs unpause %s.", w.a.screen.Moment(run.PausedAt), w.by("PAUSED"), w.name())
 	}
 	return nil
 }
