@@ -145,7 +145,7 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) er
 	return c.failedIf(ctx, err, "unpause")
 }
 
-// Pauses returns what is paused, at most 1000 targets. Single runs are not among them: see [RunInfo].PausedAt.
+// Pauses returns what is paused, at most 1000 targets. Single runs are not among them: [RunFilter].Paused finds those.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	err := c.checkSchema(ctx, nil)
 	var rows []store.Pause

@@ -145,6 +145,7 @@ type RunFilter struct {
 	Until      time.Time // runs started before it
 	EndedSince time.Time // runs that ended at or after it
 	EndedUntil time.Time // runs that ended before it
+	Paused     bool      // active runs that are paused themselves, by [Client.PauseRun]
 	After      RunID     // the last run of the page before
 	Limit      int       // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
 	Payloads   bool      // List reads Input and Output; other methods ignore it
@@ -186,7 +187,7 @@ func (c *Client) choice(f RunFilter) (store.Filter, error) {
 func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	sf := store.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn, Since: f.Since, Until: f.Until,
-		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Limit: cmp.Or(f.Limit, 100), Payloads: f.Payloads,
+		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused, Limit: cmp.Or(f.Limit, 100), Payloads: f.Payloads,
 	}
 	if f.Limit < 0 {
 		return sf, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out", f.Limit)

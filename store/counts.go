@@ -68,19 +68,19 @@ const countRuns = `
 SELECT coalesce(g.status, ''), coalesce(g.workflow_type, ''), coalesce(g.task_queue, ''), coalesce(g.error_kind, ''), coalesce(g.step_id, ''),
 	g.started, g.ended, count(*)
 FROM (
-	SELECT CASE WHEN 'status' = ANY ($19::text[]) THEN r.status END AS status,
-		CASE WHEN 'workflow' = ANY ($19::text[]) THEN r.workflow_type END AS workflow_type,
-		CASE WHEN 'queue' = ANY ($19::text[]) THEN r.task_queue END AS task_queue,
-		CASE WHEN 'kind' = ANY ($19::text[]) THEN r.error_kind END AS error_kind,
-		CASE WHEN 'step' = ANY ($19::text[]) THEN ` + stepOfRun + ` END AS step_id,
-		CASE WHEN $20::bigint > 0 THEN date_bin($20::bigint * interval '1 microsecond', r.created_at, timestamptz 'epoch') END AS started,
-		CASE WHEN $21::bigint > 0 THEN date_bin($21::bigint * interval '1 microsecond', r.finished_at, timestamptz 'epoch') END AS ended
+	SELECT CASE WHEN 'status' = ANY ($20::text[]) THEN r.status END AS status,
+		CASE WHEN 'workflow' = ANY ($20::text[]) THEN r.workflow_type END AS workflow_type,
+		CASE WHEN 'queue' = ANY ($20::text[]) THEN r.task_queue END AS task_queue,
+		CASE WHEN 'kind' = ANY ($20::text[]) THEN r.error_kind END AS error_kind,
+		CASE WHEN 'step' = ANY ($20::text[]) THEN ` + stepOfRun + ` END AS step_id,
+		CASE WHEN $21::bigint > 0 THEN date_bin($21::bigint * interval '1 microsecond', r.created_at, timestamptz 'epoch') END AS started,
+		CASE WHEN $22::bigint > 0 THEN date_bin($22::bigint * interval '1 microsecond', r.finished_at, timestamptz 'epoch') END AS ended
 	FROM kagzi.workflow_runs r
 	WHERE r.namespace_id = $1 COLLATE "POSIX" AND ` + chosen + `
 ) g
 GROUP BY g.status, g.workflow_type, g.task_queue, g.error_kind, g.step_id, g.started, g.ended
 ORDER BY 8 DESC, 1, 2, 3, 4, 5, 6, 7
-LIMIT $22::int`
+LIMIT $23::int`
 
 // maxGroups is how many groups Counts returns at most.
 const maxGroups = 10_000

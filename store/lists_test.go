@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,7 @@ func listCases(now time.Time, middle uuid.UUID) map[string]Filter {
 		"parent": {Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001")}, "schedule": {Schedule: uuid.MustParse("00000000-0000-7000-8000-000000000002")},
 		"failed of workflow": {Status: of(Failed), Type: "type-1"}, "completed of rare workflow": {Status: of(Completed), Type: "rare"}, "running of workflow": {Status: of(Running), Type: "type-1"},
 		"completed until": {Status: of(Completed), Until: ago(20)}, "failed until": {Status: of(Failed), Until: ago(20)}, "workflow between": {Type: "type-0", Since: ago(20), Until: ago(19)},
+		"paused": {Paused: true}, "paused, after": {Paused: true, After: uuid.Max}, "paused and pending": {Paused: true, Status: of(Pending)}, "paused of workflow": {Paused: true, Type: "type-1"},
 	}
 }
 
@@ -92,9 +94,15 @@ func TestListsReadLittle(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, statement, args...)
-				if read := plan.maxRows("workflow_runs"); read > most {
-					t.Errorf("%s: %s of %s read %v rows in one scan, want %v at most\n%s", state, name, s.namespace, read, most, plan.text)
+				read := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, statement, args...)
+				if n := read.maxRows("workflow_runs"); n > most {
+					t.Errorf("%s: %s of %s read %v rows in one scan, want %v at most\n%s", state, name, s.namespace, n, most, read.text)
+				}
+				counted := explain(t, tx, `EXPLAIN (FORMAT JSON)`, countRuns, append(s.chosenArgs(f), []string{ByQueue}, 0, 0, 1)...)
+				for _, p := range []*plan{read, counted} {
+					if f.Paused && !strings.Contains(p.text, "workflow_runs_paused") {
+						t.Errorf("%s: %s of %s does not use the index of paused runs\n%s", state, name, s.namespace, p.text)
+					}
 				}
 				if err := tx.Rollback(t.Context()); err != nil {
 					t.Fatal(err)

@@ -167,7 +167,7 @@ func TestHealthAndStuck(t *testing.T) {
 		t.Errorf("it is %+v", stuck)
 	}
 	s.run("pause --all --actor ada --reason", "maintenance").ok()
-	s.run("health").exits(4).prints("degraded", "pauses", "ada", "An unpause ends it. kagzi pauses lists the pauses")
+	s.run("health").exits(4).prints("degraded", "pauses", "ada", ": maintenance. kagzi pauses lists the pauses, kagzi unpause ends one.").omits("An unpause")
 	report := jsonOf[health.Report](s.run("health --json").exits(4))
 	if report.Status != health.Degraded {
 		t.Errorf("the report is %+v", report)

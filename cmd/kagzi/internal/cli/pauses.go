@@ -81,10 +81,11 @@ func (a *app) pauses() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pauses",
 		Short: "List what is paused, by whom and why",
-		Long: `Pauses lists the queues, workflows, keys and groups that are paused. Single runs that are paused are not among them. kagzi pause pauses
-something, kagzi unpause ends that.`,
-		Example: `  kagzi pauses`,
-		Args:    exactly(),
+		Long: `Pauses lists the queues, workflows, keys and groups that are paused. Single runs that are paused are not among them: it counts these, and
+kagzi runs list --paused lists them. kagzi pause pauses something, kagzi unpause ends that.`,
+		Example: `  kagzi pauses
+  kagzi runs list --paused`,
+		Args: exactly(),
 		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
 			all, err := client.Pauses(ctx)
 			if err != nil {
@@ -97,10 +98,26 @@ something, kagzi unpause ends that.`,
 				},
 				none: "Nothing is paused.",
 			}
-			_, err = l.print(a, each(all))
+			single, err := client.Counts(ctx, kagzi.RunFilter{Paused: true})
+			if err != nil {
+				return err
+			}
+			if single[0].Runs > 0 {
+				l.none = "No queue, workflow, key or group is paused."
+			}
+			if _, err = l.print(a, each(all)); err == nil && single[0].Runs > 0 {
+				a.say("%s paused: kagzi runs list --paused", singleRuns(single[0].Runs))
+			}
 			return err
 		}),
 	}
+}
+
+func singleRuns(n int) string {
+	if n == 1 {
+		return "1 single run is"
+	}
+	return fmt.Sprintf("%d single runs are", n)
 }
 
 // A targetChange is what pause and unpause print as JSON.

@@ -20,3 +20,23 @@ func TestAPausedRunThatSleepsSaysSo(t *testing.T) {
 	s.run("runs get p2").ok().prints("kagzi runs unpause p2 lets it go on").omits("also")
 	s.run("runs list --id p2").ok().prints("paused").omits("paused;")
 }
+
+func TestPausedRunsAreFound(t *testing.T) {
+	k, s := newShell(t)
+	for _, id := range []string{"p1", "p2", "p3"} {
+		kit.Begin(k, approve, 1, kagzi.ID(id))
+	}
+	s.run("pauses").ok().says("Nothing is paused.")
+	s.run("runs pause p1").ok()
+	s.run("pauses").ok().says("No queue, workflow, key or group is paused.", "1 single run is paused: kagzi runs list --paused")
+	s.run("runs pause p2").ok()
+	s.run("pause --queue shop").ok()
+	s.run("pauses").ok().prints("queue shop").says("2 single runs are paused: kagzi runs list --paused")
+	s.run("pauses --json").ok().prints("[")
+	s.run("runs list --paused").ok().prints("p1", "p2").omits("p3")
+	s.run("runs count --paused --by status").ok().prints("2  PENDING")
+	s.run("health").exits(4).prints("Runs that are paused themselves: 2,", "kagzi runs list --paused lists them, kagzi runs unpause --paused lets them go on.").omits("Each goes on")
+	s.run("runs unpause --paused --dry-run").ok().prints("2 runs would be unpaused.").omits("p3")
+	s.run("runs unpause --paused --yes").ok().prints("2 runs unpaused.")
+	s.run("runs list --paused").ok().says("No run matches.")
+}
