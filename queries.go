@@ -39,7 +39,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 		}
 		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
 	}
-	if info.Status == StatusRunning {
+	if info.Status == StatusRunning || info.Status.Ended() {
 		if err := c.addUnderWay(ctx, &info, r); err != nil {
 			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 		}
@@ -50,7 +50,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 // mostNamed is how many steps a text names.
 const mostNamed = 3
 
-// addUnderWay adds to info what its worker does for r, which is RUNNING: the code that hangs, and the steps that a cancel waits for.
+// addUnderWay adds to info what a worker does for r, which is RUNNING or over: the code that hangs, and the steps that a cancel waits for.
 func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) error {
 	hung, err := c.store.HungCode(ctx, r)
 	if err != nil {

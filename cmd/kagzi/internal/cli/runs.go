@@ -218,7 +218,7 @@ func (a *app) stepDetail(s kagzi.StepAttempt) string {
 	case s.Type == "SLEEP" && !s.WakeAt.IsZero():
 		return "until " + a.screen.Time(s.WakeAt)
 	case !s.HungSince.IsZero():
-		return "hangs since " + a.screen.Time(s.HungSince)
+		return "has hung since " + a.screen.Time(s.HungSince)
 	case s.Child != "":
 		return "run " + string(s.Child)
 	}
