@@ -90,7 +90,8 @@ func (t Target) stored() (store.Pause, error) {
 
 // Pause keeps workers from claiming the runs of t, from the moment it is stored, and before any worker runs. Starts, messages,
 // cancels and timeouts go on: a run's [Timeout] does not wait. Compensations are runs, and are paused like others. It takes [InTx],
-// [Reason], [Actor] and [Park]. Pausing again what is paused replaces these, and stops runs that were let go on.
+// [Reason], [Actor] and [Park]. Pausing again what is paused replaces those that
+// are given, keeps a Reason and an Actor that are not, ends a Park that is not, and stops runs that were let go on.
 func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) error {
 	if err := c.made(); err != nil {
 		return err

@@ -40,3 +40,28 @@ func TestPausedRunsAreFound(t *testing.T) {
 	s.run("runs unpause --paused --yes").ok().prints("2 runs unpaused.")
 	s.run("runs list --paused").ok().says("No run matches.")
 }
+
+func TestASecondPauseSaysWhatItReplaces(t *testing.T) {
+	k, s := newShell(t)
+	kit.Begin(k, approve, 1)
+	s.run("pause --queue default --actor ada --reason", "provider down").ok().prints("paused queue default")
+	s.run("pause --queue default").ok().prints("queue default was paused already, since ", ` by ada ("provider down")`).omits("replaced")
+	s.run("pauses").ok().prints("ada", "provider down")
+	s.run("pause --queue default --actor bob --reason maintenance").ok().prints("was paused already, since ", ` by ada ("provider down"): reason and actor were replaced`)
+	s.run("pauses").ok().prints("bob", "maintenance")
+	s.run("unpause --queue default --percent 10").ok()
+	s.run("pause --queue default").ok().prints(` by bob ("maintenance"); the 10 % of its runs that went on are paused again`)
+	if again := jsonOf[struct {
+		Verb    string
+		Target  kagzi.Target
+		Already bool
+	}](s.run("pause --queue default --json").ok()); !again.Already {
+		t.Errorf("it is %+v", again)
+	}
+	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default"}); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := k.Client.Pauses(k.Ctx); err != nil || len(all) != 1 || all[0].Reason != "maintenance" || all[0].Actor != "bob" || all[0].Percent != 0 {
+		t.Errorf("the pauses are %+v, %v", all, err)
+	}
+}
