@@ -27,8 +27,8 @@ func (a *app) runsStart() *cobra.Command {
 		Short: "Start a run, with JSON as its input",
 		Long: `Start starts a run of a workflow by its name. The run waits for a worker that has code for it.
 
-This program does not know the application's code: it does not check that the workflow exists or that the input fits, and it knows no defaults of
-kagzi.Define, such as a queue. If the application encrypts its values or has a Codec of its own, start runs with the application.
+This program does not know the application's code: it warns of a workflow or queue that no run and no live worker has, does not check that the
+input fits, and knows no defaults of kagzi.Define, such as a queue. If the application encrypts its values or has a Codec of its own, start runs with the application.
 
 With --id the start is idempotent while the run is active: starting again returns that run.`,
 		Example: `  kagzi runs start sign-up --input '"ada"' --id sign-up-ada
@@ -65,6 +65,7 @@ With --id the start is idempotent while the run is active: starting again return
 		if err != nil {
 			return err
 		}
+		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Workflow: args[0], Queue: s.queue}) // before the run has them
 		return a.start(cmd.Context(), client, kagzi.Define[json.RawMessage, json.RawMessage](args[0]), input, opts, s.wait)
 	}
 	return c

@@ -93,9 +93,12 @@ func (a *app) schedulesList() *cobra.Command {
 			},
 			none: "There are no schedules.",
 		}
+		if f.Workflow != "" {
+			l.none = "No schedule matches."
+		}
 		n, err := l.print(a, allSchedules(ctx, client, f))
 		if err == nil && n == 0 {
-			a.warnOfNamespace(ctx, client)
+			a.warnOfNames(ctx, client, kagzi.RunFilter{Workflow: f.Workflow})
 		}
 		return err
 	})

@@ -67,7 +67,10 @@ its time: no coordinator is up, or an interceptor of the application refuses it,
 		if err != nil {
 			return err
 		}
-		_, err = a.fireListing(end).print(a, each(fires))
+		n, err := a.fireListing(end).print(a, each(fires))
+		if err == nil && n == 0 && len(args) == 0 {
+			a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Workflow: workflow})
+		}
 		return err
 	}
 	return c

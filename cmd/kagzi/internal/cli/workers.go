@@ -260,6 +260,7 @@ leaves its workers up.`,
 			}
 			if online == 0 {
 				a.say("No worker of queue %s is online.", queue)
+				a.warnOfNames(ctx, client, kagzi.RunFilter{Queue: queue})
 				return nil
 			}
 			if sure, err := a.sure(ctx, yes, fmt.Sprintf("Drain the %s of queue %s?", plural(online, "worker"), queue)); !sure {
@@ -269,6 +270,9 @@ leaves its workers up.`,
 		n, err := client.DrainQueue(ctx, queue)
 		if err != nil {
 			return err
+		}
+		if n == 0 {
+			a.warnOfNames(ctx, client, kagzi.RunFilter{Queue: queue})
 		}
 		return a.done(map[string]any{"queue": queue, "drained": n}, "asked %s of queue %s to drain", plural(n, "worker"), queue)
 	}
