@@ -3,6 +3,7 @@ package operations_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -365,6 +366,35 @@ func TestHungAfterDrain(t *testing.T) {
 	}
 	if info := k.InfoOf(run); info.Status != kagzi.StatusPending || len(info.Hung) != 0 {
 		t.Errorf("the run: %+v", info)
+	}
+}
+
+// What hung before the drain, and still does after it, is named again at the end. Durations are texts in JSON, too.
+func TestHungCodeIsNamedAtTheEnd(t *testing.T) {
+	k := kit.New(t)
+	logged := &testlog.Buffer{}
+	c := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Logger: slog.New(slog.NewJSONHandler(logged, nil))})
+	cfg := hungry()
+	cfg.DrainTimeout = time.Millisecond
+	w := kit.NewWorker(t, c, cfg)
+	goOn := make(chan struct{})
+	defer close(goOn)
+	wf := kagzi.Define[int, int]("wf")
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		return 1, kagzi.Do(ctx, "charge", func(context.Context) error { return ignoresItsContext(goOn) }, kagzi.Timeout(30*time.Millisecond))
+	})
+	stop := kit.StartWorker(t, w)
+	run := kit.Begin(k, wf, 1)
+	logged.WantLine(t, "goes on although its context has ended", `"stack":`, string(run.ID()))
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	h := &hung{logged: logged}
+	if n := h.lines("code that hangs goes on as the worker stops", `"level":"WARN"`, `"step":"charge"`, string(run.ID())); n != 1 {
+		t.Errorf("named %d times at the end:\n%s", n, logged)
+	}
+	if n := h.lines(`"for":"`); n != 2 || h.lines(`"for_at_most":"1ms"`) != 1 {
+		t.Errorf("%d lines have a duration as text:\n%s", n, logged)
 	}
 }
 
