@@ -122,8 +122,11 @@ func checkText(c health.Check) string {
 }
 
 func (a *app) printCheck(c health.Check) error {
-	cell := healthCell(c.Status)
-	return a.printFinding(cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), checkText(c))
+	cell, text := healthCell(c.Status), checkText(c)
+	if _, from := a.source(); c.Name == "database" && c.Status == health.Unhealthy {
+		text += fmt.Sprintf(" It was looked for at %s, by %s.", a.server(), from)
+	}
+	return a.printFinding(cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), text)
 }
 
 // printFinding prints a text behind a mark and what it is about.

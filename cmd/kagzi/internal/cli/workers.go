@@ -203,7 +203,7 @@ shows how far it is. A process manager may start the worker again. kagzi drain d
 			if err := client.Drain(ctx, args[0]); err != nil {
 				return err
 			}
-			return a.done(namedChange{"drain", args[0]}, "asked %s to drain", args[0])
+			return a.done(namedChange{Verb: "drain", Name: args[0]}, "asked %s to drain", args[0])
 		}),
 	}
 }
@@ -221,7 +221,7 @@ It is for workers that you know to be dead: a coordinator finds the others by it
 			if err := client.ForceOffline(ctx, args[0]); err != nil {
 				return err
 			}
-			return a.done(namedChange{"force-offline", args[0]}, "%s is offline", args[0])
+			return a.done(namedChange{Verb: "force-offline", Name: args[0]}, "%s is offline", args[0])
 		}),
 	}
 }
