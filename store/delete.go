@@ -172,8 +172,8 @@ func idsOf(runs []runBelow) []uuid.UUID {
 	return ids
 }
 
-// lockBelow locks the run and all below it that belong to it, and returns them, the run first; none if it does not exist. It reads
-// the family again after locking it: see cancelAll.
+// lockBelow locks the run and all below it that belong to it, and returns them, the run first; none if it does not exist, or was deleted
+// while lockBelow waited for its lock: what is below it may have stayed. It reads the family again after locking it: see cancelAll.
 func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID) (runs []runBelow, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
@@ -198,6 +198,9 @@ func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID) (runs []
 			}
 			if err == nil && slices.ContainsFunc(now, func(id uuid.UUID) bool { return !locked[id] }) {
 				return errGrown
+			}
+			if len(runs) > 0 && runs[0].id != id {
+				runs = nil
 			}
 			return err
 		})
