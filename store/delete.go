@@ -320,21 +320,34 @@ func (s *Store) MarkedRuns(ctx context.Context, after uuid.UUID, n int) (ids []u
 // FinishDeletions deletes runs that MarkedRuns has returned. It does not wait for others that delete them, too: it leaves runs that they
 // have locked, and returns an error that is Locked if they have locked rows of a run.
 func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
+	err := s.withFree(ctx, ids, func(_ context.Context, _ pgx.Tx, free []uuid.UUID) error {
+		ids = free
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	for _, id := range ids {
 		for more := 1; more > 0; {
-			var err error
 			if more, err = s.PruneSteps(ctx, id, finishedRows); err != nil {
 				return err
 			}
 		}
 	}
+	return s.withFree(ctx, ids, func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error {
+		return ask(ctx, tx, deleteRuns, []any{s.namespace, array(free)}, nil)
+	})
+}
+
+// withFree calls f in a transaction that has locked those of the runs that nobody else has locked.
+func (s *Store) withFree(ctx context.Context, ids []uuid.UUID, f func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error) error {
 	err := do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			free, err := s.lockFree(ctx, tx, ids)
 			if err != nil {
 				return err
 			}
-			return ask(ctx, tx, deleteRuns, []any{s.namespace, array(free)}, nil)
+			return f(ctx, tx, free)
 		})
 	})
 	return wrap("finish deletions", err)
