@@ -96,11 +96,11 @@ func TestLostAnswersToDeletes(t *testing.T) {
 		"Marked":  commitsOf(mark, 1, 2),
 		"Portion": executions(portion, 1, 3, 4),
 		"Remove":  executions(remove, 1, 2, 3),
-		"Commit":  commitsOf(record, 1, 2, 3, 4, 8),
+		"Commit":  commitsOf(record, 1, 2, 3, 9),
 	}, func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
 		var ids []kagzi.RunID
-		for n := range 3 {
-			parent, child := failedFamily(t, l.Db, n*longSteps/2)
+		for _, steps := range []int{longSteps, longSteps / 2, 1} { // the last one is deleted first
+			parent, child := failedFamily(t, l.Db, steps)
 			ids = append(ids, parent, child)
 		}
 		c := l.Client(t, 2)
