@@ -68,7 +68,9 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 		changing.Wait()
 	}
 	slowly(func() error { return c.Resume(k.Ctx, run) })
-	slowly(func() error { return c.Update(k.Ctx, run, kagzi.Queue("other"), kagzi.Metadata{"tenant": "it's \\ odd"}) })
+	slowly(func() error {
+		return c.Update(k.Ctx, run, kagzi.Queue("other"), kagzi.Metadata{"tenant": "it's \\ odd"})
+	})
 	slowly(func() error {
 		all, err := c.UpdateAll(k.Ctx, kagzi.RunFilter{Queue: "other"}, kagzi.Priority(1))
 		if len(all.Changed) != 1 {
