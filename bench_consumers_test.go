@@ -102,14 +102,14 @@ func BenchmarkConsume(b *testing.B) {
 	})
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
-	cpu := newCPUMeter(b, pool)
+	cpu := kit.NewCPUMeter(b, pool)
 	b.ResetTimer()
 	go func() { done <- w.Run(ctx) }()
 	for consumed := 0; consumed < b.N; time.Sleep(2 * time.Millisecond) {
 		_ = pool.QueryRow(ctx, `SELECT coalesce((SELECT convert_from(state, 'UTF8') FROM kagzi.consumers WHERE state <> ''), '0')::int`).Scan(&consumed)
 	}
 	b.StopTimer()
-	cpu.report(b, b.N)
+	cpu.Report(b, b.N)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	printStatements(b, pool)
 	cancel()

@@ -32,12 +32,12 @@ func BenchmarkInterceptors(b *testing.B) {
 			w := benchWorker(b, c, 100)
 			ctx, cancel := context.WithCancel(b.Context())
 			handleDrained(b, w, wf, 5, cancel)
-			cpu := newCPUMeter(b, pool)
+			cpu := kit.NewCPUMeter(b, pool)
 			b.ResetTimer()
 			if err := w.Run(ctx); err != nil {
 				b.Fatal(err)
 			}
-			cpu.report(b, 5*b.N)
+			cpu.Report(b, 5*b.N)
 			b.ReportMetric(float64(5*b.N)/b.Elapsed().Seconds(), "steps/s")
 		})
 	}

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -110,11 +107,11 @@ func drainKeyed(b *testing.B, c *kagzi.Client, pool *pgxpool.Pool, k keyed, work
 // took for claims.
 func measureDrain(b *testing.B, pool *pgxpool.Pool, workers, concurrency int) {
 	b.Helper()
-	cpu := newCPUMeter(b, pool)
+	cpu := kit.NewCPUMeter(b, pool)
 	b.ResetTimer()
 	runFleet(b, pool, b.N, workers, concurrency)
 	b.StopTimer()
-	cpu.report(b, b.N)
+	cpu.Report(b, b.N)
 	ms := dbtest.QueryOne[float64](b, pool, `
 		SELECT sum(total_exec_time) FROM pg_stat_statements
 		WHERE query ~ 'kagzi\.run_keys|kagzi\.pauses' AND query !~ '^\s*(INSERT|VACUUM|ANALYZE)'`)
@@ -199,7 +196,7 @@ func BenchmarkKeysBeside(b *testing.B) {
 		dbtest.Exec(b, pool, `DELETE FROM kagzi.run_keys`)
 		fillKeys(b, pool, others, false)
 		settle(b, pool)
-		cpu := newCPUMeter(b, pool)
+		cpu := kit.NewCPUMeter(b, pool)
 		b.ResetTimer()
 		benchPasses(b.Context(), b, c, func(p testhook.Passes) {
 			for left := others; left > 0; {
@@ -212,7 +209,7 @@ func BenchmarkKeysBeside(b *testing.B) {
 			}
 		})
 		b.StopTimer()
-		cpu.report(b, others)
+		cpu.Report(b, others)
 		b.ReportMetric(others/b.Elapsed().Seconds(), "keys/s")
 	})
 }
@@ -278,62 +275,4 @@ func BenchmarkKeysStatistics(b *testing.B) {
 			measureDrain(b, pool, 1, 1000)
 		})
 	}
-}
-
-// A cpuMeter measures the processor time of this process and of the server. It works on Linux only.
-type cpuMeter struct {
-	postmaster string
-	before     float64
-}
-
-func newCPUMeter(b *testing.B, pool *pgxpool.Pool) *cpuMeter {
-	b.Helper()
-	var backend int
-	if err := pool.QueryRow(b.Context(), "SELECT pg_backend_pid()").Scan(&backend); err != nil {
-		b.Fatal(err)
-	}
-	m := &cpuMeter{}
-	if stat := processStat(filepath.Join("/proc", strconv.Itoa(backend), "stat")); stat != nil {
-		m.postmaster = stat[1]
-		m.before = m.seconds()
-	}
-	return m
-}
-
-// report reports the time since newCPUMeter, for each of n runs.
-func (m *cpuMeter) report(b *testing.B, n int) {
-	if m.postmaster != "" {
-		b.ReportMetric((m.seconds()-m.before)*1e6/float64(n), "cpu-us/run")
-	}
-}
-
-// seconds returns the processor time used so far. What a process of the server has used is added to its parent's time when it ends.
-func (m *cpuMeter) seconds() (s float64) {
-	all, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range all {
-		stat := processStat(file)
-		pid := filepath.Base(filepath.Dir(file))
-		if stat == nil || pid != m.postmaster && pid != strconv.Itoa(os.Getpid()) && stat[1] != m.postmaster {
-			continue
-		}
-		used := stat[11:13] // by itself, in user and system mode
-		if pid == m.postmaster {
-			used = stat[11:15] // and by children that have ended
-		}
-		for _, ticks := range used {
-			n, _ := strconv.Atoi(ticks)
-			s += float64(n) / 100
-		}
-	}
-	return s
-}
-
-// processStat returns the fields of a process after its name, or nil if it has ended: its state, its parent and so on.
-func processStat(file string) []string {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil
-	}
-	_, after, _ := strings.Cut(string(text), ") ")
-	return strings.Fields(after)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // BenchmarkPublish publishes b.N events of 100 bytes: one after the other, from 16 goroutines, and 1,000 in each call. Then it reads
@@ -74,11 +75,11 @@ func publishes(b *testing.B, topic kagzi.Topic[[]byte], subscribers int, f func(
 	if err := <-done; err != nil {
 		b.Fatal(err)
 	}
-	cpu := newCPUMeter(b, pool)
+	cpu := kit.NewCPUMeter(b, pool)
 	b.ResetTimer()
 	f(b, c)
 	b.StopTimer()
-	cpu.report(b, b.N)
+	cpu.Report(b, b.N)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
@@ -132,13 +133,13 @@ func BenchmarkPublishFromRuns(b *testing.B) {
 				}
 				return n, err
 			})
-			cpu := newCPUMeter(b, pool)
+			cpu := kit.NewCPUMeter(b, pool)
 			b.ResetTimer()
 			if err := w.Run(ctx); err != nil {
 				b.Fatal(err)
 			}
 			b.StopTimer()
-			cpu.report(b, b.N)
+			cpu.Report(b, b.N)
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
 		})
 	}

@@ -88,6 +88,8 @@ type verb struct {
 	tx        pgx.Tx   // the caller's; nil: each run is changed in a transaction of its own
 	dry       bool     // each change is rolled back
 	do        func(ctx context.Context, tx pgx.Tx, run RunID) (as RunID, err error)
+
+	same func(*store.Run) bool // whether the change would change nothing of a run; nil: it always would
 }
 
 var (
@@ -96,7 +98,7 @@ var (
 )
 
 // inapplicable are the errors for which a bulk skips a run.
-var inapplicable = []error{ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrCompensated, ErrNotWaiting, ErrRunNeeded}
+var inapplicable = []error{ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrCompensated, ErrNotWaiting, ErrRunNeeded, errUnchanged}
 
 // bulkPage is how many runs one query selects.
 const bulkPage = 100
@@ -177,7 +179,11 @@ func (b *bulk) one(ctx context.Context, r *store.Run) error {
 		return nil
 	}
 	b.out.Matched++
-	as, err := b.apply(ctx, id, r.ExternalID)
+	var as RunID
+	err := errUnchanged
+	if b.verb.same == nil || !b.verb.same(r) {
+		as, err = b.apply(ctx, id, r.ExternalID)
+	}
 	if slices.ContainsFunc(inapplicable, func(reason error) bool { return errors.Is(err, reason) }) {
 		if b.out.Skipped == nil {
 			b.out.Skipped = map[RunID]error{}
@@ -226,5 +232,6 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 // chooses reports whether the filter has a condition.
 func (f *RunFilter) chooses() bool {
 	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" || f.Key != "" || f.Group != "" ||
-		f.Kind != "" || f.WaitingOn != "" || !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedSince.IsZero() || !f.EndedUntil.IsZero()
+		f.Kind != "" || f.WaitingOn != "" || !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || f.Paused ||
+		f.ErrorText != "" || len(f.IDs) > 0
 }

@@ -210,7 +210,11 @@ func (k *Coordinator) Run(ctx context.Context) error {
 	if k.cfg.KeepForever {
 		log.Info("kagzi: coordinator started", "keep", "forever")
 	} else {
-		log.Info("kagzi: coordinator started", "keep_completed", k.cfg.KeepCompleted, "keep_failed", k.cfg.KeepFailed, "keep", k.cfg.Keep)
+		keep := map[string]string{} // durations are texts, because JSON would have nanoseconds
+		for workflow, d := range k.cfg.Keep {
+			keep[workflow] = d.String()
+		}
+		log.Info("kagzi: coordinator started", "keep_completed", k.cfg.KeepCompleted.String(), "keep_failed", k.cfg.KeepFailed.String(), "keep", keep)
 	}
 	defer log.Info("kagzi: coordinator stopped")
 	if err := house.Run(ctx); err != nil {

@@ -12,7 +12,8 @@ import (
 
 type tenantKey struct{}
 
-// An interceptor takes the tenant from the request's context into the headers of all runs, and gives it to the steps' contexts.
+// An interceptor takes the tenant from the request's context into the headers of all runs, and gives it to the steps' contexts. A coordinator
+// has no request: the runs of a schedule have the headers that the schedule gives them.
 func ExampleInterceptor() {
 	ctx, pool, _, _ := setup()
 	defer teardown()
@@ -20,11 +21,13 @@ func ExampleInterceptor() {
 	tenants := kagzi.Interceptor{
 		Start: func(ctx context.Context, starts []*kagzi.StartCall, next func(context.Context) error) error {
 			tenant, ok := ctx.Value(tenantKey{}).(string)
-			if !ok {
-				return errors.New("a start needs a tenant")
-			}
 			for _, s := range starts {
-				s.SetHeader("tenant", tenant) // keeps those of the caller and of other interceptors
+				switch {
+				case ok:
+					s.SetHeader("tenant", tenant) // keeps those of the caller and of other interceptors
+				case s.Schedule == "": // else the schedule has the header
+					return errors.New("a start needs a tenant")
+				}
 			}
 			return next(ctx)
 		},
@@ -46,9 +49,16 @@ func ExampleInterceptor() {
 	fmt.Println(err)
 	run, _ := kagzi.Start(context.WithValue(ctx, tenantKey{}, "acme"), client, invoice, 42)
 	fmt.Println(run.Result(ctx))
+
+	monthly := kagzi.Schedule{Name: "monthly", Cron: "0 6 1 * *", Run: invoice.With(7, kagzi.Headers{"tenant": "globex"})}
+	_ = client.Schedule(ctx, monthly)
+	id, _ := client.TriggerSchedule(ctx, "monthly")
+	run, _ = kagzi.Find(ctx, client, invoice, id)
+	fmt.Println(run.Result(ctx))
 	// Output:
 	// kagzi: start invoice: a start needs a tenant
 	// 42 euros for acme <nil>
+	// 7 euros for globex <nil>
 }
 
 // An interceptor measures attempts of steps. What a replay passes is not measured again.

@@ -60,6 +60,38 @@ func filled(v reflect.Value) {
 	}
 }
 
+// fieldsOf returns the number of fields of a struct, with those of the structs that it embeds.
+func fieldsOf(typ reflect.Type) (n int) {
+	for i := range typ.NumField() {
+		if f := typ.Field(i); f.Anonymous {
+			n += fieldsOf(f.Type)
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
+// Limits have their rates in one style, and durations as text.
+func TestLimitsAsJSON(t *testing.T) {
+	t.Parallel()
+	rate := kagzi.Rate{Starts: 1, Per: 10 * time.Millisecond, Burst: 2}
+	each := kagzi.KeyLimits{MaxRunning: 2, Rate: kagzi.Rate{Starts: 10}, Weight: 3}
+	for want, v := range map[string]any{
+		`{"queue":"shop","max_running":5,"rate":{"starts":1,"per":"10ms","burst":2},"each_key":{"max_running":2,"rate":{"starts":10},"weight":3},"hold":true,"running":1}`: kagzi.QueueInfo{QueueLimits: kagzi.QueueLimits{Queue: "shop", MaxRunning: 5, Rate: rate, EachKey: each, Hold: true}, Running: 1},
+		`{"key":"tenant-7","limits":{},"running":0,"waiting":0}`:                                kagzi.KeyInfo{Key: "tenant-7"},
+		`{"name":"openai","burst":1,"running":0,"waiting":0,"every":"1m30s"}`:                   kagzi.LimitInfo{Name: "openai", Every: 90 * time.Second, Burst: 1},
+		`{"name":"openai","rate":{"starts":1,"per":"10ms","burst":2},"honor_retry_after":true}`: kagzi.StepLimit{Name: "openai", Rate: rate, HonorRetryAfter: true},
+	} {
+		if got, err := json.Marshal(v); err != nil || string(got) != want {
+			t.Errorf("%T: %s, %v; want %s", v, got, err, want)
+		}
+	}
+	if err := json.Unmarshal([]byte(`{"starts":1,"per":"soon"}`), new(kagzi.Rate)); err == nil {
+		t.Error("a rate per soon is read")
+	}
+}
+
 // Information about runs, schedules and workers becomes JSON with conventional names and without zero times, and can be read back.
 func TestInfosAsJSON(t *testing.T) {
 	t.Parallel()
@@ -83,6 +115,13 @@ func TestInfosAsJSON(t *testing.T) {
 		kagzi.QueueStats{},
 		kagzi.Rates{},
 		kagzi.RunCount{},
+		kagzi.QueueLimits{},
+		kagzi.QueueInfo{},
+		kagzi.KeyLimits{},
+		kagzi.KeyInfo{},
+		kagzi.StepLimit{},
+		kagzi.LimitInfo{},
+		kagzi.Rate{},
 	} {
 		typ := reflect.TypeOf(zero)
 		short, err := json.Marshal(zero)
@@ -104,8 +143,8 @@ func TestInfosAsJSON(t *testing.T) {
 				t.Errorf("%v: field %q", typ, field)
 			}
 		}
-		if len(fields) != typ.NumField() {
-			t.Errorf("%v: %d of %d fields: %s", typ, len(fields), typ.NumField(), long)
+		if n := fieldsOf(typ); len(fields) != n {
+			t.Errorf("%v: %d of %d fields: %s", typ, len(fields), n, long)
 		}
 		for _, from := range [][]byte{long, short} {
 			back := reflect.New(typ)

@@ -3,6 +3,7 @@ package kagzi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -24,20 +25,20 @@ func (Limit) stepOption() {}
 // A StepLimit says how often the steps with its [Limit] may begin, and how many of them may be under way, in all workers of the
 // namespace together. With neither Rate nor MaxRunning, it lets every step begin.
 type StepLimit struct {
-	Name string
+	Name string `json:"name"`
 	// Rate is how often attempts may begin. The zero Rate means any number.
 	//
 	// At a Burst of 1, the database never gives out more tokens in any interval than the rate allows. An attempt begins at the
 	// time of its token or a little later: by 200 ms, or by a tenth of the time between two tokens if that is more. One that comes
 	// later than that gets another token.
-	Rate Rate
+	Rate Rate `json:"rate,omitzero"`
 	// MaxRunning is how many attempts may be under way at once. Zero means any number. An attempt that is under way counts until
 	// its function returns, or its worker is dead. If its run was ended by somebody else, and the function does not return, it
 	// counts for ten more seconds.
-	MaxRunning int
+	MaxRunning int `json:"max_running,omitempty"`
 	// HonorRetryAfter lets an attempt that fails with [RetryAfter] stop all others for that time, or until somebody sets the limit
 	// without HonorRetryAfter.
-	HonorRetryAfter bool
+	HonorRetryAfter bool `json:"honor_retry_after,omitempty"`
 }
 
 func (l StepLimit) validate() error {
@@ -103,7 +104,7 @@ func (c *Client) DeleteLimit(ctx context.Context, name string) error {
 	return c.failedIf(ctx, err, "delete limit %s", text.Quote(name))
 }
 
-// LimitInfo is a limit on steps, and what it does at the moment.
+// LimitInfo is a limit on steps, and what it does at the moment. Its JSON follows the rules of [ScheduleInfo].
 type LimitInfo struct {
 	Name            string        `json:"name"`
 	Every           time.Duration `json:"every,omitempty"` // between two starts: the Rate
@@ -146,4 +147,30 @@ func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, 
 		}
 	}
 	return infos, nil
+}
+
+type limitFields LimitInfo
+
+type limitJSON struct {
+	limitFields
+	Every string `json:"every,omitempty"`
+}
+
+// MarshalJSON writes the JSON that LimitInfo documents.
+func (l LimitInfo) MarshalJSON() ([]byte, error) {
+	return json.Marshal(limitJSON{limitFields(l), durationText(l.Every)})
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (l *LimitInfo) UnmarshalJSON(data []byte) error {
+	var in limitJSON
+	err := json.Unmarshal(data, &in)
+	if err == nil {
+		in.limitFields.Every, err = durationOf(in.Every)
+	}
+	if err != nil {
+		return failure.Wrap(err, "limit as JSON")
+	}
+	*l = LimitInfo(in.limitFields)
+	return nil
 }

@@ -90,7 +90,8 @@ func (t Target) stored() (store.Pause, error) {
 
 // Pause keeps workers from claiming the runs of t, from the moment it is stored, and before any worker runs. Starts, messages,
 // cancels and timeouts go on: a run's [Timeout] does not wait. Compensations are runs, and are paused like others. It takes [InTx],
-// [Reason], [Actor] and [Park]. Pausing again what is paused replaces these, and stops runs that were let go on.
+// [Reason], [Actor] and [Park]. Pausing again what is paused replaces those that
+// are given, keeps a Reason and an Actor that are not, ends a Park that is not, and stops runs that were let go on.
 func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) error {
 	if err := c.made(); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) er
 	return c.failedIf(ctx, err, "unpause")
 }
 
-// Pauses returns what is paused, at most 1000 targets. Single runs are not among them: see [RunInfo].PausedAt.
+// Pauses returns what is paused, at most 1000 targets. Single runs are not among them: [RunFilter].Paused finds those.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	err := c.checkSchema(ctx, nil)
 	var rows []store.Pause

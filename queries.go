@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -39,7 +40,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 		}
 		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
 	}
-	if info.Status == StatusRunning {
+	if info.Status == StatusRunning || info.Status.Ended() {
 		if err := c.addUnderWay(ctx, &info, r); err != nil {
 			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 		}
@@ -50,7 +51,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 // mostNamed is how many steps a text names.
 const mostNamed = 3
 
-// addUnderWay adds to info what its worker does for r, which is RUNNING: the code that hangs, and the steps that a cancel waits for.
+// addUnderWay adds to info what a worker does for r, which is RUNNING or over: the code that hangs, and the steps that a cancel waits for.
 func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) error {
 	hung, err := c.store.HungCode(ctx, r)
 	if err != nil {
@@ -145,6 +146,9 @@ type RunFilter struct {
 	Until      time.Time // runs started before it
 	EndedSince time.Time // runs that ended at or after it
 	EndedUntil time.Time // runs that ended before it
+	Paused     bool      // active runs that are paused themselves, by [Client.PauseRun]
+	ErrorText  string    // runs whose last error has this text in it, whatever the case of its letters: the errors of all runs that the other fields select are read
+	IDs        []RunID   // runs with these run IDs, 10,000 at most
 	After      RunID     // the last run of the page before
 	Limit      int       // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
 	Payloads   bool      // List reads Input and Output; other methods ignore it
@@ -174,6 +178,9 @@ func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	return out, nil
 }
 
+// maxFilterIDs is how many IDs a RunFilter has at most.
+const maxFilterIDs = 10_000
+
 // choice validates f. Its error is of kind.BadRequest.
 func (c *Client) choice(f RunFilter) (store.Filter, error) {
 	sf, err := c.chosen(f)
@@ -186,13 +193,26 @@ func (c *Client) choice(f RunFilter) (store.Filter, error) {
 func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	sf := store.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn, Since: f.Since, Until: f.Until,
-		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Limit: cmp.Or(f.Limit, 100), Payloads: f.Payloads,
+		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused, ErrorText: f.ErrorText, Limit: cmp.Or(f.Limit, 100), Payloads: f.Payloads,
 	}
 	if f.Limit < 0 {
 		return sf, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out", f.Limit)
 	}
 	if err := errors.Join(validateTime("Since", f.Since), validateTime("Until", f.Until), validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
 		return sf, err
+	}
+	if !utf8.ValidString(f.ErrorText) || strings.ContainsRune(f.ErrorText, 0) {
+		return sf, fmt.Errorf("kagzi: ErrorText is %s: no error has bytes like these, so give other text", text.Quote(f.ErrorText))
+	}
+	if f.IDs != nil && (len(f.IDs) == 0 || len(f.IDs) > maxFilterIDs) {
+		return sf, fmt.Errorf("kagzi: IDs has %d run IDs: give 1 to %d, or leave it out to select runs whatever their IDs", len(f.IDs), maxFilterIDs)
+	}
+	for _, id := range f.IDs {
+		parsed, err := uuid.Parse(string(id))
+		if err != nil {
+			return sf, fmt.Errorf("kagzi: IDs has %s, which is no run ID: use those that Start and List return", text.Quote(string(id)))
+		}
+		sf.IDs = append(sf.IDs, parsed)
 	}
 	for word := range strings.SplitSeq(f.WaitingOn, " ") {
 		if word != "" {

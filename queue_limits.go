@@ -17,28 +17,30 @@ import (
 // ends. A run whose worker has died keeps its slot until another worker has it, or it ends. Limits count rows, not events: so no
 // crash loses a slot, and no run starts beyond a limit. The only exception is a failover to an asynchronous standby that loses
 // claims.
+//
+// Its JSON, and that of the other types of limits, follows the rules of [ScheduleInfo].
 type QueueLimits struct {
-	Queue string
+	Queue string `json:"queue"`
 	// MaxRunning is how many runs of the queue may have a slot at once.
-	MaxRunning int
+	MaxRunning int `json:"max_running,omitempty"`
 	// Rate is how often runs may take a slot: with Hold, how many start; without, also how many go on after a wait.
-	Rate Rate
+	Rate Rate `json:"rate,omitzero"`
 	// EachKey are the limits of each [Key] of the queue, if [Client.SetKey] has set no other ones. It has no Weight.
-	EachKey KeyLimits
+	EachKey KeyLimits `json:"each_key,omitzero"`
 	// Hold lets a run keep its slot while it sleeps, waits, or is between two attempts. With one slot for each key, the runs of
 	// a key then form a sequence: each begins once the one before has ended, in order of [Priority], time and start.
-	Hold bool
+	Hold bool `json:"hold,omitempty"`
 }
 
 // KeyLimits are limits of a [Key]. For [Client.SetKey], a zero field means what QueueLimits.EachKey says; there, it is no limit.
 type KeyLimits struct {
 	// MaxRunning is how many runs of the key may have a slot at once.
-	MaxRunning int
+	MaxRunning int `json:"max_running,omitempty"`
 	// Rate is how often runs of the key may take one.
-	Rate Rate
+	Rate Rate `json:"rate,omitzero"`
 	// Weight is how many runs the key starts when it is its turn; zero means one. If all keys of a queue have more work than
 	// the workers can do, a key of weight 3 starts three times as many runs as one of weight 1.
-	Weight int
+	Weight int `json:"weight,omitempty"`
 }
 
 // The largest MaxRunning and Weight.
@@ -142,7 +144,7 @@ type QueueInfo struct {
 	Running      int       `json:"running"`                // runs that have a slot, up to 10,000
 	WaitingSince time.Time `json:"waiting_since,omitzero"` // since when the first run waits that is due, and that no limit of its key holds up; runs of keys count once a worker has looked at their key
 	NextStart    time.Time `json:"next_start,omitzero"`    // when the Rate allows the next start, if not now
-	ChangedAt    time.Time `json:"changed_at"`             // the limits
+	ChangedAt    time.Time `json:"changed_at,omitzero"`    // the limits
 }
 
 // Queues returns the first thousand queues that have limits, by name.

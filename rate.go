@@ -1,12 +1,16 @@
 package kagzi
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/failure"
 )
 
 // A Rate is a number of starts in a time, by the database's clock: Rate{Starts: 10, Per: time.Second}. Starts are spaced evenly:
-// ten in a second are one every 100 ms.
+// ten in a second are one every 100 ms. Its JSON has Per as text: {"starts": 10, "per": "1s"}.
 type Rate struct {
 	Starts int           // in Per; zero, with a zero Per: any number
 	Per    time.Duration // zero: a second
@@ -53,4 +57,46 @@ func (r Rate) validate(field string) error {
 		return fmt.Errorf("kagzi: %s.Burst is %d starts, which take more than a year to make up for: give a smaller one", field, r.Burst)
 	}
 	return nil
+}
+
+type rateJSON struct {
+	Starts int    `json:"starts"`
+	Per    string `json:"per,omitempty"`
+	Burst  int    `json:"burst,omitempty"`
+}
+
+// MarshalJSON writes the JSON that Rate documents.
+func (r Rate) MarshalJSON() ([]byte, error) {
+	return json.Marshal(rateJSON{r.Starts, durationText(r.Per), r.Burst})
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (r *Rate) UnmarshalJSON(data []byte) error {
+	var in rateJSON
+	var per time.Duration
+	err := json.Unmarshal(data, &in)
+	if err == nil {
+		per, err = durationOf(in.Per)
+	}
+	if err != nil {
+		return failure.Wrap(err, "rate as JSON")
+	}
+	*r = Rate{in.Starts, per, in.Burst}
+	return nil
+}
+
+// durationText is a duration as it is written in JSON, empty if it is zero.
+func durationText(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return duration.Format(d)
+}
+
+// durationOf is the inverse of durationText.
+func durationOf(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	return duration.Parse(s)
 }

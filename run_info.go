@@ -113,8 +113,8 @@ type RunInfo struct {
 	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop" or "pause of all runs".
 	WaitingOn string `json:"waiting_on,omitempty"`
 
-	// Hung lists code of the run that hangs in its worker: [Client.Get] reads it from the worker's last heartbeat, and [Client.List] does not. See
-	// [WorkerConfig].HungAfter.
+	// Hung lists code of the run that hangs in its worker; if the run is over, in any worker: [Client.Get] reads it from the last heartbeat, and
+	// [Client.List] does not. See [WorkerConfig].HungAfter.
 	Hung []HungCode `json:"hung,omitempty"`
 
 	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"` // when a cancel asked its worker to end it; zero if the cancel ended it at once
@@ -147,12 +147,13 @@ type HungCode struct {
 	Branch string    `json:"branch,omitempty"` // without a Step: the branch; empty for the workflow function
 	Cause  string    `json:"cause,omitempty"`  // why the step's ctx ended, as in "step timed out after 30s"
 	Since  time.Time `json:"since,omitzero"`   // when it ended, or when the worker first saw the function outside of operations
+	Worker string    `json:"worker,omitempty"` // in which it hangs
 }
 
 // hungCodes returns the codes for people.
 func hungCodes(codes []store.HungCode) (out []HungCode) {
 	for _, c := range codes {
-		out = append(out, HungCode{c.Step, c.Branch, c.Cause, c.Since.UTC()})
+		out = append(out, HungCode{c.Step, c.Branch, c.Cause, c.Since.UTC(), c.Worker.String()})
 	}
 	return out
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/timetable"
@@ -145,11 +144,7 @@ type scheduleJSON struct {
 func (s ScheduleInfo) MarshalJSON() ([]byte, error) {
 	out := scheduleJSON{scheduleFields: scheduleFields(s)}
 	out.Input, out.InputBytes = payload(s.Input)
-	for text, d := range map[*string]time.Duration{&out.Every: s.Every, &out.CatchUpAge: s.CatchUpAge, &out.Jitter: s.Jitter} {
-		if d != 0 {
-			*text = duration.Format(d)
-		}
-	}
+	out.Every, out.CatchUpAge, out.Jitter = durationText(s.Every), durationText(s.CatchUpAge), durationText(s.Jitter)
 	return json.Marshal(out)
 }
 
@@ -162,11 +157,8 @@ func (s *ScheduleInfo) UnmarshalJSON(data []byte) error {
 	out := ScheduleInfo(in.scheduleFields)
 	out.Input = orBytes(in.Input, in.InputBytes)
 	for d, text := range map[*time.Duration]string{&out.Every: in.Every, &out.CatchUpAge: in.CatchUpAge, &out.Jitter: in.Jitter} {
-		if text == "" {
-			continue
-		}
 		var err error
-		if *d, err = duration.Parse(text); err != nil {
+		if *d, err = durationOf(text); err != nil {
 			return failure.Wrap(err, "schedule as JSON")
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,7 +46,7 @@ func (c *Client) Update(ctx context.Context, ref Ref, opts ...UpdateOption) erro
 }
 
 // UpdateAll updates the runs that f selects, like [Client.Update]. Without f.Status these are the pending and sleeping ones, and with [At] or
-// [Delay] the pending ones. It takes [DryRun], and is otherwise like [Client.CancelAll].
+// [Delay] the pending ones. It skips those that have the values already. It takes [DryRun], and is otherwise like [Client.CancelAll].
 func (c *Client) UpdateAll(ctx context.Context, f RunFilter, opts ...UpdateOption) (BulkResult, error) {
 	if err := c.made(); err != nil {
 		return BulkResult{}, err
@@ -58,6 +59,7 @@ func (c *Client) UpdateAll(ctx context.Context, f RunFilter, opts ...UpdateOptio
 	if cfg.update.SetDue {
 		v.to = []Status{StatusPending}
 	}
+	v.same = cfg.same
 	return c.bulk(ctx, f, v, err)
 }
 
@@ -87,6 +89,20 @@ func (c *Client) update(ctx context.Context, ref Ref, cfg updateConfig) error {
 		err = c.hints.Due(ctx, tx, due...)
 	}
 	return c.failedIf(ctx, err, "update %v", named(ref))
+}
+
+// errUnchanged is why UpdateAll skips a run.
+var errUnchanged = errors.New("kagzi: the run has these values already")
+
+// same reports whether the update would change nothing of r.
+func (cfg *updateConfig) same(r *store.Run) bool {
+	u := cfg.update
+	if u.SetDue || u.Queue != "" && u.Queue != r.Queue || u.Priority != 0 && u.Priority != r.Priority || u.SetVersion && u.Version != r.Version {
+		return false
+	}
+	var tags, old Metadata
+	_, _ = json.Unmarshal(u.Metadata, &tags), json.Unmarshal(r.Metadata, &old) // nothing, or a map of strings
+	return !u.SetMetadata || maps.Equal(tags, old)
 }
 
 // updateConfig is the configuration that an update's options give.

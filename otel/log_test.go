@@ -3,6 +3,7 @@ package kagziotel_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -30,6 +31,23 @@ func TestLinesHaveTraceAndSpan(t *testing.T) {
 	for _, tt := range []struct{ line, span string }{{"from the workflow", "execute wf"}, {"from the step", "step step"}} {
 		s := p.one(tt.span).SpanContext
 		logged.WantLine(t, "INFO", tt.line, "trace_id="+s.TraceID().String(), "span_id="+s.SpanID().String())
+	}
+}
+
+// Kagzi's own lines about a run have the IDs of its execution, also when it has ended.
+func TestLinesOfTheWorkerHaveTraceAndSpan(t *testing.T) {
+	t.Parallel()
+	p := newProbe(t, kagziotel.Config{})
+	var logged testlog.Buffer
+	k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(kagziotel.Handler(logged.Logger().Handler())), Interceptors: []kagzi.Interceptor{p.tel.Interceptor()}})
+	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		return 0, kagzi.Do(ctx, "step", func(context.Context) error { return errors.New("declined") }, kagzi.RetryPolicy{MaxAttempts: 1})
+	})
+	kit.FailureOf(k, kit.Begin(k, wf, 1), kagzi.StatusFailed)
+	s := p.one("execute wf").SpanContext
+	for _, line := range []string{"kagzi: step failed", "kagzi: run failed"} {
+		logged.WantLine(t, "WARN", line, "trace_id="+s.TraceID().String(), "span_id="+s.SpanID().String())
 	}
 }
 

@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,6 +28,7 @@ type HungCode struct {
 	Attempt  int       `json:"attempt,omitempty"` // of the step
 	Cause    string    `json:"cause,omitempty"`   // why the step's context ended
 	Since    time.Time `json:"since"`             // when it ended, or when the function was first seen outside of operations
+	Worker   uuid.UUID `json:"-"`                 // set by Store.HungCode
 }
 
 // stored returns the report as the heartbeat takes it; empty: there is none.
@@ -50,25 +49,46 @@ func readHung(raw json.RawMessage) *Hung {
 	return h
 }
 
-const hungOfWorker = `SELECT w.hung FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
+const hungOfWorker = `SELECT w.worker_id, w.hung FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
 
-// HungCode returns the functions of the run that hang in the worker that executes it.
+// The row of a run that is over names no worker.
+const hungOfEnded = `
+SELECT w.worker_id, w.hung
+FROM kagzi.workers w
+WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.hung IS NOT NULL AND w.hung @> jsonb_build_object('codes', jsonb_build_array(jsonb_build_object('run', $2::uuid)))
+ORDER BY w.worker_id`
+
+// HungCode returns the functions of the run that hang in the worker that executes it, or, once it is over, in any worker.
 func (s *Store) HungCode(ctx context.Context, r *Run) (codes []HungCode, err error) {
-	if r.Status != Running || r.LockedBy == uuid.Nil {
+	statement, args := hungOfWorker, []any{s.namespace, r.LockedBy}
+	over := r.Status == Completed || r.Status == Failed || r.Status == Cancelled
+	switch {
+	case over && !r.StartedAt.IsZero():
+		statement, args = hungOfEnded, []any{s.namespace, r.RunID}
+	case r.Status != Running || r.LockedBy == uuid.Nil:
 		return nil, nil
 	}
-	var raw json.RawMessage
 	err = do(ctx, func(ctx context.Context) error {
-		raw = nil
-		err := askRow(ctx, s.pool, hungOfWorker, []any{s.namespace, r.LockedBy}, &raw)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return err
+		codes = nil
+		return ask(ctx, s.pool, statement, args, func(rows pgx.Rows) error {
+			var worker uuid.UUID
+			var raw json.RawMessage
+			_, err := pgx.ForEachRow(rows, []any{uuidTo(&worker), &raw}, func() error {
+				h := readHung(raw)
+				if h == nil {
+					return nil
+				}
+				for _, c := range h.Codes {
+					if c.RunID == r.RunID && (over || c.Lease == r.Lease) {
+						c.Worker = worker
+						codes = append(codes, c)
+					}
+				}
+				return nil
+			})
+			return err
+		})
 	})
-	if h := readHung(raw); h != nil {
-		codes = slices.DeleteFunc(h.Codes, func(c HungCode) bool { return c.RunID != r.RunID || c.Lease != r.Lease })
-	}
 	return codes, wrap("find code that hangs", err)
 }
 

@@ -35,6 +35,7 @@ func TestHung(t *testing.T) {
 	}
 	want("before", r)
 	beat(&Hung{Functions: 3, Slots: 1, Codes: append(others, code)})
+	code.Worker = w.ID
 	want("hung", r, code)
 	live, err := s.LiveWorkers(t.Context(), s.pool, 10)
 	if err != nil || len(live) != 1 || live[0].ID != w.ID || live[0].Hung == nil || live[0].Hung.Functions != 3 || live[0].Hung.Slots != 1 || len(live[0].Hung.Codes) != 3 {
@@ -42,7 +43,7 @@ func TestHung(t *testing.T) {
 	}
 	for what, change := range map[string]func(*Run){
 		"another lease":  func(r *Run) { r.Lease = uuid.New() },
-		"over":           func(r *Run) { r.Status = Completed },
+		"never executed": func(r *Run) { r.Status, r.LockedBy = Cancelled, uuid.Nil },
 		"nobody's":       func(r *Run) { r.LockedBy = uuid.Nil },
 		"another worker": func(r *Run) { r.LockedBy = uuid.New() },
 	} {
@@ -50,11 +51,16 @@ func TestHung(t *testing.T) {
 		change(&changed)
 		want(what, &changed)
 	}
+	over := &Run{RunID: r.RunID, Status: Cancelled, StartedAt: time.Now()} // its row has neither worker nor lease any more
+	others[0].Worker = w.ID
+	want("over", over, others[0], code)
 	beat(nil)
 	want("returned", r)
+	want("returned, and over", over)
 	beat(&Hung{Functions: 1, Slots: 1, Codes: []HungCode{code}})
 	if err := s.StoppedWorker(t.Context(), s.pool, w.ID, Counts{}); err != nil {
 		t.Fatal(err)
 	}
 	want("the worker is OFFLINE", r)
+	want("the worker is OFFLINE, and the run over", over)
 }

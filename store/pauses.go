@@ -94,12 +94,12 @@ func (p *Pause) args(namespace string) []any {
 	return []any{namespace, "", "", p.Queue, p.Type}
 }
 
-// A pause that lets some runs pass stops them again: it begins now.
+// A pause that lets some runs pass stops them again: it begins now. A reason or an actor that is not given does not remove the one that is there.
 const insertPause = `
 INSERT INTO kagzi.pauses AS p (namespace_id, run_key, key_scope, task_queue, workflow_type, parks, reason, actor, paused_at)
 VALUES ($1, $2, $3, $4, $5, $6, NULLIF($7::text, ''), NULLIF($8::text, ''), statement_timestamp())
 ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO UPDATE
-SET parks = excluded.parks, reason = excluded.reason, actor = excluded.actor, percent = 0, releases = false,
+SET parks = excluded.parks, reason = coalesce(excluded.reason, p.reason), actor = coalesce(excluded.actor, p.actor), percent = 0, releases = false,
 	paused_at = CASE WHEN p.percent > 0 OR p.releases THEN excluded.paused_at ELSE p.paused_at END`
 
 // Pause stores p: from its commit on, claims take no run that it is about. It returns the workers whose executions are to stop.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/text"
@@ -18,6 +20,7 @@ func (e *examination) hung(workers []store.LiveWorker) {
 		text string
 	}
 	var all []found
+	runs := map[uuid.UUID]bool{}
 	functions, slots, steps, outside := 0, 0, false, false
 	for _, w := range workers {
 		if w.Silent || w.Hung == nil {
@@ -25,6 +28,7 @@ func (e *examination) hung(workers []store.LiveWorker) {
 		}
 		functions, slots = functions+w.Hung.Functions, slots+w.Hung.Slots
 		for _, c := range w.Hung.Codes {
+			runs[c.RunID] = true
 			steps, outside = steps || c.Step != "", outside || c.Step == ""
 			all = append(all, found{c, fmt.Sprintf("%s of workflow %s (run %s, worker %s) for %s", codeText(c), text.Quote(c.Workflow), c.RunID, w.ID, duration.About(e.report.At.Sub(c.Since)))})
 		}
@@ -37,12 +41,20 @@ func (e *examination) hung(workers []store.LiveWorker) {
 	for _, f := range all {
 		parts = append(parts, f.text)
 	}
-	number, hold := fmt.Sprintf("%d functions hang", functions), fmt.Sprintf("hold %d slots", slots)
-	if functions == 1 {
-		number = "1 function hangs"
+	number, hold := fmt.Sprintf("%d functions hang", functions), "Their runs hold "
+	switch {
+	case functions == 1:
+		number, hold = "1 function hangs", "Its run holds "
+	case len(runs) == 1:
+		hold = "Their run holds "
 	}
-	if slots == 1 {
-		hold = "hold 1 slot"
+	switch slots {
+	case 0:
+		hold += "no slot"
+	case 1:
+		hold += "1 slot"
+	default:
+		hold += fmt.Sprintf("%d slots", slots)
 	}
 	advice := ""
 	if steps {
@@ -51,7 +63,7 @@ func (e *examination) hung(workers []store.LiveWorker) {
 	if outside {
 		advice += " A workflow function must block in steps and in Kagzi's waits only."
 	}
-	e.add("hung", health.Degraded, "%s: %s. Their runs %s.%s The log of the worker has the stack. Restart the worker to free what they hold.", number, text.List(parts, namedAtMost), hold, advice)
+	e.add("hung", health.Degraded, "%s: %s. %s.%s The log of the worker has the stack. Restart the worker to free what they hold.", number, text.List(parts, namedAtMost), hold, advice)
 }
 
 // codeText returns a part of a sentence that names the function, such as "step \"charge\"".

@@ -16,7 +16,7 @@ func (s *Session) drain(hb *heartbeater) {
 	close(s.drains)
 	defer s.loads.end()
 	log := s.logger(s.ID())
-	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout)
+	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout.String())
 	// The runs that this worker has suspended become due without it: other workers must query when.
 	for _, q := range s.Queues() {
 		s.cfg.Hints.Queue(s.background, q)

@@ -198,7 +198,11 @@ func (e *execution) log() *slog.Logger {
 	if !e.mode.writes() {
 		return slog.New(slog.DiscardHandler)
 	}
-	return e.env.log.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
+	log := e.env.log
+	if e.interception != nil {
+		log = slog.New(executionHandler{log.Handler(), e.interception})
+	}
+	return log.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
 }
 
 func (e *execution) held() store.HeldRun {

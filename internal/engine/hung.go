@@ -77,7 +77,7 @@ func (w *watchdog) pass(now time.Time, last bool) {
 	}
 	for b, old := range before {
 		if current := w.seen[b]; old.logged && (current == nil || current.activity != old.activity) {
-			b.hungLog(old).Info("kagzi: code that hung has returned", "for", now.Sub(old.begun))
+			b.hungLog(old).Info("kagzi: code that hung has returned", "for", goneOn(now, old))
 		}
 	}
 	w.log(now, last)
@@ -216,11 +216,18 @@ func (s *Session) Hung() int {
 	return s.hung.Functions
 }
 
-// log logs the hung code that is not logged yet, with the stacks. If stacks were taken too recently, a later pass does so.
+// log logs the hung code that is not logged yet, with the stacks, and at the last pass the other hung code, too. If stacks were taken too
+// recently, a later pass does so.
 func (w *watchdog) log(now time.Time, last bool) {
 	var stacks []byte
 	for b, s := range w.seen {
-		if s.hung == nil || s.logged {
+		if s.hung == nil {
+			continue
+		}
+		if s.logged {
+			if last {
+				b.hungLog(s).Warn("kagzi: code that hangs goes on as the worker stops", "for", goneOn(now, s))
+			}
 			continue
 		}
 		if stacks == nil {
@@ -232,11 +239,16 @@ func (w *watchdog) log(now time.Time, last bool) {
 		s.logged = true
 		log, stack := b.hungLog(s), stackOf(stacks, b) // the stack comes last: it is long
 		if s.attempt.ctx == nil {
-			log.Warn("kagzi: a workflow function blocks outside of steps: only a step may wait for something that is not Kagzi's", "for", now.Sub(s.begun), "stack", stack)
+			log.Warn("kagzi: a workflow function blocks outside of steps: only a step may wait for something that is not Kagzi's", "for", goneOn(now, s), "stack", stack)
 		} else {
-			log.Warn("kagzi: the function of a step goes on although its context has ended: pass ctx to what it calls", "because", s.hung.Cause, "for", now.Sub(s.begun), "stack", stack)
+			log.Warn("kagzi: the function of a step goes on although its context has ended: pass ctx to what it calls", "because", s.hung.Cause, "for", goneOn(now, s), "stack", stack)
 		}
 	}
+}
+
+// goneOn says how long the code of s has gone on. It is a text, because JSON would have nanoseconds.
+func goneOn(now time.Time, s *sighting) string {
+	return now.Sub(s.begun).Round(time.Millisecond).String()
 }
 
 // hungLog returns the logger for lines about the code of s.

@@ -30,6 +30,7 @@ func (e *execution) intercept(h Handler) {
 		case settledBefore:
 			return e.end()
 		}
+		x.values.Store(&ctx)
 		go e.call(h, executionContext{e.ctx, ctx})
 		<-x.over
 		return e.end()

@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
@@ -81,6 +83,7 @@ func (c *NextCall) End() (called bool) {
 type interception struct {
 	over      chan struct{} // closed by settle
 	concludes sync.Once
+	values    atomic.Pointer[context.Context] // that the interceptors gave to next, for lines of the log; nil before that
 
 	mu      sync.Mutex
 	entered bool        // the interceptors have called next, so the function has begun
@@ -204,4 +207,33 @@ func (a *interceptedAttempt) next(ctx context.Context) error {
 		return err
 	})
 	return a.failed
+}
+
+// An executionHandler gives lines without a context that of the interceptors, so that the application's handler finds what these put into it.
+type executionHandler struct {
+	slog.Handler
+	x *interception
+}
+
+func (h executionHandler) context(ctx context.Context) context.Context {
+	if values := h.x.values.Load(); values != nil && ctx == context.Background() {
+		return *values
+	}
+	return ctx
+}
+
+func (h executionHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.Handler.Enabled(h.context(ctx), level)
+}
+
+func (h executionHandler) Handle(ctx context.Context, r slog.Record) error {
+	return h.Handler.Handle(h.context(ctx), r)
+}
+
+func (h executionHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return executionHandler{h.Handler.WithAttrs(attrs), h.x}
+}
+
+func (h executionHandler) WithGroup(name string) slog.Handler {
+	return executionHandler{h.Handler.WithGroup(name), h.x}
 }

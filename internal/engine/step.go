@@ -277,7 +277,7 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	}
 	r.Status, r.ErrorKind, r.Error = store.Failed, string(failed), failure.Text(err)
 	defer func() {
-		s.b.e.log().Warn("kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error", text.OneLine(r.Error), "again", r.Wake >= 0)
+		s.b.e.log().WarnContext(ctx, "kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error", text.OneLine(r.Error), "again", r.Wake >= 0)
 	}()
 	class = s.b.e.env.errors.Classify(err)
 	r.Permanent = class.Permanent

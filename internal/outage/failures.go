@@ -81,7 +81,7 @@ func (t *Failures) Over(log *slog.Logger, what string) {
 	if f := t.open[what]; f != nil {
 		delete(t.open, what)
 		if !f.logged.IsZero() {
-			log.Info(cmp.Or(t.Ends, "kagzi: the database no longer refuses the operation"), "what", what, "after", time.Since(f.Since).Round(time.Millisecond), "times", f.times)
+			log.Info(cmp.Or(t.Ends, "kagzi: the database no longer refuses the operation"), "what", what, "after", time.Since(f.Since).Round(time.Millisecond).String(), "times", f.times)
 		}
 	}
 }

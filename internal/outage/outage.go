@@ -95,7 +95,7 @@ func (o *Outage) End() {
 	o.mu.Lock()
 	was := !o.since.IsZero()
 	if was && o.open {
-		o.log.Info("kagzi: the database is back", "after", time.Since(o.since).Round(time.Millisecond))
+		o.log.Info("kagzi: the database is back", "after", time.Since(o.since).Round(time.Millisecond).String())
 	}
 	o.since, o.open = time.Time{}, false
 	o.mu.Unlock()

@@ -3,6 +3,7 @@ package operations_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,7 +105,7 @@ func TestHungStep(t *testing.T) {
 	})
 	info := h.want(1)
 	got := info.Hung[0]
-	if got.Step != "charge" || got.Branch != "" || got.Cause != "step timed out after 30ms" || got.Since.IsZero() || got.Since.Location() != time.UTC {
+	if got.Step != "charge" || got.Branch != "" || got.Cause != "step timed out after 30ms" || got.Since.IsZero() || got.Since.Location() != time.UTC || got.Worker != info.Worker {
 		t.Errorf("hung: %+v", got)
 	}
 	if info.Status != kagzi.StatusRunning || info.WaitingOn != "" || !info.CancelRequestedAt.IsZero() {
@@ -131,7 +132,7 @@ func TestHungStep(t *testing.T) {
 	if err != nil || check.Status != health.Degraded || report.Workers.Hung != 1 {
 		t.Errorf("health: %+v, %v", report, err)
 	}
-	for _, part := range []string{"1 function hangs: ", `step "charge" of workflow "wf"`, string(h.run.ID()), info.Worker, "hold 1 slot.", "pass ctx to all that it calls", "Restart the worker"} {
+	for _, part := range []string{"1 function hangs: ", `step "charge" of workflow "wf"`, string(h.run.ID()), info.Worker, "Its run holds 1 slot.", "pass ctx to all that it calls", "Restart the worker"} {
 		if !strings.Contains(check.Detail, part) {
 			t.Errorf("%q lacks %q", check.Detail, part)
 		}
@@ -263,7 +264,8 @@ func TestHungAfterCancel(t *testing.T) {
 	}
 }
 
-// A run that is over, or that another worker executes, has no hung code, whatever goes on in the worker that had it. Health knows of it.
+// The code of a run that is over still hangs: the run says so. A run that another worker executes has no hung code, whatever goes on in the
+// worker that had it. Health knows of both.
 func TestHungCodeOfNobody(t *testing.T) {
 	t.Run("Ended", func(t *testing.T) {
 		begun := make(chan struct{}, 1)
@@ -276,7 +278,8 @@ func TestHungCodeOfNobody(t *testing.T) {
 		await.Receive(t, begun)
 		h.Cancel(h.run)
 		h.leaves("run was cancelled")
-		if info := h.InfoOf(h.run); info.Status != kagzi.StatusCancelled || len(info.Hung) != 0 {
+		worker := kit.Only(t, h.Client, kagzi.WorkerFilter{}).ID
+		if info := h.InfoOf(h.run); info.Status != kagzi.StatusCancelled || len(info.Hung) != 1 || info.Hung[0].Step != "charge" || info.Hung[0].Worker != worker {
 			t.Errorf("the run: %+v", info)
 		}
 		h.ends()
@@ -328,7 +331,7 @@ func (h *hung) leaves(because string) {
 		check = report.Check("hung")
 		return check.Status == health.Degraded && report.Workers.Hung == 0
 	})
-	for _, part := range []string{"1 function hangs", string(h.run.ID()), "hold 0 slots"} {
+	for _, part := range []string{"1 function hangs", string(h.run.ID()), "Its run holds no slot."} {
 		if !strings.Contains(check.Detail, part) {
 			h.T.Errorf("%q lacks %q", check.Detail, part)
 		}
@@ -363,6 +366,35 @@ func TestHungAfterDrain(t *testing.T) {
 	}
 	if info := k.InfoOf(run); info.Status != kagzi.StatusPending || len(info.Hung) != 0 {
 		t.Errorf("the run: %+v", info)
+	}
+}
+
+// What hung before the drain, and still does after it, is named again at the end. Durations are texts in JSON, too.
+func TestHungCodeIsNamedAtTheEnd(t *testing.T) {
+	k := kit.New(t)
+	logged := &testlog.Buffer{}
+	c := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Logger: slog.New(slog.NewJSONHandler(logged, nil))})
+	cfg := hungry()
+	cfg.DrainTimeout = time.Millisecond
+	w := kit.NewWorker(t, c, cfg)
+	goOn := make(chan struct{})
+	defer close(goOn)
+	wf := kagzi.Define[int, int]("wf")
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		return 1, kagzi.Do(ctx, "charge", func(context.Context) error { return ignoresItsContext(goOn) }, kagzi.Timeout(30*time.Millisecond))
+	})
+	stop := kit.StartWorker(t, w)
+	run := kit.Begin(k, wf, 1)
+	logged.WantLine(t, "goes on although its context has ended", `"stack":`, string(run.ID()))
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	h := &hung{logged: logged}
+	if n := h.lines("code that hangs goes on as the worker stops", `"level":"WARN"`, `"step":"charge"`, string(run.ID())); n != 1 {
+		t.Errorf("named %d times at the end:\n%s", n, logged)
+	}
+	if n := h.lines(`"for":"`); n != 2 || h.lines(`"for_at_most":"1ms"`) != 1 {
+		t.Errorf("%d lines have a duration as text:\n%s", n, logged)
 	}
 }
 

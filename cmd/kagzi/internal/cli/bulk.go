@@ -22,7 +22,7 @@ type oneChange struct {
 	New  kagzi.RunID `json:"new,omitempty"`
 
 	Status  kagzi.Status `json:"status,omitempty"`  // of a run that was to be stopped: an active one while it is being cancelled
-	Already bool         `json:"already,omitempty"` // it was cancelled, was being cancelled or was paused before
+	Already bool         `json:"already,omitempty"` // it was cancelled, was being cancelled was paused before, or had the values that it was to get
 }
 
 // A bulkChange is what a verb for a filter prints as JSON.
@@ -65,11 +65,11 @@ shows, --yes does not ask. Runs that cannot be changed are skipped.`,
 		many := f.given(cmd.Flags())
 		switch {
 		case len(args) > 0 && run.id != "":
-			return usagef("%s and --id %s both name a run: give one of them", args[0], run.id)
+			return usagef("a run is named twice, by RUN and by --id %s: give RUN or --id, not both", run.id)
 		case single && many:
 			return usagef("a run is given, and flags that select runs: give one of them")
 		case single && dry:
-			return usagef("--dry-run is for flags that select runs: kagzi runs get shows one run")
+			return usagef("--dry-run shows the runs that flags such as --workflow select: to look at one run, write kagzi runs get %s; kagzi runs %s changes it at once, or says why it cannot", shellWord(strings.Join(append(args, run.id), "")), v.name)
 		case !single && !many:
 			return usagef("no run is given: write %s RUN, or select runs with flags such as --workflow", cmd.CommandPath())
 		case many && (flagChanged(cmd, "input") || flagChanged(cmd, "new-id")):
@@ -109,12 +109,38 @@ func (a *app) changeOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi
 	if v.stops {
 		return a.stopOne(ctx, c, v, ref)
 	}
+	if v.already != nil {
+		return a.changeUnlessSo(ctx, c, v, ref)
+	}
 	as, err := v.one(ctx, c, ref)
 	if err != nil {
 		return err
 	}
 	if as != "" {
 		return a.done(oneChange{Verb: v.name, Run: ref, New: as}, "%s %s as run %s", v.past, ref, as)
+	}
+	return a.done(oneChange{Verb: v.name, Run: ref}, "%s %s", v.past, ref)
+}
+
+// changeUnlessSo is changeOne for a verb that may have nothing to change: it looks at the run before and after, and says so.
+func (a *app) changeUnlessSo(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Ref) error {
+	var before runReport
+	var err error
+	if before.Run, err = c.Get(ctx, ref); err == nil {
+		before.Log, err = c.RunLog(ctx, before.Run.ID)
+	}
+	if err == nil {
+		_, err = v.one(ctx, c, before.Run.ID) // an ID may be that of another run by now
+	}
+	if err != nil {
+		return err
+	}
+	why, err := v.already(ctx, c, before)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		return a.done(oneChange{Verb: v.name, Run: ref, Already: true}, "%s %s", ref, why)
 	}
 	return a.done(oneChange{Verb: v.name, Run: ref}, "%s %s", v.past, ref)
 }

@@ -207,8 +207,11 @@ func TestUpdateOfWhatWaits(t *testing.T) {
 		t.Errorf("the run is %+v", info)
 	}
 	s.run("runs log order-1").ok().prints("UPDATED", "ada", "large", "queue default → slow", "priority 3 → 1")
-	s.run("runs update --workflow approve --set-version default --dry-run").ok().prints("2 runs would be updated.")
-	s.run("runs update --workflow approve --set-version default --yes").ok().prints("2 runs updated.")
+	s.run("runs update --workflow approve --set-version default --dry-run").ok().prints("1 run would be updated, skipped 1 (")
+	s.run("runs update order-1 --set-queue slow").ok().prints("order-1 was so already: nothing was changed")
+	s.run("runs update --workflow approve --set-queue slow --dry-run").ok().prints("1 run would be updated, skipped 1 (the run has these values already).")
+	s.run("runs update --workflow approve --set-metadata tenant=acme --set-queue slow --yes").ok().prints("1 run updated, skipped 1 (the run has these values already).")
+	s.run("runs update --workflow approve --set-version default --yes").ok().prints("1 run updated, skipped 1 (")
 	s.run("runs cancel order-1").ok()
 	s.run("runs update order-1 --set-queue slow").exits(1)
 }

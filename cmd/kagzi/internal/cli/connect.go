@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -124,13 +125,19 @@ func (a *app) connectionError(err error) error {
 	if !connecting && !network && !dns {
 		return err
 	}
-	host := "the server"
-	if a.pool != nil {
-		if c := a.pool.Config().ConnConfig; c.Host != "" {
-			host = c.Host
-		}
+	return &connectError{fmt.Sprintf("cannot connect to %s: %s: %s", a.server(), store.Reason(err), connectAdvice(err, from)), err}
+}
+
+// server returns host and port of the server, for people.
+func (a *app) server() string {
+	if a.pool == nil || a.pool.Config().ConnConfig.Host == "" {
+		return "the server"
 	}
-	return &connectError{fmt.Sprintf("cannot connect to %s: %s: %s", host, store.Reason(err), connectAdvice(err, from)), err}
+	c := a.pool.Config().ConnConfig
+	if strings.HasPrefix(c.Host, "/") {
+		return fmt.Sprintf("the socket in %s for port %d", c.Host, c.Port)
+	}
+	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 }
 
 // A connectError says why there is no connection, in a text that anybody may see.

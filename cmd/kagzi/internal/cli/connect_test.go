@@ -27,7 +27,7 @@ func TestNothingPrintsAPassword(t *testing.T) {
 		{"WrongPassword", at(func(*url.URL) {}), "correct user and password in KAGZI_DATABASE_URL", 4},
 		{"WrongUser", at(func(u *url.URL) { u.User = url.UserPassword("nobody_"+secret, secret) }), "correct user and password", 4},
 		{"WrongHost", at(func(u *url.URL) { u.Host = "host.invalid:5432" }), "correct the host in KAGZI_DATABASE_URL", 4},
-		{"WrongPort", at(func(u *url.URL) { u.Host = "127.0.0.1:1" }), "is it running, and are host and port in KAGZI_DATABASE_URL right?", 4},
+		{"WrongPort", at(func(u *url.URL) { u.Host = "127.0.0.1:1" }), "cannot connect to 127.0.0.1:1: connect: connection refused: is it running, and are host and port in KAGZI_DATABASE_URL right?", 4},
 		{"WrongDatabase", fmt.Sprintf("postgres://%s@%s/nope_%s", right.User, right.Host, secret), "correct the database in KAGZI_DATABASE_URL", 4},
 		{"SecretAsPort", "postgres://app@host:" + secret + "/shop", "cannot be read", 2},
 		{"SecretAsUser", "postgres://" + secret + ":x@host:y/shop", "cannot be read", 2},
@@ -44,6 +44,9 @@ func TestNothingPrintsAPassword(t *testing.T) {
 						t.Errorf("kagzi %s prints the password:\n%s%s", command, r.out, r.err)
 					}
 					r.exits(test.code)
+				}
+				if test.name == "WrongPort" {
+					s.run("health").exits(4).prints("It was looked for at 127.0.0.1:1, by KAGZI_DATABASE_URL.")
 				}
 				if command != "health --json" || test.code == 2 {
 					s.run(command).says(test.says)

@@ -30,13 +30,7 @@ func TestSchedules(t *testing.T) {
 	if n := strings.Count(next.out, "nightly"); n != 7 {
 		t.Errorf("nightly has %d ticks in a week, want 7:\n%s", n, next.out)
 	}
-	fires := jsonOf[[]struct {
-		At                        time.Time
-		Schedule, Workflow, Queue string
-		Paused, More              bool
-		Further                   int
-		Last                      time.Time
-	}](s.run("schedules next often --until 2h --each --json").ok())
+	fires := jsonOf[[]fire](s.run("schedules next often --until 2h --each --json").ok())
 	if n := len(fires); n < 119 || n > 121 {
 		t.Errorf("often has %d ticks in two hours", n)
 	}
@@ -173,7 +167,7 @@ func TestHealthAndStuck(t *testing.T) {
 		t.Errorf("it is %+v", stuck)
 	}
 	s.run("pause --all --actor ada --reason", "maintenance").ok()
-	s.run("health").exits(4).prints("degraded", "pauses", "ada", "An unpause ends it. kagzi pauses lists the pauses")
+	s.run("health").exits(4).prints("degraded", "pauses", "ada", ": maintenance. kagzi pauses lists the pauses, kagzi unpause ends one.").omits("An unpause")
 	report := jsonOf[health.Report](s.run("health --json").exits(4))
 	if report.Status != health.Degraded {
 		t.Errorf("the report is %+v", report)

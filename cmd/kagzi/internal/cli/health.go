@@ -101,7 +101,7 @@ var next = map[string]string{
 	"histories":     "kagzi runs get RUN says more.",
 	"hung":          "kagzi runs get RUN says more.",
 	"limits":        "kagzi queues list and kagzi limits list show the limits, kagzi queues set and kagzi limits set change them.",
-	"pauses":        "kagzi pauses lists the pauses, kagzi unpause and kagzi runs unpause end them.",
+	"pauses":        "kagzi pauses lists the pauses, kagzi unpause ends one.",
 	"quarantined":   "kagzi runs get RUN shows the error, kagzi runs resume RUN resumes the run.",
 	"queues":        "kagzi workers list shows who takes what.",
 	"schedules":     "kagzi schedules list shows them.",
@@ -111,6 +111,10 @@ var next = map[string]string{
 // checkText returns the detail of a check, in terms of this program.
 func checkText(c health.Check) string {
 	text := inTerms(c.Detail)
+	text, single := strings.CutSuffix(strings.TrimSuffix(text, " An unpause ends it."), " Each goes on once it is unpaused.")
+	if single {
+		return text + " kagzi runs list --paused lists them, kagzi runs unpause --paused lets them go on."
+	}
 	if advice, ok := next[c.Name]; ok && c.Status != health.Healthy {
 		text += " " + advice
 	}
@@ -118,8 +122,11 @@ func checkText(c health.Check) string {
 }
 
 func (a *app) printCheck(c health.Check) error {
-	cell := healthCell(c.Status)
-	return a.printFinding(cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), checkText(c))
+	cell, text := healthCell(c.Status), checkText(c)
+	if _, from := a.source(); c.Name == "database" && c.Status == health.Unhealthy {
+		text += fmt.Sprintf(" It was looked for at %s, by %s.", a.server(), from)
+	}
+	return a.printFinding(cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), text)
 }
 
 // printFinding prints a text behind a mark and what it is about.

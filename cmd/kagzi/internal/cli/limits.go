@@ -170,7 +170,7 @@ step that names a deleted limit fails.`,
 			if err := client.DeleteLimit(ctx, args[0]); err != nil {
 				return err
 			}
-			return a.done(namedChange{"delete", args[0]}, "deleted %s", args[0])
+			return a.done(namedChange{Verb: "delete", Name: args[0]}, "deleted %s", args[0])
 		}),
 	}
 }

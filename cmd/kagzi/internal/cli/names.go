@@ -67,8 +67,8 @@ var ownKinds = []kind.Kind{
 	kind.Validation, kind.BadInput, kind.Cancelled, kind.Deadline, kind.CrashLoop, kind.Compensation, kind.Nondeterminism, kind.Unreadable,
 }
 
-// warnOfNames says on stderr which names of a filter that has found nothing exist nowhere. The look-ups are few and short, and what they
-// cannot find out is not said.
+// warnOfNames says on stderr which names of a filter exist nowhere. The look-ups are few and short, and what they cannot find out is not
+// said.
 func (a *app) warnOfNames(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) {
 	if f.Workflow == "" && f.Queue == "" && f.Kind == "" && f.Schedule == "" && a.namespaceName() == "default" {
 		return

@@ -39,8 +39,21 @@ func TestMisspeltNamesAreWarnedOf(t *testing.T) {
 		{"health --namespace prd", namespace},
 		{"stats --namespace prd --json", namespace},
 		{"schedules list --namespace prd", "There are no schedules. " + namespace},
+		{"schedules list", "There are no schedules."},
+		{"schedules list --workflow chekout", "No schedule matches. " + workflow},
+		{"schedules list --workflow checkout", "No schedule matches."},
+		{"schedules next --workflow chekout --until 2099-01-01T00:00:00Z", "No schedule has a tick until 2099-01-01T00:00:00Z. " + workflow},
+		{"schedules next --namespace prd --until 2099-01-01T00:00:00Z", "No schedule has a tick until 2099-01-01T00:00:00Z. " + namespace},
+		{"queues list --namespace prd", "No queue has limits: kagzi queues set gives it some. " + namespace},
+		{"queues set defualt --max-running 1", queue},
+		{"queues set default --max-running 1", ""},
+		{"drain --queue defualt --yes", queue},
 		{"pause --workflow chekout", workflow},
 		{"pause --queue elsewhere", `No run and no live worker has the queue "elsewhere".`},
+		{"runs start checkout --input 2", ""},
+		{"runs start checkout --namespace prd", namespace},
+		{"runs start chekout", workflow},
+		{"runs start checkout --queue defualt --json", queue},
 	} {
 		r := s.run(test.command).ok()
 		if text := strings.Join(strings.Fields(r.err), " "); text != test.says {

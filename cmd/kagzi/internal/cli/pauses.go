@@ -81,10 +81,11 @@ func (a *app) pauses() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pauses",
 		Short: "List what is paused, by whom and why",
-		Long: `Pauses lists the queues, workflows, keys and groups that are paused. Single runs that are paused are not among them. kagzi pause pauses
-something, kagzi unpause ends that.`,
-		Example: `  kagzi pauses`,
-		Args:    exactly(),
+		Long: `Pauses lists the queues, workflows, keys and groups that are paused. Single runs that are paused are not among them: it counts these, and
+kagzi runs list --paused lists them. kagzi pause pauses something, kagzi unpause ends that.`,
+		Example: `  kagzi pauses
+  kagzi runs list --paused`,
+		Args: exactly(),
 		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
 			all, err := client.Pauses(ctx)
 			if err != nil {
@@ -97,10 +98,26 @@ something, kagzi unpause ends that.`,
 				},
 				none: "Nothing is paused.",
 			}
-			_, err = l.print(a, each(all))
+			single, err := client.Counts(ctx, kagzi.RunFilter{Paused: true})
+			if err != nil {
+				return err
+			}
+			if single[0].Runs > 0 {
+				l.none = "No queue, workflow, key or group is paused."
+			}
+			if _, err = l.print(a, each(all)); err == nil && single[0].Runs > 0 {
+				a.say("%s paused: kagzi runs list --paused", singleRuns(single[0].Runs))
+			}
 			return err
 		}),
 	}
+}
+
+func singleRuns(n int) string {
+	if n == 1 {
+		return "1 single run is"
+	}
+	return fmt.Sprintf("%d single runs are", n)
 }
 
 // A targetChange is what pause and unpause print as JSON.
@@ -108,6 +125,7 @@ type targetChange struct {
 	Verb    string       `json:"verb"`
 	Target  kagzi.Target `json:"target"`
 	Percent int          `json:"percent,omitempty"`
+	Already bool         `json:"already,omitempty"` // it was paused before
 }
 
 func (a *app) pause() *cobra.Command {
@@ -118,7 +136,8 @@ func (a *app) pause() *cobra.Command {
 		Use:   "pause",
 		Short: "Keep the runs of a queue, workflow, key or group from being executed",
 		Long: `Pause keeps workers from claiming runs. Runs that are being executed go on until they end or wait, unless --park is given. Starts, messages,
-cancels and timeouts go on. kagzi runs pause pauses one run.`,
+cancels and timeouts go on. What is paused already stays so, and keeps its reason and actor unless --reason or --actor is given. kagzi runs
+pause pauses one run.`,
 		Example: `  kagzi pause --queue shop --reason "the payment provider is down"
   kagzi pause --workflow checkout --park
   kagzi pause --queue shop --key tenant-7`,
@@ -131,21 +150,59 @@ cancels and timeouts go on. kagzi runs pause pauses one run.`,
 		if err := checkTarget(t); err != nil {
 			return err
 		}
-		opts := by.options()
-		if park {
-			opts = append(opts, kagzi.Park())
-		}
 		client, err := a.client(cmd.Context())
-		if err == nil {
-			err = client.Pause(cmd.Context(), t, opts...)
-		}
 		if err != nil {
 			return err
 		}
+		before, already, err := pauseOf(cmd.Context(), client, t)
+		if err != nil {
+			return err
+		}
+		explained := cmd.Flags().Changed("reason") || cmd.Flags().Changed("actor")
+		var opts []kagzi.ChangeOption
+		if !already || explained {
+			opts = by.options()
+		}
+		if park {
+			opts = append(opts, kagzi.Park())
+		}
+		if err := client.Pause(cmd.Context(), t, opts...); err != nil {
+			return err
+		}
 		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: t.Queue, Workflow: t.Workflow}) // it pauses those to come, too
-		return a.done(targetChange{"pause", t, 0}, "paused %s", targetText(t))
+		change := targetChange{Verb: "pause", Target: t, Already: already}
+		if already {
+			return a.done(change, "%s", a.pausedAgain(t, before, cmd.Flags()))
+		}
+		return a.done(change, "paused %s", targetText(t))
 	}
 	return c
+}
+
+// pauseOf returns the pause of exactly t, if there is one.
+func pauseOf(ctx context.Context, c *kagzi.Client, t kagzi.Target) (p kagzi.Pause, ok bool, err error) {
+	all, err := c.Pauses(ctx)
+	for _, p := range all {
+		if p.Target == t {
+			return p, true, nil
+		}
+	}
+	return p, false, err
+}
+
+// pausedAgain says what a pause of something that was paused has changed.
+func (a *app) pausedAgain(t kagzi.Target, before kagzi.Pause, fs *pflag.FlagSet) string {
+	text := fmt.Sprintf("%s was paused already, since %s%s", targetText(t), a.screen.Moment(before.Since), byText(before.Actor, before.Reason))
+	switch {
+	case fs.Changed("reason"):
+		text += ": reason and actor were replaced"
+	case fs.Changed("actor"):
+		text += ": the actor was replaced"
+	}
+	if before.Percent > 0 {
+		text += fmt.Sprintf("; the %d %% of its runs that went on are paused again", before.Percent)
+	}
+	return text
 }
 
 func (a *app) unpause() *cobra.Command {
@@ -181,9 +238,9 @@ kagzi pauses lists the pauses.`,
 			return err
 		}
 		if percent > 0 {
-			return a.done(targetChange{"unpause", t, percent}, "%d %% of the runs of %s go on", percent, targetText(t))
+			return a.done(targetChange{Verb: "unpause", Target: t, Percent: percent}, "%d %% of the runs of %s go on", percent, targetText(t))
 		}
-		return a.done(targetChange{"unpause", t, 0}, "unpaused %s", targetText(t))
+		return a.done(targetChange{Verb: "unpause", Target: t}, "unpaused %s", targetText(t))
 	}
 	return c
 }

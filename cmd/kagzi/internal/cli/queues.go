@@ -64,7 +64,10 @@ limit of its key holds up.`,
 				},
 				none: "No queue has limits: kagzi queues set gives it some.",
 			}
-			_, err = l.print(a, each(queues))
+			n, err := l.print(a, each(queues))
+			if err == nil && n == 0 {
+				a.warnOfNamespace(ctx, client)
+			}
 			return err
 		}),
 	}
@@ -230,6 +233,7 @@ func (a *app) queuesSet() *cobra.Command {
 		if err := client.SetQueue(cmd.Context(), l); err != nil {
 			return err
 		}
+		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: args[0]})
 		return a.done(l, "queue %s: %s running, rate %s, each key %s, hold %s", l.Queue, anyNumber(l.MaxRunning), rateText(l.Rate), keyLimitsText(l.EachKey), yesNo(l.Hold))
 	}
 	return c

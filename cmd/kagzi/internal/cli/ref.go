@@ -22,6 +22,9 @@ func (r *runArg) flags(c *cobra.Command) {
 // args returns the check for a command with the arguments RUN and rest.
 func (r *runArg) args(least int, rest ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
+		if r.id != "" && len(args) > len(rest) {
+			return usagef("a run is named twice, by RUN and by --id %s: give RUN or --id, not both", r.id)
+		}
 		if r.id != "" {
 			return between(least, rest...)(cmd, args)
 		}

@@ -57,6 +57,8 @@ func runDetail(r kagzi.RunInfo) string {
 		return failureText(r.Kind, r.Error)
 	case r.Status.Ended():
 		return ""
+	case !r.PausedAt.IsZero() && r.WaitingOn != "" && r.WaitingOn != "pause":
+		return "paused; " + r.WaitingOn
 	case !r.PausedAt.IsZero():
 		return "paused"
 	case r.WaitingOn != "":
@@ -216,7 +218,7 @@ func (a *app) stepDetail(s kagzi.StepAttempt) string {
 	case s.Type == "SLEEP" && !s.WakeAt.IsZero():
 		return "until " + a.screen.Time(s.WakeAt)
 	case !s.HungSince.IsZero():
-		return "hangs since " + a.screen.Time(s.HungSince)
+		return "has hung since " + a.screen.Time(s.HungSince)
 	case s.Child != "":
 		return "run " + string(s.Child)
 	}

@@ -26,6 +26,9 @@ type verb struct {
 	all   func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error)
 	ends  bool // it deletes runs, and their children with them
 	stops bool // it succeeds for a run that is cancelled already
+
+	// already says that the verb had nothing to change in a run which was as before, as in "was not paused"; empty: it had. nil: it always has.
+	already func(ctx context.Context, c *kagzi.Client, before runReport) (string, error)
 }
 
 // changed has no new run.
@@ -239,6 +242,16 @@ pauses for all of their runs.`,
   kagzi runs unpause --metadata tenant=acme --dry-run`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
 			return changed(c.UnpauseRun(ctx, ref, by.options()...))
+		},
+		already: func(ctx context.Context, c *kagzi.Client, before runReport) (string, error) {
+			if !before.Run.PausedAt.IsZero() {
+				return "", nil
+			}
+			pauses, err := c.Pauses(ctx)
+			if len(pauses) == 0 {
+				return "was not paused", err
+			}
+			return "was not paused itself; the present pauses of its queue, of its workflow and of all runs do not stop it any more", err
 		},
 		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
 			return c.UnpauseRuns(ctx, f, append(by.options(), kagzi.DryRun())...)

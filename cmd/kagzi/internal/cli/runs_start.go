@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,8 +28,8 @@ func (a *app) runsStart() *cobra.Command {
 		Short: "Start a run, with JSON as its input",
 		Long: `Start starts a run of a workflow by its name. The run waits for a worker that has code for it.
 
-This program does not know the application's code: it does not check that the workflow exists or that the input fits, and it knows no defaults of
-kagzi.Define, such as a queue. If the application encrypts its values or has a Codec of its own, start runs with the application.
+This program does not know the application's code: it warns of a workflow or queue that no run and no live worker has, does not check that the
+input fits, and knows no defaults of kagzi.Define, such as a queue. If the application encrypts its values or has a Codec of its own, start runs with the application.
 
 With --id the start is idempotent while the run is active: starting again returns that run.`,
 		Example: `  kagzi runs start sign-up --input '"ada"' --id sign-up-ada
@@ -65,6 +66,7 @@ With --id the start is idempotent while the run is active: starting again return
 		if err != nil {
 			return err
 		}
+		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Workflow: args[0], Queue: s.queue}) // before the run has them
 		return a.start(cmd.Context(), client, kagzi.Define[json.RawMessage, json.RawMessage](args[0]), input, opts, s.wait)
 	}
 	return c
@@ -242,6 +244,9 @@ The payload is not checked against your code. One that does not decode into the 
 				return err
 			}
 		}
+		if name, key, keyed := strings.Cut(rest[0], "/"); keyed {
+			return usagef("SIGNAL is %q: write the key behind the slash as a flag, %s --for %s", rest[0], shellWord(name), shellWord(key))
+		}
 		signal := kagzi.DefineSignal[json.RawMessage](rest[0])
 		if cmd.Flags().Changed("for") {
 			signal = signal.For(key)
@@ -251,13 +256,34 @@ The payload is not checked against your code. One that does not decode into the 
 			m = m.WithID(kagzi.ID(id))
 		}
 		client, err := a.client(cmd.Context())
-		if err == nil {
-			err = client.Signal(cmd.Context(), ref, m)
-		}
 		if err != nil {
 			return err
+		}
+		before, look := client.Get(cmd.Context(), ref)
+		if err := client.Signal(cmd.Context(), ref, m); err != nil {
+			return err
+		}
+		if look == nil {
+			a.warnOfSignal(ref, before, signal.Name())
 		}
 		return a.done(map[string]any{"run": ref, "signal": signal.Name()}, "sent %s to %s", signal.Name(), ref)
 	}
 	return c
+}
+
+// warnOfSignal says on stderr that the run waits for other signals than the one that it got.
+func (a *app) warnOfSignal(ref kagzi.Ref, before kagzi.RunInfo, name string) {
+	var others []string
+	for on := range strings.SplitSeq(before.WaitingOn, "; ") {
+		what, waits, _ := strings.Cut(on, " ")
+		switch {
+		case what == "signal" && waits == name, strings.HasSuffix(on, " more"): // it may be among those that are not named
+			return
+		case what == "signal":
+			others = append(others, fmt.Sprintf("%q", waits))
+		}
+	}
+	if len(others) > 0 {
+		a.say("%s waits for %s: it reads %q if it waits for that later.", ref, strings.Join(others, " and "), name)
+	}
 }

@@ -311,11 +311,12 @@ func TestGetNamesCodeThatHangs(t *testing.T) {
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 	await.True(t, "the step hangs", func() bool { return len(k.InfoOf(run.ID()).Hung) == 1 })
 	worker := k.InfoOf(run.ID()).Worker
-	s.run("runs get order-1").ok().prints("It is executed by worker "+worker, `The function of step "charge" hangs since`, "although its context has ended", "kagzi workers drain "+worker)
-	await.True(t, "the step is shown", func() bool { return strings.Contains(s.run("runs steps order-1").ok().out, "hangs since") }) // once it has run for a second
+	s.run("runs get order-1").ok().prints("It is executed by worker "+worker, `The function of step "charge" has hung since`, "although its context has ended", "kagzi workers drain "+worker)
+	await.True(t, "the step is shown", func() bool { return strings.Contains(s.run("runs steps order-1").ok().out, "has hung since") }) // once it has run for a second
 	s.run("stuck").exits(4).prints("hung", "charge")
 	s.run("runs cancel order-1 --actor ada --reason late").ok()
-	s.run("runs get order-1").ok()
+	k.WaitStatus(run.ID(), kagzi.StatusCancelled)
+	s.run("runs get order-1").ok().prints(`It was cancelled by ada: "late"`, `Its step "charge" still executes in worker `+worker+" although the run is over: it has hung since ", "kagzi workers drain "+worker)
 	close(goOn)
-	_, _ = run.Result(k.Ctx)
+	await.True(t, "the step has returned", func() bool { return !strings.Contains(s.run("runs get order-1").ok().out, "still executes") })
 }

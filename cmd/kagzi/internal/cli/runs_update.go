@@ -34,11 +34,28 @@ what it waits for. kagzi runs pause stops a run that is being executed, so that 
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
 			return changed(c.Update(ctx, ref, u.opts...))
 		},
+		already: func(ctx context.Context, c *kagzi.Client, before runReport) (string, error) {
+			after, err := c.RunLog(ctx, before.Run.ID)
+			if err != nil || updates(after) > updates(before.Log) {
+				return "", err
+			}
+			return "was so already: nothing was changed", nil
+		},
 		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
 			return c.UpdateAll(ctx, f, append(u.opts, kagzi.DryRun())...)
 		},
 	}
 	return v
+}
+
+// updates counts the updates in a run's log. One that changes nothing is not recorded.
+func updates(log []kagzi.LogEntry) (n int) {
+	for _, e := range log {
+		if e.Event == "UPDATED" {
+			n++
+		}
+	}
+	return n
 }
 
 func (u *update) flags(fs *pflag.FlagSet) {

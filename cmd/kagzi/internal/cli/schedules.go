@@ -34,8 +34,9 @@ func (a *app) schedules() *cobra.Command {
 
 // A namedChange is what the change of something with a name prints as JSON.
 type namedChange struct {
-	Verb string `json:"verb"`
-	Name string `json:"name"`
+	Verb    string `json:"verb"`
+	Name    string `json:"name"`
+	Already bool   `json:"already,omitempty"` // it was so before
 }
 
 func (a *app) scheduleChange(verb, past, short, long string, do func(context.Context, *kagzi.Client, string) error) *cobra.Command {
@@ -45,10 +46,20 @@ func (a *app) scheduleChange(verb, past, short, long string, do func(context.Con
 		Args:              exactly("NAME"),
 		ValidArgsFunction: a.completeSchedules,
 		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			before, look := client.GetSchedule(ctx, args[0])
 			if err := do(ctx, client, args[0]); err != nil {
 				return err
 			}
-			return a.done(namedChange{verb, args[0]}, "%s %s", past, args[0])
+			change := namedChange{Verb: verb, Name: args[0]}
+			switch {
+			case look == nil && verb == "pause" && before.Paused:
+				change.Already = true
+				return a.done(change, "%s was paused already", args[0])
+			case look == nil && verb == "resume" && !before.Paused:
+				change.Already = true
+				return a.done(change, "%s was not paused", args[0])
+			}
+			return a.done(change, "%s %s", past, args[0])
 		}),
 	}
 }
@@ -93,9 +104,12 @@ func (a *app) schedulesList() *cobra.Command {
 			},
 			none: "There are no schedules.",
 		}
+		if f.Workflow != "" {
+			l.none = "No schedule matches."
+		}
 		n, err := l.print(a, allSchedules(ctx, client, f))
 		if err == nil && n == 0 {
-			a.warnOfNamespace(ctx, client)
+			a.warnOfNames(ctx, client, kagzi.RunFilter{Workflow: f.Workflow})
 		}
 		return err
 	})

@@ -20,6 +20,8 @@ type fire struct {
 	Workflow string    `json:"workflow"`
 	Queue    string    `json:"queue"`
 	Paused   bool      `json:"paused,omitempty"`  // the tick fires only if the schedule is resumed
+	Overdue  bool      `json:"overdue,omitempty"` // its time has passed, and it has not fired
+	Error    string    `json:"error,omitempty"`   // why an interceptor refused the schedule's last tick, which is tried again, or why Kagzi paused the schedule
 	Further  int       `json:"further,omitempty"` // so many ticks follow
 	More     bool      `json:"more,omitempty"`    // and there are more than that
 	Last     time.Time `json:"last,omitzero"`     // the last of them
@@ -28,6 +30,8 @@ type fire struct {
 const (
 	mostTicks  = 10_000 // that are asked for at once, of a schedule
 	eachAtMost = 14     // ticks of a schedule have rows of their own: twice a day for a week
+
+	overdueAfter = 10 * time.Second // clocks differ, and a coordinator needs a moment
 )
 
 func (a *app) schedulesNext() *cobra.Command {
@@ -37,7 +41,8 @@ func (a *app) schedulesNext() *cobra.Command {
 		Use:   "next [NAME]",
 		Short: "Say what the schedules will start, and when",
 		Long: `Next lists the ticks of all schedules, or of one, until a time, in the order in which they come. A schedule with more than 14 ticks has one row
-with their number, unless --each is given. Ticks of paused schedules fire only if the schedule is resumed before.`,
+with their number, unless --each is given. Ticks of paused schedules fire only if the schedule is resumed before. An overdue tick has not fired at
+its time: no coordinator is up, or an interceptor of the application refuses it, which is tried again.`,
 		Example: `  kagzi schedules next --until 7d
   kagzi schedules next nightly-report --until 2026-12-31 --each`,
 		Args:              between(0, "NAME"),
@@ -58,11 +63,14 @@ with their number, unless --each is given. Ticks of paused schedules fire only i
 		if err != nil {
 			return err
 		}
-		fires, err := nextFires(cmd.Context(), client, args, workflow, end, every)
+		fires, err := nextFires(cmd.Context(), client, args, workflow, end, a.screen.Now(), every)
 		if err != nil {
 			return err
 		}
-		_, err = a.fireListing(end).print(a, each(fires))
+		n, err := a.fireListing(end).print(a, each(fires))
+		if err == nil && n == 0 && len(args) == 0 {
+			a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Workflow: workflow})
+		}
 		return err
 	}
 	return c
@@ -72,21 +80,35 @@ func (a *app) fireListing(end time.Time) listing[fire] {
 	return listing[fire]{
 		columns: []screen.Column{{Title: "TIME"}, {Title: "SCHEDULE"}, {Title: "WORKFLOW", Min: 12, Drop: 1}, {Title: "QUEUE", Min: 8, Drop: 2}, {Title: "NOTE", Min: 20}},
 		row: func(f fire) []any {
-			note := screen.Cell{}
-			if f.Further > 0 {
-				more := ""
-				if f.More {
-					more = "more than "
-				}
-				note.Text = fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, a.screen.Time(f.Last))
-			}
-			if f.Paused {
-				note = screen.Cell{Text: strings.TrimSuffix("paused; "+note.Text, "; "), Tone: screen.Warning}
-			}
-			return []any{a.day(f.At), f.Schedule, f.Workflow, f.Queue, note}
+			return []any{a.day(f.At), f.Schedule, f.Workflow, f.Queue, a.fireNote(f)}
 		},
 		none: "No schedule has a tick until " + end.Format(time.RFC3339) + ".",
 	}
+}
+
+// fireNote says what is the matter with a tick, and how many follow.
+func (a *app) fireNote(f fire) screen.Cell {
+	var parts []string
+	note := screen.Cell{}
+	switch {
+	case f.Paused && f.Error != "":
+		parts, note.Tone = []string{"paused: " + oneLine(f.Error)}, screen.Bad
+	case f.Paused:
+		parts, note.Tone = []string{"paused"}, screen.Warning
+	case f.Error != "":
+		parts, note.Tone = []string{"refused: " + oneLine(f.Error) + ", tried again"}, screen.Bad
+	case f.Overdue:
+		parts, note.Tone = []string{"overdue"}, screen.Warning
+	}
+	if f.Further > 0 {
+		more := ""
+		if f.More {
+			more = "more than "
+		}
+		parts = append(parts, fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, a.screen.Time(f.Last)))
+	}
+	note.Text = strings.Join(parts, "; ")
+	return note
 }
 
 // day returns a time with its day of the week, at a terminal.
@@ -98,7 +120,7 @@ func (a *app) day(t time.Time) string {
 }
 
 // nextFires returns the ticks until end of the schedule that args name, else of all.
-func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow string, end time.Time, each bool) ([]fire, error) {
+func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow string, end, now time.Time, each bool) ([]fire, error) {
 	var schedules []kagzi.ScheduleInfo
 	if len(args) > 0 {
 		s, err := c.GetSchedule(ctx, args[0])
@@ -116,32 +138,42 @@ func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow str
 	}
 	fires := []fire{}
 	for _, s := range schedules {
-		if s.Error != "" {
-			continue // its timetable cannot be read
-		}
-		ticks, err := c.NextFires(ctx, s.Name, mostTicks)
-		if isNotFound(err) && len(args) == 0 {
-			continue // deleted meanwhile
-		}
-		if err != nil {
+		of, err := firesOf(ctx, c, s, end, now, each)
+		switch {
+		case isNotFound(err) && len(args) == 0: // deleted meanwhile
+		case err != nil && s.Error != "" && len(args) == 0: // its timetable cannot be read: schedules list says so
+		case err != nil:
 			return nil, err
 		}
-		all := len(ticks)
-		ticks = slices.DeleteFunc(ticks, func(t time.Time) bool { return t.After(end) })
-		more := all == mostTicks && len(ticks) == all
-		f := fire{Schedule: s.Name, Workflow: s.Workflow, Queue: s.Queue, Paused: s.Paused}
-		if len(ticks) > eachAtMost && !each {
-			f.Further, f.Last, f.More = len(ticks)-1, ticks[len(ticks)-1], more
-			ticks = ticks[:1]
-		}
-		for i, t := range ticks {
-			f.At = t
-			if more && i == len(ticks)-1 && each {
-				f.More = true
-			}
-			fires = append(fires, f)
-		}
+		fires = append(fires, of...)
 	}
 	slices.SortStableFunc(fires, func(a, b fire) int { return a.At.Compare(b.At) })
+	return fires, nil
+}
+
+// firesOf returns the ticks of a schedule until end.
+func firesOf(ctx context.Context, c *kagzi.Client, s kagzi.ScheduleInfo, end, now time.Time, each bool) (fires []fire, err error) {
+	ticks, err := c.NextFires(ctx, s.Name, mostTicks)
+	if err != nil {
+		return nil, err
+	}
+	all := len(ticks)
+	ticks = slices.DeleteFunc(ticks, func(t time.Time) bool { return t.After(end) })
+	more := all == mostTicks && len(ticks) == all
+	f := fire{Schedule: s.Name, Workflow: s.Workflow, Queue: s.Queue, Paused: s.Paused}
+	if len(ticks) > eachAtMost && !each {
+		f.Further, f.Last, f.More = len(ticks)-1, ticks[len(ticks)-1], more
+		ticks = ticks[:1]
+	}
+	late := !s.Paused && !s.Next.IsZero() && now.Sub(s.Next) > overdueAfter // by its Jitter, a tick may fire after its time
+	for i, t := range ticks {
+		f.At = t
+		f.Overdue = late && t.Before(now)
+		if f.Error = ""; i == 0 || f.Overdue {
+			f.Error = s.Error
+		}
+		f.More = f.More || more && i == len(ticks)-1 && each
+		fires = append(fires, f)
+	}
 	return fires, nil
 }

@@ -18,6 +18,9 @@ func (a *app) why(ctx context.Context, c *kagzi.Client, r runReport) ([]string, 
 	switch run := r.Run; {
 	case run.Status.Ended():
 		w.ended()
+		for _, h := range run.Hung {
+			w.stillExecutes(h)
+		}
 	case run.Status == kagzi.StatusRunning:
 		err = w.running(ctx)
 	default:
@@ -107,6 +110,9 @@ func (w *reasons) running(ctx context.Context) error {
 	if !run.CancelRequestedAt.IsZero() {
 		w.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.", w.a.screen.Moment(run.CancelRequestedAt), w.by("CANCELLED"), run.WaitingOn)
 	}
+	if !run.PausedAt.IsZero() {
+		w.say("It was paused %s%s, and stops at its next step, sleep, wait or child: kagzi runs unpause %s lets it go on.", w.a.screen.Moment(run.PausedAt), w.by("PAUSED"), w.name())
+	}
 	for _, h := range run.Hung {
 		w.hung(h)
 	}
@@ -118,6 +124,18 @@ func (w *reasons) running(ctx context.Context) error {
 	return nil
 }
 
+// stillExecutes says which code of a run that is over hangs.
+func (w *reasons) stillExecutes(h kagzi.HungCode) {
+	what := "workflow function"
+	switch {
+	case h.Step != "":
+		what = fmt.Sprintf("step %q", h.Step)
+	case h.Branch != "":
+		what = fmt.Sprintf("branch %q", h.Branch)
+	}
+	w.say("Its %s still executes in worker %s although the run is over: it has hung since %s, and can still have effects. The worker's log has its stack. If it does not return, restart the worker: kagzi workers drain %s", what, h.Worker, w.a.screen.Moment(h.Since), h.Worker)
+}
+
 // hung says which code of the run hangs.
 func (w *reasons) hung(h kagzi.HungCode) {
 	what := "The workflow function"
@@ -127,11 +145,11 @@ func (w *reasons) hung(h kagzi.HungCode) {
 	case h.Branch != "":
 		what = fmt.Sprintf("The function of branch %q", h.Branch)
 	}
-	why := " and waits for something outside of steps"
+	why := ", and waits for something outside of steps"
 	if h.Cause != "" {
 		why = ", although its context has ended: " + oneLine(h.Cause)
 	}
-	w.say("%s hangs since %s%s. The worker's log has its stack. If it does not return, restart the worker: kagzi workers drain %s", what, w.a.screen.Moment(h.Since), why, w.r.Run.Worker)
+	w.say("%s has hung since %s%s. The worker's log has its stack. If it does not return, restart the worker: kagzi workers drain %s", what, w.a.screen.Moment(h.Since), why, w.r.Run.Worker)
 }
 
 // by says who has made the newest change of that sort, and why, as far as that is known.
@@ -151,6 +169,9 @@ func (w *reasons) waiting(ctx context.Context) error {
 		if err := w.waitingFor(ctx, on, i == 0); err != nil {
 			return err
 		}
+	}
+	if run := w.r.Run; !run.PausedAt.IsZero() && !strings.HasPrefix(run.WaitingOn, "pause") {
+		w.say("It is also paused since %s%s: it does not go on before kagzi runs unpause %s.", w.a.screen.Moment(run.PausedAt), w.by("PAUSED"), w.name())
 	}
 	return nil
 }

@@ -203,7 +203,7 @@ shows how far it is. A process manager may start the worker again. kagzi drain d
 			if err := client.Drain(ctx, args[0]); err != nil {
 				return err
 			}
-			return a.done(namedChange{"drain", args[0]}, "asked %s to drain", args[0])
+			return a.done(namedChange{Verb: "drain", Name: args[0]}, "asked %s to drain", args[0])
 		}),
 	}
 }
@@ -221,7 +221,7 @@ It is for workers that you know to be dead: a coordinator finds the others by it
 			if err := client.ForceOffline(ctx, args[0]); err != nil {
 				return err
 			}
-			return a.done(namedChange{"force-offline", args[0]}, "%s is offline", args[0])
+			return a.done(namedChange{Verb: "force-offline", Name: args[0]}, "%s is offline", args[0])
 		}),
 	}
 }
@@ -260,6 +260,7 @@ leaves its workers up.`,
 			}
 			if online == 0 {
 				a.say("No worker of queue %s is online.", queue)
+				a.warnOfNames(ctx, client, kagzi.RunFilter{Queue: queue})
 				return nil
 			}
 			if sure, err := a.sure(ctx, yes, fmt.Sprintf("Drain the %s of queue %s?", plural(online, "worker"), queue)); !sure {
@@ -269,6 +270,9 @@ leaves its workers up.`,
 		n, err := client.DrainQueue(ctx, queue)
 		if err != nil {
 			return err
+		}
+		if n == 0 {
+			a.warnOfNames(ctx, client, kagzi.RunFilter{Queue: queue})
 		}
 		return a.done(map[string]any{"queue": queue, "drained": n}, "asked %s of queue %s to drain", plural(n, "worker"), queue)
 	}
