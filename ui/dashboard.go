@@ -2,8 +2,6 @@ package ui
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"html/template"
 	"log/slog"
 	"net/http"
@@ -39,7 +37,7 @@ func newDashboard(c *kagzi.Client, cfg Config) (*dashboard, error) {
 	if err := validPath(cfg.Path); err != nil {
 		return nil, err
 	}
-	d := &dashboard{client: c, cfg: cfg, namespace: namespaceOf(c), log: cmp.Or(cfg.Logger, slog.Default()), files: newFiles(), every: lookEvery}
+	d := &dashboard{client: c, cfg: cfg, namespace: c.Namespace(), log: cmp.Or(cfg.Logger, slog.Default()), files: newFiles(), every: lookEvery}
 	d.streams.most = cfg.MaxStreams
 	var err error
 	if d.templates, err = d.parseTemplates(); err != nil {
@@ -74,39 +72,4 @@ func setHeaders(h http.Header) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-}
-
-// namespaceOf returns the client's namespace. The client says it in the report of its liveness, for which it asks no database.
-func namespaceOf(c *kagzi.Client) string {
-	var body answerBody
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil)
-	if err != nil {
-		return ""
-	}
-	c.Liveness().ServeHTTP(&body, r)
-	var report struct{ Namespace string }
-	if json.Unmarshal(body.data, &report) != nil {
-		return ""
-	}
-	return report.Namespace
-}
-
-// An answerBody is a ResponseWriter that keeps the body.
-type answerBody struct {
-	header http.Header
-	data   []byte
-}
-
-func (b *answerBody) Header() http.Header {
-	if b.header == nil {
-		b.header = http.Header{}
-	}
-	return b.header
-}
-
-func (b *answerBody) WriteHeader(int) {}
-
-func (b *answerBody) Write(p []byte) (int, error) {
-	b.data = append(b.data, p...)
-	return len(p), nil
 }

@@ -14,8 +14,8 @@ import (
 
 // The fields that select runs, named as the command line's flags. The rare ones are folded.
 var (
-	usualFields = []string{"id", "status", "workflow", "queue", "kind", "since"}
-	rareFields  = []string{"metadata", "waiting-on", "key", "group", "schedule", "parent", "until", "ended-since", "ended-until"}
+	usualFields = []string{"id", "status", "workflow", "queue", "kind", "error", "since"}
+	rareFields  = []string{"metadata", "waiting-on", "key", "group", "schedule", "parent", "until", "ended-since", "ended-until", "paused"}
 	runFields   = slices.Concat(usualFields, rareFields)
 )
 
@@ -84,8 +84,14 @@ func (q query) Encoded() string {
 // runFilter returns the runs that the query selects.
 func (q query) runFilter(now time.Time) (kagzi.RunFilter, error) {
 	f := kagzi.RunFilter{
-		Workflow: q.get("workflow"), Queue: q.get("queue"), ID: kagzi.ID(q.get("id")), Schedule: q.get("schedule"), Key: kagzi.Key(q.get("key")),
+		Workflow: q.get("workflow"), Queue: q.get("queue"), Schedule: q.get("schedule"), Key: kagzi.Key(q.get("key")),
 		Group: kagzi.Group(q.get("group")), Kind: kind.Kind(q.get("kind")), WaitingOn: q.get("waiting-on"),
+		ErrorText: q.get("error"), Paused: q.get("paused") != "",
+	}
+	if id := q.get("id"); isRunID(id) {
+		f.IDs = []kagzi.RunID{kagzi.RunID(id)}
+	} else {
+		f.ID = kagzi.ID(id)
 	}
 	for _, name := range q.values["status"] {
 		same, ok := statuses[strings.ToLower(strings.TrimSpace(name))]

@@ -14,8 +14,8 @@ import (
 func (d *dashboard) overviewPages() []page {
 	return []page{{
 		path: "/", action: Action{Verb: View, Object: OnOverview}, template: "overview",
-		live: []string{"state", "throughput", "due", "failures", "slots"}, look: d.overview,
-		parts: []part{{name: "throughput", every: 5 * time.Second, look: d.throughput}},
+		live: []string{"state", "throughput", "due", "latencies", "failures", "slots"}, look: d.overview,
+		parts: []part{{name: "throughput", every: 5 * time.Second, look: d.throughput}, {name: "latencies", every: 10 * time.Second, look: d.latencies}},
 	}}
 }
 
@@ -138,3 +138,16 @@ func findingOf(c health.Check) finding {
 	help := helps[c.Name]
 	return finding{c, cmp.Or(checkTitles[c.Name], c.Name), help[0], help[1]}
 }
+
+// latencies returns how long the runs of the last hour waited and took, the slowest workflows first.
+func (d *dashboard) latencies(ctx context.Context, _ query) (any, error) {
+	all, err := d.client.Latencies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(all, func(a, b kagzi.Latency) int { return cmp.Compare(b.Took.P95, a.Took.P95) })
+	return latencies{all}, nil
+}
+
+// A latencies is the view model of that part.
+type latencies struct{ All []kagzi.Latency }

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,7 +43,8 @@ func (d *dashboard) runs(ctx context.Context, q query) (any, error) {
 		v.Wrong = sentence(err)
 		return v, nil
 	}
-	if v.Runs, err = d.list(ctx, q, f); err != nil {
+	f.Limit = pageSize + 1 // so that it is known whether another page follows
+	if v.Runs, err = d.client.List(ctx, f); err != nil {
 		return nil, err
 	}
 	if len(v.Runs) > pageSize {
@@ -52,20 +52,6 @@ func (d *dashboard) runs(ctx context.Context, q query) (any, error) {
 		v.Next = q.With("after", string(v.Runs[pageSize-1].ID))
 	}
 	return v, nil
-}
-
-// list returns one run more than a page has, so that it is known whether another page follows.
-func (d *dashboard) list(ctx context.Context, q query, f kagzi.RunFilter) ([]kagzi.RunInfo, error) {
-	if id := q.get("id"); isRunID(id) { // RunFilter has only the application's own ID
-		info, err := d.client.Get(ctx, kagzi.RunID(id))
-		if errors.Is(err, kagzi.ErrNotFound) {
-			return nil, nil
-		}
-		info.Input, info.Output = nil, nil
-		return []kagzi.RunInfo{info}, err
-	}
-	f.Limit = pageSize + 1
-	return d.client.List(ctx, f)
 }
 
 // suggest fills the suggestions of the form's fields from what is active or has failed lately. Without them the form works as well.
@@ -102,7 +88,7 @@ const countTimeout = 2 * time.Second
 // runCounts counts the runs that the filter selects, whatever their status.
 func (d *dashboard) runCounts(ctx context.Context, q query) (any, error) {
 	f, err := q.runFilter(time.Now())
-	if err != nil || isRunID(q.get("id")) {
+	if err != nil {
 		return tabs{}, nil
 	}
 	f.Status, f.After = nil, ""

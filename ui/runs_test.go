@@ -67,6 +67,17 @@ func TestRunsAreFiltered(t *testing.T) {
 			}
 		}
 	}
+	fails := kagzi.Define[string, string]("fails")
+	kit.Serve(k, fails, func(kagzi.Context, string) (string, error) {
+		return "", kagzi.Permanent(errors.New("The card was declined"))
+	})
+	failed := kit.Begin(k, fails, "", kagzi.ID("four"))
+	kit.FailureOf(k, failed, kagzi.StatusFailed)
+	for query, want := range map[string]bool{"error=CARD+was": true, "error=card+is": false} {
+		if page := s.mustGet("/runs?" + query); strings.Contains(page, ">four<") != want {
+			t.Errorf("%q: shown: %v", query, !want)
+		}
+	}
 	for query, want := range map[string]string{
 		"status=lost": "There is no status", "since=yesterday": "is no time", "metadata=x": "has no value", "parent=7": "is no run ID",
 	} {
