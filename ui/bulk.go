@@ -206,6 +206,12 @@ func (d *dashboard) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f
 	if len(rf.Status) == 0 {
 		rf.Status = p.Verb.to
 	}
+	if p.Verb.stops {
+		rf.Status = slices.DeleteFunc(rf.Status, func(s kagzi.Status) bool { return s == kagzi.StatusCancelled })
+		if len(rf.Status) == 0 {
+			return badRequest("Runs that are cancelled already cannot be cancelled again.")
+		}
+	}
 	rf.Limit = mostNamed + 1
 	dryCtx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
@@ -273,11 +279,9 @@ func fixed(q query, rf kagzi.RunFilter) string {
 			values.Set(name, t.UTC().Format(time.RFC3339Nano))
 		}
 	}
-	if q.get("status") == "" {
-		values.Del("status")
-		for _, s := range rf.Status {
-			values.Add("status", strings.ToLower(string(s)))
-		}
+	values.Del("status")
+	for _, s := range rf.Status {
+		values.Add("status", strings.ToLower(string(s)))
 	}
 	return values.Encode()
 }
@@ -299,10 +303,15 @@ func (d *dashboard) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls
 		}
 		infos, parents[id] = append(infos, run), run.Parent
 		var wrong error
-		if p.Verb.activates && taken[run.ExternalID] {
+		switch {
+		case p.Verb.activates && taken[run.ExternalID]:
 			wrong = errTaken
-		} else if wrong, err = try(run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return calls.dry(ctx, f) }); err != nil {
-			return err
+		case p.Verb.stops && run.Status == kagzi.StatusCancelled:
+			wrong = errCancelled
+		default:
+			if wrong, err = try(run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return calls.dry(ctx, f) }); err != nil {
+				return err
+			}
 		}
 		if wrong != nil {
 			would.Skipped[id] = wrong
@@ -328,7 +337,10 @@ func (d *dashboard) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls
 	return nil
 }
 
-var errTaken = errors.New("a newer run with the same ID is changed first, and then holds the ID")
+var (
+	errTaken     = errors.New("a newer run with the same ID is changed first, and then holds the ID")
+	errCancelled = errors.New("it is cancelled already")
+)
 
 // withParents adds the children that go with their parents.
 func withParents(would *kagzi.BulkResult, parents map[kagzi.RunID]kagzi.RunID) {

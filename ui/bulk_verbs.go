@@ -18,6 +18,7 @@ type bulkVerb struct {
 	danger    bool
 	activates bool    // it takes the run's ID
 	deletes   bool    // children go with their parents
+	stops     bool    // it has no effect on a run that is cancelled already
 	fields    []field // of the page that shows the plan
 	ask       []field // that must be filled before there is a plan
 	read      func(d *dashboard, f form) (bulkCalls, error)
@@ -34,10 +35,10 @@ func bulkVerbs() []bulkVerb {
 	active, over := statuses["active"], statuses["ended"]
 	return []bulkVerb{
 		{
-			verb: Cancel, past: "cancelled", to: active, says: "Each run ends as cancelled, with its children. Compensations run first.", read: bulkCancel,
+			verb: Cancel, past: "cancelled", to: active, stops: true, says: "Each run ends as cancelled, with its children. Compensations run first.", read: bulkCancel,
 			fields: []field{{Name: "grace", Label: "Grace", Sort: "text", Hint: "30s", Help: "How long steps under way may go on before they are told to stop."}},
 		},
-		{verb: Terminate, past: "terminated", to: active, danger: true, says: "Each run ends at once, with its children, and without compensations.", read: bulkTerminate},
+		{verb: Terminate, past: "terminated", to: active, stops: true, danger: true, says: "Each run ends at once, with its children, and without compensations.", read: bulkTerminate},
 		{
 			verb: Resume, past: "resumed", to: []kagzi.Status{kagzi.StatusFailed, kagzi.StatusCancelled}, activates: true, read: bulkResume,
 			says: "Each run continues: what made it fail is tried again, and all recorded results stay.",

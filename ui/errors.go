@@ -133,7 +133,7 @@ var terms = strings.NewReplacer(
 	"Client.SetKey", "the page Limits",
 	"Client.SetLimit", "the page Limits",
 	"Client.SetQueue", "the page Limits",
-	"Client.Steps", "the run's steps",
+	"Client.Steps", "the run's page",
 	"Client.Stranded", "the page Stranded",
 	"Client.Terminate", "terminate",
 	"Client.UnpauseRuns", "unpause",

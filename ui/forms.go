@@ -161,7 +161,11 @@ func (d *dashboard) again(ctx context.Context, c changeForm, f form, wrong error
 		v.finish(f.query, true)
 	}
 	v.Refused = ""
-	if v.Error = sentence(wrong); away(wrong) {
+	v.Error = sentence(wrong)
+	if v.Run != nil {
+		v.Error = whyNot(wrong, v.Run.ID)
+	}
+	if away(wrong) {
 		v.Error = "Postgres gave no answer, so it may have been done or not. " + v.Error
 	}
 	return answer{template: "change", view: v, code: code, again: true}, nil

@@ -225,7 +225,7 @@ func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c
 	case r.Header.Get("HX-Request") != "": // a dialog asks, and the page under it is to change
 		say(w, d.cfg.Path, done.said)
 		to := d.link(done.to)
-		if under, err := url.Parse(r.Header.Get("HX-Current-URL")); err == nil && !done.leads && strings.HasPrefix(under.Path, d.cfg.Path) {
+		if under, err := url.Parse(r.Header.Get("HX-Current-URL")); err == nil && !done.leads && strings.HasPrefix(under.Path, d.cfg.Path) && !strings.HasPrefix(under.Path, "//") {
 			to = under.RequestURI()
 		}
 		w.Header().Set("HX-Redirect", to)

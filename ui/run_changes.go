@@ -87,6 +87,15 @@ func try(r kagzi.RunInfo, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) (
 	return wrong, nil
 }
 
+// stopping refuses to stop a run that is cancelled already: the library would do nothing.
+func (v *dialog) stopping(dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) error {
+	if v.Run.Status == kagzi.StatusCancelled {
+		v.Refused = whyNot(errCancelled, v.Run.ID)
+		return nil
+	}
+	return v.tried(try(*v.Run, dry))
+}
+
 // tried puts what the database says of a change into its dialog.
 func (v *dialog) tried(wrong, err error) error {
 	if wrong != nil {
@@ -98,8 +107,10 @@ func (v *dialog) tried(wrong, err error) error {
 // whyNot returns why a verb does not apply to a run, as a sentence without the verb and the run.
 func whyNot(err error, id kagzi.RunID) string {
 	text := err.Error()
-	if _, after, ok := strings.Cut(text, string(id)+": "); ok {
-		text = after
+	if _, about, ok := strings.Cut(text, string(id)); ok {
+		if _, after, ok := strings.Cut(about, ": "); ok {
+			text = after
+		}
 	}
 	text = strings.TrimSuffix(sentence(errors.New(text)), ".")
 	return text + "."
@@ -116,7 +127,7 @@ func (d *dashboard) endForms() []changeForm {
 					Help: "How long its steps under way may go on before they are told to stop. Empty: they are told at once.",
 				}}
 			}
-			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.CancelAll(ctx, f, kagzi.DryRun()) }))
+			return v.stopping(func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.CancelAll(ctx, f, kagzi.DryRun()) })
 		}, d.cancel),
 		d.runForm(Terminate, "Terminate", func(ctx context.Context, _ query, v *dialog) error {
 			v.Do, v.Danger = "Terminate the run", true
