@@ -122,7 +122,7 @@ func (d *dashboard) showResumeSchedule(ctx context.Context, _ query, s kagzi.Sch
 // ticks are what a backfill would start.
 type ticks struct {
 	All     int
-	More    bool // All is a part of them
+	More    bool // there are more than 10,000
 	Have    int  // have a run already
 	Unknown bool // there are too many runs to be compared
 	First   []tick
@@ -163,22 +163,21 @@ func (d *dashboard) backfill(ctx context.Context, f form, name string) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
-	v := &dialog{Title: "Backfill " + name, Back: at("/schedules/", name), Ticks: would, Logged: inProgramLog}
+	left := would.All - would.Have
+	switch {
+	case would.More:
+		return answer{}, badRequest("There are more than 10,000 ticks in that time: backfill it in parts.")
+	case left == 0:
+		return answer{}, badRequest("There is nothing to start: of the %s in that time, none lacks a run.", plural(would.All, "tick"))
+	}
+	v := &dialog{Title: "Backfill " + name, Do: "Start " + plural(left, "run"), Back: at("/schedules/", name), Ticks: would, Logged: inProgramLog}
+	if would.Unknown {
+		v.Do = "Start them"
+	}
 	v.Fields = []field{
 		{Name: "from", Sort: "hidden", Value: from.Format(time.RFC3339Nano)},
 		{Name: "until", Sort: "hidden", Value: until.Format(time.RFC3339Nano)},
 		{Name: "sure", Sort: "hidden", Value: "1"},
-	}
-	switch left := would.All - would.Have; {
-	case would.More:
-		v.Refused = "There are more than 10,000 ticks in that time: backfill it in parts."
-	case left == 0:
-		v.Refused = "There is nothing to start: no tick in that time lacks a run."
-	default:
-		v.Do = "Start " + plural(left, "run")
-		if would.Unknown {
-			v.Do = "Start them"
-		}
 	}
 	v.finish(f.query, true)
 	return answer{template: "change", view: v, again: true}, nil

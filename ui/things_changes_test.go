@@ -1,0 +1,202 @@
+package ui
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+func TestSchedulesAreChanged(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: everybody})
+	const name = `a/b?<i>c`
+	if err := k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: name, Run: echo.With("x"), Every: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	path := "/schedules/" + url.PathEscape(name)
+	info := func() kagzi.ScheduleInfo {
+		i, err := k.Client.GetSchedule(k.Ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	if to := s.mustPost(path + "/pause"); to != "/kagzi"+path || !info().Paused {
+		t.Errorf("a pause leads to %s, and the schedule is %+v", to, info())
+	}
+	says(t, s.mustGet(path+"/pause"), "is paused already")
+	s.mustPost(path + "/resume")
+	says(t, s.mustGet(path+"/resume"), "is not paused")
+	if info().Paused {
+		t.Error("it is paused")
+	}
+	to := s.mustPost(path+"/trigger", "unless-active", "1")
+	if run := k.InfoOf(kagzi.RunID(strings.TrimPrefix(to, "/kagzi/runs/"))); run.Schedule != name {
+		t.Errorf("the run is %+v", run)
+	}
+	s.refused(http.StatusConflict, "name=\"unless-active\" value=\"1\" checked", path+"/trigger", "unless-active", "1")
+	s.mustPost(path + "/trigger")
+
+	begin := time.Now().Add(-5 * time.Hour).UTC().Format(time.RFC3339)
+	plan := s.post(path+"/backfill", "from", begin)
+	says(t, plan.body, "5 ticks from", "start a run", "Start 5 runs")
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 2 {
+		t.Errorf("the preview started runs: there are %d", n)
+	}
+	s.mustPost(path+"/backfill", fieldsOf(plan.body)...)
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 7 {
+		t.Errorf("there are %d runs", n)
+	}
+	says(t, s.post(path+"/backfill", "from", time.Now().Add(-7*time.Hour).UTC().Format(time.RFC3339)).body, "7 ticks from", "of which 5 have a run", "Start 2 runs")
+	s.refused(http.StatusBadRequest, "of the 5 ticks in that time, none lacks a run", path+"/backfill", "from", begin)
+	s.refused(http.StatusBadRequest, "more than 10,000 ticks", path+"/backfill", "from", "730d")
+	s.refused(http.StatusBadRequest, "in the future", path+"/backfill", "from", "1h", "until", "2999-01-01")
+	s.refused(http.StatusBadRequest, "before it begins", path+"/backfill", "from", "1h", "until", "2h")
+	s.refused(http.StatusBadRequest, "Say from when on", path+"/backfill")
+	if to := s.mustPost(path + "/delete"); to != "/kagzi/schedules" {
+		t.Errorf("a delete leads to %s", to)
+	}
+	s.refused(http.StatusNotFound, "", path+"/delete")
+}
+
+func TestLimitsAreSet(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: everybody})
+	const queue = `a/b?<i>&c`
+	s.mustPost("/limits/queue", "queue", queue, "new-queue", "1", "most", "4", "rate", "600/m", "burst", "7", "key-most", "1", "hold", "1")
+	all, err := k.Client.Queues(k.Ctx)
+	if err != nil || len(all) != 1 || all[0].Queue != queue || all[0].MaxRunning != 4 || all[0].EachKey.MaxRunning != 1 || !all[0].Hold || all[0].Rate.Burst != 7 {
+		t.Fatalf("the limits are %+v, %v", all, err)
+	}
+	form := "/limits/queue?" + url.Values{"queue": {queue}}.Encode()
+	says(t, s.mustGet(form), `name="rate" value="10/s"`, `name="burst" value="7"`, `name="most" value="4"`, `name="hold" value="1" checked`)
+	s.refused(http.StatusBadRequest, "has limits already", "/limits/queue", "queue", queue, "new-queue", "1", "most", "5")
+	s.refused(http.StatusBadRequest, "is no rate", "/limits/queue", "queue", queue, "rate", "often")
+	s.refused(http.StatusBadRequest, "is no number", "/limits/queue", "queue", queue, "most", "-1")
+	s.refused(http.StatusBadRequest, "needs a rate", "/limits/queue", "queue", queue, "burst", "2")
+	s.mustPost("/limits/queue", "queue", queue)
+	if all, _ := k.Client.Queues(k.Ctx); len(all) != 0 {
+		t.Errorf("the limits are %+v", all)
+	}
+
+	s.mustPost("/limits/key", "queue", queue, "key", "k/7", "most", "2", "weight", "3")
+	says(t, s.mustGet("/limits/key?"+url.Values{"queue": {queue}, "key": {"k/7"}}.Encode()), `name="weight" value="3"`, `name="most" value="2"`)
+	s.refused(http.StatusBadRequest, "has limits already", "/limits/key", "queue", queue, "key", "k/7", "new-key", "1")
+
+	s.mustPost("/limits/step", "limit", "openai", "new-limit", "1", "most", "3", "rate", "3/10s", "honor", "1")
+	limits, err := k.Client.Limits(k.Ctx, "", 0)
+	if err != nil || len(limits) != 1 || limits[0].MaxRunning != 3 || !limits[0].HonorRetryAfter {
+		t.Fatalf("the limits are %+v, %v", limits, err)
+	}
+	says(t, s.mustGet("/limits/step?limit=openai"), `name="rate" value="18/m"`, `name="honor" value="1" checked`)
+	s.refused(http.StatusBadRequest, "has limits already", "/limits/step", "limit", "openai", "new-limit", "1")
+	s.mustPost("/limits/step/delete", "limit", "openai")
+	s.refused(http.StatusNotFound, "", "/limits/step/delete", "limit", "openai")
+}
+
+func TestTargetsArePaused(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: everybody})
+	kit.Begin(k, echo, "x", kagzi.Queue("shop"))
+	says(t, s.mustGet("/limits/pause?queue=shop"), "Pause queue shop", "1 run is active now, 0 of them")
+	s.mustPost("/limits/pause", "queue", "shop", "park", "1")
+	all, err := k.Client.Pauses(k.Ctx)
+	if err != nil || len(all) != 1 || all[0].Queue != "shop" || !all[0].Parks || all[0].Actor != "mira" || all[0].Reason != "because" {
+		t.Fatalf("the pauses are %+v, %v", all, err)
+	}
+	s.mustPost("/limits/unpause", "queue", "shop", "percent", "20")
+	if all, _ := k.Client.Pauses(k.Ctx); len(all) != 1 || all[0].Percent != 20 {
+		t.Errorf("the pauses are %+v", all)
+	}
+	s.refused(http.StatusBadRequest, "The percentage is", "/limits/unpause", "queue", "shop", "percent", "200")
+	s.mustPost("/limits/unpause", "queue", "shop")
+	s.refused(http.StatusNotFound, "There is no pause of exactly this", "/limits/unpause", "queue", "shop")
+	s.refused(http.StatusBadRequest, "The target is empty", "/limits/pause", "choose", "1")
+	says(t, s.mustGet("/limits/pause"), `name="queue"`, `name="workflow"`, `name="all"`, `name="choose" value="1"`)
+	if strings.Contains(s.mustGet("/limits/unpause?queue=shop&key=k"), "percent") {
+		t.Error("a percentage of a key is offered")
+	}
+}
+
+func TestWorkersAreChanged(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: everybody})
+	worker := func(queue string) (id string, ended <-chan error) {
+		w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: queue})
+		kagzi.Handle(w, echo, func(_ kagzi.Context, in string) (string, error) { return in, nil })
+		done := make(chan error, 1)
+		go func() { done <- w.Run(k.Ctx) }()
+		for {
+			page, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) == 1 {
+				return page[0].ID, done
+			}
+		}
+	}
+	one, ended := worker("a")
+	says(t, s.mustGet("/workers/"+one+"/drain"), "executes 0 runs")
+	s.mustPost("/workers/" + one + "/drain")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	says(t, s.mustGet("/workers/"+one+"/drain"), "is not online")
+	two, ended := worker("b")
+	says(t, s.mustGet("/workers/drain?queue=b"), "1 worker of queue b would drain")
+	s.mustPost("/workers/drain", "queue", "b")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	s.mustPost("/workers/" + two + "/force-offline")
+	s.refused(http.StatusNotFound, "", "/workers/01987654-0000-7000-8000-000000000000/drain")
+}
+
+func TestConsumersAreChanged(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: everybody})
+	mail := kagzi.DefineTopic[string]("mail")
+	sorter := kagzi.DefineConsumer("sorter", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mail}})
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+	runs := make(chan struct{}, 10)
+	kagzi.Consume(w, sorter, func(_ kagzi.Context, n int) (int, error) { runs <- struct{}{}; return n + 1, nil })
+	kit.StartWorker(t, w)
+	if err := k.Client.Publish(k.Ctx, mail.With("x").WithID("m1")); err != nil {
+		t.Fatal(err)
+	}
+	<-runs // it sees the event and leaves it
+	says(t, s.mustGet("/consumers/sorter/skip"), `<option value="mail"`)
+	if to := s.mustPost("/consumers/sorter/trigger"); to != "/kagzi/consumers/sorter" {
+		t.Errorf("it leads to %s", to)
+	}
+	<-runs
+	s.mustPost("/consumers/sorter/skip", "topic", "mail", "event", "m1")
+	all, err := k.Client.Consumers(k.Ctx)
+	if err != nil || len(all) != 1 || all[0].Topics[0].Pending != 0 {
+		t.Errorf("the consumers are %+v, %v", all, err)
+	}
+	s.refused(http.StatusNotFound, "", "/consumers/sorter/skip", "topic", "mail", "event", "m2")
+	s.mustPost("/consumers/sorter/delete")
+	s.refused(http.StatusNotFound, "onsumer not found", "/consumers/sorter/delete")
+}
+
+func TestAuthorizeIsAskedForWhatAFormNames(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: func(_ *http.Request, a Action) (string, error) {
+		if a.ID == "prod" && a.Changes() {
+			return "", errors.New("not prod")
+		}
+		return "mira", nil
+	}})
+	s.refused(http.StatusForbidden, "", "/limits/queue", "queue", "prod", "most", "1")
+	s.refused(http.StatusForbidden, "", "/limits/pause", "queue", "prod")
+	s.refused(http.StatusForbidden, "", "/workers/drain", "queue", "prod")
+	s.mustPost("/limits/queue", "queue", "test", "most", "1")
+}
