@@ -122,6 +122,9 @@ func (d *dashboard) pause(ctx context.Context, f form) (answer, error) {
 		opts = append(opts, kagzi.Park())
 	}
 	t := f.target()
+	if (t == kagzi.Target{}) {
+		return answer{}, badRequest("Say what to pause: a queue, a workflow, a key of a queue, a group, or all runs.")
+	}
 	return answer{to: "/limits", said: "Paused " + targetName(t) + "."}, d.client.Pause(ctx, t, opts...)
 }
 

@@ -116,8 +116,8 @@ func TestTargetsArePaused(t *testing.T) {
 	}
 	s.refused(http.StatusBadRequest, "The percentage is", "/limits/unpause", "queue", "shop", "percent", "200")
 	s.mustPost("/limits/unpause", "queue", "shop")
-	s.refused(http.StatusNotFound, "There is no pause of exactly this", "/limits/unpause", "queue", "shop")
-	s.refused(http.StatusBadRequest, "The target is empty", "/limits/pause", "choose", "1")
+	s.refused(http.StatusNotFound, "there is no pause of exactly this", "/limits/unpause", "queue", "shop")
+	s.refused(http.StatusBadRequest, "Say what to pause", "/limits/pause", "choose", "1")
 	says(t, s.mustGet("/limits/pause"), `name="queue"`, `name="workflow"`, `name="all"`, `name="choose" value="1"`)
 	if strings.Contains(s.mustGet("/limits/unpause?queue=shop&key=k"), "percent") {
 		t.Error("a percentage of a key is offered")
