@@ -2,7 +2,10 @@ module github.com/kagzi/kagzi/cmd/kagzi
 
 go 1.26.0
 
-replace github.com/kagzi/kagzi => ../..
+replace (
+	github.com/kagzi/kagzi => ../..
+	github.com/kagzi/kagzi/ui => ../../ui
+)
 
 require (
 	charm.land/bubbletea/v2 v2.1.1
@@ -10,6 +13,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/kagzi/kagzi v0.0.0-00010101000000-000000000000
+	github.com/kagzi/kagzi/ui v0.0.0-00010101000000-000000000000
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	golang.org/x/term v0.48.0

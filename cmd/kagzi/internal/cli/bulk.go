@@ -239,7 +239,7 @@ func (b *bulk) show(ctx context.Context, out bulkChange) error {
 }
 
 // atOnce is how many runs a bulk changes at once: the calls wait for the network and for commits.
-const atOnce = conns
+const atOnce = fewConns
 
 // apply changes the runs, the newest first. It stops at the first error that is not about one run.
 func (b *bulk) apply(ctx context.Context, runs []kagzi.RunID, out *bulkChange) error {

@@ -22,8 +22,8 @@ import (
 // connectTimeout is how long a server may take to answer, unless the connection string has a connect_timeout.
 const connectTimeout = 10 * time.Second
 
-// conns is the size of the pool: a command has few calls at once, and a health check needs a free connection.
-const conns = 4
+// fewConns is the size of the pool unless a command asks for another: a command has few calls at once, and a health check needs a free connection.
+const fewConns = 4
 
 // postgresVariables are those of libpq that say where a database is.
 var postgresVariables = []string{"PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGUSER", "PGSERVICE"}
@@ -53,7 +53,7 @@ func (a *app) dial(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxConns, cfg.MinConns = conns, 0
+	cfg.MaxConns, cfg.MinConns = cmp.Or(a.conns, fewConns), 0
 	if cfg.ConnConfig.ConnectTimeout == 0 || cfg.ConnConfig.ConnectTimeout > time.Minute {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}

@@ -21,6 +21,7 @@ type app struct {
 	world  World
 	screen *screen.Screen
 	pool   *pgxpool.Pool // open opens it
+	conns  int32         // its size
 
 	// The flags that all commands have.
 	url, namespace string
@@ -119,7 +120,7 @@ Exit codes:
 		}
 	}
 	add(groupRuns, a.runs(), a.schedules(), a.topics(), a.consumers(), a.replay())
-	add(groupHealth, a.health(), a.stuck(), a.stats(), a.top(), a.doctor())
+	add(groupHealth, a.health(), a.stuck(), a.stats(), a.top(), a.ui(), a.doctor())
 	add(groupFleet, a.workers(), a.drain(), a.queues(), a.keys(), a.limits(), a.pauses(), a.pause(), a.unpause())
 	add(groupDatabase, a.migrate(), a.version())
 	root.SetHelpCommandGroupID(groupDatabase)

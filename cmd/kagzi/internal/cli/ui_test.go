@@ -1,0 +1,66 @@
+package cli_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/cli"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// The dashboard is for those who know the code, and for this machine only.
+func TestUI(t *testing.T) {
+	k, s := newShell(t)
+	kit.Begin(k, approve, 1, kagzi.ID("order-1"))
+	s.run("ui --address 0.0.0.0:0").exits(2).says("other machines may reach", "127.0.0.1")
+	s.run("ui --address example.org:80").exits(2).says("other machines may reach")
+	s.run("ui --address 8080").exits(2).says("give host and port")
+	ctx, end := context.WithCancel(k.Ctx)
+	defer end()
+	out := &lockedBuffer{}
+	done := make(chan int)
+	go func() {
+		done <- cli.Run(ctx, []string{"ui", "--actor", "ada"}, s.world(strings.NewReader(""), out, io.Discard))
+	}()
+	address := regexp.MustCompile(`(http://127\.0\.0\.1:\d+)/enter/(\w+)`)
+	await.True(t, "the address", func() bool { return address.MatchString(out.String()) })
+	found := address.FindStringSubmatch(out.String())
+	stranger, known := &http.Client{}, &http.Client{}
+	known.Jar, _ = cookiejar.New(nil)
+	get := func(c *http.Client, path string) (int, string) {
+		t.Helper()
+		r, err := c.Get(found[1] + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.StatusCode, string(body)
+	}
+	if code, body := get(stranger, "/runs"); code != http.StatusForbidden || strings.Contains(body, "order-1") {
+		t.Errorf("without the code: %d %s", code, body)
+	}
+	if code, _ := get(known, "/enter/x"+found[2]); code != http.StatusForbidden {
+		t.Errorf("with a wrong code: %d", code)
+	}
+	if code, body := get(known, "/enter/"+found[2]); code != http.StatusOK || !strings.Contains(body, "url=/") {
+		t.Errorf("with the code: %d %s", code, body)
+	}
+	if code, body := get(known, "/runs"); code != http.StatusOK || !strings.Contains(body, "order-1") || !strings.Contains(body, "You are ada") {
+		t.Errorf("with the cookie: %d %s", code, body)
+	}
+	end()
+	if code := <-done; code != 0 {
+		t.Errorf("kagzi ui exits with %d", code)
+	}
+}
