@@ -19,6 +19,9 @@ type actions struct {
 	More  []action // behind a fold
 }
 
+// One reports whether there is one button.
+func (a actions) One() bool { return len(a.First) == 1 && len(a.More) == 0 }
+
 // An action is a link to a form.
 type action struct {
 	Title  string

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
 // post sends a form, given as pairs of a field and its value.
@@ -369,4 +371,20 @@ func TestJSONThatWasTyped(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+}
+
+func TestAFormOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	pool := dbtest.OpenPool(t, proxy.DSN())
+	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}
+	s := newSite(k, Config{Authorize: everybody})
+	s.d.patience = 300 * time.Millisecond
+	run := kit.Begin(k, echo, "x")
+	proxy.Freeze()
+	page := s.refused(http.StatusServiceUnavailable, "may have been done or not", runPath(run)+"signal", "name", "app<roved", "payload", `{"n":1}`, "form", "f1")
+	says(t, page, "Try again", `name="form" value="f1"`, `name="name" value="app&lt;roved"`)
+	proxy.Unfreeze()
+	s.mustPost(runPath(run)+"signal", "name", "approved", "form", "f1")
 }

@@ -25,6 +25,7 @@ type dashboard struct {
 	rates     throughput
 	every     time.Duration // how old a shared answer may be
 	tails     tails
+	patience  time.Duration // how long the change of one thing may take
 	mux       http.Handler
 }
 
@@ -37,7 +38,7 @@ func newDashboard(c *kagzi.Client, cfg Config) (*dashboard, error) {
 	if err := validPath(cfg.Path); err != nil {
 		return nil, err
 	}
-	d := &dashboard{client: c, cfg: cfg, namespace: c.Namespace(), log: cmp.Or(cfg.Logger, slog.Default()), files: newFiles(), every: lookEvery}
+	d := &dashboard{client: c, cfg: cfg, namespace: c.Namespace(), log: cmp.Or(cfg.Logger, slog.Default()), files: newFiles(), every: lookEvery, patience: formTimeout}
 	d.streams.most = cfg.MaxStreams
 	var err error
 	if d.templates, err = d.parseTemplates(); err != nil {

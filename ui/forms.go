@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -43,6 +44,7 @@ type dialog struct {
 	To      string // where the form goes, as a path behind Config.Path
 	Back    string // the page of what it is about
 	Error   string // of the last try
+	Token   string // of the form that failed; empty for a new one
 }
 
 // A reasoned says where a change's reason is kept.
@@ -91,6 +93,13 @@ func (v *dialog) RareSet() bool {
 	return slices.ContainsFunc(v.Fields, func(f field) bool { return f.Rare && f.Value != "" })
 }
 
+const (
+	// formTimeout bounds the change of one thing, so that somebody who waits for it is told of an outage.
+	formTimeout = 10 * time.Second
+	// againTimeout bounds the look that shows a form again.
+	againTimeout = 2 * time.Second
+)
+
 // formToken is the name of the field that tells one form that was shown from another.
 const formToken = "form"
 
@@ -121,6 +130,11 @@ func (d *dashboard) formChanges() (changes []change) {
 					return answer{}, err
 				}
 			}
+			if c.action.Verb != Delete { // which may take long for large runs
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, d.patience)
+				defer cancel()
+			}
 			done, err := c.do(ctx, f)
 			if err == nil {
 				if done.template == "" {
@@ -143,6 +157,8 @@ func (d *dashboard) again(ctx context.Context, c changeForm, f form, wrong error
 	case code >= 500 && !away(wrong):
 		d.log.ErrorContext(ctx, "kagzi: a change of the dashboard failed", "change", c.action.String(), "path", f.r.URL.Path, "err", wrong)
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), againTimeout)
+	defer cancel()
 	v, err := c.show(ctx, f.query)
 	if err != nil && !away(err) { // such as a run that was deleted meanwhile
 		return answer{}, wrong
@@ -160,12 +176,13 @@ func (d *dashboard) again(ctx context.Context, c changeForm, f form, wrong error
 	} else {
 		v.finish(f.query, true)
 	}
-	v.Refused = ""
+	v.Refused, v.Token = "", f.get(formToken) // what was done nevertheless is not done again
 	v.Error = sentence(wrong)
 	if v.Run != nil {
 		v.Error = whyNot(wrong, v.Run.ID)
 	}
 	if away(wrong) {
+		code = http.StatusServiceUnavailable
 		v.Error = "Postgres gave no answer, so it may have been done or not. " + v.Error
 	}
 	return answer{template: "change", view: v, code: code, again: true}, nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/kagzi/kagzi"
 )
@@ -26,23 +27,10 @@ func (q query) target() kagzi.Target {
 	return kagzi.Target{All: q.asked("all"), Queue: q.get("queue"), Workflow: q.get("workflow"), Key: q.get("key"), Group: q.get("group")}
 }
 
-// targetName names a target for people.
+// targetName names a target within a sentence.
 func targetName(t kagzi.Target) string {
-	switch {
-	case t.All:
-		return "all runs"
-	case t.Group != "":
-		return "group " + t.Group
-	case t.Key != "":
-		return fmt.Sprintf("key %s of queue %s", t.Key, t.Queue)
-	case t.Queue != "" && t.Workflow != "":
-		return fmt.Sprintf("workflow %s in queue %s", t.Workflow, t.Queue)
-	case t.Queue != "":
-		return "queue " + t.Queue
-	case t.Workflow != "":
-		return "workflow " + t.Workflow
-	}
-	return ""
+	name := targetText(t)
+	return strings.ToLower(name[:1]) + name[1:]
 }
 
 // pausePath returns the path of a form about a target.
@@ -128,13 +116,22 @@ func (d *dashboard) pause(ctx context.Context, f form) (answer, error) {
 	return answer{to: "/limits", said: "Paused " + targetName(t) + "."}, d.client.Pause(ctx, t, opts...)
 }
 
-func (d *dashboard) showUnpause(_ context.Context, q query) (*dialog, error) {
+func (d *dashboard) showUnpause(ctx context.Context, q query) (*dialog, error) {
 	v := &dialog{Title: "Unpause", Back: "/limits", Do: "Unpause", Logged: inProgramLog}
 	t, given := v.targetFields(q)
 	if given {
 		v.Title = "Unpause " + targetName(t)
 	}
 	v.Says = []string{"Workers claim these runs again. Other pauses that hold them stay."}
+	all, err := d.client.Pauses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		if given && p.Target == t {
+			v.Says = append(v.Says, pausedText(p))
+		}
+	}
 	if t.Key == "" && t.Group == "" {
 		v.Fields = append(v.Fields, field{
 			Name: "percent", Label: "Percent", Sort: "number", Hint: "100",
@@ -142,6 +139,18 @@ func (d *dashboard) showUnpause(_ context.Context, q query) (*dialog, error) {
 		})
 	}
 	return v, nil
+}
+
+// pausedText says who paused something, and why.
+func pausedText(p kagzi.Pause) string {
+	text := "It was paused" + by(p.Actor)
+	if p.Reason != "" {
+		text += ": " + strings.TrimSuffix(p.Reason, ".")
+	}
+	if p.Percent > 0 {
+		text += fmt.Sprintf(". %d %% of its runs go on", p.Percent)
+	}
+	return text + "."
 }
 
 func (d *dashboard) unpause(ctx context.Context, f form) (answer, error) {
