@@ -239,10 +239,14 @@ func TestStats(t *testing.T) {
 	s.run("stats").ok().prints("default: 0 workers live")
 	kit.Begin(k, approve, 1, kagzi.Queue("shop"))
 	kit.Begin(k, approve, 1, kagzi.Queue("shop"), kagzi.Delay(time.Hour))
+	kit.Begin(k, checkout, 1, kagzi.Queue("shop"))
 	s.env["KAGZI_NAMESPACE"] = "default"
 	await.True(t, "the answer is new", func() bool { return strings.Contains(s.run("stats").ok().out, "approve") })
+	if r := s.run("stats").ok().prints("QUEUE'S SLOTS", "at the last heartbeats"); strings.Count(r.out, "none") != 1 {
+		t.Errorf("the slots of the queue are repeated:\n%s", r.out)
+	}
 	st := jsonOf[kagzi.Stats](s.run("stats --json").ok())
-	if len(st.Workflows) != 1 || st.Workflows[0].Due != 1 || st.Workflows[0].Delayed != 1 {
+	if len(st.Workflows) != 2 || st.Workflows[0].Due != 1 || st.Workflows[0].Delayed != 1 {
 		t.Errorf("the stats are %+v", st)
 	}
 }
