@@ -121,3 +121,9 @@ func TestMissingRightsHaveTheCodeOfTheREADME(t *testing.T) {
 	s := &shell{t: t, env: map[string]string{"KAGZI_DATABASE_URL": u.String()}}
 	s.run("runs list").exits(1).says("lacks SELECT on kagzi.workflow_runs")
 }
+
+// A text that is no URL has no secret, and its letters are in other words.
+func TestAdviceIsNotMasked(t *testing.T) {
+	t.Parallel()
+	(&shell{t: t}).run("runs list --database-url x").exits(2).says("with special characters of the password as %xx\n")
+}

@@ -105,7 +105,7 @@ func TestBadInputSaysWhatToDo(t *testing.T) {
 		{"schedules backfill a", "--from is missing"},
 		{"schedules backfill a --from soon", "give a duration such as 1h or 7d, a date such as 2026-10-01, or a time"},
 		{"schedules next --until 2020-01-01", "is not in the future"},
-		{"workers list --status up", "give one or more of online, draining, offline"},
+		{"workers list --status onlin", `--status is "onlin": give one or more of online, draining, offline`},
 		{"workers list --label a", "write it as name=value"},
 		{"workers get", "WORKER-ID is missing"},
 		{"workers log", "WORKER-ID is missing"},
