@@ -151,7 +151,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{kagzi.RunInfo{}, ""},
 		{kagzi.StepAttempt{}, ""},
 		{kagzi.MessageInfo{}, ""},
-		{kagzi.ScheduleInfo{}, ""},
+		{kagzi.ScheduleInfo{}, ""}, {kagzi.LimitInfo{}, ""}, {kagzi.Rate{}, ""},
 		{kagzi.Consumer{}, ""},
 		{kagzi.ConsumerInfo{}, ""},
 		{&kagzi.ConsumerInfo{}, ""},
