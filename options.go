@@ -67,8 +67,8 @@ type (
 	// [kind.BadRequest].
 	//
 	// A stricter transaction may end with a serialization failure, which is a failed attempt of [kind.Database]: give a
-	// [RetryPolicy] with enough attempts. The same failure occurs if a signal reaches the run meanwhile, or its lease is
-	// extended (after half of LeaseTimeout).
+	// [RetryPolicy] with enough attempts. The same failure occurs if a signal reaches the run meanwhile, another branch
+	// calls [SetMetadata], or the lease is extended (after half of LeaseTimeout).
 	Isolation pgx.TxIsoLevel
 	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run, or the
 	// run gives up its slot: at least a millisecond; without it one minute. The compensations may begin a second later. Grace

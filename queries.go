@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -146,6 +147,8 @@ type RunFilter struct {
 	EndedSince time.Time // runs that ended at or after it
 	EndedUntil time.Time // runs that ended before it
 	Paused     bool      // active runs that are paused themselves, by [Client.PauseRun]
+	ErrorText  string    // runs whose last error has this text in it, whatever the case of its letters: the errors of all runs that the other fields select are read
+	IDs        []RunID   // runs with these run IDs, 10,000 at most
 	After      RunID     // the last run of the page before
 	Limit      int       // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
 	Payloads   bool      // List reads Input and Output; other methods ignore it
@@ -175,6 +178,9 @@ func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	return out, nil
 }
 
+// maxFilterIDs is how many IDs a RunFilter has at most.
+const maxFilterIDs = 10_000
+
 // choice validates f. Its error is of kind.BadRequest.
 func (c *Client) choice(f RunFilter) (store.Filter, error) {
 	sf, err := c.chosen(f)
@@ -187,13 +193,26 @@ func (c *Client) choice(f RunFilter) (store.Filter, error) {
 func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	sf := store.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn, Since: f.Since, Until: f.Until,
-		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused, Limit: cmp.Or(f.Limit, 100), Payloads: f.Payloads,
+		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused, ErrorText: f.ErrorText, Limit: cmp.Or(f.Limit, 100), Payloads: f.Payloads,
 	}
 	if f.Limit < 0 {
 		return sf, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out", f.Limit)
 	}
 	if err := errors.Join(validateTime("Since", f.Since), validateTime("Until", f.Until), validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
 		return sf, err
+	}
+	if !utf8.ValidString(f.ErrorText) || strings.ContainsRune(f.ErrorText, 0) {
+		return sf, fmt.Errorf("kagzi: ErrorText is %s: no error has bytes like these, so give other text", text.Quote(f.ErrorText))
+	}
+	if f.IDs != nil && (len(f.IDs) == 0 || len(f.IDs) > maxFilterIDs) {
+		return sf, fmt.Errorf("kagzi: IDs has %d run IDs: give 1 to %d, or leave it out to select runs whatever their IDs", len(f.IDs), maxFilterIDs)
+	}
+	for _, id := range f.IDs {
+		parsed, err := uuid.Parse(string(id))
+		if err != nil {
+			return sf, fmt.Errorf("kagzi: IDs has %s, which is no run ID: use those that Start and List return", text.Quote(string(id)))
+		}
+		sf.IDs = append(sf.IDs, parsed)
 	}
 	for word := range strings.SplitSeq(f.WaitingOn, " ") {
 		if word != "" {

@@ -75,7 +75,7 @@ const (
 // 320 pairs of queue and workflow, each with a backlog, about 20. Callers in this process share an answer while it is found, and for a second after. The end of ctx ends only the
 // caller's wait.
 //
-// Counts are therefore bounded. Of each workflow in each queue at least 10 due runs and 10 others are counted, and about 10,000 more of those that
+// Counts are therefore bounded. Of each workflow in each queue at least 10 due runs and 10 others are counted, and about 5,000 more of those that
 // have more. So with few workflows a count goes up to thousands before it is cut, which DueMore and More say; DueSince is exact
 // nevertheless. Of the runs that wait for a slot of their key, those of the first 300 keys by name are counted, at least 5 of each. A workflow of which
 // only other keys have runs is missing. At most a thousand queues and a thousand workflows are read, and a thousand paused runs.

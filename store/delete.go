@@ -172,8 +172,8 @@ func idsOf(runs []runBelow) []uuid.UUID {
 	return ids
 }
 
-// lockBelow locks the run and all below it that belong to it, and returns them, the run first; none if it does not exist. It reads
-// the family again after locking it: see cancelAll.
+// lockBelow locks the run and all below it that belong to it, and returns them, the run first; none if it does not exist, or was deleted
+// while lockBelow waited for its lock: what is below it may have stayed. It reads the family again after locking it: see cancelAll.
 func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID) (runs []runBelow, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
@@ -198,6 +198,9 @@ func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID) (runs []
 			}
 			if err == nil && slices.ContainsFunc(now, func(id uuid.UUID) bool { return !locked[id] }) {
 				return errGrown
+			}
+			if len(runs) > 0 && runs[0].id != id {
+				runs = nil
 			}
 			return err
 		})
@@ -317,21 +320,34 @@ func (s *Store) MarkedRuns(ctx context.Context, after uuid.UUID, n int) (ids []u
 // FinishDeletions deletes runs that MarkedRuns has returned. It does not wait for others that delete them, too: it leaves runs that they
 // have locked, and returns an error that is Locked if they have locked rows of a run.
 func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
+	err := s.withFree(ctx, ids, func(_ context.Context, _ pgx.Tx, free []uuid.UUID) error {
+		ids = free
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	for _, id := range ids {
 		for more := 1; more > 0; {
-			var err error
 			if more, err = s.PruneSteps(ctx, id, finishedRows); err != nil {
 				return err
 			}
 		}
 	}
+	return s.withFree(ctx, ids, func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error {
+		return ask(ctx, tx, deleteRuns, []any{s.namespace, array(free)}, nil)
+	})
+}
+
+// withFree calls f in a transaction that has locked those of the runs that nobody else has locked.
+func (s *Store) withFree(ctx context.Context, ids []uuid.UUID, f func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error) error {
 	err := do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			free, err := s.lockFree(ctx, tx, ids)
 			if err != nil {
 				return err
 			}
-			return ask(ctx, tx, deleteRuns, []any{s.namespace, array(free)}, nil)
+			return f(ctx, tx, free)
 		})
 	})
 	return wrap("finish deletions", err)

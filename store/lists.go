@@ -27,7 +27,9 @@ type Filter struct {
 	Until      time.Time
 	EndedSince time.Time
 	EndedUntil time.Time
-	Paused     bool      // runs that are active and paused themselves
+	Paused     bool   // runs that are active and paused themselves
+	ErrorText  string // runs whose error has this text, whatever the case
+	IDs        []uuid.UUID
 	After      uuid.UUID // the last run of the previous page: only older runs follow
 	Limit      int
 	Payloads   bool // List reads inputs and outputs
@@ -67,12 +69,18 @@ const chosen = `r.namespace_id = $1
 	AND ($15::text = '' OR strpos('; ' || r.waiting_on || ';', $15::text) > 0 OR strpos('; ' || r.waiting_on || ';', $16::text) > 0)
 	AND ($17::bigint = 0 OR r.finished_at >= timestamptz 'epoch' + $17::bigint * interval '1 microsecond')
 	AND ($18::bigint = 0 OR r.finished_at < timestamptz 'epoch' + $18::bigint * interval '1 microsecond')
-	AND (NOT $19::bool OR r.paused_at IS NOT NULL AND r.finished_at IS NULL)`
+	AND (NOT $19::bool OR r.paused_at IS NOT NULL AND r.finished_at IS NULL)
+	AND ($20::text = '' OR strpos(lower(r.error), lower($20::text)) > 0)
+	AND (cardinality($21::uuid[]) = 0 OR r.run_id = ANY ($21::uuid[]))`
 
 func (s *Store) chosenArgs(f Filter) []any {
 	statuses := f.Status
 	if statuses == nil {
 		statuses = []string{}
+	}
+	ids := make([]string, len(f.IDs))
+	for i, id := range f.IDs {
+		ids[i] = id.String()
 	}
 	word, whole := "", ""
 	if f.WaitingOn != "" {
@@ -84,10 +92,11 @@ func (s *Store) chosenArgs(f Filter) []any {
 	return []any{
 		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata), epoch(f.Since), epoch(f.Until),
 		f.After.String(), f.Schedule.String(), f.Key.Name, f.Key.Group, f.Kind, word, whole, epoch(f.EndedSince), epoch(f.EndedUntil), f.Paused,
+		f.ErrorText, ids,
 	}
 }
 
-const listedColumns = runColumns + `, CASE WHEN $21::bool THEN ` + storedInput + ` END, CASE WHEN $21::bool THEN r.output END`
+const listedColumns = runColumns + `, CASE WHEN $23::bool THEN ` + storedInput + ` END, CASE WHEN $23::bool THEN r.output END`
 
 // ofListed ends the CTE c and reads its runs. It leaves the planner no join to choose.
 const ofListed = `)
@@ -95,7 +104,7 @@ SELECT ` + listedColumns + `
 FROM c
 CROSS JOIN LATERAL (SELECT q.* FROM kagzi.workflow_runs q WHERE q.run_id = c.run_id AND q.namespace_id = $1 OFFSET 0) r
 ORDER BY r.run_id DESC
-LIMIT $20::int`
+LIMIT $22::int`
 
 // The planner chooses between an index for the filter's fields and a walk down the key.
 const listRuns = `
@@ -103,7 +112,7 @@ SELECT ` + listedColumns + `
 FROM kagzi.workflow_runs r
 WHERE ` + chosen + `
 ORDER BY r.run_id DESC
-LIMIT $20::int`
+LIMIT $22::int`
 
 // Runs that an index finds by one of the filter's fields: they are few, and are all read. A walk down the key would be slower.
 const listFew = `
@@ -153,17 +162,17 @@ const (
 		SELECT r.run_id
 		FROM kagzi.workflow_runs r
 		WHERE ` + inNamespace + ` AND r.task_queue = t.task_queue AND r.workflow_type = t.workflow_type
-			AND r.run_id >= $22::uuid AND r.run_id <= $23::uuid AND ` + chosen + ` AND `
+			AND r.run_id >= $24::uuid AND r.run_id <= $25::uuid AND ` + chosen + ` AND `
 	newestOfPair = `
 		ORDER BY r.run_id DESC
-		LIMIT $20::int
+		LIMIT $22::int
 	) k`
 
 	ofStatus = ` AND r.status = u.status`
 )
 
-// Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are few. $22 and $23 are the run IDs
-// of the times given. A run that completed has no kind, and one that is over waits for nothing but its deletion. See docs/architecture.md, Lists.
+// Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are few. $24 and $25 are the run IDs
+// of the times given. A run that completed has no kind and no error, and one that is over waits for nothing but its deletion. See docs/architecture.md, Lists.
 const listParts = `
 WITH RECURSIVE q (task_queue) AS (` + allQueues + `
 ), ` + partsOfList
@@ -179,6 +188,7 @@ const partsOfList = `c AS MATERIALIZED (
 	SELECT k.run_id
 	FROM ` + firstPair + isCompleted + nextPair + isCompleted + lastPair + isCompleted + newestOfPair + `
 	WHERE (cardinality($2::text[]) = 0 OR 'COMPLETED' = ANY ($2::text[])) AND $14::text = '' AND $15::text IN ('', '; ` + beingDeleted + ` ')
+		AND $20::text = ''
 	UNION ALL
 	SELECT k.run_id
 	FROM (VALUES ('FAILED'), ('CANCELLED')) AS u (status)
@@ -196,14 +206,14 @@ const partsOfList = `c AS MATERIALIZED (
 		FROM q u
 		` + typesOfQueue + `
 		CROSS JOIN generate_series(1, 4) AS p (priority)
-		WHERE $25::bool AND $4::text IN ('', u.task_queue) AND $3::text IN ('', t.workflow_type)
+		WHERE $27::bool AND $4::text IN ('', u.task_queue) AND $3::text IN ('', t.workflow_type)
 		OFFSET 0
 	) w
 	CROSS JOIN LATERAL (
 		SELECT r.run_id
 		FROM kagzi.workflow_runs r
 		WHERE r.task_queue = w.task_queue AND r.workflow_type = w.workflow_type AND r.priority = w.priority AND ` + claimable + `
-			AND r.available_at <= timestamptz 'epoch' + $24::bigint * interval '1 microsecond' AND ` + moves + ` AND ` + chosen + `
+			AND r.available_at <= timestamptz 'epoch' + $26::bigint * interval '1 microsecond' AND ` + moves + ` AND ` + chosen + `
 		OFFSET 0
 	) k
 ` + ofListed
@@ -281,7 +291,7 @@ func (s *Store) listing(ctx context.Context, db DB, f Filter) (string, []any, er
 	switch {
 	case f.ExternalID != "":
 		return listByID, args, nil
-	case f.Parent != uuid.Nil, f.Schedule != uuid.Nil, f.Paused:
+	case f.Parent != uuid.Nil, f.Schedule != uuid.Nil, f.Paused, len(f.IDs) > 0:
 		return listFew, args, nil
 	case f.Metadata != nil, f.Key.Name != "":
 		return listRuns, args, nil

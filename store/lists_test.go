@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 // twentieth run is of the namespace other.
 const fillLists = `
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, paused_at, run_key, key_scope, error_kind, waiting_on, finished_at,
-		created_at, external_id, parent_run_id, schedule_id, fire_at)
+		created_at, external_id, parent_run_id, schedule_id, fire_at, error)
 	SELECT (lpad(to_hex((extract(epoch FROM k.at) * 1000)::bigint), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
 		CASE WHEN g % 20 = 0 THEN 'other' ELSE 'test' END, 'queue-' || g % 2, CASE WHEN g % 5001 = 3 THEN 'rare' ELSE 'type-' || g % 3 END, k.status,
 		CASE k.status WHEN 'SLEEPING' THEN now() + interval '1 day' WHEN 'RUNNING' THEN now() + interval '4 minutes'
@@ -27,7 +28,8 @@ const fillLists = `
 		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 1000 = 7 THEN 'signal approved' ELSE 'timer cooling-off' END WHEN k.status = 'PENDING' AND g % 12 = 4 THEN 'retry' END,
 		CASE WHEN k.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN k.at + interval '1 second' END, k.at,
 		CASE WHEN g % 300 = 1 THEN 'id-' || g / 900 END,
-		CASE WHEN g % 1000 = 1 THEN '00000000-0000-7000-8000-000000000001'::uuid END, CASE WHEN g % 1000 = 2 THEN '00000000-0000-7000-8000-000000000002'::uuid END, CASE WHEN g % 1000 = 2 THEN k.at END
+		CASE WHEN g % 1000 = 1 THEN '00000000-0000-7000-8000-000000000001'::uuid END, CASE WHEN g % 1000 = 2 THEN '00000000-0000-7000-8000-000000000002'::uuid END, CASE WHEN g % 1000 = 2 THEN k.at END,
+		CASE WHEN k.status = 'FAILED' THEN 'The card of Customer ' || g || ' was declined' END
 	FROM generate_series(1, $1::int) AS g
 	CROSS JOIN LATERAL (
 		SELECT now() - interval '30 days' + g * (interval '30 days' / $1::int) AS at, CASE
@@ -56,6 +58,7 @@ func listCases(now time.Time, middle uuid.UUID) map[string]Filter {
 		"failed of workflow": {Status: of(Failed), Type: "type-1"}, "completed of rare workflow": {Status: of(Completed), Type: "rare"}, "running of workflow": {Status: of(Running), Type: "type-1"},
 		"completed until": {Status: of(Completed), Until: ago(20)}, "failed until": {Status: of(Failed), Until: ago(20)}, "workflow between": {Type: "type-0", Since: ago(20), Until: ago(19)},
 		"paused": {Paused: true}, "paused, after": {Paused: true, After: uuid.Max}, "paused and pending": {Paused: true, Status: of(Pending)}, "paused of workflow": {Paused: true, Type: "type-1"},
+		"IDs": {IDs: []uuid.UUID{middle, uuid.Max}}, "IDs and status": {IDs: []uuid.UUID{middle}, Status: of(Running)}, "IDs, after": {IDs: []uuid.UUID{middle}, After: middle},
 	}
 }
 
@@ -65,6 +68,7 @@ func slowCases(now time.Time) map[string]Filter {
 		"kind": {Kind: "kind-0"}, "waiting on": {WaitingOn: "signal approved"}, "waiting on a word": {WaitingOn: "signal"}, "waiting on part of a word": {WaitingOn: "sig"},
 		"waiting to retry": {WaitingOn: "retry"}, "ended since": {EndedSince: now.Add(-48 * time.Hour)}, "ended lately": {EndedSince: now.Add(time.Hour)},
 		"key": {Key: Key{Name: "key"}, Queue: "queue-0"}, "metadata": {Metadata: []byte(`{"k": "v"}`)},
+		"error": {ErrorText: "OF CUSTOMER 1"}, "no error": {ErrorText: "of customer x"}, "error of failed": {ErrorText: "declined", Status: []string{Failed}}, "error of completed": {ErrorText: "declined", Status: []string{Completed}},
 	}
 }
 
@@ -98,7 +102,7 @@ func TestListsReadLittle(t *testing.T) {
 				if n := read.maxRows("workflow_runs"); n > most {
 					t.Errorf("%s: %s of %s read %v rows in one scan, want %v at most\n%s", state, name, s.namespace, n, most, read.text)
 				}
-				counted := explain(t, tx, `EXPLAIN (FORMAT JSON)`, countRuns, append(s.chosenArgs(f), []string{ByQueue}, 0, 0, 1)...)
+				counted := explain(t, tx, `EXPLAIN (FORMAT JSON)`, countRuns, append(s.chosenArgs(f), []string{ByQueue}, 0, 0, 1, uuid.Nil.String(), uuid.Max.String())...)
 				for _, p := range []*plan{read, counted} {
 					if f.Paused && !strings.Contains(p.text, "workflow_runs_paused") {
 						t.Errorf("%s: %s of %s does not use the index of paused runs\n%s", state, name, s.namespace, p.text)
@@ -129,6 +133,41 @@ func TestListsReadLittle(t *testing.T) {
 	exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid = 'kagzi.workflow_runs'::regclass`)
 	exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid = 'kagzi.workflow_runs'::regclass`)
 	check("missing statistics", 500)
+}
+
+// A count of a time reads the runs of a day around it, and no others.
+func TestCountsOfATimeReadLittle(t *testing.T) {
+	t.Parallel()
+	const rows = 60_000 // of 30 days
+	db := dbtest.Database(t, dbtest.Unchecked())
+	s := New(db.Pool, "test")
+	exec(t, s.pool, `ALTER TABLE kagzi.workflow_runs SET (autovacuum_enabled = off)`)
+	exec(t, s.pool, fillLists, rows)
+	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)
+	ago := func(days time.Duration) time.Time { return time.Now().Add(-days * 24 * time.Hour) }
+	for name, f := range map[string]Filter{"since": {Since: ago(1)}, "until": {Until: ago(28)}, "between": {Since: ago(20), Until: ago(19)}, "ended until": {EndedUntil: ago(28)}} {
+		first, last, err := s.idsOf(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := explain(t, s.pool, `EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON)`, countRuns, append(s.chosenArgs(f), []string{ByStatus}, 0, 0, maxGroups, first.String(), last.String())...)
+		if n := read.maxRows("workflow_runs"); n == 0 || n > 3.1*rows/30 {
+			t.Errorf("%s: %v rows are read\n%s", name, n, read.text)
+		}
+		counts, err := s.Counts(t.Context(), f, Grouping{})
+		want := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE namespace_id = 'test' AND created_at >= $1 AND created_at < $2 AND ($3::timestamptz IS NULL OR finished_at < $3)`,
+			f.Since, cmp.Or(f.Until, time.Now().Add(time.Hour)), nullTime(f.EndedUntil))
+		if err != nil || len(counts) != 1 || counts[0].Runs != want {
+			t.Errorf("%s: %+v, %v, want %d", name, counts, err, want)
+		}
+	}
+}
+
+func nullTime(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
 }
 
 // listed returns the runs that f selects.

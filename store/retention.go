@@ -250,11 +250,12 @@ func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows
 	return out, wrap("prune", err)
 }
 
-// Only for a run that is marked: it cannot be resumed, so no lock is needed. The statement deletes a range of the key, up to
-// its row $3.
+// Only for a run that is marked: it cannot be resumed. The lock is for others that delete the run: they would delete its rows in another
+// order, and both would wait for each other. The statement deletes a range of the key, up to its row $3. It counts a range whose rows somebody else has deleted
+// while it waited for the lock: there may be more rows behind it.
 const pruneSteps = `
 WITH m AS MATERIALIZED (
-	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted + `'
+	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted + `' FOR UPDATE
 ), s AS MATERIALIZED (
 	SELECT x.step_id, x.attempt_number
 	FROM (
@@ -280,10 +281,10 @@ WITH m AS MATERIALIZED (
 	WHERE t.run_id = $2 AND t.namespace_id = $1 AND (t.name, t.sequence) <= ((SELECT g.name FROM g), (SELECT g.sequence FROM g))
 	RETURNING 1
 )
-SELECT (SELECT count(*) FROM ds) + (SELECT count(*) FROM dg)`
+SELECT GREATEST((SELECT count(*) FROM ds) + (SELECT count(*) FROM dg), (SELECT count(*) FROM s) + (SELECT count(*) FROM g))`
 
-// PruneSteps deletes up to n steps and n signals of a run that Prune reported as long, and returns their number, zero if none
-// remain.
+// PruneSteps deletes up to n steps and n signals of a run that Prune reported as long, and returns their number, zero only if none
+// remain. It does not wait for others that delete the run: then it returns an error that is Locked.
 func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted int, err error) {
 	return s.pruneSteps(ctx, relaxed, id, n)
 }

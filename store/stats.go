@@ -203,14 +203,14 @@ FROM t`
 )
 
 const (
-	routeSample   = 10     // due and other runs of one workflow and priority that are counted, however many workflows there are
-	mostOfRoutes  = 10_000 // runs that are counted beyond that, about
-	mostKeys      = 300    // keys whose waiting runs are counted
-	keySample     = 5      // waiting runs of one key that are counted, however many keys there are
-	mostOfKeys    = 3000   // waiting runs that are counted, if no key has fewer than its share
-	mostOfPaused  = 1000   // paused runs that are counted
-	mostOfKind    = 250    // failures of one kind that are counted; see maxFailedCounted
-	mostNewest    = 3000   // runs of all namespaces that are counted as started
+	routeSample   = 10    // due and other runs of one workflow and priority that are counted, however many workflows there are
+	mostOfRoutes  = 5_000 // runs that are counted beyond that, about
+	mostKeys      = 300   // keys whose waiting runs are counted
+	keySample     = 5     // waiting runs of one key that are counted, however many keys there are
+	mostOfKeys    = 3000  // waiting runs that are counted, if no key has fewer than its share
+	mostOfPaused  = 1000  // paused runs that are counted
+	mostOfKind    = 250   // failures of one kind that are counted; see maxFailedCounted
+	mostNewest    = 3000  // runs of all namespaces that are counted as started
 	newestWithin  = time.Minute
 	mostOfWorkers = 10_000
 )

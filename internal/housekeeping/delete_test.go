@@ -60,3 +60,23 @@ func TestFinishDeletions(t *testing.T) {
 		t.Errorf("events: %s", events)
 	}
 }
+
+// Somebody else is deleting a long run that is past its retention: that is no reason to warn. If the other one dies, the next scan deletes it.
+func TestRetentionMeetsADelete(t *testing.T) {
+	logged := &testlog.Buffer{}
+	pool, k := retaining(t, func(cfg *Config) { cfg.Log = logged.Logger() })
+	addOld(t, pool, "long", "FAILED", 40, 1)
+	addOld(t, pool, "other", "FAILED", 41, 1)
+	addSteps(t, pool, "long", deleteRows+10)
+	tx := dbtest.BeginWith(t, pool, `DELETE FROM kagzi.step_runs WHERE step_id = 'step-7'`)
+	scanOnce(t, k)
+	wantLeft(t, pool, "long 1")
+	if logged.Has("cannot be deleted") {
+		t.Errorf("it says\n%s", logged)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	scanOnce(t, k)
+	wantLeft(t, pool, "none")
+}

@@ -230,6 +230,8 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 		switch {
 		case failure == nil:
 			return false
+		case store.Locked(failure): // somebody else deletes it
+			return true
 		case store.MayBeRowError(failure):
 			skip(id, failure)
 			return true

@@ -46,6 +46,8 @@ type workerSpec struct {
 	Coordinate bool  // the process hosts a coordinator and no worker
 	Rolling    []int // the versions of the workflow rolling that the worker has
 	Consumers  int   // the worker has the functions of so many consumers
+
+	Deletes kagzi.RunID // the process deletes this run and hosts no worker
 }
 
 // A ledger is what a process did, one line for each event. Each is one write to a file opened for appending, so
@@ -137,6 +139,9 @@ func runWorkerProcess(text string) error {
 	c, err := kagzi.NewClient(pool, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
+	}
+	if spec.Deletes != "" {
+		return c.Delete(ctx, spec.Deletes, kagzi.Actor("ada"))
 	}
 	if spec.Coordinate {
 		k, err := kagzi.NewCoordinator(c, spec.Config.Coordinator)

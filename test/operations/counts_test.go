@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -104,6 +106,8 @@ func TestCountsByStep(t *testing.T) {
 		"a wait": {kagzi.RunFilter{WaitingOn: "signal approved"}, []string{"signal"}}, "a word": {kagzi.RunFilter{WaitingOn: "timer"}, []string{"branches", "sleep"}}, "no word": {kagzi.RunFilter{WaitingOn: "time"}, nil},
 		"another text": {kagzi.RunFilter{WaitingOn: "signal appro"}, nil}, "the second wait": {kagzi.RunFilter{WaitingOn: "signal either"}, []string{"branches"}},
 		"its end": {kagzi.RunFilter{WaitingOn: "either"}, nil}, "an end": {kagzi.RunFilter{EndedUntil: k.InfoOf(runs["step"]).EndedAt.Add(time.Microsecond), EndedSince: k.InfoOf(runs["step"]).EndedAt, Metadata: kagzi.Metadata{"where": "step"}}, []string{"step"}},
+		"an ID": {kagzi.RunFilter{IDs: []kagzi.RunID{runs["sleep"].ID(), kagzi.RunID(uuid.NewString())}}, []string{"sleep"}}, "an ID of another kind": {kagzi.RunFilter{IDs: []kagzi.RunID{runs["sleep"].ID()}, Kind: kind.NotFound}, nil},
+		"an error": {kagzi.RunFilter{ErrorText: strings.ToUpper(k.InfoOf(runs["after"]).Error), Kind: kind.NotFound}, []string{"after"}}, "no error": {kagzi.RunFilter{ErrorText: "100% sure"}, nil},
 		"no end": {kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)}, nil}, "before its end": {kagzi.RunFilter{EndedUntil: k.InfoOf(runs["step"]).EndedAt, Metadata: kagzi.Metadata{"where": "step"}}, nil},
 	} {
 		list, err := k.Client.List(k.Ctx, tt.f)
@@ -182,6 +186,7 @@ func TestCounts(t *testing.T) {
 	for says, f := range map[string]kagzi.RunFilter{
 		"leave out After and Limit": {Limit: 1}, "After and Limit": {After: "x"}, "kind": {Kind: "\x00"}, "WaitingOn": {WaitingOn: "signal \xff"}, "EndedSince": {EndedSince: time.Date(10_000, 1, 2, 0, 0, 0, 0, time.UTC)},
 		"EndedUntil": {EndedUntil: time.Date(10_000, 1, 2, 0, 0, 0, 0, time.UTC)}, "WaitingOn w": {WaitingOn: strings.Repeat("w", 300)},
+		"ErrorText": {ErrorText: "a\x00b"}, "IDs has 0 run IDs": {IDs: []kagzi.RunID{}}, "is no run ID": {IDs: []kagzi.RunID{"x"}}, "give 1 to 10000": {IDs: make([]kagzi.RunID, 10_001)},
 	} {
 		_, err := k.Client.Counts(k.Ctx, f)
 		kit.MustContain(t, err, "counts", strings.TrimSuffix(says, " w"))

@@ -1,0 +1,160 @@
+//go:build unix
+
+package crash_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// A lossPoint is a statement that is lost, or whose answer is: in turn the nth of those that match.
+type lossPoint struct {
+	match func() pgproxy.Match
+	nths  []int
+}
+
+func executions(part string, nths ...int) lossPoint {
+	return lossPoint{func() pgproxy.Match { return pgproxy.Contains(part) }, nths}
+}
+
+// commitsOf are the commits of a connection that has executed such a statement.
+func commitsOf(part string, nths ...int) lossPoint {
+	return lossPoint{func() pgproxy.Match { return pgproxy.After(pgproxy.Contains(part), pgproxy.Exactly("commit")) }, nths}
+}
+
+// eachLossPoint runs a test for each of the statements, once losing it and once losing the answer to it. The test calls lose when what it
+// has prepared is there.
+func eachLossPoint(t *testing.T, points map[string]lossPoint, test func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop)) {
+	for name, p := range points {
+		for _, nth := range p.nths {
+			t.Run(fmt.Sprint(name, nth), func(t *testing.T) {
+				kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+					k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: l.Db.Pool, Client: kit.NewClient(t, l.Db.Pool)}
+					test(t, k, l, func() *pgproxy.Drop { return l.Lose(pgproxy.Nth(nth, p.match())) })
+				})
+			})
+		}
+	}
+}
+
+// A statement of an UpdateAll or Update is lost, or the answer to it: each run is changed, and says so once.
+func TestLostAnswersToUpdates(t *testing.T) {
+	t.Parallel()
+	const set = "SET task_queue = n.queue"
+	eachLossPoint(t, map[string]lossPoint{
+		"Lock":   executions("AND q.namespace_id = $1\nFOR UPDATE", 1, 3),
+		"Set":    executions(set, 2, 4),
+		"Record": executions("INSERT INTO kagzi.run_events", 1, 4),
+		"Commit": commitsOf(set, 1, 2, 3, 4),
+	}, func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
+		var ids []kagzi.RunID
+		for i := range 4 {
+			ids = append(ids, kit.Begin(k, kit.Noop, i, kagzi.Metadata{"all": fmt.Sprint(i < 3)}).ID())
+		}
+		c := l.Client(t, 2)
+		drop := lose()
+		all, err := c.UpdateAll(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"all": "true"}}, kagzi.Queue("other"), kagzi.Actor("ada"))
+		slices.Sort(all.Changed)
+		if err != nil || !slices.Equal(all.Changed, ids[:3]) || len(all.Skipped) > 0 {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if err := c.Update(k.Ctx, ids[3], kagzi.Queue("other"), kagzi.Actor("ada")); err != nil {
+			t.Error(err)
+		}
+		await.Receive(t, drop.Done())
+		for _, id := range ids {
+			if info := k.InfoOf(id); info.Queue != "other" {
+				t.Errorf("run %s is in queue %q", id, info.Queue)
+			}
+			k.WantEvents(id, kagzi.LogEntry{Event: "UPDATED", Actor: "ada", Changes: []kagzi.LogChange{{Field: "queue", From: "default", To: "other"}}})
+		}
+	})
+}
+
+// A statement of a DeleteAll is lost, or the answer to it. One of the runs is deleted in several transactions, and each has a child.
+func TestLostAnswersToDeletes(t *testing.T) {
+	t.Parallel()
+	const (
+		record  = "INSERT INTO kagzi.run_events"
+		mark    = "SET waiting_on = 'deletion'"
+		portion = "DELETE FROM kagzi.step_runs t"
+		remove  = "DELETE FROM kagzi.workflow_runs r"
+	)
+	eachLossPoint(t, map[string]lossPoint{
+		"Lock":    executions("ORDER BY d.depth, d.run_id", 1, 2, 5),
+		"Record":  executions(record, 1, 3),
+		"Mark":    executions(mark, 1),
+		"Marked":  commitsOf(mark, 1, 2),
+		"Portion": executions(portion, 1, 3, 4),
+		"Remove":  executions(remove, 1, 2, 3),
+		"Commit":  commitsOf(record, 1, 2, 3, 9),
+	}, func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
+		var ids []kagzi.RunID
+		for _, steps := range []int{longSteps, longSteps / 2, 1} { // the last one is deleted first
+			parent, child := failedFamily(t, l.Db, steps)
+			ids = append(ids, parent, child)
+		}
+		c := l.Client(t, 2)
+		drop := lose()
+		all, err := c.DeleteAll(k.Ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Actor("ada"))
+		slices.Sort(all.Changed)
+		if err != nil || !slices.Equal(all.Changed, []kagzi.RunID{ids[0], ids[2], ids[4]}) || len(all.Skipped) > 0 {
+			t.Errorf("%+v, %v", all, err)
+		}
+		await.Receive(t, drop.Done())
+		for _, id := range ids {
+			if got := leftOf(t, l.Db, id); got != (remnant{deletions: 1}) {
+				t.Errorf("left %+v of run %s", got, id)
+			}
+			if log, err := c.RunLog(k.Ctx, id); err != nil || len(log) != 1 || log[0].Actor != "ada" {
+				t.Errorf("%+v, %v", log, err)
+			}
+		}
+	})
+}
+
+// The write that changes a run's tags is lost, or the answer to it: the tags are those of the code, above those that somebody else has set.
+func TestLostAnswersToSetMetadata(t *testing.T) {
+	t.Parallel()
+	eachLossPoint(t, map[string]lossPoint{"Change": executions("|| u.tags", 1, 2, 3)}, func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
+		wf := kagzi.Define[int, kagzi.Metadata]("tagging")
+		w := kit.NewWorker(t, l.Client(t, 5), kagzi.WorkerConfig{})
+		kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (kagzi.Metadata, error) {
+			for i, tags := range []kagzi.Metadata{{"stage": "one", "page": "7"}, {"stage": "two", "page": ""}, {"stage": "three"}} {
+				name := fmt.Sprint("tag-", i)
+				if err := kagzi.SetMetadata(ctx, name, tags); err != nil {
+					return nil, err
+				}
+				if err := kagzi.Do(ctx, "after-"+name, func(context.Context) error { return nil }); err != nil {
+					return nil, err
+				}
+			}
+			return ctx.Metadata(), nil
+		})
+		run := kit.Begin(k, wf, 1, kagzi.Metadata{"tenant": "acme"})
+		if err := k.Client.Update(k.Ctx, run, kagzi.Metadata{"tenant": "other"}); err != nil {
+			t.Fatal(err)
+		}
+		drop := lose()
+		kit.StartLocal(t, w)
+		if got := kit.ResultOf(k, run); !maps.Equal(got, kagzi.Metadata{"tenant": "acme", "stage": "three"}) {
+			t.Errorf("the code saw %v", got)
+		}
+		await.Receive(t, drop.Done())
+		if got := k.InfoOf(run).Metadata; !maps.Equal(got, kagzi.Metadata{"tenant": "other", "stage": "three"}) {
+			t.Errorf("tags %v", got)
+		}
+		if n := dbtest.QueryOne[int](t, l.Db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'METADATA'`); n != 3 {
+			t.Errorf("%d records, want 3", n)
+		}
+	})
+}
