@@ -153,6 +153,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{kagzi.StepAttempt{}, ""},
 		{kagzi.MessageInfo{}, ""},
 		{kagzi.ScheduleInfo{}, ""},
+		{kagzi.LimitInfo{}, ""},
+		{kagzi.Rate{}, ""},
 		{kagzi.Consumer{}, ""},
 		{kagzi.ConsumerInfo{}, ""},
 		{&kagzi.ConsumerInfo{}, ""},
