@@ -95,8 +95,13 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// Namespace returns the namespace of the client: that of its ClientConfig, or "default".
-func (c *Client) Namespace() string { return c.cfg.Namespace }
+// Namespace returns the namespace of the client: that of its ClientConfig, or "default". It is empty unless NewClient returned c.
+func (c *Client) Namespace() string {
+	if c == nil {
+		return ""
+	}
+	return c.cfg.Namespace
+}
 
 // made returns an error unless NewClient returned c.
 func (c *Client) made() error {

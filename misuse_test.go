@@ -149,9 +149,12 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{kind.Kind(""), ""},
 		{kagzi.Status(""), ""},
 		{kagzi.RunInfo{}, ""},
+		{kagzi.Quantiles{}, ""},
 		{kagzi.StepAttempt{}, ""},
 		{kagzi.MessageInfo{}, ""},
 		{kagzi.ScheduleInfo{}, ""},
+		{kagzi.LimitInfo{}, ""},
+		{kagzi.Rate{}, ""},
 		{kagzi.Consumer{}, ""},
 		{kagzi.ConsumerInfo{}, ""},
 		{&kagzi.ConsumerInfo{}, ""},
@@ -335,6 +338,7 @@ func TestEndedContext(t *testing.T) {
 		"SetQueue":       func(ctx context.Context) error { return c.SetQueue(ctx, kagzi.QueueLimits{Queue: "q"}) },
 		"SetLimit":       func(ctx context.Context) error { return c.SetLimit(ctx, kagzi.StepLimit{Name: "l"}) },
 		"Counts":         func(ctx context.Context) error { return kit.Second(c.Counts(ctx, some)) },
+		"Latencies":      func(ctx context.Context) error { return kit.Second(c.Latencies(ctx)) },
 		"List":           func(ctx context.Context) error { return kit.Second(c.List(ctx, some)) },
 		"ListSchedules":  func(ctx context.Context) error { return kit.Second(c.ListSchedules(ctx, kagzi.ScheduleFilter{})) },
 		"NextFires":      func(ctx context.Context) error { return kit.Second(c.NextFires(ctx, "s", 1)) },
@@ -378,7 +382,7 @@ func TestEndedContext(t *testing.T) {
 	}
 	methods := reflect.TypeFor[*kagzi.Client]()
 	for i := range methods.NumMethod() {
-		if name := methods.Method(i).Name; calls[name] == nil && name != "Liveness" && name != "Readiness" && name != "LocalWorkers" {
+		if name := methods.Method(i).Name; calls[name] == nil && name != "Liveness" && name != "Readiness" && name != "LocalWorkers" && name != "Namespace" {
 			t.Errorf("%s is not called", name)
 		}
 	}

@@ -180,6 +180,9 @@ func validateTags(name, key string, m map[string]string) error {
 	size := 0
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		v := m[k]
+		if k == "" {
+			return fmt.Errorf("kagzi: %s is empty: give each value a name", key)
+		}
 		if err := validateName(key, k); err != nil {
 			return err
 		}

@@ -193,7 +193,7 @@ func TestValidateMetadata(t *testing.T) {
 	for want, m := range map[string]map[string]string{
 		`kagzi: Metadata has 65 entries: at most 64 are allowed`:                                        entries(65, 10),
 		`kagzi: Metadata has 16385 bytes: at most 16384 are allowed; put the rest in the input`:         entries(1, 16<<10+1),
-		`kagzi: Metadata key is empty`:                                                                  {"": "x"},
+		`kagzi: Metadata key is empty: give each value a name`:                                          {"": "x"},
 		`kagzi: Metadata key "a\x00" contains the control character U+0000: remove it`:                  {"a\x00": "x", "b\x00": "x", "c\x00": "x", "d\x00": "x"},
 		`kagzi: Metadata value of "a" is not valid UTF-8: "\xff"`:                                       {"a": "\xff"},
 		`kagzi: Metadata value of "a" contains a NUL byte, which Postgres cannot store: "x\x00"`:        {"a": "x\x00"},

@@ -3,6 +3,7 @@ package checkup
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -152,9 +153,16 @@ func (e *examination) schedules(ctx context.Context) {
 		return
 	}
 	var parts []string
-	if n := len(late); n > 0 {
-		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. Either no coordinator keeps up: let a worker host one (without NoCoordinator), or run one. Or it fails: its log says why, as when an interceptor refuses the start.",
-			schedulesText(n), text.List(troubles(late), namedAtMost)))
+	failing, waiting := slices.Clone(late), slices.Clone(late)
+	failing = slices.DeleteFunc(failing, func(t store.TroubledSchedule) bool { return t.Error == "" })
+	waiting = slices.DeleteFunc(waiting, func(t store.TroubledSchedule) bool { return t.Error != "" })
+	if n := len(failing); n > 0 {
+		parts = append(parts, fmt.Sprintf("%s more than a minute late because the last try to fire failed, as when an interceptor refuses the start: %s. It is tried again: remove the cause.",
+			schedulesText(n), text.List(troubles(failing), namedAtMost)))
+	}
+	if n := len(waiting); n > 0 {
+		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. Either no coordinator keeps up: let a worker host one (without NoCoordinator), or run one. Or it fails: its log says why.",
+			schedulesText(n), text.List(troubles(waiting), namedAtMost)))
 	}
 	if n := len(broken); n > 0 {
 		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Fix it and resume the schedule.", schedulesText(n), text.List(troubles(broken), namedAtMost)))

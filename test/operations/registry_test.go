@@ -96,7 +96,7 @@ func TestRegistryRefuses(t *testing.T) {
 		`kagzi: drain queue: the queue's name is empty: the default one is "default"`: func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
 		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`:    func() error { _, err := c.Worker(ctx, ""); return err }(),
 		`kagzi: log of worker 9: worker not found: "9" is not a worker ID`:            func() error { _, err := c.WorkerLog(ctx, "9"); return err }(),
-		`kagzi: list workers: Metadata key is empty`:                                  list(kagzi.WorkerFilter{Labels: map[string]string{"": "x"}}),
+		`kagzi: list workers: Metadata key is empty: give each value a name`:          list(kagzi.WorkerFilter{Labels: map[string]string{"": "x"}}),
 		`kagzi: Grace is -1ns: give at least 1.5s, or set NoGrace (a `: func() error {
 			_, err := kagzi.NewCoordinator(c, kagzi.CoordinatorConfig{Grace: -1})
 			return err

@@ -235,7 +235,7 @@ func (b *bulk) show(ctx context.Context, out bulkChange) error {
 			return err
 		}
 	}
-	return b.screen.Printf("%s would be %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
+	return b.sum("%s would be %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
 }
 
 // atOnce is how many runs a bulk changes at once: the calls wait for the network and for commits.
@@ -332,9 +332,14 @@ func (b *bulk) conclude(out bulkChange, planned int) error {
 		}
 	}
 	if len(out.Changed)+len(out.Skipped) < out.Matched {
-		return b.screen.Printf("%d of %s %s%s. The others are as they were: run the command again for them.", len(out.Changed), countRuns(planned), b.verb.past, skippedText(out.Skipped))
+		return b.sum("%d of %s %s%s. The others are as they were: run the command again for them.", len(out.Changed), countRuns(planned), b.verb.past, skippedText(out.Skipped))
 	}
-	return b.screen.Printf("%s %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
+	return b.sum("%s %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
+}
+
+// sum prints the last line, which has the reasons of runs that are skipped: a terminal breaks it between words.
+func (b *bulk) sum(format string, args ...any) error {
+	return b.screen.Printf("%s", b.screen.Fill(fmt.Sprintf(format, args...), 0))
 }
 
 // skippedText counts the skipped runs by the reason.

@@ -85,6 +85,13 @@ func TestBulkCountsWhatItSkips(t *testing.T) {
 		run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 		kit.FailureOf(k, run, kagzi.StatusFailed)
 	}
+	s.terminal = 60
+	for line := range strings.Lines(s.run("runs resume --status failed --dry-run").ok().out) {
+		if strings.Contains(line, "would be resumed") && len(line) > 61 {
+			t.Errorf("the terminal breaks %q", line)
+		}
+	}
+	s.terminal = 0
 	s.run("runs resume --status failed --dry-run").ok().prints("skip", "1 run would be resumed, skipped 1 (")
 	out := jsonOf[change](s.run("runs resume --status failed --yes --json").ok())
 	if len(out.Changed) != 1 || len(out.Skipped) != 1 {
@@ -195,6 +202,8 @@ func TestDeleteTakesChildrenWithTheirParents(t *testing.T) {
 	}
 	s.run("runs log order-1").ok().prints("DELETED", "ada", "cleanup", "workflow checkout")
 	s.run("runs delete order-1").exits(3)
+	s.run("runs get order-1").exits(3).says("it was deleted: kagzi runs log order-1 says by whom\n")
+	s.run("runs get order-nine").exits(3).says("kagzi runs list shows the runs")
 }
 
 func TestUpdateOfWhatWaits(t *testing.T) {

@@ -39,6 +39,7 @@ func Run(ctx context.Context, args []string, w World) int {
 	root.SetIn(w.In)
 	root.SetOut(w.Out)
 	root.SetErr(w.Err)
+	refuseUnknown(root)            // once it has its outputs
 	a.screen = newScreen(w, false) // until the flags are read
 	_, err := root.ExecuteContextC(ctx)
 	return a.end(ctx, err)

@@ -176,7 +176,7 @@ func connectAdvice(err error, from string) string {
 // those of others.
 func (a *app) redact(s string) string {
 	const mark = "***"
-	if url, _ := a.source(); url != "" {
+	if url, _ := a.source(); len(url) > 3 && strings.ContainsAny(url, ":=@/") { // other texts are no URL, and may be part of words
 		s = strings.ReplaceAll(s, url, mark)
 	}
 	if a.pool != nil {

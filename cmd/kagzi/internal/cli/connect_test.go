@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 func TestNothingPrintsAPassword(t *testing.T) {
@@ -107,4 +108,22 @@ func TestAMissingSchemaSaysWhatToDo(t *testing.T) {
 		t.Errorf("status is %+v", state)
 	}
 	s.run("migrate sql").ok().prints("CREATE TABLE", "workflow_runs")
+}
+
+func TestMissingRightsHaveTheCodeOfTheREADME(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	role, _, _ := kit.PoorClient(t, db, "SELECT ON kagzi.workflow_runs")
+	u := parsed(t, db.DSN)
+	q := u.Query()
+	q.Set("role", role)
+	u.RawQuery = q.Encode()
+	s := &shell{t: t, env: map[string]string{"KAGZI_DATABASE_URL": u.String()}}
+	s.run("runs list").exits(1).says("lacks SELECT on kagzi.workflow_runs")
+}
+
+// A text that is no URL has no secret, and its letters are in other words.
+func TestAdviceIsNotMasked(t *testing.T) {
+	t.Parallel()
+	(&shell{t: t}).run("runs list --database-url x").exits(2).says("with special characters of the password as %xx\n")
 }

@@ -121,5 +121,16 @@ func (f *filter) filter(now time.Time) (kagzi.RunFilter, error) {
 			return out, err
 		}
 	}
+	for _, r := range []struct {
+		from, to    string
+		since, till time.Time
+	}{
+		{"since", "until", out.Since, out.Until},
+		{"ended-since", "ended-until", out.EndedSince, out.EndedUntil},
+	} {
+		if !r.since.IsZero() && !r.till.IsZero() && !r.since.Before(r.till) {
+			return out, usagef("--%s is not before --%s: no run can match, give an earlier --%[1]s", r.from, r.to)
+		}
+	}
 	return out, nil
 }

@@ -49,8 +49,13 @@ func TestSchedules(t *testing.T) {
 	}
 	s.run("schedules resume nightly").ok()
 	s.run("schedules backfill nightly --from 3d").ok().prints("started 3 runs of nightly")
-	s.run("schedules delete nightly").ok()
-	for _, verb := range []string{"get", "pause", "resume", "delete", "trigger", "next"} {
+	s.run("schedules delete nightly").exits(2).says("give --yes")
+	s.terminal, s.in = 100, "n\n"
+	s.run("schedules delete nightly").ok().says("Delete the schedule nightly? [y/N]", "Nothing was changed.")
+	s.terminal = 0
+	s.run("schedules delete nightly --yes").ok().prints("deleted nightly")
+	s.run("schedules delete nightly --yes").exits(3).says("kagzi schedules list shows the schedules")
+	for _, verb := range []string{"get", "pause", "resume", "trigger", "next"} {
 		s.run("schedules " + verb + " nightly").exits(3).says("kagzi schedules list shows the schedules")
 	}
 }
@@ -86,7 +91,7 @@ func TestSettingALimitKeepsTheOthers(t *testing.T) {
 	k, s := newShell(t)
 	s.run("queues list").ok().says("kagzi queues set gives it some")
 	s.run("queues set shop --max-running 50 --rate 10/s --burst 20").ok()
-	s.run("queues set shop --key-max-running 2 --key-rate 100/m --hold").ok().prints("at most 50 running, rate 10/s burst 20, each key 2 running, 100/m, hold yes")
+	s.run("queues set shop --key-max-running 2 --key-rate 100/m --hold").ok().prints("at most 50 running, rate 10/s burst 20, each key at most 2 running, 100/m, hold yes")
 	s.run("queues set shop --max-running 0").ok().prints("any number running, rate 10/s burst 20")
 	s.run("queues set shop --rate 0").ok().prints("rate -")
 	s.run("queues set shop --burst 3").exits(2).says("--burst needs a rate")
@@ -105,7 +110,8 @@ func TestSettingALimitKeepsTheOthers(t *testing.T) {
 	if keys := jsonOf[[]kagzi.KeyInfo](s.run("keys list --queue shop --all --json").ok()); len(keys) != 1 || keys[0].Limits.Weight != 3 {
 		t.Errorf("the keys are %+v", keys)
 	}
-	s.run("keys list --groups").ok()
+	s.run("keys list --groups").ok().says("No group matches.")
+	s.run("keys set tenant-7 --queue shop --clear").ok().prints("key tenant-7 of queue shop: no limits of its own")
 
 	s.run("limits list").ok().says("kagzi limits set makes one")
 	s.run("limits set openai --rate 10/s --max-running 4").ok()
@@ -239,10 +245,14 @@ func TestStats(t *testing.T) {
 	s.run("stats").ok().prints("default: 0 workers live")
 	kit.Begin(k, approve, 1, kagzi.Queue("shop"))
 	kit.Begin(k, approve, 1, kagzi.Queue("shop"), kagzi.Delay(time.Hour))
+	kit.Begin(k, checkout, 1, kagzi.Queue("shop"))
 	s.env["KAGZI_NAMESPACE"] = "default"
 	await.True(t, "the answer is new", func() bool { return strings.Contains(s.run("stats").ok().out, "approve") })
+	if r := s.run("stats").ok().prints("QUEUE'S SLOTS", "at the last heartbeats"); strings.Count(r.out, "none") != 1 {
+		t.Errorf("the slots of the queue are repeated:\n%s", r.out)
+	}
 	st := jsonOf[kagzi.Stats](s.run("stats --json").ok())
-	if len(st.Workflows) != 1 || st.Workflows[0].Due != 1 || st.Workflows[0].Delayed != 1 {
+	if len(st.Workflows) != 2 || st.Workflows[0].Due != 1 || st.Workflows[0].Delayed != 1 {
 		t.Errorf("the stats are %+v", st)
 	}
 }

@@ -70,9 +70,9 @@ instead. WAITING is how many due runs wait for a slot.`,
 		if err != nil {
 			return err
 		}
-		title := "KEY"
+		title, none := "KEY", "No key matches."
 		if f.Groups {
-			title = "GROUP"
+			title, none = "GROUP", "No group matches."
 		}
 		l := listing[kagzi.KeyInfo]{
 			columns: []screen.Column{
@@ -86,7 +86,7 @@ instead. WAITING is how many due runs wait for a slot.`,
 			row: func(k kagzi.KeyInfo) []any {
 				return []any{k.Key, k.Running, k.Waiting, a.screen.Time(k.WaitingSince), keyLimitsText(k.Limits), a.screen.Time(k.NextLook)}
 			},
-			none: "No key matches.",
+			none: none,
 		}
 		n, err := l.print(a, listKeys(cmd.Context(), client, f, all))
 		if err == nil && n == 0 {
@@ -177,7 +177,11 @@ func (a *app) keysSet() *cobra.Command {
 		if err := client.SetKey(cmd.Context(), queue, kagzi.Key(args[0]), l); err != nil {
 			return err
 		}
-		return a.done(l, "key %s of queue %s: %s", args[0], queue, keyLimitsText(l))
+		text := keyLimitsText(l)
+		if l == (kagzi.KeyLimits{}) {
+			text = "no limits of its own"
+		}
+		return a.done(l, "key %s of queue %s: %s", args[0], queue, text)
 	}
 	return c
 }

@@ -18,8 +18,8 @@ const (
 
 // A census is the names that the namespace has: those of live workers, of the newest runs and of the current work.
 type census struct {
-	workflows, queues, kinds, schedules []string
-	empty                               bool // there is no run and no worker
+	workflows, queues, kinds, schedules, waits []string
+	empty                                      bool // there is no run and no worker
 }
 
 func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
@@ -39,6 +39,7 @@ func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
 	for _, r := range runs {
 		n.workflows, n.queues = append(n.workflows, r.Workflow), append(n.queues, r.Queue)
 		n.kinds, n.schedules = append(n.kinds, string(r.Kind)), append(n.schedules, r.Schedule)
+		n.waits = append(n.waits, strings.Split(r.WaitingOn, "; ")...)
 	}
 	st, err := c.Stats(ctx)
 	if err != nil {
@@ -57,6 +58,7 @@ func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
 	for _, k := range ownKinds {
 		n.kinds = append(n.kinds, string(k))
 	}
+	n.waits = append(n.waits, waitWords...)
 	n.empty = len(workers)+len(runs)+len(schedules) == 0
 	return n, err
 }
@@ -67,10 +69,15 @@ var ownKinds = []kind.Kind{
 	kind.Validation, kind.BadInput, kind.Cancelled, kind.Deadline, kind.CrashLoop, kind.Compensation, kind.Nondeterminism, kind.Unreadable,
 }
 
+// waitWords are the first words of what runs wait for, in lists.
+var waitWords = []string{
+	"cancel", "child", "children", "compensation", "deletion", "history", "limit", "pause", "previous", "previous run", "recovery", "retry", "signal", "timeout", "timer", "worker",
+}
+
 // warnOfNames says on stderr which names of a filter exist nowhere. The look-ups are few and short, and what they cannot find out is not
 // said.
 func (a *app) warnOfNames(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) {
-	if f.Workflow == "" && f.Queue == "" && f.Kind == "" && f.Schedule == "" && a.namespaceName() == "default" {
+	if f.Workflow == "" && f.Queue == "" && f.Kind == "" && f.Schedule == "" && f.WaitingOn == "" && a.namespaceName() == "default" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, nameTimeout)
@@ -92,6 +99,7 @@ func (a *app) warnOfNames(ctx context.Context, c *kagzi.Client, f kagzi.RunFilte
 		{f.Queue, "No run and no live worker has the queue", known.queues, kagzi.RunFilter{Queue: f.Queue}},
 		{string(f.Kind), "No run has failed with the kind", known.kinds, kagzi.RunFilter{Kind: f.Kind}},
 		{f.Schedule, "There is no schedule", known.schedules, kagzi.RunFilter{Schedule: f.Schedule}},
+		{f.WaitingOn, "No run waits for", known.waits, kagzi.RunFilter{WaitingOn: f.WaitingOn}},
 	} {
 		if n.name == "" || slices.Contains(n.known, n.name) {
 			continue

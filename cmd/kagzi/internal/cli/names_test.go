@@ -34,6 +34,8 @@ func TestMisspeltNamesAreWarnedOf(t *testing.T) {
 		{"keys list --queue defualt", "No key matches. " + queue},
 		{"runs list --kind unavailabel", none + ` No run has failed with the kind "unavailabel": do you mean "unavailable"?`},
 		{"runs list --schedule nightly", none + ` There is no schedule "nightly".`},
+		{"runs list --waiting-on sgnal", none + ` No run waits for "sgnal": do you mean "signal"?`},
+		{"runs list --waiting-on signal", none},
 		{"runs list --namespace prd", none + " " + namespace},
 		{"stuck --namespace prd", namespace},
 		{"health --namespace prd", namespace},

@@ -117,7 +117,7 @@ func rateText(r kagzi.Rate) string {
 func keyLimitsText(l kagzi.KeyLimits) string {
 	var parts []string
 	if l.MaxRunning > 0 {
-		parts = append(parts, fmt.Sprintf("%d running", l.MaxRunning))
+		parts = append(parts, fmt.Sprintf("at most %d running", l.MaxRunning))
 	}
 	if l.Rate.Starts > 0 {
 		parts = append(parts, rateText(l.Rate))

@@ -63,7 +63,7 @@ func (a *app) replay() *cobra.Command {
 		Short: "Print a test that executes your code against a run's history",
 		Long: `A replay executes the code of today against the recorded history of a run that is over, and finds the first step that differs. It needs the code
 of the workflow, which this program does not have: so the command prints a Go test that replays the run. Put it beside your workflow, and
-fill in the names of the workflow and its function.
+fill in the package and the names of the workflow and its function.
 
 To replay many runs, use kagzitest.Replay with a filter.`,
 		Example: `  kagzi replay order-42 > replay_test.go`,

@@ -62,8 +62,8 @@ A command prints tables. With --json it prints JSON, with times in RFC 3339: a l
 and errors go to stderr. Colours and relative times ("3m ago") appear at a terminal only.
 
 Exit codes:
-  0  the command did what it says
-  1  it failed, or the run that it waited for did
+  0  the command did what it says, also if it skipped all runs that flags selected
+  1  it failed, or the run that it waited for did, or the database user lacks a right
   2  wrong flags or arguments
   3  there is no such run, schedule, worker or limit
   4  health, stuck, doctor or migrate status found something to act on; or, of any command,
@@ -170,6 +170,35 @@ func finish(c *cobra.Command) {
 	if !c.HasSubCommands() || c.Runnable() {
 		return
 	}
+	onlyCommands(c)
+}
+
+// refuseUnknown makes cobra's own commands refuse arguments that name no command: they show a help, and succeed.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "completion":
+			onlyCommands(c)
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				at := root
+				for _, name := range args {
+					i := slices.IndexFunc(at.Commands(), func(c *cobra.Command) bool { return c.Name() == name || c.HasAlias(name) })
+					if i < 0 {
+						return unknownCommand(at, name)
+					}
+					at = at.Commands()[i]
+				}
+				return nil
+			}
+		}
+	}
+}
+
+// onlyCommands makes c show its help, and refuse arguments.
+func onlyCommands(c *cobra.Command) {
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {

@@ -116,6 +116,9 @@ kagzi runs get says more about one of them.`,
 		if all {
 			rf.Limit = 0
 		}
+		if payloads && !a.json {
+			return usagef("--payloads needs --json: the table has no room for inputs and results; kagzi runs get shows those of one run")
+		}
 		if _, err := uuid.Parse(after); after != "" && err != nil {
 			return usagef("--after is %q: give the run ID of the last run of the page before", after)
 		}

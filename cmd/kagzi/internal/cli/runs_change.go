@@ -158,6 +158,9 @@ func (r *restart) flags(fs *pflag.FlagSet) {
 }
 
 func (r *restart) check(a *app, fs *pflag.FlagSet) error {
+	if err := fromOne(fs, "version"); err != nil {
+		return err
+	}
 	r.opts = []kagzi.RestartOption{kagzi.Reason(r.reason), kagzi.Actor(r.actor)}
 	if r.version != 0 {
 		r.opts = append(r.opts, kagzi.Version(r.version))

@@ -40,6 +40,9 @@ With --json it prints {"run": …, "why": [sentences], "steps": […], "log": [�
 	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 		ref, _ := run.take(args)
 		r, err := a.report(ctx, client, ref)
+		if isNotFound(err) {
+			return deletedOr(ctx, client, ref, err)
+		}
 		if err != nil {
 			return err
 		}
@@ -49,6 +52,15 @@ With --json it prints {"run": …, "why": [sentences], "steps": […], "log": [�
 		return a.printReport(r)
 	})
 	return c
+}
+
+// deletedOr returns err, the error of a run that was not found, with the advice to read its log if somebody has deleted it.
+func deletedOr(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, err error) error {
+	log, look := c.RunLog(ctx, ref)
+	if look == nil && slices.ContainsFunc(log, func(e kagzi.LogEntry) bool { return e.Event == "DELETED" }) {
+		return fmt.Errorf("%w: it was deleted: kagzi runs log %s says by whom", err, shellWord(fmt.Sprint(ref)))
+	}
+	return err
 }
 
 // report reads all that runs get shows.
@@ -139,22 +151,22 @@ func (a *app) fields(r kagzi.RunInfo) [][2]string {
 		{"Made from", origin},
 		{"Schedule", schedule},
 		{"Started", a.screen.Moment(r.CreatedAt)},
-		{"Executed", at(r.StartedAt, a.screen.Moment(r.StartedAt))},
+		{"First executed", at(r.StartedAt, a.screen.Moment(r.StartedAt))},
 		{"Deadline", at(r.DeadlineAt, a.screen.Moment(r.DeadlineAt))},
 		{"Ended", at(r.EndedAt, a.screen.Moment(r.EndedAt))},
 		{"Worker", r.Worker},
-		{"Failed", countText(r.Attempts, "attempt")},
+		{"Attempts", failedAttempts(r.Attempts)},
 		{"Input", a.payloadText(r.Input)},
 		{"Output", a.payloadText(r.Output)},
 		{"Error", failed},
 	}
 }
 
-func countText(n int, what string) string {
+func failedAttempts(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return plural(n, what)
+	return fmt.Sprintf("%d failed", n)
 }
 
 func (a *app) payloadText(data json.RawMessage) string {

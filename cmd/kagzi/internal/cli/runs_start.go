@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
 )
@@ -52,6 +53,9 @@ With --id the start is idempotent while the run is active: starting again return
 	fs.StringVar(&s.group, "group", "", "the `GROUP` of which one run at a time is executed")
 	fs.BoolVar(&s.wait, "wait", false, "wait for the end, and print the result like kagzi runs wait")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := fromOne(cmd.Flags(), "version", "priority"); err != nil {
+			return err
+		}
 		opts, err := s.options()
 		if err != nil {
 			return err
@@ -70,6 +74,16 @@ With --id the start is idempotent while the run is active: starting again return
 		return a.start(cmd.Context(), client, kagzi.Define[json.RawMessage, json.RawMessage](args[0]), input, opts, s.wait)
 	}
 	return c
+}
+
+// fromOne refuses flags that are given and below 1: the options take 0 for none.
+func fromOne(fs *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if n, err := fs.GetInt(name); err == nil && fs.Changed(name) && n < 1 {
+			return usagef("--%s is %d: give a number from 1, or leave it out", name, n)
+		}
+	}
+	return nil
 }
 
 // options returns the options that the flags give.

@@ -27,8 +27,7 @@ func (a *app) schedules() *cobra.Command {
 		func(ctx context.Context, c *kagzi.Client, name string) error { return c.PauseSchedule(ctx, name) }))
 	c.AddCommand(a.scheduleChange("resume", "resumed", "Let a paused schedule fire again", `Resume lets a paused schedule fire again. The ticks that came meanwhile fire now, as far as its CatchUp and Overlap allow.`,
 		func(ctx context.Context, c *kagzi.Client, name string) error { return c.ResumeSchedule(ctx, name) }))
-	c.AddCommand(a.scheduleChange("delete", "deleted", "Delete a schedule", `Delete deletes a schedule. The runs that it has started stay. An application that creates the schedule at its start creates it again.`,
-		func(ctx context.Context, c *kagzi.Client, name string) error { return c.DeleteSchedule(ctx, name) }))
+	c.AddCommand(a.schedulesDelete())
 	return c
 }
 
@@ -62,6 +61,30 @@ func (a *app) scheduleChange(verb, past, short, long string, do func(context.Con
 			return a.done(change, "%s %s", past, args[0])
 		}),
 	}
+}
+
+func (a *app) schedulesDelete() *cobra.Command {
+	var yes bool
+	c := a.scheduleChange("delete", "deleted", "Delete a schedule", `Delete deletes a schedule. It asks before, unless --yes is given. The runs that it has started stay. An application that creates the schedule at
+its start creates it again.`, func(ctx context.Context, c *kagzi.Client, name string) error { return c.DeleteSchedule(ctx, name) })
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if !yes && a.interactive() {
+			client, err := a.client(cmd.Context())
+			if err == nil {
+				_, err = client.GetSchedule(cmd.Context(), args[0])
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if sure, err := a.sure(cmd.Context(), yes, fmt.Sprintf("Delete the schedule %s?", args[0])); !sure {
+			return err
+		}
+		return run(cmd, args)
+	}
+	return c
 }
 
 // allSchedules returns the schedules in the order of their names.
@@ -202,7 +225,7 @@ func (a *app) printFields(fields [][2]string) error {
 		if f[1] == "" {
 			continue
 		}
-		if err := a.screen.Printf("%s %s", a.screen.Paint(screen.Faint, fmt.Sprintf("%-12s", f[0])), f[1]); err != nil {
+		if err := a.screen.Printf("%s %s", a.screen.Paint(screen.Faint, fmt.Sprintf("%-14s", f[0])), f[1]); err != nil {
 			return err
 		}
 	}

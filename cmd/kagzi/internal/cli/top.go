@@ -24,7 +24,7 @@ func (a *app) top() *cobra.Command {
 		Long: `Top shows the health of the namespace, the queues, the workers and the newest failures, and refreshes them each second. It needs a terminal.
 While the database is away it says since when, and shows the old figures, with their age.
 
-Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses it, the arrows scroll, p freezes the view, q quits.`,
+Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses it, the arrows scroll, p freezes the view, ? explains it, q quits.`,
 		Example: `  kagzi top
   kagzi top --interval 5s`,
 		Args: exactly(),

@@ -61,10 +61,10 @@ may. The figures are those of the last heartbeat.`,
 	fs.BoolVar(&all, "all", false, "offline workers, too")
 	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions([]string{"online", "draining", "offline"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		for _, s := range status {
-			s = strings.ToUpper(strings.TrimSpace(s))
+		for _, given := range status {
+			s := strings.ToUpper(strings.TrimSpace(given))
 			if s != "ONLINE" && s != "DRAINING" && s != "OFFLINE" {
-				return usagef("--status is %q: give one or more of online, draining, offline", s)
+				return usagef("--status is %q: give one or more of online, draining, offline", given)
 			}
 			f.Status = append(f.Status, s)
 		}

@@ -56,6 +56,7 @@ type Model struct {
 	reverse       [views]bool
 	offset        int  // the first row that is shown
 	frozen        bool // no new snapshots are taken
+	help          bool // the help is shown in place of the table
 
 	shot   Snapshot
 	at     time.Time // when shot was taken; zero: not yet
@@ -136,6 +137,9 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // key does what a key says.
 func (m *Model) key(name string) tea.Cmd {
+	if m.help = name == "?" && !m.help; m.help {
+		m.offset = 0
+	}
 	switch name {
 	case "q", "esc", "ctrl+c":
 		return tea.Quit

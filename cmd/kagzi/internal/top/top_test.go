@@ -105,6 +105,13 @@ func TestViews(t *testing.T) {
 	d.shows("[4 Health]", "degraded", "pauses", "healthy", "database")
 	d.press("tab")
 	d.shows("[1 Queues]")
+	d.press("?")
+	d.shows("KEYS", "reverse the order", "q quit")
+	d.press("?")
+	d.shows("[1 Queues]", "shop")
+	d.press("?", "3")
+	d.shows("[3 Failures]", "r1")
+	d.press("1")
 	for _, width := range []int{20, 40, 60, 80, 140} {
 		d.m.Update(tea.WindowSizeMsg{Width: width, Height: 10})
 		for _, view := range []string{"1", "3", "4"} {
@@ -189,6 +196,29 @@ func TestTheDatabaseMayBeAway(t *testing.T) {
 		t.Error("the terminal is not drawn again")
 	}
 	d.shows("no answer from Postgres since 12:00:12", "old figures, of 12:00:12, 5s ago")
+}
+
+// A queue's slots are no workflow's: they are shown once.
+func TestSlotsOfAQueueAreShownOnce(t *testing.T) {
+	d := newDesk(t)
+	d.shot.Stats.Workflows = append(d.shot.Stats.Workflows, kagzi.WorkflowStats{Queue: "reports", Workflow: "digest"})
+	d.shot.Health.Workers.Hung = 1
+	d.load()
+	d.shows("1 slot hung", "QUEUE'S SLOTS", "report ", "5/50", "digest")
+	if n := strings.Count(d.m.View().Content, "5/50"); n != 1 {
+		t.Errorf("the slots of the queue are shown %d times:\n%s", n, d.m.View().Content)
+	}
+}
+
+func TestFailuresShowTheirRuns(t *testing.T) {
+	d := newDesk(t)
+	d.shot.Failures[0].ID, d.shot.Failures[0].ExternalID = "01a213ae-b289-703c-ab1e-652112f62c41", "order-42"
+	d.load()
+	d.press("3")
+	for _, width := range []int{100, 120, 160} {
+		d.m.Update(tea.WindowSizeMsg{Width: width, Height: 20})
+		d.shows("01a213ae-b289-703c-ab1e-652112f62c41")
+	}
 }
 
 func TestNarrowTerminalsCutNoFigure(t *testing.T) {

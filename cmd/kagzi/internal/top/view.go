@@ -40,6 +40,22 @@ func (m *Model) body(s *screen.Screen) string {
 	}
 }
 
+// help is what ? shows in place of the table.
+const help = `KEYS
+1 2 3 4     the tables; so do tab, ← and →
+s           sort by the next column
+r           reverse the order
+↑ ↓         scroll; so do page up, page down and home
+p           freeze the view, and let it go on
+?           this help, and back
+q           quit
+
+DUE         runs that no worker executes although their time has come
+SLOTS       runs under way, of how many that may be, at the workers' last heartbeats;
+            those of a queue are shown once, for all of its workflows
+FAILED/H    runs that failed within the last hour
+`
+
 // chrome is the number of lines around the rows of a table: three above, its header, an empty line and the keys.
 const chrome = 6
 
@@ -57,7 +73,11 @@ func (m *Model) View() tea.View {
 	if m.at.IsZero() {
 		lines = append(lines, "", "waiting for the database…")
 	} else {
-		body := strings.Split(strings.TrimSuffix(m.body(figures), "\n"), "\n")
+		text := m.body(figures)
+		if m.help {
+			text = help
+		}
+		body := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		head, rows := body[0], body[1:]
 		m.offset = max(0, min(m.offset, len(rows)-m.rows()))
 		lines = append(lines, head)
@@ -115,6 +135,13 @@ func (m *Model) headline(s *screen.Screen) string {
 	return title + at + " · " + s.Paint(tone, screen.Cut(line, max(m.width-len([]rune(title+at))-3, 8)))
 }
 
+func hungSlots(n int) string {
+	if n == 1 {
+		return "slot hung"
+	}
+	return "slots hung"
+}
+
 // summary sums up the workers.
 func (m *Model) summary(s *screen.Screen) string {
 	if m.at.IsZero() {
@@ -125,7 +152,7 @@ func (m *Model) summary(s *screen.Screen) string {
 	for _, n := range []struct {
 		n    int
 		what string
-	}{{w.Draining, "draining"}, {w.Silent, "silent"}, {w.Hung, "slots hung"}} {
+	}{{w.Draining, "draining"}, {w.Silent, "silent"}, {w.Hung, hungSlots(w.Hung)}} {
 		if n.n > 0 {
 			line += fmt.Sprintf(", %d %s", n.n, n.what)
 		}
@@ -171,7 +198,7 @@ func (m *Model) keys() string {
 	if m.reverse[m.view] {
 		order += ", reversed"
 	}
-	return "q quit · tab next · s sort (" + order + ") · r reverse · ↑↓ scroll · p freeze"
+	return "q quit · tab next · s sort (" + order + ") · r reverse · ↑↓ scroll · p freeze · ? help"
 }
 
 // sorted returns a sorted copy of the rows. orders are the comparisons of the view's sorts.
@@ -188,9 +215,10 @@ func sorted[T any](m *Model, rows []T, orders ...func(a, b T) int) []T {
 }
 
 func (m *Model) queueTable(s *screen.Screen) *screen.Table {
+	// The slots are those of the whole queue, so only its first row has them.
 	t := s.Table(screen.Column{Title: "QUEUE", Min: 10}, screen.Column{Title: "WORKFLOW", Min: 12}, screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "DUE SINCE", Drop: 1},
 		screen.Column{Title: "RUNNING", Right: true}, screen.Column{Title: "SLEEPING", Right: true}, screen.Column{Title: "DELAYED", Right: true, Drop: 4}, screen.Column{Title: "PAUSED", Right: true, Drop: 3},
-		screen.Column{Title: "SLOTS", Right: true, Drop: 2}, screen.Column{Title: "FAILED/H", Right: true})
+		screen.Column{Title: "QUEUE'S SLOTS", Right: true, Drop: 2}, screen.Column{Title: "FAILED/H", Right: true})
 	rows := sorted(
 		m, m.shot.Stats.Workflows,
 		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(b.Due, a.Due) },
@@ -199,18 +227,20 @@ func (m *Model) queueTable(s *screen.Screen) *screen.Table {
 		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(a.Queue, b.Queue) },
 		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(a.Workflow, b.Workflow) },
 	)
+	slots := map[string]screen.Cell{}
 	for _, w := range rows {
-		slots := screen.Cell{Text: "none", Tone: screen.Bad}
-		for _, q := range m.shot.Stats.Queues {
-			if q.Queue == w.Queue {
-				slots = screen.Cell{Text: fmt.Sprintf("%d/%d", q.Used, q.Slots)}
-			}
-		}
+		slots[w.Queue] = screen.Cell{Text: "none", Tone: screen.Bad}
+	}
+	for _, q := range m.shot.Stats.Queues {
+		slots[q.Queue] = screen.Cell{Text: fmt.Sprintf("%d/%d", q.Used, q.Slots)}
+	}
+	for _, w := range rows {
 		failed := screen.Cell{Text: fmt.Sprint(failedRuns(w)), Tone: screen.Bad}
 		if failed.Text == "0" {
 			failed.Tone = screen.Plain
 		}
-		t.Row(w.Queue, w.Workflow, orMore(w.Due, w.DueMore), s.Time(w.DueSince), w.Running, orMore(w.Sleeping, w.More), w.Delayed, w.Paused, slots, failed)
+		t.Row(w.Queue, w.Workflow, orMore(w.Due, w.DueMore), s.Time(w.DueSince), w.Running, orMore(w.Sleeping, w.More), w.Delayed, w.Paused, slots[w.Queue], failed)
+		delete(slots, w.Queue)
 	}
 	return t
 }
@@ -255,8 +285,8 @@ func (m *Model) workerTable(s *screen.Screen) *screen.Table {
 }
 
 func (m *Model) failureTable(s *screen.Screen) *screen.Table {
-	t := s.Table(screen.Column{Title: "ENDED"}, screen.Column{Title: "WORKFLOW", Min: 10}, screen.Column{Title: "KIND", Min: 8}, screen.Column{Title: "ERROR", Min: 40}, screen.Column{Title: "ID", Min: 10, Drop: 1},
-		screen.Column{Title: "RUN", Drop: 2})
+	t := s.Table(screen.Column{Title: "ENDED"}, screen.Column{Title: "WORKFLOW", Min: 10}, screen.Column{Title: "KIND", Min: 8}, screen.Column{Title: "ERROR", Min: 16}, screen.Column{Title: "ID", Min: 10, Drop: 2},
+		screen.Column{Title: "RUN", Drop: 1})
 	rows := sorted(
 		m, m.shot.Failures,
 		func(a, b kagzi.RunInfo) int { return b.EndedAt.Compare(a.EndedAt) },
