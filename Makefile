@@ -27,7 +27,7 @@ hello: ## a complete program; needs DATABASE_URL
 	go run ./examples/hello
 
 quickstart:
-	go run ./examples/quickstart
+	go run -C examples/quickstart .
 
 shop: ## a service, and a customer
 	go run -C examples/shop .

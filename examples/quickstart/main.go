@@ -1,13 +1,14 @@
 // Quickstart demonstrates Kagzi's guarantees in a few seconds, on a fresh machine:
 //
-//	go run ./examples/quickstart
+//	go run -C examples/quickstart .
 //
 // It starts a throwaway Postgres, 200 checkouts and two worker processes, kills one of them half-way with SIGKILL,
 // and then counts: every checkout completed, no recorded step executed again, every payment captured exactly once.
 // It exits with 1 if one of these does not hold. The workers log to a file, which the last line names.
 //
 // Read workflow.go first: an application has the same code. KAGZI_DATABASE_URL, if set, names the database to use. With
-// -svg FILE the quickstart also draws its result, as in docs/quickstart.svg.
+// -svg FILE the quickstart also draws its result, as in docs/quickstart.svg. While it runs, it serves the dashboard, and says where; with
+// -stay it goes on with that until Ctrl-C.
 package main
 
 import (
@@ -41,7 +42,11 @@ const killedText = `
 
 var workers = []string{"worker-1", "worker-2"} // the first is killed
 
-var svg = flag.String("svg", "", "also draw the result into this file")
+var (
+	svg     = flag.String("svg", "", "also draw the result into this file")
+	address = flag.String("dashboard", "127.0.0.1:0", "where the dashboard listens; port 0 is a free one")
+	stay    = flag.Bool("stay", false, "keep the dashboard, and the throwaway Postgres, until Ctrl-C")
+)
 
 func main() {
 	flag.Parse()
@@ -87,13 +92,22 @@ func quickstart(ctx context.Context) (err error) {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
+	stopDashboard, err := s.dashboard(*address)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopDashboard()) }()
 	if err := s.play(ctx); err != nil {
 		if ctx.Err() != nil {
 			return errors.New("interrupted")
 		}
 		return err
 	}
-	return s.report(ctx)
+	if err := s.report(ctx); err != nil || !*stay {
+		return err
+	}
+	stayed(ctx)
+	return nil
 }
 
 // A show is one performance of the quickstart.
