@@ -1,0 +1,249 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/explain"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+var (
+	now      = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
+	later    = now.Add(2 * time.Hour)
+	earlier  = now.Add(-time.Hour)
+	checkout = kagzi.Define[string, string]("checkout")
+)
+
+// words name deeds by their verb.
+var words = explain.Words{
+	Now: func() time.Time { return now },
+	Deed: func(d explain.Deed) string {
+		return "<" + strings.TrimSpace(string(d.Verb)+" "+d.Name+string(d.Other)+d.Target.Queue) + ">"
+	},
+}
+
+// A situation is a run with its steps and log.
+type situation struct {
+	run   kagzi.RunInfo
+	steps []kagzi.StepAttempt
+	log   []kagzi.LogEntry
+}
+
+func (s situation) says(k *kit.Kit, w explain.Words) string {
+	k.T.Helper()
+	text, err := explain.Run(k.Ctx, k.Client, s.run, s.steps, s.log, w)
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	return strings.Join(text, "\n")
+}
+
+// waits is a run that sleeps.
+func waits(on string, steps ...kagzi.StepAttempt) situation {
+	return situation{run: kagzi.RunInfo{
+		ID: "01987654-0000-7000-8000-000000000000", Workflow: "checkout", Queue: "default", Status: kagzi.StatusSleeping, WaitingOn: on, AvailableAt: later,
+		Schedule: "daily", Recoveries: 3, Attempts: 2, Kind: "unavailable", Error: "kagzi: no answer\nagain",
+	}, steps: steps}
+}
+
+func TestWaits(t *testing.T) {
+	k := kit.New(t)
+	sleep := kagzi.StepAttempt{Step: "b/nap", Type: "SLEEP", Status: kagzi.StatusRunning, WakeAt: later.Add(time.Hour)}
+	failed := kagzi.StepAttempt{Step: "a/charge", Type: "FUNCTION", Attempt: 4, Status: kagzi.StatusFailed, Kind: "unavailable", Error: "card\nservice"}
+	for on, c := range map[string]struct {
+		s    situation
+		want string
+	}{
+		"timer":        {waits("timer cooling-off"), `It sleeps in "cooling-off" until 2026-10-01T10:00:00Z.`},
+		"two timers":   {waits("timer x; timer nap", sleep), "It sleeps in \"x\" until 2026-10-01T10:00:00Z.\nIt sleeps in \"nap\" until 2026-10-01T11:00:00Z."},
+		"no time":      {waits("timer x; timer nap"), "It sleeps in \"x\" until 2026-10-01T10:00:00Z.\nIt sleeps in \"nap\"."},
+		"timeout":      {waits("timeout ship"), `The timeout of its branches "ship" comes 2026-10-01T10:00:00Z, unless they end before.`},
+		"compensation": {waits("compensation flight"), "It has failed or was cancelled, and its compensation flight is under way."},
+		"children":     {waits("children"), "waits for its children to end before its compensations run."},
+		"retry step":   {waits("retry charge", failed), `Attempt 4 of step "charge" failed with unavailable: card; service. The next one is due 2026-10-01T10:00:00Z.`},
+		"retry lost":   {waits("retry charge"), `Step "charge" failed. Its next attempt is due 2026-10-01T10:00:00Z.`},
+		"retry run":    {waits("retry"), "Its attempt 2 failed with unavailable: no answer; again. The next one is due 2026-10-01T10:00:00Z."},
+		"previous":     {waits("previous run"), "It waits until the previous run of its schedule daily has ended: <previous daily>."},
+		"key":          {waits("key tenant-7 (2 of 2 running)"), "It is due, and waits for a slot: key tenant-7 (2 of 2 running). <limits> show the limits."},
+		"group":        {waits("group mail (1 of 1 running)"), "waits for a slot: group mail (1 of 1 running)."},
+		"queue":        {waits("queue shop (50 of 50 running)"), "waits for a slot: queue shop (50 of 50 running)."},
+		"rate":         {waits("rate of queue shop"), "It is due, and the rate of queue shop lets no further run start now. <limits> show the limits."},
+		"worker":       {waits("worker"), "Its worker drained or lost the database, and gave it back.\nIt is due 2026-10-01T10:00:00Z.\nNo worker of queue default is online: start one."},
+		"recovery":     {waits("recovery"), "Its workers died 3 times in a row while they executed it.\nIt is due"},
+		"history":      {waits("history"), "Its history could not be read. A worker tries again 2026-10-01T10:00:00Z."},
+		"more":         {waits("timer x; signal y; 4 more"), "It waits for 4 more."},
+		"newer":        {waits("moon full"), "It waits for moon full."},
+		"child gone":   {waits("child ship and 2 more"), `It waits for its child "ship": <children> lists the children.`},
+		"limit unset":  {waits("limit openai"), "A step of it waits for the limit \"openai\".\nNobody has set that limit: <set-limit openai> sets it."},
+		"delay":        {waits(""), "It is due 2026-10-01T10:00:00Z."},
+	} {
+		t.Run(on, func(t *testing.T) {
+			if on == "more" { // its signal is asked for the run's messages
+				c.s.run.ID = kit.Begin(k, checkout, "x").ID()
+			}
+			if text := c.s.says(k, words); !strings.Contains(text, c.want) {
+				t.Errorf("it says\n%s\nand not\n%s", text, c.want)
+			}
+			if text := c.s.says(k, explain.Words{}); strings.Contains(text, "<") || strings.Contains(text, ": .") || strings.Contains(text, "  ") {
+				t.Errorf("without advice it says\n%s", text)
+			}
+		})
+	}
+}
+
+func TestWaitsForASignal(t *testing.T) {
+	k := kit.New(t)
+	run := kit.Begin(k, checkout, "x", kagzi.ID("one"))
+	k.Signal(run.ID(), kagzi.DefineSignal[bool]("aproved").With(true))
+	s := waits("signal approved")
+	s.run.ID = run.ID()
+	text := s.says(k, words)
+	for _, want := range []string{`It waits for a message of the signal "approved" until 2026-10-01T10:00:00Z: <signal approved> sends one.`, `unread message of another name, "aproved", from 20`, "misspelt?"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nlacks %s", text, want)
+		}
+	}
+}
+
+func TestWaitsForAChild(t *testing.T) {
+	k := kit.New(t)
+	child := kit.Begin(k, checkout, "x")
+	s := waits("child ship", kagzi.StepAttempt{Step: "a/ship", Type: "CHILD_WORKFLOW", Child: child.ID()})
+	want := `It waits for its child "ship", run ` + string(child.ID()) + " of checkout, which is PENDING: <child " + string(child.ID()) + "> says more."
+	if text := s.says(k, words); !strings.Contains(text, want) {
+		t.Errorf("%s\nlacks %s", text, want)
+	}
+	k.Cancel(child)
+	if text := s.says(k, words); !strings.Contains(text, "which is CANCELLED, cancelled") {
+		t.Error(text)
+	}
+}
+
+func TestWaitsForALimit(t *testing.T) {
+	k := kit.New(t)
+	if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "openai", MaxRunning: 3, Rate: kagzi.Rate{Starts: 50, Per: time.Second, Burst: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	if text := waits("limit openai").says(k, words); !strings.Contains(text, "Waiting for it: 0 steps. Under way: 0. It allows 50/s burst 5, at most 3 at once.") {
+		t.Error(text)
+	}
+}
+
+func TestPaused(t *testing.T) {
+	k := kit.New(t)
+	for _, target := range []kagzi.Target{{Queue: "default"}, {Queue: "other"}, {Workflow: "checkout"}, {Queue: "default", Key: "k"}, {Group: "g"}} {
+		if err := k.Client.Pause(k.Ctx, target, kagzi.Actor("mira"), kagzi.Reason("the provider is down")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := waits("pause of queue default").says(k, words)
+	for _, want := range []string{"It is held up by the pause of queue default.", "Paused: queue default, 20", ` by mira ("the provider is down"): <unpause default> ends that.`, "Paused: workflow checkout"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nlacks %s", text, want)
+		}
+	}
+	if strings.Contains(text, "queue other") || strings.Contains(text, "key k") || strings.Contains(text, "group g") {
+		t.Errorf("%s\nnames pauses of other runs", text)
+	}
+	own := waits("pause")
+	own.run.PausedAt, own.log = earlier, []kagzi.LogEntry{{Event: "PAUSED", Actor: "ada", Reason: "old"}, {Event: "PAUSED", Actor: "mira", Reason: "audit"}}
+	if text := own.says(k, words); !strings.Contains(text, `It was paused 2026-10-01T07:00:00Z by mira ("audit"): <unpause-run> lets it go on.`) {
+		t.Error(text)
+	}
+}
+
+func TestUnclaimed(t *testing.T) {
+	k := kit.New(t)
+	due := waits("")
+	due.run.Status, due.run.AvailableAt, due.run.DeadlineAt = kagzi.StatusPending, earlier, later
+	has := func(want string) {
+		t.Helper()
+		if text := due.says(k, words); !strings.Contains(text, want) {
+			t.Errorf("%s\nlacks %s", text, want)
+		}
+	}
+	has("It has been due since 2026-10-01T07:00:00Z, and no worker has taken it.\nNo worker of queue default is online: start one.\nIts timeout ends it 2026-10-01T10:00:00Z.")
+	other := kagzi.Define[string, string]("other")
+	kit.Serve(k, other, func(kagzi.Context, string) (string, error) { return "", nil }, kagzi.Version(2))
+	kit.ResultOf(k, kit.Begin(k, other, "x")) // the worker is there
+	has("No online worker of queue default has a handler for checkout: <workers default> shows what they have.")
+	due.run.Workflow, due.run.Version = "other", 7
+	has("No online worker of queue default has a handler for version 7 of other: start one with it, or <workers default> shows what they have.")
+	due.run.Version = 2
+	k.Exec(`UPDATE kagzi.workers SET active_count = max_concurrent`)
+	has("All workers that have its code are busy")
+}
+
+func TestRunning(t *testing.T) {
+	k := kit.New(t)
+	gate := make(chan struct{})
+	kit.Serve(k, checkout, func(kagzi.Context, string) (string, error) { <-gate; return "", nil })
+	t.Cleanup(func() { close(gate) })
+	s := situation{run: k.WaitStatus(kit.Begin(k, checkout, "x"), kagzi.StatusRunning)}
+	worker := s.run.Worker
+	s.run.CancelRequestedAt, s.run.WaitingOn = earlier, "cancel (step charge under way)"
+	s.run.Hung = []kagzi.HungCode{{Step: "charge", Cause: "step timed out after 30s", Since: earlier}, {Branch: "b", Since: earlier}, {Since: earlier}}
+	s.steps = []kagzi.StepAttempt{{Step: "pay", Type: "FUNCTION", Attempt: 2, Status: kagzi.StatusRunning, StartedAt: earlier}}
+	s.log = []kagzi.LogEntry{{Event: "CANCELLED", Actor: "ada"}}
+	has := func(want ...string) {
+		t.Helper()
+		text := s.says(k, words)
+		for _, want := range want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s\nlacks %s", text, want)
+			}
+		}
+	}
+	has("It is executed by worker "+worker+" (process ", "It was cancelled 2026-10-01T07:00:00Z by ada, and ends once its code has returned: it waits on cancel (step charge under way).",
+		`The function of step "charge" hangs since 2026-10-01T07:00:00Z, although its context has ended: step timed out after 30s.`, `The function of branch "b" hangs`,
+		"The workflow function hangs since 2026-10-01T07:00:00Z and waits for something outside of steps. The worker's log has its stack. If it does not return, restart the worker: <drain "+worker+">",
+		"Step pay, attempt 2, has run for 1h0m0s.")
+	k.Exec(`UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 day', report_number = report_number + 1000000`)
+	has("That is long ago: the worker is probably dead")
+	k.Exec(`UPDATE kagzi.workers SET status = 'OFFLINE'`)
+	has("That worker is offline. Another one takes over at the latest")
+	s.run.Worker = "01987654-0000-7000-8000-000000000000"
+	has("which is gone. Another one takes over")
+	s.run.Worker = ""
+	has("It is being executed.")
+}
+
+func TestEnded(t *testing.T) {
+	k := kit.New(t)
+	run := kagzi.RunInfo{Status: kagzi.StatusCompleted, CreatedAt: earlier, EndedAt: now, DeadlineAt: later}
+	for want, change := range map[string]func(*situation){
+		"It completed 1h0m0s after it was started.":                                                               func(*situation) {},
+		"It failed with kind panic.\n<resume> tries what failed again, and keeps the results of the other steps.": func(s *situation) { s.run.Status, s.run.Kind = kagzi.StatusFailed, "panic" },
+		"It is quarantined: mend the cause first, then <resume>.": func(s *situation) {
+			s.run.Status, s.run.Quarantined = kagzi.StatusFailed, true
+		},
+		"It was cancelled by somebody.":                func(s *situation) { s.run.Status = kagzi.StatusCancelled },
+		"It was cancelled, perhaps with its parent p.": func(s *situation) { s.run.Status, s.run.Parent = kagzi.StatusCancelled, "p" },
+		`It was cancelled by ada: "the customer called \"us\"".`: func(s *situation) {
+			s.run.Status, s.log = kagzi.StatusCancelled, []kagzi.LogEntry{{Event: "RESUMED", Actor: "bob"}, {Event: "TERMINATED", Actor: "ada", Reason: `the customer called "us"`}}
+		},
+	} {
+		s := situation{run: run}
+		change(&s)
+		if text := s.says(k, words); !strings.Contains(text, want) || strings.Contains(text, "timeout") {
+			t.Errorf("it says\n%s\nand not\n%s", text, want)
+		}
+	}
+}
+
+func TestTextsAreEscaped(t *testing.T) {
+	k := kit.New(t)
+	w := explain.Words{Now: words.Now}
+	w.Text = func(s string) string { return strings.ReplaceAll(s, "<b>", "&") }
+	s := waits("timer <b>; timeout <b>; compensation <b>; retry <b>; previous; limit <b>; key <b>; rate of <b>; child <b>; <b>")
+	s.run.Schedule = "<b>"
+	if text := s.says(k, w); strings.Contains(text, "<b>") {
+		t.Errorf("%s\nis not escaped", text)
+	}
+}
