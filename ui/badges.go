@@ -56,6 +56,11 @@ var icons = map[string]template.HTML{
 	"menu":      `<path d="M2 4h12M2 8h12M2 12h12"/>`,
 	"close":     `<path d="M3.5 3.5l9 9m0-9l-9 9"/>`,
 	"next":      `<path d="M6 3l5 5-5 5"/>`,
+	"left":      `<path d="M10 3L5 8l5 5"/>`,
+	"open":      `<path d="M3 6l5 5 5-5"/>`,
+	"plus":      `<path d="M8 3v10M3 8h10"/>`,
+	"minus":     `<path d="M3 8h10"/>`,
+	"copy":      `<rect x="5.5" y="5.5" width="8" height="8" rx="1.5"/><path d="M10.5 5.5v-3h-8v8h3"/>`,
 	"filter":    `<path d="M2 3.5h12L9.5 8.5v4l-3 1v-5z"/>`,
 	"child":     `<path d="M4 2.5v6a2 2 0 0 0 2 2h6M9.5 8l2.5 2.5L9.5 13"/>`,
 }

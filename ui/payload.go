@@ -13,6 +13,7 @@ type payload struct {
 	Empty      bool
 	Hidden     bool // by Config.HidePayloads
 	Unreadable bool // it is no JSON: the Sealer could not open it, or the Codec writes something else
+	Large      bool // it is not shown because of its size
 	Size       int
 	Root       *node  // nil unless it is JSON
 	Cut        bool   // Root lacks a part of it
@@ -39,7 +40,7 @@ func (d *dashboard) payload(data json.RawMessage, raw string) payload {
 	p := payload{Size: len(data), Raw: raw}
 	switch {
 	case len(data) == 0:
-		p.Empty = true
+		p.Empty, p.Raw = true, ""
 	case d.cfg.HidePayloads:
 		p.Hidden, p.Raw = true, ""
 	case !json.Valid(data):
@@ -49,6 +50,18 @@ func (d *dashboard) payload(data json.RawMessage, raw string) payload {
 		r.dec.UseNumber()
 		p.Root = r.value("", 0)
 		p.Cut = r.cut
+	}
+	return p
+}
+
+// sizeOnly makes the view of a payload that is too large for the page, or was not kept.
+func (d *dashboard) sizeOnly(size int, raw string) payload {
+	p := payload{Empty: size == 0, Size: size, Large: true, Raw: raw}
+	if d.cfg.HidePayloads {
+		p.Hidden = true
+	}
+	if p.Hidden || p.Empty {
+		p.Raw = ""
 	}
 	return p
 }

@@ -36,7 +36,7 @@ import (
 
 // allPages are the pages by GET.
 func (d *dashboard) allPages() []page {
-	return slices.Concat(d.overviewPages(), d.runsPages(), d.readingPages(), d.formPages())
+	return slices.Concat(d.overviewPages(), d.runsPages(), d.runPages(), d.readingPages(), d.formPages())
 }
 
 // allChanges are the changes by POST.
@@ -124,6 +124,7 @@ func (d *dashboard) routes(pages []page, changes []change) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /static/{hash}/{file...}", d.files.serve)
 	mux.HandleFunc("GET /find", d.guard(Action{Verb: View, Object: OnRun}, d.find))
+	mux.HandleFunc("GET /runs/{id}/raw", d.guard(Action{Verb: View, Object: OnRun}, d.raw))
 	for _, p := range pages {
 		mux.HandleFunc("GET "+exact(p.path), d.guard(p.action, func(w http.ResponseWriter, r *http.Request, who viewer) { d.page(w, r, who, p) }))
 	}

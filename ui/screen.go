@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -76,6 +77,7 @@ func (d *dashboard) parseTemplates() (map[string]*template.Template, error) {
 		known[p.path] = true
 	}
 	funcs := d.funcs()
+	maps.Copy(funcs, runFuncs())
 	funcs["nav"] = func(section string) (items []navItem) {
 		for _, item := range navigation {
 			if known[item.Path] {

@@ -155,6 +155,7 @@
 		htmx.process(region);
 		plots(region);
 		selection();
+		document.dispatchEvent(new Event("kagzi:updated"));
 	}
 
 	// ---- the chart, drawn from the table behind it ----
@@ -316,6 +317,7 @@
 		openStream();
 	}
 
+	window.kagzi = { update, reopen: openStream };
 	setInterval(() => showTimes(document), 1000);
 	start();
 })();

@@ -19,6 +19,7 @@ type Demo struct {
 	Client *kagzi.Client
 
 	ctx  context.Context // of the workers; ended by stop
+	pool *pgxpool.Pool
 	stop context.CancelFunc
 	wait sync.WaitGroup
 	mu   sync.Mutex
@@ -41,8 +42,9 @@ func Start(ctx context.Context, pool *pgxpool.Pool, cfg kagzi.ClientConfig) (*De
 	}
 	handle(shop, office)
 	handleMore(office)
+	handleHistories(office)
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	d := &Demo{Client: client, ctx: ctx, stop: stop}
+	d := &Demo{Client: client, ctx: ctx, pool: pool, stop: stop}
 	d.run(shop.Run)
 	d.run(office.Run)
 	return d, nil
@@ -70,7 +72,7 @@ func (d *Demo) Stop() error {
 
 // Fill starts runs of every kind, schedules, topics, limits and pauses, and returns once each is in the state that it is meant to show.
 func (d *Demo) Fill(ctx context.Context) error {
-	for _, fill := range []func(context.Context) error{d.limits, d.orders, d.failures, d.waits, d.keys, d.topics, d.schedules, d.changes, d.timetables, d.streams, d.fleet, d.holds} {
+	for _, fill := range []func(context.Context) error{d.limits, d.orders, d.failures, d.waits, d.keys, d.topics, d.schedules, d.changes, d.timetables, d.streams, d.fleet, d.holds, d.histories} {
 		if err := fill(ctx); err != nil {
 			return err
 		}

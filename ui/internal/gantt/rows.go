@@ -3,6 +3,7 @@ package gantt
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -118,23 +119,27 @@ type node struct {
 	id, label string
 	step      *Step
 	children  []*node
-	index     map[string]*node
+	byPart    map[string]*node
+	index     int // of a branch of a Map; -1 for others
 	start     time.Time
 }
 
 // add adds a step below the nodes of its branches.
 func (n *node) add(s *Step) {
 	for part := range strings.SplitSeq(s.Name, "/") {
-		c := n.index[part]
+		c := n.byPart[part]
 		if c == nil {
-			c = &node{id: part, label: part}
+			c = &node{id: part, label: part, index: -1}
+			if i, err := strconv.Atoi(part); err == nil && i >= 0 {
+				c.index = i
+			}
 			if n.id != "" {
 				c.id = n.id + "/" + part
 			}
-			if n.index == nil {
-				n.index = map[string]*node{}
+			if n.byPart == nil {
+				n.byPart = map[string]*node{}
 			}
-			n.index[part] = c
+			n.byPart[part] = c
 			n.children = append(n.children, c)
 		}
 		n = c
@@ -152,12 +157,18 @@ func (n *node) tidy() {
 		c.tidy()
 		if c.step == nil && len(c.children) == 1 {
 			only := *c.children[0]
-			only.label = c.label + "/" + only.label
+			only.label, only.index = c.label+"/"+only.label, c.index
 			n.children[i] = &only
 		}
 		n.start = earlier(n.start, n.children[i].start)
 	}
-	slices.SortStableFunc(n.children, func(a, b *node) int { return a.start.Compare(b.start) })
+	mapped := !slices.ContainsFunc(n.children, func(c *node) bool { return c.index < 0 })
+	slices.SortStableFunc(n.children, func(a, b *node) int {
+		if mapped { // all of them start at once
+			return cmp.Compare(a.index, b.index)
+		}
+		return a.start.Compare(b.start)
+	})
 	n.group()
 }
 
@@ -177,7 +188,7 @@ func (n *node) group() {
 		}
 		g := groups[name]
 		if g == nil {
-			g = &node{id: strings.TrimPrefix(n.id+"/"+name, "/") + "#", label: name, start: c.start}
+			g = &node{id: strings.TrimPrefix(n.id+"/"+name, "/") + "#", label: name, start: c.start, index: -1}
 			groups[name] = g
 			children = append(children, g)
 		}

@@ -98,10 +98,29 @@ func chooseFolds(gaps []Span, total time.Duration) (folds []Span) {
 		if len(long) == 0 || len(folds)+len(long) > mostFolds || float64(sum) < idleShare*float64(rest) || sum >= rest {
 			break
 		}
-		folds, rest = append(folds, long...), rest-sum
+		longest := slices.MaxFunc(long, func(a, b Span) int { return cmp.Compare(a.Len(), b.Len()) }).Len()
+		for _, g := range long {
+			if g.Len() >= longest/2 {
+				folds, rest = append(folds, g), rest-g.Len()
+			} else {
+				gaps = append(gaps, g)
+			}
+		}
 	}
 	slices.SortFunc(folds, func(a, b Span) int { return a.From.Compare(b.From) })
-	return folds
+	return joined(folds)
+}
+
+// joined joins spans that follow each other.
+func joined(spans []Span) (out []Span) {
+	for _, s := range spans {
+		if n := len(out); n > 0 && !s.From.After(out[n-1].To) {
+			out[n-1].To = later(out[n-1].To, s.To)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 // X returns where a moment is, in percent of the axis: 0 or 100 if it is outside.

@@ -1,0 +1,227 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/explain"
+	"github.com/kagzi/kagzi/ui/internal/gantt"
+)
+
+// runPages is the page of one run.
+func (d *dashboard) runPages() []page {
+	return []page{{
+		path: "/runs/{id}", action: Action{Verb: View, Object: OnRun}, template: "run",
+		live: []string{"head", "why", "timeline", "steps", "data", "messages", "family", "log", "facts"}, look: d.run,
+	}}
+}
+
+// A runView is the view model of that page.
+type runView struct {
+	Run       kagzi.RunInfo // without its payloads
+	Why       []template.HTML
+	Timeline  timeline
+	Steps     stepTable
+	Input     payload
+	Output    payload
+	Messages  []message
+	More      bool // messages than these
+	Log       []kagzi.LogEntry
+	Family    family
+	unsettled bool // a step, such as a child, can still end
+}
+
+// settled reports whether the run has ended and nothing of it is under way. Somebody may resume it: then the page is loaded again.
+func (v *runView) settled() bool { return v.Run.Status.Ended() && !v.unsettled }
+
+// Path returns the run's path, with what follows.
+func (v *runView) Path() string { return "/runs/" + string(v.Run.ID) }
+
+// Took returns how long the run took, or nothing while it is active.
+func (v *runView) Took() string {
+	if v.Run.EndedAt.IsZero() {
+		return ""
+	}
+	return duration(v.Run.EndedAt.Sub(v.Run.CreatedAt))
+}
+
+// Name returns what people call the run.
+func (v *runView) Name() string {
+	if v.Run.ExternalID != "" {
+		return string(v.Run.ExternalID)
+	}
+	return short(v.Run.ID)
+}
+
+// refOf returns the run that a path names: by its run ID, or by its own.
+func refOf(text string) kagzi.Ref {
+	if isRunID(text) {
+		return kagzi.RunID(text)
+	}
+	return kagzi.ID(text)
+}
+
+func (d *dashboard) run(ctx context.Context, q query) (any, error) {
+	ref := refOf(q.path("id"))
+	run, err := d.client.Get(ctx, ref)
+	if errors.Is(err, kagzi.ErrNotFound) {
+		return nil, d.gone(ctx, ref)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := &runView{Run: run}
+	v.Run.Input, v.Run.Output = nil, nil
+	v.Input, v.Output = d.payload(run.Input, v.Path()+"/raw?of=input"), d.payload(run.Output, v.Path()+"/raw?of=output")
+	h, err := d.history(ctx, v.Run)
+	if err != nil {
+		return nil, err
+	}
+	if v.Log, err = d.client.RunLog(ctx, run.ID); err != nil {
+		return nil, err
+	}
+	if err := d.messages(ctx, v); err != nil {
+		return nil, err
+	}
+	text, err := explain.Run(ctx, d.client, v.Run, h.attempts, v.Log, d.words())
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range text {
+		v.Why = append(v.Why, template.HTML(s)) // words has escaped what others have written
+	}
+	v.unsettled = h.unsettled
+	chosen, err := choose(q, h.steps)
+	if err != nil {
+		return nil, err
+	}
+	now := roughly(v.Run, time.Now())
+	v.Timeline = chosen.timeline(v, now)
+	v.Steps = chosen.table(d, v, h)
+	v.Family, err = d.family(ctx, v, h)
+	return v, err
+}
+
+// gone returns the error for a run that is not there: who deleted it, if somebody did.
+func (d *dashboard) gone(ctx context.Context, ref kagzi.Ref) error {
+	log, err := d.client.RunLog(ctx, ref)
+	if err != nil && !errors.Is(err, kagzi.ErrNotFound) {
+		return err
+	}
+	text := fmt.Sprintf("No run of this namespace is called %v. Retention deletes runs some time after their end.", ref)
+	for _, e := range log {
+		if e.Event != "DELETED" {
+			continue
+		}
+		by, why := e.Actor, ""
+		if by == "" {
+			by = "somebody"
+		}
+		if e.Reason != "" {
+			why = ": " + e.Reason
+		}
+		text = fmt.Sprintf("The run %v was deleted by %s at %s%s.", ref, by, e.At.UTC().Format("2006-01-02 15:04:05 UTC"), why)
+	}
+	return status(404, text)
+}
+
+// roughly returns now for the timeline of a run, rounded up to about a hundredth of its age: so the timeline of an old run is not new each second.
+func roughly(run kagzi.RunInfo, now time.Time) time.Time {
+	if !run.EndedAt.IsZero() {
+		return run.EndedAt
+	}
+	step := time.Second
+	for step < now.Sub(run.CreatedAt)/128 {
+		step *= 2
+	}
+	return now.Add(step - 1).Truncate(step)
+}
+
+// A history is the steps of a run, without large payloads, as the cache keeps it.
+type history struct {
+	mark      string // of the RunInfo when it was read
+	attempts  []kagzi.StepAttempt
+	steps     []*gantt.Step
+	payloads  map[attemptKey]attemptPayloads
+	unsettled bool
+}
+
+type attemptKey struct {
+	step    string
+	attempt int
+}
+
+// attemptPayloads are the payloads of an attempt, unless they are large, and their sizes.
+type attemptPayloads struct {
+	input, output         []byte
+	inputSize, outputSize int
+}
+
+const (
+	// keptPayload is the size up to which a step's payload is on the page. Larger ones are a link.
+	keptPayload = 8 << 10
+	// keptPayloads bounds the payloads of a run in the cache.
+	keptPayloads = 2 << 20
+	// waitEvery is how often the steps of a run that waits are read: only its children can change.
+	waitEvery = 10 * time.Second
+	// perStep is how much less often the steps of a running run are read for each step that it has.
+	perStep = 2 * time.Millisecond
+)
+
+// history returns the steps of a run. Reading thousands of them is dear, so they are read again only if the run can have made some.
+func (d *dashboard) history(ctx context.Context, run kagzi.RunInfo) (*history, error) {
+	key := "history " + string(run.ID)
+	mark := fmt.Sprint(run.Status, run.WaitingOn, run.AvailableAt, run.Attempts, run.StartedAt, run.EndedAt, run.Worker, run.Recoveries, run.PausedAt)
+	every := lookEvery
+	if last, _ := d.cache.peek(key).view.(*history); last != nil {
+		switch {
+		case run.Status == kagzi.StatusRunning:
+			every = max(every, time.Duration(len(last.attempts))*perStep)
+		case last.mark == mark:
+			every = waitEvery
+		}
+	}
+	f := d.cache.get(ctx, key, every, func(ctx context.Context) (any, error) {
+		attempts, err := d.client.Steps(ctx, run.ID)
+		if err != nil {
+			return nil, err
+		}
+		return d.newHistory(mark, attempts), nil
+	})
+	h, _ := f.view.(*history)
+	if h == nil || f.err != nil {
+		return nil, f.err
+	}
+	return h, nil
+}
+
+// newHistory takes the payloads out of the attempts, and keeps the small ones.
+func (d *dashboard) newHistory(mark string, attempts []kagzi.StepAttempt) *history {
+	h := &history{mark: mark, attempts: attempts, payloads: map[attemptKey]attemptPayloads{}}
+	kept := 0
+	keep := func(data []byte) []byte {
+		if len(data) > keptPayload || kept+len(data) > keptPayloads || d.cfg.HidePayloads {
+			return nil
+		}
+		kept += len(data)
+		return append([]byte(nil), data...)
+	}
+	for i := range attempts {
+		a := &attempts[i]
+		switch a.Type {
+		case "MARKER", "PEEK", "RESERVE": // their outputs are Kagzi's own
+			a.Output = nil
+		}
+		if len(a.Input)+len(a.Output) > 0 {
+			h.payloads[attemptKey{a.Step, a.Attempt}] = attemptPayloads{keep(a.Input), keep(a.Output), len(a.Input), len(a.Output)}
+		}
+		a.Input, a.Output = nil, nil
+		h.unsettled = h.unsettled || a.Status == kagzi.StatusRunning
+	}
+	h.steps = gantt.Steps(attempts)
+	return h
+}

@@ -1,0 +1,134 @@
+package ui
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/gantt"
+)
+
+// A stepTable is the view model of the table of steps.
+type stepTable struct {
+	Rows  []stepRow
+	Pager pager
+	All   int // steps that the run has
+	Match int
+	Clear string // path without the filter; empty if there is none
+}
+
+// A stepRow is a step with its newest attempt. Earlier ones are folded.
+type stepRow struct {
+	HTMLID  string
+	Type    string
+	Offset  string // when the attempt began, from the run's start
+	Last    attemptRow
+	Earlier []attemptRow // the newest first
+}
+
+// An attemptRow is one attempt of a step.
+type attemptRow struct {
+	kagzi.StepAttempt
+	Input, Output payload
+	Took          string // empty while it is under way
+	Waits         bool   // nothing is done meanwhile
+	Stack         bool   // the error has several lines
+}
+
+// Detailed reports whether there is something to unfold.
+func (a attemptRow) Detailed() bool {
+	return !a.Input.Empty || !a.Output.Empty || a.Stack || len([]rune(a.Error)) > 300 || len(a.Headers) > 0
+}
+
+// pagePayloads bounds the payloads that one page shows folded. What is beyond it is a link.
+const pagePayloads = 256 << 10
+
+// table returns the steps of the choice, and of those the page that the query asks for.
+func (c choice) table(d *dashboard, v *runView, h *history) stepTable {
+	t := stepTable{All: c.all, Match: len(c.steps)}
+	lo, hi, p := c.page("step", c.step, len(c.steps), stepsPerPage)
+	t.Pager = p
+	if c.filtered() {
+		t.Clear = c.edit(func(v url.Values) {
+			for _, name := range []string{"name", "state", "row", "step"} {
+				v.Del(name)
+			}
+		})
+	}
+	room := pagePayloads
+	for _, s := range c.steps[lo:hi] {
+		t.Rows = append(t.Rows, d.stepRow(v, s, h, &room))
+	}
+	return t
+}
+
+// mostAttempts is how many earlier attempts of a step are shown.
+const mostAttempts = 20
+
+func (d *dashboard) stepRow(v *runView, s *gantt.Step, h *history, room *int) stepRow {
+	row := stepRow{HTMLID: stepID(s.Name), Type: stepType(*s.Last()), Last: d.attemptRow(v, *s.Last(), h, room)}
+	if after := s.Last().StartedAt.Sub(v.Run.CreatedAt); !s.Last().StartedAt.IsZero() && after >= 0 {
+		row.Offset = "+" + duration(after)
+	}
+	for i := len(s.Attempts) - 2; i >= 0 && len(row.Earlier) < mostAttempts; i-- {
+		row.Earlier = append(row.Earlier, d.attemptRow(v, s.Attempts[i], h, room))
+	}
+	return row
+}
+
+func (d *dashboard) attemptRow(v *runView, a kagzi.StepAttempt, h *history, room *int) attemptRow {
+	row := attemptRow{StepAttempt: a, Waits: gantt.Waits(a), Stack: strings.Contains(a.Error, "\n")}
+	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) {
+		row.Took = duration(max(0, a.EndedAt.Sub(a.StartedAt)))
+	}
+	p := h.payloads[attemptKey{a.Step, a.Attempt}]
+	raw := v.Path() + "/raw?" + url.Values{"step": {a.Step}, "attempt": {strconv.Itoa(a.Attempt)}}.Encode() + "&of="
+	show := func(data []byte, size int, raw string) payload {
+		if len(data) < size || size > *room {
+			return d.sizeOnly(size, raw)
+		}
+		*room -= size
+		return d.payload(data, raw)
+	}
+	if string(p.output) == "null" { // of a Do
+		p.output, p.outputSize = nil, 0
+	}
+	row.Input, row.Output = show(p.input, p.inputSize, raw+"input"), show(p.output, p.outputSize, raw+"output")
+	return row
+}
+
+// Words says in a few words what the status does not.
+func (a attemptRow) Words() string {
+	switch {
+	case a.Type == "SIGNAL" && a.Status == kagzi.StatusCompleted:
+		return "the message came"
+	case a.Type == "SIGNAL" && a.Status == kagzi.StatusRunning && a.WakeAt.IsZero():
+		return "for a message"
+	case a.Type == "SLEEP" && a.Status == kagzi.StatusRunning:
+		return "wakes"
+	case a.Type == "SIGNAL" && a.Status == kagzi.StatusRunning:
+		return "gives up"
+	case a.Type == "MARKER" && a.Status == kagzi.StatusRunning && !a.WakeAt.IsZero():
+		return "times out"
+	case a.Status == kagzi.StatusPending && a.Type == "FUNCTION":
+		return "its worker has gone; it is made again"
+	case a.Status == kagzi.StatusPending && a.Type == "COMPENSATION":
+		return "runs if the run fails"
+	case a.Status == kagzi.StatusFailed && !a.WakeAt.IsZero():
+		return "next attempt"
+	}
+	return ""
+}
+
+// When returns the time that Words is about; zero if it is about none.
+func (a attemptRow) When() time.Time {
+	switch {
+	case a.Type == "SIGNAL" && a.Status == kagzi.StatusCompleted:
+		return a.EndedAt
+	case a.Status == kagzi.StatusRunning && !(a.Type == "FUNCTION"), a.Status == kagzi.StatusFailed:
+		return a.WakeAt
+	}
+	return time.Time{}
+}
