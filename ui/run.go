@@ -176,7 +176,7 @@ const (
 func (d *dashboard) history(ctx context.Context, run kagzi.RunInfo) (*history, error) {
 	key := "history " + string(run.ID)
 	mark := fmt.Sprint(run.Status, run.WaitingOn, run.AvailableAt, run.Attempts, run.StartedAt, run.EndedAt, run.Worker, run.Recoveries, run.PausedAt)
-	every := lookEvery
+	every := d.every
 	if last, _ := d.cache.peek(key).view.(*history); last != nil {
 		switch {
 		case run.Status == kagzi.StatusRunning:

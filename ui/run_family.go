@@ -37,7 +37,7 @@ type relative struct {
 
 const (
 	mostAncestors     = 8
-	mostKin      = 30
+	mostKin           = 30
 	mostParents       = 8 // how many children are asked for their own children
 	mostGrandchildren = 5
 	mostRelatives     = 10
