@@ -209,7 +209,7 @@ func rateText(r kagzi.Rate) string {
 	}{{time.Second, "a second"}, {time.Minute, "a minute"}, {time.Hour, "an hour"}, {day, "a day"}} {
 		// The time between two starts is stored, rounded up to a microsecond.
 		n := float64(r.Starts) * float64(u.unit) / float64(per)
-		if whole := math.Round(n); whole >= 1 && math.Abs(n-whole) < whole/1000 {
+		if whole := math.Round(n); whole >= 1 && math.Abs(n-whole) < min(whole/1000, 0.05) {
 			text = count(int(whole)) + " " + u.name
 			break
 		}

@@ -111,9 +111,9 @@ type topicView struct {
 	kagzi.TopicInfo
 	Unknown bool // it is beyond the topics that are listed
 	Rows    []eventRow
-	One     bool   // a single event was asked for
-	Wrong   string // why the events cannot be read
-	Span    time.Duration
+	One     bool          // a single event was asked for
+	Wrong   string        // why the events cannot be read
+	Span    time.Duration // between the newest and the oldest of Rows; zero if that says nothing
 }
 
 // An eventRow is an event with its payload.
@@ -159,18 +159,10 @@ func (d *dashboard) topic(ctx context.Context, q query) (any, error) {
 		}
 		v.Rows = append(v.Rows, row)
 	}
-	if n := len(events); n > 1 {
+	if n := len(events); n >= 5 {
 		v.Span = events[0].PublishedAt.Sub(events[n-1].PublishedAt)
 	}
 	return v, nil
-}
-
-// Rate is how many of the newest events came in a second; zero if that cannot be said.
-func (v topicView) Rate() float64 {
-	if v.One || v.Span <= 0 || len(v.Rows) < 5 {
-		return 0
-	}
-	return float64(len(v.Rows)-1) / v.Span.Seconds()
 }
 
 // A consumerView is the view model of the page of a consumer.

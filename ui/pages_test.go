@@ -1,0 +1,186 @@
+package ui
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// wantAll fails the test unless the page has all texts.
+func wantAll(t *testing.T, path, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			t.Errorf("%s lacks %q", path, text)
+		}
+	}
+}
+
+// wantNone fails the test if the page has one of the texts.
+func wantNone(t *testing.T, path, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(page, text) {
+			t.Errorf("%s has %q", path, text)
+		}
+	}
+}
+
+// region returns the next region of that id that a stream sends, for which ok is true.
+func region(next func() sse, id string, ok func(html string) bool) string {
+	return until(next, func(e sse) bool { return e.name == "region" && strings.Contains(e.data, `id="`+id+`"`) && ok(e.data) }).data
+}
+
+func has(text string) func(string) bool {
+	return func(html string) bool { return strings.Contains(html, text) }
+}
+
+func TestPagesWithoutDataExplainThemselves(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{})
+	for path, want := range map[string][]string{
+		"/schedules":           {"No schedules", "client.Schedule(ctx"},
+		"/schedules?name=x":    {"No schedule matches"},
+		"/schedules?after=x":   {"No further schedule"},
+		"/topics":              {"No topics", "kagzi.DefineTopic"},
+		"/topics?name=x":       {"No topic matches", "No consumer matches"},
+		"/limits":              {"Nothing is paused", "client.SetQueue", "client.SetLimit"},
+		"/queues/shop":         {"No keys", "kagzi.Key("},
+		"/queues/shop?order=x": {"There is no such order"},
+		"/groups":              {"No groups", "kagzi.Group("},
+		"/workers":             {"No worker is live", "kagzi.NewWorker"},
+		"/workers?queue=x":     {"No worker matches"},
+		"/workers?status=lost": {"There is no status"},
+		"/workers?label=x":     {"has no value"},
+		"/stranded":            {"Nothing is stranded"},
+		"/doctor":              {"The doctor needs the pool", "ui.Config{Pool: pool}"},
+	} {
+		wantAll(t, path, s.mustGet(path), append(want, "<h1", "aria-current=\"page\"")...)
+	}
+	for _, path := range []string{"/schedules/none", "/topics/none", "/consumers/none", "/workers/01987654-0000-7000-8000-000000000000"} {
+		if r := s.get(path); r.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %s", path, r.Status)
+		}
+	}
+	for _, path := range []string{"/workers/junk", "/topics/none?event=first", "/topics/none?event=7"} {
+		if r := s.get(path); r.StatusCode < 400 || r.StatusCode >= 500 {
+			t.Errorf("%s: %s", path, r.Status)
+		}
+	}
+}
+
+const hostile = `"><script>alert(1)</script><img src=x onerror='x'>`
+
+func TestPagesEscapeHostileNames(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: everybody, Pool: k.Pool})
+	wf := kagzi.Define[string, string](hostile, kagzi.Queue(hostile))
+	topic, consumed := kagzi.DefineTopic[string](hostile), hostile+"c"
+	consumer := kagzi.DefineConsumer(consumed, kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}, Queue: hostile})
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: hostile, Build: hostile, Labels: map[string]string{hostile: hostile}})
+	kagzi.Handle(w, wf, func(_ kagzi.Context, in string) (string, error) { return in, nil })
+	kagzi.Consume(w, consumer, func(kagzi.Context, string) (string, error) { return hostile, nil })
+	kit.StartWorker(t, w)
+	why := []kagzi.ChangeOption{kagzi.Actor(hostile), kagzi.Reason(hostile)}
+	for _, err := range []error{
+		k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: hostile, Run: wf.With(hostile, kagzi.Metadata{hostile: hostile}, kagzi.Key(hostile)), Cron: "0 7 * * *"}),
+		k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: hostile, EachKey: kagzi.KeyLimits{MaxRunning: 1}}),
+		k.Client.SetKey(k.Ctx, hostile, hostile, kagzi.KeyLimits{Weight: 2}),
+		k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: hostile, MaxRunning: 2}),
+		k.Client.Pause(k.Ctx, kagzi.Target{Queue: hostile}, why...),
+		k.Client.Pause(k.Ctx, kagzi.Target{Queue: hostile, Key: hostile}, why...),
+		k.Client.Pause(k.Ctx, kagzi.Target{Group: "consumer " + consumed}, why...),
+		k.Client.Publish(k.Ctx, topic.With(hostile).Title(hostile).WithID(hostile)),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	kit.Begin(k, kagzi.Define[string, string](hostile+"2", kagzi.Queue(hostile)), hostile, kagzi.ID(hostile))
+	name := url.PathEscape(hostile)
+	for _, path := range []string{
+		"/schedules", "/schedules/" + name, "/topics", "/topics/" + name, "/consumers/" + url.PathEscape(consumed), "/limits", "/queues/" + name, "/groups", "/workers",
+		"/workers/" + kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID, "/stranded", "/doctor",
+		"/schedules?name=" + url.QueryEscape(hostile), "/workers?status=" + url.QueryEscape(hostile), "/topics/" + name + "?event=" + url.QueryEscape(hostile),
+	} {
+		r := s.get(path + map[bool]string{true: "&wait", false: "?wait"}[strings.Contains(path, "?")])
+		if r.StatusCode >= 500 {
+			t.Errorf("%s: %s", path, r.Status)
+		}
+		wantNone(t, path, r.body, "<script>alert", "<img", "onerror='x'>")
+	}
+	region(s.stream("/topics/"+name), "topic-events", func(html string) bool {
+		wantNone(t, "the stream", html, "<script>alert")
+		return strings.Contains(html, "&lt;script&gt;alert")
+	})
+}
+
+func TestPagesHidePayloads(t *testing.T) {
+	k := kit.New(t)
+	s, hiding := newSite(k, Config{}), newSite(k, Config{HidePayloads: true})
+	const secret = "s3cret"
+	topic := kagzi.DefineTopic[string]("mail")
+	consumer := kagzi.DefineConsumer("sorter", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}, Queue: "default"})
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+	kagzi.Consume(w, consumer, func(ctx kagzi.Context, _ string) (string, error) {
+		events, err := kagzi.Peek(ctx, "new", topic, 10)
+		if err != nil {
+			return "", err
+		}
+		return secret, kagzi.Reserve(ctx, "new", events...)
+	})
+	kit.StartWorker(t, w)
+	k.Schedule(kagzi.Schedule{Name: "nightly", Run: echo.With(secret), Cron: "0 7 * * *"})
+	large := secret + strings.Repeat("x", 2*largeEvent)
+	for _, payload := range []string{secret, large} {
+		if err := k.Client.Publish(k.Ctx, topic.With(payload)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await.True(t, "the consumer is stored", func() bool {
+		all, err := k.Client.Consumers(k.Ctx)
+		return err == nil && len(all) == 1
+	})
+	region(s.stream("/consumers/sorter"), "consumer-value", has(secret))
+	events, err := s.d.newestEvents(k.Ctx, "mail")
+	if err != nil || len(events) != 2 {
+		t.Fatal(events, err)
+	}
+	one := "/topics/mail?event=" + strconv.FormatInt(events[1].Position, 10)
+	for _, path := range []string{"/schedules/nightly", "/topics/mail", one, "/consumers/sorter"} {
+		wantAll(t, path, s.mustGet(path), secret)
+		page := hiding.mustGet(path)
+		wantNone(t, path, page, secret)
+		wantAll(t, path, page, "hidden, ")
+	}
+	page := s.mustGet("/topics/mail")
+	wantAll(t, "/topics/mail", page, `href="/kagzi`+one+`">Show the payload`)
+	wantNone(t, "/topics/mail", page, secret+"xxx")
+	wantAll(t, one, s.mustGet(one), secret+"xxx")
+}
+
+func TestOutagesShowWhatWasKnown(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{})
+	k.Schedule(kagzi.Schedule{Name: "nightly", Run: echo.With("x"), Cron: "0 7 * * *"})
+	paths := []string{"/schedules", "/schedules/nightly", "/topics", "/limits", "/workers", "/stranded"}
+	for _, path := range paths {
+		s.mustGet(path)
+	}
+	s.d.client = kit.NewClientWith(t, kit.Unreachable(t), kagzi.ClientConfig{})
+	s.d.cache.mu.Lock()
+	for _, e := range s.d.cache.entries {
+		e.tried = e.tried.Add(-time.Hour) // so that the next page looks again
+	}
+	s.d.cache.mu.Unlock()
+	for _, path := range paths {
+		wantAll(t, path, s.mustGet(path), "<strong>Postgres gives no answer</strong>")
+	}
+}
