@@ -26,10 +26,8 @@ import (
 //     say how long ago something is, or it would change each second: {{ago}} and {{clock}} let the browser say that.
 //  4. A part is a look that may be slow, such as a count: the page comes without it, and the stream brings it. Its live region has its name, and {{.Part "name"}} is its
 //     view model, nil until it is there.
-//  5. A change is a POST in schedulesChanges() []change, which allChanges calls. Before it comes a page with the same path and the same Action, whose template is as a rule
-//     "change" and whose view model a changeForm: it says what will happen, and asks for the reason. A link to it with data-dialog opens as a dialog, and without a script as a
-//     page. do makes the change with f.options(), which have the actor and the reason, and returns where to go and what to say there. The error of
-//     the client is the error of do: the page that shows it has the right status. An answer with a template shows a page of its own instead, such as a dry run.
+//  5. A change is a changeForm: see forms.go. The page that asks for its reason and the POST that makes it have the same path and the same Action. do makes the
+//     change with f.options(), which have actor and reason, and returns where to go, and what to say there. Buttons come from actions.go.
 //  6. Payloads are shown only by d.payload, which obeys HidePayloads, and {{template "payload" …}}.
 //
 // Every route is registered here with its Action, so that none forgets to ask.

@@ -2,9 +2,11 @@ package ui
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -199,4 +201,43 @@ func TestAuthorizeIsAskedForWhatAFormNames(t *testing.T) {
 	s.refused(http.StatusForbidden, "", "/limits/pause", "queue", "prod")
 	s.refused(http.StatusForbidden, "", "/workers/drain", "queue", "prod")
 	s.mustPost("/limits/queue", "queue", "test", "most", "1")
+}
+
+func TestAFormThatIsSentAtTheSameTime(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: everybody})
+	run := kit.Begin(k, echo, "x")
+	k.Cancel(run)
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			r, err := s.http.PostForm(s.url+runPath(run)+"restart", url.Values{"form": {"f1"}})
+			if err != nil || r.StatusCode != http.StatusSeeOther {
+				t.Errorf("%v, %v", r, err)
+				return
+			}
+			_ = r.Body.Close()
+		})
+	}
+	all.Wait()
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 2 {
+		t.Errorf("there are %d runs", n)
+	}
+}
+
+func TestOnceForgetsOldForms(t *testing.T) {
+	var o once
+	made := 0
+	send := func(token string) {
+		if _, err := o.do(t.Context(), token, func() (answer, error) { made++; return answer{}, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 * mostSent {
+		send(fmt.Sprint(i))
+		send(fmt.Sprint(i))
+	}
+	if made != 3*mostSent || len(o.sent) > mostSent || len(o.order) > mostSent {
+		t.Errorf("%d changes, and %d and %d forms are kept", made, len(o.sent), len(o.order))
+	}
 }

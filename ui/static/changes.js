@@ -30,7 +30,10 @@
 			return [name, all.length > 1 ? all : all[0]];
 		}));
 		htmx.ajax("POST", form.action, { target: "#dialog-body", select: "#main > *:not(#notices)", swap: "innerHTML", values })
-			.then(() => ($("[role=alert]", dialog) ? dialog.scrollTo(0, 0) : undefined))
+			.then(() => {
+				dialog.scrollTo(0, 0);
+				$("input:not([type=hidden]), textarea, select, .actions .button", dialog)?.focus({ preventScroll: true });
+			})
 			.finally(() => busy(form, false));
 	});
 
