@@ -68,9 +68,10 @@ func TestGapsOfEveryLengthAreFolded(t *testing.T) {
 
 func TestSmallGapsAndEmptyWindowsAreNotFolded(t *testing.T) {
 	for name, s := range map[string]Scale{
-		"a third is idle":      NewScale(span(0, 3*time.Second), []Span{span(0, time.Second), span(2*time.Second, 3*time.Second)}),
-		"nothing is under way": NewScale(span(0, time.Hour), nil),
-		"moments":              NewScale(span(0, time.Hour), []Span{span(0, 0), span(time.Hour, time.Hour)}),
+		"a third is idle":       NewScale(span(0, 3*time.Second), []Span{span(0, time.Second), span(2*time.Second, 3*time.Second)}),
+		"nothing is under way":  NewScale(span(0, time.Hour), nil),
+		"a run of milliseconds": NewScale(span(0, 100*time.Millisecond), []Span{span(0, time.Millisecond), span(99*time.Millisecond, 100*time.Millisecond)}),
+		"moments":               NewScale(span(0, time.Hour), []Span{span(0, 0), span(time.Hour, time.Hour)}),
 	} {
 		if s.Folded() || len(s) != 1 || s[0].X1 != 100 {
 			t.Errorf("%s: %v", name, s)
@@ -134,7 +135,7 @@ func TestTicks(t *testing.T) {
 			t.Errorf("%v has %d ticks", length, len(ticks))
 		}
 		for i, tick := range ticks {
-			if i > 0 && tick.X-ticks[i-1].X < tickRoom-1 || tick.X > 100-tickRoom+2 {
+			if i > 0 && tick.X-ticks[i-1].X < tickRoom-1 || tick.X > 100-tickRoom {
 				t.Errorf("%v: tick %d is at %v %%", length, i, tick.X)
 			}
 		}

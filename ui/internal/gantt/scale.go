@@ -32,7 +32,9 @@ const (
 	// foldWidth is the width of a folded gap in percent, if all of them have at most mostFolded percent together.
 	foldWidth  = 6
 	mostFolded = 50
-	mostFolds  = 40
+	// shortestFold is the shortest gap that is folded: within a second the work itself is as short as the gaps.
+	shortestFold = time.Second
+	mostFolds    = 40
 )
 
 // NewScale returns the scale of a window. busy are the times in which something is under way: long gaps between them are folded, so that what
@@ -89,7 +91,7 @@ func chooseFolds(gaps []Span, total time.Duration) (folds []Span) {
 		var long []Span
 		var sum time.Duration
 		gaps = slices.DeleteFunc(slices.Clone(gaps), func(g Span) bool {
-			if float64(g.Len()) < longShare*float64(rest) {
+			if g.Len() < shortestFold || float64(g.Len()) < longShare*float64(rest) {
 				return false
 			}
 			long, sum = append(long, g), sum+g.Len()
@@ -254,7 +256,7 @@ func (g Segment) ticks(n int) (ticks []Tick) {
 	}
 	for ; at.Before(g.To); at = at.Add(every) {
 		x := g.X0 + (g.X1-g.X0)*float64(at.Sub(g.From))/float64(g.Len())
-		if g.X1-x >= tickRoom-2 {
+		if g.X1-x >= tickRoom {
 			ticks = append(ticks, Tick{x, at, every, len(ticks)%2 == 1})
 		}
 	}
