@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -241,3 +242,30 @@ func TestOnceForgetsOldForms(t *testing.T) {
 		t.Errorf("%d changes, and %d and %d forms are kept", made, len(o.sent), len(o.order))
 	}
 }
+
+func TestHostileNamesInForms(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: everybody})
+	const evil = `"><script>alert(1)</script><img src=x onerror='x'>`
+	wf := kagzi.Define[string, string](evil)
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ string) (string, error) {
+		return kagzi.Step(ctx, evilStep, func(context.Context) (string, error) { return "", kagzi.Permanent(errors.New(evil)) })
+	})
+	run := kit.Begin(k, wf, evil, kagzi.ID(evil), kagzi.Metadata{"a": evil}, kagzi.Queue("default"))
+	kit.FailureOf(k, run, kagzi.StatusFailed)
+	other := kit.Begin(k, wf, evil, kagzi.ID(evil), kagzi.Delay(time.Hour))
+	var pages []string
+	for _, verb := range []string{"cancel", "terminate", "delete", "resume", "pause", "restart", "fork", "signal", "update"} {
+		pages = append(pages, s.mustGet(runPath(run)+verb), s.mustGet(runPath(other)+verb), s.mustGet(runPath(other)+verb+"?reason="+url.QueryEscape(evil)+"&step="+url.QueryEscape(evil)))
+	}
+	pages = append(pages, s.post("/runs/bulk/resume", "run", string(run.ID()), "filter", evil, "reason", evil).body, s.post("/runs/bulk/update", "run", string(run.ID()), "due", evil).body,
+		s.post("/runs/bulk/cancel", "run", string(other.ID()), "stage", "apply", "stop", "1", "skipped", "3 "+evil, "new", evil, "from", evil, "reason", evil).body,
+		s.mustGet("/limits/queue?queue="+url.QueryEscape(evil)), s.mustGet("/limits/pause?group="+url.QueryEscape(evil)), s.mustGet("/limits/step/delete?limit="+url.QueryEscape(evil)))
+	for i, page := range pages {
+		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") || !strings.Contains(page, "&lt;script&gt;") {
+			t.Errorf("page %d is not escaped, or shows no name:\n%s", i, notice(page))
+		}
+	}
+}
+
+const evilStep = `<script>alert(2)<-script>`
