@@ -258,7 +258,7 @@ func (d drawing) axis() template.HTML {
 	day := ""
 	for _, t := range d.scale.Ticks() {
 		class := "tick"
-		if t.Minor {
+		if t.Minor || d.crowded(t.X) {
 			class += " minor"
 		}
 		fmt.Fprintf(c, `<text class="%s" x="%.3f%%" dx="4" y="28" data-at="%s" data-every="%d">%s</text>`, class, t.X, t.At.UTC().Format(time.RFC3339Nano), t.Every.Microseconds(), tickText(t))
@@ -273,6 +273,20 @@ func (d drawing) axis() template.HTML {
 		}
 	}
 	return c.html()
+}
+
+// crowded reports whether a label at x would run into the end of the axis or a fold's label on a narrow page.
+func (d drawing) crowded(x float64) bool {
+	const room = 24
+	if x > 100-room {
+		return true
+	}
+	for _, g := range d.scale {
+		if g.Folded && x < g.X0 && x > g.X0-room {
+			return true
+		}
+	}
+	return false
 }
 
 // gapText returns the length of a folded gap, as exactly as there is room.

@@ -259,7 +259,10 @@ func TestTimelineIsZoomed(t *testing.T) {
 	}
 	page := s.mustGet(path)
 	wants(t, page, `id="zoom-all"`, `id="zoom-minus"`, `id="zoom-left"`, `id="zoom-next"`, `name="from" value="20`)
-	lacks(t, s.mustGet("/runs/crawl"), `id="zoom-all"`)
+	if n := strings.Count(page, `class="gantt-row"`); n == 0 || n > 20 || !strings.Contains(page, " in this time") {
+		t.Errorf("%d rows of a narrow window", n)
+	}
+	lacks(t, s.mustGet("/runs/crawl"), `id="zoom-all"`, " in this time")
 }
 
 func TestALongSleepIsFolded(t *testing.T) {

@@ -123,6 +123,7 @@ type timeline struct {
 	Name, State string
 	Steps       int // that the run has
 	Match       int // that match the filter
+	Inside      int // of those, in the window
 }
 
 // A timelineRow is a row as it is drawn.
@@ -199,7 +200,12 @@ func (c choice) timeline(v *runView, now time.Time) timeline {
 	t.Shown = window
 	c.controls(&t, scale, whole)
 	open, fold := set(c.q.values["open"]), set(c.q.values["fold"])
-	rows := gantt.Rows(c.steps, gantt.Options{Open: open, Fold: fold, All: c.filtered()})
+	shown := c.steps
+	if t.Zoomed {
+		shown = slices.DeleteFunc(slices.Clone(c.steps), func(s *gantt.Step) bool { return !gantt.Within(s, window, now) })
+	}
+	t.Inside = len(shown)
+	rows := gantt.Rows(shown, gantt.Options{Open: open, Fold: fold, All: c.filtered()})
 	lo, hi, p := c.page("row", c.row, len(rows), rowsPerPage)
 	t.Pager = p
 	draw := drawing{scale, now}

@@ -156,6 +156,10 @@ func TestPaused(t *testing.T) {
 	if text := own.says(k, words); !strings.Contains(text, `It was paused 2026-10-01T07:00:00Z by mira ("audit"): <unpause-run> lets it go on.`) {
 		t.Error(text)
 	}
+	own.run.WaitingOn = "timer nap"
+	if text := own.says(k, words); !strings.Contains(text, `It sleeps in "nap"`) || !strings.Contains(text, "It was paused 2026-10-01T07:00:00Z") {
+		t.Errorf("a paused run that sleeps: %s", text)
+	}
 }
 
 func TestUnclaimed(t *testing.T) {

@@ -19,6 +19,9 @@ func (r *reasons) waiting(ctx context.Context) error {
 			return err
 		}
 	}
+	if !r.run.PausedAt.IsZero() && !strings.HasPrefix(r.run.WaitingOn, "pause") { // it would wait after that
+		return r.paused(ctx)
+	}
 	return nil
 }
 

@@ -274,6 +274,14 @@ func Of(a kagzi.StepAttempt, now time.Time) Span {
 	return Span{from, later(from, to)}
 }
 
+// Within reports whether a step was under way in the window.
+func Within(s *Step, window Span, now time.Time) bool {
+	return slices.ContainsFunc(s.Attempts, func(a kagzi.StepAttempt) bool {
+		span := Of(a, now)
+		return !span.From.IsZero() && !span.To.Before(window.From) && !span.From.After(window.To)
+	})
+}
+
 // Waits reports whether nothing is done during the attempt.
 func Waits(a kagzi.StepAttempt) bool { return a.Type == "SLEEP" || a.Type == "SIGNAL" }
 
