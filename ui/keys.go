@@ -26,7 +26,8 @@ type keyList struct {
 // A keyRow is a key with the limit that holds for it.
 type keyRow struct {
 	kagzi.KeyInfo
-	Most  int // runs at once; zero: any number
+	Most  int  // runs at once; zero: any number
+	More  bool // more may be waiting than were counted
 	Queue string
 	Runs  string // path of its active runs
 }
@@ -83,6 +84,7 @@ func (d *dashboard) fillKeys(ctx context.Context, q query, v *keyList) error {
 	shown, more := bounded(keys, f.Limit-1)
 	for _, k := range shown {
 		r := keyRow{KeyInfo: k, Most: k.Limits.MaxRunning, Queue: v.Queue.Queue}
+		r.More = k.Waiting >= min(max(20_000/f.Limit, 20), 1000) // where the library stops to count
 		r.Runs = query{url: "/runs"}.With("status", "active", "queue", r.Queue, "key", k.Key)
 		if v.Groups {
 			r.Runs = query{url: "/runs"}.With("status", "active", "group", k.Key)
