@@ -286,46 +286,33 @@ func fixed(q query, rf kagzi.RunFilter) string {
 	return values.Encode()
 }
 
-// planChosen tries the change of the runs that are named, one by one.
+// planChosen tries the change of the runs that are named.
 func (d *dashboard) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls) error {
-	would := kagzi.BulkResult{Skipped: map[kagzi.RunID]error{}}
-	taken, parents := map[kagzi.ID]bool{}, map[kagzi.RunID]kagzi.RunID{}
-	var infos []kagzi.RunInfo
+	list, err := d.client.List(ctx, kagzi.RunFilter{IDs: p.Runs, Limit: len(p.Runs)})
+	if err != nil {
+		return err
+	}
+	rf := kagzi.RunFilter{IDs: p.Runs, Status: everyStatus}
+	if p.Verb.stops || p.Verb.verb == Unpause { // of these the library says nothing, or too much
+		rf.Status = slices.Concat(p.Verb.to, []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed})
+		if p.Verb.verb == Unpause {
+			rf.Status = p.Verb.to
+		}
+	}
+	would, err := calls.dry(ctx, rf)
+	if err != nil {
+		return err
+	}
+	if would.Skipped == nil {
+		would.Skipped = map[kagzi.RunID]error{}
+	}
 	for _, id := range p.Runs {
-		would.Matched++
-		run, err := d.client.Get(ctx, id)
-		if errors.Is(err, kagzi.ErrNotFound) {
-			would.Skipped[id] = err
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		infos, parents[id] = append(infos, run), run.Parent
-		var wrong error
-		switch {
-		case p.Verb.activates && taken[run.ExternalID]:
-			wrong = errTaken
-		case p.Verb.stops && run.Status == kagzi.StatusCancelled:
-			wrong = errCancelled
-		default:
-			if wrong, err = try(run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return calls.dry(ctx, f) }); err != nil {
-				return err
-			}
-		}
-		if wrong != nil {
-			would.Skipped[id] = wrong
-			continue
-		}
-		would.Changed = append(would.Changed, id)
-		if run.ExternalID != "" {
-			taken[run.ExternalID] = true
+		if would.Skipped[id] == nil && !slices.Contains(would.Changed, id) {
+			would.Skipped[id] = notTried(list, id)
 		}
 	}
-	if p.Verb.deletes {
-		withParents(&would, parents)
-	}
-	for _, r := range infos[:min(len(infos), shownRuns)] {
+	would.Matched = len(p.Runs)
+	for _, r := range list[:min(len(list), shownRuns)] {
 		row := planned{RunInfo: r}
 		if err := would.Skipped[r.ID]; err != nil {
 			row.Skip = whyNot(err, r.ID)
@@ -337,24 +324,18 @@ func (d *dashboard) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls
 	return nil
 }
 
-var (
-	errTaken     = errors.New("a newer run with the same ID is changed first, and then holds the ID")
-	errCancelled = errors.New("it is cancelled already")
-)
+var errCancelled = errors.New("it is cancelled already")
 
-// withParents adds the children that go with their parents.
-func withParents(would *kagzi.BulkResult, parents map[kagzi.RunID]kagzi.RunID) {
-	for again := true; again; {
-		again = false
-		for id, err := range would.Skipped {
-			if errors.Is(err, kagzi.ErrRunNeeded) && slices.Contains(would.Changed, parents[id]) {
-				delete(would.Skipped, id)
-				would.Changed, again = append(would.Changed, id), true
-			}
-		}
+// notTried returns why a run was not among those that a dry run tried.
+func notTried(list []kagzi.RunInfo, id kagzi.RunID) error {
+	i := slices.IndexFunc(list, func(r kagzi.RunInfo) bool { return r.ID == id })
+	switch {
+	case i < 0:
+		return kagzi.ErrNotFound
+	case list[i].Status == kagzi.StatusCancelled:
+		return errCancelled
 	}
-	slices.Sort(would.Changed)
-	slices.Reverse(would.Changed)
+	return kagzi.ErrRunFinished
 }
 
 func (p *bulkPage) summarize(would kagzi.BulkResult) {

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"errors"
 	"html"
 	"net/http"
 	"net/url"
@@ -94,6 +95,14 @@ func TestChosenRunsAreChanged(t *testing.T) {
 	if info := k.InfoOf(three); info.Queue != "side" || info.Priority != 4 {
 		t.Errorf("it was updated to %+v", info)
 	}
+	gone := kit.Begin(k, echo, "4")
+	k.Cancel(gone)
+	if err := k.Client.Delete(k.Ctx, gone); err != nil {
+		t.Fatal(err)
+	}
+	plan, result = s.bulk(Unpause, "run", string(one.ID()), "run", string(three.ID()), "run", string(gone.ID()))
+	says(t, plan, "1 run would be unpaused", "2 left out", "Not found", "It is cancelled already")
+	says(t, result, "1 run unpaused")
 	says(t, s.post("/runs/bulk/update", "run", string(three.ID())).body, "Show what would change", string(three.ID()))
 	s.refused(http.StatusBadRequest, "is no time", "/runs/bulk/update", "run", string(three.ID()), "due", "x")
 	s.refused(http.StatusBadRequest, "No run is selected", "/runs/bulk/cancel", "filter", "status=pending")
@@ -130,6 +139,16 @@ func TestAllThatMatchAreChanged(t *testing.T) {
 	}
 	s.logged(runs[0], "CANCELLED")
 	s.logged(runs[many-1], "CANCELLED")
+
+	fails := kagzi.Define[string, string]("fails")
+	kit.Serve(k, fails, func(_ kagzi.Context, in string) (string, error) {
+		return "", kagzi.Permanent(errors.New("cannot reach " + in))
+	})
+	for _, host := range []string{"alpha", "beta"} {
+		kit.FailureOf(k, kit.Begin(k, fails, host), kagzi.StatusFailed)
+	}
+	says(t, s.post("/runs/bulk/delete", "all", "1", "filter", "error=reach+beta").body, "1 run would be deleted") // each field of the list counts
+	says(t, s.post("/runs/bulk/cancel", "all", "1", "filter", "paused=1").body, "No run matches")
 
 	few := url.Values{"queue": {"side"}}.Encode()
 	plan, result := s.bulk(Terminate, "all", "1", "filter", few)

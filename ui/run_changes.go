@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
 )
@@ -54,27 +52,9 @@ func nameOf(r kagzi.RunInfo) string {
 // everyStatus lets a filter find a run whatever it does.
 var everyStatus = slices.Concat(statuses["active"], statuses["ended"])
 
-// only returns a filter that selects one run and no other: the first run before the ID that follows. RunFilter has no RunID.
-func only(r kagzi.RunInfo) (kagzi.RunFilter, error) {
-	id, err := uuid.Parse(string(r.ID))
-	if err != nil {
-		return kagzi.RunFilter{}, err
-	}
-	for i := len(id) - 1; i >= 0; i-- {
-		if id[i]++; id[i] != 0 {
-			break
-		}
-	}
-	return kagzi.RunFilter{Workflow: r.Workflow, Status: everyStatus, After: kagzi.RunID(id.String()), Limit: 1}, nil
-}
-
 // try asks the database what a verb would do to one run. wrong is why it would refuse it.
 func try(r kagzi.RunInfo, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) (wrong, err error) {
-	f, err := only(r)
-	if err != nil {
-		return nil, err
-	}
-	would, err := dry(f)
+	would, err := dry(kagzi.RunFilter{IDs: []kagzi.RunID{r.ID}, Status: everyStatus})
 	if err != nil && applies(err) { // UnpauseRuns returns what the others skip
 		return err, nil
 	}
