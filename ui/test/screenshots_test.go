@@ -1,0 +1,68 @@
+package test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"image"
+	_ "image/png"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/chromedp/cdproto/page"
+)
+
+var screenshots = flag.String("screenshots", "", "the folder for pictures of all pages; without it some are taken, and thrown away")
+
+// TestScreenshots takes a picture of each page with no runs, one run, a shop, and 100,000 runs, light and dark, wide and narrow.
+func TestScreenshots(t *testing.T) {
+	browser.reserve(t)
+	t.Parallel()
+	dir, sets := *screenshots, []string{"empty", "one", "shop", "many"}
+	if dir == "" {
+		dir, sets = t.TempDir(), []string{"one"}
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range sets {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDataset(t, name)
+			tb, all := newTab(t, d.site), d.all()
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				tb.open(all[name])
+				for _, width := range []int64{1280, 390} {
+					tb.size(width, 900)
+					for _, dark := range []bool{false, true} {
+						tb.dark(dark)
+						file := fmt.Sprintf("%s-%s-%d-%s.png", name, d.name, width, map[bool]string{false: "light", true: "dark"}[dark])
+						tb.picture(filepath.Join(dir, file))
+					}
+				}
+			}
+		})
+	}
+}
+
+// tallest is the height from which on a picture is cut off.
+const tallest = 2400
+
+// picture writes the whole page to a file.
+func (tb *tab) picture(file string) {
+	tb.t.Helper()
+	box := eval[[]float64](tb, `[innerWidth, document.documentElement.scrollHeight]`)
+	beyond := true
+	taken := call(tb, page.CaptureScreenshot, page.CaptureScreenshotParams{
+		Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &beyond, Clip: &page.Viewport{Width: box[0], Height: min(box[1], tallest), Scale: 1},
+	})
+	if _, _, err := image.Decode(bytes.NewReader(taken.Data)); err != nil {
+		tb.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, taken.Data, 0o666); err != nil {
+		tb.t.Fatal(err)
+	}
+}
