@@ -176,16 +176,8 @@ const (
 func (d *dashboard) history(ctx context.Context, run kagzi.RunInfo) (*history, error) {
 	key := "history " + string(run.ID)
 	mark := fmt.Sprint(run.Status, run.WaitingOn, run.AvailableAt, run.Attempts, run.StartedAt, run.EndedAt, run.Worker, run.Recoveries, run.PausedAt)
-	every := d.every
-	if last, _ := d.cache.peek(key).view.(*history); last != nil {
-		switch {
-		case run.Status == kagzi.StatusRunning:
-			every = max(every, time.Duration(len(last.attempts))*perStep)
-		case last.mark == mark:
-			every = waitEvery
-		}
-	}
-	f := d.cache.get(ctx, key, every, func(ctx context.Context) (any, error) {
+	last, _ := d.cache.peek(key).view.(*history)
+	f := d.cache.get(ctx, key, last.keeps(run, mark, d.every), func(ctx context.Context) (any, error) {
 		attempts, err := d.client.Steps(ctx, run.ID)
 		if err != nil {
 			return nil, err
@@ -197,6 +189,19 @@ func (d *dashboard) history(ctx context.Context, run kagzi.RunInfo) (*history, e
 		return nil, f.err
 	}
 	return h, nil
+}
+
+// keeps returns for how long the steps that were read last are good enough for the run as it is now. h is nil if none were read.
+func (h *history) keeps(run kagzi.RunInfo, mark string, every time.Duration) time.Duration {
+	switch {
+	case h == nil:
+		return every
+	case run.Status == kagzi.StatusRunning:
+		return max(every, time.Duration(len(h.attempts))*perStep)
+	case h.mark == mark:
+		return max(every, waitEvery)
+	}
+	return every
 }
 
 // newHistory takes the payloads out of the attempts, and keeps the small ones.

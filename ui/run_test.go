@@ -279,15 +279,23 @@ func TestALongSleepIsFolded(t *testing.T) {
 	lacks(t, s.mustGet("/runs/sleeper?scale=true"), `class="gap"`)
 }
 
-func TestStepsOfARunThatWaitsAreNotReadAgain(t *testing.T) {
-	k := kit.New(t)
-	s, run := serveStory(k, Config{}, "x")
-	s.d.every = 0
-	key := "history " + string(run.ID())
-	s.mustGet("/runs/tale")
-	first := s.d.cache.peek(key).view
-	s.mustGet("/runs/tale?scale=true")
-	if s.d.cache.peek(key).view != first {
-		t.Error("the steps were read again, although the run only waits")
+func TestStepsAreReadAsOftenAsTheyCanChange(t *testing.T) {
+	long := &history{mark: "asleep", attempts: make([]kagzi.StepAttempt, 2000)}
+	for name, c := range map[string]struct {
+		h      *history
+		status kagzi.Status
+		mark   string
+		want   time.Duration
+	}{
+		"never read":          {nil, kagzi.StatusRunning, "", time.Second},
+		"waits as before":     {long, kagzi.StatusSleeping, "asleep", waitEvery},
+		"waits for another":   {long, kagzi.StatusSleeping, "other", time.Second},
+		"ended since":         {long, kagzi.StatusCompleted, "ended", time.Second},
+		"runs, many steps":    {long, kagzi.StatusRunning, "asleep", 4 * time.Second},
+		"runs, without steps": {&history{}, kagzi.StatusRunning, "", time.Second},
+	} {
+		if got := c.h.keeps(kagzi.RunInfo{Status: c.status}, c.mark, time.Second); got != c.want {
+			t.Errorf("%s: %v, not %v", name, got, c.want)
+		}
 	}
 }

@@ -56,6 +56,9 @@ func TestGapsOfEveryLengthAreFolded(t *testing.T) {
 			t.Errorf("a second of work is %v %% wide", w)
 		}
 	}
+	if s := NewScale(span(0, 90*day+time.Second), []Span{span(0, time.Second), span(45*day, 45*day), span(90*day, 90*day+time.Second)}); len(s) != 3 {
+		t.Errorf("two gaps that touch are no single fold: %v", s)
+	}
 	busy = nil
 	for h := range 24 { // one second in each hour
 		busy = append(busy, span(time.Duration(h)*time.Hour, time.Duration(h)*time.Hour+time.Second))
