@@ -54,12 +54,8 @@ func (d *dashboard) eventsOf(ctx context.Context, q query, topic string) ([]read
 func (d *dashboard) newestEvents(ctx context.Context, topic string) ([]readEvent, error) {
 	after := d.tails.get(topic)
 	events, all, err := d.readEvents(ctx, topic, after, mostEvents)
-	if err == nil && after > 0 && !(all && len(events) >= fewEvents) { // many have come, or retention has removed some
-		after = 0
-		events, all, err = d.readEvents(ctx, topic, 0, mostEvents)
-	}
 	if err == nil && !all {
-		events, err = d.searchTail(ctx, topic)
+		events, err = d.searchTail(ctx, topic, after)
 	}
 	if err == nil && len(events) > fewEvents {
 		d.tails.set(topic, events[len(events)-fewEvents-1].Position)
@@ -67,12 +63,15 @@ func (d *dashboard) newestEvents(ctx context.Context, topic string) ([]readEvent
 	return events, err
 }
 
-// searchTail returns the events after a position after which there are some, but not many. It is for topics with many. The farther a position is, the fewer
-// events come after it.
-func (d *dashboard) searchTail(ctx context.Context, topic string) ([]readEvent, error) {
-	many, few := int64(0), int64(math.MaxInt64) // after many, there are too many; after few, too few
-	at := int64(1 << 12)
-	for few-many > 1 {
+// searchTail returns the events after a position after which there are some, but not many. After the one that is given there are too many. The farther a
+// position is, the fewer events come after it.
+func (d *dashboard) searchTail(ctx context.Context, topic string, after int64) ([]readEvent, error) {
+	many, few := after, int64(math.MaxInt64) // after many, there are too many; after few, too few
+	for step := int64(1 << 12); few-many > 1; step = min(step<<4, 1<<60) {
+		at := many + (few-many)/2
+		if few == math.MaxInt64 {
+			at = min(at, many+step)
+		}
 		events, all, err := d.readEvents(ctx, topic, at, mostEvents)
 		switch {
 		case err != nil || all && len(events) >= fewEvents:
@@ -81,9 +80,6 @@ func (d *dashboard) searchTail(ctx context.Context, topic string) ([]readEvent, 
 			few = at
 		default:
 			many = at
-		}
-		if at = many + (few-many)/2; few == math.MaxInt64 {
-			at = min(at, many*16)
 		}
 	}
 	events, _, err := d.readEvents(ctx, topic, many, mostEvents) // retention removes them meanwhile
