@@ -1,8 +1,8 @@
 package language_test
 
 import (
-	"errors"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
