@@ -227,7 +227,7 @@ func (c *Client) UnpauseRuns(ctx context.Context, f RunFilter, opts ...ChangeOpt
 	cfg, err := changeOptions(opts, takesReason|takesActor|takesDryRun)
 	v := verb{name: "unpause runs", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
-		return "", c.unpauseRun(ctx, run, cfg)
+		return "", c.failedIf(ctx, c.unpauseRun(ctx, run, cfg), "unpause %v", named(run))
 	}}
 	return c.bulk(ctx, f, v, err)
 }

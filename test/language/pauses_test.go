@@ -2,6 +2,7 @@ package language_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -171,6 +172,15 @@ func TestReleasesOfABacklog(t *testing.T) {
 			begin()
 			if n := ended(); n != 7 {
 				t.Errorf("%d runs have ended, want those 7", n)
+			}
+			over, err := k.Client.UnpauseRuns(k.Ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
+			if err != nil || len(over.Changed) != 0 || len(over.Skipped) != 2 {
+				t.Errorf("of runs that are over: %+v, %v", over, err)
+			}
+			for id, err := range over.Skipped {
+				if !errors.Is(err, kagzi.ErrRunFinished) {
+					t.Errorf("%s is skipped because %v", id, err)
+				}
 			}
 			if err := k.Client.Unpause(k.Ctx, all, kagzi.Percent(30)); err != nil {
 				t.Fatal(err)
