@@ -2,9 +2,12 @@
 //
 //	mux.Handle("/kagzi/", ui.Handler(client, ui.Config{}))
 //
-// It shows the client's namespace: whether the work goes on, the runs and why they wait, schedules, topics, limits and workers. With an
-// Authorize it also changes them, and records who did it. Everything is served from the program itself: no build step, and no request to any
-// other host.
+// It shows the client's namespace: whether the work goes on, the runs with their timelines and why they wait, schedules, topics, limits and
+// workers. Pages update themselves while they are open. With [Config.Authorize] the dashboard also changes runs, schedules, limits and workers,
+// and hands on who did it and why.
+//
+// Everything is served from the program itself: there is no build step, and no request to any other host. The handler signs nobody in: the
+// service must authenticate in front of it. The README in this folder describes the pages, what they cost and what a service must do.
 package ui
 
 import (
@@ -20,37 +23,43 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// Config configures a Handler. Its zero value shows everything and changes nothing.
+// Config configures a Handler. Its zero value shows everything to everybody who reaches the handler, and changes nothing.
 type Config struct {
-	// Path is where a browser finds the dashboard: every link begins with it. It begins and ends with a slash. Zero means "/kagzi/". If something
-	// in front of the handler removes a part of the path, such as http.StripPrefix or a proxy, Path has that part nevertheless.
+	// Path is where a browser finds the dashboard: every link begins with it. It begins and ends with a slash. Zero means "/kagzi/". If
+	// http.StripPrefix or a proxy stands in front, Path is what the browser asks for nevertheless. The handler must get all of it or, if it is
+	// removed on the way, nothing of it.
 	Path string
 
-	// Authorize says who sends a request, and whether that person may do what it asks for. It is asked for every page and every change, and
-	// whether to show the button of a change, so it must be quick. The actor is recorded with each change. An error refuses the request, and
-	// its text is shown. Zero means that everybody who reaches the handler may read, and nobody may change anything. Authorize must be safe for
-	// concurrent use.
+	// Authorize says who sends a request, and whether that person may do what it asks for. It is asked before each page, stream and change. It
+	// is also asked for each button of a page, which is not shown if Authorize refuses it; open pages ask again each second. So it must be
+	// quick: it should not ask a database, unless the request is a POST.
+	//
+	// The actor goes into the log of a run, or the program's log where Kagzi keeps none; it may be empty. An error refuses the request with
+	// status 403, and its text is shown. Nil means that everybody may read and nobody may change anything. It must be safe for concurrent use.
 	Authorize func(r *http.Request, a Action) (actor string, err error)
 
-	// HidePayloads hides inputs, results, and the payloads of messages and events: pages show only their size. Errors, names, tags, headers and
-	// progress are shown.
+	// HidePayloads hides inputs, results, and the payloads of messages and events: pages show only their sizes, and they cannot be downloaded.
+	// Errors, names, IDs, tags, headers and progress are shown.
 	HidePayloads bool
 
-	// Pool is the client's pool. The page Doctor needs it to examine the database; without it the page says so.
+	// Pool is the client's pool. The page Doctor needs it to examine the database; with nil that page says so, and all others work.
 	Pool *pgxpool.Pool
 
-	// MaxStreams is how many pages may update themselves live at the same time. Others stay as they were loaded. Zero means 500.
+	// MaxStreams is how many pages may update themselves at the same time. Others stay as they were loaded. Zero means 500; a negative number
+	// means none.
 	MaxStreams int
 
-	// Logger receives the errors that a page cannot show. Zero means slog.Default().
+	// Logger receives the changes that were made, with their actors, and the errors that a page cannot show. Nil means slog.Default().
 	Logger *slog.Logger
 }
 
-// Handler returns the dashboard of the client's namespace. It does no I/O and starts no goroutine. It panics if c is nil or cfg.Path is not a
-// path that begins and ends with a slash, because that is a mistake in the program, as http.ServeMux does.
+// Handler returns the dashboard of the client's namespace. Any goroutine may use it, and nothing has to be closed. Handler does no I/O and starts
+// no goroutine: a database that is away, or that was not migrated, is reported by the pages. It panics if c is nil, or if cfg.Path is not a path
+// that begins and ends with a slash, because that is a mistake in the program.
 //
-// All that a hundred browsers see costs the database what one of them costs: what a page shows is looked up at most once a second, and less often if that
-// takes long.
+// A hundred browsers on a page cost the database what one of them costs: what a page shows is looked up at most once a second, and less often if
+// that takes long. Each look ends after 5 seconds. Pages that update themselves hold a request open for up to 5 minutes, and then send another
+// one; http.Server.Shutdown ends them.
 func Handler(c *kagzi.Client, cfg Config) http.Handler {
 	d, err := newDashboard(c, cfg)
 	if err != nil {
@@ -59,46 +68,46 @@ func Handler(c *kagzi.Client, cfg Config) http.Handler {
 	return d
 }
 
-// A Verb is what a request wants to do. Those other than View change something, and are the commands of the command line.
+// A Verb is what a request wants to do. Those other than View change something, and have the names of the commands of the command line.
 type Verb string
 
-// The verbs of Actions.
+// The verbs of Actions, each with the objects that it is about.
 const (
-	View         Verb = "view"
-	Cancel       Verb = "cancel"
-	Resume       Verb = "resume"
-	Restart      Verb = "restart"
-	Fork         Verb = "fork"
-	Terminate    Verb = "terminate"
-	Delete       Verb = "delete"
-	Signal       Verb = "signal"
-	Update       Verb = "update"
-	Pause        Verb = "pause"
-	Unpause      Verb = "unpause"
-	Trigger      Verb = "trigger"
-	Backfill     Verb = "backfill"
-	Skip         Verb = "skip"
-	Set          Verb = "set" // a limit
-	Drain        Verb = "drain"
-	ForceOffline Verb = "force-offline"
+	View         Verb = "view"          // show a page; all objects
+	Cancel       Verb = "cancel"        // runs
+	Resume       Verb = "resume"        // runs and schedules
+	Restart      Verb = "restart"       // runs
+	Fork         Verb = "fork"          // runs
+	Terminate    Verb = "terminate"     // runs
+	Delete       Verb = "delete"        // runs, schedules, consumers and limits on steps
+	Signal       Verb = "signal"        // runs: send a message
+	Update       Verb = "update"        // runs: queue, priority, due time, tags, version
+	Pause        Verb = "pause"         // runs, schedules, and OnLimit
+	Unpause      Verb = "unpause"       // runs, and OnLimit
+	Trigger      Verb = "trigger"       // schedules and consumers: start a run now
+	Backfill     Verb = "backfill"      // schedules: start runs for ticks of the past
+	Skip         Verb = "skip"          // consumers: an event that they do not get
+	Set          Verb = "set"           // OnLimit: the limits of a queue, of a key or on steps
+	Drain        Verb = "drain"         // a worker, or those of a queue
+	ForceOffline Verb = "force-offline" // workers
 )
 
 // An Object is the sort of thing that an Action is about.
 type Object string
 
-// The objects of Actions. Some are about the whole namespace and have no ID.
+// The objects of Actions, each with what its ID is.
 const (
-	OnOverview Object = "overview" // the pages about the namespace as a whole
-	OnRun      Object = "run"
-	OnSchedule Object = "schedule"
-	OnTopic    Object = "topic"
-	OnConsumer Object = "consumer"
-	OnLimit    Object = "limit" // queues, keys, limits of steps, and pauses
-	OnWorker   Object = "worker"
-	OnDoctor   Object = "doctor"
+	OnOverview Object = "overview" // the pages Overview and Stranded, and paths without a page; no ID
+	OnRun      Object = "run"      // the run's ID
+	OnSchedule Object = "schedule" // its name
+	OnTopic    Object = "topic"    // its name
+	OnConsumer Object = "consumer" // its name
+	OnLimit    Object = "limit"    // the page Limits: the queue, key, group, workflow or limit on steps; empty for all runs of the namespace
+	OnWorker   Object = "worker"   // the worker's ID; the queue if all its workers are drained
+	OnDoctor   Object = "doctor"   // the page Doctor; no ID
 )
 
-// An Action is what a request wants to do. A policy that lets operators change everything, and others only read:
+// An Action is what a request wants to do, as [Config.Authorize] is asked. A policy that lets operators change everything, and others only read:
 //
 //	func(r *http.Request, a ui.Action) (string, error) {
 //		user := userOf(r)
@@ -110,13 +119,18 @@ const (
 type Action struct {
 	Verb   Verb
 	Object Object
-	ID     string // of the run, the name of the schedule and so on; empty for lists, and for changes of several things
+	// ID says which one, as at the constants of Object. It is empty for lists, and for changes of many runs. For a run it is what the address
+	// has: buttons and forms have the run ID, but a page can also be asked for by the run's own ID.
+	//
+	// What a change of limits or pauses, or a drain, is about stands in its form. So Authorize is asked twice: first without an ID, before the
+	// form is read, and then with it. Both must be allowed.
+	ID string
 }
 
-// Changes reports whether the action changes something.
+// Changes reports whether the action changes something: whether its verb is not View.
 func (a Action) Changes() bool { return a.Verb != View }
 
-// String returns the action in words, as in "cancel run 0198…".
+// String returns the action in words, as in "cancel run 0198a1b2-…".
 func (a Action) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", a.Verb, a.Object, a.ID))
 }
