@@ -123,7 +123,8 @@ type Action struct {
 	// has: buttons and forms have the run ID, but a page can also be asked for by the run's own ID.
 	//
 	// What a change of limits or pauses, or a drain, is about stands in its form. So Authorize is asked twice: first without an ID, before the
-	// form is read, and then with it. Both must be allowed.
+	// form is read, and then with it. Both must be allowed. A pause of the whole namespace has no ID either time, and a key may have the name of a
+	// queue: so allow changes of limits only to who may pause everything.
 	ID string
 }
 
