@@ -34,12 +34,16 @@ type ScheduleInfo struct {
 	Start      time.Time       `json:"start,omitzero"`
 	End        time.Time       `json:"end,omitzero"`
 	Paused     bool            `json:"paused"`
-	Error      string          `json:"error,omitempty"` // why Kagzi paused it; if it is not paused, why an interceptor refused its last tick, which is tried again
-	Last       time.Time       `json:"last,omitzero"`   // the newest tick that was fired or dropped; for a new schedule, when it was created
-	Next       time.Time       `json:"next,omitzero"`   // when a coordinator handles its next tick; in the past if it is overdue, zero if never
-	Active     bool            `json:"active"`          // whether a run of it is under way
-	Queued     bool            `json:"queued"`          // whether a run of it waits for the active one
-	CreatedAt  time.Time       `json:"created_at,omitzero"`
+	// PausedAt is since when it is paused. PauseActor and PauseReason are the [Actor] and the [Reason] of [Client.PauseSchedule], if it had them.
+	PausedAt    time.Time `json:"paused_at,omitzero"`
+	PauseActor  string    `json:"pause_actor,omitempty"`
+	PauseReason string    `json:"pause_reason,omitempty"`
+	Error       string    `json:"error,omitempty"` // why Kagzi paused it; if it is not paused, why an interceptor refused its last tick, which is tried again
+	Last        time.Time `json:"last,omitzero"`   // the newest tick that was fired or dropped; for a new schedule, when it was created
+	Next        time.Time `json:"next,omitzero"`   // when a coordinator handles its next tick; in the past if it is overdue, zero if never
+	Active      bool      `json:"active"`          // whether a run of it is under way
+	Queued      bool      `json:"queued"`          // whether a run of it waits for the active one
+	CreatedAt   time.Time `json:"created_at,omitzero"`
 }
 
 func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
@@ -48,7 +52,7 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 	info := ScheduleInfo{
 		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.shown(t.Input), Cron: t.Cron, Every: spec.Every, TimeZone: t.TimeZone,
 		Overlap: Overlap(t.Overlap), CatchUp: t.CatchUp, CatchUpAge: spec.CatchUpAge, SkipPaused: spec.SkipPaused, Jitter: spec.Jitter,
-		Start: spec.Start.UTC(), End: spec.End.UTC(), Paused: t.Paused, Error: t.Problem, Last: t.Cursor, Next: t.Next,
+		Start: spec.Start.UTC(), End: spec.End.UTC(), Paused: t.Paused, PausedAt: t.PausedAt, PauseActor: t.PauseWhy.Actor, PauseReason: t.PauseWhy.Reason, Error: t.Problem, Last: t.Cursor, Next: t.Next,
 		Active: t.Active, Queued: t.Queued, CreatedAt: t.CreatedAt,
 	}
 	info.Key, info.Group = keyOrGroup(store.Key{Name: t.Key, Group: t.Group})

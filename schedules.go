@@ -172,7 +172,9 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 		e := &store.Edit{Save: &t}
 		t.Cursor = now
 		if old != nil {
-			t.Paused = old.Paused && old.Problem == "" // one that Kagzi paused is repaired by this
+			if old.Paused && old.Problem == "" { // one that Kagzi paused is repaired by this
+				t.Paused, t.PausedAt, t.PauseWhy = true, old.PausedAt, old.PauseWhy
+			}
 			switch {
 			case old.Paused || timetable.SameTicks(housekeeping.Schedule(old), housekeeping.Schedule(&t)): // the coordinator fires the past ticks, now or once it is resumed
 				t.Cursor = old.Cursor
@@ -239,22 +241,28 @@ func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) 
 
 // PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. Unless SkipPaused is set, the newest CatchUp of the
 // ticks that come meanwhile are kept and fire then, with the input that the schedule has then. Runs that the schedule has started
-// continue. PauseSchedule returns [ErrNotFound] if there is no such schedule, and nil if it is already paused.
+// continue. It takes [InTx], and [Reason] and [Actor], which [ScheduleInfo] shows. PauseSchedule returns [ErrNotFound] if there is no such schedule. If
+// it is already paused, it stays so, with its reason and actor unless others are given.
 func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	if err != nil {
 		return failure.Wrap(err, "pause schedule %.60q", name)
 	}
-	return c.editSchedule(ctx, tx, "pause schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+	return c.editSchedule(ctx, cfg.tx, "pause schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+		why := store.Why{Reason: cmp.Or(cfg.Reason, t.PauseWhy.Reason), Actor: cmp.Or(cfg.Actor, t.PauseWhy.Actor)}
 		if t.Paused && t.Problem == "" {
-			return nil, nil
+			if why == t.PauseWhy {
+				return nil, nil
+			}
+			t.PauseWhy = why
+			return &store.Edit{Save: t}, nil
 		}
 		e := &store.Edit{Save: t}                                                               // without the problem, so that a change does not resume it
 		if table, err := housekeeping.Schedule(t).Timetable(); err == nil && table.SkipPaused { // the ticks that have come precede the pause
 			e.Fire = decideBefore(t, now)
 			t.Cursor = now
 		}
-		t.Paused = true
+		t.Paused, t.PausedAt, t.PauseWhy = true, now, why
 		return e, nil
 	}))
 }
@@ -275,7 +283,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 			return nil, fmt.Errorf("%w: repair it with Client.Schedule", err)
 		}
 		t.Cursor = table.Resume(t.Cursor, now)
-		t.Paused, t.Next = false, table.Next(t.Cursor)
+		t.Paused, t.PausedAt, t.PauseWhy, t.Next = false, time.Time{}, store.Why{}, table.Next(t.Cursor)
 		return &store.Edit{Save: t}, nil
 	}))
 }

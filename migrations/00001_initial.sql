@@ -462,6 +462,9 @@ CREATE TABLE kagzi.schedules (
     overlap_policy text,                       -- the effect of a tick while a run of the schedule is active; NULL: it starts its run nevertheless
     spec           jsonb             NOT NULL, -- the rest of the schedule; statements read only "timeout", in microseconds
     paused         boolean           NOT NULL,
+    paused_at      timestamptz,                -- since when it is paused, by whom and why: NULL unless it is paused, and the last two if nobody said so
+    pause_actor    text,
+    pause_reason   text,
     problem        text,                       -- why a coordinator paused the schedule, or why the last try to fire it failed
     cursor_at      timestamptz       NOT NULL, -- every tick up to this time is decided
     next_at        timestamptz       NOT NULL, -- when the schedule is due next; infinity if never

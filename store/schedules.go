@@ -35,6 +35,8 @@ type Template struct {
 	Overlap     string          // what a tick does while a run is active; empty: it starts its run
 	Spec        json.RawMessage // for the caller; statements only read "timeout" of it, the runs' timeout in microseconds
 	Paused      bool            // set by a caller, or by a coordinator with a Problem: the schedule is never due
+	PausedAt    time.Time       // since when; zero unless it is paused
+	PauseWhy    Why             // who paused it, and why, as far as somebody said so
 	Problem     string          // why a coordinator paused it, or, unless it is paused, why the last try to fire it failed
 	Cursor      time.Time       // every tick up to this time is decided
 	Next        time.Time       // when it is due; zero if never
@@ -73,7 +75,7 @@ type FiredRun struct {
 
 // A queued run does not count as active. Nor does a run that is being cancelled.
 const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata, t.headers, t.run_key, coalesce(t.key_scope = '', false),
-	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.problem, t.cursor_at,
+	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.paused_at, coalesce(t.pause_actor, ''), coalesce(t.pause_reason, ''), t.problem, t.cursor_at,
 	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
@@ -91,7 +93,7 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 		var version *int
 		var key, cron, zone, overlap, problem *string
 		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata, &t.Headers, &key, &t.Group,
-			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, &problem, utc(&t.Cursor),
+			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, utc(&t.PausedAt), &t.PauseWhy.Actor, &t.PauseWhy.Reason, &problem, utc(&t.Cursor),
 			utc(&t.Next), utc(&t.CreatedAt), utc(&t.Now), &t.Active, &t.Queued, &t.Size, &t.Input)
 		t.Version, t.Key, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(key), deref(cron), deref(zone), deref(overlap), deref(problem)
 		return t, err
@@ -235,14 +237,14 @@ var firedColumns = columnsOf(insertFired,
 // The cursor never moves back.
 const advanceTemplates = `
 WITH u AS MATERIALIZED (
-	SELECT u.schedule_id, u.problem, u.pause, timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
+	SELECT u.schedule_id, u.problem, u.pause, clock_timestamp() AS now, timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
 		CASE WHEN u.next = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next * interval '1 microsecond' END AS next
 	FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::bool[]) AS u (schedule_id, cursor, next, problem, pause)
 )
 UPDATE kagzi.schedules t
 SET cursor_at = GREATEST(t.cursor_at, u.cursor),
 	next_at = u.next,
-	paused = t.paused OR u.pause,
+	paused = t.paused OR u.pause, paused_at = CASE WHEN u.pause THEN u.now ELSE t.paused_at END,
 	problem = NULLIF(u.problem, '')
 FROM u
 WHERE t.schedule_id = u.schedule_id AND t.namespace_id = $1`

@@ -214,17 +214,19 @@ CROSS JOIN LATERAL (
 
 const insertTemplate = `
 INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, task_queue, workflow_type, version, priority, paused, next_at,
-	retry_policy, metadata, cron_expr, time_zone, max_catchup, overlap_policy, spec, cursor_at, run_key, key_scope, input, headers)
+	retry_policy, metadata, cron_expr, time_zone, max_catchup, overlap_policy, spec, cursor_at, run_key, key_scope, input, headers, paused_at, pause_actor, pause_reason)
 VALUES ($2, $1, $3, $4, $5, NULLIF($6::int, 0), $7, $8, CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END,
 	NULLIF($10::text, '')::jsonb, NULLIF($11::text, '')::jsonb, NULLIF($12::text, ''), NULLIF($13::text, ''), $14, NULLIF($15::text, ''),
-	$16::text::jsonb, timestamptz 'epoch' + $17::bigint * interval '1 microsecond', NULLIF($18::text, ''), CASE WHEN $18::text <> '' THEN $19::text END, $20::bytea, NULLIF($21::text, '')::jsonb)
+	$16::text::jsonb, timestamptz 'epoch' + $17::bigint * interval '1 microsecond', NULLIF($18::text, ''), CASE WHEN $18::text <> '' THEN $19::text END, $20::bytea, NULLIF($21::text, '')::jsonb,
+	CASE WHEN $22::bigint > 0 THEN timestamptz 'epoch' + $22::bigint * interval '1 microsecond' END, NULLIF($23::text, ''), NULLIF($24::text, ''))
 ON CONFLICT DO NOTHING
 RETURNING schedule_id`
 
 const updateTemplate = `
 WITH u AS MATERIALIZED (
 	SELECT CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END AS next,
-		timestamptz 'epoch' + $17::bigint * interval '1 microsecond' AS cursor
+		timestamptz 'epoch' + $17::bigint * interval '1 microsecond' AS cursor,
+		CASE WHEN $22::bigint > 0 THEN timestamptz 'epoch' + $22::bigint * interval '1 microsecond' END AS paused_at
 )
 UPDATE kagzi.schedules t
 SET name = $3, task_queue = $4, workflow_type = $5, version = NULLIF($6::int, 0), priority = $7, paused = $8,
@@ -232,7 +234,8 @@ SET name = $3, task_queue = $4, workflow_type = $5, version = NULLIF($6::int, 0)
 	retry_policy = NULLIF($10::text, '')::jsonb, metadata = NULLIF($11::text, '')::jsonb, cron_expr = NULLIF($12::text, ''),
 	time_zone = NULLIF($13::text, ''), max_catchup = $14, overlap_policy = NULLIF($15::text, ''), spec = $16::text::jsonb,
 	cursor_at = GREATEST(t.cursor_at, u.cursor), problem = NULL,
-	run_key = NULLIF($18::text, ''), key_scope = CASE WHEN $18::text <> '' THEN $19::text END, input = $20::bytea, headers = NULLIF($21::text, '')::jsonb
+	run_key = NULLIF($18::text, ''), key_scope = CASE WHEN $18::text <> '' THEN $19::text END, input = $20::bytea, headers = NULLIF($21::text, '')::jsonb,
+	paused_at = u.paused_at, pause_actor = NULLIF($23::text, ''), pause_reason = NULLIF($24::text, '')
 FROM u
 WHERE t.schedule_id = $2 AND t.namespace_id = $1
 RETURNING t.schedule_id`
@@ -256,5 +259,6 @@ func (s *Store) templateArgs(t *Template) []any {
 	return []any{
 		s.namespace, t.ID, t.Name, t.Queue, t.Type, t.Version, t.Priority, t.Paused, epoch(t.Next), string(t.RetryPolicy), string(t.Metadata),
 		t.Cron, t.TimeZone, t.CatchUp, t.Overlap, string(t.Spec), epoch(t.Cursor), t.Key, Key{t.Key, t.Group}.scope(t.Queue), t.Input, string(t.Headers),
+		epoch(t.PausedAt), t.PauseWhy.Actor, t.PauseWhy.Reason,
 	}
 }

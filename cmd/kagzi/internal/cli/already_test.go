@@ -12,9 +12,10 @@ import (
 func TestChangesOfWhatIsSoAlready(t *testing.T) {
 	k, s := newShell(t)
 	k.Schedule(kagzi.Schedule{Name: "nightly", Run: approve.With(1), Cron: "0 3 * * *"})
-	s.run("schedules pause nightly").ok().prints("paused nightly")
+	s.run("schedules pause nightly --actor ada --reason moves").ok().prints("paused nightly")
 	s.run("schedules pause nightly").ok().prints("nightly was paused already")
 	s.run("schedules pause nightly --json").ok().prints(`"already": true`)
+	s.run("schedules list").ok().prints(`paused by ada ("moves")`)
 	s.run("schedules resume nightly").ok().prints("resumed nightly")
 	s.run("schedules resume nightly").ok().prints("nightly was not paused").omits("resumed")
 

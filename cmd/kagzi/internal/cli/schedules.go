@@ -23,11 +23,26 @@ func (a *app) schedules() *cobra.Command {
   kagzi schedules trigger nightly-report`,
 	}
 	c.AddCommand(a.schedulesList(), a.schedulesGet(), a.schedulesNext(), a.schedulesBackfill(), a.schedulesTrigger())
-	c.AddCommand(a.scheduleChange("pause", "paused", "Keep a schedule from firing", `Pause keeps a schedule from firing until kagzi schedules resume. Runs that it has started go on.`,
-		func(ctx context.Context, c *kagzi.Client, name string) error { return c.PauseSchedule(ctx, name) }))
+	c.AddCommand(a.schedulesPause())
 	c.AddCommand(a.scheduleChange("resume", "resumed", "Let a paused schedule fire again", `Resume lets a paused schedule fire again. The ticks that came meanwhile fire now, as far as its CatchUp and Overlap allow.`,
 		func(ctx context.Context, c *kagzi.Client, name string) error { return c.ResumeSchedule(ctx, name) }))
 	c.AddCommand(a.schedulesDelete())
+	return c
+}
+
+func (a *app) schedulesPause() *cobra.Command {
+	var by cause
+	var explained func() bool
+	c := a.scheduleChange("pause", "paused", "Keep a schedule from firing", `Pause keeps a schedule from firing until kagzi schedules resume. Runs that it has started go on. What is paused already keeps its reason
+and actor unless --reason or --actor is given.`,
+		func(ctx context.Context, c *kagzi.Client, name string) error {
+			if s, err := c.GetSchedule(ctx, name); err == nil && s.Paused && s.Error == "" && !explained() {
+				return nil
+			}
+			return c.PauseSchedule(ctx, name, by.options()...)
+		})
+	by.flags(c.Flags())
+	explained = func() bool { return c.Flags().Changed("reason") || c.Flags().Changed("actor") }
 	return c
 }
 
@@ -156,7 +171,7 @@ func scheduleState(s kagzi.ScheduleInfo) screen.Cell {
 	case s.Error != "":
 		return screen.Cell{Text: "paused: " + s.Error, Tone: screen.Bad}
 	case s.Paused:
-		return screen.Cell{Text: "paused", Tone: screen.Warning}
+		return screen.Cell{Text: "paused" + byText(s.PauseActor, s.PauseReason), Tone: screen.Warning}
 	case s.Queued:
 		return screen.Cell{Text: "run waits"}
 	case s.Active:
