@@ -36,7 +36,7 @@ func (d *dashboard) scheduleForm(verb Verb, title string, show func(context.Cont
 	}
 }
 
-// scheduleForms change schedules. The library records no actor with these.
+// scheduleForms change schedules. The library records the actor of a pause only.
 func (d *dashboard) scheduleForms() []changeForm {
 	return []changeForm{
 		d.scheduleForm(Pause, "Pause schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
@@ -46,12 +46,13 @@ func (d *dashboard) scheduleForms() []changeForm {
 			} else {
 				v.Says = append(v.Says, fmt.Sprintf("The ticks that come meanwhile are kept, the newest %d of them, and fire when it is resumed.", s.CatchUp))
 			}
+			v.Logged = inRunLog
 			if s.Paused && s.Error == "" {
 				v.Refused = "The schedule is paused already."
 			}
 			return nil
-		}, func(ctx context.Context, _ form, name string) (answer, error) {
-			return answer{said: "Paused."}, d.client.PauseSchedule(ctx, name)
+		}, func(ctx context.Context, f form, name string) (answer, error) {
+			return answer{said: "Paused."}, d.client.PauseSchedule(ctx, name, f.options()...)
 		}),
 		d.scheduleForm(Resume, "Resume schedule", d.showResumeSchedule, func(ctx context.Context, _ form, name string) (answer, error) {
 			return answer{said: "Resumed."}, d.client.ResumeSchedule(ctx, name)
