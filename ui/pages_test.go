@@ -88,6 +88,7 @@ func TestPagesEscapeHostileNames(t *testing.T) {
 	kagzi.Handle(w, wf, func(_ kagzi.Context, in string) (string, error) { return in, nil })
 	kagzi.Consume(w, consumer, func(kagzi.Context, string) (string, error) { return hostile, nil })
 	kit.StartWorker(t, w)
+	await.True(t, "the worker is registered", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workers`) == 1 })
 	why := []kagzi.ChangeOption{kagzi.Actor(hostile), kagzi.Reason(hostile)}
 	for _, err := range []error{
 		k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: hostile, Run: wf.With(hostile, kagzi.Metadata{hostile: hostile}, kagzi.Key(hostile)), Cron: "0 7 * * *"}),
