@@ -14,16 +14,20 @@ import (
 
 const module = "github.com/kagzi/kagzi"
 
+// root has the packages that the root may depend on.
+var root = []string{
+	"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
+	"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/plainjson", "internal/starts", "internal/testhook", "internal/text",
+	"internal/timetable", "internal/topics",
+}
+
 // allowed has, for each package, the packages of the module that it may depend on, directly or indirectly.
 var allowed = map[string][]string{
-	"": {
-		"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
-		"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/plainjson", "internal/starts", "internal/testhook", "internal/text",
-		"internal/timetable", "internal/topics",
-	},
-	"doctor": {"migrations", "store", "internal/duration", "internal/text"},
-	"health": {},
-	"kind":   {},
+	"":                 root,
+	"internal/explain": append([]string{""}, root...), // a user of the API, for the command line and the dashboard
+	"doctor":           {"migrations", "store", "internal/duration", "internal/text"},
+	"health":           {},
+	"kind":             {},
 	"internal/engine": {
 		"kind", "migrations", "notify", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/plainjson", "internal/testhook",
 		"internal/text",
