@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 // funcs are the functions of the templates. All of them return text that is escaped, or HTML made of such text.
@@ -213,19 +214,10 @@ func due(r kagzi.RunInfo) bool {
 
 // runDetail says in a few words what the status does not: what the run waits for, or how it failed.
 func runDetail(r kagzi.RunInfo) string {
-	switch {
-	case r.Status == kagzi.StatusFailed || r.Status == kagzi.StatusCancelled:
-		return oneLine(attempts.ReplaceAllString(r.Error, ""))
-	case r.Status.Ended():
-		return ""
-	case !r.PausedAt.IsZero():
-		return "paused"
-	case r.WaitingOn != "":
-		return r.WaitingOn
-	case r.Progress != nil:
-		return oneLine(r.Progress.Text)
+	if r.Status == kagzi.StatusFailed || r.Status == kagzi.StatusCancelled {
+		return oneLine(attempts.ReplaceAllString(r.Error, "")) // its kind has a place of its own
 	}
-	return ""
+	return oneLine(explain.Detail(r))
 }
 
 // named are the run IDs and times in a text of the library.

@@ -35,8 +35,11 @@ type runView struct {
 	unsettled bool // a step, such as a child, can still end
 }
 
-// settled reports whether the run has ended and nothing of it is under way. Somebody may resume it: then the page is loaded again.
-func (v *runView) settled() bool { return v.Run.Status.Ended() && !v.unsettled }
+// settled reports whether the run has ended and nothing of it is under way, not even code that hangs. Somebody may resume it: then the page is
+// loaded again.
+func (v *runView) settled() bool {
+	return v.Run.Status.Ended() && !v.unsettled && len(v.Run.Hung) == 0
+}
 
 // Path returns the run's path, with what follows.
 func (v *runView) Path() string { return "/runs/" + string(v.Run.ID) }
@@ -108,25 +111,14 @@ func (d *dashboard) run(ctx context.Context, q query) (any, error) {
 
 // gone returns the error for a run that is not there: who deleted it, if somebody did.
 func (d *dashboard) gone(ctx context.Context, ref kagzi.Ref) error {
-	log, err := d.client.RunLog(ctx, ref)
-	if err != nil && !errors.Is(err, kagzi.ErrNotFound) {
+	said, err := explain.Deleted(ctx, d.client, ref, explain.Words{Moment: func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }})
+	switch {
+	case err != nil:
 		return err
+	case said != "":
+		return status(404, fmt.Sprintf("The run %v is not there: %s.", ref, said))
 	}
-	text := fmt.Sprintf("No run of this namespace is called %v. Retention deletes runs some time after their end.", ref)
-	for _, e := range log {
-		if e.Event != "DELETED" {
-			continue
-		}
-		by, why := e.Actor, ""
-		if by == "" {
-			by = "somebody"
-		}
-		if e.Reason != "" {
-			why = ": " + e.Reason
-		}
-		text = fmt.Sprintf("The run %v was deleted by %s at %s%s.", ref, by, e.At.UTC().Format("2006-01-02 15:04:05 UTC"), why)
-	}
-	return status(404, text)
+	return status(404, fmt.Sprintf("No run of this namespace is called %v. Retention deletes runs some time after their end.", ref))
 }
 
 // roughly returns now for the timeline of a run, rounded up to about a hundredth of its age: so the timeline of an old run is not new each second.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -58,7 +59,7 @@ func TestRunThatIsNotThere(t *testing.T) {
 	if err := k.Client.Delete(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("asked to forget")); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.get("/runs/" + string(run.ID())); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body, "was deleted by mira at 20") || !strings.Contains(r.body, "asked to forget") {
+	if r := s.get("/runs/" + string(run.ID())); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body, "it was deleted 20") || !strings.Contains(r.body, "by mira (&#34;asked to forget&#34;).") {
 		t.Errorf("a deleted run: %s", r.Status)
 	}
 }
@@ -118,6 +119,46 @@ func TestRunThatWaits(t *testing.T) {
 	kit.ResultOf(k, run)
 	s.d.cache.expire()
 	wants(t, s.mustGet("/runs/tale"), "How it ended", "the run has ended, and never read it", "by approved,", "the message came")
+}
+
+func TestRunThatWaitsAndIsPaused(t *testing.T) {
+	k := kit.New(t)
+	s, run := serveStory(k, Config{Authorize: everybody}, "x")
+	if err := k.Client.PauseRun(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("call <him> first")); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, s.mustGet("/runs/tale"), "It waits for a message of the signal", "It is also paused since ", " by mira (&#34;call &lt;him&gt; first&#34;): it does not go on before <b>Unpause</b>.")
+	wants(t, s.mustGet("/runs"), "paused; signal approved")
+}
+
+func TestRunThatIsOverAndHangs(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{})
+	cfg := kit.RareHeartbeats
+	cfg.HungAfter = 20 * time.Millisecond
+	goOn := make(chan struct{})
+	w := kit.NewWorker(t, k.Client, cfg)
+	kagzi.Handle(w, echo, func(ctx kagzi.Context, in string) (string, error) {
+		return in, kagzi.Do(ctx, "charge", func(context.Context) error {
+			<-goOn // it ignores that its context ends
+			return nil
+		}, kagzi.Timeout(50*time.Millisecond))
+	})
+	kit.StartWorker(t, w)
+	run := kit.Begin(k, echo, "x", kagzi.ID("one"))
+	await.True(t, "the step hangs", func() bool { return len(k.InfoOf(run.ID()).Hung) == 1 })
+	worker := k.InfoOf(run.ID()).Worker
+	k.Cancel(run)
+	k.WaitStatus(run.ID(), kagzi.StatusCancelled)
+	page := s.mustGet("/runs/one")
+	wants(t, page, "It was cancelled", "Its step &#34;charge&#34; still executes in worker ", "although the run is over: it has hung since ", `drain it on <a href="/kagzi/workers/`+worker+`">its page</a>.`)
+	lacks(t, page, "This page does not change")
+	close(goOn)
+	await.True(t, "the step has returned", func() bool {
+		s.d.cache.expire()
+		page := s.mustGet("/runs/one")
+		return !strings.Contains(page, "still executes") && strings.Contains(page, "This page does not change")
+	})
 }
 
 func TestRunIsLiveUntilItEnds(t *testing.T) {

@@ -32,6 +32,26 @@ func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.
 	return r.text, err
 }
 
+// Deleted says when the run that ref names was deleted, by whom and why: as a clause without a full stop, "it was deleted …". It is empty if no
+// such deletion is recorded.
+func Deleted(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, words Words) (string, error) {
+	log, err := c.RunLog(ctx, ref)
+	if err != nil && !errors.Is(err, kagzi.ErrNotFound) {
+		return "", err
+	}
+	r := reasons{Words: words.complete(), log: log}
+	for _, e := range slices.Backward(log) {
+		if e.Event == "DELETED" {
+			shows := ""
+			if deed := r.deed(Deed{Verb: Log, Ref: ref}); deed != "" {
+				shows = ": " + deed + " shows what it was"
+			}
+			return fmt.Sprintf("it was deleted %s%s%s", r.Moment(e.At), r.byText(e.Actor, e.Reason), shows), nil
+		}
+	}
+	return "", nil
+}
+
 // reasons collects the sentences about one run.
 type reasons struct {
 	Words
@@ -56,24 +76,39 @@ func (r *reasons) deed(d Deed) string {
 	return r.Deed(d)
 }
 
-// ended says how the run ended, and what makes it go on.
+// ended says how the run ended, what makes it go on, and which code of it still executes.
 func (r *reasons) ended() {
-	switch run := r.run; run.Status {
+	run := r.run
+	deleting := run.WaitingOn == "deletion"
+	switch run.Status {
 	case kagzi.StatusCompleted:
 		r.say("It completed %s after it was started.", r.Took(run.EndedAt.Sub(run.CreatedAt)))
 	case kagzi.StatusFailed:
 		r.say("It failed with kind %s.", r.Text(string(run.Kind)))
-		resume := r.deed(Deed{Verb: Resume})
-		switch {
-		case run.Quarantined && resume == "":
-			r.say("It is quarantined: somebody has to mend the cause.")
-		case run.Quarantined:
-			r.say("It is quarantined: mend the cause first, then %s.", resume)
-		case resume != "":
-			r.say("%s tries what failed again, and keeps the results of the other steps.", resume)
+		if !deleting {
+			r.resume()
 		}
 	case kagzi.StatusCancelled:
 		r.cancelled()
+	}
+	if deleting {
+		r.say("It is being deleted: a coordinator does the rest within about a minute.")
+	}
+	for _, h := range run.Hung {
+		r.stillExecutes(h)
+	}
+}
+
+// resume says what makes a failed run go on.
+func (r *reasons) resume() {
+	resume := r.deed(Deed{Verb: Resume})
+	switch {
+	case r.run.Quarantined && resume == "":
+		r.say("It is quarantined: somebody has to mend the cause.")
+	case r.run.Quarantined:
+		r.say("It is quarantined: mend the cause first, then %s.", resume)
+	case resume != "":
+		r.say("%s tries what failed again, and keeps the results of the other steps.", resume)
 	}
 }
 
@@ -123,6 +158,9 @@ func (r *reasons) running(ctx context.Context) error {
 	if !run.CancelRequestedAt.IsZero() {
 		r.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.", r.Moment(run.CancelRequestedAt), r.by("CANCELLED"), r.Text(run.WaitingOn))
 	}
+	if !run.PausedAt.IsZero() {
+		r.say("It was paused %s%s, and stops at its next step, sleep, wait or child%s.", r.Moment(run.PausedAt), r.by("PAUSED"), r.goesOn())
+	}
 	for _, h := range run.Hung {
 		r.hung(h)
 	}
@@ -143,17 +181,32 @@ func (r *reasons) hung(h kagzi.HungCode) {
 	case h.Branch != "":
 		what = "The function of branch " + r.quote(h.Branch)
 	}
-	why := " and waits for something outside of steps"
+	why := ", and waits for something outside of steps"
 	if h.Cause != "" {
-		why = ", although its context has ended: " + r.Text(oneLine(h.Cause))
+		why = ", although its context has ended: " + r.Text(OneLine(h.Cause))
 	}
-	advice := "restart the worker"
-	if drain := r.deed(Deed{Verb: Drain, Name: r.run.Worker}); drain != "" {
-		advice += ": " + drain
-	} else {
-		advice += "."
+	r.say("%s has hung since %s%s. %s", what, r.Moment(h.Since), why, r.restart(h))
+}
+
+// stillExecutes says which code of a run that is over hangs.
+func (r *reasons) stillExecutes(h kagzi.HungCode) {
+	what := "workflow function"
+	switch {
+	case h.Step != "":
+		what = "step " + r.quote(h.Step)
+	case h.Branch != "":
+		what = "branch " + r.quote(h.Branch)
 	}
-	r.say("%s hangs since %s%s. The worker's log has its stack. If it does not return, %s", what, r.Moment(h.Since), why, advice)
+	r.say("Its %s still executes in worker %s although the run is over: it has hung since %s, and can still have effects. %s", what, r.Worker(h.Worker), r.Moment(h.Since), r.restart(h))
+}
+
+// restart says what to do about code that hangs.
+func (r *reasons) restart(h kagzi.HungCode) string {
+	drain := "."
+	if deed := r.deed(Deed{Verb: Drain, Name: h.Worker}); deed != "" {
+		drain = ": " + deed
+	}
+	return "The worker's log has its stack. If it does not return, restart the worker" + drain
 }
 
 // by says who has made the newest change of that sort, and why, as far as that is known.
@@ -168,25 +221,11 @@ func (r *reasons) by(event string) string {
 
 // byText says who made a change, and why, as far as that is known.
 func (r *reasons) byText(actor, reason string) string {
-	text := ""
-	if actor != "" {
-		text = " by " + r.Text(actor)
+	text, said := strings.CutPrefix(By(actor, reason), " ")
+	if !said {
+		return ""
 	}
-	if reason != "" {
-		text += " (" + r.quote(reason) + ")"
-	}
-	return text
-}
-
-// oneLine returns a text on one line.
-func oneLine(s string) string {
-	var lines []string
-	for line := range strings.SplitSeq(s, "\n") {
-		if line = strings.TrimPrefix(strings.TrimSpace(line), "kagzi: "); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "; ")
+	return " " + r.Text(text)
 }
 
 // named reports whether a step has the name, perhaps below branches.

@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,11 @@ var (
 var words = explain.Words{
 	Now: func() time.Time { return now },
 	Deed: func(d explain.Deed) string {
-		return "<" + strings.TrimSpace(string(d.Verb)+" "+d.Name+string(d.Other)+d.Target.Queue) + ">"
+		name := d.Name + string(d.Other) + d.Target.Queue
+		if d.Ref != nil {
+			name = fmt.Sprint(d.Ref)
+		}
+		return "<" + strings.TrimSpace(string(d.Verb)+" "+name) + ">"
 	},
 }
 
@@ -157,8 +162,11 @@ func TestPaused(t *testing.T) {
 		t.Error(text)
 	}
 	own.run.WaitingOn = "timer nap"
-	if text := own.says(k, words); !strings.Contains(text, `It sleeps in "nap"`) || !strings.Contains(text, "It was paused 2026-10-01T07:00:00Z") {
+	if text, want := own.says(k, words), "It sleeps in \"nap\" until 2026-10-01T10:00:00Z.\nIt is also paused since 2026-10-01T07:00:00Z by mira (\"audit\"): it does not go on before <unpause-run>."; text != want {
 		t.Errorf("a paused run that sleeps: %s", text)
+	}
+	if text := own.says(k, explain.Words{}); !strings.HasSuffix(text, `It is also paused since 2026-10-01T07:00:00Z by mira ("audit").`) {
+		t.Errorf("without advice: %s", text)
 	}
 }
 
@@ -192,7 +200,7 @@ func TestRunning(t *testing.T) {
 	s := situation{run: k.WaitStatus(kit.Begin(k, checkout, "x"), kagzi.StatusRunning)}
 	worker := s.run.Worker
 	s.run.CancelRequestedAt, s.run.WaitingOn = earlier, "cancel (step charge under way)"
-	s.run.Hung = []kagzi.HungCode{{Step: "charge", Cause: "step timed out after 30s", Since: earlier}, {Branch: "b", Since: earlier}, {Since: earlier}}
+	s.run.Hung = []kagzi.HungCode{{Step: "charge", Cause: "step timed out after 30s", Since: earlier, Worker: worker}, {Branch: "b", Since: earlier, Worker: worker}, {Since: earlier, Worker: worker}}
 	s.steps = []kagzi.StepAttempt{{Step: "pay", Type: "FUNCTION", Attempt: 2, Status: kagzi.StatusRunning, StartedAt: earlier}}
 	s.log = []kagzi.LogEntry{{Event: "CANCELLED", Actor: "ada"}}
 	has := func(want ...string) {
@@ -205,9 +213,14 @@ func TestRunning(t *testing.T) {
 		}
 	}
 	has("It is executed by worker "+worker+" (process ", "It was cancelled 2026-10-01T07:00:00Z by ada, and ends once its code has returned: it waits on cancel (step charge under way).",
-		`The function of step "charge" hangs since 2026-10-01T07:00:00Z, although its context has ended: step timed out after 30s.`, `The function of branch "b" hangs`,
-		"The workflow function hangs since 2026-10-01T07:00:00Z and waits for something outside of steps. The worker's log has its stack. If it does not return, restart the worker: <drain "+worker+">",
+		`The function of step "charge" has hung since 2026-10-01T07:00:00Z, although its context has ended: step timed out after 30s.`, `The function of branch "b" has hung`,
+		"The workflow function has hung since 2026-10-01T07:00:00Z, and waits for something outside of steps. The worker's log has its stack. If it does not return, restart the worker: <drain "+worker+">",
 		"Step pay, attempt 2, has run for 1h0m0s.")
+	s.run.PausedAt, s.log = earlier, append(s.log, kagzi.LogEntry{Event: "PAUSED", Actor: "bob"})
+	has("It was paused 2026-10-01T07:00:00Z by bob, and stops at its next step, sleep, wait or child: <unpause-run> lets it go on.")
+	if text := s.says(k, explain.Words{}); !strings.Contains(text, "sleep, wait or child.\n") || !strings.Contains(text, "If it does not return, restart the worker.\n") {
+		t.Errorf("without advice: %s", text)
+	}
 	k.Exec(`UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 day', report_number = report_number + 1000000`)
 	has("That is long ago: the worker is probably dead")
 	k.Exec(`UPDATE kagzi.workers SET status = 'OFFLINE'`)
@@ -227,6 +240,14 @@ func TestEnded(t *testing.T) {
 		"It is quarantined: mend the cause first, then <resume>.": func(s *situation) {
 			s.run.Status, s.run.Quarantined = kagzi.StatusFailed, true
 		},
+		"It failed with kind panic.\nIt is being deleted: a coordinator does the rest within about a minute.": func(s *situation) {
+			s.run.Status, s.run.Kind, s.run.WaitingOn = kagzi.StatusFailed, "panic", "deletion"
+		},
+		`Its step "charge" still executes in worker w although the run is over: it has hung since 2026-10-01T07:00:00Z, and can still have effects. The worker's log has its stack. If it does not return, restart the worker: <drain w>`: func(s *situation) {
+			s.run.Hung = []kagzi.HungCode{{Step: "charge", Since: earlier, Worker: "w"}}
+		},
+		`Its branch "b" still executes`:                func(s *situation) { s.run.Hung = []kagzi.HungCode{{Branch: "b", Since: earlier, Worker: "w"}} },
+		"Its workflow function still executes":         func(s *situation) { s.run.Hung = []kagzi.HungCode{{Since: earlier, Worker: "w"}} },
 		"It was cancelled by somebody.":                func(s *situation) { s.run.Status = kagzi.StatusCancelled },
 		"It was cancelled, perhaps with its parent p.": func(s *situation) { s.run.Status, s.run.Parent = kagzi.StatusCancelled, "p" },
 		`It was cancelled by ada: "the customer called \"us\"".`: func(s *situation) {

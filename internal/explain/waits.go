@@ -19,8 +19,8 @@ func (r *reasons) waiting(ctx context.Context) error {
 			return err
 		}
 	}
-	if !r.run.PausedAt.IsZero() && !strings.HasPrefix(r.run.WaitingOn, "pause") { // it would wait after that
-		return r.paused(ctx)
+	if run := r.run; !run.PausedAt.IsZero() && !strings.HasPrefix(run.WaitingOn, "pause") {
+		r.say("It is also paused since %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"), after(": it does not go on before ", r.deed(Deed{Verb: UnpauseRun})))
 	}
 	return nil
 }
@@ -186,7 +186,8 @@ func (r *reasons) child(ctx context.Context, name string) error {
 		if deed := r.deed(Deed{Verb: Child, Other: child.ID}); deed != "" {
 			more = ": " + deed + " says more"
 		}
-		r.say("It waits for its child %s, run %s of %s, which is %s%s.", r.quote(name), r.Run(child.ID), r.Text(child.Workflow), r.Text(state(child)), more)
+		state := string(child.Status) + after(", ", Detail(child))
+		r.say("It waits for its child %s, run %s of %s, which is %s%s.", r.quote(name), r.Run(child.ID), r.Text(child.Workflow), r.Text(state), more)
 		return nil
 	}
 	lists := ""
@@ -197,33 +198,16 @@ func (r *reasons) child(ctx context.Context, name string) error {
 	return nil
 }
 
-// state returns the status of another run with what it waits for, or how it failed.
-func state(run kagzi.RunInfo) string {
-	detail := ""
-	switch {
-	case run.Status == kagzi.StatusFailed || run.Status == kagzi.StatusCancelled:
-		detail = string(run.Kind) + after(": ", oneLine(run.Error))
-	case run.Status.Ended():
-	case !run.PausedAt.IsZero():
-		detail = "paused"
-	case run.WaitingOn != "":
-		detail = run.WaitingOn
-	case run.Progress != nil:
-		detail = run.Progress.Text
-	}
-	return string(run.Status) + after(", ", detail)
-}
-
 // retry says which attempt comes next, and how the last one failed.
 func (r *reasons) retry(step string) {
 	next := r.Moment(r.run.AvailableAt)
 	if step == "" {
-		r.say("Its attempt %d failed with %s: %s. The next one is due %s.", r.run.Attempts, r.Text(string(r.run.Kind)), r.Text(oneLine(r.run.Error)), next)
+		r.say("Its attempt %d failed with %s: %s. The next one is due %s.", r.run.Attempts, r.Text(string(r.run.Kind)), r.Text(OneLine(r.run.Error)), next)
 		return
 	}
 	for _, s := range slices.Backward(r.steps) {
 		if s.Error != "" && named(s, step) {
-			r.say("Attempt %d of step %s failed with %s: %s. The next one is due %s.", s.Attempt, r.quote(step), r.Text(string(s.Kind)), r.Text(oneLine(s.Error)), next)
+			r.say("Attempt %d of step %s failed with %s: %s. The next one is due %s.", s.Attempt, r.quote(step), r.Text(string(s.Kind)), r.Text(OneLine(s.Error)), next)
 			return
 		}
 	}
@@ -272,15 +256,19 @@ func (r *reasons) findLimit(ctx context.Context, name string) (kagzi.LimitInfo, 
 	}
 }
 
+// goesOn says what ends the pause of the run itself.
+func (r *reasons) goesOn() string {
+	if deed := r.deed(Deed{Verb: UnpauseRun}); deed != "" {
+		return ": " + deed + " lets it go on"
+	}
+	return ""
+}
+
 // paused says who paused what, and why.
 func (r *reasons) paused(ctx context.Context) error {
 	run := r.run
 	if !run.PausedAt.IsZero() {
-		goes := ""
-		if deed := r.deed(Deed{Verb: UnpauseRun}); deed != "" {
-			goes = ": " + deed + " lets it go on"
-		}
-		r.say("It was paused %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"), goes)
+		r.say("It was paused %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"), r.goesOn())
 		return nil
 	}
 	pauses, err := r.c.Pauses(ctx)
@@ -298,7 +286,7 @@ func (r *reasons) paused(ctx context.Context) error {
 		if deed := r.deed(Deed{Verb: Unpause, Target: p.Target}); deed != "" {
 			ends = ": " + deed + " ends that"
 		}
-		r.say("Paused: %s, %s%s%s.", r.Text(targetText(p.Target)), r.Moment(p.Since), r.byText(p.Actor, p.Reason), ends)
+		r.say("Paused: %s, %s%s%s.", r.Text(Target(p.Target)), r.Moment(p.Since), r.byText(p.Actor, p.Reason), ends)
 	}
 	return nil
 }

@@ -2,8 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +27,7 @@ type Deed struct {
 	Run    kagzi.RunInfo // the run that the sentences are about
 	Name   string        // of the worker for Drain, the queue for Workers, the schedule for Previous, the limit for SetLimit, the signal for Signal
 	Other  kagzi.RunID   // for Child
+	Ref    kagzi.Ref     // for Log
 	Target kagzi.Target  // for Unpause
 }
 
@@ -48,6 +47,7 @@ const (
 	Previous   Verb = "previous" // the active runs of the schedule
 	Children   Verb = "children" // of the run
 	Child      Verb = "child"    // one of them
+	Log        Verb = "log"      // of Deed.Ref, a run that was deleted
 )
 
 // complete returns the words with plain texts in place of what is missing.
@@ -83,28 +83,11 @@ func (w Words) complete() Words {
 	return w
 }
 
-// targetText names what a pause stops.
-func targetText(t kagzi.Target) string {
-	switch {
-	case t.All:
-		return "all runs"
-	case t.Group != "":
-		return "group " + t.Group
-	case t.Key != "":
-		return fmt.Sprintf("key %s of queue %s", t.Key, t.Queue)
-	case t.Queue != "" && t.Workflow != "":
-		return fmt.Sprintf("workflow %s in queue %s", t.Workflow, t.Queue)
-	case t.Queue != "":
-		return "queue " + t.Queue
-	}
-	return "workflow " + t.Workflow
-}
-
 // limitText says what a limit allows.
 func (r *reasons) limitText(l kagzi.LimitInfo) string {
 	var parts []string
 	if l.Every > 0 {
-		parts = append(parts, r.rateText(l.Every, l.Burst))
+		parts = append(parts, Rate(kagzi.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}, r.Took))
 	}
 	if l.MaxRunning > 0 {
 		parts = append(parts, fmt.Sprintf("at most %d at once", l.MaxRunning))
@@ -113,26 +96,6 @@ func (r *reasons) limitText(l kagzi.LimitInfo) string {
 		return "any number"
 	}
 	return strings.Join(parts, ", ")
-}
-
-// rateText writes the rate of one start every so often: "10/s burst 5".
-func (r *reasons) rateText(every time.Duration, burst int) string {
-	text := "1/" + r.Took(every)
-	for _, u := range []struct {
-		unit time.Duration
-		name string
-	}{{time.Second, "s"}, {time.Minute, "m"}, {time.Hour, "h"}, {24 * time.Hour, "d"}} {
-		// The time between two starts is stored, rounded up to a microsecond.
-		n := float64(u.unit) / float64(every)
-		if whole := math.Round(n); whole >= 1 && math.Abs(n-whole) < whole/1000 {
-			text = strconv.FormatFloat(whole, 'f', -1, 64) + "/" + u.name
-			break
-		}
-	}
-	if burst > 1 {
-		text += fmt.Sprintf(" burst %d", burst)
-	}
-	return text
 }
 
 func plural(n int, what string) string {

@@ -202,7 +202,7 @@ func TestDeleteTakesChildrenWithTheirParents(t *testing.T) {
 	}
 	s.run("runs log order-1").ok().prints("DELETED", "ada", "cleanup", "workflow checkout")
 	s.run("runs delete order-1").exits(3)
-	s.run("runs get order-1").exits(3).says("it was deleted: kagzi runs log order-1 says by whom\n")
+	s.run("runs get order-1").exits(3).says("it was deleted 20", `by ada ("cleanup"): kagzi runs log order-1 shows what it was`+"\n")
 	s.run("runs get order-nine").exits(3).says("kagzi runs list shows the runs")
 }
 

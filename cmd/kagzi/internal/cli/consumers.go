@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 func (a *app) consumers() *cobra.Command {
@@ -34,7 +35,7 @@ consumed, OLDEST is when the first of them was published.`,
 			for _, c := range all {
 				paused := ""
 				if c.Pause != (kagzi.Pause{}) {
-					paused = targetText(c.Pause.Target)
+					paused = explain.Target(c.Pause.Target)
 					if c.Pause.Reason != "" {
 						paused += fmt.Sprintf(" (%q)", c.Pause.Reason)
 					}

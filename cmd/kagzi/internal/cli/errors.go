@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -144,11 +145,5 @@ func (a *app) explain(err error) string {
 
 // oneLine returns the text of an error in one line, without the name of the library.
 func oneLine(s string) string {
-	var lines []string
-	for line := range strings.SplitSeq(s, "\n") {
-		if line = strings.TrimPrefix(strings.TrimSpace(line), "kagzi: "); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return screen.Line(strings.Join(lines, "; "))
+	return screen.Line(explain.OneLine(s))
 }

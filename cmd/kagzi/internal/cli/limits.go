@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"iter"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -51,20 +50,6 @@ func limitRate(l kagzi.LimitInfo) kagzi.Rate {
 		return kagzi.Rate{}
 	}
 	return kagzi.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}
-}
-
-func limitText(l kagzi.LimitInfo) string {
-	var parts []string
-	if l.Every > 0 {
-		parts = append(parts, rateText(limitRate(l)))
-	}
-	if l.MaxRunning > 0 {
-		parts = append(parts, anyNumber(l.MaxRunning)+" at once")
-	}
-	if len(parts) == 0 {
-		return "any number"
-	}
-	return strings.Join(parts, ", ")
 }
 
 func (a *app) limitsList() *cobra.Command {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 // targetFlags are flags that say what a pause stops.
@@ -37,23 +38,7 @@ func checkTarget(t kagzi.Target) error {
 	return nil
 }
 
-// targetText names a target for people, targetFlags for a command.
-func targetText(t kagzi.Target) string {
-	switch {
-	case t.All:
-		return "all runs"
-	case t.Group != "":
-		return "group " + t.Group
-	case t.Key != "":
-		return fmt.Sprintf("key %s of queue %s", t.Key, t.Queue)
-	case t.Queue != "" && t.Workflow != "":
-		return fmt.Sprintf("workflow %s in queue %s", t.Workflow, t.Queue)
-	case t.Queue != "":
-		return "queue " + t.Queue
-	}
-	return "workflow " + t.Workflow
-}
-
+// targetFlags returns the flags of a command that name a target.
 func targetFlags(t kagzi.Target) string {
 	if t.All {
 		return "--all"
@@ -94,7 +79,7 @@ kagzi runs list --paused lists them. kagzi pause pauses something, kagzi unpause
 			l := listing[kagzi.Pause]{
 				columns: []screen.Column{{Title: "PAUSED"}, {Title: "SINCE"}, {Title: "ACTOR", Min: 8}, {Title: "GO ON", Right: true}, {Title: "STOPS STEPS", Drop: 1}, {Title: "REASON", Min: 16}},
 				row: func(p kagzi.Pause) []any {
-					return []any{targetText(p.Target), a.screen.Time(p.Since), p.Actor, fmt.Sprintf("%d %%", p.Percent), yesNo(p.Parks), p.Reason}
+					return []any{explain.Target(p.Target), a.screen.Time(p.Since), p.Actor, fmt.Sprintf("%d %%", p.Percent), yesNo(p.Parks), p.Reason}
 				},
 				none: "Nothing is paused.",
 			}
@@ -174,7 +159,7 @@ pause pauses one run.`,
 		if already {
 			return a.done(change, "%s", a.pausedAgain(t, before, cmd.Flags()))
 		}
-		return a.done(change, "paused %s", targetText(t))
+		return a.done(change, "paused %s", explain.Target(t))
 	}
 	return c
 }
@@ -192,7 +177,7 @@ func pauseOf(ctx context.Context, c *kagzi.Client, t kagzi.Target) (p kagzi.Paus
 
 // pausedAgain says what a pause of something that was paused has changed.
 func (a *app) pausedAgain(t kagzi.Target, before kagzi.Pause, fs *pflag.FlagSet) string {
-	text := fmt.Sprintf("%s was paused already, since %s%s", targetText(t), a.screen.Moment(before.Since), byText(before.Actor, before.Reason))
+	text := fmt.Sprintf("%s was paused already, since %s%s", explain.Target(t), a.screen.Moment(before.Since), explain.By(before.Actor, before.Reason))
 	switch {
 	case fs.Changed("reason"):
 		text += ": reason and actor were replaced"
@@ -238,9 +223,9 @@ kagzi pauses lists the pauses.`,
 			return err
 		}
 		if percent > 0 {
-			return a.done(targetChange{Verb: "unpause", Target: t, Percent: percent}, "%d %% of the runs of %s go on", percent, targetText(t))
+			return a.done(targetChange{Verb: "unpause", Target: t, Percent: percent}, "%d %% of the runs of %s go on", percent, explain.Target(t))
 		}
-		return a.done(targetChange{Verb: "unpause", Target: t}, "unpaused %s", targetText(t))
+		return a.done(targetChange{Verb: "unpause", Target: t}, "unpaused %s", explain.Target(t))
 	}
 	return c
 }

@@ -3,17 +3,16 @@ package cli
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 func (a *app) queues() *cobra.Command {
@@ -92,26 +91,7 @@ func rateText(r kagzi.Rate) string {
 	if r.Starts == 0 {
 		return "-"
 	}
-	per := r.Per
-	if per == 0 {
-		per = time.Second
-	}
-	text := fmt.Sprintf("%d/%s", r.Starts, screen.Short(per))
-	for _, u := range []struct {
-		unit time.Duration
-		name string
-	}{{time.Second, "s"}, {time.Minute, "m"}, {time.Hour, "h"}, {24 * time.Hour, "d"}} {
-		// The time between two starts is stored, rounded up to a microsecond.
-		n := float64(r.Starts) * float64(u.unit) / float64(per)
-		if whole := math.Round(n); whole >= 1 && math.Abs(n-whole) < whole/1000 {
-			text = strconv.FormatFloat(whole, 'f', -1, 64) + "/" + u.name
-			break
-		}
-	}
-	if r.Burst > 1 {
-		text += fmt.Sprintf(" burst %d", r.Burst)
-	}
-	return text
+	return explain.Rate(r, screen.Short)
 }
 
 func keyLimitsText(l kagzi.KeyLimits) string {

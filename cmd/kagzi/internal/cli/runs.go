@@ -11,7 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
-	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 func (a *app) runs() *cobra.Command {
@@ -47,34 +47,7 @@ var runColumns = []screen.Column{
 }
 
 func (a *app) runRow(r kagzi.RunInfo) []any {
-	return []any{r.ID, r.ExternalID, r.Workflow, statusCell(r.Status), r.Queue, a.screen.Time(r.CreatedAt), a.screen.Time(r.EndedAt), runDetail(r)}
-}
-
-// runDetail says in a few words what the status does not: what the run waits for, or how it failed.
-func runDetail(r kagzi.RunInfo) string {
-	switch {
-	case r.Status == kagzi.StatusFailed || r.Status == kagzi.StatusCancelled:
-		return failureText(r.Kind, r.Error)
-	case r.Status.Ended():
-		return ""
-	case !r.PausedAt.IsZero() && r.WaitingOn != "" && r.WaitingOn != "pause":
-		return "paused; " + r.WaitingOn
-	case !r.PausedAt.IsZero():
-		return "paused"
-	case r.WaitingOn != "":
-		return r.WaitingOn
-	case r.Progress != nil:
-		return r.Progress.Text
-	}
-	return ""
-}
-
-// failureText returns how something failed, in one line.
-func failureText(k kind.Kind, message string) string {
-	if message == "" {
-		return string(k)
-	}
-	return string(k) + ": " + oneLine(message)
+	return []any{r.ID, r.ExternalID, r.Workflow, statusCell(r.Status), r.Queue, a.screen.Time(r.CreatedAt), a.screen.Time(r.EndedAt), explain.Detail(r)}
 }
 
 // statusCell returns the status of a run or of a step, with the tone that it has.
@@ -215,9 +188,9 @@ func (a *app) took(s kagzi.StepAttempt) string {
 func (a *app) stepDetail(s kagzi.StepAttempt) string {
 	switch {
 	case s.Error != "" && !s.WakeAt.IsZero() && s.Type != "SLEEP":
-		return failureText(s.Kind, s.Error) + "; next attempt " + a.screen.Time(s.WakeAt)
+		return explain.Failure(s.Kind, s.Error) + "; next attempt " + a.screen.Time(s.WakeAt)
 	case s.Error != "":
-		return failureText(s.Kind, s.Error)
+		return explain.Failure(s.Kind, s.Error)
 	case s.Type == "SLEEP" && !s.WakeAt.IsZero():
 		return "until " + a.screen.Time(s.WakeAt)
 	case !s.HungSince.IsZero():

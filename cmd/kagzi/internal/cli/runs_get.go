@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 // A runReport is what runs get prints as JSON.
@@ -41,7 +42,7 @@ With --json it prints {"run": …, "why": [sentences], "steps": […], "log": [�
 		ref, _ := run.take(args)
 		r, err := a.report(ctx, client, ref)
 		if isNotFound(err) {
-			return deletedOr(ctx, client, ref, err)
+			return a.deletedOr(ctx, client, ref, err)
 		}
 		if err != nil {
 			return err
@@ -54,11 +55,10 @@ With --json it prints {"run": …, "why": [sentences], "steps": […], "log": [�
 	return c
 }
 
-// deletedOr returns err, the error of a run that was not found, with the advice to read its log if somebody has deleted it.
-func deletedOr(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, err error) error {
-	log, look := c.RunLog(ctx, ref)
-	if look == nil && slices.ContainsFunc(log, func(e kagzi.LogEntry) bool { return e.Event == "DELETED" }) {
-		return fmt.Errorf("%w: it was deleted: kagzi runs log %s says by whom", err, shellWord(fmt.Sprint(ref)))
+// deletedOr returns err, the error of a run that was not found, with who deleted the run if somebody has.
+func (a *app) deletedOr(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, err error) error {
+	if text, look := explain.Deleted(ctx, c, ref, a.words()); look == nil && text != "" {
+		return fmt.Errorf("%w: %s", err, text)
 	}
 	return err
 }
@@ -72,7 +72,7 @@ func (a *app) report(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (r run
 		r.Log, err = c.RunLog(ctx, r.Run.ID)
 	}
 	if err == nil {
-		r.Why, err = a.why(ctx, c, r)
+		r.Why, err = explain.Run(ctx, c, r.Run, r.Steps, r.Log, a.words())
 	}
 	return r, err
 }
@@ -125,7 +125,7 @@ func (a *app) fields(r kagzi.RunInfo) [][2]string {
 	}
 	failed := ""
 	if r.Error != "" {
-		failed = failureText(r.Kind, r.Error)
+		failed = screen.Line(explain.Failure(r.Kind, r.Error))
 	}
 	origin := string(r.Origin)
 	schedule := r.Schedule

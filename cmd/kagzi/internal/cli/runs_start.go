@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 // A startArgs is the flags of runs start.
@@ -205,7 +206,7 @@ func (a *app) wait(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) error {
 	case info.Status == kagzi.StatusCancelled:
 		return fmt.Errorf("run %s was cancelled: kagzi runs log %[1]s says by whom", info.ID)
 	}
-	return fmt.Errorf("run %s failed: %s: kagzi runs get %[1]s shows its steps", info.ID, failureText(info.Kind, info.Error))
+	return fmt.Errorf("run %s failed: %s: kagzi runs get %[1]s shows its steps", info.ID, explain.Failure(info.Kind, info.Error))
 }
 
 // waitForEnd returns once the run is over, whatever its end.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 // A stopState is how far the end of a run is.
@@ -47,14 +48,14 @@ func (a *app) stopOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.R
 // stopText says what a verb did to a run.
 func (a *app) stopText(v *verb, ref kagzi.Ref, before stopState, after kagzi.RunInfo) string {
 	if before.run.Status.Ended() {
-		return fmt.Sprintf("%s was cancelled already, %s%s: nothing was changed", ref, a.screen.Time(before.run.EndedAt), byText(before.by.Actor, before.by.Reason))
+		return fmt.Sprintf("%s was cancelled already, %s%s: nothing was changed", ref, a.screen.Time(before.run.EndedAt), explain.By(before.by.Actor, before.by.Reason))
 	}
 	if after.Status.Ended() {
 		return fmt.Sprintf("%s %s", v.past, ref)
 	}
 	text := fmt.Sprintf("%s is being cancelled", ref)
 	if !before.since.IsZero() {
-		text = fmt.Sprintf("%s was being cancelled already, since a request %s%s", ref, a.screen.Time(before.since), byText(before.by.Actor, before.by.Reason))
+		text = fmt.Sprintf("%s was being cancelled already, since a request %s%s", ref, a.screen.Time(before.since), explain.By(before.by.Actor, before.by.Reason))
 	}
 	if after.WaitingOn != "" {
 		text += ", and waits on " + after.WaitingOn

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 func (a *app) schedules() *cobra.Command {
@@ -171,7 +172,7 @@ func scheduleState(s kagzi.ScheduleInfo) screen.Cell {
 	case s.Error != "":
 		return screen.Cell{Text: "paused: " + s.Error, Tone: screen.Bad}
 	case s.Paused:
-		return screen.Cell{Text: "paused" + byText(s.PauseActor, s.PauseReason), Tone: screen.Warning}
+		return screen.Cell{Text: "paused" + explain.By(s.PauseActor, s.PauseReason), Tone: screen.Warning}
 	case s.Queued:
 		return screen.Cell{Text: "run waits"}
 	case s.Active:
