@@ -19,7 +19,8 @@ type entry struct {
 	under  chan struct{} // closed when the look that is under way has ended; nil if none is
 	used   time.Time     // when somebody asked last
 	tried  time.Time     // when the last look ended; zero before the first
-	cost   time.Duration // how long it took
+	last   time.Duration // how long it took; zero if it failed
+	cost   time.Duration // how long looks take: the shorter of the last two, as one may have waited for an outage to end
 	answer found
 }
 
@@ -122,7 +123,11 @@ func (c *cache) settle(e *entry, began time.Time, view any, err error) found {
 	if err != nil && !away(err) { // it is not there any more, or nobody may see it
 		e.answer.view, e.answer.at = nil, time.Time{}
 	}
-	e.tried, e.cost = time.Now(), time.Since(began)
+	took := time.Since(began)
+	if e.tried, e.cost = time.Now(), min(took, e.last); err != nil {
+		e.cost, took = took, 0
+	}
+	e.last = took
 	close(e.under)
 	e.under = nil
 	return e.answer

@@ -55,13 +55,42 @@ func TestCacheLooksLessOftenIfThatTakesLong(t *testing.T) {
 			return looks, nil
 		}
 		c.get(t.Context(), "k", time.Second, slow)
+		time.Sleep(time.Second)
+		if f := c.get(t.Context(), "k", time.Second, slow); f.view != 2 {
+			t.Errorf("after one slow look: %v", f)
+		}
 		time.Sleep(19 * time.Second)
-		if f := c.get(t.Context(), "k", time.Second, slow); f.view != 1 {
+		if f := c.get(t.Context(), "k", time.Second, slow); f.view != 2 {
 			t.Errorf("after 19 seconds: %v", f)
 		}
 		time.Sleep(time.Second)
-		if f := c.get(t.Context(), "k", time.Second, slow); f.view != 2 {
+		if f := c.get(t.Context(), "k", time.Second, slow); f.view != 3 {
 			t.Errorf("after 20 seconds: %v", f)
+		}
+	})
+}
+
+// The look that is under way when an outage ends has waited for that, so it says nothing about the next one.
+func TestCacheIsFreshAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache
+		looks := 0
+		do := func(ctx context.Context) (any, error) {
+			looks++
+			wait := map[int]time.Duration{2: 2 * lookTimeout, 3: lookTimeout - time.Millisecond}[looks]
+			select {
+			case <-time.After(wait):
+				return looks, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		for want := range 5 {
+			c.get(t.Context(), "k", time.Second, do)
+			if looks != want+1 {
+				t.Errorf("%d looks, not %d", looks, want+1)
+			}
+			time.Sleep(map[bool]time.Duration{true: lookTimeout, false: time.Second}[looks == 2])
 		}
 	})
 }
