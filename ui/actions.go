@@ -146,8 +146,8 @@ func (s *screen) ConsumerActions(c kagzi.ConsumerInfo) (a actions) {
 	o := offers{s, OnConsumer, c.Name, at("/consumers/", c.Name) + "/"}
 	o.add(&a.First, Trigger, "Trigger…")
 	o.add(&a.More, Skip, "Skip an event…")
-	if c.Group != "" && c.Pause == (kagzi.Pause{}) && s.May(Pause, OnLimit, string(c.Group)) {
-		a.More = append(a.More, action{Title: "Pause…", To: pausePath(Pause, kagzi.Target{Group: string(c.Group)})})
+	if c.Group != "" && c.Pause == (kagzi.Pause{}) {
+		s.pause(&a.More, Pause, kagzi.Target{Group: string(c.Group)})
 	}
 	o.add(&a.More, Delete, "Delete…")
 	return a.likely(false)
@@ -155,55 +155,60 @@ func (s *screen) ConsumerActions(c kagzi.ConsumerInfo) (a actions) {
 
 // QueueActions returns the buttons of a queue, which may have limits or not.
 func (s *screen) QueueActions(queue string) (a actions) {
-	s.limit(&a.First, Set, "Set limits…", "/limits/queue", "queue", queue)
-	s.limit(&a.More, Set, "Set limits of a key…", "/limits/key", "queue", queue)
-	if s.May(Pause, OnLimit, queue) {
-		a.More = append(a.More, action{Title: "Pause…", To: pausePath(Pause, kagzi.Target{Queue: queue})})
+	name := url.Values{"queue": {queue}}.Encode()
+	if s.May(Set, OnQueue, queue) {
+		a.First = append(a.First, action{Title: "Set limits…", To: "/limits/queue?" + name})
+		a.More = append(a.More, action{Title: "Set limits of a key…", To: "/limits/key?" + name})
 	}
-	if s.May(Drain, OnWorker) {
-		a.More = append(a.More, action{Title: "Drain its workers…", To: "/workers/drain?" + url.Values{"queue": {queue}}.Encode()})
+	s.pause(&a.More, Pause, kagzi.Target{Queue: queue})
+	if s.May(Drain, OnQueue, queue) {
+		a.More = append(a.More, action{Title: "Drain its workers…", To: "/workers/drain?" + name})
 	}
 	return a.likely(false)
 }
 
 // KeyActions returns the buttons of a key of a queue, or of a group if queue is empty.
 func (s *screen) KeyActions(queue, key string) (a actions) {
-	t := kagzi.Target{Queue: queue, Key: key}
 	if queue == "" {
-		t = kagzi.Target{Group: key}
-	} else {
-		s.limit(&a.First, Set, "Set limits…", "/limits/key", "queue", queue, "key", key)
+		s.pause(&a.More, Pause, kagzi.Target{Group: key})
+		return a.likely(false)
 	}
-	if s.May(Pause, OnLimit, key) {
-		a.More = append(a.More, action{Title: "Pause…", To: pausePath(Pause, t)})
+	if s.May(Set, OnQueue, queue) {
+		a.First = append(a.First, action{Title: "Set limits…", To: "/limits/key?" + url.Values{"queue": {queue}, "key": {key}}.Encode()})
 	}
+	s.pause(&a.More, Pause, kagzi.Target{Queue: queue, Key: key})
 	return a.likely(false)
 }
 
 // LimitActions returns the buttons of a limit on steps.
 func (s *screen) LimitActions(name string) (a actions) {
-	s.limit(&a.First, Set, "Set…", "/limits/step", "limit", name)
-	s.limit(&a.More, Delete, "Delete…", "/limits/step/delete", "limit", name)
+	query := "?" + url.Values{"limit": {name}}.Encode()
+	if s.May(Set, OnLimit, name) {
+		a.First = append(a.First, action{Title: "Set…", To: "/limits/step" + query})
+	}
+	if s.May(Delete, OnLimit, name) {
+		a.More = append(a.More, action{Title: "Delete…", To: "/limits/step/delete" + query, Danger: true})
+	}
 	return a.likely(false)
 }
 
-// limit adds a button about the last of the values, which are pairs of a field and what it has.
-func (s *screen) limit(to *[]action, verb Verb, text, path string, pairs ...string) {
-	if !s.May(verb, OnLimit, pairs[len(pairs)-1]) {
-		return
+// pause adds the button that begins or ends a pause.
+func (s *screen) pause(to *[]action, verb Verb, t kagzi.Target) {
+	asked := onTarget(verb, t)
+	if len(asked) == 0 {
+		asked = []Action{{Verb: verb, Object: OnLimit}}
 	}
-	values := url.Values{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		values.Set(pairs[i], pairs[i+1])
+	for _, a := range asked {
+		if !s.May(a.Verb, a.Object, a.ID) {
+			return
+		}
 	}
-	*to = append(*to, action{Title: text, To: path + "?" + values.Encode(), Danger: verb == Delete})
+	*to = append(*to, action{Title: title(verb) + "…", To: pausePath(verb, t)})
 }
 
 // PauseActions returns the buttons of a pause.
 func (s *screen) PauseActions(p kagzi.Pause) (a actions) {
-	if t := p.Target; s.May(Unpause, OnLimit, cmp.Or(t.Key, t.Group, t.Queue, t.Workflow)) {
-		a.First = append(a.First, action{Title: "Unpause…", To: pausePath(Unpause, t)})
-	}
+	s.pause(&a.First, Unpause, p.Target)
 	return a
 }
 
@@ -212,9 +217,12 @@ func (s *screen) NewLimitActions() (a actions) {
 	if s.May(Pause, OnLimit) {
 		a.First = append(a.First, action{Title: "Pause…", To: "/limits/pause"})
 	}
-	if s.May(Set, OnLimit) {
+	if s.May(Set, OnQueue) {
 		a.First = append(a.First, action{Title: "Limit a queue…", To: "/limits/queue"})
-		a.More = append(a.More, action{Title: "Limit a key…", To: "/limits/key"}, action{Title: "Limit steps…", To: "/limits/step"})
+		a.More = append(a.More, action{Title: "Limit a key…", To: "/limits/key"})
+	}
+	if s.May(Set, OnLimit) {
+		a.More = append(a.More, action{Title: "Limit steps…", To: "/limits/step"})
 	}
 	return a
 }

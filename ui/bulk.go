@@ -93,6 +93,7 @@ func (d *dashboard) bulk(ctx context.Context, v bulkVerb, f form) (answer, error
 		}
 		p.Error = sentence(err)
 	}
+	calls = d.permitted(v.verb, calls, f)
 	if f.get("stage") == "apply" && err == nil {
 		return d.applyBulk(ctx, p, calls, f)
 	}
@@ -122,7 +123,7 @@ func chosen(f form) (runs []kagzi.RunID, err error) {
 		if !isRunID(id) {
 			return nil, badRequest("%q is no run ID.", first(60, id))
 		}
-		runs = append(runs, kagzi.RunID(id))
+		runs = append(runs, kagzi.RunID(canonical(id)))
 	}
 	slices.Sort(runs)
 	runs = slices.Compact(runs)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -235,7 +236,7 @@ func (p *bulkPage) note(id, as kagzi.RunID, err error) {
 		s.Changed++
 	case p.Verb.deletes && errors.Is(err, kagzi.ErrRunNeeded) && !s.Last && len(s.Again) < mostNamed:
 		s.Again = append(s.Again, id)
-	case applies(err):
+	case applies(err), statusOf(err) == http.StatusForbidden:
 		s.Skipped.add(whyNot(err, id))
 	default:
 		s.Failed.add(whyNot(err, id))

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -60,6 +61,36 @@ func bulkVerbs() []bulkVerb {
 		{
 			verb: Delete, past: "deleted", to: over, danger: true, deletes: true, read: bulkDelete,
 			says: "Each run is deleted for good, with its steps, messages and children.",
+		},
+	}
+}
+
+// permitted returns the calls without the runs that Authorize refuses.
+func (d *dashboard) permitted(verb Verb, c bulkCalls, f form) bulkCalls {
+	refused := func(id kagzi.RunID) error {
+		return d.allow(f.r, Action{verb, OnRun, string(id)}, Action{View, OnRun, string(id)})
+	}
+	return bulkCalls{
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
+			would, err := c.dry(ctx, rf)
+			would.Changed = slices.DeleteFunc(would.Changed, func(id kagzi.RunID) bool {
+				why := refused(id)
+				if why != nil && would.Skipped == nil {
+					would.Skipped = map[kagzi.RunID]error{}
+				}
+				if why != nil {
+					would.Skipped[id] = why
+				}
+				return why != nil
+			})
+			return would, err
+		},
+		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
+			id = kagzi.RunID(canonical(string(id)))
+			if err := refused(id); err != nil {
+				return "", err
+			}
+			return c.one(ctx, id)
 		},
 	}
 }

@@ -25,8 +25,9 @@ type changeForm struct {
 	// show returns what the page asks. The dashboard adds the reason, and what was typed.
 	show func(ctx context.Context, q query) (*dialog, error)
 	do   func(ctx context.Context, f form) (answer, error)
-	// id is what the change is about if the form's fields say that, not its path: Authorize is asked for it, too.
-	id func(q query) string
+	// about returns what Authorize is asked if the form's fields say what the change is about, not its path. It may return nothing, for a form that is
+	// empty or about all: then Authorize is asked for action, without an ID.
+	about func(q query) []Action
 }
 
 // A dialog is the view model of a form. One that was shown is constant.
@@ -106,7 +107,7 @@ const formToken = "form"
 // formPages returns the pages of forms.
 func (d *dashboard) formPages() (pages []page) {
 	for _, c := range d.forms() {
-		pages = append(pages, page{path: c.path, action: c.action, template: "change", look: func(ctx context.Context, q query) (any, error) {
+		pages = append(pages, page{path: c.path, action: c.action, template: "change", about: c.about, look: func(ctx context.Context, q query) (any, error) {
 			v, err := c.show(ctx, q)
 			if err != nil {
 				return nil, err
@@ -121,13 +122,12 @@ func (d *dashboard) formPages() (pages []page) {
 // formChanges returns the changes of forms.
 func (d *dashboard) formChanges() (changes []change) {
 	for _, c := range d.forms() {
-		changes = append(changes, change{path: c.path, action: c.action, do: func(ctx context.Context, f form) (answer, error) {
+		changes = append(changes, change{path: c.path, action: c.action, about: c.about, do: func(ctx context.Context, f form) (answer, error) {
 			about := c.action
 			about.ID = cmp.Or(f.path("id"), f.path("name"))
-			if c.id != nil {
-				about.ID = c.id(f.query)
-				if _, err := d.authorize(f.r, about); err != nil {
-					return answer{}, err
+			if c.about != nil {
+				for _, about = range c.about(f.query) {
+					break
 				}
 			}
 			if c.action.Verb != Delete { // which may take long for large runs

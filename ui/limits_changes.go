@@ -16,13 +16,15 @@ import (
 // limitForms set limits. What a form is about stands in its fields, so that a name may have any characters; Authorize is asked for it nevertheless.
 // The library records no actor with these.
 func (d *dashboard) limitForms() []changeForm {
-	set := Action{Verb: Set, Object: OnLimit}
-	about := func(field string) func(query) string { return func(q query) string { return q.get(field) } }
+	onQueue := func(q query) []Action { return onNamed(Set, OnQueue, q.get("queue")) }
+	onLimit := func(verb Verb) func(query) []Action {
+		return func(q query) []Action { return onNamed(verb, OnLimit, q.get("limit")) }
+	}
 	return []changeForm{
-		{path: "/limits/queue", action: set, show: d.showQueue, do: d.setQueue, id: about("queue")},
-		{path: "/limits/key", action: set, show: d.showKey, do: d.setKey, id: about("key")},
-		{path: "/limits/step", action: set, show: d.showStep, do: d.setStep, id: about("limit")},
-		{path: "/limits/step/delete", action: Action{Verb: Delete, Object: OnLimit}, id: about("limit"), show: func(_ context.Context, q query) (*dialog, error) {
+		{path: "/limits/queue", action: Action{Verb: Set, Object: OnQueue}, show: d.showQueue, do: d.setQueue, about: onQueue},
+		{path: "/limits/key", action: Action{Verb: Set, Object: OnQueue}, show: d.showKey, do: d.setKey, about: onQueue},
+		{path: "/limits/step", action: Action{Verb: Set, Object: OnLimit}, show: d.showStep, do: d.setStep, about: onLimit(Set)},
+		{path: "/limits/step/delete", action: Action{Verb: Delete, Object: OnLimit}, about: onLimit(Delete), show: func(_ context.Context, q query) (*dialog, error) {
 			return &dialog{
 				Title: "Delete limit " + q.get("limit"), Back: "/limits", Do: "Delete the limit", Danger: true, Logged: inProgramLog,
 				Says: []string{
@@ -35,6 +37,14 @@ func (d *dashboard) limitForms() []changeForm {
 			return answer{to: "/limits", said: "Deleted the limit " + f.get("limit") + "."}, d.client.DeleteLimit(ctx, f.get("limit"))
 		}},
 	}
+}
+
+// onNamed returns the action on what a field names, if it names something.
+func onNamed(verb Verb, object Object, id string) []Action {
+	if id == "" {
+		return nil
+	}
+	return []Action{{verb, object, id}}
 }
 
 // named adds the field of what a form is about: hidden if a link says it, else to be typed.

@@ -59,7 +59,7 @@ func (s *streams) leave() {
 }
 
 // stream sends the live regions of a page whenever they have changed. It looks once a second, through the cache, and ends with the request.
-func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, p page, s *screen) {
+func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, who viewer, p page, s *screen) {
 	over, ok := d.streams.enter(r)
 	if !ok {
 		http.Error(w, "too many pages are live", http.StatusServiceUnavailable)
@@ -73,7 +73,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, p page, s *sc
 	ctx, cancel := context.WithTimeout(r.Context(), streamFor)
 	defer cancel()
 	out := &eventWriter{w: w, rc: http.NewResponseController(w)}
-	l := liveScreen{d: d, p: p, s: s, seed: maphash.MakeSeed(), sent: map[string]uint64{}}
+	l := liveScreen{d: d, p: p, s: s, who: who, seed: maphash.MakeSeed(), sent: map[string]uint64{}}
 	defer out.rc.SetWriteDeadline(time.Time{}) //nolint:errcheck // for the next request of the connection
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -93,6 +93,7 @@ type liveScreen struct {
 	d     *dashboard
 	p     page
 	s     *screen
+	who   viewer
 	seed  maphash.Seed
 	sent  map[string]uint64 // the hash of each region as it was sent last
 	out   string            // the outage that was sent last; empty if there is none
@@ -102,12 +103,15 @@ type liveScreen struct {
 // refresh looks, and returns the events that say what has changed.
 func (l *liveScreen) refresh(ctx context.Context) []byte {
 	var events bytes.Buffer
-	err := l.d.fill(ctx, l.s, l.p)
+	err := l.who.still()
+	if err == nil {
+		err = l.d.fill(ctx, l.s, l.p)
+	}
 	if ctx.Err() != nil {
 		return nil
 	}
 	switch {
-	case err != nil && !away(err): // such as a run that was deleted
+	case err != nil && !away(err): // such as a run that was deleted, or a right that was withdrawn
 		event(&events, "gone", sentence(err))
 		l.ended = true
 		return events.Bytes()

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -12,14 +11,28 @@ import (
 
 // pauseForms pause and unpause queues, workflows, keys, groups and everything.
 func (d *dashboard) pauseForms() []changeForm {
-	about := func(q query) string {
-		t := q.target()
-		return cmp.Or(t.Key, t.Group, t.Queue, t.Workflow)
+	about := func(verb Verb) func(query) []Action {
+		return func(q query) []Action { return onTarget(verb, q.target()) }
 	}
 	return []changeForm{
-		{path: "/limits/pause", action: Action{Verb: Pause, Object: OnLimit}, id: about, show: d.showPause, do: d.pause},
-		{path: "/limits/unpause", action: Action{Verb: Unpause, Object: OnLimit}, id: about, show: d.showUnpause, do: d.unpause},
+		{path: "/limits/pause", action: Action{Verb: Pause, Object: OnLimit}, about: about(Pause), show: d.showPause, do: d.pause},
+		{path: "/limits/unpause", action: Action{Verb: Unpause, Object: OnLimit}, about: about(Unpause), show: d.showUnpause, do: d.unpause},
 	}
+}
+
+// onTarget returns the actions on what a pause stops: nothing for all runs. Who may pause a queue may pause its keys and workflows.
+func onTarget(verb Verb, t kagzi.Target) (all []Action) {
+	if t.All {
+		return nil
+	}
+	all = onNamed(verb, OnQueue, t.Queue)
+	if t.Queue == "" {
+		all = onNamed(verb, OnWorkflow, t.Workflow)
+	}
+	if name, ok := strings.CutPrefix(t.Group, consumerGroup); ok {
+		return append(all, Action{verb, OnConsumer, name})
+	}
+	return append(all, onNamed(verb, OnGroup, t.Group)...)
 }
 
 // target is what the fields name.

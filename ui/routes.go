@@ -50,6 +50,7 @@ type page struct {
 	live     []string // the names of its live regions
 	look     look
 	parts    []part
+	about    func(q query) []Action // for what its query names, if its path does not: see guard
 }
 
 // A look asks the client for what a page shows.
@@ -70,6 +71,7 @@ type change struct {
 	path   string
 	action Action
 	do     func(ctx context.Context, f form) (answer, error)
+	about  func(q query) []Action // for what its form names, if its path does not: see guard
 }
 
 // A query is what a page was asked for, without who asks.
@@ -121,15 +123,15 @@ const maxBody = 16 << 20
 func (d *dashboard) routes(pages []page, changes []change) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /static/{hash}/{file...}", d.files.serve)
-	mux.HandleFunc("GET /find", d.guard(Action{Verb: View, Object: OnRun}, d.find))
-	mux.HandleFunc("GET /runs/{id}/raw", d.guard(Action{Verb: View, Object: OnRun}, d.raw))
+	mux.HandleFunc("GET /find", d.guard(Action{Verb: View, Object: OnRun}, nil, d.find))
+	mux.HandleFunc("GET /runs/{id}/raw", d.guard(Action{Verb: View, Object: OnRun}, nil, d.raw))
 	for _, p := range pages {
-		mux.HandleFunc("GET "+exact(p.path), d.guard(p.action, func(w http.ResponseWriter, r *http.Request, who viewer) { d.page(w, r, who, p) }))
+		mux.HandleFunc("GET "+exact(p.path), d.guard(p.action, p.about, func(w http.ResponseWriter, r *http.Request, who viewer) { d.page(w, r, who, p) }))
 	}
 	for _, c := range changes {
-		mux.HandleFunc("POST "+exact(c.path), d.guard(c.action, func(w http.ResponseWriter, r *http.Request, who viewer) { d.change(w, r, who, c) }))
+		mux.HandleFunc("POST "+exact(c.path), d.guard(c.action, c.about, func(w http.ResponseWriter, r *http.Request, who viewer) { d.change(w, r, who, c) }))
 	}
-	mux.HandleFunc("/", d.guard(Action{Verb: View, Object: OnOverview}, d.notFound))
+	mux.HandleFunc("/", d.guard(Action{Verb: View, Object: OnOverview}, nil, d.notFound))
 	csrf := http.NewCrossOriginProtection()
 	csrf.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.fail(w, r, viewer{}, status(http.StatusForbidden, "This change was asked for by a page of another site, so it was refused."))
@@ -145,47 +147,6 @@ func exact(path string) string {
 	return path
 }
 
-// A viewer is who sends a request.
-type viewer struct {
-	actor string
-	may   func(Action) bool
-}
-
-var errReadOnly = status(http.StatusForbidden, "This dashboard only reads: its Config has no Authorize, which says who may change something.")
-
-// guard asks Authorize before do. It is the only way to a page or a change.
-func (d *dashboard) guard(a Action, do func(http.ResponseWriter, *http.Request, viewer)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		a := a
-		if a.ID = r.PathValue("id"); a.ID == "" {
-			a.ID = r.PathValue("name")
-		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead && !a.Changes() {
-			a.Verb = Update // nothing answers it, but nobody who only reads should learn that
-		}
-		actor, err := d.authorize(r, a)
-		if err != nil {
-			d.fail(w, r, viewer{}, err)
-			return
-		}
-		do(w, r, viewer{actor, func(a Action) bool { _, err := d.authorize(r, a); return err == nil }})
-	}
-}
-
-// authorize returns who may do the action.
-func (d *dashboard) authorize(r *http.Request, a Action) (actor string, err error) {
-	if d.cfg.Authorize == nil {
-		if a.Changes() {
-			return "", errReadOnly
-		}
-		return "", nil
-	}
-	if actor, err = d.cfg.Authorize(r, a); err != nil {
-		return "", status(http.StatusForbidden, err.Error())
-	}
-	return actor, nil
-}
-
 // query returns what the request asks for.
 func (d *dashboard) query(r *http.Request, values url.Values) query {
 	key := r.URL.EscapedPath()
@@ -197,9 +158,8 @@ func (d *dashboard) query(r *http.Request, values url.Values) query {
 
 // change makes the change of a POST.
 func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c change) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	if err := r.ParseForm(); err != nil {
-		d.fail(w, r, who, status(http.StatusBadRequest, "The form cannot be read: "+err.Error()))
+	if err := readForm(w, r, maxBody); err != nil {
+		d.fail(w, r, who, err)
 		return
 	}
 	// A browser that goes away, as for a second click on the button, does not undo half of a change.

@@ -211,8 +211,12 @@ func TestRawPayloads(t *testing.T) {
 			t.Errorf("%q: %s, not %d", q, r.Status, want)
 		}
 	}
+	run, err := k.Client.Get(k.Ctx, kagzi.ID("tale"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	closed := newSite(k, Config{Authorize: func(_ *http.Request, a Action) (string, error) {
-		if a == (Action{View, OnRun, "tale"}) {
+		if a == (Action{View, OnRun, string(run.ID)}) {
 			return "", errors.New("not yours")
 		}
 		return "ada", nil

@@ -125,8 +125,8 @@ func (s *screen) Section() string { return s.section }
 func (d *dashboard) page(w http.ResponseWriter, r *http.Request, who viewer, p page) {
 	q := d.query(r, r.URL.Query())
 	s := d.screen(r, who, q)
-	if slices.Contains(strings.Split(r.Header.Get("Accept"), ","), "text/event-stream") {
-		d.stream(w, r, p, s)
+	if r.Method == http.MethodGet && slices.Contains(strings.Split(r.Header.Get("Accept"), ","), "text/event-stream") {
+		d.stream(w, r, who, p, s)
 		return
 	}
 	if err := d.fill(r.Context(), s, p); err != nil {

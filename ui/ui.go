@@ -30,9 +30,10 @@ type Config struct {
 	// removed on the way, nothing of it.
 	Path string
 
-	// Authorize says who sends a request, and whether that person may do what it asks for. It is asked before each page, stream and change. It
-	// is also asked for each button of a page, which is not shown if Authorize refuses it; open pages ask again each second. So it must be
-	// quick: it should not ask a database, unless the request is a POST.
+	// Authorize says who sends a request, and whether that person may do what it asks for. It is asked before each page, stream and change. For a
+	// change it is asked twice: whether it is allowed, and whether its object may be viewed. It is also asked for each button of a page, which is
+	// not shown if Authorize refuses it. Open pages ask again each second, and end if they are refused. So it must be quick: it should not ask a
+	// database, unless the request is a POST.
 	//
 	// The actor goes into the log of a run, or the program's log where Kagzi keeps none; it may be empty. An error refuses the request with
 	// status 403, and its text is shown. Nil means that everybody may read and nobody may change anything. It must be safe for concurrent use.
@@ -82,13 +83,13 @@ const (
 	Delete       Verb = "delete"        // runs, schedules, consumers and limits on steps
 	Signal       Verb = "signal"        // runs: send a message
 	Update       Verb = "update"        // runs: queue, priority, due time, tags, version
-	Pause        Verb = "pause"         // runs, schedules, and OnLimit
-	Unpause      Verb = "unpause"       // runs, and OnLimit
+	Pause        Verb = "pause"         // runs, schedules, queues with their keys, workflows, groups, consumers, and OnLimit: all runs of the namespace
+	Unpause      Verb = "unpause"       // as Pause, except schedules, which are resumed
 	Trigger      Verb = "trigger"       // schedules and consumers: start a run now
 	Backfill     Verb = "backfill"      // schedules: start runs for ticks of the past
 	Skip         Verb = "skip"          // consumers: an event that they do not get
-	Set          Verb = "set"           // OnLimit: the limits of a queue, of a key or on steps
-	Drain        Verb = "drain"         // a worker, or those of a queue
+	Set          Verb = "set"           // queues: their limits and those of their keys; and limits on steps
+	Drain        Verb = "drain"         // workers, and queues: all workers of them
 	ForceOffline Verb = "force-offline" // workers
 )
 
@@ -102,8 +103,11 @@ const (
 	OnSchedule Object = "schedule" // its name
 	OnTopic    Object = "topic"    // its name
 	OnConsumer Object = "consumer" // its name
-	OnLimit    Object = "limit"    // the page Limits: the queue, key, group, workflow or limit on steps; empty for all runs of the namespace
-	OnWorker   Object = "worker"   // the worker's ID; the queue if all its workers are drained
+	OnQueue    Object = "queue"    // its name: its page with its keys, and their limits, pauses and workers
+	OnGroup    Object = "group"    // its name; empty for the page of groups
+	OnWorkflow Object = "workflow" // its name: a pause of it in all queues
+	OnLimit    Object = "limit"    // the name of a limit on steps; empty for the page Limits and for pauses of the whole namespace
+	OnWorker   Object = "worker"   // the worker's ID
 	OnDoctor   Object = "doctor"   // the page Doctor; no ID
 )
 
@@ -119,12 +123,11 @@ const (
 type Action struct {
 	Verb   Verb
 	Object Object
-	// ID says which one, as at the constants of Object. It is empty for lists, and for changes of many runs. For a run it is what the address
-	// has: buttons and forms have the run ID, but a page can also be asked for by the run's own ID.
+	// ID says which one, as at the constants of Object. A run is always named by its run ID, as RunInfo has it, also if its page is asked for by
+	// the run's own ID.
 	//
-	// What a change of limits or pauses, or a drain, is about stands in its form. So Authorize is asked twice: first without an ID, before the
-	// form is read, and then with it. Both must be allowed. A pause of the whole namespace has no ID either time, and a key may have the name of a
-	// queue: so allow changes of limits only to who may pause everything.
+	// It is empty for lists, for the form of a change that does not say yet what it is about, and for a change of many runs: then Authorize is asked
+	// for that once, and for each of the runs, with its ID. Those that it refuses are left out.
 	ID string
 }
 

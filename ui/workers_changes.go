@@ -54,7 +54,7 @@ func (d *dashboard) workerForms() []changeForm {
 // drainQueueForm drains all workers of a queue.
 func (d *dashboard) drainQueueForm() changeForm {
 	return changeForm{
-		path: "/workers/drain", action: Action{Verb: Drain, Object: OnWorker}, id: func(q query) string { return q.get("queue") },
+		path: "/workers/drain", action: Action{Verb: Drain, Object: OnQueue}, about: func(q query) []Action { return onNamed(Drain, OnQueue, q.get("queue")) },
 		show: func(ctx context.Context, q query) (*dialog, error) {
 			v := &dialog{Title: "Drain a queue's workers", Back: "/workers", Logged: inProgramLog, Do: "Drain them", Danger: true}
 			v.Says = []string{"All workers of the queue claim no more runs, of their other queues neither, finish those under way, and end. Workers that start later are not affected."}
