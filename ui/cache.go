@@ -3,8 +3,11 @@ package ui
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A cache shares the answers of looks between all requests. Of the callers that want the same at the same time one looks, in its own goroutine, and the
@@ -12,6 +15,7 @@ import (
 type cache struct {
 	mu      sync.Mutex
 	entries map[string]*entry
+	under   chan struct{} // has an element for each look under way; made by the first
 }
 
 // An entry is what the cache knows of one key. The cache's lock guards its fields.
@@ -37,9 +41,17 @@ const (
 	lookTimeout = 5 * time.Second
 	// dutyCycle bounds what one view costs: after a look of 100 ms nobody looks for two seconds.
 	dutyCycle = 20
+	// mostLooks is how many looks are under way at once: however many different pages are asked for, the client's pool is left to the work.
+	mostLooks = 4
 	// maxEntries bounds the memory for answers. Beyond it, those that nobody has asked for the longest are dropped.
 	maxEntries = 256
 )
+
+// errBusy ends the wait for other looks.
+var errBusy = fmt.Errorf("the dashboard was busy with other pages: %w", kind.Unavailable)
+
+// looking is the key of a context within a look.
+type looking struct{}
 
 var errPanicked = errors.New("this page has a bug: see the program's log")
 
@@ -106,8 +118,33 @@ func (c *cache) look(ctx context.Context, e *entry, do func(context.Context) (an
 		defer c.mu.Unlock()
 		f = c.settle(e, began, view, err)
 	}()
-	view, err = do(ctx)
+	leave, ok := c.enter(ctx)
+	if !ok {
+		err = errBusy
+		return f
+	}
+	defer leave()
+	began = time.Now()
+	view, err = do(context.WithValue(ctx, looking{}, true))
 	return f
+}
+
+// enter waits until fewer than mostLooks are under way. A look within a look is a part of it, and does not wait.
+func (c *cache) enter(ctx context.Context) (leave func(), ok bool) {
+	if ctx.Value(looking{}) != nil {
+		return func() {}, true
+	}
+	c.mu.Lock()
+	if c.under == nil {
+		c.under = make(chan struct{}, mostLooks)
+	}
+	c.mu.Unlock()
+	select {
+	case c.under <- struct{}{}:
+		return func() { <-c.under }, true
+	case <-ctx.Done():
+		return nil, false
+	}
 }
 
 // settle records the end of a look, and returns the answer. The caller holds the lock.

@@ -51,6 +51,10 @@ func newDashboard(c *kagzi.Client, cfg Config) (*dashboard, error) {
 // ServeHTTP sets the headers that every answer has, and hands the request to its route with the path behind Config.Path.
 func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
+	if len(r.URL.Path)+len(r.URL.RawQuery) > maxAddress { // a page has hundreds of links that repeat its query
+		http.Error(w, "This address is too long.", http.StatusRequestURITooLong)
+		return
+	}
 	prefix := strings.TrimSuffix(d.cfg.Path, "/")
 	if prefix != "" && r.URL.Path == prefix {
 		http.Redirect(w, r, d.cfg.Path, http.StatusMovedPermanently)
@@ -62,6 +66,9 @@ func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	d.mux.ServeHTTP(w, r)
 }
+
+// maxAddress bounds the path and the query of a request.
+const maxAddress = 8 << 10
 
 // setHeaders sets the headers of every answer. Static files replace the Cache-Control.
 func setHeaders(h http.Header) {

@@ -167,6 +167,10 @@ func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c
 	defer cancel()
 	f := form{d.query(r, r.Form), who.actor, r}
 	token := f.get(formToken)
+	if len(token) > maxToken {
+		d.fail(w, r, who, badRequest("The form cannot be read: its token is too long."))
+		return
+	}
 	if token != "" { // nobody gets the answer of somebody else
 		token = strings.Join([]string{r.URL.Path, who.actor, token}, "\n")
 	}
@@ -193,6 +197,9 @@ func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c
 		http.Redirect(w, r, d.link(done.to), http.StatusSeeOther)
 	}
 }
+
+// maxToken bounds the token of a form, which is kept.
+const maxToken = 100
 
 // changeTimeout bounds a change. Those of many runs take longer than a look.
 const changeTimeout = time.Minute
