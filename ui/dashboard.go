@@ -21,6 +21,7 @@ type dashboard struct {
 	templates map[string]*template.Template // by page, each with the layout and the partials
 	cache     cache
 	streams   streams
+	rendered  renderings
 	once      once
 	rates     throughput
 	every     time.Duration // how old a shared answer may be
