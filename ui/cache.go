@@ -21,6 +21,7 @@ type cache struct {
 // An entry is what the cache knows of one key. The cache's lock guards its fields.
 type entry struct {
 	under  chan struct{} // closed when the look that is under way has ended; nil if none is
+	early  bool          // the look under way began before a change, so those who ask after the change wait for the next one; set by expire
 	used   time.Time     // when somebody asked last
 	tried  time.Time     // when the last look ended; zero before the first
 	last   time.Duration // how long it took; zero if it failed
@@ -57,26 +58,31 @@ var errPanicked = errors.New("this page has a bug: see the program's log")
 
 // get returns the answer for the key, which is at most as old as every, or as twenty times what it cost. The end of ctx ends only the caller's wait.
 func (c *cache) get(ctx context.Context, key string, every time.Duration, do func(context.Context) (any, error)) found {
-	c.mu.Lock()
-	e := c.entry(key)
-	if !e.tried.IsZero() && time.Since(e.tried) < e.keeps(every) {
-		defer c.mu.Unlock()
-		return e.answer
-	}
-	if under := e.under; under != nil {
+	for {
+		c.mu.Lock()
+		e := c.entry(key)
+		if !e.tried.IsZero() && time.Since(e.tried) < e.keeps(every) {
+			defer c.mu.Unlock()
+			return e.answer
+		}
+		under, early := e.under, e.early
+		if under == nil {
+			e.under = make(chan struct{})
+			c.mu.Unlock()
+			return c.look(ctx, e, do)
+		}
 		c.mu.Unlock()
 		select {
 		case <-under:
 		case <-ctx.Done():
 			return found{err: ctx.Err()}
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return e.answer
+		if !early {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return e.answer
+		}
 	}
-	e.under = make(chan struct{})
-	c.mu.Unlock()
-	return c.look(ctx, e, do)
 }
 
 // keeps returns for how long an answer is shared. What waited in vain says nothing about the cost, and the database may be back. The caller holds the lock.
@@ -102,7 +108,7 @@ func (c *cache) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.entries {
-		e.tried = time.Time{}
+		e.tried, e.early = time.Time{}, e.under != nil
 	}
 }
 
@@ -164,7 +170,9 @@ func (c *cache) settle(e *entry, began time.Time, view any, err error) found {
 	if e.tried, e.cost = time.Now(), min(took, e.last); err != nil {
 		e.cost, took = took, 0
 	}
-	e.last = took
+	if e.last = took; e.early {
+		e.tried, e.early = time.Time{}, false
+	}
 	close(e.under)
 	e.under = nil
 	return e.answer
