@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -28,7 +30,8 @@ func sentence(err error) string {
 	if text == "" {
 		return "unknown error"
 	}
-	return strings.ToUpper(text[:1]) + text[1:]
+	begin, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(begin)) + text[size:]
 }
 
 // A failure is the view model of the page that shows an error.

@@ -78,6 +78,7 @@ func get(h http.Handler, path string) {
 func post(h http.Handler, who, path, form string) {
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", "same-origin") // as browsers do
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	if found := says.FindStringSubmatch(w.Body.String()); found != nil {

@@ -55,6 +55,9 @@ func (s *site) do(method, path, body string, headers ...string) reply {
 	if body != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
+	if method == http.MethodPost {
+		r.Header.Set("Origin", "http://"+r.Host) // as a page of the dashboard
+	}
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
