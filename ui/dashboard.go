@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -26,6 +27,7 @@ type dashboard struct {
 	rates     throughput
 	every     time.Duration // how old a shared answer may be
 	tails     tails
+	out       atomic.Bool   // the last look got no answer from the database
 	patience  time.Duration // how long the change of one thing may take
 	mux       http.Handler
 }

@@ -284,7 +284,10 @@ func TestReadme(t *testing.T) {
 	links := regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)]*))?\)`).FindAllStringSubmatch(readme, -1)
 	for _, l := range links {
 		page := readme
-		if l[1] != "" {
+		if info, err := os.Stat(filepath.FromSlash(l[1])); l[1] != "" && err != nil {
+			t.Error(err)
+			continue
+		} else if l[1] != "" && !info.IsDir() {
 			page = words(filepath.FromSlash(l[1]))
 		}
 		heading := strings.ReplaceAll(l[2], "-", " ")

@@ -149,6 +149,7 @@ func (d *dashboard) page(w http.ResponseWriter, r *http.Request, who viewer, p p
 // fill puts the view model into the screen. If the database is away, that is the last one, and Old says so.
 func (d *dashboard) fill(ctx context.Context, s *screen, p page) error {
 	f := d.cache.get(ctx, s.Query.url, d.every, func(ctx context.Context) (any, error) { return p.look(ctx, s.Query) })
+	d.heard(ctx, f.err)
 	if f.err != nil && (f.view == nil || !away(f.err)) {
 		return f.err
 	}
