@@ -168,3 +168,28 @@ func TestTheLogOfARunIsBounded(t *testing.T) {
 		t.Errorf("the page has %d changes", n)
 	}
 }
+
+func TestMessagesAreReadInPortions(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{})
+	run := kit.Begin(k, echo, "x")
+	signal := kagzi.DefineSignal[string]("news")
+	for i := range 2*messagePortion + 5 {
+		k.Signal(run.ID(), signal.With(fmt.Sprint("number ", i)).WithID(kagzi.ID(fmt.Sprint("m", i))))
+	}
+	page := s.mustGet("/runs/" + string(run.ID()))
+	if n := strings.Count(page, `<tr id="message-`); n != 2*messagePortion+5 || strings.Contains(page, ", the first") {
+		t.Errorf("the page has %d messages", n)
+	}
+	for i := range 2*messagePortion + 5 {
+		if body := s.mustGet(fmt.Sprintf("/runs/%s/raw?of=message&signal=news&message=m%d", run.ID(), i)); body != fmt.Sprintf(`"number %d"`, i) {
+			t.Errorf("message %d is %s", i, body)
+		}
+	}
+	for i := range mostMessages {
+		k.Signal(run.ID(), signal.With("x").WithID(kagzi.ID(fmt.Sprint("n", i))))
+	}
+	if page := s.mustGet("/runs/" + string(run.ID()) + "?x=1"); strings.Count(page, `<tr id="message-`) != mostMessages || !strings.Contains(page, ", the first") {
+		t.Error("the page does not say that there are more")
+	}
+}
