@@ -18,13 +18,7 @@ func (d *dashboard) raw(w http.ResponseWriter, r *http.Request, who viewer) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), lookTimeout)
 	defer cancel()
-	leave, ok := d.cache.enter(ctx) // it is a look that nobody shares
-	if !ok {
-		d.fail(w, r, who, errBusy)
-		return
-	}
 	data, err := d.rawPayload(ctx, d.query(r, r.URL.Query()))
-	leave()
 	if err == nil && len(data) == 0 {
 		err = status(http.StatusNotFound, "There is no such payload.")
 	}
@@ -45,6 +39,11 @@ func (d *dashboard) raw(w http.ResponseWriter, r *http.Request, who viewer) {
 
 // rawPayload returns the payload that the query names.
 func (d *dashboard) rawPayload(ctx context.Context, q query) ([]byte, error) {
+	leave, ok := d.cache.enter(ctx) // it is a look that nobody shares
+	if !ok {
+		return nil, errBusy
+	}
+	defer leave()
 	ref, of := refOf(q.path("id")), q.get("of")
 	switch {
 	case of == "message":
