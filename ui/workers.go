@@ -28,7 +28,7 @@ func (d *dashboard) workersPages() []page {
 
 // workerStates are the values of the field status, in the order of the tabs.
 var workerStates = []workerState{
-	{"", "Live", []string{"ONLINE", "DRAINING"}},
+	{"", "Live and recent", []string{"ONLINE", "DRAINING"}},
 	{"draining", "Draining", []string{"DRAINING"}},
 	{"offline", "Offline", []string{"OFFLINE"}},
 	{"all", "All", nil},
