@@ -3,8 +3,11 @@ package ui
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A cache shares the answers of looks between all requests. Of the callers that want the same at the same time one looks, in its own goroutine, and the
@@ -12,11 +15,13 @@ import (
 type cache struct {
 	mu      sync.Mutex
 	entries map[string]*entry
+	under   chan struct{} // has an element for each look under way; made by the first
 }
 
 // An entry is what the cache knows of one key. The cache's lock guards its fields.
 type entry struct {
 	under  chan struct{} // closed when the look that is under way has ended; nil if none is
+	early  bool          // the look under way began before a change, so those who ask after the change wait for the next one; set by expire
 	used   time.Time     // when somebody asked last
 	tried  time.Time     // when the last look ended; zero before the first
 	last   time.Duration // how long it took; zero if it failed
@@ -37,34 +42,47 @@ const (
 	lookTimeout = 5 * time.Second
 	// dutyCycle bounds what one view costs: after a look of 100 ms nobody looks for two seconds.
 	dutyCycle = 20
+	// mostLooks is how many looks are under way at once: however many different pages are asked for, the client's pool is left to the work.
+	mostLooks = 4
 	// maxEntries bounds the memory for answers. Beyond it, those that nobody has asked for the longest are dropped.
 	maxEntries = 256
 )
+
+// errBusy ends the wait for other looks.
+var errBusy = fmt.Errorf("the dashboard was busy with other pages: %w", kind.Unavailable)
+
+// looking is the key of a context within a look.
+type looking struct{}
 
 var errPanicked = errors.New("this page has a bug: see the program's log")
 
 // get returns the answer for the key, which is at most as old as every, or as twenty times what it cost. The end of ctx ends only the caller's wait.
 func (c *cache) get(ctx context.Context, key string, every time.Duration, do func(context.Context) (any, error)) found {
-	c.mu.Lock()
-	e := c.entry(key)
-	if !e.tried.IsZero() && time.Since(e.tried) < e.keeps(every) {
-		defer c.mu.Unlock()
-		return e.answer
-	}
-	if under := e.under; under != nil {
+	for {
+		c.mu.Lock()
+		e := c.entry(key)
+		if !e.tried.IsZero() && time.Since(e.tried) < e.keeps(every) {
+			defer c.mu.Unlock()
+			return e.answer
+		}
+		under, early := e.under, e.early
+		if under == nil {
+			e.under = make(chan struct{})
+			c.mu.Unlock()
+			return c.look(ctx, e, do)
+		}
 		c.mu.Unlock()
 		select {
 		case <-under:
 		case <-ctx.Done():
 			return found{err: ctx.Err()}
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return e.answer
+		if !early {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return e.answer
+		}
 	}
-	e.under = make(chan struct{})
-	c.mu.Unlock()
-	return c.look(ctx, e, do)
 }
 
 // keeps returns for how long an answer is shared. What waited in vain says nothing about the cost, and the database may be back. The caller holds the lock.
@@ -90,7 +108,7 @@ func (c *cache) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.entries {
-		e.tried = time.Time{}
+		e.tried, e.early = time.Time{}, e.under != nil
 	}
 }
 
@@ -106,8 +124,33 @@ func (c *cache) look(ctx context.Context, e *entry, do func(context.Context) (an
 		defer c.mu.Unlock()
 		f = c.settle(e, began, view, err)
 	}()
-	view, err = do(ctx)
+	leave, ok := c.enter(ctx)
+	if !ok {
+		err = errBusy
+		return f
+	}
+	defer leave()
+	began = time.Now()
+	view, err = do(context.WithValue(ctx, looking{}, true))
 	return f
+}
+
+// enter waits until fewer than mostLooks are under way. A look within a look is a part of it, and does not wait.
+func (c *cache) enter(ctx context.Context) (leave func(), ok bool) {
+	if ctx.Value(looking{}) != nil {
+		return func() {}, true
+	}
+	c.mu.Lock()
+	if c.under == nil {
+		c.under = make(chan struct{}, mostLooks)
+	}
+	c.mu.Unlock()
+	select {
+	case c.under <- struct{}{}:
+		return func() { <-c.under }, true
+	case <-ctx.Done():
+		return nil, false
+	}
 }
 
 // settle records the end of a look, and returns the answer. The caller holds the lock.
@@ -127,7 +170,9 @@ func (c *cache) settle(e *entry, began time.Time, view any, err error) found {
 	if e.tried, e.cost = time.Now(), min(took, e.last); err != nil {
 		e.cost, took = took, 0
 	}
-	e.last = took
+	if e.last = took; e.early {
+		e.tried, e.early = time.Time{}, false
+	}
 	close(e.under)
 	e.under = nil
 	return e.answer

@@ -95,6 +95,32 @@ func TestCacheIsFreshAfterAnOutage(t *testing.T) {
 	})
 }
 
+// Whoever asks after a change does not get what was looked up before it, even if that look is still under way.
+func TestCacheShowsChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache
+		value := "old"
+		do := func(context.Context) (any, error) {
+			defer time.Sleep(time.Second)
+			return value, nil
+		}
+		before := make(chan found, 1)
+		go func() { before <- c.get(t.Context(), "k", time.Minute, do) }()
+		synctest.Wait()
+		value = "new"
+		c.expire()
+		if f := c.get(t.Context(), "k", time.Minute, do); f.view != "new" {
+			t.Errorf("after the change: %v", f)
+		}
+		if f := <-before; f.view != "old" {
+			t.Errorf("before the change: %v", f)
+		}
+		if f := c.get(t.Context(), "k", time.Minute, func(context.Context) (any, error) { return "newest", nil }); f.view != "new" {
+			t.Errorf("soon after: %v", f)
+		}
+	})
+}
+
 func TestCacheKeepsTheLastAnswerInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cache

@@ -386,5 +386,6 @@ func TestAFormOutlivesAnOutage(t *testing.T) {
 	page := s.refused(http.StatusServiceUnavailable, "may have been done or not", runPath(run)+"signal", "name", "app<roved", "payload", `{"n":1}`, "form", "f1")
 	says(t, page, "Try again", `name="form" value="f1"`, `name="name" value="app&lt;roved"`)
 	proxy.Unfreeze()
+	s.d.patience = formTimeout
 	s.mustPost(runPath(run)+"signal", "name", "approved", "form", "f1")
 }

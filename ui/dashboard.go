@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -21,10 +22,12 @@ type dashboard struct {
 	templates map[string]*template.Template // by page, each with the layout and the partials
 	cache     cache
 	streams   streams
+	rendered  renderings
 	once      once
 	rates     throughput
 	every     time.Duration // how old a shared answer may be
 	tails     tails
+	out       atomic.Bool   // the last look got no answer from the database
 	patience  time.Duration // how long the change of one thing may take
 	mux       http.Handler
 }
@@ -51,6 +54,10 @@ func newDashboard(c *kagzi.Client, cfg Config) (*dashboard, error) {
 // ServeHTTP sets the headers that every answer has, and hands the request to its route with the path behind Config.Path.
 func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
+	if len(r.URL.Path)+len(r.URL.RawQuery) > maxAddress { // a page has hundreds of links that repeat its query
+		http.Error(w, "This address is too long.", http.StatusRequestURITooLong)
+		return
+	}
 	prefix := strings.TrimSuffix(d.cfg.Path, "/")
 	if prefix != "" && r.URL.Path == prefix {
 		http.Redirect(w, r, d.cfg.Path, http.StatusMovedPermanently)
@@ -62,6 +69,9 @@ func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	d.mux.ServeHTTP(w, r)
 }
+
+// maxAddress bounds the path and the query of a request.
+const maxAddress = 8 << 10
 
 // setHeaders sets the headers of every answer. Static files replace the Cache-Control.
 func setHeaders(h http.Header) {

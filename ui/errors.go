@@ -7,14 +7,20 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi"
 )
 
 // away reports whether the database gives no answer, so that the same request may succeed later.
 func away(err error) bool {
+	if unconnected(err) { // also with a wrong password, which somebody mends
+		return true
+	}
 	switch kagzi.HTTPStatus(err) {
 	case http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusBadGateway:
 		return true
@@ -22,13 +28,32 @@ func away(err error) bool {
 	return false
 }
 
+// unconnected reports whether there is no connection to the database.
+func unconnected(err error) bool {
+	_, ok := errors.AsType[*pgconn.ConnectError](err)
+	return ok
+}
+
 // sentence returns the text of an error for people.
 func sentence(err error) string {
+	if unconnected(err) { // its text has the host, the user and the database
+		return "The program cannot connect to Postgres. Its log says why."
+	}
 	text := inTerms(strings.TrimPrefix(err.Error(), "kagzi: "))
 	if text == "" {
 		return "unknown error"
 	}
-	return strings.ToUpper(text[:1]) + text[1:]
+	begin, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(begin)) + text[size:]
+}
+
+// heard logs the beginning of an outage: pages say little about why there is no connection.
+func (d *dashboard) heard(ctx context.Context, err error) {
+	if err == nil {
+		d.out.Store(false)
+	} else if away(err) && !d.out.Swap(true) {
+		d.log.WarnContext(ctx, "kagzi: the dashboard gets no answer from the database", "err", err)
+	}
 }
 
 // A failure is the view model of the page that shows an error.

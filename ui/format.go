@@ -23,7 +23,7 @@ func (d *dashboard) funcs() template.FuncMap {
 		"ago":      agoHTML,
 		"clock":    clockHTML,
 		"hour":     hourHTML,
-		"duration": duration,
+		"duration": duration, "latency": latency,
 		"count":    count,
 		"atLeast":  atLeast,
 		"plural":   plural,
@@ -128,6 +128,14 @@ func duration(d time.Duration) string {
 		return two(day, "d", time.Hour, "h")
 	}
 	return fmt.Sprintf("%s d", count(int(d/day)))
+}
+
+// latency returns a duration of several runs together, such as a median, which a whole number of milliseconds says well enough.
+func latency(d time.Duration) string {
+	if d < time.Millisecond {
+		return "< 1 ms"
+	}
+	return duration(d)
 }
 
 // count returns a number with thousands separators.

@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/maphash"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 )
@@ -66,6 +64,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, who viewer, p
 		return
 	}
 	defer d.streams.leave()
+	defer d.rendered.enter(s.Query.url)()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would collect the events
@@ -73,7 +72,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, who viewer, p
 	ctx, cancel := context.WithTimeout(r.Context(), streamFor)
 	defer cancel()
 	out := &eventWriter{w: w, rc: http.NewResponseController(w)}
-	l := liveScreen{d: d, p: p, s: s, who: who, seed: maphash.MakeSeed(), sent: map[string]uint64{}}
+	l := liveScreen{d: d, p: p, s: s, who: who, sent: map[string]uint64{}}
 	defer out.rc.SetWriteDeadline(time.Time{}) //nolint:errcheck // for the next request of the connection
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -94,7 +93,6 @@ type liveScreen struct {
 	p     page
 	s     *screen
 	who   viewer
-	seed  maphash.Seed
 	sent  map[string]uint64 // the hash of each region as it was sent last
 	out   string            // the outage that was sent last; empty if there is none
 	ended bool              // nothing follows
@@ -112,7 +110,7 @@ func (l *liveScreen) refresh(ctx context.Context) []byte {
 	}
 	switch {
 	case err != nil && !away(err): // such as a run that was deleted, or a right that was withdrawn
-		event(&events, "gone", sentence(err))
+		event(&events, "gone", []byte(sentence(err)))
 		l.ended = true
 		return events.Bytes()
 	case err != nil:
@@ -126,21 +124,20 @@ func (l *liveScreen) refresh(ctx context.Context) []byte {
 			l.d.fillPart(ctx, l.s, part)
 		}
 	}
-	t := l.d.templates[l.p.template]
-	for _, name := range l.p.live {
-		var region bytes.Buffer
-		if err := t.ExecuteTemplate(&region, name, l.s); err != nil {
-			l.d.log.Error("kagzi: the dashboard cannot show a region", "template", l.p.template, "region", name, "err", err)
-			l.ended = true
-			return nil
-		}
-		if sum := maphash.Bytes(l.seed, region.Bytes()); l.sent[name] != sum {
+	regions, err := l.d.regions(l.s, l.p)
+	if err != nil {
+		l.d.log.Error("kagzi: the dashboard cannot show a region", "template", l.p.template, "err", err)
+		l.ended = true
+		return nil
+	}
+	for i, name := range l.p.live {
+		if sum := regions[i].sum; l.sent[name] != sum {
 			l.sent[name] = sum
-			event(&events, "region", region.String())
+			event(&events, "region", regions[i].html)
 		}
 	}
 	if !l.s.Live {
-		event(&events, "settled", "")
+		event(&events, "settled", nil)
 		l.ended = true
 	}
 	return events.Bytes()
@@ -157,19 +154,28 @@ func (l *liveScreen) outage(events *bytes.Buffer, o *old) {
 		return
 	}
 	if l.out = text; o == nil {
-		event(events, "back", "")
+		event(events, "back", nil)
 	} else {
-		event(events, "outage", text)
+		event(events, "outage", []byte(text))
 	}
 }
 
 // event writes an event of text/event-stream.
-func event(events *bytes.Buffer, name, data string) {
+func event(events *bytes.Buffer, name string, data []byte) {
 	fmt.Fprintf(events, "event: %s\n", name)
-	for line := range strings.Lines(data) {
-		events.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
+	empty := len(data) == 0
+	for len(data) > 0 {
+		line := data
+		if end := bytes.IndexAny(data, "\r\n"); end >= 0 { // a carriage return ends a line, too, and what follows would be taken for a field
+			line, data = data[:end], data[end+1:]
+		} else {
+			data = nil
+		}
+		events.WriteString("data: ")
+		events.Write(line)
+		events.WriteString("\n")
 	}
-	if data == "" {
+	if empty {
 		events.WriteString("data:\n")
 	}
 	events.WriteString("\n")

@@ -55,6 +55,9 @@ func (s *site) do(method, path, body string, headers ...string) reply {
 	if body != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
+	if method == http.MethodPost {
+		r.Header.Set("Origin", "http://"+r.Host) // as a page of the dashboard
+	}
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
@@ -88,8 +91,8 @@ func (s *site) mustGet(path string) string {
 // An sse is an event of a stream.
 type sse struct{ name, data string }
 
-// stream opens the stream of a page. next returns its next event.
-func (s *site) stream(path string) (next func() sse) {
+// stream opens the stream of a page, with headers, given as pairs. next returns its next event.
+func (s *site) stream(path string, headers ...string) (next func() sse) {
 	s.T.Helper()
 	ctx, cancel := context.WithTimeout(s.Ctx, await.Patience)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
@@ -97,6 +100,9 @@ func (s *site) stream(path string) (next func() sse) {
 		s.T.Fatal(err)
 	}
 	r.Header.Set("Accept", "text/event-stream")
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
 	w, err := s.http.Do(r)
 	if err != nil {
 		s.T.Fatal(err)

@@ -33,6 +33,10 @@ const (
 	mostNodes = 1000
 	mostDepth = 40
 	mostText  = 4 << 10
+	// mostTexts bounds the texts of a payload together, and mostName and mostDigits single ones.
+	mostTexts  = 64 << 10
+	mostName   = 200
+	mostDigits = 100
 )
 
 // payload makes the view of data. raw is the path behind Config.Path of a page that has all of it, or empty.
@@ -70,7 +74,21 @@ func (d *dashboard) sizeOnly(size int, raw string) payload {
 type nodeReader struct {
 	dec   *json.Decoder
 	nodes int
+	text  int // bytes of names and texts
 	cut   bool
+}
+
+// short returns a text, or the beginning of a long one.
+func (r *nodeReader) short(s string, most int) string {
+	most = min(most, max(mostTexts-r.text, 0))
+	if len(s) > most {
+		for most > 0 && !utf8.RuneStart(s[most]) {
+			most--
+		}
+		s, r.cut = s[:most]+"…", true
+	}
+	r.text += len(s)
+	return s
 }
 
 func (r *nodeReader) value(name string, depth int) *node {
@@ -85,16 +103,9 @@ func (r *nodeReader) value(name string, depth int) *node {
 		n.Sort = map[json.Delim]string{'{': "object", '[': "array"}[t]
 		r.children(n, depth+1)
 	case string:
-		n.Sort, n.Text = "string", t
-		if len(t) > mostText {
-			cut := mostText
-			for !utf8.RuneStart(t[cut]) {
-				cut--
-			}
-			n.Text, r.cut = t[:cut]+"…", true
-		}
+		n.Sort, n.Text = "string", r.short(t, mostText)
 	case json.Number:
-		n.Sort, n.Text = "number", t.String()
+		n.Sort, n.Text = "number", r.short(t.String(), mostDigits)
 	case nil:
 		n.Sort, n.Text = "word", "null"
 	default:
@@ -112,9 +123,9 @@ func (r *nodeReader) children(n *node, depth int) {
 			if err != nil {
 				return
 			}
-			name = fmt.Sprint(t)
+			name = r.short(fmt.Sprint(t), mostName)
 		}
-		if r.nodes >= mostNodes || depth > mostDepth {
+		if r.nodes >= mostNodes || r.text >= mostTexts || depth > mostDepth {
 			var skipped json.RawMessage
 			if r.dec.Decode(&skipped) != nil {
 				return

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -132,19 +133,52 @@ func (d *dashboard) routes(pages []page, changes []change) http.Handler {
 		mux.HandleFunc("POST "+exact(c.path), d.guard(c.action, c.about, func(w http.ResponseWriter, r *http.Request, who viewer) { d.change(w, r, who, c) }))
 	}
 	mux.HandleFunc("/", d.guard(Action{Verb: View, Object: OnOverview}, nil, d.notFound))
+	return d.sameSite(clean(d.cfg.Path, mux))
+}
+
+// sameSite refuses the changes that a page of another site has asked for. A browser of before 2020 does not say whose page that was: neither may be.
+func (d *dashboard) sameSite(next http.Handler) http.Handler {
 	csrf := http.NewCrossOriginProtection()
 	csrf.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.fail(w, r, viewer{}, status(http.StatusForbidden, "This change was asked for by a page of another site, so it was refused."))
 	}))
-	return csrf.Handler(mux)
+	checked := csrf.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+		if !reads && r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" {
+			d.fail(w, r, viewer{}, status(http.StatusForbidden, "This change was refused, because the request does not say which page has asked for it (Sec-Fetch-Site or Origin). Browsers since 2020 do."))
+			return
+		}
+		checked.ServeHTTP(w, r)
+	})
+}
+
+// clean redirects requests for paths such as "/kagzi//runs" as the mux would, but to below base.
+func clean(base string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked := r.URL.EscapedPath()
+		cleaned := path.Clean("/" + asked)
+		if strings.HasSuffix(asked, "/") && cleaned != "/" {
+			cleaned += "/"
+		}
+		if cleaned == asked {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if r.URL.RawQuery != "" {
+			cleaned += "?" + r.URL.RawQuery
+		}
+		w.Header().Set("Location", strings.TrimSuffix(base, "/")+cleaned)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	})
 }
 
 // exact returns the pattern that matches the path and nothing below it.
-func exact(path string) string {
-	if strings.HasSuffix(path, "/") {
-		return path + "{$}"
+func exact(pattern string) string {
+	if strings.HasSuffix(pattern, "/") {
+		return pattern + "{$}"
 	}
-	return path
+	return pattern
 }
 
 // query returns what the request asks for.
@@ -167,6 +201,10 @@ func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c
 	defer cancel()
 	f := form{d.query(r, r.Form), who.actor, r}
 	token := f.get(formToken)
+	if len(token) > maxToken {
+		d.fail(w, r, who, badRequest("The form cannot be read: its token is too long."))
+		return
+	}
 	if token != "" { // nobody gets the answer of somebody else
 		token = strings.Join([]string{r.URL.Path, who.actor, token}, "\n")
 	}
@@ -193,6 +231,9 @@ func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c
 		http.Redirect(w, r, d.link(done.to), http.StatusSeeOther)
 	}
 }
+
+// maxToken bounds the token of a form, which is kept.
+const maxToken = 100
 
 // changeTimeout bounds a change. Those of many runs take longer than a look.
 const changeTimeout = time.Minute

@@ -31,6 +31,7 @@ type runView struct {
 	Messages  []message
 	More      bool // messages than these
 	Log       []kagzi.LogEntry
+	Earlier   int // changes that Log lacks
 	Family    family
 	unsettled bool // a step, such as a child, can still end
 }
@@ -97,6 +98,8 @@ func (d *dashboard) run(ctx context.Context, q query) (any, error) {
 	for _, s := range text {
 		v.Why = append(v.Why, template.HTML(s)) // words has escaped what others have written
 	}
+	v.Earlier = max(len(v.Log)-mostDrawn, 0)
+	v.Log = v.Log[v.Earlier:]
 	v.unsettled = h.unsettled
 	chosen, err := choose(q, h.steps)
 	if err != nil {

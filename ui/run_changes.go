@@ -86,6 +86,9 @@ func (v *dialog) tried(wrong, err error) error {
 
 // whyNot returns why a verb does not apply to a run, as a sentence without the verb and the run.
 func whyNot(err error, id kagzi.RunID) string {
+	if unconnected(err) {
+		return sentence(err)
+	}
 	text := err.Error()
 	if _, about, ok := strings.Cut(text, string(id)); ok {
 		if _, after, ok := strings.Cut(about, ": "); ok {

@@ -21,6 +21,8 @@ const (
 	rowHeight = 26
 	barTop    = 7
 	barHeight = 12
+	// mostDrawn is how many attempts of a step, and changes of a run, are drawn one by one.
+	mostDrawn = 200
 )
 
 // A canvas is the SVG of a row.
@@ -77,6 +79,12 @@ func (d drawing) place(s gantt.Span) (x0, x1 float64, ok bool) {
 // step draws the attempts of a step, and the time between them.
 func (d drawing) step(s *gantt.Step) template.HTML {
 	c := newCanvas("track", rowHeight)
+	if len(s.Attempts) > mostDrawn {
+		for _, p := range gantt.Pieces([]*gantt.Step{s}, d.scale, d.now) {
+			c.rect("seg many "+strings.ToLower(string(p.Status)), p.X0, p.X1, barTop, barHeight, fmt.Sprintf("%s: %s", s.Name, plural(len(s.Attempts), "attempt")))
+		}
+		return c.html()
+	}
 	first, last, any := 100.0, 0.0, false
 	var before gantt.Span
 	for _, a := range s.Attempts {

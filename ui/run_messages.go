@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -23,15 +24,14 @@ const mostMessages = 50
 
 // messages fills the run's messages.
 func (d *dashboard) messages(ctx context.Context, v *runView) error {
-	all, err := d.client.Messages(ctx, v.Run.ID, kagzi.MessageFilter{Limit: mostMessages + 1})
-	if err != nil {
-		return err
-	}
-	if v.More = len(all) > mostMessages; v.More {
-		all = all[:mostMessages]
-	}
 	awaited := awaited(v.Run)
-	for _, m := range all {
+	for m, err := range d.eachMessage(ctx, v.Run.ID, kagzi.MessageFilter{}) {
+		if err != nil {
+			return err
+		}
+		if v.More = len(v.Messages) == mostMessages; v.More {
+			return nil
+		}
 		raw := v.Path() + "/raw?" + url.Values{"of": {"message"}, "signal": {m.Signal}, "message": {string(m.ID)}}.Encode()
 		out := message{MessageInfo: m, Shown: d.sizeOnly(len(m.Payload), raw)}
 		if len(m.Payload) <= keptPayload {
@@ -51,6 +51,32 @@ func (d *dashboard) messages(ctx context.Context, v *runView) error {
 		v.Messages = append(v.Messages, out)
 	}
 	return nil
+}
+
+// messagePortion is how many messages are read at once, each of which may have 4 MiB.
+const messagePortion = 10
+
+// eachMessage returns the messages of a run. The payload of one is gone with the next.
+func (d *dashboard) eachMessage(ctx context.Context, ref kagzi.Ref, f kagzi.MessageFilter) iter.Seq2[kagzi.MessageInfo, error] {
+	return func(yield func(kagzi.MessageInfo, error) bool) {
+		f.Limit = messagePortion
+		for {
+			page, err := d.client.Messages(ctx, ref, f)
+			if err != nil {
+				yield(kagzi.MessageInfo{}, err)
+				return
+			}
+			for _, m := range page {
+				if !yield(m, nil) {
+					return
+				}
+			}
+			if len(page) < f.Limit {
+				return
+			}
+			f.After = page[len(page)-1].ID
+		}
+	}
 }
 
 // awaited returns the signals that the run waits for.

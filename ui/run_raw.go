@@ -39,6 +39,11 @@ func (d *dashboard) raw(w http.ResponseWriter, r *http.Request, who viewer) {
 
 // rawPayload returns the payload that the query names.
 func (d *dashboard) rawPayload(ctx context.Context, q query) ([]byte, error) {
+	leave, ok := d.cache.enter(ctx) // it is a look that nobody shares
+	if !ok {
+		return nil, errBusy
+	}
+	defer leave()
 	ref, of := refOf(q.path("id")), q.get("of")
 	switch {
 	case of == "message":
@@ -73,21 +78,10 @@ func (d *dashboard) rawPayload(ctx context.Context, q query) ([]byte, error) {
 
 // rawMessage returns the payload of a message.
 func (d *dashboard) rawMessage(ctx context.Context, ref kagzi.Ref, q query) ([]byte, error) {
-	const portion = 200
-	f := kagzi.MessageFilter{Signal: q.values.Get("signal"), Limit: portion}
-	for {
-		page, err := d.client.Messages(ctx, ref, f)
-		if err != nil {
-			return nil, err
+	for m, err := range d.eachMessage(ctx, ref, kagzi.MessageFilter{Signal: q.values.Get("signal")}) {
+		if err != nil || string(m.ID) == q.values.Get("message") {
+			return m.Payload, err
 		}
-		for _, m := range page {
-			if string(m.ID) == q.values.Get("message") {
-				return m.Payload, nil
-			}
-		}
-		if len(page) < portion {
-			return nil, nil
-		}
-		f.After = page[len(page)-1].ID
 	}
+	return nil, nil
 }

@@ -42,7 +42,7 @@ func (a attemptRow) Detailed() bool {
 	return !a.Input.Empty || !a.Output.Empty || a.Stack || len([]rune(a.Error)) > 300 || len(a.Headers) > 0
 }
 
-// pagePayloads bounds the payloads that one page shows folded. What is beyond it is a link.
+// pagePayloads bounds the payloads that one page shows folded, and the errors. What is beyond it is a link, or the beginning of the error.
 const pagePayloads = 256 << 10
 
 // table returns the steps of the choice, and of those the page that the query asks for.
@@ -78,7 +78,15 @@ func (d *dashboard) stepRow(v *runView, s *gantt.Step, h *history, room *int) st
 	return row
 }
 
+// fewOfError is how much of an error is shown if there is no room for more.
+const fewOfError = 299
+
 func (d *dashboard) attemptRow(v *runView, a kagzi.StepAttempt, h *history, room *int) attemptRow {
+	if n := len(a.Error); n > fewOfError {
+		if *room -= n; *room < 0 {
+			a.Error = first(fewOfError, oneLine(a.Error))
+		}
+	}
 	row := attemptRow{StepAttempt: a, Waits: gantt.Waits(a), Stack: strings.Contains(a.Error, "\n")}
 	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) {
 		row.Took = duration(max(0, a.EndedAt.Sub(a.StartedAt)))

@@ -3,6 +3,7 @@ package ui
 import (
 	"encoding/base64"
 	"net/http"
+	"strings"
 )
 
 const saidCookie = "kagzi-said"
@@ -13,7 +14,7 @@ func say(w http.ResponseWriter, path, text string) {
 		return
 	}
 	if len(text) > 1000 {
-		text = text[:1000]
+		text = strings.ToValidUTF8(text[:1000], "") + "…"
 	}
 	http.SetCookie(w, &http.Cookie{
 		Name: saidCookie, Value: base64.RawURLEncoding.EncodeToString([]byte(text)), Path: path, MaxAge: 60, HttpOnly: true, SameSite: http.SameSiteStrictMode,

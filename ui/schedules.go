@@ -17,7 +17,7 @@ func (d *dashboard) schedulesPages() []page {
 		},
 		{
 			path: "/schedules/{name}", action: Action{Verb: View, Object: OnSchedule}, template: "schedule",
-			live: []string{"schedule-state", "schedule-fires", "schedule-runs"}, look: d.schedule,
+			live: []string{"schedule-buttons", "schedule-state", "schedule-fires", "schedule-runs"}, look: d.schedule,
 		},
 	}
 }

@@ -31,6 +31,8 @@ type screen struct {
 	Live      bool   // the page has a stream
 	section   string // the first element of the path
 	parts     map[string]any
+	at        time.Time        // when the answer V was looked up
+	partsAt   map[string]int64 // and those of the parts
 	may       func(Action) bool
 }
 
@@ -147,10 +149,11 @@ func (d *dashboard) page(w http.ResponseWriter, r *http.Request, who viewer, p p
 // fill puts the view model into the screen. If the database is away, that is the last one, and Old says so.
 func (d *dashboard) fill(ctx context.Context, s *screen, p page) error {
 	f := d.cache.get(ctx, s.Query.url, d.every, func(ctx context.Context) (any, error) { return p.look(ctx, s.Query) })
+	d.heard(ctx, f.err)
 	if f.err != nil && (f.view == nil || !away(f.err)) {
 		return f.err
 	}
-	s.V, s.Old = f.view, nil
+	s.V, s.at, s.Old = f.view, f.at, nil
 	if f.err != nil {
 		s.Old = &old{f.at, f.since, sentence(f.err)}
 	}
@@ -167,6 +170,7 @@ func (d *dashboard) fillPart(ctx context.Context, s *screen, p part) {
 	}
 	if f.view != nil {
 		s.parts[p.name] = f.view
+		s.noted(p.name, f.at)
 	}
 }
 

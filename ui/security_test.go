@@ -124,7 +124,7 @@ func TestChangesNeedAuthorizeAndTheSameOrigin(t *testing.T) {
 		}
 	}
 	s, made2 := changing(k, Config{Authorize: everybody})
-	for _, h := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}} {
+	for _, h := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}, {"Origin", ""}, {"Origin", "", "Sec-Fetch-Site", ""}} {
 		if r := s.do(http.MethodPost, "/things/a/change", "reason=x", h...); r.StatusCode != http.StatusForbidden {
 			t.Errorf("POST with %v: %s", h, r.Status)
 		}
@@ -142,6 +142,32 @@ func TestChangesNeedAuthorizeAndTheSameOrigin(t *testing.T) {
 	}
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/kagzi/" {
 		t.Errorf("the cookie is %v", cookie)
+	}
+}
+
+func TestUncleanPathsStayBelowThePath(t *testing.T) {
+	k := kit.New(t)
+	for _, at := range []string{"/kagzi/", "/a/b/", "/"} {
+		h, base := Handler(k.Client, Config{Path: at}), strings.TrimSuffix(at, "/")
+		for asked, want := range map[string]string{
+			"//runs?status=failed": "/runs?status=failed", "//evil.example/x": "/evil.example/x", "/./runs": "/runs", "/x/../runs/": "/runs/",
+			"//evil.example/%2e%2e": "/evil.example/%2e%2e", "///": "/", "/runs//a%2F%2Fb": "/runs/a%2F%2Fb",
+		} {
+			r := httptest.NewRequest(http.MethodGet, "http://dashboard.example"+base+asked, nil)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if to := w.Header().Get("Location"); w.Code != http.StatusTemporaryRedirect || to != base+want {
+				t.Errorf("%s: %d to %q, not %q", base+asked, w.Code, to, base+want)
+			}
+		}
+	}
+}
+
+func TestSentencesBeginWithACapital(t *testing.T) {
+	for text, want := range map[string]string{"é bom": "É bom", "x": "X", "1": "1", "": "unknown error", "日本": "日本"} {
+		if got := sentence(errors.New(text)); got != want {
+			t.Errorf("%q becomes %q", text, got)
+		}
 	}
 }
 

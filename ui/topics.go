@@ -24,7 +24,7 @@ func (d *dashboard) topicsPages() []page {
 		},
 		{
 			path: "/consumers/{name}", action: Action{Verb: View, Object: OnConsumer}, template: "consumer",
-			live: []string{"consumer-state", "consumer-topics", "consumer-runs", "consumer-value"}, look: d.consumer,
+			live: []string{"consumer-buttons", "consumer-state", "consumer-topics", "consumer-runs", "consumer-value"}, look: d.consumer,
 		},
 	}
 }

@@ -20,7 +20,7 @@ func (d *dashboard) workersPages() []page {
 		},
 		{
 			path: "/workers/{id}", action: Action{Verb: View, Object: OnWorker}, template: "worker",
-			live: []string{"worker-state", "worker-runs", "worker-log"}, look: d.worker,
+			live: []string{"worker-buttons", "worker-state", "worker-runs", "worker-log"}, look: d.worker,
 			parts: []part{{name: "worker-runs", every: 3 * time.Second, look: d.workerRuns}},
 		},
 	}
@@ -28,7 +28,7 @@ func (d *dashboard) workersPages() []page {
 
 // workerStates are the values of the field status, in the order of the tabs.
 var workerStates = []workerState{
-	{"", "Live", []string{"ONLINE", "DRAINING"}},
+	{"", "Live and recent", []string{"ONLINE", "DRAINING"}},
 	{"draining", "Draining", []string{"DRAINING"}},
 	{"offline", "Offline", []string{"OFFLINE"}},
 	{"all", "All", nil},

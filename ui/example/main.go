@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -26,6 +27,7 @@ func main() {
 	flag.StringVar(&o.addr, "addr", "127.0.0.1:8080", "where to listen")
 	flag.StringVar(&o.actor, "actor", "you@example.com", "who changes things; empty makes the dashboard read-only")
 	flag.BoolVar(&o.hide, "hide", false, "hide payloads")
+	flag.BoolVar(&o.log, "log", false, "log what the sample workers do")
 	flag.BoolVar(&o.empty, "empty", false, "without sample data")
 	flag.DurationVar(&o.every, "every", 2*time.Second, "how often an order comes")
 	flag.IntVar(&o.many, "many", 0, "how many runs to insert besides")
@@ -41,6 +43,7 @@ func main() {
 type options struct {
 	addr, actor string
 	hide, empty bool
+	log         bool
 	every       time.Duration
 	many        int
 	within      time.Duration
@@ -70,7 +73,11 @@ func serve(ctx context.Context, o options) (err error) {
 		return err
 	}
 	if !o.empty {
-		shop, err := demo.Start(ctx, pool, kagzi.ClientConfig{})
+		quiet := kagzi.ClientConfig{Logger: slog.New(slog.DiscardHandler)} // their failures would bury the address
+		if o.log {
+			quiet.Logger = nil
+		}
+		shop, err := demo.Start(ctx, pool, quiet)
 		if err != nil {
 			return err
 		}
@@ -93,7 +100,10 @@ func serve(ctx context.Context, o options) (err error) {
 	mux := http.NewServeMux()
 	mux.Handle("/kagzi/", ui.Handler(client, cfg))
 	server := &http.Server{Addr: o.addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
+	context.AfterFunc(ctx, func() {
+		log.Print("Stopping, within 30 s: steps under way may end")
+		_ = server.Close()
+	})
 	log.Printf("The dashboard is at http://%s/kagzi/", cmp.Or(o.addr, "localhost"))
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err

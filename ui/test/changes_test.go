@@ -180,6 +180,13 @@ func TestChangesOfSchedules(t *testing.T) {
 	if !k.Info("hourly").Paused {
 		t.Error("the schedule is not paused")
 	}
+	if err := k.Client.ResumeSchedule(k.Ctx, "hourly"); err != nil {
+		t.Fatal(err)
+	}
+	tb.until(`document.querySelector("#main a[href$='/pause']")`) // the buttons follow what others do
+	if err := k.Client.PauseSchedule(k.Ctx, "hourly"); err != nil {
+		t.Fatal(err)
+	}
 	tb.change("/resume", "Resumed")
 	if k.Info("hourly").Paused {
 		t.Error("the schedule is paused")

@@ -101,7 +101,7 @@ func (d *dataset) shop() {
 		"runs-failed": "/runs?status=failed", "runs-none": "/runs?workflow=nothing",
 		"change-limits": "/limits/queue?queue=imports", "change-schedule": "/schedules/daily-report/backfill", "change-signal": path("runs", d.run("approval-2"), "signal"),
 	}
-	for _, id := range []string{"order-42", "order-44", "order-47", "approval-1", "approval-2", "import-0", "invoice-7000", "trip-ada", "legacy-crm"} {
+	for _, id := range []string{"order-42", "order-44", "order-47", "approval-1", "approval-2", "import-0", "invoice-7000", "trip-ada", "legacy-crm", "fulfil-900", "crawl-1", "trial-globex"} {
 		d.more["run-"+id] = path("runs", d.run(id))
 	}
 }

@@ -5,5 +5,5 @@
 //
 //	go test -run Screenshots -screenshots DIR .
 //
-// writes a picture of each page.
+// writes a picture of each page; those of the dashboard's README are cut off with -tallest 880.
 package test

@@ -17,14 +17,14 @@ func TestPages(t *testing.T) {
 			d := newDataset(t, name)
 			tb, all := newTab(t, d.site), d.all()
 			for _, page := range slices.Sorted(maps.Keys(all)) {
-				t.Run(page, func(t *testing.T) { tb.in(t).inspect(all[page]) })
+				t.Run(page, func(t *testing.T) { tb.in(t).inspect(all[page], name == "empty" || name == "shop") })
 			}
 		})
 	}
 }
 
-// inspect opens a page and looks at it wide and narrow, light and dark.
-func (tb *tab) inspect(path string) {
+// inspect opens a page and looks at it wide and narrow, light and dark. axe-core, which takes most of the time, need not see the same page with other numbers.
+func (tb *tab) inspect(path string, axe bool) {
 	tb.t.Helper()
 	tb.size(1280, 900)
 	tb.dark(false)
@@ -33,11 +33,15 @@ func (tb *tab) inspect(path string) {
 		tb.t.Errorf("the page has %d h1", n)
 	}
 	tb.fits()
-	tb.accessible("light, 1280 px")
+	if axe {
+		tb.accessible("light, 1280 px")
+	}
 	tb.size(360, 740)
 	tb.dark(true)
 	tb.fits()
-	tb.accessible("dark, 360 px")
+	if axe {
+		tb.accessible("dark, 360 px")
+	}
 }
 
 // overflow names the elements that are wider than the page, but for those that scroll within a box of their own.

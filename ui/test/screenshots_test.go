@@ -15,7 +15,10 @@ import (
 	"github.com/chromedp/cdproto/page"
 )
 
-var screenshots = flag.String("screenshots", "", "the folder for pictures of all pages; without it some are taken, and thrown away")
+var (
+	screenshots = flag.String("screenshots", "", "the folder for pictures of all pages; without it some are taken, and thrown away")
+	tallest     = flag.Float64("tallest", 2400, "the height in pixels at which pictures are cut off")
+)
 
 // TestScreenshots takes a picture of each page with no runs, one run, a shop, and 100,000 runs, light and dark, wide and narrow.
 func TestScreenshots(t *testing.T) {
@@ -48,16 +51,13 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// tallest is the height from which on a picture is cut off.
-const tallest = 2400
-
 // picture writes the whole page to a file.
 func (tb *tab) picture(file string) {
 	tb.t.Helper()
 	box := eval[[]float64](tb, `[innerWidth, document.documentElement.scrollHeight]`)
 	beyond := true
 	taken := call(tb, page.CaptureScreenshot, page.CaptureScreenshotParams{
-		Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &beyond, Clip: &page.Viewport{Width: box[0], Height: min(box[1], tallest), Scale: 1},
+		Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &beyond, Clip: &page.Viewport{Width: box[0], Height: min(box[1], *tallest), Scale: 1},
 	})
 	if _, _, err := image.Decode(bytes.NewReader(taken.Data)); err != nil {
 		tb.t.Fatal(err)

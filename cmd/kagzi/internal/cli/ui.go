@@ -49,7 +49,7 @@ To give the dashboard to others, mount it in a service of yours, which knows who
 		if err != nil {
 			return err
 		}
-		cfg := ui.Config{Path: "/", HidePayloads: hide, Pool: a.pool}
+		cfg := ui.Config{Path: "/" + rand.Text()[:8] + "/", HidePayloads: hide, Pool: a.pool}
 		if !readOnly {
 			cfg.Authorize = func(*http.Request, ui.Action) (string, error) { return actor, nil }
 		}
@@ -59,7 +59,7 @@ To give the dashboard to others, mount it in a service of yours, which knows who
 		}
 		code := rand.Text()
 		fmt.Fprintf(a.world.Out, "The dashboard of namespace %s: http://%s/enter/%s\nCtrl-C ends it.\n", a.namespaceName(), listener.Addr(), code)
-		return serve(cmd.Context(), listener, entered(code, ui.Handler(client, cfg)))
+		return serve(cmd.Context(), listener, entered(code, cfg.Path, ui.Handler(client, cfg)))
 	}
 	return c
 }
@@ -80,19 +80,22 @@ func onlyLoopback(address string) error {
 const codeCookie = "kagzi-ui"
 
 // entered lets browsers pass that have opened /enter/CODE. Another page that has made its name mean this machine does not have the cookie.
-func entered(code string, next http.Handler) http.Handler {
+//
+// Browsers send a cookie to all ports of a host. So the dashboard's path is random, and the cookie is for that path: a server of another user of this
+// machine does not get it, as its pages do not know the path, and two dashboards do not take each other's cookies away.
+func entered(code, path string, next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /enter/{code}", func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.PathValue("code")), []byte(code)) != 1 {
 			http.Error(w, "This code is of another kagzi ui: open the address that the command has printed.", http.StatusForbidden)
 			return
 		}
-		http.SetCookie(w, &http.Cookie{Name: codeCookie, Value: code, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		http.SetCookie(w, &http.Cookie{Name: codeCookie, Value: code, Path: path, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		// A redirect would be a part of the request from where the link was clicked, and have no strict cookie.
-		fmt.Fprint(w, `<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Kagzi</title><p><a href="/">To the dashboard</a></p>`)
+		fmt.Fprintf(w, `<!doctype html><meta http-equiv="refresh" content="0; url=%[1]s"><title>Kagzi</title><p><a href="%[1]s">To the dashboard</a></p>`, path) // letters
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		cookie, err := r.Cookie(codeCookie)

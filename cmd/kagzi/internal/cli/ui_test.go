@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -53,10 +54,25 @@ func TestUI(t *testing.T) {
 	if code, _ := get(known, "/enter/x"+found[2]); code != http.StatusForbidden {
 		t.Errorf("with a wrong code: %d", code)
 	}
-	if code, body := get(known, "/enter/"+found[2]); code != http.StatusOK || !strings.Contains(body, "url=/") {
-		t.Errorf("with the code: %d %s", code, body)
+	code, body := get(known, "/enter/"+found[2])
+	leads := regexp.MustCompile(`url=(/\w{8}/)"`).FindStringSubmatch(body)
+	if code != http.StatusOK || leads == nil {
+		t.Fatalf("with the code: %d %s", code, body)
 	}
-	if code, body := get(known, "/runs"); code != http.StatusOK || !strings.Contains(body, "order-1") || !strings.Contains(body, "You are ada") {
+	if code, body := get(stranger, leads[1]+"runs"); code != http.StatusForbidden || strings.Contains(body, "order-1") {
+		t.Errorf("with the path alone: %d %s", code, body)
+	}
+	// Browsers send cookies to all ports of a host, and so to servers of other users of the machine.
+	at, err := url.Parse(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/", "/runs", "/favicon.ico"} {
+		if sent := known.Jar.Cookies(at.JoinPath(path)); len(sent) != 0 {
+			t.Errorf("%s gets %v", path, sent)
+		}
+	}
+	if code, body := get(known, leads[1]+"runs"); code != http.StatusOK || !strings.Contains(body, "order-1") || !strings.Contains(body, "You are ada") {
 		t.Errorf("with the cookie: %d %s", code, body)
 	}
 	end()
