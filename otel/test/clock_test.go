@@ -113,6 +113,9 @@ func TestLongSuspension(t *testing.T) {
 	if second.Parent.IsValid() || second.SpanContext.TraceID() == start.SpanContext.TraceID() {
 		t.Errorf("the execution after 90 days is in the trace of the start")
 	}
+	if attr(second, "kagzi.execution.resumed") != "true" || attr(first, "kagzi.execution.resumed") != "" {
+		t.Errorf("resumed: %q, then %q", attr(first, "kagzi.execution.resumed"), attr(second, "kagzi.execution.resumed"))
+	}
 	if got := second.Links; len(got) != 2 || got[0].SpanContext.SpanID() != start.SpanContext.SpanID() || got[1].SpanContext.SpanID() != first.SpanContext.SpanID() {
 		t.Errorf("links %v", got)
 	}
@@ -133,7 +136,7 @@ func TestDelayedStart(t *testing.T) {
 	kagzitest.Start(env, wf, "", kagzi.Delay(time.Hour))
 	env.Advance(time.Hour)
 	start, execution := p.one("start wf"), p.one("execute wf")
-	if execution.Parent.IsValid() || len(execution.Links) != 1 || execution.Links[0].SpanContext.SpanID() != start.SpanContext.SpanID() || attr(execution, "kagzi.execution.first") != "true" {
+	if execution.Parent.IsValid() || len(execution.Links) != 1 || execution.Links[0].SpanContext.SpanID() != start.SpanContext.SpanID() || attr(execution, "kagzi.execution.resumed") != "" {
 		t.Errorf("spans\n%v", p.spans.GetSpans())
 	}
 }
