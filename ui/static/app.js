@@ -76,11 +76,20 @@
 		stream = undefined;
 	}
 
+	// present says that the page shows what is now.
+	function present() {
+		const el = $("#outage");
+		if (el) el.hidden = true;
+		$("#main")?.classList.remove("stale");
+		say("live", "Live");
+	}
+
 	function openStream() {
 		closeStream();
 		const main = $("#main");
 		if (document.hidden || !main?.hasAttribute("data-stream")) return;
 		const failed = $("[data-away]", main);
+		let away = false; // regions that come meanwhile say what was known before
 		stream = new EventSource(location.href.split("#")[0]);
 		stream.onopen = () => { retry = 1000; };
 		stream.onerror = () => {
@@ -92,12 +101,14 @@
 		};
 		stream.addEventListener("region", (e) => {
 			if (failed) return location.reload(); // the page itself was an error
-			say("live", "Live");
-			main.classList.remove("stale");
+			if (!away) present();
 			update(e.data);
 		});
 		stream.addEventListener("outage", (e) => {
 			const { since, text } = JSON.parse(e.data);
+			away = true;
+			say("lost", "No answer from Postgres. Trying again.");
+			if (failed) return; // the page itself says so
 			main.classList.add("stale");
 			const el = $("#outage");
 			if (!el) return;
@@ -106,13 +117,10 @@
 			$("span", el).textContent = text;
 			showTimes(el);
 			el.hidden = false;
-			say("lost", "No answer from Postgres. Trying again.");
 		});
 		stream.addEventListener("back", () => {
-			const el = $("#outage");
-			if (el) el.hidden = true;
-			main.classList.remove("stale");
-			say("live", "Live");
+			away = false;
+			present();
 		});
 		stream.addEventListener("settled", () => {
 			closeStream();
