@@ -22,7 +22,8 @@ func (tb *tab) dialog(suffix string) {
 	if !eval[bool](tb, `document.querySelector(`+quote(link)+`).checkVisibility()`) {
 		tb.click(`details:has(> ul a[href$="` + suffix + `"]) > summary`)
 	}
-	tb.click(link)
+	// A live update may put another button where this one was: the likeliest change of a run stands first.
+	eval[bool](tb, `(document.querySelector(`+quote(link)+`).click(), true)`)
 	tb.until(`document.querySelector("#dialog").open`)
 }
 

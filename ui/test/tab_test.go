@@ -179,7 +179,7 @@ func tryEval[T any](tb *tab, js string) (T, error) {
 
 // shows returns what the tab shows, for the message of a failure.
 func (tb *tab) shows() string {
-	text, err := tryEval[string](tb, `location.href + "\n" + (document.querySelector("#main") ?? document.body).innerText.slice(0, 1500)`)
+	text, err := tryEval[string](tb, `location.href + "\n" + (document.querySelector("#main") ?? document.body).innerText.slice(0, 1500) + "\nin the dialog: " + (document.querySelector("#dialog")?.innerText ?? "")`)
 	if err != nil {
 		return err.Error()
 	}
