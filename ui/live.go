@@ -119,9 +119,11 @@ func (l *liveScreen) refresh(ctx context.Context) []byte {
 		return events.Bytes()
 	}
 	l.outage(&events, l.s.Old)
-	if l.s.Old == nil {
-		for _, part := range l.p.parts {
+	for _, part := range l.p.parts {
+		if l.s.Old == nil {
 			l.d.fillPart(ctx, l.s, part)
+		} else {
+			l.d.keepPart(l.s, part)
 		}
 	}
 	regions, err := l.d.regions(l.s, l.p)

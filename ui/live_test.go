@@ -129,7 +129,8 @@ func TestAPageOutlivesAnOutage(t *testing.T) {
 	kit.Begin(k, echo, "x", kagzi.ID("one"))
 	s.mustGet("/runs")
 	next := s.stream("/runs")
-	until(next, func(e sse) bool { return e.name == "region" })
+	counted := func(e sse) bool { return strings.Contains(e.data, `Pending <span class="n">1</span>`) }
+	until(next, counted)
 
 	proxy.Freeze()
 	out := until(next, func(e sse) bool { return e.name == "outage" })
@@ -139,6 +140,7 @@ func TestAPageOutlivesAnOutage(t *testing.T) {
 	if page := s.mustGet("/runs"); !strings.Contains(page, "Postgres gives no answer</strong> since") || !strings.Contains(page, ">one<") {
 		t.Error("the page does not show what was known before the outage")
 	}
+	until(s.stream("/runs"), counted) // also what the page did not wait for
 	if r := s.get("/runs?queue=other"); r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(r.body, "Postgres gives no answer") || r.Header.Get("Retry-After") == "" {
 		t.Errorf("a page that nobody has seen: %s", r.Status)
 	}

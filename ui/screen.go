@@ -139,7 +139,7 @@ func (d *dashboard) page(w http.ResponseWriter, r *http.Request, who viewer, p p
 		if q.values.Has("wait") { // without a script there is no stream
 			d.fillPart(r.Context(), s, part)
 		} else {
-			s.parts[part.name] = d.cache.peek(q.url + " " + part.name).view
+			d.keepPart(s, part)
 		}
 	}
 	s.Said = said(w, r, d.cfg.Path)
@@ -160,6 +160,13 @@ func (d *dashboard) fill(ctx context.Context, s *screen, p page) error {
 	end, ok := s.V.(settled)
 	s.Live = len(p.live) > 0 && !(ok && end.settled())
 	return nil
+}
+
+// keepPart puts what is known of a part into the screen, however old.
+func (d *dashboard) keepPart(s *screen, p part) {
+	if view := d.cache.peek(s.Query.url + " " + p.name).view; view != nil {
+		s.parts[p.name] = view
+	}
 }
 
 // fillPart puts a part into the screen. A part that fails stays as it was: the page's own look says what is wrong with the database.
