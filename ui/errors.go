@@ -114,7 +114,7 @@ func (d *dashboard) notFound(w http.ResponseWriter, r *http.Request, who viewer)
 	d.fail(w, r, who, status(code, text))
 }
 
-// find leads to the run that the search box names, by its run ID or its own ID, or else to the list that is searched for it.
+// find leads to the run that the search box names, by its run ID or its own ID, or else to the list that is searched for it: an ID may have had several runs.
 func (d *dashboard) find(w http.ResponseWriter, r *http.Request, _ viewer) {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	to := "/runs?" + url.Values{"id": {text}}.Encode()
@@ -122,8 +122,21 @@ func (d *dashboard) find(w http.ResponseWriter, r *http.Request, _ viewer) {
 		to = "/runs"
 	} else if isRunID(text) {
 		to = "/runs/" + strings.ToLower(text)
+	} else if id := d.onlyRun(r.Context(), text); id != "" {
+		to = "/runs/" + string(id)
 	}
 	http.Redirect(w, r, d.link(to), http.StatusSeeOther)
+}
+
+// onlyRun returns the run whose own ID that is, empty if there are none, several, or no answer.
+func (d *dashboard) onlyRun(ctx context.Context, id string) kagzi.RunID {
+	found := d.cache.get(ctx, "find "+id, d.every, func(ctx context.Context) (any, error) {
+		return d.client.List(ctx, kagzi.RunFilter{ID: kagzi.ID(id), Limit: 2})
+	})
+	if runs, _ := found.view.([]kagzi.RunInfo); found.err == nil && len(runs) == 1 {
+		return runs[0].ID
+	}
+	return ""
 }
 
 // isRunID reports whether a text is a run ID, not an ID of the application.

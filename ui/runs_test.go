@@ -121,8 +121,14 @@ func TestRunsHavePages(t *testing.T) {
 func TestFind(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
+	one := kit.Begin(k, echo, "x", kagzi.ID("one"))
+	k.Cancel(kit.Begin(k, echo, "x", kagzi.ID("twice")))
+	kit.Begin(k, echo, "x", kagzi.ID("twice"))
 	for q, want := range map[string]string{
 		"order-42":                             "/kagzi/runs?id=order-42",
+		" one ":                                "/kagzi/runs/" + string(one.ID()),
+		"twice":                                "/kagzi/runs?id=twice",
+		"\xff":                                 "/kagzi/runs?id=%FF",
 		"01987654-0000-7000-8000-00000000ABCD": "/kagzi/runs/01987654-0000-7000-8000-00000000abcd",
 		"":                                     "/kagzi/runs",
 		"//evil.example":                       "/kagzi/runs?id=%2F%2Fevil.example",
