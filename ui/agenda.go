@@ -11,7 +11,7 @@ import (
 
 const (
 	agendaDays = 7
-	// mostPlanned is how many schedules the agenda asks for their fires. Each costs a query.
+	// mostPlanned is how many schedules the agenda asks for their fires. Each costs one query to three.
 	mostPlanned = 100
 	// mostTicks is how many fires of a schedule are counted: those of each hour in the agenda's time.
 	mostTicks = 200
@@ -68,7 +68,7 @@ func (d *dashboard) agenda(ctx context.Context, q query) (any, error) {
 		if s.Error != "" && s.Paused {
 			continue // its timetable cannot be read
 		}
-		ticks, err := d.client.NextFires(ctx, s.Name, mostTicks+1)
+		ticks, err := d.firesUntil(ctx, s.Name, start.Add((agendaDays+1)*day))
 		if away(err) {
 			return nil, err
 		}
@@ -108,4 +108,16 @@ func (d *dashboard) agenda(ctx context.Context, q query) (any, error) {
 		v.Days[n].Fires = append(v.Days[n].Fires, f)
 	}
 	return v, nil
+}
+
+// firesUntil returns the next fires of the schedule, mostTicks and one at most, as long as they are before until. It asks for few first: those of a yearly
+// schedule are sought through as many years.
+func (d *dashboard) firesUntil(ctx context.Context, name string, until time.Time) (ticks []time.Time, err error) {
+	for _, n := range []int{1, eachAtMost + 1, mostTicks + 1} {
+		ticks, err = d.client.NextFires(ctx, name, n)
+		if err != nil || len(ticks) < n || !ticks[n-1].Before(until) {
+			break
+		}
+	}
+	return ticks, err
 }
