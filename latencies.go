@@ -61,7 +61,7 @@ const latencyWithin = time.Hour
 // missing.
 //
 // It reads a bounded number of rows. Of each workflow in each queue it looks at the runs that were started last: 5,000 in all, at least 10 of
-// each, of a thousand pairs at most. A run that took longer than it took so many others to follow it is therefore not counted.
+// each, of a thousand pairs at most. A run that so many later ones have followed is not counted.
 //
 // A request that the database refuses or does not answer within 5 seconds fails. Latencies is safe for concurrent use.
 func (c *Client) Latencies(ctx context.Context) ([]Latency, error) {

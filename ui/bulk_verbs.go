@@ -31,7 +31,7 @@ type bulkCalls struct {
 	one func(context.Context, kagzi.RunID) (kagzi.RunID, error) // returns the new run, if it makes one
 }
 
-// bulkVerbs are the changes of many runs. There is none that pauses them: a pause of a queue, workflow, key or group does, in one step.
+// bulkVerbs are the changes of many runs. None of them pauses runs: a pause of their queue, workflow, key or group does that in one step.
 func bulkVerbs() []bulkVerb {
 	active, over := statuses["active"], statuses["ended"]
 	return []bulkVerb{

@@ -110,7 +110,7 @@ func (e examination) Title() string {
 	return "Nothing to do"
 }
 
-// Health is the class of the verdict.
+// Health is the class of the bar that says how the database is.
 func (e examination) Health() string {
 	if len(e.Sorts) > 0 {
 		switch e.Sorts[0].Severity {

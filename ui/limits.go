@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 // limitsPages are the pages about what keeps runs and steps from going on at once: limits and pauses.
@@ -179,21 +180,11 @@ const consumerGroup = "consumer "
 
 // targetText names what a pause stops.
 func targetText(t kagzi.Target) string {
-	switch {
-	case t.All:
-		return "All runs"
-	case strings.HasPrefix(t.Group, consumerGroup):
-		return "Consumer " + strings.TrimPrefix(t.Group, consumerGroup)
-	case t.Group != "":
-		return "Group " + t.Group
-	case t.Key != "":
-		return fmt.Sprintf("Key %s of queue %s", t.Key, t.Queue)
-	case t.Queue != "" && t.Workflow != "":
-		return fmt.Sprintf("Workflow %s in queue %s", t.Workflow, t.Queue)
-	case t.Queue != "":
-		return "Queue " + t.Queue
+	if consumer, ok := strings.CutPrefix(t.Group, consumerGroup); ok {
+		return "Consumer " + consumer
 	}
-	return "Workflow " + t.Workflow
+	text := explain.Target(t)
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // rateText says how often something may start: "50 a second". It is empty for any number.

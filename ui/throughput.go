@@ -10,8 +10,8 @@ import (
 )
 
 // A throughput keeps what happened in each of the last minutes. To count an hour reads every run of it, so minutes that are over are counted once, and then
-// only the current one and the one before. With two million runs a count takes a second, however few of them are recent: so it is a part, and its cost
-// decides how often it is made.
+// only the current one and the one before. With two million runs the count of those that ended takes a second, however few of them did lately: so it is a part, and
+// its cost decides how often it is made.
 type throughput struct {
 	mu      sync.Mutex
 	minutes map[int64]minute // by the minute since 1970
