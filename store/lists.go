@@ -27,10 +27,10 @@ type Filter struct {
 	Until      time.Time
 	EndedSince time.Time
 	EndedUntil time.Time
-	Paused     bool   // runs that are active and paused themselves
-	ErrorText  string // runs whose error has this text, whatever the case
-	IDs        []uuid.UUID
-	After      uuid.UUID // the last run of the previous page: only older runs follow
+	Paused     bool        // runs that are active and paused themselves
+	ErrorText  string      // runs whose error has this text, whatever the case
+	IDs        []uuid.UUID // empty: all
+	After      uuid.UUID   // the last run of the previous page: only older runs follow
 	Limit      int
 	Payloads   bool // List reads inputs and outputs
 }

@@ -34,20 +34,12 @@ type keyRow struct {
 
 func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
 	name := q.path("name")
-	queues, err := d.client.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	stats, err := d.client.Stats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	pauses, err := d.client.Pauses(ctx)
+	rows, _, _, err := d.queueRows(ctx)
 	if err != nil {
 		return nil, err
 	}
 	v := keyList{Queue: queueRow{QueueInfo: kagzi.QueueInfo{QueueLimits: kagzi.QueueLimits{Queue: name}}}}
-	for _, r := range queueRows(queues, stats, pauses) {
+	for _, r := range rows {
 		if r.Queue == name {
 			v.Queue = r
 		}

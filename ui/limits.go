@@ -63,15 +63,7 @@ type queueRow struct {
 
 func (d *dashboard) limits(ctx context.Context, q query) (any, error) {
 	v := limitList{First: q.get("after") == ""}
-	stats, err := d.client.Stats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	pauses, err := d.client.Pauses(ctx)
-	if err != nil {
-		return nil, err
-	}
-	queues, err := d.client.Queues(ctx)
+	rows, stats, pauses, err := d.queueRows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +73,8 @@ func (d *dashboard) limits(ctx context.Context, q query) (any, error) {
 	if shown, more := bounded(v.Limits, pageSize); more > 0 {
 		v.Limits, v.Next = shown, q.With("after", shown[pageSize-1].Name)
 	}
-	rows := queueRows(queues, stats, pauses)
-	v.Empty = len(pauses)+len(queues)+len(v.Limits) == 0 && v.First
+	limited := slices.ContainsFunc(rows, func(r queueRow) bool { return r.Limited })
+	v.Empty = !limited && len(pauses)+len(v.Limits) == 0 && v.First
 	v.Queues, v.MoreQueues = bounded(rows, mostRows)
 	slices.SortStableFunc(pauses, func(a, b kagzi.Pause) int { return b.Since.Compare(a.Since) })
 	pauses, v.MorePauses = bounded(pauses, mostRows)
@@ -90,8 +82,20 @@ func (d *dashboard) limits(ctx context.Context, q query) (any, error) {
 	return v, err
 }
 
-// queueRows returns the queues with limits, and those that have runs or workers, of which those with limits come first.
-func queueRows(limited []kagzi.QueueInfo, stats kagzi.Stats, pauses []kagzi.Pause) []queueRow {
+// queueRows reads the queues, with what they are made of.
+func (d *dashboard) queueRows(ctx context.Context) (rows []queueRow, stats kagzi.Stats, pauses []kagzi.Pause, err error) {
+	if stats, err = d.client.Stats(ctx); err != nil {
+		return nil, stats, nil, err
+	}
+	if pauses, err = d.client.Pauses(ctx); err != nil {
+		return nil, stats, nil, err
+	}
+	limited, err := d.client.Queues(ctx)
+	return queueRowsOf(limited, stats, pauses), stats, pauses, err
+}
+
+// queueRowsOf returns the queues with limits, and those that have runs or workers, of which those with limits come first.
+func queueRowsOf(limited []kagzi.QueueInfo, stats kagzi.Stats, pauses []kagzi.Pause) []queueRow {
 	var rows []queueRow
 	at := map[string]int{}
 	row := func(name string) *queueRow {
