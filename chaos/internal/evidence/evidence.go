@@ -1,0 +1,190 @@
+// Package evidence is what a round of chaos leaves behind: what the clients called, what the workers executed, what the database
+// recorded, and what the faults did. The checker is a function of it.
+package evidence
+
+import (
+	"encoding/json"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Evidence is all that is known of one round. Times of the machine are those of its monotonic clock, which all processes share;
+// times of the database are its clock's.
+type Evidence struct {
+	Clock    []Stamp    // what the database's clock showed, now and then
+	Calls    []Call     // of each client in its order
+	Ledger   []Line     // of each worker process in its order
+	Changes  []Change   // of runs and steps, in the order of ChangeID; those of one run are in the order in which they happened
+	Runs     []Run      // the final table
+	Steps    []Step     // the final table
+	Messages []Message  // the final table
+	Events   []Event    // the final table
+	Ticks    []Tick     // what the schedules had to do
+	Effects  []Effect   // what transactional steps wrote into the application's table
+	Samples  []Sample   // what was seen of liveness
+	Injected []Injected // the faults
+	Healed   time.Duration // when the last fault was over
+	Over     time.Duration // when the driver stopped waiting
+}
+
+// Now returns the machine's monotonic clock. It is the same in all processes.
+func Now() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err) // never: the clock exists
+	}
+	return time.Duration(t.Nano())
+}
+
+// A Stamp says that the database's clock showed DB when the machine's showed a time between Asked and Answered.
+type Stamp struct {
+	Asked, Answered time.Duration
+	DB              time.Time
+}
+
+// An Outcome is what a client knows of its call.
+type Outcome string
+
+// The outcomes. Unknown is that of a call whose answer was lost, or that gave up waiting: it may have had its effect or not, and may
+// have it later.
+const (
+	OK      Outcome = "ok"
+	Failed  Outcome = "failed"
+	Unknown Outcome = "unknown"
+)
+
+// A Call is one call of a client of the driver.
+type Call struct {
+	Client     int
+	Began      time.Duration
+	Ended      time.Duration
+	Verb       string // "start", "signal", "cancel", "terminate", "resume", "restart", "fork", "pause", "unpause", "result", …
+	Program    int    // of a start: the number of the program that the run executes
+	ExternalID string // of a start: empty if it gave none
+	Run        string // the run that it was about, or that a start made or found; empty if unknown
+	New        string // of a restart or a fork: the new run
+	Message    string // of a signal: the message's ID
+	Name       string // of a signal: its name; of other calls, what they were about
+	RolledBack bool   // the call was in a transaction that was rolled back
+	Outcome    Outcome
+	Error      string
+}
+
+// A Line is one line of a worker's ledger. It was written before the process did anything else.
+type Line struct {
+	At      time.Duration
+	Worker  string // "3.2" is the second process in place 3
+	Event   string
+	Run     string
+	Step    string
+	Attempt int
+	Lease   string
+	Detail  string // of END the result; of POINT the point; of REFUSED the statement; of UNDO what was undone
+}
+
+// The events of a ledger.
+const (
+	Started = "STARTED" // the process is there
+	Online  = "ONLINE"  // the worker is registered: Detail is its ID in the database
+	Begin   = "BEGIN"   // the function of a step begins
+	End     = "END"     // … and returns a result
+	Fail    = "FAIL"    // … or an error
+	Point   = "POINT"   // the process is about to kill or freeze itself at a point of the code
+	Refused = "REFUSED" // a fenced write changed nothing
+	Undo    = "UNDO"    // a compensation had its effect
+	Consume = "CONSUME" // a consumer looked at an event
+	Stopped = "STOPPED" // Worker.Run returned: Detail is its error and the number of goroutines that were left
+)
+
+// A Change is a change of a row of kagzi.workflow_runs or kagzi.step_runs, recorded by a trigger in the same transaction. Payloads
+// are left out, and of outputs there is a hash.
+type Change struct {
+	ChangeID  int64
+	At        time.Time // by the database's clock, when the statement changed the row
+	TxID      uint64
+	Table     string // "workflow_runs" or "step_runs"
+	Operation string // "INSERT", "UPDATE", "DELETE"
+	Run       string
+	Step      string
+	Attempt   int
+	OldStatus string
+	NewStatus string
+	OldLease  string
+	NewLease  string
+	Old, New  json.RawMessage // the whole rows; null if there is none
+}
+
+// A Run is a row of kagzi.workflow_runs at the end.
+type Run struct {
+	ID, ExternalID, Workflow, Queue, Status, ErrorKind, Error string
+	Parent, ParentStep, Origin                               string
+	Schedule                                                 string // its name
+	FireAt                                                   time.Time
+	Input, Output                                            string
+	Version, Attempts                                        int
+	Created, Finished                                        time.Time
+	CancelRequested                                          time.Time
+	Lease                                                    string
+	Quarantined                                              bool
+}
+
+// A Step is a row of kagzi.step_runs at the end.
+type Step struct {
+	Run, Step, Status, Kind, Child, ErrorKind string
+	Attempt                                   int
+	Position, Sequence                        int64
+	Output                                    string
+	WakeAt, Started, Finished                 time.Time
+	ForgottenBy                               int
+}
+
+// A Message is a row of kagzi.signals at the end.
+type Message struct {
+	Run, Name, ID, Payload, ConsumedBy string
+	Sequence                           int64
+}
+
+// An Event is a row of kagzi.events at the end.
+type Event struct {
+	Topic, ID, Payload string
+	Position           int64
+}
+
+// A Tick is a tick of a schedule that was due during the round, as another program than Kagzi computes it.
+type Tick struct {
+	Schedule string
+	At       time.Time
+	Overlap  string
+	May      string // "fire": exactly one run; "fire or skip": at most one run
+}
+
+// An Effect is what a transactional step wrote into the application's own table, in the transaction of its record.
+type Effect struct {
+	Run, Step string
+	From, To  string // accounts
+	Amount    int64
+}
+
+// A Sample is what the driver saw at one moment, over a connection of its own.
+type Sample struct {
+	At       time.Duration
+	Trouble  bool              // a fault is under way, or is over for less than the time that recovery may take
+	Lapsed   int               // runs that are RUNNING although their lease is over
+	Due      int               // runs that a live worker could have claimed, because they are due and it has free slots
+	DueSince time.Time         // when the oldest of these became due
+	Now      time.Time         // the database's clock
+	Running  map[string]string // runs that are RUNNING, with their lease
+	Held     map[string]bool   // leases that a live worker process says that it holds
+	Ended    int               // runs that have ended so far
+}
+
+// An Injected is a fault that was injected.
+type Injected struct {
+	Fault  string // its name
+	Began  time.Duration
+	Ended  time.Duration
+	Effect int    // how often it was seen to do something; zero makes the round INVALID
+	Note   string // what was seen, for people
+	Err    string // why it could not be injected
+}
