@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,9 +54,15 @@ const installAudit = `
 // it, then checks the history as well as the tables. Audit makes writes slower.
 func Audit(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), installAudit); err != nil {
+	if err := InstallAudit(t.Context(), pool); err != nil {
 		t.Fatalf("install the audit: %v", err)
 	}
+}
+
+// InstallAudit is [Audit] for programs that are no tests.
+func InstallAudit(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, installAudit)
+	return err
 }
 
 // auditChecks are the checks of the history that Audit recorded.

@@ -21,6 +21,10 @@ func CheckInvariants(t testing.TB, pool *pgxpool.Pool) {
 	report(t, found)
 }
 
+// Violations is [CheckInvariants] for programs that are no tests. It returns the violations, each as "invariant: where", at most a few
+// of each invariant.
+func Violations(ctx context.Context, pool *pgxpool.Pool) ([]string, error) { return violations(ctx, pool) }
+
 // violations returns the violations that the checks find, each as "invariant: where".
 func violations(ctx context.Context, db interface {
 	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)

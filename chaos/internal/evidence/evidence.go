@@ -12,20 +12,24 @@ import (
 // Evidence is all that is known of one round. Times of the machine are those of its monotonic clock, which all processes share;
 // times of the database are its clock's.
 type Evidence struct {
-	Clock    []Stamp    // what the database's clock showed, now and then
-	Calls    []Call     // of each client in its order
-	Ledger   []Line     // of each worker process in its order
-	Changes  []Change   // of runs and steps, in the order of ChangeID; those of one run are in the order in which they happened
-	Runs     []Run      // the final table
-	Steps    []Step     // the final table
-	Messages []Message  // the final table
-	Events   []Event    // the final table
-	Ticks    []Tick     // what the schedules had to do
-	Effects  []Effect   // what transactional steps wrote into the application's table
-	Samples  []Sample   // what was seen of liveness
-	Injected []Injected // the faults
-	Healed   time.Duration // when the last fault was over
-	Over     time.Duration // when the driver stopped waiting
+	Clock    []Stamp          // what the database's clock showed, now and then
+	Calls    []Call           // of each client in its order
+	Ledger   []Line           // of each worker process in its order
+	Changes  []Change         // of runs and steps, in the order of ChangeID; those of one run are in the order in which they happened
+	Runs     []Run            // the final table
+	Steps    []Step           // the final table
+	Messages []Message        // the final table
+	Events   []Event          // the final table
+	Readers  []Reader         // the final table of subscriptions
+	Verbs    []Verb           // what operators and clients did to runs, as the database recorded it
+	Workers  []Worker         // the final registry
+	Ticks    []Tick           // what the schedules had to do
+	Effects  []Effect         // what transactional steps wrote into the application's table
+	Accounts map[string]int64 // the application's accounts, which transactional steps and transactions of starts change
+	Samples  []Sample         // what was seen of liveness
+	Injected []Injected       // the faults
+	Healed   time.Duration    // when the last fault was over
+	Over     time.Duration    // when the driver stopped waiting
 }
 
 // Now returns the machine's monotonic clock. It is the same in all processes.
@@ -118,15 +122,19 @@ type Change struct {
 // A Run is a row of kagzi.workflow_runs at the end.
 type Run struct {
 	ID, ExternalID, Workflow, Queue, Status, ErrorKind, Error string
-	Parent, ParentStep, Origin                               string
-	Schedule                                                 string // its name
-	FireAt                                                   time.Time
-	Input, Output                                            string
-	Version, Attempts                                        int
-	Created, Finished                                        time.Time
-	CancelRequested                                          time.Time
-	Lease                                                    string
-	Quarantined                                              bool
+	Parent, ParentStep, Origin                                string
+	Schedule                                                  string // its name
+	FireAt                                                    time.Time
+	Input, Output                                             string
+	Version, Attempts                                         int
+	Created, Finished                                         time.Time
+	CancelRequested                                           time.Time
+	Lease                                                     string
+	Quarantined                                               bool
+	Hash                                                      string // of the output, as in Change; empty if there is none
+	Paused                                                    bool
+	WaitingOn                                                 string // "deletion" if the run is being deleted
+	Compensated                                               bool   // its compensations have begun
 }
 
 // A Step is a row of kagzi.step_runs at the end.
@@ -137,6 +145,9 @@ type Step struct {
 	Output                                    string
 	WakeAt, Started, Finished                 time.Time
 	ForgottenBy                               int
+	RunAttempt                                int
+	Hash                                      string // of the output, as in Change; empty if there is none
+	Called                                    bool   // of a compensation: there is a call to make
 }
 
 // A Message is a row of kagzi.signals at the end.
@@ -149,6 +160,27 @@ type Message struct {
 type Event struct {
 	Topic, ID, Payload string
 	Position           int64
+}
+
+// A Reader is a row of kagzi.subscriptions at the end.
+type Reader struct {
+	Topic, Consumer string
+	Position        int64 // it has consumed all events up to this one
+	LookedAt        int64
+}
+
+// A Verb is a row of kagzi.run_events at the end.
+type Verb struct {
+	Run, Event, Other, Reason string // Event is CANCELLED, TERMINATED, RESUMED, RESTARTED, FORKED, PAUSED, UNPAUSED, UPDATED or DELETED
+	At                        time.Time
+}
+
+// A Worker is a row of kagzi.workers at the end.
+type Worker struct {
+	ID, Status         string
+	PID                int
+	Started, Heartbeat time.Time
+	Stopped            time.Time
 }
 
 // A Tick is a tick of a schedule that was due during the round, as another program than Kagzi computes it.
