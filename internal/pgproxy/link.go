@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 )
 
@@ -22,12 +23,15 @@ type link struct {
 	server  net.Conn    // nil until connected
 	answers []*pipeline // pipelines that the server has not answered yet, in order
 	isCut   bool
+	listens bool   // it has executed a LISTEN
+	latest  string // the statement that it executed last
 }
 
 // A pipeline is everything that a client sends up to a Sync. The server answers it with messages up to a ReadyForQuery.
 type pipeline struct {
-	drop *Drop // nil: forward the answer
-	held bool  // its answer has been held back
+	drop   *Drop // nil: forward the answer
+	held   bool  // its answer has been held back
+	failed bool  // an error is among its answers
 }
 
 func newLink(p *Proxy, number int, client net.Conn) *link {
@@ -61,7 +65,7 @@ func (l *link) serve() {
 		return
 	}
 	l.expect(&pipeline{}) // the server's greeting ends with a ReadyForQuery too
-	if _, err := l.server.Write(startup); err != nil {
+	if _, err := (paced{l, l.server}).Write(startup); err != nil {
 		return
 	}
 	var answering sync.WaitGroup
@@ -76,8 +80,10 @@ func (l *link) serve() {
 
 // connect dials the server.
 func (l *link) connect() error {
-	server, err := net.Dial(l.proxy.network, l.proxy.address)
+	network, address := l.proxy.target()
+	server, err := net.Dial(network, address)
 	if err != nil {
+		l.proxy.unreachable.Add(1)
 		return err
 	}
 	l.mu.Lock()
@@ -90,11 +96,15 @@ func (l *link) connect() error {
 	return nil
 }
 
-// thawed waits until the proxy is not frozen. It returns an error if the link was cut meanwhile.
+// thawed waits until nothing keeps the proxy from forwarding messages of the link. It returns an error if the link was cut
+// meanwhile.
 func (l *link) thawed() error {
-	select {
-	case <-l.proxy.gate():
-	case <-l.ended:
+	for wait := l.proxy.obstacle(l); wait != nil; wait = l.proxy.obstacle(l) {
+		select {
+		case <-wait:
+		case <-l.ended:
+			return net.ErrClosed
+		}
 	}
 	select {
 	case <-l.ended:
@@ -128,6 +138,29 @@ func (l *link) answered() {
 	defer l.mu.Unlock()
 	if len(l.answers) > 0 {
 		l.answers = l.answers[1:]
+	}
+}
+
+// note remembers what the client has executed.
+func (l *link) note(executed []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, sql := range executed {
+		l.latest = sql
+		l.listens = l.listens || len(sql) > 7 && strings.EqualFold(sql[:7], "LISTEN ")
+	}
+}
+
+// inspect learns from a message of the server whether it has executed p.
+func (l *link) inspect(m message, p *pipeline) {
+	switch m.kind {
+	case 'E': // ErrorResponse
+		p.failed = true
+		l.proxy.sawError(m.body())
+	case 'Z': // ReadyForQuery, with the state of the transaction
+		if p.drop != nil && !p.failed && len(m.body()) == 1 && m.body()[0] == 'I' {
+			p.drop.committed.Store(true)
+		}
 	}
 }
 
@@ -167,6 +200,7 @@ func (l *link) passRequests(client *bufio.Reader) error {
 			ends = false
 		}
 		if ends {
+			l.note(executed)
 			next := &pipeline{drop: l.proxy.take(l.number, executed)}
 			executed = nil
 			if dropped = next.drop; dropped != nil && dropped.what == ofRequest {
@@ -179,7 +213,7 @@ func (l *link) passRequests(client *bufio.Reader) error {
 		if err := l.thawed(); err != nil {
 			return err
 		}
-		if _, err := l.server.Write(held); err != nil {
+		if _, err := (paced{l, l.server}).Write(held); err != nil {
 			return err
 		}
 		if dropped != nil && dropped.what == ofConnection {
@@ -193,7 +227,7 @@ func (l *link) passRequests(client *bufio.Reader) error {
 
 // passAnswers forwards the server's messages, except the answers that a Drop loses.
 func (l *link) passAnswers() error {
-	server, client := bufio.NewReader(l.server), bufio.NewWriter(l.client)
+	server, client := bufio.NewReader(l.server), bufio.NewWriter(paced{l, l.client})
 	for {
 		m, err := readMessage(server)
 		if err != nil {
@@ -202,8 +236,10 @@ func (l *link) passAnswers() error {
 		if err := l.thawed(); err != nil {
 			return err
 		}
+		deaf := m.kind == 'A' && l.proxy.isDeaf(l) // a NotificationResponse
 		p := l.answering()
 		lost := p.drop != nil
+		l.inspect(m, p)
 		if lost && p.drop.what == ofTime {
 			lost = false
 			if !p.held {
@@ -218,7 +254,7 @@ func (l *link) passAnswers() error {
 			}
 		}
 		// The server waits for the data that it asks for with CopyInResponse, so the client must see it.
-		if !lost || m.kind == 'G' {
+		if !deaf && (!lost || m.kind == 'G') {
 			if _, err := client.Write(m.raw); err != nil {
 				return err
 			}

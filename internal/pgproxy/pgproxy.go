@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,14 +26,18 @@ import (
 // A Proxy accepts connections and forwards them to one Postgres server. Its methods are safe for concurrent use.
 type Proxy struct {
 	upstream string // DSN
-	network  string // of the server's address
-	address  string
 	listener net.Listener
 	dropped  atomic.Int64
 	running  sync.WaitGroup
 
+	unreachable atomic.Int64 // attempts to connect to the server that failed
+
 	mu       sync.Mutex
+	network  string // of the server's address
+	address  string
 	closed   bool
+	imposed  []*Imposed
+	errors   map[string]int // errors of the server so far, by SQLSTATE
 	links    map[*link]struct{}
 	accepted int
 	drops    []*Drop       // armed
@@ -88,6 +93,9 @@ type Drop struct {
 	once    sync.Once
 	counted sync.Once
 	holds   atomic.Bool
+
+	proxy     *Proxy
+	committed atomic.Bool
 }
 
 // A loss is the kind of a Drop.
@@ -108,6 +116,21 @@ func (d *Drop) Release() { d.once.Do(func() { close(d.release) }) }
 
 // Holds reports whether the proxy holds back an answer for which a client waits.
 func (d *Drop) Holds() bool { return d.holds.Load() }
+
+// Committed reports whether the server had executed the statements without an error, and no transaction was left open, when it
+// answered. It is false as long as it has not answered.
+func (d *Drop) Committed() bool { return d.committed.Load() }
+
+// Cancel cancels the loss, and reports whether it had not begun.
+func (d *Drop) Cancel() bool {
+	d.proxy.mu.Lock()
+	defer d.proxy.mu.Unlock()
+	i := slices.Index(d.proxy.drops, d)
+	if i >= 0 {
+		d.proxy.drops = slices.Delete(d.proxy.drops, i, i+1)
+	}
+	return i >= 0
+}
 
 // Start starts a proxy for the server of a DSN. It ends with the test.
 func Start(t testing.TB, upstreamDSN string) *Proxy {
@@ -134,7 +157,7 @@ func Listen(upstreamDSN string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgproxy: %w", err)
 	}
-	p := &Proxy{upstream: upstreamDSN, listener: listener, links: map[*link]struct{}{}, open: make(chan struct{})}
+	p := &Proxy{upstream: upstreamDSN, listener: listener, links: map[*link]struct{}{}, open: make(chan struct{}), errors: map[string]int{}}
 	p.network, p.address = pgconn.NetworkAddress(cfg.Host, cfg.Port)
 	close(p.open)
 	p.running.Go(p.accept)
@@ -188,7 +211,7 @@ func (p *Proxy) DropLink(m Match) *Drop { return p.arm(&Drop{match: m, what: ofC
 func (p *Proxy) HoldAck(m Match) *Drop { return p.arm(&Drop{match: m, what: ofTime}) }
 
 func (p *Proxy) arm(d *Drop) *Drop {
-	d.done, d.release = make(chan struct{}), make(chan struct{})
+	d.proxy, d.done, d.release = p, make(chan struct{}), make(chan struct{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drops = append(p.drops, d)
@@ -256,6 +279,8 @@ func (p *Proxy) accept() {
 		l := newLink(p, p.accepted, client)
 		if p.closed {
 			l.cut()
+		} else if p.refuses() {
+			l.reset()
 		}
 		p.links[l] = struct{}{}
 		p.mu.Unlock()
@@ -292,11 +317,4 @@ func (p *Proxy) happened(d *Drop) {
 		p.dropped.Add(1)
 		close(d.done)
 	})
-}
-
-// gate returns a channel that is closed while the proxy is not frozen.
-func (p *Proxy) gate() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open
 }
