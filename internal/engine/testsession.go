@@ -34,6 +34,13 @@ func (h testSession) Handles(workflow string, version int) bool {
 
 func (h testSession) Worker() uuid.UUID { return h.s.ID() }
 
+func (h testSession) Leases() (leases []uuid.UUID) {
+	for _, held := range h.s.held() {
+		leases = append(leases, held.Lease)
+	}
+	return leases
+}
+
 // Activity suspends an execution that lingers for more ends of children: lingering is a matter of real time, which kagzitest
 // does not move.
 func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) testhook.Activity {

@@ -78,6 +78,9 @@ type Session interface {
 	// Worker returns the worker's ID, as it is in the tables.
 	Worker() uuid.UUID
 
+	// Leases returns those of the executions that are under way here.
+	Leases() []uuid.UUID
+
 	// Activity returns the state of the session's execution of a run. wakeups and cancelling come from the run's row: if the
 	// execution has not received all of the wakeups or the cancellation yet, it counts as busy.
 	Activity(run uuid.UUID, wakeups int64, cancelling bool) Activity

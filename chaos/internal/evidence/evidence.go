@@ -70,6 +70,7 @@ type Call struct {
 	New        string // of a restart or a fork: the new run
 	Message    string // of a signal: the message's ID
 	Name       string // of a signal: its name; of other calls, what they were about
+	Output     string // of a result: what the run returned
 	RolledBack bool   // the call was in a transaction that was rolled back
 	Outcome    Outcome
 	Error      string

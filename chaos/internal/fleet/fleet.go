@@ -23,14 +23,14 @@ const Env = "KAGZI_CHAOS_WORKER"
 
 // A Spec is what a worker process is told.
 type Spec struct {
-	Name    string // "3.2": the second process in place 3
-	DSN     string
-	Ledger  string // the file that it appends to
-	Seed    uint64 // of the round
-	Config  kagzi.WorkerConfig
-	Version int    // of the code
-	Conns   int32  // of the pool
-	Coordinate bool // the process hosts a coordinator and no worker
+	Name       string // "3.2": the second process in place 3
+	DSN        string
+	Ledger     string // the file that it appends to
+	Seed       uint64 // of the round
+	Config     kagzi.WorkerConfig
+	Version    int   // of the code
+	Conns      int32 // of the pool
+	Coordinate bool  // the process hosts a coordinator and no worker
 
 	// The process does something to itself when its code comes to Point for the Nth time: Signal is sent, or Exit is called.
 	Point  string

@@ -1,0 +1,281 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/load"
+)
+
+// Customers start runs, send them messages, change them, and wait for their results. Each has one job at a time.
+type customers struct {
+	pool   *pgxpool.Pool
+	client *kagzi.Client
+	seed   uint64
+	poison int
+	next   atomic.Int64
+	shut   atomic.Bool // no new jobs
+
+	mu    sync.Mutex
+	calls []evidence.Call
+}
+
+// The patience of a customer with one call.
+const callTimeout = 5 * time.Second
+
+// definite are the errors that say that a call had no effect.
+var definite = []error{
+	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded, kagzi.ErrCompensated,
+	kagzi.ErrIDTaken, kagzi.ErrIDConflict, kagzi.ErrKeyFull, kagzi.ErrPayloadTooLarge,
+}
+
+// call makes a call and records it.
+func (c *customers) call(ctx context.Context, call *evidence.Call, do func(context.Context) error) evidence.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	call.Began = evidence.Now()
+	err := do(ctx)
+	call.Ended = evidence.Now()
+	call.Outcome = evidence.OK
+	if err != nil {
+		call.Outcome, call.Error = evidence.Unknown, err.Error()
+		for _, known := range definite {
+			if errors.Is(err, known) {
+				call.Outcome = evidence.Failed
+			}
+		}
+	}
+	c.mu.Lock()
+	c.calls = append(c.calls, *call)
+	c.mu.Unlock()
+	return call.Outcome
+}
+
+// insist repeats a call that can be repeated, until its outcome is known.
+func (c *customers) insist(ctx context.Context, call evidence.Call, do func(context.Context) error) evidence.Call {
+	for {
+		call.Error, call.New = "", ""
+		if c.call(ctx, &call, do) != evidence.Unknown || !sleep(ctx, 50*time.Millisecond) {
+			return call
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// serve does jobs until the customers are shut, as customer number.
+func (c *customers) serve(ctx context.Context, number int) {
+	for ctx.Err() == nil && !c.shut.Load() {
+		n := int(c.next.Add(1))
+		job := load.Job{Seed: c.seed, N: n}
+		if n%40 == 7 && n/40 < c.poison {
+			job.Kind = "poison"
+		}
+		c.do(ctx, number, job)
+	}
+}
+
+// do does one job.
+func (c *customers) do(ctx context.Context, number int, job load.Job) {
+	s := load.ScriptOf(job)
+	job = s.Job
+	run := c.start(ctx, number, job, s)
+	if run == "" {
+		return
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { c.send(ctx, number, job, run) })
+	if s.Verb != "" {
+		wg.Go(func() {
+			if sleep(ctx, s.After) {
+				c.change(ctx, number, job, run, s.Verb)
+			}
+		})
+	}
+	if s.Waits {
+		c.await(ctx, number, run)
+	} else {
+		c.ended(ctx, run)
+	}
+}
+
+// start starts the job's run, and returns its ID, empty if there is none or nobody knows.
+func (c *customers) start(ctx context.Context, number int, job load.Job, s load.Script) kagzi.RunID {
+	call := evidence.Call{Client: number, Verb: "start", Program: job.N, ExternalID: s.ID, RolledBack: s.Tx == "roll back"}
+	begin := func(ctx context.Context) error {
+		if s.Tx != "" {
+			return c.startInTx(ctx, job, s, &call)
+		}
+		run, err := kagzi.Start(ctx, c.client, load.Run, job, s.Options...)
+		if err == nil {
+			call.Run = string(run.ID())
+		}
+		return err
+	}
+	for c.call(ctx, &call, begin) == evidence.Unknown && s.ID != "" && sleep(ctx, 50*time.Millisecond) {
+		call.Run, call.Error = "", ""
+	}
+	if call.Outcome != evidence.OK || call.RolledBack {
+		return ""
+	}
+	return kagzi.RunID(call.Run)
+}
+
+var errRolledBack = errors.New("rolled back as planned")
+
+func (c *customers) startInTx(ctx context.Context, job load.Job, s load.Script, call *evidence.Call) error {
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		run, err := kagzi.Start(ctx, c.client, load.Run, job, append(s.Options[:len(s.Options):len(s.Options)], kagzi.InTx(tx))...)
+		if err != nil {
+			return err
+		}
+		call.Run = string(run.ID())
+		if s.Tx == "roll back" {
+			return errRolledBack
+		}
+		return nil
+	})
+	if errors.Is(err, errRolledBack) {
+		return nil
+	}
+	return err
+}
+
+// send sends the messages that the job's program reads, one after the other.
+func (c *customers) send(ctx context.Context, number int, job load.Job, run kagzi.RunID) {
+	for i, payload := range load.Messages(job) {
+		m := load.Mail.With(payload).WithID(kagzi.ID(fmt.Sprint("m", i)))
+		call := evidence.Call{Client: number, Verb: "signal", Run: string(run), Name: load.Mail.Name(), Message: fmt.Sprint("m", i)}
+		if c.insist(ctx, call, func(ctx context.Context) error { return c.client.Signal(ctx, run, m) }).Outcome != evidence.OK {
+			return // the run is over
+		}
+	}
+}
+
+// await waits for the run's result.
+func (c *customers) await(ctx context.Context, number int, id kagzi.RunID) {
+	call := evidence.Call{Client: number, Verb: "result", Run: string(id), Began: evidence.Now()}
+	for ctx.Err() == nil {
+		run, err := kagzi.Find(ctx, c.client, load.Run, id)
+		if err == nil {
+			call.Output, err = run.Result(ctx)
+		}
+		re, failed := errors.AsType[*kagzi.RunError](err)
+		switch {
+		case err == nil:
+			call.Outcome = evidence.OK
+		case failed:
+			call.Outcome, call.Error, call.Name = evidence.Failed, err.Error(), string(re.Status)
+		case errors.Is(err, kagzi.ErrNotFound): // somebody has deleted it
+			return
+		default:
+			sleep(ctx, 50*time.Millisecond)
+			continue
+		}
+		call.Ended = evidence.Now()
+		c.mu.Lock()
+		c.calls = append(c.calls, call)
+		c.mu.Unlock()
+		return
+	}
+}
+
+// ended waits until the run is over, and reports whether it is.
+func (c *customers) ended(ctx context.Context, run kagzi.RunID) bool {
+	for sleep(ctx, 200*time.Millisecond) {
+		look, cancel := context.WithTimeout(ctx, callTimeout)
+		info, err := c.client.Get(look, run)
+		cancel()
+		if err == nil && info.Status.Ended() || errors.Is(err, kagzi.ErrNotFound) {
+			return err == nil
+		}
+	}
+	return false
+}
+
+// change applies a verb to a run.
+func (c *customers) change(ctx context.Context, number int, job load.Job, run kagzi.RunID, verb string) {
+	call := evidence.Call{Client: number, Verb: verb, Run: string(run)}
+	by := kagzi.Actor(fmt.Sprint("customer ", number))
+	follow := func() {
+		if call.New != "" {
+			c.send(ctx, number, job, kagzi.RunID(call.New))
+			c.ended(ctx, kagzi.RunID(call.New))
+		}
+	}
+	switch verb {
+	case "cancel":
+		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Cancel(ctx, run, by) })
+	case "terminate":
+		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Terminate(ctx, run, by) })
+	case "pause":
+		c.insist(ctx, call, func(ctx context.Context) error { return c.client.PauseRun(ctx, run, by) })
+		sleep(ctx, 300*time.Millisecond)
+		call.Verb = "unpause"
+		c.insist(context.WithoutCancel(ctx), call, func(ctx context.Context) error { return c.client.UnpauseRun(ctx, run, by) })
+	case "update":
+		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Update(ctx, run, kagzi.Priority(2), by) })
+	case "resume":
+		if c.ended(ctx, run) {
+			c.insist(ctx, call, func(ctx context.Context) error { return c.client.Resume(ctx, run, by) })
+		}
+	case "restart":
+		if c.ended(ctx, run) {
+			c.call(ctx, &call, func(ctx context.Context) error {
+				id, err := c.client.Restart(ctx, run, by)
+				call.New = string(id)
+				return err
+			})
+			follow()
+		}
+	case "fork":
+		if c.ended(ctx, run) {
+			c.call(ctx, &call, func(ctx context.Context) error {
+				steps, err := c.client.Steps(ctx, run)
+				if err != nil || len(steps) == 0 {
+					return errors.Join(err, kagzi.ErrNotFound)
+				}
+				call.Name = steps[len(steps)/2].Step
+				id, err := c.client.Fork(ctx, run, call.Name, by)
+				call.New = string(id)
+				return err
+			})
+			follow()
+		}
+	case "delete":
+		if c.ended(ctx, run) {
+			c.insist(ctx, call, func(ctx context.Context) error { return c.client.Delete(ctx, run, by) })
+		}
+	case "cancel all", "resume all":
+		call.Run = ""
+		f := kagzi.RunFilter{Workflow: load.Run.Name(), Queue: "narrow", Status: []kagzi.Status{kagzi.StatusPending}, Limit: 3}
+		all := c.client.CancelAll
+		if verb == "resume all" {
+			f.Status, all = []kagzi.Status{kagzi.StatusFailed}, c.client.ResumeAll
+		}
+		c.call(ctx, &call, func(ctx context.Context) error {
+			_, err := all(ctx, f, by)
+			return err
+		})
+	}
+}

@@ -1,0 +1,115 @@
+// Package driver makes a plan from a seed, carries it out against real worker processes and a real Postgres, and gathers the
+// evidence.
+package driver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+
+	"github.com/kagzi/kagzi/chaos/internal/fault"
+)
+
+// Options are what somebody asks of a round.
+type Options struct {
+	Seed      uint64
+	Duration  time.Duration  // from the first start to the end of the last fault
+	Faults    *regexp.Regexp // nil: all
+	Workers   int
+	Customers int
+	Dir       string // for ledgers and logs
+	Log       func(format string, args ...any)
+}
+
+// A Plan is what a round does. It depends on the options only.
+type Plan struct {
+	Options Options
+	Times   fault.Times
+	Clash   []Clash
+	Poison  int // jobs that kill their workers
+}
+
+// A Clash is one or several faults that overlap.
+type Clash struct {
+	At     time.Duration // after the round's begin
+	Faults []Injection
+}
+
+// An Injection is a fault of a clash.
+type Injection struct {
+	Fault fault.Fault
+	After time.Duration // after the clash's begin
+	For   time.Duration
+	Seed  uint64
+}
+
+// The profiles are configurations of workers. Short times make many takeovers, long ones make takeovers depend on the loss of
+// connections.
+var profiles = []fault.Times{
+	{Lease: 3 * time.Second, Heartbeat: 300 * time.Millisecond, Stale: 3 * time.Second, Poll: 300 * time.Millisecond, Grace: 1500 * time.Millisecond},
+	{Lease: 5 * time.Minute, Heartbeat: 500 * time.Millisecond, Stale: 3 * time.Second, Poll: 500 * time.Millisecond, Grace: 1500 * time.Millisecond},
+	{Lease: 2 * time.Second, Heartbeat: 500 * time.Millisecond, Stale: 6 * time.Second, Poll: time.Second, Grace: 3 * time.Second},
+}
+
+// Make returns the plan for the options.
+func Make(o Options) (Plan, error) {
+	r := rand.New(rand.NewPCG(o.Seed, 0x6368616f73))
+	p := Plan{Options: o, Times: profiles[r.IntN(len(profiles))], Poison: r.IntN(2)}
+	var faults []fault.Fault
+	for _, f := range fault.All() {
+		if o.Faults == nil || o.Faults.MatchString(f.Name) {
+			faults = append(faults, f)
+		}
+	}
+	if len(faults) == 0 {
+		return p, fmt.Errorf("no fault has a name that matches %v", o.Faults)
+	}
+	const first, pause = 4 * time.Second, time.Second
+	for at := first; at < o.Duration-2*time.Second; {
+		c := Clash{At: at}
+		longest := time.Duration(0)
+		for range []int{1, 1, 2, 2, 2, 3}[r.IntN(6)] {
+			f := faults[r.IntN(len(faults))]
+			if len(c.Faults) > 0 && (f.Alone || c.Faults[0].Fault.Alone) {
+				continue
+			}
+			i := Injection{Fault: f, After: time.Duration(r.IntN(800)) * time.Millisecond, For: []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second}[r.IntN(4)], Seed: r.Uint64()}
+			c.Faults = append(c.Faults, i)
+			longest = max(longest, i.After+i.For)
+		}
+		p.Clash = append(p.Clash, c)
+		at += longest + pause
+	}
+	return p, nil
+}
+
+// Config returns the configuration of the plan's workers.
+func (p Plan) Config(queues map[string]int) kagzi.WorkerConfig {
+	return kagzi.WorkerConfig{
+		Queues: queues, MaxConcurrent: 12, LeaseTimeout: p.Times.Lease, Heartbeat: p.Times.Heartbeat, StaleAfter: p.Times.Stale,
+		PollInterval: p.Times.Poll, DrainTimeout: 5 * time.Second, HungAfter: 2 * time.Second,
+		Coordinator: kagzi.CoordinatorConfig{Interval: 500 * time.Millisecond, Grace: p.Times.Grace, KeepForever: true},
+	}
+}
+
+// String returns the plan for people.
+func (p Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, %v, %d workers, %d customers, %d poison\n", p.Options.Seed, p.Options.Duration, p.Options.Workers, p.Options.Customers, p.Poison)
+	fmt.Fprintf(&b, "lease %v, heartbeat %v, stale after %v, poll %v, grace %v\n", p.Times.Lease, p.Times.Heartbeat, p.Times.Stale, p.Times.Poll, p.Times.Grace)
+	for _, c := range p.Clash {
+		fmt.Fprintf(&b, "%7.1fs ", c.At.Seconds())
+		for i, f := range c.Faults {
+			if i > 0 {
+				b.WriteString(" + ")
+			}
+			fmt.Fprintf(&b, " %s (after %v, for %v)", f.Fault.Name, f.After, f.For)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

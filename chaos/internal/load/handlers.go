@@ -1,0 +1,398 @@
+package load
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/testhook"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
+
+// The workflows. Callers and workers share them.
+var (
+	Run     = kagzi.Define[Job, string]("program", kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 20 * time.Millisecond})
+	Undoing = kagzi.Define[Undo, struct{}]("undo", kagzi.Queue("plain"), kagzi.RetryPolicy{MaxAttempts: 50, Backoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond})
+	Mail    = kagzi.DefineSignal[string]("mail")
+	Told    = kagzi.DefineTopic[string]("told")
+)
+
+// Reader consumes each event of Told, in order.
+var Reader = kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{
+	Topics: []kagzi.AnyTopic{Told}, Queue: "plain", LeastWake: 200 * time.Millisecond, IgnoreFailure: true,
+	RetryPolicy: kagzi.RetryPolicy{MaxAttempts: 10, Backoff: 20 * time.Millisecond},
+})
+
+// An Undo is the input of a compensation.
+type Undo struct {
+	Run  kagzi.RunID `json:"run"`
+	What string      `json:"what"`
+}
+
+// A Read is the state of Reader.
+type Read struct {
+	Count int    `json:"count"`
+	Chain string `json:"chain"` // of the IDs of all events, in the order in which it consumed them
+}
+
+// Accounts is how many accounts there are for transfers, and Balance what each has at first.
+const (
+	Accounts = 16
+	Balance  = 1000
+)
+
+// OpenAccounts fills the accounts.
+func OpenAccounts(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, `INSERT INTO chaos.accounts SELECT 'account ' || i, $2 FROM generate_series(0, $1 - 1) i`, Accounts, Balance)
+	return err
+}
+
+// A Handler executes programs in a worker, and writes down what it does.
+type Handler struct {
+	Ledger *evidence.Ledger
+	Dir    string             // for marks that outlive the process
+	Reach  func(point string) // called in the functions of steps; it may kill the process
+}
+
+// Register gives the worker the code of the versions 1 to version.
+func (h *Handler) Register(w *kagzi.Worker, version int) {
+	for v := 1; v <= version; v++ {
+		opts := []kagzi.HandleOption{kagzi.Version(v)}
+		if v == version {
+			opts = append(opts, kagzi.DefaultVersion())
+		}
+		kagzi.Handle(w, Run, func(ctx kagzi.Context, job Job) (string, error) { return h.run(ctx, job, v) }, opts...)
+	}
+	kagzi.Handle(w, Undoing, h.undo)
+	kagzi.Consume(w, Reader, h.read)
+}
+
+// An execution is one execution of a program's branch.
+type execution struct {
+	*Handler
+	job Job
+}
+
+func (h *Handler) run(ctx kagzi.Context, job Job, version int) (string, error) {
+	x := execution{h, job}
+	v, err := x.ops(ctx, Of(job).Ops, start(job))
+	if err != nil {
+		return "", err
+	}
+	if version >= 2 && job.Generation == 0 {
+		return x.step(ctx, Op{Kind: opStep, Name: "v2"}, v)
+	}
+	return v, nil
+}
+
+func (x execution) ops(ctx kagzi.Context, ops []Op, v string) (_ string, err error) {
+	for _, op := range ops {
+		if v, err = x.op(ctx, op, v); err != nil {
+			return "", err
+		}
+	}
+	return v, nil
+}
+
+func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
+	switch op.Kind {
+	case opTx:
+		return x.transfer(ctx, op, v)
+	case opBig:
+		big, err := x.big(ctx, op, v)
+		return Link(v, Link("", big)), err
+	case opSleep:
+		return v, kagzi.Sleep(ctx, op.Name, time.Duration(op.N)*time.Millisecond)
+	case opParallel:
+		return x.parallel(ctx, op, v)
+	case opMap:
+		return x.mapped(ctx, op, v)
+	case opRace:
+		return x.race(ctx, op, v)
+	case opWait:
+		return x.wait(ctx, op, v)
+	case opChild:
+		return x.child(ctx, op, v)
+	case opUndo:
+		kagzi.Compensate(ctx, op.Name, Undoing.With(Undo{ctx.RunID(), op.Name}))
+		return v, nil
+	case opPublish:
+		return v, kagzi.Publish(ctx, op.Name, Told.With(fmt.Sprintf("%s %s", ctx.RunID(), op.Name)))
+	case opMetadata:
+		return v, kagzi.SetMetadata(ctx, op.Name, kagzi.Metadata{"at": op.Name})
+	case opAgain:
+		if ctx.Attempt() == 1 {
+			return "", errors.New("the first attempt fails")
+		}
+		return v, nil
+	case opFail:
+		return "", kagzi.Permanent(errors.New("this program fails"))
+	default:
+		return x.step(ctx, op, v)
+	}
+}
+
+// begin writes that a step begins. end writes how it ends.
+func (x execution) begin(ctx context.Context, lease uuid.UUID) (end func(event, detail string)) {
+	s := kagzi.CurrentStep(ctx)
+	write := func(event, detail string) {
+		x.Ledger.Write(evidence.Line{Event: event, Run: string(s.Run), Step: s.Step, Attempt: s.Attempt, Lease: lease.String(), Detail: detail})
+	}
+	write(evidence.Begin, "")
+	return write
+}
+
+// again is the policy of all steps: attempts that fail by design are few, those that fail because the database is away are many.
+var again = kagzi.RetryPolicy{MaxAttempts: 1000, Backoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
+
+// step executes all kinds of steps but the transactional.
+func (x execution) step(ctx kagzi.Context, op Op, v string) (string, error) {
+	lease := ctx.(testhook.Branch).Lease()
+	opts := []kagzi.StepOption{again}
+	if op.Kind == opOverlong {
+		opts = append(opts, kagzi.Timeout(time.Second))
+	}
+	return kagzi.Step(ctx, op.Name, func(ctx context.Context) (result string, err error) {
+		end := x.begin(ctx, lease)
+		returned := false
+		defer func() {
+			if !returned {
+				end(evidence.Fail, "panic")
+			}
+		}()
+		x.Reach("during step")
+		if err = x.perform(ctx, op); err == nil {
+			result = Link(v, op.Name)
+			end(evidence.End, result)
+		} else {
+			end(evidence.Fail, err.Error())
+		}
+		returned = true
+		return result, err
+	}, opts...)
+}
+
+// perform does what the kind of a step asks for.
+func (x execution) perform(ctx context.Context, op Op) error {
+	attempt := kagzi.CurrentStep(ctx).Attempt
+	switch op.Kind {
+	case opFlaky:
+		if attempt <= op.N {
+			return errors.New("not yet")
+		}
+	case opSlow:
+		return pause(ctx, op.N)
+	case opDeaf:
+		return pause(context.WithoutCancel(ctx), op.N)
+	case opOverlong:
+		if attempt == 1 {
+			return pause(ctx, 60_000)
+		}
+	case opPanic:
+		if attempt == 1 {
+			panicIn(op.N)
+		}
+	case opDie:
+		x.dieOnce(kagzi.CurrentStep(ctx))
+	case opPoison:
+		x.Ledger.Write(evidence.Line{Event: evidence.Point, Run: string(kagzi.CurrentStep(ctx).Run), Step: op.Name, Detail: "poison"})
+		os.Exit(7)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, ms int) error {
+	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// dieOnce ends the process, unless the step has already ended one.
+func (x execution) dieOnce(s kagzi.StepInfo) {
+	mark := filepath.Join(x.Dir, fmt.Sprintf("died-%s-%s", s.Run, strings.ReplaceAll(s.Step, "/", "_")))
+	f, err := os.OpenFile(mark, os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return // it has
+	}
+	_ = f.Close()
+	x.Ledger.Write(evidence.Line{Event: evidence.Point, Run: string(s.Run), Step: s.Step, Detail: "die"})
+	os.Exit(7)
+}
+
+// panics is how many ways there are to panic.
+const panics = 7
+
+type badError struct{}
+
+func (badError) Error() string { panic("even Error panics") }
+
+func panicIn(way int) {
+	switch way {
+	case 0:
+		panic(errors.New("an error"))
+	case 1:
+		panic(nil) //nolint:govet // it is what some code does
+	case 2:
+		panic(strings.Repeat("huge\x00\xff", 1<<20))
+	case 3:
+		panic(badError{})
+	case 4:
+		var m map[string]int
+		m["nil"] = 1
+	case 5:
+		runtime.Goexit()
+	default:
+		panic("a text")
+	}
+}
+
+func (x execution) transfer(ctx kagzi.Context, op Op, v string) (string, error) {
+	lease := ctx.(testhook.Branch).Lease()
+	return kagzi.StepTx(ctx, op.Name, func(ctx context.Context, tx pgx.Tx) (result string, err error) {
+		end := x.begin(ctx, lease)
+		r := x.job.random(op.Name)
+		a, b := r.IntN(Accounts), r.IntN(Accounts)
+		from, to, amount := fmt.Sprint("account ", a), fmt.Sprint("account ", b), 1+r.IntN(10)
+		s := kagzi.CurrentStep(ctx)
+		_, err = tx.Exec(ctx, `INSERT INTO chaos.effects (run_id, step_id, from_account, to_account, amount) VALUES ($1, $2, $3, $4, $5)`, string(s.Run), s.Step, from, to, amount)
+		for _, by := range ordered(a, b, amount) {
+			if err == nil {
+				_, err = tx.Exec(ctx, `UPDATE chaos.accounts SET balance = balance + $2 WHERE name = $1`, fmt.Sprint("account ", by.account), by.amount)
+			}
+		}
+		if err != nil {
+			end(evidence.Fail, err.Error())
+			return "", err
+		}
+		x.Reach("during tx")
+		result = Link(v, op.Name)
+		end(evidence.End, result)
+		return result, nil
+	}, again)
+}
+
+type posting struct{ account, amount int }
+
+// ordered returns the postings of a transfer, in an order in which transfers do not deadlock.
+func ordered(from, to, amount int) []posting {
+	if from > to {
+		return []posting{{to, amount}, {from, -amount}}
+	}
+	return []posting{{from, -amount}, {to, amount}}
+}
+
+func (x execution) big(ctx kagzi.Context, op Op, v string) (string, error) {
+	lease := ctx.(testhook.Branch).Lease()
+	return kagzi.Step(ctx, op.Name, func(ctx context.Context) (string, error) {
+		end := x.begin(ctx, lease)
+		big := Big(v, op.N)
+		end(evidence.End, "")
+		return big, nil
+	}, again)
+}
+
+func (x execution) parallel(ctx kagzi.Context, op Op, v string) (string, error) {
+	results := make([]string, len(op.Branches))
+	branches := map[string]func(kagzi.Context) error{}
+	for i, ops := range op.Branches {
+		branches[branchName(i)] = func(ctx kagzi.Context) (err error) {
+			results[i], err = x.ops(ctx, ops, Link(v, branchName(i)))
+			return err
+		}
+	}
+	err := kagzi.Parallel(ctx, op.Name, branches)
+	return Link(v, strings.Join(results, "")), err
+}
+
+func (x execution) mapped(ctx kagzi.Context, op Op, v string) (string, error) {
+	items := make([]int, len(op.Branches))
+	for i := range items {
+		items[i] = i
+	}
+	results, err := kagzi.Map(ctx, op.Name, items, func(ctx kagzi.Context, i int) (string, error) {
+		return x.ops(ctx, op.Branches[i], Link(v, branchName(i)))
+	})
+	return Link(v, strings.Join(results, "")), err
+}
+
+func (x execution) race(ctx kagzi.Context, op Op, v string) (string, error) {
+	branches := map[string]func(kagzi.Context) (string, error){}
+	for i, ops := range op.Branches {
+		branches[branchName(i)] = func(ctx kagzi.Context) (string, error) {
+			_, err := x.ops(ctx, ops, Link(v, branchName(i)))
+			return Link(v, op.Name), err
+		}
+	}
+	_, result, err := kagzi.Race(ctx, op.Name, branches)
+	return result, err
+}
+
+func (x execution) wait(ctx kagzi.Context, op Op, v string) (string, error) {
+	for range op.N {
+		payload, err := kagzi.WaitSignal(ctx, Mail)
+		if err != nil {
+			return "", err
+		}
+		v = Link(v, payload)
+	}
+	return v, nil
+}
+
+// child runs a child. Whether it failed is part of the value; that it was cancelled ends its parent.
+func (x execution) child(ctx kagzi.Context, op Op, v string) (string, error) {
+	result, err := kagzi.RunChild(ctx, op.Name, Run, op.Child, kagzi.Queue("plain"))
+	if re, ok := errors.AsType[*kagzi.RunError](err); ok && re.Status == kagzi.StatusFailed {
+		result, err = "failed", nil
+	}
+	return Link(v, result), err
+}
+
+func (h *Handler) undo(ctx kagzi.Context, in Undo) (struct{}, error) {
+	x := execution{Handler: h}
+	lease := ctx.(testhook.Branch).Lease()
+	return struct{}{}, kagzi.Do(ctx, "undo", func(ctx context.Context) error {
+		end := x.begin(ctx, lease)
+		x.Reach("during step")
+		h.Ledger.Write(evidence.Line{Event: evidence.Undo, Run: string(in.Run), Lease: lease.String(), Detail: in.What})
+		end(evidence.End, "")
+		return nil
+	}, again)
+}
+
+func (h *Handler) read(ctx kagzi.Context, last Read) (Read, error) {
+	events, err := kagzi.Peek(ctx, "new", Told, 100)
+	if err = cmp.Or(err, kagzi.Reserve(ctx, "all", events...)); err != nil {
+		return last, err
+	}
+	x := execution{Handler: h}
+	lease, run := ctx.(testhook.Branch).Lease(), ctx.RunID()
+	for _, e := range events {
+		last = Read{last.Count + 1, Link(last.Chain, string(e.ID))}
+	}
+	return last, kagzi.Do(ctx, "write", func(ctx context.Context) error {
+		end := x.begin(ctx, lease)
+		x.Reach("during step")
+		for _, e := range events {
+			h.Ledger.Write(evidence.Line{Event: evidence.Consume, Run: string(run), Lease: lease.String(), Detail: string(e.ID)})
+		}
+		end(evidence.End, "")
+		return nil
+	}, again)
+}

@@ -1,0 +1,108 @@
+package load
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Ending is how a run must end if nobody interferes with it.
+type Ending struct {
+	Failed bool
+	Poison bool     // it kills its workers, so it ends as quarantined
+	Output string   // of a run that completes
+	Undone []string // of a run that fails: the compensations, in the order in which they must run
+}
+
+// Expect returns how a run of the job with this version of the code must end.
+func Expect(job Job, version int) Ending {
+	e := evaluation{version: version}
+	v := e.ops(Of(job).Ops, start(job))
+	if version >= 2 && job.Generation == 0 && !e.failed && !e.poison {
+		v = Link(v, "v2")
+	}
+	end := Ending{Failed: e.failed || e.poison, Poison: e.poison}
+	if !end.Failed {
+		end.Output = v
+		return end
+	}
+	if !end.Poison { // a quarantined run is not compensated
+		for i := len(e.registered) - 1; i >= 0; i-- {
+			end.Undone = append(end.Undone, e.registered[i])
+		}
+	}
+	return end
+}
+
+// start returns the first value of a job's chain.
+func start(job Job) string {
+	return Link("", fmt.Sprintf("%d/%d/%d/%s", job.Seed, job.N, job.Generation, job.Kind))
+}
+
+// An evaluation computes what a program must return, without any of Kagzi.
+type evaluation struct {
+	version    int
+	messages   int
+	registered []string
+	failed     bool
+	poison     bool
+}
+
+func (e *evaluation) ops(ops []Op, v string) string {
+	for _, op := range ops {
+		if e.failed || e.poison {
+			return v
+		}
+		v = e.op(op, v)
+	}
+	return v
+}
+
+func (e *evaluation) op(op Op, v string) string {
+	switch op.Kind {
+	case opSleep, opPublish, opMetadata:
+		return v
+	case opUndo:
+		e.registered = append(e.registered, op.Name)
+		return v
+	case opBig:
+		return Link(v, Link("", Big(v, op.N)))
+	case opParallel, opMap:
+		var all strings.Builder
+		for i, ops := range op.Branches {
+			all.WriteString(e.ops(ops, Link(v, branchName(i))))
+		}
+		return Link(v, all.String())
+	case opRace:
+		return Link(v, op.Name)
+	case opWait:
+		for range op.N {
+			v = Link(v, fmt.Sprint("message ", e.messages))
+			e.messages++
+		}
+		return v
+	case opChild:
+		return Link(v, childValue(Expect(op.Child, e.version)))
+	case opAgain:
+		return v
+	case opFail:
+		e.failed = true
+		return v
+	case opPoison:
+		e.poison = true
+		return v
+	default:
+		return Link(v, op.Name)
+	}
+}
+
+func childValue(end Ending) string {
+	if end.Failed {
+		return "failed"
+	}
+	return end.Output
+}
+
+func branchName(i int) string { return string(rune('a' + i)) }
+
+// Big returns n bytes that depend on the value v.
+func Big(v string, n int) string { return strings.Repeat(v, n/len(v)+1)[:n] }

@@ -1,0 +1,184 @@
+// Package load has the workloads of chaos: programs made from a seed, the workflow that executes them, and the oracle that says what
+// each of them must return and undo.
+package load
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+)
+
+// A Job is the input of a run: it determines the program.
+type Job struct {
+	Seed       uint64 `json:"seed"`
+	N          int    `json:"n"`
+	Generation int    `json:"generation,omitempty"` // 1 is a child, 2 a child's child
+	Kind       string `json:"kind,omitempty"`       // "tick" is the job of a schedule's run, "poison" kills its workers; empty is random
+}
+
+// generations is how deep families are.
+const generations = 3
+
+// An Op is one operation of a program.
+type Op struct {
+	Kind     string
+	Name     string
+	N        int    // what it means depends on the kind: milliseconds, bytes, failures, messages
+	Branches [][]Op // of a group
+	Child    Job
+}
+
+// The kinds of operations.
+const (
+	opStep     = "step"     // a step
+	opTx       = "tx"       // a transactional step that moves money from an account to another
+	opFlaky    = "flaky"    // a step whose first N attempts fail
+	opSlow     = "slow"     // a step that takes N ms
+	opDeaf     = "deaf"     // a step that takes N ms and ignores its context
+	opOverlong = "overlong" // a step whose first attempt is longer than its Timeout
+	opPanic    = "panic"    // a step whose first attempt panics, in one of several ways
+	opSleep    = "sleep"    // a sleep of N ms
+	opBig      = "big"      // a step that returns N bytes
+	opParallel = "parallel"
+	opMap      = "map"
+	opRace     = "race"     // all branches return the same value
+	opWait     = "wait"     // waits for N messages
+	opChild    = "child"    // runs a child and takes its result, also if it fails
+	opUndo     = "undo"     // registers a compensation
+	opPublish  = "publish"  // publishes an event
+	opMetadata = "metadata" // changes the run's metadata
+	opDie      = "die"      // a step that ends the process when it is executed for the first time
+	opPoison   = "poison"   // a step that ends the process each time
+	opAgain    = "again"    // the first attempt of the run fails here
+	opFail     = "fail"     // the run fails here, for good
+)
+
+// A Program is what a run does.
+type Program struct {
+	Job Job
+	Ops []Op
+}
+
+// Of returns the program of a job.
+func Of(job Job) Program {
+	g := generator{r: job.random(), job: job}
+	switch job.Kind {
+	case "tick":
+		return Program{job, []Op{{Kind: opStep, Name: "first"}, {Kind: opSlow, Name: "work", N: 20 + int(job.Seed%1500)}, {Kind: opStep, Name: "last"}}}
+	case "poison":
+		return Program{job, []Op{{Kind: opStep, Name: "first"}, {Kind: opPoison, Name: "poison"}}}
+	}
+	most := 20 >> (2 * job.Generation) // 20, 5, 1
+	ops := g.ops(1+g.r.IntN(most), 2)
+	switch n := g.r.IntN(100); {
+	case n < 8:
+		ops = append(ops, Op{Kind: opAgain, Name: "again"}, Op{Kind: opStep, Name: "after"})
+	case n < 20:
+		ops = append(ops, Op{Kind: opFail, Name: "fail"})
+	}
+	return Program{job, ops}
+}
+
+// random returns the source of all that is decided for the job. what tells apart what must not depend on each other.
+func (j Job) random(what ...string) *rand.Rand {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s %s", j.Seed, j.N, j.Generation, j.Kind, what))
+	return rand.New(rand.NewPCG(binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:])))
+}
+
+// A generator makes a program.
+type generator struct {
+	r     *rand.Rand
+	job   Job
+	names int
+	inner bool // within a branch
+}
+
+// weights say how often each kind is chosen. Kinds below the line cannot be in a branch.
+var weights = []struct {
+	kind   string
+	weight int
+	inner  bool
+}{
+	{opStep, 30, true}, {opTx, 12, true}, {opFlaky, 8, true}, {opSlow, 6, true}, {opDeaf, 2, true}, {opOverlong, 2, true}, {opPanic, 2, true},
+	{opSleep, 10, true}, {opBig, 1, true}, {opChild, 5, true}, {opPublish, 4, true}, {opDie, 1, true},
+	{opUndo, 8, false}, {opParallel, 4, false}, {opMap, 3, false}, {opRace, 3, false}, {opWait, 5, false}, {opMetadata, 2, false},
+}
+
+func (g *generator) kind() string {
+	sum := 0
+	for _, w := range weights {
+		sum += w.weight
+	}
+	for {
+		n := g.r.IntN(sum)
+		for _, w := range weights {
+			if n -= w.weight; n < 0 {
+				if g.inner && !w.inner || w.kind == opChild && g.job.Generation+1 >= generations || w.kind == opWait && g.job.Generation > 0 {
+					break
+				}
+				return w.kind
+			}
+		}
+	}
+}
+
+func (g *generator) ops(n, depth int) (ops []Op) {
+	for range n {
+		ops = append(ops, g.op(depth))
+	}
+	return ops
+}
+
+func (g *generator) op(depth int) Op {
+	op := Op{Kind: g.kind()}
+	if depth == 0 && (op.Kind == opParallel || op.Kind == opMap || op.Kind == opRace) {
+		op.Kind = opStep
+	}
+	g.names++
+	op.Name = op.Kind + strconv.Itoa(g.names)
+	switch op.Kind {
+	case opFlaky:
+		op.N = 1 + g.r.IntN(3)
+	case opSlow:
+		op.N = 5 + g.r.IntN(200)
+	case opDeaf:
+		op.N = 50 + g.r.IntN(1500)
+	case opSleep:
+		op.N = []int{1, 20, 200, 500, 1500}[g.r.IntN(5)]
+	case opBig:
+		op.N = []int{2_000, 9_000, 100_000, 1_000_000, 3_900_000}[g.r.IntN(5)]
+	case opWait:
+		op.N = 1 + g.r.IntN(4)
+	case opPanic:
+		op.N = g.r.IntN(panics)
+	case opChild:
+		op.Child = Job{Seed: g.job.Seed, N: int(g.r.Uint32()), Generation: g.job.Generation + 1}
+	case opParallel, opMap, opRace:
+		inner := &generator{r: g.r, job: g.job, names: g.names * 100, inner: true}
+		for range 2 + g.r.IntN(2) {
+			op.Branches = append(op.Branches, inner.ops(1+g.r.IntN(3), depth-1))
+		}
+	}
+	return op
+}
+
+// Link returns the next value of a hash chain. So a value tells everything that went into it.
+func Link(previous, by string) string {
+	sum := sha256.Sum256([]byte(previous + "\x00" + by))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Messages returns the payloads of the messages that the program of a job reads, in their order.
+func Messages(job Job) (payloads []string) {
+	for _, op := range Of(job).Ops {
+		if op.Kind == opWait {
+			for range op.N {
+				payloads = append(payloads, fmt.Sprint("message ", len(payloads)))
+			}
+		}
+	}
+	return payloads
+}

@@ -1,0 +1,210 @@
+// Package worker is the worker process of chaos.
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/testhook"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/fleet"
+	"github.com/kagzi/kagzi/chaos/internal/load"
+)
+
+// Main is the program of a worker process, whose Spec is in the environment. It returns the exit code.
+func Main(text string) int {
+	if err := run(text); err != nil {
+		fmt.Fprintln(os.Stderr, "worker process:", err)
+		return 1
+	}
+	return 0
+}
+
+func run(text string) error {
+	var spec fleet.Spec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return err
+	}
+	ledger, err := evidence.OpenLedger(spec.Ledger, spec.Name)
+	if err != nil {
+		return err
+	}
+	p := &process{spec: spec, ledger: ledger}
+	p.write(evidence.Started, fmt.Sprint(os.Getpid()))
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the driver
+		os.Exit(3)
+	}()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	before := runtime.NumGoroutine()
+	err = p.serve(ctx)
+	if err != nil {
+		p.write(evidence.Stopped, "error: "+err.Error())
+		return err
+	}
+	p.write(evidence.Stopped, fmt.Sprintf("goroutines: %d", leftOver(before)))
+	return nil
+}
+
+// leftOver returns how many goroutines more than before there are, once they had time to end.
+func leftOver(before int) int {
+	for deadline := time.Now().Add(2 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if runtime.NumGoroutine() <= before {
+			return 0
+		}
+	}
+	return runtime.NumGoroutine() - before
+}
+
+// A process is a worker process.
+type process struct {
+	spec   fleet.Spec
+	ledger *evidence.Ledger
+	hits   atomic.Int64
+}
+
+func (p *process) write(event, detail string) {
+	p.ledger.Write(evidence.Line{Event: event, Detail: detail})
+}
+
+func (p *process) serve(ctx context.Context) error {
+	pool, err := p.pool(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	c, err := kagzi.NewClient(pool, kagzi.ClientConfig{RunEvents: true, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil {
+		return err
+	}
+	if p.spec.Coordinate {
+		k, err := kagzi.NewCoordinator(c, p.spec.Config.Coordinator)
+		if err != nil {
+			return err
+		}
+		return k.Run(ctx)
+	}
+	w, err := kagzi.NewWorker(c, p.spec.Config)
+	if err != nil {
+		return err
+	}
+	h := &load.Handler{Ledger: p.ledger, Dir: filepath.Dir(p.spec.Ledger), Reach: p.reach}
+	h.Register(w, max(p.spec.Version, 1))
+	var telling sync.WaitGroup
+	ctx2, told := context.WithCancel(context.Background())
+	err = w.Run(testhook.With(ctx, &testhook.Hooks{
+		Point: func(point string, _ uuid.UUID) { p.reach(point) },
+		Begun: func(s testhook.Session) {
+			p.write(evidence.Online, s.Worker().String())
+			telling.Go(func() { p.tellHeld(ctx2, s) })
+		},
+	}))
+	told()
+	telling.Wait()
+	return err
+}
+
+func (p *process) pool(ctx context.Context) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(p.spec.DSN)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = p.spec.Conns
+	cfg.ConnConfig.Tracer = refusals{p}
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// reach does what the Spec says when the code comes to its point for the nth time.
+func (p *process) reach(point string) {
+	if p.spec.Signal == 0 || point != p.spec.Point || p.hits.Add(1) != int64(p.spec.Nth) {
+		return
+	}
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	p.write(evidence.Point, point)
+	_ = syscall.Kill(os.Getpid(), p.spec.Signal)
+	<-continued // the signal takes effect when the process's other threads see it
+	signal.Stop(continued)
+}
+
+// HeldFile is the file in which the process of a ledger says which leases it holds in memory.
+func HeldFile(ledger string) string { return strings.TrimSuffix(ledger, ".ledger") + ".held" }
+
+// tellHeld writes the leases of the runs that the worker executes into a file, every tenth of a second.
+func (p *process) tellHeld(ctx context.Context, s testhook.Session) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	file := HeldFile(p.spec.Ledger)
+	for {
+		select {
+		case <-ctx.Done():
+			_ = os.Remove(file)
+			return
+		case <-tick.C:
+		}
+		var text strings.Builder
+		for _, lease := range s.Leases() {
+			text.WriteString(lease.String() + "\n")
+		}
+		if os.WriteFile(file+".new", []byte(text.String()), 0o600) == nil {
+			_ = os.Rename(file+".new", file)
+		}
+	}
+}
+
+// refusals records the fenced writes that changed nothing.
+type refusals struct{ p *process }
+
+func (r refusals) check(sql string, rows int64) {
+	for part, name := range map[string]string{
+		"INSERT INTO kagzi.step_runs AS s": "record", "SET status = l.status,\n\tavailable_at": "suspend",
+		"output = u.output": "finish", "u.status, u.output": "finish",
+	} {
+		if rows == 0 && strings.Contains(sql, part) {
+			r.p.write(evidence.Refused, name)
+		}
+	}
+}
+
+type tracedSQL struct{}
+
+func (r refusals) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, tracedSQL{}, d.SQL)
+}
+
+func (r refusals) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryEndData) {
+	if sql, ok := ctx.Value(tracedSQL{}).(string); ok && d.Err == nil {
+		r.check(sql, d.CommandTag.RowsAffected())
+	}
+}
+
+func (r refusals) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (r refusals) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
+	if d.Err == nil {
+		r.check(d.SQL, d.CommandTag.RowsAffected())
+	}
+}
+
+func (r refusals) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
