@@ -27,7 +27,8 @@ const installAudit = `
 		old_lease    uuid,
 		new_lease    uuid,
 		old          jsonb,
-		new          jsonb
+		new          jsonb,
+		application  text        NOT NULL DEFAULT current_setting('application_name') -- of the connection that made the change
 	);
 	CREATE INDEX ON kagzi_audit.changes (run_id, change_id);
 

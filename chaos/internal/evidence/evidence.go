@@ -117,7 +117,9 @@ type Change struct {
 	NewStatus string
 	OldLease  string
 	NewLease  string
-	Old, New  json.RawMessage // the whole rows; null if there is none
+	Old       json.RawMessage // of a DELETE, the row; null otherwise: then it is the New of the row's change before
+	New       json.RawMessage // the row, without the columns that are null; null if there is none
+	By        string          // the application_name of the connection: a worker process gives its name, such as "3.2"
 }
 
 // A Run is a row of kagzi.workflow_runs at the end.

@@ -9,30 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// createTables creates the tables of the application that the workloads stand for.
-const createTables = `
-	CREATE SCHEMA chaos;
-	CREATE TABLE chaos.accounts (name text PRIMARY KEY, balance bigint NOT NULL);
-	CREATE TABLE chaos.effects (
-		effect_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-		run_id       text NOT NULL,
-		step_id      text NOT NULL,
-		from_account text NOT NULL,
-		to_account   text NOT NULL,
-		amount       bigint NOT NULL
-	)`
-
-// CreateTables creates the application's tables, chaos.accounts and chaos.effects. A transactional step that moves money changes two
-// accounts and inserts one effect.
-func CreateTables(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, createTables)
-	return err
-}
-
 // Load reads what the database and the ledgers in dir say: the final tables, the audit and the application's tables, all of one
 // snapshot. The rest is the driver's: Clock, Calls, Ticks, Samples, Injected, Healed and Over.
 //
-// The database must have the audit of package dbtest and the tables of CreateTables.
+// The database must have the audit of package dbtest, and the application's tables accounts and effects.
 func Load(ctx context.Context, pool *pgxpool.Pool, dir string) (*Evidence, error) {
 	e := &Evidence{}
 	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -52,7 +32,7 @@ const (
 	selectChanges = `
 		SELECT change_id, at, txid::text::bigint, relation, operation, run_id::text, coalesce(step_id, ''), coalesce(attempt, 0),
 			coalesce(old_status, ''), coalesce(new_status, ''), coalesce(old_lease::text, ''), coalesce(new_lease::text, ''),
-			coalesce(old, 'null'), coalesce(new, 'null')
+			CASE WHEN operation = 'DELETE' THEN jsonb_strip_nulls(old) ELSE 'null' END, coalesce(jsonb_strip_nulls(new), 'null'), application
 		FROM kagzi_audit.changes ORDER BY change_id`
 
 	selectRuns = `
@@ -88,7 +68,7 @@ const (
 		SELECT worker_id::text, status, pid, started_at, heartbeat_at, coalesce(stopped_at, '0001-01-01 UTC')
 		FROM kagzi.workers ORDER BY started_at, worker_id`
 
-	selectEffects = `SELECT run_id, step_id, from_account, to_account, amount FROM chaos.effects ORDER BY effect_id`
+	selectEffects = `SELECT run_id, step, from_account, to_account, amount FROM effects`
 )
 
 func (e *Evidence) read(ctx context.Context, tx pgx.Tx) (err error) {
@@ -122,7 +102,7 @@ func (e *Evidence) read(ctx context.Context, tx pgx.Tx) (err error) {
 	accounts, err := collect[struct {
 		Name    string
 		Balance int64
-	}](ctx, tx, `SELECT name, balance FROM chaos.accounts`)
+	}](ctx, tx, `SELECT id, balance FROM accounts`)
 	e.Accounts = make(map[string]int64, len(accounts))
 	for _, a := range accounts {
 		e.Accounts[a.Name] = a.Balance

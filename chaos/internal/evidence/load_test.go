@@ -19,16 +19,16 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // What a real worker does is in the evidence.
 func TestLoad(t *testing.T) {
-	k := kit.New(t)
-	pool, ctx := k.Pool, k.Ctx
+	t.Parallel()
+	pool := dbtest.OpenPool(t, dbtest.Database(t).DSN, dbtest.Setting("application_name", "3.2"))
+	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}
+	ctx := k.Ctx
 	if err := dbtest.InstallAudit(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
-	if err := evidence.CreateTables(ctx, pool); err != nil {
-		t.Fatal(err)
-	}
-	dbtest.Exec(t, pool, `INSERT INTO chaos.accounts VALUES ('a', 3), ('b', 4)`)
-	dbtest.Exec(t, pool, `INSERT INTO chaos.effects (run_id, step_id, from_account, to_account, amount) VALUES ('r', 's', 'a', 'b', 1)`)
+	dbtest.Exec(t, pool, `CREATE TABLE accounts (id text, balance bigint); INSERT INTO accounts VALUES ('a', 3), ('b', 4)`)
+	dbtest.Exec(t, pool, `CREATE TABLE effects (run_id text, step text, from_account text, to_account text, amount bigint)`)
+	dbtest.Exec(t, pool, `INSERT INTO effects VALUES ('r', 's', 'a', 'b', 1)`)
 	run := work(k)
 
 	e, err := evidence.Load(ctx, pool, t.TempDir())
@@ -43,6 +43,9 @@ func TestLoad(t *testing.T) {
 	}
 	if len(e.Messages) != 1 || e.Messages[0].ConsumedBy != e.Steps[1].Step || e.Messages[0].Payload != "7" {
 		t.Errorf("messages: %+v", e.Messages)
+	}
+	if first := e.Changes[0]; first.Operation != "INSERT" || first.By != "3.2" || string(first.Old) != "null" {
+		t.Errorf("first change: %s %s by %q, old %s", first.Operation, first.Table, first.By, first.Old)
 	}
 	last := e.Changes[len(e.Changes)-1]
 	if last.Table != "workflow_runs" || last.NewStatus != "COMPLETED" || last.Run != run || last.TxID == 0 || !strings.Contains(string(last.New), e.Runs[0].Hash) {
