@@ -9,10 +9,30 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// createTables creates the tables of the application that the workloads stand for.
+const createTables = `
+	CREATE SCHEMA chaos;
+	CREATE TABLE chaos.accounts (name text PRIMARY KEY, balance bigint NOT NULL);
+	CREATE TABLE chaos.effects (
+		effect_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+		run_id       text NOT NULL,
+		step_id      text NOT NULL,
+		from_account text NOT NULL,
+		to_account   text NOT NULL,
+		amount       bigint NOT NULL
+	)`
+
+// CreateTables creates the application's tables, chaos.accounts and chaos.effects. A transactional step that moves money changes two
+// accounts and inserts one effect.
+func CreateTables(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, createTables)
+	return err
+}
+
 // Load reads what the database and the ledgers in dir say: the final tables, the audit and the application's tables, all of one
 // snapshot. The rest is the driver's: Clock, Calls, Ticks, Samples, Injected, Healed and Over.
 //
-// The database must have the audit of package dbtest, and the application's tables accounts and effects.
+// The database must have the audit of package dbtest and the tables of CreateTables.
 func Load(ctx context.Context, pool *pgxpool.Pool, dir string) (*Evidence, error) {
 	e := &Evidence{}
 	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -68,7 +88,7 @@ const (
 		SELECT worker_id::text, status, pid, started_at, heartbeat_at, coalesce(stopped_at, '0001-01-01 UTC')
 		FROM kagzi.workers ORDER BY started_at, worker_id`
 
-	selectEffects = `SELECT run_id, step, from_account, to_account, amount FROM effects`
+	selectEffects = `SELECT run_id, step_id, from_account, to_account, amount FROM chaos.effects ORDER BY effect_id`
 )
 
 func (e *Evidence) read(ctx context.Context, tx pgx.Tx) (err error) {
@@ -102,7 +122,7 @@ func (e *Evidence) read(ctx context.Context, tx pgx.Tx) (err error) {
 	accounts, err := collect[struct {
 		Name    string
 		Balance int64
-	}](ctx, tx, `SELECT id, balance FROM accounts`)
+	}](ctx, tx, `SELECT name, balance FROM chaos.accounts`)
 	e.Accounts = make(map[string]int64, len(accounts))
 	for _, a := range accounts {
 		e.Accounts[a.Name] = a.Balance

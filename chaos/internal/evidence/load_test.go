@@ -26,9 +26,11 @@ func TestLoad(t *testing.T) {
 	if err := dbtest.InstallAudit(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
-	dbtest.Exec(t, pool, `CREATE TABLE accounts (id text, balance bigint); INSERT INTO accounts VALUES ('a', 3), ('b', 4)`)
-	dbtest.Exec(t, pool, `CREATE TABLE effects (run_id text, step text, from_account text, to_account text, amount bigint)`)
-	dbtest.Exec(t, pool, `INSERT INTO effects VALUES ('r', 's', 'a', 'b', 1)`)
+	if err := evidence.CreateTables(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	dbtest.Exec(t, pool, `INSERT INTO chaos.accounts VALUES ('a', 3), ('b', 4)`)
+	dbtest.Exec(t, pool, `INSERT INTO chaos.effects (run_id, step_id, from_account, to_account, amount) VALUES ('r', 's', 'a', 'b', 1)`)
 	run := work(k)
 
 	e, err := evidence.Load(ctx, pool, t.TempDir())
