@@ -65,11 +65,11 @@ func Make(o Options) (Plan, error) {
 			faults = append(faults, f)
 		}
 	}
-	if len(faults) == 0 {
+	if len(faults) == 0 && o.Faults != nil {
 		return p, fmt.Errorf("no fault has a name that matches %v", o.Faults)
 	}
 	const first, pause = 4 * time.Second, time.Second
-	for at := first; at < o.Duration-2*time.Second; {
+	for at := first; len(faults) > 0 && at < o.Duration-2*time.Second; {
 		c := Clash{At: at}
 		longest := time.Duration(0)
 		for range []int{1, 1, 2, 2, 2, 3}[r.IntN(6)] {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -212,3 +213,9 @@ func (p *Process) Drain(patience time.Duration) error {
 		return fmt.Errorf("worker %s has not ended %v after SIGTERM", p.Spec.Name, patience)
 	}
 }
+
+// Held is the file in which the process says which leases it holds in memory, one a line, ten times a second.
+func (p *Process) Held() string { return HeldFile(p.Spec.Ledger) }
+
+// HeldFile is the file in which the process of a ledger says which leases it holds in memory.
+func HeldFile(ledger string) string { return strings.TrimSuffix(ledger, ".ledger") + ".held" }

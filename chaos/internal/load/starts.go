@@ -98,10 +98,10 @@ func ScriptOf(job Job) (s Script) {
 	return s
 }
 
-// Schedules are the schedules of a round: one for each overlap policy.
-func Schedules(seed uint64) (all []kagzi.Schedule) {
+// Schedules are the schedules of a round: one for each overlap policy. Their last tick is not after until.
+func Schedules(seed uint64, until time.Time) (all []kagzi.Schedule) {
 	for i, overlap := range []kagzi.Overlap{"", kagzi.OverlapSkip, kagzi.OverlapQueueOne, kagzi.OverlapCancelPrevious} {
-		s := kagzi.Schedule{Name: fmt.Sprint("every second, overlap ", overlap), Overlap: overlap, CatchUp: 1000}
+		s := kagzi.Schedule{Name: fmt.Sprint("every second, overlap ", overlap), Overlap: overlap, CatchUp: 1000, End: until}
 		if i%2 == 0 {
 			s.Every = time.Second
 		} else {

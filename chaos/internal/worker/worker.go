@@ -146,14 +146,11 @@ func (p *process) reach(point string) {
 	signal.Stop(continued)
 }
 
-// HeldFile is the file in which the process of a ledger says which leases it holds in memory.
-func HeldFile(ledger string) string { return strings.TrimSuffix(ledger, ".ledger") + ".held" }
-
 // tellHeld writes the leases of the runs that the worker executes into a file, every tenth of a second.
 func (p *process) tellHeld(ctx context.Context, s testhook.Session) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	file := HeldFile(p.spec.Ledger)
+	file := fleet.HeldFile(p.spec.Ledger)
 	for {
 		select {
 		case <-ctx.Done():

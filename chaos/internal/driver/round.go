@@ -1,0 +1,305 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/localpg"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/fault"
+	"github.com/kagzi/kagzi/chaos/internal/fleet"
+	"github.com/kagzi/kagzi/chaos/internal/load"
+)
+
+// A round is a plan that is carried out.
+type round struct {
+	plan      Plan
+	server    *localpg.Cluster
+	pool      *pgxpool.Pool // past all proxies
+	client    *fleet.Place  // the proxy of the customers
+	places    []*fleet.Place
+	customers *customers
+	sampler   *sampler
+	until     time.Time // of the schedules: no tick comes after it
+
+	faults   atomic.Int64 // under way
+	lastOver atomic.Int64 // when the last one was over
+	closing  atomic.Bool  // workers are not started again
+
+	mu       sync.Mutex
+	injected []evidence.Injected
+	stuck    []string // what did not end as it should have
+}
+
+func (r *round) log(format string, args ...any) { r.plan.Options.Log(format, args...) }
+
+// A Result is what is known after a round.
+type Result struct {
+	Evidence *evidence.Evidence
+	Tables   []string // violations that the statements found
+	Stuck    []string // what did not end in time
+	Until    time.Time
+	Begun    time.Time // by the database's clock
+}
+
+// Run carries out a plan. An error means that the round could not be played: nothing is known then.
+func Run(ctx context.Context, plan Plan) (_ *Result, err error) {
+	r := &round{plan: plan}
+	if r.server, err = (localpg.Config{MaxConnections: 200}).Start(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.server.Stop()) }()
+	if r.pool, err = pgxpool.New(ctx, r.server.DSN()); err != nil {
+		return nil, err
+	}
+	defer r.pool.Close()
+	begun := time.Now()
+	if err := r.prepare(ctx); err != nil {
+		return nil, err
+	}
+	defer r.close()
+	if err := r.play(ctx); err != nil {
+		return nil, err
+	}
+	return r.result(ctx, begun)
+}
+
+// prepare makes the tables, the limits and the schedules, and starts the workers.
+func (r *round) prepare(ctx context.Context) error {
+	if err := kagzi.Migrate(ctx, r.pool); err != nil {
+		return err
+	}
+	for _, make := range []func(context.Context, *pgxpool.Pool) error{dbtest.InstallAudit, evidence.CreateTables, load.OpenAccounts} {
+		if err := make(ctx, r.pool); err != nil {
+			return err
+		}
+	}
+	c, err := kagzi.NewClient(r.pool, kagzi.ClientConfig{RunEvents: true})
+	if err != nil {
+		return err
+	}
+	for _, l := range load.Limits {
+		if err := c.SetQueue(ctx, l); err != nil {
+			return err
+		}
+	}
+	o := r.plan.Options
+	r.until = time.Now().Add(o.Duration).Truncate(time.Second)
+	for _, s := range load.Schedules(o.Seed, r.until) {
+		if err := c.Schedule(ctx, s); err != nil {
+			return err
+		}
+	}
+	base := fleet.Spec{Seed: o.Seed, Config: r.plan.Config(load.Queues), Version: 1, Conns: 8}
+	if r.client, err = fleet.NewPlace(0, r.server.DSN(), o.Dir, base); err != nil {
+		return err
+	}
+	for i := range o.Workers {
+		p, err := fleet.NewPlace(i+1, r.server.DSN(), o.Dir, base)
+		if err != nil {
+			return err
+		}
+		r.places = append(r.places, p)
+	}
+	return r.openCustomers(ctx)
+}
+
+func (r *round) openCustomers(ctx context.Context) error {
+	cfg, err := pgxpool.ParseConfig(r.client.Base().DSN)
+	if err != nil {
+		return err
+	}
+	cfg.MaxConns = 20
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	client, err := kagzi.NewClient(pool, kagzi.ClientConfig{RunEvents: true})
+	if err != nil {
+		return err
+	}
+	r.customers = &customers{pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison}
+	r.sampler = &sampler{pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent, poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble}
+	return nil
+}
+
+func (r *round) close() {
+	r.closing.Store(true)
+	r.customers.pool.Close()
+	for _, p := range append(r.places, r.client) {
+		_ = p.Close()
+	}
+}
+
+// recovers is how long the effects of a fault may last after its end.
+func (r *round) recovers() time.Duration {
+	t := r.plan.Times
+	return 2*t.Stale + t.Grace + t.Poll + 3*time.Second
+}
+
+func (r *round) inTrouble() bool {
+	return r.faults.Load() > 0 || evidence.Now()-time.Duration(r.lastOver.Load()) < r.recovers()
+}
+
+// patience is how long the last runs may take to end once everything is healed.
+func (r *round) patience() time.Duration { return 60*time.Second + 4*r.recovers() }
+
+// play lets the workers, the customers and the faults go on at once until the plan's end, and then waits for the last runs.
+func (r *round) play(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	var helpers, working sync.WaitGroup
+	defer helpers.Wait()
+	defer end()
+	for _, p := range r.places {
+		if err := p.Ensure(); err != nil {
+			return err
+		}
+		helpers.Go(func() { r.supervise(ctx, p) })
+	}
+	helpers.Go(func() { r.sampler.run(ctx) })
+	for i := range r.plan.Options.Customers {
+		working.Go(func() { r.customers.serve(ctx, i+1) })
+	}
+	begun := time.Now()
+	r.injectAll(ctx, begun)
+	sleep(ctx, r.plan.Options.Duration-time.Since(begun))
+	r.customers.shut.Store(true)
+	r.log("%6.1fs everything is healed; %d runs have ended", time.Since(begun).Seconds(), r.sampler.ended())
+	r.settle(ctx, &working)
+	r.drain()
+	end()
+	working.Wait()
+	return nil
+}
+
+// supervise starts another process when one has died, as the system of a service would.
+func (r *round) supervise(ctx context.Context, p *fleet.Place) {
+	random := rand.New(rand.NewPCG(r.plan.Options.Seed, uint64(p.Number)))
+	for ctx.Err() == nil {
+		if process := p.Process(); process != nil {
+			select {
+			case <-process.Done():
+			case <-ctx.Done():
+				return
+			}
+		}
+		if !sleep(ctx, time.Duration(random.IntN(1500))*time.Millisecond) || r.closing.Load() {
+			return
+		}
+		if err := p.Ensure(); err != nil {
+			r.log("place %d: %v", p.Number, err)
+		}
+	}
+}
+
+// injectAll carries out the plan's clashes, one after the other.
+func (r *round) injectAll(ctx context.Context, begun time.Time) {
+	w := &fault.World{Server: r.server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times}
+	for _, c := range r.plan.Clash {
+		if !sleep(ctx, c.At-time.Since(begun)) {
+			return
+		}
+		var clash sync.WaitGroup
+		for _, i := range c.Faults {
+			clash.Go(func() {
+				if sleep(ctx, i.After) {
+					r.inject(ctx, begun, w, i)
+				}
+			})
+		}
+		clash.Wait()
+	}
+}
+
+func (r *round) inject(ctx context.Context, begun time.Time, w *fault.World, i Injection) {
+	r.faults.Add(1)
+	at := evidence.Now()
+	effect, note, err := i.Fault.Inject(ctx, w, rand.New(rand.NewPCG(i.Seed, 1)), i.For)
+	v := evidence.Injected{Fault: i.Fault.Name, Began: at, Ended: evidence.Now(), Effect: effect, Note: note}
+	r.lastOver.Store(int64(v.Ended))
+	r.faults.Add(-1)
+	if err != nil {
+		v.Err = err.Error()
+	}
+	r.log("%6.1fs %s: %.1f s, effect %d %s %s", time.Since(begun).Seconds(), v.Fault, (v.Ended - v.Began).Seconds(), effect, note, v.Err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.injected = append(r.injected, v)
+}
+
+// settle waits until each run has ended and each customer is content, or patience has ended.
+func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
+	ctx, cancel := context.WithTimeout(ctx, r.patience())
+	defer cancel()
+	content := make(chan struct{})
+	go func() {
+		working.Wait()
+		close(content)
+	}()
+	quiet := 0
+	for quiet < 5 { // also a schedule's last ticks, and the events of the last runs, have been dealt with
+		if !sleep(ctx, 200*time.Millisecond) {
+			break
+		}
+		var left int
+		err := r.pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`).Scan(&left)
+		quiet++
+		if err != nil || left > 0 || time.Now().Before(r.until.Add(2*time.Second)) {
+			quiet = 0
+		}
+	}
+	select {
+	case <-content:
+	case <-ctx.Done():
+		r.stuckWith("customers still wait %v after the last fault", r.patience())
+	}
+}
+
+func (r *round) stuckWith(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stuck = append(r.stuck, fmt.Sprintf(format, args...))
+}
+
+// drain ends the workers as a deploy does.
+func (r *round) drain() {
+	r.closing.Store(true)
+	var all sync.WaitGroup
+	for _, p := range r.places {
+		all.Go(func() {
+			if process := p.Process(); process != nil && process.Alive() {
+				if err := process.Drain(20 * time.Second); err != nil {
+					r.stuckWith("worker %s: %v", process.Spec.Name, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// result gathers the evidence.
+func (r *round) result(ctx context.Context, begun time.Time) (*Result, error) {
+	over := evidence.Now()
+	tables, err := dbtest.Violations(ctx, r.pool)
+	if err != nil {
+		return nil, fmt.Errorf("check the tables: %w", err)
+	}
+	e, err := evidence.Load(ctx, r.pool, r.plan.Options.Dir)
+	if err != nil {
+		return nil, err
+	}
+	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, r.injected, over, time.Duration(r.lastOver.Load())
+	e.Samples, e.Clock = r.sampler.seen()
+	return &Result{Evidence: e, Tables: tables, Stuck: r.stuck, Until: r.until, Begun: begun}, nil
+}

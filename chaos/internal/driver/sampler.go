@@ -1,0 +1,114 @@
+package driver
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/fleet"
+)
+
+// A sampler looks at the tables and at the workers again and again, and at the database's clock.
+type sampler struct {
+	pool   *pgxpool.Pool
+	places []*fleet.Place
+	slots  int           // of each worker
+	poll   time.Duration // of the workers: due runs count when they have waited for longer
+
+	trouble func() bool // a fault is under way, or was a moment ago
+
+	mu      sync.Mutex
+	samples []evidence.Sample
+	clock   []evidence.Stamp
+}
+
+// A run counts as due if any worker could take it at once: its queue has no limits, and nothing holds it back.
+const sample = `
+	SELECT clock_timestamp(),
+		(SELECT coalesce(jsonb_object_agg(run_id, lease), '{}') FROM kagzi.workflow_runs WHERE status = 'RUNNING'),
+		(SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING' AND available_at < clock_timestamp()),
+		(SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NOT NULL),
+		count(*), coalesce(min(available_at), 'epoch')
+	FROM kagzi.workflow_runs
+	WHERE task_queue = 'plain' AND status IN ('PENDING', 'SLEEPING') AND run_key IS NULL AND paused_at IS NULL AND outcome IS NULL
+		AND recoveries < 2 AND coalesce(version, 1) = 1 AND available_at < clock_timestamp() - $1::interval`
+
+// run samples until ctx ends.
+func (s *sampler) run(ctx context.Context) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.sample(ctx)
+		}
+	}
+}
+
+func (s *sampler) sample(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	held, free := s.held() // before the table: a lease that is given up in between is not in the table any more
+	v := evidence.Sample{Trouble: s.trouble(), Held: held}
+	stamp := evidence.Stamp{Asked: evidence.Now()}
+	if err := s.pool.QueryRow(ctx, sample, s.poll).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Due, &v.DueSince); err != nil {
+		return // the server is away
+	}
+	stamp.Answered, stamp.DB = evidence.Now(), v.Now
+	v.At, v.Trouble = stamp.Answered, v.Trouble || s.trouble()
+	if !free {
+		v.Due, v.DueSince = 0, time.Time{}
+	}
+	later, _ := s.held() // a lease that began in between
+	for lease := range later {
+		v.Held[lease] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samples, s.clock = append(s.samples, v), append(s.clock, stamp)
+}
+
+// held returns the leases that live worker processes say that they hold, and whether one of the processes has free slots.
+func (s *sampler) held() (leases map[string]bool, free bool) {
+	leases = map[string]bool{}
+	for _, place := range s.places {
+		p := place.Process()
+		if p == nil || !p.Alive() {
+			continue
+		}
+		text, err := os.ReadFile(p.Held())
+		if err != nil {
+			continue // it has not begun, or has ended
+		}
+		all := strings.Fields(string(text))
+		for _, lease := range all {
+			leases[lease] = true
+		}
+		free = free || len(all) < s.slots
+	}
+	return leases, free
+}
+
+// seen returns the samples and the clock so far.
+func (s *sampler) seen() ([]evidence.Sample, []evidence.Stamp) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.samples, s.clock
+}
+
+// ended returns how many runs have ended, as far as the last sample knows.
+func (s *sampler) ended() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.samples) == 0 {
+		return 0
+	}
+	return s.samples[len(s.samples)-1].Ended
+}

@@ -1,0 +1,89 @@
+// Chaos proves Kagzi: it runs real workers against a real Postgres, breaks what they depend on by a plan made from a seed, and checks
+// that every promise was kept.
+//
+//	go run . -seed 7 -duration 60s
+//
+// It prints the plan, what the faults did, and PASS, FAIL with the history of the runs concerned, or INVALID if the round proves
+// nothing. The exit code is 0, 1 or 2.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/driver"
+	"github.com/kagzi/kagzi/chaos/internal/fleet"
+	"github.com/kagzi/kagzi/chaos/internal/worker"
+)
+
+func main() {
+	if spec := os.Getenv(fleet.Env); spec != "" {
+		os.Exit(worker.Main(spec))
+	}
+	os.Exit(run())
+}
+
+// The exit codes.
+const (
+	pass    = 0
+	fail    = 1
+	invalid = 2
+)
+
+func run() int {
+	o := driver.Options{Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
+	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "what the plan is made from")
+	flag.DurationVar(&o.Duration, "duration", time.Minute, "from the first start to the end of the last fault")
+	flag.IntVar(&o.Workers, "workers", 4, "how many worker processes there are")
+	flag.IntVar(&o.Customers, "customers", 40, "how many clients have one job each")
+	faults := flag.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
+	keep := flag.String("keep", "", "a directory for ledgers and logs, which stays; otherwise they go after a round that passes")
+	only := flag.Bool("plan", false, "print the plan only")
+	flag.Parse()
+	var err error
+	if *faults != "" {
+		if o.Faults, err = regexp.Compile(*faults); err != nil {
+			return usage(err)
+		}
+	}
+	if o.Dir = *keep; o.Dir == "" {
+		if o.Dir, err = os.MkdirTemp("", "kagzi-chaos-"); err != nil {
+			return usage(err)
+		}
+	} else if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return usage(err)
+	}
+	plan, err := driver.Make(o)
+	if err != nil {
+		return usage(err)
+	}
+	fmt.Print(plan)
+	if *only {
+		return pass
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	result, err := driver.Run(ctx, plan)
+	if err != nil {
+		fmt.Println("INVALID:", err)
+		return invalid
+	}
+	verdict := driver.Judge(os.Stdout, plan, result)
+	if verdict == driver.Pass && *keep == "" {
+		_ = os.RemoveAll(o.Dir)
+	} else {
+		fmt.Println("ledgers and logs:", o.Dir)
+	}
+	return map[driver.Verdict]int{driver.Pass: pass, driver.Fail: fail, driver.Invalid: invalid}[verdict]
+}
+
+func usage(err error) int {
+	fmt.Fprintln(os.Stderr, "chaos:", err)
+	return invalid
+}
