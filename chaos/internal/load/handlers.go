@@ -17,6 +17,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/kind"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
@@ -139,6 +140,11 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 		return v, nil
 	case opFail:
 		return "", kagzi.Permanent(errors.New("this program fails"))
+	case opPanic:
+		if _, err := x.step(ctx, op, v); !errors.Is(err, kind.Panic) {
+			return "", fmt.Errorf("a step that panics returned %w", err)
+		}
+		return Link(v, op.Name), nil
 	default:
 		return x.step(ctx, op, v)
 	}
@@ -201,9 +207,7 @@ func (x execution) perform(ctx context.Context, op Op) error {
 			return pause(ctx, 60_000)
 		}
 	case opPanic:
-		if attempt == 1 {
-			panicIn(op.N)
-		}
+		panicIn(op.N)
 	case opDie:
 		x.dieOnce(kagzi.CurrentStep(ctx))
 	case opPoison:

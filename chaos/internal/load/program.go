@@ -39,7 +39,7 @@ const (
 	opSlow     = "slow"     // a step that takes N ms
 	opDeaf     = "deaf"     // a step that takes N ms and ignores its context
 	opOverlong = "overlong" // a step whose first attempt is longer than its Timeout
-	opPanic    = "panic"    // a step whose first attempt panics, in one of several ways
+	opPanic    = "panic"    // a step that panics, in one of several ways; its failure is part of the value
 	opSleep    = "sleep"    // a sleep of N ms
 	opBig      = "big"      // a step that returns N bytes
 	opParallel = "parallel"
