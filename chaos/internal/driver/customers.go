@@ -96,6 +96,10 @@ func (c *customers) serve(ctx context.Context, number int) {
 
 // do does one job.
 func (c *customers) do(ctx context.Context, number int, job load.Job) {
+	if how, key := load.Joins(job); how != "" {
+		c.join(ctx, number, job, how, key)
+		return
+	}
 	s := load.ScriptOf(job)
 	job = s.Job
 	run := c.start(ctx, number, job, s)
@@ -144,6 +148,28 @@ func (c *customers) start(ctx context.Context, number int, job load.Job, s load.
 		return ""
 	}
 	return kagzi.RunID(call.Run)
+}
+
+// join makes a start that may share its run with others. If its answer is lost, nobody knows whether it has an effect, so it is not
+// repeated.
+func (c *customers) join(ctx context.Context, number int, job load.Job, how, key string) {
+	call := evidence.Call{Client: number, Verb: how, Program: job.N, Name: key}
+	c.call(ctx, &call, func(ctx context.Context) error {
+		var run *kagzi.Run[string]
+		var err error
+		if how == "batch" {
+			run, err = kagzi.StartItem(ctx, c.client, load.Collected, load.Item(job), kagzi.Batch{Key: key, Most: 5, Within: 300 * time.Millisecond})
+		} else {
+			run, err = kagzi.Start(ctx, c.client, load.Settled, load.Item(job), kagzi.Debounce{Key: key, Delay: 200 * time.Millisecond, Max: time.Second})
+		}
+		if err == nil {
+			call.Run = string(run.ID())
+		}
+		return err
+	})
+	if call.Outcome == evidence.OK {
+		c.ended(ctx, kagzi.RunID(call.Run))
+	}
 }
 
 var errRolledBack = errors.New("rolled back as planned")

@@ -25,6 +25,7 @@ type Evidence struct {
 	Workers  []Worker         // the final registry
 	Ticks    []Tick           // what the schedules had to do
 	Effects  []Effect         // what transactional steps wrote into the application's table
+	Items    []Item           // of batches, which a transactional step has dealt with
 	Accounts map[string]int64 // the application's accounts, which transactional steps and transactions of starts change
 	Samples  []Sample         // what was seen of liveness
 	Injected []Injected       // the faults
@@ -200,6 +201,9 @@ type Effect struct {
 	From, To  string // accounts
 	Amount    int64
 }
+
+// An Item is an item of a batch that a transactional step of the run has dealt with.
+type Item struct{ Item, Run string }
 
 // A Sample is what the driver saw at one moment, over a connection of its own.
 type Sample struct {

@@ -20,9 +20,10 @@ const createTables = `
 		from_account text NOT NULL,
 		to_account   text NOT NULL,
 		amount       bigint NOT NULL
-	)`
+	);
+	CREATE TABLE chaos.items (item_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, item text NOT NULL, run_id text NOT NULL)`
 
-// CreateTables creates the application's tables, chaos.accounts and chaos.effects. A transactional step that moves money changes two
+// CreateTables creates the application's tables. A transactional step that moves money changes two
 // accounts and inserts one effect.
 func CreateTables(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, createTables)
@@ -88,6 +89,8 @@ const (
 		SELECT worker_id::text, status, pid, started_at, heartbeat_at, coalesce(stopped_at, '0001-01-01 UTC')
 		FROM kagzi.workers ORDER BY started_at, worker_id`
 
+	selectItems = `SELECT item, run_id FROM chaos.items ORDER BY item_id`
+
 	selectEffects = `SELECT run_id, step_id, from_account, to_account, amount FROM chaos.effects ORDER BY effect_id`
 )
 
@@ -114,6 +117,9 @@ func (e *Evidence) read(ctx context.Context, tx pgx.Tx) (err error) {
 		return err
 	}
 	if e.Workers, err = collect[Worker](ctx, tx, selectWorkers); err != nil {
+		return err
+	}
+	if e.Items, err = collect[Item](ctx, tx, selectItems); err != nil {
 		return err
 	}
 	if e.Effects, err = collect[Effect](ctx, tx, selectEffects); err != nil {

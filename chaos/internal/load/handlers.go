@@ -77,6 +77,8 @@ func (h *Handler) Register(w *kagzi.Worker, version int) {
 		kagzi.Handle(w, Run, func(ctx kagzi.Context, job Job) (string, error) { return h.run(ctx, job, v) }, opts...)
 	}
 	kagzi.Handle(w, Undoing, h.undo)
+	kagzi.Handle(w, Collected, h.collect)
+	kagzi.Handle(w, Settled, h.settle)
 	kagzi.Consume(w, Reader, h.read)
 }
 

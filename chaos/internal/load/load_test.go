@@ -116,7 +116,9 @@ func follow(t *testing.T, k *kit.Kit, job load.Job, version int) {
 	}
 }
 
-func jobID(job load.Job) string { return "job " + string(rune('a'+job.N%26)) + strings.Repeat("x", job.N/26) }
+func jobID(job load.Job) string {
+	return "job " + string(rune('a'+job.N%26)) + strings.Repeat("x", job.N/26)
+}
 
 // checkUndone compares the compensations of the runs with what the oracle says.
 func checkUndone(t *testing.T, ledger string, jobs []load.Job, k *kit.Kit) {
