@@ -219,3 +219,9 @@ func (p *Process) Held() string { return HeldFile(p.Spec.Ledger) }
 
 // HeldFile is the file in which the process of a ledger says which leases it holds in memory.
 func HeldFile(ledger string) string { return strings.TrimSuffix(ledger, ".ledger") + ".held" }
+
+// Gauges is the file in which the process says how many goroutines it has, and how many bytes of heap, ten times a second.
+func (p *Process) Gauges() string { return GaugesFile(p.Spec.Ledger) }
+
+// GaugesFile is Process.Gauges by the process's ledger.
+func GaugesFile(ledger string) string { return strings.TrimSuffix(ledger, ".ledger") + ".gauges" }

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,7 +116,7 @@ func (p *process) serve(ctx context.Context) error {
 		Point: func(point string, _ uuid.UUID) { p.reach(point) },
 		Begun: func(s testhook.Session) {
 			p.write(evidence.Online, s.Worker().String())
-			telling.Go(func() { p.tellHeld(ctx2, s) })
+			telling.Go(func() { p.tellState(ctx2, s) })
 		},
 	}))
 	told()
@@ -146,25 +147,34 @@ func (p *process) reach(point string) {
 	signal.Stop(continued)
 }
 
-// tellHeld writes the leases of the runs that the worker executes into a file, every tenth of a second.
-func (p *process) tellHeld(ctx context.Context, s testhook.Session) {
+// tellState writes the leases of the runs that the worker executes, and the process's gauges, into files, every tenth of a second.
+func (p *process) tellState(ctx context.Context, s testhook.Session) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	file := fleet.HeldFile(p.spec.Ledger)
+	held, gauges := fleet.HeldFile(p.spec.Ledger), fleet.GaugesFile(p.spec.Ledger)
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	for {
 		select {
 		case <-ctx.Done():
-			_ = os.Remove(file)
+			_ = os.Remove(held)
+			_ = os.Remove(gauges)
 			return
 		case <-tick.C:
 		}
-		var text strings.Builder
+		var leases strings.Builder
 		for _, lease := range s.Leases() {
-			text.WriteString(lease.String() + "\n")
+			leases.WriteString(lease.String() + "\n")
 		}
-		if os.WriteFile(file+".new", []byte(text.String()), 0o600) == nil {
-			_ = os.Rename(file+".new", file)
-		}
+		metrics.Read(heap)
+		replace(held, leases.String())
+		replace(gauges, fmt.Sprintln(runtime.NumGoroutine(), heap[0].Value.Uint64()))
+	}
+}
+
+// replace changes a file at once, so that its readers see the old text or the new one.
+func replace(file, text string) {
+	if os.WriteFile(file+".new", []byte(text), 0o600) == nil {
+		_ = os.Rename(file+".new", file)
 	}
 }
 
