@@ -21,6 +21,7 @@ type Options struct {
 	Faults    *regexp.Regexp // nil: all
 	Workers   int
 	Customers int
+	Soak      bool   // ended runs are deleted soon, nothing is audited, and what must not grow is watched
 	Dir       string // for ledgers and logs
 	Log       func(format string, args ...any)
 }
@@ -89,10 +90,14 @@ func Make(o Options) (Plan, error) {
 
 // Config returns the configuration of the plan's workers.
 func (p Plan) Config(queues map[string]int) kagzi.WorkerConfig {
+	keep := kagzi.CoordinatorConfig{Interval: 500 * time.Millisecond, Grace: p.Times.Grace, KeepForever: true}
+	if p.Options.Soak {
+		keep.KeepForever, keep.KeepCompleted, keep.KeepFailed, keep.KeepEvents = false, 20*time.Second, 20*time.Second, time.Minute
+	}
 	return kagzi.WorkerConfig{
 		Queues: queues, MaxConcurrent: 12, LeaseTimeout: p.Times.Lease, Heartbeat: p.Times.Heartbeat, StaleAfter: p.Times.Stale,
 		PollInterval: p.Times.Poll, DrainTimeout: 5 * time.Second, HungAfter: 2 * time.Second,
-		Coordinator: kagzi.CoordinatorConfig{Interval: 500 * time.Millisecond, Grace: p.Times.Grace, KeepForever: true},
+		Coordinator: keep,
 	}
 }
 

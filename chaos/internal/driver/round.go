@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,7 @@ type round struct {
 	places    []*fleet.Place
 	customers *customers
 	sampler   *sampler
+	gauges    *gauges
 	until     time.Time // of the schedules: no tick comes after it
 
 	faults   atomic.Int64 // under way
@@ -79,8 +81,12 @@ func (r *round) prepare(ctx context.Context) error {
 	if err := kagzi.Migrate(ctx, r.pool); err != nil {
 		return err
 	}
-	for _, make := range []func(context.Context, *pgxpool.Pool) error{dbtest.InstallAudit, evidence.CreateTables, load.OpenAccounts} {
-		if err := make(ctx, r.pool); err != nil {
+	tables := []func(context.Context, *pgxpool.Pool) error{evidence.CreateTables, load.OpenAccounts}
+	if !r.plan.Options.Soak {
+		tables = append(tables, dbtest.InstallAudit)
+	}
+	for _, create := range tables {
+		if err := create(ctx, r.pool); err != nil {
 			return err
 		}
 	}
@@ -111,6 +117,7 @@ func (r *round) prepare(ctx context.Context) error {
 		}
 		r.places = append(r.places, p)
 	}
+	r.gauges = &gauges{pool: r.pool, places: r.places}
 	return r.openCustomers(ctx)
 }
 
@@ -171,9 +178,14 @@ func (r *round) play(ctx context.Context) error {
 	for i := range r.plan.Options.Customers {
 		working.Go(func() { r.customers.serve(ctx, i+1) })
 	}
+	if r.plan.Options.Soak {
+		helpers.Go(func() { r.gauges.run(ctx, 5*time.Second) })
+	}
 	begun := time.Now()
 	r.injectAll(ctx, begun)
-	sleep(ctx, r.plan.Options.Duration-time.Since(begun))
+	if len(r.stuck) == 0 {
+		sleep(ctx, r.plan.Options.Duration-time.Since(begun))
+	}
 	r.customers.shut.Store(true)
 	r.log("%6.1fs everything is healed; %d runs have ended", time.Since(begun).Seconds(), r.sampler.ended())
 	r.settle(ctx, &working)
@@ -208,6 +220,10 @@ func (r *round) injectAll(ctx context.Context, begun time.Time) {
 	w := &fault.World{Server: r.server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times}
 	for _, c := range r.plan.Clash {
 		if !sleep(ctx, c.At-time.Since(begun)) {
+			return
+		}
+		if growing := r.gauges.slopes(); len(growing) > 0 {
+			r.stuckWith("after %v: %s", time.Since(begun).Round(time.Second), strings.Join(growing, "; "))
 			return
 		}
 		var clash sync.WaitGroup
@@ -295,9 +311,11 @@ func (r *round) result(ctx context.Context, begun time.Time) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("check the tables: %w", err)
 	}
-	e, err := evidence.Load(ctx, r.pool, r.plan.Options.Dir)
-	if err != nil {
-		return nil, err
+	e := &evidence.Evidence{}
+	if !r.plan.Options.Soak {
+		if e, err = evidence.Load(ctx, r.pool, r.plan.Options.Dir); err != nil {
+			return nil, err
+		}
 	}
 	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, r.injected, over, time.Duration(r.lastOver.Load())
 	e.Samples, e.Clock = r.sampler.seen()
