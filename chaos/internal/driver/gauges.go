@@ -33,7 +33,6 @@ const gauged = `
 
 // run samples until ctx ends.
 func (g *gauges) run(ctx context.Context, every time.Duration) {
-	g.series = map[string][]float64{}
 	for sleep(ctx, every) {
 		g.sample(ctx)
 	}
@@ -70,6 +69,9 @@ func (g *gauges) sample(ctx context.Context) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.series == nil {
+		g.series = map[string][]float64{}
+	}
 	for name, v := range now {
 		g.series[name] = append(g.series[name], v)
 	}
