@@ -4,6 +4,9 @@ package evidence
 
 import (
 	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +30,7 @@ type Evidence struct {
 	Effects  []Effect         // what transactional steps wrote into the application's table
 	Items    []Item           // of batches, which a transactional step has dealt with
 	Accounts map[string]int64 // the application's accounts, which transactional steps and transactions of starts change
+	Exits    []Exit           // of worker processes
 	Samples  []Sample         // what was seen of liveness
 	Injected []Injected       // the faults
 	Healed   time.Duration    // when the last fault was over
@@ -100,8 +104,20 @@ const (
 	Refused = "REFUSED" // a fenced write changed nothing
 	Undo    = "UNDO"    // a compensation had its effect
 	Consume = "CONSUME" // a consumer looked at an event
-	Stopped = "STOPPED" // Worker.Run returned: Detail is its error and the number of goroutines that were left
+	Stopped = "STOPPED" // Worker.Run returned: Detail is "goroutines: 0", the number that were left, or "error: …"
 )
+
+// Stop returns what a line of the event Stopped says: the number of goroutines that were left, or the error of Worker.Run.
+func (l Line) Stop() (goroutines int, err string) {
+	if text, failed := strings.CutPrefix(l.Detail, "error: "); failed {
+		return 0, text
+	}
+	n, bad := strconv.Atoi(strings.TrimPrefix(l.Detail, "goroutines: "))
+	if bad != nil {
+		return 0, fmt.Sprintf("cannot read %q", l.Detail)
+	}
+	return n, ""
+}
 
 // A Change is a change of a row of kagzi.workflow_runs or kagzi.step_runs, recorded by a trigger in the same transaction. Payloads
 // are left out, and of outputs there is a hash.
@@ -204,6 +220,13 @@ type Effect struct {
 
 // An Item is an item of a batch that a transactional step of the run has dealt with.
 type Item struct{ Item, Run string }
+
+// An Exit is the end of a worker process, as the driver saw it.
+type Exit struct {
+	At     time.Duration
+	Worker string // its name, "3.2"
+	Killed bool   // it did not end by itself with success: a signal ended it, or it exited in the middle of a run
+}
 
 // A Sample is what the driver saw at one moment, over a connection of its own.
 type Sample struct {

@@ -131,6 +131,7 @@ func (p *process) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 	cfg.MaxConns = p.spec.Conns
 	cfg.ConnConfig.Tracer = refusals{p}
+	cfg.ConnConfig.RuntimeParams["application_name"] = p.spec.Name // so the audit knows who made a change
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 

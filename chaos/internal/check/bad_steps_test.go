@@ -1,0 +1,166 @@
+package check_test
+
+import (
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/check"
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
+
+// begun starts and claims a run x.
+func (w *world) begun() {
+	w.start("x", "", nil)
+	w.claim("2.1", "x", "X1")
+}
+
+// ended ends the run x.
+func (w *world) ended() { w.finish("2.1", "x", "COMPLETED", nil) }
+
+var badSteps = []bad{
+	{"AnotherResult", "S5", func(w *world) {
+		w.begun()
+		w.execute("2.1", "x", "s", 1, "X1", "one")
+		w.step("2.1", "x", "s", 1, columns{"output": "hash of two"})
+		w.Steps[len(w.Steps)-1].Hash = "hash of one"
+		w.ended()
+	}},
+	{"TwoAttemptsCompleted", "S5", func(w *world) {
+		w.begun()
+		w.execute("2.1", "x", "s", 1, "X1", "one")
+		w.step("2.1", "x", "s", 2, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "COMPLETED", "output": "hash of one"})
+		w.ended()
+	}},
+	{"ExecutedAfterItsRecord", "S6", func(w *world) {
+		w.begun()
+		w.execute("2.1", "x", "s", 1, "X1", "one")
+		w.claim("2.1", "x", "X2")
+		w.line("2.1", evidence.Begin, "x", "s", 1, "X2", "")
+		w.ended()
+	}},
+	{"FailedAttemptExecutedAgain", "S6", func(w *world) {
+		w.begun()
+		w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")
+		w.line("2.1", evidence.Fail, "x", "s", 1, "X1", "")
+		w.step("2.1", "x", "s", 1, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "FAILED"})
+		w.claim("2.1", "x", "X2")
+		w.execute("2.1", "x", "s", 1, "X2", "one")
+		w.Changes = w.Changes[:len(w.Changes)-1] // it is not recorded again
+		w.ended()
+	}},
+	{"ExecutedAfterItReturned", "S6", func(w *world) {
+		w.begun()
+		w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")
+		w.line("2.1", evidence.End, "x", "s", 1, "X1", "one")
+		w.execute("2.1", "x", "s", 1, "X1", "one")
+		w.ended()
+	}},
+	{"NeverHappened", "S7", func(w *world) {
+		w.begun()
+		w.record("2.1", "x", "s", 1, "one")
+		w.ended()
+	}},
+	{"ReturnedAnother", "S7", func(w *world) {
+		w.begun()
+		w.execute("2.1", "x", "s", 1, "X1", "one")
+		w.Ledger[len(w.Ledger)-1].Detail = "two"
+		w.ended()
+	}},
+	{"OtherBytes", "S15", func(w *world) {
+		w.begun()
+		w.execute("2.1", "x", "s", 1, "X1", "one")
+		w.Steps[len(w.Steps)-1].Hash = "hash of two"
+		w.ended()
+	}},
+	{"EndedEarly", "S9", func(w *world) {
+		w.begun()
+		w.step("2.1", "x", "nap", 1, columns{"step_kind": "SLEEP", "run_attempt": 1, "status": "COMPLETED", "wake_at": w.wall().Add(time.Second)})
+		w.ended()
+	}},
+	{"LongBackoff", "S9", func(w *world) { w.failed(2 * time.Second) }},
+	{"RetriedEarly", "S9", func(w *world) {
+		w.failed(time.Second)
+		w.line("2.1", evidence.Begin, "x", "s", 2, "X1", "")
+	}},
+	{"TwiceAtOnce", "S11", func(w *world) {
+		w.begun()
+		w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")
+		w.execute("2.1", "x", "s", 1, "X1", "one")
+		w.ended()
+	}},
+	{"TooOften", "S11", func(w *world) {
+		w.begun()
+		w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")
+		w.line("2.1", evidence.Begin, "x", "s", 2, "X1", "")
+		w.claim("2.1", "x", "X2")
+		w.line("2.1", evidence.Begin, "x", "s", 1, "X2", "")
+		w.line("2.1", evidence.Begin, "x", "s", 2, "X2", "")
+		w.ended()
+	}},
+}
+
+// failed is a run whose step fails, and is to be tried again after a while.
+func (w *world) failed(after time.Duration) {
+	w.begun()
+	w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")
+	w.line("2.1", evidence.Fail, "x", "s", 1, "X1", "")
+	wake := w.wall().Add(after)
+	w.step("2.1", "x", "s", 1, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "FAILED", "wake_at": wake})
+	w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "s", Kind: "FUNCTION", Status: "FAILED", Attempt: 1, WakeAt: wake, Finished: wake.Add(-after)})
+	w.ended()
+}
+
+var badApplication = []bad{
+	{"EffectWithoutRecord", "S16", func(w *world) {
+		w.Effects = append(w.Effects, evidence.Effect{Run: "sleeps", Step: "tx", From: "a", To: "a", Amount: 1})
+	}},
+	{"EffectTwice", "S16", func(w *world) {
+		w.Effects = append(w.Effects, evidence.Effect{Run: "retries", Step: "tx", From: "a", To: "a", Amount: 1})
+	}},
+	{"RecordWithoutEffect", "S16", func(w *world) {
+		w.begun()
+		w.execute("2.1", "x", "tx", 1, "X1", "one")
+		w.ended()
+	}},
+	{"SumChanged", "S16", func(w *world) { w.Accounts["a"]++ }},
+	{"AccountChanged", "S16", func(w *world) { w.Accounts["a"], w.Accounts["b"] = w.Accounts["a"]+1, w.Accounts["b"]-1 }},
+
+	{"Lost", "messages", func(w *world) {
+		w.Calls = append(w.Calls, evidence.Call{Verb: "signal", Run: "reads", Message: "m3", Outcome: evidence.OK})
+	}},
+	{"StoredTwice", "messages", func(w *world) {
+		w.Messages = append(w.Messages, evidence.Message{Run: "reads", Name: "mail", ID: "mone", Sequence: 3})
+	}},
+	{"OutOfOrder", "messages", func(w *world) {
+		w.ends["reads"] = check.Ending{Output: "read"}
+		w.swapReads()
+	}},
+	{"AnotherPayload", "messages", func(w *world) { w.Messages[0].Payload = "zero" }},
+	{"ReadTooMuch", "messages", func(w *world) { w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"one"}} }},
+	{"ReadTooLittle", "messages", func(w *world) {
+		w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"one", "two", "three"}}
+	}},
+
+	{"EventPassedOver", "consumers", func(w *world) {
+		w.Events = []evidence.Event{{Topic: "told", ID: "e0", Position: 1}, {Topic: "told", ID: "e1", Position: 2}, {Topic: "told", ID: "e2", Position: 3}}
+		w.Readers[0].Position = 3
+	}},
+	{"EventNotLookedAt", "consumers", func(w *world) {
+		w.Events = append(w.Events, evidence.Event{Topic: "told", ID: "e3", Position: 3})
+	}},
+	{"EventsOutOfOrder", "consumers", func(w *world) { w.Events[0].ID, w.Events[1].ID = "e2", "e1" }},
+	{"ConsumerThatDoesNotExist", "consumers", func(w *world) { w.line("2.1", evidence.Consume, "x", "", 0, "X", "e1") }},
+}
+
+// swapReads lets the run that reads messages read the second one first.
+func (w *world) swapReads() {
+	var first *evidence.Step
+	for i := range w.Steps {
+		if s := &w.Steps[i]; s.Run == "reads" {
+			if first == nil {
+				first = s
+			} else {
+				first.Sequence, s.Sequence = s.Sequence, first.Sequence
+			}
+		}
+	}
+}

@@ -1,0 +1,162 @@
+// Package check finds out whether a round of chaos kept the promises. Its functions are pure: they read the evidence and nothing else.
+//
+// Some promises are about moments: whether a worker held the lease when it wrote, whether a step was executed after its result was
+// recorded. The checks of these go through the audit's changes in their order, and compare no clocks. What the final tables and the
+// audit tell by themselves, the statements of package dbtest find.
+//
+//	S1   an acknowledged start exists
+//	S2   an external ID has one active run at each moment; acknowledgements name a run of that ID; an unknown start made at most one run
+//	S3   a run that is over stays over, unless it was resumed; it ends as the oracle says, unless somebody interfered
+//	S4   only the process that claimed the lease writes under it, and only it executes steps
+//	S5   a step has one recorded result
+//	S6   a recorded step is not executed again
+//	S7   what is recorded has happened, with that result
+//	S8   each tick of a schedule has its run, and no other time has one
+//	S9   no sleep ends early, and no retry waits for too long
+//	S10  a cancel that was acknowledged wins, and nothing begins after it
+//	S11  a step is executed at most once for each attempt and interruption
+//	S12  a worker that was drained leaves nothing
+//	S13  only old runs are deleted
+//	S15  payloads come back as they were
+//	S16  a transactional step has its effect exactly if it is recorded; a start that was rolled back left nothing
+//
+// The others are called "compensations", "messages", "consumers" and "children". L1 to L5 are about liveness:
+//
+//	L1  every run has ended
+//	L2  no run is RUNNING under a lease that no live worker holds
+//	L3  no due run waits beside a free slot
+//	L4  after healing, the last run ends soon
+//	L5  a dead worker's runs are taken over soon
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
+
+// A Violation is a promise that was broken.
+type Violation struct {
+	Invariant string        // "S6"
+	Run       string        // empty if it is about no single run
+	What      string        // for people
+	At        time.Duration // by the machine's monotonic clock; zero if nobody knows
+}
+
+func (v Violation) String() string {
+	if v.Run == "" {
+		return v.Invariant + ": " + v.What
+	}
+	return fmt.Sprintf("%s: run %s: %s", v.Invariant, v.Run, v.What)
+}
+
+// Expectations are what the round's plan and its workloads promise. A function that is nil, and a bound that is zero, expects nothing.
+type Expectations struct {
+	// Ending says how a run must end. It returns false for a run of which the oracle knows nothing.
+	Ending func(evidence.Run) (Ending, bool)
+
+	// Program returns the number of the program that a run executes, if a customer's start made it. It returns false for children,
+	// compensations and runs of schedules and consumers.
+	Program func(evidence.Run) (int, bool)
+
+	// Transactional reports whether a step, named by its ID, has an Effect. Such a step is executed again if its transaction failed.
+	Transactional func(step string) bool
+
+	// Accounts are the balances at the beginning.
+	Accounts map[string]int64
+
+	// Lossy says that a failover may have lost the newest commits. What is left must still be consistent, but what was acknowledged may
+	// be gone.
+	Lossy bool
+
+	Settle    time.Duration // L4: from the last fault's end to the end of the last run
+	Takeover  time.Duration // L5: from the death of a worker process to the next claim of its runs
+	Unheld    time.Duration // L2: how long a run may be RUNNING under a lease that no live worker process holds
+	Due       time.Duration // L3: how long a due run may wait beside a free slot: the poll interval and a margin
+	Backoff   time.Duration // S9: the longest backoff of a step, with its jitter
+	Retention time.Duration // S13: how long ago a run ended that retention deletes; zero: it deletes none
+}
+
+// An Ending is how a run must end if nobody interferes with it: cancels, terminates, resumes or deletes it, one above or one below it.
+// If it completes nevertheless, it completes with Output.
+type Ending struct {
+	Failed     bool
+	Kinds      []string // of a run that fails: the kinds of the error that are right; nil: any
+	Output     string   // of a run that completes: its JSON, or the text if it is one
+	Registered []string // the compensations that it registers until its end, in this order; their names without suffix
+	Messages   []string // the payloads that it reads until its end, in this order: JSON, or the text
+	Replaced   bool     // starts or ticks may cancel it
+	Endless    bool     // it waits for ever
+}
+
+// All returns all violations, those of one invariant together.
+func All(e *evidence.Evidence, x Expectations) []Violation {
+	c := &checker{e: e, x: x, h: newHistory(e)}
+	for _, check := range []func(){
+		c.acknowledgedStarts, c.activeRuns, c.unknownStarts,
+		c.resumes, c.endings,
+		c.holders, c.leases,
+		c.results, c.repetitions, c.happened, c.executions,
+		c.ticks,
+		c.sleeps, c.backoffs,
+		c.cancels,
+		c.drains,
+		c.deletions,
+		c.effects, c.accounts, c.rolledBack,
+		c.compensations, c.messages, c.consumers, c.children,
+		c.unended, c.unheld, c.due, c.settle, c.takeovers,
+	} {
+		check()
+	}
+	return c.found
+}
+
+// A checker collects the violations.
+type checker struct {
+	e     *evidence.Evidence
+	x     Expectations
+	h     *history
+	found []Violation
+}
+
+func (c *checker) violation(invariant, run string, at time.Duration, format string, args ...any) {
+	c.found = append(c.found, Violation{invariant, run, fmt.Sprintf(format, args...), at})
+}
+
+// at returns when a change was, by the machine's clock.
+func (c *checker) at(change *change) time.Duration { return c.h.clock.machine(change.At) }
+
+// ending is Expectations.Ending.
+func (c *checker) ending(r evidence.Run) (Ending, bool) {
+	if c.x.Ending == nil {
+		return Ending{}, false
+	}
+	return c.x.Ending(r)
+}
+
+func (c *checker) transactional(step string) bool {
+	return c.x.Transactional != nil && c.x.Transactional(step)
+}
+
+// sorted returns the keys of a map in order, so that two checks of the same evidence say the same.
+func sorted[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// sortedSteps is sorted for maps of steps.
+func sortedSteps[V any](m map[stepKey]V) []stepKey {
+	keys := make([]stepKey, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b stepKey) int { return cmp.Or(cmp.Compare(a.run, b.run), cmp.Compare(a.step, b.step)) })
+	return keys
+}

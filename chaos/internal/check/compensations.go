@@ -1,0 +1,120 @@
+package check
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
+
+const compensationSuffix = "#compensation"
+
+// An undoing is what the ledgers say of the compensations of a run.
+type undoing struct {
+	order []string            // what was undone, each once, in the order of the first times
+	by    map[string][]string // the runs that undid each
+}
+
+// compensations: a run that ended badly undid everything that it had registered, from the last to the first, each by one run; a run that
+// completed undid nothing. The oracle knows what the run registers; if somebody interfered, the table says how far it came. What is said
+// of the table alone, the statements of package dbtest check.
+func (c *checker) compensations() {
+	undone := map[string]*undoing{}
+	for _, line := range c.e.Ledger {
+		if line.Event != evidence.Undo {
+			continue
+		}
+		u := undone[line.Run]
+		if u == nil {
+			u = &undoing{by: map[string][]string{}}
+			undone[line.Run] = u
+		}
+		if by := c.child(line.Run, line.Lease); !slices.Contains(u.by[line.Detail], by) {
+			u.by[line.Detail] = append(u.by[line.Detail], by)
+		}
+		if !slices.Contains(u.order, line.Detail) {
+			u.order = append(u.order, line.Detail)
+		}
+	}
+	for _, run := range sorted(undone) {
+		for _, what := range undone[run].order {
+			if by := undone[run].by[what]; len(by) > 1 && !c.resumed(run) {
+				c.violation("compensations", run, 0, "%s was undone by the runs %s", what, strings.Join(by, " and "))
+			}
+		}
+	}
+	for _, r := range c.e.Runs {
+		if u := undone[r.ID]; u != nil {
+			c.undone(r, u.order)
+		} else {
+			c.undone(r, nil)
+		}
+	}
+}
+
+// child returns the child of a run that had a lease.
+func (c *checker) child(run, lease string) string {
+	for _, child := range c.h.below[run] {
+		if c.h.leases[leaseKey{child, lease}] != nil {
+			return child
+		}
+	}
+	return "with lease " + lease
+}
+
+// resumed reports whether a run or one below it was resumed: then its compensations may be run again.
+func (c *checker) resumed(run string) bool {
+	return c.h.had(run, "RESUMED") || slices.ContainsFunc(c.h.below[run], c.resumed)
+}
+
+func (c *checker) undone(r evidence.Run, order []string) {
+	at := c.h.clock.machine(r.Finished)
+	switch {
+	case !over(r.Status):
+		return
+	case r.Status == "COMPLETED" && len(order) > 0:
+		c.violation("compensations", r.ID, at, "it completed, and %s was undone", strings.Join(order, ", "))
+		return
+	case r.Status == "COMPLETED" || r.ErrorKind == "compensation" || c.terminated(r.ID) || c.resumed(r.ID) || r.Origin != "":
+		return
+	case r.Quarantined:
+		if len(order) > 0 {
+			c.violation("compensations", r.ID, at, "it is quarantined, and %s was undone", strings.Join(order, ", "))
+		}
+		return
+	}
+	want, what := c.registered(r.ID), "had registered"
+	if ending, ok := c.ending(r); ok && !c.h.interfered(r.ID) && r.Status == "FAILED" {
+		want, what = ending.Registered, "registers"
+	}
+	want = slices.Clone(want)
+	slices.Reverse(want)
+	if !slices.Equal(want, order) {
+		c.violation("compensations", r.ID, at, "it is %s and %s [%s], from the last to the first, and [%s] was undone", r.Status, what, strings.Join(want, ", "), strings.Join(order, ", "))
+	}
+}
+
+// terminated reports whether a run, or one above it, was terminated: then nothing is undone.
+func (c *checker) terminated(run string) bool {
+	for ; run != ""; run = c.h.parent[run] {
+		if c.h.had(run, "TERMINATED") {
+			return true
+		}
+	}
+	return false
+}
+
+// registered returns the compensations in the table that have something to call, in their order.
+func (c *checker) registered(run string) (names []string) {
+	for _, s := range c.h.table[run] {
+		if s.Kind != "COMPENSATION" || !s.Called {
+			continue
+		}
+		name := strings.TrimSuffix(s.Step, compensationSuffix)
+		if i := slices.Index(names, name); i >= 0 { // registered again: the last registration counts
+			names = slices.Delete(names, i, i+1)
+		}
+		names = append(names, name)
+	}
+	return names
+}

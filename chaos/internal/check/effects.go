@@ -1,0 +1,52 @@
+package check
+
+// effects: a transactional step has exactly one effect if it is recorded, and else none (S16). The steps that a fork copied have theirs in
+// the other run.
+func (c *checker) effects() {
+	count := map[stepKey]int{}
+	for _, effect := range c.e.Effects {
+		count[stepKey{effect.Run, effect.Step}]++
+	}
+	for _, key := range sortedSteps(count) {
+		switch record := c.h.result[key]; {
+		case record == nil:
+			c.violation("S16", key.run, 0, "transactional step %s had its effect, and is not recorded", key.step)
+		case count[key] > 1:
+			c.violation("S16", key.run, c.at(record), "transactional step %s had its effect %d times", key.step, count[key])
+		}
+	}
+	for _, key := range sortedSteps(c.h.result) {
+		record := c.h.result[key]
+		if c.transactional(key.step) && record.new.Kind == function && record.new.RunAttempt > 0 && count[key] == 0 {
+			c.violation("S16", key.run, c.at(record), "transactional step %s is recorded (change %d), and had no effect", key.step, record.ChangeID)
+		}
+	}
+}
+
+// accounts: each account has what it had at the beginning and what the effects moved, so the sum is the same (S16).
+func (c *checker) accounts() {
+	if c.x.Accounts == nil {
+		return
+	}
+	want, before, after := map[string]int64{}, int64(0), int64(0)
+	for name, balance := range c.x.Accounts {
+		want[name] = balance
+		before += balance
+	}
+	for _, effect := range c.e.Effects {
+		want[effect.From] -= effect.Amount
+		want[effect.To] += effect.Amount
+	}
+	for _, balance := range c.e.Accounts {
+		after += balance
+	}
+	if before != after {
+		c.violation("S16", "", 0, "the accounts have %d in all, and had %d", after, before)
+		return
+	}
+	for _, name := range sorted(want) {
+		if got := c.e.Accounts[name]; got != want[name] {
+			c.violation("S16", "", 0, "account %q has %d, and the transfers make it %d", name, got, want[name])
+		}
+	}
+}

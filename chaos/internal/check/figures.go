@@ -1,0 +1,168 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
+
+// Figures are what a round measured.
+type Figures struct {
+	Runs, Ended int
+	Steps       int // with a recorded result
+	Executions  int // of functions of steps
+	Repeated    int // of these, executions of an attempt that had been executed before
+	Refused     int // writes of workers that had lost their lease
+	Claims      int
+	TakenOver   int             // claims of runs that were RUNNING
+	HealedToEnd time.Duration   // from the last fault's end to the end of the last run that existed then
+	KillToClaim []time.Duration // from the death of a worker process to the next claim of each of its runs, sorted
+	DueToClaim  []time.Duration // from when a run was due to its claim, sorted
+}
+
+// Measure returns the figures of a round.
+func Measure(e *evidence.Evidence) Figures {
+	h := newHistory(e)
+	f := Figures{Runs: len(e.Runs), Steps: len(h.result)}
+	for _, r := range e.Runs {
+		if over(r.Status) {
+			f.Ended++
+			if end := h.clock.machine(r.Finished); e.Healed > 0 && h.clock.machine(r.Created) <= e.Healed {
+				f.HealedToEnd = max(f.HealedToEnd, end-e.Healed)
+			}
+		}
+	}
+	begun := map[attemptKey]bool{}
+	for _, line := range e.Ledger {
+		switch line.Event {
+		case evidence.Refused:
+			f.Refused++
+		case evidence.Begin:
+			f.Executions++
+			key := attemptKey{stepKey{line.Run, line.Step}, line.Attempt}
+			if begun[key] {
+				f.Repeated++
+			}
+			begun[key] = true
+		}
+	}
+	for _, all := range h.claims {
+		for _, l := range all {
+			f.Claims++
+			switch old := l.claim.old; {
+			case old == nil:
+			case old.Status == "RUNNING":
+				f.TakenOver++
+			case old.Available.Before(infinite) && !old.Available.IsZero():
+				f.DueToClaim = append(f.DueToClaim, max(0, l.claim.At.Sub(old.Available.Time)))
+			}
+		}
+	}
+	for _, t := range h.takeovers() {
+		f.KillToClaim = append(f.KillToClaim, t.took)
+	}
+	slices.Sort(f.KillToClaim)
+	slices.Sort(f.DueToClaim)
+	return f
+}
+
+func (f Figures) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d runs, %d of them over; %d steps recorded, %d executions of steps, %d of them repeated; %d refused writes\n", f.Runs, f.Ended, f.Steps, f.Executions, f.Repeated, f.Refused)
+	fmt.Fprintf(&b, "%d claims, %d of them takeovers; %v from healing to the last end\n", f.Claims, f.TakenOver, f.HealedToEnd.Round(time.Millisecond))
+	fmt.Fprintf(&b, "from a worker's death to the next claim: %s\n", spread(f.KillToClaim))
+	fmt.Fprintf(&b, "from due to claimed: %s\n", spread(f.DueToClaim))
+	return b.String()
+}
+
+// spread describes sorted durations.
+func spread(all []time.Duration) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	at := func(percent int) time.Duration { return all[(len(all)-1)*percent/100].Round(time.Millisecond) }
+	return fmt.Sprintf("%d, median %v, 90 %% %v, 99 %% %v, longest %v", len(all), at(50), at(90), at(99), at(100))
+}
+
+// A takeover is the end of a lease whose worker process died.
+type takeover struct {
+	lease *lease
+	died  time.Duration
+	took  time.Duration // until the run was claimed again, set back or ended
+}
+
+// takeovers returns the leases that processes held when they died. The time of a death is that of the last sign of life: what the driver
+// says of it, or the process's last line. A lease that nobody ended until the round was over counts until then.
+func (h *history) takeovers() (all []takeover) {
+	died := map[string]time.Duration{}
+	for _, x := range h.e.Exits {
+		if x.Killed {
+			died[x.Worker] = x.At
+		}
+	}
+	for _, run := range sorted(h.claims) {
+		for _, l := range h.claims[run] {
+			at, dead := died[l.by]
+			if !dead || h.clock.machine(l.claim.At) > at {
+				continue
+			}
+			end := h.e.Over
+			if l.ended != nil {
+				end = h.clock.machine(l.ended.At)
+			}
+			if end > at {
+				all = append(all, takeover{l, at, end - at})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b takeover) int {
+		return cmp.Or(cmp.Compare(a.died, b.died), cmp.Compare(a.lease.run, b.lease.run))
+	})
+	return all
+}
+
+// stall is how far apart two samples may be: the driver takes several a second.
+const stall = 5 * time.Second
+
+// Exercised returns the reasons why a round proves nothing; none if it does.
+func Exercised(e *evidence.Evidence) (reasons []string) {
+	because := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
+	h := newHistory(e)
+	for _, f := range e.Injected {
+		switch {
+		case f.Err != "":
+			because("fault %q could not be injected: %s", f.Fault, f.Err)
+		case f.Effect == 0:
+			because("fault %q had no effect", f.Fault)
+		}
+	}
+	after := false
+	for _, r := range e.Runs {
+		after = after || r.Status == "COMPLETED" && h.clock.machine(r.Finished) > e.Healed
+	}
+	if !after {
+		because("no run completed after the last fault")
+	}
+	killed := 0
+	for _, x := range e.Exits {
+		if x.Killed {
+			killed++
+		}
+	}
+	if killed > 0 && Measure(e).TakenOver == 0 {
+		because("%d workers were killed, and no run was taken over", killed)
+	}
+	if len(e.Ledger) == 0 || len(e.Changes) == 0 || len(e.Samples) == 0 || len(e.Clock) == 0 {
+		because("evidence is missing: %d lines of ledgers, %d changes, %d samples, %d stamps", len(e.Ledger), len(e.Changes), len(e.Samples), len(e.Clock))
+	}
+	for i := 1; i < len(e.Samples); i++ {
+		if gap := e.Samples[i].At - e.Samples[i-1].At; gap > stall && !e.Samples[i].Trouble && !e.Samples[i-1].Trouble {
+			because("the machine stalled: %v between two samples", gap.Round(time.Millisecond))
+		}
+	}
+	return reasons
+}

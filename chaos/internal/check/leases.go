@@ -1,0 +1,137 @@
+package check
+
+import (
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
+
+// holders: what only the holder of a lease may do, the process did that claimed the lease (S4). The row keeps the lease when its holder
+// suspends or ends the run, and loses it when somebody else ends it. So a worker that lost its lease and writes nevertheless is another
+// process than the one that claimed the lease in the row.
+func (c *checker) holders() {
+	for _, change := range c.h.changes {
+		l, what := c.mine(change)
+		if l == nil || l.by == "" || change.By == l.by {
+			continue
+		}
+		c.violation("S4", change.Run, c.at(change), "process %q %s (change %d) under lease %s, which process %q claimed (change %d)",
+			change.By, what, change.ChangeID, l.id, l.by, l.claim.ChangeID)
+	}
+}
+
+// mine returns the lease whose holder alone may make a change, with what the change is; nil if others may make it, too.
+func (c *checker) mine(change *change) (_ *lease, what string) {
+	if change.old == nil && change.ofRun() || change.new == nil {
+		return nil, ""
+	}
+	if !change.ofRun() {
+		if change.new.Kind == "COMPENSATION" { // the run's end changes it, too
+			return nil, ""
+		}
+		return c.h.holder[change.ChangeID], "wrote step " + change.Step
+	}
+	if change.old.Status != "RUNNING" || change.new.Lease != change.old.Lease {
+		return nil, ""
+	}
+	l := c.h.leases[leaseKey{change.Run, change.old.Lease}]
+	switch {
+	case change.new.Status != "RUNNING":
+		return l, "made it " + change.new.Status
+	case change.new.Available.After(change.old.Available.Time):
+		return l, "extended the lease"
+	}
+	return nil, ""
+}
+
+// leases: steps are executed only under leases that were claimed (S4), and by the process that claimed them.
+func (c *checker) leases() {
+	for _, line := range c.e.Ledger {
+		if line.Event != evidence.Begin {
+			continue
+		}
+		l := c.h.leases[leaseKey{line.Run, line.Lease}]
+		switch {
+		case l == nil && !c.x.Lossy:
+			c.violation("S4", line.Run, line.At, "step %s began in worker %s under lease %s, which nobody claimed", line.Step, line.Worker, line.Lease)
+		case l != nil && l.by != "" && l.by != line.Worker:
+			c.violation("S4", line.Run, line.At, "step %s began in worker %s under lease %s, which process %q claimed", line.Step, line.Worker, line.Lease, l.by)
+		}
+	}
+}
+
+// drains: a worker that was drained has left nothing: it is OFFLINE, holds no run, and has no goroutine left (S12). If the database was
+// away, the drain has given up, and others take its runs over later.
+func (c *checker) drains() {
+	status := map[string]string{}
+	for _, w := range c.e.Workers {
+		status[w.ID] = w.Status
+	}
+	held := map[string][]*lease{} // by the worker's ID
+	for _, run := range sorted(c.h.claims) {
+		for _, l := range c.h.claims[run] {
+			held[l.claim.new.Holder] = append(held[l.claim.new.Holder], l)
+		}
+	}
+	ids := map[string][]string{} // of the workers of a process
+	for _, line := range c.e.Ledger {
+		switch line.Event {
+		case evidence.Online:
+			ids[line.Worker] = append(ids[line.Worker], line.Detail)
+		case evidence.Stopped:
+			left, err := line.Stop()
+			if err != "" {
+				continue
+			}
+			if left > 0 {
+				c.violation("S12", "", line.At, "process %s has %d goroutines more than before its worker began", line.Worker, left)
+			}
+			for _, id := range ids[line.Worker] {
+				c.drained(id, line, status[id], held[id])
+			}
+		}
+	}
+}
+
+func (c *checker) drained(id string, line evidence.Line, status string, held []*lease) {
+	if status != "OFFLINE" {
+		c.violation("S12", "", line.At, "worker %s of process %s was drained, and is %s", id, line.Worker, status)
+	}
+	for _, l := range held {
+		switch {
+		case l.ended == nil:
+			c.violation("S12", l.run, line.At, "it is RUNNING, and its worker %s of process %s was drained", id, line.Worker)
+		case c.h.clock.steady && c.at(l.ended) > line.At+drift && c.quiet(line.At-time.Second, line.At):
+			c.violation("S12", l.run, line.At, "it was RUNNING until %v after its worker %s of process %s was drained", c.at(l.ended)-line.At, id, line.Worker)
+		}
+	}
+}
+
+// quiet reports whether samples show that there was no trouble from one time to another.
+func (c *checker) quiet(from, to time.Duration) bool {
+	before, after := false, false
+	for _, s := range c.e.Samples {
+		before, after = before || s.At <= from, after || s.At >= to
+		if s.Trouble && s.At >= from && s.At <= to {
+			return false
+		}
+	}
+	return before && after
+}
+
+// deletions: retention deletes only runs that ended long ago (S13). The audit's own checks find deleted runs that were not over, or
+// that somebody waits for.
+func (c *checker) deletions() {
+	for _, run := range sorted(c.h.ofRun) {
+		change := c.h.deleted(run)
+		if change == nil || change.old == nil || c.h.had(run, "DELETED") {
+			continue
+		}
+		switch age := change.At.Sub(change.old.Finished.Time); {
+		case c.x.Retention == 0:
+			c.violation("S13", run, c.at(change), "it was deleted, and nobody asked for that")
+		case c.h.clock.steady && age < c.x.Retention:
+			c.violation("S13", run, c.at(change), "it was deleted %v after its end, and is to be kept for %v", age, c.x.Retention)
+		}
+	}
+}

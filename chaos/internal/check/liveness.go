@@ -1,0 +1,98 @@
+package check
+
+import (
+	"time"
+)
+
+// unended: every run has ended (L1), unless it is paused, or waits for ever by design.
+func (c *checker) unended() {
+	for _, r := range c.e.Runs {
+		if over(r.Status) || r.Paused {
+			continue
+		}
+		if want, ok := c.ending(r); ok && want.Endless {
+			continue
+		}
+		c.violation("L1", r.ID, c.e.Over, "it is still %s (%s)", r.Status, r.WaitingOn)
+	}
+}
+
+// unheld: no run is RUNNING under a lease that no live worker process holds, for longer than a failure detector needs (L2). Time of
+// trouble does not count.
+func (c *checker) unheld() {
+	if c.x.Unheld == 0 {
+		return
+	}
+	since := map[leaseKey]time.Duration{}
+	told := map[leaseKey]bool{}
+	for _, s := range c.e.Samples {
+		for key := range since {
+			if s.Trouble || s.Running[key.run] != key.lease || s.Held[key.lease] {
+				delete(since, key)
+			}
+		}
+		for _, run := range sorted(s.Running) {
+			key := leaseKey{run, s.Running[run]}
+			if s.Trouble || s.Held[key.lease] {
+				continue
+			}
+			first, known := since[key]
+			if !known {
+				since[key] = s.At
+			} else if wait := s.At - first; wait > c.x.Unheld && !told[key] {
+				told[key] = true
+				c.violation("L2", run, s.At, "for %v it has been RUNNING under lease %s, which no live worker holds", wait, key.lease)
+			}
+		}
+	}
+}
+
+// due: no due run waits beside a worker with a free slot for longer than the poll interval (L3). Time of trouble does not count.
+func (c *checker) due() {
+	if c.x.Due == 0 {
+		return
+	}
+	var quiet time.Duration // since when there is no trouble, and there are such runs
+	told := false
+	for _, s := range c.e.Samples {
+		if s.Trouble || s.Due == 0 {
+			quiet, told = 0, false
+			continue
+		}
+		if quiet == 0 {
+			quiet = s.At
+		}
+		if late := s.Now.Sub(s.DueSince); min(late, s.At-quiet) > c.x.Due && !told {
+			told = true
+			c.violation("L3", "", s.At, "%d due runs wait beside a free slot, one of them for %v", s.Due, late)
+		}
+	}
+}
+
+// settle: once everything is healed, the runs that existed then end soon (L4).
+func (c *checker) settle() {
+	if c.x.Settle == 0 || c.e.Healed == 0 {
+		return
+	}
+	for _, r := range c.e.Runs {
+		if !over(r.Status) || c.h.clock.machine(r.Created) > c.e.Healed {
+			continue
+		}
+		if took := c.h.clock.machine(r.Finished) - c.e.Healed; took > c.x.Settle {
+			c.violation("L4", r.ID, c.h.clock.machine(r.Finished), "it ended %v after everything was healed", took)
+		}
+	}
+}
+
+// takeovers: the runs of a worker process that died are claimed by others, or set back, soon (L5). Deaths in a time of trouble do not
+// count.
+func (c *checker) takeovers() {
+	if c.x.Takeover == 0 {
+		return
+	}
+	for _, t := range c.h.takeovers() {
+		if t.took > c.x.Takeover && c.quiet(t.died, t.died+c.x.Takeover) {
+			c.violation("L5", t.lease.run, t.died+t.took, "process %s died with it, and %v later nobody had taken it over", t.lease.by, t.took)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
+
+// messages: an acknowledged message is there, and a run reads its messages once and in the order in which they came. The statements of
+// package dbtest find messages that two steps read.
+func (c *checker) messages() {
+	type id struct{ run, id string }
+	there := map[id]bool{}
+	bySequence := map[string]map[int64]evidence.Message{}
+	for _, m := range c.e.Messages {
+		if there[id{m.Run, m.ID}] {
+			c.violation("messages", m.Run, 0, "message %q is stored twice", m.ID)
+		}
+		there[id{m.Run, m.ID}] = true
+		if bySequence[m.Run] == nil {
+			bySequence[m.Run] = map[int64]evidence.Message{}
+		}
+		bySequence[m.Run][m.Sequence] = m
+	}
+	for _, call := range c.e.Calls {
+		if _, exists := c.h.final[call.Run]; !exists || call.Verb != "signal" || call.Outcome != evidence.OK || c.x.Lossy {
+			continue
+		}
+		if !there[id{call.Run, call.Message}] {
+			c.violation("messages", call.Run, call.Ended, "client %d was told that message %q is stored, and it is not there", call.Client, call.Message)
+		}
+	}
+	for _, r := range c.e.Runs {
+		c.read(r, bySequence[r.ID])
+	}
+}
+
+// read checks the messages that a run has read on its own branch. Branches read in any order.
+func (c *checker) read(r evidence.Run, messages map[int64]evidence.Message) {
+	var got []string
+	last := map[string]int64{} // the last sequence by name
+	steps := slices.Clone(c.h.table[r.ID])
+	slices.SortStableFunc(steps, func(a, b evidence.Step) int { return cmp.Compare(a.Position, b.Position) })
+	for _, s := range steps {
+		if s.Kind != "SIGNAL" || s.Status != "COMPLETED" || s.Sequence == 0 || strings.Contains(s.Step, "/") {
+			continue
+		}
+		m := messages[s.Sequence]
+		if s.Sequence < last[m.Name] {
+			c.violation("messages", r.ID, c.h.clock.machine(s.Finished), "step %s read message %d after message %d", s.Step, s.Sequence, last[m.Name])
+		}
+		last[m.Name] = s.Sequence
+		got = append(got, m.Payload)
+	}
+	want, ok := c.ending(r)
+	if !ok || want.Messages == nil || r.Origin != "" {
+		return
+	}
+	for i, payload := range got {
+		if i >= len(want.Messages) || !same(payload, want.Messages[i]) {
+			c.violation("messages", r.ID, 0, "the messages that it read are %.300q, and its program reads %.300q", got, want.Messages)
+			return
+		}
+	}
+	if r.Status == "COMPLETED" && len(got) < len(want.Messages) {
+		c.violation("messages", r.ID, 0, "it completed having read %d messages, and its program reads %d", len(got), len(want.Messages))
+	}
+}
+
+// consumers: each consumer looks at the events of a topic in their order, and passes none over. A consumer that crashed may look at an
+// event again.
+func (c *checker) consumers() {
+	type event struct{ consumer, id string }
+	seen := map[event]int{} // when it was first looked at, as a number
+	for _, line := range c.e.Ledger {
+		if line.Event != evidence.Consume {
+			continue
+		}
+		first := c.h.created(line.Run)
+		if first == nil {
+			c.violation("consumers", line.Run, line.At, "it looked at event %q, and does not exist", line.Detail)
+			continue
+		}
+		if this := (event{first.new.Workflow, line.Detail}); seen[this] == 0 {
+			seen[this] = len(seen) + 1
+		}
+	}
+	events := map[string][]evidence.Event{}
+	for _, e := range c.e.Events {
+		events[e.Topic] = append(events[e.Topic], e)
+	}
+	for _, r := range c.e.Readers {
+		last := evidence.Event{}
+		for _, e := range events[r.Topic] {
+			when := seen[event{r.Consumer, e.ID}]
+			switch {
+			case when == 0 && e.Position <= r.Position:
+				c.violation("consumers", "", 0, "consumer %q has passed over event %q of topic %q", r.Consumer, e.ID, r.Topic)
+			case when == 0 && c.e.Over > 0:
+				c.violation("consumers", "", c.e.Over, "consumer %q has not looked at event %q of topic %q, position %d", r.Consumer, e.ID, r.Topic, e.Position)
+			case last.ID != "" && when < seen[event{r.Consumer, last.ID}]:
+				c.violation("consumers", "", 0, "consumer %q looked at event %q of topic %q before event %q, which came earlier", r.Consumer, e.ID, r.Topic, last.ID)
+			}
+			if when > 0 {
+				last = e
+			}
+		}
+	}
+}
+
+// children: what a step of a parent says of its child is what the child's run says, and each attempt of the step has one child.
+func (c *checker) children() {
+	type place struct{ parent, step string }
+	count := map[place]int{}
+	for _, r := range c.e.Runs {
+		if r.Parent != "" && r.ParentStep != "" && !strings.HasSuffix(r.ParentStep, compensationSuffix) {
+			count[place{r.Parent, r.ParentStep}]++
+		}
+	}
+	for _, key := range sortedSteps(c.h.steps) {
+		attempts := c.h.steps[key]
+		if attempts[0].Kind != "CHILD_WORKFLOW" {
+			continue
+		}
+		if n := count[place{key.run, key.step}]; n > len(attempts) {
+			c.violation("children", key.run, 0, "step %s has %d attempts and %d children", key.step, len(attempts), n)
+		}
+		for _, s := range attempts {
+			child, there := c.h.final[s.Child]
+			switch {
+			case !there || s.Status == "RUNNING":
+			case s.Status == "COMPLETED" && (child.Status != "COMPLETED" || child.Hash != s.Hash):
+				c.violation("children", key.run, c.h.clock.machine(s.Finished), "step %s has the result %.100s of its child %s, which is %s with %.100s", s.Step, s.Output, s.Child, child.Status, child.Output)
+			case s.Status == "FAILED" && child.Status == "COMPLETED" && !c.h.had(child.ID, "RESUMED"):
+				c.violation("children", key.run, c.h.clock.machine(s.Finished), "step %s says that its child %s failed, and it completed", s.Step, s.Child)
+			}
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package check
+
+// sleeps: a sleep is recorded as over at or after its time (S9). If somebody has set the database's clock, the change's time may be
+// earlier than that of the end.
+func (c *checker) sleeps() {
+	for _, key := range sortedSteps(c.h.result) {
+		record := c.h.result[key]
+		if record.new.Kind != "SLEEP" || record.new.RunAttempt == 0 || !c.h.clock.steady {
+			continue
+		}
+		if early := record.new.WakeAt.Sub(record.At); early > 0 {
+			c.violation("S9", key.run, c.at(record), "sleep %s was over %v before its time (change %d)", key.step, early, record.ChangeID)
+		}
+	}
+}
+
+// backoffs: after a failed attempt, the next one is due within the longest backoff, and does not begin before (S9).
+func (c *checker) backoffs() {
+	for _, s := range c.e.Steps {
+		if s.Kind != function || s.Status != "FAILED" || s.WakeAt.IsZero() {
+			continue
+		}
+		key := stepKey{s.Run, s.Step}
+		if wait := s.WakeAt.Sub(s.Finished); c.x.Backoff > 0 && wait > c.x.Backoff {
+			c.violation("S9", s.Run, c.h.clock.machine(s.Finished), "attempt %d of step %s is followed by the next after %v, and the longest backoff is %v", s.Attempt, s.Step, wait, c.x.Backoff)
+		}
+		if !c.h.clock.steady {
+			continue
+		}
+		for _, line := range c.h.lines[key] {
+			if early := c.h.clock.machine(s.WakeAt) - drift - line.At; line.Event == "BEGIN" && line.Attempt == s.Attempt+1 && early > 0 {
+				c.violation("S9", s.Run, line.At, "attempt %d of step %s began %v before the end of its backoff", line.Attempt, s.Step, early+drift)
+			}
+		}
+	}
+}
