@@ -14,6 +14,7 @@ import (
 // A Conn is a connection through the proxy.
 type Conn struct {
 	Number  int    // the first has number 1
+	Port    int    // of the proxy, as the server sees it; zero if there is no TCP connection to the server
 	Listens bool   // it has executed a LISTEN
 	Latest  string // the statement that it executed last
 }
@@ -62,6 +63,13 @@ func (i *Imposed) Lift() {
 // Count returns how many times the Trouble has hit: messages kept back or lost, writes delayed or cut into pieces, connections
 // refused.
 func (i *Imposed) Count() int { return int(i.count.Load()) }
+
+// Troubles returns how many troubles are under way, and losses that have not happened yet.
+func (p *Proxy) Troubles() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.imposed) + len(p.drops)
+}
 
 // hits reports whether the Trouble concerns c.
 func (i *Imposed) hits(c Conn) bool { return i.Only == nil || i.Only(c) }
@@ -192,7 +200,13 @@ func (p *Proxy) sawError(body []byte) {
 func (l *link) conn() Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Conn{Number: l.number, Listens: l.listens, Latest: l.latest}
+	c := Conn{Number: l.number, Listens: l.listens, Latest: l.latest}
+	if l.server != nil {
+		if address, ok := l.server.LocalAddr().(*net.TCPAddr); ok {
+			c.Port = address.Port
+		}
+	}
+	return c
 }
 
 // reset is cut, but both peers get a RST.

@@ -174,6 +174,25 @@ func TestTroubleRefuse(t *testing.T) {
 	wantAnswer(t, dial(t, proxy))
 }
 
+// The server knows a connection by its port.
+func TestConnPort(t *testing.T) {
+	t.Parallel()
+	server, err := localpg.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	proxy := pgproxy.Start(t, server.DSN())
+	conn := dial(t, proxy)
+	var port int
+	if err := conn.QueryRow(t.Context(), "SELECT client_port FROM pg_stat_activity WHERE pid = pg_backend_pid()").Scan(&port); err != nil {
+		t.Fatal(err)
+	}
+	if conns := proxy.Conns(); len(conns) != 1 || conns[0].Port != port {
+		t.Errorf("the server says port %d, the proxy %+v", port, conns)
+	}
+}
+
 func TestReset(t *testing.T) {
 	t.Parallel()
 	_, proxy := setup(t)

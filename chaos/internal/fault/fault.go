@@ -5,6 +5,8 @@ package fault
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,34 +15,53 @@ import (
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
-// A World is what faults act on.
+// A World is what faults act on. It must not be copied once faults use it.
 type World struct {
-	Server *localpg.Cluster
-	Admin  *pgxpool.Pool  // of the database, as its owner, past all proxies
-	Places []*fleet.Place // the worker processes
-	Client *fleet.Place   // the proxy of the driver's own clients; it has no process
-	Dir    string         // for files
+	Server *localpg.Cluster // a failover changes it
+	Admin  *pgxpool.Pool    // of the database, as its owner, past all proxies
+	Places []*fleet.Place   // the worker processes
+	Client *fleet.Place     // the proxy of the driver's own clients; it has no process
+	Dir    string           // for files
 	Times  Times
+
+	// Burst starts n runs that are all due at the moment at; the zero time means at once. It returns how many it started. Without it
+	// there is no F20.
+	Burst func(ctx context.Context, n int, at time.Time) (int, error)
+
+	mu       sync.Mutex         // guards the fields below
+	settings map[string]*wishes // what faults have set, by scope and name
+	taken    map[int]bool       // places whose process a fault uses
 }
 
 // Times are the times of the configuration that workers and coordinators have in this round.
 type Times struct {
 	Lease, Heartbeat, Stale, Poll, Grace time.Duration
+	Drain                                time.Duration // zero: five seconds
 }
+
+// An Injection breaks something, keeps it broken for about d, mends it, and returns how often the breach was seen to have an
+// effect, with a note for people. It chooses by r only. When it returns, also with an error, everything is as it was before, but
+// for worker processes that have died: the driver starts others. An error that is a [Violation] says that a promise was broken; any
+// other, that the injection failed.
+type Injection func(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error)
 
 // A Fault breaks something for a while.
 type Fault struct {
-	Name string // "F4 kill -9 a backend"
-	Kind string // "F4"
-
-	// Inject breaks something, keeps it broken for about d, mends it, and returns how often the breach was seen to have an effect, with
-	// a note for people. It chooses by r only. When it returns, also with an error, everything is as it was before, but for worker
-	// processes that have died: the driver starts others.
-	Inject func(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error)
+	Name   string // "F4 kill -9 a backend"
+	Kind   string // "F4"
+	Inject Injection
 
 	// Alone says that no other fault may be under way, because the fault would hide it: the server is away.
 	Alone bool
 }
 
-// All returns all faults that this machine allows, by kind.
-func All() []Fault { return nil }
+// A Violation says that what a fault saw breaks a promise.
+type Violation struct{ Promise string }
+
+func (v *Violation) Error() string { return "broken promise: " + v.Promise }
+
+// All returns the faults of a world with one plain server, by kind. The kinds that are missing need another [Ground], or are
+// workloads: F22, F23 and F24.
+func All() []Fault {
+	return slices.Concat(workerFaults(), networkFaults(), serverFaults(), lockFaults(), standbyFaults())
+}

@@ -1,0 +1,13 @@
+package fault
+
+// Points are the points at which workers are killed.
+var Points = points
+
+// Statements returns the text by which each kind of statement is recognized.
+func Statements() map[string]string {
+	all := map[string]string{}
+	for _, s := range statements {
+		all[s.name] = s.part
+	}
+	return all
+}

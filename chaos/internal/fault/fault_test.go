@@ -1,0 +1,107 @@
+package fault_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/fault"
+)
+
+// Each fault has an effect, and leaves everything as it was, also if its context ends.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, f := range fault.All() {
+		t.Run(f.Name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.play(f)
+		})
+	}
+}
+
+// play injects the fault, once to its end, and once until its context ends.
+func (w *world) play(f fault.Fault) {
+	t := w.t
+	t.Helper()
+	before := w.snapshot()
+	r := rand.New(rand.NewPCG(7, uint64(len(f.Name))))
+	begun := time.Now()
+	effect, note, err := f.Inject(t.Context(), w.World, r, 500*time.Millisecond)
+	t.Logf("%.1f s, effect %d: %s", time.Since(begun).Seconds(), effect, note)
+	if err != nil || effect == 0 {
+		t.Fatalf("effect %d, %v%s", effect, err, w.logs())
+	}
+	w.wantHealed(before)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	defer cancel()
+	effect, note, err = f.Inject(ctx, w.World, r, time.Minute)
+	var broken *fault.Violation
+	if errors.As(err, &broken) {
+		t.Error(err)
+	}
+	t.Logf("cut short: effect %d: %s (%v)", effect, note, err)
+	w.wantHealed(before)
+}
+
+func (w *world) wantHealed(before string) {
+	w.t.Helper()
+	if after := w.snapshot(); after != before {
+		w.t.Fatalf("before:\n%s\nafter:\n%s", before, after)
+	}
+	w.wantProgress()
+}
+
+// The faults kill workers at all points that the engine has.
+func TestPoints(t *testing.T) {
+	t.Parallel()
+	var all []string
+	for _, text := range sources(t, "../../../internal/engine") {
+		for _, m := range regexp.MustCompile(`\.failpoint\("([^"]+)"`).FindAllStringSubmatch(text, -1) {
+			all = append(all, m[1])
+		}
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if mine := slices.Sorted(slices.Values(fault.Points)); !slices.Equal(mine, all) {
+		t.Errorf("the engine has the points %q, the faults know %q", all, mine)
+	}
+}
+
+// Each statement that faults look for is exactly one of Kagzi's.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	text := strings.Join(sources(t, "../../../store"), "\n")
+	for name, part := range fault.Statements() {
+		if n := strings.Count(text, part); n != 1 {
+			t.Errorf("%s: %q is in the code of the store %d times", name, part, n)
+		}
+	}
+}
+
+// sources returns the files of a package without its tests.
+func sources(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(paths) == 0 {
+		t.Fatal(err, paths)
+	}
+	for _, p := range paths {
+		if !strings.HasSuffix(p, "_test.go") {
+			b, err := os.ReadFile(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, string(b))
+		}
+	}
+	return all
+}

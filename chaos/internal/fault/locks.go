@@ -1,0 +1,215 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func lockFaults() []Fault {
+	return []Fault{
+		// F18: a snapshot is held, as by a long report: no dead row goes.
+		{Name: "F18 old snapshot", Kind: "F18", Inject: oldSnapshot},
+		// F18: an ACCESS EXCLUSIVE lock on each of Kagzi's tables, one after the other.
+		{Name: "F18 lock each table", Kind: "F18", Inject: lockTables},
+		// F18: an ACCESS EXCLUSIVE lock on all of Kagzi's tables at once.
+		{Name: "F18 lock all tables", Kind: "F18", Inject: lockAll},
+		// F18: VACUUM FULL of the tables that change most.
+		{Name: "F18 VACUUM FULL", Kind: "F18", Inject: vacuumFull},
+		// F19: eight sessions lock rows of the runs that workers execute, in order. Nobody may run into a deadlock.
+		{Name: "F19 storm of locks", Kind: "F19", Inject: lockStorm},
+	}
+}
+
+// oldSnapshot counts the transactions that began to write while the snapshot was held.
+func oldSnapshot(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	conn, err := w.connect(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	defer closeSession(conn) // which ends the transaction
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return 0, "", err
+	}
+	if _, err := tx.Exec(ctx, "SELECT count(*) FROM kagzi.workflow_runs"); err != nil {
+		return 0, "", err
+	}
+	begun := time.Now()
+	until(ctx, d+patience, func() bool {
+		if time.Since(begun) < d {
+			return false
+		}
+		effect, err = ask[int](ctx, w, `SELECT coalesce(max(age(backend_xmin)), 0) FROM pg_stat_activity WHERE pid = $1`, conn.PgConn().PID())
+		return err != nil || effect > 0
+	})
+	return effect, fmt.Sprintf("%d transactions wrote while the snapshot was held", effect), errors.Join(err, ctx.Err())
+}
+
+const kagziTables = `SELECT c.oid::regclass::text FROM pg_class c WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p')
+	AND NOT c.relispartition AND c.relname <> 'schema_migrations' ORDER BY 1`
+
+// waiters counts the sessions that wait for one of these.
+const waiters = `SELECT count(*) FROM pg_stat_activity a WHERE pg_blocking_pids(a.pid) && $1::int[]`
+
+// holding executes lock in a transaction that it keeps open for d, and longer until somebody waits if must is true. It returns the
+// most that waited at once.
+func (w *World) holding(ctx context.Context, lock string, d time.Duration, must bool) (most int, err error) {
+	limit := d
+	if must {
+		limit += patience
+	}
+	err = w.with(ctx, func(conn *pgx.Conn) error {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		// In vain it would wait behind another fault's lock, and everybody else behind it.
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '5s'"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, lock); err != nil {
+			return err
+		}
+		var failed error
+		begun := time.Now()
+		until(ctx, limit, func() bool {
+			var n int
+			n, failed = ask[int](ctx, w, waiters, []uint32{conn.PgConn().PID()})
+			most = max(most, n)
+			return failed != nil || time.Since(begun) >= d && (most > 0 || !must)
+		})
+		return failed
+	})
+	return most, err
+}
+
+func lockTables(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	tables, err := list[string](ctx, w, kagziTables)
+	if err != nil {
+		return 0, "", err
+	}
+	r.Shuffle(len(tables), func(i, j int) { tables[i], tables[j] = tables[j], tables[i] })
+	for _, t := range tables {
+		n, err := w.holding(ctx, "LOCK TABLE "+t+" IN ACCESS EXCLUSIVE MODE", max(50*time.Millisecond, d/time.Duration(len(tables))), t == "kagzi.workflow_runs")
+		if err != nil {
+			return effect, note, fmt.Errorf("lock %s: %w", t, err)
+		}
+		if effect += n; n > 0 {
+			note += fmt.Sprintf("%d waited for %s; ", n, t)
+		}
+	}
+	return effect, note, ctx.Err()
+}
+
+func lockAll(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (int, string, error) {
+	all, err := ask[string](ctx, w, `SELECT string_agg(t, ', ') FROM (`+kagziTables+`) k (t)`)
+	if err != nil {
+		return 0, "", err
+	}
+	n, err := w.holding(ctx, "LOCK TABLE "+all+" IN ACCESS EXCLUSIVE MODE", d, true)
+	return n, fmt.Sprintf("%d waited", n), errors.Join(err, ctx.Err())
+}
+
+// vacuumFull counts the tables that got new files.
+func vacuumFull(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	file := func(table string) (string, error) {
+		return ask[string](ctx, w, "SELECT pg_relation_filepath($1)", table)
+	}
+	for end := time.Now().Add(d); ; {
+		for _, t := range []string{"kagzi.workflow_runs", "kagzi.step_runs", "kagzi.workers"} {
+			before, err := file(t)
+			if err != nil {
+				return effect, note, err
+			}
+			if err := w.exec(ctx, "VACUUM FULL "+t); err != nil {
+				return effect, note, fmt.Errorf("VACUUM FULL %s: %w", t, err)
+			}
+			after, err := file(t)
+			if err != nil {
+				return effect, note, err
+			}
+			if after != before {
+				effect++
+			}
+		}
+		if ctx.Err() != nil || time.Now().After(end) {
+			return effect, fmt.Sprintf("%d new files", effect), ctx.Err()
+		}
+	}
+}
+
+const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
+
+// Some runs, in the order of their IDs, as Kagzi locks them.
+const lockSome = `
+SELECT r.run_id FROM kagzi.workflow_runs r
+WHERE r.run_id = ANY (ARRAY (SELECT k.run_id FROM kagzi.workflow_runs k WHERE k.finished_at IS NULL ORDER BY random() LIMIT 10))
+ORDER BY r.run_id FOR UPDATE`
+
+// lockStorm counts how often it saw sessions wait for its locks. A deadlock of anybody is a violation: Kagzi locks runs in the order of
+// their IDs, and the storm does, too.
+func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	const sessions = 8
+	before, err := ask[int64](ctx, w, deadlocks)
+	if err != nil {
+		return 0, "", err
+	}
+	storm, end := context.WithCancel(ctx)
+	defer end()
+	var all sync.WaitGroup
+	var locks atomic.Int64
+	pids := make([]atomic.Uint32, sessions)
+	for i := range sessions {
+		r := rand.New(rand.NewPCG(r.Uint64(), 0))
+		all.Go(func() {
+			for storm.Err() == nil {
+				_ = w.with(storm, func(conn *pgx.Conn) error { // its errors are those of the other faults
+					pids[i].Store(conn.PgConn().PID())
+					return lockAndWait(storm, conn, r, &locks)
+				})
+			}
+		})
+	}
+	begun := time.Now()
+	until(ctx, d+patience, func() bool {
+		var now []uint32
+		for i := range pids {
+			now = append(now, pids[i].Load())
+		}
+		n, failed := ask[int](ctx, w, waiters+` AND application_name <> '`+application+`'`, now)
+		effect += n
+		return failed != nil || time.Since(begun) >= d && effect > 0
+	})
+	end()
+	all.Wait()
+	mend, cancel := mending(ctx)
+	defer cancel()
+	after, err := ask[int64](mend, w, deadlocks)
+	if err == nil && after > before { // a crash of the server sets it to zero
+		err = &Violation{fmt.Sprintf("%d deadlocks", after-before)}
+	}
+	return effect, fmt.Sprintf("%d transactions locked runs; others were seen waiting for them %d times", locks.Load(), effect), errors.Join(err, ctx.Err())
+}
+
+// lockAndWait locks some runs for a moment, again and again.
+func lockAndWait(ctx context.Context, conn *pgx.Conn, r *rand.Rand, locks *atomic.Int64) error {
+	for ctx.Err() == nil {
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, lockSome)
+			pause(ctx, time.Duration(10+r.IntN(60))*time.Millisecond)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		locks.Add(1)
+	}
+	return nil
+}
