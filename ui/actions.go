@@ -28,6 +28,7 @@ type action struct {
 	To     string // path behind Config.Path
 	Likely bool
 	Danger bool
+	For    string // of a change of many runs: the statuses that it applies to
 }
 
 // Any reports whether there is a button.
@@ -234,17 +235,18 @@ func dangerous(a action) int {
 	return 0
 }
 
-// BulkActions returns the buttons of a list of runs.
+// BulkActions returns the buttons of a list of runs. Of a list of one status these are the changes that apply to it.
 func (s *screen) BulkActions() (a actions) {
+	listed := statuses[s.Query.get("status")]
 	for _, v := range bulkVerbs() {
-		if !s.May(v.verb, OnRun) {
+		if len(listed) > 0 && !slices.ContainsFunc(listed, v.appliesTo) || !s.May(v.verb, OnRun) {
 			continue
 		}
 		to := &a.More
 		if v.verb == Cancel || v.verb == Resume || v.verb == Restart {
 			to = &a.First
 		}
-		*to = append(*to, action{Title: title(v.verb) + "…", To: "/runs/bulk/" + string(v.verb), Danger: v.danger})
+		*to = append(*to, action{Title: title(v.verb) + "…", To: "/runs/bulk/" + string(v.verb), Danger: v.danger, For: v.statuses()})
 	}
 	slices.SortStableFunc(a.More, func(a, b action) int { return cmp.Compare(dangerous(a), dangerous(b)) })
 	return a

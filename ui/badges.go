@@ -62,6 +62,7 @@ var icons = map[string]template.HTML{
 	"minus":     `<path d="M3 8h10"/>`,
 	"copy":      `<rect x="5.5" y="5.5" width="8" height="8" rx="1.5"/><path d="M10.5 5.5v-3h-8v8h3"/>`,
 	"filter":    `<path d="M2 3.5h12L9.5 8.5v4l-3 1v-5z"/>`,
+	"fork":      `<circle cx="4" cy="3.5" r="1.7"/><circle cx="12" cy="3.5" r="1.7"/><circle cx="8" cy="12.5" r="1.7"/><path d="M4 5.2v.8a2 2 0 0 0 2 2h4a2 2 0 0 0 2-2v-.8M8 8v2.8"/>`,
 	"child":     `<path d="M4 2.5v6a2 2 0 0 0 2 2h6M9.5 8l2.5 2.5L9.5 13"/>`,
 }
 

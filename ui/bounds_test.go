@@ -45,7 +45,7 @@ func TestFewLooksAtOnce(t *testing.T) {
 		if most.Load() != mostLooks || under.Load() != 0 {
 			t.Errorf("%d looks were under way at once", most.Load())
 		}
-		if n := busy.Load(); n != 100-5*mostLooks && n != 100-6*mostLooks {
+		if n := busy.Load(); n > 100-5*mostLooks || n < 100-6*mostLooks { // the last four come when the others give up
 			t.Errorf("%d of 100 gave up", n)
 		}
 		if f := c.get(t.Context(), "later", time.Second, look); f.err != nil {

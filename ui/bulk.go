@@ -59,6 +59,8 @@ type bulkPage struct {
 	Sample  []planned
 
 	State bulkState
+
+	Criteria []string // of the filter, in words; empty if the runs were chosen one by one
 }
 
 // A because is a reason with the number of runs that it concerns.
@@ -102,7 +104,9 @@ func (d *dashboard) bulk(ctx context.Context, v bulkVerb, f form) (answer, error
 		return answer{}, err
 	}
 	p.Runs = runs
-	if !f.asked("all") {
+	if f.asked("all") {
+		p.Criteria = criteria(p.Filter)
+	} else {
 		p.Filter = ""
 	}
 	if len(p.Runs) == 0 && !f.asked("all") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -23,6 +24,18 @@ type bulkVerb struct {
 	fields    []field // of the page that shows the plan
 	ask       []field // that must be filled before there is a plan
 	read      func(d *dashboard, f form) (bulkCalls, error)
+}
+
+// appliesTo reports whether a run of the status may be changed.
+func (v bulkVerb) appliesTo(s kagzi.Status) bool { return slices.Contains(v.to, s) }
+
+// statuses returns the names of those that it applies to.
+func (v bulkVerb) statuses() string {
+	var names []string
+	for _, s := range v.to {
+		names = append(names, strings.ToLower(string(s)))
+	}
+	return strings.Join(names, " ")
 }
 
 // bulkCalls change one run, and try a change of those that a filter selects.

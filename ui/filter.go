@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"maps"
 	"net/url"
 	"slices"
@@ -68,6 +69,34 @@ func (q query) With(pairs ...string) string {
 	}
 	at, _, _ := strings.Cut(q.url, "?")
 	return strings.TrimSuffix(at+"?"+values.Encode(), "?")
+}
+
+// fieldWords are the fields that select runs as a sentence names them; the others are named as they are.
+var fieldWords = map[string]string{
+	"id": "ID", "error": "error with", "since": "started since", "until": "started before", "metadata": "tags", "waiting-on": "waiting on", "parent": "children of",
+	"ended-since": "ended since", "ended-until": "ended before",
+}
+
+// criteria says what a filter selects: "status failed", "queue shop".
+func criteria(filter string) (out []string) {
+	values, err := url.ParseQuery(filter)
+	if err != nil {
+		return nil // planAll says so
+	}
+	for _, name := range runFields {
+		value := strings.Join(values[name], ", ")
+		switch {
+		case value == "":
+		case name == "paused":
+			out = append(out, "paused themselves")
+		default:
+			out = append(out, cmp.Or(fieldWords[name], name)+" "+value)
+		}
+	}
+	if out == nil {
+		out = []string{"all runs of the namespace"}
+	}
+	return out
 }
 
 // Encoded returns the fields that select runs as a query, for the form of a change of all of them.

@@ -42,11 +42,11 @@ func (d *dashboard) funcs() template.FuncMap {
 		"detail":  runDetail,
 		"oneLine": oneLine,
 		"lower":   func(v any) string { return strings.ToLower(fmt.Sprint(v)) },
-		"due":     due,
-		"prose":   d.prose,
-		"first":   first,
-		"dict":    dict,
-		"token":   newToken,
+		"due":     due, "dueWord": dueWord, "held": held,
+		"prose": d.prose,
+		"first": first,
+		"dict":  dict,
+		"token": newToken,
 	}
 }
 
@@ -215,9 +215,42 @@ func first(n int, s string) string {
 // attempts is the end of the text of a failed step, which says again what its kind is.
 var attempts = regexp.MustCompile(`(: [a-z_]+)? \([a-z_]+, [0-9]+ attempts?\)$`)
 
-// due reports whether a run waits for a time.
+// due reports whether a run waits for a time. One that is paused does not: the time may pass.
 func due(r kagzi.RunInfo) bool {
-	return !r.AvailableAt.IsZero() && (r.Status == kagzi.StatusPending || r.Status == kagzi.StatusSleeping)
+	return !r.AvailableAt.IsZero() && r.PausedAt.IsZero() && (r.Status == kagzi.StatusPending || r.Status == kagzi.StatusSleeping)
+}
+
+// dueWord says what happens at the time that a run waits for, after runDetail.
+func dueWord(r kagzi.RunInfo) string {
+	on, _, _ := strings.Cut(r.WaitingOn, " ")
+	switch {
+	case strings.Contains(r.WaitingOn, "; "): // several
+		return ", next"
+	case on == "signal":
+		return ", gives up"
+	case on == "timer":
+		return ", wakes"
+	case on == "timeout":
+		return ", times out"
+	case on == "retry":
+		return ", next attempt"
+	case on != "":
+		return ", due"
+	}
+	return "due"
+}
+
+// held names a pause that a due run is subject to; it is empty if there is none. Of other runs WaitingOn says what they wait for.
+func held(pauses []kagzi.Pause, r kagzi.RunInfo) string {
+	if r.WaitingOn != "" || r.Status != kagzi.StatusPending || r.AvailableAt.After(time.Now()) {
+		return ""
+	}
+	for _, p := range pauses {
+		if p.Percent == 0 && explain.Holds(p, r) {
+			return explain.Target(p.Target)
+		}
+	}
+	return ""
 }
 
 // runDetail says in a few words what the status does not: what the run waits for, or how it failed.

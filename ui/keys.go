@@ -21,6 +21,9 @@ type keyList struct {
 	Next     string
 	First    bool
 	Cut      bool // there may be more keys, and this order has no pages
+
+	Pauses     []kagzi.Pause // of the queue, its workflows and keys, or of groups
+	MorePauses int
 }
 
 // A keyRow is a key with the limit that holds for it.
@@ -30,11 +33,13 @@ type keyRow struct {
 	More  bool // more may be waiting than were counted
 	Queue string
 	Runs  string // path of its active runs
+
+	Paused bool
 }
 
 func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
 	name := q.path("name")
-	rows, _, _, err := d.queueRows(ctx)
+	rows, _, pauses, err := d.queueRows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,12 +49,32 @@ func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
 			v.Queue = r
 		}
 	}
-	return v, d.fillKeys(ctx, q, &v)
+	err = d.fillKeys(ctx, q, &v)
+	v.pausedBy(pauses, func(p kagzi.Pause) bool { return p.All || p.Queue == name || p.Queue == "" && p.Group == "" })
+	return v, err
 }
 
 func (d *dashboard) groupKeys(ctx context.Context, q query) (any, error) {
 	v := keyList{Groups: true}
-	return v, d.fillKeys(ctx, q, &v)
+	pauses, err := d.client.Pauses(ctx)
+	if err == nil {
+		err = d.fillKeys(ctx, q, &v)
+	}
+	v.pausedBy(pauses, func(p kagzi.Pause) bool { return p.All || p.Group != "" })
+	return v, err
+}
+
+// mostPauses is how many pauses stand at the top of a page.
+const mostPauses = 8
+
+// pausedBy puts the pauses that concern the page at its top, the newest first, and marks the keys that they stop.
+func (v *keyList) pausedBy(pauses []kagzi.Pause, concerns func(kagzi.Pause) bool) {
+	pauses = slices.DeleteFunc(pauses, func(p kagzi.Pause) bool { return !concerns(p) })
+	slices.SortStableFunc(pauses, func(a, b kagzi.Pause) int { return b.Since.Compare(a.Since) })
+	for i, k := range v.Keys {
+		v.Keys[i].Paused = slices.ContainsFunc(pauses, func(p kagzi.Pause) bool { return p.Key+p.Group == k.Key })
+	}
+	v.Pauses, v.MorePauses = bounded(pauses, mostPauses)
 }
 
 // fillKeys reads a page of the keys. Only the order by name has pages.

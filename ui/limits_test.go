@@ -33,11 +33,11 @@ func TestLimitsAndPauses(t *testing.T) {
 	wantAll(t, "/limits", page,
 		"Workflow held", "mira", "the CRM moves", ">2 due runs</a>", "none of its runs", "Queue side", "25 % of its runs", "stops between steps",
 		"0 of 3", "10 a second, 5 at once", "1 running", "held while waiting", `id="queue-side"`,
-		"0 of 7", "5 an hour", "stops all")
+		"0 of 7", "5 an hour", "all steps of the limit")
 	if strings.Index(page, `id="queue-default"`) > strings.Index(page, `id="queue-side"`) {
 		t.Error("queues with limits do not come first")
 	}
-	wantAll(t, "/queues/side", s.mustGet("/queues/side"), "The queue is paused", "no limit")
+	wantAll(t, "/queues/side", s.mustGet("/queues/side"), "Queue side is paused", "25 % of its runs go on", "Workflow held is paused", "by mira: the CRM moves", "no limit")
 	next := s.stream("/limits")
 	if err := k.Client.Unpause(k.Ctx, kagzi.Target{Workflow: "held"}); err != nil {
 		t.Fatal(err)

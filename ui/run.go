@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -40,6 +41,12 @@ type runView struct {
 // loaded again.
 func (v *runView) settled() bool {
 	return v.Run.Status.Ended() && !v.unsettled && len(v.Run.Hung) == 0
+}
+
+// WholeError reports whether the error is shown below the run's output, too: the sentence at the top has only one that is short and on one line.
+func (v *runView) WholeError() bool {
+	text := strings.TrimSpace(v.Run.Error)
+	return text != "" && (!v.Run.Status.Ended() || strings.Contains(text, "\n") || len([]rune(text)) > 300)
 }
 
 // Path returns the run's path, with what follows.

@@ -299,6 +299,9 @@ func (c choice) line(row gantt.Row, draw drawing, now time.Time) timelineRow {
 	}
 	if row.Step != nil {
 		r.Type = stepType(*row.Step.Last())
+		if gantt.Waits(*row.Step.Last()) && r.Status == kagzi.StatusRunning && !row.Group {
+			r.Status = kagzi.StatusSleeping // nothing is done meanwhile
+		}
 		r.Link = c.edit(func(v url.Values) { v.Set("name", row.Step.Name); v.Del("row"); v.Del("step") }) + "#" + stepID(row.Step.Name)
 		if n := len(row.Step.Attempts); n > 1 && !row.Group {
 			r.Note = "×" + count(n)

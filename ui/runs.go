@@ -28,6 +28,7 @@ type runList struct {
 	Filtered  bool   // not all runs are asked for
 	More      bool   // fields beyond the usual ones are set
 	Runs      []kagzi.RunInfo
+	Pauses    []kagzi.Pause
 	Next      string // path of the next page; empty on the last one
 	First     bool   // this is the first page
 	Workflows []string
@@ -46,6 +47,11 @@ func (d *dashboard) runs(ctx context.Context, q query) (any, error) {
 	f.Limit = pageSize + 1 // so that it is known whether another page follows
 	if v.Runs, err = d.client.List(ctx, f); err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(v.Runs, func(r kagzi.RunInfo) bool { return r.Status == kagzi.StatusPending }) {
+		if v.Pauses, err = d.client.Pauses(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if len(v.Runs) > pageSize {
 		v.Runs = v.Runs[:pageSize]

@@ -34,6 +34,8 @@ type screen struct {
 	at        time.Time        // when the answer V was looked up
 	partsAt   map[string]int64 // and those of the parts
 	may       func(Action) bool
+	asked     int // changes that this page may have buttons for
+	allowed   int // those of them that Authorize allows
 }
 
 // An old says why a page shows an old answer.
@@ -45,7 +47,32 @@ type old struct {
 
 // May reports whether to show the button of a change.
 func (s *screen) May(verb Verb, object Object, id ...string) bool {
-	return s.may != nil && s.may(Action{Verb: verb, Object: object, ID: strings.Join(id, "")})
+	allowed := s.may != nil && s.may(Action{Verb: verb, Object: object, ID: strings.Join(id, "")})
+	if s.asked++; allowed {
+		s.allowed++
+	}
+	return allowed
+}
+
+// usualChanges are what OnlyReads asks for on a page without buttons.
+var usualChanges = []Action{
+	{Verb: Cancel, Object: OnRun}, {Verb: Pause, Object: OnLimit}, {Verb: Set, Object: OnQueue}, {Verb: Trigger, Object: OnSchedule}, {Verb: Drain, Object: OnWorker},
+}
+
+// OnlyReads reports whether Authorize refuses all changes that the page has buttons for. The layout asks it after the page's own content is there.
+func (s *screen) OnlyReads() bool {
+	if s.asked > 0 || s.may == nil {
+		return s.asked > 0 && s.allowed == 0
+	}
+	return !slices.ContainsFunc(usualChanges, s.may)
+}
+
+// Rest says why the page has no stream, or has one no more.
+func (s *screen) Rest() string {
+	if _, ok := s.V.(doctorView); ok {
+		return "An examination is not repeated by itself."
+	}
+	return "This page does not change any more."
 }
 
 // Part returns the view model of a part; nil if it is not there yet.

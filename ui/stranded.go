@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/explain"
 )
 
 // strandedPages are the page about runs that no worker can execute.
@@ -19,18 +20,25 @@ func (d *dashboard) strandedPages() []page {
 
 // A strandedList is the view model of that page.
 type strandedList struct {
-	Rows []strandedRow
-	More int
-	Runs int
-	Any  bool // Runs is a part
+	Queues []strandedQueue
+	More   int // versions besides those that are shown
+	Runs   int
+	Any    bool // Runs is a part
+}
+
+// A strandedQueue has the stranded runs of a queue.
+type strandedQueue struct {
+	Queue   string
+	Workers int // live ones
+	Rows    []strandedRow
+	Pauses  []kagzi.Pause // of the queue, or of its workflows
 }
 
 // A strandedRow is a version of a workflow that no live worker of the queue has.
 type strandedRow struct {
 	kagzi.StrandedRuns
-	Workers int      // live ones of the queue
-	Others  []string // versions that these have of the workflow
-	Queues  []string // other queues, of which live workers have the version
+	Others []string // versions that live workers of the queue have of the workflow
+	Queues []string // other queues, of which live workers have the version
 }
 
 func (d *dashboard) stranded(ctx context.Context, _ query) (any, error) {
@@ -50,11 +58,37 @@ func (d *dashboard) stranded(ctx context.Context, _ query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	pauses, err := d.client.Pauses(ctx)
+	if err != nil {
+		return nil, err
+	}
 	live = slices.DeleteFunc(live, func(w kagzi.WorkerInfo) bool { return w.Silent })
 	for _, s := range all {
-		v.Rows = append(v.Rows, advise(s, live))
+		v.add(s, live, pauses)
 	}
 	return v, nil
+}
+
+// add puts the runs into their queue. The queue whose runs are due first stands first.
+func (v *strandedList) add(s kagzi.StrandedRuns, live []kagzi.WorkerInfo, pauses []kagzi.Pause) {
+	i := slices.IndexFunc(v.Queues, func(q strandedQueue) bool { return q.Queue == s.Queue })
+	if i < 0 {
+		q := strandedQueue{Queue: s.Queue}
+		for _, w := range live {
+			if slices.Contains(w.Queues, s.Queue) {
+				q.Workers++
+			}
+		}
+		i, v.Queues = len(v.Queues), append(v.Queues, q)
+	}
+	q := &v.Queues[i]
+	q.Rows = append(q.Rows, advise(s, live))
+	for _, p := range pauses {
+		ofQueue := explain.Holds(p, kagzi.RunInfo{Queue: s.Queue, Workflow: s.Workflow})
+		if ofQueue && !slices.Contains(q.Pauses, p) {
+			q.Pauses = append(q.Pauses, p)
+		}
+	}
 }
 
 // advise says what the live workers have in place of what the runs need.
@@ -63,9 +97,6 @@ func advise(s kagzi.StrandedRuns, live []kagzi.WorkerInfo) strandedRow {
 	others, queues := map[string]int{}, []string{}
 	for _, w := range live {
 		inQueue := slices.Contains(w.Queues, s.Queue)
-		if inQueue {
-			r.Workers++
-		}
 		for _, h := range w.Handlers {
 			name, version := handlerOf(h)
 			switch {
@@ -85,12 +116,30 @@ func advise(s kagzi.StrandedRuns, live []kagzi.WorkerInfo) strandedRow {
 	return r
 }
 
-// Deploy returns the lines of Go that a worker needs.
-func (r strandedRow) Deploy() string {
-	version := ""
-	if r.Version > 1 {
-		version = ", kagzi.Version(" + strconv.Itoa(r.Version) + ")"
+// Other reports whether the live workers of the queue have other versions of one of the workflows.
+func (q strandedQueue) Other() bool {
+	return slices.ContainsFunc(q.Rows, func(r strandedRow) bool { return len(r.Others) > 0 })
+}
+
+// Elsewhere reports whether live workers of other queues have the code of one of the workflows.
+func (q strandedQueue) Elsewhere() bool {
+	return slices.ContainsFunc(q.Rows, func(r strandedRow) bool { return len(r.Others) == 0 && len(r.Queues) > 0 })
+}
+
+// Missing reports whether no live worker has any code of one of the workflows.
+func (q strandedQueue) Missing() bool {
+	return slices.ContainsFunc(q.Rows, func(r strandedRow) bool { return len(r.Others)+len(r.Queues) == 0 })
+}
+
+// Deploy returns the lines of Go that a worker of the queue needs.
+func (q strandedQueue) Deploy() string {
+	code := "worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{Queue: " + strconv.Quote(q.Queue) + "})"
+	for _, r := range q.Rows {
+		version := ""
+		if r.Version > 1 {
+			version = ", kagzi.Version(" + strconv.Itoa(r.Version) + ")"
+		}
+		code += "\nkagzi.Handle(worker, kagzi.Define[In, Out](" + strconv.Quote(r.Workflow) + "), fn" + version + ")"
 	}
-	return "worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{Queue: " + strconv.Quote(r.Queue) + "})\n" +
-		"kagzi.Handle(worker, kagzi.Define[In, Out](" + strconv.Quote(r.Workflow) + "), fn" + version + ")"
+	return code
 }

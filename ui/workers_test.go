@@ -52,7 +52,7 @@ func TestWorkers(t *testing.T) {
 	}
 	region(next, "worker-log", has("context ended"))
 	until(next, func(e sse) bool { return e.name == "settled" })
-	wantAll(t, "a stopped worker", s.mustGet(path+"?x=1"), "Offline", "It has stopped.", "This page does not change.")
+	wantAll(t, "a stopped worker", s.mustGet(path+"?x=1"), "Offline", "It has stopped.", "This page does not change any more.")
 	wantAll(t, "/workers", s.mustGet("/workers?x=1"), "Offline", "stopped within the last hour")
 	k.Exec(`UPDATE kagzi.workers SET stopped_at = stopped_at - interval '2 hours' WHERE status = 'OFFLINE'`)
 	wantNone(t, "/workers", s.mustGet("/workers?x=2"), "Offline</span>")
@@ -114,13 +114,22 @@ func TestStranded(t *testing.T) {
 	for range 2 {
 		kit.Begin(k, kagzi.Define[string, string]("lost", kagzi.Queue("island")), "x", kagzi.Delay(time.Hour))
 	}
+	for _, target := range []kagzi.Target{{Queue: "island"}, {Queue: "elsewhere"}, {Workflow: "other"}} {
+		if err := k.Client.Pause(k.Ctx, target, kagzi.Actor("mira"), kagzi.Reason("the move")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	page := s.mustGet("/stranded")
+	if n := strings.Count(page, `<article`); n != 3 {
+		t.Errorf("%d queues have advice, not 3: one piece for each queue", n)
+	}
+	wantNone(t, "/stranded", page, "Queue elsewhere", "Workflow other")
 	wantAll(t, "/stranded", page, "5 runs wait",
-		"with code for version 3 of echo, not for version 2", "beside the new one", "kagzi.Version(2)",
-		"without code for gone", "If the workflow was renamed or removed",
-		"No live worker claims from queue nowhere. Live workers of queue default have it.", "Let a worker that has the code claim from queue nowhere too",
-		"No live worker claims from queue island.", "If the queue was given up", ">2 runs</a>", url.Values{"queue": {"island"}}.Encode())
-	if strings.LastIndex(page, `id="stranded-island`) < strings.LastIndex(page, `id="stranded-default-gone`) {
+		"1 live worker claims from it", "version 3</span>", "beside the new one", "kagzi.Version(2)",
+		"no code for it here", "If a workflow was renamed or removed",
+		"no live worker claims from it", "it is in queue default", "Let a worker that has the code claim from queue nowhere too",
+		"If the queue was given up", ">2</a>", "Queue island is paused", "by mira: the move", url.Values{"queue": {"island"}}.Encode())
+	if strings.LastIndex(page, `id="stranded-island`) < strings.LastIndex(page, `id="stranded-default`) {
 		t.Error("what is due first does not come first")
 	}
 	late := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: "island"})
@@ -139,7 +148,7 @@ func TestDoctor(t *testing.T) {
 	until(next, func(e sse) bool { return e.name == "settled" })
 	first := s.d.cache.peek(examinationKey).view
 	page := s.mustGet("/doctor?wait")
-	wantAll(t, "/doctor", page, "Examine again", "This page does not change.")
+	wantAll(t, "/doctor", page, "Examine again", "An examination is not repeated by itself.")
 	if again := s.d.cache.peek(examinationKey).view; again.(examination).At != first.(examination).At {
 		t.Error("the database was examined twice within a minute")
 	}

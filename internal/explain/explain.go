@@ -83,8 +83,7 @@ func (r *reasons) ended() {
 	switch run.Status {
 	case kagzi.StatusCompleted:
 		r.say("It completed %s after it was started.", r.Took(run.EndedAt.Sub(run.CreatedAt)))
-	case kagzi.StatusFailed:
-		r.say("It failed with kind %s.", r.Text(string(run.Kind)))
+	case kagzi.StatusFailed: // the callers show its kind and error
 		if !deleting {
 			r.resume()
 		}

@@ -236,11 +236,11 @@ func TestEnded(t *testing.T) {
 	run := kagzi.RunInfo{Status: kagzi.StatusCompleted, CreatedAt: earlier, EndedAt: now, DeadlineAt: later}
 	for want, change := range map[string]func(*situation){
 		"It completed 1h0m0s after it was started.":                                                               func(*situation) {},
-		"It failed with kind panic.\n<resume> tries what failed again, and keeps the results of the other steps.": func(s *situation) { s.run.Status, s.run.Kind = kagzi.StatusFailed, "panic" },
+		"<resume> tries what failed again, and keeps the results of the other steps.": func(s *situation) { s.run.Status, s.run.Kind = kagzi.StatusFailed, "panic" },
 		"It is quarantined: mend the cause first, then <resume>.": func(s *situation) {
 			s.run.Status, s.run.Quarantined = kagzi.StatusFailed, true
 		},
-		"It failed with kind panic.\nIt is being deleted: a coordinator does the rest within about a minute.": func(s *situation) {
+		"It is being deleted: a coordinator does the rest within about a minute.": func(s *situation) {
 			s.run.Status, s.run.Kind, s.run.WaitingOn = kagzi.StatusFailed, "panic", "deletion"
 		},
 		`Its step "charge" still executes in worker w although the run is over: it has hung since 2026-10-01T07:00:00Z, and can still have effects. The worker's log has its stack. If it does not return, restart the worker: <drain w>`: func(s *situation) {

@@ -110,6 +110,9 @@ func (r *reasons) unclaimed(ctx context.Context) error {
 	run := r.run
 	if r.past(run.AvailableAt) {
 		r.say("It has been due since %s, and no worker has taken it.", r.Moment(run.AvailableAt))
+		if err := r.pauses(ctx); err != nil {
+			return err
+		}
 	} else {
 		r.say("It is due %s.", r.Moment(run.AvailableAt))
 	}
@@ -264,6 +267,19 @@ func (r *reasons) goesOn() string {
 	return ""
 }
 
+// Holds reports whether the run is among those that the pause stops.
+func Holds(p kagzi.Pause, run kagzi.RunInfo) bool {
+	switch {
+	case p.All:
+		return true
+	case p.Group != "":
+		return p.Group == string(run.Group)
+	case p.Key != "":
+		return p.Queue == run.Queue && p.Key == string(run.Key)
+	}
+	return (p.Queue == "" || p.Queue == run.Queue) && (p.Workflow == "" || p.Workflow == run.Workflow)
+}
+
 // paused says who paused what, and why.
 func (r *reasons) paused(ctx context.Context) error {
 	run := r.run
@@ -271,22 +287,34 @@ func (r *reasons) paused(ctx context.Context) error {
 		r.say("It was paused %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"), r.goesOn())
 		return nil
 	}
+	r.say("It is held up by the %s.", r.Text(run.WaitingOn))
+	return r.pauses(ctx)
+}
+
+// pauses names the pauses that the run is subject to.
+func (r *reasons) pauses(ctx context.Context) error {
 	pauses, err := r.c.Pauses(ctx)
 	if err != nil {
 		return err
 	}
-	r.say("It is held up by the %s.", r.Text(run.WaitingOn))
 	for _, p := range pauses {
-		holds := p.All || p.Group != "" && p.Group == string(run.Group) || p.Key != "" && p.Queue == run.Queue && p.Key == string(run.Key) ||
-			p.Key == "" && p.Group == "" && (p.Queue == "" || p.Queue == run.Queue) && (p.Workflow == "" || p.Workflow == run.Workflow)
-		if !holds {
+		if !Holds(p, r.run) || r.exempt(p) {
 			continue
 		}
 		ends := ""
 		if deed := r.deed(Deed{Verb: Unpause, Target: p.Target}); deed != "" {
 			ends = ": " + deed + " ends that"
 		}
-		r.say("Paused: %s, %s%s%s.", r.Text(Target(p.Target)), r.Moment(p.Since), r.byText(p.Actor, p.Reason), ends)
+		some := ""
+		if p.Percent > 0 {
+			some = fmt.Sprintf(", but for %d %% of its runs", p.Percent)
+		}
+		r.say("Paused: %s%s, %s%s%s.", r.Text(Target(p.Target)), some, r.Moment(p.Since), r.byText(p.Actor, p.Reason), ends)
 	}
 	return nil
+}
+
+// exempt reports whether somebody has exempted the run from a pause. That is possible unless the pause is of its key or group.
+func (r *reasons) exempt(p kagzi.Pause) bool {
+	return p.Key == "" && p.Group == "" && slices.ContainsFunc(r.log, func(e kagzi.LogEntry) bool { return e.Event == "UNPAUSED" && e.At.After(p.Since) })
 }

@@ -124,7 +124,7 @@
 		});
 		stream.addEventListener("settled", () => {
 			closeStream();
-			say("off", "This page does not change any more.");
+			say("off", $("#main")?.dataset.rest ?? "");
 		});
 		stream.addEventListener("gone", (e) => {
 			closeStream();
@@ -202,10 +202,10 @@
 		const minute = (s) => hour.format(new Date(s * 1000));
 		const axis = { stroke: css("--faint"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
 		const series = $$("thead th", table).slice(1).map((th) => ({
-			label: th.textContent, stroke: css(th.dataset.colour), width: 1.75, points: { show: false }, value: (_, n) => (n ?? "–"), fill: css(th.dataset.colour) + "14",
+			label: th.textContent, stroke: css(th.dataset.colour), width: 1.75, points: { show: false }, value: (u, n, i) => (n ?? u.data[i].reduce((a, b) => a + b, 0)), fill: css(th.dataset.colour) + "14",
 		}));
 		return new uPlot({
-			width: el.clientWidth, height: 190, series: [{ label: "Minute", value: (_, s) => (s ? minute(s) : "–") }, ...series],
+			width: el.clientWidth, height: 190, series: [{ label: "Time", value: (_, s) => (s ? minute(s) : "the whole hour") }, ...series],
 			axes: [{ ...axis, space: 70, size: 30, values: (_, splits) => splits.map(minute) }, { ...axis, size: 44, space: 34, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6] }],
 			scales: { y: { range: (_, __, max) => [0, Math.max(max, 4) * 1.1] } },
 			cursor: { y: false, drag: { x: false, y: false } },
@@ -233,7 +233,13 @@
 			bulk.classList.toggle("some", chosen > 0 || every);
 			$("[data-selected]", bulk).textContent = every ? "All runs that match the filter." : chosen ?
 				`${chosen} selected. The list stands still.` : "Select runs to change them.";
-			for (const b of $$("button", bulk)) b.disabled = !chosen && !every;
+			const statuses = boxes.filter((b) => b.checked).map((b) => b.dataset.status);
+			for (const b of $$("button", bulk)) {
+				const fits = every || statuses.some((s) => (b.dataset.for ?? s).split(" ").includes(s));
+				b.disabled = !fits;
+				b.title = chosen && !fits ? "It applies to none of the selected runs" : "";
+				b.classList.toggle("unfit", Boolean(chosen) && !fits);
+			}
 		}
 		if (!$("form[data-select] input[name=run]:checked")) for (const html of [...held.values()]) update(html);
 	}

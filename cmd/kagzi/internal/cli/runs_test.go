@@ -209,7 +209,7 @@ func TestGetExplainsAFailure(t *testing.T) {
 	serveCheckout(k, always)
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
-	s.run("runs get order-1").ok().prints("It failed with kind unavailable", "kagzi runs resume "+string(run.ID()), "charge", "FAILED", "the provider answers 503")
+	s.run("runs get order-1").ok().prints("unavailable: ", "kagzi runs resume "+string(run.ID()), "charge", "FAILED", "the provider answers 503")
 	s.run("runs steps order-1").ok().prints("reserve", "COMPLETED", "charge", "FAILED")
 	steps := jsonOf[[]kagzi.StepAttempt](s.run("runs steps order-1 --json").ok())
 	if len(steps) != 2 || steps[1].Kind != kind.Unavailable {
