@@ -235,7 +235,7 @@ func TestEnded(t *testing.T) {
 	k := kit.New(t)
 	run := kagzi.RunInfo{Status: kagzi.StatusCompleted, CreatedAt: earlier, EndedAt: now, DeadlineAt: later}
 	for want, change := range map[string]func(*situation){
-		"It completed 1h0m0s after it was started.":                                                               func(*situation) {},
+		"It completed 1h0m0s after it was started.":                                   func(*situation) {},
 		"<resume> tries what failed again, and keeps the results of the other steps.": func(s *situation) { s.run.Status, s.run.Kind = kagzi.StatusFailed, "panic" },
 		"It is quarantined: mend the cause first, then <resume>.": func(s *situation) {
 			s.run.Status, s.run.Quarantined = kagzi.StatusFailed, true
