@@ -265,12 +265,35 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	return sf, nil
 }
 
+// A StepFilter selects what [Client.Steps] returns; the zero value selects all.
+type StepFilter struct {
+	Steps      []string // the attempts of these steps, named as in [StepAttempt].Step; empty means all
+	NoPayloads bool     // without Input, Output and Headers; the database does not read the payloads either
+}
+
+func (f StepFilter) payloads() store.StepPayloads {
+	if f.NoPayloads {
+		return store.StepPayloads{}
+	}
+	return store.StepPayloads{All: len(f.Steps) == 0, Steps: f.Steps}
+}
+
 // Steps returns the step attempts of a run, in the order in which they began, or were first recorded. It has the attempts that ended,
 // sleeps and waits with a [Timeout] from their beginning, and a [Step] under way once its function has run for a second. A wait without a
 // Timeout is recorded when it ends: until then only [RunInfo].WaitingOn names it. Each registration of a compensation is an attempt. Steps
 // returns [ErrNotFound] if the client's namespace has no such run.
-func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
+//
+// Steps reads the whole history of the run, but a filter spares the payloads that are not asked for, which are most of it. It
+// takes one filter at most.
+func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]StepAttempt, error) {
 	ref = plain(ref)
+	if len(filter) > 1 {
+		return nil, failure.Of(kind.BadRequest, errors.New("kagzi: Client.Steps takes one StepFilter: set all of its fields in that one"))
+	}
+	var f StepFilter
+	if len(filter) == 1 {
+		f = filter[0]
+	}
 	var run *store.Run
 	id, err := c.resolve(ctx, nil, ref)
 	if err == nil {
@@ -279,7 +302,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", named(ref))
 	}
-	rows, err := c.store.StepAttempts(ctx, id)
+	rows, err := c.store.StepAttempts(ctx, id, f.payloads())
 	var hung []store.HungCode
 	if err == nil {
 		hung, err = c.store.HungCode(ctx, run)
@@ -288,29 +311,45 @@ func (c *Client) Steps(ctx context.Context, ref Ref) ([]StepAttempt, error) {
 		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", ref)
 	}
 	engine.Present(run, rows)
-	out := make([]StepAttempt, len(rows))
-	for i, r := range rows {
-		out[i] = StepAttempt{
-			Step: r.StepID, Type: r.Kind, Attempt: r.Attempt, Status: Status(r.Status), Input: c.shown(r.Input), Output: r.Output, Kind: kind.Kind(r.ErrorKind),
-			Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
-		}
-		for _, h := range hung {
-			if h.Step == r.StepID && h.Attempt == r.Attempt && r.Status != store.Completed && r.Status != store.Failed { // else it has returned since
-				out[i].HungSince = h.Since.UTC()
-			}
-		}
-		switch r.Kind {
-		case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own
-		case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
-			out[i].Output = nil
-		case store.KindSignal:
-			out[i].Input, out[i].Headers, out[i].Output = nil, storedHeaders(r.Input), c.shown(r.Output)
-		default:
-			out[i].Output = c.shown(r.Output)
-		}
-		if r.ChildRunID != uuid.Nil {
-			out[i].Child = RunID(r.ChildRunID.String())
+	wanted := map[string]bool{}
+	for _, name := range f.Steps {
+		wanted[name] = true
+	}
+	out := make([]StepAttempt, 0, len(rows))
+	for _, r := range rows {
+		if len(f.Steps) == 0 || wanted[r.StepID] {
+			out = append(out, c.stepAttempt(r, hung, !f.NoPayloads))
 		}
 	}
 	return out, nil
+}
+
+// stepAttempt returns what a row of the history shows.
+func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads bool) StepAttempt {
+	a := StepAttempt{
+		Step: r.StepID, Type: r.Kind, Attempt: r.Attempt, Status: Status(r.Status), Kind: kind.Kind(r.ErrorKind),
+		Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
+	}
+	for _, h := range hung {
+		if h.Step == r.StepID && h.Attempt == r.Attempt && r.Status != store.Completed && r.Status != store.Failed { // else it has returned since
+			a.HungSince = h.Since.UTC()
+		}
+	}
+	if r.ChildRunID != uuid.Nil {
+		a.Child = RunID(r.ChildRunID.String())
+	}
+	if !payloads {
+		return a
+	}
+	a.Input = c.shown(r.Input)
+	switch r.Kind {
+	case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own
+		a.Output = r.Output
+	case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
+	case store.KindSignal:
+		a.Input, a.Headers, a.Output = nil, storedHeaders(r.Input), c.shown(r.Output)
+	default:
+		a.Output = c.shown(r.Output)
+	}
+	return a
 }

@@ -149,9 +149,13 @@ func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx
 	}
 }
 
-// The children are read by their keys, and only those whose ends their parent has not recorded.
+// The children are read by their keys, and only those whose ends their parent has not recorded. $3 says that all payloads are read, otherwise $4 has
+// the steps whose payloads are. The others are not read from where Postgres stores large values. The records of groups and of the failures of
+// children say how other attempts ended, so they are always read.
 const stepAttempts = `
-SELECT ` + stepColumns + `, s.output, CASE WHEN s.step_kind = 'FUNCTION' THEN s.input END, c.status, c.finished_at, c.error_kind, c.error
+SELECT ` + stepColumns + `,
+	CASE WHEN $3 OR s.step_id = ANY($4::text[]) OR s.step_kind = 'MARKER' OR s.step_kind = 'CHILD_WORKFLOW' AND s.status = 'FAILED' THEN s.output END,
+	CASE WHEN s.step_kind = 'FUNCTION' AND ($3 OR s.step_id = ANY($4::text[])) THEN s.input END, c.status, c.finished_at, c.error_kind, c.error
 FROM kagzi.step_runs s
 LEFT JOIN LATERAL (
 	SELECT q.status, q.finished_at, q.error_kind, q.error
@@ -162,12 +166,18 @@ LEFT JOIN LATERAL (
 WHERE s.run_id = $2 AND s.namespace_id = $1
 ORDER BY s.position, s.started_at, s.step_id, s.attempt_number`
 
+// StepPayloads say which payloads StepAttempts reads: All, or those of Steps. Without either it reads those that Kagzi itself needs.
+type StepPayloads struct {
+	All   bool
+	Steps []string
+}
+
 // StepAttempts returns every attempt of every step of a run, in the order of the run.
-func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID) ([]*StepRow, error) {
+func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID, payloads StepPayloads) ([]*StepRow, error) {
 	var out []*StepRow
 	err := do(ctx, func(ctx context.Context) error {
 		out = nil
-		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run}, func(rows pgx.Rows) error {
+		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run, payloads.All, payloads.Steps}, func(rows pgx.Rows) error {
 			var input []byte
 			var status, kind, text *string
 			var ended time.Time

@@ -283,7 +283,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"runInputs", runInputs, []any{s.namespace, runs, 1000}, byInput},
 		{"loadSize", loadSize, []any{s.namespace, ids[0]}, map[string][]string{itemsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"}}},
 		{"crashLoopEvidence", crashLoopEvidence, []any{s.namespace, ids[0], time.Now()}, byStep},
-		{"stepAttempts", stepAttempts, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
+		{"stepAttempts", stepAttempts, []any{s.namespace, ids[0], false, []string{"a"}}, withKey(byKey, byStep)},
 		{"resolveRuns", resolveRuns, []any{s.namespace, runs}, byKey},
 		{"resolveSteps", resolveSteps, []any{s.namespace, runs, steps, attempts}, byAttempt},
 		{"runsOfWorker", runsOfWorker, []any{s.namespace, uuid.New(), []string{"queue"}, typeNames[:3], micros(time.Minute), uuid.Nil, releaseBatch}, both},

@@ -37,7 +37,16 @@ func TestInputOfAStep(t *testing.T) {
 	compensation.Compensation.Input = []byte("the run's")
 	flush(t, s, &Flush{Records: []*Record{compensation}})
 
-	attempts, err := s.StepAttempts(t.Context(), r.RunID)
+	few, err := s.StepAttempts(t.Context(), r.RunID, StepPayloads{Steps: []string{"begun"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range few {
+		if asked := a.StepID == "begun"; (a.Input != nil) != asked || !asked && a.Output != nil {
+			t.Errorf("of %s were read %q and %q", a.StepID, a.Input, a.Output)
+		}
+	}
+	attempts, err := s.StepAttempts(t.Context(), r.RunID, StepPayloads{All: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -289,7 +289,7 @@ func life(t *testing.T, s *Store, plain DB) {
 	if len(h[r(0).RunID]) != 1 || string(h[r(0).RunID][0].Output) != "\x00\xff,{}\"\\NULL" || h[r(0).RunID][0].StepID != odd || len(h[r(1).RunID]) != 2 {
 		t.Errorf("history %+v", h)
 	}
-	steps, err := s.StepAttempts(t.Context(), r(1).RunID)
+	steps, err := s.StepAttempts(t.Context(), r(1).RunID, StepPayloads{All: true})
 	ok("steps", err)
 	for _, st := range steps {
 		if st.StepID == "step" && (st.Error != odd || st.WakeAt.IsZero() || st.Output != nil || !st.Permanent) || st.StepID == "empty" && st.Output == nil {

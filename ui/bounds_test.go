@@ -135,12 +135,16 @@ func TestPagesOfHugeRunsAreBounded(t *testing.T) {
 		}
 		v := &runView{Input: payload{Empty: true}, Output: payload{Empty: true}, Run: kagzi.RunInfo{ID: "01987654-0000-7000-8000-000000000000", Status: kagzi.StatusRunning, CreatedAt: began}}
 		q := query{url: "/runs/x"}
-		h := s.d.newHistory("", all)
+		h := newHistory("", all, nil)
+		h.payloads.add(all, false)
 		chosen, err := choose(q, h.steps)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.Timeline, v.Steps = chosen.timeline(v, time.Now()), chosen.table(s.d, v, h)
+		v.Timeline = chosen.timeline(v, time.Now())
+		if v.Steps, err = chosen.table(t.Context(), s.d, v, h); err != nil {
+			t.Fatal(err)
+		}
 		var page bytes.Buffer
 		if err := s.d.templates["run"].ExecuteTemplate(&page, "layout", &screen{V: v, Query: q}); err != nil {
 			t.Fatal(err)

@@ -114,7 +114,9 @@ func (d *dashboard) run(ctx context.Context, q query) (any, error) {
 	}
 	now := roughly(v.Run, time.Now())
 	v.Timeline = chosen.timeline(v, now)
-	v.Steps = chosen.table(d, v, h)
+	if v.Steps, err = chosen.table(ctx, d, v, h); err != nil {
+		return nil, err
+	}
 	v.Family, err = d.family(ctx, v, h)
 	return v, err
 }
@@ -143,31 +145,16 @@ func roughly(run kagzi.RunInfo, now time.Time) time.Time {
 	return now.Add(step - 1).Truncate(step)
 }
 
-// A history is the steps of a run, without large payloads, as the cache keeps it.
+// A history is the steps of a run without payloads, as the cache keeps it.
 type history struct {
 	mark      string // of the RunInfo when it was read
 	attempts  []kagzi.StepAttempt
 	steps     []*gantt.Step
-	payloads  map[attemptKey]attemptPayloads
+	payloads  *stepPayloads
 	unsettled bool
 }
 
-type attemptKey struct {
-	step    string
-	attempt int
-}
-
-// attemptPayloads are the payloads of an attempt, unless they are large, and their sizes.
-type attemptPayloads struct {
-	input, output         []byte
-	inputSize, outputSize int
-}
-
 const (
-	// keptPayload is the size up to which a step's payload is on the page. Larger ones are a link.
-	keptPayload = 8 << 10
-	// keptPayloads bounds the payloads of a run in the cache.
-	keptPayloads = 2 << 20
 	// waitEvery is how often the steps of a run that waits are read: only its children can change.
 	waitEvery = 10 * time.Second
 	// perStep is how much less often the steps of a running run are read for each step that it has.
@@ -180,11 +167,11 @@ func (d *dashboard) history(ctx context.Context, run kagzi.RunInfo) (*history, e
 	mark := fmt.Sprint(run.Status, run.WaitingOn, run.AvailableAt, run.Attempts, run.StartedAt, run.EndedAt, run.Worker, run.Recoveries, run.PausedAt)
 	last, _ := d.cache.peek(key).view.(*history)
 	f := d.cache.get(ctx, key, last.keeps(run, mark, d.every), func(ctx context.Context) (any, error) {
-		attempts, err := d.client.Steps(ctx, run.ID)
+		attempts, err := d.client.Steps(ctx, run.ID, kagzi.StepFilter{NoPayloads: true})
 		if err != nil {
 			return nil, err
 		}
-		return d.newHistory(mark, attempts), nil
+		return newHistory(mark, attempts, last), nil
 	})
 	h, _ := f.view.(*history)
 	if h == nil || f.err != nil {
@@ -206,29 +193,14 @@ func (h *history) keeps(run kagzi.RunInfo, mark string, every time.Duration) tim
 	return every
 }
 
-// newHistory takes the payloads out of the attempts, and keeps the small ones.
-func (d *dashboard) newHistory(mark string, attempts []kagzi.StepAttempt) *history {
-	h := &history{mark: mark, attempts: attempts, payloads: map[attemptKey]attemptPayloads{}}
-	kept := 0
-	keep := func(data []byte) []byte {
-		if len(data) > keptPayload || kept+len(data) > keptPayloads || d.cfg.HidePayloads {
-			return nil
-		}
-		kept += len(data)
-		return append([]byte(nil), data...)
+// newHistory returns the history of the attempts. It goes on with the payloads that the last one knew.
+func newHistory(mark string, attempts []kagzi.StepAttempt, last *history) *history {
+	h := &history{mark: mark, attempts: attempts, steps: gantt.Steps(attempts), payloads: &stepPayloads{known: map[attemptKey]attemptPayloads{}}}
+	if last != nil {
+		h.payloads = last.payloads
 	}
-	for i := range attempts {
-		a := &attempts[i]
-		switch a.Type {
-		case "MARKER", "PEEK", "RESERVE": // their outputs are Kagzi's own
-			a.Output = nil
-		}
-		if len(a.Input)+len(a.Output) > 0 {
-			h.payloads[attemptKey{a.Step, a.Attempt}] = attemptPayloads{keep(a.Input), keep(a.Output), len(a.Input), len(a.Output)}
-		}
-		a.Input, a.Output = nil, nil
+	for _, a := range attempts {
 		h.unsettled = h.unsettled || a.Status == kagzi.StatusRunning
 	}
-	h.steps = gantt.Steps(attempts)
 	return h
 }

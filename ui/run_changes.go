@@ -278,7 +278,7 @@ var forgettable = []string{"FUNCTION", "CHILD_WORKFLOW", "BRANCH"}
 
 // failedSteps returns the steps of a run whose last attempt failed.
 func (d *dashboard) failedSteps(ctx context.Context, id kagzi.RunID) (out []option, err error) {
-	steps, err := d.client.Steps(ctx, id)
+	steps, err := d.client.Steps(ctx, id, kagzi.StepFilter{NoPayloads: true})
 	if err != nil {
 		return nil, err
 	}

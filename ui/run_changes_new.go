@@ -97,7 +97,7 @@ func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
 
 // forkSteps returns the steps from which a run can be forked, and reports whether there are more. The one that failed last is chosen.
 func (d *dashboard) forkSteps(ctx context.Context, id kagzi.RunID) (out []option, more bool, err error) {
-	steps, err := d.client.Steps(ctx, id)
+	steps, err := d.client.Steps(ctx, id, kagzi.StepFilter{NoPayloads: true})
 	if err != nil {
 		return nil, false, err
 	}

@@ -57,7 +57,7 @@ func (d *dashboard) rawPayload(ctx context.Context, q query) ([]byte, error) {
 		}
 		return run.Output, err
 	}
-	attempts, err := d.client.Steps(ctx, ref)
+	attempts, err := d.client.Steps(ctx, ref, kagzi.StepFilter{Steps: []string{q.values.Get("step")}})
 	if err != nil {
 		return nil, err
 	}

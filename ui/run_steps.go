@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"net/url"
 	"strconv"
 	"strings"
@@ -46,7 +47,7 @@ func (a attemptRow) Detailed() bool {
 const pagePayloads = 256 << 10
 
 // table returns the steps of the choice, and of those the page that the query asks for.
-func (c choice) table(d *dashboard, v *runView, h *history) stepTable {
+func (c choice) table(ctx context.Context, d *dashboard, v *runView, h *history) (stepTable, error) {
 	t := stepTable{All: c.all, Match: len(c.steps)}
 	lo, hi, p := c.page("step", c.step, len(c.steps), stepsPerPage)
 	t.Pager = p
@@ -57,23 +58,35 @@ func (c choice) table(d *dashboard, v *runView, h *history) stepTable {
 			}
 		})
 	}
-	room := pagePayloads
-	for _, s := range c.steps[lo:hi] {
-		t.Rows = append(t.Rows, d.stepRow(v, s, h, &room))
+	payloads, err := d.payloadsOf(ctx, v.Run.ID, h, c.steps[lo:hi])
+	if err != nil {
+		return t, err
 	}
-	return t
+	page := stepPage{d, v, payloads, pagePayloads}
+	for _, s := range c.steps[lo:hi] {
+		t.Rows = append(t.Rows, page.row(s))
+	}
+	return t, nil
 }
 
 // mostAttempts is how many earlier attempts of a step are shown.
 const mostAttempts = 20
 
-func (d *dashboard) stepRow(v *runView, s *gantt.Step, h *history, room *int) stepRow {
-	row := stepRow{HTMLID: stepID(s.Name), Type: stepType(*s.Last()), Last: d.attemptRow(v, *s.Last(), h, room)}
-	if after := s.Last().StartedAt.Sub(v.Run.CreatedAt); !s.Last().StartedAt.IsZero() && after >= 0 {
+// A stepPage makes the rows of a page.
+type stepPage struct {
+	d        *dashboard
+	v        *runView
+	payloads map[attemptKey]attemptPayloads
+	room     int // bytes of payloads and errors that it may have besides
+}
+
+func (p *stepPage) row(s *gantt.Step) stepRow {
+	row := stepRow{HTMLID: stepID(s.Name), Type: stepType(*s.Last()), Last: p.attempt(*s.Last())}
+	if after := s.Last().StartedAt.Sub(p.v.Run.CreatedAt); !s.Last().StartedAt.IsZero() && after >= 0 {
 		row.Offset = "+" + duration(after)
 	}
 	for i := len(s.Attempts) - 2; i >= 0 && len(row.Earlier) < mostAttempts; i-- {
-		row.Earlier = append(row.Earlier, d.attemptRow(v, s.Attempts[i], h, room))
+		row.Earlier = append(row.Earlier, p.attempt(s.Attempts[i]))
 	}
 	return row
 }
@@ -81,9 +94,9 @@ func (d *dashboard) stepRow(v *runView, s *gantt.Step, h *history, room *int) st
 // fewOfError is how much of an error is shown if there is no room for more.
 const fewOfError = 299
 
-func (d *dashboard) attemptRow(v *runView, a kagzi.StepAttempt, h *history, room *int) attemptRow {
+func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 	if n := len(a.Error); n > fewOfError {
-		if *room -= n; *room < 0 {
+		if p.room -= n; p.room < 0 {
 			a.Error = first(fewOfError, oneLine(a.Error))
 		}
 	}
@@ -91,19 +104,20 @@ func (d *dashboard) attemptRow(v *runView, a kagzi.StepAttempt, h *history, room
 	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) {
 		row.Took = duration(max(0, a.EndedAt.Sub(a.StartedAt)))
 	}
-	p := h.payloads[attemptKey{a.Step, a.Attempt}]
-	raw := v.Path() + "/raw?" + url.Values{"step": {a.Step}, "attempt": {strconv.Itoa(a.Attempt)}}.Encode() + "&of="
+	has := p.payloads[keyOf(a)]
+	row.Headers = has.headers
+	raw := p.v.Path() + "/raw?" + url.Values{"step": {a.Step}, "attempt": {strconv.Itoa(a.Attempt)}}.Encode() + "&of="
 	show := func(data []byte, size int, raw string) payload {
-		if len(data) < size || size > *room {
-			return d.sizeOnly(size, raw)
+		if len(data) < size || size > p.room {
+			return p.d.sizeOnly(size, raw)
 		}
-		*room -= size
-		return d.payload(data, raw)
+		p.room -= size
+		return p.d.payload(data, raw)
 	}
-	if string(p.output) == "null" { // of a Do
-		p.output, p.outputSize = nil, 0
+	if string(has.output) == "null" { // of a Do
+		has.output, has.outputSize = nil, 0
 	}
-	row.Input, row.Output = show(p.input, p.inputSize, raw+"input"), show(p.output, p.outputSize, raw+"output")
+	row.Input, row.Output = show(has.input, has.inputSize, raw+"input"), show(has.output, has.outputSize, raw+"output")
 	return row
 }
 
