@@ -121,6 +121,9 @@ var badApplication = []bad{
 		w.execute("2.1", "x", "tx", 1, "X1", "one")
 		w.ended()
 	}},
+	{"ItemTwice", "S16", func(w *world) { w.Items = append(w.Items, evidence.Item{Item: "item of collects", Run: "retries"}) }},
+	{"ItemInAnotherRun", "S16", func(w *world) { w.Items[0].Run = "retries" }},
+	{"ItemLost", "S1", func(w *world) { w.Items = nil }},
 	{"SumChanged", "S16", func(w *world) { w.Accounts["a"]++ }},
 	{"AccountChanged", "S16", func(w *world) { w.Accounts["a"], w.Accounts["b"] = w.Accounts["a"]+1, w.Accounts["b"]-1 }},
 

@@ -62,8 +62,13 @@ type Expectations struct {
 	// compensations and runs of schedules and consumers.
 	Program func(evidence.Run) (int, bool)
 
-	// Transactional reports whether a step, named by its ID, has an Effect. Such a step is executed again if its transaction failed.
+	// Transactional reports whether a step, named by its ID, is executed in a transaction: it is executed again if that failed. Moves
+	// reports whether it has an Effect, too.
 	Transactional func(step string) bool
+	Moves         func(step string) bool
+
+	// Item returns the item that a customer's call added to a batch. It returns false for other calls.
+	Item func(evidence.Call) (string, bool)
 
 	// Accounts are the balances at the beginning.
 	Accounts map[string]int64
@@ -105,7 +110,7 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		c.cancels,
 		c.drains,
 		c.deletions,
-		c.effects, c.accounts, c.rolledBack,
+		c.effects, c.items, c.accounts, c.rolledBack,
 		c.compensations, c.messages, c.consumers, c.children,
 		c.unended, c.unheld, c.due, c.settle, c.takeovers,
 	} {

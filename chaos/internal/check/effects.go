@@ -1,5 +1,11 @@
 package check
 
+import (
+	"slices"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
+
 // effects: a transactional step has exactly one effect if it is recorded, and else none (S16). The steps that a fork copied have theirs in
 // the other run.
 func (c *checker) effects() {
@@ -17,8 +23,35 @@ func (c *checker) effects() {
 	}
 	for _, key := range sortedSteps(c.h.result) {
 		record := c.h.result[key]
-		if c.transactional(key.step) && record.new.Kind == function && record.new.RunAttempt > 0 && count[key] == 0 {
+		if c.x.Moves != nil && c.x.Moves(key.step) && record.new.Kind == function && record.new.RunAttempt > 0 && count[key] == 0 {
 			c.violation("S16", key.run, c.at(record), "transactional step %s is recorded (change %d), and had no effect", key.step, record.ChangeID)
+		}
+	}
+}
+
+// items: each item of a batch is dealt with at most once, and in the run that the acknowledgement named (S16). If that run completed, it
+// has dealt with it (S1).
+func (c *checker) items() {
+	by := map[string][]string{}
+	for _, i := range c.e.Items {
+		by[i.Item] = append(by[i.Item], i.Run)
+		if n := len(by[i.Item]); n > 1 {
+			c.violation("S16", i.Run, 0, "it has dealt with %q, as had run %s", i.Item, by[i.Item][n-2])
+		}
+	}
+	if c.x.Item == nil {
+		return
+	}
+	for _, call := range c.e.Calls {
+		item, ok := c.x.Item(call)
+		if !ok || call.Outcome != evidence.OK || c.x.Lossy {
+			continue
+		}
+		switch runs := by[item]; {
+		case len(runs) == 0 && c.h.final[call.Run].Status == "COMPLETED":
+			c.violation("S1", call.Run, call.Ended, "it completed, and has not dealt with %q, which client %d has added", item, call.Client)
+		case len(runs) > 0 && !slices.Contains(runs, call.Run):
+			c.violation("S16", runs[0], call.Ended, "it has dealt with %q, and client %d was told that run %s would", item, call.Client, call.Run)
 		}
 	}
 }

@@ -25,6 +25,7 @@ func good() *world {
 	w.consumes("consumes")
 	w.schedules("ticks")
 	w.rollsBack("rolled back")
+	w.collects("collects")
 	w.Workers = []evidence.Worker{{ID: "id of 1.1", Status: "OFFLINE"}, {ID: "id of 2.1", Status: "OFFLINE"}}
 	w.Injected = []evidence.Injected{{Fault: "F1 kill", Began: time.Second, Ended: 2 * time.Second, Effect: 1}}
 	return w
@@ -180,6 +181,15 @@ func (w *world) schedules(prefix string) {
 // rollsBack is a start that was rolled back.
 func (w *world) rollsBack(run string) {
 	w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "start", Run: run, Outcome: evidence.OK, RolledBack: true})
+}
+
+// collects is the run of a batch.
+func (w *world) collects(run string) {
+	w.run("driver", run, columns{"status": "PENDING", "workflow_type": "collected", "available_at": w.wall()})
+	w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "batch", Run: run, Outcome: evidence.OK})
+	w.claim("2.1", run, "B")
+	w.Items = append(w.Items, evidence.Item{Item: "item of " + run, Run: run})
+	w.finish("2.1", run, "COMPLETED", nil)
 }
 
 func TestGoodHistory(t *testing.T) {

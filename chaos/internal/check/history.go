@@ -3,7 +3,6 @@ package check
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
@@ -64,14 +63,6 @@ type lease struct {
 	claim     *change
 	cancelled bool    // the run's cancel was requested before
 	ended     *change // the run left RUNNING, or another lease began; nil: never
-}
-
-// until is the number of the change that ended the lease.
-func (l *lease) until() int64 {
-	if l.ended == nil {
-		return math.MaxInt64
-	}
-	return l.ended.ChangeID
 }
 
 type stepKey struct{ run, step string }

@@ -26,6 +26,7 @@ type Evidence struct {
 	Readers  []Reader         // the final table of subscriptions
 	Verbs    []Verb           // what operators and clients did to runs, as the database recorded it
 	Workers  []Worker         // the final registry
+	Plans    []Plan           // the final table of schedules
 	Ticks    []Tick           // what the schedules had to do
 	Effects  []Effect         // what transactional steps wrote into the application's table
 	Items    []Item           // of batches, which a transactional step has dealt with
@@ -201,6 +202,13 @@ type Worker struct {
 	PID                int
 	Started, Heartbeat time.Time
 	Stopped            time.Time
+}
+
+// A Plan is a row of kagzi.schedules at the end.
+type Plan struct {
+	Schedule        string
+	Created, Cursor time.Time // every tick up to Cursor is decided
+	Problem         string
 }
 
 // A Tick is a tick of a schedule that was due during the round, as another program than Kagzi computes it.

@@ -89,6 +89,8 @@ const (
 		SELECT worker_id::text, status, pid, started_at, heartbeat_at, coalesce(stopped_at, '0001-01-01 UTC')
 		FROM kagzi.workers ORDER BY started_at, worker_id`
 
+	selectPlans = `SELECT name, created_at, cursor_at, coalesce(problem, '') FROM kagzi.schedules ORDER BY name`
+
 	selectItems = `SELECT item, run_id FROM chaos.items ORDER BY item_id`
 
 	selectEffects = `SELECT run_id, step_id, from_account, to_account, amount FROM chaos.effects ORDER BY effect_id`
@@ -117,6 +119,9 @@ func (e *Evidence) read(ctx context.Context, tx pgx.Tx) (err error) {
 		return err
 	}
 	if e.Workers, err = collect[Worker](ctx, tx, selectWorkers); err != nil {
+		return err
+	}
+	if e.Plans, err = collect[Plan](ctx, tx, selectPlans); err != nil {
 		return err
 	}
 	if e.Items, err = collect[Item](ctx, tx, selectItems); err != nil {
