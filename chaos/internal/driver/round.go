@@ -40,7 +40,6 @@ type round struct {
 
 	mu       sync.Mutex
 	injected []evidence.Injected
-	exits    []evidence.Exit
 	stuck    []string // what did not end as it should have
 }
 
@@ -51,7 +50,6 @@ type Result struct {
 	Evidence *evidence.Evidence
 	Tables   []string // violations that the statements found
 	Stuck    []string // what did not end in time
-	Recovers time.Duration
 	Until    time.Time
 	Begun    time.Time // by the database's clock
 }
@@ -204,7 +202,6 @@ func (r *round) supervise(ctx context.Context, p *fleet.Place) {
 		if process := p.Process(); process != nil {
 			select {
 			case <-process.Done():
-				r.exited(process)
 			case <-ctx.Done():
 				return
 			}
@@ -216,14 +213,6 @@ func (r *round) supervise(ctx context.Context, p *fleet.Place) {
 			r.log("place %d: %v", p.Number, err)
 		}
 	}
-}
-
-// exited records the end of a worker process.
-func (r *round) exited(process *fleet.Process) {
-	x := evidence.Exit{At: evidence.Now(), Worker: process.Spec.Name, Killed: process.Err() != nil}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.exits = append(r.exits, x)
 }
 
 // injectAll carries out the plan's clashes, one after the other.
@@ -330,15 +319,5 @@ func (r *round) result(ctx context.Context, begun time.Time) (*Result, error) {
 	}
 	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, r.injected, over, time.Duration(r.lastOver.Load())
 	e.Samples, e.Clock = r.sampler.seen()
-	e.Exits = r.exits
-	if !r.plan.Options.Soak {
-		made := map[string]time.Time{}
-		for _, p := range e.Plans {
-			made[p.Schedule] = p.Created
-		}
-		if e.Ticks, err = ticks(r.plan.Options.Seed, r.until, made); err != nil {
-			return nil, err
-		}
-	}
-	return &Result{Evidence: e, Tables: tables, Stuck: r.stuck, Recovers: r.recovers(), Until: r.until, Begun: begun}, nil
+	return &Result{Evidence: e, Tables: tables, Stuck: r.stuck, Until: r.until, Begun: begun}, nil
 }

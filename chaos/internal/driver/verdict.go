@@ -3,8 +3,7 @@ package driver
 import (
 	"fmt"
 	"io"
-
-	"github.com/kagzi/kagzi/chaos/internal/check"
+	"strings"
 )
 
 // A Verdict is what a round proves.
@@ -17,49 +16,27 @@ const (
 	Invalid Verdict = "INVALID"
 )
 
-// The most violations, and timelines, that are printed.
-const (
-	mostViolations = 40
-	mostTimelines  = 3
-)
-
 // Judge checks the evidence and prints what it finds.
 func Judge(w io.Writer, plan Plan, r *Result) Verdict {
+	e := r.Evidence
+	byStatus := map[string]int{}
+	for _, run := range e.Runs {
+		byStatus[run.Status]++
+	}
+	refused, begun := 0, 0
+	for _, l := range e.Ledger {
+		switch l.Event {
+		case "REFUSED":
+			refused++
+		case "BEGIN":
+			begun++
+		}
+	}
+	fmt.Fprintf(w, "%d calls, %d runs %v, %d steps, %d executions of steps, %d refused writes, %d changes\n", len(e.Calls), len(e.Runs), byStatus, len(e.Steps), begun, refused, len(e.Changes))
 	found := append(r.Tables, r.Stuck...)
-	var runs []string
-	var why []string
-	if !plan.Options.Soak {
-		fmt.Fprint(w, check.Measure(r.Evidence))
-		for _, v := range check.All(r.Evidence, plan.expectations(r.Recovers)) {
-			found = append(found, v.String())
-			if v.Run != "" {
-				runs = append(runs, v.Run)
-			}
-		}
-		why = check.Exercised(r.Evidence)
-	}
-	for i, v := range found {
-		if i == mostViolations {
-			fmt.Fprintf(w, "FAIL: and %d more\n", len(found)-i)
-			break
-		}
-		fmt.Fprintln(w, "FAIL:", v)
-	}
-	told := map[string]bool{}
-	for _, run := range runs {
-		if !told[run] && len(told) < mostTimelines {
-			told[run] = true
-			fmt.Fprint(w, "\n", check.Timeline(r.Evidence, run))
-		}
-	}
-	switch {
-	case len(found) > 0:
+	if len(found) > 0 {
+		fmt.Fprintln(w, "FAIL:", strings.Join(found, "\nFAIL: "))
 		return Fail
-	case len(why) > 0:
-		for _, reason := range why {
-			fmt.Fprintln(w, "INVALID:", reason)
-		}
-		return Invalid
 	}
 	fmt.Fprintf(w, "%s: seed %d\n", Pass, plan.Options.Seed)
 	return Pass
