@@ -47,10 +47,16 @@ func (w *world) child(change func(*evidence.Step)) {
 	}
 }
 
-// sampled makes the samples of a time at the end, in which the run x is RUNNING and others are due.
+// sampled makes the samples of a time at the end.
 func (w *world) sampled(d time.Duration, change func(*evidence.Sample)) {
-	for until := w.now + d; w.now < until; w.now += 200 * time.Millisecond {
-		s := evidence.Sample{At: w.now, Now: w.wall(), Running: map[string]string{}, Held: map[string]bool{}}
+	w.sampledFrom(w.now, d, change)
+	w.now += d
+}
+
+// sampledFrom makes the samples of a time.
+func (w *world) sampledFrom(from, d time.Duration, change func(*evidence.Sample)) {
+	for at := from; at < from+d; at += 200 * time.Millisecond {
+		s := evidence.Sample{At: at, Now: epoch.Add(at), Running: map[string]string{}, Held: map[string]bool{}}
 		change(&s)
 		w.Samples = append(w.Samples, s)
 	}
@@ -70,6 +76,11 @@ var badLiveness = []bad{
 		w.start("x", "", nil)
 		w.now += time.Second
 		w.finish("driver", "x", "CANCELLED", nil)
+	}},
+	{"DeadAndOnline", "L5", func(w *world) {
+		w.Workers[0].Status = "ONLINE"
+		w.now += 3 * time.Second
+		w.plain("x", "") // after healing
 	}},
 	{"NotTakenOver", "L5", func(w *world) {
 		w.start("x", "", nil)

@@ -84,15 +84,38 @@ func (c *checker) settle() {
 	}
 }
 
-// takeovers: the runs of a worker process that died are claimed by others, or set back, soon (L5). Deaths in a time of trouble do not
-// count.
+// takeovers: a worker process that died is OFFLINE, and its runs are claimed by others, or set back, soon (L5). Deaths in a time of
+// trouble do not count.
 func (c *checker) takeovers() {
 	if c.x.Takeover == 0 {
 		return
 	}
+	c.dead()
 	for _, t := range c.h.takeovers() {
 		if t.took > c.x.Takeover && c.quiet(t.died, t.died+c.x.Takeover) {
 			c.violation("L5", t.lease.run, t.died+t.took, "process %s died with it, and %v later nobody had taken it over", t.lease.by, t.took)
+		}
+	}
+}
+
+// dead: in the end, the workers of processes that died long before are OFFLINE.
+func (c *checker) dead() {
+	if len(c.e.Samples) == 0 {
+		return
+	}
+	last := c.e.Samples[len(c.e.Samples)-1].At
+	status := map[string]string{}
+	for _, w := range c.e.Workers {
+		status[w.ID] = w.Status
+	}
+	for _, x := range c.e.Exits {
+		if !x.Killed || last-x.At < c.x.Takeover || !c.quiet(last-c.x.Takeover, last) {
+			continue
+		}
+		for _, line := range c.e.Ledger {
+			if s := status[line.Detail]; line.Worker == x.Worker && line.Event == "ONLINE" && s != "" && s != "OFFLINE" {
+				c.violation("L5", "", x.At, "process %s died, and %v later its worker %s is %s", x.Worker, last-x.At, line.Detail, s)
+			}
 		}
 	}
 }

@@ -1,0 +1,205 @@
+package check_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/check"
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
+
+// Histories that look bad, and are not.
+func TestAllowedHistories(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		change func(w *world)
+	}{
+		{"EndedByAClient", func(w *world) {
+			w.begun()
+			w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
+		}},
+		{"SetBackByAnotherWorker", func(w *world) {
+			w.begun()
+			w.run("1.1", "x", columns{"status": "PENDING", "lease": nil, "locked_by": nil})
+			w.claim("2.1", "x", "X2")
+			w.ended()
+		}},
+		{"ReleasedByAnotherWorker", func(w *world) {
+			w.begun()
+			w.run("1.1", "x", columns{"available_at": w.wall()})
+			w.claim("2.1", "x", "X2")
+			w.ended()
+		}},
+		{"OneLeaseForManyRuns", func(w *world) {
+			for _, run := range []string{"x", "y"} {
+				w.start(run, "", nil)
+				w.claim("2.1", run, "shared")
+				w.execute("2.1", run, "s", 1, "shared", "one")
+				w.finish("2.1", run, "COMPLETED", nil)
+			}
+		}},
+		{"IDUsedAgain", func(w *world) {
+			w.plain("x", "twin")
+			w.plain("y", "twin")
+		}},
+		{"UnknownStartMadeOne", func(w *world) {
+			w.x.Program = func(r evidence.Run) (int, bool) { return 7, r.ID == "x" }
+			w.Calls = append(w.Calls, evidence.Call{Verb: "start", Program: 7, Outcome: evidence.Unknown})
+			w.run("driver", "x", columns{"status": "PENDING", "available_at": w.wall()})
+			w.claim("2.1", "x", "X1")
+			w.ended()
+		}},
+		{"RolledBackStartFoundARun", func(w *world) {
+			w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "retries", Outcome: evidence.OK, RolledBack: true})
+		}},
+		{"ResultTooLateForItsTimeout", func(w *world) {
+			w.begun()
+			w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")
+			w.step("2.1", "x", "s", 1, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "FAILED"})
+			w.line("2.1", evidence.End, "x", "s", 1, "X1", "one")
+			w.execute("2.1", "x", "s", 2, "X1", "one")
+			w.ended()
+		}},
+		{"CopiedByAFork", func(w *world) {
+			w.start("x", "", nil)
+			w.step("driver", "x", "tx", 1, columns{"step_kind": "FUNCTION", "run_attempt": 0, "status": "COMPLETED", "output": "hash"})
+			w.claim("2.1", "x", "X1")
+			w.ended()
+		}},
+		{"GroupDecidedAgain", func(w *world) {
+			w.begun()
+			for i := range 2 {
+				w.step("2.1", "x", "group", i+1, columns{"step_kind": "MARKER", "run_attempt": i + 1, "status": "COMPLETED", "output": fmt.Sprint(i)})
+			}
+			w.ended()
+		}},
+		{"DeletedByAPerson", func(w *world) {
+			w.plain("x", "")
+			w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "DELETED"})
+			w.remove("x", "", 0)
+		}},
+		{"DeletedByRetention", func(w *world) {
+			w.x.Retention = time.Second
+			w.plain("x", "")
+			w.now += 2 * time.Second
+			w.remove("x", "", 0)
+		}},
+		{"QuarantinedDespiteItsCancel", func(w *world) {
+			w.begun()
+			w.finish("2.1", "x", "FAILED", columns{"error_kind": "crash_loop", "quarantined": true})
+			w.Calls = append(w.Calls, evidence.Call{Verb: "cancel", Run: "x", Outcome: evidence.OK})
+		}},
+		{"ReplacedByAnotherStart", func(w *world) {
+			w.ends["x"] = check.Ending{Output: "done", Replaced: true}
+			w.begun()
+			w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
+		}},
+		{"ItsChildWasTerminated", func(w *world) {
+			w.ends["x"] = check.Ending{Output: "done"}
+			w.begun()
+			w.run("2.1", "y", columns{"status": "PENDING", "parent_run_id": "x", "parent_step_id": "child", "available_at": w.wall()})
+			w.step("2.1", "x", "child", 1, columns{"step_kind": "CHILD_WORKFLOW", "run_attempt": 1, "status": "FAILED"})
+			w.finish("driver", "y", "CANCELLED", nil)
+			w.Verbs = append(w.Verbs, evidence.Verb{Run: "y", Event: "TERMINATED"})
+			w.finish("2.1", "x", "FAILED", columns{"error_kind": "child"})
+		}},
+		{"TerminatedIsNotUndone", func(w *world) {
+			w.begun()
+			w.step("2.1", "x", "u1#compensation", 1, columns{"step_kind": "COMPENSATION", "run_attempt": 1, "status": "RUNNING"})
+			w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "u1#compensation", Kind: "COMPENSATION", Status: "RUNNING", Attempt: 1, Called: true})
+			w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "TERMINATED"})
+			w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
+		}},
+		{"RegisteredAgain", func(w *world) {
+			for i := range w.Steps {
+				if s := w.Steps[i]; s.Step == "u1#compensation" { // before u2, and again after it
+					w.Steps = append([]evidence.Step{s}, w.Steps...)
+					w.Steps[0].Step = "u2#compensation"
+					break
+				}
+			}
+			w.ends["undoes"] = check.Ending{Failed: true, Registered: []string{"u1", "u2"}}
+		}},
+		{"BranchesReadInAnyOrder", func(w *world) {
+			w.ends["reads"] = check.Ending{Output: "read"}
+			w.swapReads()
+			for i := range w.Steps {
+				if w.Steps[i].Kind == "SIGNAL" {
+					w.Steps[i].Step = "group/0/" + w.Steps[i].Step
+				}
+			}
+		}},
+		{"DrainedDuringTrouble", func(w *world) {
+			w.begun()
+			w.drain()
+			from := w.now - 2*time.Second
+			w.now += 2 * time.Second
+			w.claim("1.1", "x", "X2")
+			w.finish("1.1", "x", "COMPLETED", nil)
+			w.x.Settle = 0
+			w.sampledFrom(from, 4*time.Second, func(s *evidence.Sample) { s.Trouble = true })
+		}},
+		{"NotHeldDuringTrouble", func(w *world) {
+			w.sampled(4*time.Second, func(s *evidence.Sample) { s.Running["x"], s.Trouble = "X", true })
+		}},
+		{"HeldAgainAndAgain", func(w *world) {
+			w.sampled(4*time.Second, func(s *evidence.Sample) {
+				s.Running["x"] = "X"
+				s.Held["X"] = s.At%time.Second < 300*time.Millisecond
+			})
+		}},
+		{"DueForAShortTime", func(w *world) {
+			w.sampled(4*time.Second, func(s *evidence.Sample) { s.Due, s.DueSince = 1, s.Now.Add(-time.Second) })
+		}},
+		{"PausedForEver", func(w *world) { w.start("x", "", columns{"paused": true}) }},
+		{"WaitsForEver", func(w *world) {
+			w.start("x", "", nil)
+			w.ends["x"] = check.Ending{Endless: true}
+		}},
+		{"DiedWithoutARun", func(w *world) {
+			w.Exits = append(w.Exits, evidence.Exit{At: w.tick(), Worker: "9.9", Killed: true})
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := good()
+			tt.change(w)
+			exactly(t, w, "")
+		})
+	}
+}
+
+// After a failover that lost the newest commits, what was acknowledged may be gone.
+func TestLossyHistories(t *testing.T) {
+	t.Parallel()
+	w := good()
+	w.x.Lossy = true
+	w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", Outcome: evidence.OK},
+		evidence.Call{Verb: "signal", Run: "reads", Message: "m3", Outcome: evidence.OK})
+	w.line("2.1", evidence.Begin, "retries", "s", 1, "lost", "")
+	exactly(t, w, "")
+}
+
+// If somebody has set the database's clock, times of the database say nothing about order.
+func TestClockThatWasSet(t *testing.T) {
+	t.Parallel()
+	w := good()
+	w.begun()
+	w.step("2.1", "x", "nap", 1, columns{"step_kind": "SLEEP", "run_attempt": 1, "status": "COMPLETED", "wake_at": w.wall().Add(time.Minute)})
+	w.ended()
+	e := w.end()
+	if got := found(e, w.x); len(got) != 1 || got[0] != "S9" {
+		t.Fatalf("violated: %q, want S9 while the clock is steady", got)
+	}
+	for i := len(e.Clock) / 2; i < len(e.Clock); i++ {
+		e.Clock[i].DB = e.Clock[i].DB.Add(-10 * time.Minute)
+	}
+	for _, v := range check.All(e, w.x) {
+		if v.Invariant == "S9" {
+			t.Error(v)
+		}
+	}
+}
