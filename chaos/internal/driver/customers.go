@@ -24,7 +24,8 @@ type customers struct {
 	seed   uint64
 	poison int
 	next   atomic.Int64
-	shut   atomic.Bool // no new jobs
+	bursts atomic.Int64 // jobs of bursts so far
+	shut   atomic.Bool  // no new jobs
 
 	mu    sync.Mutex
 	calls []evidence.Call

@@ -217,7 +217,7 @@ func (r *round) supervise(ctx context.Context, p *fleet.Place) {
 
 // injectAll carries out the plan's clashes, one after the other.
 func (r *round) injectAll(ctx context.Context, begun time.Time) {
-	w := &fault.World{Server: r.server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times}
+	w := &fault.World{Server: r.server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst}
 	for _, c := range r.plan.Clash {
 		if !sleep(ctx, c.At-time.Since(begun)) {
 			return

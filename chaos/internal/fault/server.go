@@ -240,7 +240,7 @@ func burst(later bool) Injection {
 		if w.Burst == nil {
 			return 0, "", errors.New("the driver has no function Burst")
 		}
-		n := 200 << r.IntN(4)
+		n := 100 << r.IntN(4)
 		var at time.Time
 		if later {
 			now, err := ask[time.Time](ctx, w, "SELECT clock_timestamp()")

@@ -19,8 +19,8 @@ const longestFreeze = 12 * time.Second
 
 // A threshold is a time after which others treat a silent worker differently.
 type threshold struct {
-	name   string
-	of     func(Times) time.Duration
+	name  string
+	of    func(Times) time.Duration
 	loses bool // others take the worker's runs then
 }
 
