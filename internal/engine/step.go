@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -115,6 +116,9 @@ func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 		}
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
 	case !s.b.e.forgot(row):
+		if failure.IsGoexit(row.ErrorKind, row.Error) {
+			runtime.Goexit() // as the function did, so that a replay ends here, too
+		}
 		s.b.fails(s.id)
 		return true, s.b.e.env.errors.Recorded(row, "")
 	default:

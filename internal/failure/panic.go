@@ -25,6 +25,11 @@ var goexit = &Panic{message: "the function ended its goroutine with runtime.Goex
 // OfGoexit is the failure of code that ended its goroutine.
 func OfGoexit() error { return goexit }
 
+// IsGoexit reports whether a recorded failure is that of OfGoexit. The text of a panic begins in another way, so none is taken for it.
+func IsGoexit(errorKind, text string) bool {
+	return errorKind == string(kind.Panic) && text == goexit.message
+}
+
 // Error returns the value's text, without the stack.
 func (e *Panic) Error() string { return e.message }
 

@@ -271,6 +271,30 @@ func TestGoexitInAStepIsRecorded(t *testing.T) {
 	}
 }
 
+// TestGoexitInAStepIsReplayed: the function of a step ends its goroutine, so the branch fails whatever its code does with errors of
+// steps. In a replay the branch fails in the same way.
+func TestGoexitInAStepIsReplayed(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[struct{}, string]("wf", kit.NoRetry)
+	goOn := kagzi.DefineSignal[int]("go on")
+	kit.ServeWith(k, kagzi.WorkerConfig{}, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+		_, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {
+			_ = kagzi.Do(ctx, "exits", func(context.Context) error { runtime.Goexit(); return nil })
+			return 1, nil
+		}).Result(ctx)
+		if _, waited := kagzi.WaitSignal(ctx, goOn); waited != nil {
+			return "", waited
+		}
+		return fmt.Sprint(err), nil
+	})
+	run := kit.Begin(k, wf, struct{}{})
+	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
+	k.Signal(run.ID(), goOn.With(1)) // the run is replayed
+	if got := kit.ResultOf(k, run); !strings.Contains(got, "Goexit") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestAResultThatDoesNotDecodeFailsTheStep has results be encoded that their own type cannot decode. Recorded, they would set
 // the run aside each time it is executed.
 func TestAResultThatDoesNotDecodeFailsTheStep(t *testing.T) {

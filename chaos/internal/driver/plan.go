@@ -101,6 +101,14 @@ func (p Plan) Config(queues map[string]int) kagzi.WorkerConfig {
 	}
 }
 
+// recovers is how long the effects of a fault may last after its end.
+func (p Plan) recovers() time.Duration {
+	return 2*p.Times.Stale + p.Times.Grace + p.Times.Poll + 3*time.Second
+}
+
+// patience is how long the last runs may take to end once everything is healed.
+func (p Plan) patience() time.Duration { return 60*time.Second + 4*p.recovers() }
+
 // String returns the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder

@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/localpg"
 
+	"github.com/kagzi/kagzi/chaos/internal/check"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/fault"
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
@@ -32,7 +33,8 @@ type round struct {
 	customers *customers
 	sampler   *sampler
 	gauges    *gauges
-	until     time.Time // of the schedules: no tick comes after it
+	since     time.Time // of the schedules: their ticks are from since to until
+	until     time.Time
 
 	faults   atomic.Int64 // under way
 	lastOver atomic.Int64 // when the last one was over
@@ -40,6 +42,7 @@ type round struct {
 
 	mu       sync.Mutex
 	injected []evidence.Injected
+	exits    []evidence.Exit
 	stuck    []string // what did not end as it should have
 }
 
@@ -50,8 +53,6 @@ type Result struct {
 	Evidence *evidence.Evidence
 	Tables   []string // violations that the statements found
 	Stuck    []string // what did not end in time
-	Until    time.Time
-	Begun    time.Time // by the database's clock
 }
 
 // Run carries out a plan. An error means that the round could not be played: nothing is known then.
@@ -65,7 +66,6 @@ func Run(ctx context.Context, plan Plan) (_ *Result, err error) {
 		return nil, err
 	}
 	defer r.pool.Close()
-	begun := time.Now()
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func Run(ctx context.Context, plan Plan) (_ *Result, err error) {
 	if err := r.play(ctx); err != nil {
 		return nil, err
 	}
-	return r.result(ctx, begun)
+	return r.result(ctx)
 }
 
 // prepare makes the tables, the limits and the schedules, and starts the workers.
@@ -100,8 +100,9 @@ func (r *round) prepare(ctx context.Context) error {
 		}
 	}
 	o := r.plan.Options
-	r.until = time.Now().Add(o.Duration).Truncate(time.Second)
-	for _, s := range load.Schedules(o.Seed, r.until) {
+	r.since = time.Now().Add(3 * time.Second).Truncate(time.Second).UTC()
+	r.until = r.since.Add(o.Duration.Truncate(time.Second))
+	for _, s := range load.Schedules(o.Seed, r.since, r.until) {
 		if err := c.Schedule(ctx, s); err != nil {
 			return err
 		}
@@ -148,18 +149,9 @@ func (r *round) close() {
 	}
 }
 
-// recovers is how long the effects of a fault may last after its end.
-func (r *round) recovers() time.Duration {
-	t := r.plan.Times
-	return 2*t.Stale + t.Grace + t.Poll + 3*time.Second
-}
-
 func (r *round) inTrouble() bool {
-	return r.faults.Load() > 0 || evidence.Now()-time.Duration(r.lastOver.Load()) < r.recovers()
+	return r.faults.Load() > 0 || evidence.Now()-time.Duration(r.lastOver.Load()) < r.plan.recovers()
 }
-
-// patience is how long the last runs may take to end once everything is healed.
-func (r *round) patience() time.Duration { return 60*time.Second + 4*r.recovers() }
 
 // play lets the workers, the customers and the faults go on at once until the plan's end, and then waits for the last runs.
 func (r *round) play(ctx context.Context) error {
@@ -202,6 +194,7 @@ func (r *round) supervise(ctx context.Context, p *fleet.Place) {
 		if process := p.Process(); process != nil {
 			select {
 			case <-process.Done():
+				r.exited(process)
 			case <-ctx.Done():
 				return
 			}
@@ -213,6 +206,13 @@ func (r *round) supervise(ctx context.Context, p *fleet.Place) {
 			r.log("place %d: %v", p.Number, err)
 		}
 	}
+}
+
+// exited records the end of a worker process.
+func (r *round) exited(p *fleet.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.exits = append(r.exits, evidence.Exit{At: evidence.Now(), Worker: p.Spec.Name, Killed: p.Err() != nil})
 }
 
 // injectAll carries out the plan's clashes, one after the other.
@@ -245,6 +245,10 @@ func (r *round) inject(ctx context.Context, begun time.Time, w *fault.World, i I
 	v := evidence.Injected{Fault: i.Fault.Name, Began: at, Ended: evidence.Now(), Effect: effect, Note: note}
 	r.lastOver.Store(int64(v.Ended))
 	r.faults.Add(-1)
+	if broken, ok := errors.AsType[*fault.Violation](err); ok {
+		r.stuckWith("%s: %s", v.Fault, broken.Promise)
+		err = nil
+	}
 	if err != nil {
 		v.Err = err.Error()
 	}
@@ -256,7 +260,7 @@ func (r *round) inject(ctx context.Context, begun time.Time, w *fault.World, i I
 
 // settle waits until each run has ended and each customer is content, or patience has ended.
 func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
-	ctx, cancel := context.WithTimeout(ctx, r.patience())
+	ctx, cancel := context.WithTimeout(ctx, r.plan.patience())
 	defer cancel()
 	content := make(chan struct{})
 	go func() {
@@ -278,7 +282,7 @@ func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
 	select {
 	case <-content:
 	case <-ctx.Done():
-		r.stuckWith("customers still wait %v after the last fault", r.patience())
+		r.stuckWith("customers still wait %v after the last fault", r.plan.patience())
 	}
 }
 
@@ -305,7 +309,7 @@ func (r *round) drain() {
 }
 
 // result gathers the evidence.
-func (r *round) result(ctx context.Context, begun time.Time) (*Result, error) {
+func (r *round) result(ctx context.Context) (*Result, error) {
 	over := evidence.Now()
 	tables, err := dbtest.Violations(ctx, r.pool)
 	if err != nil {
@@ -319,5 +323,13 @@ func (r *round) result(ctx context.Context, begun time.Time) (*Result, error) {
 	}
 	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, r.injected, over, time.Duration(r.lastOver.Load())
 	e.Samples, e.Clock = r.sampler.seen()
-	return &Result{Evidence: e, Tables: tables, Stuck: r.stuck, Until: r.until, Begun: begun}, nil
+	e.Exits = r.exits
+	for _, s := range load.Schedules(r.plan.Options.Seed, r.since, r.until) {
+		ticks, err := check.Ticks(check.Timetable{Schedule: s.Name, Cron: s.Cron, Every: s.Every, Start: r.since, Overlap: string(s.Overlap)}, r.since.Add(-time.Second), r.until)
+		if err != nil {
+			return nil, err
+		}
+		e.Ticks = append(e.Ticks, ticks...)
+	}
+	return &Result{Evidence: e, Tables: tables, Stuck: r.stuck}, nil
 }

@@ -3,7 +3,8 @@ package driver
 import (
 	"fmt"
 	"io"
-	"strings"
+
+	"github.com/kagzi/kagzi/chaos/internal/check"
 )
 
 // A Verdict is what a round proves.
@@ -16,28 +17,41 @@ const (
 	Invalid Verdict = "INVALID"
 )
 
-// Judge checks the evidence and prints what it finds.
+// shown is how many violations get a history.
+const shown = 3
+
+// Judge checks the evidence and prints what it finds: the figures, each violation, the histories of the first runs concerned, and the
+// verdict.
 func Judge(w io.Writer, plan Plan, r *Result) Verdict {
-	e := r.Evidence
-	byStatus := map[string]int{}
-	for _, run := range e.Runs {
-		byStatus[run.Status]++
+	var found []check.Violation
+	var reasons []string
+	if !plan.Options.Soak {
+		found, reasons = check.All(r.Evidence, plan.expectations()), check.Exercised(r.Evidence)
+		fmt.Fprint(w, check.Measure(r.Evidence))
 	}
-	refused, begun := 0, 0
-	for _, l := range e.Ledger {
-		switch l.Event {
-		case "REFUSED":
-			refused++
-		case "BEGIN":
-			begun++
+	for _, v := range append(r.Tables, r.Stuck...) {
+		fmt.Fprintln(w, "FAIL:", v)
+	}
+	told := map[string]bool{}
+	for _, v := range found {
+		fmt.Fprintln(w, "FAIL:", v)
+	}
+	for _, v := range found {
+		if v.Run != "" && !told[v.Run] && len(told) < shown {
+			told[v.Run] = true
+			fmt.Fprintf(w, "\n%s\n%s\n", v, check.Timeline(r.Evidence, v.Run))
 		}
 	}
-	fmt.Fprintf(w, "%d calls, %d runs %v, %d steps, %d executions of steps, %d refused writes, %d changes\n", len(e.Calls), len(e.Runs), byStatus, len(e.Steps), begun, refused, len(e.Changes))
-	found := append(r.Tables, r.Stuck...)
-	if len(found) > 0 {
-		fmt.Fprintln(w, "FAIL:", strings.Join(found, "\nFAIL: "))
-		return Fail
+	for _, reason := range reasons {
+		fmt.Fprintln(w, "INVALID:", reason)
 	}
-	fmt.Fprintf(w, "%s: seed %d\n", Pass, plan.Options.Seed)
-	return Pass
+	verdict := Pass
+	switch {
+	case len(found)+len(r.Tables)+len(r.Stuck) > 0:
+		verdict = Fail
+	case len(reasons) > 0:
+		verdict = Invalid
+	}
+	fmt.Fprintf(w, "%s: seed %d, %v, %d faults\n", verdict, plan.Options.Seed, plan.Options.Duration, len(r.Evidence.Injected))
+	return verdict
 }

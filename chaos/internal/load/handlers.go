@@ -140,6 +140,8 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 			return "", errors.New("the first attempt fails")
 		}
 		return v, nil
+	case opExit: // the step does not return, and the run fails
+		return x.step(ctx, op, v)
 	case opFail:
 		return "", kagzi.Permanent(errors.New("this program fails"))
 	case opPanic:
@@ -210,6 +212,8 @@ func (x execution) perform(ctx context.Context, op Op) error {
 		}
 	case opPanic:
 		panicIn(op.N)
+	case opExit:
+		runtime.Goexit()
 	case opDie:
 		x.dieOnce(kagzi.CurrentStep(ctx))
 	case opPoison:
@@ -243,7 +247,7 @@ func (x execution) dieOnce(s kagzi.StepInfo) {
 }
 
 // panics is how many ways there are to panic.
-const panics = 7
+const panics = 6
 
 type badError struct{}
 
@@ -262,8 +266,6 @@ func panicIn(way int) {
 	case 4:
 		var m map[string]int
 		m["nil"] = 1
-	case 5:
-		runtime.Goexit()
 	default:
 		panic("a text")
 	}

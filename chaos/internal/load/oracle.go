@@ -7,10 +7,10 @@ import (
 
 // An Ending is how a run must end if nobody interferes with it.
 type Ending struct {
-	Failed bool
-	Poison bool     // it kills its workers, so it ends as quarantined
-	Output string   // of a run that completes
-	Undone []string // of a run that fails: the compensations, in the order in which they must run
+	Failed     bool
+	Poison     bool     // it kills its workers, so it ends as quarantined
+	Output     string   // of a run that completes
+	Registered []string // the compensations, in the order in which it registers them; one that fails runs them from the last to the first
 }
 
 // Expect returns how a run of the job with this version of the code must end.
@@ -20,15 +20,9 @@ func Expect(job Job, version int) Ending {
 	if version >= 2 && job.Generation == 0 && !e.failed && !e.poison {
 		v = Link(v, "v2")
 	}
-	end := Ending{Failed: e.failed || e.poison, Poison: e.poison}
+	end := Ending{Failed: e.failed || e.poison, Poison: e.poison, Registered: e.registered}
 	if !end.Failed {
 		end.Output = v
-		return end
-	}
-	if !end.Poison { // a quarantined run is not compensated
-		for i := len(e.registered) - 1; i >= 0; i-- {
-			end.Undone = append(end.Undone, e.registered[i])
-		}
 	}
 	return end
 }
@@ -84,7 +78,7 @@ func (e *evaluation) op(op Op, v string) string {
 		return Link(v, childValue(Expect(op.Child, e.version)))
 	case opAgain:
 		return v
-	case opFail:
+	case opFail, opExit:
 		e.failed = true
 		return v
 	case opPoison:

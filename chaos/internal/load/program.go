@@ -53,6 +53,7 @@ const (
 	opDie      = "die"      // a step that ends the process when it is executed for the first time
 	opPoison   = "poison"   // a step that ends the process each time
 	opAgain    = "again"    // the first attempt of the run fails here
+	opExit     = "exit"     // a step that ends its goroutine; so the run fails
 	opFail     = "fail"     // the run fails here, for good
 )
 
@@ -76,6 +77,8 @@ func Of(job Job) Program {
 	switch n := g.r.IntN(100); {
 	case n < 8:
 		ops = append(ops, Op{Kind: opAgain, Name: "again"}, Op{Kind: opStep, Name: "after"})
+	case n < 10:
+		ops = append(ops, Op{Kind: opExit, Name: "exit"})
 	case n < 20:
 		ops = append(ops, Op{Kind: opFail, Name: "fail"})
 	}

@@ -38,6 +38,9 @@ var verbs = []struct {
 // sharedJobs is above the numbers of all other jobs.
 const sharedJobs = 1_000_000
 
+// Shared reports whether several customers may have the job.
+func Shared(job Job) bool { return job.Generation == 0 && job.N >= sharedJobs }
+
 // ScriptOf returns what a client does with a job.
 func ScriptOf(job Job) (s Script) {
 	r := job.random("script")
@@ -98,10 +101,11 @@ func ScriptOf(job Job) (s Script) {
 	return s
 }
 
-// Schedules are the schedules of a round: one for each overlap policy. Their last tick is not after until.
-func Schedules(seed uint64, until time.Time) (all []kagzi.Schedule) {
+// Schedules are the schedules of a round: one for each overlap policy. Their ticks are from since to until, which are
+// whole seconds.
+func Schedules(seed uint64, since, until time.Time) (all []kagzi.Schedule) {
 	for i, overlap := range []kagzi.Overlap{"", kagzi.OverlapSkip, kagzi.OverlapQueueOne, kagzi.OverlapCancelPrevious} {
-		s := kagzi.Schedule{Name: fmt.Sprint("every second, overlap ", overlap), Overlap: overlap, CatchUp: 1000, End: until}
+		s := kagzi.Schedule{Name: fmt.Sprint("every second, overlap ", overlap), Overlap: overlap, CatchUp: 1000, Start: since, End: until}
 		if i%2 == 0 {
 			s.Every = time.Second
 		} else {

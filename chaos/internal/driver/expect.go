@@ -1,0 +1,73 @@
+package driver
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+
+	"github.com/kagzi/kagzi/chaos/internal/check"
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/load"
+)
+
+// expectations are what the plan and its workloads promise.
+func (p Plan) expectations() check.Expectations {
+	accounts := map[string]int64{}
+	for i := range load.Accounts {
+		accounts[fmt.Sprint("account ", i)] = load.Balance
+	}
+	return check.Expectations{
+		Ending: ending, Program: program, Accounts: accounts,
+		Transactional: func(step string) bool { return strings.HasPrefix(step[strings.LastIndex(step, "/")+1:], "tx") },
+		Settle:        p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
+		Backoff: 3 * time.Minute, // after failures that do not count, such as the database's
+	}
+}
+
+// detects is how long a failure detector may need, if nothing else is broken: a worker whose connections are gone is dead after Grace,
+// another one once it has sent no heartbeat for StaleAfter. Either is observed for as long again, and a machine that is busy with chaos
+// adds to it.
+func (p Plan) detects() time.Duration { return p.recovers() + 5*time.Second }
+
+// job returns the job that a run executes.
+func job(r evidence.Run) (job load.Job, ok bool) {
+	ok = r.Workflow == load.Run.Name() && json.Unmarshal([]byte(r.Input), &job) == nil
+	return job, ok
+}
+
+// program is check.Expectations.Program.
+func program(r evidence.Run) (int, bool) {
+	job, ok := job(r)
+	return job.N, ok && job.Kind == "" && r.Parent == "" && r.Schedule == "" && r.Origin == "" && !load.Shared(job)
+}
+
+// ending is check.Expectations.Ending.
+func ending(r evidence.Run) (end check.Ending, ok bool) {
+	switch r.Workflow {
+	case load.Collected.Name():
+		var items []string
+		ok = json.Unmarshal([]byte(r.Input), &items) == nil
+		return check.Ending{Output: load.CollectedResult(items)}, ok && len(items) > 0
+	case load.Settled.Name():
+		var in string
+		ok = json.Unmarshal([]byte(r.Input), &in) == nil
+		return check.Ending{Output: load.SettledResult(in)}, ok
+	}
+	job, ok := job(r)
+	if !ok {
+		return end, false
+	}
+	want := load.Expect(job, max(r.Version, 1))
+	end = check.Ending{Failed: want.Failed, Output: want.Output, Registered: want.Registered, Messages: load.Messages(job)}
+	if want.Poison {
+		end.Kinds = []string{"crash_loop"}
+	}
+	end.Replaced = load.Shared(job) || strings.HasSuffix(r.Schedule, string(kagzi.OverlapCancelPrevious))
+	if r.Origin != "" && len(end.Messages) > 0 {
+		return end, false // a fork may begin behind a message, and get it again
+	}
+	return end, true
+}
