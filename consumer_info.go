@@ -97,11 +97,11 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 // run fails at it. [Events] lists the events. A run that has read the event already goes on with it. Other consumers keep it. An event that
 // the consumer has consumed stays so, and Skip returns nil.
 //
-// Skip ends no pause: see [Client.Unpause]. The options are [InTx]: commit soon, because until then the consumer's runs neither begin nor
+// Skip ends no pause: see [Client.Unpause]. The options are [Reason], [Actor] and [InTx]: commit soon, because until then the consumer's runs neither begin nor
 // end. It returns [ErrNotFound] if there is no such consumer with that topic, or
 // if the topic has no event with the ID.
 func (c *Client) Skip(ctx context.Context, consumer Consumer, topic AnyTopic, id ID, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, 0)
+	cfg, err := c.consumerChange(ctx, consumer, opts, takesReason|takesActor)
 	if err == nil && topic == nil {
 		err = errors.New("kagzi: the topic is nil: give the one that has the event")
 	}
@@ -109,7 +109,7 @@ func (c *Client) Skip(ctx context.Context, consumer Consumer, topic AnyTopic, id
 		err = cmp.Or(validateName("topic", topic.Name()), validateName("event ID", string(id)))
 	}
 	if err == nil {
-		err = c.store.SkipEvent(ctx, cfg.tx, consumer.name, topic.Name(), string(id))
+		err = c.store.SkipEvent(ctx, cfg.tx, consumer.name, topic.Name(), string(id), cfg.Why)
 	}
 	return c.failedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)), text.Quote(consumer.name))
 }

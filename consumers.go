@@ -300,12 +300,12 @@ func WakeAt(ctx Context, t time.Time) error {
 
 // Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one follows it. With
 // [RejectActive] it does nothing and returns [ErrRunActive] while a run of the consumer, or another run of its group, is active. The other
-// option is [InTx]. Trigger returns [ErrNotFound] if no worker has stored the consumer yet.
+// options are [InTx], [Reason] and [Actor]. Trigger returns [ErrNotFound] if no worker has stored the consumer yet.
 func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, takesReject)
+	cfg, err := c.consumerChange(ctx, consumer, opts, takesReason|takesActor|takesReject)
 	if err == nil {
 		var due store.DueRun
-		if due, err = c.store.TriggerConsumer(ctx, cfg.tx, consumer.name, cfg.reject); err == nil {
+		if due, err = c.store.TriggerConsumer(ctx, cfg.tx, consumer.name, cfg.reject, cfg.Why); err == nil {
 			err = c.hints.Due(ctx, cfg.tx, due)
 		}
 	}
@@ -314,11 +314,11 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeO
 
 // DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other consumers. Only
 // its name counts, so a program that no longer has it can pass DefineConsumer(name, ConsumerConfig{}). A run that is active goes on, and
-// its end changes nothing more. A worker that still has the consumer's function stores it again when it starts. The options are [InTx]. It returns [ErrNotFound] if there is no such consumer.
+// its end changes nothing more. A worker that still has the consumer's function stores it again when it starts. The options are [InTx], [Reason] and [Actor]. It returns [ErrNotFound] if there is no such consumer.
 func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, 0)
+	cfg, err := c.consumerChange(ctx, consumer, opts, takesReason|takesActor)
 	if err == nil {
-		err = c.store.DeleteConsumer(ctx, cfg.tx, consumer.name)
+		err = c.store.DeleteConsumer(ctx, cfg.tx, consumer.name, cfg.Why)
 	}
 	return c.failedIf(ctx, err, "delete consumer %s", text.Quote(consumer.name))
 }

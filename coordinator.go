@@ -54,7 +54,11 @@ type CoordinatorConfig struct {
 	// as 100*365*24*time.Hour, keeps them forever. A name that no run has does nothing.
 	Keep map[string]time.Duration
 
-	// KeepForever keeps this coordinator from deleting runs. Others obey their own configuration.
+	// KeepAudit is how long entries of the audit log are kept: see [Client.Audit]. As with KeepCompleted, each coordinator obeys its own
+	// configuration. Zero means 90 days.
+	KeepAudit time.Duration
+
+	// KeepForever keeps this coordinator from deleting runs and entries of the audit log. Others obey their own configuration.
 	KeepForever bool
 
 	// KeepEvents is how long the events of topics are kept at least; they are removed up to a sixth of that time later, or later still
@@ -84,6 +88,7 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.StaleAfter = cmp.Or(c.StaleAfter, 30*time.Second)
 	c.KeepCompleted = cmp.Or(c.KeepCompleted, 7*24*time.Hour)
 	c.KeepFailed = cmp.Or(c.KeepFailed, 30*24*time.Hour)
+	c.KeepAudit = cmp.Or(c.KeepAudit, 90*24*time.Hour)
 	c.KeepEvents = cmp.Or(c.KeepEvents, 7*24*time.Hour)
 	c.KeepPendingEvents = cmp.Or(c.KeepPendingEvents, max(30*24*time.Hour, c.KeepEvents))
 	c.Keep = maps.Clone(c.Keep) // the caller's may change
@@ -94,8 +99,8 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 // contradiction reports fields that have no effect beside others. Defaults are not set yet.
 func (c CoordinatorConfig) contradiction() error {
 	switch {
-	case c.KeepForever && (c.KeepCompleted != 0 || c.KeepFailed != 0 || len(c.Keep) > 0):
-		return errors.New("kagzi: KeepForever is set beside KeepCompleted, KeepFailed or Keep: choose one")
+	case c.KeepForever && (c.KeepCompleted != 0 || c.KeepFailed != 0 || c.KeepAudit != 0 || len(c.Keep) > 0):
+		return errors.New("kagzi: KeepForever is set beside KeepCompleted, KeepFailed, KeepAudit or Keep: choose one")
 	case c.NoGrace && c.Grace != 0:
 		return errors.New("kagzi: Grace and NoGrace are set: choose one")
 	default:
@@ -124,6 +129,7 @@ func (c CoordinatorConfig) validate() error {
 	}
 	keep("KeepCompleted", c.KeepCompleted)
 	keep("KeepFailed", c.KeepFailed)
+	keep("KeepAudit", c.KeepAudit)
 	check(c.KeepEvents < time.Minute, "KeepEvents is %v: give at least 1m (a time.Duration counts nanoseconds: 7*24*time.Hour)", c.KeepEvents)
 	check(c.KeepPendingEvents < c.KeepEvents, "KeepPendingEvents is %v, and KeepEvents %v: give at least as much", c.KeepPendingEvents, c.KeepEvents)
 	for _, name := range slices.Sorted(maps.Keys(c.Keep)) {
@@ -171,7 +177,7 @@ func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housek
 		Store: client.store, Hints: client.hints, Log: client.cfg.Logger, Outage: o, Schema: migrations.Version(),
 		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace, NoGrace: c.NoGrace,
 		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
-		KeepForever: c.KeepForever, KeepEvents: c.KeepEvents, KeepPendingEvents: c.KeepPendingEvents,
+		KeepForever: c.KeepForever, KeepAudit: c.KeepAudit, KeepEvents: c.KeepEvents, KeepPendingEvents: c.KeepPendingEvents,
 		Intercept: client.intercepts.schedule(),
 	}
 }

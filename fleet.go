@@ -180,16 +180,16 @@ func (c *Client) worker(ctx context.Context, tx pgx.Tx, id string) (uuid.UUID, e
 //
 // A process manager that restarts a worker whenever it ends will do so after a drain, too.
 func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) error {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	var parsed uuid.UUID
 	if err == nil {
-		parsed, err = c.worker(ctx, tx, id)
+		parsed, err = c.worker(ctx, cfg.tx, id)
 	}
 	if err == nil {
-		err = c.store.Drain(ctx, tx, parsed)
+		err = c.store.Drain(ctx, cfg.tx, parsed, cfg.Why)
 	}
 	if err == nil {
-		err = c.hints.Changed(ctx, tx, parsed)
+		err = c.hints.Changed(ctx, cfg.tx, parsed)
 	}
 	if err != nil {
 		return failure.Wrap(c.public(ctx, err), "drain worker %.60s", cmp.Or(id, "without an ID"))
@@ -201,19 +201,19 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) err
 // before. They drain as a whole, with their other queues. It does not
 // affect workers that start later.
 func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOption) (n int, err error) {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	if err == nil {
 		err = validateQueue(queue)
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, tx)
+		err = c.checkSchema(ctx, cfg.tx)
 	}
 	var asked []uuid.UUID
 	if err == nil {
-		asked, err = c.store.DrainQueue(ctx, tx, queue)
+		asked, err = c.store.DrainQueue(ctx, cfg.tx, queue, cfg.Why)
 	}
 	if err == nil {
-		err = c.hints.Changed(ctx, tx, asked...)
+		err = c.hints.Changed(ctx, cfg.tx, asked...)
 	}
 	if err != nil {
 		if queue == "" {
@@ -230,20 +230,20 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 // that it may still hold. It returns [ErrNotFound] if the client's namespace has no such worker. With [InTx] the worker cannot send
 // heartbeats until the transaction ends, so commit soon.
 func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOption) error {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	var parsed uuid.UUID
 	if err == nil {
-		parsed, err = c.worker(ctx, tx, id)
+		parsed, err = c.worker(ctx, cfg.tx, id)
 	}
 	var lost store.LostWorker
 	if err == nil {
-		lost, err = c.store.ForceOffline(ctx, tx, parsed, "forced offline")
+		lost, err = c.store.ForceOffline(ctx, cfg.tx, parsed, "forced offline", cfg.Why)
 	}
 	if err == nil {
-		err = c.hints.Changed(ctx, tx, parsed)
+		err = c.hints.Changed(ctx, cfg.tx, parsed)
 	}
 	if err == nil && lost.Released > 0 {
-		err = c.hints.Due(ctx, tx, lost.Due()...)
+		err = c.hints.Due(ctx, cfg.tx, lost.Due()...)
 	}
 	if err != nil {
 		return failure.Wrap(c.public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))

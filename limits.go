@@ -51,8 +51,9 @@ func (l StepLimit) validate() error {
 
 // SetLimit creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in force when
 // SetLimit returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the Rate is higher than before, the steps that wait begin correspondingly earlier.
-func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
-	err := c.made()
+// It takes [Reason] and [Actor].
+func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...ChangeOption) error {
+	cfg, err := c.limitOptions(opts)
 	if err == nil {
 		err = l.validate()
 	}
@@ -63,7 +64,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
 	if err == nil {
 		woken, err = c.store.SetLimit(ctx, store.StepLimit{
 			Name: l.Name, Every: l.Rate.every(), Burst: max(l.Rate.Burst, 1), MaxRunning: l.MaxRunning, RetryAfter: l.HonorRetryAfter,
-		})
+		}, cfg.Why)
 	}
 	if err != nil {
 		return failure.Wrap(c.public(ctx, err), "set limit %s", text.Quote(l.Name))
@@ -81,9 +82,9 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit) error {
 }
 
 // DeleteLimit deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes nothing. To lift a
-// limit, set it without Rate and MaxRunning. DeleteLimit returns [ErrNotFound] if there is no such limit.
-func (c *Client) DeleteLimit(ctx context.Context, name string) error {
-	err := c.made()
+// limit, set it without Rate and MaxRunning. It takes [Reason] and [Actor]. DeleteLimit returns [ErrNotFound] if there is no such limit.
+func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...ChangeOption) error {
+	cfg, err := c.limitOptions(opts)
 	if err == nil {
 		err = validateLimit(name)
 	}
@@ -92,7 +93,7 @@ func (c *Client) DeleteLimit(ctx context.Context, name string) error {
 	}
 	var found, used bool
 	if err == nil {
-		found, used, err = c.store.DeleteLimit(ctx, name)
+		found, used, err = c.store.DeleteLimit(ctx, name, cfg.Why)
 	}
 	switch {
 	case err != nil:
@@ -102,6 +103,14 @@ func (c *Client) DeleteLimit(ctx context.Context, name string) error {
 		err = errors.New("steps wait for it or are under way: to lift it, set it without Rate and MaxRunning")
 	}
 	return c.failedIf(ctx, err, "delete limit %s", text.Quote(name))
+}
+
+// limitOptions validates the client and the options of a change of limits.
+func (c *Client) limitOptions(opts []ChangeOption) (changeConfig, error) {
+	if err := c.made(); err != nil {
+		return changeConfig{}, err
+	}
+	return changeOptions(opts, takesReason|takesActor|refusesTx)
 }
 
 // LimitInfo is a limit on steps, and what it does at the moment. Its JSON follows the rules of [ScheduleInfo].

@@ -27,9 +27,8 @@ type (
 	// A HandleOption says which code executes a run. [Handle] takes [Version] and [DefaultVersion]; [Worker.Replay], and Replay
 	// of package kagzitest, take [Version] and [AllowAdditions].
 	HandleOption interface{ handleOption() }
-	// A ChangeOption goes to the methods that change runs, schedules and workers. All of them, [Client.Signal] too, take
-	// [InTx], and all but Signal take [Reason], which is recorded for changes of runs alone. Changes of runs, and pauses, also take
-	// [Actor]. [Client.Cancel] and [Client.CancelAll] also take [Grace], [Client.Resume] and [Client.ResumeAll] also [Forget], and methods with a
+	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take [Reason] and [Actor],
+	// which the audit log records: see [Client.Audit]. All but those of limits take [InTx]; [Client.Publish] takes InTx alone. [Client.Cancel] and [Client.CancelAll] also take [Grace], [Client.Resume] and [Client.ResumeAll] also [Forget], and methods with a
 	// [RunFilter] also [DryRun].
 	ChangeOption interface{ changeOption() }
 	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version], [Reason], [Actor]
@@ -139,7 +138,7 @@ func DryRun() interface {
 	return dryRun{}
 }
 
-// A Reason says why a run is changed. It is recorded with the event: see [Client.RunLog]. Control characters are replaced, and
+// A Reason says why something is changed. The audit log records it: see [Client.Audit]. So do the log of a run, [Client.RunLog], and a pause. Control characters are replaced, and
 // a text over 1 KiB is truncated.
 type Reason string
 

@@ -34,8 +34,8 @@ type Pause struct {
 	Parks   bool      `json:"parks,omitempty"`   // with [Park]
 }
 
-// An Actor says who makes a change. Whatever changes runs records it with the event: see [Client.RunLog]. [Client.Pause] stores it with the
-// pause; [Client.Unpause] ignores it. It is treated like a [Reason].
+// An Actor says who makes a change. The audit log records it: see [Client.Audit]. So do the log of a run, [Client.RunLog], and a pause. It is
+// treated like a [Reason].
 type Actor string
 
 // Percent makes [Client.Unpause] let that percentage of the runs go on, from 1 to 99, and keep the pause. The runs are chosen by a hash of
@@ -112,8 +112,7 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) erro
 }
 
 // Unpause ends the pause of t, or with [Percent] lets some of its runs go on. Each pause ends by itself: while all runs are paused, too,
-// those of t stay so. It returns [ErrNotFound] if t itself is not paused. It takes [InTx] and Percent; [Reason] and [Actor] have no effect,
-// because the pause is deleted.
+// those of t stay so. It returns [ErrNotFound] if t itself is not paused. It takes [InTx], [Reason], [Actor] and Percent.
 func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) error {
 	if err := c.made(); err != nil {
 		return err
@@ -127,6 +126,7 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) er
 		err = c.checkSchema(ctx, cfg.tx)
 	}
 	if err == nil {
+		p.Reason, p.Actor = cfg.Reason, cfg.Actor
 		var ended store.Unpaused
 		ended, err = c.store.Unpause(ctx, cfg.tx, p, cfg.percent)
 		if errors.Is(err, store.ErrNotPaused) {

@@ -74,9 +74,9 @@ func (l QueueLimits) validate() error {
 // SetQueue sets the limits of a queue, in place of those that it had; with Queue alone it removes them. The limits of [Client.SetKey] stay. The queue
 // needs no run or worker. The next claims obey them. Runs under way go on, even if
 // they are more than a lower MaxRunning; they count. Claims that are under way in that moment may not know of a new limit, and their
-// runs may not count for up to a minute.
-func (c *Client) SetQueue(ctx context.Context, l QueueLimits) error {
-	err := c.made()
+// runs may not count for up to a minute. SetQueue takes [Reason] and [Actor].
+func (c *Client) SetQueue(ctx context.Context, l QueueLimits, opts ...ChangeOption) error {
+	cfg, err := c.limitOptions(opts)
 	if err == nil {
 		err = l.validate()
 	}
@@ -84,16 +84,16 @@ func (c *Client) SetQueue(ctx context.Context, l QueueLimits) error {
 		err = c.checkSchema(ctx, nil)
 	}
 	if err == nil {
-		err = c.store.SetQueue(ctx, store.QueueLimits{Queue: l.Queue, MaxRunning: l.MaxRunning, Rate: l.Rate.stored(), EachKey: l.EachKey.stored(), Held: l.Hold})
+		err = c.store.SetQueue(ctx, store.QueueLimits{Queue: l.Queue, MaxRunning: l.MaxRunning, Rate: l.Rate.stored(), EachKey: l.EachKey.stored(), Held: l.Hold}, cfg.Why)
 	}
 	return c.limitsSet(ctx, l.Queue, err, "set the limits of queue %s", text.Quote(l.Queue))
 }
 
 // SetKey sets the limits that a key of a queue has instead of QueueLimits.EachKey, and its weight, in place of those that it had. The zero
 // KeyLimits removes them. SetKey may be called before the key has a run, and before the queue has limits. It takes effect as
-// [Client.SetQueue] does.
-func (c *Client) SetKey(ctx context.Context, queue string, key Key, l KeyLimits) error {
-	err := c.made()
+// [Client.SetQueue] does, with the same options.
+func (c *Client) SetKey(ctx context.Context, queue string, key Key, l KeyLimits, opts ...ChangeOption) error {
+	cfg, err := c.limitOptions(opts)
 	if err == nil {
 		err = errors.Join(validateQueue(queue), validateKey("Key", string(key)), l.validate("KeyLimits"))
 	}
@@ -101,7 +101,7 @@ func (c *Client) SetKey(ctx context.Context, queue string, key Key, l KeyLimits)
 		err = c.checkSchema(ctx, nil)
 	}
 	if err == nil {
-		err = c.store.SetKey(ctx, queue, string(key), l.stored())
+		err = c.store.SetKey(ctx, queue, string(key), l.stored(), cfg.Why)
 	}
 	return c.limitsSet(ctx, queue, err, "set the limits of key %s of queue %s", text.Quote(string(key)), text.Quote(queue))
 }

@@ -156,9 +156,10 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 // once that is stored. A new schedule begins now: earlier ticks do not count ([Client.BackfillSchedule] runs them). If the timetable
 // of a schedule changes, its past ticks fire by the old timetable, and future ones by s. A paused schedule stays paused, and when
 // it is resumed, the ticks of its pause fire by what it has then. The last caller wins, even if it is an older program that starts again during a deploy. Schedule returns an error for a cron expression
-// that does not parse or never fires, an unknown time zone, and a timetable without a future tick.
+// that does not parse or never fires, an unknown time zone, and a timetable without a future tick. It takes [InTx], [Reason] and [Actor]; the
+// audit log has no entry of a call that changes nothing.
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
 		return failure.Wrap(err, "schedule %.60q", s.Name)
 	}
@@ -166,10 +167,10 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 	if err != nil {
 		return failure.Wrap(err, "schedule %.60q", s.Name)
 	}
-	first := housekeeping.NewRunID()
-	return c.editSchedule(ctx, tx, "schedule", s.Name, func(now time.Time, old *store.Template) (*store.Edit, error) {
+	first, entry := housekeeping.NewRunID(), scheduleEntry(store.EventUpdated, s.Name, cfg)
+	return c.editSchedule(ctx, cfg.tx, "schedule", s.Name, func(now time.Time, old *store.Template) (*store.Edit, error) {
 		t := *saved
-		e := &store.Edit{Save: &t}
+		e := &store.Edit{Save: &t, Entry: c.scheduleChanged(entry, old, saved)}
 		t.Cursor = now
 		if old != nil {
 			if old.Paused && old.Problem == "" { // one that Kagzi paused is repaired by this
@@ -248,6 +249,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 	if err != nil {
 		return failure.Wrap(err, "pause schedule %.60q", name)
 	}
+	entry := scheduleEntry(store.EventPaused, name, cfg)
 	return c.editSchedule(ctx, cfg.tx, "pause schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 		why := store.Why{Reason: cmp.Or(cfg.Reason, t.PauseWhy.Reason), Actor: cmp.Or(cfg.Actor, t.PauseWhy.Actor)}
 		if t.Paused && t.Problem == "" {
@@ -255,9 +257,9 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 				return nil, nil
 			}
 			t.PauseWhy = why
-			return &store.Edit{Save: t}, nil
+			return &store.Edit{Save: t, Entry: &entry}, nil
 		}
-		e := &store.Edit{Save: t}                                                               // without the problem, so that a change does not resume it
+		e := &store.Edit{Save: t, Entry: &entry}                                                // without the problem, so that a change does not resume it
 		if table, err := housekeeping.Schedule(t).Timetable(); err == nil && table.SkipPaused { // the ticks that have come precede the pause
 			e.Fire = decideBefore(t, now)
 			t.Cursor = now
@@ -268,13 +270,15 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 }
 
 // ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile fire as far as its CatchUp, CatchUpAge and Overlap
-// allow, or are dropped if SkipPaused is set. It returns [ErrNotFound] if there is no such schedule, and nil if it is not paused.
+// allow, or are dropped if SkipPaused is set. It returns [ErrNotFound] if there is no such schedule, and nil if it is not paused. It takes
+// [InTx], [Reason] and [Actor].
 func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	if err != nil {
 		return failure.Wrap(err, "resume schedule %.60q", name)
 	}
-	return c.editSchedule(ctx, tx, "resume schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+	entry := scheduleEntry(store.EventResumed, name, cfg)
+	return c.editSchedule(ctx, cfg.tx, "resume schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 		if !t.Paused {
 			return nil, nil
 		}
@@ -284,40 +288,42 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 		}
 		t.Cursor = table.Resume(t.Cursor, now)
 		t.Paused, t.PausedAt, t.PauseWhy, t.Next = false, time.Time{}, store.Why{}, table.Next(t.Cursor)
-		return &store.Edit{Save: t}, nil
+		return &store.Edit{Save: t, Entry: &entry}, nil
 	}))
 }
 
 // DeleteSchedule deletes a schedule. The runs that it has started continue and stay as history; List with RunFilter.Schedule still
-// finds them. Cancel those that wait for a worker that will not come. It returns [ErrNotFound] if there is no such schedule.
+// finds them. Cancel those that wait for a worker that will not come. It returns [ErrNotFound] if there is no such schedule. It takes [InTx],
+// [Reason] and [Actor].
 func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	if err != nil {
 		return failure.Wrap(err, "delete schedule %.60q", name)
 	}
 	gone := false // by an earlier try, whose answer was lost
-	return c.editSchedule(ctx, tx, "delete schedule", name, func(_ time.Time, t *store.Template) (*store.Edit, error) {
+	entry := scheduleEntry(store.EventDeleted, name, cfg)
+	return c.editSchedule(ctx, cfg.tx, "delete schedule", name, func(_ time.Time, t *store.Template) (*store.Edit, error) {
 		if t == nil && !gone {
 			return nil, store.ErrScheduleNotFound
 		}
 		gone = true
-		return &store.Edit{Delete: true}, nil
+		return &store.Edit{Delete: true, Entry: &entry}, nil
 	})
 }
 
 // TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy, and even if it is paused. The run
-// belongs to no tick: its FireTime is the zero time. It returns [ErrNotFound] if there is no such schedule. With [RejectActive] it starts
+// belongs to no tick: its FireTime is the zero time. It takes [InTx], [Reason] and [Actor]. It returns [ErrNotFound] if there is no such schedule. With [RejectActive] it starts
 // nothing, and returns [ErrRunActive], if a run of the schedule, or of its [Group], is active.
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
-	cfg, err := changeOptions(opts, takesReason|takesReject)
-	tx := cfg.tx
+	cfg, err := changeOptions(opts, takesReason|takesActor|takesReject)
 	if err != nil {
 		return "", failure.Wrap(err, "trigger schedule %.60q", name)
 	}
 	id := housekeeping.NewRunID()
-	call := &StartCall{Schedule: name, Run: RunID(id.String())}
-	err = c.startScheduled(ctx, tx, "trigger schedule", call, func(_ time.Time, t *store.Template) (*store.Edit, error) {
-		return &store.Edit{Fire: besideTicks(t, []store.TickRun{{RunID: id}}), UnlessActive: cfg.reject}, nil
+	call, entry := &StartCall{Schedule: name, Run: RunID(id.String())}, scheduleEntry(store.ActionTriggered, name, cfg)
+	entry.Other = id
+	err = c.startScheduled(ctx, cfg.tx, "trigger schedule", call, func(_ time.Time, t *store.Template) (*store.Edit, error) {
+		return &store.Edit{Fire: besideTicks(t, []store.TickRun{{RunID: id}}), UnlessActive: cfg.reject, Entry: &entry}, nil
 	})
 	if err != nil {
 		return "", err
@@ -351,9 +357,9 @@ func besideTicks(t *store.Template, runs []store.TickRun) *store.Firing {
 
 // BackfillSchedule starts a run for each tick of the timetable between from and until, both included, that has no run in the table.
 // It starts them all at once, whatever the overlap policy, and returns how many it started. until must not be in the future. A tick
-// whose run retention has deleted gets another run. More than 10,000 ticks are an error: backfill in parts.
+// whose run retention has deleted gets another run. More than 10,000 ticks are an error: backfill in parts. It takes [InTx], [Reason] and [Actor].
 func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time, opts ...ChangeOption) (int, error) {
-	tx, err := changeTx(opts)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	if err == nil {
 		err = errors.Join(validateTime("from", from), validateTime("until", until))
 	}
@@ -364,8 +370,11 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 		return 0, failure.Wrap(err, "backfill schedule %.60q", name)
 	}
 	var fired int
+	entry := scheduleEntry(store.ActionBackfilled, name, cfg)
+	entry.Change("from", "", timeText(from))
+	entry.Change("until", "", timeText(until))
 	ids := map[time.Time]uuid.UUID{} // the same in every try
-	err = c.startScheduled(ctx, tx, "backfill schedule", &StartCall{Schedule: name}, func(now time.Time, t *store.Template) (*store.Edit, error) {
+	err = c.startScheduled(ctx, cfg.tx, "backfill schedule", &StartCall{Schedule: name}, func(now time.Time, t *store.Template) (*store.Edit, error) {
 		table, err := housekeeping.Schedule(t).Timetable()
 		if err == nil && until.After(now) {
 			err = fmt.Errorf("kagzi: until %s is in the future", until.Format(time.RFC3339))
@@ -384,7 +393,8 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 			}
 			runs[i] = store.TickRun{RunID: ids[tick], Tick: tick}
 		}
-		return &store.Edit{Fire: besideTicks(t, runs), Count: &fired}, nil
+		try := entry // its Changes will say how many runs the try has started
+		return &store.Edit{Fire: besideTicks(t, runs), Count: &fired, Entry: &try}, nil
 	})
 	return fired, err
 }

@@ -137,6 +137,8 @@ func (n signalName) stepName() string {
 // With [InTx] the message is sent when the transaction commits. Until then the transaction keeps the run's row locked, so that
 // the run cannot record anything: commit soon.
 //
+// With [Reason] or [Actor], for a message of a person, the log of the run says who sent it, and so does the audit log: see [Client.RunLog].
+//
 // Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeOption) error {
 	ref = plain(ref)
@@ -147,7 +149,7 @@ func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeO
 }
 
 func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOption) error {
-	cfg, err := changeOptions(opts, 0)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
 		return err
 	}
@@ -155,6 +157,7 @@ func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOp
 	if err != nil {
 		return err
 	}
+	msg.Why = cfg.Why
 	if c.intercepts.signal == nil {
 		return c.public(ctx, c.send(ctx, cfg.tx, ref, msg, m.identified))
 	}

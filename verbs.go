@@ -117,7 +117,7 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 
 // A LogEntry is an entry of a run's log, see [Client.RunLog], or of a worker's, see [Client.WorkerLog].
 type LogEntry struct {
-	// Event is what happened. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, UPDATED, DELETED, RESTARTED or FORKED; both the
+	// Event is what happened. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, UPDATED, SIGNALLED, DELETED, RESTARTED or FORKED; both the
 	// old and the new run get the last two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was
 	// declared dead or forced offline), each at most once.
 	Event string    `json:"event"`
@@ -129,11 +129,11 @@ type LogEntry struct {
 	Other  RunID  `json:"other,omitempty"` // for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run with which this one was deleted
 	Step   string `json:"step,omitempty"`  // for FORKED, the step from which the new run executes
 	// Changes are, for UPDATED, what was changed: "queue", "priority", "version", "available_at" and "metadata", in this order. For DELETED they
-	// say what the run was: "workflow", "status" and, if it had an [ID], "id", without a To.
+	// say what the run was: "workflow", "status" and, if it had an [ID], "id", without a To. For SIGNALLED it is "signal", without a From.
 	Changes []LogChange `json:"changes,omitempty"`
 }
 
-// A LogChange is a value of a run that was changed. The values are texts: a time is in RFC 3339, metadata are JSON, and an empty text stands
+// A LogChange is a value that was changed. The values are texts: a time is in RFC 3339, metadata are JSON, and an empty text stands
 // for none.
 type LogChange struct {
 	Field string `json:"field"`
@@ -210,6 +210,7 @@ const (
 	takesPercent
 	takesPark
 	takesReject
+	refusesTx
 )
 
 // optionsOf collects what is wrong with the options of a verb.
@@ -240,9 +241,12 @@ func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 			if o.tx == nil {
 				check(errNilTx)
 			}
+			if verb&refusesTx != 0 {
+				check(errors.New("kagzi: InTx is not for limits, because claims and steps would wait for the end of your transaction: leave it out"))
+			}
 		case Reason:
 			cfg.Reason = o.text()
-			need(takesReason, "a message takes no Reason: put it into the payload, or leave it out")
+			need(takesReason, "an event of a topic takes no Reason: put it into the payload, or leave it out")
 		case Grace:
 			cfg.grace = time.Duration(o)
 			check(validateTimeout("grace", cfg.grace))
@@ -255,7 +259,7 @@ func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 			need(takesForget, "Forget is for Resume and ResumeAll, which try failures again: leave it out")
 		case Actor:
 			cfg.Actor = Reason(o).text()
-			need(takesActor, "Actor is for changes of runs, and for pauses: leave it out")
+			need(takesActor, "an event of a topic takes no Actor: put it into the payload, or leave it out")
 		case Percent:
 			cfg.percent = int(o)
 			check(validatePercent(cfg.percent))
@@ -281,9 +285,3 @@ func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
 
 // dryRunOfOne is the refusal of a DryRun for a change without a RunFilter.
 const dryRunOfOne = "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter"
-
-// changeTx is changeOptions for changes that have no event to record a reason in.
-func changeTx(opts []ChangeOption) (pgx.Tx, error) {
-	cfg, err := changeOptions(opts, takesReason)
-	return cfg.tx, err
-}

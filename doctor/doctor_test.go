@@ -222,7 +222,7 @@ func TestExamineOnCitus(t *testing.T) {
 	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Fine, "are not distributed")
 
 	dbtest.Exec(t, db.Pool, `SELECT create_distributed_table('kagzi.workflow_runs', 'namespace_id')`)
-	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Problem, "kagzi.key_changes", "→ Stop the workers, and call migrations.Distribute.")
+	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Problem, "kagzi.consumers", "→ Stop the workers, and call migrations.Distribute.")
 
 	if _, err := migrations.Distribute(t.Context(), db.Pool); err != nil {
 		t.Fatal(err)

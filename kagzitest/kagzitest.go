@@ -155,7 +155,7 @@ func (e *Env) open(dsn string) error {
 	if e.Client, err = kagzi.NewClient(e.Pool, client); err != nil {
 		return err
 	}
-	keeps := worker.Coordinator.KeepCompleted != 0 || worker.Coordinator.KeepFailed != 0 || worker.Coordinator.Keep != nil
+	keeps := worker.Coordinator.KeepCompleted != 0 || worker.Coordinator.KeepFailed != 0 || worker.Coordinator.KeepAudit != 0 || worker.Coordinator.Keep != nil
 	if !keeps && !worker.NoCoordinator {
 		worker.Coordinator.KeepForever = true
 	}

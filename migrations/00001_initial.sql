@@ -282,7 +282,7 @@ CREATE TABLE kagzi.run_events (
     run_id       uuid              NOT NULL, -- the run may be deleted by now: see run_events_deleted
     event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it
     namespace_id text  COLLATE "C" NOT NULL,
-    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'DELETED')),
+    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'SIGNALLED', 'DELETED')),
     other_run_id uuid,                       -- the run that this one was restarted or forked from, or the new one; of DELETED, the run with which this one was deleted
     step_id      text  COLLATE "C",          -- where a fork begins
     reason       text,
@@ -296,6 +296,34 @@ CREATE TABLE kagzi.run_events (
 -- Who deleted which run: these events stay when their run goes. By age, for retention, and by the run's external ID.
 CREATE INDEX run_events_deleted ON kagzi.run_events (occurred_at, namespace_id) WHERE event = 'DELETED';
 CREATE INDEX run_events_deleted_id ON kagzi.run_events (external_id, namespace_id, occurred_at) WHERE event = 'DELETED' AND external_id IS NOT NULL;
+
+-- Changes that people and programs have made through a client: of runs, schedules, limits, pauses, workers and consumers, and messages whose
+-- sender said who it is. They are written in the transaction of the change, and stay for a time of their own when their object goes.
+CREATE TABLE kagzi.audit_log (
+    entry_id      uuid              NOT NULL, -- made before the first try, so that a repetition finds it
+    namespace_id  text  COLLATE "C" NOT NULL,
+    occurred_at   timestamptz       NOT NULL,
+    action        text  COLLATE "C" NOT NULL, -- an event of kagzi.run_events, or another verb: "TRIGGERED"
+    kind          text  COLLATE "C" NOT NULL CHECK (kind IN ('run', 'schedule', 'queue', 'key', 'group', 'workflow', 'all', 'limit', 'worker', 'consumer')),
+    name          text  COLLATE "C" NOT NULL, -- of the object; of a run and a worker its ID, of all runs empty
+    task_queue    text  COLLATE "C",          -- of a key, of a workflow that is paused in one queue, and of a worker that drains with its queue
+    workflow_type text  COLLATE "C",          -- of a run
+    external_id   text  COLLATE "C",          -- of a run
+    other_run_id  uuid,                       -- as in kagzi.run_events; of a trigger, the run that it started
+    step_id       text  COLLATE "C",          -- as in kagzi.run_events
+    reason        text,
+    actor         text  COLLATE "C",
+    changes       jsonb,                      -- as in kagzi.run_events
+    PRIMARY KEY (entry_id, namespace_id)
+);
+
+-- The log in the order of time, for lists and retention. For the collation, here and below, see the lists of runs.
+CREATE INDEX audit_log_time ON kagzi.audit_log (namespace_id COLLATE "POSIX", occurred_at);
+
+-- The log of one object, of the runs of an external ID, and of one actor.
+CREATE INDEX audit_log_name ON kagzi.audit_log (name, namespace_id COLLATE "POSIX", occurred_at);
+CREATE INDEX audit_log_external_id ON kagzi.audit_log (external_id, namespace_id COLLATE "POSIX", occurred_at) WHERE external_id IS NOT NULL;
+CREATE INDEX audit_log_actor ON kagzi.audit_log (actor, namespace_id COLLATE "POSIX", occurred_at) WHERE actor IS NOT NULL;
 
 -- The windows in which starts share a run: starts with OncePer for the same ID, starts with Debounce and items of a Batch for the
 -- same workflow and key. A start locks the row, joins the run of the window if that is open, and otherwise opens another.
@@ -690,6 +718,7 @@ DROP TABLE kagzi.events;
 DROP SEQUENCE kagzi.event_positions;
 DROP TABLE kagzi.start_items;
 DROP TABLE kagzi.start_windows;
+DROP TABLE kagzi.audit_log;
 DROP TABLE kagzi.run_events;
 DROP TABLE kagzi.signals;
 DROP TABLE kagzi.step_runs;

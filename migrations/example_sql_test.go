@@ -25,6 +25,7 @@ func ExampleSQL() {
 	// CREATE TABLE kagzi.step_runs (
 	// CREATE TABLE kagzi.signals (
 	// CREATE TABLE kagzi.run_events (
+	// CREATE TABLE kagzi.audit_log (
 	// CREATE TABLE kagzi.start_windows (
 	// CREATE TABLE kagzi.start_items (
 	// CREATE TABLE kagzi.events (

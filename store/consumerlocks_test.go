@@ -52,11 +52,11 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 			var err error
 			switch what {
 			case "Trigger":
-				_, err = s.TriggerConsumer(t.Context(), tx, "c", false)
+				_, err = s.TriggerConsumer(t.Context(), tx, "c", false, Why{})
 			case "Delete":
-				err = s.DeleteConsumer(t.Context(), tx, "c")
+				err = s.DeleteConsumer(t.Context(), tx, "c", Why{})
 			case "Skip":
-				err = s.SkipEvent(t.Context(), tx, "c", "a", "skipped")
+				err = s.SkipEvent(t.Context(), tx, "c", "a", "skipped", Why{})
 			case "Pause":
 				_, err = s.Pause(t.Context(), tx, Pause{Key: runs[0].Key})
 			case "Unpause":
@@ -109,9 +109,9 @@ func TestFlushBesideChangeOfConsumer(t *testing.T) {
 			tx := begin(t, s)
 			var err error
 			if what == "Trigger" {
-				_, err = s.TriggerConsumer(t.Context(), tx, "c", false)
+				_, err = s.TriggerConsumer(t.Context(), tx, "c", false, Why{})
 			} else {
-				err = s.DeleteConsumer(t.Context(), tx, "c")
+				err = s.DeleteConsumer(t.Context(), tx, "c", Why{})
 			}
 			if err != nil {
 				t.Fatal(err)

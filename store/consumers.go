@@ -168,7 +168,8 @@ var ErrNoConsumer = errors.New("no such consumer")
 
 // DeleteConsumer deletes the consumer with its state and its places in the topics. The events stay. A run of it that is under way goes
 // on, and its end changes nothing more.
-func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string) error {
+func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string, why Why) error {
+	entry := NewEntry(EventDeleted, OnConsumer, name, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	return wrap("delete a consumer", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		did, err := askOne[bool](ctx, tx, deleteConsumer, s.namespace, name)
@@ -176,6 +177,9 @@ func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string) erro
 			return ErrNoConsumer
 		}
 		tried = true
+		if err == nil && did {
+			err = s.audit(ctx, tx, entry)
+		}
 		return err
 	}))
 }
@@ -199,7 +203,8 @@ SELECT c.task_queue, c.active FROM c`
 
 // TriggerConsumer makes a run of the consumer due now. If one of its group is active, then another one once that has ended; with unlessActive
 // it does nothing instead, and returns ErrRunActive. It returns ErrNoConsumer if there is none.
-func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unlessActive bool) (due DueRun, err error) {
+func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unlessActive bool, why Why) (due DueRun, err error) {
+	entry := NewEntry(ActionTriggered, OnConsumer, name, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost: its run may be active by now
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var active bool
@@ -212,6 +217,9 @@ func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unl
 			return ErrRunActive
 		}
 		tried = true
+		if err == nil {
+			err = s.audit(ctx, tx, entry)
+		}
 		return err
 	})
 	return due, wrap("trigger a consumer", err)

@@ -373,10 +373,10 @@ func TestDeleteConsumer(t *testing.T) {
 	if runs := due(t, s, "c", "d"); len(runs) != 2 {
 		t.Fatalf("%d runs", len(runs))
 	}
-	if err := s.DeleteConsumer(t.Context(), nil, "c"); err != nil {
+	if err := s.DeleteConsumer(t.Context(), nil, "c", Why{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.DeleteConsumer(t.Context(), nil, "c"); err == nil {
+	if err := s.DeleteConsumer(t.Context(), nil, "c", Why{}); err == nil {
 		t.Error("deleted twice")
 	}
 	publishes(t, s, named("a", "1")...)
@@ -394,22 +394,22 @@ func TestTriggerConsumer(t *testing.T) {
 	s := open(t)
 	subscribe(t, s, consumerOf("c", "a"))
 	r := mustRun(t, s, "c")
-	if _, err := s.TriggerConsumer(t.Context(), nil, "c", true); err == nil {
+	if _, err := s.TriggerConsumer(t.Context(), nil, "c", true, Why{}); err == nil {
 		t.Error("triggered although a run is active")
 	}
 	completes(t, s, r, "", time.Time{})
 	mustNotRun(t, s, "c")
-	if due, err := s.TriggerConsumer(t.Context(), nil, "c", true); err != nil || due != (DueRun{uuid.Nil, "queue", "c", 0}) {
+	if due, err := s.TriggerConsumer(t.Context(), nil, "c", true, Why{}); err != nil || due != (DueRun{uuid.Nil, "queue", "c", 0}) {
 		t.Errorf("%+v, %v", due, err)
 	}
 	r = mustRun(t, s, "c")
-	if _, err := s.TriggerConsumer(t.Context(), nil, "c", false); err != nil {
+	if _, err := s.TriggerConsumer(t.Context(), nil, "c", false, Why{}); err != nil {
 		t.Error(err)
 	}
 	completes(t, s, r, "", time.Time{})
 	completes(t, s, mustRun(t, s, "c"), "", time.Time{})
 	mustNotRun(t, s, "c")
-	if _, err := s.TriggerConsumer(t.Context(), nil, "x", false); err == nil {
+	if _, err := s.TriggerConsumer(t.Context(), nil, "x", false, Why{}); err == nil {
 		t.Error("triggered a consumer that there is not")
 	}
 }

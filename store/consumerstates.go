@@ -258,7 +258,7 @@ WITH l AS MATERIALIZED (
 	FROM u
 	WHERE s.topic = $2 AND s.consumer = $3 AND s.namespace_id = $1
 )
-SELECT (SELECT count(*) FROM l) > 0, (SELECT count(*) FROM e) > 0`
+SELECT (SELECT count(*) FROM l) > 0, (SELECT count(*) FROM e) > 0, (SELECT count(*) FROM u) > 0`
 
 // ErrNoEvent reports that the topic has no such event.
 var ErrNoEvent = errors.New("no such event")
@@ -268,7 +268,9 @@ const lockConsumerRow = `SELECT x.consumer FROM kagzi.consumers x WHERE x.consum
 
 // SkipEvent makes the event one that the consumer has consumed; it may be so already. A run's end does the same with other events: both only
 // add ranges to what is consumed. It returns ErrNoConsumer if the consumer has never had the topic, and ErrNoEvent.
-func (s *Store) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id string) error {
+func (s *Store) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id string, why Why) error {
+	entry := NewEntry(ActionSkipped, OnConsumer, consumer, why)
+	entry.Changes = []Changed{{"topic", topic, ""}, {"event", id, ""}}
 	return wrap("skip an event", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		settled, err := askOne[*int64](ctx, tx, settledEvents, s.namespace, topic)
 		if err != nil {
@@ -280,8 +282,8 @@ func (s *Store) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id st
 		if err := ask(ctx, tx, lockConsumerRow, []any{s.namespace, consumer}, nil); err != nil {
 			return err
 		}
-		var subscribed, found bool
-		err = askRow(ctx, tx, skipEvent, []any{s.namespace, topic, consumer, id, *settled}, &subscribed, &found)
+		var subscribed, found, skipped bool
+		err = askRow(ctx, tx, skipEvent, []any{s.namespace, topic, consumer, id, *settled}, &subscribed, &found, &skipped)
 		switch {
 		case err != nil:
 			return err
@@ -289,7 +291,9 @@ func (s *Store) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id st
 			return ErrNoConsumer
 		case !found:
 			return ErrNoEvent
+		case !skipped:
+			return nil
 		}
-		return nil
+		return s.audit(ctx, tx, entry)
 	}))
 }

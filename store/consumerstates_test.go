@@ -208,7 +208,7 @@ func TestConsumerStatesNamePauses(t *testing.T) {
 
 func skip(t *testing.T, s *Store, consumer, topic, id string) {
 	t.Helper()
-	if err := s.SkipEvent(t.Context(), nil, consumer, topic, id); err != nil {
+	if err := s.SkipEvent(t.Context(), nil, consumer, topic, id, Why{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -263,16 +263,16 @@ func TestSkipEvent(t *testing.T) {
 	}
 
 	for want, err := range map[error]error{
-		ErrNoConsumer: s.SkipEvent(t.Context(), nil, "x", "a", "1"), ErrNoEvent: s.SkipEvent(t.Context(), nil, "d", "a", "x"),
+		ErrNoConsumer: s.SkipEvent(t.Context(), nil, "x", "a", "1", Why{}), ErrNoEvent: s.SkipEvent(t.Context(), nil, "d", "a", "x", Why{}),
 	} {
 		if !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
-	if err := s.SkipEvent(t.Context(), nil, "d", "b", "1"); !errors.Is(err, ErrNoConsumer) {
+	if err := s.SkipEvent(t.Context(), nil, "d", "b", "1", Why{}); !errors.Is(err, ErrNoConsumer) {
 		t.Errorf("got %v for a topic that the consumer has not", err)
 	}
-	if err := New(s.pool, "other").SkipEvent(t.Context(), nil, "d", "a", "1"); !errors.Is(err, ErrNoConsumer) {
+	if err := New(s.pool, "other").SkipEvent(t.Context(), nil, "d", "a", "1", Why{}); !errors.Is(err, ErrNoConsumer) {
 		t.Errorf("got %v in another namespace", err)
 	}
 }
@@ -320,12 +320,12 @@ func TestSkipEventRacesWithARun(t *testing.T) {
 				return err
 			}
 			if first == "skip" {
-				if err := s.SkipEvent(t.Context(), tx, "c", "a", "2"); err != nil {
+				if err := s.SkipEvent(t.Context(), tx, "c", "a", "2", Why{}); err != nil {
 					t.Fatal(err)
 				}
 			} else {
 				exec(t, tx, `UPDATE kagzi.subscriptions s SET `+consumeRanges+` FROM (SELECT $1::int8multirange AS ranges) u`, multirange(e.Consumed.Topics[0].Ranges))
-				second = func(ctx context.Context) error { return s.SkipEvent(ctx, nil, "c", "a", "2") }
+				second = func(ctx context.Context) error { return s.SkipEvent(ctx, nil, "c", "a", "2", Why{}) }
 			}
 			meetsLock(t, s, func(ctx context.Context) {
 				if err := second(ctx); err != nil {

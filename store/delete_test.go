@@ -108,7 +108,7 @@ func TestDelete(t *testing.T) {
 		if e, ok := errors.AsType[*NeededRun](second(s.Delete(t.Context(), nil, r.RunID, Why{}, false))); !ok || e.Consumer != "c" {
 			t.Errorf("%+v: the consumer would not learn that its run has failed", e)
 		}
-		if err := s.DeleteConsumer(t.Context(), nil, "c"); err != nil {
+		if err := s.DeleteConsumer(t.Context(), nil, "c", Why{}); err != nil {
 			t.Fatal(err)
 		}
 		mustDelete(t, s, r.RunID)

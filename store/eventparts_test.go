@@ -65,7 +65,7 @@ func TestRotateEventsKeepsPending(t *testing.T) {
 		}, false},
 		{"Deleted", func(t *testing.T, s *Store) {
 			subscribe(t, s, consumerOf("c", "a"))
-			if err := s.DeleteConsumer(t.Context(), nil, "c"); err != nil {
+			if err := s.DeleteConsumer(t.Context(), nil, "c", Why{}); err != nil {
 				t.Fatal(err)
 			}
 		}, false},

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +18,7 @@ const (
 	EventPaused     = "PAUSED"
 	EventUnpaused   = "UNPAUSED"
 	EventUpdated    = "UPDATED"
+	EventSignalled  = "SIGNALLED"
 	EventDeleted    = "DELETED"
 )
 
@@ -33,12 +33,14 @@ type RunEvent struct {
 	ExternalID string // of DELETED, the run's, by which the event is found
 	Changes    []Changed
 	At         time.Time // set by the database
+
+	copied bool // the event of another run says the same: the audit log has that one
 }
 
-// A Why says why a run is changed, and who does it. Both may be empty.
+// A Why says why something is changed, and who does it. Both may be empty.
 type Why struct{ Reason, Actor string }
 
-// A Changed is a value of a run that was changed, or went with the run. An empty text stands for no value.
+// A Changed is a value that was changed, or went with its run. An empty text stands for no value.
 type Changed struct {
 	Field string `json:"field"`
 	From  string `json:"from,omitempty"`
@@ -63,8 +65,16 @@ FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text
 	AS u (run_id, event_id, event, other, step_id, reason, actor, external_id, changes)
 ON CONFLICT DO NOTHING`
 
-// writeEvents writes the events in tx, the transaction of the change that they are about. Events that exist stay.
+// writeEvents writes the events of somebody's change in tx, its transaction, and to the audit log. Events that exist stay.
 func (s *Store) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
+	b := &pgx.Batch{}
+	b.Queue(insertEvents, eventColumns.args(s.namespace, events)...)
+	b.Queue(insertAudit, auditColumns.args(s.namespace, audited(events))...)
+	return exchange(ctx, tx, untimed, b)
+}
+
+// writeOwnEvents is writeEvents for a change that nobody asked for: it is not in the audit log.
+func (s *Store) writeOwnEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	return ask(ctx, tx, insertEvents, eventColumns.args(s.namespace, events), nil)
 }
 
@@ -77,13 +87,7 @@ var eventColumns = columnsOf(insertEvents,
 	texts("reason", func(e RunEvent) string { return e.Reason }),
 	texts("actor", func(e RunEvent) string { return e.Actor }),
 	texts("external_id", func(e RunEvent) string { return e.ExternalID }),
-	texts("changes", func(e RunEvent) string {
-		if e.Changes == nil {
-			return ""
-		}
-		changes, _ := json.Marshal(e.Changes) // strings
-		return string(changes)
-	}),
+	texts("changes", func(e RunEvent) string { return changesText(e.Changes) }),
 )
 
 const eventExists = `

@@ -187,25 +187,25 @@ ON CONFLICT DO NOTHING
 RETURNING worker_id`
 
 // Drain asks the worker to drain, in a transaction of its own, or in tx. It leaves a worker that is draining or OFFLINE.
-func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
 	return wrap("drain worker", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := s.findWorker(ctx, tx, id); err != nil {
 			return err
 		}
-		_, err := s.requestDrain(ctx, tx, []uuid.UUID{id})
+		_, err := s.requestDrain(ctx, tx, "", []uuid.UUID{id}, why)
 		return err
 	}))
 }
 
 // DrainQueue asks all workers of the queue to drain, and returns those that had not been asked before.
-func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked []uuid.UUID, err error) {
+func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string, why Why) (asked []uuid.UUID, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var online []uuid.UUID
 		err := ask(ctx, tx, onlineWorkers, []any{s.namespace, queue}, collect(&online, pgx.RowTo[uuid.UUID]))
 		if err != nil {
 			return err
 		}
-		now, err := s.requestDrain(ctx, tx, online)
+		now, err := s.requestDrain(ctx, tx, queue, online, why)
 		for _, id := range now { // asked keeps those of an earlier try: it may have committed, and its answer been lost
 			if !slices.Contains(asked, id) {
 				asked = append(asked, id)
@@ -216,13 +216,29 @@ func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string) (asked 
 	return asked, wrap("drain queue", err)
 }
 
-func (s *Store) requestDrain(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (asked []uuid.UUID, err error) {
+// requestDrain asks workers to drain, and returns those that had not been asked before: so a repetition finds none. queue is the one with
+// all of whose workers they drain; empty: a worker drains alone.
+func (s *Store) requestDrain(ctx context.Context, tx pgx.Tx, queue string, ids []uuid.UUID, why Why) (asked []uuid.UUID, err error) {
 	events := make([]uuid.UUID, len(ids))
 	for i := range events {
 		events[i] = uuid.New()
 	}
 	err = ask(ctx, tx, requestDrain, []any{s.namespace, array(ids), array(events)}, collect(&asked, pgx.RowTo[uuid.UUID]))
-	return asked, err
+	if err != nil {
+		return asked, err
+	}
+	var entries []AuditEntry
+	if queue != "" && len(asked) > 0 {
+		entry := NewEntry(ActionDrained, OnQueue, queue, why)
+		entry.Change("workers", 0, len(asked))
+		entries = append(entries, entry)
+	}
+	for _, id := range asked {
+		entry := NewEntry(ActionDrained, OnWorker, id.String(), why)
+		entry.Queue = queue
+		entries = append(entries, entry)
+	}
+	return asked, s.audit(ctx, tx, entries...)
 }
 
 // ---- force-offline ----
@@ -237,8 +253,8 @@ WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
 
 // ForceOffline declares the worker OFFLINE and makes its runs due at once, in transactions of its own, or in tx. If the
 // worker is OFFLINE already, ForceOffline makes the runs due that it still holds.
-func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string) (lost LostWorker, err error) {
-	event := uuid.New()
+func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string, why Why) (lost LostWorker, err error) {
+	event, entry := uuid.New(), NewEntry(ActionForced, OnWorker, id.String(), why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		err := ask(ctx, tx, lockWorker, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
 			lost, err = pgx.CollectExactlyOneRow(rows, readLost)
@@ -254,6 +270,9 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 		lost.RecheckKeys = lost.RecheckKeys || forced
 		if err == nil && forced {
 			err = ask(ctx, tx, workerEvent, []any{s.namespace, id, event, "LOST", detail}, nil)
+			if err == nil {
+				err = s.audit(ctx, tx, entry)
+			}
 		}
 		if err == nil {
 			// With release_at set, a coordinator releases the runs if this process dies before it does.

@@ -46,7 +46,7 @@ func TestDrainLeavesTheRowAlone(t *testing.T) {
 	s := open(t)
 	w := register(t, s)
 	tx := begin(t, s)
-	if err := s.Drain(t.Context(), tx, w.ID); err != nil {
+	if err := s.Drain(t.Context(), tx, w.ID, Why{}); err != nil {
 		t.Fatal(err)
 	}
 	// While the transaction is open, the worker can send heartbeats and end.
@@ -68,7 +68,7 @@ func TestDrain(t *testing.T) {
 	s := open(t)
 	w, other := register(t, s), register(t, s)
 	for range 2 {
-		if err := s.Drain(t.Context(), nil, w.ID); err != nil {
+		if err := s.Drain(t.Context(), nil, w.ID, Why{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,17 +87,17 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%s: %+v, %d, %v", status, page, total, err)
 		}
 	}
-	asked, err := s.DrainQueue(t.Context(), nil, "queue")
+	asked, err := s.DrainQueue(t.Context(), nil, "queue", Why{})
 	if err != nil || len(asked) != 1 || asked[0] != other.ID {
 		t.Errorf("asked %v, %v", asked, err)
 	}
-	if asked, err := s.DrainQueue(t.Context(), nil, "queue"); err != nil || len(asked) != 0 {
+	if asked, err := s.DrainQueue(t.Context(), nil, "queue", Why{}); err != nil || len(asked) != 0 {
 		t.Errorf("asked %v, %v", asked, err)
 	}
-	if asked, err := New(s.pool, "other").DrainQueue(t.Context(), nil, "queue"); err != nil || len(asked) != 0 {
+	if asked, err := New(s.pool, "other").DrainQueue(t.Context(), nil, "queue", Why{}); err != nil || len(asked) != 0 {
 		t.Errorf("asked %v, %v", asked, err)
 	}
-	wantError(t, New(s.pool, "other").Drain(t.Context(), nil, w.ID), ErrWorkerNotFound)
+	wantError(t, New(s.pool, "other").Drain(t.Context(), nil, w.ID, Why{}), ErrWorkerNotFound)
 	if err := s.DrainingWorker(t.Context(), s.pool, w.ID); err != nil {
 		t.Error(err)
 	}
@@ -115,7 +115,7 @@ func TestForceOffline(t *testing.T) {
 	holder := begin(t, s)
 	lockRow(t, holder, rs[0].RunID)
 	tx := begin(t, s)
-	lost, err := s.ForceOffline(t.Context(), tx, w.ID, "why")
+	lost, err := s.ForceOffline(t.Context(), tx, w.ID, "why", Why{})
 	if err != nil || lost.Released != 2 || lost.Left != 1 || !slices.Equal(lost.Queues, []string{"queue"}) {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
@@ -124,15 +124,15 @@ func TestForceOffline(t *testing.T) {
 		t.Errorf("a rolled back transaction changed something: %s", got)
 	}
 	for i, want := range []int{2, 0} {
-		if lost, err = s.ForceOffline(t.Context(), nil, w.ID, "why"); err != nil || lost.Released != want {
+		if lost, err = s.ForceOffline(t.Context(), nil, w.ID, "why", Why{}); err != nil || lost.Released != want {
 			t.Errorf("call %d: lost %+v, error %v", i, lost, err)
 		}
 	}
 	commit(t, holder)
-	if lost, err = s.ForceOffline(t.Context(), nil, w.ID, "why"); err != nil || lost.Released != 1 {
+	if lost, err = s.ForceOffline(t.Context(), nil, w.ID, "why", Why{}); err != nil || lost.Released != 1 {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
-	if err := s.Drain(t.Context(), nil, w.ID); err != nil {
+	if err := s.Drain(t.Context(), nil, w.ID, Why{}); err != nil {
 		t.Errorf("drain of one that is offline: %v", err)
 	}
 	if got := events(t, s, w.ID); got != "STARTED LOST" {
@@ -144,7 +144,7 @@ func TestForceOffline(t *testing.T) {
 	}
 	_, err = s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 5, Worker: w.ID, Queues: w.Queues})
 	wantError(t, err, ErrWorkerOffline)
-	_, err = s.ForceOffline(t.Context(), nil, uuid.New(), "")
+	_, err = s.ForceOffline(t.Context(), nil, uuid.New(), "", Why{})
 	wantError(t, err, ErrWorkerNotFound)
 }
 

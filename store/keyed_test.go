@@ -116,7 +116,7 @@ func TestKeysOfALostWorker(t *testing.T) {
 			}
 		},
 		"ForcedOffline": func(t *testing.T, s *Store, id uuid.UUID) {
-			if _, err := s.ForceOffline(t.Context(), nil, id, "test"); err != nil {
+			if _, err := s.ForceOffline(t.Context(), nil, id, "test", Why{}); err != nil {
 				t.Fatal(err)
 			}
 		},

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,7 +27,7 @@ ON CONFLICT (limit_name, namespace_id) DO UPDATE
 SET every = EXCLUDED.every, burst = EXCLUDED.burst, max_running = EXCLUDED.max_running, retry_after = EXCLUDED.retry_after`
 
 const limitBefore = `
-SELECT c.every, c.retry_after FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
+SELECT c.every, c.burst, coalesce(c.max_running, 0), c.retry_after FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
 
 // $3 is how much shorter the wait for a token has become, and $4 says that no error stops the steps any more: then the next token comes
 // as soon as it may come after one that was just given. Nobody's wait gets longer by this statement: who comes too early finds
@@ -72,20 +73,17 @@ WITH t AS MATERIALIZED (
 SELECT v.run_id, v.task_queue, v.workflow_type, v.version, v.running FROM v`
 
 // SetLimit creates or changes a limit. It returns the runs that become due earlier.
-func (s *Store) SetLimit(ctx context.Context, l StepLimit) (woken []Signalled, err error) {
+func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Signalled, err error) {
+	id := newID()
 	err = do(ctx, func(ctx context.Context) error {
 		woken = nil
 		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
-			var before int64
-			var honored bool
-			err := askRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, &before, &honored)
-			if err != nil && err != pgx.ErrNoRows {
+			old, err := s.replaceLimit(ctx, tx, l, id, why)
+			if err != nil {
 				return err
 			}
-			if err := ask(ctx, tx, putLimit, []any{s.namespace, l.Name, micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter}, nil); err != nil {
-				return err
-			}
-			factor, lifts := 1.0, honored && !l.RetryAfter
+			before := micros(old.Every)
+			factor, lifts := 1.0, old.RetryAfter && !l.RetryAfter
 			switch every := micros(l.Every); {
 			case every == 0 && (before > 0 || lifts): // nobody waits for a token
 				factor = 0
@@ -106,6 +104,26 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit) (woken []Signalled, e
 		})
 	})
 	return woken, wrap("set limit", err)
+}
+
+// replaceLimit stores the limit, and returns the one that was there.
+func (s *Store) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uuid.UUID, why Why) (old StepLimit, err error) {
+	entry := NewEntry(EventUpdated, OnLimit, l.Name, why)
+	entry.ID = id
+	err = askRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, microsTo(&old.Every), &old.Burst, &old.MaxRunning, &old.RetryAfter)
+	if errors.Is(err, pgx.ErrNoRows) {
+		entry.Action = ActionCreated
+	} else if err != nil {
+		return old, err
+	}
+	entry.changeRate("rate", Rate{old.Every, old.Burst}, Rate{l.Every, l.Burst})
+	entry.Change("max_running", old.MaxRunning, l.MaxRunning)
+	entry.Change("honor_retry_after", old.RetryAfter, l.RetryAfter)
+	err = ask(ctx, tx, putLimit, []any{s.namespace, l.Name, micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter}, nil)
+	if err == nil && (entry.Changes != nil || entry.Action == ActionCreated) {
+		err = s.audit(ctx, tx, entry)
+	}
+	return old, err
 }
 
 // Places of runs that are over do not keep a limit. The conditions are those of the indexes.
@@ -133,11 +151,12 @@ DELETE FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1`
 
 // DeleteLimit deletes a limit that no step of an active run waits for or has a slot of. It reports whether there was such a limit, and whether
 // it is in use.
-func (s *Store) DeleteLimit(ctx context.Context, name string) (found, used bool, err error) {
+func (s *Store) DeleteLimit(ctx context.Context, name string, why Why) (found, used bool, err error) {
+	entry := NewEntry(EventDeleted, OnLimit, name, why)
 	err = do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
 			found, used = false, false
-			if err := askRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil); err != nil {
+			if err := askRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil, nil, nil); err != nil {
 				if err == pgx.ErrNoRows {
 					return nil
 				}
@@ -148,7 +167,10 @@ func (s *Store) DeleteLimit(ctx context.Context, name string) (found, used bool,
 			if err != nil || used {
 				return err
 			}
-			return ask(ctx, tx, deleteLimit, []any{s.namespace, name}, nil)
+			if err = ask(ctx, tx, deleteLimit, []any{s.namespace, name}, nil); err != nil {
+				return err
+			}
+			return s.audit(ctx, tx, entry)
 		})
 	})
 	return found, used, wrap("delete limit", err)

@@ -33,7 +33,7 @@ func placesOf(runs ...*ClaimedRun) (places []Place) {
 func setLimit(t *testing.T, s *Store, l StepLimit) []Signalled {
 	t.Helper()
 	l.Burst = max(l.Burst, 1)
-	woken, err := s.SetLimit(t.Context(), l)
+	woken, err := s.SetLimit(t.Context(), l, Why{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -563,7 +563,7 @@ func TestDeleteLimit(t *testing.T) {
 	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
 	runs := running(t, s, 2)
 	askLimit(t, s, "api", runs...)
-	if found, used, err := s.DeleteLimit(t.Context(), "api"); !found || !used || err != nil {
+	if found, used, err := s.DeleteLimit(t.Context(), "api", Why{}); !found || !used || err != nil {
 		t.Errorf("a limit in use: %v %v %v", found, used, err)
 	}
 	list, err := s.Limits(t.Context(), "", 10)
@@ -577,13 +577,13 @@ func TestDeleteLimit(t *testing.T) {
 	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[1])})
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = now() - interval '11 s', error_kind = 'cancelled' WHERE run_id = $1`, runs[0].RunID)
 	mustDelete(t, s, runs[0].RunID) // its worker has died, and its slot stays until somebody serves the limit
-	if found, used, err := s.DeleteLimit(t.Context(), "api"); !found || used || err != nil {
+	if found, used, err := s.DeleteLimit(t.Context(), "api", Why{}); !found || used || err != nil {
 		t.Errorf("an unused limit: %v %v %v", found, used, err)
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.limit_places`); n != 0 {
 		t.Errorf("%d places are left of a limit that is gone", n)
 	}
-	if found, _, err := s.DeleteLimit(t.Context(), "api"); found || err != nil {
+	if found, _, err := s.DeleteLimit(t.Context(), "api", Why{}); found || err != nil {
 		t.Errorf("a limit that is gone: %v %v", found, err)
 	}
 }

@@ -17,6 +17,7 @@ type Message struct {
 	Payload []byte
 	Headers json.RawMessage // nil: none
 	SentBy  string          // the run and the step that sent it; empty: no step
+	Why                     // of a person's message: with it, the run gets an event
 }
 
 // A Signalled is a run that got messages.
@@ -94,40 +95,59 @@ CROSS JOIN LATERAL (
 // changes. Signal is a transaction of its own, or a part of tx, which survives its errors. It returns ErrRunNotFound and
 // ErrRunFinished.
 func (s *Store) Signal(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
-	if tx != nil {
-		out, err = s.signal(ctx, tx, m)
-	} else {
+	switch {
+	case m.Why != Why{}:
+		out, err = s.signalWith(ctx, tx, m)
+	case tx != nil:
+		out, _, err = s.signal(ctx, tx, m)
+	default:
 		err = again(ctx, func(ctx context.Context) error {
-			out, err = s.signal(ctx, s.pool, m)
+			out, _, err = s.signal(ctx, s.pool, m)
 			return err
 		})
 	}
 	return out, wrap("signal", err)
 }
 
-func (s *Store) signal(ctx context.Context, db DB, m Message) (Signalled, error) {
-	for range 10 { // a run that was over may be resumed between two statements
-		stored, err := s.storeMessages(ctx, db, []Message{m})
-		if err != nil {
-			return Signalled{}, err
+// signalWith is Signal that writes an event, if the run does not have the message yet.
+func (s *Store) signalWith(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
+	event := newEvent(m.RunID, EventSignalled, m.Why)
+	event.Changes = []Changed{{"signal", "", m.Name}}
+	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		stored := false
+		out, stored, err = s.signal(ctx, tx, m)
+		if err != nil || !stored {
+			return err
 		}
-		if out, ok := stored[m.RunID]; ok {
-			return out, nil
+		return s.writeEvents(ctx, tx, event)
+	})
+	return out, err
+}
+
+// signal reports whether it has stored the message: the run may have it already.
+func (s *Store) signal(ctx context.Context, db DB, m Message) (out Signalled, stored bool, err error) {
+	for range 10 { // a run that was over may be resumed between two statements
+		got, err := s.storeMessages(ctx, db, []Message{m})
+		if err != nil {
+			return out, false, err
+		}
+		if out, ok := got[m.RunID]; ok {
+			return out, true, nil
 		}
 		found, err := s.resolveMessages(ctx, db, []Message{m})
 		if err != nil {
-			return Signalled{}, err
+			return out, false, err
 		}
 		switch f, ok := found[m.RunID]; {
 		case !ok:
-			return Signalled{}, ErrRunNotFound
+			return out, false, ErrRunNotFound
 		case f.has:
-			return f.Signalled, nil
+			return f.Signalled, false, nil
 		case f.over:
-			return Signalled{}, ErrRunFinished
+			return out, false, ErrRunFinished
 		}
 	}
-	return Signalled{}, errors.New("the run kept ending and resuming during the call: try again")
+	return out, false, errors.New("the run kept ending and resuming during the call: try again")
 }
 
 // storeMessages stores the messages that their runs do not have yet, in order, and returns the runs that got one.

@@ -102,19 +102,72 @@ ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO UPD
 SET parks = excluded.parks, reason = coalesce(excluded.reason, p.reason), actor = coalesce(excluded.actor, p.actor), percent = 0, releases = false,
 	paused_at = CASE WHEN p.percent > 0 OR p.releases THEN excluded.paused_at ELSE p.paused_at END`
 
+const pauseBefore = `
+SELECT p.percent, p.percent > 0 OR p.releases, p.parks, coalesce(p.reason, ''), coalesce(p.actor, '')
+FROM kagzi.pauses p
+WHERE p.namespace_id = $1 AND p.run_key = $2 AND p.key_scope = $3 AND p.task_queue = $4 AND p.workflow_type = $5
+FOR UPDATE`
+
 // Pause stores p: from its commit on, claims take no run that it is about. It returns the workers whose executions are to stop.
 func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.UUID, err error) {
+	id := newID()
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		workers = nil
 		if err := s.keepConsumers(ctx, tx, p.Key); err != nil {
 			return err
 		}
-		if err := ask(ctx, tx, insertPause, append(p.args(s.namespace), p.Parks, p.Reason, p.Actor), nil); err != nil || !p.Parks {
+		entry, err := s.pauseEntry(ctx, tx, p)
+		if err != nil {
 			return err
+		}
+		if err := ask(ctx, tx, insertPause, append(p.args(s.namespace), p.Parks, p.Reason, p.Actor), nil); err != nil {
+			return err
+		}
+		if entry != nil {
+			entry.ID = id
+			if err := s.audit(ctx, tx, *entry); err != nil {
+				return err
+			}
+		}
+		if !p.Parks {
+			return nil
 		}
 		return ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, collect(&workers, pgx.RowTo[uuid.UUID]))
 	})
 	return workers, wrap("pause", err)
+}
+
+// pauseEntry returns what a pause changes; nil if nothing.
+func (s *Store) pauseEntry(ctx context.Context, tx pgx.Tx, p Pause) (*AuditEntry, error) {
+	entry := p.entry(EventPaused)
+	var before Pause
+	var passes bool
+	err := askRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason, &before.Actor)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, err
+	}
+	entry.Change("park", before.Parks, p.Parks)
+	entry.Change("percent", before.Percent, 0)
+	if err == nil && !passes && len(entry.Changes) == 0 && (p.Reason == "" || p.Reason == before.Reason) && (p.Actor == "" || p.Actor == before.Actor) {
+		return nil, nil
+	}
+	return &entry, nil
+}
+
+// entry returns an entry of the audit log about what p pauses.
+func (p *Pause) entry(action string) AuditEntry {
+	e := NewEntry(action, OnAll, "", Why{p.Reason, p.Actor})
+	switch {
+	case p.Key.Group:
+		e.Kind, e.Name = OnGroup, p.Key.Name
+	case p.Key.Name != "":
+		e.Kind, e.Name, e.Queue = OnKey, p.Key.Name, p.Queue
+	case p.Type != "":
+		e.Kind, e.Name, e.Queue = OnWorkflow, p.Type, p.Queue
+	case p.Queue != "":
+		e.Kind, e.Name = OnQueue, p.Queue
+	}
+	return e
 }
 
 const workersOf = `
@@ -139,21 +192,19 @@ type Unpaused struct {
 	Workers []uuid.UUID // that may be about to stop executions
 }
 
-// Unpause ends the pause, or with a percentage lets so many of the runs pass. It returns ErrNotPaused if there is no such pause.
+// Unpause ends the pause, or with a percentage lets so many of the runs pass. It returns ErrNotPaused if there is no such pause. The reason
+// and the actor of p are those of this change.
 //
 // It locks the pause before it looks for the keys whose claims the pause has stopped: see claimKeys.
 func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (out Unpaused, err error) {
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
+	id := newID()
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		out = Unpaused{}
 		if err := s.keepConsumers(ctx, tx, p.Key); err != nil {
 			return err
 		}
-		statement, args := deletePause, p.args(s.namespace)
-		if percent > 0 {
-			statement, args = loosenPause, append(args, percent)
-		}
-		did, err := changed(ctx, tx, statement, args...)
+		did, err := s.endPause(ctx, tx, id, p, percent)
 		if err == nil && !did && !tried {
 			return ErrNotPaused
 		}
@@ -172,6 +223,31 @@ func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (o
 		return err
 	})
 	return out, wrap("unpause", err)
+}
+
+// endPause deletes or loosens a pause, and writes the entry with this ID. did is false if there is none.
+func (s *Store) endPause(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Pause, percent int) (did bool, err error) {
+	entry := p.entry(EventUnpaused)
+	entry.ID = id
+	var before Pause
+	var passes bool
+	err = askRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason, &before.Actor)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if percent > 0 {
+		err = ask(ctx, tx, loosenPause, append(p.args(s.namespace), percent), nil)
+		entry.Change("percent", before.Percent, percent)
+	} else {
+		err = ask(ctx, tx, deletePause, p.args(s.namespace), nil)
+	}
+	if err == nil && (percent == 0 || percent != before.Percent) {
+		err = s.audit(ctx, tx, entry)
+	}
+	return true, err
 }
 
 const queuesOfWorkers = `

@@ -330,6 +330,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"recordedDeletions", recordedDeletions, []any{s.namespace, runs}, gone},
 		{"findDeleted", findDeleted, []any{s.namespace, "id"}, map[string][]string{"run_events_deleted_id": {"external_id", "namespace_id"}}},
 		{"pruneDeletions", pruneDeletions, []any{s.namespace, micros(time.Hour), 500}, map[string][]string{"run_events_deleted": {"occurred_at", "namespace_id"}, eventsKey: {"run_id", "namespace_id"}}},
+		{"insertAudit", insertAudit, auditColumns.args(s.namespace, []AuditEntry{NewEntry(EventPaused, OnRun, ids[0].String(), Why{}), NewEntry(EventPaused, OnAll, "", Why{})}), byKey},
+		{"pruneAudit", pruneAudit, []any{s.namespace, micros(time.Hour), 500}, map[string][]string{"audit_log_time": {"occurred_at", "namespace_id"}, "audit_log_pkey": {"entry_id", "namespace_id"}}},
+		{"entryTime", entryTime, []any{s.namespace, ids[0]}, map[string][]string{"audit_log_pkey": {"entry_id", "namespace_id"}}},
 		{"pauseRun", pauseRun, []any{s.namespace, ids[0]}, byKey},
 		{"stateForPause", stateForPause, []any{s.namespace, ids[0]}, byKey},
 		{"unpauseRun", unpauseRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"namespace_id"}})},
@@ -485,7 +488,7 @@ func TestPlansOfManyRows(t *testing.T) {
 	const rows = 300_000
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
-	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, kagzi.pauses, kagzi.consumers, kagzi.subscriptions`
+	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.audit_log, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, kagzi.pauses, kagzi.consumers, kagzi.subscriptions`
 	for table := range strings.SplitSeq(tables, ", ") {
 		exec(t, s.pool, `ALTER TABLE `+table+` SET (autovacuum_enabled = off)`)
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,11 +55,31 @@ WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.rate_at > t.latest`
 
 const unsettled = `SELECT NOT c.settled FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1`
 
+const queueBefore = `
+SELECT coalesce(c.max_running, 0), coalesce(c.rate_interval, 0), c.rate_burst, coalesce(c.key_max_running, 0), coalesce(c.key_interval, 0), c.key_burst, c.held
+FROM kagzi.queues c
+WHERE c.task_queue = $2 AND c.namespace_id = $1
+FOR UPDATE`
+
 // SetQueue sets the limits of a queue: see Settle for what claims have done before. Claims wait for its lock on the queue's row, so
 // it is no part of a caller's transaction.
-func (s *Store) SetQueue(ctx context.Context, q QueueLimits) error {
+func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 	settle := false
+	entry := NewEntry(EventUpdated, OnQueue, q.Queue, why)
 	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+		var before QueueLimits
+		if err := s.auditLimits(ctx, tx, queueBefore, []any{s.namespace, q.Queue}, &entry, []any{
+			&before.MaxRunning, microsTo(&before.Rate.Interval), &before.Rate.Burst,
+			&before.EachKey.MaxRunning, microsTo(&before.EachKey.Rate.Interval), &before.EachKey.Rate.Burst, &before.Held,
+		}, func() {
+			entry.Change("max_running", before.MaxRunning, q.MaxRunning)
+			entry.changeRate("rate", before.Rate, q.Rate)
+			entry.Change("key_max_running", before.EachKey.MaxRunning, q.EachKey.MaxRunning)
+			entry.changeRate("key_rate", before.EachKey.Rate, q.EachKey.Rate)
+			entry.Change("hold", before.Held, q.Held)
+		}); err != nil {
+			return err
+		}
 		b := &pgx.Batch{}
 		b.Queue(setQueue, s.namespace, q.Queue, q.MaxRunning, micros(q.Rate.Interval), q.Rate.Burst, q.EachKey.MaxRunning,
 			micros(q.EachKey.Rate.Interval), q.EachKey.Rate.Burst, q.Held)
@@ -73,6 +94,19 @@ func (s *Store) SetQueue(ctx context.Context, q QueueLimits) error {
 		err = s.Settle(ctx, q.Queue)
 	}
 	return wrap("set the limits of a queue", err)
+}
+
+// auditLimits reads the limits that are there, calls compare, which adds the changes to the entry, and writes the entry if there are some.
+func (s *Store) auditLimits(ctx context.Context, tx pgx.Tx, before string, args []any, entry *AuditEntry, dest []any, compare func()) error {
+	entry.Changes = nil
+	if err := askRow(ctx, tx, before, args, dest...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	compare()
+	if len(entry.Changes) == 0 {
+		return nil
+	}
+	return s.audit(ctx, tx, *entry)
 }
 
 // The key gets a change, so that a claim looks at it by its new limits.
@@ -97,9 +131,27 @@ SET rate_at = t.latest
 FROM t
 WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1 AND (x.rate_at > t.latest OR t.latest IS NULL)`
 
+const keyBefore = `
+SELECT coalesce(x.weight, 0), coalesce(x.max_running, 0), coalesce(x.rate_interval, 0), coalesce(x.rate_burst, 0)
+FROM kagzi.run_keys x
+WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1
+FOR UPDATE`
+
 // SetKey sets a key's own limits. It waits for no longer than a claim of the key takes.
-func (s *Store) SetKey(ctx context.Context, queue, key string, k KeyLimits) error {
+func (s *Store) SetKey(ctx context.Context, queue, key string, k KeyLimits, why Why) error {
+	entry := NewEntry(EventUpdated, OnKey, key, why)
+	entry.Queue = queue
 	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+		var before KeyLimits
+		if err := s.auditLimits(ctx, tx, keyBefore, []any{s.namespace, queue, key}, &entry, []any{
+			&before.Weight, &before.MaxRunning, microsTo(&before.Rate.Interval), &before.Rate.Burst,
+		}, func() {
+			entry.Change("max_running", before.MaxRunning, k.MaxRunning)
+			entry.changeRate("rate", before.Rate, k.Rate)
+			entry.Change("weight", before.Weight, k.Weight)
+		}); err != nil {
+			return err
+		}
 		b := &pgx.Batch{}
 		b.Queue(setKey, s.namespace, queue, key, k.Weight, k.MaxRunning, micros(k.Rate.Interval), k.Rate.Burst)
 		b.Queue(capKeyRate, s.namespace, queue, key, micros(k.Rate.Interval))

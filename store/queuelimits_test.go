@@ -12,14 +12,14 @@ import (
 func mustSetQueue(t *testing.T, s *Store, q QueueLimits) {
 	t.Helper()
 	q.Queue = "queue"
-	if err := s.SetQueue(t.Context(), q); err != nil {
+	if err := s.SetQueue(t.Context(), q, Why{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func mustSetKey(t *testing.T, s *Store, key string, k KeyLimits) {
 	t.Helper()
-	if err := s.SetKey(t.Context(), "queue", key, k); err != nil {
+	if err := s.SetKey(t.Context(), "queue", key, k, Why{}); err != nil {
 		t.Fatal(err)
 	}
 }

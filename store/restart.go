@@ -81,7 +81,7 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 		what = EventForked
 	}
 	from, as := newEvent(r.Run, what, r.Why), newEvent(r.New, what, r.Why)
-	from.Other, as.Other, from.Step, as.Step = r.New, r.Run, r.Step, r.Step
+	from.Other, as.Other, from.Step, as.Step, as.copied = r.New, r.Run, r.Step, r.Step, true
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if tried {

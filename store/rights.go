@@ -50,7 +50,7 @@ func (e *MissingRights) Error() string {
 }
 
 // The tables of the schema but that of the migrations.
-const ourTables = `'workflow_runs', 'step_runs', 'signals', 'run_events', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys',
+const ourTables = `'workflow_runs', 'step_runs', 'signals', 'run_events', 'audit_log', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys',
 	'key_changes', 'limits', 'limit_places', 'pauses', 'events', 'event_parts', 'event_keepers', 'events_0', 'events_1', 'events_2', 'events_3', 'events_4', 'events_5', 'events_6',
 	'events_7', 'consumers', 'subscriptions'`
 

@@ -24,6 +24,17 @@ func (i instant) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
+// microseconds is a duration that a number of microseconds is scanned into.
+type microseconds struct{ d *time.Duration }
+
+func microsTo(d *time.Duration) microseconds { return microseconds{d} }
+
+// ScanInt64 is called by pgx.
+func (m microseconds) ScanInt64(v pgtype.Int8) error {
+	*m.d = time.Duration(v.Int64) * time.Microsecond
+	return nil
+}
+
 // A uuidTarget is a UUID that a uuid is scanned into.
 type uuidTarget uuid.UUID
 

@@ -456,7 +456,7 @@ func registry(t *testing.T, s *Store, odd string) {
 	if gone := fleet.Disconnected; len(gone) != 1 || gone[0].ID != w.ID || fleet.Watched != 1 || fleet.Workers != 2 {
 		t.Errorf("fleet %+v", fleet)
 	}
-	ok("drain", s.Drain(t.Context(), nil, w.ID))
+	ok("drain", s.Drain(t.Context(), nil, w.ID, Why{}))
 	f := WorkerFilter{Status: []string{Draining}, Queue: odd, Type: odd, Labels: []byte(`{"k": "it's"}`), Limit: 5}
 	page, total, err := s.Workers(t.Context(), f)
 	ok("workers", err)
@@ -469,7 +469,7 @@ func registry(t *testing.T, s *Store, odd string) {
 	if len(page) != 0 || total != 1 {
 		t.Errorf("%+v, %d in all", page, total)
 	}
-	asked, err := s.DrainQueue(t.Context(), nil, v.Queues[0])
+	asked, err := s.DrainQueue(t.Context(), nil, v.Queues[0], Why{})
 	ok("drain queue", err)
 	if len(asked) != 1 || asked[0] != v.ID {
 		t.Errorf("asked %v", asked)
@@ -479,7 +479,7 @@ func registry(t *testing.T, s *Store, odd string) {
 	if len(lost) != 1 || !slices.Equal(lost[0].Queues, w.Queues) {
 		t.Errorf("lost %+v", lost)
 	}
-	_, err = s.ForceOffline(t.Context(), nil, v.ID, odd)
+	_, err = s.ForceOffline(t.Context(), nil, v.ID, odd, Why{})
 	ok("force offline", err)
 	row, err := s.Worker(t.Context(), v.ID)
 	ok("worker", err)

@@ -70,6 +70,8 @@ type Edit struct {
 	Save   *Template // the new template; nil leaves the old one
 	Delete bool      // delete the template; Save is ignored
 	Count  *int      // if not nil and Fire is set, EditSchedule stores the number of inserted runs in it
+
+	Entry *AuditEntry // of the change, for the audit log; nil: none. With Count it is written if runs were inserted, and says how many
 }
 
 // EditSchedule locks the template and applies the Edit that edit returns. It passes the database's time to edit, and nil if
@@ -155,7 +157,21 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	case t != nil && e.Save != nil:
 		done, err = s.save(ctx, tx, e.Save, false)
 	}
+	if err == nil && done {
+		err = s.auditEdit(ctx, tx, e)
+	}
 	return done, err
+}
+
+// auditEdit writes the entry of an edit that took effect.
+func (s *Store) auditEdit(ctx context.Context, tx pgx.Tx, e *Edit) error {
+	switch {
+	case e.Entry == nil || e.Count != nil && *e.Count == 0:
+		return nil
+	case e.Count != nil:
+		e.Entry.Change("runs", 0, *e.Count)
+	}
+	return s.audit(ctx, tx, *e.Entry)
 }
 
 // The runs $3 do not count: an earlier try, whose answer was lost, has inserted them. A group is active if one of its runs has its slot.

@@ -229,5 +229,5 @@ func (s *Store) cancelOldest(ctx context.Context, tx pgx.Tx, started *StartedRun
 		ended.add(started.Ended)
 	}
 	started.Ended = ended
-	return s.writeEvents(ctx, tx, events...)
+	return s.writeOwnEvents(ctx, tx, events...)
 }

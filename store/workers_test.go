@@ -316,7 +316,7 @@ func TestReleaseInSeveralQueues(t *testing.T) {
 		if page, total, err := s.Workers(t.Context(), WorkerFilter{Queue: queue, Limit: 10}); err != nil || len(page) != want || total != want {
 			t.Errorf("workers of queue %q: %+v, %d, %v", queue, page, total, err)
 		}
-		if asked, err := s.DrainQueue(t.Context(), nil, queue); err != nil || len(asked) != want {
+		if asked, err := s.DrainQueue(t.Context(), nil, queue, Why{}); err != nil || len(asked) != want {
 			t.Errorf("draining of queue %q asked %v, %v", queue, asked, err)
 		}
 	}

@@ -39,7 +39,8 @@ type Config struct {
 	NoGrace    bool          // ignore connections; zero: check them
 
 	Retention   store.Retention
-	KeepForever bool          // delete no run; zero: delete runs as Retention says
+	KeepForever bool          // delete no run, and no entry of the audit log; zero: delete runs as Retention says
+	KeepAudit   time.Duration // how old the entries of the audit log become, unless KeepForever is set
 	KeepEvents  time.Duration // how old the events of topics become at least
 
 	KeepPendingEvents time.Duration // the same for events that a consumer has not consumed

@@ -64,22 +64,25 @@ func (c *Config) retentionID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// deleteRegistered deletes the rows of workers that ended more than a week ago, of windows that closed some time ago, and of deletions whose
-// runs, had they failed then, would be past their retention.
+// deleteRegistered deletes the rows of workers that ended more than a week ago, of windows that closed some time ago, and of changes that
+// were made long ago.
 func (k *Coordinator) deleteRegistered(ctx context.Context) error {
 	return errors.Join(
 		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneWorkers(ctx, keepWorkers, deleteRuns) }),
 		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneWindows(ctx, keepWindows, deleteRuns) }),
-		k.deleteDeletions(ctx),
+		k.deleteRecords(ctx),
 	)
 }
 
-// deleteDeletions deletes the events that say who deleted a run, once they are as old as failed runs get.
-func (k *Coordinator) deleteDeletions(ctx context.Context) error {
+// deleteRecords deletes the events that say who deleted a run, once they are as old as failed runs get, and old entries of the audit log.
+func (k *Coordinator) deleteRecords(ctx context.Context) error {
 	if k.cfg.KeepForever {
 		return nil
 	}
-	return deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneDeletions(ctx, k.cfg.Retention.Failed, deleteRuns) })
+	return errors.Join(
+		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneDeletions(ctx, k.cfg.Retention.Failed, deleteRuns) }),
+		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneAudit(ctx, k.cfg.KeepAudit, deleteRuns) }),
+	)
 }
 
 // deleteAll calls del until it deletes fewer than deleteRuns rows.

@@ -453,11 +453,16 @@ func TestClosedWindowsAreDeleted(t *testing.T) {
 	}
 }
 
-// The record of a deletion goes when a failed run of its age would, and never if runs are kept for ever.
+// The record of a deletion goes when a failed run of its age would, and an entry of the audit log after KeepAudit. Neither goes if runs are
+// kept for ever.
 func TestRecordsOfDeletions(t *testing.T) {
 	for keeps, want := range map[bool]int{false: 1, true: 2} {
 		t.Run(fmt.Sprint("KeepForever=", keeps), func(t *testing.T) {
-			pool, k := retaining(t, func(c *Config) { c.KeepForever = keeps })
+			pool, k := retaining(t, func(c *Config) { c.KeepForever, c.KeepAudit = keeps, 20*24*time.Hour })
+			for _, days := range []int{19, 21} {
+				dbtest.Exec(t, pool, `INSERT INTO kagzi.audit_log (entry_id, namespace_id, action, kind, name, occurred_at)
+					VALUES (gen_random_uuid(), 'default', 'PAUSED', 'queue', 'q', now() - $1::int * interval '1 day')`, days)
+			}
 			for _, days := range []int{29, 31} {
 				dbtest.Exec(t, pool, `INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, occurred_at)
 					VALUES (gen_random_uuid(), gen_random_uuid(), 'default', 'DELETED', now() - $1::int * interval '1 day')`, days)
@@ -467,6 +472,9 @@ func TestRecordsOfDeletions(t *testing.T) {
 			}
 			if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.run_events`); n != want {
 				t.Errorf("%d are left, want %d", n, want)
+			}
+			if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.audit_log`); n != want {
+				t.Errorf("%d entries of the audit log are left, want %d", n, want)
 			}
 		})
 	}

@@ -1,0 +1,97 @@
+//go:build unix
+
+package crash_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// The statement that writes an entry of the audit log is lost, or the answer to it, or that to its commit: the change is made, and is in
+// the log once.
+func TestLostAnswersToAuditedChanges(t *testing.T) {
+	t.Parallel()
+	const entry = "INSERT INTO kagzi.audit_log"
+	wf := kagzi.Define[int, int]("report")
+	nightly := kagzi.Schedule{Name: "nightly", Every: time.Hour, Run: wf.With(1)}
+	approved := kagzi.DefineSignal[int]("approved")
+	target, day := kagzi.Target{Queue: "q"}, 24*time.Hour
+	for name, do := range map[string]func(k *kit.Kit, c *kagzi.Client, lose func()) error{
+		"SetQueue": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			lose()
+			return c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "q", MaxRunning: 1}, kagzi.Actor("ada"))
+		},
+		"SetKey": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			lose()
+			return c.SetKey(k.Ctx, "q", "acme", kagzi.KeyLimits{MaxRunning: 1}, kagzi.Actor("ada"))
+		},
+		"Pause": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			lose()
+			return c.Pause(k.Ctx, target, kagzi.Actor("ada"))
+		},
+		"Unpause": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			if err := k.Client.Pause(k.Ctx, target); err != nil {
+				return err
+			}
+			lose()
+			return c.Unpause(k.Ctx, target, kagzi.Actor("ada"))
+		},
+		"Schedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			lose()
+			return c.Schedule(k.Ctx, nightly, kagzi.Actor("ada"))
+		},
+		"TriggerSchedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			if err := k.Client.Schedule(k.Ctx, nightly); err != nil {
+				return err
+			}
+			lose()
+			_, err := c.TriggerSchedule(k.Ctx, "nightly", kagzi.Actor("ada"))
+			return err
+		},
+		"BackfillSchedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			if err := k.Client.Schedule(k.Ctx, nightly); err != nil {
+				return err
+			}
+			lose()
+			_, err := c.BackfillSchedule(k.Ctx, "nightly", time.Now().Add(-2*day), time.Now().Add(-day), kagzi.Actor("ada"))
+			return err
+		},
+		"DeleteSchedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			if err := k.Client.Schedule(k.Ctx, nightly); err != nil {
+				return err
+			}
+			lose()
+			return c.DeleteSchedule(k.Ctx, "nightly", kagzi.Actor("ada"))
+		},
+		"Signal": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			run := kit.Begin(k, kit.Noop, 1)
+			lose()
+			return c.Signal(k.Ctx, run, approved.With(1), kagzi.Actor("ada"))
+		},
+		"Cancel": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			run := kit.Begin(k, kit.Noop, 1)
+			lose()
+			return c.Cancel(k.Ctx, run, kagzi.Actor("ada"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachLossPoint(t, map[string]lossPoint{"Write": executions(entry, 1), "Commit": commitsOf(entry, 1)}, func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
+				var drop *pgproxy.Drop
+				if err := do(k, l.Client(t, 2), func() { drop = lose() }); err != nil {
+					t.Fatal(err)
+				}
+				await.Receive(t, drop.Done())
+				entries, err := k.Client.Audit(k.Ctx, kagzi.AuditFilter{Actor: "ada"})
+				if err != nil || len(entries) != 1 {
+					t.Errorf("entries %+v, %v", entries, err)
+				}
+			})
+		})
+	}
+}
