@@ -112,6 +112,11 @@ func TestAllowedHistories(t *testing.T) {
 			w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "TERMINATED"})
 			w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
 		}},
+		{"ReplacedIsNotUndone", func(w *world) {
+			w.begun()
+			w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "u1#compensation", Kind: "COMPENSATION", Status: "RUNNING", Attempt: 1, Called: true})
+			w.finish("driver", "x", "CANCELLED", columns{"lease": nil, "error": "run was terminated: a start with its ID has replaced it"})
+		}},
 		{"RegisteredAgain", func(w *world) {
 			for i := range w.Steps {
 				if s := w.Steps[i]; s.Step == "u1#compensation" { // before u2, and again after it

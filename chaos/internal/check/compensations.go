@@ -94,10 +94,10 @@ func (c *checker) undone(r evidence.Run, order []string) {
 	}
 }
 
-// terminated reports whether a run, or one above it, was terminated: then nothing is undone.
+// terminated reports whether a run, or one above it, was terminated, by a verb or by a start that replaced it: then nothing is undone.
 func (c *checker) terminated(run string) bool {
 	for ; run != ""; run = c.h.parent[run] {
-		if c.h.had(run, "TERMINATED") {
+		if c.h.had(run, "TERMINATED") || strings.HasPrefix(c.h.final[run].Error, "run was terminated") {
 			return true
 		}
 	}
