@@ -45,9 +45,17 @@ func run() int {
 	faults := flag.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
 	keep := flag.String("keep", "", "a directory for ledgers and logs, which stays; otherwise they go after a round that passes")
 	flag.BoolVar(&o.Soak, "soak", false, "delete ended runs soon, audit nothing, and stop when goroutines, memory, connections, dead tuples or tables grow")
+	records := flag.String("record", "", "a file to which the round's figures are added, as one line of JSON")
+	table := flag.String("table", "", "print what the records in this file say together, and do nothing else")
 	only := flag.Bool("plan", false, "print the plan only")
 	flag.Parse()
 	var err error
+	if *table != "" {
+		if err := driver.Summarize(os.Stdout, *table); err != nil {
+			return usage(err)
+		}
+		return pass
+	}
 	if *faults != "" {
 		if o.Faults, err = regexp.Compile(*faults); err != nil {
 			return usage(err)
@@ -75,13 +83,18 @@ func run() int {
 		fmt.Println("INVALID:", err)
 		return invalid
 	}
-	verdict := driver.Judge(os.Stdout, plan, result)
-	if verdict == driver.Pass && *keep == "" {
+	record := driver.Judge(os.Stdout, plan, result)
+	if *records != "" {
+		if err := record.Append(*records); err != nil {
+			return usage(err)
+		}
+	}
+	if record.Verdict == driver.Pass && *keep == "" {
 		_ = os.RemoveAll(o.Dir)
 	} else {
 		fmt.Println("ledgers and logs:", o.Dir)
 	}
-	return map[driver.Verdict]int{driver.Pass: pass, driver.Fail: fail, driver.Invalid: invalid}[verdict]
+	return map[driver.Verdict]int{driver.Pass: pass, driver.Fail: fail, driver.Invalid: invalid}[record.Verdict]
 }
 
 func usage(err error) int {

@@ -134,6 +134,7 @@ func Exercised(e *evidence.Evidence) (reasons []string) {
 	h := newHistory(e)
 	for _, f := range e.Injected {
 		switch {
+		case hidden(f, e.Injected):
 		case f.Err != "":
 			because("fault %q could not be injected: %s", f.Fault, f.Err)
 		case f.Effect == 0:
@@ -165,4 +166,27 @@ func Exercised(e *evidence.Evidence) (reasons []string) {
 		}
 	}
 	return reasons
+}
+
+// hidden reports whether a fault had no effect because another one that had was under way: the server was away, for example.
+func hidden(f evidence.Injected, all []evidence.Injected) bool {
+	return (f.Effect == 0 || f.Err != "") && slices.ContainsFunc(all, func(other evidence.Injected) bool {
+		return other.Effect > 0 && other.Err == "" && other.Began < f.Ended && f.Began < other.Ended
+	})
+}
+
+// Pairs returns the pairs of faults that were under way at once and had an effect, each as "F1 and F4", sorted.
+func Pairs(e *evidence.Evidence) (pairs []string) {
+	kind := func(f evidence.Injected) string { k, _, _ := strings.Cut(f.Fault, " "); return k }
+	for i, a := range e.Injected {
+		for _, b := range e.Injected[i+1:] {
+			if a.Effect > 0 && b.Effect > 0 && a.Began < b.Ended && b.Began < a.Ended {
+				pair := []string{kind(a), kind(b)}
+				slices.Sort(pair)
+				pairs = append(pairs, strings.Join(pair, " and "))
+			}
+		}
+	}
+	slices.Sort(pairs)
+	return slices.Compact(pairs)
 }

@@ -38,7 +38,7 @@ func (c *checker) mine(change *change) (_ *lease, what string) {
 	switch {
 	case change.new.Status != "RUNNING":
 		return l, "made it " + change.new.Status
-	case change.new.Available.After(change.old.Available.Time):
+	case change.new.Available.After(change.old.Available.Time) && change.new.Available.After(change.At): // else the coordinator makes it due
 		return l, "extended the lease"
 	}
 	return nil, ""

@@ -53,11 +53,12 @@ type Result struct {
 	Evidence *evidence.Evidence
 	Tables   []string // violations that the statements found
 	Stuck    []string // what did not end in time
+	Took     time.Duration
 }
 
 // Run carries out a plan. An error means that the round could not be played: nothing is known then.
 func Run(ctx context.Context, plan Plan) (_ *Result, err error) {
-	r := &round{plan: plan}
+	r, begun := &round{plan: plan}, time.Now()
 	if r.server, err = (localpg.Config{MaxConnections: 200}).Start(ctx); err != nil {
 		return nil, err
 	}
@@ -73,7 +74,11 @@ func Run(ctx context.Context, plan Plan) (_ *Result, err error) {
 	if err := r.play(ctx); err != nil {
 		return nil, err
 	}
-	return r.result(ctx)
+	result, err := r.result(ctx)
+	if err == nil {
+		result.Took = time.Since(begun)
+	}
+	return result, err
 }
 
 // prepare makes the tables, the limits and the schedules, and starts the workers.

@@ -3,8 +3,10 @@ package driver
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/kagzi/kagzi/chaos/internal/check"
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
 // A Verdict is what a round proves.
@@ -22,7 +24,7 @@ const shown = 3
 
 // Judge checks the evidence and prints what it finds: the figures, each violation, the histories of the first runs concerned, and the
 // verdict.
-func Judge(w io.Writer, plan Plan, r *Result) Verdict {
+func Judge(w io.Writer, plan Plan, r *Result) Record {
 	var found []check.Violation
 	var reasons []string
 	if !plan.Options.Soak {
@@ -53,5 +55,30 @@ func Judge(w io.Writer, plan Plan, r *Result) Verdict {
 		verdict = Invalid
 	}
 	fmt.Fprintf(w, "%s: seed %d, %v, %d faults\n", verdict, plan.Options.Seed, plan.Options.Duration, len(r.Evidence.Injected))
-	return verdict
+	return record(plan, r, verdict, found, reasons)
+}
+
+// record keeps what is worth keeping of a round.
+func record(plan Plan, r *Result, verdict Verdict, found []check.Violation, reasons []string) Record {
+	k := Record{Seed: plan.Options.Seed, Verdict: verdict, Seconds: r.Took.Seconds(), Faults: map[string]int{}, Reasons: reasons, Duration: plan.Options.Duration, Calls: len(r.Evidence.Calls)}
+	if !plan.Options.Soak {
+		k.Figures, k.Pairs = check.Measure(r.Evidence), check.Pairs(r.Evidence)
+	}
+	for _, v := range found {
+		if !slices.Contains(k.Broken, v.Invariant) {
+			k.Broken = append(k.Broken, v.Invariant)
+		}
+	}
+	k.Broken = append(append(k.Broken, r.Tables...), r.Stuck...)
+	for _, f := range r.Evidence.Injected {
+		if f.Effect > 0 {
+			k.Faults[f.Fault]++
+		}
+	}
+	for _, call := range r.Evidence.Calls {
+		if call.Outcome == evidence.Unknown {
+			k.Unknown++
+		}
+	}
+	return k
 }

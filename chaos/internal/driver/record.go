@@ -1,0 +1,113 @@
+package driver
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/check"
+)
+
+// A Record is what is kept of a round.
+type Record struct {
+	Seed     uint64         `json:"seed"`
+	Verdict  Verdict        `json:"verdict"`
+	Seconds  float64        `json:"seconds"`
+	Faults   map[string]int `json:"faults"` // by name: how many had an effect
+	Pairs    []string       `json:"pairs"`  // of kinds that met
+	Figures  check.Figures  `json:"figures"`
+	Broken   []string       `json:"broken,omitempty"` // invariants
+	Reasons  []string       `json:"reasons,omitempty"`
+	Calls    int            `json:"calls"`
+	Unknown  int            `json:"unknown"` // of them, with an unknown outcome
+	Duration time.Duration  `json:"duration"`
+}
+
+// Append adds a record to a file, one line each.
+func (r Record) Append(file string) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	return cmp.Or(err, f.Close())
+}
+
+// Summarize reads records and writes what they say together, as Markdown.
+func Summarize(w io.Writer, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var all []Record
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var r Record
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return err
+		}
+		all = append(all, r)
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	summarize(w, all)
+	return nil
+}
+
+func summarize(w io.Writer, all []Record) {
+	verdicts, faults, pairs := map[string]int{}, map[string]int{}, map[string]int{}
+	var sum check.Figures
+	var seconds float64
+	var calls, unknown int
+	var broken, seeds []string
+	for _, r := range all {
+		verdicts[string(r.Verdict)]++
+		seconds += r.Seconds
+		calls, unknown = calls+r.Calls, unknown+r.Unknown
+		seeds = append(seeds, fmt.Sprint(r.Seed))
+		for _, b := range r.Broken {
+			broken = append(broken, fmt.Sprintf("%s (seed %d)", b, r.Seed))
+		}
+		for name, n := range r.Faults {
+			faults[name] += n
+		}
+		if r.Verdict == Pass {
+			for _, p := range r.Pairs {
+				pairs[p]++
+			}
+		}
+		f := r.Figures
+		sum.Runs, sum.Steps, sum.Executions, sum.Repeated = sum.Runs+f.Runs, sum.Steps+f.Steps, sum.Executions+f.Executions, sum.Repeated+f.Repeated
+		sum.Refused, sum.Claims, sum.TakenOver = sum.Refused+f.Refused, sum.Claims+f.Claims, sum.TakenOver+f.TakenOver
+		sum.HealedToEnd = max(sum.HealedToEnd, f.HealedToEnd)
+		sum.KillToClaim, sum.DueToClaim = append(sum.KillToClaim, f.KillToClaim...), append(sum.DueToClaim, f.DueToClaim...)
+	}
+	slices.Sort(sum.KillToClaim)
+	slices.Sort(sum.DueToClaim)
+	fmt.Fprintf(w, "%d rounds of %.1f hours: %v. %d calls of clients, %d of them with an unknown outcome.\n\n%s\n", len(all), seconds/3600, verdicts, calls, unknown, sum)
+	fmt.Fprintf(w, "Seeds: %s.\n\nBroken: %s.\n\n", strings.Join(seeds, " "), cmp.Or(strings.Join(broken, ", "), "none"))
+	table(w, "fault", faults)
+	table(w, "pair of faults that met in a passing round", pairs)
+}
+
+func table(w io.Writer, what string, counts map[string]int) {
+	fmt.Fprintf(w, "| %s | times |\n|---|---|\n", what)
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(w, "| %s | %d |\n", name, counts[name])
+	}
+	fmt.Fprintln(w)
+}
