@@ -3,7 +3,7 @@
 GOFUMPT     := go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all test vet lint format build hello quickstart shop bench bench-peers test-majors clean
+.PHONY: all test vet lint format build hello quickstart shop fuzz bench bench-peers test-majors clean
 
 all: vet lint test
 
@@ -31,6 +31,9 @@ quickstart:
 
 shop: ## a service, and a customer
 	go run -C examples/shop .
+
+fuzz: ## each fuzz target for FUZZTIME, one after the other
+	@.ci/fuzz
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
