@@ -136,6 +136,11 @@ func TestAllowedHistories(t *testing.T) {
 				}
 			}
 		}},
+		{"ForkReadsAgain", func(w *world) {
+			w.ends["reads"] = check.Ending{Output: "read"}
+			w.swapReads()
+			w.run("2.1", "reads", columns{"origin_run_id": "another"})
+		}},
 		{"DrainedDuringTrouble", func(w *world) {
 			w.begun()
 			w.drain()
@@ -186,6 +191,22 @@ func TestLossyHistories(t *testing.T) {
 		evidence.Call{Verb: "signal", Run: "reads", Message: "m3", Outcome: evidence.OK})
 	w.line("2.1", evidence.Begin, "retries", "s", 1, "lost", "")
 	exactly(t, w, "")
+}
+
+// The machine's times of changes are as good as the best stamps, whatever the nearest ones are.
+func TestClockOfSlowAnswers(t *testing.T) {
+	t.Parallel()
+	e := good().end()
+	want := check.Measure(e)
+	for i := range e.Clock {
+		if i%10 != 0 {
+			e.Clock[i].Asked -= time.Duration(i) * time.Millisecond
+			e.Clock[i].Answered += 300 * time.Millisecond
+		}
+	}
+	if got := check.Measure(e); got.KillToClaim[0] != want.KillToClaim[0] || got.HealedToEnd != want.HealedToEnd {
+		t.Errorf("%v, and %v with exact stamps", got, want)
+	}
 }
 
 // If somebody has set the database's clock, times of the database say nothing about order.

@@ -181,7 +181,7 @@ func (w *world) final(run string, created time.Time) evidence.Run {
 	}
 	return evidence.Run{
 		Quarantined: row["quarantined"] == true, Paused: row["paused"] == true,
-		ID: run, ExternalID: text("external_id"), Workflow: text("workflow_type"), Status: text("status"), ErrorKind: text("error_kind"), Error: text("error"),
+		ID: run, ExternalID: text("external_id"), Workflow: text("workflow_type"), Status: text("status"), ErrorKind: text("error_kind"), Error: text("error"), Origin: text("origin_run_id"),
 		Parent: text("parent_run_id"), ParentStep: text("parent_step_id"), Schedule: text("schedule_name"), FireAt: at("fire_at"),
 		Output: text("text"), Hash: text("output"), Created: created, Finished: at("finished_at"), Lease: text("lease"),
 	}
