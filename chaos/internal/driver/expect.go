@@ -21,7 +21,9 @@ func (p Plan) expectations() check.Expectations {
 	}
 	return check.Expectations{
 		Ending: ending, Program: program, Accounts: accounts,
-		Transactional: func(step string) bool { return strings.HasPrefix(step[strings.LastIndex(step, "/")+1:], "tx") },
+		Transactional: func(step string) bool { return moves(step) || step == "collect" },
+		Moves:         moves,
+		Item:          func(c evidence.Call) (string, bool) { return load.Item(load.Job{N: c.Program}), c.Verb == "batch" },
 		Settle:        p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
 		Backoff: 3 * time.Minute, // after failures that do not count, such as the database's
 	}
@@ -31,6 +33,9 @@ func (p Plan) expectations() check.Expectations {
 // another one once it has sent no heartbeat for StaleAfter. Either is observed for as long again, and a machine that is busy with chaos
 // adds to it.
 func (p Plan) detects() time.Duration { return p.recovers() + 5*time.Second }
+
+// moves reports whether a step moves money.
+func moves(step string) bool { return strings.HasPrefix(step[strings.LastIndex(step, "/")+1:], "tx") }
 
 // job returns the job that a run executes.
 func job(r evidence.Run) (job load.Job, ok bool) {
