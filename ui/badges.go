@@ -49,6 +49,7 @@ var icons = map[string]template.HTML{
 	"topics":    `<path d="M2 5.5c2-2 4-2 6 0s4 2 6 0M2 10.5c2-2 4-2 6 0s4 2 6 0"/>`,
 	"limits":    `<path d="M2.5 12a6 6 0 1 1 11 0M8 9.5L10.5 6"/>`,
 	"workers":   `<rect x="2.5" y="2.5" width="11" height="4.5" rx="1"/><rect x="2.5" y="9" width="11" height="4.5" rx="1"/><path d="M5 4.75h.1M5 11.25h.1"/>`,
+	"audit":     `<path d="M4 2h6l2.5 2.5V14H4zM6 6h4M6 8.5h4.5M6 11h3"/>`,
 	"stranded":  `<circle cx="8" cy="8" r="6"/><circle cx="8" cy="8" r="2.2"/><path d="M3.8 3.8l2.6 2.6m3.2 3.2l2.6 2.6m0-8.4L9.6 6.4M6.4 9.6l-2.6 2.6"/>`,
 	"doctor":    `<path d="M1.5 8.5h3l1.5-4 3 7 1.8-4.5.7 1.5h3"/>`,
 	"search":    `<circle cx="7" cy="7" r="4.5"/><path d="M10.5 10.5L14 14"/>`,

@@ -22,7 +22,7 @@ func (d *dashboard) consumerForm(verb Verb, title string, show func(kagzi.Consum
 			if i < 0 {
 				return nil, status(http.StatusNotFound, "There is no such consumer.")
 			}
-			v := &dialog{Title: title + " " + all[i].Name, Back: at("/consumers/", all[i].Name), Logged: inProgramLog}
+			v := &dialog{Title: title + " " + all[i].Name, Back: at("/consumers/", all[i].Name)}
 			show(all[i], v)
 			return v, nil
 		},
@@ -46,7 +46,7 @@ func (d *dashboard) consumerForms() []changeForm {
 			}
 			v.Fields = []field{{Name: "unless-active", Label: "Only if no run of it is active", Sort: "check"}}
 		}, func(ctx context.Context, f form, c kagzi.Consumer) (answer, error) {
-			var opts []kagzi.ChangeOption
+			opts := f.options()
 			if f.asked("unless-active") {
 				opts = append(opts, kagzi.RejectActive)
 			}
@@ -62,7 +62,7 @@ func (d *dashboard) consumerForms() []changeForm {
 			v.Fields = []field{topic, {Name: "event", Label: "Event ID", Sort: "text", Required: true}}
 		}, func(ctx context.Context, f form, c kagzi.Consumer) (answer, error) {
 			topic := kagzi.DefineTopic[json.RawMessage](f.get("topic"))
-			return answer{said: "Skipped the event."}, d.client.Skip(ctx, c, topic, kagzi.ID(f.get("event")))
+			return answer{said: "Skipped the event."}, d.client.Skip(ctx, c, topic, kagzi.ID(f.get("event")), f.options()...)
 		}),
 		d.consumerForm(Delete, "Delete consumer", func(_ kagzi.ConsumerInfo, v *dialog) {
 			v.Do, v.Danger = "Delete the consumer", true
@@ -70,8 +70,8 @@ func (d *dashboard) consumerForms() []changeForm {
 				"Its state is deleted, and its place in its topics. Their events stay for other consumers. A run that is active goes on, and its end changes nothing more.",
 				"A worker that has its code creates it again when it starts.",
 			}
-		}, func(ctx context.Context, _ form, c kagzi.Consumer) (answer, error) {
-			return answer{leads: true, to: "/topics", said: "Deleted the consumer " + c.Name() + "."}, d.client.DeleteConsumer(ctx, c)
+		}, func(ctx context.Context, f form, c kagzi.Consumer) (answer, error) {
+			return answer{leads: true, to: "/topics", said: "Deleted the consumer " + c.Name() + "."}, d.client.DeleteConsumer(ctx, c, f.options()...)
 		}),
 	}
 }

@@ -39,7 +39,7 @@ type dialog struct {
 	Warning string         // what the database says would go wrong
 	Refused string         // why it cannot be done at all; there is no form then
 	Fields  []field
-	Logged  reasoned
+	Unasked bool   // it asks for no reason
 	Do      string // the text of the button
 	Danger  bool   // what it does cannot be undone
 	To      string // where the form goes, as a path behind Config.Path
@@ -47,15 +47,6 @@ type dialog struct {
 	Error   string // of the last try
 	Token   string // of the form that failed; empty for a new one
 }
-
-// A reasoned says where a change's reason is kept.
-type reasoned int
-
-const (
-	inRunLog     reasoned = iota // of the run, or with the pause
-	inProgramLog                 // the library records no reason for such a change
-	noReason
-)
 
 // A field is an input of a form.
 type field struct {
@@ -164,7 +155,7 @@ func (d *dashboard) again(ctx context.Context, c changeForm, f form, wrong error
 		return answer{}, wrong
 	}
 	if err != nil { // the database is away, so the form cannot be made: what was typed is kept out of sight
-		v = &dialog{Title: "Not done yet", Do: "Try again", Back: "/", Logged: noReason}
+		v = &dialog{Title: "Not done yet", Do: "Try again", Back: "/", Unasked: true}
 		for name, values := range f.r.PostForm {
 			for _, value := range values {
 				if name != formToken {
@@ -194,13 +185,8 @@ func (v *dialog) finish(q query, typed bool) {
 		v.To, _, _ = strings.Cut(q.url, "?")
 	}
 	v.Fields = slices.Clone(v.Fields) // a look may have shared them
-	switch {
-	case v.Logged == inRunLog:
+	if !v.Unasked {
 		v.Fields = append(v.Fields, field{Name: "reason", Label: "Reason", Sort: "text", Hint: "why, for those who read the log"})
-	case v.Logged == inProgramLog:
-		v.Fields = append(v.Fields, field{
-			Name: "reason", Label: "Reason", Sort: "text", Hint: "why", Help: "Kagzi keeps no log of such changes: the reason and your name go to the log of this program.",
-		})
 	}
 	for i := range v.Fields {
 		if v.Fields[i].Sort != "hidden" {

@@ -12,6 +12,7 @@ var keyOrders = map[string]kagzi.KeyOrder{"": kagzi.LongestWaiting, "fullest": k
 
 // A keyList is the view model of the page of a queue's keys, or of the groups.
 type keyList struct {
+	Changed  changes  // of the queue; of the groups, those of any
 	Queue    queueRow // empty for groups
 	Groups   bool
 	Wrong    string
@@ -49,7 +50,9 @@ func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
 			v.Queue = r
 		}
 	}
-	err = d.fillKeys(ctx, q, &v)
+	if err = d.fillKeys(ctx, q, &v); err == nil {
+		v.Changed, err = d.changed(ctx, kagzi.AuditQueue, name)
+	}
 	v.pausedBy(pauses, func(p kagzi.Pause) bool { return p.All || p.Queue == name || p.Queue == "" && p.Group == "" })
 	return v, err
 }
@@ -59,6 +62,9 @@ func (d *dashboard) groupKeys(ctx context.Context, q query) (any, error) {
 	pauses, err := d.client.Pauses(ctx)
 	if err == nil {
 		err = d.fillKeys(ctx, q, &v)
+	}
+	if err == nil {
+		v.Changed, err = d.changed(ctx, kagzi.AuditGroup, "")
 	}
 	v.pausedBy(pauses, func(p kagzi.Pause) bool { return p.All || p.Group != "" })
 	return v, err

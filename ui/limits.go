@@ -22,8 +22,8 @@ func (d *dashboard) limitsPages() []page {
 			path: "/limits", action: Action{Verb: View, Object: OnLimit}, template: "limits",
 			live: []string{"pauses", "queue-rows", "limit-rows"}, look: d.limits,
 		},
-		{path: "/queues/{name}", action: Action{Verb: View, Object: OnQueue}, template: "keys", live: []string{"queue-state", "key-rows"}, look: d.queueKeys},
-		{path: "/groups", action: Action{Verb: View, Object: OnGroup}, template: "keys", live: []string{"queue-state", "key-rows"}, look: d.groupKeys},
+		{path: "/queues/{name}", action: Action{Verb: View, Object: OnQueue}, template: "keys", live: []string{"queue-state", "key-rows", "changed"}, look: d.queueKeys},
+		{path: "/groups", action: Action{Verb: View, Object: OnGroup}, template: "keys", live: []string{"queue-state", "key-rows", "changed"}, look: d.groupKeys},
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 )
 
 // limitForms set limits. What a form is about stands in its fields, so that a name may have any characters; Authorize is asked for it nevertheless.
-// The library records no actor with these.
 func (d *dashboard) limitForms() []changeForm {
 	onQueue := func(q query) []Action { return onNamed(Set, OnQueue, q.get("queue")) }
 	onLimit := func(verb Verb) func(query) []Action {
@@ -26,7 +25,7 @@ func (d *dashboard) limitForms() []changeForm {
 		{path: "/limits/step", action: Action{Verb: Set, Object: OnLimit}, show: d.showStep, do: d.setStep, about: onLimit(Set)},
 		{path: "/limits/step/delete", action: Action{Verb: Delete, Object: OnLimit}, about: onLimit(Delete), show: func(_ context.Context, q query) (*dialog, error) {
 			return &dialog{
-				Title: "Delete limit " + q.get("limit"), Back: "/limits", Do: "Delete the limit", Danger: true, Logged: inProgramLog,
+				Title: "Delete limit " + q.get("limit"), Back: "/limits", Do: "Delete the limit", Danger: true,
 				Says: []string{
 					"A step that names a limit which does not exist fails. Delete it once no code names it.",
 					"While steps wait for it or are under way, it is not deleted: to lift it then, set it without a rate and a number.",
@@ -34,7 +33,7 @@ func (d *dashboard) limitForms() []changeForm {
 				Fields: []field{{Name: "limit", Sort: "hidden", Value: q.get("limit")}},
 			}, nil
 		}, do: func(ctx context.Context, f form) (answer, error) {
-			return answer{to: "/limits", said: "Deleted the limit " + f.get("limit") + "."}, d.client.DeleteLimit(ctx, f.get("limit"))
+			return answer{to: "/limits", said: "Deleted the limit " + f.get("limit") + "."}, d.client.DeleteLimit(ctx, f.get("limit"), f.options()...)
 		}},
 	}
 }
@@ -60,7 +59,7 @@ func (v *dialog) named(q query, name, label string) (given bool) {
 const limitsHelp = "They replace those that were set. A field left empty is no limit. Runs under way go on."
 
 func (d *dashboard) showQueue(ctx context.Context, q query) (*dialog, error) {
-	v := &dialog{Title: "Limits of a queue", Back: "/limits", Do: "Set the limits", Says: []string{limitsHelp}, Logged: inProgramLog}
+	v := &dialog{Title: "Limits of a queue", Back: "/limits", Do: "Set the limits", Says: []string{limitsHelp}}
 	var l kagzi.QueueLimits
 	if v.named(q, "queue", "Queue") {
 		v.Title = "Limits of queue " + q.get("queue")
@@ -102,7 +101,7 @@ func (d *dashboard) setQueue(ctx context.Context, f form) (answer, error) {
 	if in.err != nil {
 		return answer{}, in.err
 	}
-	return answer{to: "/limits", said: "Set the limits of queue " + l.Queue + "."}, d.client.SetQueue(ctx, l)
+	return answer{to: "/limits", said: "Set the limits of queue " + l.Queue + "."}, d.client.SetQueue(ctx, l, f.options()...)
 }
 
 // orExists refuses a form for something new, as it would replace the limits of something that exists.
@@ -115,7 +114,7 @@ func orExists(err error, what string) error {
 
 func (d *dashboard) showKey(ctx context.Context, q query) (*dialog, error) {
 	v := &dialog{
-		Title: "Limits of a key", Back: "/limits", Do: "Set the limits", Logged: inProgramLog,
+		Title: "Limits of a key", Back: "/limits", Do: "Set the limits",
 		Says: []string{"They apply in place of those of each key of the queue. A field left empty means what the queue says for each key. Runs under way go on."},
 	}
 	hasQueue, hasKey := v.named(q, "queue", "Queue"), v.named(q, "key", "Key")
@@ -153,12 +152,12 @@ func (d *dashboard) setKey(ctx context.Context, f form) (answer, error) {
 	if in.err != nil {
 		return answer{}, in.err
 	}
-	return answer{to: at("/queues/", queue), said: "Set the limits of key " + key + "."}, d.client.SetKey(ctx, queue, kagzi.Key(key), l)
+	return answer{to: at("/queues/", queue), said: "Set the limits of key " + key + "."}, d.client.SetKey(ctx, queue, kagzi.Key(key), l, f.options()...)
 }
 
 func (d *dashboard) showStep(ctx context.Context, q query) (*dialog, error) {
 	v := &dialog{
-		Title: "Limit on steps", Back: "/limits", Do: "Set the limit", Logged: inProgramLog,
+		Title: "Limit on steps", Back: "/limits", Do: "Set the limit",
 		Says: []string{"All steps that name the limit share it, in all workers together. It replaces what was set. Without a rate and a number every step may begin. Steps under way go on."},
 	}
 	var l kagzi.LimitInfo
@@ -210,7 +209,7 @@ func (d *dashboard) setStep(ctx context.Context, f form) (answer, error) {
 	if in.err != nil {
 		return answer{}, in.err
 	}
-	return answer{to: "/limits", said: "Set the limit " + l.Name + "."}, d.client.SetLimit(ctx, l)
+	return answer{to: "/limits", said: "Set the limit " + l.Name + "."}, d.client.SetLimit(ctx, l, f.options()...)
 }
 
 func numberField(name, label string, n int, help string) field {

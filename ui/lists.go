@@ -41,5 +41,5 @@ func (d *dashboard) recentRuns(ctx context.Context, f kagzi.RunFilter, pairs ...
 
 // readingPages are the pages about all that is no run.
 func (d *dashboard) readingPages() []page {
-	return slices.Concat(d.schedulesPages(), d.topicsPages(), d.limitsPages(), d.workersPages(), d.strandedPages(), d.doctorPages())
+	return slices.Concat(d.schedulesPages(), d.topicsPages(), d.limitsPages(), d.workersPages(), d.strandedPages(), d.auditPages(), d.doctorPages())
 }

@@ -108,7 +108,7 @@ func TestPagesEscapeHostileNames(t *testing.T) {
 	name := url.PathEscape(hostile)
 	for _, path := range []string{
 		"/schedules", "/schedules/" + name, "/topics", "/topics/" + name, "/consumers/" + url.PathEscape(consumed), "/limits", "/queues/" + name, "/groups", "/workers",
-		"/workers/" + kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID, "/stranded", "/doctor",
+		"/workers/" + kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID, "/stranded", "/audit", "/doctor",
 		"/schedules?name=" + url.QueryEscape(hostile), "/workers?status=" + url.QueryEscape(hostile), "/topics/" + name + "?event=" + url.QueryEscape(hostile),
 	} {
 		r := s.get(path + map[bool]string{true: "&wait", false: "?wait"}[strings.Contains(path, "?")])

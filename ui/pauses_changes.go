@@ -130,7 +130,7 @@ func (d *dashboard) pause(ctx context.Context, f form) (answer, error) {
 }
 
 func (d *dashboard) showUnpause(ctx context.Context, q query) (*dialog, error) {
-	v := &dialog{Title: "Unpause", Back: "/limits", Do: "Unpause", Logged: inProgramLog}
+	v := &dialog{Title: "Unpause", Back: "/limits", Do: "Unpause"}
 	t, given := v.targetFields(q)
 	if given {
 		v.Title = "Unpause " + targetName(t)

@@ -31,11 +31,11 @@ func waitsFor(r kagzi.RunInfo) (names []string) {
 	return names
 }
 
-// sentBy is the header of a message that says who sent it from the dashboard: a message has no actor.
+// sentBy is the header of a message that tells the run who sent it from the dashboard.
 const sentBy = "sent-by"
 
 func showSignal(_ context.Context, _ query, v *dialog) error {
-	v.Do, v.Logged = "Send", noReason
+	v.Do = "Send"
 	v.Says = []string{"The run reads the message when it waits for a signal of that name and key. Until then it stays unread."}
 	name := field{Name: "name", Label: "Signal", Sort: "text", Hint: "approved", Required: true}
 	key := field{Name: "key", Label: "Key", Sort: "text", Hint: "call-7", Help: "What the signal is about, if the code says so with For.", Rare: true}
@@ -81,7 +81,7 @@ func (d *dashboard) signal(ctx context.Context, f form, id kagzi.RunID) (answer,
 	if f.actor != "" {
 		m = m.WithHeaders(kagzi.Headers{sentBy: f.actor})
 	}
-	return answer{said: "Sent " + signal.Name() + "."}, d.client.Signal(ctx, id, m)
+	return answer{said: "Sent " + signal.Name() + "."}, d.client.Signal(ctx, id, m, f.options()...)
 }
 
 func (d *dashboard) showUpdate(_ context.Context, _ query, v *dialog) error {

@@ -17,7 +17,7 @@ func (d *dashboard) schedulesPages() []page {
 		},
 		{
 			path: "/schedules/{name}", action: Action{Verb: View, Object: OnSchedule}, template: "schedule",
-			live: []string{"schedule-buttons", "schedule-state", "schedule-fires", "schedule-runs"}, look: d.schedule,
+			live: []string{"schedule-buttons", "schedule-state", "schedule-fires", "schedule-runs", "changed"}, look: d.schedule,
 		},
 	}
 }
@@ -144,6 +144,7 @@ type scheduleView struct {
 	Fires   []fireTime
 	Wrong   string // why there are no fires
 	Runs    recent
+	Changed changes
 	Payload payload
 }
 
@@ -161,6 +162,9 @@ func (d *dashboard) schedule(ctx context.Context, q query) (any, error) {
 	}
 	v := scheduleView{scheduleRow: rowOf(s, time.Now()), Payload: d.payload(s.Input, "")}
 	if v.Runs, err = d.recentRuns(ctx, kagzi.RunFilter{Schedule: name}, "schedule", name); err != nil {
+		return nil, err
+	}
+	if v.Changed, err = d.changed(ctx, kagzi.AuditSchedule, name); err != nil {
 		return nil, err
 	}
 	fires, err := d.client.NextFires(ctx, name, nextShown)

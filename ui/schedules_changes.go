@@ -19,7 +19,7 @@ func (d *dashboard) scheduleForm(verb Verb, title string, show func(context.Cont
 			if err != nil {
 				return nil, err
 			}
-			v := &dialog{Title: title + " " + s.Name, Back: at("/schedules/", s.Name), Logged: inProgramLog}
+			v := &dialog{Title: title + " " + s.Name, Back: at("/schedules/", s.Name)}
 			if err := show(ctx, q, s, v); err != nil {
 				return nil, err
 			}
@@ -36,7 +36,7 @@ func (d *dashboard) scheduleForm(verb Verb, title string, show func(context.Cont
 	}
 }
 
-// scheduleForms change schedules. The library records the actor of a pause only.
+// scheduleForms change schedules.
 func (d *dashboard) scheduleForms() []changeForm {
 	return []changeForm{
 		d.scheduleForm(Pause, "Pause schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
@@ -46,7 +46,6 @@ func (d *dashboard) scheduleForms() []changeForm {
 			} else {
 				v.Says = append(v.Says, fmt.Sprintf("The ticks that come meanwhile are kept, the newest %d of them, and fire when it is resumed.", s.CatchUp))
 			}
-			v.Logged = inRunLog
 			if s.Paused && s.Error == "" {
 				v.Refused = "The schedule is paused already."
 			}
@@ -54,8 +53,8 @@ func (d *dashboard) scheduleForms() []changeForm {
 		}, func(ctx context.Context, f form, name string) (answer, error) {
 			return answer{said: "Paused."}, d.client.PauseSchedule(ctx, name, f.options()...)
 		}),
-		d.scheduleForm(Resume, "Resume schedule", d.showResumeSchedule, func(ctx context.Context, _ form, name string) (answer, error) {
-			return answer{said: "Resumed."}, d.client.ResumeSchedule(ctx, name)
+		d.scheduleForm(Resume, "Resume schedule", d.showResumeSchedule, func(ctx context.Context, f form, name string) (answer, error) {
+			return answer{said: "Resumed."}, d.client.ResumeSchedule(ctx, name, f.options()...)
 		}),
 		d.scheduleForm(Trigger, "Trigger", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
 			v.Do = "Start a run now"
@@ -69,7 +68,7 @@ func (d *dashboard) scheduleForms() []changeForm {
 			}}
 			return nil
 		}, func(ctx context.Context, f form, name string) (answer, error) {
-			var opts []kagzi.ChangeOption
+			opts := f.options()
 			if f.asked("unless-active") {
 				opts = append(opts, kagzi.RejectActive)
 			}
@@ -89,8 +88,8 @@ func (d *dashboard) scheduleForms() []changeForm {
 			v.Do, v.Danger = "Delete the schedule", true
 			v.Says = []string{"It fires no more. Runs that it has started go on, and stay.", "A program that creates the schedule at its start creates it again."}
 			return nil
-		}, func(ctx context.Context, _ form, name string) (answer, error) {
-			return answer{leads: true, to: "/schedules", said: "Deleted the schedule " + name + "."}, d.client.DeleteSchedule(ctx, name)
+		}, func(ctx context.Context, f form, name string) (answer, error) {
+			return answer{leads: true, to: "/schedules", said: "Deleted the schedule " + name + "."}, d.client.DeleteSchedule(ctx, name, f.options()...)
 		}),
 	}
 }
@@ -153,7 +152,7 @@ func (d *dashboard) backfill(ctx context.Context, f form, name string) (answer, 
 		return answer{}, err
 	}
 	if f.asked("sure") {
-		n, err := d.client.BackfillSchedule(ctx, name, from, until)
+		n, err := d.client.BackfillSchedule(ctx, name, from, until, f.options()...)
 		return answer{said: "Started " + plural(n, "run") + "."}, err
 	}
 	s, err := d.client.GetSchedule(ctx, name)
@@ -171,7 +170,7 @@ func (d *dashboard) backfill(ctx context.Context, f form, name string) (answer, 
 	case left == 0:
 		return answer{}, badRequest("There is nothing to start: of the %s in that time, none lacks a run.", plural(would.All, "tick"))
 	}
-	v := &dialog{Title: "Backfill " + name, Do: "Start " + plural(left, "run"), Back: at("/schedules/", name), Ticks: would, Logged: inProgramLog}
+	v := &dialog{Title: "Backfill " + name, Do: "Start " + plural(left, "run"), Back: at("/schedules/", name), Ticks: would}
 	if would.Unknown {
 		v.Do = "Start them"
 	}

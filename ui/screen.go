@@ -93,6 +93,7 @@ var navigation = []navItem{
 	{Title: "Limits", Path: "/limits", Icon: "limits"},
 	{Title: "Workers", Path: "/workers", Icon: "workers"},
 	{Title: "Stranded", Path: "/stranded", Icon: "stranded"},
+	{Title: "Audit log", Path: "/audit", Icon: "audit"},
 	{Title: "Doctor", Path: "/doctor", Icon: "doctor"},
 }
 

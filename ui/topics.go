@@ -24,7 +24,7 @@ func (d *dashboard) topicsPages() []page {
 		},
 		{
 			path: "/consumers/{name}", action: Action{Verb: View, Object: OnConsumer}, template: "consumer",
-			live: []string{"consumer-buttons", "consumer-state", "consumer-topics", "consumer-runs", "consumer-value"}, look: d.consumer,
+			live: []string{"consumer-buttons", "consumer-state", "consumer-topics", "consumer-runs", "consumer-value", "changed"}, look: d.consumer,
 		},
 	}
 }
@@ -168,8 +168,9 @@ func (d *dashboard) topic(ctx context.Context, q query) (any, error) {
 // A consumerView is the view model of the page of a consumer.
 type consumerView struct {
 	consumerRow
-	Runs   recent
-	Output payload // of its last completed run: what the next one begins with
+	Runs    recent
+	Changed changes
+	Output  payload // of its last completed run: what the next one begins with
 }
 
 func (d *dashboard) consumer(ctx context.Context, q query) (any, error) {
@@ -184,5 +185,8 @@ func (d *dashboard) consumer(ctx context.Context, q query) (any, error) {
 	}
 	v := consumerView{consumerRow: consumerOf(all[i]), Output: d.payload(all[i].State, "")}
 	v.Runs, err = d.recentRuns(ctx, kagzi.RunFilter{Workflow: name, Queue: all[i].Queue}, "workflow", name, "queue", all[i].Queue)
+	if err == nil {
+		v.Changed, err = d.changed(ctx, kagzi.AuditConsumer, name)
+	}
 	return v, err
 }

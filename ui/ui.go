@@ -35,7 +35,7 @@ type Config struct {
 	// not shown if Authorize refuses it. Open pages ask again each second, and end if they are refused. So it must be quick: it should not ask a
 	// database, unless the request is a POST.
 	//
-	// The actor goes into the log of a run, or the program's log where Kagzi keeps none; it may be empty. An error refuses the request with
+	// The actor goes into the audit log; it may be empty. An error refuses the request with
 	// status 403, and its text is shown. Nil means that everybody may read and nobody may change anything. It must be safe for concurrent use.
 	Authorize func(r *http.Request, a Action) (actor string, err error)
 
@@ -108,6 +108,7 @@ const (
 	OnWorkflow Object = "workflow" // its name: a pause of it in all queues
 	OnLimit    Object = "limit"    // the name of a limit on steps; empty for the page Limits and for pauses of the whole namespace
 	OnWorker   Object = "worker"   // the worker's ID
+	OnAudit    Object = "audit"    // the page Audit log, which names all that was changed; no ID. Pages of things show their own changes to who may view those
 	OnDoctor   Object = "doctor"   // the page Doctor; no ID
 )
 

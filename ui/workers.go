@@ -20,7 +20,7 @@ func (d *dashboard) workersPages() []page {
 		},
 		{
 			path: "/workers/{id}", action: Action{Verb: View, Object: OnWorker}, template: "worker",
-			live: []string{"worker-buttons", "worker-state", "worker-runs", "worker-log"}, look: d.worker,
+			live: []string{"worker-buttons", "worker-state", "worker-runs", "worker-log", "changed"}, look: d.worker,
 			parts: []part{{name: "worker-runs", every: 3 * time.Second, look: d.workerRuns}},
 		},
 	}
@@ -226,8 +226,9 @@ func counted(by map[string]int) (out []fleetCount) {
 // A workerView is the view model of the page of a worker.
 type workerView struct {
 	workerRow
-	Code []handler
-	Log  []kagzi.LogEntry
+	Code    []handler
+	Log     []kagzi.LogEntry
+	Changed changes
 }
 
 // A handler is the code for a version of a workflow.
@@ -250,7 +251,8 @@ func (d *dashboard) worker(ctx context.Context, q query) (any, error) {
 		return nil, err
 	}
 	slices.Reverse(v.Log)
-	return v, nil
+	v.Changed, err = d.changed(ctx, kagzi.AuditWorker, w.ID)
+	return v, err
 }
 
 const (

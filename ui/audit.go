@@ -1,0 +1,152 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+)
+
+// auditPages are the page of the audit log.
+func (d *dashboard) auditPages() []page {
+	return []page{{
+		path: "/audit", action: Action{Verb: View, Object: OnAudit}, template: "audit", live: []string{"audit-rows"}, look: d.audit,
+	}}
+}
+
+// auditKinds are the kinds of objects in the order of the field.
+var auditKinds = []kagzi.AuditKind{
+	kagzi.AuditRun, kagzi.AuditSchedule, kagzi.AuditQueue, kagzi.AuditKey, kagzi.AuditGroup, kagzi.AuditWorkflow, kagzi.AuditAll, kagzi.AuditLimit,
+	kagzi.AuditWorker, kagzi.AuditConsumer,
+}
+
+const (
+	auditRows = 100
+	// lastChanges is how many entries the page of an object shows.
+	lastChanges = 5
+)
+
+// An auditList is the view model of the audit log.
+type auditList struct {
+	Entries  []auditRow
+	Kinds    []kagzi.AuditKind
+	Filtered bool
+	Next     string // path of the next page; empty on the last one
+	First    bool
+}
+
+// An auditRow is an entry of the log.
+type auditRow struct {
+	kagzi.AuditEntry
+	To string // path of its object; empty if it has no page
+}
+
+// Object says in words what the entry is about: "queue shop", "key tenant-7 of queue shop".
+func (r auditRow) Object() string {
+	text := string(r.Kind)
+	switch {
+	case r.Kind == kagzi.AuditAll:
+		return "all runs"
+	case r.Kind == kagzi.AuditRun && r.ExternalID != "":
+		return "run " + string(r.ExternalID)
+	case r.Kind == kagzi.AuditRun:
+		return "run " + short(kagzi.RunID(r.Name))
+	case r.Kind == kagzi.AuditLimit:
+		text = "limit on steps"
+	case r.Kind == kagzi.AuditWorker:
+		return "worker " + short(kagzi.RunID(r.Name))
+	}
+	text += " " + r.Name
+	if r.Queue != "" {
+		text += " of queue " + r.Queue
+	}
+	return text
+}
+
+// Done says in words what was done: "forced offline".
+func (r auditRow) Done() string {
+	return strings.ToLower(strings.ReplaceAll(r.Action, "_", " "))
+}
+
+func auditRowOf(e kagzi.AuditEntry) auditRow {
+	r := auditRow{AuditEntry: e}
+	switch e.Kind {
+	case kagzi.AuditRun:
+		r.To = "/runs/" + e.Name
+	case kagzi.AuditSchedule:
+		r.To = at("/schedules/", e.Name)
+	case kagzi.AuditQueue:
+		r.To = at("/queues/", e.Name)
+	case kagzi.AuditKey:
+		r.To = at("/queues/", e.Queue)
+	case kagzi.AuditGroup:
+		r.To = "/groups"
+	case kagzi.AuditWorker:
+		r.To = "/workers/" + e.Name
+	case kagzi.AuditConsumer:
+		r.To = at("/consumers/", e.Name)
+	case kagzi.AuditLimit, kagzi.AuditAll, kagzi.AuditWorkflow:
+		r.To = "/limits"
+	}
+	return r
+}
+
+func (d *dashboard) audit(ctx context.Context, q query) (any, error) {
+	v := auditList{Kinds: auditKinds, Filtered: q.has("kind", "name", "queue", "action", "actor", "since", "until"), First: q.get("after") == ""}
+	f := kagzi.AuditFilter{
+		Kind: kagzi.AuditKind(q.get("kind")), Name: q.get("name"), Queue: q.get("queue"), Action: q.get("action"), Actor: q.get("actor"), After: q.get("after"), Limit: auditRows + 1,
+	}
+	if f.Kind != "" && !slices.Contains(auditKinds, f.Kind) {
+		return nil, badRequest("The log has no kind %q.", f.Kind)
+	}
+	for field, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		var err error
+		if *to, err = past(q.get(field), time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	entries, err := d.client.Audit(ctx, f)
+	if errors.Is(err, kagzi.ErrNotFound) {
+		return nil, badRequest("The page before this one has gone: begin again with the newest changes.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	shown, more := bounded(entries, auditRows)
+	for _, e := range shown {
+		v.Entries = append(v.Entries, auditRowOf(e))
+	}
+	if more > 0 {
+		v.Next = q.With("after", shown[len(shown)-1].ID)
+	}
+	return v, nil
+}
+
+// A changes is who changed an object last. A page shows it with the partial "changed":
+//
+//	{{template "changed" .V.Changed}}
+type changes struct {
+	Entries []auditRow
+	All     string // path of the audit log of the object
+	Keys    string // path of the audit log of a queue's keys; empty if it is about something else
+	More    bool
+}
+
+// changed returns the last changes of an object.
+func (d *dashboard) changed(ctx context.Context, kind kagzi.AuditKind, name string) (c changes, err error) {
+	entries, err := d.client.Audit(ctx, kagzi.AuditFilter{Kind: kind, Name: name, Limit: lastChanges + 1})
+	shown, more := bounded(entries, lastChanges)
+	for _, e := range shown {
+		c.Entries = append(c.Entries, auditRowOf(e))
+	}
+	c.More = more > 0
+	c.All = "/audit?" + url.Values{"kind": {string(kind)}, "name": {name}}.Encode()
+	if kind == kagzi.AuditQueue {
+		c.Keys = "/audit?" + url.Values{"kind": {string(kagzi.AuditKey)}, "queue": {name}}.Encode()
+	}
+	return c, err
+}
