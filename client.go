@@ -64,6 +64,7 @@ type Client struct {
 	topics     *topics.Topics
 	intercepts interceptors
 	ready      atomic.Bool // the schema was found to fit
+	executes   atomic.Bool // a worker or coordinator of this client was started, so it needs the rights of a worker; prepare sets it
 	stats      checkup.Shared[statsAnswer]
 
 	mu       sync.Mutex
@@ -152,10 +153,11 @@ func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
 
 // prepare checks the schema and the rights, and waits while the database is away.
 func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
+	c.executes.Store(true)
 	for {
 		err := c.checkSchema(ctx, nil)
-		if err == nil {
-			err = c.store.CheckRights(ctx)
+		if _, lacks := errors.AsType[*store.MissingRights](err); err == nil || lacks { // name all that a worker lacks at once
+			err = cmp.Or(c.store.CheckRights(ctx), err)
 		}
 		if err == nil || ctx.Err() != nil || !store.Unavailable(err) {
 			return failure.Prefixed(explainServer(err))

@@ -71,7 +71,11 @@ func (c *Client) Liveness() http.Handler {
 
 // process returns the data that a checkup needs of this process.
 func (c *Client) process() checkup.Process {
-	return checkup.Process{Store: c.store, Namespace: c.cfg.Namespace, Ready: &c.ready, Failures: c.failures, MaxLoadFailures: engine.MaxLoadFailures}
+	needs := store.ClientRights
+	if c.executes.Load() {
+		needs = store.WorkerRights
+	}
+	return checkup.Process{Store: c.store, Namespace: c.cfg.Namespace, Ready: &c.ready, Needs: needs, Failures: c.failures, MaxLoadFailures: engine.MaxLoadFailures}
 }
 
 // failures returns the requests that the database refuses to the client's workers in this process.

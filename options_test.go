@@ -313,7 +313,8 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 				}
 			}
 			if err := kagzi.Migrate(t.Context(), pool); err != nil {
-				kit.MustContain(t, err, "kagzi: migrate: "+says, advice)
+				// It may be a client's user.
+				kit.MustContain(t, err, "kagzi: migrate: "+strings.ReplaceAll(says, ", TRUNCATE", ""), strings.ReplaceAll(advice, ", TRUNCATE", ""))
 			} else if strings.HasPrefix(tt.lacks, "USAGE") {
 				t.Error("Migrate saw a schema that this user may not see")
 			}

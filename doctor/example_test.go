@@ -12,7 +12,7 @@ import (
 // Somebody has dropped an index, and switched autovacuum off for a table.
 func ExampleExamine() {
 	ctx := context.Background()
-	db, done, err := dbtest.Example(ctx)
+	db, done, err := dbtest.Example(ctx, dbtest.AsOwner())
 	if err != nil {
 		fmt.Println(err)
 		return

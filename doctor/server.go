@@ -61,15 +61,23 @@ func (e *examination) schema(ctx context.Context) error {
 	if e.server.Standby || e.server.ReadOnly {
 		return nil // checkServer reports it
 	}
-	if err := store.New(e.pool, "").CheckRightsOn(ctx, e.db); err != nil {
+	may, err := store.New(e.pool, "").CheckRightsOn(ctx, e.db, store.ClientRights)
+	if err != nil {
 		lacks, ok := errors.AsType[*store.MissingRights](err)
 		if !ok {
 			return err
 		}
 		e.addMissingRights(lacks)
 	}
-	e.addFine("schema", "%s, and this user may read and write its tables.", migrations.Describe(version))
+	e.addFine("schema", "%s, and this user %s.", migrations.Describe(version), rightsOf[may])
 	return nil
+}
+
+// rightsOf says what a user may do.
+var rightsOf = map[store.Rights]string{
+	store.ViewerRights: "may read its tables, and change nothing",
+	store.ClientRights: "may start and change runs, but not execute them",
+	store.WorkerRights: "may read and write its tables",
 }
 
 func (e *examination) addMissingRights(rights *store.MissingRights) {

@@ -26,7 +26,7 @@ var notDistributed = map[string]string{
 
 func TestEveryStatementBearsDistribution(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner())
 	dbtest.PretendCitus(t, db)
 	read, c := understood(t, db), readCatalog(t, db.Pool)
 	all := statements(t)
@@ -51,7 +51,7 @@ func TestEveryStatementBearsDistribution(t *testing.T) {
 // For each rule, statements that break it are found, and statements that follow it are not.
 func TestDistributionRules(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner())
 	read, c := understood(t, db), readCatalog(t, db.Pool)
 	const (
 		runs     = "UPDATE kagzi.workflow_runs r SET "

@@ -36,7 +36,7 @@ func TestIndexesAreThoseOfTheSchema(t *testing.T) {
 
 func TestOpenSessions(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner())
 	idle := dbtest.Connect(t, db.DSN)
 	exec(t, idle, `BEGIN ISOLATION LEVEL REPEATABLE READ`)
 	exec(t, idle, `SELECT 'where it stopped'`)

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
 // Only the statements that send an input read it: a run whose input is damaged is claimed without it, sleeps, fails, is resumed
 // and completes.
 func TestDamagedInput(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := open(t, dbtest.AsOwner())
 	id := start(t, s, newRun())[0]
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET input = (SELECT convert_to(string_agg(md5(random()::text), ''), 'UTF8') FROM generate_series(1, 1000))`)
 	readable := func(is bool) {

@@ -216,7 +216,7 @@ func gone(t *testing.T, s *Store) (ids []uuid.UUID) {
 
 func TestGoneWorkers(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner())
 	s := New(db.Pool, "test")
 	w, _ := connected(t, s, db.DSN)
 	unknown := register(t, s) // without a known backend

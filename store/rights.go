@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ type MissingRights struct {
 	User   string
 	Schema bool   // USAGE on the schema is missing
 	Tables string // the missing rights on tables, such as "INSERT on kagzi.workers"; "" if none is missing
-	Err    error  // the server's error
+	Role   string // "kagzi_worker" or "kagzi_client" if the database has that role, whose members have the rights; otherwise ""
+	Worker bool   // the rights of a worker are missing, and not only those of a client
+	Err    error  // the server's error; nil if it has not refused anything yet
 }
 
 // Unwrap returns the server's error.
@@ -32,15 +35,22 @@ func (e *MissingRights) What() string {
 	return strings.Join(what, " and ")
 }
 
-// Grants returns the statements that grant them.
+// Grants returns the statements that grant them: one that grants a role, if there is a role that has the rights.
 func (e *MissingRights) Grants() string {
 	user := pgx.Identifier{e.User}.Sanitize()
+	if e.Role != "" {
+		return "GRANT " + pgx.Identifier{e.Role}.Sanitize() + " TO " + user
+	}
 	var grants []string
 	if e.Schema {
 		grants = append(grants, "GRANT USAGE ON SCHEMA kagzi TO "+user)
 	}
 	if e.Tables != "" {
-		grants = append(grants, "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "+user, "GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "+user)
+		tables := "SELECT, INSERT, UPDATE, DELETE"
+		if e.Worker {
+			tables += ", TRUNCATE"
+		}
+		grants = append(grants, "GRANT "+tables+" ON ALL TABLES IN SCHEMA kagzi TO "+user, "GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "+user)
 	}
 	return strings.Join(grants, "; ")
 }
@@ -49,39 +59,155 @@ func (e *MissingRights) Error() string {
 	return fmt.Sprintf("user %q lacks %s: %s", e.User, e.What(), e.Grants())
 }
 
-// The tables of the schema but that of the migrations.
-const ourTables = `'workflow_runs', 'step_runs', 'signals', 'run_events', 'audit_log', 'schedules', 'start_windows', 'start_items', 'workers', 'worker_events', 'queues', 'run_keys',
-	'key_changes', 'limits', 'limit_places', 'pauses', 'events', 'event_parts', 'event_keepers', 'events_0', 'events_1', 'events_2', 'events_3', 'events_4', 'events_5', 'events_6',
-	'events_7', 'consumers', 'subscriptions'`
+// Rights are what a database user may do with Kagzi's tables. Each includes those before it. migrations.Roles makes a role of
+// the database for each but the first.
+type Rights int
 
-const checkRights = `
-SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool,
-	(SELECT bool_and(has_table_privilege('kagzi.' || t, p))
-	FROM unnest(ARRAY[` + ourTables + `]) AS t
-	CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) AS p) AND has_sequence_privilege('kagzi.event_positions', 'SELECT')
-	AND has_sequence_privilege('kagzi.event_positions', 'USAGE')`
+const (
+	NoRights     Rights = iota // to read only some of the tables, or to write to only some
+	ViewerRights               // to read
+	ClientRights               // to start and change runs, to publish, and to set limits
+	WorkerRights               // to execute runs, and to do the housekeeping
+)
+
+// tableRights has the rights that a worker and a client need on each table: S is SELECT, I INSERT, U UPDATE, u UPDATE of some
+// columns, D DELETE, and T TRUNCATE. A statement that locks rows needs UPDATE. A viewer needs every SELECT, also on the sequence.
+const tableRights = `(VALUES
+	('workflow_runs',     'SIUD', 'SIUD'),
+	('step_runs',         'SIUD', 'SIUD'),
+	('signals',           'SIUD', 'SID'),
+	('run_events',        'SIUD', 'SID'),
+	('audit_log',         'SID',  'SI'),
+	('start_windows',     'SIUD', 'SIU'),
+	('start_items',       'SID',  'SID'),
+	('schedules',         'SIUD', 'SIUD'),
+	('events',            'SIT',  'SI'),
+	('events_0',          'T',    ''),
+	('events_1',          'T',    ''),
+	('events_2',          'T',    ''),
+	('events_3',          'T',    ''),
+	('events_4',          'T',    ''),
+	('events_5',          'T',    ''),
+	('events_6',          'T',    ''),
+	('events_7',          'T',    ''),
+	('event_parts',       'SIUD', 'S'),
+	('event_keepers',     'SIU',  'S'),
+	('consumers',         'SIUD', 'SUD'),
+	('subscriptions',     'SIUD', 'SUD'),
+	('queues',            'SIUD', 'SIU'),
+	('run_keys',          'SIUD', 'SIU'),
+	('key_changes',       'SID',  'SI'),
+	('limits',            'SIUD', 'SIUD'),
+	('limit_places',      'SIUD', 'SIUD'),
+	('pauses',            'SIUD', 'SIUD'),
+	('workers',           'SIUD', 'Su'),
+	('worker_events',     'SID',  'SI'),
+	('schema_migrations', 'S',    'S')
+) AS n (relation, worker, client)`
+
+// fewTables is the most tables that an error names. If rights are missing on more, it says "the tables of schema kagzi".
+const fewTables = "3"
+
+// The statement returns what the current user lacks as a worker, and as a client. A user who has no right on the schema may
+// read the catalog, too. Tables that lack the same rights are named together.
+const missingRights = `
+WITH lacking AS (
+	SELECT who.worker, n.relation, p.name, p.place
+	FROM ` + tableRights + `
+	JOIN pg_catalog.pg_class c ON c.relnamespace = to_regnamespace('kagzi') AND c.relname = n.relation
+	CROSS JOIN (VALUES (true), (false)) AS who (worker)
+	CROSS JOIN (VALUES ('S', 'SELECT', 1), ('I', 'INSERT', 2), ('U', 'UPDATE', 3), ('u', 'UPDATE', 3), ('D', 'DELETE', 4), ('T', 'TRUNCATE', 5)) AS p (letter, name, place)
+	WHERE strpos(CASE WHEN who.worker THEN n.worker ELSE n.client END, p.letter) > 0
+		AND NOT CASE WHEN p.letter = 'u' THEN has_any_column_privilege(c.oid, p.name) ELSE has_table_privilege(c.oid, p.name) END
+), size AS (
+	SELECT worker, count(*) AS tables FROM (SELECT DISTINCT worker, relation FROM lacking WHERE relation <> 'schema_migrations') l GROUP BY worker
+), named AS (
+	SELECT t.worker, string_agg(t.lacks || ' on ' || t.tables, ' and ' ORDER BY t.place, t.tables) AS lacks
+	FROM (
+		SELECT worker, 1 AS place, string_agg(name, ', ' ORDER BY verb) AS lacks, 'the tables of schema kagzi' AS tables
+		FROM (SELECT DISTINCT worker, name, place AS verb FROM lacking JOIN size USING (worker) WHERE tables > ` + fewTables + ` AND relation <> 'schema_migrations') many
+		GROUP BY worker
+		UNION ALL
+		SELECT worker, 1, lacks, string_agg('kagzi.' || relation, ', ' ORDER BY relation)
+		FROM (
+			SELECT worker, relation, string_agg(name, ', ' ORDER BY place) AS lacks
+			FROM lacking JOIN size USING (worker) WHERE tables <= ` + fewTables + ` AND relation <> 'schema_migrations' GROUP BY worker, relation
+		) few GROUP BY worker, lacks
+		UNION ALL
+		SELECT who.worker, 2, string_agg(p.name, ', ' ORDER BY p.name), 'kagzi.event_positions'
+		FROM pg_catalog.pg_class c
+		CROSS JOIN (VALUES ('SELECT'), ('USAGE')) AS p (name)
+		CROSS JOIN (VALUES (true), (false)) AS who (worker)
+		WHERE c.relnamespace = to_regnamespace('kagzi') AND c.relname = 'event_positions' AND c.relkind = 'S' AND NOT has_sequence_privilege(c.oid, p.name)
+		GROUP BY who.worker
+		UNION ALL
+		SELECT worker, 3, name, 'kagzi.schema_migrations' FROM lacking WHERE relation = 'schema_migrations'
+	) t GROUP BY t.worker
+)
+SELECT current_user::text, NOT has_schema_privilege(k.oid, 'USAGE'),
+	coalesce((SELECT lacks FROM named WHERE worker), ''), coalesce((SELECT lacks FROM named WHERE NOT worker), ''),
+	NOT EXISTS (SELECT FROM lacking WHERE name = 'SELECT') AND coalesce(has_sequence_privilege(to_regclass('kagzi.event_positions')::oid, 'SELECT'), true),
+	EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = k.oid AND c.relkind IN ('r', 'p')
+		AND (has_any_column_privilege(c.oid, 'INSERT, UPDATE') OR has_table_privilege(c.oid, 'DELETE, TRUNCATE'))),
+	coalesce(to_regrole('kagzi_worker')::text, ''), coalesce(to_regrole('kagzi_client')::text, ''),
+	pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool
+FROM pg_catalog.pg_namespace k WHERE k.nspname = 'kagzi'`
+
+// rights is what missingRights returns.
+type rights struct {
+	user, worker, client   string // the user, and what it lacks as a worker and as a client
+	noSchema               bool   // it lacks USAGE on the schema
+	reads, writes          bool   // it may read every table; it may write to some table
+	workerRole, clientRole string // the roles of the database; "" if it has none
+	readOnly               bool   // the database takes no writes
+}
+
+func queryRights(ctx context.Context, db DB) (r rights, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return db.QueryRow(ctx, missingRights).Scan(&r.user, &r.noSchema, &r.worker, &r.client, &r.reads, &r.writes, &r.workerRole, &r.clientRole, &r.readOnly)
+	})
+	return r, err
+}
+
+// lack returns the MissingRights of a user who wants to be a worker or a client; nil if it may.
+func (r rights) lack(as Rights, cause error) error {
+	e := &MissingRights{User: r.user, Schema: r.noSchema, Tables: r.client, Role: r.clientRole, Err: cause}
+	if as == WorkerRights {
+		e.Tables, e.Role, e.Worker = r.worker, r.workerRole, true
+	}
+	if e.What() == "" {
+		return nil
+	}
+	return e
+}
 
 // CheckRights returns an error that says what to do if the database is read-only, and MissingRights if this user lacks a
-// right.
-func (s *Store) CheckRights(ctx context.Context) error { return s.CheckRightsOn(ctx, s.pool) }
+// right of a worker.
+func (s *Store) CheckRights(ctx context.Context) error {
+	_, err := s.CheckRightsOn(ctx, s.pool, WorkerRights)
+	return err
+}
 
-// CheckRightsOn is CheckRights on the caller's connection.
-func (s *Store) CheckRightsOn(ctx context.Context, db DB) error {
-	var readOnly, may bool
-	err := do(ctx, func(ctx context.Context) error {
-		return db.QueryRow(ctx, checkRights).Scan(&readOnly, &may)
-	})
+// CheckRightsOn is CheckRights on the caller's connection, for a program that needs the rights of a client or of a worker. It returns
+// the rights that the user has. A user who may read every table and write to none is a viewer on purpose: that is no error unless
+// the program needs the rights of a worker.
+func (s *Store) CheckRightsOn(ctx context.Context, db DB, as Rights) (Rights, error) {
+	r, err := queryRights(ctx, db)
 	switch {
-	case code(err) == "42501":
-		return ExplainRightsOn(ctx, db, wrap("check rights", err))
 	case err != nil:
-		return wrap("check rights", err)
-	case readOnly:
-		return errors.New("the database is read-only, a standby for one: connect to the primary (target_session_attrs=read-write)")
-	case !may:
-		return queryRights(ctx, db, errors.New("check rights: some are missing on the tables of schema kagzi"))
+		return NoRights, wrap("check rights", err)
+	case r.readOnly:
+		return NoRights, errors.New("the database is read-only, a standby for one: connect to the primary (target_session_attrs=read-write)")
+	case r.lack(WorkerRights, nil) == nil:
+		return WorkerRights, nil
+	case as == WorkerRights:
+		return NoRights, r.lack(WorkerRights, nil)
+	case r.lack(ClientRights, nil) == nil:
+		return ClientRights, nil
+	case r.reads && !r.writes && !r.noSchema:
+		return ViewerRights, nil
 	}
-	return nil
+	return NoRights, r.lack(ClientRights, nil)
 }
 
 // ExplainRights returns MissingRights if err says that a right is missing, otherwise err.
@@ -89,49 +215,15 @@ func (s *Store) ExplainRights(ctx context.Context, err error) error {
 	return ExplainRightsOn(ctx, s.pool, err)
 }
 
-// ExplainRightsOn is ExplainRights on the caller's connection.
+// ExplainRightsOn is ExplainRights on the caller's connection. It names the rights that a client needs. If the user has
+// these, it names those of a worker.
 func ExplainRightsOn(ctx context.Context, db DB, err error) error {
 	if code(err) != "42501" {
 		return err
 	}
-	return queryRights(ctx, db, err)
-}
-
-// A user who has no right on the schema may read the catalog, too. The statement names tables that lack the same rights
-// together.
-const missingRights = `
-SELECT current_user::text, NOT has_schema_privilege(n.oid, 'USAGE'), coalesce((
-	SELECT string_agg(g.lacks || ' on ' || g.tables, ' and ' ORDER BY g.n DESC, g.tables)
-	FROM (
-		SELECT t.lacks, count(*) AS n, CASE WHEN count(*) = cardinality(ARRAY[` + ourTables + `]) THEN 'the tables of schema kagzi' ELSE string_agg('kagzi.' || t.relname, ', ' ORDER BY t.relname) END AS tables
-		FROM (
-			SELECT c.relname, string_agg(p.name, ', ' ORDER BY p.place) AS lacks
-			FROM pg_class c
-			CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) WITH ORDINALITY AS p (name, place)
-			WHERE c.relnamespace = n.oid AND NOT has_table_privilege(c.oid, p.name)
-				AND (c.relname IN (` + ourTables + `)
-					OR c.relname = 'schema_migrations' AND p.name = 'SELECT')
-			GROUP BY c.relname
-			UNION ALL
-			SELECT c.relname, string_agg(p.name, ', ' ORDER BY p.name)
-			FROM pg_class c
-			CROSS JOIN unnest(ARRAY['SELECT', 'USAGE']) AS p (name)
-			WHERE c.relnamespace = n.oid AND c.relkind = 'S' AND c.relname = 'event_positions' AND NOT has_sequence_privilege(c.oid, p.name)
-			GROUP BY c.relname
-		) t
-		GROUP BY t.lacks
-	) g), '')
-FROM pg_namespace n WHERE n.nspname = 'kagzi'`
-
-// queryRights returns MissingRights if it finds missing ones, otherwise err.
-func queryRights(ctx context.Context, db DB, err error) error {
-	var e MissingRights
-	ask := do(ctx, func(ctx context.Context) error {
-		return db.QueryRow(ctx, missingRights).Scan(&e.User, &e.Schema, &e.Tables)
-	})
-	if ask != nil || e.What() == "" {
+	r, ask := queryRights(ctx, db)
+	if ask != nil {
 		return err
 	}
-	e.Err = err
-	return &e
+	return cmp.Or(r.lack(ClientRights, err), r.lack(WorkerRights, err), err)
 }

@@ -173,7 +173,7 @@ func (w *windowRace) terminate(ctx context.Context) error {
 
 func TestWindowRaces(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner())
 	exec(t, db.Pool, windowLedger, pgx.QueryExecModeSimpleProtocol)
 	t.Cleanup(func() {
 		if _, err := db.Pool.Exec(context.Background(), `DROP TRIGGER enter ON kagzi.start_windows; DROP FUNCTION public.enter; DROP TABLE public.ledger`, pgx.QueryExecModeSimpleProtocol); err != nil {

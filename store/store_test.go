@@ -191,15 +191,23 @@ func readRow(t *testing.T, db DB, id uuid.UUID) tableRow {
 // exec runs a statement of the test's own.
 func exec(t *testing.T, db DB, sql string, args ...any) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
+	if _, err := ofOwner(t, db).Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// ofOwner returns the owner's pool for a pool, because these statements are the test's own. Transactions stay as they are.
+func ofOwner(t *testing.T, db DB) DB {
+	if pool, ok := db.(*pgxpool.Pool); ok {
+		return dbtest.Owner(t, pool)
+	}
+	return db
 }
 
 // one reads a single value.
 func one[T any](t *testing.T, db DB, sql string, args ...any) (v T) {
 	t.Helper()
-	if err := db.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
+	if err := ofOwner(t, db).QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
 		t.Fatal(err)
 	}
 	return v
@@ -208,7 +216,7 @@ func one[T any](t *testing.T, db DB, sql string, args ...any) (v T) {
 // column reads a column of values.
 func column[T any](t *testing.T, db DB, sql string, args ...any) []T {
 	t.Helper()
-	rows, _ := db.Query(t.Context(), sql, args...) // the error comes with the rows
+	rows, _ := ofOwner(t, db).Query(t.Context(), sql, args...) // the error comes with the rows
 	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
 	if err != nil {
 		t.Fatal(err)
@@ -291,19 +299,10 @@ func meetsLock(t *testing.T, s *Store, act func(context.Context), free func()) {
 // poolWith returns another pool of the database, with a changed configuration.
 func poolWith(t *testing.T, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
+	if change == nil {
+		return dbtest.OpenPool(t, dsn)
 	}
-	if change != nil {
-		change(cfg)
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	return dbtest.OpenPool(t, dsn, change)
 }
 
 func TestErrorClasses(t *testing.T) {
@@ -360,7 +359,7 @@ func TestCheckRights(t *testing.T) {
 		`GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "pg_monitor"` {
 		t.Errorf("error %v for a user without rights", err)
 	}
-	odd := &MissingRights{User: `o"dd`, Tables: "INSERT on kagzi.workers"}
+	odd := &MissingRights{User: `o"dd`, Tables: "INSERT on kagzi.workers", Worker: true}
 	if got, want := odd.Grants(), `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "o""dd"; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "o""dd"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -611,7 +611,7 @@ func TestRotateEventsBesideALongReader(t *testing.T) {
 // A user who may not empty a partition is told so. Others are opened.
 func TestRotateEventsWithoutTheRight(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := open(t, dbtest.AsOwner())
 	rotateEvents(t, s)
 	ageEvents(t, s, 11)
 	rotateEvents(t, s)

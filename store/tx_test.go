@@ -30,7 +30,7 @@ var levels = []string{"read committed", "repeatable read", "serializable"}
 // Our transactions begin with our settings, whatever the defaults are, and leave the connection as it was.
 func TestOurTransactionsBeginAlike(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner())
 	for _, level := range levels {
 		pool := poolWith(t, db.DSN, func(cfg *pgxpool.Config) {
 			cfg.MaxConns = 1

@@ -148,7 +148,10 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 	if !e.schema(ctx) {
 		return false
 	}
-	switch err := e.process.Store.CheckRightsOn(ctx, e.db); {
+	switch may, err := e.process.Store.CheckRightsOn(ctx, e.db, e.process.Needs); {
+	case err == nil && may == store.ViewerRights:
+		e.add("writable", health.Healthy, "Takes writes. This user may only read.")
+		return true
 	case err == nil:
 		e.add("writable", health.Healthy, "Takes writes, and this user may make them.")
 		return true

@@ -18,6 +18,9 @@ type Process struct {
 	// Ready is true once this program was found to work with the schema. The client and each checkup that finds it set it.
 	Ready *atomic.Bool
 
+	// Needs are the rights in the database that the process needs: those of a client or of a worker.
+	Needs store.Rights
+
 	// Failures returns the requests of this process's workers that the database refuses. Any goroutine may call it.
 	Failures func() []outage.Failure
 

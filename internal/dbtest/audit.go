@@ -55,7 +55,7 @@ const installAudit = `
 // it, then checks the history as well as the tables. Audit makes writes slower.
 func Audit(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	if err := InstallAudit(t.Context(), pool); err != nil {
+	if err := InstallAudit(t.Context(), Owner(t, pool)); err != nil {
 		t.Fatalf("install the audit: %v", err)
 	}
 }

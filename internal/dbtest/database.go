@@ -13,10 +13,11 @@ const poolConns = 10
 // A database is one of those that the tests of the binary take in turn. It keeps its connections for the next test, with
 // their prepared statements: a new connection costs the server more than all that a short test does with it.
 type database struct {
-	name string
-	dsn  string
-	pool *pgxpool.Pool // of poolConns connections; nil until a test wants it
-	used use           // of the pool, when the cleaner of the last test had taken its connections
+	name   string
+	dsn    string        // of the owner
+	appDSN string        // of the test's pools
+	pool   *pgxpool.Pool // of poolConns connections; nil until a test wants it
+	used   use           // of the pool, when the cleaner of the last test had taken its connections
 }
 
 // A use tells whether anything has used a pool meanwhile.
@@ -41,7 +42,7 @@ func (d *database) open(ctx context.Context, maxConns int32) (*pgxpool.Pool, err
 	if d.pool != nil {
 		return d.pool, nil
 	}
-	cfg, err := pgxpool.ParseConfig(d.dsn)
+	cfg, err := pgxpool.ParseConfig(d.appDSN)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +52,14 @@ func (d *database) open(ctx context.Context, maxConns int32) (*pgxpool.Pool, err
 		d.pool = pool
 	}
 	return pool, err
+}
+
+// toOwner makes the database one whose pool is the owner's. No other test uses it after this one.
+func (d *database) toOwner() {
+	if d.appDSN != d.dsn {
+		d.close()
+		d.pool, d.appDSN = nil, d.dsn
+	}
 }
 
 // forgetSession is DISCARD ALL without the prepared statements and their plans. It also has the session report its statistics,
@@ -63,7 +72,7 @@ const forgetSession = `CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; UNLIST
 type cleaner struct {
 	*pgx.Conn
 	kept  []*pgxpool.Conn // of the database's own pool, all of them; nil if the test closed it
-	fresh bool            // whether Conn was opened for this, because none are kept; release closes it then
+	fresh bool            // whether Conn was opened for this, because none are kept, or they are not the owner's; release closes it then
 }
 
 // clean returns the cleaner of d. It does not keep a pool that the test has closed, or one with a connection that is
@@ -75,7 +84,7 @@ func (d *database) clean(ctx context.Context) (_ *cleaner, err error) {
 		d.pool.Close()
 		d.pool = nil
 	}
-	if len(c.kept) > 0 {
+	if len(c.kept) > 0 && d.appDSN == d.dsn {
 		c.Conn = c.kept[0].Conn()
 		return c, nil
 	}

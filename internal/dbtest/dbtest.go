@@ -47,6 +47,7 @@ type Option func(*options)
 
 type options struct {
 	unchecked bool
+	owner     bool
 	empty     bool
 	maxConns  int32
 	patience  time.Duration // for connections that the test has not released
@@ -54,6 +55,9 @@ type options struct {
 
 // Unchecked omits the check of the invariants after the test, for tests that violate them on purpose.
 func Unchecked() Option { return func(o *options) { o.unchecked = true } }
+
+// AsOwner gives the test the owner's pool and DSN, whatever KAGZI_TEST_ROLES says, for tests of what only a superuser may do or see.
+func AsOwner() Option { return func(o *options) { o.owner = true } }
 
 // Empty gives a database without Kagzi's tables. It implies Unchecked.
 func Empty() Option { return func(o *options) { o.empty, o.unchecked = true, true } }
@@ -67,10 +71,10 @@ func Pool(t testing.TB, opts ...Option) *pgxpool.Pool {
 	return Database(t, opts...).Pool
 }
 
-// Connect opens a connection outside any pool. It is closed when the test ends.
+// Connect opens a connection of the owner outside any pool. It is closed when the test ends.
 func Connect(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
+	conn, err := pgx.Connect(t.Context(), ownerDSN(dsn))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +98,10 @@ func Database(t testing.TB, opts ...Option) *DB {
 	if err != nil {
 		t.Fatalf("make a test database: %v", err)
 	}
-	db := &DB{DSN: d.dsn, Name: d.name}
+	if o.owner {
+		d.toOwner()
+	}
+	db := &DB{DSN: d.appDSN, Name: d.name}
 	if db.Pool, err = d.open(context.Background(), o.maxConns); err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +118,7 @@ func Database(t testing.TB, opts ...Option) *DB {
 // finish checks the database, ends the connections to it, and gives it back.
 func (db *DB) finish(ctx context.Context, t testing.TB, s *server, d *database, o options) error {
 	t.Helper()
+	s.closeOwner(d.name)
 	if !released(db.Pool, o.patience) {
 		t.Errorf("the test has not released %d connections of its pool", db.Pool.Stat().AcquiredConns())
 		go db.Pool.Close() // waits for them

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/migrations"
 )
 
 // OpenPool opens a further pool for a DSN. It is closed when the test ends, before the database is given back.
@@ -18,6 +20,9 @@ func OpenPool(t testing.TB, dsn string, changes ...func(*pgxpool.Config)) *pgxpo
 	}
 	for _, change := range changes {
 		change(cfg)
+	}
+	if cfg.ConnConfig.RuntimeParams["role"] != "" {
+		asOwner(cfg) // who may take on any role
 	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
@@ -37,6 +42,27 @@ func Conns(n int32) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) { cfg.MaxConns = n }
 }
 
+// Roles creates the roles that migrations.Roles makes for a database. They are dropped when the test ends.
+func Roles(t testing.TB, db *DB) (worker, client, viewer string) {
+	t.Helper()
+	prefix := "role_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	script, err := migrations.Roles(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, client, viewer = prefix+"_worker", prefix+"_client", prefix+"_viewer"
+	t.Cleanup(func() {
+		all := strings.Join([]string{worker, client, viewer}, ", ")
+		for _, sql := range []string{`DROP OWNED BY ` + all, `DROP ROLE ` + all} {
+			if _, err := Owner(t, db.Pool).Exec(context.Background(), sql); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	Exec(t, db.Pool, script)
+	return worker, client, viewer
+}
+
 // Role creates a role with every right on Kagzi's tables that a program needs. Row security applies to it. The role is
 // dropped when the test ends.
 func Role(t testing.TB, db *DB) string {
@@ -45,7 +71,7 @@ func Role(t testing.TB, db *DB) string {
 	Exec(t, db.Pool, `CREATE ROLE `+role)
 	t.Cleanup(func() {
 		for _, sql := range []string{`DROP OWNED BY `, `DROP ROLE `} {
-			if _, err := db.Pool.Exec(context.Background(), sql+role); err != nil {
+			if _, err := Owner(t, db.Pool).Exec(context.Background(), sql+role); err != nil {
 				t.Error(err)
 			}
 		}

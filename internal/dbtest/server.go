@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -26,11 +27,14 @@ type server struct {
 	stop        func() error
 	prefix      string // of the names of this binary's databases
 	template    string // name of the migrated database that the others are copies of
+	app         string // the user of the tests' pools, a worker and a client; "" if they belong to the owner
 	fingerprint string // of a database whose schema no test has changed
 
 	mu   sync.Mutex  // guards all below
 	made int         // number of databases made so far, for their names
 	free []*database // ready for the next test
+
+	owners map[string]*pgxpool.Pool // of the owner, by database, if the tests' pools are those of another user
 }
 
 // shared is the test binary's server.
@@ -71,6 +75,11 @@ func startServer(ctx context.Context) (_ *server, err error) {
 	if err := migrations.Up(ctx, pool); err != nil {
 		return nil, err
 	}
+	if os.Getenv(rolesVariable) != "" {
+		if err := s.makeRoles(ctx, pool); err != nil {
+			return nil, err
+		}
+	}
 	if err := pool.QueryRow(ctx, fingerprint).Scan(&s.fingerprint); err != nil {
 		return nil, err
 	}
@@ -106,7 +115,11 @@ func (s *server) take(ctx context.Context, empty bool) (*database, error) {
 	d := &database{name: fmt.Sprintf("%s%d", s.prefix, s.made)}
 	s.mu.Unlock()
 	d.dsn = withDatabase(s.dsn, d.name)
+	d.appDSN = d.dsn
 	template := s.template
+	if s.app != "" && !empty { // who migrates is the owner
+		d.appDSN = withUser(d.dsn, s.app)
+	}
 	if empty {
 		template = "template0"
 	}
@@ -118,7 +131,7 @@ func (s *server) take(ctx context.Context, empty bool) (*database, error) {
 func (s *server) giveBack(ctx context.Context, d *database, c *cleaner) error {
 	ready, err := s.reset(ctx, c)
 	c.release()
-	if err != nil || !ready {
+	if err != nil || !ready || s.app != "" && d.appDSN == d.dsn {
 		return s.drop(ctx, d)
 	}
 	s.mu.Lock()
@@ -248,6 +261,14 @@ func (s *server) dropAll(ctx context.Context) (err error) {
 	}
 	for _, name := range names {
 		if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+			return err
+		}
+	}
+	if s.app == "" {
+		return nil
+	}
+	for _, role := range append(rolesOf(s.prefix), s.app) {
+		if _, err := conn.Exec(ctx, "DROP ROLE IF EXISTS "+role); err != nil {
 			return err
 		}
 	}

@@ -8,18 +8,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Exec executes a statement.
+// Exec executes a statement as the owner of the tables.
 func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
+	if _, err := Owner(t, pool).Exec(context.Background(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-// QueryOne returns the only value that a query yields.
+// QueryOne returns the only value that a query of the owner yields.
 func QueryOne[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
-	rows, _ := pool.Query(context.Background(), sql, args...) // the error comes with the rows
+	rows, _ := Owner(t, pool).Query(context.Background(), sql, args...) // the error comes with the rows
 	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 	if err != nil {
 		t.Fatalf("%s: %v", sql, err)

@@ -117,7 +117,7 @@ func slowPool(t *testing.T, db *dbtest.DB, slow ...*kagzi.Run[int]) *pgxpool.Poo
 func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	const n = 30
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner())
 	admin := kit.NewClient(t, db.Pool)
 	slow := startLater(t, admin, 0, n)
 	c := kit.NewClient(t, slowPool(t, db, slow...))
@@ -141,7 +141,7 @@ func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 // others complete, later runs complete, too, and the run's row says why it waits.
 func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner())
 	ctx := kit.Context(t)
 	admin := kit.NewClient(t, db.Pool)
 	runs := kit.StartRuns(t, admin, remembering, 1000)
@@ -314,7 +314,7 @@ func TestLargeHistoriesShareTheMemory(t *testing.T) {
 // theirs, and that run is yielded, and goes on once its message is readable.
 func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner())
 	ctx := kit.Context(t)
 	admin := kit.NewClient(t, db.Pool)
 	_, c, _ := kit.PoorClient(t, db, "")

@@ -5,6 +5,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
 // OutOfLine is an SQL expression for a JSON string of 32,000 bytes. The server stores it out of line, so that SetReadable can
@@ -14,7 +16,7 @@ const OutOfLine = `(SELECT to_json(string_agg(md5(random()::text), '')) FROM gen
 // SetReadable damages or repairs the values that a table stores out of line.
 func SetReadable(t *testing.T, pool *pgxpool.Pool, table string, readable bool) {
 	t.Helper()
-	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(t.Context(), dbtest.Owner(t, pool), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SET LOCAL allow_system_table_mods = on`); err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func (k *Kit) WaitStatus(ref kagzi.Ref, status kagzi.Status, on ...string) kagzi
 // Exec executes a statement in the kit's database.
 func (k *Kit) Exec(sql string, args ...any) {
 	k.T.Helper()
-	if _, err := k.Pool.Exec(k.Ctx, sql, args...); err != nil {
+	if _, err := dbtest.Owner(k.T, k.Pool).Exec(k.Ctx, sql, args...); err != nil {
 		k.T.Fatal(err)
 	}
 }
@@ -143,7 +143,7 @@ func (k *Kit) Exec(sql string, args ...any) {
 func (k *Kit) Count(sql string, args ...any) int {
 	k.T.Helper()
 	var n int
-	if err := k.Pool.QueryRow(k.Ctx, sql, args...).Scan(&n); err != nil {
+	if err := dbtest.Owner(k.T, k.Pool).QueryRow(k.Ctx, sql, args...).Scan(&n); err != nil {
 		k.T.Fatal(err)
 	}
 	return n

@@ -51,7 +51,7 @@ func TestMissingRightsAreExplained(t *testing.T) {
 		t.Error("started")
 	}
 	// The schema is already checked, so the next statements are those of the calls.
-	const tables = "SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions"
+	const tables = "SELECT, INSERT, UPDATE, DELETE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions"
 	id := kagzi.ID("x")
 	call("start w", kit.Second(kagzi.Start(ctx, c, wf, 1)), tables)
 	call("start 1 runs", kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)})), tables)

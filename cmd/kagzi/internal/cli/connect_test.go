@@ -108,6 +108,8 @@ func TestAMissingSchemaSaysWhatToDo(t *testing.T) {
 		t.Errorf("status is %+v", state)
 	}
 	s.run("migrate sql").ok().prints("CREATE TABLE", "workflow_runs")
+	s.run("migrate roles --prefix shop").ok().prints("shop_worker, shop_client, shop_viewer", "GRANT TRUNCATE ON")
+	s.run("migrate roles --prefix x;").exits(2).says("give a letter")
 }
 
 func TestMissingRightsHaveTheCodeOfTheREADME(t *testing.T) {

@@ -21,7 +21,7 @@ programs may not create tables.`,
   kagzi migrate up
   kagzi migrate sql > kagzi.sql`,
 	}
-	c.AddCommand(a.migrateUp(), a.migrateStatus(), a.migrateSQL())
+	c.AddCommand(a.migrateUp(), a.migrateStatus(), a.migrateSQL(), a.migrateRoles())
 	return c
 }
 

@@ -1,0 +1,127 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// grantedRights returns the rights that a role has on the tables of the schema, as tableRights writes them.
+const grantedRights = `
+SELECT c.relname || ' ' || string_agg(CASE a.privilege_type WHEN 'SELECT' THEN 'S' WHEN 'INSERT' THEN 'I' WHEN 'UPDATE' THEN 'U'
+	WHEN 'DELETE' THEN 'D' WHEN 'TRUNCATE' THEN 'T' WHEN 'u' THEN 'u' ELSE '?' END, '' ORDER BY strpos('SELECT INSERT UPDATE u DELETE TRUNCATE', a.privilege_type))
+FROM pg_class c
+CROSS JOIN LATERAL (
+	SELECT x.privilege_type, x.grantee FROM aclexplode(c.relacl) x
+	UNION
+	SELECT 'u', x.grantee FROM pg_attribute t CROSS JOIN aclexplode(t.attacl) x WHERE t.attrelid = c.oid
+) a
+WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p') AND a.grantee = $1::text::regrole
+GROUP BY c.relname ORDER BY c.relname`
+
+// The script for the roles grants what the store needs, and nothing else.
+func TestRolesHaveTheRightsThatAreNeeded(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	worker, client, viewer := dbtest.Roles(t, db)
+	for role, needed := range map[string]string{
+		worker: `SELECT relation || ' ' || worker FROM ` + tableRights + ` WHERE worker <> '' ORDER BY relation`,
+		client: `SELECT relation || ' ' || client FROM ` + tableRights + ` WHERE client <> '' ORDER BY relation`,
+		viewer: `SELECT relation || ' S' FROM ` + tableRights + ` WHERE worker LIKE 'S%' ORDER BY relation`,
+	} {
+		if got, want := column[string](t, db.Pool, grantedRights, role), column[string](t, db.Pool, needed); !slices.Equal(got, want) {
+			t.Errorf("%s has\n%s\nand needs\n%s", role, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	if missing := column[string](t, db.Pool, `SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p')
+		EXCEPT SELECT relation FROM `+tableRights); len(missing) > 0 {
+		t.Errorf("tableRights lacks %q", missing)
+	}
+	for role, want := range map[string]Rights{worker: WorkerRights, client: ClientRights, viewer: ViewerRights} {
+		pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role))
+		if got, err := New(pool, "test").CheckRightsOn(t.Context(), pool, ClientRights); got != want || err != nil {
+			t.Errorf("%s has rights %d, %v", role, got, err)
+		}
+		if err := New(pool, "test").CheckRights(t.Context()); (err == nil) != (want == WorkerRights) {
+			t.Errorf("%s as a worker: %v", role, err)
+		}
+	}
+}
+
+// A worker may send every statement, and for each of its rights there is a statement that needs it.
+func TestEveryRightOfAWorkerIsNeeded(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	dbtest.PretendCitus(t, db)
+	worker, _, _ := dbtest.Roles(t, db)
+	pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", worker), dbtest.Conns(1))
+	all := preparedStatements(t, pool)
+	all["lockEvents"] = lockEvents
+	for part := range 8 {
+		all[fmt.Sprint("truncate", part)] = fmt.Sprintf(`TRUNCATE kagzi.events_%d`, part)
+	}
+	refused := func(sql string) bool {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		_, err = tx.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+		if err != nil && code(err) != "42501" {
+			t.Errorf("%s: %v", sql, err)
+		}
+		return err != nil
+	}
+	for name, sql := range all {
+		if refused(sql) {
+			t.Errorf("a worker may not send %s", name)
+		}
+	}
+	verbs := map[rune]string{'S': "SELECT", 'I': "INSERT", 'U': "UPDATE", 'D': "DELETE", 'T': "TRUNCATE"}
+	for _, line := range column[string](t, db.Pool, `SELECT relation || ' ' || worker FROM `+tableRights+` WHERE relation <> 'schema_migrations'`) {
+		table, letters, _ := strings.Cut(line, " ")
+		for _, letter := range letters {
+			exec(t, db.Pool, fmt.Sprintf(`REVOKE %s ON kagzi.%s FROM %s`, verbs[letter], table, worker))
+			if !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(sql string) bool { return strings.Contains(sql, "kagzi."+table) && refused(sql) }) {
+				t.Errorf("no statement needs %s on kagzi.%s", verbs[letter], table)
+			}
+			exec(t, db.Pool, fmt.Sprintf(`GRANT %s ON kagzi.%s TO %s`, verbs[letter], table, worker))
+		}
+	}
+}
+
+// preparedStatements prepares every statement of the package on the only connection of a pool. It returns EXPLAIN statements of
+// them, which the server refuses for missing rights as it does the statements themselves. Each ends with its text as a comment.
+func preparedStatements(t *testing.T, pool *pgxpool.Pool) map[string]string {
+	t.Helper()
+	exec(t, pool, `SET plan_cache_mode = force_generic_plan`)
+	explained := map[string]string{}
+	blanks := regexp.MustCompile(`\s+`)
+	for name, sql := range statements(t) {
+		err := pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error {
+			id := fmt.Sprint("s", len(explained))
+			d, err := c.Conn().Prepare(t.Context(), id, sql)
+			if err != nil {
+				return err
+			}
+			nulls := ""
+			if n := len(d.ParamOIDs); n > 0 {
+				nulls = "(NULL" + strings.Repeat(", NULL", n-1) + ")"
+			}
+			explained[name] = "EXPLAIN EXECUTE " + id + nulls + " -- " + blanks.ReplaceAllString(regexp.MustCompile(`--.*`).ReplaceAllString(sql, ""), " ")
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	return explained
+}

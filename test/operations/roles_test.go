@@ -1,0 +1,296 @@
+package operations_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
+)
+
+// A cast has a client for each of the roles of one database.
+type cast struct {
+	t                      *testing.T
+	worker, client, viewer *kagzi.Client
+	names                  map[*kagzi.Client]string
+}
+
+func newCast(t *testing.T) *cast {
+	db := dbtest.Database(t)
+	worker, client, viewer := dbtest.Roles(t, db)
+	as := func(role string) *pgxpool.Pool { return dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)) }
+	c := &cast{t: t}
+	c.worker, c.viewer = kit.NewClient(t, as(worker)), kit.NewClient(t, as(viewer))
+	c.client = kit.NewClientWith(t, as(client), kagzi.ClientConfig{RunEvents: true})
+	c.names = map[*kagzi.Client]string{c.worker: worker, c.client: client, c.viewer: viewer}
+	return c
+}
+
+// refused checks that a call was refused because c's user lacks a right, and that the error says which statement grants it.
+func (c *cast) refused(by *kagzi.Client, call string, err error) {
+	c.t.Helper()
+	if err == nil {
+		c.t.Errorf("%s was not refused", call)
+		return
+	}
+	kit.MustContain(c.t, err, `user "`+c.names[by]+`" lacks `, "GRANT ")
+	if kagzi.KindOf(err) != kind.Unauthorized {
+		c.t.Errorf("%s: kind %s: %v", call, kagzi.KindOf(err), err)
+	}
+}
+
+var (
+	sums     = kagzi.DefineConsumer("sums", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
+	approval = kagzi.DefineSignal[int]("approval")
+	asked    = kagzi.Define[int, int]("asked", kit.NoRetry)
+	batched  = kagzi.Define[[]int, int]("batched")
+)
+
+// serve starts a worker for the workflows and the consumer. A run of asked with a negative input fails.
+func (c *cast) serve() {
+	c.t.Helper()
+	w := kit.NewWorker(c.t, c.worker, kagzi.WorkerConfig{})
+	kagzi.Handle(w, asked, func(ctx kagzi.Context, n int) (int, error) {
+		n, err := kagzi.Step(ctx, "ask", func(ctx context.Context) (int, error) {
+			if n < 0 {
+				return 0, errors.New("no")
+			}
+			return n, nil
+		}, kagzi.Limit("asks"))
+		return n, err
+	})
+	kagzi.Consume(w, sums, func(ctx kagzi.Context, sum int) (int, error) {
+		events, err := kagzi.Peek(ctx, "new", numbers, 10)
+		return sum, errors.Join(err, kagzi.Reserve(ctx, "new", events...))
+	})
+	kit.StartWorker(c.t, w)
+}
+
+// ended starts a run and returns it when it is over.
+func (c *cast) ended(n int) kagzi.RunID {
+	c.t.Helper()
+	run, err := kagzi.Start(kit.Context(c.t), c.client, asked, n)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := run.Result(kit.Context(c.t)); (err != nil) != (n < 0) {
+		c.t.Fatal(err)
+	}
+	return run.ID()
+}
+
+// A callOf is a call of one method of a Client.
+type callOf struct {
+	method string
+	call   func() error
+}
+
+// reading are the methods that a viewer may call, too.
+func (c *cast) reading(by *kagzi.Client, id kagzi.RunID, worker string) []callOf {
+	ctx := kit.Context(c.t)
+	return []callOf{
+		{"Get", func() error { return kit.Second(by.Get(ctx, id)) }},
+		{"List", func() error { return kit.Second(by.List(ctx, kagzi.RunFilter{Payloads: true})) }},
+		{"Counts", func() error { return kit.Second(by.Counts(ctx, kagzi.RunFilter{}, kagzi.ByStep)) }},
+		{"Steps", func() error { return kit.Second(by.Steps(ctx, id)) }},
+		{"RunLog", func() error { return kit.Second(by.RunLog(ctx, id)) }},
+		{"Messages", func() error { return kit.Second(by.Messages(ctx, id, kagzi.MessageFilter{})) }},
+		{"Consumers", func() error { return kit.Second(by.Consumers(ctx)) }},
+		{"Topics", func() error { return kit.Second(by.Topics(ctx)) }},
+		{"GetSchedule", func() error { return kit.Second(by.GetSchedule(ctx, "daily")) }},
+		{"ListSchedules", func() error { return kit.Second(by.ListSchedules(ctx, kagzi.ScheduleFilter{})) }},
+		{"NextFires", func() error { return kit.Second(by.NextFires(ctx, "daily", 2)) }},
+		{"Keys", func() error { return kit.Second(by.Keys(ctx, kagzi.KeyFilter{Queue: "default"})) }},
+		{"Queues", func() error { return kit.Second(by.Queues(ctx)) }},
+		{"Limits", func() error { return kit.Second(by.Limits(ctx, "", 10)) }},
+		{"Pauses", func() error { return kit.Second(by.Pauses(ctx)) }},
+		{"Latencies", func() error { return kit.Second(by.Latencies(ctx)) }},
+		{"Stats", func() error { return kit.Second(by.Stats(ctx)) }},
+		{"Stranded", func() error { return kit.Second(by.Stranded(ctx)) }},
+		{"Workers", func() error { _, _, err := by.Workers(ctx, kagzi.WorkerFilter{}); return err }},
+		{"Worker", func() error { return kit.Second(by.Worker(ctx, worker)) }},
+		{"WorkerLog", func() error { return kit.Second(by.WorkerLog(ctx, worker)) }},
+		{"Events", func() error {
+			for _, err := range kagzi.Events(ctx, by, numbers, 0) {
+				return err
+			}
+			return nil
+		}},
+		{"Find", func() error { return kit.Second(kagzi.Find(ctx, by, asked, id)) }},
+		{"Health", func() error {
+			report, err := by.Health(ctx)
+			if check := report.Check("writable"); err == nil && check.Status != health.Healthy {
+				err = errors.New(check.Detail)
+			}
+			return err
+		}},
+	}
+}
+
+// changing are the methods that change something, in an order in which each has something to do.
+func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker string) []callOf {
+	ctx := kit.Context(c.t)
+	later := func(id string) kagzi.Call { return asked.With(1, kagzi.ID(id), kagzi.Delay(time.Hour), kagzi.Key("k")) }
+	id := kagzi.ID("later")
+	only := func(id kagzi.ID) kagzi.RunFilter { return kagzi.RunFilter{ID: id} }
+	bulk := func(_ kagzi.BulkResult, err error) error { return err }
+	daily := kagzi.Schedule{Name: "daily", Every: 24 * time.Hour, Run: asked.With(1)}
+	return []callOf{
+		{"SetQueue", func() error {
+			return by.SetQueue(ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 2}})
+		}},
+		{"SetKey", func() error { return by.SetKey(ctx, "default", "k", kagzi.KeyLimits{MaxRunning: 1}) }},
+		{"SetLimit", func() error { return by.SetLimit(ctx, kagzi.StepLimit{Name: "asks", MaxRunning: 7}) }},
+		{"Start", func() error {
+			return kit.Second(kagzi.Start(ctx, by, asked, 1, id, kagzi.Delay(time.Hour), kagzi.Key("k")))
+		}},
+		{"StartMany", func() error {
+			return kit.Second(by.StartMany(ctx, []kagzi.Call{later("a"), later("b"), later("c"), later("d"), later("e")}))
+		}},
+		{"StartItem", func() error {
+			return kit.Second(kagzi.StartItem(ctx, by, batched, 1, kagzi.Batch{Most: 10, Within: time.Hour}))
+		}},
+		{"Signal", func() error { return by.Signal(ctx, id, approval.With(1)) }},
+		{"Update", func() error { return by.Update(ctx, id, kagzi.Priority(1), kagzi.Metadata{"a": "b"}) }},
+		{"UpdateAll", func() error { return bulk(by.UpdateAll(ctx, only("a"), kagzi.Queue("other"))) }},
+		{"PauseRun", func() error { return by.PauseRun(ctx, id) }},
+		{"UnpauseRun", func() error { return by.UnpauseRun(ctx, id) }},
+		{"UnpauseRuns", func() error { return bulk(by.UnpauseRuns(ctx, only("later"))) }},
+		{"Pause", func() error { return by.Pause(ctx, kagzi.Target{Queue: "other"}) }},
+		{"Unpause", func() error { return by.Unpause(ctx, kagzi.Target{Queue: "other"}) }},
+		{"Cancel", func() error { return by.Cancel(ctx, kagzi.ID("a")) }},
+		{"CancelAll", func() error { return bulk(by.CancelAll(ctx, only("b"))) }},
+		{"Terminate", func() error { return by.Terminate(ctx, kagzi.ID("c")) }},
+		{"TerminateAll", func() error { return bulk(by.TerminateAll(ctx, only("d"))) }},
+		{"Resume", func() error { return by.Resume(ctx, failed) }},
+		{"ResumeAll", func() error { return bulk(by.ResumeAll(ctx, only("a"))) }},
+		{"Restart", func() error { return kit.Second(by.Restart(ctx, done)) }},
+		{"RestartAll", func() error { return bulk(by.RestartAll(ctx, only("c"))) }},
+		{"Fork", func() error { return kit.Second(by.Fork(ctx, done, "ask")) }},
+		{"ForkAll", func() error { return bulk(by.ForkAll(ctx, kagzi.RunFilter{IDs: []kagzi.RunID{done}}, "ask")) }},
+		{"Publish", func() error { return by.Publish(ctx, numbers.With(1).WithID("bad")) }},
+		{"PublishMany", func() error { return by.PublishMany(ctx, []kagzi.NewEvent{numbers.With(2), numbers.With(3)}) }},
+		{"Trigger", func() error { return by.Trigger(ctx, sums) }},
+		{"Skip", func() error { return by.Skip(ctx, sums, numbers, "bad") }},
+		{"Schedule", func() error { return by.Schedule(ctx, daily) }},
+		{"PauseSchedule", func() error { return by.PauseSchedule(ctx, "daily") }},
+		{"ResumeSchedule", func() error { return by.ResumeSchedule(ctx, "daily") }},
+		{"TriggerSchedule", func() error { return kit.Second(by.TriggerSchedule(ctx, "daily")) }},
+		{"BackfillSchedule", func() error {
+			return kit.Second(by.BackfillSchedule(ctx, "daily", time.Now().Add(-50*time.Hour), time.Now().Add(-time.Hour)))
+		}},
+		{"Delete", func() error { return by.Delete(ctx, done) }},
+		{"DeleteAll", func() error { return bulk(by.DeleteAll(ctx, only("d"))) }},
+		{"Drain", func() error { return by.Drain(ctx, worker) }},
+		{"DrainQueue", func() error { return kit.Second(by.DrainQueue(ctx, "default")) }},
+		{"ForceOffline", func() error { return by.ForceOffline(ctx, worker) }},
+	}
+}
+
+// removing are the methods that delete what those before have made. The order is that of the calls.
+func (c *cast) removing(by *kagzi.Client) []callOf {
+	ctx := kit.Context(c.t)
+	return []callOf{
+		{"DeleteLimit", func() error { return by.DeleteLimit(ctx, "asks") }},
+		{"DeleteConsumer", func() error { return by.DeleteConsumer(ctx, sums) }},
+		{"DeleteSchedule", func() error { return by.DeleteSchedule(ctx, "daily") }},
+	}
+}
+
+// withoutDatabase are the methods that no right concerns.
+var withoutDatabase = []string{"Liveness", "Readiness", "LocalWorkers", "Namespace"}
+
+// A client's user may call every method of a Client, and a viewer's user those that read. Every other call is refused: the error
+// says what is missing, and that trying again is of no use.
+func TestEveryCallHasTheRightsOfItsRole(t *testing.T) {
+	t.Parallel()
+	c := newCast(t)
+	must(t, c.worker.SetLimit(kit.Context(t), kagzi.StepLimit{Name: "asks", MaxRunning: 5}))
+	c.serve()
+	done, failed := c.ended(1), c.ended(-1)
+	worker := kit.Only(t, c.worker, kagzi.WorkerFilter{})
+	called := map[string]bool{}
+	for _, name := range withoutDatabase {
+		called[name] = true
+	}
+	each := func(calls []callOf, check func(callOf)) {
+		for _, call := range calls {
+			called[call.method] = true
+			check(call)
+		}
+	}
+	works := func(call callOf) {
+		if err := call.call(); err != nil {
+			t.Errorf("%s: %v", call.method, err)
+		}
+	}
+	tried := map[string]func() error{}
+	for _, call := range append(c.changing(c.viewer, done, failed, worker.ID), c.removing(c.viewer)...) {
+		tried[call.method] = call.call
+	}
+	changes := func(call callOf) { // the viewer's call has something to change, too
+		c.refused(c.viewer, call.method, tried[call.method]())
+		works(call)
+	}
+	each(c.changing(c.client, done, failed, worker.ID), changes)
+	each(c.reading(c.client, failed, worker.ID), works)
+	each(c.reading(c.viewer, failed, worker.ID), works)
+	each(c.removing(c.client), changes)
+	for m := range reflect.TypeFor[*kagzi.Client]().Methods() {
+		if !called[m.Name] {
+			t.Errorf("no role was tried for %s", m.Name)
+		}
+	}
+}
+
+// Who lacks the rights of a worker is told so by Run, at once. It does not wait as it does for a database that is away.
+func TestOnlyAWorkersUserExecutes(t *testing.T) {
+	t.Parallel()
+	c := newCast(t)
+	for _, by := range []*kagzi.Client{c.client, c.viewer} {
+		w := kit.NewWorker(t, by, kagzi.WorkerConfig{})
+		kagzi.Handle(w, kit.Noop, kit.Odd)
+		c.refused(by, "Worker.Run", w.Run(kit.Context(t)))
+		c.refused(by, "Coordinator.Run", kit.NewCoordinator(t, by, kagzi.CoordinatorConfig{}).Run(kit.Context(t)))
+	}
+	report, err := c.client.Health(kit.Context(t))
+	if check := report.Check("writable"); err != nil || check.Status != health.Unhealthy || !strings.Contains(check.Detail, "kagzi.consumers") && !strings.Contains(check.Detail, "the tables") {
+		t.Errorf("a client's user that has tried to be a worker is %s: %s, %v", check.Status, check.Detail, err)
+	}
+}
+
+// Nobody but the owner changes the schema.
+func TestOnlyTheOwnerMigrates(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	worker, client, viewer := dbtest.Roles(t, db)
+	for _, role := range []string{worker, client, viewer} {
+		pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role))
+		if err := kagzi.Migrate(kit.Context(t), pool); err != nil { // the schema is current
+			t.Errorf("%s: %v", role, err)
+		}
+		for _, sql := range []string{`CREATE TABLE kagzi.mine ()`, `ALTER TABLE kagzi.limits ADD mine int`, `DROP TABLE kagzi.limits`, `UPDATE kagzi.schema_migrations SET oldest_program = 99`, `TRUNCATE kagzi.workflow_runs`} {
+			_, err := pool.Exec(t.Context(), sql)
+			if pe, ok := errors.AsType[*pgconn.PgError](err); !ok || pe.Code != "42501" {
+				t.Errorf("%s, %s: %v", role, sql, err)
+			}
+		}
+	}
+	// A migration is missing: the user is told who has to call Migrate.
+	dbtest.Exec(t, db.Pool, `DELETE FROM kagzi.schema_migrations WHERE version_id > 0`)
+	err := kagzi.Migrate(kit.Context(t), dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", client)))
+	kit.MustContain(t, err, `user "`+client+`" may not change the tables of schema kagzi, which belong to `, "call Migrate as ")
+	if kagzi.KindOf(err) != kind.Unauthorized {
+		t.Errorf("kind %s: %v", kagzi.KindOf(err), err)
+	}
+}
