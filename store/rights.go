@@ -77,7 +77,7 @@ const tableRights = `(VALUES
 	('step_runs',         'SIUD', 'SIUD'),
 	('signals',           'SIUD', 'SID'),
 	('run_events',        'SIUD', 'SID'),
-	('audit_log',         'SID',  'SI'),
+	('audit_log',         'SIUD', 'SI'),
 	('start_windows',     'SIUD', 'SIU'),
 	('start_items',       'SID',  'SID'),
 	('schedules',         'SIUD', 'SIUD'),

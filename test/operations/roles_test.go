@@ -114,6 +114,7 @@ func (c *cast) reading(by *kagzi.Client, id kagzi.RunID, worker string) []callOf
 		{"Queues", func() error { return kit.Second(by.Queues(ctx)) }},
 		{"Limits", func() error { return kit.Second(by.Limits(ctx, "", 10)) }},
 		{"Pauses", func() error { return kit.Second(by.Pauses(ctx)) }},
+		{"Audit", func() error { return kit.Second(by.Audit(ctx, kagzi.AuditFilter{})) }},
 		{"Latencies", func() error { return kit.Second(by.Latencies(ctx)) }},
 		{"Stats", func() error { return kit.Second(by.Stats(ctx)) }},
 		{"Stranded", func() error { return kit.Second(by.Stranded(ctx)) }},
