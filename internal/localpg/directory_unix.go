@@ -63,11 +63,15 @@ const memoryNeeded = 4 << 30
 // diskDirs returns the other directories in which servers may be put, best first.
 func diskDirs() []string { return []string{os.TempDir(), "/tmp", "/var/tmp"} }
 
-// newDirectory makes a directory for a server that runs as owner, on a disk if durable.
-func newDirectory(owner *syscall.Credential, durable bool) (_ *directory, err error) {
+// newDirectory makes a directory for a server that runs as owner: in the directory in, or if that is empty, anywhere; then on a disk if
+// durable.
+func newDirectory(owner *syscall.Credential, durable bool, in string) (_ *directory, err error) {
 	bases := diskDirs()
 	if !durable && memoryFree(memoryDir) >= memoryNeeded {
 		bases = append([]string{memoryDir}, bases...)
+	}
+	if in != "" {
+		bases = []string{in}
 	}
 	var base string
 	for _, b := range bases {
@@ -115,6 +119,11 @@ func newDirectory(owner *syscall.Credential, durable bool) (_ *directory, err er
 		}
 	}
 	return d, nil
+}
+
+// another makes a directory beside d for another server.
+func (d *directory) another() (*directory, error) {
+	return newDirectory(d.owner, false, filepath.Dir(d.path))
 }
 
 func (d *directory) data() string   { return filepath.Join(d.path, "pg", "data") }

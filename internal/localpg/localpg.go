@@ -35,6 +35,12 @@ type Config struct {
 	// Settings are further server settings by name, such as "shared_preload_libraries". They override
 	// the settings of this package.
 	Settings map[string]string
+
+	// Environment has further variables of the server's environment, such as "LD_PRELOAD=…".
+	Environment []string
+
+	// Dir is the directory in which the server's own directory is made. Empty means that localpg chooses.
+	Dir string
 }
 
 // A Mode says how Restart ends the server.
@@ -53,6 +59,7 @@ type Cluster struct {
 	dir      *directory
 	password string
 	settings []string
+	environ  []string
 
 	mu      sync.Mutex // held while the server is started or ended
 	port    int
@@ -88,7 +95,7 @@ func (cfg Config) Start(ctx context.Context) (_ *Cluster, err error) {
 		return nil, fmt.Errorf("localpg: %w", err)
 	}
 	sweep()
-	dir, err := newDirectory(owner, cfg.Durable)
+	dir, err := newDirectory(owner, cfg.Durable, cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("localpg: %w", err)
 	}
@@ -97,24 +104,27 @@ func (cfg Config) Start(ctx context.Context) (_ *Cluster, err error) {
 			err = errors.Join(err, dir.remove())
 		}
 	}()
-	c := &Cluster{bin: bin, dir: dir, settings: cfg.arguments()}
+	c := &Cluster{bin: bin, dir: dir, settings: cfg.arguments(), environ: cfg.Environment}
 	if c.password, err = initialize(ctx, bin, version, dir); err != nil {
 		return nil, fmt.Errorf("localpg: %w", err)
 	}
+	if err := c.runAnywhere(ctx); err != nil {
+		return nil, fmt.Errorf("localpg: %w", err)
+	}
+	return c, nil
+}
 
-	// A port cannot be reserved: another process may take it before the server does.
+// runAnywhere starts the server on a free port. A port cannot be reserved: another process may take it before the server does.
+func (c *Cluster) runAnywhere(ctx context.Context) (err error) {
 	for range 5 {
 		if c.port, err = freePort(); err != nil {
-			return nil, fmt.Errorf("localpg: %w", err)
+			return err
 		}
 		if err = c.run(ctx); !errors.Is(err, errPortTaken) {
 			break
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("localpg: %w", err)
-	}
-	return c, nil
+	return err
 }
 
 // DSN returns the URL of the server's database postgres over TCP, for its superuser. The password in it is
@@ -213,7 +223,7 @@ func (c *Cluster) run(ctx context.Context) error {
 		"-k", c.dir.socket(),
 	}, c.settings...)
 	offset := c.dir.logSize()
-	server, err := startProcess(filepath.Join(c.bin, "postgres"), args, c.dir)
+	server, err := startProcess(filepath.Join(c.bin, "postgres"), args, c.dir, c.environ...)
 	if err != nil {
 		return fmt.Errorf("start postgres: %w", err)
 	}
@@ -247,7 +257,11 @@ func (c *Cluster) ready(pid int) bool {
 		return false
 	}
 	lines := strings.Split(string(b), "\n")
-	return len(lines) > 7 && strings.TrimSpace(lines[0]) == strconv.Itoa(pid) && strings.TrimSpace(lines[7]) == "ready"
+	if len(lines) < 8 || strings.TrimSpace(lines[0]) != strconv.Itoa(pid) {
+		return false
+	}
+	state := strings.TrimSpace(lines[7])
+	return state == "ready" || state == "standby"
 }
 
 // freePort returns a port that nobody listens on. It lies below the range of the ports of outgoing connections: during a

@@ -24,11 +24,12 @@ type process struct {
 	err  error         // how it ended; valid once done is closed
 }
 
-// startProcess starts a program of Postgres in d, as d's owner, logging to d's log.
-func startProcess(path string, args []string, d *directory) (*process, error) {
+// startProcess starts a program of Postgres in d, as d's owner, logging to d's log. environ has variables that are added to the
+// environment.
+func startProcess(path string, args []string, d *directory, environ ...string) (*process, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.socket(), d.log, d.log
-	cmd.Env = serverEnvironment(os.Environ())
+	cmd.Env = append(serverEnvironment(os.Environ()), environ...)
 	// A group of its own keeps a terminal's Ctrl-C from ending the server before its clients.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: d.owner, Setpgid: true}
 	p := &process{cmd: cmd, done: make(chan struct{})}

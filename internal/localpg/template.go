@@ -55,19 +55,25 @@ func initdb(ctx context.Context, bin string, dir *directory, password string) er
 		return err
 	}
 	args := append([]string{"--pgdata=" + dir.data(), "--pwfile=" + file}, initdbArguments...)
+	return execute(ctx, filepath.Join(bin, "initdb"), args, dir)
+}
+
+// execute executes a program of Postgres to its end.
+func execute(ctx context.Context, program string, args []string, dir *directory) error {
+	name := filepath.Base(program)
 	offset := dir.logSize()
-	p, err := startProcess(filepath.Join(bin, "initdb"), args, dir)
+	p, err := startProcess(program, args, dir)
 	if err != nil {
-		return fmt.Errorf("start initdb: %w", err)
+		return fmt.Errorf("start %s: %w", name, err)
 	}
 	select {
 	case <-p.done:
 	case <-ctx.Done():
 		p.end(shutdownImmediate)
-		return fmt.Errorf("waiting for initdb: %w", context.Cause(ctx))
+		return fmt.Errorf("waiting for %s: %w", name, context.Cause(ctx))
 	}
 	if p.err != nil {
-		return fmt.Errorf("initdb: %w\n%s", p.err, dir.logFrom(offset))
+		return fmt.Errorf("%s: %w\n%s", name, p.err, dir.logFrom(offset))
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func serverUser() (*credential, error) { return nil, errUnsupported }
 
 type directory struct{}
 
-func newDirectory(*credential, bool) (*directory, error) { return nil, errUnsupported }
+func newDirectory(*credential, bool, string) (*directory, error) { return nil, errUnsupported }
 
 func (*directory) data() string         { return "" }
 func (*directory) socket() string       { return "" }
@@ -42,7 +42,11 @@ type process struct {
 	err  error
 }
 
-func startProcess(string, []string, *directory) (*process, error) { return nil, errUnsupported }
+func (*directory) another() (*directory, error) { return nil, errUnsupported }
+
+func startProcess(string, []string, *directory, ...string) (*process, error) {
+	return nil, errUnsupported
+}
 
 func (*process) end(signal) {}
 func (*process) pid() int   { return 0 }
