@@ -53,9 +53,10 @@ var allowed = map[string][]string{
 	"internal/testhook":  {},
 	"internal/text":      {},
 	"internal/localpg":   {},
+	"internal/pgbouncer": {},
 	"internal/pgproxy":   {},
 	"internal/plainjson": {},
-	"internal/dbtest":    {"migrations", "internal/localpg"},
+	"internal/dbtest":    {"migrations", "internal/localpg", "internal/pgbouncer"},
 	"internal/testlog":   {"internal/await"},
 }
 
