@@ -1,0 +1,241 @@
+package main
+
+import "time"
+
+// Mutants returns all mutants, those of the store first.
+func Mutants() []Mutant {
+	var all []Mutant
+	for _, some := range [][]Mutant{leaseMutants, claimMutants, timeMutants, orderMutants, wakeMutants, retryMutants} {
+		all = append(all, some...)
+	}
+	return all
+}
+
+// The faults that most mutants need.
+const (
+	kills     = "F1 |F25 kill"
+	freezes   = "F2 "
+	lost      = "F11 "
+	networks  = "F10 |F11 "
+	terminate = "F26"
+)
+
+// rounds are rounds of a minute with some faults, which show violations.
+func rounds(by, faults string, seeds ...uint64) Shown {
+	return Shown{Seeds: seeds, Duration: 40 * time.Second, Faults: faults, By: by}
+}
+
+// with returns the rounds with more flags.
+func (s Shown) with(flags string) Shown {
+	s.Flags = flags
+	return s
+}
+
+// calm are rounds whose load alone shows a mistake: the only fault is one that a fleet has every day.
+func calm(by string, seeds ...uint64) Shown {
+	return Shown{Seeds: seeds, Duration: 15 * time.Second, Faults: terminate, By: by}
+}
+
+// leaseMutants are mistakes about who may write.
+var leaseMutants = []Mutant{
+	{
+		Name: "finish without the lease", Breaks: "only the holder of the lease changes a run",
+		Edits: []Edit{
+			{"store/finish.go", "AND r.lease = u.lease AND r.status = 'RUNNING' AND r.cancel_requested_at IS NULL", "AND r.status = 'RUNNING' AND r.cancel_requested_at IS NULL"},
+			{"store/finish.go", "AND k.lease = u.lease AND k.status = 'RUNNING'", "AND k.status = 'RUNNING'"},
+		},
+		Shown: rounds("S4|S3|S6|S7|tables", freezes, 1, 2, 3),
+	},
+	{
+		Name: "record without the lease", Breaks: "only the holder of the lease changes a run",
+		Edits: []Edit{
+			{"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts", "AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts"},
+		},
+		Shown: rounds("S4|S5|S7|tables", freezes, 1, 2, 3),
+	},
+	{
+		Name: "suspend without the lease", Breaks: "only the holder of the lease changes a run",
+		Edits: []Edit{
+			{"store/suspend.go", "AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'", "AND q.namespace_id = $1 AND q.status = 'RUNNING'"},
+		},
+		Shown: rounds("S4|tables", freezes, 1, 2, 3),
+	},
+	{
+		Name: "no look at the time before a step", Breaks: "a recorded step is not executed again",
+		Edits: []Edit{
+			{"internal/engine/leases.go", `	if why := e.notHeld(); why != "" {`, `	if why := e.notHeld(); why != "" && e.stopped() {`},
+		},
+		Shown: rounds("S6|S4|S11", freezes, 1, 2, 3),
+	},
+	{
+		Name: "a lease is counted from the answer", Breaks: "a recorded step is not executed again",
+		Edits: []Edit{
+			{
+				"store/claim.go", "func termOf(asked, now, until time.Time) Term { return Term{asked, asked.Add(until.Sub(now))} }",
+				"func termOf(_, now, until time.Time) Term { return Term{time.Now(), time.Now().Add(until.Sub(now))} }",
+			},
+		},
+		Shown: rounds("S6|S4|S11", freezes+"|F11 answer", 1, 2, 3),
+	},
+	{
+		Name: "leases are extended by worker", Breaks: "a run under a lease that nobody holds is taken over",
+		Edits: []Edit{
+			{
+				"store/workers.go", "WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'\n\t\t\tAND coalesce(",
+				"WHERE q.namespace_id = $1 AND q.locked_by = (SELECT x.locked_by FROM kagzi.workflow_runs x WHERE x.run_id = u.run_id AND x.namespace_id = $1 AND x.lease = u.lease) AND q.status = 'RUNNING'\n\t\t\tAND coalesce(",
+			},
+		},
+		Shown: rounds("L1|L2|L4", lost, 1, 2, 3),
+	},
+	{
+		Name: "a worker that was declared dead keeps its runs", Breaks: "a recorded step is not executed again",
+		Edits: []Edit{
+			{
+				"internal/engine/heartbeater.go", "	s.stopAll(stopShutdown, ErrLeaseLost) // dispatch does not begin runs that a claim brings after this\n", "",
+			},
+		},
+		Shown: rounds("S6|S4|S11|S12", freezes, 1, 2, 3),
+	},
+}
+
+// claimMutants are mistakes about who takes which run.
+var claimMutants = []Mutant{
+	{
+		Name: "claim without SKIP LOCKED", Breaks: "a due run is picked up although another row is locked",
+		Edits: []Edit{{"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	WHERE ` + unpausedPair", "		FOR UPDATE\n	) r\n	WHERE ` + unpausedPair"}},
+		Shown: rounds("L1|L3|L4|tables", "F19", 1, 2, 3),
+	},
+	{
+		Name: "no second look after a claim that a drain cut short", Breaks: "a drained worker leaves nothing",
+		Edits: []Edit{{"internal/engine/claims.go", "			if late := <-answer; len(late.Runs) > 0 {\n				s.resolve(ctx, req, sent)\n			}\n", ""}},
+		Shown: rounds("S12|L1|L2|L4", "F26|F11 lost answer to a claim|F10 slow", 1, 2, 3),
+	},
+	{
+		Name: "one look after a claim without an answer", Breaks: "a run under a lease that nobody holds is taken over",
+		Edits: []Edit{{"internal/engine/unresolved.go", "		} else if !locked && asked.Sub(sent) > store.LateClaims {", "		} else if !locked && !asked.Before(sent) {"}},
+		Shown: rounds("L1|L2|L4", "F11 |F18 lock", 1, 2, 3),
+	},
+	{
+		Name: "records do not lock their run", Breaks: "a recorded step is not executed again",
+		Edits: []Edit{
+			{"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tOFFSET 0\n) l\nWHERE NOT u.starts"},
+		},
+		Shown: rounds("S4|S5|S6|tables", freezes+"|F18 lock|F11 answer", 1, 2, 3),
+	},
+}
+
+// timeMutants are mistakes about clocks.
+var timeMutants = []Mutant{
+	{
+		// The machine's clock is that of the server, too. So the mutant has what an application's clock often is: a second ahead.
+		Name: "sleep by the application's clock", Breaks: "a sleep never ends early",
+		Edits: []Edit{{"internal/engine/clock.go", "	return c.database.Add(time.Since(c.received))", "	return time.Now().Add(time.Second)"}},
+		Shown: calm("S9", 1, 2, 3),
+	},
+	{
+		Name: "the wake time by the application's clock", Breaks: "a sleep never ends early",
+		Edits: []Edit{{"internal/engine/sleep.go", "	r.Wake = d\n", "	r.Wake = max(0, time.Until(time.Now().Add(d-time.Second)))\n"}},
+		Shown: calm("S9", 1, 2, 3),
+	},
+	{
+		Name: "the schedule's cursor in a second transaction", Breaks: "each tick of a schedule has its run",
+		Edits: []Edit{
+			{"store/schedules.go", "			decided = len(due)\n			fired, err = s.fire(ctx, tx, decide(now, due))\n			return err\n", "			decided = len(due)\n			firings = decide(now, due)\n			return s.advance(ctx, tx, firings)\n"},
+			{"store/schedules.go", "		fired, decided = nil, 0\n		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {", "		fired, decided = nil, 0\n		var firings []*Firing\n		err := transact(ctx, s.pool, brief, func(tx pgx.Tx) error {"},
+			{"store/schedules.go", "		})\n	})\n	return fired, decided, wrap(\"fire schedules\", err)\n}\n", "		})\n		if err != nil || decided == 0 {\n			return err\n		}\n		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {\n			fired, err = s.fire(ctx, tx, firings)\n			return err\n		})\n	})\n	return fired, decided, wrap(\"fire schedules\", err)\n}\n\nfunc (s *Store) advance(ctx context.Context, tx pgx.Tx, firings []*Firing) error {\n	return ask(ctx, tx, advanceTemplates, advanceColumns.args(s.namespace, firings), nil)\n}\n"},
+		},
+		Shown: rounds("S8|tables", "F5 terminate the coordinator|F25", 1, 2, 3),
+	},
+}
+
+// orderMutants are mistakes about order and about what belongs together.
+var orderMutants = []Mutant{
+	{
+		Name: "flushes lock in any order", Breaks: "our transactions never deadlock",
+		Edits: []Edit{
+			{"store/locks.go", "const lockRuns = `\nSELECT r.run_id\nFROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u", "const lockRuns = `\nSELECT r.run_id\nFROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id)) u"},
+			{"store/flush.go", "	slices.SortFunc(ids, compareIDs)\n	return slices.Compact(ids)\n", "	return ids\n"},
+		},
+		Shown: rounds("deadlocks", "F19", 1, 2, 3),
+	},
+	{
+		Name: "compensations run in the order of registration", Breaks: "the last registered compensation runs first",
+		Edits: []Edit{{"store/compensations.go", "ORDER BY s.position DESC`", "ORDER BY s.position`"}},
+		Shown: calm("compensations", 1, 2, 3),
+	},
+	{
+		Name: "compensations do not wait for each other", Breaks: "the last registered compensation runs first",
+		Edits: []Edit{{"store/compensations.go", "		case r.Status == Running:\n			return await(1, \"compensation \"+strings.TrimSuffix(r.ID, compensationSuffix))\n		}\n	}\n", "		case r.Status == Running:\n			under++\n		}\n	}\n	if under > 0 {\n		return await(under, \"compensations\")\n	}\n"}, {"store/compensations.go", "	var failed []error\n	for _, r := range all {", "	var failed []error\n	under := int64(0)\n	for _, r := range all {"}},
+		Shown: calm("compensations", 1, 2, 3),
+	},
+	{
+		Name: "the end of a run drops its deferred records", Breaks: "a message is read once, and that is recorded",
+		Edits: []Edit{{"internal/engine/outbox.go", "	if len(e.deferred) == 0 {\n		return nil\n	}\n", "	if len(e.deferred) == 0 || w.finish != nil {\n		e.deferred = nil\n		return nil\n	}\n"}},
+		Shown: calm("messages|S7|S9|tables", 1, 2, 3),
+	},
+	{
+		Name: "the read of a message is recorded without its payload", Breaks: "a replay sees what the first execution saw",
+		Edits: []Edit{
+			{"internal/engine/signals.go", "	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt\n", "	r.Input, r.Sequence, r.Signal, r.EndedAt = g.Headers, g.Sequence, g.Name, g.ReceivedAt\n"},
+			{"internal/engine/signals.go", "	done.FinishedAt = r.EndedAt\n	return &done, false, past", "	done.FinishedAt, done.Output = r.EndedAt, g.Payload\n	return &done, false, past"},
+		},
+		Shown: calm("messages|S3|S7|S15", 1, 2, 3),
+	},
+	{
+		Name: "a finish ignores a pending cancel", Breaks: "a cancel wins over what was under way",
+		Edits: []Edit{{"store/finish.go", "AND r.lease = u.lease AND r.status = 'RUNNING' AND r.cancel_requested_at IS NULL", "AND r.lease = u.lease AND r.status = 'RUNNING'"}, {"store/finish.go", "			AND (u.quarantined OR u.status = 'CANCELLED' OR k.cancel_requested_at IS NULL)\n", ""}},
+		Shown: calm("S10|S3|tables", 1, 2, 3),
+	},
+}
+
+// wakeMutants are mistakes by which something waits for ever.
+var wakeMutants = []Mutant{
+	{
+		Name: "claims without polling", Breaks: "a due run is picked up within the poll interval, if every notification is lost",
+		Edits: []Edit{{"internal/engine/claims.go", "NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,", "NoSuspects: noSuspects, Ahead: time.Hour,"}},
+		Shown: rounds("L1|L3|L4", "F27", 1, 2, 3).with("-customers 2 -workers 2"),
+	},
+	{
+		Name: "a suspension overlooks what arrived meanwhile", Breaks: "a message is never lost",
+		Edits: []Edit{{"store/suspend.go", "		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL AND NOT u.not_before AS due", "		u.status = 'SLEEPING' AND r.wakeups < 0 OR r.cancel_requested_at IS NOT NULL AND NOT u.not_before AS due"}},
+		Shown: calm("L1|L4", 1, 2, 3),
+	},
+	{
+		Name: "a consumer is clean although a publisher has not committed", Breaks: "each event is consumed",
+		Edits: []Edit{{"store/consumerlooks.go", "		SELECT $4::bigint - coalesce(max((", "		SELECT $4::bigint - 0 * coalesce(max(("}},
+		Shown: rounds("consumers", "F27", 1, 2, 3).with("-customers 2 -workers 2"),
+	},
+	{
+		Name: "a consumer's run marks what it has not seen", Breaks: "each event is consumed",
+		Edits: []Edit{{"store/consumption.go", "SET looked_at = u.looked, `", "SET looked_at = (SELECT max(e.position) FROM kagzi.events e WHERE e.topic = u.topic AND e.namespace_id = $1 AND u.looked >= 0), `"}},
+		Shown: rounds("consumers", "F27", 1, 2, 3).with("-customers 2 -workers 2"),
+	},
+	{
+		Name: "the text of a panic is cut, not cleaned", Breaks: "recording a failure cannot fail",
+		Edits: []Edit{{"internal/failure/panic.go", "		return text.Sanitize(text.Sanitize(message, text.MaxError/2)+\"\\n\\n\"+string(stack), text.MaxError)\n", "		return message[:min(len(message), text.MaxError/2)] + \"\\n\\n\" + string(stack[:min(len(stack), text.MaxError/2)])\n"}},
+		Shown: calm("S3|S7|L1", 1, 2, 3),
+	},
+	{
+		Name: "retention does not ask for the parent", Breaks: "no run is deleted that somebody waits for",
+		Edits: []Edit{{"store/retention.go", "			AND CASE WHEN q.parent_run_id IS NULL THEN true ELSE NOT EXISTS (\n				SELECT FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1) END\n", ""}},
+		Shown: Shown{Test: "-run Retention|Prune ./store"},
+	},
+}
+
+// retryMutants are mistakes after a lost answer.
+var retryMutants = []Mutant{
+	{
+		Name: "a write is repeated if pgconn.SafeToRetry says so", Breaks: "a write whose outcome is unknown is not repeated blindly",
+		Edits: []Edit{
+			{"store/tx.go", "	\"github.com/jackc/pgx/v5/pgxpool\"\n)", "	\"github.com/jackc/pgx/v5/pgconn\"\n	\"github.com/jackc/pgx/v5/pgxpool\"\n)"},
+			{"store/tx.go", "	return onConn(ctx, db, func(conn *pgx.Conn) error {\n		whole.Queue(beginTx)\n", "	send := func(conn *pgx.Conn) error {\n		whole, reads := &pgx.Batch{}, reads\n		whole.Queue(beginTx)\n"},
+			{"store/tx.go", "		if err = sendAll(ctx, conn, whole, reads); err != nil {\n			abort(conn)\n		}\n		return err\n	})\n}", "		if err = sendAll(ctx, conn, whole, reads); err != nil {\n			abort(conn)\n		}\n		return err\n	}\n	err := onConn(ctx, db, send)\n	if pgconn.SafeToRetry(err) {\n		err = onConn(ctx, db, send)\n	}\n	return err\n}"},
+		},
+		Shown: rounds("S16|L1|L2|L4|tables", lost, 1, 2, 3),
+	},
+	{
+		Name: "a transactional step is repeated without a look", Breaks: "a transactional step has its effect once",
+		Edits: []Edit{{"internal/engine/steptx.go", "	end(err)\n	return s.afterTx(ctx, begun, err)\n", "	end(err)\n	if isDatabaseFault(err) && s.isUncounted() {\n		s.repeatUncounted(err)\n		return nil, nil\n	}\n	return s.afterTx(ctx, begun, err)\n"}},
+		Shown: rounds("S16|S5|S6", "F11 lost answer to a COMMIT", 1, 2, 3),
+	},
+}

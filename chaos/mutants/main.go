@@ -1,0 +1,90 @@
+// Mutants proves that chaos finds mistakes: it builds chaos with one plausible mistake in Kagzi at a time, and plays the seeds that must
+// find it.
+//
+//	go run ./mutants                     # all of them
+//	go run ./mutants -run 'lease|claim'  # those whose name matches
+//	go run ./mutants -control            # also plays each set of seeds without a mistake: it must pass
+//
+// It prints a table, with the seed and the violations that killed each mutant, or SURVIVED: then the checker or the faults have a hole.
+// The exit code is 1 if one survived.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	which := flag.String("run", "", "a regular expression for the names of the mutants; all if it is empty")
+	list := flag.Bool("list", false, "list the mutants only")
+	control := flag.Bool("control", false, "play each set of seeds without a mistake, too")
+	keep := flag.String("keep", "", "a directory for what the rounds print and leave; otherwise it goes at the end")
+	flag.Parse()
+	names, err := regexp.Compile(*which)
+	if err != nil {
+		return usage(err)
+	}
+	var chosen []Mutant
+	for _, m := range Mutants() {
+		if names.MatchString(m.Name) {
+			chosen = append(chosen, m)
+		}
+	}
+	if *list {
+		for _, m := range chosen {
+			fmt.Printf("%s\n\tbreaks: %s\n\tshown by: %s\n", m.Name, m.Breaks, m.Shown)
+		}
+		return 0
+	}
+	dir := *keep
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "kagzi-mutants-"); err != nil {
+			return usage(err)
+		}
+		defer os.RemoveAll(dir)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	l := lab{dir: dir, out: os.Stdout}
+	if *control {
+		chosen = append(controls(chosen), chosen...)
+	}
+	return l.all(ctx, chosen)
+}
+
+func usage(err error) int {
+	fmt.Fprintln(os.Stderr, "mutants:", err)
+	return 2
+}
+
+// header is the begin of the table.
+const header = "| mutant | breaks | outcome |\n|---|---|---|"
+
+// all tries the mutants one after the other, and returns the exit code.
+func (l *lab) all(ctx context.Context, mutants []Mutant) (code int) {
+	fmt.Fprintln(l.out, header)
+	for _, m := range mutants {
+		o := l.try(ctx, m)
+		if ctx.Err() != nil {
+			return 2
+		}
+		writeRow(l.out, m, o)
+		if !o.good {
+			code = 1
+		}
+	}
+	return code
+}
+
+func writeRow(w io.Writer, m Mutant, o outcome) {
+	fmt.Fprintf(w, "| %s | %s | %s |\n", m.Name, m.Breaks, strings.ReplaceAll(o.text, "|", `\|`))
+}
