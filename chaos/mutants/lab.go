@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func play(ctx context.Context, bin, dir string, seed uint64, s Shown) (*played, 
 	ctx, cancel := context.WithTimeout(ctx, s.Duration+slowest)
 	defer cancel()
 	keep := filepath.Join(dir, fmt.Sprint("seed-", seed))
-	if err := os.MkdirAll(keep, 0o755); err != nil {
+	if err := cmp.Or(os.RemoveAll(keep), os.MkdirAll(keep, 0o755)); err != nil { // an earlier round's ledgers would be evidence, too
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, bin, append([]string{"-seed", fmt.Sprint(seed), "-keep", keep}, s.args()...)...)
