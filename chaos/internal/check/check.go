@@ -70,6 +70,9 @@ type Expectations struct {
 	// Item returns the item that a customer's call added to a batch. It returns false for other calls.
 	Item func(evidence.Call) (string, bool)
 
+	// Sleep says for how long a run sleeps in a step, named by its ID. It returns false if the step is no sleep of its program.
+	Sleep func(run evidence.Run, step string) (time.Duration, bool)
+
 	// Accounts are the balances at the beginning.
 	Accounts map[string]int64
 
@@ -106,7 +109,7 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		c.holders, c.leases,
 		c.results, c.repetitions, c.happened, c.executions,
 		c.ticks,
-		c.sleeps, c.backoffs,
+		c.sleeps, c.lengths, c.backoffs,
 		c.cancels,
 		c.drains,
 		c.deletions,

@@ -20,7 +20,7 @@ func (p Plan) expectations() check.Expectations {
 		accounts[fmt.Sprint("account ", i)] = load.Balance
 	}
 	return check.Expectations{
-		Ending: ending, Program: program, Accounts: accounts,
+		Ending: ending, Program: program, Sleep: sleeps, Accounts: accounts,
 		Transactional: func(step string) bool { return moves(step) || step == "collect" },
 		Moves:         moves,
 		Item:          func(c evidence.Call) (string, bool) { return load.Item(load.Job{N: c.Program}), c.Verb == "batch" },
@@ -47,6 +47,15 @@ func job(r evidence.Run) (job load.Job, ok bool) {
 func program(r evidence.Run) (int, bool) {
 	job, ok := job(r)
 	return job.N, ok && job.Kind == "" && r.Parent == "" && r.Schedule == "" && r.Origin == "" && !load.Shared(job)
+}
+
+// sleeps is check.Expectations.Sleep.
+func sleeps(r evidence.Run, step string) (time.Duration, bool) {
+	job, ok := job(r)
+	if !ok {
+		return 0, false
+	}
+	return load.SleepOf(job, step)
 }
 
 // ending is check.Expectations.Ending.
