@@ -122,7 +122,7 @@ type StrandedRuns struct {
 // start them again. Nothing is lost meanwhile: a stranded run waits for a worker.
 //
 // Stranded does not read millions of rows. Of each workflow in each queue it reads the 25,000 runs of each priority that are due
-// first. With more than four workflows it reads fewer, but at least 100. The same holds for the runs that wait for a slot of their
+// first. With more than two workflows it reads fewer, but at least 100. The same holds for the runs that wait for a slot of their
 // key: of each of up to 10,000 keys it reads as many, with more than four keys fewer, but at least 10. If there are fewer active runs, the answer is
 // complete. If there are more, Count is the number found among the runs that were read, and a version that occurs only among runs that
 // sleep for longer is not listed yet. Stranded runs that are due are listed, because they have been due the longest. As in

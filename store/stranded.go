@@ -134,14 +134,14 @@ GROUP BY 1, 2, 3`
 
 const (
 	maxActiveRead  = 25_000  // runs of one workflow and priority that are read
-	maxActiveTotal = 100_000 // runs that are read in all, if they are of one priority
+	maxActiveTotal = 50_000  // runs that are read in all, if they are of one priority
 	minActiveRead  = 100     // runs of one workflow and priority that are read, however many workflows there are
 	maxActiveKeys  = 10_000  // keys whose waiting runs are read
 	minKeyRead     = 10      // runs of one key and priority that are read, however many keys there are
 )
 
 // ActiveWork counts the active runs by queue, workflow and version. For each workflow and priority it reads the 25,000 runs
-// that are due first, or fewer if there are more than four workflows. It finds workflows and queues as DueWork does. Of the runs
+// that are due first, or fewer if there are more than two workflows. It finds workflows and queues as DueWork does. Of the runs
 // that wait for a slot of their key it reads as many of each key and priority, and of paused runs those that were paused first.
 func (s *Store) ActiveWork(ctx context.Context) (out []ActiveWork, err error) {
 	err = do(ctx, func(ctx context.Context) error {

@@ -82,6 +82,35 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
+// BenchmarkThroughput measures the first count of an hour, and those that follow each minute.
+//
+//	BENCH_RUNS=2000000 go test -run '^$' -bench Throughput -benchtime 10x .
+func BenchmarkThroughput(b *testing.B) {
+	_, client := benchNamespace(b)
+	d, err := newDashboard(client, Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		ago  int64 // minutes since all ends were counted
+	}{{"all", endsEvery}, {"lately", 1}} {
+		b.Run(c.name, func(b *testing.B) {
+			best := time.Hour
+			for b.Loop() {
+				now := time.Now().Unix() / 60
+				d.rates.counted, d.rates.among = now-1, now-c.ago
+				begun := time.Now()
+				if _, err := d.throughput(b.Context(), query{}); err != nil {
+					b.Fatal(err)
+				}
+				best = min(best, time.Since(begun))
+			}
+			b.ReportMetric(float64(best.Microseconds())/1000, "best-ms")
+		})
+	}
+}
+
 // BenchmarkHundredBrowsers measures what the streams of a hundred browsers on one page cost the server in a second of time.
 //
 //	BENCH_RUNS=2000000 go test -run '^$' -bench HundredBrowsers -benchtime 1x .

@@ -10,13 +10,25 @@ import (
 )
 
 // A throughput keeps what happened in each of the last minutes. To count an hour reads every run of it, so minutes that are over are counted once, and then
-// only the current one and the one before. With two million runs the count of those that ended takes a second, however few of them did lately: so it is a part, and
-// its cost decides how often it is made.
+// only the current one and the one before.
+//
+// No index has the ends of runs by time: each run that ends would write to it. With two million runs it takes a second to find those that ended in the last
+// minute, however few they are. So most counts look only among the runs that were started lately, which takes a few hundredths of that, and every ten
+// minutes one looks among all. Until then the minutes since the last one lack the ends of runs that have been active for more than an hour.
 type throughput struct {
 	mu      sync.Mutex
 	minutes map[int64]minute // by the minute since 1970
 	counted int64            // the minute in which they were counted last; zero before the first time
+	older   map[int64]minute // the ends that minutes lacks: those of runs that were started before amongRuns
+	among   int64            // the minute in which older was counted last
 }
+
+const (
+	// endsEvery is after how many minutes the ends of all runs are counted.
+	endsEvery = 10
+	// amongRuns is how much older than the first minute the runs are whose ends the other counts find. The count reads those of a day in any case.
+	amongRuns = time.Hour
+)
 
 // A minute is what happened in one of them.
 type minute struct {
@@ -43,15 +55,27 @@ func (d *dashboard) throughput(ctx context.Context, _ query) (any, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := stats.At.Unix() / 60
-	from := max(t.counted-1, now-shown+1)
+	from, all := max(t.counted-1, now-shown+1), now-t.among >= endsEvery
+	if all {
+		from = now - shown + 1
+	}
 	since := time.Unix(from*60, 0).UTC()
 	started, err := d.client.Counts(ctx, kagzi.RunFilter{Since: since}, kagzi.ByStarted(time.Minute))
 	if err != nil {
 		return nil, err
 	}
-	ended, err := d.client.Counts(ctx, kagzi.RunFilter{EndedSince: since}, kagzi.ByStatus, kagzi.ByEnded(time.Minute))
+	ended, err := d.client.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)}, kagzi.ByStatus, kagzi.ByEnded(time.Minute))
 	if err != nil {
 		return nil, err
+	}
+	if all {
+		every, err := d.client.Counts(ctx, kagzi.RunFilter{EndedSince: since}, kagzi.ByStatus, kagzi.ByEnded(time.Minute))
+		if err != nil {
+			return nil, err
+		}
+		t.older, t.among = map[int64]minute{}, now
+		add(t.older, every, now, 1)
+		add(t.older, ended, now, -1)
 	}
 	t.put(from, now, started, ended)
 	t.counted = now
@@ -74,18 +98,23 @@ func (t *throughput) put(first, last int64, started, ended []kagzi.RunCount) {
 		m.Started += c.Runs
 		t.minutes[at] = m
 	}
+	add(t.minutes, ended, last, 1)
+}
+
+// add adds the ends, or takes them away if sign is -1.
+func add(to map[int64]minute, ended []kagzi.RunCount, last int64, sign int) {
 	for _, c := range ended {
 		at := min(c.Ended.Unix()/60, last)
-		m := t.minutes[at]
-		switch c.Status {
+		m := to[at]
+		switch n := sign * c.Runs; c.Status {
 		case kagzi.StatusCompleted:
-			m.Completed += c.Runs
+			m.Completed += n
 		case kagzi.StatusFailed:
-			m.Failed += c.Runs
+			m.Failed += n
 		case kagzi.StatusCancelled:
-			m.Cancelled += c.Runs
+			m.Cancelled += n
 		}
-		t.minutes[at] = m
+		to[at] = m
 	}
 }
 
@@ -93,8 +122,9 @@ func (t *throughput) put(first, last int64, started, ended []kagzi.RunCount) {
 func (t *throughput) chart(last int64) chart {
 	c := chart{Minutes: make([]minute, 0, shown)}
 	for at := last - shown + 1; at <= last; at++ {
-		m := t.minutes[at]
+		m, older := t.minutes[at], t.older[at]
 		m.At = time.Unix(at*60, 0).UTC()
+		m.Completed, m.Failed, m.Cancelled = max(0, m.Completed+older.Completed), max(0, m.Failed+older.Failed), max(0, m.Cancelled+older.Cancelled)
 		c.Minutes = append(c.Minutes, m)
 		c.Sum.Started += m.Started
 		c.Sum.Completed += m.Completed
