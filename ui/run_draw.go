@@ -320,8 +320,10 @@ func tickText(t gantt.Tick) string {
 	case t.Every >= time.Second || t.Every == 0:
 	case t.Every >= time.Millisecond:
 		layout = "15:04:05.000"
+	case t.Every >= 100*time.Microsecond: // seconds of the minute: there is no room for more
+		layout = "05.0000 s"
 	default:
-		layout = "05.000000"
+		layout = "05.000000 s"
 	}
 	return t.At.UTC().Format(layout)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/ui/internal/gantt"
 )
 
 // The pages of a queue and of groups say what is paused there, also if no worker has looked for the key's runs.
@@ -105,4 +106,15 @@ func TestBulkOfFailedRuns(t *testing.T) {
 	wantAll(t, "the plan", r.body, "The filter:", "status failed", "kind network", "started since 1h")
 	r = s.post("/runs/bulk/resume", "all", "1", "filter", "")
 	wantAll(t, "the plan of all", r.body, "all runs of the namespace")
+}
+
+func TestTicksBelowAMillisecond(t *testing.T) {
+	at := time.Date(2026, 10, 1, 8, 0, 7, 396_200_000, time.UTC)
+	for every, want := range map[time.Duration]string{
+		day: "1 Oct", time.Hour: "08:00", time.Second: "08:00:07", 50 * time.Millisecond: "08:00:07.396", 200 * time.Microsecond: "07.3962 s", time.Microsecond: "07.396200 s",
+	} {
+		if got := tickText(gantt.Tick{At: at, Every: every}); got != want {
+			t.Errorf("every %v: %q, not %q", every, got, want)
+		}
+	}
 }

@@ -2,7 +2,6 @@ package test
 
 import (
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,17 +27,10 @@ var pages = map[string]string{
 	"doctor": "/doctor",
 }
 
-// busy are the pages that the number of runs changes.
-var busy = []string{"overview", "runs", "stranded"}
-
 // all returns the pages of the data, by name.
 func (d *dataset) all() map[string]string {
-	out := maps.Clone(d.more)
-	for name, path := range pages {
-		if d.name == "empty" || d.name == "shop" || slices.Contains(busy, name) {
-			out[name] = path
-		}
-	}
+	out := maps.Clone(pages)
+	maps.Copy(out, d.more)
 	return out
 }
 
