@@ -133,11 +133,11 @@ FROM (
 GROUP BY 1, 2, 3`
 
 const (
-	maxActiveRead  = 25_000  // runs of one workflow and priority that are read
-	maxActiveTotal = 50_000  // runs that are read in all, if they are of one priority
-	minActiveRead  = 100     // runs of one workflow and priority that are read, however many workflows there are
-	maxActiveKeys  = 10_000  // keys whose waiting runs are read
-	minKeyRead     = 10      // runs of one key and priority that are read, however many keys there are
+	maxActiveRead  = 25_000 // runs of one workflow and priority that are read
+	maxActiveTotal = 50_000 // runs that are read in all, if they are of one priority
+	minActiveRead  = 100    // runs of one workflow and priority that are read, however many workflows there are
+	maxActiveKeys  = 10_000 // keys whose waiting runs are read
+	minKeyRead     = 10     // runs of one key and priority that are read, however many keys there are
 )
 
 // ActiveWork counts the active runs by queue, workflow and version. For each workflow and priority it reads the 25,000 runs
