@@ -3,12 +3,18 @@
 GOFUMPT     := go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all test vet lint format build hello quickstart shop fuzz bench bench-peers test-majors clean
+# govulncheck needs the database of vuln.go.dev, over the network.
+GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+.PHONY: vulncheck all test vet lint format build hello quickstart shop fuzz bench bench-peers test-majors clean
 
 all: vet lint test
 
 test: ## every test, with the race detector; installs what is missing, and starts a throwaway Postgres by itself
 	@.ci/test
+
+vulncheck: ## known vulnerabilities of what Kagzi calls; says so if they cannot be looked up here
+	@.ci/vulncheck "$(GOVULNCHECK)"
 
 vet:
 	go vet ./...
