@@ -120,6 +120,7 @@ func listKeys(ctx context.Context, c *kagzi.Client, f kagzi.KeyFilter, all bool)
 
 func (a *app) keysSet() *cobra.Command {
 	var rate rateFlags
+	var by cause
 	var queue string
 	var most, weight int
 	var clear bool
@@ -135,6 +136,7 @@ func (a *app) keysSet() *cobra.Command {
 	fs := c.Flags()
 	fs.StringVarP(&queue, "queue", "q", "", "the queue `NAME`")
 	fs.IntVar(&most, "max-running", 0, "how many runs of the key may have a slot at once, as `N`")
+	by.flags(fs)
 	rate.flags(fs, "", "runs of the key")
 	fs.IntVar(&weight, "weight", 0, "how many runs the key starts when it is its turn, as `N`")
 	fs.BoolVar(&clear, "clear", false, "remove the limits that the key has")
@@ -174,7 +176,7 @@ func (a *app) keysSet() *cobra.Command {
 		if l.Rate, err = rate.over(fs, "", l.Rate); err != nil {
 			return err
 		}
-		if err := client.SetKey(cmd.Context(), queue, kagzi.Key(args[0]), l); err != nil {
+		if err := client.SetKey(cmd.Context(), queue, kagzi.Key(args[0]), l, by.options()...); err != nil {
 			return err
 		}
 		text := keyLimitsText(l)

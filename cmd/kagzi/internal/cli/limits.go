@@ -88,6 +88,7 @@ func (a *app) limitsList() *cobra.Command {
 
 func (a *app) limitsSet() *cobra.Command {
 	var rate rateFlags
+	var by cause
 	var most int
 	var honor, clear bool
 	c := &cobra.Command{
@@ -101,6 +102,7 @@ has set fail.`,
 	}
 	fs := c.Flags()
 	rate.flags(fs, "", "steps")
+	by.flags(fs)
 	fs.IntVar(&most, "max-running", 0, "how many steps may be under way at once, as `N`")
 	fs.BoolVar(&honor, "honor-retry-after", false, "a step that fails with RetryAfter stops all others for that time")
 	fs.BoolVar(&clear, "clear", false, "remove the rate and the number that the limit has")
@@ -135,7 +137,7 @@ has set fail.`,
 		if l.Rate, err = rate.over(fs, "", l.Rate); err != nil {
 			return err
 		}
-		if err := client.SetLimit(cmd.Context(), l); err != nil {
+		if err := client.SetLimit(cmd.Context(), l, by.options()...); err != nil {
 			return err
 		}
 		return a.done(l, "limit %s: rate %s, %s at once", l.Name, rateText(l.Rate), anyNumber(l.MaxRunning))
@@ -144,7 +146,8 @@ has set fail.`,
 }
 
 func (a *app) limitsDelete() *cobra.Command {
-	return &cobra.Command{
+	var by cause
+	c := &cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete a limit that no step uses",
 		Long: `Delete deletes a limit. It refuses while steps wait for the limit or are under way: to lift the limit then, use kagzi limits set NAME --clear. A
@@ -152,10 +155,12 @@ step that names a deleted limit fails.`,
 		Example: `  kagzi limits delete openai`,
 		Args:    exactly("NAME"),
 		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := client.DeleteLimit(ctx, args[0]); err != nil {
+			if err := client.DeleteLimit(ctx, args[0], by.options()...); err != nil {
 				return err
 			}
 			return a.done(namedChange{Verb: "delete", Name: args[0]}, "deleted %s", args[0])
 		}),
 	}
+	by.flags(c.Flags())
+	return c
 }

@@ -192,6 +192,7 @@ func (a *app) pausedAgain(t kagzi.Target, before kagzi.Pause, fs *pflag.FlagSet)
 
 func (a *app) unpause() *cobra.Command {
 	var t kagzi.Target
+	var by cause
 	var percent int
 	c := &cobra.Command{
 		Use:   "unpause",
@@ -203,12 +204,13 @@ kagzi pauses lists the pauses.`,
 		Args: exactly(),
 	}
 	a.targetFlags(c.Flags(), &t)
+	by.flags(c.Flags())
 	c.Flags().IntVar(&percent, "percent", 0, "let `N` percent of the runs go on, 1 to 99, and keep the pause for the others")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkTarget(t); err != nil {
 			return err
 		}
-		var opts []kagzi.ChangeOption
+		opts := by.options()
 		if cmd.Flags().Changed("percent") {
 			if percent < 1 || percent > 99 {
 				return usagef("--percent is %d: give 1 to 99, or leave it out to end the pause", percent)

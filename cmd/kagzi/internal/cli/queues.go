@@ -149,6 +149,7 @@ func (r *rateFlags) over(fs *pflag.FlagSet, prefix string, old kagzi.Rate) (kagz
 
 func (a *app) queuesSet() *cobra.Command {
 	var rate, keyRate rateFlags
+	var by cause
 	var most, keyMost int
 	var hold, clear bool
 	c := &cobra.Command{
@@ -163,6 +164,7 @@ func (a *app) queuesSet() *cobra.Command {
 	fs := c.Flags()
 	fs.IntVar(&most, "max-running", 0, "how many runs may have a slot at once, as `N`")
 	rate.flags(fs, "", "runs")
+	by.flags(fs)
 	fs.IntVar(&keyMost, "key-max-running", 0, "how many runs of one key may have a slot at once, as `N`")
 	keyRate.flags(fs, "key-", "runs of one key")
 	fs.BoolVar(&hold, "hold", false, "runs keep their slots while they sleep or wait")
@@ -210,7 +212,7 @@ func (a *app) queuesSet() *cobra.Command {
 		if l.EachKey.Rate, err = keyRate.over(fs, "key-", l.EachKey.Rate); err != nil {
 			return err
 		}
-		if err := client.SetQueue(cmd.Context(), l); err != nil {
+		if err := client.SetQueue(cmd.Context(), l, by.options()...); err != nil {
 			return err
 		}
 		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: args[0]})
@@ -230,7 +232,7 @@ func anyNumber(n int) string {
 func needsChange(fs *pflag.FlagSet) error {
 	n := 0
 	fs.Visit(func(f *pflag.Flag) {
-		if fs.Lookup(f.Name) != nil && !slices.Contains([]string{"json", "no-color", "namespace", "database-url", "timeout", "queue"}, f.Name) {
+		if fs.Lookup(f.Name) != nil && !slices.Contains([]string{"json", "no-color", "namespace", "database-url", "timeout", "queue", "reason", "actor"}, f.Name) {
 			n++
 		}
 	})

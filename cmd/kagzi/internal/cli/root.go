@@ -120,7 +120,7 @@ Exit codes:
 		}
 	}
 	add(groupRuns, a.runs(), a.schedules(), a.topics(), a.consumers(), a.replay())
-	add(groupHealth, a.health(), a.stuck(), a.stats(), a.top(), a.ui(), a.doctor())
+	add(groupHealth, a.health(), a.stuck(), a.stats(), a.top(), a.audit(), a.ui(), a.doctor())
 	add(groupFleet, a.workers(), a.drain(), a.queues(), a.keys(), a.limits(), a.pauses(), a.pause(), a.unpause())
 	add(groupDatabase, a.migrate(), a.version())
 	root.SetHelpCommandGroupID(groupDatabase)

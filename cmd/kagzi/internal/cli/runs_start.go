@@ -235,6 +235,7 @@ func waitForEnd(ctx context.Context, c *kagzi.Client, info kagzi.RunInfo) error 
 func (a *app) runsSignal() *cobra.Command {
 	var run runArg
 	var payload, key, id string
+	var by cause
 	c := &cobra.Command{
 		Use:   "signal RUN SIGNAL",
 		Short: "Send a message to a run",
@@ -247,6 +248,7 @@ The payload is not checked against your code. One that does not decode into the 
 		Args: run.args(1, "SIGNAL"),
 	}
 	run.flags(c)
+	by.flags(c.Flags())
 	c.Flags().StringVarP(&payload, "payload", "p", "", "the payload as `JSON`; @FILE reads a file, - standard input; default: null")
 	c.Flags().StringVar(&key, "for", "", "the `KEY` of the signal: approved/call-7 has the key call-7")
 	c.Flags().StringVar(&id, "message-id", "", "the message's `ID`: a run stores one message with it, however often it is sent")
@@ -275,7 +277,7 @@ The payload is not checked against your code. One that does not decode into the 
 			return err
 		}
 		before, look := client.Get(cmd.Context(), ref)
-		if err := client.Signal(cmd.Context(), ref, m); err != nil {
+		if err := client.Signal(cmd.Context(), ref, m, by.options()...); err != nil {
 			return err
 		}
 		if look == nil {

@@ -25,9 +25,7 @@ func (a *app) schedules() *cobra.Command {
 	}
 	c.AddCommand(a.schedulesList(), a.schedulesGet(), a.schedulesNext(), a.schedulesBackfill(), a.schedulesTrigger())
 	c.AddCommand(a.schedulesPause())
-	c.AddCommand(a.scheduleChange("resume", "resumed", "Let a paused schedule fire again", `Resume lets a paused schedule fire again. The ticks that came meanwhile fire now, as far as its CatchUp and Overlap allow.`,
-		func(ctx context.Context, c *kagzi.Client, name string) error { return c.ResumeSchedule(ctx, name) }))
-	c.AddCommand(a.schedulesDelete())
+	c.AddCommand(a.schedulesResume(), a.schedulesDelete())
 	return c
 }
 
@@ -44,6 +42,16 @@ and actor unless --reason or --actor is given.`,
 		})
 	by.flags(c.Flags())
 	explained = func() bool { return c.Flags().Changed("reason") || c.Flags().Changed("actor") }
+	return c
+}
+
+func (a *app) schedulesResume() *cobra.Command {
+	var by cause
+	c := a.scheduleChange("resume", "resumed", "Let a paused schedule fire again", `Resume lets a paused schedule fire again. The ticks that came meanwhile fire now, as far as its CatchUp and Overlap allow.`,
+		func(ctx context.Context, c *kagzi.Client, name string) error {
+			return c.ResumeSchedule(ctx, name, by.options()...)
+		})
+	by.flags(c.Flags())
 	return c
 }
 
@@ -80,9 +88,13 @@ func (a *app) scheduleChange(verb, past, short, long string, do func(context.Con
 }
 
 func (a *app) schedulesDelete() *cobra.Command {
+	var by cause
 	var yes bool
 	c := a.scheduleChange("delete", "deleted", "Delete a schedule", `Delete deletes a schedule. It asks before, unless --yes is given. The runs that it has started stay. An application that creates the schedule at
-its start creates it again.`, func(ctx context.Context, c *kagzi.Client, name string) error { return c.DeleteSchedule(ctx, name) })
+its start creates it again.`, func(ctx context.Context, c *kagzi.Client, name string) error {
+		return c.DeleteSchedule(ctx, name, by.options()...)
+	})
+	by.flags(c.Flags())
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	run := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -250,6 +262,7 @@ func (a *app) printFields(fields [][2]string) error {
 
 func (a *app) schedulesTrigger() *cobra.Command {
 	var unlessActive bool
+	var by cause
 	c := &cobra.Command{
 		Use:               "trigger NAME",
 		Short:             "Start a run of a schedule now",
@@ -258,9 +271,10 @@ func (a *app) schedulesTrigger() *cobra.Command {
 		Args:              exactly("NAME"),
 		ValidArgsFunction: a.completeSchedules,
 	}
+	by.flags(c.Flags())
 	c.Flags().BoolVar(&unlessActive, "unless-active", false, "start nothing if a run of the schedule is active")
 	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-		var opts []kagzi.ChangeOption
+		opts := by.options()
 		if unlessActive {
 			opts = append(opts, kagzi.RejectActive)
 		}
@@ -275,6 +289,7 @@ func (a *app) schedulesTrigger() *cobra.Command {
 
 func (a *app) schedulesBackfill() *cobra.Command {
 	var from, until string
+	var by cause
 	c := &cobra.Command{
 		Use:   "backfill NAME --from TIME",
 		Short: "Start the runs of past ticks that have none",
@@ -284,6 +299,7 @@ number.`,
 		Args:              exactly("NAME"),
 		ValidArgsFunction: a.completeSchedules,
 	}
+	by.flags(c.Flags())
 	c.Flags().StringVar(&from, "from", "", "from this `TIME` on: 7d ago, or 2026-09-01T00:00:00Z")
 	c.Flags().StringVar(&until, "until", "", "until this `TIME`; default: now")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -307,7 +323,7 @@ number.`,
 				return err
 			}
 		}
-		n, err := client.BackfillSchedule(cmd.Context(), args[0], start, end)
+		n, err := client.BackfillSchedule(cmd.Context(), args[0], start, end, by.options()...)
 		if err != nil {
 			return err
 		}

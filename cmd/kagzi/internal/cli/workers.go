@@ -191,7 +191,8 @@ func (a *app) workersLog() *cobra.Command {
 }
 
 func (a *app) workersDrain() *cobra.Command {
-	return &cobra.Command{
+	var by cause
+	c := &cobra.Command{
 		Use:   "drain WORKER-ID",
 		Short: "Ask a worker to finish its runs and stop",
 		Long: `Drain asks a worker to claim no more runs, to let those under way finish, and to stop. The command does not wait for that: kagzi workers get
@@ -200,16 +201,19 @@ shows how far it is. A process manager may start the worker again. kagzi drain d
 		Args:              exactly("WORKER-ID"),
 		ValidArgsFunction: a.completeWorkers,
 		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := client.Drain(ctx, args[0]); err != nil {
+			if err := client.Drain(ctx, args[0], by.options()...); err != nil {
 				return err
 			}
 			return a.done(namedChange{Verb: "drain", Name: args[0]}, "asked %s to drain", args[0])
 		}),
 	}
+	by.flags(c.Flags())
+	return c
 }
 
 func (a *app) workersForceOffline() *cobra.Command {
-	return &cobra.Command{
+	var by cause
+	c := &cobra.Command{
 		Use:   "force-offline WORKER-ID",
 		Short: "Declare a worker dead, so that others take its runs at once",
 		Long: `Force-offline declares a worker dead. Its runs are available to other workers at once, and a step that it still executes may be executed twice.
@@ -218,16 +222,19 @@ It is for workers that you know to be dead: a coordinator finds the others by it
 		Args:              exactly("WORKER-ID"),
 		ValidArgsFunction: a.completeWorkers,
 		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := client.ForceOffline(ctx, args[0]); err != nil {
+			if err := client.ForceOffline(ctx, args[0], by.options()...); err != nil {
 				return err
 			}
 			return a.done(namedChange{Verb: "force-offline", Name: args[0]}, "%s is offline", args[0])
 		}),
 	}
+	by.flags(c.Flags())
+	return c
 }
 
 func (a *app) drain() *cobra.Command {
 	var queue string
+	var by cause
 	var yes bool
 	c := &cobra.Command{
 		Use:   "drain --queue NAME",
@@ -240,6 +247,7 @@ leaves its workers up.`,
 		Args: exactly(),
 	}
 	c.Flags().StringVarP(&queue, "queue", "q", "", "the queue `NAME`")
+	by.flags(c.Flags())
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
@@ -267,7 +275,7 @@ leaves its workers up.`,
 				return err
 			}
 		}
-		n, err := client.DrainQueue(ctx, queue)
+		n, err := client.DrainQueue(ctx, queue, by.options()...)
 		if err != nil {
 			return err
 		}
