@@ -115,6 +115,18 @@ func (p *Proxy) Errors(sqlstate string) int {
 // Unreachable returns how many connections had no effect because the server could not be reached.
 func (p *Proxy) Unreachable() int { return int(p.unreachable.Load()) }
 
+// Unanswered returns how many requests have no answer yet, over all connections. Those that the proxy keeps back count, too.
+func (p *Proxy) Unanswered() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.mu.Lock()
+		n += len(l.answers)
+		l.mu.Unlock()
+	}
+	return n
+}
+
 // Redirect makes new connections lead to the server of another DSN, as after a failover. Clients give it the credentials of the
 // first. Connections under way stay where they are.
 func (p *Proxy) Redirect(dsn string) error {

@@ -264,6 +264,28 @@ func TestDropCancel(t *testing.T) {
 	wait(t, second)
 }
 
+func TestUnanswered(t *testing.T) {
+	t.Parallel()
+	_, proxy := setup(t)
+	conn := dial(t, proxy)
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(ctx, "SELECT pg_sleep(600)")
+		asked <- err
+	}()
+	for proxy.Unanswered() != 1 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-asked; err == nil {
+		t.Error("no error")
+	}
+	for proxy.Unanswered() != 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	_, proxy := setup(t)

@@ -31,6 +31,7 @@ type World struct {
 	mu       sync.Mutex         // guards the fields below
 	settings map[string]*wishes // what faults have set, by scope and name
 	taken    map[int]bool       // places whose process a fault uses
+	losses   []Loss
 }
 
 // Times are the times of the configuration that workers and coordinators have in this round.

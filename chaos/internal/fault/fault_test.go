@@ -18,13 +18,60 @@ import (
 // Each fault has an effect, and leaves everything as it was, also if its context ends.
 func TestFaults(t *testing.T) {
 	t.Parallel()
+	plain := ground(t, "plain")
 	for _, f := range fault.All() {
 		t.Run(f.Name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w, _ := newWorld(t, plain)
 			w.play(f)
 		})
 	}
+}
+
+// The faults that a ground adds, and one that each ground has, too.
+func TestGrounds(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"synchronous standby", "asynchronous standby", "pgbouncer", "clock that jumps", "small disk", "bad disk"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, site := newWorld(t, ground(t, name))
+			played := 0
+			for _, f := range site.Faults {
+				common := slices.ContainsFunc(fault.All(), func(g fault.Fault) bool { return g.Name == f.Name })
+				if common && f.Name != "F6 immediate restart" {
+					continue
+				}
+				played++
+				t.Run(f.Name, func(t *testing.T) {
+					w.t = t
+					w.play(f)
+				})
+			}
+			if w.t = t; played < 2 {
+				t.Error("the ground adds no fault")
+			}
+			losses := w.Losses()
+			if site.Losing != (len(losses) > 0) {
+				t.Errorf("losing is %v, and there are the losses %+v", site.Losing, losses)
+			}
+			for _, l := range losses {
+				if l.To <= l.From {
+					t.Errorf("loss %+v", l)
+				}
+			}
+		})
+	}
+}
+
+// ground returns the ground with a name, and fails the test if this machine does not allow it.
+func ground(t *testing.T, name string) fault.Ground {
+	t.Helper()
+	all, missing := fault.Grounds()
+	i := slices.IndexFunc(all, func(g fault.Ground) bool { return g.Name == name })
+	if i < 0 {
+		t.Fatalf("ground %q: %v", name, missing[name])
+	}
+	return all[i]
 }
 
 // play injects the fault, once to its end, and once until its context ends.

@@ -202,24 +202,28 @@ func restartDuring(ctx context.Context, w *World, s statement) (int, string, err
 // away kills the postmaster and all of its children, and starts the server again after d.
 func away(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	failed := w.meter((*pgproxy.Proxy).Unreachable)
-	postmaster := w.Server.PID()
-	pids := append([]int{postmaster}, children(postmaster)...)
-	defer func() {
-		mend, cancel := mending(ctx)
-		defer cancel()
-		err = errors.Join(err, w.Server.Restart(mend, localpg.Immediate))
-	}()
-	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // one that has ended needs none
+	mend, cancel := mending(ctx)
+	defer cancel()
+	defer func() { err = errors.Join(err, w.Server.Restart(mend, localpg.Immediate)) }()
+	if err := killServer(mend, w.Server); err != nil {
+		return 0, "", err
 	}
 	begun := time.Now()
 	until(ctx, d+patience, func() bool { return time.Since(begun) >= d && failed() > 0 })
-	mend, cancel := mending(ctx)
-	defer cancel()
-	if !until(mend, patience, func() bool { return !slices.ContainsFunc(pids, func(pid int) bool { return !gone(pid) }) }) {
-		err = errors.New("a process of the server survived SIGKILL")
+	return failed(), fmt.Sprintf("%d attempts to connect failed", failed()), ctx.Err()
+}
+
+// killServer kills the postmaster and all of its children, and waits until they are gone.
+func killServer(ctx context.Context, server *localpg.Cluster) error {
+	postmaster := server.PID()
+	pids := append([]int{postmaster}, children(postmaster)...)
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // one that has ended needs none
 	}
-	return failed(), fmt.Sprintf("%d attempts to connect failed", failed()), errors.Join(err, ctx.Err())
+	if !until(ctx, patience, func() bool { return !slices.ContainsFunc(pids, func(pid int) bool { return !gone(pid) }) }) {
+		return errors.New("a process of the server survived SIGKILL")
+	}
+	return nil
 }
 
 func readOnly(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {

@@ -22,7 +22,6 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/fault"
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
-	"github.com/kagzi/kagzi/internal/localpg"
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
@@ -127,15 +126,19 @@ type world struct {
 
 var times = fault.Times{Lease: time.Second, Heartbeat: 200 * time.Millisecond, Stale: 2 * time.Second, Poll: 200 * time.Millisecond, Grace: 1500 * time.Millisecond}
 
-// newWorld starts a server with workers and customers, on the ground given. Everything ends with the test.
-func newWorld(t *testing.T) *world {
+// newWorld opens a ground, with workers and customers. Everything ends with the test.
+func newWorld(t *testing.T, g fault.Ground) (*world, *fault.Site) {
 	t.Helper()
-	server, err := localpg.Config{MaxConnections: 60}.Start(t.Context())
+	site, err := g.Open(t.Context(), fault.Options{MaxConnections: 60, Dir: os.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = server.Stop() })
-	return populate(t, &fault.World{Server: server}, server.DSN(), server.DSN())
+	t.Cleanup(func() {
+		if err := site.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return populate(t, &fault.World{Server: site.Server}, site.Admin, site.DSN), site
 }
 
 // populate starts workers and customers, who connect to dsn.

@@ -1,0 +1,126 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/internal/localpg"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// A Ground is a kind of server that a round can be played on.
+type Ground struct {
+	Name string
+	Open func(ctx context.Context, o Options) (*Site, error)
+}
+
+// Options are what the driver asks of a ground.
+type Options struct {
+	MaxConnections int    // zero: what localpg thinks right
+	Dir            string // for files; other users must be able to search it and the directories above it
+}
+
+// A Site is a ground that is there.
+type Site struct {
+	Server *localpg.Cluster // for World.Server
+	DSN    string           // for the proxies of workers and clients
+	Admin  string           // for World.Admin; after a failover it leads to the new server
+	Faults []Fault          // all that this ground allows
+
+	// Losing says that some of the faults lose what the server had acknowledged. World.Losses says when: see [Loss].
+	Losing bool
+
+	closers []func() error
+}
+
+// Close ends what Open has started.
+func (s *Site) Close() (err error) {
+	for _, f := range slices.Backward(s.closers) {
+		err = errors.Join(err, f())
+	}
+	s.closers = nil
+	return err
+}
+
+func (s *Site) onClose(f func() error) { s.closers = append(s.closers, f) }
+
+// A Loss is a failover that lost what the old server had acknowledged since some moment. Times are those of [evidence.Now].
+//
+// What was committed between From and To may be missing, with all that it caused: starts, signals and other calls that were
+// acknowledged in this time; results of steps, so that these steps execute again; ends of runs; ticks of schedules, which are fired
+// again; what transactional steps wrote, but always together with their records. Such a run continues from what it was at From or
+// later, and a lease that was given in this time may be given again to nobody: leases are random.
+//
+// What must hold nevertheless: the tables are a state that was committed at one moment, so what they say by themselves (S2, S3, S5, S8,
+// S13, S14, S15, S16 and the constraints) holds; a worker whose claim was lost writes nothing (S4); what was acknowledged before From
+// or after To stays (S1, S10); each run that exists ends, with the output that its program must return (S7).
+type Loss struct {
+	From, To time.Duration
+	Bytes    int64 // of the log that the standby had not received
+}
+
+// Losses returns the losses so far.
+func (w *World) Losses() []Loss {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.losses)
+}
+
+func (w *World) lose(from time.Duration, bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.losses = append(w.losses, Loss{From: from, To: evidence.Now(), Bytes: bytes})
+}
+
+// Grounds returns the grounds that this machine allows, the plain one first, and why it does not allow the others.
+func Grounds() (all []Ground, missing map[string]error) {
+	missing = map[string]error{}
+	for _, g := range []struct {
+		Ground
+		lacks func() error
+	}{
+		{Ground{"plain", openPlain}, nil},
+		{Ground{"synchronous standby", openReplicated(true)}, nil},
+		{Ground{"asynchronous standby", openReplicated(false)}, nil},
+		{Ground{"pgbouncer", openPooled}, lacksPooler},
+		{Ground{"clock that jumps", openFaketime}, lacksFaketime},
+		{Ground{"small disk", openSmallDisk}, lacksMount},
+		{Ground{"bad disk", openBadDisk}, lacksStrace},
+	} {
+		if g.lacks != nil {
+			if err := g.lacks(); err != nil {
+				missing[g.Name] = err
+				continue
+			}
+		}
+		all = append(all, g.Ground)
+	}
+	return all, missing
+}
+
+// open starts the server of a site.
+func (o Options) open(ctx context.Context, cfg localpg.Config) (*Site, error) {
+	cfg.MaxConnections = o.MaxConnections
+	server, err := cfg.Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Site{Server: server, DSN: server.DSN(), Admin: server.DSN(), Faults: All()}
+	s.onClose(func() error { return s.Server.Stop() })
+	return s, nil
+}
+
+func openPlain(ctx context.Context, o Options) (*Site, error) { return o.open(ctx, localpg.Config{}) }
+
+// redirect has workers, clients and the administrator use another server from now on.
+func (w *World) redirect(vip *pgproxy.Proxy, to *localpg.Cluster) (err error) {
+	w.Server = to
+	for _, p := range append(w.proxies(), vip) {
+		err = errors.Join(err, p.Redirect(to.DSN()))
+		p.CutAll()
+	}
+	return err
+}
