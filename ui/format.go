@@ -240,14 +240,24 @@ func dueWord(r kagzi.RunInfo) string {
 	return "due"
 }
 
-// held names a pause that a due run is subject to; it is empty if there is none. Of other runs WaitingOn says what they wait for.
+// held says in a word which pause a due run is subject to; it is empty if there is none. Of other runs WaitingOn says what they wait for.
 func held(pauses []kagzi.Pause, r kagzi.RunInfo) string {
 	if r.WaitingOn != "" || r.Status != kagzi.StatusPending || r.AvailableAt.After(time.Now()) {
 		return ""
 	}
 	for _, p := range pauses {
-		if p.Percent == 0 && explain.Holds(p, r) {
-			return explain.Target(p.Target)
+		switch {
+		case p.Percent > 0 || !explain.Holds(p, r):
+		case p.All:
+			return "everything"
+		case p.Key != "":
+			return "its key"
+		case p.Group != "":
+			return "its group"
+		case p.Workflow != "":
+			return "its workflow"
+		default:
+			return "its queue"
 		}
 	}
 	return ""

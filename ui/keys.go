@@ -40,7 +40,7 @@ type keyRow struct {
 
 func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
 	name := q.path("name")
-	rows, _, pauses, err := d.queueRows(ctx)
+	rows, stats, pauses, err := d.queueRows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,10 @@ func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
 	if err = d.fillKeys(ctx, q, &v); err == nil {
 		v.Changed, err = d.changed(ctx, kagzi.AuditQueue, name)
 	}
-	v.pausedBy(pauses, func(p kagzi.Pause) bool { return p.All || p.Queue == name || p.Queue == "" && p.Group == "" })
+	v.pausedBy(pauses, func(p kagzi.Pause) bool {
+		here := func(w kagzi.WorkflowStats) bool { return w.Queue == name && w.Workflow == p.Workflow }
+		return p.All || p.Queue == name || p.Queue == "" && slices.ContainsFunc(stats.Workflows, here)
+	})
 	return v, err
 }
 

@@ -37,7 +37,9 @@ func TestLimitsAndPauses(t *testing.T) {
 	if strings.Index(page, `id="queue-default"`) > strings.Index(page, `id="queue-side"`) {
 		t.Error("queues with limits do not come first")
 	}
-	wantAll(t, "/queues/side", s.mustGet("/queues/side"), "Queue side is paused", "25 % of its runs go on", "Workflow held is paused", "by mira: the CRM moves", "no limit")
+	wantAll(t, "/queues/side", s.mustGet("/queues/side"), "Queue side is paused", "25 % of its runs go on", "no limit")
+	wantNone(t, "/queues/side", s.mustGet("/queues/side"), "Workflow held")
+	wantAll(t, "/queues/default", s.mustGet("/queues/default"), "Workflow held is paused", "by mira: the CRM moves")
 	next := s.stream("/limits")
 	if err := k.Client.Unpause(k.Ctx, kagzi.Target{Workflow: "held"}); err != nil {
 		t.Fatal(err)

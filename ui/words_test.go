@@ -39,7 +39,7 @@ func TestDueRunsNameTheirPause(t *testing.T) {
 	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default", Key: "acme"}, kagzi.Actor("ada"), kagzi.Reason("unpaid")); err != nil {
 		t.Fatal(err)
 	}
-	const while = "while key acme of queue default is paused"
+	const while = "while its key is paused"
 	wantAll(t, "the list", s.mustGet("/runs?id=held"), while)
 	wantNone(t, "the list", s.mustGet("/runs?id=free"), while)
 	wantAll(t, "its page", s.mustGet("/runs/"+string(held.ID())), "Paused: key acme of queue default", "by ada", "unpaid")
