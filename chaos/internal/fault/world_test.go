@@ -83,6 +83,7 @@ func work(text string) error {
 		return err
 	}
 	cfg.MaxConns = spec.Conns
+	cfg.ConnConfig.RuntimeParams["application_name"] = spec.Name
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return err
@@ -180,6 +181,9 @@ func populate(t *testing.T, fw *fault.World, admin, dsn string) *world {
 	}
 	t.Cleanup(pool.Close)
 	if w.client, err = kagzi.NewClient(pool, kagzi.ClientConfig{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.Schedule(ctx, kagzi.Schedule{Name: "often", Every: time.Second, Run: job.With(1)}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 8 {
