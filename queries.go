@@ -338,6 +338,9 @@ func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads b
 	if r.ChildRunID != uuid.Nil {
 		a.Child = RunID(r.ChildRunID.String())
 	}
+	if r.WrittenBy != uuid.Nil {
+		a.Worker = r.WrittenBy.String()
+	}
 	if !payloads {
 		return a
 	}

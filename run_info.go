@@ -203,6 +203,7 @@ type StepAttempt struct {
 	HungSince time.Time       `json:"hung_since,omitzero"` // when the ctx of its function ended, while the function goes on nevertheless: see [HungCode]
 	EndedAt   time.Time       `json:"ended_at,omitzero"`   // for a SIGNAL, when the message was stored, which may be before StartedAt; if it was cancelled, when that was decided, as far as that is known
 	Child     RunID           `json:"child,omitempty"`     // the run that a CHILD_WORKFLOW or a COMPENSATION started
+	Worker    string          `json:"worker,omitempty"`    // the ID of the worker that recorded the attempt last: see [Client.Worker], which knows it until a week after its end
 	WakeAt    time.Time       `json:"wake_at,omitzero"`    // the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if none follows
 }
 

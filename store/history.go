@@ -34,6 +34,8 @@ type StepRow struct {
 	// Zero means that no attempt has forgotten it.
 	ForgottenBy int
 
+	WrittenBy uuid.UUID // the worker that wrote the row last; only from StepAttempts
+
 	Child *ChildRun // of a RUNNING CHILD_WORKFLOW, from StepAttempts; nil if that run was deleted
 }
 
@@ -155,7 +157,7 @@ func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx
 const stepAttempts = `
 SELECT ` + stepColumns + `,
 	CASE WHEN $3 OR s.step_id = ANY($4::text[]) OR s.step_kind = 'MARKER' OR s.step_kind = 'CHILD_WORKFLOW' AND s.status = 'FAILED' THEN s.output END,
-	CASE WHEN s.step_kind = 'FUNCTION' AND ($3 OR s.step_id = ANY($4::text[])) THEN s.input END, c.status, c.finished_at, c.error_kind, c.error
+	CASE WHEN s.step_kind = 'FUNCTION' AND ($3 OR s.step_id = ANY($4::text[])) THEN s.input END, s.worker_id, c.status, c.finished_at, c.error_kind, c.error
 FROM kagzi.step_runs s
 LEFT JOIN LATERAL (
 	SELECT q.status, q.finished_at, q.error_kind, q.error
@@ -179,17 +181,19 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID, payloads StepPa
 		out = nil
 		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run, payloads.All, payloads.Steps}, func(rows pgx.Rows) error {
 			var input []byte
+			var worker *uuid.UUID
 			var status, kind, text *string
 			var ended time.Time
 			return eachStep(rows, func(r *StepRow) {
 				if input != nil {
 					r.Input, input = input, nil // the next scan must not overwrite it
 				}
+				r.WrittenBy = deref(worker)
 				if status != nil {
 					r.Child = &ChildRun{Status: *status, FinishedAt: ended, ErrorKind: deref(kind), Error: deref(text)}
 				}
 				out = append(out, r)
-			}, &input, &status, utc(&ended), &kind, &text)
+			}, &input, &worker, &status, utc(&ended), &kind, &text)
 		})
 	})
 	return out, wrap("read steps", err)

@@ -23,7 +23,9 @@ func TestChangesAreAudited(t *testing.T) {
 	mails := kagzi.DefineTopic[json.RawMessage]("mails")
 	kagzi.Consume(w, kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mails}}), func(kagzi.Context, int) (int, error) { return 0, nil })
 	kit.StartLocal(t, w)
-	await.True(t, "the worker registers, and its consumer", func() bool { return k.Count(`SELECT (SELECT count(*) FROM kagzi.workers) + (SELECT count(*) FROM kagzi.consumers)`) == 2 })
+	await.True(t, "the worker registers, and its consumer", func() bool {
+		return k.Count(`SELECT (SELECT count(*) FROM kagzi.workers) + (SELECT count(*) FROM kagzi.consumers)`) == 2
+	})
 	worker := kit.Only(t, c, kagzi.WorkerFilter{}).ID
 	if err := c.Publish(k.Ctx, mails.With(json.RawMessage("1")).WithID("mail-1")); err != nil {
 		t.Fatal(err)

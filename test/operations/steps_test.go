@@ -217,3 +217,44 @@ func TestStepsOfARunThatIsOver(t *testing.T) {
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "compensation undo")
 	want("compensating", kagzi.StatusCancelled, kagzi.StatusRunning)
 }
+
+// Each attempt says which worker has recorded it: here the first one drained while the run waited.
+func TestStepsSayTheirWorkers(t *testing.T) {
+	k := kit.New(t)
+	wf, approved := kagzi.Define[int, int]("order"), kagzi.DefineSignal[int]("approved")
+	fn := func(ctx kagzi.Context, n int) (int, error) {
+		for _, name := range []string{"reserve", "ship"} {
+			if err := kagzi.Do(ctx, name, func(context.Context) error { return nil }); err != nil {
+				return 0, err
+			}
+			if name == "reserve" {
+				if _, err := kagzi.WaitSignal(ctx, approved); err != nil {
+					return 0, err
+				}
+			}
+		}
+		return n, nil
+	}
+	stop := kit.Serve(k, wf, fn)
+	run := kit.Begin(k, wf, 1)
+	k.WaitStatus(run, kagzi.StatusSleeping)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	kit.Serve(k, wf, fn)
+	if err := k.Client.Signal(k.Ctx, run, approved.With(1)); err != nil {
+		t.Fatal(err)
+	}
+	kit.ResultOf(k, run)
+	steps, err := k.Client.Steps(k.Ctx, run, kagzi.StepFilter{NoPayloads: true})
+	if err != nil || len(steps) != 3 {
+		t.Fatalf("%+v, %v", steps, err)
+	}
+	first, last := steps[0].Worker, steps[2].Worker
+	if first == "" || last == "" || first == last || steps[1].Worker != last {
+		t.Errorf("the workers are %s, %s, %s", first, steps[1].Worker, last)
+	}
+	if w, err := k.Client.Worker(k.Ctx, first); err != nil || w.Status != "OFFLINE" {
+		t.Errorf("%+v, %v", w, err)
+	}
+}
