@@ -3,6 +3,7 @@ package kagzi
 import (
 	"bytes"
 	"maps"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ type document struct {
 	Data    []byte            `json:"data"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	At      time.Duration     `json:"at"`
-	Next    *document          `json:"next,omitempty"`
+	Next    *document         `json:"next,omitempty"`
 	Unknown any               `json:"unknown"`
 }
 
@@ -32,6 +33,7 @@ func FuzzCodec(f *testing.F) {
 	f.Add("plain", int64(1), 0.5, []byte("data"), []byte(`{"name":"x","next":{"name":"y"},"unknown":[1,"\u2028",null]}`))
 	f.Add("a\x00\xff<&>\u2028", int64(-1), 1e300, []byte(nil), []byte(`{"name":"\ud800","rate":1e400}`))
 	f.Add("", int64(0), -0.0, []byte{}, []byte(`{"NAME":1}{}`))
+	f.Add(`a "quoted" \ text`, int64(math.MinInt64), math.MaxFloat64, []byte("x"), []byte(`"\""`))
 	f.Fuzz(func(t *testing.T, name string, count int64, rate float64, data, doc []byte) {
 		v := document{Name: name, Count: count, Rate: rate, Data: data, Labels: map[string]string{name: name}, At: time.Duration(count), Unknown: name}
 		if encoded, err := (jsonCodec{}).Encode(v); err == nil { // a NaN has no encoding
@@ -48,6 +50,11 @@ func FuzzCodec(f *testing.F) {
 				t.Fatalf("%+v becomes %+v", v, back)
 			}
 		}
+		scalar(t, name)
+		scalar(t, count)
+		scalar(t, int(count))
+		scalar(t, rate)
+		scalar(t, data)
 		for _, into := range []any{new(document), new(string), new(int), new([]byte), new(map[string]string), new(any)} {
 			if (jsonCodec{}).Decode(doc, into) != nil {
 				continue
@@ -59,6 +66,22 @@ func FuzzCodec(f *testing.F) {
 			stable(t, encoded, reflect.New(reflect.TypeOf(into).Elem()).Interface())
 		}
 	})
+}
+
+// scalar fails the test unless v is the same after it was encoded and decoded. A text that is not UTF-8 is not.
+func scalar[T any](t *testing.T, v T) {
+	t.Helper()
+	encoded, err := jsonCodec{}.Encode(v)
+	if err != nil {
+		return // a NaN
+	}
+	var back T
+	if err := (jsonCodec{}).Decode(encoded, &back); err != nil {
+		t.Fatalf("%s: %v", encoded, err)
+	}
+	if text, ok := any(v).(string); (!ok || utf8.ValidString(text)) && !reflect.DeepEqual(back, v) {
+		t.Fatalf("%#v becomes %#v", v, back)
+	}
 }
 
 // stable decodes what was encoded, and fails the test unless that encodes to the same bytes.
@@ -140,7 +163,7 @@ func FuzzCursors(f *testing.F) {
 			switch {
 			case cursor == "" && got.id == uuid.Nil && got.err == nil:
 			case (got.err == nil) != (wrong == nil), got.err == nil && got.id != want:
-				t.Fatalf("cursor %q: %v, %v; want %v, %v", cursor, got.id, got.err, want, wrong)
+				t.Fatalf("cursor %.60q: %v, %v; want %v, %v", cursor, got.id, got.err, want, wrong)
 			case got.err != nil && (len(got.err.Error()) > 500 || !text.IsSane(got.err.Error())):
 				t.Fatalf("no short clean line: %q", got.err)
 			}

@@ -12,6 +12,7 @@ func FuzzAfterPrefix(f *testing.F) {
 	for _, prefix := range []string{"a", "customer-", "é", "尺", "\u007f", "\u07ff", "\ud7ff", "\uffff", "a\U0010fffe"} {
 		f.Add(prefix, "x")
 	}
+	f.Add("\ud7ff", "\ue000") // no characters are between them
 	f.Fuzz(func(t *testing.T, prefix, other string) {
 		last, _ := utf8.DecodeLastRuneInString(prefix)
 		if prefix == "" || !utf8.ValidString(prefix) || !utf8.ValidString(other) || last == utf8.MaxRune {
