@@ -47,6 +47,15 @@ bench:
 bench-peers: ## Kagzi beside River and raw SQL, into bench/RESULTS.md: about 45 minutes
 	go run -C bench . -out .
 
+chaos: ## two hours of rounds with fresh seeds, into chaos/records.jsonl
+	cd chaos && go build -o chaos.bin . && ./chaos.bin -for 2h -duration 60s -record records.jsonl
+
+soak: ## eight hours without an audit: stops when goroutines, memory, connections, dead tuples or tables grow
+	cd chaos && go build -o chaos.bin . && ./chaos.bin -soak -duration 8h
+
+mutants: ## builds Kagzi with one mistake at a time, and plays the rounds that must find it: about 45 minutes
+	cd chaos && go run ./mutants
+
 # ---- the other Postgres versions ----
 
 # Debian has one version; npm has all of them, for this machine's processor. Their version numbers are those of prereleases, so

@@ -47,9 +47,9 @@ func run() int {
 	flag.BoolVar(&o.Soak, "soak", false, "delete ended runs soon, audit nothing, and stop when goroutines, memory, connections, dead tuples or tables grow")
 	records := flag.String("record", "", "a file to which the round's figures are added, as one line of JSON")
 	table := flag.String("table", "", "print what the records in this file say together, and do nothing else")
+	long := flag.Duration("for", 0, "play rounds with this seed, the next, and so on, until the time is over")
 	only := flag.Bool("plan", false, "print the plan only")
 	flag.Parse()
-	var err error
 	if *table != "" {
 		if err := driver.Summarize(os.Stdout, *table); err != nil {
 			return usage(err)
@@ -57,15 +57,34 @@ func run() int {
 		return pass
 	}
 	if *faults != "" {
+		var err error
 		if o.Faults, err = regexp.Compile(*faults); err != nil {
 			return usage(err)
 		}
 	}
-	if o.Dir = *keep; o.Dir == "" {
-		if o.Dir, err = os.MkdirTemp("", "kagzi-chaos-"); err != nil {
-			return usage(err)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	worst := pass
+	for begun := time.Now(); ; o.Seed++ {
+		code := round(ctx, o, *keep, *records, *only)
+		if code == fail || worst == pass {
+			worst = code
 		}
-	} else if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		if ctx.Err() != nil || *only || time.Since(begun) >= *long {
+			return worst
+		}
+	}
+}
+
+// round plays one round, and returns its exit code.
+func round(ctx context.Context, o driver.Options, keep, records string, only bool) int {
+	var err error
+	if o.Dir = keep; keep == "" {
+		o.Dir, err = os.MkdirTemp("", "kagzi-chaos-")
+	} else {
+		err = os.MkdirAll(keep, 0o755)
+	}
+	if err != nil {
 		return usage(err)
 	}
 	plan, err := driver.Make(o)
@@ -73,23 +92,21 @@ func run() int {
 		return usage(err)
 	}
 	fmt.Print(plan)
-	if *only {
+	if only {
 		return pass
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	result, err := driver.Run(ctx, plan)
 	if err != nil {
 		fmt.Println("INVALID:", err)
 		return invalid
 	}
 	record := driver.Judge(os.Stdout, plan, result)
-	if *records != "" {
-		if err := record.Append(*records); err != nil {
+	if records != "" {
+		if err := record.Append(records); err != nil {
 			return usage(err)
 		}
 	}
-	if record.Verdict == driver.Pass && *keep == "" {
+	if record.Verdict == driver.Pass && keep == "" {
 		_ = os.RemoveAll(o.Dir)
 	} else {
 		fmt.Println("ledgers and logs:", o.Dir)
