@@ -64,7 +64,7 @@ func (c *checker) due() {
 		}
 		if late := s.Now.Sub(s.DueSince); min(late, s.At-quiet) > c.x.Due && !told {
 			told = true
-			c.violation("L3", "", s.At, "%d due runs wait beside a free slot, one of them for %v", s.Due, late)
+			c.violation("L3", s.DueRun, s.At, "%d due runs wait beside a free slot, one of them for %v", s.Due, late)
 		}
 	}
 }

@@ -33,7 +33,7 @@ const sample = `
 		(SELECT coalesce(jsonb_object_agg(run_id, lease), '{}') FROM kagzi.workflow_runs WHERE status = 'RUNNING'),
 		(SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING' AND available_at < clock_timestamp()),
 		(SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NOT NULL),
-		count(*), coalesce(min(available_at), 'epoch')
+		count(*), coalesce(min(available_at), 'epoch'), coalesce((array_agg(run_id::text ORDER BY available_at))[1], '')
 	FROM kagzi.workflow_runs
 	WHERE task_queue = 'plain' AND status IN ('PENDING', 'SLEEPING') AND run_key IS NULL AND paused_at IS NULL AND outcome IS NULL
 		AND recoveries < 2 AND coalesce(version, 1) = 1 AND available_at < clock_timestamp() - $1::interval`
@@ -58,13 +58,13 @@ func (s *sampler) sample(ctx context.Context) {
 	held, free := s.held() // before the table: a lease that is given up in between is not in the table any more
 	v := evidence.Sample{Trouble: s.trouble(), Held: held}
 	stamp := evidence.Stamp{Asked: evidence.Now()}
-	if err := s.pool.QueryRow(ctx, sample, s.poll).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Due, &v.DueSince); err != nil {
+	if err := s.pool.QueryRow(ctx, sample, s.poll).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Due, &v.DueSince, &v.DueRun); err != nil {
 		return // the server is away
 	}
 	stamp.Answered, stamp.DB = evidence.Now(), v.Now
 	v.At, v.Trouble = stamp.Answered, v.Trouble || s.trouble()
 	if !free {
-		v.Due, v.DueSince = 0, time.Time{}
+		v.Due, v.DueSince, v.DueRun = 0, time.Time{}, ""
 	}
 	later, _ := s.held() // a lease that began in between
 	for lease := range later {

@@ -243,6 +243,7 @@ type Sample struct {
 	Lapsed   int               // runs that are RUNNING although their lease is over
 	Due      int               // runs that a live worker could have claimed, because they are due and it has free slots
 	DueSince time.Time         // when the oldest of these became due
+	DueRun   string            // which that is
 	Now      time.Time         // the database's clock
 	Running  map[string]string // runs that are RUNNING, with their lease
 	Held     map[string]bool   // leases that a live worker process says that it holds
