@@ -44,6 +44,7 @@ func run() int {
 	flag.IntVar(&o.Customers, "customers", 40, "how many clients have one job each")
 	faults := flag.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
 	keep := flag.String("keep", "", "a directory for ledgers and logs, which stays; otherwise they go after a round that passes")
+	flag.BoolVar(&o.Deaf, "deaf", false, "no notification reaches anybody: all bounds must hold by polling alone")
 	flag.BoolVar(&o.Soak, "soak", false, "delete ended runs soon, audit nothing, and stop when goroutines, memory, connections, dead tuples or tables grow")
 	records := flag.String("record", "", "a file to which the round's figures are added, as one line of JSON")
 	table := flag.String("table", "", "print what the records in this file say together, and do nothing else")

@@ -13,10 +13,9 @@ func Mutants() []Mutant {
 
 // The faults that most mutants need.
 const (
-	kills     = "F1 |F25 kill"
-	freezes   = "F2 "
+	freezes   = "F2 freeze"
+	rivals    = "F2 two workers"
 	lost      = "F11 "
-	networks  = "F10 |F11 "
 	terminate = "F26"
 )
 
@@ -44,21 +43,21 @@ var leaseMutants = []Mutant{
 			{"store/finish.go", "AND r.lease = u.lease AND r.status = 'RUNNING' AND r.cancel_requested_at IS NULL", "AND r.status = 'RUNNING' AND r.cancel_requested_at IS NULL"},
 			{"store/finish.go", "AND k.lease = u.lease AND k.status = 'RUNNING'", "AND k.status = 'RUNNING'"},
 		},
-		Shown: rounds("S4|S3|S6|S7|tables", freezes, 1, 2, 3),
+		Shown: rounds("S4", rivals, 2, 1, 3).with("-customers 20"),
 	},
 	{
 		Name: "record without the lease", Breaks: "only the holder of the lease changes a run",
 		Edits: []Edit{
 			{"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts", "AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts"},
 		},
-		Shown: rounds("S4|S5|S7|tables", freezes, 1, 2, 3),
+		Shown: rounds("S4|S5", rivals, 2, 1, 3).with("-customers 20"),
 	},
 	{
 		Name: "suspend without the lease", Breaks: "only the holder of the lease changes a run",
 		Edits: []Edit{
 			{"store/suspend.go", "AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'", "AND q.namespace_id = $1 AND q.status = 'RUNNING'"},
 		},
-		Shown: rounds("S4|tables", freezes, 1, 2, 3),
+		Shown: rounds("S4", rivals, 2, 1, 3).with("-customers 20"),
 	},
 	{
 		Name: "no look at the time before a step", Breaks: "a recorded step is not executed again",
@@ -103,7 +102,7 @@ var claimMutants = []Mutant{
 	{
 		Name: "claim without SKIP LOCKED", Breaks: "a due run is picked up although another row is locked",
 		Edits: []Edit{{"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	WHERE ` + unpausedPair", "		FOR UPDATE\n	) r\n	WHERE ` + unpausedPair"}},
-		Shown: rounds("L1|L3|L4|tables", "F19", 1, 2, 3),
+		Shown: rounds("L1|L3|L4", "F19", 1, 2, 3),
 	},
 	{
 		Name: "no second look after a claim that a drain cut short", Breaks: "a drained worker leaves nothing",
@@ -120,7 +119,7 @@ var claimMutants = []Mutant{
 		Edits: []Edit{
 			{"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tOFFSET 0\n) l\nWHERE NOT u.starts"},
 		},
-		Shown: rounds("S4|S5|S6|tables", freezes+"|F18 lock|F11 answer", 1, 2, 3),
+		Shown: rounds("S4|S5|S6", freezes+"|F18 lock|F11 answer", 1, 2, 3),
 	},
 }
 
@@ -144,7 +143,7 @@ var timeMutants = []Mutant{
 			{"store/schedules.go", "		fired, decided = nil, 0\n		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {", "		fired, decided = nil, 0\n		var firings []*Firing\n		err := transact(ctx, s.pool, brief, func(tx pgx.Tx) error {"},
 			{"store/schedules.go", "		})\n	})\n	return fired, decided, wrap(\"fire schedules\", err)\n}\n", "		})\n		if err != nil || decided == 0 {\n			return err\n		}\n		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {\n			fired, err = s.fire(ctx, tx, firings)\n			return err\n		})\n	})\n	return fired, decided, wrap(\"fire schedules\", err)\n}\n\nfunc (s *Store) advance(ctx context.Context, tx pgx.Tx, firings []*Firing) error {\n	return ask(ctx, tx, advanceTemplates, advanceColumns.args(s.namespace, firings), nil)\n}\n"},
 		},
-		Shown: rounds("S8|tables", "F5 terminate the coordinator|F25", 1, 2, 3),
+		Shown: rounds("S8", "F11 lost request of a schedule", 1, 2, 3),
 	},
 }
 
@@ -156,22 +155,22 @@ var orderMutants = []Mutant{
 			{"store/locks.go", "const lockRuns = `\nSELECT r.run_id\nFROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u", "const lockRuns = `\nSELECT r.run_id\nFROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id)) u"},
 			{"store/flush.go", "	slices.SortFunc(ids, compareIDs)\n	return slices.Compact(ids)\n", "	return ids\n"},
 		},
-		Shown: rounds("deadlocks", "F19", 1, 2, 3),
+		Shown: rounds("no transaction runs into a deadlock", "F19", 1, 2, 3),
 	},
 	{
 		Name: "compensations run in the order of registration", Breaks: "the last registered compensation runs first",
 		Edits: []Edit{{"store/compensations.go", "ORDER BY s.position DESC`", "ORDER BY s.position`"}},
-		Shown: calm("compensations", 1, 2, 3),
+		Shown: calm("compensations|a run is compensated from its last registration to its first", 1, 2, 3),
 	},
 	{
 		Name: "compensations do not wait for each other", Breaks: "the last registered compensation runs first",
 		Edits: []Edit{{"store/compensations.go", "		case r.Status == Running:\n			return await(1, \"compensation \"+strings.TrimSuffix(r.ID, compensationSuffix))\n		}\n	}\n", "		case r.Status == Running:\n			under++\n		}\n	}\n	if under > 0 {\n		return await(under, \"compensations\")\n	}\n"}, {"store/compensations.go", "	var failed []error\n	for _, r := range all {", "	var failed []error\n	under := int64(0)\n	for _, r := range all {"}},
-		Shown: calm("compensations", 1, 2, 3),
+		Shown: calm("compensations|a run is compensated from its last registration to its first", 1, 2, 3),
 	},
 	{
 		Name: "the end of a run drops its deferred records", Breaks: "a message is read once, and that is recorded",
 		Edits: []Edit{{"internal/engine/outbox.go", "	if len(e.deferred) == 0 {\n		return nil\n	}\n", "	if len(e.deferred) == 0 || w.finish != nil {\n		e.deferred = nil\n		return nil\n	}\n"}},
-		Shown: calm("messages|S7|S9|tables", 1, 2, 3),
+		Shown: calm("messages|S7|S9", 1, 2, 3),
 	},
 	{
 		Name: "the read of a message is recorded without its payload", Breaks: "a replay sees what the first execution saw",
@@ -184,7 +183,7 @@ var orderMutants = []Mutant{
 	{
 		Name: "a finish ignores a pending cancel", Breaks: "a cancel wins over what was under way",
 		Edits: []Edit{{"store/finish.go", "AND r.lease = u.lease AND r.status = 'RUNNING' AND r.cancel_requested_at IS NULL", "AND r.lease = u.lease AND r.status = 'RUNNING'"}, {"store/finish.go", "			AND (u.quarantined OR u.status = 'CANCELLED' OR k.cancel_requested_at IS NULL)\n", ""}},
-		Shown: calm("S10|S3|tables", 1, 2, 3),
+		Shown: calm("S10|S3", 1, 2, 3),
 	},
 }
 
@@ -193,7 +192,7 @@ var wakeMutants = []Mutant{
 	{
 		Name: "claims without polling", Breaks: "a due run is picked up within the poll interval, if every notification is lost",
 		Edits: []Edit{{"internal/engine/claims.go", "NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,", "NoSuspects: noSuspects, Ahead: time.Hour,"}},
-		Shown: rounds("L1|L3|L4", "F27", 1, 2, 3).with("-customers 2 -workers 2"),
+		Shown: calm("L1|L3|L4", 1, 2, 3).with("-deaf -customers 3 -workers 2"),
 	},
 	{
 		Name: "a suspension overlooks what arrived meanwhile", Breaks: "a message is never lost",
@@ -231,7 +230,7 @@ var retryMutants = []Mutant{
 			{"store/tx.go", "	return onConn(ctx, db, func(conn *pgx.Conn) error {\n		whole.Queue(beginTx)\n", "	send := func(conn *pgx.Conn) error {\n		whole, reads := &pgx.Batch{}, reads\n		whole.Queue(beginTx)\n"},
 			{"store/tx.go", "		if err = sendAll(ctx, conn, whole, reads); err != nil {\n			abort(conn)\n		}\n		return err\n	})\n}", "		if err = sendAll(ctx, conn, whole, reads); err != nil {\n			abort(conn)\n		}\n		return err\n	}\n	err := onConn(ctx, db, send)\n	if pgconn.SafeToRetry(err) {\n		err = onConn(ctx, db, send)\n	}\n	return err\n}"},
 		},
-		Shown: rounds("S16|L1|L2|L4|tables", lost, 1, 2, 3),
+		Shown: rounds("S16|L1|L2|L4", lost, 1, 2, 3),
 	},
 	{
 		Name: "a transactional step is repeated without a look", Breaks: "a transactional step has its effect once",

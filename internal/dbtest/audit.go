@@ -161,6 +161,8 @@ var auditChecks = []check{
 			AND (SELECT p.operation FROM kagzi_audit.changes p WHERE p.relation = 'workflow_runs'
 				AND p.run_id = (c.old->>'parent_run_id')::uuid AND p.change_id < c.change_id
 				ORDER BY p.change_id DESC LIMIT 1) IN ('INSERT', 'UPDATE')
+			AND NOT EXISTS (SELECT FROM kagzi_audit.changes p WHERE p.relation = 'workflow_runs' AND p.operation = 'DELETE'
+				AND p.run_id = (c.old->>'parent_run_id')::uuid AND p.txid = c.txid)
 		ORDER BY c.change_id`},
 
 	{"only a run that is over is deleted", `

@@ -49,6 +49,7 @@ func TestAuditChecks(t *testing.T) {
 		{"PrunedInSlices", "", after(auditedFinish, auditedMark, `DELETE FROM kagzi.step_runs`, auditedPrune)},
 		{"PrunedAfterTheParent", "", after(auditedFinish, auditedChild, `WITH s AS (DELETE FROM kagzi.step_runs)
 			DELETE FROM kagzi.workflow_runs WHERE parent_run_id IS NULL`, auditedChildGone)},
+		{"DeletedWithItsParent", "", after(auditedFinish, auditedChild, "BEGIN; "+auditedChildGone+"; DELETE FROM kagzi.step_runs; DELETE FROM kagzi.workflow_runs; COMMIT")},
 		{"RecordedWithTheFinish", "", []string{
 			auditedStart, auditedClaim, auditedStep,
 			"BEGIN; " + auditedFinish + "; " + auditedRecord + "; COMMIT",

@@ -21,6 +21,7 @@ type Options struct {
 	Faults    *regexp.Regexp // nil: all
 	Workers   int
 	Customers int
+	Deaf      bool   // no notification reaches anybody: everything goes on by polling
 	Soak      bool   // ended runs are deleted soon, nothing is audited, and what must not grow is watched
 	Dir       string // for ledgers and logs
 	Log       func(format string, args ...any)

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/localpg"
+	"github.com/kagzi/kagzi/internal/pgproxy"
 
 	"github.com/kagzi/kagzi/chaos/internal/check"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
@@ -33,6 +34,7 @@ type round struct {
 	customers *customers
 	sampler   *sampler
 	gauges    *gauges
+	deaf      []*pgproxy.Imposed // by deafen
 	since     time.Time // of the schedules: their ticks are from since to until
 	until     time.Time
 
@@ -122,6 +124,9 @@ func (r *round) prepare(ctx context.Context) error {
 			return err
 		}
 		r.places = append(r.places, p)
+	}
+	if o.Deaf {
+		r.deafen()
 	}
 	r.gauges = &gauges{pool: r.pool, places: r.places}
 	return r.openCustomers(ctx)
@@ -326,7 +331,8 @@ func (r *round) result(ctx context.Context) (*Result, error) {
 			return nil, err
 		}
 	}
-	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, r.injected, over, time.Duration(r.lastOver.Load())
+	tables = append(tables, r.deadlocks(ctx)...)
+	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, append(r.injected, r.unheard()...), over, time.Duration(r.lastOver.Load())
 	e.Samples, e.Clock = r.sampler.seen()
 	e.Exits = r.exits
 	for _, s := range load.Schedules(r.plan.Options.Seed, r.since, r.until) {

@@ -1,0 +1,46 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kagzi/kagzi/internal/pgproxy"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/fleet"
+)
+
+// deafen keeps all notifications from workers and customers, for the whole round. It is no trouble: the bounds of polling hold. A fault
+// that passes does not show that nobody polls, because the first notification after it wakes everybody.
+func (r *round) deafen() {
+	for _, p := range append([]*fleet.Place{r.client}, r.places...) {
+		r.deaf = append(r.deaf, p.Proxy.Impose(pgproxy.Trouble{Deaf: true}))
+	}
+}
+
+// unheard says how many notifications deafen has kept back. There must be some, or the round proves nothing.
+func (r *round) unheard() []evidence.Injected {
+	if r.deaf == nil {
+		return nil
+	}
+	n := 0
+	for _, i := range r.deaf {
+		n += i.Count()
+	}
+	return []evidence.Injected{{Fault: "F27 deaf for the whole round", Effect: n, Note: fmt.Sprintf("%d notifications", n)}}
+}
+
+// deadlocks returns a violation if the server has found a deadlock. A fault that locks tables, and a server that began anew, hide them.
+func (r *round) deadlocks(ctx context.Context) []string {
+	hides := func(i evidence.Injected) bool {
+		return strings.HasPrefix(i.Fault, "F18 ")
+	}
+	var n int
+	err := r.pool.QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
+	if err != nil || n == 0 || slices.ContainsFunc(r.injected, hides) {
+		return nil
+	}
+	return []string{fmt.Sprintf("no transaction runs into a deadlock: the server has found %d", n)}
+}
