@@ -154,6 +154,21 @@ func TestAllowedHistories(t *testing.T) {
 		{"NotHeldDuringTrouble", func(w *world) {
 			w.sampled(4*time.Second, func(s *evidence.Sample) { s.Running["x"], s.Trouble = "X", true })
 		}},
+		{"NotHeldUnderPressure", func(w *world) {
+			w.sampled(8*time.Second, func(s *evidence.Sample) {
+				s.Running["x"], s.Due, s.DueSince, s.Pressure = "X", 1, epoch, 99
+			})
+		}},
+		{"NotHeldOnABusyMachine", func(w *world) {
+			w.sampled(8*time.Second, func(s *evidence.Sample) { s.Running["x"], s.Due, s.DueSince = "X", 1, epoch })
+			busy := w.Samples[:0]
+			for i, s := range w.Samples {
+				if i%7 == 0 {
+					busy = append(busy, s)
+				}
+			}
+			w.Samples = busy
+		}},
 		{"HeldAgainAndAgain", func(w *world) {
 			w.sampled(4*time.Second, func(s *evidence.Sample) {
 				s.Running["x"] = "X"

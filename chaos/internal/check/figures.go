@@ -20,6 +20,8 @@ type Figures struct {
 	Claims      int
 	TakenOver   int             // claims of runs that were RUNNING
 	HealedToEnd time.Duration   // from the last fault's end to the end of the last run that existed then
+	Watched     time.Duration   // from the first sample to the last
+	Judged      time.Duration   // the part of it that was no time of trouble, so that liveness was checked
 	KillToClaim []time.Duration // from the death of a worker process to the next claim of each of its runs, sorted
 	DueToClaim  []time.Duration // from when a run was due to its claim, sorted
 }
@@ -65,6 +67,13 @@ func Measure(e *evidence.Evidence) Figures {
 	for _, t := range h.takeovers() {
 		f.KillToClaim = append(f.KillToClaim, t.took)
 	}
+	for i := 1; i < len(e.Samples); i++ {
+		gap := e.Samples[i].At - e.Samples[i-1].At
+		f.Watched += gap
+		if !troubled(e.Samples, i) {
+			f.Judged += gap
+		}
+	}
 	slices.Sort(f.KillToClaim)
 	slices.Sort(f.DueToClaim)
 	return f
@@ -76,6 +85,7 @@ func (f Figures) String() string {
 	fmt.Fprintf(&b, "%d claims, %d of them takeovers; %v from healing to the last end\n", f.Claims, f.TakenOver, f.HealedToEnd.Round(time.Millisecond))
 	fmt.Fprintf(&b, "from a worker's death to the next claim: %s\n", spread(f.KillToClaim))
 	fmt.Fprintf(&b, "from due to claimed: %s\n", spread(f.DueToClaim))
+	fmt.Fprintf(&b, "liveness was judged in %v of %v, which were no times of trouble\n", f.Judged.Round(time.Second), f.Watched.Round(time.Second))
 	return b.String()
 }
 

@@ -1,8 +1,10 @@
 package check_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -161,11 +163,18 @@ func (w *world) end() *evidence.Evidence {
 			w.Runs = append(w.Runs, w.final(c.Run, c.At))
 		}
 	}
+	first, last := time.Duration(math.MaxInt64), time.Duration(0) // of the samples that are there
+	for _, s := range w.Samples {
+		first, last = min(first, s.At), max(last, s.At)
+	}
 	w.Healed, w.Over = w.now-time.Second, w.now+time.Second
 	for at := time.Duration(0); at <= w.Over+time.Second; at += 500 * time.Millisecond {
 		w.Clock = append(w.Clock, evidence.Stamp{Asked: at, Answered: at, DB: epoch.Add(at)})
-		w.Samples = append(w.Samples, evidence.Sample{At: at, Now: epoch.Add(at), Running: map[string]string{}, Held: map[string]bool{}})
+		if at < first || at > last {
+			w.Samples = append(w.Samples, evidence.Sample{At: at, Now: epoch.Add(at), Running: map[string]string{}, Held: map[string]bool{}})
+		}
 	}
+	slices.SortFunc(w.Samples, func(a, b evidence.Sample) int { return cmp.Compare(a.At, b.At) })
 	return &w.Evidence
 }
 

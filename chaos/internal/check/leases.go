@@ -110,9 +110,9 @@ func (c *checker) drained(id string, line evidence.Line, status string, held []*
 // quiet reports whether samples show that there was no trouble from one time to another.
 func (c *checker) quiet(from, to time.Duration) bool {
 	before, after := false, false
-	for _, s := range c.e.Samples {
+	for i, s := range c.e.Samples {
 		before, after = before || s.At <= from, after || s.At >= to
-		if s.Trouble && s.At >= from && s.At <= to {
+		if s.At >= from && s.At <= to && troubled(c.e.Samples, i) {
 			return false
 		}
 	}

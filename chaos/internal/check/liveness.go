@@ -2,7 +2,21 @@ package check
 
 import (
 	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
+
+// A machine is too busy to judge anybody if two samples are further apart than late, although the driver takes several a second, or if
+// processes have waited for a processor nearly always.
+const (
+	late = time.Second
+	busy = 97.0 // percent of the last ten seconds
+)
+
+// troubled reports whether sample i is of a time of trouble: that of a fault, or of a machine that is too busy.
+func troubled(samples []evidence.Sample, i int) bool {
+	return samples[i].Trouble || samples[i].Pressure > busy || i > 0 && samples[i].At-samples[i-1].At > late
+}
 
 // unended: every run has ended (L1), unless it is paused, or waits for ever by design.
 func (c *checker) unended() {
@@ -25,15 +39,16 @@ func (c *checker) unheld() {
 	}
 	since := map[leaseKey]time.Duration{}
 	told := map[leaseKey]bool{}
-	for _, s := range c.e.Samples {
+	for i, s := range c.e.Samples {
+		trouble := troubled(c.e.Samples, i)
 		for key := range since {
-			if s.Trouble || s.Running[key.run] != key.lease || s.Held[key.lease] {
+			if trouble || s.Running[key.run] != key.lease || s.Held[key.lease] {
 				delete(since, key)
 			}
 		}
 		for _, run := range sorted(s.Running) {
 			key := leaseKey{run, s.Running[run]}
-			if s.Trouble || s.Held[key.lease] {
+			if trouble || s.Held[key.lease] {
 				continue
 			}
 			first, known := since[key]
@@ -54,8 +69,8 @@ func (c *checker) due() {
 	}
 	var quiet time.Duration // since when there is no trouble, and there are such runs
 	told := false
-	for _, s := range c.e.Samples {
-		if s.Trouble || s.Due == 0 {
+	for i, s := range c.e.Samples {
+		if troubled(c.e.Samples, i) || s.Due == 0 {
 			quiet, told = 0, false
 			continue
 		}

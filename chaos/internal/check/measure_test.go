@@ -55,6 +55,9 @@ func TestMeasure(t *testing.T) {
 	if f.Runs != len(w.Runs) || f.Ended != f.Runs || f.HealedToEnd <= 0 {
 		t.Errorf("figures: %+v of %d runs", f, len(w.Runs))
 	}
+	if f.Watched < 2*time.Second || f.Judged != f.Watched {
+		t.Errorf("liveness was judged in %v of %v", f.Judged, f.Watched)
+	}
 	if text := f.String(); !strings.Contains(text, "from a worker's death to the next claim: 1, median 10ms") {
 		t.Error(text)
 	}
