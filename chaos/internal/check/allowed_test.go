@@ -154,9 +154,9 @@ func TestAllowedHistories(t *testing.T) {
 		{"NotHeldDuringTrouble", func(w *world) {
 			w.sampled(4*time.Second, func(s *evidence.Sample) { s.Running["x"], s.Trouble = "X", true })
 		}},
-		{"NotHeldUnderPressure", func(w *world) {
+		{"NotHeldInACrowd", func(w *world) {
 			w.sampled(8*time.Second, func(s *evidence.Sample) {
-				s.Running["x"], s.Due, s.DueSince, s.Pressure = "X", 1, epoch, 99
+				s.Running["x"], s.Due, s.DueSince, s.Runnable = "X", 1, epoch, 30
 			})
 		}},
 		{"NotHeldOnABusyMachine", func(w *world) {

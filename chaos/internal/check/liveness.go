@@ -7,15 +7,23 @@ import (
 )
 
 // A machine is too busy to judge anybody if two samples are further apart than late, although the driver takes several a second, or if
-// processes have waited for a processor nearly always.
+// on average of some samples more threads want to run than crowd for each processor.
 const (
-	late = time.Second
-	busy = 97.0 // percent of the last ten seconds
+	late  = time.Second
+	crowd = 12.0
+	some  = 20
 )
 
 // troubled reports whether sample i is of a time of trouble: that of a fault, or of a machine that is too busy.
 func troubled(samples []evidence.Sample, i int) bool {
-	return samples[i].Trouble || samples[i].Pressure > busy || i > 0 && samples[i].At-samples[i-1].At > late
+	if samples[i].Trouble || i > 0 && samples[i].At-samples[i-1].At > late {
+		return true
+	}
+	sum, last := 0.0, samples[max(0, i+1-some):i+1]
+	for _, s := range last {
+		sum += s.Runnable
+	}
+	return sum > crowd*float64(len(last))
 }
 
 // unended: every run has ended (L1), unless it is paused, or waits for ever by design.

@@ -56,7 +56,7 @@ func (s *sampler) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	held, free := s.held() // before the table: a lease that is given up in between is not in the table any more
-	v := evidence.Sample{Trouble: s.trouble(), Held: held, Pressure: evidence.CPUPressure()}
+	v := evidence.Sample{Trouble: s.trouble(), Held: held, Runnable: evidence.Runnable()}
 	stamp := evidence.Stamp{Asked: evidence.Now()}
 	if err := s.pool.QueryRow(ctx, sample, s.poll).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Due, &v.DueSince, &v.DueRun); err != nil {
 		return // the server is away

@@ -248,7 +248,7 @@ type Sample struct {
 	Running  map[string]string // runs that are RUNNING, with their lease
 	Held     map[string]bool   // leases that a live worker process says that it holds
 	Ended    int               // runs that have ended so far
-	Pressure float64           // what CPUPressure returned
+	Runnable float64           // what Runnable returned
 }
 
 // An Injected is a fault that was injected.
