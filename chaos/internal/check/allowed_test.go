@@ -44,6 +44,25 @@ func TestAllowedHistories(t *testing.T) {
 			w.plain("x", "twin")
 			w.plain("y", "twin")
 		}},
+		{"OncePerReturnsARunThatIsOver", func(w *world) {
+			w.plain("x", "once")
+			w.now += time.Second
+			w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "once", Began: w.tick(), Ended: w.tick(), Outcome: evidence.OK})
+		}},
+		{"RunThatEndsAsItsStartIsAnswered", func(w *world) {
+			w.plain("x", "one")
+			w.call("start", "x", func(c *evidence.Call) { c.Ended = w.tick() + time.Second })
+		}},
+		{"ResumedAsItsStartIsAnswered", func(w *world) {
+			w.start("x", "one", nil)
+			w.finish("driver", "x", "CANCELLED", nil)
+			w.now += time.Second
+			began := w.tick()
+			w.run("driver", "x", columns{"status": "PENDING", "finished_at": nil, "available_at": w.wall()})
+			w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "RESUMED"})
+			w.finish("driver", "x", "CANCELLED", nil)
+			w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "one", Began: began, Ended: w.tick(), Outcome: evidence.OK})
+		}},
 		{"UnknownStartMadeOne", func(w *world) {
 			w.x.Program = func(r evidence.Run) (int, bool) { return 7, r.ID == "x" }
 			w.Calls = append(w.Calls, evidence.Call{Verb: "start", Program: 7, Outcome: evidence.Unknown})

@@ -90,6 +90,11 @@ var badStarts = []bad{
 		w.plain("x", "one")
 		w.call("start", "x", func(c *evidence.Call) { c.ExternalID = "two" })
 	}},
+	{"AnswerNamesARunThatIsOver", "S2", func(w *world) {
+		w.plain("x", "one")
+		w.now += time.Second
+		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "one", Began: w.tick(), Ended: w.tick(), Outcome: evidence.OK})
+	}},
 	{"OneStartTwoRuns", "S2", func(w *world) {
 		w.x.Program = func(r evidence.Run) (int, bool) { return 7, strings.HasPrefix(r.ID, "x") }
 		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Program: 7, Outcome: evidence.Unknown})

@@ -67,6 +67,9 @@ type Expectations struct {
 	Transactional func(step string) bool
 	Moves         func(step string) bool
 
+	// Ended reports whether a start with an ID may return a run that is over, because its policy says so.
+	Ended func(evidence.Call) bool
+
 	// Item returns the item that a customer's call added to a batch. It returns false for other calls.
 	Item func(evidence.Call) (string, bool)
 
@@ -104,7 +107,7 @@ type Ending struct {
 func All(e *evidence.Evidence, x Expectations) []Violation {
 	c := &checker{e: e, x: x, h: newHistory(e)}
 	for _, check := range []func(){
-		c.acknowledgedStarts, c.activeRuns, c.unknownStarts,
+		c.acknowledgedStarts, c.activeRuns, c.answers, c.unknownStarts,
 		c.resumes, c.endings,
 		c.holders, c.leases,
 		c.results, c.repetitions, c.happened, c.executions,

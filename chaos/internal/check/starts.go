@@ -71,6 +71,31 @@ func (c *checker) activeRuns() {
 	}
 }
 
+// answers: a start with an ID returns a run that was active during the call, or that it began (S2). So all starts with an ID that are
+// acknowledged while its run is active name that run.
+func (c *checker) answers() {
+	if c.x.Ended == nil || !c.h.clock.steady || c.x.Lossy {
+		return
+	}
+	for _, call := range c.e.Calls {
+		if call.Verb != "start" || call.Outcome != evidence.OK || call.RolledBack || call.ExternalID == "" || c.x.Ended(call) {
+			continue
+		}
+		var before *change // the last one before the call
+		for _, change := range c.h.ofRun[call.Run] {
+			switch at := c.at(change); {
+			case at < call.Began-drift:
+				before = change
+			case at < call.Ended+drift && change.new != nil && !over(change.new.Status):
+				before = nil
+			}
+		}
+		if before != nil && (before.new == nil || over(before.new.Status)) {
+			c.violation("S2", call.Run, call.Began, "client %d's start with ID %q returned it, and it was over %v before the call", call.Client, call.ExternalID, call.Began-c.at(before))
+		}
+	}
+}
+
 // activeID returns the external ID that a row holds, empty if it holds none.
 func activeID(r *row) string {
 	if r == nil || over(r.Status) {

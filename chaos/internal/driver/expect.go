@@ -23,6 +23,7 @@ func (p Plan) expectations() check.Expectations {
 		Ending: ending, Program: program, Sleep: sleeps, Accounts: accounts,
 		Transactional: func(step string) bool { return moves(step) || step == "collect" },
 		Moves:         moves,
+		Ended:         func(c evidence.Call) bool { return !strings.HasPrefix(c.ExternalID, "job ") },
 		Item:          func(c evidence.Call) (string, bool) { return load.Item(load.Job{N: c.Program}), c.Verb == "batch" },
 		Settle:        p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
 		Backoff: 3 * time.Minute, // after failures that do not count, such as the database's
