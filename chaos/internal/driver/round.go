@@ -35,7 +35,7 @@ type round struct {
 	sampler   *sampler
 	gauges    *gauges
 	deaf      []*pgproxy.Imposed // by deafen
-	since     time.Time // of the schedules: their ticks are from since to until
+	since     time.Time          // of the schedules: their ticks are from since to until
 	until     time.Time
 
 	faults   atomic.Int64 // under way
@@ -180,6 +180,7 @@ func (r *round) play(ctx context.Context) error {
 	for i := range r.plan.Options.Customers {
 		working.Go(func() { r.customers.serve(ctx, i+1) })
 	}
+	working.Go(func() { r.customers.whisper(ctx, r.plan.Options.Duration) })
 	if r.plan.Options.Soak {
 		helpers.Go(func() { r.gauges.run(ctx, 5*time.Second) })
 	}

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +78,10 @@ func (h *Handler) Register(w *kagzi.Worker, version int) {
 	kagzi.Handle(w, Undoing, h.undo)
 	kagzi.Handle(w, Collected, h.collect)
 	kagzi.Handle(w, Settled, h.settle)
-	kagzi.Consume(w, Reader, h.read)
+	kagzi.Consume(w, Reader, h.reads(Told, 0))
+	for _, q := range Quiets {
+		kagzi.Consume(w, q.Consumer, h.reads(q.Topic, quietWork))
+	}
 }
 
 // An execution is one execution of a program's branch.
@@ -379,27 +381,6 @@ func (h *Handler) undo(ctx kagzi.Context, in Undo) (struct{}, error) {
 		end := x.begin(ctx, lease)
 		x.Reach("during step")
 		h.Ledger.Write(evidence.Line{Event: evidence.Undo, Run: string(in.Run), Lease: lease.String(), Detail: in.What})
-		end(evidence.End, "")
-		return nil
-	}, again)
-}
-
-func (h *Handler) read(ctx kagzi.Context, last Read) (Read, error) {
-	events, err := kagzi.Peek(ctx, "new", Told, 100)
-	if err = cmp.Or(err, kagzi.Reserve(ctx, "all", events...)); err != nil {
-		return last, err
-	}
-	x := execution{Handler: h}
-	lease, run := ctx.(testhook.Branch).Lease(), ctx.RunID()
-	for _, e := range events {
-		last = Read{last.Count + 1, Link(last.Chain, string(e.ID))}
-	}
-	return last, kagzi.Do(ctx, "write", func(ctx context.Context) error {
-		end := x.begin(ctx, lease)
-		x.Reach("during step")
-		for _, e := range events {
-			h.Ledger.Write(evidence.Line{Event: evidence.Consume, Run: string(run), Lease: lease.String(), Detail: string(e.ID)})
-		}
 		end(evidence.End, "")
 		return nil
 	}, again)

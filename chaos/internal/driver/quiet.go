@@ -1,0 +1,61 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/load"
+)
+
+// whisper publishes two events in each quiet topic, at some moment within d. In every other topic, the transaction of the first event
+// stays open until the second one has been published, or for longer: its position is lower, and it is committed later.
+func (c *customers) whisper(ctx context.Context, d time.Duration) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for i, q := range load.Quiets {
+		r := rand.New(rand.NewPCG(c.seed, uint64(i)))
+		at, gap := time.Duration(r.Int64N(int64(d))), time.Duration(r.IntN(500))*time.Millisecond
+		all.Go(func() {
+			if !sleep(ctx, at) {
+				return
+			}
+			var first sync.WaitGroup
+			defer first.Wait()
+			if i%2 == 0 {
+				c.publish(ctx, q, "first", 0)
+			} else {
+				first.Go(func() { c.publish(ctx, q, "first", gap+time.Duration(r.IntN(1000))*time.Millisecond) })
+			}
+			if sleep(ctx, gap) {
+				c.publish(ctx, q, "second", 0)
+			}
+		})
+	}
+}
+
+// publish publishes an event until that has succeeded. Its transaction stays open for a while.
+func (c *customers) publish(ctx context.Context, q load.Quiet, what string, open time.Duration) {
+	id := fmt.Sprintf("%s of %s", what, q.Topic.Name())
+	call := evidence.Call{Verb: "publish", Name: q.Topic.Name(), Message: id}
+	c.insist(ctx, call, func(ctx context.Context) error {
+		e := q.Topic.With(what).WithID(kagzi.ID(id))
+		if open == 0 {
+			return c.client.Publish(ctx, e)
+		}
+		return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+			if err := c.client.Publish(ctx, e, kagzi.InTx(tx)); err != nil {
+				return err
+			}
+			sleep(ctx, open)
+			return nil
+		})
+	})
+}
