@@ -23,7 +23,9 @@ func CheckInvariants(t testing.TB, pool *pgxpool.Pool) {
 
 // Violations is [CheckInvariants] for programs that are no tests. It returns the violations, each as "invariant: where", at most a few
 // of each invariant.
-func Violations(ctx context.Context, pool *pgxpool.Pool) ([]string, error) { return violations(ctx, pool) }
+func Violations(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+	return violations(ctx, pool)
+}
 
 // violations returns the violations that the checks find, each as "invariant: where".
 func violations(ctx context.Context, db interface {

@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,211 +10,226 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// Histories that look bad, and are not.
+// An allowed history is the good one with a difference that looks bad, and is not.
+type allowed struct {
+	name   string
+	change func(w *world)
+}
+
 func TestAllowedHistories(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name   string
-		change func(w *world)
-	}{
-		{"EndedByAClient", func(w *world) {
-			w.begun()
-			w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
-		}},
-		{"SetBackByAnotherWorker", func(w *world) {
-			w.begun()
-			w.run("1.1", "x", columns{"status": "PENDING", "lease": nil, "locked_by": nil})
-			w.claim("2.1", "x", "X2")
-			w.ended()
-		}},
-		{"ReleasedByAnotherWorker", func(w *world) {
-			w.begun()
-			w.run("1.1", "x", columns{"available_at": w.wall()})
-			w.claim("2.1", "x", "X2")
-			w.ended()
-		}},
-		{"OneLeaseForManyRuns", func(w *world) {
-			for _, run := range []string{"x", "y"} {
-				w.start(run, "", nil)
-				w.claim("2.1", run, "shared")
-				w.execute("2.1", run, "s", 1, "shared", "one")
-				w.finish("2.1", run, "COMPLETED", nil)
-			}
-		}},
-		{"IDUsedAgain", func(w *world) {
-			w.plain("x", "twin")
-			w.plain("y", "twin")
-		}},
-		{"OncePerReturnsARunThatIsOver", func(w *world) {
-			w.plain("x", "once")
-			w.now += time.Second
-			w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "once", Began: w.tick(), Ended: w.tick(), Outcome: evidence.OK})
-		}},
-		{"RunThatEndsAsItsStartIsAnswered", func(w *world) {
-			w.plain("x", "one")
-			w.call("start", "x", func(c *evidence.Call) { c.Ended = w.tick() + time.Second })
-		}},
-		{"ResumedAsItsStartIsAnswered", func(w *world) {
-			w.start("x", "one", nil)
-			w.finish("driver", "x", "CANCELLED", nil)
-			w.now += time.Second
-			began := w.tick()
-			w.run("driver", "x", columns{"status": "PENDING", "finished_at": nil, "available_at": w.wall()})
-			w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "RESUMED"})
-			w.finish("driver", "x", "CANCELLED", nil)
-			w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "one", Began: began, Ended: w.tick(), Outcome: evidence.OK})
-		}},
-		{"UnknownStartMadeOne", func(w *world) {
-			w.x.Program = func(r evidence.Run) (int, bool) { return 7, r.ID == "x" }
-			w.Calls = append(w.Calls, evidence.Call{Verb: "start", Program: 7, Outcome: evidence.Unknown})
-			w.run("driver", "x", columns{"status": "PENDING", "available_at": w.wall()})
-			w.claim("2.1", "x", "X1")
-			w.ended()
-		}},
-		{"RolledBackStartFoundARun", func(w *world) {
-			w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "retries", Outcome: evidence.OK, RolledBack: true})
-		}},
-		{"ResultTooLateForItsTimeout", func(w *world) {
-			w.begun()
-			w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")
-			w.step("2.1", "x", "s", 1, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "FAILED"})
-			w.line("2.1", evidence.End, "x", "s", 1, "X1", "one")
-			w.execute("2.1", "x", "s", 2, "X1", "one")
-			w.ended()
-		}},
-		{"CopiedByAFork", func(w *world) {
-			w.start("x", "", nil)
-			w.step("driver", "x", "tx", 1, columns{"step_kind": "FUNCTION", "run_attempt": 0, "status": "COMPLETED", "output": "hash"})
-			w.claim("2.1", "x", "X1")
-			w.ended()
-		}},
-		{"GroupDecidedAgain", func(w *world) {
-			w.begun()
-			for i := range 2 {
-				w.step("2.1", "x", "group", i+1, columns{"step_kind": "MARKER", "run_attempt": i + 1, "status": "COMPLETED", "output": fmt.Sprint(i)})
-			}
-			w.ended()
-		}},
-		{"DeletedByAPerson", func(w *world) {
-			w.plain("x", "")
-			w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "DELETED"})
-			w.remove("x", "", 0)
-		}},
-		{"DeletedByRetention", func(w *world) {
-			w.x.Retention = time.Second
-			w.plain("x", "")
-			w.now += 2 * time.Second
-			w.remove("x", "", 0)
-		}},
-		{"QuarantinedDespiteItsCancel", func(w *world) {
-			w.begun()
-			w.finish("2.1", "x", "FAILED", columns{"error_kind": "crash_loop", "quarantined": true})
-			w.Calls = append(w.Calls, evidence.Call{Verb: "cancel", Run: "x", Outcome: evidence.OK})
-		}},
-		{"ReplacedByAnotherStart", func(w *world) {
-			w.ends["x"] = check.Ending{Output: "done", Replaced: true}
-			w.begun()
-			w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
-		}},
-		{"ItsChildWasTerminated", func(w *world) {
-			w.ends["x"] = check.Ending{Output: "done"}
-			w.begun()
-			w.run("2.1", "y", columns{"status": "PENDING", "parent_run_id": "x", "parent_step_id": "child", "available_at": w.wall()})
-			w.step("2.1", "x", "child", 1, columns{"step_kind": "CHILD_WORKFLOW", "run_attempt": 1, "status": "FAILED"})
-			w.finish("driver", "y", "CANCELLED", nil)
-			w.Verbs = append(w.Verbs, evidence.Verb{Run: "y", Event: "TERMINATED"})
-			w.finish("2.1", "x", "FAILED", columns{"error_kind": "child"})
-		}},
-		{"TerminatedIsNotUndone", func(w *world) {
-			w.begun()
-			w.step("2.1", "x", "u1#compensation", 1, columns{"step_kind": "COMPENSATION", "run_attempt": 1, "status": "RUNNING"})
-			w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "u1#compensation", Kind: "COMPENSATION", Status: "RUNNING", Attempt: 1, Called: true})
-			w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "TERMINATED"})
-			w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
-		}},
-		{"ReplacedIsNotUndone", func(w *world) {
-			w.begun()
-			w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "u1#compensation", Kind: "COMPENSATION", Status: "RUNNING", Attempt: 1, Called: true})
-			w.finish("driver", "x", "CANCELLED", columns{"lease": nil, "error": "run was terminated: a start with its ID has replaced it"})
-		}},
-		{"RegisteredAgain", func(w *world) {
-			for i := range w.Steps {
-				if s := w.Steps[i]; s.Step == "u1#compensation" { // before u2, and again after it
-					w.Steps = append([]evidence.Step{s}, w.Steps...)
-					w.Steps[0].Step = "u2#compensation"
-					break
-				}
-			}
-			w.ends["undoes"] = check.Ending{Failed: true, Registered: []string{"u1", "u2"}}
-		}},
-		{"BranchesReadInAnyOrder", func(w *world) {
-			w.ends["reads"] = check.Ending{Output: "read"}
-			w.swapReads()
-			for i := range w.Steps {
-				if w.Steps[i].Kind == "SIGNAL" {
-					w.Steps[i].Step = "group/0/" + w.Steps[i].Step
-				}
-			}
-		}},
-		{"ForkReadsAgain", func(w *world) {
-			w.ends["reads"] = check.Ending{Output: "read"}
-			w.swapReads()
-			w.run("2.1", "reads", columns{"origin_run_id": "another"})
-		}},
-		{"DrainedDuringTrouble", func(w *world) {
-			w.begun()
-			w.drain()
-			from := w.now - 2*time.Second
-			w.now += 2 * time.Second
-			w.claim("1.1", "x", "X2")
-			w.finish("1.1", "x", "COMPLETED", nil)
-			w.x.Settle = 0
-			w.sampledFrom(from, 4*time.Second, func(s *evidence.Sample) { s.Trouble = true })
-		}},
-		{"NotHeldDuringTrouble", func(w *world) {
-			w.sampled(4*time.Second, func(s *evidence.Sample) { s.Running["x"], s.Trouble = "X", true })
-		}},
-		{"NotHeldInACrowd", func(w *world) {
-			w.sampled(8*time.Second, func(s *evidence.Sample) {
-				s.Running["x"], s.Due, s.DueSince, s.Runnable = "X", 1, epoch, 30
-			})
-		}},
-		{"NotHeldOnABusyMachine", func(w *world) {
-			w.sampled(8*time.Second, func(s *evidence.Sample) { s.Running["x"], s.Due, s.DueSince = "X", 1, epoch })
-			busy := w.Samples[:0]
-			for i, s := range w.Samples {
-				if i%7 == 0 {
-					busy = append(busy, s)
-				}
-			}
-			w.Samples = busy
-		}},
-		{"HeldAgainAndAgain", func(w *world) {
-			w.sampled(4*time.Second, func(s *evidence.Sample) {
-				s.Running["x"] = "X"
-				s.Held["X"] = s.At%time.Second < 300*time.Millisecond
-			})
-		}},
-		{"DueForAShortTime", func(w *world) {
-			w.sampled(4*time.Second, func(s *evidence.Sample) { s.Due, s.DueSince = 1, s.Now.Add(-time.Second) })
-		}},
-		{"PausedForEver", func(w *world) { w.start("x", "", columns{"paused": true}) }},
-		{"WaitsForEver", func(w *world) {
-			w.start("x", "", nil)
-			w.ends["x"] = check.Ending{Endless: true}
-		}},
-		{"DiedWithoutARun", func(w *world) {
-			w.Exits = append(w.Exits, evidence.Exit{At: w.tick(), Worker: "9.9", Killed: true})
-		}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, a := range slices.Concat(allowedStarts, allowedRuns, allowedSteps, allowedFamilies, allowedLiveness) {
+		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			w := good()
-			tt.change(w)
+			a.change(w)
 			exactly(t, w, "")
 		})
 	}
+}
+
+var allowedStarts = []allowed{
+	{"IDUsedAgain", func(w *world) {
+		w.plain("x", "twin")
+		w.plain("y", "twin")
+	}},
+	{"OncePerReturnsARunThatIsOver", func(w *world) {
+		w.plain("x", "once")
+		w.now += time.Second
+		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "once", Began: w.tick(), Ended: w.tick(), Outcome: evidence.OK})
+	}},
+	{"RunThatEndsAsItsStartIsAnswered", func(w *world) {
+		w.plain("x", "one")
+		w.call("start", "x", func(c *evidence.Call) { c.Ended = w.tick() + time.Second })
+	}},
+	{"ResumedAsItsStartIsAnswered", func(w *world) {
+		w.start("x", "one", nil)
+		w.finish("driver", "x", "CANCELLED", nil)
+		w.now += time.Second
+		began := w.tick()
+		w.run("driver", "x", columns{"status": "PENDING", "finished_at": nil, "available_at": w.wall()})
+		w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "RESUMED"})
+		w.finish("driver", "x", "CANCELLED", nil)
+		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "one", Began: began, Ended: w.tick(), Outcome: evidence.OK})
+	}},
+	{"UnknownStartMadeOne", func(w *world) {
+		w.x.Program = func(r evidence.Run) (int, bool) { return 7, r.ID == "x" }
+		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Program: 7, Outcome: evidence.Unknown})
+		w.run("driver", "x", columns{"status": "PENDING", "available_at": w.wall()})
+		w.claim("2.1", "x", "X1")
+		w.ended()
+	}},
+	{"RolledBackStartFoundARun", func(w *world) {
+		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "retries", Outcome: evidence.OK, RolledBack: true})
+	}},
+}
+
+var allowedRuns = []allowed{
+	{"EndedByAClient", func(w *world) {
+		w.begun()
+		w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
+	}},
+	{"SetBackByAnotherWorker", func(w *world) {
+		w.begun()
+		w.run("1.1", "x", columns{"status": "PENDING", "lease": nil, "locked_by": nil})
+		w.claim("2.1", "x", "X2")
+		w.ended()
+	}},
+	{"ReleasedByAnotherWorker", func(w *world) {
+		w.begun()
+		w.run("1.1", "x", columns{"available_at": w.wall()})
+		w.claim("2.1", "x", "X2")
+		w.ended()
+	}},
+	{"OneLeaseForManyRuns", func(w *world) {
+		for _, run := range []string{"x", "y"} {
+			w.start(run, "", nil)
+			w.claim("2.1", run, "shared")
+			w.execute("2.1", run, "s", 1, "shared", "one")
+			w.finish("2.1", run, "COMPLETED", nil)
+		}
+	}},
+	{"DeletedByAPerson", func(w *world) {
+		w.plain("x", "")
+		w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "DELETED"})
+		w.remove("x", "", 0)
+	}},
+	{"DeletedByRetention", func(w *world) {
+		w.x.Retention = time.Second
+		w.plain("x", "")
+		w.now += 2 * time.Second
+		w.remove("x", "", 0)
+	}},
+	{"QuarantinedDespiteItsCancel", func(w *world) {
+		w.begun()
+		w.finish("2.1", "x", "FAILED", columns{"error_kind": "crash_loop", "quarantined": true})
+		w.Calls = append(w.Calls, evidence.Call{Verb: "cancel", Run: "x", Outcome: evidence.OK})
+	}},
+	{"ReplacedByAnotherStart", func(w *world) {
+		w.ends["x"] = check.Ending{Output: "done", Replaced: true}
+		w.begun()
+		w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
+	}},
+	{"ItsChildWasTerminated", func(w *world) {
+		w.ends["x"] = check.Ending{Output: "done"}
+		w.begun()
+		w.run("2.1", "y", columns{"status": "PENDING", "parent_run_id": "x", "parent_step_id": "child", "available_at": w.wall()})
+		w.step("2.1", "x", "child", 1, columns{"step_kind": "CHILD_WORKFLOW", "run_attempt": 1, "status": "FAILED"})
+		w.finish("driver", "y", "CANCELLED", nil)
+		w.Verbs = append(w.Verbs, evidence.Verb{Run: "y", Event: "TERMINATED"})
+		w.finish("2.1", "x", "FAILED", columns{"error_kind": "child"})
+	}},
+}
+
+var allowedSteps = []allowed{
+	{"ResultTooLateForItsTimeout", func(w *world) {
+		w.begun()
+		w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")
+		w.step("2.1", "x", "s", 1, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "FAILED"})
+		w.line("2.1", evidence.End, "x", "s", 1, "X1", "one")
+		w.execute("2.1", "x", "s", 2, "X1", "one")
+		w.ended()
+	}},
+	{"CopiedByAFork", func(w *world) {
+		w.start("x", "", nil)
+		w.step("driver", "x", "tx", 1, columns{"step_kind": "FUNCTION", "run_attempt": 0, "status": "COMPLETED", "output": "hash"})
+		w.claim("2.1", "x", "X1")
+		w.ended()
+	}},
+	{"GroupDecidedAgain", func(w *world) {
+		w.begun()
+		for i := range 2 {
+			w.step("2.1", "x", "group", i+1, columns{"step_kind": "MARKER", "run_attempt": i + 1, "status": "COMPLETED", "output": fmt.Sprint(i)})
+		}
+		w.ended()
+	}},
+}
+
+var allowedFamilies = []allowed{
+	{"TerminatedIsNotUndone", func(w *world) {
+		w.begun()
+		w.step("2.1", "x", "u1#compensation", 1, columns{"step_kind": "COMPENSATION", "run_attempt": 1, "status": "RUNNING"})
+		w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "u1#compensation", Kind: "COMPENSATION", Status: "RUNNING", Attempt: 1, Called: true})
+		w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "TERMINATED"})
+		w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
+	}},
+	{"ReplacedIsNotUndone", func(w *world) {
+		w.begun()
+		w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "u1#compensation", Kind: "COMPENSATION", Status: "RUNNING", Attempt: 1, Called: true})
+		w.finish("driver", "x", "CANCELLED", columns{"lease": nil, "error": "run was terminated: a start with its ID has replaced it"})
+	}},
+	{"RegisteredAgain", func(w *world) {
+		for i := range w.Steps {
+			if s := w.Steps[i]; s.Step == "u1#compensation" { // before u2, and again after it
+				w.Steps = append([]evidence.Step{s}, w.Steps...)
+				w.Steps[0].Step = "u2#compensation"
+				break
+			}
+		}
+		w.ends["undoes"] = check.Ending{Failed: true, Registered: []string{"u1", "u2"}}
+	}},
+	{"BranchesReadInAnyOrder", func(w *world) {
+		w.ends["reads"] = check.Ending{Output: "read"}
+		w.swapReads()
+		for i := range w.Steps {
+			if w.Steps[i].Kind == "SIGNAL" {
+				w.Steps[i].Step = "group/0/" + w.Steps[i].Step
+			}
+		}
+	}},
+	{"ForkReadsAgain", func(w *world) {
+		w.ends["reads"] = check.Ending{Output: "read"}
+		w.swapReads()
+		w.run("2.1", "reads", columns{"origin_run_id": "another"})
+	}},
+}
+
+var allowedLiveness = []allowed{
+	{"DrainedDuringTrouble", func(w *world) {
+		w.begun()
+		w.drain()
+		from := w.now - 2*time.Second
+		w.now += 2 * time.Second
+		w.claim("1.1", "x", "X2")
+		w.finish("1.1", "x", "COMPLETED", nil)
+		w.x.Settle = 0
+		w.sampledFrom(from, 4*time.Second, func(s *evidence.Sample) { s.Trouble = true })
+	}},
+	{"NotHeldDuringTrouble", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) { s.Running["x"], s.Trouble = "X", true })
+	}},
+	{"NotHeldInACrowd", func(w *world) {
+		w.sampled(8*time.Second, func(s *evidence.Sample) {
+			s.Running["x"], s.Due, s.DueSince, s.Runnable = "X", 1, epoch, 30
+		})
+	}},
+	{"NotHeldOnABusyMachine", func(w *world) {
+		w.sampled(8*time.Second, func(s *evidence.Sample) { s.Running["x"], s.Due, s.DueSince = "X", 1, epoch })
+		busy := w.Samples[:0]
+		for i, s := range w.Samples {
+			if i%7 == 0 {
+				busy = append(busy, s)
+			}
+		}
+		w.Samples = busy
+	}},
+	{"HeldAgainAndAgain", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) {
+			s.Running["x"] = "X"
+			s.Held["X"] = s.At%time.Second < 300*time.Millisecond
+		})
+	}},
+	{"DueForAShortTime", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) { s.Due, s.DueSince = 1, s.Now.Add(-time.Second) })
+	}},
+	{"PausedForEver", func(w *world) { w.start("x", "", columns{"paused": true}) }},
+	{"WaitsForEver", func(w *world) {
+		w.start("x", "", nil)
+		w.ends["x"] = check.Ending{Endless: true}
+	}},
+	{"DiedWithoutARun", func(w *world) {
+		w.Exits = append(w.Exits, evidence.Exit{At: w.tick(), Worker: "9.9", Killed: true})
+	}},
 }
 
 // After a failover that lost the newest commits, what was acknowledged may be gone.
