@@ -49,7 +49,6 @@ func (m *moment) UnmarshalJSON(text []byte) error {
 // A change is a change with the rows before and after it.
 type change struct {
 	*evidence.Change
-	index    int
 	old, new *row // nil: there is none
 }
 
@@ -85,7 +84,6 @@ type history struct {
 	final   map[string]evidence.Run // runs by ID
 	below   map[string][]string     // the children of a run, deleted ones too
 	parent  map[string]string
-	kinds   map[stepKey]string          // of a step
 	result  map[stepKey]*change         // the first change to COMPLETED
 	over    map[attemptKey]*change      // the first change of an attempt to COMPLETED or FAILED
 	holder  map[int64]*lease            // of each change of a step, the run's lease at that moment; nil: nobody held the run
@@ -98,12 +96,12 @@ type history struct {
 func newHistory(e *evidence.Evidence) *history {
 	h := &history{
 		e: e, clock: newClock(e.Clock), ofRun: map[string][]*change{}, leases: map[leaseKey]*lease{}, claims: map[string][]*lease{},
-		final: map[string]evidence.Run{}, below: map[string][]string{}, parent: map[string]string{}, kinds: map[stepKey]string{}, result: map[stepKey]*change{},
+		final: map[string]evidence.Run{}, below: map[string][]string{}, parent: map[string]string{}, result: map[stepKey]*change{},
 		over: map[attemptKey]*change{}, holder: map[int64]*lease{}, lines: map[stepKey][]evidence.Line{}, steps: map[stepKey][]evidence.Step{}, table: map[string][]evidence.Step{}, verbs: map[string][]evidence.Verb{},
 	}
 	last := map[attemptKey]*row{} // of a run under the empty step
 	for i := range e.Changes {
-		c := &change{Change: &e.Changes[i], index: i, new: parse(e.Changes[i].New)}
+		c := &change{Change: &e.Changes[i], new: parse(e.Changes[i].New)}
 		key := attemptKey{stepKey{c.Run, c.Step}, c.Attempt}
 		c.old = last[key]
 		last[key] = c.new
@@ -176,7 +174,6 @@ func (h *history) addStep(c *change, key attemptKey) {
 	if c.new == nil {
 		return
 	}
-	h.kinds[key.stepKey] = c.new.Kind
 	if c.new.Status == "COMPLETED" && h.result[key.stepKey] == nil {
 		h.result[key.stepKey] = c
 	}
