@@ -40,10 +40,10 @@ func lacksMount() error {
 		return err
 	}
 	defer os.Remove(dir)
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+	if err := mount(dir, 1<<20); err != nil {
 		return fmt.Errorf("mount a file system: %w", err)
 	}
-	return syscall.Unmount(dir, syscall.MNT_DETACH)
+	return unmount(dir)
 }
 
 func openSmallDisk(ctx context.Context, o Options) (_ *Site, err error) {
@@ -51,10 +51,10 @@ func openSmallDisk(ctx context.Context, o Options) (_ *Site, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size="+strconv.Itoa(diskSize)); err != nil {
+	if err := mount(dir, diskSize); err != nil {
 		return nil, errors.Join(err, os.Remove(dir))
 	}
-	unmount := func() error { return errors.Join(syscall.Unmount(dir, syscall.MNT_DETACH), os.Remove(dir)) }
+	unmount := func() error { return errors.Join(unmount(dir), os.Remove(dir)) }
 	disk := smallDisk{dir}
 	s, err := o.open(ctx, localpg.Config{Dir: dir, Settings: map[string]string{"min_wal_size": "32MB", "max_wal_size": "64MB"}})
 	if err != nil {
@@ -85,7 +85,7 @@ func (s smallDisk) fill(ctx context.Context, w *World, _ *rand.Rand, d time.Dura
 	var size int64
 	until(ctx, d+2*patience, func() bool {
 		for piece := int64(64 << 20); piece >= 4<<10; piece /= 2 { // again and again: a checkpoint may remove files
-			for syscall.Fallocate(int(f.Fd()), 0, size, piece) == nil {
+			for allocate(f, size, piece) == nil {
 				size += piece
 			}
 		}

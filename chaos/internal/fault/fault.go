@@ -1,5 +1,7 @@
 // Package fault breaks what workers depend on, and mends it. Each fault says what effect it was seen to have: a fault without an
 // effect proves nothing.
+//
+// The faults of processes look into /proc, so they see their effects on Linux only.
 package fault
 
 import (

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
 )
@@ -47,6 +48,18 @@ func children(pid int) (all []int) {
 		}
 	}
 	return all
+}
+
+// ran returns for how long a process has had a processor.
+func ran(pid int) time.Duration {
+	f := stat(pid)
+	if len(f) < 13 {
+		return 0
+	}
+	const tick = 10 * time.Millisecond // of Linux, as user programs see it
+	user, _ := strconv.Atoi(f[11])
+	system, _ := strconv.Atoi(f[12])
+	return time.Duration(user+system) * tick
 }
 
 // waited returns for how many milliseconds the threads of a process have waited for a processor so far.

@@ -31,8 +31,8 @@ func starvationFaults() []Fault {
 	return all
 }
 
-// busyMachine counts the milliseconds for which workers that could run waited for a processor. Less than a tenth of the time counts as
-// nothing.
+// busyMachine counts the milliseconds for which workers that could run waited for a processor, if the busy processes had at least half
+// of a processor.
 func busyMachine(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	delays := func() (ms int) {
 		for _, p := range w.Places {
@@ -56,14 +56,19 @@ func busyMachine(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (
 		}
 		busy = append(busy, cmd)
 	}
-	start, begun, ms := delays(), time.Now(), 0
+	start, begun := delays(), time.Now()
+	var ms int
+	var used time.Duration
 	if until(ctx, d+patience, func() bool {
-		ms = delays() - start
-		return time.Since(begun) >= d && ms >= int(d.Milliseconds()/10)
+		ms, used = delays()-start, 0
+		for _, cmd := range busy {
+			used += ran(cmd.Process.Pid)
+		}
+		return time.Since(begun) >= d && used >= d/2 && ms > 0
 	}) {
 		effect = ms
 	}
-	return effect, fmt.Sprintf("workers waited %d ms for a processor", ms), ctx.Err()
+	return effect, fmt.Sprintf("workers waited %d ms for a processor, of which the busy processes had %v", ms, used), ctx.Err()
 }
 
 func stutter(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
