@@ -80,7 +80,7 @@ func ending(r evidence.Run) (end check.Ending, ok bool) {
 	if want.Poison {
 		end.Kinds = []string{"crash_loop"}
 	}
-	end.Replaced = load.Shared(job) || strings.HasSuffix(r.Schedule, string(kagzi.OverlapCancelPrevious))
+	end.Replaced = load.Shared(job) || r.Queue == "keyed" || strings.HasSuffix(r.Schedule, string(kagzi.OverlapCancelPrevious))
 	if r.Origin != "" && len(end.Messages) > 0 {
 		return end, false // a fork may begin behind a message, and get it again
 	}

@@ -106,6 +106,9 @@ func (r *round) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.SetLimit(ctx, load.Gate); err != nil {
+		return err
+	}
 	o := r.plan.Options
 	r.since = time.Now().Add(3 * time.Second).Truncate(time.Second).UTC()
 	r.until = r.since.Add(o.Duration.Truncate(time.Second))

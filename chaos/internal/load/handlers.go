@@ -176,6 +176,9 @@ func (x execution) step(ctx kagzi.Context, op Op, v string) (string, error) {
 	if op.Kind == opOverlong {
 		opts = append(opts, kagzi.Timeout(time.Second))
 	}
+	if op.Kind == opLimited {
+		opts = append(opts, kagzi.Limit(Gate.Name))
+	}
 	return kagzi.Step(ctx, op.Name, func(ctx context.Context) (result string, err error) {
 		end := x.begin(ctx, lease)
 		returned := false

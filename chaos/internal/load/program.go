@@ -40,6 +40,7 @@ const (
 	opDeaf     = "deaf"     // a step that takes N ms and ignores its context
 	opOverlong = "overlong" // a step whose first attempt is longer than its Timeout
 	opPanic    = "panic"    // a step that panics, in one of several ways; its failure is part of the value
+	opLimited  = "limited"  // a step that a limit of the whole namespace lets begin
 	opSleep    = "sleep"    // a sleep of N ms
 	opBig      = "big"      // a step that returns N bytes
 	opParallel = "parallel"
@@ -105,7 +106,7 @@ var weights = []struct {
 	weight int
 	inner  bool
 }{
-	{opStep, 30, true}, {opTx, 12, true}, {opFlaky, 8, true}, {opSlow, 6, true}, {opDeaf, 2, true}, {opOverlong, 2, true}, {opPanic, 2, true},
+	{opStep, 27, true}, {opLimited, 3, true}, {opTx, 12, true}, {opFlaky, 8, true}, {opSlow, 6, true}, {opDeaf, 2, true}, {opOverlong, 2, true}, {opPanic, 2, true},
 	{opSleep, 10, true}, {opBig, 1, true}, {opChild, 5, true}, {opPublish, 4, true}, {opDie, 1, true},
 	{opUndo, 8, false}, {opParallel, 4, false}, {opMap, 3, false}, {opRace, 3, false}, {opWait, 5, false}, {opMetadata, 2, false},
 }

@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -18,15 +19,19 @@ var Limits = []kagzi.QueueLimits{
 	{Queue: "fast", Rate: kagzi.Rate{Starts: 50, Per: time.Second}},
 }
 
+// Gate is the limit of steps.
+var Gate = kagzi.StepLimit{Name: "gate", Rate: kagzi.Rate{Starts: 200, Per: time.Second}, MaxRunning: 4}
+
 // A Script is what a client does with a job.
 type Script struct {
-	Job     Job // it may be another customer's, too
-	Options []kagzi.StartOption
-	ID      string // external ID; empty for none
-	Tx      string // "commit", "roll back", or empty
-	Verb    string // what somebody does to the run; empty for nothing
-	After   time.Duration
-	Waits   bool // the client waits for the result
+	Job      Job // it may be another customer's, too
+	Options  []kagzi.StartOption
+	ID       string // external ID; empty for none
+	Tx       string // "commit", "roll back", or empty
+	Verb     string // what somebody does to the run; empty for nothing
+	After    time.Duration
+	Waits    bool // the client waits for the result
+	WhenFull bool // the start may be refused, or cancel another run of its key, because the key is full
 }
 
 // verbs are what people do to runs, and how often, in a thousand.
@@ -72,6 +77,9 @@ func ScriptOf(job Job) (s Script) {
 	switch n := r.IntN(20); {
 	case n < 2:
 		s.Options = append(s.Options, kagzi.Queue("keyed"), kagzi.Key(fmt.Sprint("key ", r.IntN(4))))
+		if full := r.IntN(6); full < 2 && s.Tx == "" && !strings.HasPrefix(s.ID, "once") {
+			s.Options, s.WhenFull = append(s.Options, []kagzi.StartOption{kagzi.RejectNew, kagzi.CancelOldest}[full]), true
+		}
 	case n < 4:
 		s.Options = append(s.Options, kagzi.Queue("held"), kagzi.Key(fmt.Sprint("key ", r.IntN(6))))
 	case n < 6:
@@ -86,7 +94,7 @@ func ScriptOf(job Job) (s Script) {
 	if r.IntN(5) == 0 {
 		s.Options = append(s.Options, kagzi.Priority(1+r.IntN(4)))
 	}
-	if r.IntN(10) == 0 {
+	if r.IntN(10) == 0 && !s.WhenFull {
 		s.Options = append(s.Options, kagzi.Delay(time.Duration(r.IntN(1000))*time.Millisecond))
 	}
 	n := r.IntN(1000)
