@@ -152,8 +152,8 @@ func Exercised(e *evidence.Evidence) (reasons []string) {
 		}
 	}
 	after := false
-	for _, r := range e.Runs {
-		after = after || r.Status == "COMPLETED" && h.clock.machine(r.Finished) > e.Healed
+	for _, c := range h.changes { // not of the final table, whose runs may be deleted
+		after = after || c.ofRun() && c.new != nil && c.new.Status == "COMPLETED" && (c.old == nil || c.old.Status != "COMPLETED") && h.clock.machine(c.At) > e.Healed
 	}
 	if !after {
 		because("no run completed after the last fault")

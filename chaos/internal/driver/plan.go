@@ -32,7 +32,8 @@ type Plan struct {
 	Options Options
 	Times   fault.Times
 	Clash   []Clash
-	Poison  int // jobs that kill their workers
+	Keep    time.Duration // of ended runs; zero: they are kept
+	Poison  int           // jobs that kill their workers
 }
 
 // A Clash is one or several faults that overlap.
@@ -61,6 +62,9 @@ var profiles = []fault.Times{
 func Make(o Options) (Plan, error) {
 	r := rand.New(rand.NewPCG(o.Seed, 0x6368616f73))
 	p := Plan{Options: o, Times: profiles[r.IntN(len(profiles))], Poison: r.IntN(2)}
+	if r.IntN(3) == 0 {
+		p.Keep = 10 * time.Second
+	}
 	var faults []fault.Fault
 	for _, f := range fault.All() {
 		if o.Faults == nil || o.Faults.MatchString(f.Name) {
@@ -92,6 +96,9 @@ func Make(o Options) (Plan, error) {
 // Config returns the configuration of the plan's workers.
 func (p Plan) Config(queues map[string]int) kagzi.WorkerConfig {
 	keep := kagzi.CoordinatorConfig{Interval: 500 * time.Millisecond, Grace: p.Times.Grace, KeepForever: true}
+	if p.Keep > 0 {
+		keep.KeepForever, keep.KeepCompleted, keep.KeepFailed = false, p.Keep, p.Keep
+	}
 	if p.Options.Soak {
 		keep.KeepForever, keep.KeepCompleted, keep.KeepFailed, keep.KeepEvents = false, 20*time.Second, 20*time.Second, time.Minute
 	}
@@ -114,6 +121,9 @@ func (p Plan) patience() time.Duration { return 60*time.Second + 4*p.recovers() 
 func (p Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, %v, %d workers, %d customers, %d poison\n", p.Options.Seed, p.Options.Duration, p.Options.Workers, p.Options.Customers, p.Poison)
+	if p.Keep > 0 {
+		fmt.Fprintf(&b, "ended runs are deleted after %v\n", p.Keep)
+	}
 	fmt.Fprintf(&b, "lease %v, heartbeat %v, stale after %v, poll %v, grace %v\n", p.Times.Lease, p.Times.Heartbeat, p.Times.Stale, p.Times.Poll, p.Times.Grace)
 	for _, c := range p.Clash {
 		fmt.Fprintf(&b, "%7.1fs ", c.At.Seconds())
