@@ -60,6 +60,16 @@ func (c *checker) leases() {
 	}
 }
 
+// anyAbove reports whether a run, or one above it, is in the set.
+func (c *checker) anyAbove(run string, set map[string]bool) bool {
+	for ; run != ""; run = c.h.parent[run] {
+		if set[run] {
+			return true
+		}
+	}
+	return false
+}
+
 // drains: a worker that was drained has left nothing: it is OFFLINE, holds no run, and has no goroutine left (S12). If the database was
 // away, the drain has given up, and others take its runs over later.
 func (c *checker) drains() {
@@ -122,9 +132,13 @@ func (c *checker) quiet(from, to time.Duration) bool {
 // deletions: retention deletes only runs that ended long ago (S13). The audit's own checks find deleted runs that were not over, or
 // that somebody waits for.
 func (c *checker) deletions() {
+	asked := map[string]bool{} // to be deleted, by a client: the event of that may be deleted by now
+	for _, call := range c.e.Calls {
+		asked[call.Run] = asked[call.Run] || call.Verb == "delete" && call.Outcome != evidence.Failed
+	}
 	for _, run := range sorted(c.h.ofRun) {
 		change := c.h.deleted(run)
-		if change == nil || change.old == nil || c.h.had(run, "DELETED") {
+		if change == nil || change.old == nil || c.h.had(run, "DELETED") || c.anyAbove(run, asked) {
 			continue
 		}
 		switch age := change.At.Sub(change.old.Finished.Time); {
