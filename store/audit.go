@@ -35,6 +35,16 @@ const (
 	ActionSkipped    = "SKIPPED"
 )
 
+// A Why says why something is changed, and who does it. Both may be empty.
+type Why struct{ Reason, Actor string }
+
+// A Changed is a value that was changed, or went with its run. An empty text stands for no value.
+type Changed struct {
+	Field string `json:"field"`
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
+}
+
 // An AuditEntry is a change that somebody made.
 type AuditEntry struct {
 	ID       uuid.UUID
@@ -95,26 +105,6 @@ func (s *Store) audit(ctx context.Context, tx pgx.Tx, entries ...AuditEntry) err
 	return ask(ctx, tx, insertAudit, auditColumns.args(s.namespace, entries), nil)
 }
 
-// audited returns the entries of events of runs.
-func audited(events []RunEvent) (entries []AuditEntry) {
-	for _, e := range events {
-		if !e.copied {
-			entries = append(entries, AuditEntry{
-				ID: e.ID, Action: e.Event, Kind: OnRun, Name: e.RunID.String(), Other: e.Other, Step: e.Step, Why: e.Why, Changes: e.Changes,
-			})
-		}
-	}
-	return entries
-}
-
-func changesText(changes []Changed) string {
-	if changes == nil {
-		return ""
-	}
-	text, _ := json.Marshal(changes) // strings
-	return string(text)
-}
-
 // Change adds a change of a value, if it is one.
 func (e *AuditEntry) Change(field string, from, to any) {
 	if from != to {
@@ -131,18 +121,12 @@ func valueText(v any) string {
 	return fmt.Sprint(v)
 }
 
-// changeRate adds a change of a rate.
-func (e *AuditEntry) changeRate(field string, from, to Rate) { e.Change(field, from.text(), to.text()) }
-
-// text returns the rate as people read it: "every 100ms, burst 5".
-func (r Rate) text() string {
-	switch {
-	case r.Interval <= 0:
+func changesText(changes []Changed) string {
+	if changes == nil {
 		return ""
-	case r.Burst > 1:
-		return fmt.Sprintf("every %v, burst %d", r.Interval, r.Burst)
 	}
-	return fmt.Sprintf("every %v", r.Interval)
+	text, _ := json.Marshal(changes) // strings
+	return string(text)
 }
 
 // An AuditFilter chooses entries. A zero field does not restrict the choice.

@@ -37,24 +37,11 @@ type RunEvent struct {
 	copied bool // the event of another run says the same: the audit log has that one
 }
 
-// A Why says why something is changed, and who does it. Both may be empty.
-type Why struct{ Reason, Actor string }
-
-// A Changed is a value that was changed, or went with its run. An empty text stands for no value.
-type Changed struct {
-	Field string `json:"field"`
-	From  string `json:"from,omitempty"`
-	To    string `json:"to,omitempty"`
-}
-
 // newEvent returns an event of the run. An operation makes its events before its first try, so that a repetition after a
 // lost answer writes the same ones.
 func newEvent(run uuid.UUID, event string, why Why) RunEvent {
 	return RunEvent{RunID: run, ID: newID(), Event: event, Why: why}
 }
-
-// newID returns a UUIDv7: such IDs are ordered by their time of creation.
-func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // statement_timestamp, because the transaction may have waited for the run since it began.
 const insertEvents = `
@@ -71,6 +58,18 @@ func (s *Store) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) 
 	b.Queue(insertEvents, eventColumns.args(s.namespace, events)...)
 	b.Queue(insertAudit, auditColumns.args(s.namespace, audited(events))...)
 	return exchange(ctx, tx, untimed, b)
+}
+
+// audited returns the entries of events of runs.
+func audited(events []RunEvent) (entries []AuditEntry) {
+	for _, e := range events {
+		if !e.copied {
+			entries = append(entries, AuditEntry{
+				ID: e.ID, Action: e.Event, Kind: OnRun, Name: e.RunID.String(), Other: e.Other, Step: e.Step, Why: e.Why, Changes: e.Changes,
+			})
+		}
+	}
+	return entries
 }
 
 // writeOwnEvents is writeEvents for a change that nobody asked for: it is not in the audit log.

@@ -249,10 +249,6 @@ const (
 	clockSlip = 24 * time.Hour // how far the time in a run's ID may be from the time at which it was created
 )
 
-// planForArguments undoes what applySettings sets in a caller's transaction for other statements. restoreSettings follows.
-const planForArguments = `
-SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('cpu_index_tuple_cost', '0.005', true)`
-
 // List returns runs from new to old. A tx that is not nil reads them.
 func (s *Store) List(ctx context.Context, tx pgx.Tx, f Filter) (out []*Run, err error) {
 	read := func(ctx context.Context, db DB) error {
@@ -271,18 +267,6 @@ func (s *Store) List(ctx context.Context, tx pgx.Tx, f Filter) (out []*Run, err 
 		err = do(ctx, func(ctx context.Context) error { return read(ctx, s.pool) })
 	}
 	return out, wrap("list runs", err)
-}
-
-// askPlanned is ask for a statement whose arguments decide which index is best.
-func (s *Store) askPlanned(ctx context.Context, db DB, statement string, args []any, read func(pgx.Rows) error) error {
-	b := &pgx.Batch{}
-	reads := []func(pgx.Rows) error{read}
-	if _, of := db.(pgx.Tx); of {
-		b.Queue(planForArguments)
-		reads = []func(pgx.Rows) error{nil, read}
-	}
-	b.Queue(statement, args...)
-	return exchange(ctx, db, listing, b, reads...)
 }
 
 // listing returns the statement that lists the runs that f selects.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -358,4 +359,18 @@ func (s *Store) SettleQueues(ctx context.Context) (settled []string, err error) 
 		settled = append(settled, q.Name)
 	}
 	return settled, wrap("settle the limits of queues", err)
+}
+
+// changeRate adds a change of a rate.
+func (e *AuditEntry) changeRate(field string, from, to Rate) { e.Change(field, from.text(), to.text()) }
+
+// text returns the rate as people read it: "every 100ms, burst 5".
+func (r Rate) text() string {
+	switch {
+	case r.Interval <= 0:
+		return ""
+	case r.Burst > 1:
+		return fmt.Sprintf("every %v, burst %d", r.Interval, r.Burst)
+	}
+	return fmt.Sprintf("every %v", r.Interval)
 }

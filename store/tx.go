@@ -188,48 +188,6 @@ func transact(ctx context.Context, db DB, m txMode, f func(pgx.Tx) error) error 
 	})
 }
 
-// ask sends one statement and calls read with its rows; see exchange.
-func ask(ctx context.Context, db DB, sql string, args []any, read func(pgx.Rows) error) error {
-	b := &pgx.Batch{}
-	b.Queue(sql, args...)
-	return exchange(ctx, db, untimed, b, read)
-}
-
-// askOne is ask for a single value. It returns pgx.ErrNoRows if there is no row.
-func askOne[T any](ctx context.Context, db DB, sql string, args ...any) (v T, err error) {
-	err = ask(ctx, db, sql, args, func(rows pgx.Rows) error {
-		v, err = pgx.CollectOneRow(rows, pgx.RowTo[T])
-		return err
-	})
-	return v, err
-}
-
-// askRow is ask for one row, scanned into dest. It returns pgx.ErrNoRows if there is none.
-func askRow(ctx context.Context, db DB, sql string, args []any, dest ...any) error {
-	return ask(ctx, db, sql, args, func(rows pgx.Rows) error {
-		_, err := pgx.CollectOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(dest...) })
-		return err
-	})
-}
-
-// collect returns a function that reads all rows into out.
-func collect[T any](out *[]T, row pgx.RowToFunc[T]) func(pgx.Rows) error {
-	return func(rows pgx.Rows) (err error) {
-		*out, err = pgx.CollectRows(rows, row)
-		return err
-	}
-}
-
-// changed sends one statement and reports whether it changed a row.
-func changed(ctx context.Context, db DB, sql string, args ...any) (did bool, err error) {
-	err = ask(ctx, db, sql, args, func(rows pgx.Rows) error {
-		rows.Close()
-		did = rows.CommandTag().RowsAffected() > 0
-		return rows.Err()
-	})
-	return did, err
-}
-
 // exchange sends statements in one round trip, and calls the read of each with its rows; a nil read ignores them. If db is a
 // transaction, the statements are a part of it, and a caller's transaction gets its settings back. Otherwise they are a
 // transaction of their own, with mode m.
