@@ -27,7 +27,7 @@ const findForkPoint = `
 SELECT s.started_at, s.run_attempt, s.position
 FROM kagzi.step_runs s
 WHERE s.run_id = $2 AND s.namespace_id = $1 AND (s.step_id = $3 OR starts_with(s.step_id, $3 || '/')) AND s.started_at IS NOT NULL
-ORDER BY s.started_at, s.attempt_number
+ORDER BY s.started_at, s.position, s.attempt_number
 LIMIT 1`
 
 // A run with a final outcome may have run compensations, so its results no longer hold.
@@ -49,7 +49,8 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 
 // Copies, with all attempts, each step that had its result at the moment $5: it had completed or finally failed, and the
 // attempt $6 of the run had not forgotten it. Later forgetting does not count. A sleep is over when its time has passed,
-// whenever that was recorded. The branches around the step have not failed yet.
+// whenever that was recorded. The branches around the step have not failed yet. Operations that did not wait, such as reading messages
+// that were there, may all have the same time: those at a position behind $8 began later.
 //
 // Steps that were under way begin again. The groups around the step, and others that had begun, keep the items of Map and
 // the rest of their Timeout, and forget later decisions. A group that has neither is not copied.
@@ -70,7 +71,7 @@ WITH h AS MATERIALIZED (
 	WHERE CASE WHEN h.step_kind = 'COMPENSATION' THEN $7::bool AND h.call IS NOT NULL AND (h.position < $8 OR h.started_at <= $5::timestamptz)
 		ELSE h.started_at <= $5::timestamptz OR h.ended_at <= $5::timestamptz OR h.around AND h.attempt_number = 1 END
 ), n AS (
-	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND b.ended_at <= $5::timestamptz AND coalesce(b.forgotten_by >= $6, true)
+	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND (b.ended_at < $5::timestamptz OR b.ended_at = $5::timestamptz AND b.position < $8) AND coalesce(b.forgotten_by >= $6, true)
 		AND (b.status = 'COMPLETED' OR b.status = 'FAILED' AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS ended
 	FROM b
 ), k AS (

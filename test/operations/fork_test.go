@@ -414,3 +414,39 @@ func TestForkOfALongRun(t *testing.T) {
 		t.Errorf("got %s", info.Output)
 	}
 }
+
+// TestForkAtOneOfSeveralWaits: a run reads messages that were all there, so the records of its waits have the same time. The fork keeps
+// those before its step only.
+func TestForkAtOneOfSeveralWaits(t *testing.T) {
+	k := kit.New(t)
+	mail := kagzi.DefineSignal[int]("mail")
+	wf := kagzi.Define[struct{}, string]("wf", mail.With(1), mail.With(2), mail.With(3), mail.With(4))
+	stop := kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (read string, err error) {
+		for range 4 {
+			n, err := kagzi.WaitSignal(ctx, mail)
+			if err != nil {
+				return "", err
+			}
+			read += fmt.Sprint(n)
+		}
+		return read, nil
+	})
+	run := kit.Begin(k, wf, struct{}{})
+	if got := kit.ResultOf(k, run); got != "1234" {
+		t.Fatalf("INVALID: got %q", got)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	fork, err := k.Client.Fork(k.Ctx, run.ID(), "mail#3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for step := range k.Steps(fork) {
+		kept = append(kept, step)
+	}
+	if slices.Sort(kept); !slices.Equal(kept, []string{"mail", "mail#2"}) {
+		t.Errorf("the fork keeps %v", kept)
+	}
+}
