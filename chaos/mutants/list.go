@@ -15,11 +15,10 @@ func Mutants() []Mutant {
 const (
 	freezes   = "F2 freeze"
 	rivals    = "F2 two workers"
-	lost      = "F11 "
 	terminate = "F26"
 )
 
-// rounds are rounds of a minute with some faults, which show violations.
+// rounds are rounds with some faults.
 func rounds(by, faults string, seeds ...uint64) Shown {
 	return Shown{Seeds: seeds, Duration: 40 * time.Second, Faults: faults, By: by}
 }
@@ -75,16 +74,6 @@ var leaseMutants = []Mutant{
 			},
 		},
 		Shown: rounds("S6|S4|S11", freezes+"|F11 answer", 1, 2, 3),
-	},
-	{
-		Name: "leases are extended by worker", Breaks: "a run under a lease that nobody holds is taken over",
-		Edits: []Edit{
-			{
-				"store/workers.go", "WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'\n\t\t\tAND coalesce(",
-				"WHERE q.namespace_id = $1 AND q.locked_by = (SELECT x.locked_by FROM kagzi.workflow_runs x WHERE x.run_id = u.run_id AND x.namespace_id = $1 AND x.lease = u.lease) AND q.status = 'RUNNING'\n\t\t\tAND coalesce(",
-			},
-		},
-		Shown: rounds("L1|L2|L4", lost, 1, 2, 3),
 	},
 	{
 		Name: "a worker that was declared dead keeps its runs", Breaks: "a recorded step is not executed again",
@@ -224,16 +213,11 @@ var wakeMutants = []Mutant{
 // retryMutants are mistakes after a lost answer.
 var retryMutants = []Mutant{
 	{
-		Name: "a transaction is repeated if pgconn.SafeToRetry says so", Breaks: "a write whose outcome is unknown is not repeated blindly",
+		Name: "a transaction is repeated if its connection is lost", Breaks: "a write whose outcome is unknown is not repeated blindly",
 		Edits: []Edit{
-			{"internal/engine/steptx.go", "	\"github.com/jackc/pgx/v5\"\n", "	\"github.com/jackc/pgx/v5\"\n	\"github.com/jackc/pgx/v5/pgconn\"\n"},
-			{"internal/engine/steptx.go", "	end(err)\n	return s.afterTx(ctx, begun, err)\n", "	end(err)\n	if pgconn.SafeToRetry(err) {\n		return nil, nil\n	}\n	return s.afterTx(ctx, begun, err)\n"},
+			{"store/tx.go", "	return onConn(ctx, db, func(conn *pgx.Conn) error {\n		whole.Queue(beginTx)\n", "	send := func(conn *pgx.Conn) error {\n		whole, reads := &pgx.Batch{}, reads\n		whole.Queue(beginTx)\n"},
+			{"store/tx.go", "		if err = sendAll(ctx, conn, whole, reads); err != nil {\n			abort(conn)\n		}\n		return err\n	})\n}", "		if err = sendAll(ctx, conn, whole, reads); err != nil {\n			abort(conn)\n		}\n		return err\n	}\n	err := onConn(ctx, db, send)\n	if Classify(err) == ClassAway {\n		err = onConn(ctx, db, send)\n	}\n	return err\n}"},
 		},
-		Shown: rounds("S16|S5|S6|S11", "F11 lost answer to a COMMIT", 1, 2, 3),
-	},
-	{
-		Name: "a transactional step is repeated without a look", Breaks: "a transactional step has its effect once",
-		Edits: []Edit{{"internal/engine/steptx.go", "	end(err)\n	return s.afterTx(ctx, begun, err)\n", "	end(err)\n	if isDatabaseFault(err) && s.isUncounted() {\n		s.repeatUncounted(err)\n		return nil, nil\n	}\n	return s.afterTx(ctx, begun, err)\n"}},
-		Shown: rounds("S16|S5|S6", "F11 lost answer to a COMMIT", 1, 2, 3),
+		Shown: rounds("L1|L2|L4|customers still wait.*", "F11 lost answer to a claim", 1, 5, 7), // with leases of five minutes
 	},
 }
