@@ -63,7 +63,7 @@ var leaseMutants = []Mutant{
 		Edits: []Edit{
 			{"internal/engine/leases.go", `	if why := e.notHeld(); why != "" {`, `	if why := e.notHeld(); why != "" && e.stopped() {`},
 		},
-		Shown: rounds("S6|S4|S11", freezes, 1, 2, 3),
+		Shown: rounds("S6", "F2 freeze a worker before a step", 2, 3, 1).with("-customers 20"),
 	},
 	{
 		Name: "a lease is counted from the answer", Breaks: "a recorded step is not executed again",
@@ -91,7 +91,7 @@ var claimMutants = []Mutant{
 	{
 		Name: "claim without SKIP LOCKED", Breaks: "a due run is picked up although another row is locked",
 		Edits: []Edit{{"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	WHERE ` + unpausedPair", "		FOR UPDATE\n	) r\n	WHERE ` + unpausedPair"}},
-		Shown: rounds("L1|L3|L4", "F19", 1, 2, 3),
+		Shown: Shown{Test: "-run Claim ./store"},
 	},
 	{
 		Name: "no second look after a claim that a drain cut short", Breaks: "a drained worker leaves nothing",
@@ -191,7 +191,7 @@ var wakeMutants = []Mutant{
 	{
 		Name: "a consumer is clean although a publisher has not committed", Breaks: "each event is consumed",
 		Edits: []Edit{{"store/consumerlooks.go", "		SELECT $4::bigint - coalesce(max((", "		SELECT $4::bigint - 0 * coalesce(max(("}},
-		Shown: calm("consumers", 1, 2, 3).with("-customers 5 -workers 2"),
+		Shown: Shown{Test: "-run Consumer ./store"},
 	},
 	{
 		Name: "a consumer's run marks what it has not seen", Breaks: "each event is consumed",

@@ -110,7 +110,7 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		c.acknowledgedStarts, c.activeRuns, c.answers, c.unknownStarts,
 		c.resumes, c.endings,
 		c.holders, c.leases,
-		c.results, c.repetitions, c.happened, c.executions,
+		c.results, c.repetitions, c.zombies, c.happened, c.executions,
 		c.ticks,
 		c.sleeps, c.lengths, c.backoffs,
 		c.cancels,

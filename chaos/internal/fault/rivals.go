@@ -19,6 +19,8 @@ func meetings() []Fault {
 	return []Fault{
 		// F2: a worker is frozen as it is about to write, and goes on when another one holds its run and waits, too, for the run's row.
 		{Name: "F2 two workers write to one run", Kind: "F2", Inject: rivals},
+		// F2: a worker is frozen as it is about to call a step, and goes on when another one has had the time to record that step.
+		{Name: "F2 freeze a worker before a step", Kind: "F2", Inject: freezeBeforeStep},
 		// F11: the statement by which a schedule starts runs does not reach the server, and the connection ends.
 		{Name: "F11 lost request of a schedule", Kind: "F11", Inject: unfired},
 	}
@@ -105,6 +107,43 @@ func lockBetween(ctx context.Context, conn *pgx.Conn, runs, leases []uuid.UUID, 
 		return err
 	})
 	return locked, err
+}
+
+// freezeBeforeStep counts the runs that others took from workers that were about to call a step.
+func freezeBeforeStep(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	place, release, err := w.take(ctx, r, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	defer release()
+	past := min(max(w.Times.Stale, min(w.Times.Lease, longestFreeze)), longestFreeze)
+	for end, tries := time.Now().Add(d), 0; ctx.Err() == nil && (time.Now().Before(end) || effect == 0 && tries < 8); tries++ {
+		nth := 2 + r.IntN(10)
+		zombie, err := w.replace(ctx, place, func(s *fleet.Spec) { s.Point, s.Nth, s.Signal = "before step", nth, syscall.SIGSTOP })
+		if err != nil {
+			return effect, note, err
+		}
+		if !until(ctx, slice(w), func() bool { return state(zombie.PID()) == 'T' || !zombie.Alive() }) || !zombie.Alive() {
+			zombie.Kill() // else it would freeze later, and nobody would wake it
+			<-zombie.Done()
+			continue
+		}
+		v := victim{process: zombie}
+		err = w.with(ctx, func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, runsOf, zombie.PID()).Scan(&v.runs, &v.leases)
+		})
+		taken := 0
+		if err == nil && len(v.runs) > 0 && until(ctx, 2*past+patience, func() bool { taken = w.lost(ctx, v); return taken > 0 }) {
+			pause(ctx, time.Second) // so that the others record the step
+			effect += taken
+			note += fmt.Sprintf("worker %s before step %d, others took %d; ", zombie.Spec.Name, nth, taken)
+		}
+		_ = zombie.Signal(syscall.SIGCONT)
+		if err != nil {
+			return effect, note, err
+		}
+	}
+	return effect, note, ctx.Err()
 }
 
 // fire is the statement by which schedules start runs. It is not among the statements that other faults choose from: only the worker whose

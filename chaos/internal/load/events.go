@@ -20,7 +20,7 @@ type Quiet struct {
 }
 
 // Quiets are all of them.
-var Quiets = quiets(8)
+var Quiets = quiets(4)
 
 // quietWork is how long the run of a quiet topic's consumer works after it has looked: the second event often comes meanwhile.
 const quietWork = 200 * time.Millisecond
