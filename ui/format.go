@@ -43,10 +43,11 @@ func (d *dashboard) funcs() template.FuncMap {
 		"oneLine": oneLine,
 		"lower":   func(v any) string { return strings.ToLower(fmt.Sprint(v)) },
 		"due":     due, "dueWord": dueWord, "held": held,
-		"prose": d.prose,
-		"first": first,
-		"dict":  dict,
-		"token": newToken,
+		"prose":       d.prose,
+		"first":       first,
+		"dict":        dict,
+		"token":       newToken,
+		"settingName": settingName, "settingText": settingText,
 	}
 }
 

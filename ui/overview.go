@@ -37,12 +37,13 @@ type overview struct {
 	New      bool // nothing was ever started
 }
 
-// A finding is a check that is not healthy, with the page that helps.
+// A finding is what a check has found, with the page that helps. A check may find several things, such as pauses.
 type finding struct {
-	health.Check
-	Title string
-	To    string // path; empty if no page helps
-	Link  string // what the link says
+	Name, Title string
+	Status      health.Status // of the worst one
+	Details     []string      // the worst first
+	To          string        // path; empty if no page helps
+	Link        string        // what the link says
 }
 
 // A backlog is one row of the table of queues.
@@ -68,14 +69,15 @@ func (d *dashboard) overview(ctx context.Context, _ query) (any, error) {
 		return nil, err
 	}
 	v := overview{Report: report, Stats: stats}
-	for _, c := range report.Checks {
-		if c.Status == health.Healthy {
-			v.Fine = append(v.Fine, c)
-			continue
-		}
-		v.Wrong = append(v.Wrong, findingOf(c))
-	}
-	slices.SortStableFunc(v.Wrong, func(a, b finding) int {
+	v.find()
+	v.sum()
+	v.New = len(stats.Workflows) == 0 && stats.Workers.Live == 0
+	return v, nil
+}
+
+// find fills what follows from Report: a finding for each check that is not healthy, the worst first.
+func (v *overview) find() {
+	worst := slices.SortedStableFunc(slices.Values(v.Report.Checks), func(a, b health.Check) int {
 		if a.Status.Worse(b.Status) {
 			return -1
 		} else if b.Status.Worse(a.Status) {
@@ -83,9 +85,18 @@ func (d *dashboard) overview(ctx context.Context, _ query) (any, error) {
 		}
 		return 0
 	})
-	v.sum()
-	v.New = len(stats.Workflows) == 0 && stats.Workers.Live == 0
-	return v, nil
+	for _, c := range worst {
+		if c.Status == health.Healthy {
+			v.Fine = append(v.Fine, c)
+			continue
+		}
+		i := slices.IndexFunc(v.Wrong, func(f finding) bool { return f.Name == c.Name })
+		if i < 0 {
+			i = len(v.Wrong)
+			v.Wrong = append(v.Wrong, findingOf(c))
+		}
+		v.Wrong[i].Details = append(v.Wrong[i].Details, c.Detail)
+	}
 }
 
 // sum fills what follows from Stats.
@@ -136,7 +147,7 @@ var checkTitles = map[string]string{
 
 func findingOf(c health.Check) finding {
 	help := helps[c.Name]
-	return finding{c, cmp.Or(checkTitles[c.Name], c.Name), help[0], help[1]}
+	return finding{Name: c.Name, Title: cmp.Or(checkTitles[c.Name], c.Name), Status: c.Status, To: help[0], Link: help[1]}
 }
 
 // latencies returns how long the runs of the last hour waited and took, the slowest workflows first.

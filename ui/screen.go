@@ -69,8 +69,11 @@ func (s *screen) OnlyReads() bool {
 
 // Rest says why the page has no stream, or has one no more.
 func (s *screen) Rest() string {
-	if _, ok := s.V.(doctorView); ok {
+	switch s.V.(type) {
+	case doctorView:
 		return "An examination is not repeated by itself."
+	case *dialog:
+		return "Nothing changes until you send the form."
 	}
 	return "This page does not change any more."
 }

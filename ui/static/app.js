@@ -23,7 +23,8 @@
 	function distance(at) {
 		const ms = Date.now() - at;
 		if (Math.abs(ms) < 1000) return "now";
-		return ms > 0 ? `${span(ms)} ago` : `in ${span(-ms)}`;
+		const far = Math.abs(ms) < 60_000 ? Math.abs(ms) : Math.abs(ms) - Math.abs(ms) % 60_000; // lists need no seconds of minutes
+		return ms > 0 ? `${span(far)} ago` : `in ${span(far)}`;
 	}
 
 	function showTimes(root) {

@@ -24,7 +24,7 @@ type dataset struct {
 // pages are those of the navigation, by name.
 var pages = map[string]string{
 	"overview": "/", "runs": "/runs", "schedules": "/schedules", "topics": "/topics", "limits": "/limits", "groups": "/groups", "workers": "/workers", "stranded": "/stranded",
-	"doctor": "/doctor",
+	"doctor": "/doctor", "audit": "/audit",
 }
 
 // all returns the pages of the data, by name.
@@ -90,7 +90,7 @@ func (d *dataset) shop() {
 	d.more = map[string]string{
 		"schedule": "/schedules/daily-report", "schedule-paused": "/schedules/old-report", "topic": "/topics/mail.received", "topic-large": "/topics/archive.batches",
 		"consumer": "/consumers/mail-sorter", "consumer-failed": "/consumers/auditor", "queue": "/queues/imports", "worker": path("workers", workers[0].ID),
-		"runs-failed": "/runs?status=failed", "runs-none": "/runs?workflow=nothing",
+		"runs-failed": "/runs?status=failed", "runs-lately": "/runs?since=30m", "runs-none": "/runs?workflow=nothing",
 		"change-limits": "/limits/queue?queue=imports", "change-schedule": "/schedules/daily-report/backfill", "change-signal": path("runs", d.run("approval-2"), "signal"),
 	}
 	for _, id := range []string{"order-42", "order-44", "order-47", "approval-1", "approval-2", "import-0", "invoice-7000", "trip-ada", "legacy-crm", "fulfil-900", "crawl-1", "trial-globex"} {

@@ -12,11 +12,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 )
 
 var (
 	screenshots = flag.String("screenshots", "", "the folder for pictures of all pages; without it some are taken, and thrown away")
+	only        = flag.String("data", "", "the only data of which pictures are taken, such as shop; without it all")
 	tallest     = flag.Float64("tallest", 2400, "the height in pixels at which pictures are cut off")
 )
 
@@ -28,6 +30,9 @@ func TestScreenshots(t *testing.T) {
 	if dir == "" {
 		dir, sets = t.TempDir(), []string{"one"}
 	}
+	if *only != "" {
+		sets = []string{*only}
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +41,7 @@ func TestScreenshots(t *testing.T) {
 			t.Parallel()
 			d := newDataset(t, name)
 			tb, all := newTab(t, d.site), d.all()
+			call(tb, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
 			for _, name := range slices.Sorted(maps.Keys(all)) {
 				tb.open(all[name])
 				for _, width := range []int64{1280, 390} {
