@@ -44,6 +44,7 @@ func TestScreenshots(t *testing.T) {
 			call(tb, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
 			for _, name := range slices.Sorted(maps.Keys(all)) {
 				tb.open(all[name])
+				eval[bool](tb, `(document.documentElement.style.scrollbarGutter = "auto", true)`) // of scrollbars that are hidden
 				for _, width := range []int64{1280, 390} {
 					tb.size(width, 900)
 					for _, dark := range []bool{false, true} {
