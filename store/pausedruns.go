@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -84,7 +85,7 @@ FROM (
 WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', r.task_queue) AND p.workflow_type IN ('', r.workflow_type) AND NOT p.releases`
 
 // UnpauseRun ends the run's own pause, and exempts the run from the pauses of its queue and workflow, but not from that of its key. It
-// returns ErrRunFinished if the run is over. It locks pauses before runs, because a transaction may release many runs.
+// returns ErrRunFinished if the run is over, and pgx.ErrNoRows if there is none. It locks pauses before runs, because a transaction may release many runs.
 func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (run DueRun, err error) {
 	event := newEvent(id, EventUnpaused, why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -96,7 +97,8 @@ func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why
 		}
 		err := askRow(ctx, tx, unpauseRun, []any{s.namespace, id}, uuidTo(&run.RunID), &run.Queue, &run.Type, &run.Version)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return ErrRunFinished
+			var over, ending bool
+			return cmp.Or(askRow(ctx, tx, stateForPause, []any{s.namespace, id}, &over, &ending), ErrRunFinished)
 		}
 		if err == nil {
 			err = s.writeEvents(ctx, tx, event)
