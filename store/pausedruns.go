@@ -42,8 +42,7 @@ func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) 
 		if did {
 			return s.writeEvents(ctx, tx, event)
 		}
-		var over, ending bool
-		err = askRow(ctx, tx, stateForPause, []any{s.namespace, id}, &over, &ending)
+		over, ending, err := s.stateForPause(ctx, tx, id)
 		switch {
 		case err != nil:
 			return err
@@ -54,6 +53,15 @@ func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) 
 		}
 		return nil
 	}))
+}
+
+// stateForPause returns whether a run is over, or about to end. It returns ErrRunNotFound.
+func (s *Store) stateForPause(ctx context.Context, tx pgx.Tx, id uuid.UUID) (over, ending bool, err error) {
+	err = askRow(ctx, tx, stateForPause, []any{s.namespace, id}, &over, &ending)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrRunNotFound
+	}
+	return over, ending, err
 }
 
 // The caller has locked the run. If its worker has died while it was paused, nobody has released it: then it is due now.
@@ -85,7 +93,7 @@ FROM (
 WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', r.task_queue) AND p.workflow_type IN ('', r.workflow_type) AND NOT p.releases`
 
 // UnpauseRun ends the run's own pause, and exempts the run from the pauses of its queue and workflow, but not from that of its key. It
-// returns ErrRunFinished if the run is over, and pgx.ErrNoRows if there is none. It locks pauses before runs, because a transaction may release many runs.
+// returns ErrRunFinished if the run is over, and ErrRunNotFound if there is none. It locks pauses before runs, because a transaction may release many runs.
 func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (run DueRun, err error) {
 	event := newEvent(id, EventUnpaused, why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -97,8 +105,8 @@ func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why
 		}
 		err := askRow(ctx, tx, unpauseRun, []any{s.namespace, id}, uuidTo(&run.RunID), &run.Queue, &run.Type, &run.Version)
 		if errors.Is(err, pgx.ErrNoRows) {
-			var over, ending bool
-			return cmp.Or(askRow(ctx, tx, stateForPause, []any{s.namespace, id}, &over, &ending), ErrRunFinished)
+			_, _, err = s.stateForPause(ctx, tx, id)
+			return cmp.Or(err, ErrRunFinished)
 		}
 		if err == nil {
 			err = s.writeEvents(ctx, tx, event)
