@@ -2,6 +2,7 @@ package ui
 
 import (
 	"encoding/json"
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,7 +27,16 @@ func TestChangesAreAudited(t *testing.T) {
 	await.True(t, "the worker registers, and its consumer", func() bool {
 		return k.Count(`SELECT (SELECT count(*) FROM kagzi.workers) + (SELECT count(*) FROM kagzi.consumers)`) == 2
 	})
-	worker := kit.Only(t, c, kagzi.WorkerFilter{}).ID
+	worker, others := kit.Only(t, c, kagzi.WorkerFilter{}).ID, map[string]string{}
+	for _, queue := range []string{"drained", "dead"} {
+		w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queue: queue})
+		kagzi.Handle(w, echo, func(_ kagzi.Context, in string) (string, error) { return in, nil })
+		kit.StartLocal(t, w)
+		await.True(t, "the worker of queue "+queue+" registers", func() bool {
+			return k.Count(`SELECT count(*) FROM kagzi.workers WHERE $1 = ANY (task_queues)`, queue) == 1
+		})
+		others[queue] = kit.Only(t, c, kagzi.WorkerFilter{Queue: queue}).ID
+	}
 	if err := c.Publish(k.Ctx, mails.With(json.RawMessage("1")).WithID("mail-1")); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +65,8 @@ func TestChangesAreAudited(t *testing.T) {
 		{"SIGNALLED", "/runs/" + run + "/signal", []string{"name", "approved"}, "/runs/" + run},
 		{"CANCELLED", "/runs/" + run + "/cancel", nil, "/runs/" + run},
 		{"DRAINED", "/workers/" + worker + "/drain", nil, "/workers/" + worker},
+		{"DRAINED", "/workers/drain", []string{"queue", "drained"}, "/workers/" + others["drained"]},
+		{"FORCED_OFFLINE", "/workers/" + others["dead"] + "/force-offline", nil, "/workers/" + others["dead"]},
 	} {
 		s.mustPost(step.path, step.fields...) // with the reason "because"
 		entries, err := c.Audit(k.Ctx, kagzi.AuditFilter{Actor: "ada@example.com", Limit: 1})
@@ -63,10 +75,16 @@ func TestChangesAreAudited(t *testing.T) {
 		}
 		for _, page := range []string{"/audit", step.on} {
 			if page != "" {
-				wantAll(t, page, s.mustGet(page), "ada@example.com", "because", strings.ToLower(step.action))
+				wantAll(t, page, s.mustGet(page), "ada@example.com", "because", strings.ToLower(strings.ReplaceAll(step.action, "_", " ")))
 			}
 		}
 	}
+	if err := c.SetLimit(k.Ctx, kagzi.StepLimit{Name: "a/b", MaxRunning: 1}, kagzi.Actor("bo@example.com")); err != nil {
+		t.Fatal(err)
+	}
+	link := "/audit?kind=limit&name=a%2Fb"
+	wantAll(t, "limits", s.mustGet("/limits"), html.EscapeString(link))
+	wantAll(t, link, s.mustGet(link), "bo@example.com", "created")
 	for filter, want := range map[string]string{"kind=limit": "limit on steps api", "name=order-42": "signalled", "action=drained": "drained", "actor=ada%40example.com&since=1h": "ada@example.com"} {
 		wantAll(t, filter, s.mustGet("/audit?"+filter), want)
 	}
@@ -91,6 +109,7 @@ func TestAuditPages(t *testing.T) {
 			}
 		}
 	}
+	s.d.cache.expire()
 	page := s.mustGet("/audit")
 	wantAll(t, "first", page, "Older", "&lt;script&gt;", `href="/kagzi/queues/`+url.PathEscape(hostile)+`"`)
 	wantNone(t, "first", page, hostile, "Newest")

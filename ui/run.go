@@ -34,6 +34,7 @@ type runView struct {
 	Log       []kagzi.LogEntry
 	Earlier   int // changes that Log lacks
 	Family    family
+	workers   *workersLane
 	unsettled bool // a step, such as a child, can still end
 }
 
@@ -113,6 +114,9 @@ func (d *dashboard) run(ctx context.Context, q query) (any, error) {
 		return nil, err
 	}
 	now := roughly(v.Run, time.Now())
+	if v.workers, err = d.workersLane(ctx, v.Run, h, now); err != nil {
+		return nil, err
+	}
 	v.Timeline = chosen.timeline(v, now)
 	if v.Steps, err = chosen.table(ctx, d, v, h); err != nil {
 		return nil, err

@@ -36,6 +36,7 @@ type attemptRow struct {
 	Took          string // empty while it is under way
 	Waits         bool   // nothing is done meanwhile
 	Stack         bool   // the error has several lines
+	By            string // the name of the worker that recorded it last; empty if the run had one worker only
 }
 
 // Detailed reports whether there is something to unfold.
@@ -103,6 +104,9 @@ func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 	row := attemptRow{StepAttempt: a, Waits: gantt.Waits(a), Stack: strings.Contains(a.Error, "\n")}
 	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) {
 		row.Took = duration(max(0, a.EndedAt.Sub(a.StartedAt)))
+	}
+	if p.v.workers.Workers > 1 && a.Worker != "" {
+		row.By = p.v.workers.Name(a.Worker)
 	}
 	has := p.payloads[keyOf(a)]
 	row.Headers = has.headers

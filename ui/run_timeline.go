@@ -107,6 +107,7 @@ type timeline struct {
 	Rows        []timelineRow
 	Run         template.HTML // the lane of the run itself
 	Came        template.HTML // the lane of its messages; empty if it has none
+	Workers     *workersLane  // the lane of executions; nil if none is known
 	Axis        template.HTML
 	Grid        template.HTML
 	Scale       string // the segments as JSON, for dragging: [[x0, x1, from, to], …] in percents and milliseconds
@@ -213,6 +214,10 @@ func (c choice) timeline(v *runView, now time.Time) timeline {
 		t.Rows = append(t.Rows, c.line(row, draw, now))
 	}
 	t.Run, t.Came = draw.run(v), draw.messages(v.Messages)
+	if len(v.workers.All) > 0 {
+		v.workers.SVG = draw.workers(v.workers)
+		t.Workers = v.workers
+	}
 	t.Axis, t.Grid = draw.axis(), draw.grid()
 	return t
 }

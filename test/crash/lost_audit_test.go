@@ -20,6 +20,15 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 	wf := kagzi.Define[int, int]("report")
 	nightly := kagzi.Schedule{Name: "nightly", Every: time.Hour, Run: wf.With(1)}
 	approved := kagzi.DefineSignal[int]("approved")
+	mails := kagzi.DefineTopic[int]("mails")
+	reader := kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mails}})
+	serveReader := func(k *kit.Kit) (stop func()) { // its worker registers the consumer
+		w := kit.NewWorker(k.T, k.Client, kagzi.WorkerConfig{Queue: "mail"})
+		kagzi.Consume(w, reader, func(kagzi.Context, int) (int, error) { return 0, nil })
+		stop = kit.StartLocal(k.T, w)
+		await.True(k.T, "the consumer is registered", func() bool { return k.Count(`SELECT count(*) FROM kagzi.consumers`) == 1 })
+		return stop
+	}
 	target, day := kagzi.Target{Queue: "q"}, 24*time.Hour
 	for name, do := range map[string]func(k *kit.Kit, c *kagzi.Client, lose func()) error{
 		"SetQueue": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
@@ -29,6 +38,35 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 		"SetKey": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
 			return c.SetKey(k.Ctx, "q", "acme", kagzi.KeyLimits{MaxRunning: 1}, kagzi.Actor("ada"))
+		},
+		"SetLimit": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			lose()
+			return c.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api", MaxRunning: 1}, kagzi.Actor("ada"))
+		},
+		"DeleteLimit": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api", MaxRunning: 1}); err != nil {
+				return err
+			}
+			lose()
+			return c.DeleteLimit(k.Ctx, "api", kagzi.Actor("ada"))
+		},
+		"Skip": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			serveReader(k)
+			if err := k.Client.Publish(k.Ctx, mails.With(1).WithID("mail-1")); err != nil {
+				return err
+			}
+			lose()
+			return c.Skip(k.Ctx, reader, mails, "mail-1", kagzi.Actor("ada"))
+		},
+		"Trigger": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			serveReader(k)
+			lose()
+			return c.Trigger(k.Ctx, reader, kagzi.Actor("ada"))
+		},
+		"DeleteConsumer": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			serveReader(k)()
+			lose()
+			return c.DeleteConsumer(k.Ctx, reader, kagzi.Actor("ada"))
 		},
 		"Pause": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()

@@ -1,6 +1,7 @@
 package operations_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -222,6 +223,47 @@ func TestAuditOfChanges(t *testing.T) {
 	}
 }
 
+// A queue that is drained is in the log, and each of its workers. A worker that was forced offline is there as that.
+func TestAuditOfWorkers(t *testing.T) {
+	k := kit.New(t)
+	ids := map[string]string{}
+	for _, queue := range []string{"drained", "dead"} {
+		w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: queue})
+		kagzi.Handle(w, kit.Noop, func(_ kagzi.Context, n int) (int, error) { return n, nil })
+		kit.StartLocal(t, w)
+		await.True(t, "the worker registers", func() bool {
+			return k.Count(`SELECT count(*) FROM kagzi.workers WHERE $1 = ANY (task_queues)`, queue) == 1
+		})
+		ids[queue] = kit.Only(t, k.Client, kagzi.WorkerFilter{Queue: queue}).ID
+	}
+	for range 2 { // the second call changes nothing
+		if _, err := k.Client.DrainQueue(k.Ctx, "drained", kagzi.Actor("DrainQueue"), kagzi.Reason("because")); err != nil {
+			t.Fatal(err)
+		}
+		wantAudit(t, k, "DrainQueue", "because", kagzi.AuditEntry{Action: "DRAINED", Kind: "worker", Name: ids["drained"], Queue: "drained"},
+			kagzi.AuditEntry{Action: "DRAINED", Kind: "queue", Name: "drained", Changes: changes("workers", "", "1")})
+		if err := k.Client.ForceOffline(k.Ctx, ids["dead"], kagzi.Actor("ForceOffline"), kagzi.Reason("because")); err != nil {
+			t.Fatal(err)
+		}
+		wantAudit(t, k, "ForceOffline", "because", kagzi.AuditEntry{Action: "FORCED_OFFLINE", Kind: "worker", Name: ids["dead"]})
+	}
+}
+
+// With a Sealer each call stores other bytes for the same input. A schedule that is saved again as it was is not in the log again.
+func TestAuditOfASealedSchedule(t *testing.T) {
+	k := kit.New(t)
+	c := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: salting{}})
+	wf := kagzi.Define[string, int]("report")
+	for i, in := range []string{"a", "a", "b"} {
+		if err := c.Schedule(k.Ctx, kagzi.Schedule{Name: "nightly", Every: time.Hour, Run: wf.With(in)}, kagzi.Actor("ada")); err != nil {
+			t.Fatal(err)
+		}
+		if n, want := k.Count(`SELECT count(*) FROM kagzi.audit_log`), []int{1, 1, 2}[i]; n != want {
+			t.Errorf("%d entries after saving %q, not %d", n, in, want)
+		}
+	}
+}
+
 // A message without an actor and a reason, and a change whose transaction is rolled back, are not in the log.
 func TestNotAudited(t *testing.T) {
 	k := kit.New(t)
@@ -332,3 +374,21 @@ func TestAuditPages(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// salting is a Sealer that puts random bytes before the data.
+type salting struct{}
+
+func (salting) Seal(data []byte) ([]byte, error) {
+	salt := make([]byte, 16)
+	_, err := rand.Read(salt)
+	return append(salt, data...), err
+}
+
+func (salting) Open(sealed []byte) ([]byte, error) {
+	if len(sealed) < 16 {
+		return nil, errors.New("too short")
+	}
+	return sealed[16:], nil
+}
+
+func (salting) HashKey() []byte { return nil }

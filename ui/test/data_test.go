@@ -55,6 +55,7 @@ func newDataset(t *testing.T, name string) *dataset {
 		if err := demo.Many(k.Ctx, k.Pool, 100_000, 30*24*time.Hour); err != nil {
 			t.Fatal(err)
 		}
+		k.Exec(manyChanges)
 		d.more = map[string]string{"runs-failed": "/runs?status=failed", "runs-of-a-workflow": "/runs?workflow=workflow-3&since=7d"}
 	}
 	t.Logf("the data %s took %v", name, time.Since(begun))
@@ -65,6 +66,7 @@ func newDataset(t *testing.T, name string) *dataset {
 // one has one run, which waits.
 func (d *dataset) one() {
 	kit.Begin(d.kit, kagzi.Define[string, string]("checkout"), "x", kagzi.ID("order-42"))
+	d.kit.Signal(kagzi.ID("order-42"), kagzi.DefineSignal[string]("note").With("x"), kagzi.Actor("mira"), kagzi.Reason("the customer has called"))
 	d.more = map[string]string{"run": path("runs", d.run("order-42"))}
 }
 
@@ -97,6 +99,13 @@ func (d *dataset) shop() {
 		d.more["run-"+id] = path("runs", d.run(id))
 	}
 }
+
+// manyChanges are the entries of 1,000 changes.
+const manyChanges = `
+	INSERT INTO kagzi.audit_log (entry_id, namespace_id, occurred_at, action, kind, name, task_queue, reason, actor, changes)
+	SELECT gen_random_uuid(), 'default', now() - n * interval '1 min', 'UPDATED', 'key', 'tenant-' || n % 50, 'imports', 'load test ' || n, 'ops' || n % 7 || '@example.com',
+		'[{"field": "max_running", "from": "1", "to": "2"}, {"field": "rate", "to": "every 100ms, burst 5"}]'
+	FROM generate_series(1, 1000) n`
 
 // run returns the run ID of a run with an ID.
 func (d *dataset) run(id string) string {

@@ -134,13 +134,15 @@ func (d *Demo) histories(ctx context.Context) error {
 	return d.trial(ctx)
 }
 
-// manySteps are the steps of a crawl that took half an hour: of 999 pages, each is fetched and stored, and one in fifty fails once.
+// manySteps are the steps of a crawl that took half an hour: of 999 pages, each is fetched and stored, and one in fifty fails once. A worker that the
+// registry does not know any more had the first 600 of them.
 const manySteps = `
-	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, started_at, finished_at, output, error_kind, error)
+	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, started_at, finished_at, output, error_kind, error, worker_id)
 	SELECT r.run_id, r.namespace_id, 'pages/' || n || '/' || s.name, a, CASE WHEN s.fails AND a = 1 THEN 'FAILED' ELSE 'COMPLETED' END, 'FUNCTION', 1, 1, 10 + n,
 		r.created_at + make_interval(secs => n * 1.8 + s.after + (a - 1) * 2), r.created_at + make_interval(secs => n * 1.8 + s.after + (a - 1) * 2 + 0.4 + n % 7 * 0.3),
 		CASE WHEN s.fails AND a = 1 THEN NULL ELSE '{"bytes": 4096}'::bytea END,
-		CASE WHEN s.fails AND a = 1 THEN 'timeout' END, CASE WHEN s.fails AND a = 1 THEN 'no answer from page ' || n END
+		CASE WHEN s.fails AND a = 1 THEN 'timeout' END, CASE WHEN s.fails AND a = 1 THEN 'no answer from page ' || n END,
+		CASE WHEN n < 600 THEN uuid '01987654-0000-7000-8000-0000000000c1' ELSE (SELECT w.worker_id FROM kagzi.step_runs w WHERE w.run_id = r.run_id AND w.step_id = 'list pages') END
 	FROM kagzi.workflow_runs r, generate_series(0, 998) n
 	CROSS JOIN LATERAL (VALUES ('fetch', 0, n % 50 = 9), ('store', 5, false)) s (name, after, fails), generate_series(1, CASE WHEN s.fails THEN 2 ELSE 1 END) a
 	WHERE r.run_id = $1`
