@@ -108,7 +108,7 @@ var claimMutants = []Mutant{
 		Edits: []Edit{
 			{"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tOFFSET 0\n) l\nWHERE NOT u.starts"},
 		},
-		Shown: rounds("S4|S5|S6", freezes+"|F18 lock|F11 answer", 1, 2, 3),
+		Shown: Shown{Test: "-run Zombie ./store"},
 	},
 }
 
@@ -213,11 +213,16 @@ var wakeMutants = []Mutant{
 // retryMutants are mistakes after a lost answer.
 var retryMutants = []Mutant{
 	{
+		Name: "a claim without an answer counts as one that took nothing", Breaks: "a run under a lease that nobody holds is taken over",
+		Edits: []Edit{{"internal/engine/unresolved.go", "	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) {", "	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) || store.Unavailable(err) {"}},
+		Shown: rounds("L1|L2|L4|customers still wait.*", "F11 lost answer to a claim", 5, 1, 7), // with leases of five minutes
+	},
+	{
 		Name: "a transaction is repeated if its connection is lost", Breaks: "a write whose outcome is unknown is not repeated blindly",
 		Edits: []Edit{
 			{"store/tx.go", "	return onConn(ctx, db, func(conn *pgx.Conn) error {\n		whole.Queue(beginTx)\n", "	send := func(conn *pgx.Conn) error {\n		whole, reads := &pgx.Batch{}, reads\n		whole.Queue(beginTx)\n"},
 			{"store/tx.go", "		if err = sendAll(ctx, conn, whole, reads); err != nil {\n			abort(conn)\n		}\n		return err\n	})\n}", "		if err = sendAll(ctx, conn, whole, reads); err != nil {\n			abort(conn)\n		}\n		return err\n	}\n	err := onConn(ctx, db, send)\n	if Classify(err) == ClassAway {\n		err = onConn(ctx, db, send)\n	}\n	return err\n}"},
 		},
-		Shown: rounds("L1|L2|L4|customers still wait.*", "F11 lost answer to a claim", 1, 5, 7), // with leases of five minutes
+		Shown: Shown{Test: "-run Lost ./store"},
 	},
 }

@@ -32,7 +32,7 @@ SELECT r.run_id FROM unnest($1::uuid[], $2::uuid[]) u (run_id, lease)
 JOIN kagzi.workflow_runs r ON r.run_id = u.run_id AND r.status = 'RUNNING' AND r.lease <> u.lease
 FOR UPDATE OF r SKIP LOCKED`
 
-// rivals counts the writes of zombies that waited for the row of a run that another worker held.
+// rivals counts the zombies that went on while another worker held a run of theirs. The note says which of them were seen to wait for it.
 func rivals(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	place, release, err := w.take(ctx, r, nil)
 	if err != nil {
@@ -41,32 +41,32 @@ func rivals(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effec
 	defer release()
 	past := min(max(w.Times.Stale, min(w.Times.Lease, longestFreeze)), longestFreeze)
 	for end, tries := time.Now().Add(d), 0; ctx.Err() == nil && (time.Now().Before(end) || effect == 0 && tries < 8); tries++ {
-		nth := 3 + r.IntN(10)
+		nth := 1 + r.IntN(6)
 		zombie, err := w.replace(ctx, place, func(s *fleet.Spec) { s.Point, s.Nth, s.Signal = "before flush", nth, syscall.SIGSTOP })
 		if err != nil {
 			return effect, note, err
 		}
-		if !until(ctx, slice(w), func() bool { return state(zombie.PID()) == 'T' || !zombie.Alive() }) || !zombie.Alive() {
+		if !until(ctx, slice(w)+patience, func() bool { return state(zombie.PID()) == 'T' || !zombie.Alive() }) || !zombie.Alive() {
 			zombie.Kill() // else it would freeze later, and nobody would wake it
 			<-zombie.Done()
 			continue
 		}
-		met, err := w.meet(ctx, zombie, 2*past+patience)
+		held, waited, err := w.meet(ctx, zombie, 2*past+patience)
 		_ = zombie.Signal(syscall.SIGCONT)
 		if err != nil {
 			return effect, note, err
 		}
-		if met {
+		if held {
 			effect++
-			note += fmt.Sprintf("worker %s, flush %d; ", zombie.Spec.Name, nth)
+			note += fmt.Sprintf("worker %s, flush %d, waited: %v; ", zombie.Spec.Name, nth, waited)
 		}
 	}
 	return effect, note, ctx.Err()
 }
 
 // meet waits until another worker has one of the zombie's runs, locks it, lets the zombie go on, and unlocks the run as soon as the
-// zombie waits for it. It reports whether the zombie did.
-func (w *World) meet(ctx context.Context, zombie *fleet.Process, limit time.Duration) (met bool, err error) {
+// zombie waits for it. It reports whether it locked one, and whether the zombie was seen to wait.
+func (w *World) meet(ctx context.Context, zombie *fleet.Process, limit time.Duration) (locked, waited bool, err error) {
 	err = w.with(ctx, func(conn *pgx.Conn) error {
 		var runs, leases []uuid.UUID
 		if err := conn.QueryRow(ctx, runsOf, zombie.PID()).Scan(&runs, &leases); err != nil || len(runs) == 0 {
@@ -80,12 +80,11 @@ func (w *World) meet(ctx context.Context, zombie *fleet.Process, limit time.Dura
 		waits := func() bool { // the zombie does so for a tenth of a second at a time
 			var n int
 			err := watch.QueryRow(ctx, waiters+` AND application_name = $2`, []uint32{conn.PgConn().PID()}, zombie.Spec.Name).Scan(&n)
-			met = n > 0
-			return met || err != nil || !zombie.Alive()
+			waited = n > 0
+			return waited || err != nil || !zombie.Alive()
 		}
 		var failed error
 		until(ctx, limit, func() bool {
-			var locked bool
 			locked, failed = lockBetween(ctx, conn, runs, leases, func() {
 				_ = zombie.Signal(syscall.SIGCONT)
 				until(ctx, 3*time.Second, waits)
@@ -94,7 +93,7 @@ func (w *World) meet(ctx context.Context, zombie *fleet.Process, limit time.Dura
 		})
 		return failed
 	})
-	return met, err
+	return locked, waited, err
 }
 
 // lockBetween locks the runs that others hold by now, and calls do. It returns false if there is none.
@@ -118,12 +117,12 @@ func freezeBeforeStep(ctx context.Context, w *World, r *rand.Rand, d time.Durati
 	defer release()
 	past := min(max(w.Times.Stale, min(w.Times.Lease, longestFreeze)), longestFreeze)
 	for end, tries := time.Now().Add(d), 0; ctx.Err() == nil && (time.Now().Before(end) || effect == 0 && tries < 8); tries++ {
-		nth := 2 + r.IntN(10)
+		nth := 1 + r.IntN(4)
 		zombie, err := w.replace(ctx, place, func(s *fleet.Spec) { s.Point, s.Nth, s.Signal = "before step", nth, syscall.SIGSTOP })
 		if err != nil {
 			return effect, note, err
 		}
-		if !until(ctx, slice(w), func() bool { return state(zombie.PID()) == 'T' || !zombie.Alive() }) || !zombie.Alive() {
+		if !until(ctx, slice(w)+patience, func() bool { return state(zombie.PID()) == 'T' || !zombie.Alive() }) || !zombie.Alive() {
 			zombie.Kill() // else it would freeze later, and nobody would wake it
 			<-zombie.Done()
 			continue
