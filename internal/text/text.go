@@ -112,10 +112,10 @@ func Sentence(s string) string {
 	return s
 }
 
-// List joins the first items, at most most, with commas. "…" at the end says that there are more.
+// List joins the first items, at most most, with commas, and says if there are more.
 func List(items []string, most int) string {
 	if len(items) <= most {
 		return strings.Join(items, ", ")
 	}
-	return strings.Join(items[:most], ", ") + ", …"
+	return strings.Join(items[:most], ", ") + ", and more"
 }

@@ -66,7 +66,7 @@ func TestList(t *testing.T) {
 		{nil, ""},
 		{[]string{"a"}, "a"},
 		{[]string{"a", "b"}, "a, b"},
-		{[]string{"a", "b", "c"}, "a, b, …"},
+		{[]string{"a", "b", "c"}, "a, b, and more"},
 	} {
 		if got := List(test.items, 2); got != test.want {
 			t.Errorf("List(%q) = %q; want %q", test.items, got, test.want)
