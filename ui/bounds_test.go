@@ -133,7 +133,7 @@ func TestPagesOfHugeRunsAreBounded(t *testing.T) {
 				all = append(all, attempt(fmt.Sprintf("step %d", i), n+1))
 			}
 		}
-		v := &runView{Input: payload{Empty: true}, Output: payload{Empty: true}, Run: kagzi.RunInfo{ID: "01987654-0000-7000-8000-000000000000", Status: kagzi.StatusRunning, CreatedAt: began}}
+		v := &runView{workers: &workersLane{}, Input: payload{Empty: true}, Output: payload{Empty: true}, Run: kagzi.RunInfo{ID: "01987654-0000-7000-8000-000000000000", Status: kagzi.StatusRunning, CreatedAt: began}}
 		q := query{url: "/runs/x"}
 		h := newHistory("", all, nil)
 		h.payloads.add(all, false)
