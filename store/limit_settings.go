@@ -72,10 +72,11 @@ WITH t AS MATERIALIZED (
 )
 SELECT v.run_id, v.task_queue, v.workflow_type, v.version, v.running FROM v`
 
-// SetLimit creates or changes a limit. It returns the runs that become due earlier.
+// SetLimit creates or changes a limit. It returns the runs that become due earlier. After a lost answer it may return none: their workers find
+// them by looking at the table.
 func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Signalled, err error) {
 	id := newID()
-	err = do(ctx, func(ctx context.Context) error {
+	err = again(ctx, func(ctx context.Context) error {
 		woken = nil
 		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
 			old, err := s.replaceLimit(ctx, tx, l, id, why)
@@ -153,9 +154,10 @@ DELETE FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1`
 // it is in use.
 func (s *Store) DeleteLimit(ctx context.Context, name string, why Why) (found, used bool, err error) {
 	entry := NewEntry(EventDeleted, OnLimit, name, why)
-	err = do(ctx, func(ctx context.Context) error {
+	tried := false // an earlier try has deleted it, and its answer may have been lost
+	err = again(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
-			found, used = false, false
+			found, used = tried, false
 			if err := askRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil, nil, nil); err != nil {
 				if err == pgx.ErrNoRows {
 					return nil
@@ -170,6 +172,7 @@ func (s *Store) DeleteLimit(ctx context.Context, name string, why Why) (found, u
 			if err = ask(ctx, tx, deleteLimit, []any{s.namespace, name}, nil); err != nil {
 				return err
 			}
+			tried = true
 			return s.audit(ctx, tx, entry)
 		})
 	})
