@@ -48,7 +48,7 @@ bench-peers: ## Kagzi beside River and raw SQL, into bench/RESULTS.md: about 45 
 	go run -C bench . -out .
 
 chaos: ## two hours of rounds with fresh seeds, into chaos/records.jsonl
-	cd chaos && go build -o chaos.bin . && ./chaos.bin -for 2h -duration 60s -record records.jsonl
+	cd chaos && go build -o chaos.bin . && ./chaos.bin -for 2h -ground any -duration 60s -record records.jsonl
 
 soak: ## eight hours without an audit: stops when goroutines, memory, connections, dead tuples or tables grow
 	cd chaos && go build -o chaos.bin . && ./chaos.bin -soak -duration 8h

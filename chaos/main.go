@@ -42,6 +42,7 @@ func run() int {
 	flag.DurationVar(&o.Duration, "duration", time.Minute, "from the first start to the end of the last fault")
 	flag.IntVar(&o.Workers, "workers", 4, "how many worker processes there are")
 	flag.IntVar(&o.Customers, "customers", 40, "how many clients have one job each")
+	flag.StringVar(&o.Ground, "ground", "", "the kind of server: \"synchronous standby\", \"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", which lets the seed choose; a plain one if it is empty")
 	faults := flag.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
 	keep := flag.String("keep", "", "a directory for ledgers and logs, which stays; otherwise they go after a round that passes")
 	flag.BoolVar(&o.Deaf, "deaf", false, "no notification reaches anybody: all bounds must hold by polling alone")
@@ -81,27 +82,23 @@ func run() int {
 func round(ctx context.Context, o driver.Options, keep, records string, only bool) int {
 	var err error
 	if o.Dir = keep; keep == "" {
-		o.Dir, err = os.MkdirTemp("", "kagzi-chaos-")
+		if o.Dir, err = os.MkdirTemp("", "kagzi-chaos-"); err == nil {
+			err = os.Chmod(o.Dir, 0o755) // the server runs as another user
+		}
 	} else {
 		err = os.MkdirAll(keep, 0o755)
 	}
 	if err != nil {
 		return usage(err)
 	}
-	plan, err := driver.Make(o)
-	if err != nil {
-		return usage(err)
-	}
-	fmt.Print(plan)
-	if only {
-		return pass
-	}
-	result, err := driver.Run(ctx, plan)
+	record, err := driver.Play(ctx, os.Stdout, o, only)
 	if err != nil {
 		fmt.Println("INVALID:", err)
 		return invalid
 	}
-	record := driver.Judge(os.Stdout, plan, result)
+	if only {
+		return pass
+	}
 	if records != "" {
 		if err := record.Append(records); err != nil {
 			return usage(err)

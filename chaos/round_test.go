@@ -48,19 +48,13 @@ const tries = 3
 func play(t *testing.T, seed uint64) {
 	for try := range uint64(tries) {
 		o := driver.Options{Seed: seed + 1000*try, Duration: 15 * time.Second, Workers: 3, Customers: 20, Dir: t.TempDir(), Log: t.Logf}
-		plan, err := driver.Make(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%v", plan)
-		result, err := driver.Run(t.Context(), plan)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var said bytes.Buffer
-		verdict := driver.Judge(&said, plan, result).Verdict
+		record, err := driver.Play(t.Context(), &said, o, false)
 		t.Logf("%s", said.Bytes())
-		switch verdict {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch record.Verdict {
 		case driver.Pass:
 			return
 		case driver.Fail:

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi/chaos/internal/driver"
+	"github.com/kagzi/kagzi/chaos/internal/fault"
 )
 
 // Each text to replace occurs once, and each name does.
@@ -46,7 +47,7 @@ func TestMutantsAreShownToSomething(t *testing.T) {
 			continue
 		}
 		for _, seed := range s.Seeds {
-			if _, err := driver.Make(driver.Options{Seed: seed, Duration: s.Duration, Faults: faults}); err != nil {
+			if _, err := driver.Make(driver.Options{Seed: seed, Duration: s.Duration, Faults: faults}, fault.All()); err != nil {
 				t.Errorf("mutant %q: %v", m.Name, err)
 			}
 		}

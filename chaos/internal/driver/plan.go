@@ -3,6 +3,7 @@
 package driver
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -19,6 +20,7 @@ type Options struct {
 	Seed      uint64
 	Duration  time.Duration  // from the first start to the end of the last fault
 	Faults    *regexp.Regexp // nil: all
+	Ground    string         // the kind of server: the name of a fault.Ground, AnyGround, or empty for a plain one
 	Workers   int
 	Customers int
 	Deaf      bool   // no notification reaches anybody: everything goes on by polling
@@ -58,15 +60,15 @@ var profiles = []fault.Times{
 	{Lease: 2 * time.Second, Heartbeat: 500 * time.Millisecond, Stale: 6 * time.Second, Poll: time.Second, Grace: 3 * time.Second},
 }
 
-// Make returns the plan for the options.
-func Make(o Options) (Plan, error) {
+// Make returns the plan for the options, on a ground that allows these faults.
+func Make(o Options, all []fault.Fault) (Plan, error) {
 	r := rand.New(rand.NewPCG(o.Seed, 0x6368616f73))
 	p := Plan{Options: o, Times: profiles[r.IntN(len(profiles))], Poison: r.IntN(2)}
 	if r.IntN(3) == 0 {
 		p.Keep = 10 * time.Second
 	}
 	var faults []fault.Fault
-	for _, f := range fault.All() {
+	for _, f := range all {
 		if o.Faults == nil || o.Faults.MatchString(f.Name) {
 			faults = append(faults, f)
 		}
@@ -120,7 +122,7 @@ func (p Plan) patience() time.Duration { return 60*time.Second + 4*p.recovers() 
 // String returns the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %v, %d workers, %d customers, %d poison\n", p.Options.Seed, p.Options.Duration, p.Options.Workers, p.Options.Customers, p.Poison)
+	fmt.Fprintf(&b, "seed %d on %s, %v, %d workers, %d customers, %d poison\n", p.Options.Seed, cmp.Or(p.Options.Ground, "plain"), p.Options.Duration, p.Options.Workers, p.Options.Customers, p.Poison)
 	if p.Keep > 0 {
 		fmt.Fprintf(&b, "ended runs are deleted after %v\n", p.Keep)
 	}

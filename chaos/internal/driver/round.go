@@ -1,9 +1,11 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -14,7 +16,6 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
-	"github.com/kagzi/kagzi/internal/localpg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 
 	"github.com/kagzi/kagzi/chaos/internal/check"
@@ -27,7 +28,8 @@ import (
 // A round is a plan that is carried out.
 type round struct {
 	plan      Plan
-	server    *localpg.Cluster
+	site      *fault.Site
+	world     *fault.World
 	pool      *pgxpool.Pool // past all proxies
 	client    *fleet.Place  // the proxy of the customers
 	places    []*fleet.Place
@@ -55,17 +57,65 @@ type Result struct {
 	Evidence *evidence.Evidence
 	Tables   []string // violations that the statements found
 	Stuck    []string // what did not end in time
+	Lossy    bool     // a failover has lost what was acknowledged
 	Took     time.Duration
 }
 
-// Run carries out a plan. An error means that the round could not be played: nothing is known then.
-func Run(ctx context.Context, plan Plan) (_ *Result, err error) {
-	r, begun := &round{plan: plan}, time.Now()
-	if r.server, err = (localpg.Config{MaxConnections: 200}).Start(ctx); err != nil {
-		return nil, err
+// AnyGround lets the seed choose the kind of server.
+const AnyGround = "any"
+
+// ground returns the ground of the options, and its name.
+func (o Options) ground() (fault.Ground, error) {
+	all, missing := fault.Grounds()
+	if o.Ground == AnyGround { // each other round is on the plain one
+		if o.Seed%2 == 0 {
+			return all[0], nil
+		}
+		return all[int(o.Seed/2)%len(all)], nil
 	}
-	defer func() { err = errors.Join(err, r.server.Stop()) }()
-	if r.pool, err = pgxpool.New(ctx, r.server.DSN()); err != nil {
+	for _, g := range all {
+		if g.Name == cmp.Or(o.Ground, all[0].Name) {
+			return g, nil
+		}
+	}
+	if why := missing[o.Ground]; why != nil {
+		return fault.Ground{}, fmt.Errorf("this machine does not allow the ground %q: %w", o.Ground, why)
+	}
+	return fault.Ground{}, fmt.Errorf("there is no ground %q", o.Ground)
+}
+
+// Play makes a plan, carries it out and judges it. It prints the plan and the judgement to w. With planOnly it prints the plan alone. An
+// error means that the round could not be played: nothing is known then.
+func Play(ctx context.Context, w io.Writer, o Options, planOnly bool) (_ Record, err error) {
+	g, err := o.ground()
+	if err != nil {
+		return Record{}, err
+	}
+	o.Ground = g.Name
+	site, err := g.Open(ctx, fault.Options{MaxConnections: 200, Dir: o.Dir})
+	if err != nil {
+		return Record{}, err
+	}
+	defer func() { err = errors.Join(err, site.Close()) }()
+	plan, err := Make(o, site.Faults)
+	if err != nil {
+		return Record{}, err
+	}
+	fmt.Fprint(w, plan)
+	if planOnly {
+		return Record{Verdict: Pass}, nil
+	}
+	result, err := run(ctx, plan, site)
+	if err != nil {
+		return Record{}, err
+	}
+	return judge(w, plan, result), nil
+}
+
+// run carries out a plan.
+func run(ctx context.Context, plan Plan, site *fault.Site) (_ *Result, err error) {
+	r, begun := &round{plan: plan, site: site}, time.Now()
+	if r.pool, err = pgxpool.New(ctx, site.Admin); err != nil {
 		return nil, err
 	}
 	defer r.pool.Close()
@@ -118,11 +168,11 @@ func (r *round) prepare(ctx context.Context) error {
 		}
 	}
 	base := fleet.Spec{Seed: o.Seed, Config: r.plan.Config(load.Queues), Version: 1, Conns: 8}
-	if r.client, err = fleet.NewPlace(0, r.server.DSN(), o.Dir, base); err != nil {
+	if r.client, err = fleet.NewPlace(0, r.site.DSN, o.Dir, base); err != nil {
 		return err
 	}
 	for i := range o.Workers {
-		p, err := fleet.NewPlace(i+1, r.server.DSN(), o.Dir, base)
+		p, err := fleet.NewPlace(i+1, r.site.DSN, o.Dir, base)
 		if err != nil {
 			return err
 		}
@@ -231,7 +281,7 @@ func (r *round) exited(p *fleet.Process) {
 
 // injectAll carries out the plan's clashes, one after the other.
 func (r *round) injectAll(ctx context.Context, begun time.Time) {
-	w := &fault.World{Server: r.server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst}
+	r.world = &fault.World{Server: r.site.Server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst}
 	for _, c := range r.plan.Clash {
 		if !sleep(ctx, c.At-time.Since(begun)) {
 			return
@@ -244,7 +294,7 @@ func (r *round) injectAll(ctx context.Context, begun time.Time) {
 		for _, i := range c.Faults {
 			clash.Go(func() {
 				if sleep(ctx, i.After) {
-					r.inject(ctx, begun, w, i)
+					r.inject(ctx, begun, i)
 				}
 			})
 		}
@@ -252,10 +302,10 @@ func (r *round) injectAll(ctx context.Context, begun time.Time) {
 	}
 }
 
-func (r *round) inject(ctx context.Context, begun time.Time, w *fault.World, i Injection) {
+func (r *round) inject(ctx context.Context, begun time.Time, i Injection) {
 	r.faults.Add(1)
 	at := evidence.Now()
-	effect, note, err := i.Fault.Inject(ctx, w, rand.New(rand.NewPCG(i.Seed, 1)), i.For)
+	effect, note, err := i.Fault.Inject(ctx, r.world, rand.New(rand.NewPCG(i.Seed, 1)), i.For)
 	v := evidence.Injected{Fault: i.Fault.Name, Began: at, Ended: evidence.Now(), Effect: effect, Note: note}
 	r.lastOver.Store(int64(v.Ended))
 	r.faults.Add(-1)
@@ -346,5 +396,5 @@ func (r *round) result(ctx context.Context) (*Result, error) {
 		}
 		e.Ticks = append(e.Ticks, ticks...)
 	}
-	return &Result{Evidence: e, Tables: tables, Stuck: r.stuck}, nil
+	return &Result{Evidence: e, Tables: tables, Stuck: r.stuck, Lossy: len(r.world.Losses()) > 0}, nil
 }

@@ -22,13 +22,15 @@ const (
 // shown is how many violations get a history.
 const shown = 3
 
-// Judge checks the evidence and prints what it finds: the figures, each violation, the histories of the first runs concerned, and the
+// judge checks the evidence and prints what it finds: the figures, each violation, the histories of the first runs concerned, and the
 // verdict.
-func Judge(w io.Writer, plan Plan, r *Result) Record {
+func judge(w io.Writer, plan Plan, r *Result) Record {
 	var found []check.Violation
 	var reasons []string
 	if !plan.Options.Soak {
-		found, reasons = check.All(r.Evidence, plan.expectations()), check.Exercised(r.Evidence)
+		expected := plan.expectations()
+		expected.Lossy = r.Lossy
+		found, reasons = check.All(r.Evidence, expected), check.Exercised(r.Evidence)
 		fmt.Fprint(w, check.Measure(r.Evidence))
 	}
 	for _, v := range append(r.Tables, r.Stuck...) {
