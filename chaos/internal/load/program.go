@@ -106,9 +106,25 @@ var weights = []struct {
 	weight int
 	inner  bool
 }{
-	{opStep, 27, true}, {opLimited, 3, true}, {opTx, 12, true}, {opFlaky, 8, true}, {opSlow, 6, true}, {opDeaf, 2, true}, {opOverlong, 2, true}, {opPanic, 2, true},
-	{opSleep, 10, true}, {opBig, 1, true}, {opChild, 5, true}, {opPublish, 4, true}, {opDie, 1, true},
-	{opUndo, 8, false}, {opParallel, 4, false}, {opMap, 3, false}, {opRace, 3, false}, {opWait, 5, false}, {opMetadata, 2, false},
+	{opStep, 27, true},
+	{opLimited, 3, true},
+	{opTx, 12, true},
+	{opFlaky, 8, true},
+	{opSlow, 6, true},
+	{opDeaf, 2, true},
+	{opOverlong, 2, true},
+	{opPanic, 2, true},
+	{opSleep, 10, true},
+	{opBig, 1, true},
+	{opChild, 5, true},
+	{opPublish, 4, true},
+	{opDie, 1, true},
+	{opUndo, 8, false},
+	{opParallel, 4, false},
+	{opMap, 3, false},
+	{opRace, 3, false},
+	{opWait, 5, false},
+	{opMetadata, 2, false},
 }
 
 func (g *generator) kind() string {
