@@ -32,7 +32,7 @@ type document struct {
 func FuzzCodec(f *testing.F) {
 	f.Add("plain", int64(1), 0.5, []byte("data"), []byte(`{"name":"x","next":{"name":"y"},"unknown":[1,"\u2028",null]}`))
 	f.Add("a\x00\xff<&>\u2028", int64(-1), 1e300, []byte(nil), []byte(`{"name":"\ud800","rate":1e400}`))
-	f.Add("", int64(0), -0.0, []byte{}, []byte(`{"NAME":1}{}`))
+	f.Add("", int64(0), math.Copysign(0, -1), []byte{}, []byte(`{"NAME":1}{}`))
 	f.Add(`a "quoted" \ text`, int64(math.MinInt64), math.MaxFloat64, []byte("x"), []byte(`"\""`))
 	f.Fuzz(func(t *testing.T, name string, count int64, rate float64, data, doc []byte) {
 		v := document{Name: name, Count: count, Rate: rate, Data: data, Labels: map[string]string{name: name}, At: time.Duration(count), Unknown: name}
