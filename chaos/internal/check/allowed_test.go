@@ -122,6 +122,11 @@ var allowedRuns = []allowed{
 }
 
 var allowedSteps = []allowed{
+	{"ClaimThatACrashHasUndone", func(w *world) {
+		w.plain("x", "")
+		w.line("2.1", evidence.Begin, "x", "s", 1, "another", "")
+		w.Injected = append(w.Injected, evidence.Injected{Fault: "F6 immediate restart", Began: w.tick(), Ended: w.tick(), Effect: 1})
+	}},
 	{"ResultTooLateForItsTimeout", func(w *world) {
 		w.begun()
 		w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")

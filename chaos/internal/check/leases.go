@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
@@ -44,7 +46,8 @@ func (c *checker) mine(change *change) (_ *lease, what string) {
 	return nil, ""
 }
 
-// leases: steps are executed only under leases that were claimed (S4), and by the process that claimed them.
+// leases: steps are executed only under leases that were claimed (S4), and by the process that claimed them. Claims do not wait for the
+// disk, so a crash of the server may undo the newest: what is executed under them is not recorded.
 func (c *checker) leases() {
 	for _, line := range c.e.Ledger {
 		if line.Event != evidence.Begin {
@@ -52,7 +55,7 @@ func (c *checker) leases() {
 		}
 		l := c.h.leases[leaseKey{line.Run, line.Lease}]
 		switch {
-		case l == nil && !c.x.Lossy:
+		case l == nil && !c.x.Lossy && !c.crashed(line.At):
 			c.violation("S4", line.Run, line.At, "step %s began in worker %s under lease %s, which nobody claimed", line.Step, line.Worker, line.Lease)
 		case l != nil && l.by != "" && l.by != line.Worker:
 			c.violation("S4", line.Run, line.At, "step %s began in worker %s under lease %s, which process %q claimed", line.Step, line.Worker, line.Lease, l.by)
@@ -68,6 +71,20 @@ func (c *checker) anyAbove(run string, set map[string]bool) bool {
 		}
 	}
 	return false
+}
+
+// crashes are the kinds of faults that crash the server.
+var crashes = []string{"F4", "F6", "F7", "F8", "F12", "F13"}
+
+// outlives is how long a worker may go on under a claim that a crash of the server has undone: until its next record is refused.
+const outlives = 30 * time.Second
+
+// crashed reports whether the server may have crashed shortly before a moment, or right after it.
+func (c *checker) crashed(at time.Duration) bool {
+	return slices.ContainsFunc(c.e.Injected, func(f evidence.Injected) bool {
+		kind, _, _ := strings.Cut(f.Fault, " ")
+		return slices.Contains(crashes, kind) && f.Began < at+time.Second && at < f.Ended+outlives
+	})
 }
 
 // drains: a worker that was drained has left nothing: it is OFFLINE, holds no run, and has no goroutine left (S12). If the database was

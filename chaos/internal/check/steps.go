@@ -136,6 +136,9 @@ func (c *checker) executions() {
 		}
 		begun, ended, attempts := map[execution]bool{}, map[execution]bool{}, 0
 		for _, line := range c.h.lines[key] {
+			if c.h.leases[leaseKey{key.run, line.Lease}] == nil { // see leases
+				continue
+			}
 			this := execution{line.Attempt, line.Lease}
 			switch line.Event {
 			case evidence.End:
