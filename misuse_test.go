@@ -355,6 +355,7 @@ func TestEndedContext(t *testing.T) {
 		"Schedule": func(ctx context.Context) error {
 			return c.Schedule(ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(1)})
 		},
+		"Audit":           func(ctx context.Context) error { return kit.Second(c.Audit(ctx, kagzi.AuditFilter{})) },
 		"Messages":        func(ctx context.Context) error { return kit.Second(c.Messages(ctx, run, kagzi.MessageFilter{})) },
 		"Signal":          func(ctx context.Context) error { return c.Signal(ctx, run, note) },
 		"StartMany":       func(ctx context.Context) error { return kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)})) },

@@ -250,7 +250,6 @@ func TestBadSignals(t *testing.T) {
 		{kit.Approved.With(long), nil, "252 bytes, the limit (ClientConfig.MaxPayload) is 100"},
 		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.InTx(nil)}, "begin a transaction"},
 		{kit.Approved.With(""), []kagzi.ChangeOption{nil}, "nil option"},
-		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.Reason("r")}, "a message takes no Reason: put it into the payload"},
 		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.Grace(time.Second)}, "Grace is for Cancel"},
 		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.Forget("s")}, "Forget is for Resume"},
 		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.DryRun()}, "DryRun is for the verbs that take a RunFilter"},

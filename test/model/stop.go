@@ -92,6 +92,8 @@ func (m *Model) CancelChildren(id, lease uuid.UUID) error {
 // Pause pauses a run. Unpause ends that: if its worker is dead, nobody has released the run, so that is done now.
 func (m *Model) Pause(id uuid.UUID) error {
 	switch r := m.Runs[id]; {
+	case r == nil:
+		return store.ErrRunNotFound
 	case !r.Active():
 		return store.ErrRunFinished
 	case r.Cancelling:
@@ -105,7 +107,10 @@ func (m *Model) Pause(id uuid.UUID) error {
 // Unpause ends the pause of a run.
 func (m *Model) Unpause(id uuid.UUID) error {
 	r := m.Runs[id]
-	if r == nil || !r.Active() {
+	switch {
+	case r == nil:
+		return store.ErrRunNotFound
+	case !r.Active():
 		return store.ErrRunFinished
 	}
 	r.Paused = false
