@@ -268,6 +268,7 @@
 			e.preventDefault();
 			htmx.ajax("GET", link.href, { target: "#dialog-body", select: "#main > *:not(#notices)", swap: "innerHTML" }).then(() => {
 				if (!dialog.open) dialog.showModal();
+				shown = performance.now();
 				dialog.setAttribute("aria-label", $("h1", dialog)?.textContent ?? "Dialog");
 				$("[required], input:not([type=hidden]), textarea, select, .actions .button", dialog)?.focus();
 			});
@@ -276,6 +277,14 @@
 		const row = e.target.closest("tr[data-href]"); // a convenience: the row has a link, too
 		if (row && !e.target.closest("a, button, input, label, summary") && !getSelection().toString()) location.href = row.dataset.href;
 	});
+
+	// The Enter that has opened a dialog, held or late, must not send its form: nobody has read it yet.
+	let shown = 0;
+	for (const kind of ["keydown", "keypress"]) {
+		document.addEventListener(kind, (e) => {
+			if (e.key === "Enter" && e.target.closest("#dialog[open]") && !e.target.matches("textarea") && (e.repeat || performance.now() - shown < 400)) e.preventDefault();
+		});
+	}
 
 	document.addEventListener("keydown", (e) => {
 		if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;

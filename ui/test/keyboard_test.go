@@ -87,6 +87,9 @@ func (tb *tab) dialogByKeys() {
 	eval[bool](tb, link+`.focus(), true`)
 	tb.press(kb.Enter)
 	tb.until(`document.querySelector("#dialog").open && document.querySelector("#dialog").contains(document.activeElement)`)
+	eval[bool](tb, `(document.querySelector("#dialog [type=submit], #dialog button.button").focus(), true)`)
+	held := true
+	call(tb, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "Enter", Code: "Enter", Text: "\r", WindowsVirtualKeyCode: 13, AutoRepeat: &held})
 	if got := eval[string](tb, focused); strings.HasPrefix(got, "UNSEEN") {
 		tb.t.Errorf("nobody sees the focus in the dialog: %s", got)
 	}
