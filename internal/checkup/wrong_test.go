@@ -109,7 +109,7 @@ func TestWrongPoolOrRights(t *testing.T) {
 	})
 	t.Run("Connect", func(t *testing.T) {
 		t.Parallel()
-		db := dbtest.Database(t)
+		db := dbtest.Database(t, dbtest.AsOwner())
 		role := dbtest.Role(t, db)
 		name := db.Pool.Config().ConnConfig.Database
 		dbtest.Exec(t, db.Pool, `ALTER ROLE `+role+` LOGIN PASSWORD 'right'`)

@@ -268,8 +268,10 @@ func (s *server) dropAll(ctx context.Context) (err error) {
 		return nil
 	}
 	for _, role := range append(rolesOf(s.prefix), s.app) {
-		if _, err := conn.Exec(ctx, "DROP ROLE IF EXISTS "+role); err != nil {
-			return err
+		for _, sql := range []string{"DROP OWNED BY ", "DROP ROLE "} { // first what the role owns or may do in this database and outside of any
+			if _, err := conn.Exec(ctx, sql+role); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
