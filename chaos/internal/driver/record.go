@@ -93,6 +93,7 @@ func summarize(w io.Writer, all []Record) {
 		f := r.Figures
 		sum.Runs, sum.Steps, sum.Executions, sum.Repeated = sum.Runs+f.Runs, sum.Steps+f.Steps, sum.Executions+f.Executions, sum.Repeated+f.Repeated
 		sum.Refused, sum.Claims, sum.TakenOver = sum.Refused+f.Refused, sum.Claims+f.Claims, sum.TakenOver+f.TakenOver
+		sum.Ended, sum.Judged, sum.Watched = sum.Ended+f.Ended, sum.Judged+f.Judged, sum.Watched+f.Watched
 		sum.HealedToEnd = max(sum.HealedToEnd, f.HealedToEnd)
 		sum.KillToClaim, sum.DueToClaim = append(sum.KillToClaim, f.KillToClaim...), append(sum.DueToClaim, f.DueToClaim...)
 	}
