@@ -21,15 +21,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// seeds are those of rounds that have found a fault of Kagzi, with what it was.
+// seeds are those of the rounds that are always played, with what they have found.
 var seeds = map[uint64]string{
 	3: "a branch that ignored the error of a step that had ended its goroutine was taken for other code in a replay",
+	9: "nothing",
 }
 
 // TestRounds plays short rounds, one after the other. KAGZI_CHAOS_SEEDS is how many rounds with fresh seeds come after those of the
 // table. A round that proves nothing, because the machine is too busy for the plan, is played again with another seed.
 func TestRounds(t *testing.T) {
-	fresh := 1
+	fresh := 0
 	if n, err := strconv.Atoi(os.Getenv("KAGZI_CHAOS_SEEDS")); err == nil {
 		fresh = n
 	}
