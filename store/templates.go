@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -165,13 +166,15 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 
 // auditEdit writes the entry of an edit that took effect.
 func (s *Store) auditEdit(ctx context.Context, tx pgx.Tx, e *Edit) error {
-	switch {
-	case e.Entry == nil || e.Count != nil && *e.Count == 0:
+	if e.Entry == nil || e.Count != nil && *e.Count == 0 {
 		return nil
-	case e.Count != nil:
-		e.Entry.Change("runs", 0, *e.Count)
 	}
-	return s.audit(ctx, tx, *e.Entry)
+	entry := *e.Entry // a copy: the transaction may be repeated
+	if e.Count != nil {
+		entry.Changes = slices.Clip(entry.Changes)
+		entry.Change("runs", 0, *e.Count)
+	}
+	return s.audit(ctx, tx, entry)
 }
 
 // The runs $3 do not count: an earlier try, whose answer was lost, has inserted them. A group is active if one of its runs has its slot.

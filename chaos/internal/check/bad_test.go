@@ -124,7 +124,7 @@ func (w *world) fire(schedule string, at time.Time) {
 }
 
 var badRuns = []bad{
-	{"Reborn", "S3", func(w *world) {
+	{"ActiveAgain", "S3", func(w *world) {
 		w.plain("x", "")
 		w.run("driver", "x", columns{"status": "PENDING", "finished_at": nil, "available_at": w.wall()})
 		w.claim("2.1", "x", "again")

@@ -110,7 +110,7 @@ func (c *customers) do(ctx context.Context, number int, job load.Job) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { c.send(ctx, number, job, run) })
-	if job.Kind == "poison" { // it takes many minutes until such a run is set aside
+	if job.Kind == "poison" { // it takes many minutes until such a run is quarantined
 		for !c.shut.Load() && sleep(ctx, 200*time.Millisecond) {
 		}
 		c.change(ctx, number, job, run, "terminate")
