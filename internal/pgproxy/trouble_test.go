@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/localpg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -113,9 +114,7 @@ func TestTroublesOverlap(t *testing.T) {
 		_, err := conn.Exec(context.Background(), "SELECT 1")
 		answered <- err
 	}()
-	for first.Count() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the proxy knows", func() bool { return first.Count() > 0 })
 	first.Lift()
 	proxy.Unfreeze()
 	select {
@@ -201,9 +200,7 @@ func TestReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	for len(proxy.Conns()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the proxy knows", func() bool { return len(proxy.Conns()) > 0 })
 	other := dial(t, proxy)
 	if n := proxy.Reset(func(c pgproxy.Conn) bool { return c.Number == 1 }); n != 1 {
 		t.Fatalf("%d connections were reset", n)
@@ -274,16 +271,12 @@ func TestUnanswered(t *testing.T) {
 		_, err := conn.Exec(ctx, "SELECT pg_sleep(600)")
 		asked <- err
 	}()
-	for proxy.Unanswered() != 1 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the proxy knows", func() bool { return proxy.Unanswered() == 1 })
 	cancel()
 	if err := <-asked; err == nil {
 		t.Error("no error")
 	}
-	for proxy.Unanswered() != 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the proxy knows", func() bool { return proxy.Unanswered() == 0 })
 }
 
 func TestErrors(t *testing.T) {
