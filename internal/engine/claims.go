@@ -156,7 +156,8 @@ func (s *Session) claim(ctx context.Context, q *queue, n int) time.Duration {
 		s.begin(q, worker, runs)
 	}
 	s.mu.Lock()
-	s.served = q.serve(len(runs), s.served)
+	due, _ := s.queues.due(time.Now())
+	s.served = due.serve(q, len(runs), s.served)
 	q.claimed(next)
 	s.mu.Unlock()
 	return next.pause

@@ -115,10 +115,16 @@ func (l queueList) level(n int) float64 {
 }
 
 // serve notes that n runs of q were claimed. last is what the queue that was served before had been served. A queue that had no due
-// runs for a while is not served for that time.
-func (q *queue) serve(n int, last float64) (served float64) {
+// runs for a while is not served for that time. After a claim that took nothing, q comes after the other due queues: else one from which a
+// claim is due again and again could keep them waiting.
+func (l queueList) serve(q *queue, n int, last float64) (served float64) {
 	served = max(q.served, last)
 	q.served = served + float64(n)/float64(q.share)
+	for _, other := range l {
+		if n == 0 && other != q {
+			q.served = max(q.served, other.served+1/float64(q.share))
+		}
+	}
 	return served
 }
 

@@ -20,7 +20,7 @@ func fill(l queueList, n, most int, last *float64) []int {
 	claimed := make([]int, len(l))
 	for n > 0 {
 		q, some := l.choose(min(n, most))
-		*last = q.serve(some, *last)
+		*last = l.serve(q, some, *last)
 		q.taken += some
 		n -= some
 		for i := range l {
@@ -139,6 +139,41 @@ func TestSlotsThatOthersDoNotNeed(t *testing.T) {
 	}
 	if total[0] < 9 || total[1] < 9 {
 		t.Errorf("of 20 runs one after the other, the queues get %d: one makes up for the time without runs", total)
+	}
+}
+
+// A queue from which a claim is due again and again, such as one with a rate that others use up, keeps no other waiting if the
+// claims take nothing.
+func TestClaimsThatTakeNothingTakeTurns(t *testing.T) {
+	t.Parallel()
+	l, last := registeredQueues(1, 1), 0.0
+	exhausted, backlog := l[0], l[1]
+	fill(l[1:], 100, 10, &last)
+	backlog.taken = 0
+	taken := 0
+	for range 20 {
+		q, n := l.choose(10)
+		if q == exhausted {
+			n = 0
+		}
+		last = l.serve(q, n, last)
+		taken += n
+	}
+	if taken < 50 {
+		t.Errorf("twenty claims take %d runs of the queue that has some, want its share in every second claim", taken)
+	}
+	for range 1000 { // it does not pay for these claims once it has runs
+		last = l[:1].serve(exhausted, 0, last)
+	}
+	claimed := [2]int{}
+	for range 100 {
+		for i, n := range fill(l, 1, 1, &last) {
+			claimed[i] += n
+			l[i].taken = 0
+		}
+	}
+	if claimed[0] < 40 || claimed[1] < 40 {
+		t.Errorf("of 100 runs one after the other, the queues get %d", claimed)
 	}
 }
 
