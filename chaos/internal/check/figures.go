@@ -20,6 +20,7 @@ type Figures struct {
 	Claims      int
 	TakenOver   int             // claims of runs that were RUNNING
 	HealedToEnd time.Duration   // from the last fault's end to the end of the last run that existed then
+	Last        string          // that run
 	Watched     time.Duration   // from the first sample to the last
 	Judged      time.Duration   // the part of it that was no time of trouble, so that liveness was checked
 	KillToClaim []time.Duration // from the death of a worker process to the next claim of each of its runs, sorted
@@ -34,7 +35,9 @@ func Measure(e *evidence.Evidence) Figures {
 		if over(r.Status) {
 			f.Ended++
 			if end := h.clock.machine(r.Finished); e.Healed > 0 && h.clock.machine(r.Created) <= e.Healed {
-				f.HealedToEnd = max(f.HealedToEnd, end-e.Healed)
+				if took := end - e.Healed; took > f.HealedToEnd {
+					f.HealedToEnd, f.Last = took, r.ID
+				}
 			}
 		}
 	}
@@ -138,18 +141,13 @@ func (h *history) takeovers() (all []takeover) {
 // stall is how far apart two samples may be: the driver takes several a second.
 const stall = 5 * time.Second
 
-// Exercised returns the reasons why a round proves nothing; none if it does.
+// Exercised returns the reasons why a round proves nothing; none if it does. Single faults without an effect are no reason while more
+// of them had one.
 func Exercised(e *evidence.Evidence) (reasons []string) {
 	because := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
 	h := newHistory(e)
-	for _, f := range e.Injected {
-		switch {
-		case hidden(f, e.Injected):
-		case f.Err != "":
-			because("fault %q could not be injected: %s", f.Fault, f.Err)
-		case f.Effect == 0:
-			because("fault %q had no effect", f.Fault)
-		}
+	if idle, worked := Idle(e); len(idle) > 0 && len(idle) >= worked {
+		reasons = append(reasons, idle...)
 	}
 	after := false
 	for _, c := range h.changes { // not of the final table, whose runs may be deleted
@@ -176,6 +174,22 @@ func Exercised(e *evidence.Evidence) (reasons []string) {
 		}
 	}
 	return reasons
+}
+
+// Idle returns why faults proved nothing, and how many had an effect. It leaves out those that others hid.
+func Idle(e *evidence.Evidence) (idle []string, worked int) {
+	for _, f := range e.Injected {
+		switch {
+		case f.Effect > 0 && f.Err == "":
+			worked++
+		case hidden(f, e.Injected):
+		case f.Err != "":
+			idle = append(idle, fmt.Sprintf("fault %q could not be injected: %s", f.Fault, f.Err))
+		default:
+			idle = append(idle, fmt.Sprintf("fault %q had no effect", f.Fault))
+		}
+	}
+	return idle, worked
 }
 
 // hidden reports whether a fault had no effect because another one that had was under way: the server was away, for example.

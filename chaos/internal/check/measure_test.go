@@ -41,6 +41,26 @@ func TestExercised(t *testing.T) {
 	}
 }
 
+// A fault without an effect is told, and does not spoil the round while more faults had one.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	e := good().end()
+	first := e.Injected[0]
+	idle := evidence.Injected{Fault: "F9 in vain", Began: e.Over + time.Second, Ended: e.Over + 2*time.Second}
+	e.Injected = []evidence.Injected{first, first, idle}
+	texts, worked := check.Idle(e)
+	if want := `fault "F9 in vain" had no effect`; worked != 2 || len(texts) != 1 || texts[0] != want {
+		t.Errorf("%d faults worked, the others: %q, want 2, and %q", worked, texts, want)
+	}
+	if got := check.Exercised(e); len(got) > 0 {
+		t.Errorf("reasons: %q", got)
+	}
+	e.Injected = e.Injected[1:]
+	if got := check.Exercised(e); len(got) != 1 {
+		t.Errorf("one fault of two had no effect, reasons: %q", got)
+	}
+}
+
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	w := good()

@@ -20,8 +20,9 @@ type Record struct {
 	Seed     uint64         `json:"seed"`
 	Verdict  Verdict        `json:"verdict"`
 	Seconds  float64        `json:"seconds"`
-	Faults   map[string]int `json:"faults"` // by name: how many had an effect
-	Pairs    []string       `json:"pairs"`  // of kinds that met
+	Faults   map[string]int `json:"faults"`         // by name: how many had an effect
+	Idle     []string       `json:"idle,omitempty"` // faults that had none
+	Pairs    []string       `json:"pairs"`          // of kinds that met
 	Figures  check.Figures  `json:"figures"`
 	Broken   []string       `json:"broken,omitempty"` // invariants
 	Reasons  []string       `json:"reasons,omitempty"`
@@ -69,7 +70,7 @@ func Summarize(w io.Writer, file string) error {
 }
 
 func summarize(w io.Writer, all []Record) {
-	verdicts, faults, pairs := map[string]int{}, map[string]int{}, map[string]int{}
+	verdicts, faults, idle, pairs := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	var sum check.Figures
 	var seconds float64
 	var calls, unknown int
@@ -84,6 +85,9 @@ func summarize(w io.Writer, all []Record) {
 		}
 		for name, n := range r.Faults {
 			faults[name] += n
+		}
+		for _, name := range r.Idle {
+			idle[name]++
 		}
 		if r.Verdict == Pass {
 			for _, p := range r.Pairs {
@@ -102,6 +106,7 @@ func summarize(w io.Writer, all []Record) {
 	fmt.Fprintf(w, "%d rounds of %.1f hours: %v. %d calls of clients, %d of them with an unknown outcome.\n\n%s\n", len(all), seconds/3600, verdicts, calls, unknown, sum)
 	fmt.Fprintf(w, "Seeds: %s.\n\nBroken: %s.\n\n", strings.Join(seeds, " "), cmp.Or(strings.Join(broken, ", "), "none"))
 	table(w, "fault", faults)
+	table(w, "fault without an effect, or hidden by another one", idle)
 	table(w, "pair of faults that met in a passing round", pairs)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/kagzi/kagzi/chaos/internal/check"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
@@ -22,6 +23,9 @@ const (
 // shown is how many violations get a history.
 const shown = 3
 
+// slow is how long after the last fault a run may end without its history being printed.
+const slow = 30 * time.Second
+
 // judge checks the evidence and prints what it finds: the figures, each violation, the histories of the first runs concerned, and the
 // verdict.
 func judge(w io.Writer, plan Plan, r *Result) Record {
@@ -31,7 +35,7 @@ func judge(w io.Writer, plan Plan, r *Result) Record {
 		expected := plan.expectations()
 		expected.Lossy = r.Lossy
 		found, reasons = check.All(r.Evidence, expected), check.Exercised(r.Evidence)
-		fmt.Fprint(w, check.Measure(r.Evidence))
+		measured(w, r.Evidence)
 	}
 	for _, v := range append(r.Tables, r.Stuck...) {
 		fmt.Fprintln(w, "FAIL:", v)
@@ -60,6 +64,19 @@ func judge(w io.Writer, plan Plan, r *Result) Record {
 	return record(plan, r, verdict, found, reasons)
 }
 
+// measured prints the figures, the faults that proved nothing, and why the last run ended late, if it did.
+func measured(w io.Writer, e *evidence.Evidence) {
+	figures := check.Measure(e)
+	fmt.Fprint(w, figures)
+	idle, _ := check.Idle(e)
+	for _, text := range idle {
+		fmt.Fprintln(w, text)
+	}
+	if figures.HealedToEnd > slow {
+		fmt.Fprintf(w, "\nthe last run ended late\n%s\n", check.Timeline(e, figures.Last))
+	}
+}
+
 // record keeps what is worth keeping of a round.
 func record(plan Plan, r *Result, verdict Verdict, found []check.Violation, reasons []string) Record {
 	k := Record{Seed: plan.Options.Seed, Verdict: verdict, Seconds: r.Took.Seconds(), Faults: map[string]int{}, Reasons: reasons, Duration: plan.Options.Duration, Calls: len(r.Evidence.Calls)}
@@ -75,6 +92,8 @@ func record(plan Plan, r *Result, verdict Verdict, found []check.Violation, reas
 	for _, f := range r.Evidence.Injected {
 		if f.Effect > 0 {
 			k.Faults[f.Fault]++
+		} else {
+			k.Idle = append(k.Idle, f.Fault)
 		}
 	}
 	for _, call := range r.Evidence.Calls {
