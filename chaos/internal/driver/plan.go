@@ -42,6 +42,7 @@ type Plan struct {
 type Clash struct {
 	At     time.Duration // after the round's begin
 	Faults []Injection
+	Calm   time.Duration // after them nothing is broken for so long, while work goes on
 }
 
 // An Injection is a fault of a clash.
@@ -59,6 +60,18 @@ var profiles = []fault.Times{
 	{Lease: 5 * time.Minute, Heartbeat: 500 * time.Millisecond, Stale: 3 * time.Second, Poll: 500 * time.Millisecond, Grace: 1500 * time.Millisecond},
 	{Lease: 2 * time.Second, Heartbeat: 500 * time.Millisecond, Stale: 6 * time.Second, Poll: time.Second, Grace: 3 * time.Second},
 }
+
+const (
+	// clashes is after how many clashes there is a calm.
+	clashes = 5
+
+	// long is how long a round is at least that ends with a calm.
+	long = 30 * time.Second
+)
+
+// calm is how long nothing is broken, so that liveness is judged under load: until what was broken has no effect any more, and then for
+// some time that is judged.
+func (p Plan) calm() time.Duration { return p.recovers() + 8*time.Second }
 
 // Make returns the plan for the options, on a ground that allows these faults.
 func Make(o Options, all []fault.Fault) (Plan, error) {
@@ -89,8 +102,14 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 			c.Faults = append(c.Faults, i)
 			longest = max(longest, i.After+i.For)
 		}
+		if len(p.Clash)%clashes == clashes-1 {
+			c.Calm = p.calm()
+		}
 		p.Clash = append(p.Clash, c)
-		at += longest + pause
+		at += longest + pause + c.Calm
+	}
+	if n := len(p.Clash); o.Duration >= long && n > 0 {
+		p.Clash[n-1].Calm = p.calm()
 	}
 	return p, nil
 }
@@ -134,6 +153,9 @@ func (p Plan) String() string {
 				b.WriteString(" + ")
 			}
 			fmt.Fprintf(&b, " %s (after %v, for %v)", f.Fault.Name, f.After, f.For)
+		}
+		if c.Calm > 0 {
+			fmt.Fprintf(&b, ", then nothing for %v", c.Calm)
 		}
 		b.WriteString("\n")
 	}

@@ -299,6 +299,7 @@ func (r *round) injectAll(ctx context.Context, begun time.Time) {
 			})
 		}
 		clash.Wait()
+		sleep(ctx, c.Calm)
 	}
 }
 
@@ -348,12 +349,6 @@ func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
 	case <-ctx.Done():
 		r.stuckWith("customers still wait %v after the last fault", r.plan.patience())
 	}
-}
-
-func (r *round) stuckWith(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stuck = append(r.stuck, fmt.Sprintf(format, args...))
 }
 
 // drain ends the workers as a deploy does.

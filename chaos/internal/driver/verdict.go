@@ -23,6 +23,13 @@ const (
 // shown is how many violations get a history.
 const shown = 3
 
+// stuckWith records what did not end as it should have.
+func (r *round) stuckWith(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stuck = append(r.stuck, fmt.Sprintf(format, args...))
+}
+
 // slow is how long after the last fault a run may end without its history being printed.
 const slow = 30 * time.Second
 
