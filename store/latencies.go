@@ -22,26 +22,11 @@ type Quantiles struct{ Median, P95, Max time.Duration }
 // latencies finds the queues and workflows that have completed runs by one search of the index for each, $2 at most, and reads the newest runs of each:
 // those started last, $3 in all and at least ten of each. Of these it takes those that ended within $4 microseconds, so what it reads is bounded.
 const latencies = `
-WITH RECURSIVE t (task_queue, workflow_type) AS (
-	(
-		SELECT r.task_queue, r.workflow_type
-		FROM kagzi.workflow_runs r
-		WHERE ` + inNamespace + ` AND ` + isCompleted + `
-		ORDER BY r.task_queue, r.workflow_type
-		LIMIT 1
-	)
-	UNION ALL
-	SELECT n.task_queue, n.workflow_type
-	FROM t
-	CROSS JOIN LATERAL (
-		SELECT r.task_queue, r.workflow_type
-		FROM kagzi.workflow_runs r
-		WHERE ` + inNamespace + ` AND (r.task_queue, r.workflow_type) > (t.task_queue, t.workflow_type) AND ` + isCompleted + `
-		ORDER BY r.task_queue, r.workflow_type
-		LIMIT 1
-	) n
-), p AS MATERIALIZED (
-	SELECT t.task_queue, t.workflow_type FROM t LIMIT $2
+WITH p AS MATERIALIZED (
+	SELECT t.task_queue, t.workflow_type
+	FROM ` + firstPair + isCompleted + nextPair + isCompleted + endPairs + `
+		SELECT t.task_queue, t.workflow_type FROM t LIMIT $2
+	) t
 ), b AS MATERIALIZED (
 	SELECT GREATEST(10, $3::bigint / GREATEST(count(*), 1)) AS most FROM p
 )

@@ -151,11 +151,12 @@ const (
 				SELECT r.task_queue, r.workflow_type
 				FROM kagzi.workflow_runs r
 				WHERE ` + inNamespace + ` AND (r.task_queue, r.workflow_type) > (t.task_queue, t.workflow_type) AND `
-	lastPair = `
+	endPairs = `
 				ORDER BY r.task_queue, r.workflow_type
 				LIMIT 1
 			) n
-		)
+		)`
+	lastPair = endPairs + `
 		SELECT t.task_queue, t.workflow_type FROM t WHERE $4::text IN ('', t.task_queue) AND $3::text IN ('', t.workflow_type)
 	) t
 	CROSS JOIN LATERAL (
