@@ -86,6 +86,10 @@ func Of(job Job) Program {
 	return Program{job, ops}
 }
 
+// deadly reports whether programs end their processes. They do in a third of the rounds, several times a second: no worker lives for
+// long. In the others only faults end one.
+func (j Job) deadly() bool { return j.Seed%3 == 0 }
+
 // random returns the source of all that is decided for the job. what tells apart what must not depend on each other.
 func (j Job) random(what ...string) *rand.Rand {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s %s", j.Seed, j.N, j.Generation, j.Kind, what))
@@ -155,6 +159,9 @@ func (g *generator) ops(n, depth int) (ops []Op) {
 func (g *generator) op(depth int) Op {
 	op := Op{Kind: g.kind()}
 	if depth == 0 && (op.Kind == opParallel || op.Kind == opMap || op.Kind == opRace) {
+		op.Kind = opStep
+	}
+	if op.Kind == opDie && !g.job.deadly() {
 		op.Kind = opStep
 	}
 	g.names++
