@@ -227,6 +227,16 @@ var allowedLiveness = []allowed{
 	{"DueForAShortTime", func(w *world) {
 		w.sampled(4*time.Second, func(s *evidence.Sample) { s.Due, s.DueSince = 1, s.Now.Add(-time.Second) })
 	}},
+	{"AnotherIsNext", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) {
+			s.Next = map[string]string{"narrow": fmt.Sprint(s.At / time.Second)}
+		})
+	}},
+	{"NextDuringTrouble", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) {
+			s.Next, s.Trouble = map[string]string{"narrow": "x"}, true
+		})
+	}},
 	{"PausedForEver", func(w *world) { w.start("x", "", columns{"paused": true}) }},
 	{"WaitsForEver", func(w *world) {
 		w.start("x", "", nil)

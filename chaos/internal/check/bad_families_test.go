@@ -71,6 +71,9 @@ var badLiveness = []bad{
 		since := w.wall()
 		w.sampled(4*time.Second, func(s *evidence.Sample) { s.Due, s.DueSince = 1, since })
 	}},
+	{"NextBesideRoom", "L3", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) { s.Next = map[string]string{"keyed a": "x"} })
+	}},
 	{"EndedLate", "L4", func(w *world) {
 		w.x.Settle = 500 * time.Millisecond
 		w.start("x", "", nil)

@@ -118,7 +118,7 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		c.deletions,
 		c.effects, c.items, c.accounts, c.rolledBack,
 		c.compensations, c.messages, c.consumers, c.children,
-		c.unended, c.unheld, c.due, c.settle, c.takeovers,
+		c.unended, c.unheld, c.due, c.admitted, c.settle, c.takeovers,
 	} {
 		check()
 	}

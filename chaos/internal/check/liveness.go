@@ -92,6 +92,37 @@ func (c *checker) due() {
 	}
 }
 
+// admitted: no run that is the next one of a queue or key with limits waits beside a free slot for longer than the poll interval while
+// there is room (L3). Time of trouble does not count.
+func (c *checker) admitted() {
+	if c.x.Due == 0 {
+		return
+	}
+	type next struct{ limit, run string }
+	since := map[next]time.Duration{}
+	told := map[next]bool{}
+	for i, s := range c.e.Samples {
+		trouble := troubled(c.e.Samples, i)
+		for n := range since {
+			if trouble || s.Next[n.limit] != n.run {
+				delete(since, n)
+			}
+		}
+		for _, limit := range sorted(s.Next) {
+			n := next{limit, s.Next[limit]}
+			first, known := since[n]
+			switch wait := s.At - first; {
+			case trouble:
+			case !known:
+				since[n] = s.At
+			case wait > c.x.Due && !told[n]:
+				told[n] = true
+				c.violation("L3", n.run, s.At, "for %v it has been the next run of %q, which has room, beside a free slot", wait, limit)
+			}
+		}
+	}
+}
+
 // settle: once everything is healed, the runs that existed then end soon (L4).
 func (c *checker) settle() {
 	if c.x.Settle == 0 || c.e.Healed == 0 {

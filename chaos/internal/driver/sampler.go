@@ -27,13 +27,33 @@ type sampler struct {
 	clock   []evidence.Stamp
 }
 
+// For each limit that has room, the run that is its next one: it is due, and nothing holds it back. A run that holds a slot of its key needs
+// no room.
+const nextOfLimits = `
+	SELECT coalesce(jsonb_object_agg(concat_ws(' ', n.task_queue, n.run_key, n.slot), n.run_id), '{}')
+	FROM (
+		SELECT DISTINCT ON (r.task_queue, r.run_key, r.slot) r.task_queue, r.run_key, r.slot, r.run_id
+		FROM kagzi.workflow_runs r
+		WHERE r.task_queue IN ('keyed', 'held', 'narrow', 'fast') AND r.status IN ('PENDING', 'SLEEPING') AND r.paused_at IS NULL AND r.outcome IS NULL
+			AND r.recoveries < 2 AND coalesce(r.version, 1) = 1 AND r.available_at < clock_timestamp() - $1::interval
+		ORDER BY r.task_queue, r.run_key, r.slot, r.priority, r.available_at, r.run_id
+	) n
+	JOIN kagzi.queues q ON q.task_queue = n.task_queue
+	CROSS JOIN LATERAL (
+		SELECT count(*) AS n FROM kagzi.workflow_runs k
+		WHERE k.task_queue = n.task_queue AND (q.max_running > 0 OR k.run_key IS NOT DISTINCT FROM n.run_key)
+			AND k.slot IS NOT NULL AND (k.status = 'RUNNING' OR k.slot = 2 AND k.status IN ('PENDING', 'SLEEPING'))
+	) h
+	WHERE coalesce(n.slot = 2, false)
+		OR h.n < coalesce(q.max_running, q.key_max_running, 1000000) AND coalesce(q.rate_at, '-infinity') < clock_timestamp()`
+
 // A run counts as due if any worker could take it at once: its queue has no limits, and nothing holds it back.
 const sample = `
 	SELECT clock_timestamp(),
 		(SELECT coalesce(jsonb_object_agg(run_id, lease), '{}') FROM kagzi.workflow_runs WHERE status = 'RUNNING'),
 		(SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING' AND available_at < clock_timestamp()),
 		(SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NOT NULL),
-		count(*), coalesce(min(available_at), 'epoch'), coalesce((array_agg(run_id::text ORDER BY available_at))[1], '')
+		(` + nextOfLimits + `), count(*), coalesce(min(available_at), 'epoch'), coalesce((array_agg(run_id::text ORDER BY available_at))[1], '')
 	FROM kagzi.workflow_runs
 	WHERE task_queue = 'plain' AND status IN ('PENDING', 'SLEEPING') AND run_key IS NULL AND paused_at IS NULL AND outcome IS NULL
 		AND recoveries < 2 AND coalesce(version, 1) = 1 AND available_at < clock_timestamp() - $1::interval`
@@ -58,13 +78,13 @@ func (s *sampler) sample(ctx context.Context) {
 	held, free := s.held() // before the table: a lease that is given up in between is not in the table any more
 	v := evidence.Sample{Trouble: s.trouble(), Held: held, Runnable: evidence.Runnable()}
 	stamp := evidence.Stamp{Asked: evidence.Now()}
-	if err := s.pool.QueryRow(ctx, sample, s.poll).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Due, &v.DueSince, &v.DueRun); err != nil {
+	if err := s.pool.QueryRow(ctx, sample, s.poll).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Next, &v.Due, &v.DueSince, &v.DueRun); err != nil {
 		return // the server is away
 	}
 	stamp.Answered, stamp.DB = evidence.Now(), v.Now
 	v.At, v.Trouble = stamp.Answered, v.Trouble || s.trouble()
 	if !free {
-		v.Due, v.DueSince, v.DueRun = 0, time.Time{}, ""
+		v.Due, v.DueSince, v.DueRun, v.Next = 0, time.Time{}, "", nil
 	}
 	later, _ := s.held() // a lease that began in between
 	for lease := range later {

@@ -244,6 +244,7 @@ type Sample struct {
 	Due      int               // runs that a live worker could have claimed, because they are due and it has free slots
 	DueSince time.Time         // when the oldest of these became due
 	DueRun   string            // which that is
+	Next     map[string]string // for queues and keys with limits that have room, the due run that is next, if a live worker has a free slot
 	Now      time.Time         // the database's clock
 	Running  map[string]string // runs that are RUNNING, with their lease
 	Held     map[string]bool   // leases that a live worker process says that it holds
