@@ -62,6 +62,12 @@ var allowedStarts = []allowed{
 	{"RolledBackStartFoundARun", func(w *world) {
 		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "retries", Outcome: evidence.OK, RolledBack: true})
 	}},
+	{"RolledBackStartFoundARestart", func(w *world) {
+		w.run("driver", "x", columns{"status": "PENDING", "available_at": w.wall(), "origin_run_id": "retries"})
+		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", Outcome: evidence.OK, RolledBack: true})
+		w.claim("2.1", "x", "X1")
+		w.ended()
+	}},
 }
 
 var allowedRuns = []allowed{

@@ -25,6 +25,7 @@ type row struct {
 	Parent     string `json:"parent_run_id"`
 	Schedule   string `json:"schedule_name"`
 	FireAt     moment `json:"fire_at"`
+	Origin     string `json:"origin_run_id"`
 
 	// Of a step.
 	Kind       string `json:"step_kind"`

@@ -132,8 +132,8 @@ func (c *checker) unknownStarts() {
 	}
 }
 
-// rolledBack: a start whose transaction was rolled back has left nothing (S16). If it names a run with an external ID, another start
-// may have made that one.
+// rolledBack: a start whose transaction was rolled back has left nothing (S16). If it names a run with an external ID, another start, a
+// restart or a fork may have made that one.
 func (c *checker) rolledBack() {
 	others := map[string]bool{} // runs that other starts name, and IDs for which the outcome of one is unknown
 	for _, call := range c.e.Calls {
@@ -148,7 +148,7 @@ func (c *checker) rolledBack() {
 		if call.Verb != "start" || !call.RolledBack || call.Outcome != evidence.OK || call.Run == "" {
 			continue
 		}
-		if c.h.created(call.Run) != nil && !others[call.Run] && !others[call.ExternalID] {
+		if first := c.h.created(call.Run); first != nil && first.new.Origin == "" && !others[call.Run] && !others[call.ExternalID] {
 			c.violation("S16", call.Run, call.Ended, "client %d rolled its start back, and it exists", call.Client)
 		}
 	}
