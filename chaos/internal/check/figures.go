@@ -24,7 +24,7 @@ type Figures struct {
 	Watched     time.Duration   // from the first sample to the last
 	Judged      time.Duration   // the part of it that was no time of trouble, so that liveness was checked
 	KillToClaim []time.Duration // from the death of a worker process to the next claim of each of its runs, sorted
-	DueToClaim  []time.Duration // from when a run was due to its claim, sorted
+	DueToClaim  []time.Duration // from when a run without limits was due to its claim, sorted
 }
 
 // Measure returns the figures of a round.
@@ -62,7 +62,7 @@ func Measure(e *evidence.Evidence) Figures {
 			case old == nil:
 			case old.Status == "RUNNING":
 				f.TakenOver++
-			case old.Available.Before(infinite) && !old.Available.IsZero():
+			case l.claim.new.Slot == 0 && old.Available.Before(infinite) && !old.Available.IsZero():
 				f.DueToClaim = append(f.DueToClaim, max(0, l.claim.At.Sub(old.Available.Time)))
 			}
 		}
@@ -87,7 +87,7 @@ func (f Figures) String() string {
 	fmt.Fprintf(&b, "%d runs, %d of them over; %d steps recorded, %d executions of steps, %d of them repeated; %d refused writes\n", f.Runs, f.Ended, f.Steps, f.Executions, f.Repeated, f.Refused)
 	fmt.Fprintf(&b, "%d claims, %d of them takeovers; %v from healing to the last end\n", f.Claims, f.TakenOver, f.HealedToEnd.Round(time.Millisecond))
 	fmt.Fprintf(&b, "from a worker's death to the next claim: %s\n", spread(f.KillToClaim))
-	fmt.Fprintf(&b, "from due to claimed: %s\n", spread(f.DueToClaim))
+	fmt.Fprintf(&b, "from due to claimed, without limits: %s\n", spread(f.DueToClaim))
 	fmt.Fprintf(&b, "liveness was judged in %v of %v, which were no times of trouble\n", f.Judged.Round(time.Second), f.Watched.Round(time.Second))
 	return b.String()
 }

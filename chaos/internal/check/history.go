@@ -26,6 +26,7 @@ type row struct {
 	Schedule   string `json:"schedule_name"`
 	FireAt     moment `json:"fire_at"`
 	Origin     string `json:"origin_run_id"`
+	Slot       int    `json:"slot"` // of a limit that it holds
 
 	// Of a step.
 	Kind       string `json:"step_kind"`
