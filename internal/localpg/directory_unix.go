@@ -101,7 +101,7 @@ func newDirectory(owner *syscall.Credential, durable bool, in string) (_ *direct
 	if err := os.Rename(path+"/lock.new", path+"/lock"); err != nil {
 		return nil, err
 	}
-	if d.log, err = os.OpenFile(filepath.Join(path, "log"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+	if d.log, err = os.OpenFile(d.logFile(), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return nil, err
 	}
 	if owner != nil {
@@ -126,8 +126,9 @@ func (d *directory) another() (*directory, error) {
 	return newDirectory(d.owner, false, filepath.Dir(d.path))
 }
 
-func (d *directory) data() string   { return filepath.Join(d.path, "pg", "data") }
-func (d *directory) socket() string { return filepath.Join(d.path, "socket") }
+func (d *directory) data() string    { return filepath.Join(d.path, "pg", "data") }
+func (d *directory) socket() string  { return filepath.Join(d.path, "socket") }
+func (d *directory) logFile() string { return filepath.Join(d.path, "log") }
 
 // give makes the server's user the owner of path.
 func (d *directory) give(path string) error {

@@ -184,6 +184,9 @@ func (c *Cluster) PID() int {
 	return c.server.pid()
 }
 
+// LogFile returns the path of the server's log, which is there until Stop.
+func (c *Cluster) LogFile() string { return c.dir.logFile() }
+
 // arguments returns the settings as command-line arguments, in a fixed order.
 func (cfg Config) arguments() []string {
 	settings := map[string]string{

@@ -28,6 +28,7 @@ func newDirectory(*credential, bool, string) (*directory, error) { return nil, e
 
 func (*directory) data() string         { return "" }
 func (*directory) socket() string       { return "" }
+func (*directory) logFile() string      { return "" }
 func (*directory) give(string) error    { return errUnsupported }
 func (*directory) logSize() int64       { return 0 }
 func (*directory) logFrom(int64) string { return "" }

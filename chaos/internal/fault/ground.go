@@ -3,6 +3,8 @@ package fault
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -109,8 +111,17 @@ func (o Options) open(ctx context.Context, cfg localpg.Config) (*Site, error) {
 		return nil, err
 	}
 	s := &Site{Server: server, DSN: server.DSN(), Admin: server.DSN(), Faults: All()}
-	s.onClose(func() error { return s.Server.Stop() })
+	s.onClose(func() error { return errors.Join(keepLog(s.Server, o.Dir), s.Server.Stop()) })
 	return s, nil
+}
+
+// keepLog copies the server's log into dir.
+func keepLog(server *localpg.Cluster, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	text, err := os.ReadFile(server.LogFile())
+	return errors.Join(err, os.WriteFile(filepath.Join(dir, "server.log"), text, 0o600))
 }
 
 func openPlain(ctx context.Context, o Options) (*Site, error) { return o.open(ctx, localpg.Config{}) }
