@@ -4,6 +4,9 @@ import "github.com/kagzi/kagzi/internal/plainjson"
 
 // A Codec encodes and decodes inputs, results and payloads. It must be safe for concurrent use. To encrypt or compress the
 // bytes, use a [Sealer].
+//
+// The texts of its errors are logged, stored with a run and shown, and no [Sealer] seals them: they must not quote the value. Those of
+// JSON, the default, do not.
 type Codec interface {
 	// Encode returns v as bytes. Equal values must yield equal bytes: Kagzi compares inputs of starts with an [ID], and items
 	// of a [Map], by their encoding.
@@ -15,12 +18,20 @@ type Codec interface {
 
 type jsonCodec struct{}
 
-func (jsonCodec) Encode(v any) ([]byte, error)    { return plainjson.Marshal(v) }
-func (jsonCodec) Decode(data []byte, v any) error { return plainjson.Unmarshal(data, v) }
+func (jsonCodec) Encode(v any) ([]byte, error) {
+	data, err := plainjson.Marshal(v)
+	return data, plainjson.WithoutValues(err)
+}
+
+func (jsonCodec) Decode(data []byte, v any) error {
+	return plainjson.WithoutValues(plainjson.Unmarshal(data, v))
+}
 
 // A Sealer transforms the bytes of a [Codec] before they are stored, and back after they are read, for example by encryption. It
 // must be safe for concurrent use, and the same for all clients and workers of a namespace. Inputs (those of schedules too),
-// results of steps and runs, and payloads of signals are sealed. Names, IDs, metadata and the texts of errors are not.
+// results of steps and runs, states of consumers, and payloads of signals and events are sealed. Names, IDs, metadata and the texts of errors are not.
+//
+// The texts of its errors are logged and stored, too, and must not quote the data.
 //
 // An error of Open is final, as is data that does not decode: a run whose input does not open fails with [kind.BadInput], and
 // one whose step's result does not open is quarantined with [kind.Nondeterminism]. A Sealer that depends on a key server must

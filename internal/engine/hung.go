@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
@@ -303,7 +304,7 @@ func stackOf(stacks []byte, b *Branch) string {
 	frame := fmt.Appendf(nil, "engine.(*execution).guard(%p, %p,", b.e, b)
 	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
 		if bytes.Contains(stack, frame) {
-			return text.Sanitize(string(stack), mostStack)
+			return text.Sanitize(string(failure.WithoutArguments(stack)), mostStack)
 		}
 	}
 	if bytes.HasPrefix(stacks, []byte(notTaken)) {

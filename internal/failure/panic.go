@@ -17,7 +17,7 @@ type Panic struct {
 
 // OfPanic is the failure of code that panicked with value, where debug.Stack was stack.
 func OfPanic(value any, stack []byte) error {
-	return &Panic{"panic: " + text.OfValue(value), userStack(stack)}
+	return &Panic{"panic: " + text.OfValue(value), WithoutArguments(userStack(stack))}
 }
 
 var goexit = &Panic{message: "the function ended its goroutine with runtime.Goexit, as t.FailNow and t.Fatal do"}
@@ -50,6 +50,26 @@ func userStack(stack []byte) []byte {
 		_, rest, _ = bytes.Cut(rest, []byte("\n"))
 	}
 	return rest
+}
+
+// WithoutArguments returns a stack of debug.Stack or runtime.Stack without the arguments of the calls. Go writes them in hexadecimal, and
+// numbers among them may be parts of an input.
+func WithoutArguments(stack []byte) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(stack) {
+		call, end := bytes.TrimSuffix(line, []byte("\n")), []byte("\n")
+		if len(call) == len(line) {
+			end = nil
+		}
+		if i := bytes.LastIndexByte(call, '('); i > 0 && line[0] != '\t' && bytes.HasSuffix(call, []byte(")")) && len(call) > i+2 {
+			out.Write(call[:i])
+			out.WriteString("(...)")
+			out.Write(end)
+			continue
+		}
+		out.Write(line)
+	}
+	return out.Bytes()
 }
 
 // Text returns err's text as it is stored: valid for Postgres, bounded, a panic's with its stack.

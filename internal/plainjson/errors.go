@@ -1,0 +1,48 @@
+package plainjson
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// WithoutValues returns an error of Marshal or Unmarshal whose text quotes nothing of the value: the texts of errors are stored and
+// logged where the value itself is not. The original error is the one that errors.Unwrap returns. An error of a type's own
+// MarshalJSON or MarshalText keeps its text, which is that of the application's code. One of UnmarshalJSON or UnmarshalText does not:
+// those of time.Time, netip.Addr and many others quote what they cannot parse.
+func WithoutValues(err error) error {
+	switch e := err.(type) {
+	case nil, *json.SyntaxError, *json.InvalidUnmarshalError, *json.MarshalerError, *json.UnsupportedTypeError, *json.UnsupportedValueError:
+		return err // a SyntaxError names one character
+	case *json.UnmarshalTypeError:
+		word, number, _ := strings.Cut(e.Value, " ")
+		if number == "" {
+			return err
+		}
+		bare := *e
+		bare.Value = word
+		return &hidden{bare.Error(), err}
+	}
+	return &hidden{fmt.Sprintf("json: a part of the value is wrong for its type; the text of the error, a %T, is left out because it may quote the value", innermost(err)), err}
+}
+
+// innermost returns the last error of err's chain, whose type says most.
+func innermost(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}
+
+// A hidden is an error with another text.
+type hidden struct {
+	text string
+	err  error
+}
+
+func (h *hidden) Error() string { return h.text }
+func (h *hidden) Unwrap() error { return h.err }

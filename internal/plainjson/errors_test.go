@@ -1,0 +1,42 @@
+package plainjson
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestErrorsQuoteNoValues(t *testing.T) {
+	t.Parallel()
+	const mark = "7359182"
+	for name, tt := range map[string]struct {
+		data string
+		into any
+		says string
+	}{
+		"number": {`{"A":` + mark + `}`, new(struct{ A int8 }), "cannot unmarshal number into Go struct field .A of type int8"},
+		"key":    {`{"` + mark + `":1}`, new(map[int8]int), "cannot unmarshal number into Go value of type int8"},
+		"quoted number": {`{"A":"x` + mark + `"}`, new(struct {
+			A int `json:",string"`
+		}), "*errors.errorString"},
+		"literal":    {`"` + mark + `x"`, new(json.Number), "*errors.errorString"},
+		"time":       {`"` + mark + `"`, new(time.Time), "*time.ParseError"},
+		"wrong type": {`"` + mark + `"`, new(int), "cannot unmarshal string into Go value of type int"},
+		"syntax":     {`x` + mark, new(int), "invalid character 'x' looking for beginning of value"},
+	} {
+		raw := Unmarshal([]byte(tt.data), tt.into)
+		err := WithoutValues(raw)
+		if err == nil || strings.Contains(err.Error(), mark) || !strings.Contains(err.Error(), tt.says) || !errors.Is(err, raw) {
+			t.Errorf("%s: %v, of %v; want %q", name, err, raw, tt.says)
+		}
+	}
+	_, raw := Marshal(json.Number("x" + mark))
+	if err := WithoutValues(raw); err == nil || strings.Contains(err.Error(), mark) || !errors.Is(err, raw) {
+		t.Errorf("a wrong number to encode: %v, of %v", err, raw)
+	}
+	if WithoutValues(nil) != nil {
+		t.Error("nil becomes an error")
+	}
+}
