@@ -22,11 +22,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
@@ -130,7 +130,7 @@ func runWorkerProcess(text string) error {
 		return err
 	}
 	cfg.MaxConns = 6
-	cfg.ConnConfig.Tracer = refusals{led}
+	cfg.ConnConfig.Tracer = kit.Refusals(func(write string) { led.write("REFUSED", write) })
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return err
@@ -195,44 +195,6 @@ func runWorkerProcess(text string) error {
 	led.write("STOPPED", most.Load())
 	return err
 }
-
-// refusals records the fenced writes that changed nothing.
-type refusals struct{ led *ledger }
-
-func (r refusals) check(sql string, rows int64) {
-	for part, name := range map[string]string{
-		"INSERT INTO kagzi.step_runs AS s": "record", "SET status = l.status,\n\tavailable_at": "suspend",
-		"output = u.output": "finish", "u.status, u.output": "finish",
-	} {
-		if rows == 0 && strings.Contains(sql, part) {
-			r.led.write("REFUSED", name)
-		}
-	}
-}
-
-type tracedSQL struct{}
-
-func (r refusals) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
-	return context.WithValue(ctx, tracedSQL{}, d.SQL)
-}
-
-func (r refusals) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryEndData) {
-	if sql, ok := ctx.Value(tracedSQL{}).(string); ok && d.Err == nil {
-		r.check(sql, d.CommandTag.RowsAffected())
-	}
-}
-
-func (r refusals) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-
-func (r refusals) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
-	if d.Err == nil {
-		r.check(d.SQL, d.CommandTag.RowsAffected())
-	}
-}
-
-func (r refusals) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // A process is a worker process under way.
 type process struct {

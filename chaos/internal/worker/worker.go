@@ -19,10 +19,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
@@ -130,7 +130,7 @@ func (p *process) pool(ctx context.Context) (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	cfg.MaxConns = p.spec.Conns
-	cfg.ConnConfig.Tracer = refusals{p}
+	cfg.ConnConfig.Tracer = kit.Refusals(func(write string) { p.write(evidence.Refused, write) })
 	cfg.ConnConfig.RuntimeParams["application_name"] = p.spec.Name // so the audit knows who made a change
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
@@ -178,41 +178,3 @@ func replace(file, text string) {
 		_ = os.Rename(file+".new", file)
 	}
 }
-
-// refusals records the fenced writes that changed nothing.
-type refusals struct{ p *process }
-
-func (r refusals) check(sql string, rows int64) {
-	for part, name := range map[string]string{
-		"INSERT INTO kagzi.step_runs AS s": "record", "SET status = l.status,\n\tavailable_at": "suspend",
-		"output = u.output": "finish", "u.status, u.output": "finish",
-	} {
-		if rows == 0 && strings.Contains(sql, part) {
-			r.p.write(evidence.Refused, name)
-		}
-	}
-}
-
-type tracedSQL struct{}
-
-func (r refusals) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
-	return context.WithValue(ctx, tracedSQL{}, d.SQL)
-}
-
-func (r refusals) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryEndData) {
-	if sql, ok := ctx.Value(tracedSQL{}).(string); ok && d.Err == nil {
-		r.check(sql, d.CommandTag.RowsAffected())
-	}
-}
-
-func (r refusals) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-
-func (r refusals) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
-	if d.Err == nil {
-		r.check(d.SQL, d.CommandTag.RowsAffected())
-	}
-}
-
-func (r refusals) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
