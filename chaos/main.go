@@ -9,10 +9,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"syscall"
 	"time"
@@ -26,7 +28,7 @@ func main() {
 	if spec := os.Getenv(fleet.Env); spec != "" {
 		os.Exit(worker.Main(spec))
 	}
-	os.Exit(run())
+	os.Exit(run(os.Args[1:]))
 }
 
 // The exit codes.
@@ -36,27 +38,36 @@ const (
 	invalid = 2
 )
 
-func run() int {
+// run plays rounds as the arguments say, and returns the exit code.
+func run(args []string) int {
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	o := driver.Options{Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
-	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "what the plan is made from")
-	flag.DurationVar(&o.Duration, "duration", time.Minute, "from the first start to the end of the last fault")
-	flag.IntVar(&o.Workers, "workers", 4, "how many worker processes there are")
-	flag.IntVar(&o.Customers, "customers", 40, "how many clients have one job each")
-	flag.StringVar(&o.Ground, "ground", "", "the kind of server: \"synchronous standby\", \"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", which lets the seed choose; a plain one if it is empty")
-	faults := flag.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
-	keep := flag.String("keep", "", "a directory for ledgers and logs, which stays; otherwise they go after a round that passes")
-	flag.BoolVar(&o.Deaf, "deaf", false, "no notification reaches anybody: all bounds must hold by polling alone")
-	flag.BoolVar(&o.Soak, "soak", false, "delete ended runs soon, audit nothing, and stop when goroutines, memory, connections, dead tuples or tables grow")
-	records := flag.String("record", "", "a file to which the round's figures are added, as one line of JSON")
-	table := flag.String("table", "", "print what the records in this file say together, and do nothing else")
-	long := flag.Duration("for", 0, "play rounds with this seed, the next, and so on, until the time is over")
-	only := flag.Bool("plan", false, "print the plan only")
-	flag.Parse()
+	flags.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "what the plan is made from")
+	flags.DurationVar(&o.Duration, "duration", time.Minute, "from the first start to the end of the last fault")
+	flags.IntVar(&o.Workers, "workers", 4, "how many worker processes there are")
+	flags.IntVar(&o.Customers, "customers", 40, "how many clients have one job each")
+	flags.StringVar(&o.Ground, "ground", "", "the kind of server: \"synchronous standby\", \"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", which lets the seed choose; a plain one if it is empty")
+	faults := flags.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
+	keep := flags.String("keep", "", "a directory for ledgers and logs, which must be empty or not exist, and stays; otherwise they go after a round that passes")
+	flags.BoolVar(&o.Deaf, "deaf", false, "all hints are lost, and no listener knows: all bounds must hold by polling alone")
+	flags.BoolVar(&o.Soak, "soak", false, "delete ended runs soon, audit nothing, and stop when goroutines, memory, connections, dead tuples or tables grow")
+	records := flags.String("record", "", "a file to which the round's figures are added, as one line of JSON")
+	table := flags.String("table", "", "print what the records in this file say together, and do nothing else")
+	long := flags.Duration("for", 0, "play rounds with this seed, the next, and so on, until the time is over")
+	only := flags.Bool("plan", false, "print the plan only")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return pass
+	} else if err != nil {
+		return invalid // the flags have said why
+	}
 	if *table != "" {
 		if err := driver.Summarize(os.Stdout, *table); err != nil {
 			return usage(err)
 		}
 		return pass
+	}
+	if err := unused(*keep); err != nil {
+		return usage(err)
 	}
 	if *faults != "" {
 		var err error
@@ -68,7 +79,11 @@ func run() int {
 	defer stop()
 	worst := pass
 	for begun := time.Now(); ; o.Seed++ {
-		code := round(ctx, o, *keep, *records, *only)
+		dir := *keep
+		if dir != "" && *long > 0 {
+			dir = filepath.Join(dir, fmt.Sprint("seed-", o.Seed))
+		}
+		code := round(ctx, o, dir, *records, *only)
 		if code == fail || worst == pass {
 			worst = code
 		}
@@ -76,6 +91,23 @@ func run() int {
 			return worst
 		}
 	}
+}
+
+// unused returns an error if a directory is there and has something in it: the ledgers of an earlier round would be evidence in the next.
+func unused(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	all, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case len(all) > 0:
+		return fmt.Errorf("-keep %s: the directory is not empty, and the ledgers of two rounds must not mix: name one that is empty, or that does not exist", dir)
+	}
+	return nil
 }
 
 // round plays one round, and returns its exit code.
