@@ -204,7 +204,18 @@ var allowedLiveness = []allowed{
 		w.claim("1.1", "x", "X2")
 		w.finish("1.1", "x", "COMPLETED", nil)
 		w.x.Settle = 0
+		w.Injected = []evidence.Injected{{Fault: "F10 slow network", Began: from, Ended: from + time.Second, Effect: 1}}
 		w.sampledFrom(from, 4*time.Second, func(s *evidence.Sample) { s.Trouble = true })
+	}},
+	{"DrainedOnABusyMachine", func(w *world) {
+		w.begun()
+		w.drain()
+		from := w.now - 2*time.Second
+		w.now += 2 * time.Second
+		w.claim("1.1", "x", "X2")
+		w.finish("1.1", "x", "COMPLETED", nil)
+		w.x.Settle = 0
+		w.sampledFrom(from, 4*time.Second, func(s *evidence.Sample) { s.Runnable = 30 })
 	}},
 	{"NotHeldDuringTrouble", func(w *world) {
 		w.sampled(4*time.Second, func(s *evidence.Sample) { s.Running["x"], s.Trouble = "X", true })

@@ -58,6 +58,16 @@ func (w *world) plain(run, id string) {
 	w.finish("2.1", run, "COMPLETED", nil)
 }
 
+// ranAfterTheDrain leaves a run under the lease of a worker that was drained.
+func (w *world) ranAfterTheDrain() {
+	w.start("x", "", nil)
+	w.claim("2.1", "x", "of x")
+	w.drain()
+	w.now += 2 * time.Second
+	w.claim("1.1", "x", "another")
+	w.finish("1.1", "x", "COMPLETED", nil)
+}
+
 var badStarts = []bad{
 	{"NeverExisted", "S1", func(w *world) {
 		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", Outcome: evidence.OK})
@@ -251,12 +261,15 @@ var badLeases = []bad{
 		w.claim("2.1", "x", "of x")
 		w.ends["x"] = check.Ending{Endless: true}
 	}},
-	{"RanAfterTheDrain", "S12", func(w *world) {
-		w.start("x", "", nil)
-		w.claim("2.1", "x", "of x")
-		w.drain()
-		w.now += 2 * time.Second
-		w.claim("1.1", "x", "another")
-		w.finish("1.1", "x", "COMPLETED", nil)
+	{"RanAfterTheDrain", "S12", (*world).ranAfterTheDrain},
+	{"RanAfterADrainThatIsTheOnlyFault", "S12", func(w *world) {
+		from := w.now - 500*time.Millisecond
+		w.ranAfterTheDrain()
+		w.x.Settle = 0
+		w.Injected = []evidence.Injected{
+			{Fault: "F10 slow network", Began: from - time.Minute, Ended: from - time.Minute, Effect: 1},
+			{Fault: "F26 SIGTERM", Began: from, Ended: w.now, Effect: 1},
+		}
+		w.sampledFrom(from, 4*time.Second, func(s *evidence.Sample) { s.Trouble = true })
 	}},
 }

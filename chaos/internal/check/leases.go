@@ -128,18 +128,34 @@ func (c *checker) drained(id string, line evidence.Line, status string, held []*
 		switch {
 		case l.ended == nil:
 			c.violation("S12", l.run, line.At, "it is RUNNING, and its worker %s of process %s was drained", id, line.Worker)
-		case c.h.clock.steady && c.at(l.ended) > line.At+drift && c.quiet(line.At-time.Second, line.At):
+		case c.h.clock.steady && c.at(l.ended) > line.At+drift && c.canDrain(line.At):
 			c.violation("S12", l.run, line.At, "it was RUNNING until %v after its worker %s of process %s was drained", c.at(l.ended)-line.At, id, line.Worker)
 		}
 	}
 }
 
+// harmless are the kinds of faults that keep no worker from draining.
+var harmless = []string{"F1", "F21", "F26", "F27"}
+
+// canDrain reports whether a worker that ended then could reach the database before, and had the time for it. A fault counts as long as
+// its effects may last.
+func (c *checker) canDrain(ended time.Duration) bool {
+	from := ended - time.Second
+	return c.calm(from, ended, busy) && !slices.ContainsFunc(c.e.Injected, func(f evidence.Injected) bool {
+		kind, _, _ := strings.Cut(f.Fault, " ")
+		return !slices.Contains(harmless, kind) && f.Began < ended && from < f.Ended+c.x.Unheld
+	})
+}
+
 // quiet reports whether samples show that there was no trouble from one time to another.
-func (c *checker) quiet(from, to time.Duration) bool {
+func (c *checker) quiet(from, to time.Duration) bool { return c.calm(from, to, troubled) }
+
+// calm reports whether there are samples from one time to another, and none that is loud.
+func (c *checker) calm(from, to time.Duration, loud func([]evidence.Sample, int) bool) bool {
 	before, after := false, false
 	for i, s := range c.e.Samples {
 		before, after = before || s.At <= from, after || s.At >= to
-		if s.At >= from && s.At <= to && troubled(c.e.Samples, i) {
+		if s.At >= from && s.At <= to && loud(c.e.Samples, i) {
 			return false
 		}
 	}

@@ -15,8 +15,11 @@ const (
 )
 
 // troubled reports whether sample i is of a time of trouble: that of a fault, or of a machine that is too busy.
-func troubled(samples []evidence.Sample, i int) bool {
-	if samples[i].Trouble || i > 0 && samples[i].At-samples[i-1].At > late {
+func troubled(samples []evidence.Sample, i int) bool { return samples[i].Trouble || busy(samples, i) }
+
+// busy reports whether sample i is of a time in which the machine was too busy.
+func busy(samples []evidence.Sample, i int) bool {
+	if i > 0 && samples[i].At-samples[i-1].At > late {
 		return true
 	}
 	sum, last := 0.0, samples[max(0, i+1-some):i+1]
