@@ -15,7 +15,7 @@ func Mutants() []Mutant {
 const (
 	freezes   = "F2 freeze"
 	rivals    = "F2 two workers"
-	terminate = "F26"
+	terminate = "F26 SIGTERM$"
 )
 
 // rounds are rounds with some faults.
@@ -73,7 +73,7 @@ var leaseMutants = []Mutant{
 				"func termOf(_, now, until time.Time) Term { return Term{time.Now(), time.Now().Add(until.Sub(now))} }",
 			},
 		},
-		Shown: rounds("S6|S4|S11", freezes+"|F11 answer", 1, 2, 3),
+		Shown: rounds("S6", "F2 freeze a worker that claims", 3, 6, 2), // two have leases that are shorter than the time to be stale
 	},
 	{
 		Name: "a worker that was declared dead keeps its runs", Breaks: "a recorded step is not executed again",
@@ -96,12 +96,12 @@ var claimMutants = []Mutant{
 	{
 		Name: "no second look after a claim that a drain cut short", Breaks: "a drained worker leaves nothing",
 		Edits: []Edit{{"internal/engine/claims.go", "			if late := <-answer; len(late.Runs) > 0 {\n				s.resolve(ctx, req, sent)\n			}\n", ""}},
-		Shown: rounds("S12|L1|L2|L4", "F26|F11 lost answer to a claim|F10 slow", 1, 2, 3),
+		Shown: rounds("S12", "F26 SIGTERM during a claim", 5, 1, 2),
 	},
 	{
 		Name: "one look after a claim without an answer", Breaks: "a run under a lease that nobody holds is taken over",
 		Edits: []Edit{{"internal/engine/unresolved.go", "		} else if !locked && asked.Sub(sent) > store.LateClaims {", "		} else if !locked && !asked.Before(sent) {"}},
-		Shown: rounds("L1|L2|L4", "F11 |F18 lock", 1, 2, 3),
+		Shown: rounds("L1|L2|L4", "F11 late claims", 5, 1, 7), // with leases of five minutes
 	},
 	{
 		Name: "records do not lock their run", Breaks: "a recorded step is not executed again",
@@ -144,7 +144,7 @@ var orderMutants = []Mutant{
 			{"store/locks.go", "const lockRuns = `\nSELECT r.run_id\nFROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u", "const lockRuns = `\nSELECT r.run_id\nFROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id)) u"},
 			{"store/flush.go", "	slices.SortFunc(ids, compareIDs)\n	return slices.Compact(ids)\n", "	return ids\n"},
 		},
-		Shown: rounds("no transaction runs into a deadlock", "F19", 1, 2, 3),
+		Shown: rounds("no transaction runs into a deadlock|F19 storm of locks", "F19", 1, 2, 3),
 	},
 	{
 		Name: "compensations run in the order of registration", Breaks: "the last registered compensation runs first",
@@ -172,7 +172,7 @@ var orderMutants = []Mutant{
 	{
 		Name: "a finish ignores a pending cancel", Breaks: "a cancel wins over what was under way",
 		Edits: []Edit{{"store/finish.go", "AND r.lease = u.lease AND r.status = 'RUNNING' AND r.cancel_requested_at IS NULL", "AND r.lease = u.lease AND r.status = 'RUNNING'"}, {"store/finish.go", "			AND (u.quarantined OR u.status = 'CANCELLED' OR k.cancel_requested_at IS NULL)\n", ""}},
-		Shown: calm("S10|S3", 1, 2, 3).with("-deaf"), // so that the worker does not hear of the cancel at once
+		Shown: rounds("S10", "F2 cancel the runs", 1, 2, 3),
 	},
 }
 
@@ -215,7 +215,7 @@ var retryMutants = []Mutant{
 	{
 		Name: "a claim without an answer counts as one that took nothing", Breaks: "a run under a lease that nobody holds is taken over",
 		Edits: []Edit{{"internal/engine/unresolved.go", "	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) {", "	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) || store.Unavailable(err) {"}},
-		Shown: rounds("L1|L2|L4|customers still wait.*", "F11 lost answer to a claim", 5, 1, 7), // with leases of five minutes
+		Shown: rounds("L1|L2|L4", "F11 lost answer to a claim", 5, 1, 7), // with leases of five minutes
 	},
 	{
 		Name: "a transaction is repeated if its connection is lost", Breaks: "a write whose outcome is unknown is not repeated blindly",

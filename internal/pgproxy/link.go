@@ -32,6 +32,9 @@ type pipeline struct {
 	drop   *Drop // nil: forward the answer
 	held   bool  // its answer has been held back
 	failed bool  // an error is among its answers
+	found  bool  // the drop's Row chooses one of its rows
+
+	kept []byte // its answer so far, if all of it is needed to know what to do with it
 }
 
 func newLink(p *Proxy, number int, client net.Conn) *link {
@@ -157,8 +160,12 @@ func (l *link) inspect(m message, p *pipeline) {
 	case 'E': // ErrorResponse
 		p.failed = true
 		l.proxy.sawError(m.body())
+	case 'D': // DataRow
+		if p.drop != nil && p.drop.row != nil {
+			p.found = p.found || p.drop.row(columns(m.body()))
+		}
 	case 'Z': // ReadyForQuery, with the state of the transaction
-		if p.drop != nil && !p.failed && len(m.body()) == 1 && m.body()[0] == 'I' {
+		if p.drop != nil && !p.failed && (p.found || !p.drop.dependsOnAnswer()) && len(m.body()) == 1 && m.body()[0] == 'I' {
 			p.drop.committed.Store(true)
 		}
 	}
@@ -213,6 +220,15 @@ func (l *link) passRequests(client *bufio.Reader) error {
 		if err := l.thawed(); err != nil {
 			return err
 		}
+		late := dropped != nil && dropped.what == ofPromptness
+		if late {
+			l.hold(dropped)
+			if dropped.discarded.Load() {
+				l.cut()
+				l.proxy.happened(dropped)
+				return nil
+			}
+		}
 		if _, err := (paced{l, l.server}).Write(held); err != nil {
 			return err
 		}
@@ -220,6 +236,12 @@ func (l *link) passRequests(client *bufio.Reader) error {
 			l.cut()
 			l.proxy.happened(dropped)
 			return nil
+		}
+		if late { // the end of the client's connection must not end that to the server before the request is executed
+			select {
+			case <-dropped.done:
+			case <-l.ended:
+			}
 		}
 		held = held[:0]
 	}
@@ -236,25 +258,14 @@ func (l *link) passAnswers() error {
 		if err := l.thawed(); err != nil {
 			return err
 		}
-		deaf := m.kind == 'A' && l.proxy.isDeaf(l) // a NotificationResponse
+		deaf := m.kind == 'A' && l.proxy.isDeaf(l, m) // a NotificationResponse
 		p := l.answering()
-		lost := p.drop != nil
 		l.inspect(m, p)
-		if lost && p.drop.what == ofTime {
-			lost = false
-			if !p.held {
-				p.held = true
-				p.drop.holds.Store(true)
-				l.proxy.happened(p.drop)
-				select {
-				case <-p.drop.release:
-				case <-l.ended:
-				}
-				p.drop.holds.Store(false)
-			}
+		lost, err := l.treat(m, p, client)
+		if err != nil {
+			return err
 		}
-		// The server waits for the data that it asks for with CopyInResponse, so the client must see it.
-		if !deaf && (!lost || m.kind == 'G') {
+		if !deaf && !lost {
 			if _, err := client.Write(m.raw); err != nil {
 				return err
 			}
@@ -331,6 +342,21 @@ func readStartup(r *bufio.Reader, client io.Writer) ([]byte, error) {
 			return nil, err
 		}
 	}
+}
+
+// columns returns the columns of a DataRow.
+func columns(body []byte) (all [][]byte) {
+	for body = body[2:]; len(body) >= 4; { // after their number
+		length := int(int32(binary.BigEndian.Uint32(body)))
+		body = body[4:]
+		if length < 0 {
+			all = append(all, nil)
+			continue
+		}
+		all = append(all, body[:length])
+		body = body[length:]
+	}
+	return all
 }
 
 // cutString returns the NUL-terminated string at the start of b, and the rest of b.

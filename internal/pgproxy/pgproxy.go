@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,54 +83,6 @@ func Nth(n int, m Match) Match {
 	}
 }
 
-// A Drop is a loss that the proxy will cause, once.
-type Drop struct {
-	match   Match
-	what    loss
-	done    chan struct{}
-	release chan struct{} // closed by Release
-	once    sync.Once
-	counted sync.Once
-	holds   atomic.Bool
-
-	proxy     *Proxy
-	committed atomic.Bool
-}
-
-// A loss is the kind of a Drop.
-type loss int
-
-const (
-	ofAnswer     loss = iota
-	ofRequest         // and the server never sees it
-	ofConnection      // before the server has answered
-	ofTime            // the answer is late
-)
-
-// Done returns a channel that is closed once the loss has happened and the connection is closed.
-func (d *Drop) Done() <-chan struct{} { return d.done }
-
-// Release forwards an answer that HoldAck holds back.
-func (d *Drop) Release() { d.once.Do(func() { close(d.release) }) }
-
-// Holds reports whether the proxy holds back an answer for which a client waits.
-func (d *Drop) Holds() bool { return d.holds.Load() }
-
-// Committed reports whether the server had executed the statements without an error, and no transaction was left open, when it
-// answered. It is false as long as it has not answered.
-func (d *Drop) Committed() bool { return d.committed.Load() }
-
-// Cancel cancels the loss, and reports whether it had not begun.
-func (d *Drop) Cancel() bool {
-	d.proxy.mu.Lock()
-	defer d.proxy.mu.Unlock()
-	i := slices.Index(d.proxy.drops, d)
-	if i >= 0 {
-		d.proxy.drops = slices.Delete(d.proxy.drops, i, i+1)
-	}
-	return i >= 0
-}
-
 // Start starts a proxy for the server of a DSN. It ends with the test.
 func Start(t testing.TB, upstreamDSN string) *Proxy {
 	t.Helper()
@@ -192,30 +143,6 @@ func (p *Proxy) DSN() string {
 	q.Set("sslmode", "disable")
 	u.RawQuery = q.Encode()
 	return u.String()
-}
-
-// DropAck forwards the next pipeline that executes a matching statement, waits until the server has answered all of it, and
-// then closes the client's connection without forwarding any of the answer. A pipeline is everything that a client sends up to
-// a Sync: a statement, or a batch. At its end the server has committed, unless a transaction is open.
-func (p *Proxy) DropAck(m Match) *Drop { return p.arm(&Drop{match: m}) }
-
-// DropRequest closes the connection, on both sides, instead of forwarding the next pipeline that executes a matching statement.
-func (p *Proxy) DropRequest(m Match) *Drop { return p.arm(&Drop{match: m, what: ofRequest}) }
-
-// DropLink forwards the next pipeline that executes a matching statement, and closes the connection, on both sides, without
-// waiting for the answer.
-func (p *Proxy) DropLink(m Match) *Drop { return p.arm(&Drop{match: m, what: ofConnection}) }
-
-// HoldAck holds back the answer to the next pipeline that executes a matching statement, until Release. The connection stays
-// open, and no other is affected. Done is closed when the answer has arrived at the proxy.
-func (p *Proxy) HoldAck(m Match) *Drop { return p.arm(&Drop{match: m, what: ofTime}) }
-
-func (p *Proxy) arm(d *Drop) *Drop {
-	d.proxy, d.done, d.release = p, make(chan struct{}), make(chan struct{})
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.drops = append(p.drops, d)
-	return d
 }
 
 // Disarm cancels all losses that have not happened yet.
@@ -291,30 +218,4 @@ func (p *Proxy) accept() {
 			p.mu.Unlock()
 		})
 	}
-}
-
-// take returns the first drop that matches one of the statements, and removes it. Every drop sees all of the statements, so that
-// a Match that counts counts all of them.
-func (p *Proxy) take(conn int, statements []string) *Drop {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, d := range p.drops {
-		hit := false
-		for _, sql := range statements {
-			hit = d.match(conn, sql) || hit
-		}
-		if hit {
-			p.drops = append(p.drops[:i:i], p.drops[i+1:]...)
-			return d
-		}
-	}
-	return nil
-}
-
-// happened records a loss.
-func (p *Proxy) happened(d *Drop) {
-	d.counted.Do(func() {
-		p.dropped.Add(1)
-		close(d.done)
-	})
 }

@@ -28,9 +28,13 @@ type Trouble struct {
 	Delay  time.Duration   // everything arrives so much later
 	Chunk  int             // everything is sent in pieces of at most so many bytes; zero: as it comes
 	Frozen bool            // nothing arrives, and connections stay open
-	Deaf   bool            // notifications are lost
 	Refuse bool            // new connections are reset at once, whatever Only says
+
+	Deaf func(channel, payload string) bool // the notifications that are lost; nil: none
 }
+
+// Everything is a Trouble.Deaf: all notifications are lost.
+func Everything(_, _ string) bool { return true }
 
 // An Imposed is a Trouble under way. Several may be under way at once: they add up.
 type Imposed struct {
@@ -191,9 +195,11 @@ func (p *Proxy) obstacle(l *link) <-chan struct{} {
 	}
 }
 
-// isDeaf reports whether a notification for l is lost.
-func (p *Proxy) isDeaf(l *link) bool {
-	return p.over(l, func(i *Imposed) bool { return i.Deaf }) != nil
+// isDeaf reports whether a NotificationResponse for l is lost.
+func (p *Proxy) isDeaf(l *link, m message) bool {
+	channel, rest := cutString(m.body()[4:]) // after the sender's process ID
+	payload, _ := cutString(rest)
+	return p.over(l, func(i *Imposed) bool { return i.Deaf != nil && i.Deaf(channel, payload) }) != nil
 }
 
 // sawError counts an ErrorResponse.

@@ -138,7 +138,7 @@ func TestTroubleDeaf(t *testing.T) {
 	if conns := proxy.Conns(); len(conns) != 1 || !pgproxy.Listens(conns[0]) || conns[0].Latest != "LISTEN news" {
 		t.Fatalf("connections %+v", conns)
 	}
-	deaf := proxy.Impose(pgproxy.Trouble{Deaf: true, Only: pgproxy.Listens})
+	deaf := proxy.Impose(pgproxy.Trouble{Deaf: pgproxy.Everything, Only: pgproxy.Listens})
 	notify := func(payload string) {
 		if _, err := db.Pool.Exec(t.Context(), "SELECT pg_notify('news', $1)", payload); err != nil {
 			t.Fatal(err)

@@ -3,10 +3,14 @@ package driver
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
 
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/load"
 )
 
@@ -17,16 +21,11 @@ const burstJobs = 2_000_000
 // sure.
 func (c *customers) burst(ctx context.Context, n int, at time.Time) (started int, err error) {
 	for range n {
-		job := load.Job{Seed: c.seed, N: burstJobs + int(c.bursts.Add(1))}
-		for ops := load.Of(job).Ops; len(ops) > 1 || ops[0].Kind != "step"; ops = load.Of(job).Ops {
-			job.N = burstJobs + int(c.bursts.Add(1))
-		}
-		s := load.Script{ID: fmt.Sprint("burst ", job.N)}
-		s.Options = []kagzi.StartOption{kagzi.ID(s.ID), kagzi.Queue("plain")}
+		var opts []kagzi.StartOption
 		if !at.IsZero() {
-			s.Options = append(s.Options, kagzi.At(at))
+			opts = append(opts, kagzi.At(at))
 		}
-		if c.start(ctx, 0, job, s) != "" {
+		if c.startShort(ctx, "plain", opts...) != "" {
 			started++
 		}
 		if ctx.Err() != nil {
@@ -34,4 +33,34 @@ func (c *customers) burst(ctx context.Context, n int, at time.Time) (started int
 		}
 	}
 	return started, nil
+}
+
+// startShort starts a run of a short program in a queue, and returns its ID, empty if nobody knows whether there is one.
+func (c *customers) startShort(ctx context.Context, queue string, opts ...kagzi.StartOption) kagzi.RunID {
+	job := load.Job{Seed: c.seed, N: burstJobs + int(c.bursts.Add(1))}
+	for ops := load.Of(job).Ops; len(ops) > 1 || ops[0].Kind != "step"; ops = load.Of(job).Ops {
+		job.N = burstJobs + int(c.bursts.Add(1))
+	}
+	s := load.Script{ID: fmt.Sprint("burst ", job.N)}
+	s.Options = append(opts, kagzi.ID(s.ID), kagzi.Queue(queue))
+	return c.start(ctx, 0, job, s)
+}
+
+// murmur starts a run in the quiet queue now and then, until the customers are shut. Nobody else does, and no worker tells itself of them:
+// if hints are lost, only polling finds them. In a busy queue, the claims for one run find the others, too.
+func (c *customers) murmur(ctx context.Context) {
+	r := rand.New(rand.NewPCG(c.seed, 1))
+	for !c.shut.Load() && sleep(ctx, time.Second+time.Duration(r.IntN(2000))*time.Millisecond) {
+		if run := c.startShort(ctx, load.QuietQueue); run != "" {
+			c.ended(ctx, run)
+		}
+	}
+}
+
+// cancel cancels a run, and reports whether that was acknowledged.
+func (c *customers) cancel(ctx context.Context, run uuid.UUID) bool {
+	call := evidence.Call{Verb: "cancel", Run: run.String()}
+	return c.insist(ctx, call, func(ctx context.Context) error {
+		return c.client.Cancel(ctx, kagzi.RunID(call.Run), kagzi.Actor("chaos"))
+	}).Outcome == evidence.OK
 }

@@ -31,6 +31,26 @@ type customers struct {
 	calls []evidence.Call
 }
 
+// openCustomers makes the customers and the sampler.
+func (r *round) openCustomers(ctx context.Context) error {
+	cfg, err := pgxpool.ParseConfig(r.client.Base().DSN)
+	if err != nil {
+		return err
+	}
+	cfg.MaxConns = 20
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	client, err := kagzi.NewClient(pool, kagzi.ClientConfig{RunEvents: true})
+	if err != nil {
+		return err
+	}
+	r.customers = &customers{pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison}
+	r.sampler = &sampler{pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent, poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble}
+	return nil
+}
+
 // The patience of a customer with one call.
 const callTimeout = 5 * time.Second
 

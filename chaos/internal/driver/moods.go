@@ -7,14 +7,16 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/fault"
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
 )
 
-// deafen keeps all notifications from workers and customers, for the whole round. It is no trouble: the bounds of polling hold. A fault
-// that passes does not show that nobody polls, because the first notification after it wakes everybody.
+// deafen keeps all hints from workers and customers, for the whole round, and lets the other notifications pass: no listener knows of the
+// loss. It is no trouble: the bounds of polling hold. A fault that passes does not show that nobody polls, because the first
+// notification after it wakes everybody.
 func (r *round) deafen() {
 	for _, p := range append([]*fleet.Place{r.client}, r.places...) {
-		r.deaf = append(r.deaf, p.Proxy.Impose(pgproxy.Trouble{Deaf: true}))
+		r.deaf = append(r.deaf, p.Proxy.Impose(pgproxy.Trouble{Deaf: fault.IsHint}))
 	}
 }
 

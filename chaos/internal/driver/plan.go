@@ -23,7 +23,7 @@ type Options struct {
 	Ground    string         // the kind of server: the name of a fault.Ground, AnyGround, or empty for a plain one
 	Workers   int
 	Customers int
-	Deaf      bool   // no notification reaches anybody: everything goes on by polling
+	Deaf      bool   // all hints are lost, and no listener knows: everything goes on by polling
 	Soak      bool   // ended runs are deleted soon, nothing is audited, and what must not grow is watched
 	Dir       string // for ledgers and logs
 	Log       func(format string, args ...any)

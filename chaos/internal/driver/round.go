@@ -185,25 +185,6 @@ func (r *round) prepare(ctx context.Context) error {
 	return r.openCustomers(ctx)
 }
 
-func (r *round) openCustomers(ctx context.Context) error {
-	cfg, err := pgxpool.ParseConfig(r.client.Base().DSN)
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = 20
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	client, err := kagzi.NewClient(pool, kagzi.ClientConfig{RunEvents: true})
-	if err != nil {
-		return err
-	}
-	r.customers = &customers{pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison}
-	r.sampler = &sampler{pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent, poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble}
-	return nil
-}
-
 func (r *round) close() {
 	r.closing.Store(true)
 	r.customers.pool.Close()
@@ -234,6 +215,7 @@ func (r *round) play(ctx context.Context) error {
 		working.Go(func() { r.customers.serve(ctx, i+1) })
 	}
 	working.Go(func() { r.customers.whisper(ctx, r.plan.Options.Duration) })
+	working.Go(func() { r.customers.murmur(ctx) })
 	if r.plan.Options.Soak {
 		helpers.Go(func() { r.gauges.run(ctx, 5*time.Second) })
 	}
@@ -281,7 +263,7 @@ func (r *round) exited(p *fleet.Process) {
 
 // injectAll carries out the plan's clashes, one after the other.
 func (r *round) injectAll(ctx context.Context, begun time.Time) {
-	r.world = &fault.World{Server: r.site.Server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst}
+	r.world = &fault.World{Server: r.site.Server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst, Cancel: r.customers.cancel}
 	for _, c := range r.plan.Clash {
 		if !sleep(ctx, c.At-time.Since(begun)) {
 			return

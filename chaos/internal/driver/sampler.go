@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
+	"github.com/kagzi/kagzi/chaos/internal/load"
 )
 
 // A sampler looks at the tables and at the workers again and again, and at the database's clock.
@@ -55,7 +56,7 @@ const sample = `
 		(SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NOT NULL),
 		(` + nextOfLimits + `), count(*), coalesce(min(available_at), 'epoch'), coalesce((array_agg(run_id::text ORDER BY available_at))[1], '')
 	FROM kagzi.workflow_runs
-	WHERE task_queue = 'plain' AND status IN ('PENDING', 'SLEEPING') AND run_key IS NULL AND paused_at IS NULL AND outcome IS NULL
+	WHERE task_queue IN ('plain', '` + load.QuietQueue + `') AND status IN ('PENDING', 'SLEEPING') AND run_key IS NULL AND paused_at IS NULL AND outcome IS NULL
 		AND recoveries < 2 AND coalesce(version, 1) = 1 AND available_at < clock_timestamp() - $1::interval`
 
 // run samples until ctx ends.

@@ -6,7 +6,7 @@ var Points = points
 // Statements returns the text by which each kind of statement is recognized.
 func Statements() map[string]string {
 	all := map[string]string{}
-	for _, s := range append(statements[:len(statements):len(statements)], fire) {
+	for _, s := range append(statements[:len(statements):len(statements)], fire, resolve) {
 		all[s.name] = s.part
 	}
 	return all

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
@@ -29,6 +30,9 @@ type World struct {
 	// Burst starts n runs that are all due at the moment at; the zero time means at once. It returns how many it started. Without it
 	// there is no F20.
 	Burst func(ctx context.Context, n int, at time.Time) (int, error)
+
+	// Cancel cancels a run, and reports whether that was acknowledged.
+	Cancel func(ctx context.Context, run uuid.UUID) bool
 
 	mu       sync.Mutex         // guards the fields below
 	settings map[string]*wishes // what faults have set, by scope and name
@@ -66,5 +70,5 @@ func (v *Violation) Error() string { return "broken promise: " + v.Promise }
 // All returns the faults of a world with one plain server, by kind. The kinds that are missing need another [Ground], or are
 // workloads: F22, F23 and F24.
 func All() []Fault {
-	return slices.Concat(workerFaults(), networkFaults(), serverFaults(), lockFaults(), standbyFaults(), meetings())
+	return slices.Concat(workerFaults(), networkFaults(), claimFaults(), serverFaults(), lockFaults(), standbyFaults(), meetings())
 }

@@ -166,6 +166,11 @@ ORDER BY r.run_id FOR UPDATE`
 // their IDs, and the storm does, too.
 func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	const sessions = 8
+	lift, err := w.impose(ctx, ofServer, "deadlock_timeout", "10ms") // most statements wait for a lock only a tenth of a second
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { err = errors.Join(err, lift()) }()
 	before, err := ask[int64](ctx, w, deadlocks)
 	if err != nil {
 		return 0, "", err

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/notify"
 )
 
 func networkFaults() []Fault {
@@ -39,10 +41,6 @@ func networkFaults() []Fault {
 			s := someStatement(r)
 			return p.DropAck(s.commit()), "the COMMIT after " + s.name
 		})},
-		// F11: the server commits a claim, and the worker does not get its answer.
-		{Name: "F11 lost answer to a claim", Kind: "F11", Inject: losing(true, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
-			return p.DropAck(named("a claim").match(1 + r.IntN(3))), "a claim"
-		})},
 		// F11: the answer to the nth statement of some kind is lost.
 		{Name: "F11 lost answer to a statement", Kind: "F11", Inject: losing(true, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
 			s := someStatement(r)
@@ -62,13 +60,23 @@ func networkFaults() []Fault {
 		{Name: "F11 answer after the end of the lease", Kind: "F11", Inject: hold},
 		// F27: no notification reaches anybody.
 		{Name: "F27 deaf listeners", Kind: "F27", Inject: imposing(func(*rand.Rand) pgproxy.Trouble {
-			return pgproxy.Trouble{Deaf: true}
+			return pgproxy.Trouble{Deaf: pgproxy.Everything}
+		})},
+		// F27: hints are lost, and the notifications by which a listener tests its connection arrive: nobody knows of the loss.
+		{Name: "F27 lost hints", Kind: "F27", Inject: imposing(func(*rand.Rand) pgproxy.Trouble {
+			return pgproxy.Trouble{Deaf: IsHint}
 		})},
 		// F27: the connections that listen are black holes.
 		{Name: "F27 black hole for listeners", Kind: "F27", Inject: imposing(func(*rand.Rand) pgproxy.Trouble {
 			return pgproxy.Trouble{Frozen: true, Only: pgproxy.Listens}
 		})},
 	}
+}
+
+// IsHint reports whether a notification says that work is due, or that a run has changed. Those by which a listener tests its own
+// connection do not, nor does what the leading coordinator says.
+func IsHint(channel, payload string) bool {
+	return channel != notify.LeadChannel && !strings.HasPrefix(payload, "probe ")
 }
 
 // cutting ends all connections of some places, or each with the chance of a half, a few times within d.

@@ -20,7 +20,7 @@ type pooled struct{ pooler *pgbouncer.Pooler }
 // notifications, which there are none, or wait for errors that the pooler keeps to itself.
 var noPooler = []string{
 	"F5 terminate listeners", "F5 terminate the coordinator's sessions", "F5 terminate the heartbeats' sessions", "F7 server away",
-	"F14 no connection is left", "F25 kill the coordinator", "F25 freeze the coordinator", "F27 deaf listeners",
+	"F14 no connection is left", "F25 kill the coordinator", "F25 freeze the coordinator", "F27 deaf listeners", "F27 lost hints",
 }
 
 func openPooled(ctx context.Context, o Options) (*Site, error) {

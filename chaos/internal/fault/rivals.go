@@ -21,6 +21,8 @@ func meetings() []Fault {
 		{Name: "F2 two workers write to one run", Kind: "F2", Inject: rivals},
 		// F2: a worker is frozen as it is about to call a step, and goes on when another one has had the time to record that step.
 		{Name: "F2 freeze a worker before a step", Kind: "F2", Inject: freezeBeforeStep},
+		// F2: a worker is frozen as it is about to end a run, and goes on when somebody has cancelled its runs.
+		{Name: "F2 cancel the runs of a worker that ends one", Kind: "F2", Inject: cancelAtEnd},
 		// F11: the statement by which a schedule starts runs does not reach the server, and the connection ends.
 		{Name: "F11 lost request of a schedule", Kind: "F11", Inject: unfired},
 	}
@@ -34,15 +36,31 @@ FOR UPDATE OF r SKIP LOCKED`
 
 // rivals counts the zombies that went on while another worker held a run of theirs. The note says which of them were seen to wait for it.
 func rivals(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	return w.zombies(ctx, r, d, "before flush", 6, func(zombie *fleet.Process, nth int) (int, string, error) {
+		held, waited, err := w.meet(ctx, zombie, 2*w.silence()+patience)
+		if err != nil || !held {
+			return 0, "", err
+		}
+		return 1, fmt.Sprintf("worker %s, flush %d, waited: %v; ", zombie.Spec.Name, nth, waited), nil
+	})
+}
+
+// silence is how long a worker must be silent until others take its runs, whatever the configuration.
+func (w *World) silence() time.Duration {
+	return min(max(w.Times.Stale, min(w.Times.Lease, longestFreeze)), longestFreeze)
+}
+
+// zombies has new processes of a place freeze themselves when their code comes to a point for the nth time, nth being at most most. It
+// does so for d, and longer until there was an effect. Each time it calls meet, which returns the effect, and lets the zombie go on.
+func (w *World) zombies(ctx context.Context, r *rand.Rand, d time.Duration, point string, most int, meet func(zombie *fleet.Process, nth int) (int, string, error)) (effect int, note string, err error) {
 	place, release, err := w.take(ctx, r, nil)
 	if err != nil {
 		return 0, "", err
 	}
 	defer release()
-	past := min(max(w.Times.Stale, min(w.Times.Lease, longestFreeze)), longestFreeze)
 	for end, tries := time.Now().Add(d), 0; ctx.Err() == nil && (time.Now().Before(end) || effect == 0 && tries < 8); tries++ {
-		nth := 1 + r.IntN(6)
-		zombie, err := w.replace(ctx, place, func(s *fleet.Spec) { s.Point, s.Nth, s.Signal = "before flush", nth, syscall.SIGSTOP })
+		nth := 1 + r.IntN(most)
+		zombie, err := w.replace(ctx, place, func(s *fleet.Spec) { s.Point, s.Nth, s.Signal = point, nth, syscall.SIGSTOP })
 		if err != nil {
 			return effect, note, err
 		}
@@ -51,14 +69,11 @@ func rivals(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effec
 			<-zombie.Done()
 			continue
 		}
-		held, waited, err := w.meet(ctx, zombie, 2*past+patience)
+		n, met, err := meet(zombie, nth)
 		_ = zombie.Signal(syscall.SIGCONT)
+		effect, note = effect+n, note+met
 		if err != nil {
 			return effect, note, err
-		}
-		if held {
-			effect++
-			note += fmt.Sprintf("worker %s, flush %d, waited: %v; ", zombie.Spec.Name, nth, waited)
 		}
 	}
 	return effect, note, ctx.Err()
@@ -110,39 +125,44 @@ func lockBetween(ctx context.Context, conn *pgx.Conn, runs, leases []uuid.UUID, 
 
 // freezeBeforeStep counts the runs that others took from workers that were about to call a step.
 func freezeBeforeStep(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
-	place, release, err := w.take(ctx, r, nil)
-	if err != nil {
-		return 0, "", err
+	return w.zombies(ctx, r, d, "before step", 4, func(zombie *fleet.Process, nth int) (int, string, error) {
+		v, err := w.runs(ctx, zombie)
+		taken := w.awaitTaken(ctx, v)
+		if taken == 0 {
+			return 0, "", err
+		}
+		return taken, fmt.Sprintf("worker %s before step %d, others took %d; ", zombie.Spec.Name, nth, taken), err
+	})
+}
+
+// runs returns the runs that a process has, as a victim.
+func (w *World) runs(ctx context.Context, process *fleet.Process) (v victim, err error) {
+	v.process = process
+	err = w.with(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, runsOf, process.PID()).Scan(&v.runs, &v.leases)
+	})
+	return v, err
+}
+
+// awaitTaken waits until others have taken some of a victim's runs, and have had the time to record a step. It returns how many.
+func (w *World) awaitTaken(ctx context.Context, v victim) (taken int) {
+	if len(v.runs) > 0 && until(ctx, 2*w.silence()+patience, func() bool { taken = w.lost(ctx, v); return taken > 0 }) {
+		pause(ctx, time.Second)
 	}
-	defer release()
-	past := min(max(w.Times.Stale, min(w.Times.Lease, longestFreeze)), longestFreeze)
-	for end, tries := time.Now().Add(d), 0; ctx.Err() == nil && (time.Now().Before(end) || effect == 0 && tries < 8); tries++ {
-		nth := 1 + r.IntN(4)
-		zombie, err := w.replace(ctx, place, func(s *fleet.Spec) { s.Point, s.Nth, s.Signal = "before step", nth, syscall.SIGSTOP })
-		if err != nil {
-			return effect, note, err
+	return taken
+}
+
+// cancelAtEnd counts the runs that were cancelled while their worker stood still, as it was about to end one of them.
+func cancelAtEnd(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	return w.zombies(ctx, r, d, "finish", 6, func(zombie *fleet.Process, nth int) (n int, _ string, err error) {
+		v, err := w.runs(ctx, zombie)
+		for _, run := range v.runs {
+			if err == nil && w.Cancel(ctx, run) {
+				n++
+			}
 		}
-		if !until(ctx, slice(w)+patience, func() bool { return state(zombie.PID()) == 'T' || !zombie.Alive() }) || !zombie.Alive() {
-			zombie.Kill() // else it would freeze later, and nobody would wake it
-			<-zombie.Done()
-			continue
-		}
-		v := victim{process: zombie}
-		err = w.with(ctx, func(conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, runsOf, zombie.PID()).Scan(&v.runs, &v.leases)
-		})
-		taken := 0
-		if err == nil && len(v.runs) > 0 && until(ctx, 2*past+patience, func() bool { taken = w.lost(ctx, v); return taken > 0 }) {
-			pause(ctx, time.Second) // so that the others record the step
-			effect += taken
-			note += fmt.Sprintf("worker %s before step %d, others took %d; ", zombie.Spec.Name, nth, taken)
-		}
-		_ = zombie.Signal(syscall.SIGCONT)
-		if err != nil {
-			return effect, note, err
-		}
-	}
-	return effect, note, ctx.Err()
+		return n, fmt.Sprintf("worker %s at end %d, %d runs were cancelled; ", zombie.Spec.Name, nth, n), err
+	})
 }
 
 // fire is the statement by which schedules start runs. It is not among the statements that other faults choose from: only the worker whose

@@ -125,22 +125,35 @@ func terminate(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (ef
 		}
 		process := place.Process()
 		begun := time.Now()
-		err = process.Drain(w.drainTime())
+		ended, err := w.drain(process)
 		release()
-		took := time.Since(begun).Round(time.Millisecond)
-		if err == nil {
-			return 1, fmt.Sprintf("%sworker %s ended after %v", note, process.Spec.Name, took), nil
+		switch {
+		case err != nil:
+			return 1, note, err
+		case ended:
+			return 1, fmt.Sprintf("%sworker %s ended after %v", note, process.Spec.Name, time.Since(begun).Round(time.Millisecond)), nil
 		}
-		if process.Alive() {
-			process.Kill()
-			return 1, note, &Violation{fmt.Sprintf("worker %s goes on %v after SIGTERM", process.Spec.Name, took)}
-		}
-		if failed, _ := said(process.Spec.Ledger, 0, "\t"+evidence.Stopped+"\t\t\t0\t\terror: "); failed > 0 {
-			return 1, note, &Violation{fmt.Sprintf("worker %s ended with an error after SIGTERM: %v", process.Spec.Name, err)}
-		}
-		note += fmt.Sprintf("worker %s died of something else (%v); ", process.Spec.Name, err)
+		note += fmt.Sprintf("worker %s died of something else (%v); ", process.Spec.Name, process.Err())
 	}
 	return 0, note, errors.New("all workers died before they had drained")
+}
+
+// drain sends SIGTERM, and reports whether the process has ended with success. It returns a Violation if the process goes on, or has
+// ended with an error.
+func (w *World) drain(process *fleet.Process) (ended bool, err error) {
+	begun := time.Now()
+	err = process.Drain(w.drainTime())
+	if err == nil {
+		return true, nil
+	}
+	if process.Alive() {
+		process.Kill()
+		return false, &Violation{fmt.Sprintf("worker %s goes on %v after SIGTERM", process.Spec.Name, time.Since(begun).Round(time.Millisecond))}
+	}
+	if failed, _ := said(process.Spec.Ledger, 0, "\t"+evidence.Stopped+"\t\t\t0\t\terror: "); failed > 0 {
+		return false, &Violation{fmt.Sprintf("worker %s ended with an error after SIGTERM: %v", process.Spec.Name, err)}
+	}
+	return false, nil
 }
 
 // deploy starts the next version of the code in some places, lets it run beside the present one, and then starts it in all others.

@@ -202,6 +202,9 @@ func populate(t *testing.T, fw *fault.World, admin, dsn string) *world {
 		}
 		return started, nil
 	}
+	w.Cancel = func(ctx context.Context, run uuid.UUID) bool {
+		return w.client.Cancel(ctx, kagzi.RunID(run.String())) == nil
+	}
 	t.Cleanup(func() { end(); all.Wait() }) // before pools and places are closed
 	w.wantProgress()
 	return w

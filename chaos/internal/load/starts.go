@@ -8,8 +8,11 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// The queues. All but "plain" and "tick" are limited.
-var Queues = map[string]int{"plain": 4, "keyed": 1, "held": 1, "narrow": 1, "fast": 1, "tick": 1}
+// QuietQueue is the queue that gets a run now and then.
+const QuietQueue = "quiet"
+
+// The queues. All but "plain", "tick" and the quiet one are limited.
+var Queues = map[string]int{"plain": 4, "keyed": 1, "held": 1, "narrow": 1, "fast": 1, "tick": 1, QuietQueue: 1}
 
 // Limits are the limits of the queues.
 var Limits = []kagzi.QueueLimits{
