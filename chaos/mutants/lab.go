@@ -19,14 +19,16 @@ import (
 
 // A lab tries mutants.
 type lab struct {
-	dir string // for binaries, edited files, and what the rounds print
-	out io.Writer
+	dir     string // for binaries, edited files, and what the rounds print
+	out     io.Writer
+	control bool // also play each round and test that has killed a mutant without the mistake, once
 }
 
 // An outcome is what became of a mutant.
 type outcome struct {
-	good bool // it was killed, or, without a mistake, everything passed
-	text string
+	good   bool // it was killed, or, without a mistake, everything passed
+	text   string
+	killer *Shown // the round, or the tests, that killed it
 }
 
 // slowest is how long a round may take longer than its faults: everything that hangs has been found by then.
@@ -65,7 +67,9 @@ func (l *lab) try(ctx context.Context, m Mutant) outcome {
 		}
 		all = append(all, r.text)
 		if r.done(m.Shown.By) {
-			return outcome{good: len(m.Edits) > 0, text: strings.Join(all, "; ")}
+			killer := m.Shown
+			killer.Seeds = []uint64{seed}
+			return outcome{good: len(m.Edits) > 0, text: strings.Join(all, "; "), killer: &killer}
 		}
 	}
 	if len(m.Edits) == 0 {
@@ -93,7 +97,7 @@ func test(ctx context.Context, root, dir, overlay string, m Mutant) outcome {
 	case failed == nil || len(m.Edits) == 0:
 		return outcome{text: fmt.Sprintf("`go test %s`: %v", m.Shown.Test, err)}
 	}
-	return outcome{good: true, text: fmt.Sprintf("killed by %s, %v", failed[1], took)}
+	return outcome{good: true, text: fmt.Sprintf("killed by %s, %v", failed[1], took), killer: &m.Shown}
 }
 
 // A played is a round that was played.

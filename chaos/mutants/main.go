@@ -3,7 +3,7 @@
 //
 //	go run ./mutants                     # all of them
 //	go run ./mutants -run 'lease|claim'  # those whose name matches
-//	go run ./mutants -control            # also plays each set of seeds without a mistake: it must pass
+//	go run ./mutants -control            # also plays each round that has killed one without the mistake: it must pass
 //
 // It prints a table, with the seed and the violations that killed each mutant, or SURVIVED: then the checker or the faults have a hole.
 // The exit code is 1 if one survived.
@@ -26,7 +26,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	which := flag.String("run", "", "a regular expression for the names of the mutants; all if it is empty")
 	list := flag.Bool("list", false, "list the mutants only")
-	control := flag.Bool("control", false, "play each set of seeds without a mistake, too")
+	control := flag.Bool("control", false, "play each round that has killed a mutant without the mistake, too")
 	keep := flag.String("keep", "", "a directory for what the rounds print and leave; otherwise it goes at the end")
 	flag.Parse()
 	names, err := regexp.Compile(*which)
@@ -54,10 +54,7 @@ func run() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	l := lab{dir: dir, out: os.Stdout}
-	if *control {
-		chosen = append(controls(chosen), chosen...)
-	}
+	l := lab{dir: dir, out: os.Stdout, control: *control}
 	return l.all(ctx, chosen)
 }
 
@@ -72,17 +69,36 @@ const header = "| mutant | breaks | outcome |\n|---|---|---|"
 // all tries the mutants one after the other, and returns the exit code.
 func (l *lab) all(ctx context.Context, mutants []Mutant) (code int) {
 	fmt.Fprintln(l.out, header)
+	played := map[string]bool{}
 	for _, m := range mutants {
-		o := l.try(ctx, m)
-		if ctx.Err() != nil {
-			return 2
-		}
-		writeRow(l.out, m, o)
+		o := l.row(ctx, m)
 		if !o.good {
 			code = 1
 		}
+		if o.killer == nil || !l.control || len(m.Edits) == 0 {
+			continue
+		}
+		control := o.killer.control()
+		if !played[control.Name] && !l.row(ctx, control).good {
+			code = 1
+		}
+		played[control.Name] = true
+	}
+	if ctx.Err() != nil {
+		return 2
 	}
 	return code
+}
+
+// row tries a mutant and prints its row.
+func (l *lab) row(ctx context.Context, m Mutant) (o outcome) {
+	if ctx.Err() != nil {
+		return o
+	}
+	if o = l.try(ctx, m); ctx.Err() == nil {
+		writeRow(l.out, m, o)
+	}
+	return o
 }
 
 func writeRow(w io.Writer, m Mutant, o outcome) {

@@ -51,21 +51,13 @@ func (s Shown) args() []string {
 	return append(args, strings.Fields(s.Flags)...)
 }
 
-// controls returns what must pass: the rounds and the tests of the mutants, without the mistakes.
-func controls(mutants []Mutant) (all []Mutant) {
-	seen := map[string]bool{}
-	for _, m := range mutants {
-		name := "none: " + m.Shown.String()
-		if m.Shown.Test == "" {
-			m.Shown.By = ""
-			name = fmt.Sprintf("none: seeds %d, %s", m.Shown.Seeds, strings.Join(m.Shown.args(), " "))
-		}
-		if !seen[name] {
-			seen[name] = true
-			all = append(all, Mutant{Name: name, Breaks: "nothing", Shown: m.Shown})
-		}
+// control returns what must pass, if the rounds or the tests of s have killed a mutant: the same without a mistake.
+func (s Shown) control() Mutant {
+	if s.Test != "" {
+		return Mutant{Name: "none: go test " + s.Test, Breaks: "nothing", Shown: s}
 	}
-	return all
+	s.By = ""
+	return Mutant{Name: fmt.Sprintf("none: seeds %d, %s", s.Seeds, strings.Join(s.args(), " ")), Breaks: "nothing", Shown: s}
 }
 
 // rootDir returns the directory of the root module.
