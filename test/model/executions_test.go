@@ -12,55 +12,71 @@ import (
 
 // The writes of executions, each under a lease, which may be over.
 
-// flush flushes what plan returns, at once and perhaps later once more: after a lost answer the engine flushes the same again.
-func (w *world) flush(t *rapid.T, what string, plan func() *store.Flush) {
-	w.sendFlush(t, what, plan())
-	w.flushes = append(w.flushes, func() *flush { return &flush{plan(), what} })
+// flush does the act at once and perhaps later once more: after a lost answer the engine flushes the same again.
+func (w *world) flush(t *rapid.T, a act) {
+	w.do(t, a)
+	w.flushes = append(w.flushes, a)
 }
 
 func (w *world) flushAgain(t *rapid.T) {
 	if len(w.flushes) == 0 {
 		panic(nothingToDo{})
 	}
-	f := pick(t, "flush", w.flushes)()
-	w.sendFlush(t, f.what+" again", f.Flush)
+	a := pick(t, "flush", w.flushes)
+	a.name += " again"
+	w.do(t, a)
 }
 
-var outcomes = map[store.Outcome]string{store.Done: " done", store.Busy: " busy", store.Lost: " lost", store.Taken: " taken", store.Cancelling: " while a cancel is pending"}
+var outcomes = map[store.Outcome]string{store.Done: "done", store.Busy: "busy", store.Lost: "lost", store.Taken: "taken", store.Cancelling: "cancelling"}
 
-func (w *world) sendFlush(t *rapid.T, what string, f *store.Flush) {
-	s := w.store(t)
-	var err error
-	lost := false
-	w.lossy(t, func() {
-		if err = s.Flush(ctx, f); store.Unavailable(err) {
-			lost = true
-			err = s.Flush(ctx, f)
+// flushing flushes what plan returns, under the lease. It answers with a line for each write. Beside another act it may find the run locked: then
+// it is repeated, as an engine does.
+func (w *world) flushing(what string, h held, plan func() *store.Flush) act {
+	tries := 1
+	if w.focus != nil {
+		tries = 50
+	}
+	return act{name: what, lease: h.Lease, send: func(s *store.Store) (answer string, err error) {
+		for range tries {
+			f := plan()
+			err, answer = s.Flush(ctx, f), ""
+			busy := false
+			for _, x := range written(f) {
+				answer += x.text()
+				busy = busy || x.Outcome == store.Busy
+			}
+			if err != nil || !busy {
+				break
+			}
 		}
-	})
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-	want := w.Flush(f)
-	if lost {
-		want = w.Flush(f)
-	}
-	var got []Written
+		return answer, err
+	}, apply: func(m *Model) (answer string, err error) {
+		for _, x := range m.Flush(plan()) {
+			answer += x.text()
+		}
+		return answer, nil
+	}}
+}
+
+// written returns what became of the writes of a flush.
+func written(f *store.Flush) (all []Written) {
 	for _, r := range f.Records {
-		got = append(got, Written{r.Outcome, string(r.Output)})
+		all = append(all, Written{r.Outcome, string(r.Output)})
 	}
 	for _, p := range f.Suspensions {
-		got = append(got, Written{Outcome: p.Outcome})
+		all = append(all, Written{Outcome: p.Outcome})
 	}
 	for _, e := range f.Finishes {
-		got = append(got, Written{Outcome: e.Outcome})
+		all = append(all, Written{Outcome: e.Outcome})
 	}
-	for i := range got {
-		w.met[what+outcomes[got[i].Outcome]]++
-		if got[i].Outcome != want[i].Outcome || got[i].Outcome == store.Done && got[i].Output != want[i].Output {
-			t.Fatalf("%s, write %d: %+v, want %+v (1 done, 2 busy, 3 lost, 4 taken, 5 cancelling)", what, i, got[i], want[i])
-		}
+	return all
+}
+
+func (w Written) text() string {
+	if w.Outcome != store.Done {
+		w.Output = ""
 	}
+	return outcomes[w.Outcome] + " " + w.Output + "\n"
 }
 
 // record returns the record of an attempt of a step.
@@ -78,9 +94,9 @@ func (h held) record(step string, attempt int, kind, status, output string) *sto
 	return rec
 }
 
-// step records an attempt of a step: the one under way, the next one after a failure, or one that has ended already, as a late
+// recordingStep records an attempt of a step: the one under way, the next one after a failure, or one that has ended already, as a late
 // worker does.
-func (w *world) step(t *rapid.T) {
+func (w *world) recordingStep(t *rapid.T) act {
 	h := w.lease(t)
 	name, status := drawn(t, "step", "one", "two"), drawn(t, "status", store.Running, store.Completed, store.Failed)
 	output, retried := w.name("output"), number(t, "retried", 2) == 0
@@ -91,7 +107,7 @@ func (w *world) step(t *rapid.T) {
 			attempt++
 		}
 	}
-	w.flush(t, "step", func() *store.Flush {
+	return w.flushing("step", h, func() *store.Flush {
 		rec := h.record(name, attempt, store.KindFunction, status, output)
 		if status == store.Failed && retried {
 			rec.Wake = 0
@@ -100,19 +116,19 @@ func (w *world) step(t *rapid.T) {
 	})
 }
 
-// announce records that a step under way may register a compensation.
-func (w *world) announce(t *rapid.T) {
+// announcing records that a step under way may register a compensation.
+func (w *world) announcing(t *rapid.T) act {
 	h := w.lease(t)
-	w.flush(t, "announcement", func() *store.Flush {
+	return w.flushing("announcement", h, func() *store.Flush {
 		return &store.Flush{Records: []*store.Record{h.record(store.CompensationID("one"), 1, store.KindCompensation, store.Running, "")}}
 	})
 }
 
-// child starts a child.
-func (w *world) child(t *rapid.T) {
+// recordingChild starts a child.
+func (w *world) recordingChild(t *rapid.T) act {
 	h, step, id := w.lease(t), w.name("child"), uuid.Must(uuid.NewV7())
 	detached := number(t, "detached", 2) == 0
-	w.flush(t, "child", func() *store.Flush {
+	return w.flushing("child", h, func() *store.Flush {
 		rec := h.record(step, 1, store.KindChild, store.Running, "")
 		rec.ChildRunID, rec.Start = id, &store.NewRun{RunID: id, Queue: "queue", Type: "a", Input: []byte("input"), Detached: detached}
 		return &store.Flush{Records: []*store.Record{rec}}
@@ -131,47 +147,47 @@ func (w *world) endedChild(r *Run) string {
 	return ""
 }
 
-// childEnd records the end of a child.
-func (w *world) childEnd(t *rapid.T) {
+// recordingChildEnd records the end of a child.
+func (w *world) recordingChildEnd(t *rapid.T) act {
 	h := w.leaseWhich(t, func(h held) bool { return w.endedChild(w.Runs[h.RunID]) != "" })
 	r := w.Runs[h.RunID]
 	step := w.endedChild(r)
 	child := r.Steps[step][0].Child
-	w.flush(t, "end of a child", func() *store.Flush {
+	return w.flushing("end of a child", h, func() *store.Flush {
 		rec := h.record(step, 1, store.KindChild, store.Completed, "output of the child")
 		rec.ChildRunID = child
 		return &store.Flush{Records: []*store.Record{rec}}
 	})
 }
 
-// read records that a step has read the first message.
-func (w *world) read(t *rapid.T) {
+// recordingRead records that a step has read the first message.
+func (w *world) recordingRead(t *rapid.T) act {
 	h := w.leaseWhich(t, func(h held) bool { r := w.Runs[h.RunID]; return r != nil && r.Unread() != nil })
 	step, sequence := w.name("wait"), w.Runs[h.RunID].Unread().Sequence
-	w.flush(t, "message", func() *store.Flush {
+	return w.flushing("message", h, func() *store.Flush {
 		rec := h.record(step, 1, store.KindSignal, store.Completed, "payload")
 		rec.Signal, rec.Sequence = "name", sequence
 		return &store.Flush{Records: []*store.Record{rec}}
 	})
 }
 
-// sleep records a sleep, and suspends the run.
-func (w *world) sleep(t *rapid.T) {
+// recordingSleep records a sleep, and suspends the run.
+func (w *world) recordingSleep(t *rapid.T) act {
 	h := w.lease(t)
-	w.flush(t, "sleep", func() *store.Flush {
+	return w.flushing("sleep", h, func() *store.Flush {
 		rec := h.record("nap", 1, store.KindSleep, store.Running, "")
 		rec.Wake = far
 		return &store.Flush{Records: []*store.Record{rec}, Suspensions: []*store.Suspension{h.suspension(store.Sleeping)}}
 	})
 }
 
-// wake records that a sleep is over.
-func (w *world) wake(t *rapid.T) {
+// recordingWake records that a sleep is over.
+func (w *world) recordingWake(t *rapid.T) act {
 	h := w.leaseWhich(t, func(h held) bool {
 		r := w.Runs[h.RunID]
 		return r != nil && len(r.Steps["nap"]) > 0 && r.Steps["nap"][0].Passed > 0
 	})
-	w.flush(t, "end of a sleep", func() *store.Flush {
+	return w.flushing("end of a sleep", h, func() *store.Flush {
 		return &store.Flush{Records: []*store.Record{h.record("nap", 1, store.KindSleep, store.Completed, "")}}
 	})
 }
@@ -180,15 +196,15 @@ func (h held) suspension(status string) *store.Suspension {
 	return &store.Suspension{RunID: h.RunID, Lease: h.Lease, Status: status, Wake: far}
 }
 
-// suspend suspends a run that waits for messages or children, for a time, or both. What it has seen may be old.
-func (w *world) suspend(t *rapid.T) {
+// suspending suspends a run that waits for messages or children, for a time, or both. What it has seen may be old.
+func (w *world) suspending(t *rapid.T) act {
 	h, need, seen := w.lease(t), drawn(t, "need", 0, 1, 2), number(t, "seen all", 2) == 0
 	forever := need > 0 && number(t, "for ever", 2) == 0
 	wakeups := h.wakeups
 	if r := w.Runs[h.RunID]; r != nil && seen {
 		wakeups = r.Wakeups
 	}
-	w.flush(t, "suspension", func() *store.Flush {
+	return w.flushing("suspension", h, func() *store.Flush {
 		p := h.suspension(store.Sleeping)
 		p.Need, p.Seen = need, wakeups
 		if forever {
@@ -198,20 +214,20 @@ func (w *world) suspend(t *rapid.T) {
 	})
 }
 
-// retry ends an attempt of a run that failed. The next one has a backoff.
-func (w *world) retry(t *rapid.T) {
+// retrying ends an attempt of a run that failed. The next one has a backoff.
+func (w *world) retrying(t *rapid.T) act {
 	h := w.lease(t)
-	w.flush(t, "retry", func() *store.Flush {
+	return w.flushing("retry", h, func() *store.Flush {
 		p := h.suspension(store.Pending)
 		p.Failed, p.ErrorKind, p.Error = true, "kind", "text"
 		return &store.Flush{Suspensions: []*store.Suspension{p}}
 	})
 }
 
-// release gives a run back to other workers, perhaps one that has not begun.
-func (w *world) release(t *rapid.T) {
+// releasing gives a run back to other workers, perhaps one that has not begun.
+func (w *world) releasing(t *rapid.T) act {
 	h, unbegun := w.lease(t), number(t, "unbegun", 2) == 0
-	w.flush(t, "release", func() *store.Flush {
+	return w.flushing("release", h, func() *store.Flush {
 		p := h.suspension(store.Pending)
 		p.Wake, p.Unbegun = 0, unbegun
 		return &store.Flush{Suspensions: []*store.Suspension{p}}
@@ -223,12 +239,32 @@ func (w *world) fail(t *rapid.T)   { w.endAs(t, drawn(t, "status", store.Failed,
 
 // endAs ends a run, after its children.
 func (w *world) endAs(t *rapid.T, status string) {
-	h, s := w.lease(t), w.store(t)
-	w.lossy(t, func() {
+	h := w.lease(t)
+	w.do(t, cancellingChildrenOf(h))
+	w.flush(t, w.finishingAs(h, status))
+}
+
+func (w *world) cancellingChildren(t *rapid.T) act { return cancellingChildrenOf(w.lease(t)) }
+
+func cancellingChildrenOf(h held) act {
+	a := changing("cancel children", func(s *store.Store) error {
 		_, err := s.CancelChildren(ctx, h.HeldRun)
-		w.wantError(t, "cancel children", err, w.CancelChildren(h.RunID, h.Lease))
+		return err
+	}, func(m *Model) error { return m.CancelChildren(h.RunID, h.Lease) })
+	a.lease = h.Lease
+	return a
+}
+
+// finishing ends a run that has no active children.
+func (w *world) finishing(t *rapid.T) act {
+	h := w.leaseWhich(t, func(h held) bool {
+		return !slices.ContainsFunc(w.all(), func(c *Run) bool { return c.Parent == h.RunID && !c.Detached && c.Active() })
 	})
-	w.flush(t, "finish", func() *store.Flush {
+	return w.finishingAs(h, drawn(t, "status", store.Completed, store.Failed, store.Cancelled))
+}
+
+func (w *world) finishingAs(h held, status string) act {
+	return w.flushing("finish", h, func() *store.Flush {
 		e := &store.Finish{RunID: h.RunID, Lease: h.Lease, Parent: h.parent, Status: status}
 		switch status {
 		case store.Completed:

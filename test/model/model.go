@@ -7,6 +7,7 @@ package model
 
 import (
 	"bytes"
+	"maps"
 	"math"
 	"slices"
 
@@ -123,6 +124,20 @@ type Model struct {
 
 // New returns an empty model.
 func New() *Model { return &Model{Runs: map[uuid.UUID]*Run{}, Offline: map[uuid.UUID]bool{}} }
+
+// Clone returns a copy that shares nothing with m.
+func (m *Model) Clone() *Model {
+	c := &Model{Runs: map[uuid.UUID]*Run{}, Order: slices.Clone(m.Order), Offline: maps.Clone(m.Offline), now: m.now}
+	for id, r := range m.Runs {
+		q := *r
+		q.Messages, q.Steps = slices.Clone(r.Messages), map[string][]Attempt{}
+		for step, attempts := range r.Steps {
+			q.Steps[step] = slices.Clone(attempts)
+		}
+		c.Runs[id] = &q
+	}
+	return c
+}
 
 // tick returns a later time than all before.
 func (m *Model) tick() int {

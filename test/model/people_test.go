@@ -9,92 +9,99 @@ import (
 
 // The verbs of people and other runs, which know no lease.
 
-// signal sends a message, or repeats an earlier one.
-func (w *world) signal(t *rapid.T) {
-	w.post(t, store.Message{RunID: w.run(t), Name: "name", ID: w.name("message"), Payload: []byte("payload")})
+// signalling sends a message, or repeats an earlier one.
+func (w *world) signalling(t *rapid.T) act {
+	m := store.Message{RunID: w.run(t), Name: "name", ID: w.name("message"), Payload: []byte("payload")}
+	w.signals = append(w.signals, m)
+	return sending(m)
 }
 
 func (w *world) signalAgain(t *rapid.T) {
 	if len(w.signals) == 0 {
 		panic(nothingToDo{})
 	}
-	w.post(t, pick(t, "message", w.signals))
+	w.do(t, sending(pick(t, "message", w.signals)))
 }
 
-func (w *world) post(t *rapid.T, m store.Message) {
-	s := w.store(t)
-	w.lossy(t, func() {
+func sending(m store.Message) act {
+	return changing("signal", func(s *store.Store) error {
 		_, err := s.Signal(ctx, nil, m)
-		w.wantError(t, "signal", err, w.Signal(m.RunID, m.ID))
-	})
-	w.signals = append(w.signals, m)
+		return err
+	}, func(model *Model) error { return model.Signal(m.RunID, m.ID) })
 }
 
-func (w *world) cancel(t *rapid.T) {
-	id, s := w.run(t), w.store(t)
-	w.lossy(t, func() {
+// changing is an act that answers with an error or nothing.
+func changing(name string, send func(*store.Store) error, apply func(*Model) error) act {
+	return act{
+		name:  name,
+		send:  func(s *store.Store) (string, error) { return "", send(s) },
+		apply: func(m *Model) (string, error) { return "", apply(m) },
+	}
+}
+
+func (w *world) cancelling(t *rapid.T) act {
+	id := w.run(t)
+	return changing("cancel", func(s *store.Store) error {
 		_, err := s.Cancel(ctx, nil, id, store.Why{}, far)
-		w.wantError(t, "cancel", err, w.Cancel(id, false))
-	})
+		return err
+	}, func(m *Model) error { return m.Cancel(id, false) })
 }
 
-func (w *world) terminate(t *rapid.T) {
-	id, s := w.run(t), w.store(t)
-	w.lossy(t, func() {
+func (w *world) terminating(t *rapid.T) act {
+	id := w.run(t)
+	return changing("terminate", func(s *store.Store) error {
 		_, err := s.Terminate(ctx, nil, id, store.Why{})
-		w.wantError(t, "terminate", err, w.Cancel(id, true))
-	})
+		return err
+	}, func(m *Model) error { return m.Cancel(id, true) })
 }
 
-func (w *world) resume(t *rapid.T) {
-	id, s := w.run(t), w.store(t)
+// resuming resumes a run, but not a child whose parent is over, or may end at the same time: an invariant forbids active children of a run that
+// is over.
+func (w *world) resuming(t *rapid.T) act {
+	id := w.run(t)
 	if r := w.Runs[id]; r != nil {
-		if p := w.Runs[r.Parent]; p != nil && !r.Detached && !p.Active() {
-			return // an invariant forbids active children of a run that is over
+		if p := w.Runs[r.Parent]; p != nil && !r.Detached && (w.focus != nil || !p.Active()) {
+			panic(nothingToDo{})
 		}
 	}
-	w.lossy(t, func() {
+	return changing("resume", func(s *store.Store) error {
 		_, err := s.Resume(ctx, nil, id, store.Why{})
-		w.wantError(t, "resume", err, w.Resume(id))
-	})
+		return err
+	}, func(m *Model) error { return m.Resume(id) })
 }
 
-func (w *world) restart(t *rapid.T) { w.restartAt(t, "") }
-
-func (w *world) fork(t *rapid.T) {
-	w.restartAt(t, drawn(t, "step", "one", "two", "nap", "missing"))
+func (w *world) restarting(t *rapid.T) act { return w.restartingAt(t, "") }
+func (w *world) forking(t *rapid.T) act {
+	return w.restartingAt(t, drawn(t, "step", "one", "two", "nap", "missing"))
 }
 
-func (w *world) restartAt(t *rapid.T, step string) {
-	id, s := w.run(t), w.store(t)
-	r := store.Restart{Run: id, New: uuid.Must(uuid.NewV7()), Step: step}
-	w.lossy(t, func() {
+func (w *world) restartingAt(t *rapid.T, step string) act {
+	r := store.Restart{Run: w.run(t), New: uuid.Must(uuid.NewV7()), Step: step}
+	return changing("restart", func(s *store.Store) error {
 		_, err := s.Restart(ctx, nil, r)
-		w.wantError(t, "restart", err, w.Restart(id, r.New, step))
-	})
+		return err
+	}, func(m *Model) error { return m.Restart(r.Run, r.New, step) })
 }
 
-func (w *world) pause(t *rapid.T) {
-	id, s := w.runWhich(t, func(*Run) bool { return true }).ID, w.store(t)
-	w.lossy(t, func() {
-		w.wantError(t, "pause", s.PauseRun(ctx, nil, id, store.Why{}), w.Pause(id))
-	})
+func (w *world) pausing(t *rapid.T) act {
+	id := w.runWhich(t, func(*Run) bool { return true }).ID
+	return changing("pause", func(s *store.Store) error { return s.PauseRun(ctx, nil, id, store.Why{}) }, func(m *Model) error { return m.Pause(id) })
 }
 
-func (w *world) unpause(t *rapid.T) {
-	id, s := w.run(t), w.store(t)
-	w.lossy(t, func() {
+func (w *world) unpausing(t *rapid.T) act {
+	id := w.run(t)
+	return changing("unpause", func(s *store.Store) error {
 		_, err := s.UnpauseRun(ctx, nil, id, store.Why{})
-		w.wantError(t, "unpause", err, w.Unpause(id))
-	})
+		return err
+	}, func(m *Model) error { return m.Unpause(id) })
 }
 
-func (w *world) remove(t *rapid.T) {
-	id, s := w.run(t), w.store(t)
-	w.lossy(t, func() {
+func (w *world) deleting(t *rapid.T) act {
+	id := w.run(t)
+	return changing("delete", func(s *store.Store) error {
 		_, err := s.Delete(ctx, nil, id, store.Why{}, false)
-		w.wantError(t, "delete", err, w.Delete(id))
-	})
+		return err
+	}, func(m *Model) error { return m.Delete(id) })
 }
 
 // look reads the history and the inbox of a run, as an execution does.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -21,14 +22,16 @@ import (
 // hold for the same rows.
 func TestStoreAgainstModel(t *testing.T) {
 	b := newBench(t)
-	for _, search := range []struct{ name, checks, steps string }{{"Short", "60", "12"}, {"Long", "15", "60"}} {
+	for _, search := range []struct{ name, checks, steps, prefer string }{
+		{"Short", "60", "12", ""}, {"Long", "15", "60", ""}, {"Pairs", "15", "40", "pair"},
+	} {
 		if t.Failed() {
 			break
 		}
 		t.Run(search.name, func(t *testing.T) {
 			preset("rapid.checks", search.checks)
 			preset("rapid.steps", search.steps)
-			rapid.Check(t, b.sequence)
+			rapid.Check(t, func(t *rapid.T) { b.sequence(t, search.prefer) })
 		})
 	}
 	t.Logf("met: %v", b.met)
@@ -39,13 +42,14 @@ func TestStoreAgainstModel(t *testing.T) {
 	}
 }
 
-// sequence is one random sequence of verbs.
-func (b *bench) sequence(t *rapid.T) {
+// sequence is one random sequence of verbs. If one is to be preferred, half of all verbs are that one.
+func (b *bench) sequence(t *rapid.T, prefer string) {
 	w := newWorld(t, b)
+	w.prefer = prefer
 	for range 1 + number(t, "runs", 4) {
-		w.start(t)
+		w.do(t, w.starting(t))
 	}
-	w.claim(t)
+	w.do(t, w.claiming(t))
 	t.Repeat(map[string]func(*rapid.T){"": w.compare, "verb": w.verb})
 	w.invariants(t)
 }
@@ -58,39 +62,50 @@ type verb struct {
 }
 
 var verbs = []verb{
-	{"start", 4, (*world).start},
+	{"start", 4, one((*world).starting)},
 	{"start again", 1, (*world).startAgain},
-	{"claim", 12, (*world).claim},
+	{"claim", 12, one((*world).claiming)},
 	{"resolve a claim", 1, (*world).resolveClaim},
 	{"heartbeat", 2, (*world).heartbeat},
-	{"begin a suspect", 1, (*world).beginSuspect},
+	{"begin a suspect", 1, one((*world).beginningSuspect)},
 	{"sweep", 2, (*world).sweep},
 	{"pass", 8, (*world).pass},
 	{"age", 2, (*world).age},
-	{"step", 6, (*world).step},
-	{"announce", 1, (*world).announce},
-	{"child", 3, (*world).child},
-	{"child's end", 3, (*world).childEnd},
-	{"read", 3, (*world).read},
-	{"sleep", 2, (*world).sleep},
-	{"wake", 2, (*world).wake},
-	{"suspend", 4, (*world).suspend},
-	{"retry", 2, (*world).retry},
-	{"release", 2, (*world).release},
+	{"step", 6, flushed((*world).recordingStep)},
+	{"announce", 1, flushed((*world).announcing)},
+	{"child", 3, flushed((*world).recordingChild)},
+	{"child's end", 3, flushed((*world).recordingChildEnd)},
+	{"read", 3, flushed((*world).recordingRead)},
+	{"sleep", 2, flushed((*world).recordingSleep)},
+	{"wake", 2, flushed((*world).recordingWake)},
+	{"suspend", 4, flushed((*world).suspending)},
+	{"retry", 2, flushed((*world).retrying)},
+	{"release", 2, flushed((*world).releasing)},
 	{"finish", 3, (*world).finish},
 	{"fail", 3, (*world).fail},
 	{"flush again", 3, (*world).flushAgain},
-	{"signal", 4, (*world).signal},
+	{"signal", 4, one((*world).signalling)},
 	{"signal again", 1, (*world).signalAgain},
-	{"cancel", 1, (*world).cancel},
-	{"terminate", 1, (*world).terminate},
-	{"resume", 3, (*world).resume},
-	{"restart", 1, (*world).restart},
-	{"fork", 2, (*world).fork},
-	{"pause", 1, (*world).pause},
-	{"unpause", 2, (*world).unpause},
-	{"delete", 1, (*world).remove},
+	{"cancel", 1, one((*world).cancelling)},
+	{"terminate", 1, one((*world).terminating)},
+	{"resume", 3, one((*world).resuming)},
+	{"restart", 1, one((*world).restarting)},
+	{"fork", 2, one((*world).forking)},
+	{"pause", 1, one((*world).pausing)},
+	{"unpause", 2, one((*world).unpausing)},
+	{"delete", 1, one((*world).deleting)},
 	{"look", 1, (*world).look},
+	{"pair", 6, (*world).pair},
+}
+
+// one is a verb that does one act.
+func one(draw func(*world, *rapid.T) act) func(*world, *rapid.T) {
+	return func(w *world, t *rapid.T) { w.do(t, draw(w, t)) }
+}
+
+// flushed is a verb that does one act, which may be done again later.
+func flushed(draw func(*world, *rapid.T) act) func(*world, *rapid.T) {
+	return func(w *world, t *rapid.T) { w.flush(t, draw(w, t)) }
 }
 
 // nothingToDo ends a verb that has nothing to work on.
@@ -104,12 +119,21 @@ func (w *world) verb(t *rapid.T) {
 			all = append(all, v)
 		}
 	}
+	if w.prefer != "" && number(t, "preferred", 2) == 0 {
+		all = slices.DeleteFunc(all, func(v verb) bool { return v.name != w.prefer })
+	}
 	v := pick(t, "verb", all)
 	t.Logf("%s", v.name)
+	unlessIdle(func() { v.do(w, t) })
+}
+
+// unlessIdle calls f, and reports whether that had something to work on.
+func unlessIdle(f func()) (did bool) {
 	defer func() {
 		if r := recover(); r != nil && r != (nothingToDo{}) {
 			panic(r)
 		}
 	}()
-	v.do(w, t)
+	f()
+	return true
 }

@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -28,8 +29,8 @@ func pick[T any](t *rapid.T, label string, from []T) T { return from[number(t, l
 // drawn is pick, of few items.
 func drawn[T any](t *rapid.T, label string, from ...T) T { return pick(t, label, from) }
 
-// start starts a run, or repeats an earlier start.
-func (w *world) start(t *rapid.T) {
+// starting starts a run.
+func (w *world) starting(t *rapid.T) act {
 	n := store.NewRun{
 		RunID: uuid.Must(uuid.NewV7()), Queue: "queue", Type: drawn(t, "type", "a", "b"), ExternalID: drawn(t, "id", "", "", "x", "y"), Input: []byte("input"),
 		Version: drawn(t, "version", 0, 0, 0, 1, 2), Priority: drawn(t, "priority", 1, 3), Delay: drawn(t, "delay", 0, 0, 0, 0, far),
@@ -39,8 +40,8 @@ func (w *world) start(t *rapid.T) {
 		n.IfActive = drawn(t, "active", "", store.RejectActive, store.ReplaceActive)
 		n.IfEnded = drawn(t, "ended", "", store.RejectEnded, store.StartIfFailed)
 	}
-	w.send(t, n)
 	w.starts = append(w.starts, n)
+	return startOf(n)
 }
 
 // startAgain repeats a start, unless somebody has found its run, ended it and deleted it since.
@@ -51,58 +52,80 @@ func (w *world) startAgain(t *rapid.T) {
 	if len(some) == 0 {
 		panic(nothingToDo{})
 	}
-	w.send(t, pick(t, "start", some))
+	w.do(t, startOf(pick(t, "start", some)))
 }
 
-func (w *world) send(t *rapid.T, n store.NewRun) {
-	s := w.store(t)
-	w.lossy(t, func() {
+func startOf(n store.NewRun) act {
+	return act{name: "start", send: func(s *store.Store) (string, error) {
 		out, err := s.Start(ctx, nil, []store.NewRun{n})
-		want, wantErr := w.Start(n)
-		w.wantError(t, "start", err, wantErr)
 		if err != nil {
-			return
+			return "", err
 		}
-		if got := (Started{out[0].RunID, out[0].Existed, out[0].Replaced}); got != want {
-			t.Fatalf("start: %+v, want %+v", got, want)
+		return Started{out[0].RunID, out[0].Existed, out[0].Replaced}.text(), nil
+	}, apply: func(m *Model) (string, error) {
+		out, err := m.Start(n)
+		if err != nil {
+			return "", err
 		}
-	})
+		return out.text(), nil
+	}}
 }
 
-// claim claims runs. If the answer is lost, the claim is resolved.
-func (w *world) claim(t *rapid.T) {
+func (s Started) text() string {
+	switch {
+	case s.Existed:
+		return "found " + s.Run.String()
+	case s.Replaced != uuid.Nil:
+		return fmt.Sprintf("replacing %v %v", s.Run, s.Replaced)
+	}
+	return "new " + s.Run.String()
+}
+
+// claiming claims runs. If the answer is lost, the claim is resolved. A run that the claim sets back gets a longer pause by the test, which no other
+// act may come before.
+func (w *world) claiming(t *rapid.T) act {
 	versions := drawn(t, "versions", []int{1}, []int{1, 2}, []int{1, 2})
 	req := store.ClaimRequest{
 		Queue: "queue", Types: []store.WorkflowVersions{{Type: "a", Versions: versions, Default: 1}, {Type: "b", Versions: versions, Default: 1}},
 		Limit: drawn(t, "limit", 1, 2, 10), Worker: pick(t, "worker", w.workers), Lease: uuid.New(), LeaseTimeout: leaseTimeout,
 		Ahead: time.Hour, NoSuspects: number(t, "no suspects", 4) == 0,
 	}
-	s := w.store(t)
+	var suspects, back []uuid.UUID
+	for _, r := range w.Claimable(req) {
+		if r.SetsBack() {
+			suspects = append(suspects, r.ID)
+		}
+	}
+	beside := w.focus != nil
+	if beside && suspects != nil {
+		panic(nothingToDo{})
+	}
 	var claim store.Claim
-	var err error
-	lost := false
-	w.lossy(t, func() {
+	return act{name: "claim", send: func(s *store.Store) (_ string, err error) {
+		lost := false
 		if claim, err = s.Claim(ctx, req); store.Unavailable(err) {
 			lost = true
 			claim, err = s.ResolveClaim(ctx, req)
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range claim.Runs {
-		if (c.Input == nil) != (lost || c.CrashLoopSuspect()) {
-			t.Fatalf("claimed with input %q", c.Input)
+		for _, c := range claim.Runs {
+			if (c.Input == nil) != (lost || c.CrashLoopSuspect()) {
+				return fmt.Sprintf("claimed with input %q", c.Input), nil
+			}
 		}
-		w.leases = append(w.leases, held{store.HeldRun{RunID: c.RunID, Lease: c.Lease}, c.ParentRunID, c.Wakeups})
-	}
-	back := w.setBack(t, req)
-	if err := w.Claim(req, claim.Runs, back); err != nil {
-		t.Fatal(err)
-	}
-	w.met["claimed"] += len(claim.Runs)
-	w.met["set back"] += len(back)
-	w.claims = append(w.claims, req)
+		if err == nil && suspects != nil {
+			back, err = w.setBack(suspects)
+		}
+		return "", err
+	}, apply: func(m *Model) (string, error) {
+		return "", m.Claim(req, claim.Runs, back, beside)
+	}, done: func() {
+		for _, c := range claim.Runs {
+			w.leases = append(w.leases, held{store.HeldRun{RunID: c.RunID, Lease: c.Lease}, c.ParentRunID, c.Wakeups})
+		}
+		w.met["claimed"] += len(claim.Runs)
+		w.met["set back"] += len(back)
+		w.claims = append(w.claims, req)
+	}}
 }
 
 const setBackRuns = `
@@ -111,19 +134,9 @@ WHERE run_id = ANY ($1) AND status = 'PENDING' AND waiting_on = 'recovery'
 RETURNING run_id`
 
 // setBack returns which of the runs the claim has set back, and makes their pause longer, so that none is over before the next verb.
-func (w *world) setBack(t *rapid.T, req store.ClaimRequest) []uuid.UUID {
-	var ids []uuid.UUID
-	for _, r := range w.Claimable(req) {
-		if r.SetsBack() {
-			ids = append(ids, r.ID)
-		}
-	}
-	rows, _ := w.pool.Query(ctx, setBackRuns, ids)
-	back, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return back
+func (w *world) setBack(suspects []uuid.UUID) ([]uuid.UUID, error) {
+	rows, _ := w.pool.Query(ctx, setBackRuns, suspects)
+	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
 // resolveClaim asks again what an earlier claim has taken: what is held of it.
@@ -163,22 +176,32 @@ func (w *world) heartbeat(t *rapid.T) {
 	if r != nil && (got.Status != r.Status || got.Wakeups != r.Wakeups || got.Cancel != r.Cancelling || got.Paused != r.Paused) {
 		t.Fatalf("state %+v, want %+v", got, *r)
 	}
-	terms, err := s.ExtendLeases(ctx, s.Pool(), []store.HeldRun{h.HeldRun}, leaseTimeout, refuse)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, extended := terms[h.HeldRun]; extended != w.Extend(h.HeldRun) {
-		t.Fatalf("extended %v", extended)
-	}
-	w.met["extended"] += len(terms)
+	w.do(t, w.extendingOf(h))
 }
 
-func (w *world) beginSuspect(t *rapid.T) {
+func (w *world) extending(t *rapid.T) act { return w.extendingOf(w.lease(t)) }
+
+// extendingOf extends a lease. Beside another act it may do nothing, because the run is locked: the next heartbeat does it.
+func (w *world) extendingOf(h held) act {
+	extended, beside := false, w.focus != nil
+	return act{name: "extend", send: func(s *store.Store) (string, error) {
+		terms, err := s.ExtendLeases(ctx, s.Pool(), []store.HeldRun{h.HeldRun}, leaseTimeout, func(store.HeldRun, error) {})
+		_, extended = terms[h.HeldRun]
+		return fmt.Sprint(extended), err
+	}, apply: func(m *Model) (string, error) {
+		if beside && !extended {
+			return "false", nil
+		}
+		return fmt.Sprint(m.Extend(h.HeldRun)), nil
+	}}
+}
+
+func (w *world) beginningSuspect(t *rapid.T) act {
 	h := w.lease(t)
-	if err := w.store(t).BeginSuspect(ctx, h.HeldRun); err != nil {
-		t.Fatal(err)
-	}
-	w.BeginSuspect(h.HeldRun)
+	return changing("begin a suspect", func(s *store.Store) error { return s.BeginSuspect(ctx, h.HeldRun) }, func(m *Model) error {
+		m.BeginSuspect(h.HeldRun)
+		return nil
+	})
 }
 
 // sweep lets a worker fall silent, and releases its runs. Another one takes its place.

@@ -2,14 +2,12 @@ package model
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
@@ -38,10 +36,13 @@ func newBench(t *testing.T) *bench {
 	dbtest.Audit(t, db.Pool)
 	b := &bench{pool: db.Pool, proxy: pgproxy.Start(t, db.DSN), met: map[string]int{}}
 	for i := range b.stores {
-		b.stores[i] = store.New(dbtest.OpenPool(t, b.proxy.DSN(), dbtest.Conns(2)), "test")
+		b.stores[i] = store.New(dbtest.OpenPool(t, b.proxy.DSN(), dbtest.Conns(2), dbtest.Setting("application_name", appName(i))), "test")
 	}
 	return b
 }
+
+// appName is how the server names the connections of a store.
+func appName(store int) string { return fmt.Sprint("store ", store) }
 
 // A world is one sequence: the tables, and the model beside them.
 type world struct {
@@ -49,10 +50,12 @@ type world struct {
 	*Model
 	leases  []held          // of all claims
 	workers []uuid.UUID     // three, registered and not offline
-	flushes []func() *flush // what was flushed, to be flushed again
-	starts  []store.NewRun  // what was started, to be started again
-	signals []store.Message // what was sent, to be sent again
+	flushes []act           // to be flushed again
+	starts  []store.NewRun  // to be started again
+	signals []store.Message // to be sent again
 	claims  []store.ClaimRequest
+	focus   []uuid.UUID // the only runs that are drawn; nil: all are
+	prefer  string      // the verb that is done half of the time; empty: none is
 	counter int
 }
 
@@ -61,12 +64,6 @@ type held struct {
 	store.HeldRun
 	parent  uuid.UUID
 	wakeups int64 // at the claim
-}
-
-// A flush is one that the test sends, once or again.
-type flush struct {
-	*store.Flush
-	what string
 }
 
 const emptyTables = `
@@ -116,20 +113,26 @@ func (w *world) lossy(t *rapid.T, call func()) {
 
 // run draws one of the runs, also of those that were deleted.
 func (w *world) run(t *rapid.T) uuid.UUID {
-	if len(w.Order) == 0 {
+	all := w.Order
+	if w.focus != nil {
+		all = w.focus
+	}
+	if len(all) == 0 {
 		panic(nothingToDo{})
 	}
-	return pick(t, "run", w.Order)
+	return pick(t, "run", all)
 }
 
 // runWhich draws one of the runs for which is holds.
 func (w *world) runWhich(t *rapid.T, is func(*Run) bool) *Run {
-	some := slices.DeleteFunc(w.all(), func(r *Run) bool { return !is(r) })
+	some := slices.DeleteFunc(w.all(), func(r *Run) bool { return !is(r) || !w.focused(r.ID) })
 	if len(some) == 0 {
 		panic(nothingToDo{})
 	}
 	return pick(t, "run", some)
 }
+
+func (w *world) focused(run uuid.UUID) bool { return w.focus == nil || slices.Contains(w.focus, run) }
 
 // lease draws the lease of a claim.
 func (w *world) lease(t *rapid.T) held {
@@ -142,7 +145,7 @@ func (w *world) leaseWhich(t *rapid.T, is func(held) bool) held {
 	var all, current, superseded []held
 	for _, h := range w.leases {
 		r := w.Runs[h.RunID]
-		if !is(h) {
+		if !is(h) || !w.focused(h.RunID) {
 			continue
 		}
 		if all = append(all, h); r.Holds(h.Lease) {
@@ -167,147 +170,4 @@ func (w *world) leaseWhich(t *rapid.T, is func(held) bool) held {
 func (w *world) name(prefix string) string {
 	w.counter++
 	return fmt.Sprint(prefix, w.counter)
-}
-
-// wantError fails the test unless err is want.
-func (w *world) wantError(t *rapid.T, what string, err, want error) {
-	t.Helper()
-	if want != nil {
-		what += ", " + want.Error()
-	}
-	w.met[what]++
-	var below *store.ActiveBelow
-	var needed *store.NeededRun
-	switch {
-	case want == ErrActiveBelow && errors.As(err, &below), want == ErrNeeded && errors.As(err, &needed):
-	case want == store.ErrIDConflict && errors.Is(err, store.ErrIDTaken), !errors.Is(err, want):
-		t.Fatalf("%s: error %v, want %v", what, err, want)
-	}
-}
-
-// A row is what the test compares of a run.
-type row struct {
-	ID         uuid.UUID
-	Type       string
-	External   string
-	Status     string
-	At         When
-	Lease      uuid.UUID
-	Worker     uuid.UUID
-	Parent     uuid.UUID
-	Priority   int
-	Wakeups    int64
-	Attempts   int
-	Recoveries int
-	Version    int
-	Started    bool
-	Cancelling bool
-	Paused     bool
-}
-
-const (
-	readRuns = `
-		SELECT run_id, workflow_type, coalesce(external_id, ''), status,
-			CASE WHEN available_at IS NULL THEN 'none' WHEN available_at = 'infinity' THEN 'never' WHEN available_at <= clock_timestamp() THEN 'due'
-				WHEN available_at < clock_timestamp() + interval '30 minutes' THEN 'soon' ELSE 'later' END,
-			coalesce(lease, '00000000-0000-0000-0000-000000000000'), coalesce(locked_by, '00000000-0000-0000-0000-000000000000'),
-			coalesce(parent_run_id, '00000000-0000-0000-0000-000000000000'), priority, wakeups, attempts, recoveries, coalesce(version, 0),
-			started_at IS NOT NULL, cancel_requested_at IS NOT NULL, paused_at IS NOT NULL
-		FROM kagzi.workflow_runs`
-	readSteps = `
-		SELECT concat_ws(' ', run_id, step_id, attempt_number, step_kind, status, convert_from(output, 'UTF8'), child_run_id, 'message', coalesce(sequence, 0)) FROM kagzi.step_runs`
-	readMessages = `SELECT concat_ws(' ', run_id, signal_id, sequence, 'read by', consumed_by) FROM kagzi.signals`
-)
-
-// compare fails the test unless the tables are as the model.
-func (w *world) compare(t *rapid.T) {
-	t.Helper()
-	w.met["comparison"]++
-	b := &pgx.Batch{}
-	b.Queue(readRuns)
-	b.Queue(readSteps)
-	b.Queue(readMessages)
-	results := w.pool.SendBatch(context.Background(), b)
-	defer func() { _ = results.Close() }()
-	rows, _ := results.Query()
-	runs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, r := range runs {
-		got = append(got, fmt.Sprintf("run %+v", r))
-	}
-	for _, prefix := range []string{"step ", "message "} {
-		rows, _ := results.Query()
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range lines {
-			got = append(got, prefix+l)
-		}
-	}
-	want := w.lines()
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Fatalf("the tables differ from the model:\n%s", differences(got, want))
-	}
-}
-
-// lines are the rows of the model's tables.
-func (w *world) lines() (lines []string) {
-	for _, r := range w.all() {
-		lines = append(lines, fmt.Sprintf("run %+v", row{
-			r.ID, r.Type, r.External, r.Status, r.At, r.Lease, r.Worker, r.Parent, r.Priority, r.Wakeups, r.Attempts, r.Recoveries, r.Version,
-			r.Started, r.Cancelling, r.Paused,
-		}))
-		for step, attempts := range r.Steps {
-			for i, a := range attempts {
-				line := fmt.Sprintf("step %v %s %d %s %s", r.ID, step, i+1, a.Kind, a.Status)
-				if a.Status == store.Completed {
-					line += " " + a.Output
-				}
-				if a.Child != uuid.Nil {
-					line += " " + a.Child.String()
-				}
-				lines = append(lines, fmt.Sprint(line, " message ", a.Sequence))
-			}
-		}
-		for _, g := range r.Messages {
-			line := fmt.Sprintf("message %v %s %d read by", r.ID, g.ID, g.Sequence)
-			if g.ReadBy != "" {
-				line += " " + g.ReadBy
-			}
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
-// differences returns the lines that only one of two sorted lists has.
-func differences(got, want []string) (text string) {
-	for _, l := range got {
-		if _, both := slices.BinarySearch(want, l); !both {
-			text += "  table: " + l + "\n"
-		}
-	}
-	for _, l := range want {
-		if _, both := slices.BinarySearch(got, l); !both {
-			text += "  model: " + l + "\n"
-		}
-	}
-	return text
-}
-
-// invariants fails the test if the tables, or the recorded changes, violate one.
-func (w *world) invariants(t *rapid.T) {
-	found, err := dbtest.Violations(context.Background(), w.pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range found {
-		t.Errorf("invariant broken: %s", v)
-	}
 }

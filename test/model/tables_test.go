@@ -1,0 +1,138 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A row is what the test compares of a run.
+type row struct {
+	ID         uuid.UUID
+	Type       string
+	External   string
+	Status     string
+	At         When
+	Lease      uuid.UUID
+	Worker     uuid.UUID
+	Parent     uuid.UUID
+	Priority   int
+	Wakeups    int64
+	Attempts   int
+	Recoveries int
+	Version    int
+	Started    bool
+	Cancelling bool
+	Paused     bool
+}
+
+const (
+	readRuns = `
+		SELECT run_id, workflow_type, coalesce(external_id, ''), status,
+			CASE WHEN available_at IS NULL THEN 'none' WHEN available_at = 'infinity' THEN 'never' WHEN available_at <= clock_timestamp() THEN 'due'
+				WHEN available_at < clock_timestamp() + interval '30 minutes' THEN 'soon' ELSE 'later' END,
+			coalesce(lease, '00000000-0000-0000-0000-000000000000'), coalesce(locked_by, '00000000-0000-0000-0000-000000000000'),
+			coalesce(parent_run_id, '00000000-0000-0000-0000-000000000000'), priority, wakeups, attempts, recoveries, coalesce(version, 0),
+			started_at IS NOT NULL, cancel_requested_at IS NOT NULL, paused_at IS NOT NULL
+		FROM kagzi.workflow_runs`
+	readSteps = `
+		SELECT concat_ws(' ', 'step', run_id, step_id, attempt_number, step_kind, status, convert_from(output, 'UTF8'), child_run_id, 'message', coalesce(sequence, 0)) FROM kagzi.step_runs`
+	readMessages = `SELECT concat_ws(' ', 'message', run_id, signal_id, sequence, 'read by', consumed_by) FROM kagzi.signals`
+)
+
+// compare fails the test unless the tables are as the model.
+func (w *world) compare(t *rapid.T) {
+	t.Helper()
+	w.met["comparison"]++
+	if d := differences(w.tables(t), w.lines()); d != "" {
+		t.Fatalf("the tables differ from the model:\n%s", d)
+	}
+}
+
+// tables returns the rows of the tables, sorted.
+func (w *world) tables(t *rapid.T) (lines []string) {
+	t.Helper()
+	b := &pgx.Batch{}
+	b.Queue(readRuns).Query(func(rows pgx.Rows) error {
+		runs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+		for _, r := range runs {
+			lines = append(lines, fmt.Sprintf("run %+v", r))
+		}
+		return err
+	})
+	for _, sql := range []string{readSteps, readMessages} {
+		b.Queue(sql).Query(func(rows pgx.Rows) error {
+			some, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			lines = append(lines, some...)
+			return err
+		})
+	}
+	if err := w.pool.SendBatch(ctx, b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// lines returns the rows of the model's tables, sorted.
+func (m *Model) lines() (lines []string) {
+	for _, r := range m.all() {
+		lines = append(lines, fmt.Sprintf("run %+v", row{
+			r.ID, r.Type, r.External, r.Status, r.At, r.Lease, r.Worker, r.Parent, r.Priority, r.Wakeups, r.Attempts, r.Recoveries, r.Version,
+			r.Started, r.Cancelling, r.Paused,
+		}))
+		for step, attempts := range r.Steps {
+			for i, a := range attempts {
+				line := fmt.Sprintf("step %v %s %d %s %s", r.ID, step, i+1, a.Kind, a.Status)
+				if a.Status == store.Completed {
+					line += " " + a.Output
+				}
+				if a.Child != uuid.Nil {
+					line += " " + a.Child.String()
+				}
+				lines = append(lines, fmt.Sprint(line, " message ", a.Sequence))
+			}
+		}
+		for _, g := range r.Messages {
+			line := fmt.Sprintf("message %v %s %d read by", r.ID, g.ID, g.Sequence)
+			if g.ReadBy != "" {
+				line += " " + g.ReadBy
+			}
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// differences returns the lines that only one of two sorted lists has.
+func differences(got, want []string) (text string) {
+	for _, l := range got {
+		if _, both := slices.BinarySearch(want, l); !both {
+			text += "  table: " + l + "\n"
+		}
+	}
+	for _, l := range want {
+		if _, both := slices.BinarySearch(got, l); !both {
+			text += "  model: " + l + "\n"
+		}
+	}
+	return text
+}
+
+// invariants fails the test if the tables, or the recorded changes, violate one.
+func (w *world) invariants(t *rapid.T) {
+	found, err := dbtest.Violations(ctx, w.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range found {
+		t.Errorf("invariant broken: %s", v)
+	}
+}
