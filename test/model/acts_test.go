@@ -37,6 +37,7 @@ func (w *world) do(t *rapid.T, a act) {
 		want, wantErr = a.apply(w.Model)
 	}
 	if answer != want || !same(err, wantErr) {
+		t.Logf("limits:%s", w.limits(t))
 		t.Fatalf("%s: %q and error %v, want %q and %v", a.name, answer, err, want, wantErr)
 	}
 	w.finished(a, answer, wantErr)

@@ -12,12 +12,26 @@ import (
 // suspectFrom is from which recovery on a run is a crash-loop suspect.
 const suspectFrom = 3
 
-// Claimable returns the runs that a claim may take: due, not paused, and of a version that the worker has.
+// A Claimed is what a claim has done.
+type Claimed struct {
+	Taken  []*store.ClaimedRun
+	Back   []uuid.UUID // set back
+	Beside bool        // it may have taken fewer: another call was under way and had locked some, or its answer was lost
+}
+
+// executes reports whether the worker has the code of the run.
+func executes(req store.ClaimRequest, r *Run) bool {
+	i := slices.IndexFunc(req.Types, func(t store.WorkflowVersions) bool { return t.Type == r.Type })
+	return i >= 0 && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) && (!req.NoSuspects || r.Recoveries < suspectFrom)
+}
+
+// stopped reports whether a pause keeps claims from the run.
+func (m *Model) stopped(r *Run) bool { return r.Paused }
+
+// Claimable returns the runs that a claim may take without a slot of a key: they are due, not paused, and of a version that the worker has.
 func (m *Model) Claimable(req store.ClaimRequest) (runs []*Run) {
 	for _, r := range m.all() {
-		i := slices.IndexFunc(req.Types, func(t store.WorkflowVersions) bool { return t.Type == r.Type })
-		if r.Active() && r.At == Due && !r.Paused && i >= 0 && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) &&
-			(!req.NoSuspects || r.Recoveries < suspectFrom) {
+		if r.Active() && r.At == Due && !r.waits() && !m.stopped(r) && executes(req, r) {
 			runs = append(runs, r)
 		}
 	}
@@ -27,47 +41,116 @@ func (m *Model) Claimable(req store.ClaimRequest) (runs []*Run) {
 // SetsBack reports whether a claim lets the run wait instead of taking it, because it may kill its workers.
 func (r *Run) SetsBack() bool { return r.Status == store.Running && r.Recoveries+1 >= suspectFrom }
 
-// Claim checks what a claim has taken, and which runs it has set back, and does the same. Which of the runs of one priority it takes is not the
-// model's concern. A claim beside another call may pass over runs, because it skips those that are locked.
-func (m *Model) Claim(req store.ClaimRequest, taken []*store.ClaimedRun, back []uuid.UUID, beside bool) error {
-	may := m.Claimable(req)
-	if want := min(req.Limit, len(may)); len(taken)+len(back) > want || len(taken)+len(back) < want && !beside {
-		return fmt.Errorf("the claim took %d runs and set back %d, of %d that are claimable; want %d", len(taken), len(back), len(may), want)
-	}
-	lowest, touched := 0, map[uuid.UUID]bool{}
-	for _, id := range back {
-		touched[id] = true
+// Claim checks what a claim has done, and does the same.
+func (m *Model) Claim(req store.ClaimRequest, c Claimed) error {
+	var plain, keyed []*Run
+	touched := map[uuid.UUID]bool{}
+	for _, id := range c.Back {
 		r := m.Runs[id]
-		if !slices.Contains(may, r) || !r.SetsBack() {
+		if r == nil || !r.SetsBack() {
 			return fmt.Errorf("the claim set back run %v, which is %+v", id, r)
 		}
-		lowest = max(lowest, r.Priority)
+		plain, touched[id] = append(plain, r), true
 	}
-	for _, c := range taken {
-		if touched[c.RunID] {
-			return fmt.Errorf("run %v was taken twice", c.RunID)
+	for _, k := range c.Taken {
+		r := m.Runs[k.RunID]
+		switch {
+		case r == nil || touched[k.RunID] || !slices.Contains(c.Back, k.RunID) && r.SetsBack():
+			return fmt.Errorf("the claim took run %v, which is %+v", k.RunID, r)
+		case r.waits():
+			keyed = append(keyed, r)
+		default:
+			plain = append(plain, r)
 		}
-		touched[c.RunID] = true
-		if err := m.checkClaimed(req, may, c); err != nil {
+		touched[k.RunID] = true
+		if err := r.checkClaimed(req, k); err != nil {
 			return err
 		}
-		lowest = max(lowest, m.Runs[c.RunID].Priority)
+	}
+	if err := m.claimPlain(req, plain, touched, c.Beside); err != nil {
+		return err
+	}
+	for _, id := range c.Back {
+		m.Runs[id].setBack()
+	}
+	m.take(req, c.Taken, plain)
+	if req.Keys == nil && len(keyed) > 0 {
+		return fmt.Errorf("the claim took %d runs with keys", len(keyed))
+	}
+	if err := m.claimKeys(req, keyed, !c.Beside && req.Keys != nil && req.Limit >= unbounded && !m.Queue.Limited(), c.Beside); err != nil {
+		return err
+	}
+	m.take(req, c.Taken, keyed)
+	return nil
+}
+
+// unbounded is a limit of a claim for more runs than there are.
+const unbounded = 100
+
+// claimPlain checks which runs a claim has taken, or set back, without a slot of a key. Which of the runs of one priority it takes is not
+// the model's concern. If the queue is full, it takes runs that hold their slots already.
+func (m *Model) claimPlain(req store.ClaimRequest, taken []*Run, touched map[uuid.UUID]bool, beside bool) error {
+	may := m.Claimable(req)
+	want, full := min(req.Limit, len(may)), false
+	switch {
+	case req.Keys == nil && m.Queue.Limited() || req.Keys != nil && req.Keys.Only:
+		want = 0
+	case m.Queue.Limited() && m.room() == 0:
+		may = slices.DeleteFunc(may, func(r *Run) bool { return !r.holdsSlot() })
+		want, full = min(req.Limit, len(may)), true
+	default:
+		want = min(want, m.room())
+	}
+	if len(taken) > want || len(taken) < want && !beside {
+		return fmt.Errorf("the claim took %d runs without a slot of a key, want %d, of %s; queue %+v with tokens %+v and room for %d", len(taken), want, describe(may), m.Queue, m.bucket, m.room())
+	}
+	lowest, tokens := 0, 0
+	for _, r := range taken {
+		if !slices.Contains(may, r) {
+			return fmt.Errorf("the claim took run %+v", r)
+		}
+		lowest = max(lowest, r.Priority)
+		if r.Status != store.Running && r.Slot != 2 {
+			tokens++
+		}
 	}
 	for _, r := range may {
-		if !touched[r.ID] && r.Priority < lowest && !beside {
+		if want > 0 && !touched[r.ID] && r.Priority < lowest && !beside && !full {
 			return fmt.Errorf("the claim took a run of priority %d and left %v of priority %d", lowest, r.ID, r.Priority)
 		}
 	}
-	for _, id := range back {
-		m.Runs[id].recover()
-		m.Runs[id].Status, m.Runs[id].At, m.Runs[id].Lease, m.Runs[id].Worker = store.Pending, Later, uuid.Nil, uuid.Nil
-	}
+	m.bucket = m.bucket.take(tokens, m.Queue.Burst)
+	return nil
+}
+
+// take makes those of the runs RUNNING that the claim has taken.
+func (m *Model) take(req store.ClaimRequest, taken []*store.ClaimedRun, runs []*Run) {
 	for _, c := range taken {
 		r := m.Runs[c.RunID]
+		if !slices.Contains(runs, r) {
+			continue
+		}
+		switch {
+		case r.Slot == 2: // until it ends
+		case r.waits() && r.Key.Group:
+			r.Slot = 2
+		case req.Keys != nil:
+			r.Slot = m.Queue.slot()
+		case r.Status != store.Running:
+			r.Slot = 0
+		}
 		r.recover()
 		r.Status, r.At, r.Lease, r.Worker, r.Started, r.Version = store.Running, Later, c.Lease, req.Worker, true, c.Version
 	}
-	return nil
+}
+
+// setBack lets the run wait. It keeps a slot that it holds until it ends.
+func (r *Run) setBack() {
+	r.recover()
+	r.Status, r.At, r.Lease, r.Worker = store.Pending, Later, uuid.Nil, uuid.Nil
+	if r.Slot == 1 {
+		r.Slot = 0
+	}
 }
 
 // recover counts a claim from a dead worker.
@@ -77,12 +160,8 @@ func (r *Run) recover() {
 	}
 }
 
-// checkClaimed compares what the claim says of a run with the model before the claim.
-func (m *Model) checkClaimed(req store.ClaimRequest, may []*Run, c *store.ClaimedRun) error {
-	r := m.Runs[c.RunID]
-	if !slices.Contains(may, r) || r.SetsBack() {
-		return fmt.Errorf("the claim took run %v, which is %+v", c.RunID, r)
-	}
+// checkClaimed compares what the claim says of the run with the model before the claim.
+func (r *Run) checkClaimed(req store.ClaimRequest, c *store.ClaimedRun) error {
 	want := *r
 	want.recover()
 	version := r.Version
@@ -127,4 +206,11 @@ func (m *Model) Release(worker uuid.UUID) (released int) {
 		}
 	}
 	return released
+}
+
+func describe(runs []*Run) (text string) {
+	for _, r := range runs {
+		text += fmt.Sprintf("\n\t%+v", *r)
+	}
+	return text
 }

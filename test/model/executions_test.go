@@ -55,6 +55,10 @@ func (w *world) flushing(what string, h held, plan func() *store.Flush) act {
 			answer += x.text()
 		}
 		return answer, nil
+	}, done: func() {
+		if r := w.Runs[h.RunID]; r != nil && r.Key != (store.Key{}) && r.Status != store.Running { // it may have given up its slot: the worker's next claim hands it on
+			w.handed = append(w.handed, r.Key)
+		}
 	}}
 }
 

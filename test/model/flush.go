@@ -128,7 +128,7 @@ func (m *Model) suspend(p *store.Suspension) bool {
 	}
 	switch {
 	case p.Status == store.Sleeping && r.Wakeups >= r.Awaited, r.Cancelling, p.Wake == 0:
-		r.At = Due
+		r.due()
 	case p.Wake > 0, r.HasEnd:
 		r.At = Later
 	default:

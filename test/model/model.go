@@ -2,7 +2,7 @@
 // the package sends random verbs to the store and to the model, and compares.
 //
 // The model knows no SQL, no locks and no clock. When a run is due is one of five words, and the test moves the times in the tables
-// by SQL. Keys, limits, pauses of queues, schedules, deadlines and compensations that run are not part of it.
+// by SQL. Pauses of queues, schedules, deadlines and compensations that run are not part of it.
 package model
 
 import (
@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -38,9 +39,12 @@ type Run struct {
 	Parent     uuid.UUID
 	ParentStep string
 	Detached   bool
+	Key        store.Key
 
 	Status     string
 	At         When
+	DueAt      time.Time // since when it is due, as the test has read it; zero: since later than all others
+	Slot       int       // 1: counts while the run is RUNNING; 2: until it ends
 	Lease      uuid.UUID
 	Worker     uuid.UUID
 	Wakeups    int64
@@ -102,7 +106,14 @@ func (r *Run) Unread() *Message {
 func (r *Run) wake(n int) {
 	r.Wakeups += int64(n)
 	if r.Status == store.Sleeping && r.Wakeups >= r.Awaited {
-		r.At = Due
+		r.due()
+	}
+}
+
+// due makes the run due now.
+func (r *Run) due() {
+	if r.At != Due {
+		r.At, r.DueAt = Due, time.Time{}
 	}
 }
 
@@ -119,15 +130,22 @@ type Model struct {
 	Runs    map[uuid.UUID]*Run
 	Order   []uuid.UUID // of their starts, with those that were deleted
 	Offline map[uuid.UUID]bool
+	Queue   Queue
+	Keys    map[store.Key]KeyLimit
+	bucket  Bucket // of the queue
+	buckets map[store.Key]Bucket
 	now     int // orders the begins and ends of steps
 }
 
 // New returns an empty model.
-func New() *Model { return &Model{Runs: map[uuid.UUID]*Run{}, Offline: map[uuid.UUID]bool{}} }
+func New() *Model {
+	return &Model{Runs: map[uuid.UUID]*Run{}, Offline: map[uuid.UUID]bool{}, Keys: map[store.Key]KeyLimit{}, buckets: map[store.Key]Bucket{}}
+}
 
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
-	c := &Model{Runs: map[uuid.UUID]*Run{}, Order: slices.Clone(m.Order), Offline: maps.Clone(m.Offline), now: m.now}
+	c := *m
+	c.Runs, c.Order, c.Offline, c.Keys, c.buckets = map[uuid.UUID]*Run{}, slices.Clone(m.Order), maps.Clone(m.Offline), maps.Clone(m.Keys), maps.Clone(m.buckets)
 	for id, r := range m.Runs {
 		q := *r
 		q.Messages, q.Steps = slices.Clone(r.Messages), map[string][]Attempt{}
@@ -136,7 +154,7 @@ func (m *Model) Clone() *Model {
 		}
 		c.Runs[id] = &q
 	}
-	return c
+	return &c
 }
 
 // tick returns a later time than all before.

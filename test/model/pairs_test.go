@@ -166,6 +166,7 @@ func (w *world) judge(t *rapid.T, calls [2]*call) {
 		}
 		if reason += differences(got, m.lines()); reason == "" {
 			w.Model = m
+			w.look()
 			for i, c := range order {
 				w.finished(c.act, c.answer, errs[i])
 			}

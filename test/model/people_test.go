@@ -104,8 +104,8 @@ func (w *world) deleting(t *rapid.T) act {
 	}, func(m *Model) error { return m.Delete(id) })
 }
 
-// look reads the history and the inbox of a run, as an execution does.
-func (w *world) look(t *rapid.T) {
+// examine reads the history and the inbox of a run, as an execution does.
+func (w *world) examine(t *rapid.T) {
 	id, s := w.run(t), w.store(t)
 	histories, err := s.History(ctx, []uuid.UUID{id})
 	if err != nil {

@@ -44,6 +44,7 @@ func newRun(n store.NewRun) *Run {
 	r := &Run{
 		ID: n.RunID, Type: n.Type, External: n.ExternalID, Hash: string(n.InputHash), Priority: n.Priority, Version: n.Version,
 		Parent: n.Parent, ParentStep: n.ParentStep, Detached: n.Detached, Status: store.Pending, At: Due,
+		Key: store.Key{Name: n.Key, Group: n.Group},
 	}
 	if n.Delay > 0 {
 		r.At = Later
@@ -68,7 +69,8 @@ func (m *Model) Resume(id uuid.UUID) error {
 	if r.Status == store.Cancelled {
 		r.Attempts++
 	}
-	r.Status, r.At, r.Lease, r.Worker = store.Pending, Due, uuid.Nil, uuid.Nil
+	r.Status, r.Lease, r.Worker, r.Slot = store.Pending, uuid.Nil, uuid.Nil, 0
+	r.due()
 	r.Recoveries, r.Cancelling, r.Paused, r.HasEnd = 0, false, false, false
 	r.Wakeups++
 	return nil
@@ -87,7 +89,7 @@ func (m *Model) Restart(old, id uuid.UUID, step string) error {
 	case m.active(r.External) != nil:
 		return store.ErrIDConflict
 	}
-	n := &Run{ID: id, Type: r.Type, External: r.External, Hash: r.Hash, Priority: r.Priority, Version: r.Version, Status: store.Pending, At: Due}
+	n := &Run{ID: id, Type: r.Type, External: r.External, Hash: r.Hash, Priority: r.Priority, Version: r.Version, Key: r.Key, Status: store.Pending, At: Due}
 	if step != "" {
 		n.Wakeups = r.Wakeups + 1
 		n.Steps = forked(r, step)

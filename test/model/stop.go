@@ -34,14 +34,14 @@ func (m *Model) family(id uuid.UUID) []*Run {
 	return family
 }
 
-// endFamily cancels the run and all below it, and reports whether it has changed the run. Those that run and may register a compensation are
-// marked, unless regardless is set: their worker ends them.
+// endFamily cancels the run and all below it, and reports whether it has changed the run. Those that run and may register a compensation, or
+// hold a slot, are marked, unless regardless is set: their worker ends them.
 func (m *Model) endFamily(id uuid.UUID, regardless bool) (changed bool) {
 	family := m.family(id)
 	woken := map[*Run]int{}
 	for _, r := range family {
 		changed = changed || r.ID == id
-		if r.Status == store.Running && r.Announces && !regardless {
+		if r.Status == store.Running && (r.Announces || r.Slot > 0) && !regardless {
 			r.Cancelling, r.Paused, r.HasEnd = true, false, true
 			continue
 		}

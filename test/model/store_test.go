@@ -23,7 +23,7 @@ import (
 func TestStoreAgainstModel(t *testing.T) {
 	b := newBench(t)
 	for _, search := range []struct{ name, checks, steps, prefer string }{
-		{"Short", "60", "12", ""}, {"Long", "15", "60", ""}, {"Pairs", "15", "40", "pair"},
+		{"Short", "60", "12", ""}, {"Long", "15", "60", ""}, {"Pairs", "15", "40", "pair"}, {"Claims", "20", "40", "claim"},
 	} {
 		if t.Failed() {
 			break
@@ -46,6 +46,7 @@ func TestStoreAgainstModel(t *testing.T) {
 func (b *bench) sequence(t *rapid.T, prefer string) {
 	w := newWorld(t, b)
 	w.prefer = prefer
+	w.keys = number(t, "keys", 2) == 0
 	for range 1 + number(t, "runs", 4) {
 		w.do(t, w.starting(t))
 	}
@@ -94,7 +95,10 @@ var verbs = []verb{
 	{"pause", 1, one((*world).pausing)},
 	{"unpause", 2, one((*world).unpausing)},
 	{"delete", 1, one((*world).deleting)},
-	{"look", 1, (*world).look},
+	{"examine", 1, (*world).examine},
+	{"limit the queue", 1, one((*world).limitingQueue)},
+	{"limit a key", 1, one((*world).limitingKey)},
+	{"interval", 1, (*world).interval},
 	{"pair", 6, (*world).pair},
 }
 

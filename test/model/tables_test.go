@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -30,6 +31,14 @@ type row struct {
 	Started    bool
 	Cancelling bool
 	Paused     bool
+	Key        string
+	Slot       int // if the run holds it
+}
+
+// A sight is what the model takes from the tables.
+type sight struct {
+	ID    uuid.UUID
+	DueAt time.Time
 }
 
 const (
@@ -39,9 +48,12 @@ const (
 				WHEN available_at < clock_timestamp() + interval '30 minutes' THEN 'soon' ELSE 'later' END,
 			coalesce(lease, '00000000-0000-0000-0000-000000000000'), coalesce(locked_by, '00000000-0000-0000-0000-000000000000'),
 			coalesce(parent_run_id, '00000000-0000-0000-0000-000000000000'), priority, wakeups, attempts, recoveries, coalesce(version, 0),
-			started_at IS NOT NULL, cancel_requested_at IS NOT NULL, paused_at IS NOT NULL
+			started_at IS NOT NULL, cancel_requested_at IS NOT NULL, paused_at IS NOT NULL,
+			coalesce(run_key, '') || CASE WHEN key_scope = '' THEN ' group' ELSE '' END,
+			CASE WHEN status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING') THEN coalesce(slot, 0) ELSE 0 END
 		FROM kagzi.workflow_runs`
-	readSteps = `
+	readSights = `SELECT run_id, available_at FROM kagzi.workflow_runs WHERE available_at < 'infinity'`
+	readSteps  = `
 		SELECT concat_ws(' ', 'step', run_id, step_id, attempt_number, step_kind, status, convert_from(output, 'UTF8'), child_run_id, 'message', coalesce(sequence, 0)) FROM kagzi.step_runs`
 	readMessages = `SELECT concat_ws(' ', 'message', run_id, signal_id, sequence, 'read by', consumed_by) FROM kagzi.signals`
 )
@@ -52,6 +64,16 @@ func (w *world) compare(t *rapid.T) {
 	w.met["comparison"]++
 	if d := differences(w.tables(t), w.lines()); d != "" {
 		t.Fatalf("the tables differ from the model:\n%s", d)
+	}
+	w.look()
+}
+
+// look gives the model what it takes from the tables as they were read last.
+func (w *world) look() {
+	for _, s := range w.sights {
+		if r := w.Runs[s.ID]; r != nil {
+			r.DueAt = s.DueAt
+		}
 	}
 }
 
@@ -64,6 +86,10 @@ func (w *world) tables(t *rapid.T) (lines []string) {
 		for _, r := range runs {
 			lines = append(lines, fmt.Sprintf("run %+v", r))
 		}
+		return err
+	})
+	b.Queue(readSights).Query(func(rows pgx.Rows) (err error) {
+		w.sights, err = pgx.CollectRows(rows, pgx.RowToStructByPos[sight])
 		return err
 	})
 	for _, sql := range []string{readSteps, readMessages} {
@@ -85,7 +111,7 @@ func (m *Model) lines() (lines []string) {
 	for _, r := range m.all() {
 		lines = append(lines, fmt.Sprintf("run %+v", row{
 			r.ID, r.Type, r.External, r.Status, r.At, r.Lease, r.Worker, r.Parent, r.Priority, r.Wakeups, r.Attempts, r.Recoveries, r.Version,
-			r.Started, r.Cancelling, r.Paused,
+			r.Started, r.Cancelling, r.Paused, keyOf(r.Key).text(), r.heldSlot(),
 		}))
 		for step, attempts := range r.Steps {
 			for i, a := range attempts {
@@ -109,6 +135,23 @@ func (m *Model) lines() (lines []string) {
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// A keyOf is a key, as the test prints it.
+type keyOf store.Key
+
+func (k keyOf) text() string {
+	if k.Group {
+		return k.Name + " group"
+	}
+	return k.Name
+}
+
+func (r *Run) heldSlot() int {
+	if !r.holdsSlot() {
+		return 0
+	}
+	return r.Slot
 }
 
 // differences returns the lines that only one of two sorted lists has.

@@ -40,6 +40,10 @@ func (w *world) starting(t *rapid.T) act {
 		n.IfActive = drawn(t, "active", "", store.RejectActive, store.ReplaceActive)
 		n.IfEnded = drawn(t, "ended", "", store.RejectEnded, store.StartIfFailed)
 	}
+	if w.keys {
+		n.Key = drawn(t, "key", "", "k", "k", "l", "g")
+		n.Group = n.Key == "g"
+	}
 	w.starts = append(w.starts, n)
 	return startOf(n)
 }
@@ -81,14 +85,18 @@ func (s Started) text() string {
 	return "new " + s.Run.String()
 }
 
-// claiming claims runs. If the answer is lost, the claim is resolved. A run that the claim sets back gets a longer pause by the test, which no other
+// claiming claims runs. If an answer is lost, the claim is resolved: it took place, or it was rolled back. A run that the claim sets back gets a longer pause by the test, which no other
 // act may come before.
 func (w *world) claiming(t *rapid.T) act {
 	versions := drawn(t, "versions", []int{1}, []int{1, 2}, []int{1, 2})
 	req := store.ClaimRequest{
 		Queue: "queue", Types: []store.WorkflowVersions{{Type: "a", Versions: versions, Default: 1}, {Type: "b", Versions: versions, Default: 1}},
-		Limit: drawn(t, "limit", 1, 2, 10), Worker: pick(t, "worker", w.workers), Lease: uuid.New(), LeaseTimeout: leaseTimeout,
+		Limit: drawn(t, "limit", 1, 2, unbounded), Worker: pick(t, "worker", w.workers), Lease: uuid.New(), LeaseTimeout: leaseTimeout,
 		Ahead: time.Hour, NoSuspects: number(t, "no suspects", 4) == 0,
+	}
+	handed := w.handed
+	if w.keys && number(t, "with keys", 5) > 0 {
+		req.Keys = &store.KeysRequest{Plain: req.Limit, Keyed: req.Limit, Most: 1000, Handed: handed, Only: number(t, "only keys", 6) == 0}
 	}
 	var suspects, back []uuid.UUID
 	for _, r := range w.Claimable(req) {
@@ -101,8 +109,9 @@ func (w *world) claiming(t *rapid.T) act {
 		panic(nothingToDo{})
 	}
 	var claim store.Claim
+	lost := false
+	t.Logf("claim %+v, keys %+v", req, req.Keys)
 	return act{name: "claim", send: func(s *store.Store) (_ string, err error) {
-		lost := false
 		if claim, err = s.Claim(ctx, req); store.Unavailable(err) {
 			lost = true
 			claim, err = s.ResolveClaim(ctx, req)
@@ -117,10 +126,13 @@ func (w *world) claiming(t *rapid.T) act {
 		}
 		return "", err
 	}, apply: func(m *Model) (string, error) {
-		return "", m.Claim(req, claim.Runs, back, beside)
+		return "", m.Claim(req, Claimed{claim.Runs, back, beside || lost})
 	}, done: func() {
 		for _, c := range claim.Runs {
 			w.leases = append(w.leases, held{store.HeldRun{RunID: c.RunID, Lease: c.Lease}, c.ParentRunID, c.Wakeups})
+		}
+		if req.Keys != nil && !lost {
+			w.handed = append(claim.Keys.Busy, w.handed[len(handed):]...)
 		}
 		w.met["claimed"] += len(claim.Runs)
 		w.met["set back"] += len(back)
@@ -229,6 +241,9 @@ const passSleep = `
 WITH quiet AS MATERIALIZED (SELECT set_config('session_replication_role', 'replica', true) AS role)
 UPDATE kagzi.step_runs SET wake_at = clock_timestamp() FROM quiet WHERE run_id = $1 AND step_kind = 'SLEEP' AND status = 'RUNNING'`
 
+// A key that waits for a time is looked at when that comes.
+const passKey = `UPDATE kagzi.run_keys SET available_at = now() WHERE run_key = $1 AND available_at > now() AND available_at < 'infinity'`
+
 // pass lets the time come for which a run waits.
 func (w *world) pass(t *rapid.T) {
 	r := w.runWhich(t, func(r *Run) bool { return r.Active() && r.At != Never })
@@ -236,6 +251,7 @@ func (w *world) pass(t *rapid.T) {
 	if len(r.Steps["nap"]) > 0 {
 		w.exec(t, passSleep, r.ID)
 	}
+	w.exec(t, passKey, r.Key.Name)
 	w.Pass(r)
 }
 

@@ -55,7 +55,10 @@ type world struct {
 	signals []store.Message // to be sent again
 	claims  []store.ClaimRequest
 	focus   []uuid.UUID // the only runs that are drawn; nil: all are
-	prefer  string      // the verb that is done half of the time; empty: none is
+	handed  []store.Key // keys of which runs may have given up slots since the last claim
+	sights  []sight
+	keys    bool   // there are runs with keys, and limits
+	prefer  string // the verb that is done half of the time; empty: none is
 	counter int
 }
 
@@ -68,7 +71,7 @@ type held struct {
 
 const emptyTables = `
 	DELETE FROM kagzi.signals; DELETE FROM kagzi.run_events; DELETE FROM kagzi.step_runs; DELETE FROM kagzi.workflow_runs;
-	DELETE FROM kagzi.worker_events; DELETE FROM kagzi.workers; DELETE FROM kagzi_audit.changes`
+	DELETE FROM kagzi.queues; DELETE FROM kagzi.run_keys; DELETE FROM kagzi.key_changes; DELETE FROM kagzi.worker_events; DELETE FROM kagzi.workers; DELETE FROM kagzi_audit.changes`
 
 func newWorld(t *rapid.T, b *bench) *world {
 	w := &world{bench: b, Model: New()}
