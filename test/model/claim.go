@@ -25,9 +25,6 @@ func executes(req store.ClaimRequest, r *Run) bool {
 	return i >= 0 && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) && (!req.NoSuspects || r.Recoveries < suspectFrom)
 }
 
-// stopped reports whether a pause keeps claims from the run.
-func (m *Model) stopped(r *Run) bool { return r.Paused }
-
 // Claimable returns the runs that a claim may take without a slot of a key: they are due, not paused, and of a version that the worker has.
 func (m *Model) Claimable(req store.ClaimRequest) (runs []*Run) {
 	for _, r := range m.all() {

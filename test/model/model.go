@@ -2,7 +2,7 @@
 // the package sends random verbs to the store and to the model, and compares.
 //
 // The model knows no SQL, no locks and no clock. When a run is due is one of five words, and the test moves the times in the tables
-// by SQL. Pauses of queues, schedules, deadlines and compensations that run are not part of it.
+// by SQL. Schedules, deadlines and compensations that run are not part of it.
 package model
 
 import (
@@ -56,6 +56,8 @@ type Run struct {
 	Started    bool
 	Cancelling bool
 	Paused     bool
+	Percent    int  // from which percentage on a pause lets it pass: a hash, which the test has read
+	released   int  // when its pause was ended last, by Model.now; zero: never
 	Announces  bool // a step under way may register a compensation: a cancel leaves the end to the worker
 	HasEnd     bool // it has a deadline: that of a cancel's grace
 
@@ -130,6 +132,7 @@ type Model struct {
 	Runs    map[uuid.UUID]*Run
 	Order   []uuid.UUID // of their starts, with those that were deleted
 	Offline map[uuid.UUID]bool
+	Pauses  map[Work]Pause
 	Queue   Queue
 	Keys    map[store.Key]KeyLimit
 	bucket  Bucket // of the queue
@@ -139,13 +142,13 @@ type Model struct {
 
 // New returns an empty model.
 func New() *Model {
-	return &Model{Runs: map[uuid.UUID]*Run{}, Offline: map[uuid.UUID]bool{}, Keys: map[store.Key]KeyLimit{}, buckets: map[store.Key]Bucket{}}
+	return &Model{Runs: map[uuid.UUID]*Run{}, Offline: map[uuid.UUID]bool{}, Pauses: map[Work]Pause{}, Keys: map[store.Key]KeyLimit{}, buckets: map[store.Key]Bucket{}}
 }
 
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
 	c := *m
-	c.Runs, c.Order, c.Offline, c.Keys, c.buckets = map[uuid.UUID]*Run{}, slices.Clone(m.Order), maps.Clone(m.Offline), maps.Clone(m.Keys), maps.Clone(m.buckets)
+	c.Runs, c.Order, c.Offline, c.Pauses, c.Keys, c.buckets = map[uuid.UUID]*Run{}, slices.Clone(m.Order), maps.Clone(m.Offline), maps.Clone(m.Pauses), maps.Clone(m.Keys), maps.Clone(m.buckets)
 	for id, r := range m.Runs {
 		q := *r
 		q.Messages, q.Steps = slices.Clone(r.Messages), map[string][]Attempt{}

@@ -113,7 +113,7 @@ func (m *Model) Unpause(id uuid.UUID) error {
 	case !r.Active():
 		return store.ErrRunFinished
 	}
-	r.Paused = false
+	r.Paused, r.released = false, m.tick()
 	if r.Status == store.Running && m.Offline[r.Worker] {
 		r.At = Due
 	}

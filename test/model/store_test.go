@@ -23,7 +23,7 @@ import (
 func TestStoreAgainstModel(t *testing.T) {
 	b := newBench(t)
 	for _, search := range []struct{ name, checks, steps, prefer string }{
-		{"Short", "60", "12", ""}, {"Long", "15", "60", ""}, {"Pairs", "15", "40", "pair"}, {"Claims", "20", "40", "claim"},
+		{"Short", "60", "12", ""}, {"Long", "10", "60", ""}, {"Pairs", "8", "40", "pair"}, {"Claims", "12", "40", "claim"},
 	} {
 		if t.Failed() {
 			break
@@ -46,7 +46,10 @@ func TestStoreAgainstModel(t *testing.T) {
 func (b *bench) sequence(t *rapid.T, prefer string) {
 	w := newWorld(t, b)
 	w.prefer = prefer
-	w.keys = number(t, "keys", 2) == 0
+	w.keys, w.pauses = prefer == "claim" || number(t, "keys", 2) == 0, number(t, "pauses", 3) == 0
+	if prefer == "claim" {
+		w.do(t, w.limitingQueue(t))
+	}
 	for range 1 + number(t, "runs", 4) {
 		w.do(t, w.starting(t))
 	}
@@ -99,6 +102,8 @@ var verbs = []verb{
 	{"limit the queue", 1, one((*world).limitingQueue)},
 	{"limit a key", 1, one((*world).limitingKey)},
 	{"interval", 1, (*world).interval},
+	{"pause work", 2, one((*world).pausingWork)},
+	{"unpause work", 3, one((*world).unpausingWork)},
 	{"pair", 6, (*world).pair},
 }
 

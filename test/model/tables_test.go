@@ -37,8 +37,9 @@ type row struct {
 
 // A sight is what the model takes from the tables.
 type sight struct {
-	ID    uuid.UUID
-	DueAt time.Time
+	ID      uuid.UUID
+	DueAt   time.Time // zero: never
+	Percent int
 }
 
 const (
@@ -52,7 +53,11 @@ const (
 			coalesce(run_key, '') || CASE WHEN key_scope = '' THEN ' group' ELSE '' END,
 			CASE WHEN status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING') THEN coalesce(slot, 0) ELSE 0 END
 		FROM kagzi.workflow_runs`
-	readSights = `SELECT run_id, available_at FROM kagzi.workflow_runs WHERE available_at < 'infinity'`
+	readSights = `
+		SELECT run_id, coalesce(NULLIF(available_at, 'infinity'), '0001-01-01 00:00:00+00'),
+			(CASE WHEN run_key IS NULL THEN uuid_hash(run_id) ELSE hashtext(run_key) END & 2147483647) % 100
+		FROM kagzi.workflow_runs`
+	readPauses = `SELECT concat_ws(' ', 'pause', '"' || task_queue || '"', '"' || workflow_type || '"', '"' || run_key || '"', percent, parks::text) FROM kagzi.pauses`
 	readSteps  = `
 		SELECT concat_ws(' ', 'step', run_id, step_id, attempt_number, step_kind, status, convert_from(output, 'UTF8'), child_run_id, 'message', coalesce(sequence, 0)) FROM kagzi.step_runs`
 	readMessages = `SELECT concat_ws(' ', 'message', run_id, signal_id, sequence, 'read by', consumed_by) FROM kagzi.signals`
@@ -75,6 +80,16 @@ func (w *world) look() {
 			r.DueAt = s.DueAt
 		}
 	}
+	w.measure(w.Model)
+}
+
+// measure gives m the hashes of its runs.
+func (w *world) measure(m *Model) {
+	for _, s := range w.sights {
+		if r := m.Runs[s.ID]; r != nil {
+			r.Percent = s.Percent
+		}
+	}
 }
 
 // tables returns the rows of the tables, sorted.
@@ -92,7 +107,7 @@ func (w *world) tables(t *rapid.T) (lines []string) {
 		w.sights, err = pgx.CollectRows(rows, pgx.RowToStructByPos[sight])
 		return err
 	})
-	for _, sql := range []string{readSteps, readMessages} {
+	for _, sql := range []string{readSteps, readMessages, readPauses} {
 		b.Queue(sql).Query(func(rows pgx.Rows) error {
 			some, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			lines = append(lines, some...)
@@ -132,6 +147,9 @@ func (m *Model) lines() (lines []string) {
 			}
 			lines = append(lines, line)
 		}
+	}
+	for p, is := range m.Pauses {
+		lines = append(lines, fmt.Sprintf("pause %q %q %q %d %t", p.Queue, p.Type, p.Key.Name, is.Percent, is.Parks))
 	}
 	slices.Sort(lines)
 	return lines

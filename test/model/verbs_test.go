@@ -185,7 +185,7 @@ func (w *world) heartbeat(t *rapid.T) {
 	if got.Holds != r.Holds(h.Lease) {
 		t.Fatalf("holds %v, want %v", got.Holds, r.Holds(h.Lease))
 	}
-	if r != nil && (got.Status != r.Status || got.Wakeups != r.Wakeups || got.Cancel != r.Cancelling || got.Paused != r.Paused) {
+	if r != nil && (got.Status != r.Status || got.Wakeups != r.Wakeups || got.Cancel != r.Cancelling || got.Paused != w.parked(r)) {
 		t.Fatalf("state %+v, want %+v", got, *r)
 	}
 	w.do(t, w.extendingOf(h))

@@ -57,6 +57,7 @@ type world struct {
 	focus   []uuid.UUID // the only runs that are drawn; nil: all are
 	handed  []store.Key // keys of which runs may have given up slots since the last claim
 	sights  []sight
+	pauses  bool   // work is paused
 	keys    bool   // there are runs with keys, and limits
 	prefer  string // the verb that is done half of the time; empty: none is
 	counter int
@@ -71,7 +72,7 @@ type held struct {
 
 const emptyTables = `
 	DELETE FROM kagzi.signals; DELETE FROM kagzi.run_events; DELETE FROM kagzi.step_runs; DELETE FROM kagzi.workflow_runs;
-	DELETE FROM kagzi.queues; DELETE FROM kagzi.run_keys; DELETE FROM kagzi.key_changes; DELETE FROM kagzi.worker_events; DELETE FROM kagzi.workers; DELETE FROM kagzi_audit.changes`
+	DELETE FROM kagzi.pauses; DELETE FROM kagzi.queues; DELETE FROM kagzi.run_keys; DELETE FROM kagzi.key_changes; DELETE FROM kagzi.worker_events; DELETE FROM kagzi.workers; DELETE FROM kagzi_audit.changes`
 
 func newWorld(t *rapid.T, b *bench) *world {
 	w := &world{bench: b, Model: New()}

@@ -1,0 +1,49 @@
+package model
+
+import (
+	"pgregory.net/rapid"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// The verbs of pauses.
+
+// work draws something that may be paused.
+func (w *world) work(t *rapid.T) Work {
+	if !w.pauses {
+		panic(nothingToDo{})
+	}
+	return drawn(t, "work", Work{}, Work{Queue: "queue"}, Work{Queue: "queue", Type: "a"}, Work{Type: "b"}, Work{Type: "b"},
+		Work{Key: store.Key{Name: "k"}}, Work{Key: store.Key{Name: "k"}}, Work{Key: store.Key{Name: "g", Group: true}})
+}
+
+func (p Work) pause(parks bool) store.Pause {
+	out := store.Pause{Queue: p.Queue, Type: p.Type, Key: p.Key, Parks: parks}
+	if p.Key.Name != "" && !p.Key.Group {
+		out.Queue = "queue"
+	}
+	return out
+}
+
+func (w *world) pausingWork(t *rapid.T) act {
+	work, parks := w.work(t), number(t, "parks", 2) == 0
+	return changing("pause work", func(s *store.Store) error {
+		_, err := s.Pause(ctx, nil, work.pause(parks))
+		return err
+	}, func(m *Model) error {
+		m.PauseWork(work, parks)
+		return nil
+	})
+}
+
+// unpausingWork ends a pause, or lets a part of the runs pass.
+func (w *world) unpausingWork(t *rapid.T) act {
+	work, percent := w.work(t), drawn(t, "percent", 0, 0, 50)
+	if work.Key.Name != "" {
+		percent = 0
+	}
+	return changing("unpause work", func(s *store.Store) error {
+		_, err := s.Unpause(ctx, nil, work.pause(false), percent)
+		return err
+	}, func(m *Model) error { return m.UnpauseWork(work, percent) })
+}
