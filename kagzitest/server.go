@@ -96,7 +96,7 @@ func (s *server) sweep(ctx context.Context, conn *pgx.Conn) error {
 		if made, err := time.Parse(dateLayout, date); err != nil || time.Since(made) < leftBehind {
 			continue
 		}
-		if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+		if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+identifier(name)+" WITH (FORCE)"); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func (s *server) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	draft := s.name + "template"
-	if _, err := conn.Exec(ctx, "CREATE DATABASE "+draft+" TEMPLATE template0"); err != nil {
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+identifier(draft)+" TEMPLATE template0"); err != nil {
 		return err
 	}
 	pool, err := pgxpool.New(ctx, withDatabase(s.dsn, draft))
@@ -125,7 +125,7 @@ func (s *server) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, "ALTER DATABASE "+draft+" RENAME TO "+s.template)
+	_, err = conn.Exec(ctx, "ALTER DATABASE "+identifier(draft)+" RENAME TO "+identifier(s.template))
 	return err
 }
 
@@ -151,13 +151,16 @@ func (s *server) take(ctx context.Context) (string, error) {
 	s.made++
 	name := fmt.Sprintf("%s%d", s.name, s.made)
 	s.mu.Unlock()
-	return name, s.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+s.template, "ALTER DATABASE "+name+" SET search_path = "+searchPath)
+	return name, s.exec(ctx, "CREATE DATABASE "+identifier(name)+" TEMPLATE "+identifier(s.template), "ALTER DATABASE "+identifier(name)+" SET search_path = "+searchPath)
 }
 
 // drop drops a database and ends the sessions connected to it.
 func (s *server) drop(ctx context.Context, name string) error {
-	return s.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	return s.exec(ctx, "DROP DATABASE IF EXISTS "+identifier(name)+" WITH (FORCE)")
 }
+
+// identifier quotes the name of a database.
+func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // withDatabase returns the DSN, of either form, for another database of the same server.
 func withDatabase(dsn, name string) string {

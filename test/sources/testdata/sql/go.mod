@@ -1,0 +1,3 @@
+module example.com/sql
+
+go 1.26
