@@ -81,7 +81,7 @@ var leaseMutants = []Mutant{
 				"internal/engine/heartbeater.go", "	s.stopAll(stopShutdown, ErrLeaseLost) // dispatch does not begin runs that a claim brings after this\n", "",
 			},
 		},
-		Shown: Shown{Test: "-run ForceOfflineOfALiveWorker ./test/operations"}, // in rounds, the next heartbeat stops the runs soon enough
+		Shown: Shown{Test: "-run DeclaredDeadWorkerRegistersAgain ./test/crash"}, // in rounds, the next heartbeat stops the runs soon enough
 	},
 }
 
