@@ -27,11 +27,11 @@ type World struct {
 	Dir    string           // for files
 	Times  Times
 
-	// Burst starts n runs that are all due at the moment at; the zero time means at once. It returns how many it started. Without it
-	// there is no F20.
+	// Burst starts n runs that are all due at the moment at; the zero time means at once. It returns how many it started. Nil
+	// starts none.
 	Burst func(ctx context.Context, n int, at time.Time) (int, error)
 
-	// Cancel cancels a run, and reports whether that was acknowledged.
+	// Cancel cancels a run, and reports whether that was acknowledged. Nil cancels none.
 	Cancel func(ctx context.Context, run uuid.UUID) bool
 
 	mu       sync.Mutex         // guards the fields below

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -21,6 +22,8 @@ func lockFaults() []Fault {
 		{Name: "F18 lock each table", Kind: "F18", Inject: lockTables},
 		// F18: an ACCESS EXCLUSIVE lock on all of Kagzi's tables at once.
 		{Name: "F18 lock all tables", Kind: "F18", Inject: lockAll},
+		// F18: somebody's open transaction locks a run that is due. The runs behind it may not wait.
+		{Name: "F18 lock a due run", Kind: "F18", Inject: lockDueRun, Alone: true},
 		// F18: VACUUM FULL of the tables that change most.
 		{Name: "F18 VACUUM FULL", Kind: "F18", Inject: vacuumFull},
 		// F19: eight sessions lock rows of the runs that workers execute, in order. Nobody may run into a deadlock.
@@ -124,6 +127,63 @@ func lockAll(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (int,
 	}
 	n, err := w.holding(ctx, "LOCK TABLE "+all+" IN ACCESS EXCLUSIVE MODE", d, true)
 	return n, fmt.Sprintf("%d waited", n), errors.Join(err, ctx.Err())
+}
+
+// Locks a run that is not due yet and was made since.
+const lockEarly = `
+SELECT r.run_id FROM kagzi.workflow_runs r
+WHERE r.created_at >= $1 AND r.status = 'PENDING' AND r.started_at IS NULL AND r.available_at > clock_timestamp() + interval '100 ms'
+ORDER BY r.available_at LIMIT 1 FOR UPDATE`
+
+// Counts the runs made since that were begun after the locked one was due, although they were due later.
+const begunBehind = `
+SELECT count(*) FROM kagzi.workflow_runs r
+JOIN kagzi.workflow_runs l ON l.run_id = $1 AND l.task_queue = r.task_queue AND l.workflow_type = r.workflow_type AND l.priority = r.priority
+WHERE r.run_id <> l.run_id AND r.created_at >= l.available_at AND r.started_at > l.available_at`
+
+// lockDueRun counts the runs that were begun while one that is due before them was locked. If there is none, it is a violation: a claim
+// passes over what others have locked.
+func lockDueRun(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	const ahead = 2 * time.Second
+	for tries := 0; tries == 0 || errors.Is(err, pgx.ErrNoRows) && tries < 5; tries++ { // a slow machine has begun the run already
+		var since time.Time
+		if since, err = ask[time.Time](ctx, w, "SELECT clock_timestamp()"); err != nil {
+			break
+		}
+		if _, err = w.burst(ctx, 1, since.Add(ahead)); err != nil {
+			break
+		}
+		err = w.with(ctx, func(conn *pgx.Conn) error {
+			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+				var run uuid.UUID
+				if err := tx.QueryRow(ctx, lockEarly, since).Scan(&run); err != nil {
+					return err
+				}
+				pause(ctx, ahead) // by then it is due
+				var failed error
+				effect, failed = w.passOver(ctx, run, d)
+				return failed
+			})
+		})
+	}
+	return effect, fmt.Sprintf("%d runs were begun behind a locked one", effect), errors.Join(err, ctx.Err())
+}
+
+// passOver starts runs that are due behind a locked one, and returns how many were begun after d, or later if there was none by then.
+func (w *World) passOver(ctx context.Context, locked uuid.UUID, d time.Duration) (begun int, err error) {
+	const behind, bound = 5, 3 * patience
+	if _, err := w.burst(ctx, behind, time.Time{}); err != nil {
+		return 0, err
+	}
+	from := time.Now()
+	until(ctx, d+bound, func() bool {
+		begun, err = ask[int](ctx, w, begunBehind, locked)
+		return err != nil || begun > 0 && time.Since(from) >= d
+	})
+	if err == nil && begun == 0 && ctx.Err() == nil {
+		return 0, &Violation{fmt.Sprintf("a run that is due was locked for %v, and none of those behind it was begun", d+bound)}
+	}
+	return begun, err
 }
 
 // vacuumFull counts the tables that got new files.

@@ -157,7 +157,7 @@ func cancelAtEnd(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (
 	return w.zombies(ctx, r, d, "finish", 6, func(zombie *fleet.Process, nth int) (n int, _ string, err error) {
 		v, err := w.runs(ctx, zombie)
 		for _, run := range v.runs {
-			if err == nil && w.Cancel(ctx, run) {
+			if err == nil && w.cancel(ctx, run) {
 				n++
 			}
 		}

@@ -241,9 +241,6 @@ func readOnly(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (eff
 // burst starts many runs, which are due at once, or some time later at the same moment.
 func burst(later bool) Injection {
 	return func(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (int, string, error) {
-		if w.Burst == nil {
-			return 0, "", errors.New("the driver has no function Burst")
-		}
 		n := 100 << r.IntN(4)
 		var at time.Time
 		if later {
@@ -253,7 +250,7 @@ func burst(later bool) Injection {
 			}
 			at = now.Add(d)
 		}
-		started, err := w.Burst(ctx, n, at)
+		started, err := w.burst(ctx, n, at)
 		return started, fmt.Sprintf("%d runs", started), err
 	}
 }

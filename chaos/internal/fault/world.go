@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -124,6 +125,19 @@ func list[T any](ctx context.Context, w *World, sql string, args ...any) (all []
 		return err
 	})
 	return all, err
+}
+
+// burst is w.Burst.
+func (w *World) burst(ctx context.Context, n int, at time.Time) (started int, err error) {
+	if w.Burst == nil {
+		return 0, nil
+	}
+	return w.Burst(ctx, n, at)
+}
+
+// cancel is w.Cancel.
+func (w *World) cancel(ctx context.Context, run uuid.UUID) bool {
+	return w.Cancel != nil && w.Cancel(ctx, run)
 }
 
 // proxies returns the proxies of all workers and of the clients.
