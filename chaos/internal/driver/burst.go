@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,10 +58,23 @@ func (c *customers) murmur(ctx context.Context) {
 	}
 }
 
-// cancel cancels a run, and reports whether that was acknowledged.
+// cancel cancels a run that a customer has started, and reports whether that was acknowledged. It leaves all others: what the run above one
+// returns would depend on the cancel.
 func (c *customers) cancel(ctx context.Context, run uuid.UUID) bool {
 	call := evidence.Call{Verb: "cancel", Run: run.String()}
+	if !c.started(call.Run) {
+		return false
+	}
 	return c.insist(ctx, call, func(ctx context.Context) error {
 		return c.client.Cancel(ctx, kagzi.RunID(call.Run), kagzi.Actor("chaos"))
 	}).Outcome == evidence.OK
+}
+
+// started reports whether a customer was told that it has started a run.
+func (c *customers) started(run string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.calls, func(call evidence.Call) bool {
+		return call.Verb == "start" && call.Outcome == evidence.OK && call.Run == run
+	})
 }

@@ -44,11 +44,12 @@ func givesUp(t Times) time.Duration { return max(min(t.Lease, t.Stale)/3, time.S
 // A heldClaim is a claim that a proxy holds back.
 type heldClaim struct {
 	*pgproxy.Drop
-	place *fleet.Place
-	since time.Time
+	place   *fleet.Place
+	process *fleet.Process // the worker's
+	since   time.Time
 }
 
-// heldClaims are all claims that workers have sent since hold, the oldest first.
+// heldClaims are all claims that workers have sent since holdClaims was called, the oldest first.
 type heldClaims struct {
 	mu  sync.Mutex
 	all []heldClaim
@@ -56,7 +57,8 @@ type heldClaims struct {
 	ran sync.WaitGroup
 }
 
-// holdClaims holds back all claims of all workers until the release of what it returns. So the runs that become due wait for them.
+// holdClaims holds back all claims of all workers, until one of the methods of what it returns lets them go. So the runs that become due
+// wait for them.
 func (w *World) holdClaims(ctx context.Context) *heldClaims {
 	h := &heldClaims{}
 	ctx, h.end = context.WithCancel(ctx)
@@ -71,7 +73,7 @@ func (w *World) holdClaims(ctx context.Context) *heldClaims {
 					continue
 				}
 				h.mu.Lock()
-				h.all = append(h.all, heldClaim{drop, p, time.Now()})
+				h.all = append(h.all, heldClaim{drop, p, p.Process(), time.Now()})
 				h.mu.Unlock()
 			}
 		})
@@ -79,24 +81,27 @@ func (w *World) holdClaims(ctx context.Context) *heldClaims {
 	return h
 }
 
-// from returns the claims of a place, or of all places if that is nil.
+// from returns the claims of a place.
 func (h *heldClaims) from(place *fleet.Place) (some []heldClaim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.all {
-		if place == nil || c.place == place {
+		if c.place == place {
 			some = append(some, c)
 		}
 	}
 	return some
 }
 
-// release forwards the claims, one after the other, and returns those that took runs. A claim whose connection was cut is lost.
+// release forwards all claims, and returns those that took runs.
 func (h *heldClaims) release() (took []heldClaim) {
 	h.end()
 	h.ran.Wait()
 	for _, c := range h.all {
-		if c.deliver() {
+		c.forward()
+	}
+	for _, c := range h.all {
+		if c.tookRuns() {
 			took = append(took, c)
 		}
 	}
@@ -112,9 +117,16 @@ func (h *heldClaims) resume(t Times) {
 	}
 }
 
-// deliver forwards the claim, and reports whether it took runs.
-func (c heldClaim) deliver() bool {
+// forward lets the claim go. That of a process that has died is lost: others take what it took only much later.
+func (c heldClaim) forward() {
+	if c.process == nil || !c.process.Alive() {
+		c.Discard()
+	}
 	c.Release()
+}
+
+// tookRuns reports whether a claim that was forwarded took runs. One whose connection was cut is lost.
+func (c heldClaim) tookRuns() bool {
 	select {
 	case <-c.Done():
 	case <-time.After(3 * time.Second):
@@ -127,9 +139,9 @@ func (c heldClaim) deliver() bool {
 func (c heldClaim) inTime(t Times) bool {
 	if time.Since(c.since) > givesUp(t)*2/3 {
 		c.Discard()
-		return false
 	}
-	return c.deliver()
+	c.forward()
+	return c.tookRuns()
 }
 
 // lateClaims counts the claims that took runs after their workers had given them up.

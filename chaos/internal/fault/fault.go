@@ -31,7 +31,7 @@ type World struct {
 	// starts none.
 	Burst func(ctx context.Context, n int, at time.Time) (int, error)
 
-	// Cancel cancels a run, and reports whether that was acknowledged. Nil cancels none.
+	// Cancel cancels a run, if it is one that a client has started, and reports whether that was acknowledged. Nil cancels none.
 	Cancel func(ctx context.Context, run uuid.UUID) bool
 
 	mu       sync.Mutex         // guards the fields below
