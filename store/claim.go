@@ -143,12 +143,15 @@ WITH ` + pausesNow + `, limits AS MATERIALIZED (
 ), ` + claimUpdate + `
 SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k), 0,` + claimResult
 
-// Selects and locks the due runs for which limits has room.
-const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back, r.holding, (SELECT k.slot FROM limits k) AS slot,
-		LEAST(r.now + CASE WHEN r.set_back
+// When the due run r is available again: when its lease ends, or when it is to be recovered if it is set back.
+const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
 			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8), interval '5 minutes') * (0.75 + random() / 2)
 			ELSE $10::bigint * interval '1 microsecond' END,
-			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0' ELSE interval '3 seconds' END END) AS available_at
+			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0' ELSE interval '3 seconds' END END)`
+
+// Selects and locks the due runs for which limits has room.
+const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back, r.holding, (SELECT k.slot FROM limits k) AS slot,
+		` + untilAvailable + ` AS available_at
 	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type, priority, versions, initial, since, pair)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since, now() AS now,

@@ -54,14 +54,13 @@ WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 ), due AS MATERIALIZED (
 	` + claimDue + `
 	UNION ALL
-	SELECT h.run_id, h.status, h.version, h.started_at, w.initial, 0, h.since, h.now, h.set_back, true, (SELECT k.slot FROM limits k),
-		LEAST(h.now + CASE WHEN h.set_back THEN interval '1 minute' ELSE $10::bigint * interval '1 microsecond' END,
-			CASE WHEN h.deadline_at > h.now THEN h.deadline_at + interval '3 seconds' END)
-	FROM h
+	SELECT r.run_id, r.status, r.version, r.started_at, w.initial, 0, r.since, r.now, r.set_back, true, (SELECT k.slot FROM limits k),
+		` + untilAvailable + `
+	FROM h r
 	CROSS JOIN LATERAL (
 		SELECT w.initial
 		FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, initial)
-		WHERE w.workflow_type = h.workflow_type AND w.priority = h.priority AND (h.version IS NULL OR h.version = ANY (w.versions::int[]))
+		WHERE w.workflow_type = r.workflow_type AND w.priority = r.priority AND (r.version IS NULL OR r.version = ANY (w.versions::int[]))
 		LIMIT 1
 	) w
 ), ` + claimUpdate + `, ` + spendTokens + `

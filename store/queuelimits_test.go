@@ -166,6 +166,29 @@ func TestLimitsOfAQueue(t *testing.T) {
 	})
 }
 
+// A run that may kill its workers waits before its next recovery as long in a queue whose slots are all taken as in any other, and not
+// past its deadline.
+func TestSuspectsOfAFullQueue(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	mustSetQueue(t, s, QueueLimits{MaxRunning: 1})
+	id := start(t, s, newRun(withTimeout(100*time.Second)))[0]
+	register(t, s)
+	for _, tt := range []struct{ recoveries, least, most int }{{2, 700, 1250}, {7, 22_400, 40_000}, {30, 1, 100_000}} {
+		claim(t, s, keyedRequest(1))
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', slot = 1, lease = run_id, suspect_lease = run_id, locked_by = run_id, recoveries = $1,
+			available_at = now() - interval '1 ms'`, tt.recoveries)
+		c := claim(t, s, keyedRequest(1))
+		row := readRow(t, s.pool, id)
+		if len(c.Runs) != 0 || row.Status != Pending || row.Recoveries != tt.recoveries+1 {
+			t.Fatalf("claimed %v; row %+v", c.Runs, row)
+		}
+		if ms := int(1000 * one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - $1::timestamptz)::float8 FROM kagzi.workflow_runs`, c.Now)); ms < tt.least || ms > tt.most {
+			t.Errorf("after %d recoveries it waits for %d ms, want %d to %d", tt.recoveries, ms, tt.least, tt.most)
+		}
+	}
+}
+
 // A change of a rate does not leave a token in the far future.
 func TestChangedRates(t *testing.T) {
 	t.Parallel()
