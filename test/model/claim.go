@@ -22,7 +22,7 @@ type Claimed struct {
 // executes reports whether the worker has the code of the run.
 func executes(req store.ClaimRequest, r *Run) bool {
 	i := slices.IndexFunc(req.Types, func(t store.WorkflowVersions) bool { return t.Type == r.Type })
-	return i >= 0 && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) && (!req.NoSuspects || r.Recoveries < suspectFrom)
+	return i >= 0 && r.Outcome == "" && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) && (!req.NoSuspects || r.Recoveries < suspectFrom)
 }
 
 // Claimable returns the runs that a claim may take without a slot of a key: they are due, not paused, and of a version that the worker has.
@@ -137,7 +137,7 @@ func (m *Model) take(req store.ClaimRequest, taken []*store.ClaimedRun, runs []*
 			r.Slot = 0
 		}
 		r.recover()
-		r.Status, r.At, r.Lease, r.Worker, r.Started, r.Version = store.Running, Later, c.Lease, req.Worker, true, c.Version
+		r.Status, r.At, r.Lease, r.Worker, r.Started, r.Version = store.Running, r.leaseEnd(), c.Lease, req.Worker, true, c.Version
 	}
 }
 
@@ -182,8 +182,16 @@ func (m *Model) Extend(h store.HeldRun) bool {
 	if !r.Holds(h.Lease) || r.At == Later {
 		return false
 	}
-	r.At = Later
+	r.At = r.leaseEnd()
 	return true
+}
+
+// leaseEnd returns when a lease ends that begins now: soon after the run's deadline, unless that has passed.
+func (r *Run) leaseEnd() When {
+	if r.Deadline == Soon {
+		return Soon
+	}
+	return Later
 }
 
 // BeginSuspect notes that a crash-loop suspect begins.

@@ -120,14 +120,6 @@ func (w *world) recordingStep(t *rapid.T) act {
 	})
 }
 
-// announcing records that a step under way may register a compensation.
-func (w *world) announcing(t *rapid.T) act {
-	h := w.lease(t)
-	return w.flushing("announcement", h, func() *store.Flush {
-		return &store.Flush{Records: []*store.Record{h.record(store.CompensationID("one"), 1, store.KindCompensation, store.Running, "")}}
-	})
-}
-
 // recordingChild starts a child.
 func (w *world) recordingChild(t *rapid.T) act {
 	h, step, id := w.lease(t), w.name("child"), uuid.Must(uuid.NewV7())

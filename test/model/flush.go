@@ -6,7 +6,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Signal stores a message, once for each ID.
+// Signal stores a message, once for each ID. It does not wake a run that only waits for its compensations.
 func (m *Model) Signal(id uuid.UUID, message string) error {
 	r := m.Runs[id]
 	if r == nil {
@@ -20,7 +20,9 @@ func (m *Model) Signal(id uuid.UUID, message string) error {
 	if !r.Active() {
 		return store.ErrRunFinished
 	}
-	r.wake(1)
+	if r.Wakeups++; r.Outcome == "" {
+		r.wake(0)
+	}
 	r.Messages = append(r.Messages, Message{ID: message, Sequence: r.Wakeups})
 	return nil
 }
@@ -62,6 +64,9 @@ func (m *Model) Flush(f *store.Flush) (written []Written) {
 		w := Written{Outcome: store.Done}
 		if !done[e] {
 			w.Outcome = m.resolve(e.RunID, e.Lease, e.Status)
+			if r := m.Runs[e.RunID]; r != nil && r.Lease == e.Lease && r.Outcome != "" && r.Status != store.Running {
+				w.Outcome = store.Done
+			}
 			if w.Outcome == store.Busy && m.Runs[e.RunID].Cancelling && e.Status != store.Cancelled {
 				w.Outcome = store.Cancelling
 			}
@@ -86,7 +91,7 @@ func (m *Model) record(rec *store.Record) bool {
 		m.add(newRun(n))
 	}
 	attempts := r.Steps[rec.StepID]
-	if rec.Attempt <= len(attempts) && attempts[rec.Attempt-1].Status != store.Running {
+	if rec.Attempt <= len(attempts) && !attempts[rec.Attempt-1].accepts(rec) {
 		return false
 	}
 	now := m.tick()
@@ -97,14 +102,19 @@ func (m *Model) record(rec *store.Record) bool {
 		attempts = append(attempts, a)
 	}
 	a.Kind, a.Status, a.Output, a.Final, a.Child, a.Sequence = rec.Kind, rec.Status, string(rec.Output), rec.Wake < 0, rec.ChildRunID, rec.Sequence
+	a.Calls, a.Position, a.step = rec.Compensation != nil, rec.Position, rec.StepID
 	if rec.Status != store.Running {
 		a.Ended = now
 	}
 	attempts[rec.Attempt-1] = a
 	r.Steps[rec.StepID] = attempts
-	r.Announces = r.Announces || rec.Kind == store.KindCompensation
 	r.consume(rec)
 	return true
+}
+
+// accepts reports whether the record may replace the row: that has not ended. What a compensation calls does not change.
+func (a Attempt) accepts(rec *store.Record) bool {
+	return a.Status == store.Running && (!a.Calls || rec.Compensation != nil && a.Output == string(rec.Output))
 }
 
 // consume marks the message that a step has read.
@@ -129,7 +139,9 @@ func (m *Model) suspend(p *store.Suspension) bool {
 	switch {
 	case p.Status == store.Sleeping && r.Wakeups >= r.Awaited, r.Cancelling, p.Wake == 0:
 		r.due()
-	case p.Wake > 0, r.HasEnd:
+	case r.Deadline == Due:
+		r.due()
+	case p.Wake > 0, r.Deadline == Later:
 		r.At = Later
 	default:
 		r.At = Never
@@ -146,16 +158,19 @@ func (m *Model) suspend(p *store.Suspension) bool {
 	return true
 }
 
-// finish ends a run, and wakes its parent. While a cancel is pending, the run can only end as cancelled.
+// finish ends a run, and wakes its parent. While a cancel is pending, the run can only end as cancelled. One that has compensations ends later,
+// unless it completes.
 func (m *Model) finish(e *store.Finish) bool {
 	r := m.Runs[e.RunID]
 	if !r.Holds(e.Lease) || r.Cancelling && e.Status != store.Cancelled {
 		return false
 	}
-	r.end(e.Status, e.Lease)
-	if p := m.Runs[r.Parent]; p != nil && p.Active() {
-		p.wake(1)
+	if e.Status != store.Completed && r.registered() {
+		r.decide(e.Status, e.Lease)
+		return true
 	}
+	r.end(e.Status, e.Lease)
+	m.wakeParents([]*Run{r}, nil)
 	return true
 }
 

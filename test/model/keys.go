@@ -151,7 +151,7 @@ func (m *Model) holders(is func(*Run) bool) (n int) {
 // its first due run or none.
 func (m *Model) line(req store.ClaimRequest, k store.Key) (line []*Run) {
 	for _, r := range m.all() {
-		if r.Key == k && r.waits() && r.At == Due && !m.stopped(r) {
+		if r.Key == k && r.waits() && r.At == Due && r.Outcome == "" && !m.stopped(r) {
 			line = append(line, r)
 		}
 	}

@@ -2,7 +2,7 @@
 // the package sends random verbs to the store and to the model, and compares.
 //
 // The model knows no SQL, no locks and no clock. When a run is due is one of five words, and the test moves the times in the tables
-// by SQL. Schedules, deadlines and compensations that run are not part of it.
+// by SQL. Schedules are not part of it.
 package model
 
 import (
@@ -23,7 +23,7 @@ type When string
 // The values of When. Of a RUNNING run it is the end of the lease.
 const (
 	Due   When = "due"
-	Soon  When = "soon" // a lease past half of its timeout
+	Soon  When = "soon" // a lease past half of its timeout; the end of a short grace
 	Later When = "later"
 	Never When = "never"
 	None  When = "none" // NULL
@@ -56,10 +56,11 @@ type Run struct {
 	Started    bool
 	Cancelling bool
 	Paused     bool
-	Percent    int  // from which percentage on a pause lets it pass: a hash, which the test has read
-	released   int  // when its pause was ended last, by Model.now; zero: never
-	Announces  bool // a step under way may register a compensation: a cancel leaves the end to the worker
-	HasEnd     bool // it has a deadline: that of a cancel's grace
+	Percent    int    // from which percentage on a pause lets it pass: a hash, which the test has read
+	released   int    // when its pause was ended last, by Model.now; zero: never
+	Outcome    string // how it ends when its compensations have run
+	Deadline   When   // None, Soon, Later or Due
+	Timeout    bool   // a restart gets a deadline, too
 
 	Steps    map[string][]Attempt
 	Messages []Message
@@ -76,6 +77,11 @@ type Attempt struct {
 	Begun    int // by Model.now
 	Ended    int // zero: it has not
 	Passed   int // of a SLEEP: when its time had passed; zero: it has not
+
+	// Of a COMPENSATION, whose run is Child.
+	Calls    bool // what to start is known
+	Position int64
+	step     string
 }
 
 // A Message is a row of signals.
@@ -121,7 +127,7 @@ func (r *Run) due() {
 
 // end ends the run under the lease that stays in its row.
 func (r *Run) end(status string, lease uuid.UUID) {
-	if status == store.Failed {
+	if status == store.Failed && r.Outcome == "" {
 		r.Attempts++
 	}
 	r.Status, r.At, r.Lease, r.Worker, r.Paused = status, None, lease, uuid.Nil, false
@@ -137,7 +143,11 @@ type Model struct {
 	Keys    map[store.Key]KeyLimit
 	bucket  Bucket // of the queue
 	buckets map[store.Key]Bucket
-	now     int // orders the begins and ends of steps
+
+	// StartedFor returns the run that the store has started for the compensation of a run with this position.
+	StartedFor func(run uuid.UUID, position int64) uuid.UUID
+
+	now int // orders the begins and ends of steps
 }
 
 // New returns an empty model.
@@ -169,6 +179,9 @@ func (m *Model) tick() int {
 func (m *Model) add(r *Run) {
 	if r.Steps == nil {
 		r.Steps = map[string][]Attempt{}
+	}
+	if r.Deadline == "" {
+		r.Deadline = None
 	}
 	if r.Awaited == 0 {
 		r.Awaited = math.MaxInt64

@@ -27,6 +27,8 @@ var paired = []struct {
 	{4, (*world).suspending},
 	{2, (*world).retrying},
 	{2, (*world).releasing},
+	{2, (*world).registering},
+	{2, (*world).compensating},
 	{5, (*world).finishing},
 	{1, (*world).cancellingChildren},
 	{4, (*world).signalling},

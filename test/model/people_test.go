@@ -146,7 +146,7 @@ func (w *world) checkInbox(t *rapid.T, r *Run, inbox *store.Inbox) {
 	}
 	for _, attempts := range r.Steps {
 		if last := attempts[len(attempts)-1]; last.Kind == store.KindChild && last.Status == store.Running {
-			if c := w.Runs[last.Child]; !c.Active() || c.Cancelling {
+			if c := w.Runs[last.Child]; !c.Active() || c.Cancelling || c.Outcome != "" {
 				ends++
 			}
 		}

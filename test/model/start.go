@@ -29,7 +29,7 @@ func (m *Model) Start(n store.NewRun) (Started, error) {
 	case n.IfActive == store.RejectActive:
 		return Started{}, store.ErrIDTaken
 	case n.IfActive == store.ReplaceActive && held.Type == n.Type:
-		m.endFamily(held.ID, true)
+		m.cancel(true, Later, held.ID)
 		replaced = held.ID
 	case held.Type != n.Type, held.Hash != string(n.InputHash):
 		return Started{}, store.ErrIDConflict
@@ -45,6 +45,9 @@ func newRun(n store.NewRun) *Run {
 		ID: n.RunID, Type: n.Type, External: n.ExternalID, Hash: string(n.InputHash), Priority: n.Priority, Version: n.Version,
 		Parent: n.Parent, ParentStep: n.ParentStep, Detached: n.Detached, Status: store.Pending, At: Due,
 		Key: store.Key{Name: n.Key, Group: n.Group},
+	}
+	if n.Timeout > 0 {
+		r.Deadline, r.Timeout = Later, true
 	}
 	if n.Delay > 0 {
 		r.At = Later
@@ -66,12 +69,15 @@ func (m *Model) Resume(id uuid.UUID) error {
 	case r.Status == store.Completed:
 		return store.ErrRunFinished
 	}
+	if r.Outcome != "" {
+		return m.resumeCompensating(r)
+	}
 	if r.Status == store.Cancelled {
 		r.Attempts++
 	}
 	r.Status, r.Lease, r.Worker, r.Slot = store.Pending, uuid.Nil, uuid.Nil, 0
 	r.due()
-	r.Recoveries, r.Cancelling, r.Paused, r.HasEnd = 0, false, false, false
+	r.Recoveries, r.Cancelling, r.Paused, r.Deadline = 0, false, false, None
 	r.Wakeups++
 	return nil
 }
@@ -84,12 +90,17 @@ func (m *Model) Restart(old, id uuid.UUID, step string) error {
 		return store.ErrRunNotFound
 	case r.Active():
 		return store.ErrRunActive
+	case step != "" && r.Outcome != "":
+		return store.ErrCompensated
 	case step != "" && len(r.Steps[step]) == 0:
 		return store.ErrStepNotFound
 	case m.active(r.External) != nil:
 		return store.ErrIDConflict
 	}
 	n := &Run{ID: id, Type: r.Type, External: r.External, Hash: r.Hash, Priority: r.Priority, Version: r.Version, Key: r.Key, Status: store.Pending, At: Due}
+	if n.Timeout = r.Timeout; n.Timeout {
+		n.Deadline = Later
+	}
 	if step != "" {
 		n.Wakeups = r.Wakeups + 1
 		n.Steps = forked(r, step)

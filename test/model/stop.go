@@ -15,17 +15,17 @@ var (
 	ErrNeeded      = errors.New("its parent needs it")
 )
 
-// family returns the run and all below it that are active and not detached. Of a run that is over they are included, too.
-func (m *Model) family(id uuid.UUID) []*Run {
-	ids := []uuid.UUID{id}
+// family returns the runs and all below them that are active and not detached. Of a run that is over they are included, too. Compensations are
+// detached: they are included if all is set.
+func (m *Model) family(all bool, ids ...uuid.UUID) (family []*Run) {
+	ids = slices.Clone(ids)
 	for i := 0; i < len(ids); i++ {
 		for _, r := range m.all() {
-			if r.Parent == ids[i] && !r.Detached && r.Active() {
+			if r.Parent == ids[i] && (!r.Detached || all && r.isCompensation()) && r.Active() && !slices.Contains(ids, r.ID) {
 				ids = append(ids, r.ID)
 			}
 		}
 	}
-	var family []*Run
 	for _, id := range ids {
 		if r := m.Runs[id]; r != nil && r.Active() {
 			family = append(family, r)
@@ -34,29 +34,12 @@ func (m *Model) family(id uuid.UUID) []*Run {
 	return family
 }
 
-// endFamily cancels the run and all below it, and reports whether it has changed the run. Those that run and may register a compensation, or
-// hold a slot, are marked, unless regardless is set: their worker ends them.
-func (m *Model) endFamily(id uuid.UUID, regardless bool) (changed bool) {
-	family := m.family(id)
-	woken := map[*Run]int{}
-	for _, r := range family {
-		changed = changed || r.ID == id
-		if r.Status == store.Running && (r.Announces || r.Slot > 0) && !regardless {
-			r.Cancelling, r.Paused, r.HasEnd = true, false, true
-			continue
-		}
-		r.end(store.Cancelled, uuid.Nil)
-		if p := m.Runs[r.Parent]; p != nil && p.Active() && !slices.Contains(family, p) {
-			woken[p]++
-		}
-	}
-	for p, n := range woken {
-		p.wake(n)
-	}
-	return changed
+// cancel cancels the runs and all below them.
+func (m *Model) cancel(regardless bool, grace When, ids ...uuid.UUID) {
+	m.endAll(m.family(regardless, ids...), ending{status: store.Cancelled, asked: ids, regardless: regardless, grace: grace})
 }
 
-// Cancel is Client.Cancel, or Client.Terminate if regardless is set.
+// Cancel is Client.Cancel with a long grace, or Client.Terminate if regardless is set.
 func (m *Model) Cancel(id uuid.UUID, regardless bool) error {
 	r := m.Runs[id]
 	switch {
@@ -65,16 +48,16 @@ func (m *Model) Cancel(id uuid.UUID, regardless bool) error {
 	case !r.Active() && r.Status != store.Cancelled:
 		return store.ErrRunFinished
 	}
-	m.endFamily(id, regardless)
+	m.cancel(regardless, Later, id)
 	return nil
 }
 
 // CancelChildren cancels the children of a run that is about to end.
 func (m *Model) CancelChildren(id, lease uuid.UUID) error {
-	var children []*Run
+	var children []uuid.UUID
 	for _, c := range m.all() {
-		if c.Parent == id && !c.Detached && c.Active() && !c.Cancelling {
-			children = append(children, c)
+		if c.Parent == id && !c.Detached && c.Active() && !c.Cancelling && c.Outcome == "" {
+			children = append(children, c.ID)
 		}
 	}
 	if len(children) == 0 {
@@ -83,9 +66,7 @@ func (m *Model) CancelChildren(id, lease uuid.UUID) error {
 	if !m.Runs[id].Holds(lease) {
 		return store.ErrLeaseLost
 	}
-	for _, c := range children {
-		m.endFamily(c.ID, false)
-	}
+	m.cancel(false, Soon, children...)
 	return nil
 }
 
@@ -96,7 +77,7 @@ func (m *Model) Pause(id uuid.UUID) error {
 		return store.ErrRunNotFound
 	case !r.Active():
 		return store.ErrRunFinished
-	case r.Cancelling:
+	case r.Cancelling, r.Outcome != "":
 		return store.ErrRunEnding
 	default:
 		r.Paused = true
@@ -125,7 +106,7 @@ func (m *Model) below(id uuid.UUID) []*Run {
 	runs := []*Run{m.Runs[id]}
 	for i := 0; i < len(runs); i++ {
 		for _, r := range m.all() {
-			if r.Parent == runs[i].ID && !r.Detached {
+			if r.Parent == runs[i].ID && (!r.Detached || r.isCompensation()) {
 				runs = append(runs, r)
 			}
 		}

@@ -7,6 +7,18 @@ import (
 	"pgregory.net/rapid"
 )
 
+// The searches. In most of them, half of the verbs are of a few that are preferred.
+var searches = []struct {
+	name, checks, steps string
+	prefer              []string
+}{
+	{"Short", "60", "12", nil},
+	{"Long", "10", "60", nil},
+	{"Pairs", "8", "40", []string{"pair"}},
+	{"Claims", "10", "40", []string{"claim"}},
+	{"Ends", "10", "40", []string{"claim", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
+}
+
 // TestStoreAgainstModel sends random verbs to the store and to the model, compares all rows after each, and checks the invariants after each
 // sequence. The verbs go over three pools of connections. Leases that are over are drawn again, flushes, starts and messages are repeated, and the answer to
 // a commit is lost now and then. Times are moved by SQL.
@@ -22,16 +34,14 @@ import (
 // hold for the same rows.
 func TestStoreAgainstModel(t *testing.T) {
 	b := newBench(t)
-	for _, search := range []struct{ name, checks, steps, prefer string }{
-		{"Short", "60", "12", ""}, {"Long", "10", "60", ""}, {"Pairs", "8", "40", "pair"}, {"Claims", "12", "40", "claim"},
-	} {
+	for _, search := range searches {
 		if t.Failed() {
 			break
 		}
 		t.Run(search.name, func(t *testing.T) {
 			preset("rapid.checks", search.checks)
 			preset("rapid.steps", search.steps)
-			rapid.Check(t, func(t *rapid.T) { b.sequence(t, search.prefer) })
+			rapid.Check(t, func(t *rapid.T) { b.sequence(t, search.name, search.prefer) })
 		})
 	}
 	t.Logf("met: %v", b.met)
@@ -42,12 +52,12 @@ func TestStoreAgainstModel(t *testing.T) {
 	}
 }
 
-// sequence is one random sequence of verbs. If one is to be preferred, half of all verbs are that one.
-func (b *bench) sequence(t *rapid.T, prefer string) {
+// sequence is one random sequence of verbs.
+func (b *bench) sequence(t *rapid.T, search string, prefer []string) {
 	w := newWorld(t, b)
 	w.prefer = prefer
-	w.keys, w.pauses = prefer == "claim" || number(t, "keys", 2) == 0, number(t, "pauses", 3) == 0
-	if prefer == "claim" {
+	w.keys, w.pauses = search == "Claims" || number(t, "keys", 2) == 0, number(t, "pauses", 3) == 0
+	if search == "Claims" {
 		w.do(t, w.limitingQueue(t))
 	}
 	for range 1 + number(t, "runs", 4) {
@@ -77,6 +87,10 @@ var verbs = []verb{
 	{"age", 2, (*world).age},
 	{"step", 6, flushed((*world).recordingStep)},
 	{"announce", 1, flushed((*world).announcing)},
+	{"register", 3, flushed((*world).registering)},
+	{"compensate", 3, one((*world).compensating)},
+	{"deadline", 2, (*world).passDeadline},
+	{"end overdue runs", 2, one((*world).endingOverdue)},
 	{"child", 3, flushed((*world).recordingChild)},
 	{"child's end", 3, flushed((*world).recordingChildEnd)},
 	{"read", 3, flushed((*world).recordingRead)},
@@ -128,8 +142,9 @@ func (w *world) verb(t *rapid.T) {
 			all = append(all, v)
 		}
 	}
-	if w.prefer != "" && number(t, "preferred", 2) == 0 {
-		all = slices.DeleteFunc(all, func(v verb) bool { return v.name != w.prefer })
+	if w.prefer != nil && number(t, "preferred", 2) == 0 {
+		name := pick(t, "which", w.prefer)
+		all = slices.DeleteFunc(all, func(v verb) bool { return v.name != name })
 	}
 	v := pick(t, "verb", all)
 	t.Logf("%s", v.name)

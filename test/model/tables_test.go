@@ -33,6 +33,8 @@ type row struct {
 	Paused     bool
 	Key        string
 	Slot       int // if the run holds it
+	Outcome    string
+	Deadline   When
 }
 
 // A sight is what the model takes from the tables.
@@ -43,6 +45,11 @@ type sight struct {
 }
 
 const (
+	// However slow the machine is, what is soon does not come by itself.
+	keepSoon = `
+		UPDATE kagzi.workflow_runs SET deadline_at = deadline_at + interval '20 minutes',
+			available_at = CASE WHEN status = 'RUNNING' AND available_at > now() THEN GREATEST(available_at, now() + interval '20 minutes') ELSE available_at END
+		WHERE deadline_at BETWEEN now() AND now() + interval '5 minutes' AND finished_at IS NULL`
 	readRuns = `
 		SELECT run_id, workflow_type, coalesce(external_id, ''), status,
 			CASE WHEN available_at IS NULL THEN 'none' WHEN available_at = 'infinity' THEN 'never' WHEN available_at <= clock_timestamp() THEN 'due'
@@ -51,7 +58,10 @@ const (
 			coalesce(parent_run_id, '00000000-0000-0000-0000-000000000000'), priority, wakeups, attempts, recoveries, coalesce(version, 0),
 			started_at IS NOT NULL, cancel_requested_at IS NOT NULL, paused_at IS NOT NULL,
 			coalesce(run_key, '') || CASE WHEN key_scope = '' THEN ' group' ELSE '' END,
-			CASE WHEN status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING') THEN coalesce(slot, 0) ELSE 0 END
+			CASE WHEN status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING') THEN coalesce(slot, 0) ELSE 0 END,
+			coalesce(outcome ->> 'status', ''),
+			CASE WHEN deadline_at IS NULL THEN 'none' WHEN deadline_at <= clock_timestamp() THEN 'due'
+				WHEN deadline_at < clock_timestamp() + interval '30 minutes' THEN 'soon' ELSE 'later' END
 		FROM kagzi.workflow_runs`
 	readSights = `
 		SELECT run_id, coalesce(NULLIF(available_at, 'infinity'), '0001-01-01 00:00:00+00'),
@@ -59,7 +69,7 @@ const (
 		FROM kagzi.workflow_runs`
 	readPauses = `SELECT concat_ws(' ', 'pause', '"' || task_queue || '"', '"' || workflow_type || '"', '"' || run_key || '"', percent, parks::text) FROM kagzi.pauses`
 	readSteps  = `
-		SELECT concat_ws(' ', 'step', run_id, step_id, attempt_number, step_kind, status, convert_from(output, 'UTF8'), child_run_id, 'message', coalesce(sequence, 0)) FROM kagzi.step_runs`
+		SELECT concat_ws(' ', 'step', run_id, step_id, attempt_number, step_kind, status, NULLIF(convert_from(output, 'UTF8'), ''), child_run_id, 'message', coalesce(sequence, 0)) FROM kagzi.step_runs`
 	readMessages = `SELECT concat_ws(' ', 'message', run_id, signal_id, sequence, 'read by', consumed_by) FROM kagzi.signals`
 )
 
@@ -96,6 +106,7 @@ func (w *world) measure(m *Model) {
 func (w *world) tables(t *rapid.T) (lines []string) {
 	t.Helper()
 	b := &pgx.Batch{}
+	b.Queue(keepSoon)
 	b.Queue(readRuns).Query(func(rows pgx.Rows) error {
 		runs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 		for _, r := range runs {
@@ -126,12 +137,12 @@ func (m *Model) lines() (lines []string) {
 	for _, r := range m.all() {
 		lines = append(lines, fmt.Sprintf("run %+v", row{
 			r.ID, r.Type, r.External, r.Status, r.At, r.Lease, r.Worker, r.Parent, r.Priority, r.Wakeups, r.Attempts, r.Recoveries, r.Version,
-			r.Started, r.Cancelling, r.Paused, keyOf(r.Key).text(), r.heldSlot(),
+			r.Started, r.Cancelling, r.Paused, keyOf(r.Key).text(), r.heldSlot(), r.Outcome, r.Deadline,
 		}))
 		for step, attempts := range r.Steps {
 			for i, a := range attempts {
 				line := fmt.Sprintf("step %v %s %d %s %s", r.ID, step, i+1, a.Kind, a.Status)
-				if a.Status == store.Completed {
+				if a.Output != "" {
 					line += " " + a.Output
 				}
 				if a.Child != uuid.Nil {

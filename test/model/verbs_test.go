@@ -33,7 +33,7 @@ func drawn[T any](t *rapid.T, label string, from ...T) T { return pick(t, label,
 func (w *world) starting(t *rapid.T) act {
 	n := store.NewRun{
 		RunID: uuid.Must(uuid.NewV7()), Queue: "queue", Type: drawn(t, "type", "a", "b"), ExternalID: drawn(t, "id", "", "", "x", "y"), Input: []byte("input"),
-		Version: drawn(t, "version", 0, 0, 0, 1, 2), Priority: drawn(t, "priority", 1, 3), Delay: drawn(t, "delay", 0, 0, 0, 0, far),
+		Version: drawn(t, "version", 0, 0, 0, 1, 2), Priority: drawn(t, "priority", 1, 3), Delay: drawn(t, "delay", 0, 0, 0, 0, far), Timeout: drawn(t, "timeout", 0, 0, 30*far),
 	}
 	if n.ExternalID != "" {
 		n.InputHash = []byte(drawn(t, "hash", "1", "2"))
@@ -94,7 +94,7 @@ func (w *world) claiming(t *rapid.T) act {
 		Limit: drawn(t, "limit", 1, 2, unbounded), Worker: pick(t, "worker", w.workers), Lease: uuid.New(), LeaseTimeout: leaseTimeout,
 		Ahead: time.Hour, NoSuspects: number(t, "no suspects", 4) == 0,
 	}
-	handed := w.handed
+	handed := slices.Clone(w.handed)
 	if w.keys && number(t, "with keys", 5) > 0 {
 		req.Keys = &store.KeysRequest{Plain: req.Limit, Keyed: req.Limit, Most: 1000, Handed: handed, Only: number(t, "only keys", 6) == 0}
 	}
@@ -132,7 +132,8 @@ func (w *world) claiming(t *rapid.T) act {
 			w.leases = append(w.leases, held{store.HeldRun{RunID: c.RunID, Lease: c.Lease}, c.ParentRunID, c.Wakeups})
 		}
 		if req.Keys != nil && !lost {
-			w.handed = append(claim.Keys.Busy, w.handed[len(handed):]...)
+			w.handed = slices.DeleteFunc(w.handed, func(k store.Key) bool { return slices.Contains(handed, k) })
+			w.handed = append(w.handed, claim.Keys.Busy...)
 		}
 		w.met["claimed"] += len(claim.Runs)
 		w.met["set back"] += len(back)

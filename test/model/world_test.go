@@ -57,9 +57,9 @@ type world struct {
 	focus   []uuid.UUID // the only runs that are drawn; nil: all are
 	handed  []store.Key // keys of which runs may have given up slots since the last claim
 	sights  []sight
-	pauses  bool   // work is paused
-	keys    bool   // there are runs with keys, and limits
-	prefer  string // the verb that is done half of the time; empty: none is
+	pauses  bool     // work is paused
+	keys    bool     // there are runs with keys, and limits
+	prefer  []string // half of all verbs are of these; nil: all are drawn by their weights
 	counter int
 }
 
@@ -77,6 +77,7 @@ const emptyTables = `
 func newWorld(t *rapid.T, b *bench) *world {
 	w := &world{bench: b, Model: New()}
 	w.met["sequence"]++
+	w.StartedFor = w.startedFor
 	if _, err := b.pool.Exec(context.Background(), emptyTables); err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +110,24 @@ func (w *world) lossy(t *rapid.T, call func()) {
 		w.proxy.DropAck(pgproxy.Contains("commit"))
 		defer func() {
 			w.proxy.Disarm()
-			w.met["lost answers"] += w.proxy.Dropped() - before
+			if lost := w.proxy.Dropped() - before; lost > 0 {
+				w.met["lost answers"] += lost
+				w.settle(t)
+			}
 		}()
 	}
 	call()
+}
+
+// settle waits until the server has ended the transactions of lost connections: they may hold locks, and acts pass over what is locked.
+func (w *world) settle(t *rapid.T) {
+	for open := true; open; {
+		err := w.pool.QueryRow(ctx, `SELECT count(*) > 0 FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name LIKE 'store %' AND state <> 'idle'`).Scan(&open)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // run draws one of the runs, also of those that were deleted.
