@@ -40,7 +40,7 @@ const spendTokens = `rate AS MATERIALIZED (
 
 // claimLimited is claimRuns for a queue that may have limits, after lockQueue: it takes no more runs than these leave. A run
 // that holds a slot needs no room. While there is room, such runs are among the others; else the statement finds them by their
-// index (h).
+// index (h). It leaves out those of which the worker lacks the version: they must not use up its number of runs.
 const claimLimited = `
 WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since, now() AS now,
@@ -49,6 +49,11 @@ WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2 AND ` + holds + `
 		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11 AND q.outcome IS NULL AND q.paused_at IS NULL
 		AND (SELECT NOT p.everything FROM paused p) AND ` + unpausedHolder + `
+		AND (
+			SELECT count(*)
+			FROM unnest($3::text[], $4::smallint[], $5::text[]) AS v (of_type, of_priority, versions)
+			WHERE v.of_type = q.workflow_type AND v.of_priority = q.priority AND (q.version IS NULL OR q.version = ANY (v.versions::int[]))
+		) > 0
 	LIMIT $7
 	FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (

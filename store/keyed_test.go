@@ -243,3 +243,22 @@ func TestClaimOfHandedKeysOnly(t *testing.T) {
 		t.Errorf("of a paused workflow, claimed %d; the store knows of the pause: %t", len(c.Runs), s.pauses.Load())
 	}
 }
+
+// A worker that holds some of the versions finds its due run in a full queue, however many due runs of other versions hold slots there.
+func TestFullQueueOfOtherVersions(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	mustSetQueue(t, s, QueueLimits{MaxRunning: 4, Held: true})
+	start(t, s, many(3, func(r *NewRun) { r.Version = 2 })...)
+	start(t, s, newRun())
+	both := keyedRequest(4)
+	both.Types[0].Versions = []int{1, 2}
+	if n := len(claim(t, s, both).Runs); n != 4 {
+		t.Fatalf("claimed %d runs", n)
+	}
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
+	got := claim(t, s, keyedRequest(1))
+	if len(got.Runs) != 1 || got.Runs[0].Version != 1 {
+		t.Errorf("claimed %d runs; the one of version 1 is due, and has its slot", len(got.Runs))
+	}
+}
