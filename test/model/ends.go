@@ -80,7 +80,7 @@ func (r *Run) decide(outcome string, lease uuid.UUID) {
 		r.Attempts++
 	}
 	r.Status, r.Outcome, r.Lease, r.Worker, r.Paused, r.Deadline, r.Awaited = store.Sleeping, outcome, lease, uuid.Nil, false, None, r.Wakeups
-	r.At = None
+	r.At, r.Queued = None, false
 	r.due()
 }
 

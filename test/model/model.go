@@ -2,7 +2,7 @@
 // the package sends random verbs to the store and to the model, and compares.
 //
 // The model knows no SQL, no locks and no clock. When a run is due is one of five words, and the test moves the times in the tables
-// by SQL. Schedules are not part of it.
+// by SQL.
 package model
 
 import (
@@ -40,6 +40,8 @@ type Run struct {
 	ParentStep string
 	Detached   bool
 	Key        store.Key
+	Schedule   string
+	Tick       int // of its schedule
 
 	Status     string
 	At         When
@@ -58,6 +60,7 @@ type Run struct {
 	Paused     bool
 	Percent    int    // from which percentage on a pause lets it pass: a hash, which the test has read
 	released   int    // when its pause was ended last, by Model.now; zero: never
+	Queued     bool   // it waits for the previous run of its schedule
 	Outcome    string // how it ends when its compensations have run
 	Deadline   When   // None, Soon, Later or Due
 	Timeout    bool   // a restart gets a deadline, too
@@ -130,19 +133,21 @@ func (r *Run) end(status string, lease uuid.UUID) {
 	if status == store.Failed && r.Outcome == "" {
 		r.Attempts++
 	}
-	r.Status, r.At, r.Lease, r.Worker, r.Paused = status, None, lease, uuid.Nil, false
+	r.Status, r.At, r.Lease, r.Worker, r.Paused, r.Queued = status, None, lease, uuid.Nil, false, false
 }
 
 // A Model holds the runs of a namespace.
 type Model struct {
-	Runs    map[uuid.UUID]*Run
-	Order   []uuid.UUID // of their starts, with those that were deleted
-	Offline map[uuid.UUID]bool
-	Pauses  map[Work]Pause
-	Queue   Queue
-	Keys    map[store.Key]KeyLimit
-	bucket  Bucket // of the queue
-	buckets map[store.Key]Bucket
+	Runs      map[uuid.UUID]*Run
+	Order     []uuid.UUID // of their starts, with those that were deleted
+	Offline   map[uuid.UUID]bool
+	Pauses    map[Work]Pause
+	Queue     Queue
+	Keys      map[store.Key]KeyLimit
+	Schedules map[string]Schedule
+	Hour      int    // the last tick that has come
+	bucket    Bucket // of the queue
+	buckets   map[store.Key]Bucket
 
 	// StartedFor returns the run that the store has started for the compensation of a run with this position.
 	StartedFor func(run uuid.UUID, position int64) uuid.UUID
@@ -152,13 +157,13 @@ type Model struct {
 
 // New returns an empty model.
 func New() *Model {
-	return &Model{Runs: map[uuid.UUID]*Run{}, Offline: map[uuid.UUID]bool{}, Pauses: map[Work]Pause{}, Keys: map[store.Key]KeyLimit{}, buckets: map[store.Key]Bucket{}}
+	return &Model{Runs: map[uuid.UUID]*Run{}, Offline: map[uuid.UUID]bool{}, Pauses: map[Work]Pause{}, Schedules: map[string]Schedule{}, Hour: 1, Keys: map[store.Key]KeyLimit{}, buckets: map[store.Key]Bucket{}}
 }
 
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
 	c := *m
-	c.Runs, c.Order, c.Offline, c.Pauses, c.Keys, c.buckets = map[uuid.UUID]*Run{}, slices.Clone(m.Order), maps.Clone(m.Offline), maps.Clone(m.Pauses), maps.Clone(m.Keys), maps.Clone(m.buckets)
+	c.Runs, c.Order, c.Offline, c.Pauses, c.Schedules, c.Keys, c.buckets = map[uuid.UUID]*Run{}, slices.Clone(m.Order), maps.Clone(m.Offline), maps.Clone(m.Pauses), maps.Clone(m.Schedules), maps.Clone(m.Keys), maps.Clone(m.buckets)
 	for id, r := range m.Runs {
 		q := *r
 		q.Messages, q.Steps = slices.Clone(r.Messages), map[string][]Attempt{}

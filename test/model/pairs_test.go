@@ -29,6 +29,8 @@ var paired = []struct {
 	{2, (*world).releasing},
 	{2, (*world).registering},
 	{2, (*world).compensating},
+	{2, (*world).firing},
+	{2, (*world).releasingQueued},
 	{5, (*world).finishing},
 	{1, (*world).cancellingChildren},
 	{4, (*world).signalling},

@@ -97,7 +97,7 @@ func (m *Model) Restart(old, id uuid.UUID, step string) error {
 	case m.active(r.External) != nil:
 		return store.ErrIDConflict
 	}
-	n := &Run{ID: id, Type: r.Type, External: r.External, Hash: r.Hash, Priority: r.Priority, Version: r.Version, Key: r.Key, Status: store.Pending, At: Due}
+	n := &Run{ID: id, Type: r.Type, External: r.External, Hash: r.Hash, Priority: r.Priority, Version: r.Version, Key: r.Key, Tick: r.Tick, Status: store.Pending, At: Due}
 	if n.Timeout = r.Timeout; n.Timeout {
 		n.Deadline = Later
 	}

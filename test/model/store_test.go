@@ -12,11 +12,15 @@ var searches = []struct {
 	name, checks, steps string
 	prefer              []string
 }{
-	{"Short", "60", "12", nil},
-	{"Long", "10", "60", nil},
-	{"Pairs", "8", "40", []string{"pair"}},
-	{"Claims", "10", "40", []string{"claim"}},
-	{"Ends", "10", "40", []string{"claim", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
+	{"Short", "40", "12", nil},
+	{"Long", "5", "50", nil},
+	{"Pairs", "6", "30", []string{"pair"}},
+	{"Claims", "6", "30", []string{"claim"}},
+	{"Pauses", "6", "30", []string{"pause work", "unpause work", "unpause", "claim", "claim"}},
+	{"Ends", "6", "30", []string{"claim", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
+	{"Schedules", "6", "30", []string{
+		"schedule", "schedule", "hour", "hour", "hour", "fire", "fire", "cancel fired", "release queued", "claim", "finish", "cancel", "pair",
+	}},
 }
 
 // TestStoreAgainstModel sends random verbs to the store and to the model, compares all rows after each, and checks the invariants after each
@@ -56,7 +60,8 @@ func TestStoreAgainstModel(t *testing.T) {
 func (b *bench) sequence(t *rapid.T, search string, prefer []string) {
 	w := newWorld(t, b)
 	w.prefer = prefer
-	w.keys, w.pauses = search == "Claims" || number(t, "keys", 2) == 0, number(t, "pauses", 3) == 0
+	w.schedules = search == "Schedules" || number(t, "schedules", 4) == 0
+	w.keys, w.pauses = search == "Claims" || number(t, "keys", 2) == 0, search == "Pauses" || number(t, "pauses", 4) == 0
 	if search == "Claims" {
 		w.do(t, w.limitingQueue(t))
 	}
@@ -118,6 +123,13 @@ var verbs = []verb{
 	{"interval", 1, (*world).interval},
 	{"pause work", 2, one((*world).pausingWork)},
 	{"unpause work", 3, one((*world).unpausingWork)},
+	{"schedule", 2, one((*world).scheduling)},
+	{"unschedule", 1, one((*world).unscheduling)},
+	{"pause a schedule", 1, one((*world).pausingSchedule)},
+	{"hour", 3, (*world).hour},
+	{"fire", 3, one((*world).firing)},
+	{"cancel fired", 2, one((*world).cancellingFired)},
+	{"release queued", 2, one((*world).releasingQueued)},
 	{"pair", 6, (*world).pair},
 }
 

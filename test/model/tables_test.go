@@ -35,6 +35,9 @@ type row struct {
 	Slot       int // if the run holds it
 	Outcome    string
 	Deadline   When
+	Schedule   uuid.UUID
+	Tick       int
+	Queued     bool
 }
 
 // A sight is what the model takes from the tables.
@@ -61,12 +64,18 @@ const (
 			CASE WHEN status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING') THEN coalesce(slot, 0) ELSE 0 END,
 			coalesce(outcome ->> 'status', ''),
 			CASE WHEN deadline_at IS NULL THEN 'none' WHEN deadline_at <= clock_timestamp() THEN 'due'
-				WHEN deadline_at < clock_timestamp() + interval '30 minutes' THEN 'soon' ELSE 'later' END
+				WHEN deadline_at < clock_timestamp() + interval '30 minutes' THEN 'soon' ELSE 'later' END,
+			coalesce(schedule_id, '00000000-0000-0000-0000-000000000000'), coalesce(extract(epoch FROM fire_at - '2020-01-01Z') / 3600, 0)::int,
+			coalesce(waiting_on = 'previous run', false)
 		FROM kagzi.workflow_runs`
 	readSights = `
 		SELECT run_id, coalesce(NULLIF(available_at, 'infinity'), '0001-01-01 00:00:00+00'),
 			(CASE WHEN run_key IS NULL THEN uuid_hash(run_id) ELSE hashtext(run_key) END & 2147483647) % 100
 		FROM kagzi.workflow_runs`
+	readSchedules = `
+		SELECT concat_ws(' ', 'schedule', name, '"' || coalesce(overlap_policy, '') || '"', paused::text,
+			'cursor', (extract(epoch FROM cursor_at - '2020-01-01Z') / 3600)::int, 'due', (next_at <= now())::text)
+		FROM kagzi.schedules`
 	readPauses = `SELECT concat_ws(' ', 'pause', '"' || task_queue || '"', '"' || workflow_type || '"', '"' || run_key || '"', percent, parks::text) FROM kagzi.pauses`
 	readSteps  = `
 		SELECT concat_ws(' ', 'step', run_id, step_id, attempt_number, step_kind, status, NULLIF(convert_from(output, 'UTF8'), ''), child_run_id, 'message', coalesce(sequence, 0)) FROM kagzi.step_runs`
@@ -118,7 +127,7 @@ func (w *world) tables(t *rapid.T) (lines []string) {
 		w.sights, err = pgx.CollectRows(rows, pgx.RowToStructByPos[sight])
 		return err
 	})
-	for _, sql := range []string{readSteps, readMessages, readPauses} {
+	for _, sql := range []string{readSteps, readMessages, readPauses, readSchedules} {
 		b.Queue(sql).Query(func(rows pgx.Rows) error {
 			some, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			lines = append(lines, some...)
@@ -137,7 +146,7 @@ func (m *Model) lines() (lines []string) {
 	for _, r := range m.all() {
 		lines = append(lines, fmt.Sprintf("run %+v", row{
 			r.ID, r.Type, r.External, r.Status, r.At, r.Lease, r.Worker, r.Parent, r.Priority, r.Wakeups, r.Attempts, r.Recoveries, r.Version,
-			r.Started, r.Cancelling, r.Paused, keyOf(r.Key).text(), r.heldSlot(), r.Outcome, r.Deadline,
+			r.Started, r.Cancelling, r.Paused, keyOf(r.Key).text(), r.heldSlot(), r.Outcome, r.Deadline, r.scheduleID(), r.Tick, r.Queued,
 		}))
 		for step, attempts := range r.Steps {
 			for i, a := range attempts {
@@ -159,6 +168,9 @@ func (m *Model) lines() (lines []string) {
 			lines = append(lines, line)
 		}
 	}
+	for name, s := range m.Schedules {
+		lines = append(lines, fmt.Sprintf("schedule %s %q %t cursor %d due %t", name, s.Overlap, s.Paused, s.Cursor, s.Cursor < m.Hour))
+	}
 	for p, is := range m.Pauses {
 		lines = append(lines, fmt.Sprintf("pause %q %q %q %d %t", p.Queue, p.Type, p.Key.Name, is.Percent, is.Parks))
 	}
@@ -174,6 +186,13 @@ func (k keyOf) text() string {
 		return k.Name + " group"
 	}
 	return k.Name
+}
+
+func (r *Run) scheduleID() uuid.UUID {
+	if r.Schedule == "" {
+		return uuid.Nil
+	}
+	return scheduleID(r.Schedule)
 }
 
 func (r *Run) heldSlot() int {

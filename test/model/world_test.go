@@ -48,19 +48,20 @@ func appName(store int) string { return fmt.Sprint("store ", store) }
 type world struct {
 	*bench
 	*Model
-	leases  []held          // of all claims
-	workers []uuid.UUID     // three, registered and not offline
-	flushes []act           // to be flushed again
-	starts  []store.NewRun  // to be started again
-	signals []store.Message // to be sent again
-	claims  []store.ClaimRequest
-	focus   []uuid.UUID // the only runs that are drawn; nil: all are
-	handed  []store.Key // keys of which runs may have given up slots since the last claim
-	sights  []sight
-	pauses  bool     // work is paused
-	keys    bool     // there are runs with keys, and limits
-	prefer  []string // half of all verbs are of these; nil: all are drawn by their weights
-	counter int
+	leases    []held          // of all claims
+	workers   []uuid.UUID     // three, registered and not offline
+	flushes   []act           // to be flushed again
+	starts    []store.NewRun  // to be started again
+	signals   []store.Message // to be sent again
+	claims    []store.ClaimRequest
+	focus     []uuid.UUID // the only runs that are drawn; nil: all are
+	handed    []store.Key // keys of which runs may have given up slots since the last claim
+	sights    []sight
+	schedules bool
+	pauses    bool     // work is paused
+	keys      bool     // there are runs with keys, and limits
+	prefer    []string // half of all verbs are of these; nil: all are drawn by their weights
+	counter   int
 }
 
 // A held run is a run under the lease of a claim, which may be over.
@@ -72,7 +73,7 @@ type held struct {
 
 const emptyTables = `
 	DELETE FROM kagzi.signals; DELETE FROM kagzi.run_events; DELETE FROM kagzi.step_runs; DELETE FROM kagzi.workflow_runs;
-	DELETE FROM kagzi.pauses; DELETE FROM kagzi.queues; DELETE FROM kagzi.run_keys; DELETE FROM kagzi.key_changes; DELETE FROM kagzi.worker_events; DELETE FROM kagzi.workers; DELETE FROM kagzi_audit.changes`
+	DELETE FROM kagzi.schedules; DELETE FROM kagzi.pauses; DELETE FROM kagzi.queues; DELETE FROM kagzi.run_keys; DELETE FROM kagzi.key_changes; DELETE FROM kagzi.worker_events; DELETE FROM kagzi.workers; DELETE FROM kagzi_audit.changes`
 
 func newWorld(t *rapid.T, b *bench) *world {
 	w := &world{bench: b, Model: New()}
