@@ -12,7 +12,7 @@ var searches = []struct {
 	name, checks, steps string
 	prefer              []string
 }{
-	{"Short", "40", "12", nil},
+	{"Short", "30", "12", nil},
 	{"Long", "5", "50", nil},
 	{"Pairs", "6", "30", []string{"pair"}},
 	{"Claims", "6", "30", []string{"claim"}},
