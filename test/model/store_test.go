@@ -17,7 +17,7 @@ var searches = []struct {
 	{"Pairs", "6", "30", []string{"pair"}},
 	{"Claims", "6", "30", []string{"claim"}},
 	{"Pauses", "6", "30", []string{"pause work", "unpause work", "unpause", "claim", "claim"}},
-	{"Ends", "6", "30", []string{"claim", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
+	{"Ends", "6", "30", []string{"claim", "child", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
 	{"Schedules", "6", "30", []string{
 		"schedule", "schedule", "hour", "hour", "hour", "fire", "fire", "cancel fired", "release queued", "claim", "finish", "cancel", "pair",
 	}},
