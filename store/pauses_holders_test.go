@@ -80,3 +80,30 @@ func TestObstacleOfASlotHolder(t *testing.T) {
 		t.Errorf("obstacle %+v, %v", o, err)
 	}
 }
+
+// A run that is released goes on in spite of a pause of its queue, but not of its key: no claim takes it, so its execution stops.
+func TestReleasedRunOfAPausedKey(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pause Pause
+		parks bool
+	}{
+		"Queue": {Pause{Queue: "queue", Parks: true}, false},
+		"Key":   {Pause{Queue: "queue", Key: Key{Name: "a"}, Parks: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			start(t, s, newRun(ofKey("a")))
+			r := claim(t, s, keyedRequest(1)).Runs[0]
+			pause(t, s, c.pause)
+			if _, err := s.UnpauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
+				t.Fatal(err)
+			}
+			states, err := s.HeldStates(t.Context(), s.pool, []HeldRun{{r.RunID, r.Lease}}, nil)
+			if err != nil || states[0].Paused != c.parks {
+				t.Errorf("%+v, %v; want paused %v", states, err, c.parks)
+			}
+		})
+	}
+}

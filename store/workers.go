@@ -235,7 +235,7 @@ LEFT JOIN LATERAL (
 			SELECT count(*)
 			FROM pauses p
 			WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type) AND (p.of_key = '' OR p.of_key = run_key AND p.of_scope = key_scope)
-				AND ` + applies + `
+				AND (p.of_key <> '' OR ` + applies + `)
 		) > 0 AS paused
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = u.run_id AND q.namespace_id = $1
