@@ -2,7 +2,9 @@
 // the package sends random verbs to the store and to the model, and compares.
 //
 // The model knows no SQL, no locks and no clock. When a run is due is one of five words, and the test moves the times in the tables
-// by SQL.
+// by SQL. Of an order in time, such as that of a key's runs, the test reads the times and gives them to the model.
+//
+// Not part of it are topics and consumers, windows and batches of starts, limits on steps, weights of keys, several queues, and retention.
 package model
 
 import (
