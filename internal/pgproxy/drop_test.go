@@ -2,12 +2,15 @@ package pgproxy_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -199,5 +202,42 @@ func TestTroubleDeafToSome(t *testing.T) {
 	}
 	if deaf.Count() != 1 {
 		t.Errorf("%d notifications were lost, want 1", deaf.Count())
+	}
+}
+
+func TestDropRequest(t *testing.T) {
+	for name, insert := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, proxy := setup(t)
+			conn := dbtest.Connect(t, proxy.DSN())
+			drop := proxy.DropRequest(hit())
+			wantLost(t, insert(t.Context(), conn))
+			wait(t, drop)
+			if n := rows(t, db); n != 0 {
+				t.Errorf("%d rows, want none: the server must not have seen the request", n)
+			}
+			if err := insert(t.Context(), dbtest.Connect(t, proxy.DSN())); err != nil {
+				t.Errorf("the proxy lost another request: %v", err)
+			}
+		})
+	}
+}
+
+// wantLost fails the test unless err says that the connection was lost.
+func wantLost(t *testing.T, err error) {
+	t.Helper()
+	var pgErr *pgconn.PgError
+	if err == nil || errors.As(err, &pgErr) || errors.Is(err, errPrepare) {
+		t.Errorf("got %v, want a lost connection", err)
+	}
+}
+
+func wait(t *testing.T, drop *pgproxy.Drop) {
+	t.Helper()
+	select {
+	case <-drop.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the loss did not happen")
 	}
 }

@@ -269,25 +269,6 @@ func TestDropAck(t *testing.T) {
 	})
 }
 
-func TestDropRequest(t *testing.T) {
-	for name, insert := range ways {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db, proxy := setup(t)
-			conn := dbtest.Connect(t, proxy.DSN())
-			drop := proxy.DropRequest(hit())
-			wantLost(t, insert(t.Context(), conn))
-			wait(t, drop)
-			if n := rows(t, db); n != 0 {
-				t.Errorf("%d rows, want none: the server must not have seen the request", n)
-			}
-			if err := insert(t.Context(), dbtest.Connect(t, proxy.DSN())); err != nil {
-				t.Errorf("the proxy lost another request: %v", err)
-			}
-		})
-	}
-}
-
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	db, proxy := setup(t)
@@ -410,23 +391,5 @@ func TestCancelRequest(t *testing.T) {
 			return
 		case <-time.After(10 * time.Millisecond): // it came before the statement: once more
 		}
-	}
-}
-
-// wantLost fails the test unless err says that the connection was lost.
-func wantLost(t *testing.T, err error) {
-	t.Helper()
-	var pgErr *pgconn.PgError
-	if err == nil || errors.As(err, &pgErr) || errors.Is(err, errPrepare) {
-		t.Errorf("got %v, want a lost connection", err)
-	}
-}
-
-func wait(t *testing.T, drop *pgproxy.Drop) {
-	t.Helper()
-	select {
-	case <-drop.Done():
-	case <-time.After(time.Minute):
-		t.Fatal("the loss did not happen")
 	}
 }
