@@ -1,6 +1,11 @@
 package model
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	"pgregory.net/rapid"
 
 	"github.com/kagzi/kagzi/store"
@@ -36,9 +41,14 @@ func (w *world) pausingWork(t *rapid.T) act {
 	})
 }
 
+func (p Work) compare(q Work) int { return strings.Compare(fmt.Sprint(p), fmt.Sprint(q)) }
+
 // unpausingWork ends a pause, or lets a part of the runs pass.
 func (w *world) unpausingWork(t *rapid.T) act {
 	work, percent := w.work(t), drawn(t, "percent", 0, 0, 50)
+	if paused := slices.SortedFunc(maps.Keys(w.Pauses), Work.compare); len(paused) > 0 && number(t, "paused", 4) > 0 {
+		work = pick(t, "which", paused)
+	}
 	if work.Key.Name != "" {
 		percent = 0
 	}

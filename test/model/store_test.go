@@ -69,7 +69,7 @@ func (b *bench) sequence(t *rapid.T, search string, prefer []string) {
 	w := newWorld(t, b)
 	w.prefer = prefer
 	w.schedules = search == "Schedules" || number(t, "schedules", 4) == 0
-	w.keys, w.pauses = search == "Claims" || number(t, "keys", 2) == 0, search == "Pauses" || number(t, "pauses", 4) == 0
+	w.keys, w.pauses = search == "Claims" || search == "Pauses" || number(t, "keys", 2) == 0, search == "Pauses" || number(t, "pauses", 4) == 0
 	if search == "Claims" {
 		w.do(t, w.limitingQueue(t))
 	}
