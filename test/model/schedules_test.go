@@ -37,7 +37,7 @@ func (w *world) schedule(t *rapid.T) string {
 	if !w.schedules {
 		panic(nothingToDo{})
 	}
-	return drawn(t, "schedule", "s", "z")
+	return drawn(t, "schedule", "s", "s", "z")
 }
 
 // editing edits a schedule. change returns what becomes of it, nil if it is deleted; before is nil if there is none.
@@ -90,7 +90,8 @@ func editing(what, name string, change func(before *Schedule, hour int) *Schedul
 // scheduling makes a schedule, some of whose ticks have come already, or changes its overlap policy.
 func (w *world) scheduling(t *rapid.T) act {
 	name := w.schedule(t)
-	overlap := drawn(t, "overlap", "", timetable.OverlapSkip, timetable.OverlapQueueOne, timetable.OverlapCancelPrevious)
+	overlap := drawn(t, "overlap", "", timetable.OverlapSkip, timetable.OverlapQueueOne, timetable.OverlapQueueOne,
+		timetable.OverlapCancelPrevious, timetable.OverlapCancelPrevious)
 	missed := number(t, "missed", 3)
 	return editing("schedule", name, func(s *Schedule, hour int) *Schedule {
 		if s == nil {
@@ -142,6 +143,10 @@ func (w *world) firing(t *rapid.T) act {
 			for _, n := range ticks {
 				id := uuid.Must(uuid.NewV7())
 				ids[fmt.Sprint(s.Name, n)] = id
+				w.met["tick"]++
+				if waits {
+					w.met["queued tick"]++
+				}
 				f.Runs = append(f.Runs, store.TickRun{RunID: id, Tick: timeOf(n), Queued: waits})
 			}
 			firings = append(firings, f)

@@ -19,7 +19,7 @@ var searches = []struct {
 	{"Pauses", "6", "30", []string{"pause work", "unpause work", "unpause", "claim", "claim"}},
 	{"Ends", "6", "30", []string{"claim", "child", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
 	{"Schedules", "6", "30", []string{
-		"schedule", "schedule", "hour", "hour", "hour", "fire", "fire", "cancel fired", "release queued", "claim", "finish", "cancel", "pair",
+		"schedule", "hour", "hour", "hour", "fire", "fire", "fire", "cancel fired", "release queued", "release queued", "claim", "finish", "pair",
 	}},
 }
 
@@ -72,6 +72,9 @@ func (b *bench) sequence(t *rapid.T, search string, prefer []string) {
 	w.keys, w.pauses = search == "Claims" || search == "Pauses" || number(t, "keys", 2) == 0, search == "Pauses" || number(t, "pauses", 4) == 0
 	if search == "Claims" {
 		w.do(t, w.limitingQueue(t))
+	}
+	if search == "Schedules" {
+		w.do(t, w.scheduling(t))
 	}
 	for range 1 + number(t, "runs", 4) {
 		w.do(t, w.starting(t))
