@@ -85,8 +85,8 @@ func (s Started) text() string {
 	return "new " + s.Run.String()
 }
 
-// claiming claims runs. If an answer is lost, the claim is resolved: it took place, or it was rolled back. A run that the claim sets back gets a longer pause by the test, which no other
-// act may come before.
+// claiming claims runs. If an answer is lost, the claim is resolved: it took place, or it was rolled back. The test makes the pause of a run longer
+// that the claim sets back. No other act may come before that, so such a claim is no part of a pair.
 func (w *world) claiming(t *rapid.T) act {
 	versions := drawn(t, "versions", []int{1}, []int{1, 2}, []int{1, 2})
 	req := store.ClaimRequest{
