@@ -106,7 +106,7 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 	case cfg.Queue == "":
 		check(true, "the worker has several queues: set ConsumerConfig.Queue to one of them")
 	default:
-		check(!slices.Contains(queues, cfg.Queue), "ConsumerConfig.Queue is %q, from which the worker does not claim: give it one of the worker's queues, or leave it out", cfg.Queue)
+		check(!slices.Contains(queues, cfg.Queue), "ConsumerConfig.Queue is %s, from which the worker does not claim: give it one of the worker's queues, or leave it out", text.Quote(cfg.Queue))
 	}
 	if cfg.Timeout != 0 {
 		errs = append(errs, validateTimeout("Timeout", cfg.Timeout))

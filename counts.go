@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -35,7 +36,7 @@ var countFields = []CountField{ByStatus, ByWorkflow, ByQueue, ByKind, ByStep}
 func (f CountField) countBy(g *store.Grouping) error {
 	switch {
 	case !slices.Contains(countFields, f):
-		return fmt.Errorf("kagzi: cannot count by %q: use kagzi.ByStatus or another of the constants", string(f))
+		return fmt.Errorf("kagzi: cannot count by %s: use kagzi.ByStatus or another of the constants", text.Quote(string(f)))
 	case slices.Contains(g.By, string(f)):
 		return fmt.Errorf("kagzi: counts by %s twice: name it once", string(f))
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -271,6 +272,16 @@ type StepFilter struct {
 	NoPayloads bool     // without Input, Output and Headers; the database does not read the payloads either
 }
 
+// validate refuses steps that cannot be stored.
+func (f StepFilter) validate() error {
+	for _, step := range f.Steps {
+		if !utf8.ValidString(step) || strings.IndexFunc(step, unicode.IsControl) >= 0 {
+			return failure.Of(kind.BadRequest, fmt.Errorf("kagzi: StepFilter.Steps has %s: the name has characters that no step's has", text.Quote(step)))
+		}
+	}
+	return nil
+}
+
 func (f StepFilter) payloads() store.StepPayloads {
 	if f.NoPayloads {
 		return store.StepPayloads{}
@@ -295,7 +306,11 @@ func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]St
 		f = filter[0]
 	}
 	var run *store.Run
-	id, err := c.resolve(ctx, nil, ref)
+	var id uuid.UUID
+	err := f.validate()
+	if err == nil {
+		id, err = c.resolve(ctx, nil, ref)
+	}
 	if err == nil {
 		run, err = c.store.Run(ctx, id)
 	}

@@ -207,7 +207,7 @@ func validateStepID(step string) error {
 		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
 	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") || strings.HasSuffix(step, store.CompensationID("")):
 		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function", text.Quote(step))
-	case !utf8.ValidString(step) || !text.IsSane(step):
+	case !utf8.ValidString(step) || strings.IndexFunc(step, unicode.IsControl) >= 0:
 		return fmt.Errorf("%w: the name has characters that no step's has", errStepNotFound)
 	}
 	return nil

@@ -26,8 +26,12 @@ func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *
 	}
 	f := &Future{}
 	if err != nil {
-		// A cancelled branch counts as asked for: whoever cancelled it does not wait for it.
-		f.result = &branchResult{name: name, done: event{fired: 1}, past: event{fired: 1}, err: err, asked: b.ctx.Err() != nil}
+		// A cancelled branch counts as asked for: whoever cancelled it does not wait for it. So does one with a wrong name, which the run
+		// fails for anyway, and which nothing else may have.
+		if badName != nil {
+			name = ""
+		}
+		f.result = &branchResult{name: name, done: event{fired: 1}, past: event{fired: 1}, err: err, asked: b.ctx.Err() != nil || badName != nil}
 	} else {
 		f.start(b.newBranch(id), fn)
 	}

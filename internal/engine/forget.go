@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 // forgets returns the IDs of the failures that the run's next attempt forgets and retries. err is the error that the
@@ -25,7 +27,8 @@ func (e *execution) forgets(err error) []string {
 		}
 	}
 	e.addChain(ids, err, branches)
-	delete(ids, "")
+	// A StepError that the application made itself may have any text.
+	maps.DeleteFunc(ids, func(id string, _ bool) bool { return id == "" || !text.IsSane(id) })
 	for id := range maps.Clone(ids) {
 		for end := strings.LastIndexByte(id, '/'); end > 0; end = strings.LastIndexByte(id[:end], '/') {
 			ids[id[:end]] = true

@@ -2,7 +2,11 @@ package failure
 
 import (
 	"fmt"
+	"io"
+	"slices"
 	"strings"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 // An operation says what was tried when err came up, with one prefix for both.
@@ -13,10 +17,29 @@ type operation struct {
 
 // Wrap is err with what was tried.
 func Wrap(err error, format string, args ...any) error {
-	return &operation{fmt.Sprintf(format, args...), err}
+	return &operation{fmt.Sprintf(format, cleaned(args)...), err}
 }
 
-// Error is in one line, with several mistakes too, and names what was tried once.
+// longestName is the most bytes of a name that an error has as it is.
+const longestName = 300
+
+// cleaned returns args with names quoted and shortened that nothing can have: they would break the lines of a log.
+func cleaned(args []any) []any {
+	out := slices.Clone(args)
+	for i, arg := range out {
+		if s := fmt.Sprint(arg); len(s) > longestName || !text.IsSane(s) || strings.ContainsAny(s, "\n\t") {
+			out[i] = quoted(text.Quote(s))
+		}
+	}
+	return out
+}
+
+// A quoted is quoted already, whatever the verb.
+type quoted string
+
+// Format writes q as it is.
+func (q quoted) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, string(q)) }
+
 func (e *operation) Error() string {
 	message := strings.ReplaceAll(trimPrefix(e.err.Error()), "\nkagzi: ", "; ")
 	if strings.HasPrefix(message, e.op+" ") {
