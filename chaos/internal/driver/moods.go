@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -30,14 +29,4 @@ func (r *round) unheard() []evidence.Injected {
 		n += i.Count()
 	}
 	return []evidence.Injected{{Fault: "F27 deaf for the whole round", Effect: n, Note: fmt.Sprintf("%d notifications", n)}}
-}
-
-// deadlocks returns a violation if the server has found a deadlock. Nobody sees those before a crash of the server.
-func (r *round) deadlocks(ctx context.Context) []string {
-	var n int
-	err := r.pool.QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
-	if err != nil || n == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("no transaction runs into a deadlock: the server has found %d", n)}
 }

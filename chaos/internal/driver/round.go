@@ -362,7 +362,11 @@ func (r *round) result(ctx context.Context) (*Result, error) {
 			return nil, err
 		}
 	}
-	tables = append(tables, r.deadlocks(ctx)...)
+	locked, err := r.deadlocks()
+	if err != nil {
+		return nil, err
+	}
+	tables = append(tables, locked...)
 	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, append(r.injected, r.unheard()...), over, time.Duration(r.lastOver.Load())
 	e.Samples, e.Clock = r.sampler.seen()
 	e.Exits = r.exits

@@ -86,8 +86,7 @@ func (w *World) holding(ctx context.Context, lock string, d time.Duration, must 
 	return most, err
 }
 
-// lockSoon begins a transaction that executes lock. It gives up before the server would look for a deadlock, and tries again: so a deadlock
-// that the server finds is Kagzi's.
+// lockSoon begins a transaction that executes lock. It gives up soon, as a rule before the server looks for a deadlock, and tries again.
 func lockSoon(ctx context.Context, conn *pgx.Conn, lock string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -214,16 +213,14 @@ func vacuumFull(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (e
 	}
 }
 
-const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
-
 // Some runs, in the order of their IDs, as Kagzi locks them.
 const lockSome = `
 SELECT r.run_id FROM kagzi.workflow_runs r
 WHERE r.run_id = ANY (ARRAY (SELECT k.run_id FROM kagzi.workflow_runs k WHERE k.finished_at IS NULL ORDER BY random() LIMIT 10))
 ORDER BY r.run_id FOR UPDATE`
 
-// lockStorm counts how often it saw sessions wait for its locks. A deadlock of anybody is a violation: Kagzi locks runs in the order of
-// their IDs, and the storm does, too.
+// lockStorm counts how often it saw sessions wait for its locks. It gives nobody a reason for a deadlock: Kagzi locks runs in the order of
+// their IDs, and the storm does, too. The driver finds those of others in the server's log.
 func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	const sessions = 8
 	lift, err := w.impose(ctx, ofServer, "deadlock_timeout", "10ms") // most statements wait for a lock only a tenth of a second
@@ -231,10 +228,6 @@ func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (ef
 		return 0, "", err
 	}
 	defer func() { err = errors.Join(err, lift()) }()
-	before, err := ask[int64](ctx, w, deadlocks)
-	if err != nil {
-		return 0, "", err
-	}
 	storm, end := context.WithCancel(ctx)
 	defer end()
 	var all sync.WaitGroup
@@ -263,13 +256,7 @@ func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (ef
 	})
 	end()
 	all.Wait()
-	mend, cancel := mending(ctx)
-	defer cancel()
-	after, err := ask[int64](mend, w, deadlocks)
-	if err == nil && after > before { // a crash of the server sets it to zero
-		err = &Violation{fmt.Sprintf("%d deadlocks", after-before)}
-	}
-	return effect, fmt.Sprintf("%d transactions locked runs; others were seen waiting for them %d times", locks.Load(), effect), errors.Join(err, ctx.Err())
+	return effect, fmt.Sprintf("%d transactions locked runs; others were seen waiting for them %d times", locks.Load(), effect), ctx.Err()
 }
 
 // lockAndWait locks some runs for a moment, again and again.
