@@ -12,13 +12,13 @@ var searches = []struct {
 	name, checks, steps string
 	prefer              []string
 }{
-	{"Short", "30", "12", nil},
-	{"Long", "5", "50", nil},
-	{"Pairs", "6", "30", []string{"pair"}},
-	{"Claims", "6", "30", []string{"claim", "claim", "claim", "claim", "sweep"}},
-	{"Pauses", "6", "30", []string{"pause work", "unpause work", "unpause", "claim", "claim"}},
-	{"Ends", "6", "30", []string{"claim", "child", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
-	{"Schedules", "6", "30", []string{
+	{"Short", "25", "12", nil},
+	{"Long", "4", "50", nil},
+	{"Pairs", "5", "30", []string{"pair"}},
+	{"Claims", "5", "30", []string{"claim", "claim", "claim", "claim", "sweep"}},
+	{"Pauses", "5", "30", []string{"pause work", "unpause work", "unpause work", "unpause", "claim", "claim", "claim", "start"}},
+	{"Ends", "5", "30", []string{"claim", "child", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
+	{"Schedules", "5", "30", []string{
 		"schedule", "hour", "hour", "hour", "fire", "fire", "fire", "cancel fired", "release queued", "release queued", "claim", "finish", "pair",
 	}},
 }
@@ -35,9 +35,10 @@ var searches = []struct {
 //   - pairs: suspendRuns without FOR UPDATE; a cancel that does not read the family again under its locks (165);
 //   - claims: claimLimited without the count of the queue's slots, or without spending tokens; claimKeys without spending a key's tokens, with another
 //     order of a sequence, or without the place at which the next run of a key is due;
-//   - pauses: keyUnpaused that holds for all keys;
+//   - pauses: keyUnpaused that holds for all keys; releases that pauses ignore;
 //   - ends: suspendRuns without the deadline; EndOverdue that ends runs under a lease; compensations from the first to the last; a
-//     compensation that waits for one end too many.
+//     compensation that waits for one end too many;
+//   - schedules: ReleaseQueued that ignores other active runs.
 //
 // Without the status in the condition of due runs (claimable) it does not fail: a run that is over has no available_at, so the two conditions
 // hold for the same rows.

@@ -91,7 +91,7 @@ func (w *world) claiming(t *rapid.T) act {
 	versions := drawn(t, "versions", []int{1}, []int{1, 2}, []int{1, 2})
 	req := store.ClaimRequest{
 		Queue: "queue", Types: []store.WorkflowVersions{{Type: "a", Versions: versions, Default: 1}, {Type: "b", Versions: versions, Default: 1}},
-		Limit: drawn(t, "limit", 1, 2, unbounded), Worker: pick(t, "worker", w.workers), Lease: uuid.New(), LeaseTimeout: leaseTimeout,
+		Limit: drawn(t, "limit", 1, 2, unbounded, unbounded), Worker: pick(t, "worker", w.workers), Lease: uuid.New(), LeaseTimeout: leaseTimeout,
 		Ahead: time.Hour, NoSuspects: number(t, "no suspects", 4) == 0,
 	}
 	handed := slices.Clone(w.handed)
