@@ -40,6 +40,7 @@ type quoted string
 // Format writes q as it is.
 func (q quoted) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, string(q)) }
 
+// Error is in one line, with several mistakes too, and names what was tried once.
 func (e *operation) Error() string {
 	message := strings.ReplaceAll(trimPrefix(e.err.Error()), "\nkagzi: ", "; ")
 	if strings.HasPrefix(message, e.op+" ") {
