@@ -62,7 +62,7 @@ var leaseMutants = []Mutant{
 		Edits: []Edit{
 			{"internal/engine/leases.go", `	if why := e.notHeld(); why != "" {`, `	if why := e.notHeld(); why != "" && e.stopped() {`},
 		},
-		Shown: rounds("S6", "F2 freeze a worker before a step", 2, 3, 1).with("-customers 20"),
+		Shown: Shown{Test: "-run TestFrozenWorkerCallsNothing ./test/crash"},
 	},
 	{
 		Name: "a lease is counted from the answer", Breaks: "a recorded step is not executed again",
