@@ -3,7 +3,7 @@
 GOFUMPT     := go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-# govulncheck needs the database of vuln.go.dev, over the network.
+# govulncheck needs the database of vuln.go.dev, or the Go module that has it.
 GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 .PHONY: vulncheck all test vet lint format build hello quickstart shop fuzz bench bench-peers test-majors clean
