@@ -61,6 +61,25 @@ var profiles = []fault.Times{
 	{Lease: 2 * time.Second, Heartbeat: 500 * time.Millisecond, Stale: 6 * time.Second, Poll: time.Second, Grace: 3 * time.Second},
 }
 
+// chosen returns the faults that the options allow, and those among them that only this kind of server has: a plan has more of these, or
+// they would be rare.
+func chosen(o Options, all []fault.Fault) (faults, special []fault.Fault) {
+	plain := map[string]bool{}
+	for _, f := range fault.All() {
+		plain[f.Name] = true
+	}
+	for _, f := range all {
+		if o.Faults != nil && !o.Faults.MatchString(f.Name) {
+			continue
+		}
+		faults = append(faults, f)
+		if !plain[f.Name] {
+			special = append(special, f)
+		}
+	}
+	return faults, special
+}
+
 const (
 	// clashes is after how many clashes there is a calm.
 	clashes = 5
@@ -80,12 +99,7 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 	if r.IntN(3) == 0 {
 		p.Keep = 10 * time.Second
 	}
-	var faults []fault.Fault
-	for _, f := range all {
-		if o.Faults == nil || o.Faults.MatchString(f.Name) {
-			faults = append(faults, f)
-		}
-	}
+	faults, special := chosen(o, all)
 	if len(faults) == 0 && o.Faults != nil {
 		return p, fmt.Errorf("no fault has a name that matches %v", o.Faults)
 	}
@@ -95,6 +109,9 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 		longest := time.Duration(0)
 		for range []int{1, 1, 2, 2, 2, 3}[r.IntN(6)] {
 			f := faults[r.IntN(len(faults))]
+			if len(special) > 0 && r.IntN(4) == 0 {
+				f = special[r.IntN(len(special))]
+			}
 			if len(c.Faults) > 0 && (f.Alone || c.Faults[0].Fault.Alone) {
 				continue
 			}
