@@ -156,8 +156,7 @@ func (s *Session) claim(ctx context.Context, q *queue, n int) time.Duration {
 		s.begin(q, worker, runs)
 	}
 	s.mu.Lock()
-	due, _ := s.queues.due(time.Now())
-	s.served = due.serve(q, len(runs), s.served)
+	s.served = s.queues.serve(q, len(runs), s.served)
 	q.claimed(next)
 	s.mu.Unlock()
 	return next.pause

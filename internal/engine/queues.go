@@ -20,6 +20,7 @@ type queue struct {
 	looks  looks   // which of them search all due runs
 	most   int     // bound of the runs of the next claim. It halves when a claim fails, and doubles when one takes runs.
 	served float64 // the claimed runs for each unit of the share: see serve
+	yields bool    // other due queues come first: the last claim took nothing, and none has taken runs since. Set by serve.
 
 	// The session's mutex guards these. The methods are called with it held.
 	share          int       // of the session's slots, beside the shares of other queues with due runs
@@ -86,8 +87,11 @@ func (l queueList) due(now time.Time) (due queueList, pause time.Duration) {
 
 // choose returns the one of the due queues to claim from, and how many of the wanted runs. It fills the slots like water: as if
 // runs were given to the queue with the fewest slots for its share, one after the other. A queue above that level gets none. If
-// the level of several is a fraction of a slot higher, the one that was served least is first.
+// the level of several is a fraction of a slot higher, the one that was served least is first. Queues that yield count only if all do.
 func (l queueList) choose(wanted int) (next *queue, n int) {
+	if first := slices.DeleteFunc(slices.Clone(l), func(q *queue) bool { return q.yields }); len(first) > 0 {
+		l = first
+	}
 	level := l.level(wanted)
 	for _, q := range l {
 		if room := level*float64(q.share) - float64(q.taken); room > 0 && (next == nil || q.served < next.served) {
@@ -115,15 +119,18 @@ func (l queueList) level(n int) float64 {
 }
 
 // serve notes that n runs of q were claimed. last is what the queue that was served before had been served. A queue that had no due
-// runs for a while is not served for that time. After a claim that took nothing, q comes after the other due queues: else one from which a
-// claim is due again and again could keep them waiting.
+// runs for a while is not served for that time. After a claim that took nothing, q yields to the others that are due, until one of them
+// gets runs: else a queue from which a claim is due again and again could keep them waiting.
 func (l queueList) serve(q *queue, n int, last float64) (served float64) {
 	served = max(q.served, last)
 	q.served = served + float64(n)/float64(q.share)
+	if n == 0 {
+		due, _ := l.due(time.Now())
+		q.yields = slices.ContainsFunc(due, func(other *queue) bool { return other != q })
+		return served
+	}
 	for _, other := range l {
-		if n == 0 && other != q {
-			q.served = max(q.served, other.served+1/float64(q.share))
-		}
+		other.yields = false
 	}
 	return served
 }

@@ -177,6 +177,34 @@ func TestClaimsThatTakeNothingTakeTurns(t *testing.T) {
 	}
 }
 
+// Queues whose claims take nothing lend their shares: one that holds more slots than its share gets the free ones, too, however many other
+// queues are due again and again.
+func TestClaimsThatTakeNothingLendTheirShares(t *testing.T) {
+	t.Parallel()
+	for _, shares := range [][]int{{1, 1}, {1, 1000}, {1000, 1}, {1, 1, 1}, {1, 1000, 7}, {3, 1, 1000, 50}} {
+		l, last := registeredQueues(shares...), 0.0
+		backlog := l[0]
+		fill(l[:1], 1, 1, &last)
+		claims := 0
+		for free := 99; free > 0; claims++ {
+			q, n := l.choose(min(free, 10))
+			if q != backlog {
+				n = 0
+			}
+			last = l.serve(q, n, last)
+			q.taken += n
+			free -= n
+			if claims > 10*len(l) {
+				t.Fatalf("shares %v: %d slots are free after %d claims, and one queue has due runs", shares, free, claims)
+			}
+		}
+		backlog.taken--
+		if next, n := l.choose(1); next == backlog || n != 1 { // it may have runs again
+			t.Errorf("shares %v: queue %s with %d slots is to get the next one", shares, next.name, next.taken)
+		}
+	}
+}
+
 // Nothing is claimed from a queue that the worker's row does not name yet, nor from one that the worker has left.
 func TestDueQueues(t *testing.T) {
 	t.Parallel()
