@@ -11,7 +11,12 @@ import (
 // logged where the value itself is not. The original error is the one that errors.Unwrap returns. An error of a type's own
 // MarshalJSON or MarshalText keeps its text, which is that of the application's code. One of UnmarshalJSON or UnmarshalText does not:
 // those of time.Time, netip.Addr and many others quote what they cannot parse.
-func WithoutValues(err error) error {
+func WithoutValues(err error) (out error) {
+	defer func() {
+		if recover() != nil { // a method of an application's error
+			out = leftOut(err, err)
+		}
+	}()
 	switch e := err.(type) {
 	case nil, *json.SyntaxError, *json.InvalidUnmarshalError, *json.MarshalerError, *json.UnsupportedTypeError, *json.UnsupportedValueError:
 		return err // a SyntaxError names one character
@@ -24,7 +29,12 @@ func WithoutValues(err error) error {
 		bare.Value = word
 		return &hidden{bare.Error(), err}
 	}
-	return &hidden{fmt.Sprintf("json: a part of the value is wrong for its type; the text of the error, a %T, is left out because it may quote the value", innermost(err)), err}
+	return leftOut(err, innermost(err))
+}
+
+// leftOut returns err with a text that names the type of a part of it.
+func leftOut(err, part error) error {
+	return &hidden{fmt.Sprintf("json: a part of the value is wrong for its type; the text of the error, a %T, is left out because it may quote the value", part), err}
 }
 
 // innermost returns the last error of err's chain, whose type says most.

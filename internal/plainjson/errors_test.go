@@ -40,3 +40,28 @@ func TestErrorsQuoteNoValues(t *testing.T) {
 		t.Error("nil becomes an error")
 	}
 }
+
+// A wrongType is an error whose methods panic if it is a nil pointer.
+type wrongType struct{ err error }
+
+func (w *wrongType) Error() string { return w.err.Error() }
+func (w *wrongType) Unwrap() error { return w.err }
+
+// Types whose UnmarshalJSON returns a nil pointer as its error.
+type (
+	nilError     struct{}
+	nilTypeError struct{}
+)
+
+func (*nilError) UnmarshalJSON([]byte) error     { return (*wrongType)(nil) }
+func (*nilTypeError) UnmarshalJSON([]byte) error { return (*json.UnmarshalTypeError)(nil) }
+
+// The methods of an application's error may panic, and do so if a nil pointer is returned as one.
+func TestErrorsWhoseMethodsPanic(t *testing.T) {
+	t.Parallel()
+	for want, into := range map[string]any{"*plainjson.wrongType": new(nilError), "*json.UnmarshalTypeError": new(nilTypeError)} {
+		if err := WithoutValues(Unmarshal([]byte("1"), into)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want one that names %s", err, want)
+		}
+	}
+}
