@@ -86,6 +86,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 // backendsOf returns the process IDs of the test's own connections.
 func backendsOf(t *testing.T, db *dbtest.DB) (pids []int32) {
 	t.Helper()
+	pids = []int32{} // not nil: SQL compares nothing with NULL
 	for _, conn := range db.Pool.AcquireAllIdle(t.Context()) {
 		pids = append(pids, int32(conn.Conn().PgConn().PID()))
 		conn.Release()
@@ -127,10 +128,10 @@ func TestServerTakesNoConnections(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// maintenance returns a connection to another database of the server.
+// maintenance returns the owner's connection to another database of the server.
 func maintenance(t *testing.T, db *dbtest.DB) *pgx.Conn {
 	t.Helper()
-	cfg := db.Pool.Config().ConnConfig
+	cfg := dbtest.Owner(t, db.Pool).Config().ConnConfig
 	cfg.Database = "postgres"
 	conn, err := pgx.ConnectConfig(t.Context(), cfg)
 	if err != nil {

@@ -130,7 +130,7 @@ func TestReregisterWithoutConnections(t *testing.T) {
 // opens beside the pool do, too.
 func TestAfterConnect(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
+	db := dbtest.Database(t, dbtest.AsOwner()) // after SET ROLE, only a superuser sees when the connection began
 	owner := db.Pool.Config().ConnConfig.User
 	role := "after_connect_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	dbtest.Exec(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret' NOINHERIT IN ROLE `+pgx.Identifier{owner}.Sanitize())
