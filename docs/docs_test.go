@@ -344,3 +344,18 @@ func TestExamplesAreAttached(t *testing.T) {
 		t.Error("no example was found")
 	}
 }
+
+// ---- the Makefile ----
+
+// A target that has the name of a file or folder is phony: else make finds it up to date, and does nothing.
+func TestTargetsOfTheMakefileArePhony(t *testing.T) {
+	t.Parallel()
+	text := read(t, "../Makefile")
+	_, list, _ := strings.Cut(text, "\n.PHONY:")
+	list, _, _ = strings.Cut(list, "\n")
+	for _, target := range regexp.MustCompile(`(?m)^([a-z-]+):( |$)`).FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(strings.Fields(list), target[1]) {
+			t.Errorf("%s is not phony", target[1])
+		}
+	}
+}
