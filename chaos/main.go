@@ -60,19 +60,22 @@ func run(args []string) int {
 	} else if err != nil {
 		return invalid // the flags have said why
 	}
+	if flags.NArg() > 0 {
+		return usage(fmt.Errorf("unexpected argument %q: there are flags only, which -h lists; a name with a space needs quotes", flags.Arg(0)))
+	}
 	if *table != "" {
 		if err := driver.Summarize(os.Stdout, *table); err != nil {
 			return usage(err)
 		}
 		return pass
 	}
-	if err := unused(*keep); err != nil {
+	if err := errors.Join(numbers(o, *long), unused(*keep), writable(*records)); err != nil {
 		return usage(err)
 	}
 	if *faults != "" {
 		var err error
 		if o.Faults, err = regexp.Compile(*faults); err != nil {
-			return usage(err)
+			return usage(fmt.Errorf("-faults: %w", err))
 		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -91,6 +94,33 @@ func run(args []string) int {
 			return worst
 		}
 	}
+}
+
+// numbers returns an error if there is nothing to play.
+func numbers(o driver.Options, long time.Duration) error {
+	switch {
+	case o.Duration <= 0:
+		return fmt.Errorf("-duration %v: give a length such as 60s", o.Duration)
+	case o.Workers < 1:
+		return fmt.Errorf("-workers %d: give at least 1", o.Workers)
+	case o.Customers < 1:
+		return fmt.Errorf("-customers %d: give at least 1", o.Customers)
+	case long < 0:
+		return fmt.Errorf("-for %v: give a length such as 2h, or 0 for one round", long)
+	}
+	return nil
+}
+
+// writable returns an error if a line cannot be added to a file: better now than after the round.
+func writable(file string) error {
+	if file == "" {
+		return nil
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("-record: %w", err)
+	}
+	return f.Close()
 }
 
 // unused returns an error if a directory is there and has something in it: the ledgers of an earlier round would be evidence in the next.
@@ -123,9 +153,21 @@ func round(ctx context.Context, o driver.Options, keep, records string, only boo
 	if err != nil {
 		return usage(err)
 	}
+	if only && keep == "" {
+		defer os.RemoveAll(o.Dir)
+	}
 	record, err := driver.Play(ctx, os.Stdout, o, only)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.New("the round was interrupted")
+		}
 		fmt.Println("INVALID:", err)
+		if keep == "" {
+			_ = os.Remove(o.Dir) // if it is empty
+		}
+		if left, _ := os.ReadDir(o.Dir); len(left) > 0 && !only {
+			fmt.Println("ledgers and logs:", o.Dir)
+		}
 		return invalid
 	}
 	if only {

@@ -44,3 +44,34 @@ func TestKeepRefusesAUsedDirectory(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 }
+
+// Flags that leave nothing to play, and what is no flag, are refused before a server is started.
+func TestFlagsAreChecked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	keep := filepath.Join(dir, "new")
+	for _, wrong := range [][]string{
+		{"-duration", "0s"}, {"-workers", "0"}, {"-customers", "-1"}, {"-for", "-1s"}, {"-faults", "("}, {"extra"}, {"-record", filepath.Join(dir, "nowhere", "records")},
+	} {
+		if code := run(append([]string{"-seed", "1", "-plan", "-keep", keep}, wrong...)); code != invalid {
+			t.Errorf("%v: exit code %d", wrong, code)
+		}
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) > 0 {
+		t.Errorf("%d files, %v", len(all), err)
+	}
+}
+
+// A plan, and a round that cannot begin, leave no directory.
+func TestNothingIsLeftOfAPlan(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	for code, args := range map[int][]string{pass: {"-seed", "1", "-plan"}, invalid: {"-seed", "1", "-ground", "moon"}} {
+		if got := run(args); got != code {
+			t.Errorf("%v: exit code %d", args, got)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "kagzi-chaos-*")); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}

@@ -29,15 +29,21 @@ func run() int {
 	control := flag.Bool("control", false, "play each round that has killed a mutant without the mistake, too")
 	keep := flag.String("keep", "", "a directory for what the rounds print and leave; otherwise it goes at the end")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		return usage(fmt.Errorf("unexpected argument %q: -run chooses mutants by name", flag.Arg(0)))
+	}
 	names, err := regexp.Compile(*which)
 	if err != nil {
-		return usage(err)
+		return usage(fmt.Errorf("-run: %w", err))
 	}
 	var chosen []Mutant
 	for _, m := range Mutants() {
 		if names.MatchString(m.Name) {
 			chosen = append(chosen, m)
 		}
+	}
+	if len(chosen) == 0 {
+		return usage(fmt.Errorf("no mutant has a name that matches %q: -list lists them", *which))
 	}
 	if *list {
 		for _, m := range chosen {

@@ -39,7 +39,7 @@ func (s Shown) String() string {
 	if s.Test != "" {
 		return "go test " + s.Test
 	}
-	return fmt.Sprintf("seeds %d, %s: %s", s.Seeds, strings.Join(s.args(), " "), s.By)
+	return fmt.Sprintf("seeds %d, %s: %s", s.Seeds, s.line(), s.By)
 }
 
 // args returns the flags of a round, without its seed.
@@ -51,13 +51,24 @@ func (s Shown) args() []string {
 	return append(args, strings.Fields(s.Flags)...)
 }
 
+// line returns the flags of a round as somebody would write them in a shell.
+func (s Shown) line() string {
+	args := s.args()
+	for i, arg := range args {
+		if arg == s.Faults {
+			args[i] = "'" + arg + "'"
+		}
+	}
+	return strings.Join(args, " ")
+}
+
 // control returns what must pass, if the rounds or the tests of s have killed a mutant: the same without a mistake.
 func (s Shown) control() Mutant {
 	if s.Test != "" {
 		return Mutant{Name: "none: go test " + s.Test, Breaks: "nothing", Shown: s}
 	}
 	s.By = ""
-	return Mutant{Name: fmt.Sprintf("none: seeds %d, %s", s.Seeds, strings.Join(s.args(), " ")), Breaks: "nothing", Shown: s}
+	return Mutant{Name: fmt.Sprintf("none: seeds %d, %s", s.Seeds, s.line()), Breaks: "nothing", Shown: s}
 }
 
 // rootDir returns the directory of the root module.

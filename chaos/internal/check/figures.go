@@ -88,7 +88,7 @@ func (f Figures) String() string {
 	fmt.Fprintf(&b, "%d claims, %d of them takeovers; %v from healing to the last end\n", f.Claims, f.TakenOver, f.HealedToEnd.Round(time.Millisecond))
 	fmt.Fprintf(&b, "from a worker's death to the next claim: %s\n", spread(f.KillToClaim))
 	fmt.Fprintf(&b, "from due to claimed, without limits: %s\n", spread(f.DueToClaim))
-	fmt.Fprintf(&b, "liveness was judged in %v of %v, which were no times of trouble\n", f.Judged.Round(time.Second), f.Watched.Round(time.Second))
+	fmt.Fprintf(&b, "liveness was judged in %v of %v: the rest were faults, and the times to recover from them\n", f.Judged.Round(time.Second), f.Watched.Round(time.Second))
 	return b.String()
 }
 

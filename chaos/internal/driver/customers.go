@@ -42,7 +42,7 @@ func (r *round) openCustomers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := kagzi.NewClient(pool, kagzi.ClientConfig{RunEvents: true})
+	client, err := kagzi.NewClient(pool, r.clientConfig())
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,6 +85,11 @@ const (
 	// clashes is after how many clashes there is a calm.
 	clashes = 5
 
+	// first is when the first clash begins, pause what is between two, and last how long before the end none begins any more.
+	first = 4 * time.Second
+	pause = time.Second
+	last  = 2 * time.Second
+
 	// long is how long a round is at least that ends with a calm.
 	long = 30 * time.Second
 )
@@ -101,10 +107,9 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 	}
 	faults, special := chosen(o, all)
 	if len(faults) == 0 && o.Faults != nil {
-		return p, fmt.Errorf("no fault has a name that matches %v", o.Faults)
+		return p, fmt.Errorf("no fault of the ground %q has a name that matches %q. Its faults are:\n%s", cmp.Or(o.Ground, "plain"), o.Faults, names(all))
 	}
-	const first, pause = 4 * time.Second, time.Second
-	for at := first; len(faults) > 0 && at < o.Duration-2*time.Second; {
+	for at := first; len(faults) > 0 && at < o.Duration-last; {
 		c := Clash{At: at}
 		longest := time.Duration(0)
 		for range []int{1, 1, 2, 2, 2, 3}[r.IntN(6)] {
@@ -129,6 +134,17 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 		p.Clash[n-1].Calm = p.calm()
 	}
 	return p, nil
+}
+
+// names lists faults, a line each. Two may have one name.
+func names(all []fault.Fault) string {
+	var lines []string
+	for _, f := range all {
+		if line := "\t" + f.Name; !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Config returns the configuration of the plan's workers.
@@ -158,21 +174,28 @@ func (p Plan) patience() time.Duration { return 60*time.Second + 4*p.recovers() 
 // String returns the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d on %s, %v, %d workers, %d customers, %d poison\n", p.Options.Seed, cmp.Or(p.Options.Ground, "plain"), p.Options.Duration, p.Options.Workers, p.Options.Customers, p.Poison)
+	fmt.Fprintf(&b, "seed %d on %s, %v, %d workers, %d customers", p.Options.Seed, cmp.Or(p.Options.Ground, "plain"), p.Options.Duration, p.Options.Workers, p.Options.Customers)
+	if p.Poison > 0 {
+		b.WriteString(", and a run that kills each worker that executes it")
+	}
+	b.WriteString("\n")
 	if p.Keep > 0 {
 		fmt.Fprintf(&b, "ended runs are deleted after %v\n", p.Keep)
 	}
 	fmt.Fprintf(&b, "lease %v, heartbeat %v, stale after %v, poll %v, grace %v\n", p.Times.Lease, p.Times.Heartbeat, p.Times.Stale, p.Times.Poll, p.Times.Grace)
+	if len(p.Clash) == 0 {
+		fmt.Fprintf(&b, "no faults: the first is at %v, and the last begins %v before the end\n", first, last)
+	}
 	for _, c := range p.Clash {
 		fmt.Fprintf(&b, "%7.1fs ", c.At.Seconds())
 		for i, f := range c.Faults {
 			if i > 0 {
-				b.WriteString(" + ")
+				b.WriteString(" +")
 			}
 			fmt.Fprintf(&b, " %s (after %v, for %v)", f.Fault.Name, f.After, f.For)
 		}
 		if c.Calm > 0 {
-			fmt.Fprintf(&b, ", then nothing for %v", c.Calm)
+			fmt.Fprintf(&b, ", then a calm of %v", c.Calm)
 		}
 		b.WriteString("\n")
 	}

@@ -58,12 +58,15 @@ func Summarize(w io.Writer, file string) error {
 	for lines.Scan() {
 		var r Record
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return err
+			return fmt.Errorf("line %d of %s is no record of a round: %w", len(all)+1, file, err)
 		}
 		all = append(all, r)
 	}
 	if err := lines.Err(); err != nil {
 		return err
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("%s has no records: -record adds them", file)
 	}
 	summarize(w, all)
 	return nil
@@ -103,14 +106,26 @@ func summarize(w io.Writer, all []Record) {
 	}
 	slices.Sort(sum.KillToClaim)
 	slices.Sort(sum.DueToClaim)
-	fmt.Fprintf(w, "%d rounds of %.1f hours: %v. %d calls of clients, %d of them with an unknown outcome.\n\n%s\n", len(all), seconds/3600, verdicts, calls, unknown, sum)
+	fmt.Fprintf(w, "%d rounds in %v: %s. %d calls of clients, %d of them with an unknown outcome.\n\n%s\n", len(all), time.Duration(seconds*float64(time.Second)).Round(time.Second), count(verdicts), calls, unknown, sum)
 	fmt.Fprintf(w, "Seeds: %s.\n\nBroken: %s.\n\n", strings.Join(seeds, " "), cmp.Or(strings.Join(broken, ", "), "none"))
 	table(w, "fault", faults)
 	table(w, "fault without an effect, or hidden by another one", idle)
 	table(w, "pair of faults that met in a passing round", pairs)
 }
 
+// count returns "3 FAIL, 90 PASS".
+func count(verdicts map[string]int) string {
+	var all []string
+	for _, v := range slices.Sorted(maps.Keys(verdicts)) {
+		all = append(all, fmt.Sprint(verdicts[v], " ", v))
+	}
+	return strings.Join(all, ", ")
+}
+
 func table(w io.Writer, what string, counts map[string]int) {
+	if len(counts) == 0 {
+		return
+	}
 	fmt.Fprintf(w, "| %s | times |\n|---|---|\n", what)
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		fmt.Fprintf(w, "| %s | %d |\n", name, counts[name])

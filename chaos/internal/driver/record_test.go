@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,10 +28,24 @@ func TestRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"2 rounds of 1.0 hours", "FAIL:1", "PASS:1", "15 runs, 14 of them over", "longest 3s", "Seeds: 1 2.", "L1 (seed 2)", "| F1 kill | 3 |", "| F1 and F4 | 1 |",
+		"2 rounds in 1h0m0s: 1 FAIL, 1 PASS.", "15 runs, 14 of them over", "longest 3s", "Seeds: 1 2.", "L1 (seed 2)", "| F1 kill | 3 |", "| F1 and F4 | 1 |",
 	} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, said.String())
+		}
+	}
+}
+
+// A file without records, or with a line that is none, is refused with its name.
+func TestNoRecords(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "has no records", "{}\nseed 7\n": "line 2 of"} {
+		file := filepath.Join(t.TempDir(), "records")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Summarize(io.Discard, file); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

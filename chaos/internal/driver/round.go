@@ -1,12 +1,14 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,6 +35,7 @@ type round struct {
 	pool      *pgxpool.Pool // past all proxies
 	client    *fleet.Place  // the proxy of the customers
 	places    []*fleet.Place
+	said      *os.File // what the driver's clients log
 	customers *customers
 	sampler   *sampler
 	gauges    *gauges
@@ -59,29 +62,6 @@ type Result struct {
 	Stuck    []string // what did not end in time
 	Lossy    bool     // a failover has lost what was acknowledged
 	Took     time.Duration
-}
-
-// AnyGround lets the seed choose the kind of server.
-const AnyGround = "any"
-
-// ground returns the ground of the options, and its name.
-func (o Options) ground() (fault.Ground, error) {
-	all, missing := fault.Grounds()
-	if o.Ground == AnyGround { // each other round is on the plain one
-		if o.Seed%2 == 0 {
-			return all[0], nil
-		}
-		return all[int(o.Seed/2)%len(all)], nil
-	}
-	for _, g := range all {
-		if g.Name == cmp.Or(o.Ground, all[0].Name) {
-			return g, nil
-		}
-	}
-	if why := missing[o.Ground]; why != nil {
-		return fault.Ground{}, fmt.Errorf("this machine does not allow the ground %q: %w", o.Ground, why)
-	}
-	return fault.Ground{}, fmt.Errorf("there is no ground %q", o.Ground)
 }
 
 // Play makes a plan, carries it out and judges it. It prints the plan and the judgement to w. With planOnly it prints the plan alone. An
@@ -147,7 +127,11 @@ func (r *round) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	c, err := kagzi.NewClient(r.pool, kagzi.ClientConfig{RunEvents: true})
+	var err error
+	if r.said, err = os.OpenFile(filepath.Join(r.plan.Options.Dir, "clients.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
+		return err
+	}
+	c, err := kagzi.NewClient(r.pool, r.clientConfig())
 	if err != nil {
 		return err
 	}
@@ -185,9 +169,15 @@ func (r *round) prepare(ctx context.Context) error {
 	return r.openCustomers(ctx)
 }
 
+// clientConfig is that of the driver's clients: what they log goes to a file beside those of the workers.
+func (r *round) clientConfig() kagzi.ClientConfig {
+	return kagzi.ClientConfig{RunEvents: true, Logger: slog.New(slog.NewTextHandler(r.said, nil))}
+}
+
 func (r *round) close() {
 	r.closing.Store(true)
 	r.customers.pool.Close()
+	_ = r.said.Close()
 	for _, p := range append(r.places, r.client) {
 		_ = p.Close()
 	}
@@ -299,10 +289,29 @@ func (r *round) inject(ctx context.Context, begun time.Time, i Injection) {
 	if err != nil {
 		v.Err = err.Error()
 	}
-	r.log("%6.1fs %s: %.1f s, effect %d %s %s", time.Since(begun).Seconds(), v.Fault, (v.Ended - v.Began).Seconds(), effect, note, v.Err)
+	r.log("%s", reported(time.Since(begun), v))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.injected = append(r.injected, v)
+}
+
+// reported is the line that tells people what a fault was seen to do.
+func reported(at time.Duration, v evidence.Injected) string {
+	text := fmt.Sprintf("%6.1fs %s, %.1f s long: ", at.Seconds(), v.Fault, (v.Ended - v.Began).Seconds())
+	switch {
+	case v.Effect == 1:
+		text += "1 effect"
+	case v.Effect > 1:
+		text += fmt.Sprint(v.Effect, " effects")
+	default:
+		text += "no effect"
+	}
+	for _, more := range []string{v.Note, v.Err} {
+		if more = strings.Trim(more, "; "); more != "" {
+			text += "; " + more
+		}
+	}
+	return text
 }
 
 // settle waits until each run has ended and each customer is content, or patience has ended.

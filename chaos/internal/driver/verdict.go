@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -67,7 +68,7 @@ func judge(w io.Writer, plan Plan, r *Result) Record {
 	case len(reasons) > 0:
 		verdict = Invalid
 	}
-	fmt.Fprintf(w, "%s: seed %d, %v, %d faults\n", verdict, plan.Options.Seed, plan.Options.Duration, len(r.Evidence.Injected))
+	fmt.Fprintf(w, "%s: seed %d on %s, %v, %d faults\n", verdict, plan.Options.Seed, cmp.Or(plan.Options.Ground, "plain"), plan.Options.Duration, len(r.Evidence.Injected))
 	return record(plan, r, verdict, found, reasons)
 }
 

@@ -1,0 +1,50 @@
+package driver
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/fault"
+)
+
+// Who names a fault or a ground that does not exist is told which ones do.
+func TestUnknownNames(t *testing.T) {
+	t.Parallel()
+	faults := []fault.Fault{{Name: "F1 kill"}, {Name: "F2 freeze"}, {Name: "F1 kill"}}
+	_, err := Make(Options{Duration: time.Minute, Faults: regexp.MustCompile("thunder")}, faults)
+	if err == nil || !strings.HasSuffix(err.Error(), `"plain" has a name that matches "thunder". Its faults are:`+"\n\tF1 kill\n\tF2 freeze") {
+		t.Errorf("-faults: %v", err)
+	}
+	_, err = Options{Ground: "moon"}.ground()
+	if err == nil || !strings.Contains(err.Error(), `there is no ground "moon": this machine allows "plain", "synchronous standby"`) || !strings.HasSuffix(err.Error(), `, and "any"`) {
+		t.Errorf("-ground: %v", err)
+	}
+}
+
+// A plan that is too short for a fault says so.
+func TestPlanWithoutFaults(t *testing.T) {
+	t.Parallel()
+	for duration, want := range map[time.Duration]bool{5 * time.Second: true, 10 * time.Second: false} {
+		p, err := Make(Options{Duration: duration}, []fault.Fault{{Name: "F1 kill"}})
+		if err != nil || strings.Contains(p.String(), "no faults") != want {
+			t.Errorf("%v: %v\n%v", duration, err, p)
+		}
+	}
+}
+
+func TestReported(t *testing.T) {
+	t.Parallel()
+	for want, v := range map[string]evidence.Injected{
+		"   4.9s F1 kill, 1.5 s long: 2 effects; workers 1.1; 2.1": {Effect: 2, Note: "workers 1.1; 2.1; "},
+		"   4.9s F1 kill, 1.5 s long: 1 effect":                    {Effect: 1},
+		"   4.9s F1 kill, 1.5 s long: no effect; too late":         {Err: "too late"},
+	} {
+		v.Fault, v.Ended = "F1 kill", 1500*time.Millisecond
+		if got := reported(4900*time.Millisecond, v); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
