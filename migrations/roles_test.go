@@ -27,7 +27,7 @@ func ExampleRoles() {
 	// true
 }
 
-// The script may be sent again: it takes back what it does not grant. Without tables it says what to do first.
+// The script may be sent again: it takes back what it does not grant. Without tables, and for a user who does not own them, it says what to do.
 func TestRolesScriptAgain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -56,5 +56,9 @@ func TestRolesScriptAgain(t *testing.T) {
 	_, err = dbtest.Pool(t, dbtest.Empty()).Exec(t.Context(), script)
 	if err == nil || !strings.Contains(err.Error(), "call Migrate first") {
 		t.Errorf("without tables: %v", err)
+	}
+	_, err = dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", worker)).Exec(t.Context(), script)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`user "%s" may not grant`, worker)) || !strings.Contains(err.Error(), "who owns them") {
+		t.Errorf("by a worker's user: %v", err)
 	}
 }

@@ -15,9 +15,16 @@
 DO $$
 DECLARE
     missing name;
+    owner name;
 BEGIN
     IF to_regclass('kagzi.workflow_runs') IS NULL THEN
         RAISE EXCEPTION 'this database has no tables of Kagzi: call Migrate first, as the user who shall own them';
+    END IF;
+    -- Who is not the owner would get hundreds of warnings, and then an error about one of the tables.
+    SELECT pg_get_userbyid(relowner) INTO owner FROM pg_class WHERE oid = 'kagzi.workflow_runs'::regclass;
+    IF NOT pg_has_role(owner, 'USAGE') THEN
+        RAISE EXCEPTION 'user "%" may not grant rights on the tables of Kagzi: send this script as "%", who owns them, or as a superuser',
+            current_user, owner;
     END IF;
     FOR missing IN
         SELECT r FROM unnest(ARRAY['kagzi_worker', 'kagzi_client', 'kagzi_viewer']) AS r WHERE to_regrole(r) IS NULL
