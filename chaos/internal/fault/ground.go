@@ -57,7 +57,7 @@ func (s *Site) onClose(f func() error) { s.closers = append(s.closers, f) }
 // later, and a lease that was given in this time may be given again to nobody: leases are random.
 //
 // What must hold nevertheless: the tables are a state that was committed at one moment, so what they say by themselves (S2, S3, S5, S8,
-// S13, S14, S15, S16 and the constraints) holds; a worker whose claim was lost writes nothing (S4); what was acknowledged before From
+// S13, S15, S16 and the constraints) holds; a worker whose claim was lost writes nothing (S4); what was acknowledged before From
 // or after To stays (S1, S10); each run that exists ends, with the output that its program must return (S7).
 type Loss struct {
 	From, To time.Duration
