@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -73,12 +75,32 @@ func TestSleepsHoldNothing(t *testing.T) {
 // poolPIDs are the sessions of the test itself.
 func poolPIDs(t *testing.T, db *dbtest.DB) []uint32 {
 	t.Helper()
-	var pids []uint32
-	for _, conn := range db.Pool.AcquireAllIdle(t.Context()) {
-		pids = append(pids, conn.Conn().PgConn().PID())
-		defer conn.Release()
+	pids := []uint32{} // not nil: SQL compares nothing with NULL
+	for _, pool := range testPools(t, db) {
+		for _, conn := range pool.AcquireAllIdle(t.Context()) {
+			pids = append(pids, conn.Conn().PgConn().PID())
+			defer conn.Release()
+		}
 	}
 	return pids
+}
+
+// testPools are the pools of the test itself. Under the roles, its statements have a pool of their own.
+func testPools(t *testing.T, db *dbtest.DB) []*pgxpool.Pool {
+	t.Helper()
+	if owner := dbtest.Owner(t, db.Pool); owner != db.Pool {
+		return []*pgxpool.Pool{db.Pool, owner}
+	}
+	return []*pgxpool.Pool{db.Pool}
+}
+
+// testConns counts the connections of the test itself.
+func testConns(t *testing.T, db *dbtest.DB) (n int) {
+	t.Helper()
+	for _, pool := range testPools(t, db) {
+		n += int(pool.Stat().TotalConns())
+	}
+	return n
 }
 
 // TestSleepLengths shows where a short, a medium and a long sleep leave their runs.

@@ -51,7 +51,7 @@ SELECT;
 )
 
 func migrateNext(t *testing.T, db *dbtest.DB, texts ...string) error {
-	return migrations.UpFiles(kit.Context(t), db.Pool, dbtest.NextMigrations(texts...))
+	return migrations.UpFiles(kit.Context(t), dbtest.Owner(t, db.Pool), dbtest.NextMigrations(texts...))
 }
 
 // TestProgramOnANewerSchema lets worker processes of this program that started before an expanding migration, and some
@@ -72,7 +72,7 @@ func TestProgramOnANewerSchema(t *testing.T) {
 	if err := migrateNext(t, r.db, expanding, indexing); err != nil {
 		t.Fatal(err)
 	}
-	if err := kagzi.Migrate(t.Context(), r.db.Pool); err != nil {
+	if err := kagzi.Migrate(t.Context(), dbtest.Owner(t, r.db.Pool)); err != nil {
 		t.Errorf("Migrate of this program: %v", err)
 	}
 	after := kit.NewClient(t, r.db.Pool)
@@ -152,7 +152,7 @@ func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	}
 	_, err := kagzi.Start(t.Context(), kit.NewClient(t, r.db.Pool), rolling, "")
 	kit.MustContain(t, err, says...)
-	kit.MustContain(t, kagzi.Migrate(t.Context(), r.db.Pool), says...)
+	kit.MustContain(t, kagzi.Migrate(t.Context(), dbtest.Owner(t, r.db.Pool)), says...)
 	if n := dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
 		t.Errorf("%d workers are registered", n)
 	}
