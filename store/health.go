@@ -177,7 +177,7 @@ const typesOfQueue = `CROSS JOIN LATERAL (
 	SELECT t.workflow_type FROM t
 ) t`
 
-// Runs that are paused do not count. Those of a queue or workflow that is paused as a whole are not even read.
+// Runs that are paused do not count, nor those that hold a slot of a paused key. Those of a queue or workflow that is paused as a whole are not even read.
 const dueWork = `
 WITH ` + pausesOfRuns + `
 SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.due, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint,
@@ -194,7 +194,7 @@ CROSS JOIN LATERAL (
 	CROSS JOIN LATERAL (
 		SELECT q.*, row_number() OVER () AS place
 		FROM (
-			SELECT q.run_id, q.run_key, q.task_queue, q.workflow_type, q.available_at, q.version, q.released_at, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
+			SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.available_at, q.version, q.released_at, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = n.priority
 				AND ` + claimable + ` AND q.available_at <= now()
@@ -202,7 +202,7 @@ CROSS JOIN LATERAL (
 			LIMIT $4
 		) q
 	) k
-	WHERE ` + unstopped + `
+	WHERE ` + unstopped + ` AND ` + keyUnpaused + `
 	GROUP BY k.version
 ) d
 ORDER BY 1, 2, 3`

@@ -297,13 +297,13 @@ LEFT JOIN LATERAL (
 		)
 	) p
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.run_key, q.task_queue, q.workflow_type, q.released_at, q.status = 'SLEEPING' AND q.available_at <= now() AND q.paused_at IS NULL
+		SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.released_at, q.status = 'SLEEPING' AND q.available_at <= now() AND q.paused_at IS NULL
 			AND (q.run_key IS NULL OR coalesce(q.slot = 2, false)) AS due
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = p.waiting AND q.namespace_id = $1
 		OFFSET 0
 	) r
-	WHERE p.since < now() AND r.due AND ` + unstopped + `
+	WHERE p.since < now() AND r.due AND ` + unstopped + ` AND ` + keyUnpaused + `
 	ORDER BY p.since
 	LIMIT 1
 ) d ON true

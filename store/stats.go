@@ -106,9 +106,9 @@ const (
 		SELECT count(*) AS counted, count(*) FILTER (WHERE k.open AND k.passes) AS due, min(k.available_at) FILTER (WHERE k.open AND k.passes) AS since,
 			count(*) FILTER (WHERE k.open AND NOT k.passes) AS paused, count(*) FILTER (WHERE NOT k.open) AS compensating
 		FROM (
-			SELECT q.available_at, q.open, (SELECT count(*) FROM pauses p) = 0 OR ` + unstopped + ` AS passes
+			SELECT q.available_at, q.open, ((SELECT count(*) FROM pauses p) = 0 OR ` + unstopped + `) AND ` + keyUnpaused + ` AS passes
 			FROM (
-				SELECT q.run_id, q.run_key, q.task_queue, q.workflow_type, q.available_at, q.released_at, q.outcome IS NULL AS open
+				SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.available_at, q.released_at, q.outcome IS NULL AS open
 				FROM kagzi.workflow_runs q
 				WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 					AND ` + claimable + ` AND q.available_at <= now()
