@@ -151,6 +151,9 @@ var badApplication = []bad{
 		w.Events = append(w.Events, evidence.Event{Topic: "told", ID: "e3", Position: 3})
 	}},
 	{"EventsOutOfOrder", "consumers", func(w *world) { w.Events[0].ID, w.Events[1].ID = "e2", "e1" }},
+	{"AcknowledgedEventNotThere", "consumers", func(w *world) {
+		w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "publish", Name: "told", Message: "e3", Outcome: evidence.OK})
+	}},
 	{"ConsumerThatDoesNotExist", "consumers", func(w *world) { w.line("2.1", evidence.Consume, "x", "", 0, "X", "e1") }},
 }
 

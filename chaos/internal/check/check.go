@@ -117,7 +117,7 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		c.drains,
 		c.deletions,
 		c.effects, c.items, c.accounts, c.rolledBack,
-		c.compensations, c.messages, c.consumers, c.children,
+		c.compensations, c.messages, c.events, c.consumers, c.children,
 		c.unended, c.unheld, c.due, c.admitted, c.settle, c.takeovers,
 	} {
 		check()

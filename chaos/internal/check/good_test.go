@@ -157,6 +157,7 @@ func (w *world) consumes(run string) {
 	w.run("2.1", run, columns{"status": "RUNNING", "workflow_type": "reader", "lease": "N", "locked_by": "id of 2.1", "available_at": w.wall().Add(time.Second)})
 	for i, id := range []string{"e1", "e2"} {
 		w.Events = append(w.Events, evidence.Event{Topic: "told", ID: id, Position: int64(i + 1)})
+		w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "publish", Name: "told", Message: id, Outcome: evidence.OK})
 	}
 	for _, id := range []string{"e1", "e1", "e2"} {
 		w.line("2.1", evidence.Consume, run, "", 0, "N", id)

@@ -73,6 +73,23 @@ func (c *checker) read(r evidence.Run, messages map[int64]evidence.Message) {
 	}
 }
 
+// events: an event whose publication was acknowledged is there. Events are kept for longer than a round lasts.
+func (c *checker) events() {
+	if c.x.Lossy {
+		return
+	}
+	type id struct{ topic, id string }
+	there := map[id]bool{}
+	for _, e := range c.e.Events {
+		there[id{e.Topic, e.ID}] = true
+	}
+	for _, call := range c.e.Calls {
+		if call.Verb == "publish" && call.Outcome == evidence.OK && !call.RolledBack && !there[id{call.Name, call.Message}] {
+			c.violation("consumers", "", call.Ended, "client %d was told that event %q of topic %q is published, and it is not there", call.Client, call.Message, call.Name)
+		}
+	}
+}
+
 // consumers: each consumer looks at the events of a topic in their order, and passes none over. A consumer that crashed may look at an
 // event again.
 func (c *checker) consumers() {
