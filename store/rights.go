@@ -15,7 +15,7 @@ type MissingRights struct {
 	User   string
 	Schema bool   // USAGE on the schema is missing
 	Tables string // the missing rights on tables, such as "INSERT on kagzi.workers"; "" if none is missing
-	Role   string // "kagzi_worker" or "kagzi_client" if the database has that role, whose members have the rights; otherwise ""
+	Role   string // "kagzi_worker" or "kagzi_client" if it has rights in this database and the user is no member of it; otherwise ""
 	Worker bool   // the rights of a worker are missing, and not only those of a client
 	Err    error  // the server's error; nil if it has not refused anything yet
 }
@@ -109,7 +109,8 @@ const tableRights = `(VALUES
 const fewTables = "3"
 
 // The statement returns what the current user lacks as a worker, and as a client. A user who has no right on the schema may
-// read the catalog, too. Tables that lack the same rights are named together.
+// read the catalog, too. Tables that lack the same rights are named together. The databases of a server share their roles, so a role
+// helps only if it has rights in this one, and if the user is not a member already.
 const missingRights = `
 WITH lacking AS (
 	SELECT who.worker, n.relation, p.name, p.place
@@ -149,7 +150,8 @@ SELECT current_user::text, NOT has_schema_privilege(k.oid, 'USAGE'),
 	NOT EXISTS (SELECT FROM lacking WHERE name = 'SELECT') AND coalesce(has_sequence_privilege(to_regclass('kagzi.event_positions')::oid, 'SELECT'), true),
 	EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = k.oid AND c.relkind IN ('r', 'p')
 		AND (has_any_column_privilege(c.oid, 'INSERT, UPDATE') OR has_table_privilege(c.oid, 'DELETE, TRUNCATE'))),
-	coalesce(to_regrole('kagzi_worker')::text, ''), coalesce(to_regrole('kagzi_client')::text, ''),
+	CASE WHEN NOT pg_has_role(to_regrole('kagzi_worker'), 'MEMBER') AND has_schema_privilege(to_regrole('kagzi_worker'), k.oid, 'USAGE') THEN 'kagzi_worker' ELSE '' END,
+	CASE WHEN NOT pg_has_role(to_regrole('kagzi_client'), 'MEMBER') AND has_schema_privilege(to_regrole('kagzi_client'), k.oid, 'USAGE') THEN 'kagzi_client' ELSE '' END,
 	pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool
 FROM pg_catalog.pg_namespace k WHERE k.nspname = 'kagzi'`
 
@@ -158,7 +160,7 @@ type rights struct {
 	user, worker, client   string // the user, and what it lacks as a worker and as a client
 	noSchema               bool   // it lacks USAGE on the schema
 	reads, writes          bool   // it may read every table; it may write to some table
-	workerRole, clientRole string // the roles of the database; "" if it has none
+	workerRole, clientRole string // the roles that would help the user; "" if they would not
 	readOnly               bool   // the database takes no writes
 }
 

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -52,6 +54,35 @@ func TestRolesHaveTheRightsThatAreNeeded(t *testing.T) {
 		}
 		if err := New(pool, "test").CheckRights(t.Context()); (err == nil) != (want == WorkerRights) {
 			t.Errorf("%s as a worker: %v", role, err)
+		}
+	}
+}
+
+// The error names the role to grant only if that helps: not if the role has rights in another database of the server only, and not if the
+// user is a member already, because the script was not sent again after an upgrade.
+func TestMissingRightsNameARoleThatHelps(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	_, client, _ := dbtest.Roles(t, db)
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // nobody else sees its roles
+	user := strings.TrimSuffix(client, "_client") + "_user"
+	role, tables := fmt.Sprintf(`GRANT "kagzi_client" TO %q`, user), fmt.Sprintf(`ON ALL TABLES IN SCHEMA kagzi TO %q`, user)
+	for _, step := range []struct{ sql, want string }{
+		{`CREATE ROLE ` + user, tables},
+		{`DO $$ BEGIN IF to_regrole('kagzi_client') IS NULL THEN CREATE ROLE kagzi_client; END IF; END $$`, tables},
+		{`GRANT USAGE ON SCHEMA kagzi TO kagzi_client`, role},
+		{`GRANT kagzi_client TO ` + user, tables},
+	} {
+		if _, err := tx.Exec(t.Context(), `RESET ROLE; `+step.sql+`; SET LOCAL ROLE `+user); err != nil {
+			t.Fatal(err)
+		}
+		_, err := New(db.Pool, "test").CheckRightsOn(t.Context(), tx, ClientRights)
+		if missing, ok := errors.AsType[*MissingRights](err); !ok || !strings.Contains(missing.Grants(), step.want) {
+			t.Errorf("after %s: %v", step.sql, err)
 		}
 	}
 }
