@@ -17,11 +17,12 @@ DECLARE
     missing name;
     owner name;
 BEGIN
-    IF to_regclass('kagzi.workflow_runs') IS NULL THEN
+    SELECT pg_get_userbyid(c.relowner) INTO owner
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'kagzi' AND c.relname = 'workflow_runs';
+    IF owner IS NULL THEN
         RAISE EXCEPTION 'this database has no tables of Kagzi: call Migrate first, as the user who shall own them';
     END IF;
     -- Who is not the owner would get hundreds of warnings, and then an error about one of the tables.
-    SELECT pg_get_userbyid(relowner) INTO owner FROM pg_class WHERE oid = 'kagzi.workflow_runs'::regclass;
     IF NOT pg_has_role(owner, 'USAGE') THEN
         RAISE EXCEPTION 'user "%" may not grant rights on the tables of Kagzi: send this script as "%", who owns them, or as a superuser',
             current_user, owner;
