@@ -222,7 +222,7 @@ func TestReset(t *testing.T) {
 			}
 			r := &recorder{TB: t}
 			db := Database(r, Unchecked())
-			exec(t, db.Pool, tt.change)
+			exec(t, Owner(t, db.Pool), tt.change)
 			db.Pool.Close()
 			again, err := s.reset(t.Context(), &cleaner{Conn: Connect(t, db.DSN)})
 			if err != nil && tt.again {

@@ -277,7 +277,7 @@ func TestTableChecks(t *testing.T) {
 				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'PENDING', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', NULL, now())`,
 		},
 	}
-	pool := Pool(t, Unchecked())
+	pool := Pool(t, Unchecked(), AsOwner())
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tx, err := pool.Begin(t.Context())
