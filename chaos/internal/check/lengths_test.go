@@ -23,7 +23,7 @@ func slept(change func(*evidence.Step)) *world {
 
 func TestLengthsOfSleeps(t *testing.T) {
 	t.Parallel()
-	for name, wake := range map[string]time.Duration{"Short": 900 * time.Millisecond, "ShortInMemory": 0} {
+	for name, wake := range map[string]time.Duration{"Short": 900 * time.Millisecond, "Long": 2500 * time.Millisecond, "ShortInMemory": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			exactly(t, slept(func(s *evidence.Step) {

@@ -18,6 +18,7 @@ import (
 // A Record is what is kept of a round.
 type Record struct {
 	Seed     uint64         `json:"seed"`
+	Ground   string         `json:"ground"`
 	Verdict  Verdict        `json:"verdict"`
 	Seconds  float64        `json:"seconds"`
 	Faults   map[string]int `json:"faults"`         // by name: how many had an effect

@@ -87,7 +87,7 @@ func measured(w io.Writer, e *evidence.Evidence) {
 
 // record keeps what is worth keeping of a round.
 func record(plan Plan, r *Result, verdict Verdict, found []check.Violation, reasons []string) Record {
-	k := Record{Seed: plan.Options.Seed, Verdict: verdict, Seconds: r.Took.Seconds(), Faults: map[string]int{}, Reasons: reasons, Duration: plan.Options.Duration, Calls: len(r.Evidence.Calls)}
+	k := Record{Seed: plan.Options.Seed, Ground: plan.Options.Ground, Verdict: verdict, Seconds: r.Took.Seconds(), Faults: map[string]int{}, Reasons: reasons, Duration: plan.Options.Duration, Calls: len(r.Evidence.Calls)}
 	if !plan.Options.Soak {
 		k.Figures, k.Pairs = check.Measure(r.Evidence), check.Pairs(r.Evidence)
 	}
