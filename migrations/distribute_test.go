@@ -61,7 +61,7 @@ func distribute(t *testing.T, pool *pgxpool.Pool) []migrations.Distributed {
 // The tests check the calls of Citus's functions, their arguments and their order. They do not check Citus itself.
 func TestDistribute(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t, dbtest.Unchecked())
+	db := dbtest.Database(t, dbtest.Unchecked(), dbtest.AsOwner())
 	dbtest.PretendCitus(t, db)
 	execute(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
 
@@ -126,7 +126,7 @@ func TestDistribute(t *testing.T) {
 
 func TestDistributeTellsWhatItDid(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t, dbtest.Unchecked())
+	db := dbtest.Database(t, dbtest.Unchecked(), dbtest.AsOwner())
 	dbtest.PretendCitus(t, db)
 	execute(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
 	for _, want := range [][]string{
@@ -177,14 +177,14 @@ func TestDistributeRefuses(t *testing.T) {
 	})
 	t.Run("another column", func(t *testing.T) {
 		t.Parallel()
-		db := dbtest.Database(t, dbtest.Unchecked())
+		db := dbtest.Database(t, dbtest.Unchecked(), dbtest.AsOwner())
 		dbtest.PretendCitus(t, db)
 		execute(t, db.Pool, `SELECT create_distributed_table('kagzi.signals', 'run_id')`)
 		wantRefusal(t, db.Pool, "kagzi.signals: it is distributed by run_id", "undistribute_table('kagzi.signals')")
 	})
 	t.Run("beside others", func(t *testing.T) {
 		t.Parallel()
-		db := dbtest.Database(t, dbtest.Unchecked())
+		db := dbtest.Database(t, dbtest.Unchecked(), dbtest.AsOwner())
 		dbtest.PretendCitus(t, db)
 		execute(t, db.Pool, `SELECT create_distributed_table('kagzi.signals', 'namespace_id', colocate_with => 'none')`)
 		wantRefusal(t, db.Pool, "kagzi.signals: it is not colocated", "update_distributed_table_colocation('kagzi.signals', colocate_with => 'kagzi.workflow_runs')")
@@ -193,7 +193,7 @@ func TestDistributeRefuses(t *testing.T) {
 	})
 	t.Run("a user who owns nothing", func(t *testing.T) {
 		t.Parallel()
-		db := dbtest.Database(t, dbtest.Unchecked())
+		db := dbtest.Database(t, dbtest.Unchecked(), dbtest.AsOwner())
 		dbtest.PretendCitus(t, db)
 		role := "kagzi_" + uuid.NewString()[:8]
 		execute(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)

@@ -240,7 +240,7 @@ func TestUp(t *testing.T) {
 
 	t.Run("RefusesANewerSchema", func(t *testing.T) {
 		t.Parallel()
-		pool := dbtest.Pool(t)
+		pool := dbtest.Pool(t, dbtest.AsOwner())
 		execute(t, pool, newerSchema)
 		if err := migrations.Up(t.Context(), pool); !errors.Is(err, migrations.ErrNewer) {
 			t.Errorf("got %v, want ErrNewer", err)
@@ -327,7 +327,7 @@ func TestCheck(t *testing.T) {
 
 	t.Run("NamesBothVersions", func(t *testing.T) {
 		t.Parallel()
-		pool := dbtest.Pool(t)
+		pool := dbtest.Pool(t, dbtest.AsOwner())
 		execute(t, pool, newerSchema)
 		_, err := migrations.Check(t.Context(), pool)
 		for _, want := range []string{"99999", fmt.Sprintf("version %d", migrations.Version()), "upgrade"} {
