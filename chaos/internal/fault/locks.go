@@ -86,13 +86,12 @@ func (w *World) holding(ctx context.Context, lock string, d time.Duration, must 
 	return most, err
 }
 
-// lockSoon begins a transaction that executes lock. It gives up soon, as a rule before the server looks for a deadlock, and tries again.
+// lockSoon begins a transaction that executes lock. It gives up soon, as a rule before the server looks for a deadlock, and tries again,
+// for no longer than patience: then it returns the server's refusal.
 func lockSoon(ctx context.Context, conn *pgx.Conn, lock string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
+	for begun := time.Now(); ; {
 		_, err = conn.Exec(ctx, "BEGIN; SET LOCAL lock_timeout = '500ms'; "+lock)
-		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "55P03" {
+		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "55P03" || time.Since(begun) > patience {
 			return err
 		}
 		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
