@@ -466,6 +466,7 @@ func TestClaimBesideAnOldSnapshot(t *testing.T) {
 func TestClaimBesideAForeignBacklog(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
+	asNew(t, s, `kagzi.workflow_runs`)
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 		SELECT gen_random_uuid(), 'test', 'queue', 'foreign', 'PENDING', now() - interval '1 hour' FROM generate_series(1, 50000)`)

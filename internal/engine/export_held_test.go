@@ -161,7 +161,17 @@ func (h *HeldSession) Reached(d time.Duration) {
 }
 
 // Refresh asks the table about runs that the session executes, as its refresh loop does for a notification.
-func (h *HeldSession) Refresh(ids ...uuid.UUID) { h.s.fetch(ids) }
+func (h *HeldSession) Refresh(ids ...uuid.UUID) {
+	var held []store.HeldRun
+	for _, id := range ids {
+		h.s.mu.Lock()
+		if e := h.s.executing[id]; e != nil {
+			held = append(held, e.held())
+		}
+		h.s.mu.Unlock()
+	}
+	h.s.readStates(held)
+}
 
 // Flush writes the enqueued writes of the executions, together.
 func (h *HeldSession) Flush(held ...HeldExecution) {

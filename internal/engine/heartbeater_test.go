@@ -86,7 +86,9 @@ func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second}, 3)
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{
+		Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second, Coordinator: kagzi.CoordinatorConfig{Grace: 15 * time.Second},
+	}, 3)
 	await.True(t, "the heartbeater's connection is silent", func() bool {
 		mu.Lock()
 		defer mu.Unlock()

@@ -63,16 +63,20 @@ func (s *Session) refreshLoop(stop chan struct{}) {
 		}
 		clear(s.stale)
 		s.mu.Unlock()
-		if len(held) == 0 {
-			continue
+		if len(held) > 0 {
+			s.readStates(held)
 		}
-		states, err := s.store.HeldStates(s.background, s.store.Pool(), held, s.refusesOne)
-		if err != nil {
-			s.databaseTrouble(err) // the next heartbeat refreshes, too
-			continue
-		}
-		s.fetch(s.apply(states))
 	}
+}
+
+// readStates reads the rows of runs, and passes what has changed to their executions.
+func (s *Session) readStates(held []store.HeldRun) {
+	states, err := s.store.HeldStates(s.background, s.store.Pool(), held, s.refusesOne)
+	if err != nil {
+		s.databaseTrouble(err) // the next heartbeat refreshes, too
+		return
+	}
+	s.fetch(s.apply(states))
 }
 
 // fetch reads the inboxes of runs and delivers them to their executions. If one query for all fails, each run's inbox is read

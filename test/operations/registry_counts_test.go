@@ -79,8 +79,9 @@ func TestRegistryCountsAfterStop(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := c.Worker(t.Context(), id)
-			if err != nil || got.Status != "OFFLINE" || got.Active != 0 || got.Completed != 3 || got.Failed != 2 || got.Steps != 10 {
-				t.Errorf("%+v, %v", got, err)
+			steps := dbtest.QueryOne[int64](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE finished_at IS NOT NULL`) // also attempts that a busy machine has made fail
+			if err != nil || got.Status != "OFFLINE" || got.Active != 0 || got.Completed != 3 || got.Failed != 2 || got.Steps != steps || steps < 10 {
+				t.Errorf("%+v, %v; %d attempts of steps are recorded", got, err, steps)
 			}
 		})
 	}
