@@ -4,7 +4,7 @@
 //	go run . -seed 7 -duration 60s
 //
 // It prints the plan, what the faults did, and PASS, FAIL with the history of the runs concerned, or INVALID if the round proves
-// nothing. The exit code is 0, 1 or 2.
+// nothing. The exit code is 0, 1 or 3, and 2 after flags that are wrong.
 package main
 
 import (
@@ -35,7 +35,8 @@ func main() {
 const (
 	pass    = 0
 	fail    = 1
-	invalid = 2
+	misuse  = 2 // of the flags
+	invalid = 3
 )
 
 // run plays rounds as the arguments say, and returns the exit code.
@@ -46,7 +47,7 @@ func run(args []string) int {
 	flags.DurationVar(&o.Duration, "duration", time.Minute, "from the first start to the end of the last fault")
 	flags.IntVar(&o.Workers, "workers", 4, "how many worker processes there are")
 	flags.IntVar(&o.Customers, "customers", 40, "how many clients have one job each")
-	flags.StringVar(&o.Ground, "ground", "", "the kind of server: \"synchronous standby\", \"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", which lets the seed choose; a plain one if it is empty")
+	flags.StringVar(&o.Server, "server", "", "the kind of server: \"synchronous standby\", \"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", which lets the seed choose; a plain one if it is empty")
 	faults := flags.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
 	keep := flags.String("keep", "", "a directory for ledgers and logs, which must be empty or not exist, and stays; otherwise they go after a round that passes")
 	flags.BoolVar(&o.Deaf, "deaf", false, "all hints are lost, and no listener knows: all bounds must hold by polling alone")
@@ -58,7 +59,7 @@ func run(args []string) int {
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return pass
 	} else if err != nil {
-		return invalid // the flags have said why
+		return misuse // the flags have said why
 	}
 	if flags.NArg() > 0 {
 		return usage(fmt.Errorf("unexpected argument %q: there are flags only, which -h lists; a name with a space needs quotes", flags.Arg(0)))
@@ -158,13 +159,16 @@ func round(ctx context.Context, o driver.Options, keep, records string, only boo
 	}
 	record, err := driver.Play(ctx, os.Stdout, o, only)
 	if err != nil {
+		if keep == "" {
+			_ = os.Remove(o.Dir) // if it is empty
+		}
+		if bad, ok := errors.AsType[driver.OptionError](err); ok {
+			return usage(bad)
+		}
 		if ctx.Err() != nil {
 			err = errors.New("the round was interrupted")
 		}
 		fmt.Println("INVALID:", err)
-		if keep == "" {
-			_ = os.Remove(o.Dir) // if it is empty
-		}
 		if left, _ := os.ReadDir(o.Dir); len(left) > 0 && !only {
 			fmt.Println("ledgers and logs:", o.Dir)
 		}
@@ -188,5 +192,5 @@ func round(ctx context.Context, o driver.Options, keep, records string, only boo
 
 func usage(err error) int {
 	fmt.Fprintln(os.Stderr, "chaos:", err)
-	return invalid
+	return misuse
 }

@@ -34,7 +34,7 @@ func TestKeepRefusesAUsedDirectory(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "chaos.txt"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code := run([]string{"-seed", "1", "-plan", "-keep", dir}); code != invalid {
+	if code := run([]string{"-seed", "1", "-plan", "-keep", dir}); code != misuse {
 		t.Errorf("exit code %d", code)
 	}
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
@@ -53,7 +53,7 @@ func TestFlagsAreChecked(t *testing.T) {
 	for _, wrong := range [][]string{
 		{"-duration", "0s"}, {"-workers", "0"}, {"-customers", "-1"}, {"-for", "-1s"}, {"-faults", "("}, {"extra"}, {"-record", filepath.Join(dir, "nowhere", "records")},
 	} {
-		if code := run(append([]string{"-seed", "1", "-plan", "-keep", keep}, wrong...)); code != invalid {
+		if code := run(append([]string{"-seed", "1", "-plan", "-keep", keep}, wrong...)); code != misuse {
 			t.Errorf("%v: exit code %d", wrong, code)
 		}
 	}
@@ -66,7 +66,7 @@ func TestFlagsAreChecked(t *testing.T) {
 func TestNothingIsLeftOfAPlan(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	for code, args := range map[int][]string{pass: {"-seed", "1", "-plan"}, invalid: {"-seed", "1", "-ground", "moon"}} {
+	for code, args := range map[int][]string{pass: {"-seed", "1", "-plan"}, misuse: {"-seed", "1", "-server", "moon"}} {
 		if got := run(args); got != code {
 			t.Errorf("%v: exit code %d", args, got)
 		}

@@ -21,10 +21,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// seeds are those of the rounds that are always played, with what they have found.
-var seeds = map[uint64]string{
-	3: "a branch that ignored the error of a step that had ended its goroutine was taken for other code in a replay",
-	9: "nothing",
+// rounds are always played. A round of 30 s has a calm, in which liveness is judged.
+var rounds = []struct {
+	seed   uint64
+	length time.Duration
+	found  string
+}{
+	{3, 15 * time.Second, "a branch that ignored the error of a step that had ended its goroutine was taken for other code in a replay"},
+	{9, 30 * time.Second, "nothing"},
 }
 
 // TestRounds plays short rounds, one after the other. KAGZI_CHAOS_SEEDS is how many rounds with fresh seeds come after those of the
@@ -34,21 +38,21 @@ func TestRounds(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("KAGZI_CHAOS_SEEDS")); err == nil {
 		fresh = n
 	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { play(t, seed) })
+	for _, r := range rounds {
+		t.Run(fmt.Sprint(r.seed), func(t *testing.T) { play(t, r.seed, r.length) })
 	}
 	for i := range fresh {
 		seed := uint64(time.Now().UnixNano()%1_000_000) + uint64(i)
-		t.Run("fresh", func(t *testing.T) { play(t, seed) })
+		t.Run("fresh", func(t *testing.T) { play(t, seed, 15*time.Second) })
 	}
 }
 
 // tries is how many rounds may prove nothing.
 const tries = 3
 
-func play(t *testing.T, seed uint64) {
+func play(t *testing.T, seed uint64, length time.Duration) {
 	for try := range uint64(tries) {
-		o := driver.Options{Seed: seed + 1000*try, Duration: 15 * time.Second, Workers: 3, Customers: 20, Dir: t.TempDir(), Log: t.Logf}
+		o := driver.Options{Seed: seed + 1000*try, Duration: length, Workers: 3, Customers: 20, Dir: t.TempDir(), Log: t.Logf}
 		var said bytes.Buffer
 		record, err := driver.Play(t.Context(), &said, o, false)
 		t.Logf("%s", said.Bytes())

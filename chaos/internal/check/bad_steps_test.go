@@ -144,7 +144,8 @@ var badApplication = []bad{
 	}},
 
 	{"EventPassedOver", "consumers", func(w *world) {
-		w.Events = []evidence.Event{{Topic: "told", ID: "e0", Position: 1}, {Topic: "told", ID: "e1", Position: 2}, {Topic: "told", ID: "e2", Position: 3}}
+		passed := []evidence.Event{{Topic: "told", ID: "e0", Position: 1}, {Topic: "told", ID: "e1", Position: 2}, {Topic: "told", ID: "e2", Position: 3}}
+		w.Events = append(passed, w.Events[2:]...)
 		w.Readers[0].Position = 3
 	}},
 	{"EventNotLookedAt", "consumers", func(w *world) {

@@ -20,7 +20,7 @@
 //	S15  payloads come back as they were
 //	S16  a transactional step has its effect exactly if it is recorded; a start that was rolled back left nothing
 //
-// The others are called "compensations", "messages", "consumers" and "children". L1 to L5 are about liveness:
+// The others are called "compensations", "messages", "consumers", "children" and "verbs". L1 to L5 are about liveness:
 //
 //	L1  every run has ended
 //	L2  no run is RUNNING under a lease that no live worker holds
@@ -76,6 +76,13 @@ type Expectations struct {
 	// Sleep says for how long a run sleeps in a step, named by its ID. It returns false if the step is no sleep of its program.
 	Sleep func(run evidence.Run, step string) (time.Duration, bool)
 
+	// Backoff is the longest wait after a failed attempt of a step, with its jitter (S9).
+	Backoff func(evidence.Step) time.Duration
+
+	// Published returns the run and the step that have published an event; the step's name without those of groups and branches. It
+	// returns false for an event that no run has published.
+	Published func(evidence.Event) (run, step string, ok bool)
+
 	// Accounts are the balances at the beginning.
 	Accounts map[string]int64
 
@@ -87,7 +94,6 @@ type Expectations struct {
 	Takeover  time.Duration // L5: from the death of a worker process to the next claim of its runs
 	Unheld    time.Duration // L2: how long a run may be RUNNING under a lease that no live worker process holds
 	Due       time.Duration // L3: how long a due run may wait beside a free slot: the poll interval and a margin
-	Backoff   time.Duration // S9: the longest backoff of a step, with its jitter
 	Retention time.Duration // S13: how long ago a run ended that retention deletes; zero: it deletes none
 }
 
@@ -117,7 +123,7 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		c.drains,
 		c.deletions,
 		c.effects, c.items, c.accounts, c.rolledBack,
-		c.compensations, c.messages, c.events, c.consumers, c.children,
+		c.compensations, c.messages, c.events, c.published, c.consumers, c.children, c.verbs,
 		c.unended, c.unheld, c.due, c.admitted, c.settle, c.takeovers,
 	} {
 		check()

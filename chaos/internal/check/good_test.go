@@ -26,6 +26,7 @@ func good() *world {
 	w.schedules("ticks")
 	w.rollsBack("rolled back")
 	w.collects("collects")
+	w.changes("changes", "gone")
 	w.Workers = []evidence.Worker{{ID: "id of 1.1", Status: "OFFLINE"}, {ID: "id of 2.1", Status: "OFFLINE"}}
 	w.Injected = []evidence.Injected{{Fault: "F1 kill", Began: time.Second, Ended: 2 * time.Second, Effect: 1}}
 	return w

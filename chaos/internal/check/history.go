@@ -27,6 +27,8 @@ type row struct {
 	FireAt     moment `json:"fire_at"`
 	Origin     string `json:"origin_run_id"`
 	Slot       int    `json:"slot"` // of a limit that it holds
+	Paused     moment `json:"paused_at"`
+	Priority   int    `json:"priority"`
 
 	// Of a step.
 	Kind       string `json:"step_kind"`

@@ -86,8 +86,10 @@ func TestMeasure(t *testing.T) {
 // A timeline has everything that is known of the run, in its order, and nothing of others.
 func TestTimeline(t *testing.T) {
 	t.Parallel()
-	text := check.Timeline(good().end(), "taken over")
+	e := good().end()
 	at := 0
+	died := e.Exits[0].At + time.Millisecond
+	text := check.Timeline(e, "taken over", check.Violation{Invariant: "S6", Run: "retries", What: "not here", At: died}, check.Violation{Invariant: "L5", Run: "taken over", What: "nobody had taken it over", At: died})
 	for _, part := range []string{
 		"fault       F1 kill begins",
 		"client 1    calls start",
@@ -95,6 +97,7 @@ func TestTimeline(t *testing.T) {
 		"client 1    start ok",
 		`by "1.1" UPDATE run: available_at`, `lease "T1"`, `status "RUNNING"`,
 		"worker 1.1   BEGIN second attempt 1 under T1",
+		">>>         L5: nobody had taken it over",
 		`by "2.1" UPDATE run: available_at`, `lease "T2"`,
 		"worker 2.1   END second attempt 1 under T2 two",
 		`INSERT step second attempt 1`, `status "COMPLETED"`,
@@ -106,7 +109,7 @@ func TestTimeline(t *testing.T) {
 		}
 		at += i
 	}
-	if strings.Contains(text, "retries") || strings.Contains(text, "workflow_type \"program\", workflow_type") {
+	if strings.Contains(text, "retries") || strings.Contains(text, "S6") || strings.Contains(text, "workflow_type \"program\", workflow_type") {
 		t.Errorf("the timeline tells of another run:\n%s", text)
 	}
 	if got := check.Timeline(good().end(), "x"); got != "nothing is known of run x\n" {

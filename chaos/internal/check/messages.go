@@ -90,6 +90,34 @@ func (c *checker) events() {
 	}
 }
 
+// published: an event that a run publishes is there once if the step is recorded, and else not at all (S16). What a fork copied was
+// published by the other run.
+func (c *checker) published() {
+	if c.x.Published == nil {
+		return
+	}
+	count := map[stepKey]int{}
+	for _, e := range c.e.Events {
+		if run, step, ok := c.x.Published(e); ok {
+			count[stepKey{run, step}]++
+		}
+	}
+	for _, key := range sortedSteps(c.h.result) {
+		record := c.h.result[key]
+		if record.new.Kind != "PUBLISH" || record.new.RunAttempt == 0 {
+			continue
+		}
+		key.step = key.step[strings.LastIndex(key.step, "/")+1:]
+		if n := count[key]; n != 1 {
+			c.violation("S16", key.run, c.at(record), "step %s is recorded (change %d), and its event was published %d times", key.step, record.ChangeID, n)
+		}
+		delete(count, key)
+	}
+	for _, key := range sortedSteps(count) {
+		c.violation("S16", key.run, 0, "the event of step %s was published, and the step is not recorded", key.step)
+	}
+}
+
 // consumers: each consumer looks at the events of a topic in their order, and passes none over. A consumer that crashed may look at an
 // event again.
 func (c *checker) consumers() {

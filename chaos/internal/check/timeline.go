@@ -18,8 +18,8 @@ type entry struct {
 }
 
 // Timeline returns all that is known of a run in one order, for people: calls, changes, what workers did, and the faults that overlapped
-// with its life. Changes are ordered among each other as they happened; their places among the rest are as good as the clocks.
-func Timeline(e *evidence.Evidence, run string) string {
+// with its life, and the violations that are about it, marked by ">>>". Changes are ordered among each other as they happened; their places among the rest are as good as the clocks.
+func Timeline(e *evidence.Evidence, run string, found ...Violation) string {
 	h := newHistory(e)
 	var all []entry
 	add := func(at time.Duration, format string, args ...any) {
@@ -38,6 +38,11 @@ func Timeline(e *evidence.Evidence, run string) string {
 		}
 	}
 	all = append(all, h.changesOf(run)...)
+	for _, v := range found {
+		if v.Run == run && v.At > 0 {
+			add(v.At, ">>>         %s: %s", v.Invariant, v.What)
+		}
+	}
 	if len(all) == 0 {
 		return "nothing is known of run " + run + "\n"
 	}

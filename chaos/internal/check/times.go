@@ -21,8 +21,10 @@ func (c *checker) backoffs() {
 			continue
 		}
 		key := stepKey{s.Run, s.Step}
-		if wait := s.WakeAt.Sub(s.Finished); c.x.Backoff > 0 && wait > c.x.Backoff {
-			c.violation("S9", s.Run, c.h.clock.machine(s.Finished), "attempt %d of step %s is followed by the next after %v, and the longest backoff is %v", s.Attempt, s.Step, wait, c.x.Backoff)
+		if record := c.h.over[attemptKey{key, s.Attempt}]; record != nil && c.x.Backoff != nil {
+			if wait, most := s.WakeAt.Sub(record.At), c.x.Backoff(s); wait > most {
+				c.violation("S9", s.Run, c.at(record), "attempt %d of step %s failed (%s), and the next is to follow %v after the record, not after at most %v", s.Attempt, s.Step, s.ErrorKind, wait, most)
+			}
 		}
 		if !c.h.clock.steady {
 			continue

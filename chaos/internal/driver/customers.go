@@ -286,7 +286,8 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 		call.Verb = "unpause"
 		c.insist(context.WithoutCancel(ctx), call, func(ctx context.Context) error { return c.client.UnpauseRun(ctx, run, by) })
 	case "update":
-		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Update(ctx, run, kagzi.Priority(2), by) })
+		call.Priority = 2
+		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Update(ctx, run, kagzi.Priority(call.Priority), by) })
 	case "resume":
 		if c.ended(ctx, run) {
 			c.insist(ctx, call, func(ctx context.Context) error { return c.client.Resume(ctx, run, by) })

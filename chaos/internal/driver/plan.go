@@ -21,13 +21,28 @@ type Options struct {
 	Seed      uint64
 	Duration  time.Duration  // from the first start to the end of the last fault
 	Faults    *regexp.Regexp // nil: all
-	Ground    string         // the kind of server: the name of a fault.Ground, AnyGround, or empty for a plain one
+	Server    string         // the kind of server: the name of a fault.ServerKind, AnyServer, or empty for a plain one
 	Workers   int
 	Customers int
 	Deaf      bool   // all hints are lost, and no listener knows: everything goes on by polling
 	Soak      bool   // ended runs are deleted soon, nothing is audited, and what must not grow is watched
 	Dir       string // for ledgers and logs
 	Log       func(format string, args ...any)
+}
+
+// flags returns the flags, but for the seed, that give the same plan.
+func (o Options) flags() string {
+	text := fmt.Sprintf("-server %q -duration %v -workers %d -customers %d", cmp.Or(o.Server, "plain"), o.Duration, o.Workers, o.Customers)
+	if o.Deaf {
+		text += " -deaf"
+	}
+	if o.Soak {
+		text += " -soak"
+	}
+	if o.Faults != nil {
+		text += fmt.Sprintf(" -faults %q", o.Faults)
+	}
+	return text
 }
 
 // A Plan is what a round does. It depends on the options only.
@@ -98,7 +113,7 @@ const (
 // some time that is judged.
 func (p Plan) calm() time.Duration { return p.recovers() + 8*time.Second }
 
-// Make returns the plan for the options, on a ground that allows these faults.
+// Make returns the plan for the options, on a server that allows these faults.
 func Make(o Options, all []fault.Fault) (Plan, error) {
 	r := rand.New(rand.NewPCG(o.Seed, 0x6368616f73))
 	p := Plan{Options: o, Times: profiles[r.IntN(len(profiles))], Poison: r.IntN(2)}
@@ -107,7 +122,7 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 	}
 	faults, special := chosen(o, all)
 	if len(faults) == 0 && o.Faults != nil {
-		return p, fmt.Errorf("no fault of the ground %q has a name that matches %q. Its faults are:\n%s", cmp.Or(o.Ground, "plain"), o.Faults, names(all))
+		return p, badOption("no fault on the server %q has a name that matches %q. Its faults are:\n%s", cmp.Or(o.Server, "plain"), o.Faults, names(all))
 	}
 	for at := first; len(faults) > 0 && at < o.Duration-last; {
 		c := Clash{At: at}
@@ -174,7 +189,7 @@ func (p Plan) patience() time.Duration { return 60*time.Second + 4*p.recovers() 
 // String returns the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d on %s, %v, %d workers, %d customers", p.Options.Seed, cmp.Or(p.Options.Ground, "plain"), p.Options.Duration, p.Options.Workers, p.Options.Customers)
+	fmt.Fprintf(&b, "seed %d on %s, %v, %d workers, %d customers", p.Options.Seed, cmp.Or(p.Options.Server, "plain"), p.Options.Duration, p.Options.Workers, p.Options.Customers)
 	if p.Poison > 0 {
 		b.WriteString(", and a run that kills each worker that executes it")
 	}

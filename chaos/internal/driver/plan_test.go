@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/fault"
 )
 
-// Who names a fault or a ground that does not exist is told which ones do.
+// Who names a fault or a kind of server that does not exist is told which ones do.
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	faults := []fault.Fault{{Name: "F1 kill"}, {Name: "F2 freeze"}, {Name: "F1 kill"}}
@@ -18,9 +18,9 @@ func TestUnknownNames(t *testing.T) {
 	if err == nil || !strings.HasSuffix(err.Error(), `"plain" has a name that matches "thunder". Its faults are:`+"\n\tF1 kill\n\tF2 freeze") {
 		t.Errorf("-faults: %v", err)
 	}
-	_, err = Options{Ground: "moon"}.ground()
-	if err == nil || !strings.Contains(err.Error(), `there is no ground "moon": this machine allows "plain", "synchronous standby"`) || !strings.HasSuffix(err.Error(), `, and "any"`) {
-		t.Errorf("-ground: %v", err)
+	_, err = Options{Server: "moon"}.server()
+	if err == nil || !strings.Contains(err.Error(), `there is no kind of server "moon": this machine allows "plain", "synchronous standby"`) || !strings.HasSuffix(err.Error(), `, and "any"`) {
+		t.Errorf("-server: %v", err)
 	}
 }
 
@@ -32,6 +32,14 @@ func TestPlanWithoutFaults(t *testing.T) {
 		if err != nil || strings.Contains(p.String(), "no faults") != want {
 			t.Errorf("%v: %v\n%v", duration, err, p)
 		}
+	}
+}
+
+func TestFlagsOfARecord(t *testing.T) {
+	t.Parallel()
+	o := Options{Seed: 7, Duration: time.Minute, Workers: 4, Customers: 40, Deaf: true, Faults: regexp.MustCompile("F2 |F11")}
+	if got, want := o.flags(), `-server "plain" -duration 1m0s -workers 4 -customers 40 -deaf -faults "F2 |F11"`; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

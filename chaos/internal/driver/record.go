@@ -18,7 +18,8 @@ import (
 // A Record is what is kept of a round.
 type Record struct {
 	Seed     uint64         `json:"seed"`
-	Ground   string         `json:"ground"`
+	Flags    string         `json:"flags"` // the others that matter, to play the round again
+	Server   string         `json:"server"`
 	Verdict  Verdict        `json:"verdict"`
 	Seconds  float64        `json:"seconds"`
 	Faults   map[string]int `json:"faults"`         // by name: how many had an effect

@@ -67,11 +67,11 @@ type Result struct {
 // Play makes a plan, carries it out and judges it. It prints the plan and the judgement to w. With planOnly it prints the plan alone. An
 // error means that the round could not be played: nothing is known then.
 func Play(ctx context.Context, w io.Writer, o Options, planOnly bool) (_ Record, err error) {
-	g, err := o.ground()
+	g, err := o.server()
 	if err != nil {
 		return Record{}, err
 	}
-	o.Ground = g.Name
+	o.Server = g.Name
 	site, err := g.Open(ctx, fault.Options{MaxConnections: 200, Dir: o.Dir})
 	if err != nil {
 		return Record{}, err

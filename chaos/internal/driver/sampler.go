@@ -29,14 +29,14 @@ type sampler struct {
 }
 
 // For each limit that has room, the run that is its next one: it is due, and nothing holds it back. A run that holds a slot of its key needs
-// no room.
+// no room. $2 is the newest version of the code that a worker with a free slot has.
 const nextOfLimits = `
 	SELECT coalesce(jsonb_object_agg(concat_ws(' ', n.task_queue, n.run_key, n.slot), n.run_id), '{}')
 	FROM (
 		SELECT DISTINCT ON (r.task_queue, r.run_key, r.slot) r.task_queue, r.run_key, r.slot, r.run_id
 		FROM kagzi.workflow_runs r
 		WHERE r.task_queue IN ('keyed', 'held', 'narrow', 'fast') AND r.status IN ('PENDING', 'SLEEPING') AND r.paused_at IS NULL AND r.outcome IS NULL
-			AND r.recoveries < 2 AND coalesce(r.version, 1) = 1 AND r.available_at < clock_timestamp() - $1::interval
+			AND r.recoveries < 3 AND coalesce(r.version, 1) <= $2 AND r.available_at < clock_timestamp() - $1::interval
 		ORDER BY r.task_queue, r.run_key, r.slot, r.priority, r.available_at, r.run_id
 	) n
 	JOIN kagzi.queues q ON q.task_queue = n.task_queue
@@ -48,7 +48,8 @@ const nextOfLimits = `
 	WHERE coalesce(n.slot = 2, false)
 		OR h.n < coalesce(q.max_running, q.key_max_running, 1000000) AND coalesce(q.rate_at, '-infinity') < clock_timestamp()`
 
-// A run counts as due if any worker could take it at once: its queue has no limits, and nothing holds it back.
+// A run counts as due if a worker with a free slot could take it at once: its queue has no limits, and nothing holds it back. A run that
+// may have killed its workers often waits for a worker that has nothing else to do.
 const sample = `
 	SELECT clock_timestamp(),
 		(SELECT coalesce(jsonb_object_agg(run_id, lease), '{}') FROM kagzi.workflow_runs WHERE status = 'RUNNING'),
@@ -57,7 +58,7 @@ const sample = `
 		(` + nextOfLimits + `), count(*), coalesce(min(available_at), 'epoch'), coalesce((array_agg(run_id::text ORDER BY available_at))[1], '')
 	FROM kagzi.workflow_runs
 	WHERE task_queue IN ('plain', '` + load.QuietQueue + `') AND status IN ('PENDING', 'SLEEPING') AND run_key IS NULL AND paused_at IS NULL AND outcome IS NULL
-		AND recoveries < 2 AND coalesce(version, 1) = 1 AND available_at < clock_timestamp() - $1::interval`
+		AND recoveries < 3 AND coalesce(version, 1) <= $2 AND available_at < clock_timestamp() - $1::interval`
 
 // run samples until ctx ends.
 func (s *sampler) run(ctx context.Context) {
@@ -76,17 +77,14 @@ func (s *sampler) run(ctx context.Context) {
 func (s *sampler) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	held, free := s.held() // before the table: a lease that is given up in between is not in the table any more
+	held, version := s.held() // before the table: a lease that is given up in between is not in the table any more
 	v := evidence.Sample{Trouble: s.trouble(), Held: held, Runnable: evidence.Runnable()}
 	stamp := evidence.Stamp{Asked: evidence.Now()}
-	if err := s.pool.QueryRow(ctx, sample, s.poll).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Next, &v.Due, &v.DueSince, &v.DueRun); err != nil {
+	if err := s.pool.QueryRow(ctx, sample, s.poll, version).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Next, &v.Due, &v.DueSince, &v.DueRun); err != nil {
 		return // the server is away
 	}
 	stamp.Answered, stamp.DB = evidence.Now(), v.Now
 	v.At, v.Trouble = stamp.Answered, v.Trouble || s.trouble()
-	if !free {
-		v.Due, v.DueSince, v.DueRun, v.Next = 0, time.Time{}, "", nil
-	}
 	later, _ := s.held() // a lease that began in between
 	for lease := range later {
 		v.Held[lease] = true
@@ -96,8 +94,9 @@ func (s *sampler) sample(ctx context.Context) {
 	s.samples, s.clock = append(s.samples, v), append(s.clock, stamp)
 }
 
-// held returns the leases that live worker processes say that they hold, and whether one of the processes has free slots.
-func (s *sampler) held() (leases map[string]bool, free bool) {
+// held returns the leases that live worker processes say that they hold, and the newest version of the code of those that have free slots,
+// which execute the older ones, too; zero if there are none.
+func (s *sampler) held() (leases map[string]bool, version int) {
 	leases = map[string]bool{}
 	for _, place := range s.places {
 		p := place.Process()
@@ -112,9 +111,11 @@ func (s *sampler) held() (leases map[string]bool, free bool) {
 		for _, lease := range all {
 			leases[lease] = true
 		}
-		free = free || len(all) < s.slots
+		if len(all) < s.slots {
+			version = max(version, p.Spec.Version)
+		}
 	}
-	return leases, free
+	return leases, version
 }
 
 // seen returns the samples and the clock so far.

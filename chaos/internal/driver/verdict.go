@@ -55,7 +55,7 @@ func judge(w io.Writer, plan Plan, r *Result) Record {
 	for _, v := range found {
 		if v.Run != "" && !told[v.Run] && len(told) < shown {
 			told[v.Run] = true
-			fmt.Fprintf(w, "\n%s\n%s\n", v, check.Timeline(r.Evidence, v.Run))
+			fmt.Fprintf(w, "\n%s\n%s\n", v, check.Timeline(r.Evidence, v.Run, found...))
 		}
 	}
 	for _, reason := range reasons {
@@ -68,8 +68,13 @@ func judge(w io.Writer, plan Plan, r *Result) Record {
 	case len(reasons) > 0:
 		verdict = Invalid
 	}
-	fmt.Fprintf(w, "%s: seed %d on %s, %v, %d faults\n", verdict, plan.Options.Seed, cmp.Or(plan.Options.Ground, "plain"), plan.Options.Duration, len(r.Evidence.Injected))
-	return record(plan, r, verdict, found, reasons)
+	k := record(plan, r, verdict, found, reasons)
+	fmt.Fprintf(w, "%s: seed %d on %s, %v, %d faults", verdict, plan.Options.Seed, cmp.Or(plan.Options.Server, "plain"), plan.Options.Duration, len(r.Evidence.Injected))
+	if !plan.Options.Soak {
+		fmt.Fprintf(w, ", liveness judged for %v", k.Figures.Judged.Round(time.Second))
+	}
+	fmt.Fprintln(w)
+	return k
 }
 
 // measured prints the figures, the faults that proved nothing, and why the last run ended late, if it did.
@@ -87,7 +92,7 @@ func measured(w io.Writer, e *evidence.Evidence) {
 
 // record keeps what is worth keeping of a round.
 func record(plan Plan, r *Result, verdict Verdict, found []check.Violation, reasons []string) Record {
-	k := Record{Seed: plan.Options.Seed, Ground: plan.Options.Ground, Verdict: verdict, Seconds: r.Took.Seconds(), Faults: map[string]int{}, Reasons: reasons, Duration: plan.Options.Duration, Calls: len(r.Evidence.Calls)}
+	k := Record{Seed: plan.Options.Seed, Flags: plan.Options.flags(), Server: plan.Options.Server, Verdict: verdict, Seconds: r.Took.Seconds(), Faults: map[string]int{}, Reasons: reasons, Duration: plan.Options.Duration, Calls: len(r.Evidence.Calls)}
 	if !plan.Options.Soak {
 		k.Figures, k.Pairs = check.Measure(r.Evidence), check.Pairs(r.Evidence)
 	}

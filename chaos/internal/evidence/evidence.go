@@ -75,6 +75,7 @@ type Call struct {
 	Run        string // the run that it was about, or that a start made or found; empty if unknown
 	New        string // of a restart or a fork: the new run
 	Message    string // of a signal: the message's ID
+	Priority   int    // of an update: the one that the run gets
 	Name       string // of a signal: its name; of other calls, what they were about
 	Output     string // of a result: what the run returned
 	RolledBack bool   // the call was in a transaction that was rolled back

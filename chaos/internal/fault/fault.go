@@ -67,7 +67,7 @@ type Violation struct{ Promise string }
 
 func (v *Violation) Error() string { return "broken promise: " + v.Promise }
 
-// All returns the faults of a world with one plain server, by kind. The kinds that are missing need another [Ground], or are
+// All returns the faults of a world with one plain server, by kind. The kinds that are missing need another [ServerKind], or are
 // workloads: F22, F23 and F24.
 func All() []Fault {
 	return slices.Concat(workerFaults(), networkFaults(), claimFaults(), serverFaults(), lockFaults(), standbyFaults(), meetings())

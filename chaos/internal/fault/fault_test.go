@@ -18,7 +18,7 @@ import (
 // Each fault has an effect, and leaves everything as it was, also if its context ends.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	all, _ := fault.Grounds()
+	all, _ := fault.ServerKinds()
 	for _, f := range fault.All() {
 		t.Run(f.Name, func(t *testing.T) {
 			t.Parallel()
@@ -28,10 +28,10 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// The faults that a ground adds, and one that each ground has, too, on all grounds that this machine allows.
-func TestGrounds(t *testing.T) {
+// The faults that a kind of server adds, and one that each has, too, on all kinds that this machine allows.
+func TestServerKinds(t *testing.T) {
 	t.Parallel()
-	all, missing := fault.Grounds()
+	all, missing := fault.ServerKinds()
 	t.Logf("this machine does not allow %v", missing)
 	for _, g := range all[1:] {
 		t.Run(g.Name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestGrounds(t *testing.T) {
 				})
 			}
 			if w.t = t; played < 2 {
-				t.Error("the ground adds no fault")
+				t.Error("it adds no fault")
 			}
 			losses := w.Losses()
 			if site.Losing != (len(losses) > 0) {

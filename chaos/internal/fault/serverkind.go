@@ -13,24 +13,24 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// A Ground is a kind of server that a round can be played on.
-type Ground struct {
+// A ServerKind is a kind of server that a round can be played on.
+type ServerKind struct {
 	Name string
 	Open func(ctx context.Context, o Options) (*Site, error)
 }
 
-// Options are what the driver asks of a ground.
+// Options are what the driver asks of a kind of server.
 type Options struct {
 	MaxConnections int    // zero: what localpg thinks right
 	Dir            string // for files; other users must be able to search it and the directories above it
 }
 
-// A Site is a ground that is there.
+// A Site is a server that is there, of one kind.
 type Site struct {
 	Server *localpg.Cluster // for World.Server
 	DSN    string           // for the proxies of workers and clients
 	Admin  string           // for World.Admin; after a failover it leads to the new server
-	Faults []Fault          // all that this ground allows
+	Faults []Fault          // all that this kind of server allows
 
 	// Losing says that some of the faults lose what the server had acknowledged. World.Losses says when: see [Loss].
 	Losing bool
@@ -77,20 +77,20 @@ func (w *World) lose(from time.Duration, bytes int64) {
 	w.losses = append(w.losses, Loss{From: from, To: evidence.Now(), Bytes: bytes})
 }
 
-// Grounds returns the grounds that this machine allows, the plain one first, and why it does not allow the others.
-func Grounds() (all []Ground, missing map[string]error) {
+// ServerKinds returns the kinds of servers that this machine allows, the plain one first, and why it does not allow the others.
+func ServerKinds() (all []ServerKind, missing map[string]error) {
 	missing = map[string]error{}
 	for _, g := range []struct {
-		Ground
+		ServerKind
 		lacks func() error
 	}{
-		{Ground{"plain", openPlain}, nil},
-		{Ground{"synchronous standby", openReplicated(true)}, nil},
-		{Ground{"asynchronous standby", openReplicated(false)}, nil},
-		{Ground{"pgbouncer", openPooled}, lacksPooler},
-		{Ground{"clock that jumps", openFaketime}, lacksFaketime},
-		{Ground{"small disk", openSmallDisk}, lacksMount},
-		{Ground{"bad disk", openBadDisk}, lacksStrace},
+		{ServerKind{"plain", openPlain}, nil},
+		{ServerKind{"synchronous standby", openReplicated(true)}, nil},
+		{ServerKind{"asynchronous standby", openReplicated(false)}, nil},
+		{ServerKind{"pgbouncer", openPooled}, lacksPooler},
+		{ServerKind{"clock that jumps", openFaketime}, lacksFaketime},
+		{ServerKind{"small disk", openSmallDisk}, lacksMount},
+		{ServerKind{"bad disk", openBadDisk}, lacksStrace},
 	} {
 		if g.lacks != nil {
 			if err := g.lacks(); err != nil {
@@ -98,7 +98,7 @@ func Grounds() (all []Ground, missing map[string]error) {
 				continue
 			}
 		}
-		all = append(all, g.Ground)
+		all = append(all, g.ServerKind)
 	}
 	return all, missing
 }

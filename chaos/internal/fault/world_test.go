@@ -127,8 +127,8 @@ type world struct {
 
 var times = fault.Times{Lease: time.Second, Heartbeat: 200 * time.Millisecond, Stale: 2 * time.Second, Poll: 200 * time.Millisecond, Grace: 1500 * time.Millisecond}
 
-// newWorld opens a ground, with workers and customers. Everything ends with the test.
-func newWorld(t *testing.T, g fault.Ground) (*world, *fault.Site) {
+// newWorld starts a server, with workers and customers. Everything ends with the test.
+func newWorld(t *testing.T, g fault.ServerKind) (*world, *fault.Site) {
 	t.Helper()
 	site, err := g.Open(t.Context(), fault.Options{MaxConnections: 60, Dir: os.TempDir()})
 	if err != nil {

@@ -3,7 +3,9 @@ package load
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -62,4 +64,16 @@ func (h *Handler) reads(topic kagzi.Topic[string], work time.Duration) func(kagz
 			return nil
 		}, again)
 	}
+}
+
+// told is the payload of the event that an operation of a run publishes. No other operation has it.
+func told(run, op string) string { return run + " " + op }
+
+// Published returns the run and the operation that have published an event. It returns false for an event of another topic.
+func Published(e evidence.Event) (run, op string, ok bool) {
+	var text string
+	if e.Topic != Told.Name() || json.Unmarshal([]byte(e.Payload), &text) != nil {
+		return "", "", false
+	}
+	return strings.Cut(text, " ")
 }

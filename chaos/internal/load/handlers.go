@@ -134,7 +134,7 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 		kagzi.Compensate(ctx, op.Name, Undoing.With(Undo{ctx.RunID(), op.Name}))
 		return v, nil
 	case opPublish:
-		return v, kagzi.Publish(ctx, op.Name, Told.With(fmt.Sprintf("%s %s", ctx.RunID(), op.Name)))
+		return v, kagzi.Publish(ctx, op.Name, Told.With(told(string(ctx.RunID()), op.Name)))
 	case opMetadata:
 		return v, kagzi.SetMetadata(ctx, op.Name, kagzi.Metadata{"at": op.Name})
 	case opAgain:
@@ -168,6 +168,16 @@ func (x execution) begin(ctx context.Context, lease uuid.UUID) (end func(event, 
 
 // again is the policy of all steps: attempts that fail by design are few, those that fail because the database is away are many.
 var again = kagzi.RetryPolicy{MaxAttempts: 1000, Backoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
+
+// Backoff returns the longest wait after a failed attempt of a step. That of again counts if the step's function has failed. Failures of
+// the database are many, and have a policy of Kagzi's own.
+func Backoff(s evidence.Step) time.Duration {
+	switch kind.Kind(s.ErrorKind) {
+	case kind.Unknown, kind.Timeout:
+		return again.MaxBackoff * 5 / 4
+	}
+	return 3 * time.Minute
+}
 
 // step executes all kinds of steps but the transactional.
 func (x execution) step(ctx kagzi.Context, op Op, v string) (string, error) {
