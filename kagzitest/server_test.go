@@ -16,7 +16,7 @@ func TestAServerThatIsGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer given.Stop()
-	t.Setenv("KAGZI_DATABASE_URL", given.DSN())
+	t.Setenv("KAGZI_TEST_DATABASE_URL", given.DSN())
 	conn, err := pgx.Connect(t.Context(), given.DSN())
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@
 // and then counts: every checkout completed, no recorded step executed again, every payment captured exactly once.
 // It exits with 1 if one of these does not hold. The workers log to a file, which the last line names.
 //
-// Read workflow.go first: an application has the same code. KAGZI_DATABASE_URL, if set, names the database to use. With
+// Read workflow.go first: an application has the same code. KAGZI_TEST_DATABASE_URL, if set, names the database to use. With
 // -svg FILE the quickstart also draws its result, as in docs/quickstart.svg. While it runs, it serves the dashboard, and says where; with
 // -stay it goes on with that until Ctrl-C.
 package main
@@ -69,7 +69,7 @@ func quickstart(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopPostgres()) }()
-	if os.Getenv("KAGZI_DATABASE_URL") == "" {
+	if os.Getenv("KAGZI_TEST_DATABASE_URL") == "" {
 		fmt.Printf("Started a throwaway Postgres (%s).\n", since(began))
 	}
 

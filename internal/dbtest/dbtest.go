@@ -9,7 +9,7 @@
 //		…
 //	}
 //
-// The databases are on a throwaway server of the test binary, or on the server that KAGZI_DATABASE_URL names. A database is
+// The databases are on a throwaway server of the test binary, or on the server that KAGZI_TEST_DATABASE_URL names. A database is
 // emptied after each test and used again, with the connections of its pool. That takes a few milliseconds, and isolates the
 // tests from each other's notifications and advisory locks, too.
 package dbtest

@@ -272,7 +272,7 @@ func TestNamedServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("KAGZI_DATABASE_URL", shared.dsn)
+	t.Setenv("KAGZI_TEST_DATABASE_URL", shared.dsn)
 	s, err := startServer(t.Context())
 	if err != nil {
 		t.Fatal(err)

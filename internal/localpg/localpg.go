@@ -67,10 +67,10 @@ type Cluster struct {
 	stopped bool
 }
 
-// Open returns the DSN of the server that KAGZI_DATABASE_URL names, or else of a throwaway server that it starts.
+// Open returns the DSN of the server that KAGZI_TEST_DATABASE_URL names, or else of a throwaway server that it starts.
 // The caller must call stop when nothing uses the server any more; it ends a server that Open started.
 func Open(ctx context.Context) (dsn string, stop func() error, err error) {
-	if dsn := os.Getenv("KAGZI_DATABASE_URL"); dsn != "" {
+	if dsn := os.Getenv("KAGZI_TEST_DATABASE_URL"); dsn != "" {
 		return dsn, func() error { return nil }, nil
 	}
 	c, err := Start(ctx)

@@ -329,7 +329,7 @@ func TestPruneTemplates(t *testing.T) {
 
 func TestOpenPrefersTheNamedServer(t *testing.T) {
 	const named = "postgres://elsewhere/db"
-	t.Setenv("KAGZI_DATABASE_URL", named)
+	t.Setenv("KAGZI_TEST_DATABASE_URL", named)
 	dsn, stop, err := Open(t.Context())
 	if err != nil || dsn != named {
 		t.Errorf("got %q, %v", dsn, err)

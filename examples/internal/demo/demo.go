@@ -19,7 +19,7 @@ import (
 )
 
 // Main runs an example: handle registers its workflows, and play starts runs while the worker executes them. Main uses the
-// database of KAGZI_DATABASE_URL, or a throwaway Postgres server. It exits with 1 if play or the worker returns an error.
+// database of KAGZI_TEST_DATABASE_URL, or a throwaway Postgres server. It exits with 1 if play or the worker returns an error.
 func Main(name string, handle func(*kagzi.Worker), play func(context.Context, *kagzi.Client) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
