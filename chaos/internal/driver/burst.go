@@ -70,6 +70,11 @@ func (c *customers) cancel(ctx context.Context, run uuid.UUID) bool {
 	}).Outcome == evidence.OK
 }
 
+// bulk changes some runs by a verb for many. It mostly changes them in ways that let them go on.
+func (c *customers) bulk(ctx context.Context, r *rand.Rand) int {
+	return c.changeAll(ctx, 0, []string{"update all", "update all", "update all", "resume all", "cancel all", "delete all"}[r.IntN(6)])
+}
+
 // started reports whether a customer was told that it has started a run.
 func (c *customers) started(run string) bool {
 	c.mu.Lock()

@@ -320,15 +320,33 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 			c.insist(ctx, call, func(ctx context.Context) error { return c.client.Delete(ctx, run, by) })
 		}
 	case "cancel all", "resume all":
-		call.Run = ""
-		f := kagzi.RunFilter{Workflow: load.Run.Name(), Queue: "narrow", Status: []kagzi.Status{kagzi.StatusPending}, Limit: 3}
-		all := c.client.CancelAll
-		if verb == "resume all" {
-			f.Status, all = []kagzi.Status{kagzi.StatusFailed}, c.client.ResumeAll
-		}
-		c.call(ctx, &call, func(ctx context.Context) error {
-			_, err := all(ctx, f, by)
-			return err
-		})
+		c.changeAll(ctx, number, verb)
 	}
+}
+
+// changeAll applies a verb to some runs of one queue at once, and returns how many it has changed for sure.
+func (c *customers) changeAll(ctx context.Context, number int, verb string) int {
+	f := kagzi.RunFilter{Workflow: load.Run.Name(), Queue: "narrow", Limit: 3}
+	by := kagzi.Actor(fmt.Sprint("customer ", number))
+	call := evidence.Call{Client: number, Verb: verb}
+	changed := 0
+	c.call(ctx, &call, func(ctx context.Context) (err error) {
+		var done kagzi.BulkResult
+		switch verb {
+		case "cancel all":
+			f.Status = []kagzi.Status{kagzi.StatusPending}
+			done, err = c.client.CancelAll(ctx, f, by)
+		case "resume all":
+			f.Status = []kagzi.Status{kagzi.StatusFailed}
+			done, err = c.client.ResumeAll(ctx, f, by)
+		case "update all":
+			done, err = c.client.UpdateAll(ctx, f, kagzi.Metadata{"by": fmt.Sprint(evidence.Now())}, by)
+		case "delete all":
+			f.Status = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed}
+			done, err = c.client.DeleteAll(ctx, f, by)
+		}
+		changed = len(done.Changed)
+		return err
+	})
+	return changed
 }

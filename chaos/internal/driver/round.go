@@ -201,6 +201,11 @@ func (r *round) play(ctx context.Context) error {
 		helpers.Go(func() { r.supervise(ctx, p) })
 	}
 	helpers.Go(func() { r.sampler.run(ctx) })
+	helpers.Go(func() {
+		if r.sampler.awaitSilence(ctx, mute) {
+			end()
+		}
+	})
 	for i := range r.plan.Options.Customers {
 		working.Go(func() { r.customers.serve(ctx, i+1) })
 	}
@@ -217,11 +222,18 @@ func (r *round) play(ctx context.Context) error {
 	r.customers.shut.Store(true)
 	r.log("%6.1fs everything is healed; %d runs have ended", time.Since(begun).Seconds(), r.sampler.ended())
 	r.settle(ctx, &working)
+	hung := ctx.Err() != nil
 	r.drain()
 	end()
 	working.Wait()
+	if hung {
+		return fmt.Errorf("the server has not answered for %v, and no fault lasts so long: nothing is known of Kagzi then", mute)
+	}
 	return nil
 }
+
+// mute is how long the server may be silent until a round is given up.
+const mute = 2 * time.Minute
 
 // supervise starts another process when one has died, as the system of a service would.
 func (r *round) supervise(ctx context.Context, p *fleet.Place) {
@@ -253,7 +265,7 @@ func (r *round) exited(p *fleet.Process) {
 
 // injectAll carries out the plan's clashes, one after the other.
 func (r *round) injectAll(ctx context.Context, begun time.Time) {
-	r.world = &fault.World{Server: r.site.Server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst, Cancel: r.customers.cancel}
+	r.world = &fault.World{Server: r.site.Server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst, Cancel: r.customers.cancel, Bulk: r.customers.bulk}
 	for _, c := range r.plan.Clash {
 		if !sleep(ctx, c.At-time.Since(begun)) {
 			return
@@ -278,7 +290,9 @@ func (r *round) injectAll(ctx context.Context, begun time.Time) {
 func (r *round) inject(ctx context.Context, begun time.Time, i Injection) {
 	r.faults.Add(1)
 	at := evidence.Now()
-	effect, note, err := i.Fault.Inject(ctx, r.world, rand.New(rand.NewPCG(i.Seed, 1)), i.For)
+	limited, cancel := context.WithTimeout(ctx, i.For+2*mute) // a server that accepts no connections may still answer the others
+	defer cancel()
+	effect, note, err := i.Fault.Inject(limited, r.world, rand.New(rand.NewPCG(i.Seed, 1)), i.For)
 	v := evidence.Injected{Fault: i.Fault.Name, Began: at, Ended: evidence.Now(), Effect: effect, Note: note}
 	r.lastOver.Store(int64(v.Ended))
 	r.faults.Add(-1)

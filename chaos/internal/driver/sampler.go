@@ -60,6 +60,21 @@ const sample = `
 	WHERE task_queue IN ('plain', '` + load.QuietQueue + `') AND status IN ('PENDING', 'SLEEPING') AND run_key IS NULL AND paused_at IS NULL AND outcome IS NULL
 		AND recoveries < 3 AND coalesce(version, 1) <= $2 AND available_at < clock_timestamp() - $1::interval`
 
+// awaitSilence waits until no sample has succeeded for a while, or ctx ends. It reports whether that was so.
+func (s *sampler) awaitSilence(ctx context.Context, limit time.Duration) bool {
+	begun := evidence.Now()
+	for sleep(ctx, limit/100) {
+		last := begun
+		if samples, _ := s.seen(); len(samples) > 0 {
+			last = samples[len(samples)-1].At
+		}
+		if evidence.Now()-last > limit {
+			return true
+		}
+	}
+	return false
+}
+
 // run samples until ctx ends.
 func (s *sampler) run(ctx context.Context) {
 	tick := time.NewTicker(200 * time.Millisecond)

@@ -2,77 +2,98 @@ package fault
 
 import (
 	"context"
+	_ "embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
-// A faketime is a site whose server has a clock that can be set.
-type faketime struct {
-	file string // from which the server's processes read how far their clock is ahead
+// clockSource is a library that makes a program's clock one that can be set. libfaketime is one, too, but its processes share a semaphore:
+// if one is killed that has it, the others wait for ever.
+//
+//go:embed clock/clock.c
+var clockSource []byte
+
+// A settable clock is that of a server.
+type settableClock struct {
+	file *os.File // from which the server's processes read how far their clock is ahead, in nanoseconds
 
 	mu    sync.Mutex
 	ahead time.Duration
 }
 
-// library returns the path of libfaketime, empty if it is not installed.
-func library() string {
-	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return slices.Max(found)
+// compiler returns the path of a C compiler, empty if none is installed.
+func compiler() string {
+	for _, name := range []string{"cc", "gcc", "clang"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
 		}
 	}
 	return ""
 }
 
-func lacksFaketime() error {
-	if library() == "" {
-		return errors.New("libfaketime is not installed: apt-get install libfaketime")
+func lacksCompiler() error {
+	if compiler() == "" {
+		return errors.New("no C compiler is installed: apt-get install gcc libc6-dev")
 	}
 	return nil
 }
 
-func openFaketime(ctx context.Context, o Options) (*Site, error) {
+// makeClock builds the library in dir, with a clock that is that of the machine at first. It returns the variables of the environment that
+// give a program this clock.
+func makeClock(ctx context.Context, dir string) (c *settableClock, environment []string, err error) {
+	source, library, file := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so"), filepath.Join(dir, "ahead")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(source, clockSource, 0o644)); err != nil {
+		return nil, nil, err
+	}
+	if said, err := exec.CommandContext(ctx, compiler(), "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, source, "-ldl").CombinedOutput(); err != nil {
+		return nil, nil, fmt.Errorf("compile the clock: %w\n%s", err, said)
+	}
+	c = &settableClock{}
+	if c.file, err = os.Create(file); err != nil {
+		return nil, nil, err
+	}
+	return c, []string{"LD_PRELOAD=" + library, "CHAOS_CLOCK=" + file}, errors.Join(c.file.Chmod(0o644), c.set(0))
+}
+
+func openClock(ctx context.Context, o Options) (*Site, error) {
 	dir, err := os.MkdirTemp(o.Dir, "clock-")
 	if err != nil {
 		return nil, err
 	}
-	f := &faketime{file: filepath.Join(dir, "ahead")}
-	if err := errors.Join(os.Chmod(dir, 0o755), f.set(0)); err != nil {
-		return nil, err
-	}
-	s, err := o.open(ctx, localpg.Config{Environment: []string{
-		"LD_PRELOAD=" + library(), "FAKETIME_TIMESTAMP_FILE=" + f.file, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
-	}})
+	c, environment, err := makeClock(ctx, dir)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	s.onClose(func() error { return os.RemoveAll(dir) })
+	s, err := o.open(ctx, localpg.Config{Environment: environment})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s.onClose(func() error { return errors.Join(c.file.Close(), os.RemoveAll(dir)) })
 	s.Faults = append(s.Faults,
 		// F16: the server's clock jumps ahead by 90 minutes, and stays there: what became due meanwhile is due.
-		Fault{Name: "F16 clock jumps ahead", Kind: "F16", Inject: f.jump(90*time.Minute, true)},
+		Fault{Name: "F16 clock jumps ahead", Kind: "F16", Inject: c.jump(90*time.Minute, true)},
 		// F16: the server's clock jumps back by 10 minutes, and later ahead again: nothing becomes due meanwhile.
-		Fault{Name: "F16 clock jumps back", Kind: "F16", Inject: f.jump(-10*time.Minute, false)},
+		Fault{Name: "F16 clock jumps back", Kind: "F16", Inject: c.jump(-10*time.Minute, false)},
 	)
 	return s, nil
 }
 
-// set moves the clock. The server's processes read the file whenever they read the clock, so it is replaced as a whole.
-func (f *faketime) set(by time.Duration) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ahead += by
-	if err := os.WriteFile(f.file+".new", fmt.Appendf(nil, "%+d\n", int(f.ahead.Seconds())), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(f.file+".new", f.file)
+// set moves the clock.
+func (c *settableClock) set(by time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += by
+	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(c.ahead)), 0)
+	return err
 }
 
 // offset returns how far the server's clock is ahead of this machine's.
@@ -82,18 +103,18 @@ func (w *World) offset(ctx context.Context) (time.Duration, error) {
 }
 
 // jump moves the clock. It counts the sessions of workers and clients that have done something by the new clock.
-func (f *faketime) jump(by time.Duration, stays bool) Injection {
+func (c *settableClock) jump(by time.Duration, stays bool) Injection {
 	return func(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 		begun := time.Now()
 		before, err := w.offset(ctx)
 		if err != nil {
 			return 0, "", err
 		}
-		if err := f.set(by); err != nil {
+		if err := c.set(by); err != nil {
 			return 0, "", err
 		}
 		if !stays {
-			defer func() { err = errors.Join(err, f.set(-by)) }()
+			defer func() { err = errors.Join(err, c.set(-by)) }()
 		}
 		// Two jumps may be under way at once, so the middle between the clocks tells them apart.
 		middle := time.Until(time.Now().Add(before + by/2))

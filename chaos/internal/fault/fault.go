@@ -34,6 +34,9 @@ type World struct {
 	// Cancel cancels a run, if it is one that a client has started, and reports whether that was acknowledged. Nil cancels none.
 	Cancel func(ctx context.Context, run uuid.UUID) bool
 
+	// Bulk changes some runs by a verb for many, and returns how many it changed for sure. Nil changes none.
+	Bulk func(ctx context.Context, r *rand.Rand) int
+
 	mu       sync.Mutex         // guards the fields below
 	settings map[string]*wishes // what faults have set, by scope and name
 	taken    map[int]bool       // places whose process a fault uses

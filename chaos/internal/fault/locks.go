@@ -28,6 +28,8 @@ func lockFaults() []Fault {
 		{Name: "F18 VACUUM FULL", Kind: "F18", Inject: vacuumFull},
 		// F19: eight sessions lock rows of the runs that workers execute, in order. Nobody may run into a deadlock.
 		{Name: "F19 storm of locks", Kind: "F19", Inject: lockStorm},
+		// F19: eight operators cancel, resume, change and delete the same runs in bulk. Nobody may run into a deadlock.
+		{Name: "F19 storm of verbs", Kind: "F19", Inject: verbStorm},
 	}
 }
 
@@ -218,30 +220,46 @@ SELECT r.run_id FROM kagzi.workflow_runs r
 WHERE r.run_id = ANY (ARRAY (SELECT k.run_id FROM kagzi.workflow_runs k WHERE k.finished_at IS NULL ORDER BY random() LIMIT 10))
 ORDER BY r.run_id FOR UPDATE`
 
-// lockStorm counts how often it saw sessions wait for its locks. It gives nobody a reason for a deadlock: Kagzi locks runs in the order of
-// their IDs, and the storm does, too. The driver finds those of others in the server's log.
-func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
-	const sessions = 8
-	lift, err := w.impose(ctx, ofServer, "deadlock_timeout", "10ms") // most statements wait for a lock only a tenth of a second
+// stormers is how many sessions a storm has.
+const stormers = 8
+
+// storm calls do from some goroutines, again and again until end is called. The server looks for deadlocks soon, because most statements wait
+// for a lock only a tenth of a second; the driver finds them in the server's log.
+func (w *World) storm(ctx context.Context, r *rand.Rand, do func(ctx context.Context, stormer int, r *rand.Rand)) (end func() error, err error) {
+	lift, err := w.impose(ctx, ofServer, "deadlock_timeout", "10ms")
 	if err != nil {
-		return 0, "", err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, lift()) }()
-	storm, end := context.WithCancel(ctx)
-	defer end()
+	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
-	var locks atomic.Int64
-	pids := make([]atomic.Uint32, sessions)
-	for i := range sessions {
+	for i := range stormers {
 		r := rand.New(rand.NewPCG(r.Uint64(), 0))
 		all.Go(func() {
-			for storm.Err() == nil {
-				_ = w.with(storm, func(conn *pgx.Conn) error { // its errors are those of the other faults
-					pids[i].Store(conn.PgConn().PID())
-					return lockAndWait(storm, conn, r, &locks)
-				})
+			for ctx.Err() == nil {
+				do(ctx, i, r)
 			}
 		})
+	}
+	return func() error {
+		stop()
+		all.Wait()
+		return lift()
+	}, nil
+}
+
+// lockStorm counts how often it saw sessions wait for its locks. It gives nobody a reason for a deadlock: Kagzi locks runs in the order of
+// their IDs, and the storm does, too.
+func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	var locks atomic.Int64
+	var pids [stormers]atomic.Uint32
+	end, err := w.storm(ctx, r, func(ctx context.Context, stormer int, r *rand.Rand) {
+		_ = w.with(ctx, func(conn *pgx.Conn) error { // its errors are those of the other faults
+			pids[stormer].Store(conn.PgConn().PID())
+			return lockAndWait(ctx, conn, r, &locks)
+		})
+	})
+	if err != nil {
+		return 0, "", err
 	}
 	begun := time.Now()
 	until(ctx, d+patience, func() bool {
@@ -253,9 +271,39 @@ func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (ef
 		effect += n
 		return failed != nil || time.Since(begun) >= d && effect > 0
 	})
-	end()
-	all.Wait()
-	return effect, fmt.Sprintf("%d transactions locked runs; others were seen waiting for them %d times", locks.Load(), effect), ctx.Err()
+	err = errors.Join(end(), ctx.Err())
+	return effect, fmt.Sprintf("%d transactions locked runs; others were seen waiting for them %d times", locks.Load(), effect), err
+}
+
+// verbStorm counts the changes that the operators were told to have made.
+func verbStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
+	if w.Bulk == nil {
+		return 0, "", errors.New("this world has no operators")
+	}
+	var changed atomic.Int64
+	var by [stormers]atomic.Int64
+	end, err := w.storm(ctx, r, func(ctx context.Context, stormer int, r *rand.Rand) {
+		n := int64(w.Bulk(ctx, r))
+		changed.Add(n)
+		by[stormer].Add(n)
+		pause(ctx, look)
+	})
+	if err != nil {
+		return 0, "", err
+	}
+	begun := time.Now()
+	until(ctx, d+patience, func() bool { return time.Since(begun) >= d && changed.Load() > 0 })
+	err = errors.Join(end(), ctx.Err())
+	busy := 0
+	for i := range by {
+		if by[i].Load() > 0 {
+			busy++
+		}
+	}
+	if busy > 1 { // one alone is no storm
+		effect = int(changed.Load())
+	}
+	return effect, fmt.Sprintf("%d operators changed runs %d times", busy, changed.Load()), err
 }
 
 // lockAndWait locks some runs for a moment, again and again.

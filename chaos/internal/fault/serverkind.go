@@ -88,7 +88,7 @@ func ServerKinds() (all []ServerKind, missing map[string]error) {
 		{ServerKind{"synchronous standby", openReplicated(true)}, nil},
 		{ServerKind{"asynchronous standby", openReplicated(false)}, nil},
 		{ServerKind{"pgbouncer", openPooled}, lacksPooler},
-		{ServerKind{"clock that jumps", openFaketime}, lacksFaketime},
+		{ServerKind{"clock that jumps", openClock}, lacksCompiler},
 		{ServerKind{"small disk", openSmallDisk}, lacksMount},
 		{ServerKind{"bad disk", openBadDisk}, lacksStrace},
 	} {

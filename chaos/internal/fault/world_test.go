@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strings"
@@ -204,6 +205,10 @@ func populate(t *testing.T, fw *fault.World, admin, dsn string) *world {
 	}
 	w.Cancel = func(ctx context.Context, run uuid.UUID) bool {
 		return w.client.Cancel(ctx, kagzi.RunID(run.String())) == nil
+	}
+	w.Bulk = func(ctx context.Context, _ *rand.Rand) int {
+		done, _ := w.client.RestartAll(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
+		return len(done.Changed)
 	}
 	t.Cleanup(func() { end(); all.Wait() }) // before pools and places are closed
 	w.wantProgress()
