@@ -77,6 +77,18 @@ var badSteps = []bad{
 		w.ended()
 	}},
 	{"LongBackoff", "S9", func(w *world) { w.failed(2 * time.Second) }},
+	{"ClaimedEarly", "S9", func(w *world) {
+		w.start("x", "", columns{"available_at": w.wall().Add(time.Second)})
+		w.claim("2.1", "x", "X1")
+		w.ended()
+	}},
+	{"LongBackoffOfARun", "S9", func(w *world) {
+		w.begun()
+		w.run("2.1", "x", columns{"status": "PENDING", "attempts": 1, "available_at": w.wall().Add(3 * time.Second)})
+		w.now += 3 * time.Second
+		w.claim("2.1", "x", "X2")
+		w.ended()
+	}},
 	{"RetriedEarly", "S9", func(w *world) {
 		w.failed(time.Second)
 		w.line("2.1", evidence.Begin, "x", "s", 2, "X1", "")

@@ -79,6 +79,9 @@ type Expectations struct {
 	// Backoff is the longest wait after a failed attempt of a step, with its jitter (S9).
 	Backoff func(evidence.Step) time.Duration
 
+	// RunBackoff is the longest wait after a failed attempt of a workflow's run, with its jitter (S9); zero if anything is right.
+	RunBackoff func(workflow string) time.Duration
+
 	// Published returns the run and the step that have published an event; the step's name without those of groups and branches. It
 	// returns false for an event that no run has published.
 	Published func(evidence.Event) (run, step string, ok bool)
@@ -118,7 +121,7 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		c.holders, c.leases,
 		c.results, c.repetitions, c.zombies, c.happened, c.executions,
 		c.ticks,
-		c.sleeps, c.lengths, c.backoffs,
+		c.sleeps, c.lengths, c.backoffs, c.turns,
 		c.cancels,
 		c.drains,
 		c.deletions,

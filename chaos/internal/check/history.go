@@ -29,6 +29,7 @@ type row struct {
 	Slot       int    `json:"slot"` // of a limit that it holds
 	Paused     moment `json:"paused_at"`
 	Priority   int    `json:"priority"`
+	Attempts   int    `json:"attempts"` // that have failed
 
 	// Of a step.
 	Kind       string `json:"step_kind"`

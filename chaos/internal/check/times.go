@@ -36,3 +36,23 @@ func (c *checker) backoffs() {
 		}
 	}
 }
+
+// turns: no run that waits is claimed before its time, and after a failed attempt of a run its next one is due within the backoff of its
+// policy (S9).
+func (c *checker) turns() {
+	for _, change := range c.h.changes {
+		if !change.ofRun() || change.old == nil || change.new == nil {
+			continue
+		}
+		old, now := change.old, change.new
+		if early := old.Available.Sub(change.At); !over(old.Status) && old.Status != "RUNNING" && now.Status == "RUNNING" && early > 0 && c.h.clock.steady {
+			c.violation("S9", change.Run, c.at(change), "process %q claimed it %v before its time (change %d)", change.By, early, change.ChangeID)
+		}
+		if now.Attempts == old.Attempts || now.Status != "PENDING" || c.x.RunBackoff == nil {
+			continue
+		}
+		if most := c.x.RunBackoff(now.Workflow); most > 0 && now.Available.Sub(change.At) > most {
+			c.violation("S9", change.Run, c.at(change), "attempt %d failed, and the next is to follow after %v, not after at most %v (change %d)", now.Attempts, now.Available.Sub(change.At), most, change.ChangeID)
+		}
+	}
+}

@@ -26,7 +26,7 @@ func (p Plan) expectations() check.Expectations {
 		Ended:         func(c evidence.Call) bool { return !strings.HasPrefix(c.ExternalID, "job ") },
 		Item:          func(c evidence.Call) (string, bool) { return load.Item(load.Job{N: c.Program}), c.Verb == "batch" },
 		Settle:        p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
-		Retention: p.Keep, Backoff: load.Backoff, Published: load.Published,
+		Retention: p.Keep, Backoff: load.Backoff, RunBackoff: load.RunBackoff, Published: load.Published,
 	}
 }
 

@@ -23,11 +23,31 @@ import (
 
 // The workflows. Callers and workers share them.
 var (
-	Run     = kagzi.Define[Job, string]("program", kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 20 * time.Millisecond})
-	Undoing = kagzi.Define[Undo, struct{}]("undo", kagzi.Queue("plain"), kagzi.RetryPolicy{MaxAttempts: 50, Backoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond})
+	Run     = kagzi.Define[Job, string]("program", runs)
+	Undoing = kagzi.Define[Undo, struct{}]("undo", kagzi.Queue("plain"), undos)
 	Mail    = kagzi.DefineSignal[string]("mail")
 	Told    = kagzi.DefineTopic[string]("told")
 )
+
+// The policies of the workflows that fail by design, or often.
+var (
+	runs  = kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 20 * time.Millisecond, MaxBackoff: 40 * time.Millisecond}
+	undos = kagzi.RetryPolicy{MaxAttempts: 50, Backoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond}
+)
+
+// RunBackoff returns the longest wait after a failed attempt of a workflow's run; zero if it has no policy of ours.
+func RunBackoff(workflow string) time.Duration {
+	switch workflow {
+	case Run.Name():
+		return longest(runs)
+	case Undoing.Name():
+		return longest(undos)
+	}
+	return 0
+}
+
+// longest returns the longest wait of a policy: the jitter adds up to a quarter.
+func longest(p kagzi.RetryPolicy) time.Duration { return p.MaxBackoff * 5 / 4 }
 
 // Reader consumes each event of Told, in order.
 var Reader = kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{
@@ -174,7 +194,7 @@ var again = kagzi.RetryPolicy{MaxAttempts: 1000, Backoff: 5 * time.Millisecond, 
 func Backoff(s evidence.Step) time.Duration {
 	switch kind.Kind(s.ErrorKind) {
 	case kind.Unknown, kind.Timeout:
-		return again.MaxBackoff * 5 / 4
+		return longest(again)
 	}
 	return 3 * time.Minute
 }
