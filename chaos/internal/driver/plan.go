@@ -127,17 +127,22 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 	for at := first; len(faults) > 0 && at < o.Duration-last; {
 		c := Clash{At: at}
 		longest := time.Duration(0)
+		add := func(f fault.Fault) {
+			i := Injection{Fault: f, After: time.Duration(r.IntN(800)) * time.Millisecond, For: []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second}[r.IntN(4)], Seed: r.Uint64()}
+			c.Faults = append(c.Faults, i)
+			longest = max(longest, i.After+i.For)
+		}
 		for range []int{1, 1, 2, 2, 2, 3}[r.IntN(6)] {
 			f := faults[r.IntN(len(faults))]
 			if len(special) > 0 && r.IntN(4) == 0 {
 				f = special[r.IntN(len(special))]
 			}
-			if len(c.Faults) > 0 && (f.Alone || c.Faults[0].Fault.Alone) {
-				continue
+			if c.allows(f) {
+				add(f)
 			}
-			i := Injection{Fault: f, After: time.Duration(r.IntN(800)) * time.Millisecond, For: []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second}[r.IntN(4)], Seed: r.Uint64()}
-			c.Faults = append(c.Faults, i)
-			longest = max(longest, i.After+i.For)
+		}
+		if local := locals(faults); len(c.Faults) == 1 && c.Faults[0].Fault.Away && len(local) > 0 && r.IntN(2) == 0 {
+			add(local[r.IntN(len(local))]) // a worker dies or starves as the server is away
 		}
 		if len(p.Clash)%clashes == clashes-1 {
 			c.Calm = p.calm()
@@ -149,6 +154,24 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 		p.Clash[n-1].Calm = p.calm()
 	}
 	return p, nil
+}
+
+// allows reports whether a fault may be under way at the same time as those of the clash.
+func (c Clash) allows(f fault.Fault) bool {
+	return !slices.ContainsFunc(c.Faults, func(i Injection) bool {
+		other := i.Fault
+		return f.Alone || other.Alone || f.Away && !other.Local || other.Away && !f.Local
+	})
+}
+
+// locals returns the faults that can meet one in which the server is away.
+func locals(all []fault.Fault) (local []fault.Fault) {
+	for _, f := range all {
+		if f.Local {
+			local = append(local, f)
+		}
+	}
+	return local
 }
 
 // names lists faults, a line each. Two may have one name.

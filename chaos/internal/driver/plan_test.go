@@ -35,6 +35,36 @@ func TestPlanWithoutFaults(t *testing.T) {
 	}
 }
 
+// While the server is away, only faults of worker processes meet that, and they do. A fault that wants to be alone is.
+func TestFaultsThatMeet(t *testing.T) {
+	t.Parallel()
+	all := []fault.Fault{{Name: "away", Away: true}, {Name: "alone", Alone: true}, {Name: "local", Local: true}, {Name: "remote"}}
+	met := map[string]bool{}
+	for seed := range uint64(200) {
+		p, err := Make(Options{Seed: seed, Duration: time.Minute}, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range p.Clash {
+			for i, a := range c.Faults {
+				for j, b := range c.Faults {
+					if i != j {
+						met[a.Fault.Name+" and "+b.Fault.Name] = true
+					}
+				}
+			}
+		}
+	}
+	for pair, may := range map[string]bool{
+		"away and local": true, "remote and local": true, "remote and remote": true,
+		"away and remote": false, "away and away": false, "alone and local": false, "alone and away": false, "alone and alone": false,
+	} {
+		if met[pair] != may {
+			t.Errorf("%s met: %t", pair, met[pair])
+		}
+	}
+}
+
 func TestFlagsOfARecord(t *testing.T) {
 	t.Parallel()
 	o := Options{Seed: 7, Duration: time.Minute, Workers: 4, Customers: 40, Deaf: true, Faults: regexp.MustCompile("F2 |F11")}

@@ -62,7 +62,7 @@ func openSmallDisk(ctx context.Context, o Options) (_ *Site, err error) {
 	}
 	s.closers = slices.Insert(s.closers, 0, unmount)
 	// F13: the disk is full, for tables and for the log.
-	s.Faults = append(s.Faults, Fault{Name: "F13 disk full", Kind: "F13", Inject: disk.fill, Alone: true})
+	s.Faults = append(s.Faults, Fault{Name: "F13 disk full", Kind: "F13", Inject: disk.fill, Away: true})
 	return s, nil
 }
 

@@ -61,8 +61,14 @@ type Fault struct {
 	Kind   string // "F4"
 	Inject Injection
 
-	// Alone says that no other fault may be under way, because the fault would hide it: the server is away.
+	// Alone says that no other fault may be under way.
 	Alone bool
+
+	// Away says that the server is away, which would hide most other faults. Only those may be under way that are Local.
+	Away bool
+
+	// Local says that the fault is one of worker processes, whose effect is seen without the server.
+	Local bool
 }
 
 // A Violation says that what a fault saw breaks a promise.

@@ -76,10 +76,10 @@ func openReplicated(synchronous bool) func(context.Context, Options) (*Site, err
 			return nil, err
 		}
 		// F8: the server is killed, and its standby takes over.
-		s.Faults = append(s.Faults, Fault{Name: "F8 failover", Kind: "F8", Inject: site.failover(false), Alone: true})
+		s.Faults = append(s.Faults, Fault{Name: "F8 failover", Kind: "F8", Inject: site.failover(false), Away: true})
 		if !synchronous {
 			// F8: the server is killed when the standby has not received the latest commits.
-			s.Faults = append(s.Faults, Fault{Name: "F8 failover with loss", Kind: "F8", Inject: site.failover(true), Alone: true})
+			s.Faults = append(s.Faults, Fault{Name: "F8 failover with loss", Kind: "F8", Inject: site.failover(true), Away: true})
 			s.Losing = true
 		}
 		return s, nil

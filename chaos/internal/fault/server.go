@@ -44,7 +44,7 @@ func serverFaults() []Fault {
 		// F6: pg_ctl -m immediate restart.
 		{Name: "F6 immediate restart", Kind: "F6", Inject: restart},
 		// F7: the postmaster and its children are killed, and the server is away.
-		{Name: "F7 server away", Kind: "F7", Inject: away, Alone: true},
+		{Name: "F7 server away", Kind: "F7", Inject: away, Away: true},
 		// F9: the server accepts no writes, in old and new sessions.
 		{Name: "F9 read-only server", Kind: "F9", Inject: readOnly},
 		// F20: a backlog that is due at once, or runs that are due at one moment.

@@ -20,13 +20,13 @@ import (
 func starvationFaults() []Fault {
 	all := []Fault{
 		// F3: four busy processes for each processor compete with workers, server and driver.
-		{Name: "F3 busy machine", Kind: "F3", Inject: busyMachine},
+		{Name: "F3 busy machine", Kind: "F3", Inject: busyMachine, Local: true},
 		// F3: a worker runs for a tenth of the time only: SIGSTOP and SIGCONT, ten times a second.
-		{Name: "F3 stuttering worker", Kind: "F3", Inject: stutter},
+		{Name: "F3 stuttering worker", Kind: "F3", Inject: stutter, Local: true},
 	}
 	if cpuGroups() != nil {
 		// F3: a worker gets a twentieth of a processor from its cgroup.
-		all = append(all, Fault{Name: "F3 worker with a small quota", Kind: "F3", Inject: smallQuota})
+		all = append(all, Fault{Name: "F3 worker with a small quota", Kind: "F3", Inject: smallQuota, Local: true})
 	}
 	return all
 }

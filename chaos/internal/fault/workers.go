@@ -18,7 +18,7 @@ func workerFaults() []Fault {
 		// F1: a new process kills itself when its code comes to a point for the nth time.
 		[]Fault{{Name: "F1 kill a worker at a point of its code", Kind: "F1", Inject: killAtPoint}},
 		// F1: SIGKILL at any moment.
-		[]Fault{{Name: "F1 kill a worker at random", Kind: "F1", Inject: killAtRandom}},
+		[]Fault{{Name: "F1 kill a worker at random", Kind: "F1", Inject: killAtRandom, Local: true}},
 		freezeFaults(),
 		starvationFaults(),
 		[]Fault{
