@@ -98,6 +98,11 @@ var claimMutants = []Mutant{
 		Shown: rounds("S12", "F26 SIGTERM during a claim", 5, 1, 2),
 	},
 	{
+		Name: "claims take paused runs", Breaks: "nobody claims a paused run",
+		Edits: []Edit{{"store/slots.go", "OR slot = 2) AND paused_at IS NULL`\n\n	// waits is", "OR slot = 2)`\n\n	// waits is"}},
+		Shown: calm("verbs", 1, 2, 3),
+	},
+	{
 		Name: "one look after a claim without an answer", Breaks: "a run under a lease that nobody holds is taken over",
 		Edits: []Edit{{"internal/engine/unresolved.go", "		} else if !locked && asked.Sub(sent) > store.LateClaims {", "		} else if !locked && !asked.Before(sent) {"}},
 		Shown: rounds("L1|L2|L4", "F11 late claims", 5, 1, 7), // with leases of five minutes
@@ -122,6 +127,11 @@ var timeMutants = []Mutant{
 	{
 		Name: "the wake time by the application's clock", Breaks: "a sleep never ends early",
 		Edits: []Edit{{"internal/engine/sleep.go", "	r.Wake = d\n", "	r.Wake = max(0, time.Until(time.Now().Add(d-time.Second)))\n"}},
+		Shown: calm("S9", 1, 2, 3),
+	},
+	{
+		Name: "a backoff begins two attempts later", Breaks: "a retry follows within its policy",
+		Edits: []Edit{{"retry.go", "float64(max(attempt, 1)-1)", "float64(max(attempt, 1)+1)"}},
 		Shown: calm("S9", 1, 2, 3),
 	},
 	{

@@ -79,8 +79,8 @@ type Expectations struct {
 	// Backoff is the longest wait after a failed attempt of a step, with its jitter (S9).
 	Backoff func(evidence.Step) time.Duration
 
-	// RunBackoff is the longest wait after a failed attempt of a workflow's run, with its jitter (S9); zero if anything is right.
-	RunBackoff func(workflow string) time.Duration
+	// RunBackoff is the longest wait after so many failed attempts of a workflow's run, with its jitter (S9); zero if anything is right.
+	RunBackoff func(workflow string, attempts int) time.Duration
 
 	// Published returns the run and the step that have published an event; the step's name without those of groups and branches. It
 	// returns false for an event that no run has published.

@@ -42,7 +42,7 @@ func newWorld() *world {
 		Accounts:      map[string]int64{"a": 10, "b": 10},
 		Settle:        10 * time.Second, Takeover: 2 * time.Second, Unheld: 2 * time.Second, Due: 2 * time.Second,
 		Backoff:   func(evidence.Step) time.Duration { return time.Second },
-		Published: published, RunBackoff: func(string) time.Duration { return time.Second },
+		Published: published, RunBackoff: func(string, int) time.Duration { return time.Second },
 	}
 	return w
 }

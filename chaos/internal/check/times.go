@@ -51,7 +51,7 @@ func (c *checker) turns() {
 		if now.Attempts == old.Attempts || now.Status != "PENDING" || c.x.RunBackoff == nil {
 			continue
 		}
-		if most := c.x.RunBackoff(now.Workflow); most > 0 && now.Available.Sub(change.At) > most {
+		if most := c.x.RunBackoff(now.Workflow, now.Attempts); most > 0 && now.Available.Sub(change.At) > most {
 			c.violation("S9", change.Run, c.at(change), "attempt %d failed, and the next is to follow after %v, not after at most %v (change %d)", now.Attempts, now.Available.Sub(change.At), most, change.ChangeID)
 		}
 	}

@@ -35,19 +35,22 @@ var (
 	undos = kagzi.RetryPolicy{MaxAttempts: 50, Backoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond}
 )
 
-// RunBackoff returns the longest wait after a failed attempt of a workflow's run; zero if it has no policy of ours.
-func RunBackoff(workflow string) time.Duration {
+// RunBackoff returns the longest wait after so many failed attempts of a workflow's run; zero if it has no policy of ours.
+func RunBackoff(workflow string, attempts int) time.Duration {
 	switch workflow {
 	case Run.Name():
-		return longest(runs)
+		return longest(runs, attempts)
 	case Undoing.Name():
-		return longest(undos)
+		return longest(undos, attempts)
 	}
 	return 0
 }
 
-// longest returns the longest wait of a policy: the jitter adds up to a quarter.
-func longest(p kagzi.RetryPolicy) time.Duration { return p.MaxBackoff * 5 / 4 }
+// longest returns the longest wait of a policy after so many attempts, or fewer: each wait is twice the one before, and the jitter adds up to
+// a quarter.
+func longest(p kagzi.RetryPolicy, attempts int) time.Duration {
+	return min(p.MaxBackoff, p.Backoff<<min(attempts-1, 20)) * 5 / 4
+}
 
 // Reader consumes each event of Told, in order.
 var Reader = kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{
@@ -194,7 +197,7 @@ var again = kagzi.RetryPolicy{MaxAttempts: 1000, Backoff: 5 * time.Millisecond, 
 func Backoff(s evidence.Step) time.Duration {
 	switch kind.Kind(s.ErrorKind) {
 	case kind.Unknown, kind.Timeout:
-		return longest(again)
+		return longest(again, s.Attempt)
 	}
 	return 3 * time.Minute
 }
