@@ -77,7 +77,7 @@ var allowedRuns = []allowed{
 	}},
 	{"SetBackByAnotherWorker", func(w *world) {
 		w.begun()
-		w.run("1.1", "x", columns{"status": "PENDING", "lease": nil, "locked_by": nil})
+		w.run("1.1", "x", columns{"status": "PENDING", "lease": nil, "locked_by": nil, "available_at": w.wall()})
 		w.claim("2.1", "x", "X2")
 		w.ended()
 	}},
