@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -313,9 +314,38 @@ func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 		defer conn.Release()
 		err = f(conn.Conn())
 		DropReadOnly(conn.Conn(), err)
+		if conn.Conn().IsClosed() && Classify(err) == ClassAway {
+			dropEnded(ctx, db)
+		}
 		return err
 	}
 	return fmt.Errorf("a %T cannot begin a transaction", db)
+}
+
+// pingTimeout is how long dropEnded waits for the answer of an idle connection.
+const pingTimeout = 500 * time.Millisecond
+
+// dropEnded closes the idle connections of a pool that do not answer. What has ended one connection, such as a restart of the server, has
+// often ended the others, too: without this, a call that is tried again would meet one after the other.
+func dropEnded(ctx context.Context, pool *pgxpool.Pool) {
+	var pings sync.WaitGroup
+	for _, conn := range pool.AcquireAllIdle(ctx) {
+		pings.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTimeout)
+			defer cancel()
+			_ = conn.Ping(ctx) // an error closes the connection
+			conn.Release()
+		})
+	}
+	answered := make(chan struct{})
+	go func() {
+		pings.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-ctx.Done():
+	}
 }
 
 // DropReadOnly closes conn if err says that it is read-only, so that the pool replaces it. A connection that began while the

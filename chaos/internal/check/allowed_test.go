@@ -255,10 +255,6 @@ var allowedLiveness = []allowed{
 		})
 	}},
 	{"PausedForEver", func(w *world) { w.start("x", "", columns{"paused": true}) }},
-	{"WaitsForEver", func(w *world) {
-		w.start("x", "", nil)
-		w.ends["x"] = check.Ending{Endless: true}
-	}},
 	{"DiedWithoutARun", func(w *world) {
 		w.Exits = append(w.Exits, evidence.Exit{At: w.tick(), Worker: "9.9", Killed: true})
 	}},
@@ -272,6 +268,7 @@ func TestLossyHistories(t *testing.T) {
 	w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", Outcome: evidence.OK},
 		evidence.Call{Verb: "signal", Run: "reads", Message: "m3", Outcome: evidence.OK})
 	w.line("2.1", evidence.Begin, "retries", "s", 1, "lost", "")
+	w.line("2.1", evidence.Consume, "of a consumer, and lost", "", 0, "lost", "e1")
 	exactly(t, w, "")
 }
 

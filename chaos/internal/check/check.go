@@ -109,7 +109,6 @@ type Ending struct {
 	Registered []string // the compensations that it registers until its end, in this order; their names without suffix
 	Messages   []string // the payloads that it reads until its end, in this order: JSON, or the text
 	Replaced   bool     // starts or ticks may cancel it
-	Endless    bool     // it waits for ever
 }
 
 // All returns all violations, those of one invariant together.

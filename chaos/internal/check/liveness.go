@@ -29,13 +29,10 @@ func busy(samples []evidence.Sample, i int) bool {
 	return sum > crowd*float64(len(last))
 }
 
-// unended: every run has ended (L1), unless it is paused, or waits for ever by design.
+// unended: every run has ended (L1), unless it is paused.
 func (c *checker) unended() {
 	for _, r := range c.e.Runs {
 		if over(r.Status) || r.Paused {
-			continue
-		}
-		if want, ok := c.ending(r); ok && want.Endless {
 			continue
 		}
 		c.violation("L1", r.ID, c.e.Over, "it is still %s (%s)", r.Status, r.WaitingOn)

@@ -83,3 +83,12 @@ func (c *customers) started(run string) bool {
 		return call.Verb == "start" && call.Outcome == evidence.OK && call.Run == run
 	})
 }
+
+// knows reports whether a customer was told of a run by a start, a restart or a fork.
+func (c *customers) knows(run string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.calls, func(call evidence.Call) bool {
+		return call.Outcome == evidence.OK && (call.New == run || call.Run == run && call.Verb == "start")
+	})
+}

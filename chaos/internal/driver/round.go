@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -348,11 +349,36 @@ func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
 		if err != nil || left > 0 || time.Now().Before(r.until.Add(2*time.Second)) {
 			quiet = 0
 		}
+		if err == nil && left > 0 && closed(content) {
+			r.endOrphans(ctx)
+		}
 	}
 	select {
 	case <-content:
 	case <-ctx.Done():
-		r.stuckWith("customers still wait %v after the last fault", r.plan.patience())
+		if !closed(content) {
+			r.stuckWith("customers still wait %v after the last fault", r.plan.patience())
+		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// endOrphans terminates the runs that wait for messages and of which no customer knows: the answer to their start was lost.
+func (r *round) endOrphans(ctx context.Context) {
+	rows, _ := r.pool.Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND waiting_on = 'signal ' || $1`, load.Mail.Name()) // CollectRows returns its error
+	waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string])                                                                                                  // the next look comes soon
+	for _, run := range waiting {
+		if !r.customers.knows(run) {
+			r.customers.change(ctx, 0, load.Job{}, kagzi.RunID(run), "terminate")
+		}
 	}
 }
 
