@@ -374,7 +374,7 @@ func closed(c <-chan struct{}) bool {
 // endOrphans terminates the runs that wait for messages and of which no customer knows: the answer to their start was lost.
 func (r *round) endOrphans(ctx context.Context) {
 	rows, _ := r.pool.Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND waiting_on = 'signal ' || $1`, load.Mail.Name()) // CollectRows returns its error
-	waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string])                                                                                                  // the next look comes soon
+	waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string])                                                                                                    // the next look comes soon
 	for _, run := range waiting {
 		if !r.customers.knows(run) {
 			r.customers.change(ctx, 0, load.Job{}, kagzi.RunID(run), "terminate")
