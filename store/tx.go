@@ -323,7 +323,7 @@ func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 }
 
 // pingTimeout is how long dropEnded waits for the answer of an idle connection.
-const pingTimeout = 500 * time.Millisecond
+const pingTimeout = time.Second
 
 // dropEnded closes the idle connections of a pool that do not answer. What has ended one connection, such as a restart of the server, has
 // often ended the others, too: without this, a call that is tried again would meet one after the other.

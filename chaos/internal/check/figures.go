@@ -141,9 +141,9 @@ func (h *history) takeovers() (all []takeover) {
 // stall is how far apart two samples may be: the driver takes several a second.
 const stall = 5 * time.Second
 
-// Exercised returns the reasons why a round proves nothing; none if it does. Single faults without an effect are no reason while more
+// Exercised returns the reasons why a round with these figures proves nothing; none if it does. Single faults without an effect are no reason while more
 // of them had one.
-func Exercised(e *evidence.Evidence) (reasons []string) {
+func Exercised(e *evidence.Evidence, figures Figures) (reasons []string) {
 	because := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
 	h := newHistory(e)
 	if idle, worked := Idle(e); len(idle) > 0 && len(idle) >= worked {
@@ -162,7 +162,7 @@ func Exercised(e *evidence.Evidence) (reasons []string) {
 			killed++
 		}
 	}
-	if killed > 0 && Measure(e).TakenOver == 0 {
+	if killed > 0 && figures.TakenOver == 0 {
 		because("%d workers were killed, and no run was taken over", killed)
 	}
 	if len(e.Ledger) == 0 || len(e.Changes) == 0 || len(e.Samples) == 0 || len(e.Clock) == 0 {

@@ -34,7 +34,7 @@ func TestExercised(t *testing.T) {
 			t.Parallel()
 			e := good().end()
 			tt.change(e)
-			if got := check.Exercised(e); len(got) != 1 || !strings.Contains(got[0], tt.want) {
+			if got := check.Exercised(e, check.Measure(e)); len(got) != 1 || !strings.Contains(got[0], tt.want) {
 				t.Errorf("reasons: %q, want %q", got, tt.want)
 			}
 		})
@@ -52,11 +52,11 @@ func TestIdle(t *testing.T) {
 	if want := `fault "F9 in vain" had no effect`; worked != 2 || len(texts) != 1 || texts[0] != want {
 		t.Errorf("%d faults worked, the others: %q, want 2, and %q", worked, texts, want)
 	}
-	if got := check.Exercised(e); len(got) > 0 {
+	if got := check.Exercised(e, check.Measure(e)); len(got) > 0 {
 		t.Errorf("reasons: %q", got)
 	}
 	e.Injected = e.Injected[1:]
-	if got := check.Exercised(e); len(got) != 1 {
+	if got := check.Exercised(e, check.Measure(e)); len(got) != 1 {
 		t.Errorf("one fault of two had no effect, reasons: %q", got)
 	}
 }

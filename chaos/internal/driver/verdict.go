@@ -39,11 +39,13 @@ const slow = 30 * time.Second
 func judge(w io.Writer, plan Plan, r *Result) Record {
 	var found []check.Violation
 	var reasons []string
+	var figures check.Figures
 	if !plan.Options.Soak {
 		expected := plan.expectations()
 		expected.Lossy = r.Lossy
-		found, reasons = check.All(r.Evidence, expected), check.Exercised(r.Evidence)
-		measured(w, r.Evidence)
+		figures = check.Measure(r.Evidence)
+		found, reasons = check.All(r.Evidence, expected), check.Exercised(r.Evidence, figures)
+		measured(w, r.Evidence, figures)
 	}
 	for _, v := range append(r.Tables, r.Stuck...) {
 		fmt.Fprintln(w, "FAIL:", v)
@@ -68,18 +70,20 @@ func judge(w io.Writer, plan Plan, r *Result) Record {
 	case len(reasons) > 0:
 		verdict = Invalid
 	}
-	k := record(plan, r, verdict, found, reasons)
 	fmt.Fprintf(w, "%s: seed %d on %s, %v, %d faults", verdict, plan.Options.Seed, cmp.Or(plan.Options.Server, "plain"), plan.Options.Duration, len(r.Evidence.Injected))
 	if !plan.Options.Soak {
-		fmt.Fprintf(w, ", liveness judged for %v", k.Figures.Judged.Round(time.Second))
+		fmt.Fprintf(w, ", liveness judged for %v", figures.Judged.Round(time.Second))
 	}
 	fmt.Fprintln(w)
+	k := record(plan, r, verdict, found, reasons)
+	if !plan.Options.Soak {
+		k.Figures, k.Pairs = figures, check.Pairs(r.Evidence)
+	}
 	return k
 }
 
 // measured prints the figures, the faults that proved nothing, and why the last run ended late, if it did.
-func measured(w io.Writer, e *evidence.Evidence) {
-	figures := check.Measure(e)
+func measured(w io.Writer, e *evidence.Evidence, figures check.Figures) {
 	fmt.Fprint(w, figures)
 	idle, _ := check.Idle(e)
 	for _, text := range idle {
@@ -93,9 +97,6 @@ func measured(w io.Writer, e *evidence.Evidence) {
 // record keeps what is worth keeping of a round.
 func record(plan Plan, r *Result, verdict Verdict, found []check.Violation, reasons []string) Record {
 	k := Record{Seed: plan.Options.Seed, Flags: plan.Options.flags(), Server: plan.Options.Server, Verdict: verdict, Seconds: r.Took.Seconds(), Faults: map[string]int{}, Reasons: reasons, Duration: plan.Options.Duration, Calls: len(r.Evidence.Calls)}
-	if !plan.Options.Soak {
-		k.Figures, k.Pairs = check.Measure(r.Evidence), check.Pairs(r.Evidence)
-	}
 	for _, v := range found {
 		if !slices.Contains(k.Broken, v.Invariant) {
 			k.Broken = append(k.Broken, v.Invariant)
