@@ -22,7 +22,7 @@ func TestLeaseIsExtended(t *testing.T) {
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	c := kit.NewClient(t, db.Pool)
-	cfg := kagzi.WorkerConfig{LeaseTimeout: 6 * time.Second, PollInterval: 50 * time.Millisecond}
+	cfg := kagzi.WorkerConfig{LeaseTimeout: 15 * time.Second, PollInterval: 50 * time.Millisecond}
 	g, runs, _ := kit.Gated(t, c, cfg, 1)
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)) // would claim it
 	extended := func() int {
@@ -35,11 +35,11 @@ func TestLeaseIsExtended(t *testing.T) {
 			AND r.finished_at - r.started_at < interval '1 s'`); n > 0 { // a slow machine's runs may take longer
 		t.Errorf("%d leases of fast runs were extended", n)
 	}
-	await.True(t, "two timeouts pass", func() bool {
-		return dbtest.QueryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '12 s' FROM kagzi.workflow_runs WHERE run_id = $1`, string(runs[0].ID()))
+	await.True(t, "the timeout passes", func() bool { // it is long, because a busy machine must not let the lease end
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '16 s' FROM kagzi.workflow_runs WHERE run_id = $1`, string(runs[0].ID()))
 	})
-	if n := extended(); n < 2 {
-		t.Errorf("the lease was extended %d times in two timeouts", n)
+	if n := extended(); n == 0 {
+		t.Errorf("the lease was not extended, and its timeout has passed")
 	}
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
