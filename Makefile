@@ -19,12 +19,12 @@ test: ## every test, with the race detector; installs what is missing, and start
 vulncheck: ## known vulnerabilities of what Kagzi calls; says so if they cannot be looked up here
 	@.ci/vulncheck "$(GOVULNCHECK)"
 
-vet: ## go vet
-	go vet ./...
+vet: ## go vet, in all modules
+	@bash -c 'source .ci/modules.sh && each_module go vet ./...'
 
 lint: ## fails, and shows the differences, if a file is not formatted by gofumpt
 	@test -z "$$($(GOFUMPT) -l .)" || { $(GOFUMPT) -d .; exit 1; }
-	$(STATICCHECK) ./...
+	@bash -c 'source .ci/modules.sh && each_module $(STATICCHECK) ./...'
 
 format: ## formats all files with gofumpt
 	$(GOFUMPT) -w .

@@ -4,7 +4,7 @@
 //	go run . -seed 7 -duration 60s
 //
 // It prints the plan, what the faults did, and PASS, FAIL with the history of the runs concerned, or INVALID if the round proves
-// nothing. The exit code is 0, 1 or 3, and 2 after flags that are wrong.
+// nothing. The exit code is 0, 1 or 3, and 2 after flags that are wrong; go run makes 1 of each but 0.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -46,8 +47,8 @@ func run(args []string) int {
 	flags.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "what the plan is made from")
 	flags.DurationVar(&o.Duration, "duration", time.Minute, "from the first start to the end of the last fault")
 	flags.IntVar(&o.Workers, "workers", 4, "how many worker processes there are")
-	flags.IntVar(&o.Customers, "customers", 40, "how many clients have one job each")
-	flags.StringVar(&o.Server, "server", "", "the kind of server: \"synchronous standby\", \"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", which lets the seed choose; a plain one if it is empty")
+	flags.IntVar(&o.Customers, "customers", 40, "how many clients work at the same time, each at one job after the other")
+	flags.StringVar(&o.Server, "server", "plain", "the kind of server: \"plain\", \"synchronous standby\", \"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", which lets the seed choose (an even one takes \"plain\")")
 	faults := flags.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
 	keep := flags.String("keep", "", "a directory for ledgers and logs, which must be empty or not exist, and stays; otherwise they go after a round that passes")
 	flags.BoolVar(&o.Deaf, "deaf", false, "all hints are lost, and no listener knows: all bounds must hold by polling alone")
@@ -56,10 +57,14 @@ func run(args []string) int {
 	table := flags.String("table", "", "print what the records in this file say together, and do nothing else")
 	long := flags.Duration("for", 0, "play rounds with this seed, the next, and so on, until the time is over")
 	only := flags.Bool("plan", false, "print the plan only")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+	flags.SetOutput(io.Discard)
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(os.Stdout)
+		flags.PrintDefaults()
 		return pass
-	} else if err != nil {
-		return misuse // the flags have said why
+	case err != nil:
+		return usage(fmt.Errorf("%w: a length has a unit, as in 60s; -h lists the flags", err))
 	}
 	if flags.NArg() > 0 {
 		return usage(fmt.Errorf("unexpected argument %q: there are flags only, which -h lists; a name with a space needs quotes", flags.Arg(0)))

@@ -74,6 +74,9 @@ func Open(ctx context.Context) (dsn string, stop func() error, err error) {
 		return dsn, func() error { return nil }, nil
 	}
 	c, err := Start(ctx)
+	if errors.Is(err, errNoPrograms) {
+		return "", nil, fmt.Errorf("%w; or set KAGZI_TEST_DATABASE_URL to a running server's", err)
+	}
 	if err != nil {
 		return "", nil, err
 	}

@@ -70,7 +70,7 @@ func findPrograms(getenv func(string) string, dirs []string) (dir, version strin
 		tried = append(tried, fmt.Errorf("%s: %w", candidate, err))
 	}
 	return "", "", fmt.Errorf("localpg: Postgres is not installed (no initdb and postgres found); install it with\n\n\t%s\n\n"+
-		"or set KAGZI_TEST_DATABASE_URL to a running server's: %w", installCommand(), errors.Join(append(tried, errNoPrograms)...))
+		"or set KAGZI_PG_BIN to the folder of its programs: %w", installCommand(), errors.Join(append(tried, errNoPrograms)...))
 }
 
 // errNoPrograms says where findPrograms has searched.

@@ -1,5 +1,6 @@
-// Package model has a small model of the store: the runs of one namespace in memory, and what each verb does to them. The test of
-// the package sends random verbs to the store and to the model, and compares.
+// Package model has a small model of the store: the runs of one namespace in memory, and what each verb does to them. A verb is a call of
+// the store, such as claim, finish or cancel. The test of the package, `go test .`, sends random verbs to the store and to the model, and
+// compares.
 //
 // The model knows no SQL, no locks and no clock. When a run is due is one of five words, and the test moves the times in the tables
 // by SQL. Of an order in time, such as that of a key's runs, the test reads the times and gives them to the model.

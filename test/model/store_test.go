@@ -27,7 +27,7 @@ var searches = []struct {
 // sequence. The verbs go over three pools of connections. Leases that are over are drawn again, flushes, starts and messages are repeated, and the answer to
 // a commit is lost now and then. Times are moved by SQL. In a pair, two verbs are done at once.
 //
-// Short sequences come first: rapid shrinks them faster. A longer search is `go test -rapid.checks 1000 -rapid.steps 80`. A failure of a pair may
+// Short sequences come first: rapid shrinks them faster. A longer search is `go test -timeout 0 -rapid.checks 1000 -rapid.steps 80 .`, which takes hours. A failure of a pair may
 // not come again, as it depends on the server's scheduling; the first report has all that is known.
 //
 // The test was seen to fail when the store was changed in these ways, within thirty sequences unless a number is given:

@@ -12,19 +12,20 @@
 //	S6   a recorded step is not executed again
 //	S7   what is recorded has happened, with that result
 //	S8   each tick of a schedule has its run, and no other time has one
-//	S9   no sleep ends early, and no retry waits for too long
+//	S9   no sleep or backoff ends early, none lasts longer than its program or its policy says, and no run is claimed before its time
 //	S10  a cancel that was acknowledged wins, and nothing begins after it
 //	S11  a step is executed at most once for each attempt and interruption
 //	S12  a worker that was drained leaves nothing
-//	S13  only old runs are deleted
+//	S13  a run is deleted only if it is old, or somebody asked for it
 //	S15  payloads come back as they were
-//	S16  a transactional step has its effect exactly if it is recorded; a start that was rolled back left nothing
+//	S16  a transactional step has its effect exactly if it is recorded; a start that was rolled back left nothing; an item of a batch is dealt
+//	     with once, and an event that a run publishes is published once
 //
 // The others are called "compensations", "messages", "consumers", "children" and "verbs". L1 to L5 are about liveness:
 //
 //	L1  every run has ended
 //	L2  no run is RUNNING under a lease that no live worker holds
-//	L3  no due run waits beside a free slot
+//	L3  no due run waits beside a free slot, nor does the next run of a queue or key whose limit has room
 //	L4  after healing, the last run ends soon
 //	L5  a dead worker's runs are taken over soon
 package check

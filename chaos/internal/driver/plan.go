@@ -122,7 +122,7 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 	}
 	faults, special := chosen(o, all)
 	if len(faults) == 0 && o.Faults != nil {
-		return p, badOption("no fault on the server %q has a name that matches %q. Its faults are:\n%s", cmp.Or(o.Server, "plain"), o.Faults, names(all))
+		return p, badOption("no fault on the server %q has a name that matches `%s`. Its faults are:\n%s", cmp.Or(o.Server, "plain"), o.Faults, names(all))
 	}
 	for at := first; len(faults) > 0 && at < o.Duration-last; {
 		c := Clash{At: at}

@@ -15,7 +15,7 @@ func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	faults := []fault.Fault{{Name: "F1 kill"}, {Name: "F2 freeze"}, {Name: "F1 kill"}}
 	_, err := Make(Options{Duration: time.Minute, Faults: regexp.MustCompile("thunder")}, faults)
-	if err == nil || !strings.HasSuffix(err.Error(), `"plain" has a name that matches "thunder". Its faults are:`+"\n\tF1 kill\n\tF2 freeze") {
+	if err == nil || !strings.HasSuffix(err.Error(), "\"plain\" has a name that matches `thunder`. Its faults are:\n\tF1 kill\n\tF2 freeze") {
 		t.Errorf("-faults: %v", err)
 	}
 	_, err = Options{Server: "moon"}.server()
