@@ -54,6 +54,7 @@ func again(ctx context.Context, f func(context.Context) error) error {
 		if err == nil || !Unavailable(err) || ctx.Err() != nil {
 			return err
 		}
+		ctx = suspecting(ctx, err)
 	}
 	return err
 }

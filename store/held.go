@@ -51,10 +51,10 @@ func waitsFor(runs []NewRun) string {
 // whileHeld calls try, a transaction of its own, until it succeeds. It repeats it for as long as another transaction holds what it needs and
 // ctx leaves time, and then returns held. It repeats a few times if the database is away: lost says that the answer to an earlier try may
 // have been lost.
-func whileHeld(ctx context.Context, held HeldError, try func(lost bool) error) error {
+func whileHeld(ctx context.Context, held HeldError, try func(ctx context.Context, lost bool) error) error {
 	var waited, lost bool
 	for tries := 0; ; {
-		err := try(lost)
+		err := try(ctx, lost)
 		switch {
 		case err == nil:
 			return nil
@@ -69,7 +69,7 @@ func whileHeld(ctx context.Context, held HeldError, try func(lost bool) error) e
 		case ctx.Err() != nil || !Unavailable(err) && !Repeatable(err):
 			return err
 		}
-		lost = lost || Unavailable(err)
+		lost, ctx = lost || Unavailable(err), suspecting(ctx, err)
 		if tries++; tries == maxTries {
 			return err
 		}

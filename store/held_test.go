@@ -106,7 +106,7 @@ func TestStartOfAHeldID(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		tries := 0
-		err := whileHeld(ctx, HeldError{What: "the ID"}, func(bool) error {
+		err := whileHeld(ctx, HeldError{What: "the ID"}, func(context.Context, bool) error {
 			if tries++; tries == 1 {
 				return &pgconn.PgError{Code: "55P03"}
 			}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -489,6 +490,11 @@ func asNew(t *testing.T, s *Store, tables string) {
 	t.Helper()
 	for table := range strings.SplitSeq(tables, ", ") {
 		exec(t, s.pool, `ALTER TABLE `+table+` SET (autovacuum_enabled = off)`)
+		t.Cleanup(func() { // other tests may get the database; t's context has ended
+			if _, err := s.pool.Exec(context.Background(), `ALTER TABLE `+table+` RESET (autovacuum_enabled)`); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	exec(t, s.pool, `TRUNCATE `+tables)
 	forgetStatistics(t, s)

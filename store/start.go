@@ -25,7 +25,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 	}
 	replaced := make([]StartedRun, len(runs)) // by every try, also one whose answer was lost
 	var out []StartedRun
-	err := whileHeld(ctx, HeldError{What: waitsFor(runs)}, func(lost bool) (err error) {
+	err := whileHeld(ctx, HeldError{What: waitsFor(runs)}, func(ctx context.Context, lost bool) (err error) {
 		out, err = s.startOwn(ctx, runs, replaced, lost)
 		return err
 	})

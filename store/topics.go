@@ -71,7 +71,7 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due
 	if tx != nil {
 		return s.publishIn(ctx, tx, events)
 	}
-	err = whileHeld(ctx, HeldError{What: heldEvents, Events: true}, func(lost bool) (err error) {
+	err = whileHeld(ctx, HeldError{What: heldEvents, Events: true}, func(ctx context.Context, lost bool) (err error) {
 		if lost {
 			for _, e := range events {
 				e.Named = true

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -307,53 +306,66 @@ func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 	case *pgxpool.Conn:
 		return f(db.Conn())
 	case *pgxpool.Pool:
-		conn, err := acquire(ctx, db)
+		conn, err := acquireSound(ctx, db)
 		if err != nil {
 			return err
 		}
 		defer conn.Release()
 		err = f(conn.Conn())
 		DropReadOnly(conn.Conn(), err)
-		if conn.Conn().IsClosed() && Classify(err) == ClassAway {
-			dropEnded(ctx, db)
-		}
 		return err
 	}
 	return fmt.Errorf("a %T cannot begin a transaction", db)
 }
 
-// pingTimeout is how long dropEnded waits for the answer of an idle connection.
-const pingTimeout = time.Second
+type suspicionKey struct{}
 
-// dropEnded closes the idle connections of a pool that do not answer. What has ended one connection, such as a restart of the server, has
-// often ended the others, too: without this, a call that is tried again would meet one after the other.
-func dropEnded(ctx context.Context, pool *pgxpool.Pool) {
-	var pings sync.WaitGroup
-	for _, conn := range pool.AcquireAllIdle(ctx) {
-		pings.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTimeout)
-			defer cancel()
-			_ = conn.Ping(ctx) // an error closes the connection
-			conn.Release()
-		})
+// suspecting returns a context for another try of a call that failed with err. If the fault was that of a connection, the try takes none of
+// the pool that has it, too: without that, a call would meet one dead connection after the other when the server has restarted.
+func suspecting(ctx context.Context, err error) context.Context {
+	if Classify(err) == ClassAway && !Unsent(err) {
+		ctx = context.WithValue(ctx, suspicionKey{}, err)
 	}
-	answered := make(chan struct{})
-	go func() {
-		pings.Wait()
-		close(answered)
-	}()
-	select {
-	case <-answered:
-	case <-ctx.Done():
+	return ctx
+}
+
+// acquireSound is acquire, and passes over connections that have the fault that ctx suspects. It looks at no more than the pool has: those that
+// it opens then have no fault that another one would not have.
+func acquireSound(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	conn, err := acquire(ctx, pool)
+	why, suspect := ctx.Value(suspicionKey{}).(error)
+	if !suspect {
+		return conn, err
 	}
+	for left := pool.Stat().TotalConns(); left > 0 && err == nil && !isSound(ctx, conn.Conn(), why); left-- {
+		conn.Release()
+		conn, err = acquire(ctx, pool)
+	}
+	return conn, err
+}
+
+// isSound reports whether a connection lacks the fault of another one. It closes one that has it.
+func isSound(ctx context.Context, conn *pgx.Conn, why error) bool {
+	if code(why) != readOnly {
+		return conn.Ping(ctx) == nil // an error closes it
+	}
+	var setting string
+	err := conn.QueryRow(ctx, `SHOW transaction_read_only`).Scan(&setting)
+	if err == nil && setting != "off" {
+		closeNow(conn)
+	}
+	return err == nil && setting == "off"
 }
 
 // DropReadOnly closes conn if err says that it is read-only, so that the pool replaces it. A connection that began while the
 // database was read-only, or whose server has become a standby since, stays read-only when new ones are not.
 func DropReadOnly(conn *pgx.Conn, err error) {
-	if code(err) != readOnly || conn.IsClosed() {
-		return
+	if code(err) == readOnly && !conn.IsClosed() {
+		closeNow(conn)
 	}
+}
+
+func closeNow(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx) // even after an error it is closed on this side

@@ -367,7 +367,7 @@ func (s *Session) begin(q *queue, worker uuid.UUID, runs []*store.ClaimedRun) {
 	s.mu.Unlock()
 	if waiting > 0 && len(es) > 0 {
 		s.endLingering()
-		time.AfterFunc(longestAhead, func() { s.giveBack(es[len(es)-1].run.Term.Asked) })
+		time.AfterFunc(s.slots.longest, func() { s.giveBack(es[len(es)-1].run.Term.Asked) })
 	}
 }
 

@@ -50,6 +50,9 @@ func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*execution] {
 // HoldRetries leaves executions that are requeued because of a lock to the test. It is called before anything is claimed.
 func (h *HeldSession) HoldRetries() { h.s.retries = sendingTo(h.Again) }
 
+// KeepAhead lets runs wait for a slot for as long as it takes. It is called before anything is claimed.
+func (h *HeldSession) KeepAhead() { h.s.slots.longest = time.Hour }
+
 // Claim is one pass of the claim loop. It returns the pause before the next.
 func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration {
 	return h.s.claim(ctx, h.queue(), n)

@@ -18,7 +18,7 @@ func New(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
-		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
+		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent, longest: longestAhead}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
 		drains: make(chan struct{}),
 	}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)

@@ -11,11 +11,12 @@ import (
 // claimAhead. These runs wait in memory, and each begins as soon as a slot is free. So short runs share claims, and wait for
 // none. The session's mutex guards the fields. See docs/architecture.md, Claim.
 type slots struct {
-	free    int          // Decremented by startWaiting and Reserve, incremented by freeSlot.
-	waiting []*execution // claimed, in the order in which they begin
-	ahead   int          // how many may wait: as many as slots were freed within claimAhead. Set by measure.
-	freed   int          // how often a slot was freed since counted
-	counted time.Time    // when ahead was set
+	free    int           // Decremented by startWaiting and Reserve, incremented by freeSlot.
+	waiting []*execution  // claimed, in the order in which they begin
+	ahead   int           // how many may wait: as many as slots were freed within claimAhead. Set by measure.
+	freed   int           // how often a slot was freed since counted
+	counted time.Time     // when ahead was set
+	longest time.Duration // longestAhead, but for tests
 }
 
 const (

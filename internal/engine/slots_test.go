@@ -239,6 +239,7 @@ func TestEndOfARunAheadOfSlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.KeepAhead()
 	s.Claim(t.Context(), len(runs))
 	if name := await.Receive(t, begun); name != "first" {
 		t.Errorf("%q has begun", name)

@@ -82,6 +82,12 @@ var badSteps = []bad{
 		w.claim("2.1", "x", "X1")
 		w.ended()
 	}},
+	{"TakenOverEarly", "S9", func(w *world) {
+		w.begun()
+		w.lease("1.1", "x", "X2")
+		w.finish("1.1", "x", "COMPLETED", nil)
+	}},
+	{"ShortBackoff", "S9", func(w *world) { w.failed(0) }},
 	{"LongBackoffOfARun", "S9", func(w *world) {
 		w.begun()
 		w.run("2.1", "x", columns{"status": "PENDING", "attempts": 1, "available_at": w.wall().Add(3 * time.Second)})

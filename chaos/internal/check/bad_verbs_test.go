@@ -66,7 +66,7 @@ var badVerbs = []bad{
 	}},
 	{"UnpausedIsPaused", "verbs", func(w *world) {
 		w.start("x", "", nil)
-		w.done("unpause", "x", columns{"paused": true})
+		w.done("unpause", "x", columns{"paused_at": w.wall(), "paused": true})
 	}},
 	{"UpdatedIsNot", "verbs", func(w *world) {
 		w.call("update", "changes", func(c *evidence.Call) { c.Priority = 1 })

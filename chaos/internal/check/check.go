@@ -77,8 +77,8 @@ type Expectations struct {
 	// Sleep says for how long a run sleeps in a step, named by its ID. It returns false if the step is no sleep of its program.
 	Sleep func(run evidence.Run, step string) (time.Duration, bool)
 
-	// Backoff is the longest wait after a failed attempt of a step, with its jitter (S9).
-	Backoff func(evidence.Step) time.Duration
+	// Backoff returns the shortest and the longest wait after a failed attempt of a step, with its jitter (S9).
+	Backoff func(evidence.Step) (least, most time.Duration)
 
 	// RunBackoff is the longest wait after so many failed attempts of a workflow's run, with its jitter (S9); zero if anything is right.
 	RunBackoff func(workflow string, attempts int) time.Duration

@@ -41,7 +41,7 @@ func newWorld() *world {
 		Item:          func(c evidence.Call) (string, bool) { return "item of " + c.Run, c.Verb == "batch" },
 		Accounts:      map[string]int64{"a": 10, "b": 10},
 		Settle:        10 * time.Second, Takeover: 2 * time.Second, Unheld: 2 * time.Second, Due: 2 * time.Second,
-		Backoff:   func(evidence.Step) time.Duration { return time.Second },
+		Backoff:   func(evidence.Step) (time.Duration, time.Duration) { return 10 * time.Millisecond, time.Second },
 		Published: published, RunBackoff: func(string, int) time.Duration { return time.Second },
 	}
 	return w
@@ -120,8 +120,15 @@ func (w *world) start(run, id string, c columns) {
 	w.Calls = append(w.Calls, call)
 }
 
-// claim gives a worker a lease.
+// claim gives a worker a lease. If another one holds the run, a coordinator releases it before.
 func (w *world) claim(worker, run, lease string) {
+	if row := w.rows[fmt.Sprint(run, "", 0)]; row["status"] == "RUNNING" {
+		w.run("1.1", run, columns{"available_at": w.wall()})
+	}
+	w.lease(worker, run, lease)
+}
+
+func (w *world) lease(worker, run, lease string) {
 	w.run(worker, run, columns{"status": "RUNNING", "lease": lease, "locked_by": "id of " + worker, "available_at": w.wall().Add(3 * time.Second)})
 }
 

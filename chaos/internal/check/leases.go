@@ -171,7 +171,7 @@ func (c *checker) deletions() {
 	}
 	for _, run := range sorted(c.h.ofRun) {
 		change := c.h.deleted(run)
-		if change == nil || change.old == nil || c.h.had(run, "DELETED") || c.anyAbove(run, asked) {
+		if change == nil || change.old == nil || c.h.had(run, "DELETED") || c.anyAbove(run, asked) || c.inBulk(change) {
 			continue
 		}
 		switch age := change.At.Sub(change.old.Finished.Time); {
@@ -181,4 +181,11 @@ func (c *checker) deletions() {
 			c.violation("S13", run, c.at(change), "it was deleted %v after its end, and is to be kept for %v", age, c.x.Retention)
 		}
 	}
+}
+
+// inBulk reports whether a client, and no worker, has deleted a run as some client deleted many.
+func (c *checker) inBulk(deleted *change) bool {
+	return deleted.By == "" && slices.ContainsFunc(c.e.Calls, func(call evidence.Call) bool {
+		return call.Verb == "delete all" && call.Began-drift <= c.at(deleted) && c.before(deleted, call.Ended)
+	})
 }

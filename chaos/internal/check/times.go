@@ -21,12 +21,19 @@ func (c *checker) backoffs() {
 			continue
 		}
 		key := stepKey{s.Run, s.Step}
+		if !c.h.clock.steady {
+			continue
+		}
 		if record := c.h.over[attemptKey{key, s.Attempt}]; record != nil && c.x.Backoff != nil {
-			if wait, most := s.WakeAt.Sub(record.At), c.x.Backoff(s); wait > most {
+			least, most := c.x.Backoff(s)
+			if wait := s.WakeAt.Sub(record.At); wait > most {
 				c.violation("S9", s.Run, c.at(record), "attempt %d of step %s failed (%s), and the next is to follow %v after the record, not after at most %v", s.Attempt, s.Step, s.ErrorKind, wait, most)
 			}
+			if wait := s.WakeAt.Sub(s.Finished); wait < least {
+				c.violation("S9", s.Run, c.at(record), "attempt %d of step %s failed (%s), and the next is to follow after %v, not after at least %v", s.Attempt, s.Step, s.ErrorKind, wait, least)
+			}
 		}
-		if !c.h.clock.steady {
+		if c.x.Lossy { // the attempt that was begun may be one that is lost
 			continue
 		}
 		for _, line := range c.h.lines[key] {
@@ -37,15 +44,15 @@ func (c *checker) backoffs() {
 	}
 }
 
-// turns: no run that waits is claimed before its time, and after a failed attempt of a run its next one is due within the backoff of its
+// turns: no run is claimed before its time, which is the end of the lease if a worker has it, and after a failed attempt of a run its next one is due within the backoff of its
 // policy (S9).
 func (c *checker) turns() {
 	for _, change := range c.h.changes {
-		if !change.ofRun() || change.old == nil || change.new == nil {
+		if !change.ofRun() || change.old == nil || change.new == nil || !c.h.clock.steady {
 			continue
 		}
 		old, now := change.old, change.new
-		if early := old.Available.Sub(change.At); !over(old.Status) && old.Status != "RUNNING" && now.Status == "RUNNING" && early > 0 && c.h.clock.steady {
+		if early := old.Available.Sub(change.At); now.Status == "RUNNING" && now.Lease != old.Lease && early > 0 {
 			c.violation("S9", change.Run, c.at(change), "process %q claimed it %v before its time (change %d)", change.By, early, change.ChangeID)
 		}
 		if now.Attempts == old.Attempts || now.Status != "PENDING" || c.x.RunBackoff == nil {

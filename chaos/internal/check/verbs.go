@@ -1,6 +1,10 @@
 package check
 
-import "github.com/kagzi/kagzi/chaos/internal/evidence"
+import (
+	"time"
+
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
+)
 
 // verbs: what a client was told to have done to a run is so. Cancels have a check of their own.
 func (c *checker) verbs() {
@@ -21,11 +25,10 @@ func (c *checker) verbs() {
 		told := func(format string, args ...any) {
 			c.violation("verbs", call.Run, call.Ended, "client %d was told that it is "+format, append([]any{call.Client}, args...)...)
 		}
-		final, there := c.h.final[call.Run]
-		switch call.Verb {
+		switch _, there := c.h.final[call.Run]; call.Verb {
 		case "delete":
-			if there {
-				told("deleted, and it is there, %s", final.Status)
+			if gone := c.h.deleted(call.Run); there || gone != nil && !c.before(gone, call.Ended) {
+				told("deleted, and it was there")
 			}
 		case "resume":
 			if !c.changed(call, func(old, new *row) bool { return over(old.Status) && !over(new.Status) }) {
@@ -33,37 +36,57 @@ func (c *checker) verbs() {
 			}
 		case "pause":
 			if !c.changed(call, func(_, new *row) bool { return !new.Paused.IsZero() }) {
-				told("paused, and it never was")
+				told("paused, and it was not")
 			}
 		case "unpause":
-			if there && final.Paused {
-				told("unpaused, and it is paused")
+			if then := c.rowAt(call.Run, call.Ended); then != nil && !then.Paused.IsZero() {
+				told("unpaused, and it was paused")
 			}
 		case "update":
-			if last := c.last(call.Run); last != nil && last.Priority != call.Priority {
-				told("of priority %d, and it has priority %d", call.Priority, last.Priority)
+			until := c.e.Over
+			for _, next := range c.e.Calls {
+				if next.Run == call.Run && next.Verb == "update" && next.Began > call.Ended {
+					until = min(until, next.Began)
+				}
+			}
+			for _, at := range []time.Duration{call.Ended, until} {
+				if then := c.rowAt(call.Run, at); then != nil && then.Priority != call.Priority {
+					told("of priority %d, and it had priority %d", call.Priority, then.Priority)
+					break
+				}
 			}
 		}
 	}
 }
 
-// changed reports whether a change of the run that a call was about made what the call says, before its end. An earlier call without an
-// answer may have done it.
+// before reports whether a change was before a moment, as far as the clocks tell.
+func (c *checker) before(change *change, at time.Duration) bool {
+	return !c.h.clock.steady || c.at(change) <= at+drift
+}
+
+// changed reports whether a change of the run that a call was about made what the call says: between its begin and its end, or since an
+// earlier call of this verb whose outcome is unknown.
 func (c *checker) changed(call evidence.Call, made func(old, new *row) bool) bool {
+	since := call.Began
+	for _, other := range c.e.Calls {
+		if other.Run == call.Run && other.Verb == call.Verb && other.Outcome == evidence.Unknown {
+			since = min(since, other.Began)
+		}
+	}
 	for _, change := range c.h.ofRun[call.Run] {
-		if change.old != nil && change.new != nil && made(change.old, change.new) && (!c.h.clock.steady || c.at(change) <= call.Ended+drift) {
+		if change.old != nil && change.new != nil && made(change.old, change.new) && c.before(change, call.Ended) && (!c.h.clock.steady || c.at(change) >= since-drift) {
 			return true
 		}
 	}
 	return false
 }
 
-// last returns the run's row as it was at the end, or when it was deleted; nil if there is none.
-func (c *checker) last(run string) *row {
-	for i := len(c.h.ofRun[run]) - 1; i >= 0; i-- {
-		if change := c.h.ofRun[run][i]; change.new != nil {
-			return change.new
+// rowAt returns the run's row as it was at a moment; nil if there was none, or if the clocks do not tell.
+func (c *checker) rowAt(run string, at time.Duration) (then *row) {
+	for _, change := range c.h.ofRun[run] {
+		if c.h.clock.steady && c.at(change) <= at {
+			then = change.new
 		}
 	}
-	return nil
+	return then
 }

@@ -107,7 +107,9 @@ func run(ctx context.Context, plan Plan, site *fault.Site) (_ *Result, err error
 	if err := r.play(ctx); err != nil {
 		return nil, err
 	}
-	result, err := r.result(ctx)
+	reading, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	result, err := r.result(reading)
 	if err == nil {
 		result.Took = time.Since(begun)
 	}
@@ -193,6 +195,7 @@ func (r *round) play(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var helpers, working sync.WaitGroup
+	hung := false // the server; set before ctx ends
 	defer helpers.Wait()
 	defer end()
 	for _, p := range r.places {
@@ -204,6 +207,7 @@ func (r *round) play(ctx context.Context) error {
 	helpers.Go(func() { r.sampler.run(ctx) })
 	helpers.Go(func() {
 		if r.sampler.awaitSilence(ctx, mute) {
+			hung = !r.serverAnswers(ctx)
 			end()
 		}
 	})
@@ -223,18 +227,35 @@ func (r *round) play(ctx context.Context) error {
 	r.customers.shut.Store(true)
 	r.log("%6.1fs everything is healed; %d runs have ended", time.Since(begun).Seconds(), r.sampler.ended())
 	r.settle(ctx, &working)
-	hung := ctx.Err() != nil
 	r.drain()
 	end()
 	working.Wait()
 	if hung {
-		return fmt.Errorf("the server has not answered for %v, and no fault lasts so long: nothing is known of Kagzi then", mute)
+		return fmt.Errorf("the server has not answered for %v: nothing is known of Kagzi then", mute)
 	}
 	return nil
 }
 
-// mute is how long the server may be silent until a round is given up.
-const mute = 2 * time.Minute
+// mute is how long no look at the tables may succeed until a round is given up. Faults end sooner.
+const mute = 3 * time.Minute
+
+// serverAnswers reports whether the server answers a session of its own. Then something has kept all others waiting, which is a failure.
+func (r *round) serverAnswers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, r.site.Admin)
+	if err != nil {
+		return false
+	}
+	defer conn.Close(ctx)
+	var waiting string
+	err = conn.QueryRow(ctx, `SELECT coalesce(string_agg(concat_ws(' ', application_name, state, wait_event, left(query, 100)), '; '), '') FROM pg_stat_activity WHERE state <> 'idle'`).Scan(&waiting)
+	if err != nil {
+		return false
+	}
+	r.stuckWith("for %v no look at the tables has succeeded, although the server answers: %s", mute, waiting)
+	return true
+}
 
 // supervise starts another process when one has died, as the system of a service would.
 func (r *round) supervise(ctx context.Context, p *fleet.Place) {
@@ -349,7 +370,7 @@ func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
 		if err != nil || left > 0 || time.Now().Before(r.until.Add(2*time.Second)) {
 			quiet = 0
 		}
-		if err == nil && left > 0 && closed(content) {
+		if err == nil && left > 0 {
 			r.endOrphans(ctx)
 		}
 	}
@@ -371,10 +392,12 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// endOrphans terminates the runs that wait for messages and of which no customer knows: the answer to their start was lost.
+// endOrphans terminates the runs that wait for messages and of which no customer knows, for longer than a customer waits for an answer: that
+// to their start was lost.
 func (r *round) endOrphans(ctx context.Context) {
-	rows, _ := r.pool.Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND waiting_on = 'signal ' || $1`, load.Mail.Name()) // CollectRows returns its error
-	waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string])                                                                                                    // the next look comes soon
+	rows, _ := r.pool.Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND waiting_on = 'signal ' || $1
+		AND created_at < clock_timestamp() - $2::interval`, load.Mail.Name(), 2*callTimeout) // CollectRows returns its error
+	waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string]) // the next look comes soon
 	for _, run := range waiting {
 		if !r.customers.knows(run) {
 			r.customers.change(ctx, 0, load.Job{}, kagzi.RunID(run), "terminate")

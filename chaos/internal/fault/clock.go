@@ -91,8 +91,10 @@ func openClock(ctx context.Context, o Options) (*Site, error) {
 func (c *settableClock) set(by time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ahead += by
-	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(c.ahead)), 0)
+	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(c.ahead+by)), 0)
+	if err == nil {
+		c.ahead += by
+	}
 	return err
 }
 

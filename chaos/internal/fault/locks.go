@@ -280,30 +280,33 @@ func verbStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (ef
 	if w.Bulk == nil {
 		return 0, "", errors.New("this world has no operators")
 	}
-	var changed atomic.Int64
 	var by [stormers]atomic.Int64
+	busy := func() (operators, changes int) {
+		for i := range by {
+			if n := int(by[i].Load()); n > 0 {
+				operators, changes = operators+1, changes+n
+			}
+		}
+		return operators, changes
+	}
 	end, err := w.storm(ctx, r, func(ctx context.Context, stormer int, r *rand.Rand) {
-		n := int64(w.Bulk(ctx, r))
-		changed.Add(n)
-		by[stormer].Add(n)
+		by[stormer].Add(int64(w.Bulk(ctx, r)))
 		pause(ctx, look)
 	})
 	if err != nil {
 		return 0, "", err
 	}
 	begun := time.Now()
-	until(ctx, d+patience, func() bool { return time.Since(begun) >= d && changed.Load() > 0 })
+	until(ctx, d+patience, func() bool {
+		operators, _ := busy()
+		return time.Since(begun) >= d && operators > 1 // one alone is no storm
+	})
 	err = errors.Join(end(), ctx.Err())
-	busy := 0
-	for i := range by {
-		if by[i].Load() > 0 {
-			busy++
-		}
+	operators, changes := busy()
+	if operators > 1 {
+		effect = changes
 	}
-	if busy > 1 { // one alone is no storm
-		effect = int(changed.Load())
-	}
-	return effect, fmt.Sprintf("%d operators changed runs %d times", busy, changed.Load()), err
+	return effect, fmt.Sprintf("%d operators changed runs %d times", operators, changes), err
 }
 
 // lockAndWait locks some runs for a moment, again and again.

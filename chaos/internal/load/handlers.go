@@ -192,14 +192,10 @@ func (x execution) begin(ctx context.Context, lease uuid.UUID) (end func(event, 
 // again is the policy of all steps: attempts that fail by design are few, those that fail because the database is away are many.
 var again = kagzi.RetryPolicy{MaxAttempts: 1000, Backoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
 
-// Backoff returns the longest wait after a failed attempt of a step. That of again counts if the step's function has failed. Failures of
-// the database are many, and have a policy of Kagzi's own.
-func Backoff(s evidence.Step) time.Duration {
-	switch kind.Kind(s.ErrorKind) {
-	case kind.Unknown, kind.Timeout:
-		return longest(again, s.Attempt)
-	}
-	return 3 * time.Minute
+// Backoff returns the shortest and the longest wait after a failed attempt of a step. An attempt's number is that of the failed ones, or
+// higher.
+func Backoff(s evidence.Step) (least, most time.Duration) {
+	return again.Backoff * 3 / 4, longest(again, s.Attempt)
 }
 
 // step executes all kinds of steps but the transactional.

@@ -37,9 +37,9 @@ int clock_gettime(clockid_t id, struct timespec *now)
 	int failed = real ? real(id, now) : (int) syscall(SYS_clock_gettime, id, now);
 
 	if (!failed && ahead && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) {
-		int64_t nanoseconds = now->tv_nsec + *ahead % 1000000000;
+		int64_t by = *ahead, nanoseconds = now->tv_nsec + by % 1000000000;
 
-		now->tv_sec += *ahead / 1000000000 + (nanoseconds >= 1000000000) - (nanoseconds < 0);
+		now->tv_sec += by / 1000000000 + (nanoseconds >= 1000000000) - (nanoseconds < 0);
 		now->tv_nsec = nanoseconds + (nanoseconds < 0) * 1000000000 - (nanoseconds >= 1000000000) * 1000000000;
 	}
 	return failed;
