@@ -113,7 +113,7 @@ func TestAuditChecks(t *testing.T) {
 			for _, sql := range tt.changes {
 				exec(t, pool, sql)
 			}
-			found, err := violations(t.Context(), pool)
+			found, err := violations(t.Context(), pool, true)
 			if err != nil {
 				t.Fatal(err)
 			}

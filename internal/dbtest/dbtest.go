@@ -133,7 +133,7 @@ func (db *DB) finish(ctx context.Context, t testing.TB, s *server, d *database, 
 		return errors.Join(err, s.drop(ctx, d))
 	}
 	if !o.unchecked {
-		found, err := violations(ctx, c)
+		found, err := violations(ctx, c, true)
 		if err != nil {
 			t.Errorf("check the invariants: %v", err)
 		}

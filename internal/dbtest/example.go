@@ -37,7 +37,7 @@ func Example(ctx context.Context, opts ...Option) (db *DB, done func() error, er
 		if err != nil {
 			return errors.Join(err, s.drop(ctx, d))
 		}
-		found, err := violations(ctx, c)
+		found, err := violations(ctx, c, true)
 		if len(found) > 0 {
 			err = errors.Join(err, errors.New("invariant broken: "+strings.Join(found, "; ")))
 		}

@@ -2,6 +2,7 @@ package dbtest
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -288,7 +289,7 @@ func TestTableChecks(t *testing.T) {
 			exec(t, tx, goodHistory)
 			exec(t, tx, withoutUniqueness)
 			exec(t, tx, tt.change)
-			found, err := runChecks(t.Context(), tx, tableChecks)
+			found, err := runChecks(t.Context(), tx, slices.Concat(tableChecks, timeChecks))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -299,7 +300,7 @@ func TestTableChecks(t *testing.T) {
 	for _, tt := range tests {
 		broken[tt.invariant] = true
 	}
-	for _, c := range tableChecks {
+	for _, c := range slices.Concat(tableChecks, timeChecks) {
 		if !broken[c.invariant] {
 			t.Errorf("no test breaks %q", c.invariant)
 		}
@@ -332,7 +333,7 @@ func TestManyViolationsAreCut(t *testing.T) {
 	for range maxReported + 7 {
 		exec(t, pool, strings.Replace(pendingRun, "now()", "NULL", 1))
 	}
-	found, err := violations(t.Context(), pool)
+	found, err := violations(t.Context(), pool, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -219,7 +219,7 @@ func differences(got, want []string) (text string) {
 
 // invariants fails the test if the tables, or the recorded changes, violate one.
 func (w *world) invariants(t *rapid.T) {
-	found, err := dbtest.Violations(ctx, w.pool)
+	found, err := dbtest.Violations(ctx, w.pool, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,9 @@ type clock struct {
 // drift is how much the two clocks may differ in a round, because the system slews one of them.
 const drift = 100 * time.Millisecond
 
+// Steady reports whether nobody has set the database's clock.
+func Steady(stamps []evidence.Stamp) bool { return newClock(stamps).steady }
+
 func newClock(stamps []evidence.Stamp) clock {
 	c := clock{stamps: stamps, steady: len(stamps) > 0}
 	var least, most time.Duration // by how much the time since the first stamp is ahead of the machine's clock

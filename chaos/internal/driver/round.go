@@ -424,7 +424,8 @@ func (r *round) drain() {
 // result gathers the evidence.
 func (r *round) result(ctx context.Context) (*Result, error) {
 	over := evidence.Now()
-	tables, err := dbtest.Violations(ctx, r.pool)
+	samples, clock := r.sampler.seen()
+	tables, err := dbtest.Violations(ctx, r.pool, check.Steady(clock))
 	if err != nil {
 		return nil, fmt.Errorf("check the tables: %w", err)
 	}
@@ -440,7 +441,7 @@ func (r *round) result(ctx context.Context) (*Result, error) {
 	}
 	tables = append(tables, locked...)
 	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, append(r.injected, r.unheard()...), over, time.Duration(r.lastOver.Load())
-	e.Samples, e.Clock = r.sampler.seen()
+	e.Samples, e.Clock = samples, clock
 	e.Exits = r.exits
 	for _, s := range load.Schedules(r.plan.Options.Seed, r.since, r.until) {
 		ticks, err := check.Ticks(check.Timetable{Schedule: s.Name, Cron: s.Cron, Every: s.Every, Start: r.since, Overlap: string(s.Overlap)}, r.since.Add(-time.Second), r.until)
