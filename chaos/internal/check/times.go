@@ -14,16 +14,16 @@ func (c *checker) sleeps() {
 	}
 }
 
-// backoffs: after a failed attempt, the next one is due within the longest backoff, and does not begin before (S9).
+// backoffs: after a failed attempt, the next one is due after a backoff as its policy says, and does not begin before (S9).
 func (c *checker) backoffs() {
+	if !c.h.clock.steady {
+		return
+	}
 	for _, s := range c.e.Steps {
 		if s.Kind != function || s.Status != "FAILED" || s.WakeAt.IsZero() {
 			continue
 		}
 		key := stepKey{s.Run, s.Step}
-		if !c.h.clock.steady {
-			continue
-		}
 		if record := c.h.over[attemptKey{key, s.Attempt}]; record != nil && c.x.Backoff != nil {
 			least, most := c.x.Backoff(s)
 			if wait := s.WakeAt.Sub(record.At); wait > most {
@@ -44,8 +44,8 @@ func (c *checker) backoffs() {
 	}
 }
 
-// turns: no run is claimed before its time, which is the end of the lease if a worker has it, and after a failed attempt of a run its next one is due within the backoff of its
-// policy (S9).
+// turns: no run is claimed before its time, which is the end of the lease if a worker has it. After a failed attempt of a run its next one is
+// due within the backoff of its policy (S9).
 func (c *checker) turns() {
 	for _, change := range c.h.changes {
 		if !change.ofRun() || change.old == nil || change.new == nil || !c.h.clock.steady {

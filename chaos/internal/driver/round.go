@@ -195,7 +195,7 @@ func (r *round) play(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var helpers, working sync.WaitGroup
-	hung := false // the server; set before ctx ends
+	var hung atomic.Bool // the server
 	defer helpers.Wait()
 	defer end()
 	for _, p := range r.places {
@@ -207,7 +207,7 @@ func (r *round) play(ctx context.Context) error {
 	helpers.Go(func() { r.sampler.run(ctx) })
 	helpers.Go(func() {
 		if r.sampler.awaitSilence(ctx, mute) {
-			hung = !r.serverAnswers(ctx)
+			hung.Store(!r.serverAnswers(ctx))
 			end()
 		}
 	})
@@ -230,7 +230,7 @@ func (r *round) play(ctx context.Context) error {
 	r.drain()
 	end()
 	working.Wait()
-	if hung {
+	if hung.Load() {
 		return fmt.Errorf("the server has not answered for %v: nothing is known of Kagzi then", mute)
 	}
 	return nil
