@@ -9,6 +9,9 @@ import (
 // reserve makes room for the statements of b in conn's buffer of outgoing messages. pgx gives the buffer up after every large
 // flush, and lets it grow by a quarter at a time: that would allocate five times what is sent.
 func reserve(conn *pgx.Conn, b *pgx.Batch) {
+	if conn.IsClosed() { // pgx may still be sending its farewell, from a goroutine of its own
+		return
+	}
 	size := 0
 	for _, q := range b.QueuedQueries {
 		size += 100
