@@ -141,8 +141,8 @@ func (h *history) takeovers() (all []takeover) {
 // stall is how far apart two samples may be: the driver takes several a second.
 const stall = 5 * time.Second
 
-// Exercised returns the reasons why a round with these figures proves nothing; none if it does. Single faults without an effect are no reason while more
-// of them had one.
+// Exercised returns the reasons why a round with these figures proves nothing; none if it does. Single faults without an effect are no
+// reason while more of them had one.
 func Exercised(e *evidence.Evidence, figures Figures) (reasons []string) {
 	because := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
 	h := newHistory(e)

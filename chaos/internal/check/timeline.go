@@ -18,7 +18,8 @@ type entry struct {
 }
 
 // Timeline returns all that is known of a run in one order, for people: calls, changes, what workers did, and the faults that overlapped
-// with its life, and the violations that are about it, marked by ">>>". Changes are ordered among each other as they happened; their places among the rest are as good as the clocks.
+// with its life, and the violations that are about it, marked by ">>>". Changes are ordered among each other
+// as they happened; their places among the rest are as good as the clocks.
 func Timeline(e *evidence.Evidence, run string, found ...Violation) string {
 	h := newHistory(e)
 	var all []entry
