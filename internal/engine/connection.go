@@ -7,38 +7,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
 	"github.com/kagzi/kagzi/store"
 )
-
-// connection returns the heartbeater's connection. It opens one if there is none.
-func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
-	if h.conn != nil && !h.conn.IsClosed() {
-		return h.conn, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(h.s.cfg.StaleAfter/6, 500*time.Millisecond), time.Second))
-	defer cancel()
-	h.backend = store.Backend{}
-	conn, err := store.Connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
-		// The wait for the next heartbeat ends by a deadline on this connection. A cancel request, which a pool may be
-		// configured to send instead, could hit the heartbeat.
-		cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-			return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	h.conn = conn
-	if h.backend, err = h.s.store.BackendOf(ctx, conn); err != nil {
-		h.close()
-		return nil, err
-	}
-	return conn, nil
-}
 
 // pingInterval is how often the connection is tested while runs are under way, and how long each test waits for the
 // answer. The last third of Grace remains to replace the connection.
@@ -190,8 +162,6 @@ func (h *heartbeater) close() {
 	if h.conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = h.conn.Close(ctx)
+	closeSoon(h.conn)
 	h.conn, h.backend = nil, store.Backend{}
 }

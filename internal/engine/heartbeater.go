@@ -25,6 +25,7 @@ type heartbeater struct {
 
 	// Only the goroutine of begin, run and end uses these.
 	conn    *pgx.Conn     // nil while there is none
+	opening *opening      // of the next conn; nil if none is under way
 	number  int64         // of the last heartbeat or registration. One that arrives after a higher number changes nothing.
 	backend store.Backend // of conn; zero unless it certainly serves this worker alone
 
@@ -38,19 +39,19 @@ func newHeartbeater(s *Session) *heartbeater { return &heartbeater{s: s} }
 // again until ctx ends.
 func (h *heartbeater) begin(ctx context.Context) error {
 	for {
-		started := time.Now()
-		err := h.register(ctx)
+		sent, err := h.register(ctx)
 		if err == nil {
 			cfg := h.s.cfg
-			h.s.tally.begin(started)
+			h.s.tally.begin(sent)
 			h.s.standing.maxSilence = cfg.StaleAfter * 2 / 3
 			if !cfg.NoGrace {
 				h.s.standing.grace = h.pingInterval() * 2
 			}
 			h.fenceTimer = time.AfterFunc(h.s.standing.maxSilence, h.fenceIfOverdue)
-			h.alive(started)
+			h.alive(sent)
 			return nil
 		}
+		h.abandonOpening()
 		h.close()
 		if ctx.Err() != nil || !store.Unavailable(err) && !store.Locked(err) {
 			return err
@@ -66,26 +67,27 @@ func (h *heartbeater) begin(ctx context.Context) error {
 
 // register connects and registers the worker. It returns an error if a migration has made the schema unusable for this
 // program. Such a migration refuses to run while an older worker is registered. So whichever comes second, migration or
-// worker, sees the first.
-func (h *heartbeater) register(ctx context.Context) error {
+// worker, sees the first. sent is when the worker's row was sent.
+func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) {
 	conn, err := h.connection(ctx)
 	if err != nil {
-		return err
+		return sent, err
 	}
+	sent = time.Now()
 	reg, err := h.registerRow(ctx, conn, h.s.ID())
 	if err != nil {
-		return err
+		return sent, err
 	}
 	if err := h.s.store.RegisterConsumers(ctx, h.s.cfg.Consumers); err != nil {
-		return err
+		return sent, err
 	}
-	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), registryTimeout) // a registered worker ends by a drain
+	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestOpening) // a registered worker ends by a drain
 	defer cancel()
 	_, err = migrations.Check(check, conn)
 	if errors.Is(err, migrations.ErrNewer) {
-		return errors.Join(err, h.s.store.StoppedWorker(ctx, conn, reg.ID, store.Counts{}))
+		return sent, errors.Join(err, h.s.store.StoppedWorker(ctx, conn, reg.ID, store.Counts{}))
 	}
-	return err
+	return sent, err
 }
 
 // registerRow writes the worker's row.
@@ -201,15 +203,15 @@ func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 // heartbeat updates the worker's row, then reads the state of the runs that it holds, then extends their leases.
 func (h *heartbeater) heartbeat() error {
 	s := h.s
-	ctx, cancel := context.WithTimeout(context.Background(), max(s.cfg.StaleAfter/6, 500*time.Millisecond))
-	defer cancel()
 	var db store.DB
-	conn, err := h.connection(ctx)
+	conn, err := h.connectionSoon()
 	if db = conn; err != nil {
 		h.connectionLost(err)
 		// A connection of the pool will do: the heartbeat says that there is no connection as evidence.
 		db = s.store.Pool()
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), max(s.cfg.StaleAfter/6, 500*time.Millisecond))
+	defer cancel()
 	defer h.watchConnection()()
 	held := s.held()
 	report := h.newHeartbeat()
@@ -321,6 +323,7 @@ func (h *heartbeater) end() {
 	h.mu.Lock()
 	h.fenceTimer.Stop()
 	h.mu.Unlock()
+	h.abandonOpening()
 	h.close()
 }
 
@@ -337,6 +340,7 @@ func (h *heartbeater) updateRegistry(f func(context.Context, store.DB, uuid.UUID
 	}
 }
 
+// registryTimeout bounds the last changes of the worker's row: Run is not to wait for them for long.
 const registryTimeout = 2 * time.Second
 
 // extend extends the leases that are past half of their timeout, so a fast run never pays. If one lease cannot be extended,

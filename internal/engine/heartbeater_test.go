@@ -111,6 +111,47 @@ func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
+// TestSlowConnections has each connection take longer to open than a heartbeat waits for it, as on a machine under load. The
+// worker starts. When the server has ended its connection, it opens another one, and keeps its runs.
+func TestSlowConnections(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		select {
+		case <-time.After(3200 * time.Millisecond): // the Grace of this test leaves three seconds
+			return dial(ctx, network, addr)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Grace: 9 * time.Second}}, 1)
+	const backend = `SELECT coalesce(backend_pid, 0) FROM kagzi.workers`
+	first := dbtest.QueryOne[int](t, db.Pool, backend)
+	if first == 0 {
+		t.Error("the worker has registered without a connection of its own")
+	}
+	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend($1)`, first)
+	await.True(t, "the worker has another connection", func() bool {
+		pid := dbtest.QueryOne[int](t, db.Pool, backend)
+		return pid != 0 && pid != first
+	})
+	if len(g.Cause) > 0 {
+		t.Errorf("a step's context ended: %v", <-g.Cause)
+	}
+	close(g.Open)
+	kit.CheckResults(t, runs, func(int) string { return "opened" })
+}
+
 // TestFencedRunsAreYieldedOverNewConnections shows that runs which a worker gave up in an outage go on afterwards, although the
 // outage broke every connection and the leases have minutes left.
 func TestFencedRunsAreYieldedOverNewConnections(t *testing.T) {
