@@ -6,7 +6,7 @@ STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # govulncheck needs the database of vuln.go.dev, or the Go module that has it.
 GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: all help test vulncheck vet lint format build hello quickstart shop fuzz bench bench-peers chaos soak mutants test-majors clean
+.PHONY: all help test test-long vulncheck vet lint format build hello quickstart shop fuzz bench bench-peers chaos soak mutants test-majors clean
 
 all: vet lint test ## what to call before a commit
 
@@ -16,15 +16,18 @@ help: ## this list
 test: ## every test, with the race detector; installs what is missing, and starts a throwaway Postgres by itself
 	@.ci/test
 
+test-long: ## the campaigns of the tests at full length, and all other tests: some hours
+	@.ci/test -tags long -timeout 120m
+
 vulncheck: ## known vulnerabilities of what Kagzi calls; says so if they cannot be looked up here
 	@.ci/vulncheck "$(GOVULNCHECK)"
 
 vet: ## go vet, in all modules
-	@bash -c 'source .ci/modules.sh && each_module go vet ./...'
+	@bash -c 'source .ci/modules.sh && each_module go vet -tags long ./...'
 
 lint: ## fails, and shows the differences, if a file is not formatted by gofumpt
 	@test -z "$$($(GOFUMPT) -l .)" || { $(GOFUMPT) -d .; exit 1; }
-	@bash -c 'source .ci/modules.sh && each_module $(STATICCHECK) ./...'
+	@bash -c 'source .ci/modules.sh && each_module $(STATICCHECK) -tags long ./...'
 
 format: ## formats all files with gofumpt
 	$(GOFUMPT) -w .

@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/kind"
 )
 
@@ -241,7 +242,7 @@ func TestKindOfRealFailures(t *testing.T) {
 		case "/abort":
 			panic(http.ErrAbortHandler)
 		case "/slow":
-			<-released
+			await.Opened(t, released)
 		case "/short":
 			w.Header().Set("Content-Length", "10")
 			w.Write([]byte("x"))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/kagzitest"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -121,7 +122,7 @@ func TestRandomBranches(t *testing.T) {
 	t.Log("the first seed is", first)
 	ends := map[kagzi.Status]int{}
 	var runs []*kagzi.Run[string]
-	for i := range uint64(150) {
+	for i := range uint64(campaign.Size(30, 150)) {
 		runs = append(runs, kagzitest.Start(env, workflow, first+i))
 	}
 	env.Advance(1000 * time.Hour)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/kagzitest"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -97,7 +98,7 @@ func TestARunKeepsItsLeaseWhileTimeGoesOn(t *testing.T) {
 		return "", kagzi.Do(ctx, "slow", g.pass)
 	})
 	run := kagzitest.Start(env, trial, "")
-	<-g.reached
+	await.Receive(t, g.reached)
 	worker := infoOf(t, env, run.ID()).Worker
 	for range 5 {
 		env.Advance(10 * day)
@@ -126,7 +127,7 @@ func TestWaitsInMemoryEndWhenTheirTimeHasCome(t *testing.T) {
 	g := newGate()
 	g.besideSlow(env, "asleep", "tick", func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "nap", day) })
 	run := kagzitest.Start(env, trial, "")
-	<-g.reached
+	await.Receive(t, g.reached)
 	env.Advance(50 * time.Hour)
 	ran := env.Steps(run.ID())
 	if len(ran) < 3 || ran[len(ran)-1] != "both/asleep/tick#2" {
@@ -151,7 +152,7 @@ func TestADeadlineEndsARunInItsStep(t *testing.T) {
 		})
 	})
 	run := kagzitest.Start(env, trial, "", kagzi.Timeout(day))
-	<-reached
+	await.Receive(t, reached)
 	env.Advance(2 * day)
 	mustEqual(t, "kind", infoOf(t, env, run.ID()).Kind, kind.Deadline)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/kagzitest"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -227,12 +228,12 @@ func TestReplayOfCodeThatHangs(t *testing.T) {
 	defer close(release)
 	kagzi.Handle(worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
 		close(begun)
-		<-release
+		await.Opened(t, release)
 		return "", nil
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		<-begun
+		await.Opened(t, begun)
 		cancel()
 	}()
 	if err := worker.Replay(ctx, run.ID()); !errors.Is(err, context.Canceled) {

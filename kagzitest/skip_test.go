@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
@@ -29,7 +30,7 @@ func reports(t *testing.T, test func(env *kagzitest.Env), cfg ...kagzitest.Confi
 		defer close(over)
 		test(kagzitest.New(fake, cfg...))
 	}()
-	<-over
+	await.Receive(t, over)
 	return fake.end()
 }
 
@@ -105,7 +106,7 @@ func TestAMessageToARunInMemoryIsWaitedFor(t *testing.T) {
 		return err
 	})
 	run := kagzitest.Start(env, trial, "")
-	<-g.reached
+	await.Receive(t, g.reached)
 	for n := range 3 {
 		if err := env.Client.Signal(t.Context(), run.ID(), approved.With(true)); err != nil {
 			t.Fatal(err)

@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return kagzi.Step(ctx, "step", func(context.Context) (string, error) {
 			close(begun)
-			<-goOn
+			await.Opened(t, goOn)
 			return "", nil
 		})
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	kagziotel "github.com/kagzi/kagzi/otel"
 )
 
@@ -33,16 +34,16 @@ func TestAbandonedAttemptBesideTheNextExecution(t *testing.T) {
 			defer close(returned)
 			step(ctx, "charge", func() error {
 				close(begun)
-				<-release
+				await.Opened(t, release)
 				return nil
 			})
 		}()
-		<-begun
+		await.Opened(t, begun)
 	})
 	execute(func(ctx context.Context) {
 		close(release)
 		step(ctx, "other", completes) // with the race detector: at the same time
-		<-returned
+		await.Opened(t, returned)
 		step(ctx, "charge", completes)
 	})
 	all := p.named("step charge")

@@ -170,13 +170,13 @@ func TestEndsOfExecutions(t *testing.T) {
 	}{
 		{"panic", nil, "failed", "panic", "failed", kagzi.StatusFailed, "panic: boom"},
 		{"exit", nil, "failed", "panic", "failed", kagzi.StatusFailed, "the function ended its goroutine with runtime.Goexit"},
-		{"timeout", func(*kagzi.Run[string]) { <-begun }, "failed", "timeout", "failed", kagzi.StatusFailed, "context deadline exceeded"},
+		{"timeout", func(*kagzi.Run[string]) { await.Opened(t, begun) }, "failed", "timeout", "failed", kagzi.StatusFailed, "context deadline exceeded"},
 		{"cancel", func(run *kagzi.Run[string]) {
-			<-begun
+			await.Opened(t, begun)
 			k.Cancel(run.ID())
 		}, "abandoned", "", "cancelled", kagzi.StatusCancelled, ""},
 		{"shutdown", func(*kagzi.Run[string]) {
-			<-begun
+			await.Opened(t, begun)
 			if err := stop(); err != nil {
 				t.Error(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -87,7 +88,7 @@ func TestKeys(t *testing.T) {
 	for n := range 3 {
 		kit.Begin(k, g.Workflow, n, kagzi.Key("busy"))
 	}
-	<-g.Begun
+	await.Receive(t, g.Begun)
 	html := region(s.stream("/queues/default?x=1"), "key-rows", has("<strong>2</strong>"))
 	wantAll(t, "the keys that wait", html, `id="key-busy"`, "1 of 1", "status=active")
 	wantNone(t, "the keys that wait", html, `id="key-k001"`)
@@ -110,7 +111,7 @@ func TestGroups(t *testing.T) {
 	for n := range 2 {
 		kit.Begin(k, g.Workflow, n, kagzi.Group("account-7"))
 	}
-	<-g.Begun
+	await.Receive(t, g.Begun)
 	html := region(s.stream("/groups"), "key-rows", has("<strong>1</strong>"))
 	wantAll(t, "/groups", html, "account-7", "1 of 1", "group=account-7")
 	close(g.Open)

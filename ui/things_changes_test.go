@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -174,12 +175,12 @@ func TestConsumersAreChanged(t *testing.T) {
 	if err := k.Client.Publish(k.Ctx, mail.With("x").WithID("m1")); err != nil {
 		t.Fatal(err)
 	}
-	<-runs // it sees the event and leaves it
+	await.Receive(t, runs) // it sees the event and leaves it
 	says(t, s.mustGet("/consumers/sorter/skip"), `<option value="mail"`)
 	if to := s.mustPost("/consumers/sorter/trigger"); to != "/kagzi/consumers/sorter" {
 		t.Errorf("it leads to %s", to)
 	}
-	<-runs
+	await.Receive(t, runs)
 	s.mustPost("/consumers/sorter/skip", "topic", "mail", "event", "m1")
 	all, err := k.Client.Consumers(k.Ctx)
 	if err != nil || len(all) != 1 || all[0].Topics[0].Pending != 0 {

@@ -26,7 +26,7 @@ func TestWorkers(t *testing.T) {
 	kagzi.Handle(now, echo, func(_ kagzi.Context, in string) (string, error) { return in, nil })
 	kit.StartWorker(t, now)
 	run := kit.Begin(k, g.Workflow, 1, kagzi.ID("the run"))
-	<-g.Begun
+	await.Receive(t, g.Begun)
 	page := s.mustGet("/workers")
 	wantAll(t, "/workers", page, "v1.0.0", "v2.0.0", "Online", "region", ">default", ">side", "2 handlers")
 	versions := region(s.stream("/workers"), "versions", has("v12"))
@@ -66,14 +66,14 @@ func TestWorkersThatHangAndAreSilent(t *testing.T) {
 	kagzi.Handle(w, echo, func(ctx kagzi.Context, in string) (string, error) {
 		return kagzi.Step(ctx, "wait", func(context.Context) (string, error) {
 			begun <- true
-			<-open
+			await.Opened(t, open)
 			return in, nil
 		}, kagzi.Timeout(50*time.Millisecond))
 	})
 	kit.StartWorker(t, w)
 	t.Cleanup(func() { close(open) })
 	kit.Begin(k, echo, "x", kagzi.ID("hanging"))
-	<-begun
+	await.Receive(t, begun)
 	path := "/workers/" + kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID
 	wantAll(t, "the code that hangs", region(s.stream(path), "worker-runs", has("hangs:")), "step wait", "1 function hangs")
 	region(s.stream("/workers"), "worker-counts", has(`class="bad"><dt>Slots that hang`))

@@ -7,8 +7,8 @@ import (
 )
 
 // Patience is how long a test waits before it fails. It only costs time when a test fails, so it is long enough for a machine
-// that is ten times slower than a developer's.
-const Patience = time.Minute
+// that is thirty times slower than a developer's.
+const Patience = 3 * time.Minute
 
 // True waits until cond returns true, and fails the test if that takes longer than Patience. what says in the failure what
 // the test has waited for.
@@ -54,5 +54,14 @@ func Receive[T any](t testing.TB, ch <-chan T) T {
 	case <-time.After(Patience):
 		t.Fatalf("nothing came for %v", Patience)
 		panic("unreachable")
+	}
+}
+
+// Opened returns when ch is closed or has a value, or when the test is over. Code of a workflow waits with it for its test: a
+// failed test lets go of what it holds, so its worker can end.
+func Opened[T any](t testing.TB, ch <-chan T) {
+	select {
+	case <-ch:
+	case <-t.Context().Done():
 	}
 }

@@ -25,7 +25,7 @@ func TestRunsThatNeverBeganAreNoCrashLoop(t *testing.T) {
 	kagzi.Handle(w, wf, func(_ kagzi.Context, i int) (int, error) {
 		if i == 0 {
 			begun <- i
-			<-open
+			await.Opened(t, open)
 		}
 		return i, nil
 	})

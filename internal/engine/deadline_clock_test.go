@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -20,12 +21,12 @@ func TestDeadlineGoesByTheClock(t *testing.T) {
 		roots <- branchOf(ctx)
 		return 7, kagzi.Do(ctx, "step", func(ctx context.Context) error {
 			begun <- true
-			<-open
+			await.Opened(t, open)
 			return ctx.Err()
 		})
 	})
 	run := kit.Begin(k, wf, 1, kagzi.Timeout(time.Hour))
-	<-begun
+	await.Receive(t, begun)
 	engine.DeadlineFires(<-roots)
 	close(open)
 	if got := kit.ResultOf(k, run); got != 7 {

@@ -294,7 +294,7 @@ func TestLargeHistoriesShareTheMemory(t *testing.T) {
 		most.Store(max(most.Load(), live.Add(1)))
 		defer live.Add(-1)
 		return kagzi.Do(ctx, "hold", func(context.Context) error {
-			<-open
+			await.Opened(t, open)
 			return nil
 		})
 	})

@@ -185,7 +185,7 @@ func TestChildOfABusyStartIsCancelled(t *testing.T) {
 	locked, busy := make(chan bool), make(chan bool, 1)
 	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{})
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
-		<-locked
+		await.Opened(t, locked)
 		_, err := kagzi.StartChild(ctx, "child", child, struct{}{})
 		return "", err
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/store"
@@ -33,7 +34,7 @@ func TestInputOfAStartInPlaceIsItsOwn(t *testing.T) {
 	p.w = kit.NewWorker(t, p.c, cfg)
 	echo, changed := kagzi.Define[[]byte, []byte]("echo"), make(chan struct{})
 	kagzi.Handle(p.w, echo, func(_ kagzi.Context, in []byte) ([]byte, error) {
-		<-changed
+		await.Opened(t, changed)
 		out := slices.Clone(in)
 		clear(in)
 		return out, nil

@@ -360,7 +360,7 @@ func TestCancelBeforeTheBeginOfAReservation(t *testing.T) {
 	writesNothing, open := kagzi.Define[int, string]("writes-nothing"), make(chan struct{})
 	t.Cleanup(func() { close(open) })
 	kagzi.Handle(p.w, writesNothing, func(kagzi.Context, int) (string, error) { // so it does not learn of the cancel by itself
-		<-open
+		await.Opened(t, open)
 		return "", nil
 	})
 	hung, release, _ := p.beginHanging()

@@ -175,7 +175,7 @@ func TestLargeInputsAheadOfSlots(t *testing.T) {
 	begun, open := make(chan int, 10), make(chan struct{})
 	kagzi.Handle(w, wf, func(_ kagzi.Context, in string) (int, error) {
 		begun <- len(in)
-		<-open
+		await.Opened(t, open)
 		return len(in), nil
 	})
 	s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
@@ -220,7 +220,7 @@ func TestEndOfARunAheadOfSlots(t *testing.T) {
 	wf := kagzi.Define[string, string]("wf")
 	kagzi.Handle(w, wf, func(_ kagzi.Context, name string) (string, error) {
 		begun <- name
-		<-open
+		await.Opened(t, open)
 		return name, nil
 	})
 	runs := map[string]*kagzi.Run[string]{}

@@ -33,7 +33,7 @@ func TestWaitersKeepTheListener(t *testing.T) {
 	}()
 	await.True(t, "the process listens", h.Listening)
 	leave()
-	<-done
+	await.Receive(t, done)
 	if !h.Listening() {
 		t.Error("the process does not listen any more when the first waiter has left")
 	}
@@ -60,7 +60,7 @@ func TestLaterWaitersListenAgain(t *testing.T) {
 		}()
 		until()
 		leave()
-		<-done
+		await.Opened(t, done)
 	}
 	wait(func() { await.True(t, "the process listens", h.Listening) })
 	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %'`)

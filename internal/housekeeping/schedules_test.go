@@ -118,7 +118,7 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 			t.Errorf("%s: woken %t, want %t", when, got, want)
 		}
 		if len(k.schedules) > 0 {
-			<-k.schedules
+			await.Opened(t, k.schedules)
 		}
 	}
 	wantAwake(true, "any run has changed")

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -385,10 +387,26 @@ func (k *Kit) ThroughNaps(id kagzi.RunID, first, last int) {
 // processor time and are taken for dead.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0)+1)
 
-// WaitTurn waits until few enough of these tests run. The turn ends with the test.
-func WaitTurn(t *testing.T) {
+// holders has the names of the tests that have a turn.
+var holders sync.Map
+
+// WaitTurn waits until few enough of these tests run. The turn ends with the test. A test that has its turn, or a test above it
+// has one, does not wait.
+func WaitTurn(t testing.TB) {
+	for name := t.Name(); ; name = path.Dir(name) {
+		if _, has := holders.Load(name); has {
+			return
+		}
+		if !strings.Contains(name, "/") {
+			break
+		}
+	}
 	turns <- struct{}{}
-	t.Cleanup(func() { <-turns })
+	holders.Store(t.Name(), true)
+	t.Cleanup(func() {
+		holders.Delete(t.Name())
+		<-turns
+	})
 }
 
 // ChildOf returns the child that the step of parent has started.

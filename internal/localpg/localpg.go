@@ -73,7 +73,8 @@ func Open(ctx context.Context) (dsn string, stop func() error, err error) {
 	if dsn := os.Getenv("KAGZI_TEST_DATABASE_URL"); dsn != "" {
 		return dsn, func() error { return nil }, nil
 	}
-	c, err := Start(ctx)
+	// Autovacuum would change the statistics, and with them plans, in the middle of a test.
+	c, err := Config{Settings: map[string]string{"autovacuum_naptime": "2147483s"}}.Start(ctx)
 	if errors.Is(err, errNoPrograms) {
 		return "", nil, fmt.Errorf("%w; or set KAGZI_TEST_DATABASE_URL to a running server's", err)
 	}

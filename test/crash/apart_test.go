@@ -45,7 +45,7 @@ func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 				}
 				return n, kagzi.Do(ctx, "last", func(context.Context) error {
 					if n == 0 {
-						<-ended // of the open transaction
+						await.Opened(t, ended) // of the open transaction
 					}
 					return nil
 				})
@@ -80,7 +80,7 @@ func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 				t.Errorf("the parent of another child returned %q", got)
 			}
 			for len(flushes) > 0 {
-				<-flushes
+				await.Receive(t, flushes)
 			}
 			for range 5 { // the parents' are tried again
 				await.Receive(t, flushes)
@@ -162,7 +162,7 @@ func TestOpenPublishOfAnIDHoldsUpItsRunsOnly(t *testing.T) {
 			kit.CheckResults(t, kit.StartRuns(t, k.Client, other, 20), func(i int) int { return i + 1 })
 			kit.ResultOf(k, free)
 			for len(flushes) > 0 {
-				<-flushes
+				await.Receive(t, flushes)
 			}
 			for range 5 { // the held ones are tried again
 				await.Receive(t, flushes)

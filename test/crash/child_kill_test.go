@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -112,7 +113,7 @@ func TestThousandChildrenOnTwoWorkersOneKilled(t *testing.T) {
 	for _, wf := range []kagzi.Workflow[int, string]{fanning, mapping} {
 		t.Run(wf.Name(), func(t *testing.T) {
 			t.Parallel()
-			const n = 1000
+			n := campaign.Size(250, 1000)
 			db := dbtest.Database(t)
 			dbtest.Audit(t, db.Pool)
 			c := kit.NewClient(t, db.Pool)
@@ -161,7 +162,7 @@ func TestKillAFamilyAtEachPoint(t *testing.T) {
 		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) {
 			t.Parallel()
 			kit.WaitTurn(t)
-			for nth := 1; nth <= 3; nth += 2 {
+			for _, nth := range campaign.Some([]int{1, 3}, 1) {
 				killFamily(t, point, nth)
 			}
 		})

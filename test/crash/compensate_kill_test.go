@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
@@ -57,11 +58,24 @@ func (l workload) undoSaga(ctx kagzi.Context, of string) (int, error) {
 // runs what was registered, from the last to the first, nothing twice but what was under way.
 func TestKillWhileCompensating(t *testing.T) {
 	t.Parallel()
-	for point, nths := range map[string][]int{
-		"after claim": {4}, "before step": {1}, "after step": {4}, "after record": {1}, "during undo": {1, 4}, "suspend": {1},
-		"finish": {1}, "before flush": {4}, "after flush": {1, 4},
-	} {
-		for _, nth := range nths {
+	for _, kill := range campaign.Some([]struct {
+		point string
+		nth   int
+	}{
+		{"during undo", 1},
+		{"during undo", 4},
+		{"after claim", 4},
+		{"finish", 1},
+		{"before step", 1},
+		{"after step", 4},
+		{"after record", 1},
+		{"suspend", 1},
+		{"before flush", 4},
+		{"after flush", 1},
+		{"after flush", 4},
+	}, 4) {
+		point, nth := kill.point, kill.nth
+		{
 			t.Run(fmt.Sprint(strings.ReplaceAll(point, " ", "-"), nth), func(t *testing.T) {
 				t.Parallel()
 				kit.WaitTurn(t)

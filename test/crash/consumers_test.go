@@ -19,6 +19,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -92,7 +93,7 @@ func handleConsumers(w *kagzi.Worker, l workload, n int) {
 func TestConsumersThroughAllTroubles(t *testing.T) {
 	t.Parallel()
 	const consumers = 10
-	events := 2000
+	events := campaign.Size(400, 2000)
 	if n, err := strconv.Atoi(os.Getenv("KAGZI_TEST_EVENTS")); err == nil {
 		events = n
 	}

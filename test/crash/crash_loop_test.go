@@ -79,7 +79,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 		return n, kagzi.Do(ctx, "s", func(ctx context.Context) error {
 			if n < suspects {
 				begin <- n
-				<-end
+				await.Opened(t, end)
 			}
 			return nil
 		})

@@ -17,12 +17,13 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestKillAtEachPoint kills a worker process at each point where that may do harm, from the first to the third time
-// it gets there, and lets another worker finish: every run completes with the result that its steps must have
+// TestKillAtEachPoint kills a worker process at each point where that may do harm, the first time that it gets there, in a long
+// campaign up to the third time, and lets another worker finish: every run completes with the result that its steps must have
 // led to, nothing recorded is executed again, and every transactional effect exists once.
 func TestKillAtEachPoint(t *testing.T) {
 	t.Parallel()
@@ -33,7 +34,7 @@ func TestKillAtEachPoint(t *testing.T) {
 		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) {
 			t.Parallel()
 			kit.WaitTurn(t)
-			killAt(t, point, chained, chainedResult, nil, 1, 2, 3)
+			killAt(t, point, chained, chainedResult, nil, campaign.Some([]int{1, 2, 3}, 1)...)
 		})
 	}
 }
@@ -50,14 +51,24 @@ func TestKillWhileSignalled(t *testing.T) {
 		}
 		return c.Signal(ctx, r.ID(), parted.For("a/b").With("p"))
 	}
-	for point, nths := range map[string][]int{
-		"after claim": {3}, "before step": {2}, "after step": {1}, "during tx": {1}, "after record": {2},
-		"suspend": {1}, "finish": {1}, "before flush": {3}, "after flush": {1, 4},
-	} {
-		t.Run(strings.ReplaceAll(point, " ", "-"), func(t *testing.T) {
+	for _, kill := range campaign.Some([]struct {
+		point string
+		nth   int
+	}{
+		{"suspend", 1},
+		{"after claim", 3},
+		{"after flush", 1},
+		{"after flush", 4},
+		{"before step", 2},
+		{"after step", 1},
+		{"during tx", 1},
+		{"after record", 2},
+		{"finish", 1},
+		{"before flush", 3},
+	}, 3) {
+		t.Run(fmt.Sprint(strings.ReplaceAll(kill.point, " ", "-"), kill.nth), func(t *testing.T) {
 			t.Parallel()
-			kit.WaitTurn(t)
-			killAt(t, point, mailed, mailedResult, send, nths...)
+			killAt(t, kill.point, mailed, mailedResult, send, kill.nth)
 		})
 	}
 }

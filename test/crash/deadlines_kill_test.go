@@ -9,13 +9,14 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // Coordinators are killed while they end runs that are over their Timeout: each ends once, and its parent is notified once.
 func TestKilledCoordinatorsEndOverdueRuns(t *testing.T) {
-	const parents, each = 20, 150
+	parents, each := 20, campaign.Size(30, 150)
 	k := kit.New(t)
 	kit.WaitTurn(t)
 	wf := kagzi.Define[int, int]("wf", kagzi.Queue("nobody's"))

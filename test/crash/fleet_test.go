@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -29,7 +30,7 @@ func localWorker(t testing.TB, c *kagzi.Client, path string, cfg kagzi.WorkerCon
 // TestFleetSharesAQueue shows that several processes execute each step of each run once if nothing fails.
 func TestFleetSharesAQueue(t *testing.T) {
 	t.Parallel()
-	const processes, n = 4, 2000
+	processes, n := 4, campaign.Size(400, 2000)
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	runs := kit.StartRuns(t, c, triple, n)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/localpg"
@@ -107,7 +108,7 @@ type flowStorm struct {
 func TestFlowUnderTrouble(t *testing.T) {
 	t.Parallel()
 	kit.WaitTurn(t)
-	troubles := 12
+	troubles := campaign.Size(4, 12)
 	if n, err := strconv.Atoi(os.Getenv("KAGZI_STORM")); err == nil {
 		troubles = n
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -148,7 +149,7 @@ func (l *limitTrouble) run() {
 		}
 		l.runs = append(l.runs, run)
 	}
-	for round := range 15 {
+	for round := range campaign.Size(6, 15) {
 		await.True(l, "the workers go on", func() bool { return countIn(l, l.file, "EXIT") >= 10*(round+1) || left(l.T, l.db) == 0 })
 		l.trouble(round)
 	}

@@ -28,11 +28,11 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	}
 	code := func(locked, free <-chan struct{}) func(kagzi.Context, struct{}) (string, error) {
 		return func(ctx kagzi.Context, _ struct{}) (string, error) {
-			<-locked
+			await.Opened(t, locked)
 			if _, err := kagzi.StartChild(ctx, "child", child, struct{}{}); err != nil {
 				return "", err
 			}
-			<-free
+			await.Opened(t, free)
 			kagzi.Compensate(ctx, "undo", kit.CancelBooking.With("it"))
 			return "", kit.SleepLong(ctx)
 		}
@@ -47,7 +47,7 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 		case point == "after flush" && !frozen.Load():
 			busy <- true
 		case (point == "before flush" || point == "after flush") && registered():
-			<-thaw // the process hangs from here on, to be taken for dead
+			await.Opened(t, thaw) // the process hangs from here on, to be taken for dead
 		}
 	})
 	kit.StartWorker(t, w)
@@ -55,7 +55,7 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	k.WaitStatus(run.ID(), kagzi.StatusRunning)
 	tx := dbtest.BeginWith(t, k.Pool, kit.LockRun, string(run.ID()))
 	close(locked)
-	<-busy
+	await.Receive(t, busy)
 	kit.RollbackTx(t, tx)
 	frozen.Store(true)
 	close(free)
@@ -91,7 +91,7 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	hang := make(chan bool)
 	fn := func(ctx kagzi.Context, _ struct{}) (string, error) {
 		kagzi.Go(ctx, "other", func(ctx kagzi.Context) (int, error) {
-			err := kagzi.Do(ctx, "s", func(context.Context) error { <-locked; return nil })
+			err := kagzi.Do(ctx, "s", func(context.Context) error { await.Opened(t, locked); return nil })
 			close(otherDone)
 			return 0, err
 		})
@@ -100,10 +100,10 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 			return "", err
 		}
 		close(read)
-		if _, err := kagzi.Step(ctx, "handle", func(context.Context) (string, error) { <-stepDone; return m, nil }); err != nil {
+		if _, err := kagzi.Step(ctx, "handle", func(context.Context) (string, error) { await.Opened(t, stepDone); return m, nil }); err != nil {
 			return "", err
 		}
-		return m, kagzi.Do(ctx, "hang", func(context.Context) error { <-hang; return nil })
+		return m, kagzi.Do(ctx, "hang", func(context.Context) error { await.Opened(t, hang); return nil })
 	}
 	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.NotifiedOnly)
 	kagzi.Handle(w, wf, fn)
@@ -118,13 +118,13 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	})
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("m1"))
-	<-read
+	await.Receive(t, read)
 	tx := dbtest.BeginWith(t, k.Pool, kit.LockRun, string(run.ID()))
 	for len(busy) > 0 {
-		<-busy
+		await.Receive(t, busy)
 	}
 	close(locked)
-	<-busy // the other branch's record was found busy
+	await.Receive(t, busy) // the other branch's record was found busy
 	kit.RollbackTx(t, tx)
 	close(stepDone)
 	await.True(t, "the step is recorded", func() bool {
@@ -167,7 +167,7 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 			kagzi.Go(ctx, "other", func(ctx kagzi.Context) (int, error) {
 				return 0, kagzi.Do(ctx, "s", func(context.Context) error {
 					if mine {
-						<-asked // the parent knows how the child ended
+						await.Opened(t, asked) // the parent knows how the child ended
 						dies.Store(true)
 					}
 					return nil
@@ -177,7 +177,7 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 			j.Add("child:" + map[bool]string{true: "ok", false: "failed"}[err == nil])
 			if mine {
 				asked <- true
-				<-hung // with the other branch's record
+				await.Opened(t, hung) // with the other branch's record
 			}
 			if err != nil {
 				return "refunded", kagzi.DoTx(ctx, "refund", func(ctx context.Context, tx pgx.Tx) error {

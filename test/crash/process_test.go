@@ -208,6 +208,7 @@ type process struct {
 // startProcess starts a worker process, which ends at the latest with the test.
 func startProcess(t testing.TB, spec workerSpec) *process {
 	t.Helper()
+	kit.WaitTurn(t)
 	text, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +234,7 @@ func startProcess(t testing.TB, spec workerSpec) *process {
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
-		<-p.done
+		await.Opened(t, p.done)
 		if t.Failed() && p.stderr.Len() > 0 {
 			t.Logf("worker process %d said:\n%s", p.cmd.Process.Pid, p.stderr)
 		}

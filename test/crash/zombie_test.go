@@ -114,7 +114,7 @@ func TestZombieRecordsNothing(t *testing.T) {
 					case begun <- struct{}{}:
 					default:
 					}
-					<-open
+					await.Opened(t, open)
 					return "the other's", nil
 				})
 			})

@@ -85,7 +85,7 @@ func TestVariablesOfAFailedGroup(t *testing.T) {
 						return err
 					},
 					"rest": func(ctx kagzi.Context) error {
-						<-booked
+						await.Opened(t, booked)
 						return group.rest(ctx)
 					},
 				}, group.opts...)
@@ -116,7 +116,7 @@ func TestGoOnACancelledBranch(t *testing.T) {
 				return nil
 			},
 		})
-		<-cancelled
+		await.Opened(t, cancelled)
 		if err == nil {
 			return "", errors.New("no failure")
 		}
@@ -141,14 +141,14 @@ func TestTwoBranchesFail(t *testing.T) {
 						return func(ctx kagzi.Context) (int, error) {
 							defer close(done[name])
 							if name == order[1] {
-								<-done[order[0]]
+								await.Opened(t, done[order[0]])
 							}
 							return 0, errors.New(string(name))
 						}
 					}
 					a := kagzi.Go(ctx, "a", branch('a'))
 					kagzi.Go(ctx, "b", branch('b'))
-					<-done['b']
+					await.Opened(t, done['b'])
 					_, err := a.Result(ctx)
 					return err
 				}})
@@ -252,7 +252,7 @@ func TestClosedBranchBehindAGroup(t *testing.T) {
 		other := kagzi.Go(ctx, "other", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "long", 2*time.Hour) })
 		err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 			"bad": func(ctx kagzi.Context) error {
-				<-done
+				await.Opened(t, done)
 				return kagzi.Do(ctx, "s", failing)
 			},
 			"trip": func(ctx kagzi.Context) (err error) {

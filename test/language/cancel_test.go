@@ -66,7 +66,7 @@ func TestCancel(t *testing.T) {
 			return 0, err
 		})
 		run := kit.Begin(k, wf, 1)
-		<-inStep
+		await.Receive(t, inStep)
 		if err := run.Cancel(k.Ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -138,7 +139,7 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 					close(started)
 					return 0, errors.Join(err, kagzi.Sleep(ctx, "long", 2*time.Hour))
 				},
-				"winner": func(ctx kagzi.Context) (int, error) { <-started; return 1, nil },
+				"winner": func(ctx kagzi.Context) (int, error) { await.Opened(t, started); return 1, nil },
 			})
 			return err
 		}},
@@ -146,7 +147,7 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 			started := make(chan struct{})
 			err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 				"a": func(ctx kagzi.Context) error { defer close(started); return start(ctx) },
-				"b": func(ctx kagzi.Context) error { <-started; return kagzi.Do(ctx, "s", failing) },
+				"b": func(ctx kagzi.Context) error { await.Opened(t, started); return kagzi.Do(ctx, "s", failing) },
 			})
 			if err == nil {
 				return errors.New("no failure")
@@ -204,7 +205,7 @@ func TestChildrenGoOnInTheNextAttempt(t *testing.T) {
 			}
 			return c.Result(ctx)
 		})
-		<-ready
+		await.Opened(t, ready)
 		if err := kagzi.Do(ctx, "s", func(context.Context) error {
 			if ctx.Attempt() == 1 {
 				return errors.New("not yet")
@@ -218,7 +219,7 @@ func TestChildrenGoOnInTheNextAttempt(t *testing.T) {
 	}, func(w *kagzi.Worker) {
 		kagzi.Handle(w, doubling, func(ctx kagzi.Context, n int) (int, error) {
 			starts.Add(1)
-			return kagzi.Step(ctx, "s", func(context.Context) (int, error) { <-release; return 2 * n, nil })
+			return kagzi.Step(ctx, "s", func(context.Context) (int, error) { await.Opened(t, release); return 2 * n, nil })
 		})
 	})
 	run := kit.Begin(k, wf, 4)

@@ -104,7 +104,7 @@ func TestClosedBranchDoesNotWaitForWhatGoesOn(t *testing.T) {
 						}
 						return kagzi.Step(ctx, "long", func(context.Context) (int, error) {
 							close(begun)
-							<-goOn
+							await.Opened(t, goOn)
 							return 1, nil
 						})
 					})
@@ -123,7 +123,7 @@ func TestClosedBranchDoesNotWaitForWhatGoesOn(t *testing.T) {
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal one")
 			await.Receive(t, past)
 			k.Signal(run.ID(), one.With(1))
-			<-begun
+			await.Receive(t, begun)
 			await.Receive(t, past)
 			close(goOn)
 			kit.ResultOf(k, run)

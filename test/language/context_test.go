@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/internal/testlog"
@@ -289,11 +290,11 @@ func TestLoggerIsSilentInAReplay(t *testing.T) {
 			})
 			run := kit.Begin(k, wf, struct{}{})
 			for range 3 {
-				<-executed
+				await.Receive(t, executed)
 				k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 				k.Wake(run.ID())
 			}
-			<-executed
+			await.Receive(t, executed)
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 			k.Forward(run.ID())
 			kit.ResultOf(k, run)

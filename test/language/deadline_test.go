@@ -63,7 +63,7 @@ func TestDeadline(t *testing.T) {
 		stop := kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
 			return 0, kagzi.Do(ctx, "deaf", func(context.Context) error {
 				calls.Add(1)
-				<-leave
+				await.Opened(t, leave)
 				return nil
 			})
 		})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
@@ -86,13 +87,13 @@ func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 			return kagzi.Step(ctx, "slow", func(context.Context) (int, error) {
 				close(inside)
-				<-leave
+				await.Opened(t, leave)
 				return n, nil
 			})
 		})
 		kit.StartWorker(t, w)
 		slow := kit.Begin(k, wf, 1)
-		<-inside
+		await.Receive(t, inside)
 		_, err := kit.Begin(k, wf, 2, brief).Result(k.Ctx)
 		wantDeadline(t, err)
 		close(leave)

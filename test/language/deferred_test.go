@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -54,7 +55,7 @@ func TestBranchLeftByAWinnerReadsItsMessageInMemory(t *testing.T) {
 		_, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
 			"x": func(ctx kagzi.Context) (string, error) {
 				f = kagzi.Go(ctx, "c", func(ctx kagzi.Context) (string, error) {
-					if err := kagzi.Do(ctx, "late", func(context.Context) error { <-won; return nil }); err != nil {
+					if err := kagzi.Do(ctx, "late", func(context.Context) error { await.Opened(t, won); return nil }); err != nil {
 						return "", err
 					}
 					return kagzi.WaitSignal(ctx, kit.Approved)
@@ -112,7 +113,7 @@ func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 							j.Add("handle:" + m)
 							if ctx.Attempt() == 1 {
 								inStep <- true
-								<-failed
+								await.Opened(t, failed)
 								<-sctx.Done() // and succeeds nevertheless
 								defer close(stepDone)
 							}
@@ -130,7 +131,7 @@ func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 					if ctx.Attempt() > 1 {
 						return nil
 					}
-					<-inStep
+					await.Opened(t, inStep)
 					defer close(failed)
 					return kagzi.Permanent(errors.New("no"))
 				}, kagzi.RetryPolicy{MaxAttempts: 1})
@@ -138,7 +139,7 @@ func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 		})
 		if err != nil {
 			// the message that was given back is read here
-			<-stepDone
+			await.Opened(t, stepDone)
 			m, e := kagzi.WaitSignal(ctx, kit.Approved)
 			if e != nil {
 				return "", e
@@ -186,7 +187,7 @@ func TestLoserGivesItsMessageBack(t *testing.T) {
 			kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 				if !suspend { // another branch at work keeps the run in memory
 					kagzi.Go(ctx, "busy", func(ctx kagzi.Context) (int, error) {
-						return 0, kagzi.Do(ctx, "s", func(context.Context) error { begun <- true; <-open; return nil })
+						return 0, kagzi.Do(ctx, "s", func(context.Context) error { begun <- true; await.Opened(t, open); return nil })
 					})
 				}
 				winner, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
@@ -214,8 +215,8 @@ func TestLoserGivesItsMessageBack(t *testing.T) {
 			if suspend {
 				k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 			} else {
-				<-begun
-				<-read
+				await.Receive(t, begun)
+				await.Receive(t, read)
 			}
 			k.Signal(run.ID(), kit.Rejected.With("r"))
 			if !suspend {
@@ -259,12 +260,12 @@ func TestLoserGivesItsMessageBackAfterADrain(t *testing.T) {
 	cfg.DrainTimeout = time.Millisecond
 	_, stop := kit.ServeWith(k, cfg, wf, fn)
 	run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("m1"))
-	<-begun
+	await.Receive(t, begun)
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
 	kit.ServeWith(k, kit.NotifiedOnly, wf, fn)
-	<-begun
+	await.Receive(t, begun)
 	k.Signal(run.ID(), kit.Rejected.With("r"))
 	got, err := run.Result(k.Ctx)
 	if got != "no m1" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -66,7 +67,7 @@ func TestInterceptorsThatDoNotWaitForNext(t *testing.T) {
 			Step: func(ctx context.Context, _ kagzi.StepInfo, next func(context.Context) error) error {
 				returned := make(chan struct{})
 				go func() {
-					<-returned
+					await.Opened(t, returned)
 					late <- next(ctx)
 				}()
 				defer time.AfterFunc(50*time.Millisecond, func() { close(returned) })

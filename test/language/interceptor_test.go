@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -277,12 +278,12 @@ func TestInterceptorsLearnTheEnd(t *testing.T) {
 		}, kagzi.RetryPolicy{MaxAttempts: 1})
 	})
 	run := kit.Begin(k, wf, "cancel")
-	<-begun
+	await.Receive(t, begun)
 	k.Cancel(run.ID())
 	kit.FailureOf(k, run, kagzi.StatusCancelled)
 	kit.FailureOf(k, kit.Begin(k, wf, "panic"), kagzi.StatusFailed)
 	last := kit.Begin(k, wf, "shutdown")
-	<-begun
+	await.Receive(t, begun)
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

@@ -130,7 +130,7 @@ func TestCallOvertakesAnAnswer(t *testing.T) {
 	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "first"}, first, func(ctx kagzi.Context, _ int) (int, error) {
 		return kagzi.Step(ctx, "s", func(context.Context) (int, error) {
 			held <- struct{}{}
-			<-leaves
+			await.Opened(t, leaves)
 			return 1, nil
 		}, kagzi.Limit("api"))
 	})
@@ -196,7 +196,7 @@ func TestLateLeave(t *testing.T) {
 	if n := kit.ResultOf(k, kit.StartRuns(t, k.Client, wf, 1)[0]); n != 1 {
 		t.Errorf("%d slots are taken while the second attempt executes", n)
 	}
-	<-first
+	await.Receive(t, first)
 }
 
 // TestTimeoutOfALimitedStep counts from when the function is called.
@@ -301,7 +301,7 @@ func TestSlotOfADeadWorkerIsFreed(t *testing.T) {
 		return kagzi.Step(ctx, "s", func(context.Context) (int, error) {
 			inside <- struct{}{}
 			if hangs {
-				<-stuck // it ignores its context
+				await.Opened(t, stuck) // it ignores its context
 			}
 			return 1, nil
 		}, kagzi.Limit("api"))

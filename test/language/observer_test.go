@@ -60,7 +60,7 @@ func TestInterceptorsLearnOfEnds(t *testing.T) {
 		{"fail", kagzi.StatusFailed, nil, []string{"wf in default FAILED unknown, version 1"}},
 		{"sleep", kagzi.StatusCancelled, func(id kagzi.RunID) { k.Cancel(id) }, []string{"wf in default CANCELLED cancelled, version 1"}},
 		{"parent", kagzi.StatusCancelled, func(id kagzi.RunID) {
-			<-childBegun
+			await.Opened(t, childBegun)
 			k.Cancel(id)
 		}, []string{"child in default CANCELLED cancelled, version 1", "wf in default CANCELLED cancelled, version 1"}},
 		{"compensate", kagzi.StatusFailed, nil, []string{"undo in default COMPLETED , version 1", "wf in default FAILED unknown, version 1"}},
@@ -167,12 +167,12 @@ func TestLocalWorkers(t *testing.T) {
 	stop := serveOn(k, kagzi.WorkerConfig{MaxConcurrent: 3}, wf, func(ctx kagzi.Context, _ string) (string, error) {
 		return kagzi.Step(ctx, "step", func(context.Context) (string, error) {
 			close(begun)
-			<-goOn
+			await.Opened(t, goOn)
 			return "", nil
 		})
 	})
 	run := kit.Begin(k, wf, "")
-	<-begun
+	await.Receive(t, begun)
 	all := k.Client.LocalWorkers()
 	if len(all) != 1 || all[0].Slots != 3 || all[0].Free != 2 || all[0].Waiting != 0 || fmt.Sprint(all[0].Queues) != "[default]" {
 		t.Errorf("workers %+v", all)

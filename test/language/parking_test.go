@@ -133,7 +133,7 @@ func TestEndOfAParkedRun(t *testing.T) {
 				return stepsUntil(ctx, &never)
 			}))
 			run := kit.Begin(k, kit.Travel, 1)
-			<-booked
+			await.Receive(t, booked)
 			if err := k.Client.PauseRun(k.Ctx, run.ID()); err != nil {
 				t.Fatal(err)
 			}

@@ -289,7 +289,7 @@ func TestPatchedOfALostRun(t *testing.T) {
 		if begun.Add(1) > 1 {
 			return n, nil
 		}
-		<-held
+		await.Opened(t, held)
 		kagzi.Patched(ctx, "change")
 		answered.Add(1)
 		return n, nil
@@ -322,7 +322,7 @@ func TestPatchedMisused(t *testing.T) {
 		{"OtherGoroutine", func(ctx kagzi.Context) (int, error) {
 			done := make(chan bool)
 			go func() { done <- kagzi.Patched(ctx, "change") }()
-			<-done
+			await.Opened(t, done)
 			return 1, nil
 		}, "Context in use by another goroutine"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -52,7 +53,7 @@ func TestPauseRun(t *testing.T) {
 				}
 			})
 			run := kit.Begin(k, wf, 1)
-			<-begun
+			await.Receive(t, begun)
 			if err := c.pause(k, run.ID()); err != nil {
 				t.Fatal(err)
 			}

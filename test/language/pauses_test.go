@@ -106,7 +106,7 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 			begun, goOn := make(chan struct{}), make(chan struct{})
 			kit.ServeWith(k, uncoordinated(), wf, func(ctx kagzi.Context, n int) (int, error) {
 				if n == 0 {
-					if err := kagzi.Do(ctx, "hang", func(context.Context) error { close(begun); <-goOn; return nil }); err != nil {
+					if err := kagzi.Do(ctx, "hang", func(context.Context) error { close(begun); await.Opened(t, goOn); return nil }); err != nil {
 						return 0, err
 					}
 					if err := kagzi.Sleep(ctx, "nap", 10*time.Hour); err != nil {
@@ -116,7 +116,7 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 				return n, calls.do(ctx, fmt.Sprint("step ", n))
 			})
 			first := kit.Begin(k, wf, 0, c.option)
-			<-begun
+			await.Receive(t, begun)
 			if err := k.Client.Pause(k.Ctx, c.target); err != nil {
 				t.Fatal(err)
 			}

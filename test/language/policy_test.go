@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -161,7 +162,7 @@ func TestReplaceActiveEndsTheExecution(t *testing.T) {
 			kit.StartWorker(t, w)
 			kit.WaitListening(t, k.Pool, 1)
 			old := kit.Begin(k, wf, 1)
-			<-inStep
+			await.Receive(t, inStep)
 			var id kagzi.RunID
 			switch way {
 			case "InTx":

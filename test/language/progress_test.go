@@ -243,7 +243,7 @@ func TestProgressBesideAStrictTransaction(t *testing.T) {
 				}, kagzi.Isolation(pgx.RepeatableRead), kit.Soon)
 			},
 			"other": func(ctx kagzi.Context) error {
-				return kagzi.Do(ctx, "step", func(context.Context) error { <-open; return nil })
+				return kagzi.Do(ctx, "step", func(context.Context) error { await.Opened(t, open); return nil })
 			},
 		})
 	})
@@ -262,9 +262,9 @@ func TestProgressOfALockedRun(t *testing.T) {
 	wf := kagzi.Define[struct{}, int]("wf")
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 		return 0, kagzi.Do(ctx, "long", func(ctx context.Context) error {
-			<-said
+			await.Opened(t, said)
 			err := kagzi.SetProgress(ctx, "beside a lock")
-			<-open
+			await.Opened(t, open)
 			return err
 		})
 	})
@@ -295,7 +295,7 @@ func TestLostProgress(t *testing.T) {
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (string, error) {
 			return kagzi.Step(ctx, "long", func(ctx context.Context) (string, error) {
 				err := kagzi.SetProgress(ctx, "half", 0.5)
-				<-open
+				await.Opened(t, open)
 				return "done", err
 			})
 		})

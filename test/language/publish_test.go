@@ -196,7 +196,7 @@ func TestALoserPublishesNothing(t *testing.T) {
 	kit.Complete(k, func(ctx kagzi.Context) (int, error) {
 		early := make(chan bool)
 		_, n, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (int, error){
-			"winner": func(ctx kagzi.Context) (int, error) { <-early; return 1, tell(ctx, "winner") },
+			"winner": func(ctx kagzi.Context) (int, error) { await.Opened(t, early); return 1, tell(ctx, "winner") },
 			"loser": func(ctx kagzi.Context) (int, error) {
 				_ = kagzi.Publish(ctx, "early", told.With("early"))
 				close(early)
@@ -277,7 +277,7 @@ func TestAWorkerThatLostTheRunPublishesNothing(t *testing.T) {
 	writing, goOn := kit.HangAt(t, w, "before flush")
 	stop := kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, struct{}{})
-	<-writing
+	await.Receive(t, writing)
 	k.TakeAway(run.ID())
 	goOn()
 	if err := stop(); err != nil {

@@ -168,7 +168,7 @@ func TestLoserThatRegisters(t *testing.T) {
 				return 1, kagzi.Do(ctx, "win", func(context.Context) error { return nil })
 			},
 			"loser": func(ctx kagzi.Context) (int, error) {
-				<-lost
+				await.Opened(t, lost)
 				kagzi.Compensate(ctx, "book", kit.CancelBooking.With("book"))
 				return 0, kit.DoLine(ctx, j, "book")
 			},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
@@ -29,7 +30,7 @@ func TestRandomPrograms(t *testing.T) {
 	k := kit.New(t, dbtest.MaxConns(40))
 	k.Exec(`CREATE TABLE public.effects (run_id uuid, step text)`)
 	t.Cleanup(func() { dbtest.Exec(t, k.Pool, `DROP TABLE public.effects`) })
-	first, count := uint64(1262), 16
+	first, count := uint64(1262), campaign.Size(4, 16)
 	if s := os.Getenv("SWEEP"); s != "" {
 		if _, err := fmt.Sscan(s, &first, &count); err != nil {
 			t.Fatal(err)

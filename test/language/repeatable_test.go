@@ -121,7 +121,7 @@ func TestResultsAreWrittenBeforeTheyAreSeen(t *testing.T) {
 			})
 			n, err := kagzi.Go(ctx, "c", func(ctx kagzi.Context) (int, error) {
 				defer close(over)
-				<-read
+				await.Opened(t, read)
 				return step(seen)(ctx)
 			}).Result(ctx)
 			_, e := b.Result(ctx)
@@ -252,7 +252,7 @@ func TestResultsBehindAChildAreBounded(t *testing.T) {
 			if _, err := kagzi.Step(ctx, fmt.Sprint("r", i), func(context.Context) (string, error) {
 				if i == 0 {
 					begun <- struct{}{}
-					<-lock
+					await.Opened(t, lock)
 				}
 				if executed.Add(1) > most && locked.Load() {
 					tooMany.Add(1)
@@ -405,7 +405,7 @@ func TestLoserActsOnNoUnwrittenResult(t *testing.T) {
 					"wins": func(kagzi.Context) (int, error) { return 0, nil },
 					"loses": func(ctx kagzi.Context) (int, error) {
 						defer close(over)
-						<-stopped
+						await.Opened(t, stopped)
 						return 0, act(ctx, func() { called.Store(true) })
 					},
 				})
@@ -414,7 +414,7 @@ func TestLoserActsOnNoUnwrittenResult(t *testing.T) {
 			kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
 				if point == "losers stopped" {
 					close(stopped)
-					<-over
+					await.Opened(t, over)
 				}
 			})
 			kit.StartWorker(t, w)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -73,7 +74,7 @@ func TestClosedPoolEndsTheWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-begun
+	await.Receive(t, begun)
 	if err := w.Run(ctx); err == nil || !strings.Contains(err.Error(), "running already") {
 		t.Errorf("a second Run returned %v", err)
 	}

@@ -26,7 +26,7 @@ func TestSignalWhileBusy(t *testing.T) {
 			f := kagzi.Go(ctx, "busy", func(ctx kagzi.Context) (string, error) {
 				return kagzi.Step(ctx, "s", func(context.Context) (string, error) {
 					begun <- ctx.RunID()
-					<-open
+					await.Opened(t, open)
 					return "done", nil
 				})
 			})

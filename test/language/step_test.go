@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
@@ -251,7 +252,7 @@ func TestRetriesOfAStep(t *testing.T) {
 		})
 		run := kit.Begin(k, wf, struct{}{})
 		info := k.WaitStatus(run.ID(), kagzi.StatusSleeping)
-		<-ended
+		await.Receive(t, ended)
 		if info.WaitingOn != "retry authorize" || time.Until(info.AvailableAt) < 30*time.Minute || info.Attempts != 0 {
 			t.Errorf("got %+v", info)
 		}

@@ -181,7 +181,7 @@ func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
 				return n, kagzi.DoTx(ctx, "books", func(context.Context, pgx.Tx) error {
 					calls.Add(1)
 					in <- true
-					<-goOn
+					await.Opened(t, goOn)
 					return nil
 				}, kagzi.RetryPolicy{MaxAttempts: 1})
 			})

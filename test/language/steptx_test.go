@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -268,7 +269,7 @@ func TestStepTx(t *testing.T) {
 			})
 		})
 		run := kit.Begin(k, wf, struct{}{})
-		<-inside
+		await.Receive(t, inside)
 		k.Cancel(run.ID())
 		kit.FailureOf(k, run, kagzi.StatusCancelled)
 		stop()
@@ -297,7 +298,7 @@ func TestStepTxBehindAGoexit(t *testing.T) {
 	defer release()
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, struct{}{})
-	<-hung
+	await.Receive(t, hung)
 	steps := k.Steps(run.ID())
 	if a := steps["charge"]; len(a) != 1 || a[0].Status != kagzi.StatusCompleted {
 		t.Errorf("INVALID: charge is recorded as %+v", a)

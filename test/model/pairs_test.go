@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -90,7 +91,7 @@ func (w *world) pair(t *rapid.T) {
 	}
 	open()
 	for _, c := range calls {
-		<-c.done
+		await.Receive(t, c.done)
 	}
 	w.judge(t, calls)
 }

@@ -43,7 +43,7 @@ func TestConsumers(t *testing.T) {
 		}
 		return map[string]int{"seen": len(events)}, kagzi.Do(ctx, "wait", func(context.Context) error {
 			begun <- true
-			<-goOn
+			await.Opened(t, goOn)
 			return nil
 		})
 	})

@@ -27,7 +27,7 @@ func TestSlotsAreLeftToOtherWorkers(t *testing.T) {
 				kagzi.Handle(w, keyed, func(_ kagzi.Context, n int) (string, error) {
 					if n == 0 {
 						began <- struct{}{}
-						<-release
+						await.Opened(t, release)
 					}
 					return name, nil
 				})
@@ -36,7 +36,7 @@ func TestSlotsAreLeftToOtherWorkers(t *testing.T) {
 			one := worker("one")
 			kagzi.Handle(one, blocking, func(kagzi.Context, int) (int, error) {
 				began <- struct{}{}
-				<-end
+				await.Opened(t, end)
 				return 0, nil
 			})
 			stop := kit.StartWorker(t, one)
@@ -93,16 +93,18 @@ func TestSlotsOfAQueueAreLeftToOtherWorkers(t *testing.T) {
 			began, release, end := make(chan struct{}, 3), make(chan struct{}), make(chan struct{})
 			worker := func(name string, queues map[string]int) *kagzi.Worker {
 				own := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("application_name", name)))
-				w := kit.NewWorker(t, own, kagzi.WorkerConfig{Queues: queues, MaxConcurrent: 1, PollInterval: time.Hour, DrainTimeout: time.Minute})
+				cfg := kagzi.WorkerConfig{Queues: queues, MaxConcurrent: 1, PollInterval: time.Hour, DrainTimeout: time.Minute}
+				cfg.NoCoordinator = name == "two" // a coordinator's connections are never quiet
+				w := kit.NewWorker(t, own, cfg)
 				kagzi.Handle(w, limited, func(_ kagzi.Context, n int) (string, error) {
 					if n == 0 {
 						began <- struct{}{}
-						<-release
+						await.Opened(t, release)
 					}
 					return name, nil
 				})
 				kagzi.Handle(w, blocking, func(kagzi.Context, int) (int, error) {
-					<-end
+					await.Opened(t, end)
 					return 0, nil
 				})
 				return w

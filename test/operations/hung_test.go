@@ -303,7 +303,7 @@ func TestHungCodeOfNobody(t *testing.T) {
 		kit.Rescue(h.Kit, kagzi.Define[int, int]("wf", kit.NoRetry), func(ctx kagzi.Context, _ int) (int, error) {
 			return 2, kagzi.Do(ctx, "charge", func(context.Context) error {
 				close(working)
-				<-goOn
+				await.Opened(t, goOn)
 				return nil
 			})
 		})
@@ -409,14 +409,14 @@ func TestWaitingIsNotHung(t *testing.T) {
 	begun, locked, goOn := make(chan struct{}, 4), make(chan struct{}), make(chan struct{})
 	work := func(context.Context) error {
 		begun <- struct{}{}
-		<-goOn
+		await.Opened(t, goOn)
 		return nil
 	}
 	var late atomic.Value
 	kit.Failpoint(t, w, func(point string, run uuid.UUID) {
 		if point == "after step" && late.Load() == kagzi.RunID(run.String()) {
 			begun <- struct{}{}
-			<-goOn
+			await.Opened(t, goOn)
 		}
 	})
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, what string) (int, error) {
@@ -426,7 +426,7 @@ func TestWaitingIsNotHung(t *testing.T) {
 		case "record":
 			return 1, kagzi.Do(ctx, "work", func(context.Context) error {
 				begun <- struct{}{}
-				<-locked
+				await.Opened(t, locked)
 				return nil
 			}, kagzi.Timeout(time.Minute))
 		case "late":

@@ -115,13 +115,13 @@ func TestNothingCanBeRecorded(t *testing.T) {
 			if calls.Add(1) == n {
 				close(all)
 			}
-			<-all
+			await.Opened(t, all)
 			return nil
 		}, kit.NoRetry)
 	})
 	runs := kit.StartRuns(t, c, wf, n)
 	kit.StartWorker(t, w)
-	<-all
+	await.Receive(t, all)
 	begun, before := time.Now(), flushes.Load()
 	logged.WantLine(t, "the database refuses an operation of the worker", "what=flush", "53100")
 	report, err := c.Health(ctx)
@@ -160,7 +160,7 @@ func TestFlushThatIsTooMuchIsHalved(t *testing.T) {
 			if begun.Add(1) == n {
 				close(all)
 			}
-			<-all
+			await.Opened(t, all)
 			return nil
 		})
 	})

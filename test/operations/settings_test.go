@@ -17,6 +17,7 @@ import (
 	"github.com/kagzi/kagzi/doctor"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
@@ -51,9 +52,9 @@ const hostile = `
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	for name, params := range settings {
-		for _, mode := range []pgx.QueryExecMode{
-			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-		} {
+		for _, mode := range campaign.Some([]pgx.QueryExecMode{
+			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeSimpleProtocol,
+		}, 2) {
 			t.Run(name+"/"+strings.ReplaceAll(mode.String(), " ", "-"), func(t *testing.T) {
 				t.Parallel()
 				db := dbtest.Database(t)

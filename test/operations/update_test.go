@@ -99,7 +99,7 @@ func TestUpdateOfARunningRun(t *testing.T) {
 	fn := func(ctx kagzi.Context, n int) (int, error) {
 		if err := kagzi.Do(ctx, "first", func(context.Context) error {
 			close(entered)
-			<-goOn
+			await.Opened(t, goOn)
 			return nil
 		}); err != nil {
 			return 0, err
@@ -113,7 +113,7 @@ func TestUpdateOfARunningRun(t *testing.T) {
 	}
 	kit.Serve(k, wf, fn)
 	run := kit.Begin(k, wf, 1)
-	<-entered
+	await.Receive(t, entered)
 	err := k.Client.Update(k.Ctx, run, kagzi.Queue("other"))
 	if kit.MustContain(t, err, "update", "Client.PauseRun"); !errors.Is(err, kagzi.ErrNotWaiting) {
 		t.Error(err)
@@ -148,13 +148,13 @@ func TestUpdateOfAGroupToAFullQueue(t *testing.T) {
 	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "narrow"}, busy, func(ctx kagzi.Context, n int) (int, error) {
 		return n, kagzi.Do(ctx, "work", func(context.Context) error {
 			close(entered)
-			<-goOn
+			await.Opened(t, goOn)
 			return nil
 		})
 	})
 	kit.Serve(k, sleeper, sleeps)
 	other := kit.Begin(k, busy, 1, kagzi.Queue("narrow"))
-	<-entered
+	await.Receive(t, entered)
 	run := kit.Begin(k, sleeper, 1, kagzi.Group("g"))
 	k.WaitStatus(run, kagzi.StatusSleeping)
 	err := k.Client.Update(k.Ctx, run, kagzi.Queue("narrow"))

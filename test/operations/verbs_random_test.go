@@ -18,6 +18,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -158,7 +159,7 @@ func (s *storm) verb(r *rand.Rand) error {
 // exist once, and all runs end. STORM=5000 sets the number of verbs of each sender.
 func TestRandomVerbs(t *testing.T) {
 	t.Parallel()
-	most := 100
+	most := campaign.Size(25, 100)
 	if n, err := strconv.Atoi(os.Getenv("STORM")); err == nil {
 		most = n
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -61,7 +62,7 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 		{kagzi.Queue("slow keys"), kagzi.Key("a")},
 	} {
 		start(busy...)
-		<-begun
+		await.Receive(t, begun)
 	}
 	want("key a (2 of 2 running)", kagzi.Queue("keyed"), kagzi.Key("a"))
 	want("group mail (1 of 1 running)", kagzi.Queue("keyed"), kagzi.Group("mail"))

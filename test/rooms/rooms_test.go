@@ -47,6 +47,7 @@ var allowed = map[string][]string{
 	"notify":             {},
 	"migrations":         {},
 	"internal/await":     {},
+	"internal/campaign":  {},
 	"internal/batch":     {},
 	"internal/cron":      {},
 	"internal/goroutine": {},

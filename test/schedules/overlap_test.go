@@ -78,7 +78,7 @@ func TestOverlapQueueOne(t *testing.T) {
 	kagzi.Handle(w, kit.Report, func(ctx kagzi.Context, _ string) (string, error) {
 		return kagzi.Step(ctx, "work", func(context.Context) (string, error) {
 			started <- ctx.FireTime()
-			<-open
+			await.Opened(t, open)
 			return "", nil
 		})
 	})

@@ -43,12 +43,12 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 			kit.Serve(k, kit.Travel, func(ctx kagzi.Context, _ int) (int, error) {
 				done := ctx.Done()
 				go func() {
-					<-done
+					await.Opened(t, done)
 					close(told)
 				}()
 				err := tt.step(ctx, func() string {
 					close(begun)
-					<-goOn
+					await.Opened(t, goOn)
 					j.Add("flight")
 					return "LH1"
 				})
@@ -56,9 +56,9 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 			})
 			kit.ServeCancellations(k, j, nil)
 			run := kit.Begin(k, kit.Travel, 1)
-			<-begun
+			await.Receive(t, begun)
 			k.Cancel(run.ID())
-			<-told
+			await.Receive(t, told)
 			if info := k.InfoOf(run.ID()); info.Status != kagzi.StatusRunning {
 				t.Errorf("the run is %s before its step has ended", info.Status)
 			}
@@ -109,7 +109,7 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 	kit.ServeCancellations(k, j, nil)
 	run, told := kit.BeginStuck(k, kit.NewWorker(t, k.Client, kagzi.WorkerConfig{}))
 	k.Cancel(run.ID(), kagzi.Grace(time.Hour))
-	<-told
+	await.Receive(t, told)
 	if b, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusRunning}}, kagzi.Grace(time.Millisecond)); err != nil || len(b.Changed) != 1 {
 		t.Fatalf("%+v, %v", b, err)
 	}
@@ -152,11 +152,11 @@ func TestCancelDuringTheLastCompensation(t *testing.T) {
 	})
 	kit.ServeCancellations(k, &kit.Journal{}, func(string) error {
 		close(inUndo)
-		<-gate
+		await.Opened(t, gate)
 		return nil
 	})
 	run := kit.Begin(k, wf, 1)
-	<-inUndo
+	await.Receive(t, inUndo)
 	k.Cancel(run.ID())
 	close(gate)
 	kit.EndsAs(k, run, kagzi.StatusCancelled)
@@ -172,7 +172,7 @@ func TestReasonOfACancel(t *testing.T) {
 	hung, release := kit.HangAt(t, w, "finish")
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, 7)
-	<-hung
+	await.Receive(t, hung)
 	k.Cancel(run.ID(), kagzi.Reason("no holidays"))
 	release()
 	kit.ServeCancellations(k, j, nil)

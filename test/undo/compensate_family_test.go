@@ -73,20 +73,20 @@ func TestResumeWhileTheChildCompensates(t *testing.T) {
 		if tries.Add(1) == 1 {
 			return 0, kit.SleepLong(ctx)
 		}
-		<-gate // the parent sleeps until then
+		await.Opened(t, gate) // the parent sleeps until then
 		return 7, nil
 	})
 	kagzi.Handle(w, parent, func(ctx kagzi.Context, _ int) (int, error) { return kagzi.RunChild(ctx, "c", child, 1) })
 	kit.StartWorker(t, w)
 	kit.ServeCancellations(k, &kit.Journal{}, func(string) error {
 		close(inUndo)
-		<-gate
+		await.Opened(t, gate)
 		return nil
 	})
 	run := kit.Begin(k, parent, 1)
 	await.True(t, "all sleep", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 2 })
 	k.Cancel(run.ID())
-	<-inUndo
+	await.Receive(t, inUndo)
 	k.Resume(run.ID())
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 	close(gate)

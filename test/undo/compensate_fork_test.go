@@ -109,10 +109,10 @@ func TestForkWhileABranchIsAtItsStep(t *testing.T) {
 			"air": func(ctx kagzi.Context) error {
 				kagzi.Compensate(ctx, "flight", kit.CancelBooking.With("flight"))
 				kagzi.Patched(ctx, "seats") // recorded with the next step, and executes nothing itself
-				return step(ctx, "book", func(context.Context) { close(booking); <-boarding })
+				return step(ctx, "book", func(context.Context) { close(booking); await.Opened(t, boarding) })
 			},
 			"land": func(ctx kagzi.Context) error {
-				return errors.Join(step(ctx, "train", func(context.Context) { <-booking }), step(ctx, "bus", func(ctx context.Context) {
+				return errors.Join(step(ctx, "train", func(context.Context) { await.Opened(t, booking) }), step(ctx, "bus", func(ctx context.Context) {
 					await.True(t, "the table says when the bus began", func() bool {
 						return len(k.Steps(kagzi.CurrentStep(ctx).Run)["legs/land/bus"]) > 0
 					})
@@ -231,7 +231,7 @@ func TestForkUndoesWhatItExecutes(t *testing.T) {
 			registered := make(chan struct{})
 			land := kagzi.Go(ctx, "land", func(ctx kagzi.Context) (int, error) {
 				if !again {
-					<-registered
+					await.Opened(t, registered)
 				}
 				return 0, errors.Join(kit.DoLine(ctx, &kit.Journal{}, "train"), kit.DoLine(ctx, &kit.Journal{}, "bus"))
 			})
@@ -287,7 +287,7 @@ func TestForkInheritsFromALoser(t *testing.T) {
 				})
 			},
 			"land": func(ctx kagzi.Context) (int, error) {
-				return 1, kagzi.Do(ctx, "train", func(context.Context) error { <-booking; return nil })
+				return 1, kagzi.Do(ctx, "train", func(context.Context) error { await.Opened(t, booking); return nil })
 			},
 		}); err != nil {
 			return 0, err

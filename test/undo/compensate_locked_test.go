@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
@@ -29,7 +30,7 @@ func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
 	j := &kit.Journal{}
 	goOn := make(chan struct{})
 	stop := kit.Serve(k, kit.Travel, kit.Trip(j, kit.Breaks))
-	kit.ServeCancellations(k, j, func(string) error { <-goOn; return nil })
+	kit.ServeCancellations(k, j, func(string) error { await.Opened(t, goOn); return nil })
 	locked, other := kit.Begin(k, kit.Travel, 1), kit.Begin(k, kit.Travel, 2)
 	for _, r := range []*kagzi.Run[int]{locked, other} {
 		k.WaitStatus(r.ID(), kagzi.StatusSleeping, "compensation car")
@@ -79,7 +80,7 @@ func TestLockedRunHoldsUpNoDrain(t *testing.T) {
 	})
 	stop := kit.StartWorker(t, w)
 	run := kit.Begin(k, kit.Travel, 7)
-	<-locked
+	await.Receive(t, locked)
 	begun := time.Now()
 	if err := stop(); err != nil {
 		t.Fatal(err)

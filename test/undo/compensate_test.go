@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -56,7 +57,7 @@ func TestCompensate(t *testing.T) {
 				return ctx.Err()
 			})
 		}, end: func(k *kit.Kit, run *kagzi.Run[int]) {
-			<-booked
+			await.Opened(t, booked)
 			k.Cancel(run.ID())
 		}, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: kit.Compensated},
 		{name: "CancelledInABackoff", opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 9, Backoff: time.Hour}}, then: func(kagzi.Context) error { return errors.New("no") }, end: func(k *kit.Kit, run *kagzi.Run[int]) {

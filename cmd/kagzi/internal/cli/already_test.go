@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -33,7 +34,7 @@ func TestAdviceIsOfCommands(t *testing.T) {
 	kit.Serve(k, checkout, func(ctx kagzi.Context, _ int) (string, error) {
 		return "", kagzi.Do(ctx, "charge", func(context.Context) error {
 			close(begun)
-			<-goOn
+			await.Opened(t, goOn)
 			return nil
 		})
 	})
@@ -41,7 +42,7 @@ func TestAdviceIsOfCommands(t *testing.T) {
 		return kagzi.WaitSignal(ctx, approved, kagzi.Timeout(time.Hour))
 	})
 	kit.Begin(k, checkout, 1, kagzi.ID("busy"))
-	<-begun
+	await.Receive(t, begun)
 	s.run("runs update busy --set-queue slow").exits(1).says("kagzi runs pause,", "kagzi runs unpause\n")
 	close(goOn)
 	kit.Begin(k, approve, 1, kagzi.ID("sleeper"))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/cli"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -140,12 +141,12 @@ func TestCancelSaysWhatWasTheCase(t *testing.T) {
 		kagzi.Compensate(ctx, "charge", refund.With(1))
 		return "shipped", kagzi.Do(ctx, "ship", func(context.Context) error {
 			close(begun)
-			<-goOn
+			await.Opened(t, goOn)
 			return nil
 		})
 	})
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
-	<-begun
+	await.Receive(t, begun)
 	s.run("runs cancel order-1 --actor ada --reason late").ok().prints("order-1 is being cancelled", "kagzi runs terminate order-1 ends it at once")
 	s.run("runs cancel order-1 --actor bob").ok().prints("order-1 was being cancelled already, since a request ", `by ada ("late")`).omits("cancelled order-1")
 	if c := jsonOf[stopped](s.run("runs cancel order-1 --json").ok()); !c.Already || c.Status.Ended() {
