@@ -148,7 +148,7 @@ type RunFilter struct {
 	EndedSince time.Time // runs that ended at or after it
 	EndedUntil time.Time // runs that ended before it
 	Paused     bool      // active runs that are paused themselves, by [Client.PauseRun]
-	ErrorText  string    // runs whose last error has this text in it, whatever the case of its letters: the errors of all runs that the other fields select are read
+	ErrorText  string    // runs whose last error has this text in it, whatever the case of its letters (in a database of locale C: of a to z): the errors of all runs that the other fields select are read
 	IDs        []RunID   // runs with these run IDs, 10,000 at most
 	After      RunID     // the last run of the page before
 	Limit      int       // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
