@@ -66,7 +66,6 @@ func TestBadInputSaysWhatToDo(t *testing.T) {
 		{"runs cancel --limit 3", "no run is given"},
 		{"runs cancel a --workflow b", "give one of them"},
 		{"runs cancel a --id b", "give RUN or --id, not both"},
-		{"runs cancel a --dry-run", "to look at one run, write kagzi runs get a; kagzi runs cancel changes it at once"},
 		{"runs cancel --workflow b", "give --dry-run to see the runs, or --yes to cancel them"},
 		{"runs cancel a --grace soon", "give a duration"},
 		{"runs cancel --status= --yes", "--status is empty: give a value"},
