@@ -1,6 +1,7 @@
 package language_test
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"testing"
@@ -119,6 +120,20 @@ func TestKeepForAVeryLongTime(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// The deadline of a run that is put off to the last day of all is no later than what JSON can write.
+func TestDeadlineOfTheLastDay(t *testing.T) {
+	k := kit.New(t)
+	run := kit.Begin(k, kagzi.Define[int, int]("wf"), 1, kagzi.Delay(time.Hour), kagzi.Timeout(48*time.Hour))
+	last := time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
+	if err := k.Client.Update(k.Ctx, run.ID(), kagzi.At(last)); err != nil {
+		t.Fatal(err)
+	}
+	info := k.InfoOf(run.ID())
+	if _, err := json.Marshal(info); err != nil || !info.AvailableAt.Equal(last) || info.DeadlineAt.Before(last) {
+		t.Errorf("available %v, deadline %v, %v", info.AvailableAt, info.DeadlineAt, err)
 	}
 }
 
