@@ -246,7 +246,7 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 const eventsPerRead = 500
 
 // Events returns the events of a topic that were published after a position, the oldest first; zero stands for the oldest that is kept. The
-// iteration ends behind the last one. It reads some hundred at a time, and holds no connection in between. To go on later, pass the
+// iteration ends behind the last one, and does not wait for more. It reads some hundred at a time, and holds no connection in between. To go on later, pass the
 // Position of the last event: no event appears before it.
 //
 // An event is there once its transaction has committed, and all transactions have ended that had published in the topic before it. So a

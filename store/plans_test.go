@@ -377,7 +377,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"copySignals", copySignals, []any{s.namespace, ids[0], uuid.New()}, gone},
 		{"nextTemplate", nextTemplate, []any{s.namespace}, map[string][]string{dueIndex: {"next_at"}}},
 		{"dueTemplates", dueTemplates, []any{s.namespace, 100}, withKey(map[string][]string{dueIndex: {"next_at"}}, schedules)},
-		{"lockUndecided", lockUndecided, []any{s.namespace, ids[0], int64(0)}, bySchedule},
 		{"insertFired", insertFired, []any{s.namespace, runs, runs, versions64(ids), make([]bool, len(ids)), []string{""}}, bySchedule},
 		{"advanceTemplates", advanceTemplates, []any{s.namespace, runs, versions64(ids), versions64(ids), steps, make([]bool, len(ids))}, bySchedule},
 		{"releaseQueued", releaseQueued, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},

@@ -96,7 +96,8 @@ WITH n AS MATERIALIZED (
 			CASE WHEN $4::int = 0 THEN q.priority ELSE $4::int END::smallint AS new_priority,
 			CASE WHEN $5::bool THEN NULLIF($6::int, 0) ELSE q.version END AS new_version,
 			CASE WHEN $7::bool THEN NULLIF(NULLIF($8::text, '')::jsonb, '{}') ELSE q.metadata END AS new_metadata,
-			CASE WHEN d.due IS NOT NULL AND q.started_at IS NULL AND q.deadline_at IS NOT NULL THEN d.due + q.timeout ELSE q.deadline_at END AS new_deadline
+			CASE WHEN d.due IS NOT NULL AND q.started_at IS NULL AND q.deadline_at IS NOT NULL
+				THEN LEAST(d.due + q.timeout, timestamptz '9999-12-31 23:59:59+00') ELSE q.deadline_at END AS new_deadline
 		FROM (
 			SELECT t.now, CASE WHEN $9::bool THEN GREATEST(t.now + $10::bigint * interval '1 microsecond', CASE WHEN $11::bigint > 0 THEN timestamptz 'epoch' + $11::bigint * interval '1 microsecond' END) END AS due
 			FROM (SELECT statement_timestamp() AS now) t

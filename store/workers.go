@@ -92,7 +92,7 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 	event := uuid.New()
 	return wrap("register worker", do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		b.Queue(registerWorker, s.namespace, w.ID, w.Queues, w.Types, w.Hostname, w.PID, w.Build,
+		b.Queue(registerWorker, s.namespace, w.ID, w.Queues, orEmpty(w.Types), w.Hostname, w.PID, w.Build,
 			string(w.Labels), w.MaxConcurrent, micros(w.LeaseTimeout), micros(w.StaleAfter),
 			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number, orEmpty(w.LeftQueues))
 		b.Queue(workerEvent, s.namespace, w.ID, event, "STARTED", "")

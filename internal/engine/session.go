@@ -114,7 +114,7 @@ func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 		last = troubled
 	}
 	silence = time.Since(last)
-	return silence, silence > max(time.Minute, 3*s.cfg.StaleAfter, 3*s.cfg.Heartbeat)
+	return silence, silence/3 > max(20*time.Second, s.cfg.StaleAfter, s.cfg.Heartbeat) // three times the longest might overflow
 }
 
 // Queues returns the queues from which the session claims.

@@ -60,6 +60,8 @@ type reasons struct {
 	steps []kagzi.StepAttempt
 	log   []kagzi.LogEntry
 	text  []string
+
+	lookedForWorkers bool // what these say about the run is in text
 }
 
 // say adds a sentence. Its arguments are numbers, and texts that Words has made.

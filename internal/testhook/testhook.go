@@ -19,6 +19,9 @@ type Hooks struct {
 	// Late is called for a Handle that has no effect because the worker is running.
 	Late func(workflow string)
 
+	// NoHandler lets Worker.Run begin without a handler: the test has them in other workers.
+	NoHandler bool
+
 	// Begun is called with the session of Worker.Run, before it claims anything.
 	Begun func(Session)
 
