@@ -275,7 +275,7 @@ func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
 		return failure.Wrap(err, "the record of Reserve %q", name)
 	}
 	for topic, r := range ranges {
-		run.Reserve(topic, r)
+		run.Reserve(b, topic, r)
 	}
 	return nil
 }
