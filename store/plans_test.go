@@ -410,6 +410,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted}, withKey(pauses, map[string][]string{claimIndex: claimed})},
 		{"leasesGiven", leasesGiven, []any{s.namespace, uuid.New(), typeNames[:3], typeNames[:3], int64(0), micros(LateClaims), micros(time.Minute)}, map[string][]string{claimIndex: claimed}},
 		{"unextendedRuns", unextendedRuns, []any{s.namespace, typeNames[:3], typeNames[:3], dueSoonRead, 20}, map[string][]string{claimIndex: claimed, "workers_live": {"namespace_id"}, "workers_pkey": {"worker_id", "namespace_id"}}},
+		{"standingKeys", standingKeys, []any{s.namespace, maxStandingKeys, maxSlotsCounted, micros(time.Minute), runsBehind, 20}, withKey(pauses, withKey(map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}, keyed))},
 		{"activeWork", activeWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxActiveRead}, map[string][]string{claimIndex: claimed[:4]}},
 		{"activeKeyed", activeKeyed, []any{s.namespace, maxActiveKeys, minKeyRead, maxActiveRead, maxActiveTotal}, map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}},
 		{"routeCounts", routeCounts, []any{s.namespace, maxQueues, routeSample, mostOfRoutes}, withKey(pauses, map[string][]string{claimIndex: {"task_queue"}})},
