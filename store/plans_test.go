@@ -324,6 +324,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"takenPlaces", takenPlaces, []any{s.namespace, "queue", 5}, map[string][]string{slotsIndex: {"task_queue", "namespace_id"}}},
 		{"updateRun", updateRun, []any{s.namespace, ids[0], "other", 1, true, 2, true, "{}", true, int64(0), int64(0)}, byKey},
 		{"runsBelow", runsBelow, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}})},
+		{"familyBelow", familyBelow, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}})},
+		{"unmarkedBelow", unmarkedBelow, []any{s.namespace, ids[0], deletedRuns}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
 		{"statesBelow", statesBelow, []any{s.namespace, runs, ids[0]}, byKey},
 		{"rowsOfRuns", rowsOfRuns, []any{s.namespace, runs, 1000}, gone},
 		{"markDeleted", markDeleted, []any{s.namespace, runs}, byKey},

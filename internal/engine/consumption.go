@@ -28,9 +28,12 @@ type consumedTopic struct {
 
 // A reserved is what one call has reserved. It goes back if the call's branch fails or loses a Race.
 type reserved struct {
-	by     *Branch
+	by     reserver
 	ranges [][2]int64
 }
+
+// A reserver is a Branch.
+type reserver interface{ gaveBack() bool }
 
 // ranges returns what the topic's run consumes, as far as its branches have ended.
 func (t *consumedTopic) ranges() (all [][2]int64) {
@@ -88,7 +91,7 @@ func (c *Consumption) Seen(position int64) (topic string, r [2]int64, ok bool) {
 }
 
 // Reserve notes that the branch's run consumes the ranges, if it completes.
-func (c *Consumption) Reserve(by *Branch, topic string, ranges [][2]int64) {
+func (c *Consumption) Reserve(by reserver, topic string, ranges [][2]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t := c.topics[topic]; t != nil {
