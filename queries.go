@@ -93,7 +93,7 @@ func obstacleText(r *store.Run, o store.Obstacle) string {
 	case o.Paused:
 		return "pause of all runs"
 	case o.Key.Most > 0:
-		return fmt.Sprintf("%s (%d of %d running)", key, o.Key.Running, o.Key.Most)
+		return fmt.Sprintf("%s (%d of %d running), behind %s", key, o.Key.Running, o.Key.Most, o.Key.Holder)
 	case o.Key.Rate:
 		return "rate of " + key
 	case o.Queue.Most > 0:

@@ -661,6 +661,7 @@ CREATE TABLE kagzi.workers (
     labels          jsonb,
     max_concurrent  integer           NOT NULL DEFAULT 0,
     lease_timeout   interval          NOT NULL,
+    fixed_lease     boolean           NOT NULL DEFAULT false, -- it extends no lease
     stale_after     interval          NOT NULL, -- after this time without a heartbeat the worker counts as dead
     backend_pid     integer,                    -- of the connection that sends the heartbeats; NULL if it is not known, for example behind a pooler
     backend_start   timestamptz,                -- process IDs are used again

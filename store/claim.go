@@ -226,10 +226,10 @@ var (
 
 type claimStatements struct{ runs, limited, keys string }
 
-// errPauses reports that a claim without pauses has found one.
+// errPauses reports that a claim without pauses has found one, and has taken nothing: so it may be repeated.
 var errPauses = errors.New("something is paused")
 
-// Claim takes up to req.Limit due runs. After an error it may have taken some: see ResolveClaim. It tests runs for pauses only while
+// Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see ResolveClaim. It tests runs for pauses only while
 // there is one: the last claim knows, and one that is wrong is repeated.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
 	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
@@ -248,7 +248,10 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err e
 		}
 		return err
 	})
-	return claim, wrap("claim runs", err)
+	if err != nil {
+		return Claim{}, wrap("claim runs", err) // without a part of the runs, which a caller would take for all
+	}
+	return claim, nil
 }
 
 func (s *Store) claim(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
@@ -434,5 +437,8 @@ func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, erro
 			return err
 		})
 	})
-	return claim, wrap("find claimed runs", err)
+	if err != nil {
+		return Claim{}, wrap("find claimed runs", err) // without a part of the runs: nobody would look for the others
+	}
+	return claim, nil
 }

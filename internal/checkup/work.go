@@ -59,8 +59,10 @@ func (e *examination) work(ctx context.Context) {
 	e.report.Queues = b.sorted()
 	e.addWorkers(b.longest)
 	e.hung(workers)
+	e.strays(ctx)
+	standing := e.standing(ctx)
 	if err == nil {
-		e.addQueues(b, e.overdue(ctx, b.late))
+		e.addQueues(b, e.overdue(ctx, b.late), standing)
 	}
 }
 
@@ -116,8 +118,9 @@ func (e *examination) addWorkers(longest time.Duration) {
 	}
 }
 
-// addQueues adds the check of the queues. overdue names those whose runs wait although there are workers for them.
-func (e *examination) addQueues(b backlog, overdue []string) {
+// addQueues adds the check of the queues. overdue names those whose runs wait although there are workers for them, and standing says that keys
+// stand still.
+func (e *examination) addQueues(b backlog, overdue []string, standing bool) {
 	code := "code of the workflow"
 	if len(b.missing) == 1 && len(b.stranded) == 1 {
 		code = fmt.Sprintf("version %d of the workflow", b.missing[0])
@@ -136,6 +139,8 @@ func (e *examination) addQueues(b backlog, overdue []string) {
 		e.add("queues", health.Degraded, "Due although there are workers: %s. %s", text.List(overdue, namedAtMost), e.slotsAdvice())
 	case due > 0:
 		e.add("queues", health.Healthy, "%s due, none for long.", counted(due, more))
+	case standing:
+		e.add("queues", health.Healthy, "No run is due but those that wait for a slot of their key.")
 	default:
 		e.add("queues", health.Healthy, "No run is due.")
 	}

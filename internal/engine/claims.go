@@ -147,7 +147,8 @@ func (s *Session) hearLead(l hints.Lead) {
 // claim takes up to n runs from q, begins to execute them, and returns the pause before the next claim from q.
 func (s *Session) claim(ctx context.Context, q *queue, n int) time.Duration {
 	s.mu.Lock()
-	s.claiming = true
+	s.claiming, s.claimed = true, time.Now()
+	s.strays.sent = s.claimed
 	s.mu.Unlock()
 	defer s.claimedAll()
 	worker := s.ID()

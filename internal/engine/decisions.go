@@ -184,6 +184,7 @@ func (g *group) learn() {
 		end = &knownFailure{}
 		end.followed.Store(true)
 	}
+	g.outrun()
 	for i := range g.members {
 		m := &g.members[i]
 		if !m.over {
@@ -195,6 +196,17 @@ func (g *group) learn() {
 			m.branch.end = end
 		}
 		g.b.learn(m.branch)
+	}
+}
+
+// outrun marks the losers of a race that has a winner.
+func (g *group) outrun() {
+	g.b.e.mu.Lock()
+	defer g.b.e.mu.Unlock()
+	for i := range g.members {
+		if m := &g.members[i]; m.branch != nil && g.decision.Winner != "" && m.name != g.decision.Winner {
+			m.branch.outrun = true
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ func New(cfg Config) *Session {
 		cfg: cfg, stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
 		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent, longest: longestAhead}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
-		drains: make(chan struct{}),
+		drains: make(chan struct{}), strays: strays{age: store.LateClaims, wake: make(chan struct{}, 1)},
 	}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
 	s.handover = &handover{store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains, keys: map[string]map[store.Key]bool{}, since: map[string]time.Time{}}
@@ -71,6 +71,7 @@ func (s *Session) Run(ctx context.Context) error {
 			cancel()
 		})
 	}
+	s.unfinished.Go(s.strayLoop)
 	s.claimLoop(ctx)
 	s.drain(hb)
 	s.unfinished.Wait()
