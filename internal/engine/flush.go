@@ -1,15 +1,12 @@
 package engine
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
-	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -117,8 +114,7 @@ func (s *Session) flushInHalves(es []*execution, err error, last uint64) ([]*exe
 			rest = append(rest, es[n/2:], es[:n/2])
 		case es[0].takeFewer():
 			continue
-		case store.Refused(err):
-			s.refused(es[0], err)
+		case store.Refused(err) && s.refused(es[0], err):
 			loneFailures = 0
 		default:
 			s.requeueFailed(es[0], err)
@@ -286,36 +282,4 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 		}
 	}
 	return kept
-}
-
-// refused fails the run of an execution whose first write the server refuses. A refused end becomes a failure without the
-// refused data.
-func (s *Session) refused(e *execution, err error) {
-	e.mu.Lock()
-	w := e.outbox.writes[0]
-	if w.progress != nil { // the rest may be written without it
-		w.progress = nil
-		e.mu.Unlock()
-		e.log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
-		s.requeue(e, 0)
-		return
-	}
-	if end := w.suspension != nil || w.finish != nil && w.finish.Output != nil; end {
-		text := failure.Text(fmt.Errorf("the run's end cannot be recorded: %w", err))
-		w.records, w.suspension, w.finish = nil, nil, e.newFinish(store.Failed, kind.Database, text)
-		e.mu.Unlock()
-		s.requeue(e, 0)
-		return
-	}
-	e.mu.Unlock()
-	if w.finish != nil {
-		e.log().Error("kagzi: the failure of a run cannot be written", "error", err)
-	} else { // before the write leaves the outbox: nobody may take it for written
-		e.fail(failure.Of(kind.Database, fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)))
-	}
-	e.mu.Lock()
-	e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
-	e.mu.Unlock()
-	w.settle(store.Lost)
-	s.requeue(e, 0)
 }
