@@ -18,7 +18,7 @@ func (b *Branch) asRecorded(err error) error {
 	_ = json.Unmarshal(b.row.Output, &ids) // written by newFailure
 	for _, id := range ids {
 		row := b.e.history[id]
-		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild) {
+		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild || isRefusal(row)) {
 			causes = append(causes, b.e.env.errors.Recorded(row, "")) // the record of a child does not name its workflow
 		}
 	}
