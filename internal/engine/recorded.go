@@ -3,6 +3,8 @@ package engine
 import (
 	"encoding/json"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
@@ -23,4 +25,18 @@ func (b *Branch) asRecorded(err error) error {
 		}
 	}
 	return b.e.env.errors.RecordedBranch(b.row, causes)
+}
+
+// isRefusal reports whether row records a refusal.
+func isRefusal(row *store.StepRow) bool {
+	if row.Status != store.Failed {
+		return false
+	}
+	switch row.Kind {
+	case store.KindChild:
+		return row.ChildRunID == uuid.Nil
+	case store.KindMarker:
+		return len(row.Output) > 0 && row.Output[0] == '"'
+	}
+	return row.Kind == store.KindPublish
 }

@@ -3,8 +3,6 @@ package engine
 import (
 	"strconv"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
@@ -35,18 +33,4 @@ func (b *Branch) refusal(row *store.StepRow) error {
 	b.passed(row)
 	b.fails(row.StepID)
 	return b.e.env.errors.Recorded(row, "")
-}
-
-// isRefusal reports whether row records a refusal.
-func isRefusal(row *store.StepRow) bool {
-	if row.Status != store.Failed {
-		return false
-	}
-	switch row.Kind {
-	case store.KindChild:
-		return row.ChildRunID == uuid.Nil
-	case store.KindMarker:
-		return len(row.Output) > 0 && row.Output[0] == '"'
-	}
-	return row.Kind == store.KindPublish
 }
