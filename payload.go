@@ -93,6 +93,13 @@ func unstorable(err error) error {
 	return failure.Permanent(kind.Validation, err)
 }
 
+// isRefused reports whether a value could not be stored for a reason that is no mistake of the code that gave it: the same call may
+// succeed in a program with another limit, or later.
+func isRefused(err error) bool {
+	_, sealing := errors.AsType[*sealError](err)
+	return sealing || errors.Is(err, ErrPayloadTooLarge)
+}
+
 func (c *Client) fits(what subject, data []byte) error {
 	if len(data) > c.cfg.MaxPayload {
 		return fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d; keep it elsewhere and return a reference, or raise MaxPayload", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)

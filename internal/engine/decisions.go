@@ -26,6 +26,9 @@ func (d *decision) made() bool { return d.Failed != "" || d.Winner != "" || d.Ti
 // recall takes over the group's record. It quarantines the run if the items are not those of the record.
 func (g *group) recall(row *store.StepRow, hashes []string) {
 	e := g.b.e
+	if g.spec.Refused != nil {
+		e.nondeterministic(g.id, "Map %q was begun with items that it refuses now: %v", g.id, g.spec.Refused)
+	}
 	if err := json.Unmarshal(row.Output, &g.decision); err != nil {
 		e.nondeterministic(g.id, "the record of %q is unreadable: %v", g.id, err)
 	}

@@ -59,7 +59,8 @@ type execution struct {
 	mu sync.Mutex // of all that follows. It is locked before the session's mutex.
 
 	// How it stops.
-	reason     stopReason  // underWay until stopLocked sets it, once
+	reason     stopReason  // underWay until stopLocked sets it, once. A refused write may change it to stopFailed: see refuseLocked.
+	ending     stopReason  // reason as Session.end read it for the end that is made
 	failure    error       // with which the run fails, if reason is stopFailed; set together with reason
 	stoppedAt  time.Time   // set together with reason, unless that is stopReturned
 	suspension *write      // to be written if reason is stopSuspended; set together with reason
