@@ -7,9 +7,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A refusal is an operation that was refused for a reason which a replay need not come to again: a limit of this program, say, or an
-// interceptor. The function may handle the error. So it is recorded as a failure, and a replay returns the same error. Its output
-// is a JSON string, which no other MARKER has.
+// A refusal is an operation that was refused for a reason which a replay need not come to again: a limit of this
+// program, say, or an interceptor. The function may handle the error. So it is recorded as a failure, and a replay
+// returns the same error. Its output is a JSON string, which no other MARKER has.
 
 // refuse records that the operation was refused with err, and returns the error of the record.
 func (b *Branch) refuse(id, kind string, attempt int, err error) error {

@@ -6,13 +6,14 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Nobody may wait for a write that the server refuses, and later writes may follow from it. So after a refused write the run fails,
-// even if its function has returned meanwhile. Nothing else of the execution is written, apart from the compensations that undo what
-// its steps have done. See docs/architecture.md, Group commit.
+// Nobody may wait for a write that the server refuses, and later writes may follow from it. So after a refused write
+// the run fails, even if its function has returned meanwhile. Nothing else of the execution is written, apart from the
+// compensations that undo what its steps have done. See docs/architecture.md, Group commit.
 
-// refuseLocked stops the execution, whose first write is refused, and takes out of the outbox what may not be written any more. It
-// returns these writes. ends reports that the end of the execution was among them, and is to be made again. If the execution has
-// stopped before, and its run would complete or go on, the run fails with cause all the same.
+// refuseLocked stops the execution, whose first write is refused, and takes out of the outbox what may not be written
+// any more. It returns these writes. ends reports that the end of the execution was among them, and is to be made
+// again. If the execution has stopped before, and its run would complete or go on, the run fails with cause all the
+// same.
 func (e *execution) refuseLocked(cause error) (dropped []*write, ends bool) {
 	e.outbox.refused = true
 	switch e.reason {
