@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
@@ -125,11 +126,24 @@ func (c *Client) open(stored []byte) ([]byte, error) {
 	if c.cfg.Sealer == nil {
 		return stored, nil
 	}
-	data, err := c.cfg.Sealer.Open(stored)
+	data, err := c.unseal(stored)
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be opened: %w", err)
 	}
 	return data, nil
+}
+
+func (c *Client) unseal(stored []byte) (data []byte, err error) {
+	defer caught(&err, "Open of the client's Sealer")
+	return c.cfg.Sealer.Open(stored)
+}
+
+// caught makes a panic of a decoder its error. The text of the panic may quote the value, so the error names only the type and the
+// place. It is deferred.
+func caught(err *error, decoder string) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("%s panicked with a %T at %s; the text is left out because it may quote the value", decoder, v, failure.PlaceOf(debug.Stack()))
+	}
 }
 
 // hashStored is hashOf for a stored input.
@@ -155,6 +169,11 @@ func (c *Client) decode(stored []byte, v any) error {
 	if err != nil {
 		return err
 	}
+	return c.decodePlain(data, v)
+}
+
+func (c *Client) decodePlain(data []byte, v any) (err error) {
+	defer caught(&err, "Decode of the client's Codec")
 	return c.cfg.Codec.Decode(data, v)
 }
 

@@ -205,10 +205,10 @@ CREATE INDEX workflow_runs_deleted
     ON kagzi.workflow_runs (run_id, namespace_id)
     WHERE waiting_on = 'deletion' AND finished_at IS NOT NULL;
 
--- Runs whose history could not be read, for Health. The index is almost always empty.
+-- Runs whose history could not be read, and crash-loop suspects, for Health. The index is almost always empty.
 CREATE INDEX workflow_runs_unread
     ON kagzi.workflow_runs (load_failures, namespace_id)
-    WHERE load_failures > 0 AND status = 'PENDING';
+    WHERE (load_failures > 0 OR recoveries >= 3) AND status = 'PENDING';
 
 -- The history of runs: one row for each attempt of each step.
 --

@@ -425,6 +425,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"overdueSchedules", overdueSchedules, []any{s.namespace, micros(time.Minute), 10}, map[string][]string{dueIndex: {"next_at", "namespace_id"}}},
 		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
 		{"markedRuns", markedRuns, []any{s.namespace, uuid.Nil, 100}, map[string][]string{"workflow_runs_deleted": {"run_id", "namespace_id"}}},
+		{"suspects", suspects, []any{s.namespace, maxDueCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
 		{"unreadRuns", unreadRuns, []any{s.namespace, maxDueCounted}, map[string][]string{"workflow_runs_unread": {"namespace_id"}}},
 		{"leaveLimit", leaveLimit, placeColumns.args(s.namespace, places), placed},
 		{"freeSlots", freeSlots, []any{s.namespace, "limit", micros(limitOver)}, placed},

@@ -202,6 +202,28 @@ func (e *examination) quarantined(ctx context.Context) {
 	}
 }
 
+// suspects checks for runs that were under way when their workers died.
+func (e *examination) suspects(ctx context.Context) {
+	found, err := e.process.Store.Suspects(ctx, e.db, maxCounted+1)
+	if err != nil {
+		e.addFailed("suspects", err)
+		return
+	}
+	if len(found) == 0 {
+		return
+	}
+	var runs []string
+	for _, r := range found {
+		next := "next try as soon as others like it are done"
+		if wait := r.NextAt.Sub(e.report.At); wait > 0 {
+			next = "next try in " + duration.About(wait)
+		}
+		runs = append(runs, fmt.Sprintf("%s (%s) was under way when %d workers died, %s", r.RunID, r.Type, r.Recoveries, next))
+	}
+	e.add("suspects", health.Degraded, "%s may be what kills the workers, and waits for another try beside few others: %s. Look why the workers died: kill -9, memory, or a crash of the process.",
+		counted(min(len(found), maxCounted), len(found) > maxCounted), text.List(runs, namedAtMost))
+}
+
 // histories checks for runs that wait because their histories cannot be read.
 func (e *examination) histories(ctx context.Context) {
 	found, err := e.process.Store.UnreadRuns(ctx, e.db, maxCounted+1)

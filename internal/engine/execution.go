@@ -112,8 +112,6 @@ type execution struct {
 	unpaused       event              // paused was reset
 	inboxFailures  int                // how often in a row its inbox could not be read. readInbox counts and resets it.
 	large          int64              // how many bytes it holds of the loader's memory for large histories
-
-	soleSuspect bool // it is the one crash-loop suspect that its session executes. Set by Session.beginSuspect, reset by endSuspectLocked, under the session's mutex.
 }
 
 // A host is a session, or a verification. mayLinger is called with the execution's mutex held, the others without it.

@@ -190,6 +190,7 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 		if failed {
 			s.failures.Over(s.logger(s.ID()), flushingAlone)
 		}
+		progress := false
 		for _, w := range settled {
 			o := w.outcome()
 			if o == store.Done && w.finish != nil {
@@ -201,12 +202,16 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 			for _, r := range w.records {
 				if r.Outcome == store.Done && r.Kind == store.KindFunction && r.Status != store.Running {
 					s.tally.steps.Add(1)
+					progress = true
 				}
 				if r.Start != nil && r.Outcome == store.Done {
 					due = append(due, store.DueRun{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
 				}
 			}
 			w.settle(o)
+		}
+		if progress && e.run.CrashLoopSuspect() {
+			s.endSuspect(e)
 		}
 		if busy {
 			s.requeue(e, busyPause)

@@ -49,7 +49,7 @@ type Session struct {
 	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
 	abandoned        map[*execution]bool      // their runs were given up, and their code has not returned. Added by settled, removed by the watchdog.
 	hung             *store.Hung              // of the watchdog's last pass, for the heartbeat; nil: none
-	crashLoopSuspect bool                     // a crash-loop suspect is under way: no other begins. Set by beginSuspect, reset by endSuspectLocked.
+	suspects         suspects                 // the crash-loop suspects under way
 	fenced           bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
 	draining         bool                     // the worker claims nothing any more. Set by drain, the heartbeater and poolIsClosed, for good.
 	poolClosed       bool                     // the application has closed the pool. Set by poolIsClosed, for good.

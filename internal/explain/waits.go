@@ -60,7 +60,7 @@ func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 		r.say("Its worker drained or lost the database, and gave it back.")
 		return r.unclaimed(ctx)
 	case "recovery":
-		r.say("Its workers died %d times in a row while they executed it.", run.Recoveries)
+		r.say("It was under way when %d workers died, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.", run.Recoveries)
 		return r.unclaimed(ctx)
 	case "history":
 		r.say("Its history could not be read. A worker tries again %s.", r.Moment(run.AvailableAt))

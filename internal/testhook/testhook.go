@@ -39,6 +39,9 @@ type Hooks struct {
 	// MostLarge is the most bytes of large histories that are read at a time. Zero means the default.
 	MostLarge int64
 
+	// SuspectPatience is how long the first crash-loop suspects wait for those before them. Zero means the default.
+	SuspectPatience time.Duration
+
 	// NoGrace makes a coordinator end a run at its deadline, without time for a worker to do so.
 	NoGrace bool
 
