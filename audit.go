@@ -1,7 +1,6 @@
 package kagzi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,13 +71,11 @@ type AuditFilter struct {
 
 // choice validates f.
 func (f AuditFilter) choice() (store.AuditFilter, error) {
+	limit, err := listed(f.Limit)
 	out := store.AuditFilter{
-		Kind: string(f.Kind), Name: f.Name, Queue: f.Queue, Action: strings.ToUpper(f.Action), Actor: f.Actor, Since: f.Since, Until: f.Until, Limit: cmp.Or(f.Limit, 100),
+		Kind: string(f.Kind), Name: f.Name, Queue: f.Queue, Action: strings.ToUpper(f.Action), Actor: f.Actor, Since: f.Since, Until: f.Until, Limit: limit,
 	}
-	var errs []error
-	if f.Limit < 0 {
-		errs = append(errs, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out for 100", f.Limit))
-	}
+	errs := []error{err}
 	if f.Kind != "" && !slices.Contains(auditKinds, f.Kind) {
 		errs = append(errs, fmt.Errorf("kagzi: the audit log has no kind %s: give one of the constants, such as kagzi.AuditSchedule", text.Quote(string(f.Kind))))
 	}

@@ -24,7 +24,8 @@ type Child[Out any] struct{ c *engine.Child }
 //
 // A child takes no [InTx], because its start is recorded with the run; no [Message], which a step can send with
 // [Client.Signal]; and no [IfActive], [IfEnded], [OncePer], [Debounce] or [WhenFull], while those in wf's definition are ignored. StartChild returns an error for
-// these options, for a bad name, option or input (such as [ErrPayloadTooLarge]), and if the branch was cancelled.
+// these options, for a bad name, option or input, and if the branch was cancelled. What is no mistake of the code is recorded, and every
+// replay returns the same error: [ErrPayloadTooLarge], an error of the client's Sealer, and that of an [Interceptor].
 func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In, opts ...StartOption) (*Child[Out], error) {
 	b, client, err := branchOf(ctx)
 	if err != nil {
@@ -39,7 +40,7 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 		Name: name, BadName: validateStepName("child", name), Workflow: call.workflow, Detached: call.detached(),
 		Run: func() (store.NewRun, bool, error) {
 			run, _, err := client.newRun(context.Background(), call, nil)
-			return run, errors.Is(err, ErrPayloadTooLarge), err
+			return run, isRefused(err), err
 		},
 		Intercept: client.intercepts.child(),
 	})

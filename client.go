@@ -50,7 +50,7 @@ type ClientConfig struct {
 	// Interceptors wrap what the client, its workers and its coordinators do. The first is the outermost. None cost nothing.
 	Interceptors []Interceptor
 
-	// Logger receives events that no caller learns of as an error. Zero means slog.Default().
+	// Logger receives events that no caller learns of as an error. A panic in its handler is caught. Zero means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -75,7 +75,7 @@ type Client struct {
 func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	cfg.Namespace = cmp.Or(cfg.Namespace, "default")
 	cfg.MaxPayload = cmp.Or(cfg.MaxPayload, 4<<20)
-	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.Logger = failure.SafeLogger(cmp.Or(cfg.Logger, slog.Default()))
 	if cfg.Codec == nil {
 		cfg.Codec = jsonCodec{}
 	}

@@ -12,7 +12,7 @@ type Codec interface {
 	// of a [Map], by their encoding.
 	Encode(v any) ([]byte, error)
 	// Decode decodes bytes from Encode into v, a pointer to the type that the reader expects. It returns an error for data of
-	// another type.
+	// another type. A panic counts as an error.
 	Decode(data []byte, v any) error
 }
 
@@ -43,6 +43,7 @@ type Sealer interface {
 	// is away.
 	Seal(data []byte) ([]byte, error)
 	// Open returns the data that Seal was given. It returns an error for bytes that Seal did not return, or that were changed.
+	// A panic counts as an error.
 	Open(sealed []byte) ([]byte, error)
 	// HashKey returns a secret key for the hashes by which inputs and items are compared, and which are stored beside them:
 	// the first 16 bytes of HMAC-SHA-256 of the encoded bytes. Nil means SHA-256 without a key: then everybody who reads the

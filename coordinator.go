@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/outage"
@@ -92,6 +93,12 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.KeepEvents = cmp.Or(c.KeepEvents, 7*24*time.Hour)
 	c.KeepPendingEvents = cmp.Or(c.KeepPendingEvents, max(30*24*time.Hour, c.KeepEvents))
 	c.Keep = maps.Clone(c.Keep) // the caller's may change
+	for workflow, d := range c.Keep {
+		c.Keep[workflow] = min(d, duration.Longest)
+	}
+	for _, d := range []*time.Duration{&c.KeepCompleted, &c.KeepFailed, &c.KeepAudit, &c.KeepEvents, &c.KeepPendingEvents} {
+		*d = min(*d, duration.Longest) // longer means for ever
+	}
 	c.Grace = cmp.Or(c.Grace, 3*time.Second)
 	return c
 }
@@ -120,7 +127,9 @@ func (c CoordinatorConfig) validate() error {
 		value time.Duration
 	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}} {
 		check(d.value < time.Millisecond, "%s is %v: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value)
+		errs = append(errs, validateLength(d.name, d.value))
 	}
+	errs = append(errs, validateLength("Grace", c.Grace))
 	check(c.Grace < engine.LeastGrace, "Grace is %v: give at least %v, or set NoGrace (a time.Duration counts nanoseconds: 3*time.Second)", c.Grace, engine.LeastGrace)
 	check(c.Batch < 1 || c.Batch > 10_000, "Batch is %d: give between 1 and 10,000", c.Batch)
 	check(c.MaxRuns < 1 || c.MaxRuns > 100_000, "MaxRuns is %d: give between 1 and 100,000", c.MaxRuns)

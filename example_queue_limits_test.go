@@ -134,7 +134,7 @@ func ExampleClient_Get_waitingOn() {
 		})
 	})
 	serve(ctx, worker)
-	run, _ := kagzi.Start(ctx, client, letter, "hello")
+	run, _ := kagzi.Start(ctx, client, letter, "hello", kagzi.ID("letter-1"))
 	fmt.Println(run.Result(ctx))
 
 	_ = client.Pause(ctx, kagzi.Target{Queue: "shop"})
@@ -142,6 +142,6 @@ func ExampleClient_Get_waitingOn() {
 	info, err := client.Get(ctx, paused.ID())
 	fmt.Println(info.WaitingOn, err)
 	// Output:
-	// group post (1 of 1 running) <nil>
+	// group post (1 of 1 running), behind letter-1 <nil>
 	// pause of queue shop <nil>
 }

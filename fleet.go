@@ -67,9 +67,10 @@ type WorkerFilter struct {
 
 // choice validates f.
 func (f WorkerFilter) choice() (store.WorkerFilter, error) {
-	sf := store.WorkerFilter{Queue: f.Queue, Type: f.Workflow, Limit: cmp.Or(f.Limit, 100)}
-	if f.Limit < 0 {
-		return sf, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out for 100", f.Limit)
+	limit, err := listed(f.Limit)
+	sf := store.WorkerFilter{Queue: f.Queue, Type: f.Workflow, Limit: limit}
+	if err != nil {
+		return sf, err
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(workerStatuses, s) {

@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -16,7 +17,38 @@ type language struct{}
 
 func (language) Classify(err error) engine.Class {
 	after, _ := retryAfter(err)
-	return engine.Class{Kind: KindOf(err), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err)}
+	return engine.Class{Kind: KindOf(err), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err), Cause: causeOf(err)}
+}
+
+// causeOf returns which of the exported errors that refuse an operation err is, "" for none of them. It is stored.
+func causeOf(err error) (cause string) {
+	defer func() { _ = recover() }() // a method of a user's error
+	switch {
+	case errors.Is(err, store.ErrIDConflict):
+		return "ID conflict"
+	case errors.Is(err, ErrPayloadTooLarge):
+		return "payload too large"
+	}
+	return ""
+}
+
+// refusedOperation is the error of row, the record of an operation that was refused.
+func refusedOperation(row *store.StepRow) error {
+	var causes []error
+	switch string(row.Output) {
+	case `"ID conflict"`:
+		causes = append(causes, ErrIDConflict)
+	case `"payload too large"`:
+		causes = append(causes, ErrPayloadTooLarge)
+	}
+	err := failure.Explain(strings.TrimPrefix(row.Error, "kagzi: "), causes...)
+	switch row.Kind {
+	case store.KindChild:
+		err = failure.Wrap(err, "child %q", row.StepID)
+	case store.KindPublish:
+		err = failure.Wrap(err, "publish %q", row.StepID)
+	}
+	return &refusal{&failure.Error{Kind: kind.Kind(row.ErrorKind), Err: err, Permanent: row.Permanent}, row.StepID}
 }
 
 // isCancelled reports whether err, or anything in its chain, is of kind.Cancelled.
@@ -31,7 +63,7 @@ func (language) About(err error) (id string, others []error) {
 		return err.Step, nil
 	case *RunError:
 		return err.step, nil
-	case *refusedChild:
+	case *refusal:
 		return err.step, nil
 	case *BranchError:
 		for _, other := range err.others {
@@ -44,14 +76,14 @@ func (language) About(err error) (id string, others []error) {
 
 func (language) Recorded(row *store.StepRow, workflow string) error {
 	switch {
+	case row.Kind == store.KindPublish, row.Kind == store.KindMarker, row.Kind == store.KindChild && row.ChildRunID == uuid.Nil:
+		return refusedOperation(row)
 	case row.Kind != store.KindChild:
 		attempts := row.Attempt - row.FirstAttempt + 1
 		if row.Kind == store.KindSignal {
 			attempts = 0 // a wait makes none
 		}
 		return &StepError{Step: row.StepID, Attempts: attempts, Kind: kind.Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
-	case row.ChildRunID == uuid.Nil:
-		return &refusedChild{failure.BadRequest(failure.Wrap(failure.Explain(row.Error, ErrIDConflict), "child %q", row.StepID)), row.StepID}
 	}
 	return &RunError{Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: childStatus(row), Kind: kind.Kind(row.ErrorKind), Message: row.Error, step: row.StepID}
 }
@@ -64,13 +96,13 @@ func childStatus(row *store.StepRow) Status {
 	return StatusFailed
 }
 
-// A refusedChild is the recorded failure to start a child.
-type refusedChild struct {
+// A refusal is the recorded error of an operation that was refused.
+type refusal struct {
 	error
 	step string
 }
 
-func (e *refusedChild) Unwrap() error { return e.error }
+func (e *refusal) Unwrap() error { return e.error }
 
 func (language) RecordedBranch(row *store.StepRow, causes []error) error {
 	f := &recordedFailure{row, causes}

@@ -141,7 +141,7 @@ func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, 
 	}
 	var rows []store.LimitState
 	if err == nil {
-		rows, err = c.store.Limits(ctx, after, cmp.Or(n, 100))
+		rows, err = c.store.Limits(ctx, after, cmp.Or(min(n, mostListed), 100))
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "list limits")

@@ -48,14 +48,15 @@ func (c *Client) Messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 }
 
 func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]MessageInfo, error) {
-	if err := f.validate(); err != nil {
+	limit, err := listed(f.Limit)
+	if err := cmp.Or(err, f.validate()); err != nil {
 		return nil, failure.Of(kind.BadRequest, err)
 	}
 	id, err := c.resolve(ctx, nil, ref)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.store.Messages(ctx, id, store.MessageFilter{Name: f.Signal, Unread: f.Unread, After: string(f.After), Limit: cmp.Or(f.Limit, 100)})
+	rows, err := c.store.Messages(ctx, id, store.MessageFilter{Name: f.Signal, Unread: f.Unread, After: string(f.After), Limit: limit})
 	if errors.Is(err, store.ErrMessageNotFound) {
 		return nil, failure.Of(kind.BadRequest, fmt.Errorf("kagzi: After %.60q is no message that the filter selects: give the MessageInfo.ID of the last message of the page before", string(f.After)))
 	}
@@ -73,9 +74,6 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 }
 
 func (f MessageFilter) validate() error {
-	if f.Limit < 0 {
-		return fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out", f.Limit)
-	}
 	if f.Signal != "" {
 		if err := validateName("signal", f.Signal); err != nil {
 			return err

@@ -93,17 +93,21 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 		return nil, err
 	}
 	members, hashes := make([]engine.MemberSpec, len(items)), make([]string, len(items))
+	var refused error
 	for i, item := range items {
 		hash, err := c.identity(subject{fmt.Sprintf("item %d of Map", i), name}, item)
 		if err != nil {
-			return nil, failure.Permanent(kind.Validation, err)
+			members, hashes, refused = nil, nil, failure.Permanent(kind.Validation, err)
+			break
 		}
 		hashes[i] = hex.EncodeToString(hash[:8])
 		if members[i].Name = strconv.Itoa(i); fn != nil {
 			members[i].Call = func(b *engine.Branch) (any, error) { return fn(&runContext{b, c}, item) }
 		}
 	}
-	values, err := b.All(newGroupSpec(name, members, hashes, opts))
+	spec := newGroupSpec(name, members, hashes, opts)
+	spec.Refused = refused
+	values, err := b.All(spec)
 	if values == nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
@@ -93,6 +94,13 @@ func unstorable(err error) error {
 	return failure.Permanent(kind.Validation, err)
 }
 
+// isRefused reports whether a value could not be stored for a reason that is no mistake of the code that gave it: the same call may
+// succeed in a program with another limit, or later.
+func isRefused(err error) bool {
+	_, sealing := errors.AsType[*sealError](err)
+	return sealing || errors.Is(err, ErrPayloadTooLarge)
+}
+
 func (c *Client) fits(what subject, data []byte) error {
 	if len(data) > c.cfg.MaxPayload {
 		return fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d; keep it elsewhere and return a reference, or raise MaxPayload", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
@@ -118,11 +126,24 @@ func (c *Client) open(stored []byte) ([]byte, error) {
 	if c.cfg.Sealer == nil {
 		return stored, nil
 	}
-	data, err := c.cfg.Sealer.Open(stored)
+	data, err := c.unseal(stored)
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be opened: %w", err)
 	}
 	return data, nil
+}
+
+func (c *Client) unseal(stored []byte) (data []byte, err error) {
+	defer caught(&err, "Open of the client's Sealer")
+	return c.cfg.Sealer.Open(stored)
+}
+
+// caught makes a panic of a decoder its error. The text of the panic may quote the value, so the error names only the type and the
+// place. It is deferred.
+func caught(err *error, decoder string) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("%s panicked with a %T at %s; the text is left out because it may quote the value", decoder, v, failure.PlaceOf(debug.Stack()))
+	}
 }
 
 // hashStored is hashOf for a stored input.
@@ -148,6 +169,11 @@ func (c *Client) decode(stored []byte, v any) error {
 	if err != nil {
 		return err
 	}
+	return c.decodePlain(data, v)
+}
+
+func (c *Client) decodePlain(data []byte, v any) (err error) {
+	defer caught(&err, "Decode of the client's Codec")
 	return c.cfg.Codec.Decode(data, v)
 }
 

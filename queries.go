@@ -93,7 +93,7 @@ func obstacleText(r *store.Run, o store.Obstacle) string {
 	case o.Paused:
 		return "pause of all runs"
 	case o.Key.Most > 0:
-		return fmt.Sprintf("%s (%d of %d running)", key, o.Key.Running, o.Key.Most)
+		return fmt.Sprintf("%s (%d of %d running), behind %s", key, o.Key.Running, o.Key.Most, o.Key.Holder)
 	case o.Key.Rate:
 		return "rate of " + key
 	case o.Queue.Most > 0:
@@ -148,7 +148,7 @@ type RunFilter struct {
 	EndedSince time.Time // runs that ended at or after it
 	EndedUntil time.Time // runs that ended before it
 	Paused     bool      // active runs that are paused themselves, by [Client.PauseRun]
-	ErrorText  string    // runs whose last error has this text in it, whatever the case of its letters: the errors of all runs that the other fields select are read
+	ErrorText  string    // runs whose last error has this text in it, whatever the case of its letters (in a database of locale C: of a to z): the errors of all runs that the other fields select are read
 	IDs        []RunID   // runs with these run IDs, 10,000 at most
 	After      RunID     // the last run of the page before
 	Limit      int       // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
@@ -192,14 +192,12 @@ func (c *Client) choice(f RunFilter) (store.Filter, error) {
 }
 
 func (c *Client) chosen(f RunFilter) (store.Filter, error) {
+	limit, err := listed(f.Limit)
 	sf := store.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn, Since: f.Since, Until: f.Until,
-		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused, ErrorText: f.ErrorText, Limit: cmp.Or(f.Limit, 100), Payloads: f.Payloads,
+		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused, ErrorText: f.ErrorText, Limit: limit, Payloads: f.Payloads,
 	}
-	if f.Limit < 0 {
-		return sf, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out", f.Limit)
-	}
-	if err := errors.Join(validateTime("Since", f.Since), validateTime("Until", f.Until), validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
+	if err := errors.Join(err, validateTime("Since", f.Since), validateTime("Until", f.Until), validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
 		return sf, err
 	}
 	if !utf8.ValidString(f.ErrorText) || strings.ContainsRune(f.ErrorText, 0) {
@@ -228,7 +226,6 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 		}
 		sf.Status = append(sf.Status, string(s))
 	}
-	var err error
 	if f.Parent != "" {
 		if sf.Parent, err = uuid.Parse(string(f.Parent)); err != nil {
 			return sf, fmt.Errorf("kagzi: Parent %.60q is not a run ID: give the parent's RunInfo.ID", f.Parent)

@@ -44,11 +44,11 @@ func (r Rate) validate(field string) error {
 	case r.Burst < 0 || r.Burst > most:
 		return fmt.Errorf("kagzi: %s.Burst is %d: give 1 to %d", field, r.Burst, most)
 	}
-	if err := validateDuration(field+".Per", r.Per); err != nil {
-		return err
-	}
 	if r.per() > 366*24*time.Hour {
 		return fmt.Errorf("kagzi: %s.Per is %s: give at most a year", field, r.Per)
+	}
+	if err := validateDuration(field+".Per", r.Per); err != nil {
+		return err
 	}
 	if r.per() < time.Duration(r.Starts)*time.Microsecond {
 		return fmt.Errorf("kagzi: %s is %d starts in %s: at most one in a microsecond is possible", field, r.Starts, r.per())

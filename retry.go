@@ -115,7 +115,7 @@ func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &markedError{err: err, after: max(d, 0)}
+	return &markedError{err: err, after: min(max(d, 0), duration.Longest)}
 }
 
 // A markedError is an error marked by Permanent or RetryAfter.

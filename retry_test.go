@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/duration"
 )
 
 func TestRetryPolicyDefaults(t *testing.T) {
@@ -59,7 +61,7 @@ func TestRetryPolicyValidate(t *testing.T) {
 		{Factor: 1},
 		{Factor: math.MaxFloat64},
 		{Backoff: time.Microsecond, MaxBackoff: time.Microsecond},
-		{Backoff: math.MaxInt64},
+		{Backoff: duration.Longest},
 		{MaxBackoff: time.Millisecond}, // below the default Backoff
 	} {
 		if err := p.validate(); err != nil {
@@ -193,10 +195,10 @@ func randomPolicy() RetryPolicy {
 		p.MaxAttempts = 1 + rand.IntN(1000)
 	}
 	if rand.IntN(3) > 0 {
-		p.Backoff = max(time.Microsecond, time.Duration(rand.Int64()>>rand.IntN(53)))
+		p.Backoff = max(time.Microsecond, rand.N(duration.Longest)>>rand.IntN(53))
 	}
 	if rand.IntN(3) > 0 {
-		p.MaxBackoff = max(time.Microsecond, p.Backoff, time.Duration(rand.Int64()>>rand.IntN(53)))
+		p.MaxBackoff = max(time.Microsecond, p.Backoff, rand.N(duration.Longest)>>rand.IntN(53))
 	}
 	if rand.IntN(3) > 0 {
 		p.Factor = 1 + rand.ExpFloat64()*10

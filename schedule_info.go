@@ -1,7 +1,6 @@
 package kagzi
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -91,8 +90,9 @@ type ScheduleFilter struct {
 // ListSchedules returns the schedules that f selects, in the byte order of their names. For the next page, set f.After to the name
 // of the last one.
 func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]ScheduleInfo, error) {
-	if f.Limit < 0 {
-		return nil, fmt.Errorf("kagzi: list schedules: Limit is %d: give a positive number, or leave it out for 100", f.Limit)
+	limit, err := listed(f.Limit)
+	if err != nil {
+		return nil, failure.Wrap(err, "list schedules")
 	}
 	for field, text := range map[string]string{"workflow name": f.Workflow, "schedule name": f.After} {
 		if text == "" {
@@ -105,7 +105,7 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 	if err := c.checkSchema(ctx, nil); err != nil {
 		return nil, failure.Wrap(err, "list schedules")
 	}
-	rows, err := c.store.Schedules(ctx, f.Workflow, f.After, cmp.Or(f.Limit, 100))
+	rows, err := c.store.Schedules(ctx, f.Workflow, f.After, limit)
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "list schedules")
 	}

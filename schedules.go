@@ -30,13 +30,14 @@ type Schedule struct {
 
 	// Cron is a cron expression in TimeZone: five fields (minute, hour, day of month, month, day of week), six with seconds
 	// first, or seven with the year last; names, ranges, steps, lists, L, W and #; or a macro such as @daily. If day of month
-	// and day of week are both restricted, either may match: 0 7 1 * mon is the 1st, and Mondays. When clocks are set forward,
+	// and day of week are both restricted, either may match: 0 7 1 * mon is the 1st, and Mondays; a field that begins with *, such as
+	// */2, is not restricted. When clocks are set forward,
 	// a tick in the gap fires at the first instant after it. When they are set back, a tick in the repeated hour fires in its
 	// first pass, unless the hour is * or a step.
 	Cron string
 
-	// Every is the time between two ticks, in whole seconds, instead of Cron. Ticks are counted from Start. Without Start they
-	// are counted from a fixed instant long ago: one is at midnight UTC if Every divides a day, and the first comes within one
+	// Every is the time between two ticks, in whole seconds, instead of Cron. Ticks are counted from Start, whose fraction of a
+	// second is dropped. Without Start they are counted from a fixed instant long ago: one is at midnight UTC if Every divides a day, and the first comes within one
 	// Every.
 	Every time.Duration
 
@@ -70,14 +71,15 @@ type Schedule struct {
 	Start, End time.Time
 }
 
-// Overlap says what a tick does while a run of its schedule is active.
+// Overlap says what a tick does while a run of its schedule is active. A cancelled run is active until it has ended, its
+// compensations included.
 type Overlap string
 
 // Overlap policies. Without one, a tick always starts another run.
 const (
 	OverlapSkip           Overlap = timetable.OverlapSkip           // the tick is dropped
 	OverlapQueueOne       Overlap = timetable.OverlapQueueOne       // one tick waits for the end of the active run; further ones are dropped
-	OverlapCancelPrevious Overlap = timetable.OverlapCancelPrevious // all active runs of the schedule are cancelled first
+	OverlapCancelPrevious Overlap = timetable.OverlapCancelPrevious // all active runs of the schedule are cancelled, and the tick's run begins when they have ended
 )
 
 // validate checks all but the run.
@@ -101,7 +103,8 @@ func (s *Schedule) validate() error {
 	check(s.CatchUpAge != 0 && s.CatchUpAge < time.Second, "CatchUpAge is %v: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)", s.CatchUpAge)
 	check(s.Jitter != 0 && (s.Jitter < time.Millisecond || s.Jitter > 24*time.Hour), "Jitter is %v: give between 1ms and 24h (a time.Duration counts nanoseconds: 30*time.Second)", s.Jitter)
 	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %s is before Start %s", s.End.Format(time.RFC3339), s.Start.Format(time.RFC3339))
-	errs = append(errs, validateTime("Start", s.Start), validateTime("End", s.End))
+	errs = append(errs, validateTime("Start", s.Start), validateTime("End", s.End), validateLength("Every", s.Every),
+		validateLength("CatchUpAge", s.CatchUpAge))
 	return errors.Join(errs...)
 }
 

@@ -4,24 +4,26 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
 )
 
 // Sleep returns when d has passed, in whatever process. Meanwhile the run holds no goroutine, slot or connection, unless d is
 // short or another branch is executing. It returns an error only if the call is wrong or the branch was cancelled. It returns at
-// once if d is zero or negative.
+// once if d is zero or negative. A sleep of more than a hundred years lasts a hundred years.
 func Sleep(ctx Context, name string, d time.Duration) error {
-	d = max(d, 0)
+	d = min(max(d, 0), duration.Longest)
 	return sleep(ctx, name, validateDuration("duration", d), func(time.Time) time.Duration { return d })
 }
 
-// SleepUntil returns once t has passed, by the database's clock. The zero time is refused. Otherwise it is like [Sleep].
+// SleepUntil returns once t has passed, by the database's clock, or after a hundred years. The zero time is refused. Otherwise it
+// is like [Sleep].
 func SleepUntil(ctx Context, name string, t time.Time) error {
 	var invalid error
 	if t.IsZero() {
 		invalid = errors.New("kagzi: the time is zero: give the time to sleep until")
 	}
-	return sleep(ctx, name, invalid, func(now time.Time) time.Duration { return max(t.Sub(now), 0) })
+	return sleep(ctx, name, invalid, func(now time.Time) time.Duration { return min(max(t.Sub(now), 0), duration.Longest) })
 }
 
 // sleep waits for the duration that length returns for the database's time when the sleep begins. invalid is the error of a

@@ -215,7 +215,8 @@ const (
 // the name and its place in the call. While an open transaction has published one of the IDs, the run's later operations wait for its end.
 //
 // One call takes up to 1,000 events, whose payloads have 8 MiB together unless there is only one. Publish returns an error for more, for
-// [ErrPayloadTooLarge] and a bad event, and if the branch was cancelled.
+// a bad event, and if the branch was cancelled. [ErrPayloadTooLarge] and an error of the client's Sealer are recorded: every replay
+// returns the same error.
 func Publish(ctx Context, name string, events ...NewEvent) error {
 	b, client, err := branchOf(ctx)
 	if err != nil {
@@ -231,7 +232,7 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 			for i, e := range events {
 				var err error
 				if rows[i], err = client.newEvent(context.Background(), e); err != nil {
-					return nil, errors.Is(err, ErrPayloadTooLarge), ofEvents(events, i, err)
+					return nil, isRefused(err), ofEvents(events, i, err)
 				}
 				if size += len(rows[i].Payload); i > 0 && size > mostEventBytes {
 					return nil, true, fmt.Errorf("%w: the payloads of the first %d events are %d bytes together, and one Publish takes up to %d: make several calls", ErrPayloadTooLarge, i+1, size, mostEventBytes)
@@ -246,7 +247,7 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 const eventsPerRead = 500
 
 // Events returns the events of a topic that were published after a position, the oldest first; zero stands for the oldest that is kept. The
-// iteration ends behind the last one. It reads some hundred at a time, and holds no connection in between. To go on later, pass the
+// iteration ends behind the last one, and does not wait for more. It reads some hundred at a time, and holds no connection in between. To go on later, pass the
 // Position of the last event: no event appears before it.
 //
 // An event is there once its transaction has committed, and all transactions have ended that had published in the topic before it. So a

@@ -19,6 +19,7 @@ import (
 //   - [Queue] moves the run: from then on workers with that queue claim it, at once if it is due. Its [Key] belongs to the queue, so it moves,
 //     too: the run gives up a slot that it holds, and takes one of the new queue when it goes on. A [Group] spans queues, and a run that
 //     holds its slot keeps it, and counts in the new queue from then on: a queue whose MaxRunning is used up refuses it with [ErrNotWaiting].
+//     With [InTx], every queue with a MaxRunning does: its claims would stand still until the transaction ends.
 //   - [Priority] changes its turn.
 //   - [At] and [Delay] say when it is due: Delay(0) is now. They are for pending runs, also those that wait for their next attempt. A
 //     run that sleeps is woken by what it waits for, and a run that waits for the previous one of its schedule by the end of that: both are
@@ -74,6 +75,8 @@ func (c *Client) update(ctx context.Context, ref Ref, cfg updateConfig) error {
 	switch {
 	case isFull:
 		err = failure.Explain(fmt.Sprintf("the run keeps the slot of its group, and so would take one of the %d of queue %q, which are all taken: move it when one is free, or to another queue", full.MaxRunning, full.Queue), ErrNotWaiting)
+	case errors.Is(err, store.ErrPlaceInTx):
+		err = failure.Explain("the run keeps the slot of its group, and so would take a place of the new queue, which has MaxRunning: no worker could claim from that queue until the transaction ends: call Update without InTx", ErrNotWaiting)
 	case sleeps && waits.PreviousRun():
 		err = failure.Explain("the run begins when the previous run of its schedule has ended: leave At and Delay out, or cancel that run", ErrNotWaiting)
 	case sleeps && waits.WaitingOn == "":

@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -127,8 +128,8 @@ func validateTimeout(field string, d time.Duration) error {
 	return validateDuration(field, d)
 }
 
-// validateDuration refuses a negative duration and one that Postgres would round to zero. It allows zero, which means the field's
-// default.
+// validateDuration refuses a negative duration, one that Postgres would round to zero, and one that is too long. It allows zero,
+// which means the field's default.
 func validateDuration(field string, d time.Duration) error {
 	switch {
 	case d < 0:
@@ -136,7 +137,29 @@ func validateDuration(field string, d time.Duration) error {
 	case 0 < d && d < time.Microsecond:
 		return fmt.Errorf("kagzi: %s is %d ns: a time.Duration counts nanoseconds; did you mean %[2]d*time.Second?", field, int64(d))
 	}
+	return validateLength(field, d)
+}
+
+// validateLength refuses a duration that is too long.
+func validateLength(field string, d time.Duration) error {
+	if d > duration.Longest {
+		return fmt.Errorf("kagzi: %s is %s: give at most %s, a hundred years", field, duration.Format(d), duration.Format(duration.Longest))
+	}
 	return nil
+}
+
+// mostListed is the most rows that a list asks the database for, whose numbers of rows have 32 bits.
+const mostListed = 1 << 30
+
+// listed returns how many rows a list returns whose filter has the Limit. A larger Limit than mostListed means all rows.
+func listed(limit int) (int, error) {
+	switch {
+	case limit < 0:
+		return 0, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out for 100", limit)
+	case limit == 0:
+		return 100, nil
+	}
+	return min(limit, mostListed), nil
 }
 
 // validateTime refuses a time that cannot be stored, or not be written as text everywhere. field says whose time it is. The zero

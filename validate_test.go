@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/text"
 )
 
@@ -133,7 +134,7 @@ func FuzzValidateNames(f *testing.F) {
 
 func TestValidateTimeout(t *testing.T) {
 	t.Parallel()
-	for _, d := range []time.Duration{time.Microsecond, 30 * time.Second, math.MaxInt64} {
+	for _, d := range []time.Duration{time.Microsecond, 30 * time.Second, duration.Longest} {
 		if err := validateTimeout("Timeout", d); err != nil {
 			t.Error(err)
 		}
@@ -144,6 +145,8 @@ func TestValidateTimeout(t *testing.T) {
 		999:           "kagzi: Timeout is 999 ns: a time.Duration counts nanoseconds; did you mean 999*time.Second?",
 		-time.Minute:  "kagzi: Timeout is -1m0s: it must not be negative",
 		math.MinInt64: "kagzi: Timeout is -2562047h47m16.854775808s: it must not be negative",
+
+		duration.Longest + 1: "kagzi: Timeout is 36525 days 1ns: give at most 36525 days, a hundred years",
 	} {
 		if err := validateTimeout("Timeout", d); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)

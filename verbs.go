@@ -96,7 +96,10 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 		resumed, err = c.store.Resume(ctx, cfg.tx, id, cfg.Why, cfg.forget...)
 	}
 	notFailed, unknown := errors.AsType[*store.NotFailed](err)
+	held, isHeld := errors.AsType[*store.GroupHeld](err)
 	switch {
+	case isHeld:
+		err = failure.Explain(fmt.Sprintf("its compensations go on, and run %s of group %q is under way: pause the group (Client.Pause), and resume this run once that one has ended", held.RunID, held.Group), ErrRunActive)
 	case unknown:
 		err = failure.Explain(fmt.Sprintf("%q has no failure to forget: Client.Steps lists the failed steps; a timeout of a wait cannot be forgotten: Fork from the wait instead", notFailed.Steps), ErrNotFound)
 	case errors.Is(err, store.ErrRunFinished):

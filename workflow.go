@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -145,7 +146,8 @@ func (c Call) window(cfg startConfig, shared []StartOption) (*store.Window, erro
 		return w, cfg.shares("an item", "put it into the item")
 	case cfg.debounce != nil:
 		d := cfg.debounce
-		w := &store.Window{Policy: store.Debounce, Key: d.Key, Delay: d.Delay, Open: cmp.Or(d.Max, 10*d.Delay)}
+		longest := 10 * min(d.Delay, duration.Longest/10)
+		w := &store.Window{Policy: store.Debounce, Key: d.Key, Delay: d.Delay, Open: cmp.Or(d.Max, max(longest, d.Delay))}
 		if cfg.oncePer != 0 {
 			return nil, errors.New("kagzi: a start takes either Debounce or OncePer: leave one out")
 		}

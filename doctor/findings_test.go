@@ -46,9 +46,19 @@ func TestFindings(t *testing.T) {
 		{"ClockByASlowLine", func(e *examination) { e.addClock(2*time.Second, 4*time.Second) }, "clock", Fine, []string{"2s ahead of this process's, give or take 2s"}},
 		{"ClocksAgree", func(e *examination) { e.addClock(-time.Microsecond, 9*time.Microsecond) }, "clock", Fine, []string{"clock and this process's agree."}},
 		{"ClocksAgreeAbout", func(e *examination) { e.addClock(0, 2*time.Millisecond) }, "clock", Fine, []string{"agree, give or take 1ms."}},
-		{"OldServer", func(e *examination) { e.server = store.Server{Version: 130001, VersionText: "13.1"}; e.checkServer() }, "server", Problem, []string{"Postgres 14 to 18", "13.1"}},
-		{"NewServer", func(e *examination) { e.server = store.Server{Version: 190001, VersionText: "19.1"}; e.checkServer() }, "server", Warning, []string{"19.1"}},
-		{"StandbyServer", func(e *examination) { e.server = store.Server{Version: 150001, Standby: true}; e.checkServer() }, "server", Problem, []string{"target_session_attrs"}},
+		{"OldServer", func(e *examination) {
+			e.server = store.Server{Encoding: "UTF8", Version: 130001, VersionText: "13.1"}
+			e.checkServer()
+		}, "server", Problem, []string{"Postgres 14 to 18", "13.1"}},
+		{"NewServer", func(e *examination) {
+			e.server = store.Server{Encoding: "UTF8", Version: 190001, VersionText: "19.1"}
+			e.checkServer()
+		}, "server", Warning, []string{"19.1"}},
+		{"OtherEncoding", func(e *examination) { e.server = store.Server{Encoding: "LATIN1", Version: 150001}; e.checkServer() }, "server", Problem, []string{"LATIN1", "ENCODING 'UTF8'"}},
+		{"StandbyServer", func(e *examination) {
+			e.server = store.Server{Encoding: "UTF8", Version: 150001, Standby: true}
+			e.checkServer()
+		}, "server", Problem, []string{"target_session_attrs"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -34,6 +34,9 @@ func (e *examination) checkServer() {
 	case s.ReadOnly:
 		e.add("server", Problem, "ALTER ROLE … RESET default_transaction_read_only, or the same for the database.", "default_transaction_read_only is on.")
 	}
+	if s.Encoding != "UTF8" {
+		e.add("server", Problem, "Create another database, as with CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8', and connect to that.", "The encoding of the database is %s, which cannot store every text: Kagzi needs UTF8.", s.Encoding)
+	}
 	e.addFine("server", "Postgres %s.", s.VersionText)
 }
 
@@ -46,6 +49,7 @@ func (e *examination) schema(ctx context.Context) error {
 		return nil
 	case errors.Is(err, migrations.ErrOlder):
 		e.add("schema", Problem, "Call kagzi.Migrate.", "%s.", text.Sentence(err.Error()))
+	case errors.Is(err, migrations.ErrEncoding): // checkServer reports it
 	case errors.Is(err, migrations.ErrNewer):
 		e.add("schema", Problem, "Upgrade this program's Kagzi.", "%s.", text.Sentence(err.Error()))
 	case err != nil:

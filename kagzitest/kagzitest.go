@@ -42,8 +42,9 @@ type Config struct {
 	// Client configures the test's client. Without a Logger it logs warnings and errors to the test's output.
 	Client kagzi.ClientConfig
 
-	// Worker configures the test's worker. Its coordinator deletes no runs, and no events, unless Coordinator says so. It serves one queue:
-	// for runs and children of another, run a worker of that queue, too, made with [kagzi.NewWorker] of env.Client.
+	// Worker configures the test's worker. Its coordinator deletes no runs, and no events, unless Coordinator says so. It serves
+	// the queue "default", or those that Queue or Queues name: for runs and children of another, run a worker of that queue, too, made with
+	// [kagzi.NewWorker] of env.Client. The test's worker runs without a handler if others have them all.
 	Worker kagzi.WorkerConfig
 
 	// StepPatience is how long the test waits, in real time, for the function of a step before the clock moves on without
@@ -179,7 +180,9 @@ func (e *Env) StartWorker() {
 	ctx, stop := context.WithCancel(testhook.With(context.Background(), &testhook.Hooks{
 		Call:    e.functions.call,
 		NoGrace: true, // the clock stands still while workers claim due runs
-		Begun:   func(s testhook.Session) { e.session = s; close(begun) },
+
+		NoHandler: true, // others may have them: the test needs the worker's coordinator
+		Begun:     func(s testhook.Session) { e.session = s; close(begun) },
 		Late: func(workflow string) {
 			e.t.Errorf("kagzitest: kagzi.Handle of workflow %q comes too late: the worker is running: call it before Start, StartWorker, Advance and Skip", workflow)
 		},

@@ -166,3 +166,39 @@ func TestAScheduleFiresAtEachTick(t *testing.T) {
 		}
 	}
 }
+
+// The test's worker need not have a handler: other workers may have them all. Time passes for their runs, too, and the test's
+// coordinator fires schedules.
+func TestOnlyOtherWorkersHaveHandlers(t *testing.T) {
+	t.Parallel()
+	env := kagzitest.New(t)
+	nap := kagzi.Define[string, string]("nap", kagzi.Queue("shop"))
+	w, err := kagzi.NewWorker(env.Client, kagzi.WorkerConfig{Queue: "shop", NoCoordinator: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kagzi.Handle(w, nap, func(ctx kagzi.Context, in string) (string, error) {
+		return in + "!", kagzi.Sleep(ctx, "long", 30*day)
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	out, err := kagzitest.Result(env, kagzitest.Start(env, nap, "hi"))
+	if err != nil || out != "hi!" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if err := env.Client.Schedule(t.Context(), kagzi.Schedule{Name: "s", Every: day, Run: nap.With("tick")}); err != nil {
+		t.Fatal(err)
+	}
+	env.Advance(2 * day)
+	runs, err := env.Client.List(t.Context(), kagzi.RunFilter{Schedule: "s"})
+	if err != nil || len(runs) != 2 {
+		t.Errorf("%d runs of the schedule, %v", len(runs), err)
+	}
+}

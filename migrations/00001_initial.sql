@@ -205,10 +205,10 @@ CREATE INDEX workflow_runs_deleted
     ON kagzi.workflow_runs (run_id, namespace_id)
     WHERE waiting_on = 'deletion' AND finished_at IS NOT NULL;
 
--- Runs whose history could not be read, for Health. The index is almost always empty.
+-- Runs whose history could not be read, and crash-loop suspects, for Health. The index is almost always empty.
 CREATE INDEX workflow_runs_unread
     ON kagzi.workflow_runs (load_failures, namespace_id)
-    WHERE load_failures > 0 AND status = 'PENDING';
+    WHERE (load_failures > 0 OR recoveries >= 3) AND status = 'PENDING';
 
 -- The history of runs: one row for each attempt of each step.
 --
@@ -661,6 +661,7 @@ CREATE TABLE kagzi.workers (
     labels          jsonb,
     max_concurrent  integer           NOT NULL DEFAULT 0,
     lease_timeout   interval          NOT NULL,
+    fixed_lease     boolean           NOT NULL DEFAULT false, -- it extends no lease
     stale_after     interval          NOT NULL, -- after this time without a heartbeat the worker counts as dead
     backend_pid     integer,                    -- of the connection that sends the heartbeats; NULL if it is not known, for example behind a pooler
     backend_start   timestamptz,                -- process IDs are used again

@@ -37,6 +37,8 @@ var (
 	ErrOlder = errors.New("kagzi: schema older than this program: call kagzi.Migrate")
 	// ErrNewer reports that a newer program has migrated the database, to a schema that this program cannot work with.
 	ErrNewer = errors.New("kagzi: schema newer than this program can work with: upgrade this program's Kagzi")
+	// ErrEncoding reports that the database cannot store every text: the results and errors of runs would be refused.
+	ErrEncoding = errors.New("kagzi: the encoding of the database is not UTF8: create another, as with CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8', and connect to that")
 )
 
 const versionTable = "kagzi.schema_migrations"
@@ -148,11 +150,11 @@ func parseFile(name, text string) (m migration, err error) {
 func newest(ms []migration) int64 { return ms[len(ms)-1].version }
 
 const currentVersion = `
-SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0) FROM kagzi.schema_migrations WHERE is_applied`
+SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0), current_setting('server_encoding') FROM kagzi.schema_migrations WHERE is_applied`
 
 // Check compares the schema in the database with the one that this program needs. It returns the schema's version. The error
 // is nil if the program works with it: the versions are the same, or the schema is newer and still works with programs this
-// old. Otherwise it is ErrMissing, ErrOlder or ErrNewer. Check sends one query, which fails if the schema is missing: if q is
+// old. Otherwise it is ErrMissing, ErrOlder, ErrNewer or ErrEncoding. Check sends one query, which fails if the schema is missing: if q is
 // a transaction, it is aborted then.
 func Check(ctx context.Context, q Querier) (version int64, err error) {
 	return check(ctx, q, Version())
@@ -160,14 +162,29 @@ func Check(ctx context.Context, q Querier) (version int64, err error) {
 
 func check(ctx context.Context, q Querier, want int64) (found int64, err error) {
 	var oldest int64
-	err = q.QueryRow(ctx, currentVersion).Scan(&found, &oldest)
+	encoding := utf8
+	err = q.QueryRow(ctx, currentVersion).Scan(&found, &oldest, &encoding)
 	if c := code(err); c == "42P01" || c == "3F000" { // no such table, no such schema
 		found, oldest, err = 0, 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read the schema's version: %w", err)
 	}
+	if err := checkEncoding(encoding); err != nil {
+		return found, err
+	}
 	return found, compareVersions(found, oldest, want)
+}
+
+// utf8 is the encoding that a database needs. In any other the server refuses texts of the application, or takes bytes for
+// characters.
+const utf8 = "UTF8"
+
+func checkEncoding(encoding string) error {
+	if encoding != utf8 {
+		return fmt.Errorf("%w (it is %s)", ErrEncoding, encoding)
+	}
+	return nil
 }
 
 // compareVersions returns nil if a program of version want works with a schema of version found, whose oldest program is

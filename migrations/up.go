@@ -42,7 +42,7 @@ const (
 // moment. When ctx ends, a migration under way is rolled back.
 //
 // Up returns ErrNewer if this program can no longer work with the database, ErrInUse if a migration removes something that
-// running workers of older programs need, and a RightsError if the user lacks a right.
+// running workers of older programs need, ErrEncoding if the database is not UTF8, and a RightsError if the user lacks a right.
 //
 // The pool must lead to Postgres directly, or through a pooler in session mode: a pooler in transaction mode makes the lock
 // meaningless.
@@ -64,12 +64,19 @@ func UpFiles(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 		return err
 	}
 	err = migrate(ctx, pool, func(ctx context.Context, db *sql.DB) error {
+		var encoding string
+		if err := db.QueryRowContext(ctx, serverEncoding).Scan(&encoding); err != nil {
+			return err
+		}
+		if err := checkEncoding(encoding); err != nil {
+			return err
+		}
 		if err := createVersionTable(ctx, db); err != nil {
 			return err
 		}
 		for {
 			var found, oldest int64
-			if err := db.QueryRowContext(ctx, currentVersion).Scan(&found, &oldest); err != nil {
+			if err := db.QueryRowContext(ctx, currentVersion).Scan(&found, &oldest, &encoding); err != nil {
 				return err
 			}
 			if found >= newest(ms) {
@@ -111,6 +118,7 @@ func Down(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 const (
+	serverEncoding     = `SELECT current_setting('server_encoding')`
 	schemaExists       = `SELECT to_regnamespace('kagzi') IS NOT NULL`
 	versionTableExists = `SELECT to_regclass('kagzi.schema_migrations') IS NOT NULL`
 

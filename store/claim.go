@@ -13,12 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A run that is claimed from a dead worker for the third time without progress is a crash-loop suspect: it may kill its
-// workers. A claim takes runs with fewer recoveries than suspectRecoveries, or than anyRecoveries, which takes suspects too.
-const (
-	suspectRecoveries = 3
-	anyRecoveries     = 1 << 30
-)
+// SuspectRecoveries is from how many recoveries on a run is a crash-loop suspect: it may kill its workers.
+const SuspectRecoveries = 3
+
+// anyRecoveries stands for a claim that leaves out no suspect.
+const anyRecoveries = 1 << 30
 
 // WorkflowVersions are the versions of one workflow that a worker can execute.
 type WorkflowVersions struct {
@@ -38,11 +37,13 @@ type ClaimRequest struct {
 	Since        map[Pair]time.Time // per pair, the runs that were due earlier are left out; nil: none are
 	Ahead        time.Duration      // how far Next looks ahead at most
 	LowFirst     bool               // the worker sets it at times, so that low priorities do not starve: take the lowest one first
-	NoSuspects   bool               // the worker executes other runs: leave out crash-loop suspects, which are executed alone
 	NoInputs     bool               // a claim with inputs failed: leave them out, because one of them may be unreadable
 	MostInput    int                // larger inputs are left out; zero: none are
 	Probe        bool               // find out whether keys are due
 	Keys         *KeysRequest       // nil: only runs without keys, of a queue without limits
+
+	// RecoveriesBelow leaves out runs with as many recoveries or more: crash-loop suspects that have to wait for others. Zero leaves out none.
+	RecoveriesBelow int
 }
 
 // A Pair is one of the ranges of the claim's index that a claim searches, one after the other.
@@ -91,8 +92,8 @@ type Term struct {
 // termOf returns the term of a lease that ends at until, if the database's clock showed now after the query was sent.
 func termOf(asked, now, until time.Time) Term { return Term{asked, asked.Add(until.Sub(now))} }
 
-// CrashLoopSuspect reports whether the run must be executed alone.
-func (r *ClaimedRun) CrashLoopSuspect() bool { return r.Recoveries >= suspectRecoveries }
+// CrashLoopSuspect reports whether the run may kill its workers.
+func (r *ClaimedRun) CrashLoopSuspect() bool { return r.Recoveries >= SuspectRecoveries }
 
 // A Claim is the answer to a ClaimRequest.
 type Claim struct {
@@ -130,7 +131,8 @@ const LateCommit = 250 * time.Millisecond
 // the next due row by $14.
 //
 // The pairs come from one unnest: the planner would choose the order of a join of two. The select that locks the rows
-// computes the times and random(), because a distributed Postgres refuses them in the UPDATE.
+// computes the times, because a distributed Postgres refuses that in the UPDATE. Runs that are set back together come back together:
+// a worker executes them in groups.
 //
 // The statement takes nothing from a queue that has limits: see claimLimited. A run with a key that is set back leaves a change,
 // because it may have given up a slot.
@@ -145,7 +147,7 @@ SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM li
 
 // When the due run r is available again: when its lease ends, or when it is to be recovered if it is set back.
 const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
-			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8), interval '5 minutes') * (0.75 + random() / 2)
+			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8), interval '5 minutes')
 			ELSE $10::bigint * interval '1 microsecond' END,
 			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0' ELSE interval '3 seconds' END END)`
 
@@ -226,10 +228,10 @@ var (
 
 type claimStatements struct{ runs, limited, keys string }
 
-// errPauses reports that a claim without pauses has found one.
+// errPauses reports that a claim without pauses has found one, and has taken nothing: so it may be repeated.
 var errPauses = errors.New("something is paused")
 
-// Claim takes up to req.Limit due runs. After an error it may have taken some: see ResolveClaim. It tests runs for pauses only while
+// Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see ResolveClaim. It tests runs for pauses only while
 // there is one: the last claim knows, and one that is wrong is repeated.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
 	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
@@ -248,7 +250,10 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err e
 		}
 		return err
 	})
-	return claim, wrap("claim runs", err)
+	if err != nil {
+		return Claim{}, wrap("claim runs", err) // without a part of the runs, which a caller would take for all
+	}
+	return claim, nil
 }
 
 func (s *Store) claim(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
@@ -349,12 +354,7 @@ func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []s
 	return types, priorities, versions, initial
 }
 
-func (r *ClaimRequest) recoveriesBelow() int {
-	if r.NoSuspects {
-		return suspectRecoveries
-	}
-	return anyRecoveries
-}
+func (r *ClaimRequest) recoveriesBelow() int { return cmp.Or(r.RecoveriesBelow, anyRecoveries) }
 
 // sinces returns Since of the pairs for the statement.
 func (r *ClaimRequest) sinces(types []string, priorities []int16) []int64 {
@@ -434,5 +434,8 @@ func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, erro
 			return err
 		})
 	})
-	return claim, wrap("find claimed runs", err)
+	if err != nil {
+		return Claim{}, wrap("find claimed runs", err) // without a part of the runs: nobody would look for the others
+	}
+	return claim, nil
 }

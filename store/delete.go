@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -34,6 +35,30 @@ WITH RECURSIVE d AS (
 	) c
 )
 SELECT d.run_id FROM d ORDER BY d.depth, d.run_id`
+
+// familyBelow is runsBelow with the runs' statuses.
+const familyBelow = `
+WITH RECURSIVE d AS (
+	SELECT q.run_id, q.status, 0 AS depth FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1
+	UNION
+	SELECT c.run_id, c.status, d.depth + 1
+	FROM d
+	CROSS JOIN LATERAL (
+		SELECT q.run_id, q.status
+		FROM kagzi.workflow_runs q
+		WHERE q.parent_run_id = d.run_id AND q.namespace_id = $1 AND (NOT q.detached OR q.parent_step_id LIKE '%` + compensationSuffix + `')
+		OFFSET 0
+	) c
+)
+SELECT d.run_id, d.status FROM d ORDER BY d.depth, d.run_id`
+
+// Some children of a run that is being deleted which are over, belong to it, and are not marked.
+const unmarkedBelow = `
+SELECT q.run_id
+FROM kagzi.workflow_runs q
+WHERE q.parent_run_id = $2 AND q.namespace_id = $1 AND (NOT q.detached OR q.parent_step_id LIKE '%` + compensationSuffix + `')
+	AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+LIMIT $3`
 
 // The caller has locked the runs $2, of which $3 is to be deleted with the others.
 const statesBelow = `
@@ -105,7 +130,8 @@ func (e *ActiveBelow) Error() string { return fmt.Sprintf("run %s below it is no
 // event, which stays. It returns ErrRunNotFound, ErrRunActive, an ActiveBelow and a NeededRun.
 //
 // If they have many rows, the first transaction writes the events and marks the runs: from then on they cannot be resumed. Further ones
-// delete their rows. If the process dies meanwhile, a coordinator does the rest, or another call. In a caller's transaction everything
+// delete their rows. If they are many runs, the first one marks the run alone, and further ones the runs below, 500 at a time; those that
+// were resumed meanwhile stay. If the process dies, a coordinator does the rest, or another call. In a caller's transaction everything
 // happens at once. With dry nothing is deleted.
 func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool) (ids []uuid.UUID, err error) {
 	return s.deleteUntil(ctx, tx, id, why, dry, func(ids []uuid.UUID) error { return s.deleteMarked(ctx, ids) })
@@ -114,10 +140,14 @@ func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dr
 // deleteUntil is Delete, which calls rest with runs that are only marked yet.
 func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool, rest func(ids []uuid.UUID) error) (ids []uuid.UUID, err error) {
 	event := newEvent(id, EventDeleted, why)
+	most := math.MaxInt
+	if tx == nil && !dry {
+		most = deletedRuns
+	}
 	tried, done := false, false // tried: an earlier try of our own transaction, whose answer may have been lost
 	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx2 pgx.Tx) error {
 		done = false
-		runs, err := s.lockBelow(ctx, tx2, id)
+		runs, err := s.lockBelow(ctx, tx2, id, most)
 		if err == nil && len(runs) == 0 {
 			err = ErrRunNotFound
 			if tried {
@@ -150,10 +180,111 @@ func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Wh
 		}
 		return ask(ctx, tx2, markDeleted, []any{s.namespace, array(ids)}, nil)
 	})
-	if err == nil && !done {
+	switch {
+	case errors.Is(err, errManyBelow):
+		ids, err = s.deleteFamily(ctx, event)
+	case err == nil && !done:
 		err = rest(ids)
 	}
 	return ids, wrap("delete", err)
+}
+
+// errManyBelow reports that a run and those below it are too many for one transaction.
+var errManyBelow = errors.New("too many runs for one transaction")
+
+// family returns the run and all below it that belong to it, without a lock. A run comes after its parent.
+func (s *Store) family(ctx context.Context, id uuid.UUID) (runs []runBelow, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, familyBelow, []any{s.namespace, id}, collect(&runs, func(row pgx.CollectableRow) (r runBelow, err error) {
+			return r, row.Scan(uuidTo(&r.id), &r.status)
+		}))
+	})
+	return runs, err
+}
+
+// deleteFamily is Delete for many runs, each of whose transactions is about few of them.
+func (s *Store) deleteFamily(ctx context.Context, event RunEvent) (ids []uuid.UUID, err error) {
+	family, err := s.family(ctx, event.RunID)
+	if err != nil {
+		return nil, err
+	}
+	if len(family) == 0 {
+		return nil, ErrRunNotFound
+	}
+	all := idsOf(family)
+	for i, r := range family {
+		switch {
+		case r.over():
+		case i == 0:
+			return nil, ErrRunActive
+		default:
+			return nil, &ActiveBelow{r.id}
+		}
+	}
+	if ids, err = s.mark(ctx, event, all[:1]); err == nil && len(ids) == 0 {
+		err = ErrRunNotFound
+	}
+	for chunk := range slices.Chunk(all[1:], deletedRuns) {
+		if err != nil {
+			return nil, err
+		}
+		var marked []uuid.UUID
+		marked, err = s.mark(ctx, event, chunk)
+		ids = append(ids, marked...)
+	}
+	if err == nil {
+		err = s.deleteMarked(ctx, ids)
+	}
+	return ids, err
+}
+
+// mark writes the events of the deletion of runs, and marks them. first is the event of the run whose deletion takes them along. It leaves out
+// runs that are not over, but returns why if first's own run, which must be alone, cannot be deleted.
+func (s *Store) mark(ctx context.Context, first RunEvent, ids []uuid.UUID) (marked []uuid.UUID, err error) {
+	err = s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+		marked = nil
+		var runs []runBelow
+		b := &pgx.Batch{}
+		b.Queue(lockRuns, s.namespace, array(ids))
+		b.Queue(statesBelow, s.namespace, array(ids), first.RunID)
+		if err := exchange(ctx, tx, untimed, b, nil, collect(&runs, readBelow)); err != nil || len(runs) == 0 {
+			return err
+		}
+		if ids[0] == first.RunID {
+			if err := s.deletable(ctx, tx, runs); err != nil {
+				return err
+			}
+		} else {
+			runs = slices.DeleteFunc(runs, func(r runBelow) bool { return !r.over() })
+			runs = append([]runBelow{{id: first.RunID, marked: true}}, runs...) // it has its event
+		}
+		if err := s.writeDeletions(ctx, tx, first, runs); err != nil {
+			return err
+		}
+		marked = idsOf(runs)
+		if ids[0] != first.RunID {
+			marked = marked[1:]
+		}
+		return ask(ctx, tx, markDeleted, []any{s.namespace, array(marked)}, nil)
+	})
+	return marked, err
+}
+
+// markBelow marks the children of a run that is marked, which the process did not come to that began to delete it.
+func (s *Store) markBelow(ctx context.Context, id uuid.UUID) error {
+	event := newEvent(id, EventDeleted, Why{Reason: "its parent is being deleted"})
+	for {
+		var ids []uuid.UUID
+		err := do(ctx, func(ctx context.Context) error {
+			return ask(ctx, s.pool, unmarkedBelow, []any{s.namespace, id, deletedRuns}, collect(&ids, pgx.RowTo[uuid.UUID]))
+		})
+		if err == nil && len(ids) > 0 {
+			_, err = s.mark(ctx, event, ids)
+		}
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+	}
 }
 
 // A runBelow is a row of statesBelow.
@@ -162,6 +293,18 @@ type runBelow struct {
 	status, typ, ext string
 	marked           bool
 	parent           uuid.UUID // of the first one, if it exists
+}
+
+func (r *runBelow) over() bool {
+	return r.status == Completed || r.status == Failed || r.status == Cancelled
+}
+
+// readBelow reads a row of statesBelow.
+func readBelow(row pgx.CollectableRow) (r runBelow, err error) {
+	var parent *uuid.UUID
+	err = row.Scan(uuidTo(&r.id), &r.status, &r.typ, &r.ext, &r.marked, &parent)
+	r.parent = deref(parent)
+	return r, err
 }
 
 func idsOf(runs []runBelow) []uuid.UUID {
@@ -174,7 +317,9 @@ func idsOf(runs []runBelow) []uuid.UUID {
 
 // lockBelow locks the run and all below it that belong to it, and returns them, the run first; none if it does not exist, or was deleted
 // while lockBelow waited for its lock: what is below it may have stayed. It reads the family again after locking it: see cancelAll.
-func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID) (runs []runBelow, err error) {
+//
+// It returns errManyBelow, and locks none, if they are more than most.
+func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID, most int) (runs []runBelow, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			var before, now []uuid.UUID
@@ -182,16 +327,14 @@ func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID) (runs []
 			if err := ask(ctx, tx, runsBelow, []any{s.namespace, id}, collect(&before, pgx.RowTo[uuid.UUID])); err != nil || len(before) == 0 {
 				return err
 			}
+			if len(before) > most {
+				return errManyBelow
+			}
 			b := &pgx.Batch{}
 			b.Queue(lockRuns, s.namespace, array(before))
 			b.Queue(runsBelow, s.namespace, id)
 			b.Queue(statesBelow, s.namespace, array(before), id)
-			err := exchange(ctx, tx, untimed, b, nil, collect(&now, pgx.RowTo[uuid.UUID]), collect(&runs, func(row pgx.CollectableRow) (r runBelow, err error) {
-				var parent *uuid.UUID
-				err = row.Scan(uuidTo(&r.id), &r.status, &r.typ, &r.ext, &r.marked, &parent)
-				r.parent = deref(parent)
-				return r, err
-			}))
+			err := exchange(ctx, tx, untimed, b, nil, collect(&now, pgx.RowTo[uuid.UUID]), collect(&runs, readBelow))
 			locked := map[uuid.UUID]bool{}
 			for _, id := range before {
 				locked[id] = true
@@ -214,8 +357,8 @@ func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID) (runs []
 // deletable returns why the first of the runs cannot be deleted with the others; nil if it can.
 func (s *Store) deletable(ctx context.Context, tx pgx.Tx, runs []runBelow) error {
 	for i, r := range runs {
-		switch over := r.status == Completed || r.status == Failed || r.status == Cancelled; {
-		case over:
+		switch {
+		case r.over():
 		case i == 0:
 			return ErrRunActive
 		default:
@@ -328,6 +471,9 @@ func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
 		return err
 	}
 	for _, id := range ids {
+		if err := s.markBelow(ctx, id); err != nil {
+			return wrap("finish deletions", err)
+		}
 		for more := 1; more > 0; {
 			if more, err = s.PruneSteps(ctx, id, finishedRows); err != nil {
 				return err

@@ -300,6 +300,37 @@ func TestDeleteOfALargeFamily(t *testing.T) {
 	if runs, events := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`), one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_events`); runs > 0 || events != 2*deletedRuns+1 {
 		t.Errorf("left %d runs, and %d events", runs, events)
 	}
+	if n := one[int](t, s.pool, `SELECT max(e.n) FROM (SELECT count(*) AS n FROM kagzi.run_events e GROUP BY e.xmin::text) e`); n > deletedRuns {
+		t.Errorf("one transaction has marked %d runs: on a slow server it could not end in time", n)
+	}
+	deletionOf(t, s, parent)
+}
+
+// A process dies that has marked only the first run of a large family. A coordinator does the rest, and leaves what was resumed.
+func TestFinishDeletionOfALargeFamily(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	parent := old(t, s, Failed, time.Hour)
+	ids := start(t, s, many(deletedRuns+1, withParent(parent))...)
+	ids = append(ids, start(t, s, newRun(withParent(ids[0])), newRun(withParent(parent)))...)
+	active, below := ids[len(ids)-1], ids[len(ids)-2]
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() WHERE run_id <> $1 AND run_id <> $2`, active, parent)
+	_, err := s.Delete(t.Context(), nil, parent, Why{}, false)
+	if e, ok := errors.AsType[*ActiveBelow](err); !ok || e.RunID != active || len(markedOf(t, s)) > 0 {
+		t.Fatalf("error %v, and %v are marked", err, markedOf(t, s))
+	}
+	if marked, err := s.mark(t.Context(), newEvent(parent, EventDeleted, Why{}), []uuid.UUID{parent}); err != nil || !slices.Equal(marked, []uuid.UUID{parent}) {
+		t.Fatalf("marked %v, error %v", marked, err)
+	}
+	for marked := markedOf(t, s); len(marked) > 0; marked = markedOf(t, s) {
+		if err := s.FinishDeletions(t.Context(), marked); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs`); !slices.Equal(left, []uuid.UUID{active}) {
+		t.Errorf("left %v, want only %v", left, active)
+	}
+	deletionOf(t, s, below)
 }
 
 // The answer to the commit is lost, or the commit.

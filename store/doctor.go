@@ -70,6 +70,7 @@ func oneRow(ctx context.Context, db DB, sql string, dest ...any) error {
 type Server struct {
 	Version        int // such as 150018
 	VersionText    string
+	Encoding       string // of this database
 	User           string
 	Standby        bool // the server is in recovery
 	ReadOnly       bool // default_transaction_read_only is on
@@ -80,7 +81,7 @@ type Server struct {
 }
 
 const server = `
-SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_user::text, pg_is_in_recovery(),
+SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('server_encoding'), current_user::text, pg_is_in_recovery(),
 	current_setting('default_transaction_read_only')::bool,
 	current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
 		- coalesce(current_setting('reserved_connections', true)::int, 0),
@@ -90,7 +91,7 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 
 // AskServer returns the description of the server.
 func AskServer(ctx context.Context, db DB) (s Server, err error) {
-	err = oneRow(ctx, db, server, &s.Version, &s.VersionText, &s.User, &s.Standby, &s.ReadOnly, &s.MaxConnections, &s.Connections,
+	err = oneRow(ctx, db, server, &s.Version, &s.VersionText, &s.Encoding, &s.User, &s.Standby, &s.ReadOnly, &s.MaxConnections, &s.Connections,
 		&s.UserLimit, &s.DatabaseLimit)
 	return s, wrap("read settings of the server", err)
 }

@@ -36,6 +36,7 @@ func TestHealthReadsLittleOfKeys(t *testing.T) {
 	}{
 		{"dueKeys", dueKeys, []any{s.namespace, maxQueues, keysPerLine, runsPerKey, maxSlotsCounted}, runsPerKey, 700},
 		{"activeKeyed", activeKeyed, []any{s.namespace, maxActiveKeys, minKeyRead, maxActiveRead, maxActiveTotal}, maxActiveTotal / 1001, 25_000},
+		{"standingKeys", standingKeys, []any{s.namespace, maxStandingKeys, maxSlotsCounted, micros(time.Minute), runsBehind, 20}, 1, 15 * maxStandingKeys},
 		{"dueWork", dueWork, []any{s.namespace, []string{"queue"}, []string{"paused"}, maxDueCounted}, 0, 10},
 	} {
 		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)

@@ -28,7 +28,7 @@ FROM (
 ) f
 WHERE s.run_id = f.run_id AND s.step_id = f.step_id AND s.namespace_id = $1
 	AND s.status = 'FAILED' AND s.forgotten_by IS NULL AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
-	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH', 'MARKER')`
+	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'PUBLISH', 'BRANCH', 'MARKER')`
 
 // A forgotten is a step whose failure the next attempt of the run forgets.
 type forgotten struct {
@@ -85,7 +85,7 @@ SET forgotten_by = coalesce(s.forgotten_by, (SELECT r.attempts FROM kagzi.workfl
 WHERE s.run_id = $2 AND s.step_id = ANY (ARRAY(SELECT f.step_id FROM f)) AND s.namespace_id = $1
 	AND (s.status = 'FAILED' AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
 		OR s.status = 'COMPLETED' AND s.step_kind = 'MARKER' AND s.step_id = ANY ($3::text[]) AND encode(s.output, 'escape') LIKE '%"timedOut":true%')
-	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH', 'MARKER')
+	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'PUBLISH', 'BRANCH', 'MARKER')
 RETURNING s.step_id`
 
 // forget makes the run's next attempt forget the failures of the steps given.

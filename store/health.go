@@ -370,6 +370,30 @@ func (s *Store) Quarantined(ctx context.Context, db DB, recent time.Duration, li
 	return all, lately, newest, wrap("find quarantined runs", err)
 }
 
+// A Suspect is a run that waits because it was under way when its workers died.
+type Suspect struct {
+	RunID      uuid.UUID
+	Type       string
+	Recoveries int
+	NextAt     time.Time
+}
+
+const suspects = `
+SELECT r.run_id, r.workflow_type, r.recoveries, r.available_at
+FROM kagzi.workflow_runs r
+WHERE r.recoveries >= 3 AND r.status = 'PENDING' AND r.waiting_on = 'recovery' AND r.namespace_id = $1
+ORDER BY r.recoveries DESC, r.run_id
+LIMIT $2`
+
+// Suspects returns up to limit crash-loop suspects that wait for their next try, the most recoveries first.
+func (s *Store) Suspects(ctx context.Context, db DB, limit int) (out []Suspect, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		out = nil
+		return ask(ctx, db, suspects, []any{s.namespace, limit}, collect(&out, pgx.RowToStructByPos[Suspect]))
+	})
+	return out, wrap("find crash-loop suspects", err)
+}
+
 // An UnreadRun is a run that waits because its history could not be read.
 type UnreadRun struct {
 	RunID    uuid.UUID

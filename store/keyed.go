@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -97,9 +96,14 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 			keyed.Limit = min(req.Keys.Keyed, req.Limit-len(claim.Runs))
 			then.Queue(statements.keys, s.keyedArgs(keyed, locked.scopes, locked.names)...)
 			reads = append(reads, func(rows pgx.Rows) error {
-				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.pauses, &claim.Room, &claim.Keys.Announce)
+				var room int
+				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.pauses, &room, &claim.Keys.Announce)
+				if err == nil && claim.checkPauses(statements) != nil {
+					return claim.meetPause(req.Keys.Handed)
+				}
+				claim.Room = room
 				claim.Keys.Taken, claim.Runs = len(runs), append(runs, claim.Runs...)
-				return cmp.Or(err, claim.checkPauses(statements))
+				return err
 			})
 		}
 		then.Queue(nextKeys, s.nextKeysArgs(req)...)
@@ -127,6 +131,17 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		claim.Now = claim.Keys.Now
 	}
 	return claim, err
+}
+
+// meetPause goes on after the second round trip has met a pause, and has taken nothing. The commit was sent with it: so the claim must not
+// be repeated if the first round trip has taken runs, because these belong to its lease. It returns them, and the next claim, which
+// tests for pauses, looks at the keys.
+func (c *Claim) meetPause(handed []Key) error {
+	if len(c.Runs) == 0 {
+		return errPauses
+	}
+	c.Keys.Busy, c.Keys.Looked = handed, 0
+	return nil
 }
 
 // nextKeysArgs returns the arguments of nextKeys.

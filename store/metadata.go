@@ -17,6 +17,19 @@ type metadataChange struct {
 	tags       map[string]*string // nil: remove the tag
 }
 
+// The tags of r with those of u, of which null removes one. An operator may have given the run other tags than its code knows. If
+// there are more than the 64 of a start, those of the change stay, and the first of the others by name.
+const mergedTags = `(
+		SELECT jsonb_object_agg(t.key, t.value)
+		FROM (
+			SELECT e.key, e.value
+			FROM jsonb_each(coalesce(r.metadata, '{}') || u.tags) AS e (key, value)
+			WHERE e.value <> 'null'
+			ORDER BY u.tags ? e.key DESC, e.key
+			LIMIT 64
+		) t
+	)`
+
 // The first change keeps the metadata of the start, which the run's code goes on to see.
 const changeMetadata = `
 WITH u AS MATERIALIZED (
@@ -25,7 +38,7 @@ WITH u AS MATERIALIZED (
 )
 UPDATE kagzi.workflow_runs r
 SET first_metadata = coalesce(r.first_metadata, r.metadata, '{}'),
-	metadata = NULLIF(jsonb_strip_nulls(coalesce(r.metadata, '{}') || u.tags), '{}')
+	metadata = ` + mergedTags + `
 FROM u
 WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'`
 
@@ -77,9 +90,11 @@ WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'METADATA'
 ORDER BY s.position`
 
 const setMetadata = `
+WITH u AS MATERIALIZED (SELECT $3::text::jsonb AS tags)
 UPDATE kagzi.workflow_runs r
 SET first_metadata = coalesce(r.first_metadata, r.metadata, '{}'),
-	metadata = NULLIF(jsonb_strip_nulls(coalesce(r.metadata, '{}') || $3::text::jsonb), '{}')
+	metadata = ` + mergedTags + `
+FROM u
 WHERE r.run_id = $2 AND r.namespace_id = $1`
 
 // copyMetadata gives a fork the changes of metadata that its history has.

@@ -23,6 +23,8 @@ type Full struct {
 	Running int  // runs that have a slot
 	Most    int  // the limit, if as many have one; else zero
 	Rate    bool // the next token is still to come
+
+	Holder string // of a key that is full: the ID of the run that has held its slot for longest, that of the application if it has one
 }
 
 // The pause of a key stops runs that hold its slot, too.
@@ -39,7 +41,7 @@ WITH r AS MATERIALIZED (
 )
 SELECT r.own, p.task_queue IS NOT NULL, coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''), coalesce(p.run_key, ''), coalesce(p.run_key <> '' AND p.key_scope = '', false),
 	k.running, CASE WHEN k.running >= c.max_running THEN c.max_running ELSE 0 END, coalesce(f.rate_at > now(), false) AND r.takes,
-	n.running, CASE WHEN n.running >= m.most THEN m.most ELSE 0 END, coalesce(q.rate_at > now(), false) AND r.takes
+	n.running, CASE WHEN n.running >= m.most THEN m.most ELSE 0 END, coalesce(q.rate_at > now(), false) AND r.takes, coalesce(b.holder, '')
 FROM r
 LEFT JOIN LATERAL (
 	SELECT x.* FROM kagzi.queues x WHERE x.task_queue = r.task_queue AND x.namespace_id = $1 OFFSET 0
@@ -69,6 +71,9 @@ CROSS JOIN LATERAL (
 	) x
 ) n
 CROSS JOIN LATERAL (SELECT ` + slotsOfKey + ` AS running) k
+LEFT JOIN LATERAL (
+	SELECT coalesce(x.external_id, x.run_id::text) AS holder FROM ` + slotHolders + ` x ORDER BY x.started_at LIMIT 1
+) b ON k.running >= c.max_running
 WHERE r.due`
 
 // Obstacle returns why no claim takes the run.
@@ -77,7 +82,7 @@ func (s *Store) Obstacle(ctx context.Context, id uuid.UUID) (o Obstacle, err err
 		o = Obstacle{}
 		paused := false
 		err := askRow(ctx, s.pool, obstacle, []any{s.namespace, id, maxSlotsCounted}, &o.Own, &paused, &o.Pause.Queue, &o.Pause.Type, &o.Pause.Key.Name, &o.Pause.Key.Group,
-			&o.Key.Running, &o.Key.Most, &o.Key.Rate, &o.Queue.Running, &o.Queue.Most, &o.Queue.Rate)
+			&o.Key.Running, &o.Key.Most, &o.Key.Rate, &o.Queue.Running, &o.Queue.Most, &o.Queue.Rate, &o.Key.Holder)
 		o.Paused = o.Own || paused
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil

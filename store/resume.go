@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
@@ -42,15 +43,61 @@ SET status = 'RUNNING', error_kind = NULL, error = NULL, finished_at = NULL, chi
 	SELECT c.run_id FROM kagzi.workflow_runs c WHERE c.run_id = s.child_run_id AND c.namespace_id = $1 AND c.status NOT IN ('FAILED', 'CANCELLED'))
 WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND (s.status = 'FAILED' OR s.status = 'RUNNING' AND s.child_run_id IS NOT NULL)`
 
+	// A run of a group holds its slot until it ends. The caller has locked the group, and found nobody with the slot.
 	resumeCompensating = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
-SET status = 'SLEEPING', slot = NULL, available_at = t.now, paused_at = NULL, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
+SET status = 'SLEEPING', slot = CASE WHEN r.key_scope = '' THEN 2::smallint END, available_at = t.now, paused_at = NULL, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
 	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
 FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 RETURNING r.task_queue`
 )
+
+// Claims lock the row of the group before they count who has its slot: see claimKeys. If retention has deleted that row, the unique index of
+// the groups' slots refuses a claim at the same time.
+const (
+	groupOfRun = `
+SELECT q.run_key FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.key_scope = ''`
+
+	lockGroup = `
+SELECT x.run_key FROM kagzi.run_keys x WHERE x.key_scope = '' AND x.run_key = $2 AND x.namespace_id = $1 FOR UPDATE`
+
+	holderOfGroup = `
+SELECT run_id FROM kagzi.workflow_runs WHERE run_key = $2 AND namespace_id = $1 AND ` + holdsGroup + ` LIMIT 1`
+)
+
+// A GroupHeld reports that another run of the group has its slot.
+type GroupHeld struct {
+	Group string
+	RunID uuid.UUID
+}
+
+func (e *GroupHeld) Error() string {
+	return fmt.Sprintf("run %s of group %q is under way", e.RunID, e.Group)
+}
+
+// takeGroup lets tx give the slot of the run's group to the run: no other run gets it before tx ends. It returns a GroupHeld if one has it.
+func (s *Store) takeGroup(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	group, err := askOne[string](ctx, tx, groupOfRun, s.namespace, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err == nil {
+		err = ask(ctx, tx, lockGroup, []any{s.namespace, group}, nil)
+	}
+	if err != nil {
+		return err
+	}
+	holder, err := askOne[uuid.UUID](ctx, tx, holderOfGroup, s.namespace, group) // of its own: it sees what the last claim has committed
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err == nil:
+		err = &GroupHeld{group, holder}
+	}
+	return err
+}
 
 const otherActive = `
 SELECT EXISTS (
@@ -70,7 +117,8 @@ type Resumed struct {
 
 // Resume makes a failed or cancelled run due, and writes an event that says why. It returns ErrRunActive if the run is not
 // over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another active
-// run has its external ID, or a later run of its consumer has begun. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
+// run has its external ID, or a later run of its consumer has begun, and a GroupHeld if it
+// continues with compensations while another run of its group is under way. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
 // has no failure.
 func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, forget ...string) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, why)
@@ -139,6 +187,9 @@ func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (out Resume
 	}
 	if !slices.ContainsFunc(all, func(r registration) bool { return r.Status != Completed }) {
 		return out, ErrCompensated
+	}
+	if err := s.takeGroup(ctx, tx, id); err != nil {
+		return out, err
 	}
 	if out.Queue, err = askOne[string](ctx, tx, resumeCompensating, s.namespace, id); err != nil {
 		return out, err

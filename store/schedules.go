@@ -42,8 +42,9 @@ type Template struct {
 	Next        time.Time       // when it is due; zero if never
 	CreatedAt   time.Time
 	Now         time.Time // the database's time when the row was read
-	Active      bool      // a run of it is active; neither a queued run counts nor one that is being cancelled
+	Active      bool      // a run of it is active; a queued run does not count, one that is being cancelled does
 	Queued      bool      // a run of it waits until no other one is active
+	Cancelled   bool      // TickSchedule has cancelled its active runs, in the transaction in which the tick is decided
 }
 
 // A Firing is the decision about a template that is due.
@@ -55,7 +56,7 @@ type Firing struct {
 	Problem  string          // why the template could not be fired; empty: it was
 	Pause    bool            // the template cannot be fired until somebody repairs it: it is paused
 	Headers  json.RawMessage // of the runs; nil: the template's
-	Replace  bool            // the tick is not decided: the caller must first cancel the active runs, see CancelFired
+	Replace  bool            // the tick is not decided: the active runs must be cancelled first, see TickSchedule
 }
 
 // A TickRun is a run to insert.
@@ -73,14 +74,15 @@ type FiredRun struct {
 	Version int
 }
 
-// A queued run does not count as active. Nor does a run that is being cancelled.
+// A queued run does not count as active. A run that is being cancelled does: it executes until its worker hears of that, and
+// its compensations follow.
 const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata, t.headers, t.run_key, coalesce(t.key_scope = '', false),
 	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.paused_at, coalesce(t.pause_actor, ''), coalesce(t.pause_reason, ''), t.problem, t.cursor_at,
 	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
 		WHERE a.schedule_id = t.schedule_id AND a.namespace_id = $1 AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING')
-			AND a.cancel_requested_at IS NULL AND (a.status <> 'PENDING' OR a.waiting_on IS DISTINCT FROM 'previous run')
+			AND (a.status <> 'PENDING' OR a.waiting_on IS DISTINCT FROM 'previous run')
 	),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
@@ -344,35 +346,12 @@ SELECT r.run_id
 FROM kagzi.workflow_runs r
 WHERE r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')`
 
-// The tick is still undecided if the schedule is not paused and its cursor has not moved: whoever fires, changes or pauses
-// the schedule does one or the other.
-const lockUndecided = `
-SELECT NOT t.paused AND t.overlap_policy IS NOT DISTINCT FROM 'cancel_previous' AND t.cursor_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
-FROM kagzi.schedules t
-WHERE t.schedule_id = $2 AND t.namespace_id = $1
-FOR UPDATE SKIP LOCKED`
-
-// CancelFired cancels the active runs of a schedule and returns them, unless the tick whose run is to replace them was
-// decided meanwhile. It waits at most wait for each lock.
-func (s *Store) CancelFired(ctx context.Context, t *Template, wait time.Duration) (out *CancelledRuns, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return transact(ctx, s.pool, txMode{locks: max(time.Millisecond, wait)}, func(tx pgx.Tx) error {
-			out = &CancelledRuns{}
-			undecided, err := askOne[bool](ctx, tx, lockUndecided, s.namespace, t.ID, epoch(t.Cursor))
-			if !undecided || err != nil {
-				if errors.Is(err, pgx.ErrNoRows) {
-					err = nil
-				}
-				return err
-			}
-			var ids []uuid.UUID
-			err = ask(ctx, tx, activeFired, []any{s.namespace, t.ID}, collect(&ids, pgx.RowTo[uuid.UUID]))
-			if err != nil || len(ids) == 0 {
-				return err
-			}
-			out, err = s.cancelAll(ctx, tx, ids, cancellation{text: wasCancelled + ": its schedule started the next run"})
-			return err
-		})
-	})
-	return out, wrap("cancel the runs of a schedule", err)
+// cancelFired cancels the active runs of a schedule, in the transaction that has locked it.
+func (s *Store) cancelFired(ctx context.Context, tx pgx.Tx, schedule uuid.UUID) (*CancelledRuns, error) {
+	var ids []uuid.UUID
+	err := ask(ctx, tx, activeFired, []any{s.namespace, schedule}, collect(&ids, pgx.RowTo[uuid.UUID]))
+	if err != nil || len(ids) == 0 {
+		return &CancelledRuns{}, err
+	}
+	return s.cancelAll(ctx, tx, ids, cancellation{text: wasCancelled + ": its schedule started the next run"})
 }

@@ -274,6 +274,8 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	_, err = s.UnreadRuns(t.Context(), s.pool, 10)
 	ok("unread runs", err)
+	_, err = s.Suspects(t.Context(), s.pool, 10)
+	ok("suspects", err)
 	_, err = s.DueKeys(t.Context(), s.pool)
 	ok("due keys", err)
 	_, err = s.IdleSlots(t.Context(), s.pool, odd)

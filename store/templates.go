@@ -99,17 +99,38 @@ func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit 
 	return fired, wrap("edit schedule", err)
 }
 
-// TickSchedule is EditSchedule for a coordinator: it waits for locks for at most briefLockWait, and the server ends its
-// transaction if the process is frozen.
-func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
+// A Ticked is what TickSchedule has changed.
+type Ticked struct {
+	Fired     []FiredRun    // the runs that it inserted
+	Cancelled CancelledRuns // the runs that it cancelled for them
+}
+
+// TickSchedule is EditSchedule for a coordinator: it waits at most wait for each lock, and the server ends its transaction if
+// the process is frozen. If edit asks to Replace the active runs, TickSchedule cancels them and calls edit again, with what is
+// still active then. The cancel and the run that replaces them are one transaction, so none of them happens without the other.
+func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Duration, edit func(now time.Time, t *Template) (*Edit, error)) (out Ticked, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		fired = nil
-		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
-			_, err := s.editOnce(ctx, tx, id, edit, &fired)
+		out = Ticked{}
+		return transact(ctx, s.pool, txMode{locks: max(time.Millisecond, wait)}, func(tx pgx.Tx) error {
+			_, err := s.editOnce(ctx, tx, id, func(now time.Time, t *Template) (*Edit, error) {
+				e, err := edit(now, t)
+				if err != nil || e == nil || e.Fire == nil || !e.Fire.Replace {
+					return e, err
+				}
+				cancelled, err := s.cancelFired(ctx, tx, id)
+				if err != nil {
+					return nil, err
+				}
+				if t, err = s.template(ctx, tx, id); err != nil {
+					return nil, err
+				}
+				out.Cancelled, t.Cancelled = *cancelled, true
+				return edit(now, t)
+			}, &out.Fired)
 			return err
 		})
 	})
-	return fired, wrap("fire schedule", err)
+	return out, wrap("fire schedule", err)
 }
 
 // editOnce applies the Edit once. done is false if somebody else created the template meanwhile: the caller tries again.

@@ -54,6 +54,12 @@ FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1
 FOR UPDATE`
 
+// ErrPlaceInTx reports that a place of a queue cannot be kept in a caller's transaction: no claim of that queue could count until its end.
+var ErrPlaceInTx = errors.New("a place of a queue cannot be taken in a transaction")
+
+const hasPlaces = `
+SELECT count(*) > 0 FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.max_running > 0`
+
 // Claims that count the queue's runs lock this row first. They skip runs that are locked, so none waits for the caller, who has locked one.
 const lockPlaces = `
 SELECT c.max_running FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.max_running > 0 FOR UPDATE`
@@ -61,8 +67,16 @@ SELECT c.max_running FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace
 const takenPlaces = `
 SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1 AND ` + holds + ` LIMIT $3) x`
 
-// takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise it keeps one free until tx ends.
-func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string) error {
+// takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise it keeps one free until tx ends, and with
+// it all claims of the queue: so it returns ErrPlaceInTx if tx is a caller's, unless the queue has no limit.
+func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers bool) error {
+	if callers {
+		limited, err := askOne[bool](ctx, tx, hasPlaces, s.namespace, queue)
+		if err == nil && limited {
+			err = ErrPlaceInTx
+		}
+		return err
+	}
 	most, err := askOne[int](ctx, tx, lockPlaces, s.namespace, queue)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -96,7 +110,8 @@ WITH n AS MATERIALIZED (
 			CASE WHEN $4::int = 0 THEN q.priority ELSE $4::int END::smallint AS new_priority,
 			CASE WHEN $5::bool THEN NULLIF($6::int, 0) ELSE q.version END AS new_version,
 			CASE WHEN $7::bool THEN NULLIF(NULLIF($8::text, '')::jsonb, '{}') ELSE q.metadata END AS new_metadata,
-			CASE WHEN d.due IS NOT NULL AND q.started_at IS NULL AND q.deadline_at IS NOT NULL THEN d.due + q.timeout ELSE q.deadline_at END AS new_deadline
+			CASE WHEN d.due IS NOT NULL AND q.started_at IS NULL AND q.deadline_at IS NOT NULL
+				THEN LEAST(d.due + q.timeout, timestamptz '9999-12-31 23:59:59+00') ELSE q.deadline_at END AS new_deadline
 		FROM (
 			SELECT t.now, CASE WHEN $9::bool THEN GREATEST(t.now + $10::bigint * interval '1 microsecond', CASE WHEN $11::bigint > 0 THEN timestamptz 'epoch' + $11::bigint * interval '1 microsecond' END) END AS due
 			FROM (SELECT statement_timestamp() AS now) t
@@ -122,10 +137,12 @@ FROM n`
 
 // Update changes a run that is pending or sleeping, and writes an event with what differs. It returns whose workers may have something
 // to do now: those of the run's queue, and those of the queue in which it had a slot until now. It returns ErrRunNotFound, ErrRunRunning,
-// ErrRunFinished, ErrRunEnding if the run was cancelled or compensates, a NotDueByTime, and a QueueFull if the run keeps the slot of its group.
+// ErrRunFinished, ErrRunEnding if the run was cancelled or compensates, a NotDueByTime, and a QueueFull or ErrPlaceInTx
+// if the run keeps the slot of its group.
 func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, why Why) (due []DueRun, err error) {
 	event := newEvent(id, EventUpdated, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
+	callers := tx != nil
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var status, waitingOn, queue string
 		var ending, holds bool
@@ -152,7 +169,7 @@ func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate
 			return &NotDueByTime{waitingOn}
 		}
 		if holds && u.Queue != "" && u.Queue != queue {
-			if err := s.takePlace(ctx, tx, u.Queue); err != nil {
+			if err := s.takePlace(ctx, tx, u.Queue, callers); err != nil {
 				return err
 			}
 		}

@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -282,6 +284,63 @@ func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
 	wantError(t, try(t.Context(), nil, holder), nil) // it is there
 	if got := runIDs(claim(t, s, other(9)).Runs); !slices.Equal(got, []uuid.UUID{holder}) {
 		t.Errorf("claimed %v, want only %v, which has the only place", got, holder)
+	}
+}
+
+// A caller's transaction may stay open for long: it must not hold up the claims of a queue.
+func TestUpdateInTxHoldsUpNoClaims(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running) VALUES ('limited', $1, 5), ('queue', $1, 5)`, s.namespace)
+	holder := start(t, s, newRun(inGroup("g")))[0]
+	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(claim(t, s, keyedRequest(9)).Runs[0], 0)}})
+	theirs := start(t, s, newRun(func(r *NewRun) { r.Queue = "limited" }))[0]
+	tx := begin(t, s)
+	_, err := s.Update(t.Context(), tx, holder, RunUpdate{Queue: "limited"}, Why{})
+	wantError(t, err, ErrPlaceInTx)
+	_, err = s.Update(t.Context(), tx, holder, RunUpdate{Queue: "free"}, Why{})
+	wantError(t, err, nil)
+	req := keyedRequest(9)
+	req.Queue = "limited"
+	if got := runIDs(claim(t, s, req).Runs); !slices.Equal(got, []uuid.UUID{theirs}) {
+		t.Errorf("claimed %v while the transaction is open, want %v", got, theirs)
+	}
+	commit(t, tx)
+	if q := one[string](t, s.pool, `SELECT task_queue FROM kagzi.workflow_runs WHERE run_id = $1`, holder); q != "free" {
+		t.Errorf("the run is in queue %q", q)
+	}
+}
+
+// The code of a run and an operator may each give it as many tags as it may have.
+func TestTagsOfCodeAndOperator(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	tags := func(prefix string) []byte {
+		m := map[string]string{}
+		for i := range 64 {
+			m[fmt.Sprintf("%s-%02d", prefix, i)] = "x"
+		}
+		data, _ := json.Marshal(m)
+		return data
+	}
+	id := start(t, s, newRun())[0]
+	update(t, s, id, RunUpdate{SetMetadata: true, Metadata: tags("operator")})
+	r := claim(t, s, request(1)).Runs[0]
+	set := record(r, "set", `{"code-1": "y", "operator-00": "", "operator-01": "z"}`)
+	set.Kind = KindMetadata
+	flush(t, s, &Flush{Records: []*Record{set}})
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs r, jsonb_object_keys(r.metadata)`); n != 64 {
+		t.Errorf("the run has %d tags", n)
+	}
+	again := record(r, "again", string(tags("code")))
+	again.Kind = KindMetadata
+	flush(t, s, &Flush{Records: []*Record{again}})
+	var got map[string]string
+	if err := json.Unmarshal(one[[]byte](t, s.pool, `SELECT metadata FROM kagzi.workflow_runs`), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 64 || got["code-63"] != "x" {
+		t.Errorf("the run has the %d tags %v", len(got), got)
 	}
 }
 

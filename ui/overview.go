@@ -130,6 +130,7 @@ var helps = map[string][2]string{
 	"events":        {"/topics", "Show the topics"},
 	"failures":      {"/runs?status=failed&ended-since=1h", "Show the failed runs"},
 	"histories":     {"/runs?waiting-on=history", "Show the runs"},
+	"suspects":      {"/runs?waiting-on=recovery", "Show the runs"},
 	"limits":        {"/limits", "Show the limits"},
 	"pauses":        {"/limits", "Show the pauses"},
 	"quarantined":   {"/runs?status=failed&ended-since=24h", "Show the failed runs"},
@@ -142,7 +143,7 @@ var helps = map[string][2]string{
 var checkTitles = map[string]string{
 	"database": "Database", "pool": "Connections", "schema": "Schema", "writable": "Writing", "workers": "Workers", "queues": "Queues",
 	"schedules": "Schedules", "failures": "Failures", "quarantined": "Quarantine", "pauses": "Pauses", "limits": "Limits", "consumers": "Consumers",
-	"events": "Events", "hung": "Hanging code", "compensations": "Compensations", "histories": "Histories", "work": "Work of this process", "topics": "Topics",
+	"events": "Events", "hung": "Hanging code", "compensations": "Compensations", "histories": "Histories", "suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
 }
 
 func findingOf(c health.Check) finding {

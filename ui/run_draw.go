@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
 )
 
@@ -15,6 +16,7 @@ import (
 type drawing struct {
 	scale gantt.Scale
 	now   time.Time
+	of    kagzi.Status // of the run
 }
 
 const (
@@ -110,6 +112,8 @@ func (d drawing) step(s *gantt.Step) template.HTML {
 func (d drawing) beside(s *gantt.Step) string {
 	a := s.Last()
 	switch {
+	case explain.NotNeeded(d.of, *a):
+		return "not needed"
 	case instant(*a) || !a.EndedAt.After(a.StartedAt):
 		return ""
 	case a.Status == kagzi.StatusFailed:
@@ -158,9 +162,13 @@ func (d drawing) title(a kagzi.StepAttempt) string {
 	if a.Attempt > 1 {
 		text += fmt.Sprintf(", attempt %d", a.Attempt)
 	}
-	text += ", " + strings.ToLower(string(a.Status))
-	if !a.EndedAt.IsZero() && a.EndedAt.After(a.StartedAt) {
-		text += " after " + duration(a.EndedAt.Sub(a.StartedAt))
+	switch {
+	case explain.NotNeeded(d.of, a):
+		text += ", not needed"
+	case !a.EndedAt.IsZero() && a.EndedAt.After(a.StartedAt):
+		text += ", " + strings.ToLower(string(a.Status)) + " after " + duration(a.EndedAt.Sub(a.StartedAt))
+	default:
+		text += ", " + strings.ToLower(string(a.Status))
 	}
 	if a.Kind != "" {
 		text += ": " + string(a.Kind)

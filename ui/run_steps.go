@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
 )
 
@@ -33,8 +34,9 @@ type stepRow struct {
 type attemptRow struct {
 	kagzi.StepAttempt
 	Input, Output payload
-	Took          string // empty while it is under way
+	Took          string // empty while it is under way, or if it is not
 	Waits         bool   // nothing is done meanwhile
+	NotNeeded     bool   // a compensation of a run that completed
 	Stack         bool   // the error has several lines
 	By            string // the name of the worker that recorded it last; empty if the run had one worker only
 }
@@ -101,8 +103,8 @@ func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 			a.Error = first(fewOfError, oneLine(a.Error))
 		}
 	}
-	row := attemptRow{StepAttempt: a, Waits: gantt.Waits(a), Stack: strings.Contains(a.Error, "\n")}
-	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) {
+	row := attemptRow{StepAttempt: a, Waits: gantt.Waits(a), NotNeeded: explain.NotNeeded(p.v.Run.Status, a), Stack: strings.Contains(a.Error, "\n")}
+	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) && !row.NotNeeded && a.Status != kagzi.StatusPending {
 		row.Took = duration(max(0, a.EndedAt.Sub(a.StartedAt)))
 	}
 	if p.v.workers.Workers > 1 && a.Worker != "" {

@@ -7,6 +7,7 @@ import (
 	"html"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestRunWithoutSteps(t *testing.T) {
 	s := newSite(k, Config{})
 	run := kit.Begin(k, echo, "x", kagzi.ID("one"), kagzi.Metadata{"tenant": "acme"}, kagzi.Headers{"trace": "t-1"}, kagzi.Key("k7"))
 	for _, path := range []string{"/runs/" + string(run.ID()), "/runs/one"} {
-		wants(t, s.mustGet(path), ">one<", string(run.ID()), "Why it waits", "No worker of queue default is online", "No step is recorded yet", "tenant=acme", "trace: t-1", ">k7<",
+		wants(t, s.mustGet(path), ">one<", string(run.ID()), "Why it waits", "No worker of queue default is live", "No step is recorded yet", "tenant=acme", "trace: t-1", ">k7<",
 			"Nobody has changed this run", `"x"`, "data-stream")
 	}
 }
@@ -61,6 +62,50 @@ func TestRunThatIsNotThere(t *testing.T) {
 	}
 	if r := s.get("/runs/" + string(run.ID())); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body, "it was deleted 20") || !strings.Contains(r.body, "by mira (&#34;asked to forget&#34;).") {
 		t.Errorf("a deleted run: %s", r.Status)
+	}
+}
+
+// A compensation that a completed run did not need says so, and has taken no time; nor has one that is only registered. While no live worker
+// has the run's version, the page says that too, although the run waits for something else.
+func TestCompensationsOfARun(t *testing.T) {
+	k := kit.New(t)
+	ask := kagzi.DefineSignal[int]("go-on")
+	run := kit.Begin(k, kit.Travel, 1)
+	stop := kit.Serve(k, kit.Travel, func(ctx kagzi.Context, _ int) (int, error) {
+		kagzi.Compensate(ctx, "flight", kit.CancelBooking.With("LH1"))
+		return kagzi.WaitSignal(ctx, ask)
+	}, kagzi.Version(3))
+	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
+	look := func(path string) string { return newSite(k, Config{}).mustGet(path) } // another site has no answer that is a moment old
+	took := regexp.MustCompile(`(?s)>compensation</small>.*?data-label="Took">([^<]*)<`)
+	path := "/runs/" + string(run.ID())
+	page := look(path)
+	wants(t, page, "runs if the run fails", "Pending")
+	lacks(t, page, "has a handler", "is live")
+	if m := took.FindStringSubmatch(page); m == nil || m[1] != "" {
+		t.Errorf("a registered compensation has taken %q", m)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, look(path), "No worker of queue default is live: start one. It does not go on without.")
+	stop = kit.Serve(k, echo, func(_ kagzi.Context, text string) (string, error) { return text, nil })
+	kit.ResultOf(k, kit.Begin(k, echo, "the worker is there"))
+	wants(t, look(path), "No live worker of queue default has a handler for version 3 of trip: start one with it")
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	kit.Serve(k, kit.Travel, func(ctx kagzi.Context, _ int) (int, error) {
+		kagzi.Compensate(ctx, "flight", kit.CancelBooking.With("LH1"))
+		return kagzi.WaitSignal(ctx, ask)
+	}, kagzi.Version(3))
+	k.Signal(run.ID(), ask.With(1))
+	kit.ResultOf(k, run)
+	page = look(path)
+	wants(t, page, ">Not needed<", "compensation, not needed")
+	lacks(t, page, ">Cancelled<")
+	if m := took.FindStringSubmatch(page); m == nil || m[1] != "" {
+		t.Errorf("a compensation that was not needed has taken %q", m)
 	}
 }
 

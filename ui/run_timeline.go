@@ -209,7 +209,7 @@ func (c choice) timeline(v *runView, now time.Time) timeline {
 	rows := gantt.Rows(shown, gantt.Options{Open: open, Fold: fold, All: c.filtered()})
 	lo, hi, p := c.page("row", c.row, len(rows), rowsPerPage)
 	t.Pager = p
-	draw := drawing{scale, now}
+	draw := drawing{scale, now, v.Run.Status}
 	for _, row := range rows[lo:hi] {
 		t.Rows = append(t.Rows, c.line(row, draw, now))
 	}

@@ -42,6 +42,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 		e.failedRuns(ctx)
 		e.failedCompensations(ctx)
 		e.quarantined(ctx)
+		e.suspects(ctx)
 		e.histories(ctx)
 		e.failures()
 	})

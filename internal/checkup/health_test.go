@@ -264,3 +264,19 @@ func TestHealthDeadline(t *testing.T) {
 		t.Errorf("the pool is %+v; %+v", got, r.Checks)
 	}
 }
+
+// Runs that wait because they were under way when their workers died are named, with the deaths and the next try.
+func TestHealthNamesSuspects(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Pool(t, dbtest.Unchecked())
+	c := newClient(t, pool)
+	if r := examine(t, c); slices.ContainsFunc(r.Checks, func(c health.Check) bool { return c.Name == "suspects" }) {
+		t.Errorf("without any: %+v", r.Check("suspects"))
+	}
+	oddRuns{n: 3}.insert(t, pool)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET recoveries = 7, waiting_on = 'recovery', available_at = now() + interval '10 minutes'
+		WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs ORDER BY run_id LIMIT 2)`)
+	wantHealth(t, examine(t, c), "suspects", health.Degraded, "2 runs may be what kills the workers", "(ship) was under way when 7 workers died, next try in ")
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE waiting_on = 'recovery'`)
+	wantHealth(t, examine(t, c), "suspects", health.Degraded, "next try as soon as")
+}

@@ -59,8 +59,10 @@ func (e *examination) work(ctx context.Context) {
 	e.report.Queues = b.sorted()
 	e.addWorkers(b.longest)
 	e.hung(workers)
+	e.strays(ctx)
+	standing := e.standing(ctx)
 	if err == nil {
-		e.addQueues(b, e.overdue(ctx, b.late))
+		e.addQueues(b, e.overdue(ctx, b.late), standing)
 	}
 }
 
@@ -116,8 +118,9 @@ func (e *examination) addWorkers(longest time.Duration) {
 	}
 }
 
-// addQueues adds the check of the queues. overdue names those whose runs wait although there are workers for them.
-func (e *examination) addQueues(b backlog, overdue []string) {
+// addQueues adds the check of the queues. overdue names those whose runs wait although there are workers for them, and standing says that keys
+// stand still.
+func (e *examination) addQueues(b backlog, overdue []string, standing bool) {
 	code := "code of the workflow"
 	if len(b.missing) == 1 && len(b.stranded) == 1 {
 		code = fmt.Sprintf("version %d of the workflow", b.missing[0])
@@ -136,6 +139,8 @@ func (e *examination) addQueues(b backlog, overdue []string) {
 		e.add("queues", health.Degraded, "Due although there are workers: %s. %s", text.List(overdue, namedAtMost), e.slotsAdvice())
 	case due > 0:
 		e.add("queues", health.Healthy, "%s due, none for long.", counted(due, more))
+	case standing:
+		e.add("queues", health.Healthy, "No run is due but those that wait for a slot of their key.")
 	default:
 		e.add("queues", health.Healthy, "No run is due.")
 	}
@@ -195,6 +200,28 @@ func (e *examination) quarantined(ctx context.Context) {
 	default:
 		e.add("quarantined", health.Degraded, "%s, %d within the last day: read their errors, fix the code or the data, and resume them. Newest: %s.", number, lately, text.List(runs, namedAtMost))
 	}
+}
+
+// suspects checks for runs that were under way when their workers died.
+func (e *examination) suspects(ctx context.Context) {
+	found, err := e.process.Store.Suspects(ctx, e.db, maxCounted+1)
+	if err != nil {
+		e.addFailed("suspects", err)
+		return
+	}
+	if len(found) == 0 {
+		return
+	}
+	var runs []string
+	for _, r := range found {
+		next := "next try as soon as others like it are done"
+		if wait := r.NextAt.Sub(e.report.At); wait > 0 {
+			next = "next try in " + duration.About(wait)
+		}
+		runs = append(runs, fmt.Sprintf("%s (%s) was under way when %d workers died, %s", r.RunID, r.Type, r.Recoveries, next))
+	}
+	e.add("suspects", health.Degraded, "%s may be what kills the workers, and waits for another try beside few others: %s. Look why the workers died: kill -9, memory, or a crash of the process.",
+		counted(min(len(found), maxCounted), len(found) > maxCounted), text.List(runs, namedAtMost))
 }
 
 // histories checks for runs that wait because their histories cannot be read.

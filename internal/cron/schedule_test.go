@@ -251,6 +251,26 @@ func TestEvery(t *testing.T) {
 	}
 }
 
+// If both day fields are restricted, either may match. A field that begins with * is not restricted, so both must match.
+func TestTwoDayFields(t *testing.T) {
+	t.Parallel()
+	for expr, want := range map[string]string{
+		"0 7 1 * mon":   "[1 2 9 16 23 30]", // June 2025 begins on a Sunday
+		"0 7 */2 * mon": "[9 23]",
+		"0 7 1 * */2":   "[1]",
+		"0 7 * * mon":   "[2 9 16 23 30]",
+	} {
+		ticks, _ := parse(t, expr, nil).Between(instant(t, "2025-06-01T00:00:00Z"), instant(t, "2025-06-30T23:59:59Z"), 100)
+		var days []int
+		for _, tick := range ticks {
+			days = append(days, tick.Day())
+		}
+		if fmt.Sprint(days) != want {
+			t.Errorf("%s fires on %v, want %s", expr, days, want)
+		}
+	}
+}
+
 func TestBetween(t *testing.T) {
 	t.Parallel()
 	until := instant(t, "2026-11-01T12:00:00Z")

@@ -120,3 +120,15 @@ func (f *Future) take(b *Branch) (any, time.Time, error) {
 	f.result.asked = true
 	return f.value, f.result.now, f.result.err
 }
+
+// gaveBack reports whether the branch, or one above it, has failed or lost a Race: what it had reserved goes back. It is the same in a replay.
+func (b *Branch) gaveBack() bool {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	for ; b != nil; b = b.parent {
+		if b.outrun || b.result != nil && b.result.err != nil {
+			return true
+		}
+	}
+	return false
+}

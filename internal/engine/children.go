@@ -22,8 +22,8 @@ type ChildSpec struct {
 	BadName  error // the error of a wrong name, nil if it is right
 	Workflow string
 	Detached bool
-	// Run returns the child's run. tooLarge reports that err is about the size of its input.
-	Run func() (run store.NewRun, tooLarge bool, err error)
+	// Run returns the child's run. refused reports that err is no mistake of the code, such as an input that is too large.
+	Run func() (run store.NewRun, refused bool, err error)
 	// Intercept is called before the start of the child is recorded. It may change the run's headers. nil: nothing is called.
 	Intercept func(ctx context.Context, run *store.NewRun, as ChildIdentity) error
 }
@@ -51,13 +51,12 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 		}
 		attempt = row.Attempt + 1
 	}
-	run, tooLarge, err := spec.Run()
-	if err != nil {
-		err = failure.Wrap(err, "child %q", id)
-		if tooLarge { // a matter of the data, not of the code: the function may handle it
-			return nil, failure.BadRequest(err)
-		}
-		return nil, b.Misuse(err)
+	run, refused, err := spec.Run()
+	switch {
+	case refused:
+		return nil, b.refuse(id, store.KindChild, attempt, err)
+	case err != nil:
+		return nil, b.Misuse(failure.Wrap(err, "child %q", id))
 	}
 	if run.Queue == "" {
 		run.Queue = e.run.Queue // where this run was claimed from
@@ -71,7 +70,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	c.id = childID(e.run.RunID, id, attempt, spec.Workflow, b.now)
 	if spec.Intercept != nil {
 		if err := spec.Intercept(b.ctx, &run, ChildIdentity{c.id, e.run.RunID, id}); err != nil {
-			return nil, failure.Wrap(err, "child %q", id)
+			return nil, b.refuse(id, store.KindChild, attempt, err)
 		}
 	}
 	r := e.newRecord(id, store.KindChild, store.Running, attempt, attempt)
@@ -103,9 +102,8 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 	if row.Status == store.Failed && e.forgot(row) {
 		return false, nil
 	}
-	if row.Status == store.Failed && row.ChildRunID == uuid.Nil {
-		b.passed(row)
-		return true, c.idConflict(row)
+	if isRefusal(row) {
+		return true, b.refusal(row)
 	}
 	if !ofWorkflow(row.ChildRunID, c.workflow) {
 		e.nondeterministic(c.step, "child %q, run %s, was started as one of another workflow, and the code now uses the name for %q: give the new one another name",
@@ -162,18 +160,8 @@ func (c *Child) conflict(attempt int, id string) error {
 	e.mu.Lock()
 	delete(e.activeChildren, c.id)
 	e.mu.Unlock()
-	r := e.newRecord(c.step, store.KindChild, store.Failed, attempt, attempt)
-	r.ErrorKind, r.Error, r.Permanent = string(kind.BadRequest), fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), true
-	row := c.by.record(r)
-	c.by.passed(row)
-	e.exitIfStopped()
-	return c.idConflict(row)
-}
-
-// idConflict returns the error of a child whose external ID was not free.
-func (c *Child) idConflict(row *store.StepRow) error {
-	c.by.fails(c.step)
-	return c.by.e.env.errors.Recorded(row, c.workflow)
+	err := failure.Explain(fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), store.ErrIDConflict)
+	return c.by.refuse(c.step, store.KindChild, attempt, failure.BadRequest(err))
 }
 
 // childID returns the run ID of a child. It is the same when the start is repeated because the process died before the

@@ -147,7 +147,8 @@ func (s *Session) hearLead(l hints.Lead) {
 // claim takes up to n runs from q, begins to execute them, and returns the pause before the next claim from q.
 func (s *Session) claim(ctx context.Context, q *queue, n int) time.Duration {
 	s.mu.Lock()
-	s.claiming = true
+	s.claiming, s.claimed = true, time.Now()
+	s.strays.sent = s.claimed
 	s.mu.Unlock()
 	defer s.claimedAll()
 	worker := s.ID()
@@ -180,7 +181,8 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 	types := slices.Clone(s.cfg.Types)
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
 	s.mu.Lock()
-	noSuspects, free := s.crashLoopSuspect, s.slots.free
+	free := s.slots.free
+	below, _ := s.suspects.below(time.Now())
 	woken := q.wanted
 	if woken || q.handed {
 		q.keys.backoff = 0
@@ -191,7 +193,7 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 	s.mu.Unlock()
 	req = store.ClaimRequest{
 		Queue: q.name, Types: types, Limit: n, Worker: worker, Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
-		LowFirst: q.claims%16 == 0, NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,
+		LowFirst: q.claims%16 == 0, RecoveriesBelow: below, Ahead: s.cfg.PollInterval,
 	}
 	var back chan<- lookedBack
 	if !only {
@@ -357,6 +359,7 @@ func (s *Session) begin(q *queue, worker uuid.UUID, runs []*store.ClaimedRun) {
 			es = append(es, e)
 		}
 	}
+	inOrder(es)
 	s.mu.Lock()
 	s.slots.waiting = append(s.slots.waiting, es...)
 	q.taken += len(es)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"runtime"
 	"slices"
 
@@ -22,7 +23,7 @@ func (b *Branch) Compensate(name string, register func() (*Registration, error))
 	}
 	id := store.CompensationID(b.prefix + name)
 	what, err := register()
-	if err != nil {
+	if err = cmp.Or(err, checkPath(b.prefix+name)); err != nil {
 		b.e.fail(failure.BadRequest(failure.Wrap(err, "compensation %q", name)))
 		runtime.Goexit()
 	}

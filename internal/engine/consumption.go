@@ -19,10 +19,30 @@ type Consumption struct {
 }
 
 type consumedTopic struct {
-	last   store.Peek      // without the events
-	end    int64           // the position of the last event that was seen
-	after  map[int64]int64 // of each event that was seen, the position of the one before it
+	last  store.Peek      // without the events
+	end   int64           // the position of the last event that was seen
+	after map[int64]int64 // of each event that was seen, the position of the one before it
+
+	reserved []reserved
+}
+
+// A reserved is what one call has reserved. It goes back if the call's branch fails or loses a Race.
+type reserved struct {
+	by     reserver
 	ranges [][2]int64
+}
+
+// A reserver is a Branch.
+type reserver interface{ gaveBack() bool }
+
+// ranges returns what the topic's run consumes, as far as its branches have ended.
+func (t *consumedTopic) ranges() (all [][2]int64) {
+	for _, r := range t.reserved {
+		if !r.by.gaveBack() {
+			all = append(all, r.ranges...)
+		}
+	}
+	return all
 }
 
 // newConsumption returns that of a run of the consumer which has seen nothing.
@@ -70,12 +90,12 @@ func (c *Consumption) Seen(position int64) (topic string, r [2]int64, ok bool) {
 	return "", r, false
 }
 
-// Reserve notes that the run consumes the ranges, if it completes.
-func (c *Consumption) Reserve(topic string, ranges [][2]int64) {
+// Reserve notes that the branch's run consumes the ranges, if it completes.
+func (c *Consumption) Reserve(by reserver, topic string, ranges [][2]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t := c.topics[topic]; t != nil {
-		t.ranges = append(t.ranges, ranges...)
+		t.reserved = append(t.reserved, reserved{by, ranges})
 	}
 }
 
@@ -84,7 +104,7 @@ func (c *Consumption) Reserved(topic string) [][2]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t := c.topics[topic]; t != nil {
-		return t.ranges[:len(t.ranges):len(t.ranges)]
+		return t.ranges()
 	}
 	return nil
 }
@@ -99,11 +119,11 @@ func (c *Consumption) end() *store.Consumed {
 	defer c.mu.Unlock()
 	out := &store.Consumed{Consumer: c.consumer, Named: c.names, WakeAt: c.wakeAt}
 	for topic, t := range c.topics {
-		looked := t.last.Settled
-		if t.last.More && len(t.ranges) > 0 {
+		looked, ranges := t.last.Settled, t.ranges()
+		if t.last.More && len(ranges) > 0 {
 			looked = min(looked, t.end)
 		}
-		out.Topics = append(out.Topics, store.ConsumedTopic{Topic: topic, Looked: looked, Ranges: t.ranges})
+		out.Topics = append(out.Topics, store.ConsumedTopic{Topic: topic, Looked: looked, Ranges: ranges})
 	}
 	return out
 }

@@ -26,6 +26,9 @@ func (d *decision) made() bool { return d.Failed != "" || d.Winner != "" || d.Ti
 // recall takes over the group's record. It quarantines the run if the items are not those of the record.
 func (g *group) recall(row *store.StepRow, hashes []string) {
 	e := g.b.e
+	if g.spec.Refused != nil {
+		e.nondeterministic(g.id, "Map %q was begun with items that it refuses now: %v", g.id, g.spec.Refused)
+	}
 	if err := json.Unmarshal(row.Output, &g.decision); err != nil {
 		e.nondeterministic(g.id, "the record of %q is unreadable: %v", g.id, err)
 	}
@@ -184,6 +187,7 @@ func (g *group) learn() {
 		end = &knownFailure{}
 		end.followed.Store(true)
 	}
+	g.outrun()
 	for i := range g.members {
 		m := &g.members[i]
 		if !m.over {
@@ -195,6 +199,17 @@ func (g *group) learn() {
 			m.branch.end = end
 		}
 		g.b.learn(m.branch)
+	}
+}
+
+// outrun marks the losers of a race that has a winner.
+func (g *group) outrun() {
+	g.b.e.mu.Lock()
+	defer g.b.e.mu.Unlock()
+	for i := range g.members {
+		if m := &g.members[i]; m.branch != nil && g.decision.Winner != "" && m.name != g.decision.Winner {
+			m.branch.outrun = true
+		}
 	}
 }
 

@@ -11,8 +11,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// settled enqueues the write that ends an execution, which has stopped. See docs/architecture.md, The end of an
-// execution.
+// settled is called once the execution has stopped, and its goroutines have ended or were waited for long enough.
 func (s *Session) settled(e *execution) {
 	e.mu.Lock()
 	for _, t := range []*time.Timer{e.grace, e.deadline, e.progress.timer} {
@@ -23,7 +22,16 @@ func (s *Session) settled(e *execution) {
 	if e.begun && e.live > 0 {
 		s.abandonLocked(e)
 	}
+	e.mu.Unlock()
+	s.end(e)
+}
+
+// end enqueues the write that ends an execution. It is called again if that may not be written, because the server has refused an
+// earlier write. See docs/architecture.md, The end of an execution.
+func (s *Session) end(e *execution) {
+	e.mu.Lock()
 	reason, suspension, cause := e.reason, e.suspension, e.failure
+	e.ending = reason
 	if reason == stopShutdown {
 		suspension = &write{suspension: e.newSuspension(store.Pending, "worker")}
 	}
@@ -37,9 +45,9 @@ func (s *Session) settled(e *execution) {
 	case stopCancelling:
 		s.finish(e, e.newFinish(store.Cancelled, kind.Cancelled, "run was cancelled"))
 	case stopFailed:
-		s.finishAttempt(e, nil, cause)
+		s.finishAttempt(e, reason, nil, cause)
 	case stopReturned:
-		s.finishAttempt(e, e.output, e.outcome())
+		s.finishAttempt(e, reason, e.output, e.outcome())
 	default: // the table says what became of the run
 		s.remove(e, store.Lost)
 	}
@@ -49,11 +57,13 @@ func (s *Session) settled(e *execution) {
 func (s *Session) suspend(e *execution, w *write) {
 	s.release(e)
 	w.settled = func(o store.Outcome) { s.remove(e, o) }
-	e.enqueue(w)
+	if !e.enqueue(w) {
+		s.end(e)
+	}
 }
 
-// finishAttempt completes the run, or fails this attempt of it.
-func (s *Session) finishAttempt(e *execution, output []byte, err error) {
+// finishAttempt completes the run, or fails this attempt of it. The execution has stopped for the reason.
+func (s *Session) finishAttempt(e *execution, reason stopReason, output []byte, err error) {
 	s.failpoint("finish", e.run.RunID)
 	if err == nil {
 		f := e.newFinish(store.Completed, "", "")
@@ -63,11 +73,11 @@ func (s *Session) finishAttempt(e *execution, output []byte, err error) {
 	}
 	class, message := s.errors.Classify(err), failure.Text(err)
 	var forget []string
-	if e.reason == stopReturned { // an end from outside says nothing about the failures of the function
+	if reason == stopReturned { // an end from outside says nothing about the failures of the function
 		forget = e.forgets(err)
 	}
 	policy := s.retryPolicy(e)
-	permanent := e.reason == stopFailed || class.Permanent
+	permanent := reason == stopFailed || class.Permanent
 	if permanent || !policy.Allows(e.attempt) {
 		f := e.newFinish(store.Failed, class.Kind, message)
 		f.Quarantined = failure.IsQuarantine(err)
@@ -96,7 +106,9 @@ func (s *Session) finish(e *execution, f *store.Finish) {
 	e.mu.Unlock()
 	if !cancelsChildren {
 		s.release(e)
-		e.enqueue(&write{finish: f, settled: func(o store.Outcome) { s.remove(e, o) }})
+		if !e.enqueue(&write{finish: f, settled: func(o store.Outcome) { s.remove(e, o) }}) {
+			s.end(e)
+		}
 		return
 	}
 	e.enqueue(&write{settled: func(o store.Outcome) { // all children are in the table

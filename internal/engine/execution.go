@@ -59,7 +59,8 @@ type execution struct {
 	mu sync.Mutex // of all that follows. It is locked before the session's mutex.
 
 	// How it stops.
-	reason     stopReason  // underWay until stopLocked sets it, once
+	reason     stopReason  // underWay until stopLocked sets it, once. A refused write may change it to stopFailed: see refuseLocked.
+	ending     stopReason  // reason as Session.end read it for the end that is made
 	failure    error       // with which the run fails, if reason is stopFailed; set together with reason
 	stoppedAt  time.Time   // set together with reason, unless that is stopReturned
 	suspension *write      // to be written if reason is stopSuspended; set together with reason
@@ -111,8 +112,6 @@ type execution struct {
 	unpaused       event              // paused was reset
 	inboxFailures  int                // how often in a row its inbox could not be read. readInbox counts and resets it.
 	large          int64              // how many bytes it holds of the loader's memory for large histories
-
-	soleSuspect bool // it is the one crash-loop suspect that its session executes. Set by Session.beginSuspect, reset by endSuspectLocked, under the session's mutex.
 }
 
 // A host is a session, or a verification. mayLinger is called with the execution's mutex held, the others without it.

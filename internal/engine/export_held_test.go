@@ -240,8 +240,11 @@ func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locke
 		Queue: s.queues[0].name, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
 	}
 	claimed = len(s.claimRuns(ctx, req).Runs)
-	locked, err = s.yieldClaimed(lastResolve, req)
-	return claimed, locked, err
+	_, err = s.disownClaimed(lastResolve, req)
+	s.unfinished.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return claimed, len(s.orphans) > 0, err
 }
 
 // Wanted returns how many runs a session with so many free slots claims if freed slots were freed within d, and so many claimed runs

@@ -91,3 +91,11 @@ func CorrectClock(b *Branch, ahead time.Duration) {
 	defer c.mu.Unlock()
 	c.database = c.database.Add(ahead)
 }
+
+// SearchStrays makes the session, which runs, search for strays among the leases that are at least that old.
+func SearchStrays(s *Session, age time.Duration) {
+	s.mu.Lock()
+	s.strays.age = age
+	s.mu.Unlock()
+	s.strays.wake <- struct{}{}
+}

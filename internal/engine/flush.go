@@ -1,14 +1,17 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -117,8 +120,7 @@ func (s *Session) flushInHalves(es []*execution, err error, last uint64) ([]*exe
 			rest = append(rest, es[n/2:], es[:n/2])
 		case es[0].takeFewer():
 			continue
-		case store.Refused(err):
-			s.refused(es[0], err)
+		case store.Refused(err) && s.refused(es[0], err):
 			loneFailures = 0
 		default:
 			s.requeueFailed(es[0], err)
@@ -188,6 +190,7 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 		if failed {
 			s.failures.Over(s.logger(s.ID()), flushingAlone)
 		}
+		progress := false
 		for _, w := range settled {
 			o := w.outcome()
 			if o == store.Done && w.finish != nil {
@@ -199,12 +202,16 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 			for _, r := range w.records {
 				if r.Outcome == store.Done && r.Kind == store.KindFunction && r.Status != store.Running {
 					s.tally.steps.Add(1)
+					progress = true
 				}
 				if r.Start != nil && r.Outcome == store.Done {
 					due = append(due, store.DueRun{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
 				}
 			}
 			w.settle(o)
+		}
+		if progress && e.run.CrashLoopSuspect() {
+			s.endSuspect(e)
 		}
 		if busy {
 			s.requeue(e, busyPause)
@@ -288,34 +295,52 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 	return kept
 }
 
-// refused fails the run of an execution whose first write the server refuses. A refused end becomes a failure without the
-// refused data.
-func (s *Session) refused(e *execution, err error) {
+// refused is called when the server refuses the execution's first write by itself. It reports whether the execution can do without
+// that write. If it cannot, the write is the end of the run and has nothing of the application in it: it is tried again.
+func (s *Session) refused(e *execution, err error) (done bool) {
 	e.mu.Lock()
 	w := e.outbox.writes[0]
-	if w.progress != nil { // the rest may be written without it
+	switch {
+	case w.progress != nil: // the rest may be written without it
 		w.progress = nil
 		e.mu.Unlock()
 		e.log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
 		s.requeue(e, 0)
-		return
-	}
-	if end := w.suspension != nil || w.finish != nil && w.finish.Output != nil; end {
-		text := failure.Text(fmt.Errorf("the run's end cannot be recorded: %w", err))
-		w.records, w.suspension, w.finish = nil, nil, e.newFinish(store.Failed, kind.Database, text)
+		return true
+	case w.failsRun() && (w.bare || w.finish.Status == store.Cancelled):
 		e.mu.Unlock()
+		return false
+	case w.failsRun():
+		own := w.finish.Error
+		w.bare = true
+		w.finish.ErrorKind, w.finish.Error, w.finish.Forget = string(kind.Database), bareFailure(err), nil
+		e.mu.Unlock()
+		e.log().Error("kagzi: the database refuses the text of a run's failure", "failure", text.OneLine(own), "error", err)
 		s.requeue(e, 0)
-		return
+		return true
 	}
-	e.mu.Unlock()
-	if w.finish != nil {
-		e.log().Error("kagzi: the failure of a run cannot be written", "error", err)
-	} else { // before the write leaves the outbox: nobody may take it for written
-		e.fail(failure.Of(kind.Database, fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)))
+	cause := fmt.Errorf("the run's end cannot be recorded: %w", err)
+	if !w.ends() {
+		cause = fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)
 	}
-	e.mu.Lock()
-	e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
+	dropped, ends := e.refuseLocked(failure.Of(kind.Database, cause))
 	e.mu.Unlock()
-	w.settle(store.Lost)
+	e.log().Error("kagzi: the database refuses a write of a run, which fails: nothing that follows is written", "error", cause)
+	for _, w := range dropped { // the execution has stopped, so nobody takes them for written
+		w.settle(store.Lost)
+	}
+	if ends {
+		s.end(e)
+	}
 	s.requeue(e, 0)
+	return true
+}
+
+// bareFailure returns a text that any database can store, for a failure whose own text was refused with err.
+func bareFailure(err error) string {
+	code := "unknown"
+	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {
+		code = pe.Code
+	}
+	return fmt.Sprintf("the run has failed, and the database refuses the text of its failure (SQLSTATE %s): the log of the worker has both", code)
 }

@@ -17,6 +17,7 @@ type GroupSpec struct {
 	Members     []MemberSpec
 	Hashes      []string      // of Map: a hash of each item; nil otherwise
 	Invalid     error         // why the options are invalid; nil if they are valid
+	Refused     error         // of Map: why an item is refused; nil if none is
 	Timeout     time.Duration // zero: none
 	Concurrency int           // zero: all branches at once
 	Collect     bool          // a failure does not cancel the other branches
@@ -148,11 +149,23 @@ func (b *Branch) newGroup(spec GroupSpec) (*group, error) {
 		if m.Call == nil {
 			return nil, b.Misuse(fmt.Errorf("kagzi: %q: the function of branch %q is nil", id, m.Name))
 		}
+		if len(id)+1+len(m.Name) > longestPath {
+			return nil, b.Misuse(checkPath(id + "/" + m.Name))
+		}
 		g.members[i] = member{name: m.Name, call: m.Call}
 	}
 	hashes := spec.Hashes
-	if row := b.lookup(id, store.KindMarker); row != nil {
+	switch row := b.lookup(id, store.KindMarker); {
+	case row == nil:
+	case !isRefusal(row):
 		g.recall(row, hashes)
+	case b.e.forgot(row):
+		g.attempt = row.Attempt + 1
+	default:
+		return nil, b.refusal(row)
+	}
+	if spec.Refused != nil {
+		return nil, b.refuse(id, store.KindMarker, g.attempt, spec.Refused)
 	}
 	if err := b.beginsBranch(id); err != nil {
 		return nil, err

@@ -50,8 +50,6 @@ func (p *lane) add(e *execution) {
 	switch {
 	case room:
 		p.reading.Add(e)
-	case e.run.LoadFailures == 0 && e.run.CrashLoopSuspect():
-		e.yield("recovery", time.Second, store.HistoryUntried)
 	default:
 		e.yield(waitsForHistory, loadPause(max(2, e.run.LoadFailures)), store.HistoryUntried)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -18,10 +19,13 @@ func New(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
-		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent, longest: longestAhead}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
-		drains: make(chan struct{}),
+		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent, longest: longestAhead}, suspects: suspects{patience: firstPatience}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
+		drains: make(chan struct{}), strays: strays{age: store.LateClaims, wake: make(chan struct{}, 1)},
 	}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
+	if cfg.Hooks != nil {
+		s.suspects.patience = cmp.Or(cfg.Hooks.SuspectPatience, firstPatience)
+	}
 	s.handover = &handover{store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains, keys: map[string]map[store.Key]bool{}, since: map[string]time.Time{}}
 	s.changeQueues(cfg.Queues)
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
@@ -71,6 +75,7 @@ func (s *Session) Run(ctx context.Context) error {
 			cancel()
 		})
 	}
+	s.unfinished.Go(s.strayLoop)
 	s.claimLoop(ctx)
 	s.drain(hb)
 	s.unfinished.Wait()

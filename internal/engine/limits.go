@@ -91,6 +91,7 @@ type permit struct {
 	kept    bool          // the table has the step's place
 	yields  bool          // with permitGone: the step keeps its place
 	missing bool          // with permitRefused: there is no such limit
+	failed  error         // with permitRefused: the server refuses the step's place
 	late    time.Duration // with permitGranted: how late the step may begin; zero: at any time
 }
 
@@ -153,40 +154,29 @@ func (l *limitLine) look(p *permit) (state permitState, at time.Time) {
 	return p.state, p.at
 }
 
-// serve sends the tasks in one transaction, and passes on the answers. While the database is away it repeats that, as
-// store.ServeLimit allows. When the session ends it tries once: others take back what is left.
+// serve sends the tasks, in one transaction as a rule, and passes on the answers. While the database is away it repeats that, as
+// store.ServeLimit allows. A task that the server refuses holds up no other. When the session ends, serve tries once: others take
+// back what is left.
 func (l *limitLine) serve(tasks []limitTask) {
-	var req store.LimitRequest
-	var asks []*permit
-	for _, t := range tasks {
-		switch {
-		case t.ask != nil:
-			asks = append(asks, t.ask)
-		case t.leave != nil:
-			req.Leaves, req.Pause = append(req.Leaves, *t.leave), max(req.Pause, t.paused)
-		case t.yield != nil:
-			req.Yields = append(req.Yields, *t.yield)
-		}
-	}
-	if len(asks) < len(tasks) { // a slot may be free
-		asks = append(l.first(), asks...)
-	}
-	for _, p := range asks {
-		req.Asks = append(req.Asks, p.place)
+	if slices.ContainsFunc(tasks, func(t limitTask) bool { return t.ask == nil }) { // a slot may be free
+		tasks = slices.Concat(l.first(), tasks)
 	}
 	for failures := 0; failures == 0 || !l.env.closing.Load(); failures++ {
-		out, err := l.env.store.ServeLimit(l.env.background, l.name, req)
-		if err == nil {
-			l.env.outage.End()
-			l.env.failures.Over(l.env.logger(l.env.ID()), serving)
-			l.env.failpoint("after limit", uuid.Nil)
-			for i, p := range asks {
-				l.answer(p, out, i)
+		done := 0 // the first of the tasks
+		err := store.Isolate(tasks, func(some []limitTask) error {
+			err := l.serveSome(some)
+			if err == nil {
+				done += len(some)
 			}
-			_ = l.env.hints.Signalled(l.env.noWait, nil, out.Called...) // fails only in a transaction
-			l.served(out)
+			return err
+		}, func(t limitTask, err error) {
+			l.failed(t, err)
+			done++
+		})
+		if err == nil {
 			return
 		}
+		tasks = tasks[done:]
 		if !store.Locked(err) {
 			l.env.databaseTrouble(err)
 		}
@@ -194,11 +184,66 @@ func (l *limitLine) serve(tasks []limitTask) {
 	}
 }
 
+// serveSome sends the tasks in one transaction, and passes on the answers.
+func (l *limitLine) serveSome(tasks []limitTask) error {
+	var req store.LimitRequest
+	var asks []*permit
+	for _, t := range tasks {
+		switch {
+		case t.ask != nil:
+			asks, req.Asks = append(asks, t.ask), append(req.Asks, t.ask.place)
+		case t.leave != nil:
+			req.Leaves, req.Pause = append(req.Leaves, *t.leave), max(req.Pause, t.paused)
+		case t.yield != nil:
+			req.Yields = append(req.Yields, *t.yield)
+		}
+	}
+	out, err := l.env.store.ServeLimit(l.env.background, l.name, req)
+	if err != nil {
+		return err
+	}
+	l.env.outage.End()
+	l.env.failures.Over(l.env.logger(l.env.ID()), serving)
+	l.env.failpoint("after limit", uuid.Nil)
+	for i, p := range asks {
+		l.answer(p, out, i)
+	}
+	_ = l.env.hints.Signalled(l.env.noWait, nil, out.Called...) // fails only in a transaction
+	l.served(out)
+	return nil
+}
+
+// failed is called when a task fails by itself. A step whose place the server refuses fails; what it refuses of a step that leaves is
+// left to others. Other tasks are done later.
+func (l *limitLine) failed(t limitTask, err error) {
+	l.env.databaseTrouble(err)
+	switch {
+	case !store.Refused(err):
+		time.AfterFunc(time.Second, func() { l.add(t) })
+	case t.ask != nil:
+		l.refuse(t.ask, err)
+	}
+}
+
+// refuse tells the permit's branch that the server refuses the step's place.
+func (l *limitLine) refuse(p *permit, err error) {
+	l.mu.Lock()
+	l.forgetLocked(p)
+	waits := p.state != permitGone
+	if waits {
+		p.state, p.failed = permitRefused, err
+	}
+	l.mu.Unlock()
+	if waits {
+		p.tell()
+	}
+}
+
 // serving is the operation that fails, as logs and health reports name it: store.ServeLimit names it so in its errors.
 const serving = "serve limit"
 
-// first returns the permits that wait for a slot in memory and may get one: as many as there are slots.
-func (l *limitLine) first() (first []*permit) {
+// first returns the asks of the permits that wait for a slot in memory and may get one: as many as there are slots.
+func (l *limitLine) first() (first []limitTask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.waiting {
@@ -207,7 +252,7 @@ func (l *limitLine) first() (first []*permit) {
 		}
 		if p.state == permitWaiting {
 			p.state = permitServed
-			first = append(first, p)
+			first = append(first, limitTask{ask: p})
 		}
 	}
 	return first

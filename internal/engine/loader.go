@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ const (
 	shareWait = 10 * time.Second
 
 	// mostAlone and mostTroubled bound the runs that wait for a lane, because they hold slots. mostTroubled is for
-	// crash-loop suspects and for runs that could not be read before; mostAlone is for the others.
+	// runs that could not be read before; mostAlone is for the others. Session.suspects bounds crash-loop suspects.
 	mostAlone    = 16
 	mostTroubled = 4
 
@@ -52,7 +53,8 @@ type loader struct {
 	shared   *batch.Batcher[*execution]   // reads many histories in one query
 	parted   *batch.Batcher[[]*execution] // reads in parts the histories that failed together, while shared goes on
 	alone    *lane                        // reads histories that are too large or too slow for shared
-	troubled *lane                        // reads histories of crash-loop suspects, and those that could not be read before
+	troubled *lane                        // reads histories that could not be read before
+	suspects *lane                        // reads those of crash-loop suspects, one at a time
 	inboxes  *batch.Batcher[*execution]   // reads inboxes of runs under way, one after the other
 	large    memory                       // bytes of histories that were read alone
 	conns    chan struct{}                // slots of queries that may take long: others need the pool, too
@@ -81,7 +83,7 @@ func newLoader(env *environment, drains <-chan struct{}, loaded func(*execution)
 			})
 		}
 	}})
-	l.alone, l.troubled = newLane(l, mostAlone, 2), newLane(l, mostTroubled, 1)
+	l.alone, l.troubled, l.suspects = newLane(l, mostAlone, 2), newLane(l, mostTroubled, 1), newLane(l, math.MaxInt, 1)
 	l.conns = make(chan struct{}, max(1, min(4, int(env.store.Pool().Config().MaxConns)/2)))
 	return l
 }
@@ -93,6 +95,7 @@ func (l *loader) end() {
 	l.parted.Wait()
 	l.alone.reading.Wait()
 	l.troubled.reading.Wait()
+	l.suspects.reading.Wait()
 	l.inboxes.Wait()
 }
 
@@ -102,8 +105,10 @@ func (l *loader) add(e *execution) {
 	hard := l.hard[e.run.RunID]
 	l.mu.Unlock()
 	switch {
-	case e.run.CrashLoopSuspect() || e.run.LoadFailures > 0:
+	case e.run.LoadFailures > 0:
 		l.troubled.add(e)
+	case e.run.CrashLoopSuspect():
+		l.suspects.add(e)
 	case hard:
 		l.alone.add(e)
 	default:

@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strconv"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -35,6 +37,9 @@ func (b *Branch) enter(name string, badName error) (string, error) {
 	if n := b.names[name] + 1; n > 1 {
 		id += "#" + strconv.Itoa(n)
 	}
+	if err := checkPath(id); err != nil {
+		return "", b.Misuse(err)
+	}
 	if err := b.cancelled(); err != nil && !(b.behind() && b.recorded(id)) {
 		return "", err
 	}
@@ -55,6 +60,19 @@ func (b *Branch) enter(name string, badName error) (string, error) {
 		}
 	}
 	return id, nil
+}
+
+// longestPath is the most bytes of the ID of an operation: the names of its branches, and its own. It is part of the keys of tables,
+// which may have 2,704 bytes with the run, the namespace and what Kagzi adds to some IDs.
+const longestPath = 2000
+
+// checkPath returns the error of an operation whose ID is too long.
+func checkPath(id string) error {
+	if len(id) <= longestPath {
+		return nil
+	}
+	return fmt.Errorf("kagzi: the path %s, of the names of its branches and its own, has %d bytes: at most %d are allowed; nest branches less deeply, or give them shorter names",
+		text.Quote(id), len(id), longestPath)
 }
 
 // lookup returns the record of a step in the history, or nil. A record of another kind quarantines the run: code and history

@@ -27,6 +27,7 @@ type write struct {
 	settled    func(store.Outcome) // called once with the outcome; nil if nobody waits
 
 	speculative bool // the run uses a result among the records already. Set by takeDeferredLocked.
+	bare        bool // a finish without anything of the application's. Set by Session.refused.
 }
 
 // An outbox is an execution's FIFO of writes that are not settled. enqueue adds a write; if the outbox was empty, it puts the
@@ -39,6 +40,7 @@ type outbox struct {
 	taken    int         // writes[:taken] are in a flush. Only that flush sets it.
 	apart    bool        // the last flush met a lock, or failed with this execution alone: the next flush has no other executions
 	failures int         // consecutive flushes that failed with this execution alone
+	refused  bool        // the server has refused a write: see refuseLocked, which sets it, for good
 	pause    *time.Timer // ends the execution's pause; nil if it is not pausing
 }
 
@@ -57,6 +59,9 @@ type deferredRecord struct {
 func (e *execution) takeDeferredLocked(w *write) (taken []deferredRecord) {
 	if len(e.deferred) == 0 {
 		return nil
+	}
+	if e.outbox.refused {
+		e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool { return d.record.Compensation == nil })
 	}
 	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
 		take := d.goesWith(w.by)

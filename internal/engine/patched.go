@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"runtime"
 	"strconv"
@@ -22,7 +23,7 @@ func (b *Branch) Patched(change string, badName error) bool {
 		return false // the engine must not exit a goroutine that is not its own
 	}
 	b.e.exitIfStopped()
-	if badName != nil {
+	if badName = cmp.Or(badName, checkPath(b.prefix+change)); badName != nil {
 		b.e.fail(failure.BadRequest(failure.Wrap(badName, "Patched")))
 		runtime.Goexit()
 	}

@@ -46,6 +46,8 @@ func (s *stepCall) acquire() (failed, err error) {
 		return nil, err
 	case !granted && h.permit.missing:
 		return failure.Of(kind.Unavailable, fmt.Errorf("nobody has set the limit %q: call Client.SetLimit", s.spec.Limit)), nil
+	case !granted && h.permit.failed != nil:
+		return failure.Of(kind.Database, fmt.Errorf("the place of the step in the line of limit %q cannot be stored: %w", s.spec.Limit, h.permit.failed)), nil
 	case !granted:
 		e.stop(stopLost, ErrLeaseLost)
 		runtime.Goexit()

@@ -16,8 +16,9 @@ import (
 type PublishSpec struct {
 	Name    string
 	BadName error // why the name is invalid; nil if it is valid
-	// Events returns the events. Publish gives those that are not Named their IDs. tooLarge reports that err is about their number or size.
-	Events func() (events []*store.NewEvent, tooLarge bool, err error)
+	// Events returns the events. Publish gives those that are not Named their IDs. refused reports that err is no mistake of the code,
+	// such as events that are too large.
+	Events func() (events []*store.NewEvent, refused bool, err error)
 }
 
 // Publish publishes events in the transaction of its record. A replay passes the record and publishes nothing. See
@@ -29,17 +30,23 @@ func (b *Branch) Publish(spec PublishSpec) error {
 	if err != nil {
 		return err
 	}
+	attempt := 1
 	if row := b.lookup(id, store.KindPublish); row != nil {
-		b.passed(row)
-		return nil
-	}
-	events, tooLarge, err := spec.Events()
-	if err != nil {
-		err = failure.Wrap(err, "publish %q", id)
-		if tooLarge { // a matter of the data, not of the code: the function may handle it
-			return failure.BadRequest(err)
+		switch {
+		case !isRefusal(row):
+			b.passed(row)
+			return nil
+		case !e.forgot(row):
+			return b.refusal(row)
 		}
-		return b.Misuse(err)
+		attempt = row.Attempt + 1
+	}
+	events, refused, err := spec.Events()
+	switch {
+	case refused:
+		return b.refuse(id, store.KindPublish, attempt, err)
+	case err != nil:
+		return b.Misuse(failure.Wrap(err, "publish %q", id))
 	}
 	if err := b.begins(); err != nil {
 		return err
@@ -49,7 +56,7 @@ func (b *Branch) Publish(spec PublishSpec) error {
 			event.ID = eventID(e.run.RunID, id, i)
 		}
 	}
-	r := e.newRecord(id, store.KindPublish, store.Completed, 1, 1)
+	r := e.newRecord(id, store.KindPublish, store.Completed, attempt, attempt)
 	r.Events, r.EndedAt = events, b.afterNow()
 	row := r.StepRow // a copy: the flush may change the record's row
 	row.FinishedAt = r.EndedAt

@@ -72,7 +72,7 @@ func (s *Session) holdsLocked(q *queue) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(s.orphans, func(o orphan) bool { return o.queue == q.name })
 }
 
 // queuesRegistered notes that the worker's row names these queues.

@@ -3,6 +3,8 @@ package engine
 import (
 	"encoding/json"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
@@ -18,9 +20,23 @@ func (b *Branch) asRecorded(err error) error {
 	_ = json.Unmarshal(b.row.Output, &ids) // written by newFailure
 	for _, id := range ids {
 		row := b.e.history[id]
-		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild) {
+		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild || isRefusal(row)) {
 			causes = append(causes, b.e.env.errors.Recorded(row, "")) // the record of a child does not name its workflow
 		}
 	}
 	return b.e.env.errors.RecordedBranch(b.row, causes)
+}
+
+// isRefusal reports whether row records a refusal.
+func isRefusal(row *store.StepRow) bool {
+	if row.Status != store.Failed {
+		return false
+	}
+	switch row.Kind {
+	case store.KindChild:
+		return row.ChildRunID == uuid.Nil
+	case store.KindMarker:
+		return len(row.Output) > 0 && row.Output[0] == '"'
+	}
+	return row.Kind == store.KindPublish
 }

@@ -105,17 +105,26 @@ func (e *execution) enqueueAndWait(w *write) (outcome store.Outcome, enqueued bo
 }
 
 // enqueue adds w to the outbox, together with the deferred records that must not come after it. If the writing branch has lost
-// a race, it adds nothing and returns false: the branch's deferred records have been dropped.
+// a race, it adds nothing and returns false: the branch's deferred records have been dropped. It also returns false for an end that
+// may not be written any more, because the server has refused a write: then the execution has another end.
 func (e *execution) enqueue(w *write) bool {
 	e.mu.Lock()
 	if !w.ends() && w.by.hasLost() {
 		e.mu.Unlock()
 		return false
 	}
-	first := e.enqueueLocked(w)
+	left, dropped := e.admitLocked(w)
+	first := left != nil && e.enqueueLocked(left)
 	e.mu.Unlock()
 	if first {
 		e.host.enqueued(e)
+	}
+	switch {
+	case dropped == nil:
+	case dropped.ends():
+		return false
+	default: // the execution has stopped, so nobody takes it for written
+		dropped.settle(store.Lost)
 	}
 	return true
 }
@@ -135,7 +144,7 @@ func (e *execution) enqueueLocked(w *write) (first bool) {
 		}
 		w.records = append(records, w.records...)
 	}
-	if e.progress.goesWithLocked(w) {
+	if !o.refused && e.progress.goesWithLocked(w) {
 		w.progress = e.progress.takeLocked()
 	}
 	o.writes = append(o.writes, w)

@@ -43,16 +43,18 @@ type Session struct {
 	stops            int                      // how often stopAll was called. Tests read it.
 	slots            slots                    // of the executions under way
 	reserved         map[uuid.UUID]bool       // runs that have a reservation, and whether their rows have changed since. Added by Reserve, removed by adopt and Free.
-	orphans          []orphan                 // runs to yield. Added by GiveBack, taken by yieldOrphans.
+	orphans          []orphan                 // runs to yield. Added by disown, taken by yieldOrphans.
 	yielding         bool                     // yieldOrphans is running, or about to.
+	strays           strays                   // what the search for orphans knows
 	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
 	abandoned        map[*execution]bool      // their runs were given up, and their code has not returned. Added by settled, removed by the watchdog.
 	hung             *store.Hung              // of the watchdog's last pass, for the heartbeat; nil: none
-	crashLoopSuspect bool                     // a crash-loop suspect is under way: no other begins. Set by beginSuspect, reset by endSuspectLocked.
+	suspects         suspects                 // the crash-loop suspects under way
 	fenced           bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
 	draining         bool                     // the worker claims nothing any more. Set by drain, the heartbeater and poolIsClosed, for good.
 	poolClosed       bool                     // the application has closed the pool. Set by poolIsClosed, for good.
 	claiming         bool                     // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
+	claimed          time.Time                // when that claim began. Set by claim.
 	stale            map[uuid.UUID]bool       // runs in executing whose rows have changed. Added by Refresh, cleared by the refresh loop.
 	staleEarly       map[uuid.UUID]bool       // runs whose rows have changed while claiming; uuid.Nil stands for any. Added by Refresh, cleared by claimedAll.
 }
@@ -114,7 +116,7 @@ func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 		last = troubled
 	}
 	silence = time.Since(last)
-	return silence, silence > max(time.Minute, 3*s.cfg.StaleAfter, 3*s.cfg.Heartbeat)
+	return silence, silence/3 > max(20*time.Second, s.cfg.StaleAfter, s.cfg.Heartbeat) // three times the longest might overflow
 }
 
 // Queues returns the queues from which the session claims.

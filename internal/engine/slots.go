@@ -60,8 +60,8 @@ func (s *Session) startWaiting() {
 	}
 }
 
-// start gives e, which waited, a slot. It dispatches e once its history is read. It yields all crash-loop suspects but one: that
-// one may kill the process even when its history is read.
+// start gives e, which waited, a slot. It dispatches e once its history is read. It yields crash-loop suspects
+// that have to wait for others: they may kill the process even when their histories are read.
 func (s *Session) start(e *execution) {
 	e.mu.Lock()
 	e.waiting, e.hasSlot = false, true
@@ -84,27 +84,6 @@ func (s *Session) Slots() (all, free, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cfg.MaxConcurrent, s.slots.free, len(s.slots.waiting)
-}
-
-// beginSuspect makes e the crash-loop suspect that the session executes. It returns false if there is another one.
-func (s *Session) beginSuspect(e *execution) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.crashLoopSuspect {
-		return false
-	}
-	if s.executing[e.run.RunID] == e { // else it has stopped meanwhile, and nobody would end it as a suspect
-		s.crashLoopSuspect, e.soleSuspect = true, true
-	}
-	return true
-}
-
-// endSuspectLocked lets another crash-loop suspect begin: e has ended, or has turned out to be none.
-func (s *Session) endSuspectLocked(e *execution) {
-	if e.soleSuspect {
-		s.crashLoopSuspect, e.soleSuspect = false, false
-		s.queues.wantClaim() // claims have left out other suspects until now
-	}
 }
 
 // release frees the execution's slot, if it has one.

@@ -71,52 +71,32 @@ func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time
 	for pause := outage.Pause; ; pause = min(2*pause, resolvePause) {
 		select {
 		case <-ctx.Done():
-			_, _ = s.yieldClaimed(lastResolve, req)
+			_, _ = s.disownClaimed(lastResolve, req)
 			return
 		case <-time.After(pause):
 		}
 		asked := time.Now()
-		locked, err := s.yieldClaimed(s.claimTime(), req)
+		found, err := s.disownClaimed(s.claimTime(), req)
 		if err != nil {
 			s.databaseTrouble(err)
-		} else if !locked && asked.Sub(sent) > store.LateClaims {
-			return
+		} else if found || asked.Sub(sent) > store.LateClaims {
+			return // one transaction took all of them
 		}
 	}
 }
 
-// yieldClaimed yields the runs of a claim that nobody executes. It reports whether it could not yield some because somebody has
-// locked them.
-func (s *Session) yieldClaimed(within time.Duration, req store.ClaimRequest) (locked bool, err error) {
+// disownClaimed makes the session yield the runs of a claim that nobody executes. It reports whether there are any.
+func (s *Session) disownClaimed(within time.Duration, req store.ClaimRequest) (found bool, err error) {
 	claim, err := s.claimWithin(within, req, s.store.ResolveClaim)
 	if err != nil || len(claim.Runs) == 0 {
 		return false, err
 	}
-	f := &store.Flush{}
-	for _, r := range claim.Runs {
-		f.Suspensions = append(f.Suspensions, yieldOf(store.HeldRun{RunID: r.RunID, Lease: r.Lease}))
+	orphans := make([]orphan, len(claim.Runs))
+	for i, r := range claim.Runs {
+		orphans[i] = orphan{HeldRun: store.HeldRun{RunID: r.RunID, Lease: r.Lease}, queue: r.Queue, key: r.Key, of: "claim"}
 	}
-	if err := s.store.Flush(s.background, f); err != nil {
-		return true, err
-	}
-	yielded := 0
-	for _, p := range f.Suspensions {
-		if p.Outcome == store.Done {
-			yielded++
-		}
-		locked = locked || p.Outcome == store.Busy
-	}
-	for _, r := range claim.Runs {
-		s.handOn(r)
-	}
-	s.logger(req.Worker).Info("kagzi: a claim without an answer took runs: they are given back", "runs", yielded)
-	_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: req.Queue}) // fails only in a transaction
-	return locked, nil
-}
-
-// yieldOf yields a run that nobody executes.
-func yieldOf(held store.HeldRun) *store.Suspension {
-	return &store.Suspension{RunID: held.RunID, Lease: held.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried, Unbegun: true}
+	s.disown(orphans...)
+	return true, nil
 }
 
 // waitForDatabase pauses for an outage of the database. It returns false if ctx has ended or the session is fenced.

@@ -60,6 +60,8 @@ type reasons struct {
 	steps []kagzi.StepAttempt
 	log   []kagzi.LogEntry
 	text  []string
+
+	lookedForWorkers bool // what these say about the run is in text
 }
 
 // say adds a sentence. Its arguments are numbers, and texts that Words has made.
@@ -142,7 +144,7 @@ func (r *reasons) running(ctx context.Context) error {
 	worker, err := r.c.Worker(ctx, run.Worker)
 	switch {
 	case errors.Is(err, kagzi.ErrNotFound):
-		r.say("It was executed by worker %s, which is gone. Another one takes over at the latest %s.", r.Worker(run.Worker), r.Moment(run.AvailableAt))
+		r.say("It was executed by worker %s, which is gone. %s", r.Worker(run.Worker), r.takeover())
 		return nil
 	case err != nil:
 		return err
@@ -150,9 +152,9 @@ func (r *reasons) running(ctx context.Context) error {
 	r.say("It is executed by worker %s (process %d on %s), which last reported %s.", r.Worker(run.Worker), worker.PID, r.Text(worker.Hostname), r.Ago(worker.HeartbeatAt))
 	switch {
 	case worker.Status == "OFFLINE":
-		r.say("That worker is offline. Another one takes over at the latest %s.", r.Moment(run.AvailableAt))
+		r.say("That worker is offline. %s", r.takeover())
 	case worker.Silent:
-		r.say("That is long ago: the worker is probably dead, and no coordinator has noticed. Start a worker: it takes the run over, at the latest %s.", r.Moment(run.AvailableAt))
+		r.say("That is long ago: the worker is probably dead, and no coordinator has noticed. Start a worker. %s", r.takeover())
 	}
 	if !run.CancelRequestedAt.IsZero() {
 		r.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.", r.Moment(run.CancelRequestedAt), r.by("CANCELLED"), r.Text(run.WaitingOn))
@@ -169,6 +171,14 @@ func (r *reasons) running(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// takeover says when another worker takes the run over from one that is dead.
+func (r *reasons) takeover() string {
+	if r.past(r.run.AvailableAt) {
+		return fmt.Sprintf("Another one may have it since %s, and takes it over when it has a free slot.", r.Moment(r.run.AvailableAt))
+	}
+	return fmt.Sprintf("Another one takes over at the latest %s.", r.Moment(r.run.AvailableAt))
 }
 
 // hung says which code of the run hangs.

@@ -79,13 +79,14 @@ func TestWaits(t *testing.T) {
 		"group":        {waits("group mail (1 of 1 running)"), "waits for a slot: group mail (1 of 1 running)."},
 		"queue":        {waits("queue shop (50 of 50 running)"), "waits for a slot: queue shop (50 of 50 running)."},
 		"rate":         {waits("rate of queue shop"), "It is due, and the rate of queue shop lets no further run start now. <limits> show the limits."},
-		"worker":       {waits("worker"), "Its worker drained or lost the database, and gave it back.\nIt is due 2026-10-01T10:00:00Z.\nNo worker of queue default is online: start one."},
-		"recovery":     {waits("recovery"), "Its workers died 3 times in a row while they executed it.\nIt is due"},
+		"worker":       {waits("worker"), "Its worker drained or lost the database, and gave it back.\nIt is due 2026-10-01T10:00:00Z.\nNo worker of queue default is live: start one."},
+		"recovery":     {waits("recovery"), "It was under way when 3 workers died, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.\nIt is due"},
 		"history":      {waits("history"), "Its history could not be read. A worker tries again 2026-10-01T10:00:00Z."},
 		"more":         {waits("timer x; signal y; 4 more"), "It waits for 4 more."},
 		"newer":        {waits("moon full"), "It waits for moon full."},
 		"child gone":   {waits("child ship and 2 more"), `It waits for its child "ship": <children> lists the children.`},
 		"limit unset":  {waits("limit openai"), "A step of it waits for the limit \"openai\".\nNobody has set that limit: <set-limit openai> sets it."},
+		"stranded":     {waits("timer nap"), "until 2026-10-01T10:00:00Z.\nNo worker of queue default is live: start one. It does not go on without."},
 		"delay":        {waits(""), "It is due 2026-10-01T10:00:00Z."},
 	} {
 		t.Run(on, func(t *testing.T) {
@@ -162,7 +163,8 @@ func TestPaused(t *testing.T) {
 		t.Error(text)
 	}
 	own.run.WaitingOn = "timer nap"
-	if text, want := own.says(k, words), "It sleeps in \"nap\" until 2026-10-01T10:00:00Z.\nIt is also paused since 2026-10-01T07:00:00Z by mira (\"audit\"): it does not go on before <unpause-run>."; text != want {
+	const without = "No worker of queue default is live: start one. It does not go on without."
+	if text, want := own.says(k, words), "It sleeps in \"nap\" until 2026-10-01T10:00:00Z.\nIt is also paused since 2026-10-01T07:00:00Z by mira (\"audit\"): it does not go on before <unpause-run>."; !strings.HasPrefix(text, "It sleeps") || strings.ReplaceAll(text, without+"\n", "") != want {
 		t.Errorf("a paused run that sleeps: %s", text)
 	}
 	if text := own.says(k, explain.Words{}); !strings.HasSuffix(text, `It is also paused since 2026-10-01T07:00:00Z by mira ("audit").`) {
@@ -180,16 +182,24 @@ func TestUnclaimed(t *testing.T) {
 			t.Errorf("%s\nlacks %s", text, want)
 		}
 	}
-	has("It has been due since 2026-10-01T07:00:00Z, and no worker has taken it.\nNo worker of queue default is online: start one.\nIts timeout ends it 2026-10-01T10:00:00Z.")
+	has("It has been due since 2026-10-01T07:00:00Z, and no worker has taken it.\nNo worker of queue default is live: start one.\nIts timeout ends it 2026-10-01T10:00:00Z.")
 	other := kagzi.Define[string, string]("other")
 	kit.Serve(k, other, func(kagzi.Context, string) (string, error) { return "", nil }, kagzi.Version(2))
 	kit.ResultOf(k, kit.Begin(k, other, "x")) // the worker is there
-	has("No online worker of queue default has a handler for checkout: <workers default> shows what they have.")
+	has("No live worker of queue default has a handler for checkout: <workers default> shows what they have.")
 	due.run.Workflow, due.run.Version = "other", 7
-	has("No online worker of queue default has a handler for version 7 of other: start one with it, or <workers default> shows what they have.")
+	has("No live worker of queue default has a handler for version 7 of other: start one with it, or <workers default> shows what they have.")
+	due.run.WaitingOn = "timer nap"
+	has("It sleeps in \"nap\" until 2026-10-01T07:00:00Z.\nNo live worker of queue default has a handler for version 7 of other: start one with it, or <workers default> shows what they have. It does not go on without.")
 	due.run.Version = 2
+	if text := due.says(k, words); strings.Contains(text, "worker") {
+		t.Errorf("the run has a worker, and it says %s", text)
+	}
+	due.run.WaitingOn = ""
 	k.Exec(`UPDATE kagzi.workers SET active_count = max_concurrent`)
 	has("All workers that have its code are busy")
+	k.Exec(`UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 day', report_number = report_number + 1000000`)
+	has("No worker of queue default is live: start one.")
 }
 
 func TestRunning(t *testing.T) {
@@ -227,6 +237,8 @@ func TestRunning(t *testing.T) {
 	has("That worker is offline. Another one takes over at the latest")
 	s.run.Worker = "01987654-0000-7000-8000-000000000000"
 	has("which is gone. Another one takes over")
+	s.run.AvailableAt = earlier
+	has("Another one may have it since 2026-10-01T07:00:00Z, and takes it over when it has a free slot.")
 	s.run.Worker = ""
 	has("It is being executed.")
 }

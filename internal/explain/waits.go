@@ -19,6 +19,9 @@ func (r *reasons) waiting(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.stranded(ctx); err != nil {
+		return err
+	}
 	if run := r.run; !run.PausedAt.IsZero() && !strings.HasPrefix(run.WaitingOn, "pause") {
 		r.say("It is also paused since %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"), after(": it does not go on before ", r.deed(Deed{Verb: UnpauseRun})))
 	}
@@ -57,7 +60,7 @@ func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 		r.say("Its worker drained or lost the database, and gave it back.")
 		return r.unclaimed(ctx)
 	case "recovery":
-		r.say("Its workers died %d times in a row while they executed it.", run.Recoveries)
+		r.say("It was under way when %d workers died, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.", run.Recoveries)
 		return r.unclaimed(ctx)
 	case "history":
 		r.say("Its history could not be read. A worker tries again %s.", r.Moment(run.AvailableAt))
@@ -116,32 +119,63 @@ func (r *reasons) unclaimed(ctx context.Context) error {
 	} else {
 		r.say("It is due %s.", r.Moment(run.AvailableAt))
 	}
-	workers, _, err := r.c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Queue: run.Queue, Limit: mostWorkers})
+	live, able, err := r.workers(ctx)
 	if err != nil {
 		return err
 	}
-	if len(workers) == 0 {
-		r.say("No worker of queue %s is online: start one.", r.Text(run.Queue))
+	if len(live) == 0 {
+		r.say("No worker of queue %s is live: start one.", r.Text(run.Queue))
 		return nil
 	}
-	handler := fmt.Sprintf("%s/%d", run.Workflow, run.Version)
-	able := slices.DeleteFunc(workers, func(w kagzi.WorkerInfo) bool {
-		return !slices.Contains(w.Workflows, run.Workflow) || run.Version > 0 && !slices.Contains(w.Handlers, handler)
-	})
 	active, most := 0, 0
 	for _, w := range able {
 		active, most = active+w.Active, most+w.MaxConcurrent
 	}
-	shows := r.deed(Deed{Verb: Workers, Name: run.Queue})
 	switch {
-	case len(able) == 0 && run.Version > 0:
-		r.say("No online worker of queue %s has a handler for version %d of %s: start one with it%s.", r.Text(run.Queue), run.Version, r.Text(run.Workflow), theyHave(", or ", shows))
 	case len(able) == 0:
-		r.say("No online worker of queue %s has a handler for %s%s.", r.Text(run.Queue), r.Text(run.Workflow), theyHave(": ", shows))
+		r.say("%s", r.noHandler())
 	case active >= most:
 		r.say("All workers that have its code are busy: %d of %d slots are in use.", active, most)
 	}
 	return nil
+}
+
+// stranded says that no live worker has the code of a run which waits for something else, so that nobody executes it when that comes.
+func (r *reasons) stranded(ctx context.Context) error {
+	if r.lookedForWorkers {
+		return nil
+	}
+	live, able, err := r.workers(ctx)
+	if err == nil && len(able) == 0 {
+		what := "No worker of queue " + r.Text(r.run.Queue) + " is live: start one."
+		if len(live) > 0 {
+			what = r.noHandler()
+		}
+		r.say("%s It does not go on without.", what)
+	}
+	return err
+}
+
+// workers returns the live workers of the run's queue, and those of them that have its code.
+func (r *reasons) workers(ctx context.Context) (live, able []kagzi.WorkerInfo, err error) {
+	r.lookedForWorkers = true
+	run := r.run
+	live, _, err = r.c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Queue: run.Queue, Limit: mostWorkers})
+	live = slices.DeleteFunc(live, func(w kagzi.WorkerInfo) bool { return w.Silent })
+	handler := fmt.Sprintf("%s/%d", run.Workflow, run.Version)
+	able = slices.DeleteFunc(slices.Clone(live), func(w kagzi.WorkerInfo) bool {
+		return !slices.Contains(w.Workflows, run.Workflow) || run.Version > 0 && !slices.Contains(w.Handlers, handler)
+	})
+	return live, able, err
+}
+
+// noHandler says that no live worker of the run's queue has its code.
+func (r *reasons) noHandler() string {
+	run, shows := r.run, r.deed(Deed{Verb: Workers, Name: r.run.Queue})
+	if run.Version > 0 {
+		return fmt.Sprintf("No live worker of queue %s has a handler for version %d of %s: start one with it%s.", r.Text(run.Queue), run.Version, r.Text(run.Workflow), theyHave(", or ", shows))
+	}
+	return fmt.Sprintf("No live worker of queue %s has a handler for %s%s.", r.Text(run.Queue), r.Text(run.Workflow), theyHave(": ", shows))
 }
 
 // theyHave says what shows the handlers of workers.

@@ -52,6 +52,14 @@ func userStack(stack []byte) []byte {
 	return rest
 }
 
+// PlaceOf returns the function and the line that panicked, where debug.Stack was stack.
+func PlaceOf(stack []byte) string {
+	call, rest, _ := bytes.Cut(WithoutArguments(userStack(stack)), []byte("\n"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	line, _, _ = bytes.Cut(bytes.TrimSpace(line), []byte(" +0x"))
+	return string(call) + " (" + string(line) + ")"
+}
+
 // WithoutArguments returns a stack of debug.Stack or runtime.Stack without the arguments of the calls. Go writes them in hexadecimal, and
 // numbers among them may be parts of an input.
 func WithoutArguments(stack []byte) []byte {

@@ -18,8 +18,9 @@ const (
 	// lockPause is the pause before a schedule is fired again after a lock on it, or on its run, was in the way.
 	lockPause = 250 * time.Millisecond
 
-	// replaceWait is the longest that one pass waits for the locks of runs that it cancels.
-	replaceWait = 100 * time.Millisecond
+	// lockWait is the longest that the firing of one schedule waits for each lock. Schedules whose active runs are cancelled
+	// share it, because callers may have locked these runs.
+	lockWait = 100 * time.Millisecond
 
 	// maxFiredBytes is the most input that one transaction copies.
 	maxFiredBytes = 64 << 20
@@ -79,7 +80,7 @@ func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 		return b.firings
 	})
 	if b.due != nil && store.Answered(err) {
-		return k.fireEach(ctx, b.due)
+		return k.fireEach(ctx, b.due, lockWait)
 	}
 	if err != nil {
 		return 0, err
@@ -88,8 +89,8 @@ func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 	for name, why := range b.dropped {
 		k.cfg.Log.Warn("kagzi: ticks of a schedule are dropped", "schedule", name, "because", why)
 	}
-	for _, t := range b.replace {
-		if err := k.Replace(ctx, t, replaceWait/time.Duration(len(b.replace))); err != nil {
+	if len(b.replace) > 0 {
+		if _, err := k.fireEach(ctx, b.replace, lockWait/time.Duration(len(b.replace))); err != nil {
 			return 0, err
 		}
 	}
@@ -106,14 +107,14 @@ func (k *Coordinator) fireIntercepted(ctx context.Context) (handled int, err err
 	if err != nil || handled == 0 {
 		return 0, err
 	}
-	return k.fireEach(ctx, all)
+	return k.fireEach(ctx, all, lockWait)
 }
 
 // A batch holds the schedules that one transaction fires.
 type batch struct {
 	due     []*store.Template
 	firings []*store.Firing   // for each of them
-	replace []*store.Template // schedules whose active runs must be cancelled first
+	replace []*store.Template // schedules whose active runs must be cancelled first: each is fired alone
 	dropped map[string]string // by schedule, why ticks were dropped
 }
 
@@ -140,11 +141,11 @@ func (k *Coordinator) decideBatch(now time.Time, due []*store.Template) batch {
 	return b
 }
 
-// fireEach fires schedules one by one, after the database refused them together, to find the schedule that fails. It returns
-// the number of those that did not fail.
-func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template) (done int, failure error) {
+// fireEach fires schedules one by one: after the database refused them together, to find the schedule that fails, or because
+// they cannot share a transaction. It returns the number of those that did not fail.
+func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template, wait time.Duration) (done int, failure error) {
 	for _, t := range due {
-		switch err := k.fireAlone(ctx, t); {
+		switch err := k.FireAlone(ctx, t, wait); {
 		case store.Unavailable(err) && !store.Answered(err) || store.Closed(err) || ctx.Err() != nil:
 			return 0, err
 		case err != nil:
@@ -166,21 +167,21 @@ type refusal struct{ err error }
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// fireAlone fires one schedule. It stores the error of an interceptor that refuses that, and the schedule stays due. It pauses the schedule if the database refuses its runs, and postpones it by lockPause if a
-// caller's transaction has locked rows that it needs.
-func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
-	fired, replace, err := k.tick(ctx, t, func(now time.Time, t *store.Template) bool { return !t.Next.IsZero() && !t.Next.After(now) })
-	if replace && err == nil {
-		err = k.Replace(ctx, t, replaceWait)
-	}
+// FireAlone fires one schedule, unless its ticks have been decided, or its overlap policy has changed, since t was read. It
+// waits at most wait for each lock. It stores the error of an interceptor that refuses the tick, and the schedule stays due. It
+// pauses the schedule if the database refuses its runs, and postpones it by lockPause if a caller's transaction has locked rows
+// that it needs.
+func (k *Coordinator) FireAlone(ctx context.Context, t *store.Template, wait time.Duration) error {
+	ticked, err := k.tick(ctx, t, wait)
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		return errors.Join(refused.err, k.storeRefusal(ctx, t, problemOf(refused.err)))
 	}
 	switch {
-	case replace:
-		return err
+	case err == nil:
+		err = k.cfg.Hints.Cancelled(ctx, nil, &ticked.Cancelled)
+		k.cfg.Hints.Fired(ctx, ticked.Fired)
 	case store.Locked(err):
-		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
+		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, wait, func(now time.Time, t *store.Template) (*store.Edit, error) {
 			if t == nil || t.Paused {
 				return nil, nil
 			}
@@ -192,20 +193,19 @@ func (k *Coordinator) fireAlone(ctx context.Context, t *store.Template) error {
 	case store.Refused(err):
 		k.cfg.Log.Error("kagzi: a schedule cannot be fired, and is paused", "schedule", t.Name, "error", err)
 		problem := problemOf(err)
-		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, func(_ time.Time, t *store.Template) (*store.Edit, error) {
+		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, wait, func(_ time.Time, t *store.Template) (*store.Edit, error) {
 			if t == nil || t.Paused {
 				return nil, nil
 			}
 			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem, Pause: true}}, nil
 		})
 	}
-	k.cfg.Hints.Fired(ctx, fired)
 	return err
 }
 
 // storeRefusal stores why a schedule that stays due could not be fired.
 func (k *Coordinator) storeRefusal(ctx context.Context, t *store.Template, problem string) error {
-	_, err := k.cfg.Store.TickSchedule(ctx, t.ID, func(_ time.Time, t *store.Template) (*store.Edit, error) {
+	_, err := k.cfg.Store.TickSchedule(ctx, t.ID, lockWait, func(_ time.Time, t *store.Template) (*store.Edit, error) {
 		if t == nil || t.Paused || t.Problem == problem {
 			return nil, nil
 		}
@@ -217,53 +217,31 @@ func (k *Coordinator) storeRefusal(ctx context.Context, t *store.Template, probl
 	return err
 }
 
-// Replace cancels the active runs of a schedule, and starts the run of the tick that replaces them. t may be out of date: if
-// the tick has been decided since t was read, Replace cancels nothing. It waits at most wait for the locks of the runs.
-func (k *Coordinator) Replace(ctx context.Context, t *store.Template, wait time.Duration) error {
-	cancelled, err := k.cfg.Store.CancelFired(ctx, t, wait)
-	switch {
-	case store.Locked(err): // by a caller's transaction
-		k.cfg.Log.Debug("kagzi: the run that a schedule is to replace is locked; trying again", "schedule", t.Name)
-		return nil
-	case err != nil:
-		return err
-	}
-	if err := k.cfg.Hints.Cancelled(ctx, nil, cancelled); err != nil {
-		return err
-	}
-	fired, _, err := k.tick(ctx, t, func(_ time.Time, t *store.Template) bool { return !t.Active })
-	if store.Locked(err) {
-		return nil
-	}
-	k.cfg.Hints.Fired(ctx, fired)
-	return err
-}
-
-// tick starts the runs of a schedule's ticks, inside of the interceptors, if the schedule is not paused and still due. replace says that its
-// active runs must be cancelled first.
-func (k *Coordinator) tick(ctx context.Context, t *store.Template, due func(time.Time, *store.Template) bool) (fired []store.FiredRun, replace bool, err error) {
+// tick starts the runs of the ticks that have come since the schedule was seen, inside of the interceptors. The ticks are
+// still undecided if the schedule is not paused and its cursor has not moved: whoever fires, changes or pauses the schedule
+// does one or the other.
+func (k *Coordinator) tick(ctx context.Context, seen *store.Template, wait time.Duration) (ticked store.Ticked, err error) {
 	reached := false
 	fire := func(ctx context.Context, headers json.RawMessage) (err error) {
 		reached = true
-		fired, err = k.cfg.Store.TickSchedule(ctx, t.ID, func(now time.Time, t *store.Template) (*store.Edit, error) {
-			replace = false
-			if t == nil || t.Paused || !due(now, t) {
+		ticked, err = k.cfg.Store.TickSchedule(ctx, seen.ID, wait, func(now time.Time, t *store.Template) (*store.Edit, error) {
+			if t == nil || t.Paused || t.Overlap != seen.Overlap || !t.Cursor.Equal(seen.Cursor) {
 				return nil, nil
 			}
 			f := k.decideAlone(t, now)
-			f.Headers, replace = headers, f.Replace
+			f.Headers = headers
 			return &store.Edit{Fire: f}, nil
 		})
 		return err
 	}
 	if k.cfg.Intercept != nil {
-		if err = k.cfg.Intercept(ctx, t, fire); err != nil && !reached && ctx.Err() == nil {
+		if err = k.cfg.Intercept(ctx, seen, fire); err != nil && !reached && ctx.Err() == nil {
 			err = &refusal{err}
 		}
 	} else {
 		err = fire(ctx, nil)
 	}
-	return fired, replace, err
+	return ticked, err
 }
 
 // decideAlone decides which runs a schedule starts in a transaction of its own.
@@ -280,7 +258,7 @@ func decide(t *store.Template, now time.Time, budget int) (f *store.Firing, drop
 		return &store.Firing{Template: t.ID, Problem: problemOf(err), Pause: true, Next: t.Next}, ""
 	}
 	f = Firing(t, d)
-	if f.Replace { // see Replace; the schedule is due again in case that fails
+	if f.Replace { // see FireAlone; the schedule is due again in case that fails
 		f.Next = now.Add(lockPause)
 	}
 	return f, d.Dropped
@@ -293,7 +271,7 @@ func problemOf(err error) string { return text.Sanitize(text.OfError(err), text.
 func Schedule(t *store.Template) *timetable.Schedule {
 	return &timetable.Schedule{
 		ID: t.ID, Cron: t.Cron, TimeZone: t.TimeZone, CatchUp: t.CatchUp, Overlap: t.Overlap, Spec: t.Spec,
-		Paused: t.Paused, Cursor: t.Cursor, Next: t.Next, Active: t.Active, Queued: t.Queued,
+		Paused: t.Paused, Cursor: t.Cursor, Next: t.Next, Active: t.Active, Queued: t.Queued, Cancelled: t.Cancelled,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,19 +18,45 @@ func WithoutValues(err error) (out error) {
 			out = leftOut(err, err)
 		}
 	}()
+	if err == nil {
+		return nil
+	}
+	if bare := bareOf(err); bare != nil {
+		return bare
+	}
+	inner := innermost(err)
+	if bare := bareOf(inner); bare != nil { // an UnmarshalJSON called Unmarshal, and added words of its own
+		return &hidden{bare.Error(), err}
+	}
+	return leftOut(err, inner)
+}
+
+// kinds are the kinds of JSON values, as an UnmarshalTypeError names them.
+var kinds = []string{"string", "number", "bool", "array", "object", "null"}
+
+// bareOf returns an error of encoding/json itself without the value that it may quote, or nil if err is another error.
+func bareOf(err error) error {
 	switch e := err.(type) {
-	case nil, *json.SyntaxError, *json.InvalidUnmarshalError, *json.MarshalerError, *json.UnsupportedTypeError, *json.UnsupportedValueError:
+	case *json.SyntaxError, *json.InvalidUnmarshalError, *json.MarshalerError, *json.UnsupportedTypeError, *json.UnsupportedValueError:
 		return err // a SyntaxError names one character
 	case *json.UnmarshalTypeError:
-		word, number, _ := strings.Cut(e.Value, " ")
-		if number == "" {
+		if slices.Contains(kinds, e.Value) {
 			return err
 		}
 		bare := *e
-		bare.Value = word
+		if bare.Value, _, _ = strings.Cut(e.Value, " "); !slices.Contains(kinds, bare.Value) {
+			bare.Value = "value"
+		}
 		return &hidden{bare.Error(), err}
 	}
-	return leftOut(err, innermost(err))
+	for _, prefix := range []string{"json: invalid use of ,string struct tag, trying to unmarshal ", "json: invalid number literal, trying to unmarshal "} {
+		if text := err.Error(); strings.HasPrefix(text, prefix) {
+			if i := strings.LastIndex(text, " into "); i >= 0 { // a type follows
+				return &hidden{prefix + "a value" + text[i:], err}
+			}
+		}
+	}
+	return nil
 }
 
 // leftOut returns err with a text that names the type of a part of it.

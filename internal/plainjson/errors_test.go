@@ -3,6 +3,8 @@ package plainjson
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +22,10 @@ func TestErrorsQuoteNoValues(t *testing.T) {
 		"key":    {`{"` + mark + `":1}`, new(map[int8]int), "cannot unmarshal number into Go value of type int8"},
 		"quoted number": {`{"A":"x` + mark + `"}`, new(struct {
 			A int `json:",string"`
-		}), "*errors.errorString"},
-		"literal":    {`"` + mark + `x"`, new(json.Number), "*errors.errorString"},
+		}), "json: invalid use of ,string struct tag, trying to unmarshal a value into int"},
+		"literal":    {`"` + mark + `x"`, new(json.Number), "json: invalid number literal, trying to unmarshal a value into Number"},
+		"inner":      {`"` + mark + `"`, new(innerInt), "json: cannot unmarshal string into Go value of type int"},
+		"own type":   {`"` + mark + `"`, new(ownTypeError), "json: cannot unmarshal value into Go value of type int"},
 		"time":       {`"` + mark + `"`, new(time.Time), "*time.ParseError"},
 		"wrong type": {`"` + mark + `"`, new(int), "cannot unmarshal string into Go value of type int"},
 		"syntax":     {`x` + mark, new(int), "invalid character 'x' looking for beginning of value"},
@@ -39,6 +43,23 @@ func TestErrorsQuoteNoValues(t *testing.T) {
 	if WithoutValues(nil) != nil {
 		t.Error("nil becomes an error")
 	}
+}
+
+// Types whose UnmarshalJSON calls Unmarshal, or returns an error that looks as if it did.
+type (
+	innerInt     int
+	ownTypeError int
+)
+
+func (i *innerInt) UnmarshalJSON(data []byte) error {
+	if err := json.Unmarshal(data, (*int)(i)); err != nil {
+		return fmt.Errorf("%s is no amount: %w", data, err)
+	}
+	return nil
+}
+
+func (*ownTypeError) UnmarshalJSON(data []byte) error {
+	return &json.UnmarshalTypeError{Value: string(data), Type: reflect.TypeFor[int]()}
 }
 
 // A wrongType is an error whose methods panic if it is a nil pointer.

@@ -19,6 +19,9 @@ type Hooks struct {
 	// Late is called for a Handle that has no effect because the worker is running.
 	Late func(workflow string)
 
+	// NoHandler lets Worker.Run begin without a handler: the test has them in other workers.
+	NoHandler bool
+
 	// Begun is called with the session of Worker.Run, before it claims anything.
 	Begun func(Session)
 
@@ -35,6 +38,9 @@ type Hooks struct {
 
 	// MostLarge is the most bytes of large histories that are read at a time. Zero means the default.
 	MostLarge int64
+
+	// SuspectPatience is how long the first crash-loop suspects wait for those before them. Zero means the default.
+	SuspectPatience time.Duration
 
 	// NoGrace makes a coordinator end a run at its deadline, without time for a worker to do so.
 	NoGrace bool

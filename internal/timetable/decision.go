@@ -15,7 +15,7 @@ type Decision struct {
 	Queued  bool        // the runs wait until no other run of the schedule is active
 	Cursor  time.Time   // every tick up to here is decided; zero: as it was
 	Next    time.Time   // when the schedule is due again; zero: never
-	Replace bool        // nothing is decided, not even Next: cancel the active runs first, and decide again
+	Replace bool        // nothing is decided, not even Next: cancel the active runs first, and decide again with Cancelled
 	Dropped string      // why ticks were dropped, which should be rare; "" if none were
 }
 
@@ -38,14 +38,15 @@ func (s *Schedule) decide(table *Timetable, now time.Time, budget int) Decision 
 	case len(ticks) == 0:
 	case budget == 0: // the next transaction decides
 		return Decision{Next: s.Next}
-	case s.Overlap == OverlapCancelPrevious && s.Active:
+	case s.Overlap == OverlapCancelPrevious && (s.Active || s.Queued) && !s.Cancelled:
 		return Decision{Replace: true}
 	case s.Overlap == OverlapSkip && (s.Active || s.Queued), s.Overlap == OverlapQueueOne && s.Queued:
 		ticks = nil
 	case len(ticks) > budget:
 		ticks, last = ticks[:budget], ticks[budget-1]
 	}
-	return Decision{Ticks: ticks, Queued: s.Overlap == OverlapQueueOne && s.Active, Cursor: last, Next: table.Next(last), Dropped: dropped}
+	queued := s.Active && (s.Overlap == OverlapQueueOne || s.Overlap == OverlapCancelPrevious)
+	return Decision{Ticks: ticks, Queued: queued, Cursor: last, Next: table.Next(last), Dropped: dropped}
 }
 
 // DecideBeforeChange is Decide for a schedule that is about to change. The ticks that have come start their runs under the old
@@ -76,7 +77,7 @@ func (s *Schedule) NextFires(now time.Time, n int) ([]time.Time, error) {
 		then.Cursor = table.Resume(s.Cursor, now)
 	}
 	if s.Overlap == OverlapCancelPrevious {
-		then.Active = false // the coordinator will have cancelled the active run
+		then.Active, then.Queued = false, false // the coordinator will have cancelled the active run
 	}
 	out := make([]time.Time, 0, n)
 	overdue := then.decide(table, now, n)

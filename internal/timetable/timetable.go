@@ -29,8 +29,10 @@ type Schedule struct {
 	Paused   bool
 	Cursor   time.Time // every tick up to here is decided
 	Next     time.Time // when the schedule is due; zero: never
-	Active   bool      // a run of the schedule is active, other than a queued one
+	Active   bool      // a run of the schedule is active, other than a queued one; one that is being cancelled is active until it ends
 	Queued   bool      // a run of the schedule waits for the end of another
+
+	Cancelled bool // the active runs have been cancelled for the tick that is to be decided
 }
 
 // A Spec is the part of a schedule that is stored as JSON, in one column.
@@ -61,6 +63,7 @@ func (s *Schedule) Timetable() (*Timetable, error) {
 	}
 	var err error
 	if s.Cron == "" {
+		t.Start = t.Start.Truncate(time.Second) // as its first tick is
 		t.ticks, err = cron.Every(t.Every, t.Start)
 	} else {
 		var zone *time.Location

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -65,50 +66,132 @@ func TestProgressEndsACrashLoop(t *testing.T) {
 	}
 }
 
-// A worker executes at most one crash-loop suspect at a time, beside the other runs. The next suspect begins when that one has
-// ended, although it was due before and nobody polls.
-func TestSuspectsRunOneAtATime(t *testing.T) {
-	t.Parallel()
+// suspended are runs that are crash-loop suspects and due, and a worker whose handler reports the begin of each and waits for its gate.
+type suspended struct {
+	runs  []*kagzi.Run[int]
+	begun chan int
+	gates []chan struct{}
+}
+
+// suspectsOf starts n suspects, and as many other runs, which end at once. records makes each suspect record a step before it waits.
+func suspectsOf(t *testing.T, n int, patience time.Duration, records bool) *suspended {
+	t.Helper()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
+	s := &suspended{begun: make(chan int, 100*n)}
+	for range n {
+		s.gates = append(s.gates, make(chan struct{}))
+	}
 	wf := kagzi.Define[int, int]("suspect")
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: time.Hour})
-	const suspects = 3
-	begin, end := make(chan int, suspects), make(chan struct{})
-	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
-		return n, kagzi.Do(ctx, "s", func(ctx context.Context) error {
-			if n < suspects {
-				begin <- n
-				await.Opened(t, end)
+	kit.HooksOf(t, w).SuspectPatience = patience
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, i int) (int, error) {
+		if records {
+			if err := kagzi.Do(ctx, "first", func(context.Context) error { return nil }); err != nil {
+				return 0, err
+			}
+		}
+		return i, kagzi.Do(ctx, "s", func(ctx context.Context) error {
+			if i < n {
+				s.begun <- i
+				select {
+				case <-s.gates[i]:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
 			}
 			return nil
 		})
 	})
-	runs := kit.StartRuns(t, c, wf, 15)
-	for _, r := range runs[:suspects] {
-		kit.LoseRun(t, db, r.ID(), 3)
+	s.runs = kit.StartRuns(t, c, wf, 2*n)
+	for _, r := range s.runs[:n] {
+		kit.LoseRun(t, db, r.ID(), suspectFrom)
 	}
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
 	kit.StartLocal(t, w)
-	kit.CheckResults(t, runs[suspects:], func(i int) int { return suspects + i })
-	for i := range suspects {
-		select {
-		case <-begin:
-		case <-time.After(await.Patience):
-			t.Errorf("suspect %d has no turn", i+1)
+	kit.CheckResults(t, s.runs[n:], func(i int) int { return n + i })
+	return s
+}
+
+// half says in which of the first two groups a suspect is: the last bit of its ID.
+func (s *suspended) half(i int) int {
+	id := s.runs[i].ID()
+	return strings.IndexByte("0123456789abcdef", id[len(id)-1]) & 1
+}
+
+// next waits until another suspect has begun.
+func (s *suspended) next(t *testing.T) int {
+	t.Helper()
+	select {
+	case i := <-s.begun:
+		return i
+	case <-time.After(await.Patience):
+		t.Fatal("no further suspect begins")
+		return 0
+	}
+}
+
+// A worker executes half of the crash-loop suspects at once, beside the other runs, and the other half when these have ended, although
+// nobody polls.
+func TestSuspectsRunInGroups(t *testing.T) {
+	t.Parallel()
+	const n = 12
+	s := suspectsOf(t, n, time.Hour, false)
+	for left := n; left > 0; {
+		first := s.next(t)
+		group := []int{first}
+		for i := range n {
+			if i != first && s.half(i) == s.half(first) {
+				group = append(group, s.next(t))
+			}
 		}
-		await.True(t, "the other suspects are due", func() bool {
-			return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at < now() - interval '20 ms'`) == suspects-1-i
-		})
-		if len(begin) > 0 {
-			t.Error("two suspects are under way at once")
+		for _, i := range group {
+			if s.half(i) != s.half(first) {
+				t.Errorf("suspect %s begins beside %s", s.runs[i].ID(), s.runs[first].ID())
+			}
+			close(s.gates[i])
 		}
-		select {
-		case end <- struct{}{}:
-		case <-time.After(await.Patience):
+		left -= len(group)
+	}
+	kit.CheckResults(t, s.runs[:n], func(i int) int { return i })
+}
+
+// A suspect that hangs holds up no other: these begin beside it after a while.
+func TestSuspectThatHangsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	const n = 12
+	s := suspectsOf(t, n, 50*time.Millisecond, false)
+	hangs := s.next(t)
+	for range n - 1 {
+		close(s.gates[s.next(t)])
+	}
+	for i, r := range s.runs[:n] {
+		if i == hangs {
+			continue
+		}
+		if _, err := r.Result(kit.Context(t)); err != nil {
+			t.Error(err)
 		}
 	}
-	kit.CheckResults(t, runs[:suspects], func(i int) int { return i })
+	if info, err := s.runs[hangs].Info(t.Context()); err != nil || info.Status != kagzi.StatusRunning {
+		t.Errorf("the suspect that hangs is %s, %v", info.Status, err)
+	}
+	close(s.gates[hangs])
+	kit.CheckResults(t, s.runs[hangs:hangs+1], func(int) int { return hangs })
+}
+
+// Suspects that have recorded a step hold up no other, although they are still under way.
+func TestProgressLetsTheNextSuspectsBegin(t *testing.T) {
+	t.Parallel()
+	const n = 12
+	s := suspectsOf(t, n, time.Hour, true)
+	for range n {
+		s.next(t)
+	}
+	for _, gate := range s.gates {
+		close(gate)
+	}
+	kit.CheckResults(t, s.runs[:n], func(i int) int { return i })
 }
 
 // A run kills its process again and again, and a supervisor starts the next process. The other runs complete, and the suspect is

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -327,5 +328,74 @@ func TestInputOfAStep(t *testing.T) {
 	}
 	if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE position('LH1' IN encode(input, 'escape')) > 0`); n != 0 {
 		t.Error("an input is not sealed")
+	}
+}
+
+// A panickyCodec is JSON whose Decode panics for texts with the mark.
+type panickyCodec struct{}
+
+const panics = "panics-7359182"
+
+func (panickyCodec) Encode(v any) ([]byte, error) { return json.Marshal(v) }
+func (panickyCodec) Decode(data []byte, v any) error {
+	if bytes.Contains(data, []byte(panics)) {
+		panic("cannot decode " + string(data))
+	}
+	return json.Unmarshal(data, v)
+}
+
+// A panickySealer is a Sealer whose Open panics for the same texts.
+type panickySealer struct{}
+
+func (panickySealer) Seal(data []byte) ([]byte, error) { return data, nil }
+func (panickySealer) HashKey() []byte                  { return nil }
+func (panickySealer) Open(data []byte) ([]byte, error) {
+	if bytes.Contains(data, []byte(panics)) {
+		panic("cannot open " + string(data))
+	}
+	return data, nil
+}
+
+// panicky is a type whose UnmarshalJSON panics for the same texts.
+type panicky string
+
+func (p *panicky) UnmarshalJSON(data []byte) error {
+	if bytes.Contains(data, []byte(panics)) {
+		panic("cannot unmarshal " + string(data))
+	}
+	return json.Unmarshal(data, (*string)(p))
+}
+
+// A decoder that panics is one that returns an error, for a run's input, a message, a result and the caller.
+func TestDecodersThatPanic(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]kagzi.ClientConfig{"Codec": {Codec: panickyCodec{}}, "Sealer": {Sealer: panickySealer{}}, "UnmarshalJSON": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := kit.NewWith(t, cfg)
+			raw := kagzi.Define[string, string]("wf", kit.NoRetry)
+			wf := kagzi.Define[panicky, string]("wf", kit.NoRetry)
+			worker := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+			kagzi.Handle(worker, wf, func(kagzi.Context, panicky) (string, error) { return panics, nil })
+			writer := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{})
+			run, err := kagzi.Start(k.Ctx, writer, raw, panics)
+			if err != nil {
+				t.Fatal(err)
+			}
+			good := kit.Begin(k, wf, "x")
+			kit.StartLocal(t, worker)
+			_, err = run.Result(k.Ctx)
+			var failed *kagzi.RunError
+			if !errors.As(err, &failed) || failed.Kind != kind.BadInput || strings.Contains(err.Error(), panics) || !strings.Contains(err.Error(), "codec_test.go:") {
+				t.Errorf("a run whose input does not decode: %v", err)
+			}
+			found, err := kagzi.Find(k.Ctx, k.Client, kagzi.Define[panicky, panicky]("wf"), good.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := found.Result(k.Ctx); err == nil || strings.Contains(err.Error(), panics) || errors.Is(err, kind.Panic) {
+				t.Errorf("a result that does not decode: %v", err)
+			}
+		})
 	}
 }

@@ -313,22 +313,36 @@ func TestDeferredCallsAtSuspension(t *testing.T) {
 	}
 }
 
-func TestStepIDsTooLongForTheIndexFailTheRun(t *testing.T) {
-	k := kit.New(t)
-	wf := kagzi.Define[struct{}, int]("wf", kagzi.RetryPolicy{MaxAttempts: 5, Backoff: time.Millisecond})
+// A path that nothing compresses fits into the indexes up to its limit, and is refused beyond that, before its step is executed.
+func TestPathsThatDoNotCompress(t *testing.T) {
+	t.Parallel()
+	k := kit.NewWith(t, kagzi.ClientConfig{Namespace: hexOf(-1, 255)})
+	wf := kagzi.Define[int, int]("wf", kagzi.RetryPolicy{MaxAttempts: 5, Backoff: time.Millisecond})
+	var calls atomic.Int64
 	var deep func(ctx kagzi.Context, level int) (int, error)
 	deep = func(ctx kagzi.Context, level int) (int, error) {
-		name := ""
-		for i := 0; len(name) < 250; i++ { // nothing to compress
-			name += fmt.Sprintf("%x", sha256.Sum256([]byte(fmt.Sprint(level, i))))[:32]
-		}
-		if name = name[:250]; level == 0 {
-			return kagzi.Step(ctx, name, func(context.Context) (int, error) { return 1, nil })
+		name := hexOf(level, 249)
+		if level == 0 {
+			return kagzi.Step(ctx, name, kit.Once(&calls, 1))
 		}
 		return kagzi.Go(ctx, name, func(ctx kagzi.Context) (int, error) { return deep(ctx, level-1) }).Result(ctx)
 	}
-	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) { return deep(ctx, 30) })
-	if re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed); re.Kind != kind.Database {
+	kit.Serve(k, wf, deep)
+	if out := kit.ResultOf(k, kit.Begin(k, wf, 7)); out != 1 { // 1,999 bytes
+		t.Errorf("result %d", out)
+	}
+	if re := kit.FailureOf(k, kit.Begin(k, wf, 8), kagzi.StatusFailed); re.Kind != kind.BadRequest {
 		t.Errorf("got %+v", re)
 	}
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the steps were executed %d times", n)
+	}
+}
+
+// hexOf returns so many bytes that differ for each n.
+func hexOf(n, size int) (s string) {
+	for i := 0; len(s) < size; i++ {
+		s += fmt.Sprintf("%x", sha256.Sum256([]byte(fmt.Sprint(n, i))))[:32]
+	}
+	return s[:size]
 }

@@ -22,7 +22,7 @@ type Claimed struct {
 // executes reports whether the worker has the code of the run.
 func executes(req store.ClaimRequest, r *Run) bool {
 	i := slices.IndexFunc(req.Types, func(t store.WorkflowVersions) bool { return t.Type == r.Type })
-	return i >= 0 && r.Outcome == "" && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) && (!req.NoSuspects || r.Recoveries < suspectFrom)
+	return i >= 0 && r.Outcome == "" && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) && (req.RecoveriesBelow == 0 || r.Recoveries < req.RecoveriesBelow)
 }
 
 // Claimable returns the runs that a claim may take without a slot of a key: they are due, not paused, and of a version that the worker has.

@@ -17,8 +17,8 @@ type Schedule struct {
 }
 
 // Decide says which of the ticks between cursor and now start a run, and whether these runs wait for the active one. If replace is set, nothing
-// is decided until the active runs are cancelled. If runs must not overlap, only the newest tick counts.
-func Decide(overlap string, active, queued bool, cursor, now int) (ticks []int, waits, replace bool) {
+// is decided until the active runs are cancelled, which cancelled says they are. If runs must not overlap, only the newest tick counts.
+func Decide(overlap string, active, queued, cancelled bool, cursor, now int) (ticks []int, waits, replace bool) {
 	for n := cursor + 1; n <= now; n++ {
 		ticks = append(ticks, n)
 	}
@@ -26,12 +26,12 @@ func Decide(overlap string, active, queued bool, cursor, now int) (ticks []int, 
 		ticks = ticks[len(ticks)-1:]
 	}
 	switch {
-	case overlap == timetable.OverlapCancelPrevious && active:
+	case overlap == timetable.OverlapCancelPrevious && (active || queued) && !cancelled:
 		return nil, false, true
 	case overlap == timetable.OverlapSkip && (active || queued), overlap == timetable.OverlapQueueOne && queued:
 		return nil, false, false
 	}
-	return ticks, overlap == timetable.OverlapQueueOne && active, false
+	return ticks, (overlap == timetable.OverlapQueueOne || overlap == timetable.OverlapCancelPrevious) && active, false
 }
 
 // DueSchedules returns the schedules that have undecided ticks.
@@ -45,11 +45,11 @@ func (m *Model) DueSchedules() (names []string) {
 	return names
 }
 
-// Uses reports whether the schedule has an active run, and one that waits for it. A run that is being cancelled is not active.
+// Uses reports whether the schedule has an active run, and one that waits for it. A run that is being cancelled is active.
 func (m *Model) Uses(name string) (active, queued bool) {
 	for _, r := range m.all() {
 		if r.Schedule == name && r.Active() {
-			active = active || !r.Queued && !r.Cancelling
+			active = active || !r.Queued
 			queued = queued || r.Queued
 		}
 	}
@@ -59,25 +59,30 @@ func (m *Model) Uses(name string) (active, queued bool) {
 // Fire starts the runs of all ticks that have come. A tick that has a run gets no other.
 func (m *Model) Fire(id func(name string, tick int) uuid.UUID) {
 	for _, name := range m.DueSchedules() {
-		s := m.Schedules[name]
-		active, queued := m.Uses(name)
-		ticks, waits, replace := Decide(s.Overlap, active, queued, s.Cursor, m.Hour)
-		if replace {
+		m.fire(name, false, id)
+	}
+}
+
+// fire is Fire for one schedule. cancelled says that its active runs have been cancelled for that.
+func (m *Model) fire(name string, cancelled bool, id func(name string, tick int) uuid.UUID) {
+	s := m.Schedules[name]
+	active, queued := m.Uses(name)
+	ticks, waits, replace := Decide(s.Overlap, active, queued, cancelled, s.Cursor, m.Hour)
+	if replace {
+		return
+	}
+	for _, n := range ticks {
+		if slices.ContainsFunc(m.all(), func(r *Run) bool { return r.Schedule == name && r.Tick == n }) {
 			continue
 		}
-		for _, n := range ticks {
-			if slices.ContainsFunc(m.all(), func(r *Run) bool { return r.Schedule == name && r.Tick == n }) {
-				continue
-			}
-			r := &Run{ID: id(name, n), Type: "a", Priority: 3, Schedule: name, Tick: n, Queued: waits, Status: store.Pending, At: Due}
-			if waits {
-				r.At = Never
-			}
-			m.add(r)
+		r := &Run{ID: id(name, n), Type: "a", Priority: 3, Schedule: name, Tick: n, Queued: waits, Status: store.Pending, At: Due}
+		if waits {
+			r.At = Never
 		}
-		s.Cursor = m.Hour
-		m.Schedules[name] = s
+		m.add(r)
 	}
+	s.Cursor = m.Hour
+	m.Schedules[name] = s
 }
 
 // Queues returns the runs that wait and whose schedules have no other active run.
@@ -91,8 +96,8 @@ func (m *Model) Queues() (free []*Run) {
 	return free
 }
 
-// CancelFired cancels the active runs of a schedule, unless their tick was decided meanwhile.
-func (m *Model) CancelFired(name string, cursor int) {
+// Replace cancels the active runs of a schedule and starts that of its tick, unless the tick was decided meanwhile.
+func (m *Model) Replace(name string, cursor int, id func(name string, tick int) uuid.UUID) {
 	s, ok := m.Schedules[name]
 	if !ok || s.Paused || s.Overlap != timetable.OverlapCancelPrevious || s.Cursor != cursor {
 		return
@@ -104,4 +109,5 @@ func (m *Model) CancelFired(name string, cursor int) {
 		}
 	}
 	m.cancel(false, Soon, ids...)
+	m.fire(name, true, id)
 }

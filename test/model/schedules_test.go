@@ -133,23 +133,8 @@ func (w *world) firing(t *rapid.T) act {
 		answer = ""
 		slices.SortFunc(due, func(a, b *store.Template) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
 		for _, s := range due {
-			cursor := tickOf(s.Cursor)
-			answer += fmt.Sprintf("%s: active %t, queued %t, from %d\n", s.Name, s.Active, s.Queued, cursor)
-			ticks, waits, replace := Decide(s.Overlap, s.Active, s.Queued, cursor, hour)
-			f := &store.Firing{Template: s.ID, Cursor: timeOf(hour), Next: nextAfter(hour, hour), Replace: replace}
-			if replace {
-				f.Cursor, f.Next = time.Time{}, s.Next
-			}
-			for _, n := range ticks {
-				id := uuid.Must(uuid.NewV7())
-				ids[fmt.Sprint(s.Name, n)] = id
-				w.met["tick"]++
-				if waits {
-					w.met["queued tick"]++
-				}
-				f.Runs = append(f.Runs, store.TickRun{RunID: id, Tick: timeOf(n), Queued: waits})
-			}
-			firings = append(firings, f)
+			answer += fmt.Sprintf("%s: active %t, queued %t, from %d\n", s.Name, s.Active, s.Queued, tickOf(s.Cursor))
+			firings = append(firings, w.decided(s, hour, ids))
 		}
 		return firings
 	}
@@ -172,6 +157,25 @@ func (w *world) firing(t *rapid.T) act {
 	}}
 }
 
+// decided returns what becomes of a schedule that is due, and notes the IDs of the runs.
+func (w *world) decided(s *store.Template, hour int, ids map[string]uuid.UUID) *store.Firing {
+	ticks, waits, replace := Decide(s.Overlap, s.Active, s.Queued, s.Cancelled, tickOf(s.Cursor), hour)
+	f := &store.Firing{Template: s.ID, Cursor: timeOf(hour), Next: nextAfter(hour, hour), Replace: replace}
+	if replace {
+		f.Cursor, f.Next = time.Time{}, s.Next
+	}
+	for _, n := range ticks {
+		id := uuid.Must(uuid.NewV7())
+		ids[fmt.Sprint(s.Name, n)] = id
+		w.met["tick"]++
+		if waits {
+			w.met["queued tick"]++
+		}
+		f.Runs = append(f.Runs, store.TickRun{RunID: id, Tick: timeOf(n), Queued: waits})
+	}
+	return f
+}
+
 // insist calls f again if an answer was lost: the transaction was rolled back, or there is nothing left to do.
 func insist(f func() error) (err error) {
 	for range 3 {
@@ -182,17 +186,23 @@ func insist(f func() error) (err error) {
 	return err
 }
 
-// cancellingFired cancels the active runs of a schedule, by what was known of it.
-func (w *world) cancellingFired(t *rapid.T) act {
+// replacingFired cancels the active runs of a schedule and starts that of its tick, by what was known of it.
+func (w *world) replacingFired(t *rapid.T) act {
 	name := w.schedule(t)
-	cursor := w.Hour - drawn(t, "since", 1, 1, 1, 0, 2)
-	return changing("cancel fired", func(s *store.Store) error {
+	hour, cursor := w.Hour, w.Hour-drawn(t, "since", 1, 1, 1, 0, 2)
+	ids := map[string]uuid.UUID{}
+	return changing("replace fired", func(s *store.Store) error {
 		return insist(func() error {
-			_, err := s.CancelFired(ctx, &store.Template{ID: scheduleID(name), Cursor: timeOf(cursor)}, time.Minute)
+			_, err := s.TickSchedule(ctx, scheduleID(name), time.Minute, func(_ time.Time, t *store.Template) (*store.Edit, error) {
+				if t == nil || t.Paused || t.Overlap != timetable.OverlapCancelPrevious || tickOf(t.Cursor) != cursor {
+					return nil, nil
+				}
+				return &store.Edit{Fire: w.decided(t, hour, ids)}, nil
+			})
 			return err
 		})
 	}, func(m *Model) error {
-		m.CancelFired(name, cursor)
+		m.Replace(name, cursor, func(name string, tick int) uuid.UUID { return ids[fmt.Sprint(name, tick)] })
 		return nil
 	})
 }

@@ -19,7 +19,7 @@ var searches = []struct {
 	{"Pauses", "5", "30", []string{"pause work", "unpause work", "unpause work", "unpause", "claim", "claim", "claim", "start"}},
 	{"Ends", "5", "30", []string{"claim", "child", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
 	{"Schedules", "5", "30", []string{
-		"schedule", "hour", "hour", "hour", "fire", "fire", "fire", "cancel fired", "release queued", "release queued", "claim", "finish", "pair",
+		"schedule", "hour", "hour", "hour", "fire", "fire", "fire", "replace fired", "release queued", "release queued", "claim", "finish", "pair",
 	}},
 }
 
@@ -140,7 +140,7 @@ var verbs = []verb{
 	{"pause a schedule", 1, one((*world).pausingSchedule)},
 	{"hour", 3, (*world).hour},
 	{"fire", 3, one((*world).firing)},
-	{"cancel fired", 2, one((*world).cancellingFired)},
+	{"replace fired", 2, one((*world).replacingFired)},
 	{"release queued", 2, one((*world).releasingQueued)},
 	{"pair", 6, (*world).pair},
 }

@@ -92,7 +92,7 @@ func (w *world) claiming(t *rapid.T) act {
 	req := store.ClaimRequest{
 		Queue: "queue", Types: []store.WorkflowVersions{{Type: "a", Versions: versions, Default: 1}, {Type: "b", Versions: versions, Default: 1}},
 		Limit: drawn(t, "limit", 1, 2, unbounded, unbounded), Worker: pick(t, "worker", w.workers), Lease: uuid.New(), LeaseTimeout: leaseTimeout,
-		Ahead: time.Hour, NoSuspects: number(t, "no suspects", 4) == 0,
+		Ahead: time.Hour, RecoveriesBelow: drawn(t, "recoveries below", 0, 0, 0, suspectFrom, suspectFrom+1),
 	}
 	handed := slices.Clone(w.handed)
 	if w.keys && number(t, "with keys", 5) > 0 {

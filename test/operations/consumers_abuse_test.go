@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// What branches reserve is the same in a replay, also that of a branch that has lost a Race.
+// What branches reserve is the same in a replay. What one that has lost a Race or has failed had reserved goes back.
 func TestReserveInBranches(t *testing.T) {
 	k := kit.New(t)
 	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
@@ -33,6 +33,12 @@ func TestReserveInBranches(t *testing.T) {
 		events, err := kagzi.Peek(ctx, "all", numbers, 10)
 		if err != nil {
 			return 0, err
+		}
+		fails := kagzi.Go(ctx, "fails", func(ctx kagzi.Context) (int, error) {
+			return 0, errors.Join(kagzi.Reserve(ctx, "r", events[5]), errors.New("failed"))
+		})
+		if _, err := fails.Result(ctx); err == nil {
+			return 0, errors.New("the branch has not failed")
 		}
 		winner, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){
 			"loser": func(ctx kagzi.Context) (int, error) {
@@ -65,11 +71,11 @@ func TestReserveInBranches(t *testing.T) {
 		seen <- got
 		return 1, kagzi.Sleep(ctx, "pause again", time.Second)
 	})
-	if got := await.Receive(t, seen); !slices.Equal(got, []int{0, 2, 4, 5}) {
+	if got := await.Receive(t, seen); !slices.Equal(got, []int{0, 1, 2, 4, 5}) {
 		t.Errorf("saw %v", got)
 	}
 	must(t, k.Client.Trigger(k.Ctx, c))
-	if got := await.Receive(t, seen); !slices.Equal(got, []int{0, 2, 4, 5}) {
+	if got := await.Receive(t, seen); !slices.Equal(got, []int{0, 1, 2, 4, 5}) {
 		t.Errorf("saw %v", got)
 	}
 }

@@ -53,19 +53,20 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 		wants[run.ID()] = text
 		return run
 	}
+	var holders []kagzi.RunID
 	for _, busy := range [][]kagzi.StartOption{
 		{kagzi.Queue("keyed"), kagzi.Key("a")},
 		{kagzi.Queue("keyed"), kagzi.Key("a")},
-		{kagzi.Queue("keyed"), kagzi.Group("mail")},
+		{kagzi.Queue("keyed"), kagzi.Group("mail"), kagzi.ID("mail-1")},
 		{kagzi.Queue("small")},
 		{kagzi.Queue("slow")},
 		{kagzi.Queue("slow keys"), kagzi.Key("a")},
 	} {
-		start(busy...)
+		holders = append(holders, start(busy...).ID())
 		await.Receive(t, begun)
 	}
-	want("key a (2 of 2 running)", kagzi.Queue("keyed"), kagzi.Key("a"))
-	want("group mail (1 of 1 running)", kagzi.Queue("keyed"), kagzi.Group("mail"))
+	want("key a (2 of 2 running), behind "+string(holders[0]), kagzi.Queue("keyed"), kagzi.Key("a"))
+	want("group mail (1 of 1 running), behind mail-1", kagzi.Queue("keyed"), kagzi.Group("mail"))
 	want("queue small (1 of 1 running)", kagzi.Queue("small"))
 	want("queue small (1 of 1 running)", kagzi.Queue("small"), kagzi.Key("a"))
 	want("rate of queue slow", kagzi.Queue("slow"))
@@ -120,7 +121,7 @@ func TestWhatAHolderWaitsFor(t *testing.T) {
 		t.Errorf("waits on %q", got)
 	}
 	next := kit.Begin(k, kagzi.Define[int, int]("wait"), 1, kagzi.Key("a"))
-	if got := k.InfoOf(next.ID()).WaitingOn; got != "key a (1 of 1 running)" {
+	if got := k.InfoOf(next.ID()).WaitingOn; got != "key a (1 of 1 running), behind "+string(run.ID()) {
 		t.Errorf("the next one waits on %q", got)
 	}
 }

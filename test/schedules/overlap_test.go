@@ -180,6 +180,63 @@ func TestOverlapCancelPrevious(t *testing.T) {
 	}
 }
 
+// A cancelled run is active until it has ended: until its step has returned and its compensations have run. No policy starts a
+// run beside it.
+func TestCancelledRunIsActive(t *testing.T) {
+	t.Parallel()
+	for overlap, want := range map[kagzi.Overlap]int{kagzi.OverlapSkip: 1, kagzi.OverlapQueueOne: 2, kagzi.OverlapCancelPrevious: 2} {
+		t.Run(string(overlap), func(t *testing.T) {
+			k := kit.New(t)
+			co := k.Coordinator()
+			begun, open := make(chan time.Time, 2), make(chan struct{})
+			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{NoCoordinator: true})
+			kagzi.Handle(w, kit.Travel, func(ctx kagzi.Context, _ int) (int, error) {
+				kagzi.Compensate(ctx, "flight", kit.CancelBooking.With("LH1"))
+				return 0, kagzi.Do(ctx, "flight", func(context.Context) error {
+					begun <- ctx.FireTime()
+					<-open
+					return nil
+				})
+			})
+			kit.StartWorker(t, w)
+			k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: overlap, Run: kit.Travel.With(7)})
+			k.Missed("s", 5*time.Hour)
+			k.Pass(co)
+			await.Receive(t, begun)
+			k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`)
+			first := k.Fired("s")[0].ID
+			if overlap != kagzi.OverlapCancelPrevious {
+				k.Cancel(first)
+			}
+			k.Missed("s", 5*time.Hour)
+			k.Pass(co)
+			if info := k.InfoOf(first); info.Status != kagzi.StatusRunning || info.CancelRequestedAt.IsZero() {
+				t.Fatalf("the first run is %s, cancelled at %v", info.Status, info.CancelRequestedAt)
+			}
+			check := func(when string) {
+				t.Helper()
+				k.Pass(co)
+				runs := k.Fired("s")
+				if len(runs) != want || !k.Info("s").Active || k.Info("s").Queued != (want == 2) || runs[want-1].WaitingOn == "" && want == 2 {
+					t.Errorf("%s: %d runs, %+v", when, len(runs), k.Info("s"))
+				}
+			}
+			check("the step is under way")
+			close(open)
+			k.WaitStatus(first, kagzi.StatusSleeping)
+			check("the compensation has not run")
+			kit.ServeCancellations(k, &kit.Journal{}, nil)
+			k.WaitStatus(first, kagzi.StatusCancelled)
+			if len(begun) != 0 {
+				t.Error("a run began beside the cancelled one")
+			}
+			if k.Pass(co); want == 2 {
+				await.Receive(t, begun)
+			}
+		})
+	}
+}
+
 func TestPausedSchedule(t *testing.T) {
 	for name, skip := range map[string]bool{"CatchesUp": false, "Skips": true} {
 		t.Run(name, func(t *testing.T) {

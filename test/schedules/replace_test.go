@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/internal/dbtest"
-
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
-
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -58,13 +58,13 @@ func template(k *kit.Kit, name string) *store.Template {
 	return t
 }
 
-// replace cancels the active runs of a schedule as it was seen, for the tick that was due then.
+// replace fires a schedule as it was seen: its active run is cancelled for the tick that was due then.
 func replace(k *kit.Kit, seen *store.Template, wait time.Duration) (err error) {
 	k.T.Helper()
 	k.Passes(func(p testhook.Passes) {
 		err = p.(interface {
-			Replace(context.Context, *store.Template, time.Duration) error
-		}).Replace(k.Ctx, seen, wait)
+			FireAlone(context.Context, *store.Template, time.Duration) error
+		}).FireAlone(k.Ctx, seen, wait)
 	})
 	return err
 }
@@ -132,14 +132,6 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 			if err := tc.meanwhile(k); err != nil {
 				t.Fatal(err)
 			}
-			before := states(k, "s")
-			ended, err := store.New(k.Pool, "default").CancelFired(k.Ctx, seen, time.Second)
-			if err != nil || (len(ended.Ended) > 0) != (name == "Undecided") {
-				t.Errorf("cancelled %v, %v", ended, err)
-			}
-			if after := states(k, "s"); name != "Undecided" && after != before {
-				t.Errorf("runs: %s, before: %s", after, before)
-			}
 			if err := replace(k, seen, time.Second); err != nil {
 				t.Error(err)
 			}
@@ -149,6 +141,72 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 		})
 	}
 }
+
+// A run is cancelled and replaced in one transaction. If the database refuses the new run, the active one goes on, and the
+// schedule is paused with the error.
+func TestRefusedReplacementCancelsNothing(t *testing.T) {
+	k := kit.New(t)
+	replacing(k, kagzi.Schedule{Name: "s"})
+	k.Exec(`ALTER TABLE kagzi.workflow_runs ADD CONSTRAINT refuse CHECK (fire_at IS NULL)`)
+	k.Pass(k.Coordinator())
+	if got := states(k, "s"); got != "PENDING" {
+		t.Errorf("runs: %s, want the active one alone", got)
+	}
+	if info := k.Info("s"); !info.Paused || !strings.Contains(info.Error, "refuse") {
+		t.Errorf("not paused with its error: %+v", info)
+	}
+}
+
+// A schedule that is paused or deleted while its active run is being replaced either keeps that run or has the new one. The
+// change comes before the transaction that follows the one which cancels.
+func TestChangeWhileReplacing(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*kit.Kit) error{
+		"Pause":  func(k *kit.Kit) error { return k.Client.PauseSchedule(k.Ctx, "s") },
+		"Delete": func(k *kit.Kit) error { return k.Client.DeleteSchedule(k.Ctx, "s") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := dbtest.Database(t)
+			k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
+			replacing(k, kagzi.Schedule{Name: "s"})
+			var cancelled, changed bool
+			traced := dbtest.OpenPool(t, db.DSN, func(cfg *pgxpool.Config) {
+				cfg.ConnConfig.Tracer = statements(func(sql string) {
+					cancelled = cancelled || strings.Contains(sql, "r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN")
+					if cancelled && !changed && strings.HasPrefix(strings.ToLower(sql), "begin") {
+						changed = true
+						if err := change(k); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			})
+			k.Pass(kit.NewCoordinator(t, kit.NewClient(t, traced), kagzi.CoordinatorConfig{}))
+			if got := states(k, "s"); !cancelled || got != "CANCELLED PENDING" {
+				t.Errorf("cancelled %t, runs: %s", cancelled, got)
+			}
+		})
+	}
+}
+
+// statements is a tracer of connections that is called with each statement before it is sent.
+type statements func(sql string)
+
+func (f statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	f(d.SQL)
+	return ctx
+}
+
+func (f statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
+	for _, q := range d.Batch.QueuedQueries {
+		f(q.SQL)
+	}
+	return ctx
+}
+
+func (statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // A deploy that leaves the timetable as it is leaves the due tick to the coordinator, which cancels the run before: the
 // tick does not wait for a run that hangs. A changed timetable fires the tick at once; its run waits for the one before.

@@ -29,6 +29,18 @@ func TestNextFires(t *testing.T) {
 	}
 }
 
+// The first tick of Every is Start, also if Start has a fraction of a second, which is dropped.
+func TestStartWithAFraction(t *testing.T) {
+	k := kit.New(t)
+	start := k.Now().Add(time.Hour).Truncate(time.Second)
+	for _, fraction := range []time.Duration{0, time.Microsecond, 500 * time.Millisecond, time.Second - 1} {
+		k.Schedule(kagzi.Schedule{Name: "s", Every: 24 * time.Hour, Start: start.Add(fraction)})
+		if got, err := k.Client.NextFires(k.Ctx, "s", 2); err != nil || len(got) != 2 || !got[0].Equal(start) || !got[1].Equal(start.Add(24*time.Hour)) {
+			t.Errorf("%v after %v: next fires %v, %v", fraction, start, got, err)
+		}
+	}
+}
+
 // Overdue ticks are listed as they will be fired.
 func TestNextFiresOverdue(t *testing.T) {
 	k := kit.New(t)

@@ -21,6 +21,8 @@ type oneChange struct {
 	Run  kagzi.Ref   `json:"run"`
 	New  kagzi.RunID `json:"new,omitempty"`
 
+	DryRun bool `json:"dry_run,omitempty"` // nothing was changed, and Status is that of the run
+
 	Status  kagzi.Status `json:"status,omitempty"`  // of a run that was to be stopped: an active one while it is being cancelled
 	Already bool         `json:"already,omitempty"` // it was cancelled, was being cancelled was paused before, or had the values that it was to get
 }
@@ -48,8 +50,8 @@ func (a *app) change(v *verb) *cobra.Command {
 		Short: v.short,
 		Long: v.long + `
 
-With RUN the command changes that run at once. With flags that select runs it shows them, and asks before it changes them: --dry-run only
-shows, --yes does not ask. Runs that cannot be changed are skipped.`,
+With RUN the command changes that run at once. With flags that select runs it shows them, and asks before it changes them; --yes does not ask.
+Runs that cannot be changed are skipped. --dry-run only shows what would be changed.`,
 		Example: v.example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			return between(0, "RUN")(cmd, args)
@@ -68,8 +70,6 @@ shows, --yes does not ask. Runs that cannot be changed are skipped.`,
 			return usagef("a run is named twice, by RUN and by --id %s: give RUN or --id, not both", run.id)
 		case single && many:
 			return usagef("a run is given, and flags that select runs: give one of them")
-		case single && dry:
-			return usagef("--dry-run shows the runs that flags such as --workflow select: to look at one run, write kagzi runs get %s; kagzi runs %s changes it at once, or says why it cannot", shellWord(strings.Join(append(args, run.id), "")), v.name)
 		case !single && !many:
 			return usagef("no run is given: write %s RUN, or select runs with flags such as --workflow", cmd.CommandPath())
 		case many && (flagChanged(cmd, "input") || flagChanged(cmd, "new-id")):
@@ -92,6 +92,9 @@ shows, --yes does not ask. Runs that cannot be changed are skipped.`,
 		}
 		if single {
 			ref, _ := run.take(args)
+			if dry {
+				return a.tryOne(cmd.Context(), client, v, ref)
+			}
 			return a.changeOne(cmd.Context(), client, v, ref)
 		}
 		b := bulk{app: a, client: client, verb: v, filter: rf, dry: dry, yes: yes}
@@ -103,6 +106,28 @@ shows, --yes does not ask. Runs that cannot be changed are skipped.`,
 func flagChanged(cmd *cobra.Command, name string) bool {
 	f := cmd.Flags().Lookup(name)
 	return f != nil && f.Changed
+}
+
+// tryOne shows what a verb would do to one run, and changes nothing. Its error is that which the verb would have.
+func (a *app) tryOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Ref) error {
+	run, err := c.Get(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if v.stops && run.Status == kagzi.StatusCancelled {
+		return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true}, "%s was cancelled already, %s: nothing would be changed", ref, a.screen.Time(run.EndedAt))
+	}
+	would, err := v.all(ctx, c, kagzi.RunFilter{IDs: []kagzi.RunID{run.ID}, Status: slices.Concat(statuses["active"], statuses["ended"])})
+	reason := would.Skipped[run.ID]
+	switch {
+	case err != nil:
+		return err
+	case reason != nil && v.already != nil && !inapplicable(reason):
+		return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true}, "%s was so already: nothing would be changed", ref)
+	case reason != nil:
+		return reason
+	}
+	return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status}, "%s would be %s: nothing was changed", ref, v.past)
 }
 
 func (a *app) changeOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Ref) error {

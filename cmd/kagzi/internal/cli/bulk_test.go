@@ -226,6 +226,47 @@ func TestUpdateOfWhatWaits(t *testing.T) {
 	s.run("runs update order-1 --set-queue slow").exits(1)
 }
 
+// With --dry-run a verb for one run says what it would do, or why it could not, and changes nothing.
+func TestDryRunOfOneRun(t *testing.T) {
+	k, s := newShell(t)
+	serveCheckout(k, func() bool { return true })
+	kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
+	k.WaitStatus(kagzi.ID("order-1"), kagzi.StatusFailed)
+	waits := kit.Begin(k, kagzi.Define[int, int]("nobody-has-it"), 1, kagzi.ID("waits")).ID()
+	before := k.Count(`SELECT count(*) FROM kagzi.run_events`)
+	for line, want := range map[string]string{
+		"cancel waits":                               "waits would be cancelled: nothing was changed",
+		"terminate waits --reason x":                 "waits would be terminated: nothing was changed",
+		"update waits --set-queue slow":              "waits would be updated: nothing was changed",
+		"update waits --set-queue default":           "waits was so already: nothing would be changed",
+		"unpause waits":                              "waits would be unpaused: nothing was changed",
+		"resume order-1":                             "order-1 would be resumed: nothing was changed",
+		"restart order-1 --input 3 --new-id another": "order-1 would be restarted: nothing was changed",
+		"delete order-1":                             "order-1 would be deleted: nothing was changed",
+	} {
+		s.run("runs " + line + " --dry-run").ok().prints(want)
+	}
+	for line, want := range map[string]string{"cancel order-1": "over", "resume waits": "not over", "restart waits": "not over", "delete waits": "not over"} {
+		s.run("runs " + line + " --dry-run").exits(1).says(want)
+	}
+	s.run("runs cancel no-such-run --dry-run").exits(3)
+	type one struct {
+		Verb, Run, Status string
+		DryRun            bool `json:"dry_run"`
+	}
+	if got := jsonOf[one](s.run("runs cancel waits --dry-run --json").ok()); got != (one{"cancel", "waits", "PENDING", true}) {
+		t.Errorf("%+v", got)
+	}
+	if info := k.InfoOf(waits); info.Status != kagzi.StatusPending || info.Queue != "default" {
+		t.Errorf("%+v", info)
+	}
+	if n := k.Count(`SELECT count(*) FROM kagzi.run_events`); n != before {
+		t.Errorf("%d events, before %d", n, before)
+	}
+	s.run("runs cancel waits").ok()
+	s.run("runs cancel waits --dry-run").ok().prints("waits was cancelled already, ", ": nothing would be changed")
+}
+
 // onRead is an input that does something before it gives its answer.
 type onRead struct {
 	do     func()

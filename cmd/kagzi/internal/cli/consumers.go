@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) consumers() *cobra.Command {
-	return &cobra.Command{
+	return lists(&cobra.Command{
 		Use:     "consumers",
 		Aliases: []string{"consumer"},
 		Short:   "List the consumers, and which events are pending for them",
@@ -54,5 +54,5 @@ consumed, OLDEST is when the first of them was published.`,
 			}
 			return t.Print()
 		}),
-	}
+	})
 }

@@ -99,6 +99,7 @@ var next = map[string]string{
 	"events":        "kagzi consumers lists the consumers.",
 	"failures":      "kagzi runs list --status failed --ended-since 1h lists them, kagzi runs resume --status failed --ended-since 1h --dry-run says which would be resumed.",
 	"histories":     "kagzi runs get RUN says more.",
+	"suspects":      "kagzi runs list --waiting-on recovery lists them, and kagzi runs get RUN says more.",
 	"hung":          "kagzi runs get RUN says more.",
 	"limits":        "kagzi queues list and kagzi limits list show the limits, kagzi queues set and kagzi limits set change them.",
 	"pauses":        "kagzi pauses lists the pauses, kagzi unpause ends one.",

@@ -186,3 +186,21 @@ func TestUnknownCommands(t *testing.T) {
 	s.run("").ok().prints("Is all well?")
 	s.run("version").ok().prints("schema 1")
 }
+
+// Every noun has the command list, also those that are only listed.
+func TestNounsHaveList(t *testing.T) {
+	_, s := newShell(t)
+	for _, noun := range []string{"runs", "schedules", "topics", "consumers", "workers", "queues", "keys", "limits", "pauses"} {
+		more := ""
+		if noun == "keys" {
+			more = " --groups"
+		}
+		s.run(noun + " list" + more).ok()
+		s.run(noun + " ls" + more).ok()
+	}
+	for _, noun := range []string{"topics", "consumers", "pauses"} {
+		s.run(noun).ok()
+		s.run(noun + " lst").exits(2)
+	}
+	s.run("queues list --help").ok().prints("SLOTS HELD")
+}

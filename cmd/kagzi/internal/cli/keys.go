@@ -77,7 +77,7 @@ instead. WAITING is how many due runs wait for a slot.`,
 		l := listing[kagzi.KeyInfo]{
 			columns: []screen.Column{
 				{Title: title},
-				{Title: "RUNNING", Right: true},
+				{Title: "SLOTS HELD", Right: true},
 				{Title: "WAITING", Right: true},
 				{Title: "WAITS SINCE"},
 				{Title: "OWN LIMITS", Min: 10},

@@ -65,7 +65,7 @@ func (a *app) limitsList() *cobra.Command {
 				columns: []screen.Column{
 					{Title: "LIMIT"},
 					{Title: "RATE"},
-					{Title: "RUNNING", Right: true},
+					{Title: "SLOTS HELD", Right: true},
 					{Title: "WAITING", Right: true},
 					{Title: "NEXT", Drop: 2},
 					{Title: "LINE UNTIL", Drop: 1},

@@ -63,7 +63,7 @@ func shellWord(s string) string {
 }
 
 func (a *app) pauses() *cobra.Command {
-	return &cobra.Command{
+	return lists(&cobra.Command{
 		Use:   "pauses",
 		Short: "List what is paused, by whom and why",
 		Long: `Pauses lists the queues, workflows, keys and groups that are paused. Single runs that are paused are not among them: it counts these, and
@@ -95,7 +95,7 @@ kagzi runs list --paused lists them. kagzi pause pauses something, kagzi unpause
 			}
 			return err
 		}),
-	}
+	})
 }
 
 func singleRuns(n int) string {

@@ -34,7 +34,7 @@ func (a *app) queuesList() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the queues that have limits, and how far they are used",
-		Long: `List shows the queues that have limits. RUNNING is how many runs have a slot, of how many that may. WAITS SINCE is since when a run is due that no
+		Long: `List shows the queues that have limits. SLOTS HELD is how many runs have a slot, of how many that may: also runs that sleep, and those that workers give back. WAITS SINCE is since when a run is due that no
 limit of its key holds up.`,
 		Example: `  kagzi queues list
   kagzi queues list --json`,
@@ -47,7 +47,7 @@ limit of its key holds up.`,
 			l := listing[kagzi.QueueInfo]{
 				columns: []screen.Column{
 					{Title: "QUEUE"},
-					{Title: "RUNNING", Right: true},
+					{Title: "SLOTS HELD", Right: true},
 					{Title: "RATE"},
 					{Title: "EACH KEY", Min: 12},
 					{Title: "HOLD", Drop: 2},

@@ -173,6 +173,15 @@ func finish(c *cobra.Command) {
 	onlyCommands(c)
 }
 
+// lists gives a noun that is only listed the command list, which every noun has: kagzi topics is kagzi topics list.
+func lists(noun *cobra.Command) *cobra.Command {
+	noun.AddCommand(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: noun.Short, Long: noun.Long, Example: strings.Replace(noun.Example, noun.Name(), noun.Name()+" list", 1),
+		Args: noun.Args, RunE: noun.RunE,
+	})
+	return noun
+}
+
 // refuseUnknown makes cobra's own commands refuse arguments that name no command: they show a help, and succeed.
 func refuseUnknown(root *cobra.Command) {
 	root.InitDefaultHelpCmd()

@@ -145,17 +145,22 @@ appears once it has run for a second.`,
 	run.flags(c)
 	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 		ref, _ := run.take(args)
-		steps, err := client.Steps(ctx, ref)
+		of, err := client.Get(ctx, ref)
 		if err != nil {
 			return err
 		}
-		_, err = a.stepListing().print(a, each(steps))
+		steps, err := client.Steps(ctx, of.ID)
+		if err != nil {
+			return err
+		}
+		_, err = a.stepListing(of.Status).print(a, each(steps))
 		return err
 	})
 	return c
 }
 
-func (a *app) stepListing() listing[kagzi.StepAttempt] {
+// stepListing lists attempts of a run with that status.
+func (a *app) stepListing(run kagzi.Status) listing[kagzi.StepAttempt] {
 	return listing[kagzi.StepAttempt]{
 		columns: []screen.Column{
 			{Title: "STEP", Min: 16},
@@ -167,19 +172,23 @@ func (a *app) stepListing() listing[kagzi.StepAttempt] {
 			{Title: "DETAIL", Min: 16},
 		},
 		row: func(s kagzi.StepAttempt) []any {
-			return []any{s.Step, s.Type, s.Attempt, statusCell(s.Status), a.took(s), a.screen.Time(s.StartedAt), a.stepDetail(s)}
+			status, took := statusCell(s.Status), a.took(s)
+			if explain.NotNeeded(run, s) {
+				status, took = screen.Cell{Text: "not needed", Tone: screen.Faint}, "-"
+			}
+			return []any{s.Step, s.Type, s.Attempt, status, took, a.screen.Time(s.StartedAt), a.stepDetail(s)}
 		},
 		none: "The run has no steps yet.",
 	}
 }
 
-// took returns how long an attempt has taken, or takes by now.
+// took returns how long an attempt has taken, or takes by now if it is under way.
 func (a *app) took(s kagzi.StepAttempt) string {
 	end := s.EndedAt
 	if end.IsZero() {
 		end = a.screen.Now()
 	}
-	if s.StartedAt.IsZero() || end.Before(s.StartedAt) {
+	if s.StartedAt.IsZero() || end.Before(s.StartedAt) || s.Status == kagzi.StatusPending {
 		return "-"
 	}
 	return screen.Short(end.Sub(s.StartedAt))

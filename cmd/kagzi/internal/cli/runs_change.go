@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/user"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -148,6 +149,7 @@ type restart struct {
 	input, id string
 	version   int
 	opts      []kagzi.RestartOption
+	own       []kagzi.RestartOption // those for one run only
 }
 
 func (r *restart) flags(fs *pflag.FlagSet) {
@@ -166,14 +168,14 @@ func (r *restart) check(a *app, fs *pflag.FlagSet) error {
 		r.opts = append(r.opts, kagzi.Version(r.version))
 	}
 	if r.id != "" {
-		r.opts = append(r.opts, kagzi.ID(r.id))
+		r.own = append(r.own, kagzi.ID(r.id))
 	}
 	if fs.Changed("input") {
 		input, err := a.readJSON("input", r.input)
 		if err != nil {
 			return err
 		}
-		r.opts = append(r.opts, kagzi.NewInput(input))
+		r.own = append(r.own, kagzi.NewInput(input))
 	}
 	return nil
 }
@@ -190,7 +192,7 @@ is. To keep the results of a run, use kagzi runs resume or kagzi runs fork.`,
   kagzi runs restart --workflow report --status failed --since 1d --dry-run`,
 		check: func(fs *pflag.FlagSet) error { return r.check(a, fs) },
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-			return c.Restart(ctx, ref, r.opts...)
+			return c.Restart(ctx, ref, slices.Concat(r.opts, r.own)...)
 		},
 		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
 			return c.RestartAll(ctx, f, append(r.opts, kagzi.DryRun())...)
@@ -226,7 +228,7 @@ the new run. kagzi runs steps lists the steps of a run.`,
 		return err
 	}
 	v.one = func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-		return c.Fork(ctx, ref, step, r.opts...)
+		return c.Fork(ctx, ref, step, slices.Concat(r.opts, r.own)...)
 	}
 	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
 		return c.ForkAll(ctx, f, step, append(r.opts, kagzi.DryRun())...)

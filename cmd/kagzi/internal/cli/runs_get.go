@@ -91,7 +91,7 @@ func (a *app) printReport(r runReport) error {
 		err = a.screen.Printf("")
 	}
 	if err == nil && len(r.Steps) > 0 {
-		_, err = a.stepListing().print(a, each(r.Steps))
+		_, err = a.stepListing(r.Run.Status).print(a, each(r.Steps))
 	}
 	if err == nil && len(r.Log) > 0 {
 		err = a.screen.Printf("")

@@ -182,11 +182,11 @@ func TestGetExplainsOtherWaits(t *testing.T) {
 	s.run("runs get retry").ok().prints(`Attempt 1 of step "call" failed with unknown: busy line. The next one is due`)
 
 	s.run("runs start nobody --id lost").ok()
-	s.run("runs get lost").ok().prints("No online worker of queue default has a handler for nobody")
+	s.run("runs get lost").ok().prints("No live worker of queue default has a handler for nobody")
 	s.run("runs start nobody --id later --delay 2h").ok()
 	s.run("runs get later").ok().prints("It is due")
 	s.run("runs start elsewhere --id empty --queue empty").ok()
-	s.run("runs get empty").ok().prints("No worker of queue empty is online: start one.")
+	s.run("runs get empty").ok().prints("No worker of queue empty is live: start one.")
 
 	s.run("pause --queue empty --actor ada --reason", "the provider is down").ok()
 	s.run("runs get empty").ok().prints("pause of queue empty", `by ada ("the provider is down")`, "kagzi unpause --queue empty ends that")
@@ -319,4 +319,33 @@ func TestGetNamesCodeThatHangs(t *testing.T) {
 	s.run("runs get order-1").ok().prints(`It was cancelled by ada: "late"`, `Its step "charge" still executes in worker `+worker+" although the run is over: it has hung since ", "kagzi workers drain "+worker)
 	close(goOn)
 	await.True(t, "the step has returned", func() bool { return !strings.Contains(s.run("runs get order-1").ok().out, "still executes") })
+}
+
+// A compensation that a completed run did not need is no cancelled step, and one that is registered has taken no time.
+func TestStepsOfCompensations(t *testing.T) {
+	k, s := newShell(t)
+	ask := kagzi.DefineSignal[int]("go-on")
+	kit.Serve(k, kit.Travel, func(ctx kagzi.Context, _ int) (int, error) {
+		kagzi.Compensate(ctx, "flight", kit.CancelBooking.With("LH1"))
+		return kagzi.WaitSignal(ctx, ask)
+	})
+	run := kit.Begin(k, kit.Travel, 1, kagzi.ID("trip"))
+	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
+	compensation := func() (line string) {
+		for l := range strings.Lines(s.run("runs steps trip").ok().out) {
+			if strings.Contains(l, "COMPENSATION") {
+				line = strings.Join(strings.Fields(l), " ")
+			}
+		}
+		return line
+	}
+	if line := compensation(); !strings.Contains(line, "PENDING - ") {
+		t.Errorf("registered: %s", line)
+	}
+	k.Signal(run.ID(), ask.With(1))
+	kit.ResultOf(k, run)
+	if line := compensation(); !strings.Contains(line, "not needed - ") {
+		t.Errorf("of a completed run: %s", line)
+	}
+	s.run("runs get " + string(run.ID())).ok().prints("not needed").omits("CANCELLED")
 }

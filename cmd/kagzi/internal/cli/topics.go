@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) topics() *cobra.Command {
-	return &cobra.Command{
+	return lists(&cobra.Command{
 		Use:     "topics",
 		Aliases: []string{"topic"},
 		Short:   "List the topics, with their events and subscribers",
@@ -35,7 +35,7 @@ func (a *app) topics() *cobra.Command {
 			_, err = l.print(a, each(all))
 			return err
 		}),
-	}
+	})
 }
 
 // orMore writes a number that may be a part of what there is.

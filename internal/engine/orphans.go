@@ -1,0 +1,225 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/store"
+)
+
+// An orphan is a run that is RUNNING under a lease of the session, or may become so, and that the session does not execute: the answer to its
+// claim or start was lost, or it is a stray. Heartbeats do not extend its lease, and no failure detector releases it, because the worker
+// lives. So the session yields it.
+type orphan struct {
+	store.HeldRun
+	queue string
+	key   store.Key
+	until time.Time // the run may be inserted until then; zero: it is there
+	of    string    // what has left it: "claim", "start" or "stray"
+}
+
+// suspension yields the run. A stray may have begun: then it keeps what the claim gave it.
+func (o *orphan) suspension() *store.Suspension {
+	return &store.Suspension{
+		RunID: o.RunID, Lease: o.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried, Unbegun: o.of != "stray",
+	}
+}
+
+// disown makes the session yield the orphans, in another goroutine.
+func (s *Session) disown(orphans ...orphan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disownLocked(orphans...)
+}
+
+func (s *Session) disownLocked(orphans ...orphan) {
+	s.orphans = append(s.orphans, orphans...)
+	if !s.yielding && len(orphans) > 0 {
+		s.yielding = true
+		s.unfinished.Go(s.yieldOrphans)
+	}
+}
+
+// yieldOrphans yields orphans until none is left. One that is not there is looked for until its statement must have become visible. A drain is
+// not held up: yieldOrphans looks once more, and a coordinator releases the runs of an even later commit, like those of a dead
+// worker.
+func (s *Session) yieldOrphans() {
+	for pause, drains := time.Duration(0), false; ; pause = min(max(2*pause, outage.Pause), resolvePause) {
+		select {
+		case <-s.drains:
+			drains = true
+		case <-time.After(pause):
+		}
+		s.mu.Lock()
+		orphans := s.orphans
+		s.orphans = nil
+		s.mu.Unlock()
+		var left []orphan
+		for len(orphans) > 0 {
+			n := min(len(orphans), mostClaimed)
+			left = append(left, s.yieldSome(orphans[:n])...)
+			orphans = orphans[n:]
+		}
+		s.mu.Lock()
+		s.orphans = append(s.orphans, left...)
+		s.yielding = len(s.orphans) > 0 && !drains
+		again := s.yielding
+		s.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+// yieldSome yields those of the orphans that are there, and returns those that may be there later, or that it could not yield.
+func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
+	asked := time.Now()
+	var yielded []orphan
+	keep := func(o orphan, err error) {
+		s.databaseTrouble(err)
+		left = append(left, o)
+	}
+	err := store.Isolate(orphans, func(some []orphan) error {
+		f := &store.Flush{}
+		of := map[uuid.UUID]orphan{}
+		for _, o := range some {
+			of[o.RunID] = o
+			f.Suspensions = append(f.Suspensions, o.suspension())
+		}
+		ctx, cancel := context.WithTimeout(s.background, s.claimTime())
+		defer cancel()
+		if err := s.store.Flush(ctx, f); err != nil {
+			return err
+		}
+		for _, p := range f.Suspensions {
+			switch o := of[p.RunID]; {
+			case p.Outcome == store.Done:
+				yielded = append(yielded, o)
+			case p.Outcome == store.Busy || asked.Before(o.until):
+				left = append(left, o)
+			}
+		}
+		return nil
+	}, keep)
+	if err != nil {
+		s.databaseTrouble(err)
+		return append(left, orphans...)
+	}
+	s.orphansYielded(yielded)
+	return left
+}
+
+// orphansYielded logs what was yielded, and makes workers look at it: it is due, and has given up the slot of its key.
+func (s *Session) orphansYielded(yielded []orphan) {
+	runs, queues := map[string][]uuid.UUID{}, map[string]bool{}
+	for _, o := range yielded {
+		runs[o.of] = append(runs[o.of], o.RunID)
+		queues[o.queue] = true
+		s.handOn(&store.ClaimedRun{Queue: o.queue, Key: o.key})
+	}
+	for of, ids := range runs {
+		log := s.logger(s.ID()).With("runs", len(ids))
+		if of == "stray" {
+			log.Error("kagzi: runs were RUNNING under this worker, which did not execute them: they are given back", "first", ids[0])
+		} else {
+			log.Info(fmt.Sprintf("kagzi: a %s without an answer left runs to this worker: they are given back", of))
+		}
+	}
+	for q := range queues {
+		_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: q}) // fails only in a transaction
+	}
+}
+
+// strays are what the session knows of the search for runs that the table says it holds, and that it does not execute. Such runs must not
+// exist: the search is a check of everything that claims and ends runs. See docs/architecture.md, Claim.
+type strays struct {
+	wake chan struct{} // of tests: a search is to begin now
+
+	// The session's mutex guards these.
+	age  time.Duration // store.LateClaims, but for tests
+	sent time.Time     // when a claim or a start in place was last sent
+
+	// Only the goroutine of strayLoop uses these.
+	after    time.Time // by the database's clock: the leases that were given earlier have been searched
+	searched time.Time // when the last search began
+}
+
+// strayLoop searches for strays after each heartbeat, until the session drains.
+func (s *Session) strayLoop() {
+	begun := time.Now()
+	for {
+		select {
+		case <-s.drains:
+			return
+		case <-s.strays.wake:
+		case <-time.After(max(s.cfg.Heartbeat, time.Second)):
+		}
+		if s.strays.after.IsZero() {
+			s.strays.after = s.now().Add(-time.Since(begun) - time.Minute) // the worker is younger
+		}
+		s.searchStrays()
+	}
+}
+
+// searchStrays searches the leases that were given since the last search, and yields the runs that are not executed. A run counts only if that is
+// so again after a heartbeat: an execution may just have ended. It does not count while an old claim is under way, which may bring it.
+func (s *Session) searchStrays() {
+	begun := time.Now()
+	s.mu.Lock()
+	active, left := s.queues.names()
+	sent, age := s.strays.sent, s.strays.age
+	s.mu.Unlock()
+	if sent.IsZero() || sent.Before(s.strays.searched.Add(-age)) || s.isFenced() {
+		return // no lease is new since the last search
+	}
+	given := store.LeasesGiven{Worker: s.ID(), Queues: append(active, left...), LeaseTimeout: s.cfg.LeaseTimeout, After: s.strays.after, Age: age}
+	for _, t := range s.cfg.Types {
+		given.Types = append(given.Types, t.Type)
+	}
+	found, until, err := s.store.LeasesGiven(s.background, given)
+	if err != nil {
+		s.databaseTrouble(err)
+		return
+	}
+	if found = s.notExecuted(found); len(found) > 0 {
+		goroutine.Signal(s.heartbeats)
+		select {
+		case <-s.drains:
+			return
+		case <-time.After(s.cfg.Heartbeat):
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.claiming && s.claimed.Before(begun.Add(-age)) {
+			return // its answer may have them: the next search finds them again
+		}
+		var orphans []orphan
+		for _, r := range s.notExecutedLocked(found) {
+			orphans = append(orphans, orphan{HeldRun: r.HeldRun, queue: r.Queue, key: r.Key, of: "stray"})
+		}
+		s.disownLocked(orphans...)
+	}
+	s.strays.after, s.strays.searched = until, begun
+}
+
+func (s *Session) notExecuted(runs []store.LeasedRun) []store.LeasedRun {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.notExecutedLocked(runs)
+}
+
+// notExecutedLocked returns those of the runs that the session neither executes under their leases nor is inserting.
+func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedRun) {
+	for _, r := range runs {
+		e := s.executing[r.RunID]
+		if _, inserting := s.reserved[r.RunID]; !inserting && (e == nil || e.run.Lease != r.Lease) {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,150 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+// A batchTracer is called before a batch is sent, with its statements.
+type batchTracer func(sql []string)
+
+func (f batchTracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
+	var sql []string
+	for _, q := range d.Batch.QueuedQueries {
+		sql = append(sql, q.SQL)
+	}
+	f(sql)
+	return ctx
+}
+
+func (batchTracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (batchTracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (batchTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (batchTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// beforeBatch returns a store of the database of s that calls f once, before it sends a batch with the statement.
+func beforeBatch(t *testing.T, s *Store, dsn, statement string, f func()) *Store {
+	t.Helper()
+	var did atomic.Bool
+	pool := poolWith(t, dsn, func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.Tracer = batchTracer(func(sql []string) {
+			if slices.Contains(sql, statement) && !did.Swap(true) {
+				f()
+			}
+		})
+	})
+	return New(pool, s.namespace)
+}
+
+// A claim that takes runs in its first round trip, and meets a pause in the second, must return them: they are under its lease.
+func TestClaimMeetsAPause(t *testing.T) {
+	t.Parallel()
+	for name, keyed := range map[string]bool{"RunsOfBothKinds": false, "OnlyRunsWithKeys": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Database(t)
+			s := New(db.Pool, "test")
+			paused := beforeBatch(t, s, db.DSN, claimsUnpaused.keys, func() {
+				if _, err := s.Pause(t.Context(), nil, Pause{Queue: "another"}); err != nil {
+					t.Error(err)
+				}
+			})
+			ids := start(t, s, newRun(ofKey("a")))
+			if !keyed {
+				ids = append(ids, start(t, s, newRun(), newRun())...)
+			}
+			first := claim(t, paused, keyedRequest(10))
+			running := column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs WHERE status = 'RUNNING' ORDER BY run_id`)
+			if got := sorted(runIDs(first.Runs)); !slices.Equal(got, running) {
+				t.Fatalf("claimed %v, while %v are running", got, running)
+			}
+			if !paused.pauses.Load() {
+				t.Error("the next claim does not test for pauses")
+			}
+			req := keyedRequest(10)
+			req.Keys.Handed = first.Keys.Busy
+			got := append(runIDs(first.Runs), runIDs(claim(t, paused, req).Runs)...)
+			if want := slices.Clone(ids); !slices.Equal(sorted(got), sorted(want)) {
+				t.Errorf("claimed %v of %v", got, ids)
+			}
+		})
+	}
+}
+
+// The keys that were handed to a claim that meets a pause are left to the next one.
+func TestHandedKeysAfterAPause(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	s := New(db.Pool, "test")
+	paused := beforeBatch(t, s, db.DSN, claimsUnpaused.keys, func() {
+		if _, err := s.Pause(t.Context(), nil, Pause{Queue: "another"}); err != nil {
+			t.Error(err)
+		}
+	})
+	start(t, s, newRun())
+	req := keyedRequest(10)
+	req.Keys.Handed = []Key{{Name: "a"}, {}}
+	if got := claim(t, paused, req); len(got.Runs) != 1 || !slices.Equal(got.Keys.Busy, req.Keys.Handed) {
+		t.Errorf("claimed %v, left the keys %v", runIDs(got.Runs), got.Keys.Busy)
+	}
+}
+
+// A brokenCodec is that of an application: it fails to read some values.
+type brokenCodec struct{ pgtype.Codec }
+
+func (c brokenCodec) PlanScan(m *pgtype.Map, oid uint32, format int16, target any) pgtype.ScanPlan {
+	return brokenPlan{c.Codec.PlanScan(m, oid, format, target)}
+}
+
+type brokenPlan struct{ pgtype.ScanPlan }
+
+func (p brokenPlan) Scan(src []byte, target any) error {
+	if slices.Contains([]string{`{"broken": "yes"}`, "\x01" + `{"broken": "yes"}`}, string(src)) {
+		return errBrokenCodec
+	}
+	return p.ScanPlan.Scan(src, target)
+}
+
+var errBrokenCodec = errors.New("broken codec")
+
+func withBrokenCodec(_ context.Context, conn *pgx.Conn) error {
+	jsonb, _ := conn.TypeMap().TypeForOID(pgtype.JSONBOID)
+	conn.TypeMap().RegisterType(&pgtype.Type{Name: "jsonb", OID: pgtype.JSONBOID, Codec: brokenCodec{jsonb.Codec}})
+	return nil
+}
+
+// An answer that cannot be read as a whole is no answer: a part of the runs would be executed, and the others forgotten.
+func TestClaimReadInPart(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	s := New(db.Pool, "test")
+	broken := New(poolWith(t, db.DSN, func(cfg *pgxpool.Config) {
+		cfg.AfterConnect = withBrokenCodec
+	}), "test")
+	start(t, s, newRun(), newRun(func(r *NewRun) { r.Metadata = []byte(`{"broken": "yes"}`) }))
+	req := request(10)
+	got, err := broken.Claim(t.Context(), req)
+	if err == nil || len(got.Runs) > 0 {
+		t.Errorf("claimed %v, error %v", runIDs(got.Runs), err)
+	}
+	got, err = broken.ResolveClaim(t.Context(), req)
+	if err == nil || len(got.Runs) > 0 {
+		t.Errorf("resolved %v, error %v", runIDs(got.Runs), err)
+	}
+	if got, err := s.ResolveClaim(t.Context(), req); err != nil || len(got.Runs) != 2 {
+		t.Errorf("resolved %v, error %v", runIDs(got.Runs), err)
+	}
+}

@@ -1,0 +1,48 @@
+package operations_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// The largest Limit means all rows, in every list.
+func TestLargestLimit(t *testing.T) {
+	k := kit.New(t)
+	run := kit.Begin(k, kit.Report, "")
+	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "other"}, kit.Travel, func(kagzi.Context, int) (int, error) { return 0, nil })
+	k.Signal(run.ID(), kagzi.DefineSignal[int]("s").With(1))
+	k.Schedule(kagzi.Schedule{Name: "s", Cron: "@daily"})
+	if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "l", MaxRunning: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, most := range []int{math.MaxInt, math.MaxInt32} {
+		for name, list := range map[string]func() (int, error){
+			"List": func() (int, error) { return length(k.Client.List(k.Ctx, kagzi.RunFilter{Limit: most})) },
+			"Audit": func() (int, error) {
+				return length(k.Client.Audit(k.Ctx, kagzi.AuditFilter{Limit: most, Kind: kagzi.AuditLimit}))
+			},
+			"Messages": func() (int, error) {
+				return length(k.Client.Messages(k.Ctx, run.ID(), kagzi.MessageFilter{Limit: most}))
+			},
+			"ListSchedules": func() (int, error) { return length(k.Client.ListSchedules(k.Ctx, kagzi.ScheduleFilter{Limit: most})) },
+			"Limits":        func() (int, error) { return length(k.Client.Limits(k.Ctx, "", most)) },
+			"Workers": func() (int, error) {
+				workers, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{Limit: most})
+				return len(workers), err
+			},
+			"CancelAll": func() (int, error) {
+				out, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "report", Limit: most}, kagzi.DryRun())
+				return len(out.Changed), err
+			},
+		} {
+			if n, err := list(); n != 1 || err != nil {
+				t.Errorf("%s up to %d: %d rows, %v", name, most, n, err)
+			}
+		}
+	}
+}
+
+func length[T any](rows []T, err error) (int, error) { return len(rows), err }
