@@ -192,7 +192,7 @@ func TestCancelChildren(t *testing.T) {
 func TestFamiliesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	const families, each = 6, 8
-	s := open(t, dbtest.Unchecked()) // ends are written as they come, without cancelling children first
+	s := open(t, dbtest.Unchecked(), dbtest.MaxConns(60)) // each call has a connection; ends are written as they come, without cancelling children first
 	roots := running(t, s, families)
 	starts := &Flush{}
 	for _, r := range roots {

@@ -104,7 +104,7 @@ var claimMutants = []Mutant{
 	},
 	{
 		Name: "one look after a claim without an answer", Breaks: "a run under a lease that nobody holds is taken over",
-		Edits: []Edit{{"internal/engine/unresolved.go", "		} else if !locked && asked.Sub(sent) > store.LateClaims {", "		} else if !locked && !asked.Before(sent) {"}},
+		Edits: []Edit{{"internal/engine/unresolved.go", "		} else if found || asked.Sub(sent) > store.LateClaims {", "		} else if found || !asked.Before(sent) {"}},
 		Shown: rounds("L1|L2|L4", "F11 late claims", 5, 1, 7), // with leases of five minutes
 	},
 	{
@@ -189,7 +189,7 @@ var orderMutants = []Mutant{
 var wakeMutants = []Mutant{
 	{
 		Name: "claims without polling", Breaks: "a due run is picked up within the poll interval, if every notification is lost",
-		Edits: []Edit{{"internal/engine/claims.go", "NoSuspects: noSuspects, Ahead: s.cfg.PollInterval,", "NoSuspects: noSuspects, Ahead: time.Hour,"}},
+		Edits: []Edit{{"internal/engine/claims.go", "RecoveriesBelow: below, Ahead: s.cfg.PollInterval,", "RecoveriesBelow: below, Ahead: time.Hour,"}},
 		Shown: calm("L1|L3|L4", 1, 2, 3).with("-deaf -customers 3 -workers 2"),
 	},
 	{
