@@ -104,7 +104,7 @@ var claimMutants = []Mutant{
 	},
 	{
 		Name: "one look after a claim without an answer", Breaks: "a run under a lease that nobody holds is taken over",
-		Edits: []Edit{{"internal/engine/unresolved.go", "		} else if found || asked.Sub(sent) > store.LateClaims {", "		} else if found || !asked.Before(sent) {"}},
+		Edits: []Edit{{"internal/engine/orphans.go", "		} else if found || asked.Sub(sent) > store.LateClaims {", "		} else if found || !asked.Before(sent) {"}},
 		Shown: rounds("L1|L2|L4", "F11 late claims", 5, 1, 7), // with leases of five minutes
 	},
 	{
@@ -223,7 +223,7 @@ var wakeMutants = []Mutant{
 var retryMutants = []Mutant{
 	{
 		Name: "a claim without an answer counts as one that took nothing", Breaks: "a run under a lease that nobody holds is taken over",
-		Edits: []Edit{{"internal/engine/unresolved.go", "	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) {", "	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) || store.Unavailable(err) {"}},
+		Edits: []Edit{{"internal/engine/orphans.go", "	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) {", "	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) || store.Unavailable(err) {"}},
 		Shown: rounds("L1|L2|L4", "F11 lost answer to a claim", 5, 1, 7), // with leases of five minutes
 	},
 	{
