@@ -24,7 +24,8 @@ type opening struct {
 	err     error
 }
 
-// longestOpening bounds the opening of a connection if Grace is shorter. It is the time that every statement has.
+// longestOpening bounds the opening of a connection if Grace is shorter, and the check of the schema at a registration. It is the
+// time that every statement has.
 const longestOpening = 10 * time.Second
 
 // open begins to open a connection, unless that is under way. When the connection is there, the session sends a heartbeat.
@@ -76,13 +77,17 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	select {
+	case <-h.s.heartbeats: // the caller sends the heartbeat that the opening has asked for
+	default:
+	}
 	h.opening = nil
 	h.conn, h.backend = o.conn, o.backend
 	return o.conn, o.err
 }
 
-// connectionSoon is connection for a heartbeat, which cannot wait long: a third of Grace remains to send it over a
-// connection of the pool before others may take the worker for dead.
+// connectionSoon is connection for a heartbeat, which waits for a third of Grace at most. Then it goes over a connection of
+// the pool, before others may take the worker for dead.
 func (h *heartbeater) connectionSoon() (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(h.pingInterval(), h.s.cfg.StaleAfter/6))
 	defer cancel()
