@@ -97,7 +97,7 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 		c.Keep[workflow] = min(d, duration.Longest)
 	}
 	for _, d := range []*time.Duration{&c.KeepCompleted, &c.KeepFailed, &c.KeepAudit, &c.KeepEvents, &c.KeepPendingEvents} {
-		*d = min(*d, duration.Longest) // longer means for ever
+		*d = min(*d, duration.Longest) // longer means without end
 	}
 	c.Grace = cmp.Or(c.Grace, 3*time.Second)
 	return c

@@ -435,7 +435,7 @@ func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, erro
 		})
 	})
 	if err != nil {
-		return Claim{}, wrap("find claimed runs", err) // without a part of the runs: nobody would look for the others
+		return Claim{}, wrap("find claimed runs", err) // without a part of the runs: the caller would not look for the others
 	}
 	return claim, nil
 }

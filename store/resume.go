@@ -43,7 +43,7 @@ SET status = 'RUNNING', error_kind = NULL, error = NULL, finished_at = NULL, chi
 	SELECT c.run_id FROM kagzi.workflow_runs c WHERE c.run_id = s.child_run_id AND c.namespace_id = $1 AND c.status NOT IN ('FAILED', 'CANCELLED'))
 WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND (s.status = 'FAILED' OR s.status = 'RUNNING' AND s.child_run_id IS NOT NULL)`
 
-	// A run of a group holds its slot until it ends. The caller has locked the group, and found nobody with the slot.
+	// A run of a group holds its slot until it ends. The caller has locked the group, and no other run has the slot.
 	resumeCompensating = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r

@@ -25,7 +25,7 @@ type LeasesGiven struct {
 	Age          time.Duration // those that are younger are left out: LateClaims, so that no later one can be as old
 }
 
-// The end of a lease tells when it was given, so the leases are in a known part of the claim's index: see runsOfWorker. It also has those of
+// From the end of a lease follows when it was given, so the leases are in a known part of the claim's index: see runsOfWorker. It also has those of
 // other workers, and runs that will become due then. A run whose deadline comes before the end of a lease is not there.
 const leasesGiven = `
 SELECT t.now, q.run_id, q.lease, q.task_queue, q.run_key, coalesce(q.key_scope = '', false)

@@ -1,4 +1,4 @@
-// Package campaign tells tests how far to go. A campaign is a test that tries many cases of one kind: pairs of faults, points of the
+// Package campaign says how far tests go. A campaign is a test that tries many cases of one kind: pairs of faults, points of the
 // code at which a process dies, random programs. `make test` tries some of them. With the build tag long, which `make test-long` sets,
 // a campaign tries all.
 //

@@ -326,7 +326,7 @@ func (s *Session) refused(e *execution, err error) (done bool) {
 	dropped, ends := e.refuseLocked(failure.Of(kind.Database, cause))
 	e.mu.Unlock()
 	e.log().Error("kagzi: the database refuses a write of a run, which fails: nothing that follows is written", "error", cause)
-	for _, w := range dropped { // the execution has stopped, so nobody takes them for written
+	for _, w := range dropped { // the execution has stopped: no branch takes them for written
 		w.settle(store.Lost)
 	}
 	if ends {

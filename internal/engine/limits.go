@@ -225,7 +225,7 @@ func (l *limitLine) failed(t limitTask, err error) {
 	}
 }
 
-// refuse tells the permit's branch that the server refuses the step's place.
+// refuse fails the permit's step: the server refuses its place.
 func (l *limitLine) refuse(p *permit, err error) {
 	l.mu.Lock()
 	l.forgetLocked(p)

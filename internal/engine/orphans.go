@@ -225,7 +225,7 @@ func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedR
 }
 
 // claimRuns claims, and resolves the claim by its lease if its outcome is unknown. A claim whose answer is lost may have taken
-// runs, or may yet take them, if the server has not executed it yet. Nobody executes those runs. See
+// runs, or may yet take them, if the server has not executed it yet. No worker executes those runs. See
 // docs/architecture.md, Lost acknowledgements.
 //
 // A result without Now is a claim that took nothing, as far as known. If an input may have failed the claim, claimRuns claims
@@ -301,7 +301,7 @@ func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time
 	}
 }
 
-// disownClaimed makes the session yield the runs of a claim that nobody executes. It reports whether there are any.
+// disownClaimed makes the session yield the runs of a claim that no worker executes. It reports whether there are any.
 func (s *Session) disownClaimed(within time.Duration, req store.ClaimRequest) (found bool, err error) {
 	claim, err := s.claimWithin(within, req, s.store.ResolveClaim)
 	if err != nil || len(claim.Runs) == 0 {

@@ -123,7 +123,7 @@ func (e *execution) enqueue(w *write) bool {
 	case dropped == nil:
 	case dropped.ends():
 		return false
-	default: // the execution has stopped, so nobody takes it for written
+	default: // the execution has stopped: no branch takes it for written
 		dropped.settle(store.Lost)
 	}
 	return true

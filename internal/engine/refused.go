@@ -6,7 +6,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Nobody may wait for a write that the server refuses, and later writes may follow from it. So after a refused write
+// A branch need not wait for its writes, so later writes may follow from one that the server refuses. So after a refused write
 // the run fails, even if its function has returned meanwhile. Nothing else of the execution is written, apart from the
 // compensations that undo what its steps have done. See docs/architecture.md, Group commit.
 

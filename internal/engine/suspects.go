@@ -35,7 +35,7 @@ func groupOf(r *store.ClaimedRun) suspectGroup {
 }
 
 // patienceOf returns how long a suspect waits for the group before it. It doubles with each recovery: who died more often comes last, and
-// whoever needs long gets the worker without such neighbours in the end.
+// a run that needs long gets the worker without such neighbours in the end.
 func (s *suspects) patienceOf(recoveries int) time.Duration {
 	return s.patience << min(recoveries-store.SuspectRecoveries, maxRecoveries)
 }

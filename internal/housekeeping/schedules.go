@@ -218,8 +218,8 @@ func (k *Coordinator) storeRefusal(ctx context.Context, t *store.Template, probl
 }
 
 // tick starts the runs of the ticks that have come since the schedule was seen, inside of the interceptors. The ticks are
-// still undecided if the schedule is not paused and its cursor has not moved: whoever fires, changes or pauses the schedule
-// does one or the other.
+// still undecided if the schedule is not paused and its cursor has not moved: a call that fires, changes or pauses the
+// schedule does one or the other.
 func (k *Coordinator) tick(ctx context.Context, seen *store.Template, wait time.Duration) (ticked store.Ticked, err error) {
 	reached := false
 	fire := func(ctx context.Context, headers json.RawMessage) (err error) {

@@ -132,7 +132,7 @@ func (s *suspended) next(t *testing.T) int {
 }
 
 // A worker executes half of the crash-loop suspects at once, beside the other runs, and the other half when these have ended, although
-// nobody polls.
+// no worker polls.
 func TestSuspectsRunInGroups(t *testing.T) {
 	t.Parallel()
 	const n = 12
