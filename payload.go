@@ -1,11 +1,13 @@
 package kagzi
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
@@ -118,11 +120,44 @@ func (c *Client) open(stored []byte) ([]byte, error) {
 	if c.cfg.Sealer == nil {
 		return stored, nil
 	}
-	data, err := c.cfg.Sealer.Open(stored)
+	var data []byte
+	err := guarded("Open of the Sealer", func() (err error) {
+		data, err = c.cfg.Sealer.Open(stored)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be opened: %w", err)
 	}
 	return data, nil
+}
+
+// CheckSealer returns an error if the client has no [Sealer] and a worker of its namespace has one: what the client sends could not be
+// read there, and it cannot read what is stored. It is for programs in which people send messages and inputs; other programs have the
+// same configuration as the workers. It knows the workers of the last week.
+func (c *Client) CheckSealer(ctx context.Context) error {
+	if err := c.usable(ctx); err != nil || c.cfg.Sealer != nil {
+		return err
+	}
+	sealed, err := c.store.Sealed(ctx)
+	if err == nil && sealed {
+		err = failure.Of(kind.BadRequest, fmt.Errorf("the payloads of namespace %q are sealed, and this program has no Sealer: what it sends could not be read; use one with the Sealer of the workers, such as a command line that your program makes with cli.Main", c.cfg.Namespace))
+	}
+	return c.failedIf(ctx, err, "check the Sealer")
+}
+
+// guarded calls f, which decodes or opens what others have stored, and returns a panic of it as an error. The text of a panic
+// may quote the data, unless the panic is the runtime's.
+func guarded(what string, f func() error) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case runtime.Error:
+			err = fmt.Errorf("%s panicked: %w", what, p)
+		default:
+			err = fmt.Errorf("%s panicked with a %T", what, p)
+		}
+	}()
+	return f()
 }
 
 // hashStored is hashOf for a stored input.
@@ -148,7 +183,7 @@ func (c *Client) decode(stored []byte, v any) error {
 	if err != nil {
 		return err
 	}
-	return c.cfg.Codec.Decode(data, v)
+	return guarded("Decode of the Codec", func() error { return c.cfg.Codec.Decode(data, v) })
 }
 
 // openInput is open for an input. That of a batch becomes a JSON array of its items, if they are JSON.

@@ -43,6 +43,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 		e.failedCompensations(ctx)
 		e.quarantined(ctx)
 		e.histories(ctx)
+		e.messages(ctx)
 		e.failures()
 	})
 }

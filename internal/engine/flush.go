@@ -58,7 +58,7 @@ func (s *Session) write(es []*execution, last uint64) error {
 	for _, e := range es {
 		e.addTo(f)
 	}
-	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress) > 0 {
+	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress)+len(f.Aside) > 0 {
 		s.failpoint("before flush", uuid.Nil)
 		err := s.sendFlush(f, len(es))
 		s.failpoint("after flush", uuid.Nil)
@@ -297,6 +297,13 @@ func (s *Session) refused(e *execution, err error) {
 		w.progress = nil
 		e.mu.Unlock()
 		e.log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
+		s.requeue(e, 0)
+		return
+	}
+	if w.aside != nil { // perhaps because of their reasons; without its mark, a message is only found unread again
+		e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
+		e.mu.Unlock()
+		e.log().Error("kagzi: the database refuses to note that messages do not decode", "error", err)
 		s.requeue(e, 0)
 		return
 	}
