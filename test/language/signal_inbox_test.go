@@ -62,7 +62,7 @@ func (c counted) Read(p []byte) (int, error) {
 func TestOnlyAwaitedMessagesAreRead(t *testing.T) {
 	t.Parallel()
 	wf := kagzi.Define[struct{}, string]("wf", kit.NoRetry)
-	const most = 16 << 20                                   // in three executions, of 64 MiB that no branch waits for
+	const most = 16 << 20                                     // in three executions, of 64 MiB that no branch waits for
 	for _, name := range []string{"aapproved", "zapproved"} { // before and behind the awaited name
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
