@@ -9,12 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Flush holds the writes that share one transaction: records, then what runs say of their progress, then suspensions, then ends of runs.
+// A Flush holds the writes that share one transaction: records, then what runs say of their progress, then the messages that they
+// set aside, then suspensions, then ends of runs.
 type Flush struct {
 	Records     []*Record
 	Suspensions []*Suspension
 	Finishes    []*Finish
 	Progress    []*Progress // at most one for each run
+	Aside       []*SetAside
 
 	Woken []DueRun    // parents that became due because a run ended, and consumers that have new events
 	Step  []uuid.UUID // runs to call Compensate for
@@ -95,6 +97,9 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	if len(f.Progress) > 0 {
 		queue(readProgress(f.Progress), setProgress, progressColumns.args(s.namespace, f.Progress)...)
 	}
+	if len(f.Aside) > 0 {
+		queue(readSetAside(f.Aside), setAsideMessages, setAsideColumns.args(s.namespace, f.Aside)...)
+	}
 	if consuming := consuming(f.Records); len(consuming) > 0 {
 		queue(nil, consumeSignals, consumeColumns.args(s.namespace, consuming)...)
 	}
@@ -140,6 +145,9 @@ func (f *Flush) each(do func(head)) {
 	for _, p := range f.Progress {
 		do(p.head())
 	}
+	for _, a := range f.Aside {
+		do(a.head())
+	}
 }
 
 // sort puts the writes in the order in which the statements lock their rows.
@@ -150,6 +158,7 @@ func (f *Flush) sort() {
 	slices.SortStableFunc(f.Suspensions, byRun)
 	slices.SortStableFunc(f.Finishes, byRun)
 	slices.SortStableFunc(f.Progress, byRun)
+	slices.SortStableFunc(f.Aside, byRun)
 }
 
 func (f *Flush) reset() {
@@ -164,7 +173,7 @@ func (f *Flush) runsToLock() []uuid.UUID {
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	plain, others := part(f.Finishes, (*Finish).plain)
 	statements := 0
-	for _, n := range []int{len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations), len(f.Progress), len(f.Suspensions), len(plain)} {
+	for _, n := range []int{len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations), len(f.Progress), len(f.Aside), len(f.Suspensions), len(plain)} {
 		statements += min(n, 1)
 	}
 	ids := f.everyRun()
@@ -205,13 +214,13 @@ func (f *Flush) free(ids []uuid.UUID, held []string) *Flush {
 		}
 	}
 	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] }
-	return &Flush{Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep), Progress: only(f.Progress, keep)}
+	return &Flush{Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep), Progress: only(f.Progress, keep), Aside: only(f.Aside, keep)}
 }
 
 // undecided returns the writes that no statement has written.
 func (f *Flush) undecided() undecided {
 	is := func(h head) bool { return *h.outcome == Undecided }
-	return undecided{only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is), only(f.Progress, is)}
+	return undecided{only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is), only(f.Progress, is), only(f.Aside, is)}
 }
 
 // forgotten returns the steps whose failures the writes of f forget.

@@ -13,6 +13,7 @@ type undecided struct {
 	suspensions []*Suspension
 	finishes    []*Finish
 	progress    []*Progress
+	aside       []*SetAside
 }
 
 func (u undecided) runs() (runs []uuid.UUID) {
@@ -27,6 +28,9 @@ func (u undecided) runs() (runs []uuid.UUID) {
 	}
 	for _, p := range u.progress {
 		runs = append(runs, p.RunID)
+	}
+	for _, a := range u.aside {
+		runs = append(runs, a.RunID)
 	}
 	return runs
 }
@@ -135,6 +139,10 @@ func (u undecided) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRo
 	for _, p := range u.progress {
 		holds, _ := mine(p.RunID, p.Lease)
 		p.Outcome = outcomeOf(holds, false)
+	}
+	for _, a := range u.aside {
+		holds, _ := mine(a.RunID, a.Lease)
+		a.Outcome = outcomeOf(holds, false)
 	}
 	for _, p := range u.suspensions {
 		holds, touched := mine(p.RunID, p.Lease)

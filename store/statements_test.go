@@ -129,7 +129,7 @@ func TestIndexes(t *testing.T) {
 	s := open(t)
 	for _, name := range []string{
 		claimIndex, runsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
-		"workflow_runs_fire", "workflow_runs_quarantined", "workflow_runs_compensating", deadlineIndex, dueIndex, namesIndex, scheduleKey, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
+		"workflow_runs_fire", "workflow_runs_quarantined", "workflow_runs_compensating", deadlineIndex, dueIndex, namesIndex, scheduleKey, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "signals_set_aside", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
 	} {
 		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
 			t.Errorf("index %s is missing", name)

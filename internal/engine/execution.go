@@ -95,8 +95,9 @@ type execution struct {
 	outbox     outbox
 	progress   progress
 	deferred   []deferredRecord
-	speculated bool // deferred or outbox may have results of repeatable steps. Set by speculate, reset by speculatesLocked.
-	registers  bool // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
+	aside      []*store.SetAside // messages that do not decode, for the next write
+	speculated bool              // deferred or outbox may have results of repeatable steps. Set by speculate, reset by speculatesLocked.
+	registers  bool              // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
 
 	// Its lease, and news from outside: messages and ends of children.
 	term           store.Term // of the lease, as far as is known

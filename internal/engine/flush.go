@@ -61,7 +61,7 @@ func (s *Session) write(es []*execution, last uint64) error {
 	for _, e := range es {
 		e.addTo(f)
 	}
-	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress) > 0 {
+	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress)+len(f.Aside) > 0 {
 		s.failpoint("before flush", uuid.Nil)
 		err := s.sendFlush(f, len(es))
 		s.failpoint("after flush", uuid.Nil)
@@ -305,6 +305,12 @@ func (s *Session) refused(e *execution, err error) (done bool) {
 		w.progress = nil
 		e.mu.Unlock()
 		e.log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
+		s.requeue(e, 0)
+		return true
+	case w.aside != nil: // perhaps because of their reasons; without its mark, a message is only found unread again
+		e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
+		e.mu.Unlock()
+		e.log().Error("kagzi: the database refuses to note that messages do not decode", "error", err)
 		s.requeue(e, 0)
 		return true
 	case w.failsRun() && (w.bare || w.finish.Status == store.Cancelled):

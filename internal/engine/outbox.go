@@ -24,6 +24,7 @@ type write struct {
 	suspension *store.Suspension
 	finish     *store.Finish
 	progress   *store.Progress     // nil: the write takes none along
+	aside      []*store.SetAside   // messages that do not decode; such a write has nothing else
 	settled    func(store.Outcome) // called once with the outcome; nil if nobody waits
 
 	speculative bool // the run uses a result among the records already. Set by takeDeferredLocked.
@@ -151,6 +152,7 @@ func (e *execution) addTo(f *store.Flush) {
 		if w.finish != nil {
 			f.Finishes = append(f.Finishes, w.finish)
 		}
+		f.Aside = append(f.Aside, w.aside...)
 	}
 	e.addProgressLocked(f)
 	records := f.Records[first:]
@@ -215,7 +217,7 @@ func (o *outbox) settleLocked(settled []*write) []*write {
 }
 
 func (w *write) empty() bool {
-	return len(w.records) == 0 && w.suspension == nil && w.finish == nil && w.progress == nil
+	return len(w.records) == 0 && w.suspension == nil && w.finish == nil && w.progress == nil && w.aside == nil
 }
 
 // ends reports whether w ends the execution.
@@ -238,6 +240,9 @@ func (w *write) size() int {
 	}
 	if w.progress != nil {
 		n += len(w.progress.Text)
+	}
+	for _, a := range w.aside {
+		n += 200 + len(a.Reason)
 	}
 	return n
 }
@@ -270,6 +275,8 @@ func (w *write) outcome() store.Outcome {
 		return w.record().Outcome
 	case w.progress != nil:
 		return w.progress.Outcome
+	case w.aside != nil:
+		return w.aside[0].Outcome // all are of one run
 	default:
 		return store.Done
 	}
@@ -284,17 +291,17 @@ func (w *write) settle(o store.Outcome) {
 	}
 }
 
-// progressPause is the least time between two writes of a run's progress, apart from that with its suspension or end. It is also the
-// longest time that a progress waits for a write that takes it along.
-const progressPause = time.Second
+// writePause is the least time between two writes of a run's progress, apart from that with its suspension or end. It is also the
+// longest time that a progress, or the record of a message that was read or set aside, waits for a write that takes it along.
+const writePause = time.Second
 
 // A progress is what the run's code last said of its progress. It is not part of the history: no replay reads it. The execution's
 // mutex guards it.
 type progress struct {
 	said  *store.Progress // neither written nor in the outbox; nil: there is none
 	taken time.Time       // when the last one entered the outbox
-	timer *time.Timer     // calls writeProgress; nil until there is a progress
-	timed bool            // the timer runs. Set by timeProgressLocked, reset by writeProgress.
+	timer *time.Timer     // calls writeLate; nil until there is something to write
+	timed bool            // the timer runs. Set by timeWriteLocked, reset by writeLate.
 	holds int             // transactional steps of a stricter isolation that are under way: a change of the run's row would fail them
 }
 
@@ -308,5 +315,5 @@ func (p *progress) takeLocked() (said *store.Progress) {
 // goesWithLocked reports whether w takes the progress along: not every write does, or a loop of short steps would write the run's row with
 // each of them.
 func (p *progress) goesWithLocked(w *write) bool {
-	return p.said != nil && (w.ends() || !w.empty() && p.holds == 0 && time.Since(p.taken) >= progressPause)
+	return p.said != nil && (w.ends() || !w.empty() && p.holds == 0 && time.Since(p.taken) >= writePause)
 }

@@ -37,26 +37,26 @@ type Session struct {
 	served  float64     // what the queue had been served from which the last claim came: see queue.serve. Only the claim loop uses it.
 	changed atomic.Bool // the claim loop shall subscribe to notifications of other queues. Set by SetQueues, reset by the claim loop.
 
-	mu               sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
-	queues           queueList                // from which the claim loop claims, and those left of which runs may be held. Added by SetQueues, removed by queuesToRegister.
-	executing        map[uuid.UUID]*execution // by run ID
-	stops            int                      // how often stopAll was called. Tests read it.
-	slots            slots                    // of the executions under way
-	reserved         map[uuid.UUID]bool       // runs that have a reservation, and whether their rows have changed since. Added by Reserve, removed by adopt and Free.
-	orphans          []orphan                 // runs to yield. Added by disown, taken by yieldOrphans.
-	yielding         bool                     // yieldOrphans is running, or about to.
-	strays           strays                   // what the search for orphans knows
-	lingering        map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
-	abandoned        map[*execution]bool      // their runs were given up, and their code has not returned. Added by settled, removed by the watchdog.
-	hung             *store.Hung              // of the watchdog's last pass, for the heartbeat; nil: none
-	suspects         suspects                 // the crash-loop suspects under way
-	fenced           bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
-	draining         bool                     // the worker claims nothing any more. Set by drain, the heartbeater and poolIsClosed, for good.
-	poolClosed       bool                     // the application has closed the pool. Set by poolIsClosed, for good.
-	claiming         bool                     // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
-	claimed          time.Time                // when that claim began. Set by claim.
-	stale            map[uuid.UUID]bool       // runs in executing whose rows have changed. Added by Refresh, cleared by the refresh loop.
-	staleEarly       map[uuid.UUID]bool       // runs whose rows have changed while claiming; uuid.Nil stands for any. Added by Refresh, cleared by claimedAll.
+	mu         sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
+	queues     queueList                // from which the claim loop claims, and those left of which runs may be held. Added by SetQueues, removed by queuesToRegister.
+	executing  map[uuid.UUID]*execution // by run ID
+	stops      int                      // how often stopAll was called. Tests read it.
+	slots      slots                    // of the executions under way
+	reserved   map[uuid.UUID]bool       // runs that have a reservation, and whether their rows have changed since. Added by Reserve, removed by adopt and Free.
+	orphans    []orphan                 // runs to yield. Added by disown, taken by yieldOrphans.
+	yielding   bool                     // yieldOrphans is running, or about to.
+	strays     strays                   // what the search for orphans knows
+	lingering  map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
+	abandoned  map[*execution]bool      // their runs were given up, and their code has not returned. Added by settled, removed by the watchdog.
+	hung       *store.Hung              // of the watchdog's last pass, for the heartbeat; nil: none
+	suspects   suspects                 // the crash-loop suspects under way
+	fenced     bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
+	draining   bool                     // the worker claims nothing any more. Set by drain, the heartbeater and poolIsClosed, for good.
+	poolClosed bool                     // the application has closed the pool. Set by poolIsClosed, for good.
+	claiming   bool                     // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
+	claimed    time.Time                // when that claim began. Set by claim.
+	stale      map[uuid.UUID]bool       // runs in executing whose rows have changed. Added by Refresh, cleared by the refresh loop.
+	staleEarly map[uuid.UUID]bool       // runs whose rows have changed while claiming; uuid.Nil stands for any. Added by Refresh, cleared by claimedAll.
 }
 
 // held returns the runs of all executions, with their leases.

@@ -6,7 +6,6 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -91,7 +90,7 @@ func (w *world) pair(t *rapid.T) {
 	}
 	open()
 	for _, c := range calls {
-		await.Receive(t, c.done)
+		<-c.done
 	}
 	w.judge(t, calls)
 }
