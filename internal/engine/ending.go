@@ -40,6 +40,8 @@ func (s *Session) settled(e *execution) {
 		s.finishAttempt(e, nil, cause)
 	case stopReturned:
 		s.finishAttempt(e, e.output, e.outcome())
+	case stopUnfounded:
+		s.remove(e, store.Unfounded)
 	default: // the table says what became of the run
 		s.remove(e, store.Lost)
 	}
@@ -101,10 +103,13 @@ func (s *Session) finish(e *execution, f *store.Finish) {
 	}
 	e.enqueue(&write{settled: func(o store.Outcome) { // all children are in the table
 		go func() {
-			if o == store.Done && e.cancelChildren() {
+			if o == store.Done {
+				o = e.cancelChildren()
+			}
+			if o == store.Done {
 				s.finish(e, f)
 			} else {
-				s.remove(e, store.Lost)
+				s.remove(e, o)
 			}
 		}()
 	}})
@@ -115,6 +120,10 @@ func (s *Session) finish(e *execution, f *store.Finish) {
 func (s *Session) remove(e *execution, o store.Outcome) {
 	if o == store.Cancelling { // somebody cancelled the run while it was about to end
 		s.finish(e, e.newFinish(store.Cancelled, kind.Cancelled, "run was cancelled"))
+		return
+	}
+	if o == store.Unfounded {
+		s.giveBackUnfounded(e)
 		return
 	}
 	s.release(e)

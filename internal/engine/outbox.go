@@ -25,6 +25,7 @@ type write struct {
 	finish     *store.Finish
 	progress   *store.Progress     // nil: the write takes none along
 	settled    func(store.Outcome) // called once with the outcome; nil if nobody waits
+	givesBack  bool                // it gives the run back as it is in the table, and builds on nothing
 
 	speculative bool // the run uses a result among the records already. Set by takeDeferredLocked.
 }
@@ -37,6 +38,8 @@ type outbox struct {
 	writes   []*write    // not settled, oldest first
 	active   bool        // the execution is in a batcher, in a flush or pausing; true while there are writes. Set by enqueue, reset by requeue.
 	taken    int         // writes[:taken] are in a flush. Only that flush sets it.
+	told     bool        // the execution was told why the server has not written its records. Reset when they are written.
+	sent     int64       // the number of the last premise when that flush was sent. Set by addTo.
 	apart    bool        // the last flush met a lock, or failed with this execution alone: the next flush has no other executions
 	failures int         // consecutive flushes that failed with this execution alone
 	pause    *time.Timer // ends the execution's pause; nil if it is not pausing
@@ -148,6 +151,7 @@ func (e *execution) addTo(f *store.Flush) {
 		}
 	}
 	e.addProgressLocked(f)
+	e.addPremisesLocked(f)
 	records := f.Records[first:]
 	for _, r := range records {
 		begun = begun || r.Status == store.Running
@@ -192,21 +196,23 @@ func (e *execution) addProgressLocked(f *store.Flush) {
 	}
 }
 
-// settleLocked removes the taken writes that are not busy, and appends them to settled. An empty write stays behind a busy one.
-func (o *outbox) settleLocked(settled []*write) []*write {
+// settleLocked removes the taken writes that are not busy, and appends them to settled. An empty write stays behind a busy one. unheard says
+// that a write is busy until the execution knows that its run was cancelled or paused.
+func (o *outbox) settleLocked(settled []*write) (_ []*write, unheard bool) {
 	var busy []*write
 	o.apart = false
 	for _, w := range o.writes[:o.taken] {
-		if w.outcome() == store.Busy || o.apart && w.empty() {
+		if out := w.outcome(); out == store.Busy || out == store.Unheard || o.apart && w.empty() {
 			busy = append(busy, w)
 			o.apart = true
+			unheard = unheard || out == store.Unheard
 		} else {
 			settled = append(settled, w)
 		}
 	}
 	o.writes = slices.Replace(o.writes, 0, o.taken, busy...)
 	o.taken, o.failures = 0, 0
-	return settled
+	return settled, unheard
 }
 
 func (w *write) empty() bool {

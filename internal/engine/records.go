@@ -29,7 +29,7 @@ func (b *Branch) write(other store.Outcome, records ...*store.Record) store.Outc
 		return store.Undecided // a loser's result is not used
 	}
 	if outcome != store.Done && outcome != other {
-		b.e.stop(stopLost, ErrLeaseLost) // no effect if the execution has stopped for another reason
+		b.e.stopAfter(outcome)
 		runtime.Goexit()
 	}
 	return outcome
@@ -76,9 +76,7 @@ func (b *Branch) allWritten() bool {
 	if !enqueued {
 		return false // a loser's result is not used
 	}
-	if outcome != store.Done {
-		e.stop(stopLost, ErrLeaseLost)
-	}
+	e.stopAfter(outcome)
 	return !e.stopped()
 }
 
@@ -123,6 +121,9 @@ func (e *execution) enqueue(w *write) bool {
 // enqueueLocked is enqueue for a write of a branch that has not lost. It reports whether the caller must tell the host, without the lock.
 func (e *execution) enqueueLocked(w *write) (first bool) {
 	o := &e.outbox
+	if w.givesBack {
+		e.deferred, e.progress.said = nil, nil
+	}
 	deferred := e.takeDeferredLocked(w)
 	for len(deferred) > 0 && deferred[0].mayPrecede() { // so that a flush of many large messages can be divided
 		o.writes = append(o.writes, &write{by: w.by, records: []*store.Record{deferred[0].record}})

@@ -120,7 +120,7 @@ func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
 		return nil, true, past
 	}
 	e.inbox.signals[w.name] = box[1:]
-	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt
+	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt
 	if b.now.After(r.EndedAt) {
 		r.EndedAt = b.now
 	}
