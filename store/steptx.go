@@ -8,10 +8,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// BeginStepTx returns the statements that begin the transaction of a step. The setting lasts until its end: so RecordIn notices if the
-// step's function has ended it and begun another.
+// The setting lasts until the end of the step's transaction. So RecordIn notices if the step's function has ended
+// it and begun another.
+const (
+	beginCommitted    = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL kagzi_steptx.begun = 'on'`
+	beginRepeatable   = `BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL kagzi_steptx.begun = 'on'`
+	beginSerializable = `BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL kagzi_steptx.begun = 'on'`
+)
+
+// BeginStepTx returns the statements that begin the transaction of a step; an empty level is READ COMMITTED.
 func BeginStepTx(level pgx.TxIsoLevel) string {
-	return "BEGIN ISOLATION LEVEL " + string(level) + "; SET LOCAL kagzi_steptx.begun = 'on'"
+	switch level {
+	case pgx.RepeatableRead:
+		return beginRepeatable
+	case pgx.Serializable:
+		return beginSerializable
+	}
+	return beginCommitted
 }
 
 // The run is locked from the record to the commit, so the server ends the transaction of a frozen process. The record may

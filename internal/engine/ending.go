@@ -146,3 +146,13 @@ func (s *Session) retryPolicy(e *execution) RetryPolicy {
 	}
 	return p
 }
+
+// giveBackUnfounded gives back the run of an execution that builds on rows which the server has lost: what the
+// execution has in memory is not what the table has. Any worker executes the run from what is left.
+func (s *Session) giveBackUnfounded(e *execution) {
+	e.log().Warn("kagzi: the database has lost records of the run, as in a failover: it is executed again from those that are left")
+	e.mu.Lock()
+	p := e.newSuspension(store.Pending, "worker")
+	e.mu.Unlock()
+	s.suspend(e, &write{suspension: p, givesBack: true})
+}

@@ -311,3 +311,65 @@ func (p *progress) takeLocked() (said *store.Progress) {
 func (p *progress) goesWithLocked(w *write) bool {
 	return p.said != nil && (w.ends() || !w.empty() && p.holds == 0 && time.Since(p.taken) >= progressPause)
 }
+
+// addPremisesLocked adds what the taken writes build on to f. If they are nothing but records of functions, they are
+// to tell whether the run was cancelled or paused: the others have effects beside their records, or end the execution.
+func (e *execution) addPremisesLocked(f *store.Flush) {
+	taken := e.outbox.writes[:e.outbox.taken]
+	if !slices.ContainsFunc(taken, func(w *write) bool { return !w.empty() && !w.givesBack }) {
+		return
+	}
+	all, sent := e.premises.nowLocked()
+	f.Premises = append(f.Premises, all...)
+	e.outbox.sent = sent
+	asks := e.reason == underWay && !e.paused && !e.outbox.told && !slices.ContainsFunc(taken, func(w *write) bool { return !w.onlyFunctions() })
+	for _, w := range taken {
+		for _, r := range w.records {
+			r.Unheard = asks
+		}
+	}
+}
+
+// onlyFunctions reports whether w has nothing but records of functions.
+func (w *write) onlyFunctions() bool {
+	other := func(r *store.Record) bool { return r.Kind != store.KindFunction || r.Start != nil || len(r.Events) > 0 }
+	return !w.ends() && w.progress == nil && !slices.ContainsFunc(w.records, other)
+}
+
+// acknowledgeLocked makes the newest record of the settled writes a premise.
+func (e *execution) acknowledgeLocked(settled []*write, by store.Witness) {
+	var newest *store.Record
+	for _, w := range settled {
+		for _, r := range w.records {
+			written := r.Outcome == store.Done && !r.StartedAt.IsZero() // not one that addTo has left out
+			if written && (newest == nil || rank(r) >= rank(newest)) {
+				newest = r
+			}
+		}
+	}
+	if newest != nil {
+		if newest.Found { // another connection may have sent it
+			by = store.Witness{}
+		}
+		e.outbox.told = false
+		e.premises.addLocked(&newest.StepRow, by, e.outbox.sent, !newest.Found)
+	}
+}
+
+// rank prefers records whose rows this flush has written, and those that change no more.
+func rank(r *store.Record) (n int) {
+	if !r.Found {
+		n += 2
+	}
+	if r.Status != store.Running {
+		n++
+	}
+	return n
+}
+
+// premisesNow is nowLocked with the lock.
+func (e *execution) premisesNow() (all []store.Premise, sent int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.premises.nowLocked()
+}

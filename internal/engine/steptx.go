@@ -245,7 +245,7 @@ func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx p
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	}
-	tx, err = env.store.Pool().BeginTx(ctx, pgx.TxOptions{BeginQuery: store.BeginStepTx(cmp.Or(level, pgx.ReadCommitted))})
+	tx, err = env.store.Pool().BeginTx(ctx, pgx.TxOptions{BeginQuery: store.BeginStepTx(level)})
 	if err != nil {
 		<-env.txSlots
 		return nil, nil, err
