@@ -17,7 +17,9 @@ type Flush struct {
 	Finishes    []*Finish
 	Progress    []*Progress // at most one for each run
 	Aside       []*SetAside
+	Premises    []Premise // the writes of their runs are done only if all of these are in the table
 
+	By    Witness     // the connection that sent f
 	Woken []DueRun    // parents that became due because a run ended, and consumers that have new events
 	Step  []uuid.UUID // runs to call Compensate for
 }
@@ -29,8 +31,11 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 	f.sort()
 	err := do(ctx, func(ctx context.Context) error {
 		f.reset()
-		err := s.send(ctx, s.pool, f, f.runsToLock()) // one round trip, as a rule
-		if code(err) == "55P03" {
+		err := onConn(ctx, s.pool, func(conn *pgx.Conn) error {
+			f.By = witnessOf(ctx, conn)
+			return s.send(ctx, conn, f, f.runsToLock()) // one round trip, as a rule
+		})
+		if code(err) == "55P03" || isUnfounded(err) {
 			f.reset() // the transaction was rolled back
 			err = s.flushFree(ctx, f)
 		}
@@ -45,7 +50,8 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
 // transaction has locked. It also leaves out runs that start a child with an external ID, or publish an event with an ID of the
 // application: an open transaction may have inserted one with that ID, and the insert would wait for its end. All other keys belong to
-// one run. The ends of runs whose consumer somebody else has locked are left out, too. The writes that it leaves out are Busy.
+// one run. The ends of runs whose consumer somebody else has locked are left out, too. The writes that it leaves out are Busy, or
+// Unfounded.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
@@ -56,9 +62,18 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 		if err != nil {
 			return err
 		}
-		some := f.free(free, held)
+		missing, err := s.missing(ctx, tx, f.premises())
+		if err != nil {
+			return err
+		}
+		some := f.free(free, held, missing)
 		err = s.send(ctx, tx, some, nil)
 		f.Woken, f.Step = some.Woken, some.Step
+		f.each(func(h head) {
+			if missing[h.run] {
+				*h.outcome = Unfounded
+			}
+		})
 		return err
 	})
 }
@@ -73,6 +88,9 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	}
 	if lock != nil {
 		queue(nil, lockRuns, s.namespace, array(lock))
+	}
+	if checks := f.premises(); len(checks) > 0 {
+		queue(nil, checkPremises, checkColumns.args(s.namespace, checks)...)
 	}
 	if starts := starts(f.Records); len(starts) > 0 {
 		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
@@ -162,8 +180,11 @@ func (f *Flush) sort() {
 }
 
 func (f *Flush) reset() {
-	f.Woken, f.Step = nil, nil
+	f.By, f.Woken, f.Step = Witness{}, nil, nil
 	f.each(func(h head) { *h.outcome = Undecided })
+	for _, r := range f.Records {
+		r.Found = false
+	}
 }
 
 // runsToLock returns the runs to lock first, in order of run_id, because another process may lock several of them. It returns
@@ -197,8 +218,8 @@ func (f *Flush) everyRun() []uuid.UUID {
 }
 
 // free returns the writes whose runs and parents are among ids, apart from those of runs that may wait for another
-// transaction, or that end runs of the consumers held.
-func (f *Flush) free(ids []uuid.UUID, held []string) *Flush {
+// transaction, that end runs of the consumers held, or whose premises are missing.
+func (f *Flush) free(ids []uuid.UUID, held []string, missing map[uuid.UUID]bool) *Flush {
 	has, waits := map[uuid.UUID]bool{uuid.Nil: true}, map[uuid.UUID]bool{}
 	for _, id := range ids {
 		has[id] = true
@@ -213,7 +234,7 @@ func (f *Flush) free(ids []uuid.UUID, held []string) *Flush {
 			waits[e.RunID] = true
 		}
 	}
-	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] }
+	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] && !missing[h.run] }
 	return &Flush{Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep), Progress: only(f.Progress, keep), Aside: only(f.Aside, keep)}
 }
 

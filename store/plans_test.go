@@ -144,6 +144,9 @@ func (p *plan) wrong(want planned) (wrong []string) {
 func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
 	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}}
+	byPremise := map[string][]string{
+		runsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}, signalsKey: {"run_id", "name", "sequence", "namespace_id"},
+	}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
 	byInput := map[string][]string{runsKey: {"run_id", "namespace_id"}, itemsKey: {"run_id", "namespace_id"}}
 	byWindow := map[string][]string{runsKey: {"run_id", "namespace_id"}, windowsKey: {"window_id", "namespace_id"}}
@@ -304,6 +307,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"endRuns", endRuns, []any{s.namespace, runs, steps, steps, steps, make([]bool, len(ids)), true, micros(time.Minute), false}, withKey(byKey, byStep)},
 		{"overdueRuns", overdueRuns, []any{s.namespace, "-infinity", uuid.Nil, micros(time.Second), 500}, map[string][]string{deadlineIndex: {"namespace_id", "deadline_at"}}},
 		{"activeChildren", activeChildren, []any{s.namespace, ids[0]}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
+		{"checkPremises", checkPremises, checkColumns.args(s.namespace, []check{{run: ids[0], kind: recordThere, name: "step", number: 1}}), byPremise},
+		{"findMissing", findMissing, checkColumns.args(s.namespace, []check{{run: ids[0], kind: recordThere, name: "step", number: 1}}), byPremise},
 		{"stillHeld", stillHeld, []any{s.namespace, ids[0], lease}, byKey},
 		{"insertChildren", insertChildren, childColumns.args(s.namespace, children(started)), byKey},
 		{"changeMetadata", changeMetadata, metadataColumns.args(s.namespace, []*metadataChange{{run: ids[0], lease: uuid.New()}}), map[string][]string{runsKey: {"run_id", "namespace_id"}}},

@@ -30,7 +30,7 @@ func (b *Branch) write(other store.Outcome, records ...*store.Record) store.Outc
 		return store.Undecided // a loser's result is not used
 	}
 	if outcome != store.Done && outcome != other {
-		b.e.stop(stopLost, ErrLeaseLost) // no effect if the execution has stopped for another reason
+		b.e.stopAfter(outcome)
 		runtime.Goexit()
 	}
 	return outcome
@@ -90,9 +90,7 @@ func (b *Branch) allWritten() bool {
 	if !enqueued {
 		return false // a loser's result is not used
 	}
-	if outcome != store.Done {
-		e.stop(stopLost, ErrLeaseLost)
-	}
+	e.stopAfter(outcome)
 	return !e.stopped()
 }
 
@@ -146,6 +144,9 @@ func (e *execution) enqueue(w *write) bool {
 // enqueueLocked is enqueue for a write of a branch that has not lost. It reports whether the caller must tell the host, without the lock.
 func (e *execution) enqueueLocked(w *write) (first bool) {
 	o := &e.outbox
+	if w.givesBack {
+		e.deferred, e.progress.said, e.aside = nil, nil, nil
+	}
 	if e.aside != nil { // before what follows from a later message
 		o.writes = append(o.writes, &write{by: w.by, aside: e.aside})
 		e.aside = nil

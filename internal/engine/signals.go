@@ -168,7 +168,7 @@ func (w *signalWait) take(g *store.Signal) *store.StepRow {
 		return nil
 	}
 	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
-	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt
+	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt
 	if b.now.After(r.EndedAt) {
 		r.EndedAt = b.now
 	}
