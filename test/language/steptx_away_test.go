@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -251,6 +252,7 @@ func TestAReadOnlyConnectionOfAStepTxIsNotKept(t *testing.T) {
 func TestAShortTimeoutOfAStepTxIsItsFailure(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+	var helper sync.WaitGroup
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
 		return 0, kagzi.DoTx(ctx, "books", func(ctx context.Context, tx pgx.Tx) error {
 			if kagzi.CurrentStep(ctx).Attempt > 1 {
@@ -266,17 +268,18 @@ func TestAShortTimeoutOfAStepTxIsItsFailure(t *testing.T) {
 					return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'`, pid) == n
 				})
 			}
-			go func() {
+			helper.Go(func() {
 				waits(1)
 				waits(0)
 				kit.RollbackTx(t, stranger)
-			}()
+			})
 			_, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '300ms'`)
 			return err
 		}, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 	})
 	run := kit.Begin(k, wf, 1)
 	kit.ResultOf(k, run)
+	helper.Wait()
 	if got := k.Steps(run)["books"]; len(got) != 2 || !strings.Contains(got[0].Error, "statement_timeout") {
 		t.Errorf("attempts %+v, want 2, of which the first failed because of its statement_timeout", got)
 	}
