@@ -26,7 +26,8 @@ var (
 	//   - the client's namespace has no such run, schedule, limit or worker (workers that are offline are kept for a week);
 	//   - a run to fork has no record of the step;
 	//   - a step to [Forget] has not failed;
-	//   - there is no such consumer with that topic, or the topic has no such event.
+	//   - there is no such consumer with that topic, or the topic has no such event;
+	//   - the run has no such message.
 	ErrNotFound = errors.New("kagzi: not found")
 	// ErrRunFinished reports that the run is over, so it accepts no signal and no change.
 	ErrRunFinished = errors.New("kagzi: run is over")
@@ -48,10 +49,15 @@ var (
 	// ErrKeyFull reports that a [WhenFull] refuses a start because its key has no free slot. Nothing was started. Its
 	// kind is [kind.RateLimited], so a step that starts the run is repeated according to its [RetryPolicy].
 	ErrKeyFull = errors.New("kagzi: key is full")
+	// ErrInboxFull reports that a run has 10,000 messages that it has not read, and takes no more. Its kind is [kind.RateLimited],
+	// so a step that sends the message is repeated according to its [RetryPolicy].
+	ErrInboxFull = errors.New("kagzi: the run has too many unread messages")
 	// ErrPayloadTooLarge reports an input, a payload of a signal or an event, or an item of [Map] over ClientConfig.MaxPayload. A result that
 	// is too large fails its step or run instead, with [kind.Validation].
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
 )
+
+var errInboxFull = failure.Explain(fmt.Sprintf("the run has %d messages that it has not read, and takes no more before it reads some: Client.Messages with Unread lists them; if a name is misspelt, send under the right one, and Client.DropMessage removes the others", store.MostUnread), ErrInboxFull)
 
 // Each is an ErrNotFound whose text names the thing that was not found.
 var (
@@ -61,6 +67,7 @@ var (
 	errLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
 	errWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
 	errConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
+	errMessageNotFound  = failure.Explain("the run has no message with that ID: Client.Messages lists those that it has", ErrNotFound)
 	errEventNotFound    = failure.Explain("event not found: the topic has none with that ID, or none any more", ErrNotFound)
 )
 
@@ -225,6 +232,7 @@ func public(err error) error {
 		return failure.Explain("another transaction has locked rows that this call changes, perhaps one given with InTx that is neither committed nor rolled back: nothing was changed; try again", err)
 	}
 	for _, p := range []struct{ from, to error }{
+		{store.ErrInboxFull, errInboxFull},
 		{store.ErrRunNotFound, errRunNotFound},
 		{store.ErrRunFinished, ErrRunFinished},
 		{store.ErrIDConflict, ErrIDConflict},

@@ -15,7 +15,7 @@ import (
 //   - 404: [ErrNotFound]
 //   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], [ErrCompensated]
 //   - 413: [ErrPayloadTooLarge]
-//   - 429: [ErrKeyFull]
+//   - 429: [ErrKeyFull], [ErrInboxFull]
 //   - 503: the database is away, too slow or short of connections, or another transaction holds a lock: try again
 //   - 400: Kagzi refused a call for its arguments
 //

@@ -35,6 +35,7 @@ func TestHTTPStatus(t *testing.T) {
 		{"conflict", wrapped(kagzi.ErrIDConflict), 409},
 		{"taken", kagzi.ErrIDTaken, 409},
 		{"full", wrapped(kagzi.ErrKeyFull), 429},
+		{"inbox full", wrapped(kagzi.ErrInboxFull), 429},
 		{"finished", kagzi.ErrRunFinished, 409},
 		{"active", kagzi.ErrRunActive, 409},
 		{"compensated", kagzi.ErrCompensated, 409},

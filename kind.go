@@ -93,8 +93,8 @@ func classify(err error) kind.Kind {
 		return kind.Unavailable // until somebody has migrated the database, or deployed the program
 	case errors.Is(err, store.ErrIsolation):
 		return kind.BadRequest
-	case errors.Is(err, ErrKeyFull):
-		return kind.RateLimited // a slot becomes free
+	case errors.Is(err, ErrKeyFull), errors.Is(err, ErrInboxFull):
+		return kind.RateLimited // a slot becomes free, or the run reads messages
 	case failure.IsBadURL(err), errors.Is(err, ErrPayloadTooLarge), errors.Is(err, ErrIDConflict),
 		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated), errors.Is(err, engine.ErrForeignGoroutine):
 		return kind.BadRequest

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -23,12 +26,18 @@ type MessageInfo struct {
 	ReceivedAt time.Time       `json:"received_at,omitzero"`
 	ReadBy     string          `json:"read_by,omitempty"` // the [StepAttempt].Step of the [WaitSignal] that read it; empty if it is unread
 	ReadAt     time.Time       `json:"read_at,omitzero"`  // when the read was recorded
+
+	// SetAside is why the message was set aside: it does not decode into the type that the run's program has for the signal, or the
+	// [Sealer] does not open it. It is empty if the message was not set aside. The run waits as if the message had not come, until
+	// [Client.RedeliverMessage] or [Client.DropMessage].
+	SetAside   string    `json:"set_aside,omitempty"`
+	SetAsideAt time.Time `json:"set_aside_at,omitzero"`
 }
 
 // A MessageFilter selects messages of a run; the zero value selects all. A message must match all fields that are set.
 type MessageFilter struct {
 	Signal string // the name of the [Signal] with its key, as [Signal.Name] returns it
-	Unread bool   // those that the run has not read
+	Unread bool   // those that the run has not read, with those that were set aside
 	After  ID     // the ID of the last message of the page before
 	Limit  int    // zero means 100
 }
@@ -36,7 +45,8 @@ type MessageFilter struct {
 // Messages returns the messages of a run that f selects, by the names of their signals, and those of one name in the order in which they
 // were stored, which is the order in which the run reads them. For the next page, set f.After to the ID of the last one.
 //
-// A message is unread until a [WaitSignal] has read it and the run has recorded that. The messages that a run ignores are found
+// A message is unread until a [WaitSignal] has read it and the run has recorded that, which takes it a second at most, and in a branch
+// of a [Race] until the race is decided. The messages that a run ignores are found
 // by f.Unread: those whose name or key is misspelt, and those that came after the last read.
 //
 // Messages returns [ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message of it. It reads no more
@@ -68,9 +78,68 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 		out[i] = MessageInfo{
 			Signal: r.Name, ID: ID(r.ID), Payload: c.shown(r.Payload), Headers: storedHeaders(r.Headers), SentBy: r.SentBy,
 			ReceivedAt: r.ReceivedAt, ReadBy: r.ReadBy, ReadAt: r.ReadAt,
+			SetAside: r.SetAside, SetAsideAt: r.SetAsideAt,
 		}
 	}
 	return out, nil
+}
+
+// DropMessage removes a message that the run has not read: one that was set aside (see [MessageInfo].SetAside), or, while no worker
+// executes the run, any. The run's log says who dropped it and why. A message with the same ID ([Message.WithID]) may be sent again: so the
+// sender can correct what it sent.
+//
+// It returns [ErrNotFound] if the run has no such message, perhaps because it was dropped before, and [ErrNotWaiting] if a worker may be
+// about to read it: pause the run first.
+func (c *Client) DropMessage(ctx context.Context, ref Ref, id ID, opts ...ChangeOption) error {
+	return c.changeMessage(ctx, "drop", ref, id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
+		return c.store.DropMessage(ctx, tx, run, string(id), why)
+	})
+}
+
+// RedeliverMessage gives a message that was set aside (see [MessageInfo].SetAside) back to its run, as if its sender had sent it again:
+// behind the others, and received now. Deploy code that decodes it before, else it is set aside again. The run's log says who did that and
+// why.
+//
+// It returns [ErrNotFound] if the run has no such message, [ErrRunFinished] if the run is over, and an error if the message was not set aside.
+func (c *Client) RedeliverMessage(ctx context.Context, ref Ref, id ID, opts ...ChangeOption) error {
+	return c.changeMessage(ctx, "redeliver", ref, id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
+		found, err := c.store.RedeliverMessage(ctx, tx, run, string(id), why)
+		if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
+			return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it waits for its signal"))
+		}
+		if err != nil || found.RunID == uuid.Nil { // an earlier try, whose answer was lost, has stored it: the run is found by polling
+			return err
+		}
+		return c.hints.Signalled(ctx, tx, found)
+	})
+}
+
+// changeMessage calls do for the message of a run. verb is for errors.
+func (c *Client) changeMessage(ctx context.Context, verb string, ref Ref, id ID, opts []ChangeOption, do func(pgx.Tx, uuid.UUID, store.Why) error) error {
+	ref = plain(ref)
+	cfg, err := changeOptions(opts, takesReason|takesActor)
+	if err == nil {
+		err = validateMessageID(id)
+	}
+	if err != nil {
+		return failure.Wrap(failure.Of(kind.BadRequest, err), "%s a message of %v", verb, named(ref))
+	}
+	tx, run, err := c.resolveToChange(ctx, cfg.tx, ref)
+	if err == nil {
+		err = do(tx, run, cfg.Why)
+	}
+	kept, isKept := errors.AsType[*store.MessageKept](err)
+	switch {
+	case errors.Is(err, store.ErrMessageNotFound):
+		err = errMessageNotFound
+	case errors.Is(err, store.ErrRunFinished):
+		err = failure.Explain("run is over, so it reads no message", ErrRunFinished)
+	case isKept && kept.ReadBy != "":
+		err = failure.Of(kind.BadRequest, fmt.Errorf("the run has read it in %q", kept.ReadBy))
+	case isKept:
+		err = failure.Explain("a worker executes the run and may be about to read it: pause the run, and drop the message once the run is paused", ErrNotWaiting)
+	}
+	return c.failedIf(ctx, err, "%s message %.60q of %v", verb, string(id), named(ref))
 }
 
 func (f MessageFilter) validate() error {

@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
@@ -144,6 +145,20 @@ func caught(err *error, decoder string) {
 	if v := recover(); v != nil {
 		*err = fmt.Errorf("%s panicked with a %T at %s; the text is left out because it may quote the value", decoder, v, failure.PlaceOf(debug.Stack()))
 	}
+}
+
+// CheckSealer returns an error if the client has no [Sealer] and a worker of its namespace has one: what the client sends could not be
+// read there, and it cannot read what is stored. It is for programs in which people send messages and inputs; other programs have the
+// same configuration as the workers. It knows the workers of the last week.
+func (c *Client) CheckSealer(ctx context.Context) error {
+	if err := c.usable(ctx); err != nil || c.cfg.Sealer != nil {
+		return err
+	}
+	sealed, err := c.store.Sealed(ctx)
+	if err == nil && sealed {
+		err = failure.Of(kind.BadRequest, fmt.Errorf("the payloads of namespace %q are sealed, and this program has no Sealer: what it sends could not be read; use one with the Sealer of the workers, such as a command line that your program makes with cli.Main", c.cfg.Namespace))
+	}
+	return c.failedIf(ctx, err, "check the Sealer")
 }
 
 // hashStored is hashOf for a stored input.

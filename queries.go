@@ -41,12 +41,35 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 		}
 		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
 	}
+	if waitsForSignal(info.WaitingOn) {
+		aside, err := c.store.SetAsideOf(ctx, id)
+		if err != nil {
+			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
+		}
+		info.WaitingOn += asideText(aside)
+	}
 	if info.Status == StatusRunning || info.Status.Ended() {
 		if err := c.addUnderWay(ctx, &info, r); err != nil {
 			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 		}
 	}
 	return info, nil
+}
+
+// waitsForSignal reports whether one of the things that a run waits for is a message.
+func waitsForSignal(waitingOn string) bool {
+	return strings.HasPrefix(waitingOn, "signal ") || strings.Contains(waitingOn, "; signal ")
+}
+
+// asideText is what a WaitingOn says of n messages that were set aside.
+func asideText(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 message that does not decode"
+	}
+	return fmt.Sprintf("; %d messages that do not decode", n)
 }
 
 // mostNamed is how many steps a text names.

@@ -106,11 +106,13 @@ type RunInfo struct {
 	// order of their texts. Waiting for several children with [Results] is one thing: "child ship and 2 more".
 	//
 	// [Client.Get] also says the following; [Client.List] does not look. It names the steps that a cancel waits for, as in "cancel (step charge
-	// under way)", once they have run for a second, and what keeps workers from claiming a run that is due:
+	// under way)", once they have run for a second, and what keeps workers from claiming a run that is due, and messages that
+	// the run cannot read:
 	//
 	//   - "key tenant-7 (2 of 2 running), behind order-42", "group mail (1 of 1 running), behind order-42" or "queue shop (50 of 50 running)" if no
 	//     slot is free: order-42 is the [ID] of the run that has held its slot for longest, or its [RunID] if it has none;
 	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
+	//   - "signal approved; 1 message that does not decode": see [MessageInfo].SetAside;
 	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop" or "pause of all runs".
 	WaitingOn string `json:"waiting_on,omitempty"`
 

@@ -139,7 +139,7 @@ func (n signalName) stepName() string {
 //
 // With [Reason] or [Actor], for a message of a person, the log of the run says who sent it, and so does the audit log: see [Client.RunLog].
 //
-// Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, and [ErrPayloadTooLarge].
+// Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, [ErrInboxFull], and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeOption) error {
 	ref = plain(ref)
 	if err := c.signal(ctx, ref, m, opts); err != nil {
@@ -242,8 +242,9 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 // is left to the next WaitSignal, and a further attempt of the run gets the same error, which is therefore permanent. A wait
 // that has begun keeps its time when the code is changed.
 //
-// WaitSignal returns another error only if the call is wrong or the branch was cancelled. A message that does not decode into T
-// quarantines the run with [kind.Nondeterminism].
+// A message that does not decode into T is set aside, and WaitSignal goes on waiting as if it had not come: see
+// [MessageInfo].SetAside. WaitSignal returns another error only if the call is wrong or the branch was cancelled. If a message that
+// the run has read already does not decode into T any more, the run is quarantined with [kind.Nondeterminism].
 func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) {
 	m, err := WaitMessage(ctx, s, timeout...)
 	return m.Payload, err
@@ -263,12 +264,25 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 		return out, err
 	}
 	limit, invalid := waitTimeout(timeout)
-	row, err := b.Receive(engine.SignalSpec{Name: s.name.String(), Step: s.name.stepName(), BadName: s.name.validate(), Invalid: invalid, Timeout: limit})
+	decoded := false
+	row, err := b.Receive(engine.SignalSpec{
+		Name: s.name.String(), Step: s.name.stepName(), BadName: s.name.validate(), Invalid: invalid, Timeout: limit,
+		Decode: func(payload []byte) error {
+			var read T
+			if err := c.decode(payload, &read); err != nil {
+				return fmt.Errorf("it does not decode into %v, the type that the program has for the signal: %w", reflect.TypeFor[T](), err)
+			}
+			out.Payload, decoded = read, true
+			return nil
+		},
+	})
 	if err != nil {
-		return out, err
+		return Received[T]{}, err
 	}
-	if err := c.decode(row.Output, &out.Payload); err != nil {
-		b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this program has for the signal: %v; if the sender was wrong, wait for a json.RawMessage, which any JSON decodes into, and refuse the message there", row.StepID, reflect.TypeFor[T](), err)
+	if !decoded { // the history has it
+		if err := c.decode(row.Output, &out.Payload); err != nil {
+			b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this program has for the signal: %v; deploy code whose type decodes it, such as a json.RawMessage, and Resume the run", row.StepID, reflect.TypeFor[T](), err)
+		}
 	}
 	out.Headers = storedHeaders(row.Input)
 	return out, nil

@@ -343,7 +343,7 @@ func (w *Worker) serves() []string {
 func (w *Worker) registration(id uuid.UUID) store.Worker {
 	reg := store.Worker{
 		ID: id, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),
-		LeaseTimeout: w.cfg.LeaseTimeout, FixedLease: w.cfg.FixedLease, StaleAfter: w.cfg.StaleAfter,
+		LeaseTimeout: w.cfg.LeaseTimeout, FixedLease: w.cfg.FixedLease, StaleAfter: w.cfg.StaleAfter, Sealed: w.client.cfg.Sealer != nil,
 	}
 	reg.Hostname, _ = os.Hostname() // for people
 	if w.cfg.Labels != nil {

@@ -268,6 +268,8 @@ CREATE TABLE kagzi.signals (
     received_at  timestamptz       NOT NULL DEFAULT now(),
     consumed_by  text  COLLATE "C",          -- the step that took the message; NULL until one does
     consumed_at  timestamptz,                -- when that was recorded
+    set_aside_at timestamptz,                -- when a worker recorded that the message does not decode; NULL: a step may take it
+    set_aside    text,                       -- why it does not decode
     PRIMARY KEY (run_id, name, sequence, namespace_id)
 );
 
@@ -277,12 +279,17 @@ CREATE UNIQUE INDEX signals_signal_id
     ON kagzi.signals (signal_id, run_id, namespace_id)
     WHERE signal_id IS NOT NULL;
 
+-- The messages that do not decode: people look for them. Other messages cost it nothing.
+CREATE INDEX signals_set_aside
+    ON kagzi.signals (run_id, name, sequence, namespace_id)
+    WHERE set_aside_at IS NOT NULL;
+
 -- Operations that people applied to a run: its history apart from its steps.
 CREATE TABLE kagzi.run_events (
     run_id       uuid              NOT NULL, -- the run may be deleted by now: see run_events_deleted
     event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it
     namespace_id text  COLLATE "C" NOT NULL,
-    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'SIGNALLED', 'DELETED')),
+    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'SIGNALLED', 'MESSAGE_DROPPED', 'MESSAGE_REDELIVERED', 'DELETED')),
     other_run_id uuid,                       -- the run that this one was restarted or forked from, or the new one; of DELETED, the run with which this one was deleted
     step_id      text  COLLATE "C",          -- where a fork begins
     reason       text,
@@ -658,6 +665,7 @@ CREATE TABLE kagzi.workers (
     pid             integer           NOT NULL DEFAULT 0,
     build           text              NOT NULL DEFAULT '', -- the version of the program
     schema_version  bigint            NOT NULL DEFAULT 0,  -- the newest migration that the program knows
+    sealed          boolean           NOT NULL DEFAULT false, -- its client has a Sealer
     labels          jsonb,
     max_concurrent  integer           NOT NULL DEFAULT 0,
     lease_timeout   interval          NOT NULL,

@@ -24,32 +24,50 @@ func BenchmarkFlush(b *testing.B) {
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			if len(recordColumns.args(s.namespace, f.Records))+len(suspendColumns.args(s.namespace, f.Suspensions))+len(finishColumns.args(s.namespace, f.Finishes)) != 22+15+8 {
+			if len(recordColumns.args(s.namespace, f.Records))+len(suspendColumns.args(s.namespace, f.Suspensions))+len(finishColumns.args(s.namespace, f.Finishes)) != 23+15+8 {
 				b.Fatal("other arguments")
 			}
 		}
 	})
-	b.Run("Records", func(b *testing.B) {
-		s := New(dbtest.Pool(b, dbtest.Unchecked()), "test")
-		runs := many(n)
-		if _, err := s.Start(b.Context(), nil, runs); err != nil {
-			b.Fatal(err)
+	for _, n := range []int{1, n} {
+		b.Run(fmt.Sprintf("Records=%d/WithoutPremises", n), func(b *testing.B) { benchmarkRecords(b, n, false, false) })
+		b.Run(fmt.Sprintf("Records=%d/Vouched", n), func(b *testing.B) { benchmarkRecords(b, n, true, true) })
+		b.Run(fmt.Sprintf("Records=%d/Asked", n), func(b *testing.B) { benchmarkRecords(b, n, true, false) })
+	}
+}
+
+// benchmarkRecords flushes records of n runs. If premises is set, each builds on the one before, for which the connection vouches or the
+// table is asked.
+func benchmarkRecords(b *testing.B, n int, premises, vouched bool) {
+	s := New(dbtest.Pool(b, dbtest.Unchecked()), "test")
+	if _, err := s.Start(b.Context(), nil, many(n)); err != nil {
+		b.Fatal(err)
+	}
+	c, err := s.Claim(b.Context(), request(n, func(r *ClaimRequest) { r.LeaseTimeout = time.Hour }))
+	if err != nil || len(c.Runs) != n {
+		b.Fatalf("claimed %d, error %v", len(c.Runs), err)
+	}
+	b.ReportAllocs()
+	var known []Premise
+	for i := 0; b.Loop(); i++ {
+		f := &Flush{Premises: known}
+		for _, r := range c.Runs {
+			f.Records = append(f.Records, record(r, fmt.Sprint("step ", i), "output"))
 		}
-		c, err := s.Claim(b.Context(), request(n, func(r *ClaimRequest) { r.LeaseTimeout = time.Hour }))
-		if err != nil || len(c.Runs) != n {
-			b.Fatalf("claimed %d, error %v", len(c.Runs), err)
+		if err := s.Flush(b.Context(), f); err != nil || f.Records[n-1].Outcome != Done {
+			b.Fatalf("outcome %d, error %v", f.Records[n-1].Outcome, err)
 		}
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			f := &Flush{}
-			for _, r := range c.Runs {
-				f.Records = append(f.Records, record(r, fmt.Sprint("step ", i), "output"))
+		known = nil
+		by := Witness{} // which vouches for nothing
+		if vouched {
+			by = f.By
+		}
+		for _, r := range f.Records {
+			if premises {
+				known = append(known, PremiseOf(&r.StepRow, by))
 			}
-			if err := s.Flush(b.Context(), f); err != nil || f.Records[n-1].Outcome != Done {
-				b.Fatalf("outcome %d, error %v", f.Records[n-1].Outcome, err)
-			}
 		}
-	})
+	}
 }
 
 // BenchmarkPeek reads the first 100 events that a consumer has not consumed, behind a million that it has (or KAGZI_BENCH_EVENTS), with an

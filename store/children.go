@@ -98,8 +98,8 @@ const stillHeld = `
 SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3 AND r.status = 'RUNNING')`
 
 // CancelChildren cancels the children of a run that is about to end, a thousand in one transaction. It returns ErrLeaseLost
-// if h no longer holds the run.
-func (s *Store) CancelChildren(ctx context.Context, h HeldRun) (*CancelledRuns, error) {
+// if h no longer holds the run, and ErrUnfounded if one of the premises is missing.
+func (s *Store) CancelChildren(ctx context.Context, h HeldRun, premises ...Premise) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for {
 		var some *CancelledRuns
@@ -110,7 +110,7 @@ func (s *Store) CancelChildren(ctx context.Context, h HeldRun) (*CancelledRuns, 
 			if err != nil || len(ids) == 0 {
 				return err
 			}
-			some, err = s.cancelHeld(ctx, tx, h, ids[:min(len(ids), 1000)], "ended")
+			some, err = s.cancelHeld(ctx, tx, h, premises, ids[:min(len(ids), 1000)], "ended")
 			return err
 		})
 		if err != nil {
@@ -124,12 +124,12 @@ func (s *Store) CancelChildren(ctx context.Context, h HeldRun) (*CancelledRuns, 
 }
 
 // CancelStarted cancels children of a run that continues, a thousand in one transaction. It returns ErrLeaseLost if h no
-// longer holds the run. It ignores children that are over or were never started.
-func (s *Store) CancelStarted(ctx context.Context, h HeldRun, children []uuid.UUID) (*CancelledRuns, error) {
+// longer holds the run, and ErrUnfounded if one of the premises is missing. It ignores children that are over or were never started.
+func (s *Store) CancelStarted(ctx context.Context, h HeldRun, premises []Premise, children []uuid.UUID) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for ids := range slices.Chunk(children, 1000) {
 		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
-			some, err := s.cancelHeld(ctx, tx, h, ids, "cancelled it")
+			some, err := s.cancelHeld(ctx, tx, h, premises, ids, "cancelled it")
 			if err == nil {
 				all.add(some)
 			}
@@ -142,9 +142,9 @@ func (s *Store) CancelStarted(ctx context.Context, h HeldRun, children []uuid.UU
 	return all, nil
 }
 
-// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run. because
-// completes the error of the children: "its parent …".
-func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, children []uuid.UUID, because string) (*CancelledRuns, error) {
+// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run, ErrUnfounded if one of the
+// premises is missing. because completes the error of the children: "its parent …".
+func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, premises []Premise, children []uuid.UUID, because string) (*CancelledRuns, error) {
 	out, err := s.cancelAll(ctx, tx, children, cancellation{text: fmt.Sprintf("%s: its parent %s %s", wasCancelled, h.RunID, because)})
 	if err != nil {
 		return nil, err
@@ -153,6 +153,13 @@ func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, children [
 	holds, err := askOne[bool](ctx, tx, stillHeld, s.namespace, h.RunID, h.Lease)
 	if err == nil && !holds {
 		err = ErrLeaseLost
+	}
+	if err != nil {
+		return nil, err
+	}
+	missing, err := s.missing(ctx, tx, checksOf(premises))
+	if err == nil && len(missing) > 0 {
+		err = ErrUnfounded
 	}
 	return out, err
 }

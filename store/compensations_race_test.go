@@ -72,8 +72,8 @@ func TestFinishSeesWhatItWaitedFor(t *testing.T) {
 	s := open(t)
 	r := running(t, s, 1)[0]
 	tx := begin(t, s)
-	if ok, err := s.RecordIn(t.Context(), tx, record(r, "a", "x"), registering(r, "a", 1)); err != nil || !ok {
-		t.Fatalf("written %t, error %v", ok, err)
+	if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil || !c.Written {
+		t.Fatalf("written %t, error %v", c.Written, err)
 	}
 	f := &Flush{Finishes: []*Finish{failing(r)}}
 	meetsLock(t, s, func(ctx context.Context) { // for a moment, again and again

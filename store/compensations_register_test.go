@@ -60,16 +60,16 @@ func TestRecordCompensation(t *testing.T) {
 		s := open(t)
 		r := running(t, s, 1)[0]
 		tx := begin(t, s)
-		if ok, err := s.RecordIn(t.Context(), tx, record(r, "a", "x"), registering(r, "a", 1)); err != nil || !ok {
-			t.Errorf("written %t, error %v", ok, err)
+		if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil || !c.Written {
+			t.Errorf("written %t, error %v", c.Written, err)
 		}
 		wantCompensations(t, s, r.RunID)
 		commit(t, tx)
 		wantCompensations(t, s, r.RunID, "a#compensation 1 RUNNING undo a")
 		supersede(t, s, r)
 		tx = begin(t, s)
-		if ok, err := s.RecordIn(t.Context(), tx, record(r, "b", "x"), registering(r, "b", 2)); err != nil || ok {
-			t.Errorf("written %t under a lost lease, error %v", ok, err)
+		if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "b", "x"), registering(r, "b", 2)); err != nil || c.Written {
+			t.Errorf("written %t under a lost lease, error %v", c.Written, err)
 		}
 	})
 }

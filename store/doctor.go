@@ -17,7 +17,7 @@ var Indexes = []string{
 	"events_7_topic_namespace_id_position_idx", "events_order", "events_pkey", "key_changes_pkey", "limit_places_held", "limit_places_line",
 	"limit_places_pkey", "limit_places_timed", "limits_pkey", "pauses_pkey", "queues_pkey", "run_events_deleted", "run_events_deleted_id", "run_events_pkey", "run_keys_line", "run_keys_pkey",
 	"schedules_due", "schedules_name", "schedules_pkey", "schema_migrations_pkey", "schema_migrations_version_id_key", "signals_pkey",
-	"signals_signal_id", "start_items_item", "start_items_pkey", "start_windows_closed", "start_windows_pkey", "step_runs_pkey",
+	"signals_set_aside", "signals_signal_id", "start_items_item", "start_items_pkey", "start_windows_closed", "start_windows_pkey", "step_runs_pkey",
 	"subscriptions_consumer", "subscriptions_pkey", "worker_events_pkey", "workers_live", "workers_pkey", "workers_release",
 	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim", "workflow_runs_compensating", "workflow_runs_completed",
 	"workflow_runs_deadline", "workflow_runs_deleted",

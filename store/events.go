@@ -20,6 +20,9 @@ const (
 	EventUpdated    = "UPDATED"
 	EventSignalled  = "SIGNALLED"
 	EventDeleted    = "DELETED"
+
+	EventMessageDropped     = "MESSAGE_DROPPED"
+	EventMessageRedelivered = "MESSAGE_REDELIVERED"
 )
 
 // A RunEvent is an entry of a run's history beside its steps.

@@ -9,13 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Flush holds the writes that share one transaction: records, then what runs say of their progress, then suspensions, then ends of runs.
+// A Flush holds the writes that share one transaction: records, then what runs say of their progress, then the messages that they
+// set aside, then suspensions, then ends of runs.
 type Flush struct {
 	Records     []*Record
 	Suspensions []*Suspension
 	Finishes    []*Finish
 	Progress    []*Progress // at most one for each run
+	Aside       []*SetAside
+	Premises    []Premise // the writes of their runs are done only if all of these are in the table
 
+	By    Witness     // the connection that sent f
 	Woken []DueRun    // parents that became due because a run ended, and consumers that have new events
 	Step  []uuid.UUID // runs to call Compensate for
 }
@@ -27,8 +31,11 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 	f.sort()
 	err := do(ctx, func(ctx context.Context) error {
 		f.reset()
-		err := s.send(ctx, s.pool, f, f.runsToLock()) // one round trip, as a rule
-		if code(err) == "55P03" {
+		err := onConn(ctx, s.pool, func(conn *pgx.Conn) error {
+			f.By = witnessOf(ctx, conn)
+			return s.send(ctx, conn, f, f.runsToLock()) // one round trip, as a rule
+		})
+		if code(err) == "55P03" || isUnfounded(err) {
 			f.reset() // the transaction was rolled back
 			err = s.flushFree(ctx, f)
 		}
@@ -43,7 +50,8 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
 // transaction has locked. It also leaves out runs that start a child with an external ID, or publish an event with an ID of the
 // application: an open transaction may have inserted one with that ID, and the insert would wait for its end. All other keys belong to
-// one run. The ends of runs whose consumer somebody else has locked are left out, too. The writes that it leaves out are Busy.
+// one run. The ends of runs whose consumer somebody else has locked are left out, too. The writes that it leaves out are Busy, or
+// Unfounded.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
@@ -54,9 +62,18 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 		if err != nil {
 			return err
 		}
-		some := f.free(free, held)
+		missing, err := s.missing(ctx, tx, f.premises())
+		if err != nil {
+			return err
+		}
+		some := f.free(free, held, missing)
 		err = s.send(ctx, tx, some, nil)
 		f.Woken, f.Step = some.Woken, some.Step
+		f.each(func(h head) {
+			if missing[h.run] {
+				*h.outcome = Unfounded
+			}
+		})
 		return err
 	})
 }
@@ -71,6 +88,9 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	}
 	if lock != nil {
 		queue(nil, lockRuns, s.namespace, array(lock))
+	}
+	if checks := f.premises(); len(checks) > 0 {
+		queue(nil, checkPremises, checkColumns.args(s.namespace, checks)...)
 	}
 	if starts := starts(f.Records); len(starts) > 0 {
 		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
@@ -94,6 +114,9 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	}
 	if len(f.Progress) > 0 {
 		queue(readProgress(f.Progress), setProgress, progressColumns.args(s.namespace, f.Progress)...)
+	}
+	if len(f.Aside) > 0 {
+		queue(readSetAside(f.Aside), setAsideMessages, setAsideColumns.args(s.namespace, f.Aside)...)
 	}
 	if consuming := consuming(f.Records); len(consuming) > 0 {
 		queue(nil, consumeSignals, consumeColumns.args(s.namespace, consuming)...)
@@ -140,6 +163,9 @@ func (f *Flush) each(do func(head)) {
 	for _, p := range f.Progress {
 		do(p.head())
 	}
+	for _, a := range f.Aside {
+		do(a.head())
+	}
 }
 
 // sort puts the writes in the order in which the statements lock their rows.
@@ -150,11 +176,15 @@ func (f *Flush) sort() {
 	slices.SortStableFunc(f.Suspensions, byRun)
 	slices.SortStableFunc(f.Finishes, byRun)
 	slices.SortStableFunc(f.Progress, byRun)
+	slices.SortStableFunc(f.Aside, byRun)
 }
 
 func (f *Flush) reset() {
-	f.Woken, f.Step = nil, nil
+	f.By, f.Woken, f.Step = Witness{}, nil, nil
 	f.each(func(h head) { *h.outcome = Undecided })
+	for _, r := range f.Records {
+		r.Found = false
+	}
 }
 
 // runsToLock returns the runs to lock first, in order of run_id, because another process may lock several of them. It returns
@@ -164,7 +194,7 @@ func (f *Flush) runsToLock() []uuid.UUID {
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	plain, others := part(f.Finishes, (*Finish).plain)
 	statements := 0
-	for _, n := range []int{len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations), len(f.Progress), len(f.Suspensions), len(plain)} {
+	for _, n := range []int{len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations), len(f.Progress), len(f.Aside), len(f.Suspensions), len(plain)} {
 		statements += min(n, 1)
 	}
 	ids := f.everyRun()
@@ -188,8 +218,8 @@ func (f *Flush) everyRun() []uuid.UUID {
 }
 
 // free returns the writes whose runs and parents are among ids, apart from those of runs that may wait for another
-// transaction, or that end runs of the consumers held.
-func (f *Flush) free(ids []uuid.UUID, held []string) *Flush {
+// transaction, that end runs of the consumers held, or whose premises are missing.
+func (f *Flush) free(ids []uuid.UUID, held []string, missing map[uuid.UUID]bool) *Flush {
 	has, waits := map[uuid.UUID]bool{uuid.Nil: true}, map[uuid.UUID]bool{}
 	for _, id := range ids {
 		has[id] = true
@@ -204,14 +234,14 @@ func (f *Flush) free(ids []uuid.UUID, held []string) *Flush {
 			waits[e.RunID] = true
 		}
 	}
-	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] }
-	return &Flush{Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep), Progress: only(f.Progress, keep)}
+	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] && !missing[h.run] }
+	return &Flush{Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep), Progress: only(f.Progress, keep), Aside: only(f.Aside, keep)}
 }
 
 // undecided returns the writes that no statement has written.
 func (f *Flush) undecided() undecided {
 	is := func(h head) bool { return *h.outcome == Undecided }
-	return undecided{only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is), only(f.Progress, is)}
+	return undecided{only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is), only(f.Progress, is), only(f.Aside, is)}
 }
 
 // forgotten returns the steps whose failures the writes of f forget.

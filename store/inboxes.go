@@ -24,6 +24,8 @@ type StoredMessage struct {
 	ReceivedAt time.Time
 	ReadBy     string // the step that read it; empty: none
 	ReadAt     time.Time
+	SetAside   string // why it was set aside; empty: it was not
+	SetAsideAt time.Time
 }
 
 // A MessageFilter chooses messages of a run.
@@ -34,7 +36,7 @@ type MessageFilter struct {
 	Limit  int
 }
 
-const storedMessage = `g.name, g.signal_id, g.payload, g.headers, coalesce(g.sent_by, ''), g.received_at, coalesce(g.consumed_by, ''), g.consumed_at`
+const storedMessage = `g.name, g.signal_id, g.payload, g.headers, coalesce(g.sent_by, ''), g.received_at, coalesce(g.consumed_by, ''), g.consumed_at, coalesce(g.set_aside, ''), g.set_aside_at`
 
 // Both statements read in the order of the key, begin behind the message ($3, $4), and stop at the limit.
 const messagesOfRun = `
@@ -82,7 +84,7 @@ func (s *Store) Messages(ctx context.Context, run uuid.UUID, f MessageFilter) (o
 		}
 		return ask(ctx, s.pool, statement, []any{s.namespace, run, name, sequence, f.Unread, f.Limit}, func(rows pgx.Rows) error {
 			var m StoredMessage
-			_, err := pgx.ForEachRow(rows, []any{&m.Name, &m.ID, &m.Payload, &m.Headers, &m.SentBy, utc(&m.ReceivedAt), &m.ReadBy, utc(&m.ReadAt)}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&m.Name, &m.ID, &m.Payload, &m.Headers, &m.SentBy, utc(&m.ReceivedAt), &m.ReadBy, utc(&m.ReadAt), &m.SetAside, utc(&m.SetAsideAt)}, func() error {
 				out = append(out, m)
 				m.Payload, m.Headers = nil, nil // the next scan must not overwrite them
 				return nil

@@ -13,7 +13,7 @@ type LoadRequest struct {
 	Runs    []uuid.UUID
 	Woken   []uuid.UUID // the runs whose inboxes are read
 	Inputs  []uuid.UUID // the runs whose inputs are read: the claim left them out
-	Most    int64       // limits the bytes of each run's steps, of its messages, of its children's ends, and of its input; or NoLimit
+	Most    int64       // limits the bytes of each run's steps, of its children's ends, and of its input; or NoLimit. Of messages, a page is read.
 	Timeout time.Duration
 }
 
@@ -62,7 +62,7 @@ func (s *Store) load(ctx context.Context, req LoadRequest) (Loaded, error) {
 			out.Inbox[id] = &Inbox{}
 		}
 		queueInbox(b, s.namespace, req.Woken, req.Most)
-		reads = append(reads, readSignals(out.Inbox, out.More), readEnds(out.Inbox, out.More))
+		reads = append(reads, readSignals(out.Inbox), readEnds(out.Inbox, out.More))
 	}
 	if len(req.Inputs) > 0 {
 		b.Queue(runInputs, s.namespace, array(req.Inputs), req.Most)
@@ -94,9 +94,6 @@ SELECT (
 	SELECT coalesce(sum(300 + coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0)), 0)
 	FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1
 ) + (
-	SELECT coalesce(sum(200 + coalesce(octet_length(g.payload), 0)), 0)
-	FROM kagzi.signals g WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL
-) + (
 	SELECT coalesce(sum(300 + coalesce(octet_length(r.output), 0)), 0)
 	FROM (
 		SELECT c.child_run_id
@@ -113,7 +110,8 @@ SELECT (
 	)) FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1
 ), 0)`
 
-// LoadSize returns roughly how many bytes Load would read of a run without a limit. It reads only sizes.
+// LoadSize returns roughly how many bytes Load would read of a run without a limit, apart from its page of messages. It reads
+// only sizes.
 func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Duration) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

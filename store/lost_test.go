@@ -322,7 +322,7 @@ func TestLostStepTx(t *testing.T) {
 				if _, err := tx.Exec(t.Context(), `INSERT INTO ledger VALUES (1)`); err != nil {
 					return err
 				}
-				_, err := s.RecordIn(t.Context(), tx, record(r, "step", "x"))
+				_, err := s.RecordIn(t.Context(), tx, nil, record(r, "step", "x"))
 				return err
 			})
 		}

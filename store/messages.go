@@ -27,11 +27,19 @@ type Signalled struct {
 	Due     bool // it can be claimed now or soon
 }
 
+// MostUnread is how many messages a run may have that it has not read, with those that were set aside.
+const MostUnread = 10_000
+
+// ErrInboxFull reports that the run has MostUnread messages that it has not read.
+var ErrInboxFull = errors.New("the run has too many unread messages")
+
 // The sequence of a message is the number of the wake-up that announces it. An earlier statement has locked the run's row. So
 // this one sees all messages that others sent, and the messages of a run become visible in order.
 //
 // A run that sleeps, or waits for its next attempt, counts as due if it is due within a second: a claim may have skipped its
 // row while it was locked. A caller's transaction may hold the lock for long, so there every such run counts as due.
+//
+// A run with so few wake-ups that its inbox cannot be full needs no count.
 const storeMessages = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.name, u.signal_id, u.payload, coalesce(u.headers, ($6::text[])[1]) AS headers, coalesce(u.sent_by, ($7::text[])[1]) AS sent_by, row_number() OVER (PARTITION BY u.run_id ORDER BY u.place) AS place
@@ -46,6 +54,10 @@ WITH u AS MATERIALIZED (
 ), k AS MATERIALIZED (
 	SELECT g.run_id, g.messages, g.now, g.now + interval '1 second' AS soon
 	FROM (SELECT u.run_id, count(*) AS messages, clock_timestamp() AS now FROM u GROUP BY 1) g
+	WHERE CASE WHEN (SELECT q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = g.run_id AND q.namespace_id = $1) + g.messages <= $9::bigint THEN true
+		ELSE (SELECT count(*) FROM (
+			SELECT FROM kagzi.signals s WHERE s.run_id = g.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL LIMIT $9::bigint
+		) x) + g.messages <= $9::bigint END
 ), w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.messages,
@@ -71,7 +83,7 @@ var messageColumns = columnsOf(storeMessages,
 	shared(texts, "sent_by", func(m Message) string { return m.SentBy }),
 )
 
-// For a message that was not stored: whether the run has it already, and the run's status. A run whose steps are being
+// For a message that was not stored: whether the run has it already, the run's status, and how many unread messages it has. A run whose steps are being
 // deleted does not count as existing.
 const resolveMessages = `
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
@@ -82,7 +94,12 @@ SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status
 			WHERE s.signal_id = u.signal_id AND s.run_id = u.run_id AND s.namespace_id = $1
 			LIMIT 1
 		) x
-	) = 1
+	) = 1,
+	(
+		SELECT count(*) FROM (
+			SELECT FROM kagzi.signals s WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL LIMIT $4::bigint
+		) x
+	)
 FROM unnest($2::uuid[], $3::text[]) AS u (run_id, signal_id)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.task_queue, q.workflow_type, q.version, q.status, q.available_at
@@ -92,8 +109,8 @@ CROSS JOIN LATERAL (
 ) r`
 
 // Signal stores a message for an active run and wakes the run. If the run has a message with this ID already, nothing
-// changes. Signal is a transaction of its own, or a part of tx, which survives its errors. It returns ErrRunNotFound and
-// ErrRunFinished.
+// changes. Signal is a transaction of its own, or a part of tx, which survives its errors. It returns ErrRunNotFound,
+// ErrRunFinished and ErrInboxFull.
 func (s *Store) Signal(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
 	switch {
 	case m.Why != Why{}:
@@ -145,6 +162,8 @@ func (s *Store) signal(ctx context.Context, db DB, m Message) (out Signalled, st
 			return f.Signalled, false, nil
 		case f.over:
 			return out, false, ErrRunFinished
+		case f.unread >= MostUnread:
+			return out, false, ErrInboxFull
 		}
 	}
 	return out, false, errors.New("the run kept ending and resuming during the call: try again")
@@ -159,7 +178,7 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	}
 	b := &pgx.Batch{}
 	b.Queue(lockRuns, s.namespace, array(runs))
-	b.Queue(storeMessages, messageColumns.args(s.namespace, messages, inTx)...)
+	b.Queue(storeMessages, messageColumns.args(s.namespace, messages, inTx, MostUnread)...)
 	stored := map[uuid.UUID]Signalled{}
 	err := exchange(ctx, db, untimed, b, nil, func(rows pgx.Rows) error {
 		var g Signalled
@@ -175,8 +194,9 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 // A messageState is the state of a message and its run in the tables.
 type messageState struct {
 	Signalled
-	has  bool // the run has the message
-	over bool
+	has    bool // the run has the message
+	over   bool
+	unread int // how many messages the run has not read, up to MostUnread
 }
 
 func (s *Store) resolveMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]messageState, error) {
@@ -185,10 +205,10 @@ func (s *Store) resolveMessages(ctx context.Context, db DB, messages []Message) 
 		runs[i], ids[i] = m.RunID, m.ID
 	}
 	found := map[uuid.UUID]messageState{}
-	err := ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids}, func(rows pgx.Rows) error {
+	err := ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids, MostUnread}, func(rows pgx.Rows) error {
 		var f messageState
 		var status string
-		_, err := pgx.ForEachRow(rows, []any{&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due, &f.has}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due, &f.has, &f.unread}, func() error {
 			f.over = status == Completed || status == Failed || status == Cancelled
 			found[f.RunID] = f
 			return nil

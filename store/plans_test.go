@@ -144,6 +144,9 @@ func (p *plan) wrong(want planned) (wrong []string) {
 func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
 	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}}
+	byPremise := map[string][]string{
+		runsKey: {"run_id", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}, signalsKey: {"run_id", "name", "sequence", "namespace_id"},
+	}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
 	byInput := map[string][]string{runsKey: {"run_id", "namespace_id"}, itemsKey: {"run_id", "namespace_id"}}
 	byWindow := map[string][]string{runsKey: {"run_id", "namespace_id"}, windowsKey: {"window_id", "namespace_id"}}
@@ -304,6 +307,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"endRuns", endRuns, []any{s.namespace, runs, steps, steps, steps, make([]bool, len(ids)), true, micros(time.Minute), false}, withKey(byKey, byStep)},
 		{"overdueRuns", overdueRuns, []any{s.namespace, "-infinity", uuid.Nil, micros(time.Second), 500}, map[string][]string{deadlineIndex: {"namespace_id", "deadline_at"}}},
 		{"activeChildren", activeChildren, []any{s.namespace, ids[0]}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
+		{"checkPremises", checkPremises, checkColumns.args(s.namespace, []check{{run: ids[0], kind: recordThere, name: "step", number: 1}}), byPremise},
+		{"findMissing", findMissing, checkColumns.args(s.namespace, []check{{run: ids[0], kind: recordThere, name: "step", number: 1}}), byPremise},
 		{"stillHeld", stillHeld, []any{s.namespace, ids[0], lease}, byKey},
 		{"insertChildren", insertChildren, childColumns.args(s.namespace, children(started)), byKey},
 		{"changeMetadata", changeMetadata, metadataColumns.args(s.namespace, []*metadataChange{{run: ids[0], lease: uuid.New()}}), map[string][]string{runsKey: {"run_id", "namespace_id"}}},
@@ -312,10 +317,13 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"recordedMetadata", recordedMetadata, []any{s.namespace, ids[0]}, map[string][]string{stepsKey: {"run_id", "namespace_id"}}},
 		{"setMetadata", setMetadata, []any{s.namespace, uuid.New(), "{}"}, map[string][]string{runsKey: {"run_id", "namespace_id"}}},
 		{"consumeSignals", consumeSignals, consumeColumns.args(s.namespace, records), map[string][]string{signalsKey: {"run_id", "name", "sequence", "namespace_id"}, stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}},
-		{"storeMessages", storeMessages, messageColumns.args(s.namespace, messages, true), map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
-		{"resolveMessages", resolveMessages, []any{s.namespace, runs, runs}, map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
+		{"storeMessages", storeMessages, messageColumns.args(s.namespace, messages, true, MostUnread), map[string][]string{runsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
+		{"resolveMessages", resolveMessages, []any{s.namespace, runs, runs, MostUnread}, map[string][]string{runsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
 		{"messageRuns", messageRuns, []any{s.namespace, runs}, map[string][]string{"signals_signal_id": {"signal_id", "namespace_id"}}},
 		{"unreadSignals", unreadSignals, []any{s.namespace, runs, 1000}, map[string][]string{signalsKey: {"run_id", "namespace_id"}}},
+		{"unreadOfName", unreadOfName, []any{s.namespace, ids[0], "signal", int64(0), 1000}, map[string][]string{signalsKey: {"run_id", "namespace_id", "name", "sequence"}}},
+		{"setAsideMessages", setAsideMessages, setAsideColumns.args(s.namespace, []*SetAside{{RunID: ids[0], Lease: lease, Name: "signal", Sequence: 1}}), map[string][]string{runsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "name", "sequence", "namespace_id"}}},
+		{"setAside", setAside, []any{s.namespace, 10}, map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_set_aside": {"namespace_id"}}},
 		{"messagesOfRun", messagesOfRun, []any{s.namespace, ids[0], "", int64(-1), true, 100}, map[string][]string{signalsKey: {"run_id", "namespace_id", "ROW(name, sequence)"}}},
 		{"messagesOfName", messagesOfName, []any{s.namespace, ids[0], "signal", int64(-1), true, 100}, map[string][]string{signalsKey: {"run_id", "namespace_id", "name", "sequence"}}},
 		{"messagePlace", messagePlace, []any{s.namespace, ids[0], "id"}, map[string][]string{"signals_signal_id": {"signal_id", "run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}}}, // the latter reads the run's messages

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -85,8 +86,16 @@ func unknownHost(err error) bool {
 	return ok && e.IsNotFound
 }
 
-// tlsRefused reports whether the server speaks no TLS and the connection string asks for it. pgx has no type for that error.
+// tlsRefused reports whether the server speaks no TLS and the connection string asks for it. pgx has no type for that error. With
+// sslmode=prefer, its default, pgx tries again without TLS: then the error of that try counts.
 func tlsRefused(err error) bool {
-	_, connecting := errors.AsType[*pgconn.ConnectError](err)
-	return connecting && strings.Contains(err.Error(), "server refused TLS connection")
+	e, connecting := errors.AsType[*pgconn.ConnectError](err)
+	if !connecting {
+		return false
+	}
+	tries := []error{e.Unwrap()}
+	if all, several := e.Unwrap().(interface{ Unwrap() []error }); several {
+		tries = all.Unwrap()
+	}
+	return !slices.ContainsFunc(tries, func(err error) bool { return !strings.Contains(err.Error(), "server refused TLS connection") })
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,6 +30,46 @@ func TestReasonNamesNoSecrets(t *testing.T) {
 	} {
 		if got := Reason(err); got != want {
 			t.Errorf("Reason(%v) = %q; want %q", err, got, want)
+		}
+	}
+}
+
+// TestTimeoutsAreNotExplainedAsTLS connects to a server that speaks no TLS and answers nothing else. Only who insists on TLS has a wrong
+// sslmode.
+func TestTimeoutsAreNotExplainedAsTLS(t *testing.T) {
+	t.Parallel()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+			go func() {
+				asked := make([]byte, 8)
+				if _, err := conn.Read(asked); err == nil && asked[4] == 4 && asked[5] == 210 { // SSLRequest
+					_, _ = conn.Write([]byte("N"))
+				}
+			}()
+		}
+	}()
+	for mode, want := range map[string]struct{ reason, advice string }{
+		"prefer":  {"no answer in time", ""},
+		"require": {"the server refuses TLS", "correct sslmode"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := pgx.Connect(ctx, fmt.Sprintf("postgres://ada@%s/shop?sslmode=%s", server.Addr(), mode))
+		if got := Reason(err); got != want.reason {
+			t.Errorf("%s: Reason(%v) = %q; want %q", mode, err, got, want.reason)
+		}
+		if got := Advice(err); (got == "") != (want.advice == "") || !strings.HasPrefix(got, want.advice) {
+			t.Errorf("%s: Advice(%v) = %q; want %q", mode, err, got, want.advice)
 		}
 	}
 }

@@ -18,10 +18,13 @@ type Record struct {
 	EndedAt      time.Time     // when the step ended, by the database's clock; zero: when the record is written
 	Start        *NewRun       // the child to start with the record
 	Signal       string        // the name of the message that the step consumes; Sequence is its number
+	Unheard      bool          // do not write it if the run was cancelled or paused: its worker has to hear of that first
+	Read         time.Time     // when the message was stored, or the child ended, as the run has read it: another row is none; zero: not asked
 	Compensation *Compensation // of a COMPENSATION; nil if a step under way may register one
 	Events       []*NewEvent   // to publish with the record
 
 	Outcome Outcome // set by Flush. Once Done, StepRow is the row in the table, which may be an older result.
+	Found   bool    // once Done: this flush has not written the row, because the table had it
 }
 
 func (r *Record) head() head {
@@ -55,7 +58,7 @@ SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_a
 	NULLIF(u.child_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.sequence, 0), u.position
 FROM (
 	SELECT u.run_id, u.lease, u.step_id, u.attempt_number, u.status, u.step_kind, u.run_attempt, u.first_attempt, u.output, u.error_kind, u.error,
-		u.wake, u.position, u.worker_id, u.elapsed, u.permanent, u.child_run_id, u.sequence, u.starts, u.input,
+		u.wake, u.position, u.worker_id, u.elapsed, u.permanent, u.child_run_id, u.sequence, u.starts, u.input, u.unheard,
 		CASE WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' END AS ended_at,
 		CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END AS now
 	FROM (
@@ -66,18 +69,20 @@ FROM (
 			coalesce(u.error, ($12::text[])[1]) AS error, coalesce(u.wake, ($13::bigint[])[1]) AS wake,
 			coalesce(u.worker_id, ($15::uuid[])[1]) AS worker_id, coalesce(u.permanent, ($17::bool[])[1]) AS permanent,
 			coalesce(u.child_run_id, ($18::uuid[])[1]) AS child_run_id, coalesce(u.sequence, ($19::bigint[])[1]) AS sequence,
-			coalesce(u.ended_at, ($20::bigint[])[1]) AS ended_at, coalesce(u.starts, ($21::bool[])[1]) AS starts
+			coalesce(u.ended_at, ($20::bigint[])[1]) AS ended_at, coalesce(u.starts, ($21::bool[])[1]) AS starts,
+			coalesce(u.unheard, ($23::bool[])[1]) AS unheard
 		FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bytea[],
 			$11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[],
-			$22::bytea[])
+			$22::bytea[], $23::bool[])
 			AS u (run_id, lease, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output,
-				error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts, input)
+				error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts, input, unheard)
 	) u
 ) u
 CROSS JOIN LATERAL (
 	SELECT 1
 	FROM kagzi.workflow_runs r
 	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
+		AND NOT (u.unheard AND (r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))
 	FOR SHARE
 ) l
 WHERE NOT u.starts OR (SELECT count(*) FROM kagzi.workflow_runs c WHERE c.run_id = u.child_run_id AND c.namespace_id = $1) = 1
@@ -111,6 +116,7 @@ var recordColumns = columnsOf(recordSteps,
 	shared(bigints, "ended_at", func(r *Record) int64 { return epoch(r.EndedAt) }),
 	shared(bools, "starts", func(r *Record) bool { return r.Start != nil }),
 	byteas("input", func(r *Record) []byte { return r.Input }),
+	shared(bools, "unheard", func(r *Record) bool { return r.Unheard }),
 )
 
 // readRecorded marks the records that the statement wrote, and fills in the times that the database gave them.

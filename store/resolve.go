@@ -13,6 +13,7 @@ type undecided struct {
 	suspensions []*Suspension
 	finishes    []*Finish
 	progress    []*Progress
+	aside       []*SetAside
 }
 
 func (u undecided) runs() (runs []uuid.UUID) {
@@ -28,15 +29,18 @@ func (u undecided) runs() (runs []uuid.UUID) {
 	for _, p := range u.progress {
 		runs = append(runs, p.RunID)
 	}
+	for _, a := range u.aside {
+		runs = append(runs, a.RunID)
+	}
 	return runs
 }
 
 // For each write that is undecided: the run's row, and the result that the step may have already.
 const resolveRuns = `
-SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL, r.outcome IS NOT NULL
+SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL, r.paused_at IS NOT NULL, r.outcome IS NOT NULL
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, q.lease, q.status, q.cancel_requested_at, q.outcome FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+	SELECT q.run_id, q.lease, q.status, q.cancel_requested_at, q.paused_at, q.outcome FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
 const resolveSteps = `
@@ -73,7 +77,7 @@ func (s *Store) resolve(ctx context.Context, u undecided) error {
 			var id uuid.UUID
 			var lease *uuid.UUID
 			var st runState
-			if err := rows.Scan(&id, &lease, &st.status, &st.cancelling, &st.compensated); err != nil {
+			if err := rows.Scan(&id, &lease, &st.status, &st.cancelling, &st.paused, &st.compensated); err != nil {
 				return err
 			}
 			st.lease = deref(lease)
@@ -107,6 +111,7 @@ type runState struct {
 	lease       uuid.UUID
 	status      string
 	cancelling  bool
+	paused      bool
 	compensated bool // or its compensations are about to run
 }
 
@@ -127,7 +132,9 @@ func (u undecided) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRo
 		case !holds:
 			r.Outcome = Lost
 		case row != nil:
-			r.StepRow, r.Outcome = *row, Done
+			r.StepRow, r.Outcome, r.Found = *row, Done, true
+		case r.Unheard && (runs[r.RunID].cancelling || runs[r.RunID].paused):
+			r.Outcome = Unheard
 		default:
 			r.Outcome = Busy
 		}
@@ -135,6 +142,10 @@ func (u undecided) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRo
 	for _, p := range u.progress {
 		holds, _ := mine(p.RunID, p.Lease)
 		p.Outcome = outcomeOf(holds, false)
+	}
+	for _, a := range u.aside {
+		holds, _ := mine(a.RunID, a.Lease)
+		a.Outcome = outcomeOf(holds, false)
 	}
 	for _, p := range u.suspensions {
 		holds, touched := mine(p.RunID, p.Lease)

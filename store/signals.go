@@ -32,15 +32,23 @@ type ChildEnd struct {
 	FinishedAt time.Time
 }
 
-// An Inbox holds the unread messages of a run, and the ends of children that the run has not recorded yet.
+// An Inbox holds unread messages of a run, and the ends of children that the run has not recorded yet.
 type Inbox struct {
 	Wakeups int64 // the run's count, read before the rest
 	Signals []*Signal
+	Rest    string // messages of this name, and of names behind it, may be missing in Signals; empty: none are
 	Ends    []*ChildEnd
 }
 
-// The messages of each name in order of their sequence. The ORDER BY is that of the key, which keeps the planner from using
-// the other index. $3 limits the bytes, as in history.
+// messagePage bounds the bytes of a run's messages that are read at once. messagePages bounds those of many runs together.
+const (
+	messagePage  = 1 << 20
+	messagePages = 32 << 20
+)
+
+// The first unread messages of each run, by name, and those of a name in order of their sequence. The ORDER BY is that of the
+// key, which keeps the planner from using the other index. $3 limits the bytes of a run: the message that exceeds it comes
+// without its payload. The LIMIT is never reached before: it bounds what the server reads of a full inbox.
 const unreadSignals = `
 SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $3 THEN g.payload END, g.headers, g.received_at, g.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -49,11 +57,27 @@ CROSS JOIN LATERAL (
 	FROM (
 		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at, 200 + coalesce(octet_length(s.payload), 0) AS size
 		FROM kagzi.signals s
-		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
+		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL AND s.set_aside_at IS NULL
 		ORDER BY s.name, s.sequence
+		LIMIT $3::bigint / 200 + 2
 	) l
 ) g
 WHERE g.bytes - g.size <= $3`
+
+// As unreadSignals, but of one name, and behind a message. A message counts as a page at most, so the first one comes whole.
+const unreadOfName = `
+SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $5 THEN g.payload END, g.headers, g.received_at, g.bytes > $5
+FROM (
+	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
+	FROM (
+		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at, LEAST(200 + coalesce(octet_length(s.payload), 0), $5::bigint) AS size
+		FROM kagzi.signals s
+		WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.name = $3 AND s.sequence > $4 AND s.consumed_by IS NULL AND s.set_aside_at IS NULL
+		ORDER BY s.name, s.sequence
+		LIMIT $5::bigint / 200 + 2
+	) l
+) g
+WHERE g.bytes - g.size <= $5`
 
 // The start of a child is recorded as RUNNING until its parent has recorded the child's end. $3 limits the bytes, as in
 // history.
@@ -90,7 +114,7 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id, q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
-// Inbox returns the inboxes of the runs. It reads the wake-ups in a statement before the rest: Wakeups does not count a
+// Inbox returns the inboxes of the runs, of the messages of each run a page. It reads the wake-ups in a statement before the rest: Wakeups does not count a
 // message that arrives in between, so the message is read again.
 func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inbox, error) {
 	var out map[uuid.UUID]*Inbox
@@ -107,34 +131,61 @@ func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inb
 				return nil
 			})
 			return err
-		}, readSignals(out, nil), readEnds(out, nil))
+		}, readSignals(out), readEnds(out, nil))
 	})
 	return out, wrap("read messages", err)
 }
 
 // queueInbox queues the statements for readSignals and readEnds, with a limit of bytes for each run.
 func queueInbox(b *pgx.Batch, namespace string, runs []uuid.UUID, most int64) {
-	b.Queue(unreadSignals, namespace, array(runs), most)
+	b.Queue(unreadSignals, namespace, array(runs), min(most, messagePage, messagePages/int64(max(1, len(runs)))))
 	b.Queue(endedChildren, namespace, array(runs), most)
 }
 
-// readSignals reads unreadSignals into out, for the runs that are in out. It sets more for the runs that exceed the limit.
-func readSignals(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) error {
+// readSignals reads unreadSignals into out, for the runs that are in out.
+func readSignals(out map[uuid.UUID]*Inbox) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		var g Signal
-		var over bool
-		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.Headers, utc(&g.ReceivedAt), &over}, func() error {
-			signal := g
-			g.Payload, g.Headers = nil, nil // the next scan must not overwrite it
-			if over {
-				more[g.RunID] = true
-			} else if n := out[g.RunID]; n != nil {
-				n.Signals = append(n.Signals, &signal)
+		return eachSignal(rows, func(g *Signal, over bool) {
+			switch n := out[g.RunID]; {
+			case n == nil:
+			case over:
+				n.Rest = g.Name
+			default:
+				n.Signals = append(n.Signals, g)
 			}
-			return nil
 		})
-		return err
 	}
+}
+
+// eachSignal calls f for each row. over says that the message exceeds the limit, and lacks its payload.
+func eachSignal(rows pgx.Rows, f func(g *Signal, over bool)) error {
+	var g Signal
+	var over bool
+	_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.Headers, utc(&g.ReceivedAt), &over}, func() error {
+		signal := g
+		g.Payload, g.Headers = nil, nil // the next scan must not overwrite it
+		f(&signal, over)
+		return nil
+	})
+	return err
+}
+
+// UnreadOfName returns a page of the run's unread messages of a name, in the order of their sequence, behind the one numbered
+// after. more says that there are others behind them.
+func (s *Store) UnreadOfName(ctx context.Context, run uuid.UUID, name string, after int64) (page []*Signal, more bool, err error) {
+	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
+		page, more = nil, false
+		return ask(ctx, s.pool, unreadOfName, []any{s.namespace, run, name, after, messagePage}, func(rows pgx.Rows) error {
+			return eachSignal(rows, func(g *Signal, over bool) {
+				if over {
+					more = true
+				} else {
+					page = append(page, g)
+				}
+			})
+		})
+	})
+	return page, more, wrap("read messages", err)
 }
 
 // readEnds reads endedChildren into out, for the runs that are in out. It sets more for the runs that exceed the limit.

@@ -70,7 +70,10 @@ func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, sta
 			if err != nil {
 				return err
 			}
-			if !found[first.RunID].has {
+			switch f := found[first.RunID]; {
+			case !f.has && !f.over && f.unread+len(runs[i].Messages) > MostUnread:
+				return ErrInboxFull
+			case !f.has:
 				return errEnded
 			}
 			g = found[first.RunID].Signalled

@@ -129,7 +129,7 @@ func TestIndexes(t *testing.T) {
 	s := open(t)
 	for _, name := range []string{
 		claimIndex, runsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
-		"workflow_runs_fire", "workflow_runs_quarantined", "workflow_runs_compensating", deadlineIndex, dueIndex, namesIndex, scheduleKey, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
+		"workflow_runs_fire", "workflow_runs_quarantined", "workflow_runs_compensating", deadlineIndex, dueIndex, namesIndex, scheduleKey, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "signals_set_aside", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
 	} {
 		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
 			t.Errorf("index %s is missing", name)
@@ -300,13 +300,13 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	tx := begin(t, s)
 	ok("lock timeout", func() error { _, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = 0`); return err }())
-	written, err := s.RecordIn(t.Context(), tx, record(r(0), "tx", "x"))
+	made, err := s.RecordIn(t.Context(), tx, nil, record(r(0), "tx", "x"))
 	ok("record in", err)
 	commit(t, tx)
 	row, holds, err := s.StepResult(t.Context(), held(r(0)), "tx", 1)
 	ok("step result", err)
-	if !written || row == nil || !holds {
-		t.Errorf("written %t, %+v, %t", written, row, holds)
+	if !made.Written || row == nil || !holds {
+		t.Errorf("written %t, %+v, %t", made.Written, row, holds)
 	}
 
 	// These statements are for a flush that meets somebody else's lock.

@@ -128,11 +128,11 @@ func TestRecord(t *testing.T) {
 // recordIn records in tx and reports whether it was written.
 func recordIn(t *testing.T, s *Store, tx pgx.Tx, r *Record) bool {
 	t.Helper()
-	written, err := s.RecordIn(t.Context(), tx, r)
+	c, err := s.RecordIn(t.Context(), tx, nil, r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return written
+	return c.Written
 }
 
 func TestRecordIn(t *testing.T) {
@@ -250,13 +250,13 @@ func TestAZombiesRecordMeetsAClaim(t *testing.T) {
 	claiming := begin(t, s) // as the claim does it, but open
 	exec(t, claiming, `UPDATE kagzi.workflow_runs SET lease = $2, locked_by = $2, available_at = now() + interval '1 minute' WHERE run_id = $1`, r.RunID, lease)
 	tx := begin(t, s)
-	var written bool
+	var c StepCommit
 	var err error
 	meetsLock(t, s, func(ctx context.Context) {
-		written, err = s.RecordIn(ctx, tx, record(r, "step", "zombie"))
+		c, err = s.RecordIn(ctx, tx, nil, record(r, "step", "zombie"))
 	}, func() { commit(t, claiming) })
-	if written || err != nil {
-		t.Errorf("written %t, error %v: the lease was lost while the record waited", written, err)
+	if c.Written || err != nil {
+		t.Errorf("written %t, error %v: the lease was lost while the record waited", c.Written, err)
 	}
 	commit(t, tx)
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 {

@@ -2,33 +2,79 @@ package store
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
 
+// The setting lasts until the end of the step's transaction. So RecordIn notices if the step's function has ended
+// it and begun another.
+const (
+	beginCommitted    = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL kagzi_steptx.begun = 'on'`
+	beginRepeatable   = `BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL kagzi_steptx.begun = 'on'`
+	beginSerializable = `BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL kagzi_steptx.begun = 'on'`
+)
+
+// BeginStepTx returns the statements that begin the transaction of a step; an empty level is READ COMMITTED.
+func BeginStepTx(level pgx.TxIsoLevel) string {
+	switch level {
+	case pgx.RepeatableRead:
+		return beginRepeatable
+	case pgx.Serializable:
+		return beginSerializable
+	}
+	return beginCommitted
+}
+
 // The run is locked from the record to the commit, so the server ends the transaction of a frozen process. The record may
 // wait for locks until the call times out, whatever the role's lock_timeout is: the function has succeeded, and would be
 // repeated after a failure.
-const lastTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
+const lastTimeouts = `SELECT coalesce(current_setting('kagzi_steptx.begun', true) = 'on', false), set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
 
-// RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that ends.
-// It reports whether all were written. If not, the lease is lost, or an attempt has a result already.
-func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, records ...*Record) (bool, error) {
+// ErrTimeoutLeft reports that the statement_timeout, which an application has set in its transaction, was over before RecordIn set its own.
+var ErrTimeoutLeft = errors.New("the transaction has a statement_timeout that is too short for the step's record")
+
+// A StepCommit says what RecordIn found.
+type StepCommit struct {
+	Written bool // all records were written: the transaction may be committed. If not, the lease is lost, or an attempt has a result already.
+	Own     bool // the transaction is the one that BeginStepTx has begun
+	News    bool // the run was cancelled or paused
+}
+
+// RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that ends. It returns
+// ErrUnfounded if one of the premises is missing, and ErrTimeoutLeft.
+func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, premises []Premise, records ...*Record) (c StepCommit, err error) {
 	for _, r := range records {
 		r.Outcome = Undecided
 	}
 	compensations, steps := part(records, (*Record).isCompensation)
+	checks := append(checksOf(premises), check{of: records[0].RunID, run: records[0].RunID, kind: hasNews})
 	b := &pgx.Batch{}
 	b.Queue(lastTimeouts, untimed.prologueArgs(ctx)[:2]...)
-	reads := []func(pgx.Rows) error{nil}
+	b.Queue(checkPremises, checkColumns.args(s.namespace, checks)...)
+	timed := false
+	reads := []func(pgx.Rows) error{func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&c.Own, nil, nil, nil}, func() error { timed = true; return nil })
+		return err
+	}, func(rows pgx.Rows) error {
+		c.News = rows.Next()
+		return nil
+	}}
 	if compensations != nil {
 		b.Queue(recordCompensations, compensationColumns.args(s.namespace, compensations)...)
 		reads = append(reads, readRecorded(compensations))
 	}
 	b.Queue(recordSteps, recordColumns.args(s.namespace, steps)...)
-	err := exchange(ctx, tx, untimed, b, append(reads, readRecorded(steps))...)
+	err = exchange(ctx, tx, untimed, b, append(reads, readRecorded(steps))...)
+	switch {
+	case isUnfounded(err):
+		err = ErrUnfounded
+	case code(err) == "57014" && !timed:
+		err = ErrTimeoutLeft
+	}
 	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })
-	return err == nil && !refused, wrap("record step", err)
+	c.Written = err == nil && !refused
+	return c, wrap("record step", err)
 }

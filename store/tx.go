@@ -357,6 +357,18 @@ func isSound(ctx context.Context, conn *pgx.Conn, why error) bool {
 	return err == nil && setting == "off"
 }
 
+// MadeReadOnly reports whether a transaction on conn, which has failed with err, was made read-only by its own code: the next one on the
+// connection is not. It ends the transaction.
+func MadeReadOnly(ctx context.Context, conn *pgx.Conn, err error) bool {
+	if code(err) != readOnly || conn.IsClosed() {
+		return false
+	}
+	if _, ended := conn.Exec(ctx, `ROLLBACK`); ended != nil {
+		return false
+	}
+	return isSound(ctx, conn, err)
+}
+
 // DropReadOnly closes conn if err says that it is read-only, so that the pool replaces it. A connection that began while the
 // database was read-only, or whose server has become a standby since, stays read-only when new ones are not.
 func DropReadOnly(conn *pgx.Conn, err error) {

@@ -100,8 +100,8 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 
 			r := running(t, s, 1)[0]
 			tx := begin(t, s)
-			if ok, err := s.RecordIn(t.Context(), tx, record(r, "booking", "x"), registering(r, "booking", 1)); err != nil || !ok {
-				t.Fatalf("registered %t, %v", ok, err)
+			if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "booking", "x"), registering(r, "booking", 1)); err != nil || !c.Written {
+				t.Fatalf("registered %t, %v", c.Written, err)
 			}
 			meetsLock(t, s, func(ctx context.Context) {
 				got, err := strict.Cancel(ctx, nil, r.RunID, Why{}, 0)

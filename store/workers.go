@@ -25,6 +25,7 @@ type Worker struct {
 	PID           int
 	Build         string
 	Schema        int64 // the newest migration that its program knows
+	Sealed        bool  // its client has a Sealer
 	Labels        json.RawMessage
 	MaxConcurrent int
 	LeaseTimeout  time.Duration // how long its leases last
@@ -72,10 +73,10 @@ func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes 
 
 const registerWorker = `
 INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, left_queues, workflow_types, status, hostname, pid, build, labels,
-	max_concurrent, lease_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version, report_number, fixed_lease)
+	max_concurrent, lease_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version, report_number, fixed_lease, sealed)
 VALUES ($2, $1, $3::text[], $18::text[], $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
 	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
-	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[], $16, $17, $19)
+	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[], $16, $17, $19, $20)
 ON CONFLICT (worker_id, namespace_id) DO UPDATE
 SET heartbeat_at = EXCLUDED.heartbeat_at, task_queues = EXCLUDED.task_queues, left_queues = EXCLUDED.left_queues, report_number = EXCLUDED.report_number, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
 WHERE workers.status <> 'OFFLINE' AND workers.report_number <= EXCLUDED.report_number`
@@ -95,10 +96,21 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 		b := &pgx.Batch{}
 		b.Queue(registerWorker, s.namespace, w.ID, w.Queues, orEmpty(w.Types), w.Hostname, w.PID, w.Build,
 			string(w.Labels), w.MaxConcurrent, micros(w.LeaseTimeout), micros(w.StaleAfter),
-			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number, orEmpty(w.LeftQueues), w.FixedLease)
+			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number, orEmpty(w.LeftQueues), w.FixedLease, w.Sealed)
 		b.Queue(workerEvent, s.namespace, w.ID, event, "STARTED", "")
 		return exchange(ctx, db, untimed, b)
 	}))
+}
+
+const anySealed = `SELECT EXISTS (SELECT FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.sealed)`
+
+// Sealed reports whether a registered worker of the namespace has a Sealer. Workers stay registered for a week after their end.
+func (s *Store) Sealed(ctx context.Context) (sealed bool, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		sealed, err = askOne[bool](ctx, s.pool, anySealed, s.namespace)
+		return err
+	})
+	return sealed, wrap("find a Sealer", err)
 }
 
 // orEmpty returns names, which must not be NULL in the table.

@@ -16,9 +16,11 @@ const (
 	Lost               // the lease is lost, or the run is over
 	Taken              // an active run has the external ID of the child to start
 	Cancelling         // a cancel is pending: the run can only end as cancelled
+	Unheard            // the run was cancelled or paused, and Record.Unheard is set: write it again once its worker knows
+	Unfounded          // the server has lost a row on which it builds: see Premise
 )
 
-// A write is one thing that a flush writes: a Record, a Suspension, a Finish or a Progress.
+// A write is one thing that a flush writes: a Record, a Suspension, a Finish, a Progress or a SetAside.
 type write interface{ head() head }
 
 // A head holds the fields that the kinds of writes have in common.
@@ -26,7 +28,7 @@ type head struct {
 	run, lease uuid.UUID
 	parent     uuid.UUID // whom the end of the run wakes; only of a Finish
 	outcome    *Outcome
-	forget     []string // the steps whose failures the next attempt forgets; not of a Record or a Progress
+	forget     []string // the steps whose failures the next attempt forgets; only of a Suspension or a Finish
 }
 
 func byRun[W write](a, b W) int { return compareIDs(a.head().run, b.head().run) }

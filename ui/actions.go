@@ -87,6 +87,23 @@ func (s *screen) ForkOf(r kagzi.RunInfo, step kagzi.StepAttempt) *action {
 	return &action{Title: "Fork from here…", To: "/runs/" + string(r.ID) + "/fork?" + url.Values{"step": {step.Step}}.Encode()}
 }
 
+// MessageActions returns the buttons of a message that was set aside.
+func (s *screen) MessageActions(r kagzi.RunInfo, m kagzi.MessageInfo) (buttons []action) {
+	if m.SetAside == "" {
+		return nil
+	}
+	to := func(verb Verb) string {
+		return "/runs/" + string(r.ID) + "/" + string(verb) + "?" + url.Values{"message": {string(m.ID)}}.Encode()
+	}
+	if !r.Status.Ended() && s.May(Redeliver, OnRun, string(r.ID)) {
+		buttons = append(buttons, action{Title: "Redeliver…", To: to(Redeliver)})
+	}
+	if s.May(DropMessage, OnRun, string(r.ID)) {
+		buttons = append(buttons, action{Title: "Drop…", To: to(DropMessage), Danger: true})
+	}
+	return buttons
+}
+
 // forkable reports whether a run can be forked from the step: Kagzi's own records cannot be named.
 func forkable(s kagzi.StepAttempt) bool {
 	own := strings.HasPrefix(s.Step, "#") || strings.Contains(s.Step, "/#")

@@ -160,6 +160,7 @@ var terms = strings.NewReplacer(
 	"Client.Get", "the run's page",
 	"Client.Health", "the overview",
 	"Client.List", "the list of runs",
+	"Client.DropMessage", "Drop",
 	"Client.Messages", "the run's messages",
 	"Client.Pauses", "the page Limits",
 	"Client.RestartAll", "restart",

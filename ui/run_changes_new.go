@@ -209,6 +209,9 @@ func (d *dashboard) newRunOptions(ctx context.Context, f form, id kagzi.RunID, e
 			return nil, err
 		}
 		if !sameJSON(input, run.Input) {
+			if err := d.client.CheckSealer(ctx); err != nil {
+				return nil, err
+			}
 			opts = append(opts, kagzi.NewInput(input))
 		}
 	}

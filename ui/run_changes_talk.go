@@ -16,8 +16,14 @@ import (
 // talkForms send messages to runs that are not over, and change when and where they go on.
 func (d *dashboard) talkForms() []changeForm {
 	return []changeForm{
-		d.runForm(Signal, "Signal", showSignal, d.signal),
+		d.runForm(Signal, "Signal", d.showSignal, d.signal),
 		d.runForm(Update, "Update", d.showUpdate, d.update),
+		d.runForm(Redeliver, "Redeliver a message to", showRedeliver, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+			return answer{said: "Redelivered."}, d.client.RedeliverMessage(ctx, id, kagzi.ID(f.get("message")), f.options()...)
+		}),
+		d.runForm(DropMessage, "Drop a message of", showDropMessage, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+			return answer{said: "Dropped the message."}, d.client.DropMessage(ctx, id, kagzi.ID(f.get("message")), f.options()...)
+		}),
 	}
 }
 
@@ -34,7 +40,7 @@ func waitsFor(r kagzi.RunInfo) (names []string) {
 // sentBy is the header of a message that tells the run who sent it from the dashboard.
 const sentBy = "sent-by"
 
-func showSignal(_ context.Context, _ query, v *dialog) error {
+func (d *dashboard) showSignal(ctx context.Context, _ query, v *dialog) error {
 	v.Do = "Send"
 	v.Says = []string{"The run reads the message when it waits for a signal of that name and key. Until then it stays unread."}
 	name := field{Name: "name", Label: "Signal", Sort: "text", Hint: "approved", Required: true}
@@ -51,16 +57,22 @@ func showSignal(_ context.Context, _ query, v *dialog) error {
 	}
 	v.Fields = []field{
 		name, key,
-		{Name: "payload", Label: "Payload", Sort: "json", Hint: `{"approved": true}`, Help: "JSON. Empty: null. It is not checked against the code: one that the run cannot decode fails the run when it reads it."},
+		{Name: "payload", Label: "Payload", Sort: "json", Hint: `{"approved": true}`, Help: "JSON. Empty: null. It is not checked against the code: one that the run cannot decode is set aside, and the run goes on waiting."},
 		{Name: "id", Label: "Message ID", Sort: "text", Hint: "made by this form", Help: "The run stores one message with an ID, however often it is sent. Empty: this form has one of its own.", Rare: true},
 	}
 	if v.Run.Status.Ended() {
 		v.Refused = "The run is over, so it reads no message."
 	}
+	if err := d.client.CheckSealer(ctx); err != nil {
+		v.Refused = sentence(err)
+	}
 	return nil
 }
 
 func (d *dashboard) signal(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+	if err := d.client.CheckSealer(ctx); err != nil {
+		return answer{}, err
+	}
 	payload := json.RawMessage("null")
 	if s := f.get("payload"); s != "" {
 		var err error
@@ -82,6 +94,26 @@ func (d *dashboard) signal(ctx context.Context, f form, id kagzi.RunID) (answer,
 		m = m.WithHeaders(kagzi.Headers{sentBy: f.actor})
 	}
 	return answer{said: "Sent " + signal.Name() + "."}, d.client.Signal(ctx, id, m, f.options()...)
+}
+
+// messageField is the field for the ID of a message, to which the list of messages leads.
+func messageField(q query) field {
+	return field{Name: "message", Label: "Message ID", Sort: "text", Value: q.get("message"), Required: true}
+}
+
+func showRedeliver(_ context.Context, q query, v *dialog) error {
+	v.Do, v.Fields = "Redeliver the message", []field{messageField(q)}
+	v.Says = []string{"The run gets the message again, as if it came now. If no code that decodes it is deployed, it is set aside again."}
+	if v.Run.Status.Ended() {
+		v.Refused = "The run is over, so it reads no message."
+	}
+	return nil
+}
+
+func showDropMessage(_ context.Context, q query, v *dialog) error {
+	v.Do, v.Danger, v.Fields = "Drop the message", true, []field{messageField(q)}
+	v.Says = []string{"The message is removed, and the run never reads it. Its sender may send another one with the same ID."}
+	return nil
 }
 
 func (d *dashboard) showUpdate(_ context.Context, _ query, v *dialog) error {

@@ -35,6 +35,10 @@ func (d *dashboard) deed(deed explain.Deed) string {
 		return "<b>Resume</b>"
 	case explain.Signal:
 		return "<b>Signal</b>"
+	case explain.Redeliver:
+		return d.anchor(d.link("/runs/"+string(deed.Run.ID)+"/redeliver?", "message", deed.Name), "Redeliver")
+	case explain.DropMessage:
+		return d.anchor(d.link("/runs/"+string(deed.Run.ID)+"/drop-message?", "message", deed.Name), "Drop")
 	case explain.UnpauseRun:
 		return "<b>Unpause</b>"
 	case explain.Unpause, explain.SetLimit:

@@ -82,6 +82,8 @@ const (
 	Terminate    Verb = "terminate"     // runs
 	Delete       Verb = "delete"        // runs, schedules, consumers and limits on steps
 	Signal       Verb = "signal"        // runs: send a message
+	Redeliver    Verb = "redeliver"     // runs: give a message that did not decode to them again
+	DropMessage  Verb = "drop-message"  // runs: remove a message that they have not read
 	Update       Verb = "update"        // runs: queue, priority, due time, tags, version
 	Pause        Verb = "pause"         // runs, schedules, queues with their keys, workflows, groups, consumers, and OnLimit: all runs of the namespace
 	Unpause      Verb = "unpause"       // as Pause, except schedules, which are resumed

@@ -46,7 +46,7 @@ var leaseMutants = []Mutant{
 	{
 		Name: "record without the lease", Breaks: "only the holder of the lease changes a run",
 		Edits: []Edit{
-			{"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts", "AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts"},
+			{"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard AND (r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))\n\tFOR SHARE\n) l\nWHERE NOT u.starts", "AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard AND (r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))\n\tFOR SHARE\n) l\nWHERE NOT u.starts"},
 		},
 		Shown: rounds("S4|S5", rivals, 2, 1, 3).with("-customers 20"),
 	},
@@ -110,7 +110,7 @@ var claimMutants = []Mutant{
 	{
 		Name: "records do not lock their run", Breaks: "a recorded step is not executed again",
 		Edits: []Edit{
-			{"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tFOR SHARE\n) l\nWHERE NOT u.starts", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\tOFFSET 0\n) l\nWHERE NOT u.starts"},
+			{"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard AND (r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))\n\tFOR SHARE\n) l\nWHERE NOT u.starts", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard AND (r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))\n\tOFFSET 0\n) l\nWHERE NOT u.starts"},
 		},
 		Shown: Shown{Test: "-run Zombie ./store"},
 	},
@@ -173,8 +173,8 @@ var orderMutants = []Mutant{
 	{
 		Name: "the read of a message is recorded without its payload", Breaks: "a replay sees what the first execution saw",
 		Edits: []Edit{
-			{"internal/engine/signals.go", "	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt\n", "	r.Input, r.Sequence, r.Signal, r.EndedAt = g.Headers, g.Sequence, g.Name, g.ReceivedAt\n"},
-			{"internal/engine/signals.go", "	done.FinishedAt = r.EndedAt\n	return &done, false, past", "	done.FinishedAt, done.Output = r.EndedAt, g.Payload\n	return &done, false, past"},
+			{"internal/engine/signals.go", "	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt\n", "	r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt\n"},
+			{"internal/engine/signals.go", "	done.FinishedAt = r.EndedAt\n	return &done\n", "	done.FinishedAt, done.Output = r.EndedAt, g.Payload\n	return &done\n"},
 		},
 		Shown: calm("messages|S3|S7|S15", 1, 2, 3),
 	},

@@ -2,19 +2,9 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
-	"github.com/kagzi/kagzi/cmd/kagzi/internal/cli"
+	"github.com/kagzi/kagzi/cmd/kagzi/cli"
 )
 
-func main() { os.Exit(run()) }
-
-func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	return cli.Run(ctx, os.Args[1:], cli.World{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Columns: cli.Columns})
-}
+func main() { os.Exit(cli.Main(cli.Config{})) }

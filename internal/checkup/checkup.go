@@ -44,6 +44,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 		e.quarantined(ctx)
 		e.suspects(ctx)
 		e.histories(ctx)
+		e.messages(ctx)
 		e.failures()
 	})
 }

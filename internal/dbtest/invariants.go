@@ -182,6 +182,11 @@ var tableChecks = []check{
 			WHERE s.run_id = g.run_id AND s.namespace_id = g.namespace_id AND s.step_id = g.consumed_by
 				AND s.step_kind = 'SIGNAL' AND s.status = 'COMPLETED' AND s.sequence = g.sequence)`},
 
+	{"a message that was set aside is unread, and says why", `
+		SELECT concat_ws(' ', 'run', g.run_id, 'signal', g.name, 'message', g.sequence, 'read by', g.consumed_by)
+		FROM kagzi.signals g
+		WHERE (g.set_aside_at IS NULL) <> (g.set_aside IS NULL) OR g.set_aside_at IS NOT NULL AND g.consumed_by IS NOT NULL`},
+
 	{"a step that read a message has marked it", `
 		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'message', s.sequence)
 		FROM kagzi.step_runs s

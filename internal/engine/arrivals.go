@@ -9,18 +9,40 @@ import (
 // mostUnread is how many times in a row the inbox of a run under way may be unreadable before the run is yielded.
 const mostUnread = 3
 
-// readInbox reads the messages and the ends of children that reached e's run. If the inbox stays unreadable although the
-// database can be read, it yields the run. See docs/architecture.md, Wake-ups without loss.
+// readInbox reads the first messages and the ends of children that reached e's run.
 func (e *execution) readInbox() error {
 	id := e.run.RunID
 	inboxes, err := e.env.store.Inbox(e.env.background, []uuid.UUID{id})
+	if n := inboxes[id]; n != nil {
+		e.deliver(n)
+	}
+	return e.inboxRead(err)
+}
+
+// readMessages reads the next page of messages of the name.
+func (e *execution) readMessages(name string) error {
+	e.mu.Lock()
+	after, seen := e.inbox.received[name], e.seen
+	e.mu.Unlock()
+	page, more, err := e.env.store.UnreadOfName(e.env.background, e.run.RunID, name, after)
+	if err == nil {
+		e.mu.Lock()
+		e.addSignalsLocked(page)
+		if e.inbox.init(); !more {
+			e.inbox.whole[name] = max(e.inbox.whole[name], seen)
+		}
+		e.mu.Unlock()
+	}
+	return e.inboxRead(err)
+}
+
+// inboxRead notes how a read of the inbox ended, and returns err. If the inbox stays unreadable although the database can be
+// read, it yields the run. See docs/architecture.md, Wake-ups without loss.
+func (e *execution) inboxRead(err error) error {
 	if err == nil {
 		e.mu.Lock()
 		e.inboxFailures = 0
 		e.mu.Unlock()
-		if n := inboxes[id]; n != nil {
-			e.deliver(n)
-		}
 		return nil
 	}
 	e.env.databaseTrouble(err)
@@ -41,14 +63,17 @@ func (e *execution) readInbox() error {
 func (e *execution) deliver(n *store.Inbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.seen = max(e.seen, n.Wakeups)
+	if n.Wakeups >= e.seen {
+		e.seen, e.inbox.rest = n.Wakeups, n.Rest
+	}
 	for _, ev := range e.limited { // a limit may have called the run
 		ev.calls++
 		e.fireLocked(ev)
 	}
-	for _, g := range n.Signals {
-		if e.inbox.addSignal(g) {
-			e.fireLocked(e.arrivalLocked(g.Name))
+	e.addSignalsLocked(n.Signals)
+	for name := range e.inbox.missed {
+		if !e.inbox.knows(name, e.seen) { // there may be a message of it among the rest
+			e.fireLocked(e.arrivalLocked(name))
 		}
 	}
 	for _, c := range n.Ends {
@@ -56,6 +81,14 @@ func (e *execution) deliver(n *store.Inbox) {
 			delete(e.activeChildren, c.Child)
 			e.fireLocked(e.arrivalLocked(c.Child.String()))
 			e.fireLocked(&e.anyEnd)
+		}
+	}
+}
+
+func (e *execution) addSignalsLocked(messages []*store.Signal) {
+	for _, g := range messages {
+		if e.inbox.addSignal(g) {
+			e.fireLocked(e.arrivalLocked(g.Name))
 		}
 	}
 }

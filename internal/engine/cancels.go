@@ -95,10 +95,11 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 	}
 }
 
-// cancelChildren cancels the children of a run that is about to end. It returns false if the run is no longer held.
-func (e *execution) cancelChildren() bool {
+// cancelChildren cancels the children of a run that is about to end. The outcome is Lost if the run is no longer held.
+func (e *execution) cancelChildren() store.Outcome {
+	builds, _ := e.premisesNow()
 	return e.untilAnswered(func() error {
-		ended, err := e.env.store.CancelChildren(e.env.background, e.held())
+		ended, err := e.env.store.CancelChildren(e.env.background, e.held(), builds...)
 		if err == nil {
 			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
 		}
@@ -106,32 +107,33 @@ func (e *execution) cancelChildren() bool {
 	})
 }
 
-// cancelStarted cancels children whose starts are recorded. If the lease is lost, it stops the execution and returns
-// false.
+// cancelStarted cancels children whose starts are recorded. If the lease is lost, or a record on which the run builds, it stops the
+// execution and returns false.
 func (e *execution) cancelStarted(children ...uuid.UUID) bool {
-	holds := e.untilAnswered(func() error {
-		ended, err := e.env.store.CancelStarted(e.env.background, e.held(), children)
+	builds, _ := e.premisesNow()
+	outcome := e.untilAnswered(func() error {
+		ended, err := e.env.store.CancelStarted(e.env.background, e.held(), builds, children)
 		if err == nil {
 			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})
-	if !holds {
-		e.stop(stopLost, ErrLeaseLost)
-	}
-	return holds
+	e.stopAfter(outcome)
+	return outcome == store.Done
 }
 
-// untilAnswered calls f, which asks the database, until the database answers. It returns false if the run is no longer
-// held, or if the session gives up its writes.
-func (e *execution) untilAnswered(f func() error) bool {
+// untilAnswered calls f, which asks the database, until the database answers. The outcome is Lost if the run is no longer held, or if
+// the session gives up its writes.
+func (e *execution) untilAnswered(f func() error) store.Outcome {
 	for failures := 0; ; failures++ {
 		err := f()
-		if err == nil {
-			return true
-		}
-		if errors.Is(err, store.ErrLeaseLost) || e.env.closing.Load() || e.lost() {
-			return false
+		switch {
+		case err == nil:
+			return store.Done
+		case errors.Is(err, store.ErrUnfounded):
+			return store.Unfounded
+		case errors.Is(err, store.ErrLeaseLost) || e.env.closing.Load() || e.lost():
+			return store.Lost
 		}
 		e.env.databaseTrouble(err)
 		e.env.pause(outage.PauseAfter(err, failures))

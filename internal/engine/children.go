@@ -305,6 +305,9 @@ func (c *Child) readEnd(b *Branch) (*store.StepRow, *event, error) {
 func (c *Child) ending(end *store.ChildEnd) *store.Record {
 	r := c.by.e.newRecord(c.step, store.KindChild, store.Completed, c.row.Attempt, c.row.FirstAttempt)
 	r.ChildRunID, r.Output, r.EndedAt = c.id, end.Output, end.FinishedAt
+	if !end.Ending {
+		r.Read = end.FinishedAt
+	}
 	if end.Status != store.Completed {
 		r.Status, r.Output, r.ErrorKind, r.Error = store.Failed, fmt.Appendf(nil, "%q", end.Status), end.ErrorKind, end.Error
 	}

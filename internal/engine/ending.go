@@ -48,6 +48,8 @@ func (s *Session) end(e *execution) {
 		s.finishAttempt(e, reason, nil, cause)
 	case stopReturned:
 		s.finishAttempt(e, reason, e.output, e.outcome())
+	case stopUnfounded:
+		s.remove(e, store.Unfounded)
 	default: // the table says what became of the run
 		s.remove(e, store.Lost)
 	}
@@ -113,10 +115,13 @@ func (s *Session) finish(e *execution, f *store.Finish) {
 	}
 	e.enqueue(&write{settled: func(o store.Outcome) { // all children are in the table
 		go func() {
-			if o == store.Done && e.cancelChildren() {
+			if o == store.Done {
+				o = e.cancelChildren()
+			}
+			if o == store.Done {
 				s.finish(e, f)
 			} else {
-				s.remove(e, store.Lost)
+				s.remove(e, o)
 			}
 		}()
 	}})
@@ -127,6 +132,10 @@ func (s *Session) finish(e *execution, f *store.Finish) {
 func (s *Session) remove(e *execution, o store.Outcome) {
 	if o == store.Cancelling { // somebody cancelled the run while it was about to end
 		s.finish(e, e.newFinish(store.Cancelled, kind.Cancelled, "run was cancelled"))
+		return
+	}
+	if o == store.Unfounded {
+		s.giveBackUnfounded(e)
 		return
 	}
 	s.release(e)
@@ -148,4 +157,14 @@ func (s *Session) retryPolicy(e *execution) RetryPolicy {
 		e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
 	}
 	return p
+}
+
+// giveBackUnfounded gives back the run of an execution that builds on rows which the server has lost: what the
+// execution has in memory is not what the table has. Any worker executes the run from what is left.
+func (s *Session) giveBackUnfounded(e *execution) {
+	e.log().Warn("kagzi: the database has lost records of the run, as in a failover: it is executed again from those that are left")
+	e.mu.Lock()
+	p := e.newSuspension(store.Pending, "worker")
+	e.mu.Unlock()
+	s.suspend(e, &write{suspension: p, givesBack: true})
 }

@@ -28,6 +28,7 @@ const (
 	stopCancelled             // the run was cancelled, as the table says
 	stopCancelling            // the run is to end as cancelled
 	stopFailed                // the run fails with execution.failure, whatever the function returns
+	stopUnfounded             // the server has lost a row on which the run builds: it is given back, and executed from what is left
 	stopVerified              // mode verify: no branch has anything left to do
 )
 
@@ -95,7 +96,9 @@ type execution struct {
 	outbox     outbox
 	progress   progress
 	deferred   []deferredRecord
-	speculated bool // deferred or outbox may have results of repeatable steps. Set by speculate, reset by speculatesLocked.
+	aside      []*store.SetAside // messages that do not decode, for the next write
+	speculated bool              // deferred or outbox may have results of repeatable steps. Set by speculate, reset by speculatesLocked.
+	premises   premises
 	registers  bool // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
 
 	// Its lease, and news from outside: messages and ends of children.
@@ -124,6 +127,8 @@ type host interface {
 	// mayLinger reports whether an execution that could be suspended may stay in memory for d. If so, the host suspends
 	// it then, if that is still possible.
 	mayLinger(e *execution, d time.Duration) bool
+	// hasNews is called when the answer to a record says that the run was cancelled or paused. The host tells the execution.
+	hasNews(e *execution)
 }
 
 // A verifier notes where the code and the history of a run differ. The execution's mutex is held.

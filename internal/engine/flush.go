@@ -61,7 +61,7 @@ func (s *Session) write(es []*execution, last uint64) error {
 	for _, e := range es {
 		e.addTo(f)
 	}
-	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress) > 0 {
+	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress)+len(f.Aside) > 0 {
 		s.failpoint("before flush", uuid.Nil)
 		err := s.sendFlush(f, len(es))
 		s.failpoint("after flush", uuid.Nil)
@@ -71,7 +71,7 @@ func (s *Session) write(es []*execution, last uint64) error {
 		s.outage.End()
 		s.failures.Over(s.logger(s.ID()), flushing)
 	}
-	s.settleWrites(es, last)
+	s.settleWrites(es, last, f.By)
 	_ = s.cfg.Hints.Due(s.noWait, nil, f.Woken...) // fails only in a transaction
 	if len(f.Step) > 0 {
 		s.unfinished.Go(func() { s.cfg.Hints.Compensate(s.background, f.Step) })
@@ -173,19 +173,26 @@ func (s *Session) sendFlush(f *store.Flush, runs int) error {
 }
 
 // settleWrites settles the taken writes by their outcomes, and requeues the executions that have more. last is that of
-// write.
-func (s *Session) settleWrites(es []*execution, last uint64) {
+// write. by has sent them.
+func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 	var ended []uuid.UUID
 	var due []store.DueRun // children that were started, and suspended runs that others should claim
 	var settled []*write
+	var unheard bool
 	for _, e := range es {
 		e.mu.Lock()
 		failed := e.outbox.failures > 0
-		settled = e.outbox.settleLocked(settled[:0])
+		settled, unheard = e.outbox.settleLocked(settled[:0])
+		e.outbox.told = e.outbox.told || unheard
 		busy := e.outbox.apart
-		if slices.ContainsFunc(settled, func(w *write) bool { return w.outcome() == store.Lost }) {
-			e.stopLocked(stopLost, ErrLeaseLost) // at once: nobody may take the write for written because it left the outbox
+		e.acknowledgeLocked(settled, by)
+		worst := store.Done
+		for _, w := range settled {
+			if o := w.outcome(); o == store.Lost || o == store.Unfounded {
+				worst = o
+			}
 		}
+		e.stopAfterLocked(worst) // at once: nobody may take the write for written because it left the outbox
 		e.mu.Unlock()
 		if failed {
 			s.failures.Over(s.logger(s.ID()), flushingAlone)
@@ -193,6 +200,9 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 		progress := false
 		for _, w := range settled {
 			o := w.outcome()
+			if worst == store.Unfounded && w.empty() {
+				o = worst // what it waited for is not written
+			}
 			if o == store.Done && w.finish != nil {
 				ended = append(ended, s.finished(e, w.finish, last)...)
 			}
@@ -213,7 +223,10 @@ func (s *Session) settleWrites(es []*execution, last uint64) {
 		if progress && e.run.CrashLoopSuspect() {
 			s.endSuspect(e)
 		}
-		if busy {
+		if unheard {
+			s.hasNews(e)
+			s.requeue(e, 0)
+		} else if busy {
 			s.requeue(e, busyPause)
 		} else {
 			s.requeue(e, 0)
@@ -305,6 +318,12 @@ func (s *Session) refused(e *execution, err error) (done bool) {
 		w.progress = nil
 		e.mu.Unlock()
 		e.log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
+		s.requeue(e, 0)
+		return true
+	case w.aside != nil: // perhaps because of their reasons; without its mark, a message is only found unread again
+		e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
+		e.mu.Unlock()
+		e.log().Error("kagzi: the database refuses to note that messages do not decode", "error", err)
 		s.requeue(e, 0)
 		return true
 	case w.failsRun() && (w.bare || w.finish.Status == store.Cancelled):

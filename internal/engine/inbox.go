@@ -14,6 +14,9 @@ import (
 type inbox struct {
 	signals  map[string][]*store.Signal // that no wait has taken, by name, oldest first
 	received map[string]int64           // the sequence number of each name's last message
+	rest     string                     // the inbox was read up to this name only; empty: to its end
+	whole    map[string]int64           // names that were read to their end apart, and the wake-ups that this read reflects
+	missed   map[string]bool            // names of which a wait has found no message
 	ends     map[uuid.UUID]*store.ChildEnd
 	endings  map[uuid.UUID]*store.ChildEnd // children that will not complete, but have not ended yet
 	lastEnd  time.Time                     // when the last end of a child arrived, by this process's clock
@@ -28,6 +31,15 @@ func (in *inbox) addSignal(g *store.Signal) bool {
 	in.received[g.Name] = g.Sequence
 	in.signals[g.Name] = append(in.signals[g.Name], g)
 	return true
+}
+
+// knows reports whether the inbox has all messages of the name that the wake-ups seen announced.
+func (in *inbox) knows(name string, seen int64) bool {
+	if in.rest == "" || name < in.rest {
+		return true
+	}
+	wakeups, read := in.whole[name]
+	return read && wakeups >= seen
 }
 
 // addEnd adds the end of a child, and reports whether it is new. A child that is only ending (c.Ending) has not ended.
@@ -57,7 +69,7 @@ func (in *inbox) putBack(g *store.Signal) {
 
 func (in *inbox) init() {
 	if in.received == nil {
-		in.signals, in.received = map[string][]*store.Signal{}, map[string]int64{}
+		in.signals, in.received, in.whole = map[string][]*store.Signal{}, map[string]int64{}, map[string]int64{}
 		in.ends, in.endings = map[uuid.UUID]*store.ChildEnd{}, map[uuid.UUID]*store.ChildEnd{}
 	}
 }

@@ -281,6 +281,7 @@ func stillLoading(es []*execution) []*execution {
 func (l *loader) begin(e *execution, loaded store.Loaded) {
 	id := e.run.RunID
 	if n := loaded.Inbox[id]; n != nil {
+		n.Wakeups = e.run.Wakeups // which the claim has read before
 		e.deliver(n)
 	}
 	e.mu.Lock()

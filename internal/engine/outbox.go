@@ -24,7 +24,9 @@ type write struct {
 	suspension *store.Suspension
 	finish     *store.Finish
 	progress   *store.Progress     // nil: the write takes none along
+	aside      []*store.SetAside   // messages that do not decode; such a write has nothing else
 	settled    func(store.Outcome) // called once with the outcome; nil if nobody waits
+	givesBack  bool                // it gives the run back as it is in the table, and builds on nothing
 
 	speculative bool // the run uses a result among the records already. Set by takeDeferredLocked.
 	bare        bool // a finish without anything of the application's. Set by Session.refused.
@@ -38,6 +40,8 @@ type outbox struct {
 	writes   []*write    // not settled, oldest first
 	active   bool        // the execution is in a batcher, in a flush or pausing; true while there are writes. Set by enqueue, reset by requeue.
 	taken    int         // writes[:taken] are in a flush. Only that flush sets it.
+	told     bool        // the execution was told why the server has not written its records. Reset when they are written.
+	sent     int64       // the number of the last premise when that flush was sent. Set by addTo.
 	apart    bool        // the last flush met a lock, or failed with this execution alone: the next flush has no other executions
 	failures int         // consecutive flushes that failed with this execution alone
 	refused  bool        // the server has refused a write: see refuseLocked, which sets it, for good
@@ -151,8 +155,10 @@ func (e *execution) addTo(f *store.Flush) {
 		if w.finish != nil {
 			f.Finishes = append(f.Finishes, w.finish)
 		}
+		f.Aside = append(f.Aside, w.aside...)
 	}
 	e.addProgressLocked(f)
+	e.addPremisesLocked(f)
 	records := f.Records[first:]
 	for _, r := range records {
 		begun = begun || r.Status == store.Running
@@ -197,25 +203,27 @@ func (e *execution) addProgressLocked(f *store.Flush) {
 	}
 }
 
-// settleLocked removes the taken writes that are not busy, and appends them to settled. An empty write stays behind a busy one.
-func (o *outbox) settleLocked(settled []*write) []*write {
+// settleLocked removes the taken writes that are not busy, and appends them to settled. An empty write stays behind a busy one. unheard says
+// that a write is busy until the execution knows that its run was cancelled or paused.
+func (o *outbox) settleLocked(settled []*write) (_ []*write, unheard bool) {
 	var busy []*write
 	o.apart = false
 	for _, w := range o.writes[:o.taken] {
-		if w.outcome() == store.Busy || o.apart && w.empty() {
+		if out := w.outcome(); out == store.Busy || out == store.Unheard || o.apart && w.empty() {
 			busy = append(busy, w)
 			o.apart = true
+			unheard = unheard || out == store.Unheard
 		} else {
 			settled = append(settled, w)
 		}
 	}
 	o.writes = slices.Replace(o.writes, 0, o.taken, busy...)
 	o.taken, o.failures = 0, 0
-	return settled
+	return settled, unheard
 }
 
 func (w *write) empty() bool {
-	return len(w.records) == 0 && w.suspension == nil && w.finish == nil && w.progress == nil
+	return len(w.records) == 0 && w.suspension == nil && w.finish == nil && w.progress == nil && w.aside == nil
 }
 
 // ends reports whether w ends the execution.
@@ -238,6 +246,9 @@ func (w *write) size() int {
 	}
 	if w.progress != nil {
 		n += len(w.progress.Text)
+	}
+	for _, a := range w.aside {
+		n += 200 + len(a.Reason)
 	}
 	return n
 }
@@ -270,6 +281,8 @@ func (w *write) outcome() store.Outcome {
 		return w.record().Outcome
 	case w.progress != nil:
 		return w.progress.Outcome
+	case w.aside != nil:
+		return w.aside[0].Outcome // all are of one run
 	default:
 		return store.Done
 	}
@@ -284,17 +297,17 @@ func (w *write) settle(o store.Outcome) {
 	}
 }
 
-// progressPause is the least time between two writes of a run's progress, apart from that with its suspension or end. It is also the
-// longest time that a progress waits for a write that takes it along.
-const progressPause = time.Second
+// writePause is the least time between two writes of a run's progress, apart from that with its suspension or end. It is also the
+// longest time that a progress, or the record of a message that was read or set aside, waits for a write that takes it along.
+const writePause = time.Second
 
 // A progress is what the run's code last said of its progress. It is not part of the history: no replay reads it. The execution's
 // mutex guards it.
 type progress struct {
 	said  *store.Progress // neither written nor in the outbox; nil: there is none
 	taken time.Time       // when the last one entered the outbox
-	timer *time.Timer     // calls writeProgress; nil until there is a progress
-	timed bool            // the timer runs. Set by timeProgressLocked, reset by writeProgress.
+	timer *time.Timer     // calls writeLate; nil until there is something to write
+	timed bool            // the timer runs. Set by timeWriteLocked, reset by writeLate.
 	holds int             // transactional steps of a stricter isolation that are under way: a change of the run's row would fail them
 }
 
@@ -308,5 +321,67 @@ func (p *progress) takeLocked() (said *store.Progress) {
 // goesWithLocked reports whether w takes the progress along: not every write does, or a loop of short steps would write the run's row with
 // each of them.
 func (p *progress) goesWithLocked(w *write) bool {
-	return p.said != nil && (w.ends() || !w.empty() && p.holds == 0 && time.Since(p.taken) >= progressPause)
+	return p.said != nil && (w.ends() || !w.empty() && p.holds == 0 && time.Since(p.taken) >= writePause)
+}
+
+// addPremisesLocked adds what the taken writes build on to f. If they are nothing but records of functions, they are
+// to tell whether the run was cancelled or paused: the others have effects beside their records, or end the execution.
+func (e *execution) addPremisesLocked(f *store.Flush) {
+	taken := e.outbox.writes[:e.outbox.taken]
+	if !slices.ContainsFunc(taken, func(w *write) bool { return !w.empty() && !w.givesBack }) {
+		return
+	}
+	all, sent := e.premises.nowLocked()
+	f.Premises = append(f.Premises, all...)
+	e.outbox.sent = sent
+	asks := e.reason == underWay && !e.paused && !e.outbox.told && !slices.ContainsFunc(taken, func(w *write) bool { return !w.onlyFunctions() })
+	for _, w := range taken {
+		for _, r := range w.records {
+			r.Unheard = asks
+		}
+	}
+}
+
+// onlyFunctions reports whether w has nothing but records of functions.
+func (w *write) onlyFunctions() bool {
+	other := func(r *store.Record) bool { return r.Kind != store.KindFunction || r.Start != nil || len(r.Events) > 0 }
+	return !w.ends() && w.progress == nil && !slices.ContainsFunc(w.records, other)
+}
+
+// acknowledgeLocked makes the newest record of the settled writes a premise.
+func (e *execution) acknowledgeLocked(settled []*write, by store.Witness) {
+	var newest *store.Record
+	for _, w := range settled {
+		for _, r := range w.records {
+			written := r.Outcome == store.Done && !r.StartedAt.IsZero() // not one that addTo has left out
+			if written && (newest == nil || rank(r) >= rank(newest)) {
+				newest = r
+			}
+		}
+	}
+	if newest != nil {
+		if newest.Found { // another connection may have sent it
+			by = store.Witness{}
+		}
+		e.outbox.told = false
+		e.premises.addLocked(&newest.StepRow, by, e.outbox.sent, !newest.Found)
+	}
+}
+
+// rank prefers records whose rows this flush has written, and those that change no more.
+func rank(r *store.Record) (n int) {
+	if !r.Found {
+		n += 2
+	}
+	if r.Status != store.Running {
+		n++
+	}
+	return n
+}
+
+// premisesNow is nowLocked with the lock.
+func (e *execution) premisesNow() (all []store.Premise, sent int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.premises.nowLocked()
 }

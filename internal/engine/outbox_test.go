@@ -37,7 +37,7 @@ func TestBusyWritesStayInFront(t *testing.T) {
 			o.taken = len(o.writes)
 			o.writes = append(o.writes, &write{}) // enqueued since
 			all := slices.Clone(o.writes)
-			settled := o.settleLocked(nil)
+			settled, _ := o.settleLocked(nil)
 			var left []int
 			for i, w := range all[:len(tc.taken)] {
 				if !slices.Contains(settled, w) {
@@ -104,6 +104,7 @@ type quietHost struct{}
 func (quietHost) enqueued(*execution)                      {}
 func (quietHost) settled(*execution)                       {}
 func (quietHost) mayLinger(*execution, time.Duration) bool { return false }
+func (quietHost) hasNews(*execution)                       {}
 
 // TestMessagesAreDivided defers reads of messages, then other records. What must be committed with the branch's next write is a
 // part of it; the reads before it are writes of their own, in their order.

@@ -1,12 +1,13 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/store"
 )
 
-// SetProgress replaces the run's progress. It is written with the next write of the run, or by itself within progressPause. A branch that
+// SetProgress replaces the run's progress. It is written with the next write of the run, or by itself within writePause. A branch that
 // passes recorded operations says nothing: its run has said so before. Any goroutine may call it, also after the end of the execution.
 func (b *Branch) SetProgress(text string, fraction *float64) {
 	e := b.e
@@ -19,42 +20,54 @@ func (b *Branch) SetProgress(text string, fraction *float64) {
 		return
 	}
 	e.progress.said = &store.Progress{RunID: e.run.RunID, Lease: e.run.Lease, Text: text, Fraction: fraction}
-	e.timeProgressLocked(progressPause)
+	e.timeWriteLocked(writePause)
 }
 
-// timeProgressLocked lets writeProgress be called after d, unless a call is to come already.
-func (e *execution) timeProgressLocked(d time.Duration) {
+// timeWriteLocked lets writeLate be called after d, unless a call is to come already.
+func (e *execution) timeWriteLocked(d time.Duration) {
 	p := &e.progress
 	switch {
 	case p.timed:
 		return
 	case p.timer == nil:
-		p.timer = time.AfterFunc(d, e.writeProgress)
+		p.timer = time.AfterFunc(d, e.writeLate)
 	default:
 		p.timer.Reset(d)
 	}
 	p.timed = true
 }
 
-// writeProgress enqueues a write of the progress alone, if no other write has taken it.
-func (e *execution) writeProgress() {
+// writeLate enqueues a write of its own for what no other write has taken: the progress, and what became of messages.
+func (e *execution) writeLate() {
 	e.mu.Lock()
-	p := &e.progress
+	p, w := &e.progress, &write{}
 	p.timed = false
+	if e.reason != underWay { // the suspension or the end of the run takes it
+		e.mu.Unlock()
+		return
+	}
+	if p.said != nil {
+		if wait := writePause - time.Since(p.taken); wait > 0 {
+			e.timeWriteLocked(wait)
+		} else if p.holds > 0 {
+			e.timeWriteLocked(writePause)
+		} else {
+			w.progress = p.takeLocked()
+		}
+	}
 	first := false
-	switch wait := progressPause - time.Since(p.taken); {
-	case p.said == nil || e.reason != underWay: // the suspension or the end of the run takes it
-	case wait > 0:
-		e.timeProgressLocked(wait)
-	case p.holds > 0:
-		e.timeProgressLocked(progressPause)
-	default:
-		first = e.enqueueLocked(&write{progress: p.takeLocked()})
+	if w.progress != nil || e.hasMessagesLocked() {
+		first = e.enqueueLocked(w)
 	}
 	e.mu.Unlock()
 	if first {
 		e.host.enqueued(e)
 	}
+}
+
+// hasMessagesLocked reports whether a write of the execution itself would say that messages were read or set aside.
+func (e *execution) hasMessagesLocked() bool {
+	return e.aside != nil || slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return d.message != nil && d.goesWith(nil) })
 }
 
 // holdProgress keeps the progress from being written until release is called: the transaction of a step is stricter than READ COMMITTED,

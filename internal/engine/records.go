@@ -3,6 +3,7 @@ package engine
 import (
 	"runtime"
 
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -29,7 +30,7 @@ func (b *Branch) write(other store.Outcome, records ...*store.Record) store.Outc
 		return store.Undecided // a loser's result is not used
 	}
 	if outcome != store.Done && outcome != other {
-		b.e.stop(stopLost, ErrLeaseLost) // no effect if the execution has stopped for another reason
+		b.e.stopAfter(outcome)
 		runtime.Goexit()
 	}
 	return outcome
@@ -48,7 +49,20 @@ func (b *Branch) deferRecord(r *store.Record) {
 func (b *Branch) deferLocked(r *store.Record, message *store.Signal) {
 	if b.e.mode.writes() && !b.closed {
 		b.e.deferred = append(b.e.deferred, deferredRecord{record: r, by: b, message: message})
+		if message != nil {
+			b.e.timeWriteLocked(writePause)
+		}
 	}
+}
+
+// setAsideLocked keeps a message that does not decode from all waits. It is written with the run's next write: if the process
+// dies before, the next execution finds the message unread, and decides again.
+func (e *execution) setAsideLocked(g *store.Signal, why error) {
+	if !e.mode.writes() {
+		return
+	}
+	e.aside = append(e.aside, &store.SetAside{RunID: e.run.RunID, Lease: e.run.Lease, Name: g.Name, Sequence: g.Sequence, Reason: failure.Text(why)})
+	e.timeWriteLocked(writePause)
 }
 
 // writeAll waits until all enqueued writes of the execution, and the deferred records that a write of the branch takes, are in
@@ -76,9 +90,7 @@ func (b *Branch) allWritten() bool {
 	if !enqueued {
 		return false // a loser's result is not used
 	}
-	if outcome != store.Done {
-		e.stop(stopLost, ErrLeaseLost)
-	}
+	e.stopAfter(outcome)
 	return !e.stopped()
 }
 
@@ -132,6 +144,13 @@ func (e *execution) enqueue(w *write) bool {
 // enqueueLocked is enqueue for a write of a branch that has not lost. It reports whether the caller must tell the host, without the lock.
 func (e *execution) enqueueLocked(w *write) (first bool) {
 	o := &e.outbox
+	if w.givesBack {
+		e.deferred, e.progress.said, e.aside = nil, nil, nil
+	}
+	if e.aside != nil { // before what follows from a later message
+		o.writes = append(o.writes, &write{by: w.by, aside: e.aside})
+		e.aside = nil
+	}
 	deferred := e.takeDeferredLocked(w)
 	for len(deferred) > 0 && deferred[0].mayPrecede() { // so that a flush of many large messages can be divided
 		o.writes = append(o.writes, &write{by: w.by, records: []*store.Record{deferred[0].record}})

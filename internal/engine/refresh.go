@@ -136,3 +136,6 @@ func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 	}
 	return woken
 }
+
+// hasNews tells the execution why its run has news.
+func (s *Session) hasNews(e *execution) { s.readStates([]store.HeldRun{e.held()}) }

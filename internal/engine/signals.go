@@ -18,6 +18,9 @@ type SignalSpec struct {
 	BadName error         // why the name is invalid; nil if it is valid
 	Invalid error         // why the rest of the call is invalid; nil if it is valid
 	Timeout time.Duration // zero: none
+
+	// Decode returns why the payload of a message does not decode. Nil accepts all messages.
+	Decode func(payload []byte) error
 }
 
 // A signalWait is a wait for a message that is under way. See docs/architecture.md, Wake-ups without loss.
@@ -25,6 +28,7 @@ type signalWait struct {
 	b       *Branch
 	id      string
 	name    string
+	decode  func(payload []byte) error
 	timeout time.Duration
 	until   time.Time // when it times out; the zero time: never
 }
@@ -41,7 +45,7 @@ func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
 	}
 	row := b.lookup(id, store.KindSignal)
 	if row == nil || row.Status == store.Running {
-		w := &signalWait{b: b, id: id, name: spec.Name, timeout: spec.Timeout}
+		w := &signalWait{b: b, id: id, name: spec.Name, decode: spec.Decode, timeout: spec.Timeout}
 		if row, err = w.run(row); err != nil {
 			return nil, err
 		}
@@ -62,31 +66,33 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 	if begun != nil {
 		w.until = begun.WakeAt
 	}
-	caughtUp := false // the inbox was read from the table after the timeout
+	caughtUp := false // the messages were read from the table after the timeout
 	for {
-		row, late, past := w.take()
-		if row != nil {
-			return row, nil
-		}
-		if w.timeout > 0 && begun == nil {
-			begun = w.begin(past)
-			w.until = begun.WakeAt
-			continue
-		}
-		if late || caughtUp {
-			return w.timeOut()
-		}
-		if w.until.IsZero() || e.env.now().Before(w.until) {
-			if err := b.waitFor(&wait{until: w.until, why: w.why(), need: 1}, w.arrival(), past); err != nil {
+		found := w.look()
+		switch {
+		case found.message != nil:
+			if row := w.take(found.message); row != nil {
+				return row, nil
+			}
+		case found.more:
+			if err := w.read(); err != nil {
 				return nil, err
 			}
-			continue
+		case w.timeout > 0 && begun == nil:
+			begun = w.begin(found.past)
+			w.until = begun.WakeAt
+		case found.late || caughtUp:
+			return w.timeOut()
+		case w.until.IsZero() || e.env.now().Before(w.until):
+			if err := b.waitFor(&wait{until: w.until, why: w.why(), need: 1}, w.arrival(), found.past); err != nil {
+				return nil, err
+			}
+		default: // a message that was stored in time may not have been delivered yet
+			if err := w.read(); err != nil {
+				return nil, err
+			}
+			caughtUp = true
 		}
-		// A message that was stored in time may not have been delivered yet.
-		if err := e.catchUp(b); err != nil {
-			return nil, err
-		}
-		caughtUp = true
 	}
 }
 
@@ -99,35 +105,77 @@ func (w *signalWait) arrival() *event {
 	return w.b.e.arrivalLocked(w.name)
 }
 
-// take takes the oldest message, if one has arrived in time, and returns its record. The record is deferred: if the process
-// dies before it is written, nothing that follows from the message is recorded either, and a replay takes the message again.
-// late reports that the oldest message arrived too late, so none can arrive in time any more. past is the number of arrivals.
-func (w *signalWait) take() (row *store.StepRow, late bool, past int) {
+// A look is what a wait has found in the inbox.
+type look struct {
+	message *store.Signal // the oldest, which the wait now holds; nil if there is none that it may take
+	late    bool          // the oldest message arrived too late, so none can arrive in time any more
+	more    bool          // the table may have messages that the inbox lacks
+	past    int           // the number of arrivals
+}
+
+// look removes the oldest message from the inbox, if it has arrived in time.
+func (w *signalWait) look() (found look) {
 	b, e := w.b, w.b.e
-	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.reason != underWay {
 		runtime.Goexit()
 	}
-	past = e.arrivalLocked(w.name).fired
-	box := e.inbox.signals[w.name]
-	if len(box) == 0 || b.hasLost() || b.ctx.Err() != nil { // a loser takes no messages
-		return nil, false, past
+	found.past = e.arrivalLocked(w.name).fired
+	if b.hasLost() || b.ctx.Err() != nil { // a loser takes no messages
+		return found
 	}
-	g := box[0]
-	if !w.until.IsZero() && g.ReceivedAt.After(w.until) {
-		return nil, true, past
+	in := &e.inbox
+	box := in.signals[w.name]
+	switch {
+	case len(box) > 0 && !w.until.IsZero() && box[0].ReceivedAt.After(w.until):
+		found.late = true
+	case len(box) > 0:
+		found.message, in.signals[w.name] = box[0], box[1:]
+	case !in.knows(w.name, e.seen):
+		found.more = true
+	case !in.missed[w.name]:
+		if in.missed == nil {
+			in.missed = map[string]bool{}
+		}
+		in.missed[w.name] = true
 	}
-	e.inbox.signals[w.name] = box[1:]
-	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt
+	return found
+}
+
+// take decodes the message and returns its record. It returns nil if the branch has lost a race meanwhile, which gives the
+// message back, or if the message does not decode, which sets it aside. The record is deferred: if the process dies before it
+// is written, nothing that follows from the message is recorded either, and a replay takes the message again.
+func (w *signalWait) take(g *store.Signal) *store.StepRow {
+	b, e := w.b, w.b.e
+	var wrong error
+	if w.decode != nil {
+		wrong = w.decode(g.Payload) // code of the application, so without the mutex
+	}
+	if wrong != nil {
+		e.log().Warn("kagzi: a message does not decode and is set aside", "signal", g.Name, "error", wrong)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.reason != underWay:
+		runtime.Goexit()
+	case wrong != nil:
+		e.setAsideLocked(g, wrong)
+		return nil
+	case b.hasLost() || b.ctx.Err() != nil:
+		e.putBackLocked([]*store.Signal{g})
+		return nil
+	}
+	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
+	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt
 	if b.now.After(r.EndedAt) {
 		r.EndedAt = b.now
 	}
 	b.deferLocked(r, g)
 	done := r.StepRow // a copy: the record belongs to the flush now
 	done.FinishedAt = r.EndedAt
-	return &done, false, past
+	return &done
 }
 
 // begin records that a wait with a timeout has begun. If the run is suspended for it, both are one transaction.
@@ -157,14 +205,15 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 	return row, nil
 }
 
-// catchUp reads the run's inbox from the table. If the database is away, it tries again until it succeeds.
-func (e *execution) catchUp(b *Branch) error {
+// read reads messages of the signal from the table. If the database is away, it tries again until it succeeds.
+func (w *signalWait) read() error {
+	b, e := w.b, w.b.e
 	for failures := 0; ; failures++ {
 		e.exitIfStopped()
 		if b.ctx.Err() != nil {
 			return context.Cause(b.ctx)
 		}
-		err := e.readInbox()
+		err := e.readMessages(w.name)
 		if err == nil {
 			return nil
 		}

@@ -45,6 +45,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	if err := b.writeAll(); err != nil {
 		return nil, err
 	}
+	builds, sent := e.premisesNow() // before the transaction begins: a stricter isolation shows it nothing that is written later
 	tx, end, err := e.env.beginTx(b.ctx, s.spec.Isolation)
 	if err != nil {
 		e.exitIfStopped()
@@ -87,17 +88,36 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	// The write goes on when ctx ends: otherwise its outcome would be unknown.
 	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
 	defer stop()
-	written, err := e.env.store.RecordIn(write, tx, append(s.registration(), r)...)
-	if err == nil && written {
+	c, err := e.env.store.RecordIn(write, tx, builds, append(s.registration(), r)...)
+	if err == nil && !c.Own {
+		end(nil)
+		return s.recordOutcome(ctx, begun, nil, errOtherTx)
+	}
+	if err == nil && c.Written {
 		if err = tx.Commit(write); err == nil {
 			e.env.failpoint("after record", e.run.RunID)
-			e.env.tally.steps.Add(1)
-			e.exitIfStopped()
+			s.committed(&r.StepRow, sent, c.News)
 			return &r.StepRow, nil
 		}
 	}
+	if madeReadOnly(tx, err) {
+		err = errMadeReadOnly
+	}
 	end(err)
 	return s.afterTx(ctx, begun, err)
+}
+
+// committed notes that the step's transaction was committed. sent is the number of the last premise when it began.
+func (s *stepCall) committed(row *store.StepRow, sent int64, news bool) {
+	e := s.b.e
+	e.env.tally.steps.Add(1)
+	e.mu.Lock()
+	e.premises.addLocked(row, store.Witness{}, sent, true)
+	e.mu.Unlock()
+	if news {
+		e.host.hasNews(e)
+	}
+	e.exitIfStopped()
 }
 
 // uncommittable returns why a step's transaction cannot be committed although its function succeeded, or nil.
@@ -122,6 +142,9 @@ const txTimeout = 30 * time.Second
 // was away, or somebody's lock of the run kept the record from being written, the attempt is not counted.
 func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
 	e := s.b.e
+	if errors.Is(cause, store.ErrUnfounded) {
+		e.stopAfter(store.Unfounded)
+	}
 	for {
 		e.exitIfStopped()
 		row, holds, err := e.env.store.StepResult(e.env.background, e.held(), s.id, s.attempt)
@@ -134,6 +157,9 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 			runtime.Goexit()
 		case row != nil:
 			e.env.tally.steps.Add(1)
+			e.mu.Lock()
+			e.premises.addLocked(row, store.Witness{}, 0, false)
+			e.mu.Unlock()
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended its run
 			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
@@ -163,12 +189,23 @@ func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) boo
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := store.Classify(err)
-	return hit && ctx.Err() == nil && !s.b.e.env.errors.Classify(err).Permanent && (class == store.ClassAway || class == store.ClassUnable) && s.isUncounted()
+	return hit && ctx.Err() == nil && !s.b.e.env.errors.Classify(err).Permanent && (class == store.ClassAway || class == store.ClassUnable) &&
+		!madeReadOnly(tx, err) && s.isUncounted()
+}
+
+// madeReadOnly reports whether err says that the step's function has made its transaction read-only. If so, the transaction has ended.
+func madeReadOnly(tx pgx.Tx, err error) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return store.MadeReadOnly(ctx, tx.Conn(), err)
 }
 
 // isDatabaseFault reports whether err, with which the record or the commit failed after the function had succeeded, is no
 // fault of the step: the database was away, or somebody else held a lock for too long.
 func isDatabaseFault(err error) bool {
+	if errors.Is(err, store.ErrTimeoutLeft) {
+		return false
+	}
 	switch store.Classify(err) {
 	case store.ClassAway, store.ClassUnable, store.ClassLocked, store.ClassLate:
 		return true
@@ -208,7 +245,7 @@ func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx p
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	}
-	tx, err = env.store.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: cmp.Or(level, pgx.ReadCommitted)})
+	tx, err = env.store.Pool().BeginTx(ctx, pgx.TxOptions{BeginQuery: store.BeginStepTx(level)})
 	if err != nil {
 		<-env.txSlots
 		return nil, nil, err
@@ -254,6 +291,14 @@ var errRolledBack = failure.BadRequest(errors.New("kagzi: the step's function ca
 	"to roll back return an error, and leave Rollback out, deferred too, because Kagzi ends the transaction"))
 
 var errStepTx = failure.BadRequest(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead"))
+
+// errOtherTx and errMadeReadOnly are failures of attempts whose function has changed its transaction by SQL.
+var (
+	errOtherTx = failure.BadRequest(errors.New("kagzi: the step's function has ended its transaction by SQL and begun another one (COMMIT or ROLLBACK, also AND CHAIN), " +
+		"so the step's record would not be a part of it: leave these statements out, because Kagzi commits"))
+	errMadeReadOnly = failure.BadRequest(errors.New("kagzi: the step's function has made its transaction read-only, so the step cannot be recorded in it: " +
+		"leave SET TRANSACTION READ ONLY out"))
+)
 
 func (*stepTx) Commit(context.Context) error { return errStepTx }
 

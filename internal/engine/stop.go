@@ -184,3 +184,21 @@ func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
 	}
 	return p
 }
+
+// stopAfter stops the execution because of the outcome of a write, if that is Lost or Unfounded. It has no effect if
+// the execution has stopped for another reason.
+func (e *execution) stopAfter(o store.Outcome) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stopAfterLocked(o)
+}
+
+func (e *execution) stopAfterLocked(o store.Outcome) {
+	switch o {
+	case store.Done:
+	case store.Unfounded:
+		e.stopLocked(stopUnfounded, ErrLeaseLost)
+	default:
+		e.stopLocked(stopLost, ErrLeaseLost)
+	}
+}

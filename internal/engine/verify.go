@@ -72,6 +72,7 @@ type unrecorded struct {
 func (v *verification) enqueued(*execution)                      {}
 func (v *verification) settled(*execution)                       { close(v.over) }
 func (v *verification) mayLinger(*execution, time.Duration) bool { return false }
+func (v *verification) hasNews(*execution)                       {}
 
 func (v *verification) unrecordedLocked(b *Branch) {
 	v.beyond = append(v.beyond, unrecorded{b, b.lastLookup})

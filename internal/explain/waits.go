@@ -30,6 +30,9 @@ func (r *reasons) waiting(ctx context.Context) error {
 
 func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 	run := r.run
+	if strings.Contains(on, "not decode") { // "1 message that does not decode": with the signal that it waits for
+		return nil
+	}
 	what, name, _ := strings.Cut(on, " ")
 	switch what {
 	case "timer":
@@ -198,11 +201,23 @@ func (r *reasons) signal(ctx context.Context, name, until string) error {
 		return err
 	}
 	for _, m := range unread {
-		if m.Signal != name {
+		switch {
+		case m.SetAside != "" && m.Signal == name:
+			r.say("It has set aside message %s, which came %s: %s.%s", r.quote(string(m.ID)), r.Moment(m.ReceivedAt), r.Text(OneLine(m.SetAside)), r.wayOut(m))
+		case m.Signal != name:
 			r.say("It has an unread message of another name, %s, from %s: is one of the names misspelt?", r.quote(m.Signal), r.Moment(m.ReceivedAt))
 		}
 	}
 	return nil
+}
+
+// wayOut says what to do about a message that was set aside.
+func (r *reasons) wayOut(m kagzi.MessageInfo) string {
+	redeliver, drop := r.deed(Deed{Verb: Redeliver, Name: string(m.ID)}), r.deed(Deed{Verb: DropMessage, Name: string(m.ID)})
+	if redeliver == "" || drop == "" {
+		return ""
+	}
+	return fmt.Sprintf(" If code that decodes it is deployed, %s gives it to the run again; %s removes it.", redeliver, drop)
 }
 
 // child says how it is with the child that the run waits for.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -229,8 +231,10 @@ func TestAReadOnlyConnectionOfAStepTxIsNotKept(t *testing.T) {
 					if !first.CompareAndSwap(0, tx.Conn().PgConn().PID()) {
 						return nil
 					}
-					if _, err := tx.Exec(ctx, `SET TRANSACTION READ ONLY`); err != nil {
-						return err
+					for _, sql := range []string{`COMMIT`, `SET default_transaction_read_only = on`, `BEGIN`} {
+						if _, err := tx.Exec(ctx, sql); err != nil {
+							return err
+						}
 					}
 					return tt.fn(ctx, tx)
 				}, kagzi.RetryPolicy{MaxAttempts: 1})
@@ -240,5 +244,43 @@ func TestAReadOnlyConnectionOfAStepTxIsNotKept(t *testing.T) {
 				return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, int32(first.Load())) == 0
 			})
 		})
+	}
+}
+
+// The function of a transactional step leaves a statement_timeout that is too short for the record. That is a failure of the attempt like any
+// other, and says what happened.
+func TestAShortTimeoutOfAStepTxIsItsFailure(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+	var helper sync.WaitGroup
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		return 0, kagzi.DoTx(ctx, "books", func(ctx context.Context, tx pgx.Tx) error {
+			if kagzi.CurrentStep(ctx).Attempt > 1 {
+				return nil
+			}
+			stranger := k.CallersTx() // makes the next statement of the step wait
+			if _, err := stranger.Exec(ctx, `LOCK TABLE kagzi.workflow_runs IN ACCESS EXCLUSIVE MODE`); err != nil {
+				return err
+			}
+			pid := int32(tx.Conn().PgConn().PID())
+			waits := func(n int) {
+				await.True(t, "the step's record waits, and is given up", func() bool {
+					return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'`, pid) == n
+				})
+			}
+			helper.Go(func() {
+				waits(1)
+				waits(0)
+				kit.RollbackTx(t, stranger)
+			})
+			_, err := tx.Exec(ctx, `SET LOCAL statement_timeout = '300ms'`)
+			return err
+		}, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+	})
+	run := kit.Begin(k, wf, 1)
+	kit.ResultOf(k, run)
+	helper.Wait()
+	if got := k.Steps(run)["books"]; len(got) != 2 || !strings.Contains(got[0].Error, "statement_timeout") {
+		t.Errorf("attempts %+v, want 2, of which the first failed because of its statement_timeout", got)
 	}
 }

@@ -156,6 +156,28 @@ func TestStepTx(t *testing.T) {
 			_, err := tx.Exec(ctx, "ROLLBACK")
 			return err
 		}, kind.BadRequest, 0, 1},
+		{"ChainingAnotherTransactionIsAFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			_ = insert(ctx, tx, 1, 0)
+			_, err := tx.Exec(ctx, "ROLLBACK AND CHAIN")
+			return err
+		}, kind.BadRequest, 0, 1},
+		{"BeginningAnotherTransactionIsAFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			_ = insert(ctx, tx, 1, 0)
+			_, err := tx.Exec(ctx, "COMMIT; BEGIN")
+			return err
+		}, kind.BadRequest, 1, 1},
+		{"ItCannotBeMadeReadOnly", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			_, err := tx.Exec(ctx, "SET LOCAL transaction_read_only = on")
+			return err
+		}, kind.BadRequest, 0, 1},
+		{"AWriteAfterItIsMadeReadOnlyIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, n int) error {
+			if n == 1 {
+				if _, err := tx.Exec(ctx, "SET TRANSACTION READ ONLY"); err != nil {
+					return err
+				}
+			}
+			return insert(ctx, tx, 1, 0)
+		}, "", 1, 1},
 		{"SavepointsAreFine", func(ctx context.Context, tx pgx.Tx, _ int) error {
 			return errors.Join(pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return insert(ctx, tx, 1, 0) }),
 				func() error {

@@ -94,7 +94,21 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 	return func() {
 		e.t.Helper()
 		e.fails(name+": an input", kit.FailureOf(k, kit.Begin(k, started, right), kagzi.StatusFailed))
-		for _, how := range []string{"message", "child", "step"} {
+		waits := kit.Begin(k, outer, "message", sent.With(right))
+		aside := ""
+		await.True(e.t, "the message is set aside", func() bool {
+			got, err := k.Client.Messages(e.ctx, waits, kagzi.MessageFilter{})
+			if err != nil || len(got) != 1 {
+				e.t.Fatalf("%s: messages %v, %v", name, got, err)
+			}
+			aside = got[0].SetAside
+			return aside != ""
+		})
+		e.fails(name+": a message", errors.New(aside))
+		if err := k.Client.Terminate(e.ctx, waits); err != nil {
+			e.t.Error(err)
+		}
+		for _, how := range []string{"child", "step"} {
 			retried := kagzi.Define[string, int](outer.Name(), kit.Soon)
 			re := kit.FailureOf(k, kit.Begin(k, retried, how, sent.With(right)), kagzi.StatusFailed)
 			if re.Kind != kind.Nondeterminism {

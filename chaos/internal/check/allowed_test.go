@@ -272,6 +272,41 @@ func TestLossyHistories(t *testing.T) {
 	exactly(t, w, "")
 }
 
+// After such a failover no worker completes a run from memory, over the hole in its records, or executes an attempt again under a lease.
+func TestBadLossyHistories(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		invariant string
+		do        func(w *world)
+	}{
+		"OverTheHole": {"S7", func(w *world) {
+			w.execute("2.1", "x", "a", 1, "X1", "one")
+			w.line("2.1", evidence.Begin, "x", "tx", 1, "X1", "") // its record and its effect are lost
+			w.line("2.1", evidence.End, "x", "tx", 1, "X1", "two")
+			w.execute("2.1", "x", "b", 1, "X1", "three")
+		}},
+		"GivenBack": {"", func(w *world) {
+			w.line("2.1", evidence.Begin, "x", "a", 1, "X1", "")
+			w.line("2.1", evidence.End, "x", "a", 1, "X1", "one")
+			w.claim("2.1", "x", "X2")
+			w.execute("2.1", "x", "a", 1, "X2", "one")
+		}},
+		"BegunTwice": {"S11", func(w *world) {
+			w.line("2.1", evidence.Begin, "x", "a", 1, "X1", "")
+			w.execute("2.1", "x", "a", 1, "X1", "one")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := good()
+			w.x.Lossy = true
+			w.begun()
+			tc.do(w)
+			w.ended()
+			exactly(t, w, tc.invariant)
+		})
+	}
+}
+
 // The machine's times of changes are as good as the best stamps, whatever the nearest ones are.
 func TestClockOfSlowAnswers(t *testing.T) {
 	t.Parallel()

@@ -90,8 +90,8 @@ type Expectations struct {
 	// Accounts are the balances at the beginning.
 	Accounts map[string]int64
 
-	// Lossy says that a failover may have lost the newest commits. What is left must still be consistent, but what was acknowledged may
-	// be gone.
+	// Lossy says that a failover may have lost the newest commits. What is left must still be consistent, also with what workers had in
+	// memory, but what was acknowledged may be gone.
 	Lossy bool
 
 	Settle    time.Duration // L4: from the last fault's end to the end of the last run
@@ -119,7 +119,7 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		c.acknowledgedStarts, c.activeRuns, c.answers, c.unknownStarts,
 		c.resumes, c.endings,
 		c.holders, c.leases,
-		c.results, c.repetitions, c.zombies, c.happened, c.executions,
+		c.results, c.repetitions, c.zombies, c.happened, c.unrecorded, c.executions,
 		c.ticks,
 		c.sleeps, c.lengths, c.backoffs, c.turns,
 		c.cancels,

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 )
 
@@ -18,6 +19,9 @@ type World struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Env      func(string) (string, bool)
+
+	Codec  kagzi.Codec  // nil: JSON
+	Sealer kagzi.Sealer // nil: none
 
 	// Columns returns the width of the terminal that In, Out or Err is, zero if it is none.
 	Columns func(stream any) int

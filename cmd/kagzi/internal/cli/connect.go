@@ -93,6 +93,15 @@ func (a *app) client(ctx context.Context) (*kagzi.Client, error) {
 	return a.clientOf(pool)
 }
 
+// sender returns a client for a command that sends a payload. It refuses to if the namespace's programs could not read it.
+func (a *app) sender(ctx context.Context) (*kagzi.Client, error) {
+	c, err := a.client(ctx)
+	if err == nil {
+		err = c.CheckSealer(ctx)
+	}
+	return c, err
+}
+
 // namespaceName returns the namespace that the command is about.
 func (a *app) namespaceName() string {
 	return cmp.Or(a.namespace, a.world.env("KAGZI_NAMESPACE"), "default")
@@ -101,6 +110,8 @@ func (a *app) namespaceName() string {
 func (a *app) clientOf(pool *pgxpool.Pool) (*kagzi.Client, error) {
 	c, err := kagzi.NewClient(pool, kagzi.ClientConfig{
 		Namespace: a.namespaceName(),
+		Codec:     a.world.Codec,
+		Sealer:    a.world.Sealer,
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)), // a command's errors say what matters
 	})
 	if err != nil {

@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"iter"
 	"strings"
 
@@ -27,7 +29,8 @@ The commands that change runs take one run, or flags that select several. They t
   kagzi runs get order-42
   kagzi runs cancel order-42 --reason "the customer called"`,
 	}
-	c.AddCommand(a.runsList(), a.runsCount(), a.runsGet(), a.runsSteps(), a.runsMessages(), a.runsLog(), a.runsWait(), a.runsStart(), a.runsSignal())
+	c.AddCommand(a.runsList(), a.runsCount(), a.runsGet(), a.runsSteps(), a.runsMessages(), a.runsLog(), a.runsWait(), a.runsStart(), a.runsSignal(),
+		a.runsRedeliver(), a.runsDropMessage())
 	for _, v := range a.verbs() {
 		c.AddCommand(a.change(v))
 	}
@@ -210,55 +213,6 @@ func (a *app) stepDetail(s kagzi.StepAttempt) string {
 	return ""
 }
 
-func (a *app) runsMessages() *cobra.Command {
-	var run runArg
-	var f kagzi.MessageFilter
-	var limit int
-	c := &cobra.Command{
-		Use:   "messages RUN",
-		Short: "List the messages that a run has got, read and unread",
-		Long: `Messages shows the messages of a run by the names of their signals, and those of one signal in the order in which the run reads them. READ BY is
-the wait that read a message. A message that stays unread may have a misspelt name.`,
-		Example: `  kagzi runs messages order-42
-  kagzi runs messages order-42 --unread`,
-		Args: run.args(0),
-	}
-	run.flags(c)
-	c.Flags().StringVar(&f.Signal, "signal", "", "only messages of the signal `NAME`, with its key: approved/call-7")
-	c.Flags().BoolVar(&f.Unread, "unread", false, "only messages that the run has not read")
-	c.Flags().IntVar(&limit, "limit", 1000, "at most `N` messages; 0 means all")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		ref, _ := run.take(args)
-		if limit < 0 {
-			return usagef("--limit is %d: give a positive number, or 0 for all", limit)
-		}
-		client, err := a.client(cmd.Context())
-		if err != nil {
-			return err
-		}
-		l := listing[kagzi.MessageInfo]{
-			columns: []screen.Column{{Title: "SIGNAL"}, {Title: "MESSAGE ID", Min: 12}, {Title: "RECEIVED"}, {Title: "READ BY", Min: 8}, {Title: "SENT BY", Min: 12, Drop: 1}, {Title: "PAYLOAD", Min: 12}},
-			row: func(m kagzi.MessageInfo) []any {
-				read := screen.Cell{Text: m.ReadBy}
-				if m.ReadBy == "" {
-					read = screen.Cell{Text: "unread", Tone: screen.Warning}
-				}
-				return []any{m.Signal, m.ID, a.screen.Time(m.ReceivedAt), read, m.SentBy, a.brief(m.Payload)}
-			},
-			none: "The run has no such message.",
-		}
-		_, err = l.print(a, pages(limit, func(n int, last *kagzi.MessageInfo) ([]kagzi.MessageInfo, error) {
-			f.Limit = n
-			if last != nil {
-				f.After = last.ID
-			}
-			return client.Messages(cmd.Context(), ref, f)
-		}))
-		return err
-	}
-	return c
-}
-
 func (a *app) runsLog() *cobra.Command {
 	var run runArg
 	c := &cobra.Command{
@@ -306,9 +260,12 @@ func changesText(changes []kagzi.LogChange) string {
 	return strings.Join(parts, ", ")
 }
 
-// brief returns a payload for a cell: at a terminal, its beginning.
+// brief returns a payload for a cell: at a terminal, its beginning. Bytes that are no JSON are not shown.
 func (a *app) brief(data []byte) string {
 	const most = 200
+	if len(data) > 0 && !json.Valid(data) {
+		return fmt.Sprintf("sealed or no JSON, %d bytes", len(data))
+	}
 	if a.screen.Width > 0 && len(data) > most {
 		return screen.Line(strings.ToValidUTF8(string(data[:most]), "")) + "…"
 	}

@@ -180,6 +180,14 @@ func (r *restart) check(a *app, fs *pflag.FlagSet) error {
 	return nil
 }
 
+// mayStart refuses another input that the namespace's programs could not read.
+func (r *restart) mayStart(ctx context.Context, c *kagzi.Client) error {
+	if r.input == "" {
+		return nil
+	}
+	return c.CheckSealer(ctx)
+}
+
 func (a *app) restartVerb() *verb {
 	var r restart
 	return &verb{
@@ -192,6 +200,9 @@ is. To keep the results of a run, use kagzi runs resume or kagzi runs fork.`,
   kagzi runs restart --workflow report --status failed --since 1d --dry-run`,
 		check: func(fs *pflag.FlagSet) error { return r.check(a, fs) },
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
+			if err := r.mayStart(ctx, c); err != nil {
+				return "", err
+			}
 			return c.Restart(ctx, ref, slices.Concat(r.opts, r.own)...)
 		},
 		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
@@ -228,6 +239,9 @@ the new run. kagzi runs steps lists the steps of a run.`,
 		return err
 	}
 	v.one = func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
+		if err := r.mayStart(ctx, c); err != nil {
+			return "", err
+		}
 		return c.Fork(ctx, ref, step, slices.Concat(r.opts, r.own)...)
 	}
 	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {

@@ -67,7 +67,7 @@ With --id the start is idempotent while the run is active: starting again return
 				return err
 			}
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.sender(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -242,7 +242,8 @@ func (a *app) runsSignal() *cobra.Command {
 		Long: `Signal stores a message for an active run. The run reads it when it waits for a signal of that name; until then it stays unread.
 kagzi runs get shows for which signal a run waits. --for is the key of Signal.For.
 
-The payload is not checked against your code. One that does not decode into the signal's type fails the run when it reads it.`,
+The payload is not checked against your code. One that does not decode into the signal's type is set aside: kagzi runs messages shows it, and the run
+goes on waiting.`,
 		Example: `  kagzi runs signal order-42 approved --payload '{"by": "ada"}'
   kagzi runs signal order-42 approved --for call-7 --message-id approval-1`,
 		Args: run.args(1, "SIGNAL"),
@@ -272,7 +273,7 @@ The payload is not checked against your code. One that does not decode into the 
 		if id != "" {
 			m = m.WithID(kagzi.ID(id))
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.sender(cmd.Context())
 		if err != nil {
 			return err
 		}

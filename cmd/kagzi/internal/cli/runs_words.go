@@ -32,6 +32,10 @@ func deed(d explain.Deed) string {
 		return "kagzi runs resume " + nameOf(d.Run)
 	case explain.Signal:
 		return fmt.Sprintf("kagzi runs signal %s %s --payload JSON", nameOf(d.Run), signalArgs(d.Name))
+	case explain.Redeliver:
+		return fmt.Sprintf("kagzi runs redeliver %s %s", nameOf(d.Run), shellWord(d.Name))
+	case explain.DropMessage:
+		return fmt.Sprintf("kagzi runs drop-message %s %s", nameOf(d.Run), shellWord(d.Name))
 	case explain.UnpauseRun:
 		return "kagzi runs unpause " + nameOf(d.Run)
 	case explain.Unpause:

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+)
+
+func (a *app) runsMessages() *cobra.Command {
+	var run runArg
+	var f kagzi.MessageFilter
+	var limit int
+	c := &cobra.Command{
+		Use:   "messages RUN",
+		Short: "List the messages that a run has got, read and unread",
+		Long: `Messages shows the messages of a run by the names of their signals, and those of one signal in the order in which the run reads them. READ BY is
+the wait that read a message. A message that stays unread may have a misspelt name. One that was set aside does not decode in the run's program:
+once other code is deployed, kagzi runs redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
+		Example: `  kagzi runs messages order-42
+  kagzi runs messages order-42 --unread`,
+		Args: run.args(0),
+	}
+	run.flags(c)
+	c.Flags().StringVar(&f.Signal, "signal", "", "only messages of the signal `NAME`, with its key: approved/call-7")
+	c.Flags().BoolVar(&f.Unread, "unread", false, "only messages that the run has not read")
+	c.Flags().IntVar(&limit, "limit", 1000, "at most `N` messages; 0 means all")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		ref, _ := run.take(args)
+		if limit < 0 {
+			return usagef("--limit is %d: give a positive number, or 0 for all", limit)
+		}
+		client, err := a.client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		l := listing[kagzi.MessageInfo]{
+			columns: []screen.Column{{Title: "SIGNAL"}, {Title: "MESSAGE ID", Min: 12}, {Title: "RECEIVED"}, {Title: "READ BY", Min: 8}, {Title: "SENT BY", Min: 12, Drop: 1}, {Title: "PAYLOAD", Min: 12}},
+			row: func(m kagzi.MessageInfo) []any {
+				read := screen.Cell{Text: m.ReadBy}
+				switch {
+				case m.SetAside != "":
+					read = screen.Cell{Text: "set aside: " + screen.Line(m.SetAside), Tone: screen.Warning}
+				case m.ReadBy == "":
+					read = screen.Cell{Text: "unread", Tone: screen.Warning}
+				}
+				return []any{m.Signal, m.ID, a.screen.Time(m.ReceivedAt), read, m.SentBy, a.brief(m.Payload)}
+			},
+			none: "The run has no such message.",
+		}
+		_, err = l.print(a, pages(limit, func(n int, last *kagzi.MessageInfo) ([]kagzi.MessageInfo, error) {
+			f.Limit = n
+			if last != nil {
+				f.After = last.ID
+			}
+			return client.Messages(cmd.Context(), ref, f)
+		}))
+		return err
+	}
+	return c
+}
+
+func (a *app) runsRedeliver() *cobra.Command {
+	c, by := a.messageCommand("redelivered", func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+		return c.RedeliverMessage(ctx, ref, id, opts...)
+	})
+	c.Use, c.Short = "redeliver RUN MESSAGE-ID", "Give a message that did not decode to its run again"
+	c.Long = `Redeliver gives a message that was set aside, because it did not decode, to its run again, as if it came now. Deploy code that decodes it
+before. kagzi runs messages shows the messages and why they were set aside.` + "\n" + runHelp
+	c.Example = `  kagzi runs redeliver order-42 click-7 --reason "release 7 reads it"`
+	by.flags(c.Flags())
+	return c
+}
+
+func (a *app) runsDropMessage() *cobra.Command {
+	c, by := a.messageCommand("dropped", func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+		return c.DropMessage(ctx, ref, id, opts...)
+	})
+	c.Use, c.Short = "drop-message RUN MESSAGE-ID", "Remove a message that a run has not read"
+	c.Long = `Drop-message removes a message that was set aside, because it did not decode, or, while no worker executes the run, any that it has not read. A
+message with the same ID may be sent again.` + "\n" + runHelp
+	c.Example = `  kagzi runs drop-message order-42 click-7 --reason "sent by mistake"`
+	by.flags(c.Flags())
+	return c
+}
+
+// messageCommand returns a command that changes a message of a run, without its texts, and the flags that it reads. past is what it says.
+func (a *app) messageCommand(past string, do func(context.Context, *kagzi.Client, kagzi.Ref, kagzi.ID, ...kagzi.ChangeOption) error) (*cobra.Command, *cause) {
+	var run runArg
+	by := &cause{}
+	c := &cobra.Command{Args: run.args(1, "MESSAGE-ID")}
+	c.Flags().StringVar(&run.id, "id", "", "the run with this `ID`, in place of the argument RUN")
+	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, rest := run.take(args)
+		if err := do(ctx, client, ref, kagzi.ID(rest[0]), by.options()...); err != nil {
+			return err
+		}
+		return a.done(map[string]any{"run": ref, "message": rest[0]}, "%s message %s of %s", past, rest[0], ref)
+	})
+	return c, by
+}

@@ -1,0 +1,211 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A SetAside keeps a message that does not decode from being read again. A worker writes it under the run's lease. If it dies
+// before, the next worker finds the message unread, and decides again.
+type SetAside struct {
+	RunID    uuid.UUID
+	Lease    uuid.UUID
+	Name     string
+	Sequence int64
+	Reason   string
+
+	Outcome Outcome
+}
+
+func (a *SetAside) head() head { return head{run: a.RunID, lease: a.Lease, outcome: &a.Outcome} }
+
+const setAsideMessages = `
+WITH u AS MATERIALIZED (
+	SELECT u.run_id, u.name, u.sequence, u.reason, clock_timestamp() AS now
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[]) AS u (run_id, lease, name, sequence, reason)
+	CROSS JOIN LATERAL (
+		SELECT 1
+		FROM kagzi.workflow_runs r
+		WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
+		FOR SHARE
+	) l
+)
+UPDATE kagzi.signals g
+SET set_aside_at = u.now, set_aside = u.reason
+FROM u
+WHERE g.run_id = u.run_id AND g.name = u.name AND g.sequence = u.sequence AND g.namespace_id = $1 AND g.consumed_by IS NULL AND g.set_aside_at IS NULL`
+
+var setAsideColumns = columnsOf(setAsideMessages,
+	uuids("run_id", func(a *SetAside) uuid.UUID { return a.RunID }),
+	uuids("lease", func(a *SetAside) uuid.UUID { return a.Lease }),
+	texts("name", func(a *SetAside) string { return a.Name }),
+	bigints("sequence", func(a *SetAside) int64 { return a.Sequence }),
+	texts("reason", func(a *SetAside) string { return a.Reason }),
+)
+
+// readSetAside marks all of them as done. One whose lease is lost changes nothing, and there is nothing to write again.
+func readSetAside(all []*SetAside) func(pgx.Rows) error {
+	return func(pgx.Rows) error {
+		for _, a := range all {
+			a.Outcome = Done
+		}
+		return nil
+	}
+}
+
+// A MessageKept says why a message cannot be removed.
+type MessageKept struct {
+	ReadBy  string // the step that has read it
+	Running bool   // it is unread, and a worker that executes the run may be about to read it
+}
+
+func (e *MessageKept) Error() string {
+	if e.ReadBy != "" {
+		return fmt.Sprintf("the run has read the message in %q", e.ReadBy)
+	}
+	return "the run may be about to read the message"
+}
+
+// $4 says that an unread message is removed, too, although it was not set aside.
+const removeMessage = `
+DELETE FROM kagzi.signals g
+WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL AND (g.set_aside_at IS NOT NULL OR $4::bool)
+RETURNING g.name, g.payload, g.headers, coalesce(g.sent_by, '')`
+
+const messageReadBy = `
+SELECT coalesce(g.consumed_by, '')
+FROM kagzi.signals g
+WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1`
+
+// DropMessage removes a message that the run has not read: one that was set aside, or any, if no worker executes the run. It
+// returns ErrRunNotFound, ErrMessageNotFound and *MessageKept.
+func (s *Store) DropMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, why Why) error {
+	event := newEvent(run, EventMessageDropped, why)
+	err := s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		done, status, err := s.lockForMessage(ctx, tx, event)
+		if done || err != nil {
+			return err
+		}
+		m, err := s.removeMessage(ctx, tx, run, id, status != Running)
+		if err != nil {
+			return err
+		}
+		event.Changes = []Changed{{"signal", m.Name, ""}, {"message", id, ""}}
+		return s.writeEvents(ctx, tx, event)
+	})
+	return wrap("drop message", err)
+}
+
+// RedeliverMessage stores a message that was set aside as if its sender had sent it again: behind all others. It returns the
+// errors of DropMessage, and ErrRunFinished.
+func (s *Store) RedeliverMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, why Why) (out Signalled, err error) {
+	event := newEvent(run, EventMessageRedelivered, why)
+	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		done, status, err := s.lockForMessage(ctx, tx, event)
+		if done || err != nil {
+			return err
+		}
+		if status == Completed || status == Failed || status == Cancelled {
+			return ErrRunFinished
+		}
+		m, err := s.removeMessage(ctx, tx, run, id, false)
+		if err != nil {
+			return err
+		}
+		stored, err := s.storeMessages(ctx, tx, []Message{m})
+		if err != nil {
+			return err
+		}
+		out = stored[run]
+		event.Changes = []Changed{{"signal", "", m.Name}, {"message", "", id}}
+		return s.writeEvents(ctx, tx, event)
+	})
+	return out, wrap("redeliver message", err)
+}
+
+// lockForMessage locks the run of the event, and returns its status. done says that an earlier try, whose answer was lost, has
+// written the event.
+func (s *Store) lockForMessage(ctx context.Context, tx pgx.Tx, event RunEvent) (done bool, status string, err error) {
+	if err := ask(ctx, tx, lockRuns, []any{s.namespace, array([]uuid.UUID{event.RunID})}, nil); err != nil {
+		return false, "", err
+	}
+	if status, err = s.status(ctx, tx, event.RunID); err != nil {
+		return false, "", err
+	}
+	done, err = s.hasEvent(ctx, tx, event)
+	return done, status, err
+}
+
+// removeMessage deletes a message that was set aside, or, with unread, any that no step has read. It returns the message.
+func (s *Store) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, unread bool) (Message, error) {
+	m := Message{RunID: run, ID: id}
+	var headers *json.RawMessage
+	err := askRow(ctx, tx, removeMessage, []any{s.namespace, run, id, unread}, &m.Name, &m.Payload, &headers, &m.SentBy)
+	if err == nil {
+		m.Headers = deref(headers)
+		return m, nil
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return m, err
+	}
+	readBy, err := askOne[string](ctx, tx, messageReadBy, s.namespace, run, id)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return m, ErrMessageNotFound
+	case err != nil:
+		return m, err
+	}
+	return m, &MessageKept{ReadBy: readBy, Running: readBy == ""}
+}
+
+const countSetAside = `
+SELECT count(*) FROM kagzi.signals g WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.set_aside_at IS NOT NULL AND g.consumed_by IS NULL`
+
+// SetAsideOf returns how many messages of the run do not decode.
+func (s *Store) SetAsideOf(ctx context.Context, run uuid.UUID) (n int, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		n, err = askOne[int](ctx, s.pool, countSetAside, s.namespace, run)
+		return err
+	})
+	return n, wrap("count messages", err)
+}
+
+// A WaitingMessage is a message that was set aside, of a run that is not over.
+type WaitingMessage struct {
+	RunID uuid.UUID
+	Type  string // of the run
+	Name  string
+	ID    string
+	At    time.Time // when it was set aside
+}
+
+// The inner LIMIT bounds what the statement reads: messages of runs that are over stay until the runs are deleted.
+const setAside = `
+SELECT g.run_id, r.workflow_type, g.name, g.signal_id, g.set_aside_at
+FROM (
+	SELECT g.run_id, g.name, g.signal_id, g.set_aside_at
+	FROM kagzi.signals g
+	WHERE g.namespace_id = $1 AND g.set_aside_at IS NOT NULL
+	ORDER BY g.run_id DESC, g.name DESC, g.sequence DESC
+	LIMIT 10000
+) g
+CROSS JOIN LATERAL (
+	SELECT q.workflow_type FROM kagzi.workflow_runs q
+	WHERE q.run_id = g.run_id AND q.namespace_id = $1 AND q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+	OFFSET 0
+) r
+LIMIT $2`
+
+// SetAside returns messages that do not decode, those of the newest runs first.
+func (s *Store) SetAside(ctx context.Context, db DB, most int) (out []WaitingMessage, err error) {
+	err = ask(ctx, db, setAside, []any{s.namespace, most}, collect(&out, func(row pgx.CollectableRow) (m WaitingMessage, err error) {
+		return m, row.Scan(&m.RunID, &m.Type, &m.Name, &m.ID, utc(&m.At))
+	}))
+	return out, wrap("find messages that do not decode", err)
+}
