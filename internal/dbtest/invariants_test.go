@@ -155,6 +155,10 @@ func TestTableChecks(t *testing.T) {
 			`UPDATE kagzi.signals SET consumed_by = 'approved' WHERE sequence = 2`,
 		},
 		{
+			"SetAsideWithoutReason", "a message that was set aside is unread, and says why",
+			`UPDATE kagzi.signals SET set_aside_at = now() WHERE sequence = 2`,
+		},
+		{
 			"ReadAndNotMarked", "a step that read a message has marked it",
 			`UPDATE kagzi.signals SET consumed_by = NULL`,
 		},
