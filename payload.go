@@ -151,10 +151,11 @@ func caught(err *error, decoder string) {
 // read there, and it cannot read what is stored. It is for programs in which people send messages and inputs; other programs have the
 // same configuration as the workers. It knows the workers of the last week.
 func (c *Client) CheckSealer(ctx context.Context) error {
-	if err := c.usable(ctx); err != nil || c.cfg.Sealer != nil {
-		return err
+	err := c.usable(ctx)
+	var sealed bool
+	if err == nil && c.cfg.Sealer == nil {
+		sealed, err = c.store.Sealed(ctx)
 	}
-	sealed, err := c.store.Sealed(ctx)
 	if err == nil && sealed {
 		err = failure.Of(kind.BadRequest, fmt.Errorf("the payloads of namespace %q are sealed, and this program has no Sealer: what it sends could not be read; use one with the Sealer of the workers, such as a command line that your program makes with cli.Main", c.cfg.Namespace))
 	}
