@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -96,7 +97,7 @@ func TestCompensateBesideAllElse(t *testing.T) {
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" }), "test")
-	const families = 12
+	families := campaign.Size(6, 12)
 	roots := running(t, s, families, withTimeout(time.Hour))
 	var ids []uuid.UUID
 	for _, r := range roots {
@@ -147,7 +148,7 @@ func TestCompensateBesideAllElse(t *testing.T) {
 	})
 	for range 3 {
 		all.Go(func() {
-			for range 30 {
+			for range campaign.Size(12, 30) {
 				due, err := s.DueCompensations(ctx, 5)
 				check(err)
 				for _, id := range due {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -268,10 +269,11 @@ func TestOverdueRunsEndInBatches(t *testing.T) {
 func TestOverdueLookReadsLittle(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
-	exec(t, s.pool, loadRuns, 50_000)
+	rows := campaign.Size(15_000, 50_000)
+	exec(t, s.pool, loadRuns, rows)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET deadline_at = now() + interval '1 hour' WHERE status = 'SLEEPING'`)
 	exec(t, s.pool, `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, deadline_at)
-		SELECT gen_random_uuid(), 'other', 'queue', 'type', 'PENDING', now(), now() - interval '1 hour' FROM generate_series(1, 50000)`)
+		SELECT gen_random_uuid(), 'other', 'queue', 'type', 'PENDING', now(), now() - interval '1 hour' FROM generate_series(1, $1::int)`, rows)
 	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)
 	late := start(t, s, many(10, withTimeout(time.Hour))...)
 	pass(t, s, 2*grace, late...)

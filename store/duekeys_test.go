@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -13,15 +14,16 @@ import (
 func TestHealthReadsLittleOfKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
+	rows := campaign.Size(8_000, 20_000)
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, run_key, key_scope)
-		SELECT gen_random_uuid(), 'test', 'queue', 'type', 'PENDING', now() - interval '1 hour', CASE WHEN g <= 20000 THEN 'a' ELSE 'key ' || g END, 'queue'
-		FROM generate_series(1, 21000) AS g`)
+		SELECT gen_random_uuid(), 'test', 'queue', 'type', 'PENDING', now() - interval '1 hour', CASE WHEN g <= $1::int THEN 'a' ELSE 'key ' || g END, 'queue'
+		FROM generate_series(1, $1::int + 1000) AS g`, rows)
 	exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at) SELECT DISTINCT key_scope, run_key, 'test', now() - interval '1 hour' FROM kagzi.workflow_runs`)
 	exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, run_key, namespace_id) SELECT key_scope, run_key, 'test' FROM kagzi.workflow_runs`)
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-		SELECT gen_random_uuid(), 'test', 'queue', 'paused', 'PENDING', now() - interval '1 hour' FROM generate_series(1, 20000)`)
+		SELECT gen_random_uuid(), 'test', 'queue', 'paused', 'PENDING', now() - interval '1 hour' FROM generate_series(1, $1::int)`, rows)
 	if _, err := s.Pause(t.Context(), nil, Pause{Queue: "queue", Type: "paused"}); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -20,9 +21,9 @@ func TestHealthReadsLittle(t *testing.T) {
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 			SELECT gen_random_uuid(), $1, $2, $3, $4, now() + $5::interval FROM generate_series(1, $6::int)`, namespace, queue, typ, status, at, n)
 	}
-	load("other", "queue", "type", Sleeping, "1 day", 20_000)
-	load("test", "queue", "asleep", Sleeping, "1 day", 20_000)
-	load("test", "queue", "type", Pending, "-1 hour", 50_000)
+	load("other", "queue", "type", Sleeping, "1 day", campaign.Size(6_000, 20_000))
+	load("test", "queue", "asleep", Sleeping, "1 day", campaign.Size(6_000, 20_000))
+	load("test", "queue", "type", Pending, "-1 hour", campaign.Size(15_000, 50_000))
 	load("test", "zoo", "type", Pending, "-1 hour", 2)
 	// Clean up as VACUUM does, so that only the statement's own rows are counted.
 	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -211,7 +212,7 @@ func TestKeyStatistics(t *testing.T) {
 func TestLookIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
-	exec(t, s.pool, loadRuns, 300_000)
+	exec(t, s.pool, loadRuns, campaign.Size(100_000, 300_000))
 	other := New(s.pool, "other")
 	_, _, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, 2*time.Millisecond)
 	wantError(t, err, ErrTooLong)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
@@ -188,7 +189,7 @@ func TestWindowRaces(t *testing.T) {
 	var over atomic.Bool
 	for range 8 {
 		starting.Go(func() {
-			for range 40 {
+			for range campaign.Size(12, 40) {
 				if err := w.start(ctx); err != nil {
 					t.Error(err)
 				}

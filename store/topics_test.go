@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
@@ -410,7 +411,8 @@ func TestPublishAgainIntoAnotherPartition(t *testing.T) {
 // Publishers of the same IDs in different orders wait for each other, and none in a circle.
 func TestPublishersInDifferentOrders(t *testing.T) {
 	t.Parallel()
-	const n, publishers, rounds = 200, 6, 5
+	const n, publishers = 200, 6
+	rounds := campaign.Size(2, 5)
 	s := New(poolWith(t, dbtest.Database(t).DSN, func(c *pgxpool.Config) {
 		c.MaxConns, c.ConnConfig.RuntimeParams["deadlock_timeout"] = publishers+2, "1"
 	}), "test")
