@@ -183,25 +183,3 @@ func TestWaitSignalTimeout(t *testing.T) {
 		}
 	})
 }
-
-func TestMessageThatDoesNotDecode(t *testing.T) {
-	k := kit.New(t)
-	wf := kagzi.Define[struct{}, int]("wf")
-	number := kagzi.DefineSignal[int]("approved")
-	stop := kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) { return kagzi.WaitSignal(ctx, number) })
-	run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("12"))
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Kind != kind.Nondeterminism || !strings.Contains(re.Message, `"approved"`) {
-		t.Errorf("got %v", re)
-	}
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
-		s, err := kagzi.WaitSignal(ctx, kit.Approved)
-		return len(s), err
-	})
-	k.Resume(run.ID())
-	if got := kit.ResultOf(k, run); got != 2 {
-		t.Errorf("got %d", got)
-	}
-}
