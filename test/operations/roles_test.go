@@ -20,6 +20,7 @@ import (
 
 // A cast has a client for each of the roles of one database.
 type cast struct {
+	db                     *dbtest.DB
 	t                      *testing.T
 	worker, client, viewer *kagzi.Client
 	names                  map[*kagzi.Client]string
@@ -29,7 +30,7 @@ func newCast(t *testing.T) *cast {
 	db := dbtest.Database(t)
 	worker, client, viewer := dbtest.Roles(t, db)
 	as := func(role string) *pgxpool.Pool { return dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)) }
-	c := &cast{t: t}
+	c := &cast{t: t, db: db}
 	c.worker, c.viewer = kit.NewClient(t, as(worker)), kit.NewClient(t, as(viewer))
 	c.client = kit.NewClientWith(t, as(client), kagzi.ClientConfig{RunEvents: true})
 	c.names = map[*kagzi.Client]string{c.worker: worker, c.client: client, c.viewer: viewer}
@@ -104,6 +105,7 @@ func (c *cast) reading(by *kagzi.Client, id kagzi.RunID, worker string) []callOf
 		{"Counts", func() error { return kit.Second(by.Counts(ctx, kagzi.RunFilter{}, kagzi.ByStep)) }},
 		{"Steps", func() error { return kit.Second(by.Steps(ctx, id)) }},
 		{"RunLog", func() error { return kit.Second(by.RunLog(ctx, id)) }},
+		{"CheckSealer", func() error { return by.CheckSealer(ctx) }},
 		{"Messages", func() error { return kit.Second(by.Messages(ctx, id, kagzi.MessageFilter{})) }},
 		{"Consumers", func() error { return kit.Second(by.Consumers(ctx)) }},
 		{"Topics", func() error { return kit.Second(by.Topics(ctx)) }},
@@ -161,7 +163,12 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 		{"StartItem", func() error {
 			return kit.Second(kagzi.StartItem(ctx, by, batched, 1, kagzi.Batch{Most: 10, Within: time.Hour}))
 		}},
-		{"Signal", func() error { return by.Signal(ctx, id, approval.With(1)) }},
+		{"Signal", func() error { return by.Signal(ctx, id, approval.With(1).WithID("m")) }},
+		{"RedeliverMessage", func() error {
+			dbtest.Exec(c.t, c.db.Pool, `UPDATE kagzi.signals SET set_aside_at = now(), set_aside = 'no number'`)
+			return by.RedeliverMessage(ctx, id, "m")
+		}},
+		{"DropMessage", func() error { return by.DropMessage(ctx, id, "m") }},
 		{"Update", func() error { return by.Update(ctx, id, kagzi.Priority(1), kagzi.Metadata{"a": "b"}) }},
 		{"UpdateAll", func() error { return bulk(by.UpdateAll(ctx, only("a"), kagzi.Queue("other"))) }},
 		{"PauseRun", func() error { return by.PauseRun(ctx, id) }},
