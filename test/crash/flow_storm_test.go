@@ -108,7 +108,7 @@ type flowStorm struct {
 func TestFlowUnderTrouble(t *testing.T) {
 	t.Parallel()
 	kit.WaitTurn(t)
-	troubles := campaign.Size(4, 12)
+	troubles := campaign.Size(3, 12)
 	if n, err := strconv.Atoi(os.Getenv("KAGZI_STORM")); err == nil {
 		troubles = n
 	}
