@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -191,7 +192,8 @@ func TestCancelChildren(t *testing.T) {
 // TestFamiliesDoNotDeadlock cancels members of families while others of them end, and start children.
 func TestFamiliesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
-	const families, each = 6, 8
+	const each = 8
+	families := campaign.Size(3, 6)
 	s := open(t, dbtest.Unchecked(), dbtest.MaxConns(60)) // each call has a connection; ends are written as they come, without cancelling children first
 	roots := running(t, s, families)
 	starts := &Flush{}

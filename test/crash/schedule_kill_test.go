@@ -98,7 +98,10 @@ func TestKilledCoordinators(t *testing.T) {
 	until := k.Now()
 	co := k.Coordinator()
 	await.True(t, "the last coordinator fires what is left", func() bool {
-		k.Pass(co)
+		if _, err := k.Fire(co); err != nil { // a busy server may end its transaction: the next pass goes on
+			t.Log(err)
+			return false
+		}
 		return k.Count(`SELECT count(*) FROM kagzi.schedules WHERE NOT paused AND next_at <= $1`, until) == 0
 	})
 	total := 0
