@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -102,10 +103,9 @@ func classOf(pe *pgconn.PgError) Class {
 		return ClassAway
 	case "42501", "28000", "28P01":
 		return ClassForbidden
-	case "P0001": // a trigger's RAISE
-		return ClassRefused
 	}
-	switch pe.Code[:min(len(pe.Code), 2)] {
+	class := pe.Code[:min(len(pe.Code), 2)]
+	switch class {
 	case "53", "58": // resources, files
 		if connectionEnded(pe) {
 			return ClassAway
@@ -113,11 +113,17 @@ func classOf(pe *pgconn.PgError) Class {
 		return ClassUnable
 	case "08", "57": // connections, the server's operator
 		return ClassAway
-	case "22", "23", "54":
+	case "09", "22", "23", "27", "44", "54", "P0": // the last is the RAISE or ASSERT of a trigger
+		return ClassRefused
+	}
+	if class != "" && !slices.Contains(serverClasses, class) { // a trigger's RAISE with a code of the application
 		return ClassRefused
 	}
 	return ClassOther
 }
+
+// serverClasses are the classes of SQLSTATEs that Postgres itself reports. See its appendix of error codes.
+var serverClasses = strings.Fields(`00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX`)
 
 // readOnly is the SQLSTATE of a write in a read-only session, or on a standby.
 const readOnly = "25006"

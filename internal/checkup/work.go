@@ -215,7 +215,7 @@ func (e *examination) suspects(ctx context.Context) {
 	var runs []string
 	for _, r := range found {
 		next := "next try as soon as others like it are done"
-		if wait := r.NextAt.Sub(e.report.At); wait > 0 {
+		if wait := r.NextAt.Sub(e.report.At); wait >= 2*time.Second {
 			next = "next try in " + duration.About(wait)
 		}
 		runs = append(runs, fmt.Sprintf("%s (%s) was under way when %d workers died, %s", r.RunID, r.Type, r.Recoveries, next))
