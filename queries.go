@@ -56,9 +56,9 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	return info, nil
 }
 
-// waitsForSignal reports whether one of the things that a run waits for is a message.
+// waitsForSignal reports whether one of the things that a run waits for is a message, or may be: of many waits, the text counts some.
 func waitsForSignal(waitingOn string) bool {
-	return strings.HasPrefix(waitingOn, "signal ") || strings.Contains(waitingOn, "; signal ")
+	return strings.HasPrefix(waitingOn, "signal ") || strings.Contains(waitingOn, "; signal ") || strings.HasSuffix(waitingOn, " more")
 }
 
 // asideText is what a WaitingOn says of n messages that were set aside.
