@@ -100,14 +100,15 @@ func (c *Client) DropMessage(ctx context.Context, ref Ref, id ID, opts ...Change
 // behind the others, and received now. Deploy code that decodes it before, else it is set aside again. The run's log says who did that and
 // why.
 //
-// It returns [ErrNotFound] if the run has no such message, [ErrRunFinished] if the run is over, and an error if the message was not set aside.
+// It returns [ErrNotFound] if the run has no such message, [ErrRunFinished] if the run is over, [ErrInboxFull], and an error if the message was
+// not set aside.
 func (c *Client) RedeliverMessage(ctx context.Context, ref Ref, id ID, opts ...ChangeOption) error {
 	return c.changeMessage(ctx, "redeliver", ref, id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
 		found, err := c.store.RedeliverMessage(ctx, tx, run, string(id), why)
 		if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
 			return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it waits for its signal"))
 		}
-		if err != nil || found.RunID == uuid.Nil { // an earlier try, whose answer was lost, has stored it: the run is found by polling
+		if err != nil {
 			return err
 		}
 		return c.hints.Signalled(ctx, tx, found)

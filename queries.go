@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -56,9 +57,11 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	return info, nil
 }
 
-// waitsForSignal reports whether one of the things that a run waits for is a message.
+// waitsForSignal reports whether one of the things that a run waits for is a message, or may be: of many waits, the text counts some.
 func waitsForSignal(waitingOn string) bool {
-	return strings.HasPrefix(waitingOn, "signal ") || strings.Contains(waitingOn, "; signal ")
+	last := waitingOn[strings.LastIndexByte(waitingOn, ';')+1:]
+	_, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(last), " more"))
+	return strings.HasPrefix(waitingOn, "signal ") || strings.Contains(waitingOn, "; signal ") || err == nil
 }
 
 // asideText is what a WaitingOn says of n messages that were set aside.

@@ -83,28 +83,31 @@ var messageColumns = columnsOf(storeMessages,
 	shared(texts, "sent_by", func(m Message) string { return m.SentBy }),
 )
 
-// For a message that was not stored: whether the run has it already, the run's status, and how many unread messages it has. A run whose steps are being
-// deleted does not count as existing.
+// For messages that were not stored: how many of them their run lacks, the run's status, and how many unread messages it has. A run
+// whose steps are being deleted does not count as existing.
 const resolveMessages = `
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
-	r.status <> 'RUNNING' AND coalesce(r.available_at <= statement_timestamp() + interval '1 second', false),
+	r.status <> 'RUNNING' AND coalesce(r.available_at <= statement_timestamp() + interval '1 second', false), m.missing,
 	(
+		SELECT count(*) FROM (
+			SELECT FROM kagzi.signals s WHERE s.run_id = m.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL LIMIT $4::bigint
+		) x
+	)
+FROM (
+	SELECT u.run_id, sum(1 - (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s
 			WHERE s.signal_id = u.signal_id AND s.run_id = u.run_id AND s.namespace_id = $1
 			LIMIT 1
 		) x
-	) = 1,
-	(
-		SELECT count(*) FROM (
-			SELECT FROM kagzi.signals s WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL LIMIT $4::bigint
-		) x
-	)
-FROM unnest($2::uuid[], $3::text[]) AS u (run_id, signal_id)
+	)) AS missing
+	FROM unnest($2::uuid[], $3::text[]) AS u (run_id, signal_id)
+	GROUP BY 1
+) m
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.task_queue, q.workflow_type, q.version, q.status, q.available_at
 	FROM kagzi.workflow_runs q
-	WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+	WHERE q.run_id = m.run_id AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
 	OFFSET 0
 ) r`
 
@@ -158,11 +161,11 @@ func (s *Store) signal(ctx context.Context, db DB, m Message) (out Signalled, st
 		switch f, ok := found[m.RunID]; {
 		case !ok:
 			return out, false, ErrRunNotFound
-		case f.has:
+		case f.missing == 0:
 			return f.Signalled, false, nil
 		case f.over:
 			return out, false, ErrRunFinished
-		case f.unread >= MostUnread:
+		case f.full():
 			return out, false, ErrInboxFull
 		}
 	}
@@ -191,13 +194,16 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	return stored, err
 }
 
-// A messageState is the state of a message and its run in the tables.
+// A messageState is the state of messages and their run in the tables.
 type messageState struct {
 	Signalled
-	has    bool // the run has the message
-	over   bool
-	unread int // how many messages the run has not read, up to MostUnread
+	missing int // how many of the messages the run does not have
+	over    bool
+	unread  int // how many messages the run has not read, up to MostUnread
 }
+
+// full reports whether the run cannot take the messages that it does not have.
+func (f messageState) full() bool { return f.unread+f.missing > MostUnread }
 
 func (s *Store) resolveMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]messageState, error) {
 	runs, ids := make([]uuid.UUID, len(messages)), make([]string, len(messages))
@@ -208,7 +214,7 @@ func (s *Store) resolveMessages(ctx context.Context, db DB, messages []Message) 
 	err := ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids, MostUnread}, func(rows pgx.Rows) error {
 		var f messageState
 		var status string
-		_, err := pgx.ForEachRow(rows, []any{&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due, &f.has, &f.unread}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due, &f.missing, &f.unread}, func() error {
 			f.over = status == Completed || status == Failed || status == Cancelled
 			found[f.RunID] = f
 			return nil

@@ -204,6 +204,63 @@ func TestTakenOnce(t *testing.T) {
 	}
 }
 
+// fillInbox stores n messages that the run does not read, as if they had been sent.
+func fillInbox(t *testing.T, s *Store, run uuid.UUID, n int) {
+	t.Helper()
+	exec(t, s.pool, `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
+		SELECT run_id, 'other', wakeups + n, namespace_id, 'other' || n FROM kagzi.workflow_runs, generate_series(1, $2::int) n WHERE run_id = $1`, run, n)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = wakeups + $2 WHERE run_id = $1`, run, n)
+}
+
+// A start whose first message is there already stores the others, or says why it does not.
+func TestStartWithAMessageThatIsThere(t *testing.T) {
+	t.Parallel()
+	both := func() NewRun {
+		return newRun(withID("id"), func(r *NewRun) {
+			r.Messages = []Message{messageTo(uuid.Nil, "1"), messageTo(uuid.Nil, "2")}
+		})
+	}
+	t.Run("Full", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		run := start(t, s, newRun(withID("id")))[0]
+		send(t, s, messageTo(run, "1"))
+		fillInbox(t, s, run, MostUnread-1)
+		if _, err := s.Start(t.Context(), nil, []NewRun{both()}); !errors.Is(err, ErrInboxFull) {
+			t.Errorf("error %v, want ErrInboxFull: message 2 is not stored", err)
+		}
+		exec(t, s.pool, `DELETE FROM kagzi.signals WHERE signal_id = 'other1'`)
+		if _, err := s.Start(t.Context(), nil, []NewRun{both()}); err != nil { // it takes one more, which is all that it lacks
+			t.Error(err)
+		}
+		if _, err := s.Start(t.Context(), nil, []NewRun{both()}); err != nil {
+			t.Errorf("it is full, and has both: %v", err)
+		}
+	})
+	// A repetition of a start whose first try had no effect. A run that is over has the first message.
+	t.Run("Over", func(t *testing.T) {
+		t.Parallel()
+		s := open(t)
+		run := start(t, s, newRun(withID("id")))[0]
+		send(t, s, messageTo(run, "1"))
+		flush(t, s, &Flush{Finishes: []*Finish{finish(claim(t, s, request(1)).Runs[0])}})
+		again := both()
+		err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+			started, err := s.startAll(t.Context(), tx, []NewRun{again}, true)
+			if err == nil && (started[0].RunID != again.RunID || started[0].Existed) {
+				t.Errorf("started %+v, want a new run", started)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.signals WHERE run_id = $1`, again.RunID); n != 2 {
+			t.Errorf("the new run has %d messages", n)
+		}
+	})
+}
+
 // ---- lost answers ----
 
 func TestLostSignal(t *testing.T) {

@@ -324,6 +324,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"unreadOfName", unreadOfName, []any{s.namespace, ids[0], "signal", int64(0), 1000}, map[string][]string{signalsKey: {"run_id", "namespace_id", "name", "sequence"}}},
 		{"setAsideMessages", setAsideMessages, setAsideColumns.args(s.namespace, []*SetAside{{RunID: ids[0], Lease: lease, Name: "signal", Sequence: 1}}), map[string][]string{runsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "name", "sequence", "namespace_id"}}},
 		{"setAside", setAside, []any{s.namespace, 10}, map[string][]string{runsKey: {"run_id", "namespace_id"}, "signals_set_aside": {"namespace_id"}}},
+		{"countSetAside", countSetAside, []any{s.namespace, ids[0]}, map[string][]string{"signals_set_aside": {"run_id", "namespace_id"}}},
+		{"removeMessage", removeMessage, []any{s.namespace, ids[0], "id", true}, map[string][]string{"signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
+		{"messageReadBy", messageReadBy, []any{s.namespace, ids[0], "id"}, map[string][]string{"signals_signal_id": {"signal_id", "run_id", "namespace_id"}}},
 		{"messagesOfRun", messagesOfRun, []any{s.namespace, ids[0], "", int64(-1), true, 100}, map[string][]string{signalsKey: {"run_id", "namespace_id", "ROW(name, sequence)"}}},
 		{"messagesOfName", messagesOfName, []any{s.namespace, ids[0], "signal", int64(-1), true, 100}, map[string][]string{signalsKey: {"run_id", "namespace_id", "name", "sequence"}}},
 		{"messagePlace", messagePlace, []any{s.namespace, ids[0], "id"}, map[string][]string{"signals_signal_id": {"signal_id", "run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"}}}, // the latter reads the run's messages

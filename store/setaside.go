@@ -103,12 +103,17 @@ func (s *Store) DropMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id st
 }
 
 // RedeliverMessage stores a message that was set aside as if its sender had sent it again: behind all others. It returns the
-// errors of DropMessage, and ErrRunFinished.
+// errors of DropMessage, ErrRunFinished and ErrInboxFull. A tx survives its errors.
 func (s *Store) RedeliverMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, why Why) (out Signalled, err error) {
 	event := newEvent(run, EventMessageRedelivered, why)
-	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		done, status, err := s.lockForMessage(ctx, tx, event)
-		if done || err != nil {
+		if err != nil {
+			return err
+		}
+		if done {
+			found, err := s.resolveMessages(ctx, tx, []Message{{RunID: run, ID: id}})
+			out = found[run].Signalled
 			return err
 		}
 		if status == Completed || status == Failed || status == Cancelled {
@@ -122,7 +127,10 @@ func (s *Store) RedeliverMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, 
 		if err != nil {
 			return err
 		}
-		out = stored[run]
+		ok := false
+		if out, ok = stored[run]; !ok { // a fork has all messages of its source, also those that the source had read
+			return ErrInboxFull
+		}
 		event.Changes = []Changed{{"signal", "", m.Name}, {"message", "", id}}
 		return s.writeEvents(ctx, tx, event)
 	})

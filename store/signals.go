@@ -55,7 +55,7 @@ FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at, 200 + coalesce(octet_length(s.payload), 0) AS size
+		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at, 200 + coalesce(octet_length(s.payload), 0) + coalesce(octet_length(s.headers::text), 0) AS size
 		FROM kagzi.signals s
 		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL AND s.set_aside_at IS NULL
 		ORDER BY s.name, s.sequence
@@ -70,7 +70,7 @@ SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $5 THEN g.payload END,
 FROM (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at, LEAST(200 + coalesce(octet_length(s.payload), 0), $5::bigint) AS size
+		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at, LEAST(200 + coalesce(octet_length(s.payload), 0) + coalesce(octet_length(s.headers::text), 0), $5::bigint) AS size
 		FROM kagzi.signals s
 		WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.name = $3 AND s.sequence > $4 AND s.consumed_by IS NULL AND s.set_aside_at IS NULL
 		ORDER BY s.name, s.sequence
@@ -133,7 +133,10 @@ func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inb
 			return err
 		}, readSignals(out), readEnds(out, nil))
 	})
-	return out, wrap("read messages", err)
+	if err != nil {
+		return nil, wrap("read messages", err) // without a partial result, which a caller would take for all
+	}
+	return out, nil
 }
 
 // queueInbox queues the statements for readSignals and readEnds, with a limit of bytes for each run.

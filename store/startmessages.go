@@ -24,14 +24,14 @@ var errEnded = errors.New("the run has ended")
 // external ID. If the active run ends before it is locked, a savepoint rolls everything back, and the start begins again.
 // repeated says that the answer to an earlier try may have been lost.
 func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
-	if repeated {
-		if out, err := s.startedBefore(ctx, tx, runs); err != nil || out != nil {
-			return out, err
-		}
-	}
-	for range 10 {
+	for try := range 10 {
 		var out []StartedRun
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
+			if repeated && try == 0 {
+				if out, err = s.startedBefore(ctx, tx, runs); err != nil || out != nil {
+					return err
+				}
+			}
 			if out, err = s.insert(ctx, tx, runs); err != nil {
 				return err
 			}
@@ -61,26 +61,33 @@ func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, sta
 		if len(runs[i].Messages) == 0 {
 			continue
 		}
-		g, ok := stored[started[i].RunID]
+		id := started[i].RunID
+		g, ok := stored[id]
 		if !ok {
-			// It got them from an earlier attempt of the same step, or it has ended since it was found.
-			first := runs[i].Messages[0]
-			first.RunID = started[i].RunID
-			found, err := s.resolveMessages(ctx, tx, []Message{first})
-			if err != nil {
+			if g, err = s.notStored(ctx, tx, id, messages); err != nil {
 				return err
 			}
-			switch f := found[first.RunID]; {
-			case !f.has && !f.over && f.unread+len(runs[i].Messages) > MostUnread:
-				return ErrInboxFull
-			case !f.has:
-				return errEnded
-			}
-			g = found[first.RunID].Signalled
 		}
 		started[i].Signalled = &g
 	}
 	return nil
+}
+
+// notStored returns the run of which no message was stored. That is no error if the run has them all, from an earlier attempt of the
+// same step. Otherwise its inbox is full, or it has ended since it was found.
+func (s *Store) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, messages []Message) (Signalled, error) {
+	messages = slices.DeleteFunc(slices.Clone(messages), func(m Message) bool { return m.RunID != run })
+	found, err := s.resolveMessages(ctx, tx, messages)
+	f, ok := found[run]
+	switch {
+	case err != nil:
+		return Signalled{}, err
+	case ok && f.missing == 0:
+		return f.Signalled, nil
+	case ok && !f.over && f.full():
+		return Signalled{}, ErrInboxFull
+	}
+	return Signalled{}, errEnded
 }
 
 // startedBefore returns the result of an earlier try of the same call whose answer was lost, nil if that try had no effect.

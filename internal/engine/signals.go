@@ -144,28 +144,34 @@ func (w *signalWait) look() (found look) {
 }
 
 // take decodes the message and returns its record. It returns nil if the branch has lost a race meanwhile, which gives the
-// message back, or if the message does not decode, which sets it aside. The record is deferred: if the process dies before it
-// is written, nothing that follows from the message is recorded either, and a replay takes the message again.
+// message back, or if the message does not decode, which sets it aside.
 func (w *signalWait) take(g *store.Signal) *store.StepRow {
-	b, e := w.b, w.b.e
 	var wrong error
 	if w.decode != nil {
 		wrong = w.decode(g.Payload) // code of the application, so without the mutex
 	}
-	if wrong != nil {
-		e.log().Warn("kagzi: a message does not decode and is set aside", "signal", g.Name, "error", wrong)
+	row, aside := w.settle(g, wrong)
+	if aside {
+		w.b.e.log().Warn("kagzi: a message does not decode and is set aside", "signal", g.Name, "error", wrong)
 	}
+	return row
+}
+
+// settle decides what becomes of a message that was decoded; wrong says why it could not be. The record is deferred: if the process
+// dies before it is written, nothing that follows from the message is recorded either, and a replay takes the message again.
+func (w *signalWait) settle(g *store.Signal, wrong error) (row *store.StepRow, aside bool) {
+	b, e := w.b, w.b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case e.reason != underWay:
 		runtime.Goexit()
+	case b.hasLost() || b.ctx.Err() != nil: // whatever its type makes of the message
+		e.putBackLocked([]*store.Signal{g})
+		return nil, false
 	case wrong != nil:
 		e.setAsideLocked(g, wrong)
-		return nil
-	case b.hasLost() || b.ctx.Err() != nil:
-		e.putBackLocked([]*store.Signal{g})
-		return nil
+		return nil, true
 	}
 	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
 	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt
@@ -175,7 +181,7 @@ func (w *signalWait) take(g *store.Signal) *store.StepRow {
 	b.deferLocked(r, g)
 	done := r.StepRow // a copy: the record belongs to the flush now
 	done.FinishedAt = r.EndedAt
-	return &done
+	return &done, false
 }
 
 // begin records that a wait with a timeout has begun. If the run is suspended for it, both are one transaction.

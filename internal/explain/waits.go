@@ -30,10 +30,10 @@ func (r *reasons) waiting(ctx context.Context) error {
 
 func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 	run := r.run
-	if strings.Contains(on, "not decode") { // "1 message that does not decode": with the signal that it waits for
-		return nil
-	}
 	what, name, _ := strings.Cut(on, " ")
+	if strings.HasPrefix(name, "message") && strings.HasSuffix(name, " not decode") && strings.Trim(what, "0123456789") == "" {
+		return nil // "1 message that does not decode": told with the signal that it waits for
+	}
 	switch what {
 	case "timer":
 		r.say("It sleeps in %s%s.", r.quote(name), r.until(name, first))

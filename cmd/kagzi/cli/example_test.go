@@ -3,11 +3,13 @@ package cli_test
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/kagzi/kagzi/cmd/kagzi/cli"
 )
 
-// An application makes a command line of its own: with its Sealer, payloads can be read and sent.
+// An application makes a command line of its own: with its Sealer, payloads can be read and sent. This one is asked for something that
+// does not exist.
 func ExampleMain() {
 	os.Args = []string{"shop-admin", "runs", "count", "--limit", "x"}
 	code := cli.Main(cli.Config{Sealer: sealer{}})
@@ -15,9 +17,15 @@ func ExampleMain() {
 	// Output: 2
 }
 
-// A sealer is your own.
+// A sealer is the Sealer of the application.
 type sealer struct{}
 
-func (sealer) Seal(data []byte) ([]byte, error)   { return data, nil }
-func (sealer) Open(sealed []byte) ([]byte, error) { return sealed, nil }
+func (sealer) Seal(data []byte) ([]byte, error)   { return reversed(data), nil }
+func (sealer) Open(sealed []byte) ([]byte, error) { return reversed(sealed), nil }
 func (sealer) HashKey() []byte                    { return nil }
+
+func reversed(data []byte) []byte {
+	data = slices.Clone(data)
+	slices.Reverse(data)
+	return data
+}

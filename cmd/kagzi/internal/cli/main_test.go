@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/cli"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -20,6 +21,8 @@ type shell struct {
 	t   *testing.T
 	env map[string]string
 	in  string
+	// sealer is that of the program; nil: none.
+	sealer kagzi.Sealer
 	// terminal is the width of the terminal; zero: input and outputs are pipes.
 	terminal int
 }
@@ -63,6 +66,7 @@ func (s *shell) world(in io.Reader, out, err io.Writer) cli.World {
 		In: in, Out: out, Err: err,
 		Env:     func(name string) (string, bool) { v, ok := s.env[name]; return v, ok },
 		Columns: func(any) int { return s.terminal },
+		Sealer:  s.sealer,
 	}
 }
 

@@ -1,0 +1,87 @@
+package operations_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
+)
+
+// Health names messages that do not decode, while their runs are not over.
+func TestHealthOfMessages(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[struct{}, string]("wf", kit.NoRetry)
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved) })
+	check := func() (found *health.Check) {
+		t.Helper()
+		report, err := k.Client.Health(k.Ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range report.Checks {
+			if c.Name == "messages" {
+				found = &c
+			}
+		}
+		return found
+	}
+	run := kit.Begin(k, wf, struct{}{})
+	k.WaitStatus(run, kagzi.StatusSleeping)
+	if c := check(); c != nil {
+		t.Errorf("nothing was set aside: %+v", c)
+	}
+	k.Signal(run, kagzi.DefineSignal[int]("approved").With(42).WithID("click-7"))
+	k.WaitStatus(run, kagzi.StatusSleeping, "signal approved; 1 message that does not decode")
+	c := check()
+	if c == nil || c.Status != health.Degraded {
+		t.Fatalf("check %+v", c)
+	}
+	for _, part := range []string{`"click-7"`, `"approved"`, string(run.ID()), "(wf)", "RedeliverMessage", "DropMessage"} {
+		if !strings.Contains(c.Detail, part) {
+			t.Errorf("the check lacks %s: %s", part, c.Detail)
+		}
+	}
+	k.Cancel(run)
+	if c := check(); c != nil {
+		t.Errorf("the run is over: %+v", c)
+	}
+}
+
+// CheckSealer knows the Sealer of a namespace by its workers.
+func TestCheckSealer(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[struct{}, string]("wf")
+	serve := func(k *kit.Kit) (stop func() error) {
+		return kit.Serve(k, wf, func(kagzi.Context, struct{}) (string, error) { return "", nil })
+	}
+	serve(k)
+	kit.ResultOf(k, kit.Begin(k, wf, struct{}{}))
+	if err := k.Client.CheckSealer(k.Ctx); err != nil {
+		t.Errorf("no worker has a Sealer: %v", err)
+	}
+	sealed := &kit.Kit{T: t, Ctx: k.Ctx, Pool: k.Pool, Client: kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "sealed", Sealer: plainSealer{}})}
+	stop := serve(sealed)
+	kit.ResultOf(sealed, kit.Begin(sealed, wf, struct{}{}))
+	if err := stop(); err != nil { // it is remembered
+		t.Fatal(err)
+	}
+	if err := k.Client.CheckSealer(k.Ctx); err != nil {
+		t.Errorf("another namespace has a Sealer: %v", err)
+	}
+	without := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "sealed"})
+	if err := without.CheckSealer(k.Ctx); kagzi.KindOf(err) != kind.BadRequest || !strings.Contains(err.Error(), "cli.Main") {
+		t.Errorf("a client without the Sealer: %v", err)
+	}
+	if err := sealed.Client.CheckSealer(k.Ctx); err != nil {
+		t.Errorf("a client with the Sealer: %v", err)
+	}
+}
+
+type plainSealer struct{}
+
+func (plainSealer) Seal(data []byte) ([]byte, error)   { return data, nil }
+func (plainSealer) Open(sealed []byte) ([]byte, error) { return sealed, nil }
+func (plainSealer) HashKey() []byte                    { return nil }
