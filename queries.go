@@ -48,7 +48,9 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 		}
 		info.WaitingOn += asideText(aside)
 	}
-	if info.Status == StatusRunning || info.Status.Ended() {
+	if !info.SilentSince.IsZero() {
+		info.WaitingOn = "takeover"
+	} else if info.Status == StatusRunning || info.Status.Ended() {
 		if err := c.addUnderWay(ctx, &info, r); err != nil {
 			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 		}
@@ -137,6 +139,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
 		info.Worker = r.LockedBy.String()
 	}
+	info.SilentSince = r.SilentSince
 	if info.Status == StatusRunning && !r.CancelledAt.IsZero() {
 		info.WaitingOn = waitsForCancel
 	}

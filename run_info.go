@@ -113,12 +113,17 @@ type RunInfo struct {
 	//     slot is free: order-42 is the [ID] of the run that has held its slot for longest, or its [RunID] if it has none;
 	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
 	//   - "signal approved; 1 message that does not decode": see [MessageInfo].SetAside;
+	//   - "takeover" if it is RUNNING and its worker is dead or silent: see SilentSince;
 	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop" or "pause of all runs".
 	WaitingOn string `json:"waiting_on,omitempty"`
 
 	// Hung lists code of the run that hangs in its worker; if the run is over, in any worker: [Client.Get] reads it from the last heartbeat, and
 	// [Client.List] does not. See [WorkerConfig].HungAfter.
 	Hung []HungCode `json:"hung,omitempty"`
+
+	// SilentSince is when the worker of a RUNNING run last reported, if that worker is dead, or silent for longer than its StaleAfter: then
+	// the run is not being executed, and another worker takes it over at AvailableAt, or before. It is zero otherwise.
+	SilentSince time.Time `json:"silent_since,omitzero"`
 
 	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"` // when a cancel asked its worker to end it; zero if the cancel ended it at once
 

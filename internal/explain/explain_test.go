@@ -232,11 +232,13 @@ func TestRunning(t *testing.T) {
 		t.Errorf("without advice: %s", text)
 	}
 	k.Exec(`UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 day', report_number = report_number + 1000000`)
-	has("That is long ago: the worker is probably dead")
+	s.run.Recoveries = 7
+	has("It is not being executed, as far as is known: its worker "+worker+" (process ", " has been silent since 20", "no coordinator has noticed. Start a worker. Another one takes over at the latest 20",
+		"It was under way when 7 workers died, so it may be what kills them")
 	k.Exec(`UPDATE kagzi.workers SET status = 'OFFLINE'`)
-	has("That worker is offline. Another one takes over at the latest")
+	has("It is not being executed: its worker "+worker+" (process ", " died, and last reported 20", ". Another one takes over at the latest")
 	s.run.Worker = "01987654-0000-7000-8000-000000000000"
-	has("which is gone. Another one takes over")
+	has("It is not being executed: its worker 01987654-0000-7000-8000-000000000000 is gone. Another one takes over")
 	s.run.AvailableAt = earlier
 	has("Another one may have it since 2026-10-01T07:00:00Z, and takes it over when it has a free slot.")
 	s.run.Worker = ""
