@@ -300,7 +300,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"endedByExternalID", endedByExternalID, []any{s.namespace, runs}, byExternal},
 		{"findActive", findActive, []any{s.namespace, "id"}, byExternal},
 		{"findEnded", findEnded, []any{s.namespace, "id"}, byExternal},
-		{"getRun", getRun, []any{s.namespace, ids[0]}, byInput},
+		{"getRun", getRun, []any{s.namespace, ids[0]}, withKey(byInput, map[string][]string{"workers_pkey": {"worker_id", "namespace_id"}})},
 		{"lockForChange", lockForChange, []any{s.namespace, ids[0]}, byKey},
 		{"descendants", descendants, []any{s.namespace, runs, false}, map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}}},
 		{"lockFamily", lockFamily, []any{s.namespace, runs, runs}, byKey},

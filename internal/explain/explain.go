@@ -146,6 +146,7 @@ func (r *reasons) running(ctx context.Context) error {
 	switch {
 	case errors.Is(err, kagzi.ErrNotFound):
 		r.say("It is not being executed: its worker %s is gone. %s", r.Worker(run.Worker), r.takeover())
+		r.suspected()
 		return nil
 	case err != nil:
 		return err
@@ -159,9 +160,7 @@ func (r *reasons) running(ctx context.Context) error {
 	default:
 		r.say("It is executed by worker %s, which last reported %s.", named, r.Ago(worker.HeartbeatAt))
 	}
-	if run.Recoveries >= store.SuspectRecoveries {
-		r.say("It was under way when %d workers died, so it may be what kills them: it is executed beside few others like it.", run.Recoveries)
-	}
+	r.suspected()
 	if !run.CancelRequestedAt.IsZero() {
 		r.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.", r.Moment(run.CancelRequestedAt), r.by("CANCELLED"), r.Text(run.WaitingOn))
 	}
@@ -177,6 +176,13 @@ func (r *reasons) running(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// suspected says that the run may be what kills its workers, if it may.
+func (r *reasons) suspected() {
+	if r.run.Recoveries >= store.SuspectRecoveries {
+		r.say("It was under way when %s, so it may be what kills them: it is executed beside few others like it.", workersDied(r.run.Recoveries))
+	}
 }
 
 // takeover says when another worker takes the run over from one that is dead.

@@ -80,7 +80,7 @@ func TestWaits(t *testing.T) {
 		"queue":        {waits("queue shop (50 of 50 running)"), "waits for a slot: queue shop (50 of 50 running)."},
 		"rate":         {waits("rate of queue shop"), "It is due, and the rate of queue shop lets no further run start now. <limits> show the limits."},
 		"worker":       {waits("worker"), "Its worker drained or lost the database, and gave it back.\nIt is due 2026-10-01T10:00:00Z.\nNo worker of queue default is live: start one."},
-		"recovery":     {waits("recovery"), "It was under way when 3 workers died, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.\nIt is due"},
+		"recovery":     {waits("recovery"), "It was under way when 3 workers died, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.\nIts next try comes 2026-10-01T10:00:00Z."},
 		"history":      {waits("history"), "Its history could not be read. A worker tries again 2026-10-01T10:00:00Z."},
 		"more":         {waits("timer x; signal y; 4 more"), "It waits for 4 more."},
 		"newer":        {waits("moon full"), "It waits for moon full."},

@@ -83,6 +83,7 @@ kagzi runs get says more about one of them.`,
   kagzi runs list --status failed --since 1h
   kagzi runs list --kind unavailable --ended-since 1h
   kagzi runs list --waiting-on "signal approved"
+  kagzi runs list --min-recoveries 3
   kagzi runs list --status active --workflow checkout --metadata tenant=acme
   kagzi runs list --all --json | jq -r '.[].id'`,
 		Args: exactly(),
