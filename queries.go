@@ -376,7 +376,7 @@ func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads b
 		Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
 	}
 	for _, h := range hung {
-		if h.Step == r.StepID && h.Attempt == r.Attempt && r.Status != store.Completed && r.Status != store.Failed { // else it has returned since
+		if h.Awaits == uuid.Nil && h.Step == r.StepID && h.Attempt == r.Attempt && r.Status != store.Completed && r.Status != store.Failed { // else it has returned since
 			a.HungSince = h.Since.UTC()
 		}
 	}

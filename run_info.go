@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -156,12 +158,20 @@ type HungCode struct {
 	Cause  string    `json:"cause,omitempty"`  // why the step's ctx ended, as in "step timed out after 30s"
 	Since  time.Time `json:"since,omitzero"`   // when it ended, or when the worker first saw the function outside of operations
 	Worker string    `json:"worker,omitempty"` // in which it hangs
+
+	// Awaits is the run for whose [Run.Result] the step waits since then, while such steps hold all slots of the worker: none is free for that run.
+	// A child holds no slot for its parent: see [RunChild].
+	Awaits RunID `json:"awaits,omitempty"`
 }
 
 // hungCodes returns the codes for people.
 func hungCodes(codes []store.HungCode) (out []HungCode) {
 	for _, c := range codes {
-		out = append(out, HungCode{c.Step, c.Branch, c.Cause, c.Since.UTC(), c.Worker.String()})
+		h := HungCode{Step: c.Step, Branch: c.Branch, Cause: c.Cause, Since: c.Since.UTC(), Worker: c.Worker.String()}
+		if c.Awaits != uuid.Nil {
+			h.Awaits = RunID(c.Awaits.String())
+		}
+		out = append(out, h)
 	}
 	return out
 }

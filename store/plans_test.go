@@ -312,6 +312,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"stillHeld", stillHeld, []any{s.namespace, ids[0], lease}, byKey},
 		{"insertChildren", insertChildren, childColumns.args(s.namespace, children(started)), byKey},
 		{"changeMetadata", changeMetadata, metadataColumns.args(s.namespace, []*metadataChange{{run: ids[0], lease: uuid.New()}}), map[string][]string{runsKey: {"run_id", "namespace_id"}}},
+		{"dueAmong", dueAmong, []any{s.namespace, ids[:2]}, byKey},
 		{"stepsUnderWay", stepsUnderWay, []any{s.namespace, ids[0], uuid.New(), 4}, byStep},
 		{"setProgress", setProgress, progressColumns.args(s.namespace, []*Progress{{RunID: ids[0], Lease: lease, Text: "text"}}), byKey},
 		{"recordedMetadata", recordedMetadata, []any{s.namespace, ids[0]}, map[string][]string{stepsKey: {"run_id", "namespace_id"}}},

@@ -195,6 +195,11 @@ func (r *reasons) takeover() string {
 
 // hung says which code of the run hangs.
 func (r *reasons) hung(h kagzi.HungCode) {
+	if h.Awaits != "" {
+		r.say("The function of step %s has waited since %s for the result of run %s, and such steps hold all slots of its worker, so that none is free for that run. Call it as a child, or give the worker more slots.",
+			r.quote(h.Step), r.Moment(h.Since), r.Run(h.Awaits))
+		return
+	}
 	what := "The workflow function"
 	switch {
 	case h.Step != "":

@@ -226,6 +226,8 @@ func TestRunning(t *testing.T) {
 		`The function of step "charge" has hung since 2026-10-01T07:00:00Z, although its context has ended: step timed out after 30s.`, `The function of branch "b" has hung`,
 		"The workflow function has hung since 2026-10-01T07:00:00Z, and waits for something outside of steps. The worker's log has its stack. If it does not return, restart the worker: <drain "+worker+">",
 		"Step pay, attempt 2, has run for 1h0m0s.")
+	s.run.Hung = append(s.run.Hung, kagzi.HungCode{Step: "ship", Since: earlier, Worker: worker, Awaits: "01987654-0000-7000-8000-000000000001"})
+	has(`The function of step "ship" has waited since 2026-10-01T07:00:00Z for the result of run 01987654-0000-7000-8000-000000000001, and such steps hold all slots of its worker`, "Call it as a child")
 	s.run.PausedAt, s.log = earlier, append(s.log, kagzi.LogEntry{Event: "PAUSED", Actor: "bob"})
 	has("It was paused 2026-10-01T07:00:00Z by bob, and stops at its next step, sleep, wait or child: <unpause-run> lets it go on.")
 	if text := s.says(k, explain.Words{}); !strings.Contains(text, "sleep, wait or child.\n") || !strings.Contains(text, "If it does not return, restart the worker.\n") {
