@@ -101,7 +101,9 @@ func TestStepsThatWaitBesideOtherRuns(t *testing.T) {
 	busy := kit.Begin(k, other, 1)
 	await.Opened(t, begun)
 	nested := kit.Begin(k, order, 7)
-	await.True(t, "the step waits", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE external_id = 'label'`) == 1 })
+	await.True(t, "the step waits", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE external_id = 'label'`) == 1
+	})
 	close(blocks)
 	await.True(t, "two passes have found the other run", func() bool { return len(k.InfoOf(busy).Hung) == 1 })
 	report, err := k.Client.Health(k.Ctx)
