@@ -27,7 +27,7 @@ func (e *examination) nested(workers []store.LiveWorker) {
 		}
 	}
 	if len(parts) > 0 {
-		e.add("nested", health.Degraded, "Steps wait for the results of runs, and such steps hold all slots of their workers, so that none is free for these runs: %s. Call such a run as a child, with kagzi.RunChild: "+
+		e.add("nested", health.Degraded, "Steps wait for the results of runs, and such steps hold all slots of their workers, so that none is free for these runs: %s. Call such a run as a child: "+
 			"a workflow that waits for a child holds no slot. Until then start more workers, or raise MaxConcurrent.", text.List(parts, namedAtMost))
 	}
 }

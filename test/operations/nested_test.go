@@ -51,7 +51,7 @@ func TestStepsThatHoldTheSlotsOfTheRunsTheyWaitFor(t *testing.T) {
 	if err != nil || check.Status != health.Degraded || report.Workers.Hung != 0 || report.Check("hung").Status != health.Healthy {
 		t.Errorf("health: %v, %+v", err, report)
 	}
-	for _, part := range []string{"step \"ship\" of workflow \"order\"", string(nested.ID()), string(awaited.ID), "kagzi.RunChild", "MaxConcurrent"} {
+	for _, part := range []string{"step \"ship\" of workflow \"order\"", string(nested.ID()), string(awaited.ID), "as a child", "MaxConcurrent"} {
 		if !strings.Contains(check.Detail, part) {
 			t.Errorf("%s\nlacks %s", check.Detail, part)
 		}
