@@ -233,5 +233,5 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 func (f *RunFilter) chooses() bool {
 	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" || f.Key != "" || f.Group != "" ||
 		f.Kind != "" || f.WaitingOn != "" || !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || f.Paused ||
-		f.ErrorText != "" || len(f.IDs) > 0
+		f.ErrorText != "" || len(f.IDs) > 0 || f.MinRecoveries > 0
 }

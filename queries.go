@@ -49,7 +49,9 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 		}
 		info.WaitingOn += asideText(aside)
 	}
-	if info.Status == StatusRunning || info.Status.Ended() {
+	if !info.SilentSince.IsZero() {
+		info.WaitingOn = "takeover"
+	} else if info.Status == StatusRunning || info.Status.Ended() {
 		if err := c.addUnderWay(ctx, &info, r); err != nil {
 			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 		}
@@ -140,6 +142,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
 		info.Worker = r.LockedBy.String()
 	}
+	info.SilentSince = r.SilentSince
 	if info.Status == StatusRunning && !r.CancelledAt.IsZero() {
 		info.WaitingOn = waitsForCancel
 	}
@@ -175,10 +178,13 @@ type RunFilter struct {
 	EndedUntil time.Time // runs that ended before it
 	Paused     bool      // active runs that are paused themselves, by [Client.PauseRun]
 	ErrorText  string    // runs whose last error has this text in it, whatever the case of its letters (in a database of locale C: of a to z): the errors of all runs that the other fields select are read
-	IDs        []RunID   // runs with these run IDs, 10,000 at most
-	After      RunID     // the last run of the page before
-	Limit      int       // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
-	Payloads   bool      // List reads Input and Output; other methods ignore it
+	// MinRecoveries selects runs whose RunInfo.Recoveries are as many or more, active ones and others: 3 those that count as possible culprits.
+	// All runs with as many recoveries are read.
+	MinRecoveries int
+	IDs           []RunID // runs with these run IDs, 10,000 at most
+	After         RunID   // the last run of the page before
+	Limit         int     // zero means 100 for List, and no limit for the bulk verbs and Worker.Replay
+	Payloads      bool    // List reads Input and Output; other methods ignore it
 }
 
 // List returns the runs that f selects, newest first. For the next page, set f.After to the ID of the last one. Their Input and Output are
@@ -222,12 +228,16 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	sf := store.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn, Since: f.Since, Until: f.Until,
 		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused, ErrorText: f.ErrorText, Limit: limit, Payloads: f.Payloads,
+		MinRecoveries: f.MinRecoveries,
 	}
 	if err := errors.Join(err, validateTime("Since", f.Since), validateTime("Until", f.Until), validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
 		return sf, err
 	}
 	if !utf8.ValidString(f.ErrorText) || strings.ContainsRune(f.ErrorText, 0) {
 		return sf, fmt.Errorf("kagzi: ErrorText is %s: no error has bytes like these, so give other text", text.Quote(f.ErrorText))
+	}
+	if f.MinRecoveries < 0 {
+		return sf, fmt.Errorf("kagzi: MinRecoveries is %d: give a positive number, or leave it out to select runs whatever their recoveries", f.MinRecoveries)
 	}
 	if f.IDs != nil && (len(f.IDs) == 0 || len(f.IDs) > maxFilterIDs) {
 		return sf, fmt.Errorf("kagzi: IDs has %d run IDs: give 1 to %d, or leave it out to select runs whatever their IDs", len(f.IDs), maxFilterIDs)
@@ -369,7 +379,7 @@ func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads b
 		Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
 	}
 	for _, h := range hung {
-		if h.Step == r.StepID && h.Attempt == r.Attempt && r.Status != store.Completed && r.Status != store.Failed { // else it has returned since
+		if h.Awaits == uuid.Nil && h.Step == r.StepID && h.Attempt == r.Attempt && r.Status != store.Completed && r.Status != store.Failed { // else it has returned since
 			a.HungSince = h.Since.UTC()
 		}
 	}

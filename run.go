@@ -53,7 +53,8 @@ func (r *Run[Out]) Info(ctx context.Context) (RunInfo, error) {
 // error means that the wait ended early, because ctx ended, the run was not found ([ErrNotFound]) or the database returned the
 // same error again and again; or that the run completed, and the [Sealer] cannot open its result or the result does not
 // decode into Out. While the database is away, Result keeps waiting. A run started [InTx] does not exist before the commit:
-// until then Result returns ErrNotFound.
+// until then Result returns ErrNotFound. In a step, prefer a child: see [RunChild]. The step holds its slot of the worker while it waits, and
+// the run may need one: steps that hold all of them so are logged, and named by [Client.Health].
 func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	var out Out
 	if err := r.made(); err != nil {
@@ -62,6 +63,9 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	id, err := uuid.Parse(string(r.id))
 	if err != nil {
 		return out, failure.Wrap(errRunNotFound, "result of %s", r.id)
+	}
+	if scope := scopeOf(ctx); scope != nil {
+		defer scope.step.By.AwaitsRun(id)()
 	}
 	end, err := r.client.hints.Result(ctx, id)
 	if errors.Is(err, store.ErrRunNotFound) {

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -113,12 +115,17 @@ type RunInfo struct {
 	//     slot is free: order-42 is the [ID] of the run that has held its slot for longest, or its [RunID] if it has none;
 	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
 	//   - "signal approved; 1 message that does not decode": see [MessageInfo].SetAside;
+	//   - "takeover" if it is RUNNING and its worker is dead or silent: see SilentSince;
 	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop" or "pause of all runs".
 	WaitingOn string `json:"waiting_on,omitempty"`
 
 	// Hung lists code of the run that hangs in its worker; if the run is over, in any worker: [Client.Get] reads it from the last heartbeat, and
 	// [Client.List] does not. See [WorkerConfig].HungAfter.
 	Hung []HungCode `json:"hung,omitempty"`
+
+	// SilentSince is when the worker of a RUNNING run last reported, if that worker is dead, or silent for longer than its StaleAfter: then
+	// the run is not being executed, and another worker takes it over at AvailableAt, or before. It is zero otherwise.
+	SilentSince time.Time `json:"silent_since,omitzero"`
 
 	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"` // when a cancel asked its worker to end it; zero if the cancel ended it at once
 
@@ -151,12 +158,20 @@ type HungCode struct {
 	Cause  string    `json:"cause,omitempty"`  // why the step's ctx ended, as in "step timed out after 30s"
 	Since  time.Time `json:"since,omitzero"`   // when it ended, or when the worker first saw the function outside of operations
 	Worker string    `json:"worker,omitempty"` // in which it hangs
+
+	// Awaits is the run for whose [Run.Result] the step waits since then, while such steps hold all slots of the worker: none is free for that run.
+	// A child holds no slot for its parent: see [RunChild].
+	Awaits RunID `json:"awaits,omitempty"`
 }
 
 // hungCodes returns the codes for people.
 func hungCodes(codes []store.HungCode) (out []HungCode) {
 	for _, c := range codes {
-		out = append(out, HungCode{c.Step, c.Branch, c.Cause, c.Since.UTC(), c.Worker.String()})
+		h := HungCode{Step: c.Step, Branch: c.Branch, Cause: c.Cause, Since: c.Since.UTC(), Worker: c.Worker.String()}
+		if c.Awaits != uuid.Nil {
+			h.Awaits = RunID(c.Awaits.String())
+		}
+		out = append(out, h)
 	}
 	return out
 }

@@ -210,6 +210,12 @@ CREATE INDEX workflow_runs_unread
     ON kagzi.workflow_runs (load_failures, namespace_id)
     WHERE (load_failures > 0 OR recoveries >= 3) AND status = 'PENDING';
 
+-- Runs whose workers died, for lists. Other runs have no entry. attempts >= 0 always holds: only statements that repeat the condition can
+-- use the index.
+CREATE INDEX workflow_runs_recovered
+    ON kagzi.workflow_runs (recoveries, namespace_id)
+    WHERE recoveries > 0 AND attempts >= 0;
+
 -- The history of runs: one row for each attempt of each step.
 --
 -- A FAILED attempt that has wake_at is followed by another one at that time. Without wake_at the failure is final for this attempt

@@ -69,20 +69,20 @@ const countRuns = `
 SELECT coalesce(g.status, ''), coalesce(g.workflow_type, ''), coalesce(g.task_queue, ''), coalesce(g.error_kind, ''), coalesce(g.step_id, ''),
 	g.started, g.ended, count(*)
 FROM (
-	SELECT CASE WHEN 'status' = ANY ($22::text[]) THEN r.status END AS status,
-		CASE WHEN 'workflow' = ANY ($22::text[]) THEN r.workflow_type END AS workflow_type,
-		CASE WHEN 'queue' = ANY ($22::text[]) THEN r.task_queue END AS task_queue,
-		CASE WHEN 'kind' = ANY ($22::text[]) THEN r.error_kind END AS error_kind,
-		CASE WHEN 'step' = ANY ($22::text[]) THEN ` + stepOfRun + ` END AS step_id,
-		CASE WHEN $23::bigint > 0 THEN date_bin($23::bigint * interval '1 microsecond', r.created_at, timestamptz 'epoch') END AS started,
-		CASE WHEN $24::bigint > 0 THEN date_bin($24::bigint * interval '1 microsecond', r.finished_at, timestamptz 'epoch') END AS ended
+	SELECT CASE WHEN 'status' = ANY ($23::text[]) THEN r.status END AS status,
+		CASE WHEN 'workflow' = ANY ($23::text[]) THEN r.workflow_type END AS workflow_type,
+		CASE WHEN 'queue' = ANY ($23::text[]) THEN r.task_queue END AS task_queue,
+		CASE WHEN 'kind' = ANY ($23::text[]) THEN r.error_kind END AS error_kind,
+		CASE WHEN 'step' = ANY ($23::text[]) THEN ` + stepOfRun + ` END AS step_id,
+		CASE WHEN $24::bigint > 0 THEN date_bin($24::bigint * interval '1 microsecond', r.created_at, timestamptz 'epoch') END AS started,
+		CASE WHEN $25::bigint > 0 THEN date_bin($25::bigint * interval '1 microsecond', r.finished_at, timestamptz 'epoch') END AS ended
 	FROM kagzi.workflow_runs r
 	WHERE r.namespace_id = $1 COLLATE "POSIX" AND ` + chosen + `
-		AND r.run_id >= $26::uuid AND r.run_id <= $27::uuid
+		AND r.run_id >= $27::uuid AND r.run_id <= $28::uuid
 ) g
 GROUP BY g.status, g.workflow_type, g.task_queue, g.error_kind, g.step_id, g.started, g.ended
 ORDER BY 8 DESC, 1, 2, 3, 4, 5, 6, 7
-LIMIT $25::int`
+LIMIT $26::int`
 
 // maxGroups is how many groups Counts returns at most.
 const maxGroups = 10_000

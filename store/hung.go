@@ -14,7 +14,7 @@ import (
 type Hung struct {
 	Functions int        `json:"functions"` // that hang
 	Slots     int        `json:"slots"`     // that their runs hold
-	Codes     []HungCode `json:"codes"`     // the oldest of the functions
+	Codes     []HungCode `json:"codes"`     // the oldest of the functions, and then steps that wait for runs: see HungCode.Awaits
 }
 
 // A HungCode is a function that hangs: that of a step, which goes on although its context has ended, or that of a workflow or a branch,
@@ -28,6 +28,7 @@ type HungCode struct {
 	Attempt  int       `json:"attempt,omitempty"` // of the step
 	Cause    string    `json:"cause,omitempty"`   // why the step's context ended
 	Since    time.Time `json:"since"`             // when it ended, or when the function was first seen outside of operations
+	Awaits   uuid.UUID `json:"awaits,omitzero"`   // the run for whose result the step waits since then, while such steps hold all slots of the worker; the context has not ended
 	Worker   uuid.UUID `json:"-"`                 // set by Store.HungCode
 }
 
@@ -90,6 +91,24 @@ func (s *Store) HungCode(ctx context.Context, r *Run) (codes []HungCode, err err
 		})
 	})
 	return codes, wrap("find code that hangs", err)
+}
+
+const dueAmong = `
+SELECT r.run_id
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT q.run_id
+	FROM kagzi.workflow_runs q
+	WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.status = 'PENDING' AND q.available_at <= now() AND q.paused_at IS NULL
+	OFFSET 0
+) r`
+
+// DueAmong returns those of the runs that wait for a worker.
+func (s *Store) DueAmong(ctx context.Context, ids []uuid.UUID) (due []uuid.UUID, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, s.pool, dueAmong, []any{s.namespace, array(ids)}, collect(&due, pgx.RowTo[uuid.UUID]))
+	})
+	return due, wrap("find runs that are due", err)
 }
 
 // The row that shows an attempt stays after the death of its worker.

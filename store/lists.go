@@ -30,9 +30,11 @@ type Filter struct {
 	Paused     bool        // runs that are active and paused themselves
 	ErrorText  string      // runs whose error has this text, whatever the case
 	IDs        []uuid.UUID // empty: all
-	After      uuid.UUID   // the last run of the previous page: only older runs follow
-	Limit      int
-	Payloads   bool // List reads inputs and outputs
+	// MinRecoveries chooses runs with as many recoveries or more, also those that are over.
+	MinRecoveries int
+	After         uuid.UUID // the last run of the previous page: only older runs follow
+	Limit         int
+	Payloads      bool // List reads inputs and outputs
 }
 
 // The conditions of the indexes by which runs are listed. Each run fits one of them, or moves. The columns are those of the only table
@@ -71,7 +73,8 @@ const chosen = `r.namespace_id = $1
 	AND ($18::bigint = 0 OR r.finished_at < timestamptz 'epoch' + $18::bigint * interval '1 microsecond')
 	AND (NOT $19::bool OR r.paused_at IS NOT NULL AND r.finished_at IS NULL)
 	AND ($20::text = '' OR strpos(lower(r.error), lower($20::text)) > 0)
-	AND (cardinality($21::uuid[]) = 0 OR r.run_id = ANY ($21::uuid[]))`
+	AND (cardinality($21::uuid[]) = 0 OR r.run_id = ANY ($21::uuid[]))
+	AND ($22::bigint = 0 OR r.recoveries >= $22::bigint AND r.recoveries > 0 AND r.attempts >= 0)`
 
 func (s *Store) chosenArgs(f Filter) []any {
 	statuses := f.Status
@@ -92,11 +95,11 @@ func (s *Store) chosenArgs(f Filter) []any {
 	return []any{
 		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata), epoch(f.Since), epoch(f.Until),
 		f.After.String(), f.Schedule.String(), f.Key.Name, f.Key.Group, f.Kind, word, whole, epoch(f.EndedSince), epoch(f.EndedUntil), f.Paused,
-		f.ErrorText, ids,
+		f.ErrorText, ids, f.MinRecoveries,
 	}
 }
 
-const listedColumns = runColumns + `, CASE WHEN $23::bool THEN ` + storedInput + ` END, CASE WHEN $23::bool THEN r.output END`
+const listedColumns = runColumns + `, CASE WHEN $24::bool THEN ` + storedInput + ` END, CASE WHEN $24::bool THEN r.output END`
 
 // ofListed ends the CTE c and reads its runs. It leaves the planner no join to choose.
 const ofListed = `)
@@ -104,7 +107,7 @@ SELECT ` + listedColumns + `
 FROM c
 CROSS JOIN LATERAL (SELECT q.* FROM kagzi.workflow_runs q WHERE q.run_id = c.run_id AND q.namespace_id = $1 OFFSET 0) r
 ORDER BY r.run_id DESC
-LIMIT $22::int`
+LIMIT $23::int`
 
 // The planner chooses between an index for the filter's fields and a walk down the key.
 const listRuns = `
@@ -112,7 +115,7 @@ SELECT ` + listedColumns + `
 FROM kagzi.workflow_runs r
 WHERE ` + chosen + `
 ORDER BY r.run_id DESC
-LIMIT $22::int`
+LIMIT $23::int`
 
 // Runs that an index finds by one of the filter's fields: they are few, and are all read. A walk down the key would be slower.
 const listFew = `
@@ -163,16 +166,16 @@ const (
 		SELECT r.run_id
 		FROM kagzi.workflow_runs r
 		WHERE ` + inNamespace + ` AND r.task_queue = t.task_queue AND r.workflow_type = t.workflow_type
-			AND r.run_id >= $24::uuid AND r.run_id <= $25::uuid AND ` + chosen + ` AND `
+			AND r.run_id >= $25::uuid AND r.run_id <= $26::uuid AND ` + chosen + ` AND `
 	newestOfPair = `
 		ORDER BY r.run_id DESC
-		LIMIT $22::int
+		LIMIT $23::int
 	) k`
 
 	ofStatus = ` AND r.status = u.status`
 )
 
-// Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are few. $24 and $25 are the run IDs
+// Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are few. $25 and $26 are the run IDs
 // of the times given. A run that completed has no kind and no error, and one that is over waits for nothing but its deletion. See docs/architecture.md, Lists.
 const listParts = `
 WITH RECURSIVE q (task_queue) AS (` + allQueues + `
@@ -207,14 +210,14 @@ const partsOfList = `c AS MATERIALIZED (
 		FROM q u
 		` + typesOfQueue + `
 		CROSS JOIN generate_series(1, 4) AS p (priority)
-		WHERE $27::bool AND $4::text IN ('', u.task_queue) AND $3::text IN ('', t.workflow_type)
+		WHERE $28::bool AND $4::text IN ('', u.task_queue) AND $3::text IN ('', t.workflow_type)
 		OFFSET 0
 	) w
 	CROSS JOIN LATERAL (
 		SELECT r.run_id
 		FROM kagzi.workflow_runs r
 		WHERE r.task_queue = w.task_queue AND r.workflow_type = w.workflow_type AND r.priority = w.priority AND ` + claimable + `
-			AND r.available_at <= timestamptz 'epoch' + $26::bigint * interval '1 microsecond' AND ` + moves + ` AND ` + chosen + `
+			AND r.available_at <= timestamptz 'epoch' + $27::bigint * interval '1 microsecond' AND ` + moves + ` AND ` + chosen + `
 		OFFSET 0
 	) k
 ` + ofListed
@@ -276,7 +279,7 @@ func (s *Store) listing(ctx context.Context, db DB, f Filter) (string, []any, er
 	switch {
 	case f.ExternalID != "":
 		return listByID, args, nil
-	case f.Parent != uuid.Nil, f.Schedule != uuid.Nil, f.Paused, len(f.IDs) > 0:
+	case f.Parent != uuid.Nil, f.Schedule != uuid.Nil, f.Paused, f.MinRecoveries > 0, len(f.IDs) > 0:
 		return listFew, args, nil
 	case f.Metadata != nil, f.Key.Name != "":
 		return listRuns, args, nil

@@ -18,7 +18,7 @@ import (
 // twentieth run is of the namespace other.
 const fillLists = `
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, paused_at, run_key, key_scope, error_kind, waiting_on, finished_at,
-		created_at, external_id, parent_run_id, schedule_id, fire_at, error)
+		created_at, external_id, parent_run_id, schedule_id, fire_at, error, recoveries)
 	SELECT (lpad(to_hex((extract(epoch FROM k.at) * 1000)::bigint), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
 		CASE WHEN g % 20 = 0 THEN 'other' ELSE 'test' END, 'queue-' || g % 2, CASE WHEN g % 5001 = 3 THEN 'rare' ELSE 'type-' || g % 3 END, k.status,
 		CASE k.status WHEN 'SLEEPING' THEN now() + interval '1 day' WHEN 'RUNNING' THEN now() + interval '4 minutes'
@@ -30,7 +30,8 @@ const fillLists = `
 		CASE WHEN k.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN k.at + interval '1 second' END, k.at,
 		CASE WHEN g % 300 = 1 THEN 'id-' || g / 900 END,
 		CASE WHEN g % 1000 = 1 THEN '00000000-0000-7000-8000-000000000001'::uuid END, CASE WHEN g % 1000 = 2 THEN '00000000-0000-7000-8000-000000000002'::uuid END, CASE WHEN g % 1000 = 2 THEN k.at END,
-		CASE WHEN k.status = 'FAILED' THEN 'The card of Customer ' || g || ' was declined' END
+		CASE WHEN k.status = 'FAILED' THEN 'The card of Customer ' || g || ' was declined' END,
+		CASE WHEN g % 167 = 1 THEN g / 167 % 5 ELSE 0 END
 	FROM generate_series(1, $1::int) AS g
 	CROSS JOIN LATERAL (
 		SELECT now() - interval '30 days' + g * (interval '30 days' / $1::int) AS at, CASE
@@ -59,6 +60,7 @@ func listCases(now time.Time, middle uuid.UUID) map[string]Filter {
 		"failed of workflow": {Status: of(Failed), Type: "type-1"}, "completed of rare workflow": {Status: of(Completed), Type: "rare"}, "running of workflow": {Status: of(Running), Type: "type-1"},
 		"completed until": {Status: of(Completed), Until: ago(20)}, "failed until": {Status: of(Failed), Until: ago(20)}, "workflow between": {Type: "type-0", Since: ago(20), Until: ago(19)},
 		"paused": {Paused: true}, "paused, after": {Paused: true, After: uuid.Max}, "paused and pending": {Paused: true, Status: of(Pending)}, "paused of workflow": {Paused: true, Type: "type-1"},
+		"recoveries": {MinRecoveries: 1}, "three recoveries": {MinRecoveries: 3}, "recoveries, after": {MinRecoveries: 3, After: middle}, "failed, recoveries": {MinRecoveries: 2, Status: of(Failed)},
 		"IDs": {IDs: []uuid.UUID{middle, uuid.Max}}, "IDs and status": {IDs: []uuid.UUID{middle}, Status: of(Running)}, "IDs, after": {IDs: []uuid.UUID{middle}, After: middle},
 	}
 }
@@ -131,6 +133,9 @@ func TestListsReadLittle(t *testing.T) {
 				for _, p := range []*plan{read, counted} {
 					if f.Paused && !strings.Contains(p.text, "workflow_runs_paused") {
 						t.Errorf("%s: %s of %s does not use the index of paused runs\n%s", state, name, s.namespace, p.text)
+					}
+					if f.MinRecoveries > 0 && (p == read || state == "fresh statistics") && !strings.Contains(p.text, "workflow_runs_recovered") {
+						t.Errorf("%s: %s of %s does not use the index of recovered runs\n%s", state, name, s.namespace, p.text)
 					}
 				}
 				if err := tx.Rollback(t.Context()); err != nil {

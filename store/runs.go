@@ -39,6 +39,7 @@ type Run struct {
 	LockedBy      uuid.UUID
 	Lease         uuid.UUID // stays after the end
 	CancelledAt   time.Time // when somebody asked its worker to end it as CANCELLED
+	SilentSince   time.Time // when its worker last reported, if that is dead or silent; zero unless the run is RUNNING
 	Schedule      string    // its schedule's name
 	FireAt        time.Time // the tick of the schedule that started it
 	CreatedAt     time.Time
@@ -55,7 +56,13 @@ type Run struct {
 const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
 	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata, coalesce(r.first_metadata, r.metadata), r.headers, r.progress,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false), r.lease, r.cancel_requested_at`
+	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false), r.lease, r.cancel_requested_at, ` + silentSince
+
+// A worker that is not in the registry was pruned after its runs had been made due.
+const silentSince = `CASE WHEN r.status = 'RUNNING' AND r.locked_by IS NOT NULL THEN NULLIF(coalesce((
+		SELECT CASE WHEN w.status = 'OFFLINE' OR w.heartbeat_at < clock_timestamp() - w.stale_after THEN w.heartbeat_at ELSE 'infinity' END
+		FROM kagzi.workers w WHERE w.worker_id = r.locked_by AND w.namespace_id = $1
+	), LEAST(r.available_at, clock_timestamp())), 'infinity') END`
 
 // storedInput is the input of a run; the items of a batch, if it is that of one.
 const storedInput = `coalesce(r.input, (
@@ -122,7 +129,7 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		var parent, origin, locked, lease *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, utc(&r.AvailableAt), &r.Attempts,
 			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
-			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key, &r.Key.Group, &lease, utc(&r.CancelledAt), &r.Input, &r.Output); err != nil {
+			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key, &r.Key.Group, &lease, utc(&r.CancelledAt), utc(&r.SilentSince), &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)

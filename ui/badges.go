@@ -35,6 +35,14 @@ func statusHTML(s kagzi.Status) template.HTML {
 	return badge(name, strings.ToUpper(name[:1])+name[1:])
 }
 
+// runStatusHTML returns the badge of a run's status. A run whose worker is dead or silent is RUNNING in the table only.
+func runStatusHTML(r kagzi.RunInfo) template.HTML {
+	if !r.SilentSince.IsZero() {
+		return badge("warning", "Worker silent")
+	}
+	return statusHTML(r.Status)
+}
+
 // healthHTML returns the badge of a check.
 func healthHTML(s health.Status) template.HTML {
 	tone := map[health.Status]string{health.Healthy: "completed", health.Degraded: "warning", health.Unhealthy: "failed"}[s]

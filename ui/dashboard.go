@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	failures "github.com/kagzi/kagzi/internal/failure"
 )
 
 // A dashboard is the handler. Nothing in it changes after newDashboard but what has a lock of its own.
@@ -41,7 +42,7 @@ func newDashboard(c *kagzi.Client, cfg Config) (*dashboard, error) {
 	if err := validPath(cfg.Path); err != nil {
 		return nil, err
 	}
-	d := &dashboard{client: c, cfg: cfg, namespace: c.Namespace(), log: cmp.Or(cfg.Logger, slog.Default()), files: newFiles(), every: lookEvery, patience: formTimeout}
+	d := &dashboard{client: c, cfg: cfg, namespace: c.Namespace(), log: failures.SafeLogger(cmp.Or(cfg.Logger, slog.Default())), files: newFiles(), every: lookEvery, patience: formTimeout}
 	d.streams.most = cfg.MaxStreams
 	var err error
 	if d.templates, err = d.parseTemplates(); err != nil {

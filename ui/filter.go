@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // The fields that select runs, named as the command line's flags. The rare ones are folded.
 var (
 	usualFields = []string{"id", "status", "workflow", "queue", "kind", "error", "since"}
-	rareFields  = []string{"metadata", "waiting-on", "key", "group", "schedule", "parent", "until", "ended-since", "ended-until", "paused"}
+	rareFields  = []string{"metadata", "waiting-on", "key", "group", "schedule", "parent", "until", "ended-since", "ended-until", "min-recoveries", "paused"}
 	runFields   = slices.Concat(usualFields, rareFields)
 )
 
@@ -74,7 +75,7 @@ func (q query) With(pairs ...string) string {
 // fieldWords are the fields that select runs as a sentence names them; the others are named as they are.
 var fieldWords = map[string]string{
 	"id": "ID", "error": "error with", "since": "started since", "until": "started before", "metadata": "tags", "waiting-on": "waiting on", "parent": "children of",
-	"ended-since": "ended since", "ended-until": "ended before",
+	"ended-since": "ended since", "ended-until": "ended before", "min-recoveries": "workers died at least",
 }
 
 // criteria says what a filter selects: "status failed", "queue shop".
@@ -117,6 +118,12 @@ func (q query) runFilter(now time.Time) (kagzi.RunFilter, error) {
 		Group: kagzi.Group(q.get("group")), Kind: kind.Kind(q.get("kind")), WaitingOn: q.get("waiting-on"),
 		ErrorText: q.get("error"), Paused: q.get("paused") != "",
 	}
+	var err error
+	if n := q.get("min-recoveries"); n != "" {
+		if f.MinRecoveries, err = strconv.Atoi(n); err != nil || f.MinRecoveries < 1 {
+			return f, badRequest("%q is no number of workers: write 1 or more.", n)
+		}
+	}
 	if id := q.get("id"); isRunID(id) {
 		f.IDs = []kagzi.RunID{kagzi.RunID(id)}
 	} else {
@@ -134,7 +141,6 @@ func (q query) runFilter(now time.Time) (kagzi.RunFilter, error) {
 			return f, badRequest("%q is no run ID: that is a UUID.", *to)
 		}
 	}
-	var err error
 	if f.Metadata, err = pairs(q.values["metadata"]); err != nil {
 		return f, err
 	}

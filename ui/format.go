@@ -30,16 +30,16 @@ func (d *dashboard) funcs() template.FuncMap {
 		"minus":    func(a, b int) int { return a - b },
 		"target":   targetText,
 		"rateText": rateText, "keyLimits": keyLimitsText, "stepRate": stepRate,
-		"rate":    perSecond,
-		"bytes":   size,
-		"status":  statusHTML,
+		"rate":   perSecond,
+		"bytes":  size,
+		"status": statusHTML, "runStatus": runStatusHTML,
 		"badge":   badge,
 		"health":  healthHTML,
 		"icon":    icon,
 		"short":   short,
 		"shortID": func(id string) string { return short(kagzi.RunID(id)) },
 		"count64": func(n int64) string { return count(int(n)) },
-		"detail":  runDetail,
+		"detail":  runDetail, "silent": silentHTML,
 		"oneLine": oneLine,
 		"lower":   func(v any) string { return strings.ToLower(fmt.Sprint(v)) },
 		"due":     due, "dueWord": dueWord, "held": held,
@@ -270,6 +270,11 @@ func runDetail(r kagzi.RunInfo) string {
 		return oneLine(attempts.ReplaceAllString(r.Error, "")) // its kind has a place of its own
 	}
 	return oneLine(explain.Detail(r))
+}
+
+// silentHTML says, for a list, since when the run's worker is silent, and when another one takes the run over.
+func silentHTML(r kagzi.RunInfo) template.HTML {
+	return template.HTML(explain.Silent(r, explain.Words{Ago: func(t time.Time) string { return string(agoHTML(t)) }})) // times
 }
 
 // named are the run IDs and times in a text of the library.

@@ -143,7 +143,7 @@ var helps = map[string][2]string{
 var checkTitles = map[string]string{
 	"database": "Database", "pool": "Connections", "schema": "Schema", "writable": "Writing", "workers": "Workers", "queues": "Queues",
 	"schedules": "Schedules", "failures": "Failures", "quarantined": "Quarantine", "pauses": "Pauses", "limits": "Limits", "consumers": "Consumers",
-	"events": "Events", "hung": "Hanging code", "compensations": "Compensations", "histories": "Histories", "suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
+	"events": "Events", "hung": "Hanging code", "nested": "Steps that wait for runs", "compensations": "Compensations", "histories": "Histories", "suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
 }
 
 func findingOf(c health.Check) finding {

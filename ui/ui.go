@@ -50,7 +50,7 @@ type Config struct {
 	// means none.
 	MaxStreams int
 
-	// Logger receives the changes that were made, with their actors, and the errors that a page cannot show. Nil means slog.Default().
+	// Logger receives the changes that were made, with their actors, and the errors that a page cannot show. A panic in its handler is caught. Nil means slog.Default().
 	Logger *slog.Logger
 }
 

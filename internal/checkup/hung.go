@@ -13,6 +13,25 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
+// nested adds a check if steps that wait for the results of runs hold all slots of their workers.
+func (e *examination) nested(workers []store.LiveWorker) {
+	var parts []string
+	for _, w := range workers {
+		if w.Silent || w.Hung == nil {
+			continue
+		}
+		for _, c := range w.Hung.Codes {
+			if c.Awaits != uuid.Nil {
+				parts = append(parts, fmt.Sprintf("%s of workflow %s (run %s, worker %s) for run %s, for %s", codeText(c), text.Quote(c.Workflow), c.RunID, w.ID, c.Awaits, duration.About(e.report.At.Sub(c.Since))))
+			}
+		}
+	}
+	if len(parts) > 0 {
+		e.add("nested", health.Degraded, "Steps wait for the results of runs, and such steps hold all slots of their workers, so that none is free for these runs: %s. Call such a run as a child: "+
+			"a workflow that waits for a child holds no slot. Until then start more workers, or raise MaxConcurrent.", text.List(parts, namedAtMost))
+	}
+}
+
 // hung adds a check if code hangs in the workers.
 func (e *examination) hung(workers []store.LiveWorker) {
 	type found struct {
@@ -28,6 +47,9 @@ func (e *examination) hung(workers []store.LiveWorker) {
 		}
 		functions, slots = functions+w.Hung.Functions, slots+w.Hung.Slots
 		for _, c := range w.Hung.Codes {
+			if c.Awaits != uuid.Nil {
+				continue
+			}
 			runs[c.RunID] = true
 			steps, outside = steps || c.Step != "", outside || c.Step == ""
 			all = append(all, found{c, fmt.Sprintf("%s of workflow %s (run %s, worker %s) for %s", codeText(c), text.Quote(c.Workflow), c.RunID, w.ID, duration.About(e.report.At.Sub(c.Since)))})

@@ -59,6 +59,7 @@ func (e *examination) work(ctx context.Context) {
 	e.report.Queues = b.sorted()
 	e.addWorkers(b.longest)
 	e.hung(workers)
+	e.nested(workers)
 	e.strays(ctx)
 	standing := e.standing(ctx)
 	if err == nil {

@@ -3,6 +3,8 @@ package engine
 import (
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -51,9 +53,10 @@ type StepIdentity struct {
 	By       Reporter          // the branch that executes it
 }
 
-// A Reporter is told of a run's progress: see Branch.SetProgress.
+// A Reporter is told what the function of a step does: see Branch.
 type Reporter interface {
 	SetProgress(text string, fraction *float64)
+	AwaitsRun(id uuid.UUID) (ended func())
 }
 
 // A RetryPolicy decides whether another attempt follows, and when.

@@ -54,7 +54,8 @@ type Branch struct {
 	log     *slog.Logger
 
 	display display // of the step that is under way
-	place   int     // in execution.guarded. The execution's mutex guards it.
+	awaits  awaitedRuns
+	place   int // in execution.guarded. The execution's mutex guards it.
 
 	// end is the failure that ended the branch: its own, set by failLocked, or its group's decision, set by group.learn. It is
 	// nil if there is none.

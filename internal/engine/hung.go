@@ -25,6 +25,8 @@ type watchdog struct {
 	s    *Session
 	seen map[*Branch]*sighting // of the last pass
 	next time.Time             // when the stacks may be taken again
+
+	nesting nesting
 }
 
 // A sighting is what a branch does that it should not do for long.
@@ -41,7 +43,7 @@ const mostHung = 100
 
 // watch makes passes until stop is closed, and then a last one: what goes on after the drain does not obey its context.
 func (s *Session) watch(stop chan struct{}) {
-	w := &watchdog{s: s}
+	w := &watchdog{s: s, nesting: nesting{s: s}}
 	ticker := time.NewTicker(max(s.cfg.HungAfter/4, time.Millisecond))
 	defer ticker.Stop()
 	for {
@@ -60,7 +62,8 @@ func (s *Session) watch(stop chan struct{}) {
 func (w *watchdog) pass(now time.Time, last bool) {
 	before := w.seen
 	w.seen = map[*Branch]*sighting{}
-	for _, b := range w.s.branches() {
+	branches := w.s.branches()
+	for _, b := range branches {
 		stopped, abandoned := b.e.whenStopped()
 		found, suspicious := b.suspicion(now, stopped)
 		if !suspicious {
@@ -82,7 +85,7 @@ func (w *watchdog) pass(now time.Time, last bool) {
 		}
 	}
 	w.log(now, last)
-	if w.s.setHung(w.report()) {
+	if w.s.setHung(w.report(w.nesting.pass(branches, now))) {
 		goroutine.Signal(w.s.heartbeats)
 	}
 }
@@ -165,8 +168,8 @@ func (b *Branch) hungCode(s *sighting, now time.Time) *store.HungCode {
 	return h
 }
 
-// report returns what the heartbeat says of hung code; nil if there is none.
-func (w *watchdog) report() *store.Hung {
+// report returns what the heartbeat says of hung code and of nested waits; nil if there is none.
+func (w *watchdog) report(nested []store.HungCode) *store.Hung {
 	var h store.Hung
 	slots := map[*execution]bool{}
 	for b, s := range w.seen {
@@ -175,19 +178,18 @@ func (w *watchdog) report() *store.Hung {
 		}
 		h.Functions++
 		h.Codes = append(h.Codes, *s.hung)
-		b.e.mu.Lock()
-		if b.e.hasSlot {
+		if b.e.holdsSlot() {
 			slots[b.e] = true
 		}
-		b.e.mu.Unlock()
 	}
-	if h.Functions == 0 {
+	if h.Functions+len(nested) == 0 {
 		return nil
 	}
 	h.Slots = len(slots)
 	slices.SortFunc(h.Codes, func(a, b store.HungCode) int {
 		return cmp.Or(a.Since.Compare(b.Since), bytes.Compare(a.RunID[:], b.RunID[:]), cmp.Compare(a.Branch, b.Branch), cmp.Compare(a.Step, b.Step))
 	})
+	h.Codes = append(h.Codes, nested...)
 	h.Codes = h.Codes[:min(len(h.Codes), mostHung)]
 	return &h
 }

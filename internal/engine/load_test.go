@@ -261,7 +261,7 @@ func TestCrashLoopIsQuarantinedWithoutItsHistory(t *testing.T) {
 	recorded(t, db.Pool, runs, kit.OutOfLine)
 	damage(t, db.Pool)
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.step_runs SET finished_at = now() - interval '2 hours'`)
-	kit.LoseRun(t, db, runs[0].ID(), engine.MaxRecoveries+1)
+	kit.LoseRun(t, db.Pool, runs[0].ID(), engine.MaxRecoveries+1)
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 	handleRemembering(w, new(atomic.Int64), nothingMore)

@@ -79,7 +79,7 @@ func (p *presentation) running(row *store.StepRow) {
 		}
 	case ended:
 		row.Status, row.FinishedAt = store.Cancelled, at
-	case row.Kind == store.KindFunction && p.run.Status != store.Running: // its worker has gone, and the attempt is made again
+	case row.Kind == store.KindFunction && (p.run.Status != store.Running || !p.run.SilentSince.IsZero()): // its worker has gone, and the attempt is made again
 		row.Status = store.Pending
 	}
 }

@@ -79,6 +79,13 @@ func (s *Session) start(e *execution) {
 	}
 }
 
+// holdsSlot reports whether the execution holds a slot of the session.
+func (e *execution) holdsSlot() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.hasSlot
+}
+
 // Slots returns how many slots the session has, how many are free, and how many runs wait for one in memory.
 func (s *Session) Slots() (all, free, waiting int) {
 	s.mu.Lock()

@@ -142,6 +142,10 @@ func TestIncidents(t *testing.T) {
 		{incident{4, 400, 3, 3, 8 * s, s, 0}, 10 * m, 10 * m, 16, 8},
 		{incident{1, 20, 1, 0, 8 * s, m, 0}, 12 * s, 20 * s, 0, 3}, // it kills slowly
 		{incident{1, 20, 1, 0, 10 * m, s, 0}, 75 * m, 90 * m, 7, 9},
+		{incident{1, 20, 1, 0, 10 * m, 8 * s, 0}, 75 * m, 90 * m, 7, 9},
+		{incident{4, 20, 1, 0, 10 * m, s, 0}, 15 * m, 25 * m, 10, 8},
+		{incident{4, 20, 1, 0, 10 * m, 8 * s, 0}, 15 * m, 25 * m, 10, 8},
+		{incident{1, 20, 1, 0, 8 * s, 8 * s, 0}, 12 * s, 20 * s, 1, 4},
 		{incident{1, 20, 1, 0, 10 * m, m, 0}, 90 * m, 100 * m, 7, 9},
 		{incident{1, 400, 0, 0, 10 * m, 0, 0}, 12 * s, 11 * m, 0, 3}, // after deploys by kill -9
 		{incident{1, 400, 0, 0, 10 * m, 0, 5 * m}, 7 * m, 17 * m, 1, 4},

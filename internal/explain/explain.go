@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/store"
 )
 
 // Run returns sentences that say why the run is where it is, and what to do about it. steps and log are those of the run. What they do not
@@ -144,18 +145,22 @@ func (r *reasons) running(ctx context.Context) error {
 	worker, err := r.c.Worker(ctx, run.Worker)
 	switch {
 	case errors.Is(err, kagzi.ErrNotFound):
-		r.say("It was executed by worker %s, which is gone. %s", r.Worker(run.Worker), r.takeover())
+		r.say("It is not being executed: its worker %s is gone. %s", r.Worker(run.Worker), r.takeover())
+		r.suspected()
 		return nil
 	case err != nil:
 		return err
 	}
-	r.say("It is executed by worker %s (process %d on %s), which last reported %s.", r.Worker(run.Worker), worker.PID, r.Text(worker.Hostname), r.Ago(worker.HeartbeatAt))
+	named := fmt.Sprintf("%s (process %d on %s)", r.Worker(run.Worker), worker.PID, r.Text(worker.Hostname))
 	switch {
 	case worker.Status == "OFFLINE":
-		r.say("That worker is offline. %s", r.takeover())
+		r.say("It is not being executed: its worker %s died, and last reported %s. %s", named, r.Moment(worker.HeartbeatAt), r.takeover())
 	case worker.Silent:
-		r.say("That is long ago: the worker is probably dead, and no coordinator has noticed. Start a worker. %s", r.takeover())
+		r.say("It is not being executed, as far as is known: its worker %s has been silent since %s, so it is probably dead, and no coordinator has noticed. Start a worker. %s", named, r.Moment(worker.HeartbeatAt), r.takeover())
+	default:
+		r.say("It is executed by worker %s, which last reported %s.", named, r.Ago(worker.HeartbeatAt))
 	}
+	r.suspected()
 	if !run.CancelRequestedAt.IsZero() {
 		r.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.", r.Moment(run.CancelRequestedAt), r.by("CANCELLED"), r.Text(run.WaitingOn))
 	}
@@ -165,12 +170,19 @@ func (r *reasons) running(ctx context.Context) error {
 	for _, h := range run.Hung {
 		r.hung(h)
 	}
-	for _, s := range r.steps {
+	for _, s := range r.steps { // those of a worker that is gone are PENDING
 		if s.Status == kagzi.StatusRunning && s.Type == "FUNCTION" && s.HungSince.IsZero() {
 			r.say("Step %s, attempt %d, has run for %s.", r.Text(s.Step), s.Attempt, r.Elapsed(s.StartedAt))
 		}
 	}
 	return nil
+}
+
+// suspected says that the run may be what kills its workers, if it may.
+func (r *reasons) suspected() {
+	if r.run.Recoveries >= store.SuspectRecoveries {
+		r.say("It was under way when %s, so it may be what kills them: it is executed beside few others like it.", workersDied(r.run.Recoveries))
+	}
 }
 
 // takeover says when another worker takes the run over from one that is dead.
@@ -183,6 +195,11 @@ func (r *reasons) takeover() string {
 
 // hung says which code of the run hangs.
 func (r *reasons) hung(h kagzi.HungCode) {
+	if h.Awaits != "" {
+		r.say("The function of step %s has waited since %s for the result of run %s, and such steps hold all slots of its worker, so that none is free for that run. Call it as a child, or give the worker more slots.",
+			r.quote(h.Step), r.Moment(h.Since), r.Run(h.Awaits))
+		return
+	}
 	what := "The workflow function"
 	switch {
 	case h.Step != "":

@@ -80,7 +80,7 @@ func TestWaits(t *testing.T) {
 		"queue":        {waits("queue shop (50 of 50 running)"), "waits for a slot: queue shop (50 of 50 running)."},
 		"rate":         {waits("rate of queue shop"), "It is due, and the rate of queue shop lets no further run start now. <limits> show the limits."},
 		"worker":       {waits("worker"), "Its worker drained or lost the database, and gave it back.\nIt is due 2026-10-01T10:00:00Z.\nNo worker of queue default is live: start one."},
-		"recovery":     {waits("recovery"), "It was under way when 3 workers died, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.\nIt is due"},
+		"recovery":     {waits("recovery"), "It was under way when 3 workers died, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.\nIts next try comes 2026-10-01T10:00:00Z."},
 		"history":      {waits("history"), "Its history could not be read. A worker tries again 2026-10-01T10:00:00Z."},
 		"more":         {waits("timer x; signal y; 4 more"), "It waits for 4 more."},
 		"newer":        {waits("moon full"), "It waits for moon full."},
@@ -226,17 +226,21 @@ func TestRunning(t *testing.T) {
 		`The function of step "charge" has hung since 2026-10-01T07:00:00Z, although its context has ended: step timed out after 30s.`, `The function of branch "b" has hung`,
 		"The workflow function has hung since 2026-10-01T07:00:00Z, and waits for something outside of steps. The worker's log has its stack. If it does not return, restart the worker: <drain "+worker+">",
 		"Step pay, attempt 2, has run for 1h0m0s.")
+	s.run.Hung = append(s.run.Hung, kagzi.HungCode{Step: "ship", Since: earlier, Worker: worker, Awaits: "01987654-0000-7000-8000-000000000001"})
+	has(`The function of step "ship" has waited since 2026-10-01T07:00:00Z for the result of run 01987654-0000-7000-8000-000000000001, and such steps hold all slots of its worker`, "Call it as a child")
 	s.run.PausedAt, s.log = earlier, append(s.log, kagzi.LogEntry{Event: "PAUSED", Actor: "bob"})
 	has("It was paused 2026-10-01T07:00:00Z by bob, and stops at its next step, sleep, wait or child: <unpause-run> lets it go on.")
 	if text := s.says(k, explain.Words{}); !strings.Contains(text, "sleep, wait or child.\n") || !strings.Contains(text, "If it does not return, restart the worker.\n") {
 		t.Errorf("without advice: %s", text)
 	}
 	k.Exec(`UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 day', report_number = report_number + 1000000`)
-	has("That is long ago: the worker is probably dead")
+	s.run.Recoveries = 7
+	has("It is not being executed, as far as is known: its worker "+worker+" (process ", " has been silent since 20", "no coordinator has noticed. Start a worker. Another one takes over at the latest 20",
+		"It was under way when 7 workers died, so it may be what kills them")
 	k.Exec(`UPDATE kagzi.workers SET status = 'OFFLINE'`)
-	has("That worker is offline. Another one takes over at the latest")
+	has("It is not being executed: its worker "+worker+" (process ", " died, and last reported 20", ". Another one takes over at the latest")
 	s.run.Worker = "01987654-0000-7000-8000-000000000000"
-	has("which is gone. Another one takes over")
+	has("It is not being executed: its worker 01987654-0000-7000-8000-000000000000 is gone. Another one takes over")
 	s.run.AvailableAt = earlier
 	has("Another one may have it since 2026-10-01T07:00:00Z, and takes it over when it has a free slot.")
 	s.run.Worker = ""

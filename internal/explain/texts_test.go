@@ -46,9 +46,22 @@ func TestDetail(t *testing.T) {
 		"paused; signal approved": {Status: kagzi.StatusSleeping, PausedAt: earlier, WaitingOn: "signal approved"},
 		"paused":                  {Status: kagzi.StatusSleeping, PausedAt: earlier, WaitingOn: "pause"},
 		"signal approved":         {Status: kagzi.StatusSleeping, WaitingOn: "signal approved", Progress: &kagzi.Progress{Text: "half"}},
+		"its worker is silent":    {Status: kagzi.StatusRunning, SilentSince: earlier, Progress: &kagzi.Progress{Text: "half"}},
 		"half":                    {Status: kagzi.StatusRunning, Progress: &kagzi.Progress{Text: "half"}},
 	} {
 		if text := explain.Detail(run); text != want {
+			t.Errorf("it says %q, want %q", text, want)
+		}
+	}
+}
+
+func TestSilent(t *testing.T) {
+	for want, run := range map[string]kagzi.RunInfo{
+		"": {Status: kagzi.StatusRunning, AvailableAt: later},
+		"its worker last reported 2026-10-01T07:00:00Z; another one takes it over 2026-10-01T10:00:00Z at the latest": {Status: kagzi.StatusRunning, SilentSince: earlier, AvailableAt: later},
+		"its worker last reported 2026-10-01T07:00:00Z; the next one with a free slot takes it over":                  {Status: kagzi.StatusRunning, SilentSince: earlier, AvailableAt: earlier},
+	} {
+		if text := explain.Silent(run, words); text != want {
 			t.Errorf("it says %q, want %q", text, want)
 		}
 	}

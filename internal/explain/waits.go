@@ -63,7 +63,7 @@ func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 		r.say("Its worker drained or lost the database, and gave it back.")
 		return r.unclaimed(ctx)
 	case "recovery":
-		r.say("It was under way when %d workers died, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.", run.Recoveries)
+		r.say("It was under way when %s, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.", workersDied(run.Recoveries))
 		return r.unclaimed(ctx)
 	case "history":
 		r.say("Its history could not be read. A worker tries again %s.", r.Moment(run.AvailableAt))
@@ -119,6 +119,8 @@ func (r *reasons) unclaimed(ctx context.Context) error {
 		if err := r.pauses(ctx); err != nil {
 			return err
 		}
+	} else if run.WaitingOn == "recovery" {
+		r.say("Its next try comes %s.", r.Moment(run.AvailableAt))
 	} else {
 		r.say("It is due %s.", r.Moment(run.AvailableAt))
 	}

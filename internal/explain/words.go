@@ -101,6 +101,9 @@ func (r *reasons) limitText(l kagzi.LimitInfo) string {
 	return strings.Join(parts, ", ")
 }
 
+// workersDied is a clause about the workers of a run.
+func workersDied(n int) string { return plural(n, "worker") + " died" }
+
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -28,7 +28,7 @@ func TestCrashLoopIsQuarantined(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	poison := kit.StartRuns(t, c, oneStep, 1)[0]
-	kit.LoseRun(t, db, poison.ID(), mostRecoveries)
+	kit.LoseRun(t, db.Pool, poison.ID(), mostRecoveries)
 	others := kit.StartRuns(t, c, triple, 20)
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{PollInterval: 100 * time.Millisecond}))
 	kit.CheckResults(t, others, tripleResult)
@@ -51,7 +51,7 @@ func TestProgressEndsACrashLoop(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	run := kit.StartRuns(t, c, triple, 1)[0]
-	kit.LoseRun(t, db, run.ID(), mostRecoveries+5)
+	kit.LoseRun(t, db.Pool, run.ID(), mostRecoveries+5)
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
 	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
 		SELECT run_id, 'one', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(to_json($1::text)::text, 'UTF8'), now(), now() FROM kagzi.workflow_runs`, kit.Link("0", "one"))
@@ -105,7 +105,7 @@ func suspectsOf(t *testing.T, n int, patience time.Duration, records bool) *susp
 	})
 	s.runs = kit.StartRuns(t, c, wf, 2*n)
 	for _, r := range s.runs[:n] {
-		kit.LoseRun(t, db, r.ID(), suspectFrom)
+		kit.LoseRun(t, db.Pool, r.ID(), suspectFrom)
 	}
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
 	kit.StartLocal(t, w)

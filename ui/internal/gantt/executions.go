@@ -80,7 +80,7 @@ func recordsOf(run kagzi.RunInfo, attempts []kagzi.StepAttempt, now time.Time) (
 	return records
 }
 
-// addCurrent adds what the run's row says: who executes it now. It began after the last record, and after the last wait that is over.
+// addCurrent adds what the run's row says: who executes it now, or did until the worker fell silent. It began after the last record, and after the last wait that is over.
 func addCurrent(all []Execution, run kagzi.RunInfo, attempts []kagzi.StepAttempt, now time.Time) []Execution {
 	if run.Worker == "" {
 		return all
@@ -98,6 +98,10 @@ func addCurrent(all []Execution, run kagzi.RunInfo, attempts []kagzi.StepAttempt
 		}
 		all = append(all, Execution{Span: Span{since, since}, Worker: run.Worker})
 		n++
+	}
+	if !run.SilentSince.IsZero() {
+		all[n-1].To = later(run.SilentSince, all[n-1].To)
+		return all
 	}
 	all[n-1].To, all[n-1].Current = later(now, all[n-1].To), true
 	return all

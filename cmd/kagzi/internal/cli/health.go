@@ -101,6 +101,7 @@ var next = map[string]string{
 	"histories":     "kagzi runs get RUN says more.",
 	"suspects":      "kagzi runs list --waiting-on recovery lists them, and kagzi runs get RUN says more.",
 	"hung":          "kagzi runs get RUN says more.",
+	"nested":        "kagzi runs get RUN says more.",
 	"limits":        "kagzi queues list and kagzi limits list show the limits, kagzi queues set and kagzi limits set change them.",
 	"pauses":        "kagzi pauses lists the pauses, kagzi unpause ends one.",
 	"quarantined":   "kagzi runs get RUN shows the error, kagzi runs resume RUN resumes the run.",

@@ -50,7 +50,15 @@ var runColumns = []screen.Column{
 }
 
 func (a *app) runRow(r kagzi.RunInfo) []any {
-	return []any{r.ID, r.ExternalID, r.Workflow, statusCell(r.Status), r.Queue, a.screen.Time(r.CreatedAt), a.screen.Time(r.EndedAt), explain.Detail(r)}
+	return []any{r.ID, r.ExternalID, r.Workflow, runStatusCell(r), r.Queue, a.screen.Time(r.CreatedAt), a.screen.Time(r.EndedAt), cmp.Or(explain.Silent(r, a.words()), explain.Detail(r))}
+}
+
+// runStatusCell returns the status of a run. One whose worker is dead or silent is RUNNING in the table only.
+func runStatusCell(r kagzi.RunInfo) screen.Cell {
+	if !r.SilentSince.IsZero() {
+		return screen.Cell{Text: "worker silent", Tone: screen.Warning}
+	}
+	return statusCell(r.Status)
 }
 
 // statusCell returns the status of a run or of a step, with the tone that it has.
@@ -75,6 +83,7 @@ kagzi runs get says more about one of them.`,
   kagzi runs list --status failed --since 1h
   kagzi runs list --kind unavailable --ended-since 1h
   kagzi runs list --waiting-on "signal approved"
+  kagzi runs list --min-recoveries 3
   kagzi runs list --status active --workflow checkout --metadata tenant=acme
   kagzi runs list --all --json | jq -r '.[].id'`,
 		Args: exactly(),

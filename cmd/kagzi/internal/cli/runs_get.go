@@ -104,7 +104,7 @@ func (a *app) printReport(r runReport) error {
 
 // fields returns names and values of a run for people. Empty values are left out.
 func (a *app) fields(r kagzi.RunInfo) [][2]string {
-	tone := statusCell(r.Status)
+	tone := runStatusCell(r)
 	at := func(t interface{ IsZero() bool }, s string) string {
 		if t.IsZero() {
 			return ""
@@ -156,6 +156,7 @@ func (a *app) fields(r kagzi.RunInfo) [][2]string {
 		{"Ended", at(r.EndedAt, a.screen.Moment(r.EndedAt))},
 		{"Worker", r.Worker},
 		{"Attempts", failedAttempts(r.Attempts)},
+		{"Recoveries", recoveries(r.Recoveries)},
 		{"Input", a.payloadText(r.Input)},
 		{"Output", a.payloadText(r.Output)},
 		{"Error", failed},
@@ -167,6 +168,16 @@ func failedAttempts(n int) string {
 		return ""
 	}
 	return fmt.Sprintf("%d failed", n)
+}
+
+func recoveries(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "1 worker died since its last progress"
+	}
+	return fmt.Sprintf("%d workers died since its last progress", n)
 }
 
 func (a *app) payloadText(data json.RawMessage) string {
