@@ -417,7 +417,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"activeTypes", activeTypes, []any{s.namespace, typeNames[:3], maxQueues}, map[string][]string{claimIndex: claimed[:3]}},
 		{"busyQueues", busyQueues, []any{s.namespace, micros(time.Minute)}, withKey(map[string][]string{claimIndex: claimed, "workers_live": nil}, withKey(line, pauses))},
 		{"dueWork", dueWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted}, withKey(pauses, map[string][]string{claimIndex: claimed})},
-		{"leasesGiven", leasesGiven, []any{s.namespace, uuid.New(), typeNames[:3], typeNames[:3], int64(0), micros(LateClaims), micros(time.Minute)}, map[string][]string{claimIndex: claimed}},
+		{"leasesGiven", leasesGiven, []any{s.namespace, uuid.New(), typeNames[:3], typeNames[:3], int64(0), micros(LateClaims), micros(time.Minute), 1000}, map[string][]string{claimIndex: claimed, deadlineIndex: {"namespace_id", "deadline_at"}}},
 		{"unextendedRuns", unextendedRuns, []any{s.namespace, typeNames[:3], typeNames[:3], dueSoonRead, 20}, map[string][]string{claimIndex: claimed, "workers_live": {"namespace_id"}, "workers_pkey": {"worker_id", "namespace_id"}}},
 		{"standingKeys", standingKeys, []any{s.namespace, maxStandingKeys, maxSlotsCounted, micros(time.Minute), runsBehind, 20}, withKey(pauses, withKey(map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}, keyed))},
 		{"activeWork", activeWork, []any{s.namespace, typeNames[:3], typeNames[:3], maxActiveRead}, map[string][]string{claimIndex: claimed[:4]}},
