@@ -359,6 +359,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"retryCompensations", retryCompensations, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"slotOfRun", slotOfRun, []any{s.namespace, ids[0]}, withKey(byKey, map[string][]string{queuesKey: {"task_queue", "namespace_id"}})},
 		{"lockKey", lockKey, []any{s.namespace, "queue", "key-1"}, map[string][]string{"run_keys_pkey": {"key_scope", "run_key", "namespace_id"}}},
+		{"takenOfKey", takenOfKey, []any{s.namespace, "queue", "key-1"}, map[string][]string{"run_keys_pkey": {"key_scope", "run_key", "namespace_id"}, queuesKey: {"task_queue", "namespace_id"}, slotsIndex: {"task_queue", "namespace_id"}, "workflow_runs_group_slot": {"run_key", "namespace_id"}}},
 		{"holderOfGroup", holderOfGroup, []any{s.namespace, "key-1"}, map[string][]string{"workflow_runs_group_slot": {"run_key", "namespace_id"}}},
 		{"hasPlaces", hasPlaces, []any{s.namespace, "queue"}, map[string][]string{queuesKey: {"task_queue", "namespace_id"}}},
 		{"resumeCompensating", resumeCompensating, []any{s.namespace, ids[0], true}, byKey},
