@@ -76,7 +76,7 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 //
 // Resume returns once that is stored. It returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed,
 // [ErrCompensated] if its compensations have run, and [ErrIDConflict] if another active run has its ID, or a later run of its
-// [Consumer] has begun. A run whose compensations failed ([kind.Compensation]), or that was terminated while they ran, continues with these. The parent of a resumed child keeps
+// [Consumer] has begun. A run whose compensations failed ([kind.Compensation]), or that was terminated while they ran, continues with these, if the slots that it would hold to its end are free: otherwise Resume returns [ErrRunActive]. The parent of a resumed child keeps
 // the failure that it has recorded, and does not cancel the child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
@@ -97,7 +97,14 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 	}
 	notFailed, unknown := errors.AsType[*store.NotFailed](err)
 	held, isHeld := errors.AsType[*store.GroupHeld](err)
+	full, isFull := errors.AsType[*store.QueueFull](err)
 	switch {
+	case isFull && full.Key != "":
+		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold a slot of key %q of queue %q, whose %d are taken: resume it when one is free", full.Key, full.Queue, full.MaxRunning), ErrRunActive)
+	case isFull:
+		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold one of the %d slots of queue %q, which are taken: resume it when one is free", full.MaxRunning, full.Queue), ErrRunActive)
+	case errors.Is(err, store.ErrPlaceInTx):
+		err = failure.Explain("its compensations go on, and it would hold a slot of its queue, which has MaxRunning: no worker could claim from that queue until the transaction ends: call Resume without InTx", ErrRunActive)
 	case isHeld:
 		err = failure.Explain(fmt.Sprintf("its compensations go on, and run %s of group %q is under way: pause the group (Client.Pause), and resume this run once that one has ended", held.RunID, held.Group), ErrRunActive)
 	case unknown:

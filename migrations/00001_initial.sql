@@ -124,9 +124,9 @@ CREATE INDEX workflow_runs_ended_external_id
     ON kagzi.workflow_runs (external_id, namespace_id, run_id)
     WHERE external_id IS NOT NULL AND status IN ('COMPLETED', 'FAILED', 'CANCELLED');
 
--- The children of a run.
+-- The children of a run, in an order in which they can be read some at a time.
 CREATE INDEX workflow_runs_parent
-    ON kagzi.workflow_runs (parent_run_id, namespace_id)
+    ON kagzi.workflow_runs (parent_run_id, namespace_id, run_id)
     WHERE parent_run_id IS NOT NULL;
 
 -- Active runs with a deadline, for the coordinator, which ends those that no worker executes. The index leads with the

@@ -149,6 +149,15 @@ func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, 
 	return ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
 }
 
+// A run that holds a slot until it ends waits for its compensations with it, so these get one with which no claim asks whether there is room.
+const holdBesideParent = `
+UPDATE kagzi.workflow_runs r
+SET slot = 2
+FROM (
+	SELECT q.task_queue FROM kagzi.workflow_runs q WHERE q.run_id = $3 AND q.namespace_id = $1 AND q.slot = 2 OFFSET 0
+) p
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.task_queue = p.task_queue`
+
 // startCompensation starts the compensation as a child that a cancel of its parent does not reach. run has the parent and the
 // defaults of the compensation.
 func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r registration, out *CancelledRuns) error {
@@ -168,7 +177,10 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 		return err
 	}
 	out.Due = append(out.Due, DueRun{run.RunID, run.Queue, run.Type, run.Version})
-	if err := ask(ctx, tx, insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run}), nil); err != nil || !run.Tells {
+	b := &pgx.Batch{}
+	b.Queue(insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run})...)
+	b.Queue(holdBesideParent, s.namespace, run.RunID, run.Parent)
+	if err := exchange(ctx, tx, untimed, b); err != nil || !run.Tells {
 		return err
 	}
 	due, err := s.publishRuns(ctx, tx, started, run.RunID)

@@ -20,45 +20,32 @@ const (
 	finishedRows = 500 // the same for a coordinator that finishes one, and has time
 )
 
-// The run and all below it that belong to it: children that are not detached, and compensations. A run comes after its parent.
-const runsBelow = `
-WITH RECURSIVE d AS (
-	SELECT q.run_id, 0 AS depth FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1
-	UNION
-	SELECT c.run_id, d.depth + 1
-	FROM d
-	CROSS JOIN LATERAL (
-		SELECT q.run_id
-		FROM kagzi.workflow_runs q
-		WHERE q.parent_run_id = d.run_id AND q.namespace_id = $1 AND (NOT q.detached OR q.parent_step_id LIKE '%` + compensationSuffix + `')
-		OFFSET 0
-	) c
-)
-SELECT d.run_id FROM d ORDER BY d.depth, d.run_id`
+// Children of the runs $2, detached ones and those that belong to them: of each run the first $4 whose IDs are above that of $3.
+const childrenOf = `
+SELECT u.place, q.run_id, q.status, q.belongs, q.marked
+FROM unnest($2::uuid[], $3::uuid[]) WITH ORDINALITY AS u (run_id, after, place)
+CROSS JOIN LATERAL (
+	SELECT f.run_id, f.status, NOT f.detached OR coalesce(f.parent_step_id LIKE '%` + compensationSuffix + `', false) AS belongs, coalesce(f.waiting_on = '` + beingDeleted + `', false) AS marked
+	FROM kagzi.workflow_runs f
+	WHERE f.parent_run_id = u.run_id AND f.namespace_id = $1 AND f.run_id > u.after
+	ORDER BY f.run_id
+	LIMIT $4
+) q
+ORDER BY u.place, q.run_id`
 
-// familyBelow is runsBelow with the runs' statuses.
-const familyBelow = `
-WITH RECURSIVE d AS (
-	SELECT q.run_id, q.status, 0 AS depth FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1
-	UNION
-	SELECT c.run_id, c.status, d.depth + 1
-	FROM d
-	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.status
-		FROM kagzi.workflow_runs q
-		WHERE q.parent_run_id = d.run_id AND q.namespace_id = $1 AND (NOT q.detached OR q.parent_step_id LIKE '%` + compensationSuffix + `')
-		OFFSET 0
-	) c
-)
-SELECT d.run_id, d.status FROM d ORDER BY d.depth, d.run_id`
-
-// Some children of a run that is being deleted which are over, belong to it, and are not marked.
-const unmarkedBelow = `
-SELECT q.run_id
-FROM kagzi.workflow_runs q
-WHERE q.parent_run_id = $2 AND q.namespace_id = $1 AND (NOT q.detached OR q.parent_step_id LIKE '%` + compensationSuffix + `')
-	AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
-LIMIT $3`
+// A child of the runs $2 that belongs to them and is not one of them.
+const childBeyond = `
+SELECT c.run_id
+FROM unnest($2::uuid[]) AS u (run_id)
+CROSS JOIN LATERAL (
+	SELECT q.run_id
+	FROM kagzi.workflow_runs q
+	WHERE q.parent_run_id = u.run_id AND q.namespace_id = $1 AND (NOT q.detached OR q.parent_step_id LIKE '%` + compensationSuffix + `')
+	OFFSET 0
+) c
+EXCEPT
+SELECT k.run_id FROM unnest($2::uuid[]) AS k (run_id)
+LIMIT 1`
 
 // The caller has locked the runs $2, of which $3 is to be deleted with the others.
 const statesBelow = `
@@ -141,7 +128,7 @@ func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dr
 func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool, rest func(ids []uuid.UUID) error) (ids []uuid.UUID, err error) {
 	event := newEvent(id, EventDeleted, why)
 	most := math.MaxInt
-	if tx == nil && !dry {
+	if tx == nil {
 		most = deletedRuns
 	}
 	tried, done := false, false // tried: an earlier try of our own transaction, whose answer may have been lost
@@ -182,7 +169,7 @@ func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Wh
 	})
 	switch {
 	case errors.Is(err, errManyBelow):
-		ids, err = s.deleteFamily(ctx, event)
+		ids, err = s.deleteFamily(ctx, event, dry)
 	case err == nil && !done:
 		err = rest(ids)
 	}
@@ -192,34 +179,32 @@ func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Wh
 // errManyBelow reports that a run and those below it are too many for one transaction.
 var errManyBelow = errors.New("too many runs for one transaction")
 
-// family returns the run and all below it that belong to it, without a lock. A run comes after its parent.
-func (s *Store) family(ctx context.Context, id uuid.UUID) (runs []runBelow, err error) {
-	err = again(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, familyBelow, []any{s.namespace, id}, collect(&runs, func(row pgx.CollectableRow) (r runBelow, err error) {
-			return r, row.Scan(uuidTo(&r.id), &r.status)
-		}))
-	})
-	return runs, err
-}
-
 // deleteFamily is Delete for many runs, each of whose transactions is about few of them.
-func (s *Store) deleteFamily(ctx context.Context, event RunEvent) (ids []uuid.UUID, err error) {
-	family, err := s.family(ctx, event.RunID)
+func (s *Store) deleteFamily(ctx context.Context, event RunEvent, dry bool) (ids []uuid.UUID, err error) {
+	if err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+		runs, err := s.lockStates(ctx, tx, []uuid.UUID{event.RunID}, event.RunID)
+		if err == nil && len(runs) == 0 {
+			err = ErrRunNotFound
+		}
+		if err == nil {
+			err = s.deletable(ctx, tx, runs)
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	family, err := s.family(ctx, s.pool, event.RunID, math.MaxInt)
 	if err != nil {
 		return nil, err
 	}
-	if len(family) == 0 {
-		return nil, ErrRunNotFound
-	}
 	all := idsOf(family)
-	for i, r := range family {
-		switch {
-		case r.over():
-		case i == 0:
-			return nil, ErrRunActive
-		default:
+	for _, r := range family[1:] {
+		if !r.over() {
 			return nil, &ActiveBelow{r.id}
 		}
+	}
+	if dry {
+		return all, nil
 	}
 	if ids, err = s.mark(ctx, event, all[:1]); err == nil && len(ids) == 0 {
 		err = ErrRunNotFound
@@ -238,16 +223,21 @@ func (s *Store) deleteFamily(ctx context.Context, event RunEvent) (ids []uuid.UU
 	return ids, err
 }
 
+// lockStates locks runs and returns those that exist. That of root has its parent.
+func (s *Store) lockStates(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, root uuid.UUID) (runs []runBelow, err error) {
+	b := &pgx.Batch{}
+	b.Queue(lockRuns, s.namespace, array(ids))
+	b.Queue(statesBelow, s.namespace, array(ids), root)
+	return runs, exchange(ctx, tx, untimed, b, nil, collect(&runs, readBelow))
+}
+
 // mark writes the events of the deletion of runs, and marks them. first is the event of the run whose deletion takes them along. It leaves out
 // runs that are not over, but returns why if first's own run, which must be alone, cannot be deleted.
 func (s *Store) mark(ctx context.Context, first RunEvent, ids []uuid.UUID) (marked []uuid.UUID, err error) {
 	err = s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 		marked = nil
-		var runs []runBelow
-		b := &pgx.Batch{}
-		b.Queue(lockRuns, s.namespace, array(ids))
-		b.Queue(statesBelow, s.namespace, array(ids), first.RunID)
-		if err := exchange(ctx, tx, untimed, b, nil, collect(&runs, readBelow)); err != nil || len(runs) == 0 {
+		runs, err := s.lockStates(ctx, tx, ids, first.RunID)
+		if err != nil || len(runs) == 0 {
 			return err
 		}
 		if ids[0] == first.RunID {
@@ -273,21 +263,18 @@ func (s *Store) mark(ctx context.Context, first RunEvent, ids []uuid.UUID) (mark
 // markBelow marks the children of a run that is marked, which the process did not come to that began to delete it.
 func (s *Store) markBelow(ctx context.Context, id uuid.UUID) error {
 	event := newEvent(id, EventDeleted, Why{Reason: "its parent is being deleted"})
-	for {
-		var ids []uuid.UUID
-		err := do(ctx, func(ctx context.Context) error {
-			return ask(ctx, s.pool, unmarkedBelow, []any{s.namespace, id, deletedRuns}, collect(&ids, pgx.RowTo[uuid.UUID]))
-		})
-		if err == nil && len(ids) > 0 {
-			_, err = s.mark(ctx, event, ids)
+	return s.eachChild(ctx, s.pool, []uuid.UUID{id}, func(some []runBelow) error {
+		some = slices.DeleteFunc(some, func(r runBelow) bool { return r.marked || !r.over() })
+		for chunk := range slices.Chunk(idsOf(some), deletedRuns) {
+			if _, err := s.mark(ctx, event, chunk); err != nil {
+				return err
+			}
 		}
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-	}
+		return nil
+	})
 }
 
-// A runBelow is a row of statesBelow.
+// A runBelow is a row of statesBelow or childrenOf. The latter has no more than ID, status and mark.
 type runBelow struct {
 	id               uuid.UUID
 	status, typ, ext string
@@ -315,31 +302,106 @@ func idsOf(runs []runBelow) []uuid.UUID {
 	return ids
 }
 
+// What one statement of eachChild reads.
+const (
+	parentsRead  = 500
+	childrenRead = 2000
+)
+
+// eachChild calls f with the children that belong to the parents, some at a time: however many there are, no statement reads many.
+func (s *Store) eachChild(ctx context.Context, db DB, parents []uuid.UUID, f func(some []runBelow) error) (err error) {
+	type parent struct{ id, after uuid.UUID } // after: the last child that was read
+	open := make([]parent, len(parents))
+	for i, id := range parents {
+		open[i].id = id
+	}
+	for len(open) > 0 {
+		now := slices.Clone(open[:min(len(open), parentsRead)])
+		most := childrenRead / len(now)
+		ids, after := make([]uuid.UUID, len(now)), make([]uuid.UUID, len(now))
+		for i, p := range now {
+			ids[i], after[i] = p.id, p.after
+		}
+		var found []childRow
+		read := func(ctx context.Context) error {
+			return ask(ctx, db, childrenOf, []any{s.namespace, array(ids), array(after), most}, collect(&found, readChild))
+		}
+		if _, of := db.(pgx.Tx); of {
+			err = read(ctx)
+		} else {
+			err = again(ctx, read)
+		}
+		if err != nil {
+			return err
+		}
+		var some []runBelow
+		counts := make([]int, len(now))
+		for _, c := range found {
+			counts[c.place-1]++
+			now[c.place-1].after = c.id
+			if c.belongs {
+				some = append(some, c.runBelow)
+			}
+		}
+		if err := f(some); err != nil {
+			return err
+		}
+		place := 0
+		now = slices.DeleteFunc(now, func(parent) bool { place++; return counts[place-1] < most })
+		open = append(now, open[len(ids):]...)
+	}
+	return nil
+}
+
+// A childRow is a row of childrenOf.
+type childRow struct {
+	runBelow
+	place   int // of the parent, from 1
+	belongs bool
+}
+
+func readChild(row pgx.CollectableRow) (c childRow, err error) {
+	return c, row.Scan(&c.place, uuidTo(&c.id), &c.status, &c.belongs, &c.marked)
+}
+
+// family returns the run and all below it that belong to it, without a lock. A run comes after its parent. The first one has no status. It
+// returns errManyBelow if they are more than most.
+func (s *Store) family(ctx context.Context, db DB, id uuid.UUID, most int) (runs []runBelow, err error) {
+	runs = []runBelow{{id: id}}
+	for level := runs; len(level) > 0 && err == nil; {
+		var next []runBelow
+		err = s.eachChild(ctx, db, idsOf(level), func(some []runBelow) error {
+			next = append(next, some...)
+			if len(runs)+len(next) > most {
+				return errManyBelow
+			}
+			return nil
+		})
+		runs, level = append(runs, next...), next
+	}
+	return runs, err
+}
+
 // lockBelow locks the run and all below it that belong to it, and returns them, the run first; none if it does not exist, or was deleted
-// while lockBelow waited for its lock: what is below it may have stayed. It reads the family again after locking it: see cancelAll.
+// while lockBelow waited for its lock: what is below it may have stayed. It looks for further children after locking them: see cancelAll.
 //
 // It returns errManyBelow, and locks none, if they are more than most.
 func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID, most int) (runs []runBelow, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			var before, now []uuid.UUID
-			runs = nil
-			if err := ask(ctx, tx, runsBelow, []any{s.namespace, id}, collect(&before, pgx.RowTo[uuid.UUID])); err != nil || len(before) == 0 {
+			family, err := s.family(ctx, tx, id, most)
+			if err != nil {
 				return err
 			}
-			if len(before) > most {
-				return errManyBelow
-			}
+			runs = nil
+			ids := array(idsOf(family))
+			var beyond []uuid.UUID
 			b := &pgx.Batch{}
-			b.Queue(lockRuns, s.namespace, array(before))
-			b.Queue(runsBelow, s.namespace, id)
-			b.Queue(statesBelow, s.namespace, array(before), id)
-			err := exchange(ctx, tx, untimed, b, nil, collect(&now, pgx.RowTo[uuid.UUID]), collect(&runs, readBelow))
-			locked := map[uuid.UUID]bool{}
-			for _, id := range before {
-				locked[id] = true
-			}
-			if err == nil && slices.ContainsFunc(now, func(id uuid.UUID) bool { return !locked[id] }) {
+			b.Queue(lockRuns, s.namespace, ids)
+			b.Queue(childBeyond, s.namespace, ids)
+			b.Queue(statesBelow, s.namespace, ids, id)
+			err = exchange(ctx, tx, untimed, b, nil, collect(&beyond, pgx.RowTo[uuid.UUID]), collect(&runs, readBelow))
+			if err == nil && len(beyond) > 0 {
 				return errGrown
 			}
 			if len(runs) > 0 && runs[0].id != id {
@@ -417,9 +479,45 @@ func (s *Store) writeDeletions(ctx context.Context, tx pgx.Tx, first RunEvent, r
 	return s.writeEvents(ctx, tx, events...)
 }
 
-// deleteMarked deletes runs that are marked, first the rows of each, and then the runs, parents before their children. It waits for
-// a coordinator that does the same.
+// deleteMarked deletes runs that are marked, some at a time, parents before their children. If they have many rows, it first deletes the rows
+// of each. It waits for a coordinator that does the same.
 func (s *Store) deleteMarked(ctx context.Context, ids []uuid.UUID) error {
+	for chunk := range slices.Chunk(ids, deletedRuns) {
+		var done bool
+		for !done {
+			err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) (err error) {
+				done, err = s.deleteFew(ctx, tx, chunk)
+				return err
+			})
+			if err == nil && !done {
+				err = s.deleteRows(ctx, chunk)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deleteFew deletes runs that are marked, unless they have many rows.
+func (s *Store) deleteFew(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (done bool, err error) {
+	var rows int64
+	b := &pgx.Batch{}
+	b.Queue(lockRuns, s.namespace, array(ids))
+	b.Queue(rowsOfRuns, s.namespace, array(ids), deletedRows)
+	err = exchange(ctx, tx, untimed, b, nil, func(r pgx.Rows) (err error) {
+		rows, err = pgx.CollectOneRow(r, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil || rows >= deletedRows {
+		return false, err
+	}
+	return true, ask(ctx, tx, deleteRuns, []any{s.namespace, array(ids)}, nil)
+}
+
+// deleteRows deletes the rows of runs that are marked, in portions.
+func (s *Store) deleteRows(ctx context.Context, ids []uuid.UUID) error {
 	for _, id := range ids {
 		for more := 1; more > 0; {
 			err := again(ctx, func(ctx context.Context) (err error) {
@@ -429,17 +527,6 @@ func (s *Store) deleteMarked(ctx context.Context, ids []uuid.UUID) error {
 			if err != nil {
 				return err
 			}
-		}
-	}
-	for chunk := range slices.Chunk(ids, deletedRuns) {
-		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
-			b := &pgx.Batch{}
-			b.Queue(lockRuns, s.namespace, array(chunk))
-			b.Queue(deleteRuns, s.namespace, array(chunk))
-			return exchange(ctx, tx, untimed, b)
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil

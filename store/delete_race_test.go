@@ -44,7 +44,7 @@ func TestDeleteMeetsDelete(t *testing.T) {
 	exec(t, tx, `SELECT FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'step-5' FOR UPDATE`, id)
 	var deleting sync.WaitGroup
 	ctx := context.WithoutCancel(t.Context())
-	deleting.Go(func() { wantError(t, s.deleteMarked(ctx, []uuid.UUID{id}), nil) }) // waits for tx, in the middle of the steps
+	deleting.Go(func() { wantError(t, s.deleteRows(ctx, []uuid.UUID{id}), nil) }) // waits for tx, in the middle of the steps
 	waitForWaiter(t, s)
 	deleting.Go(func() {
 		if err := second(s.Delete(ctx, nil, id, Why{}, false)); err != nil && !errors.Is(err, ErrRunNotFound) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -305,6 +307,67 @@ func TestDeleteOfALargeFamily(t *testing.T) {
 	}
 	deletionOf(t, s, parent)
 }
+
+// However many runs a family has, and however they stand below each other, no statement of a Delete reads many of them: it would not end
+// in time on a slow server.
+func TestDeleteReadsALargeFamilyInPortions(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	direct := New(db.Pool, "test")
+	most := int64(0)
+	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.Tracer = rowsTracer(func(n int64) { most = max(most, n) }) }), "test")
+	family := func() uuid.UUID {
+		parent := old(t, direct, Failed, time.Hour)
+		middle := start(t, direct, many(3, withParent(parent))...)
+		start(t, direct, newRun(withParent(middle[0])))
+		exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() WHERE run_id <> $1`, parent)
+		exec(t, db.Pool, copyRun, middle[0], parent, childrenRead)
+		exec(t, db.Pool, copyRun, middle[0], middle[1], childrenRead/3+1)
+		return parent
+	}
+	parent := family()
+	if ids, err := s.Delete(t.Context(), nil, parent, Why{}, true); err != nil || len(ids) != 5+childrenRead+childrenRead/3+1 {
+		t.Fatalf("a dry run finds %d runs: %v", len(ids), err)
+	}
+	mustDelete(t, s, parent)
+	parent = family()
+	exec(t, db.Pool, markDeleted, s.namespace, []uuid.UUID{parent}) // the process dies
+	for marked := markedOf(t, s); len(marked) > 0; marked = markedOf(t, s) {
+		finishDeletions(t, s, marked...)
+	}
+	if n := one[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs`); n > 0 {
+		t.Errorf("%d runs are left", n)
+	}
+	if most == 0 || most > childrenRead {
+		t.Errorf("a statement returns %d rows", most)
+	}
+}
+
+// Inserts copies of a run as children of another one.
+const copyRun = `
+INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at, parent_run_id, input)
+SELECT gen_random_uuid(), q.namespace_id, q.task_queue, q.workflow_type, q.status, q.finished_at, $2, q.input
+FROM kagzi.workflow_runs q, generate_series(1, $3)
+WHERE q.run_id = $1`
+
+// A rowsTracer is called with the number of rows that each statement of a batch has returned or changed.
+type rowsTracer func(int64)
+
+func (rowsTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (rowsTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (rowsTracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (f rowsTracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
+	f(d.CommandTag.RowsAffected())
+}
+
+func (rowsTracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // A process dies that has marked only the first run of a large family. A coordinator does the rest, and leaves what was resumed.
 func TestFinishDeletionOfALargeFamily(t *testing.T) {

@@ -8,6 +8,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// Those of the keys k that are not paused: each with its row x, and q with the limit that its queue sets.
+const unpausedKeys = `FROM k
+	LEFT JOIN LATERAL (
+		SELECT f.* FROM kagzi.run_keys f WHERE f.key_scope = k.key_scope AND f.run_key = k.run_key AND f.namespace_id = $1 OFFSET 0
+	) x ON true
+	LEFT JOIN LATERAL (
+		SELECT u.key_max_running FROM kagzi.queues u WHERE u.task_queue = k.key_scope AND u.namespace_id = $1 OFFSET 0
+	) q ON true
+	WHERE (
+		SELECT count(*) FROM (
+			SELECT FROM kagzi.pauses p WHERE p.run_key = k.run_key AND p.key_scope = k.key_scope AND p.namespace_id = $1 LIMIT 1
+		) p
+	) = 0`
+
 // The statement reads the first keys of each line, and those of the oldest changes: these nobody has looked at. It leaves out keys
 // that are paused, full, or wait for a token. Of each key it reads the first due runs, and leaves out those that are paused.
 //
@@ -73,18 +87,7 @@ WITH RECURSIVE ` + pausesOfRuns + `, l (key_scope) AS (
 ), c AS MATERIALIZED (
 	SELECT k.key_scope, k.run_key, CASE WHEN x.available_at <= now() THEN x.available_at END AS place,
 		LEAST(CASE WHEN k.key_scope = '' THEN 1 ELSE coalesce(x.max_running, q.key_max_running) END, $5::int) AS max_running
-	FROM k
-	LEFT JOIN LATERAL (
-		SELECT f.* FROM kagzi.run_keys f WHERE f.key_scope = k.key_scope AND f.run_key = k.run_key AND f.namespace_id = $1 OFFSET 0
-	) x ON true
-	LEFT JOIN LATERAL (
-		SELECT u.key_max_running FROM kagzi.queues u WHERE u.task_queue = k.key_scope AND u.namespace_id = $1 OFFSET 0
-	) q ON true
-	WHERE coalesce(x.rate_at <= now(), true) AND (
-		SELECT count(*) FROM (
-			SELECT FROM kagzi.pauses p WHERE p.run_key = k.run_key AND p.key_scope = k.key_scope AND p.namespace_id = $1 LIMIT 1
-		) p
-	) = 0
+	` + unpausedKeys + ` AND coalesce(x.rate_at <= now(), true)
 )
 SELECT c.key_scope = '', c.run_key, d.task_queue, d.workflow_type, coalesce(d.version, 0), d.due, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint,
 	(extract(epoch FROM now() - GREATEST(d.since, c.place)) * 1000000)::bigint, d.counted = $4

@@ -43,11 +43,11 @@ SET status = 'RUNNING', error_kind = NULL, error = NULL, finished_at = NULL, chi
 	SELECT c.run_id FROM kagzi.workflow_runs c WHERE c.run_id = s.child_run_id AND c.namespace_id = $1 AND c.status NOT IN ('FAILED', 'CANCELLED'))
 WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND (s.status = 'FAILED' OR s.status = 'RUNNING' AND s.child_run_id IS NOT NULL)`
 
-	// A run of a group holds its slot until it ends. The caller has locked the group, and no other run has the slot.
+	// With $3 the run holds a slot until it ends, which the caller has taken for it: no claim gives it one.
 	resumeCompensating = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
-SET status = 'SLEEPING', slot = CASE WHEN r.key_scope = '' THEN 2::smallint END, available_at = t.now, paused_at = NULL, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
+SET status = 'SLEEPING', slot = CASE WHEN $3::bool THEN 2::smallint END, available_at = t.now, paused_at = NULL, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
 	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
 FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
@@ -57,11 +57,25 @@ RETURNING r.task_queue`
 // Claims lock the row of the group before they count who has its slot: see claimKeys. If retention has deleted that row, the unique index of
 // the groups' slots refuses a claim at the same time.
 const (
-	groupOfRun = `
-SELECT q.run_key FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.key_scope = ''`
+	slotOfRun = `
+SELECT q.task_queue, coalesce(q.run_key, ''), coalesce(q.key_scope, ''), coalesce(c.held, false)
+FROM kagzi.workflow_runs q
+LEFT JOIN LATERAL (
+	SELECT x.held FROM kagzi.queues x WHERE x.task_queue = q.task_queue AND x.namespace_id = $1 OFFSET 0
+) c ON true
+WHERE q.run_id = $2 AND q.namespace_id = $1`
 
-	lockGroup = `
-SELECT x.run_key FROM kagzi.run_keys x WHERE x.key_scope = '' AND x.run_key = $2 AND x.namespace_id = $1 FOR UPDATE`
+	lockKey = `
+SELECT x.run_key FROM kagzi.run_keys x WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1 FOR UPDATE`
+
+	takenOfKey = `
+SELECT coalesce(c.max_running, 0), ` + slotsOfKey + `
+FROM (
+	SELECT $2::text AS key_scope, $3::text AS run_key, coalesce(
+		(SELECT x.max_running FROM kagzi.run_keys x WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1),
+		(SELECT q.key_max_running FROM kagzi.queues q WHERE q.task_queue = $2 AND q.namespace_id = $1)) AS max_running
+	OFFSET 0
+) c`
 
 	holderOfGroup = `
 SELECT run_id FROM kagzi.workflow_runs WHERE run_key = $2 AND namespace_id = $1 AND ` + holdsGroup + ` LIMIT 1`
@@ -77,16 +91,44 @@ func (e *GroupHeld) Error() string {
 	return fmt.Sprintf("run %s of group %q is under way", e.RunID, e.Group)
 }
 
-// takeGroup lets tx give the slot of the run's group to the run: no other run gets it before tx ends. It returns a GroupHeld if one has it.
-func (s *Store) takeGroup(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	group, err := askOne[string](ctx, tx, groupOfRun, s.namespace, id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
+// takeSlots lets tx give the run the slots that it would hold until it ends, if it holds any: of its group, its key and its queue. No other run
+// gets them before tx ends. It returns a GroupHeld or a QueueFull if they are taken, and ErrPlaceInTx as takePlace does.
+func (s *Store) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool) (holds bool, err error) {
+	var queue, key, scope string
+	if err := askRow(ctx, tx, slotOfRun, []any{s.namespace, id}, &queue, &key, &scope, &holds); err != nil {
+		return false, err
+	}
+	group := key != "" && scope == groupScope
+	if !group && !holds {
+		return false, nil
+	}
+	if group {
+		err = s.takeGroup(ctx, tx, key)
+	} else if key != "" {
+		err = s.takeKey(ctx, tx, queue, key)
 	}
 	if err == nil {
-		err = ask(ctx, tx, lockGroup, []any{s.namespace, group}, nil)
+		err = s.takePlace(ctx, tx, queue, callers)
 	}
-	if err != nil {
+	return true, err
+}
+
+// takeKey is takeSlots for a key of a queue.
+func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, queue, key string) error {
+	if err := ask(ctx, tx, lockKey, []any{s.namespace, queue, key}, nil); err != nil {
+		return err
+	}
+	var most, taken int // of a further statement: it sees what the last claim has committed
+	err := askRow(ctx, tx, takenOfKey, []any{s.namespace, queue, key}, &most, &taken)
+	if err == nil && most > 0 && taken >= most {
+		err = &QueueFull{queue, key, most}
+	}
+	return err
+}
+
+// takeGroup is takeSlots for a group.
+func (s *Store) takeGroup(ctx context.Context, tx pgx.Tx, group string) error {
+	if err := ask(ctx, tx, lockKey, []any{s.namespace, groupScope, group}, nil); err != nil {
 		return err
 	}
 	holder, err := askOne[uuid.UUID](ctx, tx, holderOfGroup, s.namespace, group) // of its own: it sees what the last claim has committed
@@ -117,12 +159,12 @@ type Resumed struct {
 
 // Resume makes a failed or cancelled run due, and writes an event that says why. It returns ErrRunActive if the run is not
 // over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another active
-// run has its external ID, or a later run of its consumer has begun, and a GroupHeld if it
-// continues with compensations while another run of its group is under way. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
+// run has its external ID, or a later run of its consumer has begun, and a GroupHeld or a QueueFull if it
+// continues with compensations while other runs have the slots that it would hold: of its group, or in a queue whose runs hold theirs until they end. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
 // has no failure.
 func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, forget ...string) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, why)
-	tried := false // an earlier try of our own transaction, whose answer may have been lost
+	tried, callers := false, tx != nil // tried: an earlier try of our own transaction, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
@@ -145,7 +187,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, fo
 		}
 		tried = true
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			if out, err = s.resume(ctx, tx, id); err != nil {
+			if out, err = s.resume(ctx, tx, id, callers); err != nil {
 				return err
 			}
 			if err := s.forget(ctx, tx, id, forget); err != nil {
@@ -172,7 +214,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, fo
 }
 
 // resume returns pgx.ErrNoRows if the run cannot be resumed.
-func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (out Resumed, err error) {
+func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool) (out Resumed, err error) {
 	has, err := askOne[bool](ctx, tx, compensated, s.namespace, id)
 	if err != nil {
 		return out, err
@@ -188,10 +230,11 @@ func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) (out Resume
 	if !slices.ContainsFunc(all, func(r registration) bool { return r.Status != Completed }) {
 		return out, ErrCompensated
 	}
-	if err := s.takeGroup(ctx, tx, id); err != nil {
+	holds, err := s.takeSlots(ctx, tx, id, callers)
+	if err != nil {
 		return out, err
 	}
-	if out.Queue, err = askOne[string](ctx, tx, resumeCompensating, s.namespace, id); err != nil {
+	if out.Queue, err = askOne[string](ctx, tx, resumeCompensating, s.namespace, id, holds); err != nil {
 		return out, err
 	}
 	out.Ends = &CancelledRuns{}

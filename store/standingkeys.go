@@ -56,18 +56,7 @@ WITH RECURSIVE ` + pausesOfRuns + `, ` + waitingScopes + `, k AS MATERIALIZED (
 	LIMIT $2
 ), c AS MATERIALIZED (
 	SELECT k.key_scope, k.run_key, LEAST(CASE WHEN k.key_scope = '' THEN 1 ELSE coalesce(x.max_running, q.key_max_running) END, $3::int) AS max_running
-	FROM k
-	LEFT JOIN LATERAL (
-		SELECT f.* FROM kagzi.run_keys f WHERE f.key_scope = k.key_scope AND f.run_key = k.run_key AND f.namespace_id = $1 OFFSET 0
-	) x ON true
-	LEFT JOIN LATERAL (
-		SELECT u.key_max_running FROM kagzi.queues u WHERE u.task_queue = k.key_scope AND u.namespace_id = $1 OFFSET 0
-	) q ON true
-	WHERE coalesce(x.available_at = 'infinity', true) AND (
-		SELECT count(*) FROM (
-			SELECT FROM kagzi.pauses p WHERE p.run_key = k.run_key AND p.key_scope = k.key_scope AND p.namespace_id = $1 LIMIT 1
-		) p
-	) = 0
+	` + unpausedKeys + ` AND coalesce(x.available_at = 'infinity', true)
 ), h AS MATERIALIZED (
 	SELECT c.key_scope, c.run_key, h.*
 	FROM c

@@ -13,6 +13,7 @@ type LeasedRun struct {
 	HeldRun
 	Queue string
 	Key   Key
+	Cut   bool // its lease ends with its deadline, so nobody knows when it was given
 }
 
 // LeasesGiven says which leases of a worker are searched: those that its claims and starts in place have given between two times.
@@ -26,12 +27,13 @@ type LeasesGiven struct {
 }
 
 // From the end of a lease follows when it was given, so the leases are in a known part of the claim's index: see runsOfWorker. It also has those of
-// other workers, and runs that will become due then. A run whose deadline comes before the end of a lease is not there.
+// other workers, and runs that will become due then. A lease that ends with its run's deadline is not there: those that end within a lease are
+// read from the index of deadlines, up to $8 of all workers.
 const leasesGiven = `
-SELECT t.now, q.run_id, q.lease, q.task_queue, q.run_key, coalesce(q.key_scope = '', false)
+SELECT t.now, q.run_id, q.lease, q.task_queue, q.run_key, coalesce(q.key_scope = '', false), coalesce(q.cut, false)
 FROM (SELECT now() AS now) t
 LEFT JOIN LATERAL (
-	SELECT k.run_id, k.lease, w.task_queue, k.run_key, k.key_scope
+	SELECT k.run_id, k.lease, w.task_queue, k.run_key, k.key_scope, false AS cut
 	FROM (
 		SELECT * FROM unnest($3::text[]) AS q (task_queue) CROSS JOIN unnest($4::text[]) AS t (workflow_type)
 			CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0
@@ -43,20 +45,34 @@ LEFT JOIN LATERAL (
 			AND ` + claimable + ` AND x.available_at > now()
 			AND x.available_at > timestamptz 'epoch' + ($5::bigint + $7::bigint) * interval '1 microsecond'
 			AND x.available_at <= now() + ($7::bigint - $6::bigint) * interval '1 microsecond'
-			AND x.status = 'RUNNING' AND x.locked_by = $2
+			AND x.status = 'RUNNING' AND x.locked_by = $2 AND (x.deadline_at IS NULL OR x.available_at <= x.deadline_at)
 		ORDER BY x.available_at
 	) k
+	UNION ALL
+	SELECT d.run_id, d.lease, d.task_queue, d.run_key, d.key_scope, true
+	FROM (
+		SELECT x.*
+		FROM kagzi.workflow_runs x
+		WHERE x.namespace_id = $1 AND x.deadline_at > now() AND x.deadline_at <= now() + $7::bigint * interval '1 microsecond'
+			AND x.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+		ORDER BY x.deadline_at
+		LIMIT $8
+	) d
+	WHERE d.status = 'RUNNING' AND d.locked_by = $2 AND d.available_at > d.deadline_at
 ) q ON true`
 
-// LeasesGiven returns the runs that are RUNNING under the leases of g, and up to which time it has searched.
+const deadlinesRead = 1000 // runs with a near deadline that leasesGiven reads
+
+// LeasesGiven returns the runs that are RUNNING under the leases of g, and up to which time it has searched. It also returns the worker's runs
+// whose leases end with their deadlines, whenever these were given: of very many runs with near deadlines, those that end first.
 func (s *Store) LeasesGiven(ctx context.Context, g LeasesGiven) (found []LeasedRun, until time.Time, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		found = nil
-		args := []any{s.namespace, g.Worker, g.Queues, g.Types, epoch(g.After), micros(g.Age), micros(g.LeaseTimeout)}
+		args := []any{s.namespace, g.Worker, g.Queues, g.Types, epoch(g.After), micros(g.Age), micros(g.LeaseTimeout), deadlinesRead}
 		return ask(ctx, s.pool, leasesGiven, args, func(rows pgx.Rows) error {
 			var r LeasedRun
 			var queue, key *string
-			_, err := pgx.ForEachRow(rows, []any{utc(&until), uuidTo(&r.RunID), uuidTo(&r.Lease), &queue, &key, &r.Key.Group}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{utc(&until), uuidTo(&r.RunID), uuidTo(&r.Lease), &queue, &key, &r.Key.Group, &r.Cut}, func() error {
 				if r.RunID != uuid.Nil {
 					r.Queue, r.Key.Name = deref(queue), deref(key)
 					found = append(found, r)

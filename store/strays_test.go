@@ -52,6 +52,35 @@ func TestLeasesGiven(t *testing.T) {
 	}
 }
 
+// The end of a lease that its run's deadline cuts short does not tell when it was given: such runs are found at any age.
+func TestLeasesThatEndWithDeadlines(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	cut := start(t, s, newRun(withTimeout(30*time.Second)), newRun(ofKey("a"), withTimeout(40*time.Second)))
+	start(t, s, newRun(withTimeout(time.Hour)), newRun())
+	req := keyedRequest(4)
+	if mine := claim(t, s, req).Runs; len(mine) != 4 {
+		t.Fatalf("claimed %d runs", len(mine))
+	}
+	start(t, s, newRun(withTimeout(30*time.Second))) // nobody's
+	g := LeasesGiven{Worker: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: req.LeaseTimeout, Age: time.Second * 30}
+	found, _, err := s.LeasesGiven(t.Context(), g)
+	var got []uuid.UUID
+	for _, r := range found {
+		got = append(got, r.RunID)
+		if !r.Cut || r.Queue != "queue" || (r.Key.Name == "a") != (r.RunID == cut[1]) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if err != nil || !slices.Equal(sorted(got), sorted(cut)) {
+		t.Errorf("found %v, %v; want %v", got, err, cut)
+	}
+	g.Worker = uuid.New()
+	if found, _, err := s.LeasesGiven(t.Context(), g); len(found) > 0 || err != nil {
+		t.Errorf("of another worker: %v, %v", found, err)
+	}
+}
+
 // A worker that lives extends its leases when half of them is left. A run whose lease it does not extend is one that it does not know.
 func TestUnextendedRuns(t *testing.T) {
 	t.Parallel()

@@ -36,9 +36,10 @@ func (e *NotDueByTime) PreviousRun() bool { return e.WaitingOn == previousRun }
 
 func (e *NotDueByTime) Error() string { return fmt.Sprintf("the run waits on %q", e.WaitingOn) }
 
-// A QueueFull reports that a queue has no place for a run that would hold one there.
+// A QueueFull reports that a queue, or a key of it, has no place for a run that would hold one there.
 type QueueFull struct {
 	Queue      string
+	Key        string // empty: the queue as a whole
 	MaxRunning int
 }
 
@@ -86,7 +87,7 @@ func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers 
 	}
 	taken, err := askOne[int](ctx, tx, takenPlaces, s.namespace, queue, most) // of its own: it sees what the last claim has committed
 	if err == nil && taken >= most {
-		err = &QueueFull{queue, most}
+		err = &QueueFull{queue, "", most}
 	}
 	return err
 }

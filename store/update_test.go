@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -261,7 +262,7 @@ func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
 	}
 	full := func(err error) {
 		t.Helper()
-		if e, ok := errors.AsType[*QueueFull](err); !ok || *e != (QueueFull{"other", 1}) {
+		if e, ok := errors.AsType[*QueueFull](err); !ok || *e != (QueueFull{"other", "", 1}) {
 			t.Errorf("error %v, want that the queue is full", err)
 		}
 	}
@@ -341,6 +342,24 @@ func TestTagsOfCodeAndOperator(t *testing.T) {
 	}
 	if len(got) != 64 || got["code-63"] != "x" {
 		t.Errorf("the run has the %d tags %v", len(got), got)
+	}
+}
+
+// Together they are no larger than those of a start. Those of the code stay, for it was told that they are valid.
+func TestSizeOfTagsOfCodeAndOperator(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	large := func(tag string, n int) []byte {
+		return []byte(`{"` + tag + `": "` + strings.Repeat("ä", n/2) + `", "a": "x"}`)
+	}
+	id := start(t, s, newRun())[0]
+	update(t, s, id, RunUpdate{SetMetadata: true, Metadata: large("operator", 15<<10)})
+	r := claim(t, s, request(1)).Runs[0]
+	set := record(r, "set", string(large("code", 2<<10)))
+	set.Kind = KindMetadata
+	flush(t, s, &Flush{Records: []*Record{set}})
+	if got := column[string](t, s.pool, `SELECT k FROM kagzi.workflow_runs r, jsonb_object_keys(r.metadata) k ORDER BY 1`); !slices.Equal(got, []string{"a", "code"}) {
+		t.Errorf("the run has the tags %v", got)
 	}
 }
 

@@ -147,6 +147,9 @@ type strays struct {
 	// Only the goroutine of strayLoop uses these.
 	after    time.Time // by the database's clock: the leases that were given earlier have been searched
 	searched time.Time // when the last search began
+
+	// When a search first found runs whose leases end with their deadlines, by lease. Nobody knows when such a lease was given.
+	cut map[uuid.UUID]time.Time
 }
 
 // strayLoop searches for strays after each heartbeat, until the session drains.
@@ -174,7 +177,7 @@ func (s *Session) searchStrays() {
 	active, left := s.queues.names()
 	sent, age := s.strays.sent, s.strays.age
 	s.mu.Unlock()
-	if sent.IsZero() || sent.Before(s.strays.searched.Add(-age)) || s.isFenced() {
+	if sent.IsZero() || sent.Before(s.strays.searched.Add(-age)) && len(s.strays.cut) == 0 || s.isFenced() {
 		return // no lease is new since the last search
 	}
 	given := store.LeasesGiven{Worker: s.ID(), Queues: append(active, left...), LeaseTimeout: s.cfg.LeaseTimeout, After: s.strays.after, Age: age}
@@ -186,7 +189,7 @@ func (s *Session) searchStrays() {
 		s.databaseTrouble(err)
 		return
 	}
-	if found = s.notExecuted(found); len(found) > 0 {
+	if found = s.strays.old(s.notExecuted(found), begun, age); len(found) > 0 {
 		goroutine.Signal(s.heartbeats)
 		select {
 		case <-s.drains:
@@ -205,6 +208,26 @@ func (s *Session) searchStrays() {
 		s.disownLocked(orphans...)
 	}
 	s.strays.after, s.strays.searched = until, begun
+}
+
+// old returns those of the runs whose leases were given longer ago than age. It notes the others, whose leases tell nothing of that.
+func (s *strays) old(runs []store.LeasedRun, now time.Time, age time.Duration) (old []store.LeasedRun) {
+	cut := map[uuid.UUID]time.Time{}
+	for _, r := range runs {
+		if r.Cut {
+			first, known := s.cut[r.Lease]
+			if !known {
+				first = now
+			}
+			cut[r.Lease] = first
+			if now.Sub(first) < age {
+				continue
+			}
+		}
+		old = append(old, r)
+	}
+	s.cut = cut
+	return old
 }
 
 func (s *Session) notExecuted(runs []store.LeasedRun) []store.LeasedRun {

@@ -13,7 +13,7 @@ import (
 // A run that is RUNNING under a worker that has never heard of it is given back within beats, and executed.
 func TestStraysAreGivenBack(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]kagzi.StartOption{"Plain": nil, "Group": {kagzi.Group("g")}, "Key": {kagzi.Key("k")}} {
+	for name, opts := range map[string][]kagzi.StartOption{"Plain": nil, "Group": {kagzi.Group("g")}, "Key": {kagzi.Key("k")}, "Deadline": {kagzi.Timeout(10 * time.Minute)}} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
 			wf := kagzi.Define[int, int]("stray")
@@ -24,7 +24,7 @@ func TestStraysAreGivenBack(t *testing.T) {
 			k.Exec(`INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('default', 'default', 1)`)
 			run := kit.Begin(k, wf, 1, append(opts, kagzi.Delay(time.Hour))...)
 			k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = gen_random_uuid(), started_at = now(), version = 1,
-				slot = CASE WHEN run_key IS NULL THEN NULL WHEN key_scope = '' THEN 2 ELSE 1 END, available_at = now() + interval '1 hour'
+				deadline_at = CASE WHEN deadline_at IS NOT NULL THEN now() + interval '10 minutes' END, slot = CASE WHEN run_key IS NULL THEN NULL WHEN key_scope = '' THEN 2 ELSE 1 END, available_at = now() + CASE WHEN deadline_at IS NULL THEN interval '1 hour' ELSE interval '603 seconds' END
 				WHERE run_id = $1`, string(run.ID()), s.ID())
 			engine.SearchStrays(s, 0)
 			if got := kit.ResultOf(k, run); got != 2 {
