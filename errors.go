@@ -57,7 +57,7 @@ var (
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
 )
 
-var errInboxFull = failure.Explain(fmt.Sprintf("the run has %d messages that it has not read, and takes no more before it reads some: Client.Messages with Unread lists them; if a name is misspelt, send under the right one, and Client.DropMessage removes the others", store.MostUnread), ErrInboxFull)
+var errInboxFull = failure.Explain(fmt.Sprintf("the run has %d messages that it has not read, and takes no more before it reads some: Client.Messages lists them; if a name is misspelt, send under the right one, and Client.DropMessage removes the others", store.MostUnread), ErrInboxFull)
 
 // Each is an ErrNotFound whose text names the thing that was not found.
 var (

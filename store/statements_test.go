@@ -113,7 +113,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 	}
 	// The plans test has all statements that read or write the big tables.
 	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "listFew": true, "listByID": true, "latencies": true, "listParts": true, "ownListParts": true, "countRuns": true, "movingRuns": true, "checkRights": true, "missingRights": true, "migrationRights": true, "prologue": true, "applySettings": true}
-	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New()}) {
+	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New(), uuid.New()}) {
 		planned[p.name] = true
 	}
 	for name, sql := range all {

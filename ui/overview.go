@@ -130,6 +130,8 @@ var helps = map[string][2]string{
 	"events":        {"/topics", "Show the topics"},
 	"failures":      {"/runs?status=failed&ended-since=1h", "Show the failed runs"},
 	"histories":     {"/runs?waiting-on=history", "Show the runs"},
+	"messages":      {"/runs?waiting-on=signal", "Show the runs that wait for messages"},
+	"strays":        {"/workers", "Show the workers"},
 	"suspects":      {"/runs?waiting-on=recovery", "Show the runs"},
 	"limits":        {"/limits", "Show the limits"},
 	"pauses":        {"/limits", "Show the pauses"},
@@ -143,7 +145,7 @@ var helps = map[string][2]string{
 var checkTitles = map[string]string{
 	"database": "Database", "pool": "Connections", "schema": "Schema", "writable": "Writing", "workers": "Workers", "queues": "Queues",
 	"schedules": "Schedules", "failures": "Failures", "quarantined": "Quarantine", "pauses": "Pauses", "limits": "Limits", "consumers": "Consumers",
-	"events": "Events", "hung": "Hanging code", "nested": "Steps that wait for runs", "compensations": "Compensations", "histories": "Histories", "suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
+	"events": "Events", "hung": "Hanging code", "keys": "Keys that stand still", "messages": "Messages that do not decode", "strays": "Runs that no worker reports", "nested": "Steps that wait for runs", "compensations": "Compensations", "histories": "Histories", "suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
 }
 
 func findingOf(c health.Check) finding {

@@ -174,7 +174,7 @@ var orderMutants = []Mutant{
 		Name: "the read of a message is recorded without its payload", Breaks: "a replay sees what the first execution saw",
 		Edits: []Edit{
 			{"internal/engine/signals.go", "	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt\n", "	r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt\n"},
-			{"internal/engine/signals.go", "	done.FinishedAt = r.EndedAt\n	return &done\n", "	done.FinishedAt, done.Output = r.EndedAt, g.Payload\n	return &done\n"},
+			{"internal/engine/signals.go", "	done.FinishedAt = r.EndedAt\n	return &done, false\n", "	done.FinishedAt, done.Output = r.EndedAt, g.Payload\n	return &done, false\n"},
 		},
 		Shown: calm("messages|S3|S7|S15", 1, 2, 3),
 	},

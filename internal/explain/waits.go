@@ -198,16 +198,40 @@ func (r *reasons) signal(ctx context.Context, name, until string) error {
 		sends = ": " + deed + " sends one"
 	}
 	r.say("It waits for a message of the signal %s%s%s.", r.quote(name), until, sends)
-	unread, err := r.c.Messages(ctx, r.run.ID, kagzi.MessageFilter{Unread: true, Limit: 10})
+	own, err := r.c.Messages(ctx, r.run.ID, kagzi.MessageFilter{Signal: name, Unread: true, Limit: shownMessages})
 	if err != nil {
 		return err
 	}
-	for _, m := range unread {
-		switch {
-		case m.SetAside != "" && m.Signal == name:
+	for _, m := range own {
+		if m.SetAside != "" {
 			r.say("It has set aside message %s, which came %s: %s.%s", r.quote(string(m.ID)), r.Moment(m.ReceivedAt), r.Text(OneLine(m.SetAside)), r.wayOut(m))
-		case m.Signal != name:
-			r.say("It has an unread message of another name, %s, from %s: is one of the names misspelt?", r.quote(m.Signal), r.Moment(m.ReceivedAt))
+		}
+	}
+	return r.otherSignals(ctx, name)
+}
+
+// shownMessages bounds the messages that one look reads.
+const shownMessages = 10
+
+// otherSignals says which unread messages the run has of other names than the one that it waits for.
+func (r *reasons) otherSignals(ctx context.Context, name string) error {
+	unread, err := r.c.Messages(ctx, r.run.ID, kagzi.MessageFilter{Unread: true, Limit: 100})
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(unread); { // they come by name
+		first, n := unread[i], 0
+		for ; i < len(unread) && unread[i].Signal == first.Signal; i++ {
+			n++
+		}
+		switch {
+		case first.Signal == name:
+		case n == 1:
+			r.say("It has an unread message of another name, %s, from %s: is one of the names misspelt?", r.quote(first.Signal), r.Moment(first.ReceivedAt))
+		case i == 100:
+			r.say("It has %d unread messages or more of another name, %s, the first from %s: is one of the names misspelt?", n, r.quote(first.Signal), r.Moment(first.ReceivedAt))
+		default:
+			r.say("It has %d unread messages of another name, %s, the first from %s: is one of the names misspelt?", n, r.quote(first.Signal), r.Moment(first.ReceivedAt))
 		}
 	}
 	return nil

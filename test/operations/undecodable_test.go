@@ -39,7 +39,7 @@ func TestHealthOfMessages(t *testing.T) {
 	if c == nil || c.Status != health.Degraded {
 		t.Fatalf("check %+v", c)
 	}
-	for _, part := range []string{`"click-7"`, `"approved"`, string(run.ID()), "(wf)", "RedeliverMessage", "DropMessage"} {
+	for _, part := range []string{`"click-7"`, `"approved"`, string(run.ID()), "(wf)", "redeliver them", "drop them"} {
 		if !strings.Contains(c.Detail, part) {
 			t.Errorf("the check lacks %s: %s", part, c.Detail)
 		}
