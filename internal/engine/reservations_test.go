@@ -140,6 +140,7 @@ func TestStartInPlace(t *testing.T) {
 	}
 	close(p.g.Open)
 	p.result(run)
+	await.True(t, "the worker is idle again", func() bool { return engine.Slots(p.s) == 2 })
 	second := p.start(p.c)
 	p.result(second)
 	if a, b := p.inserted(run), p.inserted(second); a != store.Running || b != store.Running {
