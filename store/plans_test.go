@@ -393,7 +393,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"dueTemplates", dueTemplates, []any{s.namespace, 100}, withKey(map[string][]string{dueIndex: {"next_at"}}, schedules)},
 		{"insertFired", insertFired, []any{s.namespace, runs, runs, versions64(ids), make([]bool, len(ids)), []string{""}}, bySchedule},
 		{"advanceTemplates", advanceTemplates, []any{s.namespace, runs, versions64(ids), versions64(ids), steps, make([]bool, len(ids))}, bySchedule},
-		{"releaseQueued", releaseQueued, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
+		{"releaseQueued", releaseQueued, []any{s.namespace, nil}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
+		{"releaseSomeQueued", releaseQueued, []any{s.namespace, array(ids)}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
+		{"queuedRuns", queuedRuns, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
 		{"blockingRuns", blockingRuns, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
 		{"activeFired", activeFired, []any{s.namespace, ids[0]}, schedules},
 		{"lockTemplate", lockTemplate, []any{s.namespace, ids[0]}, bySchedule},
@@ -653,7 +655,9 @@ func literals(t *testing.T, conn *pgx.Conn, p planned) string {
 		if err != nil {
 			t.Fatalf("%s: $%d: %v", p.name, i+1, err)
 		}
-		parts[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
+		if parts[i] = "NULL"; text != nil {
+			parts[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
+		}
 	}
 	return "(" + strings.Join(parts, ", ") + ")"
 }
