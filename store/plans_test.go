@@ -274,6 +274,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"compensationsOf", compensationsOf, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"compensationEnded", compensationEnded, []any{s.namespace, ids[0], "step", 1, Completed, "", ""}, byAttempt},
 		{"compensationStarted", compensationStarted, []any{s.namespace, ids[0], "step", 1, uuid.New()}, byAttempt},
+		{"compensationRefused", compensationRefused, []any{s.namespace, ids[0], micros(refusedPause), "on", "step", 1, "why"}, byAttempt},
 		{"compensationAwaited", compensationAwaited, []any{s.namespace, ids[0], 1, "children"}, byKey},
 		{"dueCompensations", dueCompensations, []any{s.namespace, 100}, map[string][]string{"workflow_runs_compensating": {"available_at", "namespace_id"}}},
 		{"lockRuns", lockRuns, []any{s.namespace, runs}, byKey},
@@ -446,6 +447,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
 		{"recentFailures", recentFailures, []any{s.namespace, micros(time.Hour), maxKinds, maxFailedCounted}, map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}}},
 		{"uncompensatedRuns", uncompensatedRuns, []any{s.namespace, maxDueCounted}, map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}, stepsKey: {"run_id", "namespace_id"}}},
+		{"refusedCompensations", refusedCompensations, []any{s.namespace, maxDueCounted, startRefused, endRefused}, map[string][]string{"workflow_runs_compensating": {"available_at", "namespace_id"}}},
 		{"quarantined", quarantined, []any{s.namespace, maxDueCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
 	}
 }
