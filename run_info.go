@@ -98,6 +98,7 @@ type RunInfo struct {
 	//   - "worker" if its worker drained, or lost the database, and gave the run back;
 	//   - "recovery" after its workers died, and "history" if its history could not be read;
 	//   - "children" that must end before its compensations run, and then "compensation flight";
+	//   - "compensation flight; its start is refused" or "its end is refused" if the database refuses that; it is tried again every ten seconds;
 	//   - "limit openai" for the [Limit] of a step;
 	//   - "timeout ship" for the [Timeout] of a group of branches;
 	//   - "cancel" if it was cancelled, and its worker waits until its code has returned, or the [Grace] is over: see CancelRequestedAt;

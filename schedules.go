@@ -137,10 +137,10 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 		return nil, nil, err
 	}
 	spec, err := json.Marshal(timetable.Spec{
-		Every: s.Every, CatchUpAge: s.CatchUpAge, SkipPaused: s.SkipPaused, Jitter: s.Jitter, Start: s.Start, End: s.End,
+		Every: s.Every, CatchUpAge: s.CatchUpAge, SkipPaused: s.SkipPaused, Jitter: s.Jitter, Start: s.Start.UTC(), End: s.End.UTC(),
 		Timeout: cfg.timeout.Microseconds(), Tells: run.Tells,
 	})
-	if err != nil { // a time in the year 10000
+	if err != nil {
 		return nil, nil, err
 	}
 	t := &store.Template{

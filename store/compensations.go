@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/text"
 )
 
 // A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a compensation
@@ -62,18 +64,52 @@ SET status = $5, error_kind = NULLIF($6, ''), error = NULLIF($7, ''), finished_a
 WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4`
 
 	compensationStarted = `
-UPDATE kagzi.step_runs SET child_run_id = $5 WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4
+UPDATE kagzi.step_runs SET child_run_id = $5, error_kind = NULL, error = NULL
+WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4
 RETURNING input`
 
 	compensationAwaited = `
 UPDATE kagzi.workflow_runs
 SET wakeups_awaited = wakeups + $3, available_at = 'infinity', waiting_on = $4
 WHERE run_id = $2 AND namespace_id = $1`
+
+	// The condition leaves out a run that another process has continued since: it waits, or is over.
+	compensationRefused = `
+WITH r AS (
+	UPDATE kagzi.workflow_runs
+	SET available_at = statement_timestamp() + $3::bigint * interval '1 microsecond', waiting_on = $4
+	WHERE run_id = $2 AND namespace_id = $1 AND status = 'SLEEPING' AND outcome IS NOT NULL AND available_at < 'infinity'
+	RETURNING run_id
+)
+UPDATE kagzi.step_runs s
+SET error_kind = 'database', error = $7
+FROM r
+WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.step_id = $5 AND s.attempt_number = $6`
+)
+
+// refusedPause is how long a run waits whose next compensation, or end, the server has refused, before that is tried again.
+const refusedPause = 10 * time.Second
+
+// A refusedCompensation is the server's refusal of the next step of a run that compensates.
+type refusedCompensation struct {
+	on   string       // what the run waits for meanwhile
+	step registration // the compensation that cannot be started; zero if it is the run that cannot end
+	err  error
+}
+
+func (r *refusedCompensation) Error() string { return r.err.Error() }
+func (r *refusedCompensation) Unwrap() error { return r.err }
+
+// The ends of what a run waits for whose next step was refused. The statement of Health knows them, too.
+const (
+	startRefused = "its start is refused"
+	endRefused   = "its end is refused"
 )
 
 // Compensate continues a run whose final outcome is decided and whose compensations are not done. While a child or a
 // compensation is active, the run waits for that. Otherwise Compensate starts the next compensation, or ends the run. It does
-// not change a run in another state. It waits for locks briefly, because it can be repeated: see DueCompensations.
+// not change a run in another state. It waits for locks briefly, because it can be repeated: see DueCompensations. If the
+// server refuses the next step, the run says so, and is due again after refusedPause.
 func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
 	err = again(ctx, func(ctx context.Context) error {
 		out = &CancelledRuns{}
@@ -84,6 +120,12 @@ func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRun
 			return s.compensateLocked(ctx, tx, id, out)
 		})
 	})
+	if refused, ok := errors.AsType[*refusedCompensation](err); ok {
+		err = errors.Join(err, do(ctx, func(ctx context.Context) error {
+			why := text.Sanitize(text.OfError(refused.err), text.MaxError)
+			return ask(ctx, s.pool, compensationRefused, []any{s.namespace, id, micros(refusedPause), refused.on, refused.step.ID, refused.step.Attempt, why}, nil)
+		}))
+	}
 	return out, wrap("compensate", err)
 }
 
@@ -111,12 +153,17 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 	}
 	var failed []error
 	for _, r := range all {
+		on := "compensation " + strings.TrimSuffix(r.ID, compensationSuffix)
 		switch {
 		case r.Status != Running:
 		case r.Run == nil:
-			err = s.startCompensation(ctx, tx, run, r, out)
+			if err = s.startCompensation(ctx, tx, run, r, out); Refused(err) {
+				err = &refusedCompensation{on: on + "; " + startRefused, step: r, err: err}
+			}
 		case r.over():
-			err = s.compensationEnded(ctx, tx, id, &r)
+			if err = s.compensationEnded(ctx, tx, id, &r); Refused(err) {
+				err = &refusedCompensation{on: on + "; " + endRefused, err: err}
+			}
 		}
 		switch {
 		case err != nil:
@@ -124,10 +171,13 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 		case r.Status == Failed:
 			failed = append(failed, fmt.Errorf("%s: %s", r.ID, strings.TrimPrefix(r.Error, "kagzi: ")))
 		case r.Status == Running:
-			return await(1, "compensation "+strings.TrimSuffix(r.ID, compensationSuffix))
+			return await(1, on)
 		}
 	}
-	return s.endCompensated(ctx, tx, id, outcome, failed, out)
+	if err = s.endCompensated(ctx, tx, id, outcome, failed, out); Refused(err) {
+		err = &refusedCompensation{on: endRefused, err: err}
+	}
+	return err
 }
 
 func (s *Store) registrations(ctx context.Context, tx pgx.Tx, id uuid.UUID) (all []registration, err error) {
@@ -200,19 +250,29 @@ func mergeHeaders(base, over json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// endLocked is end, and also starts the first compensation of each run. Compensations of parents continue later, because tx
-// has not locked the parents of those.
+// endLocked is end, and also starts the first compensation of each run. If the server refuses one, all are started later, each in a
+// transaction of its own, so that the runs end all the same. Compensations of parents continue later, too, because tx has not
+// locked the parents of those.
 func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
 	out, err := s.end(ctx, tx, ends, first, expired, grace)
-	if err != nil {
+	if err != nil || len(out.Compensating) == 0 {
 		return out, err
 	}
-	for _, id := range slices.SortedFunc(slices.Values(out.Compensating), compareIDs) {
-		if err := s.compensateLocked(ctx, tx, id, out); err != nil {
-			return out, err
+	begun := &CancelledRuns{}
+	err = pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error {
+		for _, id := range slices.SortedFunc(slices.Values(out.Compensating), compareIDs) {
+			if err := s.compensateLocked(ctx, part, id, begun); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if Refused(err) {
+		out.Step = append(out.Step, out.Compensating...)
+		return out, nil
 	}
-	return out, nil
+	out.add(begun)
+	return out, err
 }
 
 // endCompensated ends a run whose compensations have each completed or finally failed.

@@ -146,3 +146,27 @@ func (s *Store) UncompensatedRuns(ctx context.Context, db DB, limit int) (out []
 	})
 	return out, wrap("find failed compensations", err)
 }
+
+// The ends of waiting_on are those of Compensate.
+const refusedCompensations = `
+SELECT r.run_id, r.workflow_type, r.waiting_on
+FROM kagzi.workflow_runs r
+WHERE r.namespace_id = $1 AND r.outcome IS NOT NULL AND r.finished_at IS NULL AND r.available_at < 'infinity'
+	AND (r.waiting_on LIKE '%' || $3::text OR r.waiting_on LIKE '%' || $4::text)
+ORDER BY r.available_at
+LIMIT $2`
+
+// A RefusedCompensation is a run whose next compensation, or whose end after them, the server refuses.
+type RefusedCompensation struct {
+	RunID     uuid.UUID
+	Type      string
+	WaitingOn string
+}
+
+// RefusedCompensations returns up to limit runs whose compensations do not go on because the server refuses that.
+func (s *Store) RefusedCompensations(ctx context.Context, db DB, limit int) (out []RefusedCompensation, err error) {
+	err = do(ctx, func(ctx context.Context) error {
+		return ask(ctx, db, refusedCompensations, []any{s.namespace, limit, startRefused, endRefused}, collect(&out, pgx.RowToStructByPos[RefusedCompensation]))
+	})
+	return out, wrap("find refused compensations", err)
+}

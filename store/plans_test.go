@@ -274,6 +274,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"compensationsOf", compensationsOf, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"compensationEnded", compensationEnded, []any{s.namespace, ids[0], "step", 1, Completed, "", ""}, byAttempt},
 		{"compensationStarted", compensationStarted, []any{s.namespace, ids[0], "step", 1, uuid.New()}, byAttempt},
+		{"compensationRefused", compensationRefused, []any{s.namespace, ids[0], micros(refusedPause), "on", "step", 1, "why"}, byAttempt},
 		{"compensationAwaited", compensationAwaited, []any{s.namespace, ids[0], 1, "children"}, byKey},
 		{"dueCompensations", dueCompensations, []any{s.namespace, 100}, map[string][]string{"workflow_runs_compensating": {"available_at", "namespace_id"}}},
 		{"lockRuns", lockRuns, []any{s.namespace, runs}, byKey},
@@ -398,7 +399,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"dueTemplates", dueTemplates, []any{s.namespace, 100}, withKey(map[string][]string{dueIndex: {"next_at"}}, schedules)},
 		{"insertFired", insertFired, []any{s.namespace, runs, runs, versions64(ids), make([]bool, len(ids)), []string{""}}, bySchedule},
 		{"advanceTemplates", advanceTemplates, []any{s.namespace, runs, versions64(ids), versions64(ids), steps, make([]bool, len(ids))}, bySchedule},
-		{"releaseQueued", releaseQueued, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
+		{"releaseQueued", releaseQueued, []any{s.namespace, nil}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
+		{"releaseSomeQueued", releaseQueued, []any{s.namespace, array(ids)}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
+		{"queuedRuns", queuedRuns, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
 		{"blockingRuns", blockingRuns, []any{s.namespace}, withKey(map[string][]string{queuedIndex: nil}, schedules)},
 		{"activeFired", activeFired, []any{s.namespace, ids[0]}, schedules},
 		{"lockTemplate", lockTemplate, []any{s.namespace, ids[0]}, bySchedule},
@@ -449,6 +452,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
 		{"recentFailures", recentFailures, []any{s.namespace, micros(time.Hour), maxKinds, maxFailedCounted}, map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}}},
 		{"uncompensatedRuns", uncompensatedRuns, []any{s.namespace, maxDueCounted}, map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}, stepsKey: {"run_id", "namespace_id"}}},
+		{"refusedCompensations", refusedCompensations, []any{s.namespace, maxDueCounted, startRefused, endRefused}, map[string][]string{"workflow_runs_compensating": {"available_at", "namespace_id"}}},
 		{"quarantined", quarantined, []any{s.namespace, maxDueCounted, micros(time.Hour), 5}, map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}}},
 	}
 }
@@ -658,7 +662,9 @@ func literals(t *testing.T, conn *pgx.Conn, p planned) string {
 		if err != nil {
 			t.Fatalf("%s: $%d: %v", p.name, i+1, err)
 		}
-		parts[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
+		if parts[i] = "NULL"; text != nil {
+			parts[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
+		}
 	}
 	return "(" + strings.Join(parts, ", ") + ")"
 }

@@ -291,12 +291,14 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 
 // ---- overlap ----
 
-// The statement counts other active runs, because the planner would make a join of NOT EXISTS.
+// The statement counts other active runs, because the planner would make a join of NOT EXISTS. $2 are the queued runs that it may
+// release; NULL: all.
 const releaseQueued = `
 WITH q AS MATERIALIZED (
 	SELECT q.run_id, now() AS now, now() + q.timeout AS deadline_at
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'
+		AND ($2::uuid[] IS NULL OR q.run_id = ANY($2))
 		AND (
 			SELECT count(*) FROM (
 				SELECT FROM kagzi.workflow_runs o
@@ -329,15 +331,46 @@ CROSS JOIN LATERAL (
 ) o
 WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'`
 
+const queuedRuns = `
+SELECT q.run_id, q.schedule_id
+FROM kagzi.workflow_runs q
+WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'`
+
+// A QueuedRun is a run that waits until no other run of its schedule is active.
+type QueuedRun struct {
+	RunID    uuid.UUID
+	Schedule uuid.UUID // the ID of its template, which may have been deleted
+}
+
 // ReleaseQueued makes due the queued runs whose schedules have no other active run, and returns them. blocking holds the runs
-// that the other queued runs wait for.
-func (s *Store) ReleaseQueued(ctx context.Context) (released []FiredRun, blocking []uuid.UUID, err error) {
+// that the other queued runs wait for. It passes a run that the server does not release to alone, and releases the others.
+func (s *Store) ReleaseQueued(ctx context.Context, alone func(QueuedRun, error)) (released []FiredRun, blocking []uuid.UUID, err error) {
+	release := func(among any) (some []FiredRun, err error) {
+		err = do(ctx, func(ctx context.Context) error {
+			b := &pgx.Batch{}
+			b.Queue(releaseQueued, s.namespace, among)
+			b.Queue(blockingRuns, s.namespace)
+			return exchange(ctx, s.pool, brief, b, collect(&some, pgx.RowToStructByPos[FiredRun]), collect(&blocking, pgx.RowTo[uuid.UUID]))
+		})
+		return some, err
+	}
+	if released, err = release(nil); err == nil || !MayBeRowError(err) {
+		return released, blocking, wrap("release queued runs", err)
+	}
+	released = nil // refused together
+	var queued []QueuedRun
 	err = do(ctx, func(ctx context.Context) error {
-		b := &pgx.Batch{}
-		b.Queue(releaseQueued, s.namespace)
-		b.Queue(blockingRuns, s.namespace)
-		return exchange(ctx, s.pool, brief, b, collect(&released, pgx.RowToStructByPos[FiredRun]), collect(&blocking, pgx.RowTo[uuid.UUID]))
+		return ask(ctx, s.pool, queuedRuns, []any{s.namespace}, collect(&queued, pgx.RowToStructByPos[QueuedRun]))
 	})
+	if err == nil {
+		err = Isolate(queued, func(among []QueuedRun) error {
+			some, err := release(uuidArray(len(among), func(i int) uuid.UUID { return among[i].RunID }))
+			if err == nil {
+				released = append(released, some...)
+			}
+			return err
+		}, alone)
+	}
 	return released, blocking, wrap("release queued runs", err)
 }
 

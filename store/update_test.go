@@ -148,7 +148,7 @@ func TestUpdate(t *testing.T) {
 			t.Error("a run was to begin before the previous one has ended")
 		}
 		update(t, s, queued, RunUpdate{Queue: "other"})
-		if released, _, err := s.ReleaseQueued(t.Context()); err != nil || len(released) != 1 || released[0].Queue != "other" {
+		if released, _, err := s.ReleaseQueued(t.Context(), nil); err != nil || len(released) != 1 || released[0].Queue != "other" {
 			t.Errorf("released %+v, %v", released, err)
 		}
 	})

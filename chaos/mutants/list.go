@@ -162,7 +162,7 @@ var orderMutants = []Mutant{
 	},
 	{
 		Name: "compensations do not wait for each other", Breaks: "the last registered compensation runs first",
-		Edits: []Edit{{"store/compensations.go", "		case r.Status == Running:\n			return await(1, \"compensation \"+strings.TrimSuffix(r.ID, compensationSuffix))\n		}\n	}\n", "		case r.Status == Running:\n			under++\n		}\n	}\n	if under > 0 {\n		return await(under, \"compensations\")\n	}\n"}, {"store/compensations.go", "	var failed []error\n	for _, r := range all {", "	var failed []error\n	under := int64(0)\n	for _, r := range all {"}},
+		Edits: []Edit{{"store/compensations.go", "		case r.Status == Running:\n			return await(1, on)\n		}\n	}\n", "		case r.Status == Running:\n			under++\n		}\n	}\n	if under > 0 {\n		return await(under, \"compensations\")\n	}\n"}, {"store/compensations.go", "	var failed []error\n	for _, r := range all {", "	var failed []error\n	under := int64(0)\n	for _, r := range all {"}},
 		Shown: calm("compensations|a run is compensated from its last registration to its first", 1, 2, 3),
 	},
 	{

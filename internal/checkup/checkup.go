@@ -40,7 +40,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 		e.topics(ctx)
 		e.paused(ctx)
 		e.failedRuns(ctx)
-		e.failedCompensations(ctx)
+		e.compensations(ctx)
 		e.quarantined(ctx)
 		e.suspects(ctx)
 		e.histories(ctx)

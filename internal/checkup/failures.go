@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/text"
@@ -82,20 +83,35 @@ func byWorkflow(found []store.FailureCount) (out []store.FailureCount) {
 	return out
 }
 
-// failedCompensations checks for runs of which a compensation failed for good: what they did is undone only in part.
-func (e *examination) failedCompensations(ctx context.Context) {
-	found, err := e.process.Store.UncompensatedRuns(ctx, e.db, maxCounted+1)
+// compensations checks for runs of which a compensation failed for good, so that what they did is undone only in part, and for those
+// whose compensations do not go on because the database refuses that.
+func (e *examination) compensations(ctx context.Context) {
+	failed, err := e.process.Store.UncompensatedRuns(ctx, e.db, maxCounted+1)
+	var refused []store.RefusedCompensation
+	if err == nil {
+		refused, err = e.process.Store.RefusedCompensations(ctx, e.db, maxCounted+1)
+	}
 	if err != nil {
 		e.addFailed("compensations", err)
 		return
 	}
-	if len(found) == 0 {
-		return
+	var parts []string
+	part := func(format string, runs []string) {
+		if n := len(runs); n > 0 {
+			parts = append(parts, fmt.Sprintf(format, counted(min(n, maxCounted), n > maxCounted), text.List(runs, namedAtMost)))
+		}
 	}
 	var runs []string
-	for _, r := range found {
+	for _, r := range failed {
 		runs = append(runs, fmt.Sprintf("%s (%s, %s)", r.RunID, r.Type, r.Step))
 	}
-	e.add("compensations", health.Degraded, "A compensation failed for good in %s, so what was done is undone only in part: read the error of its step, remove the cause, and resume the run, which tries the rest. Newest: %s.",
-		counted(min(len(found), maxCounted), len(found) > maxCounted), text.List(runs, namedAtMost))
+	part("A compensation failed for good in %s, so what was done is undone only in part: read the error of its step, remove the cause, and resume the run, which tries the rest. Newest: %s.", runs)
+	runs = nil
+	for _, r := range refused {
+		runs = append(runs, fmt.Sprintf("%s (%s, %s)", r.RunID, r.Type, r.WaitingOn))
+	}
+	part("The database refuses to continue the compensations of %s: read the error of the compensation's step, or in a coordinator's log, and remove the cause. They are tried again: %s.", runs)
+	if parts != nil {
+		e.add("compensations", health.Degraded, "%s", strings.Join(parts, " "))
+	}
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,13 @@ func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 	case "child":
 		return r.child(ctx, name)
 	case "compensation":
-		r.say("It has failed or was cancelled, and its compensation %s is under way.", r.Text(name))
+		state := "is under way"
+		if strings.HasSuffix(run.WaitingOn, "is refused") {
+			state = "does not go on"
+		}
+		r.say("It has failed or was cancelled, and its compensation %s %s.", r.Text(name), state)
+	case "its": // "its start is refused": of the compensation that comes before it, or "its end is refused"
+		r.refused(on)
 	case "children":
 		r.say("It has failed or was cancelled, and waits for its children to end before its compensations run.")
 	case "retry":
@@ -73,6 +80,17 @@ func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 		r.say("It waits for %s.", r.Text(on))
 	}
 	return nil
+}
+
+// refused says that the database refuses the next step of the run's compensations.
+func (r *reasons) refused(on string) {
+	why := ""
+	for _, s := range r.steps {
+		if s.Type == "COMPENSATION" && s.Child == "" {
+			why = cmp.Or(why, s.Error)
+		}
+	}
+	r.say("The database refuses %s%s. It is tried again %s: remove the cause.", r.Text(strings.TrimSuffix(on, " is refused")), after(": ", r.Text(OneLine(why))), r.Moment(r.run.AvailableAt))
 }
 
 // after returns text with what comes before it, and nothing if there is no text.

@@ -107,14 +107,15 @@ func (k *Coordinator) Refresh(ids []uuid.UUID) {
 
 // The names of loops in the log.
 const (
-	fireSchedules    = "fire schedules"
-	endOverdue       = "end overdue runs"
-	runCompensations = "run compensations"
-	serveLimits      = "serve limits"
-	keepKeys         = "keep keys"
-	rotateEvents     = "remove old events"
-	recheckConsumers = "recheck consumers"
-	releaseRuns      = "release the runs of dead workers"
-	deleteOld        = "delete old runs"
-	finishDeletions  = "finish deletions"
+	fireSchedules     = "fire schedules"
+	endOverdue        = "end overdue runs"
+	runCompensations  = "run compensations"
+	serveLimits       = "serve limits"
+	keepKeys          = "keep keys"
+	rotateEvents      = "remove old events"
+	recheckConsumers  = "recheck consumers"
+	releaseRuns       = "release the runs of dead workers"
+	deleteOld         = "delete old runs"
+	releaseQueuedRuns = "release queued runs" // a part of fireSchedules
+	finishDeletions   = "finish deletions"
 )

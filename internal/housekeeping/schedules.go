@@ -55,9 +55,13 @@ func (k *Coordinator) FireSchedules(ctx context.Context) (time.Duration, error) 
 	return 0, ctx.Err()
 }
 
-// releaseQueued makes the queued runs due that wait for no other run of their schedule any more.
+// releaseQueued makes the queued runs due that wait for no other run of their schedule any more. If the server refuses one, its
+// schedule is paused, and the others go on. Each pass tries the run again, so it begins soon after the repair.
 func (k *Coordinator) releaseQueued(ctx context.Context) error {
-	released, again, err := k.queued.release(ctx, k.cfg.Store)
+	refused := map[uuid.UUID]error{} // by schedule
+	released, again, err := k.queued.release(ctx, k.cfg.Store, func(run store.QueuedRun, err error) {
+		refused[run.Schedule] = fmt.Errorf("release its queued run %s: %w", run.RunID, err)
+	})
 	if again {
 		k.WakeSchedules()
 	}
@@ -65,6 +69,18 @@ func (k *Coordinator) releaseQueued(ctx context.Context) error {
 		return err
 	}
 	k.cfg.Hints.Fired(ctx, released)
+	for id, why := range refused {
+		k.unfired.Note(k.cfg.Log, releaseQueuedRuns, why)
+		if !store.Refused(why) {
+			continue
+		}
+		if err := k.pause(ctx, id, lockWait, why); err != nil && !store.Locked(err) { // the next pass pauses one that is locked
+			return err
+		}
+	}
+	if len(refused) == 0 {
+		k.unfired.Over(k.cfg.Log, releaseQueuedRuns)
+	}
 	return nil
 }
 
@@ -192,14 +208,21 @@ func (k *Coordinator) FireAlone(ctx context.Context, t *store.Template, wait tim
 		}
 	case store.Refused(err):
 		k.cfg.Log.Error("kagzi: a schedule cannot be fired, and is paused", "schedule", t.Name, "error", err)
-		problem := problemOf(err)
-		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, wait, func(_ time.Time, t *store.Template) (*store.Edit, error) {
-			if t == nil || t.Paused {
-				return nil, nil
-			}
-			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem, Pause: true}}, nil
-		})
+		err = k.pause(ctx, t.ID, wait, err)
 	}
+	return err
+}
+
+// pause pauses a schedule until its repair, and stores why, unless it has been deleted or is paused. One that an operator paused gets no
+// problem: Client.Schedule would end its pause.
+func (k *Coordinator) pause(ctx context.Context, schedule uuid.UUID, wait time.Duration, why error) error {
+	problem := problemOf(why)
+	_, err := k.cfg.Store.TickSchedule(ctx, schedule, wait, func(_ time.Time, t *store.Template) (*store.Edit, error) {
+		if t == nil || t.Paused {
+			return nil, nil
+		}
+		return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem, Pause: true}}, nil
+	})
 	return err
 }
 

@@ -137,6 +137,42 @@ func TestDeadlineOfTheLastDay(t *testing.T) {
 	}
 }
 
+// The last instant of all is taken in any time zone, and rounded down: all lists can be written as JSON.
+func TestLastInstant(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[int, int]("wf")
+	last := time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC).In(time.FixedZone("", 5*3600))
+	wantJSON := func(list any, err error) {
+		t.Helper()
+		if err == nil {
+			_, err = json.Marshal(list)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	started, updated := kit.Begin(k, wf, 1, kagzi.At(last)), kit.Begin(k, wf, 2)
+	if err := k.Client.Update(k.Ctx, updated.ID(), kagzi.At(last)); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []*kagzi.Run[int]{started, updated} {
+		if due := k.InfoOf(run).AvailableAt; due.After(last) || due.Before(last.Add(-time.Second)) {
+			t.Errorf("available at %v", due)
+		}
+	}
+	wantJSON(k.Client.List(k.Ctx, kagzi.RunFilter{Until: last}))
+	wantJSON(k.Client.Audit(k.Ctx, kagzi.AuditFilter{Until: last}))
+	for name, s := range map[string]kagzi.Schedule{"start": {Start: last}, "end": {End: last}} {
+		s.Name, s.Every, s.Run = name, time.Hour, wf.With(1)
+		if err := k.Client.Schedule(k.Ctx, s); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	wantJSON(k.Client.ListSchedules(k.Ctx, kagzi.ScheduleFilter{}))
+	_, err := kagzi.Start(k.Ctx, k.Client, wf, 1, kagzi.At(last), kagzi.Timeout(1))
+	kit.MustContain(t, err, "together end in the year 10000")
+}
+
 // A time out of range is refused, with its option's name, before anything is sent.
 func TestTimesOutOfRange(t *testing.T) {
 	k := kit.New(t)

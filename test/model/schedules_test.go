@@ -213,7 +213,7 @@ func (w *world) releasingQueued(t *rapid.T) act {
 	beside := w.focus != nil
 	var released []uuid.UUID
 	return act{name: "release queued", send: func(s *store.Store) (string, error) {
-		runs, _, err := s.ReleaseQueued(ctx)
+		runs, _, err := s.ReleaseQueued(ctx, func(run store.QueuedRun, err error) { t.Errorf("run %s: %v", run.RunID, err) })
 		for _, r := range runs {
 			released = append(released, r.RunID)
 		}
