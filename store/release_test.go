@@ -188,7 +188,7 @@ func connected(t *testing.T, s *Store, dsn string) (Worker, *pgx.Conn) {
 	conn := dbtest.Connect(t, dsn)
 	w := worker()
 	var err error
-	if w.Backend, err = s.BackendOf(t.Context(), conn); err != nil || w.Backend.PID == 0 {
+	if w.Backend, err = s.PrepareHeartbeats(t.Context(), conn); err != nil || w.Backend.PID == 0 {
 		t.Fatalf("backend %+v, error %v", w.Backend, err)
 	}
 	if err := s.RegisterWorker(t.Context(), conn, w); err != nil {
@@ -242,7 +242,7 @@ func TestGoneWorkers(t *testing.T) {
 	}
 
 	conn := dbtest.Connect(t, db.DSN)
-	again, err := s.BackendOf(t.Context(), conn)
+	again, err := s.PrepareHeartbeats(t.Context(), conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestGoneWorkersOfAnotherUser(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	conn := dbtest.Connect(t, userDSN(t, db.DSN, role))
-	if b, err := other.BackendOf(t.Context(), conn); err != nil || b != (Backend{}) {
+	if b, err := other.PrepareHeartbeats(t.Context(), conn); err != nil || b != (Backend{}) {
 		t.Errorf("backend %+v, error %v", b, err)
 	}
 }

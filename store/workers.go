@@ -48,17 +48,47 @@ SELECT a.backend_start, pg_postmaster_start_time()
 FROM pg_stat_activity a
 WHERE a.pid = pg_backend_pid() AND a.pid = $1 AND a.backend_start IS NOT NULL`
 
-// BackendOf returns the backend behind conn. It returns the zero Backend behind a pooler, which makes up the process ID that
-// it sends to its clients, and if the user may not see the backend.
-func (s *Store) BackendOf(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
+// lockSoonOrFail is for statements that are only to be prepared: if a table is locked, that has time until they are needed.
+const lockSoonOrFail = `SELECT set_config('lock_timeout', '250ms', true)`
+
+// PrepareHeartbeats has the server prepare the statements of heartbeats on conn, so that each takes one round trip, unless the server
+// refuses one: then the heartbeats will tell. It returns the backend behind conn. That is the zero Backend behind a pooler, which makes up
+// the process ID that it sends to its clients, and if the user may not see the backend.
+func (s *Store) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
+	known := false
+	read := func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{utc(&b.Start), utc(&b.Server)}, func() error {
+			b.PID = int32(conn.PgConn().PID())
+			return nil
+		})
+		known = err == nil
+		return err
+	}
 	err = do(ctx, func(ctx context.Context) error {
-		b = Backend{PID: int32(conn.PgConn().PID())} // sent by the server when the connection began
-		return askRow(ctx, conn, backendOf, []any{b.PID}, utc(&b.Start), utc(&b.Server))
+		b, known = Backend{}, false
+		batch := &pgx.Batch{}
+		batch.Queue(backendOf, int32(conn.PgConn().PID())) // sent by the server when the connection began
+		batch.Queue(lockSoonOrFail)
+		return converse(ctx, conn, untimed, exchangeStep{batch, []func(pgx.Rows) error{read, nil}, s.prepareHeartbeats})
 	})
-	if errors.Is(err, pgx.ErrNoRows) || code(err) == "42501" {
+	switch {
+	case known && code(err) != "":
+		return b, nil
+	case code(err) == "42501":
 		return Backend{}, nil
 	}
-	return b, wrap("read the connection's backend", err)
+	return b, wrap("prepare heartbeats", err)
+}
+
+// prepareHeartbeats returns all statements of a heartbeat. They change nothing: there is no such worker and no such run.
+func (s *Store) prepareHeartbeats() exchangeStep {
+	b := &pgx.Batch{}
+	queueHeartbeat(b, s.namespace, Heartbeat{})
+	b.Queue(askedToDrain, s.namespace, uuid.Nil)
+	none := []HeldRun{{}}
+	b.Queue(heldStates, heldColumns.args(s.namespace, none)...)
+	b.Queue(extendLeases, extendColumns.args(s.namespace, none, micros(time.Second))...)
+	return exchangeStep{batch: b}
 }
 
 const hasBackend = `
@@ -172,8 +202,7 @@ const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.w
 func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		b.Queue(heartbeat, s.namespace, h.Worker, h.Active, h.Counts.Completed, h.Counts.Failed, h.Backend.PID, epoch(h.Backend.Start), epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues),
-			h.Counts.Steps, h.Rates.Completed, h.Rates.Failed, h.Rates.Steps, h.Hung.stored())
+		queueHeartbeat(b, s.namespace, h)
 		answer = HeartbeatAnswer{Asked: time.Now()}
 		// The prologue asks for the backend: in a distributed Postgres the heartbeat runs on the server that has the row.
 		var pid int32
@@ -191,6 +220,12 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer Heart
 		return err
 	})
 	return answer, wrap("heartbeat", err)
+}
+
+func queueHeartbeat(b *pgx.Batch, namespace string, h Heartbeat) {
+	b.Queue(heartbeat, namespace, h.Worker, h.Active, h.Counts.Completed, h.Counts.Failed, h.Backend.PID, epoch(h.Backend.Start),
+		epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues), h.Counts.Steps, h.Rates.Completed, h.Rates.Failed,
+		h.Rates.Steps, h.Hung.stored())
 }
 
 // A HeldRun is a run that a worker believes to hold, with the lease of its claim.

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi/store"
@@ -110,8 +111,40 @@ func (h *heartbeater) answers() bool {
 	return true
 }
 
-// watchConnection asks the server, while a heartbeat takes long, whether it still has the connection over which that was
-// sent: the heartbeat may wait for the disk, or the path may be lost. The caller calls over when the heartbeat has ended.
+// patience is how long a heartbeat waits for each of its answers: a sixth of StaleAfter, because the worker gives its runs up after two
+// thirds without one, or as long as a ping does.
+func (h *heartbeater) patience() time.Duration {
+	return max(h.s.cfg.StaleAfter/6, min(h.s.cfg.Grace, h.s.cfg.StaleAfter)/3, LeastGrace/3)
+}
+
+// dbOf returns conn, or the pool if conn is nil.
+func (h *heartbeater) dbOf(conn *pgx.Conn) store.DB {
+	if conn == nil {
+		return h.s.store.Pool()
+	}
+	return conn
+}
+
+// ask calls f, which sends statements over conn, or over the pool if conn is nil, and returns when they are answered. An answer over
+// conn proves that the server has it.
+func (h *heartbeater) ask(conn *pgx.Conn, f func(context.Context, store.DB) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), h.patience())
+	defer cancel()
+	over := h.watchConnection()
+	sent := time.Now()
+	err := f(ctx, h.dbOf(conn))
+	over()
+	switch {
+	case conn != nil && conn.IsClosed() || serverDown(err):
+		h.connectionLost(err)
+	case conn != nil && err == nil:
+		h.s.standing.hear(sent)
+	}
+	return err
+}
+
+// watchConnection asks the server, while a statement takes long, whether it still has the connection over which that was
+// sent: the statement may wait for the disk, or the path may be lost. The caller calls over when the statement has ended.
 func (h *heartbeater) watchConnection() (over func()) {
 	backend := h.backend
 	if backend == (store.Backend{}) || h.s.standing.grace == 0 {

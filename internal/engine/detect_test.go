@@ -210,7 +210,7 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	if b, err := s.BackendOf(t.Context(), conn.Conn()); err != nil || b != (store.Backend{}) {
+	if b, err := s.PrepareHeartbeats(t.Context(), conn.Conn()); err != nil || b != (store.Backend{}) {
 		t.Errorf("a connection through the pooler has the backend %+v, %v", b, err)
 	}
 	close(g.Open)

@@ -156,7 +156,8 @@ func (h *heartbeater) fence(why string) {
 // run sends heartbeats until stop is closed: at each interval, when one is asked for, and when its connection is lost.
 func (h *heartbeater) run(stop chan struct{}) {
 	interval := h.s.cfg.Heartbeat
-	for next := time.Now().Add(interval); ; {
+	for {
+		next := h.s.standing.lastSent().Add(interval)
 		begun := time.Now()
 		if lost := h.wait(stop, next); lost && time.Since(begun) < interval/10 {
 			// A server or proxy may end each connection at once. Do not open them in a storm.
@@ -168,7 +169,6 @@ func (h *heartbeater) run(stop chan struct{}) {
 		default:
 		}
 		h.heartbeatUntil(stop)
-		next = time.Now().Add(interval)
 	}
 }
 
@@ -200,54 +200,68 @@ func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 	}
 }
 
-// heartbeat updates the worker's row, then reads the state of the runs that it holds, then extends their leases.
+// heartbeat updates the worker's row, then reads the state of the runs that it holds, then extends their leases. What follows the
+// update has time of its own, because it is no evidence that the worker lives.
 func (h *heartbeater) heartbeat() error {
 	s := h.s
-	var db store.DB
 	conn, err := h.connectionSoon()
-	if db = conn; err != nil {
-		h.connectionLost(err)
-		// A connection of the pool will do: the heartbeat says that there is no connection as evidence.
-		db = s.store.Pool()
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), max(s.cfg.StaleAfter/6, 500*time.Millisecond))
-	defer cancel()
-	defer h.watchConnection()()
-	held := s.held()
-	report := h.newHeartbeat()
-	answer, err := s.store.Heartbeat(ctx, db, report)
-	if err == nil && h.backend != (store.Backend{}) && !answer.Own {
-		h.backend = store.Backend{} // a pooler shares the backend among clients
-		report = h.newHeartbeat()
-		answer, err = s.store.Heartbeat(ctx, db, report)
-	}
-	if errors.Is(err, store.ErrWorkerOffline) {
-		if answer.Drain {
-			h.drain()
-		}
-		return h.reregister(ctx, db)
-	}
 	if err != nil {
-		if conn != nil && conn.IsClosed() || serverDown(err) {
-			h.connectionLost(err)
-		}
+		h.connectionLost(err)
+		conn = nil // A connection of the pool will do: the heartbeat says that there is no connection as evidence.
+	}
+	answer, err := h.report(conn)
+	dead := errors.Is(err, store.ErrWorkerOffline)
+	if err != nil && !dead {
 		return err
 	}
-	h.alive(answer.Asked)
-	s.tally.acknowledged(report.Counts)
-	s.queuesRegistered(report.Queues)
-	s.setClock(answer.Now, answer.Asked)
 	if answer.Drain {
 		h.drain()
 	}
-	states, err := s.store.HeldStates(ctx, db, held, s.refusesOne)
-	if err != nil {
+	if dead {
+		return h.reregister(h.dbOf(conn))
+	}
+	held := s.held()
+	if len(held) == 0 {
+		return nil
+	}
+	var states []store.HeldRunState
+	if err := h.ask(conn, func(ctx context.Context, db store.DB) (err error) {
+		states, err = s.store.HeldStates(ctx, db, held, s.refusesOne)
+		return err
+	}); err != nil {
 		return err
 	}
 	if woken := s.apply(states); woken != nil { // nil would mean all
 		s.Refresh(woken)
 	}
-	return s.extend(ctx, db, states)
+	late := s.late(states)
+	if len(late) == 0 {
+		return nil
+	}
+	return h.ask(conn, func(ctx context.Context, db store.DB) error { return s.extend(ctx, db, late) })
+}
+
+// report updates the worker's row. The answer counts at once.
+func (h *heartbeater) report(conn *pgx.Conn) (answer store.HeartbeatAnswer, err error) {
+	s := h.s
+	var sent store.Heartbeat
+	send := func(ctx context.Context, db store.DB) (err error) {
+		sent = h.newHeartbeat()
+		answer, err = s.store.Heartbeat(ctx, db, sent)
+		return err
+	}
+	err = h.ask(conn, send)
+	if err == nil && h.backend != (store.Backend{}) && !answer.Own {
+		h.backend = store.Backend{} // a pooler shares the backend among clients
+		err = h.ask(conn, send)
+	}
+	if err == nil {
+		h.alive(answer.Asked)
+		s.tally.acknowledged(sent.Counts)
+		s.queuesRegistered(sent.Queues)
+		s.setClock(answer.Now, answer.Asked)
+	}
+	return answer, err
 }
 
 func (h *heartbeater) newHeartbeat() store.Heartbeat {
@@ -275,8 +289,10 @@ func (h *heartbeater) drain() {
 }
 
 // reregister gives up all runs, because the worker was declared dead, and registers the worker under a new ID.
-func (h *heartbeater) reregister(ctx context.Context, db store.DB) error {
+func (h *heartbeater) reregister(db store.DB) error {
 	s := h.s
+	ctx, cancel := context.WithTimeout(context.Background(), longestOpening)
+	defer cancel()
 	id := uuid.New()
 	s.mu.Lock()
 	old, n, draining := s.ID(), len(s.executing), s.draining
@@ -343,21 +359,23 @@ func (h *heartbeater) updateRegistry(f func(context.Context, store.DB, uuid.UUID
 // registryTimeout bounds the last changes of the worker's row: Run is not to wait for them for long.
 const registryTimeout = 2 * time.Second
 
-// extend extends the leases that are past half of their timeout, so a fast run never pays. If one lease cannot be extended,
-// its run goes on until it ends, and the others are extended.
-func (s *Session) extend(ctx context.Context, db store.DB, states []store.HeldRunState) error {
-	timeout := s.cfg.LeaseTimeout
-	var late []store.HeldRun
+// late returns the runs whose leases are past half of their timeout, so a fast run never pays for an extension.
+func (s *Session) late(states []store.HeldRunState) (late []store.HeldRun) {
+	if s.cfg.FixedLease {
+		return nil
+	}
 	for _, st := range states {
-		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < timeout/2 {
+		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < s.cfg.LeaseTimeout/2 {
 			late = append(late, store.HeldRun{RunID: st.RunID, Lease: st.Lease})
 		}
 	}
-	if len(late) == 0 || s.cfg.FixedLease {
-		return nil
-	}
+	return late
+}
+
+// extend extends the leases of the runs. If one lease cannot be extended, its run goes on until it ends, and the others are extended.
+func (s *Session) extend(ctx context.Context, db store.DB, late []store.HeldRun) error {
 	all := true
-	terms, err := s.store.ExtendLeases(ctx, db, late, timeout, func(held store.HeldRun, err error) {
+	terms, err := s.store.ExtendLeases(ctx, db, late, s.cfg.LeaseTimeout, func(held store.HeldRun, err error) {
 		all = false
 		s.refusesOne(held, err)
 	})

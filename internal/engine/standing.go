@@ -16,16 +16,24 @@ type standing struct {
 	sent    time.Time  // when the last answered heartbeat was sent
 	watched bool       // that heartbeat named the connection, so the failure detector watches it. Set by answered.
 	heard   time.Time  // when the last message was sent whose answer proved that the server has the connection
-	lost    time.Time  // when the connection was lost; zero while it is there or not watched. Set by connectionLost, reset by answered and forgetLoss.
+	lost    time.Time  // when the connection was lost; zero while it is there or not watched. Set by connectionLost, reset by answered, hear and forgetLoss.
 }
 
-// hear records that the server has the connection: it answered a message that was sent at that time.
+// hear records that the server has the connection: it answered a message that was sent at that time. So the connection is not lost,
+// although a doubt may have been recorded.
 func (s *standing) hear(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sent.After(s.heard) {
-		s.heard = sent
+		s.heard, s.lost = sent, time.Time{}
 	}
+}
+
+// lastSent returns when the last answered heartbeat was sent.
+func (s *standing) lastSent() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent
 }
 
 // silent reports whether the connection may have been lost for so long that others take the worker for dead. A run claimed
