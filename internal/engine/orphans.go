@@ -229,17 +229,24 @@ func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedR
 // docs/architecture.md, Lost acknowledgements.
 //
 // A result without Now is a claim that took nothing, as far as known. If an input may have failed the claim, claimRuns claims
-// without inputs, and the loader reads them: so an unreadable input keeps no other run from being claimed.
+// without inputs, and the loader reads them: so an unreadable input keeps no other run from being claimed. Runs that the database
+// refuses to give are left out of this claim and the next ones.
 func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.Claim {
 	sent := time.Now()
+	s.leftOut.addTo(&req)
 	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claim)
 	if store.MayBeRowError(err) && ctx.Err() == nil {
 		req.NoInputs, sent = true, time.Now()
 		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
 	}
+	for tries := 0; err != nil && tries < mostSearches && s.leaveOut(ctx, &req, err); tries++ {
+		sent = time.Now()
+		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
+	}
 	if err == nil {
 		s.outage.End()
 		s.failures.Over(s.logger(req.Worker), claiming)
+		s.claimedAgain(claim.Runs)
 		return claim
 	}
 	s.databaseTrouble(err)
