@@ -312,6 +312,30 @@ func (s *Store) claimArgs(req ClaimRequest) []any {
 	}
 }
 
+// args adds to those of a statement that claims what claimsWithout and claimsOnly need.
+func (r *ClaimRequest) args(statements claimStatements, args []any) []any {
+	switch statements {
+	case claimsWithout:
+		return append(args, array(r.Without))
+	case claimsOnly:
+		return append(args, array(r.trial.runs))
+	}
+	return args
+}
+
+// consumers returns the consumers that the claim leaves out; with only it leaves out all others.
+func (r *ClaimRequest) consumers() (names []string, only bool) {
+	if r.trial != nil {
+		return append([]string{}, r.trial.consumers...), true
+	}
+	return append([]string{}, r.WithoutConsumers...), false
+}
+
+func (r *ClaimRequest) mode(m txMode) txMode {
+	m.trial = r.trial != nil
+	return m
+}
+
 // lastClaimed is the last row of a claim that took as many as were asked for. Otherwise it is zero.
 type lastClaimed struct {
 	pair  *int64 // from 1

@@ -137,8 +137,8 @@ ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excl
 const consumersStarted = 16
 
 // consumersLook returns the statements with which a claim starts runs of the consumers of keys. start sends the second one, once the claim
-// has locked the keys and then read the answer of the first.
-func (s *Store) consumersLook(req ClaimRequest) (state exchangeStep, start func(b *pgx.Batch, keys []string)) {
+// has locked the keys and then read the answer of the first. It starts none of the consumers names; with only none of the others.
+func (s *Store) consumersLook(names []string, only bool) (state exchangeStep, start func(b *pgx.Batch, keys []string)) {
 	var last int64
 	var classes, objects []int64
 	state.batch = &pgx.Batch{}
@@ -152,7 +152,6 @@ func (s *Store) consumersLook(req ClaimRequest) (state exchangeStep, start func(
 		for i := range ids {
 			ids[i] = uuid.Must(uuid.NewV7())
 		}
-		names, only := req.consumers()
 		b.Queue(startConsumers, s.namespace, keys, array(ids), last, classes, objects, micros(unsettledPause), names, only)
 	}
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -13,53 +12,6 @@ import (
 type Claimable struct {
 	RunID    uuid.UUID // zero: it is a consumer
 	Consumer string
-}
-
-// A trial is a claim that is rolled back, of these alone.
-type trial struct {
-	runs      []uuid.UUID
-	anyRun    bool // of all runs but those that the claim leaves out
-	consumers []string
-}
-
-// leavingOut makes of a statement that claims one that leaves out the runs $15. ofOnly leaves out all others: it looks these up, because a
-// search would read all runs that are due.
-var (
-	leavingOut = strings.NewReplacer(
-		"q.recoveries < $11", "q.recoveries < $11 AND q.run_id <> ALL ($15::uuid[])",
-		"x.recoveries < $11", "x.recoveries < $11 AND x.run_id <> ALL ($15::uuid[])",
-	)
-	ofOnly = strings.NewReplacer(
-		"FROM kagzi.workflow_runs q", "FROM "+onlyRuns+" q",
-		"FROM kagzi.workflow_runs AS x", "FROM "+onlyRuns+" AS x",
-		"x.recoveries < $11", "x.recoveries < $11 AND x.run_id = ANY ($15::uuid[])",
-	)
-)
-
-const onlyRuns = `(SELECT f.* FROM kagzi.workflow_runs f WHERE f.run_id = ANY ($15::uuid[]) AND f.namespace_id = $1 OFFSET 0)`
-
-// args adds to those of a statement that claims what claimsWithout and claimsOnly need.
-func (r *ClaimRequest) args(statements claimStatements, args []any) []any {
-	switch statements {
-	case claimsWithout:
-		return append(args, array(r.Without))
-	case claimsOnly:
-		return append(args, array(r.trial.runs))
-	}
-	return args
-}
-
-// consumers returns the consumers that the claim leaves out; with only it leaves out all others.
-func (r *ClaimRequest) consumers() (names []string, only bool) {
-	if r.trial != nil {
-		return append([]string{}, r.trial.consumers...), true
-	}
-	return append([]string{}, r.WithoutConsumers...), false
-}
-
-func (r *ClaimRequest) mode(m txMode) txMode {
-	m.trial = r.trial != nil
-	return m
 }
 
 // The runs that a claim may take: those without a key, and those of the keys $9 in the scopes $8, in the order of the claim's searches.

@@ -83,7 +83,7 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		rows.Close()
 		return rows.Err()
 	}, locked.read}
-	state, start := s.consumersLook(req)
+	state, start := s.consumersLook(req.consumers())
 	if req.Keys.Consumers {
 		first.QueuedQueries, firstReads = append(first.QueuedQueries, state.batch.QueuedQueries...), append(firstReads, state.reads...)
 	}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -20,8 +19,9 @@ const (
 	// their places may be refused, too.
 	mostSearches = 10
 
-	// longestLeftOut is the longest pause before a claim tries again what the database has refused. It is a little less than the time for which a
-	// failure counts as current, so Health names the run all the time.
+	// firstLeftOut is the first pause before a claim tries again what the database has refused. It doubles up to longestLeftOut, which is
+	// a little less than the time for which a failure counts as current: so Health names the run all the time.
+	firstLeftOut   = 2 * time.Second
 	longestLeftOut = 40 * time.Second
 
 	// forgetsRefusal is how long after its pause something counts as no longer refused.
@@ -73,7 +73,7 @@ func (l *leftOut) add(c store.Claimable) bool {
 		r = &refusedClaim{}
 		l.refused[c] = r
 	}
-	pause := min(time.Second<<min(r.times, 20), longestLeftOut)
+	pause := min(firstLeftOut<<min(r.times, 10), longestLeftOut)
 	r.until = time.Now().Add(time.Duration(float64(pause) * (0.75 + rand.Float64()/2)))
 	r.times++
 	return true
@@ -100,28 +100,6 @@ func (l *leftOut) over(runs []*store.ClaimedRun) (over []store.Claimable) {
 		delete(l.refused, c)
 	}
 	return over
-}
-
-// leaveOut searches what made the database refuse the claim with err, and makes req leave it out. It returns false if that is nothing in
-// particular, or if the session drains.
-func (s *Session) leaveOut(ctx context.Context, req *store.ClaimRequest, err error) (found bool) {
-	within, cancel := context.WithTimeout(ctx, s.claimTime())
-	defer cancel()
-	for c, err := range s.store.FindRefused(within, *req, err) {
-		if s.leftOut.add(c) {
-			s.failures.Note(s.logger(s.ID()), claimOf(c), err)
-			found = true
-		}
-	}
-	s.leftOut.addTo(req)
-	return found && ctx.Err() == nil
-}
-
-// claimedAgain notes what the database no longer refuses.
-func (s *Session) claimedAgain(runs []*store.ClaimedRun) {
-	for _, c := range s.leftOut.over(runs) {
-		s.failures.Over(s.logger(s.ID()), claimOf(c))
-	}
 }
 
 // claimOf returns the operation that the database refuses, for the log and Health.

@@ -270,6 +270,28 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 	return claim
 }
 
+// leaveOut searches what made the database refuse the claim with err, and makes req leave it out. It returns false if that is nothing in
+// particular, or if the session drains.
+func (s *Session) leaveOut(ctx context.Context, req *store.ClaimRequest, err error) (found bool) {
+	within, cancel := context.WithTimeout(ctx, s.claimTime())
+	defer cancel()
+	for c, err := range s.store.FindRefused(within, *req, err) {
+		if s.leftOut.add(c) {
+			s.failures.Note(s.logger(s.ID()), claimOf(c), err)
+			found = true
+		}
+	}
+	s.leftOut.addTo(req)
+	return found && ctx.Err() == nil
+}
+
+// claimedAgain notes what the database no longer refuses.
+func (s *Session) claimedAgain(runs []*store.ClaimedRun) {
+	for _, c := range s.leftOut.over(runs) {
+		s.failures.Over(s.logger(s.ID()), claimOf(c))
+	}
+}
+
 const (
 	claiming     = "claim runs"    // the operation's name in the store's errors
 	lastResolve  = 2 * time.Second // bounds the last query of a worker that drains
