@@ -44,6 +44,12 @@ type ClaimRequest struct {
 
 	// RecoveriesBelow leaves out runs with as many recoveries or more: crash-loop suspects that have to wait for others. Zero leaves out none.
 	RecoveriesBelow int
+
+	// What is left out because the database refuses it: see FindRefused.
+	Without          []uuid.UUID
+	WithoutConsumers []string
+
+	trial *trial // nil: the claim is no trial of FindRefused
 }
 
 // A Pair is one of the ranges of the claim's index that a claim searches, one after the other.
@@ -220,10 +226,12 @@ const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.a
 	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.created_at, c.started_at, c.since, c.available_at, c.lease, c.run_key, coalesce(c.key_scope = '', false), coalesce(c.tells, false), c.metadata, c.headers,
 	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
 
-// The statements that claim: with pauses, and those that take nothing if there is one.
+// The statements that claim: with pauses, those that take nothing if there is one, and those of some runs.
 var (
 	claimsWithPauses = claimStatements{claimRuns, claimLimited, claimKeys}
 	claimsUnpaused   = claimStatements{unpausedOnly.Replace(claimRuns), unpausedOnly.Replace(claimLimited), unpausedOnly.Replace(claimKeys)}
+	claimsWithout    = claimStatements{leavingOut.Replace(claimRuns), leavingOut.Replace(claimLimited), leavingOut.Replace(claimKeys)} // see FindRefused
+	claimsOnly       = claimStatements{ofOnly.Replace(claimRuns), ofOnly.Replace(claimLimited), ofOnly.Replace(claimKeys)}
 )
 
 type claimStatements struct{ runs, limited, keys string }
@@ -237,7 +245,10 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err e
 	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
 		pauses := s.pauses.Load()
 		statements := claimsUnpaused
-		if pauses {
+		switch {
+		case len(req.Without) > 0:
+			statements = claimsWithout
+		case pauses:
 			statements = claimsWithPauses
 		}
 		claim, err = s.claim(ctx, req, statements)
@@ -261,13 +272,13 @@ func (s *Store) claim(ctx context.Context, req ClaimRequest, statements claimSta
 		return s.claimKeyed(ctx, req, statements)
 	}
 	b := &pgx.Batch{}
-	b.Queue(statements.runs, s.claimArgs(req)...)
+	b.Queue(statements.runs, req.args(statements, s.claimArgs(req))...)
 	reads := []func(pgx.Rows) error{req.reads(&claim, statements, time.Now())}
 	if req.Probe {
 		b.Queue(nextKeys, s.nextKeysArgs(req)...)
 		reads = append(reads, func(rows pgx.Rows) error { return claim.Keys.readNext(rows) })
 	}
-	err = exchange(ctx, s.pool, relaxed, b, reads...)
+	err = exchange(ctx, s.pool, req.mode(relaxed), b, reads...)
 	return claim, err
 }
 
@@ -299,6 +310,30 @@ func (s *Store) claimArgs(req ClaimRequest) []any {
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, array(leasesOf(req.Lease)),
 		micros(req.LeaseTimeout), req.recoveriesBelow(), mostInput, req.sinces(types, priorities), micros(req.Ahead),
 	}
+}
+
+// args adds to those of a statement that claims what claimsWithout and claimsOnly need.
+func (r *ClaimRequest) args(statements claimStatements, args []any) []any {
+	switch statements {
+	case claimsWithout:
+		return append(args, array(r.Without))
+	case claimsOnly:
+		return append(args, array(r.trial.runs))
+	}
+	return args
+}
+
+// consumers returns the consumers that the claim leaves out; with only it leaves out all others.
+func (r *ClaimRequest) consumers() (names []string, only bool) {
+	if r.trial != nil {
+		return append([]string{}, r.trial.consumers...), true
+	}
+	return append([]string{}, r.WithoutConsumers...), false
+}
+
+func (r *ClaimRequest) mode(m txMode) txMode {
+	m.trial = r.trial != nil
+	return m
 }
 
 // lastClaimed is the last row of a claim that took as many as were asked for. Otherwise it is zero.

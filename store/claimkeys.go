@@ -89,7 +89,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 			FROM unnest($4::smallint[]) AS p (priority)
 			CROSS JOIN LATERAL (
 				SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.deadline_at, x.available_at AS since
-				FROM kagzi.workflow_runs x
+				FROM kagzi.workflow_runs AS x
 				WHERE x.key_scope = a.key_scope AND x.namespace_id = $1 AND x.run_key = a.run_key AND x.priority = p.priority
 					AND ` + waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND ` + unpaused + `
 					AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[]) AND x.recoveries < $11

@@ -25,14 +25,16 @@ const unsettledPause = 200 * time.Millisecond
 //
 // The claim waits for no application's transaction that changes a consumer: it leaves that consumer out (l), and looks again soon.
 //
+// It leaves out the consumers $8, or with $9 all others: see FindRefused.
+//
 // The key's consumers_at says when to look next (k). Nobody looks at it when a run of the consumer ends that began under another key, before
 // the consumer got this one. It is written by ON CONFLICT, as claimKeys writes places.
 const startConsumers = `
 WITH c AS MATERIALIZED (
-	SELECT f.*, f.failed AND f.pause_on_failure AND NOT f.noticed AS stops,
+	SELECT f.*, f.failed AND f.pause_on_failure AND NOT f.noticed AND NOT f.left_out AS stops,
 		LEAST(f.wake_at, CASE WHEN f.gone OR f.failed AND f.pause_on_failure THEN f.now WHEN f.ended THEN f.finished_at + f.least_wake END) AS due_at
 	FROM (
-		SELECT x.*, now() AS now, r.finished_at, r.run_id IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
+		SELECT x.*, (x.consumer = ANY ($8::text[])) <> $9::bool AS left_out, now() AS now, r.finished_at, r.run_id IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
 			x.run_id IS NOT NULL AND r.run_id IS NULL AND coalesce(x.noticed_at < 'infinity', true) AS gone, r.run_key <> x.run_key AS moved, coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended, coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at, false) AS noticed, (
 				SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = '' AND p.namespace_id = $1
 			) > 0 AS paused
@@ -57,7 +59,7 @@ WITH c AS MATERIALIZED (
 		ORDER BY x.position
 		LIMIT 1
 	) f ON true
-	WHERE NOT c.active AND NOT c.stops AND NOT c.paused
+	WHERE NOT c.active AND NOT c.stops AND NOT c.paused AND NOT c.left_out
 ), d AS MATERIALIZED (
 	SELECT c.*, g.since, g.unsettled, ($3::uuid[])[row_number() OVER (ORDER BY g.since, c.consumer)] AS new_id
 	FROM c
@@ -66,7 +68,7 @@ WITH c AS MATERIALIZED (
 		FROM e
 		WHERE e.consumer = c.consumer
 	) g
-	WHERE NOT c.active AND NOT c.stops AND NOT c.paused
+	WHERE NOT c.active AND NOT c.stops AND NOT c.paused AND NOT c.left_out
 ), l AS MATERIALIZED (
 	SELECT f.consumer
 	FROM (SELECT d.consumer FROM d WHERE d.since IS NOT NULL AND d.new_id IS NOT NULL UNION ALL SELECT c.consumer FROM c WHERE c.stops) u
@@ -113,7 +115,7 @@ WITH c AS MATERIALIZED (
 	ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO NOTHING
 ), k AS MATERIALIZED (
 	SELECT u.run_key, CASE WHEN count(*) FILTER (WHERE c.consumer IS NOT NULL) > 0 THEN coalesce(min(CASE
-			WHEN c.active AND c.moved THEN c.now + interval '5 seconds'
+			WHEN c.left_out OR c.active AND c.moved THEN c.now + interval '5 seconds'
 			WHEN c.stops AND l.consumer IS NULL THEN c.now + $7::bigint * interval '1 microsecond'
 			WHEN n.consumer IS NOT NULL OR c.active OR c.stops OR c.paused THEN NULL
 			WHEN d.since IS NOT NULL THEN c.now + $7::bigint * interval '1 microsecond'
@@ -135,8 +137,8 @@ ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excl
 const consumersStarted = 16
 
 // consumersLook returns the statements with which a claim starts runs of the consumers of keys. start sends the second one, once the claim
-// has locked the keys and then read the answer of the first.
-func (s *Store) consumersLook() (state exchangeStep, start func(b *pgx.Batch, keys []string)) {
+// has locked the keys and then read the answer of the first. It starts none of the consumers names; with only none of the others.
+func (s *Store) consumersLook(names []string, only bool) (state exchangeStep, start func(b *pgx.Batch, keys []string)) {
 	var last int64
 	var classes, objects []int64
 	state.batch = &pgx.Batch{}
@@ -150,6 +152,6 @@ func (s *Store) consumersLook() (state exchangeStep, start func(b *pgx.Batch, ke
 		for i := range ids {
 			ids[i] = uuid.Must(uuid.NewV7())
 		}
-		b.Queue(startConsumers, s.namespace, keys, array(ids), last, classes, objects, micros(unsettledPause))
+		b.Queue(startConsumers, s.namespace, keys, array(ids), last, classes, objects, micros(unsettledPause), names, only)
 	}
 }

@@ -29,7 +29,8 @@ type Keys struct {
 	LastChange int64     // the highest ID of these
 	Busy       []Key     // of the keys handed, those that somebody else had locked
 	Consumers  bool      // some of the keys that the claim looked at have consumers
-	Announce   []string  // queues of keys that have become due with room, of which the claim took nothing
+	locked     *lockedKeys
+	Announce   []string // queues of keys that have become due with room, of which the claim took nothing
 
 	// What there is after the claim.
 	Next   time.Time // the first place in the line; zero if no key has one
@@ -78,23 +79,23 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 	first.Queue(lockQueue, s.namespace, req.Queue)
 	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, epoch(req.Keys.Line), req.Keys.Change, req.Keys.Most)
 	firstReads := []func(pgx.Rows) error{func(rows pgx.Rows) error {
-		claim = Claim{Asked: asked, Limited: rows.Next(), pauses: statements == claimsWithPauses}
+		claim = Claim{Asked: asked, Limited: rows.Next(), pauses: statements != claimsUnpaused}
 		rows.Close()
 		return rows.Err()
 	}, locked.read}
-	state, start := s.consumersLook()
+	state, start := s.consumersLook(req.consumers())
 	if req.Keys.Consumers {
 		first.QueuedQueries, firstReads = append(first.QueuedQueries, state.batch.QueuedQueries...), append(firstReads, state.reads...)
 	}
 	if !req.Keys.Only {
-		first.Queue(statements.limited, s.claimArgs(plain)...)
+		first.Queue(statements.limited, req.args(statements, s.claimArgs(plain))...)
 		firstReads = append(firstReads, plain.reads(&claim, statements, asked))
 	}
 	finish := func() exchangeStep {
 		var reads []func(pgx.Rows) error
 		if len(locked.names) > 0 {
 			keyed.Limit = min(req.Keys.Keyed, req.Limit-len(claim.Runs))
-			then.Queue(statements.keys, s.keyedArgs(keyed, locked.scopes, locked.names)...)
+			then.Queue(statements.keys, req.args(statements, s.keyedArgs(keyed, locked.scopes, locked.names))...)
 			reads = append(reads, func(rows pgx.Rows) error {
 				var room int
 				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.pauses, &room, &claim.Keys.Announce)
@@ -109,9 +110,9 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		then.Queue(nextKeys, s.nextKeysArgs(req)...)
 		return exchangeStep{batch: then, reads: append(reads, claim.Keys.readNext)}
 	}
-	err = converse(ctx, s.pool, brief, exchangeStep{batch: first, reads: firstReads, then: func() exchangeStep {
+	err = converse(ctx, s.pool, req.mode(brief), exchangeStep{batch: first, reads: firstReads, then: func() exchangeStep {
 		claim.Keys = locked.Keys
-		claim.Keys.Only = req.Keys.Only
+		claim.Keys.Only, claim.Keys.locked = req.Keys.Only, &locked
 		claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
 		if claim.Keys.Consumers = len(locked.consuming) > 0; !claim.Keys.Consumers {
 			return finish()

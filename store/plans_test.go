@@ -198,7 +198,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	}
 	runs := array(ids)
 	req := request(len(ids), types(WorkflowVersions{"type", []int{1}, 1}, WorkflowVersions{"other", []int{1, 2}, 2}, WorkflowVersions{"third", []int{1}, 1}))
-	typeNames, priorities, _, _ := req.pairs()
+	typeNames, priorities, versions, _ := req.pairs()
 	both := map[string][]string{claimIndex: claimed, runsKey: byKey[runsKey]}
 	pauses := map[string][]string{pausesKey: {"run_key", "namespace_id"}}
 	schedules := map[string][]string{
@@ -238,6 +238,13 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"claimRunsUnpaused", claimsUnpaused.runs, s.claimArgs(req), withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}})},
 		{"claimLimitedUnpaused", claimsUnpaused.limited, s.claimArgs(req), withKey(limited, pauses)},
 		{"claimKeysUnpaused", claimsUnpaused.keys, s.keyedArgs(req, queues, names), withKey(keyed, pauses)},
+		{"claimRunsWithout", claimsWithout.runs, append(s.claimArgs(req), runs), withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}})},
+		{"claimLimitedWithout", claimsWithout.limited, append(s.claimArgs(req), runs), withKey(limited, pauses)},
+		{"claimKeysWithout", claimsWithout.keys, append(s.keyedArgs(req, queues, names), runs), withKey(keyed, pauses)},
+		{"onlyRuns", claimsOnly.runs, append(s.claimArgs(req), runs), withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}})},
+		{"onlyRunsLimited", claimsOnly.limited, append(s.claimArgs(req), runs), withKey(limited, pauses)},
+		{"onlyRunsOfKeys", claimsOnly.keys, append(s.keyedArgs(req, queues, names), runs), withKey(keyed, pauses)},
+		{"dueRuns", dueRuns, []any{s.namespace, "queue", typeNames, priorities, versions, 10, runs, queues, names}, withKey(keyed, both)},
 		{"claimRuns", claimRuns, s.claimArgs(req), withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}})},
 		{"claimLimited", claimLimited, s.claimArgs(req), withKey(limited, pauses)},
 		{"claimKeys", claimKeys, s.keyedArgs(req, queues, names), withKey(keyed, pauses)},
@@ -374,7 +381,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"keepConsumersOfKey", keepConsumersOfKey, []any{s.namespace, "key-1"}, map[string][]string{"consumers_key": {"run_key", "namespace_id"}}},
 		{"heldConsumers", heldConsumers, []any{s.namespace, consumers}, map[string][]string{"consumers_pkey": {"consumer", "namespace_id"}}},
 		{"templateActive", templateActive, []any{s.namespace, ids[0], runs}, map[string][]string{"workflow_runs_active_fired": {"schedule_id", "namespace_id"}, "workflow_runs_group_slot": {"run_key", "namespace_id"}, scheduleKey: {"schedule_id", "namespace_id"}}},
-		{"startConsumers", startConsumers, []any{s.namespace, consumers, runs, int64(5), []int64{1}, []int64{1}, micros(unsettledPause)}, consuming},
+		{"startConsumers", startConsumers, []any{s.namespace, consumers, runs, int64(5), []int64{1}, []int64{1}, micros(unsettledPause), []string{}, false}, consuming},
 		{"recheckConsumers", recheckConsumers, []any{s.namespace, maxQueues}, withKey(map[string][]string{"consumers_pkey": {"consumer", "namespace_id"}}, consuming)},
 		{"commitConsumers", commitConsumers, commitColumns.args(s.namespace, ends), consuming},
 		{"commitSubscriptions", commitSubscriptions, commitTopicColumns.args(s.namespace, topicEnds), consuming},

@@ -17,6 +17,7 @@ type txMode struct {
 	statements  time.Duration // statement_timeout, if that is less than the time that the call has left; zero: that time
 	asyncCommit bool          // synchronous_commit is off: the commit does not wait for the disk
 	customPlans bool          // the server plans statements at each call, by its own costs
+	trial       bool          // everything is rolled back at the end, even if it could be committed
 	backend     *int32        // set to the process ID of the backend that runs the transaction; nil: not asked
 }
 
@@ -59,6 +60,10 @@ SELECT ` + formats + `, set_config('lock_timeout', $1, true), set_config('statem
 		ELSE set_config('enable_seqscan', 'off', true) || set_config('cpu_index_tuple_cost', '10', true) || set_config('plan_cache_mode', ` + planMode + `, true) END,
 	pg_backend_pid()`
 	commitTx = `COMMIT`
+
+	// These end a trial: constraints that would be checked at the commit are checked before.
+	checkConstraints = `SET CONSTRAINTS ALL IMMEDIATE`
+	rollbackTx       = `ROLLBACK`
 )
 
 // On Citus the rows are on other servers. They get a setting only by SET LOCAL, and only after propagateSettings.
@@ -85,6 +90,17 @@ func (m txMode) preamble(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (n i
 		b.Queue(setCallLockTimeout)
 	}
 	return 3, nil
+}
+
+// end queues the end of the transaction, and returns how many statements it queued.
+func (m txMode) end(b *pgx.Batch) (n int) {
+	if !m.trial {
+		b.Queue(commitTx)
+		return 1
+	}
+	b.Queue(checkConstraints)
+	b.Queue(rollbackTx)
+	return 2
 }
 
 // hasCitus reports whether the database of conn has Citus. It asks once for each connection.
@@ -212,9 +228,8 @@ func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(
 			return err
 		}
 		whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
-		whole.Queue(commitTx)
+		reads = padReads(reads, 1+n, m.end(whole))
 		reserve(conn, whole)
-		reads = padReads(reads, 1+n, 1)
 		if m.backend != nil {
 			reads[1] = m.readBackend
 		}
@@ -247,8 +262,7 @@ func converse(ctx context.Context, db DB, m txMode, step exchangeStep) error {
 			last := step.then == nil
 			after := 0
 			if last {
-				b.Queue(commitTx)
-				after = 1
+				after = m.end(b)
 			}
 			if err = sendAll(ctx, conn, b, padReads(step.reads, before, after)); err != nil || last {
 				break

@@ -252,17 +252,24 @@ func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedR
 // docs/architecture.md, Lost acknowledgements.
 //
 // A result without Now is a claim that took nothing, as far as known. If an input may have failed the claim, claimRuns claims
-// without inputs, and the loader reads them: so an unreadable input keeps no other run from being claimed.
+// without inputs, and the loader reads them: so an unreadable input keeps no other run from being claimed. Runs that the database
+// refuses to give are left out of this claim and the next ones.
 func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.Claim {
 	sent := time.Now()
+	s.leftOut.addTo(&req)
 	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claim)
 	if store.MayBeRowError(err) && ctx.Err() == nil {
 		req.NoInputs, sent = true, time.Now()
 		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
 	}
+	for tries := 0; err != nil && tries < mostSearches && s.leaveOut(ctx, &req, err); tries++ {
+		sent = time.Now()
+		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
+	}
 	if err == nil {
 		s.outage.End()
 		s.failures.Over(s.logger(req.Worker), claiming)
+		s.claimedAgain(claim.Runs)
 		return claim
 	}
 	s.databaseTrouble(err)
@@ -284,6 +291,28 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 	}
 	s.unfinished.Go(func() { s.resolve(ctx, req, sent) })
 	return claim
+}
+
+// leaveOut searches what made the database refuse the claim with err, and makes req leave it out. It returns false if that is nothing in
+// particular, or if the session drains.
+func (s *Session) leaveOut(ctx context.Context, req *store.ClaimRequest, err error) (found bool) {
+	within, cancel := context.WithTimeout(ctx, s.claimTime())
+	defer cancel()
+	for c, err := range s.store.FindRefused(within, *req, err) {
+		if s.leftOut.add(c) {
+			s.failures.Note(s.logger(s.ID()), claimOf(c), err)
+			found = true
+		}
+	}
+	s.leftOut.addTo(req)
+	return found && ctx.Err() == nil
+}
+
+// claimedAgain notes what the database no longer refuses.
+func (s *Session) claimedAgain(runs []*store.ClaimedRun) {
+	for _, c := range s.leftOut.over(runs) {
+		s.failures.Over(s.logger(s.ID()), claimOf(c))
+	}
 }
 
 const (

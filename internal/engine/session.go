@@ -33,6 +33,7 @@ type Session struct {
 	drains     chan struct{}      // closed by drain when it begins
 	unfinished sync.WaitGroup     // claims and reservations under way, the resolving of those without an answer, and steps of compensations
 	handover   *handover
+	leftOut    leftOut // of the claims
 
 	served  float64     // what the queue had been served from which the last claim came: see queue.serve. Only the claim loop uses it.
 	changed atomic.Bool // the claim loop shall subscribe to notifications of other queues. Set by SetQueues, reset by the claim loop.

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Claimable is what a claim changes and the database may refuse: a run, or a consumer of which the claim starts a run.
+type Claimable struct {
+	RunID    uuid.UUID // zero: it is a consumer
+	Consumer string
+}
+
+// The runs that a claim may take: those without a key, and those of the keys $9 in the scopes $8, in the order of the claim's searches.
+// It is no harm if there are more.
+const dueRuns = `
+SELECT r.run_id
+FROM unnest($3::text[], $4::smallint[], $5::text[]) AS w (workflow_type, priority, versions)
+CROSS JOIN LATERAL (
+	SELECT q.run_id
+	FROM kagzi.workflow_runs q
+	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
+		AND ` + claimable + ` AND q.available_at <= now() AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
+		AND q.outcome IS NULL AND q.run_id <> ALL ($7::uuid[])
+	ORDER BY q.available_at
+	LIMIT $6
+) r
+UNION ALL
+SELECT r.run_id
+FROM unnest($8::text[], $9::text[]) AS u (key_scope, run_key)
+CROSS JOIN generate_series(1, 4) AS p (priority)
+CROSS JOIN LATERAL (
+	SELECT x.run_id
+	FROM kagzi.workflow_runs x
+	WHERE x.key_scope = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key AND x.priority = p.priority
+		AND ` + waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND x.workflow_type = ANY ($3::text[])
+		AND x.run_id <> ALL ($7::uuid[])
+	ORDER BY x.available_at, x.run_id
+	LIMIT $6
+) r`
+
+const consumersOfKeys = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_key = ANY ($2::text[]) AND x.namespace_id = $1 ORDER BY x.consumer`
+
+// FindRefused returns what made the database refuse the claim with err, and the error of each; nothing if err is not about single rows.
+// It claims parts of what the claim may take, smaller and smaller ones, and takes nothing: each of these transactions is rolled back. If
+// ctx ends, or a transaction fails otherwise, FindRefused returns what it has found.
+func (s *Store) FindRefused(ctx context.Context, req ClaimRequest, err error) map[Claimable]error {
+	found := map[Claimable]error{}
+	if !refusesRow(err) {
+		return found
+	}
+	none, err := s.try(ctx, req, trial{})
+	if err != nil { // even a claim of nothing
+		return found
+	}
+	locked := lockedKeys{}
+	if none.Keys.locked != nil {
+		locked = *none.Keys.locked
+	}
+	runs, consumers, err := s.claimables(ctx, req, &locked)
+	if err != nil {
+		return found
+	}
+	_ = Isolate(runs, func(some []uuid.UUID) error {
+		_, err := s.try(ctx, req, trial{runs: some})
+		return err
+	}, func(id uuid.UUID, err error) {
+		if refusesRow(err) {
+			found[Claimable{RunID: id}] = err
+			req.Without = append(slices.Clip(req.Without), id)
+		}
+	})
+	if len(consumers) == 0 {
+		return found
+	}
+	_ = Isolate(consumers, func(some []string) error { // the first run of a consumer may also be one that no claim can take
+		_, err := s.try(ctx, req, trial{anyRun: true, consumers: some})
+		return err
+	}, func(name string, err error) {
+		if refusesRow(err) {
+			found[Claimable{Consumer: name}] = err
+		}
+	})
+	return found
+}
+
+// refusesRow reports whether err says that the database refuses a row, and always will.
+func refusesRow(err error) bool {
+	switch Classify(err) {
+	case ClassRefused:
+		return true
+	case ClassOther: // a trigger may fail in any way
+		return MayBeRowError(err)
+	}
+	return false
+}
+
+// try sends the claim as a trial.
+func (s *Store) try(ctx context.Context, req ClaimRequest, t trial) (claim Claim, err error) {
+	if ctx.Err() != nil {
+		return Claim{}, ctx.Err()
+	}
+	req.trial = &t
+	statements := claimsOnly
+	if t.anyRun {
+		statements = claimsWithout
+	}
+	err = do(ctx, func(ctx context.Context) error {
+		claim, err = s.claim(ctx, req, statements)
+		return err
+	})
+	return claim, err
+}
+
+// claimables returns the runs that a claim may take after it has locked the keys, and the consumers of these keys.
+func (s *Store) claimables(ctx context.Context, req ClaimRequest, keys *lockedKeys) (runs []uuid.UUID, consumers []string, err error) {
+	types, priorities, versions, _ := req.pairs()
+	err = do(ctx, func(ctx context.Context) error {
+		runs, consumers = nil, nil
+		if err := ask(ctx, s.pool, dueRuns, []any{
+			s.namespace, req.Queue, types, priorities, versions, req.Limit, array(req.Without), keys.scopes, keys.names,
+		}, collect(&runs, pgx.RowTo[uuid.UUID])); err != nil || keys.consuming == nil {
+			return err
+		}
+		return ask(ctx, s.pool, consumersOfKeys, []any{s.namespace, keys.consuming}, collect(&consumers, pgx.RowTo[string]))
+	})
+	return runs, consumers, err
+}
