@@ -130,9 +130,9 @@ func (e *ActiveBelow) Error() string { return fmt.Sprintf("run %s below it is no
 // event, which stays. It returns ErrRunNotFound, ErrRunActive, an ActiveBelow and a NeededRun.
 //
 // If they have many rows, the first transaction writes the events and marks the runs: from then on they cannot be resumed. Further ones
-// delete their rows. If they are many runs, the first one marks the run alone, and further ones the runs below, 500 at a time; those that
-// were resumed meanwhile stay. If the process dies, a coordinator does the rest, or another call. In a caller's transaction everything
-// happens at once. With dry nothing is deleted.
+// delete their rows. If they are many runs, the first one marks the run alone, and further ones the runs below, 500 at
+// a time; those that were resumed meanwhile stay. If the process dies, a coordinator does the rest, or another call. In
+// a caller's transaction everything happens at once. With dry nothing is deleted.
 func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool) (ids []uuid.UUID, err error) {
 	return s.deleteUntil(ctx, tx, id, why, dry, func(ids []uuid.UUID) error { return s.deleteMarked(ctx, ids) })
 }
@@ -238,8 +238,9 @@ func (s *Store) deleteFamily(ctx context.Context, event RunEvent) (ids []uuid.UU
 	return ids, err
 }
 
-// mark writes the events of the deletion of runs, and marks them. first is the event of the run whose deletion takes them along. It leaves out
-// runs that are not over, but returns why if first's own run, which must be alone, cannot be deleted.
+// mark writes the events of the deletion of runs, and marks them. first is the event of the run whose deletion takes
+// them along. It leaves out runs that are not over, but returns why if first's own run, which must be alone, cannot be
+// deleted.
 func (s *Store) mark(ctx context.Context, first RunEvent, ids []uuid.UUID) (marked []uuid.UUID, err error) {
 	err = s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 		marked = nil

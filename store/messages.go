@@ -83,8 +83,8 @@ var messageColumns = columnsOf(storeMessages,
 	shared(texts, "sent_by", func(m Message) string { return m.SentBy }),
 )
 
-// For a message that was not stored: whether the run has it already, the run's status, and how many unread messages it has. A run whose steps are being
-// deleted does not count as existing.
+// For a message that was not stored: whether the run has it already, the run's status, and how many unread messages it
+// has. A run whose steps are being deleted does not count as existing.
 const resolveMessages = `
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
 	r.status <> 'RUNNING' AND coalesce(r.available_at <= statement_timestamp() + interval '1 second', false),

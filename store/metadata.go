@@ -17,8 +17,8 @@ type metadataChange struct {
 	tags       map[string]*string // nil: remove the tag
 }
 
-// The tags of r with those of u, of which null removes one. An operator may have given the run other tags than its code knows. If
-// there are more than the 64 of a start, those of the change stay, and the first of the others by name.
+// The tags of r with those of u, of which null removes one. An operator may have given the run other tags than its code
+// knows. If there are more than the 64 of a start, those of the change stay, and the first of the others by name.
 const mergedTags = `(
 		SELECT jsonb_object_agg(t.key, t.value)
 		FROM (

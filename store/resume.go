@@ -54,8 +54,8 @@ WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLE
 RETURNING r.task_queue`
 )
 
-// Claims lock the row of the group before they count who has its slot: see claimKeys. If retention has deleted that row, the unique index of
-// the groups' slots refuses a claim at the same time.
+// Claims lock the row of the group before they count who has its slot: see claimKeys. If retention has deleted that
+// row, the unique index of the groups' slots refuses a claim at the same time.
 const (
 	groupOfRun = `
 SELECT q.run_key FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.key_scope = ''`
@@ -77,7 +77,8 @@ func (e *GroupHeld) Error() string {
 	return fmt.Sprintf("run %s of group %q is under way", e.RunID, e.Group)
 }
 
-// takeGroup lets tx give the slot of the run's group to the run: no other run gets it before tx ends. It returns a GroupHeld if one has it.
+// takeGroup lets tx give the slot of the run's group to the run: no other run gets it before tx ends. It returns a
+// GroupHeld if one has it.
 func (s *Store) takeGroup(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	group, err := askOne[string](ctx, tx, groupOfRun, s.namespace, id)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -118,8 +119,8 @@ type Resumed struct {
 // Resume makes a failed or cancelled run due, and writes an event that says why. It returns ErrRunActive if the run is not
 // over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another active
 // run has its external ID, or a later run of its consumer has begun, and a GroupHeld if it
-// continues with compensations while another run of its group is under way. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
-// has no failure.
+// continues with compensations while another run of its group is under way. The new attempt forgets the failures of the
+// steps given. Resume returns a NotFailed if one of them has no failure.
 func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, forget ...string) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost

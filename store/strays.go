@@ -15,7 +15,8 @@ type LeasedRun struct {
 	Key   Key
 }
 
-// LeasesGiven says which leases of a worker are searched: those that its claims and starts in place have given between two times.
+// LeasesGiven says which leases of a worker are searched: those that its claims and starts in place have given between
+// two times.
 type LeasesGiven struct {
 	Worker       uuid.UUID
 	Queues       []string
@@ -25,8 +26,9 @@ type LeasesGiven struct {
 	Age          time.Duration // those that are younger are left out: LateClaims, so that no later one can be as old
 }
 
-// From the end of a lease follows when it was given, so the leases are in a known part of the claim's index: see runsOfWorker. It also has those of
-// other workers, and runs that will become due then. A run whose deadline comes before the end of a lease is not there.
+// From the end of a lease follows when it was given, so the leases are in a known part of the claim's index: see
+// runsOfWorker. It also has those of other workers, and runs that will become due then. A run whose deadline comes
+// before the end of a lease is not there.
 const leasesGiven = `
 SELECT t.now, q.run_id, q.lease, q.task_queue, q.run_key, coalesce(q.key_scope = '', false)
 FROM (SELECT now() AS now) t
@@ -78,8 +80,9 @@ type UnextendedRun struct {
 	Ends   time.Time // the end of the lease
 }
 
-// A worker extends a lease in the first heartbeat in which less than half of it is left, but not beyond the run's deadline. $4 bounds the runs that
-// are read of each pair and priority: among very many that become due within half a lease, some are missed.
+// A worker extends a lease in the first heartbeat in which less than half of it is left, but not beyond the run's
+// deadline. $4 bounds the runs that are read of each pair and priority: among very many that become due within half a
+// lease, some are missed.
 const unextendedRuns = `
 SELECT k.run_id, u.workflow_type, u.task_queue, k.locked_by, k.available_at
 FROM (
@@ -109,8 +112,8 @@ LIMIT $5`
 
 const dueSoonRead = 100 // runs of one workflow and priority that unextendedRuns reads
 
-// UnextendedRuns returns up to n runs of these pairs of queue and workflow that a live worker holds by the table, and does not report:
-// it would have extended their leases.
+// UnextendedRuns returns up to n runs of these pairs of queue and workflow that a live worker holds by the table, and
+// does not report: it would have extended their leases.
 func (s *Store) UnextendedRuns(ctx context.Context, db DB, queues, types []string, n int) (out []UnextendedRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		args := []any{s.namespace, queues, types, dueSoonRead, n}

@@ -143,9 +143,9 @@ func (w *signalWait) look() (found look) {
 	return found
 }
 
-// take decodes the message and returns its record. It returns nil if the branch has lost a race meanwhile, which gives the
-// message back, or if the message does not decode, which sets it aside. The record is deferred: if the process dies before it
-// is written, nothing that follows from the message is recorded either, and a replay takes the message again.
+// take decodes the message and returns its record. It returns nil if the branch has lost a race meanwhile, which gives
+// the message back, or if the message does not decode, which sets it aside. The record is deferred: if the process dies
+// before it is written, nothing that follows from the message is recorded either, and a replay takes the message again.
 func (w *signalWait) take(g *store.Signal) *store.StepRow {
 	b, e := w.b, w.b.e
 	var wrong error
