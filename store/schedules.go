@@ -351,7 +351,8 @@ func (s *Store) ReleaseQueued(ctx context.Context, alone func(QueuedRun, error))
 			b := &pgx.Batch{}
 			b.Queue(releaseQueued, s.namespace, among)
 			b.Queue(blockingRuns, s.namespace)
-			return exchange(ctx, s.pool, brief, b, collect(&some, pgx.RowToStructByPos[FiredRun]), collect(&blocking, pgx.RowTo[uuid.UUID]))
+			return exchange(ctx, s.pool, brief, b, collect(&some, pgx.RowToStructByPos[FiredRun]),
+				collect(&blocking, pgx.RowTo[uuid.UUID]))
 		})
 		return some, err
 	}

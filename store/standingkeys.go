@@ -132,7 +132,8 @@ func (s *Store) StandingKeys(ctx context.Context, db DB, late time.Duration, n i
 		return ask(ctx, db, standingKeys, args, collect(&out, func(row pgx.CollectableRow) (k StandingKey, err error) {
 			var standing int64
 			h := &k.Holder
-			err = row.Scan(&k.Group, &k.Name, &k.Queue, &k.Waiting, &k.More, &standing, uuidTo(&h.RunID), &h.ExternalID, &h.Type, &h.Status, &h.WaitingOn)
+			err = row.Scan(&k.Group, &k.Name, &k.Queue, &k.Waiting, &k.More, &standing, uuidTo(&h.RunID),
+				&h.ExternalID, &h.Type, &h.Status, &h.WaitingOn)
 			k.Standing = time.Duration(standing) * time.Microsecond
 			return k, err
 		}))
