@@ -124,8 +124,10 @@ func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRun
 	if refused, ok := errors.AsType[*refusedCompensation](err); ok {
 		err = errors.Join(err, do(ctx, func(ctx context.Context) error {
 			why := text.Sanitize(text.OfError(refused.err), text.MaxError)
-			return ask(ctx, s.pool, compensationRefused, []any{s.namespace, id, micros(refusedPause), refused.on,
-				refused.step.ID, refused.step.Attempt, why}, nil)
+			return ask(ctx, s.pool, compensationRefused, []any{
+				s.namespace, id, micros(refusedPause), refused.on,
+				refused.step.ID, refused.step.Attempt, why,
+			}, nil)
 		}))
 	}
 	return out, wrap("compensate", err)

@@ -194,8 +194,10 @@ func (f *Flush) runsToLock() []uuid.UUID {
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	plain, others := part(f.Finishes, (*Finish).plain)
 	statements := 0
-	for _, n := range []int{len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations),
-		len(f.Progress), len(f.Aside), len(f.Suspensions), len(plain)} {
+	for _, n := range []int{
+		len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations),
+		len(f.Progress), len(f.Aside), len(f.Suspensions), len(plain),
+	} {
 		statements += min(n, 1)
 	}
 	ids := f.everyRun()
@@ -236,8 +238,10 @@ func (f *Flush) free(ids []uuid.UUID, held []string, missing map[uuid.UUID]bool)
 		}
 	}
 	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] && !missing[h.run] }
-	return &Flush{Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep),
-		Progress: only(f.Progress, keep), Aside: only(f.Aside, keep)}
+	return &Flush{
+		Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep),
+		Progress: only(f.Progress, keep), Aside: only(f.Aside, keep),
+	}
 }
 
 // undecided returns the writes that no statement has written.

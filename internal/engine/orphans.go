@@ -180,8 +180,10 @@ func (s *Session) searchStrays() {
 	if sent.IsZero() || sent.Before(s.strays.searched.Add(-age)) || s.isFenced() {
 		return // no lease is new since the last search
 	}
-	given := store.LeasesGiven{Worker: s.ID(), Queues: append(active, left...), LeaseTimeout: s.cfg.LeaseTimeout,
-		After: s.strays.after, Age: age}
+	given := store.LeasesGiven{
+		Worker: s.ID(), Queues: append(active, left...), LeaseTimeout: s.cfg.LeaseTimeout,
+		After: s.strays.after, Age: age,
+	}
 	for _, t := range s.cfg.Types {
 		given.Types = append(given.Types, t.Type)
 	}

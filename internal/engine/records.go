@@ -61,8 +61,10 @@ func (e *execution) setAsideLocked(g *store.Signal, why error) {
 	if !e.mode.writes() {
 		return
 	}
-	e.aside = append(e.aside, &store.SetAside{RunID: e.run.RunID, Lease: e.run.Lease, Name: g.Name, Sequence: g.Sequence,
-		Reason: failure.Text(why)})
+	e.aside = append(e.aside, &store.SetAside{
+		RunID: e.run.RunID, Lease: e.run.Lease, Name: g.Name, Sequence: g.Sequence,
+		Reason: failure.Text(why),
+	})
 	e.timeWriteLocked(writePause)
 }
 
