@@ -73,7 +73,8 @@ type AuditFilter struct {
 func (f AuditFilter) choice() (store.AuditFilter, error) {
 	limit, err := listed(f.Limit)
 	out := store.AuditFilter{
-		Kind: string(f.Kind), Name: f.Name, Queue: f.Queue, Action: strings.ToUpper(f.Action), Actor: f.Actor, Since: f.Since, Until: f.Until, Limit: limit,
+		Kind: string(f.Kind), Name: f.Name, Queue: f.Queue, Action: strings.ToUpper(f.Action), Actor: f.Actor,
+		Since: f.Since, Until: f.Until, Limit: limit,
 	}
 	errs := []error{err}
 	if f.Kind != "" && !slices.Contains(auditKinds, f.Kind) {

@@ -24,8 +24,9 @@ type Child[Out any] struct{ c *engine.Child }
 //
 // A child takes no [InTx], because its start is recorded with the run; no [Message], which a step can send with
 // [Client.Signal]; and no [IfActive], [IfEnded], [OncePer], [Debounce] or [WhenFull], while those in wf's definition are ignored. StartChild returns an error for
-// these options, for a bad name, option or input, and if the branch was cancelled. What is no mistake of the code is recorded, and every
-// replay returns the same error: [ErrPayloadTooLarge], an error of the client's Sealer, and that of an [Interceptor].
+// these options, for a bad name, option or input, and if the branch was cancelled. What is no mistake of the code is
+// recorded, and every replay returns the same error: [ErrPayloadTooLarge], an error of the client's Sealer, and that of
+// an [Interceptor].
 func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In, opts ...StartOption) (*Child[Out], error) {
 	b, client, err := branchOf(ctx)
 	if err != nil {

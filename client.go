@@ -50,7 +50,8 @@ type ClientConfig struct {
 	// Interceptors wrap what the client, its workers and its coordinators do. The first is the outermost. None cost nothing.
 	Interceptors []Interceptor
 
-	// Logger receives events that no caller learns of as an error. A panic in its handler is caught. Zero means slog.Default().
+	// Logger receives events that no caller learns of as an error. A panic in its handler is caught. Zero means
+	// slog.Default().
 	Logger *slog.Logger
 }
 

@@ -33,9 +33,10 @@ func (jsonCodec) Decode(data []byte, v any) error {
 //
 // The texts of its errors are logged and stored, too, and must not quote the data.
 //
-// An error of Open is final, as is data that does not decode: a run whose input does not open fails with [kind.BadInput], one whose
-// step's result does not open is quarantined with [kind.Nondeterminism], and a message that does not open is set aside. A Sealer that depends on a key server must
-// retry by itself. To change keys, let Seal write which key it used, and let Open know the old ones.
+// An error of Open is final, as is data that does not decode: a run whose input does not open fails with
+// [kind.BadInput], one whose step's result does not open is quarantined with [kind.Nondeterminism], and a message that
+// does not open is set aside. A Sealer that depends on a key server must retry by itself. To change keys, let Seal
+// write which key it used, and let Open know the old ones.
 type Sealer interface {
 	// Seal returns the bytes to store instead of data. Unlike Encode it may return other bytes each time: a random nonce is
 	// fine. Its error is returned by the call that brought data. If data is a result, the error fails that attempt of the step

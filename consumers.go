@@ -247,7 +247,8 @@ type peeked struct {
 const mostPeekedBytes = 8 << 20
 
 // Reserve takes events that [Peek] has returned in this run. They are consumed when the run completes, and given back if it fails or is
-// cancelled, or if the branch fails or loses a [Race]; a run that is resumed goes on with them. The reservation is recorded under name.
+// cancelled, or if the branch fails or loses a [Race]; a run that is resumed goes on with them. The reservation is
+// recorded under name.
 //
 // Reserve returns an error if the call is wrong, for example because an event is of another run, or if the branch was cancelled.
 func Reserve[T any](ctx Context, name string, events ...Event[T]) error {

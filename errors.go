@@ -49,8 +49,8 @@ var (
 	// ErrKeyFull reports that a [WhenFull] refuses a start because its key has no free slot. Nothing was started. Its
 	// kind is [kind.RateLimited], so a step that starts the run is repeated according to its [RetryPolicy].
 	ErrKeyFull = errors.New("kagzi: key is full")
-	// ErrInboxFull reports that a run has 10,000 messages that it has not read, and takes no more. Its kind is [kind.RateLimited],
-	// so a step that sends the message is repeated according to its [RetryPolicy].
+	// ErrInboxFull reports that a run has 10,000 messages that it has not read, and takes no more. Its kind is
+	// [kind.RateLimited], so a step that sends the message is repeated according to its [RetryPolicy].
 	ErrInboxFull = errors.New("kagzi: the run has too many unread messages")
 	// ErrPayloadTooLarge reports an input, a payload of a signal or an event, or an item of [Map] over ClientConfig.MaxPayload. A result that
 	// is too large fails its step or run instead, with [kind.Validation].

@@ -40,7 +40,8 @@ import (
 //
 // It needs the right to create a schema, or a schema kagzi that belongs to its user, and a connection without a transaction
 // pooler in between. If the schema is current, the rights of any program suffice. Its error says how to proceed if a right is
-// missing, if the database is not UTF8, if the schema is too new for this program, or if a migration would break running workers of much older programs.
+// missing, if the database is not UTF8, if the schema is too new for this program, or if a migration would break
+// running workers of much older programs.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return errors.New("kagzi: migrate: the pool is nil: make one with pgxpool.New")

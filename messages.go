@@ -27,9 +27,9 @@ type MessageInfo struct {
 	ReadBy     string          `json:"read_by,omitempty"` // the [StepAttempt].Step of the [WaitSignal] that read it; empty if it is unread
 	ReadAt     time.Time       `json:"read_at,omitzero"`  // when the read was recorded
 
-	// SetAside is why the message was set aside: it does not decode into the type that the run's program has for the signal, or the
-	// [Sealer] does not open it. It is empty if the message was not set aside. The run waits as if the message had not come, until
-	// [Client.RedeliverMessage] or [Client.DropMessage].
+	// SetAside is why the message was set aside: it does not decode into the type that the run's program has for the
+	// signal, or the [Sealer] does not open it. It is empty if the message was not set aside. The run waits as if the
+	// message had not come, until [Client.RedeliverMessage] or [Client.DropMessage].
 	SetAside   string    `json:"set_aside,omitempty"`
 	SetAsideAt time.Time `json:"set_aside_at,omitzero"`
 }
@@ -45,8 +45,8 @@ type MessageFilter struct {
 // Messages returns the messages of a run that f selects, by the names of their signals, and those of one name in the order in which they
 // were stored, which is the order in which the run reads them. For the next page, set f.After to the ID of the last one.
 //
-// A message is unread until a [WaitSignal] has read it and the run has recorded that, which takes it a second at most, and in a branch
-// of a [Race] until the race is decided. The messages that a run ignores are found
+// A message is unread until a [WaitSignal] has read it and the run has recorded that, which takes it a second at most,
+// and in a branch of a [Race] until the race is decided. The messages that a run ignores are found
 // by f.Unread: those whose name or key is misspelt, and those that came after the last read.
 //
 // Messages returns [ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message of it. It reads no more
@@ -84,21 +84,21 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 	return out, nil
 }
 
-// DropMessage removes a message that the run has not read: one that was set aside (see [MessageInfo].SetAside), or, while no worker
-// executes the run, any. The run's log says who dropped it and why. A message with the same ID ([Message.WithID]) may be sent again: so the
-// sender can correct what it sent.
+// DropMessage removes a message that the run has not read: one that was set aside (see [MessageInfo].SetAside), or,
+// while no worker executes the run, any. The run's log says who dropped it and why. A message with the same ID
+// ([Message.WithID]) may be sent again: so the sender can correct what it sent.
 //
-// It returns [ErrNotFound] if the run has no such message, perhaps because it was dropped before, and [ErrNotWaiting] if a worker may be
-// about to read it: pause the run first.
+// It returns [ErrNotFound] if the run has no such message, perhaps because it was dropped before, and [ErrNotWaiting]
+// if a worker may be about to read it: pause the run first.
 func (c *Client) DropMessage(ctx context.Context, ref Ref, id ID, opts ...ChangeOption) error {
 	return c.changeMessage(ctx, "drop", ref, id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
 		return c.store.DropMessage(ctx, tx, run, string(id), why)
 	})
 }
 
-// RedeliverMessage gives a message that was set aside (see [MessageInfo].SetAside) back to its run, as if its sender had sent it again:
-// behind the others, and received now. Deploy code that decodes it before, else it is set aside again. The run's log says who did that and
-// why.
+// RedeliverMessage gives a message that was set aside (see [MessageInfo].SetAside) back to its run, as if its sender
+// had sent it again: behind the others, and received now. Deploy code that decodes it before, else it is set aside
+// again. The run's log says who did that and why.
 //
 // It returns [ErrNotFound] if the run has no such message, [ErrRunFinished] if the run is over, [ErrInboxFull], and an error if the message was
 // not set aside.

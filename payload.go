@@ -95,8 +95,8 @@ func unstorable(err error) error {
 	return failure.Permanent(kind.Validation, err)
 }
 
-// isRefused reports whether a value could not be stored for a reason that is no mistake of the code that gave it: the same call may
-// succeed in a program with another limit, or later.
+// isRefused reports whether a value could not be stored for a reason that is no mistake of the code that gave it: the
+// same call may succeed in a program with another limit, or later.
 func isRefused(err error) bool {
 	_, sealing := errors.AsType[*sealError](err)
 	return sealing || errors.Is(err, ErrPayloadTooLarge)
@@ -139,17 +139,17 @@ func (c *Client) unseal(stored []byte) (data []byte, err error) {
 	return c.cfg.Sealer.Open(stored)
 }
 
-// caught makes a panic of a decoder its error. The text of the panic may quote the value, so the error names only the type and the
-// place. It is deferred.
+// caught makes a panic of a decoder its error. The text of the panic may quote the value, so the error names only the
+// type and the place. It is deferred.
 func caught(err *error, decoder string) {
 	if v := recover(); v != nil {
 		*err = fmt.Errorf("%s panicked with a %T at %s; the text is left out because it may quote the value", decoder, v, failure.PlaceOf(debug.Stack()))
 	}
 }
 
-// CheckSealer returns an error if the client has no [Sealer] and a worker of its namespace has one: what the client sends could not be
-// read there, and it cannot read what is stored. It is for programs in which people send messages and inputs; other programs have the
-// same configuration as the workers. It knows the workers of the last week.
+// CheckSealer returns an error if the client has no [Sealer] and a worker of its namespace has one: what the client
+// sends could not be read there, and it cannot read what is stored. It is for programs in which people send messages
+// and inputs; other programs have the same configuration as the workers. It knows the workers of the last week.
 func (c *Client) CheckSealer(ctx context.Context) error {
 	err := c.usable(ctx)
 	var sealed bool

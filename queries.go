@@ -230,7 +230,8 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused, ErrorText: f.ErrorText, Limit: limit, Payloads: f.Payloads,
 		MinRecoveries: f.MinRecoveries,
 	}
-	if err := errors.Join(err, validateTime("Since", f.Since), validateTime("Until", f.Until), validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
+	if err := errors.Join(err, validateTime("Since", f.Since), validateTime("Until", f.Until),
+		validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
 		return sf, err
 	}
 	if !utf8.ValidString(f.ErrorText) || strings.ContainsRune(f.ErrorText, 0) {

@@ -98,7 +98,8 @@ type RunInfo struct {
 	//   - "worker" if its worker drained, or lost the database, and gave the run back;
 	//   - "recovery" after its workers died, and "history" if its history could not be read;
 	//   - "children" that must end before its compensations run, and then "compensation flight";
-	//   - "compensation flight; its start is refused" or "its end is refused" if the database refuses that; it is tried again every ten seconds;
+	//   - "compensation flight; its start is refused" or "its end is refused" if the database refuses that; it is tried
+	//     again every ten seconds;
 	//   - "limit openai" for the [Limit] of a step;
 	//   - "timeout ship" for the [Timeout] of a group of branches;
 	//   - "cancel" if it was cancelled, and its worker waits until its code has returned, or the [Grace] is over: see CancelRequestedAt;
@@ -109,11 +110,12 @@ type RunInfo struct {
 	// order of their texts. Waiting for several children with [Results] is one thing: "child ship and 2 more".
 	//
 	// [Client.Get] also says the following; [Client.List] does not look. It names the steps that a cancel waits for, as in "cancel (step charge
-	// under way)", once they have run for a second, and what keeps workers from claiming a run that is due, and messages that
-	// the run cannot read:
+	// under way)", once they have run for a second, and what keeps workers from claiming a run that is due, and
+	// messages that the run cannot read:
 	//
-	//   - "key tenant-7 (2 of 2 running), behind order-42", "group mail (1 of 1 running), behind order-42" or "queue shop (50 of 50 running)" if no
-	//     slot is free: order-42 is the [ID] of the run that has held its slot for longest, or its [RunID] if it has none;
+	//   - "key tenant-7 (2 of 2 running), behind order-42", "group mail (1 of 1 running), behind order-42" or "queue
+	//     shop (50 of 50 running)" if no slot is free: order-42 is the [ID] of the run that has held its slot for
+	//     longest, or its [RunID] if it has none;
 	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
 	//   - "signal approved; 1 message that does not decode": see [MessageInfo].SetAside;
 	//   - "takeover" if it is RUNNING and its worker is dead or silent: see SilentSince;

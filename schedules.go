@@ -30,15 +30,15 @@ type Schedule struct {
 
 	// Cron is a cron expression in TimeZone: five fields (minute, hour, day of month, month, day of week), six with seconds
 	// first, or seven with the year last; names, ranges, steps, lists, L, W and #; or a macro such as @daily. If day of month
-	// and day of week are both restricted, either may match: 0 7 1 * mon is the 1st, and Mondays; a field that begins with *, such as
-	// */2, is not restricted. When clocks are set forward,
+	// and day of week are both restricted, either may match: 0 7 1 * mon is the 1st, and Mondays; a field that begins
+	// with *, such as */2, is not restricted. When clocks are set forward,
 	// a tick in the gap fires at the first instant after it. When they are set back, a tick in the repeated hour fires in its
 	// first pass, unless the hour is * or a step.
 	Cron string
 
-	// Every is the time between two ticks, in whole seconds, instead of Cron. Ticks are counted from Start, whose fraction of a
-	// second is dropped. Without Start they are counted from a fixed instant long ago: one is at midnight UTC if Every divides a day, and the first comes within one
-	// Every.
+	// Every is the time between two ticks, in whole seconds, instead of Cron. Ticks are counted from Start, whose
+	// fraction of a second is dropped. Without Start they are counted from a fixed instant long ago: one is at midnight
+	// UTC if Every divides a day, and the first comes within one Every.
 	Every time.Duration
 
 	// TimeZone is the IANA name of Cron's time zone, such as "Europe/Berlin". Zero means UTC.
@@ -71,8 +71,8 @@ type Schedule struct {
 	Start, End time.Time
 }
 
-// Overlap says what a tick does while a run of its schedule is active. A cancelled run is active until it has ended, its
-// compensations included.
+// Overlap says what a tick does while a run of its schedule is active. A cancelled run is active until it has ended,
+// its compensations included.
 type Overlap string
 
 // Overlap policies. Without one, a tick always starts another run.

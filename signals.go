@@ -243,8 +243,9 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 // that has begun keeps its time when the code is changed.
 //
 // A message that does not decode into T is set aside, and WaitSignal goes on waiting as if it had not come: see
-// [MessageInfo].SetAside. WaitSignal returns another error only if the call is wrong or the branch was cancelled. If a message that
-// the run has read already does not decode into T any more, the run is quarantined with [kind.Nondeterminism].
+// [MessageInfo].SetAside. WaitSignal returns another error only if the call is wrong or the branch was cancelled. If a
+// message that the run has read already does not decode into T any more, the run is quarantined with
+// [kind.Nondeterminism].
 func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) {
 	m, err := WaitMessage(ctx, s, timeout...)
 	return m.Payload, err

@@ -16,8 +16,8 @@ func Sleep(ctx Context, name string, d time.Duration) error {
 	return sleep(ctx, name, validateDuration("duration", d), func(time.Time) time.Duration { return d })
 }
 
-// SleepUntil returns once t has passed, by the database's clock, or after a hundred years. The zero time is refused. Otherwise it
-// is like [Sleep].
+// SleepUntil returns once t has passed, by the database's clock, or after a hundred years. The zero time is refused.
+// Otherwise it is like [Sleep].
 func SleepUntil(ctx Context, name string, t time.Time) error {
 	var invalid error
 	if t.IsZero() {

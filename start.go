@@ -18,8 +18,8 @@ import (
 // Start starts a run of wf, or returns the active run of the same [ID] (see [Run.Existed]). It returns once the run is
 // stored: from then on the run is executed even if this process dies. It returns [ErrIDConflict] if the active run of the ID
 // has another workflow, or another input and the start brings no [Message]; [ErrIDTaken] if an [IfActive] or [IfEnded] refuses
-// the start; [ErrKeyFull] if a [WhenFull] does; [ErrInboxFull] if the active run takes no more messages; and [ErrPayloadTooLarge] if
-// the input or a message is too large.
+// the start; [ErrKeyFull] if a [WhenFull] does; [ErrInboxFull] if the active run takes no more messages; and
+// [ErrPayloadTooLarge] if the input or a message is too large.
 //
 // Concurrent calls on one client share a statement and its commit, except those with [InTx], [IfActive], [IfEnded], [Message],
 // [OncePer], [Debounce], [Batch] or [WhenFull].

@@ -34,8 +34,8 @@ type (
 		// Delay is how long after the last start the run is due.
 		Delay time.Duration
 
-		// Max is how long after the first start the run is due at the latest: at least Delay. Zero means ten times Delay, or a
-		// hundred years if that is less.
+		// Max is how long after the first start the run is due at the latest: at least Delay. Zero means ten times
+		// Delay, or a hundred years if that is less.
 		Max time.Duration
 	}
 

@@ -21,8 +21,9 @@ import (
 // context.Cause is [kind.Timeout], [kind.Deadline] if the run's Timeout has passed, [kind.Cancelled], [ErrLeaseLost] or
 // [ErrShutdown]. ctx carries no values of the ctx of [Worker.Run]. If fn returns after the Timeout, the attempt has failed with [kind.Timeout].
 //
-// A name has at most 255 bytes, without # and /, and 2,000 together with the names of the branches around it. A name that is used again on the same branch is counted, "pay" and "pay#2":
-// only their order distinguishes steps of one name.
+// A name has at most 255 bytes, without # and /, and 2,000 together with the names of the branches around it. A name
+// that is used again on the same branch is counted, "pay" and "pay#2": only their order distinguishes steps of one
+// name.
 //
 // A failed attempt is repeated according to the step's [RetryPolicy]; the wait between attempts holds no more than a
 // [Sleep] does. When no attempt is left, or the error is marked [Permanent] or has a kind that is not worth another attempt, Step

@@ -215,8 +215,8 @@ const (
 // the name and its place in the call. While an open transaction has published one of the IDs, the run's later operations wait for its end.
 //
 // One call takes up to 1,000 events, whose payloads have 8 MiB together unless there is only one. Publish returns an error for more, for
-// a bad event, and if the branch was cancelled. [ErrPayloadTooLarge] and an error of the client's Sealer are recorded: every replay
-// returns the same error.
+// a bad event, and if the branch was cancelled. [ErrPayloadTooLarge] and an error of the client's Sealer are recorded:
+// every replay returns the same error.
 func Publish(ctx Context, name string, events ...NewEvent) error {
 	b, client, err := branchOf(ctx)
 	if err != nil {
@@ -247,8 +247,8 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 const eventsPerRead = 500
 
 // Events returns the events of a topic that were published after a position, the oldest first; zero stands for the oldest that is kept. The
-// iteration ends behind the last one, and does not wait for more. It reads some hundred at a time, and holds no connection in between. To go on later, pass the
-// Position of the last event: no event appears before it.
+// iteration ends behind the last one, and does not wait for more. It reads some hundred at a time, and holds no
+// connection in between. To go on later, pass the Position of the last event: no event appears before it.
 //
 // An event is there once its transaction has committed, and all transactions have ended that had published in the topic before it. So a
 // reader that goes on from a position misses none, and sees each once.

@@ -128,8 +128,8 @@ func validateTimeout(field string, d time.Duration) error {
 	return validateDuration(field, d)
 }
 
-// validateDuration refuses a negative duration, one that Postgres would round to zero, and one that is too long. It allows zero,
-// which means the field's default.
+// validateDuration refuses a negative duration, one that Postgres would round to zero, and one that is too long. It
+// allows zero, which means the field's default.
 func validateDuration(field string, d time.Duration) error {
 	switch {
 	case d < 0:
@@ -151,7 +151,8 @@ func validateLength(field string, d time.Duration) error {
 // mostListed is the most rows that a list asks the database for, whose numbers of rows have 32 bits.
 const mostListed = 1 << 30
 
-// listed returns how many rows a list returns whose filter has the Limit. A larger Limit than mostListed means all rows.
+// listed returns how many rows a list returns whose filter has the Limit. A larger Limit than mostListed means all
+// rows.
 func listed(limit int) (int, error) {
 	switch {
 	case limit < 0:

@@ -127,9 +127,10 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 
 // A LogEntry is an entry of a run's log, see [Client.RunLog], or of a worker's, see [Client.WorkerLog].
 type LogEntry struct {
-	// Event is what happened. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, UPDATED, SIGNALLED, MESSAGE_DROPPED, MESSAGE_REDELIVERED, DELETED, RESTARTED or FORKED; both the
-	// old and the new run get the last two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was
-	// declared dead or forced offline), each at most once.
+	// Event is what happened. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, UPDATED, SIGNALLED,
+	// MESSAGE_DROPPED, MESSAGE_REDELIVERED, DELETED, RESTARTED or FORKED; both the old and the new run get the last
+	// two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was declared dead or
+	// forced offline), each at most once.
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
 	// Reason is the [Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it is
@@ -139,8 +140,9 @@ type LogEntry struct {
 	Other  RunID  `json:"other,omitempty"` // for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run with which this one was deleted
 	Step   string `json:"step,omitempty"`  // for FORKED, the step from which the new run executes
 	// Changes are, for UPDATED, what was changed: "queue", "priority", "version", "available_at" and "metadata", in this order. For DELETED they
-	// say what the run was: "workflow", "status" and, if it had an [ID], "id", without a To. For SIGNALLED it is "signal", without a From; for MESSAGE_REDELIVERED
-	// also "message", its ID, and for MESSAGE_DROPPED both without a To.
+	// say what the run was: "workflow", "status" and, if it had an [ID], "id", without a To. For SIGNALLED it is
+	// "signal", without a From; for MESSAGE_REDELIVERED also "message", its ID, and for MESSAGE_DROPPED both without a
+	// To.
 	Changes []LogChange `json:"changes,omitempty"`
 }
 

@@ -81,8 +81,8 @@ type WorkerConfig struct {
 	Labels map[string]string
 
 	// Coordinator configures the coordinator that the worker hosts; give all workers of a namespace the same configuration.
-	// The worker itself obeys its Grace and NoGrace: it gives up its runs when the connection of its heartbeats is lost and no
-	// heartbeat over another is answered within two thirds of Grace, which is at least 1.5 seconds.
+	// The worker itself obeys its Grace and NoGrace: it gives up its runs when the connection of its heartbeats is lost
+	// and no heartbeat over another is answered within two thirds of Grace, which is at least 1.5 seconds.
 	Coordinator CoordinatorConfig
 
 	// NoCoordinator keeps the worker from hosting a coordinator. Some process must run one: without any, no schedule fires, a

@@ -42,9 +42,10 @@ type Config struct {
 	// Client configures the test's client. Without a Logger it logs warnings and errors to the test's output.
 	Client kagzi.ClientConfig
 
-	// Worker configures the test's worker. Its coordinator deletes no runs, and no events, unless Coordinator says so. It serves
-	// the queue "default", or those that Queue or Queues name: for runs and children of another, run a worker of that queue, too, made with
-	// [kagzi.NewWorker] of env.Client. The test's worker runs without a handler if others have them all.
+	// Worker configures the test's worker. Its coordinator deletes no runs, and no events, unless Coordinator says so.
+	// It serves the queue "default", or those that Queue or Queues name: for runs and children of another, run a worker
+	// of that queue, too, made with [kagzi.NewWorker] of env.Client. The test's worker runs without a handler if others
+	// have them all.
 	Worker kagzi.WorkerConfig
 
 	// StepPatience is how long the test waits, in real time, for the function of a step before the clock moves on without

@@ -154,8 +154,8 @@ SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0), current_s
 
 // Check compares the schema in the database with the one that this program needs. It returns the schema's version. The error
 // is nil if the program works with it: the versions are the same, or the schema is newer and still works with programs this
-// old. Otherwise it is ErrMissing, ErrOlder, ErrNewer or ErrEncoding. Check sends one query, which fails if the schema is missing: if q is
-// a transaction, it is aborted then.
+// old. Otherwise it is ErrMissing, ErrOlder, ErrNewer or ErrEncoding. Check sends one query, which fails if the schema
+// is missing: if q is a transaction, it is aborted then.
 func Check(ctx context.Context, q Querier) (version int64, err error) {
 	return check(ctx, q, Version())
 }
@@ -176,8 +176,8 @@ func check(ctx context.Context, q Querier, want int64) (found int64, err error) 
 	return found, compareVersions(found, oldest, want)
 }
 
-// utf8 is the encoding that a database needs. In any other the server refuses texts of the application, or takes bytes for
-// characters.
+// utf8 is the encoding that a database needs. In any other the server refuses texts of the application, or takes bytes
+// for characters.
 const utf8 = "UTF8"
 
 func checkEncoding(encoding string) error {

@@ -42,7 +42,8 @@ const (
 // moment. When ctx ends, a migration under way is rolled back.
 //
 // Up returns ErrNewer if this program can no longer work with the database, ErrInUse if a migration removes something that
-// running workers of older programs need, ErrEncoding if the database is not UTF8, and a RightsError if the user lacks a right.
+// running workers of older programs need, ErrEncoding if the database is not UTF8, and a RightsError if the user lacks
+// a right.
 //
 // The pool must lead to Postgres directly, or through a pooler in session mode: a pooler in transaction mode makes the lock
 // meaningless.

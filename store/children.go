@@ -124,7 +124,8 @@ func (s *Store) CancelChildren(ctx context.Context, h HeldRun, premises ...Premi
 }
 
 // CancelStarted cancels children of a run that continues, a thousand in one transaction. It returns ErrLeaseLost if h no
-// longer holds the run, and ErrUnfounded if one of the premises is missing. It ignores children that are over or were never started.
+// longer holds the run, and ErrUnfounded if one of the premises is missing. It ignores children that are over or were
+// never started.
 func (s *Store) CancelStarted(ctx context.Context, h HeldRun, premises []Premise, children []uuid.UUID) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for ids := range slices.Chunk(children, 1000) {
@@ -142,8 +143,8 @@ func (s *Store) CancelStarted(ctx context.Context, h HeldRun, premises []Premise
 	return all, nil
 }
 
-// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run, ErrUnfounded if one of the
-// premises is missing. because completes the error of the children: "its parent …".
+// cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run, ErrUnfounded if
+// one of the premises is missing. because completes the error of the children: "its parent …".
 func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, premises []Premise, children []uuid.UUID, because string) (*CancelledRuns, error) {
 	out, err := s.cancelAll(ctx, tx, children, cancellation{text: fmt.Sprintf("%s: its parent %s %s", wasCancelled, h.RunID, because)})
 	if err != nil {

@@ -42,7 +42,8 @@ type ClaimRequest struct {
 	Probe        bool               // find out whether keys are due
 	Keys         *KeysRequest       // nil: only runs without keys, of a queue without limits
 
-	// RecoveriesBelow leaves out runs with as many recoveries or more: crash-loop suspects that have to wait for others. Zero leaves out none.
+	// RecoveriesBelow leaves out runs with as many recoveries or more: crash-loop suspects that have to wait for
+	// others. Zero leaves out none.
 	RecoveriesBelow int
 
 	// What is left out because the database refuses it: see FindRefused.
@@ -137,8 +138,8 @@ const LateCommit = 250 * time.Millisecond
 // the next due row by $14.
 //
 // The pairs come from one unnest: the planner would choose the order of a join of two. The select that locks the rows
-// computes the times, because a distributed Postgres refuses that in the UPDATE. Runs that are set back together come back together:
-// a worker executes them in groups.
+// computes the times, because a distributed Postgres refuses that in the UPDATE. Runs that are set back together come
+// back together: a worker executes them in groups.
 //
 // The statement takes nothing from a queue that has limits: see claimLimited. A run with a key that is set back leaves a change,
 // because it may have given up a slot.
@@ -239,8 +240,8 @@ type claimStatements struct{ runs, limited, keys string }
 // errPauses reports that a claim without pauses has found one, and has taken nothing: so it may be repeated.
 var errPauses = errors.New("something is paused")
 
-// Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see ResolveClaim. It tests runs for pauses only while
-// there is one: the last claim knows, and one that is wrong is repeated.
+// Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see ResolveClaim. It
+// tests runs for pauses only while there is one: the last claim knows, and one that is wrong is repeated.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
 	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
 		pauses := s.pauses.Load()

@@ -87,7 +87,8 @@ FROM r
 WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.step_id = $5 AND s.attempt_number = $6`
 )
 
-// refusedPause is how long a run waits whose next compensation, or end, the server has refused, before that is tried again.
+// refusedPause is how long a run waits whose next compensation, or end, the server has refused, before that is tried
+// again.
 const refusedPause = 10 * time.Second
 
 // A refusedCompensation is the server's refusal of the next step of a run that compensates.
@@ -108,8 +109,8 @@ const (
 
 // Compensate continues a run whose final outcome is decided and whose compensations are not done. While a child or a
 // compensation is active, the run waits for that. Otherwise Compensate starts the next compensation, or ends the run. It does
-// not change a run in another state. It waits for locks briefly, because it can be repeated: see DueCompensations. If the
-// server refuses the next step, the run says so, and is due again after refusedPause.
+// not change a run in another state. It waits for locks briefly, because it can be repeated: see DueCompensations. If
+// the server refuses the next step, the run says so, and is due again after refusedPause.
 func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
 	err = again(ctx, func(ctx context.Context) error {
 		out = &CancelledRuns{}
@@ -123,7 +124,10 @@ func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRun
 	if refused, ok := errors.AsType[*refusedCompensation](err); ok {
 		err = errors.Join(err, do(ctx, func(ctx context.Context) error {
 			why := text.Sanitize(text.OfError(refused.err), text.MaxError)
-			return ask(ctx, s.pool, compensationRefused, []any{s.namespace, id, micros(refusedPause), refused.on, refused.step.ID, refused.step.Attempt, why}, nil)
+			return ask(ctx, s.pool, compensationRefused, []any{
+				s.namespace, id, micros(refusedPause), refused.on,
+				refused.step.ID, refused.step.Attempt, why,
+			}, nil)
 		}))
 	}
 	return out, wrap("compensate", err)
@@ -250,9 +254,9 @@ func mergeHeaders(base, over json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// endLocked is end, and also starts the first compensation of each run. If the server refuses one, all are started later, each in a
-// transaction of its own, so that the runs end all the same. Compensations of parents continue later, too, because tx has not
-// locked the parents of those.
+// endLocked is end, and also starts the first compensation of each run. If the server refuses one, all are started
+// later, each in a transaction of its own, so that the runs end all the same. Compensations of parents continue later,
+// too, because tx has not locked the parents of those.
 func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
 	out, err := s.end(ctx, tx, ends, first, expired, grace)
 	if err != nil || len(out.Compensating) == 0 {

@@ -117,9 +117,9 @@ func (e *ActiveBelow) Error() string { return fmt.Sprintf("run %s below it is no
 // event, which stays. It returns ErrRunNotFound, ErrRunActive, an ActiveBelow and a NeededRun.
 //
 // If they have many rows, the first transaction writes the events and marks the runs: from then on they cannot be resumed. Further ones
-// delete their rows. If they are many runs, the first one marks the run alone, and further ones the runs below, 500 at a time; those that
-// were resumed meanwhile stay. If the process dies, a coordinator does the rest, or another call. In a caller's transaction everything
-// happens at once. With dry nothing is deleted.
+// delete their rows. If they are many runs, the first one marks the run alone, and further ones the runs below, 500 at
+// a time; those that were resumed meanwhile stay. If the process dies, a coordinator does the rest, or another call. In
+// a caller's transaction everything happens at once. With dry nothing is deleted.
 func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool) (ids []uuid.UUID, err error) {
 	return s.deleteUntil(ctx, tx, id, why, dry, func(ids []uuid.UUID) error { return s.deleteMarked(ctx, ids) })
 }

@@ -166,7 +166,8 @@ type RefusedCompensation struct {
 // RefusedCompensations returns up to limit runs whose compensations do not go on because the server refuses that.
 func (s *Store) RefusedCompensations(ctx context.Context, db DB, limit int) (out []RefusedCompensation, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, refusedCompensations, []any{s.namespace, limit, startRefused, endRefused}, collect(&out, pgx.RowToStructByPos[RefusedCompensation]))
+		return ask(ctx, db, refusedCompensations, []any{s.namespace, limit, startRefused, endRefused},
+			collect(&out, pgx.RowToStructByPos[RefusedCompensation]))
 	})
 	return out, wrap("find refused compensations", err)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Flush holds the writes that share one transaction: records, then what runs say of their progress, then the messages that they
-// set aside, then suspensions, then ends of runs.
+// A Flush holds the writes that share one transaction: records, then what runs say of their progress, then the messages
+// that they set aside, then suspensions, then ends of runs.
 type Flush struct {
 	Records     []*Record
 	Suspensions []*Suspension
@@ -50,8 +50,8 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
 // transaction has locked. It also leaves out runs that start a child with an external ID, or publish an event with an ID of the
 // application: an open transaction may have inserted one with that ID, and the insert would wait for its end. All other keys belong to
-// one run. The ends of runs whose consumer somebody else has locked are left out, too. The writes that it leaves out are Busy, or
-// Unfounded.
+// one run. The ends of runs whose consumer somebody else has locked are left out, too. The writes that it leaves out
+// are Busy, or Unfounded.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
@@ -194,7 +194,10 @@ func (f *Flush) runsToLock() []uuid.UUID {
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	plain, others := part(f.Finishes, (*Finish).plain)
 	statements := 0
-	for _, n := range []int{len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations), len(f.Progress), len(f.Aside), len(f.Suspensions), len(plain)} {
+	for _, n := range []int{
+		len(starts(f.Records)), len(recordedEvents(f.Records)), len(steps), len(compensations),
+		len(f.Progress), len(f.Aside), len(f.Suspensions), len(plain),
+	} {
 		statements += min(n, 1)
 	}
 	ids := f.everyRun()
@@ -235,7 +238,10 @@ func (f *Flush) free(ids []uuid.UUID, held []string, missing map[uuid.UUID]bool)
 		}
 	}
 	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] && !missing[h.run] }
-	return &Flush{Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep), Progress: only(f.Progress, keep), Aside: only(f.Aside, keep)}
+	return &Flush{
+		Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep),
+		Progress: only(f.Progress, keep), Aside: only(f.Aside, keep),
+	}
 }
 
 // undecided returns the writes that no statement has written.

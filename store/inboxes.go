@@ -84,7 +84,10 @@ func (s *Store) Messages(ctx context.Context, run uuid.UUID, f MessageFilter) (o
 		}
 		return ask(ctx, s.pool, statement, []any{s.namespace, run, name, sequence, f.Unread, f.Limit}, func(rows pgx.Rows) error {
 			var m StoredMessage
-			_, err := pgx.ForEachRow(rows, []any{&m.Name, &m.ID, &m.Payload, &m.Headers, &m.SentBy, utc(&m.ReceivedAt), &m.ReadBy, utc(&m.ReadAt), &m.SetAside, utc(&m.SetAsideAt)}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{
+				&m.Name, &m.ID, &m.Payload, &m.Headers, &m.SentBy, utc(&m.ReceivedAt),
+				&m.ReadBy, utc(&m.ReadAt), &m.SetAside, utc(&m.SetAsideAt),
+			}, func() error {
 				out = append(out, m)
 				m.Payload, m.Headers = nil, nil // the next scan must not overwrite them
 				return nil

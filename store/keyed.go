@@ -134,9 +134,9 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 	return claim, err
 }
 
-// meetPause goes on after the second round trip has met a pause, and has taken nothing. The commit was sent with it: so the claim must not
-// be repeated if the first round trip has taken runs, because these belong to its lease. It returns them, and the next claim, which
-// tests for pauses, looks at the keys.
+// meetPause goes on after the second round trip has met a pause, and has taken nothing. The commit was sent with it: so
+// the claim must not be repeated if the first round trip has taken runs, because these belong to its lease. It returns
+// them, and the next claim, which tests for pauses, looks at the keys.
 func (c *Claim) meetPause(handed []Key) error {
 	if len(c.Runs) == 0 {
 		return errPauses

@@ -110,8 +110,8 @@ SELECT (
 	)) FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1
 ), 0)`
 
-// LoadSize returns roughly how many bytes Load would read of a run without a limit, apart from its page of messages. It reads
-// only sizes.
+// LoadSize returns roughly how many bytes Load would read of a run without a limit, apart from its page of messages. It
+// reads only sizes.
 func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Duration) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

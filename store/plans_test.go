@@ -281,7 +281,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"compensationsOf", compensationsOf, []any{s.namespace, ids[0]}, withKey(byKey, byStep)},
 		{"compensationEnded", compensationEnded, []any{s.namespace, ids[0], "step", 1, Completed, "", ""}, byAttempt},
 		{"compensationStarted", compensationStarted, []any{s.namespace, ids[0], "step", 1, uuid.New()}, byAttempt},
-		{"compensationRefused", compensationRefused, []any{s.namespace, ids[0], micros(refusedPause), "on", "step", 1, "why"}, byAttempt},
+		{"compensationRefused", compensationRefused, []any{s.namespace, ids[0], micros(refusedPause), "on", "step", 1, "why"}, withKey(byKey, byAttempt)},
 		{"compensationAwaited", compensationAwaited, []any{s.namespace, ids[0], 1, "children"}, byKey},
 		{"dueCompensations", dueCompensations, []any{s.namespace, 100}, map[string][]string{"workflow_runs_compensating": {"available_at", "namespace_id"}}},
 		{"lockRuns", lockRuns, []any{s.namespace, runs}, byKey},

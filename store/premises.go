@@ -141,7 +141,10 @@ var checkColumns = columnsOf(checkPremises,
 // checksOf returns the checks of what is known to be in the table.
 func checksOf(premises []Premise) (checks []check) {
 	for _, p := range premises {
-		checks = append(checks, check{of: p.RunID, run: p.RunID, kind: recordThere, name: p.Step, number: int64(p.Attempt), mark: p.Position, ended: p.Ended})
+		checks = append(checks, check{
+			of: p.RunID, run: p.RunID, kind: recordThere, name: p.Step,
+			number: int64(p.Attempt), mark: p.Position, ended: p.Ended,
+		})
 	}
 	return checks
 }
@@ -154,7 +157,10 @@ func (f *Flush) premises() []check {
 		switch {
 		case r.Read.IsZero():
 		case r.Signal != "":
-			checks = append(checks, check{of: r.RunID, run: r.RunID, kind: messageThere, name: r.Signal, number: r.Sequence, mark: epoch(r.Read)})
+			checks = append(checks, check{
+				of: r.RunID, run: r.RunID, kind: messageThere, name: r.Signal,
+				number: r.Sequence, mark: epoch(r.Read),
+			})
 		default:
 			checks = append(checks, check{of: r.RunID, run: r.ChildRunID, kind: childEnded, mark: epoch(r.Read)})
 		}

@@ -86,8 +86,8 @@ func unknownHost(err error) bool {
 	return ok && e.IsNotFound
 }
 
-// tlsRefused reports whether the server speaks no TLS and the connection string asks for it. pgx has no type for that error. With
-// sslmode=prefer, its default, pgx tries again without TLS: then the error of that try counts.
+// tlsRefused reports whether the server speaks no TLS and the connection string asks for it. pgx has no type for that
+// error. With sslmode=prefer, its default, pgx tries again without TLS: then the error of that try counts.
 func tlsRefused(err error) bool {
 	e, connecting := errors.AsType[*pgconn.ConnectError](err)
 	if !connecting {

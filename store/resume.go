@@ -54,8 +54,8 @@ WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLE
 RETURNING r.task_queue`
 )
 
-// Claims lock the row of the group before they count who has its slot: see claimKeys. If retention has deleted that row, the unique index of
-// the groups' slots refuses a claim at the same time.
+// Claims lock the row of the group before they count who has its slot: see claimKeys. If retention has deleted that
+// row, the unique index of the groups' slots refuses a claim at the same time.
 const (
 	slotOfRun = `
 SELECT q.task_queue, coalesce(q.run_key, ''), coalesce(q.key_scope, ''), coalesce(c.held, false)

@@ -74,8 +74,8 @@ type FiredRun struct {
 	Version int
 }
 
-// A queued run does not count as active. A run that is being cancelled does: it executes until its worker hears of that, and
-// its compensations follow.
+// A queued run does not count as active. A run that is being cancelled does: it executes until its worker hears of
+// that, and its compensations follow.
 const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata, t.headers, t.run_key, coalesce(t.key_scope = '', false),
 	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.paused_at, coalesce(t.pause_actor, ''), coalesce(t.pause_reason, ''), t.problem, t.cursor_at,
 	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
@@ -291,8 +291,8 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 
 // ---- overlap ----
 
-// The statement counts other active runs, because the planner would make a join of NOT EXISTS. $2 are the queued runs that it may
-// release; NULL: all.
+// The statement counts other active runs, because the planner would make a join of NOT EXISTS. $2 are the queued runs
+// that it may release; NULL: all.
 const releaseQueued = `
 WITH q AS MATERIALIZED (
 	SELECT q.run_id, now() AS now, now() + q.timeout AS deadline_at
@@ -343,14 +343,16 @@ type QueuedRun struct {
 }
 
 // ReleaseQueued makes due the queued runs whose schedules have no other active run, and returns them. blocking holds the runs
-// that the other queued runs wait for. It passes a run that the server does not release to alone, and releases the others.
+// that the other queued runs wait for. It passes a run that the server does not release to alone, and releases the
+// others.
 func (s *Store) ReleaseQueued(ctx context.Context, alone func(QueuedRun, error)) (released []FiredRun, blocking []uuid.UUID, err error) {
 	release := func(among any) (some []FiredRun, err error) {
 		err = do(ctx, func(ctx context.Context) error {
 			b := &pgx.Batch{}
 			b.Queue(releaseQueued, s.namespace, among)
 			b.Queue(blockingRuns, s.namespace)
-			return exchange(ctx, s.pool, brief, b, collect(&some, pgx.RowToStructByPos[FiredRun]), collect(&blocking, pgx.RowTo[uuid.UUID]))
+			return exchange(ctx, s.pool, brief, b, collect(&some, pgx.RowToStructByPos[FiredRun]),
+				collect(&blocking, pgx.RowTo[uuid.UUID]))
 		})
 		return some, err
 	}

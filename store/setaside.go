@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A SetAside keeps a message that does not decode from being read again. A worker writes it under the run's lease. If it dies
-// before, the next worker finds the message unread, and decides again.
+// A SetAside keeps a message that does not decode from being read again. A worker writes it under the run's lease. If
+// it dies before, the next worker finds the message unread, and decides again.
 type SetAside struct {
 	RunID    uuid.UUID
 	Lease    uuid.UUID
@@ -83,8 +83,8 @@ SELECT coalesce(g.consumed_by, '')
 FROM kagzi.signals g
 WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1`
 
-// DropMessage removes a message that the run has not read: one that was set aside, or any, if no worker executes the run. It
-// returns ErrRunNotFound, ErrMessageNotFound and *MessageKept.
+// DropMessage removes a message that the run has not read: one that was set aside, or any, if no worker executes the
+// run. It returns ErrRunNotFound, ErrMessageNotFound and *MessageKept.
 func (s *Store) DropMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, why Why) error {
 	event := newEvent(run, EventMessageDropped, why)
 	err := s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -137,8 +137,8 @@ func (s *Store) RedeliverMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, 
 	return out, wrap("redeliver message", err)
 }
 
-// lockForMessage locks the run of the event, and returns its status. done says that an earlier try, whose answer was lost, has
-// written the event.
+// lockForMessage locks the run of the event, and returns its status. done says that an earlier try, whose answer was
+// lost, has written the event.
 func (s *Store) lockForMessage(ctx context.Context, tx pgx.Tx, event RunEvent) (done bool, status string, err error) {
 	if err := ask(ctx, tx, lockRuns, []any{s.namespace, array([]uuid.UUID{event.RunID})}, nil); err != nil {
 		return false, "", err
@@ -150,7 +150,8 @@ func (s *Store) lockForMessage(ctx context.Context, tx pgx.Tx, event RunEvent) (
 	return done, status, err
 }
 
-// removeMessage deletes a message that was set aside, or, with unread, any that no step has read. It returns the message.
+// removeMessage deletes a message that was set aside, or, with unread, any that no step has read. It returns the
+// message.
 func (s *Store) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, unread bool) (Message, error) {
 	m := Message{RunID: run, ID: id}
 	var headers *json.RawMessage

@@ -40,15 +40,17 @@ type Inbox struct {
 	Ends    []*ChildEnd
 }
 
-// messagePage bounds the bytes of a run's messages that are read at once. messagePages bounds those of many runs together.
+// messagePage bounds the bytes of a run's messages that are read at once. messagePages bounds those of many runs
+// together.
 const (
 	messagePage  = 1 << 20
 	messagePages = 32 << 20
 )
 
-// The first unread messages of each run, by name, and those of a name in order of their sequence. The ORDER BY is that of the
-// key, which keeps the planner from using the other index. $3 limits the bytes of a run: the message that exceeds it comes
-// without its payload. The LIMIT is never reached before: it bounds what the server reads of a full inbox.
+// The first unread messages of each run, by name, and those of a name in order of their sequence. The ORDER BY is that
+// of the key, which keeps the planner from using the other index. $3 limits the bytes of a run: the message that
+// exceeds it comes without its payload. The LIMIT is never reached before: it bounds what the server reads of a full
+// inbox.
 const unreadSignals = `
 SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $3 THEN g.payload END, g.headers, g.received_at, g.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -64,7 +66,8 @@ CROSS JOIN LATERAL (
 ) g
 WHERE g.bytes - g.size <= $3`
 
-// As unreadSignals, but of one name, and behind a message. A message counts as a page at most, so the first one comes whole.
+// As unreadSignals, but of one name, and behind a message. A message counts as a page at most, so the first one comes
+// whole.
 const unreadOfName = `
 SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $5 THEN g.payload END, g.headers, g.received_at, g.bytes > $5
 FROM (
@@ -114,8 +117,8 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id, q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
-// Inbox returns the inboxes of the runs, of the messages of each run a page. It reads the wake-ups in a statement before the rest: Wakeups does not count a
-// message that arrives in between, so the message is read again.
+// Inbox returns the inboxes of the runs, of the messages of each run a page. It reads the wake-ups in a statement
+// before the rest: Wakeups does not count a message that arrives in between, so the message is read again.
 func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inbox, error) {
 	var out map[uuid.UUID]*Inbox
 	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
@@ -173,8 +176,8 @@ func eachSignal(rows pgx.Rows, f func(g *Signal, over bool)) error {
 	return err
 }
 
-// UnreadOfName returns a page of the run's unread messages of a name, in the order of their sequence, behind the one numbered
-// after. more says that there are others behind them.
+// UnreadOfName returns a page of the run's unread messages of a name, in the order of their sequence, behind the one
+// numbered after. more says that there are others behind them.
 func (s *Store) UnreadOfName(ctx context.Context, run uuid.UUID, name string, after int64) (page []*Signal, more bool, err error) {
 	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
 		page, more = nil, false

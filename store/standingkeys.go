@@ -44,9 +44,10 @@ const slotHolders = `(
 			) x
 		)`
 
-// The statement finds each key with waiting runs by one search, up to $2 keys, and leaves out those that have a place in the line, or are
-// paused. A slot that is given up while its run sleeps (1) has been held since the run's start only under its first lease, whose last bit
-// says so: see leaseOf. Otherwise the statement does not know since when, and leaves the key out.
+// The statement finds each key with waiting runs by one search, up to $2 keys, and leaves out those that have a place
+// in the line, or are paused. A slot that is given up while its run sleeps (1) has been held since the run's start only
+// under its first lease, whose last bit says so: see leaseOf. Otherwise the statement does not know since when, and
+// leaves the key out.
 const standingKeys = `
 WITH RECURSIVE ` + pausesOfRuns + `, ` + waitingScopes + `, k AS MATERIALIZED (
 	SELECT s.key_scope, t.run_key
@@ -112,15 +113,16 @@ const (
 	runsBehind      = 100 // waiting runs of one key and priority that it counts
 )
 
-// StandingKeys returns the keys that have stood still for so long, up to n, those first that have stood for longest. Of all keys with waiting runs
-// it looks at the first 500.
+// StandingKeys returns the keys that have stood still for so long, up to n, those first that have stood for longest. Of
+// all keys with waiting runs it looks at the first 500.
 func (s *Store) StandingKeys(ctx context.Context, db DB, late time.Duration, n int) (out []StandingKey, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		args := []any{s.namespace, maxStandingKeys, maxSlotsCounted, micros(late), runsBehind, n}
 		return ask(ctx, db, standingKeys, args, collect(&out, func(row pgx.CollectableRow) (k StandingKey, err error) {
 			var standing int64
 			h := &k.Holder
-			err = row.Scan(&k.Group, &k.Name, &k.Queue, &k.Waiting, &k.More, &standing, uuidTo(&h.RunID), &h.ExternalID, &h.Type, &h.Status, &h.WaitingOn)
+			err = row.Scan(&k.Group, &k.Name, &k.Queue, &k.Waiting, &k.More, &standing, uuidTo(&h.RunID),
+				&h.ExternalID, &h.Type, &h.Status, &h.WaitingOn)
 			k.Standing = time.Duration(standing) * time.Microsecond
 			return k, err
 		}))

@@ -33,7 +33,8 @@ func BeginStepTx(level pgx.TxIsoLevel) string {
 const lastTimeouts = `SELECT coalesce(current_setting('kagzi_steptx.begun', true) = 'on', false), set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
 
-// ErrTimeoutLeft reports that the statement_timeout, which an application has set in its transaction, was over before RecordIn set its own.
+// ErrTimeoutLeft reports that the statement_timeout, which an application has set in its transaction, was over before
+// RecordIn set its own.
 var ErrTimeoutLeft = errors.New("the transaction has a statement_timeout that is too short for the step's record")
 
 // A StepCommit says what RecordIn found.
@@ -43,8 +44,8 @@ type StepCommit struct {
 	News    bool // the run was cancelled or paused
 }
 
-// RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that ends. It returns
-// ErrUnfounded if one of the premises is missing, and ErrTimeoutLeft.
+// RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that
+// ends. It returns ErrUnfounded if one of the premises is missing, and ErrTimeoutLeft.
 func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, premises []Premise, records ...*Record) (c StepCommit, err error) {
 	for _, r := range records {
 		r.Outcome = Undecided

@@ -175,9 +175,10 @@ func wakeIn(d time.Duration) int64 {
 	return micros(d)
 }
 
-// epoch returns t for a bigint argument: microseconds since 1970, rounded down, or zero for the zero time. Statements multiply it by an
-// interval, which the server does in floating point. Where that has no single microseconds any more, from the year 2255 on, epoch
-// returns a whole second: the server would round some up, and the last of the year 9999 to 10000, which JSON cannot write.
+// epoch returns t for a bigint argument: microseconds since 1970, rounded down, or zero for the zero time. Statements
+// multiply it by an interval, which the server does in floating point. Where that has no single microseconds any more,
+// from the year 2255 on, epoch returns a whole second: the server would round some up, and the last of the year 9999 to
+// 10000, which JSON cannot write.
 func epoch(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

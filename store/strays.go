@@ -16,7 +16,8 @@ type LeasedRun struct {
 	Cut   bool // its lease ends with its deadline, so nobody knows when it was given
 }
 
-// LeasesGiven says which leases of a worker are searched: those that its claims and starts in place have given between two times.
+// LeasesGiven says which leases of a worker are searched: those that its claims and starts in place have given between
+// two times.
 type LeasesGiven struct {
 	Worker       uuid.UUID
 	Queues       []string
@@ -94,8 +95,9 @@ type UnextendedRun struct {
 	Ends   time.Time // the end of the lease
 }
 
-// A worker extends a lease in the first heartbeat in which less than half of it is left, but not beyond the run's deadline. $4 bounds the runs that
-// are read of each pair and priority: among very many that become due within half a lease, some are missed.
+// A worker extends a lease in the first heartbeat in which less than half of it is left, but not beyond the run's
+// deadline. $4 bounds the runs that are read of each pair and priority: among very many that become due within half a
+// lease, some are missed.
 const unextendedRuns = `
 SELECT k.run_id, u.workflow_type, u.task_queue, k.locked_by, k.available_at
 FROM (
@@ -125,8 +127,8 @@ LIMIT $5`
 
 const dueSoonRead = 100 // runs of one workflow and priority that unextendedRuns reads
 
-// UnextendedRuns returns up to n runs of these pairs of queue and workflow that a live worker holds by the table, and does not report:
-// it would have extended their leases.
+// UnextendedRuns returns up to n runs of these pairs of queue and workflow that a live worker holds by the table, and
+// does not report: it would have extended their leases.
 func (s *Store) UnextendedRuns(ctx context.Context, db DB, queues, types []string, n int) (out []UnextendedRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		args := []any{s.namespace, queues, types, dueSoonRead, n}

@@ -105,9 +105,10 @@ type Ticked struct {
 	Cancelled CancelledRuns // the runs that it cancelled for them
 }
 
-// TickSchedule is EditSchedule for a coordinator: it waits at most wait for each lock, and the server ends its transaction if
-// the process is frozen. If edit asks to Replace the active runs, TickSchedule cancels them and calls edit again, with what is
-// still active then. The cancel and the run that replaces them are one transaction, so none of them happens without the other.
+// TickSchedule is EditSchedule for a coordinator: it waits at most wait for each lock, and the server ends its
+// transaction if the process is frozen. If edit asks to Replace the active runs, TickSchedule cancels them and calls
+// edit again, with what is still active then. The cancel and the run that replaces them are one transaction, so none of
+// them happens without the other.
 func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Duration, edit func(now time.Time, t *Template) (*Edit, error)) (out Ticked, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = Ticked{}

@@ -371,8 +371,8 @@ func isSound(ctx context.Context, conn *pgx.Conn, why error) bool {
 	return err == nil && setting == "off"
 }
 
-// MadeReadOnly reports whether a transaction on conn, which has failed with err, was made read-only by its own code: the next one on the
-// connection is not. It ends the transaction.
+// MadeReadOnly reports whether a transaction on conn, which has failed with err, was made read-only by its own code:
+// the next one on the connection is not. It ends the transaction.
 func MadeReadOnly(ctx context.Context, conn *pgx.Conn, err error) bool {
 	if code(err) != readOnly || conn.IsClosed() {
 		return false

@@ -55,7 +55,8 @@ FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1
 FOR UPDATE`
 
-// ErrPlaceInTx reports that a place of a queue cannot be kept in a caller's transaction: no claim of that queue could count until its end.
+// ErrPlaceInTx reports that a place of a queue cannot be kept in a caller's transaction: no claim of that queue could
+// count until its end.
 var ErrPlaceInTx = errors.New("a place of a queue cannot be taken in a transaction")
 
 const hasPlaces = `
@@ -68,8 +69,9 @@ SELECT c.max_running FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace
 const takenPlaces = `
 SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1 AND ` + holds + ` LIMIT $3) x`
 
-// takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise it keeps one free until tx ends, and with
-// it all claims of the queue: so it returns ErrPlaceInTx if tx is a caller's, unless the queue has no limit.
+// takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise it keeps one
+// free until tx ends, and with it all claims of the queue: so it returns ErrPlaceInTx if tx is a caller's, unless the
+// queue has no limit.
 func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers bool) error {
 	if callers {
 		limited, err := askOne[bool](ctx, tx, hasPlaces, s.namespace, queue)

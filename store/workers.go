@@ -134,7 +134,8 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 
 const anySealed = `SELECT EXISTS (SELECT FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.sealed)`
 
-// Sealed reports whether a registered worker of the namespace has a Sealer. Workers stay registered for a week after their end.
+// Sealed reports whether a registered worker of the namespace has a Sealer. Workers stay registered for a week after
+// their end.
 func (s *Store) Sealed(ctx context.Context) (sealed bool, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		sealed, err = askOne[bool](ctx, s.pool, anySealed, s.namespace)

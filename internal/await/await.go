@@ -57,8 +57,8 @@ func Receive[T any](t testing.TB, ch <-chan T) T {
 	}
 }
 
-// Opened returns when ch is closed or has a value, or when the test is over. Code of a workflow waits with it for its test: a
-// failed test lets go of what it holds, so its worker can end.
+// Opened returns when ch is closed or has a value, or when the test is over. Code of a workflow waits with it for its
+// test: a failed test lets go of what it holds, so its worker can end.
 func Opened[T any](t testing.TB, ch <-chan T) {
 	select {
 	case <-ch:

@@ -1,12 +1,12 @@
-// Package campaign says how far tests go. A campaign is a test that tries many cases of one kind: pairs of faults, points of the
-// code at which a process dies, random programs. `make test` tries some of them. With the build tag long, which `make test-long` sets,
-// a campaign tries all.
+// Package campaign says how far tests go. A campaign is a test that tries many cases of one kind: pairs of faults,
+// points of the code at which a process dies, random programs. `make test` tries some of them. With the build tag long,
+// which `make test-long` sets, a campaign tries all.
 //
 // A file with the constraint `//go:build long` has tests of which even one case takes too long for each change.
 package campaign
 
-// Size returns long with the build tag long, and otherwise short: the number of cases, the length of a program, or what else makes
-// a campaign long.
+// Size returns long with the build tag long, and otherwise short: the number of cases, the length of a program, or what
+// else makes a campaign long.
 func Size(short, long int) int {
 	if Long {
 		return long

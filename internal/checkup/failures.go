@@ -83,8 +83,8 @@ func byWorkflow(found []store.FailureCount) (out []store.FailureCount) {
 	return out
 }
 
-// compensations checks for runs of which a compensation failed for good, so that what they did is undone only in part, and for those
-// whose compensations do not go on because the database refuses that.
+// compensations checks for runs of which a compensation failed for good, so that what they did is undone only in part,
+// and for those whose compensations do not go on because the database refuses that.
 func (e *examination) compensations(ctx context.Context) {
 	failed, err := e.process.Store.UncompensatedRuns(ctx, e.db, maxCounted+1)
 	var refused []store.RefusedCompensation

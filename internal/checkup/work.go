@@ -119,8 +119,8 @@ func (e *examination) addWorkers(longest time.Duration) {
 	}
 }
 
-// addQueues adds the check of the queues. overdue names those whose runs wait although there are workers for them, and standing says that keys
-// stand still.
+// addQueues adds the check of the queues. overdue names those whose runs wait although there are workers for them, and
+// standing says that keys stand still.
 func (e *examination) addQueues(b backlog, overdue []string, standing bool) {
 	code := "code of the workflow"
 	if len(b.missing) == 1 && len(b.stranded) == 1 {

@@ -16,9 +16,9 @@ const (
 	week = 7 * day
 )
 
-// Longest is the longest duration that a caller may give: a hundred years. Code may double it without an overflow, and that
-// time from now is a date which everything can store. It bounds what options and configurations take; where a longer one can
-// only mean "without end", as in a sleep, it is taken for Longest.
+// Longest is the longest duration that a caller may give: a hundred years. Code may double it without an overflow, and
+// that time from now is a date which everything can store. It bounds what options and configurations take; where a
+// longer one can only mean "without end", as in a sleep, it is taken for Longest.
 const Longest = 36_525 * day
 
 // Parse reads a duration as people write it in a configuration: "30s", "1h30m", "1.5h",

@@ -36,8 +36,8 @@ func (e *execution) readMessages(name string) error {
 	return e.inboxRead(err)
 }
 
-// inboxRead notes how a read of the inbox ended, and returns err. If the inbox stays unreadable although the database can be
-// read, it yields the run. See docs/architecture.md, Wake-ups without loss.
+// inboxRead notes how a read of the inbox ended, and returns err. If the inbox stays unreadable although the database
+// can be read, it yields the run. See docs/architecture.md, Wake-ups without loss.
 func (e *execution) inboxRead(err error) error {
 	if err == nil {
 		e.mu.Lock()

@@ -65,8 +65,8 @@ type Branch struct {
 	// group.start, and reset when the branch wins or no branch does. The execution's mutex guards it.
 	racing bool
 
-	// outrun says that another branch has won the branch's Race, in this execution or in the history. It is set by group.learn, for good. The
-	// execution's mutex guards it.
+	// outrun says that another branch has won the branch's Race, in this execution or in the history. It is set by
+	// group.learn, for good. The execution's mutex guards it.
 	outrun bool
 
 	goid        atomic.Uintptr // the ID of its goroutine. Set by init, reset to 0 by settleBranch when that ends.

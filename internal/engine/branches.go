@@ -121,7 +121,8 @@ func (f *Future) take(b *Branch) (any, time.Time, error) {
 	return f.value, f.result.now, f.result.err
 }
 
-// gaveBack reports whether the branch, or one above it, has failed or lost a Race: what it had reserved goes back. It is the same in a replay.
+// gaveBack reports whether the branch, or one above it, has failed or lost a Race: what it had reserved goes back. It
+// is the same in a replay.
 func (b *Branch) gaveBack() bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()

@@ -107,8 +107,8 @@ func (e *execution) cancelChildren() store.Outcome {
 	})
 }
 
-// cancelStarted cancels children whose starts are recorded. If the lease is lost, or a record on which the run builds, it stops the
-// execution and returns false.
+// cancelStarted cancels children whose starts are recorded. If the lease is lost, or a record on which the run builds,
+// it stops the execution and returns false.
 func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	builds, _ := e.premisesNow()
 	outcome := e.untilAnswered(func() error {
@@ -122,8 +122,8 @@ func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	return outcome == store.Done
 }
 
-// untilAnswered calls f, which asks the database, until the database answers. The outcome is Lost if the run is no longer held, or if
-// the session gives up its writes.
+// untilAnswered calls f, which asks the database, until the database answers. The outcome is Lost if the run is no
+// longer held, or if the session gives up its writes.
 func (e *execution) untilAnswered(f func() error) store.Outcome {
 	for failures := 0; ; failures++ {
 		err := f()

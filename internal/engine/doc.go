@@ -6,7 +6,8 @@
 //
 //   - lifecycle.go begins and runs a session, drain.go drains it; verify.go replays a run that is over; testsession.go is for tests.
 //   - The work of a session: claims.go and orphans.go; loader.go and lane.go; flush.go and batchers.go; refresh.go;
-//     heartbeater.go, connection.go and opening.go; suspects.go; lingering.go; ending.go and refused.go. Its state is in session.go, its configuration in config.go.
+//     heartbeater.go, connection.go and opening.go; suspects.go; lingering.go; ending.go and refused.go. Its state is
+//     in session.go, its configuration in config.go.
 //   - Branches of a run: branches.go, groups.go and decisions.go.
 //   - execute.go executes the function of a run, or of a branch; intercept.go does so inside of interceptors.
 //   - The other operations of a branch: step.go and steptx.go, sleep.go, signals.go, children.go and cancels.go,

@@ -26,8 +26,8 @@ func (s *Session) settled(e *execution) {
 	s.end(e)
 }
 
-// end enqueues the write that ends an execution. It is called again if that may not be written, because the server has refused an
-// earlier write. See docs/architecture.md, The end of an execution.
+// end enqueues the write that ends an execution. It is called again if that may not be written, because the server has
+// refused an earlier write. See docs/architecture.md, The end of an execution.
 func (s *Session) end(e *execution) {
 	e.mu.Lock()
 	reason, suspension, cause := e.reason, e.suspension, e.failure

@@ -308,8 +308,9 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 	return kept
 }
 
-// refused is called when the server refuses the execution's first write by itself. It reports whether the execution can do without
-// that write. If it cannot, the write is the end of the run and has nothing of the application in it: it is tried again.
+// refused is called when the server refuses the execution's first write by itself. It reports whether the execution can
+// do without that write. If it cannot, the write is the end of the run and has nothing of the application in it: it is
+// tried again.
 func (s *Session) refused(e *execution, err error) (done bool) {
 	e.mu.Lock()
 	w := e.outbox.writes[0]

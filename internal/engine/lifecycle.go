@@ -19,7 +19,8 @@ func New(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
-		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{}, slots: slots{free: cfg.MaxConcurrent, longest: longestAhead}, suspects: suspects{patience: firstPatience}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
+		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{},
+		slots: slots{free: cfg.MaxConcurrent, longest: longestAhead}, suspects: suspects{patience: firstPatience}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
 		drains: make(chan struct{}), strays: strays{age: store.LateClaims, wake: make(chan struct{}, 1)},
 	}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)

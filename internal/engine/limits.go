@@ -154,9 +154,9 @@ func (l *limitLine) look(p *permit) (state permitState, at time.Time) {
 	return p.state, p.at
 }
 
-// serve sends the tasks, in one transaction as a rule, and passes on the answers. While the database is away it repeats that, as
-// store.ServeLimit allows. A task that the server refuses holds up no other. When the session ends, serve tries once: others take
-// back what is left.
+// serve sends the tasks, in one transaction as a rule, and passes on the answers. While the database is away it repeats
+// that, as store.ServeLimit allows. A task that the server refuses holds up no other. When the session ends, serve
+// tries once: others take back what is left.
 func (l *limitLine) serve(tasks []limitTask) {
 	if slices.ContainsFunc(tasks, func(t limitTask) bool { return t.ask == nil }) { // a slot may be free
 		tasks = slices.Concat(l.first(), tasks)
@@ -213,8 +213,8 @@ func (l *limitLine) serveSome(tasks []limitTask) error {
 	return nil
 }
 
-// failed is called when a task fails by itself. A step whose place the server refuses fails; what it refuses of a step that leaves is
-// left to others. Other tasks are done later.
+// failed is called when a task fails by itself. A step whose place the server refuses fails; what it refuses of a step
+// that leaves is left to others. Other tasks are done later.
 func (l *limitLine) failed(t limitTask, err error) {
 	l.env.databaseTrouble(err)
 	switch {

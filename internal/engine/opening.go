@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An opening is the heartbeater's next connection while it is being opened. It goes on when a heartbeat has stopped waiting
-// for it: on a loaded machine a connection takes longer to open than a heartbeat may be late. The heartbeater uses it
-// whenever it is there.
+// An opening is the heartbeater's next connection while it is being opened. It goes on when a heartbeat has stopped
+// waiting for it: on a loaded machine a connection takes longer to open than a heartbeat may be late. The heartbeater
+// uses it whenever it is there.
 type opening struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the fields below are set
@@ -24,11 +24,12 @@ type opening struct {
 	err     error
 }
 
-// longestOpening bounds the opening of a connection if Grace is shorter, and the check of the schema at a registration. It is the
-// time that every statement has.
+// longestOpening bounds the opening of a connection if Grace is shorter, and the check of the schema at a registration.
+// It is the time that every statement has.
 const longestOpening = 10 * time.Second
 
-// open begins to open a connection, unless that is under way. When the connection is there, the session sends a heartbeat.
+// open begins to open a connection, unless that is under way. When the connection is there, the session sends a
+// heartbeat.
 func (h *heartbeater) open() *opening {
 	if h.opening != nil {
 		return h.opening
@@ -87,8 +88,8 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 	return o.conn, o.err
 }
 
-// connectionSoon is connection for a heartbeat, which waits for a third of Grace at most. Then it goes over a connection of
-// the pool, before others may take the worker for dead.
+// connectionSoon is connection for a heartbeat, which waits for a third of Grace at most. Then it goes over a
+// connection of the pool, before others may take the worker for dead.
 func (h *heartbeater) connectionSoon() (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(h.pingInterval(), h.s.cfg.StaleAfter/6))
 	defer cancel()

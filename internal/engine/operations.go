@@ -62,8 +62,8 @@ func (b *Branch) enter(name string, badName error) (string, error) {
 	return id, nil
 }
 
-// longestPath is the most bytes of the ID of an operation: the names of its branches, and its own. It is part of the keys of tables,
-// which may have 2,704 bytes with the run, the namespace and what Kagzi adds to some IDs.
+// longestPath is the most bytes of the ID of an operation: the names of its branches, and its own. It is part of the
+// keys of tables, which may have 2,704 bytes with the run, the namespace and what Kagzi adds to some IDs.
 const longestPath = 2000
 
 // checkPath returns the error of an operation whose ID is too long.

@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An orphan is a run that is RUNNING under a lease of the session, or may become so, and that the session does not execute: the answer to its
-// claim or start was lost, or it is a stray. Heartbeats do not extend its lease, and no failure detector releases it, because the worker
-// lives. So the session yields it.
+// An orphan is a run that is RUNNING under a lease of the session, or may become so, and that the session does not
+// execute: the answer to its claim or start was lost, or it is a stray. Heartbeats do not extend its lease, and no
+// failure detector releases it, because the worker lives. So the session yields it.
 type orphan struct {
 	store.HeldRun
 	queue string
@@ -45,9 +45,9 @@ func (s *Session) disownLocked(orphans ...orphan) {
 	}
 }
 
-// yieldOrphans yields orphans until none is left. One that is not there is looked for until its statement must have become visible. A drain is
-// not held up: yieldOrphans looks once more, and a coordinator releases the runs of an even later commit, like those of a dead
-// worker.
+// yieldOrphans yields orphans until none is left. One that is not there is looked for until its statement must have
+// become visible. A drain is not held up: yieldOrphans looks once more, and a coordinator releases the runs of an even
+// later commit, like those of a dead worker.
 func (s *Session) yieldOrphans() {
 	for pause, drains := time.Duration(0), false; ; pause = min(max(2*pause, outage.Pause), resolvePause) {
 		select {
@@ -76,7 +76,8 @@ func (s *Session) yieldOrphans() {
 	}
 }
 
-// yieldSome yields those of the orphans that are there, and returns those that may be there later, or that it could not yield.
+// yieldSome yields those of the orphans that are there, and returns those that may be there later, or that it could not
+// yield.
 func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
 	asked := time.Now()
 	var yielded []orphan
@@ -135,8 +136,9 @@ func (s *Session) orphansYielded(yielded []orphan) {
 	}
 }
 
-// strays are what the session knows of the search for runs that the table says it holds, and that it does not execute. Such runs must not
-// exist: the search is a check of everything that claims and ends runs. See docs/architecture.md, Claim.
+// strays are what the session knows of the search for runs that the table says it holds, and that it does not execute.
+// Such runs must not exist: the search is a check of everything that claims and ends runs. See docs/architecture.md,
+// Claim.
 type strays struct {
 	wake chan struct{} // of tests: a search is to begin now
 
@@ -169,8 +171,9 @@ func (s *Session) strayLoop() {
 	}
 }
 
-// searchStrays searches the leases that were given since the last search, and yields the runs that are not executed. A run counts only if that is
-// so again after a heartbeat: an execution may just have ended. It does not count while an old claim is under way, which may bring it.
+// searchStrays searches the leases that were given since the last search, and yields the runs that are not executed. A
+// run counts only if that is so again after a heartbeat: an execution may just have ended. It does not count while an
+// old claim is under way, which may bring it.
 func (s *Session) searchStrays() {
 	begun := time.Now()
 	s.mu.Lock()
@@ -180,7 +183,10 @@ func (s *Session) searchStrays() {
 	if sent.IsZero() || sent.Before(s.strays.searched.Add(-age)) && len(s.strays.cut) == 0 || s.isFenced() {
 		return // no lease is new since the last search
 	}
-	given := store.LeasesGiven{Worker: s.ID(), Queues: append(active, left...), LeaseTimeout: s.cfg.LeaseTimeout, After: s.strays.after, Age: age}
+	given := store.LeasesGiven{
+		Worker: s.ID(), Queues: append(active, left...), LeaseTimeout: s.cfg.LeaseTimeout,
+		After: s.strays.after, Age: age,
+	}
 	for _, t := range s.cfg.Types {
 		given.Types = append(given.Types, t.Type)
 	}
@@ -247,8 +253,8 @@ func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedR
 	return out
 }
 
-// claimRuns claims, and resolves the claim by its lease if its outcome is unknown. A claim whose answer is lost may have taken
-// runs, or may yet take them, if the server has not executed it yet. No worker executes those runs. See
+// claimRuns claims, and resolves the claim by its lease if its outcome is unknown. A claim whose answer is lost may
+// have taken runs, or may yet take them, if the server has not executed it yet. No worker executes those runs. See
 // docs/architecture.md, Lost acknowledgements.
 //
 // A result without Now is a claim that took nothing, as far as known. If an input may have failed the claim, claimRuns claims
@@ -332,9 +338,9 @@ func (s *Session) claimWithin(d time.Duration, req store.ClaimRequest, f func(co
 	return f(ctx, req)
 }
 
-// resolve yields the runs of a claim whose outcome is unknown. It queries for them until a query comes so long after sent that
-// the claim must have become visible. After the end of ctx it queries once more. A coordinator releases the runs of an even
-// later commit, like those of a dead worker.
+// resolve yields the runs of a claim whose outcome is unknown. It queries for them until a query comes so long after
+// sent that the claim must have become visible. After the end of ctx it queries once more. A coordinator releases the
+// runs of an even later commit, like those of a dead worker.
 func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time.Time) {
 	for pause := outage.Pause; ; pause = min(2*pause, resolvePause) {
 		select {

@@ -203,8 +203,8 @@ func (e *execution) addProgressLocked(f *store.Flush) {
 	}
 }
 
-// settleLocked removes the taken writes that are not busy, and appends them to settled. An empty write stays behind a busy one. unheard says
-// that a write is busy until the execution knows that its run was cancelled or paused.
+// settleLocked removes the taken writes that are not busy, and appends them to settled. An empty write stays behind a
+// busy one. unheard says that a write is busy until the execution knows that its run was cancelled or paused.
 func (o *outbox) settleLocked(settled []*write) (_ []*write, unheard bool) {
 	var busy []*write
 	o.apart = false
@@ -297,8 +297,9 @@ func (w *write) settle(o store.Outcome) {
 	}
 }
 
-// writePause is the least time between two writes of a run's progress, apart from that with its suspension or end. It is also the
-// longest time that a progress, or the record of a message that was read or set aside, waits for a write that takes it along.
+// writePause is the least time between two writes of a run's progress, apart from that with its suspension or end. It
+// is also the longest time that a progress, or the record of a message that was read or set aside, waits for a write
+// that takes it along.
 const writePause = time.Second
 
 // A progress is what the run's code last said of its progress. It is not part of the history: no replay reads it. The execution's

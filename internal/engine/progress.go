@@ -7,8 +7,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// SetProgress replaces the run's progress. It is written with the next write of the run, or by itself within writePause. A branch that
-// passes recorded operations says nothing: its run has said so before. Any goroutine may call it, also after the end of the execution.
+// SetProgress replaces the run's progress. It is written with the next write of the run, or by itself within
+// writePause. A branch that passes recorded operations says nothing: its run has said so before. Any goroutine may call
+// it, also after the end of the execution.
 func (b *Branch) SetProgress(text string, fraction *float64) {
 	e := b.e
 	if !b.live.Load() || b.hasLost() || !e.mode.writes() {

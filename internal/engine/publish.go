@@ -16,8 +16,8 @@ import (
 type PublishSpec struct {
 	Name    string
 	BadName error // why the name is invalid; nil if it is valid
-	// Events returns the events. Publish gives those that are not Named their IDs. refused reports that err is no mistake of the code,
-	// such as events that are too large.
+	// Events returns the events. Publish gives those that are not Named their IDs. refused reports that err is no
+	// mistake of the code, such as events that are too large.
 	Events func() (events []*store.NewEvent, refused bool, err error)
 }
 

@@ -55,13 +55,16 @@ func (b *Branch) deferLocked(r *store.Record, message *store.Signal) {
 	}
 }
 
-// setAsideLocked keeps a message that does not decode from all waits. It is written with the run's next write: if the process
-// dies before, the next execution finds the message unread, and decides again.
+// setAsideLocked keeps a message that does not decode from all waits. It is written with the run's next write: if the
+// process dies before, the next execution finds the message unread, and decides again.
 func (e *execution) setAsideLocked(g *store.Signal, why error) {
 	if !e.mode.writes() {
 		return
 	}
-	e.aside = append(e.aside, &store.SetAside{RunID: e.run.RunID, Lease: e.run.Lease, Name: g.Name, Sequence: g.Sequence, Reason: failure.Text(why)})
+	e.aside = append(e.aside, &store.SetAside{
+		RunID: e.run.RunID, Lease: e.run.Lease, Name: g.Name, Sequence: g.Sequence,
+		Reason: failure.Text(why),
+	})
 	e.timeWriteLocked(writePause)
 }
 
@@ -117,8 +120,8 @@ func (e *execution) enqueueAndWait(w *write) (outcome store.Outcome, enqueued bo
 }
 
 // enqueue adds w to the outbox, together with the deferred records that must not come after it. If the writing branch has lost
-// a race, it adds nothing and returns false: the branch's deferred records have been dropped. It also returns false for an end that
-// may not be written any more, because the server has refused a write: then the execution has another end.
+// a race, it adds nothing and returns false: the branch's deferred records have been dropped. It also returns false for
+// an end that may not be written any more, because the server has refused a write: then the execution has another end.
 func (e *execution) enqueue(w *write) bool {
 	e.mu.Lock()
 	if !w.ends() && w.by.hasLost() {

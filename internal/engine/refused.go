@@ -6,9 +6,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A branch need not wait for its writes, so later writes may follow from one that the server refuses. So after a refused write
-// the run fails, even if its function has returned meanwhile. Nothing else of the execution is written, apart from the
-// compensations that undo what its steps have done. See docs/architecture.md, Group commit.
+// A branch need not wait for its writes, so later writes may follow from one that the server refuses. So after a
+// refused write the run fails, even if its function has returned meanwhile. Nothing else of the execution is written,
+// apart from the compensations that undo what its steps have done. See docs/architecture.md, Group commit.
 
 // refuseLocked stops the execution, whose first write is refused, and takes out of the outbox what may not be written
 // any more. It returns these writes. ends reports that the end of the execution was among them, and is to be made

@@ -193,7 +193,8 @@ func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) boo
 		!madeReadOnly(tx, err) && s.isUncounted()
 }
 
-// madeReadOnly reports whether err says that the step's function has made its transaction read-only. If so, the transaction has ended.
+// madeReadOnly reports whether err says that the step's function has made its transaction read-only. If so, the
+// transaction has ended.
 func madeReadOnly(tx pgx.Tx, err error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -9,9 +9,10 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// suspects say which crash-loop suspects a session executes at once. Suspects that died equally often begin as a group if their
-// IDs end in the same bits: one bit at first, twice as many with each recovery. So half of n suspects begin at once; of those that die
-// again a quarter of n do, then a sixteenth, and then each alone. The session's mutex guards the fields. See docs/architecture.md, Claim.
+// suspects say which crash-loop suspects a session executes at once. Suspects that died equally often begin as a group
+// if their IDs end in the same bits: one bit at first, twice as many with each recovery. So half of n suspects begin at
+// once; of those that die again a quarter of n do, then a sixteenth, and then each alone. The session's mutex guards
+// the fields. See docs/architecture.md, Claim.
 type suspects struct {
 	patience time.Duration       // of the suspects with the fewest recoveries: firstPatience, but for tests
 	group    suspectGroup        // that began last
@@ -34,8 +35,8 @@ func groupOf(r *store.ClaimedRun) suspectGroup {
 	return suspectGroup{r.Recoveries, binary.BigEndian.Uint64(r.RunID[8:]) & (1<<bits - 1)}
 }
 
-// patienceOf returns how long a suspect waits for the group before it. It doubles with each recovery: who died more often comes last, and
-// a run that needs long gets the worker without such neighbours in the end.
+// patienceOf returns how long a suspect waits for the group before it. It doubles with each recovery: who died more
+// often comes last, and a run that needs long gets the worker without such neighbours in the end.
 func (s *suspects) patienceOf(recoveries int) time.Duration {
 	return s.patience << min(recoveries-store.SuspectRecoveries, maxRecoveries)
 }
@@ -63,8 +64,8 @@ func (s *suspects) leave(e *execution) bool {
 	return len(s.last) == 0
 }
 
-// below returns how many recoveries the suspects have that a claim leaves out, because they would have to wait; zero: it leaves out none.
-// more says in how long those with one more recovery may begin.
+// below returns how many recoveries the suspects have that a claim leaves out, because they would have to wait; zero:
+// it leaves out none. more says in how long those with one more recovery may begin.
 func (s *suspects) below(now time.Time) (recoveries int, more time.Duration) {
 	if len(s.last) == 0 {
 		return 0, 0
@@ -111,8 +112,8 @@ func (s *Session) endSuspectLocked(e *execution) {
 	}
 }
 
-// wakeSuspects lets the claim loop claim whenever suspects with more recoveries may begin beside those under way. The caller
-// holds the session's mutex.
+// wakeSuspects lets the claim loop claim whenever suspects with more recoveries may begin beside those under way. The
+// caller holds the session's mutex.
 func (s *Session) wakeSuspects() {
 	if s.suspects.timer != nil {
 		s.suspects.timer.Stop()

@@ -163,7 +163,8 @@ func (r *reasons) unclaimed(ctx context.Context) error {
 	return nil
 }
 
-// stranded says that no live worker has the code of a run which waits for something else, so that no worker executes it when that comes.
+// stranded says that no live worker has the code of a run which waits for something else, so that no worker executes it
+// when that comes.
 func (r *reasons) stranded(ctx context.Context) error {
 	if r.lookedForWorkers {
 		return nil

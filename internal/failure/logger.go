@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// SafeLogger returns log with a handler that survives panics of log's handler. Kagzi logs in goroutines of its own, where such a panic would
-// end the process. A line that the handler loses goes to the standard error output.
+// SafeLogger returns log with a handler that survives panics of log's handler. Kagzi logs in goroutines of its own,
+// where such a panic would end the process. A line that the handler loses goes to the standard error output.
 func SafeLogger(log *slog.Logger) *slog.Logger {
 	if _, safe := log.Handler().(safeHandler); safe {
 		return log

@@ -28,8 +28,8 @@ func (q *queuedRuns) changed(ids []uuid.UUID) bool {
 }
 
 // release makes the queued runs due that wait for no other any more, returns them, and remembers the runs that the others wait
-// for. again says that a run changed meanwhile, which may be one of those: release must be called again. It passes runs that the
-// server does not release to alone.
+// for. again says that a run changed meanwhile, which may be one of those: release must be called again. It passes runs
+// that the server does not release to alone.
 func (q *queuedRuns) release(ctx context.Context, st *store.Store, alone func(store.QueuedRun, error)) (released []store.FiredRun, again bool, err error) {
 	q.mu.Lock()
 	q.reading = true

@@ -18,8 +18,8 @@ const (
 	// lockPause is the pause before a schedule is fired again after a lock on it, or on its run, was in the way.
 	lockPause = 250 * time.Millisecond
 
-	// lockWait is the longest that the firing of one schedule waits for each lock. Schedules whose active runs are cancelled
-	// share it, because callers may have locked these runs.
+	// lockWait is the longest that the firing of one schedule waits for each lock. Schedules whose active runs are
+	// cancelled share it, because callers may have locked these runs.
 	lockWait = 100 * time.Millisecond
 
 	// maxFiredBytes is the most input that one transaction copies.
@@ -55,8 +55,8 @@ func (k *Coordinator) FireSchedules(ctx context.Context) (time.Duration, error) 
 	return 0, ctx.Err()
 }
 
-// releaseQueued makes the queued runs due that wait for no other run of their schedule any more. If the server refuses one, its
-// schedule is paused, and the others go on. Each pass tries the run again, so it begins soon after the repair.
+// releaseQueued makes the queued runs due that wait for no other run of their schedule any more. If the server refuses
+// one, its schedule is paused, and the others go on. Each pass tries the run again, so it begins soon after the repair.
 func (k *Coordinator) releaseQueued(ctx context.Context) error {
 	refused := map[uuid.UUID]error{} // by schedule
 	released, again, err := k.queued.release(ctx, k.cfg.Store, func(run store.QueuedRun, err error) {
@@ -157,8 +157,8 @@ func (k *Coordinator) decideBatch(now time.Time, due []*store.Template) batch {
 	return b
 }
 
-// fireEach fires schedules one by one: after the database refused them together, to find the schedule that fails, or because
-// they cannot share a transaction. It returns the number of those that did not fail.
+// fireEach fires schedules one by one: after the database refused them together, to find the schedule that fails, or
+// because they cannot share a transaction. It returns the number of those that did not fail.
 func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template, wait time.Duration) (done int, failure error) {
 	for _, t := range due {
 		switch err := k.FireAlone(ctx, t, wait); {
@@ -183,10 +183,10 @@ type refusal struct{ err error }
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// FireAlone fires one schedule, unless its ticks have been decided, or its overlap policy has changed, since t was read. It
-// waits at most wait for each lock. It stores the error of an interceptor that refuses the tick, and the schedule stays due. It
-// pauses the schedule if the database refuses its runs, and postpones it by lockPause if a caller's transaction has locked rows
-// that it needs.
+// FireAlone fires one schedule, unless its ticks have been decided, or its overlap policy has changed, since t was
+// read. It waits at most wait for each lock. It stores the error of an interceptor that refuses the tick, and the
+// schedule stays due. It pauses the schedule if the database refuses its runs, and postpones it by lockPause if a
+// caller's transaction has locked rows that it needs.
 func (k *Coordinator) FireAlone(ctx context.Context, t *store.Template, wait time.Duration) error {
 	ticked, err := k.tick(ctx, t, wait)
 	if refused, ok := errors.AsType[*refusal](err); ok {
@@ -213,8 +213,8 @@ func (k *Coordinator) FireAlone(ctx context.Context, t *store.Template, wait tim
 	return err
 }
 
-// pause pauses a schedule until its repair, and stores why, unless it has been deleted or is paused. One that an operator paused gets no
-// problem: Client.Schedule would end its pause.
+// pause pauses a schedule until its repair, and stores why, unless it has been deleted or is paused. One that an
+// operator paused gets no problem: Client.Schedule would end its pause.
 func (k *Coordinator) pause(ctx context.Context, schedule uuid.UUID, wait time.Duration, why error) error {
 	problem := problemOf(why)
 	_, err := k.cfg.Store.TickSchedule(ctx, schedule, wait, func(_ time.Time, t *store.Template) (*store.Edit, error) {
@@ -240,9 +240,9 @@ func (k *Coordinator) storeRefusal(ctx context.Context, t *store.Template, probl
 	return err
 }
 
-// tick starts the runs of the ticks that have come since the schedule was seen, inside of the interceptors. The ticks are
-// still undecided if the schedule is not paused and its cursor has not moved: a call that fires, changes or pauses the
-// schedule does one or the other.
+// tick starts the runs of the ticks that have come since the schedule was seen, inside of the interceptors. The ticks
+// are still undecided if the schedule is not paused and its cursor has not moved: a call that fires, changes or pauses
+// the schedule does one or the other.
 func (k *Coordinator) tick(ctx context.Context, seen *store.Template, wait time.Duration) (ticked store.Ticked, err error) {
 	reached := false
 	fire := func(ctx context.Context, headers json.RawMessage) (err error) {

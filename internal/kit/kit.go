@@ -390,8 +390,8 @@ var turns = make(chan struct{}, runtime.GOMAXPROCS(0)+1)
 // holders has the names of the tests that have a turn.
 var holders sync.Map
 
-// WaitTurn waits until few enough of these tests run. The turn ends with the test. A test that has its turn, or a test above it
-// has one, does not wait.
+// WaitTurn waits until few enough of these tests run. The turn ends with the test. A test that has its turn, or a test
+// above it has one, does not wait.
 func WaitTurn(t testing.TB) {
 	for name := t.Name(); ; name = path.Dir(name) {
 		if _, has := holders.Load(name); has {

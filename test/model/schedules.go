@@ -17,7 +17,8 @@ type Schedule struct {
 }
 
 // Decide says which of the ticks between cursor and now start a run, and whether these runs wait for the active one. If replace is set, nothing
-// is decided until the active runs are cancelled, which cancelled says they are. If runs must not overlap, only the newest tick counts.
+// is decided until the active runs are cancelled, which cancelled says they are. If runs must not overlap, only the
+// newest tick counts.
 func Decide(overlap string, active, queued, cancelled bool, cursor, now int) (ticks []int, waits, replace bool) {
 	for n := cursor + 1; n <= now; n++ {
 		ticks = append(ticks, n)
@@ -45,7 +46,8 @@ func (m *Model) DueSchedules() (names []string) {
 	return names
 }
 
-// Uses reports whether the schedule has an active run, and one that waits for it. A run that is being cancelled is active.
+// Uses reports whether the schedule has an active run, and one that waits for it. A run that is being cancelled is
+// active.
 func (m *Model) Uses(name string) (active, queued bool) {
 	for _, r := range m.all() {
 		if r.Schedule == name && r.Active() {

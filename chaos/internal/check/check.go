@@ -90,8 +90,8 @@ type Expectations struct {
 	// Accounts are the balances at the beginning.
 	Accounts map[string]int64
 
-	// Lossy says that a failover may have lost the newest commits. What is left must still be consistent, also with what workers had in
-	// memory, but what was acknowledged may be gone.
+	// Lossy says that a failover may have lost the newest commits. What is left must still be consistent, also with
+	// what workers had in memory, but what was acknowledged may be gone.
 	Lossy bool
 
 	Settle    time.Duration // L4: from the last fault's end to the end of the last run

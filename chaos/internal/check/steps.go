@@ -121,9 +121,9 @@ func same(stored, value string) bool {
 	return err == nil && stored == evidence.Digest(string(text))
 }
 
-// unrecorded: a run that completed has the record of each step that returned under its last lease (S7), also if a failover has lost the
-// newest commits: a worker that kept such a run in memory would complete it over the hole. Steps of branches are left out, because a branch
-// may have lost.
+// unrecorded: a run that completed has the record of each step that returned under its last lease (S7), also if a
+// failover has lost the newest commits: a worker that kept such a run in memory would complete it over the hole. Steps
+// of branches are left out, because a branch may have lost.
 func (c *checker) unrecorded() {
 	for _, key := range sortedSteps(c.h.lines) {
 		r := c.h.final[key.run]
@@ -140,8 +140,8 @@ func (c *checker) unrecorded() {
 }
 
 // executions: each attempt is executed once under one lease, and a step at most once for each of its attempts and each interruption,
-// which is a later claim (S11). A transaction that failed is executed again under the same number. If a failover has lost claims, nobody
-// knows the number of interruptions.
+// which is a later claim (S11). A transaction that failed is executed again under the same number. If a failover has
+// lost claims, nobody knows the number of interruptions.
 func (c *checker) executions() {
 	for _, key := range sortedSteps(c.h.lines) {
 		if c.transactional(key.step) {

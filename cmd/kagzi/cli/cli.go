@@ -1,5 +1,5 @@
-// Package cli is the command line kagzi as a part of other programs: with the codec and the sealer of an application, it shows and sends
-// payloads as the application does.
+// Package cli is the command line kagzi as a part of other programs: with the codec and the sealer of an application,
+// it shows and sends payloads as the application does.
 package cli
 
 import (
@@ -14,14 +14,16 @@ import (
 
 // A Config is what the command line needs of an application.
 type Config struct {
-	// Codec is the Codec of the application's clients. It encodes a json.RawMessage, which a person has written. Nil means JSON.
+	// Codec is the Codec of the application's clients. It encodes a json.RawMessage, which a person has written. Nil
+	// means JSON.
 	Codec kagzi.Codec
 	// Sealer is the Sealer of the application's clients. Nil means none.
 	Sealer kagzi.Sealer
 }
 
-// Main executes the command that the arguments of the program are, and returns the code with which the program should exit. It takes
-// its flags from os.Args, and the database from the flags and the environment, as kagzi does. SIGINT and SIGTERM end it.
+// Main executes the command that the arguments of the program are, and returns the code with which the program should
+// exit. It takes its flags from os.Args, and the database from the flags and the environment, as kagzi does. SIGINT and
+// SIGTERM end it.
 func Main(cfg Config) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -93,7 +93,8 @@ func (a *app) client(ctx context.Context) (*kagzi.Client, error) {
 	return a.clientOf(pool)
 }
 
-// sender returns a client for a command that sends a payload. It refuses to if the namespace's programs could not read it.
+// sender returns a client for a command that sends a payload. It refuses to if the namespace's programs could not read
+// it.
 func (a *app) sender(ctx context.Context) (*kagzi.Client, error) {
 	c, err := a.client(ctx)
 	if err == nil {

@@ -86,7 +86,8 @@ message with the same ID may be sent again.` + "\n" + runHelp
 	return c
 }
 
-// messageCommand returns a command that changes a message of a run, without its texts, and the flags that it reads. past is what it says.
+// messageCommand returns a command that changes a message of a run, without its texts, and the flags that it reads.
+// past is what it says.
 func (a *app) messageCommand(past string, do func(context.Context, *kagzi.Client, kagzi.Ref, kagzi.ID, ...kagzi.ChangeOption) error) (*cobra.Command, *cause) {
 	var run runArg
 	by := &cause{}
