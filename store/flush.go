@@ -50,7 +50,7 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
 // transaction has locked. It also leaves out runs that start a child with an external ID, or publish an event with an ID of the
 // application: an open transaction may have inserted one with that ID, and the insert would wait for its end. All other keys belong to
-// one run. The ends of runs whose consumer somebody else has locked are left out, too. The writes that it leaves out
+// one run. The ends of runs whose consumer another transaction has locked are left out, too. The writes that it leaves out
 // are Busy, or Unfounded.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {

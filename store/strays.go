@@ -13,7 +13,7 @@ type LeasedRun struct {
 	HeldRun
 	Queue string
 	Key   Key
-	Cut   bool // its lease ends with its deadline, so nobody knows when it was given
+	Cut   bool // its lease ends with its deadline, so the table does not say when it was given
 }
 
 // LeasesGiven says which leases of a worker are searched: those that its claims and starts in place have given between

@@ -62,7 +62,7 @@ func TestLeasesThatEndWithDeadlines(t *testing.T) {
 	if mine := claim(t, s, req).Runs; len(mine) != 4 {
 		t.Fatalf("claimed %d runs", len(mine))
 	}
-	start(t, s, newRun(withTimeout(30*time.Second))) // nobody's
+	start(t, s, newRun(withTimeout(30*time.Second))) // of no worker
 	g := LeasesGiven{Worker: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: req.LeaseTimeout, Age: time.Second * 30}
 	found, _, err := s.LeasesGiven(t.Context(), g)
 	var got []uuid.UUID

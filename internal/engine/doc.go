@@ -5,7 +5,7 @@
 // Its files form layers. A file refers only to files of its own layer and of the layers below. From the top:
 //
 //   - lifecycle.go begins and runs a session, drain.go drains it; verify.go replays a run that is over; testsession.go is for tests.
-//   - The work of a session: claims.go and orphans.go; loader.go and lane.go; flush.go and batchers.go; refresh.go;
+//   - The work of a session: claims.go, leftout.go and orphans.go; loader.go and lane.go; flush.go and batchers.go; refresh.go;
 //     heartbeater.go, connection.go and opening.go; suspects.go; lingering.go; ending.go and refused.go. Its state is
 //     in session.go, its configuration in config.go.
 //   - Branches of a run: branches.go, groups.go and decisions.go.

@@ -127,8 +127,8 @@ type host interface {
 	// mayLinger reports whether an execution that could be suspended may stay in memory for d. If so, the host suspends
 	// it then, if that is still possible.
 	mayLinger(e *execution, d time.Duration) bool
-	// hasNews is called when the answer to a record says that the run was cancelled or paused. The host tells the
-	// execution.
+	// hasNews is called when the answer to a record says that the run was cancelled or paused. The host reads the
+	// run's row, and passes its state to the execution.
 	hasNews(e *execution)
 }
 

@@ -192,7 +192,7 @@ func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 				worst = o
 			}
 		}
-		e.stopAfterLocked(worst) // at once: nobody may take the write for written because it left the outbox
+		e.stopAfterLocked(worst) // at once: no branch may take the write for written because it left the outbox
 		e.mu.Unlock()
 		if failed {
 			s.failures.Over(s.logger(s.ID()), flushingAlone)

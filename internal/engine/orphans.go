@@ -150,7 +150,7 @@ type strays struct {
 	after    time.Time // by the database's clock: the leases that were given earlier have been searched
 	searched time.Time // when the last search began
 
-	// When a search first found runs whose leases end with their deadlines, by lease. Nobody knows when such a lease was given.
+	// When a search first found runs whose leases end with their deadlines, by lease. The table does not say when such a lease was given.
 	cut map[uuid.UUID]time.Time
 }
 
@@ -216,7 +216,7 @@ func (s *Session) searchStrays() {
 	s.strays.after, s.strays.searched = until, begun
 }
 
-// old returns those of the runs whose leases were given longer ago than age. It notes the others, whose leases tell nothing of that.
+// old returns those of the runs whose leases were given longer ago than age. It notes the others: their leases do not say it.
 func (s *strays) old(runs []store.LeasedRun, now time.Time, age time.Duration) (old []store.LeasedRun) {
 	cut := map[uuid.UUID]time.Time{}
 	for _, r := range runs {

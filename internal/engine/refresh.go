@@ -137,5 +137,5 @@ func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 	return woken
 }
 
-// hasNews tells the execution why its run has news.
+// hasNews reads the row of the execution's run, and passes its state to the execution.
 func (s *Session) hasNews(e *execution) { s.readStates([]store.HeldRun{e.held()}) }

@@ -107,7 +107,7 @@ func (w *signalWait) arrival() *event {
 
 // A look is what a wait has found in the inbox.
 type look struct {
-	message *store.Signal // the oldest, which the wait now holds; nil if there is none that it may take
+	message *store.Signal // the oldest, which the wait now holds; nil if it may take none
 	late    bool          // the oldest message arrived too late, so none can arrive in time any more
 	more    bool          // the table may have messages that the inbox lacks
 	past    int           // the number of arrivals

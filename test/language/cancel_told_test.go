@@ -16,7 +16,7 @@ import (
 )
 
 // TestRecordsTellOfWhatHappensToTheRun cancels and pauses a run while a step is under way. No notification says so, and the worker sends
-// no heartbeats. The answer to the step's record tells the worker, and no other step begins.
+// no heartbeats. The answer to the step's record says it, and no other step begins.
 func TestRecordsTellOfWhatHappensToTheRun(t *testing.T) {
 	t.Parallel()
 	cancel := func(ctx context.Context, s *store.Store, id uuid.UUID) error {

@@ -61,7 +61,7 @@ func (a *amnesia) stepTx(ctx kagzi.Context, name string, also func()) string {
 	return v
 }
 
-// both executes two transactional steps whose commits nobody can order, and a step that loses one of them.
+// both executes two transactional steps whose commits have no known order, and a step that loses one of them.
 func (a *amnesia) both(ctx kagzi.Context, loses string) (string, error) {
 	var v [2]string
 	branch := func(i int, name string) func(kagzi.Context) error {

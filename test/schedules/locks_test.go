@@ -1,6 +1,7 @@
 package schedules_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -176,6 +177,26 @@ func TestUnknownCodeBlocksNothing(t *testing.T) {
 	if n := len(k.Fired("a")); n != 1 {
 		t.Errorf("a has %d runs, want 1", n)
 	}
+}
+
+// A trigger of the application refuses the start with a code of its own: the schedule is paused with the error, and the others fire.
+func TestOwnCodePausesItsSchedule(t *testing.T) {
+	k := kit.New(t)
+	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_id IS NOT NULL THEN RAISE 'no odds here' USING ERRCODE = 'KZ001'; END IF; RETURN NEW; END $$`)
+	k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	k.Schedule(kagzi.Schedule{Name: "a", Every: time.Hour, Run: odds.With(1)})
+	k.Schedule(kagzi.Schedule{Name: "b", Every: time.Hour})
+	k.Missed("a", time.Hour)
+	k.Missed("b", time.Hour)
+	k.Pass(k.Coordinator())
+	if a := k.Info("a"); !a.Paused || !strings.Contains(a.Error, "no odds here") || len(k.Fired("a")) != 0 {
+		t.Errorf("%+v", a)
+	}
+	if b := k.Info("b"); b.Paused || len(k.Fired("b")) != 1 {
+		t.Errorf("%+v", b)
+	}
+	k.Exec(`DROP TRIGGER refuse ON kagzi.workflow_runs`)
 }
 
 // One transaction copies at most 64 MiB of input, and what is left comes in the next; an input larger than that is

@@ -141,7 +141,7 @@ func (c *checker) unrecorded() {
 
 // executions: each attempt is executed once under one lease, and a step at most once for each of its attempts and each interruption,
 // which is a later claim (S11). A transaction that failed is executed again under the same number. If a failover has
-// lost claims, nobody knows the number of interruptions.
+// lost claims, the number of interruptions is unknown.
 func (c *checker) executions() {
 	for _, key := range sortedSteps(c.h.lines) {
 		if c.transactional(key.step) {
