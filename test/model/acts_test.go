@@ -63,11 +63,15 @@ func (w *world) finished(a act, answer string, err error) {
 func same(err, want error) bool {
 	var below *store.ActiveBelow
 	var needed *store.NeededRun
+	var held *store.GroupHeld
+	var full *store.QueueFull
 	switch {
 	case want == ErrActiveBelow:
 		return errors.As(err, &below)
 	case want == ErrNeeded:
 		return errors.As(err, &needed)
+	case want == ErrSlotsHeld:
+		return errors.As(err, &held) || errors.As(err, &full)
 	case want == store.ErrIDConflict && errors.Is(err, store.ErrIDTaken):
 		return false
 	}

@@ -141,7 +141,7 @@ func (m *Model) Compensate(id uuid.UUID) {
 			a.Child = m.StartedFor(id, a.Position)
 			m.add(&Run{
 				ID: a.Child, Type: compensationType, Priority: r.Priority, Parent: id, ParentStep: a.step, Detached: true,
-				Status: store.Pending, At: Due,
+				Status: store.Pending, At: Due, Slot: r.Slot &^ 1,
 			})
 		case c != nil && c.Active():
 		case c != nil && c.Status == store.Completed:
@@ -167,12 +167,19 @@ const compensationType = "a"
 // await lets a compensating run wait for the ends of n runs.
 func (r *Run) await(n int) { r.Awaited, r.At = r.Wakeups+int64(n), Never }
 
-// resumeCompensating runs the compensations again that have not completed.
+// resumeCompensating runs the compensations again that have not completed, with the slots that a run holds until it ends.
 func (m *Model) resumeCompensating(r *Run) error {
 	if !slices.ContainsFunc(r.compensations(), func(a *Attempt) bool { return a.Status != store.Completed }) {
 		return store.ErrCompensated
 	}
-	r.Status, r.Slot, r.Lease, r.Paused, r.Awaited = store.Sleeping, 0, uuid.Nil, false, r.Wakeups
+	slot := 0
+	if r.Key.Group || m.Queue.Held {
+		if err := m.hasSlots(r); err != nil {
+			return err
+		}
+		slot = 2
+	}
+	r.Status, r.Slot, r.Lease, r.Paused, r.Awaited = store.Sleeping, slot, uuid.Nil, false, r.Wakeups
 	r.due()
 	for _, a := range r.compensations() {
 		if c := m.Runs[a.Child]; a.Status == store.Failed || a.Status == store.Running && a.Child != uuid.Nil {
@@ -183,6 +190,19 @@ func (m *Model) resumeCompensating(r *Run) error {
 		}
 	}
 	m.Compensate(r.ID)
+	return nil
+}
+
+// hasSlots reports, as an error, that other runs hold the slots of the run's key and its queue. A token of a rate it needs not.
+func (m *Model) hasSlots(r *Run) error {
+	most := cmp.Or(m.Keys[r.Key].Max, m.Queue.KeyMax)
+	held := m.holders(func(o *Run) bool { return o.Key == r.Key })
+	switch {
+	case r.Key.Group && held > 0:
+		return ErrSlotsHeld
+	case !r.Key.Group && r.Key != (store.Key{}) && most > 0 && held >= most, m.Queue.Max > 0 && m.holders(func(*Run) bool { return true }) >= m.Queue.Max:
+		return ErrSlotsHeld
+	}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 var (
 	ErrActiveBelow = errors.New("a run below it is active")
 	ErrNeeded      = errors.New("its parent needs it")
+	ErrSlotsHeld   = errors.New("other runs hold its slots")
 )
 
 // family returns the runs and all below them that are active and not detached. Of a run that is over they are included, too. Compensations are
