@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -18,6 +19,10 @@ func TestLargestLimit(t *testing.T) {
 	if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "l", MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}
+	await.True(t, "the worker registers", func() bool {
+		workers, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{})
+		return len(workers) == 1 || err != nil
+	})
 	for _, most := range []int{math.MaxInt, math.MaxInt32} {
 		for name, list := range map[string]func() (int, error){
 			"List": func() (int, error) { return length(k.Client.List(k.Ctx, kagzi.RunFilter{Limit: most})) },
