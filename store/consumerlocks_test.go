@@ -214,12 +214,14 @@ func TestLooksBehindAPublisherBecomeRare(t *testing.T) {
 	tx := begin(t, s)
 	publishIn(t, s, tx, named("a", "first")...)
 	publishes(t, s, named("a", "second")...)
-	for _, want := range []struct{ age, least, most float64 }{{0, 0, 0.5}, {4, 1, 3}, {3600, 4, 5}} {
-		exec(t, s.pool, `UPDATE kagzi.events SET published_at = now() - $1 * interval '1 second'`, want.age)
+	for _, want := range []struct{ age, least, most time.Duration }{{0, 0, time.Second / 2}, {4 * time.Second, time.Second, 3 * time.Second}, {time.Hour, 4 * time.Second, 5 * time.Second}} {
+		// The claim is between the times of these two statements, on a slow machine long after the first and long before the second.
+		before := one[time.Time](t, s.pool, `UPDATE kagzi.events SET published_at = now() - $1 * interval '1 second' WHERE event_id = 'second' RETURNING now()`, want.age.Seconds())
 		look(t, s)
 		mustNotRun(t, s, "c")
-		if got := one[float64](t, s.pool, `SELECT extract(epoch FROM consumers_at - now())::float8 FROM kagzi.run_keys`); got < want.least-0.5 || got > want.most {
-			t.Errorf("after %v s the next look is in %v s", want.age, got)
+		next, after := one[time.Time](t, s.pool, `SELECT consumers_at FROM kagzi.run_keys`), one[time.Time](t, s.pool, `SELECT now()`)
+		if next.Sub(before) < want.least || next.Sub(after) > want.most+after.Sub(before) {
+			t.Errorf("after %v the next look is in %v to %v", want.age, next.Sub(after), next.Sub(before))
 		}
 		exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = 'infinity'`)
 	}
