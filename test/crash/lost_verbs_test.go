@@ -32,19 +32,28 @@ func commitsOf(part string, nths ...int) lossPoint {
 	return lossPoint{func() pgproxy.Match { return pgproxy.After(pgproxy.Contains(part), pgproxy.Exactly("commit")) }, nths}
 }
 
-// eachLossPoint runs a test for each of the statements, once losing it and once losing the answer to it. The test calls lose when what it
-// has prepared is there.
+// eachLossPoint runs a test for each of the statements, losing the answer to it, and in a long campaign also losing the statement. The test
+// calls lose when what it has prepared is there.
 func eachLossPoint(t *testing.T, points map[string]lossPoint, test func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop)) {
 	for name, p := range points {
 		for _, nth := range campaign.Some(p.nths, 1) {
-			t.Run(fmt.Sprint(name, nth), func(t *testing.T) {
-				kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+			for _, request := range campaign.Some([]bool{false, true}, 1) {
+				t.Run(lossName(fmt.Sprint(name, nth), request), func(t *testing.T) {
+					t.Parallel()
+					l := kit.NewLossy(t, request)
 					k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: l.Db.Pool, Client: kit.NewClient(t, l.Db.Pool)}
 					test(t, k, l, func() *pgproxy.Drop { return l.Lose(pgproxy.Nth(nth, p.match())) })
 				})
-			})
+			}
 		}
 	}
+}
+
+func lossName(name string, request bool) string {
+	if request {
+		name += "Request"
+	}
+	return name
 }
 
 // A statement of an UpdateAll or Update is lost, or the answer to it: each run is changed, and says so once.
