@@ -29,7 +29,7 @@ type BulkResult struct {
 // f must have a condition: one without any is refused. A zero f.Limit means no limit. Without f.Status, f selects the runs to
 // which the verb applies.
 func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takesReason|takesActor|takesGrace|takesDryRun)
+	cfg, err := changeOptions(opts, takes("Grace", "DryRun"))
 	v := verb{name: "cancel all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return "", c.cancel(ctx, run, cfg)
@@ -39,7 +39,7 @@ func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...ChangeOptio
 
 // TerminateAll ends the active runs that f selects, like [Client.Terminate]. It is otherwise like [Client.CancelAll].
 func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takesReason|takesActor|takesDryRun)
+	cfg, err := changeOptions(opts, takes("DryRun"))
 	v := verb{name: "terminate all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return "", c.terminate(ctx, run, cfg)
@@ -49,7 +49,7 @@ func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOp
 
 // ResumeAll resumes the failed and cancelled runs that f selects, like [Client.Resume]. It is otherwise like [Client.CancelAll].
 func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takesReason|takesActor|takesForget|takesDryRun)
+	cfg, err := changeOptions(opts, takes("Forget", "DryRun"))
 	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return "", c.resume(ctx, run, cfg)
@@ -61,7 +61,7 @@ func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOptio
 // [Client.CancelAll], except that another call after an error would restart the runs in Changed again, unless their ID is
 // taken. Continue with f.After instead: the oldest run in Changed and Skipped, which is the one with the smallest RunID.
 func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOption) (BulkResult, error) {
-	cfg, err := c.restartOptions(ctx, opts, takesDryRun)
+	cfg, err := c.restartOptions(ctx, opts, takes("DryRun"))
 	v := verb{name: "restart all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return c.restart(ctx, run, cfg)
@@ -72,7 +72,7 @@ func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOpt
 // ForkAll forks the runs that f selects and that are over from step on, like [Client.Fork]. It is otherwise like
 // [Client.RestartAll].
 func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...RestartOption) (BulkResult, error) {
-	cfg, err := c.restartOptions(ctx, opts, takesDryRun|takesCompensations)
+	cfg, err := c.restartOptions(ctx, opts, takes("DryRun", "InheritCompensations"))
 	v := verb{name: "fork all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return c.fork(ctx, run, step, cfg)

@@ -34,13 +34,15 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 	}
 	call := wf.With(in, opts...)
 	call.as, call.inherited = asChild, b.Headers()
-	if call.inheritsMetadata() {
-		call.metadata = b.Metadata()
-	}
+	call.metadata = func() Metadata { return b.Metadata() }
+	cfg, err := call.config(nil)
 	c, err := b.StartChild(engine.ChildSpec{
-		Name: name, BadName: validateStepName("child", name), Workflow: call.workflow, Detached: call.detached(),
+		Name: name, BadName: validateStepName("child", name), Workflow: call.workflow, Detached: cfg.detached,
 		Run: func() (store.NewRun, bool, error) {
-			run, _, err := client.newRun(context.Background(), call, nil)
+			if err != nil {
+				return store.NewRun{}, isRefused(err), err
+			}
+			run, err := client.newRun(context.Background(), call, &cfg)
 			return run, isRefused(err), err
 		},
 		Intercept: client.intercepts.child(),

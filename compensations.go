@@ -60,7 +60,7 @@ type undoneBy struct {
 	call  func(result any) Call
 }
 
-func (undoneBy) stepOption() {}
+func (u undoneBy) step(c *stepConfig) { c.undoneBy = u }
 
 // validate refuses a compensation of a step that returns another type.
 func (u undoneBy) validate(result reflect.Type) error {
@@ -79,7 +79,11 @@ func (u undoneBy) validate(result reflect.Type) error {
 // newRegistration returns the registration that is recorded for a call.
 func (c *Client) newRegistration(call Call) (*engine.Registration, error) {
 	call.as = asCompensation
-	run, cfg, err := c.newRun(context.Background(), call, nil)
+	cfg, err := call.config(nil)
+	if err != nil {
+		return nil, err
+	}
+	run, err := c.newRun(context.Background(), call, &cfg)
 	if err != nil {
 		return nil, err
 	}

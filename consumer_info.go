@@ -101,7 +101,7 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 // end. It returns [ErrNotFound] if there is no such consumer with that topic, or
 // if the topic has no event with the ID.
 func (c *Client) Skip(ctx context.Context, consumer Consumer, topic AnyTopic, id ID, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, takesReason|takesActor)
+	cfg, err := c.consumerChange(ctx, consumer, opts, everyVerb)
 	if err == nil && topic == nil {
 		err = errors.New("kagzi: the topic is nil: give the one that has the event")
 	}

@@ -303,7 +303,7 @@ func WakeAt(ctx Context, t time.Time) error {
 // [RejectActive] it does nothing and returns [ErrRunActive] while a run of the consumer, or another run of its group, is active. The other
 // options are [InTx], [Reason] and [Actor]. Trigger returns [ErrNotFound] if no worker has stored the consumer yet.
 func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, takesReason|takesActor|takesReject)
+	cfg, err := c.consumerChange(ctx, consumer, opts, takes("IfActive"))
 	if err == nil {
 		var due store.DueRun
 		if due, err = c.store.TriggerConsumer(ctx, cfg.tx, consumer.name, cfg.reject, cfg.Why); err == nil {
@@ -317,15 +317,15 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeO
 // its name counts, so a program that no longer has it can pass DefineConsumer(name, ConsumerConfig{}). A run that is active goes on, and
 // its end changes nothing more. A worker that still has the consumer's function stores it again when it starts. The options are [InTx], [Reason] and [Actor]. It returns [ErrNotFound] if there is no such consumer.
 func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, takesReason|takesActor)
+	cfg, err := c.consumerChange(ctx, consumer, opts, everyVerb)
 	if err == nil {
 		err = c.store.DeleteConsumer(ctx, cfg.tx, consumer.name, cfg.Why)
 	}
 	return c.failedIf(ctx, err, "delete consumer %s", text.Quote(consumer.name))
 }
 
-func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []ChangeOption, verb takes) (changeConfig, error) {
-	cfg, err := changeOptions(opts, verb)
+func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []ChangeOption, takes []string) (changeConfig, error) {
+	cfg, err := changeOptions(opts, takes)
 	if err = cmp.Or(err, c.usable(ctx), validateConsumer(consumer.name)); err == nil {
 		err = c.checkSchema(ctx, cfg.tx)
 	}

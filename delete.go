@@ -30,7 +30,7 @@ import (
 // again, unless a [Client.BackfillSchedule] asks for it.
 func (c *Client) Delete(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
 		_, err = c.delete(ctx, cfg.tx, ref, cfg)
 	}
@@ -40,7 +40,7 @@ func (c *Client) Delete(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 // DeleteAll deletes the runs that f selects and that are over, like [Client.Delete]. A child that f selects is changed if its parent is
 // deleted, and otherwise skipped with [ErrRunNeeded]. DeleteAll is otherwise like [Client.CancelAll].
 func (c *Client) DeleteAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takesReason|takesActor|takesDryRun)
+	cfg, err := changeOptions(opts, takes("DryRun"))
 	gone := map[RunID]bool{}
 	v := verb{name: "delete all", to: over, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		if gone[run] {

@@ -181,7 +181,7 @@ func (c *Client) worker(ctx context.Context, tx pgx.Tx, id string) (uuid.UUID, e
 //
 // A process manager that restarts a worker whenever it ends will do so after a drain, too.
 func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	var parsed uuid.UUID
 	if err == nil {
 		parsed, err = c.worker(ctx, cfg.tx, id)
@@ -202,7 +202,7 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) err
 // before. They drain as a whole, with their other queues. It does not
 // affect workers that start later.
 func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOption) (n int, err error) {
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
 		err = validateQueue(queue)
 	}
@@ -231,7 +231,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 // that it may still hold. It returns [ErrNotFound] if the client's namespace has no such worker. With [InTx] the worker cannot send
 // heartbeats until the transaction ends, so commit soon.
 func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	var parsed uuid.UUID
 	if err == nil {
 		parsed, err = c.worker(ctx, cfg.tx, id)

@@ -1,6 +1,7 @@
 package kagzi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -24,23 +25,41 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 	}
 }
 
+// handleConfig is the configuration that the options of a handler or a replay give.
+type handleConfig struct {
+	given
+	version   int // zero: not given
+	isDefault bool
+	additions bool
+}
+
+// handleOptions validates opts, and refuses those that are not among takes.
+func handleOptions(opts []HandleOption, takes ...string) (handleConfig, error) {
+	cfg := handleConfig{given: given{takes: takes}}
+	each(opts, &cfg.given, func(o HandleOption) { o.handle(&cfg) })
+	return cfg, cfg.wrong()
+}
+
+func (v Version) handle(c *handleConfig) {
+	c.version = int(v)
+	c.check(validateVersion(c.version))
+}
+
+func (defaultVersion) handle(c *handleConfig) {
+	c.isDefault = true
+	c.only("DefaultVersion", "DefaultVersion is for Handle: leave it out to replay the run's own version, or give a Version")
+}
+
+func (allowAdditions) handle(c *handleConfig) {
+	c.additions = true
+	c.only("AllowAdditions", "AllowAdditions is for a replay: leave it out")
+}
+
 // handle gives the worker the function of a workflow, or of a consumer. It reports whether the call was right.
 func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, error), opts []HandleOption, consumer *store.Consumer) bool {
-	version, isDefault := Version(1), false
-	var err error
-	for _, o := range opts {
-		switch o := o.(type) {
-		case Version:
-			version = o
-		case defaultVersion:
-			isDefault = true
-		case allowAdditions:
-			err = errors.Join(err, errors.New("kagzi: AllowAdditions is for a replay: leave it out"))
-		case nil:
-			err = errors.Join(err, errNilOption)
-		}
-	}
-	err = errors.Join(validateWorkflow(name), validateVersion(int(version)), err)
+	cfg, err := handleOptions(opts, "Version", "DefaultVersion")
+	version := cmp.Or(cfg.version, 1)
+	err = errors.Join(validateWorkflow(name), err)
 	if fn == nil {
 		err = errors.Join(err, errors.New("kagzi: the function is nil"))
 	}
@@ -49,7 +68,7 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 		return false
 	}
 	client := w.client
-	w.handle(name, int(version), isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
+	w.handle(name, version, cfg.isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
 		var in In
 		if consumer != nil {
 			if b.ExternalID() != store.RunOfConsumer(name) { // its end would consume nothing, and the consumer would see the same events again

@@ -18,7 +18,7 @@ import (
 // A message has headers of its own: see [Message.WithHeaders].
 type Headers map[string]string
 
-func (Headers) startOption() {}
+func (h Headers) start(c *startConfig) { c.headers = h.over(c.headers) }
 
 func (h Headers) validate() error { return validateTags("Headers", "header", h) }
 

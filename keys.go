@@ -24,8 +24,15 @@ type (
 	Group string
 )
 
-func (Key) startOption()   {}
-func (Group) startOption() {}
+func (k Key) start(c *startConfig) {
+	c.key, c.keyed = string(k), true
+	c.check(validateKey("Key", c.key))
+}
+
+func (g Group) start(c *startConfig) {
+	c.key, c.group = string(g), true
+	c.check(validateKey("Group", c.key))
+}
 
 var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
 

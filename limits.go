@@ -20,7 +20,10 @@ import (
 // If nobody has set the limit, the attempt fails with [kind.Unavailable], and is repeated according to the step's [RetryPolicy].
 type Limit string
 
-func (Limit) stepOption() {}
+func (l Limit) step(c *stepConfig) {
+	c.limit = l
+	c.check(validateLimit(string(l)))
+}
 
 // A StepLimit says how often the steps with its [Limit] may begin, and how many of them may be under way, in all workers of the
 // namespace together. With neither Rate nor MaxRunning, it lets every step begin.
@@ -110,7 +113,7 @@ func (c *Client) limitOptions(opts []ChangeOption) (changeConfig, error) {
 	if err := c.made(); err != nil {
 		return changeConfig{}, err
 	}
-	return changeOptions(opts, takesReason|takesActor|refusesTx)
+	return changeOptions(opts, []string{"Reason", "Actor"})
 }
 
 // LimitInfo is a limit on steps, and what it does at the moment. Its JSON follows the rules of [ScheduleInfo].

@@ -118,7 +118,7 @@ func (c *Client) RedeliverMessage(ctx context.Context, ref Ref, id ID, opts ...C
 // changeMessage calls do for the message of a run. verb is for errors.
 func (c *Client) changeMessage(ctx context.Context, verb string, ref Ref, id ID, opts []ChangeOption, do func(pgx.Tx, uuid.UUID, store.Why) error) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
 		err = validateMessageID(id)
 	}

@@ -3,7 +3,6 @@ package kagzi
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 )
 
 // SetMetadata changes tags of the run, recorded under name; the rules of [Step]'s names apply. Tags that m does not name stay, and an
@@ -38,13 +37,7 @@ func InheritMetadata() StartOption { return inheritMetadata{} }
 
 type inheritMetadata struct{}
 
-func (inheritMetadata) startOption() {}
-
-// inheritsMetadata reports whether the call has the option InheritMetadata.
-func (c Call) inheritsMetadata() bool {
-	is := func(o StartOption) bool { _, ok := o.(inheritMetadata); return ok }
-	return slices.ContainsFunc(c.defaults, is) || slices.ContainsFunc(c.opts, is)
-}
+func (inheritMetadata) start(c *startConfig) { c.inherits = true }
 
 // stored returns the metadata as they are stored: nil if none were given.
 func (m Metadata) stored() json.RawMessage {

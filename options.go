@@ -2,10 +2,13 @@ package kagzi
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/text"
 )
 
@@ -14,27 +17,27 @@ type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
 	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [WhenFull], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Headers], [Timeout],
 	// [RetryPolicy], [Key], [Group], [Message], [InTx] and [Detached].
-	StartOption interface{ startOption() }
+	StartOption interface{ start(*startConfig) }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and
 	// [Input]; to [Step] and [StepTx] also [UndoneBy],
 	// to [Step] and [Do] [Repeatable], and to [StepTx] and [DoTx] [Isolation].
-	StepOption interface{ stepOption() }
+	StepOption interface{ step(*stepConfig) }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
-	BranchOption interface{ branchOption() }
+	BranchOption interface{ branch(*branchConfig) }
 	// An UpdateOption goes to [Client.Update] and [Client.UpdateAll]: [Queue], [Priority], [At], [Delay], [Version], [DefaultVersion] and
 	// [Metadata] are what to change; there are also [Reason], [Actor] and [InTx], and for UpdateAll [DryRun].
-	UpdateOption interface{ updateOption() }
+	UpdateOption interface{ update(*updateConfig) }
 	// A HandleOption says which code executes a run. [Handle] takes [Version] and [DefaultVersion]; [Worker.Replay], and Replay
 	// of package kagzitest, take [Version] and [AllowAdditions].
-	HandleOption interface{ handleOption() }
+	HandleOption interface{ handle(*handleConfig) }
 	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take [Reason] and [Actor],
 	// which the audit log records: see [Client.Audit]. All but those of limits take [InTx]; [Client.Publish] takes InTx alone. [Client.Cancel] and [Client.CancelAll] also take [Grace], [Client.Resume] and [Client.ResumeAll] also [Forget], and methods with a
 	// [RunFilter] also [DryRun].
-	ChangeOption interface{ changeOption() }
+	ChangeOption interface{ change(*changeConfig) }
 	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version], [Reason], [Actor]
 	// and [InTx]. Restart and Fork also take [ID] and [NewInput], RestartAll and ForkAll also [DryRun], and Fork and ForkAll
 	// also [InheritCompensations].
-	RestartOption interface{ restartOption() }
+	RestartOption interface{ restart(*restartConfig) }
 )
 
 type (
@@ -170,43 +173,116 @@ type (
 
 type dryRun struct{}
 
-func (inTx) startOption()            {}
-func (Queue) startOption()           {}
-func (Delay) startOption()           {}
-func (At) startOption()              {}
-func (Priority) startOption()        {}
-func (Version) startOption()         {}
-func (Metadata) startOption()        {}
-func (Timeout) startOption()         {}
-func (detached) startOption()        {}
-func (Timeout) stepOption()          {}
-func (Isolation) stepOption()        {}
-func (stepInput) stepOption()        {}
-func (repeatable) stepOption()       {}
-func (Timeout) branchOption()        {}
-func (Concurrency) branchOption()    {}
-func (collectErrors) branchOption()  {}
-func (Version) handleOption()        {}
-func (defaultVersion) handleOption() {}
-func (inTx) changeOption()           {}
-func (Grace) changeOption()          {}
-func (Reason) changeOption()         {}
-func (forgetSteps) changeOption()    {}
-func (dryRun) changeOption()         {}
-func (inTx) restartOption()          {}
-func (Version) restartOption()       {}
-func (Reason) restartOption()        {}
-func (dryRun) restartOption()        {}
-func (inTx) updateOption()           {}
-func (Queue) updateOption()          {}
-func (Delay) updateOption()          {}
-func (At) updateOption()             {}
-func (Priority) updateOption()       {}
-func (Version) updateOption()        {}
-func (defaultVersion) updateOption() {}
-func (Metadata) updateOption()       {}
-func (Reason) updateOption()         {}
-func (dryRun) updateOption()         {}
+// given is what the options of every call have in common.
+type given struct {
+	takes []string // of the options that not every call takes, those that this one does
+	errs  []error
+}
+
+// check notes that an option is wrong, unless err is nil.
+func (g *given) check(err error) {
+	if err != nil {
+		g.errs = append(g.errs, err)
+	}
+}
+
+// only refuses an option of this name if the call does not take it.
+func (g *given) only(name, refusal string) {
+	if !slices.Contains(g.takes, name) {
+		g.check(errors.New("kagzi: " + refusal))
+	}
+}
+
+// wrong returns what is wrong with the options.
+func (g *given) wrong() error { return errors.Join(g.errs...) }
+
+// each lets the options set themselves, in order: of one kind the last one wins, unless the kind says otherwise.
+func each[O any](opts []O, g *given, set func(O)) {
+	for _, o := range opts {
+		if any(o) == nil {
+			g.check(errNilOption)
+			continue
+		}
+		set(o)
+	}
+}
+
+func (o inTx) start(c *startConfig) {
+	c.tx = o.tx
+	c.check(o.validate())
+}
+
+func (o inTx) validate() error {
+	if o.tx == nil {
+		return errNilTx
+	}
+	return nil
+}
+
+func (o Queue) start(c *startConfig) {
+	c.queue = string(o)
+	c.check(validateQueue(string(o)))
+}
+
+func (o Delay) start(c *startConfig) {
+	c.delay, c.at = time.Duration(o), time.Time{}
+	c.check(validateDuration("delay", c.delay))
+}
+
+func (o At) start(c *startConfig) {
+	c.at, c.delay = time.Time(o), 0
+	c.check(validateAt(c.at))
+}
+
+func (o Priority) start(c *startConfig) {
+	c.priority = int(o)
+	c.check(validatePriority(c.priority))
+}
+
+func (o Version) start(c *startConfig) {
+	c.version = int(o)
+	c.check(validateVersion(c.version))
+}
+
+func (o Metadata) start(c *startConfig) {
+	c.metadata = o
+	c.check(validateMetadata(o))
+}
+
+func (o Timeout) start(c *startConfig) {
+	c.timeout = time.Duration(o)
+	c.check(validateTimeout("timeout", c.timeout))
+}
+
+func (detached) start(c *startConfig) { c.detached = true }
+
+func (o Timeout) step(c *stepConfig) {
+	c.timeout = time.Duration(o)
+	c.check(validateTimeout("timeout", c.timeout))
+}
+
+func (o Isolation) step(c *stepConfig) {
+	c.isolation = o
+	c.check(engine.CheckIsolation(pgx.TxIsoLevel(o), c.tx))
+}
+
+func (o stepInput) step(c *stepConfig) { c.input = &o }
+
+func (repeatable) step(c *stepConfig) { c.repeatable = true }
+
+func (o Timeout) branch(c *branchConfig) {
+	c.timeout = time.Duration(o)
+	c.check(validateTimeout("timeout", c.timeout))
+}
+
+func (o Concurrency) branch(c *branchConfig) {
+	c.concurrency = int(o)
+	if o < 1 {
+		c.check(fmt.Errorf("kagzi: concurrency %d: give at least 1, or leave the option out", int(o)))
+	}
+}
+
+func (collectErrors) branch(c *branchConfig) { c.collect = true }
 
 var (
 	errNilOption = errors.New("kagzi: there is a nil option: leave it out")

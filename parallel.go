@@ -136,6 +136,7 @@ func Race[T any](ctx Context, name string, branches map[string]func(Context) (T,
 
 // branchConfig is the configuration that a group's options give.
 type branchConfig struct {
+	given
 	timeout     time.Duration
 	concurrency int
 	collect     bool
@@ -143,24 +144,8 @@ type branchConfig struct {
 
 func branchOptions(opts []BranchOption) (branchConfig, error) {
 	var cfg branchConfig
-	var err error
-	for _, o := range opts {
-		switch o := o.(type) {
-		case Timeout:
-			cfg.timeout = time.Duration(o)
-			err = errors.Join(err, validateTimeout("timeout", time.Duration(o)))
-		case Concurrency:
-			cfg.concurrency = int(o)
-			if o < 1 {
-				err = errors.Join(err, fmt.Errorf("kagzi: concurrency %d: give at least 1, or leave the option out", int(o)))
-			}
-		case collectErrors:
-			cfg.collect = true
-		case nil:
-			err = errors.Join(err, errNilOption)
-		}
-	}
-	return cfg, err
+	each(opts, &cfg.given, func(o BranchOption) { o.branch(&cfg) })
+	return cfg, cfg.wrong()
 }
 
 // newGroupSpec returns the specification of a group for the engine.

@@ -48,12 +48,6 @@ func Park() ChangeOption { return park{} }
 
 type park struct{}
 
-func (Actor) changeOption()   {}
-func (Actor) restartOption()  {}
-func (Actor) updateOption()   {}
-func (Percent) changeOption() {}
-func (park) changeOption()    {}
-
 // stored validates the target.
 func (t Target) stored() (store.Pause, error) {
 	set := func(names ...string) (n int) {
@@ -97,7 +91,7 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) erro
 		return err
 	}
 	p, err := t.stored()
-	cfg, e := changeOptions(opts, takesReason|takesActor|takesPark)
+	cfg, e := changeOptions(opts, takes("Park"))
 	if err = errors.Join(err, e); err == nil {
 		err = c.checkSchema(ctx, cfg.tx)
 	}
@@ -118,7 +112,7 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) er
 		return err
 	}
 	p, err := t.stored()
-	cfg, e := changeOptions(opts, takesReason|takesActor|takesPercent)
+	cfg, e := changeOptions(opts, takes("Percent"))
 	if err = errors.Join(err, e); err == nil && cfg.percent > 0 && p.Key.Name != "" {
 		err = errors.New("kagzi: Percent is for queues, workflows and All: the runs of a key or a group go on or stay together; leave Percent out to end the pause")
 	}
@@ -174,7 +168,7 @@ func pauseOf(p store.Pause) Pause {
 // [ErrRunFinished] if the run is over or about to end. It takes [InTx], [Reason] and [Actor].
 func (c *Client) PauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
 		err = c.pauseRun(ctx, ref, cfg)
 	}
@@ -199,7 +193,7 @@ func (c *Client) pauseRun(ctx context.Context, ref Ref, cfg changeConfig) error 
 // runs that there are now, but not from that of its key or group. It returns [ErrRunFinished] if the run is over. It takes [InTx], [Reason] and [Actor].
 func (c *Client) UnpauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
 		err = c.unpauseRun(ctx, ref, cfg)
 	}
@@ -224,7 +218,7 @@ func (c *Client) unpauseRun(ctx context.Context, ref Ref, cfg changeConfig) erro
 // UnpauseRuns is [Client.UnpauseRun] for the active runs that f selects, the newest first, like [Client.CancelAll]. It takes [InTx],
 // [Reason], [Actor] and [DryRun].
 func (c *Client) UnpauseRuns(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takesReason|takesActor|takesDryRun)
+	cfg, err := changeOptions(opts, takes("DryRun"))
 	v := verb{name: "unpause runs", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return "", c.failedIf(ctx, c.unpauseRun(ctx, run, cfg), "unpause %v", named(run))

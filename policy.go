@@ -47,9 +47,25 @@ const (
 	StartIfFailed IfEnded = store.StartIfFailed
 )
 
-func (IfActive) startOption()  {}
-func (IfActive) changeOption() {}
-func (IfEnded) startOption()   {}
+func (p IfActive) start(c *startConfig) {
+	c.ifActive = p
+	c.check(p.validate())
+	c.called.policy = c.name(c.called.policy, p != "", fmt.Sprintf("IfActive %q", string(p)))
+}
+
+func (p IfEnded) start(c *startConfig) {
+	c.ifEnded = p
+	c.check(p.validate())
+	c.called.policy = c.name(c.called.policy, p != "", fmt.Sprintf("IfEnded %q", string(p)))
+}
+
+func (p IfActive) change(c *changeConfig) {
+	c.reject = true
+	c.only("IfActive", "IfActive is for Trigger and TriggerSchedule: leave it out")
+	if p != RejectActive {
+		c.check(fmt.Errorf("kagzi: IfActive %s means nothing for a trigger: give kagzi.RejectActive, or leave it out", text.Quote(string(p))))
+	}
+}
 
 func (p IfActive) validate() error {
 	switch p {
@@ -80,31 +96,4 @@ func (p IfEnded) stored() string {
 		return ""
 	}
 	return string(p)
-}
-
-// idPolicy names an IfActive or IfEnded among the options, or returns "" if there is none.
-func idPolicy(opts []StartOption) string {
-	for _, o := range opts {
-		switch o := o.(type) {
-		case IfActive:
-			if o != "" {
-				return fmt.Sprintf("IfActive %q", string(o))
-			}
-		case IfEnded:
-			if o != "" {
-				return fmt.Sprintf("IfEnded %q", string(o))
-			}
-		}
-	}
-	return ""
-}
-
-// withoutID refuses an IfActive or IfEnded in the options of a start that has no ID.
-func withoutID(options ...[]StartOption) error {
-	for _, opts := range options {
-		if p := idPolicy(opts); p != "" {
-			return fmt.Errorf("kagzi: %s without an ID: give a kagzi.ID, or leave it out", p)
-		}
-	}
-	return nil
 }

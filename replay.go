@@ -33,7 +33,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if err := errors.Join(w.mistakes...); err != nil {
 		return err
 	}
-	cfg, err := replayOptions(opts)
+	cfg, err := handleOptions(opts, "Version", "AllowAdditions")
 	if err != nil {
 		return failure.Wrap(err, "replay %v", named(ref))
 	}
@@ -77,28 +77,3 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 func AllowAdditions() HandleOption { return allowAdditions{} }
 
 type allowAdditions struct{}
-
-// replayConfig is the configuration that a replay's options give.
-type replayConfig struct {
-	version   int // zero: the run's
-	additions bool
-}
-
-func replayOptions(opts []HandleOption) (cfg replayConfig, err error) {
-	for _, o := range opts {
-		switch o := o.(type) {
-		case allowAdditions:
-			cfg.additions = true
-		case Version:
-			cfg.version = int(o)
-			err = errors.Join(err, validateVersion(int(o)))
-		case defaultVersion:
-			err = errors.Join(err, errors.New("kagzi: DefaultVersion is for Handle: leave it out to replay the run's own version, or give a Version"))
-		case nil:
-			err = errors.Join(err, errNilOption)
-		}
-	}
-	return cfg, err
-}
-
-func (allowAdditions) handleOption() {}

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
@@ -26,61 +25,50 @@ func InheritCompensations() RestartOption { return inheritCompensations{} }
 
 type inheritCompensations struct{}
 
-func (inheritCompensations) restartOption() {}
-
 // restartConfig is the configuration that the options of a restart give.
 type restartConfig struct {
-	tx  pgx.Tx
-	dry bool
-	run store.Restart
+	verbConfig
+	run   store.Restart
+	input any // of NewInput; nil: not given
 }
 
-// restartOptions validates opts, and refuses those that the verb does not take.
-func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, verb takes) (restartConfig, error) {
+// restartOptions validates opts, and refuses those that are not among takes.
+func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, takes []string) (restartConfig, error) {
 	if err := c.usable(ctx); err != nil {
 		return restartConfig{}, err
 	}
-	cfg := restartConfig{run: store.Restart{Hash: c.hashStored}}
-	given := optionsOf{verb: verb}
-	check, need := given.check, given.need
-	for _, o := range opts {
-		switch o := o.(type) {
-		case inTx:
-			cfg.tx = o.tx
-			if o.tx == nil {
-				check(errNilTx)
-			}
-		case Reason:
-			cfg.run.Why.Reason = o.text()
-		case Actor:
-			cfg.run.Why.Actor = Reason(o).text()
-		case Version:
-			cfg.run.Version = int(o)
-			check(validateVersion(int(o)))
-		case ID:
-			cfg.run.ExternalID = string(o)
-			check(validateNewID(string(o)))
-			need(takesNewRun, "an ID is that of one run: leave it out, and each new run has the ID of its old one")
-		case inheritCompensations:
-			cfg.run.Compensations = true
-			need(takesCompensations, "InheritCompensations is for Fork: a restart begins at the beginning, and registers its own")
-		case dryRun:
-			cfg.dry = true
-			need(takesDryRun, dryRunOfOne)
-		case newInput:
-			need(takesNewRun, "NewInput is for Restart and Fork of one run: leave it out, and each new run has the input of its old one")
-			if o.v == nil {
-				check(errors.New("kagzi: NewInput(nil): give the new input, or leave the option out to keep the old one"))
-				continue
-			}
-			input, hash, err := c.encodeHashed(subject{kind: "the new input"}, o.v)
-			check(err)
-			cfg.run.Replace, cfg.run.Input, cfg.run.InputHash = true, input, hash
-		case nil:
-			check(errNilOption)
-		}
+	cfg := restartConfig{verbConfig: verbConfig{given: given{takes: takes}}, run: store.Restart{Hash: c.hashStored}}
+	each(opts, &cfg.given, func(o RestartOption) { o.restart(&cfg) })
+	if cfg.input != nil {
+		input, hash, err := c.encodeHashed(subject{kind: "the new input"}, cfg.input)
+		cfg.check(err)
+		cfg.run.Replace, cfg.run.Input, cfg.run.InputHash = true, input, hash
 	}
-	return cfg, errors.Join(given.errs...)
+	cfg.run.Why = cfg.Why
+	return cfg, cfg.wrong()
+}
+
+func (o inTx) restart(c *restartConfig)   { c.setTx(o) }
+func (r Reason) restart(c *restartConfig) { c.setReason(r) }
+func (a Actor) restart(c *restartConfig)  { c.setActor(a) }
+func (dryRun) restart(c *restartConfig)   { c.setDry() }
+
+func (v Version) restart(c *restartConfig) {
+	c.run.Version = int(v)
+	c.check(validateVersion(c.run.Version))
+}
+
+func (inheritCompensations) restart(c *restartConfig) {
+	c.run.Compensations = true
+	c.only("InheritCompensations", "InheritCompensations is for Fork: a restart begins at the beginning, and registers its own")
+}
+
+func (o newInput) restart(c *restartConfig) {
+	c.input = o.v
+	c.only("NewInput", "NewInput is for Restart and Fork of one run: leave it out, and each new run has the input of its old one")
+	if o.v == nil {
+		c.check(errors.New("kagzi: NewInput(nil): give the new input, or leave the option out to keep the old one"))
+	}
 }
 
 // Restart starts a new run like one that is over, and returns the new run's ID. The new run has the same workflow, version, input,
@@ -92,7 +80,7 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, verb 
 // Restart returns [ErrRunActive] if the run is not over, and [ErrIDConflict] if an active run has its ID.
 func (c *Client) Restart(ctx context.Context, ref Ref, opts ...RestartOption) (RunID, error) {
 	ref = plain(ref)
-	cfg, err := c.restartOptions(ctx, opts, takesNewRun)
+	cfg, err := c.restartOptions(ctx, opts, takes("ID", "NewInput"))
 	if err != nil {
 		return "", failure.Wrap(err, "restart %v", named(ref))
 	}
@@ -124,7 +112,7 @@ func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...Restart
 	err := validateStepID(step)
 	var cfg restartConfig
 	if err == nil {
-		cfg, err = c.restartOptions(ctx, opts, takesNewRun|takesCompensations)
+		cfg, err = c.restartOptions(ctx, opts, takes("ID", "NewInput", "InheritCompensations"))
 	}
 	if err != nil {
 		return "", failure.Wrap(err, "fork %v from step %s", named(ref), text.Quote(step))
@@ -165,5 +153,3 @@ func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ Run
 	}
 	return call.Run, nil
 }
-
-func (newInput) restartOption() {}

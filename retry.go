@@ -35,8 +35,24 @@ type RetryPolicy struct {
 	NoJitter bool
 }
 
-func (RetryPolicy) startOption() {}
-func (RetryPolicy) stepOption()  {}
+// stored returns the policy as it is stored: nil if none was given.
+func (p *RetryPolicy) stored() json.RawMessage {
+	if p == nil {
+		return nil
+	}
+	data, _ := json.Marshal(p) // one that is valid always encodes
+	return data
+}
+
+func (p RetryPolicy) start(c *startConfig) {
+	c.policy = &p
+	c.check(p.validate())
+}
+
+func (p RetryPolicy) step(c *stepConfig) {
+	c.policy = p
+	c.check(p.validate())
+}
 
 func (p RetryPolicy) withDefaults() RetryPolicy {
 	if !p.Forever {

@@ -25,8 +25,16 @@ type (
 	ID string
 )
 
-func (ID) startOption()   {}
-func (ID) restartOption() {}
+func (id ID) start(c *startConfig) {
+	c.id = id
+	c.check(validateNewID(string(id)))
+}
+
+func (id ID) restart(c *restartConfig) {
+	c.run.ExternalID = string(id)
+	c.check(validateNewID(string(id)))
+	c.only("ID", "an ID is that of one run: leave it out, and each new run has the ID of its old one")
+}
 
 // A Ref identifies a run: a [RunID], an [ID], or the run itself as a *[Run], a [RunInfo] or a [Started].
 type Ref interface {

@@ -113,26 +113,13 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	if err := s.validate(); err != nil {
 		return nil, nil, err
 	}
-	if o := windowOption(s.Run.opts); o != "" || s.Run.item {
-		return nil, nil, fmt.Errorf("kagzi: the run of a schedule takes no %s: each tick starts a run of its own", cmp.Or(o, "item"))
+	call := s.Run
+	call.as = asTick
+	cfg, err := call.config(nil)
+	if err != nil {
+		return nil, nil, err
 	}
-	if hasWhenFull(s.Run.opts) {
-		return nil, nil, errors.New("kagzi: the run of a schedule takes no WhenFull: Overlap says what a tick does while a run is active")
-	}
-	run, cfg, err := c.newRun(context.Background(), s.Run, nil)
-	for _, o := range []struct {
-		name  string
-		given bool
-	}{{"ID", cfg.id != ""}, {"Delay", cfg.delay != 0}, {"At", !cfg.at.IsZero()}, {"Message", cfg.messages != nil}, {"InTx", cfg.tx != nil}} {
-		if err == nil && o.given {
-			err = fmt.Errorf("kagzi: the run of a schedule takes no %s (it may be a default of Define): each tick starts a run of its own, at its time", o.name)
-		}
-	}
-	if err == nil {
-		if p := idPolicy(s.Run.opts); p != "" {
-			err = fmt.Errorf("kagzi: the run of a schedule has no ID, which %s needs: Overlap says what a tick does while a run is active", p)
-		}
-	}
+	run, err := c.newRun(context.Background(), call, &cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,7 +149,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 // that does not parse or never fires, an unknown time zone, and a timetable without a future tick. It takes [InTx], [Reason] and [Actor]; the
 // audit log has no entry of a call that changes nothing.
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
 		return failure.Wrap(err, "schedule %.60q", s.Name)
 	}
@@ -248,7 +235,7 @@ func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) 
 // continue. It takes [InTx], and [Reason] and [Actor], which [ScheduleInfo] shows. PauseSchedule returns [ErrNotFound] if there is no such schedule. If
 // it is already paused, it stays so, with its reason and actor unless others are given.
 func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err != nil {
 		return failure.Wrap(err, "pause schedule %.60q", name)
 	}
@@ -276,7 +263,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeO
 // allow, or are dropped if SkipPaused is set. It returns [ErrNotFound] if there is no such schedule, and nil if it is not paused. It takes
 // [InTx], [Reason] and [Actor].
 func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err != nil {
 		return failure.Wrap(err, "resume schedule %.60q", name)
 	}
@@ -299,7 +286,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...Change
 // finds them. Cancel those that wait for a worker that will not come. It returns [ErrNotFound] if there is no such schedule. It takes [InTx],
 // [Reason] and [Actor].
 func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err != nil {
 		return failure.Wrap(err, "delete schedule %.60q", name)
 	}
@@ -318,7 +305,7 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...Change
 // belongs to no tick: its FireTime is the zero time. It takes [InTx], [Reason] and [Actor]. It returns [ErrNotFound] if there is no such schedule. With [RejectActive] it starts
 // nothing, and returns [ErrRunActive], if a run of the schedule, or of its [Group], is active.
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
-	cfg, err := changeOptions(opts, takesReason|takesActor|takesReject)
+	cfg, err := changeOptions(opts, takes("IfActive"))
 	if err != nil {
 		return "", failure.Wrap(err, "trigger schedule %.60q", name)
 	}
@@ -362,7 +349,7 @@ func besideTicks(t *store.Template, runs []store.TickRun) *store.Firing {
 // It starts them all at once, whatever the overlap policy, and returns how many it started. until must not be in the future. A tick
 // whose run retention has deleted gets another run. More than 10,000 ticks are an error: backfill in parts. It takes [InTx], [Reason] and [Actor].
 func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time, opts ...ChangeOption) (int, error) {
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
 		err = errors.Join(validateTime("from", from), validateTime("until", until))
 	}

@@ -149,7 +149,7 @@ func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeO
 }
 
 func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOption) error {
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
 		return err
 	}
@@ -289,7 +289,10 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 	return out, nil
 }
 
-func (Message) startOption() {}
+func (m Message) start(c *startConfig) {
+	c.messages = append(c.messages, m)
+	c.check(m.validate())
+}
 
 // waitTimeout returns the timeout that a wait was given, zero if there is none.
 func waitTimeout(given []Timeout) (time.Duration, error) {

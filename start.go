@@ -82,12 +82,16 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 	runs := make([]store.NewRun, len(calls))
 	var tx pgx.Tx
 	for i, call := range calls {
-		r, cfg, err := c.newRun(ctx, call, shared)
-		if err == nil && cfg.id == "" {
-			err = withoutID(shared, call.opts)
+		cfg, err := call.config(shared)
+		if err == nil {
+			runs[i], err = c.newRun(ctx, call, &cfg)
 		}
-		if err == nil && cfg.key == "" {
-			err = withoutKey(shared, call.opts)
+		switch {
+		case err != nil:
+		case cfg.id == "" && cfg.called.policy != "":
+			err = fmt.Errorf("kagzi: %s without an ID: give a kagzi.ID, or leave it out", cfg.called.policy)
+		case cfg.key == "" && cfg.called.whenFull:
+			err = errors.New("kagzi: WhenFull without a Key or Group: give one, whose limit the start obeys, or leave it out")
 		}
 		if err != nil {
 			if len(calls) > 1 {
@@ -98,7 +102,7 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		if cfg.tx != nil && i > 0 && cfg.tx != tx {
 			return nil, errors.New("kagzi: the calls name different transactions: give InTx to StartMany instead")
 		}
-		runs[i], tx = r, cfg.tx
+		tx = cfg.tx
 	}
 	if err := sameIDs(runs); err != nil {
 		return nil, err
@@ -159,32 +163,27 @@ func sameIDs(runs []store.NewRun) error {
 	return nil
 }
 
-// newRun returns the row that the store inserts for a call.
-func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (store.NewRun, startConfig, error) {
-	var r store.NewRun
-	cfg, err := call.config(shared)
-	if err != nil {
-		return r, cfg, err
-	}
+// newRun returns the row that the store inserts for a call with this configuration.
+func (c *Client) newRun(ctx context.Context, call Call, cfg *startConfig) (r store.NewRun, err error) {
 	what := subject{"input of workflow", call.workflow}
 	input, hash, err := c.encodeHashed(what, call.input)
 	if err == nil {
 		err = call.decodable.check(c, what, input)
 	}
 	if err != nil {
-		return r, cfg, err
+		return r, err
 	}
 	cfg.inputHash = hash
 	id, err := uuid.NewV7()
 	if err != nil {
-		return r, cfg, err
+		return r, err
 	}
 	r = store.NewRun{
 		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
-		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: cfg.metadata.stored(), Headers: cfg.headers.stored(), Detached: cfg.detached,
+		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy.stored(), Metadata: cfg.metadata.stored(), Headers: cfg.headers.stored(), Detached: cfg.detached,
 		Key: cfg.key, Group: cfg.group, Tells: c.cfg.RunEvents, WhenFull: cfg.whenFull.stored(), Input: input,
 	}
-	if call.as == "" { // else it takes its parent's
+	if call.as == "" || call.as == asTick { // else it takes its parent's
 		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)
 	}
 	if r.Window = cfg.window; r.Window != nil {
@@ -199,13 +198,13 @@ func (c *Client) newRun(ctx context.Context, call Call, shared []StartOption) (s
 	for i, m := range cfg.messages {
 		same := func(o Message) bool { return o.identified && o.id == m.id }
 		if m.identified && slices.ContainsFunc(cfg.messages[:i], same) {
-			return r, cfg, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", text.Quote(string(m.id)))
+			return r, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", text.Quote(string(m.id)))
 		}
 		msg, err := c.message(ctx, m, "start "+string(cfg.id))
 		if err != nil {
-			return r, cfg, err
+			return r, err
 		}
 		r.Messages = append(r.Messages, msg)
 	}
-	return r, cfg, nil
+	return r, nil
 }

@@ -60,9 +60,23 @@ type (
 
 const maxBatch = 1000
 
-func (OncePer) startOption()  {}
-func (Debounce) startOption() {}
-func (Batch) startOption()    {}
+func (p OncePer) start(c *startConfig) {
+	c.oncePer = p
+	c.check(p.validate())
+	c.called.window, c.called.oncePer = c.name(c.called.window, true, "OncePer"), c.called.oncePer || c.ofCall
+}
+
+func (d Debounce) start(c *startConfig) {
+	c.debounce = &d
+	c.check(d.validate())
+	c.called.window = c.name(c.called.window, true, "Debounce")
+}
+
+func (b Batch) start(c *startConfig) {
+	c.batch = &b
+	c.check(b.validate())
+	c.called.window, c.called.batch = c.name(c.called.window, true, "Batch"), c.called.batch || c.ofCall
+}
 
 func (p OncePer) validate() error { return validateTimeout("OncePer", time.Duration(p)) }
 
@@ -91,19 +105,4 @@ func (b Batch) validate() error {
 		errs = append(errs, fmt.Errorf("kagzi: Batch.Most is %d: give 1 to %d, or leave it out for 100", b.Most, maxBatch))
 	}
 	return errors.Join(errs...)
-}
-
-// windowOption names an option of this file among the options, or returns "" if there is none.
-func windowOption(opts []StartOption) string {
-	for _, o := range opts {
-		switch o.(type) {
-		case OncePer:
-			return "OncePer"
-		case Debounce:
-			return "Debounce"
-		case Batch:
-			return "Batch"
-		}
-	}
-	return ""
 }

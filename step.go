@@ -153,6 +153,8 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 
 // stepConfig is the configuration that a step's options give.
 type stepConfig struct {
+	given
+	tx         bool // the step has a transaction
 	timeout    time.Duration
 	policy     RetryPolicy
 	isolation  Isolation // of its transaction, if it has one; empty: not given
@@ -162,36 +164,15 @@ type stepConfig struct {
 	limit      Limit // empty: not given
 }
 
-// stepOptions validates opts; tx says whether the step has a transaction. Of each type the last one wins.
+// stepOptions validates opts; tx says whether the step has a transaction.
 func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
-	var cfg stepConfig
-	var err error
-	for _, o := range opts {
-		switch o := o.(type) {
-		case Timeout:
-			cfg.timeout = time.Duration(o)
-			err = errors.Join(err, validateTimeout("timeout", time.Duration(o)))
-		case RetryPolicy:
-			cfg.policy = o
-			err = errors.Join(err, o.validate())
-		case Isolation:
-			cfg.isolation = o
-			err = errors.Join(err, engine.CheckIsolation(pgx.TxIsoLevel(o), tx))
-		case undoneBy:
-			cfg.undoneBy = o
-		case stepInput:
-			cfg.input = &o
-		case repeatable:
-			cfg.repeatable = true
-		case Limit:
-			cfg.limit = o
-			err = errors.Join(err, validateLimit(string(o)))
-		case nil:
-			err = errors.Join(err, errNilOption)
-		}
+	if len(opts) == 0 { // nothing is allocated for most steps
+		return stepConfig{tx: tx, policy: RetryPolicy{}.withDefaults()}, nil
 	}
+	cfg := &stepConfig{tx: tx}
+	each(opts, &cfg.given, func(o StepOption) { o.step(cfg) })
 	cfg.policy = cfg.policy.withDefaults()
-	return cfg, err
+	return *cfg, cfg.wrong()
 }
 
 // encodeInput returns the value of [Input] as it is recorded. invalid is the error of a wrong call; failed is that of a Sealer,

@@ -117,7 +117,7 @@ func (c *Client) PublishMany(ctx context.Context, events []NewEvent, opts ...Cha
 const mostTopics = 1000
 
 func (c *Client) publish(ctx context.Context, events []NewEvent, opts []ChangeOption) error {
-	cfg, err := changeOptions(opts, 0)
+	cfg, err := changeOptions(opts, []string{"InTx"})
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
 		return err
 	}

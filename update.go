@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,7 +40,7 @@ func (c *Client) Update(ctx context.Context, ref Ref, opts ...UpdateOption) erro
 		return err
 	}
 	ref = plain(ref)
-	cfg, err := updateOptions(opts, 0)
+	cfg, err := updateOptions(opts, everyVerb)
 	if err == nil {
 		return c.update(ctx, ref, cfg)
 	}
@@ -52,7 +53,7 @@ func (c *Client) UpdateAll(ctx context.Context, f RunFilter, opts ...UpdateOptio
 	if err := c.made(); err != nil {
 		return BulkResult{}, err
 	}
-	cfg, err := updateOptions(opts, takesDryRun)
+	cfg, err := updateOptions(opts, takes("DryRun"))
 	v := verb{name: "update all", to: []Status{StatusPending, StatusSleeping}, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
 		cfg.tx = tx
 		return "", c.update(ctx, run, cfg)
@@ -110,61 +111,65 @@ func (cfg *updateConfig) same(r *store.Run) bool {
 
 // updateConfig is the configuration that an update's options give.
 type updateConfig struct {
-	tx  pgx.Tx
-	dry bool
-	store.Why
-	update store.RunUpdate
+	verbConfig
+	update  store.RunUpdate
+	changes bool // there is something to change
 }
 
-// updateOptions validates opts, and refuses those that the verb does not take. Of each type the last one wins.
-func updateOptions(opts []UpdateOption, verb takes) (updateConfig, error) {
-	var cfg updateConfig
-	given := optionsOf{verb: verb}
-	check, need := given.check, given.need
-	changes := false
-	for _, o := range opts {
-		u := &cfg.update
-		switch o := o.(type) {
-		case inTx:
-			cfg.tx = o.tx
-			if o.tx == nil {
-				check(errNilTx)
-			}
-		case Reason:
-			cfg.Reason = o.text()
-		case Actor:
-			cfg.Actor = Reason(o).text()
-		case dryRun:
-			cfg.dry = true
-			need(takesDryRun, dryRunOfOne)
-		case Queue:
-			u.Queue, changes = string(o), true
-			check(validateQueue(string(o)))
-		case Priority:
-			u.Priority, changes = int(o), true
-			check(validatePriority(int(o)))
-		case Delay:
-			u.SetDue, u.Delay, u.At, changes = true, time.Duration(o), time.Time{}, true
-			check(validateDuration("delay", u.Delay))
-		case At:
-			u.SetDue, u.Delay, u.At, changes = true, 0, time.Time(o), true
-			check(validateAt(u.At))
-		case Version:
-			u.SetVersion, u.Version, changes = true, int(o), true
-			check(validateVersion(int(o)))
-		case defaultVersion:
-			u.SetVersion, u.Version, changes = true, 0, true
-		case Metadata:
-			u.SetMetadata, changes = true, true
-			u.Metadata, _ = json.Marshal(o) // a map of strings always encodes
-			check(validateMetadata(o))
-		case nil:
-			check(errNilOption)
-			changes = true
-		}
+// updateOptions validates opts, and refuses those that are not among takes.
+func updateOptions(opts []UpdateOption, takes []string) (updateConfig, error) {
+	cfg := updateConfig{verbConfig: verbConfig{given: given{takes: takes}}}
+	each(opts, &cfg.given, func(o UpdateOption) { o.update(&cfg) })
+	if !cfg.changes && !slices.Contains(cfg.errs, errNilOption) {
+		cfg.check(errors.New("kagzi: there is nothing to change: give a Queue, Priority, At, Delay, Version, DefaultVersion or Metadata"))
 	}
-	if !changes {
-		check(errors.New("kagzi: there is nothing to change: give a Queue, Priority, At, Delay, Version, DefaultVersion or Metadata"))
-	}
-	return cfg, errors.Join(given.errs...)
+	return cfg, cfg.wrong()
+}
+
+func (o inTx) update(c *updateConfig)   { c.setTx(o) }
+func (r Reason) update(c *updateConfig) { c.setReason(r) }
+func (a Actor) update(c *updateConfig)  { c.setActor(a) }
+func (dryRun) update(c *updateConfig)   { c.setDry() }
+
+func (q Queue) update(c *updateConfig) {
+	c.update.Queue, c.changes = string(q), true
+	c.check(validateQueue(string(q)))
+}
+
+func (p Priority) update(c *updateConfig) {
+	c.update.Priority, c.changes = int(p), true
+	c.check(validatePriority(int(p)))
+}
+
+func (d Delay) update(c *updateConfig) {
+	c.setDue(time.Duration(d), time.Time{})
+	c.check(validateDuration("delay", time.Duration(d)))
+}
+
+func (t At) update(c *updateConfig) {
+	c.setDue(0, time.Time(t))
+	c.check(validateAt(time.Time(t)))
+}
+
+// setDue lets the run be due a time from now, or at a time.
+func (c *updateConfig) setDue(delay time.Duration, at time.Time) {
+	c.update.SetDue, c.update.Delay, c.update.At, c.changes = true, delay, at, true
+}
+
+func (v Version) update(c *updateConfig) {
+	c.setVersion(int(v))
+	c.check(validateVersion(int(v)))
+}
+
+func (defaultVersion) update(c *updateConfig) { c.setVersion(0) }
+
+// setVersion gives the run a version, or, with zero, takes its version away.
+func (c *updateConfig) setVersion(version int) {
+	c.update.SetVersion, c.update.Version, c.changes = true, version, true
+}
+
+func (m Metadata) update(c *updateConfig) {
+	c.update.SetMetadata, c.changes = true, true
+	c.update.Metadata, _ = json.Marshal(m) // a map of strings always encodes
+	c.check(validateMetadata(m))
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -22,7 +21,7 @@ import (
 // so. Cancel returns [ErrNotFound], and [ErrRunFinished] if the run completed or failed before.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason|takesActor|takesGrace)
+	cfg, err := changeOptions(opts, takes("Grace"))
 	if err != nil {
 		return failure.Wrap(err, "cancel %v", named(ref))
 	}
@@ -40,7 +39,7 @@ func (c *Client) cancel(ctx context.Context, ref Ref, cfg changeConfig) error {
 // the run are under way. It returns once that is stored, and returns the errors of Cancel.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason|takesActor)
+	cfg, err := changeOptions(opts, everyVerb)
 	if err != nil {
 		return failure.Wrap(err, "terminate %v", named(ref))
 	}
@@ -80,7 +79,7 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 // the failure that it has recorded, and does not cancel the child when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
-	cfg, err := changeOptions(opts, takesReason|takesActor|takesForget)
+	cfg, err := changeOptions(opts, takes("Forget"))
 	if err != nil {
 		return failure.Wrap(err, "resume %v", named(ref))
 	}
@@ -196,105 +195,86 @@ func (c *Client) runEvents(ctx context.Context, ref Ref) (rows []store.RunEvent,
 	return rows, err
 }
 
-// changeConfig is the configuration that a change's options give.
-type changeConfig struct {
-	tx pgx.Tx
+// verbConfig is what the options of all verbs give.
+type verbConfig struct {
+	given
+	tx  pgx.Tx
+	dry bool
 	store.Why
-	grace  time.Duration // zero: not given
-	forget []string
-	dry    bool
+}
 
+func (c *verbConfig) setTx(o inTx) {
+	c.tx = o.tx
+	c.check(o.validate())
+	c.only("InTx", "InTx is not for limits, because claims and steps would wait for the end of your transaction: leave it out")
+}
+
+func (c *verbConfig) setReason(o Reason) {
+	c.Reason = o.text()
+	c.only("Reason", "an event of a topic takes no Reason: put it into the payload, or leave it out")
+}
+
+func (c *verbConfig) setActor(o Actor) {
+	c.Actor = Reason(o).text()
+	c.only("Actor", "an event of a topic takes no Actor: put it into the payload, or leave it out")
+}
+
+func (c *verbConfig) setDry() {
+	c.dry = true
+	c.only("DryRun", "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter")
+}
+
+// everyVerb has the options that almost every verb takes.
+var everyVerb = []string{"InTx", "Reason", "Actor"}
+
+// takes returns the options of a verb that takes more than every verb.
+func takes(more ...string) []string {
+	return append(everyVerb[:len(everyVerb):len(everyVerb)], more...)
+}
+
+// changeConfig is the configuration that a change's options give. Of each kind the last one counts, but Forgets add up.
+type changeConfig struct {
+	verbConfig
+	grace   time.Duration // zero: not given
+	forget  []string
 	percent int // zero: not given
 	park    bool
 	reject  bool
 }
 
-// takes says which options a verb takes in addition to those that all take.
-type takes uint
-
-const (
-	takesReason takes = 1 << iota
-	takesGrace
-	takesForget
-	takesDryRun
-	takesNewRun        // ID and NewInput, which are of one new run
-	takesCompensations // InheritCompensations
-	takesActor
-	takesPercent
-	takesPark
-	takesReject
-	refusesTx
-)
-
-// optionsOf collects what is wrong with the options of a verb.
-type optionsOf struct {
-	verb takes
-	errs []error
+// changeOptions validates opts, and refuses those that are not among takes.
+func changeOptions(opts []ChangeOption, takes []string) (changeConfig, error) {
+	cfg := changeConfig{verbConfig: verbConfig{given: given{takes: takes}}}
+	each(opts, &cfg.given, func(o ChangeOption) { o.change(&cfg) })
+	return cfg, cfg.wrong()
 }
 
-func (o *optionsOf) check(err error) { o.errs = append(o.errs, err) }
+func (o inTx) change(c *changeConfig)   { c.setTx(o) }
+func (r Reason) change(c *changeConfig) { c.setReason(r) }
+func (a Actor) change(c *changeConfig)  { c.setActor(a) }
+func (dryRun) change(c *changeConfig)   { c.setDry() }
 
-// need refuses the option if the verb does not take it.
-func (o *optionsOf) need(option takes, refusal string) {
-	if o.verb&option == 0 {
-		o.check(errors.New("kagzi: " + refusal))
+func (g Grace) change(c *changeConfig) {
+	c.grace = time.Duration(g)
+	c.check(validateTimeout("grace", c.grace))
+	c.only("Grace", "Grace is for Cancel and CancelAll, which wait for steps under way: leave it out")
+}
+
+func (f forgetSteps) change(c *changeConfig) {
+	c.forget = append(c.forget, f...)
+	for _, step := range f {
+		c.check(validateStepID(step))
 	}
+	c.only("Forget", "Forget is for Resume and ResumeAll, which try failures again: leave it out")
 }
 
-// changeOptions validates opts, and refuses those that the change does not take. Of each type the last one wins, but Forgets add
-// up.
-func changeOptions(opts []ChangeOption, verb takes) (changeConfig, error) {
-	var cfg changeConfig
-	given := optionsOf{verb: verb}
-	check, need := given.check, given.need
-	for _, o := range opts {
-		switch o := o.(type) {
-		case inTx:
-			cfg.tx = o.tx
-			if o.tx == nil {
-				check(errNilTx)
-			}
-			if verb&refusesTx != 0 {
-				check(errors.New("kagzi: InTx is not for limits, because claims and steps would wait for the end of your transaction: leave it out"))
-			}
-		case Reason:
-			cfg.Reason = o.text()
-			need(takesReason, "an event of a topic takes no Reason: put it into the payload, or leave it out")
-		case Grace:
-			cfg.grace = time.Duration(o)
-			check(validateTimeout("grace", cfg.grace))
-			need(takesGrace, "Grace is for Cancel and CancelAll, which wait for steps under way: leave it out")
-		case forgetSteps:
-			cfg.forget = append(cfg.forget, o...)
-			for _, step := range o {
-				check(validateStepID(step))
-			}
-			need(takesForget, "Forget is for Resume and ResumeAll, which try failures again: leave it out")
-		case Actor:
-			cfg.Actor = Reason(o).text()
-			need(takesActor, "an event of a topic takes no Actor: put it into the payload, or leave it out")
-		case Percent:
-			cfg.percent = int(o)
-			check(validatePercent(cfg.percent))
-			need(takesPercent, "Percent is for Unpause: leave it out")
-		case park:
-			cfg.park = true
-			need(takesPark, "Park is for Pause: leave it out")
-		case IfActive:
-			cfg.reject = true
-			need(takesReject, "IfActive is for Trigger and TriggerSchedule: leave it out")
-			if o != RejectActive {
-				check(fmt.Errorf("kagzi: IfActive %s means nothing for a trigger: give kagzi.RejectActive, or leave it out", text.Quote(string(o))))
-			}
-		case dryRun:
-			cfg.dry = true
-			need(takesDryRun, dryRunOfOne)
-		case nil:
-			check(errNilOption)
-		}
-	}
-	return cfg, errors.Join(given.errs...)
+func (p Percent) change(c *changeConfig) {
+	c.percent = int(p)
+	c.check(validatePercent(c.percent))
+	c.only("Percent", "Percent is for Unpause: leave it out")
 }
 
-// dryRunOfOne is the refusal of a DryRun for a change without a RunFilter.
-const dryRunOfOne = "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter"
+func (park) change(c *changeConfig) {
+	c.park = true
+	c.only("Park", "Park is for Pause: leave it out")
+}

@@ -1,7 +1,6 @@
 package kagzi
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/kagzi/kagzi/internal/text"
@@ -39,7 +38,11 @@ const (
 	CancelOldest WhenFull = store.CancelOldest
 )
 
-func (WhenFull) startOption() {}
+func (p WhenFull) start(c *startConfig) {
+	c.whenFull = p
+	c.check(p.validate())
+	c.called.whenFull = c.called.whenFull || c.ofCall && p != ""
+}
 
 func (p WhenFull) validate() error {
 	switch p {
@@ -55,26 +58,6 @@ func (p WhenFull) stored() string {
 		return ""
 	}
 	return string(p)
-}
-
-// hasWhenFull reports whether there is a WhenFull among the options.
-func hasWhenFull(opts []StartOption) bool {
-	for _, o := range opts {
-		if p, ok := o.(WhenFull); ok && p != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// withoutKey refuses a WhenFull in the options of a start that has no key.
-func withoutKey(options ...[]StartOption) error {
-	for _, opts := range options {
-		if hasWhenFull(opts) {
-			return errors.New("kagzi: WhenFull without a Key or Group: give one, whose limit the start obeys, or leave it out")
-		}
-	}
-	return nil
 }
 
 // fullNow refuses the options that do not fit a start that a full key refuses, or that cancels others.

@@ -2,10 +2,8 @@ package kagzi
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,95 +45,61 @@ type Call struct {
 	decodable decodable // of input
 	defaults  []StartOption
 	opts      []StartOption
-	inherited Headers  // of the run that starts it
-	metadata  Metadata // of that run, for InheritMetadata
-	as        string   // asChild or asCompensation if a run starts it; empty: no run does
-	item      bool     // input is an item of a batch: see Item
-}
-
-// The roles in which a run starts a call.
-const (
-	asChild        = "child"
-	asCompensation = "compensation"
-)
-
-// detached reports whether the call has the option Detached.
-func (c Call) detached() bool {
-	is := func(o StartOption) bool { _, ok := o.(detached); return ok }
-	return slices.ContainsFunc(c.defaults, is) || slices.ContainsFunc(c.opts, is)
+	inherited Headers         // of the run that starts it
+	metadata  func() Metadata // of that run, for InheritMetadata
+	as        string          // its role; empty: it is for a Start
+	item      bool            // input is an item of a batch: see Item
 }
 
 // config returns the configuration that the call's options give, with options shared by several calls. It refuses options that
 // do not fit the role in which the run is started.
 func (c Call) config(shared []StartOption) (startConfig, error) {
-	cfg, err := startOptions(slices.Concat(c.defaults, shared, c.opts))
-	cfg.headers = cfg.headers.over(c.inherited)
-	err = cmp.Or(err, cfg.headers.validate())
-	if cfg.inherits && err == nil {
-		cfg.metadata = Metadata(Headers(cfg.metadata).over(Headers(c.metadata)))
-		err = validateMetadata(cfg.metadata)
+	cfg := startConfig{headers: c.inherited}
+	set := func(o StartOption) { o.start(&cfg) }
+	each(c.defaults, &cfg.given, set)
+	cfg.ofCall = true
+	each(shared, &cfg.given, set)
+	each(c.opts, &cfg.given, set)
+	if cfg.inherits && c.metadata != nil {
+		cfg.metadata = Metadata(Headers(cfg.metadata).over(Headers(c.metadata())))
+		cfg.check(validateMetadata(cfg.metadata))
 	}
-	if err == nil {
-		err = validateWorkflow(c.workflow)
+	if err := cmp.Or(cfg.validate(), validateWorkflow(c.workflow), c.refuse(&cfg)); err != nil {
+		return cfg, err
 	}
-	takesNo := func(option string, given bool, instead string) {
-		if given && err == nil {
-			err = fmt.Errorf("kagzi: a %s takes no %s: %s", c.as, option, instead)
-		}
-	}
-	switch c.as {
-	case "":
-		if cfg.detached && err == nil {
-			err = errors.New("kagzi: Detached is for children: this run has no parent to end before it")
-		}
-		if cfg.inherits && err == nil {
-			err = errors.New("kagzi: InheritMetadata is for children: this run has no parent")
-		}
-	case asChild:
-		takesNo("InTx", cfg.tx != nil, "its start is recorded with the run")
-		takesNo("Message", len(cfg.messages) > 0, "send it with Client.Signal in a step, to its ID")
-		policy := idPolicy(c.opts)
-		takesNo(policy, policy != "", "an active run that has its ID is ErrIDConflict")
-		takesNo(windowOption(c.opts), windowOption(c.opts) != "", "a step that calls Start takes it")
-		takesNo("WhenFull", hasWhenFull(c.opts), "a step that calls Start takes it")
-	case asCompensation:
-		takesNo("InTx", cfg.tx != nil, "it starts once the run has ended badly")
-		takesNo("Message", len(cfg.messages) > 0, "put its data into the input")
-		takesNo("ID", cfg.id != "", "another run might have it when the compensation is to run")
-		takesNo("At", !cfg.at.IsZero(), "give it a Delay, which counts from when it is its turn")
-		takesNo("Detached", cfg.detached, "its run waits for it")
-		takesNo("InheritMetadata", cfg.inherits, "give it Metadata")
-		takesNo("Key", cfg.key != "" && !cfg.group, "it would wait for a slot that its run may hold")
-		takesNo("Group", cfg.group, "it would wait for the slot that its run may hold")
-		takesNo(windowOption(c.opts), windowOption(c.opts) != "", "it runs once, when it is its turn")
-		takesNo("WhenFull", hasWhenFull(c.opts), "it has no key")
-	}
-	if err == nil {
-		cfg.window, err = c.window(cfg, shared)
+	var err error
+	if cfg.window, err = c.window(&cfg); err != nil {
+		return cfg, err
 	}
 	if c.as != "" || cfg.key == "" {
 		cfg.whenFull = "" // it is a default of Define, or start refuses it
 	}
-	if err == nil {
-		err = cfg.fullNow()
+	return cfg, cfg.fullNow()
+}
+
+// refuse refuses the options that do not fit the role of the call.
+func (c Call) refuse(cfg *startConfig) error {
+	role := cmp.Or(c.as, "a start")
+	for _, r := range misfits {
+		if r.role == role {
+			if option := r.option(cfg); option != "" {
+				return fmt.Errorf("kagzi: %s takes no %s: %s", role, option, r.instead)
+			}
+		}
 	}
-	return cfg, err
+	return nil
 }
 
 // window returns the window that a start of the call shares with others, nil if there is none.
-func (c Call) window(cfg startConfig, shared []StartOption) (*store.Window, error) {
-	is := func(o StartOption) bool { _, ok := o.(OncePer); return ok }
-	needsID := slices.ContainsFunc(shared, is) || slices.ContainsFunc(c.opts, is)
-	is = func(o StartOption) bool { _, ok := o.(Batch); return ok }
-	batched := slices.ContainsFunc(shared, is) || slices.ContainsFunc(c.opts, is)
+func (c Call) window(cfg *startConfig) (*store.Window, error) {
 	switch {
 	case c.item && c.as != "":
-		return nil, fmt.Errorf("kagzi: a %s is no Item: start it with the whole input, with Workflow.With", c.as)
+		return nil, fmt.Errorf("kagzi: %s is no Item: start it with the whole input, with Workflow.With", c.as)
 	case c.as != "":
 		return nil, nil
 	case c.item && cfg.batch == nil:
 		return nil, errors.New("kagzi: an item needs a kagzi.Batch, which says when a batch is full: give one, or make it a default of Define")
-	case batched && !c.item:
+	case cfg.called.batch && !c.item:
 		return nil, errors.New("kagzi: Batch collects single items: start them with StartItem, or with ItemOf in StartMany")
 	case c.item:
 		b := cfg.batch
@@ -154,7 +118,7 @@ func (c Call) window(cfg startConfig, shared []StartOption) (*store.Window, erro
 		return w, cfg.shares("Debounce", "it has a Key")
 	case cfg.oncePer == 0:
 		return nil, nil
-	case cfg.id == "" && needsID:
+	case cfg.id == "" && cfg.called.oncePer:
 		return nil, errors.New("kagzi: OncePer without an ID: give a kagzi.ID, of which one run is started in each period")
 	case cfg.id == "":
 		return nil, nil
@@ -184,8 +148,9 @@ func (cfg *startConfig) shares(what, instead string) error {
 	return nil
 }
 
-// startConfig is the configuration that a start's options give.
+// startConfig is the configuration that a start's options give: of each kind the last one, but all messages, in order.
 type startConfig struct {
+	given
 	id       ID
 	queue    string // empty: not given
 	delay    time.Duration
@@ -194,10 +159,10 @@ type startConfig struct {
 	version  int
 	timeout  time.Duration
 	metadata Metadata
-	inherits bool    // InheritMetadata
-	headers  Headers // all that were given, merged
-	policy   json.RawMessage
-	messages []Message // all that were given, in order
+	inherits bool         // InheritMetadata
+	headers  Headers      // all that were given, merged, over those that the run inherits
+	policy   *RetryPolicy // nil: not given
+	messages []Message
 	tx       pgx.Tx
 	ifActive IfActive
 	ifEnded  IfEnded
@@ -207,95 +172,41 @@ type startConfig struct {
 	detached bool
 	whenFull WhenFull
 	key      string // of the Key or the Group
-	group    bool   // key is a Group
+	keyed    bool   // there is a Key
+	group    bool   // there is a Group
+
+	ofCall bool   // the options now come from the call itself, not from the workflow's definition
+	called called // by these
 
 	window *store.Window // that the start shares with others: set by Call.config; nil: none
 
 	inputHash []byte // of the input: set by newRun
 }
 
-// startOptions validates opts. Of each type the last one wins, except for messages.
-func startOptions(opts []StartOption) (startConfig, error) {
-	var cfg startConfig
-	var errs []error
-	var keyed, grouped bool
-	check := func(err error) { errs = append(errs, err) }
-	for _, o := range opts {
-		switch o := o.(type) {
-		case ID:
-			cfg.id = o
-			check(validateNewID(string(o)))
-		case Queue:
-			cfg.queue = string(o)
-			check(validateQueue(string(o)))
-		case Delay:
-			cfg.delay, cfg.at = time.Duration(o), time.Time{}
-			check(validateDuration("delay", time.Duration(o)))
-		case At:
-			cfg.at, cfg.delay = time.Time(o), 0
-			check(validateAt(cfg.at))
-		case Priority:
-			cfg.priority = int(o)
-			check(validatePriority(int(o)))
-		case Version:
-			cfg.version = int(o)
-			check(validateVersion(int(o)))
-		case Metadata:
-			check(validateMetadata(o))
-			cfg.metadata = o
-		case Headers:
-			cfg.headers = o.over(cfg.headers)
-		case Timeout:
-			cfg.timeout = time.Duration(o)
-			check(validateTimeout("timeout", time.Duration(o)))
-		case RetryPolicy:
-			check(o.validate())
-			cfg.policy, _ = json.Marshal(o) // one that is valid always encodes
-		case IfActive:
-			cfg.ifActive = o
-			check(o.validate())
-		case IfEnded:
-			cfg.ifEnded = o
-			check(o.validate())
-		case WhenFull:
-			cfg.whenFull = o
-			check(o.validate())
-		case OncePer:
-			cfg.oncePer = o
-			check(o.validate())
-		case Debounce:
-			cfg.debounce = &o
-			check(o.validate())
-		case Batch:
-			cfg.batch = &o
-			check(o.validate())
-		case Message:
-			cfg.messages = append(cfg.messages, o)
-			check(o.validate())
-		case inTx:
-			cfg.tx = o.tx
-			if o.tx == nil {
-				check(errNilTx)
-			}
-		case detached:
-			cfg.detached = true
-		case inheritMetadata:
-			cfg.inherits = true
-		case Key:
-			cfg.key, keyed = string(o), true
-			check(validateKey("Key", string(o)))
-		case Group:
-			cfg.key, cfg.group, grouped = string(o), true, true
-			check(validateKey("Group", string(o)))
-		case nil:
-			check(errNilOption)
-		}
+// called has what the call itself gives of the options that are ignored in a workflow's definition where they do not fit.
+type called struct {
+	policy   string // its first IfActive or IfEnded; empty: none
+	window   string // the name of its first OncePer, Debounce or Batch; empty: none
+	oncePer  bool
+	batch    bool
+	whenFull bool
+}
+
+// name returns the name of the first of the call's own options of one sort, of which before was the first up to now.
+func (cfg *startConfig) name(before string, given bool, name string) string {
+	if before == "" && given && cfg.ofCall {
+		return name
 	}
-	if keyed && grouped {
-		check(errKeyAndGroup)
+	return before
+}
+
+// validate returns what is wrong with the options, each and together.
+func (cfg *startConfig) validate() error {
+	if cfg.keyed && cfg.group {
+		cfg.check(errKeyAndGroup)
 	}
 	if end := cfg.at.Add(cfg.timeout).UTC(); validateTime("At", cfg.at) == nil && end.Year() > 9999 {
-		check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999", cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
+		cfg.check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999", cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
 	}
-	return cfg, errors.Join(errs...)
+	return cmp.Or(cfg.wrong(), cfg.headers.validate())
 }
