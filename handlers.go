@@ -25,34 +25,11 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 	}
 }
 
-// handleConfig is the configuration that the options of a handler or a replay give.
-type handleConfig struct {
-	given
-	version   int // zero: not given
-	isDefault bool
-	additions bool
-}
-
 // handleOptions validates opts, and refuses those that are not among takes.
 func handleOptions(opts []HandleOption, takes ...string) (handleConfig, error) {
 	cfg := handleConfig{given: given{takes: takes}}
 	each(opts, &cfg.given, func(o HandleOption) { o.handle(&cfg) })
 	return cfg, cfg.wrong()
-}
-
-func (v Version) handle(c *handleConfig) {
-	c.version = int(v)
-	c.check(validateVersion(c.version))
-}
-
-func (defaultVersion) handle(c *handleConfig) {
-	c.isDefault = true
-	c.only("DefaultVersion", "DefaultVersion is for Handle: leave it out to replay the run's own version, or give a Version")
-}
-
-func (allowAdditions) handle(c *handleConfig) {
-	c.additions = true
-	c.only("AllowAdditions", "AllowAdditions is for a replay: leave it out")
 }
 
 // handle gives the worker the function of a workflow, or of a consumer. It reports whether the call was right.

@@ -21,7 +21,7 @@ import (
 type Limit string
 
 func (l Limit) step(c *stepConfig) {
-	c.limit = l
+	c.limit = string(l)
 	c.check(validateLimit(string(l)))
 }
 

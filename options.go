@@ -2,13 +2,10 @@ package kagzi
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/text"
 )
 
@@ -172,117 +169,6 @@ type (
 )
 
 type dryRun struct{}
-
-// given is what the options of every call have in common.
-type given struct {
-	takes []string // of the options that not every call takes, those that this one does
-	errs  []error
-}
-
-// check notes that an option is wrong, unless err is nil.
-func (g *given) check(err error) {
-	if err != nil {
-		g.errs = append(g.errs, err)
-	}
-}
-
-// only refuses an option of this name if the call does not take it.
-func (g *given) only(name, refusal string) {
-	if !slices.Contains(g.takes, name) {
-		g.check(errors.New("kagzi: " + refusal))
-	}
-}
-
-// wrong returns what is wrong with the options.
-func (g *given) wrong() error { return errors.Join(g.errs...) }
-
-// each lets the options set themselves, in order: of one kind the last one wins, unless the kind says otherwise.
-func each[O any](opts []O, g *given, set func(O)) {
-	for _, o := range opts {
-		if any(o) == nil {
-			g.check(errNilOption)
-			continue
-		}
-		set(o)
-	}
-}
-
-func (o inTx) start(c *startConfig) {
-	c.tx = o.tx
-	c.check(o.validate())
-}
-
-func (o inTx) validate() error {
-	if o.tx == nil {
-		return errNilTx
-	}
-	return nil
-}
-
-func (o Queue) start(c *startConfig) {
-	c.queue = string(o)
-	c.check(validateQueue(string(o)))
-}
-
-func (o Delay) start(c *startConfig) {
-	c.delay, c.at = time.Duration(o), time.Time{}
-	c.check(validateDuration("delay", c.delay))
-}
-
-func (o At) start(c *startConfig) {
-	c.at, c.delay = time.Time(o), 0
-	c.check(validateAt(c.at))
-}
-
-func (o Priority) start(c *startConfig) {
-	c.priority = int(o)
-	c.check(validatePriority(c.priority))
-}
-
-func (o Version) start(c *startConfig) {
-	c.version = int(o)
-	c.check(validateVersion(c.version))
-}
-
-func (o Metadata) start(c *startConfig) {
-	c.metadata = o
-	c.check(validateMetadata(o))
-}
-
-func (o Timeout) start(c *startConfig) {
-	c.timeout = time.Duration(o)
-	c.check(validateTimeout("timeout", c.timeout))
-}
-
-func (detached) start(c *startConfig) { c.detached = true }
-
-func (o Timeout) step(c *stepConfig) {
-	c.timeout = time.Duration(o)
-	c.check(validateTimeout("timeout", c.timeout))
-}
-
-func (o Isolation) step(c *stepConfig) {
-	c.isolation = o
-	c.check(engine.CheckIsolation(pgx.TxIsoLevel(o), c.tx))
-}
-
-func (o stepInput) step(c *stepConfig) { c.input = &o }
-
-func (repeatable) step(c *stepConfig) { c.repeatable = true }
-
-func (o Timeout) branch(c *branchConfig) {
-	c.timeout = time.Duration(o)
-	c.check(validateTimeout("timeout", c.timeout))
-}
-
-func (o Concurrency) branch(c *branchConfig) {
-	c.concurrency = int(o)
-	if o < 1 {
-		c.check(fmt.Errorf("kagzi: concurrency %d: give at least 1, or leave the option out", int(o)))
-	}
-}
-
-func (collectErrors) branch(c *branchConfig) { c.collect = true }
 
 var (
 	errNilOption = errors.New("kagzi: there is a nil option: leave it out")

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
@@ -132,14 +131,6 @@ func Race[T any](ctx Context, name string, branches map[string]func(Context) (T,
 	members := membersOf(branches, func(fn func(Context) (T, error)) func(*engine.Branch) (any, error) { return untyped(c, fn) })
 	winner, v, err := b.First(newGroupSpec(name, members, nil, opts))
 	return winner, typed[T](v), err
-}
-
-// branchConfig is the configuration that a group's options give.
-type branchConfig struct {
-	given
-	timeout     time.Duration
-	concurrency int
-	collect     bool
 }
 
 func branchOptions(opts []BranchOption) (branchConfig, error) {

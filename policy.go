@@ -48,13 +48,13 @@ const (
 )
 
 func (p IfActive) start(c *startConfig) {
-	c.ifActive = p
+	c.ifActive = p.stored()
 	c.check(p.validate())
 	c.called.policy = c.name(c.called.policy, p != "", fmt.Sprintf("IfActive %q", string(p)))
 }
 
 func (p IfEnded) start(c *startConfig) {
-	c.ifEnded = p
+	c.ifEnded = p.stored()
 	c.check(p.validate())
 	c.called.policy = c.name(c.called.policy, p != "", fmt.Sprintf("IfEnded %q", string(p)))
 }

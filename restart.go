@@ -2,7 +2,6 @@ package kagzi
 
 import (
 	"context"
-	"errors"
 
 	"github.com/google/uuid"
 
@@ -25,13 +24,6 @@ func InheritCompensations() RestartOption { return inheritCompensations{} }
 
 type inheritCompensations struct{}
 
-// restartConfig is the configuration that the options of a restart give.
-type restartConfig struct {
-	verbConfig
-	run   store.Restart
-	input any // of NewInput; nil: not given
-}
-
 // restartOptions validates opts, and refuses those that are not among takes.
 func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, takes []string) (restartConfig, error) {
 	if err := c.usable(ctx); err != nil {
@@ -46,29 +38,6 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, takes
 	}
 	cfg.run.Why = cfg.Why
 	return cfg, cfg.wrong()
-}
-
-func (o inTx) restart(c *restartConfig)   { c.setTx(o) }
-func (r Reason) restart(c *restartConfig) { c.setReason(r) }
-func (a Actor) restart(c *restartConfig)  { c.setActor(a) }
-func (dryRun) restart(c *restartConfig)   { c.setDry() }
-
-func (v Version) restart(c *restartConfig) {
-	c.run.Version = int(v)
-	c.check(validateVersion(c.run.Version))
-}
-
-func (inheritCompensations) restart(c *restartConfig) {
-	c.run.Compensations = true
-	c.only("InheritCompensations", "InheritCompensations is for Fork: a restart begins at the beginning, and registers its own")
-}
-
-func (o newInput) restart(c *restartConfig) {
-	c.input = o.v
-	c.only("NewInput", "NewInput is for Restart and Fork of one run: leave it out, and each new run has the input of its old one")
-	if o.v == nil {
-		c.check(errors.New("kagzi: NewInput(nil): give the new input, or leave the option out to keep the old one"))
-	}
 }
 
 // Restart starts a new run like one that is over, and returns the new run's ID. The new run has the same workflow, version, input,

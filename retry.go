@@ -35,17 +35,8 @@ type RetryPolicy struct {
 	NoJitter bool
 }
 
-// stored returns the policy as it is stored: nil if none was given.
-func (p *RetryPolicy) stored() json.RawMessage {
-	if p == nil {
-		return nil
-	}
-	data, _ := json.Marshal(p) // one that is valid always encodes
-	return data
-}
-
 func (p RetryPolicy) start(c *startConfig) {
-	c.policy = &p
+	c.policy, _ = json.Marshal(p) // one that is valid always encodes
 	c.check(p.validate())
 }
 

@@ -25,17 +25,6 @@ type (
 	ID string
 )
 
-func (id ID) start(c *startConfig) {
-	c.id = id
-	c.check(validateNewID(string(id)))
-}
-
-func (id ID) restart(c *restartConfig) {
-	c.run.ExternalID = string(id)
-	c.check(validateNewID(string(id)))
-	c.only("ID", "an ID is that of one run: leave it out, and each new run has the ID of its old one")
-}
-
 // A Ref identifies a run: a [RunID], an [ID], or the run itself as a *[Run], a [RunInfo] or a [Started].
 type Ref interface {
 	ref() Ref // a RunID or an ID

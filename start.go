@@ -179,9 +179,9 @@ func (c *Client) newRun(ctx context.Context, call Call, cfg *startConfig) (r sto
 		return r, err
 	}
 	r = store.NewRun{
-		RunID: id, ExternalID: string(cfg.id), Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
-		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy.stored(), Metadata: cfg.metadata.stored(), Headers: cfg.headers.stored(), Detached: cfg.detached,
-		Key: cfg.key, Group: cfg.group, Tells: c.cfg.RunEvents, WhenFull: cfg.whenFull.stored(), Input: input,
+		RunID: id, ExternalID: cfg.id, Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
+		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: Metadata(cfg.metadata).stored(), Headers: Headers(cfg.headers).stored(), Detached: cfg.detached,
+		Key: cfg.key, Group: cfg.group, Tells: c.cfg.RunEvents, WhenFull: cfg.whenFull, Input: input,
 	}
 	if call.as == "" || call.as == asTick { // else it takes its parent's
 		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)
@@ -193,14 +193,15 @@ func (c *Client) newRun(ctx context.Context, call Call, cfg *startConfig) (r sto
 		r.Input = frame(input)
 	}
 	if cfg.id != "" {
-		r.InputHash, r.IfActive, r.IfEnded = hash, cfg.ifActive.stored(), cfg.ifEnded.stored()
+		r.InputHash, r.IfActive, r.IfEnded = hash, cfg.ifActive, cfg.ifEnded
 	}
-	for i, m := range cfg.messages {
-		same := func(o Message) bool { return o.identified && o.id == m.id }
+	for i, o := range cfg.messages {
+		m := o.(Message)
+		same := func(o StartOption) bool { return o.(Message).identified && o.(Message).id == m.id }
 		if m.identified && slices.ContainsFunc(cfg.messages[:i], same) {
 			return r, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", text.Quote(string(m.id)))
 		}
-		msg, err := c.message(ctx, m, "start "+string(cfg.id))
+		msg, err := c.message(ctx, m, "start "+cfg.id)
 		if err != nil {
 			return r, err
 		}

@@ -1,9 +1,13 @@
 package kagzi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/store"
 )
 
 // Options by which several starts share a run. They hold exactly, by the database's clock, however many processes start at
@@ -61,19 +65,20 @@ type (
 const maxBatch = 1000
 
 func (p OncePer) start(c *startConfig) {
-	c.oncePer = p
+	c.oncePer = time.Duration(p)
 	c.check(p.validate())
 	c.called.window, c.called.oncePer = c.name(c.called.window, true, "OncePer"), c.called.oncePer || c.ofCall
 }
 
 func (d Debounce) start(c *startConfig) {
-	c.debounce = &d
+	longest := 10 * min(d.Delay, duration.Longest/10)
+	c.debounce = &store.Window{Policy: store.Debounce, Key: d.Key, Delay: d.Delay, Open: cmp.Or(d.Max, max(longest, d.Delay))}
 	c.check(d.validate())
 	c.called.window = c.name(c.called.window, true, "Debounce")
 }
 
 func (b Batch) start(c *startConfig) {
-	c.batch = &b
+	c.batch = &store.Window{Policy: store.Batch, Key: b.Key, Open: cmp.Or(b.Within, time.Second), Most: cmp.Or(b.Most, 100)}
 	c.check(b.validate())
 	c.called.window, c.called.batch = c.name(c.called.window, true, "Batch"), c.called.batch || c.ofCall
 }

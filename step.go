@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -127,16 +126,18 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	if err == nil && call == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
-	s := &typedStep[T]{retries: retries{cfg.policy}, c: c, call: call, undoneBy: cfg.undoneBy}
+	policy, _ := cfg.policy.(RetryPolicy)
+	undo, _ := cfg.undoneBy.(undoneBy)
+	s := &typedStep[T]{retries: retries{policy.withDefaults()}, c: c, call: call, undoneBy: undo}
 	s.StepSpec = engine.StepSpec{
 		Name: name, BadName: validateStepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
-		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Repeatable: cfg.repeatable, Limit: string(cfg.limit), Retry: s,
+		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Repeatable: cfg.repeatable, Limit: cfg.limit, Retry: s,
 	}
 	if given := cfg.input; given != nil {
 		s.Input = func() ([]byte, error, error) { return c.encodeInput(given.v) }
 	}
-	if cfg.undoneBy.call != nil {
-		s.Compensation, s.Invalid = s.undoOf, cmp.Or(err, cfg.undoneBy.validate(s.Result))
+	if undo.call != nil {
+		s.Compensation, s.Invalid = s.undoOf, cmp.Or(err, undo.validate(s.Result))
 	}
 	row, err := b.Step(&s.StepSpec)
 	if err != nil {
@@ -151,27 +152,13 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	return s.out, nil
 }
 
-// stepConfig is the configuration that a step's options give.
-type stepConfig struct {
-	given
-	tx         bool // the step has a transaction
-	timeout    time.Duration
-	policy     RetryPolicy
-	isolation  Isolation // of its transaction, if it has one; empty: not given
-	undoneBy   undoneBy
-	input      *stepInput // nil: not given
-	repeatable bool
-	limit      Limit // empty: not given
-}
-
 // stepOptions validates opts; tx says whether the step has a transaction.
 func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
 	if len(opts) == 0 { // nothing is allocated for most steps
-		return stepConfig{tx: tx, policy: RetryPolicy{}.withDefaults()}, nil
+		return stepConfig{}, nil
 	}
 	cfg := &stepConfig{tx: tx}
 	each(opts, &cfg.given, func(o StepOption) { o.step(cfg) })
-	cfg.policy = cfg.policy.withDefaults()
 	return *cfg, cfg.wrong()
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -109,13 +108,6 @@ func (cfg *updateConfig) same(r *store.Run) bool {
 	return !u.SetMetadata || maps.Equal(tags, old)
 }
 
-// updateConfig is the configuration that an update's options give.
-type updateConfig struct {
-	verbConfig
-	update  store.RunUpdate
-	changes bool // there is something to change
-}
-
 // updateOptions validates opts, and refuses those that are not among takes.
 func updateOptions(opts []UpdateOption, takes []string) (updateConfig, error) {
 	cfg := updateConfig{verbConfig: verbConfig{given: given{takes: takes}}}
@@ -124,52 +116,4 @@ func updateOptions(opts []UpdateOption, takes []string) (updateConfig, error) {
 		cfg.check(errors.New("kagzi: there is nothing to change: give a Queue, Priority, At, Delay, Version, DefaultVersion or Metadata"))
 	}
 	return cfg, cfg.wrong()
-}
-
-func (o inTx) update(c *updateConfig)   { c.setTx(o) }
-func (r Reason) update(c *updateConfig) { c.setReason(r) }
-func (a Actor) update(c *updateConfig)  { c.setActor(a) }
-func (dryRun) update(c *updateConfig)   { c.setDry() }
-
-func (q Queue) update(c *updateConfig) {
-	c.update.Queue, c.changes = string(q), true
-	c.check(validateQueue(string(q)))
-}
-
-func (p Priority) update(c *updateConfig) {
-	c.update.Priority, c.changes = int(p), true
-	c.check(validatePriority(int(p)))
-}
-
-func (d Delay) update(c *updateConfig) {
-	c.setDue(time.Duration(d), time.Time{})
-	c.check(validateDuration("delay", time.Duration(d)))
-}
-
-func (t At) update(c *updateConfig) {
-	c.setDue(0, time.Time(t))
-	c.check(validateAt(time.Time(t)))
-}
-
-// setDue lets the run be due a time from now, or at a time.
-func (c *updateConfig) setDue(delay time.Duration, at time.Time) {
-	c.update.SetDue, c.update.Delay, c.update.At, c.changes = true, delay, at, true
-}
-
-func (v Version) update(c *updateConfig) {
-	c.setVersion(int(v))
-	c.check(validateVersion(int(v)))
-}
-
-func (defaultVersion) update(c *updateConfig) { c.setVersion(0) }
-
-// setVersion gives the run a version, or, with zero, takes its version away.
-func (c *updateConfig) setVersion(version int) {
-	c.update.SetVersion, c.update.Version, c.changes = true, version, true
-}
-
-func (m Metadata) update(c *updateConfig) {
-	c.update.SetMetadata, c.changes = true, true
-	c.update.Metadata, _ = json.Marshal(m) // a map of strings always encodes
-	c.check(validateMetadata(m))
 }

@@ -195,35 +195,6 @@ func (c *Client) runEvents(ctx context.Context, ref Ref) (rows []store.RunEvent,
 	return rows, err
 }
 
-// verbConfig is what the options of all verbs give.
-type verbConfig struct {
-	given
-	tx  pgx.Tx
-	dry bool
-	store.Why
-}
-
-func (c *verbConfig) setTx(o inTx) {
-	c.tx = o.tx
-	c.check(o.validate())
-	c.only("InTx", "InTx is not for limits, because claims and steps would wait for the end of your transaction: leave it out")
-}
-
-func (c *verbConfig) setReason(o Reason) {
-	c.Reason = o.text()
-	c.only("Reason", "an event of a topic takes no Reason: put it into the payload, or leave it out")
-}
-
-func (c *verbConfig) setActor(o Actor) {
-	c.Actor = Reason(o).text()
-	c.only("Actor", "an event of a topic takes no Actor: put it into the payload, or leave it out")
-}
-
-func (c *verbConfig) setDry() {
-	c.dry = true
-	c.only("DryRun", "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter")
-}
-
 // everyVerb has the options that almost every verb takes.
 var everyVerb = []string{"InTx", "Reason", "Actor"}
 
@@ -232,49 +203,9 @@ func takes(more ...string) []string {
 	return append(everyVerb[:len(everyVerb):len(everyVerb)], more...)
 }
 
-// changeConfig is the configuration that a change's options give. Of each kind the last one counts, but Forgets add up.
-type changeConfig struct {
-	verbConfig
-	grace   time.Duration // zero: not given
-	forget  []string
-	percent int // zero: not given
-	park    bool
-	reject  bool
-}
-
 // changeOptions validates opts, and refuses those that are not among takes.
 func changeOptions(opts []ChangeOption, takes []string) (changeConfig, error) {
 	cfg := changeConfig{verbConfig: verbConfig{given: given{takes: takes}}}
 	each(opts, &cfg.given, func(o ChangeOption) { o.change(&cfg) })
 	return cfg, cfg.wrong()
-}
-
-func (o inTx) change(c *changeConfig)   { c.setTx(o) }
-func (r Reason) change(c *changeConfig) { c.setReason(r) }
-func (a Actor) change(c *changeConfig)  { c.setActor(a) }
-func (dryRun) change(c *changeConfig)   { c.setDry() }
-
-func (g Grace) change(c *changeConfig) {
-	c.grace = time.Duration(g)
-	c.check(validateTimeout("grace", c.grace))
-	c.only("Grace", "Grace is for Cancel and CancelAll, which wait for steps under way: leave it out")
-}
-
-func (f forgetSteps) change(c *changeConfig) {
-	c.forget = append(c.forget, f...)
-	for _, step := range f {
-		c.check(validateStepID(step))
-	}
-	c.only("Forget", "Forget is for Resume and ResumeAll, which try failures again: leave it out")
-}
-
-func (p Percent) change(c *changeConfig) {
-	c.percent = int(p)
-	c.check(validatePercent(c.percent))
-	c.only("Percent", "Percent is for Unpause: leave it out")
-}
-
-func (park) change(c *changeConfig) {
-	c.park = true
-	c.only("Park", "Park is for Pause: leave it out")
 }

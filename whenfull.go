@@ -39,7 +39,7 @@ const (
 )
 
 func (p WhenFull) start(c *startConfig) {
-	c.whenFull = p
+	c.whenFull = p.stored()
 	c.check(p.validate())
 	c.called.whenFull = c.called.whenFull || c.ofCall && p != ""
 }
@@ -62,7 +62,7 @@ func (p WhenFull) stored() string {
 
 // fullNow refuses the options that do not fit a start that a full key refuses, or that cancels others.
 func (cfg *startConfig) fullNow() error {
-	if cfg.whenFull.stored() == "" {
+	if cfg.whenFull == "" {
 		return nil
 	}
 	for _, o := range []struct {
@@ -76,7 +76,7 @@ func (cfg *startConfig) fullNow() error {
 		{"Batch", cfg.window != nil && cfg.window.Policy == store.Batch},
 	} {
 		if o.given {
-			return fmt.Errorf("kagzi: WhenFull %q takes no %s (either may be a default of Define): whether the key is full is decided at the start, for a run that is due then", string(cfg.whenFull), o.name)
+			return fmt.Errorf("kagzi: WhenFull %q takes no %s (either may be a default of Define): whether the key is full is decided at the start, for a run that is due then", cfg.whenFull, o.name)
 		}
 	}
 	return nil

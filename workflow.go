@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -61,7 +58,7 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 	each(shared, &cfg.given, set)
 	each(c.opts, &cfg.given, set)
 	if cfg.inherits && c.metadata != nil {
-		cfg.metadata = Metadata(Headers(cfg.metadata).over(Headers(c.metadata())))
+		cfg.metadata = Headers(cfg.metadata).over(Headers(c.metadata()))
 		cfg.check(validateMetadata(cfg.metadata))
 	}
 	if err := cmp.Or(cfg.validate(), validateWorkflow(c.workflow), c.refuse(&cfg)); err != nil {
@@ -102,32 +99,27 @@ func (c Call) window(cfg *startConfig) (*store.Window, error) {
 	case cfg.called.batch && !c.item:
 		return nil, errors.New("kagzi: Batch collects single items: start them with StartItem, or with ItemOf in StartMany")
 	case c.item:
-		b := cfg.batch
-		w := &store.Window{Policy: store.Batch, Key: b.Key, Open: cmp.Or(b.Within, time.Second), Most: cmp.Or(b.Most, 100)}
 		if cfg.debounce != nil || cfg.oncePer != 0 {
 			return nil, errors.New("kagzi: an item takes no Debounce and no OncePer: its Batch says when the run is due")
 		}
-		return w, cfg.shares("an item", "put it into the item")
+		return cfg.batch, cfg.shares("an item", "put it into the item")
 	case cfg.debounce != nil:
-		d := cfg.debounce
-		longest := 10 * min(d.Delay, duration.Longest/10)
-		w := &store.Window{Policy: store.Debounce, Key: d.Key, Delay: d.Delay, Open: cmp.Or(d.Max, max(longest, d.Delay))}
 		if cfg.oncePer != 0 {
 			return nil, errors.New("kagzi: a start takes either Debounce or OncePer: leave one out")
 		}
-		return w, cfg.shares("Debounce", "it has a Key")
+		return cfg.debounce, cfg.shares("Debounce", "it has a Key")
 	case cfg.oncePer == 0:
 		return nil, nil
 	case cfg.id == "" && cfg.called.oncePer:
 		return nil, errors.New("kagzi: OncePer without an ID: give a kagzi.ID, of which one run is started in each period")
 	case cfg.id == "":
 		return nil, nil
-	case cfg.ifEnded.stored() != "":
-		return nil, fmt.Errorf("kagzi: OncePer takes no IfEnded %q: until the period is over its run is returned, however it ended", string(cfg.ifEnded))
+	case cfg.ifEnded != "":
+		return nil, fmt.Errorf("kagzi: OncePer takes no IfEnded %q: until the period is over its run is returned, however it ended", cfg.ifEnded)
 	case len(cfg.messages) > 0:
 		return nil, errors.New("kagzi: OncePer takes no Message: send it with Client.Signal to the run that Start returns")
 	}
-	return &store.Window{Policy: store.OncePer, Key: string(cfg.id), Open: time.Duration(cfg.oncePer)}, nil
+	return &store.Window{Policy: store.OncePer, Key: cfg.id, Open: cfg.oncePer}, nil
 }
 
 // shares refuses the options that do not fit a run that waits for several starts. instead says what to give for an ID.
@@ -148,58 +140,6 @@ func (cfg *startConfig) shares(what, instead string) error {
 	return nil
 }
 
-// startConfig is the configuration that a start's options give: of each kind the last one, but all messages, in order.
-type startConfig struct {
-	given
-	id       ID
-	queue    string // empty: not given
-	delay    time.Duration
-	at       time.Time
-	priority int // zero: not given
-	version  int
-	timeout  time.Duration
-	metadata Metadata
-	inherits bool         // InheritMetadata
-	headers  Headers      // all that were given, merged, over those that the run inherits
-	policy   *RetryPolicy // nil: not given
-	messages []Message
-	tx       pgx.Tx
-	ifActive IfActive
-	ifEnded  IfEnded
-	oncePer  OncePer   // zero: not given
-	debounce *Debounce // nil: not given
-	batch    *Batch    // nil: not given
-	detached bool
-	whenFull WhenFull
-	key      string // of the Key or the Group
-	keyed    bool   // there is a Key
-	group    bool   // there is a Group
-
-	ofCall bool   // the options now come from the call itself, not from the workflow's definition
-	called called // by these
-
-	window *store.Window // that the start shares with others: set by Call.config; nil: none
-
-	inputHash []byte // of the input: set by newRun
-}
-
-// called has what the call itself gives of the options that are ignored in a workflow's definition where they do not fit.
-type called struct {
-	policy   string // its first IfActive or IfEnded; empty: none
-	window   string // the name of its first OncePer, Debounce or Batch; empty: none
-	oncePer  bool
-	batch    bool
-	whenFull bool
-}
-
-// name returns the name of the first of the call's own options of one sort, of which before was the first up to now.
-func (cfg *startConfig) name(before string, given bool, name string) string {
-	if before == "" && given && cfg.ofCall {
-		return name
-	}
-	return before
-}
-
 // validate returns what is wrong with the options, each and together.
 func (cfg *startConfig) validate() error {
 	if cfg.keyed && cfg.group {
@@ -208,5 +148,5 @@ func (cfg *startConfig) validate() error {
 	if end := cfg.at.Add(cfg.timeout).UTC(); validateTime("At", cfg.at) == nil && end.Year() > 9999 {
 		cfg.check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999", cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
 	}
-	return cmp.Or(cfg.wrong(), cfg.headers.validate())
+	return cmp.Or(cfg.wrong(), Headers(cfg.headers).validate())
 }
