@@ -97,3 +97,78 @@ func (p IfEnded) stored() string {
 	}
 	return string(p)
 }
+
+// WhenFull says what a start does if its [Key] or [Group] is full: if the runs that hold a slot of the key, and those that are due
+// and wait for one, are as many as the limit. Runs that sleep without a slot, or are due later, do not count, nor do runs without a
+// slot that [Client.PauseRun] has stopped; those that wait because of a [Client.Pause] do. The limit is that of
+// the key, of [KeyLimits] or [QueueLimits].EachKey; that of a group is one. A key without a limit is never full, and the limit and
+// the rates of the whole queue do not matter. Without a WhenFull, WaitForSlot applies.
+//
+// The rule holds exactly among all starts with RejectNew or CancelOldest, however many processes start at once. Starts of the
+// key without them join the line at any time. A start that finds an active run of its [ID] returns that run. With [InTx] the
+// transaction must be READ COMMITTED, and other starts of the key with RejectNew or CancelOldest wait for its end.
+//
+// It is for starts that are due at once: it takes no [Delay] and [At], and no [OncePer], [Debounce] and [Batch]. A child and the run of a
+// schedule take none, and ignore that of the workflow's definition. [Client.Restart], [Client.Fork] and [Client.Resume] wait for a slot. A
+// start with a WhenFull and without a key is refused. As a default of [Define] it applies to the starts that have a key. The last one
+// given wins: a start's own over a default.
+type WhenFull string
+
+const (
+	// WaitForSlot lets the run wait for a slot.
+	WaitForSlot WhenFull = "wait"
+	// RejectNew refuses the start with [ErrKeyFull]: the run could not begin at once. A step that may be repeated after a crash
+	// should give an ID: else the run that it started before refuses it.
+	RejectNew WhenFull = store.RejectNew
+	// CancelOldest cancels the oldest runs of the key, in the transaction of the start: as many as are needed so that the new run
+	// and the newest others fit the limit. They end as with [Client.Cancel]: compensations that they have registered run first. A
+	// run that keeps its slot until its end keeps it until then, and the new run waits for it. At most 1,000 runs that wait are
+	// cancelled, those that are due first. A call that starts more runs of the key than its limit is refused with [ErrKeyFull].
+	//
+	// A step must not start a run of its own run's key so: it may cancel the run that it is a part of.
+	CancelOldest WhenFull = store.CancelOldest
+)
+
+func (p WhenFull) start(c *startConfig) {
+	c.whenFull = p.stored()
+	c.check(p.validate())
+	c.called.whenFull = c.called.whenFull || c.ofCall && p != ""
+}
+
+func (p WhenFull) validate() error {
+	switch p {
+	case "", WaitForSlot, RejectNew, CancelOldest:
+		return nil
+	}
+	return fmt.Errorf("kagzi: there is no WhenFull %s: give kagzi.WaitForSlot, RejectNew or CancelOldest", text.Quote(string(p)))
+}
+
+// stored returns p as the store knows it: the default is stored as no policy.
+func (p WhenFull) stored() string {
+	if p == WaitForSlot {
+		return ""
+	}
+	return string(p)
+}
+
+// fullNow refuses the options that do not fit a start that a full key refuses, or that cancels others.
+func (cfg *startConfig) fullNow() error {
+	if cfg.whenFull == "" {
+		return nil
+	}
+	for _, o := range []struct {
+		name  string
+		given bool
+	}{
+		{"Delay", cfg.delay != 0},
+		{"At", !cfg.at.IsZero()},
+		{"OncePer", cfg.window != nil && cfg.window.Policy == store.OncePer},
+		{"Debounce", cfg.window != nil && cfg.window.Policy == store.Debounce},
+		{"Batch", cfg.window != nil && cfg.window.Policy == store.Batch},
+	} {
+		if o.given {
+			return fmt.Errorf("kagzi: WhenFull %q takes no %s (either may be a default of Define): whether the key is full is decided at the start, for a run that is due then", cfg.whenFull, o.name)
+		}
+	}
+	return nil
+}
