@@ -57,6 +57,7 @@ var allowed = map[string][]string{
 	"internal/pgbouncer": {},
 	"internal/pgproxy":   {},
 	"internal/plainjson": {},
+	"internal/source":    {},
 	"internal/dbtest":    {"migrations", "internal/localpg", "internal/pgbouncer"},
 	"internal/testlog":   {"internal/await"},
 }
