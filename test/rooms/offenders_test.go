@@ -74,6 +74,9 @@ func TestRulesFindOffenders(t *testing.T) {
 			if len(got) != 1 || got[0].where != o.where || got[0].worst != o.worst || got[0].what != o.what {
 				t.Fatalf("the offender has the figures %+v, want %d of %s in %s", got, o.worst, o.what, o.where)
 			}
+			if above := got[0].worst - r.reach; !r.sums && got[0].excess != above || r.sums && got[0].excess != 0 {
+				t.Errorf("the offender is %d above the drawing, want %d unless it is a sum", got[0].excess, above)
+			}
 			if !strings.Contains(got[0].advice, o.what) || !strings.Contains(got[0].advice, r.mend) {
 				t.Errorf("the advice is %q, want it to name %s and to say how it is mended", got[0].advice, o.what)
 			}

@@ -106,7 +106,7 @@ func functionOffences() []offence {
 	branches := "func f(c chan int, s []int, a, b bool) {\n\tif a && b || a {\n\t}\n\tfor a {\n\t}\n" +
 		"\tfor range s {\n\t}\n\tswitch {\n\tcase a, b:\n\tdefault:\n\t}\n" +
 		"\tselect {\n\tcase <-c:\n\tdefault:\n\t}\n\tfunc() {\n%s\t}()\n}\n"
-	statement := "const part = `one,\n two `\n\nconst whole = `\n\tSELECT ` + part + `%s\n`\n"
+	statement := "const part = `one,\n two `\n\nconst whole = `\n\tSELECT %s` + part + `\n`\n"
 	return []offence{
 		{
 			rule: "lines of a function", where: "./...", worst: 81, what: "store/a.go: T.f",
@@ -119,10 +119,10 @@ func functionOffences() []offence {
 			keeps:  inStore(fmt.Sprintf(branches, strings.Repeat("\t\tif a {\n\t\t}\n", 10))),
 		},
 		{
-			rule: "lines of a statement", where: "./...", worst: 81, what: "store: whole",
-			breaks:  inStore(fmt.Sprintf(statement, strings.Repeat("\n\tFROM a", 79))),
+			rule: "lines of a statement", where: "./...", worst: 90, what: "store: whole",
+			breaks:  inStore(fmt.Sprintf(statement, strings.Repeat("\n\tFROM a", 88))),
 			keeps:   inStore(fmt.Sprintf(statement, strings.Repeat("\n\tFROM a", 78))),
-			another: inStore("const prose = `Lines:\n" + strings.Repeat("\n", 100) + "`\n"),
+			another: inStore("const prose = `Lines" + strings.Repeat("\nof SELECT", 100) + "`\n"),
 		},
 		{
 			rule: "SQL in Replace", where: "./...", worst: 4, what: "store/a.go",
