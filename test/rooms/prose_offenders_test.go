@@ -39,7 +39,7 @@ func proseOffences() []offence {
 			rule: "words of a doc comment", where: "ui/...", worst: 121, what: "ui/a.go: T.F",
 			breaks:  inUI("type T int\n\n// F is\n// " + words(119) + "\nfunc (T) F() {}\n"),
 			keeps:   inUI("type T int\n\n// F is\n// " + words(118) + "\nfunc (T) F() {}\n"),
-			another: map[string]string{"ui/go.mod": "", "ui/a.go": "// Package ui\n// " + words(500) + "\npackage ui\n"},
+			another: map[string]string{"ui/go.mod": "", "ui/a.go": "// Package\n// " + words(500) + "\npackage a\n"},
 		},
 		{
 			rule: "persons in comments", where: "ui/...", worst: 5, what: "ui/a.go",

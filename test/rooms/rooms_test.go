@@ -119,7 +119,8 @@ func strays(repo repository, allowed map[string][]string) (problems []string) {
 		seen[name] = true
 		for _, dep := range slices.Sorted(maps.Keys(dependencies(repo, p))) {
 			if !slices.Contains(may, dep) {
-				problems = append(problems, fmt.Sprintf("package %q depends on %q, and the table forbids it", name, dep))
+				problem := fmt.Sprintf("package %q depends on %q, which the architecture does not allow", name, dep)
+				problems = append(problems, problem)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ var rules = []rule{
 	{"SQL in Replace", 0, true, "Write the statement whole.", replaced},
 	{"short CTE names", 0, true, "Call the CTE by a word that says which rows it has.", shortNames},
 	{"lines over 120 columns", 0, true, "Break the lines; -offenders prints them.", longLines},
-	{"words of architecture.md", 8000, false, "Describe a protocol in its package's doc.go.", words("docs", architecture)},
+	{"words of architecture.md", 8000, false, "Describe protocols beside their packages.", words("docs", architecture)},
 	{"words of a page", 2500, false, "Split the page, or say it shorter.", words("docs", otherPage)},
 	{"words of README.md", 1100, false, "Say it shorter, or in docs.", words(".", readme)},
 	{"words of a doc comment", 120, false, "One sentence, then one rule a line. Move the rest to docs.", docComments},

@@ -23,12 +23,12 @@ func rootOffences() []offence {
 		{
 			rule: "root: lines", where: ".", worst: 6001, what: "long.go",
 			breaks: map[string]string{"long.go": "package kagzi\n" + strings.Repeat("\n", 5999)},
-			keeps:  map[string]string{"long.go": "package kagzi\n" + strings.Repeat("\n", 5998), "a_test.go": "package a\n"},
+			keeps:  map[string]string{"long.go": "package kagzi\n" + strings.Repeat("\n", 5998), "a_test.go": "\n\n"},
 		},
 		{
 			rule: "root: exported names", where: ".", worst: 151, what: "names.go",
 			breaks: named("type A int\nvar B int\nfunc C() {}\n" + repeat(148, "const D%d = 1")),
-			keeps:  named("type A int\nvar B int\nfunc C() {}\nfunc (A) M() {}\nvar n A\n" + repeat(147, "const D%d = 1")),
+			keeps:  named("type A int\nvar B, n A\nfunc C() {}\nfunc (A) M() {}\n" + repeat(147, "const D%d = 1")),
 		},
 		{
 			rule: "root: methods of Client", where: ".", worst: 31, what: "names.go",
@@ -133,7 +133,7 @@ func functionOffences() []offence {
 		},
 		{
 			rule: "short CTE names", where: "./...", worst: 3, what: "store/a.go",
-			breaks: inStore("const q = `WITH c AS (SELECT 1), dd AS NOT MATERIALIZED (SELECT 2), e (a, b) AS (` + `TABLE c)`\n"),
+			breaks: inStore("const q = `WITH c AS (TABLE a), dd AS NOT MATERIALIZED (TABLE b), e (f) AS (`\n"),
 			keeps:  inStore("const q = `WITH due AS (SELECT 1) SELECT x AS y FROM f() AS (a int) WINDOW w AS ()`\n"),
 		},
 	}

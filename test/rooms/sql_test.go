@@ -14,7 +14,7 @@ import (
 var (
 	statement = regexp.MustCompile(`^\s*(SELECT|WITH|INSERT|UPDATE|DELETE|MERGE|VALUES)\s`)
 	// fragment matches text that only SQL has.
-	fragment = regexp.MustCompile(`\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|JOIN|WHEN|NULL|AND|ORDER BY|kagzi\.[a-z_]+)\b`)
+	fragment = regexp.MustCompile(`\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|JOIN|WHEN|NULL|AND|kagzi\.[a-z_]+)\b`)
 	// expression matches the name of a CTE, and a window before it.
 	expression = regexp.MustCompile(`(WINDOW\s+)?\b(\w+)\s*(?:\([\w\s,]+\)\s*)?AS\s+(?:(?:NOT\s+)?MATERIALIZED\s+)?\(`)
 )

@@ -12,13 +12,13 @@ import (
 // table has the bounds of the figures that have not reached the drawing.
 const table = "figures.txt"
 
-// lower is the command that lowers the bounds.
-const lower = "go test ./test/rooms -update"
+// lower is the advice that lowers the bounds.
+const lower = "run go test ./test/rooms -update"
 
 // heading explains the table to its readers.
-const heading = `# The figures of the code that are worse than its drawing allows. No commit makes one worse. A commit that
-# betters one lowers its bound: go test ./test/rooms -update. A figure without a line here has reached the drawing and
-# is held to it: see rules_test.go.
+const heading = `# Figures that are worse than the drawing of the code allows. No commit makes one worse, and a commit
+# that betters one lowers its bound: go test ./test/rooms -update. A figure without a line here has reached the
+# drawing and is held to it: see rules_test.go.
 #
 # bound     the worst in a package (ui), a module (ui/...) or a folder; without an excess, the sum in it
 # excess    the sum of all above the drawing's bound, so that a function does not grow in the shadow of the worst
@@ -39,10 +39,10 @@ func compare(bounds, today []figure) (worse, slack []string, lowered []figure) {
 			b = bounds[i]
 			f.reason = b.reason
 			if b.reach != f.reach {
-				slack = append(slack, fmt.Sprintf("%s: the drawing has %d, not %d: write it", f.name(), f.reach, b.reach))
+				slack = append(slack, fmt.Sprintf("%s: the drawing has %d, not %d", f.name(), f.reach, b.reach))
 			}
 		}
-		raise := fmt.Sprintf("Nothing else helps: raise the bound by hand in %s, with a reason.", table)
+		raise := fmt.Sprintf("If nothing else helps, raise the bound by hand in test/rooms/%s, with a reason.", table)
 		switch {
 		case f.worst > b.worst:
 			worse = append(worse, fmt.Sprintf("%s: %d, and at most %d are allowed:%s\n%s",
@@ -51,7 +51,7 @@ func compare(bounds, today []figure) (worse, slack []string, lowered []figure) {
 			worse = append(worse, fmt.Sprintf("%s: above %d there are %d in sum, and at most %d are allowed:%s\n%s",
 				f.name(), f.reach, f.excess, b.excess, f.advice, raise))
 		case f.worst < b.worst || f.excess < b.excess:
-			slack = append(slack, fmt.Sprintf("%s: better than its bound. In %s write bound %d and excess %s, or run: %s",
+			slack = append(slack, fmt.Sprintf("%s: better than its bound: in %s write bound %d and excess %s, or %s",
 				f.name(), table, f.worst, f.above(), lower))
 		}
 		f.worst, f.excess = min(f.worst, b.worst), min(f.excess, b.excess)
@@ -61,7 +61,7 @@ func compare(bounds, today []figure) (worse, slack []string, lowered []figure) {
 	}
 	for _, b := range bounds {
 		if !seen[b.name()] {
-			slack = append(slack, fmt.Sprintf("%s: no more than %d. Remove its line from %s, or run: %s",
+			slack = append(slack, fmt.Sprintf("%s: no more than %d. Remove its line from %s, or %s",
 				b.name(), b.reach, table, lower))
 		}
 	}
