@@ -1,24 +1,24 @@
-// Package rooms tests that each package of the module imports only what the architecture allows, and that the files of a
-// package form layers: see docs/architecture.md.
+// Package rooms tests that the code keeps to its drawing: each package imports only what the architecture allows (see
+// docs/architecture.md), and no commit makes a figure of the drawing worse (see figures.txt).
 package rooms
 
 import (
-	"io/fs"
+	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 	"testing"
-)
 
-const module = "github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/source"
+)
 
 // root has the packages that the root may depend on.
 var root = []string{
-	"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
-	"internal/goroutine", "internal/hints", "internal/housekeeping", "internal/outage", "internal/plainjson", "internal/starts", "internal/testhook", "internal/text",
-	"internal/timetable", "internal/topics",
+	"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron",
+	"internal/duration", "internal/engine", "internal/failure", "internal/goroutine", "internal/hints",
+	"internal/housekeeping", "internal/outage", "internal/plainjson", "internal/starts", "internal/testhook",
+	"internal/text", "internal/timetable", "internal/topics",
 }
 
 // allowed has, for each package, the packages of the module that it may depend on, directly or indirectly.
@@ -29,18 +29,25 @@ var allowed = map[string][]string{
 	"health":           {},
 	"kind":             {},
 	"internal/engine": {
-		"kind", "migrations", "notify", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/plainjson", "internal/testhook",
-		"internal/text",
+		"kind", "migrations", "notify", "store", "internal/batch", "internal/failure", "internal/goroutine",
+		"internal/hints", "internal/outage", "internal/plainjson", "internal/testhook", "internal/text",
 	},
 	"internal/housekeeping": {
-		"kind", "notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine", "internal/hints", "internal/outage", "internal/text", "internal/timetable",
+		"kind", "notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine",
+		"internal/hints", "internal/outage", "internal/text", "internal/timetable",
 	},
-	"internal/checkup":   {"health", "migrations", "store", "internal/duration", "internal/outage", "internal/text"},
-	"internal/hints":     {"notify", "store", "internal/batch", "internal/goroutine", "internal/outage", "internal/text"},
-	"internal/outage":    {"store", "internal/text"},
-	"internal/starts":    {"notify", "store", "internal/batch", "internal/goroutine", "internal/hints", "internal/outage", "internal/text"},
+	"internal/checkup": {"health", "migrations", "store", "internal/duration", "internal/outage", "internal/text"},
+	"internal/hints": {
+		"notify", "store", "internal/batch", "internal/goroutine", "internal/outage", "internal/text",
+	},
+	"internal/outage": {"store", "internal/text"},
+	"internal/starts": {
+		"notify", "store", "internal/batch", "internal/goroutine", "internal/hints", "internal/outage", "internal/text",
+	},
 	"internal/timetable": {"internal/cron"},
-	"internal/topics":    {"notify", "store", "internal/batch", "internal/goroutine", "internal/hints", "internal/outage", "internal/text"},
+	"internal/topics": {
+		"notify", "store", "internal/batch", "internal/goroutine", "internal/hints", "internal/outage", "internal/text",
+	},
 	"internal/failure":   {"kind", "internal/text"},
 	"internal/duration":  {"internal/text"},
 	"store":              {"internal/text"},
@@ -59,55 +66,103 @@ var allowed = map[string][]string{
 	"internal/plainjson": {},
 	"internal/dbtest":    {"migrations", "internal/localpg", "internal/pgbouncer"},
 	"internal/testlog":   {"internal/await"},
+	"internal/source":    {},
 }
 
 // free are the packages of tests and examples: no other package depends on them, and they may depend on every package.
 var free = []string{"kagzitest", "internal/kit", "docs", "test", "examples"}
 
+// A ban is an import that must never be. It holds from the day on which the package appears.
+type ban struct {
+	of   string
+	from []string // what the package must not import
+	only []string // if any: what it may import of the module
+	why  string
+}
+
+var never = []ban{
+	{of: "store", from: []string{"store/inspect"}, why: "what changes rows needs nothing of what only reads"},
+	{of: "internal/claims", only: []string{"store"}, why: "a policy is computed from the store's types"},
+	{
+		of: "internal/replay", from: []string{"internal/worker", "internal/claims", "internal/hints"},
+		why: "a run in memory knows no session",
+	},
+	{of: "admin", from: []string{"internal/replay", "internal/worker"}, why: "operators go through the store"},
+}
+
 func TestPackagesImportWhatTheyMay(t *testing.T) {
 	t.Parallel()
-	readSources(t)
+	for _, problem := range strays(load(t), allowed) {
+		t.Error(problem)
+	}
+}
+
+func TestPackagesNeverImport(t *testing.T) {
+	t.Parallel()
+	for _, problem := range banned(load(t), never) {
+		t.Error(problem)
+	}
+}
+
+// strays returns what is wrong with the dependencies of the root module's packages.
+func strays(repo repository, allowed map[string][]string) (problems []string) {
 	seen := map[string]bool{}
-	for _, p := range listed(t, "-json=ImportPath,Deps") {
-		name, ours := cut(p.ImportPath)
-		if !ours || isFree(name) {
+	for _, p := range repo.Packages {
+		name := p.Name()
+		if p.Module != "." || isFree(name) {
 			continue
 		}
 		may, known := allowed[name]
 		if !known {
-			t.Errorf("package %q is not in the table: say what it may depend on", name)
+			problems = append(problems, fmt.Sprintf("package %q is not in the table: say what it may depend on", name))
 		}
 		seen[name] = true
-		for _, dep := range p.Deps {
-			if dep, ours := cut(dep); ours && !slices.Contains(may, dep) {
-				t.Errorf("package %q depends on %q, which the architecture does not allow", name, dep)
+		for _, dep := range slices.Sorted(maps.Keys(dependencies(repo, p))) {
+			if !slices.Contains(may, dep) {
+				problem := fmt.Sprintf("package %q depends on %q, which the architecture does not allow", name, dep)
+				problems = append(problems, problem)
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(allowed)) {
 		if !seen[name] {
-			t.Errorf("the table has package %q, which there is not", name)
+			problems = append(problems, fmt.Sprintf("the table has package %q, which there is not", name))
 		}
 	}
+	return problems
 }
 
-// readSources opens every source file, so that the result of the test is not taken from the cache when one has changed.
-func readSources(t *testing.T) {
-	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".go") {
-			_, err = os.ReadFile(path)
+// dependencies returns the names of the packages that p imports, and of those that they import.
+func dependencies(repo repository, p *source.Package) map[string]bool {
+	all := map[string]bool{}
+	var add func(*source.Package)
+	add = func(p *source.Package) {
+		for _, imported := range repo.Ours(p) {
+			if !all[imported.Name()] {
+				all[imported.Name()] = true
+				add(imported)
+			}
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	add(p)
+	return all
 }
 
-// cut returns the path of a package within the module, and whether it belongs to the module.
-func cut(path string) (name string, ours bool) {
-	name, ours = strings.CutPrefix(path, module)
-	return strings.TrimPrefix(name, "/"), ours
+// banned returns the imports that must never be.
+func banned(repo repository, never []ban) (problems []string) {
+	for _, b := range never {
+		p := repo.Package(path.Join(".", b.of))
+		if p == nil {
+			continue
+		}
+		for _, imported := range repo.Ours(p) {
+			name := imported.Name()
+			if slices.Contains(b.from, name) || len(b.only) > 0 && !slices.Contains(b.only, name) {
+				problems = append(problems, fmt.Sprintf("package %q imports %q. It never may: %s", b.of, name, b.why))
+			}
+		}
+	}
+	return problems
 }
 
 func isFree(name string) bool {

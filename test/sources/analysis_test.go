@@ -6,13 +6,15 @@ import (
 	"go/types"
 	"slices"
 	"strings"
+
+	"github.com/kagzi/kagzi/internal/source"
 )
 
 // An analysis follows the texts of statements back to constants. Functions, parameters and fields have keys that are the same in every
 // package that uses them.
 type analysis struct {
 	fset     *token.FileSet
-	packages []*pkg
+	packages []*source.Package
 
 	functions map[string]*function    // by key
 	values    map[string][]value      // by the key of a variable or field: all that it is ever given
@@ -27,7 +29,7 @@ type analysis struct {
 
 // A value is an expression in a function.
 type value struct {
-	p  *pkg
+	p  *source.Package
 	in string // the key of the function; the package's path outside of functions
 	e  ast.Expr
 }
@@ -45,25 +47,25 @@ type param struct {
 }
 
 type use struct {
-	p    *pkg
+	p    *source.Package
 	in   string
 	call *ast.CallExpr
 }
 
-func newAnalysis(fset *token.FileSet, packages []*pkg) *analysis {
+func newAnalysis(tree *source.Tree, packages []*source.Package) *analysis {
 	a := &analysis{
-		fset: fset, packages: packages, functions: map[string]*function{}, values: map[string][]value{}, params: map[string]param{},
+		fset: tree.Fset, packages: packages, functions: map[string]*function{}, values: map[string][]value{}, params: map[string]param{},
 		sinks: map[string]map[int]bool{}, checked: map[ast.Expr]bool{}, uses: map[string][]use{}, mentioned: map[string][]value{}, found: map[token.Pos]finding{},
 	}
 	for _, p := range packages {
-		for _, file := range p.files {
-			for _, d := range file.Decls {
+		for _, file := range p.Files {
+			for _, d := range file.Syntax.Decls {
 				if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
-					key := p.info.Defs[f.Name].(*types.Func).FullName()
+					key := p.Info.Defs[f.Name].(*types.Func).FullName()
 					a.declare(p, key, f.Type, isPublic(p, f))
 					a.walk(p, key, f.Body)
 				} else {
-					a.walk(p, p.path, d)
+					a.walk(p, p.Path(), d)
 				}
 			}
 		}
@@ -72,12 +74,12 @@ func newAnalysis(fset *token.FileSet, packages []*pkg) *analysis {
 }
 
 // declare learns the parameters of a function, and that it exists.
-func (a *analysis) declare(p *pkg, key string, f *ast.FuncType, public bool) {
+func (a *analysis) declare(p *source.Package, key string, f *ast.FuncType, public bool) {
 	a.functions[key] = &function{}
 	at := 0
 	for _, field := range f.Params.List {
 		for _, name := range field.Names {
-			a.params[a.key(p.info.Defs[name])] = param{key, at, name, public}
+			a.params[a.key(p.Info.Defs[name])] = param{key, at, name, public}
 			at++
 		}
 		if len(field.Names) == 0 {
@@ -95,7 +97,7 @@ func (a *analysis) key(o types.Object) string {
 		return o.Origin().FullName()
 	case *types.Var:
 		o = o.Origin()
-		if o.IsField() || o.Parent() != nil && o.Pkg() != nil && o.Parent() == o.Pkg().Scope() { // export data has the lines of declarations
+		if o.IsField() || o.Parent() != nil && o.Pkg() != nil && o.Parent() == o.Pkg().Scope() {
 			at := a.fset.Position(o.Pos())
 			return o.Pkg().Path() + " " + o.Name() + " " + at.Filename[max(0, len(at.Filename)-20):] + " " + itoa(at.Line)
 		}
@@ -104,7 +106,7 @@ func (a *analysis) key(o types.Object) string {
 }
 
 // walk learns what variables and fields are given, what functions return, and who calls what, in a function or outside of any.
-func (a *analysis) walk(p *pkg, in string, n ast.Node) {
+func (a *analysis) walk(p *source.Package, in string, n ast.Node) {
 	called := map[*ast.Ident]bool{}
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -139,7 +141,7 @@ func (a *analysis) walk(p *pkg, in string, n ast.Node) {
 		case *ast.CompositeLit:
 			a.literal(p, in, n)
 		case *ast.Ident:
-			if f, ok := p.info.Uses[n].(*types.Func); ok && !called[n] {
+			if f, ok := p.Info.Uses[n].(*types.Func); ok && !called[n] {
 				a.mentioned[a.key(f)] = append(a.mentioned[a.key(f)], value{p, in, n})
 			}
 		}
@@ -148,22 +150,22 @@ func (a *analysis) walk(p *pkg, in string, n ast.Node) {
 }
 
 // gives learns that a variable or field is given a value.
-func (a *analysis) gives(p *pkg, in string, to, v ast.Expr) {
+func (a *analysis) gives(p *source.Package, in string, to, v ast.Expr) {
 	if key := a.place(p, to); key != "" {
 		a.values[key] = append(a.values[key], value{p, in, v})
 	}
 }
 
 // place returns the key of the variable, field or element that an expression denotes. Those of a slice or map share its key.
-func (a *analysis) place(p *pkg, e ast.Expr) string {
+func (a *analysis) place(p *source.Package, e ast.Expr) string {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:
-		if o := p.info.Defs[e]; o != nil {
+		if o := p.Info.Defs[e]; o != nil {
 			return a.key(o)
 		}
-		return a.key(p.info.Uses[e])
+		return a.key(p.Info.Uses[e])
 	case *ast.SelectorExpr:
-		return a.key(p.info.Uses[e.Sel])
+		return a.key(p.Info.Uses[e.Sel])
 	case *ast.IndexExpr:
 		return a.place(p, e.X)
 	}
@@ -171,8 +173,8 @@ func (a *analysis) place(p *pkg, e ast.Expr) string {
 }
 
 // literal learns what a literal gives to its fields.
-func (a *analysis) literal(p *pkg, in string, n *ast.CompositeLit) {
-	of := p.info.Types[n].Type.Underlying()
+func (a *analysis) literal(p *source.Package, in string, n *ast.CompositeLit) {
+	of := p.Info.Types[n].Type.Underlying()
 	if pointer, ok := of.(*types.Pointer); ok {
 		of = pointer.Elem().Underlying()
 	}
@@ -190,8 +192,8 @@ func (a *analysis) literal(p *pkg, in string, n *ast.CompositeLit) {
 }
 
 // call learns of a call. Those that send SQL are counted.
-func (a *analysis) call(p *pkg, in string, call *ast.CallExpr) {
-	f := p.callee(call)
+func (a *analysis) call(p *source.Package, in string, call *ast.CallExpr) {
+	f := p.Callee(call)
 	if f == nil {
 		if key := a.place(p, call.Fun); key != "" { // of a variable with a function
 			a.uses[key] = append(a.uses[key], use{p, in, call})
@@ -267,8 +269,8 @@ func (a *analysis) add(pos token.Pos, in, text string) {
 }
 
 // isPublic reports whether programs of others can call a function.
-func isPublic(p *pkg, f *ast.FuncDecl) bool {
-	if !f.Name.IsExported() || strings.Contains(p.path+"/", "/internal/") {
+func isPublic(p *source.Package, f *ast.FuncDecl) bool {
+	if !f.Name.IsExported() || strings.Contains(p.Path()+"/", "/internal/") {
 		return false
 	}
 	if f.Recv == nil {

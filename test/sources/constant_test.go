@@ -16,16 +16,16 @@ func (a *analysis) constant(v value) (ok bool) {
 	}
 	a.checked[v.e] = true
 	defer func() { a.checked[v.e] = ok }()
-	if t := v.p.info.Types[v.e]; t.Value != nil || isNumber(t.Type) {
+	if t := v.p.Info.Types[v.e]; t.Value != nil || isNumber(t.Type) {
 		return true
 	}
 	switch e := ast.Unparen(v.e).(type) {
 	case *ast.BinaryExpr:
 		return e.Op == token.ADD && a.constant(value{v.p, v.in, e.X}) && a.constant(value{v.p, v.in, e.Y})
 	case *ast.Ident:
-		return a.constantVariable(v.p.info.Uses[e])
+		return a.constantVariable(v.p.Info.Uses[e])
 	case *ast.SelectorExpr:
-		return a.constantVariable(v.p.info.Uses[e.Sel])
+		return a.constantVariable(v.p.Info.Uses[e.Sel])
 	case *ast.IndexExpr:
 		return a.constant(value{v.p, v.in, e.X})
 	case *ast.CallExpr:
@@ -98,9 +98,9 @@ var pure = map[string]bool{
 // constantCall reports whether the result of a call is constant: that of a pure function of constants, of a function that returns
 // constants, or a quoted identifier.
 func (a *analysis) constantCall(v value, call *ast.CallExpr) bool {
-	f := v.p.callee(call)
+	f := v.p.Callee(call)
 	if f == nil {
-		if t := v.p.info.Types[call.Fun]; t.IsType() && len(call.Args) == 1 { // a conversion
+		if t := v.p.Info.Types[call.Fun]; t.IsType() && len(call.Args) == 1 { // a conversion
 			return a.constant(value{v.p, v.in, call.Args[0]})
 		}
 		if id, ok := call.Fun.(*ast.Ident); ok && id.Name == "append" {
