@@ -19,7 +19,9 @@ func TestPages(t *testing.T) {
 			d := newDataset(t, name)
 			tb, all := newTab(t, d.site), d.all()
 			for _, page := range slices.Sorted(maps.Keys(all)) {
-				t.Run(page, func(t *testing.T) { tb.in(t).inspect(all[page], name == "shop" || campaign.Long && (name == "empty" || page == "audit")) })
+				t.Run(page, func(t *testing.T) {
+					tb.in(t).inspect(all[page], name == "shop" || campaign.Long && (name == "empty" || page == "audit"))
+				})
 			}
 		})
 	}
