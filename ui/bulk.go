@@ -221,7 +221,7 @@ func (d *dashboard) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f
 	dryCtx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
 	would, err := calls.dry(dryCtx, rf)
-	if err != nil && (dryCtx.Err() == nil || would.Matched == 0) {
+	if err != nil && (!late(dryCtx, err) || would.Matched == 0) {
 		return err
 	}
 	p.More = err != nil || would.Matched > mostNamed

@@ -1,7 +1,9 @@
 package ui
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"html"
 	"net/http"
 	"net/url"
@@ -195,5 +197,19 @@ func TestABulkThatIsSentTwice(t *testing.T) {
 	says(t, second.body, "1 run restarted")
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 2 {
 		t.Errorf("there are %d runs", n)
+	}
+}
+
+// A plan that has run out of time shows what it has tried, also if the connection noticed the deadline before the context did.
+func TestPlanThatRunsOutOfTime(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{Authorize: everybody})
+	run := kit.Begin(k, echo, "x").ID()
+	p := &bulkPage{Verb: bulkVerbs()[0], Filter: "queue=default"}
+	late := bulkCalls{dry: func(context.Context, kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return kagzi.BulkResult{Matched: 1, Changed: []kagzi.RunID{run}}, fmt.Errorf("cancel all: %w", context.DeadlineExceeded)
+	}}
+	if err := s.d.planAll(k.Ctx, p, late, form{}); err != nil || !p.More || len(p.Sample) != 1 || p.State.Total != 1 {
+		t.Errorf("error %v, plan %+v", err, p)
 	}
 }

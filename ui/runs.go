@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -91,6 +92,11 @@ type tabs struct {
 // countTimeout bounds the counting, which reads all runs that the filter selects.
 const countTimeout = 2 * time.Second
 
+// late reports whether err says that the time of ctx is over. A connection may notice that before the context does.
+func late(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)
+}
+
 // runCounts counts the runs that the filter selects, whatever their status.
 func (d *dashboard) runCounts(ctx context.Context, q query) (any, error) {
 	f, err := q.runFilter(time.Now())
@@ -101,7 +107,7 @@ func (d *dashboard) runCounts(ctx context.Context, q query) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	counts, err := d.client.Counts(ctx, f, kagzi.ByStatus)
-	if err != nil && ctx.Err() != nil {
+	if err != nil && late(ctx, err) {
 		return tabs{TooMany: true}, nil
 	}
 	if err != nil {

@@ -123,7 +123,7 @@ func TestSlowConnections(t *testing.T) {
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		select {
-		case <-time.After(3200 * time.Millisecond): // the Grace of this test leaves three seconds
+		case <-time.After(9200 * time.Millisecond): // the Grace of this test leaves nine seconds
 			return dial(ctx, network, addr)
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -134,7 +134,12 @@ func TestSlowConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Grace: 9 * time.Second}}, 1)
+	w := kit.NewWorker(t, kit.NewClient(t, pool), kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Grace: 27 * time.Second}})
+	g := kit.NewGate()
+	g.Handle(w)
+	runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), g.Workflow, 1)
+	kit.StartLocal(t, w)
+	await.Receive(t, g.Begun)
 	const backend = `SELECT coalesce(backend_pid, 0) FROM kagzi.workers`
 	first := dbtest.QueryOne[int](t, db.Pool, backend)
 	if first == 0 {

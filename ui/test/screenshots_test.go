@@ -7,6 +7,7 @@ import (
 	"image"
 	_ "image/png"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
+
+	"github.com/kagzi/kagzi/internal/campaign"
 )
 
 var (
@@ -26,9 +29,9 @@ var (
 func TestScreenshots(t *testing.T) {
 	browser.reserve(t)
 	t.Parallel()
-	dir, sets := *screenshots, []string{"empty", "one", "shop", "many"}
+	dir, sets, most := *screenshots, []string{"empty", "one", "shop", "many"}, math.MaxInt
 	if dir == "" {
-		dir, sets = t.TempDir(), []string{"one"}
+		dir, sets, most = t.TempDir(), []string{"one"}, 5
 	}
 	if *only != "" {
 		sets = []string{*only}
@@ -42,7 +45,7 @@ func TestScreenshots(t *testing.T) {
 			d := newDataset(t, name)
 			tb, all := newTab(t, d.site), d.all()
 			call(tb, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
-			for _, name := range slices.Sorted(maps.Keys(all)) {
+			for _, name := range campaign.Some(slices.Sorted(maps.Keys(all)), most) {
 				tb.open(all[name])
 				eval[bool](tb, `(document.documentElement.style.scrollbarGutter = "auto", true)`) // of scrollbars that are hidden
 				for _, width := range []int64{1280, 390} {
