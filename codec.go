@@ -3,9 +3,9 @@ package kagzi
 import (
 	"bytes"
 	"encoding/binary"
-)
 
-import "github.com/kagzi/kagzi/internal/plainjson"
+	"github.com/kagzi/kagzi/internal/plainjson"
+)
 
 // A Codec encodes and decodes inputs, results and payloads. It must be safe for concurrent use. To encrypt or compress the
 // bytes, use a [Sealer].

@@ -51,6 +51,8 @@ func each[O any](opts []O, g *given, set func(O)) {
 // startConfig is the configuration that a start's options give: of each kind the last one, but all messages, in order.
 type startConfig struct {
 	given
+	policies
+	sharing
 	id       string
 	queue    string // empty: not given
 	delay    time.Duration
@@ -64,13 +66,7 @@ type startConfig struct {
 	policy   json.RawMessage   // nil: not given
 	messages []StartOption     // each a Message
 	tx       pgx.Tx
-	ifActive string // as it is stored, like ifEnded and whenFull
-	ifEnded  string
-	oncePer  time.Duration // zero: not given
-	debounce *store.Window // nil: not given
-	batch    *store.Window // nil: not given
 	detached bool
-	whenFull string
 	key      string // of the Key or the Group
 	keyed    bool   // there is a Key
 	group    bool   // there is a Group
@@ -78,9 +74,22 @@ type startConfig struct {
 	ofCall bool   // the options now come from the call itself, not from the workflow's definition
 	called called // by these
 
-	window *store.Window // that the start shares with others: set by Call.config; nil: none
-
 	inputHash []byte // of the input: set by newRun
+}
+
+// policies say what a start does where something is in its way, each as it is stored; empty: the default.
+type policies struct {
+	ifActive string
+	ifEnded  string
+	whenFull string
+}
+
+// sharing says with which other starts a start shares its run.
+type sharing struct {
+	oncePer  time.Duration // zero: not given
+	debounce *store.Window // nil: not given
+	batch    *store.Window // nil: not given
+	window   *store.Window // the one that counts: set by Call.config; nil: none
 }
 
 // called has what the call itself gives of the options that are ignored in a workflow's definition where they do not fit.

@@ -207,9 +207,11 @@ func TestPlanThatRunsOutOfTime(t *testing.T) {
 	run := kit.Begin(k, echo, "x").ID()
 	p := &bulkPage{Verb: bulkVerbs()[0], Filter: "queue=default"}
 	late := bulkCalls{dry: func(context.Context, kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return kagzi.BulkResult{Matched: 1, Changed: []kagzi.RunID{run}}, fmt.Errorf("cancel all: %w", context.DeadlineExceeded)
+		tried := kagzi.BulkResult{Matched: 1, Changed: []kagzi.RunID{run}}
+		return tried, fmt.Errorf("cancel all: %w", context.DeadlineExceeded)
 	}}
-	if err := s.d.planAll(k.Ctx, p, late, form{}); err != nil || !p.More || len(p.Sample) != 1 || p.State.Total != 1 {
+	err := s.d.planAll(k.Ctx, p, late, form{})
+	if err != nil || !p.More || len(p.Sample) != 1 || p.State.Total != 1 {
 		t.Errorf("error %v, plan %+v", err, p)
 	}
 }
