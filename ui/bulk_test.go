@@ -200,7 +200,8 @@ func TestABulkThatIsSentTwice(t *testing.T) {
 	}
 }
 
-// A plan that has run out of time shows what it has tried, also if the connection noticed the deadline before the context did.
+// A plan that has run out of time shows what it has tried, also if the connection noticed the deadline before the
+// context did.
 func TestPlanThatRunsOutOfTime(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
