@@ -216,7 +216,7 @@ var (
 const (
 	ofTick     = "each tick starts a run of its own, at its time (it may be a default of Define)"
 	ofOverlap  = "Overlap says what a tick does while a run is active"
-	noParent   = "it is for children: this run has no parent"
+	noParent   = "only a child takes it, and this run has no parent"
 	askInAStep = "a step that calls Start takes it"
 )
 

@@ -275,11 +275,11 @@ func TestChildRefusals(t *testing.T) {
 		t.Errorf("%d runs", n)
 	}
 	_, err := kagzi.Start(k.Ctx, k.Client, doubling, 1, kagzi.Detached())
-	kit.MustContain(t, err, "Detached is for children")
+	kit.MustContain(t, err, "takes no Detached", "only a child")
 	_, err = k.Client.StartMany(k.Ctx, []kagzi.Call{doubling.With(1, kagzi.Detached())})
-	kit.MustContain(t, err, "Detached is for children")
+	kit.MustContain(t, err, "takes no Detached", "only a child")
 	err = k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: doubling.With(1, kagzi.Detached())})
-	kit.MustContain(t, err, "Detached is for children")
+	kit.MustContain(t, err, "takes no Detached", "only a child")
 }
 
 // A Race's loser takes no end in, and a cancelled branch gets its cause.

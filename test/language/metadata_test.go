@@ -142,7 +142,7 @@ func TestInheritedMetadata(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	_, err := kagzi.Start(k.Ctx, k.Client, child, "", kagzi.InheritMetadata())
-	kit.MustContain(t, err, "InheritMetadata is for children")
+	kit.MustContain(t, err, "takes no InheritMetadata", "only a child")
 }
 
 func TestWrongMetadata(t *testing.T) {

@@ -26,7 +26,7 @@ func TestPoliciesThatAreRefusedBeforeAnySQL(t *testing.T) {
 	_, err = c.StartMany(t.Context(), []kagzi.Call{kit.Noop.With(1, kagzi.ID("x")), kit.Noop.With(1)}, kagzi.RejectEnded)
 	kit.MustContain(t, err, "call 1", `IfEnded "reject_ended" without an ID`)
 	err = c.Schedule(t.Context(), kagzi.Schedule{Name: "s", Every: time.Hour, Run: kit.Noop.With(1, kagzi.ReplaceActive)})
-	kit.MustContain(t, err, `schedule "s"`, `no ID, which IfActive "replace_active" needs`, "Overlap")
+	kit.MustContain(t, err, `schedule "s"`, `takes no IfActive "replace_active"`, "it has no ID", "Overlap")
 }
 
 // As defaults they are about the starts that have an ID; the last of a kind wins.
