@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
@@ -15,7 +16,10 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) {
+	countTimeout = time.Minute
+	dbtest.Main(m)
+}
 
 // A site is a dashboard behind a server.
 type site struct {

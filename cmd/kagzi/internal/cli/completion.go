@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// completeTimeout is how long a shell waits for names from the database.
-const completeTimeout = 2 * time.Second
+// completeTimeout is how long a shell waits for names from the database. Tests wait longer.
+var completeTimeout = 2 * time.Second
 
 // completeSchedules completes the name of a schedule.
 func (a *app) completeSchedules(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -11,10 +11,11 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-const (
-	nameTimeout = 2 * time.Second // of all look-ups for a warning
-	recentRuns  = 200             // runs whose names are known
-)
+// recentRuns is how many runs there are whose names are known.
+const recentRuns = 200
+
+// nameTimeout bounds all look-ups for a warning together. Tests wait longer, as their machine may be slow.
+var nameTimeout = 2 * time.Second
 
 // A census is the names that the namespace has: those of live workers, of the newest runs and of the current work.
 type census struct {
