@@ -200,16 +200,18 @@ func TestABulkThatIsSentTwice(t *testing.T) {
 	}
 }
 
-// A plan that has run out of time shows what it has tried, also if the connection noticed the deadline before the context did.
+// A plan that has run out of time shows what it has tried, also if the connection noticed the deadline before the
+// context did.
 func TestPlanThatRunsOutOfTime(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
 	run := kit.Begin(k, echo, "x").ID()
 	p := &bulkPage{Verb: bulkVerbs()[0], Filter: "queue=default"}
-	late := bulkCalls{dry: func(context.Context, kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return kagzi.BulkResult{Matched: 1, Changed: []kagzi.RunID{run}}, fmt.Errorf("cancel all: %w", context.DeadlineExceeded)
+	calls := bulkCalls{dry: func(context.Context, kagzi.RunFilter) (kagzi.BulkResult, error) {
+		tried := kagzi.BulkResult{Matched: 1, Changed: []kagzi.RunID{run}}
+		return tried, fmt.Errorf("cancel all: %w", context.DeadlineExceeded)
 	}}
-	if err := s.d.planAll(k.Ctx, p, late, form{}); err != nil || !p.More || len(p.Sample) != 1 || p.State.Total != 1 {
+	if err := s.d.planAll(k.Ctx, p, calls, form{}); err != nil || !p.More || len(p.Sample) != 1 || p.State.Total != 1 {
 		t.Errorf("error %v, plan %+v", err, p)
 	}
 }
