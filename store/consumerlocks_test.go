@@ -214,8 +214,13 @@ func TestLooksBehindAPublisherBecomeRare(t *testing.T) {
 	tx := begin(t, s)
 	publishIn(t, s, tx, named("a", "first")...)
 	publishes(t, s, named("a", "second")...)
-	for _, want := range []struct{ age, least, most time.Duration }{{0, 0, time.Second / 2}, {4 * time.Second, time.Second, 3 * time.Second}, {time.Hour, 4 * time.Second, 5 * time.Second}} {
-		// The claim is between the times of these two statements, on a slow machine long after the first and long before the second.
+	for _, want := range []struct{ age, least, most time.Duration }{
+		{0, 0, time.Second / 2},
+		{4 * time.Second, time.Second, 3 * time.Second},
+		{time.Hour, 4 * time.Second, 5 * time.Second},
+	} {
+		// The claim is between the times of these two statements: on a slow machine long after the first, and long before
+		// the second.
 		before := one[time.Time](t, s.pool, `UPDATE kagzi.events SET published_at = now() - $1 * interval '1 second' WHERE event_id = 'second' RETURNING now()`, want.age.Seconds())
 		look(t, s)
 		mustNotRun(t, s, "c")

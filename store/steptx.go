@@ -33,9 +33,12 @@ func BeginStepTx(level pgx.TxIsoLevel) string {
 const lastTimeouts = `SELECT coalesce(current_setting('kagzi_steptx.begun', true) = 'on', false), set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
 
-// ErrTimeoutLeft reports that the statement_timeout, which an application has set in its transaction, was over before
-// RecordIn set its own.
-var ErrTimeoutLeft = errors.New("the transaction has a statement_timeout that is too short for the step's record")
+// ErrTimeoutLeft reports that the statement_timeout or idle_in_transaction_session_timeout, which an application has set
+// in its transaction, was over before RecordIn set its own.
+var ErrTimeoutLeft = errors.New("the transaction has a statement_timeout or an idle_in_transaction_session_timeout that is too short")
+
+// WasIdle reports whether err says that a transaction was ended because it had been idle for too long.
+func WasIdle(err error) bool { return code(err) == "25P03" }
 
 // A StepCommit says what RecordIn found.
 type StepCommit struct {
@@ -72,7 +75,7 @@ func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, premises []Premise, rec
 	switch {
 	case isUnfounded(err):
 		err = ErrUnfounded
-	case code(err) == "57014" && !timed:
+	case !timed && (code(err) == "57014" || WasIdle(err)):
 		err = ErrTimeoutLeft
 	}
 	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })

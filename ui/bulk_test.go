@@ -207,12 +207,11 @@ func TestPlanThatRunsOutOfTime(t *testing.T) {
 	s := newSite(k, Config{Authorize: everybody})
 	run := kit.Begin(k, echo, "x").ID()
 	p := &bulkPage{Verb: bulkVerbs()[0], Filter: "queue=default"}
-	late := bulkCalls{dry: func(context.Context, kagzi.RunFilter) (kagzi.BulkResult, error) {
+	calls := bulkCalls{dry: func(context.Context, kagzi.RunFilter) (kagzi.BulkResult, error) {
 		tried := kagzi.BulkResult{Matched: 1, Changed: []kagzi.RunID{run}}
 		return tried, fmt.Errorf("cancel all: %w", context.DeadlineExceeded)
 	}}
-	err := s.d.planAll(k.Ctx, p, late, form{})
-	if err != nil || !p.More || len(p.Sample) != 1 || p.State.Total != 1 {
+	if err := s.d.planAll(k.Ctx, p, calls, form{}); err != nil || !p.More || len(p.Sample) != 1 || p.State.Total != 1 {
 		t.Errorf("error %v, plan %+v", err, p)
 	}
 }

@@ -89,7 +89,8 @@ type tabs struct {
 	TooMany bool           // to be counted in time
 }
 
-// countTimeout bounds the counting, which reads all runs that the filter selects. Tests wait longer, as their machine may be slow.
+// countTimeout bounds the counting, which reads all runs that the filter selects. Tests wait longer, as their machine
+// may be slow.
 var countTimeout = 2 * time.Second
 
 // late reports whether err says that the time of ctx is over. A connection may notice that before the context does.

@@ -134,7 +134,9 @@ func TestSlowConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	w := kit.NewWorker(t, kit.NewClient(t, pool), kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Grace: 27 * time.Second}})
+	w := kit.NewWorker(t, kit.NewClient(t, pool), kagzi.WorkerConfig{
+		NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Grace: 27 * time.Second},
+	})
 	g := kit.NewGate()
 	g.Handle(w)
 	runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), g.Workflow, 1)

@@ -184,13 +184,13 @@ func (s *stepCall) retryAfterOutage(err error) {
 
 // wasInterrupted reports whether the function failed with err because its transaction lost its connection, or because the
 // server could not go on. Nothing was committed, and the step is not at fault. An error of the same class from elsewhere, such
-// as another database, leaves the transaction as it was.
+// as another database, leaves the transaction as it was. A function that was idle for too long is at fault itself.
 func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) bool {
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := store.Classify(err)
 	return hit && ctx.Err() == nil && !s.b.e.env.errors.Classify(err).Permanent && (class == store.ClassAway || class == store.ClassUnable) &&
-		!madeReadOnly(tx, err) && s.isUncounted()
+		!store.WasIdle(err) && !madeReadOnly(tx, err) && s.isUncounted()
 }
 
 // madeReadOnly reports whether err says that the step's function has made its transaction read-only. If so, the

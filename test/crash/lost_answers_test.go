@@ -22,8 +22,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// For each statement of a run's life, the answer to it is lost, in a long campaign also the statement. The run completes nevertheless: each effect
-// exists once, and no step whose record was written is executed again.
+// For each statement of a run's life, the answer to it is lost, in a long campaign also the statement. The run completes
+// nevertheless: each effect exists once, and no step whose record was written is executed again.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -32,8 +32,8 @@ func commitsOf(part string, nths ...int) lossPoint {
 	return lossPoint{func() pgproxy.Match { return pgproxy.After(pgproxy.Contains(part), pgproxy.Exactly("commit")) }, nths}
 }
 
-// eachLossPoint runs a test for each of the statements, losing the answer to it, and in a long campaign also losing the statement. The test
-// calls lose when what it has prepared is there.
+// eachLossPoint runs a test for each of the statements, losing the answer to it, and in a long campaign also losing the
+// statement. The test calls lose when what it has prepared is there.
 func eachLossPoint(t *testing.T, points map[string]lossPoint, test func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop)) {
 	for name, p := range points {
 		for _, nth := range campaign.Some(p.nths, 1) {

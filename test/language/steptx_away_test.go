@@ -284,3 +284,43 @@ func TestAShortTimeoutOfAStepTxIsItsFailure(t *testing.T) {
 		t.Errorf("attempts %+v, want 2, of which the first failed because of its statement_timeout", got)
 	}
 }
+
+// The function of a transactional step sets an idle_in_transaction_session_timeout, and does something else for longer. That is a
+// failure of the attempt, wherever it is noticed, and not an outage.
+func TestAnIdleStepTxIsItsFailure(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		then string // the function's next statement
+	}{{"AtItsNextStatement", `SELECT 1`}, {"AtTheRecord", ""}} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := kit.New(t)
+			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+			var calls atomic.Int32
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+				return 0, kagzi.DoTx(ctx, "books", func(ctx context.Context, tx pgx.Tx) error {
+					if calls.Add(1); kagzi.CurrentStep(ctx).Attempt > 1 {
+						return nil
+					}
+					if _, err := tx.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = '50ms'`); err != nil {
+						return err
+					}
+					pid := int32(tx.Conn().PgConn().PID())
+					await.True(t, "the transaction is ended", func() bool {
+						return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid) == 0
+					})
+					if tt.then == "" {
+						return nil
+					}
+					_, err := tx.Exec(ctx, tt.then)
+					return err
+				}, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+			})
+			run := kit.Begin(k, wf, 1)
+			kit.ResultOf(k, run)
+			if got := k.Steps(run)["books"]; calls.Load() != 2 || len(got) != 2 || !strings.Contains(got[0].Error, "idle") {
+				t.Errorf("%d calls, attempts %+v, want 2, of which the first failed because it was idle", calls.Load(), got)
+			}
+		})
+	}
+}

@@ -193,14 +193,17 @@ func (m *Model) resumeCompensating(r *Run) error {
 	return nil
 }
 
-// hasSlots reports, as an error, that other runs hold the slots of the run's key and its queue. A token of a rate it needs not.
+// hasSlots returns ErrSlotsHeld if other runs hold the slots of the run's key or its queue. The run needs no token of a
+// rate.
 func (m *Model) hasSlots(r *Run) error {
 	most := cmp.Or(m.Keys[r.Key].Max, m.Queue.KeyMax)
 	held := m.holders(func(o *Run) bool { return o.Key == r.Key })
 	switch {
 	case r.Key.Group && held > 0:
 		return ErrSlotsHeld
-	case !r.Key.Group && r.Key != (store.Key{}) && most > 0 && held >= most, m.Queue.Max > 0 && m.holders(func(*Run) bool { return true }) >= m.Queue.Max:
+	case !r.Key.Group && r.Key != (store.Key{}) && most > 0 && held >= most:
+		return ErrSlotsHeld
+	case m.Queue.Max > 0 && m.holders(func(*Run) bool { return true }) >= m.Queue.Max:
 		return ErrSlotsHeld
 	}
 	return nil
