@@ -49,7 +49,7 @@ func Compensate(ctx Context, name string, call Call) {
 // [kind.BadRequest]. A failed attempt, and one that a cancel no longer waited for, register nothing: if such an attempt may have
 // had its effect, also call Compensate before the step.
 func UndoneBy[In, Out any](wf Workflow[In, Out], opts ...StartOption) StepOption {
-	return undoneBy{reflect.TypeFor[In](), func(result any) Call {
+	return &undoneBy{reflect.TypeFor[In](), func(result any) Call {
 		in, _ := result.(In) // nil, of an interface
 		return wf.With(in, opts...)
 	}}
@@ -60,10 +60,10 @@ type undoneBy struct {
 	call  func(result any) Call
 }
 
-func (u undoneBy) step(c *stepConfig) { c.undoneBy = u }
+func (u *undoneBy) step(c *stepConfig) { c.undoneBy = u }
 
 // validate refuses a compensation of a step that returns another type.
-func (u undoneBy) validate(result reflect.Type) error {
+func (u *undoneBy) validate(result reflect.Type) error {
 	switch {
 	case u.input == result:
 		call := u.call(nil)

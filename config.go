@@ -114,9 +114,9 @@ type stepConfig struct {
 	given
 	tx         bool // the step has a transaction
 	timeout    time.Duration
-	policy     StepOption // a RetryPolicy; nil: not given
+	policy     RetryPolicy
 	isolation  Isolation  // of its transaction, if it has one; empty: not given
-	undoneBy   StepOption // an undoneBy; nil: not given
+	undoneBy   StepOption // an *undoneBy; nil: not given
 	input      *stepInput // nil: not given
 	repeatable bool
 	limit      string // empty: not given

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
@@ -113,7 +114,7 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 	}
 	check(cfg.LeastWake < time.Millisecond, "LeastWake is %v: give at least a millisecond", cfg.LeastWake)
 	check(cfg.MostWake < cfg.LeastWake, "MostWake %v is less than LeastWake %v", cfg.MostWake, cfg.LeastWake)
-	errs = append(errs, validateDuration("MostWake", cfg.MostWake))
+	errs = append(errs, duration.Check("MostWake", cfg.MostWake))
 	if cfg.RetryPolicy != (RetryPolicy{}) {
 		errs = append(errs, cfg.RetryPolicy.validate())
 		out.RetryPolicy, _ = json.Marshal(cfg.RetryPolicy) // one that is valid always encodes

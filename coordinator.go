@@ -127,9 +127,9 @@ func (c CoordinatorConfig) validate() error {
 		value time.Duration
 	}{{"Interval", c.Interval}, {"StaleAfter", c.StaleAfter}} {
 		check(d.value < time.Millisecond, "%s is %v: give at least 1ms (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value)
-		errs = append(errs, validateLength(d.name, d.value))
+		errs = append(errs, duration.CheckLength(d.name, d.value))
 	}
-	errs = append(errs, validateLength("Grace", c.Grace))
+	errs = append(errs, duration.CheckLength("Grace", c.Grace))
 	check(c.Grace < engine.LeastGrace, "Grace is %v: give at least %v, or set NoGrace (a time.Duration counts nanoseconds: 3*time.Second)", c.Grace, engine.LeastGrace)
 	check(c.Batch < 1 || c.Batch > 10_000, "Batch is %d: give between 1 and 10,000", c.Batch)
 	check(c.MaxRuns < 1 || c.MaxRuns > 100_000, "MaxRuns is %d: give between 1 and 100,000", c.MaxRuns)

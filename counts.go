@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
@@ -68,7 +69,7 @@ func (t countTime) countBy(g *store.Grouping) error {
 		return fmt.Errorf("kagzi: the length of %s is 0: give one such as time.Hour", t.name)
 	}
 	*field = t.length
-	return validateDuration("the length of "+t.name, t.length)
+	return duration.Check("the length of "+t.name, t.length)
 }
 
 // A RunCount counts the runs of one group. Fields by which runs were not counted are zero. Its JSON follows the rules of [RunInfo].

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"time"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
@@ -122,4 +124,73 @@ func isRefusal(err error) bool {
 		}
 		return strings.HasPrefix(err.Error(), "kagzi: ")
 	})
+}
+
+// Permanent marks err as not worth another attempt. It keeps err's text, chain and kind. If err is also marked with
+// [RetryAfter], the outer mark counts. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &markedError{err: err, permanent: true}
+}
+
+// RetryAfter marks err as worth another attempt, whatever its kind, after at least d: the time in an HTTP header Retry-After, for
+// example. The policy's MaxAttempts still applies, and so does a longer backoff. It keeps err's text, chain and kind. If err is
+// also marked [Permanent], the outer mark counts. RetryAfter(nil, d) is nil.
+func RetryAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &markedError{err: err, after: min(max(d, 0), duration.Longest)}
+}
+
+// A markedError is an error marked by Permanent or RetryAfter.
+type markedError struct {
+	err       error
+	permanent bool
+	after     time.Duration
+}
+
+func (e *markedError) Error() string { return e.err.Error() }
+func (e *markedError) Unwrap() error { return e.err }
+
+// isPermanent reports whether err is not worth another attempt: by its outermost mark, else by its kind.
+func isPermanent(err error) bool {
+	if err == nil {
+		return false
+	}
+	if m, ok := outermostMark(err); ok {
+		return m.permanent
+	}
+	return !KindOf(err).Retryable()
+}
+
+// retryAfter returns the wait that err's outermost mark asks for.
+func retryAfter(err error) (time.Duration, bool) {
+	m, ok := outermostMark(err)
+	return m.after, ok && !m.permanent
+}
+
+func outermostMark(err error) (mark markedError, found bool) {
+	defer func() {
+		if recover() != nil { // a method of a user's error
+			mark, found = markedError{}, false
+		}
+	}()
+	found = failure.Walk(err, func(err error) bool {
+		switch e := err.(type) {
+		case *markedError:
+			mark = *e
+			return true
+		case *StepError:
+			mark.permanent = e.permanent
+			return e.permanent
+		case *failure.Error:
+			mark.permanent = e.Permanent
+			return e.Permanent
+		}
+		return false
+	})
+	return mark, found
 }

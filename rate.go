@@ -47,7 +47,7 @@ func (r Rate) validate(field string) error {
 	if r.per() > 366*24*time.Hour {
 		return fmt.Errorf("kagzi: %s.Per is %s: give at most a year", field, r.Per)
 	}
-	if err := validateDuration(field+".Per", r.Per); err != nil {
+	if err := duration.Check(field+".Per", r.Per); err != nil {
 		return err
 	}
 	if r.per() < time.Duration(r.Starts)*time.Microsecond {

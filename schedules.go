@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/text"
@@ -103,8 +104,8 @@ func (s *Schedule) validate() error {
 	check(s.CatchUpAge != 0 && s.CatchUpAge < time.Second, "CatchUpAge is %v: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)", s.CatchUpAge)
 	check(s.Jitter != 0 && (s.Jitter < time.Millisecond || s.Jitter > 24*time.Hour), "Jitter is %v: give between 1ms and 24h (a time.Duration counts nanoseconds: 30*time.Second)", s.Jitter)
 	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %s is before Start %s", s.End.Format(time.RFC3339), s.Start.Format(time.RFC3339))
-	errs = append(errs, validateTime("Start", s.Start), validateTime("End", s.End), validateLength("Every", s.Every),
-		validateLength("CatchUpAge", s.CatchUpAge))
+	errs = append(errs, validateTime("Start", s.Start), validateTime("End", s.End), duration.CheckLength("Every", s.Every),
+		duration.CheckLength("CatchUpAge", s.CatchUpAge))
 	return errors.Join(errs...)
 }
 

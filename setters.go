@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
 )
 
@@ -30,7 +31,7 @@ func (o Queue) start(c *startConfig) {
 
 func (o Delay) start(c *startConfig) {
 	c.delay, c.at = time.Duration(o), time.Time{}
-	c.check(validateDuration("delay", c.delay))
+	c.check(duration.Check("delay", c.delay))
 }
 
 func (o At) start(c *startConfig) {
@@ -58,11 +59,21 @@ func (o Timeout) start(c *startConfig) {
 	c.check(validateTimeout("timeout", c.timeout))
 }
 
+func (p RetryPolicy) start(c *startConfig) {
+	c.policy, _ = json.Marshal(p) // one that is valid always encodes
+	c.check(p.validate())
+}
+
 func (detached) start(c *startConfig) { c.detached = true }
 
 func (o Timeout) step(c *stepConfig) {
 	c.timeout = time.Duration(o)
 	c.check(validateTimeout("timeout", c.timeout))
+}
+
+func (p RetryPolicy) step(c *stepConfig) {
+	c.policy = p
+	c.check(p.validate())
 }
 
 func (o Isolation) step(c *stepConfig) {
@@ -194,7 +205,7 @@ func (p Priority) update(c *updateConfig) {
 
 func (d Delay) update(c *updateConfig) {
 	c.setDue(time.Duration(d), time.Time{})
-	c.check(validateDuration("delay", time.Duration(d)))
+	c.check(duration.Check("delay", time.Duration(d)))
 }
 
 func (t At) update(c *updateConfig) {

@@ -13,7 +13,7 @@ import (
 // once if d is zero or negative. A sleep of more than a hundred years lasts a hundred years.
 func Sleep(ctx Context, name string, d time.Duration) error {
 	d = min(max(d, 0), duration.Longest)
-	return sleep(ctx, name, validateDuration("duration", d), func(time.Time) time.Duration { return d })
+	return sleep(ctx, name, duration.Check("duration", d), func(time.Time) time.Duration { return d })
 }
 
 // SleepUntil returns once t has passed, by the database's clock, or after a hundred years. The zero time is refused.

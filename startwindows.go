@@ -86,7 +86,7 @@ func (b Batch) start(c *startConfig) {
 func (p OncePer) validate() error { return validateTimeout("OncePer", time.Duration(p)) }
 
 func (d Debounce) validate() error {
-	errs := []error{validateDuration("Debounce.Delay", d.Delay), validateDuration("Debounce.Max", d.Max)}
+	errs := []error{duration.Check("Debounce.Delay", d.Delay), duration.Check("Debounce.Max", d.Max)}
 	if d.Delay == 0 {
 		errs = append(errs, errors.New("kagzi: Debounce.Delay is 0: give how long to wait after the last start"))
 	}
@@ -102,7 +102,7 @@ func (d Debounce) validate() error {
 }
 
 func (b Batch) validate() error {
-	errs := []error{validateDuration("Batch.Within", b.Within)}
+	errs := []error{duration.Check("Batch.Within", b.Within)}
 	if b.Key != "" {
 		errs = append(errs, validateName("Batch.Key", b.Key))
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -81,13 +82,13 @@ type stepFunc func(context.Context, pgx.Tx) (any, error)
 // A typedStep is a step with its types put back on. It is one allocation for all that the engine asks of a step.
 type typedStep[T any] struct {
 	engine.StepSpec
-	retries
-	c        *Client
-	call     stepFunc
-	undoneBy undoneBy
-	out      T
-	from     []byte // the data that out was decoded from; nil: there is no out yet
-	next     T      // decode decodes into it
+	stepConfig
+	undo *undoneBy // nil: it has no compensation
+	c    *Client
+	call stepFunc
+	out  T
+	from []byte // the data that out was decoded from; nil: there is no out yet
+	next T      // decode decodes into it
 }
 
 // decode sets out. An error leaves it as it was.
@@ -103,7 +104,7 @@ func (s *typedStep[T]) decode(data []byte) error {
 func (s *typedStep[T]) Call(ctx context.Context, tx pgx.Tx) (any, error) { return s.call(ctx, tx) }
 
 func (s *typedStep[T]) Encode(id string, v any) ([]byte, *engine.Registration, error) {
-	return s.c.encodeStep(id, v, s.Result, s, s.undoneBy)
+	return s.c.encodeStep(id, v, s.Result, s, s.undo)
 }
 
 // undoOf returns the compensation of a recorded result; nil if the result cannot be read, which durable reports.
@@ -111,7 +112,7 @@ func (s *typedStep[T]) undoOf(output []byte) *engine.Registration {
 	if s.decode(output) != nil {
 		return nil
 	}
-	r, _ := s.c.newRegistration(s.undoneBy.call(s.out))
+	r, _ := s.c.newRegistration(s.undo.call(s.out))
 	return r
 }
 
@@ -122,22 +123,20 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	if err != nil {
 		return zero, err
 	}
-	cfg, err := stepOptions(opts, tx)
+	s := &typedStep[T]{stepConfig: stepConfig{tx: tx}, c: c, call: call}
+	err = s.apply(opts)
 	if err == nil && call == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
-	policy, _ := cfg.policy.(RetryPolicy)
-	undo, _ := cfg.undoneBy.(undoneBy)
-	s := &typedStep[T]{retries: retries{policy.withDefaults()}, c: c, call: call, undoneBy: undo}
 	s.StepSpec = engine.StepSpec{
 		Name: name, BadName: validateStepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
-		Tx: tx, Isolation: pgx.TxIsoLevel(cfg.isolation), Timeout: cfg.timeout, Repeatable: cfg.repeatable, Limit: cfg.limit, Retry: s,
+		Tx: tx, Isolation: pgx.TxIsoLevel(s.isolation), Timeout: s.timeout, Repeatable: s.repeatable, Limit: s.limit, Retry: s,
 	}
-	if given := cfg.input; given != nil {
+	if given := s.input; given != nil {
 		s.Input = func() ([]byte, error, error) { return c.encodeInput(given.v) }
 	}
-	if undo.call != nil {
-		s.Compensation, s.Invalid = s.undoOf, cmp.Or(err, undo.validate(s.Result))
+	if s.undo, _ = s.undoneBy.(*undoneBy); s.undo != nil {
+		s.Compensation, s.Invalid = s.undoOf, cmp.Or(err, s.undo.validate(s.Result))
 	}
 	row, err := b.Step(&s.StepSpec)
 	if err != nil {
@@ -152,14 +151,15 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	return s.out, nil
 }
 
-// stepOptions validates opts; tx says whether the step has a transaction.
-func stepOptions(opts []StepOption, tx bool) (stepConfig, error) {
-	if len(opts) == 0 { // nothing is allocated for most steps
-		return stepConfig{}, nil
-	}
-	cfg := &stepConfig{tx: tx}
-	each(opts, &cfg.given, func(o StepOption) { o.step(cfg) })
-	return *cfg, cfg.wrong()
+// apply lets the options set themselves, and returns what is wrong with them.
+func (c *stepConfig) apply(opts []StepOption) error {
+	each(opts, &c.given, func(o StepOption) { o.step(c) })
+	return c.wrong()
+}
+
+func (c *stepConfig) Allows(attempt int) bool { return c.policy.allows(attempt) }
+func (c *stepConfig) Backoff(attempt int, random float64) time.Duration {
+	return c.policy.backoff(attempt, random)
 }
 
 // encodeInput returns the value of [Input] as it is recorded. invalid is the error of a wrong call; failed is that of a Sealer,
@@ -176,7 +176,7 @@ func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
 type decoder interface{ decode(data []byte) error }
 
 // encodeStep returns a step's result as it is recorded, and the registration of its compensation, if it has one.
-func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, compensation undoneBy) ([]byte, *engine.Registration, error) {
+func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, undo *undoneBy) ([]byte, *engine.Registration, error) {
 	data, err := c.encode(subject{kind: "the result"}, v) // the StepError names the step
 	if err != nil {
 		return nil, nil, unstorable(err)
@@ -184,10 +184,10 @@ func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, c
 	if err := as.decode(data); err != nil {
 		return nil, nil, failure.Permanent(kind.Validation, undecodable(subject{kind: "the result"}, v, result, err))
 	}
-	if compensation.call == nil {
+	if undo == nil {
 		return data, nil, nil
 	}
-	r, err := c.newRegistration(compensation.call(v))
+	r, err := c.newRegistration(undo.call(v))
 	if err != nil {
 		return nil, nil, Permanent(failure.Wrap(err, "compensation of step %q", id))
 	}

@@ -125,27 +125,7 @@ func validateTimeout(field string, d time.Duration) error {
 	if d == 0 {
 		return fmt.Errorf("kagzi: %s is 0: leave the option out instead", field)
 	}
-	return validateDuration(field, d)
-}
-
-// validateDuration refuses a negative duration, one that Postgres would round to zero, and one that is too long. It
-// allows zero, which means the field's default.
-func validateDuration(field string, d time.Duration) error {
-	switch {
-	case d < 0:
-		return fmt.Errorf("kagzi: %s is %s: it must not be negative", field, d)
-	case 0 < d && d < time.Microsecond:
-		return fmt.Errorf("kagzi: %s is %d ns: a time.Duration counts nanoseconds; did you mean %[2]d*time.Second?", field, int64(d))
-	}
-	return validateLength(field, d)
-}
-
-// validateLength refuses a duration that is too long.
-func validateLength(field string, d time.Duration) error {
-	if d > duration.Longest {
-		return fmt.Errorf("kagzi: %s is %s: give at most %s, a hundred years", field, duration.Format(d), duration.Format(duration.Longest))
-	}
-	return nil
+	return duration.Check(field, d)
 }
 
 // mostListed is the most rows that a list asks the database for, whose numbers of rows have 32 bits.

@@ -152,7 +152,7 @@ func TestValidateTimeout(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
-	if err := validateDuration("WorkerConfig.Heartbeat", 0); err != nil {
+	if err := duration.Check("WorkerConfig.Heartbeat", 0); err != nil {
 		t.Errorf("a field left at its default is refused: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
@@ -139,7 +140,7 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 		{"StaleAfter", c.StaleAfter, leastLease},
 	} {
 		check(d.value < d.least, "%s is %v: give at least %v (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value, d.least)
-		errs = append(errs, validateLength(d.name, d.value))
+		errs = append(errs, duration.CheckLength(d.name, d.value))
 	}
 	check(c.MaxConcurrent < 1 || c.MaxConcurrent > 100_000, "MaxConcurrent is %d: give between 1 and 100,000", c.MaxConcurrent)
 	check(given.Heartbeat > 0 && !c.FixedLease && 2*c.Heartbeat > c.LeaseTimeout, "Heartbeat %v is too long to extend a LeaseTimeout of %v in time: at most half of it", c.Heartbeat, c.LeaseTimeout)

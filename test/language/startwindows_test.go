@@ -58,7 +58,7 @@ func TestWindowsThatAreRefusedBeforeAnySQL(t *testing.T) {
 		"run of a schedule takes no OncePer":  schedule(kit.Noop.With(1, once)),
 		"run of a schedule takes no Debounce": schedule(kit.Noop.With(1, typed)),
 		"run of a schedule takes no Batch":    schedule(kagzi.ItemOf(many, 1, batch)),
-		"run of a schedule is no Item":     schedule(kagzi.ItemOf(many, 1)),
+		"run of a schedule is no Item":        schedule(kagzi.ItemOf(many, 1)),
 	} {
 		kit.MustContain(t, err, want)
 	}
