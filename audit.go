@@ -32,31 +32,38 @@ const (
 	AuditConsumer AuditKind = store.OnConsumer
 )
 
-var auditKinds = []AuditKind{AuditRun, AuditSchedule, AuditQueue, AuditKey, AuditGroup, AuditWorkflow, AuditAll, AuditLimit, AuditWorker, AuditConsumer}
+var auditKinds = []AuditKind{
+	AuditRun, AuditSchedule, AuditQueue, AuditKey, AuditGroup, AuditWorkflow, AuditAll,
+	AuditLimit, AuditWorker, AuditConsumer,
+}
 
-// An AuditEntry is an entry of the audit log: a change that somebody made through a client. See [Client.Audit]. Its JSON follows the rules
-// of [RunInfo].
+// An AuditEntry is an entry of the audit log: a change that somebody made through a client. See [Client.Audit]. Its
+// JSON follows the rules of [RunInfo].
 type AuditEntry struct {
 	ID string    `json:"id"` // a UUID
 	At time.Time `json:"at,omitzero"`
-	// Action is what was done. To a run: an Event of [Client.RunLog]. To a schedule: CREATED, UPDATED, PAUSED, RESUMED, TRIGGERED, BACKFILLED or
-	// DELETED. To limits: CREATED, UPDATED or DELETED. To what a [Target] names: PAUSED or UNPAUSED. To a worker: DRAINED or FORCED_OFFLINE; to
-	// a queue, DRAINED. To a consumer: TRIGGERED, SKIPPED or DELETED.
-	Action     string    `json:"action"`
-	Kind       AuditKind `json:"kind"`
-	Name       string    `json:"name,omitempty"`        // of the object; of a run or a worker, its ID; of all runs, empty
-	Queue      string    `json:"queue,omitempty"`       // of a key, of a workflow that is paused in one queue, and of a worker that drains with its queue
-	Workflow   string    `json:"workflow,omitempty"`    // of a run
-	ExternalID ID        `json:"external_id,omitempty"` // the [ID] of a run, if it had one
-	Other      RunID     `json:"other,omitempty"`       // as in [LogEntry]; for TRIGGERED, the run that was started
-	Step       string    `json:"step,omitempty"`        // as in LogEntry
-	Actor      string    `json:"actor,omitempty"`       // the [Actor] that the caller gave
-	Reason     string    `json:"reason,omitempty"`      // the [Reason] that the caller gave
+	// Action is what was done. To a run: an Event of [Client.RunLog]. To a schedule: CREATED, UPDATED, PAUSED, RESUMED,
+	// TRIGGERED, BACKFILLED or DELETED. To limits: CREATED, UPDATED or DELETED. To what a [Target] names: PAUSED or
+	// UNPAUSED. To a worker: DRAINED or FORCED_OFFLINE; to a queue, DRAINED. To a consumer: TRIGGERED, SKIPPED or
+	// DELETED.
+	Action string    `json:"action"`
+	Kind   AuditKind `json:"kind"`
+	// of the object; of a run or a worker, its ID; of all runs, empty
+	Name string `json:"name,omitempty"`
+	// of a key, of a workflow that is paused in one queue, and of a worker that drains with its queue
+	Queue      string `json:"queue,omitempty"`
+	Workflow   string `json:"workflow,omitempty"`    // of a run
+	ExternalID ID     `json:"external_id,omitempty"` // the [ID] of a run, if it had one
+	Other      RunID  `json:"other,omitempty"`       // as in [LogEntry]; for TRIGGERED, the run that was started
+	Step       string `json:"step,omitempty"`        // as in LogEntry
+	Actor      string `json:"actor,omitempty"`       // the [Actor] that the caller gave
+	Reason     string `json:"reason,omitempty"`      // the [Reason] that the caller gave
 	// Changes are what was changed. Of an input they say only the sizes.
 	Changes []LogChange `json:"changes,omitempty"`
 }
 
-// An AuditFilter selects entries of the audit log; the zero value selects all. An entry must match all fields that are set.
+// An AuditFilter selects entries of the audit log; the zero value selects all. An entry must match all fields that are
+// set.
 type AuditFilter struct {
 	Kind   AuditKind
 	Name   string // of the object; of a run, its run ID or its [ID]
@@ -78,7 +85,8 @@ func (f AuditFilter) choice() (store.AuditFilter, error) {
 	}
 	errs := []error{err}
 	if f.Kind != "" && !slices.Contains(auditKinds, f.Kind) {
-		errs = append(errs, fmt.Errorf("kagzi: the audit log has no kind %s: give one of the constants, such as kagzi.AuditSchedule", text.Quote(string(f.Kind))))
+		errs = append(errs, fmt.Errorf("kagzi: the audit log has no kind %s: give one of the constants, such as "+
+			"kagzi.AuditSchedule", text.Quote(string(f.Kind))))
 	}
 	for field, value := range map[string]string{"name": f.Name, "queue": f.Queue, "action": f.Action} {
 		if value != "" {
@@ -104,15 +112,17 @@ func (f AuditFilter) choice() (store.AuditFilter, error) {
 	return out, errors.Join(errs...)
 }
 
-// Audit returns the entries of the audit log that f selects, the newest first. For the next page, set f.After to the ID of the last one.
+// Audit returns the entries of the audit log that f selects, the newest first. For the next page, set f.After to the ID
+// of the last one.
 //
-// The log has every change that somebody made through a client: of runs, schedules, limits, pauses, workers and consumers, with the [Actor]
-// and the [Reason] that the caller gave. It also has the messages whose senders gave one of them. An entry is written in the transaction of its change. A call that changes nothing has none: so
-// programs may declare their limits and schedules at each start. What Kagzi does by itself, such as a release of a dead worker's runs, is
-// not in it, nor are starts.
+// The log has every change that somebody made through a client: of runs, schedules, limits, pauses, workers and
+// consumers, with the [Actor] and the [Reason] that the caller gave. It also has the messages whose senders gave one of
+// them. An entry is written in the transaction of its change. A call that changes nothing has none: so programs may
+// declare their limits and schedules at each start. What Kagzi does by itself, such as a release of a dead worker's
+// runs, is not in it, nor are starts.
 //
-// Entries are kept for CoordinatorConfig.KeepAudit, 90 days by default, whether or not their object still exists. Audit returns
-// [ErrNotFound] if the entry of f.After no longer exists.
+// Entries are kept for CoordinatorConfig.KeepAudit, 90 days by default, whether or not their object still exists. Audit
+// returns [ErrNotFound] if the entry of f.After no longer exists.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
 	err := c.made()
 	var chosen store.AuditFilter
@@ -135,7 +145,8 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error)
 	entries := make([]AuditEntry, len(rows))
 	for i, e := range rows {
 		entries[i] = AuditEntry{
-			ID: e.ID.String(), At: e.At, Action: e.Action, Kind: AuditKind(e.Kind), Name: e.Name, Queue: e.Queue, Workflow: e.Type, ExternalID: ID(e.External),
+			ID: e.ID.String(), At: e.At, Action: e.Action, Kind: AuditKind(e.Kind), Name: e.Name, Queue: e.Queue,
+			Workflow: e.Type, ExternalID: ID(e.External),
 			Step: e.Step, Actor: e.Actor, Reason: e.Reason,
 		}
 		if e.Other != uuid.Nil {

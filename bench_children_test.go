@@ -29,7 +29,9 @@ func BenchmarkFanOut(b *testing.B) {
 			for i := range items {
 				items[i] = i
 			}
-			out, err := kagzi.Map(ctx, "all", items, func(ctx kagzi.Context, i int) (int, error) { return kagzi.RunChild(ctx, "child", child, i) })
+			out, err := kagzi.Map(ctx, "all", items, func(ctx kagzi.Context, i int) (int, error) {
+				return kagzi.RunChild(ctx, "child", child, i)
+			})
 			return len(out), err
 		},
 	} {

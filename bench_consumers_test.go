@@ -12,8 +12,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// BenchmarkPublishToConsumer measures how long after Publish was called the function of an idle consumer begins and reads the event, in the
-// same process and in another client's, and how long Publish takes: go test -run '^$' -bench PublishToConsumer -benchtime 1000x .
+// BenchmarkPublishToConsumer measures how long after Publish was called the function of an idle consumer begins and
+// reads the event, in the same process and in another client's, and how long Publish takes: go test -run '^$' -bench
+// PublishToConsumer -benchtime 1000x .
 func BenchmarkPublishToConsumer(b *testing.B) {
 	topic := kagzi.DefineTopic[int]("topic")
 	for _, where := range []string{"same process", "other client"} {
@@ -21,16 +22,17 @@ func BenchmarkPublishToConsumer(b *testing.B) {
 			c, pool := benchClient(b, 8)
 			w := benchWorker(b, c, 100)
 			began, read := make(chan time.Time, 1), make(chan int, 1)
-			kagzi.Consume(w, kagzi.DefineConsumer("consumer", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}), func(ctx kagzi.Context, last int) (int, error) {
-				first := time.Now()
-				events, err := kagzi.Peek(ctx, "new", topic, 10)
-				if err != nil || len(events) == 0 {
-					return last, err
-				}
-				began <- first
-				read <- len(events)
-				return last + 1, kagzi.Reserve(ctx, "all", events...)
-			})
+			kagzi.Consume(w, kagzi.DefineConsumer("consumer", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}),
+				func(ctx kagzi.Context, last int) (int, error) {
+					first := time.Now()
+					events, err := kagzi.Peek(ctx, "new", topic, 10)
+					if err != nil || len(events) == 0 {
+						return last, err
+					}
+					began <- first
+					read <- len(events)
+					return last + 1, kagzi.Reserve(ctx, "all", events...)
+				})
 			ctx, cancel := context.WithCancel(b.Context())
 			done := make(chan error, 1)
 			go func() { done <- w.Run(ctx) }()
@@ -83,30 +85,32 @@ func BenchmarkConsume(b *testing.B) {
 	settle(b, pool)
 	w := benchWorker(b, c, 100)
 	ended := make(chan struct{})
-	kagzi.Consume(w, kagzi.DefineConsumer("consumer", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}), func(ctx kagzi.Context, last int) (int, error) {
-		if last == b.N {
-			close(ended)
-			return last, nil
-		}
-		events, err := kagzi.Peek(ctx, "new", topic, 500)
-		if err != nil {
-			return last, err
-		}
-		if last += len(events); last == b.N {
-			err = kagzi.WakeAt(ctx, ctx.Now())
-		}
-		if err != nil {
-			return last, err
-		}
-		return last, kagzi.Reserve(ctx, "all", events...)
-	})
+	kagzi.Consume(w, kagzi.DefineConsumer("consumer", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}),
+		func(ctx kagzi.Context, last int) (int, error) {
+			if last == b.N {
+				close(ended)
+				return last, nil
+			}
+			events, err := kagzi.Peek(ctx, "new", topic, 500)
+			if err != nil {
+				return last, err
+			}
+			if last += len(events); last == b.N {
+				err = kagzi.WakeAt(ctx, ctx.Now())
+			}
+			if err != nil {
+				return last, err
+			}
+			return last, kagzi.Reserve(ctx, "all", events...)
+		})
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	cpu := kit.NewCPUMeter(b, pool)
 	b.ResetTimer()
 	go func() { done <- w.Run(ctx) }()
 	for consumed := 0; consumed < b.N; time.Sleep(2 * time.Millisecond) {
-		_ = pool.QueryRow(ctx, `SELECT coalesce((SELECT convert_from(state, 'UTF8') FROM kagzi.consumers WHERE state <> ''), '0')::int`).Scan(&consumed)
+		_ = pool.QueryRow(ctx, `SELECT coalesce((SELECT convert_from(state, 'UTF8') FROM kagzi.consumers
+			WHERE state <> ''), '0')::int`).Scan(&consumed)
 	}
 	b.StopTimer()
 	cpu.Report(b, b.N)
@@ -118,8 +122,8 @@ func BenchmarkConsume(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleConsumers counts what a worker with 1,000 idle consumers of as many topics sends to the server in 30 seconds, and one
-// without any.
+// BenchmarkIdleConsumers counts what a worker with 1,000 idle consumers of as many topics sends to the server in 30
+// seconds, and one without any.
 func BenchmarkIdleConsumers(b *testing.B) {
 	for _, n := range []int{0, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -128,13 +132,16 @@ func BenchmarkIdleConsumers(b *testing.B) {
 			kagzi.Handle(w, drainedWorkflow, func(_ kagzi.Context, i int) (int, error) { return i, nil })
 			for i := range n {
 				topic := kagzi.DefineTopic[int](fmt.Sprint("topic-", i))
-				kagzi.Consume(w, kagzi.DefineConsumer(fmt.Sprint("consumer-", i), kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}), func(_ kagzi.Context, last int) (int, error) { return last, nil })
+				kagzi.Consume(w, kagzi.DefineConsumer(fmt.Sprint("consumer-", i),
+					kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}),
+					func(_ kagzi.Context, last int) (int, error) { return last, nil })
 			}
 			ctx, cancel := context.WithCancel(b.Context())
 			done := make(chan error, 1)
 			go func() { done <- w.Run(ctx) }()
 			for ended := -1; ended < n; time.Sleep(50 * time.Millisecond) {
-				_ = pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`).Scan(&ended)
+				_ = pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`).
+					Scan(&ended)
 			}
 			time.Sleep(10 * time.Second)
 			before := statementsSent(b, pool)
@@ -156,7 +163,8 @@ func BenchmarkIdleConsumers(b *testing.B) {
 
 func statementsSent(b *testing.B, pool *pgxpool.Pool) (n int) {
 	b.Helper()
-	err := pool.QueryRow(b.Context(), `SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query !~* '^\s*(begin|commit|listen)' AND query !~ 'lock_timeout|pg_stat_statements'`).Scan(&n)
+	err := pool.QueryRow(b.Context(), `SELECT coalesce(sum(calls), 0) FROM pg_stat_statements
+		WHERE query !~* '^\s*(begin|commit|listen)' AND query !~ 'lock_timeout|pg_stat_statements'`).Scan(&n)
 	if err != nil {
 		b.Fatal(err)
 	}

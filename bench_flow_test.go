@@ -27,9 +27,9 @@ func reportTimes(b *testing.B, what string, times []time.Duration) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkHandover measures how long a slot is free before the next run of its key begins: from the statement that records the end of
-// the run before, and from the return of its workflow function. There are one key and one worker, or 20 keys, four workers and 20 ms
-// of work in each run: go test -run '^$' -bench Handover -benchtime 2000x .
+// BenchmarkHandover measures how long a slot is free before the next run of its key begins: from the statement that
+// records the end of the run before, and from the return of its workflow function. There are one key and one worker, or
+// 20 keys, four workers and 20 ms of work in each run: go test -run '^$' -bench Handover -benchtime 2000x .
 func BenchmarkHandover(b *testing.B) {
 	for _, d := range []struct {
 		keys, workers int
@@ -57,7 +57,8 @@ func BenchmarkHandover(b *testing.B) {
 			b.StopTimer()
 			stop()
 			printStatements(b, pool)
-			ended := queryAll[time.Time](b, pool, `SELECT finished_at FROM kagzi.workflow_runs ORDER BY convert_from(input, 'UTF8')::int`)
+			ended := queryAll[time.Time](b, pool, `SELECT finished_at FROM kagzi.workflow_runs
+				ORDER BY convert_from(input, 'UTF8')::int`)
 			var free, all []time.Duration
 			for i := warm; i < n; i++ {
 				free = append(free, began[i].Sub(ended[i-d.keys]))
@@ -69,8 +70,9 @@ func BenchmarkHandover(b *testing.B) {
 	}
 }
 
-// BenchmarkFairness measures how long after Start the runs of 49 keys begin, each of which starts one every 50 ms, beside a key with
-// 100,000 due runs. One worker has 100 slots, and a run works for 5 ms: go test -run '^$' -bench Fairness .
+// BenchmarkFairness measures how long after Start the runs of 49 keys begin, each of which starts one every 50 ms,
+// beside a key with 100,000 due runs. One worker has 100 slots, and a run works for 5 ms: go test -run '^$' -bench
+// Fairness .
 func BenchmarkFairness(b *testing.B) {
 	const backlog, keys, starts = 100_000, 50, 150
 	c, pool := benchClient(b, 8)
@@ -121,8 +123,9 @@ func BenchmarkFairness(b *testing.B) {
 	reportTimes(b, "start", slices.Concat(times...))
 }
 
-// BenchmarkShares executes b.N runs of three keys with weights 1, 2 and 5, all of which have more runs. The queue has 40 slots. It reports
-// each key's share by its weight, so that 1 is what the key should have: go test -run '^$' -bench Shares -benchtime 8000x .
+// BenchmarkShares executes b.N runs of three keys with weights 1, 2 and 5, all of which have more runs. The queue has
+// 40 slots. It reports each key's share by its weight, so that 1 is what the key should have: go test -run '^$' -bench
+// Shares -benchtime 8000x .
 func BenchmarkShares(b *testing.B) {
 	weights := []int{1, 2, 5}
 	c, pool := benchClient(b, 8)
@@ -157,8 +160,9 @@ func BenchmarkShares(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
 }
 
-// BenchmarkStartRate has three workers and b.N runs, and a rate of the queue or of the key. It reports how often runs took slots by the
-// database's clock, and the most that did so in any second: go test -run '^$' -bench StartRate -benchtime 1000x .
+// BenchmarkStartRate has three workers and b.N runs, and a rate of the queue or of the key. It reports how often runs
+// took slots by the database's clock, and the most that did so in any second: go test -run '^$' -bench StartRate
+// -benchtime 1000x .
 func BenchmarkStartRate(b *testing.B) {
 	for _, burst := range []int{1, 5} {
 		rate := kagzi.Rate{Starts: 50, Burst: burst}
@@ -166,7 +170,9 @@ func BenchmarkStartRate(b *testing.B) {
 			startAtRate(b, kagzi.QueueLimits{Rate: rate}, func(i int) kagzi.Call { return drainedWorkflow.With(i) })
 		})
 		b.Run(fmt.Sprintf("key/burst=%d", burst), func(b *testing.B) {
-			startAtRate(b, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{Rate: rate}}, func(i int) kagzi.Call { return drainedWorkflow.With(i, keyName(0)) })
+			startAtRate(b, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{Rate: rate}}, func(i int) kagzi.Call {
+				return drainedWorkflow.With(i, keyName(0))
+			})
 		})
 	}
 }
@@ -180,7 +186,8 @@ func startAtRate(b *testing.B, limits kagzi.QueueLimits, call func(i int) kagzi.
 	runFleet(b, pool, b.N, 3, 100)
 	b.StopTimer()
 	printStatements(b, pool)
-	took := queryAll[time.Time](b, pool, `SELECT started_at FROM kagzi.workflow_runs WHERE started_at IS NOT NULL ORDER BY 1`)
+	took := queryAll[time.Time](b, pool, `SELECT started_at FROM kagzi.workflow_runs WHERE started_at IS NOT NULL
+		ORDER BY 1`)
 	reportRate(b, took, "starts/s")
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// BenchmarkIdleWorkers counts what 50 idle workers on 10 queues, each in a client of its own, send to the server. The statements
-// are without those that begin, set up and commit a transaction.
+// BenchmarkIdleWorkers counts what 50 idle workers on 10 queues, each in a client of its own, send to the server. The
+// statements are without those that begin, set up and commit a transaction.
 func BenchmarkIdleWorkers(b *testing.B) {
 	const workers, queues = 50, 10
 	pool := benchPool(b, 4)
@@ -39,8 +39,10 @@ func BenchmarkIdleWorkers(b *testing.B) {
 	}
 	counters := func() (commits, statements, ms float64) {
 		err := pool.QueryRow(b.Context(), `
-			SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database())::float8, coalesce(sum(calls) FILTER (
-				WHERE query !~* '^\s*(begin|commit|listen)' AND query !~ 'lock_timeout|pg_stat_statements'), 0)::float8, sum(total_exec_time + total_plan_time)
+			SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database())::float8,
+				coalesce(sum(calls) FILTER (
+				WHERE query !~* '^\s*(begin|commit|listen)' AND query !~ 'lock_timeout|pg_stat_statements'), 0)::float8,
+					sum(total_exec_time + total_plan_time)
 			FROM pg_stat_statements`).Scan(&commits, &statements, &ms)
 		if err != nil {
 			b.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// BenchmarkInterceptors executes b.N runs of five steps, without interceptors, and with one of each kind that does nothing:
-// go test -run '^$' -bench Interceptors -benchtime 5000x -count 5 .
+// BenchmarkInterceptors executes b.N runs of five steps, without interceptors, and with one of each kind that does
+// nothing: go test -run '^$' -bench Interceptors -benchtime 5000x -count 5 .
 func BenchmarkInterceptors(b *testing.B) {
 	pass := kagzi.Interceptor{
 		Start: func(ctx context.Context, _ []*kagzi.StartCall, next func(context.Context) error) error {

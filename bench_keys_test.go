@@ -58,17 +58,21 @@ func settle(b *testing.B, pool *pgxpool.Pool) {
 	quiet(b, pool)
 }
 
-// quiet is settle without new statistics. A minute after a change of limits, a coordinator would look at all keys again.
+// quiet is settle without new statistics. A minute after a change of limits, a coordinator would look at all keys
+// again.
 func quiet(b *testing.B, pool *pgxpool.Pool) {
 	b.Helper()
-	for _, sql := range []string{"UPDATE kagzi.queues SET settled = true", "CHECKPOINT", "SELECT pg_stat_statements_reset()"} {
+	for _, sql := range []string{
+		"UPDATE kagzi.queues SET settled = true", "CHECKPOINT",
+		"SELECT pg_stat_statements_reset()",
+	} {
 		dbtest.Exec(b, pool, sql)
 	}
 }
 
-// BenchmarkKeys executes b.N runs that wait in the queue: runs without keys, runs of many keys with one slot each, and runs of one key with
-// many slots. It reports the processor time of a run, which other programs on the machine change less than the rate:
-// go test -run '^$' -bench Keys/ -benchtime 20000x .
+// BenchmarkKeys executes b.N runs that wait in the queue: runs without keys, runs of many keys with one slot each, and
+// runs of one key with many slots. It reports the processor time of a run, which other programs on the machine change
+// less than the rate: go test -run '^$' -bench Keys/ -benchtime 20000x .
 func BenchmarkKeys(b *testing.B) {
 	for _, k := range []keyed{{}, {1000, 1}, {1, 100}} {
 		for _, concurrency := range []int{100, 1000} {
@@ -80,8 +84,8 @@ func BenchmarkKeys(b *testing.B) {
 	}
 }
 
-// BenchmarkKeysWorkers is BenchmarkKeys for a fleet: a thousand slots in one worker, and in eight with pools of their own:
-// go test -run '^$' -bench KeysWorkers -benchtime 20000x .
+// BenchmarkKeysWorkers is BenchmarkKeys for a fleet: a thousand slots in one worker, and in eight with pools of their
+// own: go test -run '^$' -bench KeysWorkers -benchtime 20000x .
 func BenchmarkKeysWorkers(b *testing.B) {
 	for _, k := range []keyed{{}, {1000, 1}} {
 		for _, workers := range []int{1, 8} {
@@ -103,8 +107,8 @@ func drainKeyed(b *testing.B, c *kagzi.Client, pool *pgxpool.Pool, k keyed, work
 	measureDrain(b, pool, workers, concurrency)
 }
 
-// measureDrain reports what the execution of b.N runs costs for each of them: the processor time, and the time that the server
-// took for claims.
+// measureDrain reports what the execution of b.N runs costs for each of them: the processor time, and the time that the
+// server took for claims.
 func measureDrain(b *testing.B, pool *pgxpool.Pool, workers, concurrency int) {
 	b.Helper()
 	cpu := kit.NewCPUMeter(b, pool)
@@ -131,7 +135,9 @@ func runFleet(b *testing.B, pool *pgxpool.Pool, n, workers, concurrency int) {
 }
 
 // fleet runs workers with pools of their own until the benchmark ends, or stop is called.
-func fleet(b *testing.B, pool *pgxpool.Pool, workers, concurrency int, fn func(kagzi.Context, int) (int, error)) (stop func()) {
+func fleet(b *testing.B, pool *pgxpool.Pool, workers, concurrency int,
+	fn func(kagzi.Context, int) (int, error),
+) (stop func()) {
 	b.Helper()
 	var stops []func()
 	for range workers {
@@ -168,14 +174,18 @@ func fillKeys(b *testing.B, pool *pgxpool.Pool, n int, full bool) {
 		return
 	}
 	dbtest.Exec(b, pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, started_at, run_key, key_scope, slot)
-		SELECT gen_random_uuid(), 'default', 'default', 'drained', 1, CASE WHEN i = 1 THEN 'SLEEPING' ELSE 'PENDING' END,
-			CASE WHEN i = 1 THEN 'infinity' ELSE now() END, CASE WHEN i = 1 THEN now() END, 'beside-' || g, 'default', CASE WHEN i = 1 THEN 2 END
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at,
+			started_at, run_key, key_scope, slot)
+		SELECT gen_random_uuid(), 'default', 'default', 'drained', 1, CASE WHEN i = 1 THEN 'SLEEPING'
+			ELSE 'PENDING' END,
+			CASE WHEN i = 1 THEN 'infinity' ELSE now() END, CASE WHEN i = 1 THEN now() END, 'beside-' || g, 'default',
+				CASE WHEN i = 1 THEN 2 END
 		FROM generate_series(1, $1::int) AS g, generate_series(1, 3) AS i`, n)
 }
 
-// BenchmarkKeysBeside is BenchmarkKeys of a thousand keys, beside 100,000 others: full ones, of which 200,000 runs wait, and idle ones.
-// At the end it measures how long a coordinator takes to delete these: go test -run '^$' -bench KeysBeside -benchtime 20000x .
+// BenchmarkKeysBeside is BenchmarkKeys of a thousand keys, beside 100,000 others: full ones, of which 200,000 runs
+// wait, and idle ones. At the end it measures how long a coordinator takes to delete these: go test -run '^$' -bench
+// KeysBeside -benchtime 20000x .
 func BenchmarkKeysBeside(b *testing.B) {
 	const others = 100_000
 	c, pool := benchClient(b, 8)
@@ -214,8 +224,9 @@ func BenchmarkKeysBeside(b *testing.B) {
 	})
 }
 
-// BenchmarkKeysSnapshot is BenchmarkKeys before and after a snapshot has been held for 20 seconds, in which the same keys had runs all
-// the time. BENCH_SNAPSHOT=2m holds it longer: go test -run '^$' -bench KeysSnapshot -benchtime 20000x .
+// BenchmarkKeysSnapshot is BenchmarkKeys before and after a snapshot has been held for 20 seconds, in which the same
+// keys had runs all the time. BENCH_SNAPSHOT=2m holds it longer: go test -run '^$' -bench KeysSnapshot -benchtime
+// 20000x .
 func BenchmarkKeysSnapshot(b *testing.B) {
 	hold := 20 * time.Second
 	if s := os.Getenv("BENCH_SNAPSHOT"); s != "" {
@@ -252,8 +263,8 @@ func drainBesideSnapshot(b *testing.B, k keyed, hold time.Duration) {
 	})
 }
 
-// BenchmarkKeysStatistics executes b.N of 200,000 runs of a thousand keys, with statistics of all tables, without any, and with those of
-// empty tables: go test -run '^$' -bench KeysStatistics -benchtime 20000x .
+// BenchmarkKeysStatistics executes b.N of 200,000 runs of a thousand keys, with statistics of all tables, without any,
+// and with those of empty tables: go test -run '^$' -bench KeysStatistics -benchtime 20000x .
 func BenchmarkKeysStatistics(b *testing.B) {
 	for _, statistics := range []string{"fresh", "none", "stale"} {
 		b.Run(statistics, func(b *testing.B) {

@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// BenchmarkRate has three workers with clients of their own, one limit, and runs of one step. It reports the steps per second,
-// and the most that began in any second: go test -run '^$' -bench Rate -benchtime 300x .
+// BenchmarkRate has three workers with clients of their own, one limit, and runs of one step. It reports the steps per
+// second, and the most that began in any second: go test -run '^$' -bench Rate -benchtime 300x .
 func BenchmarkRate(b *testing.B) {
 	for _, rate := range []kagzi.Rate{{Starts: 10}, {Starts: 50, Burst: 5}} {
 		b.Run(fmt.Sprintf("starts=%d/burst=%d", rate.Starts, max(rate.Burst, 1)), func(b *testing.B) {
@@ -23,7 +23,8 @@ func BenchmarkRate(b *testing.B) {
 	}
 }
 
-// BenchmarkMostRunning is BenchmarkRate with slots: steps of 2 ms and ten slots, which would allow 5,000 steps per second.
+// BenchmarkMostRunning is BenchmarkRate with slots: steps of 2 ms and ten slots, which would allow 5,000 steps per
+// second.
 func BenchmarkMostRunning(b *testing.B) {
 	begun := benchLimit(b, kagzi.StepLimit{Name: "api", MaxRunning: 10}, 2*time.Millisecond)
 	b.ReportMetric(float64(len(begun)-1)/begun[len(begun)-1].Sub(begun[0]).Seconds(), "steps/s")

@@ -9,38 +9,51 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// fillListed inserts $1 runs of the last 30 days, of which the middle half sleeps and the newest thousands are active; all others have ended. A
-// twentieth is of another namespace.
+// fillListed inserts $1 runs of the last 30 days, of which the middle half sleeps and the newest thousands are active;
+// all others have ended. A twentieth is of another namespace.
 const fillListed = `
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, error_kind, error, waiting_on, started_at, finished_at, created_at,
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at,
+		error_kind, error, waiting_on, started_at, finished_at, created_at,
 		external_id, input, output, parent_run_id, schedule_id, fire_at, metadata)
-	SELECT (lpad(to_hex((extract(epoch FROM k.at) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(g % 4096), 3, '0') || '8' || substr(md5(g::text), 4, 15))::uuid,
-		CASE WHEN g % 20 = 0 THEN 'other' ELSE 'default' END, CASE WHEN g % 100001 = 7 THEN 'rare' ELSE 'queue-' || g % 3 END, CASE WHEN g % 50021 = 3 THEN 'rare' ELSE 'workflow-' || g % 6 END,
-		1, k.status, CASE k.status WHEN 'SLEEPING' THEN now() + g % 1000000 * interval '1 second' WHEN 'PENDING' THEN k.at WHEN 'RUNNING' THEN now() + interval '4 minutes' END,
-		CASE k.status WHEN 'FAILED' THEN 'kind-' || g % 4 WHEN 'CANCELLED' THEN 'cancelled' END, CASE WHEN k.status IN ('FAILED', 'CANCELLED') THEN 'an error' END,
-		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 10000 = 1 THEN 'signal approved' ELSE 'timer cooling-off' END END, k.at,
-		CASE WHEN k.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN k.at + interval '2 seconds' END, k.at, CASE WHEN g % 10 = 1 THEN 'id-' || g END,
-		'{"order": "42", "note": "an input of the usual length"}', CASE WHEN k.status = 'COMPLETED' THEN '{"receipt": 43}'::bytea END,
-		CASE WHEN g % 1000 = 4 THEN '00000000-0000-7000-8000-000000000001'::uuid END, CASE WHEN g % 1000 = 5 THEN '00000000-0000-7000-8000-000000000002'::uuid END,
+	SELECT (lpad(to_hex((extract(epoch FROM k.at) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(g % 4096), 3,
+		'0') || '8' || substr(md5(g::text), 4, 15))::uuid,
+		CASE WHEN g % 20 = 0 THEN 'other' ELSE 'default' END, CASE WHEN g % 100001 = 7 THEN 'rare'
+			ELSE 'queue-' || g % 3 END, CASE WHEN g % 50021 = 3 THEN 'rare' ELSE 'workflow-' || g % 6 END,
+		1, k.status, CASE k.status WHEN 'SLEEPING' THEN now() + g % 1000000 * interval '1 second' WHEN 'PENDING'
+			THEN k.at WHEN 'RUNNING' THEN now() + interval '4 minutes' END,
+		CASE k.status WHEN 'FAILED' THEN 'kind-' || g % 4 WHEN 'CANCELLED' THEN 'cancelled' END,
+			CASE WHEN k.status IN ('FAILED', 'CANCELLED') THEN 'an error' END,
+		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 10000 = 1 THEN 'signal approved'
+			ELSE 'timer cooling-off' END END, k.at,
+		CASE WHEN k.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN k.at + interval '2 seconds' END, k.at,
+			CASE WHEN g % 10 = 1 THEN 'id-' || g END,
+		'{"order": "42", "note": "an input of the usual length"}', CASE WHEN k.status = 'COMPLETED'
+			THEN '{"receipt": 43}'::bytea END,
+		CASE WHEN g % 1000 = 4 THEN '00000000-0000-7000-8000-000000000001'::uuid END, CASE WHEN g % 1000 = 5
+			THEN '00000000-0000-7000-8000-000000000002'::uuid END,
 		CASE WHEN g % 1000 = 5 THEN k.at END, CASE WHEN g % 1000 = 1 THEN '{"customer": "ada"}'::jsonb END
 	FROM generate_series(1, $1::int) AS g
 	CROSS JOIN LATERAL (
 		SELECT now() - interval '30 days' + g * (interval '30 days' / $1::int) AS at, CASE
-			WHEN g > $1::int - 4000 AND g % 3 = 0 THEN 'RUNNING' WHEN g > $1::int - 4000 AND g % 3 = 1 THEN 'PENDING' WHEN g > $1::int / 4 AND g <= $1::int * 3 / 4 THEN 'SLEEPING'
+			WHEN g > $1::int - 4000 AND g % 3 = 0 THEN 'RUNNING' WHEN g > $1::int - 4000 AND g % 3 = 1 THEN 'PENDING'
+				WHEN g > $1::int / 4 AND g <= $1::int * 3 / 4 THEN 'SLEEPING'
 			WHEN g % 500 = 1 THEN 'FAILED' WHEN g % 700 = 2 THEN 'CANCELLED' ELSE 'COMPLETED' END AS status
 		OFFSET 0
 	) k
 	ON CONFLICT DO NOTHING`
 
-// BenchmarkList lists a page of 100 among BENCH_RUNS runs, 200,000 unless it is set: BENCH_RUNS=2000000 go test -run '^$' -bench 'List$' -benchtime 20x .
-// It makes no statistics with BENCH_UNANALYZED=1.
+// BenchmarkList lists a page of 100 among BENCH_RUNS runs, 200,000 unless it is set: BENCH_RUNS=2000000 go test -run
+// '^$' -bench 'List$' -benchtime 20x . It makes no statistics with BENCH_UNANALYZED=1.
 func BenchmarkList(b *testing.B) {
 	rows := 200_000
 	if n, err := strconv.Atoi(os.Getenv("BENCH_RUNS")); err == nil {
 		rows = n
 	}
 	c, pool := benchClient(b, 4)
-	for _, sql := range []string{"ALTER TABLE kagzi.workflow_runs SET (autovacuum_enabled = off)", fillListed, "VACUUM ANALYZE kagzi.workflow_runs"} {
+	for _, sql := range []string{
+		"ALTER TABLE kagzi.workflow_runs SET (autovacuum_enabled = off)", fillListed,
+		"VACUUM ANALYZE kagzi.workflow_runs",
+	} {
 		var args []any
 		if sql == fillListed {
 			args = []any{rows}
@@ -94,7 +107,10 @@ func BenchmarkList(b *testing.B) {
 		{"metadata", kagzi.RunFilter{Metadata: kagzi.Metadata{"customer": "ada"}}},
 		{"workflow/failed", kagzi.RunFilter{Workflow: "workflow-2", Status: of(kagzi.StatusFailed)}},
 		{"workflow/running", kagzi.RunFilter{Workflow: "workflow-2", Status: of(kagzi.StatusRunning)}},
-		{"workflow/completed until", kagzi.RunFilter{Workflow: "workflow-2", Status: of(kagzi.StatusCompleted), Until: days(20)}},
+		{"workflow/completed until", kagzi.RunFilter{
+			Workflow: "workflow-2", Status: of(kagzi.StatusCompleted),
+			Until: days(20),
+		}},
 		{"workflow/between", kagzi.RunFilter{Workflow: "workflow-3", Since: days(20), Until: days(19)}},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
@@ -110,7 +126,10 @@ func BenchmarkList(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/list")
 		})
 	}
-	for name, by := range map[string][]kagzi.CountBy{"status": {kagzi.ByStatus}, "workflow and day": {kagzi.ByWorkflow, kagzi.ByStarted(24 * time.Hour)}, "kind and step": {kagzi.ByKind, kagzi.ByStep}} {
+	for name, by := range map[string][]kagzi.CountBy{"status": {kagzi.ByStatus}, "workflow and day": {
+		kagzi.ByWorkflow,
+		kagzi.ByStarted(24 * time.Hour),
+	}, "kind and step": {kagzi.ByKind, kagzi.ByStep}} {
 		b.Run("counts by "+name, func(b *testing.B) {
 			f := kagzi.RunFilter{}
 			if name == "kind and step" {

@@ -19,12 +19,17 @@ func fillOld(b *testing.B, pool *pgxpool.Pool, n, steps int) {
 	b.Helper()
 	for _, sql := range []string{
 		`
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, lease, finished_at, created_at, input, output)
-		SELECT (lpad(to_hex((extract(epoch FROM now() - interval '40 days') * 1000)::bigint + g), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
-			'default', 'default', 'old', 1, 'COMPLETED', gen_random_uuid(), now() - interval '40 days', now() - interval '40 days', '{"order": "42"}', '{"receipt": "43"}'
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, lease,
+			finished_at, created_at, input, output)
+		SELECT (lpad(to_hex((extract(epoch FROM now() - interval '40 days') * 1000)::bigint + g), 12,
+			'0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
+			'default', 'default', 'old', 1, 'COMPLETED', gen_random_uuid(), now() - interval '40 days',
+				now() - interval '40 days', '{"order": "42"}', '{"receipt": "43"}'
 		FROM generate_series(1, $1::int) AS g`, `
-		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
-		SELECT run_id, 'step-' || g, 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, '"a result of some length"', finished_at, finished_at
+		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+			first_attempt, output, started_at, finished_at)
+		SELECT run_id, 'step-' || g, 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, '"a result of some length"',
+			finished_at, finished_at
 		FROM kagzi.workflow_runs, generate_series(1, $1::int) AS g WHERE workflow_type = 'old'`,
 	} {
 		arg := n
@@ -74,7 +79,8 @@ func withPruner(b *testing.B, c *kagzi.Client, do func(pruner)) {
 // countRuns returns how many runs of the workflow there are.
 func countRuns(b *testing.B, pool *pgxpool.Pool, workflow string) (n int) {
 	b.Helper()
-	if err := pool.QueryRow(b.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1`, workflow).Scan(&n); err != nil {
+	if err := pool.QueryRow(b.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1`, workflow).
+		Scan(&n); err != nil {
 		b.Fatal(err)
 	}
 	return n
@@ -105,7 +111,8 @@ func BenchmarkPrune(b *testing.B) {
 func BenchmarkPruneAsleep(b *testing.B) {
 	c, pool := benchClient(b, 8)
 	fillOld(b, pool, b.N, 0)
-	if _, err := pool.Exec(b.Context(), `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', finished_at = NULL, available_at = 'infinity'`); err != nil {
+	if _, err := pool.Exec(b.Context(), `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', finished_at = NULL,
+		available_at = 'infinity'`); err != nil {
 		b.Fatal(err)
 	}
 	var longest time.Duration

@@ -26,7 +26,10 @@ func BenchmarkScheduleLatency(b *testing.B) {
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
 	for i := range 20 {
-		if err := c.Schedule(ctx, kagzi.Schedule{Name: fmt.Sprint("s", i), Every: time.Second, Run: kit.Report.With("")}); err != nil {
+		if err := c.Schedule(ctx, kagzi.Schedule{
+			Name: fmt.Sprint("s", i), Every: time.Second,
+			Run: kit.Report.With(""),
+		}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -35,7 +38,8 @@ func BenchmarkScheduleLatency(b *testing.B) {
 	if err := <-done; err != nil {
 		b.Fatal(err)
 	}
-	late := queryAll[float64](b, pool, `SELECT extract(epoch FROM created_at - fire_at)::float8 * 1000 FROM kagzi.workflow_runs WHERE fire_at IS NOT NULL AND schedule_id IS NOT NULL`)
+	late := queryAll[float64](b, pool, `SELECT extract(epoch FROM created_at - fire_at)::float8 * 1000
+		FROM kagzi.workflow_runs WHERE fire_at IS NOT NULL AND schedule_id IS NOT NULL`)
 	slices.Sort(late)
 	b.ReportMetric(late[len(late)/2], "ms-p50")
 	b.ReportMetric(late[len(late)*99/100], "ms-p99")
@@ -49,7 +53,10 @@ func BenchmarkThousandSchedules(b *testing.B) {
 	c := kit.NewClientWith(b, pool, kagzi.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
 	err := pgx.BeginFunc(b.Context(), pool, func(tx pgx.Tx) error {
 		for i := range 1000 {
-			if err := c.Schedule(b.Context(), kagzi.Schedule{Name: fmt.Sprint("s", i), Every: time.Hour, Run: kit.Report.With("")}, kagzi.InTx(tx)); err != nil {
+			if err := c.Schedule(b.Context(), kagzi.Schedule{
+				Name: fmt.Sprint("s", i), Every: time.Hour,
+				Run: kit.Report.With(""),
+			}, kagzi.InTx(tx)); err != nil {
 				return err
 			}
 		}
@@ -61,10 +68,12 @@ func BenchmarkThousandSchedules(b *testing.B) {
 	benchPasses(b.Context(), b, c, func(p testhook.Passes) {
 		for b.Loop() {
 			b.StopTimer()
-			if _, err := pool.Exec(b.Context(), `UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour', next_at = now() WHERE NOT paused`); err != nil {
+			if _, err := pool.Exec(b.Context(), `UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour',
+				next_at = now() WHERE NOT paused`); err != nil {
 				b.Fatal(err)
 			}
-			if _, err := pool.Exec(b.Context(), `UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour' WHERE schedule_id IS NOT NULL`); err != nil {
+			if _, err := pool.Exec(b.Context(), `UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 hour'
+				WHERE schedule_id IS NOT NULL`); err != nil {
 				b.Fatal(err)
 			}
 			b.StartTimer()
@@ -74,7 +83,8 @@ func BenchmarkThousandSchedules(b *testing.B) {
 		}
 	})
 	b.StopTimer()
-	if n := queryAll[int](b, pool, `SELECT count(*)::int FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL`)[0]; n != 1000*b.N {
+	if n := queryAll[int](b, pool, `SELECT count(*)::int FROM kagzi.workflow_runs
+		WHERE schedule_id IS NOT NULL`)[0]; n != 1000*b.N {
 		b.Fatalf("%d runs of %d", n, 1000*b.N)
 	}
 }

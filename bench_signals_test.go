@@ -63,7 +63,10 @@ func BenchmarkSignalToNextStep(b *testing.B) {
 				if _, err := kagzi.WaitSignal(ctx, s); err != nil {
 					return 0, err
 				}
-				if err := kagzi.Do(ctx, "next", func(context.Context) error { begun <- time.Now(); return nil }); err != nil {
+				if err := kagzi.Do(ctx, "next", func(context.Context) error {
+					begun <- time.Now()
+					return nil
+				}); err != nil {
 					return 0, err
 				}
 				close(open)

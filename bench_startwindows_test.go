@@ -9,7 +9,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// BenchmarkStartItem starts items from 16 goroutines: in one batch at a time, in one for each goroutine, and a hundred in a call.
+// BenchmarkStartItem starts items from 16 goroutines: in one batch at a time, in one for each goroutine, and a hundred
+// in a call.
 func BenchmarkStartItem(b *testing.B) {
 	for _, mode := range []string{"OneKey", "ManyKeys", "StartMany"} {
 		b.Run(mode, func(b *testing.B) {

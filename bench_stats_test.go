@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// BenchmarkStats measures the statements of Client.Stats, without its cache, with BENCH_STATS_RUNS runs (zero: 200,000) of 40 and of 320 pairs of queue and
-// workflow: half of them asleep, a twentieth due, the others over, some of these failed. Each pair has more due runs and more sleeping ones than are
-// counted, so all of the bound is read.
+// BenchmarkStats measures the statements of Client.Stats, without its cache, with BENCH_STATS_RUNS runs (zero: 200,000)
+// of 40 and of 320 pairs of queue and workflow: half of them asleep, a twentieth due, the others over, some of these
+// failed. Each pair has more due runs and more sleeping ones than are counted, so all of the bound is read.
 //
 //	BENCH_STATS_RUNS=2000000 go test -run '^$' -bench 'Stats$' -benchtime 100x .
 func BenchmarkStats(b *testing.B) {
@@ -55,12 +55,17 @@ func benchStats(b *testing.B, n, workflows int) {
 	run("empty")
 	dbtest.Exec(b, pool, `ANALYZE kagzi.workflow_runs`)
 	dbtest.Exec(b, pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, finished_at, error_kind)
-		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - g), 12, '0') || '7' || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid,
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at,
+			finished_at, error_kind)
+		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - g), 12, '0') || '7' || substr(md5(g::text), 1,
+			3) || '8' || substr(md5(g::text), 4, 15))::uuid,
 			'default', 'queue-' || g / 100 % 20, 'workflow-' || g / 2000 % $2::int, 1,
-			CASE WHEN g % 20 < 10 THEN 'SLEEPING' WHEN g % 20 = 10 THEN 'PENDING' WHEN g % 20 = 11 THEN 'FAILED' ELSE 'COMPLETED' END,
-			CASE WHEN g % 20 < 10 THEN now() + interval '1 hour' + g * interval '80 ms' WHEN g % 20 = 10 THEN now() - g * interval '1 ms' END,
-			CASE WHEN g % 20 > 10 THEN now() - g * interval '10 ms' END, CASE WHEN g % 20 = 11 THEN 'kind-' || g / 20 % 7 END
+			CASE WHEN g % 20 < 10 THEN 'SLEEPING' WHEN g % 20 = 10 THEN 'PENDING' WHEN g % 20 = 11 THEN 'FAILED'
+				ELSE 'COMPLETED' END,
+			CASE WHEN g % 20 < 10 THEN now() + interval '1 hour' + g * interval '80 ms' WHEN g % 20 = 10
+				THEN now() - g * interval '1 ms' END,
+			CASE WHEN g % 20 > 10 THEN now() - g * interval '10 ms' END, CASE WHEN g % 20 = 11
+				THEN 'kind-' || g / 20 % 7 END
 		FROM generate_series(1, $1::int) AS g`, n, workflows)
 	run(fmt.Sprintf("runs=%d/statistics=stale", n))
 	dbtest.Exec(b, pool, `VACUUM ANALYZE kagzi.workflow_runs`)

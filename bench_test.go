@@ -27,7 +27,8 @@ func benchPool(b *testing.B, conns int32) *pgxpool.Pool {
 	b.Helper()
 	ctx := context.Background()
 	server, err := localpg.Config{Durable: true, Settings: map[string]string{
-		"shared_buffers": "512MB", "max_wal_size": "4GB", "shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "all",
+		"shared_buffers": "512MB", "max_wal_size": "4GB", "shared_preload_libraries": "pg_stat_statements",
+		"pg_stat_statements.track": "all",
 	}}.Start(ctx)
 	if err != nil {
 		b.Fatal(err)
@@ -58,7 +59,8 @@ func printStatements(b *testing.B, pool *pgxpool.Pool) {
 		return
 	}
 	rows, err := pool.Query(b.Context(), `
-		SELECT calls, round(total_exec_time::numeric, 1), round(mean_exec_time::numeric, 3), rows, left(regexp_replace(query, '\s+', ' ', 'g'), 90)
+		SELECT calls, round(total_exec_time::numeric, 1), round(mean_exec_time::numeric, 3), rows,
+			left(regexp_replace(query, '\s+', ' ', 'g'), 90)
 		FROM pg_stat_statements ORDER BY total_exec_time DESC LIMIT 12`)
 	if err != nil {
 		b.Fatal(err)
@@ -85,7 +87,8 @@ func benchClient(b *testing.B, conns int32) (*kagzi.Client, *pgxpool.Pool) {
 // benchPasses lends do the passes of a coordinator of c's namespace.
 func benchPasses(ctx context.Context, b *testing.B, c *kagzi.Client, do func(testhook.Passes)) {
 	b.Helper()
-	if err := kit.NewCoordinator(b, c, kagzi.CoordinatorConfig{}).Run(testhook.With(ctx, &testhook.Hooks{Passes: do})); err != nil {
+	if err := kit.NewCoordinator(b, c, kagzi.CoordinatorConfig{}).
+		Run(testhook.With(ctx, &testhook.Hooks{Passes: do})); err != nil {
 		b.Error(err)
 	}
 }
@@ -157,9 +160,11 @@ func startCalls(b *testing.B, c *kagzi.Client, n int, call func(i int) kagzi.Cal
 	}
 }
 
-// handleDrained lets the worker execute b.N runs of so many steps, and ends it with the last: Run returns once what is under
-// way is finished and recorded.
-func handleDrained(b *testing.B, w *kagzi.Worker, wf kagzi.Workflow[int, int], steps int, end func(), opts ...kagzi.StepOption) {
+// handleDrained lets the worker execute b.N runs of so many steps, and ends it with the last: Run returns once what is
+// under way is finished and recorded.
+func handleDrained(b *testing.B, w *kagzi.Worker, wf kagzi.Workflow[int, int], steps int, end func(),
+	opts ...kagzi.StepOption,
+) {
 	kagzi.Handle(w, wf, drained(b.N, steps, end, opts...))
 }
 
@@ -169,7 +174,8 @@ func drained(n, steps int, end func(), opts ...kagzi.StepOption) func(kagzi.Cont
 	left.Store(int64(n))
 	return func(ctx kagzi.Context, n int) (int, error) {
 		for i := range steps {
-			if _, err := kagzi.Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }, opts...); err != nil {
+			if _, err := kagzi.Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil },
+				opts...); err != nil {
 				return 0, err
 			}
 		}
@@ -186,7 +192,12 @@ func BenchmarkDrain(b *testing.B) {
 		kind  string
 		steps int
 		opts  []kagzi.StepOption
-	}{{"steps", 0, nil}, {"steps", 1, nil}, {"steps", 5, nil}, {"repeatable", 5, []kagzi.StepOption{kagzi.Repeatable()}}} {
+	}{
+		{"steps", 0, nil},
+		{"steps", 1, nil},
+		{"steps", 5, nil},
+		{"repeatable", 5, []kagzi.StepOption{kagzi.Repeatable()}},
+	} {
 		for _, concurrency := range []int{1, 16, 100, 1000} {
 			b.Run(fmt.Sprintf("%s=%d/concurrency=%d", d.kind, d.steps, concurrency), func(b *testing.B) {
 				c, pool := benchClient(b, 8)
@@ -217,13 +228,15 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
-// BenchmarkStartToFirstStep measures how long after Start was called the workflow function begins, and how long after it Result
-// returns, on an idle worker: in the same process, and in another client's. It reports medians, for functions without steps
-// and with one.
+// BenchmarkStartToFirstStep measures how long after Start was called the workflow function begins, and how long after
+// it Result returns, on an idle worker: in the same process, and in another client's. It reports medians, for functions
+// without steps and with one.
 func BenchmarkStartToFirstStep(b *testing.B) {
 	for _, where := range []string{"same process", "other client"} {
 		for steps := range 2 {
-			b.Run(fmt.Sprintf("%s/steps=%d", where, steps), func(b *testing.B) { startToResult(b, where == "same process", steps) })
+			b.Run(fmt.Sprintf("%s/steps=%d", where, steps), func(b *testing.B) {
+				startToResult(b, where == "same process", steps)
+			})
 		}
 	}
 }

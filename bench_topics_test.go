@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// BenchmarkPublish publishes b.N events of 100 bytes: one after the other, from 16 goroutines, and 1,000 in each call. Then it reads
-// them: go test -run '^$' -bench Publish -benchtime 100000x .
+// BenchmarkPublish publishes b.N events of 100 bytes: one after the other, from 16 goroutines, and 1,000 in each call.
+// Then it reads them: go test -run '^$' -bench Publish -benchtime 100000x .
 func BenchmarkPublish(b *testing.B) {
 	topic := kagzi.DefineTopic[[]byte]("topic")
 	payload := make([]byte, 72) // in JSON it is longer
@@ -63,7 +63,8 @@ func publishes(b *testing.B, topic kagzi.Topic[[]byte], subscribers int, f func(
 	w := benchWorker(b, c, 10)
 	kagzi.Handle(w, drainedWorkflow, func(_ kagzi.Context, i int) (int, error) { return i, nil })
 	for i := range subscribers {
-		kagzi.Consume(w, kagzi.DefineConsumer(strconv.Itoa(i), kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}), func(_ kagzi.Context, n int) (int, error) { return n, nil })
+		kagzi.Consume(w, kagzi.DefineConsumer(strconv.Itoa(i), kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}),
+			func(_ kagzi.Context, n int) (int, error) { return n, nil })
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
@@ -110,7 +111,8 @@ func BenchmarkEvents(b *testing.B) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
 }
 
-// BenchmarkPublishFromRuns executes b.N runs that publish one event: go test -run '^$' -bench PublishFromRuns -benchtime 20000x .
+// BenchmarkPublishFromRuns executes b.N runs that publish one event: go test -run '^$' -bench PublishFromRuns
+// -benchtime 20000x .
 func BenchmarkPublishFromRuns(b *testing.B) {
 	topic := kagzi.DefineTopic[[]byte]("topic")
 	payload := make([]byte, 72)

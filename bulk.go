@@ -16,56 +16,71 @@ type BulkResult struct {
 	Matched int             // how many runs the filter selected, and the verb tried
 	Changed []RunID         // newest first; with [DryRun] the runs that would be changed
 	New     map[RunID]RunID // for RestartAll and ForkAll, the new run of each old one; empty with [DryRun]
-	Skipped map[RunID]error // the runs that were not changed, each with the reason: ErrRunActive, for one, if it was resumed meanwhile
+	// the runs that were not changed, each with the reason: ErrRunActive, for one, if it was resumed meanwhile
+	Skipped map[RunID]error
 }
 
 // CancelAll cancels the active runs that f selects, like [Client.Cancel].
 //
-// The bulk verbs process runs from new to old, page by page, and change each run in a transaction of its own. A run that cannot be
-// changed, for example because it ended meanwhile, is skipped with its error. If the database fails, or ctx ends, they stop and
-// return the result so far with the error; another call does the rest. With [InTx] all changes are made in that transaction:
-// limit it by f.Limit. The bulk verbs are safe for concurrent use.
+// The bulk verbs process runs from new to old, page by page, and change each run in a transaction of its own. A run
+// that cannot be changed, for example because it ended meanwhile, is skipped with its error. If the database fails, or
+// ctx ends, they stop and return the result so far with the error; another call does the rest. With [InTx] all changes
+// are made in that transaction: limit it by f.Limit. The bulk verbs are safe for concurrent use.
 //
-// f must have a condition: one without any is refused. A zero f.Limit means no limit. Without f.Status, f selects the runs to
-// which the verb applies.
+// f must have a condition: one without any is refused. A zero f.Limit means no limit. Without f.Status, f selects the
+// runs to which the verb applies.
 func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
 	cfg, err := changeOptions(opts, takes("Grace", "DryRun"))
-	v := verb{name: "cancel all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		cfg.tx = tx
-		return "", c.cancel(ctx, run, cfg)
-	}}
+	v := verb{
+		name: "cancel all", to: active, tx: cfg.tx, dry: cfg.dry,
+		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+			cfg.tx = tx
+			return "", c.cancel(ctx, run, cfg)
+		},
+	}
 	return c.bulk(ctx, f, v, err)
 }
 
 // TerminateAll ends the active runs that f selects, like [Client.Terminate]. It is otherwise like [Client.CancelAll].
 func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
 	cfg, err := changeOptions(opts, takes("DryRun"))
-	v := verb{name: "terminate all", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		cfg.tx = tx
-		return "", c.terminate(ctx, run, cfg)
-	}}
+	v := verb{
+		name: "terminate all", to: active, tx: cfg.tx, dry: cfg.dry,
+		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+			cfg.tx = tx
+			return "", c.terminate(ctx, run, cfg)
+		},
+	}
 	return c.bulk(ctx, f, v, err)
 }
 
-// ResumeAll resumes the failed and cancelled runs that f selects, like [Client.Resume]. It is otherwise like [Client.CancelAll].
+// ResumeAll resumes the failed and cancelled runs that f selects, like [Client.Resume]. It is otherwise like
+// [Client.CancelAll].
 func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
 	cfg, err := changeOptions(opts, takes("Forget", "DryRun"))
-	v := verb{name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		cfg.tx = tx
-		return "", c.resume(ctx, run, cfg)
-	}}
+	v := verb{
+		name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, tx: cfg.tx,
+		dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+			cfg.tx = tx
+			return "", c.resume(ctx, run, cfg)
+		},
+	}
 	return c.bulk(ctx, f, v, err)
 }
 
-// RestartAll restarts the runs that f selects and that are over, completed ones too, like [Client.Restart]. It is otherwise like
-// [Client.CancelAll], except that another call after an error would restart the runs in Changed again, unless their ID is
-// taken. Continue with f.After instead: the oldest run in Changed and Skipped, which is the one with the smallest RunID.
+// RestartAll restarts the runs that f selects and that are over, completed ones too, like [Client.Restart]. It is
+// otherwise like [Client.CancelAll], except that another call after an error would restart the runs in Changed again,
+// unless their ID is taken. Continue with f.After instead: the oldest run in Changed and Skipped, which is the one with
+// the smallest RunID.
 func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOption) (BulkResult, error) {
 	cfg, err := c.restartOptions(ctx, opts, takes("DryRun"))
-	v := verb{name: "restart all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		cfg.tx = tx
-		return c.restart(ctx, run, cfg)
-	}}
+	v := verb{
+		name: "restart all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry,
+		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+			cfg.tx = tx
+			return c.restart(ctx, run, cfg)
+		},
+	}
 	return c.bulk(ctx, f, v, err)
 }
 
@@ -73,10 +88,13 @@ func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOpt
 // [Client.RestartAll].
 func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...RestartOption) (BulkResult, error) {
 	cfg, err := c.restartOptions(ctx, opts, takes("DryRun", "InheritCompensations"))
-	v := verb{name: "fork all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		cfg.tx = tx
-		return c.fork(ctx, run, step, cfg)
-	}}
+	v := verb{
+		name: "fork all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry,
+		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+			cfg.tx = tx
+			return c.fork(ctx, run, step, cfg)
+		},
+	}
 	return c.bulk(ctx, f, v, errors.Join(err, validateStepID(step)))
 }
 
@@ -98,7 +116,10 @@ var (
 )
 
 // inapplicable are the errors for which a bulk skips a run.
-var inapplicable = []error{ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrCompensated, ErrNotWaiting, ErrRunNeeded, errUnchanged}
+var inapplicable = []error{
+	ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrCompensated, ErrNotWaiting,
+	ErrRunNeeded, errUnchanged,
+}
 
 // bulkPage is how many runs one query selects.
 const bulkPage = 100
@@ -129,7 +150,8 @@ type bulk struct {
 
 func (b *bulk) run(ctx context.Context, f RunFilter) error {
 	if !f.chooses() && (f.After != "" || f.Limit != 0) {
-		return errors.New("kagzi: the filter only has After or Limit, which select no runs: say which runs; Status alone selects all runs with that status")
+		return errors.New("kagzi: the filter only has After or Limit, which select no runs: say which runs; Status " +
+			"alone selects all runs with that status")
 	}
 	if !f.chooses() {
 		return errors.New("kagzi: the filter is empty: say which runs; Status alone selects all runs with that status")
@@ -209,7 +231,8 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 	switch {
 	case b.verb.dry:
 		if b.taken[externalID] {
-			return "", failure.Wrap(failure.Explain("a newer run with the same ID is changed first, and then holds the ID", ErrIDConflict), "%s: %s", b.verb.name, id)
+			return "", failure.Wrap(failure.Explain("a newer run with the same ID is changed first, and then "+
+				"holds the ID", ErrIDConflict), "%s: %s", b.verb.name, id)
 		}
 		err = b.c.store.DryRun(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := b.verb.do(ctx, tx, id)
@@ -231,7 +254,9 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 
 // chooses reports whether the filter has a condition.
 func (f *RunFilter) chooses() bool {
-	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" || f.Schedule != "" || f.Key != "" || f.Group != "" ||
-		f.Kind != "" || f.WaitingOn != "" || !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || f.Paused ||
+	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" ||
+		f.Schedule != "" || f.Key != "" || f.Group != "" ||
+		f.Kind != "" || f.WaitingOn != "" || !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedSince.IsZero() ||
+		!f.EndedUntil.IsZero() || f.Paused ||
 		f.ErrorText != "" || len(f.IDs) > 0 || f.MinRecoveries > 0
 }

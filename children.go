@@ -10,24 +10,29 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Child is the handle to a run that this run started: see [StartChild]. All branches of the run that started it may use it.
+// A Child is the handle to a run that this run started: see [StartChild]. All branches of the run that started it may
+// use it.
 type Child[Out any] struct{ c *engine.Child }
 
-// StartChild starts a run of wf as a child of this run, recorded under name; the rules of [Step]'s names apply. It returns at
-// once: a thousand children started in a loop are written in a few statements, and later operations are recorded after them.
-// Only with an [ID] it waits for the write, and returns [ErrIDConflict] if an active run has the ID, whatever its input.
+// StartChild starts a run of wf as a child of this run, recorded under name; the rules of [Step]'s names apply. It
+// returns at once: a thousand children started in a loop are written in a few statements, and later operations are
+// recorded after them. Only with an [ID] it waits for the write, and returns [ErrIDConflict] if an active run has the
+// ID, whatever its input.
 //
-// A child is a run like any other, and any worker may execute it. Its queue and its priority are the parent's unless wf's
-// definition or opts give others. It is cancelled when its parent is cancelled or ends, unless it is [Detached]. When the run is
-// tried again, or resumed, children that completed or are under way stay. A child that failed is started again, as another run,
-// if a failed step in its place would be tried again, or if nobody had asked for the child's result.
+// A child is a run like any other, and any worker may execute it. Its queue and its priority are the parent's unless
+// wf's definition or opts give others. It is cancelled when its parent is cancelled or ends, unless it is [Detached].
+// When the run is tried again, or resumed, children that completed or are under way stay. A child that failed is
+// started again, as another run, if a failed step in its place would be tried again, or if nobody had asked for the
+// child's result.
 //
 // A child takes no [InTx], because its start is recorded with the run; no [Message], which a step can send with
-// [Client.Signal]; and no [IfActive], [IfEnded], [OncePer], [Debounce] or [WhenFull], while those in wf's definition are ignored. StartChild returns an error for
-// these options, for a bad name, option or input, and if the branch was cancelled. What is no mistake of the code is
-// recorded, and every replay returns the same error: [ErrPayloadTooLarge], an error of the client's Sealer, and that of
-// an [Interceptor].
-func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In, opts ...StartOption) (*Child[Out], error) {
+// [Client.Signal]; and no [IfActive], [IfEnded], [OncePer], [Debounce] or [WhenFull], while those in wf's definition
+// are ignored. StartChild returns an error for these options, for a bad name, option or input, and if the branch was
+// cancelled. What is no mistake of the code is recorded, and every replay returns the same error: [ErrPayloadTooLarge],
+// an error of the client's Sealer, and that of an [Interceptor].
+func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In,
+	opts ...StartOption,
+) (*Child[Out], error) {
 	b, client, err := branchOf(ctx)
 	if err != nil {
 		return nil, err
@@ -71,10 +76,10 @@ func (c *Child[Out]) ID() RunID {
 	return RunID(c.c.ID().String())
 }
 
-// Result waits for the child to end and returns its result. Meanwhile the run holds no goroutine, slot or connection. ctx is the
-// caller's, which may be another branch than the one that started the child. The error is a *[RunError] if the child did not
-// complete, and stays the same even if the child is resumed. Result returns another error only if the call is wrong or the
-// branch was cancelled.
+// Result waits for the child to end and returns its result. Meanwhile the run holds no goroutine, slot or connection.
+// ctx is the caller's, which may be another branch than the one that started the child. The error is a *[RunError] if
+// the child did not complete, and stays the same even if the child is resumed. Result returns another error only if the
+// call is wrong or the branch was cancelled.
 func (c *Child[Out]) Result(ctx Context) (Out, error) {
 	var zero Out
 	b, client, err := branchOf(ctx)
@@ -91,10 +96,11 @@ func (c *Child[Out]) Result(ctx Context) (Out, error) {
 	return childResult[Out](b, client, row)
 }
 
-// Cancel cancels the child, and the child's own children, unless it is over. It returns once the child is cancelled, or, if the
-// child must run compensations first, once the cancel is requested; [Child.Result] waits for its end. The cancel is recorded: if
-// somebody resumes the child, a replay does not cancel it again. A child needs no Cancel if the branch that started it fails, is
-// cancelled or loses a [Race]: it is cancelled then, like the children of a run that ends, unless it is [Detached].
+// Cancel cancels the child, and the child's own children, unless it is over. It returns once the child is cancelled,
+// or, if the child must run compensations first, once the cancel is requested; [Child.Result] waits for its end. The
+// cancel is recorded: if somebody resumes the child, a replay does not cancel it again. A child needs no Cancel if the
+// branch that started it fails, is cancelled or loses a [Race]: it is cancelled then, like the children of a run that
+// ends, unless it is [Detached].
 //
 // Cancel returns an error only if the call is wrong or the branch was cancelled.
 func (c *Child[Out]) Cancel(ctx Context) error {
@@ -110,9 +116,9 @@ func (c *Child[Out]) Cancel(ctx Context) error {
 
 var errEmptyChild = errors.New("kagzi: the Child is empty: its StartChild returned an error, or was not called")
 
-// Results waits until all children have ended, and returns their results in order, zero where a child did not complete. The
-// error is then a [BranchErrors], with name, index and *[RunError] of each child that did not complete. The run is woken once,
-// when the last child ends; to act on each as it ends, use [RunChild] in a [Map].
+// Results waits until all children have ended, and returns their results in order, zero where a child did not complete.
+// The error is then a [BranchErrors], with name, index and *[RunError] of each child that did not complete. The run is
+// woken once, when the last child ends; to act on each as it ends, use [RunChild] in a [Map].
 //
 // Results returns another error only if the call is wrong or the branch was cancelled.
 func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
@@ -123,7 +129,8 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 	all := make([]*engine.Child, len(children))
 	for i, c := range children {
 		if c == nil || c.c == nil {
-			return nil, b.Misuse(fmt.Errorf("kagzi: child %d is empty: its StartChild returned an error, or was not called", i))
+			return nil, b.Misuse(fmt.Errorf("kagzi: child %d is empty: its StartChild returned an error, or was "+
+				"not called", i))
 		}
 		all[i] = c.c
 	}
@@ -149,7 +156,8 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 // childResult decodes the result in row, the record of the child's end.
 func childResult[Out any](b *engine.Branch, c *Client, row *store.StepRow) (out Out, err error) {
 	if err := c.decode(row.Output, &out); err != nil {
-		b.Nondeterministic(row.StepID, "the recorded result of child %q does not decode into %v: %v", row.StepID, reflect.TypeFor[Out](), err)
+		b.Nondeterministic(row.StepID, "the recorded result of child %q does not decode into %v: %v", row.StepID,
+			reflect.TypeFor[Out](), err)
 	}
 	return out, nil
 }

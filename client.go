@@ -28,26 +28,29 @@ import (
 
 // ClientConfig configures [NewClient]; the zero value works.
 type ClientConfig struct {
-	// Namespace separates tenants of one database: a client sees and changes only its own namespace. Zero means "default".
+	// Namespace separates tenants of one database: a client sees and changes only its own namespace. Zero means
+	// "default".
 	Namespace string
 
 	// Codec encodes and decodes inputs, results and payloads. Zero means JSON.
 	Codec Codec
 
-	// Sealer transforms these bytes before they are stored, for example by encryption. Zero means that they are stored as the
-	// Codec wrote them.
+	// Sealer transforms these bytes before they are stored, for example by encryption. Zero means that they are stored
+	// as the Codec wrote them.
 	Sealer Sealer
 
-	// MaxPayload limits the size in bytes of an input, a result and a signal's payload, as it is stored, and of an item of
-	// Map, before it is sealed. A larger one is refused with ErrPayloadTooLarge. A larger result fails its step or run with
-	// kind.Validation. Zero means 4 MiB.
+	// MaxPayload limits the size in bytes of an input, a result and a signal's payload, as it is stored, and of an item
+	// of Map, before it is sealed. A larger one is refused with ErrPayloadTooLarge. A larger result fails its step or
+	// run with kind.Validation. Zero means 4 MiB.
 	MaxPayload int
 
-	// RunEvents publishes an event of [RunsTopic] for the start and the end of each run that this client starts, also as a child, by a
-	// schedule that it saves, or as a restart of such a run. Whoever ends the run publishes its end, whatever his client says.
+	// RunEvents publishes an event of [RunsTopic] for the start and the end of each run that this client starts, also
+	// as a child, by a schedule that it saves, or as a restart of such a run. Whoever ends the run publishes its end,
+	// whatever his client says.
 	RunEvents bool
 
-	// Interceptors wrap what the client, its workers and its coordinators do. The first is the outermost. None cost nothing.
+	// Interceptors wrap what the client, its workers and its coordinators do. The first is the outermost. None cost
+	// nothing.
 	Interceptors []Interceptor
 
 	// Logger receives events that no caller learns of as an error. A panic in its handler is caught. Zero means
@@ -55,8 +58,8 @@ type ClientConfig struct {
 	Logger *slog.Logger
 }
 
-// A Client starts, changes and queries runs. It is safe for concurrent use, holds no connection of its own while nothing
-// waits, and needs no Close.
+// A Client starts, changes and queries runs. It is safe for concurrent use, holds no connection of its own while
+// nothing waits, and needs no Close.
 type Client struct {
 	cfg        ClientConfig
 	store      *store.Store
@@ -65,8 +68,9 @@ type Client struct {
 	topics     *topics.Topics
 	intercepts interceptors
 	ready      atomic.Bool // the schema was found to fit
-	executes   atomic.Bool // a worker or coordinator of this client was started, so it needs the rights of a worker; prepare sets it
-	stats      checkup.Shared[statsAnswer]
+	// a worker or coordinator of this client was started, so it needs the rights of a worker; prepare sets it
+	executes atomic.Bool
+	stats    checkup.Shared[statsAnswer]
 
 	mu       sync.Mutex
 	sessions map[*engine.Session]struct{} // the workers of this process that are running
@@ -90,14 +94,16 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), intercepts: newInterceptors(cfg.Interceptors, cfg.Logger), sessions: map[*engine.Session]struct{}{}}
+	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), intercepts: newInterceptors(cfg.Interceptors,
+		cfg.Logger), sessions: map[*engine.Session]struct{}{}}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
 	c.hints.OnEnd = c.intercepts.onEnd()
 	c.starts, c.topics = starts.New(c.store, c.hints), topics.New(c.store, c.hints)
 	return c, nil
 }
 
-// Namespace returns the namespace of the client: that of its ClientConfig, or "default". It is empty unless NewClient returned c.
+// Namespace returns the namespace of the client: that of its ClientConfig, or "default". It is empty unless NewClient
+// returned c.
 func (c *Client) Namespace() string {
 	if c == nil {
 		return ""
@@ -117,15 +123,17 @@ func (c *Client) made() error {
 }
 
 var (
-	errNilClient  = failure.Of(kind.Unknown, errors.New("kagzi: the client is nil: make one with NewClient, and check its error"))
-	errZeroClient = failure.Of(kind.Unknown, errors.New("kagzi: the client is a zero Client, which has no database: make one with NewClient"))
+	errNilClient = failure.Of(kind.Unknown, errors.New("kagzi: the client is nil: make one with NewClient, and "+
+		"check its error"))
+	errZeroClient = failure.Of(kind.Unknown, errors.New("kagzi: the client is a zero Client, which has no database: "+
+		"make one with NewClient"))
 )
 
 // usable returns an error if a call cannot begin, because NewClient did not return c or ctx has ended.
 func (c *Client) usable(ctx context.Context) error { return cmp.Or(c.made(), ctx.Err()) }
 
-// checkSchema returns an error if a call cannot begin, or if this program cannot work with the database's schema. It queries the
-// database until the schema fits, and then no more.
+// checkSchema returns an error if a call cannot begin, or if this program cannot work with the database's schema. It
+// queries the database until the schema fits, and then no more.
 //
 // It queries over tx unless that is nil: the caller's transaction may hold the pool's only connection.
 func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
@@ -157,7 +165,8 @@ func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
 	c.executes.Store(true)
 	for {
 		err := c.checkSchema(ctx, nil)
-		if _, lacks := errors.AsType[*store.MissingRights](err); err == nil || lacks { // name all that a worker lacks at once
+		// name all that a worker lacks at once
+		if _, lacks := errors.AsType[*store.MissingRights](err); err == nil || lacks {
 			err = cmp.Or(c.store.CheckRights(ctx), err)
 		}
 		if err == nil || ctx.Err() != nil || !store.Unavailable(err) {
@@ -184,7 +193,8 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 		}
 		id, err := uuid.Parse(string(ref))
 		if err != nil {
-			return uuid.Nil, fmt.Errorf("%w: %.60q is not a run ID; for an ID of your own pass kagzi.ID(…)", errRunNotFound, string(ref))
+			return uuid.Nil, fmt.Errorf("%w: %.60q is not a run ID; for an ID of your own pass kagzi.ID(…)",
+				errRunNotFound, string(ref))
 		}
 		return id, nil
 	case ID:
@@ -204,8 +214,8 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 	}
 }
 
-// resolveToChange is resolve for a change of the run. It also returns the transaction, adapted, and refuses one that is too
-// strict for a change.
+// resolveToChange is resolve for a change of the run. It also returns the transaction, adapted, and refuses one that is
+// too strict for a change.
 func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.Tx, uuid.UUID, error) {
 	if err := c.checkSchema(ctx, tx); err != nil {
 		return nil, uuid.Nil, err
@@ -218,8 +228,8 @@ func (c *Client) resolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.T
 	return tx, id, err
 }
 
-// scheduleSpace derives a schedule's ID from its namespace and name, so that the ticks of a schedule that is deleted and
-// created again are known to have been fired.
+// scheduleSpace derives a schedule's ID from its namespace and name, so that the ticks of a schedule that is deleted
+// and created again are known to have been fired.
 var scheduleSpace = uuid.MustParse("6b61677a-6900-5363-8865-64756c657300")
 
 func (c *Client) scheduleID(name string) uuid.UUID {

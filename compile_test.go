@@ -48,8 +48,10 @@ func (c *checker) check(t *testing.T, src any) (errs []string) {
 		t.Fatal(err)
 	}
 	conf := types.Config{
-		Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(c.exports[path]) }),
-		Error:    func(err error) { errs = append(errs, err.Error()) },
+		Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+			return os.Open(c.exports[path])
+		}),
+		Error: func(err error) { errs = append(errs, err.Error()) },
 	}
 	_, _ = conf.Check("program", fset, []*ast.File{file}, nil) // Error has them all
 	return errs
@@ -109,45 +111,128 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		{"Cancel", `err = client.Cancel(ctx, kagzi.ID("x"))`, noContext},
 		{"CurrentStep", `_ = kagzi.CurrentStep(ctx)`, noContext},
 		{"Deadline", `_, _ = context.WithTimeout(ctx, time.Second)`, noContext},
-		{"StepIn", `err = kagzi.Do(ctx, "a", func(ctx context.Context) error { return kagzi.Do(ctx, "b", func(context.Context) error { return nil }) })`, "context.Context does not implement kagzi.Context"},
-		{"SleepIn", `err = kagzi.Do(ctx, "a", func(ctx context.Context) error { return kagzi.Sleep(ctx, "b", 1) })`, "context.Context does not implement kagzi.Context"},
-		{"StepInTx", `err = kagzi.DoTx(ctx, "a", func(ctx context.Context, _ pgx.Tx) error { return kagzi.Sleep(ctx, "b", 1) })`, "context.Context does not implement kagzi.Context"},
-		{"StepWithContext", `err = kagzi.Do(ctx, "a", func(ctx kagzi.Context) error { return nil })`, "func(ctx kagzi.Context) error"},
-		{"BranchWithStepsContext", `err = kagzi.Parallel(ctx, "a", map[string]func(context.Context) error{})`, "map[string]func(context.Context) error"},
+		{
+			"StepIn",
+			`err = kagzi.Do(ctx, "a", func(ctx context.Context) error { return kagzi.Do(ctx, "b", func(context.Context) error { return nil }) })`, "context.Context does not implement kagzi.Context",
+		},
+		{
+			"SleepIn", `err = kagzi.Do(ctx, "a", func(ctx context.Context) error { return kagzi.Sleep(ctx, "b", 1) })`,
+			"context.Context does not implement kagzi.Context",
+		},
+		{
+			"StepInTx",
+			`err = kagzi.DoTx(ctx, "a", func(ctx context.Context, _ pgx.Tx) error { return kagzi.Sleep(ctx, "b", 1) })`,
+			"context.Context does not implement kagzi.Context",
+		},
+		{
+			"StepWithContext", `err = kagzi.Do(ctx, "a", func(ctx kagzi.Context) error { return nil })`,
+			"func(ctx kagzi.Context) error",
+		},
+		{
+			"BranchWithStepsContext", `err = kagzi.Parallel(ctx, "a", map[string]func(context.Context) error{})`,
+			"map[string]func(context.Context) error",
+		},
 		{"IDOfAStep", `err = kagzi.Do(ctx, "a", nil, kagzi.ID("x"))`, "kagzi.ID does not implement kagzi.StepOption"},
-		{"QueueOfAStep", `err = kagzi.Do(ctx, "a", nil, kagzi.Queue("x"))`, "kagzi.Queue does not implement kagzi.StepOption"},
-		{"ConcurrencyOfAStep", `err = kagzi.Do(ctx, "a", nil, kagzi.Concurrency(2))`, "kagzi.Concurrency does not implement kagzi.StepOption"},
+		{"QueueOfAStep", `err = kagzi.Do(ctx, "a", nil, kagzi.Queue("x"))`, "kagzi.Queue does not implement " +
+			"kagzi.StepOption"},
+		{
+			"ConcurrencyOfAStep", `err = kagzi.Do(ctx, "a", nil, kagzi.Concurrency(2))`,
+			"kagzi.Concurrency does not implement kagzi.StepOption",
+		},
 		{"InTxOfAStep", `err = kagzi.Do(ctx, "a", nil, kagzi.InTx(tx))`, "does not implement kagzi.StepOption"},
-		{"TimeoutOfAHandler", `kagzi.Handle[int, int](worker, wf, nil, kagzi.Timeout(1))`, "kagzi.Timeout does not implement kagzi.HandleOption"},
-		{"RetryPolicyOfMap", `_, err = kagzi.Map[int, int](ctx, "m", nil, nil, kagzi.RetryPolicy{})`, "kagzi.RetryPolicy does not implement kagzi.BranchOption"},
-		{"VersionOfARace", `_, _, err = kagzi.Race[int](ctx, "r", nil, kagzi.Version(1))`, "kagzi.Version does not implement kagzi.BranchOption"},
-		{"ConcurrencyOfAStart", `_ = wf.With(1, kagzi.Concurrency(1))`, "kagzi.Concurrency does not implement kagzi.StartOption"},
-		{"CollectErrorsOfAStart", `_ = wf.With(1, kagzi.CollectErrors())`, "kagzi.BranchOption does not implement kagzi.StartOption"},
-		{"DurationAsTimeout", `err = kagzi.Do(ctx, "a", nil, time.Second)`, "time.Duration does not implement kagzi.StepOption"},
-		{"TimeoutOfACancel", `err = client.Cancel(context.Background(), kagzi.ID("x"), kagzi.Timeout(1))`, "kagzi.Timeout does not implement kagzi.ChangeOption"},
-		{"VersionOfAResume", `err = client.Resume(context.Background(), kagzi.ID("x"), kagzi.Version(1))`, "kagzi.Version does not implement kagzi.ChangeOption"},
-		{"IDOfASignal", `err = client.Signal(context.Background(), kagzi.ID("x"), kagzi.Message{}, kagzi.ID("m"))`, "kagzi.ID does not implement kagzi.ChangeOption"},
-		{"DurationOfAWait", `_, err = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), time.Second)`, "cannot use time.Second"},
-		{"TimeoutOfAReplay", `err = worker.Replay(context.Background(), kagzi.ID("x"), kagzi.Timeout(1))`, "kagzi.Timeout does not implement kagzi.HandleOption"},
-		{"GraceOfARestart", `_, err = client.Restart(context.Background(), kagzi.ID("x"), kagzi.Grace(1))`, "kagzi.Grace does not implement kagzi.RestartOption"},
-		{"QueueOfARestart", `_, err = client.Restart(context.Background(), kagzi.ID("x"), kagzi.Queue("q"))`, "kagzi.Queue does not implement kagzi.RestartOption"},
-		{"VersionOfManyCancels", `_, err = client.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.Version(1))`, "kagzi.Version does not implement kagzi.ChangeOption"},
+		{
+			"TimeoutOfAHandler", `kagzi.Handle[int, int](worker, wf, nil, kagzi.Timeout(1))`,
+			"kagzi.Timeout does not implement kagzi.HandleOption",
+		},
+		{
+			"RetryPolicyOfMap", `_, err = kagzi.Map[int, int](ctx, "m", nil, nil, kagzi.RetryPolicy{})`,
+			"kagzi.RetryPolicy does not implement kagzi.BranchOption",
+		},
+		{
+			"VersionOfARace", `_, _, err = kagzi.Race[int](ctx, "r", nil, kagzi.Version(1))`,
+			"kagzi.Version does not implement kagzi.BranchOption",
+		},
+		{"ConcurrencyOfAStart", `_ = wf.With(1, kagzi.Concurrency(1))`, "kagzi.Concurrency does not implement " +
+			"kagzi.StartOption"},
+		{"CollectErrorsOfAStart", `_ = wf.With(1, kagzi.CollectErrors())`, "kagzi.BranchOption does not implement " +
+			"kagzi.StartOption"},
+		{"DurationAsTimeout", `err = kagzi.Do(ctx, "a", nil, time.Second)`, "time.Duration does not implement " +
+			"kagzi.StepOption"},
+		{
+			"TimeoutOfACancel", `err = client.Cancel(context.Background(), kagzi.ID("x"), kagzi.Timeout(1))`,
+			"kagzi.Timeout does not implement kagzi.ChangeOption",
+		},
+		{
+			"VersionOfAResume", `err = client.Resume(context.Background(), kagzi.ID("x"), kagzi.Version(1))`,
+			"kagzi.Version does not implement kagzi.ChangeOption",
+		},
+		{
+			"IDOfASignal", `err = client.Signal(context.Background(), kagzi.ID("x"), kagzi.Message{}, kagzi.ID("m"))`,
+			"kagzi.ID does not implement kagzi.ChangeOption",
+		},
+		{
+			"DurationOfAWait", `_, err = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), time.Second)`,
+			"cannot use time.Second",
+		},
+		{
+			"TimeoutOfAReplay", `err = worker.Replay(context.Background(), kagzi.ID("x"), kagzi.Timeout(1))`,
+			"kagzi.Timeout does not implement kagzi.HandleOption",
+		},
+		{
+			"GraceOfARestart", `_, err = client.Restart(context.Background(), kagzi.ID("x"), kagzi.Grace(1))`,
+			"kagzi.Grace does not implement kagzi.RestartOption",
+		},
+		{
+			"QueueOfARestart", `_, err = client.Restart(context.Background(), kagzi.ID("x"), kagzi.Queue("q"))`,
+			"kagzi.Queue does not implement kagzi.RestartOption",
+		},
+		{
+			"VersionOfManyCancels",
+			`_, err = client.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.Version(1))`,
+			"kagzi.Version does not implement kagzi.ChangeOption",
+		},
 		{"StringAsReference", `_, err = client.Get(context.Background(), "x")`, "string does not implement kagzi.Ref"},
 		{"InputOfAnotherType", `_ = wf.With("x")`, `cannot use "x"`},
-		{"HandlerOfAnotherType", `kagzi.Handle(worker, wf, func(kagzi.Context, string) (int, error) { return 0, nil })`, "string"},
+		{
+			"HandlerOfAnotherType",
+			`kagzi.Handle(worker, wf, func(kagzi.Context, string) (int, error) { return 0, nil })`,
+			"string",
+		},
 		{"ResultOfAnotherType", `var s string; s, err = run.Result(context.Background()); _ = s`, "string"},
 		{"SleepWithoutName", `err = kagzi.Sleep(ctx, time.Second)`, "not enough arguments"},
 
-		{"GoodQuery", `err = kagzi.Do(ctx, "a", func(ctx context.Context) error { _, err := pool.Exec(ctx, "SELECT 1"); return err })`, ""},
-		{"GoodStart", `err = kagzi.Do(ctx, "a", func(ctx context.Context) error { _, err := kagzi.Start(ctx, client, wf, 1, kagzi.InTx(tx), kagzi.Delay(time.Hour)); return err })`, ""},
-		{"GoodOptions", `_, err = kagzi.Map[int, int](ctx, "m", nil, nil, kagzi.Concurrency(1), kagzi.Timeout(1), kagzi.CollectErrors())`, ""},
+		{"GoodQuery", `err = kagzi.Do(ctx, "a", func(ctx context.Context) error { _,
+			err := pool.Exec(ctx, "SELECT 1"); return err })`, ""},
+		{
+			"GoodStart",
+			`err = kagzi.Do(ctx, "a", func(ctx context.Context) error { _, err := kagzi.Start(ctx, client, wf, 1, kagzi.InTx(tx), kagzi.Delay(time.Hour)); return err })`, "",
+		},
+		{
+			"GoodOptions",
+			`_, err = kagzi.Map[int, int](ctx, "m", nil, nil, kagzi.Concurrency(1), kagzi.Timeout(1), kagzi.CollectErrors())`, "",
+		},
 		{"GoodHandle", `kagzi.Handle[int, int](worker, wf, nil, kagzi.Version(1))`, ""},
-		{"GoodFork", `_, err = client.Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1), kagzi.ID("y"), kagzi.NewInput(1))`, ""},
+		{
+			"GoodFork",
+			`_, err = client.Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1), kagzi.ID("y"), kagzi.NewInput(1))`, "",
+		},
 		{"GoodWait", `_, err = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), kagzi.Timeout(time.Second))`, ""},
-		{"GoodReplay", `err = worker.Replay(context.Background(), kagzi.ID("x"), kagzi.Version(1), kagzi.AllowAdditions())`, ""},
-		{"GoodCancelAll", `_, err = client.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.DryRun(), kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Grace(time.Minute))`, ""},
-		{"GoodForkAll", `_, err = client.ForkAll(context.Background(), kagzi.RunFilter{}, "s", kagzi.DryRun(), kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1))`, ""},
-		{"GoodInference", `x, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 1, ctx.Err() }).Result(ctx); _ = x`, ""},
+		{
+			"GoodReplay",
+			`err = worker.Replay(context.Background(), kagzi.ID("x"), kagzi.Version(1), kagzi.AllowAdditions())`, "",
+		},
+		{
+			"GoodCancelAll",
+			`_, err = client.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.DryRun(), kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Grace(time.Minute))`, "",
+		},
+		{
+			"GoodForkAll",
+			`_, err = client.ForkAll(context.Background(), kagzi.RunFilter{}, "s", kagzi.DryRun(), kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1))`, "",
+		},
+		{
+			"GoodInference",
+			`x, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 1, ctx.Err() }).Result(ctx); _ = x`, "",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

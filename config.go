@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// The configurations that options give. An option sets itself: its method has the name of what it is an option of. This file refers to
-// no type that is declared above it, so that every file of options may refer to it.
+// The configurations that options give. An option sets itself: its method has the name of what it is an option of. This
+// file refers to no type that is declared above it, so that every file of options may refer to it.
 
 // given is what the options of every call have in common.
 type given struct {
@@ -92,7 +92,8 @@ type sharing struct {
 	window   *store.Window // the one that counts: set by Call.config; nil: none
 }
 
-// called has what the call itself gives of the options that are ignored in a workflow's definition where they do not fit.
+// called has what the call itself gives of the options that are ignored in a workflow's definition where they do not
+// fit.
 type called struct {
 	policy   string // its first IfActive or IfEnded; empty: none
 	window   string // the name of its first OncePer, Debounce or Batch; empty: none

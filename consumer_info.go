@@ -15,9 +15,10 @@ import (
 
 // TopicInfo is a topic that has events, or consumers that subscribe to it. Its JSON follows the rules of [RunInfo].
 type TopicInfo struct {
-	Name        string    `json:"name"`
-	Events      int       `json:"events"`                // that are kept; see More
-	More        bool      `json:"more,omitempty"`        // there are more than were counted: up to 1,000 are, fewer if there are many topics
+	Name   string `json:"name"`
+	Events int    `json:"events"` // that are kept; see More
+	// there are more than were counted: up to 1,000 are, fewer if there are many topics
+	More        bool      `json:"more,omitempty"`
 	Newest      time.Time `json:"newest,omitzero"`       // when the newest event was published
 	Subscribers []string  `json:"subscribers,omitempty"` // its consumers, by name; the first 100
 }
@@ -41,24 +42,27 @@ func (c *Client) Topics(ctx context.Context) ([]TopicInfo, error) {
 
 // ConsumerInfo is a consumer, and what there is for it. Its JSON follows the rules of [RunInfo].
 type ConsumerInfo struct {
-	Name      string          `json:"name"`
-	Group     Group           `json:"group"` // of its runs
-	Queue     string          `json:"queue"`
-	Topics    []ConsumerTopic `json:"topics,omitempty"`   // by name
-	NextWake  time.Time       `json:"next_wake,omitzero"` // when a run is due if no event comes before; zero: never
-	Run       RunID           `json:"run,omitempty"`      // the last run, which may be active; empty if there is none any more
-	RunStatus Status          `json:"run_status,omitempty"`
-	RunEnded  time.Time       `json:"run_ended,omitzero"`
-	Pause     Pause           `json:"pause,omitzero"` // what keeps runs from being started: a pause of its group, its workflow, its queue or of all runs
+	Name     string          `json:"name"`
+	Group    Group           `json:"group"` // of its runs
+	Queue    string          `json:"queue"`
+	Topics   []ConsumerTopic `json:"topics,omitempty"`   // by name
+	NextWake time.Time       `json:"next_wake,omitzero"` // when a run is due if no event comes before; zero: never
+	// the last run, which may be active; empty if there is none any more
+	Run       RunID     `json:"run,omitempty"`
+	RunStatus Status    `json:"run_status,omitempty"`
+	RunEnded  time.Time `json:"run_ended,omitzero"`
+	// what keeps runs from being started: a pause of its group, its workflow, its queue or of all runs
+	Pause     Pause           `json:"pause,omitzero"`
 	CreatedAt time.Time       `json:"created_at,omitzero"`
 	State     json.RawMessage `json:"state,omitempty"` // what its last completed run has returned, as RunInfo.Output
 }
 
 // ConsumerTopic is a topic of a consumer.
 type ConsumerTopic struct {
-	Topic    string    `json:"topic"`
-	Pending  int       `json:"pending"`            // events that the consumer has not consumed; see More
-	More     bool      `json:"more,omitempty"`     // there are more than were counted: up to 1,000 are, fewer if there are many consumers
+	Topic   string `json:"topic"`
+	Pending int    `json:"pending"` // events that the consumer has not consumed; see More
+	// there are more than were counted: up to 1,000 are, fewer if there are many consumers
+	More     bool      `json:"more,omitempty"`
 	Oldest   time.Time `json:"oldest,omitzero"`    // when the first of them was published
 	Reserved int       `json:"reserved,omitempty"` // of these, the active run has reserved so many
 }
@@ -74,7 +78,8 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 		rows, e := c.store.ConsumerStates(ctx)
 		for _, r := range rows {
 			info := ConsumerInfo{
-				Name: r.Name, Group: Group(r.Key), Queue: r.Queue, NextWake: r.WakeAt, RunStatus: Status(r.RunStatus), RunEnded: r.RunEnded,
+				Name: r.Name, Group: Group(r.Key), Queue: r.Queue, NextWake: r.WakeAt, RunStatus: Status(r.RunStatus),
+				RunEnded:  r.RunEnded,
 				CreatedAt: r.CreatedAt, State: c.shown(r.State),
 			}
 			if r.RunID != uuid.Nil {
@@ -93,13 +98,13 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	return out, c.failedIf(ctx, err, "list consumers")
 }
 
-// Skip marks an event of a topic as consumed by the consumer, for people who decide that it is not to be dealt with, for example because each
-// run fails at it. [Events] lists the events. A run that has read the event already goes on with it. Other consumers keep it. An event that
-// the consumer has consumed stays so, and Skip returns nil.
+// Skip marks an event of a topic as consumed by the consumer, for people who decide that it is not to be dealt with,
+// for example because each run fails at it. [Events] lists the events. A run that has read the event already goes on
+// with it. Other consumers keep it. An event that the consumer has consumed stays so, and Skip returns nil.
 //
-// Skip ends no pause: see [Client.Unpause]. The options are [Reason], [Actor] and [InTx]: commit soon, because until then the consumer's runs neither begin nor
-// end. It returns [ErrNotFound] if there is no such consumer with that topic, or
-// if the topic has no event with the ID.
+// Skip ends no pause: see [Client.Unpause]. The options are [Reason], [Actor] and [InTx]: commit soon, because until
+// then the consumer's runs neither begin nor end. It returns [ErrNotFound] if there is no such consumer with that
+// topic, or if the topic has no event with the ID.
 func (c *Client) Skip(ctx context.Context, consumer Consumer, topic AnyTopic, id ID, opts ...ChangeOption) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, everyVerb)
 	if err == nil && topic == nil {

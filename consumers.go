@@ -18,8 +18,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Consumer is a workflow that runs when there is something for it: a new event in one of its topics, or a time that it asked for. Declare
-// it once, as a package variable. [Consume] gives a worker its function.
+// A Consumer is a workflow that runs when there is something for it: a new event in one of its topics, or a time that
+// it asked for. Declare it once, as a package variable. [Consume] gives a worker its function.
 type Consumer struct {
 	name string
 	cfg  ConsumerConfig
@@ -27,41 +27,43 @@ type Consumer struct {
 
 // ConsumerConfig configures [DefineConsumer]; the zero value works.
 type ConsumerConfig struct {
-	// Topics are those whose events make the consumer run, at most 100: []kagzi.AnyTopic{Received, Bounced}. Without a topic it runs once
-	// when its first worker starts, and then only at the times that it asks for with [WakeAt]. A topic that a later version of the
-	// program leaves out is unsubscribed; if it comes back, the consumer goes on where it was.
+	// Topics are those whose events make the consumer run, at most 100: []kagzi.AnyTopic{Received, Bounced}. Without a
+	// topic it runs once when its first worker starts, and then only at the times that it asks for with [WakeAt]. A
+	// topic that a later version of the program leaves out is unsubscribed; if it comes back, the consumer goes on
+	// where it was.
 	Topics []AnyTopic
 
-	// Latest makes a new consumer, and one that gets another topic, begin with the events that are published from then on. Without it, it
-	// begins with all that are kept.
+	// Latest makes a new consumer, and one that gets another topic, begin with the events that are published from then
+	// on. Without it, it begins with all that are kept.
 	Latest bool
 
-	// Group is the group of its runs: see [Group]. Of the consumers and other workflows of a group at most one run is active. When it
-	// ends, the next one is of the workflow with the highest priority, and among those, of the consumer with the oldest event that it has
-	// not seen. Zero means a group of its own.
+	// Group is the group of its runs: see [Group]. Of the consumers and other workflows of a group at most one run is
+	// active. When it ends, the next one is of the workflow with the highest priority, and among those, of the consumer
+	// with the oldest event that it has not seen. Zero means a group of its own.
 	Group string
 
-	// Queue is the queue of its runs, from which workers with its function have to claim. Zero means the queue of the worker, which must
-	// then have only one.
+	// Queue is the queue of its runs, from which workers with its function have to claim. Zero means the queue of the
+	// worker, which must then have only one.
 	Queue string
 
-	// Priority is that of its runs, from 1, which goes first, to 4. Zero means 2, which puts consumers before the schedules of their group.
+	// Priority is that of its runs, from 1, which goes first, to 4. Zero means 2, which puts consumers before the
+	// schedules of their group.
 	Priority int
 
-	// RetryPolicy, Timeout and Metadata are those of its runs, as in [Start]. With a zero RetryPolicy a run has one attempt: its steps
-	// have retries of their own, but an error of the function ends the run.
+	// RetryPolicy, Timeout and Metadata are those of its runs, as in [Start]. With a zero RetryPolicy a run has one
+	// attempt: its steps have retries of their own, but an error of the function ends the run.
 	RetryPolicy RetryPolicy
 	Timeout     time.Duration
 	Metadata    Metadata
 
-	// LeastWake and MostWake bound the time of [WakeAt], counted from the end of the run. Zero means 30 seconds for LeastWake; for MostWake,
-	// 24 hours, or LeastWake if that is longer. So a batch that is to wait for less than 30 seconds needs a shorter LeastWake. A run that was
-	// cancelled is followed by another one after LeastWake.
+	// LeastWake and MostWake bound the time of [WakeAt], counted from the end of the run. Zero means 30 seconds for
+	// LeastWake; for MostWake, 24 hours, or LeastWake if that is longer. So a batch that is to wait for less than 30
+	// seconds needs a shorter LeastWake. A run that was cancelled is followed by another one after LeastWake.
 	LeastWake time.Duration
 	MostWake  time.Duration
 
-	// IgnoreFailure makes another run follow, after LeastWake, when a run has failed for good. Without it the group is paused: events
-	// accumulate, Health names it, and [Client.Unpause] ends the pause.
+	// IgnoreFailure makes another run follow, after LeastWake, when a run has failed for good. Without it the group is
+	// paused: events accumulate, Health names it, and [Client.Unpause] ends the pause.
 	IgnoreFailure bool
 }
 
@@ -73,8 +75,8 @@ type AnyTopic interface {
 
 func (t Topic[T]) topic() {}
 
-// DefineConsumer names a consumer. The rules for names are those of [Define]: consumers and workflows share them. Functions that use the
-// consumer return an error for a bad name or configuration.
+// DefineConsumer names a consumer. The rules for names are those of [Define]: consumers and workflows share them.
+// Functions that use the consumer return an error for a bad name or configuration.
 func DefineConsumer(name string, cfg ConsumerConfig) Consumer { return Consumer{name, cfg} }
 
 // Name returns the consumer's name, which is the workflow of its runs.
@@ -95,7 +97,8 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 		}
 	}
 	out := &store.Consumer{
-		Name: c.name, Key: c.Group(), Latest: cfg.Latest, Queue: cfg.Queue, Priority: cmp.Or(cfg.Priority, 2), Timeout: cfg.Timeout,
+		Name: c.name, Key: c.Group(), Latest: cfg.Latest, Queue: cfg.Queue, Priority: cmp.Or(cfg.Priority, 2),
+		Timeout:   cfg.Timeout,
 		LeastWake: cfg.LeastWake, MostWake: cfg.MostWake, PauseOnFailure: !cfg.IgnoreFailure,
 	}
 	if cfg.Group != "" {
@@ -107,7 +110,8 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 	case cfg.Queue == "":
 		check(true, "the worker has several queues: set ConsumerConfig.Queue to one of them")
 	default:
-		check(!slices.Contains(queues, cfg.Queue), "ConsumerConfig.Queue is %s, from which the worker does not claim: give it one of the worker's queues, or leave it out", text.Quote(cfg.Queue))
+		check(!slices.Contains(queues, cfg.Queue), "ConsumerConfig.Queue is %s, from which the worker does not "+
+			"claim: give it one of the worker's queues, or leave it out", text.Quote(cfg.Queue))
 	}
 	if cfg.Timeout != 0 {
 		errs = append(errs, validateTimeout("Timeout", cfg.Timeout))
@@ -144,22 +148,25 @@ func validateConsumer(name string) error {
 
 // badState is badInput for a run of a consumer.
 func badState(want reflect.Type, err error) error {
-	return failure.Quarantine(kind.BadInput, fmt.Errorf("the consumer's state does not decode into %v, the type that its function has in this program: %w; "+
+	return failure.Quarantine(kind.BadInput, fmt.Errorf("the consumer's state does not decode into %v, the type that "+
+		"its function has in this program: %w; "+
 		"deploy code whose type decodes it, and Unpause the consumer's group", want, err))
 }
 
-// Consume gives the worker the function of a consumer. Call it before [Worker.Run], which stores the consumer's configuration and so
-// begins its subscriptions. It returns no error: Run does.
+// Consume gives the worker the function of a consumer. Call it before [Worker.Run], which stores the consumer's
+// configuration and so begins its subscriptions. It returns no error: Run does.
 //
-// fn gets the state that the consumer's last run has returned, at first the zero value, and returns the next one. It is a workflow function:
-// see [Context]. [Peek] reads events, [Reserve] takes those that the run deals with, [WakeAt] asks for the next run. When fn returns
-// without an error, all of that takes effect in the transaction that completes the run: the state, the events that it has reserved, which
-// are consumed then, and the time of the next run. If the run fails or is cancelled, the consumer keeps its state and the events.
+// fn gets the state that the consumer's last run has returned, at first the zero value, and returns the next one. It is
+// a workflow function: see [Context]. [Peek] reads events, [Reserve] takes those that the run deals with, [WakeAt] asks
+// for the next run. When fn returns without an error, all of that takes effect in the transaction that completes the
+// run: the state, the events that it has reserved, which are consumed then, and the time of the next run. If the run
+// fails or is cancelled, the consumer keeps its state and the events.
 //
-// A consumer has at most one active run. Another one follows at once if there are events that the last one did not see, or did not get to
-// because it reserved others: never because of events that it saw and left.
+// A consumer has at most one active run. Another one follows at once if there are events that the last one did not see,
+// or did not get to because it reserved others: never because of events that it saw and left.
 //
-// The options are [Version] and [DefaultVersion]. The type S must decode what earlier versions of the program have returned.
+// The options are [Version] and [DefaultVersion]. The type S must decode what earlier versions of the program have
+// returned.
 func Consume[S any](w *Worker, c Consumer, fn func(Context, S) (S, error), opts ...HandleOption) {
 	if w.made() != nil {
 		return // as Run says
@@ -169,7 +176,8 @@ func Consume[S any](w *Worker, c Consumer, fn func(Context, S) (S, error), opts 
 		w.mistakes = append(w.mistakes, failure.Wrap(err, "consumer %q", c.name))
 		return
 	}
-	if handle(w, c.name, fn, opts, row) && !slices.ContainsFunc(w.consumers, func(o *store.Consumer) bool { return o.Name == c.name }) {
+	if handle(w, c.name, fn, opts, row) &&
+		!slices.ContainsFunc(w.consumers, func(o *store.Consumer) bool { return o.Name == c.name }) {
 		w.consumers = append(w.consumers, row)
 	}
 }
@@ -181,7 +189,8 @@ func consumptionOf(ctx Context, what string) (*engine.Branch, *Client, *engine.C
 		return nil, nil, nil, err
 	}
 	if b.Consumption() == nil {
-		return nil, nil, nil, b.Misuse(fmt.Errorf("kagzi: %s is for the function of a consumer: see kagzi.Consume", what))
+		return nil, nil, nil,
+			b.Misuse(fmt.Errorf("kagzi: %s is for the function of a consumer: see kagzi.Consume", what))
 	}
 	return b, c, b.Consumption(), nil
 }
@@ -189,15 +198,16 @@ func consumptionOf(ctx Context, what string) (*engine.Branch, *Client, *engine.C
 // mostPeeked bounds the events of one Peek.
 const mostPeeked = 10_000
 
-// Peek returns the first events of the topic that the consumer has not consumed, the oldest first, at most n of them, and about 8 MiB. It
-// leaves out those that this run has reserved. The answer is recorded under name: it is the same in every replay. To leave events for a
-// later run, return without reserving them.
+// Peek returns the first events of the topic that the consumer has not consumed, the oldest first, at most n of them,
+// and about 8 MiB. It leaves out those that this run has reserved. The answer is recorded under name: it is the same in
+// every replay. To leave events for a later run, return without reserving them.
 //
-// The order of events, and when one is there, are those of [Events]. With an event whose payload does not decode into T,
-// Peek returns an error, the events before it, and as the last one that event without its payload. So a function that has the means to can
-// put it aside, and Reserve it.
+// The order of events, and when one is there, are those of [Events]. With an event whose payload does not decode into
+// T, Peek returns an error, the events before it, and as the last one that event without its payload. So a function
+// that has the means to can put it aside, and Reserve it.
 //
-// Peek returns an error if the call is wrong or the branch was cancelled. Only functions of consumers may call it, with one of their topics.
+// Peek returns an error if the call is wrong or the branch was cancelled. Only functions of consumers may call it, with
+// one of their topics.
 func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error) {
 	b, c, run, err := consumptionOf(ctx, "Peek")
 	if err != nil {
@@ -211,13 +221,16 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 		invalid = fmt.Errorf("kagzi: Peek of %d events: give between 1 and 10,000", n)
 	}
 	reserved := run.Reserved(t.name)
-	data, err := b.Note(engine.NoteSpec{Name: name, BadName: validateStepName("Peek", name), Invalid: invalid, Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
-		p, err := c.store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(peeked{t.name, p})
-	}})
+	data, err := b.Note(engine.NoteSpec{
+		Name: name, BadName: validateStepName("Peek", name), Invalid: invalid,
+		Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
+			p, err := c.store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
+			if err != nil {
+				return nil, err
+			}
+			return json.Marshal(peeked{t.name, p})
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +239,8 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 		return nil, failure.Wrap(err, "the record of Peek %q", name)
 	}
 	if p.Topic != t.name {
-		return nil, b.Misuse(fmt.Errorf("kagzi: Peek %q was recorded for topic %s, and is of topic %s now: give the new one another name", name, text.Quote(p.Topic), text.Quote(t.name)))
+		return nil, b.Misuse(fmt.Errorf("kagzi: Peek %q was recorded for topic %s, and is of topic %s now: give the "+
+			"new one another name", name, text.Quote(p.Topic), text.Quote(t.name)))
 	}
 	run.See(t.name, &p.Peek)
 	events := make([]Event[T], len(p.Events))
@@ -247,11 +261,12 @@ type peeked struct {
 // mostPeekedBytes bounds the payloads of one Peek, and so its record.
 const mostPeekedBytes = 8 << 20
 
-// Reserve takes events that [Peek] has returned in this run. They are consumed when the run completes, and given back if it fails or is
-// cancelled, or if the branch fails or loses a [Race]; a run that is resumed goes on with them. The reservation is
-// recorded under name.
+// Reserve takes events that [Peek] has returned in this run. They are consumed when the run completes, and given back
+// if it fails or is cancelled, or if the branch fails or loses a [Race]; a run that is resumed goes on with them. The
+// reservation is recorded under name.
 //
-// Reserve returns an error if the call is wrong, for example because an event is of another run, or if the branch was cancelled.
+// Reserve returns an error if the call is wrong, for example because an event is of another run, or if the branch was
+// cancelled.
 func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
 	b, _, run, err := consumptionOf(ctx, "Reserve")
 	if err != nil {
@@ -262,13 +277,17 @@ func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
 	for _, e := range events {
 		topic, r, ok := run.Seen(e.Position)
 		if !ok {
-			invalid = fmt.Errorf("kagzi: event %s at position %d does not come from a Peek of this run", text.Quote(string(e.ID)), e.Position)
+			invalid = fmt.Errorf("kagzi: event %s at position %d does not come from a Peek of this run",
+				text.Quote(string(e.ID)), e.Position)
 		}
 		ranges[topic] = append(ranges[topic], r)
 	}
-	data, err := b.Note(engine.NoteSpec{Name: name, BadName: validateStepName("Reserve", name), Invalid: invalid, Kind: store.KindReserve, Read: func(context.Context) ([]byte, error) {
-		return json.Marshal(ranges)
-	}})
+	data, err := b.Note(engine.NoteSpec{
+		Name: name, BadName: validateStepName("Reserve", name), Invalid: invalid,
+		Kind: store.KindReserve, Read: func(context.Context) ([]byte, error) {
+			return json.Marshal(ranges)
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -282,10 +301,10 @@ func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
 	return nil
 }
 
-// WakeAt asks for a run at t, by the database's clock, if no event comes before. The last call of a run counts, and takes effect when the run
-// completes; the zero time takes it back. [ConsumerConfig] bounds it: a t that is sooner
-// than LeastWake (30 seconds) after the end of the run, or later than MostWake (24 hours) after it, is moved to that. Compute t from the
-// Context's Now, so that a replay asks for the same.
+// WakeAt asks for a run at t, by the database's clock, if no event comes before. The last call of a run counts, and
+// takes effect when the run completes; the zero time takes it back. [ConsumerConfig] bounds it: a t that is sooner than
+// LeastWake (30 seconds) after the end of the run, or later than MostWake (24 hours) after it, is moved to that.
+// Compute t from the Context's Now, so that a replay asks for the same.
 //
 // WakeAt returns an error if the call is wrong. Only functions of consumers may call it.
 func WakeAt(ctx Context, t time.Time) error {
@@ -300,9 +319,10 @@ func WakeAt(ctx Context, t time.Time) error {
 	return nil
 }
 
-// Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one follows it. With
-// [RejectActive] it does nothing and returns [ErrRunActive] while a run of the consumer, or another run of its group, is active. The other
-// options are [InTx], [Reason] and [Actor]. Trigger returns [ErrNotFound] if no worker has stored the consumer yet.
+// Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one
+// follows it. With [RejectActive] it does nothing and returns [ErrRunActive] while a run of the consumer, or another
+// run of its group, is active. The other options are [InTx], [Reason] and [Actor]. Trigger returns [ErrNotFound] if no
+// worker has stored the consumer yet.
 func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, takes("IfActive"))
 	if err == nil {
@@ -314,9 +334,11 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeO
 	return c.failedIf(ctx, err, "trigger consumer %s", text.Quote(consumer.name))
 }
 
-// DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other consumers. Only
-// its name counts, so a program that no longer has it can pass DefineConsumer(name, ConsumerConfig{}). A run that is active goes on, and
-// its end changes nothing more. A worker that still has the consumer's function stores it again when it starts. The options are [InTx], [Reason] and [Actor]. It returns [ErrNotFound] if there is no such consumer.
+// DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other
+// consumers. Only its name counts, so a program that no longer has it can pass DefineConsumer(name, ConsumerConfig{}).
+// A run that is active goes on, and its end changes nothing more. A worker that still has the consumer's function
+// stores it again when it starts. The options are [InTx], [Reason] and [Actor]. It returns [ErrNotFound] if there is no
+// such consumer.
 func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, everyVerb)
 	if err == nil {
@@ -325,7 +347,9 @@ func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...
 	return c.failedIf(ctx, err, "delete consumer %s", text.Quote(consumer.name))
 }
 
-func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []ChangeOption, takes []string) (changeConfig, error) {
+func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []ChangeOption,
+	takes []string,
+) (changeConfig, error) {
 	cfg, err := changeOptions(opts, takes)
 	if err = cmp.Or(err, c.usable(ctx), validateConsumer(consumer.name)); err == nil {
 		err = c.checkSchema(ctx, cfg.tx)

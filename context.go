@@ -17,38 +17,42 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 )
 
-// A workflow function gets a Context. Each belongs to one goroutine: that of its run or of a branch. It deliberately is no
-// context.Context: I/O belongs in a step, whose ctx is one.
+// A workflow function gets a Context. Each belongs to one goroutine: that of its run or of a branch. It deliberately is
+// no context.Context: I/O belongs in a step, whose ctx is one.
 //
-// A durable operation ([Step], [Sleep], [Go] and so on) returns an error if it is called from another goroutine than the
-// Context's. This and any other wrong call, such as one with a bad name or option, is an error of [kind.BadRequest] that the
-// function should return: if it drops the error, the run fails with it at its end, unless the function returns another error.
-// If another goroutine has made such a call, the run fails when its goroutine would end for a long wait, because a replay may
-// never reach that call again.
+// A durable operation ([Step], [Sleep], [Go] and so on) returns an error if it is called from another goroutine than
+// the Context's. This and any other wrong call, such as one with a bad name or option, is an error of [kind.BadRequest]
+// that the function should return: if it drops the error, the run fails with it at its end, unless the function returns
+// another error. If another goroutine has made such a call, the run fails when its goroutine would end for a long wait,
+// because a replay may never reach that call again.
 //
 // Deferred functions of a workflow run whenever its goroutine ends, also at each long sleep: they may release memory
 // and locks, and nothing else.
 type Context interface {
-	// Done is closed when the run or branch is cancelled, and Err returns the cause then. They are for code that computes for long
-	// outside of steps, so that it can return. Do not branch on them to execute other steps: a replay may see another answer.
+	// Done is closed when the run or branch is cancelled, and Err returns the cause then. They are for code that
+	// computes for long outside of steps, so that it can return. Do not branch on them to execute other steps: a replay
+	// may see another answer.
 	Done() <-chan struct{}
 	Err() error
 	RunID() RunID
-	Attempt() int         // of the run, from 1
-	Now() time.Time       // when the last step of this branch ended, by the database's clock, in UTC: the same in every replay
+	Attempt() int // of the run, from 1
+	// when the last step of this branch ended, by the database's clock, in UTC: the same in every replay
+	Now() time.Time
 	Logger() *slog.Logger // silent about replayed lines
-	// FireTime is the tick for which a schedule started the run. The run may execute much later, after downtime or a backfill.
-	// For any other run it is the zero time, also for one that [Client.TriggerSchedule] started:
+	// FireTime is the tick for which a schedule started the run. The run may execute much later, after downtime or a
+	// backfill. For any other run it is the zero time, also for one that [Client.TriggerSchedule] started:
 	//
 	//	t := ctx.FireTime()
 	//	if t.IsZero() {
 	//		t = ctx.Now()
 	//	}
 	FireTime() time.Time
-	// Metadata are the tags of the run's start, with the changes by [SetMetadata] that this branch knows of: its own, those made before it began,
-	// and those of branches that it has waited for. They are the same in every replay. The map is a copy, nil if there are none.
+	// Metadata are the tags of the run's start, with the changes by [SetMetadata] that this branch knows of: its own,
+	// those made before it began, and those of branches that it has waited for. They are the same in every replay. The
+	// map is a copy, nil if there are none.
 	Metadata() Metadata
-	// Headers are those of the run: see [Headers]. They are the same in every replay. The map is a copy, nil if there are none.
+	// Headers are those of the run: see [Headers]. They are the same in every replay. The map is a copy, nil if there
+	// are none.
 	Headers() Headers
 	scope() *runContext
 }
@@ -78,7 +82,8 @@ func (r *runContext) Lease() uuid.UUID   { return r.b.Lease() }
 func (r *runContext) Closed() bool       { return r.b.Closed() }
 func (r *runContext) Goroutine() uintptr { return r.b.Goroutine() }
 
-var errNilContext = failure.BadRequest(errors.New("kagzi: the Context is nil: a workflow function gets one from its worker"))
+var errNilContext = failure.BadRequest(errors.New("kagzi: the Context is nil: a workflow function gets one from " +
+	"its worker"))
 
 // branchOf returns the branch behind ctx, and the client of its worker.
 func branchOf(ctx Context) (*engine.Branch, *Client, error) {
@@ -93,10 +98,13 @@ func branchOf(ctx Context) (*engine.Branch, *Client, error) {
 type StepInfo struct {
 	Run      RunID
 	Workflow string
-	Step     string  // with its branches: "ship/pack"
-	Attempt  int     // from 1; it keeps counting in a new attempt of the run and after Resume. An execution that a crash or drain interrupted does not count: the next has its number
-	Key      string  // the same in every attempt of this step: an idempotency key for other services
-	Headers  Headers // of the run; nil if there are none. From CurrentStep they are a copy, in an Interceptor they are shared
+	Step     string // with its branches: "ship/pack"
+	// from 1; it keeps counting in a new attempt of the run and after Resume. An execution that a crash or drain
+	// interrupted does not count: the next has its number
+	Attempt int
+	Key     string // the same in every attempt of this step: an idempotency key for other services
+	// of the run; nil if there are none. From CurrentStep they are a copy, in an Interceptor they are shared
+	Headers Headers
 }
 
 // A stepScope is the context of one attempt of a step.
@@ -120,9 +128,9 @@ type sends struct {
 	n  map[string]int // by everything that distinguishes it
 }
 
-// sendID makes the ID of what a step sends, with parts that distinguish it. It is the same in each attempt. A further attempt may
-// send other things, or in another order, so they are told apart by a hash of their payload, and not by their position.
-// Equal ones are counted. Outside of a step there is none, and ok is false.
+// sendID makes the ID of what a step sends, with parts that distinguish it. It is the same in each attempt. A further
+// attempt may send other things, or in another order, so they are told apart by a hash of their payload, and not by
+// their position. Equal ones are counted. Outside of a step there is none, and ok is false.
 func sendID(ctx context.Context, parts ...string) (id string, ok bool) {
 	scope := scopeOf(ctx)
 	if scope == nil {

@@ -26,9 +26,9 @@ const (
 	ByWorkflow CountField = store.ByWorkflow
 	ByQueue    CountField = store.ByQueue
 	ByKind     CountField = store.ByKind // of the last failure
-	// ByStep is the step that a run is at. For a failed run that is the step whose failure ended it, empty if the function failed
-	// outside of steps. For an active run it is the step that the run waits for, or one under way that has run for a second. It
-	// is empty for runs that completed or were cancelled.
+	// ByStep is the step that a run is at. For a failed run that is the step whose failure ended it, empty if the
+	// function failed outside of steps. For an active run it is the step that the run waits for, or one under way that
+	// has run for a second. It is empty for runs that completed or were cancelled.
 	ByStep CountField = store.ByStep
 )
 
@@ -37,7 +37,8 @@ var countFields = []CountField{ByStatus, ByWorkflow, ByQueue, ByKind, ByStep}
 func (f CountField) countBy(g *store.Grouping) error {
 	switch {
 	case !slices.Contains(countFields, f):
-		return fmt.Errorf("kagzi: cannot count by %s: use kagzi.ByStatus or another of the constants", text.Quote(string(f)))
+		return fmt.Errorf("kagzi: cannot count by %s: use kagzi.ByStatus or another of the constants",
+			text.Quote(string(f)))
 	case slices.Contains(g.By, string(f)):
 		return fmt.Errorf("kagzi: counts by %s twice: name it once", string(f))
 	}
@@ -45,8 +46,8 @@ func (f CountField) countBy(g *store.Grouping) error {
 	return nil
 }
 
-// ByStarted counts by the time at which runs were started, in intervals of length d: [time.Hour], for example. The intervals are counted
-// from midnight UTC of 1 January 1970, so those of a day begin at midnight UTC.
+// ByStarted counts by the time at which runs were started, in intervals of length d: [time.Hour], for example. The
+// intervals are counted from midnight UTC of 1 January 1970, so those of a day begin at midnight UTC.
 func ByStarted(d time.Duration) CountBy { return countTime{"ByStarted", d} }
 
 // ByEnded is ByStarted for the ends of runs. Runs that are active are one group, with a zero time.
@@ -72,7 +73,8 @@ func (t countTime) countBy(g *store.Grouping) error {
 	return duration.Check("the length of "+t.name, t.length)
 }
 
-// A RunCount counts the runs of one group. Fields by which runs were not counted are zero. Its JSON follows the rules of [RunInfo].
+// A RunCount counts the runs of one group. Fields by which runs were not counted are zero. Its JSON follows the rules
+// of [RunInfo].
 type RunCount struct {
 	Status   Status    `json:"status,omitempty"`
 	Workflow string    `json:"workflow,omitempty"`
@@ -84,11 +86,12 @@ type RunCount struct {
 	Runs     int       `json:"runs"`
 }
 
-// Counts counts the runs that f selects, grouped by all of by, the largest group first. Without by it returns one count of all.
-// f.After and f.Limit are refused.
+// Counts counts the runs that f selects, grouped by all of by, the largest group first. Without by it returns one count
+// of all. f.After and f.Limit are refused.
 //
-// Counts reads every run that f selects: a million takes about a second, a step of each run some seconds. After 10 seconds, or at the deadline
-// of ctx if that is sooner, it returns an error that says so, as it does for more than 10,000 groups. Counts is safe for concurrent use.
+// Counts reads every run that f selects: a million takes about a second, a step of each run some seconds. After 10
+// seconds, or at the deadline of ctx if that is sooner, it returns an error that says so, as it does for more than
+// 10,000 groups. Counts is safe for concurrent use.
 func (c *Client) Counts(ctx context.Context, f RunFilter, by ...CountBy) ([]RunCount, error) {
 	var g store.Grouping
 	var chosen store.Filter
@@ -125,7 +128,8 @@ func (c *Client) Counts(ctx context.Context, f RunFilter, by ...CountBy) ([]RunC
 // counted validates the arguments of Counts, and fills g. Its error is of kind.BadRequest.
 func (c *Client) counted(f RunFilter, by []CountBy, g *store.Grouping) (store.Filter, error) {
 	if f.After != "" || f.Limit != 0 {
-		return store.Filter{}, failure.Of(kind.BadRequest, errors.New("kagzi: counts have no pages: leave out After and Limit"))
+		return store.Filter{},
+			failure.Of(kind.BadRequest, errors.New("kagzi: counts have no pages: leave out After and Limit"))
 	}
 	for _, b := range by {
 		err := errors.New("kagzi: a CountBy is nil: use kagzi.ByStatus or another one")

@@ -38,7 +38,8 @@ func TestDefaultVersion(t *testing.T) {
 		}
 	}
 	page, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{})
-	if want := []string{"other/1", "other/2", "wf/1", "wf/2", "wf/3"}; err != nil || len(page) != 1 || !slices.Equal(page[0].Handlers, want) {
+	if want := []string{"other/1", "other/2", "wf/1", "wf/2", "wf/3"}; err != nil || len(page) != 1 ||
+		!slices.Equal(page[0].Handlers, want) {
 		t.Errorf("registered %+v, %v; want %q", page, err, want)
 	}
 	if err := stop(); err != nil {
@@ -55,7 +56,8 @@ func TestTwoDefaultsAreAMistake(t *testing.T) {
 	kagzi.Handle(w, wf, code, kagzi.Version(2), kagzi.DefaultVersion())
 	kagzi.Handle(w, kagzi.Define[int, int]("nil"), code, nil)
 	err := w.Run(context.Background())
-	kit.MustContain(t, err, `versions 1 and 2 of workflow "wf" are both kagzi.DefaultVersion: choose one`, `handler of "nil"`, "a nil option")
+	kit.MustContain(t, err, `versions 1 and 2 of workflow "wf" are both kagzi.DefaultVersion: choose one`,
+		`handler of "nil"`, "a nil option")
 	if errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

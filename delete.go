@@ -13,21 +13,23 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Delete deletes a run that is over, with all that is its own: input, result, steps, messages, log. Its children and compensations go with
-// it, but for children that are [Detached]. Whoever waits for its result gets [ErrNotFound]. A deletion is for good: a run that may be
-// of use again is better kept, and deleted by retention.
+// Delete deletes a run that is over, with all that is its own: input, result, steps, messages, log. Its children and
+// compensations go with it, but for children that are [Detached]. Whoever waits for its result gets [ErrNotFound]. A
+// deletion is for good: a run that may be of use again is better kept, and deleted by retention.
 //
-// The deletion is recorded: [Client.RunLog] of the run's RunID, or of its ID unless another run has that, then shows one entry DELETED with
-// [Reason] and [Actor], the run's workflow, status and ID. Retention deletes that record when it is as old as failed runs get.
+// The deletion is recorded: [Client.RunLog] of the run's RunID, or of its ID unless another run has that, then shows
+// one entry DELETED with [Reason] and [Actor], the run's workflow, status and ID. Retention deletes that record when it
+// is as old as failed runs get.
 //
-// Delete returns once the run is gone. It returns [ErrRunActive] if the run or a child of it is not over, [ErrNotFound], and [ErrRunNeeded] if
-// the run cannot be missed: a child goes with its parent, and the last run of a [Consumer] that has not completed is followed by
-// another one first. It deletes large histories (over 5000 records) in several transactions. If it fails meanwhile, RunInfo.WaitingOn is
-// "deletion", and a coordinator does the rest within about a minute, whatever the retention is; so does another call. With [InTx] everything
-// is deleted in that transaction.
+// Delete returns once the run is gone. It returns [ErrRunActive] if the run or a child of it is not over,
+// [ErrNotFound], and [ErrRunNeeded] if the run cannot be missed: a child goes with its parent, and the last run of a
+// [Consumer] that has not completed is followed by another one first. It deletes large histories (over 5000 records) in
+// several transactions. If it fails meanwhile, RunInfo.WaitingOn is "deletion", and a coordinator does the rest within
+// about a minute, whatever the retention is; so does another call. With [InTx] everything is deleted in that
+// transaction.
 //
-// A start with the ID of a deleted run finds no run that is over: see [IfEnded]. A tick of a schedule whose run was deleted is not fired
-// again, unless a [Client.BackfillSchedule] asks for it.
+// A start with the ID of a deleted run finds no run that is over: see [IfEnded]. A tick of a schedule whose run was
+// deleted is not fired again, unless a [Client.BackfillSchedule] asks for it.
 func (c *Client) Delete(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, everyVerb)
@@ -37,24 +39,27 @@ func (c *Client) Delete(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 	return c.failedIf(ctx, err, "delete %v", named(ref))
 }
 
-// DeleteAll deletes the runs that f selects and that are over, like [Client.Delete]. A child that f selects is changed if its parent is
-// deleted, and otherwise skipped with [ErrRunNeeded]. DeleteAll is otherwise like [Client.CancelAll].
+// DeleteAll deletes the runs that f selects and that are over, like [Client.Delete]. A child that f selects is changed
+// if its parent is deleted, and otherwise skipped with [ErrRunNeeded]. DeleteAll is otherwise like [Client.CancelAll].
 func (c *Client) DeleteAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
 	cfg, err := changeOptions(opts, takes("DryRun"))
 	gone := map[RunID]bool{}
-	v := verb{name: "delete all", to: over, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		if gone[run] {
+	v := verb{
+		name: "delete all", to: over, tx: cfg.tx, dry: cfg.dry,
+		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+			if gone[run] {
+				return "", nil
+			}
+			ids, err := c.delete(ctx, tx, run, cfg)
+			if err != nil {
+				return "", failure.Wrap(c.public(ctx, err), "delete %s", run)
+			}
+			for _, id := range ids {
+				gone[id] = true
+			}
 			return "", nil
-		}
-		ids, err := c.delete(ctx, tx, run, cfg)
-		if err != nil {
-			return "", failure.Wrap(c.public(ctx, err), "delete %s", run)
-		}
-		for _, id := range ids {
-			gone[id] = true
-		}
-		return "", nil
-	}}
+		},
+	}
 	out, err := c.bulk(ctx, f, v, err)
 	for id := range out.Skipped { // children, which are newer than their parents, came first
 		if gone[id] {
@@ -77,11 +82,14 @@ func (c *Client) delete(ctx context.Context, tx pgx.Tx, ref Ref, cfg changeConfi
 	below, isActive := errors.AsType[*store.ActiveBelow](err)
 	switch {
 	case isNeeded && needed.Consumer != "":
-		err = failure.Explain(fmt.Sprintf("it is the last run of consumer %q and has not completed: Resume it, let another one begin (Trigger), or delete the consumer first", needed.Consumer), ErrRunNeeded)
+		err = failure.Explain(fmt.Sprintf("it is the last run of consumer %q and has not completed: Resume it, let "+
+			"another one begin (Trigger), or delete the consumer first", needed.Consumer), ErrRunNeeded)
 	case isNeeded:
-		err = failure.Explain(fmt.Sprintf("it is a child of run %s, which needs it: delete that one, and this one goes with it unless it is detached", needed.Parent), ErrRunNeeded)
+		err = failure.Explain(fmt.Sprintf("it is a child of run %s, which needs it: delete that one, and this one "+
+			"goes with it unless it is detached", needed.Parent), ErrRunNeeded)
 	case isActive:
-		err = failure.Explain(fmt.Sprintf("run %s, which is below it, is not over: cancel that one first", below.RunID), ErrRunActive)
+		err = failure.Explain(fmt.Sprintf("run %s, which is below it, is not over: cancel that one first", below.RunID),
+			ErrRunActive)
 	case errors.Is(err, store.ErrRunActive):
 		err = failure.Explain("the run is not over: cancel it first", ErrRunActive)
 	}

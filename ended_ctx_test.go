@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A call in a caller's transaction whose context has ended sends nothing and says so, whether or not the client was used
-// before, and leaves the transaction as it was. TestEndedContext has the other calls.
+// A call in a caller's transaction whose context has ended sends nothing and says so, whether or not the client was
+// used before, and leaves the transaction as it was. TestEndedContext has the other calls.
 func TestEndedContextInATransaction(t *testing.T) {
 	t.Parallel()
 	cfg, err := pgxpool.ParseConfig(dbtest.Database(t).DSN)
@@ -92,7 +92,8 @@ func TestEndedContextInATransaction(t *testing.T) {
 				before := tracer.n.Load()
 				err := call(ctx, c)
 				if !errors.Is(err, ctx.Err()) || tracer.n.Load() != before {
-					t.Errorf("%s with a context that is %s, on a %s client: %v, after %d statements", name, which, state, err, tracer.n.Load()-before)
+					t.Errorf("%s with a context that is %s, on a %s client: %v, after %d statements", name, which,
+						state, err, tracer.n.Load()-before)
 				}
 			}
 		}

@@ -17,13 +17,14 @@ import (
 
 // Causes and refusals.
 var (
-	// ErrLeaseLost is the cause of a step's context once other workers may execute the run: the lease ended, or the worker was
-	// declared dead, was forced offline, or could not reach the database for too long.
+	// ErrLeaseLost is the cause of a step's context once other workers may execute the run: the lease ended, or the
+	// worker was declared dead, was forced offline, or could not reach the database for too long.
 	ErrLeaseLost = engine.ErrLeaseLost
 	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
 	ErrShutdown = engine.ErrShutdown
 	// ErrNotFound reports one of these, and its text says which:
-	//   - the client's namespace has no such run, schedule, limit or worker (workers that are offline are kept for a week);
+	//   - the client's namespace has no such run, schedule, limit or worker (workers that are offline are kept for a
+	//     week);
 	//   - a run to fork has no record of the step;
 	//   - a step to [Forget] has not failed;
 	//   - there is no such consumer with that topic, or the topic has no such event;
@@ -33,16 +34,17 @@ var (
 	ErrRunFinished = errors.New("kagzi: run is over")
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted, forked or deleted.
 	ErrRunActive = errors.New("kagzi: run is not over")
-	// ErrNotWaiting reports that a [Client.Update] cannot change a run: a worker executes it, its new queue is full, or the run
-	// waits for something else than the time that was to be changed. The text says which, and what to do.
+	// ErrNotWaiting reports that a [Client.Update] cannot change a run: a worker executes it, its new queue is full, or
+	// the run waits for something else than the time that was to be changed. The text says which, and what to do.
 	ErrNotWaiting = errors.New("kagzi: run does not wait for that")
 	// ErrRunNeeded reports that a [Client.Delete] refuses a run, because its parent or its [Consumer] needs it.
 	ErrRunNeeded = errors.New("kagzi: run is needed by another")
-	// ErrCompensated reports that at least one of the run's compensations has run, so the run cannot continue from its steps.
+	// ErrCompensated reports that at least one of the run's compensations has run, so the run cannot continue from its
+	// steps.
 	ErrCompensated = errors.New("kagzi: run was compensated: Restart it, or Resume it if a compensation failed")
-	// ErrIDTaken reports that an [IfActive] or [IfEnded] refuses a start because of another run with its ID. The error names
-	// that run, and Get finds it by the ID. If that run has another workflow or another input, the error is ErrIDConflict as
-	// well.
+	// ErrIDTaken reports that an [IfActive] or [IfEnded] refuses a start because of another run with its ID. The error
+	// names that run, and Get finds it by the ID. If that run has another workflow or another input, the error is
+	// ErrIDConflict as well.
 	ErrIDTaken = errors.New("kagzi: ID taken by another run")
 	// ErrIDConflict reports that an active run with the ID has another workflow or another input.
 	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")
@@ -52,34 +54,40 @@ var (
 	// ErrInboxFull reports that a run has 10,000 messages that it has not read, and takes no more. Its kind is
 	// [kind.RateLimited], so a step that sends the message is repeated according to its [RetryPolicy].
 	ErrInboxFull = errors.New("kagzi: the run has too many unread messages")
-	// ErrPayloadTooLarge reports an input, a payload of a signal or an event, or an item of [Map] over ClientConfig.MaxPayload. A result that
-	// is too large fails its step or run instead, with [kind.Validation].
+	// ErrPayloadTooLarge reports an input, a payload of a signal or an event, or an item of [Map] over
+	// ClientConfig.MaxPayload. A result that is too large fails its step or run instead, with [kind.Validation].
 	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
 )
 
-var errInboxFull = failure.Explain(fmt.Sprintf("the run has %d messages that it has not read, and takes no more before it reads some: Client.Messages lists them; if a name is misspelt, send under the right one, and Client.DropMessage removes the others", store.MostUnread), ErrInboxFull)
+var errInboxFull = failure.Explain(fmt.Sprintf("the run has %d messages that it has not read, and takes no more "+
+	"before it reads some: Client.Messages lists them; if a name is misspelt, send under the right one, and "+
+	"Client.DropMessage removes the others", store.MostUnread), ErrInboxFull)
 
 // Each is an ErrNotFound whose text names the thing that was not found.
 var (
-	errRunNotFound      = failure.Explain("run not found", ErrNotFound)
-	errStepNotFound     = failure.Explain("the run has no such step: Client.Steps lists those it has reached", ErrNotFound)
+	errRunNotFound  = failure.Explain("run not found", ErrNotFound)
+	errStepNotFound = failure.Explain("the run has no such step: Client.Steps lists those it has reached",
+		ErrNotFound)
 	errScheduleNotFound = failure.Explain("schedule not found", ErrNotFound)
 	errLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
 	errWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
 	errConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
-	errMessageNotFound  = failure.Explain("the run has no message with that ID: Client.Messages lists those that it has", ErrNotFound)
-	errEventNotFound    = failure.Explain("event not found: the topic has none with that ID, or none any more", ErrNotFound)
+	errMessageNotFound  = failure.Explain("the run has no message with that ID: Client.Messages lists those "+
+		"that it has", ErrNotFound)
+	errEventNotFound = failure.Explain("event not found: the topic has none with that ID, or none any more",
+		ErrNotFound)
 )
 
-// A StepError reports that a step failed in every attempt that its policy allowed. It is the same in a replay: kind and text
-// survive, other errors in the chain do not.
+// A StepError reports that a step failed in every attempt that its policy allowed. It is the same in a replay: kind and
+// text survive, other errors in the chain do not.
 type StepError struct {
 	Step     string
 	Attempts int       // in the last series: an attempt of the run that tries the step again begins a new series
 	Kind     kind.Kind // errors.Is(err, kind.Timeout)
 	Message  string    // of the last attempt; after a panic with its stack, in several lines
 
-	// permanent says that the error of the last attempt was marked Permanent, so another attempt of the run would not help.
+	// permanent says that the error of the last attempt was marked Permanent, so another attempt of the run would not
+	// help.
 	permanent bool
 }
 
@@ -204,7 +212,8 @@ type DivergenceError struct {
 
 // Error names the run, and its first difference from the history, in one line.
 func (e *DivergenceError) Error() string {
-	return fmt.Sprintf("kagzi: run %s of workflow %q, version %d, diverges: %s", e.Run, e.Workflow, e.Version, e.Message)
+	return fmt.Sprintf("kagzi: run %s of workflow %q, version %d, diverges: %s", e.Run, e.Workflow,
+		e.Version, e.Message)
 }
 
 func kindText(k kind.Kind) string {
@@ -229,7 +238,8 @@ func public(err error) error {
 		return failure.Explain(held.Error(), held)
 	}
 	if store.Locked(err) {
-		return failure.Explain("another transaction has locked rows that this call changes, perhaps one given with InTx that is neither committed nor rolled back: nothing was changed; try again", err)
+		return failure.Explain("another transaction has locked rows that this call changes, perhaps one given with "+
+			"InTx that is neither committed nor rolled back: nothing was changed; try again", err)
 	}
 	for _, p := range []struct{ from, to error }{
 		{store.ErrInboxFull, errInboxFull},
@@ -267,14 +277,18 @@ func explainServer(err error) error {
 	case advice != "" && !strings.HasSuffix(err.Error(), advice):
 		return fmt.Errorf("%w: %s", err, advice)
 	case errors.Is(err, pgx.ErrTxClosed):
-		return failure.Of(kind.BadRequest, failure.Explain("the transaction given with InTx has ended: begin another", err))
+		return failure.Of(kind.BadRequest, failure.Explain("the transaction given with InTx has ended: begin "+
+			"another", err))
 	case pe == nil:
 		return err
 	case pe.Code == "25006":
-		return failure.Explain("the server takes no writes: it is a standby or read-only, or the transaction given with InTx is: connect to the primary "+
+		return failure.Explain("the server takes no writes: it is a standby or read-only, or the transaction given "+
+			"with InTx is: connect to the primary "+
 			"(target_session_attrs=read-write), and begin the transaction READ WRITE", err)
-	case (pe.Code == "3F000" || pe.Code == "42P01") && strings.Contains(pe.Message, "kagzi"): // no such schema, no such table
-		return failure.Of(kind.Unavailable, failure.Explain("schema missing: call kagzi.Migrate, or give InTx a transaction of the client's database", err))
+	case (pe.Code == "3F000" || pe.Code == "42P01") && strings.Contains(pe.Message, "kagzi"):
+		// no such schema, no such table
+		return failure.Of(kind.Unavailable, failure.Explain("schema missing: call kagzi.Migrate, or give InTx a "+
+			"transaction of the client's database", err))
 	}
 	return err
 }

@@ -67,8 +67,14 @@ func TestMarks(t *testing.T) {
 		{"RetryAfterNegative", RetryAfter(errors.New("x"), -time.Minute), false, 0, true},
 		{"OuterPermanent", Permanent(wrap(RetryAfter(errors.New("x"), time.Minute))), true, 0, false},
 		{"OuterRetryAfter", RetryAfter(wrap(Permanent(errors.New("x"))), time.Minute), false, time.Minute, true},
-		{"OuterRetryAfterOfTwo", RetryAfter(RetryAfter(errors.New("x"), time.Hour), time.Second), false, time.Second, true},
-		{"FirstOfJoined", errors.Join(errors.New("x"), Permanent(errors.New("y")), RetryAfter(errors.New("z"), 1)), true, 0, false},
+		{
+			"OuterRetryAfterOfTwo", RetryAfter(RetryAfter(errors.New("x"), time.Hour), time.Second), false,
+			time.Second, true,
+		},
+		{
+			"FirstOfJoined", errors.Join(errors.New("x"), Permanent(errors.New("y")), RetryAfter(errors.New("z"), 1)),
+			true, 0, false,
+		},
 		{"StepError", wrap(&StepError{Kind: kind.Network}), false, 0, false},
 		{"StepErrorByKind", wrap(&StepError{Kind: kind.Validation}), true, 0, false},
 		{"StepErrorMarked", wrap(&StepError{Kind: kind.Unknown, permanent: true}), true, 0, false},
@@ -120,35 +126,78 @@ func TestErrorStrings(t *testing.T) {
 		want string
 	}{
 		{"Step", step, `kagzi: step "authorize": connection refused (network, 3 attempts)`},
-		{"StepOnce", &StepError{Step: "a", Attempts: 1, Kind: kind.Validation, Message: "bad"}, `kagzi: step "a": bad (validation, 1 attempt)`},
-		{"StepEmpty", &StepError{}, `kagzi: step "": no message (unknown)`},
-		{"StepPrefixOnce", &StepError{Step: "a", Kind: kind.NotFound, Message: "kagzi: run not found"}, `kagzi: step "a": run not found (not_found)`},
-		{"StepWithStack", &StepError{Step: "a", Kind: kind.Panic, Message: "panic: boom\n\nmain.go:1\nmain.go:2"}, `kagzi: step "a": panic: boom … (panic)`},
-		{"StepInLines", &StepError{Step: "a", Kind: kind.Unknown, Message: "one\ntwo\n"}, `kagzi: step "a": one; two (unknown)`},
 		{
-			"RunFailed", &RunError{Run: "0198", Workflow: "checkout", Status: StatusFailed, Kind: kind.Network, Message: step.Error()},
+			"StepOnce", &StepError{Step: "a", Attempts: 1, Kind: kind.Validation, Message: "bad"},
+			`kagzi: step "a": bad (validation, 1 attempt)`,
+		},
+		{"StepEmpty", &StepError{}, `kagzi: step "": no message (unknown)`},
+		{
+			"StepPrefixOnce", &StepError{Step: "a", Kind: kind.NotFound, Message: "kagzi: run not found"},
+			`kagzi: step "a": run not found (not_found)`,
+		},
+		{
+			"StepWithStack", &StepError{Step: "a", Kind: kind.Panic, Message: "panic: boom\n\nmain.go:1\nmain.go:2"},
+			`kagzi: step "a": panic: boom … (panic)`,
+		},
+		{
+			"StepInLines", &StepError{Step: "a", Kind: kind.Unknown, Message: "one\ntwo\n"},
+			`kagzi: step "a": one; two (unknown)`,
+		},
+		{
+			"RunFailed", &RunError{
+				Run: "0198", Workflow: "checkout", Status: StatusFailed, Kind: kind.Network,
+				Message: step.Error(),
+			},
 			`kagzi: run 0198 of workflow "checkout" failed (network): step "authorize": connection refused (network, 3 attempts)`,
 		},
-		{"RunCancelled", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Kind: kind.Cancelled}, `kagzi: run 0198 of workflow "checkout" was cancelled`},
-		{"RunCancelledByReason", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Message: "run was cancelled: a typo"}, `kagzi: run 0198 of workflow "checkout" was cancelled: a typo`},
-		{"RunTerminated", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Message: "run was terminated"}, `kagzi: run 0198 of workflow "checkout" was terminated`},
-		{"RunCancelledWhy", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Message: "by parent"}, `kagzi: run 0198 of workflow "checkout" was cancelled: by parent`},
-		{"Branch", &BranchError{Name: "eu", Err: step}, `kagzi: branch "eu": step "authorize": connection refused (network, 3 attempts)`},
-		{"BranchOfBranch", &BranchError{Name: "eu", Err: &BranchError{Name: "fr", Err: io.EOF}}, `kagzi: branch "eu": branch "fr": EOF`},
+		{
+			"RunCancelled", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Kind: kind.Cancelled},
+			`kagzi: run 0198 of workflow "checkout" was cancelled`,
+		},
+		{"RunCancelledByReason", &RunError{
+			Run: "0198", Workflow: "checkout", Status: StatusCancelled,
+			Message: "run was cancelled: a typo",
+		}, `kagzi: run 0198 of workflow "checkout" was cancelled: a typo`},
+		{"RunTerminated", &RunError{
+			Run: "0198", Workflow: "checkout", Status: StatusCancelled,
+			Message: "run was terminated",
+		}, `kagzi: run 0198 of workflow "checkout" was terminated`},
+		{
+			"RunCancelledWhy", &RunError{
+				Run: "0198", Workflow: "checkout", Status: StatusCancelled,
+				Message: "by parent",
+			},
+			`kagzi: run 0198 of workflow "checkout" was cancelled: by parent`,
+		},
+		{
+			"Branch", &BranchError{Name: "eu", Err: step},
+			`kagzi: branch "eu": step "authorize": connection refused (network, 3 attempts)`,
+		},
+		{
+			"BranchOfBranch", &BranchError{Name: "eu", Err: &BranchError{Name: "fr", Err: io.EOF}},
+			`kagzi: branch "eu": branch "fr": EOF`,
+		},
 		{"BranchWithoutName", &BranchError{Index: 7, Err: io.EOF}, `kagzi: branch 7: EOF`},
-		{"BranchWithRudeError", &BranchError{Name: "eu", Err: (*rudeError)(nil)}, `kagzi: branch "eu": *kagzi.rudeError, whose Error method panics: runtime error: invalid memory address or nil pointer dereference`},
+		{
+			"BranchWithRudeError", &BranchError{Name: "eu", Err: (*rudeError)(nil)},
+			`kagzi: branch "eu": *kagzi.rudeError, whose Error method panics: runtime error: invalid memory address or nil pointer dereference`,
+		},
 		{"BranchesOne", BranchErrors{{Name: "eu", Err: io.EOF}}, `kagzi: branch "eu": EOF`},
 		{
 			"BranchesTwo",
 			BranchErrors{{Name: "eu", Err: io.EOF}, {Name: "us", Err: step}},
 			`kagzi: 2 branches failed: branch "eu": EOF; branch "us": step "authorize": connection refused (network, 3 attempts)`,
 		},
-		{"BranchesMany", many, `kagzi: 12 branches failed: branch 0: x; branch 1: x; branch 2: x; branch 3: x; branch 4: x; ` +
-			`branch 5: x; branch 6: x; branch 7: x; branch 8: x; branch 9: x; and 2 more`},
+		{
+			"BranchesMany", many,
+			`kagzi: 12 branches failed: branch 0: x; branch 1: x; branch 2: x; branch 3: x; branch 4: x; ` +
+				`branch 5: x; branch 6: x; branch 7: x; branch 8: x; branch 9: x; and 2 more`,
+		},
 		{"Panic", failure.OfPanic("boom", nil), "panic: boom"},
 		{"PanicWithError", failure.OfPanic(io.EOF, nil), "panic: EOF"},
 		{"PanicNil", failure.OfPanic(nil, nil), "panic: <nil>"},
-		{"Goexit", failure.OfGoexit(), "the function ended its goroutine with runtime.Goexit, as t.FailNow and t.Fatal do"},
+		{"Goexit", failure.OfGoexit(), "the function ended its goroutine with runtime.Goexit, as t.FailNow and " +
+			"t.Fatal do"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -161,8 +210,10 @@ func TestErrorStrings(t *testing.T) {
 			}
 		})
 	}
-	if !strings.Contains(engine.ErrForeignGoroutine.Error(), "kagzi.Go") || KindOf(engine.ErrForeignGoroutine) != kind.BadRequest {
-		t.Errorf("engine.ErrForeignGoroutine does not say to use kagzi.Go, or is of kind %q", KindOf(engine.ErrForeignGoroutine))
+	if !strings.Contains(engine.ErrForeignGoroutine.Error(), "kagzi.Go") ||
+		KindOf(engine.ErrForeignGoroutine) != kind.BadRequest {
+		t.Errorf("engine.ErrForeignGoroutine does not say to use kagzi.Go, or is of kind %q",
+			KindOf(engine.ErrForeignGoroutine))
 	}
 	for says, err := range map[string]error{
 		"kagzi: run not found": errRunNotFound, "kagzi: the run has no such step: Client.Steps": errStepNotFound,
@@ -199,7 +250,8 @@ func TestErrorsAreTheirKindAndWrap(t *testing.T) {
 	if !errors.Is(branches, io.EOF) {
 		t.Error("a branch's error is not found in BranchErrors")
 	}
-	if err := failure.OfPanic(context.Canceled, nil); !errors.Is(err, kind.Panic) || KindOf(err) != kind.Panic || errors.Is(err, context.Canceled) {
+	if err := failure.OfPanic(context.Canceled, nil); !errors.Is(err, kind.Panic) || KindOf(err) != kind.Panic ||
+		errors.Is(err, context.Canceled) {
 		t.Error("a panic is its kind, not its value")
 	}
 	if err := failure.OfGoexit(); !errors.Is(err, kind.Panic) || KindOf(err) != kind.Panic {
@@ -231,7 +283,8 @@ func TestErrorText(t *testing.T) {
 		if got, want := failure.Text(errors.New("a\x00b\xff\nc")), "a\uFFFDb\uFFFD\nc"; got != want {
 			t.Errorf("got %q; want %q", got, want)
 		}
-		if got := failure.Text(errors.New(strings.Repeat("x", 1e6))); len(got) != text.MaxError || !strings.HasSuffix(got, "… (truncated, 1000000 bytes)") {
+		if got := failure.Text(errors.New(strings.Repeat("x", 1e6))); len(got) != text.MaxError ||
+			!strings.HasSuffix(got, "… (truncated, 1000000 bytes)") {
 			t.Errorf("%d bytes, ends with %q", len(got), got[len(got)-40:])
 		}
 	})
@@ -243,7 +296,12 @@ func TestErrorText(t *testing.T) {
 	})
 	t.Run("OfErrorsThatPanic", func(t *testing.T) {
 		t.Parallel()
-		for _, err := range []error{(*rudeError)(nil), rudeValue{}, Permanent(rudeValue{}), failure.OfPanic(rudeValue{}, nil), &BranchError{Err: rudeValue{}}} {
+		for _, err := range []error{
+			(*rudeError)(nil),
+			rudeValue{},
+			Permanent(rudeValue{}),
+			failure.OfPanic(rudeValue{}, nil), &BranchError{Err: rudeValue{}},
+		} {
 			if got := failure.Text(err); !strings.Contains(got, "rude") && !strings.Contains(got, "markedError") {
 				t.Errorf("%T: got %q", err, got)
 			}

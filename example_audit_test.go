@@ -6,7 +6,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// Whoever changes something says who it is, and why. Declaring the same limits again changes nothing, so that is not in the log.
+// Whoever changes something says who it is, and why. Declaring the same limits again changes nothing, so that is not in
+// the log.
 func ExampleClient_Audit() {
 	ctx, _, client, _ := setup()
 	defer teardown()

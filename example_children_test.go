@@ -109,7 +109,9 @@ func ExampleRunChild_map() {
 			if err != nil {
 				return "", err
 			}
-			return kagzi.Step(ctx, "publish", func(ctx context.Context) (string, error) { return small + " is online", nil })
+			return kagzi.Step(ctx, "publish", func(ctx context.Context) (string, error) {
+				return small + " is online", nil
+			})
 		})
 	})
 	serve(ctx, worker)
@@ -199,7 +201,9 @@ func ExampleChild_Cancel() {
 
 	accepted := kagzi.DefineSignal[bool]("accepted")
 	offer := kagzi.Define[string, bool]("offer")
-	kagzi.Handle(worker, offer, func(ctx kagzi.Context, _ string) (bool, error) { return kagzi.WaitSignal(ctx, accepted) })
+	kagzi.Handle(worker, offer, func(ctx kagzi.Context, _ string) (bool, error) {
+		return kagzi.WaitSignal(ctx, accepted)
+	})
 	sale := kagzi.Define[string, string]("sale")
 	kagzi.Handle(worker, sale, func(ctx kagzi.Context, product string) (string, error) {
 		open, err := kagzi.StartChild(ctx, "offer", offer, product)

@@ -26,7 +26,10 @@ func ExampleClient_List() {
 		_, _ = kagzi.Start(ctx, client, checkout, order)
 	}
 
-	filter := kagzi.RunFilter{Workflow: "checkout", Status: []kagzi.Status{kagzi.StatusPending}, Limit: 2, Payloads: true}
+	filter := kagzi.RunFilter{
+		Workflow: "checkout", Status: []kagzi.Status{kagzi.StatusPending}, Limit: 2,
+		Payloads: true,
+	}
 	for {
 		page, err := client.List(ctx, filter)
 		if err != nil || len(page) == 0 {
@@ -264,8 +267,8 @@ func (zipped) Decode(data []byte, v any) error {
 	return json.NewDecoder(z).Decode(v)
 }
 
-// All clients and workers of a namespace have the same codec. Its output is not JSON here, so readers of RunInfo need the
-// codec, too.
+// All clients and workers of a namespace have the same codec. Its output is not JSON here, so readers of RunInfo need
+// the codec, too.
 func ExampleCodec() {
 	ctx, pool, _, _ := setup()
 	defer teardown()

@@ -81,7 +81,8 @@ func ExampleUndoneBy() {
 
 	trip := kagzi.Define[string, string]("trip")
 	kagzi.Handle(worker, trip, func(ctx kagzi.Context, city string) (string, error) {
-		kagzi.Compensate(ctx, "flight", cancelBooking.With("whatever was ordered for "+city)) // until the booking is known
+		// until the booking is known
+		kagzi.Compensate(ctx, "flight", cancelBooking.With("whatever was ordered for "+city))
 		if _, err := kagzi.Step(ctx, "flight", func(ctx context.Context) (string, error) {
 			return "booking LH-1 to " + city, nil
 		}, kagzi.UndoneBy(cancelBooking)); err != nil {

@@ -94,7 +94,8 @@ func ExampleClient_Skip() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 	for i, subject := range []string{"Invoice", "", "Hello"} {
-		if err := client.Publish(ctx, Received.With(Mail{"Ada", subject}).WithID(kagzi.ID(fmt.Sprintf("<%d@ada>", i+1)))); err != nil {
+		if err := client.Publish(ctx, Received.With(Mail{"Ada", subject}).
+			WithID(kagzi.ID(fmt.Sprintf("<%d@ada>", i+1)))); err != nil {
 			fmt.Println(err)
 		}
 	}

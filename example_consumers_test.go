@@ -54,7 +54,10 @@ func ExampleWakeAt() {
 	defer teardown()
 
 	const most, patience = 3, 100 * time.Millisecond
-	writer := kagzi.DefineConsumer("writer", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}, LeastWake: patience})
+	writer := kagzi.DefineConsumer("writer", kagzi.ConsumerConfig{
+		Topics:    []kagzi.AnyTopic{Received},
+		LeastWake: patience,
+	})
 	batches := make(chan []string)
 	kagzi.Consume(worker, writer, func(ctx kagzi.Context, written int) (int, error) {
 		mails, err := kagzi.Peek(ctx, "new", Received, most)
@@ -103,7 +106,10 @@ func ExampleDefineConsumer_group() {
 			if err != nil {
 				return n, err
 			}
-			if err := kagzi.Do(ctx, "show", func(context.Context) error { fmt.Println(name, "has", len(mails)); return nil }); err != nil {
+			if err := kagzi.Do(ctx, "show", func(context.Context) error {
+				fmt.Println(name, "has", len(mails))
+				return nil
+			}); err != nil {
 				return n, err
 			}
 			return n + len(mails), kagzi.Reserve(ctx, "new", mails...)
@@ -112,7 +118,10 @@ func ExampleDefineConsumer_group() {
 	consumer("archive", Received)
 	consumer("complain", bounced)
 
-	for _, e := range []kagzi.NewEvent{bounced.With(Mail{}), Received.With(Mail{}), Received.With(Mail{}), bounced.With(Mail{})} {
+	for _, e := range []kagzi.NewEvent{
+		bounced.With(Mail{}), Received.With(Mail{}), Received.With(Mail{}),
+		bounced.With(Mail{}),
+	} {
 		if err := client.Publish(ctx, e); err != nil {
 			fmt.Println(err)
 		}

@@ -16,7 +16,10 @@ func ExampleClient_Workers() {
 
 	checkout := kagzi.Define[int, string]("checkout", kagzi.Queue("shop"))
 	for _, zone := range []string{"a", "b"} {
-		worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{Queue: "shop", Build: "v1.2.3", Labels: map[string]string{"zone": zone}})
+		worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{
+			Queue: "shop", Build: "v1.2.3",
+			Labels: map[string]string{"zone": zone},
+		})
 		kagzi.Handle(worker, checkout, func(kagzi.Context, int) (string, error) { return "done", nil })
 		serve(ctx, worker)
 		run, _ := kagzi.Start(ctx, client, checkout, 7) // once it is executed, the worker is registered

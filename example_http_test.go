@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// These handlers start a run and show it, and answer an error with its HTTP status. From 500 on the error goes to the log and
-// not to the caller: its text names runs, workflows and tables.
+// These handlers start a run and show it, and answer an error with its HTTP status. From 500 on the error goes to the
+// log and not to the caller: its text names runs, workflows and tables.
 func ExampleHTTPStatus() {
 	ctx, _, client, _ := setup()
 	defer teardown()

@@ -9,7 +9,8 @@ import (
 	"github.com/kagzi/kagzi/health"
 )
 
-// A step that does not pass its ctx on goes on after its Timeout. The worker logs the stack, and every process sees what hangs.
+// A step that does not pass its ctx on goes on after its Timeout. The worker logs the stack, and every process sees
+// what hangs.
 func ExampleHungCode() {
 	ctx, _, client, _ := setup()
 	defer teardown()

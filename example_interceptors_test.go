@@ -12,8 +12,8 @@ import (
 
 type tenantKey struct{}
 
-// An interceptor takes the tenant from the request's context into the headers of all runs, and gives it to the steps' contexts. A coordinator
-// has no request: the runs of a schedule have the headers that the schedule gives them.
+// An interceptor takes the tenant from the request's context into the headers of all runs, and gives it to the steps'
+// contexts. A coordinator has no request: the runs of a schedule have the headers that the schedule gives them.
 func ExampleInterceptor() {
 	ctx, pool, _, _ := setup()
 	defer teardown()
@@ -50,7 +50,10 @@ func ExampleInterceptor() {
 	run, _ := kagzi.Start(context.WithValue(ctx, tenantKey{}, "acme"), client, invoice, 42)
 	fmt.Println(run.Result(ctx))
 
-	monthly := kagzi.Schedule{Name: "monthly", Cron: "0 6 1 * *", Run: invoice.With(7, kagzi.Headers{"tenant": "globex"})}
+	monthly := kagzi.Schedule{
+		Name: "monthly", Cron: "0 6 1 * *",
+		Run: invoice.With(7, kagzi.Headers{"tenant": "globex"}),
+	}
 	_ = client.Schedule(ctx, monthly)
 	id, _ := client.TriggerSchedule(ctx, "monthly")
 	run, _ = kagzi.Find(ctx, client, invoice, id)
@@ -71,7 +74,8 @@ func ExampleInterceptor_metrics() {
 		Step: func(ctx context.Context, s kagzi.StepInfo, next func(context.Context) error) error {
 			begun := time.Now()
 			err := next(ctx)
-			attempts <- fmt.Sprintf("%s, attempt %d, kind %q, took time: %t", s.Step, s.Attempt, kagzi.KindOf(err), time.Since(begun) > 0)
+			attempts <- fmt.Sprintf("%s, attempt %d, kind %q, took time: %t", s.Step, s.Attempt, kagzi.KindOf(err),
+				time.Since(begun) > 0)
 			return err
 		},
 	}

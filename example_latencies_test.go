@@ -18,7 +18,8 @@ func ExampleClient_Latencies() {
 		run, _ := kagzi.Start(ctx, client, greet, name)
 		_, _ = run.Result(ctx)
 	}
-	_, _ = pool.Exec(ctx, "UPDATE kagzi.workflow_runs SET started_at = created_at + interval '20 ms', finished_at = created_at + interval '1.5 s'")
+	_, _ = pool.Exec(ctx, "UPDATE kagzi.workflow_runs SET started_at = created_at + interval '20 ms', finished_at = "+
+		"created_at + interval '1.5 s'")
 
 	latencies, err := client.Latencies(ctx)
 	for _, l := range latencies {

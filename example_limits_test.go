@@ -50,7 +50,8 @@ func ExampleClient_SetLimit() {
 	fmt.Println(err)
 	limits, _ := client.Limits(ctx, "", 0)
 	for _, l := range limits {
-		fmt.Println(l.Name, "one every", l.Every, "and", l.MaxRunning, "at a time;", l.Running, "run,", l.Waiting, "wait")
+		fmt.Println(l.Name, "one every", l.Every, "and", l.MaxRunning, "at a time;", l.Running, "run,",
+			l.Waiting, "wait")
 	}
 	fmt.Println(client.DeleteLimit(ctx, "openai"))
 	// Output:

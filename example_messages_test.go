@@ -24,7 +24,8 @@ func ExampleClient_Messages() {
 
 	run, _ := kagzi.Start(ctx, client, expense, 120, kagzi.ID("expense-7"))
 	_ = client.Signal(ctx, run.ID(), Approved.For("manager").With("Ada").WithID("click-1"))
-	_ = client.Signal(ctx, run.ID(), Approved.For("acounting").With("Bob").WithID("click-2").WithHeaders(kagzi.Headers{"user": "bob"}))
+	_ = client.Signal(ctx, run.ID(), Approved.For("acounting").With("Bob").WithID("click-2").
+		WithHeaders(kagzi.Headers{"user": "bob"}))
 	waitUntil(ctx, client, run.ID(), "signal approved/accounting")
 
 	messages, _ := client.Messages(ctx, kagzi.ID("expense-7"), kagzi.MessageFilter{})

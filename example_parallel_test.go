@@ -45,11 +45,15 @@ func ExampleParallel() {
 		var parcel, invoice string // each set by one branch
 		err := kagzi.Parallel(ctx, "fulfil", map[string]func(kagzi.Context) error{
 			"ship": func(ctx kagzi.Context) (err error) {
-				parcel, err = kagzi.Step(ctx, "pack", func(ctx context.Context) (string, error) { return "parcel 7", nil })
+				parcel, err = kagzi.Step(ctx, "pack", func(ctx context.Context) (string, error) {
+					return "parcel 7", nil
+				})
 				return err
 			},
 			"bill": func(ctx kagzi.Context) (err error) {
-				invoice, err = kagzi.Step(ctx, "write", func(ctx context.Context) (string, error) { return "invoice 9", nil })
+				invoice, err = kagzi.Step(ctx, "write", func(ctx context.Context) (string, error) {
+					return "invoice 9", nil
+				})
 				return err
 			},
 		})

@@ -16,7 +16,8 @@ func ExampleSetProgress() {
 	kagzi.Handle(worker, imports, func(ctx kagzi.Context, pages []string) (int, error) {
 		return kagzi.Step(ctx, "load", func(ctx context.Context) (int, error) {
 			for i := range pages {
-				_ = kagzi.SetProgress(ctx, fmt.Sprintf("%d of %d pages", i+1, len(pages)), float64(i+1)/float64(len(pages)))
+				_ = kagzi.SetProgress(ctx, fmt.Sprintf("%d of %d pages", i+1, len(pages)),
+					float64(i+1)/float64(len(pages)))
 			}
 			return len(pages), nil
 		})

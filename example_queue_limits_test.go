@@ -92,7 +92,8 @@ func ExampleClient_SetQueue() {
 	fmt.Println(err)
 	queues, _ := client.Queues(ctx)
 	for _, q := range queues {
-		fmt.Println(q.Queue, "has", q.MaxRunning, "slots,", q.EachKey.MaxRunning, "for each key;", q.Running, "are taken")
+		fmt.Println(q.Queue, "has", q.MaxRunning, "slots,", q.EachKey.MaxRunning, "for each key;", q.Running,
+			"are taken")
 	}
 	// Output:
 	// <nil>

@@ -6,19 +6,25 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// One worker claims from several queues. While all of them have due runs, each has its share of the worker's slots: here reports
-// have one of four, and the newsletter cannot keep orders waiting. Queues are added and removed while the worker runs.
+// One worker claims from several queues. While all of them have due runs, each has its share of the worker's slots:
+// here reports have one of four, and the newsletter cannot keep orders waiting. Queues are added and removed while the
+// worker runs.
 func ExampleWorker_AddQueue() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
-	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{Queues: map[string]int{"orders": 3, "reports": 1}, MaxConcurrent: 20})
+	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{
+		Queues:        map[string]int{"orders": 3, "reports": 1},
+		MaxConcurrent: 20,
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	deliver := kagzi.Define[string, string]("deliver")
-	kagzi.Handle(worker, deliver, func(ctx kagzi.Context, what string) (string, error) { return what + " is done", nil })
+	kagzi.Handle(worker, deliver, func(ctx kagzi.Context, what string) (string, error) {
+		return what + " is done", nil
+	})
 	serve(ctx, worker)
 
 	deliverIn := func(queue string) {

@@ -7,7 +7,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// A message does not decode and is set aside. An operator drops it, and the sender sends the right one with the same ID.
+// A message does not decode and is set aside. An operator drops it, and the sender sends the right one with the same
+// ID.
 func ExampleClient_DropMessage() {
 	ctx, _, client, worker := setup()
 	defer teardown()

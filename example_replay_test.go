@@ -15,7 +15,9 @@ func ExampleWorker_Replay() {
 
 	order := kagzi.Define[string, string]("order")
 	pay := func(context.Context) (string, error) { return "receipt 1", nil }
-	kagzi.Handle(worker, order, func(ctx kagzi.Context, _ string) (string, error) { return kagzi.Step(ctx, "pay", pay) })
+	kagzi.Handle(worker, order, func(ctx kagzi.Context, _ string) (string, error) {
+		return kagzi.Step(ctx, "pay", pay)
+	})
 	serve(ctx, worker)
 	run, err := kagzi.Start(ctx, client, order, "lamp")
 	if err != nil {

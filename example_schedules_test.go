@@ -57,7 +57,8 @@ func ExampleContext_fireTime() {
 		Name: "daily", Cron: "@daily", Run: report.With("sales"),
 		Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 	})
-	n, err := client.BackfillSchedule(ctx, "daily", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC))
+	n, err := client.BackfillSchedule(ctx, "daily", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC))
 	fmt.Println(n, "runs", err)
 
 	runs, _ := client.List(ctx, kagzi.RunFilter{Schedule: "daily"})
@@ -161,7 +162,10 @@ func ExampleOverlap() {
 	info, err := client.GetSchedule(ctx, "import")
 	fmt.Println(info.Overlap, info.Every, err)
 
-	err = client.Schedule(ctx, kagzi.Schedule{Name: "import", Every: 10 * time.Minute, Overlap: "skip them", Run: imports.With("prices")})
+	err = client.Schedule(ctx, kagzi.Schedule{
+		Name: "import", Every: 10 * time.Minute, Overlap: "skip them",
+		Run: imports.With("prices"),
+	})
 	fmt.Println(err)
 	// Output:
 	// <nil>

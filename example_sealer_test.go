@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// encrypted is a Sealer: AES-GCM with a random nonce. In front of the nonce it writes the number of its key, so that keys
-// can be changed: what is sealed from then on takes the current one, and the old ones open what is there.
+// encrypted is a Sealer: AES-GCM with a random nonce. In front of the nonce it writes the number of its key, so that
+// keys can be changed: what is sealed from then on takes the current one, and the old ones open what is there.
 type encrypted struct {
 	keys    map[byte]cipher.AEAD
 	current byte
@@ -96,7 +96,8 @@ func ExampleSealer() {
 	fmt.Printf("%s, %s\n", out, info.Output)
 
 	var readable bool
-	_ = pool.QueryRow(ctx, `SELECT bool_or(position('Ada'::bytea IN input || output) > 0) FROM kagzi.workflow_runs`).Scan(&readable)
+	_ = pool.QueryRow(ctx, `SELECT bool_or(position('Ada'::bytea IN input || output) > 0) FROM kagzi.workflow_runs`).
+		Scan(&readable)
 	fmt.Println("readable in the table:", readable)
 	// Output:
 	// true true

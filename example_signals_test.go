@@ -164,7 +164,9 @@ func ExampleRace_signals() {
 		winner, text, err := kagzi.Race(ctx, "answer", map[string]func(kagzi.Context) (string, error){
 			"paid":      func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, paid) },
 			"cancelled": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, cancelled) },
-			"forgotten": func(ctx kagzi.Context) (string, error) { return "for a day", kagzi.Sleep(ctx, "day", 24*time.Hour) },
+			"forgotten": func(ctx kagzi.Context) (string, error) {
+				return "for a day", kagzi.Sleep(ctx, "day", 24*time.Hour)
+			},
 		})
 		return product + ": " + winner + " " + text, err
 	})
@@ -182,7 +184,9 @@ func ExampleClient_Signal() {
 	defer teardown()
 
 	asking := kagzi.Define[string, string]("asking")
-	kagzi.Handle(worker, asking, func(ctx kagzi.Context, _ string) (string, error) { return kagzi.WaitSignal(ctx, Approved) })
+	kagzi.Handle(worker, asking, func(ctx kagzi.Context, _ string) (string, error) {
+		return kagzi.WaitSignal(ctx, Approved)
+	})
 	approving := kagzi.Define[kagzi.ID, bool]("approving")
 	kagzi.Handle(worker, approving, func(ctx kagzi.Context, who kagzi.ID) (bool, error) {
 		return true, kagzi.Do(ctx, "approve", func(ctx context.Context) error {

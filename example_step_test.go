@@ -43,7 +43,8 @@ func ExampleInput() {
 	pay := kagzi.Define[string, int]("pay")
 	kagzi.Handle(worker, pay, func(ctx kagzi.Context, product string) (int, error) {
 		price := map[string]any{"product": product, "cents": 1999}
-		return kagzi.Step(ctx, "charge", func(ctx context.Context) (int, error) { return 1999, nil }, kagzi.Input(price))
+		return kagzi.Step(ctx, "charge", func(ctx context.Context) (int, error) { return 1999, nil },
+			kagzi.Input(price))
 	})
 	serve(ctx, worker)
 

@@ -16,7 +16,9 @@ func ExampleStepFilter() {
 	kagzi.Handle(worker, report, func(ctx kagzi.Context, pages int) (int, error) {
 		sum := 0
 		for n := range pages {
-			size, err := kagzi.Step(ctx, fmt.Sprintf("page %d", n+1), func(context.Context) (int, error) { return 100 + n, nil })
+			size, err := kagzi.Step(ctx, fmt.Sprintf("page %d", n+1), func(context.Context) (int, error) {
+				return 100 + n, nil
+			})
 			if err != nil {
 				return 0, err
 			}

@@ -43,7 +43,8 @@ func ExampleClient_Publish_inTx() {
 
 	for _, late := range []bool{true, false} {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if err := client.Publish(ctx, Received.With(Mail{Subject: fmt.Sprint("late: ", late)}), kagzi.InTx(tx)); err != nil || !late {
+			if err := client.Publish(ctx, Received.With(Mail{Subject: fmt.Sprint("late: ", late)}),
+				kagzi.InTx(tx)); err != nil || !late {
 				return err
 			}
 			return errors.New("the disk is full")

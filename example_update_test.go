@@ -16,7 +16,8 @@ func ExampleClient_Update() {
 	serve(ctx, worker)
 	run, _ := kagzi.Start(ctx, client, order, 42, kagzi.Queue("warehouse"), kagzi.ID("order-42"))
 
-	err := client.Update(ctx, kagzi.ID("order-42"), kagzi.Queue("default"), kagzi.Priority(1), kagzi.Reason("the warehouse is down"), kagzi.Actor("ada"))
+	err := client.Update(ctx, kagzi.ID("order-42"), kagzi.Queue("default"), kagzi.Priority(1),
+		kagzi.Reason("the warehouse is down"), kagzi.Actor("ada"))
 	fmt.Println(err)
 	fmt.Println(run.Result(ctx))
 
@@ -47,7 +48,8 @@ func ExampleClient_UpdateAll() {
 	acme := kagzi.RunFilter{Workflow: "mail", Metadata: kagzi.Metadata{"tenant": "acme"}}
 	bulk, err := client.UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4), kagzi.DryRun())
 	fmt.Println(len(bulk.Changed), "would move,", err)
-	bulk, err = client.UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4), kagzi.Reason("acme floods the queue"))
+	bulk, err = client.UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4),
+		kagzi.Reason("acme floods the queue"))
 	fmt.Println(len(bulk.Changed), "moved,", err)
 
 	moved, _ := client.List(ctx, kagzi.RunFilter{Queue: "bulk"})

@@ -216,8 +216,8 @@ func ExampleClient_RunLog() {
 	// Output: RESUMED cancelled by mistake
 }
 
-// The function handled a failed step, and failed later in another one: Resume repeats only the later step. Forget names more
-// steps to repeat.
+// The function handled a failed step, and failed later in another one: Resume repeats only the later step. Forget names
+// more steps to repeat.
 func ExampleForget() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -58,8 +58,10 @@ func ExampleDefaultVersion() {
 	defer teardown()
 
 	greet := kagzi.Define[string, string]("greet")
-	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "Hello " + name, nil }, kagzi.DefaultVersion())
-	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "Good day " + name, nil }, kagzi.Version(2))
+	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "Hello " + name, nil },
+		kagzi.DefaultVersion())
+	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "Good day " + name, nil },
+		kagzi.Version(2))
 	serve(ctx, worker)
 
 	run, _ := kagzi.Start(ctx, client, greet, "Ada")
@@ -71,8 +73,8 @@ func ExampleDefaultVersion() {
 	// Good day Ada <nil>
 }
 
-// Patched changes the code within a version: a run that has passed the changed code keeps the old path, new runs take the new
-// one.
+// Patched changes the code within a version: a run that has passed the changed code keeps the old path, new runs take
+// the new one.
 func ExamplePatched() {
 	ctx, _, client, oldWorker := setup()
 	defer teardown()
@@ -126,7 +128,8 @@ func ExampleClient_Stranded() {
 	defer teardown()
 
 	order := kagzi.Define[string, string]("order")
-	kagzi.Handle(worker, order, func(_ kagzi.Context, product string) (string, error) { return product, nil }, kagzi.Version(2))
+	kagzi.Handle(worker, order, func(_ kagzi.Context, product string) (string, error) { return product, nil },
+		kagzi.Version(2))
 	serve(ctx, worker)
 	waitFor(ctx, client, 1)
 

@@ -18,7 +18,9 @@ func ExampleClient_Steps_race() {
 	kagzi.Handle(worker, approval, func(ctx kagzi.Context, what string) (string, error) {
 		_, _ = kagzi.WaitSignal(ctx, Approved.For("early"), kagzi.Timeout(time.Millisecond))
 		_, by, err := kagzi.Race(ctx, "decision", branches{
-			"nobody": func(ctx kagzi.Context) (string, error) { return "nobody", kagzi.Sleep(ctx, "week", 7*24*time.Hour) },
+			"nobody": func(ctx kagzi.Context) (string, error) {
+				return "nobody", kagzi.Sleep(ctx, "week", 7*24*time.Hour)
+			},
 			"person": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, Approved.For(what)) },
 		})
 		return by, err

@@ -20,16 +20,21 @@ import (
 // workerStatuses are the values of WorkerInfo.Status.
 var workerStatuses = []string{"ONLINE", "DRAINING", "OFFLINE"}
 
-// WorkerInfo is one row of the registry of workers. Its counters are those of the last heartbeat, and final once the worker has stopped. If a worker
-// was declared dead, they lack what it did after its last heartbeat, which those of its next row have.
+// WorkerInfo is one row of the registry of workers. Its counters are those of the last heartbeat, and final once the
+// worker has stopped. If a worker was declared dead, they lack what it did after its last heartbeat, which those of its
+// next row have.
 type WorkerInfo struct {
-	ID            string            `json:"id"`                    // a UUID, new with each start; a live worker that was declared dead registers again under a new one
-	Queues        []string          `json:"queues,omitempty"`      // from which it claims runs
-	LeftQueues    []string          `json:"left_queues,omitempty"` // from which it claims no more, and of which it may still execute runs
-	Workflows     []string          `json:"workflows,omitempty"`   // the workflows that it has handlers for
-	Handlers      []string          `json:"handlers,omitempty"`    // with their versions: "checkout/2"
-	Status        string            `json:"status"`                // ONLINE, then DRAINING, then OFFLINE; a worker that died goes OFFLINE from either
-	Silent        bool              `json:"silent,omitempty"`      // it has sent no heartbeat for its StaleAfter: it is probably dead, and no coordinator has noticed yet
+	// a UUID, new with each start; a live worker that was declared dead registers again under a new one
+	ID     string   `json:"id"`
+	Queues []string `json:"queues,omitempty"` // from which it claims runs
+	// from which it claims no more, and of which it may still execute runs
+	LeftQueues []string `json:"left_queues,omitempty"`
+	Workflows  []string `json:"workflows,omitempty"` // the workflows that it has handlers for
+	Handlers   []string `json:"handlers,omitempty"`  // with their versions: "checkout/2"
+	// ONLINE, then DRAINING, then OFFLINE; a worker that died goes OFFLINE from either
+	Status string `json:"status"`
+	// it has sent no heartbeat for its StaleAfter: it is probably dead, and no coordinator has noticed yet
+	Silent        bool              `json:"silent,omitempty"`
 	Hostname      string            `json:"hostname,omitempty"`
 	PID           int               `json:"pid,omitempty"`
 	Build         string            `json:"build,omitempty"`
@@ -38,18 +43,22 @@ type WorkerInfo struct {
 	Active        int               `json:"active"`    // runs under way
 	Completed     int64             `json:"completed"` // runs that it ended so, since StartedAt
 	Failed        int64             `json:"failed"`    // the same
-	Steps         int64             `json:"steps"`     // attempts of steps that it executed and recorded, since StartedAt
-	Watched       bool              `json:"watched"`   // whether its connection shows if it lives: false behind a pooler
-	StartedAt     time.Time         `json:"started_at,omitzero"`
-	HeartbeatAt   time.Time         `json:"heartbeat_at,omitzero"`
-	StoppedAt     time.Time         `json:"stopped_at,omitzero"` // when it went offline
+	// attempts of steps that it executed and recorded, since StartedAt
+	Steps       int64     `json:"steps"`
+	Watched     bool      `json:"watched"` // whether its connection shows if it lives: false behind a pooler
+	StartedAt   time.Time `json:"started_at,omitzero"`
+	HeartbeatAt time.Time `json:"heartbeat_at,omitzero"`
+	StoppedAt   time.Time `json:"stopped_at,omitzero"` // when it went offline
 }
 
 func workerInfo(w store.WorkerRow) WorkerInfo {
 	info := WorkerInfo{
-		ID: w.ID.String(), Queues: w.Queues, LeftQueues: w.LeftQueues, Workflows: w.Types, Handlers: w.Handlers, Status: w.Status, Silent: w.Silent, Hostname: w.Hostname,
-		PID: w.PID, Build: w.Build, MaxConcurrent: w.MaxConcurrent, Active: w.Active, Completed: w.Counts.Completed, Failed: w.Counts.Failed,
-		Steps: w.Counts.Steps, Watched: w.Watched, StartedAt: w.StartedAt, HeartbeatAt: w.HeartbeatAt, StoppedAt: w.StoppedAt,
+		ID: w.ID.String(), Queues: w.Queues, LeftQueues: w.LeftQueues, Workflows: w.Types, Handlers: w.Handlers,
+		Status: w.Status, Silent: w.Silent, Hostname: w.Hostname,
+		PID: w.PID, Build: w.Build, MaxConcurrent: w.MaxConcurrent, Active: w.Active, Completed: w.Counts.Completed,
+		Failed: w.Counts.Failed,
+		Steps:  w.Counts.Steps, Watched: w.Watched, StartedAt: w.StartedAt, HeartbeatAt: w.HeartbeatAt,
+		StoppedAt: w.StoppedAt,
 	}
 	_ = json.Unmarshal(w.Labels, &info.Labels) // written by registration, from a map of strings
 	return info
@@ -74,7 +83,8 @@ func (f WorkerFilter) choice() (store.WorkerFilter, error) {
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(workerStatuses, s) {
-			return sf, fmt.Errorf("kagzi: a worker has no status %s: give %s", text.Quote(s), strings.Join(workerStatuses, ", "))
+			return sf, fmt.Errorf("kagzi: a worker has no status %s: give %s", text.Quote(s),
+				strings.Join(workerStatuses, ", "))
 		}
 		sf.Status = append(sf.Status, s)
 	}
@@ -110,9 +120,9 @@ func parseWorkerID(id string) (uuid.UUID, error) {
 	return parsed, nil
 }
 
-// Workers returns the workers that f selects, those started last first, and their total number. For the next page, set f.After to
-// the ID of the last one: even if workers start or stop between two pages, none is skipped or listed twice. Workers returns
-// [ErrNotFound] if the worker of f.After no longer exists.
+// Workers returns the workers that f selects, those started last first, and their total number. For the next page, set
+// f.After to the ID of the last one: even if workers start or stop between two pages, none is skipped or listed twice.
+// Workers returns [ErrNotFound] if the worker of f.After no longer exists.
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo, total int, err error) {
 	chosen, err := f.choice()
 	if err == nil {
@@ -174,10 +184,10 @@ func (c *Client) worker(ctx context.Context, tx pgx.Tx, id string) (uuid.UUID, e
 	return parsed, err
 }
 
-// Drain asks a worker, wherever it runs, to drain: as if the context of its Run had ended, it claims no more runs, lets those under
-// way finish, returns the rest to the queue, and its Run returns nil. Drain returns once the request is stored. The worker learns
-// of it at once by a notification, or with its next heartbeat. Drain does nothing if the worker already drains or is offline. It
-// returns [ErrNotFound] if the client's namespace has no such worker.
+// Drain asks a worker, wherever it runs, to drain: as if the context of its Run had ended, it claims no more runs, lets
+// those under way finish, returns the rest to the queue, and its Run returns nil. Drain returns once the request is
+// stored. The worker learns of it at once by a notification, or with its next heartbeat. Drain does nothing if the
+// worker already drains or is offline. It returns [ErrNotFound] if the client's namespace has no such worker.
 //
 // A process manager that restarts a worker whenever it ends will do so after a drain, too.
 func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) error {
@@ -198,9 +208,8 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) err
 	return nil
 }
 
-// DrainQueue asks all workers of a queue to drain, like [Client.Drain], and returns the number of those that were not draining
-// before. They drain as a whole, with their other queues. It does not
-// affect workers that start later.
+// DrainQueue asks all workers of a queue to drain, like [Client.Drain], and returns the number of those that were not
+// draining before. They drain as a whole, with their other queues. It does not affect workers that start later.
 func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOption) (n int, err error) {
 	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
@@ -225,11 +234,11 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 	return len(asked), nil
 }
 
-// ForceOffline declares a worker dead before a coordinator does: its runs are available to others at once, and it is offline, with a
-// LOST event "forced offline". A live worker that was forced offline learns of it by a notification, or with its next heartbeat or
-// write: it gives up its runs, and registers again under a new ID. If the worker is already offline, ForceOffline releases runs
-// that it may still hold. It returns [ErrNotFound] if the client's namespace has no such worker. With [InTx] the worker cannot send
-// heartbeats until the transaction ends, so commit soon.
+// ForceOffline declares a worker dead before a coordinator does: its runs are available to others at once, and it is
+// offline, with a LOST event "forced offline". A live worker that was forced offline learns of it by a notification, or
+// with its next heartbeat or write: it gives up its runs, and registers again under a new ID. If the worker is already
+// offline, ForceOffline releases runs that it may still hold. It returns [ErrNotFound] if the client's namespace has no
+// such worker. With [InTx] the worker cannot send heartbeats until the transaction ends, so commit soon.
 func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOption) error {
 	cfg, err := changeOptions(opts, everyVerb)
 	var parsed uuid.UUID

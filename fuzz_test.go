@@ -27,15 +27,19 @@ type document struct {
 	Unknown any               `json:"unknown"`
 }
 
-// What the Codec has encoded it decodes, and encodes again to the same bytes: Kagzi compares inputs by them. It decodes no other text that it
-// would write differently a second time.
+// What the Codec has encoded it decodes, and encodes again to the same bytes: Kagzi compares inputs by them. It decodes
+// no other text that it would write differently a second time.
 func FuzzCodec(f *testing.F) {
-	f.Add("plain", int64(1), 0.5, []byte("data"), []byte(`{"name":"x","next":{"name":"y"},"unknown":[1,"\u2028",null]}`))
+	f.Add("plain", int64(1), 0.5, []byte("data"),
+		[]byte(`{"name":"x","next":{"name":"y"},"unknown":[1,"\u2028",null]}`))
 	f.Add("a\x00\xff<&>\u2028", int64(-1), 1e300, []byte(nil), []byte(`{"name":"\ud800","rate":1e400}`))
 	f.Add("", int64(0), math.Copysign(0, -1), []byte{}, []byte(`{"NAME":1}{}`))
 	f.Add(`a "quoted" \ text`, int64(math.MinInt64), math.MaxFloat64, []byte("x"), []byte(`"\""`))
 	f.Fuzz(func(t *testing.T, name string, count int64, rate float64, data, doc []byte) {
-		v := document{Name: name, Count: count, Rate: rate, Data: data, Labels: map[string]string{name: name}, At: time.Duration(count), Unknown: name}
+		v := document{
+			Name: name, Count: count, Rate: rate, Data: data, Labels: map[string]string{name: name},
+			At: time.Duration(count), Unknown: name,
+		}
 		if encoded, err := (jsonCodec{}).Encode(v); err == nil { // a NaN has no encoding
 			var back document
 			if !utf8.ValidString(name) { // it comes back with replacement characters
@@ -55,7 +59,10 @@ func FuzzCodec(f *testing.F) {
 		scalar(t, int(count))
 		scalar(t, rate)
 		scalar(t, data)
-		for _, into := range []any{new(document), new(string), new(int), new([]byte), new(map[string]string), new(any)} {
+		for _, into := range []any{
+			new(document), new(string), new(int), new([]byte), new(map[string]string),
+			new(any),
+		} {
 			if (jsonCodec{}).Decode(doc, into) != nil {
 				continue
 			}
@@ -96,7 +103,8 @@ func stable(t *testing.T, encoded []byte, into any) {
 	}
 }
 
-// Headers that are accepted are stored and read back as they are. Headers are inherited without a change of the parent's.
+// Headers that are accepted are stored and read back as they are. Headers are inherited without a change of the
+// parent's.
 func FuzzHeaders(f *testing.F) {
 	f.Add("tenant=acme\ntraceparent=00-1", "tenant=other")
 	f.Add("a=\x00", "=b")
@@ -106,7 +114,8 @@ func FuzzHeaders(f *testing.F) {
 		h, base := headersOf(own), headersOf(inherited)
 		for _, some := range []Headers{h, base} {
 			if err := some.validate(); err != nil {
-				if line := err.Error(); !strings.HasPrefix(line, "kagzi: ") || len(line) > 700 || !text.IsSane(line) || strings.ContainsAny(line, "\n\t") {
+				if line := err.Error(); !strings.HasPrefix(line, "kagzi: ") || len(line) > 700 || !text.IsSane(line) ||
+					strings.ContainsAny(line, "\n\t") {
 					t.Fatalf("no short clean line: %q", line)
 				}
 				return
@@ -146,9 +155,14 @@ func headersOf(lines string) Headers {
 	return h
 }
 
-// A cursor is the ID of the last thing of a page. Another text is refused in a short line, and an ID means what it says.
+// A cursor is the ID of the last thing of a page. Another text is refused in a short line, and an ID means what it
+// says.
 func FuzzCursors(f *testing.F) {
-	for _, cursor := range []string{"", "0199f0c5-7a5e-7000-8000-000000000001", "{0199f0c5-7a5e-7000-8000-000000000001}", "urn:uuid:0199f0c5-7a5e-7000-8000-000000000001", "0199f0c57a5e70008000000000000001", "x\x00y", strings.Repeat("9", 100_000)} {
+	for _, cursor := range []string{
+		"", "0199f0c5-7a5e-7000-8000-000000000001",
+		"{0199f0c5-7a5e-7000-8000-000000000001}", "urn:uuid:0199f0c5-7a5e-7000-8000-000000000001",
+		"0199f0c57a5e70008000000000000001", "x\x00y", strings.Repeat("9", 100_000),
+	} {
 		f.Add(cursor)
 	}
 	c := &Client{cfg: ClientConfig{Namespace: "test"}}

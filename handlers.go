@@ -13,12 +13,13 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Handle makes fn the worker's code for wf, as version 1 unless a [Version] says otherwise. A worker may have handlers for several
-// versions of a workflow and uses them all: a run stays on the version that it began with. A run that names no version begins
-// with the highest one, or with the [DefaultVersion].
+// Handle makes fn the worker's code for wf, as version 1 unless a [Version] says otherwise. A worker may have handlers
+// for several versions of a workflow and uses them all: a run stays on the version that it began with. A run that names
+// no version begins with the highest one, or with the [DefaultVersion].
 //
-// Call Handle before [Worker.Run], which returns mistakes: a nil fn, two handlers for one version, two defaults, a bad name, a
-// nil w. A Handle that comes while the worker runs has no effect: it is logged at level Error, and Run does not return it.
+// Call Handle before [Worker.Run], which returns mistakes: a nil fn, two handlers for one version, two defaults, a bad
+// name, a nil w. A Handle that comes while the worker runs has no effect: it is logged at level Error, and Run does not
+// return it.
 func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
 	if w.made() == nil { // else Run says so
 		handle(w, wf.name, fn, opts, nil)
@@ -33,7 +34,9 @@ func handleOptions(opts []HandleOption, takes ...string) (handleConfig, error) {
 }
 
 // handle gives the worker the function of a workflow, or of a consumer. It reports whether the call was right.
-func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, error), opts []HandleOption, consumer *store.Consumer) bool {
+func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, error), opts []HandleOption,
+	consumer *store.Consumer,
+) bool {
 	cfg, err := handleOptions(opts, "Version", "DefaultVersion")
 	version := cmp.Or(cfg.version, 1)
 	err = errors.Join(validateWorkflow(name), err)
@@ -48,8 +51,10 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 	w.handle(name, version, cfg.isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
 		var in In
 		if consumer != nil {
-			if b.ExternalID() != store.RunOfConsumer(name) { // its end would consume nothing, and the consumer would see the same events again
-				return nil, failure.Permanent(kind.Validation, fmt.Errorf("kagzi: %s is a consumer, whose runs nobody else starts: use Client.Trigger", text.Quote(name)))
+			// its end would consume nothing, and the consumer would see the same events again
+			if b.ExternalID() != store.RunOfConsumer(name) {
+				return nil, failure.Permanent(kind.Validation, fmt.Errorf("kagzi: %s is a consumer, whose runs "+
+					"nobody else starts: use Client.Trigger", text.Quote(name)))
 			}
 			b.Consume(name, consumer.Topics)
 		}
@@ -79,7 +84,8 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 
 func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.Handler) {
 	if w.running.Load() {
-		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run", "workflow", workflow)
+		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run",
+			"workflow", workflow)
 		if h := w.hooks.Load(); h != nil && h.Late != nil {
 			h.Late(workflow)
 		}
@@ -89,7 +95,8 @@ func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.H
 		w.handlers[workflow] = map[int]engine.Handler{}
 	}
 	if w.handlers[workflow][version] != nil {
-		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one of them another kagzi.Version", version, workflow))
+		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one of "+
+			"them another kagzi.Version", version, workflow))
 		return
 	}
 	w.handlers[workflow][version] = h
@@ -97,13 +104,16 @@ func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.H
 		return
 	}
 	if other, ok := w.defaults[workflow]; ok {
-		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: versions %d and %d of workflow %q are both kagzi.DefaultVersion: choose one", other, version, workflow))
+		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: versions %d and %d of workflow %q are both "+
+			"kagzi.DefaultVersion: choose one", other, version, workflow))
 		return
 	}
 	w.defaults[workflow] = version
 }
 
 func badInput(want reflect.Type, err error) error {
-	return failure.Quarantine(kind.BadInput, fmt.Errorf("the stored input does not decode into %v, the type that this program has for it: %w; "+
-		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the run, or Restart it with another kagzi.NewInput", want, err))
+	return failure.Quarantine(kind.BadInput, fmt.Errorf("the stored input does not decode into %v, the type that "+
+		"this program has for it: %w; "+
+		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the "+
+		"run, or Restart it with another kagzi.NewInput", want, err))
 }

@@ -19,17 +19,19 @@ import (
 // Health checks whether the client can work and whether the work of its namespace progresses. It sends about ten short
 // statements over one connection. Their cost does not grow with the number of runs.
 //
-// The report is Unhealthy if the client cannot work (the database is away or read-only, rights are missing, the schema does not
-// fit), or if work of the namespace has been due for 15 seconds and no worker lives. It is Degraded if somebody should investigate:
-// all connections of the pool have been in use for two seconds; workers are silent; work has been due for 15 seconds and no live worker has a handler for
-// it; work was due five minutes ago although there are workers for it, or because its queue is full or its rate used up; the line of a
-// limit of steps has not moved for five minutes; something is paused; schedules are a minute late, or paused for an error; ten or more runs failed
-// within the last hour, and they are more than a tenth of those that ended; a compensation failed for good, and its run was not resumed; runs were
-// quarantined within the last 24 hours; the database refuses requests of a worker of this process.
+// The report is Unhealthy if the client cannot work (the database is away or read-only, rights are missing, the schema
+// does not fit), or if work of the namespace has been due for 15 seconds and no worker lives. It is Degraded if
+// somebody should investigate: all connections of the pool have been in use for two seconds; workers are silent; work
+// has been due for 15 seconds and no live worker has a handler for it; work was due five minutes ago although there are
+// workers for it, or because its queue is full or its rate used up; the line of a limit of steps has not moved for five
+// minutes; something is paused; schedules are a minute late, or paused for an error; ten or more runs failed within the
+// last hour, and they are more than a tenth of those that ended; a compensation failed for good, and its run was not
+// resumed; runs were quarantined within the last 24 hours; the database refuses requests of a worker of this process.
 //
-// If the database is away, Health reports that and returns no error. It returns after 5 seconds at the latest, or when ctx's
-// deadline has passed, with the checks made by then. Its error is that of a ctx that was cancelled. If the pool has no free
-// connection for two seconds, Health opens one. Health is safe for concurrent use; for probes see [Client.Readiness].
+// If the database is away, Health reports that and returns no error. It returns after 5 seconds at the latest, or when
+// ctx's deadline has passed, with the checks made by then. Its error is that of a ctx that was cancelled. If the pool
+// has no free connection for two seconds, Health opens one. Health is safe for concurrent use; for probes see
+// [Client.Readiness].
 func (c *Client) Health(ctx context.Context) (health.Report, error) {
 	if err := c.made(); err != nil {
 		return health.Report{}, failure.Wrap(err, "health")
@@ -41,12 +43,12 @@ func (c *Client) Health(ctx context.Context) (health.Report, error) {
 	return report, nil
 }
 
-// Readiness returns a handler that answers 200 if the client can work, and 503 if the database is away or read-only, rights are
-// missing, or the schema does not fit. Unlike [Client.Health] it does not check whether work progresses: if a process that starts
-// runs were taken out of service because no worker lives, the starts would be lost as well.
+// Readiness returns a handler that answers 200 if the client can work, and 503 if the database is away or read-only,
+// rights are missing, or the schema does not fit. Unlike [Client.Health] it does not check whether work progresses: if
+// a process that starts runs were taken out of service because no worker lives, the starts would be lost as well.
 //
-// The body is a [health.Report] as JSON, for people. Concurrent requests share an answer, which is at most a second old. It comes
-// within 5 seconds, so give the probe a longer timeout. Methods other than GET and HEAD get 405.
+// The body is a [health.Report] as JSON, for people. Concurrent requests share an answer, which is at most a second
+// old. It comes within 5 seconds, so give the probe a longer timeout. Methods other than GET and HEAD get 405.
 func (c *Client) Readiness() http.Handler {
 	return checkup.Handler(func(ctx context.Context) health.Report {
 		if err := c.made(); err != nil {
@@ -56,10 +58,10 @@ func (c *Client) Readiness() http.Handler {
 	})
 }
 
-// Liveness returns a handler that answers 200, or 503 if a worker of the process is stuck and the process should be restarted. A
-// worker is stuck if for three times its StaleAfter, and at least a minute, it has got neither an answer nor a refusal from the
-// database. The handler does not query the database, and does not fail if the database is away: restarting every process would
-// not bring it back. Body and methods are as for [Client.Readiness].
+// Liveness returns a handler that answers 200, or 503 if a worker of the process is stuck and the process should be
+// restarted. A worker is stuck if for three times its StaleAfter, and at least a minute, it has got neither an answer
+// nor a refusal from the database. The handler does not query the database, and does not fail if the database is away:
+// restarting every process would not bring it back. Body and methods are as for [Client.Readiness].
 func (c *Client) Liveness() http.Handler {
 	return checkup.Handler(func(context.Context) health.Report {
 		if err := c.made(); err != nil {
@@ -75,7 +77,10 @@ func (c *Client) process() checkup.Process {
 	if c.executes.Load() {
 		needs = store.WorkerRights
 	}
-	return checkup.Process{Store: c.store, Namespace: c.cfg.Namespace, Ready: &c.ready, Needs: needs, Failures: c.failures, MaxLoadFailures: engine.MaxLoadFailures}
+	return checkup.Process{
+		Store: c.store, Namespace: c.cfg.Namespace, Ready: &c.ready, Needs: needs,
+		Failures: c.failures, MaxLoadFailures: engine.MaxLoadFailures,
+	}
 }
 
 // failures returns the requests that the database refuses to the client's workers in this process.
@@ -89,20 +94,24 @@ func (c *Client) failures() (all []outage.Failure) {
 	return all
 }
 
-// localWorkers returns the client's workers in this process. It blocks as long as one of their locks is held, so that a probe
-// fails if a lock is never released.
+// localWorkers returns the client's workers in this process. It blocks as long as one of their locks is held, so that a
+// probe fails if a lock is never released.
 func (c *Client) localWorkers() []checkup.Worker {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	workers := make([]checkup.Worker, 0, len(c.sessions))
 	for s := range c.sessions {
 		silence, stuck := s.Stuck()
-		workers = append(workers, checkup.Worker{ID: s.ID().String(), Queues: s.Queues(), Silence: silence, Stuck: stuck})
+		workers = append(workers, checkup.Worker{
+			ID: s.ID().String(), Queues: s.Queues(), Silence: silence,
+			Stuck: stuck,
+		})
 	}
 	return workers
 }
 
-// A StrandedRuns counts the runs of one version of a workflow that wait in a queue in which no live worker can execute them.
+// A StrandedRuns counts the runs of one version of a workflow that wait in a queue in which no live worker can execute
+// them.
 type StrandedRuns struct {
 	Workflow string    `json:"workflow"`
 	Version  int       `json:"version"` // zero for runs that name none and were never executed
@@ -110,23 +119,25 @@ type StrandedRuns struct {
 	Count    int       `json:"count"`
 	More     bool      `json:"more,omitempty"`  // there may be more: see Client.Stranded
 	Oldest   time.Time `json:"oldest,omitzero"` // when the oldest of those counted was started
-	DueAt    time.Time `json:"due_at,omitzero"` // when the first of them became or becomes due; zero if none becomes due by time alone
+	// when the first of them became or becomes due; zero if none becomes due by time alone
+	DueAt time.Time `json:"due_at,omitzero"`
 }
 
-// Stranded counts the active runs for whose version no live worker of their queue has a handler, by queue, workflow and version. A
-// worker is live if it is ONLINE and sent a heartbeat within its own StaleAfter; a draining worker is not. Sleeping runs count,
-// because nobody will execute them when they wake. So do runs that wait for a slot of their key, paused ones, and those that a
-// draining worker still executes.
+// Stranded counts the active runs for whose version no live worker of their queue has a handler, by queue, workflow and
+// version. A worker is live if it is ONLINE and sent a heartbeat within its own StaleAfter; a draining worker is not.
+// Sleeping runs count, because nobody will execute them when they wake. So do runs that wait for a slot of their key,
+// paused ones, and those that a draining worker still executes.
 //
-// Call it before the last workers of an old version are removed for good: drain them, and if Stranded then lists that version,
-// start them again. Nothing is lost meanwhile: a stranded run waits for a worker.
+// Call it before the last workers of an old version are removed for good: drain them, and if Stranded then lists that
+// version, start them again. Nothing is lost meanwhile: a stranded run waits for a worker.
 //
-// Stranded does not read millions of rows. Of each workflow in each queue it reads the 25,000 runs of each priority that are due
-// first. With more than two workflows it reads fewer, but at least 100. The same holds for the runs that wait for a slot of their
-// key: of each of up to 10,000 keys it reads as many, with more than four keys fewer, but at least 10. If there are fewer active runs, the answer is
-// complete. If there are more, Count is the number found among the runs that were read, and a version that occurs only among runs that
-// sleep for longer is not listed yet. Stranded runs that are due are listed, because they have been due the longest. As in
-// [Client.Health], at most a thousand queues and a thousand workflows are read.
+// Stranded does not read millions of rows. Of each workflow in each queue it reads the 25,000 runs of each priority
+// that are due first. With more than two workflows it reads fewer, but at least 100. The same holds for the runs that
+// wait for a slot of their key: of each of up to 10,000 keys it reads as many, with more than four keys fewer, but at
+// least 10. If there are fewer active runs, the answer is complete. If there are more, Count is the number found among
+// the runs that were read, and a version that occurs only among runs that sleep for longer is not listed yet. Stranded
+// runs that are due are listed, because they have been due the longest. As in [Client.Health], at most a thousand
+// queues and a thousand workflows are read.
 func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {
 	err := c.checkSchema(ctx, nil)
 	var stranded []store.ActiveWork
@@ -138,7 +149,10 @@ func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {
 	}
 	var out []StrandedRuns
 	for _, a := range stranded {
-		out = append(out, StrandedRuns{Workflow: a.Type, Version: a.Version, Queue: a.Queue, Count: a.Count, More: a.More, Oldest: a.Oldest, DueAt: a.DueAt})
+		out = append(out, StrandedRuns{
+			Workflow: a.Type, Version: a.Version, Queue: a.Queue, Count: a.Count,
+			More: a.More, Oldest: a.Oldest, DueAt: a.DueAt,
+		})
 	}
 	return out, nil
 }

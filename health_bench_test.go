@@ -10,9 +10,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// BenchmarkHealth shows that a report costs the same whatever waits: with nothing in the tables; with 200,000 runs of 100,000 keys
-// that are full, and 10,000 of 1,000 keys in the line; with a million runs asleep, a million over, 100,000 failed within the hour and 300,000 due; and when 200,000 of
-// those have just been claimed and nothing was vacuumed.
+// BenchmarkHealth shows that a report costs the same whatever waits: with nothing in the tables; with 200,000 runs of
+// 100,000 keys that are full, and 10,000 of 1,000 keys in the line; with a million runs asleep, a million over, 100,000
+// failed within the hour and 300,000 due; and when 200,000 of those have just been claimed and nothing was vacuumed.
 func BenchmarkHealth(b *testing.B) {
 	pool := benchPool(b, 4)
 	c := kit.NewClient(b, pool)
@@ -31,24 +31,35 @@ func BenchmarkHealth(b *testing.B) {
 	}
 	run("empty")
 	dbtest.Exec(b, pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, run_key, key_scope)
-		SELECT gen_random_uuid(), 'default', 'default', 'ship', 'PENDING', now() - interval '1 hour', CASE WHEN g <= 200000 THEN 'full ' || g % 100000 ELSE 'key ' || g % 1000 END, 'default'
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, run_key,
+			key_scope)
+		SELECT gen_random_uuid(), 'default', 'default', 'ship', 'PENDING', now() - interval '1 hour',
+			CASE WHEN g <= 200000 THEN 'full ' || g % 100000 ELSE 'key ' || g % 1000 END, 'default'
 		FROM generate_series(1, 210000) AS g`)
 	dbtest.Exec(b, pool, `
 		INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
-		SELECT DISTINCT key_scope, run_key, 'default', CASE WHEN run_key < 'key' THEN 'infinity' ELSE now() END FROM kagzi.workflow_runs`)
+		SELECT DISTINCT key_scope, run_key, 'default', CASE WHEN run_key < 'key' THEN 'infinity' ELSE now() END
+			FROM kagzi.workflow_runs`)
 	run("keys")
 	for _, rows := range []struct {
 		status, at, ended string
 		n                 int
-	}{{"SLEEPING", "now() + interval '1 day'", "NULL", 1_000_000}, {"COMPLETED", "NULL", "now()", 1_000_000}, {"PENDING", "now() - interval '1 hour'", "NULL", 300_000}} {
+	}{
+		{"SLEEPING", "now() + interval '1 day'", "NULL", 1_000_000},
+		{"COMPLETED", "NULL", "now()", 1_000_000},
+		{"PENDING", "now() - interval '1 hour'", "NULL", 300_000},
+	} {
 		dbtest.Exec(b, pool, `
-			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, finished_at)
-			SELECT gen_random_uuid(), 'default', 'default', 'ship', $1, `+rows.at+`, `+rows.ended+` FROM generate_series(1, $2::int)`, rows.status, rows.n)
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at,
+				finished_at)
+			SELECT gen_random_uuid(), 'default', 'default', 'ship', $1,
+				`+rows.at+`, `+rows.ended+` FROM generate_series(1, $2::int)`, rows.status, rows.n)
 	}
 	dbtest.Exec(b, pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at, error_kind)
-		SELECT gen_random_uuid(), 'default', 'default', 'ship', 'FAILED', now() - g * interval '20 ms', 'kind-' || g % 20 FROM generate_series(1, 100000) AS g`)
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at,
+			error_kind)
+		SELECT gen_random_uuid(), 'default', 'default', 'ship', 'FAILED', now() - g * interval '20 ms',
+			'kind-' || g % 20 FROM generate_series(1, 100000) AS g`)
 	run("millions")
 	dbtest.Exec(b, pool, `
 		UPDATE kagzi.workflow_runs SET status = 'RUNNING', available_at = now() + interval '5 minutes'

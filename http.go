@@ -10,7 +10,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// HTTPStatus returns the status with which an HTTP handler should answer for err, an error from Kagzi. It is 200 for nil.
+// HTTPStatus returns the status with which an HTTP handler should answer for err, an error from Kagzi. It is 200 for
+// nil.
 //
 //   - 404: [ErrNotFound]
 //   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], [ErrCompensated]
@@ -19,11 +20,12 @@ import (
 //   - 503: the database is away, too slow or short of connections, or another transaction holds a lock: try again
 //   - 400: Kagzi refused a call for its arguments
 //
-// Otherwise [KindOf] decides: not found is 404, unauthorized 403, a bad request 400, a failed validation 422, cancelled 409, rate
-// limited 429, a timeout and a deadline 504, a network failure 502, unavailable 503, as is a database that nobody has migrated.
-// The kind of a *[RunError] says why the run failed; unauthorized and a bad request are then 500, because the workflow made the
-// request. Everything else is 500: failures that the server's side must repair, such as a missing right of this program, and kinds
-// of your own. If the caller of the handler cancelled its context, the status is 503; nobody reads that answer.
+// Otherwise [KindOf] decides: not found is 404, unauthorized 403, a bad request 400, a failed validation 422, cancelled
+// 409, rate limited 429, a timeout and a deadline 504, a network failure 502, unavailable 503, as is a database that
+// nobody has migrated. The kind of a *[RunError] says why the run failed; unauthorized and a bad request are then 500,
+// because the workflow made the request. Everything else is 500: failures that the server's side must repair, such as a
+// missing right of this program, and kinds of your own. If the caller of the handler cancelled its context, the status
+// is 503; nobody reads that answer.
 func HTTPStatus(err error) int {
 	if err == nil {
 		return http.StatusOK

@@ -99,8 +99,10 @@ func TestRefusalsAreBadRequests(t *testing.T) {
 	_, bulk := c.CancelAll(ctx, kagzi.RunFilter{})
 	_, _, workers := c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"GONE"}})
 	for name, err := range map[string]error{
-		"empty ID": start(kagzi.ID("")), "Timeout": start(kagzi.Timeout(30)), "Priority": start(kagzi.Priority(9)), "nil option": start(nil),
-		"nil InTx": start(kagzi.InTx(pgx.Tx(nil))), "Limit": listing, "Status": status, "empty reference": getting, "empty filter": bulk, "worker's status": workers,
+		"empty ID": start(kagzi.ID("")), "Timeout": start(kagzi.Timeout(30)), "Priority": start(kagzi.Priority(9)),
+		"nil option": start(nil),
+		"nil InTx":   start(kagzi.InTx(pgx.Tx(nil))), "Limit": listing, "Status": status, "empty reference": getting,
+		"empty filter": bulk, "worker's status": workers,
 		"schedule":    c.Schedule(ctx, kagzi.Schedule{Name: "s", Cron: "61 * * * *", Run: wf.With("x")}),
 		"no schedule": c.Schedule(ctx, kagzi.Schedule{}),
 		"message":     c.Signal(ctx, kagzi.ID("x"), kagzi.Message{}),

@@ -18,8 +18,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A statementCounter counts the statements of an idle fleet, except those that begin, set up and commit a transaction. It starts
-// again whenever another coordinator works or a worker polls.
+// A statementCounter counts the statements of an idle fleet, except those that begin, set up and commit a transaction.
+// It starts again whenever another coordinator works or a worker polls.
 type statementCounter struct {
 	mu         sync.Mutex // guards the fields below
 	leader     string     // whose notification was the last
@@ -30,11 +30,15 @@ type statementCounter struct {
 	since      time.Time  // when it started again
 }
 
-func (c *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (c *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn,
+	_ pgx.TraceQueryStartData,
+) context.Context {
 	return ctx
 }
 func (c *statementCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (c *statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (c *statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn,
+	_ pgx.TraceBatchStartData,
+) context.Context {
 	return ctx
 }
 func (c *statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
@@ -79,8 +83,10 @@ func (c *statementCounter) lead(t *testing.T, payload string) {
 	c.leads++
 }
 
-// Of an idle fleet one coordinator works, nobody polls, and the statements are those of the heartbeats and of that coordinator.
-func TestIdleFleetIsQuiet(t *testing.T) { // not beside other tests: workers whose claims take long look again after a second
+// Of an idle fleet one coordinator works, nobody polls, and the statements are those of the heartbeats and of that
+// coordinator.
+// not beside other tests: workers whose claims take long look again after a second
+func TestIdleFleetIsQuiet(t *testing.T) {
 	const workers, queues, seconds = 10, 3, 8
 	db := dbtest.Database(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -127,15 +133,17 @@ func TestIdleFleetIsQuiet(t *testing.T) { // not beside other tests: workers who
 			c.lead(t, n.Payload)
 		}
 	})
-	// One statement of each worker's heartbeat; four of the leader a second, and ten more in each Interval of five seconds.
+	// One statement of each worker's heartbeat; four of the leader a second, and ten more in each Interval of five
+	// seconds.
 	most := func(seconds int) int { return workers*(seconds/10+2) + 4*(seconds+2) + 10*(seconds/5+2) }
-	await.True(t, "for longer than a PollInterval one coordinator works, nobody polls, and few statements are sent", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if passed := time.Since(c.since); c.statements > most(int(passed.Seconds())) {
-			t.Log(c.statements, "statements in", passed)
-			c.restart()
-		}
-		return c.leads >= seconds
-	})
+	await.True(t, "for longer than a PollInterval one coordinator works, nobody polls, and few statements are sent",
+		func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if passed := time.Since(c.since); c.statements > most(int(passed.Seconds())) {
+				t.Log(c.statements, "statements in", passed)
+				c.restart()
+			}
+			return c.leads >= seconds
+		})
 }

@@ -79,9 +79,15 @@ func TestLimitsAsJSON(t *testing.T) {
 	each := kagzi.KeyLimits{MaxRunning: 2, Rate: kagzi.Rate{Starts: 10}, Weight: 3}
 	for want, v := range map[string]any{
 		`{"queue":"shop","max_running":5,"rate":{"starts":1,"per":"10ms","burst":2},"each_key":{"max_running":2,"rate":{"starts":10},"weight":3},"hold":true,"running":1}`: kagzi.QueueInfo{QueueLimits: kagzi.QueueLimits{Queue: "shop", MaxRunning: 5, Rate: rate, EachKey: each, Hold: true}, Running: 1},
-		`{"key":"tenant-7","limits":{},"running":0,"waiting":0}`:                                kagzi.KeyInfo{Key: "tenant-7"},
-		`{"name":"openai","burst":1,"running":0,"waiting":0,"every":"1m30s"}`:                   kagzi.LimitInfo{Name: "openai", Every: 90 * time.Second, Burst: 1},
-		`{"name":"openai","rate":{"starts":1,"per":"10ms","burst":2},"honor_retry_after":true}`: kagzi.StepLimit{Name: "openai", Rate: rate, HonorRetryAfter: true},
+		`{"key":"tenant-7","limits":{},"running":0,"waiting":0}`: kagzi.KeyInfo{
+			Key: "tenant-7",
+		},
+		`{"name":"openai","burst":1,"running":0,"waiting":0,"every":"1m30s"}`: kagzi.LimitInfo{
+			Name: "openai", Every: 90 * time.Second, Burst: 1,
+		},
+		`{"name":"openai","rate":{"starts":1,"per":"10ms","burst":2},"honor_retry_after":true}`: kagzi.StepLimit{
+			Name: "openai", Rate: rate, HonorRetryAfter: true,
+		},
 	} {
 		if got, err := json.Marshal(v); err != nil || string(got) != want {
 			t.Errorf("%T: %s, %v; want %s", v, got, err, want)
@@ -92,7 +98,8 @@ func TestLimitsAsJSON(t *testing.T) {
 	}
 }
 
-// Information about runs, schedules and workers becomes JSON with conventional names and without zero times, and can be read back.
+// Information about runs, schedules and workers becomes JSON with conventional names and without zero times, and can be
+// read back.
 func TestInfosAsJSON(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
@@ -168,14 +175,20 @@ func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 	bytes := json.RawMessage("\x00\xff{")
 	info := kagzi.RunInfo{ID: "1", Input: bytes, Output: json.RawMessage(`[1]`)}
 	text, err := json.Marshal(info)
-	if err != nil || !strings.Contains(string(text), `"input_base64":"AP97"`) || !strings.Contains(string(text), `"output":[1]`) {
+	if err != nil || !strings.Contains(string(text), `"input_base64":"AP97"`) ||
+		!strings.Contains(string(text), `"output":[1]`) {
 		t.Errorf("%s, %v", text, err)
 	}
 	var back kagzi.RunInfo
 	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, info) {
 		t.Errorf("%+v, %v", back, err)
 	}
-	for _, v := range []any{kagzi.StepAttempt{Input: bytes, Output: bytes}, kagzi.MessageInfo{Payload: bytes}, kagzi.ScheduleInfo{Input: bytes, Every: 90 * time.Minute}, kagzi.ConsumerInfo{State: bytes}} {
+	for _, v := range []any{
+		kagzi.StepAttempt{Input: bytes, Output: bytes},
+		kagzi.MessageInfo{Payload: bytes},
+		kagzi.ScheduleInfo{Input: bytes, Every: 90 * time.Minute},
+		kagzi.ConsumerInfo{State: bytes},
+	} {
 		text, err := json.Marshal(v)
 		back := reflect.New(reflect.TypeOf(v))
 		if err == nil {
@@ -185,7 +198,8 @@ func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 			t.Errorf("%s, %v", text, err)
 		}
 	}
-	if text, err := json.Marshal(kagzi.ScheduleInfo{Every: 90 * time.Minute}); err != nil || !strings.Contains(string(text), `"every":"1h30m"`) {
+	if text, err := json.Marshal(kagzi.ScheduleInfo{Every: 90 * time.Minute}); err != nil ||
+		!strings.Contains(string(text), `"every":"1h30m"`) {
 		t.Errorf("%s, %v", text, err)
 	}
 }

@@ -16,45 +16,50 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An Interceptor wraps what a client and its workers do, like middleware around an http.Handler: see [ClientConfig].Interceptors. A nil
-// function wraps nothing.
+// An Interceptor wraps what a client and its workers do, like middleware around an http.Handler: see
+// [ClientConfig].Interceptors. A nil function wraps nothing.
 //
-// Each function calls next once, on its own goroutine, with a context that descends from its own, and returns next's error, or another.
-// It may refuse by returning an error without a call of next. If it returns nil although next has failed, the failure stays. A panic is
-// an error of [kind.Panic].
-// What a replay passes calls no interceptor, and neither do [Worker.Replay] and the replays of package kagzitest.
+// Each function calls next once, on its own goroutine, with a context that descends from its own, and returns next's
+// error, or another. It may refuse by returning an error without a call of next. If it returns nil although next has
+// failed, the failure stays. A panic is an error of [kind.Panic]. What a replay passes calls no interceptor, and
+// neither do [Worker.Replay] and the replays of package kagzitest.
 type Interceptor struct {
-	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls, [Client.Restart] and [Client.Fork],
-	// [Client.TriggerSchedule] and [Client.BackfillSchedule]; the start of a child, which is stored with the next write of its parent, after next has returned; and in a
-	// coordinator the ticks of a schedule that are due, whether these start a run or not. In a bulk verb, each run is a call of its own. If it
-	// fails for the ticks of a schedule, they are tried again; a coordinator's ctx has no values of a request. Nothing wraps the start of compensations and of consumers' runs, and of runs that
-	// [Client.Schedule] and the like start when they change a schedule.
+	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls,
+	// [Client.Restart] and [Client.Fork], [Client.TriggerSchedule] and [Client.BackfillSchedule]; the start of a child,
+	// which is stored with the next write of its parent, after next has returned; and in a coordinator the ticks of a
+	// schedule that are due, whether these start a run or not. In a bulk verb, each run is a call of its own. If it
+	// fails for the ticks of a schedule, they are tried again; a coordinator's ctx has no values of a request. Nothing
+	// wraps the start of compensations and of consumers' runs, and of runs that [Client.Schedule] and the like start
+	// when they change a schedule.
 	Start func(ctx context.Context, starts []*StartCall, next func(context.Context) error) error
 
 	// Signal wraps [Client.Signal]. A message that goes with a start belongs to Start.
 	Signal func(ctx context.Context, m *SignalCall, next func(context.Context) error) error
 
-	// Execute wraps one execution of a run in a worker: from the call of its function until that has returned, or left memory for a long
-	// wait or for another worker. Values of the context that it gives to next reach the contexts of the run's steps and the lines of its
-	// Logger; its deadline and its end do not.
+	// Execute wraps one execution of a run in a worker: from the call of its function until that has returned, or left
+	// memory for a long wait or for another worker. Values of the context that it gives to next reach the contexts of
+	// the run's steps and the lines of its Logger; its deadline and its end do not.
 	//
-	// next returns nil if the function has returned its result, the function's error, or, if the run goes on later, one that is
-	// [ErrSuspended]. If the function has succeeded, an error of an Execute fails this attempt of the run. If
-	// the run is suspended, cancelled or has failed already, that error is ignored. An Execute that does not return within ten seconds after next is not waited for.
+	// next returns nil if the function has returned its result, the function's error, or, if the run goes on later, one
+	// that is [ErrSuspended]. If the function has succeeded, an error of an Execute fails this attempt of the run. If
+	// the run is suspended, cancelled or has failed already, that error is ignored. An Execute that does not return
+	// within ten seconds after next is not waited for.
 	Execute func(ctx context.Context, e Execution, next func(context.Context) error) error
 
-	// Step wraps the function of one attempt of a [Step], [StepTx], [Do] or [DoTx], without the commit of the transaction. next returns
-	// the attempt's error, a timeout and a panic among them. The error of a Step is the attempt's. The Headers are shared: do not change them. If the worker must give up the run while next
-	// runs, next may exit the goroutine: what must happen belongs in a deferred function.
+	// Step wraps the function of one attempt of a [Step], [StepTx], [Do] or [DoTx], without the commit of the
+	// transaction. next returns the attempt's error, a timeout and a panic among them. The error of a Step is the
+	// attempt's. The Headers are shared: do not change them. If the worker must give up the run while next runs, next
+	// may exit the goroutine: what must happen belongs in a deferred function.
 	Step func(ctx context.Context, s StepInfo, next func(context.Context) error) error
 
-	// Ended wraps nothing. It is called after the end of a run is stored by this client: by its workers, its coordinators, and its calls such
-	// as [Client.Cancel], once for each run that these end. It is not called for an end that is part of the caller's transaction ([InTx]),
-	// and it is missed if the process dies. Calls may be concurrent. It must return at once, because others wait for it.
+	// Ended wraps nothing. It is called after the end of a run is stored by this client: by its workers, its
+	// coordinators, and its calls such as [Client.Cancel], once for each run that these end. It is not called for an
+	// end that is part of the caller's transaction ([InTx]), and it is missed if the process dies. Calls may be
+	// concurrent. It must return at once, because others wait for it.
 	Ended func(r EndedRun)
 
-	// Flushed wraps nothing. It is called after each transaction by which a worker has stored, or failed to store, what its runs have
-	// recorded. Calls may be concurrent. It must return at once, because these runs wait for it.
+	// Flushed wraps nothing. It is called after each transaction by which a worker has stored, or failed to store, what
+	// its runs have recorded. Calls may be concurrent. It must return at once, because these runs wait for it.
 	Flushed func(f Flush)
 }
 
@@ -77,8 +82,8 @@ type Flush struct {
 	Err    error         // the worker tries such a transaction again
 }
 
-// A StartCall is a run that is about to be started: see [Interceptor]. Changes of its Headers before next are stored with the run. Other
-// changes have no effect.
+// A StartCall is a run that is about to be started: see [Interceptor]. Changes of its Headers before next are stored
+// with the run. Other changes have no effect.
 type StartCall struct {
 	Workflow   string // empty for a restart or fork
 	ID         ID     // empty if the call gives none
@@ -95,8 +100,8 @@ type StartCall struct {
 // SetHeader sets a header of the run and keeps the others, such as those of the caller and of other interceptors.
 func (c *StartCall) SetHeader(name, value string) { c.Headers = c.Headers.with(name, value) }
 
-// A SignalCall is a message that is about to be sent: see [Interceptor]. Changes of its Headers before next are stored with the
-// message. Other changes have no effect.
+// A SignalCall is a message that is about to be sent: see [Interceptor]. Changes of its Headers before next are stored
+// with the message. Other changes have no effect.
 type SignalCall struct {
 	Run     Ref    // a RunID or an ID, as in the call of Client.Signal
 	Signal  string // with its key: "approved/call-7"
@@ -123,12 +128,12 @@ type Execution struct {
 	Metadata Metadata // those of the start
 }
 
-// ErrSuspended is the error of next in an Execute of an [Interceptor] if the run goes on later: it sleeps or waits, or its worker gave it
-// back ([ErrShutdown]) or lost it ([ErrLeaseLost]).
+// ErrSuspended is the error of next in an Execute of an [Interceptor] if the run goes on later: it sleeps or waits, or
+// its worker gave it back ([ErrShutdown]) or lost it ([ErrLeaseLost]).
 var ErrSuspended = engine.ErrSuspended
 
-// ErrRetried is the error of next in an Execute of an [Interceptor], by errors.Is, if this attempt of the run has failed and another follows,
-// by the run's [RetryPolicy]. Kind and text are those of the failure.
+// ErrRetried is the error of next in an Execute of an [Interceptor], by errors.Is, if this attempt of the run has
+// failed and another follows, by the run's [RetryPolicy]. Kind and text are those of the failure.
 var ErrRetried = engine.ErrRetried
 
 // interceptors are those of a client, each kind composed into one function; nil: there are none.
@@ -154,7 +159,8 @@ func newInterceptors(all []Interceptor, log *slog.Logger) (out interceptors) {
 }
 
 // around returns outer around inner. Either may be nil.
-func around[T any](outer, inner func(context.Context, T, func(context.Context) error) error) func(context.Context, T, func(context.Context) error) error {
+func around[T any](outer, inner func(context.Context, T, func(context.Context) error) error) func(context.Context, T,
+	func(context.Context) error) error {
 	if outer == nil || inner == nil {
 		if outer == nil {
 			return inner
@@ -166,7 +172,8 @@ func around[T any](outer, inner func(context.Context, T, func(context.Context) e
 	}
 }
 
-// both returns a function that calls first and then. Either may be nil. A panic in first is logged: nobody is there to get it as an error.
+// both returns a function that calls first and then. Either may be nil. A panic in first is logged: nobody is there to
+// get it as an error.
 func both[T any](first, then func(T), log *slog.Logger) func(T) {
 	if first == nil {
 		return then
@@ -175,7 +182,8 @@ func both[T any](first, then func(T), log *slog.Logger) func(T) {
 		func() {
 			defer func() {
 				if p := recover(); p != nil {
-					log.Error("kagzi: an interceptor panicked", "error", text.OneLine(failure.Text(failure.OfPanic(p, debug.Stack()))))
+					log.Error("kagzi: an interceptor panicked", "error",
+						text.OneLine(failure.Text(failure.OfPanic(p, debug.Stack()))))
 				}
 			}()
 			first(v)
@@ -187,7 +195,9 @@ func both[T any](first, then func(T), log *slog.Logger) func(T) {
 }
 
 // intercept calls next inside of the interceptors of one kind, if there are any.
-func intercept[T any](ctx context.Context, by func(context.Context, T, func(context.Context) error) error, v T, next func(context.Context) error) (err error) {
+func intercept[T any](ctx context.Context, by func(context.Context, T, func(context.Context) error) error, v T,
+	next func(context.Context) error,
+) (err error) {
 	if by == nil {
 		return next(ctx)
 	}
@@ -221,8 +231,10 @@ func (i *interceptors) engine() (out engine.Interceptors) {
 	if i.execute != nil {
 		out.Execute = func(ctx context.Context, r engine.InterceptedRun, next func(context.Context) error) error {
 			e := Execution{
-				Run: RunID(r.RunID.String()), ID: ID(r.ExternalID), Workflow: r.Type, Version: r.Version, Queue: r.Queue, Attempt: r.Attempts + 1,
-				First: r.Fresh, Age: r.Age, Waited: r.Waited, Headers: r.Decoded, Metadata: Metadata(storedHeaders(r.Metadata)),
+				Run: RunID(r.RunID.String()), ID: ID(r.ExternalID), Workflow: r.Type, Version: r.Version,
+				Queue: r.Queue, Attempt: r.Attempts + 1,
+				First: r.Fresh, Age: r.Age, Waited: r.Waited, Headers: r.Decoded,
+				Metadata: Metadata(storedHeaders(r.Metadata)),
 			}
 			if r.ParentRunID != uuid.Nil {
 				e.Parent = RunID(r.ParentRunID.String())
@@ -236,11 +248,14 @@ func (i *interceptors) engine() (out engine.Interceptors) {
 		}
 		out.OfStep = func(ctx context.Context, s engine.StepIdentity) bool {
 			scope := scopeOf(ctx)
-			return scope != nil && scope.step.Run == s.Run && scope.step.Step == s.Step && scope.step.Attempt == s.Attempt
+			return scope != nil && scope.step.Run == s.Run && scope.step.Step == s.Step &&
+				scope.step.Attempt == s.Attempt
 		}
 	}
 	if i.flushed != nil {
-		out.Flushed = func(runs, writes int, took time.Duration, err error) { i.flushed(Flush{runs, writes, took, err}) }
+		out.Flushed = func(runs, writes int, took time.Duration, err error) {
+			i.flushed(Flush{runs, writes, took, err})
+		}
 	}
 	return out
 }
@@ -274,7 +289,8 @@ func (i *interceptors) child() func(context.Context, *store.NewRun, engine.Child
 }
 
 // schedule returns the interceptor of the ticks of a schedule, nil if there is none.
-func (i *interceptors) schedule() func(context.Context, *store.Template, func(context.Context, json.RawMessage) error) error {
+func (i *interceptors) schedule() func(context.Context, *store.Template,
+	func(context.Context, json.RawMessage) error) error {
 	if i.start == nil {
 		return nil
 	}
@@ -295,7 +311,10 @@ func (i *interceptors) schedule() func(context.Context, *store.Template, func(co
 
 // startCallOf returns the call that starts r, which gets that ID.
 func startCallOf(r *store.NewRun, id uuid.UUID) *StartCall {
-	return &StartCall{Workflow: r.Type, ID: ID(r.ExternalID), Queue: r.Queue, Headers: storedHeaders(r.Headers), Run: RunID(id.String())}
+	return &StartCall{
+		Workflow: r.Type, ID: ID(r.ExternalID), Queue: r.Queue, Headers: storedHeaders(r.Headers),
+		Run: RunID(id.String()),
+	}
 }
 
 // headers returns the call's headers as they are stored.

@@ -8,19 +8,20 @@ import (
 )
 
 type (
-	// Key says for whom or what the run works, such as a tenant or an order: any text of 1 to 255 bytes in UTF-8, without control
-	// characters. Limits of a
-	// queue may count by key ([QueueLimits], [KeyLimits]), and the keys of a queue take turns, so that a key with a large
-	// backlog does not delay the others. A queue's keys are its own: "tenant-7" of one queue is not that of another.
+	// Key says for whom or what the run works, such as a tenant or an order: any text of 1 to 255 bytes in UTF-8,
+	// without control characters. Limits of a queue may count by key ([QueueLimits], [KeyLimits]), and the keys of a
+	// queue take turns, so that a key with a large backlog does not delay the others. A queue's keys are its own:
+	// "tenant-7" of one queue is not that of another.
 	//
 	// A start that finds an active run of its [ID] returns that run, whatever the run's key. [Client.Restart] and
-	// [Client.Fork] copy the key. A child does not have its parent's key: it would wait for a slot that the parent holds. A
-	// compensation takes no key. See the page docs/flow.md.
+	// [Client.Fork] copy the key. A child does not have its parent's key: it would wait for a slot that the parent
+	// holds. A compensation takes no key. See the page docs/flow.md.
 	Key string
 
-	// Group is a key that spans queues and workflows, and whose limit is one: of the runs of a group, at most one has begun and
-	// not ended, whatever it waits for meanwhile. They begin in order of [Priority], time and start. Its name obeys
-	// the rules of a Key's. A run has a Key or a Group, or neither. What [Key] says of children, copies and compensations holds.
+	// Group is a key that spans queues and workflows, and whose limit is one: of the runs of a group, at most one has
+	// begun and not ended, whatever it waits for meanwhile. They begin in order of [Priority], time and start. Its name
+	// obeys the rules of a Key's. A run has a Key or a Group, or neither. What [Key] says of children, copies and
+	// compensations holds.
 	Group string
 )
 
@@ -34,12 +35,14 @@ func (g Group) start(c *startConfig) {
 	c.check(validateKey("Group", c.key))
 }
 
-var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
+var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one " +
+	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
 
 // validateKey is validateName for a key or a group.
 func validateKey(option, s string) error {
 	if s == "" {
-		return fmt.Errorf("kagzi: %s is empty: give what the runs are to be limited by, such as a tenant, or leave the option out", option)
+		return fmt.Errorf("kagzi: %s is empty: give what the runs are to be limited by, such as a tenant, or leave "+
+			"the option out", option)
 	}
 	return validateName(option, s)
 }

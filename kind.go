@@ -18,16 +18,17 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// KindOf returns the kind of err: the outermost kind in its chain (a [kind.Kind], a [StepError], a [RunError]), else the kind by
-// classification. It returns "" for nil.
+// KindOf returns the kind of err: the outermost kind in its chain (a [kind.Kind], a [StepError], a [RunError]), else
+// the kind by classification. It returns "" for nil.
 //
 // These errors are classified:
 //
-//   - errors of contexts: timeout, cancelled. But a step that returns context.Canceled while its own context goes on has
-//     failed with unknown.
+//   - errors of contexts: timeout, cancelled. But a step that returns context.Canceled while its own context goes on
+//     has failed with unknown.
 //   - errors of net, net/url and the system's sockets: timeout, network.
-//   - errors of pgx, by their SQLSTATE: a violated constraint is validation, a statement that cannot work is bad_request, a
-//     missing permission is unauthorized, and the rest is database. So is every failure to connect, since a database restarts.
+//   - errors of pgx, by their SQLSTATE: a violated constraint is validation, a statement that cannot work is
+//     bad_request, a missing permission is unauthorized, and the rest is database. So is every failure to connect,
+//     since a database restarts.
 //   - sql.ErrNoRows and fs.ErrNotExist: not_found. fs.ErrPermission: unauthorized.
 //   - Kagzi's own refusals: bad_request.
 //   - errors with a method StatusCode or HTTPStatusCode that returns an HTTP status as int: by that status.
@@ -71,8 +72,8 @@ func declaredKind(err error) (found kind.Kind) {
 	return found
 }
 
-// classify goes from the most specific evidence to the least: a context's end explains the broken connection that it caused, and
-// a missing socket is a network error before it is a file not found.
+// classify goes from the most specific evidence to the least: a context's end explains the broken connection that it
+// caused, and a missing socket is a network error before it is a file not found.
 func classify(err error) kind.Kind {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -91,14 +92,16 @@ func classify(err error) kind.Kind {
 		return kind.NotFound
 	case errors.Is(err, fs.ErrPermission):
 		return kind.Unauthorized
-	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
+	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder),
+		errors.Is(err, migrations.ErrNewer):
 		return kind.Unavailable // until somebody has migrated the database, or deployed the program
 	case errors.Is(err, store.ErrIsolation):
 		return kind.BadRequest
 	case errors.Is(err, ErrKeyFull), errors.Is(err, ErrInboxFull):
 		return kind.RateLimited // a slot becomes free, or the run reads messages
 	case failure.IsBadURL(err), errors.Is(err, ErrPayloadTooLarge), errors.Is(err, ErrIDConflict),
-		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated), errors.Is(err, engine.ErrForeignGoroutine):
+		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated),
+		errors.Is(err, engine.ErrForeignGoroutine):
 		return kind.BadRequest
 	}
 	if isRefusal(err) {
@@ -107,8 +110,8 @@ func classify(err error) kind.Kind {
 	return kind.Unknown
 }
 
-// isRefusal reports whether Kagzi refused a call for its arguments. Such an error has Kagzi's prefix and wraps no other error.
-// Three errors of the same form are not about the arguments: a run is still active, or work was interrupted.
+// isRefusal reports whether Kagzi refused a call for its arguments. Such an error has Kagzi's prefix and wraps no other
+// error. Three errors of the same form are not about the arguments: a run is still active, or work was interrupted.
 func isRefusal(err error) bool {
 	for _, other := range []error{ErrRunActive, ErrLeaseLost, ErrShutdown} {
 		if errors.Is(err, other) {
@@ -135,9 +138,9 @@ func Permanent(err error) error {
 	return &markedError{err: err, permanent: true}
 }
 
-// RetryAfter marks err as worth another attempt, whatever its kind, after at least d: the time in an HTTP header Retry-After, for
-// example. The policy's MaxAttempts still applies, and so does a longer backoff. It keeps err's text, chain and kind. If err is
-// also marked [Permanent], the outer mark counts. RetryAfter(nil, d) is nil.
+// RetryAfter marks err as worth another attempt, whatever its kind, after at least d: the time in an HTTP header
+// Retry-After, for example. The policy's MaxAttempts still applies, and so does a longer backoff. It keeps err's text,
+// chain and kind. If err is also marked [Permanent], the outer mark counts. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil

@@ -101,7 +101,11 @@ func TestKindOf(t *testing.T) {
 		{"StepErrorWithoutKind", &kagzi.StepError{}, kind.Unknown},
 		{"RunError", &kagzi.RunError{Kind: kind.CrashLoop}, kind.CrashLoop},
 		{"BranchError", &kagzi.BranchError{Name: "b", Err: step}, kind.RateLimited},
-		{"FirstOfBranchErrors", kagzi.BranchErrors{{Err: errors.New("x")}, {Err: step}, {Err: kind.Panic}}, kind.RateLimited},
+		{
+			"FirstOfBranchErrors",
+			kagzi.BranchErrors{{Err: errors.New("x")}, {Err: step}, {Err: kind.Panic}},
+			kind.RateLimited,
+		},
 		{"PermanentKeepsKind", kagzi.Permanent(context.DeadlineExceeded), kind.Timeout},
 		{"RetryAfterKeepsKind", kagzi.RetryAfter(kind.Validation, time.Second), kind.Validation},
 
@@ -116,7 +120,10 @@ func TestKindOf(t *testing.T) {
 		{"DialTimeout", op(syscall.ETIMEDOUT), kind.Timeout},
 		{"DeadlineOfConnection", fmt.Errorf("read: %w", os.ErrDeadlineExceeded), kind.Timeout},
 		{"TimeoutOfTheUser", fmt.Errorf("a: %w", timeoutError{}), kind.Timeout},
-		{"TimeoutBehindAnotherNetError", &net.OpError{Op: "read", Err: fmt.Errorf("a: %w", timeoutError{})}, kind.Timeout},
+		{
+			"TimeoutBehindAnotherNetError", &net.OpError{Op: "read", Err: fmt.Errorf("a: %w", timeoutError{})},
+			kind.Timeout,
+		},
 		{"FirewallIsNotAPermission", op(syscall.EACCES), kind.Network},
 		{"NoSocketIsNotAFile", op(syscall.ENOENT), kind.Network},
 		{"DNS", &net.DNSError{Name: "nowhere.invalid", IsNotFound: true}, kind.Network},

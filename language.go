@@ -17,7 +17,10 @@ type language struct{}
 
 func (language) Classify(err error) engine.Class {
 	after, _ := retryAfter(err)
-	return engine.Class{Kind: KindOf(err), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err), Cause: causeOf(err)}
+	return engine.Class{
+		Kind: KindOf(err), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err),
+		Cause: causeOf(err),
+	}
 }
 
 // causeOf returns which of the exported errors that refuse an operation err is, "" for none of them. It is stored.
@@ -76,16 +79,23 @@ func (language) About(err error) (id string, others []error) {
 
 func (language) Recorded(row *store.StepRow, workflow string) error {
 	switch {
-	case row.Kind == store.KindPublish, row.Kind == store.KindMarker, row.Kind == store.KindChild && row.ChildRunID == uuid.Nil:
+	case row.Kind == store.KindPublish, row.Kind == store.KindMarker, row.Kind == store.KindChild &&
+		row.ChildRunID == uuid.Nil:
 		return refusedOperation(row)
 	case row.Kind != store.KindChild:
 		attempts := row.Attempt - row.FirstAttempt + 1
 		if row.Kind == store.KindSignal {
 			attempts = 0 // a wait makes none
 		}
-		return &StepError{Step: row.StepID, Attempts: attempts, Kind: kind.Kind(row.ErrorKind), Message: row.Error, permanent: row.Permanent}
+		return &StepError{
+			Step: row.StepID, Attempts: attempts, Kind: kind.Kind(row.ErrorKind), Message: row.Error,
+			permanent: row.Permanent,
+		}
 	}
-	return &RunError{Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: childStatus(row), Kind: kind.Kind(row.ErrorKind), Message: row.Error, step: row.StepID}
+	return &RunError{
+		Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: childStatus(row),
+		Kind: kind.Kind(row.ErrorKind), Message: row.Error, step: row.StepID,
+	}
 }
 
 // childStatus returns the status of the child whose failure row records.
@@ -112,8 +122,8 @@ func (language) RecordedBranch(row *store.StepRow, causes []error) error {
 	return f
 }
 
-// A recordedFailure is the failure of a branch in a replay that no longer reaches it: nothing begins on a branch that has failed,
-// so the branch stops at a step that was added to the code since.
+// A recordedFailure is the failure of a branch in a replay that no longer reaches it: nothing begins on a branch that
+// has failed, so the branch stops at a step that was added to the code since.
 type recordedFailure struct {
 	row    *store.StepRow
 	causes []error

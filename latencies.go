@@ -57,11 +57,11 @@ func (q *Quantiles) UnmarshalJSON(data []byte) error {
 // latencyWithin is the time over which latencies are computed.
 const latencyWithin = time.Hour
 
-// Latencies returns how long runs took that completed within the last hour, by queue and workflow. A workflow of which no such run is found is
-// missing.
+// Latencies returns how long runs took that completed within the last hour, by queue and workflow. A workflow of which
+// no such run is found is missing.
 //
-// It reads a bounded number of rows. Of each workflow in each queue it looks at the runs that were started last: 5,000 in all, at least 10 of
-// each, of a thousand pairs at most. A run that so many later ones have followed is not counted.
+// It reads a bounded number of rows. Of each workflow in each queue it looks at the runs that were started last: 5,000
+// in all, at least 10 of each, of a thousand pairs at most. A run that so many later ones have followed is not counted.
 //
 // A request that the database refuses or does not answer within 5 seconds fails. Latencies is safe for concurrent use.
 func (c *Client) Latencies(ctx context.Context) ([]Latency, error) {
@@ -77,7 +77,10 @@ func (c *Client) Latencies(ctx context.Context) ([]Latency, error) {
 	}
 	out := make([]Latency, len(read))
 	for i, l := range read {
-		out[i] = Latency{Queue: l.Queue, Workflow: l.Type, Runs: l.Runs, Wait: Quantiles(l.Wait), Took: Quantiles(l.Took)}
+		out[i] = Latency{
+			Queue: l.Queue, Workflow: l.Type, Runs: l.Runs, Wait: Quantiles(l.Wait),
+			Took: Quantiles(l.Took),
+		}
 	}
 	return out, nil
 }

@@ -13,11 +13,13 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Limit makes a step subject to the limit of that name, which [Client.SetLimit] has set: all steps of the namespace that name
-// it share it, whatever their workflows, queues and workers. Each attempt waits until the limit lets it begin. A wait of more
-// than 200 ms holds no more than a [Sleep] does, and the step keeps its place in the line. The step's [Timeout] does not count it.
+// Limit makes a step subject to the limit of that name, which [Client.SetLimit] has set: all steps of the namespace
+// that name it share it, whatever their workflows, queues and workers. Each attempt waits until the limit lets it
+// begin. A wait of more than 200 ms holds no more than a [Sleep] does, and the step keeps its place in the line. The
+// step's [Timeout] does not count it.
 //
-// If nobody has set the limit, the attempt fails with [kind.Unavailable], and is repeated according to the step's [RetryPolicy].
+// If nobody has set the limit, the attempt fails with [kind.Unavailable], and is repeated according to the step's
+// [RetryPolicy].
 type Limit string
 
 func (l Limit) step(c *stepConfig) {
@@ -25,36 +27,37 @@ func (l Limit) step(c *stepConfig) {
 	c.check(validateLimit(string(l)))
 }
 
-// A StepLimit says how often the steps with its [Limit] may begin, and how many of them may be under way, in all workers of the
-// namespace together. With neither Rate nor MaxRunning, it lets every step begin.
+// A StepLimit says how often the steps with its [Limit] may begin, and how many of them may be under way, in all
+// workers of the namespace together. With neither Rate nor MaxRunning, it lets every step begin.
 type StepLimit struct {
 	Name string `json:"name"`
 	// Rate is how often attempts may begin. The zero Rate means any number.
 	//
-	// At a Burst of 1, the database never gives out more tokens in any interval than the rate allows. An attempt begins at the
-	// time of its token or a little later: by 200 ms, or by a tenth of the time between two tokens if that is more. One that comes
-	// later than that gets another token.
+	// At a Burst of 1, the database never gives out more tokens in any interval than the rate allows. An attempt begins
+	// at the time of its token or a little later: by 200 ms, or by a tenth of the time between two tokens if that is
+	// more. One that comes later than that gets another token.
 	Rate Rate `json:"rate,omitzero"`
-	// MaxRunning is how many attempts may be under way at once. Zero means any number. An attempt that is under way counts until
-	// its function returns, or its worker is dead. If its run was ended by somebody else, and the function does not return, it
-	// counts for ten more seconds.
+	// MaxRunning is how many attempts may be under way at once. Zero means any number. An attempt that is under way
+	// counts until its function returns, or its worker is dead. If its run was ended by somebody else, and the function
+	// does not return, it counts for ten more seconds.
 	MaxRunning int `json:"max_running,omitempty"`
-	// HonorRetryAfter lets an attempt that fails with [RetryAfter] stop all others for that time, or until somebody sets the limit
-	// without HonorRetryAfter.
+	// HonorRetryAfter lets an attempt that fails with [RetryAfter] stop all others for that time, or until somebody
+	// sets the limit without HonorRetryAfter.
 	HonorRetryAfter bool `json:"honor_retry_after,omitempty"`
 }
 
 func (l StepLimit) validate() error {
 	err := errors.Join(validateLimit(l.Name), l.Rate.validate("StepLimit.Rate"))
 	if l.MaxRunning < 0 || l.MaxRunning > 1_000_000 {
-		err = errors.Join(err, fmt.Errorf("kagzi: StepLimit.MaxRunning is %d: give 1 to 1000000, or 0 for any number", l.MaxRunning))
+		err = errors.Join(err, fmt.Errorf("kagzi: StepLimit.MaxRunning is %d: give 1 to 1000000, or 0 for any number",
+			l.MaxRunning))
 	}
 	return err
 }
 
-// SetLimit creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in force when
-// SetLimit returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the Rate is higher than before, the steps that wait begin correspondingly earlier.
-// It takes [Reason] and [Actor].
+// SetLimit creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in
+// force when SetLimit returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the Rate is
+// higher than before, the steps that wait begin correspondingly earlier. It takes [Reason] and [Actor].
 func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...ChangeOption) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {
@@ -66,7 +69,8 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...ChangeOption
 	var woken []store.Signalled
 	if err == nil {
 		woken, err = c.store.SetLimit(ctx, store.StepLimit{
-			Name: l.Name, Every: l.Rate.every(), Burst: max(l.Rate.Burst, 1), MaxRunning: l.MaxRunning, RetryAfter: l.HonorRetryAfter,
+			Name: l.Name, Every: l.Rate.every(), Burst: max(l.Rate.Burst, 1), MaxRunning: l.MaxRunning,
+			RetryAfter: l.HonorRetryAfter,
 		}, cfg.Why)
 	}
 	if err != nil {
@@ -84,8 +88,9 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...ChangeOption
 	return c.failedIf(ctx, err, "set limit %s", text.Quote(l.Name))
 }
 
-// DeleteLimit deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes nothing. To lift a
-// limit, set it without Rate and MaxRunning. It takes [Reason] and [Actor]. DeleteLimit returns [ErrNotFound] if there is no such limit.
+// DeleteLimit deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes
+// nothing. To lift a limit, set it without Rate and MaxRunning. It takes [Reason] and [Actor]. DeleteLimit returns
+// [ErrNotFound] if there is no such limit.
 func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...ChangeOption) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {
@@ -123,14 +128,15 @@ type LimitInfo struct {
 	Burst           int           `json:"burst,omitempty"` // of the Rate
 	MaxRunning      int           `json:"max_running,omitempty"`
 	HonorRetryAfter bool          `json:"honor_retry_after,omitempty"`
-	Running         int           `json:"running"`             // attempts under way, without those of dead workers that were noticed; zero without MaxRunning
-	Waiting         int           `json:"waiting"`             // steps that wait for a slot or a token
-	NextAt          time.Time     `json:"next_at,omitzero"`    // when the next step gets a token; past if one is there
-	LineUntil       time.Time     `json:"line_until,omitzero"` // when a step that comes now would get a token
+	// attempts under way, without those of dead workers that were noticed; zero without MaxRunning
+	Running   int       `json:"running"`
+	Waiting   int       `json:"waiting"`             // steps that wait for a slot or a token
+	NextAt    time.Time `json:"next_at,omitzero"`    // when the next step gets a token; past if one is there
+	LineUntil time.Time `json:"line_until,omitzero"` // when a step that comes now would get a token
 }
 
-// Limits returns up to n limits, in the order of their names, beginning after the given one; zero means 100. Counts end at
-// 10,000.
+// Limits returns up to n limits, in the order of their names, beginning after the given one; zero means 100. Counts end
+// at 10,000.
 func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, error) {
 	err := c.made()
 	if err == nil && n < 0 {
@@ -152,7 +158,8 @@ func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, 
 	infos := make([]LimitInfo, len(rows))
 	for i, r := range rows {
 		infos[i] = LimitInfo{
-			Name: r.Name, Every: r.Every, MaxRunning: r.MaxRunning, HonorRetryAfter: r.RetryAfter, Running: r.Running, Waiting: r.Waiting,
+			Name: r.Name, Every: r.Every, MaxRunning: r.MaxRunning, HonorRetryAfter: r.RetryAfter, Running: r.Running,
+			Waiting: r.Waiting,
 		}
 		if r.Every > 0 {
 			infos[i].Burst, infos[i].NextAt, infos[i].LineUntil = r.Burst, r.NextAt, r.LineAt

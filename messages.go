@@ -18,14 +18,16 @@ import (
 
 // MessageInfo is a message that a run has got. Its JSON follows the rules of [RunInfo].
 type MessageInfo struct {
-	Signal     string          `json:"signal"` // the name of the [Signal] with its key: "approved/call-7"
-	ID         ID              `json:"id"`     // that of [Message.WithID], or one that Kagzi made
-	Payload    json.RawMessage `json:"payload,omitempty"`
-	Headers    Headers         `json:"headers,omitempty"`
-	SentBy     string          `json:"sent_by,omitempty"` // the run and the step that sent it, as in [StepInfo].Key; empty if it was not sent in a step
-	ReceivedAt time.Time       `json:"received_at,omitzero"`
-	ReadBy     string          `json:"read_by,omitempty"` // the [StepAttempt].Step of the [WaitSignal] that read it; empty if it is unread
-	ReadAt     time.Time       `json:"read_at,omitzero"`  // when the read was recorded
+	Signal  string          `json:"signal"` // the name of the [Signal] with its key: "approved/call-7"
+	ID      ID              `json:"id"`     // that of [Message.WithID], or one that Kagzi made
+	Payload json.RawMessage `json:"payload,omitempty"`
+	Headers Headers         `json:"headers,omitempty"`
+	// the run and the step that sent it, as in [StepInfo].Key; empty if it was not sent in a step
+	SentBy     string    `json:"sent_by,omitempty"`
+	ReceivedAt time.Time `json:"received_at,omitzero"`
+	// the [StepAttempt].Step of the [WaitSignal] that read it; empty if it is unread
+	ReadBy string    `json:"read_by,omitempty"`
+	ReadAt time.Time `json:"read_at,omitzero"` // when the read was recorded
 
 	// SetAside is why the message was set aside: it does not decode into the type that the run's program has for the
 	// signal, or the [Sealer] does not open it. It is empty if the message was not set aside. The run waits as if the
@@ -42,15 +44,16 @@ type MessageFilter struct {
 	Limit  int    // zero means 100
 }
 
-// Messages returns the messages of a run that f selects, by the names of their signals, and those of one name in the order in which they
-// were stored, which is the order in which the run reads them. For the next page, set f.After to the ID of the last one.
+// Messages returns the messages of a run that f selects, by the names of their signals, and those of one name in the
+// order in which they were stored, which is the order in which the run reads them. For the next page, set f.After to
+// the ID of the last one.
 //
 // A message is unread until a [WaitSignal] has read it and the run has recorded that, which takes it a second at most,
 // and in a branch of a [Race] until the race is decided. The messages that a run ignores are found
 // by f.Unread: those whose name or key is misspelt, and those that came after the last read.
 //
-// Messages returns [ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message of it. It reads no more
-// messages than it returns; with f.Unread it may read all of the run's.
+// Messages returns [ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message of
+// it. It reads no more messages than it returns; with f.Unread it may read all of the run's.
 func (c *Client) Messages(ctx context.Context, ref Ref, f MessageFilter) ([]MessageInfo, error) {
 	ref = plain(ref)
 	messages, err := c.messages(ctx, ref, f)
@@ -66,9 +69,13 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.store.Messages(ctx, id, store.MessageFilter{Name: f.Signal, Unread: f.Unread, After: string(f.After), Limit: limit})
+	rows, err := c.store.Messages(ctx, id, store.MessageFilter{
+		Name: f.Signal, Unread: f.Unread, After: string(f.After),
+		Limit: limit,
+	})
 	if errors.Is(err, store.ErrMessageNotFound) {
-		return nil, failure.Of(kind.BadRequest, fmt.Errorf("kagzi: After %.60q is no message that the filter selects: give the MessageInfo.ID of the last message of the page before", string(f.After)))
+		return nil, failure.Of(kind.BadRequest, fmt.Errorf("kagzi: After %.60q is no message that the filter "+
+			"selects: give the MessageInfo.ID of the last message of the page before", string(f.After)))
 	}
 	if err != nil {
 		return nil, err
@@ -76,7 +83,8 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 	out := make([]MessageInfo, len(rows))
 	for i, r := range rows {
 		out[i] = MessageInfo{
-			Signal: r.Name, ID: ID(r.ID), Payload: c.shown(r.Payload), Headers: storedHeaders(r.Headers), SentBy: r.SentBy,
+			Signal: r.Name, ID: ID(r.ID), Payload: c.shown(r.Payload), Headers: storedHeaders(r.Headers),
+			SentBy:     r.SentBy,
 			ReceivedAt: r.ReceivedAt, ReadBy: r.ReadBy, ReadAt: r.ReadAt,
 			SetAside: r.SetAside, SetAsideAt: r.SetAsideAt,
 		}
@@ -100,13 +108,14 @@ func (c *Client) DropMessage(ctx context.Context, ref Ref, id ID, opts ...Change
 // had sent it again: behind the others, and received now. Deploy code that decodes it before, else it is set aside
 // again. The run's log says who did that and why.
 //
-// It returns [ErrNotFound] if the run has no such message, [ErrRunFinished] if the run is over, [ErrInboxFull], and an error if the message was
-// not set aside.
+// It returns [ErrNotFound] if the run has no such message, [ErrRunFinished] if the run is over, [ErrInboxFull], and an
+// error if the message was not set aside.
 func (c *Client) RedeliverMessage(ctx context.Context, ref Ref, id ID, opts ...ChangeOption) error {
 	return c.changeMessage(ctx, "redeliver", ref, id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
 		found, err := c.store.RedeliverMessage(ctx, tx, run, string(id), why)
 		if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
-			return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it waits for its signal"))
+			return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it waits for "+
+				"its signal"))
 		}
 		if err != nil {
 			return err
@@ -116,7 +125,9 @@ func (c *Client) RedeliverMessage(ctx context.Context, ref Ref, id ID, opts ...C
 }
 
 // changeMessage calls do for the message of a run. verb is for errors.
-func (c *Client) changeMessage(ctx context.Context, verb string, ref Ref, id ID, opts []ChangeOption, do func(pgx.Tx, uuid.UUID, store.Why) error) error {
+func (c *Client) changeMessage(ctx context.Context, verb string, ref Ref, id ID, opts []ChangeOption,
+	do func(pgx.Tx, uuid.UUID, store.Why) error,
+) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
@@ -138,7 +149,8 @@ func (c *Client) changeMessage(ctx context.Context, verb string, ref Ref, id ID,
 	case isKept && kept.ReadBy != "":
 		err = failure.Of(kind.BadRequest, fmt.Errorf("the run has read it in %q", kept.ReadBy))
 	case isKept:
-		err = failure.Explain("a worker executes the run and may be about to read it: pause the run, and drop the message once the run is paused", ErrNotWaiting)
+		err = failure.Explain("a worker executes the run and may be about to read it: pause the run, and drop the "+
+			"message once the run is paused", ErrNotWaiting)
 	}
 	return c.failedIf(ctx, err, "%s message %.60q of %v", verb, string(id), named(ref))
 }

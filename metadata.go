@@ -5,15 +5,15 @@ import (
 	"errors"
 )
 
-// SetMetadata changes tags of the run, recorded under name; the rules of [Step]'s names apply. Tags that m does not name stay, and an
-// empty value removes a tag. [RunInfo], [RunFilter] and everybody else sees the change once the record is written. SetMetadata returns at
-// once, and later operations are recorded after it. A replay changes nothing.
+// SetMetadata changes tags of the run, recorded under name; the rules of [Step]'s names apply. Tags that m does not
+// name stay, and an empty value removes a tag. [RunInfo], [RunFilter] and everybody else sees the change once the
+// record is written. SetMetadata returns at once, and later operations are recorded after it. A replay changes nothing.
 //
-// [Context] has the metadata as the code knows them. What an operator changes, with [Client.Update], does not reach the code. If both
-// together are more than a start may have, tags of the operator go.
+// [Context] has the metadata as the code knows them. What an operator changes, with [Client.Update], does not reach the
+// code. If both together are more than a start may have, tags of the operator go.
 //
-// The tags after the change must be valid as those of a start: otherwise the call is wrong, and the run fails with [kind.BadRequest].
-// SetMetadata returns another error only if the branch was cancelled.
+// The tags after the change must be valid as those of a start: otherwise the call is wrong, and the run fails with
+// [kind.BadRequest]. SetMetadata returns another error only if the branch was cancelled.
 func SetMetadata(ctx Context, name string, m Metadata) error {
 	b, _, err := branchOf(ctx)
 	if err != nil {
@@ -31,8 +31,8 @@ func SetMetadata(ctx Context, name string, m Metadata) error {
 	})
 }
 
-// InheritMetadata gives a child the metadata of the run that starts it, as [Context] has them at the call, below those of its own
-// [Metadata]. Only [StartChild] and [RunChild] take it.
+// InheritMetadata gives a child the metadata of the run that starts it, as [Context] has them at the call, below those
+// of its own [Metadata]. Only [StartChild] and [RunChild] take it.
 func InheritMetadata() StartOption { return inheritMetadata{} }
 
 type inheritMetadata struct{}

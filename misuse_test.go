@@ -173,7 +173,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 		for i := range v.NumMethod() {
 			method := name + "." + v.Type().Method(i).Name
 			err, returns := callWithZeros(t, method, v.Method(i))
-			if returns && tt.says != "" && method != "RetryPolicy.MarshalJSON" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			if returns && tt.says != "" && method != "RetryPolicy.MarshalJSON" &&
+				(err == nil || !strings.Contains(err.Error(), tt.says)) {
 				t.Errorf("%s: %v; want an error with %q", method, err, tt.says)
 			}
 		}
@@ -185,31 +186,45 @@ func TestNothingOfNilPanics(t *testing.T) {
 	zeroWorker := &kagzi.Worker{}
 	for name, f := range map[string]any{
 		"Do": kagzi.Do, "DoTx": kagzi.DoTx, "Go": kagzi.Go[int], "Map": kagzi.Map[int, int], "Parallel": kagzi.Parallel,
-		"Publish": kagzi.Publish, "SetMetadata": kagzi.SetMetadata, "SetProgress": kagzi.SetProgress, "Race": kagzi.Race[int], "Results": kagzi.Results[int], "RunChild": kagzi.RunChild[int, int], "StartChild": kagzi.StartChild[int, int], "Sleep": kagzi.Sleep,
-		"SleepUntil": kagzi.SleepUntil, "Step": kagzi.Step[int], "StepTx": kagzi.StepTx[int], "WaitMessage": kagzi.WaitMessage[int], "WaitSignal": kagzi.WaitSignal[int],
+		"Publish": kagzi.Publish, "SetMetadata": kagzi.SetMetadata, "SetProgress": kagzi.SetProgress,
+		"Race": kagzi.Race[int], "Results": kagzi.Results[int], "RunChild": kagzi.RunChild[int, int],
+		"StartChild": kagzi.StartChild[int, int], "Sleep": kagzi.Sleep,
+		"SleepUntil": kagzi.SleepUntil, "Step": kagzi.Step[int], "StepTx": kagzi.StepTx[int],
+		"WaitMessage": kagzi.WaitMessage[int], "WaitSignal": kagzi.WaitSignal[int],
 		// Those that return no error end the run by a panic.
 		"Compensate": func() error {
 			return panicked(func() { kagzi.Compensate(nil, "name", kit.CancelBooking.With("")) })
 		},
 		"Patched": func() error { return panicked(func() { kagzi.Patched(nil, "") }) },
-		"Migrate": kagzi.Migrate, "NewClient": kagzi.NewClient, "NewWorker": kagzi.NewWorker, "NewCoordinator": kagzi.NewCoordinator,
-		"Start": kagzi.Start[int, int], "StartItem": kagzi.StartItem[int, int], "ItemOf": kagzi.ItemOf[int, int], "Find": kagzi.Find[int, int],
+		"Migrate": kagzi.Migrate, "NewClient": kagzi.NewClient, "NewWorker": kagzi.NewWorker,
+		"NewCoordinator": kagzi.NewCoordinator,
+		"Start":          kagzi.Start[int, int], "StartItem": kagzi.StartItem[int, int],
+		"ItemOf": kagzi.ItemOf[int, int], "Find": kagzi.Find[int, int],
 		"Handle": func() {
 			kagzi.Handle(worker, kagzi.Workflow[int, int]{}, nil)
 			kagzi.Handle(zeroWorker, kagzi.Workflow[int, int]{}, nil)
 		},
-		"Define": kagzi.Define[int, int], "DefineSignal": kagzi.DefineSignal[int], "DefineTopic": kagzi.DefineTopic[int], "Events": kagzi.Events[int], "CurrentStep": kagzi.CurrentStep, "KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
+		"Define": kagzi.Define[int, int], "DefineSignal": kagzi.DefineSignal[int],
+		"DefineTopic": kagzi.DefineTopic[int], "Events": kagzi.Events[int], "CurrentStep": kagzi.CurrentStep,
+		"KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
-		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached, "Repeatable": kagzi.Repeatable,
-		"DryRun": kagzi.DryRun, "InheritMetadata": kagzi.InheritMetadata, "InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() { kagzi.UndoneBy(kagzi.Workflow[int, int]{}) }, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
-		"Forget": func() { _ = kagzi.Forget() }, "Park": kagzi.Park, "ByStarted": kagzi.ByStarted, "ByEnded": kagzi.ByEnded,
-		"Consume": func() { kagzi.Consume[int](worker, kagzi.Consumer{}, nil) }, "DefineConsumer": kagzi.DefineConsumer, "Peek": kagzi.Peek[int], "Reserve": kagzi.Reserve[int], "WakeAt": kagzi.WakeAt,
+		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached,
+		"Repeatable": kagzi.Repeatable,
+		"DryRun":     kagzi.DryRun, "InheritMetadata": kagzi.InheritMetadata,
+		"InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() {
+			kagzi.UndoneBy(kagzi.Workflow[int, int]{})
+		}, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
+		"Forget": func() { _ = kagzi.Forget() }, "Park": kagzi.Park, "ByStarted": kagzi.ByStarted,
+		"ByEnded": kagzi.ByEnded,
+		"Consume": func() { kagzi.Consume[int](worker, kagzi.Consumer{}, nil) }, "DefineConsumer": kagzi.DefineConsumer,
+		"Peek": kagzi.Peek[int], "Reserve": kagzi.Reserve[int], "WakeAt": kagzi.WakeAt,
 	} {
 		if !functions[name] {
 			t.Errorf("there is no function %s", name)
 		}
 		delete(functions, name)
-		if err, returns := callWithZeros(t, name, reflect.ValueOf(f)); returns && (err == nil || !strings.HasPrefix(err.Error(), "kagzi: ")) {
+		if err, returns := callWithZeros(t, name, reflect.ValueOf(f)); returns &&
+			(err == nil || !strings.HasPrefix(err.Error(), "kagzi: ")) {
 			t.Errorf("%s: %v; want an error", name, err)
 		}
 	}
@@ -231,12 +246,14 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 	wf := kagzi.Define[int, int]("wf")
 	run := kit.Begin(k, wf, 1, kagzi.Delay(time.Hour))
 	for name, f := range map[string]func() error{
-		"nil reference":        func() error { return kit.Second(k.Client.Get(k.Ctx, nil)) },
-		"nil run":              func() error { return kit.Second(k.Client.Get(k.Ctx, (*kagzi.Run[int])(nil))) },
-		"nil info":             func() error { return k.Client.Cancel(k.Ctx, (*kagzi.RunInfo)(nil)) },
-		"zero info":            func() error { return k.Client.Cancel(k.Ctx, kagzi.RunInfo{}) },
-		"empty ID":             func() error { return kit.Second(k.Client.Fork(k.Ctx, kagzi.ID(""), "step")) },
-		"zero workflow":        func() error { return kit.Second(kagzi.Start(k.Ctx, k.Client, kagzi.Workflow[int, int]{}, 1)) },
+		"nil reference": func() error { return kit.Second(k.Client.Get(k.Ctx, nil)) },
+		"nil run":       func() error { return kit.Second(k.Client.Get(k.Ctx, (*kagzi.Run[int])(nil))) },
+		"nil info":      func() error { return k.Client.Cancel(k.Ctx, (*kagzi.RunInfo)(nil)) },
+		"zero info":     func() error { return k.Client.Cancel(k.Ctx, kagzi.RunInfo{}) },
+		"empty ID":      func() error { return kit.Second(k.Client.Fork(k.Ctx, kagzi.ID(""), "step")) },
+		"zero workflow": func() error {
+			return kit.Second(kagzi.Start(k.Ctx, k.Client, kagzi.Workflow[int, int]{}, 1))
+		},
 		"zero call":            func() error { return kit.Second(k.Client.StartMany(k.Ctx, []kagzi.Call{{}})) },
 		"zero schedule":        func() error { return k.Client.Schedule(k.Ctx, kagzi.Schedule{}) },
 		"zero message":         func() error { return k.Client.Signal(k.Ctx, run, kagzi.Message{}) },
@@ -298,10 +315,12 @@ func TestEndedContext(t *testing.T) {
 	note, some, id := kagzi.DefineSignal[int]("note").With(1), kagzi.RunFilter{Workflow: "wf"}, uuid.NewString()
 	past := time.Now().Add(-time.Minute)
 	calls := map[string]func(ctx context.Context) error{
-		"BackfillSchedule": func(ctx context.Context) error { return kit.Second(c.BackfillSchedule(ctx, "s", past, past)) },
-		"Cancel":           func(ctx context.Context) error { return c.Cancel(ctx, run) },
-		"CancelAll":        func(ctx context.Context) error { return kit.Second(c.CancelAll(ctx, some)) },
-		"Consumers":        func(ctx context.Context) error { return kit.Second(c.Consumers(ctx)) },
+		"BackfillSchedule": func(ctx context.Context) error {
+			return kit.Second(c.BackfillSchedule(ctx, "s", past, past))
+		},
+		"Cancel":    func(ctx context.Context) error { return c.Cancel(ctx, run) },
+		"CancelAll": func(ctx context.Context) error { return kit.Second(c.CancelAll(ctx, some)) },
+		"Consumers": func(ctx context.Context) error { return kit.Second(c.Consumers(ctx)) },
 		"DeleteConsumer": func(ctx context.Context) error {
 			return c.DeleteConsumer(ctx, kagzi.DefineConsumer("c", kagzi.ConsumerConfig{}))
 		},
@@ -326,24 +345,28 @@ func TestEndedContext(t *testing.T) {
 		"Health":         func(ctx context.Context) error { return kit.Second(c.Health(ctx)) },
 		"DeleteLimit":    func(ctx context.Context) error { return c.DeleteLimit(ctx, "l") },
 		"Limits":         func(ctx context.Context) error { return kit.Second(c.Limits(ctx, "", 1)) },
-		"Keys":           func(ctx context.Context) error { return kit.Second(c.Keys(ctx, kagzi.KeyFilter{Queue: "q"})) },
-		"Pause":          func(ctx context.Context) error { return c.Pause(ctx, kagzi.Target{Queue: "q"}) },
-		"PauseRun":       func(ctx context.Context) error { return c.PauseRun(ctx, run) },
-		"Pauses":         func(ctx context.Context) error { return kit.Second(c.Pauses(ctx)) },
-		"Unpause":        func(ctx context.Context) error { return c.Unpause(ctx, kagzi.Target{Queue: "q"}) },
-		"UnpauseRun":     func(ctx context.Context) error { return c.UnpauseRun(ctx, run) },
-		"UnpauseRuns":    func(ctx context.Context) error { return kit.Second(c.UnpauseRuns(ctx, some)) },
-		"Queues":         func(ctx context.Context) error { return kit.Second(c.Queues(ctx)) },
-		"SetKey":         func(ctx context.Context) error { return c.SetKey(ctx, "q", "k", kagzi.KeyLimits{}) },
-		"SetQueue":       func(ctx context.Context) error { return c.SetQueue(ctx, kagzi.QueueLimits{Queue: "q"}) },
-		"SetLimit":       func(ctx context.Context) error { return c.SetLimit(ctx, kagzi.StepLimit{Name: "l"}) },
-		"Counts":         func(ctx context.Context) error { return kit.Second(c.Counts(ctx, some)) },
-		"Latencies":      func(ctx context.Context) error { return kit.Second(c.Latencies(ctx)) },
-		"List":           func(ctx context.Context) error { return kit.Second(c.List(ctx, some)) },
-		"ListSchedules":  func(ctx context.Context) error { return kit.Second(c.ListSchedules(ctx, kagzi.ScheduleFilter{})) },
-		"NextFires":      func(ctx context.Context) error { return kit.Second(c.NextFires(ctx, "s", 1)) },
-		"PauseSchedule":  func(ctx context.Context) error { return c.PauseSchedule(ctx, "s") },
-		"Publish":        func(ctx context.Context) error { return c.Publish(ctx, kagzi.DefineTopic[int]("t").With(1)) },
+		"Keys": func(ctx context.Context) error {
+			return kit.Second(c.Keys(ctx, kagzi.KeyFilter{Queue: "q"}))
+		},
+		"Pause":       func(ctx context.Context) error { return c.Pause(ctx, kagzi.Target{Queue: "q"}) },
+		"PauseRun":    func(ctx context.Context) error { return c.PauseRun(ctx, run) },
+		"Pauses":      func(ctx context.Context) error { return kit.Second(c.Pauses(ctx)) },
+		"Unpause":     func(ctx context.Context) error { return c.Unpause(ctx, kagzi.Target{Queue: "q"}) },
+		"UnpauseRun":  func(ctx context.Context) error { return c.UnpauseRun(ctx, run) },
+		"UnpauseRuns": func(ctx context.Context) error { return kit.Second(c.UnpauseRuns(ctx, some)) },
+		"Queues":      func(ctx context.Context) error { return kit.Second(c.Queues(ctx)) },
+		"SetKey":      func(ctx context.Context) error { return c.SetKey(ctx, "q", "k", kagzi.KeyLimits{}) },
+		"SetQueue":    func(ctx context.Context) error { return c.SetQueue(ctx, kagzi.QueueLimits{Queue: "q"}) },
+		"SetLimit":    func(ctx context.Context) error { return c.SetLimit(ctx, kagzi.StepLimit{Name: "l"}) },
+		"Counts":      func(ctx context.Context) error { return kit.Second(c.Counts(ctx, some)) },
+		"Latencies":   func(ctx context.Context) error { return kit.Second(c.Latencies(ctx)) },
+		"List":        func(ctx context.Context) error { return kit.Second(c.List(ctx, some)) },
+		"ListSchedules": func(ctx context.Context) error {
+			return kit.Second(c.ListSchedules(ctx, kagzi.ScheduleFilter{}))
+		},
+		"NextFires":     func(ctx context.Context) error { return kit.Second(c.NextFires(ctx, "s", 1)) },
+		"PauseSchedule": func(ctx context.Context) error { return c.PauseSchedule(ctx, "s") },
+		"Publish":       func(ctx context.Context) error { return c.Publish(ctx, kagzi.DefineTopic[int]("t").With(1)) },
 		"PublishMany": func(ctx context.Context) error {
 			return c.PublishMany(ctx, []kagzi.NewEvent{kagzi.DefineTopic[int]("t").With(1)})
 		},
@@ -355,23 +378,29 @@ func TestEndedContext(t *testing.T) {
 		"Schedule": func(ctx context.Context) error {
 			return c.Schedule(ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(1)})
 		},
-		"Audit":            func(ctx context.Context) error { return kit.Second(c.Audit(ctx, kagzi.AuditFilter{})) },
-		"Messages":         func(ctx context.Context) error { return kit.Second(c.Messages(ctx, run, kagzi.MessageFilter{})) },
+		"Audit": func(ctx context.Context) error { return kit.Second(c.Audit(ctx, kagzi.AuditFilter{})) },
+		"Messages": func(ctx context.Context) error {
+			return kit.Second(c.Messages(ctx, run, kagzi.MessageFilter{}))
+		},
 		"DropMessage":      func(ctx context.Context) error { return c.DropMessage(ctx, run, "id") },
 		"RedeliverMessage": func(ctx context.Context) error { return c.RedeliverMessage(ctx, run, "id") },
 		"CheckSealer":      func(ctx context.Context) error { return c.CheckSealer(ctx) },
 		"Signal":           func(ctx context.Context) error { return c.Signal(ctx, run, note) },
-		"StartMany":        func(ctx context.Context) error { return kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)})) },
-		"Steps":            func(ctx context.Context) error { return kit.Second(c.Steps(ctx, run)) },
-		"Stats":            func(ctx context.Context) error { return kit.Second(c.Stats(ctx)) },
-		"Stranded":         func(ctx context.Context) error { return kit.Second(c.Stranded(ctx)) },
-		"Terminate":        func(ctx context.Context) error { return c.Terminate(ctx, run) },
-		"TerminateAll":     func(ctx context.Context) error { return kit.Second(c.TerminateAll(ctx, some)) },
-		"TriggerSchedule":  func(ctx context.Context) error { return kit.Second(c.TriggerSchedule(ctx, "s")) },
-		"Update":           func(ctx context.Context) error { return c.Update(ctx, run, kagzi.Priority(1)) },
-		"UpdateAll":        func(ctx context.Context) error { return kit.Second(c.UpdateAll(ctx, some, kagzi.Priority(1))) },
-		"Worker":           func(ctx context.Context) error { return kit.Second(c.Worker(ctx, id)) },
-		"WorkerLog":        func(ctx context.Context) error { return kit.Second(c.WorkerLog(ctx, id)) },
+		"StartMany": func(ctx context.Context) error {
+			return kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)}))
+		},
+		"Steps":           func(ctx context.Context) error { return kit.Second(c.Steps(ctx, run)) },
+		"Stats":           func(ctx context.Context) error { return kit.Second(c.Stats(ctx)) },
+		"Stranded":        func(ctx context.Context) error { return kit.Second(c.Stranded(ctx)) },
+		"Terminate":       func(ctx context.Context) error { return c.Terminate(ctx, run) },
+		"TerminateAll":    func(ctx context.Context) error { return kit.Second(c.TerminateAll(ctx, some)) },
+		"TriggerSchedule": func(ctx context.Context) error { return kit.Second(c.TriggerSchedule(ctx, "s")) },
+		"Update":          func(ctx context.Context) error { return c.Update(ctx, run, kagzi.Priority(1)) },
+		"UpdateAll": func(ctx context.Context) error {
+			return kit.Second(c.UpdateAll(ctx, some, kagzi.Priority(1)))
+		},
+		"Worker":    func(ctx context.Context) error { return kit.Second(c.Worker(ctx, id)) },
+		"WorkerLog": func(ctx context.Context) error { return kit.Second(c.WorkerLog(ctx, id)) },
 		"Workers": func(ctx context.Context) error {
 			_, _, err := c.Workers(ctx, kagzi.WorkerFilter{})
 			return err
@@ -386,7 +415,8 @@ func TestEndedContext(t *testing.T) {
 	}
 	methods := reflect.TypeFor[*kagzi.Client]()
 	for i := range methods.NumMethod() {
-		if name := methods.Method(i).Name; calls[name] == nil && name != "Liveness" && name != "Readiness" && name != "LocalWorkers" && name != "Namespace" {
+		if name := methods.Method(i).Name; calls[name] == nil && name != "Liveness" && name != "Readiness" &&
+			name != "LocalWorkers" && name != "Namespace" {
 			t.Errorf("%s is not called", name)
 		}
 	}
@@ -395,7 +425,8 @@ func TestEndedContext(t *testing.T) {
 	before := sent.n.Load()
 	for name, call := range calls {
 		err := call(ended)
-		if !errors.Is(err, context.Canceled) || !strings.HasPrefix(fmt.Sprint(err), "kagzi: ") || kagzi.KindOf(err) != kind.Cancelled {
+		if !errors.Is(err, context.Canceled) || !strings.HasPrefix(fmt.Sprint(err), "kagzi: ") ||
+			kagzi.KindOf(err) != kind.Cancelled {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // An option that has no meaning for a call does not compile there, or the call refuses it before it does anything.
 type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
-	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [WhenFull], [Queue], [Delay], [At], [Priority], [Version], [Metadata], [Headers], [Timeout],
-	// [RetryPolicy], [Key], [Group], [Message], [InTx] and [Detached].
+	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [WhenFull], [Queue], [Delay], [At], [Priority],
+	// [Version], [Metadata], [Headers], [Timeout], [RetryPolicy], [Key], [Group], [Message], [InTx] and [Detached].
 	StartOption interface{ start(*startConfig) }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and
 	// [Input]; to [Step] and [StepTx] also [UndoneBy],
@@ -21,66 +21,70 @@ type (
 	StepOption interface{ step(*stepConfig) }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branch(*branchConfig) }
-	// An UpdateOption goes to [Client.Update] and [Client.UpdateAll]: [Queue], [Priority], [At], [Delay], [Version], [DefaultVersion] and
-	// [Metadata] are what to change; there are also [Reason], [Actor] and [InTx], and for UpdateAll [DryRun].
+	// An UpdateOption goes to [Client.Update] and [Client.UpdateAll]: [Queue], [Priority], [At], [Delay], [Version],
+	// [DefaultVersion] and [Metadata] are what to change; there are also [Reason], [Actor] and [InTx], and for
+	// UpdateAll [DryRun].
 	UpdateOption interface{ update(*updateConfig) }
-	// A HandleOption says which code executes a run. [Handle] takes [Version] and [DefaultVersion]; [Worker.Replay], and Replay
-	// of package kagzitest, take [Version] and [AllowAdditions].
+	// A HandleOption says which code executes a run. [Handle] takes [Version] and [DefaultVersion]; [Worker.Replay],
+	// and Replay of package kagzitest, take [Version] and [AllowAdditions].
 	HandleOption interface{ handle(*handleConfig) }
-	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take [Reason] and [Actor],
-	// which the audit log records: see [Client.Audit]. All but those of limits take [InTx]; [Client.Publish] takes InTx alone. [Client.Cancel] and [Client.CancelAll] also take [Grace], [Client.Resume] and [Client.ResumeAll] also [Forget], and methods with a
-	// [RunFilter] also [DryRun].
+	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take
+	// [Reason] and [Actor], which the audit log records: see [Client.Audit]. All but those of limits take [InTx];
+	// [Client.Publish] takes InTx alone. [Client.Cancel] and [Client.CancelAll] also take [Grace], [Client.Resume] and
+	// [Client.ResumeAll] also [Forget], and methods with a [RunFilter] also [DryRun].
 	ChangeOption interface{ change(*changeConfig) }
-	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version], [Reason], [Actor]
-	// and [InTx]. Restart and Fork also take [ID] and [NewInput], RestartAll and ForkAll also [DryRun], and Fork and ForkAll
-	// also [InheritCompensations].
+	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version],
+	// [Reason], [Actor] and [InTx]. Restart and Fork also take [ID] and [NewInput], RestartAll and ForkAll also
+	// [DryRun], and Fork and ForkAll also [InheritCompensations].
 	RestartOption interface{ restart(*restartConfig) }
 )
 
 type (
-	// Queue is the queue in which the run waits: only workers with this [WorkerConfig] Queue claim it. Without it, the run
-	// waits in "default", a child in its parent's queue.
+	// Queue is the queue in which the run waits: only workers with this [WorkerConfig] Queue claim it. Without it, the
+	// run waits in "default", a child in its parent's queue.
 	Queue string
-	// Delay is how long after the start, by the database's clock, the run becomes due. Of Delay and At the last one given
-	// wins.
+	// Delay is how long after the start, by the database's clock, the run becomes due. Of Delay and At the last one
+	// given wins.
 	Delay time.Duration
-	// At is when the run becomes due, at once if that time is past. The zero time and a time after the year 9999 are refused.
-	// Of Delay and At the last one given wins.
+	// At is when the run becomes due, at once if that time is past. The zero time and a time after the year 9999 are
+	// refused. Of Delay and At the last one given wins.
 	At time.Time
 	// Priority is 1 (first) to 4 (last). Without it, it is 3, and a child has its parent's.
 	Priority int
-	// Version is a version of a workflow's code: the version of a handler, or the one that a run requires. A run that names
-	// none takes the highest version of the worker that executes it first, or that worker's [DefaultVersion], and keeps it.
+	// Version is a version of a workflow's code: the version of a handler, or the one that a run requires. A run that
+	// names none takes the highest version of the worker that executes it first, or that worker's [DefaultVersion], and
+	// keeps it.
 	Version int
 	// Metadata are the run's searchable tags: at most 64, and 16 KiB of keys and values together.
 	Metadata map[string]string
 	// Timeout limits the duration of each attempt of a step; of a run, from when it is first due to its end, sleeps
-	// included; of a group of branches; or of the wait for a signal. Without it there is no limit. A Timeout under 1 µs is
-	// refused, because Timeout(30) is 30 ns.
+	// included; of a group of branches; or of the wait for a signal. Without it there is no limit. A Timeout under 1 µs
+	// is refused, because Timeout(30) is 30 ns.
 	//
 	// A run's Timeout passes even if no worker takes the run: a [Coordinator] ends it, within ten seconds by default.
 	Timeout time.Duration
 	// Isolation is the level of a [StepTx]'s transaction: Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable).
-	// Without it the level is READ COMMITTED, whatever the default of the database or role. Only StepTx and [DoTx] take it:
-	// on another step, or at a level that Postgres does not have (READ UNCOMMITTED included), the run fails with
+	// Without it the level is READ COMMITTED, whatever the default of the database or role. Only StepTx and [DoTx] take
+	// it: on another step, or at a level that Postgres does not have (READ UNCOMMITTED included), the run fails with
 	// [kind.BadRequest].
 	//
 	// A stricter transaction may end with a serialization failure, which is a failed attempt of [kind.Database]: give a
 	// [RetryPolicy] with enough attempts. The same failure occurs if a signal reaches the run meanwhile, another branch
 	// calls [SetMetadata], or the lease is extended (after half of LeaseTimeout).
 	Isolation pgx.TxIsoLevel
-	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations run, or the
-	// run gives up its slot: at least a millisecond; without it one minute. The compensations may begin a second later. Grace
-	// applies to the run and its children. A run without registered compensations and without a slot ends at once. [UndoneBy] does
-	// not undo a step that returns after the Grace. The Grace of [CoordinatorConfig] is another one: it is about workers.
+	// Grace is how long [Client.Cancel] waits for steps under way, whose contexts have ended, before the compensations
+	// run, or the run gives up its slot: at least a millisecond; without it one minute. The compensations may begin a
+	// second later. Grace applies to the run and its children. A run without registered compensations and without a
+	// slot ends at once. [UndoneBy] does not undo a step that returns after the Grace. The Grace of [CoordinatorConfig]
+	// is another one: it is about workers.
 	Grace time.Duration
-	// Concurrency is how many branches of a [Map], [Parallel] or [Race] are under way at once. Without it, all are. In a Race
-	// the next branch begins when one has failed.
+	// Concurrency is how many branches of a [Map], [Parallel] or [Race] are under way at once. Without it, all are. In
+	// a Race the next branch begins when one has failed.
 	Concurrency int
 )
 
-// InTx makes the change in the caller's transaction: it takes effect when tx commits, or never. Until then nobody else sees
-// it, so wait for a run that was started in tx only after the commit.
+// InTx makes the change in the caller's transaction: it takes effect when tx commits, or never. Until then nobody else
+// sees it, so wait for a run that was started in tx only after the commit.
 //
 // tx must be READ COMMITTED, Postgres's default; a stricter one is refused. [Client.Signal], and starts without
 // [ReplaceActive], [RejectEnded], [StartIfFailed], [OncePer], [Debounce] and [Batch], accept any level.
@@ -93,30 +97,32 @@ func InTx(tx pgx.Tx) interface {
 	return inTx{tx}
 }
 
-// Input records the input of a step beside its result, for people: [Client.Steps] shows it as StepAttempt.Input. The client's
-// Codec and Sealer encode v before each series of attempts in this process. The step's function does not receive v, and a
-// replay does not read it, so v may change with the code.
+// Input records the input of a step beside its result, for people: [Client.Steps] shows it as StepAttempt.Input. The
+// client's Codec and Sealer encode v before each series of attempts in this process. The step's function does not
+// receive v, and a replay does not read it, so v may change with the code.
 //
 // If v cannot be encoded, or is larger than ClientConfig.MaxPayload, the call is wrong, and the run fails with
 // [kind.BadRequest]. If the Sealer fails, only the attempt fails.
 func Input(v any) StepOption { return stepInput{v} }
 
-// Repeatable is for a step that only reads or computes: not for a write, even an idempotent one. Its result is used before it is
-// recorded: the run goes on at once, and the record is written with the next write of the run, such as its end. If the worker
-// dies before that, the step is executed again, and may return something else. By then only other repeatable steps and the
-// workflow function have used the first result: whatever has an effect outside of the run waits until it is recorded.
+// Repeatable is for a step that only reads or computes: not for a write, even an idempotent one. Its result is used
+// before it is recorded: the run goes on at once, and the record is written with the next write of the run, such as its
+// end. If the worker dies before that, the step is executed again, and may return something else. By then only other
+// repeatable steps and the workflow function have used the first result: whatever has an effect outside of the run
+// waits until it is recorded.
 //
-// At most 100 results, or 256 KiB of them, wait to be recorded. On a branch of a [Race] that nobody has won yet, Repeatable
-// has no effect, nor has it with a [Limit]. With [StepTx], [DoTx] or [UndoneBy] the call is wrong, and the run fails with [kind.BadRequest].
+// At most 100 results, or 256 KiB of them, wait to be recorded. On a branch of a [Race] that nobody has won yet,
+// Repeatable has no effect, nor has it with a [Limit]. With [StepTx], [DoTx] or [UndoneBy] the call is wrong, and the
+// run fails with [kind.BadRequest].
 func Repeatable() StepOption { return repeatable{} }
 
-// CollectErrors lets every branch finish, and returns the failures as [BranchErrors]. Without it the first error cancels the
-// other branches, and a failed [Map] returns only zero values.
+// CollectErrors lets every branch finish, and returns the failures as [BranchErrors]. Without it the first error
+// cancels the other branches, and a failed [Map] returns only zero values.
 func CollectErrors() BranchOption { return collectErrors{} }
 
-// DefaultVersion makes the handler the one for runs that name no [Version] and are executed for the first time. Without it they
-// go to the worker's handler of the highest version. With it a worker can have a new version for the runs that ask for it,
-// before all new runs take it.
+// DefaultVersion makes the handler the one for runs that name no [Version] and are executed for the first time. Without
+// it they go to the worker's handler of the highest version. With it a worker can have a new version for the runs that
+// ask for it, before all new runs take it.
 //
 // As an option of [Client.Update], it takes the run's version away.
 func DefaultVersion() interface {
@@ -138,8 +144,8 @@ func DryRun() interface {
 	return dryRun{}
 }
 
-// A Reason says why something is changed. The audit log records it: see [Client.Audit]. So do the log of a run, [Client.RunLog], and a pause. Control characters are replaced, and
-// a text over 1 KiB is truncated.
+// A Reason says why something is changed. The audit log records it: see [Client.Audit]. So do the log of a run,
+// [Client.RunLog], and a pause. Control characters are replaced, and a text over 1 KiB is truncated.
 type Reason string
 
 // maxReason is how many bytes of a reason are kept.
@@ -147,12 +153,12 @@ const maxReason = 1 << 10
 
 func (r Reason) text() string { return text.Sanitize(string(r), maxReason) }
 
-// Forget names failures that a [Client.Resume] forgets, in addition to those with which the last attempt ended: steps, children,
-// branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". Forgetting a
-// branch or group also forgets the failures that caused its own. Forgetting a failure also forgets those of the branches and
-// groups that contain it. A group whose Timeout has passed begins again, with its whole time. If a name belongs to no failure, or to one after which another
-// attempt of the step was due, Resume changes nothing and returns [ErrNotFound]. The same holds for a [WaitSignal] that timed
-// out: [Client.Fork] from it instead.
+// Forget names failures that a [Client.Resume] forgets, in addition to those with which the last attempt ended: steps,
+// children, branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". Forgetting a branch or
+// group also forgets the failures that caused its own. Forgetting a failure also forgets those of the branches and
+// groups that contain it. A group whose Timeout has passed begins again, with its whole time. If a name belongs to no
+// failure, or to one after which another attempt of the step was due, Resume changes nothing and returns [ErrNotFound].
+// The same holds for a [WaitSignal] that timed out: [Client.Fork] from it instead.
 //
 // Steps after a forgotten failure keep their recorded results, although the failed step may now succeed.
 func Forget(steps ...string) ChangeOption { return forgetSteps(steps) }

@@ -49,15 +49,21 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		"MetadataTooLarge": {kagzi.Metadata{"k": strings.Repeat("x", 20<<10)}, "Metadata"},
 		"InTxOfNil":        {kagzi.InTx(nil), "begin a transaction"},
 		"ZeroAt":           {kagzi.At(time.Time{}), "At is the zero time: leave the option out"},
-		"AtTooLate":        {kagzi.At(time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)), "At is in the year 300000: give a time from the year 1 to 9999"},
-		"AtYear10000":      {kagzi.At(time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600*5))), "At is in the year 10000"},
-		"AtTooEarly":       {kagzi.At(time.Date(-300_000, 1, 1, 0, 0, 0, 0, time.UTC)), "At is in the year -300000"},
-		"EmptyKey":         {kagzi.Key(""), "Key is empty: give what the runs are to be limited by"},
-		"LongKey":          {kagzi.Key(strings.Repeat("x", 256)), "256 bytes"},
-		"InvalidKey":       {kagzi.Key("\xff"), "UTF-8"},
-		"EmptyGroup":       {kagzi.Group(""), "Group is empty"},
-		"ControlInGroup":   {kagzi.Group("a\n"), "U+000A"},
-		"NilOption":        {nil, "nil option"},
+		"AtTooLate": {
+			kagzi.At(time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)),
+			"At is in the year 300000: give a time from the year 1 to 9999",
+		},
+		"AtYear10000": {
+			kagzi.At(time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600*5))),
+			"At is in the year 10000",
+		},
+		"AtTooEarly":     {kagzi.At(time.Date(-300_000, 1, 1, 0, 0, 0, 0, time.UTC)), "At is in the year -300000"},
+		"EmptyKey":       {kagzi.Key(""), "Key is empty: give what the runs are to be limited by"},
+		"LongKey":        {kagzi.Key(strings.Repeat("x", 256)), "256 bytes"},
+		"InvalidKey":     {kagzi.Key("\xff"), "UTF-8"},
+		"EmptyGroup":     {kagzi.Group(""), "Group is empty"},
+		"ControlInGroup": {kagzi.Group("a\n"), "U+000A"},
+		"NilOption":      {nil, "nil option"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,11 +74,15 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 			}
 			_, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf", tt.opt), 1)
 			kit.MustContain(t, err, tt.says)
-			_, err = c.StartMany(t.Context(), []kagzi.Call{kagzi.Define[int, int]("wf").With(1), kagzi.Define[int, int]("wf").With(1, tt.opt)})
+			_, err = c.StartMany(t.Context(), []kagzi.Call{
+				kagzi.Define[int, int]("wf").With(1),
+				kagzi.Define[int, int]("wf").With(1, tt.opt),
+			})
 			kit.MustContain(t, err, "call 1", tt.says)
 		})
 	}
-	_, err := kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf", kagzi.Timeout(2*time.Hour)), 1, kagzi.At(time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)))
+	_, err := kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf", kagzi.Timeout(2*time.Hour)), 1,
+		kagzi.At(time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)))
 	kit.MustContain(t, err, "At 9999-12-31T23:00:00Z and timeout 2h0m0s together end in the year 10000")
 	_, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf", kagzi.Group("mail")), 1, kagzi.Key("tenant-7"))
 	kit.MustContain(t, err, "there are a Key and a Group (one may be a default of Define): a run has one of them")
@@ -89,16 +99,21 @@ func TestBadStartsAreRefusedBeforeAnySQL(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	kit.MustContain(t, err, "4194306", "4194304")
-	_, err = c.StartMany(t.Context(), []kagzi.Call{kagzi.Define[int, int]("wf").With(1, kagzi.ID("x")), kagzi.Define[int, int]("wf").With(2), kagzi.Define[int, int]("wf").With(3, kagzi.ID("x"))})
+	_, err = c.StartMany(t.Context(), []kagzi.Call{
+		kagzi.Define[int, int]("wf").With(1, kagzi.ID("x")),
+		kagzi.Define[int, int]("wf").With(2), kagzi.Define[int, int]("wf").With(3, kagzi.ID("x")),
+	})
 	kit.MustContain(t, err, "calls 0 and 2", `"x"`)
 	// All mistakes at once.
-	_, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf"), 1, kagzi.ID(""), kagzi.Queue(""), kagzi.Priority(9))
+	_, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf"), 1, kagzi.ID(""), kagzi.Queue(""),
+		kagzi.Priority(9))
 	kit.MustContain(t, err, "ID is empty", "the queue's name is empty", "Priority is 9")
 	if strings.Count(err.Error(), "kagzi: ") != 1 || strings.Contains(err.Error(), "\n") {
 		t.Errorf("not one line with one prefix: %v", err)
 	}
 	// A valid call reaches the database, which does not exist.
-	if _, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf"), 1, kagzi.ID("x")); err == nil || kagzi.KindOf(err) != kind.Database {
+	if _, err = kagzi.Start(t.Context(), c, kagzi.Define[int, int]("wf"), 1, kagzi.ID("x")); err == nil ||
+		kagzi.KindOf(err) != kind.Database {
 		t.Errorf("got %v of kind %q", err, kagzi.KindOf(err))
 	}
 }
@@ -107,10 +122,19 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 	t.Parallel()
 	pool := kit.Unreachable(t)
 	for says, f := range map[string]func() error{
-		"pool is nil":       func() error { _, err := kagzi.NewClient(nil, kagzi.ClientConfig{}); return err },
-		"contains ':'":      func() error { _, err := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: "a:b"}); return err },
-		"namespace":         func() error { _, err := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: "a\x00"}); return err },
-		"MaxPayload -1":     func() error { _, err := kagzi.NewClient(pool, kagzi.ClientConfig{MaxPayload: -1}); return err },
+		"pool is nil": func() error { _, err := kagzi.NewClient(nil, kagzi.ClientConfig{}); return err },
+		"contains ':'": func() error {
+			_, err := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: "a:b"})
+			return err
+		},
+		"namespace": func() error {
+			_, err := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: "a\x00"})
+			return err
+		},
+		"MaxPayload -1": func() error {
+			_, err := kagzi.NewClient(pool, kagzi.ClientConfig{MaxPayload: -1})
+			return err
+		},
 		"client is nil":     func() error { _, err := kagzi.NewWorker(nil, kagzi.WorkerConfig{}); return err },
 		"migrate: the pool": func() error { return kagzi.Migrate(t.Context(), nil) },
 	} {
@@ -136,10 +160,14 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 		kit.MustContain(t, err, says)
 	}
 	for says, cfg := range map[string]kagzi.WorkerConfig{
-		"kagzi: StaleAfter is 99ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)":  {StaleAfter: 99 * time.Millisecond},
-		"kagzi: LeaseTimeout is 3ms: give at least 100ms (a time.Duration counts nanoseconds: 30*time.Second)": {LeaseTimeout: 3 * time.Millisecond},
-		"kagzi: Heartbeat is 9ms: give at least 10ms (a time.Duration counts nanoseconds: 30*time.Second)":     {Heartbeat: 9 * time.Millisecond},
-		"kagzi: Coordinator: Grace is 5ns: give at least 1.5s, or set NoGrace (a time.Duration counts nanoseconds: 3*time.Second); Batch is -1: give between 1 and 10,000": {
+		"kagzi: StaleAfter is 99ms: give at least 100ms (a time.Duration counts nanoseconds: " +
+			"30*time.Second)": {StaleAfter: 99 * time.Millisecond},
+		"kagzi: LeaseTimeout is 3ms: give at least 100ms (a time.Duration counts nanoseconds: " +
+			"30*time.Second)": {LeaseTimeout: 3 * time.Millisecond},
+		"kagzi: Heartbeat is 9ms: give at least 10ms (a time.Duration counts nanoseconds: " +
+			"30*time.Second)": {Heartbeat: 9 * time.Millisecond},
+		"kagzi: Coordinator: Grace is 5ns: give at least 1.5s, or set NoGrace (a time.Duration counts nanoseconds: " +
+			"3*time.Second); Batch is -1: give between 1 and 10,000": {
 			Coordinator: kagzi.CoordinatorConfig{Grace: 5, Batch: -1},
 		},
 	} {
@@ -153,7 +181,8 @@ func TestNewClientAndNewWorkerValidate(t *testing.T) {
 	kit.MustContain(t, w.AddQueue("", 1), "add queue", "name is empty")
 	kit.MustContain(t, w.AddQueue("a", -1), "add queue", "share of -1")
 	kit.MustContain(t, w.RemoveQueue("default"), `remove queue "default"`, "only queue")
-	if err := errors.Join(w.AddQueue("a", 1), w.AddQueue("a", 2), w.RemoveQueue("default"), w.RemoveQueue("default")); err != nil {
+	if err := errors.Join(w.AddQueue("a", 1), w.AddQueue("a", 2), w.RemoveQueue("default"),
+		w.RemoveQueue("default")); err != nil {
 		t.Error(err)
 	}
 	kit.MustContain(t, w.RemoveQueue("a"), "only queue")
@@ -173,12 +202,14 @@ func TestMistakesOfHandleComeFromRunTogether(t *testing.T) {
 	kagzi.Handle[int, int](w, kagzi.Define[int, int]("b"), nil)
 	kagzi.Handle(w, kagzi.Define[int, int](""), fn)
 	kagzi.Handle(w, kagzi.Define[int, int]("c"), fn, kagzi.Version(-1))
-	kit.MustContain(t, w.Run(t.Context()), `two handlers for version 1 of workflow "a"`, `kagzi: handler of "b": `, "function is nil", "workflow name is empty", "Version is -1")
+	kit.MustContain(t, w.Run(t.Context()), `two handlers for version 1 of workflow "a"`, `kagzi: handler of "b": `,
+		"function is nil", "workflow name is empty", "Version is -1")
 }
 
 func TestStartBeatsDefineAndTheLastWins(t *testing.T) {
 	k := kit.New(t)
-	wf := kagzi.Define[int, int]("wf", kagzi.Queue("shop"), kagzi.Priority(2), kagzi.Metadata{"a": "1"}, kagzi.Timeout(time.Hour), kagzi.Version(3), kagzi.RetryPolicy{MaxAttempts: 7})
+	wf := kagzi.Define[int, int]("wf", kagzi.Queue("shop"), kagzi.Priority(2), kagzi.Metadata{"a": "1"},
+		kagzi.Timeout(time.Hour), kagzi.Version(3), kagzi.RetryPolicy{MaxAttempts: 7})
 	get := func(opts ...kagzi.StartOption) kagzi.RunInfo {
 		t.Helper()
 		info, err := kit.Begin(k, wf, 1, opts...).Info(k.Ctx)
@@ -188,12 +219,15 @@ func TestStartBeatsDefineAndTheLastWins(t *testing.T) {
 		return info
 	}
 	info := get()
-	if info.Queue != "shop" || info.Priority != 2 || info.Version != 3 || !reflect.DeepEqual(info.Metadata, kagzi.Metadata{"a": "1"}) ||
+	if info.Queue != "shop" || info.Priority != 2 || info.Version != 3 ||
+		!reflect.DeepEqual(info.Metadata, kagzi.Metadata{"a": "1"}) ||
 		info.DeadlineAt.Sub(info.AvailableAt) != time.Hour {
 		t.Errorf("defaults: %+v", info)
 	}
-	info = get(kagzi.Version(4), kagzi.Priority(4), kagzi.Queue("a"), kagzi.Queue("b"), kagzi.Metadata{"b": "2"}, kagzi.Timeout(time.Minute), kagzi.Delay(time.Hour))
-	if info.Queue != "b" || info.Priority != 4 || info.Version != 4 || !reflect.DeepEqual(info.Metadata, kagzi.Metadata{"b": "2"}) ||
+	info = get(kagzi.Version(4), kagzi.Priority(4), kagzi.Queue("a"), kagzi.Queue("b"), kagzi.Metadata{"b": "2"},
+		kagzi.Timeout(time.Minute), kagzi.Delay(time.Hour))
+	if info.Queue != "b" || info.Priority != 4 || info.Version != 4 ||
+		!reflect.DeepEqual(info.Metadata, kagzi.Metadata{"b": "2"}) ||
 		info.DeadlineAt.Sub(info.AvailableAt) != time.Minute || info.AvailableAt.Sub(info.CreatedAt) != time.Hour {
 		t.Errorf("start's own: %+v", info)
 	}
@@ -204,7 +238,8 @@ func TestStartBeatsDefineAndTheLastWins(t *testing.T) {
 	if info = get(kagzi.At(at), kagzi.Delay(time.Minute)); info.AvailableAt.Sub(info.CreatedAt) != time.Minute {
 		t.Errorf("Delay after At: %+v", info)
 	}
-	started, err := k.Client.StartMany(k.Ctx, []kagzi.Call{wf.With(1), wf.With(1, kagzi.Priority(1))}, kagzi.Priority(3))
+	started, err := k.Client.StartMany(k.Ctx, []kagzi.Call{wf.With(1), wf.With(1, kagzi.Priority(1))},
+		kagzi.Priority(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +287,8 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 	})
 	for name, tt := range map[string]struct{ sql, says string }{
 		"SchemaOlder": {`DELETE FROM kagzi.schema_migrations WHERE version_id > 0`, "kagzi.Migrate"},
-		"SchemaNewer": {`INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (9999, true, 9998)`, "upgrade"},
+		"SchemaNewer": {`INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program)
+			VALUES (9999, true, 9998)`, "upgrade"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -275,13 +311,24 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 	t.Run("ReadOnly", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		kit.MustContain(t, runError(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))), "read-only", "primary")
+		kit.MustContain(t, runError(t,
+			dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))), "read-only", "primary")
 	})
 	for name, tt := range map[string]struct{ grants, lacks string }{
-		"NoRights":       {``, `USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions`},
-		"NoTables":       {`GRANT USAGE ON SCHEMA kagzi TO %[1]s`, `SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions and SELECT on kagzi.schema_migrations`},
-		"OnlyReading":    {`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT ON ALL TABLES IN SCHEMA kagzi TO %[1]s`, `INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions: `},
-		"NotTheRegistry": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO %[1]s; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO %[1]s; REVOKE INSERT ON kagzi.workers FROM %[1]s`, `INSERT on kagzi.workers: `},
+		"NoRights": {``, `USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE,
+			TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions`},
+		"NoTables": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s`, `SELECT, INSERT, UPDATE, DELETE,
+			TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions and
+			SELECT on kagzi.schema_migrations`},
+		"OnlyReading": {
+			`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT ON ALL TABLES IN SCHEMA kagzi TO %[1]s`,
+			`INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and
+				SELECT, USAGE on kagzi.event_positions: `,
+		},
+		"NotTheRegistry": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE
+			ON ALL TABLES IN SCHEMA kagzi TO %[1]s; GRANT SELECT, USAGE
+			ON ALL SEQUENCES IN SCHEMA kagzi TO %[1]s; REVOKE INSERT ON kagzi.workers
+			FROM %[1]s`, `INSERT on kagzi.workers: `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -290,7 +337,10 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 				t.Fatal(err)
 			}
 			role := "role_" + db.Name
-			for _, sql := range []string{fmt.Sprintf(`CREATE ROLE %s`, role), strings.ReplaceAll(tt.grants, "%[1]s", role)} {
+			for _, sql := range []string{
+				fmt.Sprintf(`CREATE ROLE %s`, role),
+				strings.ReplaceAll(tt.grants, "%[1]s", role),
+			} {
 				if _, err := db.Pool.Exec(t.Context(), sql); err != nil {
 					t.Fatal(err)
 				}
@@ -304,17 +354,20 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 			})
 			pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role))
 			says := fmt.Sprintf("user %q lacks %s", role, tt.lacks)
-			advice := fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "%s"`, role)
+			advice := fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE
+				ON ALL TABLES IN SCHEMA kagzi TO "%s"`, role)
 			coordinator := kit.NewCoordinator(t, kit.NewClient(t, pool), kagzi.CoordinatorConfig{})
 			for _, err := range []error{runError(t, pool), coordinator.Run(kit.Context(t))} {
 				kit.MustContain(t, err, says, advice)
-				if text := err.Error(); !strings.HasPrefix(text, "kagzi: ") || strings.Contains(text, "kagzi: kagzi") || strings.Contains(text, ": check rights") {
+				if text := err.Error(); !strings.HasPrefix(text, "kagzi: ") || strings.Contains(text, "kagzi: kagzi") ||
+					strings.Contains(text, ": check rights") {
 					t.Errorf("the prefix is not there once: %s", text)
 				}
 			}
 			if err := kagzi.Migrate(t.Context(), pool); err != nil {
 				// It may be a client's user.
-				kit.MustContain(t, err, "kagzi: migrate: "+strings.ReplaceAll(says, ", TRUNCATE", ""), strings.ReplaceAll(advice, ", TRUNCATE", ""))
+				kit.MustContain(t, err, "kagzi: migrate: "+strings.ReplaceAll(says, ", TRUNCATE", ""),
+					strings.ReplaceAll(advice, ", TRUNCATE", ""))
 			} else if strings.HasPrefix(tt.lacks, "USAGE") {
 				t.Error("Migrate saw a schema that this user may not see")
 			}
@@ -331,12 +384,15 @@ func TestOptionsWithoutMeaningAreRefused(t *testing.T) {
 	all := kagzi.RunFilter{Workflow: "wf"}
 	schedule := kagzi.Schedule{Name: "s", Every: time.Hour, Run: kagzi.Define[int, int]("wf").With(1)}
 	const (
-		grace   = "kagzi: %s: Grace is for Cancel and CancelAll, which wait for steps under way: leave it out"
-		forget  = "kagzi: %s: Forget is for Resume and ResumeAll, which try failures again: leave it out"
-		dry     = "kagzi: %s: DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter"
-		inherit = "kagzi: %s: InheritCompensations is for Fork: a restart begins at the beginning, and registers its own"
-		id      = "kagzi: %s: an ID is that of one run: leave it out, and each new run has the ID of its old one"
-		input   = "kagzi: %s: NewInput is for Restart and Fork of one run: leave it out, and each new run has the input of its old one"
+		grace  = "kagzi: %s: Grace is for Cancel and CancelAll, which wait for steps under way: leave it out"
+		forget = "kagzi: %s: Forget is for Resume and ResumeAll, which try failures again: leave it out"
+		dry    = "kagzi: %s: DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or " +
+			"call one of these with a filter"
+		inherit = "kagzi: %s: InheritCompensations is for Fork: a restart begins at the beginning, and registers " +
+			"its own"
+		id    = "kagzi: %s: an ID is that of one run: leave it out, and each new run has the ID of its old one"
+		input = "kagzi: %s: NewInput is for Restart and Fork of one run: leave it out, and each new run has the " +
+			"input of its old one"
 	)
 	for _, tt := range []struct {
 		op, want string
@@ -360,7 +416,8 @@ func TestOptionsWithoutMeaningAreRefused(t *testing.T) {
 		{"restart all", inherit, kit.Second(c.RestartAll(ctx, all, kagzi.InheritCompensations()))},
 		{"fork all", id, kit.Second(c.ForkAll(ctx, all, "s", kagzi.ID("y")))},
 		{"fork all", input, kit.Second(c.ForkAll(ctx, all, "s", kagzi.NewInput(1)))},
-		{`signal x with "approved"`, grace, c.Signal(ctx, kagzi.ID("x"), kit.Approved.With("a"), kagzi.Grace(time.Second))},
+		{`signal x with "approved"`, grace, c.Signal(ctx, kagzi.ID("x"), kit.Approved.With("a"),
+			kagzi.Grace(time.Second))},
 		{"schedule s", grace, c.Schedule(ctx, schedule, kagzi.Grace(time.Second))},
 		{"pause schedule s", dry, c.PauseSchedule(ctx, "s", kagzi.DryRun())},
 		{"resume schedule s", forget, c.ResumeSchedule(ctx, "s", kagzi.Forget("step"))},
@@ -370,14 +427,17 @@ func TestOptionsWithoutMeaningAreRefused(t *testing.T) {
 		{"drain worker w", grace, c.Drain(ctx, "w", kagzi.Grace(time.Second))},
 		{`drain queue "q"`, dry, kit.Second(c.DrainQueue(ctx, "q", kagzi.DryRun()))},
 		{"force worker w offline", grace, c.ForceOffline(ctx, "w", kagzi.Grace(time.Second))},
-		{"replay x", "kagzi: %s: DefaultVersion is for Handle: leave it out to replay the run's own version, or give a Version", worker.Replay(ctx, kagzi.ID("x"), kagzi.DefaultVersion())},
+		{"replay x", "kagzi: %s: DefaultVersion is for Handle: leave it out to replay the run's own version, or give " +
+			"a Version", worker.Replay(ctx, kagzi.ID("x"), kagzi.DefaultVersion())},
 	} {
 		op := strings.NewReplacer("schedule s", `schedule "s"`).Replace(tt.op)
-		if want := fmt.Sprintf(tt.want, op); tt.err == nil || tt.err.Error() != want || kagzi.KindOf(tt.err) != kind.BadRequest {
+		if want := fmt.Sprintf(tt.want, op); tt.err == nil || tt.err.Error() != want ||
+			kagzi.KindOf(tt.err) != kind.BadRequest {
 			t.Errorf("got  %v, of kind %s\nwant %s", tt.err, kagzi.KindOf(tt.err), want)
 		}
 	}
 
-	kagzi.Handle(worker, kagzi.Define[int, int]("wf"), func(kagzi.Context, int) (int, error) { return 0, nil }, kagzi.AllowAdditions())
+	kagzi.Handle(worker, kagzi.Define[int, int]("wf"), func(kagzi.Context, int) (int, error) { return 0, nil },
+		kagzi.AllowAdditions())
 	kit.MustContain(t, worker.Run(ctx), `handler of "wf": AllowAdditions is for a replay: leave it out`)
 }

@@ -21,10 +21,10 @@ type Future[T any] struct {
 	err error // the reason why there is no branch; nil if there is one
 }
 
-// Go runs fn as a branch of its own, with its own goroutine and Context. Its steps are recorded under the branch's name; the
-// rules of [Step]'s names apply. A run does not complete before its branches. If nobody asks for the result of a branch that
-// fails, its error fails the run. A branch that fails cancels the branches below it, whose errors then no longer count. It stays
-// failed: a replay begins nothing in it.
+// Go runs fn as a branch of its own, with its own goroutine and Context. Its steps are recorded under the branch's
+// name; the rules of [Step]'s names apply. A run does not complete before its branches. If nobody asks for the result
+// of a branch that fails, its error fails the run. A branch that fails cancels the branches below it, whose errors then
+// no longer count. It stays failed: a replay begins nothing in it.
 func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T] {
 	b, c, err := branchOf(ctx)
 	if err != nil {
@@ -64,10 +64,10 @@ func (f *Future[T]) Result(ctx Context) (T, error) {
 	return typed[T](v), err
 }
 
-// Parallel runs the branches and waits for all of them. The first error cancels the other branches, and is returned as a
-// *[BranchError]. With [CollectErrors] every branch runs to its end, and [BranchErrors] has all failures. With a [Timeout],
-// branches that are not done in time are cancelled, and the error has [kind.Timeout] and is [Permanent]: in a further attempt
-// of the run the time is over, too.
+// Parallel runs the branches and waits for all of them. The first error cancels the other branches, and is returned as
+// a *[BranchError]. With [CollectErrors] every branch runs to its end, and [BranchErrors] has all failures. With a
+// [Timeout], branches that are not done in time are cancelled, and the error has [kind.Timeout] and is [Permanent]: in
+// a further attempt of the run the time is over, too.
 func Parallel(ctx Context, name string, branches map[string]func(Context) error, opts ...BranchOption) error {
 	b, c, err := branchOf(ctx)
 	if err != nil {
@@ -80,13 +80,16 @@ func Parallel(ctx Context, name string, branches map[string]func(Context) error,
 	return err
 }
 
-// Map runs fn as one branch for each item, and returns the results in the order of items. With [CollectErrors] a result is zero
-// where fn failed; without it all results are zero if one failed. Errors are as in [Parallel], with the item's index. Branches
-// are named by their index: the step "pack" of the first item of Map "ship" is "ship/0/pack".
+// Map runs fn as one branch for each item, and returns the results in the order of items. With [CollectErrors] a result
+// is zero where fn failed; without it all results are zero if one failed. Errors are as in [Parallel], with the item's
+// index. Branches are named by their index: the step "pack" of the first item of Map "ship" is "ship/0/pack".
 //
-// items must be the same in every replay: take them from the input or a step. Map records a hash of the encoding of each item,
-// which shows if one has changed. A field added to the items' type changes them too, unless it has the tag `json:",omitzero"`.
-func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In) (Out, error), opts ...BranchOption) ([]Out, error) {
+// items must be the same in every replay: take them from the input or a step. Map records a hash of the encoding of
+// each item, which shows if one has changed. A field added to the items' type changes them too, unless it has the tag
+// `json:",omitzero"`.
+func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In) (Out, error),
+	opts ...BranchOption,
+) ([]Out, error) {
 	b, c, err := branchOf(ctx)
 	if err != nil {
 		return nil, err
@@ -117,18 +120,23 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	return out, err
 }
 
-// Race returns the name and result of the first branch to succeed, and cancels the others. The winner is recorded. A replay
-// repeats what the other branches had recorded, and begins nothing in them. If no branch succeeds, the error is a [BranchErrors]
-// with all failures. A Race without branches is refused.
-func Race[T any](ctx Context, name string, branches map[string]func(Context) (T, error), opts ...BranchOption) (winner string, result T, err error) {
+// Race returns the name and result of the first branch to succeed, and cancels the others. The winner is recorded. A
+// replay repeats what the other branches had recorded, and begins nothing in them. If no branch succeeds, the error is
+// a [BranchErrors] with all failures. A Race without branches is refused.
+func Race[T any](ctx Context, name string, branches map[string]func(Context) (T, error),
+	opts ...BranchOption,
+) (winner string, result T, err error) {
 	b, c, err := branchOf(ctx)
 	if err != nil {
 		return "", result, err
 	}
 	if len(branches) == 0 {
-		return "", result, b.Misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: call it only if there is at least one", text.Quote(name)))
+		return "", result, b.Misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: call it only if "+
+			"there is at least one", text.Quote(name)))
 	}
-	members := membersOf(branches, func(fn func(Context) (T, error)) func(*engine.Branch) (any, error) { return untyped(c, fn) })
+	members := membersOf(branches, func(fn func(Context) (T, error)) func(*engine.Branch) (any, error) {
+		return untyped(c, fn)
+	})
 	winner, v, err := b.First(newGroupSpec(name, members, nil, opts))
 	return winner, typed[T](v), err
 }

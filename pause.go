@@ -13,9 +13,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Target says what [Client.Pause] stops: All runs of the namespace; the runs of a Queue, of a Workflow, or of a Workflow in a Queue;
-// those of a Key of a Queue; or those of a Group. A zero Target is refused. An empty field is not part of the target: a Queue with an
-// empty Key is the whole queue.
+// A Target says what [Client.Pause] stops: All runs of the namespace; the runs of a Queue, of a Workflow, or of a
+// Workflow in a Queue; those of a Key of a Queue; or those of a Group. A zero Target is refused. An empty field is not
+// part of the target: a Queue with an empty Key is the whole queue.
 type Target struct {
 	All      bool   `json:"all,omitempty"`
 	Queue    string `json:"queue,omitempty"`
@@ -34,16 +34,17 @@ type Pause struct {
 	Parks   bool      `json:"parks,omitempty"`   // with [Park]
 }
 
-// An Actor says who makes a change. The audit log records it: see [Client.Audit]. So do the log of a run, [Client.RunLog], and a pause. It is
-// treated like a [Reason].
+// An Actor says who makes a change. The audit log records it: see [Client.Audit]. So do the log of a run,
+// [Client.RunLog], and a pause. It is treated like a [Reason].
 type Actor string
 
-// Percent makes [Client.Unpause] let that percentage of the runs go on, from 1 to 99, and keep the pause. The runs are chosen by a hash of
-// their IDs, so those that go on at 10 also do at 20. The runs of a [Key] or a [Group] go on or stay together: its name chooses.
+// Percent makes [Client.Unpause] let that percentage of the runs go on, from 1 to 99, and keep the pause. The runs are
+// chosen by a hash of their IDs, so those that go on at 10 also do at 20. The runs of a [Key] or a [Group] go on or
+// stay together: its name chooses.
 type Percent int
 
-// Park makes a [Client.Pause] stop what is under way, too: each execution stops at its next step, sleep, wait or child, and keeps the
-// result of the step under way. Without it, executions that have begun go on until they end or suspend.
+// Park makes a [Client.Pause] stop what is under way, too: each execution stops at its next step, sleep, wait or child,
+// and keeps the result of the step under way. Without it, executions that have begun go on until they end or suspend.
 func Park() ChangeOption { return park{} }
 
 type park struct{}
@@ -62,7 +63,8 @@ func (t Target) stored() (store.Pause, error) {
 	var err error
 	switch {
 	case t == Target{}:
-		err = errors.New("kagzi: the target is empty: give a Queue, a Workflow, a Key or a Group, or All: true for every run of the namespace")
+		err = errors.New("kagzi: the target is empty: give a Queue, a Workflow, a Key or a Group, or All: true for " +
+			"every run of the namespace")
 	case t.All && set(t.Queue, t.Workflow, t.Key, t.Group) > 0:
 		err = errors.New("kagzi: the target is All and something else: give one of them")
 	case t.Group != "" && set(t.Queue, t.Workflow, t.Key) > 0:
@@ -74,7 +76,10 @@ func (t Target) stored() (store.Pause, error) {
 	case t.Group != "":
 		p.Key = store.Key{Name: t.Group, Group: true}
 	}
-	for field, name := range map[string]string{"queue": t.Queue, "workflow name": t.Workflow, "key": t.Key, "group": t.Group} {
+	for field, name := range map[string]string{
+		"queue": t.Queue, "workflow name": t.Workflow, "key": t.Key,
+		"group": t.Group,
+	} {
 		if err == nil && name != "" {
 			err = validateName(field, name)
 		}
@@ -82,10 +87,10 @@ func (t Target) stored() (store.Pause, error) {
 	return p, err
 }
 
-// Pause keeps workers from claiming the runs of t, from the moment it is stored, and before any worker runs. Starts, messages,
-// cancels and timeouts go on: a run's [Timeout] does not wait. Compensations are runs, and are paused like others. It takes [InTx],
-// [Reason], [Actor] and [Park]. Pausing again what is paused replaces those that
-// are given, keeps a Reason and an Actor that are not, ends a Park that is not, and stops runs that were let go on.
+// Pause keeps workers from claiming the runs of t, from the moment it is stored, and before any worker runs. Starts,
+// messages, cancels and timeouts go on: a run's [Timeout] does not wait. Compensations are runs, and are paused like
+// others. It takes [InTx], [Reason], [Actor] and [Park]. Pausing again what is paused replaces those that are given,
+// keeps a Reason and an Actor that are not, ends a Park that is not, and stops runs that were let go on.
 func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) error {
 	if err := c.made(); err != nil {
 		return err
@@ -105,8 +110,9 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) erro
 	return c.failedIf(ctx, err, "pause")
 }
 
-// Unpause ends the pause of t, or with [Percent] lets some of its runs go on. Each pause ends by itself: while all runs are paused, too,
-// those of t stay so. It returns [ErrNotFound] if t itself is not paused. It takes [InTx], [Reason], [Actor] and Percent.
+// Unpause ends the pause of t, or with [Percent] lets some of its runs go on. Each pause ends by itself: while all runs
+// are paused, too, those of t stay so. It returns [ErrNotFound] if t itself is not paused. It takes [InTx], [Reason],
+// [Actor] and Percent.
 func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) error {
 	if err := c.made(); err != nil {
 		return err
@@ -114,7 +120,8 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) er
 	p, err := t.stored()
 	cfg, e := changeOptions(opts, takes("Percent"))
 	if err = errors.Join(err, e); err == nil && cfg.percent > 0 && p.Key.Name != "" {
-		err = errors.New("kagzi: Percent is for queues, workflows and All: the runs of a key or a group go on or stay together; leave Percent out to end the pause")
+		err = errors.New("kagzi: Percent is for queues, workflows and All: the runs of a key or a group go on or " +
+			"stay together; leave Percent out to end the pause")
 	}
 	if err == nil {
 		err = c.checkSchema(ctx, cfg.tx)
@@ -155,7 +162,10 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 }
 
 func pauseOf(p store.Pause) Pause {
-	out := Pause{Target: Target{Queue: p.Queue, Workflow: p.Type, Key: p.Key.Name}, Since: p.At, Reason: p.Reason, Actor: p.Actor, Percent: p.Percent, Parks: p.Parks}
+	out := Pause{
+		Target: Target{Queue: p.Queue, Workflow: p.Type, Key: p.Key.Name}, Since: p.At, Reason: p.Reason,
+		Actor: p.Actor, Percent: p.Percent, Parks: p.Parks,
+	}
 	if p.Key.Group {
 		out.Target = Target{Group: p.Key.Name}
 	}
@@ -163,9 +173,10 @@ func pauseOf(p store.Pause) Pause {
 	return out
 }
 
-// PauseRun pauses an active run: no worker claims it, and one that executes it stops at the next step, sleep, wait or child, and keeps
-// the result of the step under way. Its children go on. A cancel ends the pause, and the run's [Timeout] goes on. It returns
-// [ErrRunFinished] if the run is over or about to end. It takes [InTx], [Reason] and [Actor].
+// PauseRun pauses an active run: no worker claims it, and one that executes it stops at the next step, sleep, wait or
+// child, and keeps the result of the step under way. Its children go on. A cancel ends the pause, and the run's
+// [Timeout] goes on. It returns [ErrRunFinished] if the run is over or about to end. It takes [InTx], [Reason] and
+// [Actor].
 func (c *Client) PauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, everyVerb)
@@ -189,8 +200,9 @@ func (c *Client) pauseRun(ctx context.Context, ref Ref, cfg changeConfig) error 
 	return err
 }
 
-// UnpauseRun lets a run go on: it ends the run's own pause, and exempts the run from the pauses of its queue, of its workflow and of all
-// runs that there are now, but not from that of its key or group. It returns [ErrRunFinished] if the run is over. It takes [InTx], [Reason] and [Actor].
+// UnpauseRun lets a run go on: it ends the run's own pause, and exempts the run from the pauses of its queue, of its
+// workflow and of all runs that there are now, but not from that of its key or group. It returns [ErrRunFinished] if
+// the run is over. It takes [InTx], [Reason] and [Actor].
 func (c *Client) UnpauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, everyVerb)
@@ -215,14 +227,17 @@ func (c *Client) unpauseRun(ctx context.Context, ref Ref, cfg changeConfig) erro
 	return err
 }
 
-// UnpauseRuns is [Client.UnpauseRun] for the active runs that f selects, the newest first, like [Client.CancelAll]. It takes [InTx],
-// [Reason], [Actor] and [DryRun].
+// UnpauseRuns is [Client.UnpauseRun] for the active runs that f selects, the newest first, like [Client.CancelAll]. It
+// takes [InTx], [Reason], [Actor] and [DryRun].
 func (c *Client) UnpauseRuns(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
 	cfg, err := changeOptions(opts, takes("DryRun"))
-	v := verb{name: "unpause runs", to: active, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		cfg.tx = tx
-		return "", c.failedIf(ctx, c.unpauseRun(ctx, run, cfg), "unpause %v", named(run))
-	}}
+	v := verb{
+		name: "unpause runs", to: active, tx: cfg.tx, dry: cfg.dry,
+		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+			cfg.tx = tx
+			return "", c.failedIf(ctx, c.unpauseRun(ctx, run, cfg), "unpause %v", named(run))
+		},
+	}
 	return c.bulk(ctx, f, v, err)
 }
 

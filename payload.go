@@ -54,7 +54,8 @@ func (c *Client) identity(what subject, v any) ([]byte, error) {
 func (c *Client) plain(what subject, v any) ([]byte, error) {
 	data, err := c.cfg.Codec.Encode(v)
 	if err != nil {
-		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w; give it a type that the client's Codec encodes", what, v, err)
+		return nil, fmt.Errorf("kagzi: %s: a %T cannot be encoded: %w; give it a type that the client's Codec encodes",
+			what, v, err)
 	}
 	if data == nil {
 		data = []byte{}
@@ -87,7 +88,8 @@ func (e *sealError) Error() string {
 }
 func (e *sealError) Unwrap() error { return e.err }
 
-// unstorable returns the failure of a step or run whose result cannot be stored. Only an error of a Sealer may be transient.
+// unstorable returns the failure of a step or run whose result cannot be stored. Only an error of a Sealer may be
+// transient.
 func unstorable(err error) error {
 	if _, ok := errors.AsType[*sealError](err); ok {
 		return err
@@ -104,12 +106,14 @@ func isRefused(err error) bool {
 
 func (c *Client) fits(what subject, data []byte) error {
 	if len(data) > c.cfg.MaxPayload {
-		return fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d; keep it elsewhere and return a reference, or raise MaxPayload", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
+		return fmt.Errorf("%w: %s is %d bytes, the limit (ClientConfig.MaxPayload) is %d; keep it elsewhere and "+
+			"return a reference, or raise MaxPayload", ErrPayloadTooLarge, what, len(data), c.cfg.MaxPayload)
 	}
 	return nil
 }
 
-// hashOf returns the hash by which values are compared. It hashes the bytes before they are sealed: those are the same each time.
+// hashOf returns the hash by which values are compared. It hashes the bytes before they are sealed: those are the same
+// each time.
 func (c *Client) hashOf(plain []byte) []byte {
 	if c.cfg.Sealer != nil {
 		if key := c.cfg.Sealer.HashKey(); key != nil {
@@ -143,7 +147,8 @@ func (c *Client) unseal(stored []byte) (data []byte, err error) {
 // type and the place. It is deferred.
 func caught(err *error, decoder string) {
 	if v := recover(); v != nil {
-		*err = fmt.Errorf("%s panicked with a %T at %s; the text is left out because it may quote the value", decoder, v, failure.PlaceOf(debug.Stack()))
+		*err = fmt.Errorf("%s panicked with a %T at %s; the text is left out because it may quote the value", decoder,
+			v, failure.PlaceOf(debug.Stack()))
 	}
 }
 
@@ -157,7 +162,9 @@ func (c *Client) CheckSealer(ctx context.Context) error {
 		sealed, err = c.store.Sealed(ctx)
 	}
 	if err == nil && sealed {
-		err = failure.Of(kind.BadRequest, fmt.Errorf("the payloads of namespace %q are sealed, and this program has no Sealer: what it sends could not be read; use one with the Sealer of the workers, such as a command line that your program makes with cli.Main", c.cfg.Namespace))
+		err = failure.Of(kind.BadRequest, fmt.Errorf("the payloads of namespace %q are sealed, and this program has "+
+			"no Sealer: what it sends could not be read; use one with the Sealer of the workers, such as a command "+
+			"line that your program makes with cli.Main", c.cfg.Namespace))
 	}
 	return c.failedIf(ctx, err, "check the Sealer")
 }
@@ -254,11 +261,13 @@ func (d decodable) check(c *Client, what subject, stored []byte) error {
 	return nil
 }
 
-// undecodable returns the failure of a value whose encoding cannot be decoded. If it were stored, every reader would fail.
+// undecodable returns the failure of a value whose encoding cannot be decoded. If it were stored, every reader would
+// fail.
 func undecodable(what subject, v any, as reflect.Type, err error) error {
 	advice := "give it a type that decodes what it encodes"
 	if as.Kind() == reflect.Interface {
-		advice = fmt.Sprintf("%v is an interface, which does not say what to make of the data: give it a concrete type", as)
+		advice = fmt.Sprintf("%v is an interface, which does not say what to make of the data: give it a "+
+			"concrete type", as)
 	}
 	return fmt.Errorf("kagzi: %s: a %T, as it is encoded, does not decode into %v: %w; %s", what, v, as, err, advice)
 }

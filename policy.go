@@ -10,16 +10,16 @@ import (
 type (
 	// IfActive says how a start treats an active run with its [ID]. Without it, ReturnActive applies.
 	//
-	// A start with an IfActive and without an ID is refused. As a default of [Define] it applies to the starts that have an
-	// ID. The last one given wins: a start's own over a default.
+	// A start with an IfActive and without an ID is refused. As a default of [Define] it applies to the starts that
+	// have an ID. The last one given wins: a start's own over a default.
 	IfActive string
-	// IfEnded says how a start treats runs with its [ID] that are over, if none is active. If one is active, [IfActive] alone
-	// decides, and a run that is replaced does not count as ended. Runs of any workflow count, as long as retention keeps
-	// them. Without it, StartAgain applies.
+	// IfEnded says how a start treats runs with its [ID] that are over, if none is active. If one is active, [IfActive]
+	// alone decides, and a run that is replaced does not count as ended. Runs of any workflow count, as long as
+	// retention keeps them. Without it, StartAgain applies.
 	//
 	// The rule holds exactly, however many starts happen at once. With [InTx] the transaction must be READ COMMITTED: a
-	// stricter one is refused. A start with an IfEnded and without an ID is refused. As a default of [Define] it applies to
-	// the starts that have an ID. The last one given wins: a start's own over a default.
+	// stricter one is refused. A start with an IfEnded and without an ID is refused. As a default of [Define] it
+	// applies to the starts that have an ID. The last one given wins: a start's own over a default.
 	IfEnded string
 )
 
@@ -27,13 +27,13 @@ const (
 	// ReturnActive returns the active run if it has the same workflow and input; else it refuses the start with
 	// [ErrIDConflict].
 	ReturnActive IfActive = "return_active"
-	// RejectActive refuses the start with [ErrIDTaken]. A repeated start is refused, too, because of the run that it started
-	// before. In a step, which may be repeated after a crash, prefer ReturnActive.
+	// RejectActive refuses the start with [ErrIDTaken]. A repeated start is refused, too, because of the run that it
+	// started before. In a step, which may be repeated after a crash, prefer ReturnActive.
 	RejectActive IfActive = store.RejectActive
-	// ReplaceActive terminates the active run and starts a new one, in one transaction: at any time exactly one is active.
-	// The old run ends as with [Client.Terminate], whatever its input: its compensations do not run. If they should run,
-	// [Client.Cancel] the run, wait for its end, and start. If the old run has another workflow, the start is refused with
-	// [ErrIDConflict]. With [InTx] the transaction must be READ COMMITTED: a stricter one is refused.
+	// ReplaceActive terminates the active run and starts a new one, in one transaction: at any time exactly one is
+	// active. The old run ends as with [Client.Terminate], whatever its input: its compensations do not run. If they
+	// should run, [Client.Cancel] the run, wait for its end, and start. If the old run has another workflow, the start
+	// is refused with [ErrIDConflict]. With [InTx] the transaction must be READ COMMITTED: a stricter one is refused.
 	ReplaceActive IfActive = store.ReplaceActive
 )
 
@@ -42,8 +42,8 @@ const (
 	StartAgain IfEnded = "start_again"
 	// RejectEnded refuses the start with [ErrIDTaken]: an ID has one run, however it ended.
 	RejectEnded IfEnded = store.RejectEnded
-	// StartIfFailed starts a run if the newest one failed or was cancelled, and refuses the start with [ErrIDTaken] if it
-	// completed. The newest run is the one that was started last, as in [Client.Get].
+	// StartIfFailed starts a run if the newest one failed or was cancelled, and refuses the start with [ErrIDTaken] if
+	// it completed. The newest run is the one that was started last, as in [Client.Get].
 	StartIfFailed IfEnded = store.StartIfFailed
 )
 
@@ -63,7 +63,8 @@ func (p IfActive) change(c *changeConfig) {
 	c.reject = true
 	c.only("IfActive", "IfActive is for Trigger and TriggerSchedule: leave it out")
 	if p != RejectActive {
-		c.check(fmt.Errorf("kagzi: IfActive %s means nothing for a trigger: give kagzi.RejectActive, or leave it out", text.Quote(string(p))))
+		c.check(fmt.Errorf("kagzi: IfActive %s means nothing for a trigger: give kagzi.RejectActive, or leave it out",
+			text.Quote(string(p))))
 	}
 }
 
@@ -72,7 +73,8 @@ func (p IfActive) validate() error {
 	case "", ReturnActive, RejectActive, ReplaceActive:
 		return nil
 	}
-	return fmt.Errorf("kagzi: there is no IfActive %s: give kagzi.ReturnActive, RejectActive or ReplaceActive", text.Quote(string(p)))
+	return fmt.Errorf("kagzi: there is no IfActive %s: give kagzi.ReturnActive, RejectActive or ReplaceActive",
+		text.Quote(string(p)))
 }
 
 func (p IfEnded) validate() error {
@@ -80,7 +82,8 @@ func (p IfEnded) validate() error {
 	case "", StartAgain, RejectEnded, StartIfFailed:
 		return nil
 	}
-	return fmt.Errorf("kagzi: there is no IfEnded %s: give kagzi.StartAgain, RejectEnded or StartIfFailed", text.Quote(string(p)))
+	return fmt.Errorf("kagzi: there is no IfEnded %s: give kagzi.StartAgain, RejectEnded or StartIfFailed",
+		text.Quote(string(p)))
 }
 
 // stored returns p as the store knows it: the default is stored as no policy.
@@ -98,32 +101,34 @@ func (p IfEnded) stored() string {
 	return string(p)
 }
 
-// WhenFull says what a start does if its [Key] or [Group] is full: if the runs that hold a slot of the key, and those that are due
-// and wait for one, are as many as the limit. Runs that sleep without a slot, or are due later, do not count, nor do runs without a
-// slot that [Client.PauseRun] has stopped; those that wait because of a [Client.Pause] do. The limit is that of
-// the key, of [KeyLimits] or [QueueLimits].EachKey; that of a group is one. A key without a limit is never full, and the limit and
-// the rates of the whole queue do not matter. Without a WhenFull, WaitForSlot applies.
+// WhenFull says what a start does if its [Key] or [Group] is full: if the runs that hold a slot of the key, and those
+// that are due and wait for one, are as many as the limit. Runs that sleep without a slot, or are due later, do not
+// count, nor do runs without a slot that [Client.PauseRun] has stopped; those that wait because of a [Client.Pause] do.
+// The limit is that of the key, of [KeyLimits] or [QueueLimits].EachKey; that of a group is one. A key without a limit
+// is never full, and the limit and the rates of the whole queue do not matter. Without a WhenFull, WaitForSlot applies.
 //
-// The rule holds exactly among all starts with RejectNew or CancelOldest, however many processes start at once. Starts of the
-// key without them join the line at any time. A start that finds an active run of its [ID] returns that run. With [InTx] the
-// transaction must be READ COMMITTED, and other starts of the key with RejectNew or CancelOldest wait for its end.
+// The rule holds exactly among all starts with RejectNew or CancelOldest, however many processes start at once. Starts
+// of the key without them join the line at any time. A start that finds an active run of its [ID] returns that run.
+// With [InTx] the transaction must be READ COMMITTED, and other starts of the key with RejectNew or CancelOldest wait
+// for its end.
 //
-// It is for starts that are due at once: it takes no [Delay] and [At], and no [OncePer], [Debounce] and [Batch]. A child and the run of a
-// schedule take none, and ignore that of the workflow's definition. [Client.Restart], [Client.Fork] and [Client.Resume] wait for a slot. A
-// start with a WhenFull and without a key is refused. As a default of [Define] it applies to the starts that have a key. The last one
-// given wins: a start's own over a default.
+// It is for starts that are due at once: it takes no [Delay] and [At], and no [OncePer], [Debounce] and [Batch]. A
+// child and the run of a schedule take none, and ignore that of the workflow's definition. [Client.Restart],
+// [Client.Fork] and [Client.Resume] wait for a slot. A start with a WhenFull and without a key is refused. As a default
+// of [Define] it applies to the starts that have a key. The last one given wins: a start's own over a default.
 type WhenFull string
 
 const (
 	// WaitForSlot lets the run wait for a slot.
 	WaitForSlot WhenFull = "wait"
-	// RejectNew refuses the start with [ErrKeyFull]: the run could not begin at once. A step that may be repeated after a crash
-	// should give an ID: else the run that it started before refuses it.
+	// RejectNew refuses the start with [ErrKeyFull]: the run could not begin at once. A step that may be repeated after
+	// a crash should give an ID: else the run that it started before refuses it.
 	RejectNew WhenFull = store.RejectNew
-	// CancelOldest cancels the oldest runs of the key, in the transaction of the start: as many as are needed so that the new run
-	// and the newest others fit the limit. They end as with [Client.Cancel]: compensations that they have registered run first. A
-	// run that keeps its slot until its end keeps it until then, and the new run waits for it. At most 1,000 runs that wait are
-	// cancelled, those that are due first. A call that starts more runs of the key than its limit is refused with [ErrKeyFull].
+	// CancelOldest cancels the oldest runs of the key, in the transaction of the start: as many as are needed so that
+	// the new run and the newest others fit the limit. They end as with [Client.Cancel]: compensations that they have
+	// registered run first. A run that keeps its slot until its end keeps it until then, and the new run waits for it.
+	// At most 1,000 runs that wait are cancelled, those that are due first. A call that starts more runs of the key
+	// than its limit is refused with [ErrKeyFull].
 	//
 	// A step must not start a run of its own run's key so: it may cancel the run that it is a part of.
 	CancelOldest WhenFull = store.CancelOldest
@@ -140,7 +145,8 @@ func (p WhenFull) validate() error {
 	case "", WaitForSlot, RejectNew, CancelOldest:
 		return nil
 	}
-	return fmt.Errorf("kagzi: there is no WhenFull %s: give kagzi.WaitForSlot, RejectNew or CancelOldest", text.Quote(string(p)))
+	return fmt.Errorf("kagzi: there is no WhenFull %s: give kagzi.WaitForSlot, RejectNew or CancelOldest",
+		text.Quote(string(p)))
 }
 
 // stored returns p as the store knows it: the default is stored as no policy.
@@ -167,7 +173,8 @@ func (cfg *startConfig) fullNow() error {
 		{"Batch", cfg.window != nil && cfg.window.Policy == store.Batch},
 	} {
 		if o.given {
-			return fmt.Errorf("kagzi: WhenFull %q takes no %s (either may be a default of Define): whether the key is full is decided at the start, for a run that is due then", cfg.whenFull, o.name)
+			return fmt.Errorf("kagzi: WhenFull %q takes no %s (either may be a default of Define): whether the key "+
+				"is full is decided at the start, for a run that is due then", cfg.whenFull, o.name)
 		}
 	}
 	return nil

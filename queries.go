@@ -22,8 +22,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Get returns the row of a run; for an [ID], that of the active run, else of the newest. Its WaitingOn also says which limit or pause
-// holds up a run that is due. Get returns [ErrNotFound] if the client's namespace has no such run.
+// Get returns the row of a run; for an [ID], that of the active run, else of the newest. Its WaitingOn also says which
+// limit or pause holds up a run that is due. Get returns [ErrNotFound] if the client's namespace has no such run.
 func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	ref = plain(ref)
 	id, err := c.resolve(ctx, nil, ref)
@@ -59,7 +59,8 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	return info, nil
 }
 
-// waitsForSignal reports whether one of the things that a run waits for is a message, or may be: of many waits, the text counts some.
+// waitsForSignal reports whether one of the things that a run waits for is a message, or may be: of many waits, the
+// text counts some.
 func waitsForSignal(waitingOn string) bool {
 	last := waitingOn[strings.LastIndexByte(waitingOn, ';')+1:]
 	_, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(last), " more"))
@@ -80,7 +81,8 @@ func asideText(n int) string {
 // mostNamed is how many steps a text names.
 const mostNamed = 3
 
-// addUnderWay adds to info what a worker does for r, which is RUNNING or over: the code that hangs, and the steps that a cancel waits for.
+// addUnderWay adds to info what a worker does for r, which is RUNNING or over: the code that hangs, and the steps that
+// a cancel waits for.
 func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) error {
 	hung, err := c.store.HungCode(ctx, r)
 	if err != nil {
@@ -135,9 +137,12 @@ func obstacleText(r *store.Run, o store.Obstacle) string {
 func (c *Client) runInfo(r *store.Run) RunInfo {
 	info := RunInfo{
 		ID: RunID(r.RunID.String()), ExternalID: ID(r.ExternalID), Workflow: r.Type, Queue: r.Queue, Version: r.Version,
-		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status), WaitingOn: r.WaitingOn,
-		Kind: kind.Kind(r.ErrorKind), Quarantined: r.Quarantined, Error: r.Error, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
-		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, PausedAt: r.PausedAt, CancelRequestedAt: r.CancelledAt, EndedAt: r.FinishedAt, Input: c.shown(r.Input), Output: c.shown(r.Output),
+		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status),
+		WaitingOn: r.WaitingOn,
+		Kind:      kind.Kind(r.ErrorKind), Quarantined: r.Quarantined, Error: r.Error, CreatedAt: r.CreatedAt,
+		StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
+		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, PausedAt: r.PausedAt,
+		CancelRequestedAt: r.CancelledAt, EndedAt: r.FinishedAt, Input: c.shown(r.Input), Output: c.shown(r.Output),
 	}
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
 		info.Worker = r.LockedBy.String()
@@ -158,28 +163,33 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	return info
 }
 
-// A RunFilter selects runs; the zero value selects all. A run must match all fields that are set. Since and Until rely on the clocks
-// of those who start runs: a run that was started by a clock more than a day ahead or behind may be missing.
+// A RunFilter selects runs; the zero value selects all. A run must match all fields that are set. Since and Until rely
+// on the clocks of those who start runs: a run that was started by a clock more than a day ahead or behind may be
+// missing.
 type RunFilter struct {
-	Status     []Status
-	Workflow   string
-	Queue      string
-	ID         ID
-	Parent     RunID
-	Schedule   string    // runs that this schedule started
-	Key        Key       // runs with this key; with Queue, those of one queue's key
-	Group      Group     // runs of this group
-	Metadata   Metadata  // runs that have all of these tags
-	Kind       kind.Kind // runs whose last failure is of this kind
-	WaitingOn  string    // runs whose RunInfo.WaitingOn, as List shows it, has this wait: all of it, as in "signal approved", or its first word, as in "signal"
+	Status   []Status
+	Workflow string
+	Queue    string
+	ID       ID
+	Parent   RunID
+	Schedule string    // runs that this schedule started
+	Key      Key       // runs with this key; with Queue, those of one queue's key
+	Group    Group     // runs of this group
+	Metadata Metadata  // runs that have all of these tags
+	Kind     kind.Kind // runs whose last failure is of this kind
+	// runs whose RunInfo.WaitingOn, as List shows it, has this wait: all of it, as in "signal approved", or its first
+	// word, as in "signal"
+	WaitingOn  string
 	Since      time.Time // runs started at or after it
 	Until      time.Time // runs started before it
 	EndedSince time.Time // runs that ended at or after it
 	EndedUntil time.Time // runs that ended before it
 	Paused     bool      // active runs that are paused themselves, by [Client.PauseRun]
-	ErrorText  string    // runs whose last error has this text in it, whatever the case of its letters (in a database of locale C: of a to z): the errors of all runs that the other fields select are read
-	// MinRecoveries selects runs whose RunInfo.Recoveries are as many or more, active ones and others: 3 those that count as possible culprits.
-	// All runs with as many recoveries are read.
+	// runs whose last error has this text in it, whatever the case of its letters (in a database of locale C: of a to
+	// z): the errors of all runs that the other fields select are read
+	ErrorText string
+	// MinRecoveries selects runs whose RunInfo.Recoveries are as many or more, active ones and others: 3 those that
+	// count as possible culprits. All runs with as many recoveries are read.
 	MinRecoveries int
 	IDs           []RunID // runs with these run IDs, 10,000 at most
 	After         RunID   // the last run of the page before
@@ -187,10 +197,11 @@ type RunFilter struct {
 	Payloads      bool    // List reads Input and Output; other methods ignore it
 }
 
-// List returns the runs that f selects, newest first. For the next page, set f.After to the ID of the last one. Their Input and Output are
-// empty unless f.Payloads is set: [Client.Get] returns those of one run. List reads an index for all but Metadata, Key and Group, where the
-// database chooses; with a Kind or WaitingOn it is fastest if the Status says which runs these are. After the database's clock has been ahead, active
-// runs that were started or claimed then are missing until it has caught up; so they are in the bulk verbs.
+// List returns the runs that f selects, newest first. For the next page, set f.After to the ID of the last one. Their
+// Input and Output are empty unless f.Payloads is set: [Client.Get] returns those of one run. List reads an index for
+// all but Metadata, Key and Group, where the database chooses; with a Kind or WaitingOn it is fastest if the Status
+// says which runs these are. After the database's clock has been ahead, active runs that were started or claimed then
+// are missing until it has caught up; so they are in the bulk verbs.
 func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	var rows []*store.Run
 	err := c.checkSchema(ctx, nil)
@@ -226,29 +237,24 @@ func (c *Client) choice(f RunFilter) (store.Filter, error) {
 func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	limit, err := listed(f.Limit)
 	sf := store.Filter{
-		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn, Since: f.Since, Until: f.Until,
-		EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused, ErrorText: f.ErrorText, Limit: limit, Payloads: f.Payloads,
-		MinRecoveries: f.MinRecoveries,
+		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn,
+		Since: f.Since, Until: f.Until, EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused,
+		ErrorText: f.ErrorText, Limit: limit, Payloads: f.Payloads, MinRecoveries: f.MinRecoveries,
 	}
 	if err := errors.Join(err, validateTime("Since", f.Since), validateTime("Until", f.Until),
 		validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
 		return sf, err
 	}
 	if !utf8.ValidString(f.ErrorText) || strings.ContainsRune(f.ErrorText, 0) {
-		return sf, fmt.Errorf("kagzi: ErrorText is %s: no error has bytes like these, so give other text", text.Quote(f.ErrorText))
+		return sf, fmt.Errorf("kagzi: ErrorText is %s: no error has bytes like these, so give other text",
+			text.Quote(f.ErrorText))
 	}
 	if f.MinRecoveries < 0 {
-		return sf, fmt.Errorf("kagzi: MinRecoveries is %d: give a positive number, or leave it out to select runs whatever their recoveries", f.MinRecoveries)
+		return sf, fmt.Errorf("kagzi: MinRecoveries is %d: give a positive number, or leave it out to select runs "+
+			"whatever their recoveries", f.MinRecoveries)
 	}
-	if f.IDs != nil && (len(f.IDs) == 0 || len(f.IDs) > maxFilterIDs) {
-		return sf, fmt.Errorf("kagzi: IDs has %d run IDs: give 1 to %d, or leave it out to select runs whatever their IDs", len(f.IDs), maxFilterIDs)
-	}
-	for _, id := range f.IDs {
-		parsed, err := uuid.Parse(string(id))
-		if err != nil {
-			return sf, fmt.Errorf("kagzi: IDs has %s, which is no run ID: use those that Start and List return", text.Quote(string(id)))
-		}
-		sf.IDs = append(sf.IDs, parsed)
+	if sf.IDs, err = f.ids(); err != nil {
+		return sf, err
 	}
 	for word := range strings.SplitSeq(f.WaitingOn, " ") {
 		if word != "" {
@@ -259,7 +265,8 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	}
 	for _, s := range f.Status {
 		if !slices.Contains(statuses, s) {
-			return sf, fmt.Errorf("kagzi: there is no status %s: use kagzi.StatusFailed or another of the constants", text.Quote(string(s)))
+			return sf, fmt.Errorf("kagzi: there is no status %s: use kagzi.StatusFailed or another of the constants",
+				text.Quote(string(s)))
 		}
 		sf.Status = append(sf.Status, string(s))
 	}
@@ -270,7 +277,8 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	}
 	if f.After != "" {
 		if sf.After, err = uuid.Parse(string(f.After)); err != nil {
-			return sf, fmt.Errorf("kagzi: After %.60q is not a run ID: give the RunInfo.ID of the last run of the page before", f.After)
+			return sf, fmt.Errorf("kagzi: After %.60q is not a run ID: give the RunInfo.ID of the last run of the "+
+				"page before", f.After)
 		}
 	}
 	if len(f.Metadata) > 0 {
@@ -287,8 +295,8 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	}
 	sf.Key = store.Key{Name: cmp.Or(string(f.Key), string(f.Group)), Group: f.Group != ""}
 	for field, text := range map[string]string{
-		"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID), "schedule name": f.Schedule, "key": string(f.Key), "group": string(f.Group),
-		"kind": string(f.Kind),
+		"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID), "schedule name": f.Schedule,
+		"key": string(f.Key), "group": string(f.Group), "kind": string(f.Kind),
 	} {
 		if text == "" {
 			continue
@@ -298,6 +306,23 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 		}
 	}
 	return sf, nil
+}
+
+// ids returns the run IDs that the filter selects; nil: any.
+func (f *RunFilter) ids() (ids []uuid.UUID, err error) {
+	if f.IDs != nil && (len(f.IDs) == 0 || len(f.IDs) > maxFilterIDs) {
+		return nil, fmt.Errorf("kagzi: IDs has %d run IDs: give 1 to %d, or leave it out to select runs whatever "+
+			"their IDs", len(f.IDs), maxFilterIDs)
+	}
+	for _, id := range f.IDs {
+		parsed, err := uuid.Parse(string(id))
+		if err != nil {
+			return nil, fmt.Errorf("kagzi: IDs has %s, which is no run ID: use those that Start and List return",
+				text.Quote(string(id)))
+		}
+		ids = append(ids, parsed)
+	}
+	return ids, nil
 }
 
 // A StepFilter selects what [Client.Steps] returns; the zero value selects all.
@@ -310,7 +335,8 @@ type StepFilter struct {
 func (f StepFilter) validate() error {
 	for _, step := range f.Steps {
 		if !utf8.ValidString(step) || strings.IndexFunc(step, unicode.IsControl) >= 0 {
-			return failure.Of(kind.BadRequest, fmt.Errorf("kagzi: StepFilter.Steps has %s: the name has characters that no step's has", text.Quote(step)))
+			return failure.Of(kind.BadRequest, fmt.Errorf("kagzi: StepFilter.Steps has %s: the name has characters "+
+				"that no step's has", text.Quote(step)))
 		}
 	}
 	return nil
@@ -323,17 +349,19 @@ func (f StepFilter) payloads() store.StepPayloads {
 	return store.StepPayloads{All: len(f.Steps) == 0, Steps: f.Steps}
 }
 
-// Steps returns the step attempts of a run, in the order in which they began, or were first recorded. It has the attempts that ended,
-// sleeps and waits with a [Timeout] from their beginning, and a [Step] under way once its function has run for a second. A wait without a
-// Timeout is recorded when it ends: until then only [RunInfo].WaitingOn names it. Each registration of a compensation is an attempt. Steps
-// returns [ErrNotFound] if the client's namespace has no such run.
+// Steps returns the step attempts of a run, in the order in which they began, or were first recorded. It has the
+// attempts that ended, sleeps and waits with a [Timeout] from their beginning, and a [Step] under way once its function
+// has run for a second. A wait without a Timeout is recorded when it ends: until then only [RunInfo].WaitingOn names
+// it. Each registration of a compensation is an attempt. Steps returns [ErrNotFound] if the client's namespace has no
+// such run.
 //
-// Steps reads the whole history of the run, but a filter spares the payloads that are not asked for, which are most of it. It
-// takes one filter at most.
+// Steps reads the whole history of the run, but a filter spares the payloads that are not asked for, which are most of
+// it. It takes one filter at most.
 func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]StepAttempt, error) {
 	ref = plain(ref)
 	if len(filter) > 1 {
-		return nil, failure.Of(kind.BadRequest, errors.New("kagzi: Client.Steps takes one StepFilter: set all of its fields in that one"))
+		return nil, failure.Of(kind.BadRequest, errors.New("kagzi: Client.Steps takes one StepFilter: set all of its "+
+			"fields in that one"))
 	}
 	var f StepFilter
 	if len(filter) == 1 {
@@ -380,7 +408,9 @@ func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads b
 		Error: r.Error, StartedAt: r.StartedAt, EndedAt: r.FinishedAt, WakeAt: r.WakeAt,
 	}
 	for _, h := range hung {
-		if h.Awaits == uuid.Nil && h.Step == r.StepID && h.Attempt == r.Attempt && r.Status != store.Completed && r.Status != store.Failed { // else it has returned since
+		// else it has returned since
+		if h.Awaits == uuid.Nil && h.Step == r.StepID && h.Attempt == r.Attempt && r.Status != store.Completed &&
+			r.Status != store.Failed {
 			a.HungSince = h.Since.UTC()
 		}
 	}

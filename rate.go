@@ -9,15 +9,18 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 )
 
-// A Rate is a number of starts in a time, by the database's clock: Rate{Starts: 10, Per: time.Second}. Starts are spaced evenly:
-// ten in a second are one every 100 ms. Its JSON has Per as text: {"starts": 10, "per": "1s"}.
+// A Rate is a number of starts in a time, by the database's clock: Rate{Starts: 10, Per: time.Second}. Starts are
+// spaced evenly: ten in a second are one every 100 ms. Its JSON has Per as text: {"starts": 10, "per": "1s"}.
 type Rate struct {
 	Starts int           // in Per; zero, with a zero Per: any number
 	Per    time.Duration // zero: a second
-	Burst  int           // how many starts may come at once after a time with fewer; zero: 1, so that each start keeps its distance to the one before
+	// how many starts may come at once after a time with fewer; zero: 1, so that each start keeps its distance to the
+	// one before
+	Burst int
 }
 
-// every returns the time between two starts, zero for a zero Rate. It is rounded up, so that the rate is never exceeded.
+// every returns the time between two starts, zero for a zero Rate. It is rounded up, so that the rate is never
+// exceeded.
 func (r Rate) every() time.Duration {
 	if r.Starts == 0 {
 		return 0
@@ -51,10 +54,12 @@ func (r Rate) validate(field string) error {
 		return err
 	}
 	if r.per() < time.Duration(r.Starts)*time.Microsecond {
-		return fmt.Errorf("kagzi: %s is %d starts in %s: at most one in a microsecond is possible", field, r.Starts, r.per())
+		return fmt.Errorf("kagzi: %s is %d starts in %s: at most one in a microsecond is possible", field,
+			r.Starts, r.per())
 	}
 	if year := 366 * 24 * time.Hour; r.Burst > 1 && time.Duration(r.Burst-1) > year/r.every() {
-		return fmt.Errorf("kagzi: %s.Burst is %d starts, which take more than a year to make up for: give a smaller one", field, r.Burst)
+		return fmt.Errorf("kagzi: %s.Burst is %d starts, which take more than a year to make up for: give a "+
+			"smaller one", field, r.Burst)
 	}
 	return nil
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 )
 
-// Replay executes the worker's code for a run that is over against the run's history. It returns nil if the code reaches the same
-// end: the same result, or an error of the same kind and text. Else it returns a *[DivergenceError] with the first difference.
-// Replay writes nothing and calls no step function. The worker need not be running.
+// Replay executes the worker's code for a run that is over against the run's history. It returns nil if the code
+// reaches the same end: the same result, or an error of the same kind and text. Else it returns a *[DivergenceError]
+// with the first difference. Replay writes nothing and calls no step function. The worker need not be running.
 //
-// If the run was ended from outside of its code, by a cancel or its Timeout for example, the history has no end, and Replay checks
-// that the code repeats the recorded part. A recorded step that the code no longer reaches is no divergence by itself. A new step
-// is one, unless [AllowAdditions] is given.
+// If the run was ended from outside of its code, by a cancel or its Timeout for example, the history has no end, and
+// Replay checks that the code repeats the recorded part. A recorded step that the code no longer reaches is no
+// divergence by itself. A new step is one, unless [AllowAdditions] is given.
 //
 // With a [Version], Replay executes the handler of that version instead of the run's own.
 //
-// Replay returns [ErrNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler for the
-// version or if ctx ends before the code does. Code that waits for something other than its durable operations then keeps
-// running.
+// Replay returns [ErrNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler
+// for the version or if ctx ends before the code does. Code that waits for something other than its durable operations
+// then keeps running.
 func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) error {
 	ref = plain(ref)
 	if err := w.made(); err != nil {
@@ -56,7 +56,8 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	version := cmp.Or(cfg.version, run.Version)
 	h := w.handlers[run.Type][version]
 	if h == nil {
-		return failure.Wrap(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", ref)
+		return failure.Wrap(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one "+
+			"with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", ref)
 	}
 	histories, err := w.client.store.History(ctx, []uuid.UUID{id})
 	if err != nil {
@@ -67,13 +68,16 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 		return failure.Wrap(err, "replay %s", id)
 	}
 	if diverged != nil {
-		return &DivergenceError{Run: RunID(id.String()), Workflow: run.Type, Version: run.Version, Step: diverged.Step, Message: diverged.Message}
+		return &DivergenceError{
+			Run: RunID(id.String()), Workflow: run.Type, Version: run.Version, Step: diverged.Step,
+			Message: diverged.Message,
+		}
 	}
 	return nil
 }
 
-// AllowAdditions makes a replay accept operations (steps, sleeps, waits, children and branches) that are missing from the history:
-// to reach one is no divergence. The replay does not check what the code does after it on the same branch.
+// AllowAdditions makes a replay accept operations (steps, sleeps, waits, children and branches) that are missing from
+// the history: to reach one is no divergence. The replay does not check what the code does after it on the same branch.
 func AllowAdditions() HandleOption { return allowAdditions{} }
 
 type allowAdditions struct{}

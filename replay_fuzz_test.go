@@ -60,7 +60,8 @@ func execute(ctx Context, ops []fuzzOp, inBranch bool) (string, error) {
 		case op.what == opBranch && len(ops) > 0 && !inBranch:
 			inner := ops[:1]
 			ops = ops[1:]
-			result, err := Go(ctx, op.name, func(ctx Context) (string, error) { return execute(ctx, inner, true) }).Result(ctx)
+			result, err := Go(ctx, op.name, func(ctx Context) (string, error) { return execute(ctx, inner, true) }).
+				Result(ctx)
 			if err != nil {
 				return "", err
 			}
@@ -68,7 +69,9 @@ func execute(ctx Context, ops []fuzzOp, inBranch bool) (string, error) {
 		case op.what == opReturn && !inBranch:
 			return "", errReturned
 		default:
-			result, err := Step(ctx, op.name, func(context.Context) (string, error) { return "", errors.New("a replay calls no step") })
+			result, err := Step(ctx, op.name, func(context.Context) (string, error) {
+				return "", errors.New("a replay calls no step")
+			})
 			if err != nil {
 				result = "!"
 			}
@@ -78,8 +81,9 @@ func execute(ctx Context, ops []fuzzOp, inBranch bool) (string, error) {
 	return out.String(), nil
 }
 
-// A reference goes through a program as the documentation says that code goes through its history: each operation is looked up by its name, and
-// by how often its branch has used the name before. With record it writes the history instead.
+// A reference goes through a program as the documentation says that code goes through its history: each operation is
+// looked up by its name, and by how often its branch has used the name before. With record it writes the history
+// instead.
 type reference struct {
 	rows   map[string]*store.StepRow
 	record bool
@@ -131,7 +135,10 @@ func (r *reference) operation(op fuzzOp, id string) {
 	row := r.rows[id]
 	if r.record {
 		at := time.Unix(1_700_000_000+int64(len(r.rows)), 0)
-		row = &store.StepRow{StepID: id, Attempt: 1, FirstAttempt: 1, RunAttempt: 1, Status: store.Completed, Kind: kind, Position: int64(len(r.rows) + 1), StartedAt: at, FinishedAt: at}
+		row = &store.StepRow{
+			StepID: id, Attempt: 1, FirstAttempt: 1, RunAttempt: 1, Status: store.Completed,
+			Kind: kind, Position: int64(len(r.rows) + 1), StartedAt: at, FinishedAt: at,
+		}
 		switch op.what {
 		case opSleep:
 			row.WakeAt = at
@@ -177,7 +184,10 @@ func damage(rows []*store.StepRow, how []byte) []*store.StepRow {
 		case 0:
 			row.Status = []string{store.Running, store.Failed, store.Completed, ""}[n>>3&3]
 		case 1:
-			row.Kind = []string{store.KindFunction, store.KindSleep, store.KindBranch, store.KindSignal, store.KindChild, store.KindMarker, store.KindPeek, store.KindReserve}[n>>3&7]
+			row.Kind = []string{
+				store.KindFunction, store.KindSleep, store.KindBranch, store.KindSignal,
+				store.KindChild, store.KindMarker, store.KindPeek, store.KindReserve,
+			}[n>>3&7]
 		case 2:
 			row.Output = how[2:]
 		case 3:
@@ -195,8 +205,8 @@ func damage(rows []*store.StepRow, how []byte) []*store.StepRow {
 	return rows
 }
 
-// A replay of code against the history of other code finds the first operation that the history does not have, or has as another kind of
-// operation, or else that the end differs. It never hangs, also if the history is damaged.
+// A replay of code against the history of other code finds the first operation that the history does not have, or has
+// as another kind of operation, or else that the end differs. It never hangs, also if the history is damaged.
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte{0, 1, 2}, []byte{0, 1, 2}, false, []byte(nil))
 	f.Add([]byte{0, 0x80, 0x61}, []byte{0, 0x80, 0x60}, false, []byte(nil))
@@ -229,25 +239,32 @@ func FuzzReplay(f *testing.F) {
 			differs = now.failed != history.failed || !now.failed && now.out.String() != history.out.String()
 		}
 		if (got != nil) != differs || differs && got.Step != step {
-			t.Fatalf("recorded %v, now %v, additions %v: %+v; want a divergence: %v, at %q", fuzzProgram(recorded), ops, additions, got, differs, step)
+			t.Fatalf("recorded %v, now %v, additions %v: %+v; want a divergence: %v, at %q", fuzzProgram(recorded), ops,
+				additions, got, differs, step)
 		}
 	})
 }
 
 // replayed verifies the program against the history.
-func replayed(t *testing.T, client *Client, ops []fuzzOp, history *reference, additions bool, how []byte) *engine.Divergence {
+func replayed(t *testing.T, client *Client, ops []fuzzOp, history *reference, additions bool,
+	how []byte,
+) *engine.Divergence {
 	t.Helper()
 	w, err := NewWorker(client, WorkerConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	Handle(w, Define[string, string]("fuzzed"), func(ctx Context, _ string) (string, error) { return execute(ctx, ops, false) })
+	Handle(w, Define[string, string]("fuzzed"), func(ctx Context, _ string) (string, error) {
+		return execute(ctx, ops, false)
+	})
 	run := &store.Run{
-		RunID: uuid.New(), Type: "fuzzed", Queue: "default", Version: 1, Status: store.Completed, StartedAt: time.Unix(1_700_000_000, 0), FinishedAt: time.Now(),
+		RunID: uuid.New(), Type: "fuzzed", Queue: "default", Version: 1, Status: store.Completed,
+		StartedAt: time.Unix(1_700_000_000, 0), FinishedAt: time.Now(),
 		Input: []byte(`""`), Output: fmt.Appendf(nil, "%q", history.out.String()),
 	}
 	if history.failed {
-		run.Status, run.ErrorKind, run.Error, run.Output, run.Attempts = store.Failed, "unknown", errReturned.Error(), nil, 1
+		run.Status, run.ErrorKind, run.Error, run.Output, run.Attempts = store.Failed, "unknown",
+			errReturned.Error(), nil, 1
 	}
 	var rows []*store.StepRow
 	for _, row := range history.rows {

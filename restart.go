@@ -10,16 +10,17 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// NewInput gives the new run of a [Client.Restart] or [Client.Fork] another input. An input that does not decode into the
-// workflow's input type fails the run with [kind.BadInput].
+// NewInput gives the new run of a [Client.Restart] or [Client.Fork] another input. An input that does not decode into
+// the workflow's input type fails the run with [kind.BadInput].
 func NewInput(v any) RestartOption { return newInput{v} }
 
 type newInput struct{ v any }
 
-// InheritCompensations gives a [Client.Fork] a copy of the compensations that the old run registered before the step. If both runs
-// fail, both execute them. Without the option, the fork registers only the compensations of the steps that it executes. A
-// compensation then stays with the old run alone if it has the name of a step that the fork copies, or if the fork copies
-// anything after it on the same branch. If the old run has completed, such a compensation never runs.
+// InheritCompensations gives a [Client.Fork] a copy of the compensations that the old run registered before the step.
+// If both runs fail, both execute them. Without the option, the fork registers only the compensations of the steps that
+// it executes. A compensation then stays with the old run alone if it has the name of a step that the fork copies, or
+// if the fork copies anything after it on the same branch. If the old run has completed, such a compensation never
+// runs.
 func InheritCompensations() RestartOption { return inheritCompensations{} }
 
 type inheritCompensations struct{}
@@ -40,9 +41,10 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, takes
 	return cfg, cfg.wrong()
 }
 
-// Restart starts a new run like one that is over, and returns the new run's ID. The new run has the same workflow, version, input,
-// queue, priority, metadata, retry policy, Timeout (which counts anew) and [ID]. It is due now and has no parent. [Version], [ID]
-// and [NewInput] replace these values. RunInfo.Origin of the new run is the old one, which does not change; both get an event.
+// Restart starts a new run like one that is over, and returns the new run's ID. The new run has the same workflow,
+// version, input, queue, priority, metadata, retry policy, Timeout (which counts anew) and [ID]. It is due now and has
+// no parent. [Version], [ID] and [NewInput] replace these values. RunInfo.Origin of the new run is the old one, which
+// does not change; both get an event.
 //
 // A restart of a scheduled run keeps its FireTime, and does not belong to the schedule: Overlap does not count it.
 //
@@ -64,18 +66,19 @@ func (c *Client) restart(ctx context.Context, ref Ref, cfg restartConfig) (RunID
 	return id, nil
 }
 
-// Fork is [Client.Restart] from a step on. The new run gets copies of everything that the old run had recorded when the step first
-// began, and of all signals. It executes the step itself, everything that began after it, and everything that was under way then
-// in other branches. step is an ID as [Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack" of a branch; "ship" stands for
-// all branches of the group, "ship/0" for all of that branch. Kagzi's own records, whose names begin with #, and those of
-// compensations are refused.
+// Fork is [Client.Restart] from a step on. The new run gets copies of everything that the old run had recorded when the
+// step first began, and of all signals. It executes the step itself, everything that began after it, and everything
+// that was under way then in other branches. step is an ID as [Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack"
+// of a branch; "ship" stands for all branches of the group, "ship/0" for all of that branch. Kagzi's own records, whose
+// names begin with #, and those of compensations are refused.
 //
-// The workflow function must reach the same step again: if a new Version or input leads to other items for a Map that had begun,
-// the run is quarantined with [kind.Nondeterminism] there.
+// The workflow function must reach the same step again: if a new Version or input leads to other items for a Map that
+// had begun, the run is quarantined with [kind.Nondeterminism] there.
 //
-// Fork returns once the new run is stored. It returns the errors of Restart, [ErrNotFound] if the run has no record of the step (a
-// step that was interrupted within a second has none), and [ErrCompensated] if compensations of the old run have run. The new run
-// compensates the steps that it executes, and with [InheritCompensations] also those that it copies from the old run.
+// Fork returns once the new run is stored. It returns the errors of Restart, [ErrNotFound] if the run has no record of
+// the step (a step that was interrupted within a second has none), and [ErrCompensated] if compensations of the old run
+// have run. The new run compensates the steps that it executes, and with [InheritCompensations] also those that it
+// copies from the old run.
 func (c *Client) Fork(ctx context.Context, ref Ref, step string, opts ...RestartOption) (RunID, error) {
 	ref = plain(ref)
 	err := validateStepID(step)
@@ -98,7 +101,8 @@ func (c *Client) fork(ctx context.Context, ref Ref, step string, cfg restartConf
 	return id, nil
 }
 
-// newFrom starts a new run from ref. It makes the new run's ID before the first try, so that a repeated try finds the run.
+// newFrom starts a new run from ref. It makes the new run's ID before the first try, so that a repeated try finds the
+// run.
 func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ RunID, err error) {
 	if cfg.run.New, err = uuid.NewV7(); err != nil {
 		return "", err
@@ -106,14 +110,18 @@ func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ Run
 	if cfg.tx, cfg.run.Run, err = c.resolveToChange(ctx, cfg.tx, ref); err != nil {
 		return "", c.public(ctx, err)
 	}
-	call := &StartCall{ID: ID(cfg.run.ExternalID), Origin: RunID(cfg.run.Run.String()), Run: RunID(cfg.run.New.String())}
+	call := &StartCall{
+		ID: ID(cfg.run.ExternalID), Origin: RunID(cfg.run.Run.String()),
+		Run: RunID(cfg.run.New.String()),
+	}
 	err = intercept(ctx, c.intercepts.start, []*StartCall{call}, func(ctx context.Context) (err error) {
 		if cfg.run.Headers, err = call.headers(); err != nil {
 			return err
 		}
 		work, err := c.store.Restart(ctx, cfg.tx, cfg.run)
 		if err == nil {
-			err = c.hints.Due(ctx, cfg.tx, append(work.Due, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})...)
+			err = c.hints.Due(ctx, cfg.tx,
+				append(work.Due, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})...)
 		}
 		return c.public(ctx, err)
 	})

@@ -13,25 +13,27 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 )
 
-// RetryPolicy says when a failed step or run is tried again. A zero field means its default, so the zero RetryPolicy means three
-// attempts, 1 s and 2 s apart. That is also the policy of a step without one; a run without one has a single attempt. In JSON,
-// durations are text with units from ns to weeks: {"max_attempts": 5, "backoff": "30s", "max_backoff": "1 day"}.
+// RetryPolicy says when a failed step or run is tried again. A zero field means its default, so the zero RetryPolicy
+// means three attempts, 1 s and 2 s apart. That is also the policy of a step without one; a run without one has a
+// single attempt. In JSON, durations are text with units from ns to weeks: {"max_attempts": 5, "backoff": "30s",
+// "max_backoff": "1 day"}.
 type RetryPolicy struct {
-	// MaxAttempts is how often the step or run is tried, the first attempt included. Zero means 3. One means no retry after
-	// a failure. A worker's death is no failure: a step that it interrupts is executed again, even with one attempt.
+	// MaxAttempts is how often the step or run is tried, the first attempt included. Zero means 3. One means no retry
+	// after a failure. A worker's death is no failure: a step that it interrupts is executed again, even with one
+	// attempt.
 	MaxAttempts int
 	// Forever removes the limit on attempts; it excludes MaxAttempts. Errors that are not worth another attempt (see
 	// [Permanent]) still end the step or run.
 	Forever bool
 	// Backoff is the wait before the second attempt, at least 1 µs. Zero means 1 s.
 	Backoff time.Duration
-	// Factor multiplies each wait to give the next one. It is at least 1, which makes all waits as long as the first. Zero
-	// means 2.
+	// Factor multiplies each wait to give the next one. It is at least 1, which makes all waits as long as the first.
+	// Zero means 2.
 	Factor float64
 	// MaxBackoff is the longest wait, before jitter. Zero means 1 minute, or Backoff if that is longer.
 	MaxBackoff time.Duration
-	// NoJitter makes the waits exact. Without it each is randomly up to 25 % shorter or longer, so that attempts that failed
-	// together do not retry together.
+	// NoJitter makes the waits exact. Without it each is randomly up to 25 % shorter or longer, so that attempts that
+	// failed together do not retry together.
 	NoJitter bool
 }
 
@@ -53,7 +55,8 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 func (p RetryPolicy) validate() error {
 	switch {
 	case p.MaxAttempts < 0:
-		return fmt.Errorf("kagzi: RetryPolicy.MaxAttempts is %d: use 1 for no retry, Forever for no limit", p.MaxAttempts)
+		return fmt.Errorf("kagzi: RetryPolicy.MaxAttempts is %d: use 1 for no retry, Forever for no limit",
+			p.MaxAttempts)
 	case p.Forever && p.MaxAttempts != 0:
 		return fmt.Errorf("kagzi: RetryPolicy has Forever and MaxAttempts %d: set one of them", p.MaxAttempts)
 	case math.IsNaN(p.Factor) || math.IsInf(p.Factor, 0) || p.Factor != 0 && p.Factor < 1:
@@ -141,7 +144,8 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON is the inverse of MarshalJSON. Fields that are missing in data keep their values; unknown names are ignored.
+// UnmarshalJSON is the inverse of MarshalJSON. Fields that are missing in data keep their values; unknown names are
+// ignored.
 func (p *RetryPolicy) UnmarshalJSON(data []byte) error {
 	raw := retryPolicyJSON{MaxAttempts: p.MaxAttempts, Forever: p.Forever, Factor: p.Factor, NoJitter: p.NoJitter}
 	if err := json.Unmarshal(data, &raw); err != nil {
@@ -172,7 +176,8 @@ func unmarshalDuration(field string, raw json.RawMessage, old time.Duration) (ti
 	}
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil {
-		return 0, fmt.Errorf(`kagzi: retry policy: %s is %.40s: write it as text with a unit, such as "30s"`, field, raw)
+		return 0, fmt.Errorf(`kagzi: retry policy: %s is %.40s: write it as text with a unit, such as "30s"`,
+			field, raw)
 	}
 	d, err := duration.Parse(text)
 	if err != nil {

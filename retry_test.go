@@ -24,7 +24,10 @@ func TestRetryPolicyDefaults(t *testing.T) {
 			RetryPolicy{MaxAttempts: 7, Backoff: time.Minute, Factor: 1, MaxBackoff: time.Hour, NoJitter: true},
 			RetryPolicy{MaxAttempts: 7, Backoff: time.Minute, Factor: 1, MaxBackoff: time.Hour, NoJitter: true},
 		},
-		{"ForeverHasNoLimit", RetryPolicy{Forever: true}, RetryPolicy{Forever: true, Backoff: time.Second, Factor: 2, MaxBackoff: time.Minute}},
+		{"ForeverHasNoLimit", RetryPolicy{Forever: true}, RetryPolicy{
+			Forever: true, Backoff: time.Second, Factor: 2,
+			MaxBackoff: time.Minute,
+		}},
 		{
 			"LongBackoffIsNotCutByTheDefaultMaximum",
 			RetryPolicy{Backoff: time.Hour},
@@ -179,7 +182,10 @@ func FuzzRetryPolicyBackoff(f *testing.F) {
 	f.Add(int64(time.Second), int64(time.Minute), 2.0, 3, 0.5, false)
 	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.MaxFloat64, math.MaxInt, 0.999, true)
 	f.Fuzz(func(t *testing.T, backoff, maxBackoff int64, factor float64, attempt int, random float64, noJitter bool) {
-		p := RetryPolicy{Backoff: time.Duration(backoff), MaxBackoff: time.Duration(maxBackoff), Factor: factor, NoJitter: noJitter}
+		p := RetryPolicy{
+			Backoff: time.Duration(backoff), MaxBackoff: time.Duration(maxBackoff), Factor: factor,
+			NoJitter: noJitter,
+		}
 		if p.validate() == nil && random >= 0 && random < 1 {
 			checkBackoff(t, p, attempt, random)
 		}

@@ -49,12 +49,13 @@ func (r *Run[Out]) Info(ctx context.Context) (RunInfo, error) {
 	return r.client.Get(ctx, r.id)
 }
 
-// Result waits for the run to end and returns its result. The error is a *[RunError] if the run did not complete. Any other
-// error means that the wait ended early, because ctx ended, the run was not found ([ErrNotFound]) or the database returned the
-// same error again and again; or that the run completed, and the [Sealer] cannot open its result or the result does not
-// decode into Out. While the database is away, Result keeps waiting. A run started [InTx] does not exist before the commit:
-// until then Result returns ErrNotFound. In a step, prefer a child: see [RunChild]. The step holds its slot of the worker while it waits, and
-// the run may need one: steps that hold all of them so are logged, and named by [Client.Health].
+// Result waits for the run to end and returns its result. The error is a *[RunError] if the run did not complete. Any
+// other error means that the wait ended early, because ctx ended, the run was not found ([ErrNotFound]) or the database
+// returned the same error again and again; or that the run completed, and the [Sealer] cannot open its result or the
+// result does not decode into Out. While the database is away, Result keeps waiting. A run started [InTx] does not
+// exist before the commit: until then Result returns ErrNotFound. In a step, prefer a child: see [RunChild]. The step
+// holds its slot of the worker while it waits, and the run may need one: steps that hold all of them so are logged, and
+// named by [Client.Health].
 func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	var out Out
 	if err := r.made(); err != nil {
@@ -75,7 +76,10 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 		return out, failure.Wrap(err, "result of %s %s", r.workflow, r.id)
 	}
 	if Status(end.Status) != StatusCompleted {
-		return out, &RunError{Run: r.id, Workflow: end.Type, Status: Status(end.Status), Kind: kind.Kind(end.ErrorKind), Message: end.Error}
+		return out, &RunError{
+			Run: r.id, Workflow: end.Type, Status: Status(end.Status), Kind: kind.Kind(end.ErrorKind),
+			Message: end.Error,
+		}
 	}
 	if err := r.client.decode(end.Output, &out); err != nil {
 		return out, fmt.Errorf("kagzi: result of %s %s: does not decode into %T: %w", r.workflow, r.id, out, err)

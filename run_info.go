@@ -16,10 +16,11 @@ type (
 	// A RunID is Kagzi's name for one run, forever: a UUID in text.
 	RunID string
 	// An ID is the caller's name for a run, of at most 255 bytes. It is unique among the active runs of the namespace,
-	// whatever their workflow, so put the workflow's name in it, as in "refund-42". As an option of [Start] it makes the
-	// start idempotent while the run is active: a start with the same workflow and input returns that run, and one with
-	// another workflow or input is refused with [ErrIDConflict]; the input of a start that brings a [Message] is not
-	// compared. Runs that are over do not count: starting again begins a new run. [IfActive] and [IfEnded] change both rules.
+	// whatever their workflow, so put the workflow's name in it, as in "refund-42". As an option of [Start] it makes
+	// the start idempotent while the run is active: a start with the same workflow and input returns that run, and one
+	// with another workflow or input is refused with [ErrIDConflict]; the input of a start that brings a [Message] is
+	// not compared. Runs that are over do not count: starting again begins a new run. [IfActive] and [IfEnded] change
+	// both rules.
 	//
 	// As an option of [Client.Restart] and [Client.Fork] it is the new run's ID.
 	ID string
@@ -71,23 +72,27 @@ func (s Status) Ended() bool {
 	return s == StatusCompleted || s == StatusFailed || s == StatusCancelled
 }
 
-// RunInfo is one row of the table of runs. Its JSON has names in snake_case and omits zero values; an Input or Output that is not
-// JSON is written in base64, as input_base64 or output_base64. Unmarshalling that JSON yields the same RunInfo. In a struct of
-// your own that is marshalled, make it a named field, not an embedded one.
+// RunInfo is one row of the table of runs. Its JSON has names in snake_case and omits zero values; an Input or Output
+// that is not JSON is written in base64, as input_base64 or output_base64. Unmarshalling that JSON yields the same
+// RunInfo. In a struct of your own that is marshalled, make it a named field, not an embedded one.
 type RunInfo struct {
 	ID         RunID  `json:"id"`
 	ExternalID ID     `json:"external_id,omitempty"`
 	Workflow   string `json:"workflow"`
 	Queue      string `json:"queue"`
-	Version    int    `json:"version,omitempty"` // zero until a worker first executed the run, unless its start chose one
-	Priority   int    `json:"priority"`
-	Attempts   int    `json:"attempts"`      // attempts of the run that have failed
-	Key        Key    `json:"key,omitempty"` // the run has a Key or a Group, or neither
-	Group      Group  `json:"group,omitempty"`
-	Worker     string `json:"worker,omitempty"`     // the ID of the worker that executes it; empty unless it is RUNNING
-	Recoveries int    `json:"recoveries,omitempty"` // how often its lease has ended under a worker since its last progress, as a rule because the worker died (see WorkerConfig.FixedLease)
+	// zero until a worker first executed the run, unless its start chose one
+	Version  int    `json:"version,omitempty"`
+	Priority int    `json:"priority"`
+	Attempts int    `json:"attempts"`      // attempts of the run that have failed
+	Key      Key    `json:"key,omitempty"` // the run has a Key or a Group, or neither
+	Group    Group  `json:"group,omitempty"`
+	Worker   string `json:"worker,omitempty"` // the ID of the worker that executes it; empty unless it is RUNNING
+	// how often its lease has ended under a worker since its last progress, as a rule because the worker died (see
+	// WorkerConfig.FixedLease)
+	Recoveries int    `json:"recoveries,omitempty"`
 	Status     Status `json:"status"`
-	// WaitingOn is the reason why the run waits. It is empty for a Delay or At, and before the first worker. Its values are
+	// WaitingOn is the reason why the run waits. It is empty for a Delay or At, and before the first worker. Its values
+	// are
 	//
 	//   - "timer cooling-off", "signal approved", "child ship", and "retry authorize" for the backoff of a step;
 	//   - "retry" for the backoff of the run itself, and "previous run" of its schedule;
@@ -99,16 +104,18 @@ type RunInfo struct {
 	//     again every ten seconds;
 	//   - "limit openai" for the [Limit] of a step;
 	//   - "timeout ship" for the [Timeout] of a group of branches;
-	//   - "cancel" if it was cancelled, and its worker waits until its code has returned, or the [Grace] is over: see CancelRequestedAt;
+	//   - "cancel" if it was cancelled, and its worker waits until its code has returned, or the [Grace] is over: see
+	//     CancelRequestedAt;
 	//   - "deletion" if it is over and retention is deleting it.
 	//
-	// If several branches wait, it names what they wait for, each thing once: "timer cooling-off; signal approved; 4 more". At most three
-	// are named. Those with a time come first, in the order of their times, so AvailableAt is that of the first. The others follow in the
-	// order of their texts. Waiting for several children with [Results] is one thing: "child ship and 2 more".
+	// If several branches wait, it names what they wait for, each thing once: "timer cooling-off; signal approved; 4
+	// more". At most three are named. Those with a time come first, in the order of their times, so AvailableAt is that
+	// of the first. The others follow in the order of their texts. Waiting for several children with [Results] is one
+	// thing: "child ship and 2 more".
 	//
-	// [Client.Get] also says the following; [Client.List] does not look. It names the steps that a cancel waits for, as in "cancel (step charge
-	// under way)", once they have run for a second, and what keeps workers from claiming a run that is due, and
-	// messages that the run cannot read:
+	// [Client.Get] also says the following; [Client.List] does not look. It names the steps that a cancel waits for, as
+	// in "cancel (step charge under way)", once they have run for a second, and what keeps workers from claiming a run
+	// that is due, and messages that the run cannot read:
 	//
 	//   - "key tenant-7 (2 of 2 running), behind order-42", "group mail (1 of 1 running), behind order-42" or "queue
 	//     shop (50 of 50 running)" if no slot is free: order-42 is the [ID] of the run that has held its slot for
@@ -116,51 +123,63 @@ type RunInfo struct {
 	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
 	//   - "signal approved; 1 message that does not decode": see [MessageInfo].SetAside;
 	//   - "takeover" if it is RUNNING and its worker is dead or silent: see SilentSince;
-	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop" or "pause of all runs".
+	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop"
+	//     or "pause of all runs".
 	WaitingOn string `json:"waiting_on,omitempty"`
 
-	// Hung lists code of the run that hangs in its worker; if the run is over, in any worker: [Client.Get] reads it from the last heartbeat, and
-	// [Client.List] does not. See [WorkerConfig].HungAfter.
+	// Hung lists code of the run that hangs in its worker; if the run is over, in any worker: [Client.Get] reads it
+	// from the last heartbeat, and [Client.List] does not. See [WorkerConfig].HungAfter.
 	Hung []HungCode `json:"hung,omitempty"`
 
-	// SilentSince is when the worker of a RUNNING run last reported, if that worker is dead, or silent for longer than its StaleAfter: then
-	// the run is not being executed, and another worker takes it over at AvailableAt, or before. It is zero otherwise.
+	// SilentSince is when the worker of a RUNNING run last reported, if that worker is dead, or silent for longer than
+	// its StaleAfter: then the run is not being executed, and another worker takes it over at AvailableAt, or before.
+	// It is zero otherwise.
 	SilentSince time.Time `json:"silent_since,omitzero"`
 
-	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"` // when a cancel asked its worker to end it; zero if the cancel ended it at once
+	// when a cancel asked its worker to end it; zero if the cancel ended it at once
+	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"`
 
-	PausedAt    time.Time       `json:"paused_at,omitzero"` // when [Client.PauseRun] paused it; zero unless it is paused itself
-	Metadata    Metadata        `json:"metadata,omitempty"`
-	Headers     Headers         `json:"headers,omitempty"`
-	Progress    *Progress       `json:"progress,omitempty"`    // what it last said by [SetProgress]; nil if it said nothing
-	Parent      RunID           `json:"parent,omitempty"`      // the run whose child it is
-	ParentStep  string          `json:"parent_step,omitempty"` // the name under which that run started it, with its branches
-	Origin      RunID           `json:"origin,omitempty"`      // the run that it was restarted or forked from
-	Schedule    string          `json:"schedule,omitempty"`    // the schedule that started it
-	FireTime    time.Time       `json:"fire_time,omitzero"`    // the tick of the schedule; zero if the run was triggered by hand
-	Kind        kind.Kind       `json:"kind,omitempty"`        // of the last failure
-	Quarantined bool            `json:"quarantined,omitempty"` // it failed for a reason that people must remove before they call [Client.Resume]
-	Error       string          `json:"error,omitempty"`       // of the last failure
-	CreatedAt   time.Time       `json:"created_at,omitzero"`
-	StartedAt   time.Time       `json:"started_at,omitzero"`   // when a worker first executed it
-	AvailableAt time.Time       `json:"available_at,omitzero"` // when a worker may claim it next; zero if it is over, or waits for something other than a time
-	DeadlineAt  time.Time       `json:"deadline_at,omitzero"`  // when its Timeout ends it
-	EndedAt     time.Time       `json:"ended_at,omitzero"`
-	Input       json.RawMessage `json:"input,omitempty"`  // as the client's Codec wrote it; as it is stored if the Sealer cannot open it
-	Output      json.RawMessage `json:"output,omitempty"` // as Input
+	// when [Client.PauseRun] paused it; zero unless it is paused itself
+	PausedAt time.Time `json:"paused_at,omitzero"`
+	Metadata Metadata  `json:"metadata,omitempty"`
+	Headers  Headers   `json:"headers,omitempty"`
+	// what it last said by [SetProgress]; nil if it said nothing
+	Progress *Progress `json:"progress,omitempty"`
+	Parent   RunID     `json:"parent,omitempty"` // the run whose child it is
+	// the name under which that run started it, with its branches
+	ParentStep string `json:"parent_step,omitempty"`
+	Origin     RunID  `json:"origin,omitempty"`   // the run that it was restarted or forked from
+	Schedule   string `json:"schedule,omitempty"` // the schedule that started it
+	// the tick of the schedule; zero if the run was triggered by hand
+	FireTime time.Time `json:"fire_time,omitzero"`
+	Kind     kind.Kind `json:"kind,omitempty"` // of the last failure
+	// it failed for a reason that people must remove before they call [Client.Resume]
+	Quarantined bool      `json:"quarantined,omitempty"`
+	Error       string    `json:"error,omitempty"` // of the last failure
+	CreatedAt   time.Time `json:"created_at,omitzero"`
+	StartedAt   time.Time `json:"started_at,omitzero"` // when a worker first executed it
+	// when a worker may claim it next; zero if it is over, or waits for something other than a time
+	AvailableAt time.Time `json:"available_at,omitzero"`
+	DeadlineAt  time.Time `json:"deadline_at,omitzero"` // when its Timeout ends it
+	EndedAt     time.Time `json:"ended_at,omitzero"`
+	// as the client's Codec wrote it; as it is stored if the Sealer cannot open it
+	Input  json.RawMessage `json:"input,omitempty"`
+	Output json.RawMessage `json:"output,omitempty"` // as Input
 }
 
-// A HungCode is a function that hangs. A step's function hangs if it goes on although its ctx has ended; the function of a workflow or branch, if it
-// waits for long outside of steps and of Kagzi's other operations. The log of the run's worker has the stack.
+// A HungCode is a function that hangs. A step's function hangs if it goes on although its ctx has ended; the function
+// of a workflow or branch, if it waits for long outside of steps and of Kagzi's other operations. The log of the run's
+// worker has the stack.
 type HungCode struct {
-	Step   string    `json:"step,omitempty"`   // empty: it is the function of the workflow or of the branch
-	Branch string    `json:"branch,omitempty"` // without a Step: the branch; empty for the workflow function
-	Cause  string    `json:"cause,omitempty"`  // why the step's ctx ended, as in "step timed out after 30s"
-	Since  time.Time `json:"since,omitzero"`   // when it ended, or when the worker first saw the function outside of operations
+	Step   string `json:"step,omitempty"`   // empty: it is the function of the workflow or of the branch
+	Branch string `json:"branch,omitempty"` // without a Step: the branch; empty for the workflow function
+	Cause  string `json:"cause,omitempty"`  // why the step's ctx ended, as in "step timed out after 30s"
+	// when it ended, or when the worker first saw the function outside of operations
+	Since  time.Time `json:"since,omitzero"`
 	Worker string    `json:"worker,omitempty"` // in which it hangs
 
-	// Awaits is the run for whose [Run.Result] the step waits since then, while such steps hold all slots of the worker: none is free for that run.
-	// A child holds no slot for its parent: see [RunChild].
+	// Awaits is the run for whose [Run.Result] the step waits since then, while such steps hold all slots of the
+	// worker: none is free for that run. A child holds no slot for its parent: see [RunChild].
 	Awaits RunID `json:"awaits,omitempty"`
 }
 
@@ -196,33 +215,43 @@ func storedProgress(raw json.RawMessage) *Progress {
 // A StepAttempt is one attempt of one step. Its JSON follows the rules of [RunInfo].
 type StepAttempt struct {
 	Step string `json:"step"`
-	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for [WaitSignal],
-	// CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the record of a [Map],
-	// [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"), PUBLISH for [Publish], METADATA for [SetMetadata], and
-	// COMPENSATION for [Compensate] and [UndoneBy] ("flight#compensation"). A compensation has one attempt for each registration
-	// under its name.
+	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for
+	// [WaitSignal], CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the
+	// record of a [Map], [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"),
+	// PUBLISH for [Publish], METADATA for [SetMetadata], and COMPENSATION for [Compensate] and [UndoneBy]
+	// ("flight#compensation"). A compensation has one attempt for each registration under its name.
 	Type    string `json:"type"`
 	Attempt int    `json:"attempt"` // from 1, as in [StepInfo]
 	// Status is
 	//
 	//   - StatusRunning while the attempt, sleep, wait, child or compensation is under way;
-	//   - StatusCompleted, or StatusFailed with Kind and Error. If a wait or a group of branches timed out, it is failed, of [kind.Timeout];
-	//   - StatusCancelled if it cannot end any more: its branch lost a [Race], or was cancelled by the failure or the Timeout of its group,
-	//     its branch failed meanwhile, or its run is over. A child is cancelled if its run was. A compensation is cancelled
-	//     if its registration was replaced, or if its run completed or was terminated before;
-	//   - StatusPending if its worker drained or died, and the attempt is made again. A compensation is pending until its run, the Child, is started.
-	Status    Status          `json:"status"`
-	Input     json.RawMessage `json:"input,omitempty"`   // the value of [Input], as the client's Codec wrote it
-	Output    json.RawMessage `json:"output,omitempty"`  // as the client's Codec wrote it; a MARKER's is Kagzi's own
-	Headers   Headers         `json:"headers,omitempty"` // of the message that a SIGNAL read
-	Kind      kind.Kind       `json:"kind,omitempty"`
-	Error     string          `json:"error,omitempty"`
-	StartedAt time.Time       `json:"started_at,omitzero"` // when the attempt first began: it keeps this time if its worker died and another one executes it again
-	HungSince time.Time       `json:"hung_since,omitzero"` // when the ctx of its function ended, while the function goes on nevertheless: see [HungCode]
-	EndedAt   time.Time       `json:"ended_at,omitzero"`   // for a SIGNAL, when the message was stored, which may be before StartedAt; if it was cancelled, when that was decided, as far as that is known
-	Child     RunID           `json:"child,omitempty"`     // the run that a CHILD_WORKFLOW or a COMPENSATION started
-	Worker    string          `json:"worker,omitempty"`    // the ID of the worker that recorded the attempt last: see [Client.Worker], which knows it until a week after its end
-	WakeAt    time.Time       `json:"wake_at,omitzero"`    // the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if none follows
+	//   - StatusCompleted, or StatusFailed with Kind and Error. If a wait or a group of branches timed out, it is
+	//     failed, of [kind.Timeout];
+	//   - StatusCancelled if it cannot end any more: its branch lost a [Race], or was cancelled by the failure or the
+	//     Timeout of its group, its branch failed meanwhile, or its run is over. A child is cancelled if its run was. A
+	//     compensation is cancelled if its registration was replaced, or if its run completed or was terminated before;
+	//   - StatusPending if its worker drained or died, and the attempt is made again. A compensation is pending until
+	//     its run, the Child, is started.
+	Status  Status          `json:"status"`
+	Input   json.RawMessage `json:"input,omitempty"`   // the value of [Input], as the client's Codec wrote it
+	Output  json.RawMessage `json:"output,omitempty"`  // as the client's Codec wrote it; a MARKER's is Kagzi's own
+	Headers Headers         `json:"headers,omitempty"` // of the message that a SIGNAL read
+	Kind    kind.Kind       `json:"kind,omitempty"`
+	Error   string          `json:"error,omitempty"`
+	// when the attempt first began: it keeps this time if its worker died and another one executes it again
+	StartedAt time.Time `json:"started_at,omitzero"`
+	// when the ctx of its function ended, while the function goes on nevertheless: see [HungCode]
+	HungSince time.Time `json:"hung_since,omitzero"`
+	// for a SIGNAL, when the message was stored, which may be before StartedAt; if it was cancelled, when that was
+	// decided, as far as that is known
+	EndedAt time.Time `json:"ended_at,omitzero"`
+	Child   RunID     `json:"child,omitempty"` // the run that a CHILD_WORKFLOW or a COMPENSATION started
+	// the ID of the worker that recorded the attempt last: see [Client.Worker], which knows it until a week after its
+	// end
+	Worker string `json:"worker,omitempty"`
+	// the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if
+	// none follows
+	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 
 // Started is the result of [Client.StartMany] for one call.

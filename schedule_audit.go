@@ -15,8 +15,8 @@ func scheduleEntry(action, name string, cfg changeConfig) store.AuditEntry {
 	return store.NewEntry(action, store.OnSchedule, name, cfg.Why)
 }
 
-// scheduleChanged returns the entry with what the new template changes; nil if that is nothing, as when a program declares its schedules
-// at its start.
+// scheduleChanged returns the entry with what the new template changes; nil if that is nothing, as when a program
+// declares its schedules at its start.
 func (c *Client) scheduleChanged(entry store.AuditEntry, old, t *store.Template) *store.AuditEntry {
 	if old == nil {
 		entry.Action, old = store.ActionCreated, &store.Template{}
@@ -62,8 +62,8 @@ func specChanged(entry *store.AuditEntry, old, saved json.RawMessage) {
 	entry.Change("publish_runs", from.Tells, to.Tells)
 }
 
-// inputChanged adds a change of the input, without its content: who may read the log need not be somebody who may read inputs. A Sealer
-// makes other bytes of the same input each time.
+// inputChanged adds a change of the input, without its content: who may read the log need not be somebody who may read
+// inputs. A Sealer makes other bytes of the same input each time.
 func (c *Client) inputChanged(entry *store.AuditEntry, old, saved []byte) {
 	if bytes.Equal(old, saved) || bytes.Equal(c.shown(old), c.shown(saved)) {
 		return
@@ -89,7 +89,8 @@ func timeText(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// jsonText returns JSON in one form: the database writes it in another one than we do. What is empty becomes an empty text.
+// jsonText returns JSON in one form: the database writes it in another one than we do. What is empty becomes an empty
+// text.
 func jsonText(data json.RawMessage) string {
 	in := json.NewDecoder(bytes.NewReader(data))
 	in.UseNumber()

@@ -12,7 +12,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// ScheduleInfo is one row of the table of schedules. Its JSON follows the rules of [RunInfo], with durations as text, such as "30s".
+// ScheduleInfo is one row of the table of schedules. Its JSON follows the rules of [RunInfo], with durations as text,
+// such as "30s".
 type ScheduleInfo struct {
 	Name       string          `json:"name"`
 	Workflow   string          `json:"workflow"`
@@ -33,25 +34,32 @@ type ScheduleInfo struct {
 	Start      time.Time       `json:"start,omitzero"`
 	End        time.Time       `json:"end,omitzero"`
 	Paused     bool            `json:"paused"`
-	// PausedAt is since when it is paused. PauseActor and PauseReason are the [Actor] and the [Reason] of [Client.PauseSchedule], if it had them.
+	// PausedAt is since when it is paused. PauseActor and PauseReason are the [Actor] and the [Reason] of
+	// [Client.PauseSchedule], if it had them.
 	PausedAt    time.Time `json:"paused_at,omitzero"`
 	PauseActor  string    `json:"pause_actor,omitempty"`
 	PauseReason string    `json:"pause_reason,omitempty"`
-	Error       string    `json:"error,omitempty"` // why Kagzi paused it; if it is not paused, why an interceptor refused its last tick, which is tried again
-	Last        time.Time `json:"last,omitzero"`   // the newest tick that was fired or dropped; for a new schedule, when it was created
-	Next        time.Time `json:"next,omitzero"`   // when a coordinator handles its next tick; in the past if it is overdue, zero if never
-	Active      bool      `json:"active"`          // whether a run of it is under way
-	Queued      bool      `json:"queued"`          // whether a run of it waits for the active one
-	CreatedAt   time.Time `json:"created_at,omitzero"`
+	// why Kagzi paused it; if it is not paused, why an interceptor refused its last tick, which is tried again
+	Error string `json:"error,omitempty"`
+	// the newest tick that was fired or dropped; for a new schedule, when it was created
+	Last time.Time `json:"last,omitzero"`
+	// when a coordinator handles its next tick; in the past if it is overdue, zero if never
+	Next      time.Time `json:"next,omitzero"`
+	Active    bool      `json:"active"` // whether a run of it is under way
+	Queued    bool      `json:"queued"` // whether a run of it waits for the active one
+	CreatedAt time.Time `json:"created_at,omitzero"`
 }
 
 func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 	var spec timetable.Spec
 	_ = json.Unmarshal(t.Spec, &spec) // written by template; Error says if it cannot be read
 	info := ScheduleInfo{
-		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.shown(t.Input), Cron: t.Cron, Every: spec.Every, TimeZone: t.TimeZone,
-		Overlap: Overlap(t.Overlap), CatchUp: t.CatchUp, CatchUpAge: spec.CatchUpAge, SkipPaused: spec.SkipPaused, Jitter: spec.Jitter,
-		Start: spec.Start.UTC(), End: spec.End.UTC(), Paused: t.Paused, PausedAt: t.PausedAt, PauseActor: t.PauseWhy.Actor, PauseReason: t.PauseWhy.Reason, Error: t.Problem, Last: t.Cursor, Next: t.Next,
+		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.shown(t.Input), Cron: t.Cron, Every: spec.Every,
+		TimeZone: t.TimeZone,
+		Overlap:  Overlap(t.Overlap), CatchUp: t.CatchUp, CatchUpAge: spec.CatchUpAge, SkipPaused: spec.SkipPaused,
+		Jitter: spec.Jitter,
+		Start:  spec.Start.UTC(), End: spec.End.UTC(), Paused: t.Paused, PausedAt: t.PausedAt,
+		PauseActor: t.PauseWhy.Actor, PauseReason: t.PauseWhy.Reason, Error: t.Problem, Last: t.Cursor, Next: t.Next,
 		Active: t.Active, Queued: t.Queued, CreatedAt: t.CreatedAt,
 	}
 	info.Key, info.Group = keyOrGroup(store.Key{Name: t.Key, Group: t.Group})
@@ -87,8 +95,8 @@ type ScheduleFilter struct {
 	Limit    int    // zero: 100
 }
 
-// ListSchedules returns the schedules that f selects, in the byte order of their names. For the next page, set f.After to the name
-// of the last one.
+// ListSchedules returns the schedules that f selects, in the byte order of their names. For the next page, set f.After
+// to the name of the last one.
 func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]ScheduleInfo, error) {
 	limit, err := listed(f.Limit)
 	if err != nil {
@@ -116,11 +124,13 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 	return out, nil
 }
 
-// NextFires returns the next n times at which the schedule would start a run, or fewer if its End comes first. Overdue ticks come
-// first, as far as CatchUp, CatchUpAge and Overlap allow. For a paused schedule the times are those after a resume now.
+// NextFires returns the next n times at which the schedule would start a run, or fewer if its End comes first. Overdue
+// ticks come first, as far as CatchUp, CatchUpAge and Overlap allow. For a paused schedule the times are those after a
+// resume now.
 func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time, error) {
 	if n < 0 || n > timetable.MaxTicks {
-		return nil, fmt.Errorf("kagzi: next fires of schedule %.60q: give a number up to %d, not %d", name, timetable.MaxTicks, n)
+		return nil, fmt.Errorf("kagzi: next fires of schedule %.60q: give a number up to %d, not %d", name,
+			timetable.MaxTicks, n)
 	}
 	t, err := c.schedule(ctx, name)
 	var out []time.Time
@@ -160,7 +170,10 @@ func (s *ScheduleInfo) UnmarshalJSON(data []byte) error {
 	}
 	out := ScheduleInfo(in.scheduleFields)
 	out.Input = orBytes(in.Input, in.InputBytes)
-	for d, text := range map[*time.Duration]string{&out.Every: in.Every, &out.CatchUpAge: in.CatchUpAge, &out.Jitter: in.Jitter} {
+	for d, text := range map[*time.Duration]string{
+		&out.Every: in.Every, &out.CatchUpAge: in.CatchUpAge,
+		&out.Jitter: in.Jitter,
+	} {
 		var err error
 		if *d, err = durationOf(text); err != nil {
 			return failure.Wrap(err, "schedule as JSON")

@@ -25,16 +25,16 @@ type Schedule struct {
 	// Name is the schedule's name, unique in the namespace; at most 255 bytes.
 	Name string
 
-	// Run is the workflow to start, with its input and options: Report.With(in, kagzi.Queue("reports")). Each tick starts a
-	// run of its own, so Run takes no ID, Delay, At, Message or InTx.
+	// Run is the workflow to start, with its input and options: Report.With(in, kagzi.Queue("reports")). Each tick
+	// starts a run of its own, so Run takes no ID, Delay, At, Message or InTx.
 	Run Call
 
-	// Cron is a cron expression in TimeZone: five fields (minute, hour, day of month, month, day of week), six with seconds
-	// first, or seven with the year last; names, ranges, steps, lists, L, W and #; or a macro such as @daily. If day of month
-	// and day of week are both restricted, either may match: 0 7 1 * mon is the 1st, and Mondays; a field that begins
-	// with *, such as */2, is not restricted. When clocks are set forward,
-	// a tick in the gap fires at the first instant after it. When they are set back, a tick in the repeated hour fires in its
-	// first pass, unless the hour is * or a step.
+	// Cron is a cron expression in TimeZone: five fields (minute, hour, day of month, month, day of week), six with
+	// seconds first, or seven with the year last; names, ranges, steps, lists, L, W and #; or a macro such as @daily.
+	// If day of month and day of week are both restricted, either may match: 0 7 1 * mon is the 1st, and Mondays; a
+	// field that begins with *, such as */2, is not restricted. When clocks are set forward, a tick in the gap fires at
+	// the first instant after it. When they are set back, a tick in the repeated hour fires in its first pass, unless
+	// the hour is * or a step.
 	Cron string
 
 	// Every is the time between two ticks, in whole seconds, instead of Cron. Ticks are counted from Start, whose
@@ -48,27 +48,28 @@ type Schedule struct {
 	// Overlap says what a tick does while a run of this schedule is active. Zero means that it starts another run.
 	Overlap Overlap
 
-	// CatchUp is how many ticks, the newest, are kept while no coordinator can fire them or the schedule is paused. Unless runs
-	// may overlap, one tick is kept. Zero means 100; the maximum is 10,000.
+	// CatchUp is how many ticks, the newest, are kept while no coordinator can fire them or the schedule is paused.
+	// Unless runs may overlap, one tick is kept. Zero means 100; the maximum is 10,000.
 	CatchUp int
 
 	// CatchUpAge is how late a tick may fire, at least one second; an older one is dropped. Zero means no limit.
 	CatchUpAge time.Duration
 
-	// SkipPaused drops the ticks that come while the schedule is paused. Without it they fire when the schedule is resumed.
+	// SkipPaused drops the ticks that come while the schedule is paused. Without it they fire when the schedule is
+	// resumed.
 	SkipPaused bool
 
-	// Jitter spreads schedules of one timetable: each starts its runs later than its ticks, by a constant share of Jitter of
-	// its own. From 1 ms to 24 hours. Zero means none.
+	// Jitter spreads schedules of one timetable: each starts its runs later than its ticks, by a constant share of
+	// Jitter of its own. From 1 ms to 24 hours. Zero means none.
 	Jitter time.Duration
 
-	// FireNew starts a run when the schedule is created, besides those of its ticks. The time of creation is its FireTime. It does
-	// nothing in a call that changes a schedule.
+	// FireNew starts a run when the schedule is created, besides those of its ticks. The time of creation is its
+	// FireTime. It does nothing in a call that changes a schedule.
 	FireNew bool
 
-	// Start and End limit the ticks, both included. Zero means no limit. Give fixed times: Every counts from Start. If a program
-	// calls Schedule with Start: time.Now() each time it starts, the ticks move each time, and never fire if it restarts more
-	// often than Every.
+	// Start and End limit the ticks, both included. Zero means no limit. Give fixed times: Every counts from Start. If
+	// a program calls Schedule with Start: time.Now() each time it starts, the ticks move each time, and never fire if
+	// it restarts more often than Every.
 	Start, End time.Time
 }
 
@@ -78,9 +79,11 @@ type Overlap string
 
 // Overlap policies. Without one, a tick always starts another run.
 const (
-	OverlapSkip           Overlap = timetable.OverlapSkip           // the tick is dropped
-	OverlapQueueOne       Overlap = timetable.OverlapQueueOne       // one tick waits for the end of the active run; further ones are dropped
-	OverlapCancelPrevious Overlap = timetable.OverlapCancelPrevious // all active runs of the schedule are cancelled, and the tick's run begins when they have ended
+	OverlapSkip Overlap = timetable.OverlapSkip // the tick is dropped
+	// one tick waits for the end of the active run; further ones are dropped
+	OverlapQueueOne Overlap = timetable.OverlapQueueOne
+	// all active runs of the schedule are cancelled, and the tick's run begins when they have ended
+	OverlapCancelPrevious Overlap = timetable.OverlapCancelPrevious
 )
 
 // validate checks all but the run.
@@ -98,13 +101,19 @@ func (s *Schedule) validate() error {
 	switch s.Overlap {
 	case "", OverlapSkip, OverlapQueueOne, OverlapCancelPrevious:
 	default:
-		check(true, "there is no Overlap %s: give kagzi.OverlapSkip, OverlapQueueOne or OverlapCancelPrevious, or leave it out", text.Quote(string(s.Overlap)))
+		check(true, "there is no Overlap %s: give kagzi.OverlapSkip, OverlapQueueOne or OverlapCancelPrevious, or "+
+			"leave it out", text.Quote(string(s.Overlap)))
 	}
-	check(s.CatchUp < 0 || s.CatchUp > timetable.MaxTicks, "CatchUp is %d: give between 1 and %d; to drop what is missed, set CatchUpAge", s.CatchUp, timetable.MaxTicks)
-	check(s.CatchUpAge != 0 && s.CatchUpAge < time.Second, "CatchUpAge is %v: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)", s.CatchUpAge)
-	check(s.Jitter != 0 && (s.Jitter < time.Millisecond || s.Jitter > 24*time.Hour), "Jitter is %v: give between 1ms and 24h (a time.Duration counts nanoseconds: 30*time.Second)", s.Jitter)
-	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %s is before Start %s", s.End.Format(time.RFC3339), s.Start.Format(time.RFC3339))
-	errs = append(errs, validateTime("Start", s.Start), validateTime("End", s.End), duration.CheckLength("Every", s.Every),
+	check(s.CatchUp < 0 || s.CatchUp > timetable.MaxTicks, "CatchUp is %d: give between 1 and %d; to drop what is "+
+		"missed, set CatchUpAge", s.CatchUp, timetable.MaxTicks)
+	check(s.CatchUpAge != 0 && s.CatchUpAge < time.Second, "CatchUpAge is %v: give at least 1s (a time.Duration "+
+		"counts nanoseconds: 30*time.Second)", s.CatchUpAge)
+	check(s.Jitter != 0 && (s.Jitter < time.Millisecond || s.Jitter > 24*time.Hour), "Jitter is %v: give between 1ms "+
+		"and 24h (a time.Duration counts nanoseconds: 30*time.Second)", s.Jitter)
+	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %s is before Start %s",
+		s.End.Format(time.RFC3339), s.Start.Format(time.RFC3339))
+	errs = append(errs, validateTime("Start", s.Start), validateTime("End", s.End),
+		duration.CheckLength("Every", s.Every),
 		duration.CheckLength("CatchUpAge", s.CatchUpAge))
 	return errors.Join(errs...)
 }
@@ -125,16 +134,19 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 		return nil, nil, err
 	}
 	spec, err := json.Marshal(timetable.Spec{
-		Every: s.Every, CatchUpAge: s.CatchUpAge, SkipPaused: s.SkipPaused, Jitter: s.Jitter, Start: s.Start.UTC(), End: s.End.UTC(),
+		Every: s.Every, CatchUpAge: s.CatchUpAge, SkipPaused: s.SkipPaused, Jitter: s.Jitter, Start: s.Start.UTC(),
+		End:     s.End.UTC(),
 		Timeout: cfg.timeout.Microseconds(), Tells: run.Tells,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	t := &store.Template{
-		ID: c.scheduleID(s.Name), Name: s.Name, Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority, Key: run.Key, Group: run.Group,
-		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Headers: run.Headers, Input: run.Input, Cron: s.Cron, TimeZone: s.TimeZone,
-		CatchUp: cmp.Or(s.CatchUp, 100), Overlap: string(s.Overlap), Spec: spec,
+		ID: c.scheduleID(s.Name), Name: s.Name, Queue: run.Queue, Type: run.Type, Version: run.Version,
+		Priority: run.Priority, Key: run.Key, Group: run.Group,
+		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Headers: run.Headers, Input: run.Input, Cron: s.Cron,
+		TimeZone: s.TimeZone,
+		CatchUp:  cmp.Or(s.CatchUp, 100), Overlap: string(s.Overlap), Spec: spec,
 	}
 	table, err := housekeeping.Schedule(t).Timetable()
 	if err != nil {
@@ -143,12 +155,14 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	return t, table, nil
 }
 
-// Schedule creates the schedule named s.Name, or changes the one of that name to s; call it at each start of the program. It returns
-// once that is stored. A new schedule begins now: earlier ticks do not count ([Client.BackfillSchedule] runs them). If the timetable
-// of a schedule changes, its past ticks fire by the old timetable, and future ones by s. A paused schedule stays paused, and when
-// it is resumed, the ticks of its pause fire by what it has then. The last caller wins, even if it is an older program that starts again during a deploy. Schedule returns an error for a cron expression
-// that does not parse or never fires, an unknown time zone, and a timetable without a future tick. It takes [InTx], [Reason] and [Actor]; the
-// audit log has no entry of a call that changes nothing.
+// Schedule creates the schedule named s.Name, or changes the one of that name to s; call it at each start of the
+// program. It returns once that is stored. A new schedule begins now: earlier ticks do not count
+// ([Client.BackfillSchedule] runs them). If the timetable of a schedule changes, its past ticks fire by the old
+// timetable, and future ones by s. A paused schedule stays paused, and when it is resumed, the ticks of its pause fire
+// by what it has then. The last caller wins, even if it is an older program that starts again during a deploy. Schedule
+// returns an error for a cron expression that does not parse or never fires, an unknown time zone, and a timetable
+// without a future tick. It takes [InTx], [Reason] and [Actor]; the audit log has no entry of a call that changes
+// nothing.
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
 	cfg, err := changeOptions(opts, everyVerb)
 	if err := cmp.Or(err, c.usable(ctx)); err != nil {
@@ -159,30 +173,35 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 		return failure.Wrap(err, "schedule %.60q", s.Name)
 	}
 	first, entry := housekeeping.NewRunID(), scheduleEntry(store.EventUpdated, s.Name, cfg)
-	return c.editSchedule(ctx, cfg.tx, "schedule", s.Name, func(now time.Time, old *store.Template) (*store.Edit, error) {
-		t := *saved
-		e := &store.Edit{Save: &t, Entry: c.scheduleChanged(entry, old, saved)}
-		t.Cursor = now
-		if old != nil {
-			if old.Paused && old.Problem == "" { // one that Kagzi paused is repaired by this
-				t.Paused, t.PausedAt, t.PauseWhy = true, old.PausedAt, old.PauseWhy
+	return c.editSchedule(ctx, cfg.tx, "schedule", s.Name,
+		func(now time.Time, old *store.Template) (*store.Edit, error) {
+			t := *saved
+			e := &store.Edit{Save: &t, Entry: c.scheduleChanged(entry, old, saved)}
+			t.Cursor = now
+			if old != nil {
+				if old.Paused && old.Problem == "" { // one that Kagzi paused is repaired by this
+					t.Paused, t.PausedAt, t.PauseWhy = true, old.PausedAt, old.PauseWhy
+				}
+				switch {
+				case old.Paused || timetable.SameTicks(housekeeping.Schedule(old), housekeeping.Schedule(&t)):
+					// the coordinator fires the past ticks, now or once it is resumed
+					t.Cursor = old.Cursor
+				default:
+					e.Fire = decideBefore(old, now)
+				}
 			}
-			switch {
-			case old.Paused || timetable.SameTicks(housekeeping.Schedule(old), housekeeping.Schedule(&t)): // the coordinator fires the past ticks, now or once it is resumed
-				t.Cursor = old.Cursor
-			default:
-				e.Fire = decideBefore(old, now)
+			t.Next = table.Next(t.Cursor)
+			if t.Next.IsZero() {
+				return nil, neverAgain(&s)
 			}
-		}
-		t.Next = table.Next(t.Cursor)
-		if t.Next.IsZero() {
-			return nil, neverAgain(&s)
-		}
-		if old == nil && s.FireNew {
-			e.Fire = &store.Firing{Template: t.ID, Runs: []store.TickRun{{RunID: first, Tick: now}}, Cursor: now, Next: t.Next}
-		}
-		return e, nil
-	})
+			if old == nil && s.FireNew {
+				e.Fire = &store.Firing{
+					Template: t.ID, Runs: []store.TickRun{{RunID: first, Tick: now}}, Cursor: now,
+					Next: t.Next,
+				}
+			}
+			return e, nil
+		})
 }
 
 // neverAgain is the error for a schedule that never fires again.
@@ -193,7 +212,8 @@ func neverAgain(s *Schedule) error {
 	return fmt.Errorf("kagzi: no tick is left before End %s", s.End.Format(time.RFC3339))
 }
 
-// decideBefore returns the firing of the past ticks of a schedule that is about to change; nil if its timetable cannot be read.
+// decideBefore returns the firing of the past ticks of a schedule that is about to change; nil if its timetable cannot
+// be read.
 func decideBefore(t *store.Template, now time.Time) *store.Firing {
 	d, err := housekeeping.Schedule(t).DecideBeforeChange(now)
 	if err != nil {
@@ -203,7 +223,9 @@ func decideBefore(t *store.Template, now time.Time) *store.Firing {
 }
 
 // editSchedule makes a change, and notifies workers and coordinators.
-func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string, edit func(time.Time, *store.Template) (*store.Edit, error)) error {
+func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string,
+	edit func(time.Time, *store.Template) (*store.Edit, error),
+) error {
 	err := validateName("schedule name", name)
 	if err == nil {
 		err = c.checkSchema(ctx, tx)
@@ -222,7 +244,8 @@ func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string,
 }
 
 // existing returns an edit that requires the schedule to exist.
-func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) func(time.Time, *store.Template) (*store.Edit, error) {
+func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) func(time.Time,
+	*store.Template) (*store.Edit, error) {
 	return func(now time.Time, t *store.Template) (*store.Edit, error) {
 		if t == nil {
 			return nil, store.ErrScheduleNotFound
@@ -231,61 +254,66 @@ func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) 
 	}
 }
 
-// PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. Unless SkipPaused is set, the newest CatchUp of the
-// ticks that come meanwhile are kept and fire then, with the input that the schedule has then. Runs that the schedule has started
-// continue. It takes [InTx], and [Reason] and [Actor], which [ScheduleInfo] shows. PauseSchedule returns [ErrNotFound] if there is no such schedule. If
-// it is already paused, it stays so, with its reason and actor unless others are given.
+// PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. Unless SkipPaused is set, the newest
+// CatchUp of the ticks that come meanwhile are kept and fire then, with the input that the schedule has then. Runs that
+// the schedule has started continue. It takes [InTx], and [Reason] and [Actor], which [ScheduleInfo] shows.
+// PauseSchedule returns [ErrNotFound] if there is no such schedule. If it is already paused, it stays so, with its
+// reason and actor unless others are given.
 func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	cfg, err := changeOptions(opts, everyVerb)
 	if err != nil {
 		return failure.Wrap(err, "pause schedule %.60q", name)
 	}
 	entry := scheduleEntry(store.EventPaused, name, cfg)
-	return c.editSchedule(ctx, cfg.tx, "pause schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
-		why := store.Why{Reason: cmp.Or(cfg.Reason, t.PauseWhy.Reason), Actor: cmp.Or(cfg.Actor, t.PauseWhy.Actor)}
-		if t.Paused && t.Problem == "" {
-			if why == t.PauseWhy {
-				return nil, nil
+	return c.editSchedule(ctx, cfg.tx, "pause schedule", name,
+		existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+			why := store.Why{Reason: cmp.Or(cfg.Reason, t.PauseWhy.Reason), Actor: cmp.Or(cfg.Actor, t.PauseWhy.Actor)}
+			if t.Paused && t.Problem == "" {
+				if why == t.PauseWhy {
+					return nil, nil
+				}
+				t.PauseWhy = why
+				return &store.Edit{Save: t, Entry: &entry}, nil
 			}
-			t.PauseWhy = why
-			return &store.Edit{Save: t, Entry: &entry}, nil
-		}
-		e := &store.Edit{Save: t, Entry: &entry}                                                // without the problem, so that a change does not resume it
-		if table, err := housekeeping.Schedule(t).Timetable(); err == nil && table.SkipPaused { // the ticks that have come precede the pause
-			e.Fire = decideBefore(t, now)
-			t.Cursor = now
-		}
-		t.Paused, t.PausedAt, t.PauseWhy = true, now, why
-		return e, nil
-	}))
+			// without the problem, so that a change does not resume it
+			e := &store.Edit{Save: t, Entry: &entry}
+			// the ticks that have come precede the pause
+			if table, err := housekeeping.Schedule(t).Timetable(); err == nil && table.SkipPaused {
+				e.Fire = decideBefore(t, now)
+				t.Cursor = now
+			}
+			t.Paused, t.PausedAt, t.PauseWhy = true, now, why
+			return e, nil
+		}))
 }
 
-// ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile fire as far as its CatchUp, CatchUpAge and Overlap
-// allow, or are dropped if SkipPaused is set. It returns [ErrNotFound] if there is no such schedule, and nil if it is not paused. It takes
-// [InTx], [Reason] and [Actor].
+// ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile fire as far as its CatchUp,
+// CatchUpAge and Overlap allow, or are dropped if SkipPaused is set. It returns [ErrNotFound] if there is no such
+// schedule, and nil if it is not paused. It takes [InTx], [Reason] and [Actor].
 func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	cfg, err := changeOptions(opts, everyVerb)
 	if err != nil {
 		return failure.Wrap(err, "resume schedule %.60q", name)
 	}
 	entry := scheduleEntry(store.EventResumed, name, cfg)
-	return c.editSchedule(ctx, cfg.tx, "resume schedule", name, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
-		if !t.Paused {
-			return nil, nil
-		}
-		table, err := housekeeping.Schedule(t).Timetable()
-		if err != nil {
-			return nil, fmt.Errorf("%w: repair it with Client.Schedule", err)
-		}
-		t.Cursor = table.Resume(t.Cursor, now)
-		t.Paused, t.PausedAt, t.PauseWhy, t.Next = false, time.Time{}, store.Why{}, table.Next(t.Cursor)
-		return &store.Edit{Save: t, Entry: &entry}, nil
-	}))
+	return c.editSchedule(ctx, cfg.tx, "resume schedule", name,
+		existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+			if !t.Paused {
+				return nil, nil
+			}
+			table, err := housekeeping.Schedule(t).Timetable()
+			if err != nil {
+				return nil, fmt.Errorf("%w: repair it with Client.Schedule", err)
+			}
+			t.Cursor = table.Resume(t.Cursor, now)
+			t.Paused, t.PausedAt, t.PauseWhy, t.Next = false, time.Time{}, store.Why{}, table.Next(t.Cursor)
+			return &store.Edit{Save: t, Entry: &entry}, nil
+		}))
 }
 
-// DeleteSchedule deletes a schedule. The runs that it has started continue and stay as history; List with RunFilter.Schedule still
-// finds them. Cancel those that wait for a worker that will not come. It returns [ErrNotFound] if there is no such schedule. It takes [InTx],
-// [Reason] and [Actor].
+// DeleteSchedule deletes a schedule. The runs that it has started continue and stay as history; List with
+// RunFilter.Schedule still finds them. Cancel those that wait for a worker that will not come. It returns [ErrNotFound]
+// if there is no such schedule. It takes [InTx], [Reason] and [Actor].
 func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
 	cfg, err := changeOptions(opts, everyVerb)
 	if err != nil {
@@ -293,18 +321,20 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...Change
 	}
 	gone := false // by an earlier try, whose answer was lost
 	entry := scheduleEntry(store.EventDeleted, name, cfg)
-	return c.editSchedule(ctx, cfg.tx, "delete schedule", name, func(_ time.Time, t *store.Template) (*store.Edit, error) {
-		if t == nil && !gone {
-			return nil, store.ErrScheduleNotFound
-		}
-		gone = true
-		return &store.Edit{Delete: true, Entry: &entry}, nil
-	})
+	return c.editSchedule(ctx, cfg.tx, "delete schedule", name,
+		func(_ time.Time, t *store.Template) (*store.Edit, error) {
+			if t == nil && !gone {
+				return nil, store.ErrScheduleNotFound
+			}
+			gone = true
+			return &store.Edit{Delete: true, Entry: &entry}, nil
+		})
 }
 
-// TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy, and even if it is paused. The run
-// belongs to no tick: its FireTime is the zero time. It takes [InTx], [Reason] and [Actor]. It returns [ErrNotFound] if there is no such schedule. With [RejectActive] it starts
-// nothing, and returns [ErrRunActive], if a run of the schedule, or of its [Group], is active.
+// TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy, and even if it is
+// paused. The run belongs to no tick: its FireTime is the zero time. It takes [InTx], [Reason] and [Actor]. It returns
+// [ErrNotFound] if there is no such schedule. With [RejectActive] it starts nothing, and returns [ErrRunActive], if a
+// run of the schedule, or of its [Group], is active.
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
 	cfg, err := changeOptions(opts, takes("IfActive"))
 	if err != nil {
@@ -313,9 +343,13 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...Chang
 	id := housekeeping.NewRunID()
 	call, entry := &StartCall{Schedule: name, Run: RunID(id.String())}, scheduleEntry(store.ActionTriggered, name, cfg)
 	entry.Other = id
-	err = c.startScheduled(ctx, cfg.tx, "trigger schedule", call, func(_ time.Time, t *store.Template) (*store.Edit, error) {
-		return &store.Edit{Fire: besideTicks(t, []store.TickRun{{RunID: id}}), UnlessActive: cfg.reject, Entry: &entry}, nil
-	})
+	err = c.startScheduled(ctx, cfg.tx, "trigger schedule", call,
+		func(_ time.Time, t *store.Template) (*store.Edit, error) {
+			return &store.Edit{
+				Fire: besideTicks(t, []store.TickRun{{RunID: id}}), UnlessActive: cfg.reject,
+				Entry: &entry,
+			}, nil
+		})
 	if err != nil {
 		return "", err
 	}
@@ -323,7 +357,9 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...Chang
 }
 
 // startScheduled is editSchedule for an edit that starts runs of a schedule that exists, inside of the interceptors.
-func (c *Client) startScheduled(ctx context.Context, tx pgx.Tx, what string, call *StartCall, edit func(time.Time, *store.Template) (*store.Edit, error)) error {
+func (c *Client) startScheduled(ctx context.Context, tx pgx.Tx, what string, call *StartCall,
+	edit func(time.Time, *store.Template) (*store.Edit, error),
+) error {
 	if err := c.usable(ctx); err != nil {
 		return failure.Wrap(err, "%s %.60q", what, call.Schedule)
 	}
@@ -331,13 +367,14 @@ func (c *Client) startScheduled(ctx context.Context, tx pgx.Tx, what string, cal
 		if err := call.Headers.validate(); err != nil {
 			return err
 		}
-		return c.editSchedule(ctx, tx, what, call.Schedule, existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
-			e, err := edit(now, t)
-			if err == nil && call.Headers != nil {
-				e.Fire.Headers = call.Headers.over(storedHeaders(t.Headers)).stored()
-			}
-			return e, err
-		}))
+		return c.editSchedule(ctx, tx, what, call.Schedule,
+			existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
+				e, err := edit(now, t)
+				if err == nil && call.Headers != nil {
+					e.Fire.Headers = call.Headers.over(storedHeaders(t.Headers)).stored()
+				}
+				return e, err
+			}))
 	})
 }
 
@@ -346,10 +383,13 @@ func besideTicks(t *store.Template, runs []store.TickRun) *store.Firing {
 	return &store.Firing{Template: t.ID, Runs: runs, Next: t.Next, Problem: t.Problem}
 }
 
-// BackfillSchedule starts a run for each tick of the timetable between from and until, both included, that has no run in the table.
-// It starts them all at once, whatever the overlap policy, and returns how many it started. until must not be in the future. A tick
-// whose run retention has deleted gets another run. More than 10,000 ticks are an error: backfill in parts. It takes [InTx], [Reason] and [Actor].
-func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time, opts ...ChangeOption) (int, error) {
+// BackfillSchedule starts a run for each tick of the timetable between from and until, both included, that has no run
+// in the table. It starts them all at once, whatever the overlap policy, and returns how many it started. until must
+// not be in the future. A tick whose run retention has deleted gets another run. More than 10,000 ticks are an error:
+// backfill in parts. It takes [InTx], [Reason] and [Actor].
+func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time,
+	opts ...ChangeOption,
+) (int, error) {
 	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
 		err = errors.Join(validateTime("from", from), validateTime("until", until))
@@ -365,27 +405,29 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 	entry.Change("from", "", timeText(from))
 	entry.Change("until", "", timeText(until))
 	ids := map[time.Time]uuid.UUID{} // the same in every try
-	err = c.startScheduled(ctx, cfg.tx, "backfill schedule", &StartCall{Schedule: name}, func(now time.Time, t *store.Template) (*store.Edit, error) {
-		table, err := housekeeping.Schedule(t).Timetable()
-		if err == nil && until.After(now) {
-			err = fmt.Errorf("kagzi: until %s is in the future", until.Format(time.RFC3339))
-		}
-		if err != nil {
-			return nil, err
-		}
-		ticks, more := table.Between(from, until, timetable.MaxTicks)
-		if more {
-			return nil, fmt.Errorf("kagzi: the range has more than %d ticks: backfill it in parts", timetable.MaxTicks)
-		}
-		runs := make([]store.TickRun, len(ticks))
-		for i, tick := range ticks {
-			if _, ok := ids[tick]; !ok {
-				ids[tick] = housekeeping.NewRunID()
+	err = c.startScheduled(ctx, cfg.tx, "backfill schedule", &StartCall{Schedule: name},
+		func(now time.Time, t *store.Template) (*store.Edit, error) {
+			table, err := housekeeping.Schedule(t).Timetable()
+			if err == nil && until.After(now) {
+				err = fmt.Errorf("kagzi: until %s is in the future", until.Format(time.RFC3339))
 			}
-			runs[i] = store.TickRun{RunID: ids[tick], Tick: tick}
-		}
-		try := entry // its Changes will say how many runs the try has started
-		return &store.Edit{Fire: besideTicks(t, runs), Count: &fired, Entry: &try}, nil
-	})
+			if err != nil {
+				return nil, err
+			}
+			ticks, more := table.Between(from, until, timetable.MaxTicks)
+			if more {
+				return nil, fmt.Errorf("kagzi: the range has more than %d ticks: backfill it in parts",
+					timetable.MaxTicks)
+			}
+			runs := make([]store.TickRun, len(ticks))
+			for i, tick := range ticks {
+				if _, ok := ids[tick]; !ok {
+					ids[tick] = housekeeping.NewRunID()
+				}
+				runs[i] = store.TickRun{RunID: ids[tick], Tick: tick}
+			}
+			try := entry // its Changes will say how many runs the try has started
+			return &store.Edit{Fire: besideTicks(t, runs), Count: &fired, Entry: &try}, nil
+		})
 	return fired, err
 }

@@ -102,7 +102,8 @@ func (collectErrors) branch(c *branchConfig) { c.collect = true }
 func (c *verbConfig) setTx(o inTx) {
 	c.tx = o.tx
 	c.check(o.validate())
-	c.only("InTx", "InTx is not for limits, because claims and steps would wait for the end of your transaction: leave it out")
+	c.only("InTx", "InTx is not for limits, because claims and steps would wait for the end of your transaction: "+
+		"leave it out")
 }
 
 func (c *verbConfig) setReason(o Reason) {
@@ -117,7 +118,8 @@ func (c *verbConfig) setActor(o Actor) {
 
 func (c *verbConfig) setDry() {
 	c.dry = true
-	c.only("DryRun", "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of these with a filter")
+	c.only("DryRun", "DryRun is for the verbs that take a RunFilter, such as CancelAll: leave it out, or call one of "+
+		"these with a filter")
 }
 
 func (o inTx) change(c *changeConfig)   { c.setTx(o) }
@@ -157,7 +159,8 @@ func (v Version) handle(c *handleConfig) {
 
 func (defaultVersion) handle(c *handleConfig) {
 	c.isDefault = true
-	c.only("DefaultVersion", "DefaultVersion is for Handle: leave it out to replay the run's own version, or give a Version")
+	c.only("DefaultVersion", "DefaultVersion is for Handle: leave it out to replay the run's own version, or give a "+
+		"Version")
 }
 
 func (allowAdditions) handle(c *handleConfig) {
@@ -177,12 +180,14 @@ func (v Version) restart(c *restartConfig) {
 
 func (inheritCompensations) restart(c *restartConfig) {
 	c.run.Compensations = true
-	c.only("InheritCompensations", "InheritCompensations is for Fork: a restart begins at the beginning, and registers its own")
+	c.only("InheritCompensations", "InheritCompensations is for Fork: a restart begins at the beginning, and "+
+		"registers its own")
 }
 
 func (o newInput) restart(c *restartConfig) {
 	c.input = o.v
-	c.only("NewInput", "NewInput is for Restart and Fork of one run: leave it out, and each new run has the input of its old one")
+	c.only("NewInput", "NewInput is for Restart and Fork of one run: leave it out, and each new run has the input of "+
+		"its old one")
 	if o.v == nil {
 		c.check(errors.New("kagzi: NewInput(nil): give the new input, or leave the option out to keep the old one"))
 	}

@@ -19,19 +19,20 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Signal is a contract, like a [Workflow]: a name and the type of the payload. Declare it once, as a package variable that
-// senders and workflows import.
+// A Signal is a contract, like a [Workflow]: a name and the type of the payload. Declare it once, as a package variable
+// that senders and workflows import.
 type Signal[T any] struct{ name signalName }
 
-// DefineSignal names a signal. The rules of [Step]'s names apply. Functions that use the signal return an error for a bad name.
+// DefineSignal names a signal. The rules of [Step]'s names apply. Functions that use the signal return an error for a
+// bad name.
 func DefineSignal[T any](name string) Signal[T] { return Signal[T]{signalName{name: name}} }
 
 // Name returns the signal's name with its key: "approved/call-7". [Client.Steps] and [Client.Fork] name the wait for it
 // "approved:call-7".
 func (s Signal[T]) Name() string { return s.name.String() }
 
-// For returns the signal for one thing of several: a run that waits for Approved.For("a") does not receive an approval of "b",
-// not even a late one. The key is any text; name and key have at most 254 bytes together.
+// For returns the signal for one thing of several: a run that waits for Approved.For("a") does not receive an approval
+// of "b", not even a late one. The key is any text; name and key have at most 254 bytes together.
 func (s Signal[T]) For(key string) Signal[T] {
 	if s.name.keyed {
 		key = s.name.key + "/" + key
@@ -39,10 +40,10 @@ func (s Signal[T]) For(key string) Signal[T] {
 	return Signal[T]{signalName{s.name.name, key, true}}
 }
 
-// With returns a message with the payload, and does not send it. It is for [Client.Signal], or an option of [Start]: that starts a
-// run with the message, or signals the active run of the same [ID], whatever that run's input; the start's input is then not
-// used. A start that may be repeated outside of a step should give the message an ID with [Message.WithID]: else each repetition
-// sends it again.
+// With returns a message with the payload, and does not send it. It is for [Client.Signal], or an option of [Start]:
+// that starts a run with the message, or signals the active run of the same [ID], whatever that run's input; the
+// start's input is then not used. A start that may be repeated outside of a step should give the message an ID with
+// [Message.WithID]: else each repetition sends it again.
 func (s Signal[T]) With(payload T) Message {
 	return Message{signal: s.name, payload: payload, decodable: decodableAs(payload)}
 }
@@ -63,7 +64,8 @@ func (m Message) WithID(id ID) Message {
 	return m
 }
 
-// WithHeaders returns m with headers, in addition to those that it has: see [Headers]. [WaitMessage] returns them, and [WaitSignal] ignores them.
+// WithHeaders returns m with headers, in addition to those that it has: see [Headers]. [WaitMessage] returns them, and
+// [WaitSignal] ignores them.
 func (m Message) WithHeaders(h Headers) Message {
 	m.headers = h.over(m.headers)
 	return m
@@ -108,13 +110,14 @@ func (n signalName) validate() error {
 		return err
 	}
 	if n.key == "" {
-		return fmt.Errorf("kagzi: the key of signal %s is empty: give what the signal is about, or leave For out", text.Quote(n.name))
+		return fmt.Errorf("kagzi: the key of signal %s is empty: give what the signal is about, or leave For out",
+			text.Quote(n.name))
 	}
 	return cmp.Or(validateName("signal key", n.key), validateName("signal", n.String()))
 }
 
-// stepName returns the name under which a wait for the signal is recorded: "approved:call-7". It encodes '/', which ends a
-// branch's name, and '#', which precedes a count.
+// stepName returns the name under which a wait for the signal is recorded: "approved:call-7". It encodes '/', which
+// ends a branch's name, and '#', which precedes a count.
 func (n signalName) stepName() string {
 	if !n.keyed {
 		return n.name
@@ -124,20 +127,21 @@ func (n signalName) stepName() string {
 
 // ---- sending ----
 
-// Signal stores m for an active run and wakes the run; for an [ID], the active run that has it. It returns once the message is
-// stored, not when it is read. A message is kept until the run waits for it: [WaitSignal] reads the messages of one name in the
-// order in which they were stored, each once.
+// Signal stores m for an active run and wakes the run; for an [ID], the active run that has it. It returns once the
+// message is stored, not when it is read. A message is kept until the run waits for it: [WaitSignal] reads the messages
+// of one name in the order in which they were stored, each once.
 //
-// If the run has a message with the same ID ([Message.WithID]) already, m is not stored again, and Signal returns nil, even if
-// the run is over by then. A message that a step sends without an ID gets one that is derived from the step, the run, the signal
-// and the payload. So a further attempt of the step sends only messages that earlier attempts did not send. Equal messages of
-// one attempt are counted, and each is sent. If the payload differs in each attempt, for example because it contains the time,
-// give the message an ID.
+// If the run has a message with the same ID ([Message.WithID]) already, m is not stored again, and Signal returns nil,
+// even if the run is over by then. A message that a step sends without an ID gets one that is derived from the step,
+// the run, the signal and the payload. So a further attempt of the step sends only messages that earlier attempts did
+// not send. Equal messages of one attempt are counted, and each is sent. If the payload differs in each attempt, for
+// example because it contains the time, give the message an ID.
 //
-// With [InTx] the message is sent when the transaction commits. Until then the transaction keeps the run's row locked, so that
-// the run cannot record anything: commit soon.
+// With [InTx] the message is sent when the transaction commits. Until then the transaction keeps the run's row locked,
+// so that the run cannot record anything: commit soon.
 //
-// With [Reason] or [Actor], for a message of a person, the log of the run says who sent it, and so does the audit log: see [Client.RunLog].
+// With [Reason] or [Actor], for a message of a person, the log of the run says who sent it, and so does the audit log:
+// see [Client.RunLog].
 //
 // Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, [ErrInboxFull], and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeOption) error {
@@ -219,7 +223,10 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 	if err != nil {
 		return store.Message{}, err
 	}
-	msg := store.Message{Name: name, ID: string(m.id), Payload: payload, Headers: m.headers.stored(), SentBy: CurrentStep(ctx).Key}
+	msg := store.Message{
+		Name: name, ID: string(m.id), Payload: payload, Headers: m.headers.stored(),
+		SentBy: CurrentStep(ctx).Key,
+	}
 	if !m.identified {
 		id, ok := sendID(ctx, "message", ref, name, string(hash))
 		if !ok {
@@ -232,15 +239,16 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 
 // ---- waiting ----
 
-// WaitSignal returns the payload of the oldest message with the signal's name and key that the run has not read. If there is
-// none, it waits for one. Meanwhile the run holds no goroutine, slot or connection, unless another branch is executing. The read
-// is recorded like a step's result: a replay returns the same message, and a further WaitSignal returns the next one. A
-// branch that loses a [Race] gives back the message that it read, unless the branch has recorded something after the read.
+// WaitSignal returns the payload of the oldest message with the signal's name and key that the run has not read. If
+// there is none, it waits for one. Meanwhile the run holds no goroutine, slot or connection, unless another branch is
+// executing. The read is recorded like a step's result: a replay returns the same message, and a further WaitSignal
+// returns the next one. A branch that loses a [Race] gives back the message that it read, unless the branch has
+// recorded something after the read.
 //
-// With a [Timeout], WaitSignal returns a *[StepError] of [kind.Timeout] if no message was stored in time. The time counts from
-// the beginning of the wait, and a restart of the worker does not begin it again. The timeout is recorded, too: a later message
-// is left to the next WaitSignal, and a further attempt of the run gets the same error, which is therefore permanent. A wait
-// that has begun keeps its time when the code is changed.
+// With a [Timeout], WaitSignal returns a *[StepError] of [kind.Timeout] if no message was stored in time. The time
+// counts from the beginning of the wait, and a restart of the worker does not begin it again. The timeout is recorded,
+// too: a later message is left to the next WaitSignal, and a further attempt of the run gets the same error, which is
+// therefore permanent. A wait that has begun keeps its time when the code is changed.
 //
 // A message that does not decode into T is set aside, and WaitSignal goes on waiting as if it had not come: see
 // [MessageInfo].SetAside. WaitSignal returns another error only if the call is wrong or the branch was cancelled. If a
@@ -271,7 +279,8 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 		Decode: func(payload []byte) error {
 			var read T
 			if err := c.decode(payload, &read); err != nil {
-				return fmt.Errorf("it does not decode into %v, the type that the program has for the signal: %w", reflect.TypeFor[T](), err)
+				return fmt.Errorf("it does not decode into %v, the type that the program has for the signal: %w",
+					reflect.TypeFor[T](), err)
 			}
 			out.Payload, decoded = read, true
 			return nil
@@ -282,7 +291,9 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 	}
 	if !decoded { // the history has it
 		if err := c.decode(row.Output, &out.Payload); err != nil {
-			b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this program has for the signal: %v; deploy code whose type decodes it, such as a json.RawMessage, and Resume the run", row.StepID, reflect.TypeFor[T](), err)
+			b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this "+
+				"program has for the signal: %v; deploy code whose type decodes it, such as a json.RawMessage, and "+
+				"Resume the run", row.StepID, reflect.TypeFor[T](), err)
 		}
 	}
 	out.Headers = storedHeaders(row.Input)

@@ -8,9 +8,9 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 )
 
-// Sleep returns when d has passed, in whatever process. Meanwhile the run holds no goroutine, slot or connection, unless d is
-// short or another branch is executing. It returns an error only if the call is wrong or the branch was cancelled. It returns at
-// once if d is zero or negative. A sleep of more than a hundred years lasts a hundred years.
+// Sleep returns when d has passed, in whatever process. Meanwhile the run holds no goroutine, slot or connection,
+// unless d is short or another branch is executing. It returns an error only if the call is wrong or the branch was
+// cancelled. It returns at once if d is zero or negative. A sleep of more than a hundred years lasts a hundred years.
 func Sleep(ctx Context, name string, d time.Duration) error {
 	d = min(max(d, 0), duration.Longest)
 	return sleep(ctx, name, duration.Check("duration", d), func(time.Time) time.Duration { return d })
@@ -23,15 +23,20 @@ func SleepUntil(ctx Context, name string, t time.Time) error {
 	if t.IsZero() {
 		invalid = errors.New("kagzi: the time is zero: give the time to sleep until")
 	}
-	return sleep(ctx, name, invalid, func(now time.Time) time.Duration { return min(max(t.Sub(now), 0), duration.Longest) })
+	return sleep(ctx, name, invalid, func(now time.Time) time.Duration {
+		return min(max(t.Sub(now), 0), duration.Longest)
+	})
 }
 
-// sleep waits for the duration that length returns for the database's time when the sleep begins. invalid is the error of a
-// wrong argument, or nil.
+// sleep waits for the duration that length returns for the database's time when the sleep begins. invalid is the error
+// of a wrong argument, or nil.
 func sleep(ctx Context, name string, invalid error, length func(now time.Time) time.Duration) error {
 	b, _, err := branchOf(ctx)
 	if err != nil {
 		return err
 	}
-	return b.Sleep(engine.SleepSpec{Name: name, BadName: validateStepName("sleep", name), Invalid: invalid, Length: length})
+	return b.Sleep(engine.SleepSpec{
+		Name: name, BadName: validateStepName("sleep", name), Invalid: invalid,
+		Length: length,
+	})
 }

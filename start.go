@@ -16,24 +16,25 @@ import (
 )
 
 // Start starts a run of wf, or returns the active run of the same [ID] (see [Run.Existed]). It returns once the run is
-// stored: from then on the run is executed even if this process dies. It returns [ErrIDConflict] if the active run of the ID
-// has another workflow, or another input and the start brings no [Message]; [ErrIDTaken] if an [IfActive] or [IfEnded] refuses
-// the start; [ErrKeyFull] if a [WhenFull] does; [ErrInboxFull] if the active run takes no more messages; and
-// [ErrPayloadTooLarge] if the input or a message is too large.
+// stored: from then on the run is executed even if this process dies. It returns [ErrIDConflict] if the active run of
+// the ID has another workflow, or another input and the start brings no [Message]; [ErrIDTaken] if an [IfActive] or
+// [IfEnded] refuses the start; [ErrKeyFull] if a [WhenFull] does; [ErrInboxFull] if the active run takes no more
+// messages; and [ErrPayloadTooLarge] if the input or a message is too large.
 //
-// Concurrent calls on one client share a statement and its commit, except those with [InTx], [IfActive], [IfEnded], [Message],
-// [OncePer], [Debounce], [Batch] or [WhenFull].
-// Each call has its own ctx and its own error. If ctx ends before the statement is sent, nothing is started, and the error
-// says so. If ctx is cancelled later, the call returns when the answer comes. If its deadline passes, the call returns at once,
-// and the run may have been started.
+// Concurrent calls on one client share a statement and its commit, except those with [InTx], [IfActive], [IfEnded],
+// [Message], [OncePer], [Debounce], [Batch] or [WhenFull]. Each call has its own ctx and its own error. If ctx ends
+// before the statement is sent, nothing is started, and the error says so. If ctx is cancelled later, the call returns
+// when the answer comes. If its deadline passes, the call returns at once, and the run may have been started.
 //
-// While an open transaction holds the ID, because it starts a run with it, Start waits until ctx ends. If ctx ends meanwhile,
-// the error says whether a run was started. With [InTx] the wait happens in your transaction: if ctx ends, the connection is
-// closed and the transaction rolled back. If ctx has already ended, Start sends nothing. Any other error of ctx or of a
-// connection may occur after the run was stored: start again with the same ID to find it.
+// While an open transaction holds the ID, because it starts a run with it, Start waits until ctx ends. If ctx ends
+// meanwhile, the error says whether a run was started. With [InTx] the wait happens in your transaction: if ctx ends,
+// the connection is closed and the transaction rolled back. If ctx has already ended, Start sends nothing. Any other
+// error of ctx or of a connection may occur after the run was stored: start again with the same ID to find it.
 //
 // Start needs a context.Context, so a workflow function cannot call it; a step can.
-func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In, opts ...StartOption) (*Run[Out], error) {
+func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In,
+	opts ...StartOption,
+) (*Run[Out], error) {
 	return startCall[Out](ctx, c, wf.With(in, opts...))
 }
 
@@ -45,27 +46,29 @@ func startCall[Out any](ctx context.Context, c *Client, call Call) (*Run[Out], e
 	return &Run[Out]{client: c, workflow: call.workflow, id: started[0].ID, existed: started[0].Existed}, nil
 }
 
-// Find returns the handle to a run of wf that was started elsewhere. For an [ID] that is the active run, else the newest. It
-// returns [ErrNotFound] if there is none, and an error if the run has another workflow.
+// Find returns the handle to a run of wf that was started elsewhere. For an [ID] that is the active run, else the
+// newest. It returns [ErrNotFound] if there is none, and an error if the run has another workflow.
 func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref Ref) (*Run[Out], error) {
 	info, err := c.Get(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	if info.Workflow != wf.name {
-		return nil, fmt.Errorf("kagzi: find: run %s is of workflow %q, not %q: pass the Workflow that it was started with", info.ID, info.Workflow, wf.name)
+		return nil, fmt.Errorf("kagzi: find: run %s is of workflow %q, not %q: pass the Workflow that it was "+
+			"started with", info.ID, info.Workflow, wf.name)
 	}
 	return &Run[Out]{client: c, workflow: wf.name, id: info.ID, existed: true}, nil
 }
 
-// StartMany starts all calls or none. Up to 10,000 calls take one statement, and one round trip if none has an [ID] or a
-// [Message]; more calls take several statements in one transaction. All are in memory at once. Options apply to all calls:
-// they override a workflow's defaults, and a call's own options override them. StartMany waits as [Start] does, and returns the
-// same errors.
+// StartMany starts all calls or none. Up to 10,000 calls take one statement, and one round trip if none has an [ID] or
+// a [Message]; more calls take several statements in one transaction. All are in memory at once. Options apply to all
+// calls: they override a workflow's defaults, and a call's own options override them. StartMany waits as [Start] does,
+// and returns the same errors.
 //
-// Runs are inserted in the order of their IDs, whatever the order of the calls, so concurrent calls with the same IDs wait
-// for each other without a deadlock. If one transaction ([InTx]) calls Start or StartMany several times, the caller chooses the
-// order: call in the order of the IDs, or two such transactions may deadlock, and Postgres ends one of them.
+// Runs are inserted in the order of their IDs, whatever the order of the calls, so concurrent calls with the same IDs
+// wait for each other without a deadlock. If one transaction ([InTx]) calls Start or StartMany several times, the
+// caller chooses the order: call in the order of the IDs, or two such transactions may deadlock, and Postgres ends one
+// of them.
 func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOption) ([]Started, error) {
 	started, err := c.start(ctx, calls, opts)
 	if err != nil {
@@ -91,7 +94,8 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		case cfg.id == "" && cfg.called.policy != "":
 			err = fmt.Errorf("kagzi: %s without an ID: give a kagzi.ID, or leave it out", cfg.called.policy)
 		case cfg.key == "" && cfg.called.whenFull:
-			err = errors.New("kagzi: WhenFull without a Key or Group: give one, whose limit the start obeys, or leave it out")
+			err = errors.New("kagzi: WhenFull without a Key or Group: give one, whose limit the start obeys, or " +
+				"leave it out")
 		}
 		if err != nil {
 			if len(calls) > 1 {
@@ -179,8 +183,9 @@ func (c *Client) newRun(ctx context.Context, call Call, cfg *startConfig) (r sto
 		return r, err
 	}
 	r = store.NewRun{
-		RunID: id, ExternalID: cfg.id, Queue: cfg.queue, Type: call.workflow, Version: cfg.version, Priority: cfg.priority,
-		Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy, Metadata: Metadata(cfg.metadata).stored(), Headers: Headers(cfg.headers).stored(), Detached: cfg.detached,
+		RunID: id, ExternalID: cfg.id, Queue: cfg.queue, Type: call.workflow, Version: cfg.version,
+		Priority: cfg.priority, Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy,
+		Metadata: Metadata(cfg.metadata).stored(), Headers: Headers(cfg.headers).stored(), Detached: cfg.detached,
 		Key: cfg.key, Group: cfg.group, Tells: c.cfg.RunEvents, WhenFull: cfg.whenFull, Input: input,
 	}
 	if call.as == "" || call.as == asTick { // else it takes its parent's

@@ -18,32 +18,36 @@ type Stats struct {
 	At        time.Time       `json:"at,omitzero"`         // by the database's clock
 	Workflows []WorkflowStats `json:"workflows,omitempty"` // by queue and workflow
 	Queues    []QueueStats    `json:"queues,omitempty"`    // that live workers serve
-	Workers   health.Workers  `json:"workers"`             // Most is the sum of their slots, Active how many of these are in use
-	Rates     Rates           `json:"rates"`
+	// Most is the sum of their slots, Active how many of these are in use
+	Workers health.Workers `json:"workers"`
+	Rates   Rates          `json:"rates"`
 }
 
 // WorkflowStats count the runs of one workflow in one queue.
 type WorkflowStats struct {
-	Queue    string      `json:"queue"`
-	Workflow string      `json:"workflow"`
-	Due      int         `json:"due"`                // runs that no worker executes although their time has come
-	DueMore  bool        `json:"due_more,omitempty"` // there may be more of them
-	DueSince time.Time   `json:"due_since,omitzero"` // when the first of those counted became due
-	Keyed    int         `json:"keyed"`              // of Due, those that wait for a slot of their key, whether it has a free one or not
-	Running  int         `json:"running"`
-	Sleeping int         `json:"sleeping"`         // that sleep or wait, also for their compensations
-	Delayed  int         `json:"delayed"`          // pending until a time: of a Delay, or of another attempt
-	More     bool        `json:"more,omitempty"`   // there may be more that are running, sleeping or delayed
-	Paused   int         `json:"paused"`           // that are paused, and due ones that a pause of their queue, workflow or key stops: they are in no other count
-	Failed   []FailStats `json:"failed,omitempty"` // within the last hour, the most frequent kinds first
+	Queue    string    `json:"queue"`
+	Workflow string    `json:"workflow"`
+	Due      int       `json:"due"`                // runs that no worker executes although their time has come
+	DueMore  bool      `json:"due_more,omitempty"` // there may be more of them
+	DueSince time.Time `json:"due_since,omitzero"` // when the first of those counted became due
+	// of Due, those that wait for a slot of their key, whether it has a free one or not
+	Keyed    int  `json:"keyed"`
+	Running  int  `json:"running"`
+	Sleeping int  `json:"sleeping"`       // that sleep or wait, also for their compensations
+	Delayed  int  `json:"delayed"`        // pending until a time: of a Delay, or of another attempt
+	More     bool `json:"more,omitempty"` // there may be more that are running, sleeping or delayed
+	// that are paused, and due ones that a pause of their queue, workflow or key stops: they are in no other count
+	Paused int         `json:"paused"`
+	Failed []FailStats `json:"failed,omitempty"` // within the last hour, the most frequent kinds first
 }
 
 // FailStats count runs that failed with one kind within the last hour.
 type FailStats struct {
-	Kind string    `json:"kind"`           // as in package kind
-	Runs int       `json:"runs"`           // those that were resumed or deleted since do not count
-	More bool      `json:"more,omitempty"` // there may be more: of each kind the last 250 are counted, or fewer if there are many kinds
-	Last time.Time `json:"last,omitzero"`  // when the last of them failed
+	Kind string `json:"kind"` // as in package kind
+	Runs int    `json:"runs"` // those that were resumed or deleted since do not count
+	// there may be more: of each kind the last 250 are counted, or fewer if there are many kinds
+	More bool      `json:"more,omitempty"`
+	Last time.Time `json:"last,omitzero"` // when the last of them failed
 }
 
 // QueueStats are the live workers of a queue. A worker of several queues counts in each of them, with all its slots.
@@ -68,24 +72,29 @@ const (
 	failedWithin = time.Hour
 )
 
-// Stats returns what is due in the namespace and since when, what is running, sleeping, paused and failed, how much is done in a
-// second, and the workers with their slots. It is meant for dashboards, metrics and autoscalers. Whether something is wrong, [Client.Health] says.
+// Stats returns what is due in the namespace and since when, what is running, sleeping, paused and failed, how much is
+// done in a second, and the workers with their slots. It is meant for dashboards, metrics and autoscalers. Whether
+// something is wrong, [Client.Health] says.
 //
-// It sends one batch of statements, which read a bounded number of rows: with empty tables it takes the server less than a millisecond, and with two million runs, of
-// which each pair of queue and workflow has a backlog, about 9 for 40 pairs and 25 for 320. Callers in this process share an answer while it is found, and for a second after. The end of ctx ends only the
-// caller's wait.
+// It sends one batch of statements, which read a bounded number of rows: with empty tables it takes the server less
+// than a millisecond, and with two million runs, of which each pair of queue and workflow has a backlog, about 9 for 40
+// pairs and 25 for 320. Callers in this process share an answer while it is found, and for a second after. The end of
+// ctx ends only the caller's wait.
 //
-// Counts are therefore bounded. Of each workflow in each queue at least 10 due runs and 10 others are counted, and about 5,000 more of those that
-// have more. So with few workflows a count goes up to thousands before it is cut, which DueMore and More say; DueSince is exact
-// nevertheless. Of the runs that wait for a slot of their key, those of the first 300 keys by name are counted, at least 5 of each. A workflow of which
-// only other keys have runs is missing. At most a thousand queues and a thousand workflows are read, and a thousand paused runs.
+// Counts are therefore bounded. Of each workflow in each queue at least 10 due runs and 10 others are counted, and
+// about 5,000 more of those that have more. So with few workflows a count goes up to thousands before it is cut, which
+// DueMore and More say; DueSince is exact nevertheless. Of the runs that wait for a slot of their key, those of the
+// first 300 keys by name are counted, at least 5 of each. A workflow of which only other keys have runs is missing. At
+// most a thousand queues and a thousand workflows are read, and a thousand paused runs.
 //
-// Starts are counted by the IDs of the runs of the last minute, or, if more than 3,000 runs were started since in all namespaces of the
-// database, of the time in which the last 3,000 were. A child's ID has the time by its parent's worker; runs that were deleted since do not count. The other rates
-// are what live and draining workers reported with their last heartbeats, for the minute before. Runs that were ended by [Client.Cancel], or by a coordinator
-// after a deadline or their compensations, are in none of them.
+// Starts are counted by the IDs of the runs of the last minute, or, if more than 3,000 runs were started since in all
+// namespaces of the database, of the time in which the last 3,000 were. A child's ID has the time by its parent's
+// worker; runs that were deleted since do not count. The other rates are what live and draining workers reported with
+// their last heartbeats, for the minute before. Runs that were ended by [Client.Cancel], or by a coordinator after a
+// deadline or their compensations, are in none of them.
 //
-// A request that the database refuses or does not answer within 5 seconds fails, for all who share it. Stats is safe for concurrent use.
+// A request that the database refuses or does not answer within 5 seconds fails, for all who share it. Stats is safe
+// for concurrent use.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	err := c.checkSchema(ctx, nil)
 	var read store.Stats
@@ -95,7 +104,10 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, failure.Wrap(c.public(ctx, err), "statistics")
 	}
-	st := Stats{Namespace: c.cfg.Namespace, At: read.Now, Workers: checkup.CountWorkers(read.Workers), Workflows: workflowStats(read), Queues: queueStats(read.Workers)}
+	st := Stats{
+		Namespace: c.cfg.Namespace, At: read.Now, Workers: checkup.CountWorkers(read.Workers),
+		Workflows: workflowStats(read), Queues: queueStats(read.Workers),
+	}
 	st.Rates.Starts = float64(read.Started) / read.Within.Seconds()
 	for _, w := range read.Workers {
 		if !w.Silent {
@@ -137,7 +149,8 @@ func (c *Client) readStats(ctx context.Context) (store.Stats, error) {
 func workflowStats(read store.Stats) (out []WorkflowStats) {
 	for _, r := range read.Routes {
 		out = append(out, WorkflowStats{
-			Queue: r.Queue, Workflow: r.Type, Due: r.Due, DueMore: r.DueMore, DueSince: r.Since, Keyed: r.Keyed, Running: r.Running, Sleeping: r.Sleeping,
+			Queue: r.Queue, Workflow: r.Type, Due: r.Due, DueMore: r.DueMore, DueSince: r.Since, Keyed: r.Keyed,
+			Running: r.Running, Sleeping: r.Sleeping,
 			Delayed: r.Delayed, More: r.More, Paused: r.Paused,
 		})
 	}
@@ -162,7 +175,9 @@ func queueStats(workers []store.LiveWorker) (out []QueueStats) {
 			continue
 		}
 		for _, name := range w.Queues {
-			i, ok := slices.BinarySearchFunc(out, name, func(q QueueStats, name string) int { return cmp.Compare(q.Queue, name) })
+			i, ok := slices.BinarySearchFunc(out, name, func(q QueueStats, name string) int {
+				return cmp.Compare(q.Queue, name)
+			})
 			if !ok {
 				out = slices.Insert(out, i, QueueStats{Queue: name})
 			}

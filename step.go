@@ -15,19 +15,20 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// Step executes fn and records one result under name. After a crash fn may be executed again: make its effects idempotent, with
-// the Key of [CurrentStep]. A replay does not call fn, so everything that the workflow needs from fn must be in its return value.
-// fn's ctx ends with the step's [Timeout], with the run's cancellation, and when the worker must give up the run. By errors.Is, its
-// context.Cause is [kind.Timeout], [kind.Deadline] if the run's Timeout has passed, [kind.Cancelled], [ErrLeaseLost] or
-// [ErrShutdown]. ctx carries no values of the ctx of [Worker.Run]. If fn returns after the Timeout, the attempt has failed with [kind.Timeout].
+// Step executes fn and records one result under name. After a crash fn may be executed again: make its effects
+// idempotent, with the Key of [CurrentStep]. A replay does not call fn, so everything that the workflow needs from fn
+// must be in its return value. fn's ctx ends with the step's [Timeout], with the run's cancellation, and when the
+// worker must give up the run. By errors.Is, its context.Cause is [kind.Timeout], [kind.Deadline] if the run's Timeout
+// has passed, [kind.Cancelled], [ErrLeaseLost] or [ErrShutdown]. ctx carries no values of the ctx of [Worker.Run]. If
+// fn returns after the Timeout, the attempt has failed with [kind.Timeout].
 //
 // A name has at most 255 bytes, without # and /, and 2,000 together with the names of the branches around it. A name
 // that is used again on the same branch is counted, "pay" and "pay#2": only their order distinguishes steps of one
 // name.
 //
 // A failed attempt is repeated according to the step's [RetryPolicy]; the wait between attempts holds no more than a
-// [Sleep] does. When no attempt is left, or the error is marked [Permanent] or has a kind that is not worth another attempt, Step
-// returns a *[StepError]. It returns another error only if the call is wrong or the branch was cancelled.
+// [Sleep] does. When no attempt is left, or the error is marked [Permanent] or has a kind that is not worth another
+// attempt, Step returns a *[StepError]. It returns another error only if the call is wrong or the branch was cancelled.
 func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), opts ...StepOption) (T, error) {
 	var call stepFunc
 	if fn != nil {
@@ -36,19 +37,23 @@ func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), 
 	return durable[T](ctx, name, call, opts, false)
 }
 
-// StepTx is [Step] with a transaction of the application's database: the changes that fn makes in tx commit together with the
-// record that the step is done, or not at all. To roll back, return an error. fn must not end tx: Commit and Rollback of tx do
-// nothing and return an error. If fn calls Rollback and returns no error, the attempt fails for good, because fn asked both to
-// undo and to keep its changes. A deferred Rollback counts, too, because it cannot be distinguished: leave it out. fn may use
-// savepoints, by tx.Begin.
+// StepTx is [Step] with a transaction of the application's database: the changes that fn makes in tx commit together
+// with the record that the step is done, or not at all. To roll back, return an error. fn must not end tx: Commit and
+// Rollback of tx do nothing and return an error. If fn calls Rollback and returns no error, the attempt fails for good,
+// because fn asked both to undo and to keep its changes. A deferred Rollback counts, too, because it cannot be
+// distinguished: leave it out. fn may use savepoints, by tx.Begin.
 //
-// The transaction is READ COMMITTED unless an [Isolation] says otherwise. It holds a connection of the pool while fn runs. If
-// the database refuses the commit, because of a deferred constraint or a serialization failure, the attempt has failed.
+// The transaction is READ COMMITTED unless an [Isolation] says otherwise. It holds a connection of the pool while fn
+// runs. If the database refuses the commit, because of a deferred constraint or a serialization failure, the attempt
+// has failed.
 //
-// If the transaction loses its connection, the server cannot continue it, or the record waits in vain for a lock of the run,
-// then nothing was committed: fn is called again, and the attempt is not counted, for up to a minute. For Kagzi to see this, fn
-// must return the error of pgx, wrapped or not. After a minute of such losses the attempt fails like any other.
-func StepTx[T any](ctx Context, name string, fn func(context.Context, pgx.Tx) (T, error), opts ...StepOption) (T, error) {
+// If the transaction loses its connection, the server cannot continue it, or the record waits in vain for a lock of the
+// run, then nothing was committed: fn is called again, and the attempt is not counted, for up to a minute. For Kagzi to
+// see this, fn must return the error of pgx, wrapped or not. After a minute of such losses the attempt fails like any
+// other.
+func StepTx[T any](ctx Context, name string, fn func(context.Context, pgx.Tx) (T, error),
+	opts ...StepOption,
+) (T, error) {
 	var call stepFunc
 	if fn != nil {
 		call = func(ctx context.Context, tx pgx.Tx) (any, error) { return fn(ctx, tx) }
@@ -56,8 +61,8 @@ func StepTx[T any](ctx Context, name string, fn func(context.Context, pgx.Tx) (T
 	return durable[T](ctx, name, call, opts, true)
 }
 
-// Do is [Step] for a function without a result. A replay does not call fn, so a variable outside of fn that fn sets stays unset:
-// return values that the workflow needs later from a [Step].
+// Do is [Step] for a function without a result. A replay does not call fn, so a variable outside of fn that fn sets
+// stays unset: return values that the workflow needs later from a [Step].
 func Do(ctx Context, name string, fn func(context.Context) error, opts ...StepOption) error {
 	var call stepFunc
 	if fn != nil {
@@ -130,7 +135,8 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	}
 	s.StepSpec = engine.StepSpec{
 		Name: name, BadName: validateStepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
-		Tx: tx, Isolation: pgx.TxIsoLevel(s.isolation), Timeout: s.timeout, Repeatable: s.repeatable, Limit: s.limit, Retry: s,
+		Tx: tx, Isolation: pgx.TxIsoLevel(s.isolation), Timeout: s.timeout, Repeatable: s.repeatable,
+		Limit: s.limit, Retry: s,
 	}
 	if given := s.input; given != nil {
 		s.Input = func() ([]byte, error, error) { return c.encodeInput(given.v) }
@@ -146,7 +152,8 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		return s.out, nil
 	}
 	if err := s.decode(row.Output); err != nil {
-		b.Nondeterministic(row.StepID, "the recorded result of step %q does not decode into %v: %v", row.StepID, s.Result, err)
+		b.Nondeterministic(row.StepID, "the recorded result of step %q does not decode into %v: %v", row.StepID,
+			s.Result, err)
 	}
 	return s.out, nil
 }
@@ -162,8 +169,8 @@ func (c *stepConfig) Backoff(attempt int, random float64) time.Duration {
 	return c.policy.backoff(attempt, random)
 }
 
-// encodeInput returns the value of [Input] as it is recorded. invalid is the error of a wrong call; failed is that of a Sealer,
-// which may be transient and fails the attempt alone.
+// encodeInput returns the value of [Input] as it is recorded. invalid is the error of a wrong call; failed is that of a
+// Sealer, which may be transient and fails the attempt alone.
 func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
 	input, err := c.encode(subject{kind: "the Input"}, v)
 	if _, ok := errors.AsType[*sealError](err); ok {
@@ -176,7 +183,9 @@ func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
 type decoder interface{ decode(data []byte) error }
 
 // encodeStep returns a step's result as it is recorded, and the registration of its compensation, if it has one.
-func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder, undo *undoneBy) ([]byte, *engine.Registration, error) {
+func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder,
+	undo *undoneBy,
+) ([]byte, *engine.Registration, error) {
 	data, err := c.encode(subject{kind: "the result"}, v) // the StepError names the step
 	if err != nil {
 		return nil, nil, unstorable(err)

@@ -20,24 +20,25 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Topic is a durable stream of events: a name and the type of their payload. Declare it once, as a package variable that those who
-// publish and those who read import. Nobody has to create it.
+// A Topic is a durable stream of events: a name and the type of their payload. Declare it once, as a package variable
+// that those who publish and those who read import. Nobody has to create it.
 type Topic[T any] struct {
 	name string
 	own  bool // Kagzi publishes in it, in JSON
 }
 
-// DefineTopic names a topic. The name has at most 255 bytes and no control characters, and does not begin with "kagzi.". Functions that
-// use the topic return an error for a bad one.
+// DefineTopic names a topic. The name has at most 255 bytes and no control characters, and does not begin with
+// "kagzi.". Functions that use the topic return an error for a bad one.
 func DefineTopic[T any](name string) Topic[T] { return Topic[T]{name: name} }
 
-// RunsTopic has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is published in the
-// transaction that starts or ends the run, whoever does that: so there is one for each, and a run's start comes before its end. The runs of
-// consumers are left out. The payload is JSON and not sealed. It has no data of the application but the ID and the names.
+// RunsTopic has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is
+// published in the transaction that starts or ends the run, whoever does that: so there is one for each, and a run's
+// start comes before its end. The runs of consumers are left out. The payload is JSON and not sealed. It has no data of
+// the application but the ID and the names.
 var RunsTopic = Topic[RunEvent]{name: store.RunsTopic, own: true}
 
-// A RunEvent says that a run was started, or how it ended: see [RunsTopic]. A run that is resumed after its end ends again, and then has
-// another event.
+// A RunEvent says that a run was started, or how it ended: see [RunsTopic]. A run that is resumed after its end ends
+// again, and then has another event.
 type RunEvent struct {
 	Run         RunID     `json:"run"`
 	ID          ID        `json:"id,omitempty"`
@@ -67,8 +68,8 @@ type NewEvent struct {
 	decodable decodable // of payload
 }
 
-// WithID returns e with an ID of at most 255 bytes. A topic has one event with that ID, however often it is published: the first one.
-// Once that is removed because of its age, the ID is free again.
+// WithID returns e with an ID of at most 255 bytes. A topic has one event with that ID, however often it is published:
+// the first one. Once that is removed because of its age, the ID is free again.
 func (e NewEvent) WithID(id ID) NewEvent {
 	e.id, e.named = id, true
 	return e
@@ -91,24 +92,26 @@ type Event[T any] struct {
 	Position int64
 }
 
-// Publish stores an event. It returns once the event is stored: nothing else has to be there, and nobody has to read it.
+// Publish stores an event. It returns once the event is stored: nothing else has to be there, and nobody has to read
+// it.
 //
-// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again, whatever its payload, and Publish returns nil. Without
-// an ID the event gets one of its own. In a step, with the step's ctx, that is derived from the step, the run, the topic and the payload.
-// So a further attempt of the step publishes only events that earlier attempts did not publish. Equal events of one attempt are
-// counted, and each is published. If the payload differs in each attempt, for example because it contains the time, give the event an ID.
+// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again, whatever its payload, and Publish
+// returns nil. Without an ID the event gets one of its own. In a step, with the step's ctx, that is derived from the
+// step, the run, the topic and the payload. So a further attempt of the step publishes only events that earlier
+// attempts did not publish. Equal events of one attempt are counted, and each is published. If the payload differs in
+// each attempt, for example because it contains the time, give the event an ID.
 //
-// With [InTx] the event is published when the transaction commits; with that of a [StepTx], together with the step's record. Until
-// then those who read the topic stop before the events that others publish after it: commit soon. While a transaction has published an
-// ID and is open, other calls with that ID wait for its end.
+// With [InTx] the event is published when the transaction commits; with that of a [StepTx], together with the step's
+// record. Until then those who read the topic stop before the events that others publish after it: commit soon. While a
+// transaction has published an ID and is open, other calls with that ID wait for its end.
 //
 // Publish returns [ErrPayloadTooLarge], and an error for an empty topic or a bad ID. The options are [InTx].
 func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...ChangeOption) error {
 	return c.failedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
 }
 
-// PublishMany stores all events or none, of one topic or of up to 1,000, in the order of the call. All are in memory at once. It waits as
-// [Client.Publish] does, and returns the same errors.
+// PublishMany stores all events or none, of one topic or of up to 1,000, in the order of the call. All are in memory at
+// once. It waits as [Client.Publish] does, and returns the same errors.
 func (c *Client) PublishMany(ctx context.Context, events []NewEvent, opts ...ChangeOption) error {
 	return c.failedIf(ctx, c.publish(ctx, events, opts), "publish %d events", len(events))
 }
@@ -124,7 +127,8 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []ChangeOp
 	rows, topics := make([]*store.NewEvent, len(events)), map[string]bool{}
 	for i, e := range events {
 		if topics[e.topic] = true; len(topics) > mostTopics {
-			return fmt.Errorf("kagzi: the events are of more than %d topics, each of which takes a lock of the server: make several calls, each in a transaction of its own", mostTopics)
+			return fmt.Errorf("kagzi: the events are of more than %d topics, each of which takes a lock of the "+
+				"server: make several calls, each in a transaction of its own", mostTopics)
 		}
 		if rows[i], err = c.newEvent(ctx, e); err != nil {
 			return ofEvents(events, i, err)
@@ -144,7 +148,8 @@ func ofEvents(events []NewEvent, i int, err error) error {
 	return err
 }
 
-// newEvent returns the row of e. Without an ID of the application, it gets one that is derived from the step of ctx, or a unique one.
+// newEvent returns the row of e. Without an ID of the application, it gets one that is derived from the step of ctx, or
+// a unique one.
 func (c *Client) newEvent(ctx context.Context, e NewEvent) (*store.NewEvent, error) {
 	if err := e.validate(); err != nil {
 		return nil, err
@@ -176,7 +181,8 @@ func (t Topic[T]) validate() error {
 func validateTopic(name string) error {
 	err := validateName("topic", name)
 	if err == nil && strings.HasPrefix(name, "kagzi.") {
-		err = fmt.Errorf("kagzi: topic %s: names that begin with \"kagzi.\" are for topics in which Kagzi publishes: use another", text.Quote(name))
+		err = fmt.Errorf("kagzi: topic %s: names that begin with \"kagzi.\" are for topics in which Kagzi publishes: "+
+			"use another", text.Quote(name))
 	}
 	return err
 }
@@ -204,19 +210,21 @@ const (
 	mostEventBytes = 8 << 20
 )
 
-// Publish publishes events from a workflow, of one topic or of several, recorded under name; the rules of [Step]'s names apply. The events
-// are stored in the transaction of the record, or not at all: a replay, another attempt of the run and a fork that begins behind it publish
-// nothing, and neither does a worker that has lost the run. The positions of a branch's events are in the order of its calls.
+// Publish publishes events from a workflow, of one topic or of several, recorded under name; the rules of [Step]'s
+// names apply. The events are stored in the transaction of the record, or not at all: a replay, another attempt of the
+// run and a fork that begins behind it publish nothing, and neither does a worker that has lost the run. The positions
+// of a branch's events are in the order of its calls.
 //
-// Publish returns at once, as [StartChild] does, and later operations are recorded after it; it waits for the write of more than 256 KiB.
-// A branch that loses a [Race] has published only what it recorded before.
+// Publish returns at once, as [StartChild] does, and later operations are recorded after it; it waits for the write of
+// more than 256 KiB. A branch that loses a [Race] has published only what it recorded before.
 //
-// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again. Without an ID it gets one that is derived from the run,
-// the name and its place in the call. While an open transaction has published one of the IDs, the run's later operations wait for its end.
+// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again. Without an ID it gets one that is
+// derived from the run, the name and its place in the call. While an open transaction has published one of the IDs, the
+// run's later operations wait for its end.
 //
-// One call takes up to 1,000 events, whose payloads have 8 MiB together unless there is only one. Publish returns an error for more, for
-// a bad event, and if the branch was cancelled. [ErrPayloadTooLarge] and an error of the client's Sealer are recorded:
-// every replay returns the same error.
+// One call takes up to 1,000 events, whose payloads have 8 MiB together unless there is only one. Publish returns an
+// error for more, for a bad event, and if the branch was cancelled. [ErrPayloadTooLarge] and an error of the client's
+// Sealer are recorded: every replay returns the same error.
 func Publish(ctx Context, name string, events ...NewEvent) error {
 	b, client, err := branchOf(ctx)
 	if err != nil {
@@ -226,7 +234,8 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 		Name: name, BadName: validateStepName("publish", name),
 		Events: func() ([]*store.NewEvent, bool, error) {
 			if len(events) > mostEvents {
-				return nil, true, fmt.Errorf("kagzi: there are %d events, and one Publish takes up to %d: make several calls", len(events), mostEvents)
+				return nil, true, fmt.Errorf("kagzi: there are %d events, and one Publish takes up to %d: make "+
+					"several calls", len(events), mostEvents)
 			}
 			rows, size := make([]*store.NewEvent, len(events)), 0
 			for i, e := range events {
@@ -235,7 +244,8 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 					return nil, isRefused(err), ofEvents(events, i, err)
 				}
 				if size += len(rows[i].Payload); i > 0 && size > mostEventBytes {
-					return nil, true, fmt.Errorf("%w: the payloads of the first %d events are %d bytes together, and one Publish takes up to %d: make several calls", ErrPayloadTooLarge, i+1, size, mostEventBytes)
+					return nil, true, fmt.Errorf("%w: the payloads of the first %d events are %d bytes together, and "+
+						"one Publish takes up to %d: make several calls", ErrPayloadTooLarge, i+1, size, mostEventBytes)
 				}
 			}
 			return rows, false, nil
@@ -246,15 +256,17 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 // eventsPerRead bounds the events of one query.
 const eventsPerRead = 500
 
-// Events returns the events of a topic that were published after a position, the oldest first; zero stands for the oldest that is kept. The
-// iteration ends behind the last one, and does not wait for more. It reads some hundred at a time, and holds no
-// connection in between. To go on later, pass the Position of the last event: no event appears before it.
+// Events returns the events of a topic that were published after a position, the oldest first; zero stands for the
+// oldest that is kept. The iteration ends behind the last one, and does not wait for more. It reads some hundred at a
+// time, and holds no connection in between. To go on later, pass the Position of the last event: no event appears
+// before it.
 //
-// An event is there once its transaction has committed, and all transactions have ended that had published in the topic before it. So a
-// reader that goes on from a position misses none, and sees each once.
+// An event is there once its transaction has committed, and all transactions have ended that had published in the topic
+// before it. So a reader that goes on from a position misses none, and sees each once.
 //
-// The iteration ends with an error if a query fails. An event that does not decode into T comes with an error, its Position and its
-// ID, and the iteration goes on. On a standby, which does not know who is publishing, there is an error.
+// The iteration ends with an error if a query fails. An event that does not decode into T comes with an error, its
+// Position and its ID, and the iteration goes on. On a standby, which does not know who is publishing, there is an
+// error.
 func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter.Seq2[Event[T], error] {
 	return func(yield func(Event[T], error) bool) {
 		fail := func(err error) {
@@ -294,7 +306,8 @@ func readEvent[T any](c *Client, t Topic[T], row store.Event) (Event[T], error) 
 		decode = json.Unmarshal
 	}
 	if err := decode(row.Payload, &e.Payload); err != nil {
-		return e, failure.Explain(fmt.Sprintf("event %s of topic %s does not decode into %v, the type that this program has for the topic: %v", text.Quote(row.ID), text.Quote(t.name), reflect.TypeFor[T](), err), err)
+		return e, failure.Explain(fmt.Sprintf("event %s of topic %s does not decode into %v, the type that this "+
+			"program has for the topic: %v", text.Quote(row.ID), text.Quote(t.name), reflect.TypeFor[T](), err), err)
 	}
 	return e, nil
 }

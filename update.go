@@ -16,24 +16,29 @@ import (
 
 // Update changes a run that waits, which is one that is pending or sleeping. What no option names stays as it is:
 //
-//   - [Queue] moves the run: from then on workers with that queue claim it, at once if it is due. Its [Key] belongs to the queue, so it moves,
-//     too: the run gives up a slot that it holds, and takes one of the new queue when it goes on. A [Group] spans queues, and a run that
-//     holds its slot keeps it, and counts in the new queue from then on: a queue whose MaxRunning is used up refuses it with [ErrNotWaiting].
-//     With [InTx], every queue with a MaxRunning does: its claims would stand still until the transaction ends.
+//   - [Queue] moves the run: from then on workers with that queue claim it, at once if it is due. Its [Key] belongs to
+//     the queue, so it moves, too: the run gives up a slot that it holds, and takes one of the new queue when it goes
+//     on. A [Group] spans queues, and a run that holds its slot keeps it, and counts in the new queue from then on: a
+//     queue whose MaxRunning is used up refuses it with [ErrNotWaiting]. With [InTx], every queue with a MaxRunning
+//     does: its claims would stand still until the transaction ends.
 //   - [Priority] changes its turn.
-//   - [At] and [Delay] say when it is due: Delay(0) is now. They are for pending runs, also those that wait for their next attempt. A
-//     run that sleeps is woken by what it waits for, and a run that waits for the previous one of its schedule by the end of that: both are
-//     refused with [ErrNotWaiting]. The [Timeout] of a run that has never begun counts from the new time. A run that has begun is due by its
-//     deadline at the latest. If the run has an open [Debounce] or [Batch], the next start of that decides anew.
-//   - [Version] sends the run to handlers of that version. The code must lead a run that has begun to the same steps as before: check it
-//     with [Worker.Replay]. With [DefaultVersion], the worker that claims the run next says which version it is, as for a new run.
-//   - [Metadata] replaces all tags; an empty one removes them. The run's code goes on to see its own: see [SetMetadata].
+//   - [At] and [Delay] say when it is due: Delay(0) is now. They are for pending runs, also those that wait for their
+//     next attempt. A run that sleeps is woken by what it waits for, and a run that waits for the previous one of its
+//     schedule by the end of that: both are refused with [ErrNotWaiting]. The [Timeout] of a run that has never begun
+//     counts from the new time. A run that has begun is due by its deadline at the latest. If the run has an open
+//     [Debounce] or [Batch], the next start of that decides anew.
+//   - [Version] sends the run to handlers of that version. The code must lead a run that has begun to the same steps as
+//     before: check it with [Worker.Replay]. With [DefaultVersion], the worker that claims the run next says which
+//     version it is, as for a new run.
+//   - [Metadata] replaces all tags; an empty one removes them. The run's code goes on to see its own: see
+//     [SetMetadata].
 //
-// It also takes [Reason], [Actor] and [InTx]. The run's log says what was changed, from what to what. If all values are as they were
-// already, nothing is recorded.
+// It also takes [Reason], [Actor] and [InTx]. The run's log says what was changed, from what to what. If all values are
+// as they were already, nothing is recorded.
 //
-// Update returns once the change is stored. It returns [ErrNotWaiting] if a worker executes the run or the new queue has no place for it,
-// [ErrRunFinished] if the run is over, was cancelled, or is being compensated, and [ErrNotFound]. Without an option that changes something it is an error.
+// Update returns once the change is stored. It returns [ErrNotWaiting] if a worker executes the run or the new queue
+// has no place for it, [ErrRunFinished] if the run is over, was cancelled, or is being compensated, and [ErrNotFound].
+// Without an option that changes something it is an error.
 func (c *Client) Update(ctx context.Context, ref Ref, opts ...UpdateOption) error {
 	if err := c.made(); err != nil {
 		return err
@@ -46,17 +51,21 @@ func (c *Client) Update(ctx context.Context, ref Ref, opts ...UpdateOption) erro
 	return failure.Wrap(err, "update %v", named(ref))
 }
 
-// UpdateAll updates the runs that f selects, like [Client.Update]. Without f.Status these are the pending and sleeping ones, and with [At] or
-// [Delay] the pending ones. It skips those that have the values already. It takes [DryRun], and is otherwise like [Client.CancelAll].
+// UpdateAll updates the runs that f selects, like [Client.Update]. Without f.Status these are the pending and sleeping
+// ones, and with [At] or [Delay] the pending ones. It skips those that have the values already. It takes [DryRun], and
+// is otherwise like [Client.CancelAll].
 func (c *Client) UpdateAll(ctx context.Context, f RunFilter, opts ...UpdateOption) (BulkResult, error) {
 	if err := c.made(); err != nil {
 		return BulkResult{}, err
 	}
 	cfg, err := updateOptions(opts, takes("DryRun"))
-	v := verb{name: "update all", to: []Status{StatusPending, StatusSleeping}, tx: cfg.tx, dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-		cfg.tx = tx
-		return "", c.update(ctx, run, cfg)
-	}}
+	v := verb{
+		name: "update all", to: []Status{StatusPending, StatusSleeping}, tx: cfg.tx, dry: cfg.dry,
+		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
+			cfg.tx = tx
+			return "", c.update(ctx, run, cfg)
+		},
+	}
 	if cfg.update.SetDue {
 		v.to = []Status{StatusPending}
 	}
@@ -74,17 +83,25 @@ func (c *Client) update(ctx context.Context, ref Ref, cfg updateConfig) error {
 	full, isFull := errors.AsType[*store.QueueFull](err)
 	switch {
 	case isFull:
-		err = failure.Explain(fmt.Sprintf("the run keeps the slot of its group, and so would take one of the %d of queue %q, which are all taken: move it when one is free, or to another queue", full.MaxRunning, full.Queue), ErrNotWaiting)
+		err = failure.Explain(fmt.Sprintf("the run keeps the slot of its group, and so would take one of the %d of "+
+			"queue %q, which are all taken: move it when one is free, or to another queue", full.MaxRunning,
+			full.Queue), ErrNotWaiting)
 	case errors.Is(err, store.ErrPlaceInTx):
-		err = failure.Explain("the run keeps the slot of its group, and so would take a place of the new queue, which has MaxRunning: no worker could claim from that queue until the transaction ends: call Update without InTx", ErrNotWaiting)
+		err = failure.Explain("the run keeps the slot of its group, and so would take a place of the new queue, "+
+			"which has MaxRunning: no worker could claim from that queue until the transaction ends: call Update "+
+			"without InTx", ErrNotWaiting)
 	case sleeps && waits.PreviousRun():
-		err = failure.Explain("the run begins when the previous run of its schedule has ended: leave At and Delay out, or cancel that run", ErrNotWaiting)
+		err = failure.Explain("the run begins when the previous run of its schedule has ended: leave At and Delay "+
+			"out, or cancel that run", ErrNotWaiting)
 	case sleeps && waits.WaitingOn == "":
-		err = failure.Explain("the run sleeps, and what it waits for decides when it goes on: leave At and Delay out", ErrNotWaiting)
+		err = failure.Explain("the run sleeps, and what it waits for decides when it goes on: leave At and Delay out",
+			ErrNotWaiting)
 	case sleeps:
-		err = failure.Explain(fmt.Sprintf("the run sleeps, and what it waits for (%s) decides when it goes on: leave At and Delay out", waits.WaitingOn), ErrNotWaiting)
+		err = failure.Explain(fmt.Sprintf("the run sleeps, and what it waits for (%s) decides when it goes on: leave "+
+			"At and Delay out", waits.WaitingOn), ErrNotWaiting)
 	case errors.Is(err, store.ErrRunRunning):
-		err = failure.Explain("a worker executes the run: stop it at its next step with Client.PauseRun, update it when it is pending, and end the pause with Client.UnpauseRun", ErrNotWaiting)
+		err = failure.Explain("a worker executes the run: stop it at its next step with Client.PauseRun, update it "+
+			"when it is pending, and end the pause with Client.UnpauseRun", ErrNotWaiting)
 	case errors.Is(err, store.ErrRunEnding):
 		err = failure.Explain("the run was cancelled or is being compensated", ErrRunFinished)
 	}
@@ -100,7 +117,8 @@ var errUnchanged = errors.New("kagzi: the run has these values already")
 // same reports whether the update would change nothing of r.
 func (cfg *updateConfig) same(r *store.Run) bool {
 	u := cfg.update
-	if u.SetDue || u.Queue != "" && u.Queue != r.Queue || u.Priority != 0 && u.Priority != r.Priority || u.SetVersion && u.Version != r.Version {
+	if u.SetDue || u.Queue != "" && u.Queue != r.Queue || u.Priority != 0 && u.Priority != r.Priority || u.SetVersion &&
+		u.Version != r.Version {
 		return false
 	}
 	var tags, old Metadata
@@ -113,7 +131,8 @@ func updateOptions(opts []UpdateOption, takes []string) (updateConfig, error) {
 	cfg := updateConfig{verbConfig: verbConfig{given: given{takes: takes}}}
 	each(opts, &cfg.given, func(o UpdateOption) { o.update(&cfg) })
 	if !cfg.changes && !slices.Contains(cfg.errs, errNilOption) {
-		cfg.check(errors.New("kagzi: there is nothing to change: give a Queue, Priority, At, Delay, Version, DefaultVersion or Metadata"))
+		cfg.check(errors.New("kagzi: there is nothing to change: give a Queue, Priority, At, Delay, Version, " +
+			"DefaultVersion or Metadata"))
 	}
 	return cfg, cfg.wrong()
 }

@@ -22,13 +22,15 @@ const (
 	maxMetadataBytes   = 16 << 10 // of keys and values together
 )
 
-// validateName refuses an invalid name of a workflow, queue, signal, schedule or build. field says whose name it is: "queue".
+// validateName refuses an invalid name of a workflow, queue, signal, schedule or build. field says whose name it is:
+// "queue".
 func validateName(field, s string) error {
 	switch {
 	case s == "":
 		return fmt.Errorf("kagzi: %s is empty", field)
 	case len(s) > maxNameBytes:
-		return fmt.Errorf("kagzi: %s %s has %d bytes: at most %d are allowed", field, text.Quote(s), len(s), maxNameBytes)
+		return fmt.Errorf("kagzi: %s %s has %d bytes: at most %d are allowed", field, text.Quote(s), len(s),
+			maxNameBytes)
 	case !utf8.ValidString(s):
 		return fmt.Errorf("kagzi: %s %s is not valid UTF-8", field, text.Quote(s))
 	}
@@ -48,7 +50,8 @@ func validateShare(queue string, share int) error {
 		return err
 	}
 	if share < 1 || share > maxShare {
-		return fmt.Errorf("kagzi: queue %s has a share of %d: give between 1 and %d", text.Quote(queue), share, maxShare)
+		return fmt.Errorf("kagzi: queue %s has a share of %d: give between 1 and %d", text.Quote(queue),
+			share, maxShare)
 	}
 	return nil
 }
@@ -98,7 +101,8 @@ func validateStepName(field, s string) error {
 		return err
 	}
 	if i := strings.IndexAny(s, "#/"); i >= 0 {
-		return fmt.Errorf("kagzi: %s %s contains %q: Kagzi uses it in names of its own; use another character, such as '-' or ':'",
+		return fmt.Errorf("kagzi: %s %s contains %q: Kagzi uses it in names of its own; use another character, such "+
+			"as '-' or ':'",
 			field, text.Quote(s), s[i])
 	}
 	return nil
@@ -107,7 +111,8 @@ func validateStepName(field, s string) error {
 // validateExternalID is validateName for the caller's ID of a run.
 func validateExternalID(s string) error {
 	if s == "" {
-		return fmt.Errorf("kagzi: ID is empty: give what identifies the run, such as an order number, or leave the option out")
+		return fmt.Errorf("kagzi: ID is empty: give what identifies the run, such as an order number, or leave the " +
+			"option out")
 	}
 	return validateName("ID", s)
 }
@@ -115,7 +120,8 @@ func validateExternalID(s string) error {
 // validateNewID is validateExternalID for a run that is started: the runs of consumers have IDs of their own.
 func validateNewID(s string) error {
 	if reserved := store.RunOfConsumer(""); strings.HasPrefix(s, reserved) {
-		return fmt.Errorf("kagzi: ID %s begins with %q, as the IDs of the runs of consumers do: give another one", text.Quote(s), reserved)
+		return fmt.Errorf("kagzi: ID %s begins with %q, as the IDs of the runs of consumers do: give another one",
+			text.Quote(s), reserved)
 	}
 	return validateExternalID(s)
 }
@@ -143,8 +149,8 @@ func listed(limit int) (int, error) {
 	return min(limit, mostListed), nil
 }
 
-// validateTime refuses a time that cannot be stored, or not be written as text everywhere. field says whose time it is. The zero
-// time is in the year 1, and allowed.
+// validateTime refuses a time that cannot be stored, or not be written as text everywhere. field says whose time it is.
+// The zero time is in the year 1, and allowed.
 func validateTime(field string, t time.Time) error {
 	if y := t.UTC().Year(); y < 1 || y > 9999 {
 		return fmt.Errorf("kagzi: %s is in the year %d: give a time from the year 1 to 9999", field, y)
@@ -194,12 +200,14 @@ func validateTags(name, key string, m map[string]string) error {
 			return fmt.Errorf("kagzi: %s value of %s is not valid UTF-8: %s", name, text.Quote(k), text.Quote(v))
 		}
 		if strings.Contains(v, "\x00") {
-			return fmt.Errorf("kagzi: %s value of %s contains a NUL byte, which Postgres cannot store: %s", name, text.Quote(k), text.Quote(v))
+			return fmt.Errorf("kagzi: %s value of %s contains a NUL byte, which Postgres cannot store: %s", name,
+				text.Quote(k), text.Quote(v))
 		}
 		size += len(k) + len(v)
 	}
 	if size > maxMetadataBytes {
-		return fmt.Errorf("kagzi: %s has %d bytes: at most %d are allowed; put the rest in the input", name, size, maxMetadataBytes)
+		return fmt.Errorf("kagzi: %s has %d bytes: at most %d are allowed; put the rest in the input", name, size,
+			maxMetadataBytes)
 	}
 	return nil
 }
@@ -209,8 +217,10 @@ func validateStepID(step string) error {
 	switch {
 	case step == "":
 		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
-	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") || strings.HasSuffix(step, store.CompensationID("")):
-		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function", text.Quote(step))
+	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") ||
+		strings.HasSuffix(step, store.CompensationID("")):
+		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function",
+			text.Quote(step))
 	case !utf8.ValidString(step) || strings.IndexFunc(step, unicode.IsControl) >= 0:
 		return fmt.Errorf("%w: the name has characters that no step's has", errStepNotFound)
 	}

@@ -91,8 +91,11 @@ func TestValidateNameSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
 		`kagzi: queue is empty`: validateName("queue", ""),
-		`kagzi: queue "` + strings.Repeat("x", 40) + `"… has 300 bytes: at most 255 are allowed`:                            validateName("queue", strings.Repeat("x", 300)),
-		`kagzi: queue "` + strings.Repeat("尺", 13) + `"… has 258 bytes: at most 255 are allowed`:                            validateName("queue", strings.Repeat("尺", 86)), // cut between characters
+		`kagzi: queue "` + strings.Repeat("x", 40) +
+			`"… has 300 bytes: at most 255 are allowed`: validateName("queue", strings.Repeat("x", 300)),
+		// cut between characters
+		`kagzi: queue "` + strings.Repeat("尺", 13) +
+			`"… has 258 bytes: at most 255 are allowed`: validateName("queue", strings.Repeat("尺", 86)),
 		`kagzi: queue "a\xff" is not valid UTF-8`:                                                                           validateName("queue", "a\xff"),
 		`kagzi: queue "a\nb" contains the control character U+000A: remove it`:                                              validateName("queue", "a\nb"),
 		`kagzi: namespace "a:b" contains ':': use another character, such as '-' or '.'`:                                    validateNamespace("a:b"),
@@ -164,7 +167,10 @@ func TestValidateNumbers(t *testing.T) {
 			t.Errorf("Priority %d: %v", p, err)
 		}
 	}
-	for v, ok := range map[int]bool{math.MinInt: false, -1: false, 0: false, 1: true, math.MaxInt32: true, math.MaxInt: false} {
+	for v, ok := range map[int]bool{
+		math.MinInt: false, -1: false, 0: false, 1: true, math.MaxInt32: true,
+		math.MaxInt: false,
+	} {
 		if err := validateVersion(v); (err == nil) != ok {
 			t.Errorf("Version %d: %v", v, err)
 		}
@@ -194,13 +200,19 @@ func TestValidateMetadata(t *testing.T) {
 		}
 	}
 	for want, m := range map[string]map[string]string{
-		`kagzi: Metadata has 65 entries: at most 64 are allowed`:                                        entries(65, 10),
-		`kagzi: Metadata has 16385 bytes: at most 16384 are allowed; put the rest in the input`:         entries(1, 16<<10+1),
-		`kagzi: Metadata key is empty: give each value a name`:                                          {"": "x"},
-		`kagzi: Metadata key "a\x00" contains the control character U+0000: remove it`:                  {"a\x00": "x", "b\x00": "x", "c\x00": "x", "d\x00": "x"},
-		`kagzi: Metadata value of "a" is not valid UTF-8: "\xff"`:                                       {"a": "\xff"},
-		`kagzi: Metadata value of "a" contains a NUL byte, which Postgres cannot store: "x\x00"`:        {"a": "x\x00"},
-		`kagzi: Metadata key "` + strings.Repeat("k", 40) + `"… has 256 bytes: at most 255 are allowed`: {strings.Repeat("k", 256): "x"},
+		`kagzi: Metadata has 65 entries: at most 64 are allowed`: entries(65,
+			10),
+		`kagzi: Metadata has 16385 bytes: at most 16384 are allowed; put the rest in the input`: entries(1,
+			16<<10+1),
+		`kagzi: Metadata key is empty: give each value a name`: {"": "x"},
+		`kagzi: Metadata key "a\x00" contains the control character U+0000: remove it`: {
+			"a\x00": "x",
+			"b\x00": "x", "c\x00": "x", "d\x00": "x",
+		},
+		`kagzi: Metadata value of "a" is not valid UTF-8: "\xff"`:                                {"a": "\xff"},
+		`kagzi: Metadata value of "a" contains a NUL byte, which Postgres cannot store: "x\x00"`: {"a": "x\x00"},
+		`kagzi: Metadata key "` + strings.Repeat("k", 40) +
+			`"… has 256 bytes: at most 255 are allowed`: {strings.Repeat("k", 256): "x"},
 	} {
 		for range 20 { // the order of the keys does not matter
 			if err := validateMetadata(m); err == nil || err.Error() != want {

@@ -13,12 +13,13 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds on the worker
-// that executes it, where the contexts of its steps end. A run that executes with a slot of a key or queue with limits stays active,
-// and keeps the slot, until its steps under way have returned, or their [Grace] is over. A run that has registered compensations with
-// [Compensate] ends once they have run, and stays active until then. They begin when the run's steps under way have returned, or
-// when their [Grace] is over. A run that has failed, and whose compensations are under way, ends as cancelled. A run that is already cancelled stays
-// so. Cancel returns [ErrNotFound], and [ErrRunFinished] if the run completed or failed before.
+// Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds on
+// the worker that executes it, where the contexts of its steps end. A run that executes with a slot of a key or queue
+// with limits stays active, and keeps the slot, until its steps under way have returned, or their [Grace] is over. A
+// run that has registered compensations with [Compensate] ends once they have run, and stays active until then. They
+// begin when the run's steps under way have returned, or when their [Grace] is over. A run that has failed, and whose
+// compensations are under way, ends as cancelled. A run that is already cancelled stays so. Cancel returns
+// [ErrNotFound], and [ErrRunFinished] if the run completed or failed before.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takes("Grace"))
@@ -35,8 +36,8 @@ func (c *Client) cancel(ctx context.Context, ref Ref, cfg changeConfig) error {
 	return c.failedIf(ctx, err, "cancel %v", named(ref))
 }
 
-// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, even if compensations of
-// the run are under way. It returns once that is stored, and returns the errors of Cancel.
+// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, even if
+// compensations of the run are under way. It returns once that is stored, and returns the errors of Cancel.
 func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, everyVerb)
@@ -54,7 +55,9 @@ func (c *Client) terminate(ctx context.Context, ref Ref, cfg changeConfig) error
 }
 
 // end ends the run by calling how.
-func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(context.Context, pgx.Tx, uuid.UUID) (*store.CancelledRuns, error)) error {
+func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig,
+	how func(context.Context, pgx.Tx, uuid.UUID) (*store.CancelledRuns, error),
+) error {
 	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	if err != nil {
 		return err
@@ -66,17 +69,19 @@ func (c *Client) end(ctx context.Context, ref Ref, cfg changeConfig, how func(co
 	return c.hints.Cancelled(ctx, tx, ended)
 }
 
-// Resume continues a failed or cancelled run: it begins a new attempt, in which all recorded results stay. The failures with which
-// the last attempt ended are forgotten, and those steps tried again, as in an attempt that a [RetryPolicy] allows. Two sorts of
-// failures count: those in the chain of the error that the function returned (so wrap errors with %w), and those after which it
-// reached no step, sleep, wait, child or group. A failure after which the function continued stays recorded, too, unless a [Forget] names
-// it. If there is nothing to try again, no step is executed: the function sees the same results, and fails again unless its code
-// has changed. The run's deadline is removed.
+// Resume continues a failed or cancelled run: it begins a new attempt, in which all recorded results stay. The failures
+// with which the last attempt ended are forgotten, and those steps tried again, as in an attempt that a [RetryPolicy]
+// allows. Two sorts of failures count: those in the chain of the error that the function returned (so wrap errors with
+// %w), and those after which it reached no step, sleep, wait, child or group. A failure after which the function
+// continued stays recorded, too, unless a [Forget] names it. If there is nothing to try again, no step is executed: the
+// function sees the same results, and fails again unless its code has changed. The run's deadline is removed.
 //
-// Resume returns once that is stored. It returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it completed,
-// [ErrCompensated] if its compensations have run, and [ErrIDConflict] if another active run has its ID, or a later run of its
-// [Consumer] has begun. A run whose compensations failed ([kind.Compensation]), or that was terminated while they ran, continues with these, if the slots that it would hold to its end are free: otherwise Resume returns [ErrRunActive]. The parent of a resumed child keeps
-// the failure that it has recorded, and does not cancel the child when it ends.
+// Resume returns once that is stored. It returns [ErrRunActive] if the run is not over, [ErrRunFinished] if it
+// completed, [ErrCompensated] if its compensations have run, and [ErrIDConflict] if another active run has its ID, or a
+// later run of its [Consumer] has begun. A run whose compensations failed ([kind.Compensation]), or that was terminated
+// while they ran, continues with these, if the slots that it would hold to its end are free: otherwise Resume returns
+// [ErrRunActive]. The parent of a resumed child keeps the failure that it has recorded, and does not cancel the child
+// when it ends.
 func (c *Client) Resume(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, takes("Forget"))
@@ -99,17 +104,23 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 	full, isFull := errors.AsType[*store.QueueFull](err)
 	switch {
 	case isFull && full.Key != "":
-		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold a slot of key %q of queue %q, whose %d are taken: resume it when one is free", full.Key, full.Queue, full.MaxRunning), ErrRunActive)
+		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold a slot of key %q of queue %q, "+
+			"whose %d are taken: resume it when one is free", full.Key, full.Queue, full.MaxRunning), ErrRunActive)
 	case isFull:
-		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold one of the %d slots of queue %q, which are taken: resume it when one is free", full.MaxRunning, full.Queue), ErrRunActive)
+		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold one of the %d slots of queue "+
+			"%q, which are taken: resume it when one is free", full.MaxRunning, full.Queue), ErrRunActive)
 	case errors.Is(err, store.ErrPlaceInTx):
-		err = failure.Explain("its compensations go on, and it would hold a slot of its queue, which has MaxRunning: no worker could claim from that queue until the transaction ends: call Resume without InTx", ErrRunActive)
+		err = failure.Explain("its compensations go on, and it would hold a slot of its queue, which has MaxRunning: "+
+			"no worker could claim from that queue until the transaction ends: call Resume without InTx", ErrRunActive)
 	case isHeld:
-		err = failure.Explain(fmt.Sprintf("its compensations go on, and run %s of group %q is under way: pause the group (Client.Pause), and resume this run once that one has ended", held.RunID, held.Group), ErrRunActive)
+		err = failure.Explain(fmt.Sprintf("its compensations go on, and run %s of group %q is under way: pause the "+
+			"group (Client.Pause), and resume this run once that one has ended", held.RunID, held.Group), ErrRunActive)
 	case unknown:
-		err = failure.Explain(fmt.Sprintf("%q has no failure to forget: Client.Steps lists the failed steps; a timeout of a wait cannot be forgotten: Fork from the wait instead", notFailed.Steps), ErrNotFound)
+		err = failure.Explain(fmt.Sprintf("%q has no failure to forget: Client.Steps lists the failed steps; a "+
+			"timeout of a wait cannot be forgotten: Fork from the wait instead", notFailed.Steps), ErrNotFound)
 	case errors.Is(err, store.ErrRunFinished):
-		err = failure.Explain("the run completed, so there is nothing to resume: Restart starts another", ErrRunFinished)
+		err = failure.Explain("the run completed, so there is nothing to resume: Restart starts another",
+			ErrRunFinished)
 	case errors.Is(err, store.ErrIDConflict):
 		err = failure.Explain("another active run has its ID, or a later run of its consumer has begun", ErrIDConflict)
 	}
@@ -136,26 +147,29 @@ type LogEntry struct {
 	// "Client.Drain" or "Run's context ended".
 	Reason string `json:"reason,omitempty"`
 	Actor  string `json:"actor,omitempty"` // the [Actor] that the caller gave for the change of a run
-	Other  RunID  `json:"other,omitempty"` // for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run with which this one was deleted
-	Step   string `json:"step,omitempty"`  // for FORKED, the step from which the new run executes
-	// Changes are, for UPDATED, what was changed: "queue", "priority", "version", "available_at" and "metadata", in this order. For DELETED they
-	// say what the run was: "workflow", "status" and, if it had an [ID], "id", without a To. For SIGNALLED it is
-	// "signal", without a From; for MESSAGE_REDELIVERED also "message", its ID, and for MESSAGE_DROPPED both without a
-	// To.
+	// for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run
+	// with which this one was deleted
+	Other RunID  `json:"other,omitempty"`
+	Step  string `json:"step,omitempty"` // for FORKED, the step from which the new run executes
+	// Changes are, for UPDATED, what was changed: "queue", "priority", "version", "available_at" and "metadata", in
+	// this order. For DELETED they say what the run was: "workflow", "status" and, if it had an [ID], "id", without a
+	// To. For SIGNALLED it is "signal", without a From; for MESSAGE_REDELIVERED also "message", its ID, and for
+	// MESSAGE_DROPPED both without a To.
 	Changes []LogChange `json:"changes,omitempty"`
 }
 
-// A LogChange is a value that was changed. The values are texts: a time is in RFC 3339, metadata are JSON, and an empty text stands
-// for none.
+// A LogChange is a value that was changed. The values are texts: a time is in RFC 3339, metadata are JSON, and an empty
+// text stands for none.
 type LogChange struct {
 	Field string `json:"field"`
 	From  string `json:"from,omitempty"`
 	To    string `json:"to,omitempty"`
 }
 
-// RunLog returns the changes that callers made to a run, oldest first: that it was resumed, restarted and so on. The log is deleted with its
-// run. What stays of a run that [Client.Delete] has deleted is one entry, which says who deleted it and why. An [ID] that no run has stands
-// for the run with it that was deleted last. RunLog returns [ErrNotFound] if the client's namespace has neither.
+// RunLog returns the changes that callers made to a run, oldest first: that it was resumed, restarted and so on. The
+// log is deleted with its run. What stays of a run that [Client.Delete] has deleted is one entry, which says who
+// deleted it and why. An [ID] that no run has stands for the run with it that was deleted last. RunLog returns
+// [ErrNotFound] if the client's namespace has neither.
 func (c *Client) RunLog(ctx context.Context, ref Ref) ([]LogEntry, error) {
 	ref = plain(ref)
 	rows, err := c.runEvents(ctx, ref)

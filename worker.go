@@ -32,47 +32,50 @@ type WorkerConfig struct {
 	// unless Queues is set.
 	Queue string
 
-	// Queues are several queues from which the worker claims runs, instead of Queue, each with its share of MaxConcurrent. While
-	// all of them have due runs, each gets its share: with {"mail": 1, "orders": 3}, three quarters of the runs under way are of
-	// orders. A share that its queue does not need goes to the others at once. The worker has the same handlers for all
-	// queues. [Worker.AddQueue] and [Worker.RemoveQueue] change the queues while the worker runs.
+	// Queues are several queues from which the worker claims runs, instead of Queue, each with its share of
+	// MaxConcurrent. While all of them have due runs, each gets its share: with {"mail": 1, "orders": 3}, three
+	// quarters of the runs under way are of orders. A share that its queue does not need goes to the others at once.
+	// The worker has the same handlers for all queues. [Worker.AddQueue] and [Worker.RemoveQueue] change the queues
+	// while the worker runs.
 	Queues map[string]int
 
-	// MaxConcurrent is how many workflow functions are under way at once. A run that sleeps does not count, and one with many
-	// branches counts once: [Concurrency] bounds these. Zero means 100.
+	// MaxConcurrent is how many workflow functions are under way at once. A run that sleeps does not count, and one
+	// with many branches counts once: [Concurrency] bounds these. Zero means 100.
 	MaxConcurrent int
 
-	// LeaseTimeout is how long a claimed run stays with its worker without being extended: its lease. Workers extend it at
-	// half-time. A worker calls no step under a lease that is over by its own clock. At least 100 ms; with less than a few
-	// seconds, runs change workers whenever the database is slow. Zero means 5 minutes.
+	// LeaseTimeout is how long a claimed run stays with its worker without being extended: its lease. Workers extend it
+	// at half-time. A worker calls no step under a lease that is over by its own clock. At least 100 ms; with less than
+	// a few seconds, runs change workers whenever the database is slow. Zero means 5 minutes.
 	LeaseTimeout time.Duration
 
-	// Heartbeat is the time between two heartbeats. Zero means 10 seconds, or less if LeaseTimeout or StaleAfter is short.
+	// Heartbeat is the time between two heartbeats. Zero means 10 seconds, or less if LeaseTimeout or StaleAfter is
+	// short.
 	Heartbeat time.Duration
 
-	// DrainTimeout is how long runs under way may continue once Run's context has ended; then they are returned to the queue.
-	// Zero means 30 seconds.
+	// DrainTimeout is how long runs under way may continue once Run's context has ended; then they are returned to the
+	// queue. Zero means 30 seconds.
 	DrainTimeout time.Duration
 
-	// PollInterval is the time between two queries of the queue when no notification comes. Up to 8 seconds, one coordinator
-	// queries for all idle workers of the namespace instead; above, each worker does. Zero means 5 seconds.
+	// PollInterval is the time between two queries of the queue when no notification comes. Up to 8 seconds, one
+	// coordinator queries for all idle workers of the namespace instead; above, each worker does. Zero means 5 seconds.
 	PollInterval time.Duration
 
-	// StaleAfter is how long the worker may send no heartbeat before others declare it dead; the worker itself gives up its
-	// runs after two thirds of that time. At least 100 ms; the remark on short times at LeaseTimeout applies here, too. Zero
-	// means 30 seconds.
+	// StaleAfter is how long the worker may send no heartbeat before others declare it dead; the worker itself gives up
+	// its runs after two thirds of that time. At least 100 ms; the remark on short times at LeaseTimeout applies here,
+	// too. Zero means 30 seconds.
 	StaleAfter time.Duration
 
-	// HungAfter is how long code may go on that should return: the function of a step whose ctx has ended, because of its Timeout
-	// or for another reason, and a workflow function, or that of a branch, that is in no step, wait or other operation of Kagzi. Then the worker logs its stack
-	// once, and shows it in RunInfo.Hung and to [Client.Health]; it cannot end it. Zero means 10 seconds.
+	// HungAfter is how long code may go on that should return: the function of a step whose ctx has ended, because of
+	// its Timeout or for another reason, and a workflow function, or that of a branch, that is in no step, wait or
+	// other operation of Kagzi. Then the worker logs its stack once, and shows it in RunInfo.Hung and to
+	// [Client.Health]; it cannot end it. Zero means 10 seconds.
 	HungAfter time.Duration
 
 	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within LeaseTimeout goes to
-	// another worker. Set it if a run that hangs must not stay with a worker that lives; make LeaseTimeout longer than any run
-	// takes without a sleep. A run that takes longer counts in RunInfo.Recoveries although this worker lives. So it is soon
-	// treated as one that kills its workers: it is executed alone, after growing pauses, and finally fails with
-	// kind.CrashLoop.
+	// another worker. Set it if a run that hangs must not stay with a worker that lives; make LeaseTimeout longer than
+	// any run takes without a sleep. A run that takes longer counts in RunInfo.Recoveries although this worker lives.
+	// So it is soon treated as one that kills its workers: it is executed alone, after growing pauses, and finally
+	// fails with kind.CrashLoop.
 	FixedLease bool
 
 	// Build is shown in the registry. Zero means the version of the program's main module.
@@ -81,14 +84,15 @@ type WorkerConfig struct {
 	// Labels are shown in the registry.
 	Labels map[string]string
 
-	// Coordinator configures the coordinator that the worker hosts; give all workers of a namespace the same configuration.
-	// The worker itself obeys its Grace and NoGrace: it gives up its runs when the connection of its heartbeats is lost
-	// and no heartbeat over another is answered within two thirds of Grace, which is at least 1.5 seconds.
+	// Coordinator configures the coordinator that the worker hosts; give all workers of a namespace the same
+	// configuration. The worker itself obeys its Grace and NoGrace: it gives up its runs when the connection of its
+	// heartbeats is lost and no heartbeat over another is answered within two thirds of Grace, which is at least 1.5
+	// seconds.
 	Coordinator CoordinatorConfig
 
-	// NoCoordinator keeps the worker from hosting a coordinator. Some process must run one: without any, no schedule fires, a
-	// dead worker is noticed only when its leases end, runs that no worker takes do not time out, and nothing is deleted. Of the
-	// field Coordinator give only Grace or NoGrace then, as in the coordinators.
+	// NoCoordinator keeps the worker from hosting a coordinator. Some process must run one: without any, no schedule
+	// fires, a dead worker is noticed only when its leases end, runs that no worker takes do not time out, and nothing
+	// is deleted. Of the field Coordinator give only Grace or NoGrace then, as in the coordinators.
 	NoCoordinator bool
 }
 
@@ -139,12 +143,16 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 		{"HungAfter", c.HungAfter, time.Millisecond},
 		{"StaleAfter", c.StaleAfter, leastLease},
 	} {
-		check(d.value < d.least, "%s is %v: give at least %v (a time.Duration counts nanoseconds: 30*time.Second)", d.name, d.value, d.least)
+		check(d.value < d.least, "%s is %v: give at least %v (a time.Duration counts nanoseconds: 30*time.Second)",
+			d.name, d.value, d.least)
 		errs = append(errs, duration.CheckLength(d.name, d.value))
 	}
-	check(c.MaxConcurrent < 1 || c.MaxConcurrent > 100_000, "MaxConcurrent is %d: give between 1 and 100,000", c.MaxConcurrent)
-	check(given.Heartbeat > 0 && !c.FixedLease && 2*c.Heartbeat > c.LeaseTimeout, "Heartbeat %v is too long to extend a LeaseTimeout of %v in time: at most half of it", c.Heartbeat, c.LeaseTimeout)
-	check(given.Heartbeat > 0 && 2*c.Heartbeat > c.StaleAfter, "Heartbeat %v is too long for StaleAfter %v: at most half of it", c.Heartbeat, c.StaleAfter)
+	check(c.MaxConcurrent < 1 || c.MaxConcurrent > 100_000, "MaxConcurrent is %d: give between 1 and 100,000",
+		c.MaxConcurrent)
+	check(given.Heartbeat > 0 && !c.FixedLease && 2*c.Heartbeat > c.LeaseTimeout, "Heartbeat %v is too long to "+
+		"extend a LeaseTimeout of %v in time: at most half of it", c.Heartbeat, c.LeaseTimeout)
+	check(given.Heartbeat > 0 && 2*c.Heartbeat > c.StaleAfter, "Heartbeat %v is too long for StaleAfter %v: at most "+
+		"half of it", c.Heartbeat, c.StaleAfter)
 	check(given.Queue != "" && given.Queues != nil, "Queue and Queues are set: give one of them")
 	check(given.Queues != nil && len(given.Queues) == 0, "Queues is empty: give at least one queue, or leave it out")
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
@@ -191,7 +199,8 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 	others := cfg.Coordinator
 	others.Grace, others.NoGrace = 0, false
 	if cfg.NoCoordinator && !reflect.ValueOf(others).IsZero() {
-		err = errors.New("kagzi: NoCoordinator is set, so of Coordinator only Grace and NoGrace have a meaning: leave the other fields out, or NoCoordinator")
+		err = errors.New("kagzi: NoCoordinator is set, so of Coordinator only Grace and NoGrace have a meaning: " +
+			"leave the other fields out, or NoCoordinator")
 	}
 	if err != nil {
 		return nil, err
@@ -201,7 +210,10 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 	if err := cfg.validate(given); err != nil {
 		return nil, err
 	}
-	return &Worker{client: c, cfg: cfg, handlers: map[string]map[int]engine.Handler{}, defaults: map[string]int{}, queues: maps.Clone(cfg.Queues)}, nil
+	return &Worker{
+		client: c, cfg: cfg, handlers: map[string]map[int]engine.Handler{}, defaults: map[string]int{},
+		queues: maps.Clone(cfg.Queues),
+	}, nil
 }
 
 // made returns an error unless NewWorker returned w.
@@ -212,15 +224,15 @@ func (w *Worker) made() error {
 	return nil
 }
 
-// Run executes runs until ctx ends. Then it claims no more runs, lets those under way finish for DrainTimeout, returns the rest to
-// the queue, and returns nil. In a program, end ctx by signal.NotifyContext with os.Interrupt and syscall.SIGTERM, the signal by
-// which Kubernetes and systemd stop a process. [Client.Drain] has the same effect, from any process. Step functions get none of
-// ctx's values.
+// Run executes runs until ctx ends. Then it claims no more runs, lets those under way finish for DrainTimeout, returns
+// the rest to the queue, and returns nil. In a program, end ctx by signal.NotifyContext with os.Interrupt and
+// syscall.SIGTERM, the signal by which Kubernetes and systemd stop a process. [Client.Drain] has the same effect, from
+// any process. Step functions get none of ctx's values.
 //
-// Run returns an error if the worker cannot work: because of mistakes made with [Handle], a schema that does not fit, missing
-// rights, a database that is read-only when Run begins, or a pool that is too small or was closed. If the database is away, or
-// becomes read-only later, as the old primary does in a failover, Run logs that and continues when the database is back. A Worker
-// may run again after Run has returned, but not twice at once.
+// Run returns an error if the worker cannot work: because of mistakes made with [Handle], a schema that does not fit,
+// missing rights, a database that is read-only when Run begins, or a pool that is too small or was closed. If the
+// database is away, or becomes read-only later, as the old primary does in a failover, Run logs that and continues when
+// the database is back. A Worker may run again after Run has returned, but not twice at once.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.made(); err != nil {
 		return err
@@ -232,10 +244,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	mistakes := w.mistakes
 	hooks := testhook.From(ctx)
 	if len(w.handlers) == 0 && len(mistakes) == 0 && !(hooks != nil && hooks.NoHandler) {
-		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle or kagzi.Consume before Run"))
+		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle or kagzi.Consume "+
+			"before Run"))
 	}
 	if most := w.client.store.Pool().Config().MaxConns; most < leastConns {
-		mistakes = append(mistakes, fmt.Errorf("kagzi: the pool may open %d connection(s) and a worker needs %d: set pool_max_conns", most, leastConns))
+		mistakes = append(mistakes, fmt.Errorf("kagzi: the pool may open %d connection(s) and a worker needs %d: set "+
+			"pool_max_conns", most, leastConns))
 	}
 	if err := errors.Join(mistakes...); err != nil {
 		return err
@@ -265,14 +279,18 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) session() engine.Config {
 	c, cfg := w.client, w.cfg
 	return engine.Config{
-		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.shown, Policy: runPolicy, StepContext: stepContext, Interceptors: c.intercepts.engine(),
-		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(), MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
-		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout, HungAfter: cfg.HungAfter,
+		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.shown, Policy: runPolicy,
+		StepContext: stepContext, Interceptors: c.intercepts.engine(),
+		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
+		MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
+		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter,
+		PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout, HungAfter: cfg.HungAfter,
 		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
 	}
 }
 
-// beside runs next to a session until its worker has drained: it lists the session in the client, and hosts a coordinator.
+// beside runs next to a session until its worker has drained: it lists the session in the client, and hosts a
+// coordinator.
 func (w *Worker) beside(ctx context.Context, s *engine.Session, hooks *testhook.Hooks) {
 	c := w.client
 	c.mu.Lock()
@@ -301,7 +319,9 @@ const runsPerConn = 10
 // warnOfSmallPool warns that steps which use the pool may keep the worker waiting.
 func (w *Worker) warnOfSmallPool() {
 	if conns := w.client.store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
-		w.client.cfg.Logger.Warn(fmt.Sprintf("kagzi: the pool is small for so many concurrent runs: steps that use it may wait for each other, and delay the worker; set pool_max_conns to at least %d, or lower MaxConcurrent", (w.cfg.MaxConcurrent+runsPerConn-1)/runsPerConn),
+		w.client.cfg.Logger.Warn(fmt.Sprintf("kagzi: the pool is small for so many concurrent runs: steps that use "+
+			"it may wait for each other, and delay the worker; set pool_max_conns to at least %d, or lower "+
+			"MaxConcurrent", (w.cfg.MaxConcurrent+runsPerConn-1)/runsPerConn),
 			"pool_max_conns", conns, "max_concurrent", w.cfg.MaxConcurrent)
 	}
 }
@@ -343,8 +363,10 @@ func (w *Worker) serves() []string {
 // registration returns the row of the worker in the registry.
 func (w *Worker) registration(id uuid.UUID) store.Worker {
 	reg := store.Worker{
-		ID: id, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent, Handlers: w.serves(),
-		LeaseTimeout: w.cfg.LeaseTimeout, FixedLease: w.cfg.FixedLease, StaleAfter: w.cfg.StaleAfter, Sealed: w.client.cfg.Sealer != nil,
+		ID: id, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent,
+		Handlers:     w.serves(),
+		LeaseTimeout: w.cfg.LeaseTimeout, FixedLease: w.cfg.FixedLease, StaleAfter: w.cfg.StaleAfter,
+		Sealed: w.client.cfg.Sealer != nil,
 	}
 	reg.Hostname, _ = os.Hostname() // for people
 	if w.cfg.Labels != nil {

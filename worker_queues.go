@@ -9,9 +9,10 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// AddQueue makes the worker claim runs from one more queue, or changes the share of one of its queues: see [WorkerConfig] Queues.
-// If the worker is running, it first adds the queue to its row in the registry, at once, and then claims from it. AddQueue does not
-// wait for that. Without a Run, the next one begins with the queue. AddQueue is safe for concurrent use.
+// AddQueue makes the worker claim runs from one more queue, or changes the share of one of its queues: see
+// [WorkerConfig] Queues. If the worker is running, it first adds the queue to its row in the registry, at once, and
+// then claims from it. AddQueue does not wait for that. Without a Run, the next one begins with the queue. AddQueue is
+// safe for concurrent use.
 func (w *Worker) AddQueue(queue string, share int) error {
 	err := w.made()
 	if err == nil {
@@ -27,10 +28,10 @@ func (w *Worker) AddQueue(queue string, share int) error {
 	return nil
 }
 
-// RemoveQueue makes the worker claim no more runs from a queue. The runs under way go on; those that were claimed and have not
-// begun are returned to the queue. The worker's row in the registry lists the queue among those that it has left until all of
-// them have ended. RemoveQueue does nothing if the worker does not have the queue, and returns an error if it has no other one. It
-// is safe for concurrent use.
+// RemoveQueue makes the worker claim no more runs from a queue. The runs under way go on; those that were claimed and
+// have not begun are returned to the queue. The worker's row in the registry lists the queue among those that it has
+// left until all of them have ended. RemoveQueue does nothing if the worker does not have the queue, and returns an
+// error if it has no other one. It is safe for concurrent use.
 func (w *Worker) RemoveQueue(queue string) error {
 	err := w.made()
 	if err == nil {
@@ -45,7 +46,8 @@ func (w *Worker) RemoveQueue(queue string) error {
 		return nil
 	}
 	if len(w.queues) == 1 {
-		return failure.Wrap(errors.New("kagzi: it is the worker's only queue: add another one first, or end Run"), "remove queue %s", text.Quote(queue))
+		return failure.Wrap(errors.New("kagzi: it is the worker's only queue: add another one first, or end Run"),
+			"remove queue %s", text.Quote(queue))
 	}
 	delete(w.queues, queue)
 	w.setQueues()

@@ -16,13 +16,13 @@ type Workflow[In, Out any] struct {
 	defaults []StartOption
 }
 
-// Define names a workflow. A name has at most 255 bytes, and is valid UTF-8 without control characters. It identifies the
-// workflow in all programs and in stored runs: a workflow that is renamed is another one. Functions that use the workflow return
-// an error for a bad name.
+// Define names a workflow. A name has at most 255 bytes, and is valid UTF-8 without control characters. It identifies
+// the workflow in all programs and in stored runs: a workflow that is renamed is another one. Functions that use the
+// workflow return an error for a bad name.
 //
-// Defaults apply to every start that does not override them. Of each type of option the last one given wins, but every [Message]
-// is sent. With an [ID] among the defaults, one run of the workflow is active at a time. [Start] and other functions that start
-// a run return an error for a wrong default; [Handle] does not check them.
+// Defaults apply to every start that does not override them. Of each type of option the last one given wins, but every
+// [Message] is sent. With an [ID] among the defaults, one run of the workflow is active at a time. [Start] and other
+// functions that start a run return an error for a wrong default; [Handle] does not check them.
 func Define[In, Out any](name string, defaults ...StartOption) Workflow[In, Out] {
 	return Workflow[In, Out]{name, defaults}
 }
@@ -48,8 +48,8 @@ type Call struct {
 	item      bool            // input is an item of a batch: see Item
 }
 
-// config returns the configuration that the call's options give, with options shared by several calls. It refuses options that
-// do not fit the role in which the run is started.
+// config returns the configuration that the call's options give, with options shared by several calls. It refuses
+// options that do not fit the role in which the run is started.
 func (c Call) config(shared []StartOption) (startConfig, error) {
 	cfg := startConfig{headers: c.inherited}
 	set := func(o StartOption) { o.start(&cfg) }
@@ -95,12 +95,15 @@ func (c Call) window(cfg *startConfig) (*store.Window, error) {
 	case c.as != "":
 		return nil, nil
 	case c.item && cfg.batch == nil:
-		return nil, errors.New("kagzi: an item needs a kagzi.Batch, which says when a batch is full: give one, or make it a default of Define")
+		return nil, errors.New("kagzi: an item needs a kagzi.Batch, which says when a batch is full: give one, or " +
+			"make it a default of Define")
 	case cfg.called.batch && !c.item:
-		return nil, errors.New("kagzi: Batch collects single items: start them with StartItem, or with ItemOf in StartMany")
+		return nil, errors.New("kagzi: Batch collects single items: start them with StartItem, or with ItemOf in " +
+			"StartMany")
 	case c.item:
 		if cfg.debounce != nil || cfg.oncePer != 0 {
-			return nil, errors.New("kagzi: an item takes no Debounce and no OncePer: its Batch says when the run is due")
+			return nil, errors.New("kagzi: an item takes no Debounce and no OncePer: its Batch says when the " +
+				"run is due")
 		}
 		return cfg.batch, cfg.shares("an item", "put it into the item")
 	case cfg.debounce != nil:
@@ -111,13 +114,16 @@ func (c Call) window(cfg *startConfig) (*store.Window, error) {
 	case cfg.oncePer == 0:
 		return nil, nil
 	case cfg.id == "" && cfg.called.oncePer:
-		return nil, errors.New("kagzi: OncePer without an ID: give a kagzi.ID, of which one run is started in each period")
+		return nil, errors.New("kagzi: OncePer without an ID: give a kagzi.ID, of which one run is started in " +
+			"each period")
 	case cfg.id == "":
 		return nil, nil
 	case cfg.ifEnded != "":
-		return nil, fmt.Errorf("kagzi: OncePer takes no IfEnded %q: until the period is over its run is returned, however it ended", cfg.ifEnded)
+		return nil, fmt.Errorf("kagzi: OncePer takes no IfEnded %q: until the period is over its run is returned, "+
+			"however it ended", cfg.ifEnded)
 	case len(cfg.messages) > 0:
-		return nil, errors.New("kagzi: OncePer takes no Message: send it with Client.Signal to the run that Start returns")
+		return nil, errors.New("kagzi: OncePer takes no Message: send it with Client.Signal to the run that Start " +
+			"returns")
 	}
 	return &store.Window{Policy: store.OncePer, Key: cfg.id, Open: cfg.oncePer}, nil
 }
@@ -146,7 +152,8 @@ func (cfg *startConfig) validate() error {
 		cfg.check(errKeyAndGroup)
 	}
 	if end := cfg.at.Add(cfg.timeout).UTC(); validateTime("At", cfg.at) == nil && end.Year() > 9999 {
-		cfg.check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999", cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
+		cfg.check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999",
+			cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
 	}
 	return cmp.Or(cfg.wrong(), Headers(cfg.headers).validate())
 }

@@ -17,7 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestEveryFigure tries figures with few runs, in a long campaign every figure. A figure fails if its runs do not all complete.
+// TestEveryFigure tries figures with few runs, in a long campaign every figure. A figure fails if its runs do not all
+// complete.
 func TestEveryFigure(t *testing.T) {
 	out := t.TempDir()
 	log, err := os.Create(filepath.Join(out, "log"))
@@ -66,7 +67,8 @@ func TestSoak(t *testing.T) {
 			t.Errorf("soak.csv has no line with %q:\n%s", want, lines)
 		}
 	}
-	if curve, err := os.ReadFile(filepath.Join(out, "soak.svg")); err != nil || !strings.Contains(string(curve), "<polyline") {
+	if curve, err := os.ReadFile(filepath.Join(out, "soak.svg")); err != nil ||
+		!strings.Contains(string(curve), "<polyline") {
 		t.Errorf("soak.svg has no curve: %v\n%s", err, curve)
 	}
 }

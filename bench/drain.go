@@ -9,8 +9,8 @@ import (
 // roundTime is how long the measured part of a round is meant to take.
 const roundTime = 2200 * time.Millisecond
 
-// drain executes runs that wait in the queue, and returns how long they took from the first line of the first run to the end
-// of the last.
+// drain executes runs that wait in the queue, and returns how long they took from the first line of the first run to
+// the end of the last.
 func (t *trial) drain(ctx context.Context, runs, concurrency, steps int) (time.Duration, error) {
 	if err := t.preload(ctx, runs); err != nil {
 		return 0, err
@@ -135,7 +135,8 @@ func (d *drainage) figure(l *lab, group, name string, engines ...engine) figure 
 func drainFigures(l *lab) (all []figure) {
 	add := func(group string, st state, steps, concurrency int, engines ...engine) {
 		d := &drainage{state: st, steps: steps, concurrency: concurrency}
-		all = append(all, d.figure(l, group, fmt.Sprintf("%s, concurrency %d", plural(steps, "step"), concurrency), engines...))
+		all = append(all, d.figure(l, group, fmt.Sprintf("%s, concurrency %d", plural(steps, "step"), concurrency),
+			engines...))
 	}
 	for _, c := range []int{100, 1000} {
 		add("Drain, no steps", used, 0, c, ours, riverTuned, riverDefault, floor)
@@ -166,11 +167,14 @@ func drainFigures(l *lab) (all []figure) {
 func fullFigure(l *lab) figure {
 	d := &drainage{state: full, concurrency: 100, runs: map[engine]int{}}
 	trials := map[engine]*trial{}
-	f := figure{group: "Drain beside a million ended and a million sleeping runs", name: "no steps, concurrency 100", close: func() {
-		for _, t := range trials {
-			t.close()
-		}
-	}}
+	f := figure{
+		group: "Drain beside a million ended and a million sleeping runs", name: "no steps, concurrency 100",
+		close: func() {
+			for _, t := range trials {
+				t.close()
+			}
+		},
+	}
 	for _, e := range []engine{ours, riverTuned} {
 		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (_ sample, err error) {
 			t := trials[e]

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// floorEngine is the least SQL that could do the work: it claims and finishes batches, and inserts the steps of a batch in
-// one commit. It has no leases, no retries and no wake-ups, so it is no queue to use. With a concurrency of 1 each run is
-// claimed and finished, and each step inserted, by a commit of its own.
+// floorEngine is the least SQL that could do the work: it claims and finishes batches, and inserts the steps of a batch
+// in one commit. It has no leases, no retries and no wake-ups, so it is no queue to use. With a concurrency of 1 each
+// run is claimed and finished, and each step inserted, by a commit of its own.
 type floorEngine struct{}
 
 func (floorEngine) name() string   { return "raw SQL" }
@@ -20,7 +20,8 @@ func (floorEngine) claims() string { return "%UPDATE floor_run%SKIP LOCKED%" }
 
 const (
 	floorTables = `
-		CREATE TABLE floor_run (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, state smallint NOT NULL DEFAULT 0, input jsonb NOT NULL);
+		CREATE TABLE floor_run (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, state smallint NOT NULL DEFAULT 0,
+			input jsonb NOT NULL);
 		CREATE INDEX floor_due ON floor_run (id) WHERE state = 0;
 		CREATE TABLE floor_step (run bigint, step text, output jsonb, PRIMARY KEY (run, step))`
 	floorClaim = `
@@ -39,16 +40,20 @@ func (floorEngine) migrate(ctx context.Context, pool *pgxpool.Pool) error {
 
 func (floorEngine) open(pool *pgxpool.Pool) (queue, error) { return floorQueue{pool}, nil }
 
-func (floorEngine) count(ctx context.Context, pool *pgxpool.Pool, newest int) (completed int, steps float64, err error) {
+func (floorEngine) count(ctx context.Context, pool *pgxpool.Pool,
+	newest int,
+) (completed int, steps float64, err error) {
 	err = pool.QueryRow(ctx, `
 		SELECT (SELECT count(*) FROM floor_run WHERE state = 2),
 			(SELECT coalesce(avg((SELECT count(*) FROM floor_step s WHERE s.run = r.id)), 0)::float8
-			FROM (SELECT id FROM floor_run WHERE state = 2 ORDER BY id DESC LIMIT $1) r)`, newest).Scan(&completed, &steps)
+			FROM (SELECT id FROM floor_run WHERE state = 2 ORDER BY id DESC
+				LIMIT $1) r)`, newest).Scan(&completed, &steps)
 	return completed, steps, err
 }
 
 func (floorEngine) fill(ctx context.Context, pool *pgxpool.Pool, ended, sleeping int) error {
-	_, err := pool.Exec(ctx, `INSERT INTO floor_run (state, input) SELECT 2, '1' FROM generate_series(1, $1::bigint)`, ended+sleeping)
+	_, err := pool.Exec(ctx, `INSERT INTO floor_run (state, input) SELECT 2, '1' FROM generate_series(1, $1::bigint)`,
+		ended+sleeping)
 	return err
 }
 

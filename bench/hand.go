@@ -28,7 +28,8 @@ type orders struct {
 	Task        task
 }
 
-// A child is a worker in a process of its own. It writes a line for each report: the event, the run's number and the time.
+// A child is a worker in a process of its own. It writes a line for each report: the event, the run's number and the
+// time.
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -42,7 +43,10 @@ func (t *trial) hire(concurrency int, work task, j *journal) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := json.Marshal(orders{Engine: t.engine.name(), DSN: t.lab.dsn(t.name), Connections: t.conns, Concurrency: concurrency, Task: work})
+	o, err := json.Marshal(orders{
+		Engine: t.engine.name(), DSN: t.lab.dsn(t.name), Connections: t.conns,
+		Concurrency: concurrency, Task: work,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// idleFigures count what 50 workers do when there is nothing to do: with connections of their own, as in 50 processes, or
-// with one pool.
+// idleFigures count what 50 workers do when there is nothing to do: with connections of their own, as in 50 processes,
+// or with one pool.
 func idleFigures(l *lab) (all []figure) {
 	for _, shared := range []bool{false, true} {
 		f := figure{
@@ -20,7 +20,9 @@ func idleFigures(l *lab) (all []figure) {
 			f.name = "50 workers on 10 queues with one pool"
 		}
 		for _, e := range []engine{ours, riverTuned, riverDefault} {
-			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) { return idle(ctx, l, e, shared) }})
+			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
+				return idle(ctx, l, e, shared)
+			}})
 		}
 		all = append(all, f)
 	}
@@ -72,7 +74,10 @@ func idle(ctx context.Context, l *lab, e engine, shared bool) (_ sample, err err
 	c := after.since(before, 0)
 	seconds := c.Wall.Seconds()
 	return sample{
-		values: []float64{float64(c.Statements) / seconds, float64(c.Commits) / seconds, connections, c.Server / seconds * 1000},
-		cost:   c,
+		values: []float64{
+			float64(c.Statements) / seconds, float64(c.Commits) / seconds, connections,
+			c.Server / seconds * 1000,
+		},
+		cost: c,
 	}, err
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A journal has what the runs of a round reported. Times are those of this machine's clock, which all its processes share.
+// A journal has what the runs of a round reported. Times are those of this machine's clock, which all its processes
+// share.
 type journal struct {
 	began, woke []atomic.Int64 // by the run's number: the first report's time, in nanoseconds since 1970
 

@@ -26,8 +26,11 @@ func (kagziEngine) open(pool *pgxpool.Pool) (queue, error) {
 }
 
 // count reads the number of runs from the table, for lists have pages.
-func (e kagziEngine) count(ctx context.Context, pool *pgxpool.Pool, newest int) (completed int, steps float64, err error) {
-	if err := pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`).Scan(&completed); err != nil {
+func (e kagziEngine) count(ctx context.Context, pool *pgxpool.Pool,
+	newest int,
+) (completed int, steps float64, err error) {
+	if err := pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`).
+		Scan(&completed); err != nil {
 		return 0, 0, err
 	}
 	c, err := kagzi.NewClient(pool, kagzi.ClientConfig{Logger: quiet})
@@ -51,9 +54,12 @@ func (e kagziEngine) count(ctx context.Context, pool *pgxpool.Pool, newest int) 
 
 // Run IDs are UUIDv7, so these rows get their keys in the same order.
 const fillKagzi = `
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, started_at, finished_at, input, output)
-	SELECT (lpad(to_hex(1700000000000 + $1::bigint + i), 12, '0') || '70008' || lpad(to_hex(i), 15, '0'))::uuid, 'default', 'default', 'bench', 1,
-		CASE WHEN $3 THEN 'SLEEPING' ELSE 'COMPLETED' END, CASE WHEN $3 THEN now() + interval '1 day' + i * interval '1 ms' END,
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at,
+		started_at, finished_at, input, output)
+	SELECT (lpad(to_hex(1700000000000 + $1::bigint + i), 12, '0') || '70008' || lpad(to_hex(i), 15, '0'))::uuid,
+		'default', 'default', 'bench', 1,
+		CASE WHEN $3 THEN 'SLEEPING' ELSE 'COMPLETED' END,
+			CASE WHEN $3 THEN now() + interval '1 day' + i * interval '1 ms' END,
 		now(), CASE WHEN NOT $3 THEN now() END, '1', CASE WHEN NOT $3 THEN '1'::bytea END
 	FROM generate_series(1, $2::bigint) i`
 

@@ -186,7 +186,8 @@ func (t *trial) settle(ctx context.Context) error {
 func (t *trial) disableAutovacuum(ctx context.Context) error {
 	_, err := t.pool.Exec(ctx, `
 		DO $$ DECLARE t regclass; BEGIN
-			FOR t IN SELECT c.oid FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace::regnamespace::text NOT IN ('pg_catalog', 'information_schema') LOOP
+			FOR t IN SELECT c.oid FROM pg_class c WHERE c.relkind = 'r'
+				AND c.relnamespace::regnamespace::text NOT IN ('pg_catalog', 'information_schema') LOOP
 				EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', t);
 			END LOOP;
 		END $$`)
@@ -239,7 +240,8 @@ func (t *trial) check(ctx context.Context, runs, steps int) error {
 		return err
 	}
 	if got := completed - t.completed; got != runs || gotSteps != float64(steps) {
-		return fmt.Errorf("%s completed %d runs with %.1f steps each, want %d with %d", t.engine.name(), got, gotSteps, runs, steps)
+		return fmt.Errorf("%s completed %d runs with %.1f steps each, want %d with %d", t.engine.name(), got, gotSteps,
+			runs, steps)
 	}
 	t.completed = completed
 	return nil

@@ -15,7 +15,9 @@ func latencyFigures(l *lab) (all []figure) {
 			"start → first line, p50 ms", "p95", "p99", "start → result, p50 ms", "p95", "p99",
 		}}
 		for _, e := range []engine{ours, riverTuned, riverDefault} {
-			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) { return latency(ctx, l, e, apart) }})
+			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
+				return latency(ctx, l, e, apart)
+			}})
 		}
 		all = append(all, f)
 	}
@@ -61,7 +63,8 @@ func latency(ctx context.Context, l *lab, e engine, apart bool) (sample, error) 
 	return sample{values: append(quantiles(firsts), quantiles(results)...), cost: cost}, t.check(ctx, cost.Runs, 0)
 }
 
-// startAndWait returns how long the result took, or zero if the engine does not deliver it; then it waits for the first line.
+// startAndWait returns how long the result took, or zero if the engine does not deliver it; then it waits for the first
+// line.
 func startAndWait(ctx context.Context, q queue, j *journal, n int) (time.Duration, error) {
 	begun := time.Now()
 	result, err := q.start(ctx, n, 0)
@@ -91,7 +94,9 @@ func timerFigures(l *lab) []figure {
 		delay.subjects = append(delay.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 			return timers(ctx, l, e, task{}, l.timer(nap))
 		}})
-		herd.subjects = append(herd.subjects, subject{e.name(), func(ctx context.Context) (sample, error) { return sleepers(ctx, l, e) }})
+		herd.subjects = append(herd.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
+			return sleepers(ctx, l, e)
+		}})
 	}
 	all := []figure{sleep, delay}
 	for i := range all {

@@ -20,9 +20,11 @@ func main() {
 	pattern := flag.String("run", "", "measure only the figures whose group and name match this regular expression")
 	flag.IntVar(&cfg.rounds, "rounds", 5, "how many rounds to measure each figure")
 	flag.BoolVar(&cfg.quick, "quick", false, "only try that every figure works, with few runs and one round")
-	flag.StringVar(&cfg.out, "out", "", "folder for RESULTS.md and the plots; none: the report goes to the standard output")
+	flag.StringVar(&cfg.out, "out", "", "folder for RESULTS.md and the plots; none: the report goes to the "+
+		"standard output")
 	soakFor := flag.Duration("soak", 0, "instead of the figures, put constant load on Kagzi for this long, such as 6h")
-	snapshot := flag.Duration("snapshot", 0, "how long another session holds a snapshot during the soak; 0: a sixth of it")
+	snapshot := flag.Duration("snapshot", 0, "how long another session holds a snapshot during the soak; 0: a "+
+		"sixth of it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -124,7 +126,8 @@ func measure(ctx context.Context, cfg config) error {
 	if err := errors.Join(err, l.close()); err != nil {
 		return err
 	}
-	about = append(about, fmt.Sprintf("Command: `go run . %s`, which took %s", strings.Join(os.Args[1:], " "), time.Since(begun).Round(time.Second)))
+	about = append(about, fmt.Sprintf("Command: `go run . %s`, which took %s", strings.Join(os.Args[1:], " "),
+		time.Since(begun).Round(time.Second)))
 	return errors.Join(failed, write(cfg.out, about, all))
 }
 
@@ -166,7 +169,8 @@ func (o *outcome) measure(ctx context.Context, s subject, cfg config, rounds int
 			return err
 		}
 		noisy := got.cost.Others > tolerated && !cfg.quick
-		fmt.Fprintf(cfg.log, "%5.1fs  %s: %s: %s: %.4g (others %.2f)\n", took.Seconds(), o.figure.group, o.figure.name, s.name, got.values, got.cost.Others)
+		fmt.Fprintf(cfg.log, "%5.1fs  %s: %s: %s: %.4g (others %.2f)\n", took.Seconds(), o.figure.group, o.figure.name,
+			s.name, got.values, got.cost.Others)
 		if noisy && o.thrown < 2*rounds {
 			o.thrown++
 			continue

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// memoryFigure measures a worker in a process of its own: how much its resident memory grows with runs that are executing, and
-// with runs that sleep. The process has given unused memory back before each look.
+// memoryFigure measures a worker in a process of its own: how much its resident memory grows with runs that are
+// executing, and with runs that sleep. The process has given unused memory back before each look.
 func memoryFigure(l *lab) figure {
 	f := figure{
 		group: "Memory of the worker", name: "10,000 executing, 100,000 sleeping", rounds: 3,

@@ -61,7 +61,8 @@ func (r reading) since(before reading, runs int) cost {
 func quiesced(ctx context.Context, admin *pgxpool.Pool, database string) error {
 	for {
 		var n int
-		err := admin.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`, database).Scan(&n)
+		err := admin.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = $1
+			AND backend_type = 'client backend'`, database).Scan(&n)
 		if err != nil || n == 0 {
 			return err
 		}
@@ -75,7 +76,8 @@ const ticks = 100
 // kernelThreads is the process whose children are the kernel's threads. They mostly write what the server has written.
 const kernelThreads = 2
 
-// processorSeconds returns what the machine, except for the kernel's threads, the server and this benchmark have used so far.
+// processorSeconds returns what the machine, except for the kernel's threads, the server and this benchmark have used
+// so far.
 func processorSeconds(server int) (machine, servers, client float64, ok bool) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -28,7 +28,8 @@ func plot(group []outcome) []byte {
 }
 
 func svg(body *bytes.Buffer, height int) []byte {
-	return fmt.Appendf(nil, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n"+
+	return fmt.Appendf(nil, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "+
+		"font-family=\"sans-serif\" font-size=\"12\">\n"+
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n%s</svg>\n", plotWidth, height, body.Bytes())
 }
 
@@ -45,8 +46,8 @@ func (o outcome) curve() []point {
 	return o.samples[len(o.samples)-1].curve
 }
 
-// plotBars draws the median of each outcome as a bar, and the spread as a line. The bars of a figure have a scale of their own,
-// because the figures' values lie far apart.
+// plotBars draws the median of each outcome as a bar, and the spread as a line. The bars of a figure have a scale of
+// their own, because the figures' values lie far apart.
 func plotBars(w *bytes.Buffer, group []outcome) (height int) {
 	const left, length, bar = 130, 480, 18
 	y := 24
@@ -66,8 +67,10 @@ func plotBars(w *bytes.Buffer, group []outcome) (height int) {
 		text(w, 24, y+13, "normal", o.subject)
 		if m := median(v); !math.IsNaN(m) {
 			at := func(f float64) float64 { return left + length*max(f, 0)/max(largest, 1e-9) }
-			fmt.Fprintf(w, "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", left, y+1, at(m)-left, bar-3, colours[o.subject])
-			fmt.Fprintf(w, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"black\"/>\n", at(slices.Min(v)), at(slices.Max(v)), y+8, y+8)
+			fmt.Fprintf(w, "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", left, y+1,
+				at(m)-left, bar-3, colours[o.subject])
+			fmt.Fprintf(w, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"black\"/>\n", at(slices.Min(v)),
+				at(slices.Max(v)), y+8, y+8)
 			text(w, left+length+12, y+13, "normal", spread(v))
 		}
 		y += bar
@@ -88,7 +91,8 @@ func plotCurves(w *bytes.Buffer, title string, curves []curve) (height int) {
 	text(w, 8, 18, "bold", title)
 	for i := range 5 {
 		fy, fx := upper*float64(i)/4, right*float64(i)/4
-		fmt.Fprintf(w, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#e5e7eb\"/>\n", left, left+width, y(fy), y(fy))
+		fmt.Fprintf(w, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#e5e7eb\"/>\n", left, left+width,
+			y(fy), y(fy))
 		text(w, 8, int(y(fy))+4, "normal", short(fy))
 		text(w, int(x(fx))-8, top+tall+18, "normal", fmt.Sprintf("%.0f", fx))
 	}
@@ -97,8 +101,10 @@ func plotCurves(w *bytes.Buffer, title string, curves []curve) (height int) {
 		for _, p := range c.points {
 			points += fmt.Sprintf("%.1f,%.1f ", x(p.x), y(p.y))
 		}
-		fmt.Fprintf(w, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", points, colours[c.name])
-		fmt.Fprintf(w, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", left+10, top+18*i, colours[c.name])
+		fmt.Fprintf(w, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", points,
+			colours[c.name])
+		fmt.Fprintf(w, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", left+10, top+18*i,
+			colours[c.name])
 		text(w, left+28, top+18*i+11, "normal", c.name)
 	}
 	return top + tall + 32

@@ -21,7 +21,8 @@ func (l *lab) describe(ctx context.Context) ([]string, error) {
 	err := l.admin.QueryRow(ctx, `
 		SELECT current_setting('server_version'),
 			(SELECT string_agg(name || ' = ' || current_setting(name), ', ' ORDER BY name) FROM pg_settings
-			WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size'))`).Scan(&postgres, &settings)
+			WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers',
+				'max_wal_size'))`).Scan(&postgres, &settings)
 	memory := proc("meminfo", `MemTotal:\s+(\d+) kB`)
 	return []string{
 		"Date: " + time.Now().UTC().Format(time.DateOnly),
@@ -82,11 +83,13 @@ func writeTables(w io.Writer, about []string, all []outcome, plots bool) {
 	for _, line := range about {
 		fmt.Fprintf(w, "- %s\n", line)
 	}
-	fmt.Fprintf(w, "\nREADME.md explains the columns. Values are medians, with the smallest and the largest of the rounds in parentheses.\n")
+	fmt.Fprintf(w, "\nREADME.md explains the columns. Values are medians, with the smallest and the largest of the "+
+		"rounds in parentheses.\n")
 	for _, g := range groups(all) {
 		columns := g[0].figure.valueColumns()
 		head := slices.Concat([]string{"figure", "engine"}, columns, []string{
-			"to River, tuned", "server, CPU s/1,000", "client, CPU s/1,000", "statements/run", "commits/run", "WAL, bytes/run", "rounds (thrown away)",
+			"to River, tuned", "server, CPU s/1,000", "client, CPU s/1,000", "statements/run", "commits/run",
+			"WAL, bytes/run", "rounds (thrown away)",
 		})
 		fmt.Fprintf(w, "\n## %s\n\n", g[0].figure.group)
 		if plots {
@@ -139,7 +142,8 @@ func (o outcome) row(columns int, group []outcome) []string {
 	}
 	return append(cells, ratio,
 		per(1000, func(c cost) float64 { return c.Server }), per(1000, func(c cost) float64 { return c.Client }),
-		per(1, func(c cost) float64 { return float64(c.Statements) }), per(1, func(c cost) float64 { return float64(c.Commits) }),
+		per(1, func(c cost) float64 { return float64(c.Statements) }),
+		per(1, func(c cost) float64 { return float64(c.Commits) }),
 		per(1, func(c cost) float64 { return float64(c.WAL) }), rounds)
 }
 

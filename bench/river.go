@@ -40,7 +40,8 @@ func (e riverEngine) open(pool *pgxpool.Pool) (queue, error) {
 	return &riverQueue{engine: e, pool: pool, client: c, waiters: map[int64]chan struct{}{}}, err
 }
 
-// tune sets the shortest pauses, if e is tuned. A client that inserts notifies others at most once in its FetchCooldown.
+// tune sets the shortest pauses, if e is tuned. A client that inserts notifies others at most once in its
+// FetchCooldown.
 func (e riverEngine) tune(cfg *river.Config) *river.Config {
 	if e.tuned {
 		cfg.FetchCooldown, cfg.FetchPollInterval = river.FetchCooldownMin, 10*time.Millisecond
@@ -49,24 +50,31 @@ func (e riverEngine) tune(cfg *river.Config) *river.Config {
 }
 
 // A job's row has the name of its last step.
-func (riverEngine) count(ctx context.Context, pool *pgxpool.Pool, newest int) (completed int, steps float64, err error) {
+func (riverEngine) count(ctx context.Context, pool *pgxpool.Pool,
+	newest int,
+) (completed int, steps float64, err error) {
 	err = pool.QueryRow(ctx, `
 		SELECT (SELECT count(*) FROM river_job WHERE state = 'completed'),
-			(SELECT coalesce(avg(coalesce(1 + substring(metadata->>'river:resumable_step' from '[0-9]+')::int, 0)), 0)::float8
-			FROM (SELECT metadata FROM river_job WHERE state = 'completed' ORDER BY id DESC LIMIT $1) newest)`, newest).Scan(&completed, &steps)
+			(SELECT coalesce(avg(coalesce(1 + substring(metadata->>'river:resumable_step' from '[0-9]+')::int, 0)),
+				0)::float8
+			FROM (SELECT metadata FROM river_job WHERE state = 'completed' ORDER BY id DESC
+				LIMIT $1) newest)`, newest).Scan(&completed, &steps)
 	return completed, steps, err
 }
 
 func (riverEngine) fill(ctx context.Context, pool *pgxpool.Pool, ended, sleeping int) error {
 	_, err := pool.Exec(ctx, `
-		INSERT INTO river_job (state, attempt, max_attempts, attempted_at, attempted_by, finalized_at, args, kind, metadata)
-		SELECT 'completed', 1, 25, now(), '{bench}', now(), '{"n": 1}', 'bench', '{}' FROM generate_series(1, $1::bigint)`, ended)
+		INSERT INTO river_job (state, attempt, max_attempts, attempted_at, attempted_by, finalized_at, args, kind,
+			metadata)
+		SELECT 'completed', 1, 25, now(), '{bench}', now(), '{"n": 1}', 'bench', '{}'
+			FROM generate_series(1, $1::bigint)`, ended)
 	if err != nil {
 		return err
 	}
 	_, err = pool.Exec(ctx, `
 		INSERT INTO river_job (state, attempt, max_attempts, scheduled_at, args, kind, metadata)
-		SELECT 'scheduled', 0, 25, now() + interval '1 day' + i * interval '1 ms', '{"n": 1}', 'bench', '{}' FROM generate_series(1, $1::bigint) i`, sleeping)
+		SELECT 'scheduled', 0, 25, now() + interval '1 day' + i * interval '1 ms', '{"n": 1}', 'bench', '{}'
+			FROM generate_series(1, $1::bigint) i`, sleeping)
 	return err
 }
 
@@ -134,13 +142,21 @@ func (q *riverQueue) startMany(ctx context.Context, first, count int) error {
 func (q *riverQueue) work(ctx context.Context, queue string, concurrency int, t task) (worker, error) {
 	workers := river.NewWorkers()
 	// JobTimeout would end the jobs that are held.
-	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, job *river.Job[riverArgs]) error { return t.river(ctx, q.pool, job) }))
-	cfg := &river.Config{Logger: quiet, Workers: workers, Queues: map[string]river.QueueConfig{queue: {MaxWorkers: concurrency}}, JobTimeout: -1}
+	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, job *river.Job[riverArgs]) error {
+		return t.river(ctx, q.pool, job)
+	}))
+	cfg := &river.Config{
+		Logger: quiet, Workers: workers,
+		Queues: map[string]river.QueueConfig{queue: {MaxWorkers: concurrency}}, JobTimeout: -1,
+	}
 	c, err := river.NewClient(riverpgxv5.New(q.pool), q.engine.tune(cfg))
 	if err != nil {
 		return nil, err
 	}
-	events, unsubscribe := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: 1 << 20, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	events, unsubscribe := c.SubscribeConfig(&river.SubscribeConfig{
+		ChanSize: 1 << 20,
+		Kinds:    []river.EventKind{river.EventKindJobCompleted},
+	})
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}

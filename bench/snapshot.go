@@ -9,15 +9,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// snapshotFigure measures claims while another session keeps an old snapshot, so that no dead row can be removed: two minutes
-// at a constant rate, then a drain.
+// snapshotFigure measures claims while another session keeps an old snapshot, so that no dead row can be removed: two
+// minutes at a constant rate, then a drain.
 func snapshotFigure(l *lab) figure {
 	f := figure{
 		group: "An old snapshot", name: "1,000 runs/s for two minutes, then a drain at concurrency 100", rounds: 1,
-		columns: []string{"claim at first, ms", "claim at last, ms", "backlog after two minutes", "drain under the snapshot, runs/s"},
+		columns: []string{
+			"claim at first, ms", "claim at last, ms", "backlog after two minutes",
+			"drain under the snapshot, runs/s",
+		},
 	}
 	for _, e := range []engine{ours, riverTuned} {
-		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) { return underSnapshot(ctx, l, e) }})
+		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
+			return underSnapshot(ctx, l, e)
+		}})
 	}
 	return f
 }
@@ -116,7 +121,8 @@ func (s *snapshotted) watch(ctx context.Context) error {
 		}
 		var nowCalls int64
 		var nowTotal float64
-		err := s.lab.admin.QueryRow(context.WithoutCancel(ctx), readClaims, s.name, s.engine.claims()).Scan(&nowCalls, &nowTotal)
+		err := s.lab.admin.QueryRow(context.WithoutCancel(ctx), readClaims, s.name, s.engine.claims()).
+			Scan(&nowCalls, &nowTotal)
 		if err != nil {
 			return err
 		}

@@ -17,8 +17,8 @@ const (
 	soakKeep = 10 * time.Minute
 )
 
-// soak puts constant load on Kagzi for so long, and writes a line every minute. For a part of the time another session holds a
-// snapshot: see heldFrom.
+// soak puts constant load on Kagzi for so long, and writes a line every minute. For a part of the time another session
+// holds a snapshot: see heldFrom.
 func soak(ctx context.Context, cfg config, long, snapshot time.Duration) (err error) {
 	l, err := openLab(ctx, cfg.quick)
 	if err != nil {
@@ -110,7 +110,8 @@ const readTables = `
 
 // watch writes a line for each table every minute.
 func (s *soaking) watch(ctx context.Context, long time.Duration) error {
-	fmt.Fprintln(s.out, "seconds,snapshot,runs_per_s,backlog,claim_ms,table,live_rows,dead_rows,table_bytes,index_bytes")
+	fmt.Fprintln(s.out,
+		"seconds,snapshot,runs_per_s,backlog,claim_ms,table,live_rows,dead_rows,table_bytes,index_bytes")
 	interval := min(time.Minute, max(long/60, 100*time.Millisecond))
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -143,7 +144,8 @@ func (s *soaking) watch(ctx context.Context, long time.Duration) error {
 		}
 		var nowCalls int64
 		var nowTotal float64
-		if err := s.lab.admin.QueryRow(ctx, readClaims, s.name, s.engine.claims()).Scan(&nowCalls, &nowTotal); err != nil {
+		if err := s.lab.admin.QueryRow(ctx, readClaims, s.name, s.engine.claims()).Scan(&nowCalls,
+			&nowTotal); err != nil {
 			return over(ctx, err)
 		}
 		now := s.ended.Load()

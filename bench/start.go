@@ -25,7 +25,9 @@ func startFigures(l *lab) (all []figure) {
 		}
 		f := figure{group: "Start", name: name}
 		for _, e := range []engine{ours, riverTuned, floor} {
-			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) { return s.round(ctx, l, e) }})
+			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
+				return s.round(ctx, l, e)
+			}})
 		}
 		all = append(all, f)
 	}
@@ -91,8 +93,8 @@ func together(goroutines int, do func() error) error {
 	return nil
 }
 
-// paced starts runs one by one, so many a second, and stores when each start was called. A start that takes long does not
-// delay others.
+// paced starts runs one by one, so many a second, and stores when each start was called. A start that takes long does
+// not delay others.
 func paced(ctx context.Context, q queue, starts []atomic.Int64, perSecond int) error {
 	begun := time.Now()
 	var next atomic.Int64

@@ -26,8 +26,8 @@ func where(apart bool) string {
 	return "one process"
 }
 
-// steadyFigures start and execute runs at the same time. At the light rate of the soak hardly anything shares a commit: its
-// costs are those of a run alone.
+// steadyFigures start and execute runs at the same time. At the light rate of the soak hardly anything shares a commit:
+// its costs are those of a run alone.
 func steadyFigures(l *lab) (all []figure) {
 	const rate = 1000
 	soaked := task{Steps: 2}
@@ -37,23 +37,33 @@ func steadyFigures(l *lab) (all []figure) {
 		fast := figure{name: "as fast as it goes, " + where(apart)}
 		for _, e := range []engine{ours, riverTuned} {
 			light.subjects = append(light.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
-				return steady(ctx, l, e, apart, soaked, func(ctx context.Context, t *trial, j *journal) ([]float64, int, error) {
-					return atRate(ctx, t, j, soakRate, l.long(3*roundTime)) // so long that the worker's start and stop hardly count
+				return steady(ctx, l, e, apart, soaked, func(ctx context.Context, t *trial, j *journal) ([]float64,
+					int, error,
+				) {
+					// so long that the worker's start and stop hardly count
+					return atRate(ctx, t, j, soakRate, l.long(3*roundTime))
 				})
 			}})
 			slow.subjects = append(slow.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
-				return steady(ctx, l, e, apart, task{}, func(ctx context.Context, t *trial, j *journal) ([]float64, int, error) {
+				return steady(ctx, l, e, apart, task{}, func(ctx context.Context, t *trial, j *journal) ([]float64,
+					int, error,
+				) {
 					return atRate(ctx, t, j, rate, l.long(roundTime))
 				})
 			}})
 			fast.subjects = append(fast.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
-				return steady(ctx, l, e, apart, task{}, func(ctx context.Context, t *trial, j *journal) ([]float64, int, error) {
+				return steady(ctx, l, e, apart, task{}, func(ctx context.Context, t *trial, j *journal) ([]float64,
+					int, error,
+				) {
 					return atWill(ctx, t, j, l.long(roundTime))
 				})
 			}})
 		}
 		for _, f := range []figure{light, slow, fast} {
-			f.group, f.columns = "Start and execute at once", []string{"runs/s", "start → first line, p50 ms", "p95", "p99"}
+			f.group, f.columns = "Start and execute at once", []string{
+				"runs/s", "start → first line, p50 ms",
+				"p95", "p99",
+			}
 			all = append(all, f)
 		}
 	}
@@ -61,7 +71,9 @@ func steadyFigures(l *lab) (all []figure) {
 }
 
 // steady measures while runs are started by produce, which returns the values and the number of runs.
-func steady(ctx context.Context, l *lab, e engine, apart bool, work task, produce func(context.Context, *trial, *journal) ([]float64, int, error)) (sample, error) {
+func steady(ctx context.Context, l *lab, e engine, apart bool, work task,
+	produce func(context.Context, *trial, *journal) ([]float64, int, error),
+) (sample, error) {
 	t, err := l.newTrial(ctx, e, used, drainConnections(e))
 	if err != nil {
 		return sample{}, err
@@ -108,7 +120,8 @@ func atRate(ctx context.Context, t *trial, j *journal, perSecond int, long time.
 	return append([]float64{rate}, quantiles(late)...), len(starts), nil
 }
 
-// atWill starts batches of 100 whenever fewer than 5,000 runs wait. It counts what ends in the last three quarters of the time.
+// atWill starts batches of 100 whenever fewer than 5,000 runs wait. It counts what ends in the last three quarters of
+// the time.
 func atWill(ctx context.Context, t *trial, j *journal, long time.Duration) ([]float64, int, error) {
 	const batch, backlog = 100, 5000
 	var started atomic.Int64

@@ -1,10 +1,10 @@
-// Chaos proves Kagzi: it runs real workers against a real Postgres, breaks what they depend on by a plan made from a seed, and checks
-// that every promise was kept.
+// Chaos proves Kagzi: it runs real workers against a real Postgres, breaks what they depend on by a plan made from a
+// seed, and checks that every promise was kept.
 //
 //	go run . -seed 7 -duration 60s
 //
-// It prints the plan, what the faults did, and PASS, FAIL with the history of the runs concerned, or INVALID if the round proves
-// nothing. The exit code is 0, 1 or 3, and 2 after flags that are wrong; go run makes 1 of each but 0.
+// It prints the plan, what the faults did, and PASS, FAIL with the history of the runs concerned, or INVALID if the
+// round proves nothing. The exit code is 0, 1 or 3, and 2 after flags that are wrong; go run makes 1 of each but 0.
 package main
 
 import (
@@ -47,12 +47,18 @@ func run(args []string) int {
 	flags.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "what the plan is made from")
 	flags.DurationVar(&o.Duration, "duration", time.Minute, "from the first start to the end of the last fault")
 	flags.IntVar(&o.Workers, "workers", 4, "how many worker processes there are")
-	flags.IntVar(&o.Customers, "customers", 40, "how many clients work at the same time, each at one job after the other")
-	flags.StringVar(&o.Server, "server", "plain", "the kind of server: \"plain\", \"synchronous standby\", \"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", which lets the seed choose (an even one takes \"plain\")")
+	flags.IntVar(&o.Customers, "customers", 40, "how many clients work at the same time, each at one job after "+
+		"the other")
+	flags.StringVar(&o.Server, "server", "plain", "the kind of server: \"plain\", \"synchronous standby\", "+
+		"\"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", "+
+		"which lets the seed choose (an even one takes \"plain\")")
 	faults := flags.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
-	keep := flags.String("keep", "", "a directory for ledgers and logs, which must be empty or not exist, and stays; otherwise they go after a round that passes")
-	flags.BoolVar(&o.Deaf, "deaf", false, "all hints are lost, and no listener knows: all bounds must hold by polling alone")
-	flags.BoolVar(&o.Soak, "soak", false, "delete ended runs soon, audit nothing, and stop when goroutines, memory, connections, dead tuples or tables grow")
+	keep := flags.String("keep", "", "a directory for ledgers and logs, which must be empty or not exist, and stays; "+
+		"otherwise they go after a round that passes")
+	flags.BoolVar(&o.Deaf, "deaf", false, "all hints are lost, and no listener knows: all bounds must hold by "+
+		"polling alone")
+	flags.BoolVar(&o.Soak, "soak", false, "delete ended runs soon, audit nothing, and stop when goroutines, memory, "+
+		"connections, dead tuples or tables grow")
 	records := flags.String("record", "", "a file to which the round's figures are added, as one line of JSON")
 	table := flags.String("table", "", "print what the records in this file say together, and do nothing else")
 	long := flags.Duration("for", 0, "play rounds with this seed, the next, and so on, until the time is over")
@@ -67,7 +73,8 @@ func run(args []string) int {
 		return usage(fmt.Errorf("%w: a length has a unit, as in 60s; -h lists the flags", err))
 	}
 	if flags.NArg() > 0 {
-		return usage(fmt.Errorf("unexpected argument %q: there are flags only, which -h lists; a name with a space needs quotes", flags.Arg(0)))
+		return usage(fmt.Errorf("unexpected argument %q: there are flags only, which -h lists; a name with a space "+
+			"needs quotes", flags.Arg(0)))
 	}
 	if *table != "" {
 		if err := driver.Summarize(os.Stdout, *table); err != nil {
@@ -129,7 +136,8 @@ func writable(file string) error {
 	return f.Close()
 }
 
-// unused returns an error if a directory is there and has something in it: the ledgers of an earlier round would be evidence in the next.
+// unused returns an error if a directory is there and has something in it: the ledgers of an earlier round would be
+// evidence in the next.
 func unused(dir string) error {
 	if dir == "" {
 		return nil
@@ -141,7 +149,8 @@ func unused(dir string) error {
 	case err != nil:
 		return err
 	case len(all) > 0:
-		return fmt.Errorf("-keep %s: the directory is not empty, and the ledgers of two rounds must not mix: name one that is empty, or that does not exist", dir)
+		return fmt.Errorf("-keep %s: the directory is not empty, and the ledgers of two rounds must not mix: name "+
+			"one that is empty, or that does not exist", dir)
 	}
 	return nil
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A directory for what a round leaves is empty, or is not there yet: a round does not begin with the ledgers of another one.
+// A directory for what a round leaves is empty, or is not there yet: a round does not begin with the ledgers of another
+// one.
 func TestKeepIsUnused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -20,7 +21,8 @@ func TestKeepIsUnused(t *testing.T) {
 	if err := os.WriteFile(ledger, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := unused(dir); err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "not empty") {
+	if err := unused(dir); err == nil || !strings.Contains(err.Error(), dir) ||
+		!strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a directory with a ledger: %v", err)
 	}
 	if err := unused(ledger); err == nil {
@@ -51,7 +53,13 @@ func TestFlagsAreChecked(t *testing.T) {
 	dir := t.TempDir()
 	keep := filepath.Join(dir, "new")
 	for _, wrong := range [][]string{
-		{"-duration", "0s"}, {"-workers", "0"}, {"-customers", "-1"}, {"-for", "-1s"}, {"-faults", "("}, {"extra"}, {"-record", filepath.Join(dir, "nowhere", "records")},
+		{"-duration", "0s"},
+		{"-workers", "0"},
+		{"-customers", "-1"},
+		{"-for", "-1s"},
+		{"-faults", "("},
+		{"extra"},
+		{"-record", filepath.Join(dir, "nowhere", "records")},
 	} {
 		if code := run(append([]string{"-seed", "1", "-plan", "-keep", keep}, wrong...)); code != misuse {
 			t.Errorf("%v: exit code %d", wrong, code)

@@ -22,18 +22,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// rounds are played in a long campaign, and the first of them always. A round of 30 s has a calm, in which liveness is judged.
+// rounds are played in a long campaign, and the first of them always. A round of 30 s has a calm, in which liveness is
+// judged.
 var rounds = []struct {
 	seed   uint64
 	length time.Duration
 	found  string
 }{
-	{3, 15 * time.Second, "a branch that ignored the error of a step that had ended its goroutine was taken for other code in a replay"},
+	{3, 15 * time.Second, "a branch that ignored the error of a step that had ended its goroutine was taken for " +
+		"other code in a replay"},
 	{9, 30 * time.Second, "nothing"},
 }
 
-// TestRounds plays short rounds, one after the other. KAGZI_CHAOS_SEEDS is how many rounds with fresh seeds come after those of the
-// table. A round that proves nothing, because the machine is too busy for the plan, is played again with another seed.
+// TestRounds plays short rounds, one after the other. KAGZI_CHAOS_SEEDS is how many rounds with fresh seeds come after
+// those of the table. A round that proves nothing, because the machine is too busy for the plan, is played again with
+// another seed.
 func TestRounds(t *testing.T) {
 	fresh := 0
 	if n, err := strconv.Atoi(os.Getenv("KAGZI_CHAOS_SEEDS")); err == nil {
@@ -53,7 +56,10 @@ const tries = 3
 
 func play(t *testing.T, seed uint64, length time.Duration) {
 	for try := range uint64(tries) {
-		o := driver.Options{Seed: seed + 1000*try, Duration: length, Workers: 3, Customers: 20, Dir: t.TempDir(), Log: t.Logf}
+		o := driver.Options{
+			Seed: seed + 1000*try, Duration: length, Workers: 3, Customers: 20, Dir: t.TempDir(),
+			Log: t.Logf,
+		}
 		var said bytes.Buffer
 		record, err := driver.Play(t.Context(), &said, o, false)
 		t.Logf("%s", said.Bytes())

@@ -126,8 +126,8 @@ func members(e ast.Expr) (names []string) {
 	return names
 }
 
-// The ways in which architecture.md cites the code, in code spans: a path, a test, a name of a package, or a member of one
-// of package kagzi's types.
+// The ways in which architecture.md cites the code, in code spans: a path, a test, a name of a package, or a member of
+// one of package kagzi's types.
 var (
 	span        = regexp.MustCompile("`([^`\n]+)`")
 	citedPath   = regexp.MustCompile(`^([a-z_]+/)+[\w.-]*$|^\w+\.go$`)
@@ -180,7 +180,10 @@ func TestArchitectureCitesWhatThereIs(t *testing.T) {
 	if cited == 0 {
 		t.Error("nothing is cited")
 	}
-	for _, wrong := range []string{"store.Flushed", "internal/engine/inboxes.go", "TestOfNothing", "Worker.Walk", "store.Suspension.Needs", "languages.go"} {
+	for _, wrong := range []string{
+		"store.Flushed", "internal/engine/inboxes.go", "TestOfNothing", "Worker.Walk",
+		"store.Suspension.Needs", "languages.go",
+	} {
 		if _, err := s.cites(wrong); err == nil {
 			t.Errorf("%s is accepted, so the test proves nothing", wrong)
 		}
@@ -237,7 +240,8 @@ func TestCommentsNameSections(t *testing.T) {
 		t.Error("no comment names a section")
 	}
 	title := titles[len(titles)-1]
-	if unknownSection("see "+reference+title+".", titles) != "" || unknownSection("see "+reference+title+"s.", titles) == "" {
+	if unknownSection("see "+reference+title+".", titles) != "" ||
+		unknownSection("see "+reference+title+"s.", titles) == "" {
 		t.Error("sections are not told apart, so the test proves nothing")
 	}
 }

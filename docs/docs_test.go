@@ -127,15 +127,18 @@ type compiler struct {
 
 // used are the packages that blocks may name without importing them.
 var used = []string{
-	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "os", "os/signal", "slices", "sync", "syscall", "testing", "time",
+	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "os", "os/signal", "slices", "sync",
+	"syscall", "testing", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
-	"github.com/kagzi/kagzi", "github.com/kagzi/kagzi/doctor", "github.com/kagzi/kagzi/kagzitest", "github.com/kagzi/kagzi/kind", "github.com/kagzi/kagzi/migrations",
+	"github.com/kagzi/kagzi", "github.com/kagzi/kagzi/doctor", "github.com/kagzi/kagzi/kagzitest",
+	"github.com/kagzi/kagzi/kind", "github.com/kagzi/kagzi/migrations",
 }
 
 func newCompiler(t *testing.T) *compiler {
 	t.Helper()
 	var stderr bytes.Buffer
-	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}, used...)...)
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"},
+		used...)...)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -147,7 +150,9 @@ func newCompiler(t *testing.T) *compiler {
 		exports[path] = file
 	}
 	c := &compiler{fset: token.NewFileSet(), prelude: read(t, "testdata/prelude.go")}
-	c.imports = importer.ForCompiler(c.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	c.imports = importer.ForCompiler(c.fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})
 	for _, path := range used {
 		c.uses += fmt.Sprintf("import %q\n", path)
 	}
@@ -174,7 +179,8 @@ func split(code string) (decls, statements string) {
 		}
 		if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+chunk, 0); err == nil {
 			decls, chunk = decls+chunk, ""
-		} else if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc _() {\n"+chunk+"\n}", 0); err == nil {
+		} else if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc _() {\n"+chunk+"\n}",
+			0); err == nil {
 			statements, chunk = statements+chunk, ""
 		}
 	}
@@ -275,7 +281,10 @@ func TestGoBlocksCompile(t *testing.T) {
 			t.Errorf("%s:%d: %v", b.page, b.line, err)
 		}
 	}
-	for _, wrong := range []string{"err := kagzi.Sleep(ctx, time.Second)\n", "var x int = kagzi.ID(\"x\")\n", "nothing(ctx)\n"} {
+	for _, wrong := range []string{
+		"err := kagzi.Sleep(ctx, time.Second)\n", "var x int = kagzi.ID(\"x\")\n",
+		"nothing(ctx)\n",
+	} {
 		if c.compile(wrong) == nil {
 			t.Errorf("this compiles, so the test proves nothing: %s", wrong)
 		}
@@ -304,7 +313,8 @@ func TestExamplesAreAttached(t *testing.T) {
 			if strings.HasSuffix(name, "_test.go") {
 				examples := doc.Examples(file)
 				if len(examples) > 0 && !strings.HasSuffix(file.Name.Name, "_test") {
-					t.Errorf("%s has examples: put them into package %s_test, so that they read as a user's program", name, file.Name.Name)
+					t.Errorf("%s has examples: put them into package %s_test, so that they read as a user's program",
+						name, file.Name.Name)
 				}
 				if !strings.HasSuffix(file.Name.Name, "_test") {
 					continue

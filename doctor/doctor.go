@@ -1,7 +1,7 @@
 // Package doctor examines the database that Kagzi uses, and advises how to fix the problems that it finds.
 //
-// [Examine] is more thorough than Client.Health of package kagzi, which asks whether the work goes on. Call it by hand, in a
-// deploy's check, or when things are slow.
+// [Examine] is more thorough than Client.Health of package kagzi, which asks whether the work goes on. Call it by hand,
+// in a deploy's check, or when things are slow.
 package doctor
 
 import (
@@ -55,10 +55,10 @@ const (
 	namedAtMost    = 5               // tables or indexes in one Finding
 )
 
-// Examine checks everything that Kagzi needs of pool's database. The result has at least one Advice about each topic; the
-// worst come first, and those that are Fine last. Examine changes nothing and needs no special rights: topics that this user
-// may not see are Unseen. It takes a few seconds at most, and returns an error if the database does not answer, or if ctx
-// ends.
+// Examine checks everything that Kagzi needs of pool's database. The result has at least one Advice about each topic;
+// the worst come first, and those that are Fine last. Examine changes nothing and needs no special rights: topics that
+// this user may not see are Unseen. It takes a few seconds at most, and returns an error if the database does not
+// answer, or if ctx ends.
 func Examine(ctx context.Context, pool *pgxpool.Pool) ([]Advice, error) {
 	if pool == nil {
 		return nil, errors.New("kagzi: doctor: the pool is nil: make one with pgxpool.New")
@@ -110,8 +110,9 @@ type examination struct {
 	pool *pgxpool.Pool
 	db   *pgxpool.Conn
 
-	server      store.Server
-	pooled      bool   // pooler sets it: the backend that answers does not have the process ID that the connection was told
+	server store.Server
+	// pooler sets it: the backend that answers does not have the process ID that the connection was told
+	pooled      bool
 	migrated    bool   // schema sets it: the tables exist, and this user may read their version
 	newer       bool   // schema sets it: a newer program has migrated the database
 	grants      string // schema sets it: the statements that let this user read the schema's version; "" if it may

@@ -51,7 +51,8 @@ func hasAdvice(found []doctor.Advice, topic string, severity doctor.Severity, te
 }
 
 var topics = []string{
-	"server", "schema", "indexes", "durability", "settings", "pooler", "pool", "clock", "snapshots", "idle transactions",
+	"server", "schema", "indexes", "durability", "settings", "pooler", "pool", "clock", "snapshots",
+	"idle transactions",
 	"autovacuum", "tables", "distribution", "notifications",
 }
 
@@ -91,24 +92,59 @@ func TestExamineFindsTrouble(t *testing.T) {
 		severity doctor.Severity
 		texts    []string
 	}{
-		{"ReadOnly", with(dbtest.Setting("default_transaction_read_only", "on")), "server", doctor.Problem, []string{"RESET default_transaction_read_only"}},
-		{"NewerSchema", statement(`INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 98)`), "schema", doctor.Problem, []string{"Upgrade"}},
-		{"NewerSchemaThatFits", statement(expanded), "schema", doctor.Fine, []string{"Version 99, with which this program", "works too"}},
+		{
+			"ReadOnly", with(dbtest.Setting("default_transaction_read_only", "on")), "server", doctor.Problem,
+			[]string{"RESET default_transaction_read_only"},
+		},
+		{"NewerSchema", statement(`INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program)
+			VALUES (99, true, 98)`), "schema", doctor.Problem, []string{"Upgrade"}},
+		{
+			"NewerSchemaThatFits", statement(expanded), "schema", doctor.Fine,
+			[]string{"Version 99, with which this program", "works too"},
+		},
 		{"IndexesOfANewerSchema", statement(expanded), "indexes", doctor.Fine, []string{"newer program"}},
 		{"NoRights", with(dbtest.Setting("role", "pg_monitor")), "schema", doctor.Problem, []string{"GRANT USAGE"}},
 		{"Fsync", statement(`SELECT 1`), "durability", doctor.Problem, []string{"ALTER SYSTEM SET fsync = on"}},
-		{"SynchronousCommit", with(dbtest.Setting("synchronous_commit", "off")), "durability", doctor.Warning, []string{"SET synchronous_commit = on"}},
-		{"StatementTimeout", with(dbtest.Setting("statement_timeout", "9s")), "settings", doctor.Warning, []string{"statement_timeout is 9s", "ALTER ROLE"}},
-		{"LockTimeout", with(dbtest.Setting("lock_timeout", "500")), "settings", doctor.Warning, []string{"lock_timeout is 500ms"}},
-		{"IdleSessionTimeout", with(dbtest.Setting("idle_session_timeout", "1h")), "settings", doctor.Warning, []string{"idle_session_timeout"}},
-		{"Isolation", with(dbtest.Setting("default_transaction_isolation", "serializable")), "settings", doctor.Warning, []string{"'read committed'"}},
+		{
+			"SynchronousCommit", with(dbtest.Setting("synchronous_commit", "off")), "durability", doctor.Warning,
+			[]string{"SET synchronous_commit = on"},
+		},
+		{
+			"StatementTimeout", with(dbtest.Setting("statement_timeout", "9s")), "settings", doctor.Warning,
+			[]string{"statement_timeout is 9s", "ALTER ROLE"},
+		},
+		{
+			"LockTimeout", with(dbtest.Setting("lock_timeout", "500")), "settings", doctor.Warning,
+			[]string{"lock_timeout is 500ms"},
+		},
+		{
+			"IdleSessionTimeout", with(dbtest.Setting("idle_session_timeout", "1h")), "settings", doctor.Warning,
+			[]string{"idle_session_timeout"},
+		},
+		{
+			"Isolation", with(dbtest.Setting("default_transaction_isolation", "serializable")), "settings",
+			doctor.Warning,
+			[]string{"'read committed'"},
+		},
 		{"TinyPool", with(dbtest.Conns(1)), "pool", doctor.Problem, []string{"1 connection,", "pool_max_conns"}},
 		{"SmallPool", with(dbtest.Conns(2)), "pool", doctor.Warning, []string{"transactional steps run one at a time"}},
 		{"HugePool", with(dbtest.Conns(5000)), "pool", doctor.Warning, []string{"max_connections"}},
-		{"DroppedIndex", statement(`DROP INDEX kagzi.workflow_runs_claim`), "indexes", doctor.Problem, []string{"workflow_runs_claim is missing"}},
-		{"InvalidIndex", statement(`UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'kagzi.workflow_runs_claim'::regclass`), "indexes", doctor.Problem, []string{"REINDEX INDEX CONCURRENTLY kagzi.workflow_runs_claim"}},
-		{"OtherIndex", statement(`CREATE INDEX mine ON kagzi.workflow_runs (started_at)`), "indexes", doctor.Warning, []string{"kagzi.mine"}},
-		{"AutovacuumOff", statement(`ALTER TABLE kagzi.step_runs SET (autovacuum_enabled = off)`), "autovacuum", doctor.Problem, []string{"RESET (autovacuum_enabled)", "kagzi.step_runs"}},
+		{
+			"DroppedIndex", statement(`DROP INDEX kagzi.workflow_runs_claim`), "indexes", doctor.Problem,
+			[]string{"workflow_runs_claim is missing"},
+		},
+		{"InvalidIndex", statement(`UPDATE pg_index SET indisvalid = false
+			WHERE indexrelid =
+			'kagzi.workflow_runs_claim'::regclass`), "indexes", doctor.Problem, []string{"REINDEX INDEX CONCURRENTLY kagzi.workflow_runs_claim"}},
+		{
+			"OtherIndex", statement(`CREATE INDEX mine ON kagzi.workflow_runs (started_at)`), "indexes", doctor.Warning,
+			[]string{"kagzi.mine"},
+		},
+		{
+			"AutovacuumOff", statement(`ALTER TABLE kagzi.step_runs SET (autovacuum_enabled = off)`), "autovacuum",
+			doctor.Problem,
+			[]string{"RESET (autovacuum_enabled)", "kagzi.step_runs"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +160,8 @@ func TestExamineFindsTrouble(t *testing.T) {
 	t.Run("NoRightsAtAll", func(t *testing.T) {
 		t.Parallel()
 		found := examine(t, dbtest.OpenPool(t, dbtest.Database(t).DSN, dbtest.Setting("role", "pg_monitor")))
-		wantAdvice(t, found, "schema", doctor.Problem, `User "pg_monitor" lacks USAGE on schema kagzi and SELECT`, `→ GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, `)
+		wantAdvice(t, found, "schema", doctor.Problem, `User "pg_monitor" lacks USAGE on schema kagzi and SELECT`,
+			`→ GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, `)
 		for _, topic := range []string{"tables", "indexes"} {
 			wantAdvice(t, found, topic, doctor.Unseen, `→ GRANT USAGE ON SCHEMA kagzi TO "pg_monitor";`)
 			if hasAdvice(found, topic, doctor.Fine) {
@@ -144,7 +181,8 @@ func TestExamineFindsTrouble(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := doctor.Examine(ctx, dbtest.Pool(t)); !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "kagzi: doctor: ") {
+		if _, err := doctor.Examine(ctx, dbtest.Pool(t)); !errors.Is(err, context.Canceled) ||
+			!strings.HasPrefix(err.Error(), "kagzi: doctor: ") {
 			t.Errorf("error %v of a cancelled context", err)
 		}
 	})
@@ -160,7 +198,8 @@ func TestExamineFindsDeadRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{
-		`INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id) SELECT gen_random_uuid(), 'x', g, 'default', g FROM generate_series(1, 60000) AS g`,
+		`INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id) SELECT gen_random_uuid(), 'x', g,
+			'default', g FROM generate_series(1, 60000) AS g`,
 		`DELETE FROM kagzi.signals WHERE sequence <= 30000`,
 	} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
@@ -173,7 +212,8 @@ func TestExamineFindsDeadRows(t *testing.T) {
 	// The server gathers such reports a little later.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for !hasAdvice(examine(t, db.Pool), "tables", doctor.Warning, " dead rows", "VACUUM (ANALYZE, VERBOSE) kagzi.signals") {
+	for !hasAdvice(examine(t, db.Pool), "tables", doctor.Warning, " dead rows",
+		"VACUUM (ANALYZE, VERBOSE) kagzi.signals") {
 		if ctx.Err() != nil {
 			t.Fatal("the dead rows are not found")
 		}
@@ -183,7 +223,8 @@ func TestExamineFindsDeadRows(t *testing.T) {
 func TestExamineBehindPooler(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	wantAdvice(t, examine(t, dbtest.OpenPool(t, dbtest.Pooler(t, db), dbtest.Conns(4))), "pooler", doctor.Warning, "transaction mode", "default_query_exec_mode=exec")
+	wantAdvice(t, examine(t, dbtest.OpenPool(t, dbtest.Pooler(t, db), dbtest.Conns(4))), "pooler", doctor.Warning,
+		"transaction mode", "default_query_exec_mode=exec")
 }
 
 // A user without rights beyond Kagzi's tables learns everything that it may see.
@@ -195,7 +236,8 @@ func TestExamineOfPlainUser(t *testing.T) {
 	t.Cleanup(func() {
 		dbtest.Exec(t, db.Pool, `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
 	})
-	dbtest.Exec(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role+`; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role, pgx.QueryExecModeSimpleProtocol)
+	dbtest.Exec(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role+`; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE
+		ON ALL TABLES IN SCHEMA kagzi TO `+role+`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role, pgx.QueryExecModeSimpleProtocol)
 	other, err := db.Pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +264,8 @@ func TestExamineOnCitus(t *testing.T) {
 	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Fine, "are not distributed")
 
 	dbtest.Exec(t, db.Pool, `SELECT create_distributed_table('kagzi.workflow_runs', 'namespace_id')`)
-	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Problem, "kagzi.consumers", "→ Stop the workers, and call migrations.Distribute.")
+	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Problem, "kagzi.consumers",
+		"→ Stop the workers, and call migrations.Distribute.")
 
 	if _, err := migrations.Distribute(t.Context(), db.Pool); err != nil {
 		t.Fatal(err)
@@ -232,8 +275,10 @@ func TestExamineOnCitus(t *testing.T) {
 	wantAdvice(t, found, "distribution", doctor.Unseen, "of this server alone")
 	wantAdvice(t, found, "tables", doctor.Fine, "2 nodes")
 
-	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
-	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Warning, "kagzi.worker_events", "→ Call migrations.Distribute.")
+	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event)
+		VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
+	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Warning, "kagzi.worker_events",
+		"→ Call migrations.Distribute.")
 
 	dbtest.Exec(t, db.Pool, `DROP FUNCTION pg_catalog.run_command_on_all_nodes`)
 	wantAdvice(t, examine(t, db.Pool), "tables", doctor.Unseen, "the nodes cannot be asked")

@@ -24,18 +24,24 @@ func (e *examination) checkServer() {
 	s := e.server
 	switch major := s.Version / 10_000; {
 	case major < oldestMajor:
-		e.add("server", Problem, fmt.Sprintf("Upgrade it to Postgres %d to %d.", oldestMajor, newestMajor), "Postgres %s is older than what Kagzi supports.", s.VersionText)
+		e.add("server", Problem, fmt.Sprintf("Upgrade it to Postgres %d to %d.", oldestMajor, newestMajor),
+			"Postgres %s is older than what Kagzi supports.", s.VersionText)
 	case major > newestMajor:
-		e.add("server", Warning, "Upgrade Kagzi, or read its release notes.", "Postgres %s is newer than what this version of Kagzi was tested with.", s.VersionText)
+		e.add("server", Warning, "Upgrade Kagzi, or read its release notes.", "Postgres %s is newer than what this "+
+			"version of Kagzi was tested with.", s.VersionText)
 	}
 	switch {
 	case s.Standby:
-		e.add("server", Problem, "Connect to the primary: add target_session_attrs=read-write to the connection string.", "The server is a standby, which takes no writes.")
+		e.add("server", Problem, "Connect to the primary: add target_session_attrs=read-write to the connection "+
+			"string.", "The server is a standby, which takes no writes.")
 	case s.ReadOnly:
-		e.add("server", Problem, "ALTER ROLE … RESET default_transaction_read_only, or the same for the database.", "default_transaction_read_only is on.")
+		e.add("server", Problem, "ALTER ROLE … RESET default_transaction_read_only, or the same for the database.",
+			"default_transaction_read_only is on.")
 	}
 	if s.Encoding != "UTF8" {
-		e.add("server", Problem, "Create another database, as with CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8', and connect to that.", "The encoding of the database is %s, which cannot store every text: Kagzi needs UTF8.", s.Encoding)
+		e.add("server", Problem, "Create another database, as with CREATE DATABASE … TEMPLATE template0 ENCODING "+
+			"'UTF8', and connect to that.", "The encoding of the database is %s, which cannot store every text: "+
+			"Kagzi needs UTF8.", s.Encoding)
 	}
 	e.addFine("server", "Postgres %s.", s.VersionText)
 }
@@ -102,22 +108,27 @@ func (e *examination) durability(ctx context.Context) error {
 	}
 	if s["synchronous_commit"].Value == "off" {
 		e.add("durability", Warning, "ALTER ROLE "+quote(e.server.User)+" SET synchronous_commit = on;",
-			"synchronous_commit is off: a crash of the server loses commits of the last moments that it has acknowledged, so steps run again and starts are lost.")
+			"synchronous_commit is off: a crash of the server loses commits of the last moments that it has "+
+				"acknowledged, so steps run again and starts are lost.")
 	}
-	e.addFine("durability", "fsync and full_page_writes are on, synchronous_commit is %s.", s["synchronous_commit"].Value)
+	e.addFine("durability", "fsync and full_page_writes are on, synchronous_commit is %s.",
+		s["synchronous_commit"].Value)
 	return nil
 }
 
-// harmfulTimeouts are settings that somebody may have made for other programs. Each does harm if it is shorter than least.
+// harmfulTimeouts are settings that somebody may have made for other programs. Each does harm if it is shorter than
+// least.
 var harmfulTimeouts = []struct {
 	name  string
 	least time.Duration // zero: any length does harm
 	harm  string
 }{
-	{"statement_timeout", 10 * time.Second, "it ends Start, List and the statements of a StepTx; claims and records are exempt"},
+	{"statement_timeout", 10 * time.Second, "it ends Start, List and the statements of a StepTx; claims and records " +
+		"are exempt"},
 	{"transaction_timeout", 30 * time.Second, "it ends the transactions of StepTx, of claims and of records"},
 	{"lock_timeout", time.Second, "it ends Start, Cancel and Signal where they wait for a run that is being written"},
-	{"idle_in_transaction_session_timeout", 10 * time.Second, "it ends a StepTx whose function sends no statement for that long"},
+	{"idle_in_transaction_session_timeout", 10 * time.Second, "it ends a StepTx whose function sends no statement " +
+		"for that long"},
 	{"idle_session_timeout", 0, "it ends the connection that listens, which sends nothing, again and again"},
 }
 
@@ -134,12 +145,15 @@ func (e *examination) settings(ctx context.Context) error {
 	role := quote(e.server.User)
 	for _, h := range harmfulTimeouts {
 		if v := s[h.name].Time; v > 0 && (h.least == 0 || v < h.least) {
-			e.add("settings", Warning, fmt.Sprintf("ALTER ROLE %s SET %s = 0;", role, h.name), "%s is %s: %s.", h.name, duration.Format(v), h.harm)
+			e.add("settings", Warning, fmt.Sprintf("ALTER ROLE %s SET %s = 0;", role, h.name), "%s is %s: %s.", h.name,
+				duration.Format(v), h.harm)
 		}
 	}
 	if v := s["default_transaction_isolation"].Value; v != "read committed" {
-		e.add("settings", Warning, fmt.Sprintf("ALTER ROLE %s SET default_transaction_isolation = 'read committed';", role),
-			"default_transaction_isolation is %s: concurrent statements fail and are repeated where they would otherwise wait for a moment.", v)
+		e.add("settings", Warning, fmt.Sprintf("ALTER ROLE %s SET default_transaction_isolation = 'read "+
+			"committed';", role),
+			"default_transaction_isolation is %s: concurrent statements fail and are repeated where they would "+
+				"otherwise wait for a moment.", v)
 	}
 	e.addFine("settings", "No timeout of this user's sessions does harm.")
 	return nil
@@ -165,7 +179,8 @@ func (e *examination) clock(ctx context.Context) error {
 	return nil
 }
 
-// addClock adds how far the database's clock is ahead. The error is at most half of roundTrip, the time that the answer took.
+// addClock adds how far the database's clock is ahead. The error is at most half of roundTrip, the time that the answer
+// took.
 func (e *examination) addClock(ahead, roundTrip time.Duration) {
 	where := "ahead of"
 	if ahead < 0 {
@@ -173,7 +188,8 @@ func (e *examination) addClock(ahead, roundTrip time.Duration) {
 	}
 	rounded := ahead.Abs().Round(100 * time.Microsecond)
 	if ahead.Abs() > time.Second+roundTrip {
-		e.add("clock", Warning, "Run NTP on both. Kagzi uses the database's clock alone, but times that the application passes to At and SleepUntil are wrong by this much.",
+		e.add("clock", Warning, "Run NTP on both. Kagzi uses the database's clock alone, but times that the "+
+			"application passes to At and SleepUntil are wrong by this much.",
 			"The database's clock is %s %s this process's.", rounded, where)
 	}
 	give := (roundTrip / 2).Round(100 * time.Microsecond)
@@ -192,12 +208,15 @@ func (e *examination) notifications(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	do := "End the session that listens and stays in a transaction: SELECT pg_terminate_backend(pid), for the pid under \"idle transactions\" or \"snapshots\"."
+	do := "End the session that listens and stays in a transaction: SELECT pg_terminate_backend(pid), for the pid " +
+		"under \"idle transactions\" or \"snapshots\"."
 	switch {
 	case usage > 0.5:
-		e.add("notifications", Problem, do, "The server's queue of notifications is %.0f %% full; when it is full, commits with a NOTIFY fail.", usage*100)
+		e.add("notifications", Problem, do, "The server's queue of notifications is %.0f %% full; when it is full, "+
+			"commits with a NOTIFY fail.", usage*100)
 	case usage > 0.05:
-		e.add("notifications", Warning, do, "The server's queue of notifications is %.0f %% full: a session listens and does not read its notifications.", usage*100)
+		e.add("notifications", Warning, do, "The server's queue of notifications is %.0f %% full: a session listens "+
+			"and does not read its notifications.", usage*100)
 	}
 	e.addFine("notifications", "The server's queue of notifications is %.1f %% full.", usage*100)
 	return nil

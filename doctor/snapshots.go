@@ -19,8 +19,8 @@ const (
 	muchWAL            = 10 << 30  // bytes
 )
 
-// snapshots checks for transactions, prepared transactions and replication slots that keep vacuum from removing dead rows:
-// each dead row makes reading the queue slower.
+// snapshots checks for transactions, prepared transactions and replication slots that keep vacuum from removing dead
+// rows: each dead row makes reading the queue slower.
 func (e *examination) snapshots(ctx context.Context) error {
 	sessions, hidden, err := store.OpenSessions(ctx, e.db)
 	if err != nil {
@@ -61,7 +61,8 @@ func (e *examination) addSession(s store.Session) {
 		if s.Idle > veryOldTransaction {
 			severity = Problem
 		}
-		e.add("idle transactions", severity, end+" Then find out why the application leaves it open, and set idle_in_transaction_session_timeout for its user.",
+		e.add("idle transactions", severity, end+" Then find out why the application leaves it open, and set "+
+			"idle_in_transaction_session_timeout for its user.",
 			"%s has been idle in a transaction for %s, after: %s.", who, duration.About(s.Idle), query)
 	case s.XIDAge > 0 && s.Open > oldTransaction:
 		severity := Warning
@@ -69,11 +70,14 @@ func (e *examination) addSession(s store.Session) {
 			severity = Problem
 		}
 		e.add("snapshots", severity, end+" Run long reports on a standby without hot_standby_feedback.",
-			"%s has had a transaction open for %s, and autovacuum cannot remove rows that died since (%d transactions): %s.", who, duration.About(s.Open), s.XIDAge, query)
+			"%s has had a transaction open for %s, and autovacuum cannot remove rows that died since (%d "+
+				"transactions): %s.", who, duration.About(s.Open), s.XIDAge, query)
 	case s.XIDAge > oldXIDs && s.State != "walsender": // another user's session, whose times this user may not see
-		e.add("snapshots", Warning, end, "%s keeps vacuum from removing the dead rows of the last %d transactions.", who, s.XIDAge)
+		e.add("snapshots", Warning, end, "%s keeps vacuum from removing the dead rows of the last %d transactions.",
+			who, s.XIDAge)
 	case s.XIDAge > oldXIDs:
-		e.add("snapshots", Warning, "Set hot_standby_feedback = off on that standby, or end the transaction that runs there.",
+		e.add("snapshots", Warning, "Set hot_standby_feedback = off on that standby, or end the transaction that "+
+			"runs there.",
 			"%s, a %s, keeps vacuum from removing the dead rows of the last %d transactions.", who, s.State, s.XIDAge)
 	}
 }
@@ -104,16 +108,20 @@ func (e *examination) addPrepared(p store.Prepared) {
 	}
 	gid := "'" + strings.ReplaceAll(p.GID, "'", "''") + "'"
 	e.add("snapshots", Problem, "COMMIT PREPARED "+gid+"; or ROLLBACK PREPARED "+gid+";",
-		"The prepared transaction %s has waited to be committed or rolled back for %s, and autovacuum cannot remove rows that died since.", gid, duration.About(p.Age))
+		"The prepared transaction %s has waited to be committed or rolled back for %s, and autovacuum cannot remove "+
+			"rows that died since.", gid, duration.About(p.Age))
 }
 
 // addSlot adds an advice if a replication slot keeps dead rows or much WAL.
 func (e *examination) addSlot(s store.Slot) {
-	drop := fmt.Sprintf("If nothing uses it any more: SELECT pg_drop_replication_slot('%s');", s.Name) // a name has no quotes
+	// a name has no quotes
+	drop := fmt.Sprintf("If nothing uses it any more: SELECT pg_drop_replication_slot('%s');", s.Name)
 	switch {
 	case s.XIDAge > oldXIDs:
-		e.add("snapshots", Warning, drop, "The replication slot %s (active: %t) keeps vacuum from removing the dead rows of the last %d transactions.", s.Name, s.Active, s.XIDAge)
+		e.add("snapshots", Warning, drop, "The replication slot %s (active: %t) keeps vacuum from removing the dead "+
+			"rows of the last %d transactions.", s.Name, s.Active, s.XIDAge)
 	case !s.Active && s.WALBytes > muchWAL:
-		e.add("snapshots", Warning, drop, "The replication slot %s is not in use and keeps %d GiB of WAL: the disk fills.", s.Name, s.WALBytes>>30)
+		e.add("snapshots", Warning, drop, "The replication slot %s is not in use and keeps %d GiB of WAL: the "+
+			"disk fills.", s.Name, s.WALBytes>>30)
 	}
 }

@@ -28,8 +28,8 @@ func (s Status) rank() int {
 	}
 }
 
-// A Report is the result of Client.Health for the client's namespace. As JSON it contains no address, user or password of the
-// database.
+// A Report is the result of Client.Health for the client's namespace. As JSON it contains no address, user or password
+// of the database.
 type Report struct {
 	// Status is the worst of the Checks' statuses.
 	Status    Status `json:"status"`
@@ -40,15 +40,16 @@ type Report struct {
 	Workers Workers   `json:"workers,omitzero"`
 	// Queues counts the due runs by queue and workflow.
 	Queues []Queue `json:"queues,omitempty"`
-	// Failed counts the runs that failed within the last hour by workflow and kind, the most frequent first: at most twenty pairs.
+	// Failed counts the runs that failed within the last hour by workflow and kind, the most frequent first: at most
+	// twenty pairs.
 	Failed []Failed `json:"failed,omitempty"`
-	// Quarantined has the IDs of the newest few runs that failed with kind.CrashLoop, kind.Nondeterminism, kind.BadInput or
-	// kind.Unreadable: kagzi.RunID(id) is the Ref to one.
+	// Quarantined has the IDs of the newest few runs that failed with kind.CrashLoop, kind.Nondeterminism,
+	// kind.BadInput or kind.Unreadable: kagzi.RunID(id) is the Ref to one.
 	Quarantined []string `json:"quarantined,omitempty"`
 }
 
-// Check returns the check of that name. If there is none, it returns a Healthy one without a Detail: a Report has no checks
-// that need the database while that is away.
+// Check returns the check of that name. If there is none, it returns a Healthy one without a Detail: a Report has no
+// checks that need the database while that is away.
 func (r Report) Check(name string) Check {
 	for _, c := range r.Checks {
 		if c.Name == name {
@@ -60,16 +61,18 @@ func (r Report) Check(name string) Check {
 
 // A Check is one part of a Report.
 //
-// Client.Health has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules", "failures" and "quarantined".
-// Others are there only while they are not Healthy: "pauses", one for each pause; "limits", one for each queue whose limits let
-// due runs wait for long, and for each limit of steps whose line does not move; "keys", one for each key or group that stands still behind a run that
-// keeps its slot; "strays", about runs that a live worker holds and does not report; "consumers", about those that are due and have no run; "events", about
-// events of topics that are kept for longer than their time; "hung", about code that goes on although its context has ended, or that blocks outside of steps; "nested", about steps that wait for runs while such steps hold all slots of their workers;
+// Client.Health has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules", "failures"
+// and "quarantined". Others are there only while they are not Healthy: "pauses", one for each pause; "limits", one for
+// each queue whose limits let due runs wait for long, and for each limit of steps whose line does not move; "keys", one
+// for each key or group that stands still behind a run that keeps its slot; "strays", about runs that a live worker
+// holds and does not report; "consumers", about those that are due and have no run; "events", about events of topics
+// that are kept for longer than their time; "hung", about code that goes on although its context has ended, or that
+// blocks outside of steps; "nested", about steps that wait for runs while such steps hold all slots of their workers;
 // "compensations", about runs of which a compensation failed for good; "suspects", about runs that wait because they
-// were under way when their workers died; "histories", about runs that wait because their
-// histories cannot be read; "messages", about messages that do not decode; and "work", about requests of this process's workers that the database refuses. "topics" is Healthy: it names those with
-// events to which no consumer subscribes. Client.Liveness has "process", or a
-// "worker" for each worker that is stuck.
+// were under way when their workers died; "histories", about runs that wait because their histories cannot be read;
+// "messages", about messages that do not decode; and "work", about requests of this process's workers that the database
+// refuses. "topics" is Healthy: it names those with events to which no consumer subscribes. Client.Liveness has
+// "process", or a "worker" for each worker that is stuck.
 type Check struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
@@ -78,34 +81,37 @@ type Check struct {
 
 // Workers sums up the workers that are registered and not OFFLINE.
 type Workers struct {
-	Live     int `json:"live"`           // workers that send heartbeats and claim runs
-	Draining int `json:"draining"`       // workers that send heartbeats and claim no more runs
-	Silent   int `json:"silent"`         // workers that have sent no heartbeat for longer than their StaleAfter
-	Active   int `json:"active"`         // workflow functions that the live workers were executing at their last heartbeats
-	Most     int `json:"most"`           // the sum of the live workers' MaxConcurrent
-	Hung     int `json:"hung,omitempty"` // slots of the live workers that are held by runs whose code hangs
+	Live     int `json:"live"`     // workers that send heartbeats and claim runs
+	Draining int `json:"draining"` // workers that send heartbeats and claim no more runs
+	Silent   int `json:"silent"`   // workers that have sent no heartbeat for longer than their StaleAfter
+	// workflow functions that the live workers were executing at their last heartbeats
+	Active int `json:"active"`
+	Most   int `json:"most"`           // the sum of the live workers' MaxConcurrent
+	Hung   int `json:"hung,omitempty"` // slots of the live workers that are held by runs whose code hangs
 	// OldestHeartbeat is the oldest last heartbeat of a live or draining worker.
 	OldestHeartbeat time.Time `json:"oldest_heartbeat,omitzero"`
 }
 
-// A Queue counts the runs of one workflow that are due in one queue. Paused runs do not count. Of the runs that wait for a slot of
-// their key, only the first few of the keys that have a free slot, and are next, do.
+// A Queue counts the runs of one workflow that are due in one queue. Paused runs do not count. Of the runs that wait
+// for a slot of their key, only the first few of the keys that have a free slot, and are next, do.
 type Queue struct {
 	Queue    string    `json:"queue"`
 	Workflow string    `json:"workflow"`
-	Due      int       `json:"due"`                // runs that could be executed now; see More
-	More     bool      `json:"more,omitempty"`     // there are more than were counted
-	Since    time.Time `json:"since"`              // when the first of them became due
-	Versions []int     `json:"versions,omitempty"` // of the counted runs; a run that has none yet gets its worker's default
-	Workers  int       `json:"workers"`            // live workers of the queue that have a handler for the workflow
-	Stranded []int     `json:"stranded,omitempty"` // those of Versions that none of these workers has a handler for
+	Due      int       `json:"due"`            // runs that could be executed now; see More
+	More     bool      `json:"more,omitempty"` // there are more than were counted
+	Since    time.Time `json:"since"`          // when the first of them became due
+	// of the counted runs; a run that has none yet gets its worker's default
+	Versions []int `json:"versions,omitempty"`
+	Workers  int   `json:"workers"`            // live workers of the queue that have a handler for the workflow
+	Stranded []int `json:"stranded,omitempty"` // those of Versions that none of these workers has a handler for
 }
 
 // A Failed counts the runs of one workflow that failed with one kind.
 type Failed struct {
-	Workflow string    `json:"workflow"`
-	Kind     string    `json:"kind"` // as in package kind
-	Runs     int       `json:"runs"`
-	More     bool      `json:"more,omitempty"` // there may be more: of each kind the last thousand runs are counted, or fewer if there are many kinds
-	Last     time.Time `json:"last"`           // when the last of them failed
+	Workflow string `json:"workflow"`
+	Kind     string `json:"kind"` // as in package kind
+	Runs     int    `json:"runs"`
+	// there may be more: of each kind the last thousand runs are counted, or fewer if there are many kinds
+	More bool      `json:"more,omitempty"`
+	Last time.Time `json:"last"` // when the last of them failed
 }

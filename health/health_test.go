@@ -38,10 +38,14 @@ func TestJSON(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC)
 	full := health.Report{
-		Status: health.Degraded, Namespace: "shop", At: at, Checks: []health.Check{{Name: "pool", Status: health.Healthy, Detail: "x"}},
+		Status: health.Degraded, Namespace: "shop", At: at,
+		Checks:  []health.Check{{Name: "pool", Status: health.Healthy, Detail: "x"}},
 		Workers: health.Workers{Live: 1, Draining: 2, Silent: 3, Active: 4, Most: 5, OldestHeartbeat: at},
 		Queues: []health.Queue{
-			{Queue: "q", Workflow: "w", Due: 6, More: true, Since: at, Versions: []int{1, 2}, Workers: 7, Stranded: []int{2}},
+			{
+				Queue: "q", Workflow: "w", Due: 6, More: true, Since: at, Versions: []int{1, 2}, Workers: 7,
+				Stranded: []int{2},
+			},
 		},
 		Quarantined: []string{"id"},
 	}

@@ -23,16 +23,16 @@ func (e *Env) Now() time.Time {
 	return now.UTC()
 }
 
-// Advance moves the database's clock forward by d. It stops at each moment at which something becomes due, and lets it happen:
-// runs wake up and continue, steps are retried, deadlines pass, schedules fire. It returns when d has passed and no run can
-// continue before the clock moves again. So one Advance covers the 90 days of a workflow that sleeps three times for 30 days;
-// each stop takes some milliseconds.
+// Advance moves the database's clock forward by d. It stops at each moment at which something becomes due, and lets it
+// happen: runs wake up and continue, steps are retried, deadlines pass, schedules fire. It returns when d has passed
+// and no run can continue before the clock moves again. So one Advance covers the 90 days of a workflow that sleeps
+// three times for 30 days; each stop takes some milliseconds.
 //
 // Advance(0) does not move the clock, and waits until the runs that are due now have continued.
 //
-// Advance does not wait for the function of a step that takes longer than [Config].StepPatience: the clock moves on without it.
-// A step's [kagzi.Timeout] is measured in real time. Advance fails the test if the test has an open transaction that has
-// written to Kagzi's tables.
+// Advance does not wait for the function of a step that takes longer than [Config].StepPatience: the clock moves on
+// without it. A step's [kagzi.Timeout] is measured in real time. Advance fails the test if the test has an open
+// transaction that has written to Kagzi's tables.
 func (e *Env) Advance(d time.Duration) {
 	e.t.Helper()
 	e.StartWorker()
@@ -71,7 +71,8 @@ func (e *Env) move(to time.Time) {
 			e.t.Fatalf("kagzitest: advance the clock: %v", err)
 		}
 		if time.Now().After(deadline) {
-			e.t.Fatalf("kagzitest: advance the clock: a transaction that has written to Kagzi's tables is open: commit it before (%v)", err)
+			e.t.Fatalf("kagzitest: advance the clock: a transaction that has written to Kagzi's tables is open: "+
+				"commit it before (%v)", err)
 		}
 		time.Sleep(pollPause)
 	}
@@ -95,19 +96,25 @@ type runningRun struct {
 	Cancelling bool
 }
 
-// A run that is paused, or waits for a slot, is not due. A queued run is due once no other run of its schedule is active. A run for whose version no worker has code is not due until
-// its deadline, when the coordinator of namespace $1 ends it. Its compensations continue without its code.
+// A run that is paused, or waits for a slot, is not due. A queued run is due once no other run of its schedule is
+// active. A run for whose version no worker has code is not due until its deadline, when the coordinator of namespace
+// $1 ends it. Its compensations continue without its code.
 const readView = `
 WITH t AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
 active AS MATERIALIZED (
-	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_id, r.version,
-		r.wakeups, r.outcome IS NOT NULL AS compensating, kagzitest.held_up(r) IS NOT NULL AS held_up, r.cancel_requested_at IS NOT NULL AS cancelling, CASE WHEN r.namespace_id = $1 AND r.status <> 'RUNNING' THEN r.deadline_at END AS deadline_at
+	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_id,
+		r.version,
+		r.wakeups, r.outcome IS NOT NULL AS compensating, kagzitest.held_up(r) IS NOT NULL AS held_up,
+			r.cancel_requested_at IS NOT NULL AS cancelling, CASE WHEN r.namespace_id = $1 AND r.status <> 'RUNNING'
+			THEN r.deadline_at END AS deadline_at
 	FROM kagzi.workflow_runs r WHERE r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
 	UNION ALL
-	SELECT s.schedule_id, s.workflow_type, s.task_queue, 'SCHEDULED', NULL, s.next_at, NULL, NULL, s.version, 0, false, false, false, NULL
+	SELECT s.schedule_id, s.workflow_type, s.task_queue, 'SCHEDULED', NULL, s.next_at, NULL, NULL, s.version, 0, false,
+		false, false, NULL
 	FROM kagzi.schedules s WHERE NOT s.paused
 	UNION ALL
-	SELECT NULL, c.consumer, c.task_queue, 'CONSUMER', NULL, kagzitest.due_at(c), NULL, NULL, NULL, 0, false, false, false, NULL
+	SELECT NULL, c.consumer, c.task_queue, 'CONSUMER', NULL, kagzitest.due_at(c), NULL, NULL, NULL, 0, false, false,
+		false, NULL
 	FROM kagzi.consumers c
 )
 SELECT t.now,
@@ -116,18 +123,25 @@ SELECT t.now,
 	ARRAY(SELECT a.wakeups FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(SELECT a.cancelling FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(
-		SELECT concat_ws(' ', CASE a.status WHEN 'SCHEDULED' THEN 'the schedule of' WHEN 'CONSUMER' THEN 'consumer' ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
-		FROM active a WHERE a.deadline_at <= t.now OR a.status <> 'RUNNING' AND NOT a.held_up AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
-			SELECT FROM active p WHERE p.schedule_id = a.schedule_id AND p.run_id <> a.run_id AND p.status <> 'SCHEDULED'))
+		SELECT concat_ws(' ', CASE a.status WHEN 'SCHEDULED' THEN 'the schedule of' WHEN 'CONSUMER' THEN 'consumer'
+			ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
+		FROM active a WHERE a.deadline_at <= t.now OR a.status <> 'RUNNING' AND NOT a.held_up
+			AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
+			SELECT FROM active p WHERE p.schedule_id = a.schedule_id AND p.run_id <> a.run_id
+				AND p.status <> 'SCHEDULED'))
 			AND (a.status = 'SCHEDULED' OR a.compensating OR EXISTS (SELECT FROM kagzi.workers w
-				WHERE w.status = 'ONLINE' AND a.task_queue = ANY (w.task_queues) AND a.workflow_type = ANY (w.workflow_types)
-					AND (a.version IS NULL OR w.handlers IS NULL OR a.workflow_type || '/' || a.version = ANY (w.handlers))))
+				WHERE w.status = 'ONLINE' AND a.task_queue = ANY (w.task_queues)
+					AND a.workflow_type = ANY (w.workflow_types)
+					AND (a.version IS NULL OR w.handlers IS NULL
+						OR a.workflow_type || '/' || a.version = ANY (w.handlers))))
 		ORDER BY a.run_id LIMIT 5
 	),
 	(SELECT bool_or(a.deadline_at <= t.now) IS TRUE FROM active a),
-	LEAST((SELECT min(a.available_at) FROM active a WHERE a.status <> 'RUNNING' AND a.available_at > t.now AND a.available_at < 'infinity'),
+	LEAST((SELECT min(a.available_at) FROM active a WHERE a.status <> 'RUNNING' AND a.available_at > t.now
+		AND a.available_at < 'infinity'),
 		(SELECT min(a.deadline_at) FROM active a WHERE a.deadline_at > t.now AND a.deadline_at < 'infinity'),
-		(SELECT min(k.rate_at) FROM kagzi.run_keys k WHERE k.rate_at > t.now), (SELECT min(q.rate_at) FROM kagzi.queues q WHERE q.rate_at > t.now))
+		(SELECT min(k.rate_at) FROM kagzi.run_keys k WHERE k.rate_at > t.now), (SELECT min(q.rate_at)
+			FROM kagzi.queues q WHERE q.rate_at > t.now))
 FROM t`
 
 // view reads the state of the runs.
@@ -138,7 +152,8 @@ func (e *Env) view() view {
 	var runs, workers []uuid.UUID
 	var wakeups []int64
 	var cancelling []bool
-	if err := e.Pool.QueryRow(e.ctx, readView, e.coordinated()).Scan(&v.now, &runs, &workers, &wakeups, &cancelling, &v.due, &v.late, &next); err != nil {
+	if err := e.Pool.QueryRow(e.ctx, readView, e.coordinated()).Scan(&v.now, &runs, &workers, &wakeups, &cancelling,
+		&v.due, &v.late, &next); err != nil {
 		e.t.Fatalf("kagzitest: read the runs: %v", err)
 	}
 	for i := range runs {
@@ -169,13 +184,15 @@ func (e *Env) settle() view {
 			e.session.Wake() // the last pass of the coordinator may have ended just before
 		}
 		if time.Now().After(deadline) {
-			e.t.Fatalf("kagzitest: after %v runs are still due or running: due: %s; running: %v", patience, strings.Join(v.due, ", "), v.running)
+			e.t.Fatalf("kagzitest: after %v runs are still due or running: due: %s; running: %v", patience,
+				strings.Join(v.due, ", "), v.running)
 		}
 		time.Sleep(pollPause)
 	}
 }
 
-// unchanged reports whether nothing has happened since v was read, and so while waiting examined one execution after the other.
+// unchanged reports whether nothing has happened since v was read, and so while waiting examined one execution after
+// the other.
 func (e *Env) unchanged(v *view) bool {
 	e.t.Helper()
 	now := e.view()
@@ -193,7 +210,8 @@ func (e *Env) waiting(v *view, unknown map[uuid.UUID]time.Time) bool {
 			if unknown[r.ID].IsZero() {
 				unknown[r.ID] = time.Now()
 			}
-			if r.Worker == e.session.Worker() || time.Since(unknown[r.ID]) < e.cfg.StepPatience { // it was just claimed, or has just ended
+			// it was just claimed, or has just ended
+			if r.Worker == e.session.Worker() || time.Since(unknown[r.ID]) < e.cfg.StepPatience {
 				return false
 			}
 			continue

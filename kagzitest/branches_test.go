@@ -94,7 +94,9 @@ func (g *garden) run(ctx kagzi.Context, p *plant) (string, error) {
 		winner, got, err := kagzi.Race(ctx, p.name, branches, p.opts...)
 		return winner + got, err
 	case "map":
-		got, err := kagzi.Map(ctx, p.name, []int{0, 1}, func(ctx kagzi.Context, i int) (string, error) { return g.run(ctx, p.parts[i]) }, p.opts...)
+		got, err := kagzi.Map(ctx, p.name, []int{0, 1}, func(ctx kagzi.Context, i int) (string, error) {
+			return g.run(ctx, p.parts[i])
+		}, p.opts...)
 		return strings.Join(got, ""), err
 	}
 	var out strings.Builder
@@ -108,8 +110,8 @@ func (g *garden) run(ctx kagzi.Context, p *plant) (string, error) {
 	return out.String(), nil
 }
 
-// TestRandomBranches executes random workflows, whose branches fail, win, lose and finish too late, with sleeps at which they
-// leave memory, and up to three attempts. The replay after the test must come to the same ends.
+// TestRandomBranches executes random workflows, whose branches fail, win, lose and finish too late, with sleeps at
+// which they leave memory, and up to three attempts. The replay after the test must come to the same ends.
 func TestRandomBranches(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
@@ -130,7 +132,8 @@ func TestRandomBranches(t *testing.T) {
 		info := infoOf(t, env, run.ID())
 		ends[info.Status]++
 		if info.Kind == kind.Nondeterminism || !info.Status.Ended() {
-			t.Errorf("seed %d: %s (%s) %s, waiting on %s", first+uint64(i), info.Status, info.Kind, info.Error, info.WaitingOn)
+			t.Errorf("seed %d: %s (%s) %s, waiting on %s", first+uint64(i), info.Status, info.Kind, info.Error,
+				info.WaitingOn)
 		}
 	}
 	t.Log(ends)

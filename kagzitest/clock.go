@@ -1,16 +1,16 @@
 package kagzitest
 
-// searchPath makes statements find the functions of shadow before the server's of the same names. Objects created without a
-// schema still go to public.
+// searchPath makes statements find the functions of shadow before the server's of the same names. Objects created
+// without a schema still go to public.
 const searchPath = `"$user", public, kagzitest, pg_catalog`
 
-// shadow gives a database a clock of its own: functions that return the server's time plus the time by which the clock was set
-// forward, under the names that statements use. The defaults of columns were bound to the server's functions when the tables
-// were made, so they are set again.
+// shadow gives a database a clock of its own: functions that return the server's time plus the time by which the clock
+// was set forward, under the names that statements use. The defaults of columns were bound to the server's functions
+// when the tables were made, so they are set again.
 //
-// move sets the clock forward, at most to a time. It moves the leases of running runs and the heartbeats, too, so that these do
-// not expire. Its locks wait for the end of every transaction that writes runs or events, so that no transaction sees the clock jump.
-// They wait only briefly, because other transactions queue up behind them.
+// move sets the clock forward, at most to a time. It moves the leases of running runs and the heartbeats, too, so that
+// these do not expire. Its locks wait for the end of every transaction that writes runs or events, so that no
+// transaction sees the clock jump. They wait only briefly, because other transactions queue up behind them.
 const shadow = `
 CREATE SCHEMA kagzitest;
 CREATE TABLE kagzitest.clock (micros bigint NOT NULL);
@@ -41,10 +41,12 @@ BEGIN
 	UPDATE kagzi.workers SET heartbeat_at = heartbeat_at + d * interval '1 microsecond',
 		stopped_at = stopped_at + d * interval '1 microsecond', release_at = release_at + d * interval '1 microsecond';
 	PERFORM pg_notify('kagzi_work', h.hint) FROM (
-		SELECT w.namespace_id || ':' || q.task_queue AS hint FROM kagzi.workers w CROSS JOIN LATERAL unnest(w.task_queues) AS q (task_queue) WHERE w.status <> 'OFFLINE'
+		SELECT w.namespace_id || ':' || q.task_queue AS hint FROM kagzi.workers w
+			CROSS JOIN LATERAL unnest(w.task_queues) AS q (task_queue) WHERE w.status <> 'OFFLINE'
 		UNION SELECT w.namespace_id || ':' FROM kagzi.workers w
 	) h;
-	PERFORM pg_notify('kagzi_run', w.namespace_id || ':' || w.worker_id) FROM kagzi.workers w WHERE w.status <> 'OFFLINE';
+	PERFORM pg_notify('kagzi_run', w.namespace_id || ':' || w.worker_id) FROM kagzi.workers w
+		WHERE w.status <> 'OFFLINE';
 	RETURN kagzitest.clock_timestamp();
 END $$;
 
@@ -53,34 +55,40 @@ CREATE FUNCTION kagzitest.held_up(r kagzi.workflow_runs) RETURNS text LANGUAGE s
 	WITH holding AS (
 		SELECT h.task_queue, h.run_key, h.key_scope
 		FROM kagzi.workflow_runs h
-		WHERE h.namespace_id = r.namespace_id AND h.slot IS NOT NULL AND (h.status = 'RUNNING' OR h.slot = 2 AND h.status IN ('PENDING', 'SLEEPING'))
+		WHERE h.namespace_id = r.namespace_id AND h.slot IS NOT NULL AND (h.status = 'RUNNING' OR h.slot = 2
+			AND h.status IN ('PENDING', 'SLEEPING'))
 	)
 	SELECT CASE
 		WHEN r.status NOT IN ('PENDING', 'SLEEPING') OR r.outcome IS NOT NULL OR r.available_at > t.now THEN NULL
 		WHEN r.paused_at IS NOT NULL OR EXISTS (
 			SELECT FROM kagzi.pauses p
-			WHERE p.namespace_id = r.namespace_id AND CASE WHEN p.run_key <> '' THEN p.run_key = r.run_key AND p.key_scope = r.key_scope
+			WHERE p.namespace_id = r.namespace_id AND CASE WHEN p.run_key <> '' THEN p.run_key = r.run_key
+				AND p.key_scope = r.key_scope
 				ELSE p.task_queue IN ('', r.task_queue) AND p.workflow_type IN ('', r.workflow_type)
-					AND (CASE WHEN r.run_key IS NULL THEN uuid_hash(r.run_id) ELSE hashtext(r.run_key) END & 2147483647) % 100 >= p.percent AND coalesce(r.released_at < p.paused_at, true) END
+					AND (CASE WHEN r.run_key IS NULL THEN uuid_hash(r.run_id) ELSE hashtext(r.run_key) END & 2147483647)
+						% 100 >= p.percent AND coalesce(r.released_at < p.paused_at, true) END
 		) THEN 'pause'
 		WHEN r.slot = 2 THEN NULL
 		WHEN CASE WHEN r.key_scope = '' THEN 1 ELSE coalesce(k.max_running, q.key_max_running) END <= (
 			SELECT count(*) FROM holding h WHERE h.run_key = r.run_key AND h.key_scope = r.key_scope
 		) THEN 'slot of key ' || r.run_key
 		WHEN coalesce(k.rate_interval, q.key_interval) > 0 AND k.rate_at > t.now THEN 'rate of key ' || r.run_key
-		WHEN q.max_running <= (SELECT count(*) FROM holding h WHERE h.task_queue = r.task_queue) THEN 'slot of queue ' || r.task_queue
+		WHEN q.max_running <= (SELECT count(*) FROM holding h WHERE h.task_queue = r.task_queue)
+			THEN 'slot of queue ' || r.task_queue
 		WHEN q.rate_interval > 0 AND q.rate_at > t.now THEN 'rate of queue ' || r.task_queue
 	END
 	FROM (SELECT kagzitest.clock_timestamp() AS now) t
 	LEFT JOIN kagzi.queues q ON q.task_queue = r.task_queue AND q.namespace_id = r.namespace_id
-	LEFT JOIN kagzi.run_keys k ON k.run_key = r.run_key AND k.key_scope = r.key_scope AND k.namespace_id = r.namespace_id
+	LEFT JOIN kagzi.run_keys k ON k.run_key = r.run_key AND k.key_scope = r.key_scope
+		AND k.namespace_id = r.namespace_id
 $$;
 
 -- When a claim starts a run of the consumer, or pauses it because its last run has failed; NULL: not until something else happens.
 CREATE FUNCTION kagzitest.due_at(c kagzi.consumers) RETURNS timestamptz LANGUAGE sql STABLE AS $$
 	SELECT CASE
 		WHEN r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-			OR EXISTS (SELECT FROM kagzi.pauses p WHERE p.namespace_id = c.namespace_id AND p.run_key = c.run_key AND p.key_scope = '') THEN NULL
+			OR EXISTS (SELECT FROM kagzi.pauses p WHERE p.namespace_id = c.namespace_id AND p.run_key = c.run_key
+				AND p.key_scope = '') THEN NULL
 		WHEN r.status = 'FAILED' AND c.pause_on_failure THEN r.finished_at
 		ELSE LEAST(c.wake_at, CASE WHEN r.status IN ('FAILED', 'CANCELLED') THEN r.finished_at + c.least_wake END, (
 			SELECT min(e.published_at)

@@ -37,7 +37,8 @@ func TestEachDatabaseHasItsOwnTime(t *testing.T) {
 func TestTheApplicationsTablesHaveTheTimeToo(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	if _, err := env.Pool.Exec(t.Context(), `CREATE TABLE orders (id int, created_at timestamptz NOT NULL DEFAULT now())`); err != nil {
+	if _, err := env.Pool.Exec(t.Context(),
+		`CREATE TABLE orders (id int, created_at timestamptz NOT NULL DEFAULT now())`); err != nil {
 		t.Fatal(err)
 	}
 	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) { return "", nil })
@@ -49,7 +50,8 @@ func TestTheApplicationsTablesHaveTheTimeToo(t *testing.T) {
 	mustEqual(t, "schema", schema, "public")
 	var age time.Duration
 	var created time.Time
-	if err := env.Pool.QueryRow(t.Context(), `INSERT INTO orders VALUES (1) RETURNING now() - created_at, created_at`).Scan(&age, &created); err != nil {
+	if err := env.Pool.QueryRow(t.Context(), `INSERT INTO orders VALUES (1) RETURNING now() - created_at, created_at`).
+		Scan(&age, &created); err != nil {
 		t.Fatal(err)
 	}
 	mustEqual(t, "age", age, 0)
@@ -69,8 +71,8 @@ func (g *gate) pass(context.Context) error {
 	return nil
 }
 
-// besideSlow gives env code whose run stays in memory, because a step waits at the gate. Another branch sleeps three times, each
-// time followed by a step.
+// besideSlow gives env code whose run stays in memory, because a step waits at the gate. Another branch sleeps three
+// times, each time followed by a step.
 func (g *gate) besideSlow(env *kagzitest.Env, branch, step string, wait func(kagzi.Context) error) {
 	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
 		return "", kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
@@ -168,7 +170,8 @@ func TestCompensationsRunWhenTheTimeIsOver(t *testing.T) {
 		return "", kagzi.Sleep(ctx, "cooling-off", 30*day)
 	})
 	kagzi.Handle(env.Worker, release, func(ctx kagzi.Context, what string) (string, error) {
-		return what, errors.Join(kagzi.Sleep(ctx, "notice", day), kagzi.Do(ctx, "free", func(context.Context) error { return errReal }))
+		return what, errors.Join(kagzi.Sleep(ctx, "notice", day),
+			kagzi.Do(ctx, "free", func(context.Context) error { return errReal }))
 	})
 	released := 0
 	kagzitest.MockDo(env, "free", func(context.Context) error { released++; return nil })
@@ -179,7 +182,8 @@ func TestCompensationsRunWhenTheTimeIsOver(t *testing.T) {
 	mustEqual(t, "releases", released, 1)
 	mustSteps(t, env, run.ID(), "reserve", "reserve#compensation")
 	info := infoOf(t, env, run.ID())
-	mustEqual(t, "how long it took", info.EndedAt.Sub(info.StartedAt).Round(time.Hour), 15*day) // the day's notice is waited for
+	// the day's notice is waited for
+	mustEqual(t, "how long it took", info.EndedAt.Sub(info.StartedAt).Round(time.Hour), 15*day)
 }
 
 func TestARunThatWaitsForTheOneBeforeIsWaitedFor(t *testing.T) {
@@ -189,12 +193,16 @@ func TestARunThatWaitsForTheOneBeforeIsWaitedFor(t *testing.T) {
 		return "", kagzi.Sleep(ctx, "long", 36*time.Hour)
 	})
 	env.StartWorker()
-	err := env.Client.Schedule(t.Context(), kagzi.Schedule{Name: "daily", Every: day, Run: trial.With(""), Overlap: kagzi.OverlapQueueOne})
+	err := env.Client.Schedule(t.Context(), kagzi.Schedule{
+		Name: "daily", Every: day, Run: trial.With(""),
+		Overlap: kagzi.OverlapQueueOne,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	env.Advance(12 * day)
-	runs, err := env.Client.List(t.Context(), kagzi.RunFilter{Schedule: "daily", Status: []kagzi.Status{kagzi.StatusCompleted}})
+	runs, err := env.Client.List(t.Context(),
+		kagzi.RunFilter{Schedule: "daily", Status: []kagzi.Status{kagzi.StatusCompleted}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,10 @@ func TestTimePassesWhileARunCompensates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want := map[string]kagzi.Status{"Failed": kagzi.StatusFailed, "Cancelled": kagzi.StatusCancelled, "OverItsTimeout": kagzi.StatusFailed}[name]
+			want := map[string]kagzi.Status{
+				"Failed": kagzi.StatusFailed, "Cancelled": kagzi.StatusCancelled,
+				"OverItsTimeout": kagzi.StatusFailed,
+			}[name]
 			begin := func() (*kagzitest.Env, *kagzi.Run[string]) {
 				env := kagzitest.New(t)
 				kagzi.Handle(env.Worker, trial, reserved)
@@ -106,8 +109,12 @@ func TestACompensationThatFails(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
 	kagzi.Handle(env.Worker, trial, reserved)
-	kagzi.Handle(env.Worker, release, func(ctx kagzi.Context, what string) (string, error) { return what, do(ctx, "free") })
-	kagzitest.MockDo(env, "release:free", func(context.Context) error { return kagzi.Permanent(errors.New("the table is taken")) })
+	kagzi.Handle(env.Worker, release, func(ctx kagzi.Context, what string) (string, error) {
+		return what, do(ctx, "free")
+	})
+	kagzitest.MockDo(env, "release:free", func(context.Context) error {
+		return kagzi.Permanent(errors.New("the table is taken"))
+	})
 	run := kagzitest.Start(env, trial, "table 7")
 	if _, err := kagzitest.Result(env, run); !errors.Is(err, kind.Compensation) {
 		t.Fatalf("got %v, want a compensation that failed", err)
@@ -123,23 +130,29 @@ func TestACompensationThatFails(t *testing.T) {
 	mustSteps(t, env, run.ID(), "reserve", "month", "charge (unknown)", "reserve#compensation")
 }
 
-// A run continues its compensations although no worker has its code and nobody has noticed that it is due. Skip waits for that,
-// too.
+// A run continues its compensations although no worker has its code and nobody has noticed that it is due. Skip waits
+// for that, too.
 func TestARunCompensatesWithoutItsCode(t *testing.T) {
 	t.Parallel()
-	env := kagzitest.New(t, kagzitest.Config{Worker: kagzi.WorkerConfig{Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}}})
+	env := kagzitest.New(t,
+		kagzitest.Config{
+			Worker: kagzi.WorkerConfig{Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}},
+		})
 	kagzi.Handle(env.Worker, release, func(_ kagzi.Context, what string) (string, error) { return what, nil })
 	run := kagzitest.Start(env, trial, "table 7") // which nobody claims
 	for i, name := range []string{"a", "b"} {
-		if _, err := env.Pool.Exec(t.Context(), `INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, input)
-			VALUES ($1, 'default', $2 || '#compensation', 1, 'RUNNING', 'COMPENSATION', 1, 1, $3, '{"type": "release"}', '"table 7"')`, string(run.ID()), name, i); err != nil {
+		if _, err := env.Pool.Exec(t.Context(), `INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id,
+			attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, input)
+			VALUES ($1, 'default', $2 || '#compensation', 1, 'RUNNING', 'COMPENSATION', 1, 1, $3, '{"type": "release"}',
+				'"table 7"')`, string(run.ID()), name, i); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := env.Client.Cancel(t.Context(), run.ID()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := env.Pool.Exec(t.Context(), `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(run.ID())); err != nil {
+	if _, err := env.Pool.Exec(t.Context(), `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`,
+		string(run.ID())); err != nil {
 		t.Fatal(err)
 	}
 	env.Advance(0)

@@ -162,7 +162,8 @@ func TestBoundsOfWakeAt(t *testing.T) {
 			if len(runs) < 2 {
 				t.Fatalf("%d runs", len(runs))
 			}
-			if waited := runs[1].CreatedAt.Sub(runs[0].EndedAt); waited < c.want-20*time.Minute || waited > c.want+20*time.Minute {
+			if waited := runs[1].CreatedAt.Sub(runs[0].EndedAt); waited < c.want-20*time.Minute ||
+				waited > c.want+20*time.Minute {
 				t.Errorf("the second run comes after %v, want %v", waited, c.want)
 			}
 		})
@@ -174,7 +175,9 @@ func TestLeastWake(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
 	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{})
-	kagzi.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) { return n + 1, kagzi.WakeAt(ctx, ctx.Now()) })
+	kagzi.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
+		return n + 1, kagzi.WakeAt(ctx, ctx.Now())
+	})
 	env.Advance(0)
 	env.Advance(10 * time.Minute)
 	if n := len(runsOf(t, env, c)); n < 11 || n > 21 {
@@ -279,11 +282,12 @@ func TestConsumersAreReplayed(t *testing.T) {
 	t.Parallel()
 	got := reports(t, func(env *kagzitest.Env) {
 		n := 0
-		kagzi.Consume(env.Worker, kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{})), func(ctx kagzi.Context, all []string) ([]string, error) {
-			n++
-			events, err := take(ctx)
-			return append(all, append(events, fmt.Sprint(n))...), err
-		})
+		kagzi.Consume(env.Worker, kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{})),
+			func(ctx kagzi.Context, all []string) ([]string, error) {
+				n++
+				events, err := take(ctx)
+				return append(all, append(events, fmt.Sprint(n))...), err
+			})
 		env.Advance(0)
 	})
 	mustReport(t, got, `version 1, diverges: `, `it completed with ["2"]; the run completed with ["1"]`)
@@ -331,7 +335,8 @@ func failing(t *testing.T, env *kagzitest.Env) (c kagzi.Consumer, broken *bool) 
 	return c, broken
 }
 
-// A failed run that is resumed before the end of the pause goes on with its steps and its events. Once a later one has begun, it is too late.
+// A failed run that is resumed before the end of the pause goes on with its steps and its events. Once a later one has
+// begun, it is too late.
 func TestResumeOfAConsumersRun(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)

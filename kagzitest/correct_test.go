@@ -32,21 +32,27 @@ func TestCorrectCodeReplays(t *testing.T) {
 		send []kagzi.Message
 		end  func(env *kagzitest.Env, run *kagzi.Run[string])
 	}{
-		{name: "ReadAndFail", send: []kagzi.Message{sigA.With("x")}, fn: func(ctx kagzi.Context, _ string) (string, error) {
-			v, err := kagzi.WaitSignal(ctx, sigA)
-			if err != nil {
-				return "", err
-			}
-			return "", kagzi.Permanent(errors.New(v))
-		}},
-		{name: "CompensateReadFail", send: []kagzi.Message{sigA.With("x")}, fn: func(ctx kagzi.Context, _ string) (string, error) {
-			kagzi.Compensate(ctx, "booking", release.With("x"))
-			v, err := kagzi.WaitSignal(ctx, sigA)
-			if err != nil {
-				return "", err
-			}
-			return "", kagzi.Permanent(errors.New(v))
-		}},
+		{
+			name: "ReadAndFail", send: []kagzi.Message{sigA.With("x")},
+			fn: func(ctx kagzi.Context, _ string) (string, error) {
+				v, err := kagzi.WaitSignal(ctx, sigA)
+				if err != nil {
+					return "", err
+				}
+				return "", kagzi.Permanent(errors.New(v))
+			},
+		},
+		{
+			name: "CompensateReadFail", send: []kagzi.Message{sigA.With("x")},
+			fn: func(ctx kagzi.Context, _ string) (string, error) {
+				kagzi.Compensate(ctx, "booking", release.With("x"))
+				v, err := kagzi.WaitSignal(ctx, sigA)
+				if err != nil {
+					return "", err
+				}
+				return "", kagzi.Permanent(errors.New(v))
+			},
+		},
 		{name: "CompensateSleepFail", fn: func(ctx kagzi.Context, _ string) (string, error) {
 			kagzi.Compensate(ctx, "booking", release.With("x"))
 			if err := kagzi.Sleep(ctx, "s", time.Hour); err != nil {
@@ -63,7 +69,9 @@ func TestCorrectCodeReplays(t *testing.T) {
 			kagzi.Compensate(ctx, "booking", release.With("x"))
 			return "", kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 				"a": func(ctx kagzi.Context) error { _, err := kagzi.WaitSignal(ctx, sigB); return err },
-				"b": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "x", func(context.Context) error { return no }) },
+				"b": func(ctx kagzi.Context) error {
+					return kagzi.Do(ctx, "x", func(context.Context) error { return no })
+				},
 			})
 		}},
 		{name: "CompensateTimeoutFails", fn: func(ctx kagzi.Context, _ string) (string, error) {
@@ -78,23 +86,26 @@ func TestCorrectCodeReplays(t *testing.T) {
 			}
 			panic("oh")
 		}},
-		{name: "RaceAllFail", send: []kagzi.Message{sigA.With("x")}, fn: func(ctx kagzi.Context, _ string) (string, error) {
-			_, _, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (string, error){
-				"a": func(ctx kagzi.Context) (string, error) {
-					if _, err := kagzi.WaitSignal(ctx, sigA); err != nil {
-						return "", err
-					}
-					return "", no
-				},
-				"b": func(ctx kagzi.Context) (string, error) {
-					if err := kagzi.Sleep(ctx, "s", time.Hour); err != nil {
-						return "", err
-					}
-					return "", no
-				},
-			})
-			return "", kagzi.Permanent(err)
-		}},
+		{
+			name: "RaceAllFail", send: []kagzi.Message{sigA.With("x")},
+			fn: func(ctx kagzi.Context, _ string) (string, error) {
+				_, _, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (string, error){
+					"a": func(ctx kagzi.Context) (string, error) {
+						if _, err := kagzi.WaitSignal(ctx, sigA); err != nil {
+							return "", err
+						}
+						return "", no
+					},
+					"b": func(ctx kagzi.Context) (string, error) {
+						if err := kagzi.Sleep(ctx, "s", time.Hour); err != nil {
+							return "", err
+						}
+						return "", no
+					},
+				})
+				return "", kagzi.Permanent(err)
+			},
+		},
 		{name: "RaceTimeout", fn: func(ctx kagzi.Context, _ string) (string, error) {
 			_, _, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (string, error){
 				"a": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, sigA) },
@@ -104,34 +115,40 @@ func TestCorrectCodeReplays(t *testing.T) {
 			}
 			return step(ctx, "end")
 		}},
-		{name: "RaceSignalAgainstSleepThenReadAgain", send: []kagzi.Message{sigB.With("b"), sigA.With("x")}, fn: func(ctx kagzi.Context, _ string) (string, error) {
-			w, v, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (string, error){
-				"a": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, sigA) },
-				"b": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, sigB) },
-			})
-			if err != nil {
-				return "", err
-			}
-			var rest string
-			if w == "a" {
-				rest, err = kagzi.WaitSignal(ctx, sigB)
-			} else {
-				rest, err = kagzi.WaitSignal(ctx, sigA)
-			}
-			return v + rest + ctx.Now().String(), err
-		}},
-		{name: "GoLeftBehind", send: []kagzi.Message{sigA.With("x")}, fn: func(ctx kagzi.Context, _ string) (string, error) {
-			f := kagzi.Go(ctx, "g", func(ctx kagzi.Context) (string, error) {
-				kagzi.Go(ctx, "h", func(ctx kagzi.Context) (string, error) {
-					if err := kagzi.Sleep(ctx, "s", time.Hour); err != nil {
-						return "", err
-					}
-					return kagzi.WaitSignal(ctx, sigA)
+		{
+			name: "RaceSignalAgainstSleepThenReadAgain", send: []kagzi.Message{sigB.With("b"), sigA.With("x")},
+			fn: func(ctx kagzi.Context, _ string) (string, error) {
+				w, v, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (string, error){
+					"a": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, sigA) },
+					"b": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, sigB) },
 				})
-				return "g", nil
-			})
-			return f.Result(ctx)
-		}},
+				if err != nil {
+					return "", err
+				}
+				var rest string
+				if w == "a" {
+					rest, err = kagzi.WaitSignal(ctx, sigB)
+				} else {
+					rest, err = kagzi.WaitSignal(ctx, sigA)
+				}
+				return v + rest + ctx.Now().String(), err
+			},
+		},
+		{
+			name: "GoLeftBehind", send: []kagzi.Message{sigA.With("x")},
+			fn: func(ctx kagzi.Context, _ string) (string, error) {
+				f := kagzi.Go(ctx, "g", func(ctx kagzi.Context) (string, error) {
+					kagzi.Go(ctx, "h", func(ctx kagzi.Context) (string, error) {
+						if err := kagzi.Sleep(ctx, "s", time.Hour); err != nil {
+							return "", err
+						}
+						return kagzi.WaitSignal(ctx, sigA)
+					})
+					return "g", nil
+				})
+				return f.Result(ctx)
+			},
+		},
 		{name: "Patched", fn: func(ctx kagzi.Context, _ string) (string, error) {
 			if !kagzi.Patched(ctx, "p") {
 				return "", no
@@ -151,55 +168,65 @@ func TestCorrectCodeReplays(t *testing.T) {
 			})
 			return "", err
 		}},
-		{name: "TwoAttempts", send: []kagzi.Message{sigA.With("x"), sigA.With("y")}, fn: func(ctx kagzi.Context, _ string) (string, error) {
-			v, err := kagzi.WaitSignal(ctx, sigA)
-			if err != nil {
-				return "", err
-			}
-			u, err := kagzi.WaitSignal(ctx, sigA, kagzi.Timeout(time.Minute))
-			if err != nil {
-				return "", err
-			}
-			_, err = kagzi.RunChild(ctx, "kid", akid, map[bool]string{true: "fail", false: "ok"}[ctx.Attempt() == 1])
-			return v + u, err
-		}, end: func(env *kagzitest.Env, run *kagzi.Run[string]) {
-			if err := env.Client.Resume(t.Context(), run.ID()); err != nil {
-				t.Error(err)
-			}
-			got, err := kagzitest.Result(env, run)
-			t.Log(got, err)
-		}},
-		{name: "ParallelCollect", send: []kagzi.Message{sigA.With("x")}, fn: func(ctx kagzi.Context, _ string) (string, error) {
-			err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
-				"a": func(ctx kagzi.Context) error { _, err := kagzi.WaitSignal(ctx, sigA); return err },
-				"b": func(ctx kagzi.Context) error { return no },
-			}, kagzi.CollectErrors(), kagzi.Timeout(time.Hour))
-			if err != nil {
-				return "bad", nil
-			}
-			return "", nil
-		}},
-		{name: "CancelledBranchReads", send: []kagzi.Message{sigA.With("x")}, fn: func(ctx kagzi.Context, _ string) (string, error) {
-			err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
-				"a": func(ctx kagzi.Context) error {
-					_, err := kagzi.WaitSignal(ctx, sigA)
-					if err != nil {
-						return err
-					}
-					return kagzi.Sleep(ctx, "s", 24*time.Hour)
-				},
-				"b": func(ctx kagzi.Context) error {
-					if err := kagzi.Sleep(ctx, "s", time.Hour); err != nil {
-						return err
-					}
-					return no
-				},
-			})
-			if err == nil {
+		{
+			name: "TwoAttempts", send: []kagzi.Message{sigA.With("x"), sigA.With("y")},
+			fn: func(ctx kagzi.Context, _ string) (string, error) {
+				v, err := kagzi.WaitSignal(ctx, sigA)
+				if err != nil {
+					return "", err
+				}
+				u, err := kagzi.WaitSignal(ctx, sigA, kagzi.Timeout(time.Minute))
+				if err != nil {
+					return "", err
+				}
+				_, err = kagzi.RunChild(ctx, "kid", akid,
+					map[bool]string{true: "fail", false: "ok"}[ctx.Attempt() == 1])
+				return v + u, err
+			}, end: func(env *kagzitest.Env, run *kagzi.Run[string]) {
+				if err := env.Client.Resume(t.Context(), run.ID()); err != nil {
+					t.Error(err)
+				}
+				got, err := kagzitest.Result(env, run)
+				t.Log(got, err)
+			},
+		},
+		{
+			name: "ParallelCollect", send: []kagzi.Message{sigA.With("x")},
+			fn: func(ctx kagzi.Context, _ string) (string, error) {
+				err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
+					"a": func(ctx kagzi.Context) error { _, err := kagzi.WaitSignal(ctx, sigA); return err },
+					"b": func(ctx kagzi.Context) error { return no },
+				}, kagzi.CollectErrors(), kagzi.Timeout(time.Hour))
+				if err != nil {
+					return "bad", nil
+				}
 				return "", nil
-			}
-			return step(ctx, "end")
-		}},
+			},
+		},
+		{
+			name: "CancelledBranchReads", send: []kagzi.Message{sigA.With("x")},
+			fn: func(ctx kagzi.Context, _ string) (string, error) {
+				err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
+					"a": func(ctx kagzi.Context) error {
+						_, err := kagzi.WaitSignal(ctx, sigA)
+						if err != nil {
+							return err
+						}
+						return kagzi.Sleep(ctx, "s", 24*time.Hour)
+					},
+					"b": func(ctx kagzi.Context) error {
+						if err := kagzi.Sleep(ctx, "s", time.Hour); err != nil {
+							return err
+						}
+						return no
+					},
+				})
+				if err == nil {
+					return "", nil
+				}
+				return step(ctx, "end")
+			},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

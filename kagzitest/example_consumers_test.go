@@ -12,7 +12,10 @@ import (
 var Paid = kagzi.DefineTopic[int]("invoice.paid")
 
 // A consumer that sums up what was paid, and reports it once a week.
-var Weekly = kagzi.DefineConsumer("weekly", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Paid}, MostWake: 7 * 24 * time.Hour})
+var Weekly = kagzi.DefineConsumer("weekly", kagzi.ConsumerConfig{
+	Topics:   []kagzi.AnyTopic{Paid},
+	MostWake: 7 * 24 * time.Hour,
+})
 
 type week struct{ Ends time.Time }
 

@@ -66,7 +66,8 @@ func subscribe(ctx kagzi.Context, customer string) (string, error) {
 func mail(string) error             { return errors.New("there is no mail server") }
 func charge(string) (string, error) { return "", errors.New("there is no bank") }
 
-// A test of a workflow that takes three months. The test takes no time, because it moves the clock of its database forward.
+// A test of a workflow that takes three months. The test takes no time, because it moves the clock of its database
+// forward.
 func Example() {
 	t := newExampleT() // the *testing.T of the test
 	defer t.end()
@@ -89,7 +90,8 @@ func Example() {
 	// receipt 1 <nil>
 }
 
-// A mock whose first attempts fail. Result skips the ninety days that the run sleeps, and the backoffs between the attempts.
+// A mock whose first attempts fail. Result skips the ninety days that the run sleeps, and the backoffs between the
+// attempts.
 func ExampleMock() {
 	t := newExampleT()
 	defer t.end()
@@ -113,8 +115,8 @@ func ExampleMock() {
 	// [welcome trial remind last week charge (unavailable) charge (unavailable) charge]
 }
 
-// A step that sets a variable of the workflow: the result of the run is right only while the run stays in memory. The replay
-// after the test reports it.
+// A step that sets a variable of the workflow: the result of the run is right only while the run stays in memory. The
+// replay after the test reports it.
 func ExampleNew_replay() {
 	t := newExampleT()
 

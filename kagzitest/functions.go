@@ -40,7 +40,10 @@ type stepFunctions struct {
 }
 
 func newStepFunctions(t testing.TB) *stepFunctions {
-	return &stepFunctions{t: t, mocks: map[string]*mock{}, ran: map[string]bool{}, calls: map[uuid.UUID]map[*call]bool{}}
+	return &stepFunctions{
+		t: t, mocks: map[string]*mock{}, ran: map[string]bool{},
+		calls: map[uuid.UUID]map[*call]bool{},
+	}
 }
 
 // mock sets the mock for a name.
@@ -51,7 +54,9 @@ func (f *stepFunctions) mock(name string, m *mock) {
 }
 
 // call calls the mock of the step id, or its own function real. The worker calls it for each attempt of a step.
-func (f *stepFunctions) call(ctx context.Context, id string, result reflect.Type, real func() (any, error)) (any, error) {
+func (f *stepFunctions) call(ctx context.Context, id string, result reflect.Type,
+	real func() (any, error),
+) (any, error) {
 	step := kagzi.CurrentStep(ctx)
 	run, err := uuid.Parse(string(step.Run))
 	if err != nil {
@@ -66,10 +71,12 @@ func (f *stepFunctions) call(ctx context.Context, id string, result reflect.Type
 	switch {
 	case err != nil || result == nil:
 	case m.do && result.Kind() != reflect.Interface: // the result of kagzi.Do is any
-		err = kagzi.Permanent(fmt.Errorf("kagzitest: the mock of step %q returns nothing, but the step returns %v: use Mock", id, result))
+		err = kagzi.Permanent(fmt.Errorf("kagzitest: the mock of step %q returns nothing, but the step returns %v: "+
+			"use Mock", id, result))
 		f.t.Error(err)
 	case v != nil && !reflect.TypeOf(v).AssignableTo(result):
-		err = kagzi.Permanent(fmt.Errorf("kagzitest: the mock of step %q returns %T, but the step returns %v", id, v, result))
+		err = kagzi.Permanent(fmt.Errorf("kagzitest: the mock of step %q returns %T, but the step returns %v", id,
+			v, result))
 		f.t.Error(err)
 	}
 	if err != nil {
@@ -125,7 +132,8 @@ func (f *stepFunctions) checkMocks() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.mocks)) {
 		if !f.mocks[name].called {
-			f.t.Errorf("kagzitest: the mock of step %q was never called; steps that ran: %s", name, strings.Join(slices.Sorted(maps.Keys(f.ran)), ", "))
+			f.t.Errorf("kagzitest: the mock of step %q was never called; steps that ran: %s", name,
+				strings.Join(slices.Sorted(maps.Keys(f.ran)), ", "))
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package kagzitest tests workflows: each test gets a database and a worker of its own, and a clock that it moves forward
-// instead of waiting.
+// Package kagzitest tests workflows: each test gets a database and a worker of its own, and a clock that it moves
+// forward instead of waiting.
 //
 //	func TestTrial(t *testing.T) {
 //		env := kagzitest.New(t)
@@ -10,14 +10,15 @@
 //		env.Advance(90 * 24 * time.Hour)
 //		…
 //
-// [Env.Publish] publishes events, and consumers (kagzi.Consume) deal with them, and wake at their times, as the clock moves.
+// [Env.Publish] publishes events, and consumers (kagzi.Consume) deal with them, and wake at their times, as the clock
+// moves.
 //
-// The databases are on a throwaway server, which the first test starts from the installed Postgres, or on the server that
-// the environment variable KAGZI_TEST_DATABASE_URL names, whose user must be allowed to create databases.
+// The databases are on a throwaway server, which the first test starts from the installed Postgres, or on the server
+// that the environment variable KAGZI_TEST_DATABASE_URL names, whose user must be allowed to create databases.
 //
-// After the test, every run that ended in it is executed once more against its history, and must come to the same end. This
-// replay finds step functions that set variables of the workflow, times and random numbers that do not come from a step, and
-// branches on values that are not in the history.
+// After the test, every run that ended in it is executed once more against its history, and must come to the same end.
+// This replay finds step functions that set variables of the workflow, times and random numbers that do not come from a
+// step, and branches on values that are not in the history.
 package kagzitest
 
 import (
@@ -48,21 +49,21 @@ type Config struct {
 	// have them all.
 	Worker kagzi.WorkerConfig
 
-	// StepPatience is how long the test waits, in real time, for the function of a step before the clock moves on without
-	// it. Zero means 1 second.
+	// StepPatience is how long the test waits, in real time, for the function of a step before the clock moves on
+	// without it. Zero means 1 second.
 	StepPatience time.Duration
 
-	// NoReplay says why the runs of the test cannot be replayed after it, for example because the test changes the code of
-	// a workflow. If it is empty, they are replayed.
+	// NoReplay says why the runs of the test cannot be replayed after it, for example because the test changes the code
+	// of a workflow. If it is empty, they are replayed.
 	NoReplay string
 
-	// SpareMocks allows mocks that no step calls, for tests that share the code that sets the mocks. Without it such a mock
-	// fails the test.
+	// SpareMocks allows mocks that no step calls, for tests that share the code that sets the mocks. Without it such a
+	// mock fails the test.
 	SpareMocks bool
 }
 
-// Env has the database, the client and the worker of a test. Only the test's own goroutine may call its methods. [Mock] and
-// [MockDo] may be called from any goroutine.
+// Env has the database, the client and the worker of a test. Only the test's own goroutine may call its methods. [Mock]
+// and [MockDo] may be called from any goroutine.
 type Env struct {
 	Pool   *pgxpool.Pool // of the test's database, on which kagzi.Migrate was called
 	Client *kagzi.Client
@@ -99,8 +100,8 @@ func (e *Env) coordinated() string {
 	return e.namespace
 }
 
-// New returns a database, a client and a worker for the test. After the test, it stops the worker, replays the runs that
-// ended, and drops the database. A wrong Config, or the lack of a Postgres, fails the test.
+// New returns a database, a client and a worker for the test. After the test, it stops the worker, replays the runs
+// that ended, and drops the database. A wrong Config, or the lack of a Postgres, fails the test.
 func New(t testing.TB, cfg ...Config) *Env {
 	t.Helper()
 	e := &Env{t: t, ctx: t.Context(), stuck: 10 * time.Second, moves: 10_000, functions: newStepFunctions(t)}
@@ -157,7 +158,8 @@ func (e *Env) open(dsn string) error {
 	if e.Client, err = kagzi.NewClient(e.Pool, client); err != nil {
 		return err
 	}
-	keeps := worker.Coordinator.KeepCompleted != 0 || worker.Coordinator.KeepFailed != 0 || worker.Coordinator.KeepAudit != 0 || worker.Coordinator.Keep != nil
+	keeps := worker.Coordinator.KeepCompleted != 0 || worker.Coordinator.KeepFailed != 0 ||
+		worker.Coordinator.KeepAudit != 0 || worker.Coordinator.Keep != nil
 	if !keeps && !worker.NoCoordinator {
 		worker.Coordinator.KeepForever = true
 	}
@@ -169,8 +171,8 @@ func (e *Env) open(dsn string) error {
 	return err
 }
 
-// StartWorker starts the worker unless it is running, and returns once the worker claims runs. Call it after kagzi.Handle.
-// [Start], [Env.Advance] and [Env.Skip] call it themselves.
+// StartWorker starts the worker unless it is running, and returns once the worker claims runs. Call it after
+// kagzi.Handle. [Start], [Env.Advance] and [Env.Skip] call it themselves.
 func (e *Env) StartWorker() {
 	e.t.Helper()
 	if e.stop != nil {
@@ -185,7 +187,8 @@ func (e *Env) StartWorker() {
 		NoHandler: true, // others may have them: the test needs the worker's coordinator
 		Begun:     func(s testhook.Session) { e.session = s; close(begun) },
 		Late: func(workflow string) {
-			e.t.Errorf("kagzitest: kagzi.Handle of workflow %q comes too late: the worker is running: call it before Start, StartWorker, Advance and Skip", workflow)
+			e.t.Errorf("kagzitest: kagzi.Handle of workflow %q comes too late: the worker is running: call it before "+
+				"Start, StartWorker, Advance and Skip", workflow)
 		},
 	}))
 	e.stop, e.ended = stop, make(chan struct{})
@@ -246,8 +249,8 @@ func Start[In, Out any](e *Env, wf kagzi.Workflow[In, Out], in In, opts ...kagzi
 	return run
 }
 
-// Publish is [kagzi.Client.PublishMany] with the test's client, and starts the worker. An error fails the test. The runs of consumers begin
-// at once; [Env.Advance] with a duration of zero waits until they have gone as far as they can.
+// Publish is [kagzi.Client.PublishMany] with the test's client, and starts the worker. An error fails the test. The
+// runs of consumers begin at once; [Env.Advance] with a duration of zero waits until they have gone as far as they can.
 func (e *Env) Publish(events ...kagzi.NewEvent) {
 	e.t.Helper()
 	e.StartWorker()
@@ -257,8 +260,8 @@ func (e *Env) Publish(events ...kagzi.NewEvent) {
 }
 
 // Steps returns the IDs of the run's steps, sleeps and so on that ended, in the order in which they started, such as
-// "ship/0/pack" for a step of a branch. The ID of a failed attempt is followed by the kind of its failure: "charge (network)".
-// Compensations that ran come last: "charge#compensation". [kagzi.Client.Steps] returns more details.
+// "ship/0/pack" for a step of a branch. The ID of a failed attempt is followed by the kind of its failure: "charge
+// (network)". Compensations that ran come last: "charge#compensation". [kagzi.Client.Steps] returns more details.
 func (e *Env) Steps(ref kagzi.Ref) []string {
 	e.t.Helper()
 	attempts, err := e.Client.Steps(e.ctx, ref)
@@ -287,8 +290,8 @@ func (e *Env) Steps(ref kagzi.Ref) []string {
 	return out
 }
 
-// Main runs the tests of a package, ends the Postgres server that they used, and exits. Without it the server ends with the
-// process. A package needs it if it searches for goroutines that its tests have left. TestMain calls it last.
+// Main runs the tests of a package, ends the Postgres server that they used, and exits. Without it the server ends with
+// the process. A package needs it if it searches for goroutines that its tests have left. TestMain calls it last.
 func Main(m *testing.M) {
 	code := m.Run()
 	if err := stopSharedServer(); err != nil {

@@ -149,13 +149,17 @@ func TestAScheduleFiresAtEachTick(t *testing.T) {
 		return kagzi.Step(ctx, "report", func(context.Context) (string, error) { return "sent", nil })
 	})
 	env.StartWorker()
-	if err := env.Client.Schedule(t.Context(), kagzi.Schedule{Name: "daily", Cron: "0 6 * * *", Run: trial.With("all")}); err != nil {
+	if err := env.Client.Schedule(t.Context(), kagzi.Schedule{
+		Name: "daily", Cron: "0 6 * * *",
+		Run: trial.With("all"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	begun := time.Now()
 	env.Advance(30 * day)
 	t.Logf("30 days took %v", time.Since(begun))
-	runs, err := env.Client.List(t.Context(), kagzi.RunFilter{Schedule: "daily", Status: []kagzi.Status{kagzi.StatusCompleted}})
+	runs, err := env.Client.List(t.Context(),
+		kagzi.RunFilter{Schedule: "daily", Status: []kagzi.Status{kagzi.StatusCompleted}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +171,8 @@ func TestAScheduleFiresAtEachTick(t *testing.T) {
 	}
 }
 
-// The test's worker need not have a handler: other workers may have them all. Time passes for their runs, too, and the test's
-// coordinator fires schedules.
+// The test's worker need not have a handler: other workers may have them all. Time passes for their runs, too, and the
+// test's coordinator fires schedules.
 func TestOnlyOtherWorkersHaveHandlers(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
@@ -193,7 +197,8 @@ func TestOnlyOtherWorkersHaveHandlers(t *testing.T) {
 	if err != nil || out != "hi!" {
 		t.Errorf("%q, %v", out, err)
 	}
-	if err := env.Client.Schedule(t.Context(), kagzi.Schedule{Name: "s", Every: day, Run: nap.With("tick")}); err != nil {
+	if err := env.Client.Schedule(t.Context(),
+		kagzi.Schedule{Name: "s", Every: day, Run: nap.With("tick")}); err != nil {
 		t.Fatal(err)
 	}
 	env.Advance(2 * day)

@@ -48,11 +48,18 @@ func TestRunsThatWaitForASlot(t *testing.T) {
 		limits kagzi.QueueLimits
 		option func(i int) kagzi.StartOption
 	}{
-		"Key":   {kagzi.QueueLimits{EachKey: one, Hold: true}, func(int) kagzi.StartOption { return kagzi.Key("ada") }},
-		"Queue": {kagzi.QueueLimits{MaxRunning: 1, Hold: true}, func(int) kagzi.StartOption { return kagzi.Priority(3) }},
-		"Both":  {kagzi.QueueLimits{MaxRunning: 1, Hold: true, EachKey: one}, func(i int) kagzi.StartOption { return kagzi.Key(fmt.Sprint(i)) }},
+		"Key": {kagzi.QueueLimits{EachKey: one, Hold: true}, func(int) kagzi.StartOption { return kagzi.Key("ada") }},
+		"Queue": {kagzi.QueueLimits{MaxRunning: 1, Hold: true}, func(int) kagzi.StartOption {
+			return kagzi.Priority(3)
+		}},
+		"Both": {kagzi.QueueLimits{MaxRunning: 1, Hold: true, EachKey: one}, func(i int) kagzi.StartOption {
+			return kagzi.Key(fmt.Sprint(i))
+		}},
 		"Group": {kagzi.QueueLimits{}, func(int) kagzi.StartOption { return kagzi.Group("mail") }},
-		"Rate":  {kagzi.QueueLimits{Rate: kagzi.Rate{Starts: 1, Per: time.Hour}, Hold: true}, func(int) kagzi.StartOption { return kagzi.Priority(3) }},
+		"Rate": {
+			kagzi.QueueLimits{Rate: kagzi.Rate{Starts: 1, Per: time.Hour}, Hold: true},
+			func(int) kagzi.StartOption { return kagzi.Priority(3) },
+		},
 		"KeyRate": {
 			kagzi.QueueLimits{EachKey: kagzi.KeyLimits{Rate: kagzi.Rate{Starts: 1, Per: time.Hour}}, Hold: true},
 			func(int) kagzi.StartOption { return kagzi.Key("ada") },
@@ -92,7 +99,8 @@ func TestRunsThatWaitForASlot(t *testing.T) {
 func TestPausedRunsStandStill(t *testing.T) {
 	t.Parallel()
 	for name, target := range map[string]kagzi.Target{
-		"All": {All: true}, "Queue": {Queue: "default"}, "Workflow": {Workflow: trial.Name()}, "Key": {Queue: "default", Key: "ada"},
+		"All": {All: true}, "Queue": {Queue: "default"}, "Workflow": {Workflow: trial.Name()},
+		"Key": {Queue: "default", Key: "ada"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -148,13 +156,17 @@ func TestPausedRunsStandStill(t *testing.T) {
 func TestScheduleWithAKey(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	mustSet(t, env.Client.SetQueue(t.Context(), kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}))
+	mustSet(t, env.Client.SetQueue(t.Context(),
+		kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}))
 	report := kagzi.Define[struct{}, string]("report", kagzi.Key("reports"))
 	kagzi.Handle(env.Worker, report, func(ctx kagzi.Context, _ struct{}) (string, error) {
 		return "", kagzi.Sleep(ctx, "nap", 90*time.Minute)
 	})
 	env.StartWorker()
-	mustSet(t, env.Client.Schedule(t.Context(), kagzi.Schedule{Name: "hourly", Cron: "@hourly", Run: report.With(struct{}{})}))
+	mustSet(t, env.Client.Schedule(t.Context(), kagzi.Schedule{
+		Name: "hourly", Cron: "@hourly",
+		Run: report.With(struct{}{}),
+	}))
 	env.Advance(12 * time.Hour)
 	page, err := env.Client.List(t.Context(), kagzi.RunFilter{Workflow: "report", Limit: 100})
 	mustSet(t, err)

@@ -13,11 +13,13 @@ import (
 func TestLimitedSteps(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	if err := env.Client.SetLimit(t.Context(), kagzi.StepLimit{Name: "mail", Rate: kagzi.Rate{Starts: 1, Per: time.Hour}, MaxRunning: 1}); err != nil {
+	if err := env.Client.SetLimit(t.Context(),
+		kagzi.StepLimit{Name: "mail", Rate: kagzi.Rate{Starts: 1, Per: time.Hour}, MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}
 	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
-		return kagzi.Step(ctx, "mail", func(context.Context) (string, error) { return "sent", nil }, kagzi.Limit("mail"))
+		return kagzi.Step(ctx, "mail", func(context.Context) (string, error) { return "sent", nil },
+			kagzi.Limit("mail"))
 	})
 	begun := env.Now()
 	var runs []*kagzi.Run[string]

@@ -2,14 +2,15 @@ package kagzitest
 
 import "context"
 
-// Mock makes fn run instead of the functions of the steps named name. If name is a full ID, such as "ship/0/pack", fn replaces
-// the function of that step; otherwise it replaces those of all steps of that name, on any branch. The steps may be of any
-// workflow, unless the name begins with a workflow's: "checkout:authorize". Nothing else changes: fn's result is recorded, an
-// error is retried as the step's [kagzi.RetryPolicy] says, and [kagzi.CurrentStep] tells fn which step it runs for. The
-// transaction of a [kagzi.StepTx] is committed with only the record in it. Another Mock for the same name replaces this one.
+// Mock makes fn run instead of the functions of the steps named name. If name is a full ID, such as "ship/0/pack", fn
+// replaces the function of that step; otherwise it replaces those of all steps of that name, on any branch. The steps
+// may be of any workflow, unless the name begins with a workflow's: "checkout:authorize". Nothing else changes: fn's
+// result is recorded, an error is retried as the step's [kagzi.RetryPolicy] says, and [kagzi.CurrentStep] tells fn
+// which step it runs for. The transaction of a [kagzi.StepTx] is committed with only the record in it. Another Mock for
+// the same name replaces this one.
 //
-// A step whose function returns another type than T fails, and so does the test. The test also fails if steps ran and none
-// called fn, see [Config]. Mock may be called at any time.
+// A step whose function returns another type than T fails, and so does the test. The test also fails if steps ran and
+// none called fn, see [Config]. Mock may be called at any time.
 //
 // A child is no step, and neither is a call that [kagzi.Compensate] registers: give its workflow another function with
 // [kagzi.Handle].

@@ -15,13 +15,15 @@ const replayPatience = 10 * time.Second
 // ended are the final statuses.
 var ended = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.StatusCancelled}
 
-// Replay executes fn, the current code of the workflow, against the histories of the ended runs that filter finds in client's
-// database. It reports each run whose history fn does not repeat, with the first difference, as an error of the test. It
-// returns the number of runs that it replayed; a test checks that it is not zero. Replay writes nothing and calls no step
-// function, so the database may be that of production. It omits runs of another version than the code's, which is 1 unless
-// opts has a [kagzi.Version]. A Limit of zero means all runs. With [kagzi.AllowAdditions] a step that the code has and the
-// history lacks is no error.
-func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), filter kagzi.RunFilter, opts ...kagzi.HandleOption) int {
+// Replay executes fn, the current code of the workflow, against the histories of the ended runs that filter finds in
+// client's database. It reports each run whose history fn does not repeat, with the first difference, as an error of
+// the test. It returns the number of runs that it replayed; a test checks that it is not zero. Replay writes nothing
+// and calls no step function, so the database may be that of production. It omits runs of another version than the
+// code's, which is 1 unless opts has a [kagzi.Version]. A Limit of zero means all runs. With [kagzi.AllowAdditions] a
+// step that the code has and the history lacks is no error.
+func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[In, Out],
+	fn func(kagzi.Context, In) (Out, error), filter kagzi.RunFilter, opts ...kagzi.HandleOption,
+) int {
 	t.Helper()
 	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{NoCoordinator: true})
 	if err != nil {
@@ -53,7 +55,9 @@ func Replay[In, Out any](t testing.TB, client *kagzi.Client, wf kagzi.Workflow[I
 }
 
 // each calls f with each ended run that filter finds, page by page.
-func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.RunFilter, f func(kagzi.RunInfo)) error {
+func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.RunFilter,
+	f func(kagzi.RunInfo),
+) error {
 	t.Helper() // f reports errors at the line of the caller
 	all := filter.Limit == 0
 	if filter.Status == nil {
@@ -77,12 +81,15 @@ func each(ctx context.Context, t testing.TB, client *kagzi.Client, filter kagzi.
 }
 
 // replay fails the test if the worker's code does not repeat the history of run. do is advice to append to the error.
-func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo, do string, opts ...kagzi.HandleOption) {
+func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.RunInfo, do string,
+	opts ...kagzi.HandleOption,
+) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()
 	err := worker.Replay(ctx, run.ID, opts...)
-	if errors.Is(err, kagzi.ErrNotFound) || errors.Is(err, kagzi.ErrRunActive) { // the run was deleted or resumed meanwhile
+	// the run was deleted or resumed meanwhile
+	if errors.Is(err, kagzi.ErrNotFound) || errors.Is(err, kagzi.ErrRunActive) {
 		return
 	}
 	if _, diverges := errors.AsType[*kagzi.DivergenceError](err); diverges {
@@ -92,9 +99,11 @@ func replay(ctx context.Context, t testing.TB, worker *kagzi.Worker, run kagzi.R
 	}
 }
 
-// replayAll replays all runs in client's database that have ended. It omits runs whose code worker does not have, because
-// other workers executed them.
-func replayAll(ctx context.Context, t testing.TB, client *kagzi.Client, worker *kagzi.Worker, handles func(workflow string, version int) bool) {
+// replayAll replays all runs in client's database that have ended. It omits runs whose code worker does not have,
+// because other workers executed them.
+func replayAll(ctx context.Context, t testing.TB, client *kagzi.Client, worker *kagzi.Worker,
+	handles func(workflow string, version int) bool,
+) {
 	t.Helper()
 	const do = "; the code is the same, so take what differs from the result of a step"
 	err := each(ctx, t, client, kagzi.RunFilter{}, func(run kagzi.RunInfo) {

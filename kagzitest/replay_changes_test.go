@@ -161,7 +161,9 @@ func TestReplayFindsWhatChanged(t *testing.T) {
 			t.Parallel()
 			env := kagzitest.New(t)
 			kagzi.Handle(env.Worker, trial, c.was)
-			kagzi.Handle(env.Worker, release, func(ctx kagzi.Context, what string) (string, error) { return what, do(ctx, "free") })
+			kagzi.Handle(env.Worker, release, func(ctx kagzi.Context, what string) (string, error) {
+				return what, do(ctx, "free")
+			})
 			run := kagzitest.Start(env, trial, "", kagzi.RetryPolicy{MaxAttempts: 1})
 			env.Skip(run.ID())
 			before := env.Steps(run.ID())

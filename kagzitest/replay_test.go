@@ -76,7 +76,8 @@ func TestAVariableSetInAStepIsFound(t *testing.T) {
 	if err != nil || got != "42" {
 		t.Fatalf("got %q, %v", got, err)
 	}
-	mustReport(t, fake.end(), string(run.ID()), `it completed with "0"; the run completed with "42"`, "take what differs from the result of a step")
+	mustReport(t, fake.end(), string(run.ID()), `it completed with "0"; the run completed with "42"`,
+		"take what differs from the result of a step")
 }
 
 func TestNoReplayLeavesItOut(t *testing.T) {
@@ -116,8 +117,14 @@ func TestAdditionsAreMeant(t *testing.T) {
 			_, err := kagzi.Go(ctx, "x", func(ctx kagzi.Context) (int, error) { return 0, do(ctx, "new") }).Result(ctx)
 			return "done", errors.Join(err, do(ctx, "a"))
 		}},
-		"NotTheEnd":    {func(ctx kagzi.Context, _ string) (string, error) { return "other", do(ctx, "a") }, []string{`it completed with "other"`}},
-		"Contradicted": {func(ctx kagzi.Context, _ string) (string, error) { return "", kagzi.Sleep(ctx, "a", day) }, []string{`step "a" was recorded as a step`}},
+		"NotTheEnd": {
+			func(ctx kagzi.Context, _ string) (string, error) { return "other", do(ctx, "a") },
+			[]string{`it completed with "other"`},
+		},
+		"Contradicted": {
+			func(ctx kagzi.Context, _ string) (string, error) { return "", kagzi.Sleep(ctx, "a", day) },
+			[]string{`step "a" was recorded as a step`},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +132,8 @@ func TestAdditionsAreMeant(t *testing.T) {
 			kagzi.Handle(env.Worker, trial, was)
 			env.Skip(kagzitest.Start(env, trial, "").ID())
 			fake := &fakeTB{TB: t}
-			mustEqual(t, "replayed", kagzitest.Replay(fake, env.Client, trial, c.now, kagzi.RunFilter{}, kagzi.AllowAdditions()), 1)
+			mustEqual(t, "replayed", kagzitest.Replay(fake, env.Client, trial, c.now, kagzi.RunFilter{},
+				kagzi.AllowAdditions()), 1)
 			if got := fake.end(); c.want == nil && len(got) > 0 {
 				t.Errorf("reported: %q", got)
 			} else if c.want != nil {
@@ -141,7 +149,9 @@ func TestEndedBranchesAreReplayed(t *testing.T) {
 	env := kagzitest.New(t)
 	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {
 		_, first := kagzi.Go(ctx, "trip", func(ctx kagzi.Context) (string, error) {
-			kagzi.Go(ctx, "asleep", func(ctx kagzi.Context) (string, error) { return "", kagzi.Sleep(ctx, "long", 30*day) })
+			kagzi.Go(ctx, "asleep", func(ctx kagzi.Context) (string, error) {
+				return "", kagzi.Sleep(ctx, "long", 30*day)
+			})
 			if err := kagzi.Sleep(ctx, "nap", day); err != nil {
 				return "", err
 			}
@@ -211,7 +221,8 @@ func TestACancelledRunMayStopAnywhere(t *testing.T) {
 		return "", do(ctx, "wait for first")
 	}, kagzi.RunFilter{})
 	mustEqual(t, "replayed", n, 1)
-	mustReport(t, fake.end(), `step "wait for first" was recorded as a sleep, and the code now uses the name for a step`)
+	mustReport(t, fake.end(),
+		`step "wait for first" was recorded as a sleep, and the code now uses the name for a step`)
 }
 
 func TestReplayOfCodeThatHangs(t *testing.T) {
@@ -258,7 +269,8 @@ func TestReplayRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	kagzi.Handle(worker, trial, threeMonths, kagzi.Version(2))
-	if err := worker.Replay(t.Context(), run.ID()); err == nil || !strings.Contains(err.Error(), `no handler for version 1 of workflow "trial"`) {
+	if err := worker.Replay(t.Context(), run.ID()); err == nil ||
+		!strings.Contains(err.Error(), `no handler for version 1 of workflow "trial"`) {
 		t.Errorf("without code: %v", err)
 	}
 }
@@ -268,7 +280,9 @@ func TestDivergenceNamesTheGroup(t *testing.T) {
 	t.Parallel()
 	items := func(items ...string) code {
 		return func(ctx kagzi.Context, _ string) (string, error) {
-			_, err := kagzi.Map(ctx, "each", items, func(ctx kagzi.Context, item string) (string, error) { return item, nil })
+			_, err := kagzi.Map(ctx, "each", items, func(ctx kagzi.Context, item string) (string, error) {
+				return item, nil
+			})
 			return "", err
 		}
 	}

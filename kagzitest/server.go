@@ -103,11 +103,12 @@ func (s *server) sweep(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// makeTemplate makes the database that the others are copies of, unless the server has it. The database gets its final name
-// when it is complete.
+// makeTemplate makes the database that the others are copies of, unless the server has it. The database gets its final
+// name when it is complete.
 func (s *server) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
 	var there bool
-	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, s.template).Scan(&there); err != nil || there {
+	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, s.template).
+		Scan(&there); err != nil || there {
 		return err
 	}
 	draft := s.name + "template"
@@ -129,8 +130,8 @@ func (s *server) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// exec executes statements on a new connection. Tests that search for leftover goroutines would find a connection that is kept
-// open.
+// exec executes statements on a new connection. Tests that search for leftover goroutines would find a connection that
+// is kept open.
 func (s *server) exec(ctx context.Context, statements ...string) error {
 	conn, err := pgx.Connect(ctx, s.dsn)
 	if err != nil {
@@ -151,7 +152,8 @@ func (s *server) take(ctx context.Context) (string, error) {
 	s.made++
 	name := fmt.Sprintf("%s%d", s.name, s.made)
 	s.mu.Unlock()
-	return name, s.exec(ctx, "CREATE DATABASE "+identifier(name)+" TEMPLATE "+identifier(s.template), "ALTER DATABASE "+identifier(name)+" SET search_path = "+searchPath)
+	return name, s.exec(ctx, "CREATE DATABASE "+identifier(name)+" TEMPLATE "+identifier(s.template), "ALTER DATABASE "+
+		identifier(name)+" SET search_path = "+searchPath)
 }
 
 // drop drops a database and ends the sessions connected to it.

@@ -24,7 +24,8 @@ func TestAServerThatIsGiven(t *testing.T) {
 	defer conn.Close(t.Context())
 	names := func() []string {
 		t.Helper()
-		rows, _ := conn.Query(t.Context(), `SELECT datname::text FROM pg_database WHERE datname ~ '^kagzitest' ORDER BY 1`)
+		rows, _ := conn.Query(t.Context(), `SELECT datname::text FROM pg_database WHERE datname ~ '^kagzitest'
+			ORDER BY 1`)
 		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			t.Fatal(err)

@@ -15,19 +15,21 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// Skip is Advance for as long as the run sleeps: it moves the clock to each moment at which the run, or a child that it has
-// started, becomes due, until the run has ended or waits for something other than time. It returns the time that it skipped.
+// Skip is Advance for as long as the run sleeps: it moves the clock to each moment at which the run, or a child that it
+// has started, becomes due, until the run has ended or waits for something other than time. It returns the time that it
+// skipped.
 //
-// A [kagzi.WaitSignal] with a [kagzi.Timeout] waits for time, too: Skip moves past its timeout. To send the message before
-// that, use [Env.SkipTo] or Advance(0). A run that polls for ever never ends: use Advance for it. Skip fails the test after
-// 10,000 moves of the clock.
+// A [kagzi.WaitSignal] with a [kagzi.Timeout] waits for time, too: Skip moves past its timeout. To send the message
+// before that, use [Env.SkipTo] or Advance(0). A run that polls for ever never ends: use Advance for it. Skip fails the
+// test after 10,000 moves of the clock.
 func (e *Env) Skip(ref kagzi.Ref) time.Duration {
 	e.t.Helper()
 	return e.skip(ref, func(*member) bool { return false })
 }
 
-// SkipTo is [Env.Skip] until the run sleeps and its [kagzi.RunInfo].WaitingOn is waitingOn, or names it among others: "signal
-// approved/7", "timer cooling-off", "child ship". The test fails if the run ends first, or waits for something other than time.
+// SkipTo is [Env.Skip] until the run sleeps and its [kagzi.RunInfo].WaitingOn is waitingOn, or names it among others:
+// "signal approved/7", "timer cooling-off", "child ship". The test fails if the run ends first, or waits for something
+// other than time.
 func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 	e.t.Helper()
 	there := false
@@ -48,7 +50,8 @@ func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 		if len(waits) > 0 {
 			before = "waited for " + strings.Join(waits, ", ")
 		}
-		e.t.Fatalf("kagzitest: run %s did not come to wait for %q: it is %s, and %s before", f[0].ID, waitingOn, f[0].Status, before)
+		e.t.Fatalf("kagzitest: run %s did not come to wait for %q: it is %s, and %s before", f[0].ID, waitingOn,
+			f[0].Status, before)
 	}
 	return skipped
 }
@@ -80,7 +83,8 @@ func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
 			due = v.next
 		}
 		if moved++; moved > e.moves {
-			e.t.Fatalf("kagzitest: run %s has not ended after %d moves of the clock and %v, %s: if it polls for ever, use Advance", f[0].ID, e.moves, v.now.Sub(begun), e.describe(f))
+			e.t.Fatalf("kagzitest: run %s has not ended after %d moves of the clock and %v, %s: if it polls for "+
+				"ever, use Advance", f[0].ID, e.moves, v.now.Sub(begun), e.describe(f))
 		}
 		e.move(due)
 	}
@@ -130,15 +134,19 @@ const pause = "pause"
 
 const familyOf = `
 WITH RECURSIVE tree AS (
-	SELECT r.run_id, r.namespace_id, r.workflow_type, r.version, r.task_queue, r.status, r.available_at, r.deadline_at, r.waiting_on, 0 AS depth
+	SELECT r.run_id, r.namespace_id, r.workflow_type, r.version, r.task_queue, r.status, r.available_at, r.deadline_at,
+		r.waiting_on, 0 AS depth
 	FROM kagzi.workflow_runs r WHERE r.run_id = $1 AND r.namespace_id = $2
 	UNION ALL
-	SELECT c.run_id, c.namespace_id, c.workflow_type, c.version, c.task_queue, c.status, c.available_at, c.deadline_at, c.waiting_on, t.depth + 1
+	SELECT c.run_id, c.namespace_id, c.workflow_type, c.version, c.task_queue, c.status, c.available_at, c.deadline_at,
+		c.waiting_on, t.depth + 1
 	FROM kagzi.workflow_runs c JOIN tree t ON c.parent_run_id = t.run_id AND c.namespace_id = t.namespace_id
 )
-SELECT t.run_id, t.workflow_type, coalesce(t.version, 0), t.task_queue, t.status, t.status IN ('PENDING', 'RUNNING', 'SLEEPING'),
+SELECT t.run_id, t.workflow_type, coalesce(t.version, 0), t.task_queue, t.status, t.status IN ('PENDING', 'RUNNING',
+	'SLEEPING'),
 	coalesce(CASE WHEN t.available_at < 'infinity' THEN t.available_at END, '0001-01-01 00:00:00+00'),
-	coalesce(CASE WHEN t.deadline_at < 'infinity' AND t.namespace_id = $3 THEN t.deadline_at END, '0001-01-01 00:00:00+00'), coalesce(t.waiting_on, ''), coalesce(kagzitest.held_up(r), '')
+	coalesce(CASE WHEN t.deadline_at < 'infinity' AND t.namespace_id = $3 THEN t.deadline_at END,
+		'0001-01-01 00:00:00+00'), coalesce(t.waiting_on, ''), coalesce(kagzitest.held_up(r), '')
 FROM tree t
 JOIN kagzi.workflow_runs r ON r.run_id = t.run_id AND r.namespace_id = t.namespace_id
 WHERE t.depth = 0 OR t.status IN ('PENDING', 'RUNNING', 'SLEEPING')
@@ -188,9 +196,12 @@ func (e *Env) describe(family []member) string {
 				own = []string{cmp.Or(e.cfg.Worker.Queue, "default")}
 			}
 			if !slices.Contains(own, m.Queue) {
-				advice = fmt.Sprintf("env.Worker serves queue %s; set Config.Worker.Queue, or run a worker of the other queue, too, made with kagzi.NewWorker of env.Client", strings.Trim(fmt.Sprintf("%q", own), "[]"))
+				advice = fmt.Sprintf("env.Worker serves queue %s; set Config.Worker.Queue, or run a worker of the "+
+					"other queue, too, made with kagzi.NewWorker of env.Client",
+					strings.Trim(fmt.Sprintf("%q", own), "[]"))
 			}
-			out = append(out, fmt.Sprintf("%s PENDING and no worker on queue %q has code for %s: %s", who, m.Queue, code, advice))
+			out = append(out, fmt.Sprintf("%s PENDING and no worker on queue %q has code for %s: %s", who, m.Queue,
+				code, advice))
 		default:
 			out = append(out, who+" "+m.Status)
 		}
@@ -198,17 +209,17 @@ func (e *Env) describe(family []member) string {
 	return strings.Join(out, "; ")
 }
 
-// Result skips the time until the run has ended, like [Env.Skip], and returns its result. It waits for running functions of
-// steps until the -timeout of go test is near. The test fails if the run waits for something other than time for some
-// 10 seconds.
+// Result skips the time until the run has ended, like [Env.Skip], and returns its result. It waits for running
+// functions of steps until the -timeout of go test is near. The test fails if the run waits for something other than
+// time for some 10 seconds.
 func Result[Out any](e *Env, run *kagzi.Run[Out]) (Out, error) {
 	e.t.Helper()
 	e.finish(run.ID())
 	return run.Result(e.ctx)
 }
 
-// finish skips the time until the run has ended. It waits while functions of steps are running; otherwise a run that makes no
-// progress fails the test.
+// finish skips the time until the run has ended. It waits while functions of steps are running; otherwise a run that
+// makes no progress fails the test.
 func (e *Env) finish(ref kagzi.Ref) {
 	e.t.Helper()
 	const brief = 10 * time.Millisecond
@@ -225,7 +236,8 @@ func (e *Env) finish(ref kagzi.Ref) {
 			last, stood = now, 0
 		}
 		if !e.until.IsZero() && time.Now().After(e.until) {
-			e.t.Fatalf("kagzitest: run %s has not ended, and the test's time is nearly over: %s; running steps: %s", f[0].ID, last, strings.Join(steps, ", "))
+			e.t.Fatalf("kagzitest: run %s has not ended, and the test's time is nearly over: %s; running steps: %s",
+				f[0].ID, last, strings.Join(steps, ", "))
 		}
 		if stood > e.stuck {
 			advice := ""

@@ -148,19 +148,22 @@ func TestResultSaysThatNobodyHasTheCode(t *testing.T) {
 		kagzi.Handle(env.Worker, trial, threeMonths)
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, "", kagzi.Version(9)))
 	})
-	mustReport(t, got, `it is PENDING and no worker on queue "default" has code for version 9 of workflow "trial": give it to env.Worker with kagzi.Handle`)
+	mustReport(t, got,
+		`it is PENDING and no worker on queue "default" has code for version 9 of workflow "trial": give it to env.Worker with kagzi.Handle`)
 	got = reports(t, func(env *kagzitest.Env) {
 		env.SetStuck(100 * time.Millisecond)
 		kagzi.Handle(env.Worker, trial, threeMonths)
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, kagzi.Define[string, string]("other"), ""))
 	})
-	mustReport(t, got, `it is PENDING and no worker on queue "default" has code for workflow "other": give it to env.Worker with kagzi.Handle`)
+	mustReport(t, got,
+		`it is PENDING and no worker on queue "default" has code for workflow "other": give it to env.Worker with kagzi.Handle`)
 	got = reports(t, func(env *kagzitest.Env) {
 		env.SetStuck(100 * time.Millisecond)
 		kagzi.Handle(env.Worker, trial, threeMonths)
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, "", kagzi.Queue("shop")))
 	})
-	mustReport(t, got, `no worker on queue "shop" has code for workflow "trial": env.Worker serves queue "default"; set Config.Worker.Queue`)
+	mustReport(t, got,
+		`no worker on queue "shop" has code for workflow "trial": env.Worker serves queue "default"; set Config.Worker.Queue`)
 }
 
 func TestResultDoesNotOutlastTheTest(t *testing.T) {
@@ -190,7 +193,8 @@ func TestSkipDoesNotFollowARunForEver(t *testing.T) {
 		})
 		env.Skip(kagzitest.Start(env, trial, "").ID())
 	})
-	mustReport(t, got, ` has not ended after 5 moves of the clock and `, `waits for "timer poll#6": if it polls for ever, use Advance`)
+	mustReport(t, got, ` has not ended after 5 moves of the clock and `,
+		`waits for "timer poll#6": if it polls for ever, use Advance`)
 }
 
 func TestResultWaitsForAStepThatTakesLong(t *testing.T) {

@@ -18,7 +18,9 @@ func TestAdvanceClosesWindows(t *testing.T) {
 	write := kagzi.Define[[]string, string]("write", kagzi.Batch{Within: time.Hour})
 	report := kagzi.Define[int, int]("report", kagzi.OncePer(24*time.Hour))
 	kagzi.Handle(env.Worker, index, func(_ kagzi.Context, text string) (string, error) { return text, nil })
-	kagzi.Handle(env.Worker, write, func(_ kagzi.Context, rows []string) (string, error) { return strings.Join(rows, "+"), nil })
+	kagzi.Handle(env.Worker, write, func(_ kagzi.Context, rows []string) (string, error) {
+		return strings.Join(rows, "+"), nil
+	})
 	kagzi.Handle(env.Worker, report, func(_ kagzi.Context, n int) (int, error) { return n, nil })
 
 	typed := kagzi.Debounce{Key: "doc", Delay: time.Minute, Max: 3 * time.Minute}
@@ -51,7 +53,8 @@ func TestAdvanceClosesWindows(t *testing.T) {
 
 	for day := range 3 {
 		for range 2 {
-			if out, err := kagzitest.Result(env, kagzitest.Start(env, report, day, kagzi.ID("report"))); out != day || err != nil {
+			if out, err := kagzitest.Result(env, kagzitest.Start(env, report, day, kagzi.ID("report"))); out != day ||
+				err != nil {
 				t.Errorf("day %d: %d, %v", day, out, err)
 			}
 		}

@@ -1,13 +1,13 @@
-// Package kind has the kinds of failures. A program that tells failures apart imports it beside package kagzi, which finds
-// the kind of any error with KindOf:
+// Package kind has the kinds of failures. A program that tells failures apart imports it beside package kagzi, which
+// finds the kind of any error with KindOf:
 //
 //	if errors.Is(err, kind.Timeout) {
 //		…
 //	}
 package kind
 
-// A Kind classifies a failure. It survives replay, and is itself an error, so that errors.Is(err, kind.Timeout) finds it in
-// the errors of steps and runs. kagzi.KindOf classifies all other errors.
+// A Kind classifies a failure. It survives replay, and is itself an error, so that errors.Is(err, kind.Timeout) finds
+// it in the errors of steps and runs. kagzi.KindOf classifies all other errors.
 //
 // Declare kinds of your own:
 //

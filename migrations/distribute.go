@@ -14,7 +14,8 @@ import (
 )
 
 // ErrNoCitus reports that the database does not have Citus, the extension that distributes tables.
-var ErrNoCitus = errors.New("this database has no Citus: install it on every server, run CREATE EXTENSION citus, and add the servers with citus_add_node")
+var ErrNoCitus = errors.New("this database has no Citus: install it on every server, run CREATE EXTENSION citus, and " +
+	"add the servers with citus_add_node")
 
 // A Distributed is one of Kagzi's tables after [Distribute].
 type Distributed struct {
@@ -38,7 +39,8 @@ func (d Distributed) String() string {
 		text += ", as before"
 	}
 	if d.RemovedBytes > 0 {
-		text += fmt.Sprintf("; removed %d kB of rows from this server, which are on the nodes", (d.RemovedBytes+1023)/1024)
+		text += fmt.Sprintf("; removed %d kB of rows from this server, which are on the nodes",
+			(d.RemovedBytes+1023)/1024)
 	}
 	return text
 }
@@ -51,13 +53,14 @@ const (
 
 const citusVersion = `SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'citus'`
 
-// The statement leaves out this server's own shards, which are tables, too. Rows that a distributed table still has on this
-// server are copies from before: new rows go to the nodes.
+// The statement leaves out this server's own shards, which are tables, too. Rows that a distributed table still has on
+// this server are copies from before: new rows go to the nodes.
 const tableStates = `
 SELECT 'kagzi.' || c.relname,
 	EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'namespace_id'),
 	coalesce(p.partmethod = 'h', false), coalesce(p.partmethod = 'n' AND p.repmodel = 't', false),
-	coalesce(pg_catalog.column_to_column_name(p.logicalrelid, p.partkey), ''), coalesce(p.colocationid, 0), pg_catalog.pg_relation_size(c.oid)
+	coalesce(pg_catalog.column_to_column_name(p.logicalrelid, p.partkey), ''), coalesce(p.colocationid, 0),
+		pg_catalog.pg_relation_size(c.oid)
 FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_dist_partition p ON p.logicalrelid = c.oid
 WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
@@ -67,8 +70,10 @@ WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p') AND NOT
 ORDER BY c.relname <> 'workflow_runs', c.relname = 'schema_migrations', c.relname`
 
 const (
-	distributeFirst      = `SELECT pg_catalog.create_distributed_table($1::text::regclass, 'namespace_id', colocate_with => 'none')`
-	distributeColocated  = `SELECT pg_catalog.create_distributed_table($1::text::regclass, 'namespace_id', colocate_with => 'kagzi.workflow_runs')`
+	distributeFirst = `SELECT pg_catalog.create_distributed_table($1::text::regclass, 'namespace_id',
+		colocate_with => 'none')`
+	distributeColocated = `SELECT pg_catalog.create_distributed_table($1::text::regclass, 'namespace_id',
+		colocate_with => 'kagzi.workflow_runs')`
 	createReferenceTable = `SELECT pg_catalog.create_reference_table($1::text::regclass)`
 	removeLocal          = `SELECT pg_catalog.truncate_local_data_after_distributing_table($1::text::regclass)`
 )
@@ -93,7 +98,8 @@ func readStates(rows interface {
 ) (states []state, err error) {
 	for rows.Next() {
 		var s state
-		if err := rows.Scan(&s.name, &s.namespaced, &s.distributed, &s.replicated, &s.column, &s.colocation, &s.localBytes); err != nil {
+		if err := rows.Scan(&s.name, &s.namespaced, &s.distributed, &s.replicated, &s.column, &s.colocation,
+			&s.localBytes); err != nil {
 			return nil, err
 		}
 		states = append(states, s)
@@ -130,7 +136,8 @@ func LayoutOf(ctx context.Context, db interface {
 	states, err := readStates(rows)
 	l.Citus = true
 	for _, s := range states {
-		if s.namespaced && s.distributed && s.column == distributionColumn && s.colocation == states[0].colocation || !s.namespaced && s.replicated {
+		if s.namespaced && s.distributed && s.column == distributionColumn && s.colocation == states[0].colocation ||
+			!s.namespaced && s.replicated {
 			l.Done = append(l.Done, s.name)
 		} else {
 			l.Left = append(l.Left, s.name)
@@ -142,21 +149,21 @@ func LayoutOf(ctx context.Context, db interface {
 	return l, err
 }
 
-// Distribute spreads the rows of Kagzi's tables over the servers of a Citus cluster, by their namespace, and copies the table
-// of migrations to every node. It returns the result for each table, also for the tables before an error. It is for those who
-// have outgrown one Postgres; docs/distributed.md says when and how to use it. Call it after kagzi.Migrate, as the same user,
-// with a pool that leads to Citus's coordinator node without a transaction pooler in between. Before the first call, stop the
-// workers and all programs that start runs: while some tables are distributed and others are not, statements fail. Call it
-// again after each Migrate that creates tables. It distributes these; no running program uses them yet, so programs need not
-// stop.
+// Distribute spreads the rows of Kagzi's tables over the servers of a Citus cluster, by their namespace, and copies the
+// table of migrations to every node. It returns the result for each table, also for the tables before an error. It is
+// for those who have outgrown one Postgres; docs/distributed.md says when and how to use it. Call it after
+// kagzi.Migrate, as the same user, with a pool that leads to Citus's coordinator node without a transaction pooler in
+// between. Before the first call, stop the workers and all programs that start runs: while some tables are distributed
+// and others are not, statements fail. Call it again after each Migrate that creates tables. It distributes these; no
+// running program uses them yet, so programs need not stop.
 //
-// Citus copies the rows that exist, which may take long and blocks writes meanwhile. If ctx ends, the table that is being
-// copied is rolled back. Each table is a transaction, and Distribute leaves a table that is distributed, so call it again
-// after an error. It works on a connection of its own, and no Migrate runs meanwhile.
+// Citus copies the rows that exist, which may take long and blocks writes meanwhile. If ctx ends, the table that is
+// being copied is rolled back. Each table is a transaction, and Distribute leaves a table that is distributed, so call
+// it again after an error. It works on a connection of its own, and no Migrate runs meanwhile.
 //
-// If the database has no Citus, Distribute returns [ErrNoCitus]; if its tables are not those of this program, [ErrMissing],
-// [ErrOlder] or [ErrNewer]. It changes nothing then. If a right is missing, the error says what to do: only the owner of the
-// tables may distribute them.
+// If the database has no Citus, Distribute returns [ErrNoCitus]; if its tables are not those of this program,
+// [ErrMissing], [ErrOlder] or [ErrNewer]. It changes nothing then. If a right is missing, the error says what to do:
+// only the owner of the tables may distribute them.
 func Distribute(ctx context.Context, pool *pgxpool.Pool) ([]Distributed, error) {
 	if pool == nil {
 		return nil, errors.New("kagzi: distribute: the pool is nil: make one with pgxpool.New")
@@ -195,8 +202,8 @@ func distributeTables(ctx context.Context, pool *pgxpool.Pool) (done []Distribut
 	return done, cmp.Or(err, lockErr)
 }
 
-// explainOwner returns an error that names the owner of the tables if err says that the user may not read them; otherwise
-// err.
+// explainOwner returns an error that names the owner of the tables if err says that the user may not read them;
+// otherwise err.
 func explainOwner(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	if code(err) != "42501" {
 		return err
@@ -205,7 +212,8 @@ func explainOwner(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	if lookErr != nil || r.owner == "" {
 		return err
 	}
-	return fmt.Errorf("user %q may not change the tables of schema kagzi, which belong to %q: call Distribute as %[2]s, or GRANT %s TO %s: %w",
+	return fmt.Errorf("user %q may not change the tables of schema kagzi, which belong to %q: call Distribute as "+
+		"%[2]s, or GRANT %s TO %s: %w",
 		r.user, r.owner, pgx.Identifier{r.owner}.Sanitize(), pgx.Identifier{r.user}.Sanitize(), err)
 }
 
@@ -219,7 +227,8 @@ func distributeAll(ctx context.Context, db *sql.DB) (done []Distributed, err err
 		var pe *pgconn.PgError
 		switch {
 		case errors.As(err, &pe) && pe.Code == "42501":
-			return done, fmt.Errorf("%s: this user may not: call Distribute as the owner of the tables, who has called Migrate: %w", d.Table, err)
+			return done, fmt.Errorf("%s: this user may not: call Distribute as the owner of the tables, who has "+
+				"called Migrate: %w", d.Table, err)
 		case err != nil:
 			return done, fmt.Errorf("%s: %w", d.Table, err)
 		}
@@ -270,9 +279,11 @@ func distribute(ctx context.Context, db *sql.DB, s state) (d Distributed, err er
 	d.Column = s.column
 	switch {
 	case s.column != distributionColumn:
-		err = fmt.Errorf("it is distributed by %s and not by %s: call undistribute_table('%s'), and then Distribute again", s.column, distributionColumn, s.name)
+		err = fmt.Errorf("it is distributed by %s and not by %s: call undistribute_table('%s'), and then "+
+			"Distribute again", s.column, distributionColumn, s.name)
 	case s.colocation != states[0].colocation: // states[0] is firstTable
-		err = fmt.Errorf("it is not colocated with %s: call update_distributed_table_colocation('%s', colocate_with => '%s'), and then Distribute again", firstTable, s.name, firstTable)
+		err = fmt.Errorf("it is not colocated with %s: call update_distributed_table_colocation('%s', colocate_with "+
+			"=> '%s'), and then Distribute again", firstTable, s.name, firstTable)
 	case s.localBytes > 0:
 		d.RemovedBytes = s.localBytes
 		_, err = db.ExecContext(ctx, removeLocal, s.name)

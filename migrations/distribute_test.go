@@ -19,7 +19,8 @@ import (
 // calls returns the calls of Citus's functions since the last call of calls.
 func calls(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), `WITH gone AS (DELETE FROM citus_calls RETURNING n, call) SELECT call FROM gone ORDER BY n`)
+	rows, err := pool.Query(t.Context(), `WITH gone AS (DELETE FROM citus_calls RETURNING n, call) SELECT call FROM gone
+		ORDER BY n`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +38,10 @@ var ofAll = []string{"kagzi.event_keepers", "kagzi.event_parts", "kagzi.schema_m
 func ours(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `
-		SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'namespace_id'
-		WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> 'workflow_runs' ORDER BY c.relname`)
+		SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+			AND a.attname = 'namespace_id'
+		WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+			AND c.relname <> 'workflow_runs' ORDER BY c.relname`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +66,8 @@ func TestDistribute(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked(), dbtest.AsOwner())
 	dbtest.PretendCitus(t, db)
-	execute(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
+	execute(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event)
+		VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
 
 	want := []string{"create_distributed_table(kagzi.workflow_runs, namespace_id, colocate_with => none)"}
 	for _, table := range ours(t, db.Pool) {
@@ -78,7 +82,8 @@ func TestDistribute(t *testing.T) {
 
 	done := distribute(t, db.Pool)
 	got := calls(t, db.Pool)
-	if len(got) != len(want) || got[0] != want[0] || got[len(got)-1] != want[len(want)-1] || !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
+	if len(got) != len(want) || got[0] != want[0] || got[len(got)-1] != want[len(want)-1] ||
+		!slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("called\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if len(done) != len(ours(t, db.Pool))+1+len(ofAll) {
@@ -86,7 +91,8 @@ func TestDistribute(t *testing.T) {
 	}
 	for _, d := range done {
 		ours := !slices.Contains(ofAll, d.Table)
-		if !d.Changed || (d.Column == "namespace_id") != ours || (d.RemovedBytes > 0) != (d.Table == "kagzi.worker_events") {
+		if !d.Changed || (d.Column == "namespace_id") != ours ||
+			(d.RemovedBytes > 0) != (d.Table == "kagzi.worker_events") {
 			t.Errorf("%+v", d)
 		}
 	}
@@ -109,8 +115,10 @@ func TestDistribute(t *testing.T) {
 		CREATE TABLE kagzi.later (id int, namespace_id text COLLATE "C" NOT NULL, PRIMARY KEY (id, namespace_id));
 		CREATE TABLE kagzi.workflow_runs_102008 (LIKE kagzi.workflow_runs);
 		INSERT INTO pg_dist_shard VALUES ('kagzi.workflow_runs', 102008)`)
-	execute(t, db.Pool, `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id) VALUES (gen_random_uuid(), '', 1, 'a', '')`)
-	if l, err = migrations.LayoutOf(t.Context(), db.Pool); err != nil || !slices.Equal(l.Left, []string{"kagzi.later"}) || !slices.Equal(l.LeftRows, []string{"kagzi.signals"}) {
+	execute(t, db.Pool, `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
+		VALUES (gen_random_uuid(), '', 1, 'a', '')`)
+	if l, err = migrations.LayoutOf(t.Context(), db.Pool); err != nil ||
+		!slices.Equal(l.Left, []string{"kagzi.later"}) || !slices.Equal(l.LeftRows, []string{"kagzi.signals"}) {
 		t.Errorf("layout %+v, error %v", l, err)
 	}
 	distribute(t, db.Pool)
@@ -119,7 +127,8 @@ func TestDistribute(t *testing.T) {
 		"truncate_local_data_after_distributing_table(kagzi.signals)",
 	}
 	got = calls(t, db.Pool)
-	if len(got) != len(want) || got[0] != want[0] || got[len(got)-1] != want[len(want)-1] || !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
+	if len(got) != len(want) || got[0] != want[0] || got[len(got)-1] != want[len(want)-1] ||
+		!slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("called %q, want %q", got, want)
 	}
 }
@@ -128,13 +137,16 @@ func TestDistributeTellsWhatItDid(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked(), dbtest.AsOwner())
 	dbtest.PretendCitus(t, db)
-	execute(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
+	execute(t, db.Pool, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event)
+		VALUES (gen_random_uuid(), gen_random_uuid(), 'a', 'LOST')`)
 	for _, want := range [][]string{
 		{
-			"kagzi.workflow_runs: distributed by namespace_id", "kagzi.worker_events: distributed by namespace_id; removed 8 kB of rows from this server, which are on the nodes",
+			"kagzi.workflow_runs: distributed by namespace_id", "kagzi.worker_events: distributed by namespace_id; " +
+				"removed 8 kB of rows from this server, which are on the nodes",
 			"kagzi.schema_migrations: on every node",
 		},
-		{"kagzi.workflow_runs: distributed by namespace_id, as before", "kagzi.worker_events: distributed by namespace_id, as before", "kagzi.schema_migrations: on every node, as before"},
+		{"kagzi.workflow_runs: distributed by namespace_id, as before", "kagzi.worker_events: distributed by " +
+			"namespace_id, as before", "kagzi.schema_migrations: on every node, as before"},
 	} {
 		tables, err := migrations.Distribute(t.Context(), db.Pool)
 		if err != nil {
@@ -145,7 +157,8 @@ func TestDistributeTellsWhatItDid(t *testing.T) {
 			lines = append(lines, table.String())
 		}
 		for _, line := range want {
-			if text := "\n" + strings.Join(lines, "\n") + "\n"; !strings.Contains(text, "\n"+line) { // an earlier test may have left empty pages in a table
+			// an earlier test may have left empty pages in a table
+			if text := "\n" + strings.Join(lines, "\n") + "\n"; !strings.Contains(text, "\n"+line) {
 				t.Errorf("no line %q in:%s", line, text)
 			}
 		}
@@ -163,7 +176,8 @@ func TestDistributeRefuses(t *testing.T) {
 	t.Parallel()
 	t.Run("without Citus", func(t *testing.T) {
 		t.Parallel()
-		if done, err := migrations.Distribute(t.Context(), dbtest.Pool(t)); !errors.Is(err, migrations.ErrNoCitus) || len(done) != 0 {
+		if done, err := migrations.Distribute(t.Context(), dbtest.Pool(t)); !errors.Is(err, migrations.ErrNoCitus) ||
+			len(done) != 0 {
 			t.Errorf("%v, error %v", done, err)
 		}
 	})
@@ -171,7 +185,8 @@ func TestDistributeRefuses(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t, dbtest.Empty())
 		dbtest.PretendCitus(t, db)
-		if _, err := migrations.Distribute(t.Context(), db.Pool); !errors.Is(err, migrations.ErrMissing) || !strings.HasPrefix(err.Error(), "kagzi: distribute: schema missing") {
+		if _, err := migrations.Distribute(t.Context(), db.Pool); !errors.Is(err, migrations.ErrMissing) ||
+			!strings.HasPrefix(err.Error(), "kagzi: distribute: schema missing") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -187,8 +202,10 @@ func TestDistributeRefuses(t *testing.T) {
 		db := dbtest.Database(t, dbtest.Unchecked(), dbtest.AsOwner())
 		dbtest.PretendCitus(t, db)
 		execute(t, db.Pool, `SELECT create_distributed_table('kagzi.signals', 'namespace_id', colocate_with => 'none')`)
-		wantRefusal(t, db.Pool, "kagzi.signals: it is not colocated", "update_distributed_table_colocation('kagzi.signals', colocate_with => 'kagzi.workflow_runs')")
-		execute(t, db.Pool, `UPDATE pg_dist_partition SET colocationid = (SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = 'kagzi.workflow_runs'::regclass)`)
+		wantRefusal(t, db.Pool, "kagzi.signals: it is not colocated",
+			"update_distributed_table_colocation('kagzi.signals', colocate_with => 'kagzi.workflow_runs')")
+		execute(t, db.Pool, `UPDATE pg_dist_partition SET colocationid = (SELECT colocationid FROM pg_dist_partition
+			WHERE logicalrelid = 'kagzi.workflow_runs'::regclass)`)
 		distribute(t, db.Pool) // finishes the rest
 	})
 	t.Run("a user who owns nothing", func(t *testing.T) {
@@ -199,7 +216,8 @@ func TestDistributeRefuses(t *testing.T) {
 		execute(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
 		t.Cleanup(func() { dropRole(t, db.DSN, role) })
 		execute(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
-		execute(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role)
+		execute(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+
+			`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role)
 		cfg := db.Pool.Config()
 		cfg.ConnConfig.User, cfg.ConnConfig.Password = role, "secret"
 		pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
@@ -207,10 +225,12 @@ func TestDistributeRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer pool.Close()
-		wantRefusal(t, pool, "kagzi: distribute: kagzi.workflow_runs: this user may not", "must be owner of table workflow_runs")
+		wantRefusal(t, pool, "kagzi: distribute: kagzi.workflow_runs: this user may not",
+			"must be owner of table workflow_runs")
 
 		execute(t, db.Pool, `REVOKE USAGE ON SCHEMA kagzi FROM `+role)
-		wantRefusal(t, pool, fmt.Sprintf("kagzi: distribute: user %q may not change the tables of schema kagzi, which belong to", role), "call Distribute as", "GRANT")
+		wantRefusal(t, pool, fmt.Sprintf("kagzi: distribute: user %q may not change the tables of schema kagzi, "+
+			"which belong to", role), "call Distribute as", "GRANT")
 	})
 }
 
@@ -222,7 +242,8 @@ func dropRole(t *testing.T, dsn, role string) {
 		return
 	}
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := conn.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role,
+		pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Error(err)
 	}
 }

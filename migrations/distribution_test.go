@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// A migration may be applied to tables that Citus has distributed. Citus accepts a constraint only in a statement of its
-// own. That every key contains namespace_id is checked in the catalog, by TestEveryTableBearsDistribution of package store.
+// A migration may be applied to tables that Citus has distributed. Citus accepts a constraint only in a statement of
+// its own. That every key contains namespace_id is checked in the catalog, by TestEveryTableBearsDistribution of
+// package store.
 func TestMigrationsBearDistribution(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.sql")
@@ -22,7 +23,8 @@ func TestMigrationsBearDistribution(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, wrong := range notAlone(string(sql)) {
-			t.Errorf("%s: ADD CONSTRAINT stands with other subcommands, which Citus refuses: write an ALTER TABLE of its own for it:\n%s", file, wrong)
+			t.Errorf("%s: ADD CONSTRAINT stands with other subcommands, which Citus refuses: write an ALTER TABLE of "+
+				"its own for it:\n%s", file, wrong)
 		}
 	}
 }
@@ -30,13 +32,18 @@ func TestMigrationsBearDistribution(t *testing.T) {
 func TestConstraintsStandAlone(t *testing.T) {
 	t.Parallel()
 	for sql, wrong := range map[string]bool{
-		`ALTER TABLE kagzi.a ADD CONSTRAINT c CHECK (x IN ('a', 'b')) NOT VALID;`:                                           false,
-		`ALTER TABLE kagzi.a ADD COLUMN x int, ADD COLUMN y int DEFAULT 1; ALTER TABLE kagzi.a DROP CONSTRAINT c;`:          false,
-		"-- one, ADD CONSTRAINT\nALTER TABLE kagzi.a ADD COLUMN x int;":                                                     false,
-		`CREATE TABLE kagzi.a (x int, CONSTRAINT c CHECK (x > 0));`:                                                         false,
-		"ALTER TABLE kagzi.a\n    ADD COLUMN x int,\n    DROP CONSTRAINT c,\n    ADD CONSTRAINT c CHECK (x > 0) NOT VALID;": true,
-		`alter table kagzi.a add constraint c check (x > 0), add column y int;`:                                             true,
-		`ALTER TABLE kagzi.a ADD COLUMN x int, ADD CHECK (x > 0);`:                                                          true,
+		`ALTER TABLE kagzi.a ADD CONSTRAINT c CHECK (x IN ('a',
+			'b')) NOT VALID;`: false,
+		`ALTER TABLE kagzi.a ADD COLUMN x int,
+			ADD COLUMN y int DEFAULT 1; ALTER TABLE kagzi.a DROP CONSTRAINT c;`: false,
+		"-- one, ADD CONSTRAINT\nALTER TABLE kagzi.a ADD " +
+			"COLUMN x int;": false,
+		`CREATE TABLE kagzi.a (x int,
+			CONSTRAINT c CHECK (x > 0));`: false,
+		"ALTER TABLE kagzi.a\n    ADD COLUMN x int,\n    DROP CONSTRAINT c,\n    ADD CONSTRAINT c CHECK (x > 0) " +
+			"NOT VALID;": true,
+		`alter table kagzi.a add constraint c check (x > 0), add column y int;`: true,
+		`ALTER TABLE kagzi.a ADD COLUMN x int, ADD CHECK (x > 0);`:              true,
 	} {
 		if got := notAlone(sql); (len(got) > 0) != wrong {
 			t.Errorf("%q: found %q, want some: %t", sql, got, wrong)

@@ -1,11 +1,12 @@
 // Package migrations holds Kagzi's tables as embedded SQL, and brings a database up to them.
 //
 // Programs call kagzi.Migrate, and two functions of this package: [SQL] returns the work of Migrate as a script, and
-// [Distribute] spreads the tables over the servers of a Citus cluster. The rest is exported for Kagzi's own packages and
-// carries no compatibility promise.
+// [Distribute] spreads the tables over the servers of a Citus cluster. The rest is exported for Kagzi's own packages
+// and carries no compatibility promise.
 //
-// A version is the number of a migration. A database's version is the newest migration that was applied to it; a program's
-// version is the newest one that it knows. Each migration names the oldest program that works with the schema after it.
+// A version is the number of a migration. A database's version is the newest migration that was applied to it; a
+// program's version is the newest one that it knows. Each migration names the oldest program that works with the schema
+// after it.
 package migrations
 
 import (
@@ -38,7 +39,8 @@ var (
 	// ErrNewer reports that a newer program has migrated the database, to a schema that this program cannot work with.
 	ErrNewer = errors.New("kagzi: schema newer than this program can work with: upgrade this program's Kagzi")
 	// ErrEncoding reports that the database cannot store every text: the results and errors of runs would be refused.
-	ErrEncoding = errors.New("kagzi: the encoding of the database is not UTF8: create another, as with CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8', and connect to that")
+	ErrEncoding = errors.New("kagzi: the encoding of the database is not UTF8: create another, as with CREATE " +
+		"DATABASE … TEMPLATE template0 ENCODING 'UTF8', and connect to that")
 )
 
 const versionTable = "kagzi.schema_migrations"
@@ -80,10 +82,11 @@ func OldestProgram() int64 {
 
 // A migration is the content of one file.
 type migration struct {
-	version   int64
-	oldest    int64  // the oldest version of a program that works with the schema after this migration
-	up        string // the statements of the file, with their comments
-	outsideTx bool   // the file says NO TRANSACTION: each statement is a transaction of its own, as CREATE INDEX CONCURRENTLY is
+	version int64
+	oldest  int64  // the oldest version of a program that works with the schema after this migration
+	up      string // the statements of the file, with their comments
+	// the file says NO TRANSACTION: each statement is a transaction of its own, as CREATE INDEX CONCURRENTLY is
+	outsideTx bool
 }
 
 // contracts reports whether the migration breaks programs that work with the schema before it. ms are all migrations.
@@ -123,9 +126,11 @@ func parse(files fs.FS) ([]migration, error) {
 		ms = append(ms, m)
 		switch before := ms[max(0, len(ms)-2)].oldest; {
 		case m.oldest < before || m.oldest > m.version:
-			return nil, fmt.Errorf("migration %s: OldestProgram is %d: give between %d and %d", name, m.oldest, before, m.version)
+			return nil, fmt.Errorf("migration %s: OldestProgram is %d: give between %d and %d", name, m.oldest,
+				before, m.version)
 		case m.contracts(ms) && m.outsideTx:
-			return nil, fmt.Errorf("migration %s: older programs do not work with its schema, so it must run in a transaction: remove NO TRANSACTION, or split it", name)
+			return nil, fmt.Errorf("migration %s: older programs do not work with its schema, so it must run in a "+
+				"transaction: remove NO TRANSACTION, or split it", name)
 		}
 	}
 	return ms, nil
@@ -150,12 +155,13 @@ func parseFile(name, text string) (m migration, err error) {
 func newest(ms []migration) int64 { return ms[len(ms)-1].version }
 
 const currentVersion = `
-SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0), current_setting('server_encoding') FROM kagzi.schema_migrations WHERE is_applied`
+SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0), current_setting('server_encoding')
+	FROM kagzi.schema_migrations WHERE is_applied`
 
-// Check compares the schema in the database with the one that this program needs. It returns the schema's version. The error
-// is nil if the program works with it: the versions are the same, or the schema is newer and still works with programs this
-// old. Otherwise it is ErrMissing, ErrOlder, ErrNewer or ErrEncoding. Check sends one query, which fails if the schema
-// is missing: if q is a transaction, it is aborted then.
+// Check compares the schema in the database with the one that this program needs. It returns the schema's version. The
+// error is nil if the program works with it: the versions are the same, or the schema is newer and still works with
+// programs this old. Otherwise it is ErrMissing, ErrOlder, ErrNewer or ErrEncoding. Check sends one query, which fails
+// if the schema is missing: if q is a transaction, it is aborted then.
 func Check(ctx context.Context, q Querier) (version int64, err error) {
 	return check(ctx, q, Version())
 }
@@ -187,8 +193,8 @@ func checkEncoding(encoding string) error {
 	return nil
 }
 
-// compareVersions returns nil if a program of version want works with a schema of version found, whose oldest program is
-// oldest; otherwise ErrMissing, ErrOlder or ErrNewer.
+// compareVersions returns nil if a program of version want works with a schema of version found, whose oldest program
+// is oldest; otherwise ErrMissing, ErrOlder or ErrNewer.
 func compareVersions(found, oldest, want int64) error {
 	switch {
 	case found == 0:
@@ -196,7 +202,8 @@ func compareVersions(found, oldest, want int64) error {
 	case found < want:
 		return fmt.Errorf("%w (it has version %d, this program needs version %d)", ErrOlder, found, want)
 	case oldest > want:
-		return fmt.Errorf("%w (it has version %d and works with programs from version %d on; this program knows version %d)", ErrNewer, found, oldest, want)
+		return fmt.Errorf("%w (it has version %d and works with programs from version %d on; this program knows "+
+			"version %d)", ErrNewer, found, oldest, want)
 	}
 	return nil
 }

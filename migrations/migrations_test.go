@@ -41,7 +41,8 @@ func upAlone(dsn string) error {
 	}
 	defer pool.Close()
 	// Wait for the others: a process that comes late would find nothing to do.
-	if _, err := pool.Exec(context.Background(), "SELECT pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1)"); err != nil {
+	if _, err := pool.Exec(context.Background(), "SELECT pg_advisory_lock_shared(1), "+
+		"pg_advisory_unlock_shared(1)"); err != nil {
 		return err
 	}
 	if err := migrations.Up(context.Background(), pool); err != nil {
@@ -52,7 +53,8 @@ func upAlone(dsn string) error {
 }
 
 // newerSchema makes the schema look like that of a migration after which this program does not work.
-const newerSchema = "INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99999, true, 99998)"
+const newerSchema = "INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99999, " +
+	"true, 99998)"
 
 func up(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
@@ -87,7 +89,8 @@ func wantApplied(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	wantCheck(t, pool, nil)
 	var applied int64
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM kagzi.schema_migrations WHERE version_id > 0").Scan(&applied); err != nil {
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM kagzi.schema_migrations WHERE version_id > 0").
+		Scan(&applied); err != nil {
 		t.Fatal(err)
 	}
 	if applied != migrations.Version() {
@@ -271,7 +274,8 @@ func TestDown(t *testing.T) {
 			down(t, pool)
 			wantCheck(t, pool, migrations.ErrMissing)
 			var left int
-			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace").Scan(&left); err != nil {
+			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_class WHERE relnamespace = "+
+				"'kagzi'::regnamespace").Scan(&left); err != nil {
 				t.Fatal(err)
 			}
 			if left != 0 {

@@ -32,7 +32,8 @@ type rights struct {
 }
 
 const migrationRights = `
-SELECT current_user::text, current_database()::text, n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE'), false),
+SELECT current_user::text, current_database()::text, n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE'),
+	false),
 	EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p')),
 	coalesce((SELECT min(pg_get_userbyid(c.relowner)::text) FROM pg_class c
 		WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p') AND NOT pg_has_role(c.relowner, 'USAGE')), '')
@@ -43,8 +44,8 @@ func rightsOf(ctx context.Context, pool *pgxpool.Pool) (r rights, err error) {
 	return r, err
 }
 
-// explainUnreadable returns a RightsError if the user may not read the version, and the schema was created for another user
-// and has no tables yet; otherwise err. If there are tables, the user may only need the right to use them.
+// explainUnreadable returns a RightsError if the user may not read the version, and the schema was created for another
+// user and has no tables yet; otherwise err. If there are tables, the user may only need the right to use them.
 func explainUnreadable(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	r, lookErr := rightsOf(ctx, pool)
 	if lookErr != nil || r.tables {
@@ -62,8 +63,8 @@ func explainRights(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	return r.explain(err)
 }
 
-// explain returns a RightsError with the missing right, or err. Only the owner of a table may change it, so rights on the
-// schema do not help another user.
+// explain returns a RightsError with the missing right, or err. Only the owner of a table may change it, so rights on
+// the schema do not help another user.
 func (r rights) explain(err error) error {
 	user := pgx.Identifier{r.user}.Sanitize()
 	var pe *pgconn.PgError
@@ -74,7 +75,8 @@ func (r rights) explain(err error) error {
 	case !r.schema:
 		return &RightsError{
 			fmt.Sprintf("user %q may not create schema kagzi", r.user),
-			fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s, or let the database's owner CREATE SCHEMA kagzi AUTHORIZATION %[2]s", pgx.Identifier{r.database}.Sanitize(), user), pe,
+			fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s, or let the database's owner CREATE SCHEMA kagzi "+
+				"AUTHORIZATION %[2]s", pgx.Identifier{r.database}.Sanitize(), user), pe,
 		}
 	case r.owner != "":
 		return &RightsError{

@@ -14,7 +14,8 @@ func ExampleRoles() {
 	script, err := migrations.Roles("shop")
 	fmt.Println(err)
 	for line := range strings.Lines(script) {
-		if strings.HasPrefix(strings.TrimSpace(line), "GRANT TRUNCATE") || strings.Contains(line, "GRANT USAGE ON SCHEMA") {
+		if strings.HasPrefix(strings.TrimSpace(line), "GRANT TRUNCATE") ||
+			strings.Contains(line, "GRANT USAGE ON SCHEMA") {
 			fmt.Print(strings.TrimSpace(line), "\n")
 		}
 	}
@@ -27,7 +28,8 @@ func ExampleRoles() {
 	// true
 }
 
-// The script may be sent again: it takes back what it does not grant. Without tables, and for a user who does not own them, it says what to do.
+// The script may be sent again: it takes back what it does not grant. Without tables, and for a user who does not own
+// them, it says what to do.
 func TestRolesScriptAgain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -40,14 +42,22 @@ func TestRolesScriptAgain(t *testing.T) {
 	}
 	dbtest.Exec(t, db.Pool, script)
 	for right, want := range map[string]bool{
-		fmt.Sprintf("has_table_privilege('%s', 'kagzi.workers', 'DELETE')", viewer):                                      false,
-		fmt.Sprintf("has_table_privilege('%s', 'kagzi.workflow_runs', 'SELECT')", worker):                                true,
-		fmt.Sprintf("has_table_privilege('%s', 'kagzi.workflow_runs', 'TRUNCATE')", worker):                              false,
-		fmt.Sprintf("has_column_privilege('%s', 'kagzi.workers', 'status', 'UPDATE')", client):                           true,
-		fmt.Sprintf("has_column_privilege('%s', 'kagzi.workers', 'heartbeat_at', 'UPDATE')", client):                     false,
-		fmt.Sprintf("has_schema_privilege('%s', 'kagzi', 'CREATE')", worker):                                             false,
-		fmt.Sprintf("has_any_column_privilege('%s', 'kagzi.schema_migrations', 'INSERT, UPDATE')", worker):               false,
-		fmt.Sprintf("pg_has_role('%s', '%s', 'MEMBER') OR pg_has_role('%[1]s', '%s', 'MEMBER')", viewer, worker, client): false,
+		fmt.Sprintf("has_table_privilege('%s', 'kagzi.workers', 'DELETE')",
+			viewer): false,
+		fmt.Sprintf("has_table_privilege('%s', 'kagzi.workflow_runs', 'SELECT')",
+			worker): true,
+		fmt.Sprintf("has_table_privilege('%s', 'kagzi.workflow_runs', 'TRUNCATE')",
+			worker): false,
+		fmt.Sprintf("has_column_privilege('%s', 'kagzi.workers', 'status', 'UPDATE')",
+			client): true,
+		fmt.Sprintf("has_column_privilege('%s', 'kagzi.workers', 'heartbeat_at', 'UPDATE')",
+			client): false,
+		fmt.Sprintf("has_schema_privilege('%s', 'kagzi', 'CREATE')",
+			worker): false,
+		fmt.Sprintf("has_any_column_privilege('%s', 'kagzi.schema_migrations', 'INSERT, UPDATE')",
+			worker): false,
+		fmt.Sprintf("pg_has_role('%s', '%s', 'MEMBER') OR pg_has_role('%[1]s', '%s', 'MEMBER')", viewer, worker,
+			client): false,
 	} {
 		if got := dbtest.QueryOne[bool](t, db.Pool, "SELECT "+right); got != want {
 			t.Errorf("%s is %t", right, got)
@@ -58,7 +68,8 @@ func TestRolesScriptAgain(t *testing.T) {
 		t.Errorf("without tables: %v", err)
 	}
 	_, err = dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", worker)).Exec(t.Context(), script)
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`user "%s" may not grant`, worker)) || !strings.Contains(err.Error(), "who owns them") {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`user "%s" may not grant`, worker)) ||
+		!strings.Contains(err.Error(), "who owns them") {
 		t.Errorf("by a worker's user: %v", err)
 	}
 }

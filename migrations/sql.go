@@ -6,11 +6,11 @@ import (
 )
 
 // SQL returns a script that migrates the schema from one version to another, to review, and to apply by
-// psql -v ON_ERROR_STOP=1. The result is the same as that of kagzi.Migrate. From 0 is from a database whose schema kagzi is
-// missing or empty; to 0 is to the version that this program needs. The version of any other database is SELECT
-// max(version_id) FROM kagzi.schema_migrations. If from equals to, the script is empty. SQL returns an error if from is
-// greater than to, or if this program does not know one of them, for example because it was rolled back: leave the schema as
-// it is then.
+// psql -v ON_ERROR_STOP=1. The result is the same as that of kagzi.Migrate. From 0 is from a database whose schema
+// kagzi is missing or empty; to 0 is to the version that this program needs. The version of any other database is
+// SELECT max(version_id) FROM kagzi.schema_migrations. If from equals to, the script is empty. SQL returns an error if
+// from is greater than to, or if this program does not know one of them, for example because it was rolled back: leave
+// the schema as it is then.
 func SQL(from, to int64) (string, error) {
 	ms, err := parse(files)
 	if err != nil {
@@ -31,11 +31,14 @@ func sqlOf(ms []migration, from, to int64) (string, error) {
 	case from < 0 || to < 0:
 		return refuse("there are no negative versions: from 0 is from an empty database, to 0 is to the newest version")
 	case from > last && to <= last:
-		return refuse("from version %d to %d: this program knows versions up to %d: leave the schema as it is if the program was rolled back, else upgrade its Kagzi", from, to, last)
+		return refuse("from version %d to %d: this program knows versions up to %d: leave the schema as it is if the "+
+			"program was rolled back, else upgrade its Kagzi", from, to, last)
 	case to > last:
-		return refuse("from version %d to %d: this program knows versions up to %d: upgrade this program's Kagzi", from, to, last)
+		return refuse("from version %d to %d: this program knows versions up to %d: upgrade this program's Kagzi",
+			from, to, last)
 	case from > to:
-		return refuse("from version %d to %d: migrations only go forward: leave the schema as it is, older programs work with it if its kagzi.schema_migrations.oldest_program says so", from, to)
+		return refuse("from version %d to %d: migrations only go forward: leave the schema as it is, older programs "+
+			"work with it if its kagzi.schema_migrations.oldest_program says so", from, to)
 	case from == to:
 		return "", nil
 	}
@@ -60,8 +63,8 @@ func sqlOf(ms []migration, from, to int64) (string, error) {
 	return b.String(), nil
 }
 
-// The parts of the script. It raises an exception if another process is migrating, if it was made for another version of the
-// schema, or if a part of it was applied before.
+// The parts of the script. It raises an exception if another process is migrating, if it was made for another version
+// of the schema, or if a part of it was applied before.
 const (
 	scriptHead = `-- Kagzi: the schema from version %[1]d to version %[2]d.
 --
@@ -136,10 +139,10 @@ RESET statement_timeout;
 `
 )
 
-// refuseInUse returns a statement that fails with SQLSTATE inUse if workers are running whose programs do not work with the
-// schema after m. It locks the registry: a worker that registers meanwhile waits, and then sees the new version. A worker
-// that has sent no heartbeat for its stale_after counts as dead, as it does for coordinators: if it is alive, it has to
-// register again.
+// refuseInUse returns a statement that fails with SQLSTATE inUse if workers are running whose programs do not work with
+// the schema after m. It locks the registry: a worker that registers meanwhile waits, and then sees the new version. A
+// worker that has sent no heartbeat for its stale_after counts as dead, as it does for coordinators: if it is alive, it
+// has to register again.
 func refuseInUse(m migration) string { return fmt.Sprintf(workersInUse, m.version, m.oldest, inUse) }
 
 const workersInUse = `DO $$
@@ -148,7 +151,8 @@ DECLARE
     example text;
 BEGIN
     LOCK TABLE kagzi.workers IN SHARE MODE;
-    SELECT count(*), min(format('build %%L, which knows version %%s, on host %%L', w.build, w.schema_version, w.hostname)) INTO n, example
+    SELECT count(*), min(format('build %%L, which knows version %%s, on host %%L', w.build, w.schema_version,
+    	w.hostname)) INTO n, example
     FROM kagzi.workers w
     WHERE w.status <> 'OFFLINE' AND w.schema_version < %[2]d AND w.heartbeat_at > clock_timestamp() - w.stale_after;
     IF n > 0 THEN

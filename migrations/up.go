@@ -19,34 +19,35 @@ import (
 )
 
 const (
-	// lockID is the advisory lock that a migrating process holds: the bytes of "kagzi". It is not goose's default, because
-	// the application may use goose, too.
+	// lockID is the advisory lock that a migrating process holds: the bytes of "kagzi". It is not goose's default,
+	// because the application may use goose, too.
 	lockID int64 = 0x6b61677a69
 
 	lockInterval = 100 * time.Millisecond
 
-	// tableLockTimeout is how long a migration waits for the lock on a table. Everybody else who uses the table waits behind
-	// it meanwhile.
+	// tableLockTimeout is how long a migration waits for the lock on a table. Everybody else who uses the table waits
+	// behind it meanwhile.
 	tableLockTimeout = "300ms"
 
 	// tableLockPause is the average pause before the next try, in which others use the table.
 	tableLockPause = time.Second
 )
 
-// Up creates Kagzi's schema, or brings it up to date, and returns once that is done. It takes no lock if no migration is
-// pending, or if a newer program has migrated the database to a schema that this one works with. Any number of processes may
-// call it at once: one of them migrates, on a connection of its own outside the pool, and the others wait for it.
+// Up creates Kagzi's schema, or brings it up to date, and returns once that is done. It takes no lock if no migration
+// is pending, or if a newer program has migrated the database to a schema that this one works with. Any number of
+// processes may call it at once: one of them migrates, on a connection of its own outside the pool, and the others wait
+// for it.
 //
-// Each migration is one transaction, except those that build an index without locking its table. If a migration does not get
-// its lock on a table at once, Up rolls it back and tries again until ctx ends, so that others wait for the table only for a
-// moment. When ctx ends, a migration under way is rolled back.
+// Each migration is one transaction, except those that build an index without locking its table. If a migration does
+// not get its lock on a table at once, Up rolls it back and tries again until ctx ends, so that others wait for the
+// table only for a moment. When ctx ends, a migration under way is rolled back.
 //
-// Up returns ErrNewer if this program can no longer work with the database, ErrInUse if a migration removes something that
-// running workers of older programs need, ErrEncoding if the database is not UTF8, and a RightsError if the user lacks
-// a right.
+// Up returns ErrNewer if this program can no longer work with the database, ErrInUse if a migration removes something
+// that running workers of older programs need, ErrEncoding if the database is not UTF8, and a RightsError if the user
+// lacks a right.
 //
-// The pool must lead to Postgres directly, or through a pooler in session mode: a pooler in transaction mode makes the lock
-// meaningless.
+// The pool must lead to Postgres directly, or through a pooler in session mode: a pooler in transaction mode makes the
+// lock meaningless.
 func Up(ctx context.Context, pool *pgxpool.Pool) error { return UpFiles(ctx, pool, files) }
 
 // UpFiles is Up for a program with other migrations. Tests add later migrations to Files.
@@ -91,8 +92,8 @@ func UpFiles(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 	return explain(ctx, pool, err)
 }
 
-// Down drops Kagzi's tables with everything in them. It leaves the schema kagzi, empty: the database's owner may have created
-// it, and may not allow this program to create it again.
+// Down drops Kagzi's tables with everything in them. It leaves the schema kagzi, empty: the database's owner may have
+// created it, and may not allow this program to create it again.
 func Down(ctx context.Context, pool *pgxpool.Pool) error {
 	ms, err := parse(files)
 	if err != nil {
@@ -136,9 +137,9 @@ const (
 	insertVersion = `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES ($1, true, $2)`
 )
 
-// createVersionTable creates the schema and the table of its versions, unless they exist. It does not use CREATE SCHEMA IF
-// NOT EXISTS, which needs the right to create schemas in the database even if the schema exists: the program may not have it.
-// goose would create its own table, and retry for three seconds if a right is missing.
+// createVersionTable creates the schema and the table of its versions, unless they exist. It does not use CREATE SCHEMA
+// IF NOT EXISTS, which needs the right to create schemas in the database even if the schema exists: the program may not
+// have it. goose would create its own table, and retry for three seconds if a right is missing.
 func createVersionTable(ctx context.Context, db *sql.DB) error {
 	var schema, table bool
 	if err := db.QueryRowContext(ctx, schemaExists).Scan(&schema); err != nil {
@@ -196,8 +197,8 @@ func applyNext(ctx context.Context, db *sql.DB, files fs.FS, ms []migration, m m
 	}
 }
 
-// newProvider returns a goose provider for one use: after a failure it would not read its table again. The provider takes no
-// lock, because the connection holds ours.
+// newProvider returns a goose provider for one use: after a failure it would not read its table again. The provider
+// takes no lock, because the connection holds ours.
 func newProvider(db *sql.DB, files fs.FS, ms []migration) (*goose.Provider, error) {
 	table, err := database.NewStore(database.DialectPostgres, versionTable)
 	if err != nil {
@@ -219,8 +220,8 @@ type versions struct {
 // TableExists returns true, because createVersionTable has created the table.
 func (v versions) TableExists(context.Context, database.DBTxConn) (bool, error) { return true, nil }
 
-// Insert sends the last statement of a migration's transaction. If the migration contracts, it first refuses it while workers
-// run that need the old schema.
+// Insert sends the last statement of a migration's transaction. If the migration contracts, it first refuses it while
+// workers run that need the old schema.
 func (v versions) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
 	m := v.ms[req.Version-1]
 	if m.contracts(v.ms) {
@@ -232,14 +233,14 @@ func (v versions) Insert(ctx context.Context, db database.DBTxConn, req database
 	return err
 }
 
-// migrate calls work with a database of a single connection, which holds the lock. It closes the connection afterwards, which
-// also releases the lock.
+// migrate calls work with a database of a single connection, which holds the lock. It closes the connection afterwards,
+// which also releases the lock.
 func migrate(ctx context.Context, pool *pgxpool.Pool, work func(context.Context, *sql.DB) error) (err error) {
 	cfg := pool.Config()
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, time.Minute)
 	options := []stdlib.OptionOpenDB{
-		// Each connection takes the lock when it begins, so that none works without it: database/sql may replace a broken
-		// connection silently.
+		// Each connection takes the lock when it begins, so that none works without it: database/sql may replace a
+		// broken connection silently.
 		stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) (err error) {
 			defer func() {
 				if err != nil {
@@ -275,26 +276,28 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, work func(context.Context,
 }
 
 // The database's owner may have set timeouts for programs that answer users, and a stricter isolation level, at which a
-// migration would fail when others write at the same time. These statements reset the settings that the server's version
-// has. They leave default_transaction_read_only: somebody may have set it to protect the database from writes.
+// migration would fail when others write at the same time. These statements reset the settings that the server's
+// version has. They leave default_transaction_read_only: somebody may have set it to protect the database from writes.
 const (
 	noStatementTimeout = `SET statement_timeout = 0`
 	ownSettings        = `
 SELECT set_config(name, CASE name WHEN 'default_transaction_isolation' THEN 'read committed' ELSE '0' END, false)
 FROM pg_settings
-WHERE name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout', 'default_transaction_isolation')`
+WHERE name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout',
+	'default_transaction_isolation')`
 )
 
 const unlock = `SELECT pg_advisory_unlock($1)`
 
 const tryLock = `SELECT pg_try_advisory_lock($1)`
 
-// lock waits for the lock. It polls instead of waiting inside Postgres: a waiting statement holds a snapshot, and CREATE
-// INDEX CONCURRENTLY in the process with the lock would wait for that snapshot.
+// lock waits for the lock. It polls instead of waiting inside Postgres: a waiting statement holds a snapshot, and
+// CREATE INDEX CONCURRENTLY in the process with the lock would wait for that snapshot.
 func lock(ctx context.Context, conn *pgx.Conn) error {
 	for _, settings := range []string{noStatementTimeout, ownSettings} {
 		_, err := conn.Exec(ctx, settings)
-		for code(err) == "57014" { // the old timeout ended the first statement, or came so late that it ended the second
+		// the old timeout ended the first statement, or came so late that it ended the second
+		for code(err) == "57014" {
 			_, err = conn.Exec(ctx, settings)
 		}
 		if err != nil {
@@ -336,7 +339,8 @@ func explain(ctx context.Context, pool *pgxpool.Pool, err error) error {
 	case inUse:
 		return fmt.Errorf("%w: %s", ErrInUse, pe.Message)
 	case "25006":
-		return errors.New("the database is read-only, a standby for one: connect to the primary (target_session_attrs=read-write), " +
+		return errors.New("the database is read-only, a standby for one: connect to the primary " +
+			"(target_session_attrs=read-write), " +
 			"or reset default_transaction_read_only")
 	case "42501":
 		return explainRights(ctx, pool, err)

@@ -48,7 +48,8 @@ var this = migrations.Version()
 func said(text string, n int64) string { return fmt.Sprintf(text, this+n) }
 
 // one sends a statement, as the application or a worker would, on the table that migrations change.
-const one = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at) VALUES (gen_random_uuid(), 'ns', '{q}', 'w', 'COMPLETED', now())`
+const one = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at)
+	VALUES (gen_random_uuid(), 'ns', '{q}', 'w', 'COMPLETED', now())`
 
 func upTo(t *testing.T, pool *pgxpool.Pool, texts ...string) {
 	t.Helper()
@@ -99,7 +100,8 @@ func TestMigrationLetsOthersPass(t *testing.T) {
 	}()
 	for range 3 {
 		eventually(t, "the migration waits for the reader", func() bool {
-			return scan[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+			return scan[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d
+				ON d.oid = l.database
 				WHERE d.datname = current_database() AND l.mode = 'AccessExclusiveLock' AND NOT l.granted)`)
 		})
 		soon(t, db.Pool, one)
@@ -142,13 +144,14 @@ func TestMigrationWaitsForTablesUntilCancelled(t *testing.T) {
 	upTo(t, db.Pool, addColumn)
 }
 
-// An index on a table in use is built while others use it. A build that is interrupted leaves an invalid index, which the
-// next build must replace.
+// An index on a table in use is built while others use it. A build that is interrupted leaves an invalid index, which
+// the next build must replace.
 func TestIndexIsBuiltBesideTheWork(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Empty())
 	up(t, db.Pool)
-	states := `SELECT coalesce((SELECT CASE WHEN i.indisvalid THEN 'valid' ELSE 'invalid' END FROM pg_index i WHERE i.indexrelid = to_regclass('kagzi.workflow_runs_next')), 'none')`
+	states := `SELECT coalesce((SELECT CASE WHEN i.indisvalid THEN 'valid' ELSE 'invalid' END FROM pg_index i
+		WHERE i.indexrelid = to_regclass('kagzi.workflow_runs_next')), 'none')`
 	writer := begin(t, db, one)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -217,7 +220,8 @@ func TestOlderProgram(t *testing.T) {
 		if version, err := migrations.Check(t.Context(), pool); version != this+1 || err != nil {
 			t.Errorf("Check found version %d, %v", version, err)
 		}
-		if version, err := migrations.CheckVersion(t.Context(), pool, this+2); version != this+1 || !errors.Is(err, migrations.ErrOlder) {
+		if version, err := migrations.CheckVersion(t.Context(), pool, this+2); version != this+1 ||
+			!errors.Is(err, migrations.ErrOlder) {
 			t.Errorf("a newer program found version %d, %v", version, err)
 		}
 	})
@@ -230,7 +234,10 @@ func TestOlderProgram(t *testing.T) {
 			t.Errorf("Up of the old program returned %v", err)
 		}
 		_, err := migrations.Check(t.Context(), pool)
-		for _, want := range []string{said("has version %d", 2), said("from version %d on", 1), said("knows version %d", 0), "upgrade"} {
+		for _, want := range []string{
+			said("has version %d", 2), said("from version %d on", 1),
+			said("knows version %d", 0), "upgrade",
+		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v does not say %q", err, want)
 			}
@@ -245,8 +252,10 @@ func TestOlderProgram(t *testing.T) {
 func TestContractingMigrationLooksForWorkers(t *testing.T) {
 	t.Parallel()
 	worker := func(status, heartbeat string, version int64) string {
-		return fmt.Sprintf(`INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, hostname, build, schema_version, lease_timeout, stale_after, heartbeat_at)
-			VALUES (gen_random_uuid(), 'ns', '{q}', '{}', '%s', 'host-7', 'v0.1.0', %d, '5 minutes', '30 minutes', now() - interval '%s')`, status, version, heartbeat)
+		return fmt.Sprintf(`INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status,
+			hostname, build, schema_version, lease_timeout, stale_after, heartbeat_at)
+			VALUES (gen_random_uuid(), 'ns', '{q}', '{}', '%s', 'host-7', 'v0.1.0', %d, '5 minutes', '30 minutes',
+				now() - interval '%s')`, status, version, heartbeat)
 	}
 	for name, tt := range map[string]struct {
 		worker  string
@@ -271,13 +280,17 @@ func TestContractingMigrationLooksForWorkers(t *testing.T) {
 				}
 				return
 			}
-			for _, want := range []string{said("migration %d ", 2), said("before version %d ", 1), "running: 1,", "v0.1.0", "host-7", "stop them"} {
+			for _, want := range []string{
+				said("migration %d ", 2), said("before version %d ", 1), "running: 1,",
+				"v0.1.0", "host-7", "stop them",
+			} {
 				if !errors.Is(err, migrations.ErrInUse) || !strings.Contains(err.Error(), want) {
 					t.Errorf("%v does not say %q", err, want)
 				}
 			}
 			wantCheck(t, pool, nil)
-			if got := scan[int](t, pool, "SELECT count(*) FROM pg_attribute WHERE attrelid = 'kagzi.workflow_runs'::regclass AND attname = 'origin_run_id'"); got != 1 {
+			if got := scan[int](t, pool, "SELECT count(*) FROM pg_attribute WHERE attrelid = "+
+				"'kagzi.workflow_runs'::regclass AND attname = 'origin_run_id'"); got != 1 {
 				t.Error("the column is gone")
 			}
 		})
@@ -301,7 +314,8 @@ func TestSettingsOfTheRole(t *testing.T) {
 	}
 	t.Run("DoNoHarm", func(t *testing.T) {
 		t.Parallel()
-		pool := set(t, "statement_timeout = '1ms'", "idle_in_transaction_session_timeout = '1ms'", "lock_timeout = '1ms'",
+		pool := set(t, "statement_timeout = '1ms'", "idle_in_transaction_session_timeout = '1ms'",
+			"lock_timeout = '1ms'",
 			"default_transaction_isolation = 'serializable'", "default_transaction_deferrable = on")
 		upTo(t, pool, addColumn, addIndex)
 	})
@@ -323,10 +337,23 @@ func TestRightsOfTheUser(t *testing.T) {
 		plant string // %[1]s is the user, %[2]s the database
 		wants []string
 	}{
-		"NoSchema":      {"SELECT", []string{`user "%[1]s" may not create schema kagzi`, `GRANT CREATE ON DATABASE "%[2]s" TO "%[1]s"`, `CREATE SCHEMA kagzi AUTHORIZATION "%[1]s"`}},
-		"SchemaOfOther": {"CREATE SCHEMA kagzi", []string{`user "%[1]s" may not create tables in schema kagzi`, `GRANT USAGE, CREATE ON SCHEMA kagzi TO "%[1]s"`}},
-		"NoCreate":      {"CREATE SCHEMA kagzi; GRANT USAGE ON SCHEMA kagzi TO %[1]s", []string{`GRANT USAGE, CREATE ON SCHEMA kagzi TO "%[1]s"`}},
-		"TablesOfOther": {"", []string{`user "%[1]s" may not change the tables of schema kagzi, which belong to "postgres"`, `call Migrate as postgres, or GRANT "postgres" TO "%[1]s"`}},
+		"NoSchema": {"SELECT", []string{`user "%[1]s" may not create schema kagzi`, `GRANT CREATE
+			ON DATABASE "%[2]s" TO "%[1]s"`, `CREATE SCHEMA kagzi AUTHORIZATION "%[1]s"`}},
+		"SchemaOfOther": {"CREATE SCHEMA kagzi", []string{
+			`user "%[1]s" may not create tables in schema kagzi`,
+			`GRANT USAGE, CREATE ON SCHEMA kagzi TO "%[1]s"`,
+		}},
+		"NoCreate": {
+			"CREATE SCHEMA kagzi; GRANT USAGE ON SCHEMA kagzi TO %[1]s",
+			[]string{`GRANT USAGE, CREATE ON SCHEMA kagzi TO "%[1]s"`},
+		},
+		"TablesOfOther": {
+			"",
+			[]string{
+				`user "%[1]s" may not change the tables of schema kagzi, which belong to "postgres"`,
+				`call Migrate as postgres, or GRANT "postgres" TO "%[1]s"`,
+			},
+		},
 		"TablesOfOtherButCreate": {
 			"GRANT CREATE ON SCHEMA kagzi TO %[1]s; GRANT INSERT ON kagzi.schema_migrations TO %[1]s",
 			[]string{`may not change the tables`, `call Migrate as postgres`},
@@ -338,13 +365,15 @@ func TestRightsOfTheUser(t *testing.T) {
 			role := db.Name + "_user"
 			execute(t, db.Pool, "CREATE ROLE "+role)
 			t.Cleanup(func() {
-				if _, err := db.Pool.Exec(context.Background(), "DROP OWNED BY "+role+" CASCADE; DROP ROLE "+role); err != nil {
+				if _, err := db.Pool.Exec(context.Background(), "DROP OWNED BY "+role+" CASCADE; DROP ROLE "+
+					role); err != nil {
 					t.Error(err)
 				}
 			})
 			if strings.HasPrefix(name, "TablesOfOther") {
 				up(t, db.Pool)
-				execute(t, db.Pool, "GRANT USAGE ON SCHEMA kagzi TO "+role+"; GRANT SELECT ON ALL TABLES IN SCHEMA kagzi TO "+role)
+				execute(t, db.Pool, "GRANT USAGE ON SCHEMA kagzi TO "+role+"; GRANT SELECT ON ALL TABLES IN SCHEMA "+
+					"kagzi TO "+role)
 			}
 			execute(t, db.Pool, strings.ReplaceAll(tt.plant, "%[1]s", role))
 			cfg := db.Pool.Config()
@@ -357,7 +386,8 @@ func TestRightsOfTheUser(t *testing.T) {
 			err = migrations.UpFiles(t.Context(), pool, dbtest.NextMigrations(addColumn))
 			for _, want := range tt.wants {
 				want = strings.NewReplacer("%[1]s", role, "%[2]s", db.Name).Replace(want)
-				if rights := new(*migrations.RightsError); !errors.As(err, rights) || !strings.Contains(err.Error(), want) {
+				if rights := new(*migrations.RightsError); !errors.As(err, rights) ||
+					!strings.Contains(err.Error(), want) {
 					t.Errorf("%v does not say %q", err, want)
 				}
 			}
@@ -374,7 +404,8 @@ func TestFilesAreRefused(t *testing.T) {
 		said("between %d and", 1): {addColumn, dropColumn, addColumn},
 		"in a transaction":        {strings.ReplaceAll(addIndex, "{oldest}", "{next}")},
 	} {
-		if err := migrations.Parse(dbtest.NextMigrations(texts...)); err == nil || !strings.Contains(err.Error(), name) {
+		if err := migrations.Parse(dbtest.NextMigrations(texts...)); err == nil ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%v does not say %q", err, name)
 		}
 	}

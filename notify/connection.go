@@ -37,12 +37,15 @@ type connection struct {
 }
 
 func newConnection(l *Listener) *connection {
-	return &connection{l: l, unlistened: 3, listens: make(chan struct{}), echo: make(chan struct{}, 1), began: time.Now()}
+	return &connection{
+		l: l, unlistened: 3, listens: make(chan struct{}), echo: make(chan struct{}, 1),
+		began: time.Now(),
+	}
 }
 
-// listenOnce connects and listens until ctx ends, the connection is lost or a probe does not arrive. It returns the cause,
-// and in lived how long ago the first probe arrived; zero if none did. It adds the closing of the connection, which pgx may
-// still be doing, to closing.
+// listenOnce connects and listens until ctx ends, the connection is lost or a probe does not arrive. It returns the
+// cause, and in lived how long ago the first probe arrived; zero if none did. It adds the closing of the connection,
+// which pgx may still be doing, to closing.
 func (l *Listener) listenOnce(ctx context.Context, closing *sync.WaitGroup) (lived time.Duration, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -86,8 +89,8 @@ func (l *Listener) listenOnce(ctx context.Context, closing *sync.WaitGroup) (liv
 	return lived, context.Cause(ctx)
 }
 
-// HandleBacklog is called after LISTEN for each channel. Notifications from before the last LISTEN were missed, so it wakes
-// all subscribers then.
+// HandleBacklog is called after LISTEN for each channel. Notifications from before the last LISTEN were missed, so it
+// wakes all subscribers then.
 func (c *connection) HandleBacklog(context.Context, string, *pgx.Conn) error {
 	c.unlistened--
 	if c.unlistened == 0 {
@@ -97,7 +100,8 @@ func (c *connection) HandleBacklog(context.Context, string, *pgx.Conn) error {
 	return nil
 }
 
-// HandleNotification is called for each notification. It ignores payloads that it does not understand: they are not ours.
+// HandleNotification is called for each notification. It ignores payloads that it does not understand: they are not
+// ours.
 func (c *connection) HandleNotification(_ context.Context, n *pgconn.Notification, _ *pgx.Conn) error {
 	c.hear(n.Payload)
 	switch n.Channel {
@@ -122,9 +126,9 @@ func (c *connection) hear(payload string) {
 	}
 }
 
-// guard sends probes and waits for their arrival: at once, because behind a pooler in transaction mode LISTEN succeeds and
-// nothing arrives, and then after each silence, because a connection may die without an error. It returns an error if a
-// probe does not arrive, and nil once ctx ends.
+// guard sends probes and waits for their arrival: at once, because behind a pooler in transaction mode LISTEN succeeds
+// and nothing arrives, and then after each silence, because a connection may die without an error. It returns an error
+// if a probe does not arrive, and nil once ctx ends.
 func (c *connection) guard(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -151,8 +155,8 @@ func (c *connection) guard(ctx context.Context) error {
 	}
 }
 
-// rest returns after pause. Once a probe has arrived, it waits until nothing has arrived for ProbeEvery: any notification
-// then shows that the connection works.
+// rest returns after pause. Once a probe has arrived, it waits until nothing has arrived for ProbeEvery: any
+// notification then shows that the connection works.
 func (c *connection) rest(ctx context.Context, pause time.Duration) {
 	for pause > 0 {
 		select {
@@ -168,8 +172,8 @@ func (c *connection) rest(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// hearItself sends a probe and waits for its arrival. It returns errDeaf if the probe does not arrive, another error if it
-// could not be sent.
+// hearItself sends a probe and waits for its arrival. It returns errDeaf if the probe does not arrive, another error if
+// it could not be sent.
 func (c *connection) hearItself(ctx context.Context) error {
 	select {
 	case <-c.echo: // an earlier probe that arrived late

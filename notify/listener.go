@@ -26,27 +26,27 @@ type ListenerConfig struct {
 	// 20 seconds.
 	ProbeEvery time.Duration
 
-	// ProbeTimeout is how long sending a probe may take, and then its arrival, before the Listener replaces the connection.
-	// Zero means 5 seconds.
+	// ProbeTimeout is how long sending a probe may take, and then its arrival, before the Listener replaces the
+	// connection. Zero means 5 seconds.
 	ProbeTimeout time.Duration
 
-	// MinBackoff and MaxBackoff are the limits of the pause before the next attempt to connect. The pause doubles with every
-	// failure, and is shortened by up to a half at random. Zero means 1 and 30 seconds.
+	// MinBackoff and MaxBackoff are the limits of the pause before the next attempt to connect. The pause doubles with
+	// every failure, and is shortened by up to a half at random. Zero means 1 and 30 seconds.
 	MinBackoff, MaxBackoff time.Duration
 
-	// DeafBackoff is the pause before the next attempt once LISTEN succeeded on two connections in a row and no notification
-	// arrived on either. Zero means 5 minutes.
+	// DeafBackoff is the pause before the next attempt once LISTEN succeeded on two connections in a row and no
+	// notification arrived on either. Zero means 5 minutes.
 	DeafBackoff time.Duration
 
 	// Logger logs when listening ends and when it works again. Nil discards.
 	Logger *slog.Logger
 }
 
-// A Listener wakes its subscribers when a Publisher, of this process or another, sends a hint for them. Its methods are safe
-// for concurrent use; Run may be called once at a time, and again after it has returned.
+// A Listener wakes its subscribers when a Publisher, of this process or another, sends a hint for them. Its methods are
+// safe for concurrent use; Run may be called once at a time, and again after it has returned.
 //
-// The Listener calls wake functions one at a time, with its lock held: each must return at once and not call the Listener.
-// Typically it sets a flag, or sends to a channel of capacity one without blocking.
+// The Listener calls wake functions one at a time, with its lock held: each must return at once and not call the
+// Listener. Typically it sets a flag, or sends to a channel of capacity one without blocking.
 type Listener struct {
 	cfg   ListenerConfig
 	probe string // the payload of this Listener's own probes
@@ -54,7 +54,8 @@ type Listener struct {
 	retry     chan struct{} // connect at once
 	listening atomic.Bool
 
-	// Run's goroutines use these in turn. A further Run goes on with them, so what one has logged as lost is logged as back by the next.
+	// Run's goroutines use these in turn. A further Run goes on with them, so what one has logged as lost is logged as
+	// back by the next.
 	lost       time.Time // when a loss was logged; zero if none was since the last probe arrived
 	deafLogged bool      // that LISTEN is unavailable was logged since the last probe arrived
 
@@ -89,8 +90,8 @@ func (l *Listener) OnWork(namespace, queue string, wake func()) (cancel func()) 
 }
 
 // OnRuns subscribes wake to the runs of namespace: the Listener calls it with the IDs of runs that got wake-ups, were
-// cancelled or ended, and with nil, which means any run, whenever it has connected. Subscribers share the slice and must not
-// change it. The Listener does not call wake after cancel has returned.
+// cancelled or ended, and with nil, which means any run, whenever it has connected. Subscribers share the slice and
+// must not change it. The Listener does not call wake after cancel has returned.
 func (l *Listener) OnRuns(namespace string, wake func(ids []uuid.UUID)) (cancel func()) {
 	return subscribe(&l.mu, l.runs, namespace, wake)
 }
@@ -118,12 +119,12 @@ func subscribe[F any](mu *sync.Mutex, subs map[string]map[*F]struct{}, key strin
 	}
 }
 
-// Listening reports whether the Listener's own probe has arrived on the current connection. Until it has, only polling finds
-// work.
+// Listening reports whether the Listener's own probe has arrived on the current connection. Until it has, only polling
+// finds work.
 func (l *Listener) Listening() bool { return l.listening.Load() }
 
-// Retry makes Run connect at once if it waits to connect, or is about to wait. Call it when the server answers others again.
-// It does not block. It does nothing where LISTEN is unavailable.
+// Retry makes Run connect at once if it waits to connect, or is about to wait. Call it when the server answers others
+// again. It does not block. It does nothing where LISTEN is unavailable.
 func (l *Listener) Retry() {
 	select {
 	case l.retry <- struct{}{}:
@@ -131,9 +132,9 @@ func (l *Listener) Retry() {
 	}
 }
 
-// Run listens until ctx ends and then returns nil. It connects again, with a growing backoff, whenever the connection is
-// lost or its own probe does not arrive. All that it started has ended when it returns, except that pgx may take up to 15
-// seconds to close a connection whose server does not answer.
+// Run listens until ctx ends and then returns nil. It connects again, with a growing backoff, whenever the connection
+// is lost or its own probe does not arrive. All that it started has ended when it returns, except that pgx may take up
+// to 15 seconds to close a connection whose server does not answer.
 func (l *Listener) Run(ctx context.Context) error {
 	var closing sync.WaitGroup
 	defer waitFor(&closing, time.Second)

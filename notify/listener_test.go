@@ -211,7 +211,8 @@ func TestIgnoresWhatIsNotOurs(t *testing.T) {
 	l.OnWork("acme", "default", woken.work("work"))
 	l.OnRuns("acme", woken.runs("runs"))
 	for _, channel := range []string{WorkChannel, RunChannel} {
-		for _, payload := range []string{"", ":", "acme", "acme:", "acme:default,", "acme:\x01", "probe", "acme:" + uuid.NewString() + ",x", strings.Repeat("x", maxPayload)} {
+		for _, payload := range []string{"", ":", "acme", "acme:", "acme:default,", "acme:\x01", "probe", "acme:" +
+			uuid.NewString() + ",x", strings.Repeat("x", maxPayload)} {
 			if err := l.pub.Send(t.Context(), channel, payload); err != nil {
 				t.Fatal(err)
 			}
@@ -252,7 +253,8 @@ func TestLostConnectionWakesAll(t *testing.T) {
 	l.OnWork("acme", "default", woken.work("work"))
 	l.OnRuns("acme", woken.runs("runs"))
 	for i := range 3 {
-		if _, err := l.pool.Exec(t.Context(), `SELECT pg_terminate_backend($1::int)`, l.conn.Load().PgConn().PID()); err != nil {
+		if _, err := l.pool.Exec(t.Context(), `SELECT pg_terminate_backend($1::int)`,
+			l.conn.Load().PgConn().PID()); err != nil {
 			t.Fatal(err)
 		}
 		woken.expect(t, "work", "runs all")
@@ -260,7 +262,8 @@ func TestLostConnectionWakesAll(t *testing.T) {
 		l.pub.Work(t.Context(), "acme", "default")
 		woken.expect(t, "work")
 	}
-	const lost, again = "WARN kagzi: not listening, polling", "INFO kagzi: listening again" // with how long it was away: see TestListenerSaysHowLongItWasAway
+	// with how long it was away: see TestListenerSaysHowLongItWasAway
+	const lost, again = "WARN kagzi: not listening, polling", "INFO kagzi: listening again"
 	want := []string{"DEBUG kagzi: listening", lost, again, lost, again, lost, again}
 	if got := l.logs.all(); !slices.Equal(got, want) {
 		t.Errorf("logged %q, want %q", got, want)
@@ -399,7 +402,8 @@ func TestUnreachableServer(t *testing.T) {
 	})
 }
 
-// A listener that never heard anything says so once, and once how long it was away, also if another call of Run brings it back.
+// A listener that never heard anything says so once, and once how long it was away, also if another call of Run brings
+// it back.
 func TestListenerSaysHowLongItWasAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -427,7 +431,9 @@ func TestListenerSaysHowLongItWasAway(t *testing.T) {
 			t.Error(err)
 		}
 		got := lines.String()
-		if strings.Count(got, "\n") != 2 || !strings.Contains(got, `level=WARN msg="kagzi: not listening, polling" error="connect: refused"`) || !strings.Contains(got, `level=INFO msg="kagzi: listening again" after=2h0m0s`) {
+		if strings.Count(got, "\n") != 2 ||
+			!strings.Contains(got, `level=WARN msg="kagzi: not listening, polling" error="connect: refused"`) ||
+			!strings.Contains(got, `level=INFO msg="kagzi: listening again" after=2h0m0s`) {
 			t.Errorf("logged %s", got)
 		}
 	})

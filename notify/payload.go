@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The channels: WorkChannel for due work, by namespace and queue, RunChannel for changed runs, by namespace, and LeadChannel for
-// what the coordinators that lead say, in words that this package does not know.
+// The channels: WorkChannel for due work, by namespace and queue, RunChannel for changed runs, by namespace, and
+// LeadChannel for what the coordinators that lead say, in words that this package does not know.
 const (
 	WorkChannel = "kagzi_work"
 	RunChannel  = "kagzi_run"
@@ -28,8 +28,8 @@ func WorkPayload(namespace, queue string) string {
 	return namespace + ":" + queue
 }
 
-// RunPayload returns the payloads for RunChannel that say that the runs ids got wake-ups, were cancelled or ended. Each has
-// at most 200 IDs, or fewer if the namespace's name is so long that they would not fit.
+// RunPayload returns the payloads for RunChannel that say that the runs ids got wake-ups, were cancelled or ended. Each
+// has at most 200 IDs, or fewer if the namespace's name is so long that they would not fit.
 func RunPayload(namespace string, ids []uuid.UUID) []string {
 	each := max(1, min(maxRuns, (maxPayload-len(namespace))/idLen))
 	payloads := make([]string, 0, (len(ids)+each-1)/each)
@@ -67,8 +67,8 @@ func parseRuns(payload string) (namespace string, ids []uuid.UUID) {
 
 const notifyAll = `SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS u(c, p)`
 
-// NotifyTx sends payloads on channel when tx commits, and never if it does not. No two transactions of a database that notify
-// can commit at the same time, so frequent ones use a Publisher after their commit instead.
+// NotifyTx sends payloads on channel when tx commits, and never if it does not. No two transactions of a database that
+// notify can commit at the same time, so frequent ones use a Publisher after their commit instead.
 func NotifyTx(ctx context.Context, tx pgx.Tx, channel string, payloads ...string) error {
 	channels := make([]string, len(payloads))
 	for i := range channels {

@@ -22,15 +22,16 @@ type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// A Publisher sends hints to the Listeners of all processes. It sends at most one statement per Interval on average, because
-// every transaction that notifies takes a database-wide lock at commit. A Publisher that has sent little lately sends at once.
+// A Publisher sends hints to the Listeners of all processes. It sends at most one statement per Interval on average,
+// because every transaction that notifies takes a database-wide lock at commit. A Publisher that has sent little lately
+// sends at once.
 //
-// A hint may be lost: a Publisher drops the hints of a statement that fails, and the oldest ones when more than 10,000 wait
-// to be sent. Polling finds the work later. A Publisher has no goroutine while it has nothing to send, so it need not be
-// closed. It is safe for concurrent use.
+// A hint may be lost: a Publisher drops the hints of a statement that fails, and the oldest ones when more than 10,000
+// wait to be sent. Polling finds the work later. A Publisher has no goroutine while it has nothing to send, so it need
+// not be closed. It is safe for concurrent use.
 type Publisher struct {
-	// Interval is the least time between two statements on average. A statement sends all hints that came since the last. It
-	// must not be changed once the Publisher is used. Zero means 2 ms.
+	// Interval is the least time between two statements on average. A statement sends all hints that came since the
+	// last. It must not be changed once the Publisher is used. Zero means 2 ms.
 	Interval time.Duration
 
 	db  DB
@@ -38,10 +39,11 @@ type Publisher struct {
 
 	mu      sync.Mutex
 	idle    sync.Cond
-	pending hints     // to send with the next statement
-	sending bool      // a goroutine is in run: it sends, or waits to send; publish sets it, run clears it
-	failing bool      // the last statement failed
-	turn    time.Time // each statement moves it by an Interval, and is not sent before it; quiet keeps it from falling far behind
+	pending hints // to send with the next statement
+	sending bool  // a goroutine is in run: it sends, or waits to send; publish sets it, run clears it
+	failing bool  // the last statement failed
+	// each statement moves it by an Interval, and is not sent before it; quiet keeps it from falling far behind
+	turn time.Time
 }
 
 // NewPublisher returns a Publisher that sends with db. A nil logger discards.
@@ -184,8 +186,8 @@ type hints struct {
 
 func (hs *hints) empty() bool { return len(hs.order) == 0 }
 
-// add adds h, and drops the oldest hint if the set is full. It ignores a hint that Postgres would refuse, because the others
-// of the same statement would be lost with it.
+// add adds h, and drops the oldest hint if the set is full. It ignores a hint that Postgres would refuse, because the
+// others of the same statement would be lost with it.
 func (hs *hints) add(h hint) {
 	if _, ok := hs.has[h]; ok || len(h.payload) > maxPayload-idLen {
 		return

@@ -74,7 +74,8 @@ func TestPublisherSendsOncePerIntervalOnAverage(t *testing.T) {
 		if !slices.EqualFunc(s.payloads[10:], want, slices.Equal) {
 			t.Errorf("sent %v, want %v", s.payloads[10:], want)
 		}
-		for i, want := range []time.Duration{2 * time.Millisecond, 4 * time.Millisecond, 4*time.Millisecond + time.Minute} {
+		for i, want := range []time.Duration{2 * time.Millisecond, 4 * time.Millisecond, 4*time.Millisecond +
+			time.Minute} {
 			if got := s.at[10+i].Sub(start); got != want {
 				t.Errorf("statement %d was sent after %v, want %v", 10+i, got, want)
 			}

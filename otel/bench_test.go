@@ -24,13 +24,17 @@ import (
 	kagziotel "github.com/kagzi/kagzi/otel"
 )
 
-// BenchmarkOverhead drains 3,000 runs of 5 steps each with 100 at once: without interceptors, with ones that do nothing, with
-// the SDK's spans alone, and with OpenTelemetry, of all traces and of a tenth of them. Each round makes all of them, in another order, and the overhead is the median of the rounds, by
-// the clock (%) and by the time of the processors (cpu-%), which other load of the machine changes less. It runs on a durable server:
+// BenchmarkOverhead drains 3,000 runs of 5 steps each with 100 at once: without interceptors, with ones that do
+// nothing, with the SDK's spans alone, and with OpenTelemetry, of all traces and of a tenth of them. Each round makes
+// all of them, in another order, and the overhead is the median of the rounds, by the clock (%) and by the time of the
+// processors (cpu-%), which other load of the machine changes less. It runs on a durable server:
 //
 //	go test -run '^$' -bench Overhead -benchtime 12x .
 func BenchmarkOverhead(b *testing.B) {
-	server, err := localpg.Config{Durable: true, Settings: map[string]string{"shared_buffers": "512MB", "max_wal_size": "4GB"}}.Start(b.Context())
+	server, err := localpg.Config{Durable: true, Settings: map[string]string{
+		"shared_buffers": "512MB",
+		"max_wal_size":   "4GB",
+	}}.Start(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -63,7 +67,9 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 	telemetry := func(s sdktrace.Sampler) kagzi.Interceptor {
 		tel, err := kagziotel.New(kagziotel.Config{
-			TracerProvider: tracers(s), MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())), Propagator: propagator,
+			TracerProvider: tracers(s),
+			MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
+			Propagator:     propagator,
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -80,7 +86,10 @@ func BenchmarkOverhead(b *testing.B) {
 		{name: "empty", interceptors: []kagzi.Interceptor{nothing}},
 		{name: "spans", interceptors: []kagzi.Interceptor{onlySpans(tracers(sdktrace.AlwaysSample()))}},
 		{name: "otel", interceptors: []kagzi.Interceptor{telemetry(sdktrace.AlwaysSample())}},
-		{name: "tenth", interceptors: []kagzi.Interceptor{telemetry(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.1)))}},
+		{
+			name:         "tenth",
+			interceptors: []kagzi.Interceptor{telemetry(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.1)))},
+		},
 	}
 	const runs = 3000
 	round := func(n int) {
@@ -147,8 +156,11 @@ func median[T cmp.Ordered](all []T) T {
 	return all[len(all)/2]
 }
 
-// drain starts the runs, and returns how long a worker takes for all of them, and how many seconds of the processors it and the server take.
-func drain(b *testing.B, pool *pgxpool.Pool, name string, runs int, interceptors []kagzi.Interceptor) (took time.Duration, cpu float64) {
+// drain starts the runs, and returns how long a worker takes for all of them, and how many seconds of the processors it
+// and the server take.
+func drain(b *testing.B, pool *pgxpool.Pool, name string, runs int,
+	interceptors []kagzi.Interceptor,
+) (took time.Duration, cpu float64) {
 	b.Helper()
 	c := kit.NewClientWith(b, pool, kagzi.ClientConfig{Interceptors: interceptors})
 	wf := kagzi.Define[int, int](name)
@@ -168,7 +180,9 @@ func drain(b *testing.B, pool *pgxpool.Pool, name string, runs int, interceptors
 	left.Store(int64(runs))
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 		for i := range 5 {
-			if _, err := kagzi.Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) { return n, nil }); err != nil {
+			if _, err := kagzi.Step(ctx, "step-"+strconv.Itoa(i), func(context.Context) (int, error) {
+				return n, nil
+			}); err != nil {
 				return 0, err
 			}
 		}

@@ -21,7 +21,8 @@ func textOf(err error) (text string) {
 	return text
 }
 
-// wrappers are types of errors that say nothing of what they wrap: those of fmt.Errorf, and of Kagzi's kinds and ErrRetried.
+// wrappers are types of errors that say nothing of what they wrap: those of fmt.Errorf, and of Kagzi's kinds and
+// ErrRetried.
 var wrappers = []string{"*fmt.wrapError", "*failure.Error", "*engine.retriedError"}
 
 // typeOf returns the type of err, without the wrappers that say nothing of it.

@@ -38,7 +38,9 @@ func Example() {
 	worker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{})
 	checkout := kagzi.Define[int, string]("checkout")
 	kagzi.Handle(worker, checkout, func(ctx kagzi.Context, euros int) (string, error) {
-		return kagzi.Step(ctx, "charge", func(context.Context) (string, error) { return fmt.Sprint("charged ", euros), nil })
+		return kagzi.Step(ctx, "charge", func(context.Context) (string, error) {
+			return fmt.Sprint("charged ", euros), nil
+		})
 	})
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

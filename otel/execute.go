@@ -54,7 +54,10 @@ func (t *Telemetry) execute(ctx context.Context, e kagzi.Execution, next func(co
 }
 
 // statuses are the statuses of runs that end with an outcome.
-var statuses = map[string]kagzi.Status{completed: kagzi.StatusCompleted, cancelled: kagzi.StatusCancelled, failed: kagzi.StatusFailed}
+var statuses = map[string]kagzi.Status{
+	completed: kagzi.StatusCompleted, cancelled: kagzi.StatusCancelled,
+	failed: kagzi.StatusFailed,
+}
 
 // An attributes is a buffer, which spans copy.
 type attributes struct{ all []attribute.KeyValue }
@@ -183,8 +186,8 @@ func setStep(ctx context.Context, span trace.Span, s *kagzi.StepInfo, outcome st
 
 var errExited = errors.New("the function ended its goroutine with runtime.Goexit")
 
-// outcomeOfStep says how an attempt ended whose context is ctx. The end of a context for another reason than the step's own timeout
-// says nothing of the step, and its error is not recorded.
+// outcomeOfStep says how an attempt ended whose context is ctx. The end of a context for another reason than the step's
+// own timeout says nothing of the step, and its error is not recorded.
 func outcomeOfStep(ctx context.Context, err error, finished bool) (string, kind.Kind) {
 	ended := ctx.Err() != nil && !errors.Is(context.Cause(ctx), kind.Timeout)
 	switch {

@@ -55,7 +55,9 @@ func newKit(t *testing.T) (*kit.Kit, *probe) {
 }
 
 // serve runs a worker of the kit's client.
-func serve[In, Out any](k *kit.Kit, cfg kagzi.WorkerConfig, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error)) (stop func() error) {
+func serve[In, Out any](k *kit.Kit, cfg kagzi.WorkerConfig, wf kagzi.Workflow[In, Out],
+	fn func(kagzi.Context, In) (Out, error),
+) (stop func() error) {
 	k.T.Helper()
 	w := kit.NewWorker(k.T, k.Client, cfg)
 	kagzi.Handle(w, wf, fn)
@@ -86,7 +88,8 @@ func (p *probe) one(name string) tracetest.SpanStub {
 func (p *probe) list() string {
 	var b strings.Builder
 	for _, s := range p.spans.GetSpans() {
-		fmt.Fprintf(&b, "%s %s %s parent %s %v %v\n", s.Name, s.SpanContext.TraceID(), s.SpanContext.SpanID(), s.Parent.SpanID(), s.Status, s.Attributes)
+		fmt.Fprintf(&b, "%s %s %s parent %s %v %v\n", s.Name, s.SpanContext.TraceID(), s.SpanContext.SpanID(),
+			s.Parent.SpanID(), s.Status, s.Attributes)
 	}
 	return b.String()
 }
@@ -132,7 +135,8 @@ func wantParent(t *testing.T, parent tracetest.SpanStub, children ...tracetest.S
 	}
 }
 
-// points returns, for each set of attributes of a metric, its count or value. It fails the test if there is no such metric.
+// points returns, for each set of attributes of a metric, its count or value. It fails the test if there is no such
+// metric.
 func (p *probe) points(name string) map[string]float64 {
 	p.t.Helper()
 	var all metricdata.ResourceMetrics

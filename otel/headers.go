@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// headerAt says when the span began whose context the headers have, as Unix milliseconds. A run inherits headers, perhaps
-// from one that was started long ago: without this its spans could be added to a trace of days ago.
+// headerAt says when the span began whose context the headers have, as Unix milliseconds. A run inherits headers,
+// perhaps from one that was started long ago: without this its spans could be added to a trace of days ago.
 const headerAt = "kagzi-traced-at"
 
 // The limits of kagzi.Headers.
@@ -22,7 +22,8 @@ const (
 	mostHeaderBytes = 16 << 10
 )
 
-// inject returns the headers with ctx's trace and baggage. Telemetry must not make a start fail: what does not fit is left out.
+// inject returns the headers with ctx's trace and baggage. Telemetry must not make a start fail: what does not fit is
+// left out.
 func (t *Telemetry) inject(ctx context.Context, h kagzi.Headers) kagzi.Headers {
 	out := make(kagzi.Headers, len(h)+4)
 	maps.Copy(out, h)
@@ -66,8 +67,8 @@ const atOnce = 5 * time.Second
 // clockSkew is how far the clocks of the starter and the worker may differ.
 const clockSkew = time.Minute
 
-// belongs reports whether the execution is a part of the trace in its headers: it is the run's first, soon after the start, and the
-// headers were made for this start and not inherited.
+// belongs reports whether the execution is a part of the trace in its headers: it is the run's first, soon after the
+// start, and the headers were made for this start and not inherited.
 func belongs(e *kagzi.Execution) bool {
 	if !e.First || e.Age > atOnce {
 		return false

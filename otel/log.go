@@ -8,9 +8,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Handler returns a handler that adds trace_id and span_id to each line whose context has a span, and passes it to next. With it as
-// the handler of ClientConfig.Logger, the lines of a workflow's ctx.Logger() have them; lines of steps do if they are logged with the
-// step's context, as by slog.InfoContext. The two stand beside the message, not in a group that the logger has opened.
+// Handler returns a handler that adds trace_id and span_id to each line whose context has a span, and passes it to
+// next. With it as the handler of ClientConfig.Logger, the lines of a workflow's ctx.Logger() have them; lines of steps
+// do if they are logged with the step's context, as by slog.InfoContext. The two stand beside the message, not in a
+// group that the logger has opened.
 //
 // A nil next is that of slog.Default().
 func Handler(next slog.Handler) slog.Handler {

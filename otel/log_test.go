@@ -28,7 +28,9 @@ func TestLinesHaveTraceAndSpan(t *testing.T) {
 			return 1, nil
 		})
 	})
-	for _, tt := range []struct{ line, span string }{{"from the workflow", "execute wf"}, {"from the step", "step step"}} {
+	for _, tt := range []struct {
+		line, span string
+	}{{"from the workflow", "execute wf"}, {"from the step", "step step"}} {
 		s := p.one(tt.span).SpanContext
 		logged.WantLine(t, "INFO", tt.line, "trace_id="+s.TraceID().String(), "span_id="+s.SpanID().String())
 	}
@@ -39,10 +41,14 @@ func TestLinesOfTheWorkerHaveTraceAndSpan(t *testing.T) {
 	t.Parallel()
 	p := newProbe(t, kagziotel.Config{})
 	var logged testlog.Buffer
-	k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(kagziotel.Handler(logged.Logger().Handler())), Interceptors: []kagzi.Interceptor{p.tel.Interceptor()}})
+	k := kit.NewWith(t, kagzi.ClientConfig{
+		Logger:       slog.New(kagziotel.Handler(logged.Logger().Handler())),
+		Interceptors: []kagzi.Interceptor{p.tel.Interceptor()},
+	})
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
-		return 0, kagzi.Do(ctx, "step", func(context.Context) error { return errors.New("declined") }, kagzi.RetryPolicy{MaxAttempts: 1})
+		return 0, kagzi.Do(ctx, "step", func(context.Context) error { return errors.New("declined") },
+			kagzi.RetryPolicy{MaxAttempts: 1})
 	})
 	kit.FailureOf(k, kit.Begin(k, wf, 1), kagzi.StatusFailed)
 	s := p.one("execute wf").SpanContext
@@ -57,7 +63,8 @@ func TestHandlerAndGroups(t *testing.T) {
 	p := newProbe(t, kagziotel.Config{})
 	ctx, span := p.tracer.Start(t.Context(), "span")
 	defer span.End()
-	ids := `,"trace_id":"` + span.SpanContext().TraceID().String() + `","span_id":"` + span.SpanContext().SpanID().String() + `"`
+	ids := `,"trace_id":"` + span.SpanContext().TraceID().String() + `","span_id":"` +
+		span.SpanContext().SpanID().String() + `"`
 	plain := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 			return slog.Attr{}
@@ -70,8 +77,14 @@ func TestHandlerAndGroups(t *testing.T) {
 	}{
 		{func(l *slog.Logger) *slog.Logger { return l }, `{"msg":"m","n":1ID}`},
 		{func(l *slog.Logger) *slog.Logger { return l.With("a", 1) }, `{"msg":"m","a":1,"n":1ID}`},
-		{func(l *slog.Logger) *slog.Logger { return l.With("a", 1).WithGroup("g").With("b", 2) }, `{"msg":"m","a":1ID,"g":{"b":2,"n":1}}`},
-		{func(l *slog.Logger) *slog.Logger { return l.WithGroup("g").WithGroup("h") }, `{"msg":"m"ID,"g":{"h":{"n":1}}}`},
+		{
+			func(l *slog.Logger) *slog.Logger { return l.With("a", 1).WithGroup("g").With("b", 2) },
+			`{"msg":"m","a":1ID,"g":{"b":2,"n":1}}`,
+		},
+		{
+			func(l *slog.Logger) *slog.Logger { return l.WithGroup("g").WithGroup("h") },
+			`{"msg":"m"ID,"g":{"h":{"n":1}}}`,
+		},
 	} {
 		var out bytes.Buffer
 		l := tt.with(slog.New(kagziotel.Handler(slog.NewJSONHandler(&out, &slog.HandlerOptions{ReplaceAttr: plain}))))

@@ -46,7 +46,10 @@ type labels struct {
 // Boundaries of histograms, in seconds: of work within milliseconds, and of runs that may take weeks.
 var (
 	short = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
-	long  = []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600}
+	long  = []float64{
+		0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600,
+		30 * 24 * 3600,
+	}
 	sizes = []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000}
 )
 
@@ -61,17 +64,21 @@ func (m *metrics) init(meter metric.Meter, most int) error {
 		return c
 	}
 	histogram := func(name, description string, buckets []float64) metric.Float64Histogram {
-		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(buckets...))
+		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
+			metric.WithExplicitBucketBoundaries(buckets...))
 		errs = append(errs, err)
 		return h
 	}
 	m.starts = counter("kagzi.run.starts", "{run}", "Starts of runs, by what starts them.")
 	m.signals = counter("kagzi.signals", "{message}", "Messages sent to runs.")
-	m.runDuration = histogram("kagzi.run.duration", "Time from the start of a run to its end. Its count is the number of runs that ended.", long)
+	m.runDuration = histogram("kagzi.run.duration", "Time from the start of a run to its end. Its count is the "+
+		"number of runs that ended.", long)
 	m.execution = histogram("kagzi.execution.duration", "Duration of one execution of a run, between its waits.", short)
 	m.executionDelay = histogram("kagzi.execution.delay", "How long a run was due before a worker executed it.", short)
-	m.stepDuration = histogram("kagzi.step.duration", "Duration of one attempt of a step. Its count is the number of attempts.", short)
-	m.flushDuration = histogram("kagzi.flush.duration", "Duration of a transaction that stores what runs have recorded.", short)
+	m.stepDuration = histogram("kagzi.step.duration", "Duration of one attempt of a step. Its count is the number of "+
+		"attempts.", short)
+	m.flushDuration = histogram("kagzi.flush.duration", "Duration of a transaction that stores what runs have "+
+		"recorded.", short)
 	var err error
 	m.flushWrites, err = meter.Int64Histogram("kagzi.flush.writes", metric.WithUnit("{write}"),
 		metric.WithDescription("Writes that share such a transaction."), metric.WithExplicitBucketBoundaries(sizes...))
@@ -140,7 +147,10 @@ func (l *labels) set() attribute.Set {
 }
 
 func (m *metrics) started(ctx context.Context, s *kagzi.StartCall, err error) {
-	m.starts.Add(ctx, 1, m.with(labels{workflow: s.Workflow, origin: originOf(s), kind: string(kagzi.KindOf(err)), existed: s.Existed}).add...)
+	m.starts.Add(ctx, 1, m.with(labels{
+		workflow: s.Workflow, origin: originOf(s), kind: string(kagzi.KindOf(err)),
+		existed: s.Existed,
+	}).add...)
 }
 
 func (m *metrics) signalled(ctx context.Context, name string, err error) {
@@ -149,11 +159,13 @@ func (m *metrics) signalled(ctx context.Context, name string, err error) {
 
 func (m *metrics) executed(ctx context.Context, e *kagzi.Execution, outcome string, k kind.Kind, took time.Duration) {
 	m.executionDelay.Record(ctx, e.Waited.Seconds(), m.with(labels{workflow: e.Workflow, queue: e.Queue}).record...)
-	m.execution.Record(ctx, took.Seconds(), m.with(labels{workflow: e.Workflow, queue: e.Queue, outcome: outcome, kind: string(k)}).record...)
+	m.execution.Record(ctx, took.Seconds(),
+		m.with(labels{workflow: e.Workflow, queue: e.Queue, outcome: outcome, kind: string(k)}).record...)
 }
 
 func (m *metrics) stepped(ctx context.Context, workflow, step, outcome string, k kind.Kind, took time.Duration) {
-	m.stepDuration.Record(ctx, took.Seconds(), m.with(labels{workflow: workflow, step: step, outcome: outcome, kind: string(k)}).record...)
+	m.stepDuration.Record(ctx, took.Seconds(),
+		m.with(labels{workflow: workflow, step: step, outcome: outcome, kind: string(k)}).record...)
 }
 
 // ended is Interceptor.Ended.
@@ -163,7 +175,8 @@ func (t *Telemetry) ended(r kagzi.EndedRun) {
 		k = "" // the status says it
 	}
 	m := &t.metrics
-	m.runDuration.Record(context.Background(), r.Age.Seconds(), m.with(labels{workflow: r.Workflow, queue: r.Queue, status: string(r.Status), kind: k}).record...)
+	m.runDuration.Record(context.Background(), r.Age.Seconds(),
+		m.with(labels{workflow: r.Workflow, queue: r.Queue, status: string(r.Status), kind: k}).record...)
 }
 
 // flushed is Interceptor.Flushed.

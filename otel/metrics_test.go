@@ -44,7 +44,10 @@ func TestMetrics(t *testing.T) {
 	if again := kit.Begin(k, wf, "step", kagzi.ID("x")); !again.Existed() {
 		t.Error("the second start of the ID has started another run")
 	}
-	p.wantPoints("kagzi.worker.slots", map[string]float64{"queue.name=default slot.state=used": 1, "queue.name=default slot.state=free": 2})
+	p.wantPoints("kagzi.worker.slots", map[string]float64{
+		"queue.name=default slot.state=used": 1,
+		"queue.name=default slot.state=free": 2,
+	})
 	close(goOn)
 	kit.ResultOf(k, run)
 	kit.FailureOf(k, kit.Begin(k, wf, "fail"), kagzi.StatusFailed)
@@ -86,7 +89,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// checkReadme fails the test unless the README's tables list each metric with its unit, each attribute of metrics, and no other metric.
+// checkReadme fails the test unless the README's tables list each metric with its unit, each attribute of metrics, and
+// no other metric.
 func checkReadme(t *testing.T, p *probe) {
 	t.Helper()
 	readme, err := os.ReadFile("README.md")
@@ -158,14 +162,16 @@ func TestMetricsAreBounded(t *testing.T) {
 	for i := range 10 {
 		name := []string{"a", "b/0/c#2", "b/1/c", fmt.Sprint("order-", i)}
 		for _, n := range name {
-			if err := step(t.Context(), kagzi.StepInfo{Workflow: "wf", Step: n, Attempt: 1}, func(context.Context) error { return nil }); err != nil {
+			if err := step(t.Context(), kagzi.StepInfo{Workflow: "wf", Step: n, Attempt: 1},
+				func(context.Context) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	p.wantPoints("kagzi.step.duration", map[string]float64{
 		"outcome=completed step.name=a workflow.name=wf": 10, "outcome=completed step.name=b/*/c workflow.name=wf": 20,
-		"outcome=completed step.name=order-0 workflow.name=wf": 1, "outcome=completed step.name=_OTHER workflow.name=wf": 9,
+		"outcome=completed step.name=order-0 workflow.name=wf": 1,
+		"outcome=completed step.name=_OTHER workflow.name=wf":  9,
 	})
 	if got := attr(p.named("step b/*/c")[0], "kagzi.step.name"); got != "b/0/c#2" {
 		t.Errorf("the span has the step %s", got)
@@ -174,7 +180,8 @@ func TestMetricsAreBounded(t *testing.T) {
 
 func TestMisuse(t *testing.T) {
 	t.Parallel()
-	if _, err := kagziotel.New(kagziotel.Config{MaxNames: -1}); err == nil || !strings.Contains(err.Error(), "MaxNames") {
+	if _, err := kagziotel.New(kagziotel.Config{MaxNames: -1}); err == nil ||
+		!strings.Contains(err.Error(), "MaxNames") {
 		t.Errorf("a negative MaxNames: %v", err)
 	}
 	var none *kagziotel.Telemetry

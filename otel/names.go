@@ -86,8 +86,8 @@ func (n *names) bounded(name string) string {
 	return name
 }
 
-// general returns a step's name without what makes it one of many: the counts of repetitions ("pay#2") and the indices of Map
-// ("ship/0/pack" is "ship/*/pack").
+// general returns a step's name without what makes it one of many: the counts of repetitions ("pay#2") and the indices
+// of Map ("ship/0/pack" is "ship/*/pack").
 func general(step string) string {
 	if !strings.ContainsAny(step, "#/") {
 		return step

@@ -12,9 +12,10 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// Observe adds the metrics that need a client: the slots of its workers in this process, which are read without a query, and, unless
-// Config.NoStats is set, what is due and asleep in the client's namespace, which costs a query. They are read when the metrics are
-// collected. Observe each client once. stop removes them again; a program that ends need not call it.
+// Observe adds the metrics that need a client: the slots of its workers in this process, which are read without a
+// query, and, unless Config.NoStats is set, what is due and asleep in the client's namespace, which costs a query. They
+// are read when the metrics are collected. Observe each client once. stop removes them again; a program that ends need
+// not call it.
 func (t *Telemetry) Observe(c *kagzi.Client) (stop func() error, err error) {
 	if t == nil {
 		return nil, errNil
@@ -81,9 +82,11 @@ func (t *Telemetry) observeStats(c *kagzi.Client) (stop func() error, err error)
 		errs = append(errs, err)
 		return g
 	}
-	b.due = gauge("kagzi.queue.due", "Runs of the namespace that no worker executes although their time has come. The same in each process.")
+	b.due = gauge("kagzi.queue.due", "Runs of the namespace that no worker executes although their time has come. "+
+		"The same in each process.")
 	b.sleeping = gauge("kagzi.queue.sleeping", "Runs of the namespace that sleep or wait. The same in each process.")
-	b.paused = gauge("kagzi.queue.paused", "Runs of the namespace that are paused, or would be due without a pause. The same in each process.")
+	b.paused = gauge("kagzi.queue.paused", "Runs of the namespace that are paused, or would be due without a pause. "+
+		"The same in each process.")
 	b.age, err = t.meter.Float64ObservableGauge("kagzi.queue.due_age", metric.WithUnit("s"),
 		metric.WithDescription("How long the first due run has been due; zero if none is. The same in each process."))
 	if err := errors.Join(append(errs, err)...); err != nil {
@@ -102,7 +105,8 @@ func (t *Telemetry) observeStats(c *kagzi.Client) (stop func() error, err error)
 	return registered.Unregister, nil
 }
 
-// observeStats reports the sums over all queues and workflows that the metrics do not distinguish, and their greatest age.
+// observeStats reports the sums over all queues and workflows that the metrics do not distinguish, and their greatest
+// age.
 func (m *metrics) observeStats(o metric.Observer, b backlog, stats kagzi.Stats) {
 	type sum struct {
 		due, sleeping, paused int

@@ -1,5 +1,5 @@
-// Package kagziotel reports what Kagzi does to OpenTelemetry: traces from a start to the steps of its run, metrics, and trace IDs in lines
-// of slog.
+// Package kagziotel reports what Kagzi does to OpenTelemetry: traces from a start to the steps of its run, metrics, and
+// trace IDs in lines of slog.
 //
 //	tel, err := kagziotel.New(kagziotel.Config{})
 //	…
@@ -36,21 +36,22 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 
 	// Propagator writes the context of a start into the run's headers, and reads it in the worker. Zero means
-	// otel.GetTextMapPropagator(), which propagates nothing until the program calls otel.SetTextMapPropagator. Programs that start runs and
-	// those that execute them need the same.
+	// otel.GetTextMapPropagator(), which propagates nothing until the program calls otel.SetTextMapPropagator. Programs
+	// that start runs and those that execute them need the same.
 	Propagator propagation.TextMapPropagator
 
-	// MaxNames is how many names the metrics distinguish, of workflows, queues, steps, signals and kinds each. All that come later are
-	// counted as "_OTHER". It keeps metrics small if names are made from data. Zero means 200.
+	// MaxNames is how many names the metrics distinguish, of workflows, queues, steps, signals and kinds each. All that
+	// come later are counted as "_OTHER". It keeps metrics small if names are made from data. Zero means 200.
 	MaxNames int
 
-	// NoStats keeps Observe from reading the metrics of the whole namespace, kagzi.queue.due and those like it. They cost a query with
-	// each collection (see kagzi.Client.Stats), and the answer is the same in every process that observes a client of the namespace: with very
-	// many processes, let a few of them report it.
+	// NoStats keeps Observe from reading the metrics of the whole namespace, kagzi.queue.due and those like it. They
+	// cost a query with each collection (see kagzi.Client.Stats), and the answer is the same in every process that
+	// observes a client of the namespace: with very many processes, let a few of them report it.
 	NoStats bool
 }
 
-// A Telemetry makes spans and metrics of the clients that have its interceptor. It is safe for concurrent use, and needs no Close.
+// A Telemetry makes spans and metrics of the clients that have its interceptor. It is safe for concurrent use, and
+// needs no Close.
 type Telemetry struct {
 	tracer     trace.Tracer
 	meter      metric.Meter
@@ -74,7 +75,10 @@ func New(cfg Config) (*Telemetry, error) {
 	if cfg.Propagator == nil {
 		cfg.Propagator = otel.GetTextMapPropagator()
 	}
-	t := &Telemetry{tracer: cfg.TracerProvider.Tracer(scope), meter: cfg.MeterProvider.Meter(scope), propagator: cfg.Propagator, noStats: cfg.NoStats}
+	t := &Telemetry{
+		tracer: cfg.TracerProvider.Tracer(scope), meter: cfg.MeterProvider.Meter(scope),
+		propagator: cfg.Propagator, noStats: cfg.NoStats,
+	}
 	if err := t.metrics.init(t.meter, cmp.Or(cfg.MaxNames, 200)); err != nil {
 		return nil, fmt.Errorf("kagziotel: %w", err)
 	}
@@ -83,11 +87,14 @@ func New(cfg Config) (*Telemetry, error) {
 
 var errNil = errors.New("kagziotel: the Telemetry is nil: make one with New, and check its error")
 
-// Interceptor returns the interceptor for ClientConfig.Interceptors. Put it first: then the spans cover the other interceptors. That of a
-// nil Telemetry wraps nothing.
+// Interceptor returns the interceptor for ClientConfig.Interceptors. Put it first: then the spans cover the other
+// interceptors. That of a nil Telemetry wraps nothing.
 func (t *Telemetry) Interceptor() kagzi.Interceptor {
 	if t == nil {
 		return kagzi.Interceptor{}
 	}
-	return kagzi.Interceptor{Start: t.start, Signal: t.signal, Execute: t.execute, Step: t.step, Ended: t.ended, Flushed: t.flushed}
+	return kagzi.Interceptor{
+		Start: t.start, Signal: t.signal, Execute: t.execute, Step: t.step, Ended: t.ended,
+		Flushed: t.flushed,
+	}
 }

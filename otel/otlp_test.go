@@ -131,7 +131,8 @@ func TestOneTraceByOTLP(t *testing.T) {
 	kit.StartWorker(t, w)
 
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, span := shop.tracer.Start(propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header)), "POST /orders")
+		ctx, span := shop.tracer.Start(propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header)),
+			"POST /orders")
 		defer span.End()
 		run, err := kagzi.Start(ctx, front, order, "")
 		if err == nil {
@@ -170,7 +171,9 @@ func TestOneTraceByOTLP(t *testing.T) {
 		if name != "" {
 			s = received.one(t, name)
 		} else { // an execution that waits for its child for long ends, and another follows
-			i := slices.IndexFunc(received.spans, func(s *tracepb.Span) bool { return s.Name == "execute order" && len(s.Links) == 0 })
+			i := slices.IndexFunc(received.spans, func(s *tracepb.Span) bool {
+				return s.Name == "execute order" && len(s.Links) == 0
+			})
 			if i < 0 {
 				t.Fatal("there is no first execution")
 			}
@@ -181,7 +184,10 @@ func TestOneTraceByOTLP(t *testing.T) {
 		}
 		parent = fmt.Sprintf("%x", s.SpanId)
 	}
-	for _, want := range []string{"kagzi.run.starts", "kagzi.run.duration", "kagzi.execution.duration", "kagzi.execution.delay", "kagzi.step.duration", "kagzi.flush.duration", "kagzi.flush.writes"} {
+	for _, want := range []string{
+		"kagzi.run.starts", "kagzi.run.duration", "kagzi.execution.duration",
+		"kagzi.execution.delay", "kagzi.step.duration", "kagzi.flush.duration", "kagzi.flush.writes",
+	} {
 		if !slices.Contains(received.metrics, want) {
 			t.Errorf("the collector has no %s among %s", want, strings.Join(received.metrics, " "))
 		}
@@ -201,9 +207,13 @@ func exporting(t *testing.T, url, service string) (p *probe, flush func()) {
 	}
 	of := resource.NewSchemaless()
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans), sdktrace.WithResource(of))
-	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(metrics, sdkmetric.WithInterval(time.Hour))), sdkmetric.WithResource(of))
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(metrics,
+		sdkmetric.WithInterval(time.Hour))), sdkmetric.WithResource(of))
 	p = &probe{t: t, tracer: tracers.Tracer(service)}
-	if p.tel, err = kagziotel.New(kagziotel.Config{TracerProvider: tracers, MeterProvider: meters, Propagator: propagator}); err != nil {
+	if p.tel, err = kagziotel.New(kagziotel.Config{
+		TracerProvider: tracers, MeterProvider: meters,
+		Propagator: propagator,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	shutdown := func() {

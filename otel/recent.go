@@ -39,8 +39,8 @@ func (e *execution) took(step string, span trace.SpanContext, done bool) (before
 	return before
 }
 
-// known returns the spans of the attempts. An attempt of an execution that was given up may end after the next execution has begun, so each
-// execution has a map of its own.
+// known returns the spans of the attempts. An attempt of an execution that was given up may end after the next
+// execution has begun, so each execution has a map of its own.
 func (e *execution) known() map[string]trace.SpanContext {
 	e.mu.Lock()
 	defer e.mu.Unlock()

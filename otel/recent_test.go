@@ -10,7 +10,8 @@ import (
 	kagziotel "github.com/kagzi/kagzi/otel"
 )
 
-// An attempt that goes on after its worker has lost the run ends beside the next execution, and does not write what that one knows.
+// An attempt that goes on after its worker has lost the run ends beside the next execution, and does not write what
+// that one knows.
 func TestAbandonedAttemptBesideTheNextExecution(t *testing.T) {
 	t.Parallel()
 	p := newProbe(t, kagziotel.Config{})
@@ -22,7 +23,9 @@ func TestAbandonedAttemptBesideTheNextExecution(t *testing.T) {
 		})
 	}
 	step := func(ctx context.Context, name string, next func() error) {
-		_ = i.Step(ctx, kagzi.StepInfo{Run: "run", Workflow: "checkout", Step: name}, func(context.Context) error { return next() })
+		_ = i.Step(ctx, kagzi.StepInfo{Run: "run", Workflow: "checkout", Step: name}, func(context.Context) error {
+			return next()
+		})
 	}
 	fails, completes := func() error { return errors.New("no") }, func() error { return nil }
 
@@ -48,6 +51,7 @@ func TestAbandonedAttemptBesideTheNextExecution(t *testing.T) {
 	})
 	all := p.named("step charge")
 	if len(all) != 3 || len(all[2].Links) != 1 || all[2].Links[0].SpanContext.SpanID() != all[0].SpanContext.SpanID() {
-		t.Errorf("the attempt of the second execution is not linked to the last one that the first execution knew\n%s", p.list())
+		t.Errorf("the attempt of the second execution is not linked to the last one that the first execution "+
+			"knew\n%s", p.list())
 	}
 }

@@ -12,7 +12,8 @@ import (
 
 // start is Interceptor.Start.
 func (t *Telemetry) start(ctx context.Context, starts []*kagzi.StartCall, next func(context.Context) error) error {
-	ctx, span := t.tracer.Start(ctx, startName(starts), trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(startAttributes(starts)...))
+	ctx, span := t.tracer.Start(ctx, startName(starts), trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(startAttributes(starts)...))
 	defer span.End()
 	for _, s := range starts {
 		s.Headers = t.inject(ctx, s.Headers)
@@ -21,7 +22,8 @@ func (t *Telemetry) start(ctx context.Context, starts []*kagzi.StartCall, next f
 	if err != nil {
 		failSpan(span, err, kagzi.KindOf(err))
 	} else if len(starts) == 1 && starts[0].Existed {
-		span.SetAttributes(attrExisted.Bool(true), attrRun.String(string(starts[0].Run)), attrMessageID.String(string(starts[0].Run)))
+		span.SetAttributes(attrExisted.Bool(true), attrRun.String(string(starts[0].Run)),
+			attrMessageID.String(string(starts[0].Run)))
 	}
 	for _, s := range starts {
 		t.metrics.started(ctx, s, err)
@@ -44,7 +46,8 @@ func startName(starts []*kagzi.StartCall) string {
 
 func startAttributes(starts []*kagzi.StartCall) []attribute.KeyValue {
 	all := make([]attribute.KeyValue, 0, 12)
-	all = append(all, attrMessagingSystem.String("kagzi"), attrMessagingOperation.String("start"), attrMessagingType.String("send"))
+	all = append(all, attrMessagingSystem.String("kagzi"), attrMessagingOperation.String("start"),
+		attrMessagingType.String("send"))
 	if len(starts) != 1 {
 		return append(all, attrMessages.Int(len(starts)))
 	}
@@ -97,7 +100,8 @@ func (t *Telemetry) signal(ctx context.Context, m *kagzi.SignalCall, next func(c
 	case kagzi.ID:
 		attributes = append(attributes, attrExternalID.String(string(ref)))
 	}
-	ctx, span := t.tracer.Start(ctx, "signal "+name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attributes...))
+	ctx, span := t.tracer.Start(ctx, "signal "+name, trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(attributes...))
 	defer span.End()
 	m.Headers = t.inject(ctx, m.Headers)
 	err := next(ctx)

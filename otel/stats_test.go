@@ -11,7 +11,8 @@ import (
 	kagziotel "github.com/kagzi/kagzi/otel"
 )
 
-// The metrics of a namespace are those of Client.Stats. Workflows beyond the bound are one, with their sum and the greatest age.
+// The metrics of a namespace are those of Client.Stats. Workflows beyond the bound are one, with their sum and the
+// greatest age.
 func TestBacklogMetrics(t *testing.T) {
 	k := kit.New(t)
 	p := newProbe(t, kagziotel.Config{MaxNames: 2})
@@ -25,17 +26,20 @@ func TestBacklogMetrics(t *testing.T) {
 			kit.Begin(k, wf, 0)
 		}
 	}
-	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - CASE workflow_type WHEN 'wf-2' THEN interval '2 hours' ELSE interval '1 hour' END WHERE workflow_type <> 'wf-0'`)
+	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - CASE workflow_type WHEN 'wf-2' THEN interval '2 hours'
+		ELSE interval '1 hour' END WHERE workflow_type <> 'wf-0'`)
 	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'SLEEPING', available_at = 'infinity' WHERE workflow_type = 'wf-0'`)
 	if err := k.Client.Pause(k.Ctx, kagzi.Target{Workflow: "wf-1"}); err != nil {
 		t.Fatal(err)
 	}
-	const first, second, others = "queue.name=default workflow.name=wf-0", "queue.name=default workflow.name=wf-1", "queue.name=default workflow.name=_OTHER"
+	const first, second, others = "queue.name=default workflow.name=wf-0", "queue.name=default workflow.name=wf-1",
+		"queue.name=default workflow.name=_OTHER"
 	p.wantPoints("kagzi.queue.due", map[string]float64{first: 0, second: 0, others: 7})
 	p.wantPoints("kagzi.queue.sleeping", map[string]float64{first: 1, second: 0, others: 0})
 	p.wantPoints("kagzi.queue.paused", map[string]float64{first: 0, second: 2, others: 0})
 	age := p.points("kagzi.queue.due_age")
-	if len(age) != 3 || age[first] != 0 || age[second] != 0 || age[others] < 7200 || age[others] > 7200+time.Hour.Seconds() {
+	if len(age) != 3 || age[first] != 0 || age[second] != 0 || age[others] < 7200 || age[others] > 7200+
+		time.Hour.Seconds() {
 		t.Errorf("ages %v", age)
 	}
 	k.Exec(`DELETE FROM kagzi.workflow_runs WHERE workflow_type = 'wf-3'`)
@@ -56,7 +60,10 @@ func TestNoStats(t *testing.T) {
 	if _, err := p.tel.Observe(c); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"kagzi.queue.due", "kagzi.queue.due_age", "kagzi.queue.sleeping", "kagzi.queue.paused"} {
+	for _, name := range []string{
+		"kagzi.queue.due", "kagzi.queue.due_age", "kagzi.queue.sleeping",
+		"kagzi.queue.paused",
+	} {
 		p.wantPoints(name, map[string]float64{}) // Collect would return the error of a query
 	}
 }

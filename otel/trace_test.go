@@ -52,7 +52,8 @@ func TestOneTraceFromStartToChild(t *testing.T) {
 		t.Errorf("the child's step has the tenant %q", got)
 	}
 	root, start, execution := p.one("POST /orders"), p.one("start checkout"), p.named("execute checkout")[0]
-	charge, startChild, executeChild, pack := p.one("step charge"), p.one("start ship"), p.one("execute ship"), p.one("step pack")
+	charge, startChild, executeChild, pack := p.one("step charge"), p.one("start ship"), p.one("execute ship"),
+		p.one("step pack")
 	wantParent(t, root, start)
 	wantParent(t, start, execution)
 	wantParent(t, execution, charge, startChild)
@@ -64,17 +65,22 @@ func TestOneTraceFromStartToChild(t *testing.T) {
 	}
 	last := execution
 	for _, e := range later {
-		if got := links(e); e.Parent.IsValid() || got["previous execution"] != last.SpanContext.SpanID() || got["start"] != start.SpanContext.SpanID() {
+		if got := links(e); e.Parent.IsValid() || got["previous execution"] != last.SpanContext.SpanID() ||
+			got["start"] != start.SpanContext.SpanID() {
 			t.Errorf("a later execution is linked to %v", got)
 		}
 		last = e
 	}
 	id := string(run.ID())
-	wantAttrs(t, start, "messaging.system", "kagzi", "messaging.operation.name", "start", "messaging.operation.type", "send",
-		"messaging.destination.name", "shop", "messaging.message.id", id, "kagzi.run.id", id, "kagzi.run.external_id", "order-7",
+	wantAttrs(t, start, "messaging.system", "kagzi", "messaging.operation.name", "start",
+		"messaging.operation.type", "send",
+		"messaging.destination.name", "shop", "messaging.message.id", id, "kagzi.run.id", id,
+		"kagzi.run.external_id", "order-7",
 		"kagzi.workflow.name", "checkout", "kagzi.start.origin", "call")
-	wantAttrs(t, execution, "messaging.operation.name", "execute", "messaging.operation.type", "process", "messaging.destination.name", "shop", "kagzi.run.id", id,
-		"kagzi.workflow.version", "", "kagzi.run.attempt", "", "kagzi.execution.resumed", "", "kagzi.run.age", "", "kagzi.run.external_id", "order-7")
+	wantAttrs(t, execution, "messaging.operation.name", "execute", "messaging.operation.type", "process",
+		"messaging.destination.name", "shop", "kagzi.run.id", id,
+		"kagzi.workflow.version", "", "kagzi.run.attempt", "", "kagzi.execution.resumed", "", "kagzi.run.age", "",
+		"kagzi.run.external_id", "order-7")
 	wantAttrs(t, last, "kagzi.execution.resumed", "true", "kagzi.outcome", "", "kagzi.run.status", "COMPLETED")
 	wantAttrs(t, charge, "kagzi.step.name", "charge", "kagzi.step.attempt", "", "kagzi.outcome", "", "kagzi.run.id", id)
 	wantAttrs(t, startChild, "kagzi.start.origin", "child", "kagzi.run.parent_id", id, "kagzi.run.parent_step", "ship")
@@ -82,7 +88,11 @@ func TestOneTraceFromStartToChild(t *testing.T) {
 	for _, tt := range []struct {
 		of   string
 		kind trace.SpanKind
-	}{{"start checkout", trace.SpanKindProducer}, {"execute ship", trace.SpanKindConsumer}, {"step charge", trace.SpanKindInternal}} {
+	}{
+		{"start checkout", trace.SpanKindProducer},
+		{"execute ship", trace.SpanKindConsumer},
+		{"step charge", trace.SpanKindInternal},
+	} {
 		if got := p.one(tt.of).SpanKind; got != tt.kind {
 			t.Errorf("%s is a %s", tt.of, got)
 		}
@@ -107,7 +117,8 @@ func TestRetriesAreLinked(t *testing.T) {
 	policy := kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}
 	wf := kagzi.Define[string, string]("wf", policy)
 	serve(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, _ string) (string, error) {
-		err := kagzi.Do(ctx, "call", func(context.Context) error { return fmt.Errorf("call: %w", kind.Unavailable) }, policy)
+		err := kagzi.Do(ctx, "call", func(context.Context) error { return fmt.Errorf("call: %w", kind.Unavailable) },
+			policy)
 		return "", err
 	})
 	kit.FailureOf(k, kit.Begin(k, wf, ""), kagzi.StatusFailed)
@@ -116,8 +127,10 @@ func TestRetriesAreLinked(t *testing.T) {
 		t.Fatalf("spans\n%s", p.list())
 	}
 	for i, s := range calls {
-		wantAttrs(t, s, "kagzi.step.attempt", []string{"", "2", "3", "4"}[i], "kagzi.outcome", "failed", "error.type", "unavailable")
-		if s.Status.Code != codes.Error || s.Status.Description != "call: unavailable" || len(s.Events) != 1 || attrOf(s.Events[0].Attributes, "exception.message") != "call: unavailable" {
+		wantAttrs(t, s, "kagzi.step.attempt", []string{"", "2", "3", "4"}[i], "kagzi.outcome", "failed", "error.type",
+			"unavailable")
+		if s.Status.Code != codes.Error || s.Status.Description != "call: unavailable" || len(s.Events) != 1 ||
+			attrOf(s.Events[0].Attributes, "exception.message") != "call: unavailable" {
 			t.Errorf("attempt %d: %v %v", i+1, s.Status, s.Events)
 		}
 		if i > 0 && links(s)["previous attempt"] != calls[i-1].SpanContext.SpanID() {
@@ -127,11 +140,14 @@ func TestRetriesAreLinked(t *testing.T) {
 	wantParent(t, executions[0], calls[0], calls[1])
 	wantParent(t, executions[1], calls[2], calls[3])
 	wantAttrs(t, executions[0], "kagzi.outcome", "retried", "error.type", "unavailable", "kagzi.run.status", "")
-	wantAttrs(t, executions[1], "kagzi.outcome", "failed", "error.type", "unavailable", "kagzi.run.status", "FAILED", "kagzi.run.attempt", "2")
-	if got := links(executions[1]); got["previous execution"] != executions[0].SpanContext.SpanID() || got["start"] != p.one("start wf").SpanContext.SpanID() {
+	wantAttrs(t, executions[1], "kagzi.outcome", "failed", "error.type", "unavailable", "kagzi.run.status", "FAILED",
+		"kagzi.run.attempt", "2")
+	if got := links(executions[1]); got["previous execution"] != executions[0].SpanContext.SpanID() ||
+		got["start"] != p.one("start wf").SpanContext.SpanID() {
 		t.Errorf("the second attempt has the links %v", got)
 	}
-	p.wantPoints("kagzi.step.duration", map[string]float64{"error.type=unavailable outcome=failed step.name=call workflow.name=wf": 4})
+	p.wantPoints("kagzi.step.duration", map[string]float64{"error.type=unavailable outcome=failed step.name=call " +
+		"workflow.name=wf": 4})
 	p.wantPoints("kagzi.execution.duration", map[string]float64{
 		"error.type=unavailable outcome=failed queue.name=default workflow.name=wf":  1,
 		"error.type=unavailable outcome=retried queue.name=default workflow.name=wf": 1,
@@ -143,23 +159,24 @@ func TestEndsOfExecutions(t *testing.T) {
 	k, p := newKit(t)
 	wf := kagzi.Define[string, string]("wf")
 	begun := make(chan struct{}, 1)
-	stop := serve(k, kagzi.WorkerConfig{DrainTimeout: 100 * time.Millisecond}, wf, func(ctx kagzi.Context, mode string) (string, error) {
-		opts := []kagzi.StepOption{kagzi.RetryPolicy{MaxAttempts: 1}}
-		if mode == "timeout" {
-			opts = append(opts, kagzi.Timeout(time.Millisecond))
-		}
-		return kagzi.Step(ctx, mode, func(ctx context.Context) (string, error) {
-			switch mode {
-			case "panic":
-				panic("boom")
-			case "exit":
-				runtime.Goexit()
+	stop := serve(k, kagzi.WorkerConfig{DrainTimeout: 100 * time.Millisecond}, wf,
+		func(ctx kagzi.Context, mode string) (string, error) {
+			opts := []kagzi.StepOption{kagzi.RetryPolicy{MaxAttempts: 1}}
+			if mode == "timeout" {
+				opts = append(opts, kagzi.Timeout(time.Millisecond))
 			}
-			begun <- struct{}{}
-			<-ctx.Done()
-			return "", ctx.Err()
-		}, opts...)
-	})
+			return kagzi.Step(ctx, mode, func(ctx context.Context) (string, error) {
+				switch mode {
+				case "panic":
+					panic("boom")
+				case "exit":
+					runtime.Goexit()
+				}
+				begun <- struct{}{}
+				<-ctx.Done()
+				return "", ctx.Err()
+			}, opts...)
+		})
 	for _, tt := range []struct {
 		mode        string
 		act         func(*kagzi.Run[string])
@@ -169,8 +186,12 @@ func TestEndsOfExecutions(t *testing.T) {
 		description string
 	}{
 		{"panic", nil, "failed", "panic", "failed", kagzi.StatusFailed, "panic: boom"},
-		{"exit", nil, "failed", "panic", "failed", kagzi.StatusFailed, "the function ended its goroutine with runtime.Goexit"},
-		{"timeout", func(*kagzi.Run[string]) { await.Opened(t, begun) }, "failed", "timeout", "failed", kagzi.StatusFailed, "context deadline exceeded"},
+		{"exit", nil, "failed", "panic", "failed", kagzi.StatusFailed, "the function ended its goroutine with " +
+			"runtime.Goexit"},
+		{
+			"timeout", func(*kagzi.Run[string]) { await.Opened(t, begun) }, "failed", "timeout", "failed",
+			kagzi.StatusFailed, "context deadline exceeded",
+		},
 		{"cancel", func(run *kagzi.Run[string]) {
 			await.Opened(t, begun)
 			k.Cancel(run.ID())
@@ -190,12 +211,15 @@ func TestEndsOfExecutions(t *testing.T) {
 		await.True(t, tt.mode+" has ended", func() bool { return len(p.named("execute wf")) > 0 })
 		step, execution := p.one("step "+tt.mode), p.one("execute wf")
 		wantAttrs(t, step, "kagzi.outcome", tt.step, "error.type", tt.kind)
-		wantAttrs(t, execution, "kagzi.outcome", tt.execution, "kagzi.run.status", string(tt.status), "error.type", tt.kind)
-		if step.Status.Description != tt.description || (step.Status.Code == codes.Error) != (tt.kind != "") || (execution.Status.Code == codes.Error) != (tt.kind != "") {
+		wantAttrs(t, execution, "kagzi.outcome", tt.execution, "kagzi.run.status", string(tt.status),
+			"error.type", tt.kind)
+		if step.Status.Description != tt.description || (step.Status.Code == codes.Error) != (tt.kind != "") ||
+			(execution.Status.Code == codes.Error) != (tt.kind != "") {
 			t.Errorf("%s: the step is %v, the execution %v", tt.mode, step.Status, execution.Status)
 		}
 		if tt.mode == "panic" {
-			if e := step.Events[0]; e.Name != "exception" || !strings.Contains(attrOf(e.Attributes, "exception.stacktrace"), "TestEndsOfExecutions") {
+			if e := step.Events[0]; e.Name != "exception" ||
+				!strings.Contains(attrOf(e.Attributes, "exception.stacktrace"), "TestEndsOfExecutions") {
 				t.Errorf("the panic is told as %v", e)
 			}
 		}
@@ -234,10 +258,12 @@ func TestLostLease(t *testing.T) {
 		t.Fatalf("spans\n%s", p.list())
 	}
 	wantAttrs(t, executions[0], "kagzi.outcome", "lost")
-	wantAttrs(t, steps[0], "kagzi.outcome", "abandoned", "kagzi.reason", "kagzi: lease lost: others may execute the run", "kagzi.step.attempt", "")
+	wantAttrs(t, steps[0], "kagzi.outcome", "abandoned", "kagzi.reason", "kagzi: lease lost: others may execute "+
+		"the run", "kagzi.step.attempt", "")
 	wantAttrs(t, executions[1], "kagzi.outcome", "", "kagzi.run.status", "COMPLETED")
 	wantAttrs(t, steps[1], "kagzi.outcome", "", "kagzi.step.attempt", "")
-	if links(steps[1])["previous attempt"] != steps[0].SpanContext.SpanID() || links(executions[1])["previous execution"] != executions[0].SpanContext.SpanID() {
+	if links(steps[1])["previous attempt"] != steps[0].SpanContext.SpanID() ||
+		links(executions[1])["previous execution"] != executions[0].SpanContext.SpanID() {
 		t.Errorf("links %v and %v", links(executions[1]), links(steps[1]))
 	}
 }
@@ -263,7 +289,8 @@ func TestBranches(t *testing.T) {
 	if !seen["ship/0/pack"] || !seen["ship/1/pack"] || !seen["ship/2/pack"] {
 		t.Errorf("steps %v", seen)
 	}
-	p.wantPoints("kagzi.step.duration", map[string]float64{"outcome=completed step.name=ship/*/pack workflow.name=wf": 3})
+	p.wantPoints("kagzi.step.duration", map[string]float64{"outcome=completed step.name=ship/*/pack " +
+		"workflow.name=wf": 3})
 }
 
 // What a schedule starts belongs to the span of its tick, and a batch to one span.
@@ -273,7 +300,9 @@ func TestSchedulesAndBatches(t *testing.T) {
 	co := k.Coordinator()
 	k.Schedule(kagzi.Schedule{Name: "nightly", Cron: "0 3 * * *", Run: wf.With("")})
 	k.Missed("nightly", 24*time.Hour)
-	serve(k, kagzi.WorkerConfig{NoCoordinator: true}, wf, func(kagzi.Context, string) (string, error) { return "", nil })
+	serve(k, kagzi.WorkerConfig{NoCoordinator: true}, wf, func(kagzi.Context, string) (string, error) {
+		return "", nil
+	})
 	k.Pass(co)
 	fired := k.Fired("nightly")
 	kit.ResultOf(k, kit.Find(t, k.Client, wf, fired[0].ID))
@@ -322,11 +351,13 @@ func TestSignals(t *testing.T) {
 	if want := signal.SpanContext.SpanID().String(); !strings.Contains(got, want) {
 		t.Errorf("the message has the traceparent %q, want one with %s", got, want)
 	}
-	wantAttrs(t, signal, "kagzi.signal.name", "approved", "kagzi.run.external_id", "x", "messaging.operation.name", "signal")
+	wantAttrs(t, signal, "kagzi.signal.name", "approved", "kagzi.run.external_id", "x",
+		"messaging.operation.name", "signal")
 	if err := k.Client.Signal(k.Ctx, kagzi.ID("y"), kit.Approved.With("")); err == nil {
 		t.Error("a signal to nobody is stored")
 	}
-	p.wantPoints("kagzi.signals", map[string]float64{"signal.name=approved": 1, "error.type=not_found signal.name=approved": 1})
+	p.wantPoints("kagzi.signals", map[string]float64{"signal.name=approved": 1, "error.type=not_found " +
+		"signal.name=approved": 1})
 }
 
 // The headers of a run never become too many because of its trace.
@@ -345,7 +376,8 @@ func TestFullHeaders(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if stored := k.InfoOf(run.ID()).Headers; stored["baggage"] != "" || (stored["traceparent"] != "") != (name == "large") {
+		if stored := k.InfoOf(run.ID()).Headers; stored["baggage"] != "" ||
+			(stored["traceparent"] != "") != (name == "large") {
 			t.Errorf("%s: %d headers are stored, with baggage %q", name, len(stored), stored["baggage"])
 		}
 	}
@@ -368,7 +400,13 @@ func TestInheritedContextIsLinked(t *testing.T) {
 		at     time.Duration
 		age    time.Duration
 		linked bool
-	}{{0, 0, false}, {0, time.Second, false}, {0, time.Minute, true}, {-time.Hour, 0, true}, {-time.Hour, time.Hour, true}} {
+	}{
+		{0, 0, false},
+		{0, time.Second, false},
+		{0, time.Minute, true},
+		{-time.Hour, 0, true},
+		{-time.Hour, time.Hour, true},
+	} {
 		p.spans.Reset()
 		h := maps.Clone(headers)
 		ms, err := strconv.ParseInt(h["kagzi-traced-at"], 10, 64)
@@ -376,7 +414,8 @@ func TestInheritedContextIsLinked(t *testing.T) {
 			t.Fatal(err)
 		}
 		h["kagzi-traced-at"] = fmt.Sprint(ms + tt.at.Milliseconds())
-		if err := execute(t.Context(), kagzi.Execution{Workflow: "wf", First: true, Age: tt.age, Headers: h}, func(context.Context) error { return nil }); err != nil {
+		if err := execute(t.Context(), kagzi.Execution{Workflow: "wf", First: true, Age: tt.age, Headers: h},
+			func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if s := p.one("execute wf"); s.Parent.IsValid() == tt.linked || (len(s.Links) == 1) != tt.linked {

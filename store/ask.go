@@ -25,7 +25,9 @@ func askOne[T any](ctx context.Context, db DB, sql string, args ...any) (v T, er
 // askRow is ask for one row, scanned into dest. It returns pgx.ErrNoRows if there is none.
 func askRow(ctx context.Context, db DB, sql string, args []any, dest ...any) error {
 	return ask(ctx, db, sql, args, func(rows pgx.Rows) error {
-		_, err := pgx.CollectOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(dest...) })
+		_, err := pgx.CollectOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
+			return struct{}{}, row.Scan(dest...)
+		})
 		return err
 	})
 }
@@ -48,9 +50,11 @@ func changed(ctx context.Context, db DB, sql string, args ...any) (did bool, err
 	return did, err
 }
 
-// planForArguments undoes what applySettings sets in a caller's transaction for other statements. restoreSettings follows.
+// planForArguments undoes what applySettings sets in a caller's transaction for other statements. restoreSettings
+// follows.
 const planForArguments = `
-SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('cpu_index_tuple_cost', '0.005', true)`
+SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true),
+	set_config('cpu_index_tuple_cost', '0.005', true)`
 
 // askPlanned is ask for a statement whose arguments decide which index is best.
 func (s *Store) askPlanned(ctx context.Context, db DB, statement string, args []any, read func(pgx.Rows) error) error {

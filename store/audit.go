@@ -61,20 +61,26 @@ type AuditEntry struct {
 	At      time.Time // set by the database
 }
 
-// NewEntry returns an entry. An operation makes it before its first try, so that a repetition after a lost answer writes the same one.
+// NewEntry returns an entry. An operation makes it before its first try, so that a repetition after a lost answer
+// writes the same one.
 func NewEntry(action, kind, name string, why Why) AuditEntry {
 	return AuditEntry{ID: newID(), Action: action, Kind: kind, Name: name, Why: why}
 }
 
 // The run of an entry exists: a run that is deleted goes after the entry is written.
 const insertAudit = `
-INSERT INTO kagzi.audit_log (entry_id, namespace_id, occurred_at, action, kind, name, task_queue, workflow_type, external_id, other_run_id, step_id, reason, actor, changes)
-SELECT u.entry_id, $1, statement_timestamp(), u.action, u.kind, u.name, NULLIF(u.task_queue, ''), r.workflow_type, r.external_id,
-	NULLIF(u.other, '00000000-0000-0000-0000-000000000000'), NULLIF(u.step_id, ''), NULLIF(u.reason, ''), NULLIF(u.actor, ''), NULLIF(u.changes, '')::jsonb
-FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::text[])
+INSERT INTO kagzi.audit_log (entry_id, namespace_id, occurred_at, action, kind, name, task_queue, workflow_type,
+	external_id, other_run_id, step_id, reason, actor, changes)
+SELECT u.entry_id, $1, statement_timestamp(), u.action, u.kind, u.name, NULLIF(u.task_queue, ''), r.workflow_type,
+	r.external_id,
+	NULLIF(u.other, '00000000-0000-0000-0000-000000000000'), NULLIF(u.step_id, ''), NULLIF(u.reason, ''),
+		NULLIF(u.actor, ''), NULLIF(u.changes, '')::jsonb
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[],
+	$11::text[], $12::text[])
 	AS u (entry_id, run_id, action, kind, name, task_queue, other, step_id, reason, actor, changes)
 LEFT JOIN LATERAL (
-	SELECT q.workflow_type, q.external_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+	SELECT q.workflow_type, q.external_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id
+		AND q.namespace_id = $1 OFFSET 0
 ) r ON true
 ON CONFLICT DO NOTHING`
 
@@ -147,8 +153,10 @@ var ErrNoEntry = errors.New("no such entry")
 
 // The planner chooses the index for the filter's fields: see askPlanned.
 const listAudit = `
-SELECT a.entry_id, a.action, a.kind, a.name, coalesce(a.task_queue, ''), coalesce(a.workflow_type, ''), coalesce(a.external_id, ''),
-	coalesce(a.other_run_id, '00000000-0000-0000-0000-000000000000'), coalesce(a.step_id, ''), coalesce(a.reason, ''), coalesce(a.actor, ''), a.changes, a.occurred_at
+SELECT a.entry_id, a.action, a.kind, a.name, coalesce(a.task_queue, ''), coalesce(a.workflow_type, ''),
+	coalesce(a.external_id, ''),
+	coalesce(a.other_run_id, '00000000-0000-0000-0000-000000000000'), coalesce(a.step_id, ''), coalesce(a.reason, ''),
+		coalesce(a.actor, ''), a.changes, a.occurred_at
 FROM kagzi.audit_log a
 WHERE a.namespace_id = $1 AND a.namespace_id = $1 COLLATE "POSIX"
 	AND ($2::text = '' OR a.kind = $2::text)
@@ -158,7 +166,8 @@ WHERE a.namespace_id = $1 AND a.namespace_id = $1 COLLATE "POSIX"
 	AND ($6::text = '' OR a.actor = $6::text)
 	AND ($7::bigint = 0 OR a.occurred_at >= timestamptz 'epoch' + $7::bigint * interval '1 microsecond')
 	AND ($8::bigint = 0 OR a.occurred_at < timestamptz 'epoch' + $8::bigint * interval '1 microsecond')
-	AND ($9::uuid = '00000000-0000-0000-0000-000000000000' OR (a.occurred_at, a.entry_id) < (timestamptz 'epoch' + $10::bigint * interval '1 microsecond', $9::uuid))
+	AND ($9::uuid = '00000000-0000-0000-0000-000000000000'
+		OR (a.occurred_at, a.entry_id) < (timestamptz 'epoch' + $10::bigint * interval '1 microsecond', $9::uuid))
 ORDER BY a.occurred_at DESC, a.entry_id DESC
 LIMIT $11::int`
 
@@ -177,10 +186,15 @@ func (s *Store) Audit(ctx context.Context, f AuditFilter) (page []AuditEntry, er
 				return err
 			}
 		}
-		args := []any{s.namespace, f.Kind, f.Name, f.Queue, f.Action, f.Actor, epoch(f.Since), epoch(f.Until), f.After.String(), epoch(after), f.Limit}
-		return s.askPlanned(ctx, s.pool, listAudit, args, collect(&page, func(row pgx.CollectableRow) (e AuditEntry, err error) {
-			return e, row.Scan(&e.ID, &e.Action, &e.Kind, &e.Name, &e.Queue, &e.Type, &e.External, &e.Other, &e.Step, &e.Reason, &e.Actor, &e.Changes, utc(&e.At))
-		}))
+		args := []any{
+			s.namespace, f.Kind, f.Name, f.Queue, f.Action, f.Actor, epoch(f.Since), epoch(f.Until),
+			f.After.String(), epoch(after), f.Limit,
+		}
+		return s.askPlanned(ctx, s.pool, listAudit, args,
+			collect(&page, func(row pgx.CollectableRow) (e AuditEntry, err error) {
+				return e, row.Scan(&e.ID, &e.Action, &e.Kind, &e.Name, &e.Queue, &e.Type, &e.External, &e.Other,
+					&e.Step, &e.Reason, &e.Actor, &e.Changes, utc(&e.At))
+			}))
 	})
 	return page, wrap("read the audit log", err)
 }
@@ -189,16 +203,19 @@ const pruneAudit = `
 WITH l AS MATERIALIZED (
 	SELECT a.entry_id
 	FROM kagzi.audit_log a
-	WHERE a.namespace_id = $1 AND a.namespace_id = $1 COLLATE "POSIX" AND a.occurred_at < now() - $2::bigint * interval '1 microsecond'
+	WHERE a.namespace_id = $1 AND a.namespace_id = $1 COLLATE "POSIX"
+		AND a.occurred_at < now() - $2::bigint * interval '1 microsecond'
 	ORDER BY a.occurred_at
 	LIMIT $3
 	FOR UPDATE SKIP LOCKED
 ), d AS (
-	DELETE FROM kagzi.audit_log a WHERE a.entry_id = ANY (ARRAY (SELECT l.entry_id FROM l)) AND a.namespace_id = $1 RETURNING a.entry_id
+	DELETE FROM kagzi.audit_log a WHERE a.entry_id = ANY (ARRAY (SELECT l.entry_id FROM l)) AND a.namespace_id = $1
+		RETURNING a.entry_id
 )
 SELECT count(*) FROM d`
 
-// PruneAudit deletes up to limit entries of the audit log that are older than keep, and returns how many it has deleted.
+// PruneAudit deletes up to limit entries of the audit log that are older than keep, and returns how many it has
+// deleted.
 func (s *Store) PruneAudit(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		n, err = askOne[int64](ctx, s.pool, pruneAudit, s.namespace, micros(keep), limit)

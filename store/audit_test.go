@@ -11,7 +11,8 @@ import (
 
 const loadAudit = `
 INSERT INTO kagzi.audit_log (entry_id, namespace_id, occurred_at, action, kind, name, external_id, actor)
-SELECT gen_random_uuid(), CASE WHEN g % 10 = 0 THEN 'test' ELSE 'other' END, now() - g * interval '1 second', 'CANCELLED', 'run', 'run-' || g, 'order-' || g, 'actor-' || g / 100
+SELECT gen_random_uuid(), CASE WHEN g % 10 = 0 THEN 'test' ELSE 'other' END, now() - g * interval '1 second',
+	'CANCELLED', 'run', 'run-' || g, 'order-' || g, 'actor-' || g / 100
 FROM generate_series(1, 50000) AS g`
 
 // A page of the audit log is read from an index, whatever it is filtered by.
@@ -26,11 +27,29 @@ func TestPlansOfAudit(t *testing.T) {
 		args    []any
 		indexes map[string][]string
 	}{
-		"All":   {[]any{"test", "", "", "", "", "", 0, 0, none, 0, 100}, map[string][]string{"audit_log_time": {"namespace_id"}}},
-		"After": {[]any{"test", "", "", "", "", "", 0, 0, uuid.Max.String(), time.Now().UnixMicro(), 100}, map[string][]string{"audit_log_time": {"namespace_id", "occurred_at"}}},
-		"Since": {[]any{"test", "", "", "", "", "", time.Now().Add(-time.Hour).UnixMicro(), 0, none, 0, 100}, map[string][]string{"audit_log_time": {"namespace_id", "occurred_at"}}},
-		"Name":  {[]any{"test", "run", "order-500", "", "", "", 0, 0, none, 0, 100}, map[string][]string{"audit_log_name": {"namespace_id", "name"}, "audit_log_external_id": {"namespace_id", "external_id"}}},
-		"Actor": {[]any{"test", "", "", "", "", "actor-7", 0, 0, none, 0, 100}, map[string][]string{"audit_log_actor": {"namespace_id", "actor"}}},
+		"All": {
+			[]any{"test", "", "", "", "", "", 0, 0, none, 0, 100},
+			map[string][]string{"audit_log_time": {"namespace_id"}},
+		},
+		"After": {
+			[]any{"test", "", "", "", "", "", 0, 0, uuid.Max.String(), time.Now().UnixMicro(), 100},
+			map[string][]string{"audit_log_time": {"namespace_id", "occurred_at"}},
+		},
+		"Since": {
+			[]any{"test", "", "", "", "", "", time.Now().Add(-time.Hour).UnixMicro(), 0, none, 0, 100},
+			map[string][]string{"audit_log_time": {"namespace_id", "occurred_at"}},
+		},
+		"Name": {
+			[]any{"test", "run", "order-500", "", "", "", 0, 0, none, 0, 100},
+			map[string][]string{
+				"audit_log_name":        {"namespace_id", "name"},
+				"audit_log_external_id": {"namespace_id", "external_id"},
+			},
+		},
+		"Actor": {
+			[]any{"test", "", "", "", "", "actor-7", 0, 0, none, 0, 100},
+			map[string][]string{"audit_log_actor": {"namespace_id", "actor"}},
+		},
 	} {
 		p := explain(t, s.pool, "EXPLAIN (FORMAT JSON)", listAudit, tt.args...)
 		if wrong := p.wrong(planned{sql: listAudit, indexes: tt.indexes}); len(wrong) > 0 {

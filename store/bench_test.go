@@ -20,11 +20,13 @@ func BenchmarkFlush(b *testing.B) {
 		f := &Flush{}
 		for range n {
 			r := &ClaimedRun{RunID: uuid.New(), Lease: uuid.New()}
-			f.Records, f.Suspensions, f.Finishes = append(f.Records, record(r, "step", "output")), append(f.Suspensions, sleep(r, time.Hour)), append(f.Finishes, finish(r))
+			f.Records, f.Suspensions, f.Finishes = append(f.Records, record(r, "step", "output")),
+				append(f.Suspensions, sleep(r, time.Hour)), append(f.Finishes, finish(r))
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			if len(recordColumns.args(s.namespace, f.Records))+len(suspendColumns.args(s.namespace, f.Suspensions))+len(finishColumns.args(s.namespace, f.Finishes)) != 23+15+8 {
+			if len(recordColumns.args(s.namespace, f.Records))+len(suspendColumns.args(s.namespace, f.Suspensions))+
+				len(finishColumns.args(s.namespace, f.Finishes)) != 23+15+8 {
 				b.Fatal("other arguments")
 			}
 		}
@@ -36,8 +38,8 @@ func BenchmarkFlush(b *testing.B) {
 	}
 }
 
-// benchmarkRecords flushes records of n runs. If premises is set, each builds on the one before, for which the connection vouches or the
-// table is asked.
+// benchmarkRecords flushes records of n runs. If premises is set, each builds on the one before, for which the
+// connection vouches or the table is asked.
 func benchmarkRecords(b *testing.B, n int, premises, vouched bool) {
 	s := New(dbtest.Pool(b, dbtest.Unchecked()), "test")
 	if _, err := s.Start(b.Context(), nil, many(n)); err != nil {
@@ -70,8 +72,9 @@ func benchmarkRecords(b *testing.B, n int, premises, vouched bool) {
 	}
 }
 
-// BenchmarkPeek reads the first 100 events that a consumer has not consumed, behind a million that it has (or KAGZI_BENCH_EVENTS), with an
-// older one that it has left or without, and with fresh, missing and stale statistics: go test -run '^$' -bench Peek ./store
+// BenchmarkPeek reads the first 100 events that a consumer has not consumed, behind a million that it has (or
+// KAGZI_BENCH_EVENTS), with an older one that it has left or without, and with fresh, missing and stale statistics: go
+// test -run '^$' -bench Peek ./store
 func BenchmarkPeek(b *testing.B) {
 	consumed := 1_000_000
 	if n, err := strconv.Atoi(os.Getenv("KAGZI_BENCH_EVENTS")); err == nil {
@@ -87,9 +90,12 @@ func BenchmarkPeek(b *testing.B) {
 	do(`ALTER TABLE kagzi.events_0 SET (autovacuum_enabled = off)`)
 	do(`ANALYZE kagzi.events`)
 	do(`INSERT INTO kagzi.events (topic, event_id, namespace_id, part, position, payload, published_at)
-		SELECT 'topic', g::text, 'test', 0, nextval('kagzi.event_positions'), '1', now() FROM generate_series(1, $1::int) AS g`, consumed+101)
-	do(`INSERT INTO kagzi.subscriptions (topic, consumer, namespace_id, run_key, task_queue, subscribed, position, consumed, looked_at)
-		VALUES ('topic', 'all', 'test', 'k', 'q', true, $1, '{}', 0), ('topic', 'but one', 'test', 'k', 'q', true, 0, $2::text::int8multirange, 0)`, consumed, fmt.Sprintf("{[2,%d]}", consumed))
+		SELECT 'topic', g::text, 'test', 0, nextval('kagzi.event_positions'), '1', now()
+			FROM generate_series(1, $1::int) AS g`, consumed+101)
+	do(`INSERT INTO kagzi.subscriptions (topic, consumer, namespace_id, run_key, task_queue, subscribed, position,
+		consumed, looked_at)
+		VALUES ('topic', 'all', 'test', 'k', 'q', true, $1, '{}', 0), ('topic', 'but one', 'test', 'k', 'q', true, 0,
+			$2::text::int8multirange, 0)`, consumed, fmt.Sprintf("{[2,%d]}", consumed))
 	for _, statistics := range []string{"stale", "missing", "fresh"} {
 		switch statistics {
 		case "missing":
@@ -102,7 +108,8 @@ func BenchmarkPeek(b *testing.B) {
 		for _, consumer := range []string{"all", "but one"} {
 			b.Run(statistics+"/"+consumer, func(b *testing.B) {
 				for b.Loop() {
-					if p, err := s.Peek(b.Context(), consumer, "topic", 100, 1<<20, nil); err != nil || len(p.Events) != 100 {
+					if p, err := s.Peek(b.Context(), consumer, "topic", 100, 1<<20, nil); err != nil ||
+						len(p.Events) != 100 {
 						b.Fatal(len(p.Events), err)
 					}
 				}

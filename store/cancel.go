@@ -45,8 +45,8 @@ func withReason(text, reason string) string {
 }
 
 // The runs that a cancel ends: those given and all below them, each with its parent among them. Detached children are
-// excluded. So are compensations, which are detached, too, unless $3 is set. Of the runs that are over, only quarantined ones
-// may have children that still run.
+// excluded. So are compensations, which are detached, too, unless $3 is set. Of the runs that are over, only
+// quarantined ones may have children that still run.
 const descendants = `
 WITH RECURSIVE d AS (
 	SELECT u.run_id, NULL::uuid AS parent_run_id FROM unnest($2::uuid[]) AS u (run_id)
@@ -80,18 +80,22 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE
 ) r`
 
-// Cancel ends an active run and its children, and wakes its parent. A run that has registered compensations ends once these
-// have run; before they start, its worker has the grace to finish the steps under way. Cancel is a transaction of its own, or
-// a part of tx. It does not change a run that is cancelled already, and returns ErrRunFinished for a run that ended
-// otherwise. The event says why.
-func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, grace time.Duration) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, why), cancellation{text: withReason(wasCancelled, why.Reason), grace: grace})
+// Cancel ends an active run and its children, and wakes its parent. A run that has registered compensations ends once
+// these have run; before they start, its worker has the grace to finish the steps under way. Cancel is a transaction of
+// its own, or a part of tx. It does not change a run that is cancelled already, and returns ErrRunFinished for a run
+// that ended otherwise. The event says why.
+func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
+	grace time.Duration,
+) (*CancelledRuns, error) {
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, why),
+		cancellation{text: withReason(wasCancelled, why.Reason), grace: grace})
 	return out, wrap("cancel", err)
 }
 
 // Terminate is Cancel without compensations and without a grace: the run and its children end at once.
 func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (*CancelledRuns, error) {
-	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, why), cancellation{how: regardless, text: withReason(wasTerminated, why.Reason)})
+	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, why),
+		cancellation{how: regardless, text: withReason(wasTerminated, why.Reason)})
 	return out, wrap("terminate", err)
 }
 
@@ -111,7 +115,8 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 		if err != nil || status == Cancelled {
 			return err
 		}
-		if tried { // either the first try took effect and a compensation failed, or it did not and the run ended by itself
+		// either the first try took effect and a compensation failed, or it did not and the run ended by itself
+		if tried {
 			if done, err := s.hasEvent(ctx, tx, event); done || err != nil {
 				return err
 			}
@@ -122,9 +127,12 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 	return out, err
 }
 
-// cancelAll cancels runs in tx, with all below them. It reads the family again after locking it, because a statement that
-// waits for locks sees the state before the wait. If the family has grown, cancelAll unlocks it and locks it again in order.
-func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c cancellation) (out *CancelledRuns, err error) {
+// cancelAll cancels runs in tx, with all below them. It reads the family again after locking it, because a statement
+// that waits for locks sees the state before the wait. If the family has grown, cancelAll unlocks it and locks it again
+// in order.
+func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
+	c cancellation,
+) (out *CancelledRuns, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			family, err := s.parents(ctx, tx, ids, c.how == regardless)
@@ -156,9 +164,11 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, c can
 
 var errGrown = errors.New("the family has grown")
 
-// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil. compensations says whether
-// it includes the compensations under way.
-func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, compensations bool) (map[uuid.UUID]uuid.UUID, error) {
+// parents returns the runs and all below them, each with its parent among them, or with uuid.Nil. compensations says
+// whether it includes the compensations under way.
+func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
+	compensations bool,
+) (map[uuid.UUID]uuid.UUID, error) {
 	parents := make(map[uuid.UUID]uuid.UUID, len(ids))
 	err := ask(ctx, tx, descendants, []any{s.namespace, array(ids), compensations}, func(rows pgx.Rows) error {
 		var id uuid.UUID
@@ -175,7 +185,9 @@ func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, compens
 }
 
 // cancelLocked cancels the family of roots. The roots get the error of c; the errors of the others name their parents.
-func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family map[uuid.UUID]uuid.UUID, roots []uuid.UUID, c cancellation) (*CancelledRuns, error) {
+func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family map[uuid.UUID]uuid.UUID, roots []uuid.UUID,
+	c cancellation,
+) (*CancelledRuns, error) {
 	text, after := wasCancelled, " was cancelled"
 	switch c.how {
 	case regardless:
@@ -185,7 +197,8 @@ func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family map[uuid.UUI
 	}
 	ends := make([]ending, 0, len(family))
 	for _, id := range slices.SortedFunc(maps.Keys(family), compareIDs) {
-		e := ending{run: id, status: Cancelled, kind: "cancelled", error: text + ": its parent " + family[id].String() + after}
+		e := ending{run: id, status: Cancelled, kind: "cancelled", error: text + ": its parent " +
+			family[id].String() + after}
 		if slices.Contains(roots, id) {
 			e.error, e.asked = c.text, true
 		}

@@ -42,8 +42,8 @@ func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, p
 	})
 }
 
-// again is do for changes that may also be repeated after a lost answer. It also tries again a few times when a wait for
-// another transaction's lock times out.
+// again is do for changes that may also be repeated after a lost answer. It also tries again a few times when a wait
+// for another transaction's lock times out.
 func again(ctx context.Context, f func(context.Context) error) error {
 	var err error
 	for range maxTries {
@@ -59,8 +59,8 @@ func again(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// InSavepoint runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx, f gets a transaction of its own,
-// which is repeated while that may help.
+// InSavepoint runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx, f gets a transaction of its
+// own, which is repeated while that may help.
 func (s *Store) InSavepoint(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx == nil {
 		return s.change(ctx, nil, f)

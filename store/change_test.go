@@ -29,7 +29,8 @@ func TestCancel(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if row := readRow(t, s.pool, id); row.Status != Cancelled || !row.Ended || row.LockedBy != nil || row.In != 0 || *row.ErrorKind != "cancelled" {
+			if row := readRow(t, s.pool, id); row.Status != Cancelled || !row.Ended || row.LockedBy != nil ||
+				row.In != 0 || *row.ErrorKind != "cancelled" {
 				t.Errorf("row %+v", row)
 			}
 		}
@@ -87,7 +88,8 @@ func TestCancel(t *testing.T) {
 		r := running(t, s, 1)[0]
 		tx := begin(t, s)
 		lockRow(t, tx, r.RunID)
-		exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL, locked_by = NULL WHERE run_id = $1`, r.RunID)
+		exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL,
+			locked_by = NULL WHERE run_id = $1`, r.RunID)
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
 			err = cancelled(s.Cancel(ctx, nil, r.RunID, Why{}, 0))
@@ -102,16 +104,22 @@ func TestCancel(t *testing.T) {
 	// parent is woken once.
 	t.Run("BesideFlushes", func(t *testing.T) {
 		t.Parallel()
-		pool := poolWith(t, dbtest.Database(t).DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" })
+		pool := poolWith(t, dbtest.Database(t).DSN, func(c *pgxpool.Config) {
+			c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1"
+		})
 		s := New(pool, "test")
 		for range 20 {
 			parents := running(t, s, 2)
-			start(t, s, newRun(withParent(parents[0].RunID)), newRun(withParent(parents[1].RunID)), newRun(withParent(parents[0].RunID)))
+			start(t, s, newRun(withParent(parents[0].RunID)), newRun(withParent(parents[1].RunID)),
+				newRun(withParent(parents[0].RunID)))
 			children := claim(t, s, request(3)).Runs
 			slices.SortFunc(children, func(a, b *ClaimedRun) int { return compareIDs(a.RunID, b.RunID) })
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				f := &Flush{Records: []*Record{record(parents[0], "a", "x"), record(parents[1], "a", "x")}, Finishes: []*Finish{finish(children[0]), finish(children[1]), finish(children[2])}}
+				f := &Flush{
+					Records:  []*Record{record(parents[0], "a", "x"), record(parents[1], "a", "x")},
+					Finishes: []*Finish{finish(children[0]), finish(children[1]), finish(children[2])},
+				}
 				busy := true // as long as the cancel holds the locks
 				for busy {
 					if err := s.Flush(t.Context(), f); err != nil {
@@ -122,12 +130,14 @@ func TestCancel(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				if err := cancelled(s.Cancel(t.Context(), nil, children[2].RunID, Why{}, 0)); err != nil && !errors.Is(err, ErrRunFinished) {
+				if err := cancelled(s.Cancel(t.Context(), nil, children[2].RunID, Why{}, 0)); err != nil &&
+					!errors.Is(err, ErrRunFinished) {
 					t.Error(err)
 				}
 			})
 			wg.Wait()
-			if row := readRow(t, s.pool, parents[0].RunID); row.Wakeups+readRow(t, s.pool, parents[1].RunID).Wakeups != 3 {
+			if row := readRow(t, s.pool, parents[0].RunID); row.Wakeups+readRow(t, s.pool, parents[1].RunID).
+				Wakeups != 3 {
 				t.Errorf("wake-ups were lost")
 			}
 		}
@@ -144,8 +154,11 @@ func TestResume(t *testing.T) {
 		rs := running(t, s, 3, withTimeout(time.Hour))
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 7, recoveries_since = now()`)
 		flush(t, s, &Flush{
-			Records:  []*Record{record(rs[0], "step", "x")},
-			Finishes: []*Finish{{RunID: rs[0].RunID, Lease: rs[0].Lease, Status: Failed, ErrorKind: "kind", Error: "text"}, finish(rs[2])},
+			Records: []*Record{record(rs[0], "step", "x")},
+			Finishes: []*Finish{{
+				RunID: rs[0].RunID, Lease: rs[0].Lease, Status: Failed, ErrorKind: "kind",
+				Error: "text",
+			}, finish(rs[2])},
 		})
 		mustCancel(t, s, rs[1].RunID, "")
 		for _, r := range rs[:2] {
@@ -154,7 +167,8 @@ func TestResume(t *testing.T) {
 				t.Errorf("resumed %+v, error %v", resumed, err)
 			}
 			row := readRow(t, s.pool, r.RunID)
-			if row.Status != Pending || !row.Due || row.Lease != nil || row.Recoveries != 0 || row.ErrorKind != nil || row.Ended || row.Attempts != 1 {
+			if row.Status != Pending || !row.Due || row.Lease != nil || row.Recoveries != 0 || row.ErrorKind != nil ||
+				row.Ended || row.Attempts != 1 {
 				t.Errorf("row %+v", row)
 			}
 			got := claim(t, s, request(1)).Runs[0]

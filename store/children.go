@@ -9,22 +9,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Inserts children in the flush that records their start, before the record and under their parent's lease. A repeated flush
-// finds them by their IDs.
+// Inserts children in the flush that records their start, before the record and under their parent's lease. A repeated
+// flush finds them by their IDs.
 const insertChildren = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version,
 		CASE WHEN u.priority = 0 THEN l.priority ELSE u.priority END AS priority,
 		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
-			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) AS available_at, statement_timestamp() AS now,
-		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.detached, u.input, NULLIF(u.run_key, '') AS run_key, u.grouped, u.tells, u.headers,
+			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) AS available_at,
+				statement_timestamp() AS now,
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.detached, u.input,
+			NULLIF(u.run_key, '') AS run_key, u.grouped, u.tells, u.headers,
 		NULL::uuid AS locked_by, NULL::uuid AS lease, NULL::bigint AS lease_timeout
 	FROM (
 		SELECT ` + columnsOfRuns + `, u.lease, u.detached
-		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
-			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::bool[], $20::text[], $21::uuid[], $22::bool[])
+		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[],
+			$9::bigint[], $10::bigint[],
+			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[],
+				$19::bool[], $20::text[], $21::uuid[], $22::bool[])
 			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
-				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, tells, headers, lease, detached)
+				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, tells, headers, lease,
+					detached)
 	) u
 	CROSS JOIN LATERAL (
 		SELECT q.priority
@@ -66,8 +71,8 @@ func children(records []*Record) []*childStart {
 	return out
 }
 
-// resolveTaken finds, among the records that are Busy, the starts that will never be recorded because another run has the
-// child's external ID.
+// resolveTaken finds, among the records that are Busy, the starts that will never be recorded because another run has
+// the child's external ID.
 func (s *Store) resolveTaken(ctx context.Context, records []*Record) error {
 	var externals []string
 	for _, r := range starts(records) {
@@ -90,15 +95,17 @@ func (s *Store) resolveTaken(ctx context.Context, records []*Record) error {
 const activeChildren = `
 SELECT r.run_id
 FROM kagzi.workflow_runs r
-WHERE r.parent_run_id = $2 AND r.namespace_id = $1 AND NOT r.detached AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+WHERE r.parent_run_id = $2 AND r.namespace_id = $1 AND NOT r.detached AND r.status NOT IN ('COMPLETED', 'FAILED',
+	'CANCELLED')
 	AND r.cancel_requested_at IS NULL AND r.outcome IS NULL
 ORDER BY r.run_id`
 
 const stillHeld = `
-SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3 AND r.status = 'RUNNING')`
+SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.lease = $3
+	AND r.status = 'RUNNING')`
 
-// CancelChildren cancels the children of a run that is about to end, a thousand in one transaction. It returns ErrLeaseLost
-// if h no longer holds the run, and ErrUnfounded if one of the premises is missing.
+// CancelChildren cancels the children of a run that is about to end, a thousand in one transaction. It returns
+// ErrLeaseLost if h no longer holds the run, and ErrUnfounded if one of the premises is missing.
 func (s *Store) CancelChildren(ctx context.Context, h HeldRun, premises ...Premise) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for {
@@ -123,10 +130,12 @@ func (s *Store) CancelChildren(ctx context.Context, h HeldRun, premises ...Premi
 	}
 }
 
-// CancelStarted cancels children of a run that continues, a thousand in one transaction. It returns ErrLeaseLost if h no
-// longer holds the run, and ErrUnfounded if one of the premises is missing. It ignores children that are over or were
-// never started.
-func (s *Store) CancelStarted(ctx context.Context, h HeldRun, premises []Premise, children []uuid.UUID) (*CancelledRuns, error) {
+// CancelStarted cancels children of a run that continues, a thousand in one transaction. It returns ErrLeaseLost if h
+// no longer holds the run, and ErrUnfounded if one of the premises is missing. It ignores children that are over or
+// were never started.
+func (s *Store) CancelStarted(ctx context.Context, h HeldRun, premises []Premise,
+	children []uuid.UUID,
+) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for ids := range slices.Chunk(children, 1000) {
 		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
@@ -145,8 +154,11 @@ func (s *Store) CancelStarted(ctx context.Context, h HeldRun, premises []Premise
 
 // cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run, ErrUnfounded if
 // one of the premises is missing. because completes the error of the children: "its parent …".
-func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, premises []Premise, children []uuid.UUID, because string) (*CancelledRuns, error) {
-	out, err := s.cancelAll(ctx, tx, children, cancellation{text: fmt.Sprintf("%s: its parent %s %s", wasCancelled, h.RunID, because)})
+func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, premises []Premise, children []uuid.UUID,
+	because string,
+) (*CancelledRuns, error) {
+	out, err := s.cancelAll(ctx, tx, children,
+		cancellation{text: fmt.Sprintf("%s: its parent %s %s", wasCancelled, h.RunID, because)})
 	if err != nil {
 		return nil, err
 	}

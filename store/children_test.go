@@ -26,7 +26,8 @@ func detached(r *NewRun) { r.Detached = true }
 // childless fails the test unless nothing is recorded of rec, nor its child there.
 func childless(t *testing.T, s *Store, rec *Record) {
 	t.Helper()
-	if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1) + (SELECT count(*) FROM kagzi.step_runs WHERE child_run_id = $1)`, rec.ChildRunID); n != 0 {
+	if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1) + (SELECT count(*)
+		FROM kagzi.step_runs WHERE child_run_id = $1)`, rec.ChildRunID); n != 0 {
 		t.Errorf("%d rows of a child that did not start", n)
 	}
 }
@@ -50,11 +51,13 @@ func TestStartOfAChild(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := map[string]int{"a": 1, "b": 4}[rec.StepID] // the parent's, or its own
-			if row.Parent != r.RunID || row.ParentStep != rec.StepID || row.Priority != want || string(row.Input) != "input" || row.Status != Pending {
+			if row.Parent != r.RunID || row.ParentStep != rec.StepID || row.Priority != want ||
+				string(row.Input) != "input" || row.Status != Pending {
 				t.Errorf("row %+v", row)
 			}
 		}
-		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id = $1`, r.RunID); n != 2 {
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id = $1`,
+			r.RunID); n != 2 {
 			t.Errorf("%d children", n)
 		}
 	})
@@ -108,11 +111,13 @@ func TestStartOfAChild(t *testing.T) {
 			t.Fatalf("inbox %+v, %v", inbox[r.RunID], err)
 		}
 		end := inbox[r.RunID].Ends[0]
-		if end.Child != child.RunID || end.Type != "type" || end.Status != Completed || string(end.Output) != "output" || end.FinishedAt.IsZero() {
+		if end.Child != child.RunID || end.Type != "type" || end.Status != Completed ||
+			string(end.Output) != "output" || end.FinishedAt.IsZero() {
 			t.Errorf("end %+v", end)
 		}
 		taken := starting(parent, "a")
-		taken.Status, taken.Output, taken.ChildRunID, taken.Start, taken.EndedAt = Completed, end.Output, child.RunID, nil, end.FinishedAt
+		taken.Status, taken.Output, taken.ChildRunID, taken.Start, taken.EndedAt = Completed, end.Output, child.RunID,
+			nil, end.FinishedAt
 		late := *rec // a start that is written again, after the end was taken in
 		late.Lease = parent.Lease
 		flush(t, s, &Flush{Records: []*Record{taken}})
@@ -194,7 +199,8 @@ func TestFamiliesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	const each = 8
 	families := campaign.Size(3, 6)
-	s := open(t, dbtest.Unchecked(), dbtest.MaxConns(60)) // each call has a connection; ends are written as they come, without cancelling children first
+	// each call has a connection; ends are written as they come, without cancelling children first
+	s := open(t, dbtest.Unchecked(), dbtest.MaxConns(60))
 	roots := running(t, s, families)
 	starts := &Flush{}
 	for _, r := range roots {
@@ -220,7 +226,8 @@ func TestFamiliesDoNotDeadlock(t *testing.T) {
 	for i, r := range roots {
 		wg.Go(func() {
 			for k := range each {
-				if err := cancelled(s.Cancel(ctx, nil, children[(i*5+k*7)%len(children)].RunID, Why{}, 0)); err != nil && !errors.Is(err, ErrRunFinished) {
+				if err := cancelled(s.Cancel(ctx, nil, children[(i*5+k*7)%len(children)].RunID, Why{}, 0)); err !=
+					nil && !errors.Is(err, ErrRunFinished) {
 					t.Errorf("cancel of a child: %v", err)
 				}
 			}

@@ -28,19 +28,21 @@ type WorkflowVersions struct {
 
 // A ClaimRequest says which runs a worker takes.
 type ClaimRequest struct {
-	Queue        string
-	Types        []WorkflowVersions // in order of preference within a priority
-	Limit        int
-	Worker       uuid.UUID
-	Lease        uuid.UUID // chosen before the call, so that ResolveClaim finds the runs if the answer is lost: see leaseOf
+	Queue  string
+	Types  []WorkflowVersions // in order of preference within a priority
+	Limit  int
+	Worker uuid.UUID
+	// chosen before the call, so that ResolveClaim finds the runs if the answer is lost: see leaseOf
+	Lease        uuid.UUID
 	LeaseTimeout time.Duration
 	Since        map[Pair]time.Time // per pair, the runs that were due earlier are left out; nil: none are
 	Ahead        time.Duration      // how far Next looks ahead at most
-	LowFirst     bool               // the worker sets it at times, so that low priorities do not starve: take the lowest one first
-	NoInputs     bool               // a claim with inputs failed: leave them out, because one of them may be unreadable
-	MostInput    int                // larger inputs are left out; zero: none are
-	Probe        bool               // find out whether keys are due
-	Keys         *KeysRequest       // nil: only runs without keys, of a queue without limits
+	// the worker sets it at times, so that low priorities do not starve: take the lowest one first
+	LowFirst  bool
+	NoInputs  bool         // a claim with inputs failed: leave them out, because one of them may be unreadable
+	MostInput int          // larger inputs are left out; zero: none are
+	Probe     bool         // find out whether keys are due
+	Keys      *KeysRequest // nil: only runs without keys, of a queue without limits
 
 	// RecoveriesBelow leaves out runs with as many recoveries or more: crash-loop suspects that have to wait for
 	// others. Zero leaves out none.
@@ -89,8 +91,8 @@ type ClaimedRun struct {
 	Term            Term
 }
 
-// A Term says how long a lease lasts, as a query read it from the table. Both times are by this process's clock, counted
-// from when the query was sent: the answer may take time to arrive, and to be read.
+// A Term says how long a lease lasts, as a query read it from the table. Both times are by this process's clock,
+// counted from when the query was sent: the answer may take time to arrive, and to be read.
 type Term struct {
 	Asked time.Time // when the query was sent
 	Ends  time.Time // no later than in the table
@@ -107,15 +109,17 @@ type Claim struct {
 	Runs  []*ClaimedRun
 	Asked time.Time // when the request was sent, by this process's clock
 	Now   time.Time // by the database's clock
-	Next  time.Time // when the next run becomes due, as far as is known; zero if none does soon, or if Limit runs were taken
+	// when the next run becomes due, as far as is known; zero if none does soon, or if Limit runs were taken
+	Next time.Time
 
 	Limited bool // the queue has limits: only a claim with Keys takes something from it
 	Room    int  // how many more runs the limits allow now
 	Keys    Keys // what the request's Keys or Probe asked for
 
-	// Reached is how far the claim got in the pairs that it searched. It may be the Since of the next claim: that one then
-	// leaves out the entries before, which may be the dead ones of all runs that were claimed while somebody holds a
-	// snapshot. The runs that it misses have become due before Reached, and were locked, or not yet committed, at this claim.
+	// Reached is how far the claim got in the pairs that it searched. It may be the Since of the next claim: that one
+	// then leaves out the entries before, which may be the dead ones of all runs that were claimed while somebody holds
+	// a snapshot. The runs that it misses have become due before Reached, and were locked, or not yet committed, at
+	// this claim.
 	Reached map[Pair]time.Time
 
 	pauses bool // something is paused
@@ -124,29 +128,31 @@ type Claim struct {
 // LateCommit is how long ago a run may have become due that is only now committed, as a rule.
 const LateCommit = 250 * time.Millisecond
 
-// The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING, and
-// returns them with their inputs. If there are $7, it also returns the pair and time of the last one (l). A run whose history
-// could not be read, or that may kill its workers, comes without its input. A due row that is still RUNNING belongs to a dead worker: the claim counts a
-// recovery. From the third recovery on, the run waits first (set_back), and only those recoveries count under whose lease it had
-// begun: see BeginSuspect.
+// The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING,
+// and returns them with their inputs. If there are $7, it also returns the pair and time of the last one (l). A run
+// whose history could not be read, or that may kill its workers, comes without its input. A due row that is still
+// RUNNING belongs to a dead worker: the claim counts a recovery. From the third recovery on, the run waits first
+// (set_back), and only those recoveries count under whose lease it had begun: see BeginSuspect.
 //
-// A lease ends at most three seconds after the run's deadline: the holder has that long to end the run. A lease taken after
-// the deadline has the usual length.
+// A lease ends at most three seconds after the run's deadline: the holder has that long to end the run. A lease taken
+// after the deadline has the usual length.
 //
-// The index has an entry for each earlier available_at of a row until VACUUM removes it, and VACUUM keeps it while a snapshot is
-// older. Both searches are bounded, because they would read all of these entries: that of due rows by since, that of
-// the next due row by $14.
+// The index has an entry for each earlier available_at of a row until VACUUM removes it, and VACUUM keeps it while a
+// snapshot is older. Both searches are bounded, because they would read all of these entries: that of due rows by
+// since, that of the next due row by $14.
 //
 // The pairs come from one unnest: the planner would choose the order of a join of two. The select that locks the rows
 // computes the times, because a distributed Postgres refuses that in the UPDATE. Runs that are set back together come
 // back together: a worker executes them in groups.
 //
-// The statement takes nothing from a queue that has limits: see claimLimited. A run with a key that is set back leaves a change,
-// because it may have given up a slot.
+// The statement takes nothing from a queue that has limits: see claimLimited. A run with a key that is set back leaves
+// a change, because it may have given up a slot.
 const claimRuns = `
 WITH ` + pausesNow + `, limits AS MATERIALIZED (
-	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 AND (SELECT NOT p.everything FROM paused p) THEN $7::int ELSE 0 END AS room, NULL::smallint AS slot
-	FROM (SELECT count(*) AS queues FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)) l
+	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 AND (SELECT NOT p.everything FROM paused p) THEN $7::int
+		ELSE 0 END AS room, NULL::smallint AS slot
+	FROM (SELECT count(*) AS queues FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1
+		AND (c.max_running > 0 OR c.rate_interval > 0)) l
 ), due AS MATERIALIZED (
 	` + claimDue + `
 ), ` + claimUpdate + `
@@ -159,14 +165,19 @@ const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
 			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0' ELSE interval '3 seconds' END END)`
 
 // Selects and locks the due runs for which limits has room.
-const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back, r.holding, (SELECT k.slot FROM limits k) AS slot,
+const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
+	r.holding, (SELECT k.slot FROM limits k) AS slot,
 		` + untilAvailable + ` AS available_at
-	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type, priority, versions, initial, since, pair)
+	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type,
+		priority, versions, initial, since, pair)
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since, now() AS now,
-			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
+		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since,
+			now() AS now,
+			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back, q.status = 'RUNNING'
+				OR coalesce(q.slot = 2, false) AS holding
 		FROM kagzi.workflow_runs q
-		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
+		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
+			AND q.priority = w.priority
 			AND ` + claimable + ` AND q.available_at <= now()
 			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
@@ -183,30 +194,39 @@ const claimUpdate = `claimed AS (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE WHEN due.set_back THEN 'PENDING' ELSE 'RUNNING' END,
 		locked_by = CASE WHEN due.set_back THEN NULL ELSE $8::uuid END,
-		lease = CASE WHEN NOT due.set_back THEN ($9::uuid[])[1 + (due.started_at IS NULL)::int + 2 * (due.version IS NULL)::int] END,
+		lease = CASE WHEN NOT due.set_back
+			THEN ($9::uuid[])[1 + (due.started_at IS NULL)::int + 2 * (due.version IS NULL)::int] END,
 		available_at = due.available_at,
 		version = coalesce(r.version, due.initial),
 		started_at = coalesce(r.started_at, due.now),
-		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' AND (r.recoveries < 3 OR r.suspect_lease = r.lease) THEN 1 ELSE 0 END,
-		recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0 THEN due.now ELSE r.recoveries_since END,
+		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' AND (r.recoveries < 3 OR r.suspect_lease = r.lease)
+			THEN 1 ELSE 0 END,
+		recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0 THEN due.now
+			ELSE r.recoveries_since END,
 		waiting_on = CASE WHEN due.set_back THEN 'recovery' END,
-		slot = CASE WHEN r.slot = 2 THEN 2::smallint WHEN due.set_back THEN NULL WHEN due.slot IS NULL AND due.status = 'RUNNING' THEN r.slot ELSE due.slot END
+		slot = CASE WHEN r.slot = 2 THEN 2::smallint WHEN due.set_back THEN NULL WHEN due.slot IS NULL
+			AND due.status = 'RUNNING' THEN r.slot ELSE due.slot END
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
-	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
-		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at, r.started_at, r.lease, due.set_back, due.since, r.available_at, r.input, r.run_key, r.key_scope, r.tells, coalesce(r.first_metadata, r.metadata) AS metadata, r.headers
+	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since,
+		r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
+		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at, r.started_at, r.lease, due.set_back,
+			due.since, r.available_at, r.input, r.run_key, r.key_scope, r.tells,
+			coalesce(r.first_metadata, r.metadata) AS metadata, r.headers
 ), ` + insertChanges + ` claimed k WHERE k.set_back AND k.run_key IS NOT NULL
 )`
 
 // Returns when the next run is due, and the claimed runs.
 const claimResult = `
-	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back) ELSE LEAST((
+	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back)
+		ELSE LEAST((
 		SELECT min(n.available_at)
 		FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 		CROSS JOIN LATERAL (
 			SELECT q.available_at
 			FROM kagzi.workflow_runs q
-			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
+			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
+				AND q.priority = w.priority
 				AND ` + claimable + ` AND q.available_at > now()
 				AND q.available_at <= now() + $14::bigint * interval '1 microsecond' AND ` + unpausedHolder + `
 			ORDER BY q.available_at
@@ -217,7 +237,8 @@ const claimResult = `
 	l.pair, l.since,
 	` + claimedColumns + `
 FROM (SELECT now() AS now) t
-LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET GREATEST($7 - 1, 0) LIMIT CASE WHEN $7 > 0 THEN 1 ELSE 0 END) l ON true
+LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET GREATEST($7 - 1, 0) LIMIT CASE WHEN $7 > 0 THEN 1 ELSE 0 END) l
+	ON true
 LEFT JOIN LATERAL (
 	SELECT * FROM claimed k WHERE NOT k.set_back
 ) c ON true`
@@ -230,9 +251,16 @@ const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.a
 // The statements that claim: with pauses, those that take nothing if there is one, and those of some runs.
 var (
 	claimsWithPauses = claimStatements{claimRuns, claimLimited, claimKeys}
-	claimsUnpaused   = claimStatements{unpausedOnly.Replace(claimRuns), unpausedOnly.Replace(claimLimited), unpausedOnly.Replace(claimKeys)}
-	claimsWithout    = claimStatements{leavingOut.Replace(claimRuns), leavingOut.Replace(claimLimited), leavingOut.Replace(claimKeys)} // see FindRefused
-	claimsOnly       = claimStatements{ofOnly.Replace(claimRuns), ofOnly.Replace(claimLimited), ofOnly.Replace(claimKeys)}
+	claimsUnpaused   = claimStatements{
+		unpausedOnly.Replace(claimRuns), unpausedOnly.Replace(claimLimited),
+		unpausedOnly.Replace(claimKeys),
+	}
+	// see FindRefused
+	claimsWithout = claimStatements{
+		leavingOut.Replace(claimRuns), leavingOut.Replace(claimLimited),
+		leavingOut.Replace(claimKeys),
+	}
+	claimsOnly = claimStatements{ofOnly.Replace(claimRuns), ofOnly.Replace(claimLimited), ofOnly.Replace(claimKeys)}
 )
 
 type claimStatements struct{ runs, limited, keys string }
@@ -343,8 +371,8 @@ type lastClaimed struct {
 	since time.Time
 }
 
-// reached returns how far the claim got. It has searched all of the pairs before that of the last row, and none of the pairs
-// after it.
+// reached returns how far the claim got. It has searched all of the pairs before that of the last row, and none of the
+// pairs after it.
 func (r *ClaimRequest) reached(claim Claim, last lastClaimed) map[Pair]time.Time {
 	out := make(map[Pair]time.Time, 4*len(r.Types))
 	if claim.Limited { // it may have searched nothing
@@ -367,7 +395,8 @@ func (r *ClaimRequest) reached(claim Claim, last lastClaimed) map[Pair]time.Time
 	return out
 }
 
-// Pairs returns the pairs that the claim searches, in its order: all types with the first priority, then all with the next.
+// Pairs returns the pairs that the claim searches, in its order: all types with the first priority, then all with the
+// next.
 func (r *ClaimRequest) Pairs() (pairs []Pair) {
 	for _, priority := range r.priorities() {
 		for _, h := range r.Types {
@@ -383,7 +412,8 @@ func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []s
 		for _, h := range r.Types {
 			types = append(types, h.Type)
 			priorities = append(priorities, priority)
-			versions = append(versions, strings.NewReplacer("[", "{", "]", "}", " ", ",").Replace(fmt.Sprint(h.Versions)))
+			versions = append(versions, strings.NewReplacer("[", "{", "]", "}", " ", ",").
+				Replace(fmt.Sprint(h.Versions)))
 			initial = append(initial, int32(h.Default))
 		}
 	}
@@ -410,12 +440,15 @@ func (r *ClaimRequest) priorities() []int16 {
 
 func readClaim(rows pgx.Rows, queue string, asked time.Time) (claim Claim, last lastClaimed, err error) {
 	claim.Asked = asked
-	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.pauses, &claim.Limited, &claim.Room, utc(&claim.Next), &last.pair, utc(&last.since))
+	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.pauses, &claim.Limited, &claim.Room,
+		utc(&claim.Next), &last.pair, utc(&last.since))
 	return claim, last, err
 }
 
 // readClaimed reads rows of now, the columns for head, and claimedColumns.
-func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time, head ...any) (runs []*ClaimedRun, err error) {
+func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time,
+	head ...any,
+) (runs []*ClaimedRun, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		r := &ClaimedRun{Queue: queue}
@@ -424,8 +457,11 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time, h
 		var version, attempts, recoveries, loadFailures *int
 		var wakeups *int64
 		var cancelling *bool
-		if err := rows.Scan(append(append([]any{utc(now)}, head...), uuidTo(&r.RunID), &typ, &version, &external, &attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
-			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.CreatedAt), utc(&r.StartedAt), utc(&r.DueAt), &until, uuidTo(&r.Lease), &key, &r.Key.Group, &r.Tells, &r.Metadata, &r.Headers, &r.Input)...); err != nil {
+		if err := rows.Scan(append(append([]any{utc(now)}, head...), uuidTo(&r.RunID), &typ, &version, &external,
+			&attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
+			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.CreatedAt),
+			utc(&r.StartedAt), utc(&r.DueAt), &until, uuidTo(&r.Lease), &key, &r.Key.Group, &r.Tells, &r.Metadata,
+			&r.Headers, &r.Input)...); err != nil {
 			return nil, err
 		}
 		if r.RunID == uuid.Nil {
@@ -441,15 +477,21 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time, h
 	return runs, rows.Err()
 }
 
-// The claimed rows are in a known part of the claim's index: their leases end within one lease timeout, or somewhat later
-// if the database's clock was set back since. Two timeouts cover both.
+// The claimed rows are in a known part of the claim's index: their leases end within one lease timeout, or somewhat
+// later if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
-SELECT now(), false, false, 0, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at, r.started_at, NULL::timestamptz, r.available_at, r.lease, r.run_key, coalesce(r.key_scope = '', false), r.tells, coalesce(r.first_metadata, r.metadata), r.headers, NULL::bytea
+SELECT now(), false, false, 0, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version,
+	r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups,
+	r.cancel_requested_at IS NOT NULL,
+	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at, r.started_at, NULL::timestamptz,
+		r.available_at, r.lease, r.run_key, coalesce(r.key_scope = '', false), r.tells,
+		coalesce(r.first_metadata, r.metadata), r.headers, NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since, q.load_failures, q.wakeups, q.cancel_requested_at,
-		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.created_at, q.started_at, q.available_at, q.lease, q.run_key, q.key_scope, q.tells, q.first_metadata, q.metadata, q.headers
+	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since,
+		q.load_failures, q.wakeups, q.cancel_requested_at,
+		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.created_at, q.started_at, q.available_at, q.lease,
+			q.run_key, q.key_scope, q.tells, q.first_metadata, q.metadata, q.headers
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 		AND ` + claimable + ` AND q.available_at > now()
@@ -471,7 +513,8 @@ func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, erro
 		})
 	})
 	if err != nil {
-		return Claim{}, wrap("find claimed runs", err) // without a part of the runs: the caller would not look for the others
+		// without a part of the runs: the caller would not look for the others
+		return Claim{}, wrap("find claimed runs", err)
 	}
 	return claim, nil
 }

@@ -49,7 +49,8 @@ func beforeBatch(t *testing.T, s *Store, dsn, statement string, f func()) *Store
 	return New(pool, s.namespace)
 }
 
-// A claim that takes runs in its first round trip, and meets a pause in the second, must return them: they are under its lease.
+// A claim that takes runs in its first round trip, and meets a pause in the second, must return them: they are under
+// its lease.
 func TestClaimMeetsAPause(t *testing.T) {
 	t.Parallel()
 	for name, keyed := range map[string]bool{"RunsOfBothKinds": false, "OnlyRunsWithKeys": true} {
@@ -67,7 +68,8 @@ func TestClaimMeetsAPause(t *testing.T) {
 				ids = append(ids, start(t, s, newRun(), newRun())...)
 			}
 			first := claim(t, paused, keyedRequest(10))
-			running := column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs WHERE status = 'RUNNING' ORDER BY run_id`)
+			running := column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs WHERE status = 'RUNNING'
+				ORDER BY run_id`)
 			if got := sorted(runIDs(first.Runs)); !slices.Equal(got, running) {
 				t.Fatalf("claimed %v, while %v are running", got, running)
 			}
@@ -126,7 +128,8 @@ func withBrokenCodec(_ context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// An answer that cannot be read as a whole is no answer: a part of the runs would be executed, and the others forgotten.
+// An answer that cannot be read as a whole is no answer: a part of the runs would be executed, and the others
+// forgotten.
 func TestClaimReadInPart(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -12,8 +12,9 @@ import (
 
 func since(c Claim) func(*ClaimRequest) { return func(r *ClaimRequest) { r.Since = c.Reached } }
 
-// A claim that begins where another got to reads none of the dead entries before: those of runs that were due and were claimed
-// since somebody has held a snapshot, and those of leases of runs that have ended. The test counts reads, not time.
+// A claim that begins where another got to reads none of the dead entries before: those of runs that were due and were
+// claimed since somebody has held a snapshot, and those of leases of runs that have ended. The test counts reads, not
+// time.
 func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -22,8 +23,10 @@ func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 	exec(t, old, `SELECT count(*) FROM kagzi.workflow_runs`)
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-		SELECT gen_random_uuid(), 'test', 'queue', 'type', 'PENDING', now() - interval '1 minute' + g * interval '1 ms' FROM generate_series(1, 10000) AS g`)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', available_at = available_at + interval '5 minutes'`)
+		SELECT gen_random_uuid(), 'test', 'queue', 'type', 'PENDING', now() - interval '1 minute' + g * interval '1 ms'
+			FROM generate_series(1, 10000) AS g`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING',
+		available_at = available_at + interval '5 minutes'`)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL`)
 	searched := claim(t, s, request(5))
 	if len(searched.Runs) != 0 || len(searched.Reached) != 4 {
@@ -34,7 +37,8 @@ func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 		defer rollback(t, tx)
 		exec(t, tx, prologue, relaxed.prologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
-		return explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns, s.claimArgs(request(5, change...))...).buffers()
+		return explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns,
+			s.claimArgs(request(5, change...))...).buffers()
 	}
 	soon := func(r *ClaimRequest) { r.Ahead = 5 * time.Second }
 	late := func(r *ClaimRequest) { r.Ahead = time.Hour }
@@ -42,15 +46,18 @@ func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 	if n := read(since(searched), soon); n > 100 {
 		t.Errorf("a claim with Since read %d buffers", n)
 	}
-	for name, change := range map[string][]func(*ClaimRequest){"without Since": {soon}, "that looks far ahead": {since(searched), late}} {
+	for name, change := range map[string][]func(*ClaimRequest){
+		"without Since":        {soon},
+		"that looks far ahead": {since(searched), late},
+	} {
 		if n := read(change...); n < 200 {
 			t.Errorf("INVALID: a claim %s read %d buffers only", name, n)
 		}
 	}
 }
 
-// Reached is the place of the last row if a claim takes as many as it asked for, and about now if it has searched all. The next
-// claim goes on from there, and misses only a run that appears before.
+// Reached is the place of the last row if a claim takes as many as it asked for, and about now if it has searched all.
+// The next claim goes on from there, and misses only a run that appears before.
 func TestClaimGoesOnFromWhereOneGotTo(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -94,7 +101,8 @@ func TestClaimGoesOnFromWhereOneGotTo(t *testing.T) {
 			t.Fatalf("missed %v, %v; want %v", got, err, want)
 		}
 		for pair, id := range want {
-			if due := one[time.Time](t, s.pool, `SELECT available_at FROM kagzi.workflow_runs WHERE run_id = $1`, id); !got[pair].Equal(due) {
+			if due := one[time.Time](t, s.pool, `SELECT available_at FROM kagzi.workflow_runs WHERE run_id = $1`,
+				id); !got[pair].Equal(due) {
 				t.Errorf("missed runs since %v in %v, want %v", got[pair], pair, due)
 			}
 		}
@@ -120,7 +128,8 @@ func TestRunsSetBackCountAsReached(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	running(t, s, 2)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now(), available_at = now() - interval '1 hour'`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now(),
+		available_at = now() - interval '1 hour'`)
 	id := start(t, s, newRun())[0]
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 minute' WHERE run_id = $1`, id)
 	c := claim(t, s, request(2))
@@ -134,8 +143,10 @@ func TestClaimBringsNoInputOfASuspect(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	running(t, s, 2)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', locked_by = NULL, recoveries_since = now(), available_at = now() - interval '1 minute'`)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2 + (run_id = (SELECT max(run_id::text)::uuid FROM kagzi.workflow_runs))::int`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', locked_by = NULL, recoveries_since = now(),
+		available_at = now() - interval '1 minute'`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2 + (run_id = (SELECT max(run_id::text)::uuid
+		FROM kagzi.workflow_runs))::int`)
 	c := claim(t, s, request(2))
 	if len(c.Runs) != 2 {
 		t.Fatalf("claimed %d runs, want 2", len(c.Runs))
@@ -151,15 +162,20 @@ func TestClaimBringsNoInputOfASuspect(t *testing.T) {
 func TestRunsOfACallAreDueInItsOrder(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	runs := []NewRun{newRun(withID("z")), newRun(withID("m"), withTimeout(time.Hour)), newRun(withID("a")), newRun(), newRun(withID("b"), withDelay(time.Minute))}
+	runs := []NewRun{
+		newRun(withID("z")), newRun(withID("m"), withTimeout(time.Hour)), newRun(withID("a")), newRun(),
+		newRun(withID("b"), withDelay(time.Minute)),
+	}
 	ids := start(t, s, runs...)
 	if got := claimIDs(t, s, request(10)); !slices.Equal(got, ids[:4]) {
 		t.Errorf("claimed %v, want %v", got, ids[:4])
 	}
-	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND deadline_at = created_at + interval '1 hour 1 microsecond'`, ids[1]); n != 1 {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1
+		AND deadline_at = created_at + interval '1 hour 1 microsecond'`, ids[1]); n != 1 {
 		t.Error("the deadline does not count from when the run was due")
 	}
-	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND available_at = created_at + interval '1 minute 4 microseconds'`, ids[4]); n != 1 {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1
+		AND available_at = created_at + interval '1 minute 4 microseconds'`, ids[4]); n != 1 {
 		t.Error("the Delay does not count from when the others are due")
 	}
 }

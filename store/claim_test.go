@@ -24,8 +24,10 @@ func TestClaim(t *testing.T) {
 	t.Run("OnlyDueRuns", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		ids := start(t, s, newRun(), newRun(withDelay(time.Hour)), newRun(func(r *NewRun) { r.At = time.Now().Add(2 * time.Hour) }),
-			newRun(func(r *NewRun) { r.At = time.Now().Add(-time.Hour) }), newRun(func(r *NewRun) { r.Queue = "other" }), newRun(ofType("other")))
+		ids := start(t, s, newRun(), newRun(withDelay(time.Hour)),
+			newRun(func(r *NewRun) { r.At = time.Now().Add(2 * time.Hour) }),
+			newRun(func(r *NewRun) { r.At = time.Now().Add(-time.Hour) }),
+			newRun(func(r *NewRun) { r.Queue = "other" }), newRun(ofType("other")))
 		got := claimIDs(t, s, request(10))
 		slices.SortFunc(got, compareIDs)
 		if want := []uuid.UUID{ids[0], ids[3]}; !slices.Equal(got, want) {
@@ -40,7 +42,9 @@ func TestClaim(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		parent := uuid.Must(uuid.NewV7())
-		ids := start(t, s, newRun(withID("id"), withParent(parent), withTimeout(time.Hour), func(r *NewRun) { r.RetryPolicy = json.RawMessage(`{"a": 1}`) }))
+		ids := start(t, s, newRun(withID("id"), withParent(parent), withTimeout(time.Hour), func(r *NewRun) {
+			r.RetryPolicy = json.RawMessage(`{"a": 1}`)
+		}))
 		req := request(1)
 		before := time.Now()
 		r := claim(t, s, req).Runs[0]
@@ -48,14 +52,18 @@ func TestClaim(t *testing.T) {
 		r.Term = Term{}
 		r.DueAt = time.Time{}
 		want := ClaimedRun{
-			RunID: ids[0], Lease: leaseOf(req.Lease, leaseStarts|leaseVersions), Queue: req.Queue, Type: "type", Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true,
-			RetryPolicy: json.RawMessage(`{"a": 1}`), Input: []byte("input"), DeadlineAt: r.DeadlineAt, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt,
+			RunID: ids[0], Lease: leaseOf(req.Lease, leaseStarts|leaseVersions), Queue: req.Queue, Type: "type",
+			Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true,
+			RetryPolicy: json.RawMessage(`{"a": 1}`), Input: []byte("input"), DeadlineAt: r.DeadlineAt,
+			CreatedAt: r.CreatedAt, StartedAt: r.StartedAt,
 		}
-		if fmt.Sprintf("%+v", *r) != fmt.Sprintf("%+v", want) || r.CreatedAt.IsZero() || r.StartedAt.Before(r.CreatedAt) || r.DeadlineAt.IsZero() {
+		if fmt.Sprintf("%+v", *r) != fmt.Sprintf("%+v", want) || r.CreatedAt.IsZero() ||
+			r.StartedAt.Before(r.CreatedAt) || r.DeadlineAt.IsZero() {
 			t.Errorf("claimed %+v, want %+v", *r, want)
 		}
 		row := readRow(t, s.pool, ids[0])
-		if row.Status != Running || *row.Lease != r.Lease || *row.LockedBy != req.Worker || *row.Version != 1 || row.In < 50 || row.In > 60 {
+		if row.Status != Running || *row.Lease != r.Lease || *row.LockedBy != req.Worker || *row.Version != 1 ||
+			row.In < 50 || row.In > 60 {
 			t.Errorf("row %+v", row)
 		}
 	})
@@ -73,7 +81,8 @@ func TestClaim(t *testing.T) {
 			return out
 		}
 		req := request(5)
-		if got, want := brought(claim(t, s, req)), (map[uuid.UUID]string{ids[0]: "", ids[1]: "input"}); !maps.Equal(got, want) {
+		if got, want := brought(claim(t, s, req)),
+			(map[uuid.UUID]string{ids[0]: "", ids[1]: "input"}); !maps.Equal(got, want) {
 			t.Errorf("claimed %v, want %v: the input of a run that could not be read before is left out", got, want)
 		}
 		none := map[uuid.UUID]string{ids[0]: "", ids[1]: ""}
@@ -82,12 +91,14 @@ func TestClaim(t *testing.T) {
 		}
 		expire(t, s, ids[0])
 		expire(t, s, ids[1])
-		if got := brought(claim(t, s, request(5, func(r *ClaimRequest) { r.NoInputs = true }))); !maps.Equal(got, none) {
+		if got := brought(claim(t, s, request(5, func(r *ClaimRequest) { r.NoInputs = true }))); !maps.Equal(got,
+			none) {
 			t.Errorf("claimed %v, want none of the inputs", got)
 		}
 		for most, want := range map[int64]string{NoLimit: "input", 5: "input", 4: ""} {
 			got, err := s.Load(t.Context(), LoadRequest{Runs: ids, Inputs: ids[1:], Most: most, Timeout: time.Minute})
-			if err != nil || len(got.Inputs) != 1 || string(got.Inputs[ids[1]]) != want || got.More[ids[1]] != (want == "") {
+			if err != nil || len(got.Inputs) != 1 || string(got.Inputs[ids[1]]) != want ||
+				got.More[ids[1]] != (want == "") {
 				t.Errorf("up to %d bytes: %q, more %v, error %v", most, got.Inputs, got.More, err)
 			}
 		}
@@ -103,7 +114,10 @@ func TestClaim(t *testing.T) {
 			}
 		}
 		a, b := WorkflowVersions{"a", []int{1}, 1}, WorkflowVersions{"b", []int{1}, 1}
-		for i, req := range []ClaimRequest{request(2, types(a, b)), request(2, types(b, a)), request(2, types(a, b), lowFirst), request(2, types(b, a), lowFirst)} {
+		for i, req := range []ClaimRequest{
+			request(2, types(a, b)), request(2, types(b, a)),
+			request(2, types(a, b), lowFirst), request(2, types(b, a), lowFirst),
+		} {
 			want := [][]uuid.UUID{ids[0:2], ids[2:4], ids[6:8], ids[4:6]}[i]
 			got := claimIDs(t, s, req)
 			slices.SortFunc(got, compareIDs)
@@ -119,7 +133,8 @@ func TestClaim(t *testing.T) {
 		s := open(t)
 		ids := start(t, s, newRun(), newRun(), newRun())
 		for i, hours := range []int{1, 3, 2} {
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - $2 * interval '1 hour' WHERE run_id = $1`, ids[i], hours)
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - $2 * interval '1 hour'
+				WHERE run_id = $1`, ids[i], hours)
 		}
 		for i, want := range []int{1, 2, 0} {
 			if got := claimIDs(t, s, request(1)); !slices.Equal(got, ids[want:want+1]) {
@@ -144,7 +159,8 @@ func TestClaim(t *testing.T) {
 		}
 		// A run keeps its version: a newer worker that takes it over does not change it.
 		expire(t, s, ids[0])
-		if r := claim(t, s, request(10, types(WorkflowVersions{"type", []int{3, 4}, 4}))).Runs; len(r) != 1 || r[0].Version != 3 {
+		if r := claim(t, s, request(10, types(WorkflowVersions{"type", []int{3, 4}, 4}))).Runs; len(r) != 1 ||
+			r[0].Version != 3 {
 			t.Errorf("taken over as %+v, want version 3", r)
 		}
 	})
@@ -188,7 +204,8 @@ func TestClaim(t *testing.T) {
 			wg.Go(func() {
 				misses := 0
 				for misses < 3 { // a claim skips a row that another claim has locked
-					c, err := s.Claim(t.Context(), request(7, types(WorkflowVersions{"type", []int{1}, 1}, WorkflowVersions{"other", []int{1}, 1})))
+					c, err := s.Claim(t.Context(), request(7, types(WorkflowVersions{"type", []int{1}, 1},
+						WorkflowVersions{"other", []int{1}, 1})))
 					if Locked(err) { // it took nothing; a server that is slow to commit keeps others waiting
 						continue
 					}
@@ -269,7 +286,8 @@ func TestClaimDeadline(t *testing.T) {
 		}
 		lease := func(what string) { // its holder has three seconds to end the run
 			t.Helper()
-			if after := one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - deadline_at)::float8 FROM kagzi.workflow_runs`); after != 3 {
+			if after := one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - deadline_at)::float8
+				FROM kagzi.workflow_runs`); after != 3 {
 				t.Errorf("%s: available %v s after the deadline, want 3", what, after)
 			}
 		}
@@ -278,10 +296,12 @@ func TestClaimDeadline(t *testing.T) {
 		lease("extend")
 		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}})
 		within("sleep")
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now() WHERE run_id = $1`, ids[0])
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now()
+			WHERE run_id = $1`, ids[0])
 		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, -1)}})
 		within("sleep without end")
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now(), recoveries = 19 WHERE run_id = $1`, ids[0])
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now(),
+			recoveries = 19 WHERE run_id = $1`, ids[0])
 		claim(t, s, request(1))
 		if row := readRow(t, s.pool, ids[0]); row.Status != Pending {
 			t.Errorf("a suspect is %s", row.Status)
@@ -295,7 +315,8 @@ func TestClaimDeadline(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		ids := start(t, s, newRun(withTimeout(time.Hour)))
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '2 hours', deadline_at = now() - interval '1 hour'`)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '2 hours',
+			deadline_at = now() - interval '1 hour'`)
 		req := request(1)
 		c := claim(t, s, req)
 		if len(c.Runs) != 1 {
@@ -340,7 +361,8 @@ func TestClaimRecoveries(t *testing.T) {
 		}
 		expire(t, s, r.RunID)
 		c := claim(t, s, request(1))
-		if len(c.Runs) != 1 || c.Runs[0].Recoveries != 1 || c.Runs[0].CrashLoopSuspect() || !c.Runs[0].RecoveriesSince.Equal(c.Now) || c.Runs[0].Lease == r.Lease {
+		if len(c.Runs) != 1 || c.Runs[0].Recoveries != 1 || c.Runs[0].CrashLoopSuspect() ||
+			!c.Runs[0].RecoveriesSince.Equal(c.Now) || c.Runs[0].Lease == r.Lease {
 			t.Fatalf("first recovery: %+v", c.Runs)
 		}
 		since := c.Runs[0].RecoveriesSince
@@ -348,7 +370,8 @@ func TestClaimRecoveries(t *testing.T) {
 		if r.Recoveries != 2 || !r.RecoveriesSince.Equal(since) {
 			t.Errorf("second recovery: %+v, counted since %v", r, since)
 		}
-		if err := s.ResetRecoveries(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil || readRow(t, s.pool, r.RunID).Recoveries != 2 {
+		if err := s.ResetRecoveries(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil ||
+			readRow(t, s.pool, r.RunID).Recoveries != 2 {
 			t.Errorf("reset without the lease: %v", err)
 		}
 		if err := s.ResetRecoveries(t.Context(), held(r)); err != nil || readRow(t, s.pool, r.RunID).Recoveries != 0 {
@@ -365,7 +388,8 @@ func TestClaimRecoveries(t *testing.T) {
 		expire(t, s, r.RunID)
 		c := claim(t, s, request(5))
 		row := readRow(t, s.pool, r.RunID)
-		if len(c.Runs) != 0 || row.Status != Pending || row.LockedBy != nil || row.Recoveries != 3 || *row.WaitingOn != "recovery" {
+		if len(c.Runs) != 0 || row.Status != Pending || row.LockedBy != nil || row.Recoveries != 3 ||
+			*row.WaitingOn != "recovery" {
 			t.Errorf("claimed %v; row %+v", c.Runs, row)
 		}
 		if d := c.Next.Sub(c.Now); d < 700*time.Millisecond || d > 1250*time.Millisecond {
@@ -408,12 +432,14 @@ func TestClaimRecoveries(t *testing.T) {
 		claim(t, s, request(5))
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now(), recoveries = 7`)
 		waits := func(c Claim) time.Duration {
-			return one[time.Time](t, s.pool, `SELECT available_at FROM kagzi.workflow_runs WHERE run_id = $1`, r.RunID).Sub(c.Now)
+			return one[time.Time](t, s.pool, `SELECT available_at FROM kagzi.workflow_runs WHERE run_id = $1`,
+				r.RunID).Sub(c.Now)
 		}
 		if got := waits(claim(t, s, request(5))); got < 22*time.Second || got > 40*time.Second {
 			t.Errorf("the eighth recovery waits %v, want about 32 s", got)
 		}
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now(), recoveries = 1000, suspect_lease = lease`)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = lease, available_at = now(),
+			recoveries = 1000, suspect_lease = lease`)
 		if got := waits(claim(t, s, request(5))); got < 210*time.Second || got > 375*time.Second {
 			t.Errorf("the thousandth recovery waits %v, want about 300 s", got)
 		}
@@ -424,7 +450,8 @@ func TestClaimRecoveries(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		running(t, s, 2)
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now(), available_at = now() - interval '1 hour'`)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now(),
+			available_at = now() - interval '1 hour'`)
 		start(t, s, newRun())
 		c := claim(t, s, request(2))
 		if len(c.Runs) != 0 || c.Next.IsZero() || c.Next.After(c.Now) {
@@ -469,7 +496,8 @@ func TestClaimBesideAForeignBacklog(t *testing.T) {
 	asNew(t, s, `kagzi.workflow_runs`)
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-		SELECT gen_random_uuid(), 'test', 'queue', 'foreign', 'PENDING', now() - interval '1 hour' FROM generate_series(1, 50000)`)
+		SELECT gen_random_uuid(), 'test', 'queue', 'foreign', 'PENDING', now() - interval '1 hour'
+			FROM generate_series(1, 50000)`)
 	start(t, s, many(10)...)
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -478,7 +506,8 @@ func TestClaimBesideAForeignBacklog(t *testing.T) {
 		tx := begin(t, s)
 		exec(t, tx, prologue, relaxed.prologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
-		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns, s.claimArgs(request(5))...)
+		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns,
+			s.claimArgs(request(5))...)
 		if n := plan.buffers(); n > 300 {
 			t.Errorf("statistics %t: the claim read %d buffers\n%s", analyzed, n, plan.text)
 		}

@@ -2,17 +2,21 @@ package store
 
 // How many tokens a rate has now. The columns of c are rate_at, rate_interval and rate_burst, and that of t is now.
 const tokens = `CASE WHEN c.rate_at > t.now THEN 0 WHEN c.rate_interval > 0 THEN
-		LEAST(c.rate_burst, floor(extract(epoch FROM t.now - GREATEST(c.rate_at, t.now - (c.rate_burst - 1) * c.rate_interval * interval '1 microsecond')) * 1000000 / c.rate_interval) + 1) END`
+		LEAST(c.rate_burst, floor(extract(epoch
+			FROM t.now - GREATEST(c.rate_at, t.now - (c.rate_burst - 1) * c.rate_interval * interval '1 microsecond')) *
+			1000000 / c.rate_interval) + 1) END`
 
-// What the limits of a queue leave to a claim that holds the queue's lock: room for so many runs that take a slot, of the $7
-// that the worker takes.
+// What the limits of a queue leave to a claim that holds the queue's lock: room for so many runs that take a slot, of
+// the $7 that the worker takes.
 const roomOfQueue = `limits AS MATERIALIZED (
-	SELECT t.now, coalesce(c.limited, false) AS limited, CASE WHEN c.held THEN 2 ELSE 1 END::smallint AS slot, c.rate_interval, c.rate_burst, c.rate_at,
+	SELECT t.now, coalesce(c.limited, false) AS limited, CASE WHEN c.held THEN 2 ELSE 1 END::smallint AS slot,
+		c.rate_interval, c.rate_burst, c.rate_at,
 		c.key_max_running, c.key_interval, c.key_burst,
 		GREATEST(0, LEAST($7::int,
 			CASE WHEN c.max_running > 0 THEN c.max_running - (
 				SELECT count(*) FROM (
-					SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1 AND ` + holds + ` LIMIT c.max_running
+					SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1
+						AND ` + holds + ` LIMIT c.max_running
 				) x
 			) END,
 			CASE WHEN (SELECT p.everything FROM paused p) THEN 0 END, ` + tokens + `))::int AS room
@@ -27,7 +31,8 @@ const roomOfQueue = `limits AS MATERIALIZED (
 
 // Takes the tokens of the queue's rate for the runs of the CTE due.
 const spendTokens = `rate AS MATERIALIZED (
-	SELECT GREATEST(q.rate_at, q.now - (q.rate_burst - 1) * q.rate_interval * interval '1 microsecond') + n.taken * q.rate_interval * interval '1 microsecond' AS rate_at
+	SELECT GREATEST(q.rate_at, q.now - (q.rate_burst - 1) * q.rate_interval * interval '1 microsecond') + n.taken *
+		q.rate_interval * interval '1 microsecond' AS rate_at
 	FROM limits q
 	CROSS JOIN (SELECT count(*) AS taken FROM due WHERE NOT due.holding) n
 	WHERE q.rate_interval > 0 AND n.taken > 0
@@ -38,35 +43,43 @@ const spendTokens = `rate AS MATERIALIZED (
 	WHERE x.task_queue = $2 AND x.namespace_id = $1
 )`
 
-// claimLimited is claimRuns for a queue that may have limits, after lockQueue: it takes no more runs than these leave. A run
-// that holds a slot needs no room. While there is room, such runs are among the others; else the statement finds them by their
-// index (h). It leaves out those of which the worker lacks the version: they must not use up its number of runs.
+// claimLimited is claimRuns for a queue that may have limits, after lockQueue: it takes no more runs than these leave.
+// A run that holds a slot needs no room. While there is room, such runs are among the others; else the statement finds
+// them by their index (h). It leaves out those of which the worker lacks the version: they must not use up its number
+// of runs.
 const claimLimited = `
 WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
-	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since, now() AS now,
+	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at, q.deadline_at,
+		q.available_at AS since, now() AS now,
 		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
 	FROM kagzi.workflow_runs q
-	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2 AND ` + holds + `
-		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11 AND q.outcome IS NULL AND q.paused_at IS NULL
+	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2
+		AND ` + holds + `
+		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11 AND q.outcome IS NULL
+			AND q.paused_at IS NULL
 		AND (SELECT NOT p.everything FROM paused p) AND ` + unpausedHolder + `
 		AND (
 			SELECT count(*)
 			FROM unnest($3::text[], $4::smallint[], $5::text[]) AS v (of_type, of_priority, versions)
-			WHERE v.of_type = q.workflow_type AND v.of_priority = q.priority AND (q.version IS NULL OR q.version = ANY (v.versions::int[]))
+			WHERE v.of_type = q.workflow_type AND v.of_priority = q.priority
+				AND (q.version IS NULL OR q.version = ANY (v.versions::int[]))
 		) > 0
 	LIMIT $7
 	FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (
 	` + claimDue + `
 	UNION ALL
-	SELECT r.run_id, r.status, r.version, r.started_at, w.initial, 0, r.since, r.now, r.set_back, true, (SELECT k.slot FROM limits k),
+	SELECT r.run_id, r.status, r.version, r.started_at, w.initial, 0, r.since, r.now, r.set_back, true,
+		(SELECT k.slot FROM limits k),
 		` + untilAvailable + `
 	FROM h r
 	CROSS JOIN LATERAL (
 		SELECT w.initial
 		FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, initial)
-		WHERE w.workflow_type = r.workflow_type AND w.priority = r.priority AND (r.version IS NULL OR r.version = ANY (w.versions::int[]))
+		WHERE w.workflow_type = r.workflow_type AND w.priority = r.priority
+			AND (r.version IS NULL OR r.version = ANY (w.versions::int[]))
 		LIMIT 1
 	) w
 ), ` + claimUpdate + `, ` + spendTokens + `
-SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k), (SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimResult
+SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k),
+	(SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimResult

@@ -13,8 +13,8 @@ type trial struct {
 	consumers []string
 }
 
-// leavingOut makes of a statement that claims one that leaves out the runs $15. ofOnly leaves out all others: it looks these up, because a
-// search would read all runs that are due.
+// leavingOut makes of a statement that claims one that leaves out the runs $15. ofOnly leaves out all others: it looks
+// these up, because a search would read all runs that are due.
 var (
 	leavingOut = strings.NewReplacer(
 		"q.recoveries < $11", "q.recoveries < $11 AND q.run_id <> ALL ($15::uuid[])",
@@ -27,4 +27,5 @@ var (
 	)
 )
 
-const onlyRuns = `(SELECT f.* FROM kagzi.workflow_runs f WHERE f.run_id = ANY ($15::uuid[]) AND f.namespace_id = $1 OFFSET 0)`
+const onlyRuns = `(SELECT f.* FROM kagzi.workflow_runs f WHERE f.run_id = ANY ($15::uuid[])
+	AND f.namespace_id = $1 OFFSET 0)`

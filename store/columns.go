@@ -22,8 +22,8 @@ type arrayColumn[T any] struct {
 // columns are the arrays that a statement unnests into one row for each item. They are declared beside the statement.
 type columns[T any] []arrayColumn[T]
 
-// columnsOf returns given, the columns of a statement that unnests $2 and the arguments after it. It panics if the names,
-// the types or the order of the columns differ from the statement's.
+// columnsOf returns given, the columns of a statement that unnests $2 and the arguments after it. It panics if the
+// names, the types or the order of the columns differ from the statement's.
 func columnsOf[T any](sql string, given ...arrayColumn[T]) columns[T] {
 	var got []string
 	for _, c := range given {
@@ -35,13 +35,15 @@ func columnsOf[T any](sql string, given ...arrayColumn[T]) columns[T] {
 	}
 	for i := range max(len(want), len(got)) {
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
-			panic(fmt.Sprintf("store: a statement unnests the columns\n\t%s\nand gets\n\t%s", strings.Join(want, ", "), strings.Join(got, ", ")))
+			panic(fmt.Sprintf("store: a statement unnests the columns\n\t%s\nand gets\n\t%s", strings.Join(want, ", "),
+				strings.Join(got, ", ")))
 		}
 	}
 	for i, c := range given {
 		fills := fmt.Sprintf("coalesce(u.%s, ($%d::%s)[1])", c.name, 2+i, c.typ)
 		if shared := c.same != nil; shared != strings.Contains(sql, fills) {
-			panic(fmt.Sprintf("store: a statement must read its column %s by %s if that is shared, and only then: %s", c.name, fills, sql))
+			panic(fmt.Sprintf("store: a statement must read its column %s by %s if that is shared, and only then: %s",
+				c.name, fills, sql))
 		}
 	}
 	return given
@@ -92,7 +94,8 @@ func uuids[T any](name string, of func(T) uuid.UUID) arrayColumn[T] {
 	}}
 }
 
-// texts, bools and the integers are written as the text of an array, as uuids are: pgx allocates for each element of a slice.
+// texts, bools and the integers are written as the text of an array, as uuids are: pgx allocates for each element of a
+// slice.
 func texts[T any](name string, of func(T) string) arrayColumn[T] {
 	return textOf(name, "text[]", 16, func(b []byte, item T) []byte { return appendText(b, of(item)) })
 }
@@ -106,7 +109,9 @@ func bigints[T any](name string, of func(T) int64) arrayColumn[T] {
 }
 
 func smallints[T any](name string, of func(T) int16) arrayColumn[T] {
-	return textOf(name, "smallint[]", 4, func(b []byte, item T) []byte { return strconv.AppendInt(b, int64(of(item)), 10) })
+	return textOf(name, "smallint[]", 4, func(b []byte, item T) []byte {
+		return strconv.AppendInt(b, int64(of(item)), 10)
+	})
 }
 
 func ints[T any](name string, of func(T) int) arrayColumn[T] {
@@ -128,9 +133,11 @@ func byteas[T any](name string, of func(T) []byte) arrayColumn[T] {
 	}}
 }
 
-// shared makes a column of one that most often has the same value for all items. Then its array has one element, which costs
-// the server much less to read. The statement takes the first element where unnest has filled up with NULL.
-func shared[T any, V comparable](column func(name string, of func(T) V) arrayColumn[T], name string, of func(T) V) arrayColumn[T] {
+// shared makes a column of one that most often has the same value for all items. Then its array has one element, which
+// costs the server much less to read. The statement takes the first element where unnest has filled up with NULL.
+func shared[T any, V comparable](column func(name string, of func(T) V) arrayColumn[T], name string,
+	of func(T) V,
+) arrayColumn[T] {
 	c := column(name, of)
 	c.same = func(items []T) bool {
 		first := of(items[0])
@@ -165,8 +172,8 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// array returns ids as the text of a uuid[]: pgx sends a string as it is, in every exec mode. It would try to encode a slice
-// of strings in binary first, and fail with an error that quotes all of it.
+// array returns ids as the text of a uuid[]: pgx sends a string as it is, in every exec mode. It would try to encode a
+// slice of strings in binary first, and fail with an error that quotes all of it.
 func array(ids []uuid.UUID) string {
 	return uuidArray(len(ids), func(i int) uuid.UUID { return ids[i] })
 }

@@ -16,19 +16,22 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a compensation
-// makes it due. Then any process calls Compensate for it, in a transaction that locks the run and its parent.
+// A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a
+// compensation makes it due. Then any process calls Compensate for it, in a transaction that locks the run and its
+// parent.
 const compensatingRun = `
 SELECT q.task_queue, q.priority, q.outcome, q.tells, q.headers, (
 		SELECT count(*) FROM kagzi.workflow_runs c
-		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached
+			AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	)
 FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status = 'SLEEPING' AND q.outcome IS NOT NULL`
 
 // The last registration of each compensation, from new to old, with the run that was started for it.
 const compensationsOf = `
-SELECT s.step_id, s.attempt_number, s.status, s.call, s.child_run_id, coalesce(s.error, ''), c.status, coalesce(c.error_kind, ''), coalesce(c.error, '')
+SELECT s.step_id, s.attempt_number, s.status, s.call, s.child_run_id, coalesce(s.error, ''), c.status,
+	coalesce(c.error_kind, ''), coalesce(c.error, '')
 FROM (
 	SELECT DISTINCT ON (k.step_id) k.*
 	FROM kagzi.step_runs k
@@ -36,7 +39,8 @@ FROM (
 	ORDER BY k.step_id, k.attempt_number DESC
 ) s
 LEFT JOIN LATERAL (
-	SELECT q.status, q.error_kind, q.error FROM kagzi.workflow_runs q WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 OFFSET 0
+	SELECT q.status, q.error_kind, q.error FROM kagzi.workflow_runs q WHERE q.run_id = s.child_run_id
+		AND q.namespace_id = $1 OFFSET 0
 ) c ON true
 ORDER BY s.position DESC`
 
@@ -60,7 +64,8 @@ func (r *registration) over() bool {
 const (
 	compensationEnded = `
 UPDATE kagzi.step_runs
-SET status = $5, error_kind = NULLIF($6, ''), error = NULLIF($7, ''), finished_at = GREATEST(statement_timestamp(), started_at)
+SET status = $5, error_kind = NULLIF($6, ''), error = NULLIF($7, ''), finished_at = GREATEST(statement_timestamp(),
+	started_at)
 WHERE run_id = $2 AND namespace_id = $1 AND step_id = $3 AND attempt_number = $4`
 
 	compensationStarted = `
@@ -78,7 +83,8 @@ WHERE run_id = $2 AND namespace_id = $1`
 WITH r AS (
 	UPDATE kagzi.workflow_runs
 	SET available_at = statement_timestamp() + $3::bigint * interval '1 microsecond', waiting_on = $4
-	WHERE run_id = $2 AND namespace_id = $1 AND status = 'SLEEPING' AND outcome IS NOT NULL AND available_at < 'infinity'
+	WHERE run_id = $2 AND namespace_id = $1 AND status = 'SLEEPING' AND outcome IS NOT NULL
+		AND available_at < 'infinity'
 	RETURNING run_id
 )
 UPDATE kagzi.step_runs s
@@ -108,9 +114,9 @@ const (
 )
 
 // Compensate continues a run whose final outcome is decided and whose compensations are not done. While a child or a
-// compensation is active, the run waits for that. Otherwise Compensate starts the next compensation, or ends the run. It does
-// not change a run in another state. It waits for locks briefly, because it can be repeated: see DueCompensations. If
-// the server refuses the next step, the run says so, and is due again after refusedPause.
+// compensation is active, the run waits for that. Otherwise Compensate starts the next compensation, or ends the run.
+// It does not change a run in another state. It waits for locks briefly, because it can be repeated: see
+// DueCompensations. If the server refuses the next step, the run says so, and is due again after refusedPause.
 func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
 	err = again(ctx, func(ctx context.Context) error {
 		out = &CancelledRuns{}
@@ -133,12 +139,14 @@ func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRun
 	return out, wrap("compensate", err)
 }
 
-// compensateLocked is Compensate in tx, which has locked the run and its parent. It adds the runs that it changes to out.
+// compensateLocked is Compensate in tx, which has locked the run and its parent. It adds the runs that it changes to
+// out.
 func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out *CancelledRuns) error {
 	run := NewRun{Parent: id}
 	var outcome FinalOutcome
 	var children int64
-	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &run.Tells, &run.Headers, &children)
+	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &run.Tells,
+		&run.Headers, &children)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -203,7 +211,8 @@ func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, 
 	return ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
 }
 
-// A run that holds a slot until it ends waits for its compensations with it, so these get one with which no claim asks whether there is room.
+// A run that holds a slot until it ends waits for its compensations with it, so these get one with which no claim asks
+// whether there is room.
 const holdBesideParent = `
 UPDATE kagzi.workflow_runs r
 SET slot = 2
@@ -212,9 +221,11 @@ FROM (
 ) p
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.task_queue = p.task_queue`
 
-// startCompensation starts the compensation as a child that a cancel of its parent does not reach. run has the parent and the
-// defaults of the compensation.
-func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r registration, out *CancelledRuns) error {
+// startCompensation starts the compensation as a child that a cancel of its parent does not reach. run has the parent
+// and the defaults of the compensation.
+func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r registration,
+	out *CancelledRuns,
+) error {
 	var c Compensation
 	if err := json.Unmarshal(r.Call, &c); err != nil {
 		return err
@@ -257,7 +268,9 @@ func mergeHeaders(base, over json.RawMessage) (json.RawMessage, error) {
 // endLocked is end, and also starts the first compensation of each run. If the server refuses one, all are started
 // later, each in a transaction of its own, so that the runs end all the same. Compensations of parents continue later,
 // too, because tx has not locked the parents of those.
-func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
+func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool,
+	grace time.Duration,
+) (*CancelledRuns, error) {
 	out, err := s.end(ctx, tx, ends, first, expired, grace)
 	if err != nil || len(out.Compensating) == 0 {
 		return out, err
@@ -280,11 +293,14 @@ func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, 
 }
 
 // endCompensated ends a run whose compensations have each completed or finally failed.
-func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o FinalOutcome, failed []error, out *CancelledRuns) error {
+func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o FinalOutcome, failed []error,
+	out *CancelledRuns,
+) error {
 	end := ending{run: id, status: o.Status, kind: o.Kind, error: o.Error}
 	if failed != nil {
 		end.status, end.kind = Failed, "compensation"
-		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)", shortened(errors.Join(failed...).Error()), shortened(strings.TrimPrefix(o.Error, "kagzi: ")), o.Kind)
+		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)",
+			shortened(errors.Join(failed...).Error()), shortened(strings.TrimPrefix(o.Error, "kagzi: ")), o.Kind)
 	}
 	more, err := s.end(ctx, tx, []ending{end}, false, false, 0)
 	out.add(more)
@@ -310,8 +326,8 @@ ORDER BY r.available_at
 LIMIT $2
 FOR UPDATE SKIP LOCKED`
 
-// DueCompensations returns up to n runs that are due for Compensate. It leaves out runs that are locked: a later call returns
-// them.
+// DueCompensations returns up to n runs that are due for Compensate. It leaves out runs that are locked: a later call
+// returns them.
 func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, collect(&ids, pgx.RowTo[uuid.UUID]))

@@ -44,7 +44,8 @@ func TestCancelMarks(t *testing.T) {
 			wantIDs(t, "marked", out.Marked, r.RunID)
 		}
 		st := state(r)
-		if !st.Holds || !st.Cancel || time.Until(st.Deadline) < tt.want-30*time.Second || time.Until(st.Deadline) > tt.want+30*time.Second {
+		if !st.Holds || !st.Cancel || time.Until(st.Deadline) < tt.want-30*time.Second ||
+			time.Until(st.Deadline) > tt.want+30*time.Second {
 			t.Errorf("%s: %+v, which ends in %v, want %v", name, st, time.Until(st.Deadline), tt.want)
 		}
 		// It registers more, and cannot complete.
@@ -53,7 +54,10 @@ func TestCancelMarks(t *testing.T) {
 		flush(t, s, f)
 		wantOutcome(t, "registration", more.Outcome, Done)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Cancelling)
-		f = flushEnds(t, s, &Finish{RunID: r.RunID, Lease: r.Lease, Status: Cancelled, ErrorKind: "cancelled", Error: "of the worker's own"})
+		f = flushEnds(t, s, &Finish{
+			RunID: r.RunID, Lease: r.Lease, Status: Cancelled, ErrorKind: "cancelled",
+			Error: "of the worker's own",
+		})
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
 		wantOutcomeOf(t, s, r.RunID, "CANCELLED cancelled: run was cancelled: mine")
 		stepAll(t, s, f.Step)
@@ -154,7 +158,8 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 		}
 		wantIDs(t, "ended", out.Ended, r.RunID, c.RunID)
 		wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was terminated: mine")
-		wantEnded(t, s, c.RunID, "CANCELLED cancelled: run was terminated: its parent "+r.RunID.String()+" was terminated")
+		wantEnded(t, s, c.RunID, "CANCELLED cancelled: run was terminated: its parent "+r.RunID.String()+
+			" was terminated")
 		if out := compensate(t, s, r.RunID); len(out.Changed())+len(out.Due) > 0 {
 			t.Errorf("stepped %+v", out)
 		}

@@ -27,9 +27,11 @@ func TestCompensationFails(t *testing.T) {
 	}
 	d, _, b := fail("d", fails), fail("c", fails), fail("b", cancels)
 	fail("a", func(c *ClaimedRun) { flushEnds(t, s, finish(c)) })
-	const text = "not compensated: d#compensation: broken\nc#compensation: broken\nb#compensation: run was cancelled; the run ended because: broken (kind)"
+	const text = "not compensated: d#compensation: broken\nc#compensation: broken\nb#compensation: run was " +
+		"cancelled; the run ended because: broken (kind)"
 	wantEnded(t, s, r.RunID, "FAILED compensation: "+text)
-	wantCompensations(t, s, r.RunID, "d#compensation 1 FAILED undo d kind broken", "c#compensation 1 FAILED undo c kind broken",
+	wantCompensations(t, s, r.RunID, "d#compensation 1 FAILED undo d kind broken", "c#compensation 1 FAILED undo c "+
+		"kind broken",
 		"b#compensation 1 FAILED undo b cancelled run was cancelled", "a#compensation 1 COMPLETED undo a")
 	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Step: "a"})
 	wantError(t, err, ErrCompensated)
@@ -58,7 +60,8 @@ func TestCompensationFails(t *testing.T) {
 	if row := readRow(t, s.pool, r.RunID); row.Ended || *row.ErrorKind != "kind" {
 		t.Errorf("row %+v", row)
 	}
-	wantCompensations(t, s, r.RunID, "d#compensation 1 COMPLETED undo d", "c#compensation 1 RUNNING undo c", "b#compensation 1 RUNNING undo b", "a#compensation 1 COMPLETED undo a")
+	wantCompensations(t, s, r.RunID, "d#compensation 1 COMPLETED undo d", "c#compensation 1 RUNNING undo c",
+		"b#compensation 1 RUNNING undo b", "a#compensation 1 COMPLETED undo a")
 	_, err = s.Resume(t.Context(), nil, r.RunID, Why{})
 	wantError(t, err, ErrRunActive)
 	fail("c", func(c *ClaimedRun) { flushEnds(t, s, finish(c)) })
@@ -90,7 +93,8 @@ func TestResumeEndsARun(t *testing.T) {
 	c := claimCompensation(t, s, "a")
 	flushEnds(t, s, failing(c))
 	compensate(t, s, r.RunID)
-	wantEnded(t, s, r.RunID, "FAILED compensation: not compensated: a#compensation: broken; the run ended because: broken (kind)")
+	wantEnded(t, s, r.RunID, "FAILED compensation: not compensated: a#compensation: broken; the run ended because: "+
+		"broken (kind)")
 	mustResume(t, s, c.RunID)
 	flushEnds(t, s, finish(claimCompensation(t, s, "a")))
 	resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{})
@@ -110,7 +114,8 @@ func TestCompensationIsDeleted(t *testing.T) {
 	c := claimCompensation(t, s, "a")
 	exec(t, s.pool, `DELETE FROM kagzi.workflow_runs WHERE run_id = $1`, c.RunID)
 	compensate(t, s, r.RunID)
-	wantEnded(t, s, r.RunID, "FAILED compensation: not compensated: a#compensation: its run "+c.RunID.String()+" was deleted; the run ended because: broken (kind)")
+	wantEnded(t, s, r.RunID, "FAILED compensation: not compensated: a#compensation: its run "+c.RunID.String()+
+		" was deleted; the run ended because: broken (kind)")
 	mustResume(t, s, r.RunID)
 	runCompensations(t, s)
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")

@@ -19,7 +19,8 @@ func TestResumeCompensationsOfAGroup(t *testing.T) {
 	compensate(t, s, id)
 	flushEnds(t, s, failing(claimCompensation(t, s, "a")))
 	compensate(t, s, id)
-	wantEnded(t, s, id, "FAILED compensation: not compensated: a#compensation: broken; the run ended because: broken (kind)")
+	wantEnded(t, s, id, "FAILED compensation: not compensated: a#compensation: broken; the run ended because: "+
+		"broken (kind)")
 
 	next := start(t, s, newRun(inGroup("g")))[0]
 	second := claim(t, s, keyedRequest(9)).Runs
@@ -46,7 +47,8 @@ func TestResumeCompensationsOfAGroup(t *testing.T) {
 	}
 }
 
-// A run that holds a slot of its queue holds it while it compensates, too. So its compensations need none: they would wait for it.
+// A run that holds a slot of its queue holds it while it compensates, too. So its compensations need none: they would
+// wait for it.
 func TestCompensationsInAFullQueue(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]QueueLimits{
@@ -84,7 +86,8 @@ func TestCompensationsInAFullQueue(t *testing.T) {
 			compensate(t, s, id)
 			flushEnds(t, s, finish(claimUndo(t, s)))
 			compensate(t, s, id)
-			wantEnded(t, s, id, "FAILED compensation: not compensated: b#compensation: broken; the run ended because: broken (kind)")
+			wantEnded(t, s, id, "FAILED compensation: not compensated: b#compensation: broken; the run ended "+
+				"because: broken (kind)")
 
 			second := claim(t, s, keyedRequest(9)).Runs
 			if !slices.Equal(runIDs(second), []uuid.UUID{next}) {
@@ -92,7 +95,8 @@ func TestCompensationsInAFullQueue(t *testing.T) {
 			}
 			_, err := s.Resume(t.Context(), nil, id, Why{})
 			full, isFull := errors.AsType[*QueueFull](err)
-			if _, held := errors.AsType[*GroupHeld](err); !held && (!isFull || full.Queue != "queue" || full.MaxRunning != 1) {
+			if _, held := errors.AsType[*GroupHeld](err); !held &&
+				(!isFull || full.Queue != "queue" || full.MaxRunning != 1) {
 				t.Errorf("resumed although the slot is taken: error %v", err)
 			}
 			flushEnds(t, s, finish(second[0]))

@@ -12,7 +12,8 @@ import (
 func registering(r *ClaimedRun, step string, place int64, change ...func(*Record)) *Record {
 	rec := &Record{
 		StepRow: StepRow{
-			RunID: r.RunID, StepID: CompensationID(step), Attempt: 1, FirstAttempt: 1, RunAttempt: 1, Status: Running, Kind: KindCompensation,
+			RunID: r.RunID, StepID: CompensationID(step), Attempt: 1, FirstAttempt: 1, RunAttempt: 1, Status: Running,
+			Kind:   KindCompensation,
 			Output: []byte("hash of " + step), Position: place,
 		},
 		Lease: r.Lease, Wake: -1, Worker: uuid.New(), Compensation: &Compensation{Type: "undo", Input: []byte(step)},
@@ -39,7 +40,10 @@ func flushEnds(t *testing.T, s *Store, ends ...*Finish) *Flush {
 
 // failing returns the end of a run that fails.
 func failing(r *ClaimedRun) *Finish {
-	return &Finish{RunID: r.RunID, Lease: r.Lease, Parent: r.ParentRunID, Status: Failed, ErrorKind: "kind", Error: "broken"}
+	return &Finish{
+		RunID: r.RunID, Lease: r.Lease, Parent: r.ParentRunID, Status: Failed, ErrorKind: "kind",
+		Error: "broken",
+	}
 }
 
 // compensate takes the run's next step.
@@ -123,7 +127,8 @@ func mustDue(t *testing.T, s *Store) []uuid.UUID {
 // wantWaiting checks what a compensating run waits for.
 func wantWaiting(t *testing.T, s *Store, id uuid.UUID, what string) {
 	t.Helper()
-	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, available_at, wakeups_awaited > wakeups, waiting_on) FROM kagzi.workflow_runs WHERE run_id = $1`, id); got != "SLEEPING infinity t "+what {
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, available_at, wakeups_awaited > wakeups, waiting_on)
+		FROM kagzi.workflow_runs WHERE run_id = $1`, id); got != "SLEEPING infinity t "+what {
 		t.Errorf("run %v: %s; want it to wait for %s", id, got, what)
 	}
 }
@@ -144,11 +149,13 @@ func wantOutcomeOf(t *testing.T, s *Store, id uuid.UUID, want string) {
 	}
 }
 
-// compensationsIn returns the registered compensations, the last first, each with its status, workflow, input and error.
+// compensationsIn returns the registered compensations, the last first, each with its status, workflow, input and
+// error.
 func compensationsIn(t *testing.T, s *Store, id uuid.UUID) []string {
 	t.Helper()
 	return column[string](t, s.pool, `
-		SELECT concat_ws(' ', step_id, attempt_number, status, call->>'type', convert_from(input, 'UTF8'), error_kind, error) FROM kagzi.step_runs
+		SELECT concat_ws(' ', step_id, attempt_number, status, call->>'type', convert_from(input, 'UTF8'), error_kind,
+			error) FROM kagzi.step_runs
 		WHERE run_id = $1 AND step_kind = 'COMPENSATION' ORDER BY position DESC, attempt_number`, id)
 }
 

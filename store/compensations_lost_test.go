@@ -12,8 +12,12 @@ import (
 // Whatever is lost, each compensation starts once, and the run ends once.
 func TestLostCompensate(t *testing.T) {
 	t.Parallel()
-	for loss, drop := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Request": (*pgproxy.Proxy).DropRequest, "Answer": (*pgproxy.Proxy).DropAck} {
-		for _, part := range []string{"FOR UPDATE", "INSERT INTO kagzi.workflow_runs", "SET child_run_id = $5", "SET wakeups_awaited", "commit"} {
+	for loss, drop := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Request": (*pgproxy.Proxy).
+		DropRequest, "Answer": (*pgproxy.Proxy).DropAck} {
+		for _, part := range []string{
+			"FOR UPDATE", "INSERT INTO kagzi.workflow_runs", "SET child_run_id = $5",
+			"SET wakeups_awaited", "commit",
+		} {
 			t.Run(loss+" "+part, func(t *testing.T) {
 				t.Parallel()
 				s, direct, proxy := losing(t)
@@ -39,17 +43,20 @@ func TestLostCompensate(t *testing.T) {
 				} else {
 					compensate(t, s, r.RunID)
 				}
-				wantEnded(t, direct, r.RunID, "FAILED compensation: not compensated: a#compensation: broken; the run ended because: broken (kind)")
+				wantEnded(t, direct, r.RunID, "FAILED compensation: not compensated: a#compensation: broken; the run "+
+					"ended because: broken (kind)")
 
 				lost = lose()
-				if resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err != nil || resumed.Queue != "queue" || resumed.Ends == nil {
+				if resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err != nil || resumed.Queue != "queue" ||
+					resumed.Ends == nil {
 					t.Errorf("resumed %+v, error %v", resumed, err)
 				}
 				happened(t, lost)
 				wantWaiting(t, direct, r.RunID, "compensation a")
 				runCompensations(t, direct)
 				wantEnded(t, direct, r.RunID, "FAILED kind: broken")
-				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'undo'`); n != 3 {
+				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs
+					WHERE workflow_type = 'undo'`); n != 3 {
 					t.Errorf("%d compensations were started, want 3", n)
 				}
 				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.run_events`); n != 1 {
@@ -104,7 +111,8 @@ func TestLostCancelOfARunThatCompensates(t *testing.T) {
 					t.Errorf("%s, %s: %+v, error %v", name, part, out, err)
 				}
 				happened(t, drop)
-				if events, err := direct.RunEvents(t.Context(), id); err != nil || len(events) != 1 || events[0].Reason != "mine" {
+				if events, err := direct.RunEvents(t.Context(), id); err != nil || len(events) != 1 ||
+					events[0].Reason != "mine" {
 					t.Errorf("%s, %s: events %+v, error %v", name, part, events, err)
 				}
 				if name == "Running" {
@@ -115,7 +123,8 @@ func TestLostCancelOfARunThatCompensates(t *testing.T) {
 				wantWaiting(t, direct, id, "compensation booking")
 				runCompensations(t, direct)
 				wantEnded(t, direct, id, "CANCELLED cancelled: run was cancelled: mine")
-				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'undo'`); n != 1 {
+				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs
+					WHERE workflow_type = 'undo'`); n != 1 {
 					t.Errorf("%s, %s: %d compensations", name, part, n)
 				}
 			}

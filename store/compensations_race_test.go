@@ -73,7 +73,8 @@ func TestFinishSeesWhatItWaitedFor(t *testing.T) {
 	s := open(t)
 	r := running(t, s, 1)[0]
 	tx := begin(t, s)
-	if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil || !c.Written {
+	if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil ||
+		!c.Written {
 		t.Fatalf("written %t, error %v", c.Written, err)
 	}
 	f := &Flush{Finishes: []*Finish{failing(r)}}
@@ -96,13 +97,15 @@ func TestCompensateBesideAllElse(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
-	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" }), "test")
+	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" }),
+		"test")
 	families := campaign.Size(6, 12)
 	roots := running(t, s, families, withTimeout(time.Hour))
 	var ids []uuid.UUID
 	for _, r := range roots {
 		flush(t, s, &Flush{Records: []*Record{
-			registering(r, "a", 1), registering(r, "b", 2), starting(r, "one", withTimeout(time.Hour)), starting(r, "two", withTimeout(time.Hour)),
+			registering(r, "a", 1), registering(r, "b", 2), starting(r, "one", withTimeout(time.Hour)),
+			starting(r, "two", withTimeout(time.Hour)),
 		}})
 		ids = append(ids, r.RunID)
 	}
@@ -125,7 +128,8 @@ func TestCompensateBesideAllElse(t *testing.T) {
 			_, err := s.CancelChildren(ctx, held(r))
 			check(err)
 			f := &Flush{Finishes: []*Finish{failing(r)}}
-			for f.Finishes[0].Outcome == Undecided || f.Finishes[0].Outcome == Busy || f.Finishes[0].Outcome == Cancelling {
+			for f.Finishes[0].Outcome == Undecided || f.Finishes[0].Outcome == Busy ||
+				f.Finishes[0].Outcome == Cancelling {
 				if f.Finishes[0].Outcome == Cancelling {
 					f.Finishes[0].Status = Cancelled
 				}
@@ -167,13 +171,17 @@ func TestCompensateBesideAllElse(t *testing.T) {
 	}
 	all.Wait()
 	endOverdueRuns(t, s)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE workflow_type = 'undo' AND status = 'RUNNING'`) // busy flushes
+	// busy flushes
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE workflow_type = 'undo'
+		AND status = 'RUNNING'`)
 	for left := 1; left > 0; {
 		stepAll(t, s, mustDue(t, s))
 		runCompensations(t, s)
-		left = len(mustDue(t, s)) + one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'undo' AND status IN ('PENDING', 'RUNNING')`)
+		left = len(mustDue(t, s)) + one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs
+			WHERE workflow_type = 'undo' AND status IN ('PENDING', 'RUNNING')`)
 	}
-	if left := column[string](t, s.pool, `SELECT concat_ws(' ', run_id, status, waiting_on, error) FROM kagzi.workflow_runs WHERE finished_at IS NULL`); len(left) > 0 {
+	if left := column[string](t, s.pool, `SELECT concat_ws(' ', run_id, status, waiting_on, error)
+		FROM kagzi.workflow_runs WHERE finished_at IS NULL`); len(left) > 0 {
 		t.Errorf("not over: %s", strings.Join(left, "\n"))
 	}
 	wantNoDeadlocks(t, s)

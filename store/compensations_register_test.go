@@ -31,13 +31,15 @@ func TestRecordCompensation(t *testing.T) {
 		}
 		write(registering(r, "b", 3))
 		write(registering(r, "a", 4, asSecond))
-		wantCompensations(t, s, r.RunID, "a#compensation 2 RUNNING undo again", "b#compensation 1 RUNNING undo b", "a#compensation 1 RUNNING undo a")
+		wantCompensations(t, s, r.RunID, "a#compensation 2 RUNNING undo again", "b#compensation 1 RUNNING undo b",
+			"a#compensation 1 RUNNING undo a")
 		h, err := s.History(t.Context(), []uuid.UUID{r.RunID})
 		if err != nil || len(h[r.RunID]) != 2 {
 			t.Fatalf("history %+v, error %v: want the last registrations", h, err)
 		}
 		for _, row := range h[r.RunID] {
-			if row.StepID == CompensationID("a") && (row.Attempt != 2 || row.Position != 4 || string(row.Output) != "hash of a" || row.Status != Running) {
+			if row.StepID == CompensationID("a") &&
+				(row.Attempt != 2 || row.Position != 4 || string(row.Output) != "hash of a" || row.Status != Running) {
 				t.Errorf("history %+v", row)
 			}
 		}
@@ -60,7 +62,8 @@ func TestRecordCompensation(t *testing.T) {
 		s := open(t)
 		r := running(t, s, 1)[0]
 		tx := begin(t, s)
-		if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil || !c.Written {
+		if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil ||
+			!c.Written {
 			t.Errorf("written %t, error %v", c.Written, err)
 		}
 		wantCompensations(t, s, r.RunID)
@@ -68,7 +71,8 @@ func TestRecordCompensation(t *testing.T) {
 		wantCompensations(t, s, r.RunID, "a#compensation 1 RUNNING undo a")
 		supersede(t, s, r)
 		tx = begin(t, s)
-		if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "b", "x"), registering(r, "b", 2)); err != nil || c.Written {
+		if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "b", "x"), registering(r, "b", 2)); err != nil ||
+			c.Written {
 			t.Errorf("written %t under a lost lease, error %v", c.Written, err)
 		}
 	})
@@ -94,7 +98,8 @@ func TestCompensationStarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Queue != "other" || got.Version != 7 || got.Priority != 4 || string(got.Metadata) != `{"k": "it's"}` || string(got.Input) != "\x00\xff" || got.Status != Pending {
+	if got.Queue != "other" || got.Version != 7 || got.Priority != 4 || string(got.Metadata) != `{"k": "it's"}` ||
+		string(got.Input) != "\x00\xff" || got.Status != Pending {
 		t.Errorf("compensation %+v", got)
 	}
 	if d := time.Until(got.AvailableAt); d < 50*time.Minute || d > 70*time.Minute {
@@ -103,7 +108,8 @@ func TestCompensationStarts(t *testing.T) {
 	if d := got.DeadlineAt.Sub(got.AvailableAt).Round(time.Second); d != 2*time.Hour {
 		t.Errorf("ends %v after it is due, want 2 hours", d)
 	}
-	if row := one[string](t, s.pool, `SELECT concat_ws(' ', retry_policy, detached) FROM kagzi.workflow_runs WHERE run_id = $1`, got.RunID); row != `{"a": [1]} t` {
+	if row := one[string](t, s.pool, `SELECT concat_ws(' ', retry_policy, detached) FROM kagzi.workflow_runs
+		WHERE run_id = $1`, got.RunID); row != `{"a": [1]} t` {
 		t.Errorf("compensation %s", row)
 	}
 }

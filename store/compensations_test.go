@@ -18,7 +18,10 @@ func TestCompensateInOrder(t *testing.T) {
 	parent := running(t, s, 1)[0]
 	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parent, -1)}})
 	r := running(t, s, 1, withParent(parent.RunID), withPriority(2), withTimeout(time.Hour))[0]
-	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1), registering(r, "b", 2), registering(r, "c", 3), registering(r, "d", 4, announcing)}})
+	flush(t, s, &Flush{Records: []*Record{
+		registering(r, "a", 1), registering(r, "b", 2), registering(r, "c", 3),
+		registering(r, "d", 4, announcing),
+	}})
 	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 5, asSecond)}})
 	f := flushEnds(t, s, failing(r))
 	wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
@@ -27,7 +30,8 @@ func TestCompensateInOrder(t *testing.T) {
 		t.Errorf("finish %+v, woken %v", f.Finishes[0], f.Woken)
 	}
 	wantOutcomeOf(t, s, r.RunID, "FAILED kind: broken")
-	if row := readRow(t, s.pool, r.RunID); row.Status != Sleeping || !row.Due || row.Ended || row.LockedBy != nil || row.Attempts != 1 || *row.ErrorKind != "kind" {
+	if row := readRow(t, s.pool, r.RunID); row.Status != Sleeping || !row.Due || row.Ended || row.LockedBy != nil ||
+		row.Attempts != 1 || *row.ErrorKind != "kind" {
 		t.Errorf("row %+v", row)
 	}
 	if c := claim(t, s, request(10)); len(c.Runs) > 0 {
@@ -37,11 +41,13 @@ func TestCompensateInOrder(t *testing.T) {
 	for i, step := range []string{"again", "c", "b"} {
 		wantWaiting(t, s, r.RunID, "compensation "+[]string{"a", "c", "b"}[i])
 		c := claimCompensation(t, s, step)
-		if len(stepped.Due) != 1 || stepped.Due[0] != (DueRun{c.RunID, "queue", "undo", 0}) || len(stepped.Changed())+len(stepped.Step) > 0 {
+		if len(stepped.Due) != 1 || stepped.Due[0] != (DueRun{c.RunID, "queue", "undo", 0}) || len(stepped.Changed())+
+			len(stepped.Step) > 0 {
 			t.Errorf("stepped %+v", stepped)
 		}
 		run, err := s.Run(t.Context(), c.RunID)
-		if err != nil || run.Parent != r.RunID || run.ParentStep != CompensationID([]string{"a", "c", "b"}[i]) || run.Priority != 2 || run.ExternalID != "" || !run.DeadlineAt.IsZero() {
+		if err != nil || run.Parent != r.RunID || run.ParentStep != CompensationID([]string{"a", "c", "b"}[i]) ||
+			run.Priority != 2 || run.ExternalID != "" || !run.DeadlineAt.IsZero() {
 			t.Errorf("compensation %+v, %v", run, err)
 		}
 		end := flushEnds(t, s, finish(c))
@@ -63,7 +69,8 @@ func TestCompensateInOrder(t *testing.T) {
 	if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due {
 		t.Errorf("the parent %+v", row)
 	}
-	wantCompensations(t, s, r.RunID, "a#compensation 2 COMPLETED undo again", "d#compensation 1 RUNNING", "c#compensation 1 COMPLETED undo c",
+	wantCompensations(t, s, r.RunID, "a#compensation 2 COMPLETED undo again", "d#compensation 1 RUNNING",
+		"c#compensation 1 COMPLETED undo c",
 		"b#compensation 1 COMPLETED undo b", "a#compensation 1 RUNNING undo a")
 }
 
@@ -76,8 +83,9 @@ func TestCompensatesOnlyWhatEndsBadly(t *testing.T) {
 		steps       []string
 		compensates bool
 	}{
-		"Completed":   {Finish{Status: Completed}, []string{"a"}, false},
-		"Failed":      {Finish{Status: Failed, ErrorKind: "crash_loop"}, []string{"a"}, true}, // what kind an error has decides nothing
+		"Completed": {Finish{Status: Completed}, []string{"a"}, false},
+		// what kind an error has decides nothing
+		"Failed":      {Finish{Status: Failed, ErrorKind: "crash_loop"}, []string{"a"}, true},
 		"Quarantined": {Finish{Status: Failed, ErrorKind: "crash_loop", Quarantined: true}, []string{"a"}, false},
 		"Cancelled":   {Finish{Status: Cancelled, ErrorKind: "cancelled"}, []string{"a"}, true},
 		"Nothing":     {Finish{Status: Failed, ErrorKind: "kind"}, nil, false},
@@ -88,20 +96,27 @@ func TestCompensatesOnlyWhatEndsBadly(t *testing.T) {
 		f := flushEnds(t, s, &tt.finish)
 		wantOutcome(t, name, tt.finish.Outcome, Done)
 		row := readRow(t, s.pool, r.RunID)
-		if tt.finish.Compensating != tt.compensates || row.Ended == tt.compensates || len(f.Step) == 1 != tt.compensates {
+		if tt.finish.Compensating != tt.compensates || row.Ended == tt.compensates ||
+			len(f.Step) == 1 != tt.compensates {
 			t.Errorf("%s: %+v, row %+v, to be stepped %v", name, tt.finish, row, f.Step)
 		}
-		before := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r WHERE run_id = $1`, r.RunID)
+		before := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r
+			WHERE run_id = $1`, r.RunID)
 		out := compensate(t, s, r.RunID)
-		after := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r WHERE run_id = $1`, r.RunID)
+		after := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r
+			WHERE run_id = $1`, r.RunID)
 		if (len(out.Due) == 1) != tt.compensates || (before != after) != tt.compensates {
 			t.Errorf("%s: stepped %+v, the row was %s and is %s", name, out, before, after)
 		}
-		if q := one[bool](t, s.pool, `SELECT quarantined FROM kagzi.workflow_runs WHERE run_id = $1`, r.RunID); q != tt.finish.Quarantined {
+		if q := one[bool](t, s.pool, `SELECT quarantined FROM kagzi.workflow_runs WHERE run_id = $1`,
+			r.RunID); q != tt.finish.Quarantined {
 			t.Errorf("%s: quarantined %t", name, q)
 		}
 	}
-	for name, r := range map[string]uuid.UUID{"Unknown": uuid.New(), "Pending": start(t, s, newRun(withDelay(time.Hour)))[0], "Sleeping": asleepWith(t, s, ofType("type"))} {
+	for name, r := range map[string]uuid.UUID{
+		"Unknown": uuid.New(),
+		"Pending": start(t, s, newRun(withDelay(time.Hour)))[0], "Sleeping": asleepWith(t, s, ofType("type")),
+	} {
 		if out := compensate(t, s, r); len(out.Changed())+len(out.Due)+len(out.Step) > 0 {
 			t.Errorf("%s: %+v", name, out)
 		}
@@ -115,7 +130,10 @@ func TestCompensateWaitsForChildren(t *testing.T) {
 	s := open(t)
 	dbtest.Audit(t, s.pool)
 	r := withCompensations(t, s, []string{"a"})
-	starts := &Flush{Records: []*Record{starting(r, "one"), starting(r, "two"), starting(r, "three"), starting(r, "stays", detached)}}
+	starts := &Flush{Records: []*Record{
+		starting(r, "one"), starting(r, "two"), starting(r, "three"),
+		starting(r, "stays", detached),
+	}}
 	flush(t, s, starts)
 	children := map[string]*ClaimedRun{}
 	for _, c := range claim(t, s, request(4)).Runs {
@@ -198,7 +216,8 @@ func TestEndOfACompensationSteps(t *testing.T) {
 			wantIDs(t, "due", mustDue(t, s), r.RunID)
 			compensate(t, s, r.RunID)
 			runCompensations(t, s)
-			if got := one[string](t, s.pool, `SELECT error_kind FROM kagzi.workflow_runs WHERE run_id = $1`, r.RunID); got != "compensation" {
+			if got := one[string](t, s.pool, `SELECT error_kind FROM kagzi.workflow_runs WHERE run_id = $1`,
+				r.RunID); got != "compensation" {
 				t.Errorf("ended as %s", got)
 			}
 		})

@@ -10,8 +10,8 @@ import (
 // LeastConns is the smallest pool that a worker can use: one connection for claims and one for everything else.
 const LeastConns = 2
 
-// Connect opens a connection outside of the pool, with the pool's configuration after each change was applied to it, and
-// with the pool's hooks. The caller closes it.
+// Connect opens a connection outside of the pool, with the pool's configuration after each change was applied to it,
+// and with the pool's hooks. The caller closes it.
 func Connect(ctx context.Context, pool *pgxpool.Pool, change ...func(*pgx.ConnConfig)) (*pgx.Conn, error) {
 	cfg := pool.Config()
 	for _, f := range change {

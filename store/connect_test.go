@@ -24,7 +24,8 @@ func TestConnect(t *testing.T) {
 		}
 		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			opened = conn
-			_, err := conn.Exec(ctx, `SELECT set_config('application_name', current_setting('application_name') || ' after', false)`)
+			_, err := conn.Exec(ctx,
+				`SELECT set_config('application_name', current_setting('application_name') || ' after', false)`)
 			return errors.Join(err, after)
 		}
 	})

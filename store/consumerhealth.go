@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A consumer is due as startConsumers has it, except that events count which readers do not see yet: a time ago somebody published them.
+// A consumer is due as startConsumers has it, except that events count which readers do not see yet: a time ago
+// somebody published them.
 const lateConsumers = `
 WITH c AS MATERIALIZED (
 	SELECT f.consumer, f.run_key, f.task_queue, LEAST(f.wake_at, CASE
@@ -18,7 +19,8 @@ WITH c AS MATERIALIZED (
 		SELECT x.* FROM kagzi.consumers x WHERE x.consumer > '' AND x.namespace_id = $1 ORDER BY x.consumer LIMIT $2
 	) f
 	LEFT JOIN LATERAL (
-		SELECT x.status, x.finished_at FROM kagzi.workflow_runs x WHERE x.run_id = f.run_id AND x.namespace_id = $1 OFFSET 0
+		SELECT x.status, x.finished_at FROM kagzi.workflow_runs x WHERE x.run_id = f.run_id
+			AND x.namespace_id = $1 OFFSET 0
 	) r ON true
 	WHERE coalesce(r.status, 'COMPLETED') IN ('COMPLETED', 'FAILED', 'CANCELLED')
 )
@@ -28,10 +30,12 @@ FROM c
 CROSS JOIN LATERAL (
 	SELECT LEAST(min(e.published_at), c.due_at) AS since
 	FROM (
-		SELECT x.topic, x.looked_at FROM kagzi.subscriptions x WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND x.subscribed OFFSET 0
+		SELECT x.topic, x.looked_at FROM kagzi.subscriptions x WHERE x.consumer = c.consumer AND x.namespace_id = $1
+			AND x.subscribed OFFSET 0
 	) s
 	CROSS JOIN LATERAL (
-		SELECT x.published_at FROM kagzi.events x WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position > s.looked_at ORDER BY x.position LIMIT 1
+		SELECT x.published_at FROM kagzi.events x WHERE x.topic = s.topic AND x.namespace_id = $1
+			AND x.position > s.looked_at ORDER BY x.position LIMIT 1
 	) e
 ) g
 WHERE p.paused_at IS NULL AND g.since <= now() - $3::bigint * interval '1 microsecond'
@@ -45,14 +49,17 @@ type LateConsumer struct {
 }
 
 // LateConsumers returns the first consumers that are due for longer than late, although nothing pauses them.
-func (s *Store) LateConsumers(ctx context.Context, db DB, late time.Duration, limit int) (out []LateConsumer, err error) {
+func (s *Store) LateConsumers(ctx context.Context, db DB, late time.Duration,
+	limit int,
+) (out []LateConsumer, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, lateConsumers, []any{s.namespace, mostListed, micros(late), limit}, collect(&out, func(row pgx.CollectableRow) (c LateConsumer, err error) {
-			var waiting int64
-			err = row.Scan(&c.Consumer, &c.Queue, &waiting)
-			c.Waiting = time.Duration(waiting) * time.Microsecond
-			return c, err
-		}))
+		return ask(ctx, db, lateConsumers, []any{s.namespace, mostListed, micros(late), limit},
+			collect(&out, func(row pgx.CollectableRow) (c LateConsumer, err error) {
+				var waiting int64
+				err = row.Scan(&c.Consumer, &c.Queue, &waiting)
+				c.Waiting = time.Duration(waiting) * time.Microsecond
+				return c, err
+			}))
 	})
 	return out, wrap("find consumers that wait for a run", err)
 }
@@ -62,7 +69,8 @@ WITH RECURSIVE ` + topicsWithEvents + `
 SELECT e.topic
 FROM e
 WHERE (
-	SELECT count(*) FROM (SELECT FROM kagzi.subscriptions x WHERE x.topic = e.topic AND x.namespace_id = $1 AND x.subscribed LIMIT 1) x
+	SELECT count(*) FROM (SELECT FROM kagzi.subscriptions x WHERE x.topic = e.topic AND x.namespace_id = $1
+		AND x.subscribed LIMIT 1) x
 ) = 0 AND (
 	SELECT count(*) FROM (SELECT FROM kagzi.events x WHERE x.topic = e.topic AND x.namespace_id = $1 LIMIT 1) x
 ) > 0
@@ -72,25 +80,30 @@ LIMIT $3`
 // TopicsWithoutConsumers returns the first topics that have events, and to which no consumer subscribes.
 func (s *Store) TopicsWithoutConsumers(ctx context.Context, db DB, limit int) (out []string, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, topicsWithoutConsumers, []any{s.namespace, 10 * mostListed, limit}, collect(&out, pgx.RowTo[string]))
+		return ask(ctx, db, topicsWithoutConsumers, []any{s.namespace, 10 * mostListed, limit},
+			collect(&out, pgx.RowTo[string]))
 	})
 	return out, wrap("find topics without consumers", err)
 }
 
 const ageOfParts = `
-SELECT p.part, p.closed_at IS NOT NULL, (extract(epoch FROM now() - coalesce(p.closed_at, p.opened_at)) * 1000000)::bigint,
+SELECT p.part, p.closed_at IS NOT NULL,
+	(extract(epoch FROM now() - coalesce(p.closed_at, p.opened_at)) * 1000000)::bigint,
 	(extract(epoch FROM k.keep) * 1000000)::bigint, (extract(epoch FROM k.keep_pending) * 1000000)::bigint
 FROM kagzi.event_parts p
 CROSS JOIN (
-	SELECT max(x.keep) AS keep, max(x.keep_pending) AS keep_pending FROM kagzi.event_keepers x WHERE x.told_at > now() - interval '30 days'
+	SELECT max(x.keep) AS keep, max(x.keep_pending) AS keep_pending FROM kagzi.event_keepers x
+		WHERE x.told_at > now() - interval '30 days'
 ) k
 WHERE k.keep IS NOT NULL
 ORDER BY 3 DESC`
 
 // EventsKept says which events are kept for longer than their time.
 type EventsKept struct {
-	Late    time.Duration // since then a partition should have been emptied, or another one opened; zero if that is less than a sixth of their time
-	Holders []PartHolder  // consumers for which partitions are kept, one for each, of all namespaces
+	// since then a partition should have been emptied, or another one opened; zero if that is less than a sixth of
+	// their time
+	Late    time.Duration
+	Holders []PartHolder // consumers for which partitions are kept, one for each, of all namespaces
 }
 
 // EventsKept looks for events that are kept for longer than their time.

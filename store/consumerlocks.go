@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An application's transaction that changes a consumer locks its row until its end, however long that takes. Claims leave such a consumer
-// out (startConsumers), and flushes the ends of its runs.
+// An application's transaction that changes a consumer locks its row until its end, however long that takes. Claims
+// leave such a consumer out (startConsumers), and flushes the ends of its runs.
 
 // runOfConsumer is the external ID of a consumer's runs, of which one is active at a time, without its name.
 const runOfConsumer = `'consumer ' || `
@@ -20,10 +20,12 @@ func RunOfConsumer(consumer string) string { return "consumer " + consumer }
 const lockConsumerOfRun = `
 SELECT c.consumer, coalesce(c.run_id = $2, false), r.status = 'COMPLETED'
 FROM (
-	SELECT q.external_id, q.workflow_type, q.status FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 OFFSET 0
+	SELECT q.external_id, q.workflow_type, q.status FROM kagzi.workflow_runs q WHERE q.run_id = $2
+		AND q.namespace_id = $1 OFFSET 0
 ) r
 CROSS JOIN LATERAL (
-	SELECT x.consumer, x.run_id FROM kagzi.consumers x WHERE x.consumer = r.workflow_type AND x.namespace_id = $1 AND r.external_id = ` + runOfConsumer + `x.consumer
+	SELECT x.consumer, x.run_id FROM kagzi.consumers x WHERE x.consumer = r.workflow_type AND x.namespace_id = $1
+		AND r.external_id = ` + runOfConsumer + `x.consumer
 	FOR UPDATE
 ) c`
 
@@ -43,11 +45,14 @@ func (s *Store) lockConsumer(ctx context.Context, tx pgx.Tx, run uuid.UUID) (c c
 	return c, err
 }
 
-const adoptRun = `UPDATE kagzi.consumers x SET run_id = $3, noticed_at = NULL WHERE x.consumer = $2 AND x.namespace_id = $1`
+const adoptRun = `UPDATE kagzi.consumers x SET run_id = $3, noticed_at = NULL WHERE x.consumer = $2
+	AND x.namespace_id = $1`
 
-const keepConsumersOfKey = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_key = $2 AND x.namespace_id = $1 ORDER BY x.consumer FOR KEY SHARE`
+const keepConsumersOfKey = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_key = $2 AND x.namespace_id = $1
+	ORDER BY x.consumer FOR KEY SHARE`
 
-// keepConsumers locks the consumers of a group, whose pause tx changes: no claim pauses it because a run has failed. Runs end nevertheless.
+// keepConsumers locks the consumers of a group, whose pause tx changes: no claim pauses it because a run has failed.
+// Runs end nevertheless.
 func (s *Store) keepConsumers(ctx context.Context, tx pgx.Tx, key Key) error {
 	if !key.Group {
 		return nil

@@ -16,7 +16,8 @@ func fails(t *testing.T, s *Store, r *ClaimedRun) {
 	look(t, s)
 }
 
-// A transaction of the application that changes a consumer stays open. Claims take the runs of other keys, and plain ones.
+// A transaction of the application that changes a consumer stays open. Claims take the runs of other keys, and plain
+// ones.
 func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"Trigger", "Delete", "Skip", "Pause", "Unpause", "Resume", "Restart"} {
@@ -64,7 +65,8 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 			case "Resume":
 				_, err = s.Resume(t.Context(), tx, runs[0].RunID, Why{})
 			case "Restart":
-				_, err = s.Restart(t.Context(), tx, Restart{Run: runs[0].RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
+				_, err = s.Restart(t.Context(), tx,
+					Restart{Run: runs[0].RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -87,7 +89,8 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 			}
 			if what == "Trigger" {
 				exec(t, tx, "ROLLBACK")
-				exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = available_at - interval '1 minute', consumers_at = consumers_at - interval '1 minute'`)
+				exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = available_at - interval '1 minute',
+					consumers_at = consumers_at - interval '1 minute'`)
 				mustRun(t, s, "c")
 			}
 		})
@@ -134,7 +137,8 @@ func TestFlushBesideChangeOfConsumer(t *testing.T) {
 	}
 }
 
-// Retention deletes a failed run while its group is paused. The end of the pause is followed by another run nevertheless.
+// Retention deletes a failed run while its group is paused. The end of the pause is followed by another run
+// nevertheless.
 func TestConsumerWhoseFailedRunIsDeleted(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"failed", "cancelled", "completed"} {
@@ -177,7 +181,9 @@ func TestRestartOfConsumerRun(t *testing.T) {
 	r := mustRun(t, s, "c")
 	fails(t, s, r)
 	mustNotRun(t, s, "c")
-	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
+	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) {
+		return b, nil
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +206,9 @@ func TestRestartOfCompletedConsumerRun(t *testing.T) {
 	p := peek(t, s, "c", "a")
 	completes(t, s, r, "one", time.Time{}, p.consumed("a", "1"))
 	mustNotRun(t, s, "c")
-	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
+	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) {
+		return b, nil
+	}})
 	wantError(t, err, ErrIDConflict)
 }
 
@@ -219,12 +227,14 @@ func TestLooksBehindAPublisherBecomeRare(t *testing.T) {
 		{4 * time.Second, time.Second, 3 * time.Second},
 		{time.Hour, 4 * time.Second, 5 * time.Second},
 	} {
-		// The claim is between the times of these two statements: on a slow machine long after the first, and long before
-		// the second.
-		before := one[time.Time](t, s.pool, `UPDATE kagzi.events SET published_at = now() - $1 * interval '1 second' WHERE event_id = 'second' RETURNING now()`, want.age.Seconds())
+		// The claim is between the times of these two statements: on a slow machine long after the first, and long
+		// before the second.
+		before := one[time.Time](t, s.pool, `UPDATE kagzi.events SET published_at = now() - $1 * interval '1 second'
+			WHERE event_id = 'second' RETURNING now()`, want.age.Seconds())
 		look(t, s)
 		mustNotRun(t, s, "c")
-		next, after := one[time.Time](t, s.pool, `SELECT consumers_at FROM kagzi.run_keys`), one[time.Time](t, s.pool, `SELECT now()`)
+		next, after := one[time.Time](t, s.pool, `SELECT consumers_at FROM kagzi.run_keys`),
+			one[time.Time](t, s.pool, `SELECT now()`)
 		if next.Sub(before) < want.least || next.Sub(after) > want.most+after.Sub(before) {
 			t.Errorf("after %v the next look is in %v to %v", want.age, next.Sub(after), next.Sub(before))
 		}

@@ -7,49 +7,62 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// unsettledPause is after which time a claim looks again at a consumer's key, because there are events behind a publisher who has not
-// committed yet. If he commits, he leaves a change; if not, nobody says so. The longer he has taken, the longer it is, up to five seconds: a topic
-// may have many consumers.
+// unsettledPause is after which time a claim looks again at a consumer's key, because there are events behind a
+// publisher who has not committed yet. If he commits, he leaves a change; if not, nobody says so. The longer he has
+// taken, the longer it is, up to five seconds: a topic may have many consumers.
 const unsettledPause = 200 * time.Millisecond
 
-// startConsumers starts runs of the consumers of the keys $2, which the claim has locked. It starts one for each consumer (d) that has no
-// active run, and whose time has come, or for which there is an event that it has not looked at. $3 are IDs for them. So at most one claim
-// at a time decides about a consumer, and it sees the end of its last run.
+// startConsumers starts runs of the consumers of the keys $2, which the claim has locked. It starts one for each
+// consumer (d) that has no active run, and whose time has come, or for which there is an event that it has not looked
+// at. $3 are IDs for them. So at most one claim at a time decides about a consumer, and it sees the end of its last
+// run.
 //
-// Only events count that readers can see ($4 to $6 are the answer of publishers). The run's turn among the runs of its key is that of
-// its oldest event.
+// Only events count that readers can see ($4 to $6 are the answer of publishers). The run's turn among the runs of its
+// key is that of its oldest event.
 //
-// A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once somebody ends the
-// pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the key again. Until then retention may
-// have deleted the run (gone), of which noticed_at does not say that it has completed.
+// A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once
+// somebody ends the pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the
+// key again. Until then retention may have deleted the run (gone), of which noticed_at does not say that it has
+// completed.
 //
-// The claim waits for no application's transaction that changes a consumer: it leaves that consumer out (l), and looks again soon.
+// The claim waits for no application's transaction that changes a consumer: it leaves that consumer out (l), and looks
+// again soon.
 //
 // It leaves out the consumers $8, or with $9 all others: see FindRefused.
 //
-// The key's consumers_at says when to look next (k). Nobody looks at it when a run of the consumer ends that began under another key, before
-// the consumer got this one. It is written by ON CONFLICT, as claimKeys writes places.
+// The key's consumers_at says when to look next (k). Nobody looks at it when a run of the consumer ends that began
+// under another key, before the consumer got this one. It is written by ON CONFLICT, as claimKeys writes places.
 const startConsumers = `
 WITH c AS MATERIALIZED (
 	SELECT f.*, f.failed AND f.pause_on_failure AND NOT f.noticed AND NOT f.left_out AS stops,
-		LEAST(f.wake_at, CASE WHEN f.gone OR f.failed AND f.pause_on_failure THEN f.now WHEN f.ended THEN f.finished_at + f.least_wake END) AS due_at
+		LEAST(f.wake_at, CASE WHEN f.gone OR f.failed AND f.pause_on_failure THEN f.now WHEN f.ended
+			THEN f.finished_at + f.least_wake END) AS due_at
 	FROM (
-		SELECT x.*, (x.consumer = ANY ($8::text[])) <> $9::bool AS left_out, now() AS now, r.finished_at, r.run_id IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
-			x.run_id IS NOT NULL AND r.run_id IS NULL AND coalesce(x.noticed_at < 'infinity', true) AS gone, r.run_key <> x.run_key AS moved, coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended, coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at, false) AS noticed, (
-				SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = '' AND p.namespace_id = $1
+		SELECT x.*, (x.consumer = ANY ($8::text[])) <> $9::bool AS left_out, now() AS now, r.finished_at,
+			r.run_id IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
+			x.run_id IS NOT NULL AND r.run_id IS NULL AND coalesce(x.noticed_at < 'infinity', true) AS gone,
+				r.run_key <> x.run_key AS moved, coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended,
+				coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at,
+				false) AS noticed, (
+				SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = ''
+					AND p.namespace_id = $1
 			) > 0 AS paused
 		FROM unnest($2::text[]) AS u (run_key)
-		CROSS JOIN LATERAL (SELECT f.* FROM kagzi.consumers f WHERE f.run_key = u.run_key AND f.namespace_id = $1 OFFSET 0) x
-		LEFT JOIN LATERAL (SELECT f.run_id, f.run_key, f.status, f.finished_at FROM kagzi.workflow_runs f WHERE f.run_id = x.run_id AND f.namespace_id = $1 OFFSET 0) r ON true
+		CROSS JOIN LATERAL (SELECT f.* FROM kagzi.consumers f WHERE f.run_key = u.run_key
+			AND f.namespace_id = $1 OFFSET 0) x
+		LEFT JOIN LATERAL (SELECT f.run_id, f.run_key, f.status, f.finished_at FROM kagzi.workflow_runs f
+			WHERE f.run_id = x.run_id AND f.namespace_id = $1 OFFSET 0) r ON true
 	) f
 ), e AS MATERIALIZED (
 	SELECT c.consumer, s.topic, f.published_at, f.position <= l.settled AS settled, l.settled AS look_to
 	FROM c
 	CROSS JOIN LATERAL (
-		SELECT x.topic, x.looked_at FROM kagzi.subscriptions x WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND x.subscribed OFFSET 0
+		SELECT x.topic, x.looked_at FROM kagzi.subscriptions x WHERE x.consumer = c.consumer AND x.namespace_id = $1
+			AND x.subscribed OFFSET 0
 	) s
 	CROSS JOIN LATERAL (
-		SELECT $4::bigint - coalesce(max(($4::bigint - p.object) & 4294967295) FILTER (WHERE ($4::bigint - p.object) & 4294967295 < 15::bigint << 28), 0) AS settled
+		SELECT $4::bigint - coalesce(max(($4::bigint - p.object) & 4294967295) FILTER (WHERE ($4::bigint - p.object) &
+			4294967295 < 15::bigint << 28), 0) AS settled
 		FROM unnest($5::bigint[], $6::bigint[]) AS p (class, object)
 		WHERE p.class = ` + topicLock + `s.topic)::bigint & 4294967295
 	) l
@@ -64,20 +77,23 @@ WITH c AS MATERIALIZED (
 	SELECT c.*, g.since, g.unsettled, ($3::uuid[])[row_number() OVER (ORDER BY g.since, c.consumer)] AS new_id
 	FROM c
 	CROSS JOIN LATERAL (
-		SELECT LEAST(min(e.published_at) FILTER (WHERE e.settled), CASE WHEN c.due_at <= c.now THEN c.due_at END) AS since, min(e.published_at) FILTER (WHERE NOT e.settled) AS unsettled
+		SELECT LEAST(min(e.published_at) FILTER (WHERE e.settled), CASE WHEN c.due_at <= c.now THEN c.due_at END)
+			AS since, min(e.published_at) FILTER (WHERE NOT e.settled) AS unsettled
 		FROM e
 		WHERE e.consumer = c.consumer
 	) g
 	WHERE NOT c.active AND NOT c.stops AND NOT c.paused AND NOT c.left_out
 ), l AS MATERIALIZED (
 	SELECT f.consumer
-	FROM (SELECT d.consumer FROM d WHERE d.since IS NOT NULL AND d.new_id IS NOT NULL UNION ALL SELECT c.consumer FROM c WHERE c.stops) u
+	FROM (SELECT d.consumer FROM d WHERE d.since IS NOT NULL AND d.new_id IS NOT NULL UNION ALL SELECT c.consumer FROM c
+		WHERE c.stops) u
 	CROSS JOIN LATERAL (
 		SELECT x.consumer FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1
 		FOR UPDATE SKIP LOCKED
 	) f
 ), started AS (
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, priority, status, available_at, deadline_at, retry_policy, metadata,
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, priority, status,
+		available_at, deadline_at, retry_policy, metadata,
 		timeout, created_at, input, run_key, key_scope)
 	SELECT d.new_id, $1, ` + runOfConsumer + `d.consumer, d.task_queue, d.consumer, d.priority, 'PENDING', LEAST(d.since, d.now), d.now + d.timeout, d.retry_policy, d.metadata,
 		d.timeout, d.now, coalesce(d.state, ''), d.run_key, ''
@@ -107,7 +123,8 @@ WITH c AS MATERIALIZED (
 	WHERE c.stops AND x.consumer = c.consumer AND x.namespace_id = $1
 ), stopped AS (
 	INSERT INTO kagzi.pauses (namespace_id, run_key, key_scope, reason, actor, paused_at)
-	SELECT DISTINCT ON (c.run_key) $1, c.run_key, '', 'run ' || c.run_id || ' of consumer ' || c.consumer || ' failed', 'kagzi', c.now
+	SELECT DISTINCT ON (c.run_key) $1, c.run_key, '', 'run ' || c.run_id || ' of consumer ' || c.consumer || ' failed',
+		'kagzi', c.now
 	FROM c
 	JOIN l ON l.consumer = c.consumer
 	WHERE c.stops
@@ -119,7 +136,9 @@ WITH c AS MATERIALIZED (
 			WHEN c.stops AND l.consumer IS NULL THEN c.now + $7::bigint * interval '1 microsecond'
 			WHEN n.consumer IS NOT NULL OR c.active OR c.stops OR c.paused THEN NULL
 			WHEN d.since IS NOT NULL THEN c.now + $7::bigint * interval '1 microsecond'
-			WHEN d.unsettled IS NOT NULL THEN LEAST(c.due_at, c.now + LEAST(GREATEST($7::bigint * interval '1 microsecond', (c.now - d.unsettled) / 2), interval '5 seconds'))
+			WHEN d.unsettled IS NOT NULL
+				THEN LEAST(c.due_at, c.now + LEAST(GREATEST($7::bigint * interval '1 microsecond',
+				(c.now - d.unsettled) / 2), interval '5 seconds'))
 			ELSE c.due_at
 		END), 'infinity') END AS consumers_at
 	FROM unnest($2::text[]) AS u (run_key)
@@ -131,13 +150,15 @@ WITH c AS MATERIALIZED (
 )
 INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at)
 SELECT '', k.run_key, $1, 'infinity', k.consumers_at FROM k
-ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at WHERE x.consumers_at IS DISTINCT FROM excluded.consumers_at`
+ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at
+	WHERE x.consumers_at IS DISTINCT FROM excluded.consumers_at`
 
 // consumersStarted is how many runs of consumers a claim starts at most, more than its keys.
 const consumersStarted = 16
 
-// consumersLook returns the statements with which a claim starts runs of the consumers of keys. start sends the second one, once the claim
-// has locked the keys and then read the answer of the first. It starts none of the consumers names; with only none of the others.
+// consumersLook returns the statements with which a claim starts runs of the consumers of keys. start sends the second
+// one, once the claim has locked the keys and then read the answer of the first. It starts none of the consumers names;
+// with only none of the others.
 func (s *Store) consumersLook(names []string, only bool) (state exchangeStep, start func(b *pgx.Batch, keys []string)) {
 	var last int64
 	var classes, objects []int64
@@ -152,6 +173,7 @@ func (s *Store) consumersLook(names []string, only bool) (state exchangeStep, st
 		for i := range ids {
 			ids[i] = uuid.Must(uuid.NewV7())
 		}
-		b.Queue(startConsumers, s.namespace, keys, array(ids), last, classes, objects, micros(unsettledPause), names, only)
+		b.Queue(startConsumers, s.namespace, keys, array(ids), last, classes, objects, micros(unsettledPause),
+			names, only)
 	}
 }

@@ -28,49 +28,65 @@ type Consumer struct {
 // OwnGroup returns the group of a consumer that belongs to no other one.
 func OwnGroup(consumer string) string { return "consumer " + consumer }
 
-// The first run of a new consumer is due at once. The statements leave rows alone that are as they should be: claims and the ends of runs have
-// them locked all the time.
+// The first run of a new consumer is due at once. The statements leave rows alone that are as they should be: claims
+// and the ends of runs have them locked all the time.
 const (
 	upsertConsumers = `
 WITH u AS MATERIALIZED (
 	SELECT u.consumer, u.run_key, u.task_queue, u.priority, NULLIF(u.retry_policy, '')::jsonb AS retry_policy,
-		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END AS timeout, NULLIF(u.metadata, '')::jsonb AS metadata,
-		u.least_wake * interval '1 microsecond' AS least_wake, u.most_wake * interval '1 microsecond' AS most_wake, u.pause_on_failure, statement_timestamp() AS now
-	FROM unnest($2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::bool[])
-		AS u (consumer, run_key, task_queue, priority, retry_policy, timeout, metadata, least_wake, most_wake, pause_on_failure)
+		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END AS timeout,
+			NULLIF(u.metadata, '')::jsonb AS metadata,
+		u.least_wake * interval '1 microsecond' AS least_wake, u.most_wake * interval '1 microsecond' AS most_wake,
+			u.pause_on_failure, statement_timestamp() AS now
+	FROM unnest($2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::bigint[], $8::text[], $9::bigint[],
+		$10::bigint[], $11::bool[])
+		AS u (consumer, run_key, task_queue, priority, retry_policy, timeout, metadata, least_wake, most_wake,
+			pause_on_failure)
 )
-INSERT INTO kagzi.consumers AS x (consumer, namespace_id, run_key, task_queue, priority, retry_policy, timeout, metadata, least_wake, most_wake, pause_on_failure, wake_at, created_at)
-SELECT u.consumer, $1, u.run_key, u.task_queue, u.priority, u.retry_policy, u.timeout, u.metadata, u.least_wake, u.most_wake, u.pause_on_failure, u.now, u.now
+INSERT INTO kagzi.consumers AS x (consumer, namespace_id, run_key, task_queue, priority, retry_policy, timeout,
+	metadata, least_wake, most_wake, pause_on_failure, wake_at, created_at)
+SELECT u.consumer, $1, u.run_key, u.task_queue, u.priority, u.retry_policy, u.timeout, u.metadata, u.least_wake,
+	u.most_wake, u.pause_on_failure, u.now, u.now
 FROM u
 WHERE (
 	SELECT count(*) FROM kagzi.consumers x
 	WHERE x.consumer = u.consumer AND x.namespace_id = $1
-		AND (x.run_key, x.task_queue, x.priority, x.retry_policy, x.timeout, x.metadata, x.least_wake, x.most_wake, x.pause_on_failure)
-			IS NOT DISTINCT FROM (u.run_key, u.task_queue, u.priority, u.retry_policy, u.timeout, u.metadata, u.least_wake, u.most_wake, u.pause_on_failure)
+		AND (x.run_key, x.task_queue, x.priority, x.retry_policy, x.timeout, x.metadata, x.least_wake, x.most_wake,
+			x.pause_on_failure)
+			IS NOT DISTINCT FROM (u.run_key, u.task_queue, u.priority, u.retry_policy, u.timeout, u.metadata,
+				u.least_wake, u.most_wake, u.pause_on_failure)
 ) = 0
 ORDER BY u.consumer
 ON CONFLICT (consumer, namespace_id) DO UPDATE
-SET run_key = excluded.run_key, task_queue = excluded.task_queue, priority = excluded.priority, retry_policy = excluded.retry_policy, timeout = excluded.timeout,
-	metadata = excluded.metadata, least_wake = excluded.least_wake, most_wake = excluded.most_wake, pause_on_failure = excluded.pause_on_failure`
+SET run_key = excluded.run_key, task_queue = excluded.task_queue, priority = excluded.priority,
+	retry_policy = excluded.retry_policy, timeout = excluded.timeout,
+	metadata = excluded.metadata, least_wake = excluded.least_wake, most_wake = excluded.most_wake,
+		pause_on_failure = excluded.pause_on_failure`
 
 	upsertSubscriptions = `
-INSERT INTO kagzi.subscriptions AS x (topic, consumer, namespace_id, run_key, task_queue, subscribed, position, looked_at)
+INSERT INTO kagzi.subscriptions AS x (topic, consumer, namespace_id, run_key, task_queue, subscribed, position,
+	looked_at)
 SELECT u.topic, u.consumer, $1, u.run_key, u.task_queue, true, u.position, u.position
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]) AS u (topic, consumer, run_key, task_queue, position)
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]) AS u (topic, consumer, run_key, task_queue,
+	position)
 WHERE (
 	SELECT count(*) FROM kagzi.subscriptions x
-	WHERE x.topic = u.topic AND x.consumer = u.consumer AND x.namespace_id = $1 AND x.run_key = u.run_key AND x.task_queue = u.task_queue AND x.subscribed
+	WHERE x.topic = u.topic AND x.consumer = u.consumer AND x.namespace_id = $1 AND x.run_key = u.run_key
+		AND x.task_queue = u.task_queue AND x.subscribed
 ) = 0
 ORDER BY u.topic, u.consumer
-ON CONFLICT (topic, consumer, namespace_id) DO UPDATE SET run_key = excluded.run_key, task_queue = excluded.task_queue, subscribed = true`
+ON CONFLICT (topic, consumer, namespace_id) DO UPDATE SET run_key = excluded.run_key, task_queue = excluded.task_queue,
+	subscribed = true`
 
-	// A consumer keeps its place in a topic that its program no longer names: in a rolling deployment the old program may name it again.
+	// A consumer keeps its place in a topic that its program no longer names: in a rolling deployment the old program
+	// may name it again.
 	endSubscriptions = `
 UPDATE kagzi.subscriptions x
 SET subscribed = false
 FROM unnest($2::text[]) AS c (consumer)
 WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND x.subscribed
-	AND (SELECT count(*) FROM unnest($3::text[], $4::text[]) AS u (topic, consumer) WHERE u.topic = x.topic AND u.consumer = x.consumer) = 0`
+	AND (SELECT count(*) FROM unnest($3::text[], $4::text[]) AS u (topic, consumer) WHERE u.topic = x.topic
+		AND u.consumer = x.consumer) = 0`
 
 	keysOfConsumers = `
 WITH u AS MATERIALIZED (
@@ -81,10 +97,12 @@ INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at,
 SELECT '', u.run_key, $1, 'infinity', 'infinity'
 FROM u
 WHERE (
-	SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = '' AND x.run_key = u.run_key AND x.namespace_id = $1 AND x.consumers_at IS NOT NULL
+	SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = '' AND x.run_key = u.run_key AND x.namespace_id = $1
+		AND x.consumers_at IS NOT NULL
 ) = 0
 ORDER BY u.run_key
-ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at WHERE x.consumers_at IS NULL`
+ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at
+	WHERE x.consumers_at IS NULL`
 
 	drawnPosition = `SELECT ` + lastPosition
 )
@@ -166,8 +184,8 @@ SELECT count(*) > 0 FROM d`
 // ErrNoConsumer reports that there is no such consumer.
 var ErrNoConsumer = errors.New("no such consumer")
 
-// DeleteConsumer deletes the consumer with its state and its places in the topics. The events stay. A run of it that is under way goes
-// on, and its end changes nothing more.
+// DeleteConsumer deletes the consumer with its state and its places in the topics. The events stay. A run of it that is
+// under way goes on, and its end changes nothing more.
 func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string, why Why) error {
 	entry := NewEntry(EventDeleted, OnConsumer, name, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
@@ -188,24 +206,31 @@ func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string, why 
 const triggerConsumer = `
 WITH c AS MATERIALIZED (
 	SELECT x.consumer, x.run_key, x.task_queue, statement_timestamp() AS now, coalesce((
-			SELECT r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') FROM kagzi.workflow_runs r WHERE r.run_id = x.run_id AND r.namespace_id = $1
+			SELECT r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') FROM kagzi.workflow_runs r
+				WHERE r.run_id = x.run_id AND r.namespace_id = $1
 		), false) OR (
-			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = x.run_key AND namespace_id = $1 AND ` + holdsGroup + `
+			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = x.run_key AND namespace_id = $1
+				AND ` + holdsGroup + `
 		) > 0 AS active
 	FROM kagzi.consumers x
 	WHERE x.consumer = $2 AND x.namespace_id = $1
 	FOR NO KEY UPDATE
 ), u AS (
-	UPDATE kagzi.consumers x SET wake_at = LEAST(x.wake_at, c.now) FROM c WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND (NOT c.active OR NOT $3::bool)
+	UPDATE kagzi.consumers x SET wake_at = LEAST(x.wake_at, c.now) FROM c WHERE x.consumer = c.consumer
+		AND x.namespace_id = $1 AND (NOT c.active OR NOT $3::bool)
 ), ` + insertChanges + ` (SELECT c.run_key, '' AS key_scope FROM c WHERE NOT c.active OR NOT $3::bool) k
 )
 SELECT c.task_queue, c.active FROM c`
 
-// TriggerConsumer makes a run of the consumer due now. If one of its group is active, then another one once that has ended; with unlessActive
-// it does nothing instead, and returns ErrRunActive. It returns ErrNoConsumer if there is none.
-func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unlessActive bool, why Why) (due DueRun, err error) {
+// TriggerConsumer makes a run of the consumer due now. If one of its group is active, then another one once that has
+// ended; with unlessActive it does nothing instead, and returns ErrRunActive. It returns ErrNoConsumer if there is
+// none.
+func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unlessActive bool,
+	why Why,
+) (due DueRun, err error) {
 	entry := NewEntry(ActionTriggered, OnConsumer, name, why)
-	tried := false // an earlier try of our own transaction, whose answer may have been lost: its run may be active by now
+	// an earlier try of our own transaction, whose answer may have been lost: its run may be active by now
+	tried := false
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var active bool
 		due = DueRun{Type: name}
@@ -234,16 +259,19 @@ WITH c AS MATERIALIZED (
 		SELECT count(*)
 		FROM kagzi.subscriptions s
 		CROSS JOIN LATERAL (
-			SELECT e.published_at FROM kagzi.events e WHERE e.topic = s.topic AND e.namespace_id = $1 AND e.position > s.looked_at ORDER BY e.position LIMIT 1
+			SELECT e.published_at FROM kagzi.events e WHERE e.topic = s.topic AND e.namespace_id = $1
+				AND e.position > s.looked_at ORDER BY e.position LIMIT 1
 		) e
-		WHERE s.consumer = x.consumer AND s.namespace_id = $1 AND s.subscribed AND e.published_at < now() - interval '10 seconds'
+		WHERE s.consumer = x.consumer AND s.namespace_id = $1 AND s.subscribed
+			AND e.published_at < now() - interval '10 seconds'
 	) > 0) AND (
 		SELECT count(*) FROM kagzi.workflow_runs r
 		WHERE r.run_id = x.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	) = 0 AND (
 		SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = '' AND p.namespace_id = $1
 	) = 0 AND coalesce((
-		SELECT k.available_at FROM kagzi.run_keys k WHERE k.key_scope = '' AND k.run_key = x.run_key AND k.namespace_id = $1
+		SELECT k.available_at FROM kagzi.run_keys k WHERE k.key_scope = '' AND k.run_key = x.run_key
+			AND k.namespace_id = $1
 	), 'infinity') = 'infinity'
 	ORDER BY x.consumer
 	LIMIT $2
@@ -251,8 +279,8 @@ WITH c AS MATERIALIZED (
 )
 SELECT DISTINCT ON (c.task_queue) c.task_queue, c.consumer FROM c ORDER BY 1, 2`
 
-// RecheckConsumers leaves changes of consumers that are due without anybody having been told, and returns one of each queue. That happens to a
-// new subscription: whoever was publishing when it was stored does not see it.
+// RecheckConsumers leaves changes of consumers that are due without anybody having been told, and returns one of each
+// queue. That happens to a new subscription: whoever was publishing when it was stored does not see it.
 func (s *Store) RecheckConsumers(ctx context.Context) (due []DueRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, recheckConsumers, []any{s.namespace, maxQueues}, collect(&due, readDue))

@@ -11,7 +11,8 @@ import (
 
 func consumerOf(name string, topics ...string) *Consumer {
 	return &Consumer{
-		Name: name, Key: OwnGroup(name), Topics: topics, Queue: "queue", Priority: 2, LeastWake: 30 * time.Second, MostWake: 24 * time.Hour, PauseOnFailure: true,
+		Name: name, Key: OwnGroup(name), Topics: topics, Queue: "queue", Priority: 2, LeastWake: 30 * time.Second,
+		MostWake: 24 * time.Hour, PauseOnFailure: true,
 	}
 }
 
@@ -58,7 +59,8 @@ func mustNotRun(t *testing.T, s *Store, names ...string) {
 // look makes a claim look at the keys of all consumers, as does a worker that ends a run.
 func look(t *testing.T, s *Store) {
 	t.Helper()
-	exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) SELECT DISTINCT '', namespace_id, run_key FROM kagzi.consumers`)
+	exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) SELECT DISTINCT '', namespace_id,
+		run_key FROM kagzi.consumers`)
 }
 
 func peek(t *testing.T, s *Store, consumer, topic string) Peek {
@@ -92,7 +94,8 @@ func (p Peek) consumed(topic string, ids ...string) ConsumedTopic {
 func completes(t *testing.T, s *Store, r *ClaimedRun, state string, wake time.Time, topics ...ConsumedTopic) {
 	t.Helper()
 	e := finish(r)
-	named, err := askOne[[]string](t.Context(), s.pool, `SELECT ARRAY(SELECT topic FROM kagzi.subscriptions WHERE consumer = $1 AND namespace_id = $2 AND subscribed)`, r.Type, s.namespace)
+	named, err := askOne[[]string](t.Context(), s.pool, `SELECT ARRAY(SELECT topic FROM kagzi.subscriptions
+		WHERE consumer = $1 AND namespace_id = $2 AND subscribed)`, r.Type, s.namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +186,8 @@ func TestConsumedRanges(t *testing.T) {
 		}
 		completes(t, s, r, "", time.Time{}, p.consumed("a", consume...))
 		pending = slices.DeleteFunc(pending, func(id string) bool { return slices.Contains(consume, id) })
-		if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM unnest(consumed)) FROM kagzi.subscriptions`); n > step.ranges+1 {
+		if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM unnest(consumed)) FROM kagzi.subscriptions`); n >
+			step.ranges+1 {
 			t.Errorf("after %q %d ranges, want %d", step.consume, n, step.ranges)
 		}
 	}
@@ -196,12 +200,18 @@ func TestConsumerWakes(t *testing.T) {
 	subscribe(t, s, consumerOf("c", "a"), consumerOf("d", "a"))
 	wakeAt := func(name string) time.Duration {
 		t.Helper()
-		return time.Duration(one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM wake_at - now()), 0)::float8 FROM kagzi.consumers WHERE consumer = $1`, name) * float64(time.Second))
+		return time.Duration(one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM wake_at - now()), 0)::float8
+			FROM kagzi.consumers WHERE consumer = $1`, name) * float64(time.Second))
 	}
 	now := time.Now()
 	for _, c := range []struct {
 		wake, least, most time.Duration
-	}{{time.Second, 20 * time.Second, 30 * time.Second}, {-time.Hour, 20 * time.Second, 30 * time.Second}, {time.Hour, 50 * time.Minute, time.Hour}, {1000 * time.Hour, 23 * time.Hour, 24 * time.Hour}} {
+	}{
+		{time.Second, 20 * time.Second, 30 * time.Second},
+		{-time.Hour, 20 * time.Second, 30 * time.Second},
+		{time.Hour, 50 * time.Minute, time.Hour},
+		{1000 * time.Hour, 23 * time.Hour, 24 * time.Hour},
+	} {
 		exec(t, s.pool, `UPDATE kagzi.consumers SET wake_at = now()`)
 		look(t, s)
 		runs := due(t, s, "c", "d")
@@ -220,7 +230,8 @@ func TestConsumerWakes(t *testing.T) {
 	}
 	// The time is a place in the line: no change has to say so.
 	exec(t, s.pool, `UPDATE kagzi.consumers SET wake_at = now() - interval '1 s' WHERE wake_at IS NOT NULL`)
-	exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = available_at - interval '25 hours' WHERE available_at < 'infinity'`)
+	exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = available_at - interval '25 hours'
+		WHERE available_at < 'infinity'`)
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_keys WHERE available_at < now()`); n != 1 {
 		t.Errorf("%d keys are in the line, want one", n)
 	}
@@ -262,7 +273,8 @@ func TestGroupOfConsumers(t *testing.T) {
 	mustNotRun(t, s, "c", "d", "e")
 }
 
-// A run that fails for good pauses the key of its consumer. Whoever ends the pause gets another run, or goes on with the failed one.
+// A run that fails for good pauses the key of its consumer. Whoever ends the pause gets another run, or goes on with
+// the failed one.
 func TestConsumerThatFails(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"Unpause", "Resume"} {
@@ -279,7 +291,8 @@ func TestConsumerThatFails(t *testing.T) {
 			publishes(t, s, named("a", "1")...)
 			mustNotRun(t, s, "c")
 			pauses, err := s.Pauses(t.Context(), s.pool, 10)
-			if err != nil || len(pauses) != 1 || pauses[0].Key != r.Key || !strings.Contains(pauses[0].Reason, r.RunID.String()) {
+			if err != nil || len(pauses) != 1 || pauses[0].Key != r.Key ||
+				!strings.Contains(pauses[0].Reason, r.RunID.String()) {
 				t.Fatalf("pauses %+v, %v", pauses, err)
 			}
 			if end == "Resume" {
@@ -335,7 +348,8 @@ func TestConsumerWhoseRunIsEnded(t *testing.T) {
 	}
 }
 
-// Events behind a publisher who has not committed make nothing due. Nobody says so if he rolls back: the place in the line does.
+// Events behind a publisher who has not committed make nothing due. Nobody says so if he rolls back: the place in the
+// line does.
 func TestConsumerBehindAPublisher(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
@@ -350,7 +364,8 @@ func TestConsumerBehindAPublisher(t *testing.T) {
 			publishes(t, s, named("a", "second")...)
 			mustNotRun(t, s, "c")
 			exec(t, tx, end)
-			exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = available_at - interval '1 minute', consumers_at = consumers_at - interval '1 minute'`)
+			exec(t, s.pool, `UPDATE kagzi.run_keys SET available_at = available_at - interval '1 minute',
+				consumers_at = consumers_at - interval '1 minute'`)
 			want := []string{"second"}
 			if end == "COMMIT" {
 				want = []string{"first", "second"}
@@ -384,7 +399,8 @@ func TestDeleteConsumer(t *testing.T) {
 		t.Errorf("the other consumer has %v", got)
 	}
 	mustNotRun(t, s, "c")
-	if keys := one[string](t, s.pool, `SELECT string_agg(run_key, ' ') FROM kagzi.run_keys WHERE consumers_at IS NOT NULL`); keys != OwnGroup("d") {
+	if keys := one[string](t, s.pool, `SELECT string_agg(run_key, ' ') FROM kagzi.run_keys
+		WHERE consumers_at IS NOT NULL`); keys != OwnGroup("d") {
 		t.Errorf("keys with consumers: %s", keys)
 	}
 }
@@ -399,7 +415,8 @@ func TestTriggerConsumer(t *testing.T) {
 	}
 	completes(t, s, r, "", time.Time{})
 	mustNotRun(t, s, "c")
-	if due, err := s.TriggerConsumer(t.Context(), nil, "c", true, Why{}); err != nil || due != (DueRun{uuid.Nil, "queue", "c", 0}) {
+	if due, err := s.TriggerConsumer(t.Context(), nil, "c", true, Why{}); err != nil ||
+		due != (DueRun{uuid.Nil, "queue", "c", 0}) {
 		t.Errorf("%+v, %v", due, err)
 	}
 	r = mustRun(t, s, "c")
@@ -451,7 +468,8 @@ func TestConsumerOfALostWorker(t *testing.T) {
 	mustRun(t, s, "c")
 }
 
-// A worker that starts waits for no claim and no end of a run, which lock the rows of its consumers, unless it changes them.
+// A worker that starts waits for no claim and no end of a run, which lock the rows of its consumers, unless it changes
+// them.
 func TestRegisterConsumersAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -470,8 +488,10 @@ func TestRegisterConsumersAgain(t *testing.T) {
 	changed = consumerOf("c", "b")
 	changed.Key, changed.MostWake = "group", time.Hour
 	subscribe(t, s, changed)
-	if got := one[string](t, s.pool, `SELECT concat_ws(' ', c.run_key, c.most_wake, (SELECT string_agg(s.topic || s.subscribed, ' ' ORDER BY s.topic) FROM kagzi.subscriptions s),
-		(SELECT string_agg(k.run_key, ' ' ORDER BY k.run_key) FROM kagzi.run_keys k WHERE k.consumers_at IS NOT NULL)) FROM kagzi.consumers c`); got != "group 01:00:00 afalse btrue consumer c group" {
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', c.run_key, c.most_wake,
+		(SELECT string_agg(s.topic || s.subscribed, ' ' ORDER BY s.topic) FROM kagzi.subscriptions s),
+		(SELECT string_agg(k.run_key, ' ' ORDER BY k.run_key) FROM kagzi.run_keys k WHERE k.consumers_at IS NOT NULL))
+			FROM kagzi.consumers c`); got != "group 01:00:00 afalse btrue consumer c group" {
 		t.Errorf("the row is %s", got)
 	}
 	// A consumer that changes its group while a run is active goes on under the new one.
@@ -481,12 +501,14 @@ func TestRegisterConsumersAgain(t *testing.T) {
 	mustNotRun(t, s, "c")
 	flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 	exec(t, s.pool, `DELETE FROM kagzi.key_changes`)
-	if place := one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - now())::float8 FROM kagzi.run_keys WHERE run_key = 'another'`); place < 1 || place > 5 {
+	if place := one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - now())::float8 FROM kagzi.run_keys
+		WHERE run_key = 'another'`); place < 1 || place > 5 {
 		t.Errorf("the next look is in %v s", place)
 	}
 }
 
-// Somebody who was publishing when a consumer subscribed does not see it, and leaves no change. The coordinator finds that.
+// Somebody who was publishing when a consumer subscribed does not see it, and leaves no change. The coordinator finds
+// that.
 func TestRecheckConsumers(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -557,12 +579,16 @@ func TestConsumerWhoseRunIsCancelledAtItsEnd(t *testing.T) {
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now()`)
 	e := finish(r)
 	p := peek(t, s, "c", "a")
-	e.Consumed = &Consumed{Consumer: "c", WakeAt: time.Now().Add(time.Hour), Topics: []ConsumedTopic{p.consumed("a", "1")}}
+	e.Consumed = &Consumed{
+		Consumer: "c", WakeAt: time.Now().Add(time.Hour),
+		Topics: []ConsumedTopic{p.consumed("a", "1")},
+	}
 	flush(t, s, &Flush{Finishes: []*Finish{e}})
 	if e.Outcome != Cancelling {
 		t.Fatalf("outcome %v", e.Outcome)
 	}
-	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.consumers WHERE state IS NOT NULL OR wake_at IS NOT NULL`); n != 0 {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.consumers WHERE state IS NOT NULL
+		OR wake_at IS NOT NULL`); n != 0 {
 		t.Error("the consumer has a state or a time")
 	}
 	if got := eventIDs(peek(t, s, "c", "a")); len(got) != 1 {
@@ -580,7 +606,8 @@ func TestConsumerThatHasLeftARunBehind(t *testing.T) {
 	p := peek(t, s, "c", "a")
 	exec(t, s.pool, `UPDATE kagzi.consumers SET run_id = gen_random_uuid()`)
 	completes(t, s, r, "late", time.Now().Add(time.Hour), p.consumed("a", "1"))
-	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.consumers WHERE state IS NOT NULL OR wake_at IS NOT NULL`); n != 0 {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.consumers WHERE state IS NOT NULL
+		OR wake_at IS NOT NULL`); n != 0 {
 		t.Error("the consumer has a state or a time")
 	}
 	if got := eventIDs(peek(t, s, "c", "a")); len(got) != 1 {
@@ -602,7 +629,8 @@ func TestPeekBehindAPublisher(t *testing.T) {
 		t.Errorf("peeked %v, more: %t, %v", eventIDs(p), p.More, err)
 	}
 	exec(t, tx, "COMMIT")
-	if p, err = s.Peek(t.Context(), "c", "a", 3, 1<<20, nil); err != nil || !slices.Equal(eventIDs(p), []string{"1", "2", "open"}) || !p.More {
+	if p, err = s.Peek(t.Context(), "c", "a", 3, 1<<20, nil); err != nil ||
+		!slices.Equal(eventIDs(p), []string{"1", "2", "open"}) || !p.More {
 		t.Errorf("peeked %v, more: %t, %v", eventIDs(p), p.More, err)
 	}
 }

@@ -20,8 +20,8 @@ const (
 
 // ---- topics ----
 
-// The names of topics that have events ($2 at most, of all namespaces), each by one search of events_order for the first name after the
-// previous one: see activeQueues.
+// The names of topics that have events ($2 at most, of all namespaces), each by one search of events_order for the
+// first name after the previous one: see activeQueues.
 const topicsWithEvents = `t (topic) AS (
 	(
 		SELECT x.topic
@@ -56,11 +56,13 @@ WITH RECURSIVE ` + topicsWithEvents + `, n AS MATERIALIZED (
 		)
 	) o
 	LEFT JOIN LATERAL (
-		SELECT x.published_at FROM kagzi.events x WHERE x.topic = o.topic AND x.namespace_id = $1 ORDER BY x.position DESC LIMIT 1
+		SELECT x.published_at FROM kagzi.events x WHERE x.topic = o.topic AND x.namespace_id = $1
+			ORDER BY x.position DESC LIMIT 1
 	) l ON true
 	CROSS JOIN LATERAL (
 		SELECT ARRAY (
-			SELECT x.consumer FROM kagzi.subscriptions x WHERE x.topic = o.topic AND x.namespace_id = $1 AND x.subscribed ORDER BY x.consumer LIMIT $6
+			SELECT x.consumer FROM kagzi.subscriptions x WHERE x.topic = o.topic AND x.namespace_id = $1
+				AND x.subscribed ORDER BY x.consumer LIMIT $6
 		) AS subscribers
 	) s
 	WHERE l.published_at IS NOT NULL OR s.subscribers <> '{}'
@@ -73,7 +75,8 @@ SELECT n.topic, LEAST(c.events, b.most), c.events > b.most, n.newest, n.subscrib
 FROM b
 CROSS JOIN n
 CROSS JOIN LATERAL (
-	SELECT count(*) AS events FROM (SELECT FROM kagzi.events x WHERE x.topic = n.topic AND x.namespace_id = $1 LIMIT (SELECT b.most + 1 FROM b)) x
+	SELECT count(*) AS events FROM (SELECT FROM kagzi.events x WHERE x.topic = n.topic AND x.namespace_id = $1
+		LIMIT (SELECT b.most + 1 FROM b)) x
 ) c
 ORDER BY n.topic`
 
@@ -86,11 +89,14 @@ type TopicState struct {
 	Subscribers []string  // the first consumers of the topic, by name
 }
 
-// TopicStates returns the first thousand topics of the namespace, by name. It finds them among the first ten thousand names of topics in the
-// database.
+// TopicStates returns the first thousand topics of the namespace, by name. It finds them among the first ten thousand
+// names of topics in the database.
 func (s *Store) TopicStates(ctx context.Context) (out []TopicState, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, topicStates, []any{s.namespace, 10 * mostListed, mostListed, mostEvents, mostEventsCounted, mostNamed}, collect(&out, func(row pgx.CollectableRow) (t TopicState, err error) {
+		return ask(ctx, s.pool, topicStates, []any{
+			s.namespace, 10 * mostListed, mostListed, mostEvents,
+			mostEventsCounted, mostNamed,
+		}, collect(&out, func(row pgx.CollectableRow) (t TopicState, err error) {
 			return t, row.Scan(&t.Topic, &t.Events, &t.More, utc(&t.Newest), &t.Subscribers)
 		}))
 	})
@@ -103,7 +109,8 @@ func (s *Store) TopicStates(ctx context.Context) (out []TopicState, err error) {
 const pauseOfConsumer = `LEFT JOIN LATERAL (
 	SELECT x.run_key, x.task_queue, x.workflow_type, x.percent, x.parks, x.reason, x.actor, x.paused_at
 	FROM kagzi.pauses x
-	WHERE x.run_key IN ('', c.run_key) AND x.key_scope = '' AND x.namespace_id = $1 AND x.task_queue IN ('', c.task_queue) AND x.workflow_type IN ('', c.consumer)
+	WHERE x.run_key IN ('', c.run_key) AND x.key_scope = '' AND x.namespace_id = $1
+		AND x.task_queue IN ('', c.task_queue) AND x.workflow_type IN ('', c.consumer)
 		AND (pg_catalog.hashtext(c.run_key) & 2147483647) % 100 >= x.percent
 	ORDER BY x.run_key DESC, x.workflow_type DESC, x.task_queue DESC
 	LIMIT 1
@@ -115,12 +122,14 @@ const pauseOfConsumer = `LEFT JOIN LATERAL (
 const consumerStates = `
 WITH c AS MATERIALIZED (
 	SELECT f.*, r.last_run, r.status, r.finished_at, r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
-		LEAST(f.wake_at, CASE WHEN r.status = 'CANCELLED' OR r.status = 'FAILED' AND NOT f.pause_on_failure THEN r.finished_at + f.least_wake END) AS due_at
+		LEAST(f.wake_at, CASE WHEN r.status = 'CANCELLED' OR r.status = 'FAILED' AND NOT f.pause_on_failure
+			THEN r.finished_at + f.least_wake END) AS due_at
 	FROM (
 		SELECT x.* FROM kagzi.consumers x WHERE x.consumer > '' AND x.namespace_id = $1 ORDER BY x.consumer LIMIT $2
 	) f
 	LEFT JOIN LATERAL (
-		SELECT x.run_id AS last_run, x.status, x.finished_at FROM kagzi.workflow_runs x WHERE x.run_id = f.run_id AND x.namespace_id = $1 OFFSET 0
+		SELECT x.run_id AS last_run, x.status, x.finished_at FROM kagzi.workflow_runs x WHERE x.run_id = f.run_id
+			AND x.namespace_id = $1 OFFSET 0
 	) r ON true
 ), s AS MATERIALIZED (
 	SELECT c.consumer, x.topic, x.pending
@@ -137,14 +146,17 @@ WITH c AS MATERIALIZED (
 	SELECT c.consumer, j.key AS topic, sum(jsonb_array_length(j.value)) AS reserved
 	FROM c
 	CROSS JOIN LATERAL (
-		SELECT x.output FROM kagzi.step_runs x WHERE x.run_id = c.last_run AND x.namespace_id = $1 AND x.step_kind = 'RESERVE' AND x.output IS NOT NULL LIMIT $5
+		SELECT x.output FROM kagzi.step_runs x WHERE x.run_id = c.last_run AND x.namespace_id = $1
+			AND x.step_kind = 'RESERVE' AND x.output IS NOT NULL LIMIT $5
 	) o
 	CROSS JOIN LATERAL jsonb_each(convert_from(o.output, 'UTF8')::jsonb) j
 	WHERE c.active
 	GROUP BY 1, 2
 )
-SELECT c.consumer, c.run_key, c.task_queue, c.state, c.created_at, c.due_at, c.last_run, coalesce(c.status, ''), c.finished_at,
-	p.paused_at, coalesce(p.run_key, ''), coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''), coalesce(p.percent, 0), coalesce(p.parks, false), coalesce(p.reason, ''), coalesce(p.actor, ''),
+SELECT c.consumer, c.run_key, c.task_queue, c.state, c.created_at, c.due_at, c.last_run, coalesce(c.status, ''),
+	c.finished_at,
+	p.paused_at, coalesce(p.run_key, ''), coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''),
+		coalesce(p.percent, 0), coalesce(p.parks, false), coalesce(p.reason, ''), coalesce(p.actor, ''),
 	coalesce(s.topic, ''), LEAST(n.events, b.most), n.events > b.most, o.published_at, coalesce(v.reserved, 0)
 FROM b
 CROSS JOIN c
@@ -157,7 +169,8 @@ CROSS JOIN LATERAL (
 		FROM unnest(s.pending) AS g (gap)
 		CROSS JOIN LATERAL (
 			SELECT FROM kagzi.events x
-			WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap) AND x.position < coalesce(upper(g.gap), 9223372036854775807)
+			WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap)
+				AND x.position < coalesce(upper(g.gap), 9223372036854775807)
 			LIMIT (SELECT b.most + 1 FROM b)
 		) x
 		LIMIT (SELECT b.most + 1 FROM b)
@@ -168,7 +181,8 @@ LEFT JOIN LATERAL (
 	FROM unnest(s.pending) AS g (gap)
 	CROSS JOIN LATERAL (
 		SELECT x.published_at FROM kagzi.events x
-		WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap) AND x.position < coalesce(upper(g.gap), 9223372036854775807)
+		WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap)
+			AND x.position < coalesce(upper(g.gap), 9223372036854775807)
 		ORDER BY x.position
 		LIMIT 1
 	) x
@@ -208,8 +222,10 @@ func (s *Store) ConsumerStates(ctx context.Context) (out []ConsumerState, err er
 			for rows.Next() {
 				var c ConsumerState
 				var t SubscriptionState
-				err := rows.Scan(&c.Name, &c.Key, &c.Queue, &c.State, utc(&c.CreatedAt), utc(&c.WakeAt), uuidTo(&c.RunID), &c.RunStatus, utc(&c.RunEnded),
-					utc(&c.Pause.At), &c.Pause.Key.Name, &c.Pause.Queue, &c.Pause.Type, &c.Pause.Percent, &c.Pause.Parks, &c.Pause.Reason, &c.Pause.Actor,
+				err := rows.Scan(&c.Name, &c.Key, &c.Queue, &c.State, utc(&c.CreatedAt), utc(&c.WakeAt),
+					uuidTo(&c.RunID), &c.RunStatus, utc(&c.RunEnded),
+					utc(&c.Pause.At), &c.Pause.Key.Name, &c.Pause.Queue, &c.Pause.Type, &c.Pause.Percent,
+					&c.Pause.Parks, &c.Pause.Reason, &c.Pause.Actor,
 					&t.Topic, &t.Pending, &t.More, utc(&t.Oldest), &t.Reserved)
 				if err != nil {
 					return err
@@ -230,21 +246,24 @@ func (s *Store) ConsumerStates(ctx context.Context) (out []ConsumerState, err er
 
 // ---- skipping ----
 
-// The range of an event that readers can see begins behind the event before it that is not consumed, as in peekEvents: no event will appear
-// between them. That of another event ($5 is the answer of settledEvents) is the event alone.
+// The range of an event that readers can see begins behind the event before it that is not consumed, as in peekEvents:
+// no event will appear between them. That of another event ($5 is the answer of settledEvents) is the event alone.
 //
-// The end of a run may change the subscription after l has read it. That only adds to what is consumed, so the range stays right, and the UPDATE
-// adds it to the row's newest version.
+// The end of a run may change the subscription after l has read it. That only adds to what is consumed, so the range
+// stays right, and the UPDATE adds it to the row's newest version.
 const skipEvent = `
 WITH l AS MATERIALIZED (
-	SELECT x.position, x.consumed FROM kagzi.subscriptions x WHERE x.topic = $2 AND x.consumer = $3 AND x.namespace_id = $1
+	SELECT x.position, x.consumed FROM kagzi.subscriptions x WHERE x.topic = $2 AND x.consumer = $3
+		AND x.namespace_id = $1
 ), e AS MATERIALIZED (
 	SELECT x.position FROM kagzi.events x WHERE x.event_id = $4 AND x.topic || '' = $2 AND x.namespace_id = $1
 ), u AS MATERIALIZED (
-	SELECT pg_catalog.int8multirange(pg_catalog.int8range(CASE WHEN e.position <= $5 THEN coalesce(b.position, lower(g.gap) - 1) ELSE e.position - 1 END, e.position, '(]')) AS ranges
+	SELECT pg_catalog.int8multirange(pg_catalog.int8range(CASE WHEN e.position <= $5
+		THEN coalesce(b.position, lower(g.gap) - 1) ELSE e.position - 1 END, e.position, '(]')) AS ranges
 	FROM l
 	CROSS JOIN e
-	CROSS JOIN LATERAL unnest(pg_catalog.int8multirange(pg_catalog.int8range(l.position + 1, NULL)) - l.consumed) AS g (gap)
+	CROSS JOIN LATERAL unnest(pg_catalog.int8multirange(pg_catalog.int8range(l.position + 1, NULL)) - l.consumed)
+		AS g (gap)
 	LEFT JOIN LATERAL (
 		SELECT x.position FROM kagzi.events x
 		WHERE x.topic = $2 AND x.namespace_id = $1 AND x.position >= lower(g.gap) AND x.position < e.position
@@ -263,11 +282,14 @@ SELECT (SELECT count(*) FROM l) > 0, (SELECT count(*) FROM e) > 0, (SELECT count
 // ErrNoEvent reports that the topic has no such event.
 var ErrNoEvent = errors.New("no such event")
 
-// Claims and the ends of runs leave a consumer alone whose row is locked. They would wait for the row of the subscription.
-const lockConsumerRow = `SELECT x.consumer FROM kagzi.consumers x WHERE x.consumer = $2 AND x.namespace_id = $1 FOR UPDATE`
+// Claims and the ends of runs leave a consumer alone whose row is locked. They would wait for the row of the
+// subscription.
+const lockConsumerRow = `SELECT x.consumer FROM kagzi.consumers x WHERE x.consumer = $2 AND x.namespace_id = $1
+	FOR UPDATE`
 
-// SkipEvent makes the event one that the consumer has consumed; it may be so already. A run's end does the same with other events: both only
-// add ranges to what is consumed. It returns ErrNoConsumer if the consumer has never had the topic, and ErrNoEvent.
+// SkipEvent makes the event one that the consumer has consumed; it may be so already. A run's end does the same with
+// other events: both only add ranges to what is consumed. It returns ErrNoConsumer if the consumer has never had the
+// topic, and ErrNoEvent.
 func (s *Store) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id string, why Why) error {
 	entry := NewEntry(ActionSkipped, OnConsumer, consumer, why)
 	entry.Changes = []Changed{{"topic", topic, ""}, {"event", id, ""}}
@@ -283,7 +305,8 @@ func (s *Store) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id st
 			return err
 		}
 		var subscribed, found, skipped bool
-		err = askRow(ctx, tx, skipEvent, []any{s.namespace, topic, consumer, id, *settled}, &subscribed, &found, &skipped)
+		err = askRow(ctx, tx, skipEvent, []any{s.namespace, topic, consumer, id, *settled}, &subscribed,
+			&found, &skipped)
 		switch {
 		case err != nil:
 			return err

@@ -62,7 +62,8 @@ func TestTopicStates(t *testing.T) {
 	var short []string
 	for _, g := range got {
 		short = append(short, fmt.Sprint(g.Topic, " ", g.Events, g.More, g.Subscribers))
-		if want := one[time.Time](t, s.pool, `SELECT coalesce(max(published_at), '0001-01-01 00:00:00Z') FROM kagzi.events WHERE topic = $1 AND namespace_id = 'test'`, g.Topic); !g.Newest.Equal(want) {
+		if want := one[time.Time](t, s.pool, `SELECT coalesce(max(published_at), '0001-01-01 00:00:00Z')
+			FROM kagzi.events WHERE topic = $1 AND namespace_id = 'test'`, g.Topic); !g.Newest.Equal(want) {
 			t.Errorf("newest of %s: %v, want %v", g.Topic, g.Newest, want)
 		}
 	}
@@ -83,10 +84,12 @@ func TestStatesOfManyEvents(t *testing.T) {
 	publishes(t, s, named("a", ids...)...)
 	check := func(more bool) {
 		t.Helper()
-		if got := topicStatesOf(t, s); len(got) != 2 || got[0].Events != mostEvents || got[0].More != more || got[1].More {
+		if got := topicStatesOf(t, s); len(got) != 2 || got[0].Events != mostEvents || got[0].More != more ||
+			got[1].More {
 			t.Errorf("topics %+v", got)
 		}
-		if got := consumerState(t, s, "c").Topics; len(got) != 2 || got[0].Pending != mostEvents || got[0].More != more || got[1].Pending != 0 {
+		if got := consumerState(t, s, "c").Topics; len(got) != 2 || got[0].Pending != mostEvents ||
+			got[0].More != more || got[1].Pending != 0 {
 			t.Errorf("topics of the consumer: %+v", got)
 		}
 	}
@@ -107,7 +110,8 @@ func TestConsumerStates(t *testing.T) {
 	publishes(t, s, named("a", "1", "2", "3", "4")...)
 	publishes(t, s, named("b", "1")...)
 
-	if n := consumerState(t, s, "none"); len(n.Topics) != 0 || !time.Now().After(n.WakeAt) || n.WakeAt.IsZero() || n.RunID != [16]byte{} || n.RunStatus != "" {
+	if n := consumerState(t, s, "none"); len(n.Topics) != 0 || !time.Now().After(n.WakeAt) || n.WakeAt.IsZero() ||
+		n.RunID != [16]byte{} || n.RunStatus != "" {
 		t.Errorf("consumer without topics: %+v", n)
 	}
 
@@ -124,16 +128,19 @@ func TestConsumerStates(t *testing.T) {
 	reserve("first", 0)
 	reserve("third", 2)
 	c := consumerState(t, s, "c")
-	if len(c.Topics) != 2 || c.Topics[0].Topic != "a" || c.Topics[0].Reserved != 2 || c.Topics[0].Pending != 4 || c.Topics[1].Reserved != 0 || c.Topics[1].Pending != 1 {
+	if len(c.Topics) != 2 || c.Topics[0].Topic != "a" || c.Topics[0].Reserved != 2 || c.Topics[0].Pending != 4 ||
+		c.Topics[1].Reserved != 0 || c.Topics[1].Pending != 1 {
 		t.Errorf("topics %+v", c.Topics)
 	}
-	if c.Name != "c" || c.Key != r.Key.Name || c.Queue != "queue" || c.RunID != r.RunID || c.RunStatus != Running || !c.RunEnded.IsZero() || c.CreatedAt.IsZero() || c.Paused || c.State != nil || !c.WakeAt.IsZero() {
+	if c.Name != "c" || c.Key != r.Key.Name || c.Queue != "queue" || c.RunID != r.RunID || c.RunStatus != Running ||
+		!c.RunEnded.IsZero() || c.CreatedAt.IsZero() || c.Paused || c.State != nil || !c.WakeAt.IsZero() {
 		t.Errorf("consumer %+v", c)
 	}
 
 	completes(t, s, r, "state", time.Now().Add(time.Hour), p.consumed("a", "1", "3"))
 	c = consumerState(t, s, "c")
-	if string(c.State) != "state" || c.RunStatus != Completed || c.RunEnded.IsZero() || time.Until(c.WakeAt) < 50*time.Minute || time.Until(c.WakeAt) > 70*time.Minute {
+	if string(c.State) != "state" || c.RunStatus != Completed || c.RunEnded.IsZero() ||
+		time.Until(c.WakeAt) < 50*time.Minute || time.Until(c.WakeAt) > 70*time.Minute {
 		t.Errorf("consumer %+v", c)
 	}
 	oldest := one[time.Time](t, s.pool, `SELECT published_at FROM kagzi.events WHERE topic = 'a' AND event_id = '2'`)
@@ -178,13 +185,25 @@ func TestConsumerStatesNamePauses(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	subscribe(t, s, consumerOf("c", "a"))
-	for _, p := range []Pause{{Queue: "other"}, {Type: "other"}, {Queue: "queue", Type: "other"}, {Key: Key{"other", true}}, {Queue: "queue", Key: Key{Name: "consumer c"}}} {
+	for _, p := range []Pause{
+		{Queue: "other"},
+		{Type: "other"},
+		{Queue: "queue", Type: "other"},
+		{Key: Key{"other", true}},
+		{Queue: "queue", Key: Key{Name: "consumer c"}},
+	} {
 		pause(t, s, p)
 	}
 	if c := consumerState(t, s, "c"); c.Paused {
 		t.Errorf("paused by %+v", c.Pause)
 	}
-	for _, p := range []Pause{{}, {Queue: "queue"}, {Type: "c"}, {Queue: "queue", Type: "c"}, {Key: Key{"consumer c", true}}} {
+	for _, p := range []Pause{
+		{},
+		{Queue: "queue"},
+		{Type: "c"},
+		{Queue: "queue", Type: "c"},
+		{Key: Key{"consumer c", true}},
+	} {
 		p.Reason, p.Actor = "why", "who"
 		pause(t, s, p)
 		c := consumerState(t, s, "c")
@@ -196,7 +215,11 @@ func TestConsumerStatesNamePauses(t *testing.T) {
 			t.Errorf("paused by %+v, want %+v", c.Pause, p)
 		}
 	}
-	for p, want := range map[Pause]int{{Key: Key{"consumer c", true}}: 0, {Queue: "queue", Type: "c"}: 0, {Type: "c"}: 0, {Queue: "queue"}: 0, {}: one[int](t, s.pool, `SELECT (hashtext('consumer c') & 2147483647) % 100 + 1`)} {
+	for p, want := range map[Pause]int{
+		{Key: Key{"consumer c", true}}: 0, {Queue: "queue", Type: "c"}: 0,
+		{Type: "c"}: 0, {Queue: "queue"}: 0,
+		{}: one[int](t, s.pool, `SELECT (hashtext('consumer c') & 2147483647) % 100 + 1`),
+	} {
 		if _, err := s.Unpause(t.Context(), nil, p, want); err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +256,8 @@ func TestSkipEvent(t *testing.T) {
 		if got := eventIDs(peek(t, s, "c", "a")); !slices.Equal(got, pending) {
 			t.Errorf("%s: pending %v, want %v", what, got, pending)
 		}
-		if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM unnest(consumed)) FROM kagzi.subscriptions WHERE consumer = 'c'`); n != ranges {
+		if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM unnest(consumed)) FROM kagzi.subscriptions
+			WHERE consumer = 'c'`); n != ranges {
 			t.Errorf("%s: %d ranges, want %d", what, n, ranges)
 		}
 	}
@@ -263,7 +287,8 @@ func TestSkipEvent(t *testing.T) {
 	}
 
 	for want, err := range map[error]error{
-		ErrNoConsumer: s.SkipEvent(t.Context(), nil, "x", "a", "1", Why{}), ErrNoEvent: s.SkipEvent(t.Context(), nil, "d", "a", "x", Why{}),
+		ErrNoConsumer: s.SkipEvent(t.Context(), nil, "x", "a", "1", Why{}),
+		ErrNoEvent:    s.SkipEvent(t.Context(), nil, "d", "a", "x", Why{}),
 	} {
 		if !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
@@ -324,7 +349,8 @@ func TestSkipEventRacesWithARun(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				exec(t, tx, `UPDATE kagzi.subscriptions s SET `+consumeRanges+` FROM (SELECT $1::int8multirange AS ranges) u`, multirange(e.Consumed.Topics[0].Ranges))
+				exec(t, tx, `UPDATE kagzi.subscriptions s SET `+consumeRanges+
+					` FROM (SELECT $1::int8multirange AS ranges) u`, multirange(e.Consumed.Topics[0].Ranges))
 				second = func(ctx context.Context) error { return s.SkipEvent(ctx, nil, "c", "a", "2", Why{}) }
 			}
 			meetsLock(t, s, func(ctx context.Context) {

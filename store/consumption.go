@@ -11,27 +11,32 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An event belongs to a range of positions: from behind the one before it that is not consumed. So the ranges of events one behind the
-// other make one range, and what a consumer has consumed are few ranges however many events it is.
+// An event belongs to a range of positions: from behind the one before it that is not consumed. So the ranges of events
+// one behind the other make one range, and what a consumer has consumed are few ranges however many events it is.
 //
 // The gaps between those ranges come in order, and so do the events of a gap.
 const peekEvents = `
-SELECT g.event_id, coalesce(g.title, ''), g.payload, g.published_at, g.position, pg_catalog.lag(g.position, 1, g.consumed_to) OVER (), g.events > $4 OR g.total >= $5
+SELECT g.event_id, coalesce(g.title, ''), g.payload, g.published_at, g.position,
+	pg_catalog.lag(g.position, 1, g.consumed_to) OVER (), g.events > $4 OR g.total >= $5
 FROM (
-	SELECT l.*, row_number() OVER () AS place, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes, count(*) OVER () AS events, sum(l.size) OVER () AS total
+	SELECT l.*, row_number() OVER () AS place, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes,
+		count(*) OVER () AS events, sum(l.size) OVER () AS total
 	FROM (
 		SELECT e.*, s.position AS consumed_to
 		FROM (
-			SELECT x.position, pg_catalog.int8multirange(pg_catalog.int8range(x.position + 1, NULL)) - x.consumed - $6::int8multirange AS pending
+			SELECT x.position, pg_catalog.int8multirange(pg_catalog.int8range(x.position + 1,
+				NULL)) - x.consumed - $6::int8multirange AS pending
 			FROM kagzi.subscriptions x
 			WHERE x.topic = $2 AND x.consumer = $3 AND x.namespace_id = $1
 			OFFSET 0
 		) s
 		CROSS JOIN LATERAL unnest(s.pending) AS p (gap)
 		CROSS JOIN LATERAL (
-			SELECT x.event_id, x.title, x.payload, x.published_at, x.position, 200 + coalesce(octet_length(x.payload), 0) AS size
+			SELECT x.event_id, x.title, x.payload, x.published_at, x.position, 200 + coalesce(octet_length(x.payload),
+				0) AS size
 			FROM kagzi.events x
-			WHERE x.topic = $2 AND x.namespace_id = $1 AND x.position >= lower(p.gap) AND x.position < coalesce(upper(p.gap), 9223372036854775807)
+			WHERE x.topic = $2 AND x.namespace_id = $1 AND x.position >= lower(p.gap)
+				AND x.position < coalesce(upper(p.gap), 9223372036854775807)
 			ORDER BY x.position
 			LIMIT $4 + 1
 		) e
@@ -53,9 +58,11 @@ type PendingEvent struct {
 	After int64 // the position of the one before it, or up to which all are consumed
 }
 
-// Peek returns the first n events of the topic that the consumer has not consumed, and that its run has not reserved. Of these it returns no more than fit into the bytes; the first one
-// always does.
-func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes int64, reserved [][2]int64) (p Peek, err error) {
+// Peek returns the first n events of the topic that the consumer has not consumed, and that its run has not reserved.
+// Of these it returns no more than fit into the bytes; the first one always does.
+func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes int64,
+	reserved [][2]int64,
+) (p Peek, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		p = Peek{}
 		var settled *int64
@@ -107,19 +114,23 @@ func multirange(ranges [][2]int64) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// The run has completed in the same transaction, or in an earlier try of it. A run that the consumer has left behind changes nothing.
+// The run has completed in the same transaction, or in an earlier try of it. A run that the consumer has left behind
+// changes nothing.
 //
-// In a rolling deployment, an older program may have executed it that does not name all topics, and so has not looked at their events. Then another
-// run follows after least_wake.
+// In a rolling deployment, an older program may have executed it that does not name all topics, and so has not looked
+// at their events. Then another run follows after least_wake.
 const (
 	commitConsumers = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.consumer, r.output, LEAST(CASE WHEN u.wake > 0
-		THEN LEAST(GREATEST(timestamptz 'epoch' + u.wake * interval '1 microsecond', r.now + c.least_wake), r.now + c.most_wake) END, CASE WHEN (
+		THEN LEAST(GREATEST(timestamptz 'epoch' + u.wake * interval '1 microsecond', r.now + c.least_wake),
+			r.now + c.most_wake) END, CASE WHEN (
 			SELECT count(*) FROM kagzi.subscriptions x
-			WHERE x.consumer = u.consumer AND x.namespace_id = $1 AND x.subscribed AND x.topic <> ALL (string_to_array(u.named, E'\n'))
+			WHERE x.consumer = u.consumer AND x.namespace_id = $1 AND x.subscribed
+				AND x.topic <> ALL (string_to_array(u.named, E'\n'))
 		) > 0 THEN r.now + c.least_wake END) AS wake_at
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[]) AS u (run_id, lease, consumer, wake, named)
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[]) AS u (run_id, lease, consumer, wake,
+		named)
 	CROSS JOIN LATERAL (
 		SELECT x.output, statement_timestamp() AS now FROM kagzi.workflow_runs x
 		WHERE x.run_id = u.run_id AND x.namespace_id = $1 AND x.lease = u.lease AND x.status = 'COMPLETED'
@@ -140,12 +151,14 @@ WHERE c.consumer = u.consumer AND c.namespace_id = $1 AND c.run_id = u.run_id`
 	commitSubscriptions = `
 WITH u AS MATERIALIZED (
 	SELECT u.consumer, u.topic, u.looked, u.ranges::int8multirange AS ranges
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[]) AS u (run_id, lease, consumer, topic, looked, ranges)
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[]) AS u (run_id, lease, consumer,
+		topic, looked, ranges)
 	WHERE (
 		SELECT count(*) FROM kagzi.workflow_runs x
 		WHERE x.run_id = u.run_id AND x.namespace_id = $1 AND x.lease = u.lease AND x.status = 'COMPLETED'
 	) > 0 AND (
-		SELECT count(*) FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1 AND x.run_id = u.run_id
+		SELECT count(*) FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1
+			AND x.run_id = u.run_id
 	) > 0
 )
 UPDATE kagzi.subscriptions s
@@ -153,10 +166,13 @@ SET looked_at = u.looked, ` + consumeRanges + `
 FROM u
 WHERE s.topic = u.topic AND s.consumer = u.consumer AND s.namespace_id = $1`
 
-	// What the subscription s has consumed with u.ranges. If the first range begins where position ends, the position moves to its end.
-	consumeRanges = `consumed = (s.consumed + u.ranges) - pg_catalog.int8multirange(pg_catalog.int8range(NULL, ` + consumedTo + `, '(]')),
+	// What the subscription s has consumed with u.ranges. If the first range begins where position ends, the position
+	// moves to its end.
+	consumeRanges = `consumed = (s.consumed + u.ranges) - pg_catalog.int8multirange(pg_catalog.int8range(NULL, ` +
+		consumedTo + `, '(]')),
 	position = ` + consumedTo
-	consumedTo = `coalesce((SELECT upper(r.part) - 1 FROM unnest(s.consumed + u.ranges) AS r (part) WHERE r.part @> s.position + 1), s.position)`
+	consumedTo = `coalesce((SELECT upper(r.part) - 1 FROM unnest(s.consumed + u.ranges) AS r (part)
+		WHERE r.part @> s.position + 1), s.position)`
 )
 
 var commitColumns = columnsOf(commitConsumers,
@@ -164,7 +180,8 @@ var commitColumns = columnsOf(commitConsumers,
 	uuids("lease", func(e *Finish) uuid.UUID { return e.Lease }),
 	texts("consumer", func(e *Finish) string { return e.Consumed.Consumer }),
 	bigints("wake", func(e *Finish) int64 { return epoch(e.Consumed.WakeAt) }),
-	texts("named", func(e *Finish) string { return strings.Join(e.Consumed.Named, "\n") }), // a name has no control characters
+	// a name has no control characters
+	texts("named", func(e *Finish) string { return strings.Join(e.Consumed.Named, "\n") }),
 )
 
 type topicEnd struct {

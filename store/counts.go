@@ -38,14 +38,16 @@ type RunCount struct {
 	Runs    int
 }
 
-// stepOfRun is the step that a run is at. The failures that ended a run are those that its last attempt has forgotten. If it had
-// compensations to run, it has forgotten none: then it is the last one of the same kind. A run that is active waits for a
-// step or has one under way.
+// stepOfRun is the step that a run is at. The failures that ended a run are those that its last attempt has forgotten.
+// If it had compensations to run, it has forgotten none: then it is the last one of the same kind. A run that is active
+// waits for a step or has one under way.
 const stepOfRun = `CASE WHEN r.status = 'FAILED' THEN (
 		SELECT s.step_id
 		FROM kagzi.step_runs s
-		WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.status = 'FAILED' AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH')
-			AND (s.forgotten_by = r.attempts OR r.outcome IS NOT NULL AND s.forgotten_by IS NULL AND s.wake_at IS NULL AND s.error_kind = r.error_kind)
+		WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.status = 'FAILED'
+			AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH')
+			AND (s.forgotten_by = r.attempts OR r.outcome IS NOT NULL AND s.forgotten_by IS NULL AND s.wake_at IS NULL
+				AND s.error_kind = r.error_kind)
 		ORDER BY s.step_kind = 'BRANCH', s.position DESC, s.step_id DESC
 		LIMIT 1
 	) WHEN r.finished_at IS NULL AND r.waiting_on LIKE 'limit %' THEN (
@@ -55,7 +57,8 @@ const stepOfRun = `CASE WHEN r.status = 'FAILED' THEN (
 		ORDER BY p.place
 		LIMIT 1
 	) WHEN r.finished_at IS NULL AND r.waiting_on ~ '^(timer|signal|child|retry|compensation) ' THEN
-		regexp_replace(split_part(substring(r.waiting_on FROM position(' ' IN r.waiting_on) + 1), '; ', 1), ' and [0-9]+ more$', '')
+		regexp_replace(split_part(substring(r.waiting_on FROM position(' ' IN r.waiting_on) + 1), '; ', 1),
+			' and [0-9]+ more$', '')
 	WHEN r.status = 'RUNNING' THEN (
 		SELECT s.step_id
 		FROM kagzi.step_runs s
@@ -66,7 +69,8 @@ const stepOfRun = `CASE WHEN r.status = 'FAILED' THEN (
 
 // The namespace has its second collation for the indexes of lists.
 const countRuns = `
-SELECT coalesce(g.status, ''), coalesce(g.workflow_type, ''), coalesce(g.task_queue, ''), coalesce(g.error_kind, ''), coalesce(g.step_id, ''),
+SELECT coalesce(g.status, ''), coalesce(g.workflow_type, ''), coalesce(g.task_queue, ''), coalesce(g.error_kind, ''),
+	coalesce(g.step_id, ''),
 	g.started, g.ended, count(*)
 FROM (
 	SELECT CASE WHEN 'status' = ANY ($23::text[]) THEN r.status END AS status,
@@ -74,8 +78,10 @@ FROM (
 		CASE WHEN 'queue' = ANY ($23::text[]) THEN r.task_queue END AS task_queue,
 		CASE WHEN 'kind' = ANY ($23::text[]) THEN r.error_kind END AS error_kind,
 		CASE WHEN 'step' = ANY ($23::text[]) THEN ` + stepOfRun + ` END AS step_id,
-		CASE WHEN $24::bigint > 0 THEN date_bin($24::bigint * interval '1 microsecond', r.created_at, timestamptz 'epoch') END AS started,
-		CASE WHEN $25::bigint > 0 THEN date_bin($25::bigint * interval '1 microsecond', r.finished_at, timestamptz 'epoch') END AS ended
+		CASE WHEN $24::bigint > 0 THEN date_bin($24::bigint * interval '1 microsecond', r.created_at,
+			timestamptz 'epoch') END AS started,
+		CASE WHEN $25::bigint > 0 THEN date_bin($25::bigint * interval '1 microsecond', r.finished_at,
+			timestamptz 'epoch') END AS ended
 	FROM kagzi.workflow_runs r
 	WHERE r.namespace_id = $1 COLLATE "POSIX" AND ` + chosen + `
 		AND r.run_id >= $27::uuid AND r.run_id <= $28::uuid
@@ -90,7 +96,8 @@ const maxGroups = 10_000
 // ErrTooMuchToCount reports that Counts found more than 10,000 groups, or did not finish in time.
 var ErrTooMuchToCount = errors.New("too much to count")
 
-// Counts counts the runs that f selects by the fields and times of g, the largest group first. It ignores After and Limit.
+// Counts counts the runs that f selects by the fields and times of g, the largest group first. It ignores After and
+// Limit.
 func (s *Store) Counts(ctx context.Context, f Filter, g Grouping) (out []RunCount, err error) {
 	by := g.By
 	if by == nil {
@@ -102,7 +109,8 @@ func (s *Store) Counts(ctx context.Context, f Filter, g Grouping) (out []RunCoun
 		if err != nil {
 			return err
 		}
-		args := append(s.chosenArgs(f), by, micros(g.Started), micros(g.Ended), maxGroups+1, first.String(), last.String())
+		args := append(s.chosenArgs(f), by, micros(g.Started), micros(g.Ended), maxGroups+1, first.String(),
+			last.String())
 		return s.askPlanned(ctx, s.pool, countRuns, args, func(rows pgx.Rows) error {
 			var c RunCount
 			dest := []any{&c.Status, &c.Type, &c.Queue, &c.Kind, &c.Step, utc(&c.Started), utc(&c.Ended), &c.Runs}
@@ -126,7 +134,8 @@ func (s *Store) Counts(ctx context.Context, f Filter, g Grouping) (out []RunCoun
 // In tests, now() may be ahead of Postgres's own clock.
 const clockAhead = `SELECT (extract(epoch FROM now() - pg_catalog.now()) * 1000000)::bigint`
 
-// idsOf returns the first and the last ID that runs of f's times may have, so that a count of a day does not read those of all years.
+// idsOf returns the first and the last ID that runs of f's times may have, so that a count of a day does not read those
+// of all years.
 func (s *Store) idsOf(ctx context.Context, f Filter) (first, last uuid.UUID, err error) {
 	var ahead int64
 	if !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedUntil.IsZero() {

@@ -13,21 +13,22 @@ const (
 	// overdueBatch is how many runs one transaction ends: it holds their locks.
 	overdueBatch = 500
 
-	// maxFailuresInRow is how many runs in a row may fail alone. After that the error is probably about the database, not
-	// about the runs.
+	// maxFailuresInRow is how many runs in a row may fail alone. After that the error is probably about the database,
+	// not about the runs.
 	maxFailuresInRow = 10
 )
 
-// An Overdue is the state of a pass over the runs whose deadline has passed, the earliest deadline first. The caller sets
-// the exported fields, EndOverdue the others. Only one goroutine may use it.
+// An Overdue is the state of a pass over the runs whose deadline has passed, the earliest deadline first. The caller
+// sets the exported fields, EndOverdue the others. Only one goroutine may use it.
 type Overdue struct {
 	Grace time.Duration // after the deadline, for a worker to end the run itself
 	Kind  string        // of the error that the runs end with
 	Error string
 
-	after    overdueRun // the last run of the pass that was ended or left out: the next call reads those after it
-	halvings int        // the next batch is overdueBatch halved so many times: larger ones failed; a success takes one back
-	failures int        // runs in a row that failed in a batch of one; a success resets it
+	after overdueRun // the last run of the pass that was ended or left out: the next call reads those after it
+	// the next batch is overdueBatch halved so many times: larger ones failed; a success takes one back
+	halvings int
+	failures int // runs in a row that failed in a batch of one; a success resets it
 }
 
 // An overdueRun is a run whose deadline has passed.
@@ -44,19 +45,21 @@ const overdueRuns = `
 SELECT q.run_id, q.parent_run_id, q.deadline_at
 FROM kagzi.workflow_runs q
 WHERE q.namespace_id = $1 AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING')
-	AND (q.deadline_at, q.run_id) > ($2::timestamptz, $3::uuid) AND q.deadline_at <= now() - $4::bigint * interval '1 microsecond'
-	AND CASE WHEN q.status = 'RUNNING' THEN q.available_at <= now() - $4::bigint * interval '1 microsecond' ELSE true END
+	AND (q.deadline_at, q.run_id) > ($2::timestamptz, $3::uuid)
+		AND q.deadline_at <= now() - $4::bigint * interval '1 microsecond'
+	AND CASE WHEN q.status = 'RUNNING' THEN q.available_at <= now() - $4::bigint * interval '1 microsecond'
+		ELSE true END
 ORDER BY q.deadline_at, q.run_id
 LIMIT $5
 FOR UPDATE SKIP LOCKED`
 
-// EndOverdue ends the next batch of runs that no worker executes and whose deadline passed longer ago than the grace, with
-// their children. A run that was cancelled meanwhile ends as cancelled. EndOverdue waits for no lock. It leaves out a run if
-// somebody has locked it, its parent or a run below it, and ends none while another coordinator ends some.
+// EndOverdue ends the next batch of runs that no worker executes and whose deadline passed longer ago than the grace,
+// with their children. A run that was cancelled meanwhile ends as cancelled. EndOverdue waits for no lock. It leaves
+// out a run if somebody has locked it, its parent or a run below it, and ends none while another coordinator ends some.
 //
-// more tells the caller to call it again with o. It may be true after an error about single runs, too: the next batch is
-// smaller, and a run that fails in a batch of one is left out, and its error returned. If many in a row fail alone, more is
-// false, and the rest waits for another pass.
+// more tells the caller to call it again with o. It may be true after an error about single runs, too: the next batch
+// is smaller, and a run that fails in a batch of one is left out, and its error returned. If many in a row fail alone,
+// more is false, and the rest waits for another pass.
 func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
 	limit, read := max(1, overdueBatch>>o.halvings), 0
 	var last overdueRun
@@ -91,20 +94,23 @@ func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns,
 		return &CancelledRuns{}, false, wrap("end runs past their deadline", err)
 	case read == 1:
 		o.after = last
-		return &CancelledRuns{}, o.failures%maxFailuresInRow != 0, wrap("end run "+last.id.String()+" past its deadline", err)
+		return &CancelledRuns{}, o.failures%maxFailuresInRow != 0,
+			wrap("end run "+last.id.String()+" past its deadline", err)
 	default:
 		o.halvings++
 		return &CancelledRuns{}, true, nil
 	}
 }
 
-// lockOverdue locks and returns the next runs whose deadline has passed; none if another coordinator holds deadlineLock.
+// lockOverdue locks and returns the next runs whose deadline has passed; none if another coordinator holds
+// deadlineLock.
 func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit int) (late []overdueRun, err error) {
 	locked, err := askOne[bool](ctx, tx, deadlineLock, s.namespace)
 	if err != nil || !locked {
 		return nil, err
 	}
-	// A statement of its own, after the one that takes the lock: its snapshot must show the runs that the last holder ended.
+	// A statement of its own, after the one that takes the lock: its snapshot must show the runs that the last holder
+	// ended.
 	args := []any{s.namespace, o.after.deadline, o.after.id, micros(o.Grace), limit}
 	err = ask(ctx, tx, overdueRuns, args, func(rows pgx.Rows) error {
 		var r overdueRun
@@ -119,10 +125,13 @@ func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit in
 	return late, err
 }
 
-// lockFamilies locks the family of each run: its parent and the runs below it, which are the rows that its end writes. It
-// waits for no lock, so the order does not matter. It returns the parent of each run of late and of each run below them, and
-// in free the runs of late whose whole family is locked. A family may grow until it is locked, so lockFamilies repeats.
-func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx, late []overdueRun) (parents map[uuid.UUID]uuid.UUID, free []uuid.UUID, err error) {
+// lockFamilies locks the family of each run: its parent and the runs below it, which are the rows that its end writes.
+// It waits for no lock, so the order does not matter. It returns the parent of each run of late and of each run below
+// them, and in free the runs of late whose whole family is locked. A family may grow until it is locked, so
+// lockFamilies repeats.
+func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx,
+	late []overdueRun,
+) (parents map[uuid.UUID]uuid.UUID, free []uuid.UUID, err error) {
 	ids, locked, tried := make([]uuid.UUID, len(late)), map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
 	for i, r := range late {
 		ids[i], locked[r.id], tried[r.id] = r.id, true, true
@@ -170,7 +179,9 @@ func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx, late []overdueRun) 
 }
 
 // endFamilies ends the runs, and cancels the runs below them.
-func (s *Store) endFamilies(ctx context.Context, tx pgx.Tx, o *Overdue, parents map[uuid.UUID]uuid.UUID, runs []uuid.UUID) (*CancelledRuns, error) {
+func (s *Store) endFamilies(ctx context.Context, tx pgx.Tx, o *Overdue, parents map[uuid.UUID]uuid.UUID,
+	runs []uuid.UUID,
+) (*CancelledRuns, error) {
 	ends := make(map[uuid.UUID]bool, len(runs))
 	for _, id := range runs {
 		ends[id] = true

@@ -12,8 +12,11 @@ import (
 // refuseEnds makes the server answer with the SQLSTATE if a run with such an external ID fails.
 func refuseEnds(t *testing.T, s *Store, like, code string) {
 	t.Helper()
-	exec(t, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one' USING ERRCODE = '`+code+`'; END $$`)
-	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (new.status = 'FAILED' AND new.external_id LIKE '`+like+`') EXECUTE FUNCTION refuse()`)
+	exec(t, s.pool,
+		`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one' USING ERRCODE = '`+
+			code+`'; END $$`)
+	exec(t, s.pool,
+		`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (new.status = 'FAILED' AND new.external_id LIKE '`+like+`') EXECUTE FUNCTION refuse()`)
 }
 
 // A run that cannot be ended is reported, whatever the reason, and does not keep the others from ending.
@@ -24,7 +27,8 @@ func TestOverdueRunThatCannotEnd(t *testing.T) {
 			t.Parallel()
 			s := open(t)
 			refuseEnds(t, s, "bad", code)
-			ids := start(t, s, append(many(40, withTimeout(time.Hour)), newRun(withTimeout(time.Hour), withID("bad")))...)
+			ids := start(t, s,
+				append(many(40, withTimeout(time.Hour)), newRun(withTimeout(time.Hour), withID("bad")))...)
 			bad := ids[40]
 			pass(t, s, 2*grace, ids...)
 			var ended []uuid.UUID
@@ -38,7 +42,8 @@ func TestOverdueRunThatCannotEnd(t *testing.T) {
 				more, ended = again, append(ended, out.Ended...)
 			}
 			wantIDs(t, "ended", ended, ids[:40]...)
-			if len(failures) != 1 || !strings.Contains(failures[0].Error(), code) || !strings.Contains(failures[0].Error(), bad.String()) {
+			if len(failures) != 1 || !strings.Contains(failures[0].Error(), code) ||
+				!strings.Contains(failures[0].Error(), bad.String()) {
 				t.Errorf("errors %v", failures)
 			}
 		})

@@ -25,7 +25,10 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	var ids []uuid.UUID
 	for _, p := range parents {
 		ids = append(ids, start(t, s, many(10, withParent(p.RunID), withTimeout(time.Hour))...)...)
-		f.Suspensions = append(f.Suspensions, &Suspension{RunID: p.RunID, Lease: p.Lease, Status: Sleeping, Wake: -1, Need: 10})
+		f.Suspensions = append(f.Suspensions, &Suspension{
+			RunID: p.RunID, Lease: p.Lease, Status: Sleeping,
+			Wake: -1, Need: 10,
+		})
 	}
 	flush(t, s, f)
 	workers := claim(t, s, request(100)).Runs // half of them
@@ -44,7 +47,8 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	}
 	all.Go(func() {
 		for _, id := range ids[50:150] {
-			if _, err := s.Cancel(t.Context(), nil, id, Why{}, 0); err != nil && !strings.Contains(err.Error(), ErrRunFinished.Error()) {
+			if _, err := s.Cancel(t.Context(), nil, id, Why{}, 0); err != nil &&
+				!strings.Contains(err.Error(), ErrRunFinished.Error()) {
 				t.Error(err)
 			}
 		}
@@ -58,7 +62,8 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	})
 	all.Wait()
 	endOverdueRuns(t, s) // what was locked
-	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id IS NOT NULL AND finished_at IS NULL`); n > 0 {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id IS NOT NULL
+		AND finished_at IS NULL`); n > 0 {
 		t.Errorf("%d runs have not ended", n)
 	}
 	for _, p := range parents {
@@ -80,7 +85,8 @@ func TestOverdueRunsAndLostAnswers(t *testing.T) {
 			return pgproxy.After(pgproxy.Contains("kagzi deadlines"), pgproxy.Exactly("commit"))
 		},
 	} {
-		for loss, drop := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Request": (*pgproxy.Proxy).DropRequest, "Answer": (*pgproxy.Proxy).DropAck} {
+		for loss, drop := range map[string]func(*pgproxy.Proxy,
+			pgproxy.Match) *pgproxy.Drop{"Request": (*pgproxy.Proxy).DropRequest, "Answer": (*pgproxy.Proxy).DropAck} {
 			t.Run(name+loss, func(t *testing.T) {
 				t.Parallel()
 				db := dbtest.Database(t)
@@ -105,7 +111,8 @@ func TestOverdueRunsAndLostAnswers(t *testing.T) {
 				if row := readRow(t, s.pool, parent); row.Wakeups != 1 {
 					t.Errorf("the parent %+v", row)
 				}
-				if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`); n != 1 {
+				if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs
+					WHERE status = 'CANCELLED'`); n != 1 {
 					t.Errorf("%d children are cancelled", n)
 				}
 			})
@@ -140,10 +147,15 @@ func TestOverdueRunsAreFenced(t *testing.T) {
 	t.Parallel()
 	for name, compensates := range map[string]bool{"Ended": false, "Compensating": true} {
 		for write, flushOf := range map[string]func(*ClaimedRun) *Flush{
-			"Suspend": func(r *ClaimedRun) *Flush { return &Flush{Suspensions: []*Suspension{sleep(r, 30*24*time.Hour)}} },
-			"Finish":  func(r *ClaimedRun) *Flush { return &Flush{Finishes: []*Finish{finish(r)}} },
+			"Suspend": func(r *ClaimedRun) *Flush {
+				return &Flush{Suspensions: []*Suspension{sleep(r, 30*24*time.Hour)}}
+			},
+			"Finish": func(r *ClaimedRun) *Flush { return &Flush{Finishes: []*Finish{finish(r)}} },
 			"Failure": func(r *ClaimedRun) *Flush {
-				return &Flush{Finishes: []*Finish{{RunID: r.RunID, Lease: r.Lease, Status: Failed, ErrorKind: "unknown", Error: "mine"}}}
+				return &Flush{Finishes: []*Finish{{
+					RunID: r.RunID, Lease: r.Lease, Status: Failed, ErrorKind: "unknown",
+					Error: "mine",
+				}}}
 			},
 			"Record": func(r *ClaimedRun) *Flush { return &Flush{Records: []*Record{record(r, "late", "x")}} },
 		} {
@@ -154,11 +166,13 @@ func TestOverdueRunsAreFenced(t *testing.T) {
 			}
 			pass(t, s, 2*grace, r.RunID)
 			expire(t, s, r.RunID)
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour' WHERE run_id = $1`, r.RunID)
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour'
+				WHERE run_id = $1`, r.RunID)
 			if moved := endOverdueRuns(t, s).Changed(); len(moved) != 1 {
 				t.Fatalf("%s, %s: moved %v", name, write, moved)
 			}
-			before := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r WHERE run_id = $1`, r.RunID)
+			before := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r
+				WHERE run_id = $1`, r.RunID)
 			f := flushOf(r)
 			flush(t, s, f)
 			outcomes := []Outcome{}
@@ -174,7 +188,8 @@ func TestOverdueRunsAreFenced(t *testing.T) {
 			if len(outcomes) != 1 || outcomes[0] != Lost {
 				t.Errorf("%s, %s: outcome %v, want Lost", name, write, outcomes)
 			}
-			if after := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r WHERE run_id = $1`, r.RunID); after != before {
+			if after := one[string](t, s.pool, `SELECT to_jsonb(r)::text FROM kagzi.workflow_runs r WHERE run_id = $1`,
+				r.RunID); after != before {
 				t.Errorf("%s, %s: the row was %s, and is %s", name, write, before, after)
 			}
 		}

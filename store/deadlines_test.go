@@ -34,10 +34,12 @@ func endOverdueRuns(t *testing.T, s *Store) *CancelledRuns {
 	return all
 }
 
-// pass moves the runs' deadlines into the past, by ago, and available_at with them, which is the deadline at the latest.
+// pass moves the runs' deadlines into the past, by ago, and available_at with them, which is the deadline at the
+// latest.
 func pass(t *testing.T, s *Store, ago time.Duration, ids ...uuid.UUID) {
 	t.Helper()
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET deadline_at = clock_timestamp() - $2::interval, available_at = LEAST(available_at, clock_timestamp() - $2::interval) WHERE run_id = ANY ($1)`, ids, ago)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET deadline_at = clock_timestamp() - $2::interval,
+		available_at = LEAST(available_at, clock_timestamp() - $2::interval) WHERE run_id = ANY ($1)`, ids, ago)
 }
 
 // asleep starts a run with a deadline and lets it sleep.
@@ -52,7 +54,10 @@ func asleep(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
 func asleepWith(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
 	t.Helper()
 	r := running(t, s, 1, append(change, withTimeout(24*time.Hour))...)[0]
-	flush(t, s, &Flush{Records: []*Record{registering(r, "booking", 1)}, Suspensions: []*Suspension{sleep(r, time.Hour)}})
+	flush(t, s, &Flush{
+		Records:     []*Record{registering(r, "booking", 1)},
+		Suspensions: []*Suspension{sleep(r, time.Hour)},
+	})
 	return r.RunID
 }
 
@@ -67,26 +72,29 @@ func wantIDs(t *testing.T, what string, got []uuid.UUID, want ...uuid.UUID) {
 // wantEnded checks a run's status and error: "FAILED deadline: too late".
 func wantEnded(t *testing.T, s *Store, id uuid.UUID, want string) {
 	t.Helper()
-	if got := one[string](t, s.pool, `SELECT concat(status, ' ', error_kind, ': ', error) FROM kagzi.workflow_runs WHERE run_id = $1`, id); got != want {
+	if got := one[string](t, s.pool, `SELECT concat(status, ' ', error_kind, ': ', error) FROM kagzi.workflow_runs
+		WHERE run_id = $1`, id); got != want {
 		t.Errorf("run %v is %s, want %s", id, got, want)
 	}
 }
 
-// Runs that no worker executes end as they do at a worker. Runs that a worker executes, or that are not late enough, do not
-// end.
+// Runs that no worker executes end as they do at a worker. Runs that a worker executes, or that are not late enough, do
+// not end.
 func TestOverdueRunsEnd(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	dbtest.Audit(t, s.pool)
 	timeout := withTimeout(24 * time.Hour)
 	pending := start(t, s, newRun(timeout))[0]
-	sleeping, silent, live := asleep(t, s, withPriority(1)), running(t, s, 1, timeout, withPriority(1))[0], running(t, s, 1, timeout, withPriority(1))[0]
+	sleeping, silent, live := asleep(t, s, withPriority(1)), running(t, s, 1, timeout, withPriority(1))[0],
+		running(t, s, 1, timeout, withPriority(1))[0]
 	recent, future := start(t, s, newRun(timeout))[0], start(t, s, newRun(timeout))[0]
 	backoff := start(t, s, newRun(timeout))[0] // claimed from a dead worker after the deadline, and set back
 	start(t, s, newRun())
 	foreign := start(t, New(s.pool, "other"), newRun(timeout))[0]
 	pass(t, s, 2*grace, pending, sleeping, silent.RunID, live.RunID, backoff, foreign)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = clock_timestamp() + interval '5 minutes' WHERE run_id = ANY ($1)`, []uuid.UUID{live.RunID, backoff})
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = clock_timestamp() + interval '5 minutes'
+		WHERE run_id = ANY ($1)`, []uuid.UUID{live.RunID, backoff})
 	pass(t, s, grace/2, recent)
 
 	out := endOverdueRuns(t, s)
@@ -96,7 +104,8 @@ func TestOverdueRunsEnd(t *testing.T) {
 	}
 	for _, id := range out.Ended {
 		wantEnded(t, s, id, "FAILED deadline: too late")
-		if row := readRow(t, s.pool, id); row.Attempts != 1 || row.LockedBy != nil || row.WaitingOn != nil || !row.Ended {
+		if row := readRow(t, s.pool, id); row.Attempts != 1 || row.LockedBy != nil || row.WaitingOn != nil ||
+			!row.Ended {
 			t.Errorf("row %+v", row)
 		}
 	}
@@ -133,7 +142,9 @@ func TestOverdueRunHasAFamily(t *testing.T) {
 	out := endOverdueRuns(t, s)
 	wantIDs(t, "ended", out.Ended, late, child, grandchild, lateToo)
 	wantIDs(t, "compensating", out.Compensating, compensating)
-	if !slices.Contains(out.Woken, parent.RunID) || !slices.ContainsFunc(out.Due, func(w DueRun) bool { return w.RunID == parent.RunID && w.Queue == "queue" && w.Type == "type" }) {
+	if !slices.Contains(out.Woken, parent.RunID) || !slices.ContainsFunc(out.Due, func(w DueRun) bool {
+		return w.RunID == parent.RunID && w.Queue == "queue" && w.Type == "type"
+	}) {
 		t.Errorf("woken %v, due %v, want the parent", out.Woken, out.Due)
 	}
 	if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 1 || !row.Due || row.Status != Sleeping {
@@ -155,8 +166,8 @@ func TestOverdueRunHasAFamily(t *testing.T) {
 	wantIDs(t, "ended", endOverdueRuns(t, s).Ended, orphan)
 }
 
-// A run with registered compensations sleeps until they have run. Then it ends with the error of its deadline, or of the
-// cancel that came before.
+// A run with registered compensations sleeps until they have run. Then it ends with the error of its deadline, or of
+// the cancel that came before.
 func TestOverdueRunIsCompensated(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -164,7 +175,10 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 	parent := running(t, s, 1, withPriority(1))[0]
 	id := asleepWith(t, s, withParent(parent.RunID), withPriority(1))
 	stuck := running(t, s, 1, withPriority(1), withTimeout(24*time.Hour))[0] // its worker ignores the cancel
-	flush(t, s, &Flush{Records: []*Record{registering(stuck, "booking", 1)}, Suspensions: []*Suspension{sleep(parent, -time.Second)}})
+	flush(t, s, &Flush{
+		Records:     []*Record{registering(stuck, "booking", 1)},
+		Suspensions: []*Suspension{sleep(parent, -time.Second)},
+	})
 	out, err := s.Cancel(t.Context(), nil, stuck.RunID, Why{Reason: "mine"}, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +194,10 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 	if len(out.Due) != 2 || out.Due[0].Type != "undo" || out.Due[0].Queue != "queue" {
 		t.Errorf("due: %v, want two compensations", out.Due)
 	}
-	for id, outcome := range map[uuid.UUID]string{id: "FAILED deadline: too late", stuck.RunID: "CANCELLED cancelled: run was cancelled: mine"} {
+	for id, outcome := range map[uuid.UUID]string{
+		id:          "FAILED deadline: too late",
+		stuck.RunID: "CANCELLED cancelled: run was cancelled: mine",
+	} {
 		wantWaiting(t, s, id, "compensation booking")
 		wantOutcomeOf(t, s, id, outcome)
 		if row := readRow(t, s.pool, id); row.Lease != nil || row.LockedBy != nil || row.Ended {
@@ -228,7 +245,10 @@ func TestOverdueRunsPassOverLocks(t *testing.T) {
 			others := start(t, s, many(20, timeout)...)
 			pass(t, s, 2*grace, append(others, late, child)...)
 			tx := begin(t, s)
-			lockRow(t, tx, map[string]uuid.UUID{"Run": late, "Parent": parent, "Child": child, "Grandchild": grandchild}[locked])
+			lockRow(t, tx, map[string]uuid.UUID{
+				"Run": late, "Parent": parent, "Child": child,
+				"Grandchild": grandchild,
+			}[locked])
 			want := others
 			if locked == "Parent" { // the child's own parent is free
 				want = append(want, child, grandchild)
@@ -241,8 +261,8 @@ func TestOverdueRunsPassOverLocks(t *testing.T) {
 	}
 }
 
-// More runs than one transaction ends are ended in batches. A batch in which no run can end, because the parent of all is
-// locked, does not stop the pass.
+// More runs than one transaction ends are ended in batches. A batch in which no run can end, because the parent of all
+// is locked, does not stop the pass.
 func TestOverdueRunsEndInBatches(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -272,16 +292,20 @@ func TestOverdueLookReadsLittle(t *testing.T) {
 	rows := campaign.Size(15_000, 50_000)
 	exec(t, s.pool, loadRuns, rows)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET deadline_at = now() + interval '1 hour' WHERE status = 'SLEEPING'`)
-	exec(t, s.pool, `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, deadline_at)
-		SELECT gen_random_uuid(), 'other', 'queue', 'type', 'PENDING', now(), now() - interval '1 hour' FROM generate_series(1, $1::int)`, rows)
+	exec(t, s.pool, `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status,
+		available_at, deadline_at)
+		SELECT gen_random_uuid(), 'other', 'queue', 'type', 'PENDING', now(), now() - interval '1 hour'
+			FROM generate_series(1, $1::int)`, rows)
 	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)
 	late := start(t, s, many(10, withTimeout(time.Hour))...)
 	pass(t, s, 2*grace, late...)
 	conn := dbtest.Connect(t, s.pool.Config().ConnString())
 	for _, want := range []struct{ rows, buffers int }{{10, 60}, {0, 30}} {
-		p := explain(t, prepared(t, conn), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", overdueRuns, s.namespace, time.Time{}, uuid.Nil, micros(grace), overdueBatch)
+		p := explain(t, prepared(t, conn), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", overdueRuns, s.namespace,
+			time.Time{}, uuid.Nil, micros(grace), overdueBatch)
 		if p.maxRows("workflow_runs") > float64(want.rows) || p.buffers() > want.buffers {
-			t.Errorf("with %d runs that are late the query reads %v rows and %d buffers\n%s", want.rows, p.maxRows("workflow_runs"), p.buffers(), p.text)
+			t.Errorf("with %d runs that are late the query reads %v rows and %d buffers\n%s", want.rows,
+				p.maxRows("workflow_runs"), p.buffers(), p.text)
 		}
 		exec(t, conn, `ROLLBACK`)
 		endOverdueRuns(t, s)

@@ -20,7 +20,8 @@ const (
 	finishedRows = 500 // the same for a coordinator that finishes one, and has time
 )
 
-// Children of the runs $2, detached ones and those that belong to them: of each run the first $4 whose IDs are above that of $3.
+// Children of the runs $2, detached ones and those that belong to them: of each run the first $4 whose IDs are above
+// that of $3.
 const childrenOf = `
 SELECT u.place, q.run_id, q.status, q.belongs, q.marked
 FROM unnest($2::uuid[], $3::uuid[]) WITH ORDINALITY AS u (run_id, after, place)
@@ -54,7 +55,8 @@ SELECT q.run_id, q.status, q.workflow_type, coalesce(q.external_id, ''), coalesc
 	) END
 FROM unnest($2::uuid[]) WITH ORDINALITY AS u (run_id, place)
 CROSS JOIN LATERAL (
-	SELECT f.run_id, f.status, f.workflow_type, f.external_id, f.waiting_on, f.parent_run_id FROM kagzi.workflow_runs f WHERE f.run_id = u.run_id AND f.namespace_id = $1 OFFSET 0
+	SELECT f.run_id, f.status, f.workflow_type, f.external_id, f.waiting_on, f.parent_run_id FROM kagzi.workflow_runs f
+		WHERE f.run_id = u.run_id AND f.namespace_id = $1 OFFSET 0
 ) q
 ORDER BY u.place`
 
@@ -63,22 +65,26 @@ const rowsOfRuns = `
 SELECT coalesce(sum(s.rows + g.rows + i.rows), 0)::bigint
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT count(*) AS rows FROM (SELECT FROM kagzi.step_runs s WHERE s.run_id = u.run_id AND s.namespace_id = $1 LIMIT $3) x
+	SELECT count(*) AS rows FROM (SELECT FROM kagzi.step_runs s WHERE s.run_id = u.run_id AND s.namespace_id = $1
+		LIMIT $3) x
 ) s
 CROSS JOIN LATERAL (
-	SELECT count(*) AS rows FROM (SELECT FROM kagzi.signals g WHERE g.run_id = u.run_id AND g.namespace_id = $1 LIMIT $3) x
+	SELECT count(*) AS rows FROM (SELECT FROM kagzi.signals g WHERE g.run_id = u.run_id AND g.namespace_id = $1
+		LIMIT $3) x
 ) g
 CROSS JOIN LATERAL (
-	SELECT count(*) AS rows FROM (SELECT FROM kagzi.start_items i WHERE i.run_id = u.run_id AND i.namespace_id = $1 LIMIT $3) x
+	SELECT count(*) AS rows FROM (SELECT FROM kagzi.start_items i WHERE i.run_id = u.run_id AND i.namespace_id = $1
+		LIMIT $3) x
 ) i`
 
 const markDeleted = `
 UPDATE kagzi.workflow_runs r SET waiting_on = '` + beingDeleted + `'
 WHERE r.run_id = ANY ($2::uuid[]) AND r.namespace_id = $1 AND r.status IN ('COMPLETED', 'FAILED', 'CANCELLED')`
 
-// Only for runs that the transaction has locked when they were over, or that are marked. The events that say who deleted them stay, and
-// so do slots of limits, because a step of a run that was terminated may not have returned: freeSlots removes them. The deletes have arrays as
-// conditions, of which the planner does not know the length: see pruneRuns.
+// Only for runs that the transaction has locked when they were over, or that are marked. The events that say who
+// deleted them stay, and so do slots of limits, because a step of a run that was terminated may not have returned:
+// freeSlots removes them. The deletes have arrays as conditions, of which the planner does not know the length: see
+// pruneRuns.
 const deleteRuns = `
 WITH d AS MATERIALIZED (
 	SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id)
@@ -87,11 +93,13 @@ WITH d AS MATERIALIZED (
 ), g AS (
 	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
 ), x AS (
-	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1 AND CASE WHEN x.lease IS NULL THEN true ELSE false END
+	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1
+		AND CASE WHEN x.lease IS NULL THEN true ELSE false END
 ), i AS (
 	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND i.namespace_id = $1
 ), e AS (
-	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1 AND e.event <> 'DELETED'
+	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1
+		AND e.event <> 'DELETED'
 )
 DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND r.namespace_id = $1`
 
@@ -113,19 +121,21 @@ type ActiveBelow struct{ RunID uuid.UUID }
 
 func (e *ActiveBelow) Error() string { return fmt.Sprintf("run %s below it is not over", e.RunID) }
 
-// Delete deletes a run that is over and the runs that belong to it, with all of their rows, and returns them. For each it writes an
-// event, which stays. It returns ErrRunNotFound, ErrRunActive, an ActiveBelow and a NeededRun.
+// Delete deletes a run that is over and the runs that belong to it, with all of their rows, and returns them. For each
+// it writes an event, which stays. It returns ErrRunNotFound, ErrRunActive, an ActiveBelow and a NeededRun.
 //
-// If they have many rows, the first transaction writes the events and marks the runs: from then on they cannot be resumed. Further ones
-// delete their rows. If they are many runs, the first one marks the run alone, and further ones the runs below, 500 at
-// a time; those that were resumed meanwhile stay. If the process dies, a coordinator does the rest, or another call. In
-// a caller's transaction everything happens at once. With dry nothing is deleted.
+// If they have many rows, the first transaction writes the events and marks the runs: from then on they cannot be
+// resumed. Further ones delete their rows. If they are many runs, the first one marks the run alone, and further ones
+// the runs below, 500 at a time; those that were resumed meanwhile stay. If the process dies, a coordinator does the
+// rest, or another call. In a caller's transaction everything happens at once. With dry nothing is deleted.
 func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool) (ids []uuid.UUID, err error) {
 	return s.deleteUntil(ctx, tx, id, why, dry, func(ids []uuid.UUID) error { return s.deleteMarked(ctx, ids) })
 }
 
 // deleteUntil is Delete, which calls rest with runs that are only marked yet.
-func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool, rest func(ids []uuid.UUID) error) (ids []uuid.UUID, err error) {
+func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool,
+	rest func(ids []uuid.UUID) error,
+) (ids []uuid.UUID, err error) {
 	event := newEvent(id, EventDeleted, why)
 	most := math.MaxInt
 	if tx == nil {
@@ -224,15 +234,18 @@ func (s *Store) deleteFamily(ctx context.Context, event RunEvent, dry bool) (ids
 }
 
 // lockStates locks runs and returns those that exist. That of root has its parent.
-func (s *Store) lockStates(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, root uuid.UUID) (runs []runBelow, err error) {
+func (s *Store) lockStates(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
+	root uuid.UUID,
+) (runs []runBelow, err error) {
 	b := &pgx.Batch{}
 	b.Queue(lockRuns, s.namespace, array(ids))
 	b.Queue(statesBelow, s.namespace, array(ids), root)
 	return runs, exchange(ctx, tx, untimed, b, nil, collect(&runs, readBelow))
 }
 
-// mark writes the events of the deletion of runs, and marks them. first is the event of the run whose deletion takes them along. It leaves out
-// runs that are not over, but returns why if first's own run, which must be alone, cannot be deleted.
+// mark writes the events of the deletion of runs, and marks them. first is the event of the run whose deletion takes
+// them along. It leaves out runs that are not over, but returns why if first's own run, which must be alone, cannot be
+// deleted.
 func (s *Store) mark(ctx context.Context, first RunEvent, ids []uuid.UUID) (marked []uuid.UUID, err error) {
 	err = s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 		marked = nil
@@ -308,7 +321,8 @@ const (
 	childrenRead = 2000
 )
 
-// eachChild calls f with the children that belong to the parents, some at a time: however many there are, no statement reads many.
+// eachChild calls f with the children that belong to the parents, some at a time: however many there are, no statement
+// reads many.
 func (s *Store) eachChild(ctx context.Context, db DB, parents []uuid.UUID, f func(some []runBelow) error) (err error) {
 	type parent struct{ id, after uuid.UUID } // after: the last child that was read
 	open := make([]parent, len(parents))
@@ -324,7 +338,8 @@ func (s *Store) eachChild(ctx context.Context, db DB, parents []uuid.UUID, f fun
 		}
 		var found []childRow
 		read := func(ctx context.Context) error {
-			return ask(ctx, db, childrenOf, []any{s.namespace, array(ids), array(after), most}, collect(&found, readChild))
+			return ask(ctx, db, childrenOf, []any{s.namespace, array(ids), array(after), most},
+				collect(&found, readChild))
 		}
 		if _, of := db.(pgx.Tx); of {
 			err = read(ctx)
@@ -364,8 +379,8 @@ func readChild(row pgx.CollectableRow) (c childRow, err error) {
 	return c, row.Scan(&c.place, uuidTo(&c.id), &c.status, &c.belongs, &c.marked)
 }
 
-// family returns the run and all below it that belong to it, without a lock. A run comes after its parent. The first one has no status. It
-// returns errManyBelow if they are more than most.
+// family returns the run and all below it that belong to it, without a lock. A run comes after its parent. The first
+// one has no status. It returns errManyBelow if they are more than most.
 func (s *Store) family(ctx context.Context, db DB, id uuid.UUID, most int) (runs []runBelow, err error) {
 	runs = []runBelow{{id: id}}
 	for level := runs; len(level) > 0 && err == nil; {
@@ -382,8 +397,9 @@ func (s *Store) family(ctx context.Context, db DB, id uuid.UUID, most int) (runs
 	return runs, err
 }
 
-// lockBelow locks the run and all below it that belong to it, and returns them, the run first; none if it does not exist, or was deleted
-// while lockBelow waited for its lock: what is below it may have stayed. It looks for further children after locking them: see cancelAll.
+// lockBelow locks the run and all below it that belong to it, and returns them, the run first; none if it does not
+// exist, or was deleted while lockBelow waited for its lock: what is below it may have stayed. It looks for further
+// children after locking them: see cancelAll.
 //
 // It returns errManyBelow, and locks none, if they are more than most.
 func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID, most int) (runs []runBelow, err error) {
@@ -441,8 +457,8 @@ func (s *Store) deletable(ctx context.Context, tx pgx.Tx, runs []runBelow) error
 const recordedDeletions = `
 SELECT e.run_id, e.event = 'DELETED' FROM kagzi.run_events e WHERE e.run_id = ANY ($2::uuid[]) AND e.namespace_id = $1`
 
-// writeDeletions writes the events of a deletion: one for the first run, and one for each run that goes with it. An earlier try, or another
-// call, may have written some for runs that are marked.
+// writeDeletions writes the events of a deletion: one for the first run, and one for each run that goes with it. An
+// earlier try, or another call, may have written some for runs that are marked.
 func (s *Store) writeDeletions(ctx context.Context, tx pgx.Tx, first RunEvent, runs []runBelow) error {
 	recorded := map[uuid.UUID]bool{}
 	if slices.ContainsFunc(runs, func(r runBelow) bool { return r.marked }) {
@@ -479,8 +495,8 @@ func (s *Store) writeDeletions(ctx context.Context, tx pgx.Tx, first RunEvent, r
 	return s.writeEvents(ctx, tx, events...)
 }
 
-// deleteMarked deletes runs that are marked, some at a time, parents before their children. If they have many rows, it first deletes the rows
-// of each. It waits for a coordinator that does the same.
+// deleteMarked deletes runs that are marked, some at a time, parents before their children. If they have many rows, it
+// first deletes the rows of each. It waits for a coordinator that does the same.
 func (s *Store) deleteMarked(ctx context.Context, ids []uuid.UUID) error {
 	for chunk := range slices.Chunk(ids, deletedRuns) {
 		var done bool
@@ -539,7 +555,8 @@ WHERE q.run_id > $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted
 ORDER BY q.run_id
 LIMIT $3`
 
-// MarkedRuns returns the runs that are being deleted in several transactions, by ID: up to n with IDs after the one given.
+// MarkedRuns returns the runs that are being deleted in several transactions, by ID: up to n with IDs after the one
+// given.
 func (s *Store) MarkedRuns(ctx context.Context, after uuid.UUID, n int) (ids []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, markedRuns, []any{s.namespace, after, n}, collect(&ids, pgx.RowTo[uuid.UUID]))
@@ -547,8 +564,8 @@ func (s *Store) MarkedRuns(ctx context.Context, after uuid.UUID, n int) (ids []u
 	return ids, wrap("find runs that are being deleted", err)
 }
 
-// FinishDeletions deletes runs that MarkedRuns has returned. It does not wait for others that delete them, too: it leaves runs that they
-// have locked, and returns an error that is Locked if they have locked rows of a run.
+// FinishDeletions deletes runs that MarkedRuns has returned. It does not wait for others that delete them, too: it
+// leaves runs that they have locked, and returns an error that is Locked if they have locked rows of a run.
 func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
 	err := s.withFree(ctx, ids, func(_ context.Context, _ pgx.Tx, free []uuid.UUID) error {
 		ids = free
@@ -573,7 +590,9 @@ func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
 }
 
 // withFree calls f in a transaction that has locked those of the runs that nobody else has locked.
-func (s *Store) withFree(ctx context.Context, ids []uuid.UUID, f func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error) error {
+func (s *Store) withFree(ctx context.Context, ids []uuid.UUID,
+	f func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error,
+) error {
 	err := do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			free, err := s.lockFree(ctx, tx, ids)
@@ -615,7 +634,8 @@ WITH l AS MATERIALIZED (
 	FOR UPDATE SKIP LOCKED
 ), d AS (
 	DELETE FROM kagzi.run_events e
-	WHERE e.run_id = ANY (ARRAY (SELECT l.run_id FROM l)) AND e.event_id = ANY (ARRAY (SELECT l.event_id FROM l)) AND e.namespace_id = $1
+	WHERE e.run_id = ANY (ARRAY (SELECT l.run_id FROM l)) AND e.event_id = ANY (ARRAY (SELECT l.event_id FROM l))
+		AND e.namespace_id = $1
 	RETURNING e.run_id
 )
 SELECT count(*) FROM d`

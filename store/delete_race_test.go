@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/await"
 )
 
-// Retention deletes a run while Delete waits for its lock. The run's children stay until they are old, too, and no record says that
-// somebody has deleted them.
+// Retention deletes a run while Delete waits for its lock. The run's children stay until they are old, too, and no
+// record says that somebody has deleted them.
 func TestDeleteMeetsRetention(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -33,8 +33,8 @@ func TestDeleteMeetsRetention(t *testing.T) {
 	}
 }
 
-// Two calls delete the same run, or a call and a coordinator. Whoever deletes rows of a run has locked it: otherwise the one that begins with
-// the steps and the one that begins with the messages would wait for each other.
+// Two calls delete the same run, or a call and a coordinator. Whoever deletes rows of a run has locked it: otherwise
+// the one that begins with the steps and the one that begins with the messages would wait for each other.
 func TestDeleteMeetsDelete(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -44,7 +44,8 @@ func TestDeleteMeetsDelete(t *testing.T) {
 	exec(t, tx, `SELECT FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'step-5' FOR UPDATE`, id)
 	var deleting sync.WaitGroup
 	ctx := context.WithoutCancel(t.Context())
-	deleting.Go(func() { wantError(t, s.deleteRows(ctx, []uuid.UUID{id}), nil) }) // waits for tx, in the middle of the steps
+	// waits for tx, in the middle of the steps
+	deleting.Go(func() { wantError(t, s.deleteRows(ctx, []uuid.UUID{id}), nil) })
 	waitForWaiter(t, s)
 	deleting.Go(func() {
 		if err := second(s.Delete(ctx, nil, id, Why{}, false)); err != nil && !errors.Is(err, ErrRunNotFound) {
@@ -52,9 +53,11 @@ func TestDeleteMeetsDelete(t *testing.T) {
 		}
 	})
 	await.True(t, "both wait", func() bool {
-		return one[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 2
+		return one[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock'`) == 2
 	})
-	if n := one[int](t, s.pool, `SELECT count(*) FROM (SELECT FROM kagzi.signals WHERE run_id = $1 FOR UPDATE SKIP LOCKED) x`, id); n != 1 {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM (SELECT FROM kagzi.signals WHERE run_id = $1
+		FOR UPDATE SKIP LOCKED) x`, id); n != 1 {
 		t.Error("the second call deletes messages, while the first one deletes steps, and goes on with the messages")
 	}
 	commit(t, tx)
@@ -64,8 +67,8 @@ func TestDeleteMeetsDelete(t *testing.T) {
 	}
 }
 
-// A portion that somebody else has deleted meanwhile was not the last one: without that, the rest would go in one transaction, however
-// large it is.
+// A portion that somebody else has deleted meanwhile was not the last one: without that, the rest would go in one
+// transaction, however large it is.
 func TestPruneStepsBesideAnother(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -28,7 +28,8 @@ func mustDelete(t *testing.T, s *Store, id uuid.UUID) []uuid.UUID {
 func deletionOf(t *testing.T, s *Store, id uuid.UUID) RunEvent {
 	t.Helper()
 	events, err := s.RunEvents(t.Context(), id)
-	if left := rowsOf(t, s, id); err != nil || left != "0 0 0 1" || len(events) != 1 || events[0].Event != EventDeleted {
+	if left := rowsOf(t, s, id); err != nil || left != "0 0 0 1" || len(events) != 1 ||
+		events[0].Event != EventDeleted {
 		t.Fatalf("left %s, events %+v, %v", left, events, err)
 	}
 	return events[0]
@@ -51,7 +52,8 @@ func TestDelete(t *testing.T) {
 			t.Errorf("deleted %v", got)
 		}
 		e := deletionOf(t, s, parent)
-		if e.Reason != "why" || e.Actor != "who" || e.Other != uuid.Nil || !slices.Equal(e.Changes, []Changed{{"workflow", "type", ""}, {"status", Failed, ""}, {"id", "order-42", ""}}) {
+		if e.Reason != "why" || e.Actor != "who" || e.Other != uuid.Nil || !slices.Equal(e.Changes,
+			[]Changed{{"workflow", "type", ""}, {"status", Failed, ""}, {"id", "order-42", ""}}) {
 			t.Errorf("event %+v", e)
 		}
 		if e := deletionOf(t, s, child); e.Other != parent || e.Actor != "who" {
@@ -107,7 +109,8 @@ func TestDelete(t *testing.T) {
 		e := finish(r)
 		e.Status, e.ErrorKind, e.Error, e.Output = Failed, "kind", "error", nil
 		flush(t, s, &Flush{Finishes: []*Finish{e}})
-		if e, ok := errors.AsType[*NeededRun](second(s.Delete(t.Context(), nil, r.RunID, Why{}, false))); !ok || e.Consumer != "c" {
+		if e, ok := errors.AsType[*NeededRun](second(s.Delete(t.Context(), nil, r.RunID, Why{}, false))); !ok ||
+			e.Consumer != "c" {
 			t.Errorf("%+v: the consumer would not learn that its run has failed", e)
 		}
 		if err := s.DeleteConsumer(t.Context(), nil, "c", Why{}); err != nil {
@@ -155,8 +158,8 @@ func TestDeleteMeetsResume(t *testing.T) {
 	}, func() { commit(t, tx) })
 }
 
-// A history of more than 5000 records does not go in the first transaction, which only decides. A process that dies then leaves a run that
-// retention, another call, or the coordinator, deletes.
+// A history of more than 5000 records does not go in the first transaction, which only decides. A process that dies
+// then leaves a run that retention, another call, or the coordinator, deletes.
 func TestDeleteInSeveralTransactions(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -294,39 +297,46 @@ func TestDeleteOfALargeFamily(t *testing.T) {
 	s := open(t)
 	parent := old(t, s, Failed, time.Hour)
 	start(t, s, many(2*deletedRuns, withParent(parent))...)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() WHERE parent_run_id = $1`, parent)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()
+		WHERE parent_run_id = $1`, parent)
 	dbtest.Audit(t, s.pool)
 	if got := mustDelete(t, s, parent); len(got) != 2*deletedRuns+1 {
 		t.Errorf("deleted %d runs", len(got))
 	}
-	if runs, events := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`), one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_events`); runs > 0 || events != 2*deletedRuns+1 {
+	if runs, events := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`),
+		one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_events`); runs > 0 || events != 2*deletedRuns+1 {
 		t.Errorf("left %d runs, and %d events", runs, events)
 	}
-	if n := one[int](t, s.pool, `SELECT max(e.n) FROM (SELECT count(*) AS n FROM kagzi.run_events e GROUP BY e.xmin::text) e`); n > deletedRuns {
+	if n := one[int](t, s.pool, `SELECT max(e.n) FROM (SELECT count(*) AS n FROM kagzi.run_events e
+		GROUP BY e.xmin::text) e`); n > deletedRuns {
 		t.Errorf("one transaction has marked %d runs: on a slow server it could not end in time", n)
 	}
 	deletionOf(t, s, parent)
 }
 
-// However many runs a family has, and however they stand below each other, no statement of a Delete reads many of them: it would not end
-// in time on a slow server.
+// However many runs a family has, and however they stand below each other, no statement of a Delete reads many of them:
+// it would not end in time on a slow server.
 func TestDeleteReadsALargeFamilyInPortions(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	direct := New(db.Pool, "test")
 	most := int64(0)
-	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.Tracer = rowsTracer(func(n int64) { most = max(most, n) }) }), "test")
+	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) {
+		c.ConnConfig.Tracer = rowsTracer(func(n int64) { most = max(most, n) })
+	}), "test")
 	family := func() uuid.UUID {
 		parent := old(t, direct, Failed, time.Hour)
 		middle := start(t, direct, many(3, withParent(parent))...)
 		start(t, direct, newRun(withParent(middle[0])))
-		exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() WHERE run_id <> $1`, parent)
+		exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()
+			WHERE run_id <> $1`, parent)
 		exec(t, db.Pool, copyRun, middle[0], parent, childrenRead)
 		exec(t, db.Pool, copyRun, middle[0], middle[1], childrenRead/3+1)
 		return parent
 	}
 	parent := family()
-	if ids, err := s.Delete(t.Context(), nil, parent, Why{}, true); err != nil || len(ids) != 5+childrenRead+childrenRead/3+1 {
+	if ids, err := s.Delete(t.Context(), nil, parent, Why{}, true); err != nil || len(ids) != 5+childrenRead+
+		childrenRead/3+1 {
 		t.Fatalf("a dry run finds %d runs: %v", len(ids), err)
 	}
 	mustDelete(t, s, parent)
@@ -345,7 +355,8 @@ func TestDeleteReadsALargeFamilyInPortions(t *testing.T) {
 
 // Inserts copies of a run as children of another one.
 const copyRun = `
-INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at, parent_run_id, input)
+INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at, parent_run_id,
+	input)
 SELECT gen_random_uuid(), q.namespace_id, q.task_queue, q.workflow_type, q.status, q.finished_at, $2, q.input
 FROM kagzi.workflow_runs q, generate_series(1, $3)
 WHERE q.run_id = $1`
@@ -369,7 +380,8 @@ func (f rowsTracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceB
 
 func (rowsTracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// A process dies that has marked only the first run of a large family. A coordinator does the rest, and leaves what was resumed.
+// A process dies that has marked only the first run of a large family. A coordinator does the rest, and leaves what was
+// resumed.
 func TestFinishDeletionOfALargeFamily(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -377,12 +389,14 @@ func TestFinishDeletionOfALargeFamily(t *testing.T) {
 	ids := start(t, s, many(deletedRuns+1, withParent(parent))...)
 	ids = append(ids, start(t, s, newRun(withParent(ids[0])), newRun(withParent(parent)))...)
 	active, below := ids[len(ids)-1], ids[len(ids)-2]
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() WHERE run_id <> $1 AND run_id <> $2`, active, parent)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()
+		WHERE run_id <> $1 AND run_id <> $2`, active, parent)
 	_, err := s.Delete(t.Context(), nil, parent, Why{}, false)
 	if e, ok := errors.AsType[*ActiveBelow](err); !ok || e.RunID != active || len(markedOf(t, s)) > 0 {
 		t.Fatalf("error %v, and %v are marked", err, markedOf(t, s))
 	}
-	if marked, err := s.mark(t.Context(), newEvent(parent, EventDeleted, Why{}), []uuid.UUID{parent}); err != nil || !slices.Equal(marked, []uuid.UUID{parent}) {
+	if marked, err := s.mark(t.Context(), newEvent(parent, EventDeleted, Why{}), []uuid.UUID{parent}); err != nil ||
+		!slices.Equal(marked, []uuid.UUID{parent}) {
 		t.Fatalf("marked %v, error %v", marked, err)
 	}
 	for marked := markedOf(t, s); len(marked) > 0; marked = markedOf(t, s) {
@@ -390,7 +404,8 @@ func TestFinishDeletionOfALargeFamily(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left := column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs`); !slices.Equal(left, []uuid.UUID{active}) {
+	if left := column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs`); !slices.Equal(left,
+		[]uuid.UUID{active}) {
 		t.Errorf("left %v, want only %v", left, active)
 	}
 	deletionOf(t, s, below)

@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// The statements run on tables that Citus has distributed by namespace_id. No Citus is available to the tests, so they check
-// its rules on the parse trees that Postgres makes of the statements. docs/distributed.md has the rules.
+// The statements run on tables that Citus has distributed by namespace_id. No Citus is available to the tests, so they
+// check its rules on the parse trees that Postgres makes of the statements. docs/distributed.md has the rules.
 
 // notDistributed are the statements that need not run on distributed tables, and why.
 var notDistributed = map[string]string{
@@ -32,7 +32,8 @@ func TestEveryStatementBearsDistribution(t *testing.T) {
 	all := statements(t)
 	for name, sql := range all {
 		if strings.Contains(sql, "'force_generic_plan'") && !strings.Contains(sql, "'citus.version'") {
-			t.Errorf("%s: a generic plan cannot name a shard: where current_setting('citus.version', true) is set, set force_custom_plan instead", name)
+			t.Errorf("%s: a generic plan cannot name a shard: where current_setting('citus.version', true) is set, "+
+				"set force_custom_plan instead", name)
 		}
 		if notDistributed[name] != "" {
 			continue
@@ -54,53 +55,112 @@ func TestDistributionRules(t *testing.T) {
 	db := dbtest.Database(t, dbtest.AsOwner())
 	read, c := understood(t, db), readCatalog(t, db.Pool)
 	const (
-		runs     = "UPDATE kagzi.workflow_runs r SET "
-		mine     = " WHERE r.run_id = $2 AND r.namespace_id = $1"
-		micro    = "$3::bigint * interval '1 microsecond'"
-		locked   = "WITH l AS MATERIALIZED (SELECT q.run_id, now() AS now FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 FOR UPDATE) "
+		runs   = "UPDATE kagzi.workflow_runs r SET "
+		mine   = " WHERE r.run_id = $2 AND r.namespace_id = $1"
+		micro  = "$3::bigint * interval '1 microsecond'"
+		locked = "WITH l AS MATERIALIZED (SELECT q.run_id, now() AS now FROM kagzi.workflow_runs q WHERE q.run_id " +
+			"= $2 AND q.namespace_id = $1 FOR UPDATE) "
 		ofLocked = " FROM l WHERE r.run_id = l.run_id AND r.namespace_id = $1"
 	)
 	for _, tt := range []struct{ name, sql, want string }{
-		{"a volatile function is set", runs + `available_at = clock_timestamp()` + mine, "SET available_at: clock_timestamp() is volatile"},
-		{"a volatile function deep in what is set", runs + `attempts = CASE WHEN random() > 0.5 THEN 1 ELSE 2 END` + mine, "SET attempts: random() is volatile"},
-		{"a volatile function in a condition", `DELETE FROM kagzi.workflow_runs r` + mine + ` AND r.available_at < clock_timestamp()`, "WHERE: clock_timestamp() is volatile"},
-		{"a volatile function in a CTE's UPDATE", `WITH u AS (` + runs + `lease = gen_random_uuid()` + mine + ` RETURNING r.run_id) SELECT u.run_id FROM u`, "SET lease: gen_random_uuid() is volatile"},
-		{"a volatile function that a sub-select brings", runs + `available_at = t.now FROM (SELECT clock_timestamp() AS now) t` + mine, "SET available_at: clock_timestamp() is volatile"},
-		{"an interval is added to a column", runs + `available_at = r.available_at + interval '1 second'` + mine, "SET available_at: timestamptz_pl_interval() is stable, and its argument a column"},
-		{"an interval is added to a CTE's column", locked + runs + `available_at = l.now + ` + micro + ofLocked, "SET available_at: timestamptz_pl_interval() is stable, and its argument a column"},
-		{"an interval is taken from a column in a condition", runs + `status = 'PENDING'` + mine + ` AND r.available_at - interval '1 second' < $3`, "WHERE: timestamptz_mi_interval() is stable, and its argument a column"},
-		{"a time becomes text", runs + `waiting_on = r.available_at::text` + mine, "SET waiting_on: timestamptz_out() is stable, and its argument a column"},
-		{"a UUID is appended to a text", runs + `error = $3::text || r.parent_run_id` + mine, "SET error: textanycat() is stable, and its argument a column"},
-		{"an interval in CASE", runs + `available_at = CASE WHEN r.attempts = 0 THEN timestamptz 'epoch' + ` + micro + ` END` + mine, "SET available_at: timestamptz_pl_interval() is stable and stands in CASE"},
-		{"now() in CASE", runs + `finished_at = CASE WHEN $3::bool THEN now() END` + mine, "SET finished_at: now() is stable and stands in CASE"},
-		{"now() in coalesce", runs + `started_at = coalesce(r.started_at, now())` + mine, "SET started_at: now() is stable and stands in coalesce"},
+		{
+			"a volatile function is set", runs + `available_at = clock_timestamp()` + mine,
+			"SET available_at: clock_timestamp() is volatile",
+		},
+		{"a volatile function deep in what is set", runs + `attempts = CASE WHEN random() > 0.5 THEN 1 ELSE 2 END` +
+			mine, "SET attempts: random() is volatile"},
+		{"a volatile function in a condition", `DELETE FROM kagzi.workflow_runs r` + mine +
+			` AND r.available_at < clock_timestamp()`, "WHERE: clock_timestamp() is volatile"},
+		{"a volatile function in a CTE's UPDATE", `WITH u AS (` + runs + `lease = gen_random_uuid()` + mine +
+			` RETURNING r.run_id) SELECT u.run_id FROM u`, "SET lease: gen_random_uuid() is volatile"},
+		{"a volatile function that a sub-select brings", runs + `available_at = t.now
+			FROM (SELECT clock_timestamp() AS now) t` + mine, "SET available_at: clock_timestamp() is volatile"},
+		{
+			"an interval is added to a column", runs + `available_at = r.available_at + interval '1 second'` + mine,
+			"SET available_at: timestamptz_pl_interval() is stable, and its argument a column",
+		},
+		{
+			"an interval is added to a CTE's column", locked + runs + `available_at = l.now + ` + micro + ofLocked,
+			"SET available_at: timestamptz_pl_interval() is stable, and its argument a column",
+		},
+		{
+			"an interval is taken from a column in a condition", runs + `status = 'PENDING'` + mine +
+				` AND r.available_at - interval '1 second' < $3`,
+			"WHERE: timestamptz_mi_interval() is stable, and its argument a column",
+		},
+		{
+			"a time becomes text", runs + `waiting_on = r.available_at::text` + mine,
+			"SET waiting_on: timestamptz_out() is stable, and its argument a column",
+		},
+		{
+			"a UUID is appended to a text", runs + `error = $3::text || r.parent_run_id` + mine,
+			"SET error: textanycat() is stable, and its argument a column",
+		},
+		{"an interval in CASE", runs + `available_at = CASE WHEN r.attempts = 0 THEN timestamptz 'epoch' + ` + micro +
+			` END` + mine, "SET available_at: timestamptz_pl_interval() is stable and stands in CASE"},
+		{
+			"now() in CASE", runs + `finished_at = CASE WHEN $3::bool THEN now() END` + mine,
+			"SET finished_at: now() is stable and stands in CASE",
+		},
+		{
+			"now() in coalesce", runs + `started_at = coalesce(r.started_at, now())` + mine,
+			"SET started_at: now() is stable and stands in coalesce",
+		},
 		{"now() in CASE, by a sub-select", `
 			UPDATE kagzi.workers w SET release_at = t.next
-			FROM (SELECT v.worker_id, CASE WHEN v.stopped_at IS NULL THEN NULL ELSE now() END AS next FROM kagzi.workers v WHERE v.worker_id = $2 AND v.namespace_id = $1) t
-			WHERE w.worker_id = t.worker_id AND w.namespace_id = $1`, "SET release_at: now() is stable and stands in CASE"},
+			FROM (SELECT v.worker_id, CASE WHEN v.stopped_at IS NULL THEN NULL ELSE now() END AS next
+				FROM kagzi.workers v WHERE v.worker_id = $2 AND v.namespace_id = $1) t
+			WHERE w.worker_id = t.worker_id
+				AND w.namespace_id = $1`, "SET release_at: now() is stable and stands in CASE"},
 		{"now() is returned", runs + `attempts = 1` + mine + ` RETURNING now()`, "RETURNING: now() is stable"},
-		{"an interval is returned, from a sub-select", runs + `attempts = 1` + mine + ` RETURNING (SELECT max(w.started_at + interval '1 second') FROM kagzi.workers w WHERE w.namespace_id = $1)`, "RETURNING: timestamptz_pl_interval() is stable"},
-		{"an insert returns it", `INSERT INTO kagzi.signals (run_id, namespace_id) VALUES ($2, $1) RETURNING now()`, "RETURNING: now() is stable"},
-		{"a conflict sets it", `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id) VALUES ($2, '', 1, $1, '')
-			ON CONFLICT (run_id, name, sequence, namespace_id) DO UPDATE SET received_at = now()`, "DO UPDATE SET received_at: now() is stable"},
+		{"an interval is returned, from a sub-select", runs + `attempts = 1` + mine +
+			` RETURNING (SELECT max(w.started_at + interval '1 second') FROM kagzi.workers w
+				WHERE w.namespace_id = $1)`, "RETURNING: timestamptz_pl_interval() is stable"},
+		{
+			"an insert returns it", `INSERT INTO kagzi.signals (run_id, namespace_id) VALUES ($2, $1) RETURNING now()`,
+			"RETURNING: now() is stable",
+		},
+		{"a conflict sets it", `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
+			VALUES ($2, '', 1, $1, '')
+			ON CONFLICT (run_id, name, sequence, namespace_id)
+				DO UPDATE SET received_at = now()`, "DO UPDATE SET received_at: now() is stable"},
 
-		{"no namespace", `SELECT r.status FROM kagzi.workflow_runs r WHERE r.run_id = $1`, "kagzi.workflow_runs r is not filtered by r.namespace_id = $n"},
-		{"the namespace of another table", `SELECT 1 FROM kagzi.workflow_runs r JOIN kagzi.signals p ON p.run_id = r.run_id AND p.namespace_id = r.namespace_id WHERE r.namespace_id = $1`, "kagzi.signals p is not filtered"},
-		{"the namespace under OR", `SELECT 1 FROM kagzi.workflow_runs r WHERE r.namespace_id = $1 OR r.status = 'PENDING'`, "kagzi.workflow_runs r is not filtered"},
-		{"an update without", `UPDATE kagzi.workers w SET status = 'OFFLINE' WHERE w.worker_id = $1`, "kagzi.workers w is not filtered"},
-		{"a sub-select without", runs + `attempts = 1` + mine + ` AND EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = r.run_id)`, "kagzi.step_runs s is not filtered"},
+		{
+			"no namespace", `SELECT r.status FROM kagzi.workflow_runs r WHERE r.run_id = $1`,
+			"kagzi.workflow_runs r is not filtered by r.namespace_id = $n",
+		},
+		{"the namespace of another table", `SELECT 1 FROM kagzi.workflow_runs r JOIN kagzi.signals p
+			ON p.run_id = r.run_id AND p.namespace_id = r.namespace_id
+			WHERE r.namespace_id = $1`, "kagzi.signals p is not filtered"},
+		{"the namespace under OR", `SELECT 1 FROM kagzi.workflow_runs r WHERE r.namespace_id = $1
+			OR r.status = 'PENDING'`, "kagzi.workflow_runs r is not filtered"},
+		{
+			"an update without", `UPDATE kagzi.workers w SET status = 'OFFLINE' WHERE w.worker_id = $1`,
+			"kagzi.workers w is not filtered",
+		},
+		{"a sub-select without", runs + `attempts = 1` + mine + ` AND EXISTS (SELECT FROM kagzi.step_runs s
+			WHERE s.run_id = r.run_id)`, "kagzi.step_runs s is not filtered"},
 		{"a recursive CTE without", activeQueues, "kagzi.workflow_runs r is not filtered"},
-		{"an insert of another namespace", `INSERT INTO kagzi.signals (run_id, namespace_id) SELECT r.run_id, r.namespace_id FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1`, "INSERT INTO kagzi.signals does not set namespace_id to $n"},
-		{"the server's connections", `SELECT 1 FROM kagzi.workers w LEFT JOIN pg_stat_activity a ON a.pid = w.backend_pid WHERE w.namespace_id = $1`, "pg_stat_activity is of the server that has the rows"},
-		{"the server's start", `SELECT w.server_start = pg_postmaster_start_time() FROM kagzi.workers w WHERE w.namespace_id = $1`, "pg_postmaster_start_time is of the server"},
+		{"an insert of another namespace", `INSERT INTO kagzi.signals (run_id, namespace_id) SELECT r.run_id,
+			r.namespace_id FROM kagzi.workflow_runs r WHERE r.run_id = $2
+			AND r.namespace_id = $1`, "INSERT INTO kagzi.signals does not set namespace_id to $n"},
+		{"the server's connections", `SELECT 1 FROM kagzi.workers w LEFT JOIN pg_stat_activity a
+			ON a.pid = w.backend_pid WHERE w.namespace_id = $1`, "pg_stat_activity is of the server that has the rows"},
+		{"the server's start", `SELECT w.server_start = pg_postmaster_start_time() FROM kagzi.workers w
+			WHERE w.namespace_id = $1`, "pg_postmaster_start_time is of the server"},
 		{"the server's process", runs + `attempts = pg_backend_pid()` + mine, "pg_backend_pid is of the server"},
 
 		{"times are computed in a CTE", `
-			WITH l AS MATERIALIZED (SELECT q.run_id, clock_timestamp() + ` + micro + ` AS until FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 FOR UPDATE)
-			UPDATE kagzi.workflow_runs r SET available_at = CASE WHEN r.status = 'RUNNING' THEN l.until END` + ofLocked + ` RETURNING r.run_id, r.available_at <= l.until`, ""},
-		{"an interval over arguments alone", runs + `available_at = GREATEST(r.available_at, timestamptz 'epoch' + ` + micro + `), finished_at = now()` + mine, ""},
-		{"the namespace in a join's condition", `SELECT 1 FROM kagzi.workflow_runs r LEFT JOIN kagzi.signals p ON p.run_id = r.run_id AND p.namespace_id = $1 WHERE $1 = r.namespace_id`, ""},
-		{"an insert of the namespace", `WITH u AS (SELECT $2::uuid AS run_id) INSERT INTO kagzi.signals (run_id, namespace_id) SELECT u.run_id, $1 FROM u`, ""},
+			WITH l AS MATERIALIZED (SELECT q.run_id,
+				clock_timestamp() + ` + micro + ` AS until FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 FOR UPDATE)
+			UPDATE kagzi.workflow_runs r SET available_at = CASE WHEN r.status = 'RUNNING'
+				THEN l.until END` + ofLocked + ` RETURNING r.run_id, r.available_at <= l.until`, ""},
+		{"an interval over arguments alone", runs + `available_at = GREATEST(r.available_at, timestamptz 'epoch' + ` +
+			micro + `), finished_at = now()` + mine, ""},
+		{"the namespace in a join's condition", `SELECT 1 FROM kagzi.workflow_runs r LEFT JOIN kagzi.signals p
+			ON p.run_id = r.run_id AND p.namespace_id = $1 WHERE $1 = r.namespace_id`, ""},
+		{"an insert of the namespace", `WITH u AS (SELECT $2::uuid AS run_id) INSERT INTO kagzi.signals (run_id,
+			namespace_id) SELECT u.run_id, $1 FROM u`, ""},
 		{"the server's state alone", `SELECT a.pid, pg_postmaster_start_time() FROM pg_stat_activity a`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -108,7 +168,8 @@ func TestDistributionRules(t *testing.T) {
 			if tt.want == "" && len(got) > 0 {
 				t.Errorf("wrong %q, want nothing", got)
 			}
-			if tt.want != "" && !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, tt.want) }) {
+			if tt.want != "" &&
+				!slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, tt.want) }) {
 				t.Errorf("wrong %q, want %q", got, tt.want)
 			}
 		})
@@ -130,7 +191,8 @@ func TestEveryTableBearsDistribution(t *testing.T) {
 	got := tablesWrong(t, db.Pool)
 	want := []string{
 		"kagzi.bare has no column namespace_id", "kagzi.bare is unique without namespace_id by kagzi.bare_pkey",
-		"kagzi.child has child_run_id_namespace_id_fkey, a foreign key", "kagzi.child is unique without namespace_id by kagzi.child_run",
+		"kagzi.child has child_run_id_namespace_id_fkey, a foreign key",
+		"kagzi.child is unique without namespace_id by kagzi.child_run",
 	}
 	for i, w := range want {
 		if len(got) != len(want) || !strings.HasPrefix(got[i], w) {
@@ -148,18 +210,22 @@ func tablesWrong(t *testing.T, db DB) (wrong []string) {
 		FROM pg_class c
 		CROSS JOIN LATERAL (
 			SELECT 'has no column namespace_id that is text and NOT NULL: add one, and put it in every key'
-			WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'namespace_id' AND a.attnotnull AND a.atttypid = 'text'::regtype)
+			WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'namespace_id'
+				AND a.attnotnull AND a.atttypid = 'text'::regtype)
 			UNION ALL
 			SELECT 'is unique without namespace_id by ' || i.indexrelid::regclass || ': add the column to its end'
 			FROM pg_index i
 			WHERE i.indrelid = c.oid AND (i.indisunique OR i.indisexclusion)
-				AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'namespace_id' AND a.attnum = ANY (i.indkey))
+				AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'namespace_id'
+					AND a.attnum = ANY (i.indkey))
 			UNION ALL
-			SELECT 'has ' || o.conname || ', a foreign key, which locks the other row at every write: have the statement check instead'
+			SELECT 'has ' || o.conname ||
+				', a foreign key, which locks the other row at every write: have the statement check instead'
 			FROM pg_constraint o
 			WHERE o.conrelid = c.oid AND o.contype = 'f'
 		) w (what)
-		WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname NOT IN ('schema_migrations', 'event_parts', 'event_keepers') AND NOT c.relispartition
+		WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p')
+			AND c.relname NOT IN ('schema_migrations', 'event_parts', 'event_keepers') AND NOT c.relispartition
 		ORDER BY 1`, nil, []any{&what}, func() { wrong = append(wrong, what) }); err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,10 @@ import (
 
 // The ends of messages: how to rewrite a statement that breaks a rule.
 const (
-	inCTE     = ": compute it in a CTE that is MATERIALIZED, and copy its column (WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now) UPDATE … SET x = t.now FROM t)"
-	byName    = ": add that condition to the same SELECT, UPDATE or DELETE, with the argument and not another table's column; a recursive CTE needs it in both parts"
+	inCTE = ": compute it in a CTE that is MATERIALIZED, and copy its column (WITH t AS MATERIALIZED (SELECT " +
+		"clock_timestamp() AS now) UPDATE … SET x = t.now FROM t)"
+	byName = ": add that condition to the same SELECT, UPDATE or DELETE, with the argument and not another " +
+		"table's column; a recursive CTE needs it in both parts"
 	valueName = ": write $1 for it in VALUES or the SELECT"
 	asText    = " (a text is appended to a text alone: cast the other one, ::text)"
 	apart     = ", wherever those are: read it by a statement of its own, and compare in Go"
@@ -174,8 +176,8 @@ func (r *rules) hasColumn(n *treeNode, s *scope) (has bool) {
 	return has
 }
 
-// each calls f for n and the nodes below it. It does not descend below a node for which f returns false. Instead of a column
-// of a sub-select it visits the expression that the sub-select computes for it, as the planner does.
+// each calls f for n and the nodes below it. It does not descend below a node for which f returns false. Instead of a
+// column of a sub-select it visits the expression that the sub-select computes for it, as the planner does.
 func (r *rules) each(n *treeNode, s *scope, f func(*treeNode, *scope) bool) {
 	if n == nil {
 		return
@@ -272,7 +274,8 @@ func (r *rules) filter(filtered map[string]bool, s *scope, column, argument *tre
 	if column.kind != "VAR" || column.text("varlevelsup") != "0" || argument.kind != "PARAM" {
 		return
 	}
-	if table := s.table(column.text("varno")); table != nil && r.relations[table.text("relid")].namespace == column.text("varattno") {
+	if table := s.table(column.text("varno")); table != nil &&
+		r.relations[table.text("relid")].namespace == column.text("varattno") {
 		filtered[column.text("varno")] = true
 	}
 }
@@ -294,11 +297,15 @@ func (r *rules) inserts(s *scope, rel relation) bool {
 
 // serverState holds the functions and views whose results differ from server to server.
 var serverState = map[string]bool{
-	"pg_stat_activity": true, "pg_locks": true, "pg_prepared_xacts": true, "pg_replication_slots": true, "pg_stat_replication": true,
+	"pg_stat_activity": true, "pg_locks": true, "pg_prepared_xacts": true, "pg_replication_slots": true,
+	"pg_stat_replication": true,
 	"pg_stat_user_tables": true, "pg_settings": true,
-	"pg_postmaster_start_time": true, "pg_backend_pid": true, "pg_is_in_recovery": true, "inet_server_addr": true, "inet_server_port": true,
-	"pg_relation_size": true, "pg_notify": true, "set_config": true, "current_setting": true, "pg_current_wal_lsn": true,
-	"pg_notification_queue_usage": true, "pg_stat_get_backend_idset": true, "pg_stat_get_backend_dbid": true, "pg_stat_get_backend_pid": true, "pg_stat_get_backend_start": true,
+	"pg_postmaster_start_time": true, "pg_backend_pid": true, "pg_is_in_recovery": true, "inet_server_addr": true,
+	"inet_server_port": true,
+	"pg_relation_size": true, "pg_notify": true, "set_config": true, "current_setting": true,
+	"pg_current_wal_lsn":          true,
+	"pg_notification_queue_usage": true, "pg_stat_get_backend_idset": true, "pg_stat_get_backend_dbid": true,
+	"pg_stat_get_backend_pid": true, "pg_stat_get_backend_start": true,
 }
 
 // ---- the catalog ----
@@ -319,7 +326,10 @@ type catalog struct {
 
 func readCatalog(t *testing.T, db DB) *catalog {
 	t.Helper()
-	c := &catalog{functionsByID: map[string]function{}, output: map[string]string{}, input: map[string]string{}, relations: map[string]relation{}}
+	c := &catalog{
+		functionsByID: map[string]function{}, output: map[string]string{}, input: map[string]string{},
+		relations: map[string]relation{},
+	}
 	rows := func(sql string, dest []any, row func()) {
 		t.Helper()
 		if err := list(t.Context(), db, sql, nil, dest, row); err != nil {
@@ -327,13 +337,17 @@ func readCatalog(t *testing.T, db DB) *catalog {
 		}
 	}
 	var id, a, b string
-	rows(`SELECT p.oid::text, p.proname::text, p.provolatile::text FROM pg_proc p`, []any{&id, &a, &b}, func() { c.functionsByID[id] = function{a, b} })
-	rows(`SELECT t.oid::text, t.typoutput::oid::text, t.typinput::oid::text FROM pg_type t`, []any{&id, &a, &b}, func() { c.output[id], c.input[id] = a, b })
+	rows(`SELECT p.oid::text, p.proname::text, p.provolatile::text FROM pg_proc p`, []any{&id, &a, &b},
+		func() { c.functionsByID[id] = function{a, b} })
+	rows(`SELECT t.oid::text, t.typoutput::oid::text, t.typinput::oid::text FROM pg_type t`, []any{&id, &a, &b},
+		func() { c.output[id], c.input[id] = a, b })
 	var column, number string
 	rows(`
 		SELECT c.oid::text, n.nspname::text, c.relname::text, a.attname::text, a.attnum::text
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
-		WHERE n.nspname = 'kagzi' OR n.nspname = 'pg_catalog' AND c.relkind = 'v'`, []any{&id, &a, &b, &column, &number}, func() {
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
+			AND a.attnum > 0
+		WHERE n.nspname = 'kagzi' OR n.nspname = 'pg_catalog'
+			AND c.relkind = 'v'`, []any{&id, &a, &b, &column, &number}, func() {
 		rel, ok := c.relations[id]
 		if !ok {
 			rel = relation{schema: a, name: b, columns: map[string]string{}}
@@ -374,7 +388,8 @@ func (c *catalog) functions(n *treeNode) (called []function) {
 // typeOf returns the type of an expression.
 func typeOf(n *treeNode) string {
 	for _, field := range []string{
-		"vartype", "consttype", "paramtype", "funcresulttype", "opresulttype", "resulttype", "casetype", "coalescetype", "minmaxtype", "aggtype", "wintype", "type",
+		"vartype", "consttype", "paramtype", "funcresulttype", "opresulttype", "resulttype", "casetype", "coalescetype",
+		"minmaxtype", "aggtype", "wintype", "type",
 	} {
 		if t := n.text(field); t != "" {
 			return t

@@ -10,19 +10,31 @@ import (
 // Indexes are the schema's indexes, on which the statements rely.
 var Indexes = []string{
 	"audit_log_actor", "audit_log_external_id", "audit_log_name", "audit_log_pkey", "audit_log_time",
-	"consumers_key", "consumers_pkey", "event_keepers_pkey", "event_parts_pkey", "events_0_pkey", "events_0_topic_namespace_id_position_idx",
-	"events_1_pkey", "events_1_topic_namespace_id_position_idx", "events_2_pkey", "events_2_topic_namespace_id_position_idx", "events_3_pkey",
-	"events_3_topic_namespace_id_position_idx", "events_4_pkey", "events_4_topic_namespace_id_position_idx", "events_5_pkey",
-	"events_5_topic_namespace_id_position_idx", "events_6_pkey", "events_6_topic_namespace_id_position_idx", "events_7_pkey",
-	"events_7_topic_namespace_id_position_idx", "events_order", "events_pkey", "key_changes_pkey", "limit_places_held", "limit_places_line",
-	"limit_places_pkey", "limit_places_timed", "limits_pkey", "pauses_pkey", "queues_pkey", "run_events_deleted", "run_events_deleted_id", "run_events_pkey", "run_keys_line", "run_keys_pkey",
-	"schedules_due", "schedules_name", "schedules_pkey", "schema_migrations_pkey", "schema_migrations_version_id_key", "signals_pkey",
-	"signals_set_aside", "signals_signal_id", "start_items_item", "start_items_pkey", "start_windows_closed", "start_windows_pkey", "step_runs_pkey",
-	"subscriptions_consumer", "subscriptions_pkey", "worker_events_pkey", "workers_live", "workers_pkey", "workers_release",
-	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim", "workflow_runs_compensating", "workflow_runs_completed",
+	"consumers_key", "consumers_pkey", "event_keepers_pkey", "event_parts_pkey", "events_0_pkey",
+	"events_0_topic_namespace_id_position_idx",
+	"events_1_pkey", "events_1_topic_namespace_id_position_idx", "events_2_pkey",
+	"events_2_topic_namespace_id_position_idx", "events_3_pkey",
+	"events_3_topic_namespace_id_position_idx", "events_4_pkey", "events_4_topic_namespace_id_position_idx",
+	"events_5_pkey",
+	"events_5_topic_namespace_id_position_idx", "events_6_pkey", "events_6_topic_namespace_id_position_idx",
+	"events_7_pkey",
+	"events_7_topic_namespace_id_position_idx", "events_order", "events_pkey", "key_changes_pkey", "limit_places_held",
+	"limit_places_line",
+	"limit_places_pkey", "limit_places_timed", "limits_pkey", "pauses_pkey", "queues_pkey", "run_events_deleted",
+	"run_events_deleted_id", "run_events_pkey", "run_keys_line", "run_keys_pkey",
+	"schedules_due", "schedules_name", "schedules_pkey", "schema_migrations_pkey", "schema_migrations_version_id_key",
+	"signals_pkey",
+	"signals_set_aside", "signals_signal_id", "start_items_item", "start_items_pkey", "start_windows_closed",
+	"start_windows_pkey", "step_runs_pkey",
+	"subscriptions_consumer", "subscriptions_pkey", "worker_events_pkey", "workers_live", "workers_pkey",
+	"workers_release",
+	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim",
+	"workflow_runs_compensating", "workflow_runs_completed",
 	"workflow_runs_deadline", "workflow_runs_deleted",
-	"workflow_runs_ended_external_id", "workflow_runs_failed", "workflow_runs_fire", "workflow_runs_group_slot", "workflow_runs_keyed", "workflow_runs_metadata",
-	"workflow_runs_parent", "workflow_runs_paused", "workflow_runs_pkey", "workflow_runs_quarantined", "workflow_runs_queued", "workflow_runs_recovered", "workflow_runs_slots",
+	"workflow_runs_ended_external_id", "workflow_runs_failed", "workflow_runs_fire", "workflow_runs_group_slot",
+	"workflow_runs_keyed", "workflow_runs_metadata",
+	"workflow_runs_parent", "workflow_runs_paused", "workflow_runs_pkey", "workflow_runs_quarantined",
+	"workflow_runs_queued", "workflow_runs_recovered", "workflow_runs_slots",
 	"workflow_runs_stopped",
 	"workflow_runs_unread", "workflow_runs_waiting",
 }
@@ -81,7 +93,8 @@ type Server struct {
 }
 
 const server = `
-SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('server_encoding'), current_user::text, pg_is_in_recovery(),
+SELECT current_setting('server_version_num')::int, current_setting('server_version'),
+	current_setting('server_encoding'), current_user::text, pg_is_in_recovery(),
 	current_setting('default_transaction_read_only')::bool,
 	current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
 		- coalesce(current_setting('reserved_connections', true)::int, 0),
@@ -91,7 +104,8 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 
 // AskServer returns the description of the server.
 func AskServer(ctx context.Context, db DB) (s Server, err error) {
-	err = oneRow(ctx, db, server, &s.Version, &s.VersionText, &s.Encoding, &s.User, &s.Standby, &s.ReadOnly, &s.MaxConnections, &s.Connections,
+	err = oneRow(ctx, db, server, &s.Version, &s.VersionText, &s.Encoding, &s.User, &s.Standby, &s.ReadOnly,
+		&s.MaxConnections, &s.Connections,
 		&s.UserLimit, &s.DatabaseLimit)
 	return s, wrap("read settings of the server", err)
 }
@@ -121,21 +135,24 @@ func Settings(ctx context.Context, db DB, names ...string) (map[string]Setting, 
 
 // A Session is a session of the server that is in a transaction.
 type Session struct {
-	PID    int
-	User   string
-	App    string
-	State  string
-	Open   time.Duration // how long its transaction has been open
-	Idle   time.Duration // how long it has been idle in the transaction
-	XIDAge int64         // age in transactions of the oldest row version that vacuum must keep for it; zero if there is none
-	Query  string        // the beginning of its last query
+	PID   int
+	User  string
+	App   string
+	State string
+	Open  time.Duration // how long its transaction has been open
+	Idle  time.Duration // how long it has been idle in the transaction
+	// age in transactions of the oldest row version that vacuum must keep for it; zero if there is none
+	XIDAge int64
+	Query  string // the beginning of its last query
 }
 
 // Walsenders belong to no database. With hot_standby_feedback they hold the snapshot of a standby.
 const openSessions = `
-SELECT a.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, ''), coalesce(a.state, coalesce(a.backend_type, '')),
+SELECT a.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, ''),
+	coalesce(a.state, coalesce(a.backend_type, '')),
 	coalesce((extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint, 0),
-	CASE WHEN a.state LIKE 'idle in transaction%' THEN coalesce((extract(epoch FROM clock_timestamp() - a.state_change) * 1000000)::bigint, 0) ELSE 0 END,
+	CASE WHEN a.state LIKE 'idle in transaction%'
+		THEN coalesce((extract(epoch FROM clock_timestamp() - a.state_change) * 1000000)::bigint, 0) ELSE 0 END,
 	coalesce(greatest(age(a.backend_xmin), age(a.backend_xid)), 0)::bigint, left(a.query, 120)
 FROM pg_stat_activity a
 WHERE (a.datname = current_database() OR a.backend_type = 'walsender') AND a.pid <> pg_backend_pid()
@@ -144,14 +161,18 @@ ORDER BY a.xact_start NULLS FIRST
 LIMIT 100`
 
 const hiddenSessions = `
-SELECT count(*)::int FROM pg_stat_activity a WHERE a.datname = current_database() AND a.query = '<insufficient privilege>'`
+SELECT count(*)::int FROM pg_stat_activity a WHERE a.datname = current_database()
+	AND a.query = '<insufficient privilege>'`
 
-// OpenSessions returns the sessions of this database that are in a transaction, the oldest transaction first, and in hidden
-// how many other sessions there are whose transactions this user may not see.
+// OpenSessions returns the sessions of this database that are in a transaction, the oldest transaction first, and in
+// hidden how many other sessions there are whose transactions this user may not see.
 func OpenSessions(ctx context.Context, db DB) (out []Session, hidden int, err error) {
 	var s Session
 	var open, idle int64
-	err = list(ctx, db, openSessions, nil, []any{&s.PID, &s.User, &s.App, &s.State, &open, &idle, &s.XIDAge, &s.Query}, func() {
+	err = list(ctx, db, openSessions, nil, []any{
+		&s.PID, &s.User, &s.App, &s.State, &open, &idle, &s.XIDAge,
+		&s.Query,
+	}, func() {
 		s.Open, s.Idle = time.Duration(open)*time.Microsecond, time.Duration(idle)*time.Microsecond
 		out = append(out, s)
 	})
@@ -191,8 +212,10 @@ type Slot struct {
 }
 
 const slots = `
-SELECT s.slot_name::text, s.active, coalesce(greatest(age(s.xmin), CASE WHEN s.slot_type = 'physical' THEN age(s.catalog_xmin) END), 0)::bigint,
-	CASE WHEN pg_is_in_recovery() THEN 0 ELSE coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn), 0)::bigint END
+SELECT s.slot_name::text, s.active,
+	coalesce(greatest(age(s.xmin), CASE WHEN s.slot_type = 'physical' THEN age(s.catalog_xmin) END), 0)::bigint,
+	CASE WHEN pg_is_in_recovery() THEN 0 ELSE coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn),
+		0)::bigint END
 FROM pg_replication_slots s ORDER BY 1 LIMIT 100`
 
 // Slots returns the replication slots.
@@ -218,11 +241,13 @@ type Table struct {
 const tables = `
 SELECT t.relname::text, t.n_live_tup, t.n_dead_tup, t.vacuum_count + t.autovacuum_count,
 	coalesce((extract(epoch FROM now() - greatest(t.last_vacuum, t.last_autovacuum)) * 1000000)::bigint, 0),
-	coalesce((SELECT o.option_value FROM pg_options_to_table(c.reloptions) o WHERE o.option_name = 'autovacuum_enabled'), 'on')::bool,
+	coalesce((SELECT o.option_value FROM pg_options_to_table(c.reloptions) o
+		WHERE o.option_name = 'autovacuum_enabled'), 'on')::bool,
 	coalesce(t.last_analyze, t.last_autoanalyze) IS NOT NULL, pg_relation_size(t.relid),
 	coalesce((
 		SELECT t.n_live_tup * (28 + sum(s.avg_width * (1 - s.null_frac))) / coalesce((
-			SELECT o.option_value::float8 / 100 FROM pg_options_to_table(c.reloptions) o WHERE o.option_name = 'fillfactor'), 1)
+			SELECT o.option_value::float8 / 100 FROM pg_options_to_table(c.reloptions) o
+				WHERE o.option_name = 'fillfactor'), 1)
 		FROM pg_stats s WHERE s.schemaname = t.schemaname AND s.tablename = t.relname), 0)::bigint
 FROM pg_stat_user_tables t
 JOIN pg_class c ON c.oid = t.relid
@@ -262,8 +287,8 @@ const (
 	notifyDoctor = `SELECT pg_notify('kagzi_doctor', $1)`
 )
 
-// Hears reports whether conn receives, within timeout, a notification that db sends, which is another connection. It does
-// not behind a pooler that switches backends between transactions. The caller closes conn after that.
+// Hears reports whether conn receives, within timeout, a notification that db sends, which is another connection. It
+// does not behind a pooler that switches backends between transactions. The caller closes conn after that.
 func Hears(ctx context.Context, conn *pgx.Conn, db DB, payload string, timeout time.Duration) (bool, error) {
 	ctx, cancel := bound(ctx, callTimeout)
 	defer cancel()

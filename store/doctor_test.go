@@ -45,13 +45,16 @@ func TestOpenSessions(t *testing.T) {
 		t.Fatalf("%+v, %d hidden, %v", sessions, hidden, err)
 	}
 	got := sessions[0]
-	if uint32(got.PID) != idle.PgConn().PID() || got.State != "idle in transaction" || got.Open <= 0 || got.Idle <= 0 || got.Idle > got.Open || !strings.Contains(got.Query, "where it stopped") {
+	if uint32(got.PID) != idle.PgConn().PID() || got.State != "idle in transaction" || got.Open <= 0 || got.Idle <= 0 ||
+		got.Idle > got.Open || !strings.Contains(got.Query, "where it stopped") {
 		t.Errorf("session %+v", got)
 	}
 	// An old snapshot keeps the row versions of transactions that ended since.
-	exec(t, idle, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event) VALUES (gen_random_uuid(), gen_random_uuid(), 'test', 'STARTED')`)
+	exec(t, idle, `INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event)
+		VALUES (gen_random_uuid(), gen_random_uuid(), 'test', 'STARTED')`)
 	exec(t, db.Pool, `SELECT pg_current_xact_id()`)
-	if sessions, _, err = OpenSessions(t.Context(), db.Pool); err != nil || len(sessions) != 1 || sessions[0].XIDAge < 1 {
+	if sessions, _, err = OpenSessions(t.Context(), db.Pool); err != nil || len(sessions) != 1 ||
+		sessions[0].XIDAge < 1 {
 		t.Errorf("%+v, %v", sessions, err)
 	}
 
@@ -61,7 +64,8 @@ func TestOpenSessions(t *testing.T) {
 	defer exec(t, db.Pool, `DROP ROLE `+role)
 	exec(t, poor, `SET ROLE `+role)
 	// A user without rights sees that a session keeps row versions, but not since when.
-	if sessions, hidden, err = OpenSessions(t.Context(), poor); err != nil || hidden < 2 || len(sessions) != 1 || sessions[0].XIDAge < 1 || sessions[0].Open != 0 || strings.Contains(sessions[0].Query, "INSERT") {
+	if sessions, hidden, err = OpenSessions(t.Context(), poor); err != nil || hidden < 2 || len(sessions) != 1 ||
+		sessions[0].XIDAge < 1 || sessions[0].Open != 0 || strings.Contains(sessions[0].Query, "INSERT") {
 		t.Errorf("without rights: %+v, %d hidden, %v", sessions, hidden, err)
 	}
 	exec(t, poor, `RESET ROLE`)
@@ -71,7 +75,10 @@ func TestOpenSessions(t *testing.T) {
 // The test has a server of its own, because both features need settings and belong to the whole server.
 func TestPreparedTransactionsAndSlots(t *testing.T) {
 	t.Parallel()
-	server, err := localpg.Config{Settings: map[string]string{"max_prepared_transactions": "2", "wal_level": "logical", "max_replication_slots": "4", "max_wal_senders": "2"}}.Start(t.Context())
+	server, err := localpg.Config{Settings: map[string]string{
+		"max_prepared_transactions": "2", "wal_level": "logical",
+		"max_replication_slots": "4", "max_wal_senders": "2",
+	}}.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +110,8 @@ func TestSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got["statement_timeout"].Time.Seconds() != 90 || got["lock_timeout"].Time != 0 || got["fsync"].Value == "" || got["no_such_setting"].Value != "" {
+	if got["statement_timeout"].Time.Seconds() != 90 || got["lock_timeout"].Time != 0 || got["fsync"].Value == "" ||
+		got["no_such_setting"].Value != "" {
 		t.Errorf("settings %+v", got)
 	}
 }
@@ -113,14 +121,17 @@ func TestNodes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked())
 	dbtest.PretendCitus(t, db)
-	exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after)
+	exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status,
+		lease_timeout, stale_after)
 		VALUES (gen_random_uuid(), 'a', '{q}', '{}', 'OFFLINE', '1 minute', '1 minute')`)
 	nodes, err := Nodes(t.Context(), db.Pool)
 	if err != nil || len(nodes) != 2 || nodes[0].Name != "coordinator:5432" || nodes[1].Name != "node:5433" {
 		t.Fatalf("nodes %+v, error %v", nodes, err)
 	}
 	for _, n := range nodes {
-		has := slices.ContainsFunc(n.Tables, func(t Table) bool { return t.Name == "workers" && t.Bytes > 0 && t.Autovacuum })
+		has := slices.ContainsFunc(n.Tables, func(t Table) bool {
+			return t.Name == "workers" && t.Bytes > 0 && t.Autovacuum
+		})
 		if !has || len(n.Tables) < 8 || n.Error != "" {
 			t.Errorf("%+v", n)
 		}
@@ -129,14 +140,19 @@ func TestNodes(t *testing.T) {
 		{"name": "workers", "autovacuum": true},
 		{"name": "signals_102009", "live": 5, "dead": 6, "vacuums": 2, "bytes": 20, "expected": 9, "since": 8, "autovacuum": false}]`)
 	want := []Table{
-		{Name: "signals", Live: 8, Dead: 10, Vacuums: 2, SinceVacuum: 8 * time.Microsecond, Bytes: 30, ExpectedBytes: 9},
+		{
+			Name: "signals", Live: 8, Dead: 10, Vacuums: 2, SinceVacuum: 8 * time.Microsecond, Bytes: 30,
+			ExpectedBytes: 9,
+		},
 		{Name: "workers", Autovacuum: true, Analyzed: true},
 	}
 	if err != nil || !slices.Equal(tables, want) {
 		t.Errorf("tables %+v, error %v, want %+v", tables, err, want)
 	}
-	exec(t, db.Pool, `SET allow_system_table_mods = on; ALTER VIEW pg_catalog.pg_stats RENAME TO gone`, pgx.QueryExecModeSimpleProtocol)
-	if nodes, err = Nodes(t.Context(), db.Pool); err != nil || len(nodes) != 2 || nodes[1].Tables != nil || nodes[1].Error == "" {
+	exec(t, db.Pool, `SET allow_system_table_mods = on; ALTER VIEW pg_catalog.pg_stats RENAME TO gone`,
+		pgx.QueryExecModeSimpleProtocol)
+	if nodes, err = Nodes(t.Context(), db.Pool); err != nil || len(nodes) != 2 || nodes[1].Tables != nil ||
+		nodes[1].Error == "" {
 		t.Errorf("nodes %+v, error %v", nodes, err)
 	}
 }

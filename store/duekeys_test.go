@@ -10,20 +10,26 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// Health and Stranded read a bounded number of the runs of each key, of each line, and none of what is paused as a whole.
+// Health and Stranded read a bounded number of the runs of each key, of each line, and none of what is paused as a
+// whole.
 func TestHealthReadsLittleOfKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
 	rows := campaign.Size(8_000, 20_000)
 	exec(t, s.pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, run_key, key_scope)
-		SELECT gen_random_uuid(), 'test', 'queue', 'type', 'PENDING', now() - interval '1 hour', CASE WHEN g <= $1::int THEN 'a' ELSE 'key ' || g END, 'queue'
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, run_key,
+			key_scope)
+		SELECT gen_random_uuid(), 'test', 'queue', 'type', 'PENDING', now() - interval '1 hour', CASE WHEN g <= $1::int
+			THEN 'a' ELSE 'key ' || g END, 'queue'
 		FROM generate_series(1, $1::int + 1000) AS g`, rows)
-	exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at) SELECT DISTINCT key_scope, run_key, 'test', now() - interval '1 hour' FROM kagzi.workflow_runs`)
-	exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, run_key, namespace_id) SELECT key_scope, run_key, 'test' FROM kagzi.workflow_runs`)
+	exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+		SELECT DISTINCT key_scope, run_key, 'test', now() - interval '1 hour' FROM kagzi.workflow_runs`)
+	exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, run_key, namespace_id) SELECT key_scope, run_key, 'test'
+		FROM kagzi.workflow_runs`)
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-		SELECT gen_random_uuid(), 'test', 'queue', 'paused', 'PENDING', now() - interval '1 hour' FROM generate_series(1, $1::int)`, rows)
+		SELECT gen_random_uuid(), 'test', 'queue', 'paused', 'PENDING', now() - interval '1 hour'
+			FROM generate_series(1, $1::int)`, rows)
 	if _, err := s.Pause(t.Context(), nil, Pause{Queue: "queue", Type: "paused"}); err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +43,15 @@ func TestHealthReadsLittleOfKeys(t *testing.T) {
 		buffers   int
 	}{
 		{"dueKeys", dueKeys, []any{s.namespace, maxQueues, keysPerLine, runsPerKey, maxSlotsCounted}, runsPerKey, 700},
-		{"activeKeyed", activeKeyed, []any{s.namespace, maxActiveKeys, minKeyRead, maxActiveRead, maxActiveTotal}, maxActiveTotal / 1001, 25_000},
-		{"standingKeys", standingKeys, []any{s.namespace, maxStandingKeys, maxSlotsCounted, micros(time.Minute), runsBehind, 20}, 1, 15 * maxStandingKeys},
+		{
+			"activeKeyed", activeKeyed,
+			[]any{s.namespace, maxActiveKeys, minKeyRead, maxActiveRead, maxActiveTotal},
+			maxActiveTotal / 1001, 25_000,
+		},
+		{"standingKeys", standingKeys, []any{
+			s.namespace, maxStandingKeys, maxSlotsCounted, micros(time.Minute),
+			runsBehind, 20,
+		}, 1, 15 * maxStandingKeys},
 		{"dueWork", dueWork, []any{s.namespace, []string{"queue"}, []string{"paused"}, maxDueCounted}, 0, 10},
 	} {
 		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
@@ -47,7 +60,8 @@ func TestHealthReadsLittleOfKeys(t *testing.T) {
 		}
 	}
 	due, err := s.DueKeys(t.Context(), s.pool)
-	if err != nil || len(due) == 0 || len(due) > 2*keysPerLine || due[0].Key.Name != "a" || !due[0].More || due[0].Versions[0].Due != runsPerKey {
+	if err != nil || len(due) == 0 || len(due) > 2*keysPerLine || due[0].Key.Name != "a" || !due[0].More ||
+		due[0].Versions[0].Due != runsPerKey {
 		t.Errorf("%d keys: %+v, error %v", len(due), due, err)
 	}
 }
@@ -69,7 +83,8 @@ func TestDueKeysBetweenClaims(t *testing.T) {
 		return d
 	}
 	start(t, s, many(3, ofKey("a"))...)
-	if d := due(1); d.Key != (Key{Name: "a"}) || d.Queue != "queue" || d.Type != "type" || d.More || len(d.Versions) != 1 || d.Versions[0].Due != 3 || d.Versions[0].Turn < 0 {
+	if d := due(1); d.Key != (Key{Name: "a"}) || d.Queue != "queue" || d.Type != "type" || d.More ||
+		len(d.Versions) != 1 || d.Versions[0].Due != 3 || d.Versions[0].Turn < 0 {
 		t.Errorf("%+v", d)
 	}
 	none := keyedRequest(10)
@@ -86,7 +101,8 @@ func TestDueKeysBetweenClaims(t *testing.T) {
 		t.Fatalf("claimed %d runs", len(runs))
 	}
 	due(0)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL, locked_by = NULL WHERE status = 'RUNNING'`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', finished_at = now(), available_at = NULL,
+		locked_by = NULL WHERE status = 'RUNNING'`)
 	exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) VALUES ('queue', 'test', 'a')`)
 	due(1)
 }
@@ -101,9 +117,11 @@ func TestIdleSlots(t *testing.T) {
 	alive := keyedRequest(2)
 	insertLive(t, s.pool, alive)
 	claim(t, s, alive)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', locked_by = NULL WHERE run_id = $1`, lost[0].RunID)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SLEEPING', locked_by = NULL WHERE run_id = $1`,
+		lost[0].RunID)
 	got, err := s.IdleSlots(t.Context(), s.pool, "queue")
-	if err != nil || len(got) != 2 || got[0].Runs != 1 || got[1].Runs != 1 || got[0].Worker == got[1].Worker || got[1].Worker == alive.Worker {
+	if err != nil || len(got) != 2 || got[0].Runs != 1 || got[1].Runs != 1 || got[0].Worker == got[1].Worker ||
+		got[1].Worker == alive.Worker {
 		t.Errorf("%+v, error %v", got, err)
 	}
 }
@@ -112,6 +130,7 @@ func TestIdleSlots(t *testing.T) {
 func insertLive(t *testing.T, pool *pgxpool.Pool, req ClaimRequest) {
 	t.Helper()
 	exec(t, pool, `
-		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after)
+		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout,
+			stale_after)
 		VALUES ($1, 'test', '{queue}', '{type}', 'ONLINE', '5 minutes', '1 minute')`, req.Worker)
 }

@@ -15,19 +15,20 @@ type ending struct {
 	status string // Failed or Cancelled
 	kind   string
 	error  string
-	asked  bool // a caller asked for it: then it also changes the final outcome of a run whose compensations are under way
+	// a caller asked for it: then it also changes the final outcome of a run whose compensations are under way
+	asked bool
 }
 
-// The caller has locked the runs and the parents that they wake, so their compensations do not change meanwhile. The time is
-// the clock's and not the transaction's: a step may have been recorded while the transaction waited for the lock. If
-// compensations run first ($7), then
+// The caller has locked the runs and the parents that they wake, so their compensations do not change meanwhile. The
+// time is the clock's and not the transaction's: a step may have been recorded while the transaction waited for the
+// lock. If compensations run first ($7), then
 //   - a run whose compensations are under way changes its final outcome, but only for a cancel that a caller asked for;
 //   - a RUNNING run that may still register compensations is marked, and its worker has $8 to end it;
 //   - the final outcome of a run that has registered compensations is decided, and the run sleeps until they have run;
 //   - all others end.
 //
-// A run that ends, or whose final outcome is decided here, loses its lease: a late write of its worker must fail. $9 says
-// that the leases of the RUNNING runs have expired.
+// A run that ends, or whose final outcome is decided here, loses its lease: a late write of its worker must fail. $9
+// says that the leases of the RUNNING runs have expired.
 const endRuns = `
 WITH k AS MATERIALIZED (
 	SELECT r.run_id, r.parent_run_id, r.now, r.now + $8::bigint * interval '1 microsecond' AS until,
@@ -42,11 +43,15 @@ WITH k AS MATERIALIZED (
 			ELSE 'end'
 		END AS act
 	FROM (
-		SELECT q.run_id, q.parent_run_id, u.status, u.error_kind, u.error, u.asked, q.error_kind AS old_kind, q.error AS old_error,
-			clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating, q.cancel_requested_at IS NOT NULL AS cancelling, q.status = 'RUNNING' AS running, q.slot IS NOT NULL AS holds,
+		SELECT q.run_id, q.parent_run_id, u.status, u.error_kind, u.error, u.asked, q.error_kind AS old_kind,
+			q.error AS old_error,
+			clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating,
+				q.cancel_requested_at IS NOT NULL AS cancelling, q.status = 'RUNNING' AS running,
+				q.slot IS NOT NULL AS holds,
 			` + registers + ` AS registers,
 			` + registered + ` AS registered
-		FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bool[]) AS u (run_id, status, error_kind, error, asked)
+		FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bool[]) AS u (run_id, status, error_kind, error,
+			asked)
 		CROSS JOIN LATERAL (
 			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.cancel_requested_at, c.error_kind, c.error, c.slot
 			FROM kagzi.workflow_runs c
@@ -55,7 +60,8 @@ WITH k AS MATERIALIZED (
 		) q
 	) r
 ), l AS MATERIALIZED (
-	SELECT k.*, jsonb_build_object('status', k.status, 'kind', k.error_kind, 'error', k.error) AS outcome, NULL::uuid AS lease, false AS quarantined, NULL::bytea AS output
+	SELECT k.*, jsonb_build_object('status', k.status, 'kind', k.error_kind, 'error', k.error) AS outcome,
+		NULL::uuid AS lease, false AS quarantined, NULL::bytea AS output
 	FROM k
 	WHERE k.act <> 'leave'
 ), ` + writeEndings
@@ -74,41 +80,50 @@ var endColumns = columnsOf(endRuns,
 //   - mark: its worker has to end it;
 //   - decide: its compensations are under way, and it gets another final outcome.
 //
-// An end wakes the parent, unless l has the parent, too: a statement cannot update a row twice. For a parent the statement
-// returns "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on parents names
-// the statuses that it excludes. If it named the active ones, the planner could use the claim's index, which it prefers
-// without statistics and then reads whole.
+// An end wakes the parent, unless l has the parent, too: a statement cannot update a row twice. For a parent the
+// statement returns "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on
+// parents names the statuses that it excludes. If it named the active ones, the planner could use the claim's index,
+// which it prefers without statistics and then reads whole.
 const writeEndings = `w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
-	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL AND l.act = 'end' GROUP BY 1) k
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited
+			THEN LEAST(r.available_at, k.now) ELSE r.available_at END
+	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL
+		AND l.act = 'end' GROUP BY 1) k
 	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING' AND r.available_at <= k.now AS due, r.outcome IS NOT NULL AS compensating, r.run_key, r.key_scope
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING'
+		AND r.available_at <= k.now AS due, r.outcome IS NOT NULL AS compensating, r.run_key, r.key_scope
 ), d AS (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE l.act WHEN 'end' THEN l.status WHEN 'compensate' THEN 'SLEEPING' ELSE r.status END,
 		outcome = CASE WHEN l.act IN ('compensate', 'decide') THEN l.outcome ELSE r.outcome END,
 		finished_at = CASE WHEN l.act = 'end' THEN l.now END,
 		available_at = CASE l.act WHEN 'end' THEN NULL WHEN 'mark' THEN r.available_at ELSE l.now END,
-		deadline_at = CASE l.act WHEN 'mark' THEN LEAST(r.deadline_at, l.until) WHEN 'compensate' THEN NULL ELSE r.deadline_at END,
+		deadline_at = CASE l.act WHEN 'mark' THEN LEAST(r.deadline_at, l.until) WHEN 'compensate' THEN NULL
+			ELSE r.deadline_at END,
 		wakeups_awaited = CASE WHEN l.act = 'compensate' THEN r.wakeups ELSE r.wakeups_awaited END,
 		lease = CASE WHEN l.act IN ('end', 'compensate') THEN l.lease ELSE r.lease END,
 		locked_by = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.locked_by END,
 		waiting_on = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.waiting_on END,
-		attempts = r.attempts + CASE WHEN l.act IN ('end', 'compensate') AND l.status = 'FAILED' AND r.outcome IS NULL THEN 1 ELSE 0 END,
+		attempts = r.attempts + CASE WHEN l.act IN ('end', 'compensate') AND l.status = 'FAILED' AND r.outcome IS NULL
+			THEN 1 ELSE 0 END,
 		error_kind = l.error_kind, error = l.error, output = l.output, quarantined = l.quarantined, paused_at = NULL,
-		cancel_requested_at = CASE WHEN l.act = 'mark' THEN coalesce(r.cancel_requested_at, l.now) ELSE r.cancel_requested_at END
+		cancel_requested_at = CASE WHEN l.act = 'mark' THEN coalesce(r.cancel_requested_at, l.now)
+			ELSE r.cancel_requested_at END
 	FROM l
 	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, l.act, r.run_key, r.key_scope, r.tells, r.task_queue, r.workflow_type, r.version, r.status, r.error_kind,
+	RETURNING r.run_id, l.act, r.run_key, r.key_scope, r.tells, r.task_queue, r.workflow_type, r.version, r.status,
+		r.error_kind,
 		coalesce(extract(epoch FROM r.finished_at - r.created_at) * 1000000, 0)::bigint AS age
 ), ` + insertChanges + ` (SELECT w.run_key, w.key_scope FROM w WHERE w.due UNION ALL SELECT d.run_key, d.key_scope FROM d WHERE d.act IN ('end', 'compensate')) k WHERE k.run_key IS NOT NULL
 )
-SELECT d.run_id, d.act, d.task_queue, d.workflow_type, coalesce(d.version, 0), d.tells AND d.act = 'end', d.status, coalesce(d.error_kind, ''), d.age FROM d
+SELECT d.run_id, d.act, d.task_queue, d.workflow_type, coalesce(d.version, 0), d.tells AND d.act = 'end', d.status,
+	coalesce(d.error_kind, ''), d.age FROM d
 UNION ALL
-SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue, w.workflow_type, coalesce(w.version, 0), false, '', '', 0 FROM w`
+SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue,
+	w.workflow_type, coalesce(w.version, 0), false, '', '', 0 FROM w`
 
 // An endingRow is a row of writeEndings.
 type endingRow struct {
@@ -121,7 +136,10 @@ type endingRow struct {
 }
 
 func (r *endingRow) ended() EndedRun {
-	return EndedRun{RunID: r.RunID, Queue: r.Queue, Type: r.Type, Version: r.Version, Status: r.status, Kind: r.kind, Age: r.age}
+	return EndedRun{
+		RunID: r.RunID, Queue: r.Queue, Type: r.Type, Version: r.Version, Status: r.status, Kind: r.kind,
+		Age: r.age,
+	}
 }
 
 // readEndings reads the rows of writeEndings.
@@ -129,7 +147,10 @@ func readEndings(f func(endingRow)) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var r endingRow
 		var age int64
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&r.RunID), &r.act, &r.Queue, &r.Type, &r.Version, &r.tells, &r.status, &r.kind, &age}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{
+			uuidTo(&r.RunID), &r.act, &r.Queue, &r.Type, &r.Version, &r.tells,
+			&r.status, &r.kind, &age,
+		}, func() error {
 			r.age = time.Duration(age) * time.Microsecond
 			f(r)
 			return nil
@@ -138,33 +159,36 @@ func readEndings(f func(endingRow)) func(pgx.Rows) error {
 	}
 }
 
-// end ends runs in tx, which has locked them and their parents. first says that their compensations run first, and expired
-// that the leases of those that are RUNNING have expired.
-func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool, grace time.Duration) (*CancelledRuns, error) {
+// end ends runs in tx, which has locked them and their parents. first says that their compensations run first, and
+// expired that the leases of those that are RUNNING have expired.
+func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool,
+	grace time.Duration,
+) (*CancelledRuns, error) {
 	out := &CancelledRuns{}
 	var telling []uuid.UUID
-	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), expired), readEndings(func(r endingRow) {
-		w := r.DueRun
-		if r.tells {
-			telling = append(telling, w.RunID)
-		}
-		switch r.act {
-		case "end":
-			out.Ended, out.Ends = append(out.Ended, r.RunID), append(out.Ends, r.ended())
-		case "compensate":
-			out.Compensating = append(out.Compensating, w.RunID)
-		case "mark":
-			out.Marked = append(out.Marked, w.RunID)
-		case "decide": // the same statement may have ended a child that it waits for, without waking it
-			out.Marked, out.Step = append(out.Marked, w.RunID), append(out.Step, w.RunID)
-		case "wake":
-			out.Woken = append(out.Woken, w.RunID)
-		case "due":
-			out.Woken, out.Due = append(out.Woken, w.RunID), append(out.Due, w)
-		case "step":
-			out.Woken, out.Step = append(out.Woken, w.RunID), append(out.Step, w.RunID)
-		}
-	}))
+	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), expired),
+		readEndings(func(r endingRow) {
+			w := r.DueRun
+			if r.tells {
+				telling = append(telling, w.RunID)
+			}
+			switch r.act {
+			case "end":
+				out.Ended, out.Ends = append(out.Ended, r.RunID), append(out.Ends, r.ended())
+			case "compensate":
+				out.Compensating = append(out.Compensating, w.RunID)
+			case "mark":
+				out.Marked = append(out.Marked, w.RunID)
+			case "decide": // the same statement may have ended a child that it waits for, without waking it
+				out.Marked, out.Step = append(out.Marked, w.RunID), append(out.Step, w.RunID)
+			case "wake":
+				out.Woken = append(out.Woken, w.RunID)
+			case "due":
+				out.Woken, out.Due = append(out.Woken, w.RunID), append(out.Due, w)
+			case "step":
+				out.Woken, out.Step = append(out.Woken, w.RunID), append(out.Step, w.RunID)
+			}
+		}))
 	if err == nil && telling != nil {
 		var due []DueRun
 		due, err = s.publishRuns(ctx, tx, ended, telling...)
@@ -206,7 +230,9 @@ func (c *CancelledRuns) has(id uuid.UUID) bool {
 }
 
 func (c *CancelledRuns) add(more *CancelledRuns) {
-	c.Ended, c.Ends, c.Compensating = append(c.Ended, more.Ended...), append(c.Ends, more.Ends...), append(c.Compensating, more.Compensating...)
-	c.Marked, c.Woken, c.Due = append(c.Marked, more.Marked...), append(c.Woken, more.Woken...), append(c.Due, more.Due...)
+	c.Ended, c.Ends, c.Compensating = append(c.Ended, more.Ended...), append(c.Ends, more.Ends...),
+		append(c.Compensating, more.Compensating...)
+	c.Marked, c.Woken, c.Due = append(c.Marked, more.Marked...), append(c.Woken, more.Woken...),
+		append(c.Due, more.Due...)
 	c.Step = append(c.Step, more.Step...)
 }

@@ -17,22 +17,23 @@ type Class int
 const (
 	// Fine is the class of nil.
 	Fine Class = iota
-	// ClassAway: the server cannot be reached, is starting or stopping, or takes no writes. The call may have taken effect.
-	// Pause, and repeat the same.
+	// ClassAway: the server cannot be reached, is starting or stopping, or takes no writes. The call may have taken
+	// effect. Pause, and repeat the same.
 	ClassAway
-	// ClassLate: our deadline or the server's timeout ended the call. It may have taken effect. Pause, and repeat with fewer
-	// items; a single item that is too large never succeeds.
+	// ClassLate: our deadline or the server's timeout ended the call. It may have taken effect. Pause, and repeat with
+	// fewer items; a single item that is too large never succeeds.
 	ClassLate
-	// ClassBusy: no connection was free, in the pool or at the server. Nothing was sent. Repeat the same when one is free.
+	// ClassBusy: no connection was free, in the pool or at the server. Nothing was sent. Repeat the same when one is
+	// free.
 	ClassBusy
 	// ClassUnable: the server answered that it is out of disk or memory, or that one of its files is broken. It answers
-	// other calls meanwhile, and the error may be about one row. Nothing was written. Go on with other items, and repeat
-	// this one after a pause.
+	// other calls meanwhile, and the error may be about one row. Nothing was written. Go on with other items, and
+	// repeat this one after a pause.
 	ClassUnable
 	// ClassConflict: the transaction was rolled back because of another one. Repeat the same at once.
 	ClassConflict
-	// ClassLocked: a wait for somebody else's lock timed out; the transaction was rolled back. Leave that row out, or try
-	// again later.
+	// ClassLocked: a wait for somebody else's lock timed out; the transaction was rolled back. Leave that row out, or
+	// try again later.
 	ClassLocked
 	// ClassRefused: the server refused the content of the statement, and always will. Fail the item.
 	ClassRefused
@@ -67,7 +68,8 @@ func Classify(err error) Class {
 		return ClassAway
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &ne) && ne.Timeout():
 		return ClassLate
-	case errors.As(err, &ne), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "conn closed"):
+	case errors.As(err, &ne), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		strings.Contains(err.Error(), "conn closed"):
 		return ClassAway
 	}
 	return ClassOther

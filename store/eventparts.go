@@ -19,10 +19,12 @@ const (
 WITH t AS MATERIALIZED (SELECT now() AS now, now() - interval '1 day' AS before)
 INSERT INTO kagzi.event_keepers AS x (keeper, keep, keep_pending, told_at)
 SELECT $1, $2::bigint * interval '1 microsecond', $3::bigint * interval '1 microsecond', t.now FROM t
-ON CONFLICT (keeper) DO UPDATE SET keep = excluded.keep, keep_pending = excluded.keep_pending, told_at = excluded.told_at
+ON CONFLICT (keeper) DO UPDATE SET keep = excluded.keep, keep_pending = excluded.keep_pending,
+	told_at = excluded.told_at
 WHERE (x.keep, x.keep_pending) <> (excluded.keep, excluded.keep_pending) OR x.told_at < (SELECT t.before FROM t)`
 
-	// While pending events hold up a partition ($1), the open one is used for a sixth of their time: the others then suffice for that time.
+	// While pending events hold up a partition ($1), the open one is used for a sixth of their time: the others then
+	// suffice for that time.
 	readEventParts = `
 SELECT p.part, p.closed_at IS NOT NULL, coalesce(CASE
 		WHEN p.closed_at IS NOT NULL THEN p.closed_at <= now() - k.keep
@@ -31,19 +33,22 @@ SELECT p.part, p.closed_at IS NOT NULL, coalesce(CASE
 	END, false)
 FROM kagzi.event_parts p
 CROSS JOIN (
-	SELECT max(x.keep) AS keep, max(x.keep_pending) AS keep_pending FROM kagzi.event_keepers x WHERE x.told_at > now() - interval '30 days'
+	SELECT max(x.keep) AS keep, max(x.keep_pending) AS keep_pending FROM kagzi.event_keepers x
+		WHERE x.told_at > now() - interval '30 days'
 ) k
 ORDER BY p.part
 FOR UPDATE OF p`
 
-	// A consumer for which the partition $1 is kept: it has not consumed one of the events, and its namespace keeps those for longer. For
-	// each subscription this is one search of events_order in each gap between the ranges that are consumed, in all namespaces.
+	// A consumer for which the partition $1 is kept: it has not consumed one of the events, and its namespace keeps
+	// those for longer. For each subscription this is one search of events_order in each gap between the ranges that
+	// are consumed, in all namespaces.
 	partHolder = `
 SELECT s.namespace_id, s.consumer, s.topic
 FROM kagzi.event_parts p
 CROSS JOIN kagzi.event_keepers k
 CROSS JOIN LATERAL (
-	SELECT x.topic, x.consumer, x.namespace_id, pg_catalog.int8multirange(pg_catalog.int8range(x.position + 1, NULL)) - x.consumed AS pending
+	SELECT x.topic, x.consumer, x.namespace_id, pg_catalog.int8multirange(pg_catalog.int8range(x.position + 1,
+		NULL)) - x.consumed AS pending
 	FROM kagzi.subscriptions x
 	WHERE x.namespace_id = k.keeper AND x.subscribed
 	OFFSET 0
@@ -51,7 +56,8 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL unnest(s.pending) AS g (gap)
 CROSS JOIN LATERAL (
 	SELECT FROM kagzi.events x
-	WHERE x.part = $1 AND x.topic = s.topic AND x.namespace_id = s.namespace_id AND x.position >= lower(g.gap) AND x.position < coalesce(upper(g.gap), 9223372036854775807)
+	WHERE x.part = $1 AND x.topic = s.topic AND x.namespace_id = s.namespace_id AND x.position >= lower(g.gap)
+		AND x.position < coalesce(upper(g.gap), 9223372036854775807)
 	LIMIT 1
 ) e
 WHERE p.part = $1 AND p.closed_at > now() - k.keep_pending AND k.told_at > now() - interval '30 days'
@@ -73,21 +79,23 @@ type eventPart struct {
 	due    bool // it has been open for long enough, or its events are old
 }
 
-// RotateEvents removes the events that are older than all namespaces keep them, and opens another partition once the one that is open has
-// events of a sixth of that time. keep is that of this namespace, pending that of events that a consumer has not consumed. It waits only
-// briefly for those who publish. If they take longer, it does what else there is to do, and returns the lock's error.
+// RotateEvents removes the events that are older than all namespaces keep them, and opens another partition once the
+// one that is open has events of a sixth of that time. keep is that of this namespace, pending that of events that a
+// consumer has not consumed. It waits only briefly for those who publish. If they take longer, it does what else there
+// is to do, and returns the lock's error.
 //
-// Each step is a transaction of its own. One that empties a partition and then waits for publishers would wait for those who wait
-// for that partition.
+// Each step is a transaction of its own. One that empties a partition and then waits for publishers would wait for
+// those who wait for that partition.
 func (s *Store) RotateEvents(ctx context.Context, keep, pending time.Duration) error {
 	held := map[int16]bool{} // partitions that were found to have pending events
 	step := func(f func(context.Context, pgx.Tx, []eventPart) error) error {
 		return do(ctx, func(ctx context.Context) error {
 			return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 				var parts []eventPart
-				err := ask(ctx, tx, readEventParts, []any{len(held) > 0}, collect(&parts, func(row pgx.CollectableRow) (p eventPart, err error) {
-					return p, row.Scan(&p.number, &p.closed, &p.due)
-				}))
+				err := ask(ctx, tx, readEventParts, []any{len(held) > 0},
+					collect(&parts, func(row pgx.CollectableRow) (p eventPart, err error) {
+						return p, row.Scan(&p.number, &p.closed, &p.due)
+					}))
 				if err != nil {
 					return err
 				}
@@ -113,9 +121,11 @@ func (s *Store) RotateEvents(ctx context.Context, keep, pending time.Duration) e
 	return wrap("rotate events", err)
 }
 
-// removeOldPart empties one partition whose events are too old, if there is one without pending events. It adds those with pending events
-// to held.
-func (s *Store) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart, held map[int16]bool) (did bool, err error) {
+// removeOldPart empties one partition whose events are too old, if there is one without pending events. It adds those
+// with pending events to held.
+func (s *Store) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart,
+	held map[int16]bool,
+) (did bool, err error) {
 	for _, p := range parts {
 		if !p.closed || !p.due || held[p.number] {
 			continue
@@ -148,7 +158,8 @@ func (s *Store) partHolder(ctx context.Context, db DB, part int16) (*PartHolder,
 	return &h, err
 }
 
-// openNextPart opens another partition if it is time, and there is one without events. Otherwise the one that is open has to do.
+// openNextPart opens another partition if it is time, and there is one without events. Otherwise the one that is open
+// has to do.
 func (s *Store) openNextPart(ctx context.Context, tx pgx.Tx, parts []eventPart) error {
 	if len(parts) == 0 {
 		return ask(ctx, tx, openFirstPart, nil, nil)

@@ -51,7 +51,8 @@ func TestRotateEventsKeepsPending(t *testing.T) {
 		{"ConsumedBehindAHole", func(t *testing.T, s *Store) {
 			subscribe(t, s, consumerOf("c", "a"))
 			consumed(t, s, "c", "a", "2", "3")
-			exec(t, s.pool, `DELETE FROM kagzi.events WHERE namespace_id = 'test' AND event_id = '1'`) // as if with an older partition
+			// as if with an older partition
+			exec(t, s.pool, `DELETE FROM kagzi.events WHERE namespace_id = 'test' AND event_id = '1'`)
 		}, false},
 		{"Skipped", func(t *testing.T, s *Store) {
 			subscribe(t, s, consumerOf("c", "a"))
@@ -102,7 +103,8 @@ func TestRotateEventsKeepsPending(t *testing.T) {
 			if err := other.RotateEvents(t.Context(), time.Hour, 100*time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			exec(t, s.pool, `UPDATE kagzi.event_keepers SET told_at = told_at - interval '31 days' WHERE keeper = 'other'`)
+			exec(t, s.pool, `UPDATE kagzi.event_keepers SET told_at = told_at - interval '31 days'
+				WHERE keeper = 'other'`)
 		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

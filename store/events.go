@@ -30,8 +30,9 @@ type RunEvent struct {
 	RunID uuid.UUID
 	ID    uuid.UUID
 	Event string
-	Other uuid.UUID // the run that it was restarted or forked from, or the new one; of DELETED, the run with which it was deleted
-	Step  string    // where the fork begins
+	// the run that it was restarted or forked from, or the new one; of DELETED, the run with which it was deleted
+	Other uuid.UUID
+	Step  string // where the fork begins
 	Why
 	ExternalID string // of DELETED, the run's, by which the event is found
 	Changes    []Changed
@@ -40,22 +41,25 @@ type RunEvent struct {
 	copied bool // the event of another run says the same: the audit log has that one
 }
 
-// newEvent returns an event of the run. An operation makes its events before its first try, so that a repetition after a
-// lost answer writes the same ones.
+// newEvent returns an event of the run. An operation makes its events before its first try, so that a repetition after
+// a lost answer writes the same ones.
 func newEvent(run uuid.UUID, event string, why Why) RunEvent {
 	return RunEvent{RunID: run, ID: newID(), Event: event, Why: why}
 }
 
 // statement_timestamp, because the transaction may have waited for the run since it began.
 const insertEvents = `
-INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, other_run_id, step_id, reason, actor, external_id, changes, occurred_at)
-SELECT u.run_id, u.event_id, $1, u.event, NULLIF(u.other, '00000000-0000-0000-0000-000000000000'), NULLIF(u.step_id, ''), NULLIF(u.reason, ''),
+INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, other_run_id, step_id, reason, actor, external_id,
+	changes, occurred_at)
+SELECT u.run_id, u.event_id, $1, u.event, NULLIF(u.other, '00000000-0000-0000-0000-000000000000'),
+	NULLIF(u.step_id, ''), NULLIF(u.reason, ''),
 	NULLIF(u.actor, ''), NULLIF(u.external_id, ''), NULLIF(u.changes, '')::jsonb, statement_timestamp()
 FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
 	AS u (run_id, event_id, event, other, step_id, reason, actor, external_id, changes)
 ON CONFLICT DO NOTHING`
 
-// writeEvents writes the events of somebody's change in tx, its transaction, and to the audit log. Events that exist stay.
+// writeEvents writes the events of somebody's change in tx, its transaction, and to the audit log. Events that exist
+// stay.
 func (s *Store) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	b := &pgx.Batch{}
 	b.Queue(insertEvents, eventColumns.args(s.namespace, events)...)
@@ -68,7 +72,8 @@ func audited(events []RunEvent) (entries []AuditEntry) {
 	for _, e := range events {
 		if !e.copied {
 			entries = append(entries, AuditEntry{
-				ID: e.ID, Action: e.Event, Kind: OnRun, Name: e.RunID.String(), Other: e.Other, Step: e.Step, Why: e.Why, Changes: e.Changes,
+				ID: e.ID, Action: e.Event, Kind: OnRun, Name: e.RunID.String(), Other: e.Other, Step: e.Step,
+				Why: e.Why, Changes: e.Changes,
 			})
 		}
 	}
@@ -101,7 +106,8 @@ func (s *Store) hasEvent(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, erro
 }
 
 const runEvents = `
-SELECT e.run_id, e.event_id, e.event, coalesce(e.other_run_id, '00000000-0000-0000-0000-000000000000'), coalesce(e.step_id, ''),
+SELECT e.run_id, e.event_id, e.event, coalesce(e.other_run_id, '00000000-0000-0000-0000-000000000000'),
+	coalesce(e.step_id, ''),
 	coalesce(e.reason, ''), coalesce(e.actor, ''), e.changes, e.occurred_at
 FROM kagzi.run_events e
 WHERE e.run_id = $2 AND e.namespace_id = $1
@@ -110,9 +116,11 @@ ORDER BY e.occurred_at, e.event_id`
 // RunEvents returns the events of a run, oldest first.
 func (s *Store) RunEvents(ctx context.Context, run uuid.UUID) (events []RunEvent, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, runEvents, []any{s.namespace, run}, collect(&events, func(row pgx.CollectableRow) (e RunEvent, err error) {
-			return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, &e.Actor, &e.Changes, utc(&e.At))
-		}))
+		return ask(ctx, s.pool, runEvents, []any{s.namespace, run},
+			collect(&events, func(row pgx.CollectableRow) (e RunEvent, err error) {
+				return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, &e.Actor, &e.Changes,
+					utc(&e.At))
+			}))
 	})
 	return events, wrap("read events", err)
 }

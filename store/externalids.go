@@ -25,7 +25,8 @@ func (e *IDConflict) Error() string {
 	text := fmt.Sprintf("ID %q is held by run %s of workflow %q", e.ExternalID, e.RunID, e.Type)
 	switch e.Differs {
 	case otherInput:
-		text += ", which was started with another input: give that input to get that run, or another ID to start another"
+		text += ", which was started with another input: give that input to get that run, or another ID to start " +
+			"another"
 	case otherWorkflow:
 		text += ": give the other workflow's run an ID of its own"
 	}

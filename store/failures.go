@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	maxKinds         = 50   // kinds of failures that are read: users have kinds of their own
-	maxFailedCounted = 1000 // failures of one kind that are counted; fewer if there are more than four kinds, but a tenth at least
+	maxKinds = 50 // kinds of failures that are read: users have kinds of their own
+	// failures of one kind that are counted; fewer if there are more than four kinds, but a tenth at least
+	maxFailedCounted = 1000
 )
 
 // A FailureCount counts the runs of one workflow in one queue that have failed with one kind.
@@ -44,7 +45,8 @@ WITH RECURSIVE k (kind) AS (
 		LIMIT 1
 	) n
 ), b AS MATERIALIZED (
-	SELECT l.kind, now() - $2::bigint * interval '1 microsecond' AS since, LEAST($4::bigint, GREATEST($4::bigint / 10, 4 * $4::bigint / count(*) OVER ())) AS most
+	SELECT l.kind, now() - $2::bigint * interval '1 microsecond' AS since,
+		LEAST($4::bigint, GREATEST($4::bigint / 10, 4 * $4::bigint / count(*) OVER ())) AS most
 	FROM (SELECT k.kind FROM k LIMIT $3) l
 )
 SELECT f.task_queue, f.workflow_type, b.kind, count(*), bool_or(f.place = b.most), max(f.finished_at)
@@ -62,11 +64,12 @@ CROSS JOIN LATERAL (
 GROUP BY 1, 2, 3
 ORDER BY 4 DESC, 3, 2, 1`
 
-// RecentFailures counts the runs that failed within the time recent by queue, workflow and kind, the most frequent first. Of each
-// kind it counts the last thousand, or fewer if there are many kinds.
+// RecentFailures counts the runs that failed within the time recent by queue, workflow and kind, the most frequent
+// first. Of each kind it counts the last thousand, or fewer if there are many kinds.
 func (s *Store) RecentFailures(ctx context.Context, db DB, recent time.Duration) (out []FailureCount, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, recentFailures, []any{s.namespace, micros(recent), maxKinds, maxFailedCounted}, readFailures(&out))
+		return ask(ctx, db, recentFailures, []any{s.namespace, micros(recent), maxKinds, maxFailedCounted},
+			readFailures(&out))
 	})
 	return out, wrap("count failures", err)
 }
@@ -77,10 +80,11 @@ func readFailures(out *[]FailureCount) func(pgx.Rows) error {
 		*out = nil
 		more := map[string]bool{}
 		var f FailureCount
-		_, err := pgx.ForEachRow(rows, []any{&f.Queue, &f.Type, &f.Kind, &f.Count, &f.More, utc(&f.Last)}, func() error {
-			*out, more[f.Kind] = append(*out, f), more[f.Kind] || f.More
-			return nil
-		})
+		_, err := pgx.ForEachRow(rows, []any{&f.Queue, &f.Type, &f.Kind, &f.Count, &f.More, utc(&f.Last)},
+			func() error {
+				*out, more[f.Kind] = append(*out, f), more[f.Kind] || f.More
+				return nil
+			})
 		for i := range *out {
 			(*out)[i].More = more[(*out)[i].Kind]
 		}
@@ -90,19 +94,23 @@ func readFailures(out *[]FailureCount) func(pgx.Rows) error {
 
 // A worker that lived longer counts with its average.
 const recentEnds = `
-SELECT coalesce(sum((w.completed_count + w.failed_count) * w.part), 0)::bigint, coalesce(sum(w.failed_count * w.part), 0)::bigint
+SELECT coalesce(sum((w.completed_count + w.failed_count) * w.part), 0)::bigint, coalesce(sum(w.failed_count * w.part),
+	0)::bigint
 FROM (
 	SELECT v.completed_count, v.failed_count,
-		CASE WHEN v.started_at >= v.since THEN 1 ELSE extract(epoch FROM v.heartbeat_at - v.since) / extract(epoch FROM v.heartbeat_at - v.started_at) END AS part
+		CASE WHEN v.started_at >= v.since THEN 1 ELSE extract(epoch FROM v.heartbeat_at - v.since) / extract(epoch
+			FROM v.heartbeat_at - v.started_at) END AS part
 	FROM (
-		SELECT u.completed_count, u.failed_count, u.heartbeat_at, u.started_at, now() - $2::bigint * interval '1 microsecond' AS since
+		SELECT u.completed_count, u.failed_count, u.heartbeat_at, u.started_at,
+			now() - $2::bigint * interval '1 microsecond' AS since
 		FROM kagzi.workers u
 		WHERE u.namespace_id = $1
 	) v
 	WHERE v.heartbeat_at > v.since
 ) w`
 
-// RecentEnds estimates from the counters in the registry how many runs ended within the time recent, and how many of these failed.
+// RecentEnds estimates from the counters in the registry how many runs ended within the time recent, and how many of
+// these failed.
 func (s *Store) RecentEnds(ctx context.Context, db DB, recent time.Duration) (ended, failed int64, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return askRow(ctx, db, recentEnds, []any{s.namespace, micros(recent)}, &ended, &failed)
@@ -137,12 +145,13 @@ CROSS JOIN LATERAL (
 ) s
 ORDER BY r.finished_at DESC`
 
-// UncompensatedRuns returns the runs of which a compensation failed for good, the newest failures first. It looks at limit runs
-// that failed with this kind.
+// UncompensatedRuns returns the runs of which a compensation failed for good, the newest failures first. It looks at
+// limit runs that failed with this kind.
 func (s *Store) UncompensatedRuns(ctx context.Context, db DB, limit int) (out []UncompensatedRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
-		return ask(ctx, db, uncompensatedRuns, []any{s.namespace, limit}, collect(&out, pgx.RowToStructByPos[UncompensatedRun]))
+		return ask(ctx, db, uncompensatedRuns, []any{s.namespace, limit},
+			collect(&out, pgx.RowToStructByPos[UncompensatedRun]))
 	})
 	return out, wrap("find failed compensations", err)
 }

@@ -8,14 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Claimable is what a claim changes and the database may refuse: a run, or a consumer of which the claim starts a run.
+// A Claimable is what a claim changes and the database may refuse: a run, or a consumer of which the claim starts a
+// run.
 type Claimable struct {
 	RunID    uuid.UUID // zero: it is a consumer
 	Consumer string
 }
 
-// The runs that a claim may take: those without a key, and those of the keys $9 in the scopes $8, in the order of the claim's searches.
-// It is no harm if there are more.
+// The runs that a claim may take: those without a key, and those of the keys $9 in the scopes $8, in the order of the
+// claim's searches. It is no harm if there are more.
 const dueRuns = `
 SELECT r.run_id
 FROM unnest($3::text[], $4::smallint[], $5::text[]) AS w (workflow_type, priority, versions)
@@ -42,11 +43,13 @@ CROSS JOIN LATERAL (
 	LIMIT $6
 ) r`
 
-const consumersOfKeys = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_key = ANY ($2::text[]) AND x.namespace_id = $1 ORDER BY x.consumer`
+const consumersOfKeys = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_key = ANY ($2::text[])
+	AND x.namespace_id = $1 ORDER BY x.consumer`
 
-// FindRefused returns what made the database refuse the claim with err, and the error of each; nothing if err is not about single rows.
-// It claims parts of what the claim may take, smaller and smaller ones, and takes nothing: each of these transactions is rolled back. If
-// ctx ends, or a transaction fails otherwise, FindRefused returns what it has found.
+// FindRefused returns what made the database refuse the claim with err, and the error of each; nothing if err is not
+// about single rows. It claims parts of what the claim may take, smaller and smaller ones, and takes nothing: each of
+// these transactions is rolled back. If ctx ends, or a transaction fails otherwise, FindRefused returns what it has
+// found.
 func (s *Store) FindRefused(ctx context.Context, req ClaimRequest, err error) map[Claimable]error {
 	found := map[Claimable]error{}
 	if !refusesRow(err) {
@@ -76,7 +79,8 @@ func (s *Store) FindRefused(ctx context.Context, req ClaimRequest, err error) ma
 	if len(consumers) == 0 {
 		return found
 	}
-	_ = Isolate(consumers, func(some []string) error { // the first run of a consumer may also be one that no claim can take
+	// the first run of a consumer may also be one that no claim can take
+	_ = Isolate(consumers, func(some []string) error {
 		_, err := s.try(ctx, req, trial{anyRun: true, consumers: some})
 		return err
 	}, func(name string, err error) {
@@ -116,7 +120,9 @@ func (s *Store) try(ctx context.Context, req ClaimRequest, t trial) (claim Claim
 }
 
 // claimables returns the runs that a claim may take after it has locked the keys, and the consumers of these keys.
-func (s *Store) claimables(ctx context.Context, req ClaimRequest, keys *lockedKeys) (runs []uuid.UUID, consumers []string, err error) {
+func (s *Store) claimables(ctx context.Context, req ClaimRequest,
+	keys *lockedKeys,
+) (runs []uuid.UUID, consumers []string, err error) {
 	types, priorities, versions, _ := req.pairs()
 	err = do(ctx, func(ctx context.Context) error {
 		runs, consumers = nil, nil
@@ -125,7 +131,8 @@ func (s *Store) claimables(ctx context.Context, req ClaimRequest, keys *lockedKe
 		}, collect(&runs, pgx.RowTo[uuid.UUID])); err != nil || keys.consuming == nil {
 			return err
 		}
-		return ask(ctx, s.pool, consumersOfKeys, []any{s.namespace, keys.consuming}, collect(&consumers, pgx.RowTo[string]))
+		return ask(ctx, s.pool, consumersOfKeys, []any{s.namespace, keys.consuming},
+			collect(&consumers, pgx.RowTo[string]))
 	})
 	return runs, consumers, err
 }

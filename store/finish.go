@@ -30,14 +30,15 @@ func (e *Finish) head() head {
 // plain reports whether the end concerns no other row: the run completes, and has no parent to wake.
 func (e *Finish) plain() bool { return e.Status == Completed && e.Parent == uuid.Nil }
 
-// Most runs end by this statement: it costs half of finishRuns, which locks and reads the rows first. The lease stays in the
-// row, so that resolve can distinguish a lost answer from a lost lease.
+// Most runs end by this statement: it costs half of finishRuns, which locks and reads the rows first. The lease stays
+// in the row, so that resolve can distinguish a lost answer from a lost lease.
 const completeRuns = `
 UPDATE kagzi.workflow_runs r
 SET status = 'COMPLETED', finished_at = statement_timestamp(), available_at = NULL, locked_by = NULL, waiting_on = NULL,
 	error_kind = NULL, error = NULL, output = u.output, paused_at = NULL
 FROM unnest($2::uuid[], $3::uuid[], $4::bytea[]) AS u (run_id, lease, output)
-WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING' AND r.cancel_requested_at IS NULL
+WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
+	AND r.cancel_requested_at IS NULL
 RETURNING r.run_id`
 
 var completeColumns = columnsOf(completeRuns,
@@ -60,20 +61,23 @@ func readCompleted(finishes []*Finish) func(pgx.Rows) error {
 	}
 }
 
-// While a cancel is pending, a run can only end as cancelled, with the error that the cancel has written in its row. A run
-// that has compensations to run does not end yet: its final outcome is decided, and it sleeps until they have run. The lease
-// stays in the row, so that resolve can distinguish a lost answer from a lost lease.
+// While a cancel is pending, a run can only end as cancelled, with the error that the cancel has written in its row. A
+// run that has compensations to run does not end yet: its final outcome is decided, and it sleeps until they have run.
+// The lease stays in the row, so that resolve can distinguish a lost answer from a lost lease.
 const finishRuns = `
 WITH l AS MATERIALIZED (
 	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, NULL::timestamptz AS until, q.lease,
 		u.status, u.output, NULLIF(u.error_kind, '') AS error_kind, NULLIF(q.error, '') AS error, u.quarantined,
-		CASE WHEN u.status = 'COMPLETED' OR u.quarantined THEN 'end' WHEN ` + registered + ` THEN 'compensate' ELSE 'end' END AS act,
-		CASE WHEN u.status <> 'COMPLETED' THEN jsonb_build_object('status', u.status, 'kind', u.error_kind, 'error', q.error) END AS outcome
+		CASE WHEN u.status = 'COMPLETED' OR u.quarantined THEN 'end'
+			WHEN ` + registered + ` THEN 'compensate' ELSE 'end' END AS act,
+		CASE WHEN u.status <> 'COMPLETED' THEN jsonb_build_object('status', u.status, 'kind', u.error_kind, 'error',
+			q.error) END AS outcome
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bool[])
 		AS u (run_id, lease, status, output, error_kind, error, quarantined)
 	CROSS JOIN LATERAL (
 		SELECT k.run_id, k.parent_run_id, k.lease,
-			CASE WHEN u.status = 'CANCELLED' AND k.cancel_requested_at IS NOT NULL THEN coalesce(k.error, u.error) ELSE u.error END AS error
+			CASE WHEN u.status = 'CANCELLED' AND k.cancel_requested_at IS NOT NULL THEN coalesce(k.error, u.error)
+				ELSE u.error END AS error
 		FROM kagzi.workflow_runs k
 		WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.lease = u.lease AND k.status = 'RUNNING'
 			AND (u.quarantined OR u.status = 'CANCELLED' OR k.cancel_requested_at IS NULL)

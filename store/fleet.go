@@ -45,15 +45,19 @@ type WorkerRow struct {
 
 // A worker that was asked to drain counts as draining even before it has read the request.
 const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
-		SELECT FROM kagzi.worker_events e WHERE e.worker_id = w.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')
+		SELECT FROM kagzi.worker_events e WHERE e.worker_id = w.worker_id AND e.namespace_id = $1
+			AND e.event = 'DRAINING')
 	THEN 'DRAINING' ELSE w.status END`
 
-const workerColumns = `w.worker_id, w.task_queues, w.left_queues, w.workflow_types, w.handlers, ` + workerStatus + `, w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
+const workerColumns = `w.worker_id, w.task_queues, w.left_queues, w.workflow_types, w.handlers, ` + workerStatus +
+	`, w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
 	w.active_count, w.completed_count, w.failed_count, w.steps_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
 
 func readWorker(row pgx.CollectableRow) (w WorkerRow, err error) {
-	return w, row.Scan(&w.ID, &w.Queues, &w.LeftQueues, &w.Types, &w.Handlers, &w.Status, &w.Silent, &w.Hostname, &w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
-		&w.Active, &w.Counts.Completed, &w.Counts.Failed, &w.Counts.Steps, &w.Watched, utc(&w.StartedAt), utc(&w.HeartbeatAt), utc(&w.StoppedAt))
+	return w, row.Scan(&w.ID, &w.Queues, &w.LeftQueues, &w.Types, &w.Handlers, &w.Status, &w.Silent, &w.Hostname,
+		&w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
+		&w.Active, &w.Counts.Completed, &w.Counts.Failed, &w.Counts.Steps, &w.Watched, utc(&w.StartedAt),
+		utc(&w.HeartbeatAt), utc(&w.StoppedAt))
 }
 
 // A WorkerFilter chooses workers; a zero field chooses all.
@@ -78,13 +82,14 @@ const countWorkers = `SELECT count(*)` + chosenWorkers
 
 const listWorkers = `SELECT ` + workerColumns + chosenWorkers + `
 	AND ($6::uuid = '00000000-0000-0000-0000-000000000000'
-		OR (w.started_at, w.worker_id) < (SELECT v.started_at, v.worker_id FROM kagzi.workers v WHERE v.worker_id = $6::uuid AND v.namespace_id = $1))
+		OR (w.started_at, w.worker_id) < (SELECT v.started_at, v.worker_id FROM kagzi.workers v
+			WHERE v.worker_id = $6::uuid AND v.namespace_id = $1))
 ORDER BY w.started_at DESC, w.worker_id DESC
 LIMIT $7::int`
 
-// Workers returns a page of the chosen workers, the last one started first, and how many there are on all pages. The start
-// of a worker never changes, so pages neither skip nor repeat one. It returns ErrWorkerNotFound if worker After does not
-// exist.
+// Workers returns a page of the chosen workers, the last one started first, and how many there are on all pages. The
+// start of a worker never changes, so pages neither skip nor repeat one. It returns ErrWorkerNotFound if worker After
+// does not exist.
 func (s *Store) Workers(ctx context.Context, f WorkerFilter) (page []WorkerRow, total int, err error) {
 	statuses := f.Status
 	if statuses == nil {
@@ -155,15 +160,17 @@ func (s *Store) WorkerEvents(ctx context.Context, id uuid.UUID) (events []Worker
 		if _, err := s.findWorker(ctx, s.pool, id); err != nil {
 			return err
 		}
-		return ask(ctx, s.pool, workerEvents, []any{s.namespace, id}, collect(&events, func(row pgx.CollectableRow) (e WorkerEvent, err error) {
-			return e, row.Scan(&e.Event, &e.Detail, utc(&e.At))
-		}))
+		return ask(ctx, s.pool, workerEvents, []any{s.namespace, id},
+			collect(&events, func(row pgx.CollectableRow) (e WorkerEvent, err error) {
+				return e, row.Scan(&e.Event, &e.Detail, utc(&e.At))
+			}))
 	})
 	return events, wrap("read a worker's log", err)
 }
 
 const whyLost = `
-SELECT coalesce(e.detail, '') FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'LOST'`
+SELECT coalesce(e.detail, '') FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1
+	AND e.event = 'LOST'`
 
 // WhyLost returns the logged reason for which the worker was declared dead; "" if there is none or it cannot be read.
 func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string) {
@@ -173,20 +180,23 @@ func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string
 
 // ---- drain ----
 
-const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status = 'ONLINE' AND $2 = ANY (w.task_queues) ORDER BY 1`
+const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status = 'ONLINE'
+	AND $2 = ANY (w.task_queues) ORDER BY 1`
 
-// The request is an entry of the log, and leaves the worker's row unlocked. A caller's transaction may stay open: a lock on
-// the row would keep the worker from writing heartbeats, and make it look dead.
+// The request is an entry of the log, and leaves the worker's row unlocked. A caller's transaction may stay open: a
+// lock on the row would keep the worker from writing heartbeats, and make it look dead.
 const requestDrain = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
 SELECT w.worker_id, u.event_id, $1, 'DRAINING', 'Client.Drain'
 FROM unnest($2::uuid[], $3::uuid[]) AS u (worker_id, event_id)
 JOIN kagzi.workers w ON w.worker_id = u.worker_id AND w.namespace_id = $1 AND w.status = 'ONLINE'
-WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = u.worker_id AND e.namespace_id = $1 AND e.event = 'DRAINING')
+WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = u.worker_id AND e.namespace_id = $1
+	AND e.event = 'DRAINING')
 ON CONFLICT DO NOTHING
 RETURNING worker_id`
 
-// Drain asks the worker to drain, in a transaction of its own, or in tx. It leaves a worker that is draining or OFFLINE.
+// Drain asks the worker to drain, in a transaction of its own, or in tx. It leaves a worker that is draining or
+// OFFLINE.
 func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
 	return wrap("drain worker", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := s.findWorker(ctx, tx, id); err != nil {
@@ -216,14 +226,17 @@ func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string, why Why
 	return asked, wrap("drain queue", err)
 }
 
-// requestDrain asks workers to drain, and returns those that had not been asked before: so a repetition finds none. queue is the one with
-// all of whose workers they drain; empty: a worker drains alone.
-func (s *Store) requestDrain(ctx context.Context, tx pgx.Tx, queue string, ids []uuid.UUID, why Why) (asked []uuid.UUID, err error) {
+// requestDrain asks workers to drain, and returns those that had not been asked before: so a repetition finds none.
+// queue is the one with all of whose workers they drain; empty: a worker drains alone.
+func (s *Store) requestDrain(ctx context.Context, tx pgx.Tx, queue string, ids []uuid.UUID,
+	why Why,
+) (asked []uuid.UUID, err error) {
 	events := make([]uuid.UUID, len(ids))
 	for i := range events {
 		events[i] = uuid.New()
 	}
-	err = ask(ctx, tx, requestDrain, []any{s.namespace, array(ids), array(events)}, collect(&asked, pgx.RowTo[uuid.UUID]))
+	err = ask(ctx, tx, requestDrain, []any{s.namespace, array(ids), array(events)},
+		collect(&asked, pgx.RowTo[uuid.UUID]))
 	if err != nil {
 		return asked, err
 	}
@@ -243,7 +256,8 @@ func (s *Store) requestDrain(ctx context.Context, tx pgx.Tx, queue string, ids [
 
 // ---- force-offline ----
 
-const lockWorker = `SELECT ` + lostColumns + ` FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1 FOR NO KEY UPDATE`
+const lockWorker = `SELECT ` + lostColumns + ` FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1
+	FOR NO KEY UPDATE`
 
 const forceOffline = `
 UPDATE kagzi.workers w
@@ -253,7 +267,9 @@ WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
 
 // ForceOffline declares the worker OFFLINE and makes its runs due at once, in transactions of its own, or in tx. If the
 // worker is OFFLINE already, ForceOffline makes the runs due that it still holds.
-func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string, why Why) (lost LostWorker, err error) {
+func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string,
+	why Why,
+) (lost LostWorker, err error) {
 	event, entry := uuid.New(), NewEntry(ActionForced, OnWorker, id.String(), why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		err := ask(ctx, tx, lockWorker, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
@@ -298,7 +314,8 @@ const pruneWorkers = `
 WITH w AS MATERIALIZED (
 	SELECT v.worker_id
 	FROM kagzi.workers v
-	WHERE v.namespace_id = $1 AND v.status = 'OFFLINE' AND v.stopped_at < now() - $2::bigint * interval '1 microsecond' AND v.release_at IS NULL
+	WHERE v.namespace_id = $1 AND v.status = 'OFFLINE' AND v.stopped_at < now() - $2::bigint * interval '1 microsecond'
+		AND v.release_at IS NULL
 	ORDER BY v.worker_id
 	LIMIT $3
 	FOR UPDATE SKIP LOCKED
@@ -312,8 +329,8 @@ WITH w AS MATERIALIZED (
 )
 SELECT count(*) FROM d`
 
-// PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns how
-// many it deleted. Fewer than limit means that none are left.
+// PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns
+// how many it deleted. Fewer than limit means that none are left.
 func (s *Store) PruneWorkers(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		n, err = askOne[int64](ctx, s.pool, pruneWorkers, s.namespace, micros(keep), limit)

@@ -50,15 +50,19 @@ func TestDrainLeavesTheRowAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	// While the transaction is open, the worker can send heartbeats and end.
-	s2 := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "1s" }), "test")
-	if p, err := s2.Heartbeat(t.Context(), s2.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues}); err != nil || p.Drain {
+	s2 := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["lock_timeout"] = "1s"
+	}), "test")
+	if p, err := s2.Heartbeat(t.Context(), s2.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues}); err != nil ||
+		p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if err := s2.DrainingWorker(t.Context(), s2.pool, w.ID); err != nil {
 		t.Error(err)
 	}
 	commit(t, tx)
-	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 2, Worker: w.ID, Queues: w.Queues}); err != nil || !p.Drain {
+	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 2, Worker: w.ID, Queues: w.Queues}); err != nil ||
+		!p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -72,10 +76,12 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 3, Worker: w.ID, Queues: w.Queues}); err != nil || !p.Drain {
+	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 3, Worker: w.ID, Queues: w.Queues}); err != nil ||
+		!p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 4, Worker: other.ID, Queues: other.Queues}); err != nil || p.Drain {
+	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 4, Worker: other.ID, Queues: other.Queues}); err !=
+		nil || p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
 	row, err := s.Worker(t.Context(), w.ID)
@@ -83,7 +89,8 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%+v, %v", row, err)
 	}
 	for status, want := range map[string]uuid.UUID{Draining: w.ID, Online: other.ID} {
-		if page, total, err := s.Workers(t.Context(), WorkerFilter{Status: []string{status}, Limit: 9}); err != nil || total != 1 || len(page) != 1 || page[0].ID != want {
+		if page, total, err := s.Workers(t.Context(), WorkerFilter{Status: []string{status}, Limit: 9}); err != nil ||
+			total != 1 || len(page) != 1 || page[0].ID != want {
 			t.Errorf("%s: %+v, %d, %v", status, page, total, err)
 		}
 	}
@@ -161,7 +168,8 @@ func TestPruneWorkers(t *testing.T) {
 	if err := other.RegisterWorker(t.Context(), s.pool, worker()); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, s.pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now() - interval '8 days' WHERE worker_id <> $1`, live.ID)
+	exec(t, s.pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now() - interval '8 days'
+		WHERE worker_id <> $1`, live.ID)
 	exec(t, s.pool, `UPDATE kagzi.workers SET stopped_at = now() - interval '6 days' WHERE worker_id = $1`, young.ID)
 	exec(t, s.pool, `UPDATE kagzi.workers SET release_at = now() WHERE worker_id = $1`, held.ID)
 	for i, want := range []int64{3, 2, 0} {
@@ -169,10 +177,12 @@ func TestPruneWorkers(t *testing.T) {
 			t.Errorf("call %d: %d, %v; want %d", i, n, err, want)
 		}
 	}
-	if got := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workers WHERE namespace_id = 'other' OR worker_id = ANY ($1)`, []uuid.UUID{live.ID, young.ID, held.ID}); got != 4 {
+	if got := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workers WHERE namespace_id = 'other'
+		OR worker_id = ANY ($1)`, []uuid.UUID{live.ID, young.ID, held.ID}); got != 4 {
 		t.Errorf("%d are left of 4", got)
 	}
-	if got := one[string](t, s.pool, `SELECT (SELECT count(*) FROM kagzi.workers) || ' ' || (SELECT count(*) FROM kagzi.worker_events)`); got != "4 4" {
+	if got := one[string](t, s.pool, `SELECT (SELECT count(*) FROM kagzi.workers) || ' ' || (SELECT count(*)
+		FROM kagzi.worker_events)`); got != "4 4" {
 		t.Errorf("workers and events: %s, want 4 of each", got)
 	}
 }

@@ -9,15 +9,16 @@ import (
 
 // A FleetCheck is a look at the live workers of a namespace.
 type FleetCheck struct {
-	Disconnected []UnresponsiveWorker // whose heartbeat connection the server no longer has; a live worker soon replaces it
-	Watched      int                  // workers whose backend is known
-	Workers      int                  // all of them
-	Backends     int                  // of the server in this database
+	// whose heartbeat connection the server no longer has; a live worker soon replaces it
+	Disconnected []UnresponsiveWorker
+	Watched      int // workers whose backend is known
+	Workers      int // all of them
+	Backends     int // of the server in this database
 }
 
-// The two statements read the table and the server's list of backends, because in a distributed Postgres the table may be on
-// another server. The table is read first, so each backend in it began before the list was read: if the list lacks it, it
-// has ended.
+// The two statements read the table and the server's list of backends, because in a distributed Postgres the table may
+// be on another server. The table is read first, so each backend in it began before the list was read: if the list
+// lacks it, it has ended.
 const (
 	connectedWorkers = `
 SELECT w.worker_id, w.heartbeat_at, coalesce(w.backend_pid, 0), w.backend_start, w.server_start
@@ -42,8 +43,8 @@ type backends struct {
 	start  map[int32]*time.Time // when each backend started, by process ID; nil if the user may not see it
 }
 
-// hasEnded reports whether w's backend belonged to this server and has ended. It is false for a worker of another server. A
-// backend whose start the user may not see may be the worker's.
+// hasEnded reports whether w's backend belonged to this server and has ended. It is false for a worker of another
+// server. A backend whose start the user may not see may be the worker's.
 func (b *backends) hasEnded(w *connectedWorker) bool {
 	if w.serverStart == nil || !w.serverStart.Equal(b.server) {
 		return false
@@ -76,7 +77,8 @@ func (s *Store) CheckFleet(ctx context.Context) (f FleetCheck, err error) {
 	return f, wrap("find workers whose connection has ended", err)
 }
 
-// One search of the claim's index for each queue, type and priority. Most workers of a fleet have the same queues and types.
+// One search of the claim's index for each queue, type and priority. Most workers of a fleet have the same queues and
+// types.
 const busyQueues = `
 SELECT DISTINCT q.task_queue
 FROM (
@@ -96,7 +98,8 @@ WHERE EXISTS (
 	CROSS JOIN LATERAL (
 		SELECT k.run_id
 		FROM kagzi.workflow_runs k
-		WHERE k.namespace_id = $1 AND k.task_queue = q.task_queue AND k.workflow_type = q.workflow_type AND k.priority = p.priority
+		WHERE k.namespace_id = $1 AND k.task_queue = q.task_queue AND k.workflow_type = q.workflow_type
+			AND k.priority = p.priority
 			AND ` + claimable + ` AND k.available_at <= now() + $2::bigint * interval '1 microsecond'
 		ORDER BY k.available_at
 		LIMIT 1
@@ -104,14 +107,16 @@ WHERE EXISTS (
 	WHERE (
 		SELECT count(*)
 		FROM kagzi.pauses p
-		WHERE p.run_key = '' AND p.task_queue IN ('', q.task_queue) AND p.workflow_type IN ('', q.workflow_type) AND p.namespace_id = $1
+		WHERE p.run_key = '' AND p.task_queue IN ('', q.task_queue) AND p.workflow_type IN ('', q.workflow_type)
+			AND p.namespace_id = $1
 			AND p.percent = 0 AND NOT p.releases
 	) = 0
 ) OR EXISTS (
 	SELECT FROM unnest(ARRAY[q.task_queue, '']) AS s (key_scope)
 	CROSS JOIN LATERAL (
 		SELECT FROM kagzi.run_keys f
-		WHERE f.key_scope = s.key_scope AND f.namespace_id = $1 AND f.available_at < 'infinity' AND f.available_at <= now() + $2::bigint * interval '1 microsecond'
+		WHERE f.key_scope = s.key_scope AND f.namespace_id = $1 AND f.available_at < 'infinity'
+			AND f.available_at <= now() + $2::bigint * interval '1 microsecond'
 		LIMIT 1
 	) f
 ) OR EXISTS (

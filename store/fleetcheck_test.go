@@ -18,12 +18,22 @@ func TestBusyQueues(t *testing.T) {
 	add := func(s *Store, queue, typ string, priority int, delay string) {
 		t.Helper()
 		id := uuid.New()
-		if _, err := s.Start(t.Context(), nil, []NewRun{{RunID: id, Queue: queue, Type: typ, Priority: priority}}); err != nil {
+		if _, err := s.Start(t.Context(), nil,
+			[]NewRun{{RunID: id, Queue: queue, Type: typ, Priority: priority}}); err != nil {
 			t.Fatal(err)
 		}
-		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() + $2::interval WHERE run_id = $1`, id, delay)
+		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() + $2::interval
+			WHERE run_id = $1`, id, delay)
 	}
-	for _, queues := range [][]string{{"due"}, {"soon"}, {"later"}, {"foreign"}, {"elsewhere"}, {"empty"}, {"empty", "second"}} {
+	for _, queues := range [][]string{
+		{"due"},
+		{"soon"},
+		{"later"},
+		{"foreign"},
+		{"elsewhere"},
+		{"empty"},
+		{"empty", "second"},
+	} {
 		w := worker()
 		w.Queues, w.Types, w.LeftQueues = queues, []string{"a", "b"}, []string{"left"}
 		if err := s.RegisterWorker(t.Context(), db.Pool, w); err != nil {

@@ -24,9 +24,9 @@ type Flush struct {
 	Step  []uuid.UUID // runs to call Compensate for
 }
 
-// Flush sends f in one transaction and sets the Outcome of every write. After an error no outcome is known. The caller may
-// then flush the same writes again: every statement is fenced by the lease, and a write that is found in the tables counts as
-// done.
+// Flush sends f in one transaction and sets the Outcome of every write. After an error no outcome is known. The caller
+// may then flush the same writes again: every statement is fenced by the lease, and a write that is found in the tables
+// counts as done.
 func (s *Store) Flush(ctx context.Context, f *Flush) error {
 	f.sort()
 	err := do(ctx, func(ctx context.Context) error {
@@ -48,10 +48,10 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 }
 
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
-// transaction has locked. It also leaves out runs that start a child with an external ID, or publish an event with an ID of the
-// application: an open transaction may have inserted one with that ID, and the insert would wait for its end. All other keys belong to
-// one run. The ends of runs whose consumer another transaction has locked are left out, too. The writes that it leaves out
-// are Busy, or Unfounded.
+// transaction has locked. It also leaves out runs that start a child with an external ID, or publish an event with an
+// ID of the application: an open transaction may have inserted one with that ID, and the insert would wait for its end.
+// All other keys belong to one run. The ends of runs whose consumer another transaction has locked are left out, too.
+// The writes that it leaves out are Busy, or Unfounded.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
@@ -95,7 +95,8 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	if starts := starts(f.Records); len(starts) > 0 {
 		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
 		if telling := tellingStarts(starts); telling != nil {
-			queue(readSubscribers(&f.Woken), publishRuns, s.runEvents(started, telling, make([]uuid.UUID, len(telling)))...)
+			queue(readSubscribers(&f.Woken), publishRuns,
+				s.runEvents(started, telling, make([]uuid.UUID, len(telling)))...)
 		}
 	}
 	if events := recordedEvents(f.Records); len(events) > 0 {
@@ -187,9 +188,9 @@ func (f *Flush) reset() {
 	}
 }
 
-// runsToLock returns the runs to lock first, in order of run_id, because another process may lock several of them. It returns
-// nil if a single statement locks them in that order itself. A run that does not complete is locked before its compensations
-// are read, because another holder of the lock may have registered one.
+// runsToLock returns the runs to lock first, in order of run_id, because another process may lock several of them. It
+// returns nil if a single statement locks them in that order itself. A run that does not complete is locked before its
+// compensations are read, because another holder of the lock may have registered one.
 func (f *Flush) runsToLock() []uuid.UUID {
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	plain, others := part(f.Finishes, (*Finish).plain)
@@ -247,7 +248,10 @@ func (f *Flush) free(ids []uuid.UUID, held []string, missing map[uuid.UUID]bool)
 // undecided returns the writes that no statement has written.
 func (f *Flush) undecided() undecided {
 	is := func(h head) bool { return *h.outcome == Undecided }
-	return undecided{only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is), only(f.Progress, is), only(f.Aside, is)}
+	return undecided{
+		only(f.Records, is), only(f.Suspensions, is), only(f.Finishes, is), only(f.Progress, is),
+		only(f.Aside, is),
+	}
 }
 
 // forgotten returns the steps whose failures the writes of f forget.

@@ -25,7 +25,8 @@ func TestSuspend(t *testing.T) {
 		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 		wantOutcome(t, "suspend", p.Outcome, Done)
 		row := readRow(t, s.pool, r.RunID)
-		if row.Status != Sleeping || row.In < 3590 || row.LockedBy != nil || *row.Lease != r.Lease || *row.WaitingOn != "timer" || row.Attempts != 0 {
+		if row.Status != Sleeping || row.In < 3590 || row.LockedBy != nil || *row.Lease != r.Lease ||
+			*row.WaitingOn != "timer" || row.Attempts != 0 {
 			t.Errorf("row %+v", row)
 		}
 		if d := time.Until(p.AvailableAt); d < 50*time.Minute {
@@ -38,10 +39,13 @@ func TestSuspend(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		start(t, s, many(5)...)
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs r SET version = CASE WHEN n.n % 2 = 1 THEN 1 END, started_at = CASE WHEN n.n > 1 THEN timestamptz '2020-01-01' END
-			FROM (SELECT k.run_id, row_number() OVER (ORDER BY k.available_at) - 1 AS n FROM kagzi.workflow_runs k) n WHERE n.run_id = r.run_id`)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs r SET version = CASE WHEN n.n % 2 = 1 THEN 1 END,
+			started_at = CASE WHEN n.n > 1 THEN timestamptz '2020-01-01' END
+			FROM (SELECT k.run_id, row_number() OVER (ORDER BY k.available_at) - 1 AS n FROM kagzi.workflow_runs k) n
+				WHERE n.run_id = r.run_id`)
 		rows := func() []string {
-			return one[[]string](t, s.pool, `SELECT array_agg(concat_ws(' ', run_id, 'version', version, 'started', started_at, status, available_at) ORDER BY available_at) FROM kagzi.workflow_runs`)
+			return one[[]string](t, s.pool, `SELECT array_agg(concat_ws(' ', run_id, 'version', version, 'started',
+				started_at, status, available_at) ORDER BY available_at) FROM kagzi.workflow_runs`)
 		}
 		before := rows()
 		req := request(5)
@@ -55,7 +59,10 @@ func TestSuspend(t *testing.T) {
 		}
 		var given []*Suspension
 		for _, r := range found.Runs {
-			given = append(given, &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: -1, WakeAt: due[r.RunID], Unbegun: true})
+			given = append(given, &Suspension{
+				RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: -1,
+				WakeAt: due[r.RunID], Unbegun: true,
+			})
 		}
 		flush(t, s, &Flush{Suspensions: given})
 		if after := rows(); !slices.Equal(after, before) {
@@ -63,7 +70,8 @@ func TestSuspend(t *testing.T) {
 		}
 		begun := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: begun.RunID, Lease: begun.Lease, Status: Pending}}})
-		if got := one[bool](t, s.pool, `SELECT version IS NOT NULL AND started_at IS NOT NULL FROM kagzi.workflow_runs WHERE run_id = $1`, begun.RunID); !got {
+		if got := one[bool](t, s.pool, `SELECT version IS NOT NULL AND started_at IS NOT NULL FROM kagzi.workflow_runs
+			WHERE run_id = $1`, begun.RunID); !got {
 			t.Error("a run that has begun lost its version or its start")
 		}
 	})
@@ -108,7 +116,10 @@ func TestSuspend(t *testing.T) {
 		s := open(t)
 		parent := running(t, s, 1)[0]
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = 5`)
-		p := &Suspension{RunID: parent.RunID, Lease: parent.Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}
+		p := &Suspension{
+			RunID: parent.RunID, Lease: parent.Lease, Status: Pending, Wake: time.Hour, Failed: true,
+			ErrorKind: "kind", Error: "text",
+		}
 		flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 		row := readRow(t, s.pool, parent.RunID)
 		if row.Status != Pending || row.In < 3590 || row.Attempts != 1 || *row.ErrorKind != "kind" {
@@ -164,7 +175,8 @@ func TestFinish(t *testing.T) {
 			if fmt.Sprintf("%+v", e) != fmt.Sprintf("%+v", want) {
 				t.Errorf("%+v, want %+v", e, want)
 			}
-			if row := readRow(t, s.pool, e.RunID); *row.Lease != rs[0].Lease || row.LockedBy != nil || !row.Ended || row.In != 0 {
+			if row := readRow(t, s.pool, e.RunID); *row.Lease != rs[0].Lease || row.LockedBy != nil || !row.Ended ||
+				row.In != 0 {
 				t.Errorf("row %+v: the lease stays, to tell a lost answer from a lost lease", row)
 			}
 		}
@@ -192,7 +204,10 @@ func TestFinish(t *testing.T) {
 		start(t, s, many(3, withParent(parent.RunID))...)
 		children := claim(t, s, request(3)).Runs
 		// Two end beside a parent that falls asleep in the same flush, having seen neither.
-		f := &Flush{Suspensions: []*Suspension{sleep(parent, time.Hour)}, Finishes: []*Finish{finish(children[0]), finish(children[1])}}
+		f := &Flush{
+			Suspensions: []*Suspension{sleep(parent, time.Hour)},
+			Finishes:    []*Finish{finish(children[0]), finish(children[1])},
+		}
 		flush(t, s, f)
 		wantOutcome(t, "suspend", f.Suspensions[0].Outcome, Done)
 		if row := readRow(t, s.pool, parent.RunID); row.Wakeups != 2 || !row.Due {
@@ -262,7 +277,8 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	wantOutcome(t, "finish", outcome(rs[3].RunID), Done)
 	wantOutcome(t, "finish of a child whose parent's row is held", outcome(child.RunID), Busy)
 
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s' WHERE run_id = $1`, rs[1].RunID)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s' WHERE run_id = $1`,
+		rs[1].RunID)
 	states, _ := extend(t, s, time.Hour, rs[0], rs[1])
 	if len(states) != 2 || !states[0].Holds || !states[1].Holds {
 		t.Errorf("states %+v", states)
@@ -291,8 +307,8 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	wantOutcome(t, "lost", f.Finishes[0].Outcome, Lost)
 }
 
-// The first try has suspended the run when it meets a lock on a step, and is rolled back. Somebody who has waited for the run
-// has it before the second try does.
+// The first try has suspended the run when it meets a lock on a step, and is rolled back. Somebody who has waited for
+// the run has it before the second try does.
 func TestARolledBackTryIsNotDone(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -415,7 +431,8 @@ func wantNoDeadlocks(t *testing.T, s *Store) {
 		DO $$ BEGIN
 			FOR i IN 1 .. 1000 LOOP
 				PERFORM pg_stat_clear_snapshot();
-				EXIT WHEN (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend') <= 1;
+				EXIT WHEN (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+					AND backend_type = 'client backend') <= 1;
 				PERFORM pg_sleep(0.005);
 			END LOOP;
 		END $$`)
@@ -461,14 +478,20 @@ func TestLocksComeInOneOrder(t *testing.T) {
 func TestARefusedItem(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	exec(t, s.pool, `CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poison'; END $$`)
-	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.output = 'poison'::bytea) EXECUTE FUNCTION public.refuse()`)
+	exec(t, s.pool,
+		`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poison'; END $$`)
+	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW
+		WHEN (NEW.output = 'poison'::bytea) EXECUTE FUNCTION public.refuse()`)
 	rs := running(t, s, 3)
-	f := &Flush{Records: []*Record{record(rs[0], "step", "x"), record(rs[1], "step", "poison")}, Finishes: []*Finish{finish(rs[2])}}
+	f := &Flush{
+		Records:  []*Record{record(rs[0], "step", "x"), record(rs[1], "step", "poison")},
+		Finishes: []*Finish{finish(rs[2])},
+	}
 	if err := s.Flush(t.Context(), f); !Refused(err) || Unavailable(err) || Repeatable(err) {
 		t.Fatalf("error %v, want one that says refused", err)
 	}
-	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 || readRow(t, s.pool, rs[2].RunID).Status != Running {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 ||
+		readRow(t, s.pool, rs[2].RunID).Status != Running {
 		t.Error("a part of a refused flush is there")
 	}
 	for _, r := range f.Records {
@@ -501,7 +524,9 @@ func TestADDLBetweenCalls(t *testing.T) {
 		wantOutcome(t, "finish", e.Outcome, Done)
 		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.workflow_runs ADD COLUMN extra_%d text`, i))
 		// Other types of what statements return are what makes prepared ones fail.
-		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.step_runs ALTER error TYPE %s`, []string{"varchar", "text", "varchar"}[i]))
-		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.workflow_runs ALTER waiting_on TYPE %s`, []string{"varchar", "text", "varchar"}[i]))
+		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.step_runs ALTER error TYPE %s`,
+			[]string{"varchar", "text", "varchar"}[i]))
+		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.workflow_runs ALTER waiting_on TYPE %s`,
+			[]string{"varchar", "text", "varchar"}[i]))
 	}
 }

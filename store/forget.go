@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Marks the failures that the next attempt of the run forgets, in the flush that ends this attempt. The status and the lease
-// of the run's row show that the end was written. The end of a group is a MARKER, which keeps its deadline. A group that has
-// not failed does not change.
+// Marks the failures that the next attempt of the run forgets, in the flush that ends this attempt. The status and the
+// lease of the run's row show that the end was written. The end of a group is a MARKER, which keeps its deadline. A
+// group that has not failed does not change.
 const forgetFailures = `
 UPDATE kagzi.step_runs s
 SET forgotten_by = f.attempts
@@ -49,9 +49,9 @@ func (e *NotFailed) Error() string {
 	return fmt.Sprintf("%q: no final failure of the run", e.Steps)
 }
 
-// Marks the failures named in $3, of a run that was just resumed. With the failure of a branch or a group it marks those that
-// caused it, and with each failure those of the branches and groups around it. A group that timed out counts as a failure if
-// $3 names it.
+// Marks the failures named in $3, of a run that was just resumed. With the failure of a branch or a group it marks
+// those that caused it, and with each failure those of the branches and groups around it. A group that timed out counts
+// as a failure if $3 names it.
 const forgetNamed = `
 WITH RECURSIVE f (step_id, whole) AS (
 	SELECT u.step_id COLLATE "C", true FROM unnest($3::text[]) AS u (step_id)
@@ -59,7 +59,8 @@ WITH RECURSIVE f (step_id, whole) AS (
 	SELECT n.step_id, n.whole
 	FROM f
 	CROSS JOIN LATERAL (
-		SELECT regexp_replace(f.step_id, '/[^/]*$', ''::text) COLLATE "C" AS step_id, false AS whole WHERE f.step_id LIKE '%/%'
+		SELECT regexp_replace(f.step_id, '/[^/]*$', ''::text) COLLATE "C" AS step_id, false AS whole
+			WHERE f.step_id LIKE '%/%'
 		UNION ALL
 		SELECT c.step_id COLLATE "C", true
 		FROM (
@@ -70,21 +71,25 @@ WITH RECURSIVE f (step_id, whole) AS (
 			LIMIT 1
 		) s
 		CROSS JOIN LATERAL (
-			SELECT j.step_id FROM jsonb_array_elements_text(CASE WHEN s.step_kind = 'BRANCH' THEN NULLIF(convert_from(s.output, 'UTF8'::name)::jsonb, 'null'::jsonb) END) AS j (step_id)
+			SELECT j.step_id FROM jsonb_array_elements_text(CASE WHEN s.step_kind = 'BRANCH'
+				THEN NULLIF(convert_from(s.output, 'UTF8'::name)::jsonb, 'null'::jsonb) END) AS j (step_id)
 			UNION ALL
 			SELECT b.step_id
 			FROM kagzi.step_runs b
 			WHERE b.run_id = $2 AND b.namespace_id = $1 AND b.step_kind = 'BRANCH' AND s.step_kind = 'MARKER'
-				AND starts_with(b.step_id, s.step_id || '/') AND strpos(substr(b.step_id, length(s.step_id) + 2), '/') = 0
+				AND starts_with(b.step_id, s.step_id || '/') AND strpos(substr(b.step_id, length(s.step_id) + 2),
+					'/') = 0
 		) c
 		WHERE f.whole AND s.status = 'FAILED' AND s.step_kind IN ('BRANCH', 'MARKER')
 	) n
 )
 UPDATE kagzi.step_runs s
-SET forgotten_by = coalesce(s.forgotten_by, (SELECT r.attempts FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1))
+SET forgotten_by = coalesce(s.forgotten_by, (SELECT r.attempts FROM kagzi.workflow_runs r WHERE r.run_id = $2
+	AND r.namespace_id = $1))
 WHERE s.run_id = $2 AND s.step_id = ANY (ARRAY(SELECT f.step_id FROM f)) AND s.namespace_id = $1
 	AND (s.status = 'FAILED' AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
-		OR s.status = 'COMPLETED' AND s.step_kind = 'MARKER' AND s.step_id = ANY ($3::text[]) AND encode(s.output, 'escape') LIKE '%"timedOut":true%')
+		OR s.status = 'COMPLETED' AND s.step_kind = 'MARKER' AND s.step_id = ANY ($3::text[])
+			AND encode(s.output, 'escape') LIKE '%"timedOut":true%')
 	AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'PUBLISH', 'BRANCH', 'MARKER')
 RETURNING s.step_id`
 

@@ -26,7 +26,8 @@ type forkPoint struct {
 const findForkPoint = `
 SELECT s.started_at, s.run_attempt, s.position
 FROM kagzi.step_runs s
-WHERE s.run_id = $2 AND s.namespace_id = $1 AND (s.step_id = $3 OR starts_with(s.step_id, $3 || '/')) AND s.started_at IS NOT NULL
+WHERE s.run_id = $2 AND s.namespace_id = $1 AND (s.step_id = $3 OR starts_with(s.step_id, $3 || '/'))
+	AND s.started_at IS NOT NULL
 ORDER BY s.started_at, s.position, s.attempt_number
 LIMIT 1`
 
@@ -47,56 +48,67 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 	return p, err
 }
 
-// Copies, with all attempts, each step that had its result at the moment $5: it had completed or finally failed, and the
-// attempt $6 of the run had not forgotten it. Later forgetting does not count. A sleep is over when its time has passed,
-// whenever that was recorded. The branches around the step have not failed yet. Operations that did not wait, such as reading messages
-// that were there, may all have the same time: those at a position behind $8 began later.
+// Copies, with all attempts, each step that had its result at the moment $5: it had completed or finally failed, and
+// the attempt $6 of the run had not forgotten it. Later forgetting does not count. A sleep is over when its time has
+// passed, whenever that was recorded. The branches around the step have not failed yet. Operations that did not wait,
+// such as reading messages that were there, may all have the same time: those at a position behind $8 began later.
 //
-// Steps that were under way begin again. The groups around the step, and others that had begun, keep the items of Map and
-// the rest of their Timeout, and forget later decisions. A group that has neither is not copied.
+// Steps that were under way begin again. The groups around the step, and others that had begun, keep the items of Map
+// and the rest of their Timeout, and forget later decisions. A group that has neither is not copied.
 //
-// The step itself is not copied, nor are the steps below it, nor the cancel of a child whose start is not copied. Copied rows
-// have the attempt 0: the old run executed them, and keeps their compensations. With $7, the compensations that were
-// registered before position $8 are copied, too, and the copied rows count as the new run's own.
+// The step itself is not copied, nor are the steps below it, nor the cancel of a child whose start is not copied.
+// Copied rows have the attempt 0: the old run executed them, and keeps their compensations. With $7, the compensations
+// that were registered before position $8 are copied, too, and the copied rows count as the new run's own.
 const copySteps = `
 WITH h AS MATERIALIZED (
-	SELECT s.*, statement_timestamp() AS now, s.step_kind IN ('MARKER', 'BRANCH') AND starts_with($4, s.step_id || '/') AS around,
+	SELECT s.*, statement_timestamp() AS now, s.step_kind IN ('MARKER', 'BRANCH')
+		AND starts_with($4, s.step_id || '/') AS around,
 		coalesce(substring(s.output FROM 1 FOR 10) = '{"items":[', false) AS items,
-		CASE WHEN s.step_kind = 'SLEEP' AND s.status = 'COMPLETED' THEN coalesce(s.wake_at, s.finished_at) ELSE s.finished_at END AS ended_at
+		CASE WHEN s.step_kind = 'SLEEP' AND s.status = 'COMPLETED' THEN coalesce(s.wake_at, s.finished_at)
+			ELSE s.finished_at END AS ended_at
 	FROM kagzi.step_runs s
 	WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_id <> $4 AND NOT starts_with(s.step_id, $4 || '/')
 ), b AS (
 	SELECT h.*, max(h.attempt_number) OVER (PARTITION BY h.step_id) AS last
 	FROM h
-	WHERE CASE WHEN h.step_kind = 'COMPENSATION' THEN $7::bool AND h.call IS NOT NULL AND (h.position < $8 OR h.started_at <= $5::timestamptz)
+	WHERE CASE WHEN h.step_kind = 'COMPENSATION' THEN $7::bool AND h.call IS NOT NULL
+		AND (h.position < $8 OR h.started_at <= $5::timestamptz)
 		ELSE h.started_at <= $5::timestamptz OR h.ended_at <= $5::timestamptz OR h.around AND h.attempt_number = 1 END
 ), n AS (
-	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND (b.ended_at < $5::timestamptz OR b.ended_at = $5::timestamptz AND b.position < $8) AND coalesce(b.forgotten_by >= $6, true)
-		AND (b.status = 'COMPLETED' OR b.status = 'FAILED' AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER (PARTITION BY b.step_id) AS ended
+	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND (b.ended_at < $5::timestamptz
+		OR b.ended_at = $5::timestamptz AND b.position < $8) AND coalesce(b.forgotten_by >= $6, true)
+		AND (b.status = 'COMPLETED' OR b.status = 'FAILED' AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER
+			(PARTITION BY b.step_id) AS ended
 	FROM b
 ), k AS (
 	SELECT n.*, n.step_kind = 'COMPENSATION' OR n.ended AND (n.step_id NOT LIKE '%` + cancelSuffix + `'
 		OR bool_or(n.ended AND n.step_kind = 'CHILD_WORKFLOW') OVER (PARTITION BY regexp_replace(n.step_id, '` + cancelSuffix + `$', ''::text))) AS settled
 	FROM n
 )
-INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, call, input, output,
+INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+	first_attempt, call, input, output,
 	error_kind, error, permanent, wake_at, child_run_id, position, worker_id, started_at, finished_at, sequence)
-SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, CASE WHEN $7::bool AND k.run_attempt > 0 THEN 1 ELSE 0 END, k.first_attempt,
+SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, CASE WHEN $7::bool AND k.run_attempt > 0 THEN 1
+	ELSE 0 END, k.first_attempt,
 	k.call, k.input, k.output,
-	k.error_kind, k.error, k.permanent, k.wake_at, k.child_run_id, k.position, k.worker_id, k.started_at, k.finished_at, k.sequence
+	k.error_kind, k.error, k.permanent, k.wake_at, k.child_run_id, k.position, k.worker_id, k.started_at, k.finished_at,
+		k.sequence
 FROM k
 WHERE k.settled
 UNION ALL
 SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, NULL, k.input, convert_to(CASE WHEN k.items
-	THEN '{"items":'::text || (convert_from(k.output, 'UTF8'::name)::json -> 'items')::text || '}'::text ELSE '{}' END, 'UTF8'::name),
+	THEN '{"items":'::text || (convert_from(k.output, 'UTF8'::name)::json -> 'items')::text || '}'::text ELSE '{}' END,
+		'UTF8'::name),
 	NULL, NULL, false, k.now + (k.wake_at - $5::timestamptz), NULL, k.position, k.worker_id, k.started_at, NULL, NULL
 FROM k
 WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND (k.items OR k.wake_at IS NOT NULL)`
 
 // Copies all messages. Those that the copied steps consumed stay consumed, the others are unread.
 const copySignals = `
-INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, sent_by, received_at, consumed_by, consumed_at)
-SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.headers, g.sent_by, g.received_at, c.step_id, CASE WHEN c.step_id IS NOT NULL THEN g.consumed_at END
+INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, sent_by, received_at,
+	consumed_by, consumed_at)
+SELECT $3::uuid, g.name, g.sequence, $1, g.signal_id, g.payload, g.headers, g.sent_by, g.received_at, c.step_id,
+	CASE WHEN c.step_id IS NOT NULL THEN g.consumed_at END
 FROM kagzi.signals g
 LEFT JOIN LATERAL (
 	SELECT s.step_id FROM kagzi.step_runs s
@@ -108,7 +120,10 @@ ORDER BY g.name, g.sequence`
 
 // copyHistory copies the history that the old run had at the fork point to the run fork.
 func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, p *forkPoint, fork uuid.UUID, compensations bool) error {
-	if err := ask(ctx, tx, copySteps, []any{s.namespace, p.run, fork, p.step, p.at, p.runAttempt, compensations, p.position}, nil); err != nil {
+	if err := ask(ctx, tx, copySteps, []any{
+		s.namespace, p.run, fork, p.step, p.at, p.runAttempt, compensations,
+		p.position,
+	}, nil); err != nil {
 		return err
 	}
 	if err := ask(ctx, tx, copySignals, []any{s.namespace, p.run, fork}, nil); err != nil {

@@ -29,11 +29,14 @@ func TestRecordsUnderOddSettings(t *testing.T) {
 				runs := running(t, s, 2)
 				bad, good := record(runs[0], "s", "bad"), record(runs[1], "s", "good")
 				bad.Status, bad.Error, bad.ErrorKind, bad.Output = Failed, text, "k", nil
-				if err := s.Flush(t.Context(), &Flush{Records: []*Record{bad, good}}); err != nil || bad.Outcome != Done || good.Outcome != Done {
+				if err := s.Flush(t.Context(), &Flush{Records: []*Record{bad, good}}); err != nil ||
+					bad.Outcome != Done || good.Outcome != Done {
 					t.Fatalf("%q: %v, outcomes %d and %d", text, err, bad.Outcome, good.Outcome)
 				}
-				rows, _ := db.Pool.Query(t.Context(), `SELECT coalesce(error, '-') || ' ' || coalesce(convert_from(output, 'UTF8'), '-') FROM kagzi.step_runs
-					WHERE run_id = ANY($1::uuid[]) ORDER BY status DESC`, []string{bad.RunID.String(), good.RunID.String()})
+				rows, _ := db.Pool.Query(t.Context(), `SELECT coalesce(error,
+					'-') || ' ' || coalesce(convert_from(output, 'UTF8'), '-') FROM kagzi.step_runs
+					WHERE run_id = ANY($1::uuid[])
+						ORDER BY status DESC`, []string{bad.RunID.String(), good.RunID.String()})
 				got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 				if err != nil || len(got) != 2 || got[0] != text+" -" || got[1] != "- good" {
 					t.Errorf("%q, %v, want the text %q without output, and %q", got, err, text, "- good")
@@ -50,12 +53,16 @@ func TestFormatsOfACallersTransaction(t *testing.T) {
 	s := New(db.Pool, "test")
 	tx := dbtest.Begin(t, db.Pool)
 	read := func() (settings string) {
-		if err := tx.QueryRow(t.Context(), `SELECT current_setting('client_encoding') || current_setting('array_nulls') || current_setting('DateStyle')`).Scan(&settings); err != nil {
+		if err := tx.QueryRow(t.Context(),
+			`SELECT current_setting('client_encoding') || current_setting('array_nulls') ||
+				current_setting('DateStyle')`).Scan(&settings); err != nil {
 			t.Fatal(err)
 		}
 		return settings
 	}
-	if _, err := tx.Exec(t.Context(), `SET LOCAL client_encoding = 'LATIN1'; SET LOCAL array_nulls = off; SET LOCAL DateStyle = 'German'`); err != nil {
+	if _, err := tx.Exec(t.Context(),
+		`SET LOCAL client_encoding = 'LATIN1'; SET LOCAL array_nulls = off; SET LOCAL DateStyle = 'German'`); err !=
+		nil {
 		t.Fatal(err)
 	}
 	before := read()

@@ -47,7 +47,8 @@ type LiveWorker struct {
 func (w *LiveWorker) Live() bool { return !w.Silent && !w.Draining }
 
 const liveWorkers = `
-SELECT w.task_queues, w.workflow_types, w.handlers, w.status = 'DRAINING', w.heartbeat_at < clock_timestamp() - w.stale_after, w.heartbeat_at,
+SELECT w.task_queues, w.workflow_types, w.handlers, w.status = 'DRAINING',
+	w.heartbeat_at < clock_timestamp() - w.stale_after, w.heartbeat_at,
 	w.active_count, w.max_concurrent, w.completed_rate, w.failed_rate, w.steps_rate, w.worker_id, w.hung
 FROM kagzi.workers w
 WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
@@ -63,13 +64,14 @@ func (s *Store) LiveWorkers(ctx context.Context, db DB, limit int) (out []LiveWo
 
 func readLiveWorker(row pgx.CollectableRow) (w LiveWorker, err error) {
 	var hung json.RawMessage
-	err = row.Scan(&w.Queues, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most, &w.Rates.Completed, &w.Rates.Failed, &w.Rates.Steps, &w.ID, &hung)
+	err = row.Scan(&w.Queues, &w.Types, &w.Handlers, &w.Draining, &w.Silent, utc(&w.Heartbeat), &w.Active, &w.Most,
+		&w.Rates.Completed, &w.Rates.Failed, &w.Rates.Steps, &w.ID, &hung)
 	w.Hung = readHung(hung)
 	return w, err
 }
 
-// A DueWork is the due runs of one workflow in one queue: those without a key and those that hold a slot, or those that wait for
-// a slot of one key.
+// A DueWork is the due runs of one workflow in one queue: those without a key and those that hold a slot, or those that
+// wait for a slot of one key.
 type DueWork struct {
 	Queue    string
 	Type     string
@@ -88,11 +90,11 @@ type DueVersion struct {
 	Holding time.Duration // since the first one became due that holds a slot of its queue; zero if none does
 }
 
-// The statement finds each queue by one search of the claim's index, for the first name after the previous one: a queue of a
-// million runs costs as much as a queue of one. It returns the queues of all namespaces, because the index leads with the
-// queue: with a condition on the namespace, the search would read all rows of other namespaces in each queue. Later
-// statements select the namespace. So the statement cannot be routed to one node of a cluster that is distributed by namespace:
-// ownQueues replaces it there.
+// The statement finds each queue by one search of the claim's index, for the first name after the previous one: a queue
+// of a million runs costs as much as a queue of one. It returns the queues of all namespaces, because the index leads
+// with the queue: with a condition on the namespace, the search would read all rows of other namespaces in each queue.
+// Later statements select the namespace. So the statement cannot be routed to one node of a cluster that is distributed
+// by namespace: ownQueues replaces it there.
 const activeQueues = `
 WITH RECURSIVE q (task_queue) AS (` + allQueues + `
 )
@@ -177,26 +179,32 @@ const typesOfQueue = `CROSS JOIN LATERAL (
 	SELECT t.workflow_type FROM t
 ) t`
 
-// Runs that are paused do not count, nor those that hold a slot of a paused key. Those of a queue or workflow that is paused as a whole are not even read.
+// Runs that are paused do not count, nor those that hold a slot of a paused key. Those of a queue or workflow that is
+// paused as a whole are not even read.
 const dueWork = `
 WITH ` + pausesOfRuns + `
-SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.due, d.since, (extract(epoch FROM now() - d.since) * 1000000)::bigint,
+SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.due, d.since,
+	(extract(epoch FROM now() - d.since) * 1000000)::bigint,
 	coalesce((extract(epoch FROM now() - d.holding) * 1000000)::bigint, 0), d.counted
 FROM (
 	SELECT u.task_queue, u.workflow_type
 	FROM unnest($2::text[], $3::text[]) AS u (task_queue, workflow_type)
-	WHERE (SELECT count(*) FROM pauses p WHERE p.whole AND p.in_queue IN ('', u.task_queue) AND p.of_type IN ('', u.workflow_type)) = 0
+	WHERE (SELECT count(*) FROM pauses p WHERE p.whole AND p.in_queue IN ('', u.task_queue)
+		AND p.of_type IN ('', u.workflow_type)) = 0
 	OFFSET 0
 ) w
 CROSS JOIN LATERAL (
-	SELECT k.version, count(*) AS due, max(k.place) AS counted, min(k.available_at) AS since, min(k.available_at) FILTER (WHERE k.holding) AS holding
+	SELECT k.version, count(*) AS due, max(k.place) AS counted, min(k.available_at) AS since,
+		min(k.available_at) FILTER (WHERE k.holding) AS holding
 	FROM generate_series(1, 4) AS n (priority)
 	CROSS JOIN LATERAL (
 		SELECT q.*, row_number() OVER () AS place
 		FROM (
-			SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.available_at, q.version, q.released_at, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
+			SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.available_at, q.version,
+				q.released_at, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
 			FROM kagzi.workflow_runs q
-			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = n.priority
+			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type
+				AND q.priority = n.priority
 				AND ` + claimable + ` AND q.available_at <= now()
 			ORDER BY q.available_at
 			LIMIT $4
@@ -213,8 +221,8 @@ const (
 	maxDueTotal   = 40_000 // due runs that are counted in all, about
 )
 
-// activeQueues returns the first thousand queues that have active runs: of all namespaces, or of this namespace alone on
-// Citus, where other namespaces may be on other servers.
+// activeQueues returns the first thousand queues that have active runs: of all namespaces, or of this namespace alone
+// on Citus, where other namespaces may be on other servers.
 func (s *Store) activeQueues(ctx context.Context, db DB) (queues []string, err error) {
 	citus, err := isOnCitus(ctx, db)
 	if err != nil {
@@ -245,9 +253,9 @@ func (s *Store) activePairs(ctx context.Context, db DB) (queues, types []string,
 	return queues, types, err
 }
 
-// DueWork returns the due runs by queue and workflow, those without a key and those that hold a slot. It reads a bounded number of rows: the first thousand queues of all
-// namespaces with active runs, the namespace's first thousand workflows in them, and for each workflow and priority a
-// thousand runs, or fewer if there are many workflows.
+// DueWork returns the due runs by queue and workflow, those without a key and those that hold a slot. It reads a
+// bounded number of rows: the first thousand queues of all namespaces with active runs, the namespace's first thousand
+// workflows in them, and for each workflow and priority a thousand runs, or fewer if there are many workflows.
 func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
@@ -261,7 +269,10 @@ func (s *Store) DueWork(ctx context.Context, db DB) (out []DueWork, err error) {
 			var v DueVersion
 			var counted int
 			var waiting, holding int64
-			_, err := pgx.ForEachRow(rows, []any{&queue, &typ, &v.Version, &v.Due, utc(&v.Since), &waiting, &holding, &counted}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{
+				&queue, &typ, &v.Version, &v.Due, utc(&v.Since), &waiting, &holding,
+				&counted,
+			}, func() error {
 				if n := len(out); n == 0 || out[n-1].Queue != queue || out[n-1].Type != typ {
 					out = append(out, DueWork{Queue: queue, Type: typ})
 				}
@@ -292,7 +303,9 @@ ORDER BY t.next_at
 LIMIT $3`
 
 // OverdueSchedules returns up to limit schedules that were due longer ago than late, the most overdue first.
-func (s *Store) OverdueSchedules(ctx context.Context, db DB, late time.Duration, limit int) ([]TroubledSchedule, error) {
+func (s *Store) OverdueSchedules(ctx context.Context, db DB, late time.Duration,
+	limit int,
+) ([]TroubledSchedule, error) {
 	out, err := troubledSchedules(ctx, db, overdueSchedules, s.namespace, micros(late), limit)
 	return out, wrap("find overdue schedules", err)
 }
@@ -337,7 +350,8 @@ type QuarantinedRun struct {
 
 const quarantined = `
 WITH s AS MATERIALIZED (
-	SELECT r.run_id, r.workflow_type, r.error_kind, r.finished_at, r.finished_at > now() - $3::bigint * interval '1 microsecond' AS recent
+	SELECT r.run_id, r.workflow_type, r.error_kind, r.finished_at,
+		r.finished_at > now() - $3::bigint * interval '1 microsecond' AS recent
 	FROM unnest(ARRAY['crash_loop', 'nondeterminism', 'bad_input', 'unreadable']) AS k (kind)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.workflow_type, q.error_kind, q.finished_at
@@ -348,22 +362,26 @@ WITH s AS MATERIALIZED (
 		LIMIT $2
 	) r
 )
-SELECT (SELECT count(*) FROM s), (SELECT count(*) FROM s WHERE s.recent), s.run_id, s.workflow_type, s.error_kind, s.finished_at
+SELECT (SELECT count(*) FROM s), (SELECT count(*) FROM s WHERE s.recent), s.run_id, s.workflow_type, s.error_kind,
+	s.finished_at
 FROM s
 ORDER BY s.finished_at DESC
 LIMIT $4`
 
-// Quarantined returns in all how many runs are quarantined, counting at most limit of each kind, in lately how many of these
-// failed within the time recent, and the newest few.
-func (s *Store) Quarantined(ctx context.Context, db DB, recent time.Duration, limit, few int) (all, lately int, newest []QuarantinedRun, err error) {
+// Quarantined returns in all how many runs are quarantined, counting at most limit of each kind, in lately how many of
+// these failed within the time recent, and the newest few.
+func (s *Store) Quarantined(ctx context.Context, db DB, recent time.Duration, limit,
+	few int,
+) (all, lately int, newest []QuarantinedRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		all, lately, newest = 0, 0, nil
 		return ask(ctx, db, quarantined, []any{s.namespace, limit, micros(recent), few}, func(rows pgx.Rows) error {
 			var r QuarantinedRun
-			_, err := pgx.ForEachRow(rows, []any{&all, &lately, &r.RunID, &r.Type, &r.Kind, utc(&r.FinishedAt)}, func() error {
-				newest = append(newest, r)
-				return nil
-			})
+			_, err := pgx.ForEachRow(rows, []any{&all, &lately, &r.RunID, &r.Type, &r.Kind, utc(&r.FinishedAt)},
+				func() error {
+					newest = append(newest, r)
+					return nil
+				})
 			return err
 		})
 	})

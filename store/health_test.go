@@ -11,15 +11,16 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// Health reads a number of rows that does not grow with the backlog: of a hundred thousand due runs it reads as many as it
-// counts, and of sleeping runs one for each queue and workflow. The same holds for Stranded, which reads both.
+// Health reads a number of rows that does not grow with the backlog: of a hundred thousand due runs it reads as many as
+// it counts, and of sleeping runs one for each queue and workflow. The same holds for Stranded, which reads both.
 func TestHealthReadsLittle(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
 	load := func(namespace, queue, typ, status, at string, n int) {
 		exec(t, s.pool, `
 			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-			SELECT gen_random_uuid(), $1, $2, $3, $4, now() + $5::interval FROM generate_series(1, $6::int)`, namespace, queue, typ, status, at, n)
+			SELECT gen_random_uuid(), $1, $2, $3, $4, now() + $5::interval
+				FROM generate_series(1, $6::int)`, namespace, queue, typ, status, at, n)
 	}
 	load("other", "queue", "type", Sleeping, "1 day", campaign.Size(6_000, 20_000))
 	load("test", "queue", "asleep", Sleeping, "1 day", campaign.Size(6_000, 20_000))
@@ -38,7 +39,12 @@ func TestHealthReadsLittle(t *testing.T) {
 	}{
 		{"activeQueues", activeQueues, []any{maxQueues}, 1, 50},
 		{"activeTypes", activeTypes, []any{s.namespace, []string{"queue", "zoo"}, maxQueues}, 1, 80},
-		{"dueWork", dueWork, []any{s.namespace, []string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, maxDueCounted}, maxDueCounted, 3 * maxDueCounted},
+		{"dueWork", dueWork, []any{
+			s.namespace,
+			[]string{"queue", "queue", "zoo"},
+			[]string{"asleep", "type", "type"},
+			maxDueCounted,
+		}, maxDueCounted, 3 * maxDueCounted},
 	} {
 		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
 		if rows := plan.maxRows("workflow_runs"); rows > float64(p.most) {
@@ -48,7 +54,8 @@ func TestHealthReadsLittle(t *testing.T) {
 			t.Errorf("%s read %d buffers\n%s", p.name, n, plan.text)
 		}
 	}
-	plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, activeWork, s.namespace, []string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, maxDueCounted)
+	plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, activeWork, s.namespace,
+		[]string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, maxDueCounted)
 	if rows, n := plan.maxRows("workflow_runs"), plan.buffers(); rows > maxDueCounted || n > 6*maxDueCounted {
 		t.Errorf("activeWork read %v rows at once, and %d buffers\n%s", rows, n, plan.text)
 	}
@@ -71,7 +78,8 @@ func TestDueWorkOfManyWorkflows(t *testing.T) {
 	s := open(t)
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-		SELECT gen_random_uuid(), 'test', 'queue-' || g % 20, 'type-' || g % 500, 'PENDING', now() FROM generate_series(0, 14999) AS g`)
+		SELECT gen_random_uuid(), 'test', 'queue-' || g % 20, 'type-' || g % 500, 'PENDING', now()
+			FROM generate_series(0, 14999) AS g`)
 	due, err := s.DueWork(t.Context(), s.pool)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +114,8 @@ func TestDueWorkOnCitus(t *testing.T) {
 		t.Fatal(err)
 	}
 	due, err := citus.DueWork(t.Context(), citus.pool)
-	if err != nil || len(due) != 2 || len(plain) != 2 || due[0].Queue != plain[0].Queue || due[1].Queue != plain[1].Queue {
+	if err != nil || len(due) != 2 || len(plain) != 2 || due[0].Queue != plain[0].Queue ||
+		due[1].Queue != plain[1].Queue {
 		t.Errorf("due %+v, without Citus %+v, error %v", due, plain, err)
 	}
 }

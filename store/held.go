@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A HeldError reports that an open transaction holds an external ID: it has inserted a run with it, or is about to end the
-// run that has it. Or it holds the key of a window: it has started in it, or has locked its run. Or it has started a run of the key
-// with a WhenFull, or has locked one that is to be cancelled. Or it has published an event ID.
+// A HeldError reports that an open transaction holds an external ID: it has inserted a run with it, or is about to end
+// the run that has it. Or it holds the key of a window: it has started in it, or has locked its run. Or it has started
+// a run of the key with a WhenFull, or has locked one that is to be cancelled. Or it has published an event ID.
 type HeldError struct {
 	What    string // for people: `ID "x"`
 	Events  bool   // events were to be published, else runs to be started
@@ -48,9 +48,9 @@ func waitsFor(runs []NewRun) string {
 	return fmt.Sprintf("ID %q", runs[0].ExternalID)
 }
 
-// whileHeld calls try, a transaction of its own, until it succeeds. It repeats it for as long as another transaction holds what it needs and
-// ctx leaves time, and then returns held. It repeats a few times if the database is away: lost says that the answer to an earlier try may
-// have been lost.
+// whileHeld calls try, a transaction of its own, until it succeeds. It repeats it for as long as another transaction
+// holds what it needs and ctx leaves time, and then returns held. It repeats a few times if the database is away: lost
+// says that the answer to an earlier try may have been lost.
 func whileHeld(ctx context.Context, held HeldError, try func(ctx context.Context, lost bool) error) error {
 	var waited, lost bool
 	for tries := 0; ; {
@@ -88,8 +88,8 @@ func endsNow(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && time.Until(t) < 50*time.Millisecond
 }
 
-// lockSlice is how long a start waits for a lock before it checks the caller's context: longer for a start of many runs,
-// which is expensive to repeat, and short enough for an answer before the deadline of ctx.
+// lockSlice is how long a start waits for a lock before it checks the caller's context: longer for a start of many
+// runs, which is expensive to repeat, and short enough for an answer before the deadline of ctx.
 func lockSlice(ctx context.Context, n int) time.Duration {
 	slice := min(500*time.Millisecond+time.Duration(n)*100*time.Microsecond, callTimeout/2)
 	if t, ok := ctx.Deadline(); ok {

@@ -49,7 +49,8 @@ func TestStartOfAHeldID(t *testing.T) {
 			DO $$ BEGIN
 				FOR i IN 1 .. 1200 LOOP
 					PERFORM pg_stat_clear_snapshot();
-					IF (SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()) > `+fmt.Sprint(begun+maxTries)+` THEN RETURN; END IF;
+					IF (SELECT xact_rollback FROM pg_stat_database
+						WHERE datname = current_database()) > `+fmt.Sprint(begun+maxTries)+` THEN RETURN; END IF;
 					PERFORM pg_sleep(0.05);
 				END LOOP;
 				RAISE 'the start does not wait in slices';
@@ -73,7 +74,8 @@ func TestStartOfAHeldID(t *testing.T) {
 			meetsLock(t, s, func(context.Context) {
 				_, err := s.Start(ctx, nil, runs())
 				var h *HeldError
-				if !errors.As(err, &h) || h.Unknown || !errors.Is(err, context.Canceled) || !Locked(err) || !strings.Contains(err.Error(), "nothing was started") {
+				if !errors.As(err, &h) || h.Unknown || !errors.Is(err, context.Canceled) || !Locked(err) ||
+					!strings.Contains(err.Error(), "nothing was started") {
 					t.Errorf("got %v", err)
 				}
 			}, cancel)
@@ -114,7 +116,8 @@ func TestStartOfAHeldID(t *testing.T) {
 			return io.ErrUnexpectedEOF
 		})
 		var h *HeldError
-		if !errors.As(err, &h) || !h.Unknown || !errors.Is(err, context.Canceled) || !errors.Is(err, io.ErrUnexpectedEOF) {
+		if !errors.As(err, &h) || !h.Unknown || !errors.Is(err, context.Canceled) ||
+			!errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -197,7 +200,8 @@ func TestStartInChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range started {
-		if want := runs[i].RunID; i == last && (r.RunID != taken || !r.Existed) || i != last && (r.RunID != want || r.Existed) {
+		if want := runs[i].RunID; i == last && (r.RunID != taken || !r.Existed) || i != last &&
+			(r.RunID != want || r.Existed) {
 			t.Fatalf("run %d: %+v", i, r)
 		}
 	}

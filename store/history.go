@@ -18,20 +18,22 @@ type StepRow struct {
 	RunAttempt   int // the run's attempt; zero if a fork copied the row and the old run keeps the compensation
 	Status       string
 	Kind         string
-	Input        []byte // of a FUNCTION, only in a Record to write and from StepAttempts; of a SIGNAL, the headers of its message as JSON
-	Output       []byte
-	ErrorKind    string
-	Error        string
-	Permanent    bool      // no further attempt would help
-	ChildRunID   uuid.UUID // of a CHILD_WORKFLOW
-	Position     int64     // in the run's order
-	Sequence     int64     // of a SIGNAL: the message that it consumed
-	WakeAt       time.Time // the end of a sleep; of a FAILED attempt, when the next one may start, zero if it was the last
-	StartedAt    time.Time
-	FinishedAt   time.Time
+	// of a FUNCTION, only in a Record to write and from StepAttempts; of a SIGNAL, the headers of its message as JSON
+	Input      []byte
+	Output     []byte
+	ErrorKind  string
+	Error      string
+	Permanent  bool      // no further attempt would help
+	ChildRunID uuid.UUID // of a CHILD_WORKFLOW
+	Position   int64     // in the run's order
+	Sequence   int64     // of a SIGNAL: the message that it consumed
+	// the end of a sleep; of a FAILED attempt, when the next one may start, zero if it was the last
+	WakeAt     time.Time
+	StartedAt  time.Time
+	FinishedAt time.Time
 
-	// ForgottenBy is the attempt of the run that forgot this failure, or a failure that this one caused, when the attempt ended.
-	// Zero means that no attempt has forgotten it.
+	// ForgottenBy is the attempt of the run that forgot this failure, or a failure that this one caused, when the
+	// attempt ended. Zero means that no attempt has forgotten it.
 	ForgottenBy int
 
 	WrittenBy uuid.UUID // the worker that wrote the row last; only from StepAttempts
@@ -59,14 +61,14 @@ const NoLimit = int64(math.MaxInt64)
 const stepColumns = `s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind,
 	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position, s.forgotten_by, CASE WHEN s.step_kind = 'SIGNAL' THEN s.input END`
 
-// The latest attempt of each step. A step may have tens of thousands of attempts, and they lie side by side in the index. So
-// the index is read backwards in portions of 128 attempts: each portion begins below the last step of the one before, and
-// skips that step's older attempts. b has the steps at which the second and later portions begin. A run of at most one
-// portion is read by one search. The LATERAL keeps the planner from joining.
+// The latest attempt of each step. A step may have tens of thousands of attempts, and they lie side by side in the
+// index. So the index is read backwards in portions of 128 attempts: each portion begins below the last step of the one
+// before, and skips that step's older attempts. b has the steps at which the second and later portions begin. A run of
+// at most one portion is read by one search. The LATERAL keeps the planner from joining.
 //
 // $3 limits the bytes of a run. If the run has more, the statement returns the rows that fit and a last row without its
-// output, which marks the history as incomplete. Sizes are computed without reading the values, so a value that is left out
-// is never read.
+// output, which marks the history as incomplete. Sizes are computed without reading the values, so a value that is left
+// out is never read.
 const history = `
 SELECT ` + stepColumns + `, CASE WHEN s.bytes <= $3 THEN s.output END, s.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -151,13 +153,16 @@ func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx
 	}
 }
 
-// The children are read by their keys, and only those whose ends their parent has not recorded. $3 says that all payloads are read, otherwise $4 has
-// the steps whose payloads are. The others are not read from where Postgres stores large values. The records of groups and of the failures of
-// children say how other attempts ended, so they are always read.
+// The children are read by their keys, and only those whose ends their parent has not recorded. $3 says that all
+// payloads are read, otherwise $4 has the steps whose payloads are. The others are not read from where Postgres stores
+// large values. The records of groups and of the failures of children say how other attempts ended, so they are always
+// read.
 const stepAttempts = `
 SELECT ` + stepColumns + `,
-	CASE WHEN $3 OR s.step_id = ANY($4::text[]) OR s.step_kind = 'MARKER' OR s.step_kind = 'CHILD_WORKFLOW' AND s.status = 'FAILED' THEN s.output END,
-	CASE WHEN s.step_kind = 'FUNCTION' AND ($3 OR s.step_id = ANY($4::text[])) THEN s.input END, s.worker_id, c.status, c.finished_at, c.error_kind, c.error
+	CASE WHEN $3 OR s.step_id = ANY($4::text[]) OR s.step_kind = 'MARKER' OR s.step_kind = 'CHILD_WORKFLOW'
+		AND s.status = 'FAILED' THEN s.output END,
+	CASE WHEN s.step_kind = 'FUNCTION' AND ($3 OR s.step_id = ANY($4::text[])) THEN s.input END, s.worker_id, c.status,
+		c.finished_at, c.error_kind, c.error
 FROM kagzi.step_runs s
 LEFT JOIN LATERAL (
 	SELECT q.status, q.finished_at, q.error_kind, q.error
@@ -168,7 +173,8 @@ LEFT JOIN LATERAL (
 WHERE s.run_id = $2 AND s.namespace_id = $1
 ORDER BY s.position, s.started_at, s.step_id, s.attempt_number`
 
-// StepPayloads say which payloads StepAttempts reads: All, or those of Steps. Without either it reads those that Kagzi itself needs.
+// StepPayloads say which payloads StepAttempts reads: All, or those of Steps. Without either it reads those that Kagzi
+// itself needs.
 type StepPayloads struct {
 	All   bool
 	Steps []string
@@ -179,22 +185,26 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID, payloads StepPa
 	var out []*StepRow
 	err := do(ctx, func(ctx context.Context) error {
 		out = nil
-		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run, payloads.All, payloads.Steps}, func(rows pgx.Rows) error {
-			var input []byte
-			var worker *uuid.UUID
-			var status, kind, text *string
-			var ended time.Time
-			return eachStep(rows, func(r *StepRow) {
-				if input != nil {
-					r.Input, input = input, nil // the next scan must not overwrite it
-				}
-				r.WrittenBy = deref(worker)
-				if status != nil {
-					r.Child = &ChildRun{Status: *status, FinishedAt: ended, ErrorKind: deref(kind), Error: deref(text)}
-				}
-				out = append(out, r)
-			}, &input, &worker, &status, utc(&ended), &kind, &text)
-		})
+		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run, payloads.All, payloads.Steps},
+			func(rows pgx.Rows) error {
+				var input []byte
+				var worker *uuid.UUID
+				var status, kind, text *string
+				var ended time.Time
+				return eachStep(rows, func(r *StepRow) {
+					if input != nil {
+						r.Input, input = input, nil // the next scan must not overwrite it
+					}
+					r.WrittenBy = deref(worker)
+					if status != nil {
+						r.Child = &ChildRun{
+							Status: *status, FinishedAt: ended, ErrorKind: deref(kind),
+							Error: deref(text),
+						}
+					}
+					out = append(out, r)
+				}, &input, &worker, &status, utc(&ended), &kind, &text)
+			})
 	})
 	return out, wrap("read steps", err)
 }

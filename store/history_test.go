@@ -10,8 +10,10 @@ import (
 // fillSteps gives the run steps, each with that many attempts.
 func fillSteps(t *testing.T, s *Store, run uuid.UUID, prefix string, steps, attempts int) {
 	t.Helper()
-	exec(t, s.pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
-		SELECT $1::uuid, $2::text || n, a, $5, 'FAILED', 'FUNCTION', 1, 1, convert_to(n || '/' || a, 'UTF8'), now(), now()
+	exec(t, s.pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind,
+		run_attempt, first_attempt, output, started_at, finished_at)
+		SELECT $1::uuid, $2::text || n, a, $5, 'FAILED', 'FUNCTION', 1, 1, convert_to(n || '/' || a, 'UTF8'), now(),
+			now()
 		FROM generate_series(1, $3::int) n, generate_series(1, $4::int) a`, run, prefix, steps, attempts, s.namespace)
 }
 
@@ -79,7 +81,8 @@ func TestHistoryReadsFewAttempts(t *testing.T) {
 	fillSteps(t, s, r.RunID, "other", 20, 1)
 	tx := begin(t, s)
 	exec(t, tx, applySettings)
-	p := explain(t, tx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", history, s.namespace, array([]uuid.UUID{r.RunID}), NoLimit)
+	p := explain(t, tx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", history, s.namespace,
+		array([]uuid.UUID{r.RunID}), NoLimit)
 	if p.buffers() > 500 || p.maxRows("step_runs") > 128 {
 		t.Errorf("reads %d pages, up to %v rows in a search\n%s", p.buffers(), p.maxRows("step_runs"), p.text)
 	}

@@ -9,27 +9,32 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Hung is what a worker reports of the code that hangs in it. It is written with the heartbeat, into the worker's row: so it costs no
-// statement, and goes when the worker does.
+// A Hung is what a worker reports of the code that hangs in it. It is written with the heartbeat, into the worker's
+// row: so it costs no statement, and goes when the worker does.
 type Hung struct {
-	Functions int        `json:"functions"` // that hang
-	Slots     int        `json:"slots"`     // that their runs hold
-	Codes     []HungCode `json:"codes"`     // the oldest of the functions, and then steps that wait for runs: see HungCode.Awaits
+	Functions int `json:"functions"` // that hang
+	Slots     int `json:"slots"`     // that their runs hold
+	// the oldest of the functions, and then steps that wait for runs: see HungCode.Awaits
+	Codes []HungCode `json:"codes"`
 }
 
-// A HungCode is a function that hangs: that of a step, which goes on although its context has ended, or that of a workflow or a branch,
-// which is in no operation.
+// A HungCode is a function that hangs: that of a step, which goes on although its context has ended, or that of a
+// workflow or a branch, which is in no operation.
 type HungCode struct {
-	RunID    uuid.UUID `json:"run"`
-	Lease    uuid.UUID `json:"lease"` // under which the function began: if the run has another one by now, the function is no part of it
+	RunID uuid.UUID `json:"run"`
+	// under which the function began: if the run has another one by now, the function is no part of it
+	Lease    uuid.UUID `json:"lease"`
 	Workflow string    `json:"workflow"`
 	Branch   string    `json:"branch,omitempty"` // without a step: empty for the workflow function
 	Step     string    `json:"step,omitempty"`
 	Attempt  int       `json:"attempt,omitempty"` // of the step
 	Cause    string    `json:"cause,omitempty"`   // why the step's context ended
-	Since    time.Time `json:"since"`             // when it ended, or when the function was first seen outside of operations
-	Awaits   uuid.UUID `json:"awaits,omitzero"`   // the run for whose result the step waits since then, while such steps hold all slots of the worker; the context has not ended
-	Worker   uuid.UUID `json:"-"`                 // set by Store.HungCode
+	// when it ended, or when the function was first seen outside of operations
+	Since time.Time `json:"since"`
+	// the run for whose result the step waits since then, while such steps hold all slots of the worker; the context
+	// has not ended
+	Awaits uuid.UUID `json:"awaits,omitzero"`
+	Worker uuid.UUID `json:"-"` // set by Store.HungCode
 }
 
 // stored returns the report as the heartbeat takes it; empty: there is none.
@@ -50,16 +55,19 @@ func readHung(raw json.RawMessage) *Hung {
 	return h
 }
 
-const hungOfWorker = `SELECT w.worker_id, w.hung FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
+const hungOfWorker = `SELECT w.worker_id, w.hung FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1
+	AND w.status <> 'OFFLINE'`
 
 // The row of a run that is over names no worker.
 const hungOfEnded = `
 SELECT w.worker_id, w.hung
 FROM kagzi.workers w
-WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.hung IS NOT NULL AND w.hung @> jsonb_build_object('codes', jsonb_build_array(jsonb_build_object('run', $2::uuid)))
+WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.hung IS NOT NULL AND w.hung @> jsonb_build_object('codes',
+	jsonb_build_array(jsonb_build_object('run', $2::uuid)))
 ORDER BY w.worker_id`
 
-// HungCode returns the functions of the run that hang in the worker that executes it, or, once it is over, in any worker.
+// HungCode returns the functions of the run that hang in the worker that executes it, or, once it is over, in any
+// worker.
 func (s *Store) HungCode(ctx context.Context, r *Run) (codes []HungCode, err error) {
 	statement, args := hungOfWorker, []any{s.namespace, r.LockedBy}
 	over := r.Status == Completed || r.Status == Failed || r.Status == Cancelled
@@ -99,7 +107,8 @@ FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT q.run_id
 	FROM kagzi.workflow_runs q
-	WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.status = 'PENDING' AND q.available_at <= now() AND q.paused_at IS NULL
+	WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.status = 'PENDING' AND q.available_at <= now()
+		AND q.paused_at IS NULL
 	OFFSET 0
 ) r`
 
@@ -122,7 +131,8 @@ LIMIT $4`
 // StepsUnderWay returns up to limit of the steps that the run's worker shows as under way.
 func (s *Store) StepsUnderWay(ctx context.Context, r *Run, limit int) (steps []string, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, stepsUnderWay, []any{s.namespace, r.RunID, r.LockedBy, limit}, collect(&steps, pgx.RowTo[string]))
+		return ask(ctx, s.pool, stepsUnderWay, []any{s.namespace, r.RunID, r.LockedBy, limit},
+			collect(&steps, pgx.RowTo[string]))
 	})
 	return steps, wrap("find the steps under way", err)
 }

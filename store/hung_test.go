@@ -20,13 +20,22 @@ func TestHung(t *testing.T) {
 	beat := func(h *Hung) {
 		t.Helper()
 		number++
-		if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: number, Worker: w.ID, Queues: w.Queues, Hung: h}); err != nil {
+		if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{
+			Number: number, Worker: w.ID, Queues: w.Queues,
+			Hung: h,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r := &Run{RunID: uuid.New(), Lease: uuid.New(), LockedBy: w.ID, Status: Running}
-	code := HungCode{RunID: r.RunID, Lease: r.Lease, Workflow: "it's \\ \"odd\", é", Step: "step", Attempt: 2, Cause: "late", Since: time.Now().UTC().Truncate(time.Microsecond)}
-	others := []HungCode{{RunID: r.RunID, Lease: uuid.New(), Step: "earlier"}, {RunID: uuid.New(), Lease: r.Lease, Branch: "another"}}
+	code := HungCode{
+		RunID: r.RunID, Lease: r.Lease, Workflow: "it's \\ \"odd\", é", Step: "step", Attempt: 2,
+		Cause: "late", Since: time.Now().UTC().Truncate(time.Microsecond),
+	}
+	others := []HungCode{
+		{RunID: r.RunID, Lease: uuid.New(), Step: "earlier"},
+		{RunID: uuid.New(), Lease: r.Lease, Branch: "another"},
+	}
 	want := func(what string, r *Run, want ...HungCode) {
 		t.Helper()
 		if got, err := s.HungCode(t.Context(), r); err != nil || !slices.Equal(got, want) {
@@ -38,7 +47,8 @@ func TestHung(t *testing.T) {
 	code.Worker = w.ID
 	want("hung", r, code)
 	live, err := s.LiveWorkers(t.Context(), s.pool, 10)
-	if err != nil || len(live) != 1 || live[0].ID != w.ID || live[0].Hung == nil || live[0].Hung.Functions != 3 || live[0].Hung.Slots != 1 || len(live[0].Hung.Codes) != 3 {
+	if err != nil || len(live) != 1 || live[0].ID != w.ID || live[0].Hung == nil || live[0].Hung.Functions != 3 ||
+		live[0].Hung.Slots != 1 || len(live[0].Hung.Codes) != 3 {
 		t.Errorf("live workers: %+v, %v", live, err)
 	}
 	for what, change := range map[string]func(*Run){
@@ -51,7 +61,8 @@ func TestHung(t *testing.T) {
 		change(&changed)
 		want(what, &changed)
 	}
-	over := &Run{RunID: r.RunID, Status: Cancelled, StartedAt: time.Now()} // its row has neither worker nor lease any more
+	// its row has neither worker nor lease any more
+	over := &Run{RunID: r.RunID, Status: Cancelled, StartedAt: time.Now()}
 	others[0].Worker = w.ID
 	want("over", over, others[0], code)
 	beat(nil)

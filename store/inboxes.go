@@ -42,14 +42,16 @@ const storedMessage = `g.name, g.signal_id, g.payload, g.headers, coalesce(g.sen
 const messagesOfRun = `
 SELECT ` + storedMessage + `
 FROM kagzi.signals g
-WHERE g.run_id = $2 AND g.namespace_id = $1 AND (g.name, g.sequence) > ($3::text, $4::bigint) AND NOT ($5::bool AND g.consumed_by IS NOT NULL)
+WHERE g.run_id = $2 AND g.namespace_id = $1 AND (g.name, g.sequence) > ($3::text, $4::bigint)
+	AND NOT ($5::bool AND g.consumed_by IS NOT NULL)
 ORDER BY g.name, g.sequence
 LIMIT $6`
 
 const messagesOfName = `
 SELECT ` + storedMessage + `
 FROM kagzi.signals g
-WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.name = $3 AND g.sequence > $4 AND NOT ($5::bool AND g.consumed_by IS NOT NULL)
+WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.name = $3 AND g.sequence > $4
+	AND NOT ($5::bool AND g.consumed_by IS NOT NULL)
 ORDER BY g.name, g.sequence
 LIMIT $6`
 
@@ -82,18 +84,19 @@ func (s *Store) Messages(ctx context.Context, run uuid.UUID, f MessageFilter) (o
 		if f.Name != "" {
 			statement = messagesOfName
 		}
-		return ask(ctx, s.pool, statement, []any{s.namespace, run, name, sequence, f.Unread, f.Limit}, func(rows pgx.Rows) error {
-			var m StoredMessage
-			_, err := pgx.ForEachRow(rows, []any{
-				&m.Name, &m.ID, &m.Payload, &m.Headers, &m.SentBy, utc(&m.ReceivedAt),
-				&m.ReadBy, utc(&m.ReadAt), &m.SetAside, utc(&m.SetAsideAt),
-			}, func() error {
-				out = append(out, m)
-				m.Payload, m.Headers = nil, nil // the next scan must not overwrite them
-				return nil
+		return ask(ctx, s.pool, statement, []any{s.namespace, run, name, sequence, f.Unread, f.Limit},
+			func(rows pgx.Rows) error {
+				var m StoredMessage
+				_, err := pgx.ForEachRow(rows, []any{
+					&m.Name, &m.ID, &m.Payload, &m.Headers, &m.SentBy, utc(&m.ReceivedAt),
+					&m.ReadBy, utc(&m.ReadAt), &m.SetAside, utc(&m.SetAsideAt),
+				}, func() error {
+					out = append(out, m)
+					m.Payload, m.Headers = nil, nil // the next scan must not overwrite them
+					return nil
+				})
+				return err
 			})
-			return err
-		})
 	})
 	if err == nil && len(out) == 0 || errors.Is(err, ErrMessageNotFound) {
 		_, missing := s.Run(ctx, run)

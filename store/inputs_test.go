@@ -9,17 +9,19 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// Only the statements that send an input read it: a run whose input is damaged is claimed without it, sleeps, fails, is resumed
-// and completes.
+// Only the statements that send an input read it: a run whose input is damaged is claimed without it, sleeps, fails, is
+// resumed and completes.
 func TestDamagedInput(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.AsOwner())
 	id := start(t, s, newRun())[0]
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET input = (SELECT convert_to(string_agg(md5(random()::text), ''), 'UTF8') FROM generate_series(1, 1000))`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs
+		SET input = (SELECT convert_to(string_agg(md5(random()::text), ''), 'UTF8') FROM generate_series(1, 1000))`)
 	readable := func(is bool) {
 		tx := begin(t, s)
 		exec(t, tx, `SET LOCAL allow_system_table_mods = on`)
-		exec(t, tx, `UPDATE pg_index SET indisvalid = $1 WHERE indrelid = (SELECT reltoastrelid FROM pg_class WHERE oid = 'kagzi.workflow_runs'::regclass)`, is)
+		exec(t, tx, `UPDATE pg_index SET indisvalid = $1 WHERE indrelid = (SELECT reltoastrelid FROM pg_class
+			WHERE oid = 'kagzi.workflow_runs'::regclass)`, is)
 		commit(t, tx)
 	}
 	readable(false)
@@ -45,7 +47,8 @@ func TestDamagedInput(t *testing.T) {
 	end := finish(take(without))
 	flush(t, s, &Flush{Finishes: []*Finish{end}})
 	wantOutcome(t, "finish", end.Outcome, Done)
-	if ended, _, err := s.Ended(t.Context(), []uuid.UUID{id}, time.Minute); err != nil || len(ended) != 1 || string(ended[0].Output) != "output" {
+	if ended, _, err := s.Ended(t.Context(), []uuid.UUID{id}, time.Minute); err != nil || len(ended) != 1 ||
+		string(ended[0].Output) != "output" {
 		t.Errorf("ended %+v, error %v", ended, err)
 	}
 	if _, err := s.Run(t.Context(), id); err == nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// insert inserts the runs that do not exist yet, and finds the others: first by run ID, because the answer to an earlier try
-// may have been lost, then by external ID. Each of the three is a statement of its own, because the one that inserts does not
-// see commits that come after its snapshot. If none of them finds or inserts a run, the active run has ended in between, and
-// insert begins again.
+// insert inserts the runs that do not exist yet, and finds the others: first by run ID, because the answer to an
+// earlier try may have been lost, then by external ID. Each of the three is a statement of its own, because the one
+// that inserts does not see commits that come after its snapshot. If none of them finds or inserts a run, the active
+// run has ended in between, and insert begins again.
 func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun, error) {
 	var due []DueRun // consumers of the starts
 	out, err := s.insertAll(ctx, db, runs, &due)
@@ -73,7 +73,9 @@ func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) 
 }
 
 // insertOnce inserts the runs of todo that do not exist yet. If db is no transaction, they must be one chunk.
-func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int, due *[]DueRun) (map[uuid.UUID]bool, error) {
+func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int,
+	due *[]DueRun,
+) (map[uuid.UUID]bool, error) {
 	set := make(map[uuid.UUID]bool, len(todo))
 	add := func(rows pgx.Rows) error {
 		var id uuid.UUID
@@ -143,7 +145,8 @@ func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 			return nil, h.taken(r)
 		case r.IfActive == ReplaceActive && h.typ == r.Type:
 			rest, replace = append(rest, i), append(replace, h)
-		case h.differs(r) == otherWorkflow, h.differs(r) == otherInput && len(r.Messages) == 0: // messages go to the active run, whatever its input was
+		case h.differs(r) == otherWorkflow, h.differs(r) == otherInput && len(r.Messages) == 0:
+			// messages go to the active run, whatever its input was
 			return nil, &IDConflict{r.ExternalID, h.id, h.typ, h.differs(r)}
 		default:
 			out[i] = StartedRun{RunID: h.id, Existed: true}
@@ -180,8 +183,8 @@ func ids2set(rows pgx.Rows, err error) (map[uuid.UUID]bool, error) {
 	return set, nil
 }
 
-// everyRun returns the indexes of the runs in the order of their external IDs. They are inserted in this order: two starts
-// with the same IDs in different orders would wait for each other.
+// everyRun returns the indexes of the runs in the order of their external IDs. They are inserted in this order: two
+// starts with the same IDs in different orders would wait for each other.
 func everyRun(runs []NewRun) []int {
 	all := make([]int, len(runs))
 	for i := range all {
@@ -211,7 +214,8 @@ func startChunks(runs []NewRun, todo []int) [][]int {
 	return append(chunks, todo[from:])
 }
 
-// tellStarts adds to b, which inserts the runs, the publishing of their starts, and returns its reader; nothing if no run tells.
+// tellStarts adds to b, which inserts the runs, the publishing of their starts, and returns its reader; nothing if no
+// run tells.
 func (s *Store) tellStarts(b *pgx.Batch, runs []*NewRun, due *[]DueRun) []func(pgx.Rows) error {
 	var ids []uuid.UUID
 	for _, r := range runs {

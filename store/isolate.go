@@ -6,10 +6,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Isolate calls f with all of items. If the database answers with an error that may be about one of them, Isolate calls f
-// with halves of them, down to single items, so that a row which cannot be read or written does not hold up the others. It
-// passes an item that fails by itself to alone. f must send its statement even for no items: if that fails, too, the error
-// is not about an item, and Isolate returns it. Isolate also returns an error after which the outcome is unknown.
+// Isolate calls f with all of items. If the database answers with an error that may be about one of them, Isolate calls
+// f with halves of them, down to single items, so that a row which cannot be read or written does not hold up the
+// others. It passes an item that fails by itself to alone. f must send its statement even for no items: if that fails,
+// too, the error is not about an item, and Isolate returns it. Isolate also returns an error after which the outcome is
+// unknown.
 func Isolate[T any](items []T, f func([]T) error, alone func(T, error)) error {
 	err := f(items)
 	if err == nil || !MayBeRowError(err) {
@@ -40,8 +41,8 @@ func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)
 	return nil
 }
 
-// MayBeRowError reports whether err is an answer of the server that may be about one row of the statement, so that the same
-// statement may succeed for other rows.
+// MayBeRowError reports whether err is an answer of the server that may be about one row of the statement, so that the
+// same statement may succeed for other rows.
 func MayBeRowError(err error) bool {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) || connectionEnded(pe) {

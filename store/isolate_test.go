@@ -20,11 +20,23 @@ func TestApart(t *testing.T) {
 		mostCalls  int
 		returnsErr bool
 	}{
-		"NoneFails":      {done: []int{1, 2, 3, 4, 5}, mostCalls: 1},
-		"OneFails":       {bad: []int{3}, err: answer("ERROR", "XX001"), done: []int{1, 2, 4, 5}, apart: []int{3}, mostCalls: 8},
-		"TwoFail":        {bad: []int{1, 2}, err: answer("ERROR", "23503"), done: []int{3, 4, 5}, apart: []int{1, 2}, mostCalls: 8},
-		"AllFail":        {bad: []int{1, 2, 3, 4, 5}, err: answer("ERROR", "58030"), apart: []int{1, 2, 3, 4, 5}, mostCalls: 11},
-		"TheTableFails":  {bad: []int{1, 2, 3, 4, 5}, whole: true, err: answer("ERROR", "42P01"), mostCalls: 2, returnsErr: true},
+		"NoneFails": {done: []int{1, 2, 3, 4, 5}, mostCalls: 1},
+		"OneFails": {
+			bad: []int{3}, err: answer("ERROR", "XX001"), done: []int{1, 2, 4, 5}, apart: []int{3},
+			mostCalls: 8,
+		},
+		"TwoFail": {
+			bad: []int{1, 2}, err: answer("ERROR", "23503"), done: []int{3, 4, 5}, apart: []int{1, 2},
+			mostCalls: 8,
+		},
+		"AllFail": {
+			bad: []int{1, 2, 3, 4, 5}, err: answer("ERROR", "58030"), apart: []int{1, 2, 3, 4, 5},
+			mostCalls: 11,
+		},
+		"TheTableFails": {
+			bad: []int{1, 2, 3, 4, 5}, whole: true, err: answer("ERROR", "42P01"), mostCalls: 2,
+			returnsErr: true,
+		},
 		"TheServerStops": {bad: []int{3}, err: answer("FATAL", "57P01"), mostCalls: 1, returnsErr: true},
 		"NoRights":       {bad: []int{3}, err: answer("ERROR", "42501"), mostCalls: 1, returnsErr: true},
 		"NoAnswer":       {bad: []int{3}, err: errors.New("conn closed"), mostCalls: 1, returnsErr: true},
@@ -46,7 +58,8 @@ func TestApart(t *testing.T) {
 					t.Errorf("%d failed with %v", i, err)
 				}
 			})
-			if !slices.Equal(done, c.done) || !slices.Equal(apart, c.apart) || (err != nil) != c.returnsErr || calls > c.mostCalls {
+			if !slices.Equal(done, c.done) || !slices.Equal(apart, c.apart) || (err != nil) != c.returnsErr ||
+				calls > c.mostCalls {
 				t.Errorf("done %v, apart %v, error %v, after %d calls", done, apart, err, calls)
 			}
 		})

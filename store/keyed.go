@@ -9,14 +9,16 @@ import (
 
 // A KeysRequest is the part of a ClaimRequest for a queue that has keys or limits.
 type KeysRequest struct {
-	Plain     int       // how many of the runs may have no key
-	Only      bool      // take none without a key, and do not say when the next of these is due
-	Keyed     int       // how many may have one
-	Line      time.Time // keys with an earlier place in the line are left out; zero: none are
-	Change    int64     // changes with a lower ID are left out
-	Most      int       // how many changes to read
-	Consumers bool      // there are probably consumers among the keys: read with the first statements what only they need
-	Handed    []Key     // keys of which the worker has given up slots since its last claim; the zero key stands for the queue
+	Plain  int       // how many of the runs may have no key
+	Only   bool      // take none without a key, and do not say when the next of these is due
+	Keyed  int       // how many may have one
+	Line   time.Time // keys with an earlier place in the line are left out; zero: none are
+	Change int64     // changes with a lower ID are left out
+	Most   int       // how many changes to read
+	// there are probably consumers among the keys: read with the first statements what only they need
+	Consumers bool
+	// keys of which the worker has given up slots since its last claim; the zero key stands for the queue
+	Handed []Key
 }
 
 // Keys is the part of a Claim about keys.
@@ -66,9 +68,9 @@ SELECT now(), (
 		SELECT c.rate_at FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.rate_interval > 0
 	)`
 
-// claimKeyed is Claim for a queue that has keys or limits. It is one transaction and two round trips: the first locks what the second
-// counts, and takes runs without keys. Its commit waits for the disk: a claim that a crash of the server undoes would leave
-// executions that no limit counts.
+// claimKeyed is Claim for a queue that has keys or limits. It is one transaction and two round trips: the first locks
+// what the second counts, and takes runs without keys. Its commit waits for the disk: a claim that a crash of the
+// server undoes would leave executions that no limit counts.
 func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
 	var locked lockedKeys
 	plain, keyed := req, req
@@ -77,7 +79,8 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 	scopes, keys := keyArrays(req.Keys.Handed, req.Queue)
 	first, then := &pgx.Batch{}, &pgx.Batch{}
 	first.Queue(lockQueue, s.namespace, req.Queue)
-	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, epoch(req.Keys.Line), req.Keys.Change, req.Keys.Most)
+	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, epoch(req.Keys.Line), req.Keys.Change,
+		req.Keys.Most)
 	firstReads := []func(pgx.Rows) error{func(rows pgx.Rows) error {
 		claim = Claim{Asked: asked, Limited: rows.Next(), pauses: statements != claimsUnpaused}
 		rows.Close()
@@ -85,7 +88,8 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 	}, locked.read}
 	state, start := s.consumersLook(req.consumers())
 	if req.Keys.Consumers {
-		first.QueuedQueries, firstReads = append(first.QueuedQueries, state.batch.QueuedQueries...), append(firstReads, state.reads...)
+		first.QueuedQueries, firstReads = append(first.QueuedQueries, state.batch.QueuedQueries...),
+			append(firstReads, state.reads...)
 	}
 	if !req.Keys.Only {
 		first.Queue(statements.limited, req.args(statements, s.claimArgs(plain))...)
@@ -110,24 +114,27 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		then.Queue(nextKeys, s.nextKeysArgs(req)...)
 		return exchangeStep{batch: then, reads: append(reads, claim.Keys.readNext)}
 	}
-	err = converse(ctx, s.pool, req.mode(brief), exchangeStep{batch: first, reads: firstReads, then: func() exchangeStep {
-		claim.Keys = locked.Keys
-		claim.Keys.Only, claim.Keys.locked = req.Keys.Only, &locked
-		claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
-		if claim.Keys.Consumers = len(locked.consuming) > 0; !claim.Keys.Consumers {
-			return finish()
-		}
-		state.then = func() exchangeStep {
-			start(then, locked.consuming)
-			last := finish()
-			last.reads = padReads(last.reads, 1, 0)
-			return last
-		}
-		if req.Keys.Consumers {
-			return state.then()
-		}
-		return state
-	}})
+	err = converse(ctx, s.pool, req.mode(brief), exchangeStep{
+		batch: first, reads: firstReads,
+		then: func() exchangeStep {
+			claim.Keys = locked.Keys
+			claim.Keys.Only, claim.Keys.locked = req.Keys.Only, &locked
+			claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
+			if claim.Keys.Consumers = len(locked.consuming) > 0; !claim.Keys.Consumers {
+				return finish()
+			}
+			state.then = func() exchangeStep {
+				start(then, locked.consuming)
+				last := finish()
+				last.reads = padReads(last.reads, 1, 0)
+				return last
+			}
+			if req.Keys.Consumers {
+				return state.then()
+			}
+			return state
+		},
+	})
 	if claim.Now.IsZero() {
 		claim.Now = claim.Keys.Now
 	}
@@ -157,6 +164,8 @@ func (s *Store) nextKeysArgs(req ClaimRequest) []any {
 
 // readNext reads the answer of nextKeys.
 func (k *Keys) readNext(rows pgx.Rows) error {
-	_, err := pgx.ForEachRow(rows, []any{utc(&k.Now), utc(&k.Next), &k.Change, utc(&k.RateAt)}, func() error { return nil })
+	_, err := pgx.ForEachRow(rows, []any{utc(&k.Now), utc(&k.Next), &k.Change, utc(&k.RateAt)}, func() error {
+		return nil
+	})
 	return err
 }

@@ -50,13 +50,15 @@ func TestClaimKeyed(t *testing.T) {
 	t.Run("LimitOfAKey", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('queue', $1, 2)`, s.namespace)
+		exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('queue', $1, 2)`,
+			s.namespace)
 		ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")), newRun(ofKey("a")), newRun(ofKey("b")))
 		got := claim(t, s, keyedRequest(10))
 		if want := []uuid.UUID{ids[0], ids[1], ids[3]}; !slices.Equal(sorted(runIDs(got.Runs)), want) {
 			t.Fatalf("claimed %v of %v", runIDs(got.Runs), ids)
 		}
-		if more := claim(t, s, keyedRequest(10)); len(more.Runs) > 0 || !more.Keys.Next.IsZero() || more.Keys.Looked > 0 {
+		if more := claim(t, s, keyedRequest(10)); len(more.Runs) > 0 || !more.Keys.Next.IsZero() ||
+			more.Keys.Looked > 0 {
 			t.Errorf("claimed more: %+v", more)
 		}
 		flush(t, s, &Flush{Finishes: []*Finish{finish(got.Runs[0])}})
@@ -73,7 +75,8 @@ func TestClaimKeyed(t *testing.T) {
 	t.Run("HeldWithoutALimit", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, held) VALUES ('queue', $1, 2, true)`, s.namespace)
+		exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, held)
+			VALUES ('queue', $1, 2, true)`, s.namespace)
 		ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")), newRun(ofKey("a")))
 		if got := runIDs(claim(t, s, keyedRequest(10)).Runs); !slices.Equal(got, ids[:2]) {
 			t.Errorf("claimed %v of %v", got, ids)
@@ -100,8 +103,8 @@ func sorted(ids []uuid.UUID) []uuid.UUID {
 	return ids
 }
 
-// A worker that dies has ended runs whose slots nobody has handed on. The coordinator that releases its runs makes claims look at all
-// keys of its queues.
+// A worker that dies has ended runs whose slots nobody has handed on. The coordinator that releases its runs makes
+// claims look at all keys of its queues.
 func TestKeysOfALostWorker(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *Store, uuid.UUID){
@@ -124,14 +127,18 @@ func TestKeysOfALostWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := open(t)
-			exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('queue', $1, 1)`, s.namespace)
+			exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running)
+				VALUES ('queue', $1, 1)`, s.namespace)
 			ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")), newRun(inGroup("a")), newRun(inGroup("a")))
 			req := keyedRequest(10)
 			first := claim(t, s, req)
 			if want := []uuid.UUID{ids[0], ids[2]}; !slices.Equal(sorted(runIDs(first.Runs)), want) {
 				t.Fatalf("claimed %v of %v", runIDs(first.Runs), ids)
 			}
-			if err := s.RegisterWorker(t.Context(), s.pool, Worker{ID: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: time.Minute, StaleAfter: time.Minute}); err != nil {
+			if err := s.RegisterWorker(t.Context(), s.pool, Worker{
+				ID: req.Worker, Queues: []string{"queue"},
+				Types: []string{"type"}, LeaseTimeout: time.Minute, StaleAfter: time.Minute,
+			}); err != nil {
 				t.Fatal(err)
 			}
 			flush(t, s, &Flush{Finishes: []*Finish{finish(first.Runs[0]), finish(first.Runs[1])}})
@@ -147,7 +154,8 @@ func TestKeysOfALostWorker(t *testing.T) {
 	}
 }
 
-// While a claim looks at a key, others leave it alone: they wait for nothing, take none of its runs, and keep what tells them of it.
+// While a claim looks at a key, others leave it alone: they wait for nothing, take none of its runs, and keep what
+// tells them of it.
 func TestKeyThatAnotherClaimLooksAt(t *testing.T) {
 	t.Parallel()
 	for name, place := range map[string]string{"InTheLine": `now()`, "NotInTheLine": `'infinity'`} {
@@ -156,13 +164,15 @@ func TestKeyThatAnotherClaimLooksAt(t *testing.T) {
 			s := open(t)
 			mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{MaxRunning: 1}})
 			ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")))
-			exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at) VALUES ('queue', 'a', $1, `+place+`)`, s.namespace)
+			exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+				VALUES ('queue', 'a', $1, `+place+`)`, s.namespace)
 			other := begin(t, s)
 			exec(t, other, lockKeys, s.namespace, "queue", 10, []string{}, []string{}, 0, 0, 500)
 			req := keyedRequest(10)
 			req.Keys.Handed = []Key{{Name: "a"}}
 			got := claim(t, s, req)
-			if len(got.Runs) > 0 || !slices.Equal(got.Keys.Busy, req.Keys.Handed) || got.Keys.Read != 1 || got.Keys.Change == 0 || got.Keys.Looked > 0 {
+			if len(got.Runs) > 0 || !slices.Equal(got.Keys.Busy, req.Keys.Handed) || got.Keys.Read != 1 ||
+				got.Keys.Change == 0 || got.Keys.Looked > 0 {
 				t.Errorf("claimed %+v", got)
 			}
 			exec(t, other, claimKeys, s.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)
@@ -229,7 +239,8 @@ func TestClaimOfHandedKeysOnly(t *testing.T) {
 	if c = claim(t, s, only); len(c.Runs) != 0 || c.Now.IsZero() {
 		t.Errorf("claimed %+v, want nothing", c)
 	}
-	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, settled) VALUES ('queue', 'test', 1, true)`)
+	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, settled)
+		VALUES ('queue', 'test', 1, true)`)
 	start(t, s, newRun(ofKey("a")), newRun(ofKey("a")))
 	if c = claim(t, s, only); !c.Limited || len(c.Runs) > 1 {
 		t.Errorf("of a queue that has a limit now, claimed %d, limited %t", len(c.Runs), c.Limited)
@@ -244,7 +255,8 @@ func TestClaimOfHandedKeysOnly(t *testing.T) {
 	}
 }
 
-// A worker that holds some of the versions finds its due run in a full queue, however many due runs of other versions hold slots there.
+// A worker that holds some of the versions finds its due run in a full queue, however many due runs of other versions
+// hold slots there.
 func TestFullQueueOfOtherVersions(t *testing.T) {
 	t.Parallel()
 	s := open(t)

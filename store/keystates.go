@@ -11,8 +11,9 @@ import (
 // A QueueState is a queue that has limits, and the use of them.
 type QueueState struct {
 	QueueLimits
-	Running   int       // runs that hold a slot; counting stops at maxSlotsCounted
-	Since     time.Time // since when the first run or key waits that is due and has, or needs, no slot of a key; zero if none does
+	Running int // runs that hold a slot; counting stops at maxSlotsCounted
+	// since when the first run or key waits that is due and has, or needs, no slot of a key; zero if none does
+	Since     time.Time
 	Waiting   time.Duration
 	NextStart time.Time // when the rate allows the next start; zero if it allows one now
 	RateUsed  bool      // a run took the newest token of the rate within the last few seconds
@@ -22,11 +23,13 @@ type QueueState struct {
 // maxSlotsCounted is how many slots of a queue are counted.
 const maxSlotsCounted = 10_000
 
-// The statement finds the first due run without a key of each workflow and priority by the claim's index: see activeTypes. Keys in
-// the line have a due run and a free slot.
+// The statement finds the first due run without a key of each workflow and priority by the claim's index: see
+// activeTypes. Keys in the line have a due run and a free slot.
 const queueStates = `
-SELECT c.task_queue, coalesce(c.max_running, 0), coalesce(c.rate_interval, 0), c.rate_burst, coalesce(c.key_max_running, 0), coalesce(c.key_interval, 0), c.key_burst, c.held,
-	n.running, s.since, coalesce((extract(epoch FROM now() - s.since) * 1000000)::bigint, 0), CASE WHEN c.rate_at > now() THEN c.rate_at END,
+SELECT c.task_queue, coalesce(c.max_running, 0), coalesce(c.rate_interval, 0), c.rate_burst,
+	coalesce(c.key_max_running, 0), coalesce(c.key_interval, 0), c.key_burst, c.held,
+	n.running, s.since, coalesce((extract(epoch FROM now() - s.since) * 1000000)::bigint, 0),
+		CASE WHEN c.rate_at > now() THEN c.rate_at END,
 	coalesce(c.rate_interval > 0 AND c.rate_at > now() - interval '5 seconds', false), c.changed_at
 FROM (
 	SELECT x.*
@@ -45,7 +48,8 @@ CROSS JOIN LATERAL (
 		SELECT min(f.available_at) FROM (
 			SELECT x.available_at
 			FROM kagzi.run_keys x
-			WHERE x.key_scope = c.task_queue AND x.namespace_id = $1 AND x.available_at < 'infinity' AND x.available_at <= now()
+			WHERE x.key_scope = c.task_queue AND x.namespace_id = $1 AND x.available_at < 'infinity'
+				AND x.available_at <= now()
 			ORDER BY x.available_at
 			LIMIT 1
 		) f
@@ -74,7 +78,8 @@ CROSS JOIN LATERAL (
 		CROSS JOIN LATERAL (
 			SELECT r.available_at
 			FROM kagzi.workflow_runs r
-			WHERE r.namespace_id = $1 AND r.task_queue = c.task_queue AND r.workflow_type = w.workflow_type AND r.priority = w.priority
+			WHERE r.namespace_id = $1 AND r.task_queue = c.task_queue AND r.workflow_type = w.workflow_type
+				AND r.priority = w.priority
 				AND ` + claimable + ` AND r.available_at <= now() AND r.status <> 'RUNNING' AND r.slot IS DISTINCT FROM 2
 			ORDER BY r.available_at
 			LIMIT 1
@@ -89,14 +94,16 @@ func (s *Store) QueueStates(ctx context.Context, db DB) (out []QueueState, err e
 		db = s.pool
 	}
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, queueStates, []any{s.namespace, maxQueues, maxSlotsCounted}, collect(&out, func(row pgx.CollectableRow) (q QueueState, err error) {
-			var interval, keyInterval, waiting int64
-			err = row.Scan(&q.Queue, &q.MaxRunning, &interval, &q.Rate.Burst, &q.EachKey.MaxRunning, &keyInterval, &q.EachKey.Rate.Burst, &q.Held,
-				&q.Running, utc(&q.Since), &waiting, utc(&q.NextStart), &q.RateUsed, utc(&q.ChangedAt))
-			q.Rate, q.EachKey.Rate = rateOf(interval, q.Rate.Burst), rateOf(keyInterval, q.EachKey.Rate.Burst)
-			q.Waiting = time.Duration(waiting) * time.Microsecond
-			return q, err
-		}))
+		return ask(ctx, db, queueStates, []any{s.namespace, maxQueues, maxSlotsCounted},
+			collect(&out, func(row pgx.CollectableRow) (q QueueState, err error) {
+				var interval, keyInterval, waiting int64
+				err = row.Scan(&q.Queue, &q.MaxRunning, &interval, &q.Rate.Burst, &q.EachKey.MaxRunning, &keyInterval,
+					&q.EachKey.Rate.Burst, &q.Held,
+					&q.Running, utc(&q.Since), &waiting, utc(&q.NextStart), &q.RateUsed, utc(&q.ChangedAt))
+				q.Rate, q.EachKey.Rate = rateOf(interval, q.Rate.Burst), rateOf(keyInterval, q.EachKey.Rate.Burst)
+				q.Waiting = time.Duration(waiting) * time.Microsecond
+				return q, err
+			}))
 	})
 	return out, wrap("read the queues", err)
 }
@@ -138,9 +145,9 @@ type KeyState struct {
 	Next    time.Time // when a claim looks at the key next; zero if only an event makes it look
 }
 
-// The keys from which Keys chooses: by name; by name with a prefix; those of runs that hold slots, with the most of them; and
-// those that claims look at soon, with those of runs that hold slots, since keys whose slots are all taken stand in no line. They
-// read a bounded number of rows, so of many thousands of keys the last two may miss some.
+// The keys from which Keys chooses: by name; by name with a prefix; those of runs that hold slots, with the most of
+// them; and those that claims look at soon, with those of runs that hold slots, since keys whose slots are all taken
+// stand in no line. They read a bounded number of rows, so of many thousands of keys the last two may miss some.
 const (
 	keysByName = `c AS MATERIALIZED (
 	SELECT x.run_key FROM kagzi.run_keys x
@@ -181,7 +188,8 @@ const (
 	holdersOfKeys = `(
 			SELECT run_key
 			FROM kagzi.workflow_runs
-			WHERE $2::text <> '' AND task_queue = $2 AND namespace_id = $1 AND run_key IS NOT NULL AND ` + holds + ` AND key_scope <> ''
+			WHERE $2::text <> '' AND task_queue = $2 AND namespace_id = $1 AND run_key IS NOT NULL
+				AND ` + holds + ` AND key_scope <> ''
 			LIMIT 10000
 		)
 		UNION ALL
@@ -198,11 +206,13 @@ const (
 	FROM c
 	CROSS JOIN LATERAL (
 		SELECT CASE WHEN $2::text = '' THEN (
-			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = c.run_key AND namespace_id = $1 AND ` + holdsGroup + `
+			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = c.run_key AND namespace_id = $1
+				AND ` + holdsGroup + `
 		) ELSE (
 			SELECT count(*) FROM (
 				SELECT FROM kagzi.workflow_runs
-				WHERE task_queue = $2 AND namespace_id = $1 AND run_key = c.run_key AND ` + holds + ` AND key_scope <> ''
+				WHERE task_queue = $2 AND namespace_id = $1 AND run_key = c.run_key
+					AND ` + holds + ` AND key_scope <> ''
 				LIMIT $5
 			) x
 		) END AS running
@@ -213,7 +223,8 @@ const (
 		CROSS JOIN LATERAL (
 			SELECT x.available_at
 			FROM kagzi.workflow_runs x
-			WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key = c.run_key AND x.priority = p.priority AND ` + waits + ` AND x.available_at <= now()
+			WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key = c.run_key AND x.priority = p.priority
+				AND ` + waits + ` AND x.available_at <= now()
 			ORDER BY x.available_at
 			LIMIT 1
 		) d
@@ -222,12 +233,14 @@ const (
 	ORDER BY CASE WHEN $3::int = 1 THEN -n.running END, CASE WHEN $3::int = 2 THEN w.since END, c.run_key
 	LIMIT $4
 )
-SELECT s.run_key, coalesce(f.max_running, 0), coalesce(f.weight, 0), coalesce(f.rate_interval, 0), coalesce(f.rate_burst, 1), s.running, (
+SELECT s.run_key, coalesce(f.max_running, 0), coalesce(f.weight, 0), coalesce(f.rate_interval, 0),
+	coalesce(f.rate_burst, 1), s.running, (
 		SELECT count(*) FROM (
 			SELECT FROM generate_series(1, 4) AS p (priority)
 			CROSS JOIN LATERAL (
 				SELECT FROM kagzi.workflow_runs x
-				WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key = s.run_key AND x.priority = p.priority AND ` + waits + ` AND x.available_at <= now()
+				WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key = s.run_key AND x.priority = p.priority
+					AND ` + waits + ` AND x.available_at <= now()
 				LIMIT $5
 			) r
 			WHERE s.since IS NOT NULL
@@ -266,7 +279,8 @@ func (s *Store) Keys(ctx context.Context, db DB, f KeyFilter) (out []KeyState, e
 		return ask(ctx, db, statement, args, collect(&out, func(row pgx.CollectableRow) (k KeyState, err error) {
 			var interval int64
 			var burst int
-			err = row.Scan(&k.Key, &k.Limits.MaxRunning, &k.Limits.Weight, &interval, &burst, &k.Running, &k.Waiting, utc(&k.Since), utc(&k.Next))
+			err = row.Scan(&k.Key, &k.Limits.MaxRunning, &k.Limits.Weight, &interval, &burst, &k.Running, &k.Waiting,
+				utc(&k.Since), utc(&k.Next))
 			k.Limits.Rate = rateOf(interval, burst)
 			return k, err
 		}))
@@ -279,7 +293,10 @@ func (f KeyFilter) statement(namespace string) (sql string, args []any) {
 	if f.Order != ByName {
 		candidates = max(f.Limit, leastCandidates)
 	}
-	args = []any{namespace, f.Queue, int(f.Order), f.Limit, max(minKeyRuns, min(maxKeyRuns, maxKeyTotal/max(f.Limit, 1))), candidates}
+	args = []any{
+		namespace, f.Queue, int(f.Order), f.Limit,
+		max(minKeyRuns, min(maxKeyRuns, maxKeyTotal/max(f.Limit, 1))), candidates,
+	}
 	switch {
 	case f.Prefix != "":
 		if f.Order != ByName {
@@ -295,8 +312,8 @@ func (f KeyFilter) statement(namespace string) (sql string, args []any) {
 	}
 }
 
-// afterPrefix returns the first text, in the order of bytes, that is after all those with the prefix. If the prefix ends with the last
-// character, it misses texts: there is none in Unicode.
+// afterPrefix returns the first text, in the order of bytes, that is after all those with the prefix. If the prefix
+// ends with the last character, it misses texts: there is none in Unicode.
 func afterPrefix(prefix string) string {
 	r, size := utf8.DecodeLastRuneInString(prefix)
 	next := r + 1
@@ -308,13 +325,15 @@ func afterPrefix(prefix string) string {
 
 // ---- housekeeping ----
 
-// Deletes keys after ($2, $3) that say nothing: no time makes a run of them startable, they have no limits of their own, and all
-// tokens of a burst are there, as a new row has them. Whatever makes a run startable later leaves a change, and a claim then inserts the key again: it cannot do
-// so before the delete has committed, because it takes the changes of a key only under the key's lock. Keys of runs that wait or
-// hold a slot are left, so that they are not deleted and inserted all the time.
+// Deletes keys after ($2, $3) that say nothing: no time makes a run of them startable, they have no limits of their
+// own, and all tokens of a burst are there, as a new row has them. Whatever makes a run startable later leaves a
+// change, and a claim then inserts the key again: it cannot do so before the delete has committed, because it takes the
+// changes of a key only under the key's lock. Keys of runs that wait or hold a slot are left, so that they are not
+// deleted and inserted all the time.
 const pruneKeys = `
 WITH b AS MATERIALIZED (
-	SELECT x.key_scope, x.run_key, x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL AND x.max_running IS NULL AND x.rate_interval IS NULL
+	SELECT x.key_scope, x.run_key, x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL
+		AND x.max_running IS NULL AND x.rate_interval IS NULL
 		AND (x.rate_at IS NULL OR x.rate_at < now()) AS idle
 	FROM kagzi.run_keys x
 	WHERE (x.key_scope, x.run_key) > ($2::text, $3::text) AND x.namespace_id = $1
@@ -327,9 +346,11 @@ WITH b AS MATERIALIZED (
 		SELECT x.key_scope, x.run_key
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = b.key_scope AND x.run_key = b.run_key AND x.namespace_id = $1
-			AND x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL AND x.max_running IS NULL AND x.rate_interval IS NULL
+			AND x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL AND x.max_running IS NULL
+				AND x.rate_interval IS NULL
 			AND (x.rate_at IS NULL OR x.rate_at < now() - coalesce((
-				SELECT (q.key_burst - 1) * q.key_interval FROM kagzi.queues q WHERE q.task_queue = b.key_scope AND q.namespace_id = $1
+				SELECT (q.key_burst - 1) * q.key_interval FROM kagzi.queues q WHERE q.task_queue = b.key_scope
+					AND q.namespace_id = $1
 			), 0) * interval '1 microsecond')
 		FOR UPDATE SKIP LOCKED
 	) f
@@ -360,8 +381,8 @@ LEFT JOIN (SELECT b.key_scope, b.run_key FROM b ORDER BY 1 DESC, 2 DESC LIMIT 1)
 // A KeyCursor is a place among the keys of all queues.
 type KeyCursor struct{ scope, key string }
 
-// PruneKeys deletes idle keys among the n keys after the cursor. It returns how many it has deleted, and the next cursor, a zero
-// one once it has read all.
+// PruneKeys deletes idle keys among the n keys after the cursor. It returns how many it has deleted, and the next
+// cursor, a zero one once it has read all.
 func (s *Store) PruneKeys(ctx context.Context, after KeyCursor, n int) (deleted int, next KeyCursor, err error) {
 	read := 0
 	err = do(ctx, func(ctx context.Context) error {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// The page of keys with a prefix reads the texts from the prefix up to afterPrefix, and no others. Texts are compared byte by byte, as by
-// the collation "C".
+// The page of keys with a prefix reads the texts from the prefix up to afterPrefix, and no others. Texts are compared
+// byte by byte, as by the collation "C".
 func FuzzAfterPrefix(f *testing.F) {
 	for _, prefix := range []string{"a", "customer-", "é", "尺", "\u007f", "\u07ff", "\ud7ff", "\uffff", "a\U0010fffe"} {
 		f.Add(prefix, "x")

@@ -19,8 +19,9 @@ type RouteLatency struct {
 // Quantiles are some of the values of a distribution.
 type Quantiles struct{ Median, P95, Max time.Duration }
 
-// latencies finds the queues and workflows that have completed runs by one search of the index for each, $2 at most, and reads the newest runs of each:
-// those started last, $3 in all and at least ten of each. Of these it takes those that ended within $4 microseconds, so what it reads is bounded.
+// latencies finds the queues and workflows that have completed runs by one search of the index for each, $2 at most,
+// and reads the newest runs of each: those started last, $3 in all and at least ten of each. Of these it takes those
+// that ended within $4 microseconds, so what it reads is bounded.
 const latencies = `
 WITH p AS MATERIALIZED (
 	SELECT t.task_queue, t.workflow_type
@@ -58,10 +59,16 @@ const (
 func (s *Store) Latencies(ctx context.Context, recent time.Duration) (out []RouteLatency, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
-		return s.askPlanned(ctx, s.pool, latencies, []any{s.namespace, mostLatencyRoutes, mostLatencyRuns, micros(recent)}, func(rows pgx.Rows) error {
+		return s.askPlanned(ctx, s.pool, latencies, []any{
+			s.namespace, mostLatencyRoutes, mostLatencyRuns,
+			micros(recent),
+		}, func(rows pgx.Rows) error {
 			var l RouteLatency
 			var wait, took [3]int64
-			_, err := pgx.ForEachRow(rows, []any{&l.Queue, &l.Type, &l.Runs, &wait[0], &wait[1], &wait[2], &took[0], &took[1], &took[2]}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{
+				&l.Queue, &l.Type, &l.Runs, &wait[0], &wait[1], &wait[2], &took[0],
+				&took[1], &took[2],
+			}, func() error {
 				l.Wait, l.Took = quantiles(wait), quantiles(took)
 				out = append(out, l)
 				return nil

@@ -9,12 +9,15 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// loadCompleted inserts n completed runs that ended so long ago. The first took a second and waited for a tenth of it, the second twice as long, and so on.
+// loadCompleted inserts n completed runs that ended so long ago. The first took a second and waited for a tenth of it,
+// the second twice as long, and so on.
 func loadCompleted(t *testing.T, s *Store, namespace, queue, typ string, ended time.Duration, n int) {
 	t.Helper()
 	exec(t, s.pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, created_at, started_at, finished_at)
-		SELECT (lpad(to_hex((extract(epoch FROM f.started) * 1000)::bigint), 12, '0') || '7' || substr(md5(g::text || $3), 1, 3) || '8' || substr(md5(g::text || $3), 4, 15))::uuid,
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, created_at,
+			started_at, finished_at)
+		SELECT (lpad(to_hex((extract(epoch FROM f.started) * 1000)::bigint), 12,
+			'0') || '7' || substr(md5(g::text || $3), 1, 3) || '8' || substr(md5(g::text || $3), 4, 15))::uuid,
 			$1, $2, $3, 1, 'COMPLETED', f.started, f.started + g * interval '100 ms', f.started + g * interval '1 s'
 		FROM generate_series(1, $4::int) AS g
 		CROSS JOIN LATERAL (SELECT now() - $5::bigint * interval '1 microsecond' - g * interval '1 s' AS started) f`,
@@ -69,8 +72,12 @@ func TestLatenciesOfManyRuns(t *testing.T) {
 		if analyzed {
 			exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
 		}
-		p := explain(t, s.pool, "EXPLAIN (ANALYZE, FORMAT JSON)", latencies, "test", mostLatencyRoutes, mostLatencyRuns, time.Hour.Microseconds())
-		if wrong := p.wrong(planned{sql: latencies, indexes: map[string][]string{"workflow_runs_completed": {"namespace_id"}}}); len(wrong) > 0 {
+		p := explain(t, s.pool, "EXPLAIN (ANALYZE, FORMAT JSON)", latencies, "test", mostLatencyRoutes, mostLatencyRuns,
+			time.Hour.Microseconds())
+		if wrong := p.wrong(planned{
+			sql:     latencies,
+			indexes: map[string][]string{"workflow_runs_completed": {"namespace_id"}},
+		}); len(wrong) > 0 {
 			t.Errorf("analyzed %t: %s\n%s", analyzed, strings.Join(wrong, "; "), p.text)
 		}
 		if rows := p.maxRows("workflow_runs"); rows > mostLatencyRuns {

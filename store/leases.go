@@ -2,8 +2,8 @@ package store
 
 import "github.com/google/uuid"
 
-// The last two bits of a lease say what the claim wrote into the run that it found empty. So whoever gives back the run without
-// having begun it can undo that, even if the claim's answer was lost and the row no longer shows it.
+// The last two bits of a lease say what the claim wrote into the run that it found empty. So whoever gives back the run
+// without having begun it can undo that, even if the claim's answer was lost and the row no longer shows it.
 const (
 	leaseStarts   byte = 1 << iota // started_at: it is the run's first claim
 	leaseVersions                  // version: nobody had chosen one
@@ -17,7 +17,10 @@ func leaseOf(lease uuid.UUID, bits byte) uuid.UUID {
 
 // leasesOf returns the four leases that a claim may give, in the order of their last bits.
 func leasesOf(lease uuid.UUID) []uuid.UUID {
-	return []uuid.UUID{leaseOf(lease, 0), leaseOf(lease, leaseStarts), leaseOf(lease, leaseVersions), leaseOf(lease, leaseStarts|leaseVersions)}
+	return []uuid.UUID{
+		leaseOf(lease, 0), leaseOf(lease, leaseStarts), leaseOf(lease, leaseVersions),
+		leaseOf(lease, leaseStarts|leaseVersions),
+	}
 }
 
 // NewLease returns a lease for a run that is inserted as claimed. version is the one that its caller chose, or zero.

@@ -24,56 +24,66 @@ INSERT INTO kagzi.limits AS c (limit_name, namespace_id, every, burst, max_runni
 SELECT $2, $1, $3, $4, NULLIF($5::int, 0), $6, t.now, t.now
 FROM t
 ON CONFLICT (limit_name, namespace_id) DO UPDATE
-SET every = EXCLUDED.every, burst = EXCLUDED.burst, max_running = EXCLUDED.max_running, retry_after = EXCLUDED.retry_after`
+SET every = EXCLUDED.every, burst = EXCLUDED.burst, max_running = EXCLUDED.max_running,
+	retry_after = EXCLUDED.retry_after`
 
 const limitBefore = `
-SELECT c.every, c.burst, coalesce(c.max_running, 0), c.retry_after FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
+SELECT c.every, c.burst, coalesce(c.max_running, 0), c.retry_after FROM kagzi.limits c WHERE c.limit_name = $2
+	AND c.namespace_id = $1 FOR UPDATE`
 
-// $3 is how much shorter the wait for a token has become, and $4 says that no error stops the steps any more: then the next token comes
-// as soon as it may come after one that was just given. Nobody's wait gets longer by this statement: who comes too early finds
-// no token, and gets another time. The runs that somebody has locked come at their old times. The keys of the runs that come earlier get
-// a change, so that claims look at them earlier, too.
+// $3 is how much shorter the wait for a token has become, and $4 says that no error stops the steps any more: then the
+// next token comes as soon as it may come after one that was just given. Nobody's wait gets longer by this statement:
+// who comes too early finds no token, and gets another time. The runs that somebody has locked come at their old times.
+// The keys of the runs that come earlier get a change, so that claims look at them earlier, too.
 const hurryLimit = `
 WITH t AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
 ), c AS MATERIALIZED (
-	SELECT x.now, x.earlier, x.now + GREATEST(x.next_at - x.earlier - x.now, '0') * $3::float8 AS next_at, x.now + GREATEST(x.line_at - x.earlier - x.now, '0') * $3::float8 AS line_at
+	SELECT x.now, x.earlier, x.now + GREATEST(x.next_at - x.earlier - x.now, '0') * $3::float8 AS next_at,
+		x.now + GREATEST(x.line_at - x.earlier - x.now, '0') * $3::float8 AS line_at
 	FROM (
 		SELECT t.now, c.next_at, c.line_at,
-			CASE WHEN $4::bool THEN GREATEST(c.next_at - t.now - ($5::bigint + c.every) * interval '1 microsecond', '0') ELSE '0' END AS earlier
+			CASE WHEN $4::bool THEN GREATEST(c.next_at - t.now - ($5::bigint + c.every) * interval '1 microsecond', '0')
+				ELSE '0' END AS earlier
 		FROM t
 		CROSS JOIN kagzi.limits c
 		WHERE c.limit_name = $2 AND c.namespace_id = $1
 	) x
 ), l AS (
-	UPDATE kagzi.limits x SET next_at = c.next_at, line_at = c.line_at FROM c WHERE x.limit_name = $2 AND x.namespace_id = $1
+	UPDATE kagzi.limits x SET next_at = c.next_at, line_at = c.line_at FROM c WHERE x.limit_name = $2
+		AND x.namespace_id = $1
 ), p AS MATERIALIZED (
 	SELECT w.run_id, w.step_id, c.now + GREATEST(w.due_at - c.earlier - c.now, '0') * $3::float8 AS due_at,
-		CASE WHEN w.token_at <= c.now THEN w.token_at WHEN $4::bool THEN 'epoch' ELSE c.now + (w.token_at - c.now) * $3::float8 END AS token_at
+		CASE WHEN w.token_at <= c.now THEN w.token_at WHEN $4::bool THEN 'epoch'
+			ELSE c.now + (w.token_at - c.now) * $3::float8 END AS token_at
 	FROM c
 	CROSS JOIN kagzi.limit_places w
 	WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL
 ), u AS (
-	UPDATE kagzi.limit_places x SET due_at = p.due_at, token_at = p.token_at FROM p WHERE x.run_id = p.run_id AND x.step_id = p.step_id AND x.namespace_id = $1
+	UPDATE kagzi.limit_places x SET due_at = p.due_at, token_at = p.token_at FROM p WHERE x.run_id = p.run_id
+		AND x.step_id = p.step_id AND x.namespace_id = $1
 ), m AS MATERIALIZED (
 	SELECT q.run_id, r.due_at
 	FROM (SELECT p.run_id, min(p.due_at) AS due_at FROM p GROUP BY 1 ORDER BY 1) r
 	CROSS JOIN LATERAL (
-		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = r.run_id AND y.namespace_id = $1 AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
+		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = r.run_id AND y.namespace_id = $1
+			AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
 	) q
 ), v AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + CASE WHEN r.status = 'RUNNING' THEN 1 ELSE 0 END,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL THEN LEAST(r.available_at, m.due_at) ELSE r.available_at END
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL THEN LEAST(r.available_at, m.due_at)
+			ELSE r.available_at END
 	FROM m
 	WHERE r.run_id = m.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, r.status = 'RUNNING' AS running, r.run_key, r.key_scope
+	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version,
+		r.status = 'RUNNING' AS running, r.run_key, r.key_scope
 ), ` + insertChanges + ` v k WHERE k.run_key IS NOT NULL AND NOT k.running
 )
 SELECT v.run_id, v.task_queue, v.workflow_type, v.version, v.running FROM v`
 
-// SetLimit creates or changes a limit. It returns the runs that become due earlier. After a lost answer it may return none: their workers find
-// them by looking at the table.
+// SetLimit creates or changes a limit. It returns the runs that become due earlier. After a lost answer it may return
+// none: their workers find them by looking at the table.
 func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Signalled, err error) {
 	id := newID()
 	err = again(ctx, func(ctx context.Context) error {
@@ -93,25 +103,30 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Sig
 			case !lifts:
 				return nil
 			}
-			return ask(ctx, tx, hurryLimit, []any{s.namespace, l.Name, factor, lifts, micros(LimitSoon)}, func(rows pgx.Rows) error {
-				var r Signalled
-				_, err := pgx.ForEachRow(rows, []any{uuidTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &r.Running}, func() error {
-					r.Due = !r.Running
-					woken = append(woken, r)
-					return nil
+			return ask(ctx, tx, hurryLimit, []any{s.namespace, l.Name, factor, lifts, micros(LimitSoon)},
+				func(rows pgx.Rows) error {
+					var r Signalled
+					_, err := pgx.ForEachRow(rows, []any{uuidTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &r.Running},
+						func() error {
+							r.Due = !r.Running
+							woken = append(woken, r)
+							return nil
+						})
+					return err
 				})
-				return err
-			})
 		})
 	})
 	return woken, wrap("set limit", err)
 }
 
 // replaceLimit stores the limit, and returns the one that was there.
-func (s *Store) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uuid.UUID, why Why) (old StepLimit, err error) {
+func (s *Store) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uuid.UUID,
+	why Why,
+) (old StepLimit, err error) {
 	entry := NewEntry(EventUpdated, OnLimit, l.Name, why)
 	entry.ID = id
-	err = askRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, microsTo(&old.Every), &old.Burst, &old.MaxRunning, &old.RetryAfter)
+	err = askRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, microsTo(&old.Every), &old.Burst, &old.MaxRunning,
+		&old.RetryAfter)
 	if errors.Is(err, pgx.ErrNoRows) {
 		entry.Action = ActionCreated
 	} else if err != nil {
@@ -131,11 +146,14 @@ func (s *Store) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uui
 const usedLimit = `
 SELECT EXISTS (
 	SELECT FROM (
-		(SELECT p.run_id FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NOT NULL)
+		(SELECT p.run_id FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
+			AND p.lease IS NOT NULL)
 		UNION ALL
-		(SELECT p.run_id FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL)
+		(SELECT p.run_id FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NULL
+			AND p.due_at IS NULL)
 		UNION ALL
-		(SELECT p.run_id FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NOT NULL)
+		(SELECT p.run_id FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NULL
+			AND p.due_at IS NOT NULL)
 	) p
 	CROSS JOIN LATERAL (
 		SELECT q.finished_at FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1 OFFSET 0
@@ -150,8 +168,8 @@ WITH p AS (
 )
 DELETE FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1`
 
-// DeleteLimit deletes a limit that no step of an active run waits for or has a slot of. It reports whether there was such a limit, and whether
-// it is in use.
+// DeleteLimit deletes a limit that no step of an active run waits for or has a slot of. It reports whether there was
+// such a limit, and whether it is in use.
 func (s *Store) DeleteLimit(ctx context.Context, name string, why Why) (found, used bool, err error) {
 	entry := NewEntry(EventDeleted, OnLimit, name, why)
 	tried := false // an earlier try has deleted it, and its answer may have been lost
@@ -192,11 +210,13 @@ type LimitState struct {
 const mostCounted = 10_000
 
 const limits = `
-SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.next_at, GREATEST(c.next_at, c.line_at), h.n, w.n + d.n
+SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.next_at,
+	GREATEST(c.next_at, c.line_at), h.n, w.n + d.n
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
 	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
-		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND c.max_running IS NOT NULL LIMIT $4) x
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND c.max_running IS NOT NULL
+			LIMIT $4) x
 ) h
 CROSS JOIN LATERAL (
 	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
@@ -204,7 +224,8 @@ CROSS JOIN LATERAL (
 ) w
 CROSS JOIN LATERAL (
 	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
-		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NOT NULL LIMIT $4) x
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NOT NULL
+			LIMIT $4) x
 ) d
 WHERE c.limit_name > $2 AND c.namespace_id = $1
 ORDER BY c.limit_name
@@ -213,29 +234,35 @@ LIMIT $3`
 // Limits returns up to n limits by name, those after the given one.
 func (s *Store) Limits(ctx context.Context, after string, n int) (out []LimitState, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, limits, []any{s.namespace, after, n, mostCounted}, collect(&out, func(row pgx.CollectableRow) (l LimitState, err error) {
-			var every int64
-			err = row.Scan(&l.Name, &every, &l.Burst, &l.MaxRunning, &l.RetryAfter, utc(&l.NextAt), utc(&l.LineAt), &l.Running, &l.Waiting)
-			l.Every = time.Duration(every) * time.Microsecond
-			return l, err
-		}))
+		return ask(ctx, s.pool, limits, []any{s.namespace, after, n, mostCounted},
+			collect(&out, func(row pgx.CollectableRow) (l LimitState, err error) {
+				var every int64
+				err = row.Scan(&l.Name, &every, &l.Burst, &l.MaxRunning, &l.RetryAfter, utc(&l.NextAt), utc(&l.LineAt),
+					&l.Running, &l.Waiting)
+				l.Every = time.Duration(every) * time.Microsecond
+				return l, err
+			}))
 	})
 	return out, wrap("list limits", err)
 }
 
-// A loose scan, because only limits whose line has somebody to call are of interest. A run that was suspended while it got a slot
-// has no place in the line until the limit is served. A slot whose run was deleted is freed by whoever serves the limit.
+// A loose scan, because only limits whose line has somebody to call are of interest. A run that was suspended while it
+// got a slot has no place in the line until the limit is served. A slot whose run was deleted is freed by whoever
+// serves the limit.
 const stalledLimits = `
 SELECT c.limit_name
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
 	SELECT FROM (
-		(SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL AND p.called_at IS NULL LIMIT 1)
+		(SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL
+			AND p.due_at IS NULL AND p.called_at IS NULL LIMIT 1)
 		UNION ALL
 		(
 			SELECT FROM kagzi.limit_places p
-			WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND CASE WHEN p.run_id IS NULL THEN false ELSE NOT EXISTS (
-				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1 AND q.status <> 'SLEEPING') END
+			WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL
+				AND CASE WHEN p.run_id IS NULL THEN false ELSE NOT EXISTS (
+				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1
+					AND q.status <> 'SLEEPING') END
 			LIMIT 1
 		)
 	) x
@@ -244,8 +271,8 @@ CROSS JOIN LATERAL (
 WHERE c.limit_name > '' AND c.namespace_id = $1
 ORDER BY c.limit_name`
 
-// WaitingLimits returns the limits for whose slots steps wait, or that have a slot of a run that is not there any more. Somebody has to
-// serve them if the worker has died that should have: see ServeLimit.
+// WaitingLimits returns the limits for whose slots steps wait, or that have a slot of a run that is not there any more.
+// Somebody has to serve them if the worker has died that should have: see ServeLimit.
 func (s *Store) WaitingLimits(ctx context.Context) (names []string, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, stalledLimits, []any{s.namespace}, collect(&names, pgx.RowTo[string]))
@@ -265,16 +292,20 @@ type StuckLimit struct {
 	Rated bool // the limit has a rate
 }
 
-// The first places of the line whose time has come, or for which a slot was kept. The runs of the others are not due. A run that is
-// paused, waits for a slot of its key, or is executed, is nobody's to take.
+// The first places of the line whose time has come, or for which a slot was kept. The runs of the others are not due. A
+// run that is paused, waits for a slot of its key, or is executed, is nobody's to take.
 const stuckLimits = `
 WITH ` + pausesOfRuns + `
-SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::bigint, 0), d.run_id, coalesce(d.task_queue, ''), coalesce(d.workflow_type, ''),
-	CASE WHEN w.waits AND c.retry_after THEN GREATEST((extract(epoch FROM c.next_at - now()) * 1000000)::bigint - c.every, 0) ELSE 0 END, c.next_at, c.every > 0
+SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::bigint, 0), d.run_id,
+	coalesce(d.task_queue, ''), coalesce(d.workflow_type, ''),
+	CASE WHEN w.waits AND c.retry_after
+		THEN GREATEST((extract(epoch FROM c.next_at - now()) * 1000000)::bigint - c.every, 0) ELSE 0 END, c.next_at,
+		c.every > 0
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
 	SELECT count(*) > 0 AS waits FROM (
-		SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NOT NULL LIMIT 1
+		SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL
+			AND p.due_at IS NOT NULL LIMIT 1
 	) p
 ) w
 LEFT JOIN LATERAL (
@@ -297,7 +328,8 @@ LEFT JOIN LATERAL (
 		)
 	) p
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.released_at, q.status = 'SLEEPING' AND q.available_at <= now() AND q.paused_at IS NULL
+		SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.released_at, q.status = 'SLEEPING'
+			AND q.available_at <= now() AND q.paused_at IS NULL
 			AND (q.run_key IS NULL OR coalesce(q.slot = 2, false)) AS due
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = p.waiting AND q.namespace_id = $1
@@ -311,15 +343,18 @@ WHERE c.limit_name > '' AND c.namespace_id = $1
 ORDER BY c.limit_name
 LIMIT $2`
 
-// StuckLimits returns the limits, of the first thousand, of whose line nobody has taken the first step for the time late, or that
-// are stopped for longer.
+// StuckLimits returns the limits, of the first thousand, of whose line nobody has taken the first step for the time
+// late, or that are stopped for longer.
 func (s *Store) StuckLimits(ctx context.Context, db DB, late time.Duration) (out []StuckLimit, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
 		return ask(ctx, db, stuckLimits, []any{s.namespace, maxQueues}, func(rows pgx.Rows) error {
 			var l StuckLimit
 			var waiting, stop int64
-			_, err := pgx.ForEachRow(rows, []any{&l.Name, &waiting, uuidTo(&l.RunID), &l.Queue, &l.Type, &stop, utc(&l.Until), &l.Rated}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{
+				&l.Name, &waiting, uuidTo(&l.RunID), &l.Queue, &l.Type, &stop,
+				utc(&l.Until), &l.Rated,
+			}, func() error {
 				l.Late, l.Stop = time.Duration(waiting)*time.Microsecond, time.Duration(stop)*time.Microsecond
 				if l.Late > late || l.Stop > late {
 					out = append(out, l)

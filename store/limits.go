@@ -11,9 +11,10 @@ import (
 
 // A Place is a step of a run that this worker holds, in the line of a limit.
 type Place struct {
-	RunID  uuid.UUID
-	Lease  uuid.UUID
-	StepID string // with the number of the attempt: a request that arrives late, after its repetition, is about no other attempt
+	RunID uuid.UUID
+	Lease uuid.UUID
+	// with the number of the attempt: a request that arrives late, after its repetition, is about no other attempt
+	StepID string
 }
 
 // A LimitRequest is what a worker asks of one limit, for all of its steps together.
@@ -39,18 +40,22 @@ type LimitResult struct {
 	Missing bool          // there is no such limit, and nothing was answered
 	Answers []LimitAnswer // in the order of the Asks
 	Called  []Signalled   // runs of others that were woken, because a slot is kept for one of their steps
-	More    bool          // serve again: some could not be called, because their rows are locked, or they are too many, or a slot was left by a step without a token
+	// serve again: some could not be called, because their rows are locked, or they are too many, or a slot was left by
+	// a step without a token
+	More bool
 }
 
 // How a limit is served.
 const (
-	// LimitSoon is how far ahead a token is given to a step that waits for it in memory. The step may begin that late, or by the
-	// limitLate-th part of the time between two tokens: otherwise a token of each hour would be lost for a second.
+	// LimitSoon is how far ahead a token is given to a step that waits for it in memory. The step may begin that late,
+	// or by the limitLate-th part of the time between two tokens: otherwise a token of each hour would be lost for a
+	// second.
 	LimitSoon = 200 * time.Millisecond
 	limitLate = 10
 	// limitKept is for how long a slot is kept for a step whose run was called.
 	limitKept = time.Second
-	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has returned.
+	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has
+	// returned.
 	limitOver = 10 * time.Second
 )
 
@@ -65,7 +70,8 @@ WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.run_id
 	SELECT
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, step_id)
 	WHERE u.run_id = p.run_id AND u.step_id = p.step_id AND CASE WHEN p.lease IS NULL THEN
-		EXISTS (SELECT FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1 AND q.lease = u.lease) ELSE p.lease = u.lease END
+		EXISTS (SELECT FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1
+			AND q.lease = u.lease) ELSE p.lease = u.lease END
 ) END`
 
 const yieldLimit = `
@@ -84,9 +90,10 @@ SET next_at = GREATEST(c.next_at, t.at), line_at = GREATEST(c.line_at, t.at)
 FROM t
 WHERE c.limit_name = $2 AND c.namespace_id = $1 AND c.retry_after`
 
-// The slots of the dead: a run that goes on keeps its place in the line, a run that is over leaves it. The first of the lines are
-// searched for runs that are over, too. A run that was cancelled has lost its lease: its slots are those that count after its end. If a run was
-// deleted, nothing says when it ended: then its slots count from when they are first found without it (due_at), as its steps may still run.
+// The slots of the dead: a run that goes on keeps its place in the line, a run that is over leaves it. The first of the
+// lines are searched for runs that are over, too. A run that was cancelled has lost its lease: its slots are those that
+// count after its end. If a run was deleted, nothing says when it ended: then its slots count from when they are first
+// found without it (due_at), as its steps may still run.
 const freeSlots = `
 WITH t AS MATERIALIZED (
 	SELECT x.now, x.now - $3::bigint * interval '1 microsecond' AS over FROM (SELECT clock_timestamp() AS now) x
@@ -94,18 +101,23 @@ WITH t AS MATERIALIZED (
 	SELECT p.run_id, p.step_id, r.active, r.found AS lease, CASE WHEN r.found IS NOT NULL THEN t.now END AS found_at
 	FROM t
 	CROSS JOIN LATERAL (
-		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NOT NULL)
+		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x WHERE x.limit_name = $2
+			AND x.namespace_id = $1 AND x.lease IS NOT NULL)
 		UNION ALL
 		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x
-			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NULL ORDER BY x.place LIMIT 20)
+			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NULL ORDER BY x.place
+				LIMIT 20)
 		UNION ALL
 		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x
-			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NOT NULL ORDER BY x.due_at LIMIT 20)
+			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NOT NULL
+				ORDER BY x.due_at LIMIT 20)
 	) p
 	CROSS JOIN LATERAL (
-		SELECT coalesce(bool_or(coalesce(q.lease, p.lease) = p.lease AND (q.status = 'RUNNING' OR q.finished_at > t.over) OR p.lease IS NULL AND q.finished_at IS NULL),
+		SELECT coalesce(bool_or(coalesce(q.lease, p.lease) = p.lease
+			AND (q.status = 'RUNNING' OR q.finished_at > t.over) OR p.lease IS NULL AND q.finished_at IS NULL),
 				p.lease IS NOT NULL AND p.due_at > t.over, false) AS live,
-			coalesce(bool_or(q.finished_at IS NULL), false) AS active, CASE WHEN count(*) = 0 AND p.due_at IS NULL THEN p.lease END AS found
+			coalesce(bool_or(q.finished_at IS NULL), false) AS active, CASE WHEN count(*) = 0 AND p.due_at IS NULL
+				THEN p.lease END AS found
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = p.run_id AND q.namespace_id = $1
 	) r
@@ -120,29 +132,33 @@ SET lease = h.lease, due_at = h.found_at, called_at = NULL
 FROM h
 WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND (h.active OR h.found_at IS NOT NULL)`
 
-// u has the steps that ask, and c the others that wait for a slot or for which one is kept. k numbers them in the order of the
-// line, and the first that find room may have a slot. A step that has it gets the next token if it has waited for one before
-// (back), or if that does not delay the first one of the line (new). Otherwise it gets a time at the end of the line. A step that waited
-// for its token, and then for a slot, still has the right to the next token: its token_at is epoch. Those who
-// do not come at their time are waited for as long as a slot is kept. A step that was called, and finds no slot, is called again.
+// u has the steps that ask, and c the others that wait for a slot or for which one is kept. k numbers them in the order
+// of the line, and the first that find room may have a slot. A step that has it gets the next token if it has waited
+// for one before (back), or if that does not delay the first one of the line (new). Otherwise it gets a time at the end
+// of the line. A step that waited for its token, and then for a slot, still has the right to the next token: its
+// token_at is epoch. Those who do not come at their time are waited for as long as a slot is kept. A step that was
+// called, and finds no slot, is called again.
 //
 // Nobody calls a run that is paused, because it would not come: it keeps its place.
 //
-// A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys is when the run
-// would have come by itself.
+// A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys
+// is when the run would have come by itself.
 //
-// So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together, those that
-// find no token soon get one for later (token_at).
+// So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together,
+// those that find no token soon get one for later (token_at).
 const serveLimit = `
 WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
 ), l AS MATERIALIZED (
-	SELECT t.now, t.now + $6::bigint * interval '1 microsecond' AS soon, t.now - GREATEST($6::bigint, c.every / $8::bigint) * interval '1 microsecond' AS stale,
-		t.now - $7::bigint * interval '1 microsecond' AS kept, c.every * interval '1 microsecond' AS every, c.max_running, c.last_place,
+	SELECT t.now, t.now + $6::bigint * interval '1 microsecond' AS soon,
+		t.now - GREATEST($6::bigint, c.every / $8::bigint) * interval '1 microsecond' AS stale,
+		t.now - $7::bigint * interval '1 microsecond' AS kept, c.every * interval '1 microsecond' AS every,
+			c.max_running, c.last_place,
 		GREATEST(c.next_at, t.now - (c.burst - 1) * c.every * interval '1 microsecond') AS next_at,
 		GREATEST(c.next_at, c.line_at, t.now - (c.burst - 1) * c.every * interval '1 microsecond') AS line_at,
 		coalesce(c.max_running - (
-			SELECT count(*) FROM kagzi.limit_places h WHERE h.limit_name = $2 AND h.namespace_id = $1 AND h.lease IS NOT NULL
+			SELECT count(*) FROM kagzi.limit_places h WHERE h.limit_name = $2 AND h.namespace_id = $1
+				AND h.lease IS NOT NULL
 		), 1000000000) AS room
 	FROM t
 	CROSS JOIN kagzi.limits c
@@ -151,7 +167,8 @@ WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 	SELECT u.ord, u.run_id, u.step_id, u.lease, p.place, p.due_at, p.token_at, p.called_at, p.lease IS NOT NULL AS held
 	FROM unnest($3::uuid[], $4::uuid[], $5::text[]) WITH ORDINALITY AS u (run_id, lease, step_id, ord)
 	CROSS JOIN LATERAL (
-		SELECT FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING' OFFSET 0
+		SELECT FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease
+			AND q.status = 'RUNNING' OFFSET 0
 	) r
 	LEFT JOIN LATERAL (
 		SELECT s.place, s.due_at, s.token_at, s.called_at, s.lease
@@ -167,7 +184,8 @@ WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 		FROM kagzi.limit_places w
 		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NULL
 			AND (w.called_at IS NULL OR w.called_at > l.kept)
-			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id) THEN false ELSE EXISTS (
+			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id) THEN false
+				ELSE EXISTS (
 				SELECT FROM kagzi.workflow_runs q
 				WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL
 					AND ` + wouldCome + `
@@ -177,7 +195,8 @@ WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 	) p
 ), k AS MATERIALIZED (
 	SELECT x.*, row_number() OVER (ORDER BY x.place, x.ord) <= l.room AS fits,
-		CASE WHEN x.ord = 0 THEN '' WHEN x.token_at >= l.stale THEN 'kept' WHEN x.due_at IS NOT NULL OR x.token_at IS NOT NULL THEN 'back' ELSE 'new' END AS class
+		CASE WHEN x.ord = 0 THEN '' WHEN x.token_at >= l.stale THEN 'kept' WHEN x.due_at IS NOT NULL
+			OR x.token_at IS NOT NULL THEN 'back' ELSE 'new' END AS class
 	FROM l
 	CROSS JOIN (
 		SELECT u.ord, u.run_id, u.step_id, u.place, u.due_at, u.token_at, u.called_at
@@ -193,13 +212,17 @@ WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 ), d AS MATERIALIZED (
 	SELECT l.next_at + s.back * l.every AS free_at, f.first_at, s.new
 	FROM l
-	CROSS JOIN (SELECT count(*) FILTER (WHERE n.class = 'back') AS back, count(*) FILTER (WHERE n.class = 'new') AS new FROM n) s
+	CROSS JOIN (SELECT count(*) FILTER (WHERE n.class = 'back') AS back, count(*) FILTER (WHERE n.class = 'new') AS new
+		FROM n) s
 	LEFT JOIN LATERAL (
 		SELECT w.due_at AS first_at
 		FROM kagzi.limit_places w
-		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL AND w.due_at > l.kept
-			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id AND u.due_at <= l.soon) THEN false ELSE EXISTS (
-				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL) END
+		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL
+			AND w.due_at > l.kept
+			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id
+				AND u.due_at <= l.soon) THEN false ELSE EXISTS (
+				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = w.run_id AND q.namespace_id = $1
+					AND q.finished_at IS NULL) END
 		ORDER BY w.due_at
 		LIMIT 1
 	) f ON true
@@ -211,16 +234,19 @@ WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 	CROSS JOIN LATERAL (
 		SELECT count(*) AS at_once
 		FROM n
-		WHERE n.class = 'new' AND d.free_at + n.nth * l.every <= l.soon AND (d.first_at IS NULL OR d.free_at + (n.nth + 1) * l.every <= d.first_at)
+		WHERE n.class = 'new' AND d.free_at + n.nth * l.every <= l.soon
+			AND (d.first_at IS NULL OR d.free_at + (n.nth + 1) * l.every <= d.first_at)
 	) x
 ), g AS MATERIALIZED (
 	SELECT a.*, coalesce(a.at <= l.soon AND (a.class <> 'new' OR a.at_once), false) AS granted
 	FROM l
 	CROSS JOIN b
 	CROSS JOIN LATERAL (
-		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.token_at, k.called_at, k.class, k.fits, u.lease, n.nth < b.at_once AS at_once,
+		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.token_at, k.called_at, k.class, k.fits, u.lease,
+			n.nth < b.at_once AS at_once,
 			CASE WHEN NOT k.fits THEN NULL WHEN k.class = 'kept' THEN k.token_at
-				ELSE GREATEST(l.now, CASE WHEN k.class = 'back' THEN l.next_at + n.nth * l.every WHEN n.nth < b.at_once THEN b.free_at + n.nth * l.every
+				ELSE GREATEST(l.now, CASE WHEN k.class = 'back' THEN l.next_at + n.nth * l.every WHEN n.nth < b.at_once
+					THEN b.free_at + n.nth * l.every
 					ELSE b.end_at + (n.nth - b.at_once) * l.every END) END AS at,
 			l.last_place + row_number() OVER (ORDER BY k.place NULLS FIRST, k.ord) AS new_place
 		FROM k
@@ -230,11 +256,14 @@ WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 ), w AS (
 	INSERT INTO kagzi.limit_places AS p (run_id, step_id, namespace_id, limit_name, place, lease, due_at, token_at)
 	SELECT g.run_id, g.step_id, $1, $2, coalesce(g.place, g.new_place),
-		CASE WHEN g.granted THEN g.lease END, CASE WHEN NOT g.granted THEN g.at END, CASE WHEN g.granted OR g.class <> 'new' THEN coalesce(g.at, g.token_at, 'epoch') END
+		CASE WHEN g.granted THEN g.lease END, CASE WHEN NOT g.granted THEN g.at END,
+			CASE WHEN g.granted OR g.class <> 'new' THEN coalesce(g.at, g.token_at, 'epoch') END
 	FROM g CROSS JOIN l
-	WHERE CASE WHEN g.granted THEN g.place IS NOT NULL OR l.max_running IS NOT NULL ELSE g.place IS NULL OR g.at IS NOT NULL OR g.due_at IS NOT NULL OR g.called_at IS NOT NULL END
+	WHERE CASE WHEN g.granted THEN g.place IS NOT NULL OR l.max_running IS NOT NULL ELSE g.place IS NULL
+		OR g.at IS NOT NULL OR g.due_at IS NOT NULL OR g.called_at IS NOT NULL END
 	ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE
-	SET limit_name = EXCLUDED.limit_name, place = EXCLUDED.place, lease = EXCLUDED.lease, due_at = EXCLUDED.due_at, token_at = EXCLUDED.token_at, called_at = NULL
+	SET limit_name = EXCLUDED.limit_name, place = EXCLUDED.place, lease = EXCLUDED.lease, due_at = EXCLUDED.due_at,
+		token_at = EXCLUDED.token_at, called_at = NULL
 ), s AS MATERIALIZED (
 	SELECT b.next_at, b.end_at + (b.new - b.at_once) * l.every AS line_at, l.last_place + x.places AS last_place
 	FROM l
@@ -251,42 +280,53 @@ WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
 	FROM l
 	CROSS JOIN (SELECT DISTINCT k.run_id FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL ORDER BY 1) x
 	CROSS JOIN LATERAL (
-		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = x.run_id AND y.namespace_id = $1 AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
+		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = x.run_id AND y.namespace_id = $1
+			AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
 	) q
 ), f AS (
 	UPDATE kagzi.limit_places p
 	SET called_at = m.now
 	FROM m
 	JOIN k ON k.run_id = m.run_id
-	WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL AND p.run_id = k.run_id AND p.step_id = k.step_id AND p.namespace_id = $1
+	WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL AND p.run_id = k.run_id AND p.step_id = k.step_id
+		AND p.namespace_id = $1
 ), v AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + 1,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL AND r.wakeups + 1 >= r.wakeups_awaited THEN LEAST(r.available_at, m.now) ELSE r.available_at END
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL AND r.wakeups + 1 >= r.wakeups_awaited
+			THEN LEAST(r.available_at, m.now) ELSE r.available_at END
 	FROM m
 	WHERE r.run_id = m.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running, r.run_key, r.key_scope
+	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running, r.run_key,
+		r.key_scope
 ), ` + insertChanges + ` v k WHERE k.run_key IS NOT NULL AND NOT k.running
 )
-SELECT u.ord, u.held OR coalesce(g.granted, false), CASE WHEN u.held THEN u.token_at WHEN g.ord IS NULL THEN u.due_at ELSE g.at END,
-	u.held OR coalesce(g.granted AND (g.place IS NOT NULL OR l.max_running IS NOT NULL), false), NULL::uuid, NULL, NULL, 0, false
+SELECT u.ord, u.held OR coalesce(g.granted, false), CASE WHEN u.held THEN u.token_at WHEN g.ord IS NULL THEN u.due_at
+	ELSE g.at END,
+	u.held OR coalesce(g.granted AND (g.place IS NOT NULL OR l.max_running IS NOT NULL), false), NULL::uuid, NULL, NULL,
+		0, false
 FROM u CROSS JOIN l LEFT JOIN g ON g.ord = u.ord
 UNION ALL
 SELECT 0, false, NULL, false, v.run_id, v.task_queue, v.workflow_type, coalesce(v.version, 0), v.running FROM v
 UNION ALL
 SELECT -1, false, NULL, false, NULL, NULL, NULL, 0, false
-WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(*) FROM g WHERE g.fits AND NOT g.granted) > 0 AND (SELECT count(*) FROM k WHERE NOT k.fits) > 0 OR (SELECT count(*) FROM (SELECT DISTINCT k.run_id FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) x) > (SELECT count(*) FROM m)`
+WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(*) FROM g WHERE g.fits AND NOT g.granted) > 0
+	AND (SELECT count(*) FROM k WHERE NOT k.fits) > 0 OR (SELECT count(*) FROM (SELECT DISTINCT k.run_id FROM k
+	WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) x) > (SELECT count(*) FROM m)`
 
 // wouldCome is the condition for a run q to come if it is called: no pause keeps it from that.
-const wouldCome = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` + unstopped + ` AND ` + keyUnpaused + ` END`
+const wouldCome = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` + unstopped + ` AND ` +
+	keyUnpaused + ` END`
 
-// The statement for as long as nothing but single runs is paused, as far as the last claim knows: what the other one prepares costs a
-// tenth of the steps. If that is wrong, the slot is kept for a run that does not come, until a coordinator serves the limit.
-var serveLimitUnpaused = strings.NewReplacer(pausesOfRuns+", ", "", wouldCome, "CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL END").Replace(serveLimit)
+// The statement for as long as nothing but single runs is paused, as far as the last claim knows: what the other one
+// prepares costs a tenth of the steps. If that is wrong, the slot is kept for a run that does not come, until a
+// coordinator serves the limit.
+var serveLimitUnpaused = strings.NewReplacer(pausesOfRuns+", ", "", wouldCome, "CASE WHEN q.status = 'RUNNING' THEN "+
+	"true ELSE q.paused_at IS NULL END").Replace(serveLimit)
 
-// ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that ask, and
-// calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it has, unless the
-// limit has no slots and the step had not waited. Then a repetition takes another token.
+// ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
+// ask, and calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it
+// has, unless the limit has no slots and the step had not waited. Then a repetition takes another token.
 func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) (out LimitResult, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = LimitResult{Missing: true}
@@ -348,7 +388,8 @@ func (r *LimitResult) read(asks int) func(pgx.Rows) error {
 			var run *uuid.UUID
 			var queue, typ *string
 			var called Signalled
-			if err := rows.Scan(&ord, &a.Granted, utc(&a.At), &a.Kept, &run, &queue, &typ, &called.Version, &called.Running); err != nil {
+			if err := rows.Scan(&ord, &a.Granted, utc(&a.At), &a.Kept, &run, &queue, &typ, &called.Version,
+				&called.Running); err != nil {
 				return err
 			}
 			switch {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A run that waits in the line of a limit has given up the slot of its key. Whoever calls it makes claims look at the key: its place
-// in the line of keys is as late as the run would have come by itself.
+// A run that waits in the line of a limit has given up the slot of its key. Whoever calls it makes claims look at the
+// key: its place in the line of keys is as late as the run would have come by itself.
 func TestRunWithAKeyInTheLineOfALimit(t *testing.T) {
 	t.Parallel()
 	// parked returns two runs with keys: the first has a permit of the limit, the second sleeps because it has none.
@@ -21,7 +21,10 @@ func TestRunWithAKeyInTheLineOfALimit(t *testing.T) {
 		if !answers[0].Granted || answers[1].Granted {
 			t.Fatalf("granted %+v", answers)
 		}
-		flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: runs[1].RunID, Lease: runs[1].Lease, Status: Sleeping, Wake: time.Hour, Seen: runs[1].Wakeups, Need: 1}}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{{
+			RunID: runs[1].RunID, Lease: runs[1].Lease, Status: Sleeping,
+			Wake: time.Hour, Seen: runs[1].Wakeups, Need: 1,
+		}}})
 		req := keyedRequest(2)
 		req.Keys.Handed = []Key{runs[1].Key}
 		if c := claim(t, s, req); len(c.Runs) > 0 || c.Keys.Next.IsZero() {

@@ -84,7 +84,8 @@ func TestTokensOfALimit(t *testing.T) {
 	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '10 s', line_at = line_at - interval '9 s'`)
 	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '10 s'`)
 	both := askLimit(t, s, "api", append(running(t, s, 1), runs[4], runs[5])...)
-	if !both[1].Granted || !both[2].Granted || both[2].At.Sub(both[1].At) != every || both[0].At.Sub(both[2].At) != every {
+	if !both[1].Granted || !both[2].Granted || both[2].At.Sub(both[1].At) != every ||
+		both[0].At.Sub(both[2].At) != every {
 		t.Errorf("a newcomer and two of the line get %+v", both)
 	}
 }
@@ -99,9 +100,11 @@ func TestHolesInTheLineOfALimit(t *testing.T) {
 	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[1:3]...)})
 	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 min'`) // a minute passes
 	if got := askLimit(t, s, "api", runs[4]); !got[0].Granted {
-		t.Errorf("a step that comes when a token is there, and the next of the line is due in three minutes, gets %+v", got)
+		t.Errorf("a step that comes when a token is there, and the next of the line is due in three minutes, "+
+			"gets %+v", got)
 	}
-	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = clock_timestamp() + interval '10 s' WHERE run_id = $1`, runs[3].RunID)
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = clock_timestamp() + interval '10 s' WHERE run_id = $1`,
+		runs[3].RunID)
 	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = clock_timestamp()`)
 	if got := askLimit(t, s, "api", runs[5]); got[0].Granted || !got[0].At.After(answers[3].At) {
 		t.Errorf("a step that would delay the first of the line gets %+v", got)
@@ -123,7 +126,8 @@ func TestBurstOfALimit(t *testing.T) {
 		t.Errorf("a new limit grants %s, want one token: none was unused", got)
 	}
 	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs...)})
-	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day', line_at = line_at - interval '1 day'`)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day',
+		line_at = line_at - interval '1 day'`)
 	if got := fmt.Sprint(granted(askLimit(t, s, "api", running(t, s, 5)...))); got != "[0 1 2]" {
 		t.Errorf("granted %s, want a burst of 3", got)
 	}
@@ -136,7 +140,8 @@ func TestManyComeLateToALimit(t *testing.T) {
 	setLimit(t, s, StepLimit{Name: "api", Every: time.Second})
 	runs := running(t, s, 5)
 	askLimit(t, s, "api", runs...)
-	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 hour', line_at = line_at - interval '1 hour'`)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 hour',
+		line_at = line_at - interval '1 hour'`)
 	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '1 hour'`)
 	late := askLimit(t, s, "api", runs[1:]...)
 	if got := fmt.Sprint(granted(late)); got != "[0]" {
@@ -158,7 +163,8 @@ func TestManyComeLateToALimit(t *testing.T) {
 	}
 }
 
-// Slots are counted, given in order, and free when the step leaves, or when its run is not held under the lease any more.
+// Slots are counted, given in order, and free when the step leaves, or when its run is not held under the lease any
+// more.
 func TestSlotsOfALimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -176,7 +182,8 @@ func TestSlotsOfALimit(t *testing.T) {
 	}
 	// The one that leaves makes room for the next in the line, which is called. A slot is kept for it.
 	out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[4])})
-	if out.Answers[0].Granted || len(out.Called) != 1 || out.Called[0].RunID != runs[2].RunID || !out.Called[0].Running {
+	if out.Answers[0].Granted || len(out.Called) != 1 || out.Called[0].RunID != runs[2].RunID ||
+		!out.Called[0].Running {
 		t.Fatalf("with one free slot: %+v", out)
 	}
 	if n := one[int](t, s.pool, `SELECT wakeups FROM kagzi.workflow_runs WHERE run_id = $1`, runs[2].RunID); n != 1 {
@@ -186,7 +193,8 @@ func TestSlotsOfALimit(t *testing.T) {
 		t.Errorf("behind the called one, and the called one: %+v", got)
 	}
 	// A run that is over, and one that another worker has claimed.
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'FAILED', error_kind = 'unknown', available_at = NULL, finished_at = now() - interval '1 minute' WHERE run_id = $1`, runs[1].RunID)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'FAILED', error_kind = 'unknown', available_at = NULL,
+		finished_at = now() - interval '1 minute' WHERE run_id = $1`, runs[1].RunID)
 	if got := askLimit(t, s, "api", runs[3]); !got[0].Granted {
 		t.Error("the slot of a run that is over is not free")
 	}
@@ -228,7 +236,8 @@ func TestSlotOfARunThatWasEnded(t *testing.T) {
 	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
 	runs := running(t, s, 2)
 	askLimit(t, s, "api", runs[0])
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = clock_timestamp(), error_kind = 'cancelled' WHERE run_id = $1`, runs[0].RunID)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL,
+		finished_at = clock_timestamp(), error_kind = 'cancelled' WHERE run_id = $1`, runs[0].RunID)
 	if got := askLimit(t, s, "api", runs[1]); got[0].Granted {
 		t.Error("the slot is free although the step has not returned")
 	}
@@ -251,13 +260,14 @@ func TestSlotOfARunThatWasCancelled(t *testing.T) {
 	if got := askLimit(t, s, "api", runs[1]); got[0].Granted {
 		t.Error("the slot is free although the step has not returned")
 	}
-	if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[1])}); !out.Answers[0].Granted {
+	if out := serve(t, s, "api",
+		LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[1])}); !out.Answers[0].Granted {
 		t.Error("the slot is not free although the step has returned")
 	}
 }
 
-// Whoever deletes a run that was just terminated does not end its step: the slot counts until the step has returned, or for a while. The
-// coordinator frees it if the worker never says that the step has returned.
+// Whoever deletes a run that was just terminated does not end its step: the slot counts until the step has returned, or
+// for a while. The coordinator frees it if the worker never says that the step has returned.
 func TestSlotOfARunThatWasDeleted(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{"Delete", "DeleteInPortions", "Retention"} {
@@ -289,7 +299,8 @@ func TestSlotOfARunThatWasDeleted(t *testing.T) {
 			if askLimit(t, s, "api", runs[3])[0].Granted {
 				t.Error("the slot is free although the step has not returned")
 			}
-			if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[3])}); !out.Answers[0].Granted {
+			if out := serve(t, s, "api",
+				LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[3])}); !out.Answers[0].Granted {
 				t.Error("the slot is not free although the step has returned")
 			}
 			serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[3])})
@@ -305,8 +316,8 @@ func TestSlotOfARunThatWasDeleted(t *testing.T) {
 	}
 }
 
-// A run that was suspended while it got a slot waits for the slot again. Its place is not in the line, so nobody else may be there to
-// serve the limit.
+// A run that was suspended while it got a slot waits for the slot again. Its place is not in the line, so nobody else
+// may be there to serve the limit.
 func TestSlotThatASuspendedRunGot(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -385,8 +396,8 @@ func TestCallOfASleepingRun(t *testing.T) {
 	}
 }
 
-// A run that was called, and then finds that another one has the slot, waits again and is called again. The slot was kept for the
-// other one before, which came too late for that.
+// A run that was called, and then finds that another one has the slot, waits again and is called again. The slot was
+// kept for the other one before, which came too late for that.
 func TestCalledRunThatFindsNoSlot(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -400,7 +411,8 @@ func TestCalledRunThatFindsNoSlot(t *testing.T) {
 		}
 	}
 	wantCalled(serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0])}), runs[1])
-	exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute' WHERE called_at IS NOT NULL`)
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute'
+		WHERE called_at IS NOT NULL`)
 	wantCalled(serve(t, s, "api", LimitRequest{}), runs[2])
 	if got := askLimit(t, s, "api", runs[1]); !got[0].Granted {
 		t.Fatalf("the run that comes late got %+v", got)
@@ -408,7 +420,8 @@ func TestCalledRunThatFindsNoSlot(t *testing.T) {
 	if got := askLimit(t, s, "api", runs[2]); got[0].Granted {
 		t.Fatalf("the other one got %+v too", got)
 	}
-	exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute' WHERE called_at IS NOT NULL`)
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute'
+		WHERE called_at IS NOT NULL`)
 	wantCalled(serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[1])}), runs[2])
 }
 
@@ -424,7 +437,8 @@ func TestPausedRunsInTheLineOfALimit(t *testing.T) {
 			pause(t, s, Pause{Type: "other"})
 		},
 		"key": func(s *Store, r *ClaimedRun) {
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET run_key = 'a', key_scope = task_queue, slot = 2 WHERE run_id = $1`, r.RunID)
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET run_key = 'a', key_scope = task_queue, slot = 2
+				WHERE run_id = $1`, r.RunID)
 			pause(t, s, Pause{Queue: "queue", Key: Key{Name: "a"}})
 		},
 	} {
@@ -439,10 +453,12 @@ func TestPausedRunsInTheLineOfALimit(t *testing.T) {
 		}
 		pauses(s, runs[1])
 		s.pauses.Store(true) // as after a claim
-		if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0])}); len(out.Called) != 1 || out.Called[0].RunID != runs[2].RunID {
+		if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0])}); len(out.Called) != 1 ||
+			out.Called[0].RunID != runs[2].RunID {
 			t.Errorf("%s paused: called %+v, want the one behind it", name, out.Called)
 		}
-		exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute' WHERE called_at IS NOT NULL`)
+		exec(t, s.pool, `UPDATE kagzi.limit_places SET called_at = called_at - interval '1 minute'
+			WHERE called_at IS NOT NULL`)
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET paused_at = NULL`)
 		exec(t, s.pool, `DELETE FROM kagzi.pauses`)
 		if out := serve(t, s, "api", LimitRequest{}); len(out.Called) != 1 || out.Called[0].RunID != runs[1].RunID {
@@ -468,7 +484,8 @@ func TestSetLimitHurries(t *testing.T) {
 	if woken := setLimit(t, s, StepLimit{Name: "api", Every: time.Minute}); len(woken) != 2 {
 		t.Errorf("woken %v, want the run that sleeps and the one that waits in memory", woken)
 	}
-	if d := time.Duration(one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - now())::float8 FROM kagzi.workflow_runs WHERE run_id = $1`, runs[1].RunID) * 1e9); d > time.Minute {
+	if d := time.Duration(one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - now())::float8
+		FROM kagzi.workflow_runs WHERE run_id = $1`, runs[1].RunID) * 1e9); d > time.Minute {
 		t.Errorf("the run sleeps for %v", d)
 	}
 	setLimit(t, s, StepLimit{Name: "api"})
@@ -484,11 +501,14 @@ func TestLateTokensOfAFasterLimit(t *testing.T) {
 	setLimit(t, s, StepLimit{Name: "api", Every: time.Hour})
 	runs := running(t, s, 4)
 	askLimit(t, s, "api", runs...)
-	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day', line_at = line_at - interval '1 day'`)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day',
+		line_at = line_at - interval '1 day'`)
 	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '1 day'`)
 	askLimit(t, s, "api", runs[1:]...)
-	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day', line_at = line_at - interval '1 day'`)
-	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '1 day', token_at = token_at - interval '1 day'`)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - interval '1 day',
+		line_at = line_at - interval '1 day'`)
+	exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '1 day',
+		token_at = token_at - interval '1 day'`)
 	setLimit(t, s, StepLimit{Name: "api", Every: time.Minute})
 	if got := fmt.Sprint(granted(askLimit(t, s, "api", runs[2:]...))); got != "[0]" {
 		t.Errorf("granted %s, want one token", got)
@@ -503,13 +523,15 @@ func TestPauseOfALimit(t *testing.T) {
 	runs := running(t, s, 3)
 	for limit, waits := range map[string]bool{"deaf": false, "polite": true} {
 		serve(t, s, limit, LimitRequest{Pause: time.Hour})
-		if got := askLimit(t, s, limit, runs[0]); got[0].Granted == waits || waits && time.Until(got[0].At) < 50*time.Minute {
+		if got := askLimit(t, s, limit, runs[0]); got[0].Granted == waits || waits &&
+			time.Until(got[0].At) < 50*time.Minute {
 			t.Errorf("%s: after an error that asks for a pause: %+v", limit, got)
 		}
 	}
 }
 
-// A limit that is set without a rate, and does not honor such errors any more, lets the steps begin that one has stopped.
+// A limit that is set without a rate, and does not honor such errors any more, lets the steps begin that one has
+// stopped.
 func TestPauseOfALimitIsLifted(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -552,7 +574,8 @@ func TestPauseOfALimitWithARateIsLifted(t *testing.T) {
 		before = got.At
 	}
 	at := one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits`)
-	if woken := setLimit(t, s, l); len(woken) != 0 || !one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits`).Equal(at) {
+	if woken := setLimit(t, s, l); len(woken) != 0 ||
+		!one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits`).Equal(at) {
 		t.Errorf("the same limit again wakes %v, or changes the next token's time", woken)
 	}
 }
@@ -575,7 +598,8 @@ func TestDeleteLimit(t *testing.T) {
 		t.Errorf("limits that steps wait for: %v, %v", names, err)
 	}
 	serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[1])})
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = now() - interval '11 s', error_kind = 'cancelled' WHERE run_id = $1`, runs[0].RunID)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL,
+		finished_at = now() - interval '11 s', error_kind = 'cancelled' WHERE run_id = $1`, runs[0].RunID)
 	mustDelete(t, s, runs[0].RunID) // its worker has died, and its slot stays until somebody serves the limit
 	if found, used, err := s.DeleteLimit(t.Context(), "api", Why{}); !found || used || err != nil {
 		t.Errorf("an unused limit: %v %v %v", found, used, err)
@@ -588,7 +612,8 @@ func TestDeleteLimit(t *testing.T) {
 	}
 }
 
-// Many ask for two slots at the same time, and give them back. Some give up instead of waiting, so that slots are often free.
+// Many ask for two slots at the same time, and give them back. Some give up instead of waiting, so that slots are often
+// free.
 func TestRaceForSlotsOfALimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -641,7 +666,8 @@ func TestOrderOfALimitOfSlotsAndTokens(t *testing.T) {
 	}
 	for i, r := range runs[2:] { // the second one holds no slot while it waits
 		out := serve(t, s, "api", LimitRequest{Asks: placesOf(r)})
-		if got := out.Answers[0]; got.Granted || got.At.Sub(first[1].At).Round(time.Minute) != time.Duration(i+1)*time.Hour {
+		if got := out.Answers[0]; got.Granted || got.At.Sub(first[1].At).Round(time.Minute) != time.Duration(i+
+			1)*time.Hour {
 			t.Errorf("step %d got %+v, want a time %d hours behind %v", i+2, got, i+1, first[1].At)
 		}
 	}
@@ -651,7 +677,8 @@ func TestOrderOfALimitOfSlotsAndTokens(t *testing.T) {
 	if got := askLimit(t, s, "api", runs[1]); got[0].Granted || !got[0].At.IsZero() {
 		t.Errorf("without a slot: %+v", got)
 	}
-	if out := serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[1])}); !out.Answers[0].Granted {
+	if out := serve(t, s, "api",
+		LimitRequest{Leaves: placesOf(runs[0]), Asks: placesOf(runs[1])}); !out.Answers[0].Granted {
 		t.Errorf("with a slot: %+v, want that it has not lost its turn", out)
 	}
 }

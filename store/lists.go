@@ -37,8 +37,8 @@ type Filter struct {
 	Payloads      bool // List reads inputs and outputs
 }
 
-// The conditions of the indexes by which runs are listed. Each run fits one of them, or moves. The columns are those of the only table
-// of the select around them. See docs/architecture.md, Lists.
+// The conditions of the indexes by which runs are listed. Each run fits one of them, or moves. The columns are those of
+// the only table of the select around them. See docs/architecture.md, Lists.
 const (
 	isCompleted = `finished_at IS NOT NULL AND status = 'COMPLETED' AND attempts >= 0`
 	isStopped   = `finished_at IS NOT NULL AND status IN ('FAILED', 'CANCELLED') AND attempts >= 0`
@@ -46,8 +46,8 @@ const (
 		OR CASE WHEN available_at = 'infinity' THEN true ELSE available_at - created_at > interval '1 second' END))`
 	isWaiting = `finished_at IS NULL AND ` + rests + ` AND attempts >= 0`
 
-	// moves is the condition of the others: runs that are RUNNING, or were due at once. They are in the claim's index, and are due
-	// or have a lease that ends soon.
+	// moves is the condition of the others: runs that are RUNNING, or were due at once. They are in the claim's index,
+	// and are due or have a lease that ends soon.
 	moves = `finished_at IS NULL AND NOT ` + rests
 )
 
@@ -93,13 +93,16 @@ func (s *Store) chosenArgs(f Filter) []any {
 		word = whole
 	}
 	return []any{
-		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata), epoch(f.Since), epoch(f.Until),
-		f.After.String(), f.Schedule.String(), f.Key.Name, f.Key.Group, f.Kind, word, whole, epoch(f.EndedSince), epoch(f.EndedUntil), f.Paused,
+		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata), epoch(f.Since),
+		epoch(f.Until),
+		f.After.String(), f.Schedule.String(), f.Key.Name, f.Key.Group, f.Kind, word, whole, epoch(f.EndedSince),
+		epoch(f.EndedUntil), f.Paused,
 		f.ErrorText, ids, f.MinRecoveries,
 	}
 }
 
-const listedColumns = runColumns + `, CASE WHEN $24::bool THEN ` + storedInput + ` END, CASE WHEN $24::bool THEN r.output END`
+const listedColumns = runColumns + `, CASE WHEN $24::bool THEN ` + storedInput +
+	` END, CASE WHEN $24::bool THEN r.output END`
 
 // ofListed ends the CTE c and reads its runs. It leaves the planner no join to choose.
 const ofListed = `)
@@ -117,7 +120,8 @@ WHERE ` + chosen + `
 ORDER BY r.run_id DESC
 LIMIT $23::int`
 
-// Runs that an index finds by one of the filter's fields: they are few, and are all read. A walk down the key would be slower.
+// Runs that an index finds by one of the filter's fields: they are few, and are all read. A walk down the key would be
+// slower.
 const listFew = `
 WITH c AS MATERIALIZED (
 	SELECT r.run_id FROM kagzi.workflow_runs r WHERE ` + chosen + `
@@ -135,7 +139,8 @@ WITH c AS MATERIALIZED (
 	WHERE r.external_id = $5::text AND r.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND ` + chosen + `
 ` + ofListed
 
-// The pairs of queue and workflow in an index are found by one search for each. The index's condition stands between these texts.
+// The pairs of queue and workflow in an index are found by one search for each. The index's condition stands between
+// these texts.
 const (
 	firstPair = `(
 		WITH RECURSIVE t (task_queue, workflow_type) AS (
@@ -160,7 +165,8 @@ const (
 			) n
 		)`
 	lastPair = endPairs + `
-		SELECT t.task_queue, t.workflow_type FROM t WHERE $4::text IN ('', t.task_queue) AND $3::text IN ('', t.workflow_type)
+		SELECT t.task_queue, t.workflow_type FROM t WHERE $4::text IN ('', t.task_queue)
+			AND $3::text IN ('', t.workflow_type)
 	) t
 	CROSS JOIN LATERAL (
 		SELECT r.run_id
@@ -175,8 +181,9 @@ const (
 	ofStatus = ` AND r.status = u.status`
 )
 
-// Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are few. $25 and $26 are the run IDs
-// of the times given. A run that completed has no kind and no error, and one that is over waits for nothing but its deletion. See docs/architecture.md, Lists.
+// Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are
+// few. $25 and $26 are the run IDs of the times given. A run that completed has no kind and no error, and one that is
+// over waits for nothing but its deletion. See docs/architecture.md, Lists.
 const listParts = `
 WITH RECURSIVE q (task_queue) AS (` + allQueues + `
 ), ` + partsOfList
@@ -186,8 +193,8 @@ const ownListParts = `
 WITH RECURSIVE q (task_queue) AS (` + queuesOfNamespace + `
 ), ` + partsOfList
 
-// The queues and workflows of the runs that move are found by the same statement: a run that begins to move meanwhile may be the only one of
-// its queue.
+// The queues and workflows of the runs that move are found by the same statement: a run that begins to move meanwhile
+// may be the only one of its queue.
 const partsOfList = `c AS MATERIALIZED (
 	SELECT k.run_id
 	FROM ` + firstPair + isCompleted + nextPair + isCompleted + lastPair + isCompleted + newestOfPair + `
@@ -216,17 +223,20 @@ const partsOfList = `c AS MATERIALIZED (
 	CROSS JOIN LATERAL (
 		SELECT r.run_id
 		FROM kagzi.workflow_runs r
-		WHERE r.task_queue = w.task_queue AND r.workflow_type = w.workflow_type AND r.priority = w.priority AND ` + claimable + `
+		WHERE r.task_queue = w.task_queue AND r.workflow_type = w.workflow_type AND r.priority = w.priority
+			AND ` + claimable + `
 			AND r.available_at <= timestamptz 'epoch' + $27::bigint * interval '1 microsecond' AND ` + moves + ` AND ` + chosen + `
 		OFFSET 0
 	) k
 ` + ofListed
 
-// Counts the runs that may move, up to $4. No lease is longer than twice the longest LeaseTimeout. The clock of the database may have been
-// ahead, and runs of that time are due when it gets there again. In tests, now() may be ahead of Postgres's own clock.
+// Counts the runs that may move, up to $4. No lease is longer than twice the longest LeaseTimeout. The clock of the
+// database may have been ahead, and runs of that time are due when it gets there again. In tests, now() may be ahead of
+// Postgres's own clock.
 const movingRuns = `
 WITH h AS MATERIALIZED (
-	SELECT GREATEST(now(), max(w.latest_at)) + GREATEST(2 * max(w.lease_timeout), interval '10 minutes') AS until, now() - pg_catalog.now() AS ahead
+	SELECT GREATEST(now(), max(w.latest_at)) + GREATEST(2 * max(w.lease_timeout), interval '10 minutes') AS until,
+		now() - pg_catalog.now() AS ahead
 	FROM kagzi.workers w
 	WHERE w.namespace_id = $1
 )
@@ -239,7 +249,8 @@ SELECT (extract(epoch FROM h.until) * 1000000)::bigint, (extract(epoch FROM h.ah
 		CROSS JOIN LATERAL (
 			SELECT 1
 			FROM kagzi.workflow_runs r
-			WHERE r.task_queue = w.task_queue AND r.namespace_id = $1 AND r.workflow_type = w.workflow_type AND r.priority = p.priority AND ` + claimable + `
+			WHERE r.task_queue = w.task_queue AND r.namespace_id = $1 AND r.workflow_type = w.workflow_type
+				AND r.priority = p.priority AND ` + claimable + `
 				AND r.available_at <= h.until
 			LIMIT $4::bigint
 		) k
@@ -298,7 +309,8 @@ func (s *Store) listing(ctx context.Context, db DB, f Filter) (string, []any, er
 	}
 	var until, ahead int64
 	var moving int
-	if err := askRow(ctx, db, movingRuns, []any{s.namespace, queues, types, maxMoving}, &until, &ahead, &moving); err != nil {
+	if err := askRow(ctx, db, movingRuns, []any{s.namespace, queues, types, maxMoving}, &until, &ahead,
+		&moving); err != nil {
 		return "", nil, err
 	}
 	if moving == maxMoving {
@@ -326,7 +338,8 @@ func (f *Filter) pairs(queues, types []string) (ofQueues, ofTypes []string) {
 	return ofQueues, ofTypes
 }
 
-// ids returns the first and the last ID that runs created in the time of f may have. Clients make the IDs, by their own clocks.
+// ids returns the first and the last ID that runs created in the time of f may have. Clients make the IDs, by their own
+// clocks.
 func (f *Filter) ids(ahead time.Duration) (first, last uuid.UUID) {
 	last = uuid.Max
 	if !f.Since.IsZero() {

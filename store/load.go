@@ -10,10 +10,12 @@ import (
 
 // A LoadRequest says which data of which runs Load reads, and how long it may take.
 type LoadRequest struct {
-	Runs    []uuid.UUID
-	Woken   []uuid.UUID // the runs whose inboxes are read
-	Inputs  []uuid.UUID // the runs whose inputs are read: the claim left them out
-	Most    int64       // limits the bytes of each run's steps, of its children's ends, and of its input; or NoLimit. Of messages, a page is read.
+	Runs   []uuid.UUID
+	Woken  []uuid.UUID // the runs whose inboxes are read
+	Inputs []uuid.UUID // the runs whose inputs are read: the claim left them out
+	// limits the bytes of each run's steps, of its children's ends, and of its input; or NoLimit. Of messages, a page
+	// is read.
+	Most    int64
 	Timeout time.Duration
 }
 
@@ -26,15 +28,16 @@ type Loaded struct {
 }
 
 const runInputs = `
-SELECT r.run_id, CASE WHEN octet_length(r.input) <= $3::bigint THEN r.input END, coalesce(octet_length(r.input) > $3::bigint, false)
+SELECT r.run_id, CASE WHEN octet_length(r.input) <= $3::bigint THEN r.input END,
+	coalesce(octet_length(r.input) > $3::bigint, false)
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, ` + inputOfRun + ` AS input FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
-// Load reads the latest attempt of every step of the runs, as History does, the inboxes of the woken runs, and the inputs
-// that req names, in one round trip. The caller must have read the wake-ups in an earlier statement. The end of ctx ends the
-// call and costs the connection. That is harmless, because Load writes nothing.
+// Load reads the latest attempt of every step of the runs, as History does, the inboxes of the woken runs, and the
+// inputs that req names, in one round trip. The caller must have read the wake-ups in an earlier statement. The end of
+// ctx ends the call and costs the connection. That is harmless, because Load writes nothing.
 func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err error) {
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
 	defer cancel()
@@ -127,10 +130,13 @@ type CrashLoopEvidence struct {
 
 const crashLoopEvidence = `
 SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.finished_at > $3),
-	EXISTS (SELECT FROM kagzi.step_runs k WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'CHILD_WORKFLOW' AND k.status = 'RUNNING')`
+	EXISTS (SELECT FROM kagzi.step_runs k WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'CHILD_WORKFLOW'
+		AND k.status = 'RUNNING')`
 
 // CrashLoopEvidence returns whether a run has recorded anything since the time given. It does not read results.
-func (s *Store) CrashLoopEvidence(ctx context.Context, run uuid.UUID, since time.Time, timeout time.Duration) (out CrashLoopEvidence, err error) {
+func (s *Store) CrashLoopEvidence(ctx context.Context, run uuid.UUID, since time.Time,
+	timeout time.Duration,
+) (out CrashLoopEvidence, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err = ask(ctx, s.pool, crashLoopEvidence, []any{s.namespace, run, since}, func(rows pgx.Rows) error {

@@ -25,7 +25,10 @@ func TestLoadBringsAsMuchAsIsAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := s.Signal(t.Context(), nil, Message{RunID: runs[2].RunID, Name: "s", ID: uuid.NewString(), Payload: []byte(big)}); err != nil {
+		if _, err := s.Signal(t.Context(), nil, Message{
+			RunID: runs[2].RunID, Name: "s", ID: uuid.NewString(),
+			Payload: []byte(big),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,7 +57,8 @@ func TestLoadBringsAsMuchAsIsAskedFor(t *testing.T) {
 			}
 			whole := len(got.Steps[id]) == steps
 			if got.More[id] != want[id] || whole == want[id] {
-				t.Errorf("up to %d bytes, run %d: more %t, %d steps, %d messages", test.most, i, got.More[id], len(got.Steps[id]), len(got.Inbox[id].Signals))
+				t.Errorf("up to %d bytes, run %d: more %t, %d steps, %d messages", test.most, i, got.More[id],
+					len(got.Steps[id]), len(got.Inbox[id].Signals))
 			}
 		}
 		// Of messages, a page is read, which says what it lacks.

@@ -7,21 +7,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The claim of a queue with limits counts its runs, so only one at a time may do so. The condition is that of claimLimited.
+// The claim of a queue with limits counts its runs, so only one at a time may do so. The condition is that of
+// claimLimited.
 const lockQueue = `
 SELECT c.task_queue FROM kagzi.queues c
 WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)
 FOR UPDATE`
 
 // The statement locks and returns the keys that claimKeys is to look at, in order:
-//   - the first keys in the line (l), of the queue and of groups together: the next claim goes on behind the last of them;
-//   - the keys of the oldest changes, and those that the worker hands on (e). A key that stands in the line already is not looked
-//     at: whoever does that later sees what the change is about. The changes are deleted only under the key's lock: what the
-//     change is about is committed, so a later statement that holds the lock sees it. If the line has enough keys for the
-//     claim, the keys that the worker hands on are put at its end without a look.
+//   - the first keys in the line (l), of the queue and of groups together: the next claim goes on behind the last of
+//     them;
+//   - the keys of the oldest changes, and those that the worker hands on (e). A key that stands in the line already is
+//     not looked at: whoever does that later sees what the change is about. The changes are deleted only under the
+//     key's lock: what the change is about is committed, so a later statement that holds the lock sees it. If the line
+//     has enough keys for the claim, the keys that the worker hands on are put at its end without a look.
 //
-// It waits for no lock on a key: somebody else looks at the key, and the changes stay. It waits only for another claim that
-// inserts the same key, in order of the keys.
+// It waits for no lock on a key: somebody else looks at the key, and the changes stay. It waits only for another claim
+// that inserts the same key, in order of the keys.
 const lockKeys = `
 WITH c AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.change_id
@@ -40,7 +42,8 @@ WITH c AS MATERIALIZED (
 		SELECT x.key_scope, x.run_key, x.available_at, x.consumers_at IS NOT NULL AS consumes
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
-			AND x.available_at <= now() AND x.available_at >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond'
+			AND x.available_at <= now()
+				AND x.available_at >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond'
 		ORDER BY x.available_at
 		LIMIT $3
 		FOR UPDATE SKIP LOCKED
@@ -48,7 +51,8 @@ WITH c AS MATERIALIZED (
 	ORDER BY x.available_at
 	LIMIT $3
 ), e AS MATERIALIZED (
-	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM l) >= $3 THEN now() ELSE 'infinity' END AS place
+	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM l) >= $3 THEN now()
+		ELSE 'infinity' END AS place
 	FROM (
 		SELECT c.key_scope, c.run_key, 0 AS handed FROM c
 		UNION ALL
@@ -69,10 +73,13 @@ WITH c AS MATERIALIZED (
 	SELECT e.key_scope, e.run_key, $1, e.place
 	FROM e
 	WHERE (SELECT count(*) FROM (
-		SELECT FROM kagzi.run_keys x WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1 LIMIT 1
-	) k) = 0 OR e.place < 'infinity' AND EXISTS (SELECT FROM o WHERE o.waits AND o.key_scope = e.key_scope AND o.run_key = e.run_key)
+		SELECT FROM kagzi.run_keys x WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1
+			LIMIT 1
+	) k) = 0 OR e.place < 'infinity' AND EXISTS (SELECT FROM o WHERE o.waits AND o.key_scope = e.key_scope
+		AND o.run_key = e.run_key)
 	ORDER BY 1, 2
-	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at WHERE excluded.available_at < x.available_at
+	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at
+		WHERE excluded.available_at < x.available_at
 	RETURNING key_scope, run_key, available_at = 'infinity' AS looks, consumers_at IS NOT NULL AS consumes
 ), n AS MATERIALIZED (
 	SELECT o.key_scope, o.run_key, o.waits AND o.place = 'infinity' AS looks, o.consumes FROM o
@@ -81,7 +88,8 @@ WITH c AS MATERIALIZED (
 ), d AS (
 	DELETE FROM kagzi.key_changes x
 	WHERE x.key_scope = ANY (ARRAY[$2::text, '']) AND x.namespace_id = $1
-		AND x.change_id = ANY (ARRAY (SELECT c.change_id FROM c JOIN n ON n.key_scope = c.key_scope AND n.run_key = c.run_key))
+		AND x.change_id = ANY (ARRAY (SELECT c.change_id FROM c JOIN n ON n.key_scope = c.key_scope
+			AND n.run_key = c.run_key))
 )
 SELECT l.key_scope, l.run_key, l.available_at, true, l.consumes, 0::bigint, 0::bigint FROM l
 UNION ALL

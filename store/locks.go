@@ -11,8 +11,8 @@ import (
 // compareIDs orders runs as the statements lock them, by run_id.
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
-// A transaction first locks every run that it changes, in order of run_id. Otherwise two processes would wait for each other
-// if each finishes children of the other's runs.
+// A transaction first locks every run that it changes, in order of run_id. Otherwise two processes would wait for each
+// other if each finishes children of the other's runs.
 const lockRuns = `
 SELECT r.run_id
 FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
@@ -27,8 +27,8 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 FOR UPDATE SKIP LOCKED
 ) r`
 
-// lockFree locks the runs that no other transaction has locked. It returns these, and those that do not exist: a parent that
-// was deleted cannot be locked, and never comes back.
+// lockFree locks the runs that no other transaction has locked. It returns these, and those that do not exist: a parent
+// that was deleted cannot be locked, and never comes back.
 func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
 	var free, missing []uuid.UUID
 	b := &pgx.Batch{}

@@ -37,7 +37,8 @@ func betweenTries(t *testing.T, proxy *pgproxy.Proxy, change func(context.Contex
 	changing.Wait()
 }
 
-// The answer to an Update is lost, and before it tries again the run goes on: it did what it was asked to, and does not do it again.
+// The answer to an Update is lost, and before it tries again the run goes on: it did what it was asked to, and does not
+// do it again.
 func TestLostUpdateOfARunThatGoesOn(t *testing.T) {
 	t.Parallel()
 	goOn := func(t *testing.T, s *Store) *ClaimedRun {
@@ -58,7 +59,8 @@ func TestLostUpdateOfARunThatGoesOn(t *testing.T) {
 			mustCancel(t, s, one[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs`), "")
 		},
 		"MovedOn": func(t *testing.T, s *Store) {
-			update(t, s, one[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs`), RunUpdate{Queue: "third", Priority: 4})
+			update(t, s, one[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs`),
+				RunUpdate{Queue: "third", Priority: 4})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +87,9 @@ func TestLostUpdateOfARunThatGoesOn(t *testing.T) {
 			if err != nil || len(events) == 0 || events[0].Actor != "who" || len(events[0].Changes) != 4 {
 				t.Fatalf("events %+v, %v", events, err)
 			}
-			if updates := slices.DeleteFunc(events[1:], func(e RunEvent) bool { return e.Actor != "who" }); len(updates) > 0 {
+			if updates := slices.DeleteFunc(events[1:], func(e RunEvent) bool {
+				return e.Actor != "who"
+			}); len(updates) > 0 {
 				t.Errorf("once more %+v", updates)
 			}
 		})
@@ -126,7 +130,8 @@ func TestLostDeleteThatOthersFinish(t *testing.T) {
 	}
 }
 
-// A Delete that did not take effect at its first try, because its commit was lost, finds that somebody else has deleted the run.
+// A Delete that did not take effect at its first try, because its commit was lost, finds that somebody else has deleted
+// the run.
 func TestLostDeleteOfARunThatIsGone(t *testing.T) {
 	t.Parallel()
 	s, direct, proxy := unaudited(t)

@@ -11,8 +11,9 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// All connections of a pool have the same fault: the server has ended them, as a restart does, or they began as it was read-only. There are
-// more of them than a call has tries, and the server takes new ones. The pool itself looks at none.
+// All connections of a pool have the same fault: the server has ended them, as a restart does, or they began as it was
+// read-only. There are more of them than a call has tries, and the server takes new ones. The pool itself looks at
+// none.
 func TestPoolOfFaultyConnections(t *testing.T) {
 	t.Parallel()
 	const size = 4 * maxTries
@@ -49,7 +50,8 @@ func TestPoolOfFaultyConnections(t *testing.T) {
 			s := New(pool(t, func(*pgx.Conn) {}), "test")
 			exec(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1`, name)
 			await.True(t, "the connections are gone", func() bool {
-				return one[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, name) == 0
+				return one[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`,
+					name) == 0
 			})
 			if err := call(s); err != nil {
 				t.Error(err)

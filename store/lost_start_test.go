@@ -17,10 +17,14 @@ func TestLostStartWithAPolicy(t *testing.T) {
 			lose = (*pgproxy.Proxy).DropAck
 		}
 		for name, change := range map[string]func(*NewRun){
-			"RejectActive": ifActive(RejectActive), "RejectEnded": ifEnded(RejectEnded), "StartIfFailed": ifEnded(StartIfFailed), "ReplaceActive": ifActive(ReplaceActive),
+			"RejectActive": ifActive(RejectActive), "RejectEnded": ifEnded(RejectEnded),
+			"StartIfFailed": ifEnded(StartIfFailed), "ReplaceActive": ifActive(ReplaceActive),
 			"ReplaceElseReject": func(r *NewRun) { r.IfActive, r.IfEnded = ReplaceActive, RejectEnded },
 		} {
-			for _, part := range []string{"INSERT INTO kagzi.workflow_runs", "coalesce(r.cancel_requested_at, l.now)", "commit"} {
+			for _, part := range []string{
+				"INSERT INTO kagzi.workflow_runs", "coalesce(r.cancel_requested_at, l.now)",
+				"commit",
+			} {
 				match := pgproxy.Contains(part)
 				if part == "commit" {
 					match = pgproxy.Exactly(part) // begin names READ COMMITTED
@@ -41,7 +45,8 @@ func TestLostStartWithAPolicy(t *testing.T) {
 				if err != nil || out[0].RunID != run.RunID || out[0].Existed || out[0].Replaced != old {
 					t.Errorf("%s, %s: %+v, %v; want %v in the place of %v", name, part, out, err, run.RunID, old)
 				}
-				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); n != 1 {
+				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs
+					WHERE status = 'PENDING'`); n != 1 {
 					t.Errorf("%s, %s: %d active runs, want 1", name, part, n)
 				}
 			}
@@ -53,8 +58,9 @@ func TestLostStartWithAPolicy(t *testing.T) {
 func TestLostStartOfARunThatEnds(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*NewRun){
-		"RejectEnded": ifEnded(RejectEnded), "StartIfFailed": ifEnded(StartIfFailed), "ReplaceActive": ifActive(ReplaceActive),
-		"Both": func(r *NewRun) { r.IfActive, r.IfEnded = RejectActive, RejectEnded },
+		"RejectEnded": ifEnded(RejectEnded), "StartIfFailed": ifEnded(StartIfFailed),
+		"ReplaceActive": ifActive(ReplaceActive),
+		"Both":          func(r *NewRun) { r.IfActive, r.IfEnded = RejectActive, RejectEnded },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,7 +102,8 @@ func TestLostStartOfARunThatEnds(t *testing.T) {
 func TestLostStart(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, _ bool) {
 		for name, runs := range map[string][]NewRun{
-			"ByRunID": {newRun()}, "ByExternalID": {newRun(withID("id"))}, "Many": many(5), "ManyWithIDs": {newRun(withID("a")), newRun(withID("b"))},
+			"ByRunID": {newRun()}, "ByExternalID": {newRun(withID("id"))}, "Many": many(5),
+			"ManyWithIDs": {newRun(withID("a")), newRun(withID("b"))},
 		} {
 			s, direct, proxy := losing(t)
 			part := "INSERT INTO kagzi.workflow_runs"

@@ -23,7 +23,8 @@ func losing(t *testing.T) (through, direct *Store, proxy *pgproxy.Proxy) {
 	db := dbtest.Database(t)
 	dbtest.Audit(t, db.Pool)
 	proxy = pgproxy.Start(t, db.DSN)
-	return New(poolWith(t, proxy.DSN(), func(c *pgxpool.Config) { c.MaxConns = 2 }), "test"), New(db.Pool, "test"), proxy
+	return New(poolWith(t, proxy.DSN(), func(c *pgxpool.Config) { c.MaxConns = 2 }), "test"),
+		New(db.Pool, "test"), proxy
 }
 
 // A loss is of an answer, which the server has given after the commit, or of a request, which it has not seen.
@@ -62,7 +63,8 @@ func wantAway(t *testing.T, err error) {
 func TestLostClaim(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
 		s, direct, proxy := losing(t)
-		ids := start(t, direct, newRun(withID("id"), withTimeout(time.Hour)), newRun(withPriority(1)), newRun(withDelay(time.Hour)))[:2]
+		ids := start(t, direct, newRun(withID("id"), withTimeout(time.Hour)), newRun(withPriority(1)),
+			newRun(withDelay(time.Hour)))[:2]
 		req := request(5)
 		drop := lose(proxy, "FOR UPDATE SKIP LOCKED")
 		_, err := s.Claim(t.Context(), req)
@@ -81,7 +83,8 @@ func TestLostClaim(t *testing.T) {
 		var got []uuid.UUID
 		for _, r := range found.Runs {
 			got = append(got, r.RunID)
-			if r.Lease != leaseOf(req.Lease, leaseStarts|leaseVersions) || r.Type != "type" || r.Version != 1 || (string(r.Input) == "input") == done || r.Recoveries != 0 || !r.Fresh {
+			if r.Lease != leaseOf(req.Lease, leaseStarts|leaseVersions) || r.Type != "type" || r.Version != 1 ||
+				(string(r.Input) == "input") == done || r.Recoveries != 0 || !r.Fresh {
 				t.Errorf("found %+v", r)
 			}
 			if r.RunID == ids[0] && (r.ExternalID != "id" || r.DeadlineAt.IsZero()) {
@@ -112,7 +115,10 @@ func TestLostFlush(t *testing.T) {
 		shown.Status, shown.Output = Running, nil
 		failed := record(rs[0], "failed", "")
 		failed.Status, failed.Output, failed.ErrorKind, failed.Wake = Failed, nil, "kind", time.Hour
-		retry := &Suspension{RunID: rs[2].RunID, Lease: rs[2].Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}
+		retry := &Suspension{
+			RunID: rs[2].RunID, Lease: rs[2].Lease, Status: Pending, Wake: time.Hour, Failed: true,
+			ErrorKind: "kind", Error: "text",
+		}
 		f := &Flush{
 			Records:     []*Record{record(rs[0], "step", "x"), shown, failed},
 			Suspensions: []*Suspension{sleep(rs[1], time.Hour), retry},
@@ -148,8 +154,14 @@ func TestLostFlush(t *testing.T) {
 		}
 
 		// The end, and a failed one, alone.
-		for _, e := range []*Finish{finish(rs[0]), {RunID: parent.RunID, Lease: parent.Lease, Status: Failed, ErrorKind: "kind", Error: "text"}} {
-			drop = lose(proxy, map[string]string{Completed: "output = u.output", Failed: "u.status, u.output"}[e.Status])
+		for _, e := range []*Finish{finish(rs[0]), {
+			RunID: parent.RunID, Lease: parent.Lease, Status: Failed,
+			ErrorKind: "kind", Error: "text",
+		}} {
+			drop = lose(proxy, map[string]string{
+				Completed: "output = u.output",
+				Failed:    "u.status, u.output",
+			}[e.Status])
 			wantAway(t, s.Flush(t.Context(), &Flush{Finishes: []*Finish{e}}))
 			happened(t, drop)
 			flush(t, s, &Flush{Finishes: []*Finish{e}})
@@ -186,7 +198,10 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.worker_events`); n < 1 || n > 2 {
 			t.Errorf("%d events", n)
 		}
-		heartbeat := Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1, Counts: Counts{Completed: 2, Failed: 3}}
+		heartbeat := Heartbeat{
+			Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1,
+			Counts: Counts{Completed: 2, Failed: 3},
+		}
 		drop = lose(proxy, "SET heartbeat_at")
 		_, err := s.Heartbeat(t.Context(), s.pool, heartbeat)
 		wantAway(t, err)
@@ -207,12 +222,14 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 			t.Errorf("states %+v", states)
 		}
 		exec(t, direct.pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`)
-		exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET locked_by = $1, available_at = now() + interval '10 s'`, w.ID)
+		exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET locked_by = $1, available_at = now() + interval '10 s'`,
+			w.ID)
 		drop = lose(proxy, "commit")
 		_, err = s.ReleaseLost(t.Context())
 		wantAway(t, err)
 		happened(t, drop)
-		exec(t, direct.pool, `SELECT FROM kagzi.workers FOR UPDATE`) // until the server has noticed, its locks are there
+		// until the server has noticed, its locks are there
+		exec(t, direct.pool, `SELECT FROM kagzi.workers FOR UPDATE`)
 		exec(t, direct.pool, `UPDATE kagzi.workers SET release_at = release_at - interval '1 hour'`)
 		lost, err := s.ReleaseLost(t.Context())
 		if err != nil || len(lost) != 1 {

@@ -33,17 +33,21 @@ const MostUnread = 10_000
 // ErrInboxFull reports that the run has MostUnread messages that it has not read.
 var ErrInboxFull = errors.New("the run has too many unread messages")
 
-// The sequence of a message is the number of the wake-up that announces it. An earlier statement has locked the run's row. So
-// this one sees all messages that others sent, and the messages of a run become visible in order.
+// The sequence of a message is the number of the wake-up that announces it. An earlier statement has locked the run's
+// row. So this one sees all messages that others sent, and the messages of a run become visible in order.
 //
-// A run that sleeps, or waits for its next attempt, counts as due if it is due within a second: a claim may have skipped its
-// row while it was locked. A caller's transaction may hold the lock for long, so there every such run counts as due.
+// A run that sleeps, or waits for its next attempt, counts as due if it is due within a second: a claim may have
+// skipped its row while it was locked. A caller's transaction may hold the lock for long, so there every such run
+// counts as due.
 //
 // A run with so few wake-ups that its inbox cannot be full needs no count.
 const storeMessages = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.name, u.signal_id, u.payload, coalesce(u.headers, ($6::text[])[1]) AS headers, coalesce(u.sent_by, ($7::text[])[1]) AS sent_by, row_number() OVER (PARTITION BY u.run_id ORDER BY u.place) AS place
-	FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::text[]) WITH ORDINALITY AS u (run_id, name, signal_id, payload, headers, sent_by, place)
+	SELECT u.run_id, u.name, u.signal_id, u.payload, coalesce(u.headers, ($6::text[])[1]) AS headers,
+		coalesce(u.sent_by, ($7::text[])[1]) AS sent_by, row_number() OVER (PARTITION BY u.run_id
+		ORDER BY u.place) AS place
+	FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::text[]) WITH ORDINALITY AS u (run_id,
+		name, signal_id, payload, headers, sent_by, place)
 	WHERE (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s
@@ -54,21 +58,27 @@ WITH u AS MATERIALIZED (
 ), k AS MATERIALIZED (
 	SELECT g.run_id, g.messages, g.now, g.now + interval '1 second' AS soon
 	FROM (SELECT u.run_id, count(*) AS messages, clock_timestamp() AS now FROM u GROUP BY 1) g
-	WHERE CASE WHEN (SELECT q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = g.run_id AND q.namespace_id = $1) + g.messages <= $9::bigint THEN true
+	WHERE CASE WHEN (SELECT q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = g.run_id
+		AND q.namespace_id = $1) + g.messages <= $9::bigint THEN true
 		ELSE (SELECT count(*) FROM (
-			SELECT FROM kagzi.signals s WHERE s.run_id = g.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL LIMIT $9::bigint
+			SELECT FROM kagzi.signals s WHERE s.run_id = g.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
+				LIMIT $9::bigint
 		) x) + g.messages <= $9::bigint END
 ), w AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.messages,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL AND r.wakeups + k.messages >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL
+			AND r.wakeups + k.messages >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
 	FROM k
 	WHERE r.run_id = k.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-	RETURNING r.run_id, r.wakeups - k.messages AS before, k.now, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running,
-		r.status <> 'RUNNING' AND ($8::bool OR r.available_at <= k.soon) AS due, r.status <> 'RUNNING' AND r.slot IS DISTINCT FROM 2 AS waits, r.run_key, r.key_scope
+	RETURNING r.run_id, r.wakeups - k.messages AS before, k.now, r.task_queue, r.workflow_type, r.version,
+		r.status = 'RUNNING' AS running,
+		r.status <> 'RUNNING' AND ($8::bool OR r.available_at <= k.soon) AS due, r.status <> 'RUNNING'
+			AND r.slot IS DISTINCT FROM 2 AS waits, r.run_key, r.key_scope
 ), i AS (
 	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, sent_by, received_at)
-	SELECT u.run_id, u.name, w.before + u.place, $1, u.signal_id, u.payload, NULLIF(u.headers, '')::jsonb, NULLIF(u.sent_by, ''), w.now
+	SELECT u.run_id, u.name, w.before + u.place, $1, u.signal_id, u.payload, NULLIF(u.headers, '')::jsonb,
+		NULLIF(u.sent_by, ''), w.now
 	FROM w JOIN u ON u.run_id = w.run_id
 ), ` + insertChanges + ` w k WHERE k.run_key IS NOT NULL AND k.waits AND k.due
 )
@@ -83,14 +93,15 @@ var messageColumns = columnsOf(storeMessages,
 	shared(texts, "sent_by", func(m Message) string { return m.SentBy }),
 )
 
-// For messages that were not stored: how many of them their run lacks, the run's status, and how many unread messages it has. A run
-// whose steps are being deleted does not count as existing.
+// For messages that were not stored: how many of them their run lacks, the run's status, and how many unread messages
+// it has. A run whose steps are being deleted does not count as existing.
 const resolveMessages = `
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
 	r.status <> 'RUNNING' AND coalesce(r.available_at <= statement_timestamp() + interval '1 second', false), m.missing,
 	(
 		SELECT count(*) FROM (
-			SELECT FROM kagzi.signals s WHERE s.run_id = m.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL LIMIT $4::bigint
+			SELECT FROM kagzi.signals s WHERE s.run_id = m.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
+				LIMIT $4::bigint
 		) x
 	)
 FROM (
@@ -185,10 +196,11 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	stored := map[uuid.UUID]Signalled{}
 	err := exchange(ctx, db, untimed, b, nil, func(rows pgx.Rows) error {
 		var g Signalled
-		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Queue, &g.Type, &g.Version, &g.Running, &g.Due}, func() error {
-			stored[g.RunID] = g
-			return nil
-		})
+		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Queue, &g.Type, &g.Version, &g.Running, &g.Due},
+			func() error {
+				stored[g.RunID] = g
+				return nil
+			})
 		return err
 	})
 	return stored, err
@@ -214,7 +226,10 @@ func (s *Store) resolveMessages(ctx context.Context, db DB, messages []Message) 
 	err := ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids, MostUnread}, func(rows pgx.Rows) error {
 		var f messageState
 		var status string
-		_, err := pgx.ForEachRow(rows, []any{&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due, &f.missing, &f.unread}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{
+			&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due,
+			&f.missing, &f.unread,
+		}, func() error {
 			f.over = status == Completed || status == Failed || status == Cancelled
 			found[f.RunID] = f
 			return nil

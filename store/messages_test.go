@@ -32,7 +32,8 @@ func TestSignal(t *testing.T) {
 
 	t.Run("WakesWhoWaitsForIt", func(t *testing.T) {
 		t.Parallel()
-		for need, after := range map[int]int{0: 0, 1: 1, 3: 3} { // Suspension.Need, and the message that makes the run due
+		// Suspension.Need, and the message that makes the run due
+		for need, after := range map[int]int{0: 0, 1: 1, 3: 3} {
 			t.Run(fmt.Sprint("Need=", need), func(t *testing.T) {
 				t.Parallel()
 				s := open(t)
@@ -43,7 +44,8 @@ func TestSignal(t *testing.T) {
 				for i := 1; i <= 3; i++ {
 					g := send(t, s, messageTo(r.RunID, fmt.Sprint(i)))
 					due := after > 0 && i >= after
-					if row := readRow(t, s.pool, r.RunID); row.Due != due || row.Status != Sleeping || int(row.Wakeups) != i {
+					if row := readRow(t, s.pool, r.RunID); row.Due != due || row.Status != Sleeping ||
+						int(row.Wakeups) != i {
 						t.Errorf("after message %d: %+v, want due %t", i, row, due)
 					}
 					if g.Due != due || g.Running || g.Queue != "queue" || g.Type != "type" {
@@ -80,7 +82,10 @@ func TestSignal(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		r := running(t, s, 1)[0]
-		flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: time.Hour, Failed: true, ErrorKind: "kind", Error: "text"}}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{{
+			RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: time.Hour,
+			Failed: true, ErrorKind: "kind", Error: "text",
+		}}})
 		if g := send(t, s, messageTo(r.RunID, "1")); g.Due || g.Running {
 			t.Errorf("found %+v", g)
 		}
@@ -97,7 +102,8 @@ func TestSignal(t *testing.T) {
 		for g := range 8 {
 			wg.Go(func() {
 				for i := range 10 {
-					if _, err := s.Signal(t.Context(), nil, messageTo(id, fmt.Sprint(g, i/2))); err != nil { // each twice
+					// each twice
+					if _, err := s.Signal(t.Context(), nil, messageTo(id, fmt.Sprint(g, i/2))); err != nil {
 						t.Error(err)
 					}
 				}
@@ -168,7 +174,8 @@ func TestSignal(t *testing.T) {
 func awaitLock(t *testing.T, s *Store) {
 	t.Helper()
 	await.True(t, "a statement waits for a lock", func() bool {
-		return one[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+		return one[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock'`) > 0
 	})
 }
 
@@ -208,7 +215,8 @@ func TestTakenOnce(t *testing.T) {
 func fillInbox(t *testing.T, s *Store, run uuid.UUID, n int) {
 	t.Helper()
 	exec(t, s.pool, `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
-		SELECT run_id, 'other', wakeups + n, namespace_id, 'other' || n FROM kagzi.workflow_runs, generate_series(1, $2::int) n WHERE run_id = $1`, run, n)
+		SELECT run_id, 'other', wakeups + n, namespace_id, 'other' || n FROM kagzi.workflow_runs,
+			generate_series(1, $2::int) n WHERE run_id = $1`, run, n)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = wakeups + $2 WHERE run_id = $1`, run, n)
 }
 
@@ -230,7 +238,8 @@ func TestStartWithAMessageThatIsThere(t *testing.T) {
 			t.Errorf("error %v, want ErrInboxFull: message 2 is not stored", err)
 		}
 		exec(t, s.pool, `DELETE FROM kagzi.signals WHERE signal_id = 'other1'`)
-		if _, err := s.Start(t.Context(), nil, []NewRun{both()}); err != nil { // it takes one more, which is all that it lacks
+		// it takes one more, which is all that it lacks
+		if _, err := s.Start(t.Context(), nil, []NewRun{both()}); err != nil {
 			t.Error(err)
 		}
 		if _, err := s.Start(t.Context(), nil, []NewRun{both()}); err != nil {
@@ -282,8 +291,8 @@ func TestLostSignal(t *testing.T) {
 	})
 }
 
-// TestLostSignallingStart loses the answer to a start that brings messages. What it did is found by the message, also if
-// the run that got it is over by the time of the repetition: that must not start another.
+// TestLostSignallingStart loses the answer to a start that brings messages. What it did is found by the message, also
+// if the run that got it is over by the time of the repetition: that must not start another.
 func TestLostSignallingStart(t *testing.T) {
 	for _, active := range []bool{false, true} {
 		t.Run(fmt.Sprintf("Active=%t", active), func(t *testing.T) {
@@ -304,7 +313,8 @@ func TestLostSignallingStart(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if started[1].Existed != active || active && started[1].RunID != before || started[0].RunID != plain.RunID {
+				if started[1].Existed != active || active && started[1].RunID != before ||
+					started[0].RunID != plain.RunID {
 					t.Errorf("started %+v", started)
 				}
 				if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != want+1 {

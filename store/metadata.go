@@ -17,12 +17,14 @@ type metadataChange struct {
 	tags       map[string]*string // nil: remove the tag
 }
 
-// The tags of r with those of u, of which null removes one. An operator may have given the run other tags than its code knows. If
-// there are more than the 64 of a start, or more than its 16 KiB, those of the change stay, and the first of the others by name.
+// The tags of r with those of u, of which null removes one. An operator may have given the run other tags than its code
+// knows. If there are more than the 64 of a start, or more than its 16 KiB, those of the change stay, and the first of
+// the others by name.
 const mergedTags = `(
 		SELECT jsonb_object_agg(t.key, t.value)
 		FROM (
-			SELECT e.key, e.value, row_number() OVER w AS place, sum(octet_length(e.key) + octet_length(e.value #>> '{}')) OVER w AS size
+			SELECT e.key, e.value, row_number() OVER w AS place,
+				sum(octet_length(e.key) + octet_length(e.value #>> '{}')) OVER w AS size
 			FROM jsonb_each(coalesce(r.metadata, '{}') || u.tags) AS e (key, value)
 			WHERE e.value <> 'null'
 			WINDOW w AS (ORDER BY u.tags ? e.key DESC, e.key ROWS UNBOUNDED PRECEDING)

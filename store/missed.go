@@ -28,9 +28,9 @@ WHERE ` + unpausedPair
 // missedTimeout is how long the search for missed runs may take. Nothing waits for it.
 const missedTimeout = time.Minute
 
-// Missed returns the pairs with runs that are due and that the claim would leave out because of its Since, and for each when
-// the first of these became due. Unlike a claim without Since, it locks nothing, so other claims can go on meanwhile. The end
-// of ctx ends the call and costs the connection.
+// Missed returns the pairs with runs that are due and that the claim would leave out because of its Since, and for each
+// when the first of these became due. Unlike a claim without Since, it locks nothing, so other claims can go on
+// meanwhile. The end of ctx ends the call and costs the connection.
 func (s *Store) Missed(ctx context.Context, req ClaimRequest) (map[Pair]time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, missedTimeout)
 	defer cancel()
@@ -49,5 +49,8 @@ func (s *Store) Missed(ctx context.Context, req ClaimRequest) (map[Pair]time.Tim
 
 func (s *Store) missedArgs(req ClaimRequest) []any {
 	types, priorities, versions, _ := req.pairs()
-	return []any{s.namespace, req.Queue, types, priorities, versions, req.sinces(types, priorities), req.recoveriesBelow()}
+	return []any{
+		s.namespace, req.Queue, types, priorities, versions, req.sinces(types, priorities),
+		req.recoveriesBelow(),
+	}
 }

@@ -43,11 +43,12 @@ type NewRun struct {
 	Window *Window // the start may share a run with others; nil: it does not
 }
 
-// A NewClaim is the claim of a run that is inserted as claimed: only StartTogether takes one. The run is due now, has no parent
-// and no messages.
+// A NewClaim is the claim of a run that is inserted as claimed: only StartTogether takes one. The run is due now, has
+// no parent and no messages.
 type NewClaim struct {
-	Worker       uuid.UUID
-	Lease        uuid.UUID // chosen before the call, by NewLease: if the answer is lost, it tells whether the run was inserted so
+	Worker uuid.UUID
+	// chosen before the call, by NewLease: if the answer is lost, it tells whether the run was inserted so
+	Lease        uuid.UUID
 	LeaseTimeout time.Duration
 	Version      int // the worker's version for a run without one
 }
@@ -59,36 +60,45 @@ type StartedRun struct {
 	Due      bool      // the run existed, and this start has made it due, or it is about to be due
 	Replaced uuid.UUID // the run that was terminated for this one, if any
 
-	Ended     *CancelledRuns // what ended with the runs that the call replaced or cancelled; only in some of its StartedRuns
-	Signalled *Signalled     // the run that got the messages; nil if there were none
+	// what ended with the runs that the call replaced or cancelled; only in some of its StartedRuns
+	Ended     *CancelledRuns
+	Signalled *Signalled // the run that got the messages; nil if there were none
 }
 
-// A conflict inserts nothing and raises no error, so the statement is safe in a caller's transaction. Times count from the
-// statement, because a caller's transaction may have begun long ago. A run is due now if its At has passed, and its Timeout
-// counts from when it is due. A child that is not started under its parent's lease is detached: it continues when the parent
-// ends. The Timeout is stored for a restart, which begins it again.
+// A conflict inserts nothing and raises no error, so the statement is safe in a caller's transaction. Times count from
+// the statement, because a caller's transaction may have begun long ago. A run is due now if its At has passed, and its
+// Timeout counts from when it is due. A child that is not started under its parent's lease is detached: it continues
+// when the parent ends. The Timeout is stored for a restart, which begins it again.
 //
-// Each run is due a microsecond after the one before it: so claims take the runs in their order, and a claim's Since tells
-// apart which of them were taken. An insert takes longer, so all are due at the commit.
+// Each run is due a microsecond after the one before it: so claims take the runs in their order, and a claim's Since
+// tells apart which of them were taken. An insert takes longer, so all are due at the commit.
 //
-// A run with a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease. If its queue
-// has limits, or anything but keys is paused, the run is inserted without the lease, and without the version that the lease says the claim gave.
+// A run with a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease.
+// If its queue has limits, or anything but keys is paused, the run is inserted without the lease, and without the
+// version that the lease says the claim gave.
 const insertRuns = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type,
-		CASE WHEN NOT u.claims AND get_byte(uuid_send(u.lease), 15) & 2 > 0 THEN 0 ELSE u.version END AS version, u.priority,
+		CASE WHEN NOT u.claims AND get_byte(uuid_send(u.lease), 15) & 2 > 0 THEN 0 ELSE u.version END AS version,
+			u.priority,
 		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
-			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) + (u.place - 1) * interval '1 microsecond' AS available_at, statement_timestamp() AS now,
-		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached, u.input, NULLIF(u.run_key, '') AS run_key, u.grouped, u.tells, u.headers,
-		CASE WHEN u.claims THEN u.locked_by END AS locked_by, CASE WHEN u.claims THEN u.lease END AS lease, u.lease_timeout
+			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) + (u.place - 1) *
+				interval '1 microsecond' AS available_at, statement_timestamp() AS now,
+		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.parent_step_id <> '' AS detached,
+			u.input, NULLIF(u.run_key, '') AS run_key, u.grouped, u.tells, u.headers,
+		CASE WHEN u.claims THEN u.locked_by END AS locked_by, CASE WHEN u.claims THEN u.lease END AS lease,
+			u.lease_timeout
 	FROM (
 		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($21::uuid[])[1]) AS locked_by, coalesce(u.lease, ($22::uuid[])[1]) AS lease,
 			coalesce(u.lease_timeout, ($23::bigint[])[1]) AS lease_timeout, u.place,
 			` + mayBeClaimed + ` AS claims
-		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[], $9::bigint[], $10::bigint[],
-			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[], $19::bool[], $20::text[], $21::uuid[], $22::uuid[], $23::bigint[]) WITH ORDINALITY
+		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[],
+			$9::bigint[], $10::bigint[],
+			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[],
+				$19::bool[], $20::text[], $21::uuid[], $22::uuid[], $23::bigint[]) WITH ORDINALITY
 			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
-				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, tells, headers, locked_by, lease, lease_timeout, place)
+				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, tells, headers,
+					locked_by, lease, lease_timeout, place)
 		OFFSET 0 -- claims is computed once, not for each use
 	) u
 ), ` + insertUnnested
@@ -106,23 +116,29 @@ const columnsOfRuns = `u.run_id, coalesce(u.external_id, ($3::text[])[1]) AS ext
 
 // Inserts the rows of u, which have the columns of a NewRun, in the order of their external IDs: see everyRun.
 const insertUnnested = `r AS (
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority,
-		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout, created_at, input,
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version,
+		priority,
+		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout,
+			created_at, input,
 		locked_by, lease, started_at, run_key, key_scope, tells, headers)
-	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0), u.priority,
+	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0),
+		u.priority,
 		CASE WHEN u.lease IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
-		CASE WHEN u.lease IS NULL THEN u.available_at ELSE u.available_at + LEAST(u.lease_timeout * interval '1 microsecond',
+		CASE WHEN u.lease IS NULL THEN u.available_at
+			ELSE u.available_at + LEAST(u.lease_timeout * interval '1 microsecond',
 			CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' + interval '3 seconds' END) END,
 		CASE WHEN u.timeout > 0 THEN u.available_at + u.timeout * interval '1 microsecond' END,
 		NULLIF(u.retry_policy, '')::jsonb, NULLIF(u.metadata, '')::jsonb,
 		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached,
 		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END, u.now, u.input,
 		u.locked_by, u.lease, CASE WHEN u.lease IS NOT NULL THEN u.now END,
-		u.run_key, CASE WHEN u.run_key IS NOT NULL THEN CASE WHEN u.grouped THEN '' ELSE u.task_queue END END, u.tells, NULLIF(u.headers, '')::jsonb
+		u.run_key, CASE WHEN u.run_key IS NOT NULL THEN CASE WHEN u.grouped THEN '' ELSE u.task_queue END END, u.tells,
+			NULLIF(u.headers, '')::jsonb
 	FROM u
 	ORDER BY u.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
-	RETURNING run_id, started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until, run_key, key_scope
+	RETURNING run_id, started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until, run_key,
+		key_scope
 ), ` + changesOfNewRuns + `
 SELECT run_id, started_at, deadline_at, until FROM r`
 
@@ -130,8 +146,10 @@ const changesOfNewRuns = insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )`
 
 // mayBeClaimed reports whether the run is inserted as claimed.
-const mayBeClaimed = `coalesce(u.lease, ($22::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000' AND coalesce(u.task_queue, ($5::text[])[1]) <> ALL (ARRAY (
-				SELECT c.task_queue FROM kagzi.queues c WHERE c.namespace_id = $1 AND (c.max_running > 0 OR c.rate_interval > 0)
+const mayBeClaimed = `coalesce(u.lease, ($22::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000'
+	AND coalesce(u.task_queue, ($5::text[])[1]) <> ALL (ARRAY (
+				SELECT c.task_queue FROM kagzi.queues c WHERE c.namespace_id = $1
+					AND (c.max_running > 0 OR c.rate_interval > 0)
 			)) AND (
 				SELECT count(*) FROM (SELECT FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 LIMIT 1) p
 			) = 0`
@@ -162,8 +180,8 @@ var insertColumns = columnsOf(insertRuns, append(newRunColumns(func(r *NewRun) *
 // claim returns the run's claim, a zero one if it has none.
 func (r *NewRun) claim() NewClaim { return deref(r.Claim) }
 
-// readInserted returns the IDs of the inserted runs, with the runs themselves if they were inserted as claimed. The statement
-// was sent at asked.
+// readInserted returns the IDs of the inserted runs, with the runs themselves if they were inserted as claimed. The
+// statement was sent at asked.
 func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID]*ClaimedRun, error) {
 	claimed := map[uuid.UUID]*NewRun{}
 	for _, r := range runs {
@@ -178,8 +196,11 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 		out[id] = nil
 		if r := claimed[id]; r != nil && !until.IsZero() {
 			out[id] = &ClaimedRun{
-				RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type, Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
-				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started, Fresh: true, Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input, Term: termOf(asked, started, until),
+				RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type,
+				Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
+				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started, Fresh: true,
+				Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input,
+				Term: termOf(asked, started, until),
 			}
 		}
 		return nil

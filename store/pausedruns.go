@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A run that ends, or is about to end, is not paused: a cancel removes the pause, and so does the decision to run compensations.
+// A run that ends, or is about to end, is not paused: a cancel removes the pause, and so does the decision to run
+// compensations.
 const pauseRun = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
@@ -27,8 +28,9 @@ WHERE r.run_id = $2 AND r.namespace_id = $1`
 // ErrRunEnding reports that the run was cancelled, or that its compensations are under way.
 var ErrRunEnding = errors.New("run is about to end")
 
-// PauseRun keeps the run from being claimed, and tells the worker that executes it to stop at the next step. It does nothing to a
-// run that is paused already. It returns ErrRunFinished if the run is over, and ErrRunEnding if it is about to end.
+// PauseRun keeps the run from being claimed, and tells the worker that executes it to stop at the next step. It does
+// nothing to a run that is paused already. It returns ErrRunFinished if the run is over, and ErrRunEnding if it is
+// about to end.
 func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
 	event := newEvent(id, EventPaused, why)
 	return wrap("pause", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -64,17 +66,20 @@ func (s *Store) stateForPause(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ove
 	return over, ending, err
 }
 
-// The caller has locked the run. If its worker has died while it was paused, nobody has released it: then it is due now.
+// The caller has locked the run. If its worker has died while it was paused, nobody has released it: then it is due
+// now.
 const unpauseRun = `
 WITH l AS MATERIALIZED (
 	SELECT r.run_id, statement_timestamp() AS now, r.status = 'RUNNING' AND (
-			SELECT count(*) FROM kagzi.workers w WHERE w.worker_id = r.locked_by AND w.namespace_id = $1 AND w.status <> 'OFFLINE'
+			SELECT count(*) FROM kagzi.workers w WHERE w.worker_id = r.locked_by AND w.namespace_id = $1
+				AND w.status <> 'OFFLINE'
 		) = 0 AS lost
 	FROM kagzi.workflow_runs r
 	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 ), r AS (
 	UPDATE kagzi.workflow_runs r
-	SET paused_at = NULL, released_at = l.now, available_at = CASE WHEN l.lost THEN LEAST(r.available_at, l.now) ELSE r.available_at END
+	SET paused_at = NULL, released_at = l.now, available_at = CASE WHEN l.lost THEN LEAST(r.available_at, l.now)
+		ELSE r.available_at END
 	FROM l
 	WHERE r.run_id = l.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, r.run_key, r.key_scope
@@ -90,10 +95,12 @@ FROM (
 	FROM kagzi.workflow_runs r
 	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 ) r
-WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', r.task_queue) AND p.workflow_type IN ('', r.workflow_type) AND NOT p.releases`
+WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', r.task_queue)
+	AND p.workflow_type IN ('', r.workflow_type) AND NOT p.releases`
 
-// UnpauseRun ends the run's own pause, and exempts the run from the pauses of its queue and workflow, but not from that of its key. It
-// returns ErrRunFinished if the run is over, and ErrRunNotFound if there is none. It locks pauses before runs, because a transaction may release many runs.
+// UnpauseRun ends the run's own pause, and exempts the run from the pauses of its queue and workflow, but not from that
+// of its key. It returns ErrRunFinished if the run is over, and ErrRunNotFound if there is none. It locks pauses before
+// runs, because a transaction may release many runs.
 func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (run DueRun, err error) {
 	event := newEvent(id, EventUnpaused, why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -103,7 +110,8 @@ func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
 		}
-		err := askRow(ctx, tx, unpauseRun, []any{s.namespace, id}, uuidTo(&run.RunID), &run.Queue, &run.Type, &run.Version)
+		err := askRow(ctx, tx, unpauseRun, []any{s.namespace, id}, uuidTo(&run.RunID), &run.Queue, &run.Type,
+			&run.Version)
 		if errors.Is(err, pgx.ErrNoRows) {
 			_, _, err = s.stateForPause(ctx, tx, id)
 			return cmp.Or(err, ErrRunFinished)
@@ -117,12 +125,15 @@ func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why
 }
 
 const pausedRuns = `
-SELECT count(*), min(r.paused_at), (SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.namespace_id = $1 AND q.paused_at IS NOT NULL AND q.finished_at IS NULL ORDER BY q.paused_at LIMIT 1)
+SELECT count(*), min(r.paused_at), (SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.namespace_id = $1
+	AND q.paused_at IS NOT NULL AND q.finished_at IS NULL ORDER BY q.paused_at LIMIT 1)
 FROM (
-	SELECT q.paused_at FROM kagzi.workflow_runs q WHERE q.namespace_id = $1 AND q.paused_at IS NOT NULL AND q.finished_at IS NULL ORDER BY q.paused_at LIMIT $2
+	SELECT q.paused_at FROM kagzi.workflow_runs q WHERE q.namespace_id = $1 AND q.paused_at IS NOT NULL
+		AND q.finished_at IS NULL ORDER BY q.paused_at LIMIT $2
 ) r`
 
-// PausedRuns returns how many runs are paused themselves, counting at most limit, and the one that has been so for the longest time.
+// PausedRuns returns how many runs are paused themselves, counting at most limit, and the one that has been so for the
+// longest time.
 func (s *Store) PausedRuns(ctx context.Context, db DB, limit int) (n int, since time.Time, first uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return askRow(ctx, db, pausedRuns, []any{s.namespace, limit}, &n, utc(&since), uuidTo(&first))

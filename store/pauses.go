@@ -10,10 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The pauses of queues and workflows of the namespace $1. The columns have names of their own, because unstopped compares them with
-// those of a run.
+// The pauses of queues and workflows of the namespace $1. The columns have names of their own, because unstopped
+// compares them with those of a run.
 const pausesOfRuns = `pauses AS MATERIALIZED (
-	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.percent, p.releases, p.percent = 0 AND NOT p.releases AS whole, p.paused_at AS since
+	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.percent, p.releases, p.percent = 0
+		AND NOT p.releases AS whole, p.paused_at AS since
 	FROM kagzi.pauses p
 	WHERE p.run_key = '' AND p.namespace_id = $1
 )`
@@ -23,26 +24,31 @@ const pausesNow = pausesOfRuns + `, paused AS MATERIALIZED (
 	SELECT count(*) > 0 AS some,
 		coalesce(bool_or(p.whole AND p.of_type = '' AND p.in_queue IN ('', $2::text)), false) AS everything,
 		ARRAY (SELECT t.of_type FROM pauses t WHERE t.whole AND t.in_queue IN ('', $2::text)) AS types,
-		(SELECT count(*) FROM (SELECT FROM kagzi.pauses k WHERE k.run_key > '' AND k.namespace_id = $1 LIMIT 1) k) > 0 AS keys
+		(SELECT count(*) FROM (SELECT FROM kagzi.pauses k WHERE k.run_key > '' AND k.namespace_id = $1 LIMIT 1) k) > 0
+			AS keys
 	FROM pauses p
 )`
 
 // pausesSome replaces pausesNow in statements of unpausedOnly: all is paused as soon as anything is.
 const pausesSome = `paused AS MATERIALIZED (
-	SELECT count(*) > 0 AS some, count(*) > 0 AS everything, false AS keys FROM (SELECT FROM kagzi.pauses p WHERE p.run_key >= '' AND p.namespace_id = $1 LIMIT 1) p
+	SELECT count(*) > 0 AS some, count(*) > 0 AS everything, false AS keys FROM (SELECT FROM kagzi.pauses p
+		WHERE p.run_key >= '' AND p.namespace_id = $1 LIMIT 1) p
 )`
 
-// unpausedOnly makes of a statement that claims one for as long as nothing is paused: it takes nothing if it finds a pause. It spares
-// the tests of each run, whose preparation costs the server 0.1 ms at each claim.
+// unpausedOnly makes of a statement that claims one for as long as nothing is paused: it takes nothing if it finds a
+// pause. It spares the tests of each run, whose preparation costs the server 0.1 ms at each claim.
 var unpausedOnly = strings.NewReplacer(
-	pausesNow, pausesSome, " AND "+unpausedHolder, "", " AND "+unpaused, "", "WHERE "+unpausedPair, "", keyPaused, "false", steady, "", placeOfPaused, "NULL",
+	pausesNow, pausesSome, " AND "+unpausedHolder, "", " AND "+unpaused, "", "WHERE "+unpausedPair, "", keyPaused,
+	"false", steady, "", placeOfPaused, "NULL",
 )
 
-// unpausedPair leaves out the types of w that are paused as a whole, and all if the queue is: their runs are not even read.
-const unpausedPair = `(SELECT NOT p.everything FROM paused p) AND w.workflow_type <> ALL ((SELECT p.types FROM paused p)::text[])`
+// unpausedPair leaves out the types of w that are paused as a whole, and all if the queue is: their runs are not even
+// read.
+const unpausedPair = `(SELECT NOT p.everything FROM paused p)
+	AND w.workflow_type <> ALL ((SELECT p.types FROM paused p)::text[])`
 
-// unpaused is the condition for a run to which no pause of a queue or workflow applies. Its columns are those of the only table
-// of the select around it.
+// unpaused is the condition for a run to which no pause of a queue or workflow applies. Its columns are those of the
+// only table of the select around it.
 const unpaused = `((SELECT NOT p.some FROM paused p) OR ` + unstopped + `)`
 
 // unstopped is unpaused without a short cut if nothing is paused. It needs only pausesOfRuns.
@@ -52,26 +58,27 @@ const unstopped = `(
 		WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type) AND ` + applies + `
 	) = 0`
 
-// unpausedHolder is unpaused for the runs that claims find without their keys. Those among them that have a key hold a slot of it. They
-// stop if the key is paused, too.
+// unpausedHolder is unpaused for the runs that claims find without their keys. Those among them that have a key hold a
+// slot of it. They stop if the key is paused, too.
 const unpausedHolder = unpaused + ` AND ((SELECT NOT p.keys FROM paused p) OR ` + keyUnpaused + `)`
 
 // keyUnpaused is the condition for a run whose key is not paused.
 const keyUnpaused = `(run_key IS NULL OR (
 		SELECT count(*)
-		FROM (SELECT p.run_key AS of_key, p.key_scope AS of_scope FROM kagzi.pauses p WHERE p.run_key > '' AND p.namespace_id = $1) k
+		FROM (SELECT p.run_key AS of_key, p.key_scope AS of_scope FROM kagzi.pauses p WHERE p.run_key > ''
+			AND p.namespace_id = $1) k
 		WHERE k.of_key = run_key AND k.of_scope = key_scope
 	) = 0)`
 
 // applies is the condition for a pause p of a run's queue or workflow to stop the run.
 const applies = passesAt + ` >= p.percent AND coalesce(released_at < p.since, true)`
 
-// passesAt is the percentage from which on a run passes: a larger one lets the runs of a smaller one pass, too. The runs of a key pass
-// together, because they begin in order. So a claim need not read those of a key that does not pass.
+// passesAt is the percentage from which on a run passes: a larger one lets the runs of a smaller one pass, too. The
+// runs of a key pass together, because they begin in order. So a claim need not read those of a key that does not pass.
 const passesAt = `(CASE WHEN run_key IS NULL THEN pg_catalog.uuid_hash(run_id) ELSE pg_catalog.hashtext(run_key) END & 2147483647) % 100`
 
-// A Pause says what is paused: a key of a queue or a group, or the runs of a queue, of a workflow, or of both. Empty names stand for
-// any, so a Pause without names is of all runs of the namespace.
+// A Pause says what is paused: a key of a queue or a group, or the runs of a queue, of a workflow, or of both. Empty
+// names stand for any, so a Pause without names is of all runs of the namespace.
 type Pause struct {
 	Queue   string
 	Type    string
@@ -94,12 +101,15 @@ func (p *Pause) args(namespace string) []any {
 	return []any{namespace, "", "", p.Queue, p.Type}
 }
 
-// A pause that lets some runs pass stops them again: it begins now. A reason or an actor that is not given does not remove the one that is there.
+// A pause that lets some runs pass stops them again: it begins now. A reason or an actor that is not given does not
+// remove the one that is there.
 const insertPause = `
-INSERT INTO kagzi.pauses AS p (namespace_id, run_key, key_scope, task_queue, workflow_type, parks, reason, actor, paused_at)
+INSERT INTO kagzi.pauses AS p (namespace_id, run_key, key_scope, task_queue, workflow_type, parks, reason, actor,
+	paused_at)
 VALUES ($1, $2, $3, $4, $5, $6, NULLIF($7::text, ''), NULLIF($8::text, ''), statement_timestamp())
 ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO UPDATE
-SET parks = excluded.parks, reason = coalesce(excluded.reason, p.reason), actor = coalesce(excluded.actor, p.actor), percent = 0, releases = false,
+SET parks = excluded.parks, reason = coalesce(excluded.reason, p.reason), actor = coalesce(excluded.actor, p.actor),
+	percent = 0, releases = false,
 	paused_at = CASE WHEN p.percent > 0 OR p.releases THEN excluded.paused_at ELSE p.paused_at END`
 
 const pauseBefore = `
@@ -108,7 +118,8 @@ FROM kagzi.pauses p
 WHERE p.namespace_id = $1 AND p.run_key = $2 AND p.key_scope = $3 AND p.task_queue = $4 AND p.workflow_type = $5
 FOR UPDATE`
 
-// Pause stores p: from its commit on, claims take no run that it is about. It returns the workers whose executions are to stop.
+// Pause stores p: from its commit on, claims take no run that it is about. It returns the workers whose executions are
+// to stop.
 func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.UUID, err error) {
 	id := newID()
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -142,13 +153,15 @@ func (s *Store) pauseEntry(ctx context.Context, tx pgx.Tx, p Pause) (*AuditEntry
 	entry := p.entry(EventPaused)
 	var before Pause
 	var passes bool
-	err := askRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason, &before.Actor)
+	err := askRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason,
+		&before.Actor)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
 	}
 	entry.Change("park", before.Parks, p.Parks)
 	entry.Change("percent", before.Percent, 0)
-	if err == nil && !passes && len(entry.Changes) == 0 && (p.Reason == "" || p.Reason == before.Reason) && (p.Actor == "" || p.Actor == before.Actor) {
+	if err == nil && !passes && len(entry.Changes) == 0 && (p.Reason == "" || p.Reason == before.Reason) &&
+		(p.Actor == "" || p.Actor == before.Actor) {
 		return nil, nil
 	}
 	return &entry, nil
@@ -173,7 +186,8 @@ func (p *Pause) entry(action string) AuditEntry {
 const workersOf = `
 SELECT w.worker_id
 FROM kagzi.workers w
-WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND ($2::text = '' OR $2::text = ANY (w.task_queues || w.left_queues))`
+WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
+	AND ($2::text = '' OR $2::text = ANY (w.task_queues || w.left_queues))`
 
 const (
 	deletePause = `
@@ -192,8 +206,8 @@ type Unpaused struct {
 	Workers []uuid.UUID // that may be about to stop executions
 }
 
-// Unpause ends the pause, or with a percentage lets so many of the runs pass. It returns ErrNotPaused if there is no such pause. The reason
-// and the actor of p are those of this change.
+// Unpause ends the pause, or with a percentage lets so many of the runs pass. It returns ErrNotPaused if there is no
+// such pause. The reason and the actor of p are those of this change.
 //
 // It locks the pause before it looks for the keys whose claims the pause has stopped: see claimKeys.
 func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (out Unpaused, err error) {
@@ -231,7 +245,8 @@ func (s *Store) endPause(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Pause, 
 	entry.ID = id
 	var before Pause
 	var passes bool
-	err = askRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason, &before.Actor)
+	err = askRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason,
+		&before.Actor)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -258,8 +273,9 @@ WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND ($2::text = '' OR q.task
 
 const leaveChange = `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) VALUES ($2, $1, $3)`
 
-// The statement leaves a change for each key that has waiting runs, of a queue and of groups, or of all queues. Each key costs one
-// search, however many runs it has. If it was for all queues, the pause has stopped looks at the keys of consumers, too.
+// The statement leaves a change for each key that has waiting runs, of a queue and of groups, or of all queues. Each
+// key costs one search, however many runs it has. If it was for all queues, the pause has stopped looks at the keys of
+// consumers, too.
 const leaveAllChanges = `
 WITH RECURSIVE s (key_scope) AS (
 	(
@@ -311,7 +327,8 @@ WITH RECURSIVE s (key_scope) AS (
 SELECT count(*) FROM k`
 
 const listPauses = `
-SELECT CASE WHEN p.run_key <> '' THEN p.key_scope ELSE p.task_queue END, p.workflow_type, p.run_key, p.run_key <> '' AND p.key_scope = '',
+SELECT CASE WHEN p.run_key <> '' THEN p.key_scope ELSE p.task_queue END, p.workflow_type, p.run_key, p.run_key <> ''
+	AND p.key_scope = '',
 	p.percent, p.parks, coalesce(p.reason, ''), coalesce(p.actor, ''), p.paused_at
 FROM kagzi.pauses p
 WHERE p.namespace_id = $1
@@ -321,9 +338,11 @@ LIMIT $2`
 // Pauses returns up to limit pauses, those of keys last.
 func (s *Store) Pauses(ctx context.Context, db DB, limit int) (out []Pause, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, listPauses, []any{s.namespace, limit}, collect(&out, func(row pgx.CollectableRow) (p Pause, err error) {
-			return p, row.Scan(&p.Queue, &p.Type, &p.Key.Name, &p.Key.Group, &p.Percent, &p.Parks, &p.Reason, &p.Actor, utc(&p.At))
-		}))
+		return ask(ctx, db, listPauses, []any{s.namespace, limit},
+			collect(&out, func(row pgx.CollectableRow) (p Pause, err error) {
+				return p, row.Scan(&p.Queue, &p.Type, &p.Key.Name, &p.Key.Group, &p.Percent, &p.Parks, &p.Reason,
+					&p.Actor, utc(&p.At))
+			}))
 	})
 	return out, wrap("list pauses", err)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A run that keeps its slot while it sleeps, or was parked, is not in its key's line. A pause of its key or group stops it, too.
+// A run that keeps its slot while it sleeps, or was parked, is not in its key's line. A pause of its key or group stops
+// it, too.
 func TestPausedKeyOfAHolder(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -22,7 +23,8 @@ func TestPausedKeyOfAHolder(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := open(t)
-				exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running, held, max_running) VALUES ('queue', $1, 1, true, NULLIF($2::int, 0))`, s.namespace, limit)
+				exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running, held, max_running)
+					VALUES ('queue', $1, 1, true, NULLIF($2::int, 0))`, s.namespace, limit)
 				ids := start(t, s, newRun(c.of), newRun(c.of))
 				r := claim(t, s, keyedRequest(10)).Runs[0]
 				pause(t, s, c.pause)
@@ -30,7 +32,8 @@ func TestPausedKeyOfAHolder(t *testing.T) {
 				pause(t, s, Pause{Key: Key{Name: "b", Group: true}})
 				p := &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "pause"}
 				flush(t, s, &Flush{Suspensions: []*Suspension{p}})
-				if got := claim(t, s, keyedRequest(10)); p.Outcome != Done || len(got.Runs) > 0 || !got.Next.IsZero() || !got.Keys.Next.IsZero() {
+				if got := claim(t, s, keyedRequest(10)); p.Outcome != Done || len(got.Runs) > 0 || !got.Next.IsZero() ||
+					!got.Keys.Next.IsZero() {
 					t.Errorf("claimed %v, next %v and %v", runIDs(got.Runs), got.Next, got.Keys.Next)
 				}
 				req := keyedRequest(10)
@@ -71,7 +74,8 @@ func TestObstacleOfASlotHolder(t *testing.T) {
 	limitKeys(t, s, 1, true)
 	ids := start(t, s, newRun(ofKey("a")))
 	r := claim(t, s, keyedRequest(1)).Runs[0]
-	flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "retry"}}})
+	flush(t, s,
+		&Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "retry"}}})
 	pause(t, s, Pause{Queue: "queue", Key: Key{Name: "a"}})
 	if got := claim(t, s, keyedRequest(1)); len(got.Runs) > 0 {
 		t.Errorf("claimed %v", runIDs(got.Runs))
@@ -81,7 +85,8 @@ func TestObstacleOfASlotHolder(t *testing.T) {
 	}
 }
 
-// A run that is released goes on in spite of a pause of its queue, but not of its key: no claim takes it, so its execution stops.
+// A run that is released goes on in spite of a pause of its queue, but not of its key: no claim takes it, so its
+// execution stops.
 func TestReleasedRunOfAPausedKey(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -124,9 +129,15 @@ func TestDueWorkOfAPausedKey(t *testing.T) {
 			limitKeys(t, s, 1, true)
 			start(t, s, newRun(c.of))
 			r := claim(t, s, keyedRequest(1)).Runs[0]
-			flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Sleeping, WaitingOn: "limit"}}})
-			exec(t, s.pool, `INSERT INTO kagzi.limits (limit_name, namespace_id, max_running, next_at, line_at, last_place) VALUES ('limit', $1, 1, now(), now(), 1)`, s.namespace)
-			exec(t, s.pool, `INSERT INTO kagzi.limit_places (run_id, step_id, namespace_id, limit_name, place, called_at) VALUES ($2, 'a#1', $1, 'limit', 1, now() - interval '1 hour')`, s.namespace, r.RunID)
+			flush(t, s,
+				&Flush{Suspensions: []*Suspension{{
+					RunID: r.RunID, Lease: r.Lease, Status: Sleeping,
+					WaitingOn: "limit",
+				}}})
+			exec(t, s.pool, `INSERT INTO kagzi.limits (limit_name, namespace_id, max_running, next_at, line_at,
+				last_place) VALUES ('limit', $1, 1, now(), now(), 1)`, s.namespace)
+			exec(t, s.pool, `INSERT INTO kagzi.limit_places (run_id, step_id, namespace_id, limit_name, place,
+				called_at) VALUES ($2, 'a#1', $1, 'limit', 1, now() - interval '1 hour')`, s.namespace, r.RunID)
 			for _, paused := range []bool{false, true} {
 				if paused {
 					pause(t, s, c.pause)

@@ -61,7 +61,10 @@ func TestPauses(t *testing.T) {
 			if !slices.Equal(sorted(runIDs(got.Runs)), want) || got.Next.IsZero() != c.stops {
 				t.Errorf("%+v: claimed %v and next at %v, of %v", c.pause, runIDs(got.Runs), got.Next, ids)
 			}
-			req.Since = map[Pair]time.Time{{"type", 3}: time.Now().Add(time.Hour), {"other", 3}: time.Now().Add(time.Hour)}
+			req.Since = map[Pair]time.Time{
+				{"type", 3}:  time.Now().Add(time.Hour),
+				{"other", 3}: time.Now().Add(time.Hour),
+			}
 			if missed, err := s.Missed(t.Context(), req); err != nil || len(missed) != 0 {
 				t.Errorf("%+v: missed %v, %v", c.pause, missed, err)
 			}
@@ -110,14 +113,16 @@ func TestPauses(t *testing.T) {
 			for _, id := range got {
 				passed[id] = true
 			}
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), started_at = NULL WHERE run_id = ANY ($1)`, got)
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), started_at = NULL
+				WHERE run_id = ANY ($1)`, got)
 			again := claimIDs(t, s, request(300))
 			for id := range passed {
 				if !slices.Contains(again, id) {
 					t.Errorf("at %d%% run %s does not pass any more", percent, id)
 				}
 			}
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), started_at = NULL WHERE run_id = ANY ($1)`, again)
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), started_at = NULL
+				WHERE run_id = ANY ($1)`, again)
 		}
 		pause(t, s, Pause{})
 		if got := claimIDs(t, s, request(300)); got != nil {
@@ -154,11 +159,13 @@ func TestPauses(t *testing.T) {
 					pass[r.Key.Name]++
 					flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 				}
-				exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) SELECT DISTINCT key_scope, namespace_id, run_key FROM kagzi.run_keys`)
+				exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key)
+					SELECT DISTINCT key_scope, namespace_id, run_key FROM kagzi.run_keys`)
 			}
 			for key, isStopped := range stopped {
 				if isStopped == (pass[key] > 0) {
-					t.Errorf("%s: of key %s %d runs pass, and an obstacle is said to stop them: %t", name, key, pass[key], isStopped)
+					t.Errorf("%s: of key %s %d runs pass, and an obstacle is said to stop them: %t", name, key,
+						pass[key], isStopped)
 				}
 			}
 			for key, n := range pass {
@@ -339,7 +346,11 @@ func TestPausesOfOtherKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	ids := start(t, s, newRun(ofKey("a")), newRun(inGroup("g")), newRun(ofKey("g")))
-	for _, p := range []Pause{{Queue: "elsewhere", Key: Key{Name: "a"}}, {Key: Key{Name: "a", Group: true}}, {Queue: "elsewhere"}} {
+	for _, p := range []Pause{
+		{Queue: "elsewhere", Key: Key{Name: "a"}},
+		{Key: Key{Name: "a", Group: true}},
+		{Queue: "elsewhere"},
+	} {
 		pause(t, s, p)
 	}
 	if got := runIDs(claim(t, s, keyedRequest(10)).Runs); !slices.Equal(sorted(got), ids) {
@@ -351,7 +362,8 @@ func TestPausesOfOtherKeys(t *testing.T) {
 func TestPausedHolder(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, held) VALUES ('queue', $1, 1, true)`, s.namespace)
+	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, held)
+		VALUES ('queue', $1, 1, true)`, s.namespace)
 	id := start(t, s, newRun())[0]
 	claim(t, s, keyedRequest(1))
 	expire(t, s, id)
@@ -387,7 +399,8 @@ func TestPausedRun(t *testing.T) {
 		if got := claim(t, s, keyedRequest(10)); len(got.Runs) > 0 || !got.Next.IsZero() || !got.Keys.Next.IsZero() {
 			t.Errorf("claimed %+v", got)
 		}
-		if n, since, first, err := s.PausedRuns(t.Context(), s.pool, 2); err != nil || n != 2 || since.IsZero() || first != ids[0] {
+		if n, since, first, err := s.PausedRuns(t.Context(), s.pool, 2); err != nil || n != 2 || since.IsZero() ||
+			first != ids[0] {
 			t.Errorf("paused are %d since %v, first %v, %v", n, since, first, err)
 		}
 		for _, id := range ids {
@@ -400,7 +413,8 @@ func TestPausedRun(t *testing.T) {
 			t.Errorf("claimed %v of %v", got, ids)
 		}
 		events, err := s.RunEvents(t.Context(), ids[0])
-		if err != nil || len(events) != 2 || events[0].Event != EventPaused || events[0].Reason != "why" || events[0].Actor != "who" || events[1].Event != EventUnpaused {
+		if err != nil || len(events) != 2 || events[0].Event != EventPaused || events[0].Reason != "why" ||
+			events[0].Actor != "who" || events[1].Event != EventUnpaused {
 			t.Errorf("events %+v, %v", events, err)
 		}
 	})
@@ -467,13 +481,15 @@ func TestPausedRun(t *testing.T) {
 		r := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Records: []*Record{registering(r, "undo", 1)}})
 		pauseIt(t, s, id)
-		if out, err := s.Cancel(t.Context(), nil, id, Why{}, time.Minute); err != nil || !slices.Equal(out.Marked, []uuid.UUID{id}) {
+		if out, err := s.Cancel(t.Context(), nil, id, Why{}, time.Minute); err != nil ||
+			!slices.Equal(out.Marked, []uuid.UUID{id}) {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		if err := s.PauseRun(t.Context(), nil, id, Why{}); !errors.Is(err, ErrRunEnding) {
 			t.Errorf("paused while it is about to end: %v", err)
 		}
-		flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: id, Lease: r.Lease, Status: Pending, WaitingOn: "pause"}}})
+		flush(t, s,
+			&Flush{Suspensions: []*Suspension{{RunID: id, Lease: r.Lease, Status: Pending, WaitingOn: "pause"}}})
 		if got := claim(t, s, request(1)); len(got.Runs) != 1 || !got.Runs[0].CancelRequested {
 			t.Errorf("claimed %+v", got)
 		}
@@ -536,7 +552,8 @@ func TestEndOfAPausedRun(t *testing.T) {
 			f.Status, f.Output, f.ErrorKind = status, nil, "kind"
 		}
 		flush(t, s, &Flush{Finishes: []*Finish{f}})
-		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND status = $2 AND paused_at IS NULL`, runs[i].RunID, status); n != 1 {
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND status = $2
+			AND paused_at IS NULL`, runs[i].RunID, status); n != 1 {
 			t.Errorf("the run that ends as %s is paused", status)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// What a caller's transaction pauses or unpauses is in force from its commit on. Claims of other runs go on while it is open.
+// What a caller's transaction pauses or unpauses is in force from its commit on. Claims of other runs go on while it is
+// open.
 func TestPausesInACallersTransaction(t *testing.T) {
 	t.Parallel()
 	for end, committed := range map[string]bool{"COMMIT": true, "ROLLBACK": false} {
@@ -106,7 +107,8 @@ func TestReleaseOfARunThatIsOver(t *testing.T) {
 // The answer to the commit is lost, or the commit: each call does its work once.
 func TestLostPause(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
+	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).
+		DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, direct, proxy := losing(t)
@@ -128,7 +130,8 @@ func TestLostPause(t *testing.T) {
 					}
 					return err
 				})
-				if got := claim(t, direct, keyedRequest(9)); slices.Contains(runIDs(got.Runs), ids[1]) || got.Keys.Change != 0 {
+				if got := claim(t, direct, keyedRequest(9)); slices.Contains(runIDs(got.Runs), ids[1]) ||
+					got.Keys.Change != 0 {
 					t.Errorf("paused: %+v", got)
 				}
 				if p.Key.Name == "" {
@@ -144,7 +147,8 @@ func TestLostPause(t *testing.T) {
 				if got := runIDs(claim(t, direct, keyedRequest(9)).Runs); !slices.Contains(got, ids[1]) {
 					t.Errorf("claimed %v of %v", got, ids)
 				}
-				exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', slot = NULL, available_at = now()`)
+				exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', slot = NULL,
+					available_at = now()`)
 				exec(t, direct.pool, `UPDATE kagzi.run_keys SET available_at = now()`)
 			}
 			losing("pause a run", func() error { return s.PauseRun(t.Context(), nil, ids[0], Why{}) })
@@ -155,7 +159,8 @@ func TestLostPause(t *testing.T) {
 				}
 				return err
 			})
-			if events, err := direct.RunEvents(t.Context(), ids[0]); err != nil || len(events) != 2 || events[0].Event != EventPaused || events[1].Event != EventUnpaused {
+			if events, err := direct.RunEvents(t.Context(), ids[0]); err != nil || len(events) != 2 ||
+				events[0].Event != EventPaused || events[1].Event != EventUnpaused {
 				t.Errorf("events %+v, %v", events, err)
 			}
 			if n, err := direct.Pauses(t.Context(), direct.pool, 9); err != nil || len(n) > 0 {
@@ -165,7 +170,8 @@ func TestLostPause(t *testing.T) {
 	}
 }
 
-// The answer to the flush that parks a run is lost. The run is paused, waits for the end of that, and keeps its slot or gives it up.
+// The answer to the flush that parks a run is lost. The run is paused, waits for the end of that, and keeps its slot or
+// gives it up.
 func TestLostParking(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
 		s, direct, proxy := losing(t)
@@ -211,8 +217,8 @@ func TestLostParking(t *testing.T) {
 	})
 }
 
-// A worker dies between the pause of its run and the parking. Nobody takes the run over before the pause ends; then somebody does,
-// whoever comes first: the one who ends the pause, or the one who declares the worker dead.
+// A worker dies between the pause of its run and the parking. Nobody takes the run over before the pause ends; then
+// somebody does, whoever comes first: the one who ends the pause, or the one who declares the worker dead.
 func TestPausedRunOfADeadWorker(t *testing.T) {
 	t.Parallel()
 	for name, deadFirst := range map[string]bool{"DeclaredDeadBefore": true, "DeclaredDeadAfter": false} {
@@ -229,7 +235,10 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.RegisterWorker(t.Context(), s.pool, Worker{ID: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: time.Hour, StaleAfter: time.Minute}); err != nil {
+			if err := s.RegisterWorker(t.Context(), s.pool, Worker{
+				ID: req.Worker, Queues: []string{"queue"},
+				Types: []string{"type"}, LeaseTimeout: time.Hour, StaleAfter: time.Minute,
+			}); err != nil {
 				t.Fatal(err)
 			}
 			die := func() {
@@ -261,7 +270,8 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 	}
 }
 
-// Whoever ends or loosens a pause waits for the claims that have seen it. Only then it searches the keys that these have stopped.
+// Whoever ends or loosens a pause waits for the claims that have seen it. Only then it searches the keys that these
+// have stopped.
 func TestUnpauseWaitsForClaims(t *testing.T) {
 	t.Parallel()
 	for _, percent := range []int{0, 99} {
@@ -269,7 +279,8 @@ func TestUnpauseWaitsForClaims(t *testing.T) {
 		id := start(t, s, newRun(ofKey("a")))
 		pause(t, s, Pause{Type: "type"})
 		tx := begin(t, s)
-		exec(t, tx, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at) VALUES ('queue', 'a', $1, now())`, s.namespace)
+		exec(t, tx, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+			VALUES ('queue', 'a', $1, now())`, s.namespace)
 		exec(t, tx, claimKeys, s.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
 		meetsLock(t, s, func(ctx context.Context) {
 			if err := second(s.Unpause(ctx, nil, Pause{Type: "type"}, percent)); err != nil {

@@ -30,9 +30,12 @@ func byPolicy(runs []NewRun) bool {
 }
 
 // refuseEnded returns an IDTaken if a run was just inserted and its policy refuses it because of the ended runs of its
-// external ID. The check comes after the insert: from then on no other run can become active under the ID, so none can end. A
-// check before the insert would miss a run that ends in between. A run that the start has replaced does not count as ended.
-func (s *Store) refuseEnded(ctx context.Context, db DB, out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) error {
+// external ID. The check comes after the insert: from then on no other run can become active under the ID, so none can
+// end. A check before the insert would miss a run that ends in between. A run that the start has replaced does not
+// count as ended.
+func (s *Store) refuseEnded(ctx context.Context, db DB, out []StartedRun, runs []NewRun,
+	inserted map[uuid.UUID]bool,
+) error {
 	var externals []string
 	for i := range runs {
 		if r := &runs[i]; r.IfEnded != "" && inserted[r.RunID] && out[i].Replaced == uuid.Nil {
@@ -59,11 +62,13 @@ func (s *Store) refuseEnded(ctx context.Context, db DB, out []StartedRun, runs [
 	return nil
 }
 
-// replace terminates the runs, with all below them, and returns those that it ended: others may have ended by themselves.
+// replace terminates the runs, with all below them, and returns those that it ended: others may have ended by
+// themselves.
 func (s *Store) replace(ctx context.Context, tx pgx.Tx, held []*holder) (*CancelledRuns, error) {
 	ids := make([]uuid.UUID, len(held))
 	for i, h := range held {
 		ids[i] = h.id
 	}
-	return s.cancelAll(ctx, tx, ids, cancellation{how: regardless, text: wasTerminated + ": a start with its ID has replaced it"})
+	return s.cancelAll(ctx, tx, ids, cancellation{how: regardless, text: wasTerminated +
+		": a start with its ID has replaced it"})
 }

@@ -24,7 +24,8 @@ func ifEnded(policy string) func(*NewRun)  { return func(r *NewRun) { r.IfEnded 
 func endAs(t *testing.T, db DB, id uuid.UUID, status string) {
 	t.Helper()
 	exec(t, db, `
-		UPDATE kagzi.workflow_runs SET status = $2, finished_at = clock_timestamp(), available_at = NULL, locked_by = NULL, error_kind = CASE WHEN $2 <> 'COMPLETED' THEN 'kind' END
+		UPDATE kagzi.workflow_runs SET status = $2, finished_at = clock_timestamp(), available_at = NULL,
+			locked_by = NULL, error_kind = CASE WHEN $2 <> 'COMPLETED' THEN 'kind' END
 		WHERE run_id = $1 AND status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')`, id, status)
 }
 
@@ -73,10 +74,18 @@ func TestPolicies(t *testing.T) {
 		"Completed":            {[]past{{same, Completed}}, nil, []string{"new", "taken", "taken"}},
 		"Failed":               {[]past{{same, Failed}}, nil, []string{"new", "taken", "new"}},
 		"Cancelled":            {[]past{{same, Cancelled}}, nil, []string{"new", "taken", "new"}},
-		"CompletedLast":        {[]past{{same, Failed}, {same, Cancelled}, {same, Completed}}, nil, []string{"new", "taken", "taken"}},
-		"FailedLast":           {[]past{{same, Completed}, {same, Failed}}, nil, []string{"new", "taken", "new"}},
-		"CompletedOtherInput":  {[]past{{input, Completed}}, nil, []string{"new", "taken and conflict", "taken and conflict"}},
-		"FailedOtherWorkflow":  {[]past{{workflow, Failed}}, nil, []string{"new", "taken and conflict", "new"}},
+		"CompletedLast": {
+			[]past{{same, Failed}, {same, Cancelled}, {same, Completed}},
+			nil,
+			[]string{"new", "taken", "taken"},
+		},
+		"FailedLast": {[]past{{same, Completed}, {same, Failed}}, nil, []string{"new", "taken", "new"}},
+		"CompletedOtherInput": {
+			[]past{{input, Completed}},
+			nil,
+			[]string{"new", "taken and conflict", "taken and conflict"},
+		},
+		"FailedOtherWorkflow": {[]past{{workflow, Failed}}, nil, []string{"new", "taken and conflict", "new"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,7 +112,8 @@ func TestPolicies(t *testing.T) {
 						before := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`)
 						runs := []NewRun{newRun(withID(id), ifActive(active), ifEnded(ended))}
 						if way == "AmongMany" {
-							runs = append(runs, newRun(), newRun(withID(id+"/free"), ifActive(ReplaceActive), ifEnded(RejectEnded)))
+							runs = append(runs, newRun(), newRun(withID(id+"/free"), ifActive(ReplaceActive),
+								ifEnded(RejectEnded)))
 						}
 						var tx pgx.Tx
 						if way == "InTx" {
@@ -129,7 +139,8 @@ func TestPolicies(t *testing.T) {
 						case want == "existed":
 							made--
 						case want == "replaced":
-							if row := readRow(t, s.pool, last); out[0].Replaced != last || row.Status != Cancelled || !row.Ended || row.LockedBy != nil {
+							if row := readRow(t, s.pool, last); out[0].Replaced != last || row.Status != Cancelled ||
+								!row.Ended || row.LockedBy != nil {
 								t.Errorf("%s: replaced %v, want %v, which is %+v", id, out[0].Replaced, last, row)
 							}
 						}
@@ -152,10 +163,13 @@ func TestReplace(t *testing.T) {
 	t.Run("FromEachStatus", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		for i, end := range []func(*ClaimedRun){func(*ClaimedRun) {}, func(r *ClaimedRun) { flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}}) }} {
+		for i, end := range []func(*ClaimedRun){func(*ClaimedRun) {}, func(r *ClaimedRun) {
+			flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}})
+		}} {
 			r := running(t, s, 1, withID(fmt.Sprint(i)))[0]
 			end(r)
-			out, err := s.Start(t.Context(), nil, []NewRun{newRun(withID(fmt.Sprint(i)), ifActive(ReplaceActive), withDelay(time.Hour))})
+			out, err := s.Start(t.Context(), nil,
+				[]NewRun{newRun(withID(fmt.Sprint(i)), ifActive(ReplaceActive), withDelay(time.Hour))})
 			if err != nil || out[0].Replaced != r.RunID {
 				t.Fatalf("%+v, %v", out, err)
 			}
@@ -169,10 +183,12 @@ func TestReplace(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		parents := running(t, s, 2)
-		start(t, s, newRun(withID("a"), withParent(parents[0].RunID)), newRun(withID("b"), withParent(parents[0].RunID)), newRun(withID("c"), withParent(parents[1].RunID)))
+		start(t, s, newRun(withID("a"), withParent(parents[0].RunID)),
+			newRun(withID("b"), withParent(parents[0].RunID)), newRun(withID("c"), withParent(parents[1].RunID)))
 		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parents[0], -1), sleep(parents[1], -1)}})
 		if _, err := s.Start(t.Context(), nil, []NewRun{
-			newRun(withID("c"), ifActive(ReplaceActive)), newRun(withID("a"), ifActive(ReplaceActive)), newRun(withID("b"), ifActive(ReplaceActive)), newRun(withID("free"), ifActive(ReplaceActive)),
+			newRun(withID("c"), ifActive(ReplaceActive)), newRun(withID("a"), ifActive(ReplaceActive)),
+			newRun(withID("b"), ifActive(ReplaceActive)), newRun(withID("free"), ifActive(ReplaceActive)),
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -188,12 +204,16 @@ func TestReplace(t *testing.T) {
 		s := open(t)
 		old := start(t, s, newRun(withID("id")), newRun(withID("taken")))
 		tx := begin(t, s)
-		_, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("id"), ifActive(ReplaceActive)), newRun(withID("taken"), ifActive(RejectActive))})
+		_, err := s.Start(t.Context(), tx, []NewRun{
+			newRun(withID("id"), ifActive(ReplaceActive)),
+			newRun(withID("taken"), ifActive(RejectActive)),
+		})
 		wantError(t, err, ErrIDTaken)
 		if row := readRow(t, tx, old[0]); row.Status != Pending {
 			t.Errorf("row %+v: a start that was refused leaves nothing", row)
 		}
-		if out, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("id"), ifActive(ReplaceActive))}); err != nil || out[0].Replaced != old[0] {
+		if out, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("id"), ifActive(ReplaceActive))}); err != nil ||
+			out[0].Replaced != old[0] {
 			t.Errorf("%+v, %v", out, err)
 		}
 		rollback(t, tx)
@@ -213,7 +233,8 @@ func TestReplace(t *testing.T) {
 			var out []StartedRun
 			var err error
 			meetsLock(t, s, func(ctx context.Context) {
-				out, err = s.Start(ctx, nil, []NewRun{newRun(withID("id"+policy), ifActive(ReplaceActive), ifEnded(policy), withDelay(time.Hour))})
+				out, err = s.Start(ctx, nil, []NewRun{newRun(withID("id"+policy), ifActive(ReplaceActive),
+					ifEnded(policy), withDelay(time.Hour))})
 			}, func() {
 				endAs(t, tx, r.RunID, Completed)
 				commit(t, tx)
@@ -230,16 +251,22 @@ func TestReplace(t *testing.T) {
 	// A start that replaces children locks them and their parents in the order of the flushes that end them.
 	t.Run("BesideFlushes", func(t *testing.T) {
 		t.Parallel()
-		pool := poolWith(t, dbtest.Database(t).DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1" })
+		pool := poolWith(t, dbtest.Database(t).DSN, func(c *pgxpool.Config) {
+			c.ConnConfig.RuntimeParams["deadlock_timeout"] = "1"
+		})
 		s := New(pool, "test")
 		for round := range 20 {
 			id := func(child int) func(*NewRun) { return withID(fmt.Sprintf("%d-%d", round, child)) }
 			parents := running(t, s, 2)
-			start(t, s, newRun(id(0), withParent(parents[1].RunID)), newRun(id(1), withParent(parents[0].RunID)), newRun(id(2), withParent(parents[1].RunID)))
+			start(t, s, newRun(id(0), withParent(parents[1].RunID)), newRun(id(1), withParent(parents[0].RunID)),
+				newRun(id(2), withParent(parents[1].RunID)))
 			children := claim(t, s, request(3)).Runs
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				f := &Flush{Records: []*Record{record(parents[0], "a", "x"), record(parents[1], "a", "x")}, Finishes: []*Finish{finish(children[0]), finish(children[1])}}
+				f := &Flush{
+					Records:  []*Record{record(parents[0], "a", "x"), record(parents[1], "a", "x")},
+					Finishes: []*Finish{finish(children[0]), finish(children[1])},
+				}
 				if err := s.Flush(t.Context(), f); err != nil {
 					t.Error(err)
 				}
@@ -254,7 +281,8 @@ func TestReplace(t *testing.T) {
 				}
 			})
 			wg.Wait()
-			if n := readRow(t, s.pool, parents[0].RunID).Wakeups + readRow(t, s.pool, parents[1].RunID).Wakeups; n != 3 {
+			if n := readRow(t, s.pool, parents[0].RunID).Wakeups + readRow(t, s.pool, parents[1].RunID).
+				Wakeups; n != 3 {
 				t.Errorf("%d wake-ups for the ends of three children", n)
 			}
 		}
@@ -298,7 +326,8 @@ func TestReplace(t *testing.T) {
 				t.Errorf("run %v was replaced %d times; made: %t", id, times, made[id])
 			}
 		}
-		if active := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND external_id IS NOT NULL`); active != 2 || len(replaced) != n+n/4-2 {
+		if active := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING'
+			AND external_id IS NOT NULL`); active != 2 || len(replaced) != n+n/4-2 {
 			t.Errorf("%d of %d are active, %d replaced", active, len(made), len(replaced))
 		}
 	})
@@ -340,7 +369,8 @@ func TestIfEndedRaces(t *testing.T) {
 		for range 16 {
 			wg.Go(func() {
 				for range 4 {
-					out, err := s.Start(context.WithoutCancel(t.Context()), nil, []NewRun{newRun(withID(id), ifEnded(RejectEnded))})
+					out, err := s.Start(context.WithoutCancel(t.Context()), nil,
+						[]NewRun{newRun(withID(id), ifEnded(RejectEnded))})
 					switch got := outcome(out, err); got {
 					case "new":
 						made.Add(1)
@@ -353,7 +383,8 @@ func TestIfEndedRaces(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE external_id = $1`, id); n != 1 || made.Load() != 1 {
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE external_id = $1`, id); n != 1 ||
+			made.Load() != 1 {
 			t.Errorf("%d runs, %d starts that made one; want 1", n, made.Load())
 		}
 	}
@@ -370,7 +401,8 @@ func TestIfEndedInAStricterTransaction(t *testing.T) {
 		}
 		id := withID(string(level))
 		_, err = s.Start(t.Context(), tx, []NewRun{newRun(id, ifEnded(RejectEnded))})
-		if refused := err != nil && strings.Contains(err.Error(), "READ COMMITTED"); refused != (level != pgx.ReadCommitted) {
+		if refused := err != nil &&
+			strings.Contains(err.Error(), "READ COMMITTED"); refused != (level != pgx.ReadCommitted) {
 			t.Errorf("at %s: %v", level, err)
 		}
 		_, err = s.Start(t.Context(), tx, []NewRun{newRun(id, ifActive(ReplaceActive))})
@@ -385,8 +417,8 @@ func TestIfEndedInAStricterTransaction(t *testing.T) {
 }
 
 // What a start costs: the usual one, and one that is refused only by an active run, is a single statement.
-// A start is one statement, after that which prepares its transaction, in one round trip. With IDs, and policies that can
-// take it back, there is a transaction around it.
+// A start is one statement, after that which prepares its transaction, in one round trip. With IDs, and policies that
+// can take it back, there is a transaction around it.
 func TestAStartIsOneStatement(t *testing.T) {
 	t.Parallel()
 	s, _, proxy := losing(t)

@@ -1,21 +1,23 @@
 package store
 
-// The last position that was drawn: zero before the first one. A SELECT from the sequence is no substitute. It reads without the page's
-// lock, and so may see the value that nextval logs ahead, which is up to 32 higher.
+// The last position that was drawn: zero before the first one. A SELECT from the sequence is no substitute. It reads
+// without the page's lock, and so may see the value that nextval logs ahead, which is up to 32 higher.
 const lastPosition = `coalesce(pg_sequence_last_value('kagzi.event_positions'::regclass), 0)`
 
-// The advisory lock of who publishes: the topic, and the last position that was drawn before, of which 32 bits are enough.
+// The advisory lock of who publishes: the topic, and the last position that was drawn before, of which 32 bits are
+// enough.
 const (
 	topicLock    = `hashtext('kagzi ' || $1 || ' ' || `
 	positionLock = `('x' || lpad(to_hex(v.position & 4294967295), 8, '0'))::bit(32)::int`
 )
 
-// The position up to which all events are there to read, or will never be: that of the oldest transaction under way that has published in
-// the topic, or else the last one that was drawn. It is read before the locks: a transaction that takes one later draws
-// a higher one. The statement that reads the events comes last, so it sees those of the transactions whose locks are gone.
+// The position up to which all events are there to read, or will never be: that of the oldest transaction under way
+// that has published in the topic, or else the last one that was drawn. It is read before the locks: a transaction that
+// takes one later draws a higher one. The statement that reads the events comes last, so it sees those of the
+// transactions whose locks are gone.
 //
-// A transaction that began between the two reads may have a lock with a position that was drawn in between. It seems to be almost 2^32
-// behind, and holds up nobody. A sixteenth of the numbers is left for that.
+// A transaction that began between the two reads may have a lock with a position that was drawn in between. It seems to
+// be almost 2^32 behind, and holds up nobody. A sixteenth of the numbers is left for that.
 //
 // A standby has no locks of those who publish on its primary: there it is NULL.
 const settledEvents = `
@@ -25,7 +27,8 @@ WITH v AS MATERIALIZED (
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN v.position - coalesce(l.behind, 0) END
 FROM v
 CROSS JOIN LATERAL (
-	SELECT max((v.position - l.objid::bigint) & 4294967295) FILTER (WHERE (v.position - l.objid::bigint) & 4294967295 < 15::bigint << 28) AS behind
+	SELECT max((v.position - l.objid::bigint) & 4294967295) FILTER (WHERE (v.position - l.objid::bigint) & 4294967295 <
+		15::bigint << 28) AS behind
 	FROM pg_locks l
 	WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
 		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
@@ -33,7 +36,8 @@ CROSS JOIN LATERAL (
 	OFFSET 0
 ) l`
 
-// Who is publishing: the last position that was drawn, and the advisory locks of those who draw, read in this order: see settledEvents.
+// Who is publishing: the last position that was drawn, and the advisory locks of those who draw, read in this order:
+// see settledEvents.
 const publishers = `
 WITH v AS MATERIALIZED (
 	SELECT ` + lastPosition + ` AS position

@@ -104,7 +104,8 @@ FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::
 WHERE CASE u.kind
 	WHEN 'news' THEN (
 		SELECT 1 - count(*) FROM kagzi.workflow_runs r
-		WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND (r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))
+		WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND (r.cancel_requested_at IS NOT NULL
+			OR r.paused_at IS NOT NULL))
 	WHEN 'record' THEN (
 		SELECT count(*) FROM kagzi.step_runs s
 		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id = u.name AND s.attempt_number = u.number::int
@@ -115,7 +116,8 @@ WHERE CASE u.kind
 			AND g.received_at = timestamptz 'epoch' + u.mark * interval '1 microsecond')
 	WHEN 'child' THEN (
 		SELECT count(*) FROM kagzi.workflow_runs c
-		WHERE c.run_id = u.run_id AND c.namespace_id = $1 AND c.finished_at = timestamptz 'epoch' + u.mark * interval '1 microsecond')
+		WHERE c.run_id = u.run_id AND c.namespace_id = $1
+			AND c.finished_at = timestamptz 'epoch' + u.mark * interval '1 microsecond')
 	ELSE (
 		SELECT count(*) FROM kagzi.workflow_runs r
 		WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.wakeups >= u.number)

@@ -13,14 +13,15 @@ import (
 // preparedOn counts the statements that are prepared on conn.
 func preparedOn(t *testing.T, conn *pgx.Conn) (n int) {
 	t.Helper()
-	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements`, pgx.QueryExecModeExec).Scan(&n); err != nil {
+	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements`, pgx.QueryExecModeExec).
+		Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
-// TestPrepareHeartbeats shows that heartbeats have nothing to prepare on a connection of PrepareHeartbeats, so each statement is one
-// round trip, and that no trouble with a statement keeps the connection from being used.
+// TestPrepareHeartbeats shows that heartbeats have nothing to prepare on a connection of PrepareHeartbeats, so each
+// statement is one round trip, and that no trouble with a statement keeps the connection from being used.
 func TestPrepareHeartbeats(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -56,7 +57,10 @@ func TestPrepareHeartbeats(t *testing.T) {
 func beat(t *testing.T, s *Store, conn *pgx.Conn, w Worker) {
 	t.Helper()
 	held := []HeldRun{{uuid.New(), uuid.New()}}
-	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: w.Number + 1, Worker: w.ID, Queues: w.Queues, Backend: w.Backend}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{
+		Number: w.Number + 1, Worker: w.ID, Queues: w.Queues,
+		Backend: w.Backend,
+	}); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{Worker: uuid.New()}); err == nil {

@@ -38,7 +38,8 @@ func (p *Progress) stored() string {
 
 const setProgress = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.lease, NULLIF(u.progress, '')::jsonb || jsonb_build_object('at', statement_timestamp()) AS progress
+	SELECT u.run_id, u.lease, NULLIF(u.progress, '')::jsonb || jsonb_build_object('at',
+		statement_timestamp()) AS progress
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, progress)
 )
 UPDATE kagzi.workflow_runs r

@@ -35,7 +35,10 @@ func TestProgressUnderItsLease(t *testing.T) {
 	zombie, sleeps, ends, other := runs[0], runs[1], runs[2], runs[3]
 	holder := supersede(t, s, zombie)
 	lost, f := says(zombie, "lost"), &Flush{
-		Progress:    []*Progress{says(other, "4 of 9"), says(ends, "ends"), says(sleeps, "sleeps"), says(holder, "held")},
+		Progress: []*Progress{
+			says(other, "4 of 9"), says(ends, "ends"), says(sleeps, "sleeps"),
+			says(holder, "held"),
+		},
 		Suspensions: []*Suspension{sleep(sleeps, time.Hour)}, Finishes: []*Finish{finish(ends)},
 	}
 	flush(t, s, f)

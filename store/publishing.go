@@ -2,7 +2,8 @@ package store
 
 import "github.com/jackc/pgx/v5"
 
-// The parts that the statements have which publish: publish, publishRecorded and publishRuns. The first takes the topics as $2.
+// The parts that the statements have which publish: publish, publishRecorded and publishRuns. The first takes the
+// topics as $2.
 const (
 	lockTopics = `v AS MATERIALIZED (
 	SELECT ` + lastPosition + ` AS position
@@ -10,7 +11,8 @@ const (
 	SELECT pg_advisory_xact_lock_shared(` + topicLock + `t.topic), ` + positionLock + `)
 	FROM v CROSS JOIN (SELECT DISTINCT x.topic FROM unnest($2::text[]) AS x (topic)) t
 ), t AS MATERIALIZED (
-	SELECT count(*) AS locks, clock_timestamp() AS now, coalesce((SELECT o.part FROM kagzi.event_parts o WHERE o.closed_at IS NULL), 0) AS part FROM k
+	SELECT count(*) AS locks, clock_timestamp() AS now,
+		coalesce((SELECT o.part FROM kagzi.event_parts o WHERE o.closed_at IS NULL), 0) AS part FROM k
 )`
 
 	drawPosition = `CASE WHEN t.locks > 0 THEN nextval('kagzi.event_positions'::regclass) END`
@@ -28,7 +30,8 @@ const (
 ), s AS MATERIALIZED (
 	SELECT x.run_key, x.task_queue, x.consumer
 	FROM (SELECT DISTINCT n.topic FROM n) t
-	CROSS JOIN LATERAL (SELECT f.* FROM kagzi.subscriptions f WHERE f.topic = t.topic AND f.namespace_id = $1 AND f.subscribed OFFSET 0) x
+	CROSS JOIN LATERAL (SELECT f.* FROM kagzi.subscriptions f WHERE f.topic = t.topic AND f.namespace_id = $1
+		AND f.subscribed OFFSET 0) x
 ), ` + insertChanges + ` (SELECT s.run_key, '' AS key_scope FROM s) k
 )
 SELECT DISTINCT ON (s.task_queue) s.task_queue, s.consumer FROM s ORDER BY 1, 2`

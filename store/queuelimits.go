@@ -35,14 +35,18 @@ type QueueLimits struct {
 const hasLimits = `(max_running > 0 OR rate_interval > 0 OR key_max_running > 0 OR key_interval > 0 OR held)`
 
 const setQueue = `
-INSERT INTO kagzi.queues AS x (task_queue, namespace_id, max_running, rate_interval, rate_burst, key_max_running, key_interval, key_burst, held)
-VALUES ($2, $1, NULLIF($3::int, 0), NULLIF($4::bigint, 0), GREATEST($5::int, 1), NULLIF($6::int, 0), NULLIF($7::bigint, 0), GREATEST($8::int, 1), $9::bool)
+INSERT INTO kagzi.queues AS x (task_queue, namespace_id, max_running, rate_interval, rate_burst, key_max_running,
+	key_interval, key_burst, held)
+VALUES ($2, $1, NULLIF($3::int, 0), NULLIF($4::bigint, 0), GREATEST($5::int, 1), NULLIF($6::int, 0),
+	NULLIF($7::bigint, 0), GREATEST($8::int, 1), $9::bool)
 ON CONFLICT (task_queue, namespace_id) DO UPDATE
 SET max_running = excluded.max_running, rate_interval = excluded.rate_interval, rate_burst = excluded.rate_burst,
 	rate_at = CASE WHEN excluded.rate_interval > 0 THEN x.rate_at END, key_max_running = excluded.key_max_running,
-	key_interval = excluded.key_interval, key_burst = excluded.key_burst, held = excluded.held, changed_at = excluded.changed_at, settled = false
+	key_interval = excluded.key_interval, key_burst = excluded.key_burst, held = excluded.held,
+		changed_at = excluded.changed_at, settled = false
 WHERE (x.max_running, x.rate_interval, x.rate_burst, x.key_max_running, x.key_interval, x.key_burst, x.held)
-	IS DISTINCT FROM (excluded.max_running, excluded.rate_interval, excluded.rate_burst, excluded.key_max_running, excluded.key_interval, excluded.key_burst, excluded.held)`
+	IS DISTINCT FROM (excluded.max_running, excluded.rate_interval, excluded.rate_burst, excluded.key_max_running,
+		excluded.key_interval, excluded.key_burst, excluded.held)`
 
 // A slower rate may have moved the next token into the far future: it comes an interval from now at the latest.
 const capQueueRate = `
@@ -57,13 +61,14 @@ WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.rate_at > t.latest`
 const unsettled = `SELECT NOT c.settled FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1`
 
 const queueBefore = `
-SELECT coalesce(c.max_running, 0), coalesce(c.rate_interval, 0), c.rate_burst, coalesce(c.key_max_running, 0), coalesce(c.key_interval, 0), c.key_burst, c.held
+SELECT coalesce(c.max_running, 0), coalesce(c.rate_interval, 0), c.rate_burst, coalesce(c.key_max_running, 0),
+	coalesce(c.key_interval, 0), c.key_burst, c.held
 FROM kagzi.queues c
 WHERE c.task_queue = $2 AND c.namespace_id = $1
 FOR UPDATE`
 
-// SetQueue sets the limits of a queue: see Settle for what claims have done before. Claims wait for its lock on the queue's row, so
-// it is no part of a caller's transaction.
+// SetQueue sets the limits of a queue: see Settle for what claims have done before. Claims wait for its lock on the
+// queue's row, so it is no part of a caller's transaction.
 func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 	settle := false
 	entry := NewEntry(EventUpdated, OnQueue, q.Queue, why)
@@ -71,7 +76,8 @@ func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 		var before QueueLimits
 		if err := s.auditLimits(ctx, tx, queueBefore, []any{s.namespace, q.Queue}, &entry, []any{
 			&before.MaxRunning, microsTo(&before.Rate.Interval), &before.Rate.Burst,
-			&before.EachKey.MaxRunning, microsTo(&before.EachKey.Rate.Interval), &before.EachKey.Rate.Burst, &before.Held,
+			&before.EachKey.MaxRunning, microsTo(&before.EachKey.Rate.Interval), &before.EachKey.Rate.Burst,
+			&before.Held,
 		}, func() {
 			entry.Change("max_running", before.MaxRunning, q.MaxRunning)
 			entry.changeRate("rate", before.Rate, q.Rate)
@@ -82,7 +88,8 @@ func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(setQueue, s.namespace, q.Queue, q.MaxRunning, micros(q.Rate.Interval), q.Rate.Burst, q.EachKey.MaxRunning,
+		b.Queue(setQueue, s.namespace, q.Queue, q.MaxRunning, micros(q.Rate.Interval), q.Rate.Burst,
+			q.EachKey.MaxRunning,
 			micros(q.EachKey.Rate.Interval), q.EachKey.Rate.Burst, q.Held)
 		b.Queue(capQueueRate, s.namespace, q.Queue, micros(q.Rate.Interval))
 		b.Queue(unsettled, s.namespace, q.Queue)
@@ -97,8 +104,11 @@ func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 	return wrap("set the limits of a queue", err)
 }
 
-// auditLimits reads the limits that are there, calls compare, which adds the changes to the entry, and writes the entry if there are some.
-func (s *Store) auditLimits(ctx context.Context, tx pgx.Tx, before string, args []any, entry *AuditEntry, dest []any, compare func()) error {
+// auditLimits reads the limits that are there, calls compare, which adds the changes to the entry, and writes the entry
+// if there are some.
+func (s *Store) auditLimits(ctx context.Context, tx pgx.Tx, before string, args []any, entry *AuditEntry, dest []any,
+	compare func(),
+) error {
 	entry.Changes = nil
 	if err := askRow(ctx, tx, before, args, dest...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
@@ -113,10 +123,12 @@ func (s *Store) auditLimits(ctx context.Context, tx pgx.Tx, before string, args 
 // The key gets a change, so that a claim looks at it by its new limits.
 const setKey = `
 WITH k AS (
-	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, weight, max_running, rate_interval, rate_burst)
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, weight, max_running, rate_interval,
+		rate_burst)
 	VALUES ($2, $3, $1, 'infinity', NULLIF($4::int, 0), NULLIF($5::int, 0), NULLIF($6::bigint, 0), NULLIF($7::int, 0))
 	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE
-	SET weight = excluded.weight, max_running = excluded.max_running, rate_interval = excluded.rate_interval, rate_burst = excluded.rate_burst
+	SET weight = excluded.weight, max_running = excluded.max_running, rate_interval = excluded.rate_interval,
+		rate_burst = excluded.rate_burst
 	RETURNING key_scope, run_key
 ), ` + insertChanges + ` k
 )
@@ -125,7 +137,8 @@ SELECT FROM k`
 // Without a rate there is no next token.
 const capKeyRate = `
 WITH t AS MATERIALIZED (
-	SELECT now() + coalesce(NULLIF($4::bigint, 0), (SELECT c.key_interval FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1)) * interval '1 microsecond' AS latest
+	SELECT now() + coalesce(NULLIF($4::bigint, 0), (SELECT c.key_interval FROM kagzi.queues c WHERE c.task_queue = $2
+		AND c.namespace_id = $1)) * interval '1 microsecond' AS latest
 )
 UPDATE kagzi.run_keys x
 SET rate_at = t.latest
@@ -163,22 +176,25 @@ func (s *Store) SetKey(ctx context.Context, queue, key string, k KeyLimits, why 
 
 // ---- settling ----
 
-// Runs of a queue whose slots are counted from now on, which workers execute without a slot. Their leases are in a known part of
-// the claim's index: see runsOfWorker. It waits for no lock.
+// Runs of a queue whose slots are counted from now on, which workers execute without a slot. Their leases are in a
+// known part of the claim's index: see runsOfWorker. It waits for no lock.
 const giveSlots = `
 WITH l AS MATERIALIZED (
 	SELECT r.run_id, CASE WHEN c.held THEN 2 ELSE 1 END::smallint AS slot
 	FROM (
-		SELECT x.held, (SELECT max(w.lease_timeout) FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE') AS lease
+		SELECT x.held, (SELECT max(w.lease_timeout) FROM kagzi.workers w WHERE w.namespace_id = $1
+			AND w.status <> 'OFFLINE') AS lease
 		FROM kagzi.queues x
 		WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.max_running > 0
 		OFFSET 0
 	) c
-	CROSS JOIN LATERAL (SELECT * FROM unnest($3::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
+	CROSS JOIN LATERAL (SELECT * FROM unnest($3::text[]) AS t (workflow_type)
+		CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0) w
 	CROSS JOIN LATERAL (
 		SELECT k.run_id
 		FROM kagzi.workflow_runs k
-		WHERE k.namespace_id = $1 AND k.task_queue = $2 AND k.workflow_type = w.workflow_type AND k.priority = w.priority
+		WHERE k.namespace_id = $1 AND k.task_queue = $2 AND k.workflow_type = w.workflow_type
+			AND k.priority = w.priority
 			AND ` + claimable + ` AND k.available_at > now() AND k.available_at <= now() + 2 * c.lease
 			AND k.status = 'RUNNING' AND k.slot IS NULL
 		ORDER BY k.available_at
@@ -193,8 +209,8 @@ FROM l
 WHERE r.run_id = l.run_id AND r.namespace_id = $1
 RETURNING r.run_id`
 
-// Caps the next tokens of the keys after $3, which have no rate of their own, by the queue's rate for keys: see capQueueRate. It
-// waits for no lock.
+// Caps the next tokens of the keys after $3, which have no rate of their own, by the queue's rate for keys: see
+// capQueueRate. It waits for no lock.
 const capKeyRates = `
 WITH b AS MATERIALIZED (
 	SELECT x.run_key, x.rate_at
@@ -204,7 +220,8 @@ WITH b AS MATERIALIZED (
 	LIMIT $4
 ), l AS MATERIALIZED (
 	SELECT f.run_key, t.latest
-	FROM (SELECT now() + (SELECT c.key_interval FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1) * interval '1 microsecond' AS latest) t
+	FROM (SELECT now() + (SELECT c.key_interval FROM kagzi.queues c WHERE c.task_queue = $2
+		AND c.namespace_id = $1) * interval '1 microsecond' AS latest) t
 	CROSS JOIN b
 	CROSS JOIN LATERAL (
 		SELECT x.run_key
@@ -222,7 +239,8 @@ WITH b AS MATERIALIZED (
 )
 SELECT count(*), coalesce(max(b.run_key), '') FROM b`
 
-// Leaves changes for the keys after $3 that have waiting runs, or consumers. A queue of a million runs costs as much as one of a run for each key.
+// Leaves changes for the keys after $3 that have waiting runs, or consumers. A queue of a million runs costs as much as
+// one of a run for each key.
 const recheckKeys = `
 WITH RECURSIVE w (run_key) AS (
 	(
@@ -247,7 +265,8 @@ WITH RECURSIVE w (run_key) AS (
 	FROM (
 		(SELECT w.run_key FROM w LIMIT $4)
 		UNION
-		(SELECT x.run_key FROM kagzi.consumers x WHERE x.run_key > $3 AND x.namespace_id = $1 AND $2::text = '' ORDER BY x.run_key LIMIT $4)
+		(SELECT x.run_key FROM kagzi.consumers x WHERE x.run_key > $3 AND x.namespace_id = $1 AND $2::text = ''
+			ORDER BY x.run_key LIMIT $4)
 	) u
 	ORDER BY u.run_key
 	LIMIT $4
@@ -261,9 +280,9 @@ const (
 	settledKeys = 1000
 )
 
-// Settle makes what claims have done before the limits of the queue were changed as if they had known the new ones: runs that workers
-// execute count, tokens come by the new rate, and claims look again at each key that has waiting runs. It may be repeated at any
-// time.
+// Settle makes what claims have done before the limits of the queue were changed as if they had known the new ones:
+// runs that workers execute count, tokens come by the new rate, and claims look again at each key that has waiting
+// runs. It may be repeated at any time.
 func (s *Store) Settle(ctx context.Context, queue string) error {
 	var types []string
 	err := do(ctx, func(ctx context.Context) error {
@@ -277,12 +296,13 @@ func (s *Store) Settle(ctx context.Context, queue string) error {
 	for n := settledRuns; err == nil && n == settledRuns; {
 		err = again(ctx, func(ctx context.Context) error {
 			n = 0
-			return ask(ctx, s.pool, giveSlots, []any{s.namespace, queue, types, settledRuns}, func(rows pgx.Rows) error {
-				for rows.Next() {
-					n++
-				}
-				return nil
-			})
+			return ask(ctx, s.pool, giveSlots, []any{s.namespace, queue, types, settledRuns},
+				func(rows pgx.Rows) error {
+					for rows.Next() {
+						n++
+					}
+					return nil
+				})
 		})
 	}
 	for _, statement := range []string{capKeyRates, recheckKeys} {
@@ -293,7 +313,8 @@ func (s *Store) Settle(ctx context.Context, queue string) error {
 	return wrap("settle the limits of a queue", err)
 }
 
-// eachKey sends the statement for all keys of the scope, batch by batch. If an answer is lost, it sends the batch again.
+// eachKey sends the statement for all keys of the scope, batch by batch. If an answer is lost, it sends the batch
+// again.
 func (s *Store) eachKey(ctx context.Context, db DB, statement, scope string) error {
 	after := ""
 	for n := settledKeys; n == settledKeys; {
@@ -313,27 +334,30 @@ func (s *Store) eachKey(ctx context.Context, db DB, statement, scope string) err
 	return nil
 }
 
-// A claim that began before a change of limits may commit so long after changed_at: the change may have waited for a lock, and the
-// claim takes its time.
+// A claim that began before a change of limits may commit so long after changed_at: the change may have waited for a
+// lock, and the claim takes its time.
 const settleAfter = 2 * LateClaims
 
 const unsettledQueues = `
 SELECT c.task_queue, (extract(epoch FROM c.changed_at) * 1000000)::bigint
 FROM kagzi.queues c
-WHERE c.namespace_id = $1 AND c.task_queue > '' AND NOT c.settled AND c.changed_at < now() - $2::bigint * interval '1 microsecond'
+WHERE c.namespace_id = $1 AND c.task_queue > '' AND NOT c.settled
+	AND c.changed_at < now() - $2::bigint * interval '1 microsecond'
 ORDER BY c.task_queue
 LIMIT 100`
 
 const markSettled = `
 UPDATE kagzi.queues c
 SET settled = true
-WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.changed_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
+WHERE c.task_queue = $2 AND c.namespace_id = $1
+	AND c.changed_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
 
 const deleteQueue = `
-DELETE FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.settled AND NOT coalesce(` + hasLimits + `, false)`
+DELETE FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.settled
+	AND NOT coalesce(` + hasLimits + `, false)`
 
-// SettleQueues settles the queues whose limits were changed so long ago that all claims know them, and returns these queues. It
-// deletes the rows of those that have no limits any more.
+// SettleQueues settles the queues whose limits were changed so long ago that all claims know them, and returns these
+// queues. It deletes the rows of those that have no limits any more.
 func (s *Store) SettleQueues(ctx context.Context) (settled []string, err error) {
 	type queue struct {
 		Name    string
@@ -341,7 +365,8 @@ func (s *Store) SettleQueues(ctx context.Context) (settled []string, err error) 
 	}
 	var queues []queue
 	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, unsettledQueues, []any{s.namespace, micros(settleAfter)}, collect(&queues, pgx.RowToStructByPos[queue]))
+		return ask(ctx, s.pool, unsettledQueues, []any{s.namespace, micros(settleAfter)},
+			collect(&queues, pgx.RowToStructByPos[queue]))
 	})
 	for _, q := range queues {
 		if err == nil {

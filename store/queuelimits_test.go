@@ -75,7 +75,8 @@ func TestLimitsOfAQueue(t *testing.T) {
 				t.Fatalf("%d slots without limits", n)
 			}
 			mustSetQueue(t, s, QueueLimits{MaxRunning: 4, Held: hold})
-			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING' AND slot = $1`, map[bool]int{false: 1, true: 2}[hold]); n != 3 {
+			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'
+				AND slot = $1`, map[bool]int{false: 1, true: 2}[hold]); n != 3 {
 				t.Errorf("hold %v: %d runs have slots", hold, n)
 			}
 			if got := claim(t, s, keyedRequest(10)); len(got.Runs) != 1 {
@@ -144,7 +145,8 @@ func TestLimitsOfAQueue(t *testing.T) {
 		}
 		start(t, s, runs...)
 		req := keyedRequest(5000)
-		req.LeaseTimeout = time.Hour // on a slow machine the test takes longer than a minute, and runs whose lease has ended are claimed again
+		// on a slow machine the test takes longer than a minute, and runs whose lease has ended are claimed again
+		req.LeaseTimeout = time.Hour
 		for taken, n := 0, 1; n > 0; taken += n {
 			n = len(claim(t, s, req).Runs)
 			if n == 0 && taken != 2500 {
@@ -166,8 +168,8 @@ func TestLimitsOfAQueue(t *testing.T) {
 	})
 }
 
-// A run that may kill its workers waits before its next recovery as long in a queue whose slots are all taken as in any other, and not
-// past its deadline.
+// A run that may kill its workers waits before its next recovery as long in a queue whose slots are all taken as in any
+// other, and not past its deadline.
 func TestSuspectsOfAFullQueue(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -176,14 +178,16 @@ func TestSuspectsOfAFullQueue(t *testing.T) {
 	register(t, s)
 	for _, tt := range []struct{ recoveries, least, most int }{{2, 700, 1250}, {7, 22_400, 40_000}, {30, 1, 100_000}} {
 		claim(t, s, keyedRequest(1))
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', slot = 1, lease = run_id, suspect_lease = run_id, locked_by = run_id, recoveries = $1,
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', slot = 1, lease = run_id,
+			suspect_lease = run_id, locked_by = run_id, recoveries = $1,
 			available_at = now() - interval '1 ms'`, tt.recoveries)
 		c := claim(t, s, keyedRequest(1))
 		row := readRow(t, s.pool, id)
 		if len(c.Runs) != 0 || row.Status != Pending || row.Recoveries != tt.recoveries+1 {
 			t.Fatalf("claimed %v; row %+v", c.Runs, row)
 		}
-		if ms := int(1000 * one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - $1::timestamptz)::float8 FROM kagzi.workflow_runs`, c.Now)); ms < tt.least || ms > tt.most {
+		if ms := int(1000 * one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - $1::timestamptz)::float8
+			FROM kagzi.workflow_runs`, c.Now)); ms < tt.least || ms > tt.most {
 			t.Errorf("after %d recoveries it waits for %d ms, want %d to %d", tt.recoveries, ms, tt.least, tt.most)
 		}
 	}
@@ -195,7 +199,8 @@ func TestChangedRates(t *testing.T) {
 	slow, quick := Rate{time.Hour, 1}, Rate{time.Minute, 1}
 	left := func(t *testing.T, s *Store, table string) time.Duration {
 		t.Helper()
-		return time.Duration(one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM max(rate_at) - now()), 0) FROM kagzi.`+table)) * time.Second
+		return time.Duration(one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM max(rate_at) - now()), 0)
+			FROM kagzi.`+table)) * time.Second
 	}
 	within := func(t *testing.T, what string, got, least, most time.Duration) {
 		t.Helper()
@@ -207,9 +212,11 @@ func TestChangedRates(t *testing.T) {
 		set   func(*testing.T, *Store, Rate)
 		table string
 	}{
-		"Queue":   {func(t *testing.T, s *Store, r Rate) { mustSetQueue(t, s, QueueLimits{Rate: r}) }, "queues"},
-		"EachKey": {func(t *testing.T, s *Store, r Rate) { mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{Rate: r}}) }, "run_keys"},
-		"Key":     {func(t *testing.T, s *Store, r Rate) { mustSetKey(t, s, "a", KeyLimits{Rate: r}) }, "run_keys"},
+		"Queue": {func(t *testing.T, s *Store, r Rate) { mustSetQueue(t, s, QueueLimits{Rate: r}) }, "queues"},
+		"EachKey": {func(t *testing.T, s *Store, r Rate) {
+			mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{Rate: r}})
+		}, "run_keys"},
+		"Key": {func(t *testing.T, s *Store, r Rate) { mustSetKey(t, s, "a", KeyLimits{Rate: r}) }, "run_keys"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -267,7 +274,8 @@ func TestLimitsOfAKey(t *testing.T) {
 	if err != nil || len(got) != 3 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if a := got[0]; a.Key != "a" || a.Running != 3 || a.Waiting != 2 || a.Since.IsZero() || !a.Next.IsZero() || a.Limits != (KeyLimits{MaxRunning: 3, Weight: 2}) {
+	if a := got[0]; a.Key != "a" || a.Running != 3 || a.Waiting != 2 || a.Since.IsZero() || !a.Next.IsZero() ||
+		a.Limits != (KeyLimits{MaxRunning: 3, Weight: 2}) {
 		t.Errorf("%+v", a)
 	}
 	if b := got[1]; b.Key != "b" || b.Running != 1 || b.Waiting != 4 || b.Limits != (KeyLimits{}) {
@@ -277,7 +285,8 @@ func TestLimitsOfAKey(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	mustSetKey(t, s, "a", KeyLimits{})
-	if got, err := s.Keys(t.Context(), nil, KeyFilter{Queue: "queue", Prefix: "a", Limit: 10}); err != nil || len(got) != 1 || got[0].Limits != (KeyLimits{}) {
+	if got, err := s.Keys(t.Context(), nil, KeyFilter{Queue: "queue", Prefix: "a", Limit: 10}); err != nil ||
+		len(got) != 1 || got[0].Limits != (KeyLimits{}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -290,7 +299,8 @@ func TestKeysInOrder(t *testing.T) {
 	at := time.Now()
 	starts := func(key string, n int, ago time.Duration) {
 		start(t, s, many(n, ofKey(key))...)
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = to_timestamp($2::float8 / 1000) WHERE run_key = $1`, key, float64(at.Add(-ago).UnixMilli()))
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = to_timestamp($2::float8 / 1000)
+			WHERE run_key = $1`, key, float64(at.Add(-ago).UnixMilli()))
 	}
 	starts("a1", 3, time.Minute)
 	starts("a2", 1, 4*time.Minute)
@@ -346,7 +356,10 @@ func TestQueueStates(t *testing.T) {
 	if got, err := s.QueueStates(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	limits := QueueLimits{Queue: "queue", MaxRunning: 3, Rate: Rate{time.Hour, 2}, EachKey: KeyLimits{MaxRunning: 5, Rate: Rate{time.Minute, 4}}, Held: true}
+	limits := QueueLimits{
+		Queue: "queue", MaxRunning: 3, Rate: Rate{time.Hour, 2},
+		EachKey: KeyLimits{MaxRunning: 5, Rate: Rate{time.Minute, 4}}, Held: true,
+	}
 	mustSetQueue(t, s, limits)
 	state := func() QueueState {
 		t.Helper()
@@ -356,7 +369,8 @@ func TestQueueStates(t *testing.T) {
 		}
 		return got[0]
 	}
-	if q := state(); q.QueueLimits != limits || q.Running != 0 || !q.Since.IsZero() || !q.NextStart.IsZero() || q.ChangedAt.IsZero() {
+	if q := state(); q.QueueLimits != limits || q.Running != 0 || !q.Since.IsZero() || !q.NextStart.IsZero() ||
+		q.ChangedAt.IsZero() {
 		t.Errorf("%+v", q)
 	}
 	start(t, s, many(3)...)
@@ -394,7 +408,8 @@ func TestPrunedKeysHaveTheirBurst(t *testing.T) {
 	}
 	pass := func(interval string) {
 		t.Helper()
-		exec(t, s.pool, `UPDATE kagzi.run_keys SET rate_at = rate_at - $1::interval, available_at = 'infinity'`, interval)
+		exec(t, s.pool, `UPDATE kagzi.run_keys SET rate_at = rate_at - $1::interval, available_at = 'infinity'`,
+			interval)
 		if _, _, err := s.PruneKeys(t.Context(), KeyCursor{}, 10); err != nil {
 			t.Fatal(err)
 		}
@@ -430,7 +445,9 @@ func TestPruneKeys(t *testing.T) {
 	mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{MaxRunning: 1}})
 	mustSetKey(t, s, "limits", KeyLimits{Weight: 2})
 	mustSetKey(t, s, "unset", KeyLimits{})
-	start(t, s, newRun(ofKey("runs")), newRun(ofKey("waits")), newRun(ofKey("waits")), newRun(ofKey("later"), withDelay(time.Hour)), newRun(ofKey("ended")), newRun(inGroup("g")), newRun(inGroup("h")), newRun(ofKey("rate")))
+	start(t, s, newRun(ofKey("runs")), newRun(ofKey("waits")), newRun(ofKey("waits")),
+		newRun(ofKey("later"), withDelay(time.Hour)), newRun(ofKey("ended")), newRun(inGroup("g")),
+		newRun(inGroup("h")), newRun(ofKey("rate")))
 	var ends []*Finish
 	for _, r := range claim(t, s, keyedRequest(20)).Runs {
 		if slices.Contains([]string{"ended", "h", "rate"}, r.Key.Name) {
@@ -440,7 +457,8 @@ func TestPruneKeys(t *testing.T) {
 	flush(t, s, &Flush{Finishes: ends})
 	claim(t, s, keyedRequest(20))
 	exec(t, s.pool, `UPDATE kagzi.run_keys SET rate_at = now() + interval '1 hour' WHERE run_key = 'rate'`)
-	exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at) VALUES ('queue', 'other', 'other', 'infinity')`)
+	exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+		VALUES ('queue', 'other', 'other', 'infinity')`)
 	if n := prune(2); n != 3 {
 		t.Errorf("deleted %d keys, left %v", n, left())
 	}

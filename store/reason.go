@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// Reason returns the text of err in one line that a report may show to anybody. It leaves out addresses, users and databases,
-// which pgx's errors and some of the server's name.
+// Reason returns the text of err in one line that a report may show to anybody. It leaves out addresses, users and
+// databases, which pgx's errors and some of the server's name.
 func Reason(err error) string {
 	var pe *pgconn.PgError
 	var op *net.OpError
@@ -58,15 +58,16 @@ const (
 	badLogin   = "28" // the class of SQLSTATEs that refuse a login
 )
 
-// Advice says what to do about an error that waiting does not mend, because a connection can never be made. For other errors it
-// is empty.
+// Advice says what to do about an error that waiting does not mend, because a connection can never be made. For other
+// errors it is empty.
 func Advice(err error) string {
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	switch c := code(err); {
 	case c == noDatabase:
 		return "correct the database in the pool's connection string, or create it and call kagzi.Migrate"
 	case strings.HasPrefix(c, badLogin):
-		return "correct user and password in the pool's connection string, or let the user log in (CREATE ROLE, pg_hba.conf)"
+		return "correct user and password in the pool's connection string, or let the user log in (CREATE ROLE, " +
+			"pg_hba.conf)"
 	case c == "42501" && connecting:
 		return "GRANT CONNECT ON DATABASE to the user"
 	case c == "53300":
@@ -97,5 +98,7 @@ func tlsRefused(err error) bool {
 	if all, several := e.Unwrap().(interface{ Unwrap() []error }); several {
 		tries = all.Unwrap()
 	}
-	return !slices.ContainsFunc(tries, func(err error) bool { return !strings.Contains(err.Error(), "server refused TLS connection") })
+	return !slices.ContainsFunc(tries, func(err error) bool {
+		return !strings.Contains(err.Error(), "server refused TLS connection")
+	})
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// Publishes the events of a flush's records, before these and under the same leases: FOR SHARE holds a lease until this transaction
-// commits, so the records are written, too. A flush that is repeated finds its events, wherever they are, so all IDs are searched for.
+// Publishes the events of a flush's records, before these and under the same leases: FOR SHARE holds a lease until this
+// transaction commits, so the records are written, too. A flush that is repeated finds its events, wherever they are,
+// so all IDs are searched for.
 const publishRecorded = `
 WITH ` + lockTopics + `, u AS MATERIALIZED (
 	SELECT u.topic, u.event_id, true AS named, u.title, u.payload, t.part, t.now, ` + drawPosition + ` AS position

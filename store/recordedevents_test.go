@@ -30,7 +30,8 @@ func TestRecordsPublish(t *testing.T) {
 	f := func() *Flush {
 		return &Flush{
 			Records: []*Record{
-				publishing(rs[0], "b", 1, named("a", "2", "1")...), publishing(rs[0], "a", 2, named("a", "4", "3")...), publishing(rs[0], "none", 3),
+				publishing(rs[0], "b", 1, named("a", "2", "1")...), publishing(rs[0], "a", 2, named("a", "4", "3")...),
+				publishing(rs[0], "none", 3),
 				publishing(rs[1], "a", 1, named("a", "lost")...), publishing(over, "a", 1, named("a", "over")...),
 				publishing(rs[2], "a", 1, append(named("a", "1", "5"), named("b", "1")...)...),
 			},
@@ -42,14 +43,16 @@ func TestRecordsPublish(t *testing.T) {
 		flush(t, s, f)
 		for _, r := range f.Records {
 			if r.RunID != rs[2].RunID { // whose end is its outcome
-				wantOutcome(t, "record "+r.StepID, r.Outcome, map[bool]Outcome{true: Lost, false: Done}[r.RunID != rs[0].RunID])
+				wantOutcome(t, "record "+r.StepID, r.Outcome,
+					map[bool]Outcome{true: Lost, false: Done}[r.RunID != rs[0].RunID])
 			}
 		}
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
 		wantEvents(t, s, "a", "2", "1", "4", "3", "5")
 		wantEvents(t, s, "b", "1")
 	}
-	if e, err := s.ReadEvents(t.Context(), "a", 0, 1); err != nil || e[0].Title != "title of 2" || string(e[0].Payload) != `"2"` {
+	if e, err := s.ReadEvents(t.Context(), "a", 0, 1); err != nil || e[0].Title != "title of 2" ||
+		string(e[0].Payload) != `"2"` {
 		t.Errorf("read %+v, %v", e, err)
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'PUBLISH'`); n != 4 {
@@ -88,7 +91,8 @@ func TestLostFlushOfEvents(t *testing.T) {
 		s, direct, proxy := losing(t)
 		rotateEvents(t, direct)
 		ageEvents(t, direct, 11)
-		f := &Flush{Records: []*Record{publishing(running(t, direct, 1)[0], "a", 1, &NewEvent{Topic: "a", ID: "derived"})}}
+		f := &Flush{Records: []*Record{publishing(running(t, direct, 1)[0], "a", 1,
+			&NewEvent{Topic: "a", ID: "derived"})}}
 		drop := lose(proxy, "INSERT INTO kagzi.events ")
 		wantAway(t, s.Flush(t.Context(), f))
 		happened(t, drop)
@@ -117,7 +121,8 @@ func TestHeldIDOfARecordsEvent(t *testing.T) {
 			publishIn(t, s, tx, named("a", "held")...)
 			f := &Flush{
 				Records: []*Record{
-					publishing(rs[0], "a", 1, named("a", "other", "held")...), publishing(rs[1], "a", 1, &NewEvent{Topic: "b", ID: "derived"}), record(rs[2], "a", ""),
+					publishing(rs[0], "a", 1, named("a", "other", "held")...),
+					publishing(rs[1], "a", 1, &NewEvent{Topic: "b", ID: "derived"}), record(rs[2], "a", ""),
 				},
 				Finishes: []*Finish{finish(rs[0]), finish(rs[3])},
 			}
@@ -188,7 +193,8 @@ func TestALeaseThatEndsMeanwhilePublishesNothing(t *testing.T) {
 func TestAPublishingFlushLocksItsRuns(t *testing.T) {
 	t.Parallel()
 	a, b := &ClaimedRun{RunID: uuid.New()}, &ClaimedRun{RunID: uuid.New()}
-	if ids := (&Flush{Records: []*Record{publishing(a, "a", 1, named("a", "1")...), record(b, "a", "")}}).runsToLock(); len(ids) != 2 {
+	if ids := (&Flush{Records: []*Record{publishing(a, "a", 1, named("a", "1")...), record(b, "a", "")}}).
+		runsToLock(); len(ids) != 2 {
 		t.Errorf("it locks %v", ids)
 	}
 	if ids := (&Flush{Records: []*Record{publishing(a, "a", 1), record(b, "a", "")}}).runsToLock(); ids != nil {

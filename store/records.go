@@ -10,16 +10,18 @@ import (
 
 // A Record is one attempt of a step to write, under a lease.
 type Record struct {
-	StepRow      // Flush fills in WakeAt, StartedAt and FinishedAt from the database
-	Lease        uuid.UUID
-	Wake         time.Duration // WakeAt, counted from the record; negative for none
-	Elapsed      time.Duration // since the attempt began
-	Worker       uuid.UUID
-	EndedAt      time.Time     // when the step ended, by the database's clock; zero: when the record is written
-	Start        *NewRun       // the child to start with the record
-	Signal       string        // the name of the message that the step consumes; Sequence is its number
-	Unheard      bool          // do not write it if the run was cancelled or paused: its worker has to hear of that first
-	Read         time.Time     // when the message was stored, or the child ended, as the run has read it: another row is none; zero: not asked
+	StepRow // Flush fills in WakeAt, StartedAt and FinishedAt from the database
+	Lease   uuid.UUID
+	Wake    time.Duration // WakeAt, counted from the record; negative for none
+	Elapsed time.Duration // since the attempt began
+	Worker  uuid.UUID
+	EndedAt time.Time // when the step ended, by the database's clock; zero: when the record is written
+	Start   *NewRun   // the child to start with the record
+	Signal  string    // the name of the message that the step consumes; Sequence is its number
+	// do not write it if the run was cancelled or paused: its worker has to hear of that first
+	Unheard bool
+	// when the message was stored, or the child ended, as the run has read it: another row is none; zero: not asked
+	Read         time.Time
 	Compensation *Compensation // of a COMPENSATION; nil if a step under way may register one
 	Events       []*NewEvent   // to publish with the record
 
@@ -31,24 +33,27 @@ func (r *Record) head() head {
 	return head{run: r.RunID, lease: r.Lease, outcome: &r.Outcome}
 }
 
-// MayWait reports whether the write of the record may wait for another transaction even though the run is locked: it starts
-// a child with an external ID, or publishes an event with an ID of the application, which any transaction may use. Once a flush has met
-// a lock, such records are flushed by themselves.
+// MayWait reports whether the write of the record may wait for another transaction even though the run is locked: it
+// starts a child with an external ID, or publishes an event with an ID of the application, which any transaction may
+// use. Once a flush has met a lock, such records are flushed by themselves.
 func (r *Record) MayWait() bool {
-	return r.Start != nil && r.Start.ExternalID != "" || slices.ContainsFunc(r.Events, func(e *NewEvent) bool { return e.Named })
+	return r.Start != nil && r.Start.ExternalID != "" ||
+		slices.ContainsFunc(r.Events, func(e *NewEvent) bool { return e.Named })
 }
 
 func (r *Record) isCompensation() bool { return r.Kind == KindCompensation }
 
-// FOR SHARE on the run's row blocks the next claim until this transaction commits. With only a join, the record of a worker
-// that was presumed dead could become visible after the next holder has read the history. A row that has ended does not
-// change: the first result counts.
+// FOR SHARE on the run's row blocks the next claim until this transaction commits. With only a join, the record of a
+// worker that was presumed dead could become visible after the next holder has read the history. A row that has ended
+// does not change: the first result counts.
 //
-// The start and the end of a step are the statement's times, because a StepTx begins its transaction before the step. The
-// start of a child is recorded only if the child exists, because another run may have its external ID.
+// The start and the end of a step are the statement's times, because a StepTx begins its transaction before the step.
+// The start of a child is recorded only if the child exists, because another run may have its external ID.
 const recordSteps = `
-INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
-	input, output, error_kind, error, permanent, wake_at, worker_id, started_at, finished_at, child_run_id, sequence, position)
+INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+	first_attempt,
+	input, output, error_kind, error, permanent, wake_at, worker_id, started_at, finished_at, child_run_id, sequence,
+		position)
 SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_attempt, u.first_attempt,
 	u.input, u.output, NULLIF(u.error_kind, ''), NULLIF(u.error, ''), u.permanent,
 	CASE WHEN u.wake >= 0 THEN u.now + u.wake * interval '1 microsecond' END,
@@ -57,25 +62,32 @@ SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind, u.run_a
 	CASE WHEN u.status <> 'RUNNING' THEN coalesce(u.ended_at, u.now) END,
 	NULLIF(u.child_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.sequence, 0), u.position
 FROM (
-	SELECT u.run_id, u.lease, u.step_id, u.attempt_number, u.status, u.step_kind, u.run_attempt, u.first_attempt, u.output, u.error_kind, u.error,
-		u.wake, u.position, u.worker_id, u.elapsed, u.permanent, u.child_run_id, u.sequence, u.starts, u.input, u.unheard,
+	SELECT u.run_id, u.lease, u.step_id, u.attempt_number, u.status, u.step_kind, u.run_attempt, u.first_attempt,
+		u.output, u.error_kind, u.error,
+		u.wake, u.position, u.worker_id, u.elapsed, u.permanent, u.child_run_id, u.sequence, u.starts, u.input,
+			u.unheard,
 		CASE WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond' END AS ended_at,
 		CASE WHEN u.status = 'RUNNING' THEN now() ELSE statement_timestamp() END AS now
 	FROM (
 		SELECT u.run_id, u.lease, u.step_id, u.output, u.position, u.elapsed, u.input,
 			coalesce(u.attempt_number, ($5::int[])[1]) AS attempt_number, coalesce(u.status, ($6::text[])[1]) AS status,
 			coalesce(u.step_kind, ($7::text[])[1]) AS step_kind, coalesce(u.run_attempt, ($8::int[])[1]) AS run_attempt,
-			coalesce(u.first_attempt, ($9::int[])[1]) AS first_attempt, coalesce(u.error_kind, ($11::text[])[1]) AS error_kind,
+			coalesce(u.first_attempt, ($9::int[])[1]) AS first_attempt,
+				coalesce(u.error_kind, ($11::text[])[1]) AS error_kind,
 			coalesce(u.error, ($12::text[])[1]) AS error, coalesce(u.wake, ($13::bigint[])[1]) AS wake,
 			coalesce(u.worker_id, ($15::uuid[])[1]) AS worker_id, coalesce(u.permanent, ($17::bool[])[1]) AS permanent,
-			coalesce(u.child_run_id, ($18::uuid[])[1]) AS child_run_id, coalesce(u.sequence, ($19::bigint[])[1]) AS sequence,
+			coalesce(u.child_run_id, ($18::uuid[])[1]) AS child_run_id,
+				coalesce(u.sequence, ($19::bigint[])[1]) AS sequence,
 			coalesce(u.ended_at, ($20::bigint[])[1]) AS ended_at, coalesce(u.starts, ($21::bool[])[1]) AS starts,
 			coalesce(u.unheard, ($23::bool[])[1]) AS unheard
-		FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[], $10::bytea[],
-			$11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::uuid[], $16::bigint[], $17::bool[], $18::uuid[], $19::bigint[], $20::bigint[], $21::bool[],
+		FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::int[],
+			$10::bytea[],
+			$11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::uuid[], $16::bigint[], $17::bool[],
+				$18::uuid[], $19::bigint[], $20::bigint[], $21::bool[],
 			$22::bytea[], $23::bool[])
 			AS u (run_id, lease, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output,
-				error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at, starts, input, unheard)
+				error_kind, error, wake, position, worker_id, elapsed, permanent, child_run_id, sequence, ended_at,
+					starts, input, unheard)
 	) u
 ) u
 CROSS JOIN LATERAL (
@@ -85,10 +97,12 @@ CROSS JOIN LATERAL (
 		AND NOT (u.unheard AND (r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))
 	FOR SHARE
 ) l
-WHERE NOT u.starts OR (SELECT count(*) FROM kagzi.workflow_runs c WHERE c.run_id = u.child_run_id AND c.namespace_id = $1) = 1
+WHERE NOT u.starts OR (SELECT count(*) FROM kagzi.workflow_runs c WHERE c.run_id = u.child_run_id
+	AND c.namespace_id = $1) = 1
 ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
 SET status = EXCLUDED.status, step_kind = EXCLUDED.step_kind, run_attempt = EXCLUDED.run_attempt,
-	input = coalesce(EXCLUDED.input, s.input), output = EXCLUDED.output, error_kind = EXCLUDED.error_kind, error = EXCLUDED.error, permanent = EXCLUDED.permanent,
+	input = coalesce(EXCLUDED.input, s.input), output = EXCLUDED.output, error_kind = EXCLUDED.error_kind,
+		error = EXCLUDED.error, permanent = EXCLUDED.permanent,
 	wake_at = coalesce(s.wake_at, EXCLUDED.wake_at), worker_id = EXCLUDED.worker_id, finished_at = EXCLUDED.finished_at,
 	child_run_id = EXCLUDED.child_run_id, sequence = EXCLUDED.sequence
 WHERE s.status = 'RUNNING'
@@ -127,30 +141,33 @@ func readRecorded(records []*Record) func(pgx.Rows) error {
 		var step string
 		var attempt int
 		var wake, started, finished time.Time
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), &step, &attempt, utc(&wake), utc(&started), utc(&finished)}, func() error {
-			for range records {
-				r := records[i%len(records)]
-				i++
-				if r.RunID == id && r.StepID == step && r.Attempt == attempt {
-					r.Outcome = Done
-					r.WakeAt, r.StartedAt, r.FinishedAt = wake, started, finished
-					break
+		_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), &step, &attempt, utc(&wake), utc(&started), utc(&finished)},
+			func() error {
+				for range records {
+					r := records[i%len(records)]
+					i++
+					if r.RunID == id && r.StepID == step && r.Attempt == attempt {
+						r.Outcome = Done
+						r.WakeAt, r.StartedAt, r.FinishedAt = wake, started, finished
+						break
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
 		return err
 	}
 }
 
-// recordCompensations is recordSteps for registrations. A registration without a call announces that a step under way may
-// register a compensation. The record of that compensation replaces it.
+// recordCompensations is recordSteps for registrations. A registration without a call announces that a step under way
+// may register a compensation. The record of that compensation replaces it.
 const recordCompensations = `
-INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt,
+INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+	first_attempt,
 	call, input, output, worker_id, started_at, position)
 SELECT u.run_id, u.step_id, u.attempt_number, $1, 'RUNNING', 'COMPENSATION', u.run_attempt, u.attempt_number,
 	NULLIF(u.call, '')::jsonb, u.input, u.output, u.worker_id, statement_timestamp(), u.position
-FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bytea[], $9::bytea[], $10::uuid[], $11::bigint[])
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::int[], $7::text[], $8::bytea[], $9::bytea[], $10::uuid[],
+	$11::bigint[])
 	AS u (run_id, lease, step_id, attempt_number, run_attempt, call, input, output, worker_id, position)
 CROSS JOIN LATERAL (
 	SELECT 1
@@ -159,7 +176,8 @@ CROSS JOIN LATERAL (
 	FOR SHARE
 ) l
 ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
-SET run_attempt = EXCLUDED.run_attempt, call = EXCLUDED.call, input = EXCLUDED.input, output = EXCLUDED.output, worker_id = EXCLUDED.worker_id,
+SET run_attempt = EXCLUDED.run_attempt, call = EXCLUDED.call, input = EXCLUDED.input, output = EXCLUDED.output,
+	worker_id = EXCLUDED.worker_id,
 	started_at = EXCLUDED.started_at, position = EXCLUDED.position
 WHERE s.status = 'RUNNING' AND (s.call IS NULL OR s.call = EXCLUDED.call AND s.output = EXCLUDED.output)
 RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`

@@ -57,7 +57,10 @@ func TestInputOfAStep(t *testing.T) {
 			got[a.StepID] += "nil"
 		}
 	}
-	for step, want := range map[string]string{"begun": "first;second;", "none": ";nil", "transaction": "\x00\xff;", compensation.StepID: ";nil"} {
+	for step, want := range map[string]string{
+		"begun": "first;second;", "none": ";nil", "transaction": "\x00\xff;",
+		compensation.StepID: ";nil",
+	} {
 		if got[step] != want {
 			t.Errorf("%s was given %q, want %q", step, got[step], want)
 		}

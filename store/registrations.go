@@ -26,8 +26,8 @@ type Compensation struct {
 	Input       []byte          `json:"-"`
 }
 
-// Conditions on a run q. registered: it has a compensation to run. registers: it has one, or a step under way may register
-// one.
+// Conditions on a run q. registered: it has a compensation to run. registers: it has one, or a step under way may
+// register one.
 const (
 	registers  = openRegistration + ` LIMIT 1) x) = 1`
 	registered = openRegistration + ` AND s.call IS NOT NULL LIMIT 1) x) = 1`

@@ -15,7 +15,8 @@ type UnresponsiveWorker struct {
 	ID          uuid.UUID
 	HeartbeatAt time.Time // the last heartbeat that was read: if the worker has sent another one since, it is alive
 	Backend     int32     // CheckFleet sets it: the process ID of the backend that has ended
-	Silent      bool      // SilentWorkers sets it: no heartbeat for all of its StaleAfter, not only for two thirds of it
+	// SilentWorkers sets it: no heartbeat for all of its StaleAfter, not only for two thirds of it
+	Silent bool
 }
 
 const silentWorkers = `
@@ -28,9 +29,10 @@ ORDER BY w.worker_id`
 func (s *Store) SilentWorkers(ctx context.Context) (silent []UnresponsiveWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		silent = nil
-		return ask(ctx, s.pool, silentWorkers, []any{s.namespace}, collect(&silent, func(row pgx.CollectableRow) (w UnresponsiveWorker, err error) {
-			return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Silent)
-		}))
+		return ask(ctx, s.pool, silentWorkers, []any{s.namespace},
+			collect(&silent, func(row pgx.CollectableRow) (w UnresponsiveWorker, err error) {
+				return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Silent)
+			}))
 	})
 	return silent, wrap("find silent workers", err)
 }
@@ -44,10 +46,11 @@ type LostWorker struct {
 	Queues       []string // of which it may hold runs
 	Types        []string
 	LeaseTimeout time.Duration
-	RecheckKeys  bool  // it may have ended runs without handing on their slots
-	Released     int   // runs that Release made due
-	Left         int   // runs that Release left, because somebody else had locked them or the database refused the change
-	Refused      error // why the database refused to change one of them; nil if it refused none
+	RecheckKeys  bool // it may have ended runs without handing on their slots
+	Released     int  // runs that Release made due
+	// runs that Release left, because somebody else had locked them or the database refused the change
+	Left    int
+	Refused error // why the database refused to change one of them; nil if it refused none
 }
 
 // Due names the queues in which runs of the worker have become due.
@@ -58,7 +61,8 @@ func (w *LostWorker) Due() (due []DueRun) {
 	return due
 }
 
-const lostColumns = `w.worker_id, w.task_queues || w.left_queues, w.workflow_types, (extract(epoch FROM w.lease_timeout) * 1000000)::bigint, w.recheck_keys`
+const lostColumns = `w.worker_id, w.task_queues || w.left_queues, w.workflow_types,
+	(extract(epoch FROM w.lease_timeout) * 1000000)::bigint, w.recheck_keys`
 
 func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
 	var leaseTimeout int64
@@ -67,8 +71,8 @@ func readLost(row pgx.CollectableRow) (w LostWorker, err error) {
 	return w, err
 }
 
-// A coordinator that releases a worker's runs has releaseLease for it, in which no other one tries. LateClaims is how long
-// after its worker was declared dead a claim may still commit that was under way, or whose answer was lost.
+// A coordinator that releases a worker's runs has releaseLease for it, in which no other one tries. LateClaims is how
+// long after its worker was declared dead a claim may still commit that was under way, or whose answer was lost.
 const (
 	releaseLease = time.Second
 	LateClaims   = bulkTimeout + 5*time.Second
@@ -88,15 +92,16 @@ FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
-// DeclareDead sets the worker OFFLINE, and returns it, for the caller to release its runs. It does nothing, and returns nil,
-// if the worker has sent a heartbeat since w was read, or if somebody has locked its row.
+// DeclareDead sets the worker OFFLINE, and returns it, for the caller to release its runs. It does nothing, and returns
+// nil, if the worker has sent a heartbeat since w was read, or if somebody has locked its row.
 func (s *Store) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail string) (lost *LostWorker, err error) {
 	event := uuid.New()
 	err = do(ctx, func(ctx context.Context) error {
 		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
 			lost = nil
 			var dead []LostWorker
-			err := ask(ctx, tx, declareDead, []any{s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease)}, collect(&dead, readLost))
+			err := ask(ctx, tx, declareDead, []any{s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease)},
+				collect(&dead, readLost))
 			if err != nil || len(dead) == 0 {
 				return err
 			}
@@ -125,8 +130,8 @@ FROM l
 WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
-// Unreleased returns up to n lost workers for the caller to release: nobody has released them yet, somebody else had locked
-// one of their runs, or they may have had a claim under way.
+// Unreleased returns up to n lost workers for the caller to release: nobody has released them yet, somebody else had
+// locked one of their runs, or they may have had a claim under way.
 func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, unreleased, []any{s.namespace, micros(releaseLease), n}, collect(&lost, readLost))
@@ -134,17 +139,19 @@ func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err e
 	return lost, wrap("find lost workers that hold runs", err)
 }
 
-// The dead worker's runs are in a known part of the claim's index: their leases end within one lease timeout, and two cover
-// a clock that was set back. IS TRUE keeps the planner from searching the primary key for all runs above $6.
+// The dead worker's runs are in a known part of the claim's index: their leases end within one lease timeout, and two
+// cover a clock that was set back. IS TRUE keeps the planner from searching the primary key for all runs above $6.
 const runsOfWorker = `
 SELECT q.run_id
 FROM (
-	SELECT * FROM unnest($3::text[]) AS q (task_queue) CROSS JOIN unnest($4::text[]) AS t (workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0
+	SELECT * FROM unnest($3::text[]) AS q (task_queue) CROSS JOIN unnest($4::text[]) AS t (workflow_type)
+		CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0
 ) w
 CROSS JOIN LATERAL (
 	SELECT k.run_id
 	FROM kagzi.workflow_runs k
-	WHERE k.namespace_id = $1 AND k.task_queue = w.task_queue AND k.workflow_type = w.workflow_type AND k.priority = w.priority
+	WHERE k.namespace_id = $1 AND k.task_queue = w.task_queue AND k.workflow_type = w.workflow_type
+		AND k.priority = w.priority
 		AND ` + claimable + ` AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
 		AND k.status = 'RUNNING' AND k.locked_by = $2 AND (k.run_id > $6) IS TRUE
 	ORDER BY k.available_at
@@ -171,14 +178,16 @@ WHERE r.run_id = l.run_id AND r.namespace_id = $1`
 // releaseBatch is how many runs one transaction makes due: it holds their locks.
 const releaseBatch = 500
 
-// release_at becomes: in a second if some runs were locked; else after LateClaims, once; else NULL. It also becomes NULL once
-// the leases have ended, because the runs are due by themselves then.
+// release_at becomes: in a second if some runs were locked; else after LateClaims, once; else NULL. It also becomes
+// NULL once the leases have ended, because the runs are due by themselves then.
 const setReleaseAt = `
 WITH t AS MATERIALIZED (
 	SELECT v.worker_id, CASE
-		WHEN v.stopped_at IS NULL OR v.stopped_at < now() - v.lease_timeout - $4::bigint * interval '1 microsecond' THEN NULL
+		WHEN v.stopped_at IS NULL OR v.stopped_at < now() - v.lease_timeout - $4::bigint * interval '1 microsecond'
+			THEN NULL
 		WHEN $3::bool THEN now() + interval '1 second'
-		WHEN v.stopped_at > now() - $4::bigint * interval '1 microsecond' THEN v.stopped_at + ($4::bigint + 1) * interval '1 microsecond'
+		WHEN v.stopped_at > now() - $4::bigint * interval '1 microsecond'
+			THEN v.stopped_at + ($4::bigint + 1) * interval '1 microsecond'
 	END AS next
 	FROM kagzi.workers v
 	WHERE v.worker_id = $2 AND v.namespace_id = $1
@@ -188,9 +197,9 @@ SET release_at = t.next
 FROM t
 WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'`
 
-// Release makes due the runs that the lost worker holds, in order of run_id, in batches, each in a transaction of its own. It
-// waits for no lock. It leaves runs that somebody else has locked, or that the database refuses to change, to a later call,
-// and writes to release_at when that is to happen.
+// Release makes due the runs that the lost worker holds, in order of run_id, in batches, each in a transaction of its
+// own. It waits for no lock. It leaves runs that somebody else has locked, or that the database refuses to change, to a
+// later call, and writes to release_at when that is to happen.
 func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
 	if err == nil {
@@ -199,8 +208,8 @@ func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	return wrap("release a lost worker's runs", err)
 }
 
-// releaseAll releases the runs, and leaves changes of the keys of whose runs the worker may have ended one without handing on the
-// slot: it may end one until its late writes can commit no more.
+// releaseAll releases the runs, and leaves changes of the keys of whose runs the worker may have ended one without
+// handing on the slot: it may end one until its late writes can commit no more.
 func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 	err := s.releaseRuns(ctx, db, w)
 	if w.RecheckKeys {
@@ -220,7 +229,10 @@ func (s *Store) releaseRuns(ctx context.Context, db DB, w *LostWorker) error {
 	for {
 		var found []uuid.UUID
 		err := do(ctx, func(ctx context.Context) error {
-			return ask(ctx, db, runsOfWorker, []any{s.namespace, w.ID, w.Queues, w.Types, micros(w.LeaseTimeout), after.String(), releaseBatch}, collect(&found, pgx.RowTo[uuid.UUID]))
+			return ask(ctx, db, runsOfWorker, []any{
+				s.namespace, w.ID, w.Queues, w.Types, micros(w.LeaseTimeout),
+				after.String(), releaseBatch,
+			}, collect(&found, pgx.RowTo[uuid.UUID]))
 		})
 		if err != nil || len(found) == 0 {
 			return err
@@ -263,7 +275,9 @@ func (s *Store) setReleaseAt(ctx context.Context, db DB, id uuid.UUID, left bool
 }
 
 // ReleaseUnresponsive declares each of the workers dead, and releases its runs.
-func (s *Store) ReleaseUnresponsive(ctx context.Context, suspects []UnresponsiveWorker, detail string) (lost []LostWorker, err error) {
+func (s *Store) ReleaseUnresponsive(ctx context.Context, suspects []UnresponsiveWorker,
+	detail string,
+) (lost []LostWorker, err error) {
 	for _, suspect := range suspects {
 		if ctx.Err() != nil {
 			break // another coordinator goes on
@@ -283,8 +297,8 @@ func (s *Store) ReleaseUnresponsive(ctx context.Context, suspects []Unresponsive
 // maxUnreleased is how many lost workers one pass of ReleaseRemaining releases.
 const maxUnreleased = 100
 
-// ReleaseRemaining releases runs of lost workers that were left before. It returns the workers of which it released runs, or
-// of which the database refused to change one.
+// ReleaseRemaining releases runs of lost workers that were left before. It returns the workers of which it released
+// runs, or of which the database refused to change one.
 func (s *Store) ReleaseRemaining(ctx context.Context) (freed []LostWorker, err error) {
 	left, err := s.Unreleased(ctx, maxUnreleased)
 	for i := range left {

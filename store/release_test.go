@@ -21,8 +21,10 @@ import (
 func TestReleaseLostOneByOne(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	exec(t, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$`)
-	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workers FOR EACH ROW WHEN (new.status = 'OFFLINE' AND new.pid = 666) EXECUTE FUNCTION refuse()`)
+	exec(t, s.pool,
+		`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$`)
+	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workers FOR EACH ROW
+		WHEN (new.status = 'OFFLINE' AND new.pid = 666) EXECUTE FUNCTION refuse()`)
 	dead := make([]Worker, 3)
 	for i := range dead {
 		dead[i] = register(t, s)
@@ -30,7 +32,8 @@ func TestReleaseLostOneByOne(t *testing.T) {
 		claim(t, s, request(1, func(r *ClaimRequest) { r.Worker = dead[i].ID }))
 		silence(t, s, dead[i].ID, time.Hour)
 	}
-	exec(t, s.pool, `UPDATE kagzi.workers SET pid = 666 WHERE worker_id = (SELECT worker_id FROM kagzi.workers ORDER BY 1 LIMIT 1)`)
+	exec(t, s.pool, `UPDATE kagzi.workers SET pid = 666 WHERE worker_id = (SELECT worker_id FROM kagzi.workers
+		ORDER BY 1 LIMIT 1)`)
 	lost, err := s.ReleaseLost(t.Context())
 	if !Refused(err) || len(lost) != 2 || lost[0].Released != 1 || lost[1].Released != 1 {
 		t.Errorf("lost %+v, error %v", lost, err)
@@ -50,10 +53,12 @@ func TestReleaseInBatches(t *testing.T) {
 	if err != nil || len(lost) != 1 || lost[0].Released != n || lost[0].Left != 0 {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
-	if got := one[string](t, s.pool, `SELECT string_agg(c::text, ' ' ORDER BY at) FROM (SELECT available_at AS at, count(*) AS c FROM kagzi.workflow_runs GROUP BY 1) b`); got != "500 500 7" {
+	if got := one[string](t, s.pool, `SELECT string_agg(c::text, ' ' ORDER BY at)
+		FROM (SELECT available_at AS at, count(*) AS c FROM kagzi.workflow_runs GROUP BY 1) b`); got != "500 500 7" {
 		t.Errorf("batches of %s", got)
 	}
-	if !one[bool](t, s.pool, `SELECT bool_and(r.run_id > q.run_id) FROM kagzi.workflow_runs r JOIN kagzi.workflow_runs q ON q.available_at < r.available_at`) {
+	if !one[bool](t, s.pool, `SELECT bool_and(r.run_id > q.run_id) FROM kagzi.workflow_runs r JOIN kagzi.workflow_runs q
+		ON q.available_at < r.available_at`) {
 		t.Error("the batches are not in order of run_id")
 	}
 }
@@ -80,7 +85,8 @@ func TestReleaseGoesOnAfterWhatIsRefused(t *testing.T) {
 	exec(t, s.pool, `DROP TRIGGER damaged ON kagzi.workflow_runs`)
 	exec(t, s.pool, `UPDATE kagzi.workers SET release_at = now()`)
 	lost, err = s.ReleaseRemaining(t.Context())
-	if err != nil || len(lost) != 1 || lost[0].ID != w.ID || lost[0].Released != 1 || lost[0].Left != 0 || lost[0].Refused != nil {
+	if err != nil || len(lost) != 1 || lost[0].ID != w.ID || lost[0].Released != 1 || lost[0].Left != 0 ||
+		lost[0].Refused != nil {
 		t.Errorf("left %+v, error %v", lost, err)
 	}
 }
@@ -91,7 +97,8 @@ func TestReleasePassesOverABatchOfLocks(t *testing.T) {
 	s := open(t)
 	fellSilent(t, s, releaseBatch+10)
 	tx := begin(t, s)
-	exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs ORDER BY 1 LIMIT $1) FOR UPDATE`, releaseBatch)
+	exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs ORDER BY 1
+		LIMIT $1) FOR UPDATE`, releaseBatch)
 	lost, err := s.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != 10 || lost[0].Left != releaseBatch {
 		t.Errorf("lost %+v, error %v", lost, err)
@@ -99,8 +106,8 @@ func TestReleasePassesOverABatchOfLocks(t *testing.T) {
 	commit(t, tx)
 }
 
-// A run that somebody has locked is released once it is unlocked, not when its lease ends. A claim that was under way when
-// its worker was declared dead is found.
+// A run that somebody has locked is released once it is unlocked, not when its lease ends. A claim that was under way
+// when its worker was declared dead is found.
 func TestReleaseComesAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -109,11 +116,13 @@ func TestReleaseComesAgain(t *testing.T) {
 	lockRow(t, tx, rs[0].RunID)
 	passes := func(d time.Duration) {
 		t.Helper()
-		exec(t, s.pool, `UPDATE kagzi.workers SET release_at = release_at - $1::interval, stopped_at = stopped_at - $1::interval`, d)
+		exec(t, s.pool, `UPDATE kagzi.workers SET release_at = release_at - $1::interval,
+			stopped_at = stopped_at - $1::interval`, d)
 	}
 	next := func(after string) float64 {
 		t.Helper()
-		return one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM release_at - `+after+`), -1)::float8 FROM kagzi.workers`)
+		return one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM release_at - `+after+`), -1)::float8
+			FROM kagzi.workers`)
 	}
 	lost, err := s.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != 1 || lost[0].Left != 1 {
@@ -128,7 +137,8 @@ func TestReleaseComesAgain(t *testing.T) {
 	}
 	commit(t, tx)
 	passes(2 * time.Second)
-	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || lost[0].Released != 1 || !readRow(t, s.pool, rs[0].RunID).Due {
+	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || lost[0].Released != 1 ||
+		!readRow(t, s.pool, rs[0].RunID).Due {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
 	if got := next("stopped_at"); math.Abs(got-LateClaims.Seconds()) > 0.001 {
@@ -246,15 +256,23 @@ func TestGoneWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: 2, Worker: w.ID, Queues: w.Queues, Backend: again}); err != nil || !p.Own {
+	if p, err := s.Heartbeat(t.Context(), conn, Heartbeat{
+		Number: 2, Worker: w.ID, Queues: w.Queues,
+		Backend: again,
+	}); err != nil || !p.Own {
 		t.Errorf("%+v, %v", p, err)
 	}
 	none("it sent a heartbeat over another")
-	exec(t, db.Pool, `UPDATE kagzi.workers SET backend_start = backend_start - interval '1 second' WHERE backend_pid IS NOT NULL`)
+	exec(t, db.Pool, `UPDATE kagzi.workers SET backend_start = backend_start - interval '1 second'
+		WHERE backend_pid IS NOT NULL`)
 	only("the process ID is another's by now")
-	exec(t, db.Pool, `UPDATE kagzi.workers SET server_start = server_start - interval '1 second' WHERE backend_pid IS NOT NULL`)
+	exec(t, db.Pool, `UPDATE kagzi.workers SET server_start = server_start - interval '1 second'
+		WHERE backend_pid IS NOT NULL`)
 	none("its server is not this one")
-	if p, err := s.Heartbeat(t.Context(), db.Pool, Heartbeat{Number: 3, Worker: w.ID, Queues: w.Queues, Backend: again}); err != nil || p.Own {
+	if p, err := s.Heartbeat(t.Context(), db.Pool, Heartbeat{
+		Number: 3, Worker: w.ID, Queues: w.Queues,
+		Backend: again,
+	}); err != nil || p.Own {
 		t.Errorf("a heartbeat over another connection than it says: %+v, %v", p, err)
 	}
 	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: 4, Worker: w.ID, Queues: w.Queues}); err != nil {
@@ -271,10 +289,12 @@ func TestGoneWorkersOfAnotherUser(t *testing.T) {
 	role := "kagzi_" + uuid.NewString()[:8]
 	exec(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
 	t.Cleanup(func() {
-		_, _ = db.Pool.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
+		_, _ = db.Pool.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role,
+			pgx.QueryExecModeSimpleProtocol)
 	})
 	exec(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
-	exec(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role)
+	exec(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+
+		`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role)
 	cfg, err := pgxpool.ParseConfig(db.DSN)
 	if err != nil {
 		t.Fatal(err)

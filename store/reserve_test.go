@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// pgx closes a connection whose call was late, and takes its leave of the server from a goroutine of its own. The next call on that
-// connection leaves its buffer alone.
+// pgx closes a connection whose call was late, and takes its leave of the server from a goroutine of its own. The next
+// call on that connection leaves its buffer alone.
 func TestCallOnAConnectionThatIsBeingClosed(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

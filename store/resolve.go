@@ -40,7 +40,8 @@ const resolveRuns = `
 SELECT r.run_id, r.lease, r.status, r.cancel_requested_at IS NOT NULL, r.paused_at IS NOT NULL, r.outcome IS NOT NULL
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, q.lease, q.status, q.cancel_requested_at, q.paused_at, q.outcome FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+	SELECT q.run_id, q.lease, q.status, q.cancel_requested_at, q.paused_at, q.outcome FROM kagzi.workflow_runs q
+		WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
 const resolveSteps = `
@@ -93,9 +94,11 @@ func (s *Store) resolve(ctx context.Context, u undecided) error {
 	return s.resolveTaken(ctx, u.records)
 }
 
-// StepResult returns the recorded result of an attempt, or of a later one, nil if there is none. It also returns whether h
-// still holds the run.
-func (s *Store) StepResult(ctx context.Context, h HeldRun, stepID string, attempt int) (row *StepRow, holds bool, err error) {
+// StepResult returns the recorded result of an attempt, or of a later one, nil if there is none. It also returns
+// whether h still holds the run.
+func (s *Store) StepResult(ctx context.Context, h HeldRun, stepID string,
+	attempt int,
+) (row *StepRow, holds bool, err error) {
 	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
 	u := undecided{records: []*Record{r}}
 	if err := do(ctx, func(ctx context.Context) error { return s.resolve(ctx, u) }); err != nil {

@@ -37,7 +37,8 @@ type Restarted struct {
 	Due []DueRun // consumers of its start
 }
 
-// While the run is locked, it cannot be resumed or deleted. The statement waits for the lock and then sees the current row.
+// While the run is locked, it cannot be resumed or deleted. The statement waits for the lock and then sees the current
+// row.
 const lockOver = `
 SELECT q.status, coalesce(q.external_id, '')
 FROM kagzi.workflow_runs q
@@ -45,12 +46,15 @@ WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '`
 FOR UPDATE`
 
 // The input and the options are copied in the database, because an input may be large. The tick is copied for FireTime,
-// without the schedule's ID, so that the overlap policy does not count the new run. The Timeout begins again. A fork has more
-// wake-ups than the old run: at least one, so that the first claim reads its history, and more than the sequence numbers of
-// the copied messages.
+// without the schedule's ID, so that the overlap policy does not count the new run. The Timeout begins again. A fork
+// has more wake-ups than the old run: at least one, so that the first claim reads its history, and more than the
+// sequence numbers of the copied messages.
 const restartRun = `
 WITH q AS MATERIALIZED (
-	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy, coalesce(q.first_metadata, q.metadata) AS metadata, CASE WHEN $10::text = '' THEN q.headers ELSE coalesce(q.headers, '{}') || NULLIF($10::text, '')::jsonb END AS headers, q.schedule_name, q.timeout, q.fire_at, q.input_hash, q.run_key, q.key_scope, q.tells, statement_timestamp() AS now,
+	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy,
+		coalesce(q.first_metadata, q.metadata) AS metadata, CASE WHEN $10::text = '' THEN q.headers
+		ELSE coalesce(q.headers, '{}') || NULLIF($10::text, '')::jsonb END AS headers, q.schedule_name, q.timeout,
+		q.fire_at, q.input_hash, q.run_key, q.key_scope, q.tells, statement_timestamp() AS now,
 		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
 		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
 		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
@@ -58,12 +62,16 @@ WITH q AS MATERIALIZED (
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 ), r AS (
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version, priority, status,
-		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at, origin_run_id, input, run_key, key_scope, tells, headers)
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version,
+		priority, status,
+		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at,
+			origin_run_id, input, run_key, key_scope, tells, headers)
 	SELECT $3::uuid, $1, q.external_id,
 		CASE WHEN q.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, q.input_hash) END,
-		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout, q.retry_policy, q.metadata,
-		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid, q.input, q.run_key, q.key_scope, q.tells, q.headers
+		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout, q.retry_policy,
+			q.metadata,
+		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid, q.input, q.run_key, q.key_scope, q.tells,
+			q.headers
 	FROM q
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope, tells
@@ -71,10 +79,11 @@ WITH q AS MATERIALIZED (
 )
 SELECT r.task_queue, r.workflow_type, coalesce(r.version, 0), r.tells FROM r`
 
-// Restart starts a run like an old one, due now, and writes an event for both. It returns ErrRunNotFound, ErrRunActive if the
-// old run is not over, and ErrIDConflict if an active run has the external ID, or the old run is of a consumer, and has completed or is not
-// its last one. The new one takes its place as the consumer's last run. A fork may also return ErrStepNotFound and
-// ErrCompensated. Restart is a transaction of its own, or a part of tx, which survives its errors.
+// Restart starts a run like an old one, due now, and writes an event for both. It returns ErrRunNotFound, ErrRunActive
+// if the old run is not over, and ErrIDConflict if an active run has the external ID, or the old run is of a consumer,
+// and has completed or is not its last one. The new one takes its place as the consumer's last run. A fork may also
+// return ErrStepNotFound and ErrCompensated. Restart is a transaction of its own, or a part of tx, which survives its
+// errors.
 func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	what := EventRestarted
 	if r.Step != "" {
@@ -131,8 +140,8 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 		if work, err = s.insertRestart(ctx, tx, r); !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}
-		// An active run has the ID, or has just ended. A second statement finds it, because the one that inserts does not see
-		// later commits.
+		// An active run has the ID, or has just ended. A second statement finds it, because the one that inserts does
+		// not see later commits.
 		if err = s.conflict(ctx, tx, externalID); err != nil {
 			break
 		}
@@ -186,7 +195,10 @@ func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
 }
 
 func (s *Store) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
-	args := []any{s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != "", r.InputHash, string(r.Headers)}
+	args := []any{
+		s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != "", r.InputHash,
+		string(r.Headers),
+	}
 	err = ask(ctx, tx, restartRun, args, func(rows pgx.Rows) (err error) {
 		work, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (w Restarted, err error) {
 			return w, row.Scan(&w.Queue, &w.Type, &w.Version, &w.tells)

@@ -31,8 +31,10 @@ func over(t *testing.T, s *Store, steps []string, change ...func(*NewRun)) uuid.
 func copied(t *testing.T, s *Store, id uuid.UUID) []string {
 	t.Helper()
 	return column[string](t, s.pool, `
-		SELECT concat_ws(' ', step_id, attempt_number, left(status, 1), convert_from(output, 'UTF8')) FROM kagzi.step_runs
-		WHERE run_id = $1 AND namespace_id = $2 AND run_attempt = CASE WHEN status = 'RUNNING' THEN 1 ELSE 0 END ORDER BY step_id, attempt_number`, id, s.namespace)
+		SELECT concat_ws(' ', step_id, attempt_number, left(status, 1), convert_from(output, 'UTF8'))
+			FROM kagzi.step_runs
+		WHERE run_id = $1 AND namespace_id = $2 AND run_attempt = CASE WHEN status = 'RUNNING' THEN 1 ELSE 0 END
+			ORDER BY step_id, attempt_number`, id, s.namespace)
 }
 
 func restart(t *testing.T, s *Store, r Restart) uuid.UUID {
@@ -49,7 +51,10 @@ func TestLostVerbs(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, _ bool) {
 		s, direct, proxy := losing(t)
 		old := over(t, direct, []string{"a", "b"}, withID("id"))
-		for i, part := range []string{"INSERT INTO kagzi.run_events", "bool_or(b.attempt_number", "origin_run_id, input", "commit", "FOR UPDATE"} {
+		for i, part := range []string{
+			"INSERT INTO kagzi.run_events", "bool_or(b.attempt_number",
+			"origin_run_id, input", "commit", "FOR UPDATE",
+		} {
 			r := Restart{Run: old, New: newID(), Step: "b", ExternalID: fmt.Sprint("fork-", i), Why: Why{Reason: part}}
 			drop := lose(proxy, part)
 			work, err := s.Restart(t.Context(), nil, r)
@@ -60,23 +65,30 @@ func TestLostVerbs(t *testing.T) {
 			if got := copied(t, direct, r.New); !slices.Equal(got, []string{"a 1 C a"}) {
 				t.Errorf("%s: copied %q", part, got)
 			}
-			if events, err := direct.RunEvents(t.Context(), r.New); err != nil || len(events) != 1 || events[0].Other != old || events[0].Reason != part {
+			if events, err := direct.RunEvents(t.Context(), r.New); err != nil || len(events) != 1 ||
+				events[0].Other != old || events[0].Reason != part {
 				t.Errorf("%s: events %+v, error %v", part, events, err)
 			}
-			if events, err := direct.RunEvents(t.Context(), old); err != nil || len(events) != i+1 || events[i].Other != r.New || events[i].Step != "b" {
+			if events, err := direct.RunEvents(t.Context(), old); err != nil || len(events) != i+1 ||
+				events[i].Other != r.New || events[i].Step != "b" {
 				t.Errorf("%s: events %+v, error %v", part, events, err)
 			}
 		}
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 6 {
 			t.Errorf("%d runs, want 6", n)
 		}
-		for i, part := range []string{"SET status = 'PENDING', slot = NULL, available_at", "commit", "INSERT INTO kagzi.run_events"} {
+		for i, part := range []string{
+			"SET status = 'PENDING', slot = NULL, available_at", "commit",
+			"INSERT INTO kagzi.run_events",
+		} {
 			drop := lose(proxy, part)
-			if resumed, err := s.Resume(t.Context(), nil, old, Why{Reason: part}); err != nil || resumed != (Resumed{Queue: "queue"}) {
+			if resumed, err := s.Resume(t.Context(), nil, old, Why{Reason: part}); err != nil ||
+				resumed != (Resumed{Queue: "queue"}) {
 				t.Fatalf("resumed %+v, error %v", resumed, err)
 			}
 			happened(t, drop)
-			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.run_events WHERE run_id = $1 AND event = 'RESUMED'`, old); n != i+1 {
+			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.run_events WHERE run_id = $1
+				AND event = 'RESUMED'`, old); n != i+1 {
 				t.Errorf("%s: %d events of %d resumptions", part, n, i+1)
 			}
 			mustCancel(t, direct, old, "")
@@ -120,7 +132,10 @@ func TestRestart(t *testing.T) {
 		gone, template := over(t, s, nil), saveTemplate(t, s, "s").ID
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = 'deletion' WHERE run_id = $1`, gone)
 		old := over(t, s, nil)
-		for id, want := range map[uuid.UUID]error{gone: ErrRunNotFound, template: ErrRunNotFound, uuid.New(): ErrRunNotFound, running(t, s, 1)[0].RunID: ErrRunActive} {
+		for id, want := range map[uuid.UUID]error{
+			gone: ErrRunNotFound, template: ErrRunNotFound,
+			uuid.New(): ErrRunNotFound, running(t, s, 1)[0].RunID: ErrRunActive,
+		} {
 			_, err := s.Restart(t.Context(), nil, Restart{Run: id, New: newID()})
 			wantError(t, err, want)
 		}
@@ -216,8 +231,10 @@ func TestRestart(t *testing.T) {
 // at gives a step of a run its times, in seconds from a moment h two hours before the run began.
 func at(t *testing.T, s *Store, id uuid.UUID, step string, attempt int, begun, ended float64, set string) {
 	t.Helper()
-	exec(t, s.pool, `UPDATE kagzi.step_runs SET `+set+`started_at = h + $4::float8 * interval '1 s', finished_at = h + $5::float8 * interval '1 s'
-		FROM (SELECT date_trunc('minute', created_at - interval '2 hours') AS h FROM kagzi.workflow_runs WHERE run_id = $1) x
+	exec(t, s.pool, `UPDATE kagzi.step_runs SET `+set+`started_at = h + $4::float8 * interval '1 s',
+		finished_at = h + $5::float8 * interval '1 s'
+		FROM (SELECT date_trunc('minute', created_at - interval '2 hours') AS h FROM kagzi.workflow_runs
+			WHERE run_id = $1) x
 		WHERE run_id = $1 AND step_id = $2 AND attempt_number = $3`, id, step, attempt, begun, ended)
 }
 
@@ -285,35 +302,44 @@ func TestForkCopies(t *testing.T) {
 	exec(t, s.pool, `DELETE FROM kagzi.step_runs WHERE step_id = 'out/a/step/below'`)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = 7`)
 	exec(t, s.pool, `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, consumed_by)
-		VALUES ($1, 'approved', 3, 'test', 'one', 'p', 'approved'), ($1, 'after', 4, 'test', 'two', 'q', 'after'), ($1, 'other', 5, 'test', 'three', NULL, NULL)`, r.RunID)
+		VALUES ($1, 'approved', 3, 'test', 'one', 'p', 'approved'), ($1, 'after', 4, 'test', 'two', 'q', 'after'),
+			($1, 'other', 5, 'test', 'three', NULL, NULL)`, r.RunID)
 
 	before := one[time.Time](t, s.pool, `SELECT clock_timestamp()`)
 	id := restart(t, s, Restart{Run: r.RunID, Step: "out/a/step"})
 	after := one[time.Time](t, s.pool, `SELECT clock_timestamp()`)
 	const whole = ` {"items":["i"],"winner":"w"}`
 	want := []string{
-		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole, "given up, and forgotten later 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items":["i"]}`,
+		"approved 1 C" + whole, "early 1 F" + whole, "early 2 C" + whole, "given up 1 F" + whole,
+		"given up, and forgotten later 1 F" + whole, "just 1 C" + whole, `lost 1 R {"items":["i"]}`,
 		`map 1 R {"items":["i"]}`, "map/0/x 1 C" + whole, "nap 1 C" + whole,
-		`out 1 R {"items":["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "out/b 1 F" + whole, `won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
+		`out 1 R {"items":["i"]}`, "out/a/before 1 C" + whole, "out/a/stepping 1 C" + whole, "out/b 1 F" + whole,
+		`won 1 C {"winner":"w"}`, "won/b/loser 1 C" + whole,
 	}
 	if got := copied(t, s, id); !slices.Equal(got, want) {
 		t.Errorf("copied\n%q, want\n%q", got, want)
 	}
 	// 15 s were left of the group's time.
-	if left := one[float64](t, s.pool, `SELECT extract(epoch FROM wake_at - now())::float8 FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'out'`, id); left > 15 || left < -300 {
+	if left := one[float64](t, s.pool, `SELECT extract(epoch FROM wake_at - now())::float8 FROM kagzi.step_runs
+		WHERE run_id = $1 AND step_id = 'out'`, id); left > 15 || left < -300 {
 		t.Errorf("the group has %v seconds", left)
 	}
 	// They were left when the steps were copied.
-	if at := one[time.Time](t, s.pool, `SELECT wake_at - interval '15 s' FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'out'`, id); at.Before(before) || at.After(after) {
+	if at := one[time.Time](t, s.pool, `SELECT wake_at - interval '15 s' FROM kagzi.step_runs WHERE run_id = $1
+		AND step_id = 'out'`, id); at.Before(before) || at.After(after) {
 		t.Errorf("the group's 15 seconds began at %v, want between %v and %v", at, before, after)
 	}
-	if got := one[string](t, s.pool, `SELECT string_agg(concat_ws(' ', name, sequence, signal_id, convert_from(payload, 'UTF8'), 'by', consumed_by), ', ' ORDER BY sequence) FROM kagzi.signals WHERE run_id = $1`, id); got != "approved 3 one p by approved, after 4 two q by, other 5 three by" {
+	if got := one[string](t, s.pool,
+		`SELECT string_agg(concat_ws(' ', name, sequence, signal_id, convert_from(payload, 'UTF8'), 'by', consumed_by),
+			', ' ORDER BY sequence) FROM kagzi.signals
+			WHERE run_id = $1`, id); got != "approved 3 one p by approved, after 4 two q by, other 5 three by" {
 		t.Errorf("signals %s", got)
 	}
 	if row := readRow(t, s.pool, id); row.Wakeups != 8 || row.Status != Pending || !row.Due {
 		t.Errorf("row %+v", row)
 	}
-	if n := one[int](t, s.pool, `SELECT sequence FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'approved'`, id); n != 3 {
+	if n := one[int](t, s.pool, `SELECT sequence FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'approved'`,
+		id); n != 3 {
 		t.Errorf("the step has taken message %d", n)
 	}
 	// A whole group, by its name.
@@ -323,7 +349,9 @@ func TestForkCopies(t *testing.T) {
 	}
 	// The branch of a race that was lost already: who won is forgotten.
 	id = restart(t, s, Restart{Run: r.RunID, Step: "won/b/loser"})
-	if got := copied(t, s, id); slices.ContainsFunc(got, func(row string) bool { return strings.HasPrefix(row, "won") }) {
+	if got := copied(t, s, id); slices.ContainsFunc(got, func(row string) bool {
+		return strings.HasPrefix(row, "won")
+	}) {
 		t.Errorf("copied %q", got)
 	}
 }
@@ -334,7 +362,10 @@ func TestForkOfACompensatedRun(t *testing.T) {
 	s := open(t)
 	registered := func() *ClaimedRun {
 		r := running(t, s, 1)[0]
-		for i, rec := range []*Record{record(r, "a", "x"), registering(r, "a", 1), record(r, "b", "x"), record(r, "c", "x"), registering(r, "c", 2)} {
+		for i, rec := range []*Record{
+			record(r, "a", "x"), registering(r, "a", 1), record(r, "b", "x"),
+			record(r, "c", "x"), registering(r, "c", 2),
+		} {
 			rec.Position = int64(i + 1)
 			flush(t, s, &Flush{Records: []*Record{rec}})
 		}
@@ -371,7 +402,8 @@ func TestSafely(t *testing.T) {
 	s := open(t)
 	id := over(t, s, nil)
 	tx := begin(t, s)
-	for name, part := range map[string]func(context.Context, pgx.Tx, func(context.Context, pgx.Tx) error) error{"InSavepoint": s.InSavepoint, "DryRun": s.DryRun} {
+	for name, part := range map[string]func(context.Context, pgx.Tx,
+		func(context.Context, pgx.Tx) error) error{"InSavepoint": s.InSavepoint, "DryRun": s.DryRun} {
 		if err := part(t.Context(), tx, func(ctx context.Context, tx pgx.Tx) error {
 			exec(t, tx, `UPDATE kagzi.workflow_runs SET priority = 1`)
 			_, err := tx.Exec(ctx, `SELECT 1 / 0`)

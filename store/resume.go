@@ -11,13 +11,14 @@ import (
 )
 
 // A new attempt keeps the whole history except the failures that the end of the last attempt forgot, and those that the
-// caller names. A quarantined run keeps its pending cancel. Children that ended while their parent was over did not wake it:
-// the extra wake-up makes the next execution read its inbox. otherActive has checked for another active run with the external
-// ID, because in a caller's transaction no statement may raise an error.
+// caller names. A quarantined run keeps its pending cancel. Children that ended while their parent was over did not
+// wake it: the extra wake-up makes the next execution read its inbox. otherActive has checked for another active run
+// with the external ID, because in a caller's transaction no statement may raise an error.
 const resumeRun = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now), r AS (
 UPDATE kagzi.workflow_runs r
-SET status = 'PENDING', slot = NULL, available_at = t.now, paused_at = NULL, finished_at = NULL, lease = NULL, locked_by = NULL,
+SET status = 'PENDING', slot = NULL, available_at = t.now, paused_at = NULL, finished_at = NULL, lease = NULL,
+	locked_by = NULL,
 	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, wakeups = r.wakeups + 1,
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
 	cancel_requested_at = CASE WHEN r.quarantined THEN r.cancel_requested_at END, quarantined = false,
@@ -29,8 +30,8 @@ RETURNING r.task_queue, r.run_key, r.key_scope
 )
 SELECT r.task_queue FROM r`
 
-// A run that has a final outcome continues only with the rest of its compensations. Those that failed are started again,
-// unless their runs were resumed and completed.
+// A run that has a final outcome continues only with the rest of its compensations. Those that failed are started
+// again, unless their runs were resumed and completed.
 const (
 	compensated = `
 SELECT q.outcome IS NOT NULL
@@ -40,14 +41,17 @@ WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLE
 	retryCompensations = `
 UPDATE kagzi.step_runs s
 SET status = 'RUNNING', error_kind = NULL, error = NULL, finished_at = NULL, child_run_id = (
-	SELECT c.run_id FROM kagzi.workflow_runs c WHERE c.run_id = s.child_run_id AND c.namespace_id = $1 AND c.status NOT IN ('FAILED', 'CANCELLED'))
-WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION' AND (s.status = 'FAILED' OR s.status = 'RUNNING' AND s.child_run_id IS NOT NULL)`
+	SELECT c.run_id FROM kagzi.workflow_runs c WHERE c.run_id = s.child_run_id AND c.namespace_id = $1
+		AND c.status NOT IN ('FAILED', 'CANCELLED'))
+WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION'
+	AND (s.status = 'FAILED' OR s.status = 'RUNNING' AND s.child_run_id IS NOT NULL)`
 
 	// With $3 the run holds a slot until it ends, which the caller has taken for it: no claim gives it one.
 	resumeCompensating = `
 WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
-SET status = 'SLEEPING', slot = CASE WHEN $3::bool THEN 2::smallint END, available_at = t.now, paused_at = NULL, wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
+SET status = 'SLEEPING', slot = CASE WHEN $3::bool THEN 2::smallint END, available_at = t.now, paused_at = NULL,
+	wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
 	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
 FROM t
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
@@ -91,8 +95,9 @@ func (e *GroupHeld) Error() string {
 	return fmt.Sprintf("run %s of group %q is under way", e.RunID, e.Group)
 }
 
-// takeSlots lets tx give the run the slots that it would hold until it ends, if it holds any: of its group, its key and its queue. No other run
-// gets them before tx ends. It returns a GroupHeld or a QueueFull if they are taken, and ErrPlaceInTx as takePlace does.
+// takeSlots lets tx give the run the slots that it would hold until it ends, if it holds any: of its group, its key and
+// its queue. No other run gets them before tx ends. It returns a GroupHeld or a QueueFull if they are taken, and
+// ErrPlaceInTx as takePlace does.
 func (s *Store) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool) (holds bool, err error) {
 	var queue, key, scope string
 	if err := askRow(ctx, tx, slotOfRun, []any{s.namespace, id}, &queue, &key, &scope, &holds); err != nil {
@@ -131,7 +136,8 @@ func (s *Store) takeGroup(ctx context.Context, tx pgx.Tx, group string) error {
 	if err := ask(ctx, tx, lockKey, []any{s.namespace, groupScope, group}, nil); err != nil {
 		return err
 	}
-	holder, err := askOne[uuid.UUID](ctx, tx, holderOfGroup, s.namespace, group) // of its own: it sees what the last claim has committed
+	// of its own: it sees what the last claim has committed
+	holder, err := askOne[uuid.UUID](ctx, tx, holderOfGroup, s.namespace, group)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
@@ -144,25 +150,31 @@ func (s *Store) takeGroup(ctx context.Context, tx pgx.Tx, group string) error {
 const otherActive = `
 SELECT EXISTS (
 	SELECT
-	FROM (SELECT q.external_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.status IN ('FAILED', 'CANCELLED') OFFSET 0) r
+	FROM (SELECT q.external_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1
+		AND q.status IN ('FAILED', 'CANCELLED') OFFSET 0) r
 	CROSS JOIN LATERAL (
 		SELECT FROM kagzi.workflow_runs o
-		WHERE o.external_id = r.external_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND o.run_id <> $2
+		WHERE o.external_id = r.external_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+			AND o.run_id <> $2
 		OFFSET 0
 	) o)`
 
 // A Resumed says how a resumed run continues.
 type Resumed struct {
-	Queue string         // of the run
-	Ends  *CancelledRuns // the runs that its compensations changed, if it continues with these; nil if the run itself is due
+	Queue string // of the run
+	// the runs that its compensations changed, if it continues with these; nil if the run itself is due
+	Ends *CancelledRuns
 }
 
-// Resume makes a failed or cancelled run due, and writes an event that says why. It returns ErrRunActive if the run is not
-// over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another active
-// run has its external ID, or a later run of its consumer has begun, and a GroupHeld or a QueueFull if it
-// continues with compensations while other runs have the slots that it would hold: of its group, or in a queue whose runs hold theirs until they end. The new attempt forgets the failures of the steps given. Resume returns a NotFailed if one of them
-// has no failure.
-func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, forget ...string) (out Resumed, err error) {
+// Resume makes a failed or cancelled run due, and writes an event that says why. It returns ErrRunActive if the run is
+// not over, ErrRunFinished if it completed, ErrCompensated if its compensations have run, and ErrIDConflict if another
+// active run has its external ID, or a later run of its consumer has begun, and a GroupHeld or a QueueFull if it
+// continues with compensations while other runs have the slots that it would hold: of its group, or in a queue whose
+// runs hold theirs until they end. The new attempt forgets the failures of the steps given. Resume returns a NotFailed
+// if one of them has no failure.
+func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
+	forget ...string,
+) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, why)
 	tried, callers := false, tx != nil // tried: an earlier try of our own transaction, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {

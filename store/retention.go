@@ -54,9 +54,10 @@ func (r Range) Middle() (id uuid.UUID, ok bool) {
 const beginWalk = `
 SELECT now(), (SELECT count(*) FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE')`
 
-// RetentionRanges returns the ranges in which runs may have ended longer ago than keep, and the number of workers. IDs are
-// ordered by the time at which the client made them. No run ends before it was made, so the ranges leave out the IDs made
-// within keep. They include IDs of the future: clients made them with a clock that is ahead, or without a clock.
+// RetentionRanges returns the ranges in which runs may have ended longer ago than keep, and the number of workers. IDs
+// are ordered by the time at which the client made them. No run ends before it was made, so the ranges leave out the
+// IDs made within keep. They include IDs of the future: clients made them with a clock that is ahead, or without a
+// clock.
 func (s *Store) RetentionRanges(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
 	var now time.Time
 	err = do(ctx, func(ctx context.Context) error {
@@ -65,8 +66,8 @@ func (s *Store) RetentionRanges(ctx context.Context, keep time.Duration) (ranges
 	return []Range{{End: idAt(now.Add(-keep))}, {After: idAt(now), End: uuid.Max}}, workers, wrap("begin walk", err)
 }
 
-// The planner's statistics of the key: an estimate of the namespace's share of the runs, and IDs that divide the key into
-// parts of equal size.
+// The planner's statistics of the key: an estimate of the namespace's share of the runs, and IDs that divide the key
+// into parts of equal size.
 const keyStatistics = `
 WITH s AS MATERIALIZED (
 	SELECT s.attname, s.histogram_bounds, s.most_common_freqs AS shares, s.most_common_vals::text::text[] AS namespaces,
@@ -78,14 +79,15 @@ WITH s AS MATERIALIZED (
 )
 SELECT coalesce((
 		SELECT coalesce(s.shares[array_position(s.namespaces, $1::text)],
-			(1 - coalesce((SELECT sum(u.share) FROM unnest(s.shares) AS u (share)), 0)) / GREATEST(1, s.n - coalesce(cardinality(s.namespaces), 0)))
+			(1 - coalesce((SELECT sum(u.share) FROM unnest(s.shares) AS u (share)), 0)) / GREATEST(1,
+				s.n - coalesce(cardinality(s.namespaces), 0)))
 		FROM s WHERE s.attname = 'namespace_id'
 	), 1)::float8,
 	coalesce((SELECT s.histogram_bounds::text::uuid[] FROM s WHERE s.attname = 'run_id'), '{}')`
 
-// KeyStatistics returns the namespace's share of all runs, from 0 to 1, and IDs that divide the runs of all namespaces into
-// parts of about equal size. They are as recent as the table's last ANALYZE. Without one, the share is 1 and there are no
-// IDs.
+// KeyStatistics returns the namespace's share of all runs, from 0 to 1, and IDs that divide the runs of all namespaces
+// into parts of about equal size. They are as recent as the table's last ANALYZE. Without one, the share is 1 and there
+// are no IDs.
 func (s *Store) KeyStatistics(ctx context.Context) (share float64, bounds []uuid.UUID, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return askRow(ctx, s.pool, keyStatistics, []any{s.namespace}, &share, &bounds)
@@ -105,8 +107,10 @@ SELECT w.run_id, w.old, w.visited
 FROM (
 	SELECT v.run_id, v.old, row_number() OVER () AS number, count(*) OVER () AS visited
 	FROM (
-		SELECT q.run_id, q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (q.finished_at <= now() - interval '1 microsecond' *
-			coalesce(($7::bigint[])[array_position($6::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED' THEN $4::bigint ELSE $5::bigint END)
+		SELECT q.run_id, q.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+			AND (q.finished_at <= now() - interval '1 microsecond' *
+			coalesce(($7::bigint[])[array_position($6::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED'
+				THEN $4::bigint ELSE $5::bigint END)
 			OR coalesce(q.waiting_on = '` + beingDeleted + `', false)) AS old
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id > $2 AND q.run_id <= $3 AND q.namespace_id = $1
@@ -116,10 +120,13 @@ FROM (
 ) w
 WHERE w.old OR w.number = w.visited`
 
-// ExpiredRuns visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at its end.
-// The statement reads the key of all namespaces in the range, and gives up if another transaction has locked the table. If it
-// takes longer than most, ExpiredRuns returns ErrTooLong: r has too many runs, counting all namespaces.
-func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int, most time.Duration) (old []uuid.UUID, rest *Range, err error) {
+// ExpiredRuns visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at
+// its end. The statement reads the key of all namespaces in the range, and gives up if another transaction has locked
+// the table. If it takes longer than most, ExpiredRuns returns ErrTooLong: r has too many runs, counting all
+// namespaces.
+func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int,
+	most time.Duration,
+) (old []uuid.UUID, rest *Range, err error) {
 	args := append([]any{s.namespace, r.After, r.End}, append(keep.args(), n)...)
 	limited := txMode{locks: most / 2, statements: most}
 	err = do(ctx, func(ctx context.Context) error {
@@ -151,18 +158,19 @@ func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int,
 // ErrTooLong reports that a statement was cancelled because it took too long.
 var ErrTooLong = errors.New("it took too long")
 
-// beingDeleted is the waiting_on of a run whose steps are deleted in several transactions. The first of them sets it. From
-// then on the run cannot be resumed, because it would execute the deleted steps again. The run is deleted even if the
-// retention was extended since.
+// beingDeleted is the waiting_on of a run whose steps are deleted in several transactions. The first of them sets it.
+// From then on the run cannot be resumed, because it would execute the deleted steps again. The run is deleted even if
+// the retention was extended since.
 const beingDeleted = "deletion"
 
 // A run is checked again under its lock, because it may have been resumed. It stays as long as its parent's row exists,
-// whatever the parent's status: a parent that is over may be resumed, and needs its children. A parent that was deleted never
-// comes back, so the parent need not be locked. The condition is a CASE, because the planner would make a join of it, and
-// check that again under the lock with rows that are not locked.
+// whatever the parent's status: a parent that is over may be resumed, and needs its children. A parent that was deleted
+// never comes back, so the parent need not be locked. The condition is a CASE, because the planner would make a join of
+// it, and check that again under the lock with rows that are not locked.
 //
-// Runs are deleted in order while they have fewer than $7 rows together. A run that alone has $7 rows is marked instead. The
-// deletes have arrays as conditions: without statistics, joins would read the keys whole. Slots of limits stay: see deleteRuns.
+// Runs are deleted in order while they have fewer than $7 rows together. A run that alone has $7 rows is marked
+// instead. The deletes have arrays as conditions: without statistics, joins would read the keys whole. Slots of limits
+// stay: see deleteRuns.
 const pruneRuns = `
 WITH k AS MATERIALIZED (
 	SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi prune ' || $1::text, 0::bigint)) AS mine
@@ -173,24 +181,30 @@ WITH k AS MATERIALIZED (
 		SELECT q.run_id, q.input IS NULL AS batch
 		FROM kagzi.workflow_runs q
 		WHERE (SELECT mine FROM k) AND q.run_id = u.run_id AND q.namespace_id = $1
-			AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (q.finished_at <= now() - interval '1 microsecond' *
-				coalesce(($6::bigint[])[array_position($5::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED' THEN $3::bigint ELSE $4::bigint END)
+			AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+				AND (q.finished_at <= now() - interval '1 microsecond' *
+				coalesce(($6::bigint[])[array_position($5::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED'
+					THEN $3::bigint ELSE $4::bigint END)
 				OR q.waiting_on = '` + beingDeleted + `')
 			AND CASE WHEN q.parent_run_id IS NULL THEN true ELSE NOT EXISTS (
 				SELECT FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1) END
 		FOR UPDATE SKIP LOCKED
 	) r
 ), c AS MATERIALIZED (
-	SELECT l.run_id, l.batch, s.rows + g.rows + i.rows AS rows, sum(s.rows + g.rows + i.rows) OVER (ORDER BY l.run_id) AS total
+	SELECT l.run_id, l.batch, s.rows + g.rows + i.rows AS rows,
+		sum(s.rows + g.rows + i.rows) OVER (ORDER BY l.run_id) AS total
 	FROM l
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS rows FROM (SELECT FROM kagzi.step_runs s WHERE s.run_id = l.run_id AND s.namespace_id = $1 LIMIT $7) x
+		SELECT count(*) AS rows FROM (SELECT FROM kagzi.step_runs s WHERE s.run_id = l.run_id AND s.namespace_id = $1
+			LIMIT $7) x
 	) s
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS rows FROM (SELECT FROM kagzi.signals g WHERE g.run_id = l.run_id AND g.namespace_id = $1 LIMIT $7) x
+		SELECT count(*) AS rows FROM (SELECT FROM kagzi.signals g WHERE g.run_id = l.run_id AND g.namespace_id = $1
+			LIMIT $7) x
 	) g
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS rows FROM (SELECT FROM kagzi.start_items i WHERE l.batch AND i.run_id = l.run_id AND i.namespace_id = $1 LIMIT $7) x
+		SELECT count(*) AS rows FROM (SELECT FROM kagzi.start_items i WHERE l.batch AND i.run_id = l.run_id
+			AND i.namespace_id = $1 LIMIT $7) x
 	) i
 ), d AS MATERIALIZED (
 	SELECT c.run_id, c.batch FROM c WHERE c.total < $7
@@ -199,11 +213,14 @@ WITH k AS MATERIALIZED (
 ), g AS (
 	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
 ), x AS (
-	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1 AND CASE WHEN x.lease IS NULL THEN true ELSE false END
+	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1
+		AND CASE WHEN x.lease IS NULL THEN true ELSE false END
 ), i AS (
-	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d WHERE d.batch)) AND i.namespace_id = $1
+	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d WHERE d.batch))
+		AND i.namespace_id = $1
 ), e AS (
-	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1 AND e.event <> 'DELETED'
+	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1
+		AND e.event <> 'DELETED'
 ), r AS (
 	DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND r.namespace_id = $1
 ), m AS (
@@ -250,9 +267,10 @@ func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows
 	return out, wrap("prune", err)
 }
 
-// Only for a run that is marked: it cannot be resumed. The lock is for others that delete the run: they would delete its rows in another
-// order, and both would wait for each other. The statement deletes a range of the key, up to its row $3. It counts a range whose rows somebody else has deleted
-// while it waited for the lock: there may be more rows behind it.
+// Only for a run that is marked: it cannot be resumed. The lock is for others that delete the run: they would delete
+// its rows in another order, and both would wait for each other. The statement deletes a range of the key, up to its
+// row $3. It counts a range whose rows somebody else has deleted while it waited for the lock: there may be more rows
+// behind it.
 const pruneSteps = `
 WITH m AS MATERIALIZED (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted + `' FOR UPDATE
@@ -274,17 +292,20 @@ WITH m AS MATERIALIZED (
 	ORDER BY x.name DESC, x.sequence DESC LIMIT 1
 ), ds AS (
 	DELETE FROM kagzi.step_runs t
-	WHERE t.run_id = $2 AND t.namespace_id = $1 AND (t.step_id, t.attempt_number) <= ((SELECT s.step_id FROM s), (SELECT s.attempt_number FROM s))
+	WHERE t.run_id = $2 AND t.namespace_id = $1 AND (t.step_id, t.attempt_number) <= ((SELECT s.step_id FROM s),
+		(SELECT s.attempt_number FROM s))
 	RETURNING 1
 ), dg AS (
 	DELETE FROM kagzi.signals t
-	WHERE t.run_id = $2 AND t.namespace_id = $1 AND (t.name, t.sequence) <= ((SELECT g.name FROM g), (SELECT g.sequence FROM g))
+	WHERE t.run_id = $2 AND t.namespace_id = $1 AND (t.name, t.sequence) <= ((SELECT g.name FROM g),
+		(SELECT g.sequence FROM g))
 	RETURNING 1
 )
-SELECT GREATEST((SELECT count(*) FROM ds) + (SELECT count(*) FROM dg), (SELECT count(*) FROM s) + (SELECT count(*) FROM g))`
+SELECT GREATEST((SELECT count(*) FROM ds) + (SELECT count(*) FROM dg), (SELECT count(*) FROM s) + (SELECT count(*)
+	FROM g))`
 
-// PruneSteps deletes up to n steps and n signals of a run that Prune reported as long, and returns their number, zero only if none
-// remain. It does not wait for others that delete the run: then it returns an error that is Locked.
+// PruneSteps deletes up to n steps and n signals of a run that Prune reported as long, and returns their number, zero
+// only if none remain. It does not wait for others that delete the run: then it returns an error that is Locked.
 func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted int, err error) {
 	return s.pruneSteps(ctx, relaxed, id, n)
 }
@@ -297,8 +318,8 @@ func (s *Store) pruneSteps(ctx context.Context, mode txMode, id uuid.UUID, n int
 	return deleted, wrap("prune steps", err)
 }
 
-// prune sends one of the statements above, a transaction in one round trip. The commit does not wait for the disk: a delete
-// that a crash undoes is repeated.
+// prune sends one of the statements above, a transaction in one round trip. The commit does not wait for the disk: a
+// delete that a crash undoes is repeated.
 func (s *Store) prune(ctx context.Context, mode txMode, sql string, args []any, read func(pgx.Rows) error) error {
 	return do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}

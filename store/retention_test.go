@@ -16,7 +16,10 @@ import (
 const day = 24 * time.Hour
 
 // keepDays is the retention of the tests.
-var keepDays = Retention{Completed: 7 * day, Failed: 30 * day, Workflows: map[string]time.Duration{"brief": time.Hour, "long": 60 * day}}
+var keepDays = Retention{Completed: 7 * day, Failed: 30 * day, Workflows: map[string]time.Duration{
+	"brief": time.Hour,
+	"long":  60 * day,
+}}
 
 // atOnce deletes what is over.
 var atOnce = Retention{Completed: time.Microsecond, Failed: time.Microsecond}
@@ -40,7 +43,8 @@ func old(t *testing.T, s *Store, status string, ago time.Duration, change ...fun
 		UPDATE kagzi.workflow_runs
 		SET status = $2, available_at = CASE WHEN $2 IN ('PENDING', 'SLEEPING', 'RUNNING') THEN now() END,
 			lease = gen_random_uuid(), locked_by = CASE WHEN $2 = 'RUNNING' THEN gen_random_uuid() END,
-			finished_at = CASE WHEN $2 IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN now() - $3::interval END, error_kind = 'error'
+			finished_at = CASE WHEN $2 IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN now() - $3::interval END,
+				error_kind = 'error'
 		WHERE run_id = $1 AND namespace_id = $4`, id, status, ago, s.namespace)
 	return id
 }
@@ -49,11 +53,15 @@ func old(t *testing.T, s *Store, status string, ago time.Duration, change ...fun
 func withRows(t *testing.T, s *Store, id uuid.UUID, n int) uuid.UUID {
 	t.Helper()
 	exec(t, s.pool, `
-		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, finished_at)
-		SELECT $1, 'step-' || (g + 1) / 2, 1 + (g + 1) % 2, $2, CASE WHEN g % 2 = 0 THEN 'COMPLETED' ELSE 'FAILED' END, 'FUNCTION', 1, 1, '1', now() - interval '1 year'
+		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+			first_attempt, output, finished_at)
+		SELECT $1, 'step-' || (g + 1) / 2, 1 + (g + 1) % 2, $2, CASE WHEN g % 2 = 0 THEN 'COMPLETED' ELSE 'FAILED' END,
+			'FUNCTION', 1, 1, '1', now() - interval '1 year'
 		FROM generate_series(1, $3::int) AS g`, id, s.namespace, n)
-	exec(t, s.pool, `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id) VALUES ($1, 'signal', 1, $2, 'id')`, id, s.namespace)
-	exec(t, s.pool, `INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event) VALUES ($1, gen_random_uuid(), $2, 'RESUMED')`, id, s.namespace)
+	exec(t, s.pool, `INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
+		VALUES ($1, 'signal', 1, $2, 'id')`, id, s.namespace)
+	exec(t, s.pool, `INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event)
+		VALUES ($1, gen_random_uuid(), $2, 'RESUMED')`, id, s.namespace)
 	return id
 }
 
@@ -83,7 +91,10 @@ func TestRetention(t *testing.T) {
 	var all, want []uuid.UUID
 	for _, status := range []string{Pending, Running, Sleeping, Completed, Failed, Cancelled} {
 		for _, typ := range []string{"type", "brief", "long"} {
-			for _, ago := range []time.Duration{time.Minute, 2 * time.Hour, 7*day - time.Minute, 7*day + time.Minute, 30*day - time.Minute, 30*day + time.Minute, 59 * day, 61 * day} {
+			for _, ago := range []time.Duration{
+				time.Minute, 2 * time.Hour, 7*day - time.Minute, 7*day + time.Minute,
+				30*day - time.Minute, 30*day + time.Minute, 59 * day, 61 * day,
+			} {
 				id := withRows(t, s, old(t, s, status, ago, ofType(typ)), 2)
 				all = append(all, id)
 				over := status == Completed || status == Failed || status == Cancelled
@@ -101,7 +112,8 @@ func TestRetention(t *testing.T) {
 	}
 	// Another namespace has runs of the same IDs.
 	for _, table := range []string{"workflow_runs", "step_runs", "signals", "run_events"} {
-		exec(t, s.pool, `CREATE TEMP TABLE copy AS SELECT * FROM kagzi.`+table+`; UPDATE copy SET namespace_id = 'other';
+		exec(t, s.pool, `CREATE TEMP TABLE copy AS SELECT * FROM kagzi.`+table+`; UPDATE copy
+			SET namespace_id = 'other';
 			INSERT INTO kagzi.`+table+` SELECT * FROM copy; DROP TABLE copy`)
 	}
 	got, left, err := s.ExpiredRuns(t.Context(), keepDays, everything, 1000, time.Minute)
@@ -110,7 +122,8 @@ func TestRetention(t *testing.T) {
 		t.Errorf("found %d runs, want %d; left %v, error %v", len(got), len(want), left, err)
 	}
 	// The delete does not rely on the scan.
-	if p := prune(t, s, keepDays, 1000, all...); p.Deleted != len(want) || p.Left != nil || p.Long != nil || p.Elsewhere {
+	if p := prune(t, s, keepDays, 1000, all...); p.Deleted != len(want) || p.Left != nil || p.Long != nil ||
+		p.Elsewhere {
 		t.Errorf("pruned %+v, want %d", p, len(want))
 	}
 	for _, id := range all {
@@ -152,9 +165,11 @@ func TestWalk(t *testing.T) {
 	}
 	old(t, s, Sleeping, 10*day)
 	old(t, s, Completed, 6*day)
-	for _, id := range []string{"ffffffff-0000-5000-8000-000000000001", "7fffffff-ffff-7000-8000-000000000001"} { // no clock's, and one that is ahead
+	// no clock's, and one that is ahead
+	for _, id := range []string{"ffffffff-0000-5000-8000-000000000001", "7fffffff-ffff-7000-8000-000000000001"} {
 		run := start(t, s, newRun(named(id)))[0]
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() - interval '8 days' WHERE run_id = $1`, run)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL,
+			finished_at = now() - interval '8 days' WHERE run_id = $1`, run)
 		want = append(want, run)
 	}
 	slices.SortFunc(want, compareIDs)
@@ -183,7 +198,8 @@ func TestKeyStatistics(t *testing.T) {
 		t.Helper()
 		share, bounds, err := New(s.pool, namespace).KeyStatistics(t.Context())
 		if err != nil || share < least || share > most || !slices.IsSortedFunc(bounds, compareIDs) {
-			t.Errorf("share %v of %s, want one from %v to %v; bounds %v, error %v", share, namespace, least, most, bounds, err)
+			t.Errorf("share %v of %s, want one from %v to %v; bounds %v, error %v", share, namespace, least, most,
+				bounds, err)
 		}
 		return bounds
 	}
@@ -193,7 +209,8 @@ func TestKeyStatistics(t *testing.T) {
 	exec(t, s.pool, loadRuns, 20_000)
 	exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
 	check("test", 1, 1)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET namespace_id = 'tenant-' || get_byte(decode(md5(run_id::text), 'hex'), 0) % 8 WHERE status = 'SLEEPING'`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs
+		SET namespace_id = 'tenant-' || get_byte(decode(md5(run_id::text), 'hex'), 0) % 8 WHERE status = 'SLEEPING'`)
 	exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
 	check("test", 0.4, 0.6)
 	check("nobody", 0, 0.001)
@@ -202,7 +219,8 @@ func TestKeyStatistics(t *testing.T) {
 		t.Fatalf("%d bounds", len(bounds))
 	}
 	for i := range bounds[1:] {
-		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id > $1 AND run_id <= $2`, bounds[i], bounds[i+1]); n > 20_000/len(bounds)*3 {
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id > $1 AND run_id <= $2`,
+			bounds[i], bounds[i+1]); n > 20_000/len(bounds)*3 {
 			t.Errorf("%d runs in part %d of %d", n, i, len(bounds))
 		}
 	}
@@ -216,7 +234,8 @@ func TestLookIsCutOff(t *testing.T) {
 	other := New(s.pool, "other")
 	_, _, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, 2*time.Millisecond)
 	wantError(t, err, ErrTooLong)
-	if _, left, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, time.Minute); err != nil || left != nil {
+	if _, left, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, time.Minute); err != nil ||
+		left != nil {
 		t.Errorf("left %v, error %v", left, err)
 	}
 	// A connection that has scanned before meets the lock in the scan, and not in its preparation.
@@ -248,7 +267,8 @@ func TestPruneKeepsChildren(t *testing.T) {
 				t.Errorf("pruned %+v", got)
 			}
 			// Once it is gone, it keeps nobody. A child that stands beside its parent follows it the next time.
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET workflow_type = 'type', status = 'COMPLETED', available_at = NULL, locked_by = NULL, finished_at = now() - interval '40 days' WHERE run_id = $1`, p)
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET workflow_type = 'type', status = 'COMPLETED',
+				available_at = NULL, locked_by = NULL, finished_at = now() - interval '40 days' WHERE run_id = $1`, p)
 			if got := prune(t, s, keepDays, 100, p, c); got.Deleted != 1 || rowsOf(t, s, p) != "0 0 0 0" {
 				t.Errorf("pruned %+v", got)
 			}
@@ -294,7 +314,8 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 	long := func() uuid.UUID { return withRows(t, s, old(t, s, Failed, 40*day), 10) } // and a signal
 	short := func() uuid.UUID { return withRows(t, s, old(t, s, Failed, 40*day), 2) }
 	a, b, c, d := short(), short(), short(), short()
-	if got := prune(t, s, keepDays, 7, a, b, c, d); got.Deleted != 2 || !slices.Equal(got.Left, []uuid.UUID{c, d}) || got.Long != nil {
+	if got := prune(t, s, keepDays, 7, a, b, c, d); got.Deleted != 2 || !slices.Equal(got.Left, []uuid.UUID{c, d}) ||
+		got.Long != nil {
 		t.Errorf("pruned %+v", got)
 	}
 	if got := prune(t, s, keepDays, 7, c, d); got.Deleted != 2 {
@@ -307,7 +328,8 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 		t.Errorf("deleted %d steps, error %v", n, err)
 	}
 	behind := short()
-	if got := prune(t, s, keepDays, 10, id, behind); got.Deleted != 0 || !slices.Equal(got.Long, []uuid.UUID{id}) || !slices.Equal(got.Left, []uuid.UUID{behind}) {
+	if got := prune(t, s, keepDays, 10, id, behind); got.Deleted != 0 || !slices.Equal(got.Long, []uuid.UUID{id}) ||
+		!slices.Equal(got.Left, []uuid.UUID{behind}) {
 		t.Errorf("pruned %+v", got)
 	}
 	if n, err := s.PruneSteps(t.Context(), id, 3); n != 4 || err != nil || rowsOf(t, s, id) != "1 7 0 1" {
@@ -370,7 +392,10 @@ func TestPruneIsAudited(t *testing.T) {
 	start(t, s, newRun(withParent(parent.RunID)))
 	child := claim(t, s, request(1)).Runs[0]
 	long := running(t, s, 1)[0]
-	f := &Flush{Records: []*Record{record(parent, "step", "x"), record(child, "step", "x")}, Finishes: []*Finish{finish(child), finish(long)}}
+	f := &Flush{
+		Records:  []*Record{record(parent, "step", "x"), record(child, "step", "x")},
+		Finishes: []*Finish{finish(child), finish(long)},
+	}
 	for i := range 20 {
 		f.Records = append(f.Records, record(long, fmt.Sprint("step-", i), "x"))
 	}

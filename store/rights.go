@@ -15,9 +15,10 @@ type MissingRights struct {
 	User   string
 	Schema bool   // USAGE on the schema is missing
 	Tables string // the missing rights on tables, such as "INSERT on kagzi.workers"; "" if none is missing
-	Role   string // "kagzi_worker" or "kagzi_client" if it has rights in this database and the user is no member of it; otherwise ""
-	Worker bool   // the rights of a worker are missing, and not only those of a client
-	Err    error  // the server's error; nil if it has not refused anything yet
+	// "kagzi_worker" or "kagzi_client" if it has rights in this database and the user is no member of it; otherwise ""
+	Role   string
+	Worker bool  // the rights of a worker are missing, and not only those of a client
+	Err    error // the server's error; nil if it has not refused anything yet
 }
 
 // Unwrap returns the server's error.
@@ -50,7 +51,8 @@ func (e *MissingRights) Grants() string {
 		if e.Worker {
 			tables += ", TRUNCATE"
 		}
-		grants = append(grants, "GRANT "+tables+" ON ALL TABLES IN SCHEMA kagzi TO "+user, "GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "+user)
+		grants = append(grants, "GRANT "+tables+" ON ALL TABLES IN SCHEMA kagzi TO "+user,
+			"GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "+user)
 	}
 	return strings.Join(grants, "; ")
 }
@@ -59,8 +61,8 @@ func (e *MissingRights) Error() string {
 	return fmt.Sprintf("user %q lacks %s: %s", e.User, e.What(), e.Grants())
 }
 
-// Rights are what a database user may do with Kagzi's tables. Each includes those before it. migrations.Roles makes a role of
-// the database for each but the first.
+// Rights are what a database user may do with Kagzi's tables. Each includes those before it. migrations.Roles makes a
+// role of the database for each but the first.
 type Rights int
 
 const (
@@ -70,8 +72,9 @@ const (
 	WorkerRights               // to execute runs, and to do the housekeeping
 )
 
-// tableRights has the rights that a worker and a client need on each table: S is SELECT, I INSERT, U UPDATE, u UPDATE of some
-// columns, D DELETE, and T TRUNCATE. A statement that locks rows needs UPDATE. A viewer needs every SELECT, also on the sequence.
+// tableRights has the rights that a worker and a client need on each table: S is SELECT, I INSERT, U UPDATE, u UPDATE
+// of some columns, D DELETE, and T TRUNCATE. A statement that locks rows needs UPDATE. A viewer needs every SELECT,
+// also on the sequence.
 const tableRights = `(VALUES
 	('workflow_runs',     'SIUD', 'SIUD'),
 	('step_runs',         'SIUD', 'SIUD'),
@@ -105,41 +108,48 @@ const tableRights = `(VALUES
 	('schema_migrations', 'S',    'S')
 ) AS n (relation, worker, client)`
 
-// fewTables is the most tables that an error names. If rights are missing on more, it says "the tables of schema kagzi".
+// fewTables is the most tables that an error names. If rights are missing on more, it says "the tables of schema
+// kagzi".
 const fewTables = "3"
 
-// The statement returns what the current user lacks as a worker, and as a client. A user who has no right on the schema may
-// read the catalog, too. Tables that lack the same rights are named together. The databases of a server share their roles, so a role
-// helps only if it has rights in this one, and if the user is not a member already.
+// The statement returns what the current user lacks as a worker, and as a client. A user who has no right on the schema
+// may read the catalog, too. Tables that lack the same rights are named together. The databases of a server share their
+// roles, so a role helps only if it has rights in this one, and if the user is not a member already.
 const missingRights = `
 WITH lacking AS (
 	SELECT who.worker, n.relation, p.name, p.place
 	FROM ` + tableRights + `
 	JOIN pg_catalog.pg_class c ON c.relnamespace = to_regnamespace('kagzi') AND c.relname = n.relation
 	CROSS JOIN (VALUES (true), (false)) AS who (worker)
-	CROSS JOIN (VALUES ('S', 'SELECT', 1), ('I', 'INSERT', 2), ('U', 'UPDATE', 3), ('u', 'UPDATE', 3), ('D', 'DELETE', 4), ('T', 'TRUNCATE', 5)) AS p (letter, name, place)
+	CROSS JOIN (VALUES ('S', 'SELECT', 1), ('I', 'INSERT', 2), ('U', 'UPDATE', 3), ('u', 'UPDATE', 3),
+		('D', 'DELETE', 4), ('T', 'TRUNCATE', 5)) AS p (letter, name, place)
 	WHERE strpos(CASE WHEN who.worker THEN n.worker ELSE n.client END, p.letter) > 0
-		AND NOT CASE WHEN p.letter = 'u' THEN has_any_column_privilege(c.oid, p.name) ELSE has_table_privilege(c.oid, p.name) END
+		AND NOT CASE WHEN p.letter = 'u' THEN has_any_column_privilege(c.oid, p.name)
+			ELSE has_table_privilege(c.oid, p.name) END
 ), size AS (
-	SELECT worker, count(*) AS tables FROM (SELECT DISTINCT worker, relation FROM lacking WHERE relation <> 'schema_migrations') l GROUP BY worker
+	SELECT worker, count(*) AS tables FROM (SELECT DISTINCT worker, relation FROM lacking
+		WHERE relation <> 'schema_migrations') l GROUP BY worker
 ), named AS (
 	SELECT t.worker, string_agg(t.lacks || ' on ' || t.tables, ' and ' ORDER BY t.place, t.tables) AS lacks
 	FROM (
 		SELECT worker, 1 AS place, string_agg(name, ', ' ORDER BY verb) AS lacks, 'the tables of schema kagzi' AS tables
-		FROM (SELECT DISTINCT worker, name, place AS verb FROM lacking JOIN size USING (worker) WHERE tables > ` + fewTables + ` AND relation <> 'schema_migrations') many
+		FROM (SELECT DISTINCT worker, name, place AS verb FROM lacking JOIN size USING (worker)
+			WHERE tables > ` + fewTables + ` AND relation <> 'schema_migrations') many
 		GROUP BY worker
 		UNION ALL
 		SELECT worker, 1, lacks, string_agg('kagzi.' || relation, ', ' ORDER BY relation)
 		FROM (
 			SELECT worker, relation, string_agg(name, ', ' ORDER BY place) AS lacks
-			FROM lacking JOIN size USING (worker) WHERE tables <= ` + fewTables + ` AND relation <> 'schema_migrations' GROUP BY worker, relation
+			FROM lacking JOIN size USING (worker)
+				WHERE tables <= ` + fewTables + ` AND relation <> 'schema_migrations' GROUP BY worker, relation
 		) few GROUP BY worker, lacks
 		UNION ALL
 		SELECT who.worker, 2, string_agg(p.name, ', ' ORDER BY p.name), 'kagzi.event_positions'
 		FROM pg_catalog.pg_class c
 		CROSS JOIN (VALUES ('SELECT'), ('USAGE')) AS p (name)
 		CROSS JOIN (VALUES (true), (false)) AS who (worker)
-		WHERE c.relnamespace = to_regnamespace('kagzi') AND c.relname = 'event_positions' AND c.relkind = 'S' AND NOT has_sequence_privilege(c.oid, p.name)
+		WHERE c.relnamespace = to_regnamespace('kagzi') AND c.relname = 'event_positions' AND c.relkind = 'S'
+			AND NOT has_sequence_privilege(c.oid, p.name)
 		GROUP BY who.worker
 		UNION ALL
 		SELECT worker, 3, name, 'kagzi.schema_migrations' FROM lacking WHERE relation = 'schema_migrations'
@@ -147,11 +157,14 @@ WITH lacking AS (
 )
 SELECT current_user::text, NOT has_schema_privilege(k.oid, 'USAGE'),
 	coalesce((SELECT lacks FROM named WHERE worker), ''), coalesce((SELECT lacks FROM named WHERE NOT worker), ''),
-	NOT EXISTS (SELECT FROM lacking WHERE name = 'SELECT') AND coalesce(has_sequence_privilege(to_regclass('kagzi.event_positions')::oid, 'SELECT'), true),
+	NOT EXISTS (SELECT FROM lacking WHERE name = 'SELECT')
+		AND coalesce(has_sequence_privilege(to_regclass('kagzi.event_positions')::oid, 'SELECT'), true),
 	EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = k.oid AND c.relkind IN ('r', 'p')
 		AND (has_any_column_privilege(c.oid, 'INSERT, UPDATE') OR has_table_privilege(c.oid, 'DELETE, TRUNCATE'))),
-	CASE WHEN NOT pg_has_role(to_regrole('kagzi_worker'), 'MEMBER') AND has_schema_privilege(to_regrole('kagzi_worker'), k.oid, 'USAGE') THEN 'kagzi_worker' ELSE '' END,
-	CASE WHEN NOT pg_has_role(to_regrole('kagzi_client'), 'MEMBER') AND has_schema_privilege(to_regrole('kagzi_client'), k.oid, 'USAGE') THEN 'kagzi_client' ELSE '' END,
+	CASE WHEN NOT pg_has_role(to_regrole('kagzi_worker'), 'MEMBER') AND has_schema_privilege(to_regrole('kagzi_worker'),
+		k.oid, 'USAGE') THEN 'kagzi_worker' ELSE '' END,
+	CASE WHEN NOT pg_has_role(to_regrole('kagzi_client'), 'MEMBER') AND has_schema_privilege(to_regrole('kagzi_client'),
+		k.oid, 'USAGE') THEN 'kagzi_client' ELSE '' END,
 	pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool
 FROM pg_catalog.pg_namespace k WHERE k.nspname = 'kagzi'`
 
@@ -166,7 +179,8 @@ type rights struct {
 
 func queryRights(ctx context.Context, db DB) (r rights, err error) {
 	err = do(ctx, func(ctx context.Context) error {
-		return db.QueryRow(ctx, missingRights).Scan(&r.user, &r.noSchema, &r.worker, &r.client, &r.reads, &r.writes, &r.workerRole, &r.clientRole, &r.readOnly)
+		return db.QueryRow(ctx, missingRights).Scan(&r.user, &r.noSchema, &r.worker, &r.client, &r.reads, &r.writes,
+			&r.workerRole, &r.clientRole, &r.readOnly)
 	})
 	return r, err
 }
@@ -183,23 +197,24 @@ func (r rights) lack(as Rights, cause error) error {
 	return e
 }
 
-// CheckRights returns an error that says what to do if the database is read-only, and MissingRights if this user lacks a
-// right of a worker.
+// CheckRights returns an error that says what to do if the database is read-only, and MissingRights if this user lacks
+// a right of a worker.
 func (s *Store) CheckRights(ctx context.Context) error {
 	_, err := s.CheckRightsOn(ctx, s.pool, WorkerRights)
 	return err
 }
 
-// CheckRightsOn is CheckRights on the caller's connection, for a program that needs the rights of a client or of a worker. It returns
-// the rights that the user has. A user who may read every table and write to none is a viewer on purpose: that is no error unless
-// the program needs the rights of a worker.
+// CheckRightsOn is CheckRights on the caller's connection, for a program that needs the rights of a client or of a
+// worker. It returns the rights that the user has. A user who may read every table and write to none is a viewer on
+// purpose: that is no error unless the program needs the rights of a worker.
 func (s *Store) CheckRightsOn(ctx context.Context, db DB, as Rights) (Rights, error) {
 	r, err := queryRights(ctx, db)
 	switch {
 	case err != nil:
 		return NoRights, wrap("check rights", err)
 	case r.readOnly:
-		return NoRights, errors.New("the database is read-only, a standby for one: connect to the primary (target_session_attrs=read-write)")
+		return NoRights, errors.New("the database is read-only, a standby for one: connect to the primary " +
+			"(target_session_attrs=read-write)")
 	case r.lack(WorkerRights, nil) == nil:
 		return WorkerRights, nil
 	case as == WorkerRights:

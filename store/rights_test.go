@@ -18,8 +18,10 @@ import (
 
 // grantedRights returns the rights that a role has on the tables of the schema, as tableRights writes them.
 const grantedRights = `
-SELECT c.relname || ' ' || string_agg(CASE a.privilege_type WHEN 'SELECT' THEN 'S' WHEN 'INSERT' THEN 'I' WHEN 'UPDATE' THEN 'U'
-	WHEN 'DELETE' THEN 'D' WHEN 'TRUNCATE' THEN 'T' WHEN 'u' THEN 'u' ELSE '?' END, '' ORDER BY strpos('SELECT INSERT UPDATE u DELETE TRUNCATE', a.privilege_type))
+SELECT c.relname || ' ' || string_agg(CASE a.privilege_type WHEN 'SELECT' THEN 'S' WHEN 'INSERT' THEN 'I' WHEN 'UPDATE'
+	THEN 'U'
+	WHEN 'DELETE' THEN 'D' WHEN 'TRUNCATE' THEN 'T' WHEN 'u' THEN 'u' ELSE '?' END, ''
+		ORDER BY strpos('SELECT INSERT UPDATE u DELETE TRUNCATE', a.privilege_type))
 FROM pg_class c
 CROSS JOIN LATERAL (
 	SELECT x.privilege_type, x.grantee FROM aclexplode(c.relacl) x
@@ -39,11 +41,13 @@ func TestRolesHaveTheRightsThatAreNeeded(t *testing.T) {
 		client: `SELECT relation || ' ' || client FROM ` + tableRights + ` WHERE client <> '' ORDER BY relation`,
 		viewer: `SELECT relation || ' S' FROM ` + tableRights + ` WHERE worker LIKE 'S%' ORDER BY relation`,
 	} {
-		if got, want := column[string](t, db.Pool, grantedRights, role), column[string](t, db.Pool, needed); !slices.Equal(got, want) {
+		if got, want := column[string](t, db.Pool, grantedRights, role),
+			column[string](t, db.Pool, needed); !slices.Equal(got, want) {
 			t.Errorf("%s has\n%s\nand needs\n%s", role, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
-	if missing := column[string](t, db.Pool, `SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p')
+	if missing := column[string](t, db.Pool, `SELECT c.relname::text FROM pg_class c
+		WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p')
 		EXCEPT SELECT relation FROM `+tableRights); len(missing) > 0 {
 		t.Errorf("tableRights lacks %q", missing)
 	}
@@ -58,8 +62,8 @@ func TestRolesHaveTheRightsThatAreNeeded(t *testing.T) {
 	}
 }
 
-// The error names the role to grant only if that helps: not if the role has rights in another database of the server only, and not if the
-// user is a member already, because the script was not sent again after an upgrade.
+// The error names the role to grant only if that helps: not if the role has rights in another database of the server
+// only, and not if the user is a member already, because the script was not sent again after an upgrade.
 func TestMissingRightsNameARoleThatHelps(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -70,7 +74,8 @@ func TestMissingRightsNameARoleThatHelps(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // nobody else sees its roles
 	user := strings.TrimSuffix(client, "_client") + "_user"
-	role, tables := fmt.Sprintf(`GRANT "kagzi_client" TO %q`, user), fmt.Sprintf(`ON ALL TABLES IN SCHEMA kagzi TO %q`, user)
+	role, tables := fmt.Sprintf(`GRANT "kagzi_client" TO %q`, user),
+		fmt.Sprintf(`ON ALL TABLES IN SCHEMA kagzi TO %q`, user)
 	for _, step := range []struct{ sql, want string }{
 		{`CREATE ROLE ` + user, tables},
 		{`DO $$ BEGIN IF to_regrole('kagzi_client') IS NULL THEN CREATE ROLE kagzi_client; END IF; END $$`, tables},
@@ -117,11 +122,14 @@ func TestEveryRightOfAWorkerIsNeeded(t *testing.T) {
 		}
 	}
 	verbs := map[rune]string{'S': "SELECT", 'I': "INSERT", 'U': "UPDATE", 'D': "DELETE", 'T': "TRUNCATE"}
-	for _, line := range column[string](t, db.Pool, `SELECT relation || ' ' || worker FROM `+tableRights+` WHERE relation <> 'schema_migrations'`) {
+	for _, line := range column[string](t, db.Pool, `SELECT relation || ' ' || worker FROM `+tableRights+
+		` WHERE relation <> 'schema_migrations'`) {
 		table, letters, _ := strings.Cut(line, " ")
 		for _, letter := range letters {
 			exec(t, db.Pool, fmt.Sprintf(`REVOKE %s ON kagzi.%s FROM %s`, verbs[letter], table, worker))
-			if !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(sql string) bool { return strings.Contains(sql, "kagzi."+table) && refused(sql) }) {
+			if !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(sql string) bool {
+				return strings.Contains(sql, "kagzi."+table) && refused(sql)
+			}) {
 				t.Errorf("no statement needs %s on kagzi.%s", verbs[letter], table)
 			}
 			exec(t, db.Pool, fmt.Sprintf(`GRANT %s ON kagzi.%s TO %s`, verbs[letter], table, worker))
@@ -129,8 +137,9 @@ func TestEveryRightOfAWorkerIsNeeded(t *testing.T) {
 	}
 }
 
-// preparedStatements prepares every statement of the package on the only connection of a pool. It returns EXPLAIN statements of
-// them, which the server refuses for missing rights as it does the statements themselves. Each ends with its text as a comment.
+// preparedStatements prepares every statement of the package on the only connection of a pool. It returns EXPLAIN
+// statements of them, which the server refuses for missing rights as it does the statements themselves. Each ends with
+// its text as a comment.
 func preparedStatements(t *testing.T, pool *pgxpool.Pool) map[string]string {
 	t.Helper()
 	exec(t, pool, `SET plan_cache_mode = force_generic_plan`)
@@ -147,7 +156,8 @@ func preparedStatements(t *testing.T, pool *pgxpool.Pool) map[string]string {
 			if n := len(d.ParamOIDs); n > 0 {
 				nulls = "(NULL" + strings.Repeat(", NULL", n-1) + ")"
 			}
-			explained[name] = "EXPLAIN EXECUTE " + id + nulls + " -- " + blanks.ReplaceAllString(regexp.MustCompile(`--.*`).ReplaceAllString(sql, ""), " ")
+			explained[name] = "EXPLAIN EXECUTE " + id + nulls + " -- " +
+				blanks.ReplaceAllString(regexp.MustCompile(`--.*`).ReplaceAllString(sql, ""), " ")
 			return nil
 		})
 		if err != nil {

@@ -16,20 +16,26 @@ const (
 	ended   = true
 )
 
-// Publishes the starts of the runs, or their ends ($5), in the transaction of the statement that has written them, and after it. The
-// event is made of the row, so whoever ends a run says the same. A repetition makes the same IDs. A run that was resumed ends at another time.
+// Publishes the starts of the runs, or their ends ($5), in the transaction of the statement that has written them, and
+// after it. The event is made of the row, so whoever ends a run says the same. A repetition makes the same IDs. A run
+// that was resumed ends at another time.
 const publishRuns = `
 WITH ` + lockTopics + `, u AS MATERIALIZED (
 	SELECT '` + RunsTopic + `' AS topic, r.event_id, true AS named, '' AS title, convert_to(r.event::text, 'UTF8'::name) AS payload, t.part, t.now, ` + drawPosition + ` AS position
 	FROM t
 	CROSS JOIN unnest($3::uuid[], $4::uuid[]) WITH ORDINALITY AS u (run_id, lease, place)
 	CROSS JOIN LATERAL (
-		SELECT q.run_id || CASE WHEN $5::bool THEN '/ended/' || (extract(epoch FROM q.finished_at) * 1000000)::bigint ELSE '/started' END AS event_id,
-			jsonb_strip_nulls(jsonb_build_object('run', q.run_id, 'id', q.external_id, 'workflow', q.workflow_type, 'queue', q.task_queue,
-				'status', CASE WHEN $5::bool THEN q.status ELSE 'PENDING' END, 'kind', q.error_kind, 'quarantined', NULLIF(q.quarantined, false),
+		SELECT q.run_id || CASE WHEN $5::bool THEN '/ended/' || (extract(epoch FROM q.finished_at) * 1000000)::bigint
+			ELSE '/started' END AS event_id,
+			jsonb_strip_nulls(jsonb_build_object('run', q.run_id, 'id', q.external_id, 'workflow', q.workflow_type,
+				'queue', q.task_queue,
+				'status', CASE WHEN $5::bool THEN q.status ELSE 'PENDING' END, 'kind', q.error_kind, 'quarantined',
+					NULLIF(q.quarantined, false),
 				'at', CASE WHEN $5::bool THEN q.finished_at ELSE q.created_at END)) AS event
 		FROM kagzi.workflow_runs q
-		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.tells AND (q.lease = u.lease OR u.lease = '00000000-0000-0000-0000-000000000000') AND (q.status IN ('COMPLETED', 'FAILED', 'CANCELLED')) = $5::bool
+		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.tells
+			AND (q.lease = u.lease OR u.lease = '00000000-0000-0000-0000-000000000000')
+			AND (q.status IN ('COMPLETED', 'FAILED', 'CANCELLED')) = $5::bool
 		OFFSET 0
 	) r
 	ORDER BY u.place
@@ -40,8 +46,8 @@ func (s *Store) runEvents(what bool, runs, leases []uuid.UUID) []any {
 	return []any{s.namespace, []string{RunsTopic}, array(runs), array(leases), what}
 }
 
-// publishRuns publishes the starts or the ends of runs that tell, in the transaction that has written them. It returns consumers, one
-// of each queue.
+// publishRuns publishes the starts or the ends of runs that tell, in the transaction that has written them. It returns
+// consumers, one of each queue.
 func (s *Store) publishRuns(ctx context.Context, tx pgx.Tx, what bool, runs ...uuid.UUID) (due []DueRun, err error) {
 	err = ask(ctx, tx, publishRuns, s.runEvents(what, runs, make([]uuid.UUID, len(runs))), readSubscribers(&due))
 	return due, err

@@ -60,13 +60,15 @@ const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.ve
 
 // A worker that is not in the registry was pruned after its runs had been made due.
 const silentSince = `CASE WHEN r.status = 'RUNNING' AND r.locked_by IS NOT NULL THEN NULLIF(coalesce((
-		SELECT CASE WHEN w.status = 'OFFLINE' OR w.heartbeat_at < clock_timestamp() - w.stale_after THEN w.heartbeat_at ELSE 'infinity' END
+		SELECT CASE WHEN w.status = 'OFFLINE' OR w.heartbeat_at < clock_timestamp() - w.stale_after THEN w.heartbeat_at
+			ELSE 'infinity' END
 		FROM kagzi.workers w WHERE w.worker_id = r.locked_by AND w.namespace_id = $1
 	), LEAST(r.available_at, clock_timestamp())), 'infinity') END`
 
 // storedInput is the input of a run; the items of a batch, if it is that of one.
 const storedInput = `coalesce(r.input, (
-		SELECT string_agg(i.input, ''::bytea ORDER BY i.place) FROM kagzi.start_items i WHERE i.run_id = r.run_id AND i.namespace_id = $1
+		SELECT string_agg(i.input, ''::bytea ORDER BY i.place) FROM kagzi.start_items i WHERE i.run_id = r.run_id
+			AND i.namespace_id = $1
 	))`
 
 const getRun = `
@@ -92,7 +94,8 @@ func (s *Store) Run(ctx context.Context, id uuid.UUID) (*Run, error) {
 	return out[0], nil
 }
 
-const findActive = `SELECT run_id FROM kagzi.workflow_runs WHERE external_id = $2 AND namespace_id = $1 AND status IN ('PENDING', 'SLEEPING', 'RUNNING')`
+const findActive = `SELECT run_id FROM kagzi.workflow_runs WHERE external_id = $2 AND namespace_id = $1
+	AND status IN ('PENDING', 'SLEEPING', 'RUNNING')`
 
 const findEnded = `
 SELECT run_id FROM kagzi.workflow_runs
@@ -127,13 +130,17 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		var external, waiting, kind, text, step, schedule, key *string
 		var version *int
 		var parent, origin, locked, lease *uuid.UUID
-		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status, utc(&r.AvailableAt), &r.Attempts,
-			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress, &kind, &text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
-			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key, &r.Key.Group, &lease, utc(&r.CancelledAt), utc(&r.SilentSince), &r.Input, &r.Output); err != nil {
+		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status,
+			utc(&r.AvailableAt), &r.Attempts,
+			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress, &kind,
+			&text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
+			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key,
+			&r.Key.Group, &lease, utc(&r.CancelledAt), utc(&r.SilentSince), &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)
-		r.Version, r.Parent, r.Origin, r.LockedBy, r.Lease = deref(version), deref(parent), deref(origin), deref(locked), deref(lease)
+		r.Version, r.Parent, r.Origin, r.LockedBy, r.Lease = deref(version), deref(parent), deref(origin),
+			deref(locked), deref(lease)
 		r.ParentStep, r.Schedule, r.Key.Name = deref(step), deref(schedule), deref(key)
 		out = append(out, r)
 	}
@@ -168,9 +175,11 @@ LEFT JOIN LATERAL (
 ) r ON true
 WHERE r.there IS NULL`
 
-// Ended returns the runs among ids that are over, and those that do not exist. It takes at most the time given; zero means
-// the timeout of every call.
-func (s *Store) Ended(ctx context.Context, ids []uuid.UUID, most time.Duration) (ended []Ended, missing []uuid.UUID, err error) {
+// Ended returns the runs among ids that are over, and those that do not exist. It takes at most the time given; zero
+// means the timeout of every call.
+func (s *Store) Ended(ctx context.Context, ids []uuid.UUID,
+	most time.Duration,
+) (ended []Ended, missing []uuid.UUID, err error) {
 	mode := txMode{statements: most, locks: callTimeout} // a lock on the table is not an error before most has passed
 	if most == 0 {
 		mode = untimed

@@ -11,8 +11,8 @@ import (
 // An instant is a scan target for a timestamptz.
 type instant struct{ t *time.Time }
 
-// utc scans a timestamptz into t, in UTC. pgx returns it in the process's time zone, but a time that is printed, or becomes
-// part of a name, must look the same everywhere. NULL becomes the zero time.
+// utc scans a timestamptz into t, in UTC. pgx returns it in the process's time zone, but a time that is printed, or
+// becomes part of a name, must look the same everywhere. NULL becomes the zero time.
 func utc(t *time.Time) instant { return instant{t} }
 
 // ScanTimestamptz is called by pgx.
@@ -38,8 +38,8 @@ func (m microseconds) ScanInt64(v pgtype.Int8) error {
 // A uuidTarget is a UUID that a uuid is scanned into.
 type uuidTarget uuid.UUID
 
-// uuidTo scans a uuid into id from its bytes: pgx makes a string of it otherwise, for UUID.Scan to parse. NULL becomes the
-// zero UUID.
+// uuidTo scans a uuid into id from its bytes: pgx makes a string of it otherwise, for UUID.Scan to parse. NULL becomes
+// the zero UUID.
 func uuidTo(id *uuid.UUID) *uuidTarget { return (*uuidTarget)(id) }
 
 // ScanUUID is called by pgx.

@@ -32,19 +32,20 @@ type Template struct {
 	Cron        string
 	TimeZone    string
 	CatchUp     int
-	Overlap     string          // what a tick does while a run is active; empty: it starts its run
-	Spec        json.RawMessage // for the caller; statements only read "timeout" of it, the runs' timeout in microseconds
-	Paused      bool            // set by a caller, or by a coordinator with a Problem: the schedule is never due
-	PausedAt    time.Time       // since when; zero unless it is paused
-	PauseWhy    Why             // who paused it, and why, as far as somebody said so
-	Problem     string          // why a coordinator paused it, or, unless it is paused, why the last try to fire it failed
-	Cursor      time.Time       // every tick up to this time is decided
-	Next        time.Time       // when it is due; zero if never
-	CreatedAt   time.Time
-	Now         time.Time // the database's time when the row was read
-	Active      bool      // a run of it is active; a queued run does not count, one that is being cancelled does
-	Queued      bool      // a run of it waits until no other one is active
-	Cancelled   bool      // TickSchedule has cancelled its active runs, in the transaction in which the tick is decided
+	Overlap     string // what a tick does while a run is active; empty: it starts its run
+	// for the caller; statements only read "timeout" of it, the runs' timeout in microseconds
+	Spec      json.RawMessage
+	Paused    bool      // set by a caller, or by a coordinator with a Problem: the schedule is never due
+	PausedAt  time.Time // since when; zero unless it is paused
+	PauseWhy  Why       // who paused it, and why, as far as somebody said so
+	Problem   string    // why a coordinator paused it, or, unless it is paused, why the last try to fire it failed
+	Cursor    time.Time // every tick up to this time is decided
+	Next      time.Time // when it is due; zero if never
+	CreatedAt time.Time
+	Now       time.Time // the database's time when the row was read
+	Active    bool      // a run of it is active; a queued run does not count, one that is being cancelled does
+	Queued    bool      // a run of it waits until no other one is active
+	Cancelled bool      // TickSchedule has cancelled its active runs, in the transaction in which the tick is decided
 }
 
 // A Firing is the decision about a template that is due.
@@ -76,8 +77,10 @@ type FiredRun struct {
 
 // A queued run does not count as active. A run that is being cancelled does: it executes until its worker hears of
 // that, and its compensations follow.
-const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy, t.metadata, t.headers, t.run_key, coalesce(t.key_scope = '', false),
-	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.paused_at, coalesce(t.pause_actor, ''), coalesce(t.pause_reason, ''), t.problem, t.cursor_at,
+const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy,
+	t.metadata, t.headers, t.run_key, coalesce(t.key_scope = '', false),
+	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.paused_at,
+		coalesce(t.pause_actor, ''), coalesce(t.pause_reason, ''), t.problem, t.cursor_at,
 	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
@@ -86,7 +89,8 @@ const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t
 	),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
-		WHERE a.schedule_id = t.schedule_id AND a.namespace_id = $1 AND a.status = 'PENDING' AND a.waiting_on = 'previous run'
+		WHERE a.schedule_id = t.schedule_id AND a.namespace_id = $1 AND a.status = 'PENDING'
+			AND a.waiting_on = 'previous run'
 	), coalesce(octet_length(t.input), 0)`
 
 func readTemplates(rows pgx.Rows) ([]*Template, error) {
@@ -94,10 +98,13 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 		t := &Template{}
 		var version *int
 		var key, cron, zone, overlap, problem *string
-		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata, &t.Headers, &key, &t.Group,
-			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, utc(&t.PausedAt), &t.PauseWhy.Actor, &t.PauseWhy.Reason, &problem, utc(&t.Cursor),
+		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata,
+			&t.Headers, &key, &t.Group,
+			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, utc(&t.PausedAt), &t.PauseWhy.Actor,
+			&t.PauseWhy.Reason, &problem, utc(&t.Cursor),
 			utc(&t.Next), utc(&t.CreatedAt), utc(&t.Now), &t.Active, &t.Queued, &t.Size, &t.Input)
-		t.Version, t.Key, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(key), deref(cron), deref(zone), deref(overlap), deref(problem)
+		t.Version, t.Key, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(key), deref(cron),
+			deref(zone), deref(overlap), deref(problem)
 		return t, err
 	})
 }
@@ -126,11 +133,12 @@ func (s *Store) NextDue(ctx context.Context) (left time.Duration, ok bool, err e
 	return max(0, next.Sub(now)), true, nil
 }
 
-// Only the holder of this lock fires: other coordinators would only wait for its row locks. The lock is not needed to keep a
-// tick from firing twice: the template's row and the unique index do that.
+// Only the holder of this lock fires: other coordinators would only wait for its row locks. The lock is not needed to
+// keep a tick from firing twice: the template's row and the unique index do that.
 const scheduleLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi schedules ' || $1::text, 0::bigint))`
 
-// A statement of its own, after the one that takes the lock: its snapshot must show the runs that the last holder inserted.
+// A statement of its own, after the one that takes the lock: its snapshot must show the runs that the last holder
+// inserted.
 const dueTemplates = `
 SELECT ` + templateColumns + `, NULL::bytea
 FROM (
@@ -188,19 +196,28 @@ func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Tim
 	return now, due, err
 }
 
-// The database copies the input and the options of a run from its template, because an input may be large. A tick that has a
-// run already, for example from a backfill, gets no other.
+// The database copies the input and the options of a run from its template, because an input may be large. A tick that
+// has a run already, for example from a backfill, gets no other.
 const insertFired = `
 WITH u AS MATERIALIZED (
-	SELECT u.run_id, u.template, u.tick, u.queued, coalesce(u.headers, ($6::text[])[1]) AS headers, statement_timestamp() AS now
-	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[], $6::text[]) AS u (run_id, template, tick, queued, headers)
+	SELECT u.run_id, u.template, u.tick, u.queued, coalesce(u.headers, ($6::text[])[1]) AS headers,
+		statement_timestamp() AS now
+	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[], $6::text[]) AS u (run_id, template, tick, queued,
+		headers)
 ), r AS (
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status, available_at,
-		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at, input, run_key, key_scope, tells, headers)
-	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING', CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
-		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
-		t.metadata, t.schedule_id, t.name, CASE WHEN u.tick <> -9223372036854775808 THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope, coalesce((t.spec ->> 'tells')::bool, false), CASE WHEN u.headers = '' THEN t.headers ELSE NULLIF(NULLIF(u.headers, '')::jsonb, '{}') END
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status,
+		available_at,
+		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at,
+			input, run_key, key_scope, tells, headers)
+	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING',
+		CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
+		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued
+			THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
+		t.metadata, t.schedule_id, t.name, CASE WHEN u.tick <> -9223372036854775808
+			THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
+		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope,
+			coalesce((t.spec ->> 'tells')::bool, false), CASE WHEN u.headers = '' THEN t.headers
+			ELSE NULLIF(NULLIF(u.headers, '')::jsonb, '{}') END
 	FROM u
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.schedules q
@@ -239,9 +256,11 @@ var firedColumns = columnsOf(insertFired,
 // The cursor never moves back.
 const advanceTemplates = `
 WITH u AS MATERIALIZED (
-	SELECT u.schedule_id, u.problem, u.pause, clock_timestamp() AS now, timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
+	SELECT u.schedule_id, u.problem, u.pause, clock_timestamp() AS now,
+		timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
 		CASE WHEN u.next = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next * interval '1 microsecond' END AS next
-	FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::bool[]) AS u (schedule_id, cursor, next, problem, pause)
+	FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::bool[]) AS u (schedule_id, cursor, next,
+		problem, pause)
 )
 UPDATE kagzi.schedules t
 SET cursor_at = GREATEST(t.cursor_at, u.cursor),
@@ -284,7 +303,8 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 	b.Queue(advanceTemplates, advanceColumns.args(s.namespace, firings)...)
 	err := exchange(ctx, tx, untimed, b, reads...)
 	if err == nil && telling != nil {
-		_, err = s.publishRuns(ctx, tx, started, telling...) // consumers are due with the next claim that looks at their keys
+		// consumers are due with the next claim that looks at their keys
+		_, err = s.publishRuns(ctx, tx, started, telling...)
 	}
 	return fired, err
 }
@@ -302,7 +322,8 @@ WITH q AS MATERIALIZED (
 		AND (
 			SELECT count(*) FROM (
 				SELECT FROM kagzi.workflow_runs o
-				WHERE o.schedule_id = q.schedule_id AND o.namespace_id = $1 AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+				WHERE o.schedule_id = q.schedule_id AND o.namespace_id = $1
+					AND o.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 					AND o.run_id <> q.run_id
 				LIMIT 1
 			) x
@@ -342,10 +363,12 @@ type QueuedRun struct {
 	Schedule uuid.UUID // the ID of its template, which may have been deleted
 }
 
-// ReleaseQueued makes due the queued runs whose schedules have no other active run, and returns them. blocking holds the runs
-// that the other queued runs wait for. It passes a run that the server does not release to alone, and releases the
-// others.
-func (s *Store) ReleaseQueued(ctx context.Context, alone func(QueuedRun, error)) (released []FiredRun, blocking []uuid.UUID, err error) {
+// ReleaseQueued makes due the queued runs whose schedules have no other active run, and returns them. blocking holds
+// the runs that the other queued runs wait for. It passes a run that the server does not release to alone, and releases
+// the others.
+func (s *Store) ReleaseQueued(ctx context.Context,
+	alone func(QueuedRun, error),
+) (released []FiredRun, blocking []uuid.UUID, err error) {
 	release := func(among any) (some []FiredRun, err error) {
 		err = do(ctx, func(ctx context.Context) error {
 			b := &pgx.Batch{}

@@ -13,7 +13,8 @@ import (
 func saveTemplate(t *testing.T, s *Store, name string) *Template {
 	t.Helper()
 	template := &Template{
-		ID: newID(), Name: name, Queue: "queue", Type: "type", Priority: 3, CatchUp: 1, Spec: []byte(`{"timeout": 60000000}`),
+		ID: newID(), Name: name, Queue: "queue", Type: "type", Priority: 3, CatchUp: 1,
+		Spec: []byte(`{"timeout": 60000000}`),
 		Cron: "@daily", Input: []byte("input"), Next: time.Now().Add(time.Hour), Cursor: time.Now(),
 	}
 	edit(t, s, nil, template.ID, &Edit{Save: template})
@@ -23,7 +24,9 @@ func saveTemplate(t *testing.T, s *Store, name string) *Template {
 // edit applies e to the schedule.
 func edit(t *testing.T, s *Store, tx pgx.Tx, id uuid.UUID, e *Edit) {
 	t.Helper()
-	if _, err := s.EditSchedule(t.Context(), tx, id, func(time.Time, *Template) (*Edit, error) { return e, nil }); err != nil {
+	if _, err := s.EditSchedule(t.Context(), tx, id, func(time.Time, *Template) (*Edit, error) {
+		return e, nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -44,11 +47,15 @@ func TestScheduleIsNoRun(t *testing.T) {
 	_, err = New(s.pool, "other").Schedule(t.Context(), template.ID)
 	wantError(t, err, ErrScheduleNotFound)
 
-	edit(t, s, nil, template.ID, &Edit{Fire: &Firing{Template: template.ID, Runs: []TickRun{{RunID: newID()}}, Cursor: template.Cursor, Next: template.Next}, Delete: true})
+	edit(t, s, nil, template.ID, &Edit{Fire: &Firing{
+		Template: template.ID, Runs: []TickRun{{RunID: newID()}},
+		Cursor: template.Cursor, Next: template.Next,
+	}, Delete: true})
 	_, err = s.Schedule(t.Context(), template.ID)
 	wantError(t, err, ErrScheduleNotFound)
 	list, err := s.List(t.Context(), nil, Filter{Schedule: template.ID, Limit: 10, Payloads: true})
-	if err != nil || len(list) != 1 || string(list[0].Input) != "input" || list[0].Schedule != "s" || list[0].DeadlineAt.IsZero() {
+	if err != nil || len(list) != 1 || string(list[0].Input) != "input" || list[0].Schedule != "s" ||
+		list[0].DeadlineAt.IsZero() {
 		t.Errorf("runs %+v, error %v", list, err)
 	}
 }
@@ -59,7 +66,8 @@ func TestTemplate(t *testing.T) {
 	s := open(t)
 	want := saveTemplate(t, s, "s")
 	want.Queue, want.Type, want.Version, want.Priority, want.Paused, want.Next = "q", "w", 7, 1, true, time.Time{}
-	want.RetryPolicy, want.Metadata, want.Input, want.Cron, want.TimeZone = []byte(`{"a": 1}`), []byte(`{"k": "v"}`), []byte{0, 0xff}, "", "UTC"
+	want.RetryPolicy, want.Metadata, want.Input, want.Cron, want.TimeZone = []byte(`{"a": 1}`), []byte(`{"k": "v"}`),
+		[]byte{0, 0xff}, "", "UTC"
 	want.CatchUp, want.Overlap, want.Spec = 9, "skip", []byte(`{"x": 2}`)
 	cursor := want.Cursor.UTC().Truncate(time.Microsecond)
 	want.Cursor = cursor.Add(-time.Hour)

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Read calls f with a connection of the pool, or in a savepoint of the caller's transaction, so that a failure leaves the
-// transaction usable. The call has callTimeout, as others do.
+// Read calls f with a connection of the pool, or in a savepoint of the caller's transaction, so that a failure leaves
+// the transaction usable. The call has callTimeout, as others do.
 func (s *Store) Read(ctx context.Context, tx pgx.Tx, f func(context.Context, DB) error) error {
 	return do(ctx, func(ctx context.Context) error {
 		if tx == nil {

@@ -28,7 +28,8 @@ func (a *SetAside) head() head { return head{run: a.RunID, lease: a.Lease, outco
 const setAsideMessages = `
 WITH u AS MATERIALIZED (
 	SELECT u.run_id, u.name, u.sequence, u.reason, clock_timestamp() AS now
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[]) AS u (run_id, lease, name, sequence, reason)
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[]) AS u (run_id, lease, name, sequence,
+		reason)
 	CROSS JOIN LATERAL (
 		SELECT 1
 		FROM kagzi.workflow_runs r
@@ -39,7 +40,8 @@ WITH u AS MATERIALIZED (
 UPDATE kagzi.signals g
 SET set_aside_at = u.now, set_aside = u.reason
 FROM u
-WHERE g.run_id = u.run_id AND g.name = u.name AND g.sequence = u.sequence AND g.namespace_id = $1 AND g.consumed_by IS NULL AND g.set_aside_at IS NULL`
+WHERE g.run_id = u.run_id AND g.name = u.name AND g.sequence = u.sequence AND g.namespace_id = $1
+	AND g.consumed_by IS NULL AND g.set_aside_at IS NULL`
 
 var setAsideColumns = columnsOf(setAsideMessages,
 	uuids("run_id", func(a *SetAside) uuid.UUID { return a.RunID }),
@@ -75,7 +77,8 @@ func (e *MessageKept) Error() string {
 // $4 says that an unread message is removed, too, although it was not set aside.
 const removeMessage = `
 DELETE FROM kagzi.signals g
-WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL AND (g.set_aside_at IS NOT NULL OR $4::bool)
+WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL
+	AND (g.set_aside_at IS NOT NULL OR $4::bool)
 RETURNING g.name, g.payload, g.headers, coalesce(g.sent_by, '')`
 
 const messageReadBy = `
@@ -102,9 +105,11 @@ func (s *Store) DropMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id st
 	return wrap("drop message", err)
 }
 
-// RedeliverMessage stores a message that was set aside as if its sender had sent it again: behind all others. It returns the
-// errors of DropMessage, ErrRunFinished and ErrInboxFull. A tx survives its errors.
-func (s *Store) RedeliverMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, why Why) (out Signalled, err error) {
+// RedeliverMessage stores a message that was set aside as if its sender had sent it again: behind all others. It
+// returns the errors of DropMessage, ErrRunFinished and ErrInboxFull. A tx survives its errors.
+func (s *Store) RedeliverMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string,
+	why Why,
+) (out Signalled, err error) {
 	event := newEvent(run, EventMessageRedelivered, why)
 	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		done, status, err := s.lockForMessage(ctx, tx, event)
@@ -174,7 +179,8 @@ func (s *Store) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id 
 }
 
 const countSetAside = `
-SELECT count(*) FROM kagzi.signals g WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.set_aside_at IS NOT NULL AND g.consumed_by IS NULL`
+SELECT count(*) FROM kagzi.signals g WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.set_aside_at IS NOT NULL
+	AND g.consumed_by IS NULL`
 
 // SetAsideOf returns how many messages of the run do not decode.
 func (s *Store) SetAsideOf(ctx context.Context, run uuid.UUID) (n int, err error) {
@@ -213,8 +219,9 @@ LIMIT $2`
 
 // SetAside returns messages that do not decode, those of the newest runs first.
 func (s *Store) SetAside(ctx context.Context, db DB, most int) (out []WaitingMessage, err error) {
-	err = ask(ctx, db, setAside, []any{s.namespace, most}, collect(&out, func(row pgx.CollectableRow) (m WaitingMessage, err error) {
-		return m, row.Scan(&m.RunID, &m.Type, &m.Name, &m.ID, utc(&m.At))
-	}))
+	err = ask(ctx, db, setAside, []any{s.namespace, most},
+		collect(&out, func(row pgx.CollectableRow) (m WaitingMessage, err error) {
+			return m, row.Scan(&m.RunID, &m.Type, &m.Name, &m.ID, utc(&m.At))
+		}))
 	return out, wrap("find messages that do not decode", err)
 }

@@ -86,7 +86,8 @@ func TestSetAside(t *testing.T) {
 		flush(t, s, &Flush{Records: []*Record{rec}})
 		flush(t, s, &Flush{Aside: []*SetAside{aside(r, 1), aside(r, 2), aside(r, 3), aside(r, 5)}})
 		got := messagesOf(t, s, r.RunID)
-		if len(got) != 3 || got[0].ID != "3" || got[0].SetAside == "" || got[1].ID != "2" || got[1].SetAside != "" || got[2].ID != "4" || got[2].SetAside != "" || got[2].ReadBy != "signal" {
+		if len(got) != 3 || got[0].ID != "3" || got[0].SetAside == "" || got[1].ID != "2" || got[1].SetAside != "" ||
+			got[2].ID != "4" || got[2].SetAside != "" || got[2].ReadBy != "signal" {
 			t.Errorf("messages %+v", got)
 		}
 	})
@@ -122,7 +123,8 @@ func TestPagesCountHeaders(t *testing.T) {
 	read := 0
 	for more, after := true, int64(0); more; {
 		var page []*Signal
-		if page, more, err = s.UnreadOfName(t.Context(), r.RunID, "other", after); err != nil || len(page) == 0 || len(page) > messagePage/16_000 {
+		if page, more, err = s.UnreadOfName(t.Context(), r.RunID, "other", after); err != nil || len(page) == 0 ||
+			len(page) > messagePage/16_000 {
 			t.Fatalf("%d messages in a page, %v", len(page), err)
 		}
 		read, after = read+len(page), page[len(page)-1].Sequence
@@ -132,7 +134,8 @@ func TestPagesCountHeaders(t *testing.T) {
 	}
 }
 
-// A run may have more unread messages than it takes: a fork has those that its source had read. Then no message of it is lost.
+// A run may have more unread messages than it takes: a fork has those that its source had read. Then no message of it
+// is lost.
 func TestRedeliverToAFullInbox(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -187,7 +190,8 @@ func TestLostSetAside(t *testing.T) {
 	})
 }
 
-// A drop whose answer is lost drops nothing more: neither fails the call, nor goes the message that its sender has sent again.
+// A drop whose answer is lost drops nothing more: neither fails the call, nor goes the message that its sender has sent
+// again.
 func TestLostDropMessage(t *testing.T) {
 	for _, part := range []string{"DELETE FROM kagzi.signals g", "INSERT INTO kagzi.run_events", "commit"} {
 		t.Run(part, func(t *testing.T) {
@@ -203,7 +207,8 @@ func TestLostDropMessage(t *testing.T) {
 				if got := messagesOf(t, direct, r.RunID); len(got) != 1 || got[0].ID != "2" {
 					t.Errorf("messages %+v", got)
 				}
-				if events, err := direct.RunEvents(t.Context(), r.RunID); err != nil || len(events) != 1 || events[0].Event != EventMessageDropped {
+				if events, err := direct.RunEvents(t.Context(), r.RunID); err != nil || len(events) != 1 ||
+					events[0].Event != EventMessageDropped {
 					t.Errorf("events %+v, %v", events, err)
 				}
 			})
@@ -213,7 +218,10 @@ func TestLostDropMessage(t *testing.T) {
 
 // A redelivery whose answer is lost stores one message, and returns the run that a hint has to reach.
 func TestLostRedeliverMessage(t *testing.T) {
-	for _, part := range []string{"DELETE FROM kagzi.signals g", "INSERT INTO kagzi.signals", "INSERT INTO kagzi.run_events", "commit"} {
+	for _, part := range []string{
+		"DELETE FROM kagzi.signals g", "INSERT INTO kagzi.signals",
+		"INSERT INTO kagzi.run_events", "commit",
+	} {
 		t.Run(part, func(t *testing.T) {
 			eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, _ bool) {
 				s, direct, proxy := losing(t)
@@ -224,13 +232,15 @@ func TestLostRedeliverMessage(t *testing.T) {
 				if err != nil || found.RunID != r.RunID || !found.Running {
 					t.Fatalf("found %+v, %v", found, err)
 				}
-				if got := messagesOf(t, direct, r.RunID); len(got) != 1 || got[0].SetAside != "" || string(got[0].Payload) != "1" {
+				if got := messagesOf(t, direct, r.RunID); len(got) != 1 || got[0].SetAside != "" ||
+					string(got[0].Payload) != "1" {
 					t.Errorf("messages %+v", got)
 				}
 				if row := readRow(t, direct.pool, r.RunID); row.Wakeups != 2 {
 					t.Errorf("%d wakeups, want 2", row.Wakeups)
 				}
-				if events, err := direct.RunEvents(t.Context(), r.RunID); err != nil || len(events) != 1 || events[0].Event != EventMessageRedelivered {
+				if events, err := direct.RunEvents(t.Context(), r.RunID); err != nil || len(events) != 1 ||
+					events[0].Event != EventMessageRedelivered {
 					t.Errorf("events %+v, %v", events, err)
 				}
 			})

@@ -57,7 +57,8 @@ FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at, 200 + coalesce(octet_length(s.payload), 0) + coalesce(octet_length(s.headers::text), 0) AS size
+		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at,
+			200 + coalesce(octet_length(s.payload), 0) + coalesce(octet_length(s.headers::text), 0) AS size
 		FROM kagzi.signals s
 		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL AND s.set_aside_at IS NULL
 		ORDER BY s.name, s.sequence
@@ -73,9 +74,12 @@ SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $5 THEN g.payload END,
 FROM (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at, LEAST(200 + coalesce(octet_length(s.payload), 0) + coalesce(octet_length(s.headers::text), 0), $5::bigint) AS size
+		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at,
+			LEAST(200 + coalesce(octet_length(s.payload), 0) + coalesce(octet_length(s.headers::text), 0),
+			$5::bigint) AS size
 		FROM kagzi.signals s
-		WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.name = $3 AND s.sequence > $4 AND s.consumed_by IS NULL AND s.set_aside_at IS NULL
+		WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.name = $3 AND s.sequence > $4 AND s.consumed_by IS NULL
+			AND s.set_aside_at IS NULL
 		ORDER BY s.name, s.sequence
 		LIMIT $5::bigint / 200 + 2
 	) l
@@ -85,25 +89,30 @@ WHERE g.bytes - g.size <= $5`
 // The start of a child is recorded as RUNNING until its parent has recorded the child's end. $3 limits the bytes, as in
 // history.
 const endedChildren = `
-SELECT e.parent_run_id, e.run_id, e.workflow_type, e.status, CASE WHEN e.bytes <= $3 THEN e.output END, e.error_kind, e.error,
+SELECT e.parent_run_id, e.run_id, e.workflow_type, e.status, CASE WHEN e.bytes <= $3 THEN e.output END, e.error_kind,
+	e.error,
 	e.ended_at, e.ending, u.run_id, e.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, c.output, c.error_kind, c.error, c.ended_at, c.ending,
+		SELECT c.parent_run_id, c.run_id, c.workflow_type, c.status, c.output, c.error_kind, c.error, c.ended_at,
+			c.ending,
 			300 + coalesce(octet_length(c.output), 0) + coalesce(octet_length(c.error), 0) AS size
 		FROM (
 			SELECT s.child_run_id
 			FROM kagzi.step_runs s
-			WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_kind = 'CHILD_WORKFLOW' AND s.status = 'RUNNING'
+			WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_kind = 'CHILD_WORKFLOW'
+				AND s.status = 'RUNNING'
 			OFFSET 0
 		) s
 		CROSS JOIN LATERAL (
-			SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.output, q.error_kind, q.error, coalesce(q.finished_at, q.cancel_requested_at, q.started_at) AS ended_at,
+			SELECT q.parent_run_id, q.run_id, q.workflow_type, q.status, q.output, q.error_kind, q.error,
+				coalesce(q.finished_at, q.cancel_requested_at, q.started_at) AS ended_at,
 				q.finished_at IS NULL AS ending
 			FROM kagzi.workflow_runs q
-			WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND (q.finished_at IS NOT NULL OR q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL)
+			WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND (q.finished_at IS NOT NULL
+				OR q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL)
 			OFFSET 0
 		) c
 	) l
@@ -167,7 +176,10 @@ func readSignals(out map[uuid.UUID]*Inbox) func(pgx.Rows) error {
 func eachSignal(rows pgx.Rows, f func(g *Signal, over bool)) error {
 	var g Signal
 	var over bool
-	_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.Headers, utc(&g.ReceivedAt), &over}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{
+		&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.Headers, utc(&g.ReceivedAt),
+		&over,
+	}, func() error {
 		signal := g
 		g.Payload, g.Headers = nil, nil // the next scan must not overwrite it
 		f(&signal, over)
@@ -178,18 +190,21 @@ func eachSignal(rows pgx.Rows, f func(g *Signal, over bool)) error {
 
 // UnreadOfName returns a page of the run's unread messages of a name, in the order of their sequence, behind the one
 // numbered after. more says that there are others behind them.
-func (s *Store) UnreadOfName(ctx context.Context, run uuid.UUID, name string, after int64) (page []*Signal, more bool, err error) {
+func (s *Store) UnreadOfName(ctx context.Context, run uuid.UUID, name string,
+	after int64,
+) (page []*Signal, more bool, err error) {
 	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
 		page, more = nil, false
-		return ask(ctx, s.pool, unreadOfName, []any{s.namespace, run, name, after, messagePage}, func(rows pgx.Rows) error {
-			return eachSignal(rows, func(g *Signal, over bool) {
-				if over {
-					more = true
-				} else {
-					page = append(page, g)
-				}
+		return ask(ctx, s.pool, unreadOfName, []any{s.namespace, run, name, after, messagePage},
+			func(rows pgx.Rows) error {
+				return eachSignal(rows, func(g *Signal, over bool) {
+					if over {
+						more = true
+					} else {
+						page = append(page, g)
+					}
+				})
 			})
-		})
 	})
 	return page, more, wrap("read messages", err)
 }
@@ -199,9 +214,13 @@ func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) 
 	return func(rows pgx.Rows) error {
 		var c ChildEnd
 		var kind, text *string
-		var of uuid.UUID // the run of the argument: a fork has steps copied from another run, whose children are not its own
+		// the run of the argument: a fork has steps copied from another run, whose children are not its own
+		var of uuid.UUID
 		var over bool
-		_, err := pgx.ForEachRow(rows, []any{&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text, utc(&c.FinishedAt), &c.Ending, &of, &over}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{
+			&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text,
+			utc(&c.FinishedAt), &c.Ending, &of, &over,
+		}, func() error {
 			end := c
 			c.Output = nil
 			end.ErrorKind, end.Error = deref(kind), deref(text)
@@ -216,20 +235,24 @@ func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) 
 	}
 }
 
-// The step's row says which message it consumed: the row may be older than the record in the flush. The statement finds and
-// locks the messages before it writes them. The planner would start a join at the signals while that table is small.
+// The step's row says which message it consumed: the row may be older than the record in the flush. The statement finds
+// and locks the messages before it writes them. The planner would start a join at the signals while that table is
+// small.
 const consumeSignals = `
 WITH l AS MATERIALIZED (
 	SELECT r.place, u.step_id, clock_timestamp() AS now
-	FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::int[]) AS u (run_id, name, sequence, step_id, attempt_number)
+	FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::int[]) AS u (run_id, name, sequence, step_id,
+		attempt_number)
 	CROSS JOIN LATERAL (
 		SELECT g.ctid AS place
 		FROM kagzi.signals g
-		WHERE g.run_id = u.run_id AND g.name = u.name AND g.sequence = u.sequence AND g.namespace_id = $1 AND g.consumed_by IS NULL
+		WHERE g.run_id = u.run_id AND g.name = u.name AND g.sequence = u.sequence AND g.namespace_id = $1
+			AND g.consumed_by IS NULL
 		FOR UPDATE
 	) r
 	WHERE (SELECT s.sequence FROM kagzi.step_runs s
-		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.attempt_number = u.attempt_number AND s.namespace_id = $1) = u.sequence
+		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.attempt_number = u.attempt_number
+			AND s.namespace_id = $1) = u.sequence
 )
 UPDATE kagzi.signals g
 SET consumed_by = l.step_id, consumed_at = l.now

@@ -39,7 +39,8 @@ const slotHolders = `(
 			SELECT x.run_id, x.external_id, x.workflow_type, x.status, x.waiting_on, x.started_at, x.slot, x.lease
 			FROM (
 				SELECT * FROM kagzi.workflow_runs
-				WHERE c.key_scope <> '' AND task_queue = c.key_scope AND namespace_id = $1 AND run_key = c.run_key AND ` + holds + ` AND key_scope <> ''
+				WHERE c.key_scope <> '' AND task_queue = c.key_scope AND namespace_id = $1 AND run_key = c.run_key
+					AND ` + holds + ` AND key_scope <> ''
 				LIMIT coalesce(c.max_running, 0)
 			) x
 		)`
@@ -56,13 +57,15 @@ WITH RECURSIVE ` + pausesOfRuns + `, ` + waitingScopes + `, k AS MATERIALIZED (
 	) t
 	LIMIT $2
 ), c AS MATERIALIZED (
-	SELECT k.key_scope, k.run_key, LEAST(CASE WHEN k.key_scope = '' THEN 1 ELSE coalesce(x.max_running, q.key_max_running) END, $3::int) AS max_running
+	SELECT k.key_scope, k.run_key, LEAST(CASE WHEN k.key_scope = '' THEN 1
+		ELSE coalesce(x.max_running, q.key_max_running) END, $3::int) AS max_running
 	` + unpausedKeys + ` AND coalesce(x.available_at = 'infinity', true)
 ), h AS MATERIALIZED (
 	SELECT c.key_scope, c.run_key, h.*
 	FROM c
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS held, bool_and(x.slot = 2 OR get_byte(uuid_send(x.lease), 15) & 1 = 1) AS known, max(x.started_at) AS last,
+		SELECT count(*) AS held, bool_and(x.slot = 2 OR get_byte(uuid_send(x.lease), 15) & 1 = 1) AS known,
+			max(x.started_at) AS last,
 			(pg_catalog.array_agg(x.run_id ORDER BY x.started_at))[1] AS run_id
 		FROM ` + slotHolders + ` x
 	) h
@@ -71,12 +74,14 @@ WITH RECURSIVE ` + pausesOfRuns + `, ` + waitingScopes + `, k AS MATERIALIZED (
 	SELECT h.*, d.task_queue, GREATEST(d.since, h.last) AS since
 	FROM h
 	CROSS JOIN LATERAL (
-		SELECT min(n.available_at) AS since, (pg_catalog.array_agg(n.task_queue ORDER BY n.available_at))[1] AS task_queue
+		SELECT min(n.available_at) AS since, (pg_catalog.array_agg(n.task_queue ORDER BY n.available_at))[1]
+			AS task_queue
 		FROM generate_series(1, 4) AS p (priority)
 		CROSS JOIN LATERAL (
 			SELECT x.available_at, x.task_queue
 			FROM kagzi.workflow_runs x
-			WHERE x.key_scope = h.key_scope AND x.namespace_id = $1 AND x.run_key = h.run_key AND x.priority = p.priority
+			WHERE x.key_scope = h.key_scope AND x.namespace_id = $1 AND x.run_key = h.run_key
+				AND x.priority = p.priority
 				AND ` + waits + ` AND x.outcome IS NULL AND x.available_at <= now() AND ` + unstopped + `
 			ORDER BY x.available_at
 			LIMIT 1
@@ -86,7 +91,8 @@ WITH RECURSIVE ` + pausesOfRuns + `, ` + waitingScopes + `, k AS MATERIALIZED (
 	ORDER BY GREATEST(d.since, h.last)
 	LIMIT $6
 )
-SELECT l.key_scope = '', l.run_key, l.task_queue, d.due, d.most >= $5, (extract(epoch FROM now() - l.since) * 1000000)::bigint,
+SELECT l.key_scope = '', l.run_key, l.task_queue, d.due, d.most >= $5,
+	(extract(epoch FROM now() - l.since) * 1000000)::bigint,
 	r.run_id, coalesce(r.external_id, ''), r.workflow_type, r.status, coalesce(r.waiting_on, '')
 FROM l
 CROSS JOIN LATERAL (
@@ -96,7 +102,8 @@ CROSS JOIN LATERAL (
 		SELECT count(*) AS due
 		FROM (
 			SELECT FROM kagzi.workflow_runs x
-			WHERE x.key_scope = l.key_scope AND x.namespace_id = $1 AND x.run_key = l.run_key AND x.priority = p.priority
+			WHERE x.key_scope = l.key_scope AND x.namespace_id = $1 AND x.run_key = l.run_key
+				AND x.priority = p.priority
 				AND ` + waits + ` AND x.outcome IS NULL AND x.available_at <= now() AND ` + unstopped + `
 			LIMIT $5
 		) x

@@ -8,14 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Start inserts the runs, all or none. If an active run has the external ID of one, Start returns that run instead, unless
-// a policy says otherwise. It returns ErrIDConflict if that run has another workflow, or another input and the start has no
-// messages for it. It returns ErrIDTaken or ErrKeyFull if a policy refuses the start. With a nil tx, Start is a transaction of its own, and
-// repeats it if an answer is lost. A tx survives its errors.
+// Start inserts the runs, all or none. If an active run has the external ID of one, Start returns that run instead,
+// unless a policy says otherwise. It returns ErrIDConflict if that run has another workflow, or another input and the
+// start has no messages for it. It returns ErrIDTaken or ErrKeyFull if a policy refuses the start. With a nil tx, Start
+// is a transaction of its own, and repeats it if an answer is lost. A tx survives its errors.
 //
-// While another open transaction holds an external ID, Start waits for its end until ctx ends, and then returns a HeldError.
-// It waits in slices and checks ctx between them: a context that ends during a statement would cost the connection, and
-// leave the outcome unknown.
+// While another open transaction holds an external ID, Start waits for its end until ctx ends, and then returns a
+// HeldError. It waits in slices and checks ctx between them: a context that ends during a statement would cost the
+// connection, and leave the outcome unknown.
 func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	if len(runs) == 0 {
 		return nil, nil
@@ -36,11 +36,15 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 }
 
 // startOwn starts the runs in a transaction of its own. lost says that the answer to an earlier try may have been lost.
-func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedRun, lost bool) (out []StartedRun, err error) {
+func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedRun,
+	lost bool,
+) (out []StartedRun, err error) {
 	chunks := startChunks(runs, everyRun(runs))
 	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
 	defer cancel()
-	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) && !anyWindow(runs) && !anyWhenFull(runs) { // no run can be refused after others were inserted
+	// no run can be refused after others were inserted
+	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) &&
+		!anyWindow(runs) && !anyWhenFull(runs) {
 		return s.insert(ctx, s.pool, runs)
 	}
 	err = transact(ctx, s.pool, txMode{locks: lockSlice(ctx, len(runs))}, func(tx pgx.Tx) error {
@@ -83,7 +87,8 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 	return out, wrap("start", err)
 }
 
-// startAll starts the runs and stores their messages. repeated says that the answer to an earlier try may have been lost.
+// startAll starts the runs and stores their messages. repeated says that the answer to an earlier try may have been
+// lost.
 func (s *Store) startAll(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	if err := s.lockFullKeys(ctx, tx, runs); err != nil {
 		return nil, err

@@ -21,22 +21,27 @@ func TestStart(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		at := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-		full := newRun(withID("id"), ofVersion(3), withPriority(1), withTimeout(time.Minute), withParent(uuid.New()), func(r *NewRun) {
-			r.At, r.RetryPolicy, r.Metadata, r.ParentStep = at, []byte(`{"a": 1}`), []byte(`{"tag": "x"}`), "child"
-		})
+		full := newRun(withID("id"), ofVersion(3), withPriority(1), withTimeout(time.Minute), withParent(uuid.New()),
+			func(r *NewRun) {
+				r.At, r.RetryPolicy, r.Metadata, r.ParentStep = at, []byte(`{"a": 1}`), []byte(`{"tag": "x"}`), "child"
+			})
 		ids := start(t, s, full, newRun(func(r *NewRun) { r.Input = []byte{} }))
 		r, err := s.Run(t.Context(), ids[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.ExternalID != "id" || r.Version != 3 || r.Priority != 1 || !r.AvailableAt.Equal(at) || !r.DeadlineAt.Equal(at.Add(time.Minute)) ||
-			r.Parent != full.Parent || string(r.Metadata) != `{"tag": "x"}` || string(r.Input) != "input" || r.Status != Pending || r.CreatedAt.IsZero() {
+		if r.ExternalID != "id" || r.Version != 3 || r.Priority != 1 || !r.AvailableAt.Equal(at) ||
+			!r.DeadlineAt.Equal(at.Add(time.Minute)) ||
+			r.Parent != full.Parent || string(r.Metadata) != `{"tag": "x"}` || string(r.Input) != "input" ||
+			r.Status != Pending || r.CreatedAt.IsZero() {
 			t.Errorf("run %+v", r)
 		}
-		if got := one[string](t, s.pool, `SELECT concat_ws(' ', input_hash, retry_policy, parent_step_id) FROM kagzi.workflow_runs WHERE run_id = $1`, ids[0]); got != `\x68617368 {"a": 1} child` {
+		if got := one[string](t, s.pool, `SELECT concat_ws(' ', input_hash, retry_policy, parent_step_id)
+			FROM kagzi.workflow_runs WHERE run_id = $1`, ids[0]); got != `\x68617368 {"a": 1} child` {
 			t.Errorf("row %s", got)
 		}
-		if r, err = s.Run(t.Context(), ids[1]); err != nil || r.ExternalID != "" || r.Version != 0 || !r.DeadlineAt.IsZero() || r.Input == nil || r.Parent != uuid.Nil || r.Metadata != nil {
+		if r, err = s.Run(t.Context(), ids[1]); err != nil || r.ExternalID != "" || r.Version != 0 ||
+			!r.DeadlineAt.IsZero() || r.Input == nil || r.Parent != uuid.Nil || r.Metadata != nil {
 			t.Errorf("run %+v, error %v", r, err)
 		}
 	})
@@ -78,12 +83,14 @@ func TestStart(t *testing.T) {
 			t.Errorf("%+v, %v", started, err)
 		}
 		// Another namespace's ID is another ID.
-		if started, err = New(s.pool, "other").Start(t.Context(), nil, []NewRun{newRun(withID("id"))}); err != nil || started[0].Existed {
+		if started, err = New(s.pool, "other").Start(t.Context(), nil, []NewRun{newRun(withID("id"))}); err != nil ||
+			started[0].Existed {
 			t.Errorf("%+v, %v", started, err)
 		}
 		// Once the run is over the ID is free.
 		mustCancel(t, s, first[0], "")
-		if started, err = s.Start(t.Context(), nil, []NewRun{newRun(withID("id"), withHash("other"))}); err != nil || started[0].Existed {
+		if started, err = s.Start(t.Context(), nil, []NewRun{newRun(withID("id"), withHash("other"))}); err != nil ||
+			started[0].Existed {
 			t.Errorf("%+v, %v", started, err)
 		}
 	})
@@ -132,7 +139,8 @@ func TestStart(t *testing.T) {
 		_, err = s.Find(t.Context(), nil, "new")
 		wantError(t, err, ErrRunNotFound)
 		commit(t, tx)
-		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`) + one[int](t, s.pool, `SELECT count(*) FROM mine`); n != 3 {
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`) +
+			one[int](t, s.pool, `SELECT count(*) FROM mine`); n != 3 {
 			t.Errorf("%d rows, want two runs and one of the caller's", n)
 		}
 	})
@@ -151,7 +159,8 @@ func TestStart(t *testing.T) {
 			meetsLock(t, s, func(ctx context.Context) {
 				started, err = s.Start(ctx, nil, []NewRun{newRun(withID(end))})
 			}, func() { exec(t, tx, end) })
-			if err != nil || started[0].Existed != (end == "COMMIT") || (started[0].RunID == run.RunID) != (end == "COMMIT") {
+			if err != nil || started[0].Existed != (end == "COMMIT") ||
+				(started[0].RunID == run.RunID) != (end == "COMMIT") {
 				t.Errorf("after %s: %+v, %v", end, started, err)
 			}
 		}
@@ -206,7 +215,8 @@ func TestStart(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if err := cancelled(s.Cancel(t.Context(), nil, started[0].RunID, Why{}, 0)); err != nil && !errors.Is(err, ErrRunFinished) {
+					if err := cancelled(s.Cancel(t.Context(), nil, started[0].RunID, Why{}, 0)); err != nil &&
+						!errors.Is(err, ErrRunFinished) {
 						t.Error(err)
 						return
 					}
@@ -247,7 +257,8 @@ func TestRunAndList(t *testing.T) {
 	tagged := func(tags string) func(*NewRun) { return func(r *NewRun) { r.Metadata = []byte(tags) } }
 	parent := uuid.Must(uuid.NewV7())
 	ids := start(t, s,
-		newRun(withID("a"), tagged(`{"k": "v", "n": "1"}`)), newRun(ofType("other")), newRun(func(r *NewRun) { r.Queue = "other" }),
+		newRun(withID("a"), tagged(`{"k": "v", "n": "1"}`)), newRun(ofType("other")),
+		newRun(func(r *NewRun) { r.Queue = "other" }),
 		newRun(withParent(parent), tagged(`{"k": "w"}`)), newRun(), newRun())
 	template := saveTemplate(t, s, "s").ID
 	mustCancel(t, s, ids[4], "")
@@ -317,10 +328,12 @@ func TestRunAndList(t *testing.T) {
 	}
 	_, err := New(s.pool, "other").Run(t.Context(), ids[0])
 	wantError(t, err, ErrRunNotFound)
-	if ended, missing, err := New(s.pool, "other").Ended(t.Context(), ids[4:5], 0); err != nil || len(ended) != 0 || len(missing) != 1 {
+	if ended, missing, err := New(s.pool, "other").Ended(t.Context(), ids[4:5], 0); err != nil || len(ended) != 0 ||
+		len(missing) != 1 {
 		t.Errorf("another namespace's: %v, %v, %v", ended, missing, err)
 	}
-	if ended, missing, err := s.Ended(t.Context(), ids[3:5], 0); err != nil || len(ended) != 1 || ended[0].Status != Cancelled || ended[0].ErrorKind != "cancelled" || len(missing) != 0 {
+	if ended, missing, err := s.Ended(t.Context(), ids[3:5], 0); err != nil || len(ended) != 1 ||
+		ended[0].Status != Cancelled || ended[0].ErrorKind != "cancelled" || len(missing) != 0 {
 		t.Errorf("ended %+v, missing %v, error %v", ended, missing, err)
 	}
 }

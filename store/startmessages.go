@@ -21,8 +21,8 @@ func anyMessages(runs []NewRun) bool {
 var errEnded = errors.New("the run has ended")
 
 // startSignalling is insert for runs of which some have messages: for the new run, or for the active run that has the
-// external ID. If the active run ends before it is locked, a savepoint rolls everything back, and the start begins again.
-// repeated says that the answer to an earlier try may have been lost.
+// external ID. If the active run ends before it is locked, a savepoint rolls everything back, and the start begins
+// again. repeated says that the answer to an earlier try may have been lost.
 func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	for try := range 10 {
 		var out []StartedRun
@@ -73,8 +73,8 @@ func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, sta
 	return nil
 }
 
-// notStored returns the run of which no message was stored. That is no error if the run has them all, from an earlier attempt of the
-// same step. Otherwise its inbox is full, or it has ended since it was found.
+// notStored returns the run of which no message was stored. That is no error if the run has them all, from an earlier
+// attempt of the same step. Otherwise its inbox is full, or it has ended since it was found.
 func (s *Store) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, messages []Message) (Signalled, error) {
 	messages = slices.DeleteFunc(slices.Clone(messages), func(m Message) bool { return m.RunID != run })
 	found, err := s.resolveMessages(ctx, tx, messages)
@@ -90,8 +90,9 @@ func (s *Store) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, message
 	return Signalled{}, errEnded
 }
 
-// startedBefore returns the result of an earlier try of the same call whose answer was lost, nil if that try had no effect.
-// It finds the runs by their messages: a run that got them may be over by now, and the start must not insert another one.
+// startedBefore returns the result of an earlier try of the same call whose answer was lost, nil if that try had no
+// effect. It finds the runs by their messages: a run that got them may be over by now, and the start must not insert
+// another one.
 func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	var ids []string
 	for i := range runs {

@@ -17,10 +17,10 @@ func anyWindow(runs []NewRun) bool {
 	return false
 }
 
-// startInWindows is startEach for runs of which some have a Window. It locks the windows, and then the runs of those that are
-// open, so that no claim takes them. From then until the end of the transaction nobody else can join, open or close them. What
-// it reads comes in a further statement, which sees what others have committed meanwhile. repeated says that the answer to an
-// earlier try may have been lost; that one held the same locks, so it is over now.
+// startInWindows is startEach for runs of which some have a Window. It locks the windows, and then the runs of those
+// that are open, so that no claim takes them. From then until the end of the transaction nobody else can join, open or
+// close them. What it reads comes in a further statement, which sees what others have committed meanwhile. repeated
+// says that the answer to an earlier try may have been lost; that one held the same locks, so it is over now.
 //
 // A transaction locks windows in the order of their IDs, then their runs in the order of theirs, and then inserts runs.
 func (s *Store) startInWindows(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
@@ -81,7 +81,8 @@ FROM (
 	FROM unnest($2::uuid[]) AS u (window_id)
 	CROSS JOIN LATERAL (
 		SELECT w.run_id FROM kagzi.start_windows w
-		WHERE w.window_id = u.window_id AND w.namespace_id = $1 AND w.policy <> 'once_per' AND w.closes_at > statement_timestamp()
+		WHERE w.window_id = u.window_id AND w.namespace_id = $1 AND w.policy <> 'once_per'
+			AND w.closes_at > statement_timestamp()
 		OFFSET 0
 	) w
 	ORDER BY 1
@@ -94,7 +95,8 @@ CROSS JOIN LATERAL (
 
 // A run whose window closes within a second is announced with each start: a claim may skip it while it is locked.
 const windowStates = `
-SELECT w.window_id, w.run_id, w.start_id, w.items, w.bytes, w.most, w.closes_at > t.now, w.closes_at <= t.now + interval '1 second', r.workflow_type, coalesce(r.waits, false)
+SELECT w.window_id, w.run_id, w.start_id, w.items, w.bytes, w.most, w.closes_at > t.now,
+	w.closes_at <= t.now + interval '1 second', r.workflow_type, coalesce(r.waits, false)
 FROM (SELECT statement_timestamp() AS now) t
 CROSS JOIN unnest($2::uuid[]) AS u (window_id)
 CROSS JOIN LATERAL (
@@ -122,7 +124,8 @@ func (s *Store) readWindows(ctx context.Context, tx pgx.Tx, runs []NewRun) (*win
 			var id uuid.UUID
 			var found openWindow
 			var typ *string
-			if err := rows.Scan(&id, uuidTo(&found.run), uuidTo(&found.start), &found.items, &found.bytes, &found.most, &found.open, &found.closing, &typ, &found.waits); err != nil {
+			if err := rows.Scan(&id, uuidTo(&found.run), uuidTo(&found.start), &found.items, &found.bytes, &found.most,
+				&found.open, &found.closing, &typ, &found.waits); err != nil {
 				return err
 			}
 			w := p.byID[id]
@@ -141,8 +144,8 @@ CROSS JOIN LATERAL (
 	SELECT i.item_id, i.run_id FROM kagzi.start_items i WHERE i.item_id = u.item_id AND i.namespace_id = $1 OFFSET 0
 ) r`
 
-// findRepeated sets the results of an earlier try of the same call, and returns the indexes of these runs. A debounce whose input
-// another start has replaced since is not found: it replaces the other one's input in its turn.
+// findRepeated sets the results of an earlier try of the same call, and returns the indexes of these runs. A debounce
+// whose input another start has replaced since is not found: it replaces the other one's input in its turn.
 func (s *Store) findRepeated(ctx context.Context, tx pgx.Tx, p *windowPlan) (map[int]bool, error) {
 	var mine []int
 	var ids []uuid.UUID
@@ -154,7 +157,10 @@ func (s *Store) findRepeated(ctx context.Context, tx pgx.Tx, p *windowPlan) (map
 	items := map[uuid.UUID]uuid.UUID{}
 	err := ask(ctx, tx, itemsOfStarts, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
 		var item, run uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&item), uuidTo(&run)}, func() error { items[item] = run; return nil })
+		_, err := pgx.ForEachRow(rows, []any{uuidTo(&item), uuidTo(&run)}, func() error {
+			items[item] = run
+			return nil
+		})
 		return err
 	})
 	if err != nil {
@@ -185,7 +191,8 @@ func (s *Store) findRepeated(ctx context.Context, tx pgx.Tx, p *windowPlan) (map
 // opened is the run that has opened the window now, if one has: the window's time counts from its start.
 const updateWindows = `
 WITH t AS MATERIALIZED (
-	SELECT u.window_id, u.run_id, u.start_id, u.items, u.bytes, u.most, r.created_at + u.length * interval '1 microsecond' AS closes_at
+	SELECT u.window_id, u.run_id, u.start_id, u.items, u.bytes, u.most,
+		r.created_at + u.length * interval '1 microsecond' AS closes_at
 	FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::bigint[], $8::int[], $9::bigint[])
 		AS u (window_id, run_id, opened, start_id, items, bytes, most, length)
 	LEFT JOIN LATERAL (
@@ -193,7 +200,8 @@ WITH t AS MATERIALIZED (
 	) r ON true
 )
 UPDATE kagzi.start_windows w
-SET run_id = t.run_id, start_id = t.start_id, items = t.items, bytes = t.bytes, most = t.most, closes_at = coalesce(t.closes_at, w.closes_at)
+SET run_id = t.run_id, start_id = t.start_id, items = t.items, bytes = t.bytes, most = t.most,
+	closes_at = coalesce(t.closes_at, w.closes_at)
 FROM t
 WHERE w.window_id = t.window_id AND w.namespace_id = $1`
 
@@ -220,19 +228,22 @@ var itemColumns = columnsOf(insertItems,
 	byteas("input", func(i startItem) []byte { return i.input }),
 )
 
-// The run is due after the delay, at the latest when its window closes. Its Timeout counts from then. A run with a key leaves a
-// change, because it may be due earlier than a claim has seen.
+// The run is due after the delay, at the latest when its window closes. Its Timeout counts from then. A run with a key
+// leaves a change, because it may be due earlier than a claim has seen.
 const changeWaiting = `
 WITH t AS MATERIALIZED (
 	SELECT d.run_id, d.due, CASE WHEN d.deadline_at IS NOT NULL THEN d.due + d.timeout END AS deadline, d.input
 	FROM (
-		SELECT q.run_id, LEAST(statement_timestamp() + u.delay * interval '1 microsecond', w.closes_at) AS due, q.deadline_at, q.timeout, u.input
+		SELECT q.run_id, LEAST(statement_timestamp() + u.delay * interval '1 microsecond', w.closes_at) AS due,
+			q.deadline_at, q.timeout, u.input
 		FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bytea[]) AS u (run_id, window_id, delay, input)
 		CROSS JOIN LATERAL (
-			SELECT w.closes_at FROM kagzi.start_windows w WHERE w.window_id = u.window_id AND w.namespace_id = $1 OFFSET 0
+			SELECT w.closes_at FROM kagzi.start_windows w WHERE w.window_id = u.window_id
+				AND w.namespace_id = $1 OFFSET 0
 		) w
 		CROSS JOIN LATERAL (
-			SELECT q.run_id, q.deadline_at, q.timeout FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+			SELECT q.run_id, q.deadline_at, q.timeout FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id
+				AND q.namespace_id = $1 OFFSET 0
 		) q
 	) d
 ), r AS (
@@ -252,8 +263,8 @@ var changeColumns = columnsOf(changeWaiting,
 	byteas("input", func(c *waitingChange) []byte { return c.input }),
 )
 
-// writeWindows writes what has become of the windows, and the runs before that: a run that is in the table is due when its own
-// window closes, and not the one that may have taken its place.
+// writeWindows writes what has become of the windows, and the runs before that: a run that is in the table is due when
+// its own window closes, and not the one that may have taken its place.
 func (s *Store) writeWindows(ctx context.Context, tx pgx.Tx, p *windowPlan) error {
 	b := &pgx.Batch{}
 	if changes := p.changes(); len(changes) > 0 {
@@ -271,8 +282,8 @@ func (s *Store) writeWindows(ctx context.Context, tx pgx.Tx, p *windowPlan) erro
 	return exchange(ctx, tx, untimed, b)
 }
 
-// Only for windows that have closed: the next start opens another one in any case. A row stays some time longer, for a start whose
-// answer was lost. Rows that are locked are about to be opened.
+// Only for windows that have closed: the next start opens another one in any case. A row stays some time longer, for a
+// start whose answer was lost. Rows that are locked are about to be opened.
 const pruneWindows = `
 WITH l AS MATERIALIZED (
 	SELECT w.window_id
@@ -288,7 +299,8 @@ WITH l AS MATERIALIZED (
 )
 SELECT count(*) FROM d`
 
-// PruneWindows deletes up to limit windows that have been closed for longer than keep, and returns how many it has deleted.
+// PruneWindows deletes up to limit windows that have been closed for longer than keep, and returns how many it has
+// deleted.
 func (s *Store) PruneWindows(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		n, err = askOne[int64](ctx, s.pool, pruneWindows, s.namespace, micros(keep), limit)

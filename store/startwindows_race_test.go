@@ -20,7 +20,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// The ledger has the starts of each debounce in the order in which they replaced each other's inputs, as far as they were committed.
+// The ledger has the starts of each debounce in the order in which they replaced each other's inputs, as far as they
+// were committed.
 const windowLedger = `
 CREATE TABLE public.ledger (place bigserial, run_id uuid, start_id uuid);
 CREATE FUNCTION public.enter() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -28,10 +29,11 @@ CREATE FUNCTION public.enter() RETURNS trigger LANGUAGE plpgsql AS $$
 		INSERT INTO public.ledger (run_id, start_id) VALUES (NEW.run_id, NEW.start_id);
 		RETURN NULL;
 	END $$;
-CREATE TRIGGER enter AFTER UPDATE ON kagzi.start_windows FOR EACH ROW WHEN (NEW.policy = 'debounce') EXECUTE FUNCTION public.enter();`
+CREATE TRIGGER enter AFTER UPDATE ON kagzi.start_windows FOR EACH ROW
+	WHEN (NEW.policy = 'debounce') EXECUTE FUNCTION public.enter();`
 
-// A windowRace starts in windows from many goroutines, in transactions of their own, whose answers may be lost, and in transactions of
-// callers, which are committed or rolled back. Meanwhile others claim, end and terminate the runs.
+// A windowRace starts in windows from many goroutines, in transactions of their own, whose answers may be lost, and in
+// transactions of callers, which are committed or rolled back. Meanwhile others claim, end and terminate the runs.
 type windowRace struct {
 	t         *testing.T
 	direct    *Store
@@ -119,7 +121,8 @@ func (w *windowRace) start(ctx context.Context) error {
 
 // work claims runs, reads their inputs as a worker does, and ends them.
 func (w *windowRace) work(ctx context.Context) error {
-	c, err := w.direct.Claim(ctx, request(3, types(WorkflowVersions{"once", []int{1}, 1}, WorkflowVersions{"debounce", []int{1}, 1}, WorkflowVersions{"batch", []int{1}, 1})))
+	c, err := w.direct.Claim(ctx, request(3, types(WorkflowVersions{"once", []int{1}, 1},
+		WorkflowVersions{"debounce", []int{1}, 1}, WorkflowVersions{"batch", []int{1}, 1})))
 	if err != nil {
 		return err
 	}
@@ -127,7 +130,10 @@ func (w *windowRace) work(ctx context.Context) error {
 	for _, r := range c.Runs {
 		input := r.Input
 		if input == nil {
-			out, err := w.direct.Load(ctx, LoadRequest{Runs: []uuid.UUID{r.RunID}, Inputs: []uuid.UUID{r.RunID}, Most: NoLimit, Timeout: time.Minute})
+			out, err := w.direct.Load(ctx, LoadRequest{
+				Runs: []uuid.UUID{r.RunID}, Inputs: []uuid.UUID{r.RunID},
+				Most: NoLimit, Timeout: time.Minute,
+			})
 			if err != nil {
 				return err
 			}
@@ -159,7 +165,8 @@ func (w *windowRace) executes(id uuid.UUID, typ, input string) {
 // terminate ends a waiting run, if there is one.
 func (w *windowRace) terminate(ctx context.Context) error {
 	var id uuid.UUID
-	err := w.direct.pool.QueryRow(ctx, `SELECT run_id FROM kagzi.workflow_runs WHERE status = 'PENDING' ORDER BY random() LIMIT 1`).Scan(&id)
+	err := w.direct.pool.QueryRow(ctx, `SELECT run_id FROM kagzi.workflow_runs WHERE status = 'PENDING'
+		ORDER BY random() LIMIT 1`).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -177,11 +184,16 @@ func TestWindowRaces(t *testing.T) {
 	db := dbtest.Database(t, dbtest.AsOwner())
 	exec(t, db.Pool, windowLedger, pgx.QueryExecModeSimpleProtocol)
 	t.Cleanup(func() {
-		if _, err := db.Pool.Exec(context.Background(), `DROP TRIGGER enter ON kagzi.start_windows; DROP FUNCTION public.enter; DROP TABLE public.ledger`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		if _, err := db.Pool.Exec(context.Background(),
+			`DROP TRIGGER enter ON kagzi.start_windows; DROP FUNCTION public.enter; DROP TABLE public.ledger`,
+			pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Error(err)
 		}
 	})
-	w := &windowRace{t: t, proxy: pgproxy.Start(t, db.DSN), committed: map[string]bool{}, executed: map[string]int{}, inputs: map[string]string{}}
+	w := &windowRace{
+		t: t, proxy: pgproxy.Start(t, db.DSN), committed: map[string]bool{}, executed: map[string]int{},
+		inputs: map[string]string{},
+	}
 	many := func(c *pgxpool.Config) { c.MaxConns = 8 }
 	w.direct, w.lossy = New(poolWith(t, db.DSN, many), "test"), New(poolWith(t, w.proxy.DSN(), many), "test")
 	ctx := context.WithoutCancel(t.Context())
@@ -221,7 +233,8 @@ func TestWindowRaces(t *testing.T) {
 
 func (w *windowRace) check(pool *pgxpool.Pool) {
 	t := w.t
-	for _, id := range column[uuid.UUID](t, pool, `SELECT run_id FROM kagzi.workflow_runs WHERE status = 'CANCELLED' AND workflow_type = 'batch' AND started_at IS NULL`) {
+	for _, id := range column[uuid.UUID](t, pool, `SELECT run_id FROM kagzi.workflow_runs WHERE status = 'CANCELLED'
+		AND workflow_type = 'batch' AND started_at IS NULL`) {
 		w.executes(id, "batch", inputOf(t, w.direct, id))
 	}
 	for item, known := range w.committed {
@@ -235,20 +248,24 @@ func (w *windowRace) check(pool *pgxpool.Pool) {
 		}
 	}
 	for run, input := range w.inputs {
-		if last := one[string](t, pool, `SELECT coalesce((SELECT start_id::text FROM public.ledger WHERE run_id = $1 ORDER BY place DESC LIMIT 1), '')`, run); last != input {
+		if last := one[string](t, pool, `SELECT coalesce((SELECT start_id::text FROM public.ledger WHERE run_id = $1
+			ORDER BY place DESC LIMIT 1), '')`, run); last != input {
 			t.Errorf("run %s was executed with the input of %s, and the last one was that of %s", run, input, last)
 		}
 	}
 	close := one[int](t, pool, `
 		SELECT count(*) FROM (
-			SELECT created_at - lag(created_at) OVER (PARTITION BY external_id ORDER BY created_at) AS apart FROM kagzi.workflow_runs WHERE external_id IS NOT NULL
+			SELECT created_at - lag(created_at) OVER (PARTITION BY external_id ORDER BY created_at) AS apart
+				FROM kagzi.workflow_runs WHERE external_id IS NOT NULL
 		) p WHERE p.apart < $1 * interval '1 microsecond'`, micros(racePeriod))
 	if close > 0 {
 		t.Errorf("%d times two runs were started in one period", close)
 	}
-	t.Logf("%d starts, %d items executed, %d debounced runs, %d runs once per period, %d answers lost", w.starts.Load(), len(w.executed), len(w.inputs),
+	t.Logf("%d starts, %d items executed, %d debounced runs, %d runs once per period, %d answers lost", w.starts.Load(),
+		len(w.executed), len(w.inputs),
 		one[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE external_id IS NOT NULL`), w.proxy.Dropped())
-	if n := one[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED' AND workflow_type = 'batch'`); n == 0 || len(w.inputs) == 0 {
+	if n := one[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'
+		AND workflow_type = 'batch'`); n == 0 || len(w.inputs) == 0 {
 		t.Error("the test shows nothing")
 	}
 }

@@ -79,7 +79,8 @@ func inputOf(t *testing.T, s *Store, id uuid.UUID) string {
 
 func dueIn(t *testing.T, s *Store, id uuid.UUID) time.Duration {
 	t.Helper()
-	return time.Duration(one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - created_at)::float8 FROM kagzi.workflow_runs WHERE run_id = $1`, id) * float64(time.Second)).Round(time.Second)
+	return time.Duration(one[float64](t, s.pool, `SELECT extract(epoch FROM available_at - created_at)::float8
+		FROM kagzi.workflow_runs WHERE run_id = $1`, id) * float64(time.Second)).Round(time.Second)
 }
 
 func TestOncePer(t *testing.T) {
@@ -91,7 +92,8 @@ func TestOncePer(t *testing.T) {
 	wantJoined(t, s, id, again())
 	wantNew(t, s, newRun(withID("other"), day))
 	for _, end := range []string{Completed, Failed, Cancelled} {
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', finished_at = NULL, error_kind = NULL, available_at = now() WHERE run_id = $1`, id)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', finished_at = NULL, error_kind = NULL,
+			available_at = now() WHERE run_id = $1`, id)
 		endAs(t, s.pool, id, end)
 		wantJoined(t, s, id, again())
 	}
@@ -106,7 +108,8 @@ func TestOncePer(t *testing.T) {
 	wantJoined(t, s, next, again()) // it is active
 	endAs(t, s.pool, next, Completed)
 	wantNew(t, s, again()) // the period of next is over
-	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.start_windows w JOIN kagzi.workflow_runs r USING (run_id) WHERE w.closes_at = r.created_at + interval '24 hours'`); n != 1 {
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.start_windows w JOIN kagzi.workflow_runs r USING (run_id)
+		WHERE w.closes_at = r.created_at + interval '24 hours'`); n != 1 {
 		t.Errorf("%d windows end a day after their starts", n)
 	}
 }
@@ -114,7 +117,8 @@ func TestOncePer(t *testing.T) {
 func TestDebounce(t *testing.T) {
 	t.Parallel()
 	typed := func(input string, change ...func(*NewRun)) NewRun {
-		return newRun(append([]func(*NewRun){withInput(input), debounced("doc", 10*time.Second, time.Minute)}, change...)...)
+		return newRun(append([]func(*NewRun){withInput(input), debounced("doc", 10*time.Second, time.Minute)},
+			change...)...)
 	}
 
 	t.Run("LastInputWins", func(t *testing.T) {
@@ -125,7 +129,8 @@ func TestDebounce(t *testing.T) {
 		if due := dueIn(t, s, id); due != 10*time.Second {
 			t.Errorf("due after %v", due)
 		}
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET created_at = created_at - interval '30 s', available_at = now()`)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET created_at = created_at - interval '30 s',
+			available_at = now()`)
 		exec(t, s.pool, `UPDATE kagzi.start_windows SET closes_at = closes_at - interval '30 s'`)
 		wantJoined(t, s, id, typed("b"))
 		latest := 40*time.Second + time.Since(begun).Round(time.Second) // the second start came that much later
@@ -136,7 +141,8 @@ func TestDebounce(t *testing.T) {
 		if due, input := dueIn(t, s, id), inputOf(t, s, id); due != time.Minute || input != "c" {
 			t.Errorf("due after %v with %q: want what the first start gave as the longest", due, input)
 		}
-		if left := one[string](t, s.pool, `SELECT (deadline_at - available_at)::text FROM kagzi.workflow_runs`); left != "01:00:00" {
+		if left := one[string](t, s.pool, `SELECT (deadline_at - available_at)::text FROM kagzi.workflow_runs`); left !=
+			"01:00:00" {
 			t.Errorf("the timeout ends %s after the run is due", left)
 		}
 		if other := wantNew(t, s, newRun(debounced("other", time.Second, time.Minute))); other == id {
@@ -179,7 +185,10 @@ func TestDebounce(t *testing.T) {
 		id := wantNew(t, s, typed("a"))
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 		r := claim(t, s, request(1)).Runs[0]
-		flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: id, Lease: r.Lease, Status: Pending, WaitingOn: "worker", Unbegun: true}}})
+		flush(t, s, &Flush{Suspensions: []*Suspension{{
+			RunID: id, Lease: r.Lease, Status: Pending, WaitingOn: "worker",
+			Unbegun: true,
+		}}})
 		wantJoined(t, s, id, typed("b"))
 	})
 }
@@ -203,7 +212,8 @@ func TestBatch(t *testing.T) {
 			t.Errorf("%+v, %v", out, err)
 		}
 		next := wantNew(t, s, item("d"))
-		if c := claim(t, s, request(5)); len(c.Runs) != 1 || c.Runs[0].RunID != id || c.Runs[0].Input != nil || inputOf(t, s, id) != "abc" {
+		if c := claim(t, s, request(5)); len(c.Runs) != 1 || c.Runs[0].RunID != id || c.Runs[0].Input != nil ||
+			inputOf(t, s, id) != "abc" {
 			t.Errorf("claimed %+v with %q", c.Runs, inputOf(t, s, id))
 		}
 		if r, err := s.Run(t.Context(), next); err != nil || string(r.Input) != "d" {
@@ -244,18 +254,25 @@ func TestBatch(t *testing.T) {
 		for i := range 9 {
 			runs = append(runs, item(fmt.Sprint(i+1)))
 		}
-		runs = append(runs, newRun(), newRun(withInput("k"), batched("key", 3)), newRun(withID("id"), oncePer(time.Hour)))
+		runs = append(runs, newRun(), newRun(withInput("k"), batched("key", 3)),
+			newRun(withID("id"), oncePer(time.Hour)))
 		out, err := s.Start(t.Context(), nil, runs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		wants := []uuid.UUID{first, first, runs[2].RunID, runs[2].RunID, runs[2].RunID, runs[5].RunID, runs[5].RunID, runs[5].RunID, runs[8].RunID, runs[9].RunID, runs[10].RunID, runs[11].RunID}
+		wants := []uuid.UUID{
+			first, first, runs[2].RunID, runs[2].RunID, runs[2].RunID, runs[5].RunID, runs[5].RunID,
+			runs[5].RunID, runs[8].RunID, runs[9].RunID, runs[10].RunID, runs[11].RunID,
+		}
 		for i, want := range wants {
 			if out[i].RunID != want || out[i].Existed != (want != runs[i].RunID) {
 				t.Errorf("call %d: %+v", i, out[i])
 			}
 		}
-		for id, want := range map[uuid.UUID]string{first: "012", runs[2].RunID: "345", runs[5].RunID: "678", runs[8].RunID: "9", runs[10].RunID: "k"} {
+		for id, want := range map[uuid.UUID]string{
+			first: "012", runs[2].RunID: "345", runs[5].RunID: "678",
+			runs[8].RunID: "9", runs[10].RunID: "k",
+		} {
 			if got := inputOf(t, s, id); got != want {
 				t.Errorf("batch %q, want %q", got, want)
 			}
@@ -269,9 +286,13 @@ func TestBatch(t *testing.T) {
 	t.Run("DebounceInStartMany", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		runs := []NewRun{newRun(withInput("a"), debounced("k", time.Second, time.Minute)), newRun(withInput("b"), debounced("k", 2*time.Second, time.Minute))}
+		runs := []NewRun{
+			newRun(withInput("a"), debounced("k", time.Second, time.Minute)),
+			newRun(withInput("b"), debounced("k", 2*time.Second, time.Minute)),
+		}
 		out, err := s.Start(t.Context(), nil, runs)
-		if err != nil || out[0].RunID != runs[0].RunID || out[1].RunID != runs[0].RunID || !out[1].Existed || inputOf(t, s, out[0].RunID) != "b" || dueIn(t, s, out[0].RunID) != 2*time.Second {
+		if err != nil || out[0].RunID != runs[0].RunID || out[1].RunID != runs[0].RunID || !out[1].Existed ||
+			inputOf(t, s, out[0].RunID) != "b" || dueIn(t, s, out[0].RunID) != 2*time.Second {
 			t.Errorf("%+v, %v", out, err)
 		}
 	})
@@ -283,7 +304,10 @@ func TestBatch(t *testing.T) {
 		wantJoined(t, s, id, item("b"))
 		endAs(t, s.pool, id, Cancelled)
 		var hashed string
-		r := Restart{Run: id, New: uuid.New(), ExternalID: "id", Hash: func(input []byte) ([]byte, error) { hashed = string(input); return input, nil }}
+		r := Restart{Run: id, New: uuid.New(), ExternalID: "id", Hash: func(input []byte) ([]byte, error) {
+			hashed = string(input)
+			return input, nil
+		}}
 		if _, err := s.Restart(t.Context(), nil, r); err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +326,8 @@ func TestClaimBesideAnOpenItem(t *testing.T) {
 		id := wantNew(t, s, newRun(withInput("a"), batched("", 9)))
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 		tx := begin(t, s)
-		if out, err := s.Start(t.Context(), tx, []NewRun{newRun(withInput("b"), batched("", 9))}); err != nil || out[0].RunID != id {
+		if out, err := s.Start(t.Context(), tx, []NewRun{newRun(withInput("b"), batched("", 9))}); err != nil ||
+			out[0].RunID != id {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		if c := claim(t, s, request(1)); len(c.Runs) > 0 {
@@ -316,11 +341,13 @@ func TestClaimBesideAnOpenItem(t *testing.T) {
 	}
 }
 
-// A start waits for an open transaction that has started in the same window, and then joins its run, or opens the window itself.
+// A start waits for an open transaction that has started in the same window, and then joins its run, or opens the
+// window itself.
 func TestHeldWindow(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*NewRun){
-		"OncePer": func(r *NewRun) { r.ExternalID = "id"; oncePer(time.Hour)(r) }, "Debounce": debounced("key", time.Second, time.Hour), "Batch": batched("key", 5),
+		"OncePer":  func(r *NewRun) { r.ExternalID = "id"; oncePer(time.Hour)(r) },
+		"Debounce": debounced("key", time.Second, time.Hour), "Batch": batched("key", 5),
 	} {
 		for _, end := range []string{"COMMIT", "ROLLBACK"} {
 			t.Run(name+end, func(t *testing.T) {
@@ -333,7 +360,8 @@ func TestHeldWindow(t *testing.T) {
 				}
 				meetsLock(t, s, func(ctx context.Context) {
 					want := map[string]uuid.UUID{"COMMIT": first.RunID, "ROLLBACK": second.RunID}[end]
-					if out, err := s.Start(ctx, nil, []NewRun{second}); err != nil || out[0].RunID != want || out[0].Existed != (end == "COMMIT") {
+					if out, err := s.Start(ctx, nil, []NewRun{second}); err != nil || out[0].RunID != want ||
+						out[0].Existed != (end == "COMMIT") {
 						t.Errorf("%+v, %v, want run %v", out, err, want)
 					}
 				}, func() { exec(t, tx, end) })
@@ -380,7 +408,10 @@ func TestWindowsCrosswise(t *testing.T) {
 		go func() {
 			var err error
 			for i := range 20 {
-				runs := []NewRun{newRun(batched("a", 7)), newRun(debounced("b", time.Second, time.Hour)), newRun(withID("c"), oncePer(time.Hour)), newRun(withID("d"))}
+				runs := []NewRun{
+					newRun(batched("a", 7)), newRun(debounced("b", time.Second, time.Hour)),
+					newRun(withID("c"), oncePer(time.Hour)), newRun(withID("d")),
+				}
 				for k := range runs {
 					j := (k*(g+1) + i) % len(runs)
 					runs[k], runs[j] = runs[j], runs[k]
@@ -404,7 +435,8 @@ func TestWindowsCrosswise(t *testing.T) {
 func TestLostStartInAWindow(t *testing.T) {
 	eachLoss(t, func(t *testing.T, lose func(*pgproxy.Proxy, string) *pgproxy.Drop, _ bool) {
 		for name, change := range map[string]func(*NewRun){
-			"OncePer": func(r *NewRun) { r.ExternalID = "id"; oncePer(time.Hour)(r) }, "Debounce": debounced("key", time.Second, time.Hour), "Batch": batched("key", 5),
+			"OncePer":  func(r *NewRun) { r.ExternalID = "id"; oncePer(time.Hour)(r) },
+			"Debounce": debounced("key", time.Second, time.Hour), "Batch": batched("key", 5),
 		} {
 			for _, begun := range []bool{false, true} {
 				s, direct, proxy := losing(t)
@@ -438,7 +470,8 @@ func TestLostStartInAWindow(t *testing.T) {
 func TestLostStartInAWindowThatCloses(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*NewRun){
-		"OncePer": func(r *NewRun) { r.ExternalID = "id"; oncePer(time.Microsecond)(r) }, "Debounce": debounced("key", time.Microsecond, time.Microsecond), "Batch": batched("key", 2),
+		"OncePer":  func(r *NewRun) { r.ExternalID = "id"; oncePer(time.Microsecond)(r) },
+		"Debounce": debounced("key", time.Microsecond, time.Microsecond), "Batch": batched("key", 2),
 	} {
 		s, direct, proxy := losing(t)
 		if name == "Batch" {
@@ -452,7 +485,8 @@ func TestLostStartInAWindowThatCloses(t *testing.T) {
 				if locks++; locks == 2 {
 					if c, err := direct.Claim(context.Background(), request(1)); err != nil || len(c.Runs) != 1 {
 						t.Errorf("%s: claimed %+v, %v", name, c.Runs, err)
-					} else if err := direct.Flush(context.Background(), &Flush{Finishes: []*Finish{finish(c.Runs[0])}}); err != nil {
+					} else if err := direct.Flush(context.Background(),
+						&Flush{Finishes: []*Finish{finish(c.Runs[0])}}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -474,7 +508,8 @@ func TestLostStartInAWindowThatCloses(t *testing.T) {
 func TestPruneWindows(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	ids := start(t, s, newRun(withInput("a"), batched("", 9)), newRun(withID("id"), oncePer(time.Hour)), newRun(debounced("k", time.Second, time.Hour)))
+	ids := start(t, s, newRun(withInput("a"), batched("", 9)), newRun(withID("id"), oncePer(time.Hour)),
+		newRun(debounced("k", time.Second, time.Hour)))
 	wantJoined(t, s, ids[0], newRun(withInput("b"), batched("", 9)))
 	keep := Retention{Completed: -time.Hour, Failed: -time.Hour}
 	exec(t, s.pool, `UPDATE kagzi.start_windows SET closes_at = now() - interval '1 h' WHERE policy <> 'batch'`)
@@ -482,7 +517,8 @@ func TestPruneWindows(t *testing.T) {
 		t.Errorf("%d windows deleted, %v", n, err)
 	}
 	endAs(t, s.pool, ids[0], Completed)
-	if out, err := s.Prune(t.Context(), keep, []uuid.UUID{ids[0]}, 2); err != nil || out.Deleted != 0 || len(out.Long) != 1 {
+	if out, err := s.Prune(t.Context(), keep, []uuid.UUID{ids[0]}, 2); err != nil || out.Deleted != 0 ||
+		len(out.Long) != 1 {
 		t.Errorf("%+v, %v: its items count", out, err)
 	}
 	if _, err := s.PruneSteps(t.Context(), ids[0], 2); err != nil {

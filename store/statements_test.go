@@ -97,7 +97,8 @@ func TestEveryStatementPrepares(t *testing.T) {
 	dbtest.PretendCitus(t, db)
 	conn := dbtest.Connect(t, db.DSN)
 	all := statements(t)
-	planned := map[string]bool{"prologue": true, "applySettings": true, "keepEvents": true, "settledEvents": true} // these name a table for its size, or tables of all namespaces
+	// these name a table for its size, or tables of all namespaces
+	planned := map[string]bool{"prologue": true, "applySettings": true, "keepEvents": true, "settledEvents": true}
 	if len(all) < 35 {
 		t.Errorf("found %d statements only", len(all))
 	}
@@ -107,29 +108,39 @@ func TestEveryStatementPrepares(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if strings.Contains(sql, "kagzi.") && len(d.ParamOIDs) > 1 && !planned[name] && !strings.Contains(sql, "namespace_id") {
+		if strings.Contains(sql, "kagzi.") && len(d.ParamOIDs) > 1 && !planned[name] &&
+			!strings.Contains(sql, "namespace_id") {
 			t.Errorf("%s does not name its namespace", name)
 		}
 	}
 	// The plans test has all statements that read or write the big tables.
-	planned = map[string]bool{"insertRuns": true, "insertTemplate": true, "listRuns": true, "listFew": true, "listByID": true, "latencies": true, "listParts": true, "ownListParts": true, "countRuns": true, "movingRuns": true, "checkRights": true, "missingRights": true, "migrationRights": true, "prologue": true, "applySettings": true}
+	planned = map[string]bool{
+		"insertRuns": true, "insertTemplate": true, "listRuns": true, "listFew": true,
+		"listByID": true, "latencies": true, "listParts": true, "ownListParts": true, "countRuns": true,
+		"movingRuns": true, "checkRights": true, "missingRights": true, "migrationRights": true, "prologue": true,
+		"applySettings": true,
+	}
 	for _, p := range plannedStatements(New(db.Pool, "test"), []uuid.UUID{uuid.New(), uuid.New()}) {
 		planned[p.name] = true
 	}
 	for name, sql := range all {
-		if big := strings.Contains(sql, "kagzi.workflow_") || strings.Contains(sql, "kagzi.step_runs") || strings.Contains(sql, "kagzi.signals") || strings.Contains(sql, "kagzi.schedules"); big && !planned[name] {
+		if big := strings.Contains(sql, "kagzi.workflow_") || strings.Contains(sql, "kagzi.step_runs") ||
+			strings.Contains(sql, "kagzi.signals") || strings.Contains(sql, "kagzi.schedules"); big && !planned[name] {
 			t.Errorf("%s is missing from plannedStatements", name)
 		}
 	}
 }
 
-// The schema has the indexes that the statements rely on, and the store recognises a violation of a unique one by its code.
+// The schema has the indexes that the statements rely on, and the store recognises a violation of a unique one by its
+// code.
 func TestIndexes(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	for _, name := range []string{
 		claimIndex, runsKey, stepsKey, externalID, endedID, "workflow_runs_parent", "workflow_runs_metadata",
-		"workflow_runs_fire", "workflow_runs_quarantined", "workflow_runs_compensating", deadlineIndex, dueIndex, namesIndex, scheduleKey, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "signals_set_aside", "run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
+		"workflow_runs_fire", "workflow_runs_quarantined", "workflow_runs_compensating", deadlineIndex, dueIndex,
+		namesIndex, scheduleKey, firedIndex, queuedIndex, "signals_pkey", "signals_signal_id", "signals_set_aside",
+		"run_events_pkey", "workers_pkey", "workers_live", "workers_release", "worker_events_pkey",
 	} {
 		if !one[bool](t, s.pool, `SELECT to_regclass('kagzi.' || $1) IS NOT NULL`, name) {
 			t.Errorf("index %s is missing", name)
@@ -145,7 +156,8 @@ func TestIndexes(t *testing.T) {
 // Every call works in the exec modes that poolers and their users need.
 func TestExecModes(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			t.Parallel()
@@ -169,26 +181,36 @@ func life(t *testing.T, s *Store, plain DB) {
 	w := worker()
 	w.Handlers = []string{"type/1", "it's \\ \"odd\", {x}, é, NULL/7"}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
-	_, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1, Counts: Counts{Completed: 2, Failed: 3}})
+	_, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{
+		Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1,
+		Counts: Counts{Completed: 2, Failed: 3},
+	})
 	ok("heartbeat", err)
 
 	odd := "it's \\ \"odd\", {x}, é, NULL"
 	runs := []NewRun{
 		newRun(withID(odd), withTimeout(time.Hour), func(r *NewRun) {
-			r.Input, r.InputHash, r.Metadata, r.RetryPolicy = []byte{0, 0xff, '\\', '"', ','}, []byte{0, 1, 0xff}, []byte(`{"k": "it's"}`), []byte(`{"a": [1]}`)
+			r.Input, r.InputHash, r.Metadata, r.RetryPolicy = []byte{0, 0xff, '\\', '"', ','}, []byte{0, 1, 0xff},
+				[]byte(`{"k": "it's"}`), []byte(`{"a": [1]}`)
 		}),
-		newRun(ofVersion(1), withDelay(time.Nanosecond)), newRun(func(r *NewRun) { r.At = time.Now().Add(-time.Minute) }), newRun(withPriority(1)),
+		newRun(ofVersion(1), withDelay(time.Nanosecond)),
+		newRun(func(r *NewRun) { r.At = time.Now().Add(-time.Minute) }), newRun(withPriority(1)),
 	}
 	runs = append(runs, newRun(withParent(runs[3].RunID)))
 	started, err := s.Start(t.Context(), nil, runs)
 	ok("start", err)
-	again, err := s.Start(t.Context(), nil, []NewRun{newRun(withID(odd), func(r *NewRun) { r.InputHash = []byte{0, 1, 0xff} }), runs[1]})
+	again, err := s.Start(t.Context(), nil,
+		[]NewRun{newRun(withID(odd), func(r *NewRun) { r.InputHash = []byte{0, 1, 0xff} }), runs[1]})
 	ok("start again", err)
-	if len(again) != 2 || again[0] != (StartedRun{RunID: runs[0].RunID, Existed: true}) || again[1].RunID != runs[1].RunID {
+	if len(again) != 2 || again[0] != (StartedRun{RunID: runs[0].RunID, Existed: true}) ||
+		again[1].RunID != runs[1].RunID {
 		t.Fatalf("started again %+v, before %+v", again, started)
 	}
 	for range 2 {
-		_, err = s.Signal(t.Context(), nil, Message{RunID: runs[1].RunID, Name: odd, ID: odd, Payload: []byte{0, 0xff, '\\'}})
+		_, err = s.Signal(t.Context(), nil, Message{
+			RunID: runs[1].RunID, Name: odd, ID: odd,
+			Payload: []byte{0, 0xff, '\\'},
+		})
 		ok("signal", err)
 	}
 	withMessage := newRun(withID(odd), func(r *NewRun) {
@@ -201,7 +223,8 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	inbox, err := s.Inbox(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
 	ok("inbox", err)
-	if n := inbox[runs[1].RunID]; n.Wakeups != 1 || len(n.Signals) != 1 || n.Signals[0].Name != odd || string(n.Signals[0].Payload) != "\x00\xff\\" {
+	if n := inbox[runs[1].RunID]; n.Wakeups != 1 || len(n.Signals) != 1 || n.Signals[0].Name != odd ||
+		string(n.Signals[0].Payload) != "\x00\xff\\" {
 		t.Errorf("inbox %+v", n)
 	}
 	id, err := s.Find(t.Context(), nil, odd)
@@ -225,7 +248,8 @@ func life(t *testing.T, s *Store, plain DB) {
 		by[r.RunID] = r
 	}
 	r := func(i int) *ClaimedRun { return by[runs[i].RunID] }
-	if string(r(0).Input) != string(runs[0].Input) || r(0).ExternalID != odd || r(0).Version != 2 || r(1).Version != 1 || r(0).DeadlineAt.IsZero() {
+	if string(r(0).Input) != string(runs[0].Input) || r(0).ExternalID != odd || r(0).Version != 2 ||
+		r(1).Version != 1 || r(0).DeadlineAt.IsZero() {
 		t.Errorf("claimed %+v", r(0))
 	}
 	ok("reset recoveries", s.ResetRecoveries(t.Context(), held(r(0))))
@@ -236,11 +260,18 @@ func life(t *testing.T, s *Store, plain DB) {
 
 	rec := record(r(0), odd, "\x00\xff,{}\"\\NULL")
 	failed := record(r(1), "step", "")
-	failed.Status, failed.Output, failed.ErrorKind, failed.Error, failed.Wake, failed.Permanent = Failed, nil, "kind", odd, time.Millisecond, true
+	failed.Status, failed.Output, failed.ErrorKind, failed.Error, failed.Wake, failed.Permanent = Failed, nil, "kind",
+		odd, time.Millisecond, true
 	empty := record(r(1), "empty", "")
 	f := &Flush{
-		Records:     []*Record{rec, failed, empty},
-		Suspensions: []*Suspension{{RunID: r(2).RunID, Lease: r(2).Lease, Status: Pending, Wake: 0, Failed: true, ErrorKind: "kind", Error: odd, WaitingOn: odd}, {RunID: r(3).RunID, Lease: r(3).Lease, Status: Sleeping, Wake: -1, WakeAt: time.Now().Add(time.Hour), Need: 1}},
+		Records: []*Record{rec, failed, empty},
+		Suspensions: []*Suspension{{
+			RunID: r(2).RunID, Lease: r(2).Lease, Status: Pending, Wake: 0, Failed: true,
+			ErrorKind: "kind", Error: odd, WaitingOn: odd,
+		}, {
+			RunID: r(3).RunID, Lease: r(3).Lease, Status: Sleeping,
+			Wake: -1, WakeAt: time.Now().Add(time.Hour), Need: 1,
+		}},
 		Finishes: []*Finish{
 			{RunID: r(1).RunID, Lease: r(1).Lease, Status: Failed, ErrorKind: "kind", Error: odd}, finish(r(4)),
 		},
@@ -260,7 +291,10 @@ func life(t *testing.T, s *Store, plain DB) {
 	}
 	h, err := s.History(t.Context(), []uuid.UUID{r(0).RunID, r(1).RunID})
 	ok("history", err)
-	loaded, err := s.Load(t.Context(), LoadRequest{Runs: []uuid.UUID{runs[0].RunID}, Woken: []uuid.UUID{runs[1].RunID}, Most: 1 << 20, Timeout: time.Minute})
+	loaded, err := s.Load(t.Context(), LoadRequest{
+		Runs: []uuid.UUID{runs[0].RunID}, Woken: []uuid.UUID{runs[1].RunID},
+		Most: 1 << 20, Timeout: time.Minute,
+	})
 	ok("load", err)
 	if len(loaded.Steps[runs[0].RunID]) == 0 || len(loaded.More) > 0 {
 		t.Errorf("loaded %+v", loaded)
@@ -288,13 +322,15 @@ func life(t *testing.T, s *Store, plain DB) {
 	ok("active work", err)
 	_, err = s.DueWork(t.Context(), s.pool)
 	ok("due work", err)
-	if len(h[r(0).RunID]) != 1 || string(h[r(0).RunID][0].Output) != "\x00\xff,{}\"\\NULL" || h[r(0).RunID][0].StepID != odd || len(h[r(1).RunID]) != 2 {
+	if len(h[r(0).RunID]) != 1 || string(h[r(0).RunID][0].Output) != "\x00\xff,{}\"\\NULL" ||
+		h[r(0).RunID][0].StepID != odd || len(h[r(1).RunID]) != 2 {
 		t.Errorf("history %+v", h)
 	}
 	steps, err := s.StepAttempts(t.Context(), r(1).RunID, StepPayloads{All: true})
 	ok("steps", err)
 	for _, st := range steps {
-		if st.StepID == "step" && (st.Error != odd || st.WakeAt.IsZero() || st.Output != nil || !st.Permanent) || st.StepID == "empty" && st.Output == nil {
+		if st.StepID == "step" && (st.Error != odd || st.WakeAt.IsZero() || st.Output != nil || !st.Permanent) ||
+			st.StepID == "empty" && st.Output == nil {
 			t.Errorf("step %+v", st)
 		}
 	}
@@ -336,7 +372,8 @@ func life(t *testing.T, s *Store, plain DB) {
 		t.Errorf("run %+v", got)
 	}
 	list, err := s.List(t.Context(), nil, Filter{
-		Status: []string{Pending}, Type: "type", Queue: "queue", ExternalID: odd, Metadata: []byte(`{"k": "it's"}`), Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), After: uuid.Max, Limit: 5,
+		Status: []string{Pending}, Type: "type", Queue: "queue", ExternalID: odd, Metadata: []byte(`{"k": "it's"}`),
+		Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), After: uuid.Max, Limit: 5,
 	})
 	ok("list", err)
 	if len(list) != 1 || list[0].RunID != r(0).RunID {
@@ -358,7 +395,10 @@ func life(t *testing.T, s *Store, plain DB) {
 	ok("begin walk", err)
 	_, _, err = s.KeyStatistics(t.Context())
 	ok("key statistics", err)
-	keep := Retention{Completed: time.Microsecond, Failed: time.Microsecond, Workflows: map[string]time.Duration{odd: time.Hour}}
+	keep := Retention{
+		Completed: time.Microsecond, Failed: time.Microsecond,
+		Workflows: map[string]time.Duration{odd: time.Hour},
+	}
 	over, _, err := s.ExpiredRuns(t.Context(), keep, Range{After: ranges[0].After, End: uuid.Max}, 100, time.Minute)
 	ok("old", err)
 	pruned, err := s.Prune(t.Context(), keep, over, 2)
@@ -374,7 +414,8 @@ func life(t *testing.T, s *Store, plain DB) {
 		t.Errorf("%d steps gone, pruned %+v", gone, rest)
 	}
 	ok("drain", s.DrainingWorker(t.Context(), s.pool, w.ID))
-	if _, err := plain.Exec(t.Context(), `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`); err != nil {
+	if _, err := plain.Exec(t.Context(),
+		`UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`); err != nil {
 		t.Fatal(err)
 	}
 	lost, err := s.ReleaseLost(t.Context())
@@ -386,12 +427,14 @@ func life(t *testing.T, s *Store, plain DB) {
 	registry(t, s, odd)
 	_, err = s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(StartIfFailed))})
 	ok("start if failed", err)
-	out, err := s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifActive(ReplaceActive), ifEnded(RejectEnded))})
+	out, err := s.Start(t.Context(), nil,
+		[]NewRun{newRun(withID(odd+"policy"), ifActive(ReplaceActive), ifEnded(RejectEnded))})
 	if got := outcome(out, err); got != "replaced" {
 		t.Errorf("replace: %s", got)
 	}
 	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID, Why{}, 0)))
-	if got := outcome(s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(RejectEnded))})); got != "taken" {
+	if got := outcome(s.Start(t.Context(), nil, []NewRun{newRun(withID(odd+"policy"), ifEnded(RejectEnded))})); got !=
+		"taken" {
 		t.Errorf("reject: %s", got)
 	}
 }
@@ -405,28 +448,37 @@ func verbs(t *testing.T, s *Store, id uuid.UUID, odd string) {
 	}
 	input := []byte{0, 0xff, '\\', '"', ','}
 	fork, restart := newID(), newID()
-	for _, r := range []Restart{{Run: id, New: fork, Step: odd, ExternalID: "fork " + odd, Version: 7, Replace: true, Input: input, Why: Why{Reason: odd}}, {Run: id, New: restart, Why: Why{Reason: odd}}} {
+	for _, r := range []Restart{{
+		Run: id, New: fork, Step: odd, ExternalID: "fork " + odd, Version: 7, Replace: true,
+		Input: input, Why: Why{Reason: odd},
+	}, {Run: id, New: restart, Why: Why{Reason: odd}}} {
 		if work, err := s.Restart(t.Context(), tx, r); err != nil || work.Queue != "queue" || work.Type != "type" {
 			t.Errorf("%+v, error %v", work, err)
 		}
 	}
-	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`, fork); string(got) != string(input) {
+	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`,
+		fork); string(got) != string(input) {
 		t.Errorf("input %q", got)
 	}
-	all := RunUpdate{Queue: odd, Priority: 1, SetDue: true, At: time.Now().Add(time.Hour), SetVersion: true, Version: 3, SetMetadata: true, Metadata: []byte(`{"k": "it's"}`)}
+	all := RunUpdate{
+		Queue: odd, Priority: 1, SetDue: true, At: time.Now().Add(time.Hour), SetVersion: true, Version: 3,
+		SetMetadata: true, Metadata: []byte(`{"k": "it's"}`),
+	}
 	if due, err := s.Update(t.Context(), tx, fork, all, Why{odd, odd}); err != nil || due[0].Queue != odd {
 		t.Errorf("%+v, error %v", due, err)
 	}
 	if ids, err := s.Delete(t.Context(), tx, id, Why{odd, odd}, true); err != nil || ids[0] != id {
 		t.Errorf("%v, error %v", ids, err)
 	}
-	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`, restart); string(got) != string(input) {
+	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`,
+		restart); string(got) != string(input) {
 		t.Errorf("input %q", got)
 	}
 	for name, f := range map[string]Filter{"ID": {ExternalID: "fork " + odd}, "parts": {Type: "type"}} {
 		f.Limit = 5
 		chosen, err := s.List(t.Context(), tx, f)
-		if err != nil || !slices.ContainsFunc(chosen, func(r *Run) bool { return r.RunID == fork && r.ExternalID == "fork "+odd }) {
+		if err != nil ||
+			!slices.ContainsFunc(chosen, func(r *Run) bool { return r.RunID == fork && r.ExternalID == "fork "+odd }) {
 			t.Errorf("listed by %s %+v, error %v", name, chosen, err)
 		}
 	}
@@ -450,7 +502,10 @@ func registry(t *testing.T, s *Store, odd string) {
 	}
 	w, v := worker(), worker()
 	w.Queues, w.Types, w.Labels = []string{odd}, []string{odd, "type"}, []byte(`{"k": "it's"}`)
-	w.Backend = Backend{PID: 1 << 30, Start: time.Now(), Server: one[time.Time](t, s.pool, `SELECT pg_postmaster_start_time()`)}
+	w.Backend = Backend{
+		PID: 1 << 30, Start: time.Now(),
+		Server: one[time.Time](t, s.pool, `SELECT pg_postmaster_start_time()`),
+	}
 	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
 	ok("register", s.RegisterWorker(t.Context(), s.pool, v))
 	fleet, err := s.CheckFleet(t.Context())

@@ -14,8 +14,10 @@ import (
 func loadStats(t *testing.T, s *Store, namespace, queue, typ, status, at, key string, n int) {
 	t.Helper()
 	exec(t, s.pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, run_key, key_scope)
-		SELECT gen_random_uuid(), $1, $2, $3, $4, now() + $5::interval, NULLIF($6::text, ''), CASE WHEN $6::text <> '' THEN $2::text END FROM generate_series(1, $7::int)`,
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, run_key,
+			key_scope)
+		SELECT gen_random_uuid(), $1, $2, $3, $4, now() + $5::interval, NULLIF($6::text, ''), CASE WHEN $6::text <> ''
+			THEN $2::text END FROM generate_series(1, $7::int)`,
 		namespace, queue, typ, status, at, key, n)
 }
 
@@ -32,14 +34,15 @@ func readStats(t *testing.T, s *Store) Stats {
 func countsOf(st Stats, queue, typ string) string {
 	for _, r := range st.Routes {
 		if r.Queue == queue && r.Type == typ {
-			return fmt.Sprintf("due %d/%t keyed %d running %d sleeping %d delayed %d more %t paused %d", r.Due, r.DueMore, r.Keyed, r.Running, r.Sleeping, r.Delayed, r.More, r.Paused)
+			return fmt.Sprintf("due %d/%t keyed %d running %d sleeping %d delayed %d more %t paused %d", r.Due,
+				r.DueMore, r.Keyed, r.Running, r.Sleeping, r.Delayed, r.More, r.Paused)
 		}
 	}
 	return "none"
 }
 
-// Each run that has not ended is in one count of its queue and workflow; runs of other namespaces are in none. On tables that may be
-// distributed, the result is the same.
+// Each run that has not ended is in one count of its queue and workflow; runs of other namespaces are in none. On
+// tables that may be distributed, the result is the same.
 func TestStatsCounts(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked())
@@ -52,7 +55,8 @@ func TestStatsCounts(t *testing.T) {
 	loadStats(t, s, "test", "queue", "type", Running, "1 minute", "", 4)
 	loadStats(t, s, "test", "queue", "type", Sleeping, "1 day", "", 2)
 	loadStats(t, s, "test", "queue", "type", Sleeping, "2 days", "", 3)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = 'infinity' WHERE available_at > now() + interval '36 hours'`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = 'infinity'
+		WHERE available_at > now() + interval '36 hours'`)
 	loadStats(t, s, "test", "queue", "type", Pending, "1 minute", "", 6)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET priority = 1 WHERE status = 'SLEEPING'`)
 	loadStats(t, s, "test", "queue", "keyed", Pending, "-3 hours", "a", 2)
@@ -88,7 +92,11 @@ func TestStatsCounts(t *testing.T) {
 			}
 		}
 		for _, r := range st.Routes {
-			if want := map[string]time.Duration{"type": 2 * time.Hour, "keyed": 4 * time.Hour}[r.Type]; r.Since.IsZero() != (want == 0) || want > 0 && st.Now.Sub(r.Since).Round(time.Hour) != want {
+			if want := map[string]time.Duration{
+				"type":  2 * time.Hour,
+				"keyed": 4 * time.Hour,
+			}[r.Type]; r.Since.IsZero() != (want == 0) || want > 0 &&
+				st.Now.Sub(r.Since).Round(time.Hour) != want {
 				t.Errorf("%s: %s is due since %v, now %v", name, r.Type, r.Since, st.Now)
 			}
 		}
@@ -101,7 +109,8 @@ func TestStatsOfManyWorkflows(t *testing.T) {
 	s := open(t, dbtest.Unchecked())
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-		SELECT gen_random_uuid(), 'test', 'queue-' || g % 20, 'type-' || g % 300, 'PENDING', now() FROM generate_series(0, 2699) AS g`)
+		SELECT gen_random_uuid(), 'test', 'queue-' || g % 20, 'type-' || g % 300, 'PENDING', now()
+			FROM generate_series(0, 2699) AS g`)
 	loadStats(t, s, "test", "queue", "large", Pending, "-1 hour", "", 7000)
 	loadStats(t, s, "test", "queue", "asleep", Sleeping, "1 hour", "", 6000)
 	st := readStats(t, s)
@@ -109,8 +118,10 @@ func TestStatsOfManyWorkflows(t *testing.T) {
 		t.Errorf("%d workflows", len(st.Routes))
 	}
 	for queue, want := range map[[2]string]string{
-		{"queue", "large"}:      fmt.Sprintf("due %d/true keyed 0 running 0 sleeping 0 delayed 0 more false paused 0", mostOfRoutes/2),
-		{"queue", "asleep"}:     fmt.Sprintf("due 0/false keyed 0 running 0 sleeping %d delayed 0 more true paused 0", mostOfRoutes/2),
+		{"queue", "large"}: fmt.Sprintf("due %d/true keyed 0 running 0 sleeping 0 delayed 0 more false paused 0",
+			mostOfRoutes/2),
+		{"queue", "asleep"}: fmt.Sprintf("due 0/false keyed 0 running 0 sleeping %d delayed 0 more true paused 0",
+			mostOfRoutes/2),
 		{"queue-0", "type-0"}:   "due 9/false keyed 0 running 0 sleeping 0 delayed 0 more false paused 0",
 		{"queue-19", "type-99"}: "due 9/false keyed 0 running 0 sleeping 0 delayed 0 more false paused 0",
 	} {
@@ -126,8 +137,10 @@ func TestStatsOfManyBacklogs(t *testing.T) {
 	s := open(t, dbtest.Unchecked())
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-		SELECT gen_random_uuid(), 'test', 'queue', 'type-' || g % 600, 'PENDING', now() FROM generate_series(0, 11999) AS g`)
-	if got, want := countsOf(readStats(t, s), "queue", "type-7"), fmt.Sprintf("due %d/true keyed 0 running 0 sleeping 0 delayed 0 more false paused 0", routeSample); got != want {
+		SELECT gen_random_uuid(), 'test', 'queue', 'type-' || g % 600, 'PENDING', now()
+			FROM generate_series(0, 11999) AS g`)
+	if got, want := countsOf(readStats(t, s), "queue", "type-7"), fmt.Sprintf("due %d/true keyed 0 running 0 "+
+		"sleeping 0 delayed 0 more false paused 0", routeSample); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -140,12 +153,15 @@ func TestStatsReadsLittle(t *testing.T) {
 	loadStats(t, s, "test", "queue", "asleep", Sleeping, "1 day", "", 30_000)
 	loadStats(t, s, "test", "queue", "type", Pending, "-1 hour", "", 30_000)
 	loadStats(t, s, "test", "queue", "type", Pending, "-1 hour", "key", 20_000)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET run_key = run_key || floor(random() * 2000) WHERE run_key IS NOT NULL`)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET run_key = run_key || floor(random() * 2000)
+		WHERE run_key IS NOT NULL`)
 	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)
-	// The last of all, because only the starts of a minute count; both namespaces in one statement, which reads one clock.
+	// The last of all, because only the starts of a minute count; both namespaces in one statement, which reads one
+	// clock.
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at)
-		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - 14000 + g), 12, '0') || '70' || namespace.nr || '080' || lpad('', 14, '0'))::uuid,
+		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - 14000 + g), 12,
+			'0') || '70' || namespace.nr || '080' || lpad('', 14, '0'))::uuid,
 			namespace.id, 'queue', 'type', 'COMPLETED', now()
 		FROM generate_series(1, 4000) AS g, (VALUES (0, 'test'), (1, 'other')) AS namespace (nr, id)`)
 	tx := begin(t, s)
@@ -155,9 +171,19 @@ func TestStatsReadsLittle(t *testing.T) {
 		args          []any
 		rows, buffers int
 	}{
-		{"routeCounts", routeCounts, []any{s.namespace, maxQueues, routeSample, mostOfRoutes}, mostOfRoutes, 3 * mostOfRoutes},
+		{
+			"routeCounts", routeCounts,
+			[]any{s.namespace, maxQueues, routeSample, mostOfRoutes},
+			mostOfRoutes,
+			3 * mostOfRoutes,
+		},
 		{"keyedCounts", keyedCounts, []any{s.namespace, mostKeys, keySample, mostOfKeys}, mostOfKeys, 8 * mostOfKeys},
-		{"newestRuns", newestRuns, []any{s.namespace, newestWithin.Milliseconds(), mostNewest}, mostNewest, 2 * mostNewest},
+		{
+			"newestRuns", newestRuns,
+			[]any{s.namespace, newestWithin.Milliseconds(), mostNewest},
+			mostNewest,
+			2 * mostNewest,
+		},
 	} {
 		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
 		if rows, n := plan.maxRows("workflow_runs"), plan.buffers(); rows > float64(p.rows) || n > p.buffers {
@@ -168,7 +194,8 @@ func TestStatsReadsLittle(t *testing.T) {
 	if st.Started < mostNewest*4/10 || st.Started > mostNewest*6/10 { // every second run is of the other namespace
 		t.Errorf("%d runs of this namespace among the last %d", st.Started, mostNewest)
 	}
-	if want := 10*time.Second + mostNewest/2*time.Millisecond; st.Within < want || st.Within > want+time.Minute { // the last one is 10 s old
+	// the last one is 10 s old
+	if want := 10*time.Second + mostNewest/2*time.Millisecond; st.Within < want || st.Within > want+time.Minute {
 		t.Errorf("they were started within %v, want a little over %v", st.Within, want)
 	}
 }
@@ -178,12 +205,16 @@ func TestStatsOfWorkersAndFailures(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
 	w := register(t, s)
-	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 3, Rates: Rates{1, 2, 3}}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{
+		Number: 1, Worker: w.ID, Queues: w.Queues, Active: 3,
+		Rates: Rates{1, 2, 3},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, queue := range []string{"a", "b", "b"} {
 		exec(t, s.pool, `
-			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, error_kind, finished_at) VALUES ($1, 'test', $2, 'type', 'FAILED', 'timeout', now())`, uuid.New(), queue)
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, error_kind,
+				finished_at) VALUES ($1, 'test', $2, 'type', 'FAILED', 'timeout', now())`, uuid.New(), queue)
 	}
 	start(t, s, newRun(), newRun(), newRun())
 	start(t, New(s.pool, "other"), newRun())
@@ -191,7 +222,8 @@ func TestStatsOfWorkersAndFailures(t *testing.T) {
 	if len(st.Workers) != 1 || st.Workers[0].Active != 3 || st.Workers[0].Rates != (Rates{1, 2, 3}) {
 		t.Errorf("workers %+v", st.Workers)
 	}
-	if len(st.Failures) != 2 || st.Failures[0].Queue != "b" || st.Failures[0].Count != 2 || st.Failures[1].Queue != "a" || st.Failures[1].Kind != "timeout" {
+	if len(st.Failures) != 2 || st.Failures[0].Queue != "b" || st.Failures[0].Count != 2 ||
+		st.Failures[1].Queue != "a" || st.Failures[1].Kind != "timeout" {
 		t.Errorf("failures %+v", st.Failures)
 	}
 	if st.Started != 3 || st.Within != time.Minute {

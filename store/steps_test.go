@@ -26,8 +26,10 @@ func TestRecord(t *testing.T) {
 		later := record(r, "step", "other") // of the attempt before the one that succeeded
 		exec(t, s.pool, `UPDATE kagzi.step_runs SET attempt_number = 2`)
 		flush(t, s, &Flush{Records: []*Record{record(r, "other", "x")}})
-		exec(t, s.pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt)
-			SELECT run_id, step_id, 1, namespace_id, 'FAILED', step_kind, 1, 1 FROM kagzi.step_runs WHERE step_id = 'step'`)
+		exec(t, s.pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind,
+			run_attempt, first_attempt)
+			SELECT run_id, step_id, 1, namespace_id, 'FAILED', step_kind, 1, 1 FROM kagzi.step_runs
+				WHERE step_id = 'step'`)
 		flush(t, s, &Flush{Records: []*Record{later}})
 		if later.Outcome != Done || string(later.Output) != "first" || later.Attempt != 2 {
 			t.Errorf("the record of an older attempt gets %+v", later.StepRow)
@@ -49,7 +51,8 @@ func TestRecord(t *testing.T) {
 		flush(t, s, &Flush{Records: []*Record{shown}})
 		wantOutcome(t, "shown again", shown.Outcome, Done)
 		failed := record(r, "step", "")
-		failed.Status, failed.Output, failed.ErrorKind, failed.Error, failed.Wake = Failed, nil, "kind", "text", time.Minute
+		failed.Status, failed.Output, failed.ErrorKind, failed.Error, failed.Wake = Failed, nil, "kind", "text",
+			time.Minute
 		flush(t, s, &Flush{Records: []*Record{failed}})
 		wantOutcome(t, "failed", failed.Outcome, Done)
 		if d := failed.WakeAt.Sub(failed.FinishedAt); d < time.Minute-time.Second || d > time.Minute {
@@ -60,7 +63,8 @@ func TestRecord(t *testing.T) {
 		}
 		late := record(r, "step", "late")
 		flush(t, s, &Flush{Records: []*Record{late}})
-		if late.Outcome != Done || late.Status != Failed || late.ErrorKind != "kind" || late.Error != "text" || !late.WakeAt.Equal(failed.WakeAt) {
+		if late.Outcome != Done || late.Status != Failed || late.ErrorKind != "kind" || late.Error != "text" ||
+			!late.WakeAt.Equal(failed.WakeAt) {
 			t.Errorf("a success after the failure: %+v", late)
 		}
 		exec(t, s.pool, `UPDATE kagzi.step_runs SET wake_at = now(), finished_at = now()`)
@@ -119,7 +123,8 @@ func TestRecord(t *testing.T) {
 			}
 			wantOutcome(t, r.StepID, r.Outcome, want)
 		}
-		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs WHERE output = convert_to(step_id, 'UTF8')`); n != 76 {
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs
+			WHERE output = convert_to(step_id, 'UTF8')`); n != 76 {
 			t.Errorf("%d steps, want 76", n)
 		}
 	})
@@ -157,7 +162,8 @@ func TestRecordIn(t *testing.T) {
 			t.Errorf("not written: %+v", rec)
 		}
 		commit(t, tx)
-		if row, holds, err = s.StepResult(t.Context(), held(r), "step", 1); row == nil || string(row.Output) != "x" || !holds || err != nil {
+		if row, holds, err = s.StepResult(t.Context(), held(r), "step", 1); row == nil || string(row.Output) != "x" ||
+			!holds || err != nil {
 			t.Errorf("after the commit: %+v, %t, %v", row, holds, err)
 		}
 		tx = begin(t, s)
@@ -191,8 +197,11 @@ func TestRecordIn(t *testing.T) {
 		exec(t, tx, `SET LOCAL DateStyle = 'SQL, DMY'`)
 		exec(t, tx, `SET LOCAL bytea_output = 'escape'`)
 		settings := func() string {
-			return one[string](t, tx, `SELECT concat_ws(' ', current_setting('enable_seqscan'), current_setting('cpu_index_tuple_cost'), current_setting('jit'),
-				current_setting('plan_cache_mode'), current_setting('DateStyle'), current_setting('bytea_output'), current_setting('lock_timeout'), current_setting('statement_timeout'), current_setting('synchronous_commit'))`)
+			return one[string](t, tx, `SELECT concat_ws(' ', current_setting('enable_seqscan'),
+				current_setting('cpu_index_tuple_cost'), current_setting('jit'),
+				current_setting('plan_cache_mode'), current_setting('DateStyle'), current_setting('bytea_output'),
+					current_setting('lock_timeout'), current_setting('statement_timeout'),
+					current_setting('synchronous_commit'))`)
 		}
 		before := settings()
 		recordIn(t, s, tx, record(r, "step", "x"))
@@ -248,7 +257,8 @@ func TestAZombiesRecordMeetsAClaim(t *testing.T) {
 	r := running(t, s, 1)[0]
 	lease := uuid.New()
 	claiming := begin(t, s) // as the claim does it, but open
-	exec(t, claiming, `UPDATE kagzi.workflow_runs SET lease = $2, locked_by = $2, available_at = now() + interval '1 minute' WHERE run_id = $1`, r.RunID, lease)
+	exec(t, claiming, `UPDATE kagzi.workflow_runs SET lease = $2, locked_by = $2,
+		available_at = now() + interval '1 minute' WHERE run_id = $1`, r.RunID, lease)
 	tx := begin(t, s)
 	var c StepCommit
 	var err error

@@ -27,29 +27,35 @@ func BeginStepTx(level pgx.TxIsoLevel) string {
 	return beginCommitted
 }
 
-// The run is locked from the record to the commit, so the server ends the transaction of a frozen process. The record may
-// wait for locks until the call times out, whatever the role's lock_timeout is: the function has succeeded, and would be
-// repeated after a failure.
-const lastTimeouts = `SELECT coalesce(current_setting('kagzi_steptx.begun', true) = 'on', false), set_config('idle_in_transaction_session_timeout', '10s', true),
+// The run is locked from the record to the commit, so the server ends the transaction of a frozen process. The record
+// may wait for locks until the call times out, whatever the role's lock_timeout is: the function has succeeded, and
+// would be repeated after a failure.
+const lastTimeouts = `SELECT coalesce(current_setting('kagzi_steptx.begun', true) = 'on', false),
+	set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
 
-// ErrTimeoutLeft reports that the statement_timeout or idle_in_transaction_session_timeout, which an application has set
-// in its transaction, was over before RecordIn set its own.
-var ErrTimeoutLeft = errors.New("the transaction has a statement_timeout or an idle_in_transaction_session_timeout that is too short")
+// ErrTimeoutLeft reports that the statement_timeout or idle_in_transaction_session_timeout, which an application has
+// set in its transaction, was over before RecordIn set its own.
+var ErrTimeoutLeft = errors.New("the transaction has a statement_timeout or an idle_in_transaction_session_timeout " +
+	"that is too short")
 
 // WasIdle reports whether err says that a transaction was ended because it had been idle for too long.
 func WasIdle(err error) bool { return code(err) == "25P03" }
 
 // A StepCommit says what RecordIn found.
 type StepCommit struct {
-	Written bool // all records were written: the transaction may be committed. If not, the lease is lost, or an attempt has a result already.
+	// all records were written: the transaction may be committed. If not, the lease is lost, or an attempt has a result
+	// already.
+	Written bool
 	Own     bool // the transaction is the one that BeginStepTx has begun
 	News    bool // the run was cancelled or paused
 }
 
 // RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that
 // ends. It returns ErrUnfounded if one of the premises is missing, and ErrTimeoutLeft.
-func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, premises []Premise, records ...*Record) (c StepCommit, err error) {
+func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, premises []Premise,
+	records ...*Record,
+) (c StepCommit, err error) {
 	for _, r := range records {
 		r.Outcome = Undecided
 	}

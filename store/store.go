@@ -1,5 +1,5 @@
-// Package store holds every SQL statement of Kagzi. It knows nothing of Go functions, and carries no compatibility promise:
-// applications use package kagzi.
+// Package store holds every SQL statement of Kagzi. It knows nothing of Go functions, and carries no compatibility
+// promise: applications use package kagzi.
 //
 // Each method is one transaction, and one round trip where that is possible. Times are the database's: callers send
 // durations, and only those times that a method of this package returned.
@@ -80,9 +80,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // bulkTimeout is the timeout of the calls that transfer the inputs and results of many runs.
 const bulkTimeout = 20 * time.Second
 
-// bound returns ctx with a timeout, or with its own deadline if that is sooner. The cancellation of ctx only ends the wait
-// for a connection (see acquire). A statement that was sent goes on: cancelling it would make pgx close the connection, and
-// leave the outcome of a write unknown.
+// bound returns ctx with a timeout, or with its own deadline if that is sooner. The cancellation of ctx only ends the
+// wait for a connection (see acquire). A statement that was sent goes on: cancelling it would make pgx close the
+// connection, and leave the outcome of a write unknown.
 func bound(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if t, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(t))
@@ -100,8 +100,8 @@ func caller(ctx context.Context) context.Context {
 	return ctx
 }
 
-// do calls f, and repeats it while it fails with an error after which the same statements may succeed at once. f must be
-// idempotent.
+// do calls f, and repeats it while it fails with an error after which the same statements may succeed at once. f must
+// be idempotent.
 func do(ctx context.Context, f func(context.Context) error) error { return within(ctx, callTimeout, f) }
 
 // within is do with another timeout.
@@ -126,16 +126,16 @@ func code(err error) string {
 	return ""
 }
 
-// Repeatable reports whether the transaction was rolled back and may succeed if it is repeated at once: after a deadlock, a
-// serialization failure, or a plan that DDL made stale.
+// Repeatable reports whether the transaction was rolled back and may succeed if it is repeated at once: after a
+// deadlock, a serialization failure, or a plan that DDL made stale.
 func Repeatable(err error) bool { return Classify(err) == ClassConflict }
 
-// Refused reports whether the server refused the content of a statement: a row that violates a constraint, a value out of
-// range, an exception of a trigger.
+// Refused reports whether the server refused the content of a statement: a row that violates a constraint, a value out
+// of range, an exception of a trigger.
 func Refused(err error) bool { return Classify(err) == ClassRefused }
 
-// Unavailable reports whether the same call may succeed after a pause: the server does not answer, answers too late, or has
-// run out of a resource.
+// Unavailable reports whether the same call may succeed after a pause: the server does not answer, answers too late, or
+// has run out of a resource.
 func Unavailable(err error) bool {
 	switch Classify(err) {
 	case ClassAway, ClassLate, ClassBusy, ClassUnable:

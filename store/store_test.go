@@ -25,7 +25,10 @@ func open(t *testing.T, opts ...dbtest.Option) *Store {
 
 // newRun returns a run to start, changed by the given functions.
 func newRun(change ...func(*NewRun)) NewRun {
-	r := NewRun{RunID: uuid.Must(uuid.NewV7()), Queue: "queue", Type: "type", Priority: 3, InputHash: []byte("hash"), Input: []byte("input")}
+	r := NewRun{
+		RunID: uuid.Must(uuid.NewV7()), Queue: "queue", Type: "type", Priority: 3, InputHash: []byte("hash"),
+		Input: []byte("input"),
+	}
 	for _, f := range change {
 		f(&r)
 	}
@@ -119,8 +122,11 @@ func held(r *ClaimedRun) HeldRun { return HeldRun{RunID: r.RunID, Lease: r.Lease
 // record is the record of a step's first attempt, which succeeded.
 func record(r *ClaimedRun, step, output string) *Record {
 	return &Record{
-		StepRow: StepRow{RunID: r.RunID, StepID: step, Attempt: 1, FirstAttempt: 1, RunAttempt: 1, Status: Completed, Kind: KindFunction, Output: []byte(output)},
-		Lease:   r.Lease, Wake: -1, Worker: uuid.New(),
+		StepRow: StepRow{
+			RunID: r.RunID, StepID: step, Attempt: 1, FirstAttempt: 1, RunAttempt: 1, Status: Completed,
+			Kind: KindFunction, Output: []byte(output),
+		},
+		Lease: r.Lease, Wake: -1, Worker: uuid.New(),
 	}
 }
 
@@ -130,7 +136,10 @@ func finish(r *ClaimedRun) *Finish {
 
 // sleep is a suspension for d, as an execution writes it that has seen all wake-ups up to its claim.
 func sleep(r *ClaimedRun, d time.Duration) *Suspension {
-	return &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Sleeping, Wake: d, Seen: r.Wakeups, Need: 1, WaitingOn: "timer"}
+	return &Suspension{
+		RunID: r.RunID, Lease: r.Lease, Status: Sleeping, Wake: d, Seen: r.Wakeups, Need: 1,
+		WaitingOn: "timer",
+	}
 }
 
 func flush(t *testing.T, s *Store, f *Flush) {
@@ -175,7 +184,8 @@ func readRow(t *testing.T, db DB, id uuid.UUID) tableRow {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `
 		SELECT status, lease, locked_by, coalesce(available_at <= clock_timestamp(), false),
-			coalesce(CASE WHEN available_at = 'infinity' THEN 'infinity' ELSE extract(epoch FROM available_at - clock_timestamp())::float8 END, 0),
+			coalesce(CASE WHEN available_at = 'infinity' THEN 'infinity'
+				ELSE extract(epoch FROM available_at - clock_timestamp())::float8 END, 0),
 			wakeups, attempts, recoveries, version, waiting_on, error_kind, finished_at IS NOT NULL
 		FROM kagzi.workflow_runs WHERE run_id = $1`, id)
 	if err != nil {
@@ -196,7 +206,8 @@ func exec(t *testing.T, db DB, sql string, args ...any) {
 	}
 }
 
-// ofOwner returns the owner's pool for a pool, because these statements are the test's own. Transactions stay as they are.
+// ofOwner returns the owner's pool for a pool, because these statements are the test's own. Transactions stay as they
+// are.
 func ofOwner(t *testing.T, db DB) DB {
 	if pool, ok := db.(*pgxpool.Pool); ok {
 		return dbtest.Owner(t, pool)
@@ -227,7 +238,8 @@ func column[T any](t *testing.T, db DB, sql string, args ...any) []T {
 // expire makes the leases of running runs end now.
 func expire(t *testing.T, s *Store, ids ...uuid.UUID) {
 	t.Helper()
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 ms' WHERE run_id = ANY ($1)`, ids)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 ms'
+		WHERE run_id = ANY ($1)`, ids)
 }
 
 // supersede lets the run's lease expire and another worker claim the run, and returns that claim.
@@ -279,7 +291,8 @@ func waitForWaiter(t *testing.T, s *Store) {
 		DO $$ BEGIN
 			FOR i IN 1 .. 30000 LOOP
 				PERFORM pg_stat_clear_snapshot();
-				IF EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock') THEN RETURN; END IF;
+				IF EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')
+					THEN RETURN; END IF;
 				PERFORM pg_sleep(0.002);
 			END LOOP;
 			RAISE 'nobody waits for a lock';
@@ -335,8 +348,10 @@ func TestErrorClasses(t *testing.T) {
 		`SELECT 'x'::text || U&'\0041' || convert_from('\xff', 'UTF8')`: {refused: true},
 	} {
 		err := fails(sql)
-		if Refused(err) != want.refused || Unavailable(err) != want.away || Repeatable(err) != want.repeatable || want.away && Answered(err) != want.answered {
-			t.Errorf("%s: %v: refused %t, away %t, repeatable %t, answered %t; want %+v", sql, err, Refused(err), Unavailable(err), Repeatable(err), Answered(err), want)
+		if Refused(err) != want.refused || Unavailable(err) != want.away || Repeatable(err) != want.repeatable ||
+			want.away && Answered(err) != want.answered {
+			t.Errorf("%s: %v: refused %t, away %t, repeatable %t, answered %t; want %+v", sql, err, Refused(err),
+				Unavailable(err), Repeatable(err), Answered(err), want)
 		}
 	}
 	if Unavailable(nil) || Refused(nil) || Repeatable(nil) {
@@ -350,17 +365,27 @@ func TestCheckRights(t *testing.T) {
 	if err := New(db.Pool, "test").CheckRights(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	readOnly := poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
-	if err := New(readOnly, "test").CheckRights(t.Context()); err == nil || !strings.Contains(err.Error(), "read-only") {
+	readOnly := poolWith(t, db.DSN, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	})
+	if err := New(readOnly, "test").CheckRights(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "read-only") {
 		t.Errorf("error %v for a read-only session", err)
 	}
 	poor := poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["role"] = "pg_monitor" })
-	if err := New(poor, "test").CheckRights(t.Context()); err == nil || err.Error() != `user "pg_monitor" lacks USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions and SELECT on kagzi.schema_migrations: `+
-		`GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "pg_monitor"` {
+	if err := New(poor, "test").CheckRights(t.Context()); err == nil ||
+		err.Error() != `user "pg_monitor" lacks USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE,
+			TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions and
+			SELECT on kagzi.schema_migrations: `+
+			`GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE
+				ON ALL TABLES IN SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, USAGE
+				ON ALL SEQUENCES IN SCHEMA kagzi TO "pg_monitor"` {
 		t.Errorf("error %v for a user without rights", err)
 	}
 	odd := &MissingRights{User: `o"dd`, Tables: "INSERT on kagzi.workers", Worker: true}
-	if got, want := odd.Grants(), `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "o""dd"; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "o""dd"`; got != want {
+	if got, want := odd.Grants(), `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE
+		ON ALL TABLES IN SCHEMA kagzi TO "o""dd"; GRANT SELECT, USAGE
+		ON ALL SEQUENCES IN SCHEMA kagzi TO "o""dd"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

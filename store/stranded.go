@@ -13,11 +13,12 @@ import (
 type ActiveWork struct {
 	Queue   string
 	Type    string
-	Version int       // zero: the runs have no version yet
-	Count   int       // of the runs that were read
-	More    bool      // reading stopped at the limit for one priority: there may be more runs, of this or another version
-	Oldest  time.Time // when the oldest run was created
-	DueAt   time.Time // when the first run is due; zero if no time makes one due
+	Version int // zero: the runs have no version yet
+	Count   int // of the runs that were read
+	// reading stopped at the limit for one priority: there may be more runs, of this or another version
+	More   bool
+	Oldest time.Time // when the oldest run was created
+	DueAt  time.Time // when the first run is due; zero if no time makes one due
 }
 
 // The claim's index does not have the version, so the statement reads the rows, the first due ones first.
@@ -33,7 +34,8 @@ CROSS JOIN LATERAL (
 		FROM (
 			SELECT q.version, q.created_at, q.available_at
 			FROM kagzi.workflow_runs q
-			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type AND q.priority = p.priority
+			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type
+				AND q.priority = p.priority
 				AND ` + claimable + `
 			ORDER BY q.available_at
 			LIMIT $4
@@ -43,8 +45,8 @@ CROSS JOIN LATERAL (
 ) d
 ORDER BY 1, 2, 3`
 
-// The runs that wait for a slot of their key are in another index, which has neither their queue nor their workflow. So the statement
-// reads the first runs of each key. It finds each key by one search.
+// The runs that wait for a slot of their key are in another index, which has neither their queue nor their workflow. So
+// the statement reads the first runs of each key. It finds each key by one search.
 const activeKeyed = `
 WITH RECURSIVE ` + waitingScopes + `, k AS MATERIALIZED (
 	SELECT s.key_scope, t.run_key
@@ -53,9 +55,11 @@ WITH RECURSIVE ` + waitingScopes + `, k AS MATERIALIZED (
 	) t
 	LIMIT $2
 ), b AS MATERIALIZED (
-	SELECT count(*) = $2 AS cut, GREATEST($3::bigint, LEAST($4::bigint, $5::bigint / GREATEST(count(*), 1))) AS most FROM k
+	SELECT count(*) = $2 AS cut, GREATEST($3::bigint, LEAST($4::bigint, $5::bigint / GREATEST(count(*), 1))) AS most
+		FROM k
 )
-SELECT d.task_queue, d.workflow_type, coalesce(d.version, 0), count(*), min(d.created_at), min(d.available_at) FILTER (WHERE d.available_at < 'infinity'),
+SELECT d.task_queue, d.workflow_type, coalesce(d.version, 0), count(*), min(d.created_at),
+	min(d.available_at) FILTER (WHERE d.available_at < 'infinity'),
 	bool_or(d.place = b.most OR b.cut)
 FROM b
 CROSS JOIN k
@@ -65,7 +69,8 @@ CROSS JOIN LATERAL (
 	FROM (
 		SELECT x.task_queue, x.workflow_type, x.version, x.created_at, x.available_at
 		FROM kagzi.workflow_runs x
-		WHERE x.key_scope = k.key_scope AND x.namespace_id = $1 AND x.run_key = k.run_key AND x.priority = p.priority AND ` + waits + `
+		WHERE x.key_scope = k.key_scope AND x.namespace_id = $1 AND x.run_key = k.run_key AND x.priority = p.priority
+			AND ` + waits + `
 		ORDER BY x.available_at
 		LIMIT (SELECT b.most FROM b)
 	) q
@@ -119,7 +124,8 @@ const (
 
 // Runs that are paused themselves are in neither of the two indexes. No time makes one due.
 const activePaused = `
-SELECT q.task_queue, q.workflow_type, coalesce(q.version, 0), count(*), min(q.created_at), NULL::timestamptz, max(q.place) >= $2
+SELECT q.task_queue, q.workflow_type, coalesce(q.version, 0), count(*), min(q.created_at), NULL::timestamptz,
+	max(q.place) >= $2
 FROM (
 	SELECT r.*, row_number() OVER () AS place
 	FROM (
@@ -140,9 +146,10 @@ const (
 	minKeyRead     = 10     // runs of one key and priority that are read, however many keys there are
 )
 
-// ActiveWork counts the active runs by queue, workflow and version. For each workflow and priority it reads the 25,000 runs
-// that are due first, or fewer if there are more than two workflows. It finds workflows and queues as DueWork does. Of the runs
-// that wait for a slot of their key it reads as many of each key and priority, and of paused runs those that were paused first.
+// ActiveWork counts the active runs by queue, workflow and version. For each workflow and priority it reads the 25,000
+// runs that are due first, or fewer if there are more than two workflows. It finds workflows and queues as DueWork
+// does. Of the runs that wait for a slot of their key it reads as many of each key and priority, and of paused runs
+// those that were paused first.
 func (s *Store) ActiveWork(ctx context.Context) (out []ActiveWork, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		var found activeWorks
@@ -152,7 +159,10 @@ func (s *Store) ActiveWork(ctx context.Context) (out []ActiveWork, err error) {
 			err = ask(ctx, s.pool, activeWork, []any{s.namespace, queues, types, limit}, found.readPairs(limit))
 		}
 		if err == nil {
-			err = ask(ctx, s.pool, activeKeyed, []any{s.namespace, maxActiveKeys, minKeyRead, maxActiveRead, maxActiveTotal}, found.read)
+			err = ask(ctx, s.pool, activeKeyed, []any{
+				s.namespace, maxActiveKeys, minKeyRead, maxActiveRead,
+				maxActiveTotal,
+			}, found.read)
 		}
 		if err == nil {
 			err = ask(ctx, s.pool, activePaused, []any{s.namespace, maxActiveRead}, found.read)
@@ -176,7 +186,10 @@ func (all *activeWorks) readPairs(limit int) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var w ActiveWork
 		var read, first int // first is the index of the first row of the current queue and workflow
-		_, err := pgx.ForEachRow(rows, []any{&w.Queue, &w.Type, &w.Version, &w.Count, utc(&w.Oldest), utc(&w.DueAt), &read}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{
+			&w.Queue, &w.Type, &w.Version, &w.Count, utc(&w.Oldest), utc(&w.DueAt),
+			&read,
+		}, func() error {
 			out := *all
 			w.More = false
 			if n := len(out); n > 0 && (out[n-1].Queue != w.Queue || out[n-1].Type != w.Type) {
@@ -195,12 +208,16 @@ func (all *activeWorks) readPairs(limit int) func(pgx.Rows) error {
 	}
 }
 
-// read adds the rows of a statement whose order does not follow workflows: if it stopped at a limit, there may be more of each.
+// read adds the rows of a statement whose order does not follow workflows: if it stopped at a limit, there may be more
+// of each.
 func (all *activeWorks) read(rows pgx.Rows) error {
 	var found []ActiveWork
 	var w ActiveWork
 	more := false
-	_, err := pgx.ForEachRow(rows, []any{&w.Queue, &w.Type, &w.Version, &w.Count, utc(&w.Oldest), utc(&w.DueAt), &w.More}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{
+		&w.Queue, &w.Type, &w.Version, &w.Count, utc(&w.Oldest), utc(&w.DueAt),
+		&w.More,
+	}, func() error {
 		found, more = append(found, w), more || w.More
 		return nil
 	})

@@ -27,9 +27,10 @@ type LeasesGiven struct {
 	Age          time.Duration // those that are younger are left out: LateClaims, so that no later one can be as old
 }
 
-// From the end of a lease follows when it was given, so the leases are in a known part of the claim's index: see runsOfWorker. It also has those of
-// other workers, and runs that will become due then. A lease that ends with its run's deadline is not there: those that end within a lease are
-// read from the index of deadlines, up to $8 of all workers.
+// From the end of a lease follows when it was given, so the leases are in a known part of the claim's index: see
+// runsOfWorker. It also has those of other workers, and runs that will become due then. A lease that ends with its
+// run's deadline is not there: those that end within a lease are read from the index of deadlines, up to $8 of all
+// workers.
 const leasesGiven = `
 SELECT t.now, q.run_id, q.lease, q.task_queue, q.run_key, coalesce(q.key_scope = '', false), coalesce(q.cut, false)
 FROM (SELECT now() AS now) t
@@ -42,7 +43,8 @@ LEFT JOIN LATERAL (
 	CROSS JOIN LATERAL (
 		SELECT x.run_id, x.lease, x.run_key, x.key_scope
 		FROM kagzi.workflow_runs x
-		WHERE x.namespace_id = $1 AND x.task_queue = w.task_queue AND x.workflow_type = w.workflow_type AND x.priority = w.priority
+		WHERE x.namespace_id = $1 AND x.task_queue = w.task_queue AND x.workflow_type = w.workflow_type
+			AND x.priority = w.priority
 			AND ` + claimable + ` AND x.available_at > now()
 			AND x.available_at > timestamptz 'epoch' + ($5::bigint + $7::bigint) * interval '1 microsecond'
 			AND x.available_at <= now() + ($7::bigint - $6::bigint) * interval '1 microsecond'
@@ -54,7 +56,8 @@ LEFT JOIN LATERAL (
 	FROM (
 		SELECT x.*
 		FROM kagzi.workflow_runs x
-		WHERE x.namespace_id = $1 AND x.deadline_at > now() AND x.deadline_at <= now() + $7::bigint * interval '1 microsecond'
+		WHERE x.namespace_id = $1 AND x.deadline_at > now()
+			AND x.deadline_at <= now() + $7::bigint * interval '1 microsecond'
 			AND x.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 		ORDER BY x.deadline_at
 		LIMIT $8
@@ -64,16 +67,23 @@ LEFT JOIN LATERAL (
 
 const deadlinesRead = 1000 // runs with a near deadline that leasesGiven reads
 
-// LeasesGiven returns the runs that are RUNNING under the leases of g, and up to which time it has searched. It also returns the worker's runs
-// whose leases end with their deadlines, whenever these were given: of very many runs with near deadlines, those that end first.
+// LeasesGiven returns the runs that are RUNNING under the leases of g, and up to which time it has searched. It also
+// returns the worker's runs whose leases end with their deadlines, whenever these were given: of very many runs with
+// near deadlines, those that end first.
 func (s *Store) LeasesGiven(ctx context.Context, g LeasesGiven) (found []LeasedRun, until time.Time, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		found = nil
-		args := []any{s.namespace, g.Worker, g.Queues, g.Types, epoch(g.After), micros(g.Age), micros(g.LeaseTimeout), deadlinesRead}
+		args := []any{
+			s.namespace, g.Worker, g.Queues, g.Types, epoch(g.After), micros(g.Age), micros(g.LeaseTimeout),
+			deadlinesRead,
+		}
 		return ask(ctx, s.pool, leasesGiven, args, func(rows pgx.Rows) error {
 			var r LeasedRun
 			var queue, key *string
-			_, err := pgx.ForEachRow(rows, []any{utc(&until), uuidTo(&r.RunID), uuidTo(&r.Lease), &queue, &key, &r.Key.Group, &r.Cut}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{
+				utc(&until), uuidTo(&r.RunID), uuidTo(&r.Lease), &queue, &key,
+				&r.Key.Group, &r.Cut,
+			}, func() error {
 				if r.RunID != uuid.Nil {
 					r.Queue, r.Key.Name = deref(queue), deref(key)
 					found = append(found, r)
@@ -101,15 +111,18 @@ type UnextendedRun struct {
 const unextendedRuns = `
 SELECT k.run_id, u.workflow_type, u.task_queue, k.locked_by, k.available_at
 FROM (
-	SELECT max(w.lease_timeout) / 2 AS half FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND NOT w.fixed_lease
+	SELECT max(w.lease_timeout) / 2 AS half FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
+		AND NOT w.fixed_lease
 ) l
 CROSS JOIN (
-	SELECT * FROM unnest($2::text[], $3::text[]) AS u (task_queue, workflow_type) CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0
+	SELECT * FROM unnest($2::text[], $3::text[]) AS u (task_queue, workflow_type)
+		CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0
 ) u
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.status, q.locked_by, q.available_at, q.deadline_at
 	FROM kagzi.workflow_runs q
-	WHERE q.namespace_id = $1 AND q.task_queue = u.task_queue AND q.workflow_type = u.workflow_type AND q.priority = u.priority
+	WHERE q.namespace_id = $1 AND q.task_queue = u.task_queue AND q.workflow_type = u.workflow_type
+		AND q.priority = u.priority
 		AND ` + claimable + ` AND q.available_at > now() AND q.available_at < now() + l.half
 	ORDER BY q.available_at
 	LIMIT $4
@@ -121,7 +134,8 @@ CROSS JOIN LATERAL (
 		AND w.heartbeat_at >= clock_timestamp() - w.stale_after
 	OFFSET 0
 ) w
-WHERE k.status = 'RUNNING' AND k.available_at < now() + w.late AND (k.deadline_at IS NULL OR k.available_at < k.deadline_at)
+WHERE k.status = 'RUNNING' AND k.available_at < now() + w.late
+	AND (k.deadline_at IS NULL OR k.available_at < k.deadline_at)
 ORDER BY k.available_at
 LIMIT $5`
 
@@ -129,12 +143,15 @@ const dueSoonRead = 100 // runs of one workflow and priority that unextendedRuns
 
 // UnextendedRuns returns up to n runs of these pairs of queue and workflow that a live worker holds by the table, and
 // does not report: it would have extended their leases.
-func (s *Store) UnextendedRuns(ctx context.Context, db DB, queues, types []string, n int) (out []UnextendedRun, err error) {
+func (s *Store) UnextendedRuns(ctx context.Context, db DB, queues, types []string,
+	n int,
+) (out []UnextendedRun, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		args := []any{s.namespace, queues, types, dueSoonRead, n}
-		return ask(ctx, db, unextendedRuns, args, collect(&out, func(row pgx.CollectableRow) (r UnextendedRun, err error) {
-			return r, row.Scan(uuidTo(&r.RunID), &r.Type, &r.Queue, uuidTo(&r.Worker), utc(&r.Ends))
-		}))
+		return ask(ctx, db, unextendedRuns, args,
+			collect(&out, func(row pgx.CollectableRow) (r UnextendedRun, err error) {
+				return r, row.Scan(uuidTo(&r.RunID), &r.Type, &r.Queue, uuidTo(&r.Worker), utc(&r.Ends))
+			}))
 	})
 	return out, wrap("find runs that no worker reports", err)
 }

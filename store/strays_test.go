@@ -21,7 +21,10 @@ func TestLeasesGiven(t *testing.T) {
 	claim(t, s, request(10)) // of another worker
 	given := func(change func(*LeasesGiven)) (ids []uuid.UUID, keys []Key) {
 		t.Helper()
-		g := LeasesGiven{Worker: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: req.LeaseTimeout}
+		g := LeasesGiven{
+			Worker: req.Worker, Queues: []string{"queue"}, Types: []string{"type"},
+			LeaseTimeout: req.LeaseTimeout,
+		}
 		change(&g)
 		found, until, err := s.LeasesGiven(t.Context(), g)
 		if err != nil || until.Add(g.Age).Before(mine[0].StartedAt) {
@@ -29,7 +32,9 @@ func TestLeasesGiven(t *testing.T) {
 		}
 		for _, r := range found {
 			ids, keys = append(ids, r.RunID), append(keys, r.Key)
-			if !slices.ContainsFunc(mine, func(m *ClaimedRun) bool { return held(m) == r.HeldRun && m.Key == r.Key && m.Queue == r.Queue }) {
+			if !slices.ContainsFunc(mine, func(m *ClaimedRun) bool {
+				return held(m) == r.HeldRun && m.Key == r.Key && m.Queue == r.Queue
+			}) {
 				t.Errorf("found %+v, claimed %+v", r, mine)
 			}
 		}
@@ -52,7 +57,8 @@ func TestLeasesGiven(t *testing.T) {
 	}
 }
 
-// The end of a lease that its run's deadline cuts short does not tell when it was given: such runs are found at any age.
+// The end of a lease that its run's deadline cuts short does not tell when it was given: such runs are found at any
+// age.
 func TestLeasesThatEndWithDeadlines(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -63,7 +69,10 @@ func TestLeasesThatEndWithDeadlines(t *testing.T) {
 		t.Fatalf("claimed %d runs", len(mine))
 	}
 	start(t, s, newRun(withTimeout(30*time.Second))) // of no worker
-	g := LeasesGiven{Worker: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: req.LeaseTimeout, Age: time.Second * 30}
+	g := LeasesGiven{
+		Worker: req.Worker, Queues: []string{"queue"}, Types: []string{"type"},
+		LeaseTimeout: req.LeaseTimeout, Age: time.Second * 30,
+	}
 	found, _, err := s.LeasesGiven(t.Context(), g)
 	var got []uuid.UUID
 	for _, r := range found {
@@ -81,7 +90,8 @@ func TestLeasesThatEndWithDeadlines(t *testing.T) {
 	}
 }
 
-// A worker that lives extends its leases when half of them is left. A run whose lease it does not extend is one that it does not know.
+// A worker that lives extends its leases when half of them is left. A run whose lease it does not extend is one that it
+// does not know.
 func TestUnextendedRuns(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -90,14 +100,18 @@ func TestUnextendedRuns(t *testing.T) {
 	claim(t, s, req)
 	register := func(change func(*Worker)) {
 		t.Helper()
-		w := Worker{ID: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: 5 * time.Minute, StaleAfter: 10 * time.Second}
+		w := Worker{
+			ID: req.Worker, Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: 5 * time.Minute,
+			StaleAfter: 10 * time.Second,
+		}
 		change(&w)
 		exec(t, s.pool, `DELETE FROM kagzi.workers`)
 		if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
 			t.Fatal(err)
 		}
 	}
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + CASE run_id WHEN $1 THEN interval '2 minutes' WHEN $2 THEN interval '145 seconds' ELSE interval '4 minutes' END
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + CASE run_id WHEN $1 THEN interval '2 minutes'
+		WHEN $2 THEN interval '145 seconds' ELSE interval '4 minutes' END
 		WHERE deadline_at IS NULL`, ids[0], ids[1])
 	want := func(name string, want ...uuid.UUID) {
 		t.Helper()

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Suspension ends the execution of a run, but not the run. The run sleeps, waits for its next attempt, or is yielded to
-// other workers. It becomes due at the earlier of Wake and WakeAt. If it has neither, no time makes it due.
+// A Suspension ends the execution of a run, but not the run. The run sleeps, waits for its next attempt, or is yielded
+// to other workers. It becomes due at the earlier of Wake and WakeAt. If it has neither, no time makes it due.
 type Suspension struct {
 	RunID     uuid.UUID
 	Lease     uuid.UUID
@@ -45,16 +45,21 @@ const (
 	HistoryFailed  HistoryRead = 1  // it could not be read
 )
 
-// If `awaited` wake-ups have arrived, the run is due now. The lease stays in the row, so that resolve can distinguish a lost
-// answer from a lost lease. The error of a pending cancel stays, too.
+// If `awaited` wake-ups have arrived, the run is due now. The lease stays in the row, so that resolve can distinguish a
+// lost answer from a lost lease. The error of a pending cancel stays, too.
 const suspendRuns = `
 WITH l AS MATERIALIZED (
-	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread, u.unstarted, u.unversioned,
+	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed
+		AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread, u.unstarted, u.unversioned,
 		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
-			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END) AS wake_at,
-		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL AND NOT u.not_before AS due
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[], $10::text[], $11::text[], $12::bool[], $13::int[], $14::bool[], $15::bool[])
-		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, not_before, unread, unstarted, unversioned)
+			CASE WHEN u.wake_at > 0 THEN timestamptz 'epoch' + u.wake_at * interval '1 microsecond' ELSE 'infinity' END)
+				AS wake_at,
+		u.status = 'SLEEPING' AND r.wakeups >= u.awaited OR r.cancel_requested_at IS NOT NULL
+			AND NOT u.not_before AS due
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bool[],
+		$10::text[], $11::text[], $12::bool[], $13::int[], $14::bool[], $15::bool[])
+		AS u (run_id, lease, status, wake, wake_at, awaited, waiting_on, failed, error_kind, error, not_before, unread,
+			unstarted, unversioned)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.wakeups, q.cancel_requested_at
 		FROM kagzi.workflow_runs q
@@ -64,7 +69,8 @@ WITH l AS MATERIALIZED (
 )
 UPDATE kagzi.workflow_runs r
 SET status = l.status,
-	available_at = LEAST(CASE WHEN l.due THEN l.now ELSE l.wake_at END, CASE WHEN NOT l.not_before THEN r.deadline_at END),
+	available_at = LEAST(CASE WHEN l.due THEN l.now ELSE l.wake_at END, CASE WHEN NOT l.not_before
+		THEN r.deadline_at END),
 	wakeups_awaited = l.awaited,
 	locked_by = NULL,
 	waiting_on = NULLIF(l.waiting_on, ''),
@@ -103,8 +109,8 @@ func (p *Suspension) awaited() int64 {
 	return p.Seen + int64(p.Need)
 }
 
-// readSuspended marks the suspensions that the statement wrote, which are sorted by run, and fills in when the runs become
-// due.
+// readSuspended marks the suspensions that the statement wrote, which are sorted by run, and fills in when the runs
+// become due.
 func readSuspended(suspensions []*Suspension) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id uuid.UUID

@@ -11,7 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const lockTemplate = `SELECT t.schedule_id FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1 FOR UPDATE`
+const lockTemplate = `SELECT t.schedule_id FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1
+	FOR UPDATE`
 
 const getTemplate = `
 SELECT ` + templateColumns + `, t.input
@@ -51,8 +52,8 @@ WHERE t.namespace_id = $1 AND t.name > $2
 ORDER BY t.name
 LIMIT $3`
 
-// Schedules returns up to limit templates in order of their names, those after the name given. If workflow is not empty, it
-// returns only the templates of that workflow.
+// Schedules returns up to limit templates in order of their names, those after the name given. If workflow is not
+// empty, it returns only the templates of that workflow.
 func (s *Store) Schedules(ctx context.Context, workflow, after string, limit int) (out []*Template, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, listTemplates, []any{s.namespace, after, limit, workflow}, func(rows pgx.Rows) error {
@@ -72,13 +73,16 @@ type Edit struct {
 	Delete bool      // delete the template; Save is ignored
 	Count  *int      // if not nil and Fire is set, EditSchedule stores the number of inserted runs in it
 
-	Entry *AuditEntry // of the change, for the audit log; nil: none. With Count it is written if runs were inserted, and says how many
+	// of the change, for the audit log; nil: none. With Count it is written if runs were inserted, and says how many
+	Entry *AuditEntry
 }
 
-// EditSchedule locks the template and applies the Edit that edit returns. It passes the database's time to edit, and nil if
-// there is no template. It returns the runs that it inserted. It is a transaction of its own, repeated if its answer is lost,
-// or a part of tx.
-func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit, error)) (fired []FiredRun, err error) {
+// EditSchedule locks the template and applies the Edit that edit returns. It passes the database's time to edit, and
+// nil if there is no template. It returns the runs that it inserted. It is a transaction of its own, repeated if its
+// answer is lost, or a part of tx.
+func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit,
+	error),
+) (fired []FiredRun, err error) {
 	var refusal error
 	refusing := func(now time.Time, t *Template) (*Edit, error) {
 		var e *Edit
@@ -109,7 +113,9 @@ type Ticked struct {
 // transaction if the process is frozen. If edit asks to Replace the active runs, TickSchedule cancels them and calls
 // edit again, with what is still active then. The cancel and the run that replaces them are one transaction, so none of
 // them happens without the other.
-func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Duration, edit func(now time.Time, t *Template) (*Edit, error)) (out Ticked, err error) {
+func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Duration,
+	edit func(now time.Time, t *Template) (*Edit, error),
+) (out Ticked, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = Ticked{}
 		return transact(ctx, s.pool, txMode{locks: max(time.Millisecond, wait)}, func(tx pgx.Tx) error {
@@ -134,10 +140,16 @@ func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Durati
 	return out, wrap("fire schedule", err)
 }
 
-// editOnce applies the Edit once. done is false if somebody else created the template meanwhile: the caller tries again.
-func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error), fired *[]FiredRun) (done bool, err error) {
+// editOnce applies the Edit once. done is false if somebody else created the template meanwhile: the caller tries
+// again.
+func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error),
+	fired *[]FiredRun,
+) (done bool, err error) {
 	locked := false
-	if err := ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(rows pgx.Rows) error { locked = rows.Next(); return nil }); err != nil {
+	if err := ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(rows pgx.Rows) error {
+		locked = rows.Next()
+		return nil
+	}); err != nil {
 		return false, err
 	}
 	now, err := readTime(tx.QueryRow(ctx, databaseTime))
@@ -156,7 +168,8 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 		return true, err
 	}
 	if e.UnlessActive {
-		if active, err := askOne[bool](ctx, tx, templateActive, s.namespace, id, fireIDs(e.Fire)); err != nil || active {
+		if active, err := askOne[bool](ctx, tx, templateActive, s.namespace, id, fireIDs(e.Fire)); err != nil ||
+			active {
 			return false, cmp.Or(err, ErrRunActive)
 		}
 	}
@@ -199,16 +212,20 @@ func (s *Store) auditEdit(ctx context.Context, tx pgx.Tx, e *Edit) error {
 	return s.audit(ctx, tx, entry)
 }
 
-// The runs $3 do not count: an earlier try, whose answer was lost, has inserted them. A group is active if one of its runs has its slot.
+// The runs $3 do not count: an earlier try, whose answer was lost, has inserted them. A group is active if one of its
+// runs has its slot.
 const templateActive = `
 SELECT EXISTS (
 	SELECT FROM kagzi.workflow_runs r
-	WHERE r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND r.run_id <> ALL ($3::uuid[])
+	WHERE r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')
+		AND r.run_id <> ALL ($3::uuid[])
 ) OR EXISTS (
 	SELECT
-	FROM (SELECT t.run_key FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1 AND t.key_scope = '' OFFSET 0) t
+	FROM (SELECT t.run_key FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1
+		AND t.key_scope = '' OFFSET 0) t
 	CROSS JOIN LATERAL (
-		SELECT FROM kagzi.workflow_runs WHERE run_key = t.run_key AND namespace_id = $1 AND ` + holdsGroup + ` AND run_id <> ALL ($3::uuid[])
+		SELECT FROM kagzi.workflow_runs WHERE run_key = t.run_key AND namespace_id = $1
+			AND ` + holdsGroup + ` AND run_id <> ALL ($3::uuid[])
 		OFFSET 0
 	) r
 )`
@@ -254,28 +271,38 @@ CROSS JOIN LATERAL (
 ) r`
 
 const insertTemplate = `
-INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, task_queue, workflow_type, version, priority, paused, next_at,
-	retry_policy, metadata, cron_expr, time_zone, max_catchup, overlap_policy, spec, cursor_at, run_key, key_scope, input, headers, paused_at, pause_actor, pause_reason)
-VALUES ($2, $1, $3, $4, $5, NULLIF($6::int, 0), $7, $8, CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END,
-	NULLIF($10::text, '')::jsonb, NULLIF($11::text, '')::jsonb, NULLIF($12::text, ''), NULLIF($13::text, ''), $14, NULLIF($15::text, ''),
-	$16::text::jsonb, timestamptz 'epoch' + $17::bigint * interval '1 microsecond', NULLIF($18::text, ''), CASE WHEN $18::text <> '' THEN $19::text END, $20::bytea, NULLIF($21::text, '')::jsonb,
-	CASE WHEN $22::bigint > 0 THEN timestamptz 'epoch' + $22::bigint * interval '1 microsecond' END, NULLIF($23::text, ''), NULLIF($24::text, ''))
+INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, task_queue, workflow_type, version, priority, paused,
+	next_at,
+	retry_policy, metadata, cron_expr, time_zone, max_catchup, overlap_policy, spec, cursor_at, run_key, key_scope,
+		input, headers, paused_at, pause_actor, pause_reason)
+VALUES ($2, $1, $3, $4, $5, NULLIF($6::int, 0), $7, $8, CASE WHEN $9::bigint = 0 THEN 'infinity'
+	ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END,
+	NULLIF($10::text, '')::jsonb, NULLIF($11::text, '')::jsonb, NULLIF($12::text, ''), NULLIF($13::text, ''), $14,
+		NULLIF($15::text, ''),
+	$16::text::jsonb, timestamptz 'epoch' + $17::bigint * interval '1 microsecond', NULLIF($18::text, ''),
+		CASE WHEN $18::text <> '' THEN $19::text END, $20::bytea, NULLIF($21::text, '')::jsonb,
+	CASE WHEN $22::bigint > 0 THEN timestamptz 'epoch' + $22::bigint * interval '1 microsecond' END,
+		NULLIF($23::text, ''), NULLIF($24::text, ''))
 ON CONFLICT DO NOTHING
 RETURNING schedule_id`
 
 const updateTemplate = `
 WITH u AS MATERIALIZED (
-	SELECT CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END AS next,
+	SELECT CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END
+		AS next,
 		timestamptz 'epoch' + $17::bigint * interval '1 microsecond' AS cursor,
 		CASE WHEN $22::bigint > 0 THEN timestamptz 'epoch' + $22::bigint * interval '1 microsecond' END AS paused_at
 )
 UPDATE kagzi.schedules t
 SET name = $3, task_queue = $4, workflow_type = $5, version = NULLIF($6::int, 0), priority = $7, paused = $8,
 	next_at = u.next,
-	retry_policy = NULLIF($10::text, '')::jsonb, metadata = NULLIF($11::text, '')::jsonb, cron_expr = NULLIF($12::text, ''),
-	time_zone = NULLIF($13::text, ''), max_catchup = $14, overlap_policy = NULLIF($15::text, ''), spec = $16::text::jsonb,
+	retry_policy = NULLIF($10::text, '')::jsonb, metadata = NULLIF($11::text, '')::jsonb,
+		cron_expr = NULLIF($12::text, ''),
+	time_zone = NULLIF($13::text, ''), max_catchup = $14, overlap_policy = NULLIF($15::text, ''),
+		spec = $16::text::jsonb,
 	cursor_at = GREATEST(t.cursor_at, u.cursor), problem = NULL,
-	run_key = NULLIF($18::text, ''), key_scope = CASE WHEN $18::text <> '' THEN $19::text END, input = $20::bytea, headers = NULLIF($21::text, '')::jsonb,
+	run_key = NULLIF($18::text, ''), key_scope = CASE WHEN $18::text <> '' THEN $19::text END, input = $20::bytea,
+		headers = NULLIF($21::text, '')::jsonb,
 	paused_at = u.paused_at, pause_actor = NULLIF($23::text, ''), pause_reason = NULLIF($24::text, '')
 FROM u
 WHERE t.schedule_id = $2 AND t.namespace_id = $1
@@ -298,8 +325,10 @@ func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (b
 
 func (s *Store) templateArgs(t *Template) []any {
 	return []any{
-		s.namespace, t.ID, t.Name, t.Queue, t.Type, t.Version, t.Priority, t.Paused, epoch(t.Next), string(t.RetryPolicy), string(t.Metadata),
-		t.Cron, t.TimeZone, t.CatchUp, t.Overlap, string(t.Spec), epoch(t.Cursor), t.Key, Key{t.Key, t.Group}.scope(t.Queue), t.Input, string(t.Headers),
+		s.namespace, t.ID, t.Name, t.Queue, t.Type, t.Version, t.Priority, t.Paused, epoch(t.Next),
+		string(t.RetryPolicy), string(t.Metadata),
+		t.Cron, t.TimeZone, t.CatchUp, t.Overlap, string(t.Spec), epoch(t.Cursor), t.Key,
+		Key{t.Key, t.Group}.scope(t.Queue), t.Input, string(t.Headers),
 		epoch(t.PausedAt), t.PauseWhy.Actor, t.PauseWhy.Reason,
 	}
 }

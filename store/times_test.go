@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A caller's transaction may have begun long ago: times that are written in it count from the statement. Each case first reads
-// the clock in the transaction, so that the transaction began before that.
+// A caller's transaction may have begun long ago: times that are written in it count from the statement. Each case
+// first reads the clock in the transaction, so that the transaction began before that.
 func TestTimesInAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	inTx := func(t *testing.T, s *Store, act func(tx pgx.Tx)) (before time.Time) {
@@ -26,8 +26,10 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.CreatedAt.Before(before) || r.AvailableAt.Before(before.Add(delay)) || timeout > 0 && r.DeadlineAt.Before(before.Add(delay+timeout)) {
-			t.Errorf("created %v, available %v, deadline %v; want them to count from %v", r.CreatedAt, r.AvailableAt, r.DeadlineAt, before)
+		if r.CreatedAt.Before(before) || r.AvailableAt.Before(before.Add(delay)) || timeout > 0 &&
+			r.DeadlineAt.Before(before.Add(delay+timeout)) {
+			t.Errorf("created %v, available %v, deadline %v; want them to count from %v", r.CreatedAt, r.AvailableAt,
+				r.DeadlineAt, before)
 		}
 	}
 
@@ -78,18 +80,23 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := over(t, s, []string{"group/a/first", "group/a/second"})
-		exec(t, s.pool, `UPDATE kagzi.step_runs SET started_at = '2020-01-01', finished_at = '2020-01-01' WHERE run_id = $1`, id)
-		exec(t, s.pool, `UPDATE kagzi.step_runs SET started_at = '2020-01-02', finished_at = '2020-01-02' WHERE run_id = $1 AND step_id = 'group/a/second'`, id)
+		exec(t, s.pool, `UPDATE kagzi.step_runs SET started_at = '2020-01-01', finished_at = '2020-01-01'
+			WHERE run_id = $1`, id)
+		exec(t, s.pool, `UPDATE kagzi.step_runs SET started_at = '2020-01-02', finished_at = '2020-01-02'
+			WHERE run_id = $1 AND step_id = 'group/a/second'`, id)
 		exec(t, s.pool, `
-			INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, wake_at, started_at)
-			SELECT run_id, 'group', 1, namespace_id, 'RUNNING', 'MARKER', 1, 1, '2020-01-03', '2020-01-01' FROM kagzi.workflow_runs WHERE run_id = $1`, id)
+			INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+				first_attempt, wake_at, started_at)
+			SELECT run_id, 'group', 1, namespace_id, 'RUNNING', 'MARKER', 1, 1, '2020-01-03', '2020-01-01'
+				FROM kagzi.workflow_runs WHERE run_id = $1`, id)
 		r := Restart{Run: id, New: newID(), Step: "group/a/second"}
 		before := inTx(t, s, func(tx pgx.Tx) {
 			if _, err := s.Restart(t.Context(), tx, r); err != nil {
 				t.Fatal(err)
 			}
 		})
-		if until := one[time.Time](t, s.pool, `SELECT wake_at FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'group'`, r.New); until.Before(before.Add(24 * time.Hour)) {
+		if until := one[time.Time](t, s.pool, `SELECT wake_at FROM kagzi.step_runs WHERE run_id = $1
+			AND step_id = 'group'`, r.New); until.Before(before.Add(24 * time.Hour)) {
 			t.Errorf("the group times out at %v, want a day after %v", until, before)
 		}
 	})
@@ -115,7 +122,8 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		template := saveTemplate(t, s, "schedule")
 		id := newID()
 		before := inTx(t, s, func(tx pgx.Tx) {
-			edit(t, s, tx, template.ID, &Edit{Fire: &Firing{Template: template.ID, Runs: []TickRun{{RunID: id}}, Next: template.Next}})
+			edit(t, s, tx, template.ID,
+				&Edit{Fire: &Firing{Template: template.ID, Runs: []TickRun{{RunID: id}}, Next: template.Next}})
 		})
 		counts(t, s, id, before, 0, time.Minute)
 	})

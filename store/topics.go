@@ -27,14 +27,15 @@ type Event struct {
 	Position    int64 // events of a topic are read in this order; the first is above zero
 }
 
-// Takes the locks (k) before it draws positions (u): see kagzi.events. It inserts the events in the order of their IDs, so that calls with
-// the same IDs wait for each other in one order. The positions are in the order of the call.
+// Takes the locks (k) before it draws positions (u): see kagzi.events. It inserts the events in the order of their IDs,
+// so that calls with the same IDs wait for each other in one order. The positions are in the order of the call.
 //
 // For each consumer of a topic that has new events, a change of its key is left.
 //
-// An event whose ID the topic has already is left out. The primary key finds it in the open partition, and a search in the others; an ID
-// that is not named was made for this call, and needs no search. While a partition has no statistics, events_order looks as good as the
-// primary key for the search, and each event would read its whole topic. An expression for the topic keeps the planner from it.
+// An event whose ID the topic has already is left out. The primary key finds it in the open partition, and a search in
+// the others; an ID that is not named was made for this call, and needs no search. While a partition has no statistics,
+// events_order looks as good as the primary key for the search, and each event would read its whole topic. An
+// expression for the topic keeps the planner from it.
 const publish = `
 WITH ` + lockTopics + `, u AS MATERIALIZED (
 	SELECT u.topic, u.event_id, u.named, u.title, u.payload, t.part, t.now, ` + drawPosition + ` AS position
@@ -60,10 +61,12 @@ const (
 	mostPublishedBytes = 16 << 20
 )
 
-// Publish stores the events, all or none, and returns consumers of new ones, one of each queue. An event with the ID of another one of its topic
-// is not stored, and is no error. With a nil tx, Publish is a transaction of its own, and repeats it if an answer is lost.
+// Publish stores the events, all or none, and returns consumers of new ones, one of each queue. An event with the ID of
+// another one of its topic is not stored, and is no error. With a nil tx, Publish is a transaction of its own, and
+// repeats it if an answer is lost.
 //
-// While another open transaction has published one of the IDs, Publish waits for its end until ctx ends, and then returns a HeldError.
+// While another open transaction has published one of the IDs, Publish waits for its end until ctx ends, and then
+// returns a HeldError.
 func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due []DueRun, err error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -86,8 +89,9 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due
 	return due, nil
 }
 
-// PublishTogether publishes events of several callers with one statement. It waits only briefly, and is not repeated: Publish does that
-// for a single event. take is called when there is a connection. It returns the events; if there are none, nothing is sent.
+// PublishTogether publishes events of several callers with one statement. It waits only briefly, and is not repeated:
+// Publish does that for a single event. take is called when there is a connection. It returns the events; if there are
+// none, nothing is sent.
 func (s *Store) PublishTogether(ctx context.Context, take func() []*NewEvent) (due []DueRun, err error) {
 	ctx, cancel := bound(ctx, callTimeout)
 	defer cancel()
@@ -174,7 +178,8 @@ SELECT g.event_id, coalesce(g.title, ''), g.payload, g.published_at, g.position
 FROM (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT e.event_id, e.title, e.payload, e.published_at, e.position, 200 + coalesce(octet_length(e.payload), 0) AS size
+		SELECT e.event_id, e.title, e.payload, e.published_at, e.position, 200 + coalesce(octet_length(e.payload),
+			0) AS size
 		FROM kagzi.events e
 		WHERE e.topic = $2 AND e.namespace_id = $1 AND e.position > $3
 		ORDER BY e.position
@@ -186,10 +191,11 @@ WHERE g.bytes - g.size < $5`
 // mostReadBytes bounds the events of one read.
 const mostReadBytes = 8 << 20
 
-var errStandby = errors.New("the database is a standby, which does not know whose transactions are under way: read topics from the primary (target_session_attrs=read-write)")
+var errStandby = errors.New("the database is a standby, which does not know whose transactions are under way: read " +
+	"topics from the primary (target_session_attrs=read-write)")
 
-// ReadEvents returns the next events of the topic after a position, at most n. An event is not returned before all transactions have ended
-// that have published in the topic earlier.
+// ReadEvents returns the next events of the topic after a position, at most n. An event is not returned before all
+// transactions have ended that have published in the topic earlier.
 func (s *Store) ReadEvents(ctx context.Context, topic string, after int64, n int) (events []Event, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		var settled *int64

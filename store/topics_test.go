@@ -23,7 +23,10 @@ import (
 // named returns events of the topic with these IDs.
 func named(topic string, ids ...string) (events []*NewEvent) {
 	for _, id := range ids {
-		events = append(events, &NewEvent{Topic: topic, ID: id, Named: true, Title: "title of " + id, Payload: []byte(`"` + id + `"`)})
+		events = append(events, &NewEvent{
+			Topic: topic, ID: id, Named: true, Title: "title of " + id,
+			Payload: []byte(`"` + id + `"`),
+		})
 	}
 	return events
 }
@@ -68,7 +71,8 @@ func TestPublish(t *testing.T) {
 	wantEvents(t, s, "a", "3", "1", "2", "4")
 	wantEvents(t, s, "b", "1")
 	events, err := s.ReadEvents(t.Context(), "a", 0, 1)
-	if err != nil || len(events) != 1 || events[0].Title != "title of 3" || string(events[0].Payload) != `"3"` || events[0].PublishedAt.IsZero() {
+	if err != nil || len(events) != 1 || events[0].Title != "title of 3" || string(events[0].Payload) != `"3"` ||
+		events[0].PublishedAt.IsZero() {
 		t.Errorf("read %+v, %v", events, err)
 	}
 	publishes(t, s, &NewEvent{Topic: "a", ID: "1", Named: true, Payload: []byte("another")})
@@ -108,13 +112,14 @@ func TestPublishMany(t *testing.T) {
 		t.Errorf("%d chunks", n)
 	}
 	publishes(t, s, some...)
-	if events, err := s.ReadEvents(t.Context(), "large", 0, 10); err != nil || len(events) != 1 || len(events[0].Payload) != len(large) {
+	if events, err := s.ReadEvents(t.Context(), "large", 0, 10); err != nil || len(events) != 1 ||
+		len(events[0].Payload) != len(large) {
 		t.Errorf("read %d large events at once, %v", len(events), err)
 	}
 }
 
-// An event whose transaction commits late is read in its place: a reader does not get past it before. One that was rolled back holds up
-// nobody.
+// An event whose transaction commits late is read in its place: a reader does not get past it before. One that was
+// rolled back holds up nobody.
 func TestReadersWaitForOlderTransactions(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
@@ -155,7 +160,8 @@ func TestReadersWaitForTheFirstTransaction(t *testing.T) {
 	wantEvents(t, s, "a", "first", "second")
 }
 
-// A position that is drawn is above the last one that was read before: the protocol of publishers and readers rests on it.
+// A position that is drawn is above the last one that was read before: the protocol of publishers and readers rests on
+// it.
 func TestPositionsGrow(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.MaxConns(6))
@@ -185,7 +191,8 @@ func TestLaterPublishersHoldUpNobody(t *testing.T) {
 	last := one[int](t, s.pool, `SELECT `+lastPosition)
 	for _, ahead := range []int{1, 1000} {
 		tx := begin(t, s)
-		exec(t, tx, `SELECT pg_advisory_xact_lock_shared(`+topicLock+`$2), ((($3::bigint + 2147483648) & 4294967295) - 2147483648)::int)`, s.namespace, "a", last+ahead)
+		exec(t, tx, `SELECT pg_advisory_xact_lock_shared(`+topicLock+
+			`$2), ((($3::bigint + 2147483648) & 4294967295) - 2147483648)::int)`, s.namespace, "a", last+ahead)
 		wantEvents(t, s, "a", "1", "2")
 		exec(t, tx, "ROLLBACK")
 	}
@@ -222,7 +229,9 @@ func TestEventsAreNotReadFromAStandby(t *testing.T) {
 	exec(t, db.Pool, `CREATE SCHEMA standby`)
 	exec(t, db.Pool, `CREATE FUNCTION standby.pg_is_in_recovery() RETURNS bool LANGUAGE sql AS 'SELECT true'`)
 	publishes(t, New(db.Pool, "test"), named("a", "x")...)
-	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["search_path"] = "standby, pg_catalog" }), "test")
+	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["search_path"] = "standby, pg_catalog"
+	}), "test")
 	if events, err := s.ReadEvents(t.Context(), "a", 0, 10); !errors.Is(err, errStandby) || len(events) > 0 {
 		t.Errorf("read %v, %v", events, err)
 	}
@@ -324,7 +333,8 @@ func TestPublishInATransaction(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		meetsLock(t, s, func(context.Context) {
-			if _, err := s.Publish(ctx, nil, named("a", "x")); !errors.As(err, new(*HeldError)) || !errors.Is(err, context.Canceled) {
+			if _, err := s.Publish(ctx, nil, named("a", "x")); !errors.As(err, new(*HeldError)) ||
+				!errors.Is(err, context.Canceled) {
 				t.Errorf("got %v", err)
 			}
 		}, cancel)
@@ -381,7 +391,8 @@ func TestPublishWithALostAnswer(t *testing.T) {
 	}
 }
 
-// An event without a name, whose answer is lost, is stored once even if another partition is opened before the repetition.
+// An event without a name, whose answer is lost, is stored once even if another partition is opened before the
+// repetition.
 func TestPublishAgainIntoAnotherPartition(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -450,7 +461,8 @@ func rotateEvents(t *testing.T, s *Store) {
 // ageEvents makes everything older.
 func ageEvents(t *testing.T, s *Store, hours int) {
 	t.Helper()
-	exec(t, s.pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - $1 * interval '1 hour', closed_at = closed_at - $1 * interval '1 hour'`, hours)
+	exec(t, s.pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - $1 * interval '1 hour',
+		closed_at = closed_at - $1 * interval '1 hour'`, hours)
 }
 
 func TestRotateEvents(t *testing.T) {
@@ -542,7 +554,8 @@ func TestPublishersRaceWithRotations(t *testing.T) {
 		case <-ended:
 			over = true
 		default:
-			exec(t, s.pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - interval '11 hours' WHERE closed_at IS NULL`)
+			exec(t, s.pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - interval '11 hours'
+				WHERE closed_at IS NULL`)
 			if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err == nil {
 				rotations++
 			} else if !Locked(err) {
@@ -578,12 +591,15 @@ func TestRotateEventsBesidePublishers(t *testing.T) {
 			}
 		})
 	}
-	await.True(t, "somebody has published", func() bool { return one[bool](t, s.pool, `SELECT EXISTS (SELECT FROM kagzi.events WHERE topic = 'b')`) })
+	await.True(t, "somebody has published", func() bool {
+		return one[bool](t, s.pool, `SELECT EXISTS (SELECT FROM kagzi.events WHERE topic = 'b')`)
+	})
 	await.True(t, "both are done", func() bool {
 		if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil && !Locked(err) {
 			t.Error(err)
 		}
-		return one[string](t, s.pool, `SELECT string_agg(part || ' ' || (closed_at IS NULL), ', ' ORDER BY part) FROM kagzi.event_parts`) == "1 false, 2 true"
+		return one[string](t, s.pool, `SELECT string_agg(part || ' ' || (closed_at IS NULL), ', ' ORDER BY part)
+			FROM kagzi.event_parts`) == "1 false, 2 true"
 	})
 	wantEvents(t, s, "a")
 }
@@ -623,7 +639,8 @@ func TestRotateEventsWithoutTheRight(t *testing.T) {
 	exec(t, s.pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
 	exec(t, s.pool, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kagzi TO `+role)
 	t.Cleanup(func() {
-		_, _ = s.pool.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
+		_, _ = s.pool.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role,
+			pgx.QueryExecModeSimpleProtocol)
 	})
 	poor := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) {
 		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

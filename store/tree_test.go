@@ -136,7 +136,8 @@ func understood(t *testing.T, db *dbtest.DB) func(sql string) *treeNode {
 	}
 	t.Cleanup(func() { _ = conn.Close(t.Context()) })
 	for _, set := range []string{ // the tree goes to this client, and not to the server's log
-		`SET log_min_messages = panic`, `SET debug_pretty_print = off`, `SET client_min_messages = log`, `SET debug_print_parse = on`,
+		`SET log_min_messages = panic`, `SET debug_pretty_print = off`, `SET client_min_messages = log`,
+		`SET debug_print_parse = on`,
 	} {
 		exec(t, conn, set)
 	}

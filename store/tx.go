@@ -13,12 +13,13 @@ import (
 
 // A txMode says how a transaction of ours runs.
 type txMode struct {
-	locks       time.Duration // lock_timeout; zero: nine tenths of the statement's timeout
-	statements  time.Duration // statement_timeout, if that is less than the time that the call has left; zero: that time
-	asyncCommit bool          // synchronous_commit is off: the commit does not wait for the disk
-	customPlans bool          // the server plans statements at each call, by its own costs
-	trial       bool          // everything is rolled back at the end, even if it could be committed
-	backend     *int32        // set to the process ID of the backend that runs the transaction; nil: not asked
+	locks time.Duration // lock_timeout; zero: nine tenths of the statement's timeout
+	// statement_timeout, if that is less than the time that the call has left; zero: that time
+	statements  time.Duration
+	asyncCommit bool   // synchronous_commit is off: the commit does not wait for the disk
+	customPlans bool   // the server plans statements at each call, by its own costs
+	trial       bool   // everything is rolled back at the end, even if it could be committed
+	backend     *int32 // set to the process ID of the backend that runs the transaction; nil: not asked
 }
 
 var (
@@ -26,8 +27,8 @@ var (
 	untimed = txMode{}
 	// brief is for statements that share a transaction with others, or that can be repeated later.
 	brief = txMode{locks: briefLockWait}
-	// relaxed is for claims: if a crash of the server loses one, it also loses all records made under it, and the run is
-	// claimed again. It is also for deletes, which are repeated after a crash.
+	// relaxed is for claims: if a crash of the server loses one, it also loses all records made under it, and the run
+	// is claimed again. It is also for deletes, which are repeated after a crash.
 	relaxed = txMode{locks: briefLockWait, asyncCommit: true}
 	// patient is relaxed for a caller who waits for the outcome.
 	patient = txMode{asyncCommit: true}
@@ -39,17 +40,17 @@ var (
 // repeated later.
 const briefLockWait = 100 * time.Millisecond
 
-// Every transaction of ours begins with beginTx and prologue. They override the defaults of the role, the database and the
-// pool, which are meant for other programs. A statement that reads after locking must see the commits of others, which
-// stricter isolation levels do not show. The timeouts let the server end a transaction for which nobody waits any more: a
-// process that is frozen between two statements keeps its locks for five seconds.
+// Every transaction of ours begins with beginTx and prologue. They override the defaults of the role, the database and
+// the pool, which are meant for other programs. A statement that reads after locking must see the commits of others,
+// which stricter isolation levels do not show. The timeouts let the server end a transaction for which nobody waits any
+// more: a process that is frozen between two statements keeps its locks for five seconds.
 //
-// While a table is small, or has no statistics, the planner chooses a plan that reads the whole table or a whole index, and
-// keeps that plan after the table has grown, until somebody analyzes it. So prologue makes large reads of an index expensive.
-// If a table was vacuumed while it was almost empty, the planner knows that any plan will do, so prologue lets the server keep
-// none until the table has grown. Before the first vacuum the planner assumes ten pages, which is enough for the right plan.
-// Costs that high would trigger jit, so prologue switches it off. A generic plan cannot name a shard, so statements on
-// distributed tables get custom plans.
+// While a table is small, or has no statistics, the planner chooses a plan that reads the whole table or a whole index,
+// and keeps that plan after the table has grown, until somebody analyzes it. So prologue makes large reads of an index
+// expensive. If a table was vacuumed while it was almost empty, the planner knows that any plan will do, so prologue
+// lets the server keep none until the table has grown. Before the first vacuum the planner assumes ten pages, which is
+// enough for the right plan. Costs that high would trigger jit, so prologue switches it off. A generic plan cannot name
+// a shard, so statements on distributed tables get custom plans.
 const (
 	beginTx  = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	prologue = `
@@ -116,9 +117,9 @@ func hasCitus(ctx context.Context, conn *pgx.Conn) (yes bool, err error) {
 	return yes, err
 }
 
-// formats make the server read and write values in the form that we and pgx use, whatever the settings of the user or the
-// database are. In the exec modes without descriptions values travel as text. The arrays that we write as text need UTF8: in
-// some other encodings a backslash can be the second half of a character.
+// formats make the server read and write values in the form that we and pgx use, whatever the settings of the user or
+// the database are. In the exec modes without descriptions values travel as text. The arrays that we write as text need
+// UTF8: in some other encodings a backslash can be the second half of a character.
 const formats = `set_config('DateStyle', 'ISO', true), set_config('bytea_output', 'hex', true),
 	set_config('array_nulls', 'on', true), set_config('client_encoding', 'UTF8', true)`
 
@@ -132,8 +133,10 @@ const planMode = `CASE
 // restoreSettings the caller's.
 const (
 	applySettings = `
-SELECT set_config('kagzi.settings', concat_ws('|', current_setting('enable_seqscan'), current_setting('cpu_index_tuple_cost'),
-		current_setting('jit'), current_setting('plan_cache_mode'), current_setting('DateStyle'), current_setting('bytea_output'),
+SELECT set_config('kagzi.settings', concat_ws('|', current_setting('enable_seqscan'),
+	current_setting('cpu_index_tuple_cost'),
+		current_setting('jit'), current_setting('plan_cache_mode'), current_setting('DateStyle'),
+			current_setting('bytea_output'),
 		current_setting('array_nulls'), current_setting('client_encoding')), true),
 	` + formats + `, set_config('enable_seqscan', 'off', true), set_config('cpu_index_tuple_cost', '10', true), set_config('jit', 'off', true),
 	set_config('plan_cache_mode', ` + planMode + `, true)`
@@ -148,8 +151,8 @@ SELECT set_config('enable_seqscan', split_part(current_setting('kagzi.settings')
 	set_config('client_encoding', split_part(current_setting('kagzi.settings'), '|', 8), true)`
 )
 
-// prologueArgs returns the arguments of prologue for a transaction whose call ends with ctx. The server's timeout is a little
-// shorter than the call's, so that the outcome is known and the connection survives.
+// prologueArgs returns the arguments of prologue for a transaction whose call ends with ctx. The server's timeout is a
+// little shorter than the call's, so that the outcome is known and the connection survives.
 func (m txMode) prologueArgs(ctx context.Context) []any {
 	timeout := callTimeout
 	if t, ok := ctx.Deadline(); ok {
@@ -204,9 +207,9 @@ func transact(ctx context.Context, db DB, m txMode, f func(pgx.Tx) error) error 
 	})
 }
 
-// exchange sends statements in one round trip, and calls the read of each with its rows; a nil read ignores them. If db is a
-// transaction, the statements are a part of it, and a caller's transaction gets its settings back. Otherwise they are a
-// transaction of their own, with mode m.
+// exchange sends statements in one round trip, and calls the read of each with its rows; a nil read ignores them. If db
+// is a transaction, the statements are a part of it, and a caller's transaction gets its settings back. Otherwise they
+// are a transaction of their own, with mode m.
 func exchange(ctx context.Context, db DB, m txMode, b *pgx.Batch, reads ...func(pgx.Rows) error) error {
 	for len(reads) < b.Len() {
 		reads = append(reads, nil)
@@ -247,8 +250,8 @@ type exchangeStep struct {
 	then  func() exchangeStep // returns the next step, once the answers have been read; nil: this is the last one
 }
 
-// converse is exchange for a transaction of its own in several round trips. A process that is frozen in between keeps the locks for as
-// long as prologue says.
+// converse is exchange for a transaction of its own in several round trips. A process that is frozen in between keeps
+// the locks for as long as prologue says.
 func converse(ctx context.Context, db DB, m txMode, step exchangeStep) error {
 	return onConn(ctx, db, func(conn *pgx.Conn) error {
 		whole := &pgx.Batch{}
@@ -278,7 +281,8 @@ func converse(ctx context.Context, db DB, m txMode, step exchangeStep) error {
 
 // padReads adds nil reads for the statements that are sent before and after others.
 func padReads(reads []func(pgx.Rows) error, before, after int) []func(pgx.Rows) error {
-	return append(append(make([]func(pgx.Rows) error, before, before+len(reads)+after), reads...), make([]func(pgx.Rows) error, after)...)
+	return append(append(make([]func(pgx.Rows) error, before, before+len(reads)+after), reads...),
+		make([]func(pgx.Rows) error, after)...)
 }
 
 // sendAll sends the statements, and returns once every answer was read, including that of the commit.
@@ -311,8 +315,8 @@ func abort(conn *pgx.Conn) {
 	_, _ = conn.Exec(ctx, `ROLLBACK`) // if it fails, pgx closes the connection, which ends the transaction
 }
 
-// onConn calls f with a connection: db itself, or one of the pool. It waits for the pool at most half of the call's time: the
-// other half is for the statements.
+// onConn calls f with a connection: db itself, or one of the pool. It waits for the pool at most half of the call's
+// time: the other half is for the statements.
 func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 	switch db := db.(type) {
 	case *pgx.Conn:
@@ -334,8 +338,9 @@ func onConn(ctx context.Context, db DB, f func(*pgx.Conn) error) error {
 
 type suspicionKey struct{}
 
-// suspecting returns a context for another try of a call that failed with err. If the fault was that of a connection, the try takes none of
-// the pool that has it, too: without that, a call would meet one dead connection after the other when the server has restarted.
+// suspecting returns a context for another try of a call that failed with err. If the fault was that of a connection,
+// the try takes none of the pool that has it, too: without that, a call would meet one dead connection after the other
+// when the server has restarted.
 func suspecting(ctx context.Context, err error) context.Context {
 	if Classify(err) == ClassAway && !Unsent(err) {
 		ctx = context.WithValue(ctx, suspicionKey{}, err)
@@ -343,8 +348,8 @@ func suspecting(ctx context.Context, err error) context.Context {
 	return ctx
 }
 
-// acquireSound is acquire, and passes over connections that have the fault that ctx suspects. It looks at no more than the pool has: those that
-// it opens then have no fault that another one would not have.
+// acquireSound is acquire, and passes over connections that have the fault that ctx suspects. It looks at no more than
+// the pool has: those that it opens then have no fault that another one would not have.
 func acquireSound(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	conn, err := acquire(ctx, pool)
 	why, suspect := ctx.Value(suspicionKey{}).(error)
@@ -383,8 +388,8 @@ func MadeReadOnly(ctx context.Context, conn *pgx.Conn, err error) bool {
 	return isSound(ctx, conn, err)
 }
 
-// DropReadOnly closes conn if err says that it is read-only, so that the pool replaces it. A connection that began while the
-// database was read-only, or whose server has become a standby since, stays read-only when new ones are not.
+// DropReadOnly closes conn if err says that it is read-only, so that the pool replaces it. A connection that began
+// while the database was read-only, or whose server has become a standby since, stays read-only when new ones are not.
 func DropReadOnly(conn *pgx.Conn, err error) {
 	if code(err) == readOnly && !conn.IsClosed() {
 		closeNow(conn)
@@ -416,7 +421,10 @@ func acquireWithin(ctx context.Context, pool *pgxpool.Pool, wait time.Duration) 
 	conn, err := pool.Acquire(waiting)
 	if err != nil && waiting.Err() != nil {
 		stat := pool.Stat()
-		err = &NoConnection{InUse: stat.AcquiredConns(), Opening: stat.ConstructingConns(), Most: stat.MaxConns(), Err: err}
+		err = &NoConnection{
+			InUse: stat.AcquiredConns(), Opening: stat.ConstructingConns(),
+			Most: stat.MaxConns(), Err: err,
+		}
 	}
 	return conn, err
 }
@@ -435,7 +443,8 @@ func (e *NoConnection) Error() string {
 	if !e.busy() {
 		return fmt.Sprintf("no connection could be opened in time: %v", e.Err)
 	}
-	return fmt.Sprintf("no connection of the pool became free in time: all %d are in use, by steps or other code of this process: raise pool_max_conns, or give Kagzi a pool of its own", e.Most)
+	return fmt.Sprintf("no connection of the pool became free in time: all %d are in use, by steps or other code of "+
+		"this process: raise pool_max_conns, or give Kagzi a pool of its own", e.Most)
 }
 
 func (e *NoConnection) Unwrap() error { return e.Err }
@@ -452,8 +461,8 @@ func (t checkedTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return checkedTx{part}, err
 }
 
-// CheckedTx returns tx for changes of runs in it; a nil tx stays nil. It returns ErrIsolation if the isolation level is too
-// strict: see checkIsolation.
+// CheckedTx returns tx for changes of runs in it; a nil tx stays nil. It returns ErrIsolation if the isolation level is
+// too strict: see checkIsolation.
 func (s *Store) CheckedTx(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	if tx == nil {
 		return nil, nil
@@ -461,8 +470,8 @@ func (s *Store) CheckedTx(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	return checkIsolation(ctx, tx)
 }
 
-// checkIsolation returns ErrIsolation for a caller's transaction that does not see the commits of others: in it, a statement
-// that reads after locking would miss a compensation, a child, or a run that has just ended.
+// checkIsolation returns ErrIsolation for a caller's transaction that does not see the commits of others: in it, a
+// statement that reads after locking would miss a compensation, a child, or a run that has just ended.
 func checkIsolation(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 	switch tx.(type) {
 	case ownTx, checkedTx:
@@ -473,7 +482,8 @@ func checkIsolation(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
 		return nil, err
 	}
 	if level == "repeatable read" || level == "serializable" {
-		return nil, fmt.Errorf("%w: a transaction at %s does not see what others commit while it waits for a lock: begin one at READ COMMITTED (pgx.TxOptions{IsoLevel: pgx.ReadCommitted})", ErrIsolation, level)
+		return nil, fmt.Errorf("%w: a transaction at %s does not see what others commit while it waits for a lock: "+
+			"begin one at READ COMMITTED (pgx.TxOptions{IsoLevel: pgx.ReadCommitted})", ErrIsolation, level)
 	}
 	return checkedTx{tx}, nil
 }

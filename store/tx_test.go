@@ -41,8 +41,11 @@ func TestOurTransactionsBeginAlike(t *testing.T) {
 				cfg.ConnConfig.RuntimeParams[name] = value
 			}
 		})
-		const settings = `SELECT concat_ws(' ', current_setting('transaction_isolation'), CASE WHEN current_setting('lock_timeout')::interval > '30s' THEN 'long' ELSE current_setting('lock_timeout') END, current_setting('idle_in_transaction_session_timeout'),
-			current_setting('enable_seqscan'), current_setting('synchronous_commit'), current_setting('statement_timeout')::interval BETWEEN '40s' AND '54s')`
+		const settings = `SELECT concat_ws(' ', current_setting('transaction_isolation'),
+			CASE WHEN current_setting('lock_timeout')::interval > '30s' THEN 'long'
+			ELSE current_setting('lock_timeout') END, current_setting('idle_in_transaction_session_timeout'),
+			current_setting('enable_seqscan'), current_setting('synchronous_commit'),
+				current_setting('statement_timeout')::interval BETWEEN '40s' AND '54s')`
 		for _, mode := range []struct {
 			txMode
 			want string
@@ -81,15 +84,16 @@ func TestOurTransactionsBeginAlike(t *testing.T) {
 		if err := ask(t.Context(), pool, `SELECT 1 / 0`, nil, nil); code(err) != "22012" {
 			t.Errorf("error %v", err)
 		}
-		after := one[string](t, pool, `SELECT concat_ws(' ', pg_backend_pid(), current_setting('transaction_isolation'), current_setting('statement_timeout'), current_setting('enable_seqscan'))`)
+		after := one[string](t, pool, `SELECT concat_ws(' ', pg_backend_pid(), current_setting('transaction_isolation'),
+			current_setting('statement_timeout'), current_setting('enable_seqscan'))`)
 		if want := fmt.Sprintf("%d %s 7s on", before, level); after != want {
 			t.Errorf("the connection after an error: %s, want %s", after, want)
 		}
 	}
 }
 
-// A cancel that waits for the record of a compensation or of a child's start sees the record, whatever the default isolation
-// level is.
+// A cancel that waits for the record of a compensation or of a child's start sees the record, whatever the default
+// isolation level is.
 func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	for _, level := range levels {
@@ -100,7 +104,8 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 
 			r := running(t, s, 1)[0]
 			tx := begin(t, s)
-			if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "booking", "x"), registering(r, "booking", 1)); err != nil || !c.Written {
+			if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "booking", "x"),
+				registering(r, "booking", 1)); err != nil || !c.Written {
 				t.Fatalf("registered %t, %v", c.Written, err)
 			}
 			meetsLock(t, s, func(ctx context.Context) {
@@ -112,7 +117,8 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 
 			parent := running(t, s, 1)[0]
 			tx = begin(t, s)
-			exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR SHARE`, parent.RunID) // as the statement that records the start does
+			// as the statement that records the start does
+			exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR SHARE`, parent.RunID)
 			child := newRun(withParent(parent.RunID))
 			if _, err := s.Start(t.Context(), tx, []NewRun{child}); err != nil {
 				t.Fatal(err)
@@ -127,13 +133,14 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 	}
 }
 
-// A call that reads after it has locked refuses a caller's transaction that does not see the commits of others, and changes
-// nothing.
+// A call that reads after it has locked refuses a caller's transaction that does not see the commits of others, and
+// changes nothing.
 func TestStricterTransactionsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	over := running(t, s, 1)[0]
-	flush(t, s, &Flush{Finishes: []*Finish{{RunID: over.RunID, Lease: over.Lease, Status: Failed, ErrorKind: "unknown"}}})
+	flush(t, s,
+		&Flush{Finishes: []*Finish{{RunID: over.RunID, Lease: over.Lease, Status: Failed, ErrorKind: "unknown"}}})
 	active := start(t, s, newRun(withID("active")))[0]
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable, pgx.ReadCommitted} {
 		for name, act := range map[string]func(context.Context, pgx.Tx) error{
@@ -177,7 +184,8 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = act(t.Context(), tx)
-			if refused := errors.Is(err, ErrIsolation); refused != (level != pgx.ReadCommitted) || !refused && err != nil {
+			if refused := errors.Is(err, ErrIsolation); refused != (level != pgx.ReadCommitted) || !refused &&
+				err != nil {
 				t.Errorf("%s at %s: %v", name, level, err)
 			}
 			exec(t, tx, `SELECT 1`) // the transaction is not aborted
@@ -226,12 +234,20 @@ func TestOurTransactionsOnCitus(t *testing.T) {
 	start(t, New(db.Pool, "test"), many(1000)...) // for an empty table the server keeps no plan anyway
 	pool := poolWith(t, db.DSN, func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams["citus.version"] = "13.2" })
 	for _, p := range []*pgxpool.Pool{pool, db.Pool} {
-		want := map[time.Duration]string{0: "long, force_custom_plan", briefLockWait: "100ms, force_custom_plan, local", time.Minute: "1s, force_custom_plan, local"}
+		want := map[time.Duration]string{
+			0: "long, force_custom_plan", briefLockWait: "100ms, force_custom_plan, local",
+			time.Minute: "1s, force_custom_plan, local",
+		}
 		if p == db.Pool {
-			want = map[time.Duration]string{0: "long, force_generic_plan", briefLockWait: "100ms, force_generic_plan", time.Minute: "1min, force_generic_plan"}
+			want = map[time.Duration]string{
+				0: "long, force_generic_plan", briefLockWait: "100ms, force_generic_plan",
+				time.Minute: "1min, force_generic_plan",
+			}
 		}
 		for locks, want := range want {
-			const settings = `SELECT concat_ws(', ', CASE WHEN current_setting('lock_timeout')::interval BETWEEN '5s' AND '9s' THEN 'long' ELSE current_setting('lock_timeout') END, current_setting('plan_cache_mode'), NULLIF(current_setting('citus.propagate_set_commands', true), ''))`
+			const settings = `SELECT concat_ws(', ', CASE WHEN current_setting('lock_timeout')::interval BETWEEN '5s'
+				AND '9s' THEN 'long' ELSE current_setting('lock_timeout') END, current_setting('plan_cache_mode'),
+				NULLIF(current_setting('citus.propagate_set_commands', true), ''))`
 			var got [2]string
 			b := &pgx.Batch{}
 			b.Queue(settings)
@@ -244,7 +260,9 @@ func TestOurTransactionsOnCitus(t *testing.T) {
 			if err := exchange(t.Context(), p, txMode{locks: locks}, b, read(0)); err != nil {
 				t.Error(err)
 			}
-			if err := transact(t.Context(), p, txMode{locks: locks}, func(tx pgx.Tx) error { return ask(t.Context(), tx, settings, nil, read(1)) }); err != nil {
+			if err := transact(t.Context(), p, txMode{locks: locks}, func(tx pgx.Tx) error {
+				return ask(t.Context(), tx, settings, nil, read(1))
+			}); err != nil {
 				t.Error(err)
 			}
 			if got[0] != want || got[1] != want {
@@ -278,7 +296,8 @@ func TestOneFunctionBeginsTransactions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begins := regexp.MustCompile(`BeginTx|\.Begin\(|BeginFunc\(ctx, (s\.pool|db)\b|(s\.pool|\bdb)\.(Exec|Query|QueryRow|SendBatch)\(`)
+	begins := regexp.MustCompile(
+		`BeginTx|\.Begin\(|BeginFunc\(ctx, (s\.pool|db)\b|(s\.pool|\bdb)\.(Exec|Query|QueryRow|SendBatch)\(`)
 	allowed := map[string]bool{
 		"tx.go": true, "rights.go": true, // the schema may not be there yet
 		"doctor.go": true, // reads in the caller's

@@ -47,10 +47,11 @@ func (e *QueueFull) Error() string {
 	return fmt.Sprintf("queue %q is full: of its %d runs at once none may be added", e.Queue, e.MaxRunning)
 }
 
-// The statement waits for the lock and then sees the current row. No claim takes a locked run. A claim that waits for its turn until
-// the update commits tests its conditions again.
+// The statement waits for the lock and then sees the current row. No claim takes a locked run. A claim that waits for
+// its turn until the update commits tests its conditions again.
 const lockWaiter = `
-SELECT q.status, q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL, coalesce(q.waiting_on, ''), q.task_queue, coalesce(q.key_scope = '' AND q.slot = 2, false)
+SELECT q.status, q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL, coalesce(q.waiting_on, ''), q.task_queue,
+	coalesce(q.key_scope = '' AND q.slot = 2, false)
 FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1
 FOR UPDATE`
@@ -62,12 +63,15 @@ var ErrPlaceInTx = errors.New("a place of a queue cannot be taken in a transacti
 const hasPlaces = `
 SELECT count(*) > 0 FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.max_running > 0`
 
-// Claims that count the queue's runs lock this row first. They skip runs that are locked, so none waits for the caller, who has locked one.
+// Claims that count the queue's runs lock this row first. They skip runs that are locked, so none waits for the caller,
+// who has locked one.
 const lockPlaces = `
-SELECT c.max_running FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.max_running > 0 FOR UPDATE`
+SELECT c.max_running FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.max_running > 0
+	FOR UPDATE`
 
 const takenPlaces = `
-SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1 AND ` + holds + ` LIMIT $3) x`
+SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1
+	AND ` + holds + ` LIMIT $3) x`
 
 // takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise it keeps one
 // free until tx ends, and with it all claims of the queue: so it returns ErrPlaceInTx if tx is a caller's, unless the
@@ -87,7 +91,8 @@ func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers 
 	if err != nil {
 		return err
 	}
-	taken, err := askOne[int](ctx, tx, takenPlaces, s.namespace, queue, most) // of its own: it sees what the last claim has committed
+	// of its own: it sees what the last claim has committed
+	taken, err := askOne[int](ctx, tx, takenPlaces, s.namespace, queue, most)
 	if err == nil && taken >= most {
 		err = &QueueFull{queue, "", most}
 	}
@@ -96,17 +101,20 @@ func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers 
 
 // The caller has locked the run.
 //
-// The Timeout of a run that has never begun counts from when it is due, so its deadline moves with that. A run that has begun keeps its
-// deadline, and is due no later. A run that is due already, and is to be due now, keeps its turn.
+// The Timeout of a run that has never begun counts from when it is due, so its deadline moves with that. A run that has
+// begun keeps its deadline, and is due no later. A run that is due already, and is to be due now, keeps its turn.
 //
-// A key belongs to its queue. A run that moves to another queue therefore gives up its slot, and takes one there when it goes on. A
-// group spans queues: the run that has its slot keeps it, because no other run of the group may begin before that one has ended. The caller
-// has taken a place of the new queue for it.
+// A key belongs to its queue. A run that moves to another queue therefore gives up its slot, and takes one there when
+// it goes on. A group spans queues: the run that has its slot keeps it, because no other run of the group may begin
+// before that one has ended. The caller has taken a place of the new queue for it.
 const updateRun = `
 WITH n AS MATERIALIZED (
-	SELECT o.run_id, o.workflow_type, o.run_key, o.task_queue AS old_queue, o.priority AS old_priority, o.version AS old_version, o.metadata AS old_metadata, o.available_at AS old_at,
-		o.key_scope AS old_scope, o.slot AS old_slot, o.queue, o.queue <> o.task_queue AS moves, o.new_priority, o.new_version, o.new_metadata, o.new_deadline,
-		CASE WHEN o.due IS NULL OR o.due <= o.now AND o.available_at <= o.now THEN o.available_at ELSE LEAST(o.due, o.new_deadline) END AS new_at
+	SELECT o.run_id, o.workflow_type, o.run_key, o.task_queue AS old_queue, o.priority AS old_priority,
+		o.version AS old_version, o.metadata AS old_metadata, o.available_at AS old_at,
+		o.key_scope AS old_scope, o.slot AS old_slot, o.queue, o.queue <> o.task_queue AS moves, o.new_priority,
+			o.new_version, o.new_metadata, o.new_deadline,
+		CASE WHEN o.due IS NULL OR o.due <= o.now AND o.available_at <= o.now THEN o.available_at
+			ELSE LEAST(o.due, o.new_deadline) END AS new_at
 	FROM (
 		SELECT q.*, d.now, d.due,
 			CASE WHEN $3::text = '' THEN q.task_queue ELSE $3::text END AS queue,
@@ -114,9 +122,11 @@ WITH n AS MATERIALIZED (
 			CASE WHEN $5::bool THEN NULLIF($6::int, 0) ELSE q.version END AS new_version,
 			CASE WHEN $7::bool THEN NULLIF(NULLIF($8::text, '')::jsonb, '{}') ELSE q.metadata END AS new_metadata,
 			CASE WHEN d.due IS NOT NULL AND q.started_at IS NULL AND q.deadline_at IS NOT NULL
-				THEN LEAST(d.due + q.timeout, timestamptz '9999-12-31 23:59:59+00') ELSE q.deadline_at END AS new_deadline
+				THEN LEAST(d.due + q.timeout, timestamptz '9999-12-31 23:59:59+00')
+					ELSE q.deadline_at END AS new_deadline
 		FROM (
-			SELECT t.now, CASE WHEN $9::bool THEN GREATEST(t.now + $10::bigint * interval '1 microsecond', CASE WHEN $11::bigint > 0 THEN timestamptz 'epoch' + $11::bigint * interval '1 microsecond' END) END AS due
+			SELECT t.now, CASE WHEN $9::bool THEN GREATEST(t.now + $10::bigint * interval '1 microsecond', CASE
+				WHEN $11::bigint > 0 THEN timestamptz 'epoch' + $11::bigint * interval '1 microsecond' END) END AS due
 			FROM (SELECT statement_timestamp() AS now) t
 		) d
 		CROSS JOIN LATERAL (
@@ -125,23 +135,27 @@ WITH n AS MATERIALIZED (
 	) o
 ), r AS (
 	UPDATE kagzi.workflow_runs r
-	SET task_queue = n.queue, key_scope = CASE WHEN r.key_scope = '' THEN '' WHEN r.key_scope IS NOT NULL THEN n.queue END,
+	SET task_queue = n.queue, key_scope = CASE WHEN r.key_scope = '' THEN '' WHEN r.key_scope IS NOT NULL
+		THEN n.queue END,
 		slot = CASE WHEN n.moves AND r.key_scope IS DISTINCT FROM '' THEN NULL ELSE r.slot END,
-		priority = n.new_priority, version = n.new_version, available_at = n.new_at, deadline_at = n.new_deadline, metadata = n.new_metadata,
+		priority = n.new_priority, version = n.new_version, available_at = n.new_at, deadline_at = n.new_deadline,
+			metadata = n.new_metadata,
 		first_metadata = CASE WHEN $7::bool THEN coalesce(r.first_metadata, r.metadata, '{}') ELSE r.first_metadata END
 	FROM n
 	WHERE r.run_id = n.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, r.run_key, r.key_scope
 ), ` + insertChanges + ` (SELECT r.run_key, r.key_scope FROM r UNION SELECT n.run_key, n.old_scope FROM n) k WHERE k.run_key IS NOT NULL
 )
-SELECT n.run_id, n.workflow_type, n.old_queue, n.queue, n.old_priority, n.new_priority, coalesce(n.old_version, 0), coalesce(n.new_version, 0),
-	coalesce(n.old_metadata::text, ''), coalesce(n.new_metadata::text, ''), NULLIF(n.old_at, 'infinity'), NULLIF(n.new_at, 'infinity'), n.moves AND coalesce(n.old_slot = 2, false)
+SELECT n.run_id, n.workflow_type, n.old_queue, n.queue, n.old_priority, n.new_priority, coalesce(n.old_version, 0),
+	coalesce(n.new_version, 0),
+	coalesce(n.old_metadata::text, ''), coalesce(n.new_metadata::text, ''), NULLIF(n.old_at, 'infinity'),
+		NULLIF(n.new_at, 'infinity'), n.moves AND coalesce(n.old_slot = 2, false)
 FROM n`
 
-// Update changes a run that is pending or sleeping, and writes an event with what differs. It returns whose workers may have something
-// to do now: those of the run's queue, and those of the queue in which it had a slot until now. It returns ErrRunNotFound, ErrRunRunning,
-// ErrRunFinished, ErrRunEnding if the run was cancelled or compensates, a NotDueByTime, and a QueueFull or ErrPlaceInTx
-// if the run keeps the slot of its group.
+// Update changes a run that is pending or sleeping, and writes an event with what differs. It returns whose workers may
+// have something to do now: those of the run's queue, and those of the queue in which it had a slot until now. It
+// returns ErrRunNotFound, ErrRunRunning, ErrRunFinished, ErrRunEnding if the run was cancelled or compensates, a
+// NotDueByTime, and a QueueFull or ErrPlaceInTx if the run keeps the slot of its group.
 func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, why Why) (due []DueRun, err error) {
 	event := newEvent(id, EventUpdated, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
@@ -190,14 +204,20 @@ func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate
 const previousRun = "previous run"
 
 // update changes the run, which tx has locked, and returns what differs.
-func (s *Store) update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate) (due []DueRun, changes []Changed, err error) {
+func (s *Store) update(ctx context.Context, tx pgx.Tx, id uuid.UUID,
+	u RunUpdate,
+) (due []DueRun, changes []Changed, err error) {
 	var run DueRun
 	var queue, oldMetadata, newMetadata string
 	var oldPriority, newPriority, oldVersion int
 	var oldAt, newAt time.Time
 	var frees bool
-	args := []any{s.namespace, id, u.Queue, u.Priority, u.SetVersion, u.Version, u.SetMetadata, string(u.Metadata), u.SetDue, micros(u.Delay), epoch(u.At)}
-	err = askRow(ctx, tx, updateRun, args, uuidTo(&run.RunID), &run.Type, &queue, &run.Queue, &oldPriority, &newPriority, &oldVersion, &run.Version,
+	args := []any{
+		s.namespace, id, u.Queue, u.Priority, u.SetVersion, u.Version, u.SetMetadata, string(u.Metadata),
+		u.SetDue, micros(u.Delay), epoch(u.At),
+	}
+	err = askRow(ctx, tx, updateRun, args, uuidTo(&run.RunID), &run.Type, &queue, &run.Queue, &oldPriority,
+		&newPriority, &oldVersion, &run.Version,
 		&oldMetadata, &newMetadata, utc(&oldAt), utc(&newAt), &frees)
 	if err != nil {
 		return nil, nil, err

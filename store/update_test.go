@@ -48,7 +48,8 @@ func TestUpdate(t *testing.T) {
 			t.Errorf("claimed %v of %v", got, ids)
 		}
 		events, err := s.RunEvents(t.Context(), ids[1])
-		if err != nil || len(events) != 1 || events[0].Event != EventUpdated || !slices.Equal(events[0].Changes, []Changed{{"queue", "queue", "other"}, {"priority", "3", "1"}}) {
+		if err != nil || len(events) != 1 || events[0].Event != EventUpdated ||
+			!slices.Equal(events[0].Changes, []Changed{{"queue", "queue", "other"}, {"priority", "3", "1"}}) {
 			t.Errorf("events %+v, %v", events, err)
 		}
 	})
@@ -57,7 +58,10 @@ func TestUpdate(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		id := start(t, s, newRun())[0]
-		update(t, s, id, RunUpdate{Queue: "queue", Priority: 3, SetVersion: true, SetMetadata: true, Metadata: []byte(`{}`), SetDue: true})
+		update(t, s, id, RunUpdate{
+			Queue: "queue", Priority: 3, SetVersion: true, SetMetadata: true,
+			Metadata: []byte(`{}`), SetDue: true,
+		})
 		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_events`); n > 0 {
 			t.Errorf("%d events", n)
 		}
@@ -83,7 +87,8 @@ func TestUpdate(t *testing.T) {
 		id := start(t, s, newRun(func(r *NewRun) { r.Metadata = []byte(`{"a":"1"}`) }))[0]
 		update(t, s, id, RunUpdate{SetMetadata: true, Metadata: []byte(`{"b":"2"}`)})
 		update(t, s, id, RunUpdate{SetMetadata: true, Metadata: []byte(`{"c":"3"}`)})
-		if run, err := s.Run(t.Context(), id); err != nil || string(run.Metadata) != `{"c": "3"}` || string(run.FirstMetadata) != `{"a": "1"}` {
+		if run, err := s.Run(t.Context(), id); err != nil || string(run.Metadata) != `{"c": "3"}` ||
+			string(run.FirstMetadata) != `{"a": "1"}` {
 			t.Errorf("%s, at first %s, %v", run.Metadata, run.FirstMetadata, err)
 		}
 		if c := claim(t, s, request(1)); string(c.Runs[0].Metadata) != `{"a": "1"}` {
@@ -104,7 +109,8 @@ func TestUpdate(t *testing.T) {
 		if got := claimIDs(t, s, request(1)); got != nil {
 			t.Errorf("claimed %v", got)
 		}
-		if in := one[float64](t, s.pool, `SELECT extract(epoch FROM deadline_at - available_at)::float8 FROM kagzi.workflow_runs`); in != 3600 {
+		if in := one[float64](t, s.pool, `SELECT extract(epoch FROM deadline_at - available_at)::float8
+			FROM kagzi.workflow_runs`); in != 3600 {
 			t.Errorf("its deadline is %v s after it is due", in)
 		}
 		update(t, s, id, RunUpdate{SetDue: true, At: time.Now().Add(-time.Hour)})
@@ -135,7 +141,8 @@ func TestUpdate(t *testing.T) {
 		if _, ok := errors.AsType[*NotDueByTime](try(rs[1].RunID, dueAfter(0))); !ok {
 			t.Error("a sleep was to end early")
 		}
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET outcome = '{"status": "CANCELLED", "kind": "cancelled", "error": ""}' WHERE run_id = $1`, rs[1].RunID)
+		exec(t, s.pool,
+			`UPDATE kagzi.workflow_runs SET outcome = '{"status": "CANCELLED", "kind": "cancelled", "error": ""}' WHERE run_id = $1`, rs[1].RunID)
 		wantError(t, try(rs[1].RunID, u), ErrRunEnding)
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET outcome = NULL WHERE run_id = $1`, rs[1].RunID)
 		wantError(t, try(rs[1].RunID, u), nil)
@@ -143,18 +150,21 @@ func TestUpdate(t *testing.T) {
 		wantError(t, second(New(s.pool, "other").Update(t.Context(), nil, rs[1].RunID, u, Why{})), ErrRunNotFound)
 
 		queued := start(t, s, newRun())[0]
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = 'previous run', available_at = 'infinity', schedule_id = gen_random_uuid() WHERE run_id = $1`, queued)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = 'previous run', available_at = 'infinity',
+			schedule_id = gen_random_uuid() WHERE run_id = $1`, queued)
 		if e, ok := errors.AsType[*NotDueByTime](try(queued, dueAfter(0))); !ok || !e.PreviousRun() {
 			t.Error("a run was to begin before the previous one has ended")
 		}
 		update(t, s, queued, RunUpdate{Queue: "other"})
-		if released, _, err := s.ReleaseQueued(t.Context(), nil); err != nil || len(released) != 1 || released[0].Queue != "other" {
+		if released, _, err := s.ReleaseQueued(t.Context(), nil); err != nil || len(released) != 1 ||
+			released[0].Queue != "other" {
 			t.Errorf("released %+v, %v", released, err)
 		}
 	})
 }
 
-// A key belongs to its queue. What moves gives up its slot, and the next run of the key begins; a group goes with its slot.
+// A key belongs to its queue. What moves gives up its slot, and the next run of the key begins; a group goes with its
+// slot.
 func TestUpdateOfKeys(t *testing.T) {
 	t.Parallel()
 	other := func(n int) ClaimRequest {
@@ -192,7 +202,8 @@ func TestUpdateOfKeys(t *testing.T) {
 			t.Parallel()
 			s := open(t)
 			for _, q := range []string{"queue", "other"} {
-				exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, key_max_running, held) VALUES ($2, $1, 1, 1, true)`, s.namespace, q)
+				exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, key_max_running, held)
+					VALUES ($2, $1, 1, 1, true)`, s.namespace, q)
 			}
 			ids := start(t, s, newRun(key), newRun(key))
 			r := claim(t, s, keyedRequest(9)).Runs[0]
@@ -242,11 +253,13 @@ func TestUpdateOfKeys(t *testing.T) {
 	})
 }
 
-// A run that keeps the slot of its group takes a place in the queue to which it moves. So it moves only while the queue has one.
+// A run that keeps the slot of its group takes a place in the queue to which it moves. So it moves only while the queue
+// has one.
 func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running) VALUES ('other', $1, 1)`, s.namespace)
+	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running) VALUES ('other', $1, 1)`,
+		s.namespace)
 	other := func(n int) ClaimRequest {
 		req := keyedRequest(n)
 		req.Queue = "other"
@@ -269,7 +282,8 @@ func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
 
 	tx := begin(t, s) // a claim that has taken the last place, and has not committed
 	exec(t, tx, `SELECT FROM kagzi.queues FOR UPDATE`)
-	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(), locked_by = gen_random_uuid(), started_at = now(), slot = 1 WHERE run_id = $1`, theirs[0])
+	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(),
+		locked_by = gen_random_uuid(), started_at = now(), slot = 1 WHERE run_id = $1`, theirs[0])
 	meetsLock(t, s, func(ctx context.Context) { full(try(ctx, nil, holder)) }, func() { commit(t, tx) })
 	if p := one[int](t, s.pool, `SELECT priority FROM kagzi.workflow_runs WHERE run_id = $1`, holder); p != 3 {
 		t.Errorf("a refused update has changed the priority to %d", p)
@@ -280,7 +294,8 @@ func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
 	wantError(t, try(t.Context(), nil, waiting), nil)
 	update(t, s, holder, RunUpdate{Queue: "queue", Priority: 2}) // it stays where it is
 
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now(), locked_by = NULL WHERE run_id = $1`, theirs[0])
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now(),
+		locked_by = NULL WHERE run_id = $1`, theirs[0])
 	wantError(t, try(t.Context(), nil, holder), nil)
 	wantError(t, try(t.Context(), nil, holder), nil) // it is there
 	if got := runIDs(claim(t, s, other(9)).Runs); !slices.Equal(got, []uuid.UUID{holder}) {
@@ -292,7 +307,8 @@ func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
 func TestUpdateInTxHoldsUpNoClaims(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running) VALUES ('limited', $1, 5), ('queue', $1, 5)`, s.namespace)
+	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, max_running) VALUES ('limited', $1, 5),
+		('queue', $1, 5)`, s.namespace)
 	holder := start(t, s, newRun(inGroup("g")))[0]
 	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(claim(t, s, keyedRequest(9)).Runs[0], 0)}})
 	theirs := start(t, s, newRun(func(r *NewRun) { r.Queue = "limited" }))[0]
@@ -307,7 +323,8 @@ func TestUpdateInTxHoldsUpNoClaims(t *testing.T) {
 		t.Errorf("claimed %v while the transaction is open, want %v", got, theirs)
 	}
 	commit(t, tx)
-	if q := one[string](t, s.pool, `SELECT task_queue FROM kagzi.workflow_runs WHERE run_id = $1`, holder); q != "free" {
+	if q := one[string](t, s.pool, `SELECT task_queue FROM kagzi.workflow_runs WHERE run_id = $1`,
+		holder); q != "free" {
 		t.Errorf("the run is in queue %q", q)
 	}
 }
@@ -358,7 +375,8 @@ func TestSizeOfTagsOfCodeAndOperator(t *testing.T) {
 	set := record(r, "set", string(large("code", 2<<10)))
 	set.Kind = KindMetadata
 	flush(t, s, &Flush{Records: []*Record{set}})
-	if got := column[string](t, s.pool, `SELECT k FROM kagzi.workflow_runs r, jsonb_object_keys(r.metadata) k ORDER BY 1`); !slices.Equal(got, []string{"a", "code"}) {
+	if got := column[string](t, s.pool, `SELECT k FROM kagzi.workflow_runs r, jsonb_object_keys(r.metadata) k
+		ORDER BY 1`); !slices.Equal(got, []string{"a", "code"}) {
 		t.Errorf("the run has the tags %v", got)
 	}
 }
@@ -371,7 +389,9 @@ func TestUpdateMeetsClaim(t *testing.T) {
 
 	tx := begin(t, s)
 	lockRow(t, tx, ids[0])
-	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(), locked_by = gen_random_uuid(), started_at = now(), available_at = now() + interval '1 hour' WHERE run_id = $1`, ids[0])
+	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(),
+		locked_by = gen_random_uuid(), started_at = now(), available_at = now() + interval '1 hour'
+		WHERE run_id = $1`, ids[0])
 	meetsLock(t, s, func(ctx context.Context) {
 		wantError(t, second(s.Update(ctx, nil, ids[0], RunUpdate{Queue: "other"}, Why{})), ErrRunRunning)
 	}, func() { commit(t, tx) })
@@ -384,12 +404,14 @@ func TestUpdateMeetsClaim(t *testing.T) {
 		t.Errorf("claimed %v while it is being moved", got)
 	}
 	commit(t, tx)
-	if got := append(claimIDs(t, s, request(9)), claimIDs(t, s, request(9, inQueue("other")))...); !slices.Equal(got, ids[1:]) {
+	if got := append(claimIDs(t, s, request(9)), claimIDs(t, s, request(9, inQueue("other")))...); !slices.Equal(got,
+		ids[1:]) {
 		t.Errorf("claimed %v of %v", got, ids)
 	}
 }
 
-// Claims and updates of the same runs at the same time: each run is taken once, by a worker of the queue in which it is.
+// Claims and updates of the same runs at the same time: each run is taken once, by a worker of the queue in which it
+// is.
 func TestUpdatesBesideClaims(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -435,7 +457,8 @@ func TestUpdatesBesideClaims(t *testing.T) {
 	}
 }
 
-// The answer to the commit is lost, or the commit: the change happens once, even if a worker has taken the run meanwhile.
+// The answer to the commit is lost, or the commit: the change happens once, even if a worker has taken the run
+// meanwhile.
 func TestLostUpdate(t *testing.T) {
 	eachLoss(t, func(t *testing.T, _ func(*pgproxy.Proxy, string) *pgproxy.Drop, done bool) {
 		s, direct, proxy := losing(t)
@@ -445,16 +468,19 @@ func TestLostUpdate(t *testing.T) {
 			lose = proxy.DropAck
 		}
 		drop := lose(pgproxy.Exactly("commit"))
-		due, err := s.Update(t.Context(), nil, id, RunUpdate{Queue: "other", SetDue: true, Delay: time.Hour}, Why{Reason: "why", Actor: "who"})
+		due, err := s.Update(t.Context(), nil, id, RunUpdate{Queue: "other", SetDue: true, Delay: time.Hour},
+			Why{Reason: "why", Actor: "who"})
 		if err != nil || len(due) != 1 || due[0].Queue != "other" {
 			t.Errorf("to be told %+v, %v", due, err)
 		}
 		happened(t, drop)
 		events, err := direct.RunEvents(t.Context(), id)
-		if err != nil || len(events) != 1 || events[0].Reason != "why" || events[0].Actor != "who" || len(events[0].Changes) != 2 {
+		if err != nil || len(events) != 1 || events[0].Reason != "why" || events[0].Actor != "who" ||
+			len(events[0].Changes) != 2 {
 			t.Fatalf("events %+v, %v", events, err)
 		}
-		if at := one[time.Time](t, direct.pool, `SELECT available_at FROM kagzi.workflow_runs`); events[0].Changes[1].To != moment(at.UTC()) {
+		if at := one[time.Time](t, direct.pool,
+			`SELECT available_at FROM kagzi.workflow_runs`); events[0].Changes[1].To != moment(at.UTC()) {
 			t.Errorf("it is due at %v, and the event says %s", at, events[0].Changes[1].To)
 		}
 	})

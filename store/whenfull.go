@@ -34,9 +34,11 @@ func (e *KeyFull) Error() string {
 		what, raise = fmt.Sprintf("group %q", e.Key.Name), ""
 	}
 	if e.Starts > e.Limit {
-		return fmt.Sprintf("%s has a limit of %d: %d runs started at once do not fit, so nothing was started: start fewer%s", what, e.Limit, e.Starts, raise)
+		return fmt.Sprintf("%s has a limit of %d: %d runs started at once do not fit, so nothing was started: start "+
+			"fewer%s", what, e.Limit, e.Starts, raise)
 	}
-	return fmt.Sprintf("%s is full, so nothing was started: of a limit of %d, %d hold a slot and %d wait for one, each counted up to the limit: start again later%s", what, e.Limit, e.Running, e.Waiting, raise)
+	return fmt.Sprintf("%s is full, so nothing was started: of a limit of %d, %d hold a slot and %d wait for one, "+
+		"each counted up to the limit: start again later%s", what, e.Limit, e.Running, e.Waiting, raise)
 }
 
 func (e *KeyFull) Unwrap() error { return ErrKeyFull }
@@ -50,9 +52,9 @@ func anyWhenFull(runs []NewRun) bool {
 	return false
 }
 
-// lockFullKeys locks the keys of the runs with a WhenFull against other such starts, until tx ends. The lock is a row of its own,
-// because claims must not wait for a caller's transaction. It is no advisory lock: on distributed tables, each node has its own
-// of those.
+// lockFullKeys locks the keys of the runs with a WhenFull against other such starts, until tx ends. The lock is a row
+// of its own, because claims must not wait for a caller's transaction. It is no advisory lock: on distributed tables,
+// each node has its own of those.
 //
 // A transaction locks keys before windows and runs.
 func (s *Store) lockFullKeys(ctx context.Context, tx pgx.Tx, runs []NewRun) error {
@@ -72,20 +74,25 @@ func (s *Store) lockFullKeys(ctx context.Context, tx pgx.Tx, runs []NewRun) erro
 // The limit of the key u. The columns of the CTE or the function u are key_scope and run_key.
 const limitOfKey = `(
 	SELECT CASE WHEN u.key_scope = '' THEN 1 ELSE coalesce(
-		(SELECT k.max_running FROM kagzi.run_keys k WHERE k.key_scope = u.key_scope AND k.run_key = u.run_key AND k.namespace_id = $1),
-		(SELECT q.key_max_running FROM kagzi.queues q WHERE q.task_queue = u.key_scope AND q.namespace_id = $1)) END AS most
+		(SELECT k.max_running FROM kagzi.run_keys k WHERE k.key_scope = u.key_scope AND k.run_key = u.run_key
+			AND k.namespace_id = $1),
+		(SELECT q.key_max_running FROM kagzi.queues q WHERE q.task_queue = u.key_scope AND q.namespace_id = $1)) END
+			AS most
 	OFFSET 0
 )`
 
-// The runs that compete with a start for the slots of the key u: those that hold one, and those that are due and wait for one. The
-// runs that the call has just inserted ($4) are left out: they may be due some microseconds later. What follows waitersOfKey limits
-// the runs of a priority, and closes two brackets.
+// The runs that compete with a start for the slots of the key u: those that hold one, and those that are due and wait
+// for one. The runs that the call has just inserted ($4) are left out: they may be due some microseconds later. What
+// follows waitersOfKey limits the runs of a priority, and closes two brackets.
 const (
 	holdersOfKey = `(
-		SELECT x.run_id, x.created_at, x.outcome IS NOT NULL OR x.cancel_requested_at IS NOT NULL AS leaving FROM kagzi.workflow_runs x
-		WHERE u.key_scope <> '' AND x.task_queue = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key AND ` + holds + ` AND x.key_scope <> ''
+		SELECT x.run_id, x.created_at, x.outcome IS NOT NULL OR x.cancel_requested_at IS NOT NULL AS leaving
+			FROM kagzi.workflow_runs x
+		WHERE u.key_scope <> '' AND x.task_queue = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key
+			AND ` + holds + ` AND x.key_scope <> ''
 		UNION ALL
-		SELECT x.run_id, x.created_at, x.outcome IS NOT NULL OR x.cancel_requested_at IS NOT NULL FROM kagzi.workflow_runs x
+		SELECT x.run_id, x.created_at, x.outcome IS NOT NULL OR x.cancel_requested_at IS NOT NULL
+			FROM kagzi.workflow_runs x
 		WHERE u.key_scope = '' AND x.run_key = u.run_key AND x.namespace_id = $1 AND ` + holdsGroup + `
 	)`
 
@@ -94,7 +101,8 @@ const (
 		FROM generate_series(1, 4) AS p (priority)
 		CROSS JOIN LATERAL (
 			SELECT x.run_id, x.created_at FROM kagzi.workflow_runs x
-			WHERE x.key_scope = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key AND x.priority = p.priority
+			WHERE x.key_scope = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key
+				AND x.priority = p.priority
 				AND ` + waits + ` AND x.available_at <= statement_timestamp() AND x.outcome IS NULL AND x.run_id <> ALL ($4::uuid[])
 			ORDER BY x.available_at, x.run_id`
 )
@@ -116,8 +124,8 @@ CROSS JOIN LATERAL (
 ) w
 WHERE l.most > 0`
 
-// The oldest runs of the keys, so many that those of the call ($5) fit. A run that has been cancelled already will leave its slot by
-// itself. Of a longer line, the statement takes only the first runs.
+// The oldest runs of the keys, so many that those of the call ($5) fit. A run that has been cancelled already will
+// leave its slot by itself. Of a longer line, the statement takes only the first runs.
 const oldestOfKeys = `
 SELECT v.run_id
 FROM unnest($2::text[], $3::text[], $5::int[]) AS u (key_scope, run_key, starts)
@@ -146,8 +154,8 @@ type keyStarts struct {
 	first  int // the index of one with a policy
 }
 
-// keysToAdmit returns the keys of the runs with a WhenFull among those that were just inserted, with all runs of the call that
-// have been inserted and have these keys. If several of a key have a policy, RejectNew decides.
+// keysToAdmit returns the keys of the runs with a WhenFull among those that were just inserted, with all runs of the
+// call that have been inserted and have these keys. If several of a key have a policy, RejectNew decides.
 func keysToAdmit(out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) (keys []*keyStarts) {
 	byKey := map[[2]string]*keyStarts{}
 	id := func(r *NewRun) [2]string { return [2]string{Key{r.Key, r.Group}.scope(r.Queue), r.Key} }
@@ -174,15 +182,17 @@ func keysToAdmit(out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) (
 	return keys
 }
 
-// admit applies the policies of the runs that were just inserted, in a transaction that holds the locks of lockFullKeys. The
-// statements come after the lock, so they see what all earlier starts with a policy have inserted. They come after the insert,
-// because only that decides whether a start begins a run of its own or returns one that exists.
+// admit applies the policies of the runs that were just inserted, in a transaction that holds the locks of
+// lockFullKeys. The statements come after the lock, so they see what all earlier starts with a policy have inserted.
+// They come after the insert, because only that decides whether a start begins a run of its own or returns one that
+// exists.
 func (s *Store) admit(ctx context.Context, db DB, out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) error {
 	keys := keysToAdmit(out, runs, inserted)
 	if keys == nil {
 		return nil
 	}
-	scopes, names, own, starts := make([]string, len(keys)), make([]string, len(keys)), []uuid.UUID{}, make([]int32, len(keys))
+	scopes, names, own, starts := make([]string, len(keys)), make([]string, len(keys)), []uuid.UUID{},
+		make([]int32, len(keys))
 	for i, k := range keys {
 		scopes[i], names[i], starts[i] = k.key.scope(k.queue), k.key.Name, int32(len(k.own))
 		own = append(own, k.own...)
@@ -205,7 +215,8 @@ func (s *Store) admit(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 		return err
 	}
 	var oldest []uuid.UUID
-	err = ask(ctx, db, oldestOfKeys, []any{s.namespace, scopes, names, array(own), starts, mostCancelled}, collect(&oldest, pgx.RowTo[uuid.UUID]))
+	err = ask(ctx, db, oldestOfKeys, []any{s.namespace, scopes, names, array(own), starts, mostCancelled},
+		collect(&oldest, pgx.RowTo[uuid.UUID]))
 	if err != nil || len(oldest) == 0 {
 		return err
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// A fullRace starts runs of keys with a limit of 2 from many goroutines, in transactions of their own, whose answers may be lost, and
-// in transactions of callers, which are committed or rolled back. Every start has a policy, so at no time a key may have more than
-// 2 active runs. Meanwhile others claim the runs, and one goroutine counts them, and ends one after each count: so a run too
-// many is seen before somebody else ends it.
+// A fullRace starts runs of keys with a limit of 2 from many goroutines, in transactions of their own, whose answers
+// may be lost, and in transactions of callers, which are committed or rolled back. Every start has a policy, so at no
+// time a key may have more than 2 active runs. Meanwhile others claim the runs, and one goroutine counts them, and ends
+// one after each count: so a run too many is seen before somebody else ends it.
 type fullRace struct {
 	t                  *testing.T
 	direct             *Store
@@ -36,7 +36,10 @@ type fullRace struct {
 func (f *fullRace) random() (runs []NewRun) {
 	for range 1 + rand.N(3) {
 		key := []string{"reject", "cancel", "both"}[rand.N(3)]
-		policy := map[string]string{"reject": RejectNew, "cancel": CancelOldest, "both": []string{RejectNew, CancelOldest}[rand.N(2)]}[key]
+		policy := map[string]string{
+			"reject": RejectNew, "cancel": CancelOldest,
+			"both": []string{RejectNew, CancelOldest}[rand.N(2)],
+		}[key]
 		runs = append(runs, newRun(ofKey(key), func(r *NewRun) { r.WhenFull = policy }))
 	}
 	return runs
@@ -90,13 +93,15 @@ func (f *fullRace) claim(ctx context.Context) error {
 	return err
 }
 
-// count counts the active runs of each key in one snapshot, but for those that are about to end as cancelled. It ends one.
+// count counts the active runs of each key in one snapshot, but for those that are about to end as cancelled. It ends
+// one.
 func (f *fullRace) count(ctx context.Context) error {
 	var id uuid.UUID
 	var most int
 	err := f.direct.pool.QueryRow(ctx, `
 		SELECT r.run_id, max(r.n) OVER () FROM (
-			SELECT run_id, count(*) FILTER (WHERE cancel_requested_at IS NULL) OVER (PARTITION BY run_key) AS n FROM kagzi.workflow_runs WHERE status IN ('PENDING', 'RUNNING')
+			SELECT run_id, count(*) FILTER (WHERE cancel_requested_at IS NULL) OVER (PARTITION BY run_key) AS n
+				FROM kagzi.workflow_runs WHERE status IN ('PENDING', 'RUNNING')
 		) r ORDER BY random() LIMIT 1`).Scan(&id, &most)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -165,7 +170,8 @@ func TestWhenFullRaces(t *testing.T) {
 	if n := one[int](t, db.Pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
 		t.Errorf("%d deadlocks", n)
 	}
-	t.Logf("%d runs, %d starts refused, %d runs cancelled, %d counts, %d of them full, %d answers lost", len(exists), f.refused.Load(), f.cancelled.Load(), f.counts, f.full, f.proxy.Dropped())
+	t.Logf("%d runs, %d starts refused, %d runs cancelled, %d counts, %d of them full, %d answers lost", len(exists),
+		f.refused.Load(), f.cancelled.Load(), f.counts, f.full, f.proxy.Dropped())
 	if f.refused.Load() == 0 || f.cancelled.Load() == 0 || f.full == 0 {
 		t.Error("the test shows nothing")
 	}
@@ -181,7 +187,10 @@ func TestWhenFullCrosswise(t *testing.T) {
 		go func() {
 			var err error
 			for i := range 20 {
-				runs := []NewRun{newRun(ofKey("a"), cancelling), newRun(inGroup("b"), cancelling), newRun(batched("c", 7), ofKey("a")), newRun(ofKey("d"), rejecting, withID("d"))}
+				runs := []NewRun{
+					newRun(ofKey("a"), cancelling), newRun(inGroup("b"), cancelling),
+					newRun(batched("c", 7), ofKey("a")), newRun(ofKey("d"), rejecting, withID("d")),
+				}
 				for k := range runs {
 					j := (k*(g+1) + i) % len(runs)
 					runs[k], runs[j] = runs[j], runs[k]

@@ -20,8 +20,10 @@ func cancelling(r *NewRun) { r.WhenFull = CancelOldest }
 // limitKeys limits each key of the queue to n runs, with held until their ends.
 func limitKeys(t *testing.T, s *Store, n int, held bool) {
 	t.Helper()
-	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running, held) VALUES ('queue', $1, $2, $3)
-		ON CONFLICT (task_queue, namespace_id) DO UPDATE SET key_max_running = excluded.key_max_running`, s.namespace, n, held)
+	exec(t, s.pool, `INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running, held)
+		VALUES ('queue', $1, $2, $3)
+		ON CONFLICT (task_queue, namespace_id)
+			DO UPDATE SET key_max_running = excluded.key_max_running`, s.namespace, n, held)
 }
 
 // wantFull expects that the start is refused and stores nothing.
@@ -63,7 +65,8 @@ func TestRejectNew(t *testing.T) {
 		start(t, s, keyed())
 		first := claim(t, s, keyedRequest(1))
 		start(t, s, keyed())
-		wantFull(t, s, `key "a" of queue "queue" is full, so nothing was started: of a limit of 2, 1 hold a slot and 1 wait for one`, keyed())
+		wantFull(t, s,
+			`key "a" of queue "queue" is full, so nothing was started: of a limit of 2, 1 hold a slot and 1 wait for one`, keyed())
 		start(t, s, newRun(ofKey("b"), rejecting))
 		start(t, s, newRun(ofKey("a"))) // without the policy it waits
 		flush(t, s, &Flush{Finishes: []*Finish{finish(first.Runs[0])}})
@@ -80,7 +83,8 @@ func TestRejectNew(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		limitKeys(t, s, 1, false)
-		start(t, s, newRun(ofKey("a"), withDelay(time.Hour)), newRun(inGroup("a")), newRun(ofKey("a"), func(r *NewRun) { r.Queue = "other" }))
+		start(t, s, newRun(ofKey("a"), withDelay(time.Hour)), newRun(inGroup("a")),
+			newRun(ofKey("a"), func(r *NewRun) { r.Queue = "other" }))
 		start(t, s, keyed())
 		c := claim(t, s, keyedRequest(9))
 		i := slices.IndexFunc(c.Runs, func(r *ClaimedRun) bool { return !r.Key.Group })
@@ -99,7 +103,8 @@ func TestRejectNew(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		limitKeys(t, s, 1, false)
-		exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at, max_running) VALUES ('queue', 'a', $1, 'infinity', 2)`, s.namespace)
+		exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at, max_running)
+			VALUES ('queue', 'a', $1, 'infinity', 2)`, s.namespace)
 		start(t, s, keyed())
 		start(t, s, keyed())
 		wantFull(t, s, "of a limit of 2", keyed())
@@ -118,7 +123,8 @@ func TestRejectNew(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		start(t, s, newRun(inGroup("g"), rejecting))
-		wantFull(t, s, `group "g" is full, so nothing was started: of a limit of 1, 0 hold a slot and 1 wait for one, each counted up to the limit: start again later`, newRun(inGroup("g"), rejecting, func(r *NewRun) { r.Queue = "other" }))
+		wantFull(t, s,
+			`group "g" is full, so nothing was started: of a limit of 1, 0 hold a slot and 1 wait for one, each counted up to the limit: start again later`, newRun(inGroup("g"), rejecting, func(r *NewRun) { r.Queue = "other" }))
 		claim(t, s, keyedRequest(1))
 		wantFull(t, s, "1 hold a slot", newRun(inGroup("g"), rejecting))
 		start(t, s, newRun(ofKey("g"), rejecting))
@@ -128,10 +134,12 @@ func TestRejectNew(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		limitKeys(t, s, 2, false)
-		wantFull(t, s, `key "a" of queue "queue" has a limit of 2: 3 runs started at once do not fit, so nothing was started: start fewer`, newRun(), keyed(), keyed(), newRun(ofKey("b"), rejecting), keyed())
+		wantFull(t, s,
+			`key "a" of queue "queue" has a limit of 2: 3 runs started at once do not fit, so nothing was started: start fewer`, newRun(), keyed(), keyed(), newRun(ofKey("b"), rejecting), keyed())
 		start(t, s, newRun(), keyed(), newRun(ofKey("b"), rejecting), keyed())
 		wantFull(t, s, "2 wait", newRun(), newRun(ofKey("c"), rejecting), keyed())
-		wantFull(t, s, "3 runs started at once", newRun(ofKey("d")), newRun(ofKey("d"), rejecting), newRun(ofKey("d"))) // all of the call count
+		// all of the call count
+		wantFull(t, s, "3 runs started at once", newRun(ofKey("d")), newRun(ofKey("d"), rejecting), newRun(ofKey("d")))
 	})
 
 	t.Run("ActiveRunWithTheID", func(t *testing.T) {
@@ -231,7 +239,8 @@ func TestCancelOldest(t *testing.T) {
 		ids = append(ids, start(t, s, newRun(ofKey("a"), withDelay(time.Hour)))...) // not due
 		r := keyed()
 		out, err := s.Start(t.Context(), nil, []NewRun{r})
-		if err != nil || out[0].Ended == nil || !slices.Equal(sorted(out[0].Ended.Marked), sorted(slices.Clone(ids[:2]))) {
+		if err != nil || out[0].Ended == nil ||
+			!slices.Equal(sorted(out[0].Ended.Marked), sorted(slices.Clone(ids[:2]))) {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		ids = append(ids, r.RunID)
@@ -240,13 +249,19 @@ func TestCancelOldest(t *testing.T) {
 			t.Errorf("claimed %v while functions may be under way", runIDs(got.Runs))
 		}
 		for _, e := range c.Runs {
-			flush(t, s, &Flush{Finishes: []*Finish{{RunID: e.RunID, Lease: e.Lease, Status: Cancelled, ErrorKind: "cancelled"}}})
+			flush(t, s,
+				&Flush{Finishes: []*Finish{{
+					RunID: e.RunID, Lease: e.Lease, Status: Cancelled,
+					ErrorKind: "cancelled",
+				}}})
 		}
 		wantStatus(t, s, ids, Cancelled, Cancelled, Pending, Pending, Pending)
-		if row, err := s.Run(t.Context(), ids[0]); err != nil || row.Error != "run was cancelled: a newer start of its key has taken its place" {
+		if row, err := s.Run(t.Context(), ids[0]); err != nil ||
+			row.Error != "run was cancelled: a newer start of its key has taken its place" {
 			t.Errorf("%+v, %v", row, err)
 		}
-		if events, err := s.RunEvents(t.Context(), ids[1]); err != nil || len(events) != 1 || events[0].Event != EventCancelled || events[0].Reason == "" {
+		if events, err := s.RunEvents(t.Context(), ids[1]); err != nil || len(events) != 1 ||
+			events[0].Event != EventCancelled || events[0].Reason == "" {
 			t.Errorf("events %+v, %v", events, err)
 		}
 		next := keyedRequest(9)
@@ -266,7 +281,8 @@ func TestCancelOldest(t *testing.T) {
 		wantStatus(t, s, ids, Cancelled, Pending, Pending)
 	})
 
-	// A run that has registered compensations keeps its slot until these have run. The next start does not cancel another one for it.
+	// A run that has registered compensations keeps its slot until these have run. The next start does not cancel
+	// another one for it.
 	t.Run("Compensations", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
@@ -333,7 +349,8 @@ func TestCancelOldest(t *testing.T) {
 				t.Fatal(err)
 			}
 			exec(t, tx, end)
-			if got := one[string](t, s.pool, `SELECT coalesce(max(status), '') FROM kagzi.workflow_runs WHERE run_id = $1`, r.RunID); got != want[1] {
+			if got := one[string](t, s.pool, `SELECT coalesce(max(status), '') FROM kagzi.workflow_runs
+				WHERE run_id = $1`, r.RunID); got != want[1] {
 				t.Errorf("%s: the new run is %q", end, got)
 			}
 			wantStatus(t, s, ids, want[0])
@@ -345,8 +362,10 @@ func TestCancelOldest(t *testing.T) {
 		s := open(t)
 		limitKeys(t, s, 1, false)
 		ids := start(t, s, newRun(withID("x")), keyed())
-		out, err := s.Start(t.Context(), nil, []NewRun{keyed(withID("x"), func(r *NewRun) { r.IfActive = ReplaceActive })})
-		if err != nil || out[0].Replaced != ids[0] || !slices.Equal(sorted(out[0].Ended.Ended), sorted(slices.Clone(ids))) {
+		out, err := s.Start(t.Context(), nil,
+			[]NewRun{keyed(withID("x"), func(r *NewRun) { r.IfActive = ReplaceActive })})
+		if err != nil || out[0].Replaced != ids[0] ||
+			!slices.Equal(sorted(out[0].Ended.Ended), sorted(slices.Clone(ids))) {
 			t.Errorf("%+v, %v", out, err)
 		}
 	})
@@ -357,16 +376,19 @@ func TestCancelOldest(t *testing.T) {
 		limitKeys(t, s, 1, false)
 		start(t, s, many(mostCancelled+5, ofKey("a"))...)
 		start(t, s, keyed())
-		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`); n != mostCancelled {
+		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`); n !=
+			mostCancelled {
 			t.Errorf("%d were cancelled", n)
 		}
 	})
 }
 
-// The answer to the commit is lost, or the commit: the repeated start finds its run or starts it, and knows which runs were cancelled.
+// The answer to the commit is lost, or the commit: the repeated start finds its run or starts it, and knows which runs
+// were cancelled.
 func TestLostStartWhenFull(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
+	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).
+		DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
 		for _, policy := range []string{RejectNew, CancelOldest} {
 			s, direct, proxy := losing(t)
 			limitKeys(t, direct, 1, false)
@@ -384,14 +406,16 @@ func TestLostStartWhenFull(t *testing.T) {
 			if old != nil && (err != nil || out[0].Ended == nil || !slices.Equal(out[0].Ended.Ended, old)) {
 				t.Errorf("%s: cancelled %+v", name, out)
 			}
-			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); n != 1 {
+			if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.workflow_runs
+				WHERE status = 'PENDING'`); n != 1 {
 				t.Errorf("%s of %s: %d runs", name, policy, n)
 			}
 		}
 	}
 }
 
-// A run that is paused itself does not count, unless it holds a slot. One that a pause of its key, queue or workflow stops does.
+// A run that is paused itself does not count, unless it holds a slot. One that a pause of its key, queue or workflow
+// stops does.
 func TestWhenFullOfPausedRuns(t *testing.T) {
 	t.Parallel()
 	rejected := func() NewRun { return newRun(ofKey("a"), rejecting) }
@@ -431,7 +455,11 @@ func TestWhenFullOfPausedRuns(t *testing.T) {
 			r := claim(t, s, keyedRequest(1)).Runs[0]
 			pauseRun(t, s, ids[0])
 			wantFull(t, s, "1 hold a slot", rejected()) // it executes its step
-			flush(t, s, &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "pause"}}})
+			flush(t, s,
+				&Flush{Suspensions: []*Suspension{{
+					RunID: r.RunID, Lease: r.Lease, Status: Pending,
+					WaitingOn: "pause",
+				}}})
 			want := []string{Pending, Pending}
 			if held {
 				wantFull(t, s, "1 hold a slot", rejected())
@@ -463,7 +491,8 @@ func TestWhenFullOfPausedRuns(t *testing.T) {
 				t.Errorf("claimed %v while the slot is held", runIDs(got.Runs))
 			}
 			expire(t, s, ids[0])
-			if got := claim(t, s, keyedRequest(9)); !slices.Equal(runIDs(got.Runs), ids[:1]) || !got.Runs[0].CancelRequested {
+			if got := claim(t, s, keyedRequest(9)); !slices.Equal(runIDs(got.Runs), ids[:1]) ||
+				!got.Runs[0].CancelRequested {
 				t.Errorf("claimed %+v, want the cancelled run, to end it", got.Runs)
 			}
 		}

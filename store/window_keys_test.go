@@ -7,7 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A run that waits for several starts has a key: it begins with the last input, or all items, and the limit of its key holds.
+// A run that waits for several starts has a key: it begins with the last input, or all items, and the limit of its key
+// holds.
 func TestKeyAndWindow(t *testing.T) {
 	t.Parallel()
 	// handOn claims after the run has ended, as the worker that ended it does.

@@ -58,7 +58,10 @@ type waitingChange struct {
 var windowSpace = uuid.MustParse("d3b3a2f4-6f0b-4d37-9e0d-6a9a6a1c7b52")
 
 func planWindows(runs []NewRun) *windowPlan {
-	p := &windowPlan{runs: slices.Clone(runs), of: make([]*openWindow, len(runs)), byID: map[uuid.UUID]*openWindow{}, out: make([]StartedRun, len(runs))}
+	p := &windowPlan{
+		runs: slices.Clone(runs), of: make([]*openWindow, len(runs)), byID: map[uuid.UUID]*openWindow{},
+		out: make([]StartedRun, len(runs)),
+	}
 	for i := range runs {
 		r := &runs[i]
 		if r.Window == nil {
@@ -84,8 +87,8 @@ func planWindows(runs []NewRun) *windowPlan {
 	return p
 }
 
-// assign decides for each run, in the order of the call, whether it joins the run of its window or opens another window.
-// settled says which runs have a result already.
+// assign decides for each run, in the order of the call, whether it joins the run of its window or opens another
+// window. settled says which runs have a result already.
 func (p *windowPlan) assign(settled map[int]bool) error {
 	for i := range p.runs {
 		r, w := &p.runs[i], p.of[i]

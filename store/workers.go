@@ -35,8 +35,8 @@ type Worker struct {
 	Backend       Backend       // of the connection that sends the heartbeats
 }
 
-// A Backend is the server process behind a connection that only one worker uses. If the backend has ended, the worker has
-// ended, too, or has another connection by now. The zero Backend is unknown.
+// A Backend is the server process behind a connection that only one worker uses. If the backend has ended, the worker
+// has ended, too, or has another connection by now. The zero Backend is unknown.
 type Backend struct {
 	PID    int32
 	Start  time.Time // of the backend: process IDs are used again
@@ -48,12 +48,14 @@ SELECT a.backend_start, pg_postmaster_start_time()
 FROM pg_stat_activity a
 WHERE a.pid = pg_backend_pid() AND a.pid = $1 AND a.backend_start IS NOT NULL`
 
-// lockSoonOrFail is for statements that are only to be prepared: if a table is locked, that has time until they are needed.
+// lockSoonOrFail is for statements that are only to be prepared: if a table is locked, that has time until they are
+// needed.
 const lockSoonOrFail = `SELECT set_config('lock_timeout', '250ms', true)`
 
-// PrepareHeartbeats has the server prepare the statements of heartbeats on conn, so that each takes one round trip, unless the server
-// refuses one: then the heartbeats will tell. It returns the backend behind conn. That is the zero Backend behind a pooler, which makes up
-// the process ID that it sends to its clients, and if the user may not see the backend.
+// PrepareHeartbeats has the server prepare the statements of heartbeats on conn, so that each takes one round trip,
+// unless the server refuses one: then the heartbeats will tell. It returns the backend behind conn. That is the zero
+// Backend behind a pooler, which makes up the process ID that it sends to its clients, and if the user may not see the
+// backend.
 func (s *Store) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
 	known := false
 	read := func(rows pgx.Rows) error {
@@ -80,7 +82,8 @@ func (s *Store) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backen
 	return b, wrap("prepare heartbeats", err)
 }
 
-// prepareHeartbeats returns all statements of a heartbeat. They change nothing: there is no such worker and no such run.
+// prepareHeartbeats returns all statements of a heartbeat. They change nothing: there is no such worker and no such
+// run.
 func (s *Store) prepareHeartbeats() exchangeStep {
 	b := &pgx.Batch{}
 	queueHeartbeat(b, s.namespace, Heartbeat{})
@@ -92,7 +95,8 @@ func (s *Store) prepareHeartbeats() exchangeStep {
 }
 
 const hasBackend = `
-SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = $1 AND a.backend_start = timestamptz 'epoch' + $2::bigint * interval '1 microsecond')
+SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = $1
+	AND a.backend_start = timestamptz 'epoch' + $2::bigint * interval '1 microsecond')
 	AND pg_postmaster_start_time() = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
 
 // HasBackend reports whether conn leads to the server of b, and the backend is still there.
@@ -102,21 +106,27 @@ func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes 
 }
 
 const registerWorker = `
-INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, left_queues, workflow_types, status, hostname, pid, build, labels,
-	max_concurrent, lease_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version, report_number, fixed_lease, sealed)
+INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, left_queues, workflow_types, status, hostname, pid,
+	build, labels,
+	max_concurrent, lease_timeout, stale_after, backend_pid, backend_start, server_start, handlers, schema_version,
+		report_number, fixed_lease, sealed)
 VALUES ($2, $1, $3::text[], $18::text[], $4::text[], 'ONLINE', $5, $6, $7, NULLIF($8::text, '')::jsonb, $9,
 	$10::bigint * interval '1 microsecond', $11::bigint * interval '1 microsecond', NULLIF($12::int, 0),
-	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint, 0) * interval '1 microsecond', $15::text[], $16, $17, $19, $20)
+	timestamptz 'epoch' + NULLIF($13::bigint, 0) * interval '1 microsecond', timestamptz 'epoch' + NULLIF($14::bigint,
+		0) * interval '1 microsecond', $15::text[], $16, $17, $19, $20)
 ON CONFLICT (worker_id, namespace_id) DO UPDATE
-SET heartbeat_at = EXCLUDED.heartbeat_at, task_queues = EXCLUDED.task_queues, left_queues = EXCLUDED.left_queues, report_number = EXCLUDED.report_number, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, server_start = EXCLUDED.server_start
+SET heartbeat_at = EXCLUDED.heartbeat_at, task_queues = EXCLUDED.task_queues, left_queues = EXCLUDED.left_queues,
+	report_number = EXCLUDED.report_number, backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start,
+	server_start = EXCLUDED.server_start
 WHERE workers.status <> 'OFFLINE' AND workers.report_number <= EXCLUDED.report_number`
 
-// Each kind of event is written once in a worker's life. The statement does not wait for a caller's open transaction that
-// also writes one. So a drain that was requested is in the log once the worker begins to drain.
+// Each kind of event is written once in a worker's life. The statement does not wait for a caller's open transaction
+// that also writes one. So a drain that was requested is in the log once the worker begins to drain.
 const workerEvent = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
 SELECT $2::uuid, $3::uuid, $1::text, $4::text, NULLIF($5::text, '')
-WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2::uuid AND e.namespace_id = $1::text AND e.event = $4::text)
+WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2::uuid AND e.namespace_id = $1::text
+	AND e.event = $4::text)
 ON CONFLICT DO NOTHING`
 
 // RegisterWorker adds w to the registry. db is the connection that its heartbeats use.
@@ -126,7 +136,8 @@ func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
 		b := &pgx.Batch{}
 		b.Queue(registerWorker, s.namespace, w.ID, w.Queues, orEmpty(w.Types), w.Hostname, w.PID, w.Build,
 			string(w.Labels), w.MaxConcurrent, micros(w.LeaseTimeout), micros(w.StaleAfter),
-			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number, orEmpty(w.LeftQueues), w.FixedLease, w.Sealed)
+			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number,
+			orEmpty(w.LeftQueues), w.FixedLease, w.Sealed)
 		b.Queue(workerEvent, s.namespace, w.ID, event, "STARTED", "")
 		return exchange(ctx, db, untimed, b)
 	}))
@@ -181,22 +192,26 @@ type HeartbeatAnswer struct {
 	Now   time.Time // by the database's clock
 	Asked time.Time // when the heartbeat was sent, by this process's clock
 	Drain bool      // somebody asked the worker to drain
-	Own   bool      // the backend that received the heartbeat has the process ID of Heartbeat.Backend: no pooler is between
+	// the backend that received the heartbeat has the process ID of Heartbeat.Backend: no pooler is between
+	Own bool
 }
 
 const heartbeat = `
 WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE kagzi.workers w
-SET heartbeat_at = t.now, latest_at = GREATEST(w.latest_at, t.now), report_number = $9, active_count = $3, completed_count = $4, failed_count = $5, steps_count = $12,
+SET heartbeat_at = t.now, latest_at = GREATEST(w.latest_at, t.now), report_number = $9, active_count = $3,
+	completed_count = $4, failed_count = $5, steps_count = $12,
 	completed_rate = $13, failed_rate = $14, steps_rate = $15, backend_pid = NULLIF($6::int, 0),
 	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
-	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond', task_queues = $10::text[], left_queues = $11::text[], hung = NULLIF($16::text, '')::jsonb
+	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond', task_queues = $10::text[],
+		left_queues = $11::text[], hung = NULLIF($16::text, '')::jsonb
 FROM t
 WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.report_number <= $9
 RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
 	SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
 
-const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
+const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1
+	AND e.event = 'DRAINING')`
 
 // Heartbeat writes the worker's heartbeat, in a transaction of its own, so that no lock on a run delays it. It returns
 // ErrWorkerOffline if the worker was declared dead meanwhile.
@@ -205,7 +220,8 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer Heart
 		b := &pgx.Batch{}
 		queueHeartbeat(b, s.namespace, h)
 		answer = HeartbeatAnswer{Asked: time.Now()}
-		// The prologue asks for the backend: in a distributed Postgres the heartbeat runs on the server that has the row.
+		// The prologue asks for the backend: in a distributed Postgres the heartbeat runs on the server that has the
+		// row.
 		var pid int32
 		err := exchange(ctx, db, txMode{backend: &pid}, b, func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{utc(&answer.Now), &answer.Drain}, func() error { return nil })
@@ -224,8 +240,10 @@ func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer Heart
 }
 
 func queueHeartbeat(b *pgx.Batch, namespace string, h Heartbeat) {
-	b.Queue(heartbeat, namespace, h.Worker, h.Active, h.Counts.Completed, h.Counts.Failed, h.Backend.PID, epoch(h.Backend.Start),
-		epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues), h.Counts.Steps, h.Rates.Completed, h.Rates.Failed,
+	b.Queue(heartbeat, namespace, h.Worker, h.Active, h.Counts.Completed, h.Counts.Failed, h.Backend.PID,
+		epoch(h.Backend.Start),
+		epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues), h.Counts.Steps, h.Rates.Completed,
+		h.Rates.Failed,
 		h.Rates.Steps, h.Hung.stored())
 }
 
@@ -237,20 +255,21 @@ type HeldRun struct {
 
 // A HeldRunState is the state of a HeldRun in the table.
 type HeldRunState struct {
-	RunID    uuid.UUID
-	Lease    uuid.UUID // of the HeldRun
-	Holds    bool      // the run is still RUNNING under the lease
-	Status   string
-	Wakeups  int64
-	Cancel   bool      // somebody cancelled the run: the worker has to end it
-	Paused   bool      // the execution has to stop at its next step: somebody paused the run, or its queue, workflow or key in that way
+	RunID   uuid.UUID
+	Lease   uuid.UUID // of the HeldRun
+	Holds   bool      // the run is still RUNNING under the lease
+	Status  string
+	Wakeups int64
+	Cancel  bool // somebody cancelled the run: the worker has to end it
+	// the execution has to stop at its next step: somebody paused the run, or its queue, workflow or key in that way
+	Paused   bool
 	Deadline time.Time // when the run has to end; zero if there is none
 	Term     Term      // of the lease, if Holds
 }
 
-// The statement extends only leases that are past half of their timeout. It skips rows that somebody else has locked: the
-// next heartbeat extends them. coalesce hides the condition on the time from the planner, which would otherwise consider the
-// claim's index.
+// The statement extends only leases that are past half of their timeout. It skips rows that somebody else has locked:
+// the next heartbeat extends them. coalesce hides the condition on the time from the planner, which would otherwise
+// consider the claim's index.
 const extendLeases = `
 WITH l AS MATERIALIZED (
 	SELECT r.run_id, r.now, LEAST(r.now + $4::bigint * interval '1 microsecond',
@@ -272,18 +291,22 @@ RETURNING r.run_id, r.lease, l.until, l.now`
 
 const heldStates = `
 WITH pauses AS MATERIALIZED (
-	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.run_key AS of_key, p.key_scope AS of_scope, p.percent, p.paused_at AS since
+	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.run_key AS of_key, p.key_scope AS of_scope,
+		p.percent, p.paused_at AS since
 	FROM kagzi.pauses p
 	WHERE p.namespace_id = $1 AND p.parks
 )
 SELECT u.run_id, u.lease, coalesce(r.lease = u.lease AND r.status = 'RUNNING', false), coalesce(r.status, ''),
-	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false), r.deadline_at, NULLIF(r.available_at, 'infinity'), now(), coalesce(r.paused, false)
+	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false), r.deadline_at,
+		NULLIF(r.available_at, 'infinity'), now(), coalesce(r.paused, false)
 FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease)
 LEFT JOIN LATERAL (
-	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at, q.deadline_at, q.available_at, q.paused_at IS NOT NULL OR (
+	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at, q.deadline_at, q.available_at, q.paused_at IS NOT NULL
+		OR (
 			SELECT count(*)
 			FROM pauses p
-			WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type) AND (p.of_key = '' OR p.of_key = run_key AND p.of_scope = key_scope)
+			WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type)
+				AND (p.of_key = '' OR p.of_key = run_key AND p.of_scope = key_scope)
 				AND (p.of_key <> '' OR ` + applies + `)
 		) > 0 AS paused
 	FROM kagzi.workflow_runs q
@@ -298,8 +321,11 @@ var heldColumns = columnsOf(heldStates,
 
 var extendColumns = columnsOf(extendLeases, heldColumns...)
 
-// HeldStates returns the state of each of held. It passes a run whose row cannot be read to alone, and reads the others.
-func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun, alone func(HeldRun, error)) (states []HeldRunState, err error) {
+// HeldStates returns the state of each of held. It passes a run whose row cannot be read to alone, and reads the
+// others.
+func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun,
+	alone func(HeldRun, error),
+) (states []HeldRunState, err error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
@@ -307,15 +333,17 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun, alone fun
 		var found []HeldRunState
 		err := do(ctx, func(ctx context.Context) error {
 			asked := time.Now()
-			return ask(ctx, db, heldStates, heldColumns.args(s.namespace, some), collect(&found, func(row pgx.CollectableRow) (st HeldRunState, err error) {
-				var until *time.Time
-				var now time.Time
-				err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel, utc(&st.Deadline), &until, &now, &st.Paused)
-				if st.Holds && until != nil {
-					st.Term = termOf(asked, now, *until)
-				}
-				return st, err
-			}))
+			return ask(ctx, db, heldStates, heldColumns.args(s.namespace, some),
+				collect(&found, func(row pgx.CollectableRow) (st HeldRunState, err error) {
+					var until *time.Time
+					var now time.Time
+					err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel,
+						utc(&st.Deadline), &until, &now, &st.Paused)
+					if st.Holds && until != nil {
+						st.Term = termOf(asked, now, *until)
+					}
+					return st, err
+				}))
 		})
 		if err == nil {
 			states = append(states, found...)
@@ -325,9 +353,11 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun, alone fun
 	return states, err
 }
 
-// ExtendLeases extends the leases of held that are past half of their timeout, and returns their terms. It passes a run whose
-// lease cannot be extended to alone, and extends the others.
-func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout time.Duration, alone func(HeldRun, error)) (map[HeldRun]Term, error) {
+// ExtendLeases extends the leases of held that are past half of their timeout, and returns their terms. It passes a run
+// whose lease cannot be extended to alone, and extends the others.
+func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout time.Duration,
+	alone func(HeldRun, error),
+) (map[HeldRun]Term, error) {
 	terms := map[HeldRun]Term{}
 	if len(held) == 0 {
 		return terms, nil
@@ -337,15 +367,16 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout
 		err := do(ctx, func(ctx context.Context) error {
 			clear(extended)
 			asked := time.Now()
-			return ask(ctx, db, extendLeases, extendColumns.args(s.namespace, some, micros(timeout)), func(rows pgx.Rows) error {
-				var h HeldRun
-				var until, now time.Time
-				_, err := pgx.ForEachRow(rows, []any{&h.RunID, &h.Lease, &until, &now}, func() error {
-					extended[h] = termOf(asked, now, until)
-					return nil
+			return ask(ctx, db, extendLeases, extendColumns.args(s.namespace, some, micros(timeout)),
+				func(rows pgx.Rows) error {
+					var h HeldRun
+					var until, now time.Time
+					_, err := pgx.ForEachRow(rows, []any{&h.RunID, &h.Lease, &until, &now}, func() error {
+						extended[h] = termOf(asked, now, until)
+						return nil
+					})
+					return err
 				})
-				return err
-			})
 		})
 		if err == nil { // committed
 			maps.Copy(terms, extended)
@@ -355,26 +386,31 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout
 	return terms, err
 }
 
-const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_id = $2 AND namespace_id = $1 AND status = 'ONLINE'`
+const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_id = $2 AND namespace_id = $1
+	AND status = 'ONLINE'`
 
 // A worker sends no heartbeat after its last run has ended, so the counts of the last runs are written here.
 const stopWorker = `
 UPDATE kagzi.workers
-SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now(), completed_count = $3, failed_count = $4, steps_count = $5
+SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now(), completed_count = $3,
+	failed_count = $4, steps_count = $5
 WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
 
-// DrainingWorker records that the worker takes no more runs. It logs that the context of its Run ended, unless the log has a
-// request to drain.
+// DrainingWorker records that the worker takes no more runs. It logs that the context of its Run ended, unless the log
+// has a request to drain.
 func (s *Store) DrainingWorker(ctx context.Context, db DB, id uuid.UUID) error {
 	return s.setWorkerStatus(ctx, db, drainWorker, []any{s.namespace, id}, "DRAINING", id, "Run's context ended")
 }
 
 // StoppedWorker records that the worker has ended, and what it has done.
 func (s *Store) StoppedWorker(ctx context.Context, db DB, id uuid.UUID, c Counts) error {
-	return s.setWorkerStatus(ctx, db, stopWorker, []any{s.namespace, id, c.Completed, c.Failed, c.Steps}, "STOPPED", id, "")
+	return s.setWorkerStatus(ctx, db, stopWorker, []any{s.namespace, id, c.Completed, c.Failed, c.Steps},
+		"STOPPED", id, "")
 }
 
-func (s *Store) setWorkerStatus(ctx context.Context, db DB, statement string, args []any, event string, id uuid.UUID, detail string) error {
+func (s *Store) setWorkerStatus(ctx context.Context, db DB, statement string, args []any, event string, id uuid.UUID,
+	detail string,
+) error {
 	eventID := uuid.New()
 	return wrap("worker "+event, do(ctx, func(ctx context.Context) error {
 		return transact(ctx, db, untimed, func(tx pgx.Tx) error {
@@ -392,8 +428,8 @@ UPDATE kagzi.workflow_runs
 SET suspect_lease = lease
 WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 
-// BeginSuspect notes that a crash-loop suspect is about to begin. The row of another run does not tell whether the worker that
-// died with it had begun it, or had only claimed it: a write at each begin would cost too much.
+// BeginSuspect notes that a crash-loop suspect is about to begin. The row of another run does not tell whether the
+// worker that died with it had begun it, or had only claimed it: a write at each begin would cost too much.
 func (s *Store) BeginSuspect(ctx context.Context, h HeldRun) error {
 	b := &pgx.Batch{}
 	b.Queue(beginSuspect, s.namespace, h.RunID, h.Lease)

@@ -12,7 +12,8 @@ import (
 
 func worker() Worker {
 	return Worker{
-		ID: uuid.New(), Queues: []string{"queue"}, Types: []string{"type"}, Hostname: "host", PID: 7, Build: "v1", Labels: json.RawMessage(`{"zone": "a"}`),
+		ID: uuid.New(), Queues: []string{"queue"}, Types: []string{"type"}, Hostname: "host", PID: 7, Build: "v1",
+		Labels:        json.RawMessage(`{"zone": "a"}`),
 		MaxConcurrent: 10, LeaseTimeout: time.Minute, StaleAfter: 30 * time.Second,
 	}
 }
@@ -44,19 +45,25 @@ func fellSilent(t *testing.T, s *Store, n int) (Worker, []*ClaimedRun) {
 
 func events(t *testing.T, s *Store, id uuid.UUID) string {
 	t.Helper()
-	return one[string](t, s.pool, `SELECT coalesce(string_agg(event, ' ' ORDER BY occurred_at), '') FROM kagzi.worker_events WHERE worker_id = $1`, id)
+	return one[string](t, s.pool, `SELECT coalesce(string_agg(event, ' ' ORDER BY occurred_at), '')
+		FROM kagzi.worker_events WHERE worker_id = $1`, id)
 }
 
 func TestWorkerLife(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	w := register(t, s)
-	heartbeat := Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Active: 3, Counts: Counts{4, 5, 6}, Rates: Rates{0.4, 0.5, 0.6}}
+	heartbeat := Heartbeat{
+		Number: 1, Worker: w.ID, Queues: w.Queues, Active: 3, Counts: Counts{4, 5, 6},
+		Rates: Rates{0.4, 0.5, 0.6},
+	}
 	p, err := s.Heartbeat(t.Context(), s.pool, heartbeat)
 	if err != nil || p.Drain || p.Own || p.Now.IsZero() {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
-	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, hostname, pid, build, labels, max_concurrent, lease_timeout, stale_after, active_count, completed_count, failed_count, steps_count, completed_rate, failed_rate, steps_rate) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 3 4 5 6 0.4 0.5 0.6` {
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, hostname, pid, build, labels, max_concurrent,
+		lease_timeout, stale_after, active_count, completed_count, failed_count, steps_count, completed_rate,
+		failed_rate, steps_rate) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 3 4 5 6 0.4 0.5 0.6` {
 		t.Errorf("row %s", got)
 	}
 	for range 2 {
@@ -72,7 +79,8 @@ func TestWorkerLife(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, active_count, completed_count, failed_count, steps_count) FROM kagzi.workers`); got != `OFFLINE 0 8 9 10` {
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, active_count, completed_count, failed_count,
+		steps_count) FROM kagzi.workers`); got != `OFFLINE 0 8 9 10` {
 		t.Errorf("the stopped worker's row %s", got)
 	}
 	_, err = s.Heartbeat(t.Context(), s.pool, heartbeat)
@@ -103,14 +111,16 @@ func TestReleaseLost(t *testing.T) {
 	}
 	deads, alives := by(dead, 3), by(alive, 2)
 	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(deads[2], time.Hour)}})
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '110 s' WHERE run_id = $1`, deads[1].RunID)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '110 s' WHERE run_id = $1`,
+		deads[1].RunID)
 	silence(t, s, dead.ID, time.Hour)
 	exec(t, s.pool, `UPDATE kagzi.workers SET stale_after = '1 hour' WHERE worker_id = $1`, alive.ID)
 	silence(t, s, alive.ID, 58*time.Minute)
 	silence(t, other, foreign.ID, time.Hour)
 
 	lost, err := s.ReleaseLost(t.Context())
-	if err != nil || len(lost) != 1 || lost[0].ID != dead.ID || lost[0].Released != 2 || !slices.Equal(lost[0].Queues, []string{"queue"}) || lost[0].LeaseTimeout != time.Minute {
+	if err != nil || len(lost) != 1 || lost[0].ID != dead.ID || lost[0].Released != 2 ||
+		!slices.Equal(lost[0].Queues, []string{"queue"}) || lost[0].LeaseTimeout != time.Minute {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
 	for _, r := range deads[:2] {
@@ -131,13 +141,15 @@ func TestReleaseLost(t *testing.T) {
 	}
 	_, err = s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: dead.ID, Queues: dead.Queues})
 	wantError(t, err, ErrWorkerOffline)
-	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: alive.ID, Queues: alive.Queues}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool,
+		Heartbeat{Number: 1, Worker: alive.ID, Queues: alive.Queues}); err != nil {
 		t.Error(err)
 	}
 	if lost, err := s.ReleaseLost(t.Context()); err != nil || len(lost) > 0 {
 		t.Errorf("lost again %+v, error %v", lost, err)
 	}
-	if got := one[string](t, s.pool, `SELECT status FROM kagzi.workers WHERE worker_id = $1`, foreign.ID); got != "ONLINE" {
+	if got := one[string](t, s.pool, `SELECT status FROM kagzi.workers WHERE worker_id = $1`,
+		foreign.ID); got != "ONLINE" {
 		t.Errorf("a worker of another namespace is %s", got)
 	}
 	// Claims of these runs count as recoveries.
@@ -162,8 +174,8 @@ func TestReleaseLostPassesOverLocks(t *testing.T) {
 	commit(t, tx)
 }
 
-// checkTerm checks the term that a query after before returned for a lease that had most left in the table: after a slow
-// answer less is left, but never more.
+// checkTerm checks the term that a query after before returned for a lease that had most left in the table: after a
+// slow answer less is left, but never more.
 func checkTerm(t *testing.T, term Term, before time.Time, most time.Duration) {
 	t.Helper()
 	if most == 0 {
@@ -172,13 +184,16 @@ func checkTerm(t *testing.T, term Term, before time.Time, most time.Duration) {
 		}
 		return
 	}
-	if left := term.Ends.Sub(term.Asked); term.Asked.Before(before) || term.Asked.After(time.Now()) || left > most || left < most-15*time.Second {
+	if left := term.Ends.Sub(term.Asked); term.Asked.Before(before) || term.Asked.After(time.Now()) || left > most ||
+		left < most-15*time.Second {
 		t.Errorf("the term is %v from %v, want %v from %v on", left, term.Asked, most, before)
 	}
 }
 
 // extend extends the leases of the runs that are past half of their timeout, and returns the states of all after that.
-func extend(t *testing.T, s *Store, timeout time.Duration, runs ...*ClaimedRun) (states []HeldRunState, terms map[HeldRun]Term) {
+func extend(t *testing.T, s *Store, timeout time.Duration,
+	runs ...*ClaimedRun,
+) (states []HeldRunState, terms map[HeldRun]Term) {
 	t.Helper()
 	var asked []HeldRun
 	for _, r := range runs {
@@ -217,7 +232,14 @@ func TestExtendLeases(t *testing.T) {
 		checkTerm(t, states[i].Term, before, most)
 		states[i].Term = Term{}
 	}
-	for i, want := range []HeldRunState{{Holds: true, Status: Running}, {Holds: true, Status: Running}, {Status: Running}, {Holds: true, Status: Running, Wakeups: 4, Cancel: true}, {Status: Cancelled}, {}} {
+	for i, want := range []HeldRunState{
+		{Holds: true, Status: Running},
+		{Holds: true, Status: Running},
+		{Status: Running},
+		{Holds: true, Status: Running, Wakeups: 4, Cancel: true},
+		{Status: Cancelled},
+		{},
+	} {
 		want.RunID, want.Lease = rs[i].RunID, rs[i].Lease
 		if states[i] != want {
 			t.Errorf("state %d: %+v, want %+v", i, states[i], want)
@@ -225,7 +247,8 @@ func TestExtendLeases(t *testing.T) {
 	}
 	for i, want := range []float64{60, 40, 20, 60} {
 		if got := readRow(t, s.pool, rs[i].RunID).In; got < want-15 || got > want {
-			t.Errorf("run %d: %v s left, want %v: only leases that are held and past half of their timeout", i, got, want)
+			t.Errorf("run %d: %v s left, want %v: only leases that are held and past half of their timeout",
+				i, got, want)
 		}
 	}
 	if states, terms := extend(t, s, time.Minute); len(states)+len(terms) > 0 {
@@ -233,7 +256,8 @@ func TestExtendLeases(t *testing.T) {
 	}
 }
 
-// A registration or heartbeat that the network delivers late changes nothing: it would name a connection that has ended.
+// A registration or heartbeat that the network delivers late changes nothing: it would name a connection that has
+// ended.
 func TestLateHeartbeat(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -287,8 +311,10 @@ func TestExtendLeasesApart(t *testing.T) {
 // refuseUpdate makes the server refuse writes of the run's row, as of a damaged one.
 func refuseUpdate(t *testing.T, s *Store, id uuid.UUID) {
 	t.Helper()
-	exec(t, s.pool, `CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$`)
-	exec(t, s.pool, fmt.Sprintf(`CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (new.run_id = '%s') EXECUTE FUNCTION damaged()`, id))
+	exec(t, s.pool, `CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged'
+		USING ERRCODE = 'XX001'; END $$`)
+	exec(t, s.pool, fmt.Sprintf(`CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
+		WHEN (new.run_id = '%s') EXECUTE FUNCTION damaged()`, id))
 }
 
 // A dead worker's runs are released in all of its queues, also in one that it had left before.
@@ -309,11 +335,15 @@ func TestReleaseInSeveralQueues(t *testing.T) {
 		}
 		held = append(held, runs[0].RunID)
 	}
-	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues[:1], LeftQueues: w.Queues[1:]}); err != nil {
+	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{
+		Number: 1, Worker: w.ID, Queues: w.Queues[:1],
+		LeftQueues: w.Queues[1:],
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for queue, want := range map[string]int{"queue": 1, "other": 0} {
-		if page, total, err := s.Workers(t.Context(), WorkerFilter{Queue: queue, Limit: 10}); err != nil || len(page) != want || total != want {
+		if page, total, err := s.Workers(t.Context(), WorkerFilter{Queue: queue, Limit: 10}); err != nil ||
+			len(page) != want || total != want {
 			t.Errorf("workers of queue %q: %+v, %d, %v", queue, page, total, err)
 		}
 		if asked, err := s.DrainQueue(t.Context(), nil, queue, Why{}); err != nil || len(asked) != want {
@@ -322,7 +352,8 @@ func TestReleaseInSeveralQueues(t *testing.T) {
 	}
 	silence(t, s, w.ID, time.Hour)
 	lost, err := s.ReleaseLost(t.Context())
-	if err != nil || len(lost) != 1 || lost[0].Released != 2 || !slices.Equal(lost[0].Queues, w.Queues) || len(lost[0].Due()) != 2 {
+	if err != nil || len(lost) != 1 || lost[0].Released != 2 || !slices.Equal(lost[0].Queues, w.Queues) ||
+		len(lost[0].Due()) != 2 {
 		t.Errorf("lost %+v, %v", lost, err)
 	}
 	for _, id := range held {

@@ -16,8 +16,9 @@ const (
 	Lost               // the lease is lost, or the run is over
 	Taken              // an active run has the external ID of the child to start
 	Cancelling         // a cancel is pending: the run can only end as cancelled
-	Unheard            // the run was cancelled or paused, and Record.Unheard is set: write it again once its worker knows
-	Unfounded          // the server has lost a row on which it builds: see Premise
+	// the run was cancelled or paused, and Record.Unheard is set: write it again once its worker knows
+	Unheard
+	Unfounded // the server has lost a row on which it builds: see Premise
 )
 
 // A write is one thing that a flush writes: a Record, a Suspension, a Finish, a Progress or a SetAside.

@@ -19,11 +19,14 @@ type viewer struct {
 	still func() error // asks again for what the request was allowed to do
 }
 
-var errReadOnly = status(http.StatusForbidden, "This dashboard only reads: its Config has no Authorize, which says who may change something.")
+var errReadOnly = status(http.StatusForbidden, "This dashboard only reads: its Config has no Authorize, which says "+
+	"who may change something.")
 
-// guard asks Authorize before do. It is the only way to a page or a change. about returns the Actions of what the fields of a form name; without it the
-// path says what the request is about.
-func (d *dashboard) guard(a Action, about func(query) []Action, do func(http.ResponseWriter, *http.Request, viewer)) http.HandlerFunc {
+// guard asks Authorize before do. It is the only way to a page or a change. about returns the Actions of what the
+// fields of a form name; without it the path says what the request is about.
+func (d *dashboard) guard(a Action, about func(query) []Action, do func(http.ResponseWriter, *http.Request,
+	viewer),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		if a.Object == OnRun && r.PathValue("id") != "" {
@@ -37,7 +40,9 @@ func (d *dashboard) guard(a Action, about func(query) []Action, do func(http.Res
 			d.fail(w, r, viewer{}, err)
 			return
 		}
-		who := viewer{may: func(a Action) bool { return d.allow(r, a) == nil }, still: func() error { return d.allow(r, asked...) }}
+		who := viewer{may: func(a Action) bool { return d.allow(r, a) == nil }, still: func() error {
+			return d.allow(r, asked...)
+		}}
 		if who.actor, err = d.authorize(r, asked[0]); err == nil {
 			err = d.allow(r, asked[1:]...)
 		}
@@ -50,7 +55,9 @@ func (d *dashboard) guard(a Action, about func(query) []Action, do func(http.Res
 }
 
 // asked returns the Actions that Authorize must allow. Who changes something may also see it, as the form shows it.
-func (d *dashboard) asked(w http.ResponseWriter, r *http.Request, a Action, about func(query) []Action) (all []Action, err error) {
+func (d *dashboard) asked(w http.ResponseWriter, r *http.Request, a Action,
+	about func(query) []Action,
+) (all []Action, err error) {
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if a.ID = r.PathValue("name"); a.ID == "" {
 		a.ID = canonical(r.PathValue("id"))
@@ -92,7 +99,8 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64) error {
 	return nil
 }
 
-// canonical returns an ID as Authorize is asked for it, and as the database writes it: a UUID can be written in several ways.
+// canonical returns an ID as Authorize is asked for it, and as the database writes it: a UUID can be written in several
+// ways.
 func canonical(id string) string {
 	if u, err := uuid.Parse(id); err == nil {
 		return u.String()
@@ -100,8 +108,9 @@ func canonical(id string) string {
 	return id
 }
 
-// named returns the request with the run ID in its path. A page may be asked for by the run's own ID, but Authorize is always asked for the run ID. Who
-// may not search runs cannot try their IDs. The error is who deleted the run, for example.
+// named returns the request with the run ID in its path. A page may be asked for by the run's own ID, but Authorize is
+// always asked for the run ID. Who may not search runs cannot try their IDs. The error is who deleted the run, for
+// example.
 func (d *dashboard) named(r *http.Request) (*http.Request, error) {
 	text := r.PathValue("id")
 	id := canonical(text)

@@ -40,16 +40,19 @@ func TestARunIsAlwaysNamedByItsRunID(t *testing.T) {
 	names := []string{id, strings.ToUpper(id), "order%2F42"}
 	for _, name := range names {
 		for _, path := range []string{"", "/raw?of=input", "/restart", "/fork", "?name=x", "/cancel"} {
-			if r := s.get("/runs/" + name + path); r.StatusCode != http.StatusForbidden || strings.Contains(r.body, "secret") {
+			if r := s.get("/runs/" + name + path); r.StatusCode != http.StatusForbidden ||
+				strings.Contains(r.body, "secret") {
 				t.Errorf("GET /runs/%s%s: %s", name, path, r.Status)
 			}
 		}
-		if r := s.do(http.MethodGet, "/runs/"+name, "", "Accept", "text/event-stream"); r.StatusCode != http.StatusForbidden {
+		if r := s.do(http.MethodGet, "/runs/"+name, "", "Accept",
+			"text/event-stream"); r.StatusCode != http.StatusForbidden {
 			t.Errorf("the stream of %s: %s", name, r.Status)
 		}
 	}
 	for _, name := range append(names, "{"+id+"}", "urn:uuid:"+id, strings.ReplaceAll(id, "-", "")) {
-		if r := s.post("/runs/" + url.PathEscape(name) + "/cancel"); r.StatusCode != http.StatusForbidden && r.StatusCode != http.StatusNotFound {
+		if r := s.post("/runs/" + url.PathEscape(name) + "/cancel"); r.StatusCode != http.StatusForbidden &&
+			r.StatusCode != http.StatusNotFound {
 			t.Errorf("POST /runs/%s/cancel: %s", name, r.Status)
 		}
 	}
@@ -92,7 +95,9 @@ func TestWhoChangesSomethingMustBeAllowedToSeeIt(t *testing.T) {
 func TestBulkLeavesOutWhatThePolicyRefuses(t *testing.T) {
 	k := kit.New(t)
 	mine, theirs := kit.Begin(k, echo, "1", kagzi.ID("mine")), kit.Begin(k, echo, "2", kagzi.ID("theirs"))
-	s := newSite(k, Config{Authorize: (&policy{no: func(a Action) bool { return a.Changes() && a.ID == string(theirs.ID()) }}).authorize})
+	s := newSite(k,
+		Config{Authorize: (&policy{no: func(a Action) bool { return a.Changes() && a.ID == string(theirs.ID()) }}).
+			authorize})
 	plan, result := s.bulk(Cancel, "all", "1", "filter", "")
 	says(t, plan, "1 run would be cancelled", "1</span> left out: Not yours")
 	says(t, result, "1 run cancelled")
@@ -105,7 +110,8 @@ func TestBulkLeavesOutWhatThePolicyRefuses(t *testing.T) {
 		{"stage", "apply", "filter", "status=active"},
 		{"stage", "apply", "filter", "id=theirs"},
 	} {
-		says(t, s.finish(Terminate, s.post("/runs/bulk/terminate", fields...).body), "0 runs terminated", "1</span> left out: Not yours")
+		says(t, s.finish(Terminate, s.post("/runs/bulk/terminate", fields...).body), "0 runs terminated",
+			"1</span> left out: Not yours")
 	}
 	if a, b := k.InfoOf(mine).Status, k.InfoOf(theirs).Status; a != kagzi.StatusCancelled || b != kagzi.StatusPending {
 		t.Errorf("they are %s and %s", a, b)
@@ -115,7 +121,10 @@ func TestBulkLeavesOutWhatThePolicyRefuses(t *testing.T) {
 func TestAPolicyByQueueCannotBeEvaded(t *testing.T) {
 	k := kit.New(t)
 	// The shop's team may do everything with its queue, and nothing else with limits and pauses.
-	s := newSite(k, Config{Authorize: (&policy{no: func(a Action) bool { return a.Changes() && a != Action{a.Verb, OnQueue, "shop"} }}).authorize})
+	s := newSite(k,
+		Config{Authorize: (&policy{no: func(a Action) bool {
+			return a.Changes() && a != Action{a.Verb, OnQueue, "shop"}
+		}}).authorize})
 	for _, c := range [][]string{
 		{"/limits/pause", "all", "1"},
 		{"/limits/pause", "all", "1", "queue", "shop"},
@@ -174,7 +183,8 @@ func TestAStreamEndsWhenARightIsWithdrawn(t *testing.T) {
 
 func TestAHeadRequestOpensNoStream(t *testing.T) {
 	s := newSite(kit.New(t), Config{})
-	if r := s.do(http.MethodHead, "/", "", "Accept", "text/event-stream"); r.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+	if r := s.do(http.MethodHead, "/", "", "Accept", "text/event-stream"); r.Header.Get("Content-Type") !=
+		"text/html; charset=utf-8" {
 		t.Errorf("it is a %s", r.Header.Get("Content-Type"))
 	}
 }

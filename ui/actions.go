@@ -39,7 +39,10 @@ func (s *screen) RunActions(r kagzi.RunInfo) (a actions) {
 	id := string(r.ID)
 	add := func(to *[]action, verb Verb, text string) {
 		if s.May(verb, OnRun, id) {
-			*to = append(*to, action{Title: text + "…", To: "/runs/" + id + "/" + string(verb), Danger: verb == Terminate || verb == Delete})
+			*to = append(*to, action{
+				Title: text + "…", To: "/runs/" + id + "/" + string(verb),
+				Danger: verb == Terminate || verb == Delete,
+			})
 		}
 	}
 	paused := !r.PausedAt.IsZero() || strings.Contains(r.WaitingOn, "pause")
@@ -84,7 +87,8 @@ func (s *screen) ForkOf(r kagzi.RunInfo, step kagzi.StepAttempt) *action {
 	if !r.Status.Ended() || !forkable(step) || !s.May(Fork, OnRun, string(r.ID)) {
 		return nil
 	}
-	return &action{Title: "Fork from here…", To: "/runs/" + string(r.ID) + "/fork?" + url.Values{"step": {step.Step}}.Encode()}
+	return &action{Title: "Fork from here…", To: "/runs/" + string(r.ID) + "/fork?" +
+		url.Values{"step": {step.Step}}.Encode()}
 }
 
 // MessageActions returns the buttons of a message that was set aside.
@@ -128,7 +132,8 @@ type offers struct {
 
 func (o offers) add(to *[]action, verb Verb, text string) {
 	if o.s.May(verb, o.object, o.id) {
-		*to = append(*to, action{Title: text, To: o.base + string(verb), Danger: verb == Delete || verb == ForceOffline})
+		*to = append(*to, action{Title: text, To: o.base + string(verb), Danger: verb == Delete ||
+			verb == ForceOffline})
 	}
 }
 
@@ -192,7 +197,8 @@ func (s *screen) KeyActions(queue, key string) (a actions) {
 		return a.likely(false)
 	}
 	if s.May(Set, OnQueue, queue) {
-		a.First = append(a.First, action{Title: "Set limits…", To: "/limits/key?" + url.Values{"queue": {queue}, "key": {key}}.Encode()})
+		a.First = append(a.First, action{Title: "Set limits…", To: "/limits/key?" +
+			url.Values{"queue": {queue}, "key": {key}}.Encode()})
 	}
 	s.pause(&a.More, Pause, kagzi.Target{Queue: queue, Key: key})
 	return a.likely(false)
@@ -263,7 +269,10 @@ func (s *screen) BulkActions() (a actions) {
 		if v.verb == Cancel || v.verb == Resume || v.verb == Restart {
 			to = &a.First
 		}
-		*to = append(*to, action{Title: title(v.verb) + "…", To: "/runs/bulk/" + string(v.verb), Danger: v.danger, For: v.statuses()})
+		*to = append(*to, action{
+			Title: title(v.verb) + "…", To: "/runs/bulk/" + string(v.verb), Danger: v.danger,
+			For: v.statuses(),
+		})
 	}
 	slices.SortStableFunc(a.More, func(a, b action) int { return cmp.Compare(dangerous(a), dangerous(b)) })
 	return a

@@ -15,14 +15,15 @@ const (
 	mostPlanned = 100
 	// mostTicks is how many fires of a schedule are counted: those of each hour in the agenda's time.
 	mostTicks = 200
-	// eachAtMost is how many fires of a schedule stand in the calendar. A schedule that has more is named once, above it.
+	// eachAtMost is how many fires of a schedule stand in the calendar. A schedule that has more is named once, above
+	// it.
 	eachAtMost = 25
 	// mostFires bounds the calendar.
 	mostFires = 400
 )
 
-// An agenda is the view model of what the schedules will start. The browser arranges the days anew, in the viewer's zone: so there is one more than is
-// shown.
+// An agenda is the view model of what the schedules will start. The browser arranges the days anew, in the viewer's
+// zone: so there is one more than is shown.
 type agenda struct {
 	Days   []agendaDay
 	Often  []oftenFires
@@ -95,7 +96,9 @@ func (d *dashboard) agenda(ctx context.Context, q query) (any, error) {
 			v.Paused = v.Paused || s.Paused
 		}
 	}
-	slices.SortStableFunc(fires, func(a, b agendaFire) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Schedule, b.Schedule)) })
+	slices.SortStableFunc(fires, func(a, b agendaFire) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Schedule, b.Schedule))
+	})
 	if shown, more := bounded(fires, mostFires); more > 0 {
 		fires, v.Until = shown, shown[mostFires-1].At
 	}
@@ -110,8 +113,8 @@ func (d *dashboard) agenda(ctx context.Context, q query) (any, error) {
 	return v, nil
 }
 
-// firesUntil returns the next fires of the schedule, mostTicks and one at most, as long as they are before until. It asks for few first: those of a yearly
-// schedule are sought through as many years.
+// firesUntil returns the next fires of the schedule, mostTicks and one at most, as long as they are before until. It
+// asks for few first: those of a yearly schedule are sought through as many years.
 func (d *dashboard) firesUntil(ctx context.Context, name string, until time.Time) (ticks []time.Time, err error) {
 	for _, n := range []int{1, eachAtMost + 1, mostTicks + 1} {
 		ticks, err = d.client.NextFires(ctx, name, n)

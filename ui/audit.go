@@ -14,13 +14,15 @@ import (
 // auditPages are the page of the audit log.
 func (d *dashboard) auditPages() []page {
 	return []page{{
-		path: "/audit", action: Action{Verb: View, Object: OnAudit}, template: "audit", live: []string{"audit-rows"}, look: d.audit,
+		path: "/audit", action: Action{Verb: View, Object: OnAudit}, template: "audit", live: []string{"audit-rows"},
+		look: d.audit,
 	}}
 }
 
 // auditKinds are the kinds of objects in the order of the field.
 var auditKinds = []kagzi.AuditKind{
-	kagzi.AuditRun, kagzi.AuditSchedule, kagzi.AuditQueue, kagzi.AuditKey, kagzi.AuditGroup, kagzi.AuditWorkflow, kagzi.AuditAll, kagzi.AuditLimit,
+	kagzi.AuditRun, kagzi.AuditSchedule, kagzi.AuditQueue, kagzi.AuditKey, kagzi.AuditGroup, kagzi.AuditWorkflow,
+	kagzi.AuditAll, kagzi.AuditLimit,
 	kagzi.AuditWorker, kagzi.AuditConsumer,
 }
 
@@ -96,9 +98,13 @@ func auditRowOf(e kagzi.AuditEntry) auditRow {
 }
 
 func (d *dashboard) audit(ctx context.Context, q query) (any, error) {
-	v := auditList{Kinds: auditKinds, Filtered: q.has("kind", "name", "queue", "action", "actor", "since", "until"), First: q.get("after") == ""}
+	v := auditList{
+		Kinds: auditKinds, Filtered: q.has("kind", "name", "queue", "action", "actor", "since", "until"),
+		First: q.get("after") == "",
+	}
 	f := kagzi.AuditFilter{
-		Kind: kagzi.AuditKind(q.get("kind")), Name: q.get("name"), Queue: q.get("queue"), Action: q.get("action"), Actor: q.get("actor"), After: q.get("after"), Limit: auditRows + 1,
+		Kind: kagzi.AuditKind(q.get("kind")), Name: q.get("name"), Queue: q.get("queue"), Action: q.get("action"),
+		Actor: q.get("actor"), After: q.get("after"), Limit: auditRows + 1,
 	}
 	if f.Kind != "" && !slices.Contains(auditKinds, f.Kind) {
 		return nil, badRequest("The log has no kind %q.", f.Kind)

@@ -14,7 +14,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// Each change that a form makes is in the audit log, with the actor that Authorize has returned and the reason of the form.
+// Each change that a form makes is in the audit log, with the actor that Authorize has returned and the reason of the
+// form.
 func TestChangesAreAudited(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: func(*http.Request, Action) (string, error) { return "ada@example.com", nil }})
@@ -22,7 +23,8 @@ func TestChangesAreAudited(t *testing.T) {
 	run := string(kit.Begin(k, echo, "x", kagzi.ID("order-42")).ID())
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queue: "mail"})
 	mails := kagzi.DefineTopic[json.RawMessage]("mails")
-	kagzi.Consume(w, kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mails}}), func(kagzi.Context, int) (int, error) { return 0, nil })
+	kagzi.Consume(w, kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mails}}),
+		func(kagzi.Context, int) (int, error) { return 0, nil })
 	kit.StartLocal(t, w)
 	await.True(t, "the worker registers, and its consumer", func() bool {
 		return k.Count(`SELECT (SELECT count(*) FROM kagzi.workers) + (SELECT count(*) FROM kagzi.consumers)`) == 2
@@ -51,7 +53,10 @@ func TestChangesAreAudited(t *testing.T) {
 		{"PAUSED", "/schedules/nightly/pause", nil, "/schedules/nightly"},
 		{"RESUMED", "/schedules/nightly/resume", nil, "/schedules/nightly"},
 		{"TRIGGERED", "/schedules/nightly/trigger", nil, "/schedules/nightly"},
-		{"BACKFILLED", "/schedules/nightly/backfill", []string{"sure", "1", "from", time.Now().Add(-5 * time.Hour).UTC().Format(time.RFC3339)}, "/schedules/nightly"},
+		{"BACKFILLED", "/schedules/nightly/backfill", []string{
+			"sure", "1", "from",
+			time.Now().Add(-5 * time.Hour).UTC().Format(time.RFC3339),
+		}, "/schedules/nightly"},
 		{"DELETED", "/schedules/nightly/delete", nil, ""},
 		{"UPDATED", "/limits/queue", []string{"queue", "mail", "most", "4"}, "/queues/mail"},
 		{"UPDATED", "/limits/key", []string{"queue", "mail", "key", "acme", "most", "2"}, "/audit?kind=key&queue=mail"},
@@ -75,17 +80,22 @@ func TestChangesAreAudited(t *testing.T) {
 		}
 		for _, page := range []string{"/audit", step.on} {
 			if page != "" {
-				wantAll(t, page, s.mustGet(page), "ada@example.com", "because", strings.ToLower(strings.ReplaceAll(step.action, "_", " ")))
+				wantAll(t, page, s.mustGet(page), "ada@example.com", "because",
+					strings.ToLower(strings.ReplaceAll(step.action, "_", " ")))
 			}
 		}
 	}
-	if err := c.SetLimit(k.Ctx, kagzi.StepLimit{Name: "a/b", MaxRunning: 1}, kagzi.Actor("bo@example.com")); err != nil {
+	if err := c.SetLimit(k.Ctx, kagzi.StepLimit{Name: "a/b", MaxRunning: 1},
+		kagzi.Actor("bo@example.com")); err != nil {
 		t.Fatal(err)
 	}
 	link := "/audit?kind=limit&name=a%2Fb"
 	wantAll(t, "limits", s.mustGet("/limits"), html.EscapeString(link))
 	wantAll(t, link, s.mustGet(link), "bo@example.com", "created")
-	for filter, want := range map[string]string{"kind=limit": "limit on steps api", "name=order-42": "signalled", "action=drained": "drained", "actor=ada%40example.com&since=1h": "ada@example.com"} {
+	for filter, want := range map[string]string{
+		"kind=limit": "limit on steps api", "name=order-42": "signalled",
+		"action=drained": "drained", "actor=ada%40example.com&since=1h": "ada@example.com",
+	} {
 		wantAll(t, filter, s.mustGet("/audit?"+filter), want)
 	}
 	wantAll(t, "nothing", s.mustGet("/audit?actor=bob"), "No change matches")
@@ -104,7 +114,8 @@ func TestAuditPages(t *testing.T) {
 	const hostile = `<script>alert(1)</script>`
 	for range auditRows/2 + 1 {
 		for _, most := range []int{1, 2} {
-			if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: hostile, MaxRunning: most}, kagzi.Actor(hostile), kagzi.Reason(hostile)); err != nil {
+			if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: hostile, MaxRunning: most},
+				kagzi.Actor(hostile), kagzi.Reason(hostile)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -45,7 +45,10 @@ func runStatusHTML(r kagzi.RunInfo) template.HTML {
 
 // healthHTML returns the badge of a check.
 func healthHTML(s health.Status) template.HTML {
-	tone := map[health.Status]string{health.Healthy: "completed", health.Degraded: "warning", health.Unhealthy: "failed"}[s]
+	tone := map[health.Status]string{
+		health.Healthy: "completed", health.Degraded: "warning",
+		health.Unhealthy: "failed",
+	}[s]
 	return badge(tone, strings.ToUpper(string(s[:1]))+string(s[1:]))
 }
 

@@ -20,7 +20,8 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/demo"
 )
 
-// benchNamespace returns a client of a durable server with BENCH_RUNS runs (zero: 100,000) of the last 30 days, without workers.
+// benchNamespace returns a client of a durable server with BENCH_RUNS runs (zero: 100,000) of the last 30 days, without
+// workers.
 func benchNamespace(b *testing.B) (*pgxpool.Pool, *kagzi.Client) {
 	b.Helper()
 	n := 100_000
@@ -30,7 +31,10 @@ func benchNamespace(b *testing.B) (*pgxpool.Pool, *kagzi.Client) {
 			b.Fatal(err)
 		}
 	}
-	server, err := localpg.Config{Durable: true, Settings: map[string]string{"shared_buffers": "512MB", "max_wal_size": "4GB"}}.Start(b.Context())
+	server, err := localpg.Config{Durable: true, Settings: map[string]string{
+		"shared_buffers": "512MB",
+		"max_wal_size":   "4GB",
+	}}.Start(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -60,7 +64,8 @@ func benchNamespace(b *testing.B) (*pgxpool.Pool, *kagzi.Client) {
 func BenchmarkPages(b *testing.B) {
 	_, client := benchNamespace(b)
 	for _, path := range []string{
-		"/", "/runs", "/runs?status=failed&ended-since=1h", "/runs?status=sleeping", "/runs?workflow=workflow-1", "/runs?kind=network&status=failed", "/schedules", "/topics", "/limits",
+		"/", "/runs", "/runs?status=failed&ended-since=1h", "/runs?status=sleeping", "/runs?workflow=workflow-1",
+		"/runs?kind=network&status=failed", "/schedules", "/topics", "/limits",
 		"/workers", "/stranded",
 	} {
 		b.Run(strings.ReplaceAll(path, "/", ":"), func(b *testing.B) {
@@ -111,7 +116,8 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkHundredBrowsers measures what the streams of a hundred browsers on one page cost the server in a second of time.
+// BenchmarkHundredBrowsers measures what the streams of a hundred browsers on one page cost the server in a second of
+// time.
 //
 //	BENCH_RUNS=2000000 go test -run '^$' -bench HundredBrowsers -benchtime 1x .
 func BenchmarkHundredBrowsers(b *testing.B) {

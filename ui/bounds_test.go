@@ -23,7 +23,9 @@ func TestFewLooksAtOnce(t *testing.T) {
 		var under, most, busy atomic.Int64
 		look := func(ctx context.Context) (any, error) {
 			// A look within a look is a part of it.
-			f := c.get(ctx, "within"+fmt.Sprint(under.Load()), time.Hour, func(context.Context) (any, error) { return 1, nil })
+			f := c.get(ctx, "within"+fmt.Sprint(under.Load()), time.Hour, func(context.Context) (any, error) {
+				return 1, nil
+			})
 			for n := under.Add(1); n > most.Load(); {
 				most.Store(n)
 			}
@@ -112,7 +114,8 @@ func TestLargePayloadsAreShownInPart(t *testing.T) {
 			t.Errorf("%s: %d bytes are shown", name, n)
 		}
 	}
-	if p := d.payload(json.RawMessage(`{"a":[1,"é",null,true,{"b":1.50}]}`), ""); p.Cut || weight(p.Root) != len("a")+1+len("é")+len("nulltrue")+1+len("1.50")+len("01234") {
+	if p := d.payload(json.RawMessage(`{"a":[1,"é",null,true,{"b":1.50}]}`), ""); p.Cut || weight(p.Root) != len("a")+1+
+		len("é")+len("nulltrue")+1+len("1.50")+len("01234") {
 		t.Errorf("a small one is cut: %d", weight(p.Root))
 	}
 }
@@ -122,18 +125,28 @@ func TestPagesOfHugeRunsAreBounded(t *testing.T) {
 	began := time.Now().Add(-time.Hour)
 	attempt := func(name string, n int) kagzi.StepAttempt {
 		return kagzi.StepAttempt{
-			Step: name, Type: "FUNCTION", Attempt: n, Status: kagzi.StatusFailed, Error: strings.Repeat("boom\n", 3000), Kind: "unknown",
-			StartedAt: began.Add(time.Duration(n) * time.Millisecond), EndedAt: began.Add(time.Duration(n+1) * time.Millisecond),
+			Step: name, Type: "FUNCTION", Attempt: n, Status: kagzi.StatusFailed, Error: strings.Repeat("boom\n", 3000),
+			Kind:      "unknown",
+			StartedAt: began.Add(time.Duration(n) * time.Millisecond),
+			EndedAt:   began.Add(time.Duration(n+1) * time.Millisecond),
 		}
 	}
-	for name, c := range map[string]struct{ steps, attempts int }{"steps": {20_000, 1}, "attempts": {1, 20_000}, "both": {500, 40}} {
+	for name, c := range map[string]struct {
+		steps, attempts int
+	}{"steps": {20_000, 1}, "attempts": {1, 20_000}, "both": {500, 40}} {
 		var all []kagzi.StepAttempt
 		for i := range c.steps {
 			for n := range c.attempts {
 				all = append(all, attempt(fmt.Sprintf("step %d", i), n+1))
 			}
 		}
-		v := &runView{workers: &workersLane{}, Input: payload{Empty: true}, Output: payload{Empty: true}, Run: kagzi.RunInfo{ID: "01987654-0000-7000-8000-000000000000", Status: kagzi.StatusRunning, CreatedAt: began}}
+		v := &runView{
+			workers: &workersLane{}, Input: payload{Empty: true}, Output: payload{Empty: true},
+			Run: kagzi.RunInfo{
+				ID: "01987654-0000-7000-8000-000000000000", Status: kagzi.StatusRunning,
+				CreatedAt: began,
+			},
+		}
 		q := query{url: "/runs/x"}
 		h := newHistory("", all, nil)
 		h.payloads.add(all, false)
@@ -168,7 +181,8 @@ func TestTheLogOfARunIsBounded(t *testing.T) {
 		}
 	}
 	page := s.mustGet("/runs/" + string(run.ID()))
-	if n := strings.Count(page, `<tr id="log-`); n != mostDrawn || !strings.Contains(page, "the newest; 1 came before") {
+	if n := strings.Count(page, `<tr id="log-`); n != mostDrawn ||
+		!strings.Contains(page, "the newest; 1 came before") {
 		t.Errorf("the page has %d changes", n)
 	}
 }
@@ -186,14 +200,16 @@ func TestMessagesAreReadInPortions(t *testing.T) {
 		t.Errorf("the page has %d messages", n)
 	}
 	for i := range 2*messagePortion + 5 {
-		if body := s.mustGet(fmt.Sprintf("/runs/%s/raw?of=message&signal=news&message=m%d", run.ID(), i)); body != fmt.Sprintf(`"number %d"`, i) {
+		if body := s.mustGet(fmt.Sprintf("/runs/%s/raw?of=message&signal=news&message=m%d", run.ID(), i)); body !=
+			fmt.Sprintf(`"number %d"`, i) {
 			t.Errorf("message %d is %s", i, body)
 		}
 	}
 	for i := range mostMessages {
 		k.Signal(run.ID(), signal.With("x").WithID(kagzi.ID(fmt.Sprint("n", i))))
 	}
-	if page := s.mustGet("/runs/" + string(run.ID()) + "?x=1"); strings.Count(page, `<tr id="message-`) != mostMessages || !strings.Contains(page, ", the first") {
+	if page := s.mustGet("/runs/" + string(run.ID()) + "?x=1"); strings.Count(page,
+		`<tr id="message-`) != mostMessages || !strings.Contains(page, ", the first") {
 		t.Error("the page does not say that there are more")
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// How many runs are changed at once. The list of runs is a form of chosen runs, or of all that its filter selects. A first POST shows the plan, which a
-// dry run makes: how many runs would be changed, and which not. If these are at most mostNamed, the plan's form has their IDs, and exactly these are
-// changed. Otherwise it has the filter, and the runs are changed that match at that time, from new to old. Either way each POST changes some runs, for
-// about a second, and answers with a form that has what is left, which the page sends by itself. So a closed tab stops the change, nothing is kept in
-// this program, and what was done is known at each time.
+// How many runs are changed at once. The list of runs is a form of chosen runs, or of all that its filter selects. A
+// first POST shows the plan, which a dry run makes: how many runs would be changed, and which not. If these are at most
+// mostNamed, the plan's form has their IDs, and exactly these are changed. Otherwise it has the filter, and the runs
+// are changed that match at that time, from new to old. Either way each POST changes some runs, for about a second, and
+// answers with a form that has what is left, which the page sends by itself. So a closed tab stops the change, nothing
+// is kept in this program, and what was done is known at each time.
 
 const (
 	// mostNamed is how many runs a form has the IDs of.
@@ -185,7 +186,10 @@ func (d *dashboard) plan(ctx context.Context, p *bulkPage, calls bulkCalls, f fo
 	for _, a := range p.Verb.ask {
 		p.Fields = append(p.Fields, field{Name: a.Name, Sort: "hidden", Value: f.get(a.Name)})
 	}
-	own := append(slices.Clone(p.Verb.fields), field{Name: "reason", Label: "Reason", Sort: "text", Hint: "why, for those who read the log"})
+	own := append(slices.Clone(p.Verb.fields), field{
+		Name: "reason", Label: "Reason", Sort: "text",
+		Hint: "why, for those who read the log",
+	})
 	for _, a := range own {
 		a.fill(f.values, true)
 		p.Fields = append(p.Fields, a)
@@ -279,7 +283,10 @@ func fixed(q query, rf kagzi.RunFilter) string {
 			values[name] = q.values[name]
 		}
 	}
-	for name, t := range map[string]time.Time{"since": rf.Since, "until": rf.Until, "ended-since": rf.EndedSince, "ended-until": rf.EndedUntil} {
+	for name, t := range map[string]time.Time{
+		"since": rf.Since, "until": rf.Until, "ended-since": rf.EndedSince,
+		"ended-until": rf.EndedUntil,
+	} {
 		if !t.IsZero() {
 			values.Set(name, t.UTC().Format(time.RFC3339Nano))
 		}

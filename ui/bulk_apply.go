@@ -66,7 +66,9 @@ func (c *counts) addN(n int, reason string) {
 		(*c)[len(*c)-1].Runs += n
 		(*c)[len(*c)-1].Reason = "Other reasons."
 	}
-	slices.SortStableFunc(*c, func(a, b because) int { return cmp.Or(b.Runs-a.Runs, strings.Compare(a.Reason, b.Reason)) })
+	slices.SortStableFunc(*c, func(a, b because) int {
+		return cmp.Or(b.Runs-a.Runs, strings.Compare(a.Reason, b.Reason))
+	})
 }
 
 // Sum is how many runs they concern.
@@ -79,7 +81,8 @@ func (c counts) Sum() (n int) {
 
 // bulkStateOf reads the state that a form carries.
 func bulkStateOf(f form) (s bulkState) {
-	number := func(name string) int { n, _ := strconv.Atoi(f.get(name)); return max(n, 0) } // zero if somebody changed it
+	// zero if somebody changed it
+	number := func(name string) int { n, _ := strconv.Atoi(f.get(name)); return max(n, 0) }
 	s.Total, s.Changed, s.NewMore = number("total"), number("changed"), number("new-more")
 	for name, to := range map[string]*counts{"skipped": &s.Skipped, "failed": &s.Failed} {
 		for _, text := range f.values[name] {
@@ -136,7 +139,8 @@ func (d *dashboard) applyBulk(ctx context.Context, p *bulkPage, calls bulkCalls,
 		p.Stage = "stopped"
 	}
 	if n := p.State.Done() - before; n > 0 {
-		d.log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.actor, "change", string(p.Verb.verb)+" runs", "runs", n, "reason", f.reason())
+		d.log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.actor, "change", string(p.Verb.verb)+
+			" runs", "runs", n, "reason", f.reason())
 	}
 	return answer{template: "bulk", view: p}, nil
 }
@@ -191,9 +195,11 @@ func (d *dashboard) nextOf(ctx context.Context, p *bulkPage, f form) error {
 	return nil
 }
 
-// inapplicable are the errors of a run to which a verb does not apply. It is skipped, as the bulk verbs of the library do.
+// inapplicable are the errors of a run to which a verb does not apply. It is skipped, as the bulk verbs of the library
+// do.
 var inapplicable = []error{
-	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
+	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated,
+	kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
 }
 
 // change changes the runs, some at once, and returns those that are left because of an error that is not about one run.

@@ -29,7 +29,8 @@ func fieldsOf(page string) (fields []string) {
 	return fields
 }
 
-// bulk sends the steps of a change of many runs until nothing is left, beginning with a plan. It returns the plan and the result.
+// bulk sends the steps of a change of many runs until nothing is left, beginning with a plan. It returns the plan and
+// the result.
 func (s *site) bulk(verb Verb, fields ...string) (plan, result string) {
 	s.T.Helper()
 	path := "/runs/bulk/" + string(verb)
@@ -70,7 +71,8 @@ func says(t *testing.T, page string, want ...string) {
 func TestChosenRunsAreChanged(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
-	one, two, three := kit.Begin(k, echo, "1", kagzi.ID("one")), kit.Begin(k, echo, "2", kagzi.ID("two")), kit.Begin(k, echo, "3", kagzi.ID("three"))
+	one, two, three := kit.Begin(k, echo, "1", kagzi.ID("one")), kit.Begin(k, echo, "2", kagzi.ID("two")),
+		kit.Begin(k, echo, "3", kagzi.ID("three"))
 	k.Cancel(two)
 	plan, result := s.bulk(Cancel, "run", string(one.ID()), "run", string(two.ID()), "filter", "status=pending")
 	says(t, plan, "1 run would be cancelled", "1</span> left out: It is cancelled already", "Exactly these")
@@ -149,7 +151,8 @@ func TestAllThatMatchAreChanged(t *testing.T) {
 	for _, host := range []string{"alpha", "beta"} {
 		kit.FailureOf(k, kit.Begin(k, fails, host), kagzi.StatusFailed)
 	}
-	says(t, s.post("/runs/bulk/delete", "all", "1", "filter", "error=reach+beta").body, "1 run would be deleted") // each field of the list counts
+	// each field of the list counts
+	says(t, s.post("/runs/bulk/delete", "all", "1", "filter", "error=reach+beta").body, "1 run would be deleted")
 	says(t, s.post("/runs/bulk/cancel", "all", "1", "filter", "paused=1").body, "No run matches")
 
 	few := url.Values{"queue": {"side"}}.Encode()
@@ -158,7 +161,8 @@ func TestAllThatMatchAreChanged(t *testing.T) {
 	says(t, result, "1 run terminated")
 	plan, _ = s.bulk(Delete, "all", "1", "filter", "id="+string(other.ID()))
 	says(t, plan, "1 run would be deleted")
-	if r := s.post("/runs/bulk/cancel", "all", "1", "filter", "queue=nothing"); !strings.Contains(r.body, "No run matches") || strings.Contains(r.body, "<button class=\"button danger") {
+	if r := s.post("/runs/bulk/cancel", "all", "1", "filter", "queue=nothing"); !strings.Contains(r.body,
+		"No run matches") || strings.Contains(r.body, "<button class=\"button danger") {
 		t.Errorf("a plan without runs: %s", notice(r.body))
 	}
 	s.refused(http.StatusBadRequest, "There is no status", "/runs/bulk/cancel", "all", "1", "filter", "status=lost")
@@ -169,7 +173,9 @@ func TestChildrenGoWithTheirParents(t *testing.T) {
 	s := newSite(k, Config{Authorize: everybody})
 	kit.Serve(k, echo, func(_ kagzi.Context, in string) (string, error) { return in, nil })
 	parent := kagzi.Define[string, string]("parent")
-	kit.Serve(k, parent, func(ctx kagzi.Context, in string) (string, error) { return kagzi.RunChild(ctx, "child", echo, in) })
+	kit.Serve(k, parent, func(ctx kagzi.Context, in string) (string, error) {
+		return kagzi.RunChild(ctx, "child", echo, in)
+	})
 	run := kit.Begin(k, parent, "x")
 	kit.ResultOf(k, run)
 	child := k.ChildOf(run.ID(), "child")

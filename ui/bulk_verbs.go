@@ -44,31 +44,48 @@ type bulkCalls struct {
 	one func(context.Context, kagzi.RunID) (kagzi.RunID, error) // returns the new run, if it makes one
 }
 
-// bulkVerbs are the changes of many runs. None of them pauses runs: a pause of their queue, workflow, key or group does that in one step.
+// bulkVerbs are the changes of many runs. None of them pauses runs: a pause of their queue, workflow, key or group does
+// that in one step.
 func bulkVerbs() []bulkVerb {
 	active, over := statuses["active"], statuses["ended"]
 	return []bulkVerb{
 		{
-			verb: Cancel, past: "cancelled", to: active, stops: true, says: "Each run ends as cancelled, with its children. Compensations run first.", read: bulkCancel,
-			fields: []field{{Name: "grace", Label: "Grace", Sort: "text", Hint: "30s", Help: "How long steps under way may go on before they are told to stop."}},
+			verb: Cancel, past: "cancelled", to: active, stops: true,
+			says: "Each run ends as cancelled, with its children. Compensations run first.", read: bulkCancel,
+			fields: []field{{
+				Name: "grace", Label: "Grace", Sort: "text", Hint: "30s",
+				Help: "How long steps under way may go on before they are told to stop.",
+			}},
 		},
-		{verb: Terminate, past: "terminated", to: active, stops: true, danger: true, says: "Each run ends at once, with its children, and without compensations.", read: bulkTerminate},
 		{
-			verb: Resume, past: "resumed", to: []kagzi.Status{kagzi.StatusFailed, kagzi.StatusCancelled}, activates: true, read: bulkResume,
+			verb: Terminate, past: "terminated", to: active, stops: true, danger: true,
+			says: "Each run ends at once, with its children, and without compensations.", read: bulkTerminate,
+		},
+		{
+			verb: Resume, past: "resumed", to: []kagzi.Status{kagzi.StatusFailed, kagzi.StatusCancelled},
+			activates: true, read: bulkResume,
 			says: "Each run continues: what made it fail is tried again, and all recorded results stay.",
 		},
 		{
 			verb: Restart, past: "restarted", to: over, activates: true, read: bulkRestart,
-			says: "For each run a new one starts with the same input and ID, and executes every step anew. A run without an ID is restarted again whenever this is repeated.",
+			says: "For each run a new one starts with the same input and ID, and executes every step anew. A run " +
+				"without an ID is restarted again whenever this is repeated.",
 		},
-		{verb: Unpause, past: "unpaused", to: active, says: "Each run goes on, also if its queue or workflow is paused.", read: bulkUnpause},
+		{verb: Unpause, past: "unpaused", to: active, says: "Each run goes on, also if its queue or workflow is " +
+			"paused.", read: bulkUnpause},
 		{
-			verb: Update, past: "updated", to: []kagzi.Status{kagzi.StatusPending, kagzi.StatusSleeping}, read: bulkUpdate,
+			verb: Update, past: "updated", to: []kagzi.Status{kagzi.StatusPending, kagzi.StatusSleeping},
+			read: bulkUpdate,
 			says: "Each run is changed if it waits. One that a worker executes is left out.",
 			ask: []field{
-				{Name: "queue", Label: "Queue", Sort: "text", Help: "Workers of that queue claim the runs from now on."},
-				{Name: "priority", Label: "Priority", Sort: "select", Options: append([]option{{Label: "as it is"}}, priorities(0)[1:]...)},
-				{Name: "due", Label: "Due", Sort: "text", Hint: "now, 2h, or 2026-10-01 08:00 (UTC)", Help: "Of pending runs."},
+				{Name: "queue", Label: "Queue", Sort: "text", Help: "Workers of that queue claim the runs from " +
+					"now on."},
+				{Name: "priority", Label: "Priority", Sort: "select", Options: append([]option{{Label: "as it is"}},
+					priorities(0)[1:]...)},
+				{
+					Name: "due", Label: "Due", Sort: "text", Hint: "now, 2h, or 2026-10-01 08:00 (UTC)",
+					Help: "Of pending runs.",
+				},
 			},
 		},
 		{

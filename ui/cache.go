@@ -10,8 +10,9 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// A cache shares the answers of looks between all requests. Of the callers that want the same at the same time one looks, in its own goroutine, and the
-// others wait for it. It keeps the last good answer, which is shown while the database is away.
+// A cache shares the answers of looks between all requests. Of the callers that want the same at the same time one
+// looks, in its own goroutine, and the others wait for it. It keeps the last good answer, which is shown while the
+// database is away.
 type cache struct {
 	mu      sync.Mutex
 	entries map[string]*entry
@@ -20,12 +21,14 @@ type cache struct {
 
 // An entry is what the cache knows of one key. The cache's lock guards its fields.
 type entry struct {
-	under  chan struct{} // closed when the look that is under way has ended; nil if none is
-	early  bool          // the look under way began before a change, so those who ask after the change wait for the next one; set by expire
-	used   time.Time     // when somebody asked last
-	tried  time.Time     // when the last look ended; zero before the first
-	last   time.Duration // how long it took; zero if it failed
-	cost   time.Duration // how long looks take: the shorter of the last two, as one may have waited for an outage to end
+	under chan struct{} // closed when the look that is under way has ended; nil if none is
+	// the look under way began before a change, so those who ask after the change wait for the next one; set by expire
+	early bool
+	used  time.Time     // when somebody asked last
+	tried time.Time     // when the last look ended; zero before the first
+	last  time.Duration // how long it took; zero if it failed
+	// how long looks take: the shorter of the last two, as one may have waited for an outage to end
+	cost   time.Duration
 	answer found
 }
 
@@ -42,7 +45,8 @@ const (
 	lookTimeout = 5 * time.Second
 	// dutyCycle bounds what one view costs: after a look of 100 ms nobody looks for two seconds.
 	dutyCycle = 20
-	// mostLooks is how many looks are under way at once: however many different pages are asked for, the client's pool is left to the work.
+	// mostLooks is how many looks are under way at once: however many different pages are asked for, the client's pool
+	// is left to the work.
 	mostLooks = 4
 	// maxEntries bounds the memory for answers. Beyond it, those that nobody has asked for the longest are dropped.
 	maxEntries = 256
@@ -56,7 +60,8 @@ type looking struct{}
 
 var errPanicked = errors.New("this page has a bug: see the program's log")
 
-// get returns the answer for the key, which is at most as old as every, or as twenty times what it cost. The end of ctx ends only the caller's wait.
+// get returns the answer for the key, which is at most as old as every, or as twenty times what it cost. The end of ctx
+// ends only the caller's wait.
 func (c *cache) get(ctx context.Context, key string, every time.Duration, do func(context.Context) (any, error)) found {
 	for {
 		c.mu.Lock()
@@ -85,7 +90,8 @@ func (c *cache) get(ctx context.Context, key string, every time.Duration, do fun
 	}
 }
 
-// keeps returns for how long an answer is shared. What waited in vain says nothing about the cost, and the database may be back. The caller holds the lock.
+// keeps returns for how long an answer is shared. What waited in vain says nothing about the cost, and the database may
+// be back. The caller holds the lock.
 func (e *entry) keeps(every time.Duration) time.Duration {
 	if e.answer.err != nil {
 		return max(every, e.cost)

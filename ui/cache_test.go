@@ -115,7 +115,9 @@ func TestCacheShowsChanges(t *testing.T) {
 		if f := <-before; f.view != "old" {
 			t.Errorf("before the change: %v", f)
 		}
-		if f := c.get(t.Context(), "k", time.Minute, func(context.Context) (any, error) { return "newest", nil }); f.view != "new" {
+		if f := c.get(t.Context(), "k", time.Minute, func(context.Context) (any, error) {
+			return "newest", nil
+		}); f.view != "new" {
 			t.Errorf("soon after: %v", f)
 		}
 	})
@@ -139,7 +141,8 @@ func TestCacheKeepsTheLastAnswerInAnOutage(t *testing.T) {
 		look()
 		err = fmt.Errorf("connection: %w", kind.Unavailable)
 		look()
-		if f := look(); f.view != "good" || f.err == nil || !f.at.Equal(began.Add(time.Second)) || !f.since.Equal(began.Add(2*time.Second)) {
+		if f := look(); f.view != "good" || f.err == nil || !f.at.Equal(began.Add(time.Second)) ||
+			!f.since.Equal(began.Add(2*time.Second)) {
 			t.Errorf("in an outage: %+v", f)
 		}
 		err = nil
@@ -156,9 +159,14 @@ func TestCacheKeepsTheLastAnswerInAnOutage(t *testing.T) {
 func TestCacheTriesAgainSoonAfterATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cache
-		c.get(t.Context(), "k", time.Second, func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
+		c.get(t.Context(), "k", time.Second, func(ctx context.Context) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
 		time.Sleep(lookTimeout)
-		if f := c.get(t.Context(), "k", time.Second, func(context.Context) (any, error) { return 1, nil }); f.view != 1 {
+		if f := c.get(t.Context(), "k", time.Second, func(context.Context) (any, error) {
+			return 1, nil
+		}); f.view != 1 {
 			t.Errorf("after a timeout: %v", f)
 		}
 	})

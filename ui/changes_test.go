@@ -91,9 +91,11 @@ func TestRunsAreChanged(t *testing.T) {
 	if !strings.Contains(page, `name="metadata-was" value="a=1"`) {
 		t.Error("the form of an update does not have the run's tags")
 	}
-	s.mustPost(path+"update", "queue", "side", "priority", "1", "version", "3", "due", "2h", "metadata", "a=1\r\nb=2 = 3\r\n", "metadata-was", "a=1")
+	s.mustPost(path+"update", "queue", "side", "priority", "1", "version", "3", "due", "2h", "metadata",
+		"a=1\r\nb=2 = 3\r\n", "metadata-was", "a=1")
 	info := k.InfoOf(run)
-	if info.Queue != "side" || info.Priority != 1 || info.Version != 3 || time.Until(info.AvailableAt) < time.Hour || info.Metadata["b"] != "2 = 3" || info.Metadata["a"] != "1" {
+	if info.Queue != "side" || info.Priority != 1 || info.Version != 3 || time.Until(info.AvailableAt) < time.Hour ||
+		info.Metadata["b"] != "2 = 3" || info.Metadata["a"] != "1" {
 		t.Errorf("it was updated to %+v", info)
 	}
 	s.logged(run, "UPDATED")
@@ -135,10 +137,12 @@ func TestFormsKeepWhatWasTyped(t *testing.T) {
 		{"resume", "not over", []string{"forget", "so<on"}},
 	} {
 		r := s.post(path+c.verb, c.fields...)
-		if r.StatusCode < 400 || r.StatusCode > 499 || !strings.Contains(r.body, c.says) || strings.Contains(r.body, "so<on") {
+		if r.StatusCode < 400 || r.StatusCode > 499 || !strings.Contains(r.body, c.says) ||
+			strings.Contains(r.body, "so<on") {
 			t.Errorf("%s: %s, without %q:\n%s", c.verb, r.Status, c.says, notice(r.body))
 		}
-		if c.verb != "resume" && !strings.Contains(r.body, "so&lt;on") || c.verb != "signal" && !strings.Contains(r.body, `value="because"`) {
+		if c.verb != "resume" && !strings.Contains(r.body, "so&lt;on") || c.verb != "signal" &&
+			!strings.Contains(r.body, `value="because"`) {
 			t.Errorf("%s forgets what was typed:\n%s", c.verb, notice(r.body))
 		}
 	}
@@ -168,17 +172,20 @@ func TestNewRuns(t *testing.T) {
 	}
 	to := s.mustPost(path+"restart", "input", `"good"`, "new-id", "two-2", "made", "0")
 	as := kagzi.RunID(strings.TrimPrefix(to, "/kagzi/runs/"))
-	if info := k.WaitStatus(as, kagzi.StatusCompleted); info.ExternalID != "two-2" || string(info.Output) != `"good"` || info.Origin != run.ID() {
+	if info := k.WaitStatus(as, kagzi.StatusCompleted); info.ExternalID != "two-2" || string(info.Output) != `"good"` ||
+		info.Origin != run.ID() {
 		t.Errorf("the new run is %+v", info)
 	}
 	s.logged(run, "RESTARTED")
-	page = s.refused(http.StatusBadRequest, "was restarted since this form was opened by mira", path+"restart", "made", "0")
+	page = s.refused(http.StatusBadRequest, "was restarted since this form was opened by mira", path+"restart",
+		"made", "0")
 	if !strings.Contains(page, `name="made" value="1"`) {
 		t.Error("a form that was sent twice cannot be sent again on purpose")
 	}
 	s.mustPost(path+"restart", "made", "1")
 	page = s.mustGet(path + "fork?step=second")
-	if !strings.Contains(page, `<option value="second" selected>`) || strings.Contains(page, "#") && strings.Contains(page, `value="#`) {
+	if !strings.Contains(page, `<option value="second" selected>`) || strings.Contains(page, "#") &&
+		strings.Contains(page, `value="#`) {
 		t.Errorf("the form does not choose the step:\n%s", notice(page))
 	}
 	to = s.mustPost(path+"fork", "step", "second", "input", `"good"`, "made", "0", "new-id", "two-3")
@@ -207,7 +214,10 @@ func TestSignals(t *testing.T) {
 	k.WaitStatus(run, kagzi.StatusSleeping)
 	path := runPath(run)
 	page := s.mustGet(path + "signal")
-	for _, want := range []string{`name="name" value="approved"`, `name="key" value="call-7"`, "waits for approved/call-7"} {
+	for _, want := range []string{
+		`name="name" value="approved"`, `name="key" value="call-7"`,
+		"waits for approved/call-7",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the form lacks %q:\n%s", want, notice(page))
 		}
@@ -238,8 +248,10 @@ func TestFormsAreSentOnce(t *testing.T) {
 	if again := s.mustPost(path+"restart", "form", "f1", "made", "0"); again != first {
 		t.Errorf("the second answer leads to %s, the first to %s", again, first)
 	}
-	s.refused(http.StatusBadRequest, "There is nothing to change", strings.TrimPrefix(first, "/kagzi")+"/update", "form", "f2")
-	s.mustPost(strings.TrimPrefix(first, "/kagzi")+"/update", "form", "f2", "queue", "side") // the first try changed nothing
+	s.refused(http.StatusBadRequest, "There is nothing to change", strings.TrimPrefix(first, "/kagzi")+"/update",
+		"form", "f2")
+	// the first try changed nothing
+	s.mustPost(strings.TrimPrefix(first, "/kagzi")+"/update", "form", "f2", "queue", "side")
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 2 {
 		t.Errorf("there are %d runs", n)
 	}
@@ -283,14 +295,20 @@ func TestButtonsObeyAuthorizeAndTheStatus(t *testing.T) {
 	all := newSite(k, Config{Authorize: everybody})
 	now := time.Now()
 	for want, r := range map[string]kagzi.RunInfo{
-		"Cancel, Pause, Signal, Update, Terminate":          {Status: kagzi.StatusPending},
-		"Cancel, Pause, Signal, Terminate":                  {Status: kagzi.StatusRunning},
-		"Signal, Cancel, Pause, Update, Terminate":          {Status: kagzi.StatusSleeping, WaitingOn: "timer x; signal approved"},
-		"Unpause, Cancel, Signal, Update, Terminate":        {Status: kagzi.StatusPending, PausedAt: now},
-		"Unpause, Cancel, Pause, Signal, Update, Terminate": {Status: kagzi.StatusPending, WaitingOn: "pause of queue shop"},
-		"Pause, Signal, Terminate":                          {Status: kagzi.StatusRunning, CancelRequestedAt: now},
-		"Resume, Restart, Fork from a step, Delete":         {Status: kagzi.StatusFailed},
-		"Restart, Fork from a step, Delete":                 {Status: kagzi.StatusCompleted},
+		"Cancel, Pause, Signal, Update, Terminate": {Status: kagzi.StatusPending},
+		"Cancel, Pause, Signal, Terminate":         {Status: kagzi.StatusRunning},
+		"Signal, Cancel, Pause, Update, Terminate": {
+			Status:    kagzi.StatusSleeping,
+			WaitingOn: "timer x; signal approved",
+		},
+		"Unpause, Cancel, Signal, Update, Terminate": {Status: kagzi.StatusPending, PausedAt: now},
+		"Unpause, Cancel, Pause, Signal, Update, Terminate": {
+			Status:    kagzi.StatusPending,
+			WaitingOn: "pause of queue shop",
+		},
+		"Pause, Signal, Terminate":                  {Status: kagzi.StatusRunning, CancelRequestedAt: now},
+		"Resume, Restart, Fork from a step, Delete": {Status: kagzi.StatusFailed},
+		"Restart, Fork from a step, Delete":         {Status: kagzi.StatusCompleted},
 	} {
 		if got := titles(all, r); got != want {
 			t.Errorf("the buttons of %+v are %s, not %s", r, got, want)
@@ -308,7 +326,8 @@ func TestButtonsObeyAuthorizeAndTheStatus(t *testing.T) {
 	if r := s.get(runPath(run) + "terminate"); r.StatusCode != http.StatusForbidden {
 		t.Errorf("the form: %s", r.Status)
 	}
-	if page := s.mustGet("/runs"); !strings.Contains(page, "/runs/bulk/cancel") || strings.Contains(page, "/runs/bulk/terminate") {
+	if page := s.mustGet("/runs"); !strings.Contains(page, "/runs/bulk/cancel") ||
+		strings.Contains(page, "/runs/bulk/terminate") {
 		t.Error("the list does not obey Authorize")
 	}
 	s.mustPost(runPath(run) + "cancel")
@@ -331,7 +350,8 @@ func TestNothingChangesWithoutAuthorizeOrFromElsewhere(t *testing.T) {
 		if r := reading.get(path); r.StatusCode != http.StatusForbidden {
 			t.Errorf("GET %s of a dashboard that only reads: %s", path, r.Status)
 		}
-		if r := all.do(http.MethodPost, path, body, "Sec-Fetch-Site", "cross-site"); r.StatusCode != http.StatusForbidden {
+		if r := all.do(http.MethodPost, path, body, "Sec-Fetch-Site",
+			"cross-site"); r.StatusCode != http.StatusForbidden {
 			t.Errorf("POST %s from another site: %s", path, r.Status)
 		}
 	}
@@ -347,26 +367,34 @@ func TestDialogsGetAnAnswerForScripts(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
 	run := kit.Begin(k, echo, "x")
-	r := s.do(http.MethodPost, runPath(run)+"pause", encoded(), "HX-Request", "true", "HX-Current-URL", "http://x/kagzi/runs?status=active")
-	if r.StatusCode != http.StatusOK || r.Header.Get("HX-Redirect") != "/kagzi/runs?status=active" || len(r.Cookies()) != 1 {
+	r := s.do(http.MethodPost, runPath(run)+"pause", encoded(), "HX-Request", "true", "HX-Current-URL",
+		"http://x/kagzi/runs?status=active")
+	if r.StatusCode != http.StatusOK || r.Header.Get("HX-Redirect") != "/kagzi/runs?status=active" ||
+		len(r.Cookies()) != 1 {
 		t.Errorf("%s to %q", r.Status, r.Header.Get("HX-Redirect"))
 	}
-	r = s.do(http.MethodPost, runPath(run)+"unpause", encoded(), "HX-Request", "true", "HX-Current-URL", "http://evil.example/other")
+	r = s.do(http.MethodPost, runPath(run)+"unpause", encoded(), "HX-Request", "true", "HX-Current-URL",
+		"http://evil.example/other")
 	if to := r.Header.Get("HX-Redirect"); to != "/kagzi/runs/"+string(run.ID()) {
 		t.Errorf("it leads to %q", to)
 	}
 	s.mustPost(runPath(run) + "cancel")
-	r = s.do(http.MethodPost, runPath(run)+"restart", encoded(), "HX-Request", "true", "HX-Current-URL", "http://x/kagzi/runs")
+	r = s.do(http.MethodPost, runPath(run)+"restart", encoded(), "HX-Request", "true", "HX-Current-URL",
+		"http://x/kagzi/runs")
 	if to := r.Header.Get("HX-Redirect"); to == "/kagzi/runs" || !strings.HasPrefix(to, "/kagzi/runs/") {
 		t.Errorf("a restart leads to %q", to)
 	}
 }
 
 func TestJSONThatWasTyped(t *testing.T) {
-	if !sameJSON(json.RawMessage(`{"a": 1}`), json.RawMessage("{\n\"a\":1}")) || sameJSON(json.RawMessage(`1`), json.RawMessage(`1.0`)) {
+	if !sameJSON(json.RawMessage(`{"a": 1}`), json.RawMessage("{\n\"a\":1}")) ||
+		sameJSON(json.RawMessage(`1`), json.RawMessage(`1.0`)) {
 		t.Error("payloads are compared wrongly")
 	}
-	for text, want := range map[string]string{"{\"a\":1,\n\"b\":x}": "line 2, column 5", "nul": "line 1, column", `"a" 1`: "line 1, column 5", `{"a`: "line 1"} {
+	for text, want := range map[string]string{
+		"{\"a\":1,\n\"b\":x}": "line 2, column 5", "nul": "line 1, column",
+		`"a" 1`: "line 1, column 5", `{"a`: "line 1",
+	} {
 		if _, err := validJSON("input", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -383,7 +411,8 @@ func TestAFormOutlivesAnOutage(t *testing.T) {
 	s.d.patience = 300 * time.Millisecond
 	run := kit.Begin(k, echo, "x")
 	proxy.Freeze()
-	page := s.refused(http.StatusServiceUnavailable, "may have been done or not", runPath(run)+"signal", "name", "app<roved", "payload", `{"n":1}`, "form", "f1")
+	page := s.refused(http.StatusServiceUnavailable, "may have been done or not", runPath(run)+"signal", "name",
+		"app<roved", "payload", `{"n":1}`, "form", "f1")
 	says(t, page, "Try again", `name="form" value="f1"`, `name="name" value="app&lt;roved"`)
 	proxy.Unfreeze()
 	s.d.patience = formTimeout

@@ -8,18 +8,22 @@ import (
 )
 
 var cronMacros = map[string]string{
-	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
+	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *",
+	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
 var (
 	cronDays   = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 	cronMonths = []string{"", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}
 	dayNames   = []string{"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"}
-	monthNames = []string{"", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"}
+	monthNames = []string{
+		"", "January", "February", "March", "April", "May", "June", "July", "August", "September",
+		"October", "November", "December",
+	}
 )
 
-// cronWords says in words when a cron expression fires, as in "07:00 from Monday to Friday". It returns an empty text for one that is beyond the usual
-// forms: a wrong sentence would be worse than none.
+// cronWords says in words when a cron expression fires, as in "07:00 from Monday to Friday". It returns an empty text
+// for one that is beyond the usual forms: a wrong sentence would be worse than none.
 func cronWords(expr string) string {
 	expr = strings.ToLower(strings.TrimSpace(expr))
 	if macro, ok := cronMacros[expr]; ok {

@@ -42,7 +42,11 @@ func newDashboard(c *kagzi.Client, cfg Config) (*dashboard, error) {
 	if err := validPath(cfg.Path); err != nil {
 		return nil, err
 	}
-	d := &dashboard{client: c, cfg: cfg, namespace: c.Namespace(), log: failures.SafeLogger(cmp.Or(cfg.Logger, slog.Default())), files: newFiles(), every: lookEvery, patience: formTimeout}
+	d := &dashboard{
+		client: c, cfg: cfg, namespace: c.Namespace(),
+		log: failures.SafeLogger(cmp.Or(cfg.Logger, slog.Default())), files: newFiles(), every: lookEvery,
+		patience: formTimeout,
+	}
 	d.streams.most = cfg.MaxStreams
 	var err error
 	if d.templates, err = d.parseTemplates(); err != nil {
@@ -52,7 +56,8 @@ func newDashboard(c *kagzi.Client, cfg Config) (*dashboard, error) {
 	return d, nil
 }
 
-// ServeHTTP sets the headers that every answer has, and hands the request to its route with the path behind Config.Path.
+// ServeHTTP sets the headers that every answer has, and hands the request to its route with the path behind
+// Config.Path.
 func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
 	if len(r.URL.Path)+len(r.URL.RawQuery) > maxAddress { // a page has hundreds of links that repeat its query
@@ -76,7 +81,8 @@ const maxAddress = 8 << 10
 
 // setHeaders sets the headers of every answer. Static files replace the Cache-Control.
 func setHeaders(h http.Header) {
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
+		"connect-src 'self'; "+
 		"form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")

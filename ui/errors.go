@@ -109,12 +109,14 @@ func (d *dashboard) notFound(w http.ResponseWriter, r *http.Request, who viewer)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		code, text = http.StatusMethodNotAllowed, "This page takes no such request."
 	case !strings.HasPrefix(asked, d.cfg.Path):
-		text = "There is no such page. If this should be the dashboard: its Config.Path is " + d.cfg.Path + ", and the request came for " + asked + "."
+		text = "There is no such page. If this should be the dashboard: its Config.Path is " + d.cfg.Path +
+			", and the request came for " + asked + "."
 	}
 	d.fail(w, r, who, status(code, text))
 }
 
-// find leads to the run that the search box names, by its run ID or its own ID, or else to the list that is searched for it: an ID may have had several runs.
+// find leads to the run that the search box names, by its run ID or its own ID, or else to the list that is searched
+// for it: an ID may have had several runs.
 func (d *dashboard) find(w http.ResponseWriter, r *http.Request, _ viewer) {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	to := "/runs?" + url.Values{"id": {text}}.Encode()
@@ -182,5 +184,6 @@ var terms = strings.NewReplacer(
 	"kagzi: ", "",
 )
 
-// inTerms returns a text of the library with what a reader of the dashboard knows in place of calls. Calls that have no such thing stay.
+// inTerms returns a text of the library with what a reader of the dashboard knows in place of calls. Calls that have no
+// such thing stay.
 func inTerms(s string) string { return terms.Replace(s) }

@@ -11,7 +11,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// tails remember where the newest events of topics begin. The library reads a topic from a position on, so the first look has to search for it.
+// tails remember where the newest events of topics begin. The library reads a topic from a position on, so the first
+// look has to search for it.
 type tails struct {
 	mu sync.Mutex
 	at map[string]int64 // by topic: few events come after this position
@@ -63,8 +64,8 @@ func (d *dashboard) newestEvents(ctx context.Context, topic string) ([]readEvent
 	return events, err
 }
 
-// searchTail returns the events after a position after which there are some, but not many. After the one that is given there are too many. The farther a
-// position is, the fewer events come after it.
+// searchTail returns the events after a position after which there are some, but not many. After the one that is given
+// there are too many. The farther a position is, the fewer events come after it.
 func (d *dashboard) searchTail(ctx context.Context, topic string, after int64) ([]readEvent, error) {
 	many, few := after, int64(math.MaxInt64) // after many, there are too many; after few, too few
 	for step := int64(1 << 12); few-many > 1; step = min(step<<4, 1<<60) {
@@ -87,14 +88,18 @@ func (d *dashboard) searchTail(ctx context.Context, topic string, after int64) (
 }
 
 // readEvents returns up to n events after a position, and whether these are all.
-func (d *dashboard) readEvents(ctx context.Context, topic string, after int64, n int) (out []readEvent, all bool, err error) {
+func (d *dashboard) readEvents(ctx context.Context, topic string, after int64,
+	n int,
+) (out []readEvent, all bool, err error) {
 	if topic == kagzi.RunsTopic.Name() { // whose events the library makes
 		return collectEvents(ctx, d.client, kagzi.RunsTopic, after, n)
 	}
 	return collectEvents(ctx, d.client, kagzi.DefineTopic[json.RawMessage](topic), after, n)
 }
 
-func collectEvents[T any](ctx context.Context, c *kagzi.Client, topic kagzi.Topic[T], after int64, n int) (out []readEvent, all bool, err error) {
+func collectEvents[T any](ctx context.Context, c *kagzi.Client, topic kagzi.Topic[T], after int64,
+	n int,
+) (out []readEvent, all bool, err error) {
 	for e, err := range kagzi.Events(ctx, c, topic, after) {
 		if err != nil && e.Position == 0 { // the query failed
 			return nil, false, err
@@ -102,7 +107,10 @@ func collectEvents[T any](ctx context.Context, c *kagzi.Client, topic kagzi.Topi
 		if len(out) == n {
 			return out, false, nil
 		}
-		read := readEvent{Event: kagzi.Event[json.RawMessage]{ID: e.ID, Title: e.Title, PublishedAt: e.PublishedAt, Position: e.Position}}
+		read := readEvent{Event: kagzi.Event[json.RawMessage]{
+			ID: e.ID, Title: e.Title, PublishedAt: e.PublishedAt,
+			Position: e.Position,
+		}}
 		switch payload := any(e.Payload).(type) {
 		case json.RawMessage:
 			read.Payload = payload

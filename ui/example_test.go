@@ -90,7 +90,8 @@ func post(h http.Handler, who, path, form string) {
 
 // order is a run that waits for a worker.
 func order(c *kagzi.Client, id kagzi.ID, queue string) string {
-	run, err := kagzi.Start(context.Background(), c, kagzi.Define[string, string]("checkout"), "2 apples", id, kagzi.Queue(queue))
+	run, err := kagzi.Start(context.Background(), c, kagzi.Define[string, string]("checkout"), "2 apples", id,
+		kagzi.Queue(queue))
 	if err != nil {
 		panic(err)
 	}
@@ -114,7 +115,8 @@ func ExampleHandler() {
 	// GET /kagzi/runs/order-42 404 [Not found · default · Kagzi]
 }
 
-// Path is what a browser asks for. Something in front may remove all of it: here a proxy removes /internal, and StripPrefix the rest.
+// Path is what a browser asks for. Something in front may remove all of it: here a proxy removes /internal, and
+// StripPrefix the rest.
 func ExampleConfig_path() {
 	client, teardown := setup()
 	defer teardown()
@@ -172,7 +174,8 @@ func ExampleConfig_authorize() {
 	// CANCELLED by mira@example.com: the customer called
 }
 
-// Everybody who has signed in reads, and nobody changes anything. A Config without Authorize does not even ask who it is.
+// Everybody who has signed in reads, and nobody changes anything. A Config without Authorize does not even ask who it
+// is.
 func ExampleConfig_readOnly() {
 	client, teardown := setup()
 	defer teardown()
@@ -191,8 +194,8 @@ func ExampleConfig_readOnly() {
 	// mira: 403 This dashboard only reads
 }
 
-// A team changes the runs of its queues. Buttons and forms are shown to everybody, and only what is sent is looked up: Authorize is asked
-// for each button of each page, so it must not ask the database there.
+// A team changes the runs of its queues. Buttons and forms are shown to everybody, and only what is sent is looked up:
+// Authorize is asked for each button of each page, so it must not ask the database there.
 func ExampleConfig_queues() {
 	client, teardown := setup()
 	defer teardown()
@@ -264,7 +267,8 @@ func ExampleAction() {
 	// true pause schedule nightly-report
 }
 
-// TestReadme holds that the code of README.md compiles, because all of it stands in this file, too, and that its links lead somewhere.
+// TestReadme holds that the code of README.md compiles, because all of it stands in this file, too, and that its links
+// lead somewhere.
 func TestReadme(t *testing.T) {
 	words := func(file string) string {
 		text, err := os.ReadFile(file)

@@ -21,7 +21,8 @@ type files struct {
 
 func newFiles() *files {
 	f := &files{map[string][]byte{}, map[string]string{}}
-	_ = fs.WalkDir(staticFiles, "static", func(name string, e fs.DirEntry, _ error) error { // embedded files can be read
+	// embedded files can be read
+	_ = fs.WalkDir(staticFiles, "static", func(name string, e fs.DirEntry, _ error) error {
 		if types[path.Ext(name)] == "" {
 			return nil
 		}
@@ -35,7 +36,10 @@ func newFiles() *files {
 }
 
 // types are the sorts of files that are served. Licences and notes are not.
-var types = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+var types = map[string]string{
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	".svg": "image/svg+xml",
+}
 
 // path returns the path of a file below Config.Path.
 func (f *files) path(name string) string { return "static/" + f.hash[name] + "/" + name }

@@ -17,8 +17,11 @@ import (
 // The fields that select runs, named as the command line's flags. The rare ones are folded.
 var (
 	usualFields = []string{"id", "status", "workflow", "queue", "kind", "error", "since"}
-	rareFields  = []string{"metadata", "waiting-on", "key", "group", "schedule", "parent", "until", "ended-since", "ended-until", "min-recoveries", "paused"}
-	runFields   = slices.Concat(usualFields, rareFields)
+	rareFields  = []string{
+		"metadata", "waiting-on", "key", "group", "schedule", "parent", "until", "ended-since",
+		"ended-until", "min-recoveries", "paused",
+	}
+	runFields = slices.Concat(usualFields, rareFields)
 )
 
 // statuses are the values of the field status, with those that stand for several.
@@ -38,8 +41,10 @@ var statusNames = []string{"active", "pending", "running", "sleeping", "complete
 
 // usualKinds are suggested for the field kind.
 var usualKinds = []kind.Kind{
-	kind.Network, kind.Timeout, kind.Database, kind.RateLimited, kind.Unavailable, kind.Unknown, kind.Panic, kind.NotFound, kind.Unauthorized, kind.BadRequest,
-	kind.Validation, kind.BadInput, kind.Cancelled, kind.Deadline, kind.CrashLoop, kind.Compensation, kind.Nondeterminism, kind.Unreadable,
+	kind.Network, kind.Timeout, kind.Database, kind.RateLimited, kind.Unavailable, kind.Unknown, kind.Panic,
+	kind.NotFound, kind.Unauthorized, kind.BadRequest,
+	kind.Validation, kind.BadInput, kind.Cancelled, kind.Deadline, kind.CrashLoop, kind.Compensation,
+	kind.Nondeterminism, kind.Unreadable,
 }
 
 // has reports whether one of the fields has a value.
@@ -50,8 +55,8 @@ func (q query) has(names ...string) bool {
 // Get returns a value of the query, for the fields of a form.
 func (q query) Get(name string) string { return q.get(name) }
 
-// With returns the path of the same page with other values: pairs of a name and its value, which is removed if it is empty. The page begins anew, so
-// "after" is removed unless it is given.
+// With returns the path of the same page with other values: pairs of a name and its value, which is removed if it is
+// empty. The page begins anew, so "after" is removed unless it is given.
 func (q query) With(pairs ...string) string {
 	values := maps.Clone(q.values)
 	if values == nil {
@@ -74,7 +79,8 @@ func (q query) With(pairs ...string) string {
 
 // fieldWords are the fields that select runs as a sentence names them; the others are named as they are.
 var fieldWords = map[string]string{
-	"id": "ID", "error": "error with", "since": "started since", "until": "started before", "metadata": "tags", "waiting-on": "waiting on", "parent": "children of",
+	"id": "ID", "error": "error with", "since": "started since", "until": "started before", "metadata": "tags",
+	"waiting-on": "waiting on", "parent": "children of",
 	"ended-since": "ended since", "ended-until": "ended before", "min-recoveries": "workers died at least",
 }
 
@@ -144,7 +150,10 @@ func (q query) runFilter(now time.Time) (kagzi.RunFilter, error) {
 	if f.Metadata, err = pairs(q.values["metadata"]); err != nil {
 		return f, err
 	}
-	for field, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until, "ended-since": &f.EndedSince, "ended-until": &f.EndedUntil} {
+	for field, to := range map[string]*time.Time{
+		"since": &f.Since, "until": &f.Until, "ended-since": &f.EndedSince,
+		"ended-until": &f.EndedUntil,
+	} {
 		if *to, err = past(q.get(field), now); err != nil {
 			return f, err
 		}
@@ -174,7 +183,10 @@ func pairs(texts []string) (map[string]string, error) {
 }
 
 // timeLayouts are the forms of a time in a field. Without a zone it is in UTC.
-var timeLayouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
+var timeLayouts = []string{
+	time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04",
+	"2006-01-02 15:04", "2006-01-02",
+}
 
 // past reads a time as a moment, or as its distance before now.
 func past(s string, now time.Time) (time.Time, error) {

@@ -51,9 +51,9 @@ func (d *dashboard) funcs() template.FuncMap {
 	}
 }
 
-// link returns an address of the dashboard: {{link "/schedules/" .Name "/pause"}}. The first argument is a path that may have a query, the following
-// ones are alternately a segment, which is escaped, and a path again. {{link "/runs?" "status" "FAILED" "kind" .Kind}} is one with a query, of which empty
-// values are left out.
+// link returns an address of the dashboard: {{link "/schedules/" .Name "/pause"}}. The first argument is a path that
+// may have a query, the following ones are alternately a segment, which is escaped, and a path again. {{link "/runs?"
+// "status" "FAILED" "kind" .Kind}} is one with a query, of which empty values are left out.
 func (d *dashboard) link(path string, rest ...any) string {
 	out := strings.TrimSuffix(d.cfg.Path, "/") + path
 	if strings.HasSuffix(path, "?") {
@@ -87,7 +87,9 @@ func clockHTML(t time.Time) template.HTML { return timeTag(t, "clock") }
 // hourHTML returns a time that the browser shows as the time of day in its own zone.
 func hourHTML(t time.Time) template.HTML {
 	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-as="hour" title="%s">%s</time>`, t.Format(time.RFC3339Nano), t.Format("2006-01-02 15:04:05 UTC"), t.Format("15:04"))) // digits
+	// digits
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-as="hour" title="%s">%s</time>`,
+		t.Format(time.RFC3339Nano), t.Format("2006-01-02 15:04:05 UTC"), t.Format("15:04")))
 }
 
 func timeTag(t time.Time, as string) template.HTML {
@@ -131,7 +133,8 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%s d", count(int(d/day)))
 }
 
-// latency returns a duration of several runs together, such as a median, which a whole number of milliseconds says well enough.
+// latency returns a duration of several runs together, such as a median, which a whole number of milliseconds says well
+// enough.
 func latency(d time.Duration) string {
 	if d < time.Millisecond {
 		return "< 1 ms"
@@ -218,7 +221,8 @@ var attempts = regexp.MustCompile(`(: [a-z_]+)? \([a-z_]+, [0-9]+ attempts?\)$`)
 
 // due reports whether a run waits for a time. One that is paused does not: the time may pass.
 func due(r kagzi.RunInfo) bool {
-	return !r.AvailableAt.IsZero() && r.PausedAt.IsZero() && (r.Status == kagzi.StatusPending || r.Status == kagzi.StatusSleeping)
+	return !r.AvailableAt.IsZero() && r.PausedAt.IsZero() &&
+		(r.Status == kagzi.StatusPending || r.Status == kagzi.StatusSleeping)
 }
 
 // dueWord says what happens at the time that a run waits for, after runDetail.
@@ -241,7 +245,8 @@ func dueWord(r kagzi.RunInfo) string {
 	return "due"
 }
 
-// held says in a word which pause a due run is subject to; it is empty if there is none. Of other runs WaitingOn says what they wait for.
+// held says in a word which pause a due run is subject to; it is empty if there is none. Of other runs WaitingOn says
+// what they wait for.
 func held(pauses []kagzi.Pause, r kagzi.RunInfo) string {
 	if r.WaitingOn != "" || r.Status != kagzi.StatusPending || r.AvailableAt.After(time.Now()) {
 		return ""
@@ -274,7 +279,8 @@ func runDetail(r kagzi.RunInfo) string {
 
 // silentHTML says, for a list, since when the run's worker is silent, and when another one takes the run over.
 func silentHTML(r kagzi.RunInfo) template.HTML {
-	return template.HTML(explain.Silent(r, explain.Words{Ago: func(t time.Time) string { return string(agoHTML(t)) }})) // times
+	// times
+	return template.HTML(explain.Silent(r, explain.Words{Ago: func(t time.Time) string { return string(agoHTML(t)) }}))
 }
 
 // named are the run IDs and times in a text of the library.
@@ -290,7 +296,9 @@ func (d *dashboard) prose(text string) template.HTML {
 		if t, err := time.Parse(time.RFC3339Nano, name); err == nil {
 			out.WriteString(string(timeHTML(t)))
 		} else {
-			fmt.Fprintf(&out, `<a href="%s" title="%s"><code>%s</code></a>`, d.link("/runs/", name), name, short(kagzi.RunID(name))) // hexadecimal
+			// hexadecimal
+			fmt.Fprintf(&out, `<a href="%s" title="%s"><code>%s</code></a>`, d.link("/runs/", name), name,
+				short(kagzi.RunID(name)))
 		}
 		last = at[1]
 	}

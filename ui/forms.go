@@ -14,9 +14,10 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// How a change is made. A changeForm is a page that asks for what a change needs, and the change itself, at the same path. Links to it have data-dialog, so
-// that it opens over the page that the reader is on. What it shows is a dialog: sentences that say what will happen, fields, and a button. If the change
-// fails, the same page comes again with the error and all that was typed.
+// How a change is made. A changeForm is a page that asks for what a change needs, and the change itself, at the same
+// path. Links to it have data-dialog, so that it opens over the page that the reader is on. What it shows is a dialog:
+// sentences that say what will happen, fields, and a button. If the change fails, the same page comes again with the
+// error and all that was typed.
 
 // A changeForm is a page with a form, and what it changes.
 type changeForm struct {
@@ -25,8 +26,8 @@ type changeForm struct {
 	// show returns what the page asks. The dashboard adds the reason, and what was typed.
 	show func(ctx context.Context, q query) (*dialog, error)
 	do   func(ctx context.Context, f form) (answer, error)
-	// about returns what Authorize is asked if the form's fields say what the change is about, not its path. It may return nothing, for a form that is
-	// empty or about all: then Authorize is asked for action, without an ID.
+	// about returns what Authorize is asked if the form's fields say what the change is about, not its path. It may
+	// return nothing, for a form that is empty or about all: then Authorize is asked for action, without an ID.
 	about func(q query) []Action
 }
 
@@ -98,14 +99,17 @@ const formToken = "form"
 // formPages returns the pages of forms.
 func (d *dashboard) formPages() (pages []page) {
 	for _, c := range d.forms() {
-		pages = append(pages, page{path: c.path, action: c.action, template: "change", about: c.about, look: func(ctx context.Context, q query) (any, error) {
-			v, err := c.show(ctx, q)
-			if err != nil {
-				return nil, err
-			}
-			v.finish(q, false)
-			return v, nil
-		}})
+		pages = append(pages, page{
+			path: c.path, action: c.action, template: "change", about: c.about,
+			look: func(ctx context.Context, q query) (any, error) {
+				v, err := c.show(ctx, q)
+				if err != nil {
+					return nil, err
+				}
+				v.finish(q, false)
+				return v, nil
+			},
+		})
 	}
 	return pages
 }
@@ -113,28 +117,32 @@ func (d *dashboard) formPages() (pages []page) {
 // formChanges returns the changes of forms.
 func (d *dashboard) formChanges() (changes []change) {
 	for _, c := range d.forms() {
-		changes = append(changes, change{path: c.path, action: c.action, about: c.about, do: func(ctx context.Context, f form) (answer, error) {
-			about := c.action
-			about.ID = cmp.Or(f.path("id"), f.path("name"))
-			if c.about != nil {
-				for _, about = range c.about(f.query) {
-					break
+		changes = append(changes, change{
+			path: c.path, action: c.action, about: c.about,
+			do: func(ctx context.Context, f form) (answer, error) {
+				about := c.action
+				about.ID = cmp.Or(f.path("id"), f.path("name"))
+				if c.about != nil {
+					for _, about = range c.about(f.query) {
+						break
+					}
 				}
-			}
-			if c.action.Verb != Delete { // which may take long for large runs
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, d.patience)
-				defer cancel()
-			}
-			done, err := c.do(ctx, f)
-			if err == nil {
-				if done.template == "" {
-					d.log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.actor, "change", about.String(), "reason", f.reason())
+				if c.action.Verb != Delete { // which may take long for large runs
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, d.patience)
+					defer cancel()
 				}
-				return done, nil
-			}
-			return d.again(ctx, c, f, err)
-		}})
+				done, err := c.do(ctx, f)
+				if err == nil {
+					if done.template == "" {
+						d.log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.actor, "change",
+							about.String(), "reason", f.reason())
+					}
+					return done, nil
+				}
+				return d.again(ctx, c, f, err)
+			},
+		})
 	}
 	return changes
 }
@@ -146,7 +154,8 @@ func (d *dashboard) again(ctx context.Context, c changeForm, f form, wrong error
 	case code == http.StatusForbidden:
 		return answer{}, wrong
 	case code >= 500 && !away(wrong):
-		d.log.ErrorContext(ctx, "kagzi: a change of the dashboard failed", "change", c.action.String(), "path", f.r.URL.Path, "err", wrong)
+		d.log.ErrorContext(ctx, "kagzi: a change of the dashboard failed", "change", c.action.String(), "path",
+			f.r.URL.Path, "err", wrong)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), againTimeout)
 	defer cancel()
@@ -186,7 +195,10 @@ func (v *dialog) finish(q query, typed bool) {
 	}
 	v.Fields = slices.Clone(v.Fields) // a look may have shared them
 	if !v.Unasked {
-		v.Fields = append(v.Fields, field{Name: "reason", Label: "Reason", Sort: "text", Hint: "why, for those who read the log"})
+		v.Fields = append(v.Fields, field{
+			Name: "reason", Label: "Reason", Sort: "text",
+			Hint: "why, for those who read the log",
+		})
 	}
 	for i := range v.Fields {
 		if v.Fields[i].Sort != "hidden" {
@@ -211,7 +223,8 @@ func (f *field) fill(values url.Values, typed bool) {
 			f.Options[i].On = slices.Contains(given, o.Value)
 			known = known || f.Options[i].On
 		}
-		if f.Sort == "select" && !known && len(given) > 0 && given[0] != "" { // the link of a step beyond those that are listed
+		// the link of a step beyond those that are listed
+		if f.Sort == "select" && !known && len(given) > 0 && given[0] != "" {
 			f.Options = append(f.Options, option{Value: given[0], Label: given[0], On: true})
 		}
 	default:

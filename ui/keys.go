@@ -94,7 +94,10 @@ func (d *dashboard) fillKeys(ctx context.Context, q query, v *keyList) error {
 		v.Wrong = "There is no such order: use fullest or name, or leave it out."
 		return nil
 	}
-	f := kagzi.KeyFilter{Queue: v.Queue.Queue, Groups: v.Groups, Prefix: q.get("prefix"), Order: order, Limit: mostRows + 1}
+	f := kagzi.KeyFilter{
+		Queue: v.Queue.Queue, Groups: v.Groups, Prefix: q.get("prefix"), Order: order,
+		Limit: mostRows + 1,
+	}
 	if order == kagzi.ByKey {
 		f.After, f.Limit = q.get("after"), pageSize+1
 	}

@@ -22,8 +22,14 @@ func (d *dashboard) limitsPages() []page {
 			path: "/limits", action: Action{Verb: View, Object: OnLimit}, template: "limits",
 			live: []string{"pauses", "queue-rows", "limit-rows"}, look: d.limits,
 		},
-		{path: "/queues/{name}", action: Action{Verb: View, Object: OnQueue}, template: "keys", live: []string{"queue-state", "key-rows", "changed"}, look: d.queueKeys},
-		{path: "/groups", action: Action{Verb: View, Object: OnGroup}, template: "keys", live: []string{"queue-state", "key-rows", "changed"}, look: d.groupKeys},
+		{
+			path: "/queues/{name}", action: Action{Verb: View, Object: OnQueue}, template: "keys",
+			live: []string{"queue-state", "key-rows", "changed"}, look: d.queueKeys,
+		},
+		{
+			path: "/groups", action: Action{Verb: View, Object: OnGroup}, template: "keys",
+			live: []string{"queue-state", "key-rows", "changed"}, look: d.groupKeys,
+		},
 	}
 }
 
@@ -83,7 +89,9 @@ func (d *dashboard) limits(ctx context.Context, q query) (any, error) {
 }
 
 // queueRows reads the queues, with what they are made of.
-func (d *dashboard) queueRows(ctx context.Context) (rows []queueRow, stats kagzi.Stats, pauses []kagzi.Pause, err error) {
+func (d *dashboard) queueRows(ctx context.Context) (
+	rows []queueRow, stats kagzi.Stats, pauses []kagzi.Pause, err error,
+) {
 	if stats, err = d.client.Stats(ctx); err != nil {
 		return nil, stats, nil, err
 	}
@@ -94,7 +102,8 @@ func (d *dashboard) queueRows(ctx context.Context) (rows []queueRow, stats kagzi
 	return queueRowsOf(limited, stats, pauses), stats, pauses, err
 }
 
-// queueRowsOf returns the queues with limits, and those that have runs or workers, of which those with limits come first.
+// queueRowsOf returns the queues with limits, and those that have runs or workers, of which those with limits come
+// first.
 func queueRowsOf(limited []kagzi.QueueInfo, stats kagzi.Stats, pauses []kagzi.Pause) []queueRow {
 	var rows []queueRow
 	at := map[string]int{}

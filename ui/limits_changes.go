@@ -13,28 +13,43 @@ import (
 	durations "github.com/kagzi/kagzi/internal/duration"
 )
 
-// limitForms set limits. What a form is about stands in its fields, so that a name may have any characters; Authorize is asked for it nevertheless.
+// limitForms set limits. What a form is about stands in its fields, so that a name may have any characters; Authorize
+// is asked for it nevertheless.
 func (d *dashboard) limitForms() []changeForm {
 	onQueue := func(q query) []Action { return onNamed(Set, OnQueue, q.get("queue")) }
 	onLimit := func(verb Verb) func(query) []Action {
 		return func(q query) []Action { return onNamed(verb, OnLimit, q.get("limit")) }
 	}
 	return []changeForm{
-		{path: "/limits/queue", action: Action{Verb: Set, Object: OnQueue}, show: d.showQueue, do: d.setQueue, about: onQueue},
-		{path: "/limits/key", action: Action{Verb: Set, Object: OnQueue}, show: d.showKey, do: d.setKey, about: onQueue},
-		{path: "/limits/step", action: Action{Verb: Set, Object: OnLimit}, show: d.showStep, do: d.setStep, about: onLimit(Set)},
-		{path: "/limits/step/delete", action: Action{Verb: Delete, Object: OnLimit}, about: onLimit(Delete), show: func(_ context.Context, q query) (*dialog, error) {
-			return &dialog{
-				Title: "Delete limit " + q.get("limit"), Back: "/limits", Do: "Delete the limit", Danger: true,
-				Says: []string{
-					"A step that names a limit which does not exist fails. Delete it once no code names it.",
-					"While steps wait for it or are under way, it is not deleted: to lift it then, set it without a rate and a number.",
-				},
-				Fields: []field{{Name: "limit", Sort: "hidden", Value: q.get("limit")}},
-			}, nil
-		}, do: func(ctx context.Context, f form) (answer, error) {
-			return answer{to: "/limits", said: "Deleted the limit " + f.get("limit") + "."}, d.client.DeleteLimit(ctx, f.get("limit"), f.options()...)
-		}},
+		{
+			path: "/limits/queue", action: Action{Verb: Set, Object: OnQueue}, show: d.showQueue, do: d.setQueue,
+			about: onQueue,
+		},
+		{
+			path: "/limits/key", action: Action{Verb: Set, Object: OnQueue}, show: d.showKey, do: d.setKey,
+			about: onQueue,
+		},
+		{
+			path: "/limits/step", action: Action{Verb: Set, Object: OnLimit}, show: d.showStep, do: d.setStep,
+			about: onLimit(Set),
+		},
+		{
+			path: "/limits/step/delete", action: Action{Verb: Delete, Object: OnLimit}, about: onLimit(Delete),
+			show: func(_ context.Context, q query) (*dialog, error) {
+				return &dialog{
+					Title: "Delete limit " + q.get("limit"), Back: "/limits", Do: "Delete the limit", Danger: true,
+					Says: []string{
+						"A step that names a limit which does not exist fails. Delete it once no code names it.",
+						"While steps wait for it or are under way, it is not deleted: to lift it then, set it " +
+							"without a rate and a number.",
+					},
+					Fields: []field{{Name: "limit", Sort: "hidden", Value: q.get("limit")}},
+				}, nil
+			}, do: func(ctx context.Context, f form) (answer, error) {
+				return answer{to: "/limits", said: "Deleted the limit " + f.get("limit") + "."},
+					d.client.DeleteLimit(ctx, f.get("limit"), f.options()...)
+			},
+		},
 	}
 }
 
@@ -52,7 +67,8 @@ func (v *dialog) named(q query, name, label string) (given bool) {
 		v.Fields = append(v.Fields, field{Name: name, Sort: "hidden", Value: q.get(name)})
 		return true
 	}
-	v.Fields = append(v.Fields, field{Name: name, Label: label, Sort: "text", Required: true}, field{Name: "new-" + name, Sort: "hidden", Value: "1"})
+	v.Fields = append(v.Fields, field{Name: name, Label: label, Sort: "text", Required: true},
+		field{Name: "new-" + name, Sort: "hidden", Value: "1"})
 	return false
 }
 
@@ -68,11 +84,15 @@ func (d *dashboard) showQueue(ctx context.Context, q query) (*dialog, error) {
 			return nil, err
 		}
 	}
-	v.Fields = append(v.Fields, numberField("most", "Runs at once", l.MaxRunning, "How many runs of the queue may have a slot, in all workers together."))
+	v.Fields = append(v.Fields, numberField("most", "Runs at once", l.MaxRunning, "How many runs of the queue may "+
+		"have a slot, in all workers together."))
 	v.Fields = append(v.Fields, rateFields("", "Rate", l.Rate)...)
 	v.Fields = append(v.Fields, numberField("key-most", "Runs at once of each key", l.EachKey.MaxRunning, ""))
 	v.Fields = append(v.Fields, rateFields("key-", "Rate of each key", l.EachKey.Rate)...)
-	v.Fields = append(v.Fields, field{Name: "hold", Label: "Runs keep their slots while they sleep or wait", Sort: "check", On: l.Hold})
+	v.Fields = append(v.Fields, field{
+		Name: "hold", Label: "Runs keep their slots while they sleep or wait",
+		Sort: "check", On: l.Hold,
+	})
 	return v, nil
 }
 
@@ -101,7 +121,8 @@ func (d *dashboard) setQueue(ctx context.Context, f form) (answer, error) {
 	if in.err != nil {
 		return answer{}, in.err
 	}
-	return answer{to: "/limits", said: "Set the limits of queue " + l.Queue + "."}, d.client.SetQueue(ctx, l, f.options()...)
+	return answer{to: "/limits", said: "Set the limits of queue " + l.Queue + "."},
+		d.client.SetQueue(ctx, l, f.options()...)
 }
 
 // orExists refuses a form for something new, as it would replace the limits of something that exists.
@@ -115,7 +136,8 @@ func orExists(err error, what string) error {
 func (d *dashboard) showKey(ctx context.Context, q query) (*dialog, error) {
 	v := &dialog{
 		Title: "Limits of a key", Back: "/limits", Do: "Set the limits",
-		Says: []string{"They apply in place of those of each key of the queue. A field left empty means what the queue says for each key. Runs under way go on."},
+		Says: []string{"They apply in place of those of each key of the queue. A field left empty means what the " +
+			"queue says for each key. Runs under way go on."},
 	}
 	hasQueue, hasKey := v.named(q, "queue", "Queue"), v.named(q, "key", "Key")
 	var l kagzi.KeyLimits
@@ -128,12 +150,14 @@ func (d *dashboard) showKey(ctx context.Context, q query) (*dialog, error) {
 	}
 	v.Fields = append(v.Fields, numberField("most", "Runs at once", l.MaxRunning, ""))
 	v.Fields = append(v.Fields, rateFields("", "Rate", l.Rate)...)
-	v.Fields = append(v.Fields, numberField("weight", "Weight", l.Weight, "How many runs the key starts when it is its turn. Empty: one."))
+	v.Fields = append(v.Fields, numberField("weight", "Weight", l.Weight, "How many runs the key starts when it is "+
+		"its turn. Empty: one."))
 	return v, nil
 }
 
 func (d *dashboard) keyLimits(ctx context.Context, queue, key string) (kagzi.KeyLimits, error) {
-	found, err := d.client.Keys(ctx, kagzi.KeyFilter{Queue: queue, Prefix: key, Limit: 1}) // the key itself is the first with its prefix
+	// the key itself is the first with its prefix
+	found, err := d.client.Keys(ctx, kagzi.KeyFilter{Queue: queue, Prefix: key, Limit: 1})
 	if err != nil || len(found) == 0 || found[0].Key != key {
 		return kagzi.KeyLimits{}, err
 	}
@@ -152,13 +176,15 @@ func (d *dashboard) setKey(ctx context.Context, f form) (answer, error) {
 	if in.err != nil {
 		return answer{}, in.err
 	}
-	return answer{to: at("/queues/", queue), said: "Set the limits of key " + key + "."}, d.client.SetKey(ctx, queue, kagzi.Key(key), l, f.options()...)
+	return answer{to: at("/queues/", queue), said: "Set the limits of key " + key + "."},
+		d.client.SetKey(ctx, queue, kagzi.Key(key), l, f.options()...)
 }
 
 func (d *dashboard) showStep(ctx context.Context, q query) (*dialog, error) {
 	v := &dialog{
 		Title: "Limit on steps", Back: "/limits", Do: "Set the limit",
-		Says: []string{"All steps that name the limit share it, in all workers together. It replaces what was set. Without a rate and a number every step may begin. Steps under way go on."},
+		Says: []string{"All steps that name the limit share it, in all workers together. It replaces what was set. " +
+			"Without a rate and a number every step may begin. Steps under way go on."},
 	}
 	var l kagzi.LimitInfo
 	if v.named(q, "limit", "Name") {
@@ -175,7 +201,8 @@ func (d *dashboard) showStep(ctx context.Context, q query) (*dialog, error) {
 	v.Fields = append(v.Fields, numberField("most", "Steps at once", l.MaxRunning, ""))
 	v.Fields = append(v.Fields, rateFields("", "Rate", rate)...)
 	v.Fields = append(v.Fields, field{
-		Name: "honor", Label: "Honor Retry-After", Sort: "check", On: l.HonorRetryAfter, Help: "A step that fails with RetryAfter stops all others for that time.",
+		Name: "honor", Label: "Honor Retry-After", Sort: "check", On: l.HonorRetryAfter,
+		Help: "A step that fails with RetryAfter stops all others for that time.",
 	})
 	return v, nil
 }
@@ -223,7 +250,10 @@ func numberField(name, label string, n int, help string) field {
 // rateFields are a rate and its burst.
 func rateFields(prefix, label string, r kagzi.Rate) []field {
 	rate := field{Name: prefix + "rate", Label: label, Sort: "text", Hint: "10/s, 600/m or 5/10s", Value: typedRate(r)}
-	burst := field{Name: prefix + "burst", Label: label + ": burst", Sort: "number", Hint: "1", Help: "How many may start at once after a time with fewer."}
+	burst := field{
+		Name: prefix + "burst", Label: label + ": burst", Sort: "number", Hint: "1",
+		Help: "How many may start at once after a time with fewer.",
+	}
 	if r.Burst > 1 {
 		burst.Value = strconv.Itoa(r.Burst)
 	}

@@ -15,8 +15,14 @@ func TestLimitsAndPauses(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	for _, err := range []error{
-		k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", MaxRunning: 3, Rate: kagzi.Rate{Starts: 600, Per: time.Minute, Burst: 5}, EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}),
-		k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "openai", MaxRunning: 7, Rate: kagzi.Rate{Starts: 5, Per: time.Hour}, HonorRetryAfter: true}),
+		k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", MaxRunning: 3, Rate: kagzi.Rate{
+			Starts: 600,
+			Per:    time.Minute, Burst: 5,
+		}, EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}),
+		k.Client.SetLimit(k.Ctx, kagzi.StepLimit{
+			Name: "openai", MaxRunning: 7,
+			Rate: kagzi.Rate{Starts: 5, Per: time.Hour}, HonorRetryAfter: true,
+		}),
 		k.Client.Pause(k.Ctx, kagzi.Target{Workflow: "held"}, kagzi.Actor("mira"), kagzi.Reason("the CRM moves")),
 		k.Client.Pause(k.Ctx, kagzi.Target{Queue: "side"}, kagzi.Park()),
 		k.Client.Unpause(k.Ctx, kagzi.Target{Queue: "side"}, kagzi.Percent(25)),
@@ -32,7 +38,8 @@ func TestLimitsAndPauses(t *testing.T) {
 	kit.Begin(k, kagzi.Define[string, string]("far", kagzi.Queue("side")), "x")
 	page := s.mustGet("/limits")
 	wantAll(t, "/limits", page,
-		"Workflow held", "mira", "the CRM moves", ">2 due runs</a>", "none of its runs", "Queue side", "25 % of its runs", "stops between steps",
+		"Workflow held", "mira", "the CRM moves", ">2 due runs</a>", "none of its runs", "Queue side",
+		"25 % of its runs", "stops between steps",
 		"0 of 3", "10 a second, 5 at once", "1 running", "held while waiting", `id="queue-side"`,
 		"0 of 7", "5 an hour", "all steps of the limit")
 	if strings.Index(page, `id="queue-default"`) > strings.Index(page, `id="queue-side"`) {
@@ -65,16 +72,19 @@ func TestLimitsHavePages(t *testing.T) {
 func TestKeys(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
-	if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+	if err := k.Client.SetQueue(k.Ctx,
+		kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range pageSize + 1 {
-		if err := k.Client.SetKey(k.Ctx, "default", kagzi.Key(fmt.Sprintf("k%03d", n)), kagzi.KeyLimits{MaxRunning: 2, Weight: 4}); err != nil {
+		if err := k.Client.SetKey(k.Ctx, "default", kagzi.Key(fmt.Sprintf("k%03d", n)),
+			kagzi.KeyLimits{MaxRunning: 2, Weight: 4}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	page := s.mustGet("/queues/default") // none waits, so the order is by name
-	wantAll(t, "/queues/default", page, `id="key-k049"`, `rel="next" href="/kagzi/queues/default?after=k049&amp;order=name"`, "2 running, weight 4", "0 of 2")
+	wantAll(t, "/queues/default", page, `id="key-k049"`,
+		`rel="next" href="/kagzi/queues/default?after=k049&amp;order=name"`, "2 running, weight 4", "0 of 2")
 	wantNone(t, "/queues/default", page, `id="key-k050"`)
 	wantAll(t, "the second page", s.mustGet("/queues/default?after=k049&order=name"), `id="key-k050"`)
 	page = s.mustGet("/queues/default?prefix=k02&order=name")
@@ -120,8 +130,12 @@ func TestGroups(t *testing.T) {
 func TestRatesInWords(t *testing.T) {
 	t.Parallel()
 	for rate, want := range map[kagzi.Rate]string{
-		{}: "", {Starts: 50}: "50 a second", {Starts: 1, Per: 20 * time.Millisecond}: "50 a second", {Starts: 90, Per: time.Minute}: "90 a minute",
-		{Starts: 1, Per: 7 * time.Second}: "1 in 7 s", {Starts: 3000, Per: time.Hour, Burst: 10}: "50 a minute, 10 at once", {Starts: 1, Per: 24 * time.Hour}: "1 a day",
+		{}: "", {Starts: 50}: "50 a second", {Starts: 1, Per: 20 * time.Millisecond}: "50 a second",
+		{Starts: 90, Per: time.Minute}:    "90 a minute",
+		{Starts: 1, Per: 7 * time.Second}: "1 in 7 s", {
+			Starts: 3000, Per: time.Hour,
+			Burst: 10,
+		}: "50 a minute, 10 at once", {Starts: 1, Per: 24 * time.Hour}: "1 a day",
 	} {
 		if got := rateText(rate); got != want {
 			t.Errorf("%+v is %q, not %q", rate, got, want)

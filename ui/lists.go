@@ -41,5 +41,6 @@ func (d *dashboard) recentRuns(ctx context.Context, f kagzi.RunFilter, pairs ...
 
 // readingPages are the pages about all that is no run.
 func (d *dashboard) readingPages() []page {
-	return slices.Concat(d.schedulesPages(), d.topicsPages(), d.limitsPages(), d.workersPages(), d.strandedPages(), d.auditPages(), d.doctorPages())
+	return slices.Concat(d.schedulesPages(), d.topicsPages(), d.limitsPages(), d.workersPages(), d.strandedPages(),
+		d.auditPages(), d.doctorPages())
 }

@@ -26,7 +26,8 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// enter reports whether there is room for another stream. If there is, the caller calls leave at its end, and ends it when over is closed.
+// enter reports whether there is room for another stream. If there is, the caller calls leave at its end, and ends it
+// when over is closed.
 func (s *streams) enter(r *http.Request) (over <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +57,8 @@ func (s *streams) leave() {
 	s.open--
 }
 
-// stream sends the live regions of a page whenever they have changed. It looks once a second, through the cache, and ends with the request.
+// stream sends the live regions of a page whenever they have changed. It looks once a second, through the cache, and
+// ends with the request.
 func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, who viewer, p page, s *screen) {
 	over, ok := d.streams.enter(r)
 	if !ok {
@@ -168,7 +170,8 @@ func event(events *bytes.Buffer, name string, data []byte) {
 	empty := len(data) == 0
 	for len(data) > 0 {
 		line := data
-		if end := bytes.IndexAny(data, "\r\n"); end >= 0 { // a carriage return ends a line, too, and what follows would be taken for a field
+		// a carriage return ends a line, too, and what follows would be taken for a field
+		if end := bytes.IndexAny(data, "\r\n"); end >= 0 {
 			line, data = data[:end], data[end+1:]
 		} else {
 			data = nil

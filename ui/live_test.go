@@ -25,7 +25,8 @@ func TestAStreamSaysThatARunHasEnded(t *testing.T) {
 	next := s.stream("/runs")
 	rows := func(status string) func(sse) bool {
 		return func(e sse) bool {
-			return e.name == "region" && strings.Contains(e.data, `id="rows"`) && strings.Contains(e.data, ">one<") && strings.Contains(e.data, status)
+			return e.name == "region" && strings.Contains(e.data, `id="rows"`) && strings.Contains(e.data, ">one<") &&
+				strings.Contains(e.data, status)
 		}
 	}
 	until(next, rows("Pending"))
@@ -49,7 +50,8 @@ func TestAPartComesByTheStream(t *testing.T) {
 func TestStreamsAreLimited(t *testing.T) {
 	s := newSite(kit.New(t), Config{MaxStreams: 1})
 	s.stream("/")()
-	if r := s.do(http.MethodGet, "/", "", "Accept", "text/event-stream"); r.StatusCode != http.StatusServiceUnavailable {
+	if r := s.do(http.MethodGet, "/", "", "Accept",
+		"text/event-stream"); r.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a second stream: %s", r.Status)
 	}
 }
@@ -137,11 +139,13 @@ func TestAPageOutlivesAnOutage(t *testing.T) {
 	if !strings.Contains(out.data, `"since":"20`) {
 		t.Errorf("the stream says %s", out.data)
 	}
-	if page := s.mustGet("/runs"); !strings.Contains(page, "Postgres gives no answer</strong> since") || !strings.Contains(page, ">one<") {
+	if page := s.mustGet("/runs"); !strings.Contains(page, "Postgres gives no answer</strong> since") ||
+		!strings.Contains(page, ">one<") {
 		t.Error("the page does not show what was known before the outage")
 	}
 	until(s.stream("/runs"), counted) // also what the page did not wait for
-	if r := s.get("/runs?queue=other"); r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(r.body, "Postgres gives no answer") || r.Header.Get("Retry-After") == "" {
+	if r := s.get("/runs?queue=other"); r.StatusCode != http.StatusServiceUnavailable ||
+		!strings.Contains(r.body, "Postgres gives no answer") || r.Header.Get("Retry-After") == "" {
 		t.Errorf("a page that nobody has seen: %s", r.Status)
 	}
 

@@ -25,7 +25,8 @@ func TestMessagesThatDoNotDecode(t *testing.T) {
 	k.Signal(run, kagzi.DefineSignal[int]("approved").With(42).WithID("m1"))
 	k.WaitStatus(run, kagzi.StatusSleeping, waits)
 	page := s.mustGet(strings.TrimSuffix(path, "/"))
-	for _, want := range []string{"<strong>set aside</strong>", "does not decode into string", path + "redeliver?message=m1", path + "drop-message?message=m1"} {
+	for _, want := range []string{"<strong>set aside</strong>", "does not decode into string", path +
+		"redeliver?message=m1", path + "drop-message?message=m1"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -66,7 +67,10 @@ func (flipping) HashKey() []byte { return nil }
 // Without the Sealer of a namespace's workers, the dashboard sends nothing into it, and shows that payloads are sealed.
 func TestASealedNamespace(t *testing.T) {
 	k := kit.New(t)
-	sealed := &kit.Kit{T: t, Ctx: k.Ctx, Pool: k.Pool, Client: kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: flipping{}})}
+	sealed := &kit.Kit{
+		T: t, Ctx: k.Ctx, Pool: k.Pool,
+		Client: kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: flipping{}}),
+	}
 	s := newSite(k, Config{Authorize: everybody})
 	approved := kagzi.DefineSignal[string]("approved")
 	wf := kagzi.Define[string, string]("approval")
@@ -81,7 +85,8 @@ func TestASealedNamespace(t *testing.T) {
 	if n := k.Count(`SELECT count(*) FROM kagzi.signals`); n != 0 {
 		t.Errorf("%d messages", n)
 	}
-	if page := s.mustGet(strings.TrimSuffix(path, "/")); !strings.Contains(page, "it is sealed with a key that this program lacks") || strings.Contains(page, "\xff") {
+	if page := s.mustGet(strings.TrimSuffix(path, "/")); !strings.Contains(page, "it is sealed with a key that this "+
+		"program lacks") || strings.Contains(page, "\xff") {
 		t.Error("the page does not show that the input is sealed")
 	}
 	sealed.Signal(run, approved.With("yes"))

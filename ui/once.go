@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// once makes what a form asks for at most once, however often the form is sent: by a double click, the back button, or because the answer was lost.
-// It knows the forms that this process got lately. What protects a change in other processes, too, is a matter of each form.
+// once makes what a form asks for at most once, however often the form is sent: by a double click, the back button, or
+// because the answer was lost. It knows the forms that this process got lately. What protects a change in other
+// processes, too, is a matter of each form.
 type once struct {
 	mu    sync.Mutex
 	sent  map[string]*sending
@@ -23,7 +24,8 @@ type sending struct {
 // mostSent bounds the memory for forms that were sent.
 const mostSent = 512
 
-// do returns the answer of change, which it calls unless the form with that token was sent before and succeeded. A form that failed may be sent again.
+// do returns the answer of change, which it calls unless the form with that token was sent before and succeeded. A form
+// that failed may be sent again.
 func (o *once) do(ctx context.Context, token string, change func() (answer, error)) (answer, error) {
 	if token == "" {
 		return change()

@@ -50,10 +50,15 @@ func TestPagesDoNotSayWhereTheDatabaseIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		s := newSite(&kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: client}, Config{Authorize: everybody, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s := newSite(&kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: client},
+			Config{Authorize: everybody, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		const run = "/runs/01987654-0000-7000-8000-000000000000"
-		for _, r := range []reply{s.get("/runs"), s.get("/"), s.get(run), s.get("/runs/one"), s.post(run + "/cancel"), s.post(run+"/signal", "name", "x"), s.post("/runs/bulk/cancel", "all", "1")} {
-			if r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(r.body, "cannot connect to Postgres") {
+		for _, r := range []reply{
+			s.get("/runs"), s.get("/"), s.get(run), s.get("/runs/one"), s.post(run + "/cancel"),
+			s.post(run+"/signal", "name", "x"), s.post("/runs/bulk/cancel", "all", "1"),
+		} {
+			if r.StatusCode != http.StatusServiceUnavailable ||
+				!strings.Contains(r.body, "cannot connect to Postgres") {
 				t.Errorf("%s: %s %s: %s", name, r.Request.Method, r.Request.URL.Path, r.Status)
 			}
 			for _, secret := range []string{"private", "user=", "127.0.0.1:", cfg.ConnConfig.Database} {
@@ -65,7 +70,8 @@ func TestPagesDoNotSayWhereTheDatabaseIs(t *testing.T) {
 				t.Errorf("%s: the page %s does not come back by itself", name, r.Request.URL.Path)
 			}
 		}
-		if n := strings.Count(log.String(), "gets no answer from the database"); n != 1 || !strings.Contains(log.String(), "database="+cfg.ConnConfig.Database) {
+		if n := strings.Count(log.String(), "gets no answer from the database"); n != 1 ||
+			!strings.Contains(log.String(), "database="+cfg.ConnConfig.Database) {
 			t.Errorf("%s: the log says it %d times: %s", name, n, log.String())
 		}
 	}
@@ -98,7 +104,8 @@ func TestLostAnswersOfChanges(t *testing.T) {
 			first := s.post(runPath(run)+string(verb), fields...)
 			proxy.Disarm()
 			if first.StatusCode >= 400 {
-				if first.StatusCode != http.StatusServiceUnavailable || !strings.Contains(first.body, "may have been done or not") {
+				if first.StatusCode != http.StatusServiceUnavailable ||
+					!strings.Contains(first.body, "may have been done or not") {
 					t.Errorf("%s: %s\n%s", verb, first.Status, notice(first.body))
 				}
 				s.post(runPath(run)+string(verb), fields...)
@@ -118,8 +125,10 @@ func TestLostAnswersOfChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			made := direct.Count(`SELECT count(*) FROM kagzi.workflow_runs`) - runs
-			if c.want != "" && n != 1 || verb == Signal && len(messages) != 1 || verb == Restart && made != 1 || verb != Restart && made != 0 {
-				t.Errorf("%s with the answer %d lost was made %d times: %d new runs, %d messages, %+v", verb, nth, n, made, len(messages), log)
+			if c.want != "" && n != 1 || verb == Signal && len(messages) != 1 || verb == Restart && made != 1 ||
+				verb != Restart && made != 0 {
+				t.Errorf("%s with the answer %d lost was made %d times: %d new runs, %d messages, %+v", verb, nth, n,
+					made, len(messages), log)
 			}
 		}
 	}

@@ -15,7 +15,10 @@ func (d *dashboard) overviewPages() []page {
 	return []page{{
 		path: "/", action: Action{Verb: View, Object: OnOverview}, template: "overview",
 		live: []string{"state", "throughput", "due", "latencies", "failures", "slots"}, look: d.overview,
-		parts: []part{{name: "throughput", every: 5 * time.Second, look: d.throughput}, {name: "latencies", every: 10 * time.Second, look: d.latencies}},
+		parts: []part{
+			{name: "throughput", every: 5 * time.Second, look: d.throughput},
+			{name: "latencies", every: 10 * time.Second, look: d.latencies},
+		},
 	}}
 }
 
@@ -118,7 +121,8 @@ func (v *overview) sum() {
 		}
 	}
 	slices.SortStableFunc(v.Backlog, func(a, b backlog) int {
-		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Running, a.Running), cmp.Compare(b.Sleeping+b.Delayed, a.Sleeping+a.Delayed))
+		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Running, a.Running),
+			cmp.Compare(b.Sleeping+b.Delayed, a.Sleeping+a.Delayed))
 	})
 	slices.SortStableFunc(v.Failures, func(a, b failed) int { return cmp.Compare(b.Runs, a.Runs) })
 }
@@ -143,14 +147,22 @@ var helps = map[string][2]string{
 
 // checkTitles name the checks.
 var checkTitles = map[string]string{
-	"database": "Database", "pool": "Connections", "schema": "Schema", "writable": "Writing", "workers": "Workers", "queues": "Queues",
-	"schedules": "Schedules", "failures": "Failures", "quarantined": "Quarantine", "pauses": "Pauses", "limits": "Limits", "consumers": "Consumers",
-	"events": "Events", "hung": "Hanging code", "keys": "Keys that stand still", "messages": "Messages that do not decode", "strays": "Runs that no worker reports", "nested": "Steps that wait for runs", "compensations": "Compensations", "histories": "Histories", "suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
+	"database": "Database", "pool": "Connections", "schema": "Schema", "writable": "Writing", "workers": "Workers",
+	"queues":    "Queues",
+	"schedules": "Schedules", "failures": "Failures", "quarantined": "Quarantine", "pauses": "Pauses",
+	"limits": "Limits", "consumers": "Consumers",
+	"events": "Events", "hung": "Hanging code", "keys": "Keys that stand still",
+	"messages": "Messages that do not decode", "strays": "Runs that no worker reports",
+	"nested": "Steps that wait for runs", "compensations": "Compensations", "histories": "Histories",
+	"suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
 }
 
 func findingOf(c health.Check) finding {
 	help := helps[c.Name]
-	return finding{Name: c.Name, Title: cmp.Or(checkTitles[c.Name], c.Name), Status: c.Status, To: help[0], Link: help[1]}
+	return finding{
+		Name: c.Name, Title: cmp.Or(checkTitles[c.Name], c.Name), Status: c.Status, To: help[0],
+		Link: help[1],
+	}
 }
 
 // latencies returns how long the runs of the last hour waited and took, the slowest workflows first.

@@ -35,7 +35,9 @@ func wantNone(t *testing.T, path, page string, texts ...string) {
 
 // region returns the next region of that id that a stream sends, for which ok is true.
 func region(next func() sse, id string, ok func(html string) bool) string {
-	return until(next, func(e sse) bool { return e.name == "region" && strings.Contains(e.data, `id="`+id+`"`) && ok(e.data) }).data
+	return until(next, func(e sse) bool {
+		return e.name == "region" && strings.Contains(e.data, `id="`+id+`"`) && ok(e.data)
+	}).data
 }
 
 func has(text string) func(string) bool {
@@ -64,7 +66,10 @@ func TestPagesWithoutDataExplainThemselves(t *testing.T) {
 	} {
 		wantAll(t, path, s.mustGet(path), append(want, "<h1", "aria-current=\"page\"")...)
 	}
-	for _, path := range []string{"/schedules/none", "/topics/none", "/consumers/none", "/workers/01987654-0000-7000-8000-000000000000"} {
+	for _, path := range []string{
+		"/schedules/none", "/topics/none", "/consumers/none",
+		"/workers/01987654-0000-7000-8000-000000000000",
+	} {
 		if r := s.get(path); r.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %s", path, r.Status)
 		}
@@ -84,14 +89,18 @@ func TestPagesEscapeHostileNames(t *testing.T) {
 	wf := kagzi.Define[string, string](hostile, kagzi.Queue(hostile))
 	topic, consumed := kagzi.DefineTopic[string](hostile), hostile+"c"
 	consumer := kagzi.DefineConsumer(consumed, kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}, Queue: hostile})
-	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: hostile, Build: hostile, Labels: map[string]string{hostile: hostile}})
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{
+		Queue: hostile, Build: hostile,
+		Labels: map[string]string{hostile: hostile},
+	})
 	kagzi.Handle(w, wf, func(_ kagzi.Context, in string) (string, error) { return in, nil })
 	kagzi.Consume(w, consumer, func(kagzi.Context, string) (string, error) { return hostile, nil })
 	kit.StartWorker(t, w)
 	await.True(t, "the worker is registered", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workers`) == 1 })
 	why := []kagzi.ChangeOption{kagzi.Actor(hostile), kagzi.Reason(hostile)}
 	for _, err := range []error{
-		k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: hostile, Run: wf.With(hostile, kagzi.Metadata{hostile: hostile}, kagzi.Key(hostile)), Cron: "0 7 * * *"}),
+		k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: hostile, Run: wf.With(hostile, kagzi.Metadata{hostile: hostile},
+			kagzi.Key(hostile)), Cron: "0 7 * * *"}),
 		k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: hostile, EachKey: kagzi.KeyLimits{MaxRunning: 1}}),
 		k.Client.SetKey(k.Ctx, hostile, hostile, kagzi.KeyLimits{Weight: 2}),
 		k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: hostile, MaxRunning: 2}),
@@ -107,9 +116,11 @@ func TestPagesEscapeHostileNames(t *testing.T) {
 	kit.Begin(k, kagzi.Define[string, string](hostile+"2", kagzi.Queue(hostile)), hostile, kagzi.ID(hostile))
 	name := url.PathEscape(hostile)
 	for _, path := range []string{
-		"/schedules", "/schedules/" + name, "/topics", "/topics/" + name, "/consumers/" + url.PathEscape(consumed), "/limits", "/queues/" + name, "/groups", "/workers",
+		"/schedules", "/schedules/" + name, "/topics", "/topics/" + name, "/consumers/" + url.PathEscape(consumed),
+		"/limits", "/queues/" + name, "/groups", "/workers",
 		"/workers/" + kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID, "/stranded", "/audit", "/doctor",
-		"/schedules?name=" + url.QueryEscape(hostile), "/workers?status=" + url.QueryEscape(hostile), "/topics/" + name + "?event=" + url.QueryEscape(hostile),
+		"/schedules?name=" + url.QueryEscape(hostile), "/workers?status=" + url.QueryEscape(hostile), "/topics/" +
+			name + "?event=" + url.QueryEscape(hostile),
 	} {
 		r := s.get(path + map[bool]string{true: "&wait", false: "?wait"}[strings.Contains(path, "?")])
 		if r.StatusCode >= 500 {

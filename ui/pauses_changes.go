@@ -15,12 +15,19 @@ func (d *dashboard) pauseForms() []changeForm {
 		return func(q query) []Action { return onTarget(verb, q.target()) }
 	}
 	return []changeForm{
-		{path: "/limits/pause", action: Action{Verb: Pause, Object: OnLimit}, about: about(Pause), show: d.showPause, do: d.pause},
-		{path: "/limits/unpause", action: Action{Verb: Unpause, Object: OnLimit}, about: about(Unpause), show: d.showUnpause, do: d.unpause},
+		{
+			path: "/limits/pause", action: Action{Verb: Pause, Object: OnLimit}, about: about(Pause), show: d.showPause,
+			do: d.pause,
+		},
+		{
+			path: "/limits/unpause", action: Action{Verb: Unpause, Object: OnLimit}, about: about(Unpause),
+			show: d.showUnpause, do: d.unpause,
+		},
 	}
 }
 
-// onTarget returns the actions on what a pause stops: nothing for all runs. Who may pause a queue may pause its keys and workflows.
+// onTarget returns the actions on what a pause stops: nothing for all runs. Who may pause a queue may pause its keys
+// and workflows.
 func onTarget(verb Verb, t kagzi.Target) (all []Action) {
 	if t.All {
 		return nil
@@ -37,7 +44,10 @@ func onTarget(verb Verb, t kagzi.Target) (all []Action) {
 
 // target is what the fields name.
 func (q query) target() kagzi.Target {
-	return kagzi.Target{All: q.asked("all"), Queue: q.get("queue"), Workflow: q.get("workflow"), Key: q.get("key"), Group: q.get("group")}
+	return kagzi.Target{
+		All: q.asked("all"), Queue: q.get("queue"), Workflow: q.get("workflow"), Key: q.get("key"),
+		Group: q.get("group"),
+	}
 }
 
 // targetName names a target within a sentence.
@@ -62,9 +72,14 @@ func (v *dialog) targetFields(q query) (t kagzi.Target, given bool) {
 	given = t != kagzi.Target{} && !q.asked("choose")
 	if !given {
 		v.Fields = append(v.Fields,
-			field{Name: "queue", Label: "Queue", Sort: "text"}, field{Name: "workflow", Label: "Workflow", Sort: "text", Help: "With a queue: its runs in that queue."},
-			field{Name: "key", Label: "Key", Sort: "text", Help: "Of the queue."}, field{Name: "group", Label: "Group", Sort: "text"},
-			field{Name: "all", Label: "All runs of the namespace", Sort: "check"}, field{Name: "choose", Sort: "hidden", Value: "1"})
+			field{Name: "queue", Label: "Queue", Sort: "text"}, field{
+				Name: "workflow", Label: "Workflow", Sort: "text",
+				Help: "With a queue: its runs in that queue.",
+			},
+			field{Name: "key", Label: "Key", Sort: "text", Help: "Of the queue."},
+			field{Name: "group", Label: "Group", Sort: "text"},
+			field{Name: "all", Label: "All runs of the namespace", Sort: "check"},
+			field{Name: "choose", Sort: "hidden", Value: "1"})
 		return t, false
 	}
 	for _, f := range [][2]string{{"queue", t.Queue}, {"workflow", t.Workflow}, {"key", t.Key}, {"group", t.Group}} {
@@ -84,13 +99,15 @@ func (d *dashboard) showPause(ctx context.Context, q query) (*dialog, error) {
 	if given {
 		v.Title, v.Danger = "Pause "+targetName(t), t.All
 	}
-	v.Says = []string{"Workers claim none of these runs until the pause ends. Starts, messages, cancels and timeouts go on."}
+	v.Says = []string{"Workers claim none of these runs until the pause ends. Starts, messages, cancels and " +
+		"timeouts go on."}
 	if n := d.touched(ctx, t, given); n != "" {
 		v.Says = append(v.Says, n)
 	}
 	v.Fields = append(v.Fields, field{
 		Name: "park", Label: "Stop what is under way, too", Sort: "check",
-		Help: "Each execution stops at its next step, and keeps the result of the step under way. Otherwise executions go on until they end or wait.",
+		Help: "Each execution stops at its next step, and keeps the result of the step under way. Otherwise " +
+			"executions go on until they end or wait.",
 	})
 	return v, nil
 }
@@ -102,7 +119,10 @@ func (d *dashboard) touched(ctx context.Context, t kagzi.Target, given bool) str
 	}
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	f := kagzi.RunFilter{Queue: t.Queue, Workflow: t.Workflow, Key: kagzi.Key(t.Key), Group: kagzi.Group(t.Group), Status: statuses["active"]}
+	f := kagzi.RunFilter{
+		Queue: t.Queue, Workflow: t.Workflow, Key: kagzi.Key(t.Key), Group: kagzi.Group(t.Group),
+		Status: statuses["active"],
+	}
 	counts, err := d.client.Counts(ctx, f, kagzi.ByStatus)
 	if err != nil {
 		return ""
@@ -148,7 +168,8 @@ func (d *dashboard) showUnpause(ctx context.Context, q query) (*dialog, error) {
 	if t.Key == "" && t.Group == "" {
 		v.Fields = append(v.Fields, field{
 			Name: "percent", Label: "Percent", Sort: "number", Hint: "100",
-			Help: "Let only 1 to 99 percent of the runs go on, and keep the pause for the others. The same runs go on at 20 as at 10.",
+			Help: "Let only 1 to 99 percent of the runs go on, and keep the pause for the others. The same runs go " +
+				"on at 20 as at 10.",
 		})
 	}
 	return v, nil

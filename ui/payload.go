@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// A payload is an input, a result, or what a message or an event carries, as the template "payload" shows it. Only payload of a dashboard makes one, so
-// that HidePayloads holds everywhere.
+// A payload is an input, a result, or what a message or an event carries, as the template "payload" shows it. Only
+// payload of a dashboard makes one, so that HidePayloads holds everywhere.
 type payload struct {
 	Empty      bool
 	Hidden     bool // by Config.HidePayloads

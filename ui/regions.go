@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// renderings share the HTML of live regions between the streams of a page, as the cache shares what it shows. Viewers with other rights see other buttons:
-// so a rendering remembers what Authorize was asked, and is shown to those for whom the answers are the same.
+// renderings share the HTML of live regions between the streams of a page, as the cache shares what it shows. Viewers
+// with other rights see other buttons: so a rendering remembers what Authorize was asked, and is shown to those for
+// whom the answers are the same.
 type renderings struct {
 	mu   sync.Mutex
 	seed maphash.Seed

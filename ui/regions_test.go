@@ -92,7 +92,8 @@ func TestACarriageReturnMakesNoEvent(t *testing.T) {
 	const evil = "x\r\revent: gone\rdata: You were logged out\r\r"
 	run := kit.Begin(k, echo, evil, kagzi.Metadata{"tag": evil})
 	next := s.stream("/runs/" + string(run.ID()))
-	if e := until(next, func(e sse) bool { return strings.Contains(e.data, `id="data"`) }); strings.Contains(e.data, "\r") {
+	if e := until(next, func(e sse) bool { return strings.Contains(e.data, `id="data"`) }); strings.Contains(e.data,
+		"\r") {
 		t.Errorf("a carriage return is sent: %q", e.data)
 	}
 }

@@ -17,18 +17,22 @@ import (
 
 // How a page is made. Take schedules as an example:
 //
-//  1. schedules.go has a function schedulesPages() []page, which allPages calls. A page says its path, the Action that Authorize is asked, its template, the names of its
-//     live regions, and its look: the function that asks the client and returns the view model, a struct with all that the template shows. A look gets
-//     the path's and the query's values, and nothing of who asks: its answer is shared by all browsers. It treats what it returned as constant.
-//  2. templates/schedules.html defines "title" and "content". Its data is a *screen: {{.V}} is the view model, {{.May "pause" "schedule" name}} whether to show a button,
-//     and functions of format.go write links, times, durations and statuses. Partials are in templates/partials.html.
-//  3. A live region is a template of its own, whose root element has its name as id: {{define "due"}}<section id="due" data-live>…</section>{{end}}. The
-//     content shows it with {{template "due" .}}, and the page names it in live. The browser gets it again whenever its HTML has changed. It must not
-//     say how long ago something is, or it would change each second: {{ago}} and {{clock}} let the browser say that.
-//  4. A part is a look that may be slow, such as a count: the page comes without it, and the stream brings it. Its live region has its name, and {{.Part "name"}} is its
-//     view model, nil until it is there.
-//  5. A change is a changeForm: see forms.go. The page that asks for its reason and the POST that makes it have the same path and the same Action. do makes the
-//     change with f.options(), which have actor and reason, and returns where to go, and what to say there. Buttons come from actions.go.
+//  1. schedules.go has a function schedulesPages() []page, which allPages calls. A page says its path, the Action that
+//     Authorize is asked, its template, the names of its live regions, and its look: the function that asks the client
+//     and returns the view model, a struct with all that the template shows. A look gets the path's and the query's
+//     values, and nothing of who asks: its answer is shared by all browsers. It treats what it returned as constant.
+//  2. templates/schedules.html defines "title" and "content". Its data is a *screen: {{.V}} is the view model, {{.May
+//     "pause" "schedule" name}} whether to show a button, and functions of format.go write links, times, durations and
+//     statuses. Partials are in templates/partials.html.
+//  3. A live region is a template of its own, whose root element has its name as id: {{define "due"}}<section id="due"
+//     data-live>…</section>{{end}}. The content shows it with {{template "due" .}}, and the page names it in live. The
+//     browser gets it again whenever its HTML has changed. It must not say how long ago something is, or it would
+//     change each second: {{ago}} and {{clock}} let the browser say that.
+//  4. A part is a look that may be slow, such as a count: the page comes without it, and the stream brings it. Its live
+//     region has its name, and {{.Part "name"}} is its view model, nil until it is there.
+//  5. A change is a changeForm: see forms.go. The page that asks for its reason and the POST that makes it have the
+//     same path and the same Action. do makes the change with f.options(), which have actor and reason, and returns
+//     where to go, and what to say there. Buttons come from actions.go.
 //  6. Payloads are shown only by d.payload, which obeys HidePayloads, and {{template "payload" …}}.
 //
 // Every route is registered here with its Action, so that none forgets to ask.
@@ -106,7 +110,8 @@ func (f form) options(more ...kagzi.ChangeOption) []kagzi.ChangeOption {
 	return more
 }
 
-// An answer is what a change leads to: another page, with a sentence about what was done, or a page of its own, such as a preview.
+// An answer is what a change leads to: another page, with a sentence about what was done, or a page of its own, such as
+// a preview.
 type answer struct {
 	to       string // path behind Config.Path, as pathTo makes it
 	said     string
@@ -127,26 +132,37 @@ func (d *dashboard) routes(pages []page, changes []change) http.Handler {
 	mux.HandleFunc("GET /find", d.guard(Action{Verb: View, Object: OnRun}, nil, d.find))
 	mux.HandleFunc("GET /runs/{id}/raw", d.guard(Action{Verb: View, Object: OnRun}, nil, d.raw))
 	for _, p := range pages {
-		mux.HandleFunc("GET "+exact(p.path), d.guard(p.action, p.about, func(w http.ResponseWriter, r *http.Request, who viewer) { d.page(w, r, who, p) }))
+		mux.HandleFunc("GET "+exact(p.path), d.guard(p.action, p.about, func(w http.ResponseWriter, r *http.Request,
+			who viewer,
+		) {
+			d.page(w, r, who, p)
+		}))
 	}
 	for _, c := range changes {
-		mux.HandleFunc("POST "+exact(c.path), d.guard(c.action, c.about, func(w http.ResponseWriter, r *http.Request, who viewer) { d.change(w, r, who, c) }))
+		mux.HandleFunc("POST "+exact(c.path), d.guard(c.action, c.about, func(w http.ResponseWriter, r *http.Request,
+			who viewer,
+		) {
+			d.change(w, r, who, c)
+		}))
 	}
 	mux.HandleFunc("/", d.guard(Action{Verb: View, Object: OnOverview}, nil, d.notFound))
 	return d.sameSite(clean(d.cfg.Path, mux))
 }
 
-// sameSite refuses the changes that a page of another site has asked for. A browser of before 2020 does not say whose page that was: neither may be.
+// sameSite refuses the changes that a page of another site has asked for. A browser of before 2020 does not say whose
+// page that was: neither may be.
 func (d *dashboard) sameSite(next http.Handler) http.Handler {
 	csrf := http.NewCrossOriginProtection()
 	csrf.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d.fail(w, r, viewer{}, status(http.StatusForbidden, "This change was asked for by a page of another site, so it was refused."))
+		d.fail(w, r, viewer{}, status(http.StatusForbidden, "This change was asked for by a page of another site, so "+
+			"it was refused."))
 	}))
 	checked := csrf.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 		if !reads && r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" {
-			d.fail(w, r, viewer{}, status(http.StatusForbidden, "This change was refused, because the request does not say which page has asked for it (Sec-Fetch-Site or Origin). Browsers since 2020 do."))
+			d.fail(w, r, viewer{}, status(http.StatusForbidden, "This change was refused, because the request does "+
+				"not say which page has asked for it (Sec-Fetch-Site or Origin). Browsers since 2020 do."))
 			return
 		}
 		checked.ServeHTTP(w, r)
@@ -222,7 +238,8 @@ func (d *dashboard) change(w http.ResponseWriter, r *http.Request, who viewer, c
 	case r.Header.Get("HX-Request") != "": // a dialog asks, and the page under it is to change
 		say(w, d.cfg.Path, done.said)
 		to := d.link(done.to)
-		if under, err := url.Parse(r.Header.Get("HX-Current-URL")); err == nil && !done.leads && strings.HasPrefix(under.Path, d.cfg.Path) && !strings.HasPrefix(under.Path, "//") {
+		if under, err := url.Parse(r.Header.Get("HX-Current-URL")); err == nil && !done.leads &&
+			strings.HasPrefix(under.Path, d.cfg.Path) && !strings.HasPrefix(under.Path, "//") {
 			to = under.RequestURI()
 		}
 		w.Header().Set("HX-Redirect", to)

@@ -38,13 +38,14 @@ type runView struct {
 	unsettled bool // a step, such as a child, can still end
 }
 
-// settled reports whether the run has ended and nothing of it is under way, not even code that hangs. Somebody may resume it: then the page is
-// loaded again.
+// settled reports whether the run has ended and nothing of it is under way, not even code that hangs. Somebody may
+// resume it: then the page is loaded again.
 func (v *runView) settled() bool {
 	return v.Run.Status.Ended() && !v.unsettled && len(v.Run.Hung) == 0
 }
 
-// WholeError reports whether the error is shown below the run's output, too: the sentence at the top has only one that is short and on one line.
+// WholeError reports whether the error is shown below the run's output, too: the sentence at the top has only one that
+// is short and on one line.
 func (v *runView) WholeError() bool {
 	text := strings.TrimSpace(v.Run.Error)
 	return text != "" && (!v.Run.Status.Ended() || strings.Contains(text, "\n") || len([]rune(text)) > 300)
@@ -127,17 +128,20 @@ func (d *dashboard) run(ctx context.Context, q query) (any, error) {
 
 // gone returns the error for a run that is not there: who deleted it, if somebody did.
 func (d *dashboard) gone(ctx context.Context, ref kagzi.Ref) error {
-	said, err := explain.Deleted(ctx, d.client, ref, explain.Words{Moment: func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }})
+	said, err := explain.Deleted(ctx, d.client, ref,
+		explain.Words{Moment: func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }})
 	switch {
 	case err != nil:
 		return err
 	case said != "":
 		return status(404, fmt.Sprintf("The run %v is not there: %s.", ref, said))
 	}
-	return status(404, fmt.Sprintf("No run of this namespace is called %v. Retention deletes runs some time after their end.", ref))
+	return status(404, fmt.Sprintf("No run of this namespace is called %v. Retention deletes runs some time after "+
+		"their end.", ref))
 }
 
-// roughly returns now for the timeline of a run, rounded up to about a hundredth of its age: so the timeline of an old run is not new each second.
+// roughly returns now for the timeline of a run, rounded up to about a hundredth of its age: so the timeline of an old
+// run is not new each second.
 func roughly(run kagzi.RunInfo, now time.Time) time.Time {
 	if !run.EndedAt.IsZero() {
 		return run.EndedAt
@@ -165,10 +169,12 @@ const (
 	perStep = 2 * time.Millisecond
 )
 
-// history returns the steps of a run. Reading thousands of them is dear, so they are read again only if the run can have made some.
+// history returns the steps of a run. Reading thousands of them is dear, so they are read again only if the run can
+// have made some.
 func (d *dashboard) history(ctx context.Context, run kagzi.RunInfo) (*history, error) {
 	key := "history " + string(run.ID)
-	mark := fmt.Sprint(run.Status, run.WaitingOn, run.AvailableAt, run.Attempts, run.StartedAt, run.EndedAt, run.Worker, run.Recoveries, run.PausedAt)
+	mark := fmt.Sprint(run.Status, run.WaitingOn, run.AvailableAt, run.Attempts, run.StartedAt, run.EndedAt, run.Worker,
+		run.Recoveries, run.PausedAt)
 	last, _ := d.cache.peek(key).view.(*history)
 	f := d.cache.get(ctx, key, last.keeps(run, mark, d.every), func(ctx context.Context) (any, error) {
 		attempts, err := d.client.Steps(ctx, run.ID, kagzi.StepFilter{NoPayloads: true})
@@ -184,7 +190,8 @@ func (d *dashboard) history(ctx context.Context, run kagzi.RunInfo) (*history, e
 	return h, nil
 }
 
-// keeps returns for how long the steps that were read last are good enough for the run as it is now. h is nil if none were read.
+// keeps returns for how long the steps that were read last are good enough for the run as it is now. h is nil if none
+// were read.
 func (h *history) keeps(run kagzi.RunInfo, mark string, every time.Duration) time.Duration {
 	switch {
 	case h == nil:
@@ -199,7 +206,10 @@ func (h *history) keeps(run kagzi.RunInfo, mark string, every time.Duration) tim
 
 // newHistory returns the history of the attempts. It goes on with the payloads that the last one knew.
 func newHistory(mark string, attempts []kagzi.StepAttempt, last *history) *history {
-	h := &history{mark: mark, attempts: attempts, steps: gantt.Steps(attempts), payloads: &stepPayloads{known: map[attemptKey]attemptPayloads{}}}
+	h := &history{
+		mark: mark, attempts: attempts, steps: gantt.Steps(attempts),
+		payloads: &stepPayloads{known: map[attemptKey]attemptPayloads{}},
+	}
 	if last != nil {
 		h.payloads = last.payloads
 	}

@@ -14,11 +14,14 @@ import (
 
 // forms are the changes of single things.
 func (d *dashboard) forms() []changeForm {
-	return slices.Concat(d.endForms(), d.goOnForms(), d.newRunForms(), d.talkForms(), d.scheduleForms(), d.workerForms(), d.limitForms(), d.pauseForms(), d.consumerForms())
+	return slices.Concat(d.endForms(), d.goOnForms(), d.newRunForms(), d.talkForms(), d.scheduleForms(),
+		d.workerForms(), d.limitForms(), d.pauseForms(), d.consumerForms())
 }
 
 // runForm is a form about one run. title begins with the verb.
-func (d *dashboard) runForm(verb Verb, title string, show func(context.Context, query, *dialog) error, do func(context.Context, form, kagzi.RunID) (answer, error)) changeForm {
+func (d *dashboard) runForm(verb Verb, title string, show func(context.Context, query, *dialog) error,
+	do func(context.Context, form, kagzi.RunID) (answer, error),
+) changeForm {
 	return changeForm{
 		path: "/runs/{id}/" + string(verb), action: Action{Verb: verb, Object: OnRun},
 		show: func(ctx context.Context, q query) (*dialog, error) {
@@ -107,23 +110,28 @@ func (d *dashboard) endForms() []changeForm {
 			if v.Run.Status == kagzi.StatusRunning {
 				v.Fields = []field{{
 					Name: "grace", Label: "Grace", Sort: "text", Hint: "30s",
-					Help: "How long its steps under way may go on before they are told to stop. Empty: they are told at once.",
+					Help: "How long its steps under way may go on before they are told to stop. Empty: they are told " +
+						"at once.",
 				}}
 			}
-			return v.stopping(func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.CancelAll(ctx, f, kagzi.DryRun()) })
+			return v.stopping(func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+				return d.client.CancelAll(ctx, f, kagzi.DryRun())
+			})
 		}, d.cancel),
 		d.runForm(Terminate, "Terminate", func(ctx context.Context, _ query, v *dialog) error {
 			v.Do, v.Danger = "Terminate the run", true
 			v.Says = []string{
 				"The run and its children end at once, as cancelled. Detached children go on.",
-				"No compensation runs, and those under way are stopped: what the run did stays done. Cancel compensates.",
+				"No compensation runs, and those under way are stopped: what the run did stays done. Cancel " +
+					"compensates.",
 			}
 			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
 				return d.client.TerminateAll(ctx, f, kagzi.DryRun())
 			}))
 		}, d.terminate),
 		d.runForm(Delete, "Delete", d.showDelete, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			return answer{leads: true, to: "/runs", said: "Deleted. Its log still says who did it, and why."}, d.client.Delete(ctx, id, f.options()...)
+			return answer{leads: true, to: "/runs", said: "Deleted. Its log still says who did it, and why."},
+				d.client.Delete(ctx, id, f.options()...)
 		}),
 	}
 }
@@ -134,7 +142,8 @@ func cancelSays(r kagzi.RunInfo) []string {
 	if r.Status == kagzi.StatusRunning {
 		says = append(says, "Its worker tells the steps under way to stop.")
 	}
-	return append(says, "Compensations that it has registered run first, and it stays active until they have ended. Resume continues a cancelled run that has none.")
+	return append(says, "Compensations that it has registered run first, and it stays active until they have ended. "+
+		"Resume continues a cancelled run that has none.")
 }
 
 func (d *dashboard) cancel(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
@@ -180,7 +189,8 @@ func (d *dashboard) stopped(ctx context.Context, before kagzi.RunInfo, past stri
 		past = "It was being cancelled already."
 	}
 	if steps, ok := strings.CutPrefix(after.WaitingOn, "cancel ("); ok {
-		return past + " It ends once " + strings.TrimSuffix(strings.TrimSuffix(steps, ")"), " under way") + " has returned."
+		return past + " It ends once " + strings.TrimSuffix(strings.TrimSuffix(steps, ")"), " under way") +
+			" has returned."
 	}
 	if strings.HasPrefix(after.WaitingOn, "compensation") || after.WaitingOn == "children" {
 		return past + " It ends once its compensations have run."
@@ -207,9 +217,12 @@ func (d *dashboard) showDelete(ctx context.Context, _ query, v *dialog) error {
 	}
 	v.Says = []string{
 		what + ". Nothing brings them back.",
-		"Whoever waits for its result learns that it is gone. Who deleted it, and why, stays on record. Retention deletes old runs by itself.",
+		"Whoever waits for its result learns that it is gone. Who deleted it, and why, stays on record. Retention " +
+			"deletes old runs by itself.",
 	}
-	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.DeleteAll(ctx, f, kagzi.DryRun()) }))
+	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return d.client.DeleteAll(ctx, f, kagzi.DryRun())
+	}))
 }
 
 // goOnForms let runs go on, or not for a while.
@@ -217,16 +230,20 @@ func (d *dashboard) goOnForms() []changeForm {
 	return []changeForm{
 		d.runForm(Resume, "Resume", d.showResume, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
 			opts := f.options()
-			if steps := slices.DeleteFunc(slices.Clone(f.values["forget"]), func(s string) bool { return s == "" }); len(steps) > 0 {
+			if steps := slices.DeleteFunc(slices.Clone(f.values["forget"]), func(s string) bool {
+				return s == ""
+			}); len(steps) > 0 {
 				opts = append(opts, kagzi.Forget(steps...))
 			}
-			return answer{said: "Resumed. It goes on when a worker has a slot for it."}, d.client.Resume(ctx, id, opts...)
+			return answer{said: "Resumed. It goes on when a worker has a slot for it."},
+				d.client.Resume(ctx, id, opts...)
 		}),
 		d.runForm(Pause, "Pause", func(_ context.Context, _ query, v *dialog) error {
 			v.Do = "Pause the run"
 			v.Says = []string{"No worker executes the run until it is unpaused."}
 			if v.Run.Status == kagzi.StatusRunning {
-				v.Says[0] = "The run stops at its next step, sleep, wait or child, and keeps the result of the step under way. No worker executes it until it is unpaused."
+				v.Says[0] = "The run stops at its next step, sleep, wait or child, and keeps the result of the step " +
+					"under way. No worker executes it until it is unpaused."
 			}
 			v.Says = append(v.Says, "Its children go on, and so does its timeout. A cancel ends the pause.")
 			switch {
@@ -241,8 +258,11 @@ func (d *dashboard) goOnForms() []changeForm {
 		}),
 		d.runForm(Unpause, "Unpause", func(ctx context.Context, _ query, v *dialog) error {
 			v.Do = "Let it go on"
-			v.Says = []string{"The run's own pause ends.", "It is also exempt from the pauses that there are now of its queue, its workflow and all runs, but not from one of its key or group."}
-			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.UnpauseRuns(ctx, f, kagzi.DryRun()) }))
+			v.Says = []string{"The run's own pause ends.", "It is also exempt from the pauses that there are now of " +
+				"its queue, its workflow and all runs, but not from one of its key or group."}
+			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+				return d.client.UnpauseRuns(ctx, f, kagzi.DryRun())
+			}))
 		}, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
 			return answer{said: "Unpaused."}, d.client.UnpauseRun(ctx, id, f.options()...)
 		}),
@@ -267,7 +287,9 @@ func (d *dashboard) showResume(ctx context.Context, _ query, v *dialog) error {
 			}}
 		}
 	}
-	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.ResumeAll(ctx, f, kagzi.DryRun()) }))
+	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return d.client.ResumeAll(ctx, f, kagzi.DryRun())
+	}))
 }
 
 // mostSteps is how many steps a form offers.
@@ -289,7 +311,8 @@ func (d *dashboard) failedSteps(ctx context.Context, id kagzi.RunID) (out []opti
 		}
 	}
 	for i, s := range steps {
-		if last[s.Step] == i && s.Status == kagzi.StatusFailed && slices.Contains(forgettable, s.Type) && len(out) < mostSteps {
+		if last[s.Step] == i && s.Status == kagzi.StatusFailed && slices.Contains(forgettable, s.Type) &&
+			len(out) < mostSteps {
 			out = append(out, option{Value: s.Step, Label: s.Step + ": " + first(120, oneLine(s.Error))})
 		}
 	}

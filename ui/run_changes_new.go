@@ -37,7 +37,8 @@ func (d *dashboard) newRunForms() []changeForm {
 				opts = append(opts, kagzi.InheritCompensations())
 			}
 			as, err := d.client.Fork(ctx, id, step, opts...)
-			return answer{leads: true, to: "/runs/" + string(as), said: "Forked from step " + step + ": this is the new run."}, err
+			return answer{leads: true, to: "/runs/" + string(as), said: "Forked from step " + step +
+				": this is the new run."}, err
 		}),
 	}
 }
@@ -45,19 +46,23 @@ func (d *dashboard) newRunForms() []changeForm {
 func (d *dashboard) showRestart(ctx context.Context, _ query, v *dialog) error {
 	v.Do = "Start the new run"
 	v.Says = []string{
-		"A new run starts now, with this run's workflow, queue, priority, tags and ID. It executes every step anew, also those that this run has completed.",
+		"A new run starts now, with this run's workflow, queue, priority, tags and ID. It executes every step anew, " +
+			"also those that this run has completed.",
 		"This run stays as it is. To keep its results, resume it or fork it.",
 	}
 	if err := d.newRunFields(ctx, v, "RESTARTED"); err != nil {
 		return err
 	}
-	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) { return d.client.RestartAll(ctx, f, kagzi.DryRun()) }))
+	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return d.client.RestartAll(ctx, f, kagzi.DryRun())
+	}))
 }
 
 func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
 	v.Do = "Start the new run"
 	v.Says = []string{
-		"A new run starts now with copies of all that this run had recorded when the step first began. It executes the step and everything after it.",
+		"A new run starts now with copies of all that this run had recorded when the step first began. It executes " +
+			"the step and everything after it.",
 		"This run stays as it is. The new run's code must reach the step in the same way.",
 	}
 	if !v.Run.Status.Ended() {
@@ -70,7 +75,8 @@ func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
 	}
 	step := field{Name: "step", Label: "From step", Sort: "select", Options: steps, Required: true}
 	if more {
-		step.Sort, step.Hint, step.Help = "text", "charge", "The run has more steps than are suggested: the timeline leads here from each."
+		step.Sort, step.Hint, step.Help = "text", "charge", "The run has more steps than are suggested: the timeline "+
+			"leads here from each."
 	}
 	if len(steps) == 0 {
 		v.Refused = "The run has recorded no step: restart it."
@@ -95,7 +101,8 @@ func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
 	return nil
 }
 
-// forkSteps returns the steps from which a run can be forked, and reports whether there are more. The one that failed last is chosen.
+// forkSteps returns the steps from which a run can be forked, and reports whether there are more. The one that failed
+// last is chosen.
 func (d *dashboard) forkSteps(ctx context.Context, id kagzi.RunID) (out []option, more bool, err error) {
 	steps, err := d.client.Steps(ctx, id, kagzi.StepFilter{NoPayloads: true})
 	if err != nil {
@@ -134,21 +141,28 @@ func (d *dashboard) newRunFields(ctx context.Context, v *dialog, event string) e
 	if err != nil {
 		return err
 	}
-	input := field{Name: "input", Label: "Input", Sort: "json", Help: "Leave it as it is, or empty, to keep the input of this run."}
+	input := field{Name: "input", Label: "Input", Sort: "json", Help: "Leave it as it is, or empty, to keep the " +
+		"input of this run."}
 	switch {
 	case d.cfg.HidePayloads:
 		input.Help = fmt.Sprintf("The run's input (%s) is hidden. Leave this empty to keep it.", size(len(v.Run.Input)))
 	case len(v.Run.Input) > mostEdited:
-		input.Help = fmt.Sprintf("The run's input (%s) is too large to be edited here. Leave this empty to keep it.", size(len(v.Run.Input)))
+		input.Help = fmt.Sprintf("The run's input (%s) is too large to be edited here. Leave this empty to keep it.",
+			size(len(v.Run.Input)))
 	case !json.Valid(v.Run.Input):
-		input.Help = fmt.Sprintf("The run's input (%s) is unreadable here: sealed, or no JSON. Leave this empty to keep it.", size(len(v.Run.Input)))
+		input.Help = fmt.Sprintf("The run's input (%s) is unreadable here: sealed, or no JSON. Leave this empty to "+
+			"keep it.", size(len(v.Run.Input)))
 	default:
 		input.Value = indented(v.Run.Input)
 	}
 	hint := string(v.Run.ExternalID)
 	v.Fields = append(v.Fields, input,
-		field{Name: "new-id", Label: "ID", Sort: "text", Hint: hint, Help: "Of the new run. Empty: that of this run, if it has one.", Rare: true},
-		field{Name: "version", Label: "Version", Sort: "number", Hint: versionText(v.Run.Version), Help: "Of the workflow's code. Empty: that of this run.", Rare: true},
+		field{Name: "new-id", Label: "ID", Sort: "text", Hint: hint, Help: "Of the new run. Empty: that of this run, " +
+			"if it has one.", Rare: true},
+		field{
+			Name: "version", Label: "Version", Sort: "number", Hint: versionText(v.Run.Version),
+			Help: "Of the workflow's code. Empty: that of this run.", Rare: true,
+		},
 		field{Name: "made", Sort: "hidden", Value: strconv.Itoa(made)},
 	)
 	return nil
@@ -172,9 +186,11 @@ func (d *dashboard) made(ctx context.Context, r kagzi.RunInfo, event string) (n 
 	return n, last, err
 }
 
-// newRunOptions reads the fields of a new run. It refuses a form that was made before the last run was made from this one: that form was sent
-// twice, or somebody else was faster.
-func (d *dashboard) newRunOptions(ctx context.Context, f form, id kagzi.RunID, event string) (opts []kagzi.RestartOption, err error) {
+// newRunOptions reads the fields of a new run. It refuses a form that was made before the last run was made from this
+// one: that form was sent twice, or somebody else was faster.
+func (d *dashboard) newRunOptions(ctx context.Context, f form, id kagzi.RunID,
+	event string,
+) (opts []kagzi.RestartOption, err error) {
 	run, err := d.client.Get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -184,7 +200,8 @@ func (d *dashboard) newRunOptions(ctx context.Context, f form, id kagzi.RunID, e
 		return nil, err
 	}
 	if s := f.get("made"); s != "" && s != strconv.Itoa(n) {
-		return nil, badRequest("This run was %s since this form was opened%s: run %s is the new one. Send the form again to start another.",
+		return nil, badRequest("This run was %s since this form was opened%s: run %s is the new one. Send the form "+
+			"again to start another.",
 			strings.ToLower(event), by(last.Actor), last.Other)
 	}
 	if f.actor != "" {
@@ -238,7 +255,8 @@ func validJSON(what, s string) (json.RawMessage, error) {
 	}
 	line := strings.Count(s[:at], "\n") + 1
 	column := at - strings.LastIndex(s[:at], "\n")
-	return nil, badRequest("The %s is no JSON: %s (line %d, column %d). A text is written in quotes, as in \"ada\".", what, strings.TrimPrefix(err.Error(), "json: "), line, column)
+	return nil, badRequest("The %s is no JSON: %s (line %d, column %d). A text is written in quotes, as in \"ada\".",
+		what, strings.TrimPrefix(err.Error(), "json: "), line, column)
 }
 
 // sameJSON reports whether two payloads differ in spaces only.

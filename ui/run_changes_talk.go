@@ -18,12 +18,16 @@ func (d *dashboard) talkForms() []changeForm {
 	return []changeForm{
 		d.runForm(Signal, "Signal", d.showSignal, d.signal),
 		d.runForm(Update, "Update", d.showUpdate, d.update),
-		d.runForm(Redeliver, "Redeliver a message to", showRedeliver, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			return answer{said: "Redelivered."}, d.client.RedeliverMessage(ctx, id, kagzi.ID(f.get("message")), f.options()...)
-		}),
-		d.runForm(DropMessage, "Drop a message of", showDropMessage, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			return answer{said: "Dropped the message."}, d.client.DropMessage(ctx, id, kagzi.ID(f.get("message")), f.options()...)
-		}),
+		d.runForm(Redeliver, "Redeliver a message to", showRedeliver,
+			func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+				return answer{said: "Redelivered."}, d.client.RedeliverMessage(ctx, id, kagzi.ID(f.get("message")),
+					f.options()...)
+			}),
+		d.runForm(DropMessage, "Drop a message of", showDropMessage,
+			func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
+				return answer{said: "Dropped the message."}, d.client.DropMessage(ctx, id, kagzi.ID(f.get("message")),
+					f.options()...)
+			}),
 	}
 }
 
@@ -42,9 +46,11 @@ const sentBy = "sent-by"
 
 func (d *dashboard) showSignal(ctx context.Context, _ query, v *dialog) error {
 	v.Do = "Send"
-	v.Says = []string{"The run reads the message when it waits for a signal of that name and key. Until then it stays unread."}
+	v.Says = []string{"The run reads the message when it waits for a signal of that name and key. Until then it " +
+		"stays unread."}
 	name := field{Name: "name", Label: "Signal", Sort: "text", Hint: "approved", Required: true}
-	key := field{Name: "key", Label: "Key", Sort: "text", Hint: "call-7", Help: "What the signal is about, if the code says so with For.", Rare: true}
+	key := field{Name: "key", Label: "Key", Sort: "text", Hint: "call-7", Help: "What the signal is about, if the " +
+		"code says so with For.", Rare: true}
 	waits := waitsFor(*v.Run)
 	if len(waits) > 0 {
 		v.Says[0] = "The run waits for " + strings.Join(waits, ", ") + ", and reads the message at once."
@@ -57,8 +63,13 @@ func (d *dashboard) showSignal(ctx context.Context, _ query, v *dialog) error {
 	}
 	v.Fields = []field{
 		name, key,
-		{Name: "payload", Label: "Payload", Sort: "json", Hint: `{"approved": true}`, Help: "JSON. Empty: null. It is not checked against the code: one that the run cannot decode is set aside, and the run goes on waiting."},
-		{Name: "id", Label: "Message ID", Sort: "text", Hint: "made by this form", Help: "The run stores one message with an ID, however often it is sent. Empty: this form has one of its own.", Rare: true},
+		{
+			Name: "payload", Label: "Payload", Sort: "json", Hint: `{"approved": true}`,
+			Help: "JSON. Empty: null. It is not checked against the code: one that the run cannot decode is set " +
+				"aside, and the run goes on waiting.",
+		},
+		{Name: "id", Label: "Message ID", Sort: "text", Hint: "made by this form", Help: "The run stores one message " +
+			"with an ID, however often it is sent. Empty: this form has one of its own.", Rare: true},
 	}
 	if v.Run.Status.Ended() {
 		v.Refused = "The run is over, so it reads no message."
@@ -103,7 +114,8 @@ func messageField(q query) field {
 
 func showRedeliver(_ context.Context, q query, v *dialog) error {
 	v.Do, v.Fields = "Redeliver the message", []field{messageField(q)}
-	v.Says = []string{"The run gets the message again, as if it came now. If no code that decodes it is deployed, it is set aside again."}
+	v.Says = []string{"The run gets the message again, as if it came now. If no code that decodes it is deployed, it " +
+		"is set aside again."}
 	if v.Run.Status.Ended() {
 		v.Refused = "The run is over, so it reads no message."
 	}
@@ -112,7 +124,8 @@ func showRedeliver(_ context.Context, q query, v *dialog) error {
 
 func showDropMessage(_ context.Context, q query, v *dialog) error {
 	v.Do, v.Danger, v.Fields = "Drop the message", true, []field{messageField(q)}
-	v.Says = []string{"The message is removed, and the run never reads it. Its sender may send another one with the same ID."}
+	v.Says = []string{"The message is removed, and the run never reads it. Its sender may send another one with the " +
+		"same ID."}
 	return nil
 }
 
@@ -127,18 +140,28 @@ func (d *dashboard) showUpdate(_ context.Context, _ query, v *dialog) error {
 		v.Refused = "A worker executes the run. Pause it, update it when it is pending, and unpause it."
 	}
 	v.Fields = []field{
-		{Name: "queue", Label: "Queue", Sort: "text", Hint: r.Queue, Help: "Workers of that queue claim it from now on. Its key moves with it."},
+		{Name: "queue", Label: "Queue", Sort: "text", Hint: r.Queue, Help: "Workers of that queue claim it from now " +
+			"on. Its key moves with it."},
 		{Name: "priority", Label: "Priority", Sort: "select", Options: priorities(r.Priority)},
-		{Name: "version", Label: "Version", Sort: "text", Hint: versionText(r.Version), Help: "Of the code that executes it, or \"default\" for that of its next worker."},
+		{
+			Name: "version", Label: "Version", Sort: "text", Hint: versionText(r.Version),
+			Help: "Of the code that executes it, or \"default\" for that of its next worker.",
+		},
 	}
 	if r.Status == kagzi.StatusPending {
-		v.Fields = append(v.Fields, field{Name: "due", Label: "Due", Sort: "text", Hint: "now, 2h, or 2026-10-01 08:00 (UTC)", Help: "When it is due: now, after a time, or at a moment."})
+		v.Fields = append(v.Fields, field{
+			Name: "due", Label: "Due", Sort: "text",
+			Hint: "now, 2h, or 2026-10-01 08:00 (UTC)", Help: "When it is due: now, after a time, or at a moment.",
+		})
 	}
 	tags, ok := tagLines(r.Metadata)
 	if !ok {
 		return nil
 	}
-	v.Fields = append(v.Fields, field{Name: "metadata", Label: "Tags", Sort: "lines", Value: tags, Help: "One on each line, as name=value. They replace all that it has."},
+	v.Fields = append(v.Fields, field{
+		Name: "metadata", Label: "Tags", Sort: "lines", Value: tags,
+		Help: "One on each line, as name=value. They replace all that it has.",
+	},
 		field{Name: "metadata-was", Sort: "hidden", Value: tags})
 	return nil
 }

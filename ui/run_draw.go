@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/gantt"
 )
 
-// A drawing makes the SVG of a timeline's rows: percents across, pixels down, so that texts keep their size on every width. It is hidden from
-// screen readers: the table of steps says the same.
+// A drawing makes the SVG of a timeline's rows: percents across, pixels down, so that texts keep their size on every
+// width. It is hidden from screen readers: the table of steps says the same.
 type drawing struct {
 	scale gantt.Scale
 	now   time.Time
@@ -50,12 +50,14 @@ func (c *canvas) rect(class string, x0, x1 float64, y, h int, title string) {
 	if x0+w > 100 {
 		x0 = 100 - w
 	}
-	fmt.Fprintf(c, `<rect class="%s" x="%.3f%%" y="%d" width="%.3f%%" height="%d" rx="2.5"%s><title>%s</title></rect>`, class, x0, y, w, h, fill, template.HTMLEscapeString(title))
+	fmt.Fprintf(c, `<rect class="%s" x="%.3f%%" y="%d" width="%.3f%%" height="%d" rx="2.5"%s><title>%s</title></rect>`,
+		class, x0, y, w, h, fill, template.HTMLEscapeString(title))
 }
 
 // dot draws a moment.
 func (c *canvas) dot(class string, x float64, title string) {
-	fmt.Fprintf(c, `<circle class="%s" cx="%.3f%%" cy="%d" r="4.5"><title>%s</title></circle>`, class, min(max(x, 0.5), 99.5), rowHeight/2, template.HTMLEscapeString(title))
+	fmt.Fprintf(c, `<circle class="%s" cx="%.3f%%" cy="%d" r="4.5"><title>%s</title></circle>`, class,
+		min(max(x, 0.5), 99.5), rowHeight/2, template.HTMLEscapeString(title))
 }
 
 // text writes beside a bar that reaches from x0 to x1, where there is room.
@@ -65,7 +67,8 @@ func (c *canvas) text(x0, x1 float64, text string) {
 	case x1 < 88:
 		fmt.Fprintf(c, `<text class="took" x="%.3f%%" dx="6" y="17">%s</text>`, x1, template.HTMLEscapeString(text))
 	case x0 > 12:
-		fmt.Fprintf(c, `<text class="took end" x="%.3f%%" dx="-6" y="17">%s</text>`, x0, template.HTMLEscapeString(text))
+		fmt.Fprintf(c, `<text class="took end" x="%.3f%%" dx="-6" y="17">%s</text>`, x0,
+			template.HTMLEscapeString(text))
 	}
 }
 
@@ -83,7 +86,8 @@ func (d drawing) step(s *gantt.Step) template.HTML {
 	c := newCanvas("track", rowHeight)
 	if len(s.Attempts) > mostDrawn {
 		for _, p := range gantt.Pieces([]*gantt.Step{s}, d.scale, d.now) {
-			c.rect("seg many "+strings.ToLower(string(p.Status)), p.X0, p.X1, barTop, barHeight, fmt.Sprintf("%s: %s", s.Name, plural(len(s.Attempts), "attempt")))
+			c.rect("seg many "+strings.ToLower(string(p.Status)), p.X0, p.X1, barTop, barHeight,
+				fmt.Sprintf("%s: %s", s.Name, plural(len(s.Attempts), "attempt")))
 		}
 		return c.html()
 	}
@@ -93,7 +97,8 @@ func (d drawing) step(s *gantt.Step) template.HTML {
 		span := gantt.Of(a, d.now)
 		if !before.From.IsZero() && span.From.After(before.To) {
 			if x0, x1, ok := d.place(gantt.Span{From: before.To, To: span.From}); ok && x1-x0 > 0.3 {
-				c.rect("between", x0, x1, rowHeight/2, 1, fmt.Sprintf("%s before attempt %d", duration(span.From.Sub(before.To)), a.Attempt))
+				c.rect("between", x0, x1, rowHeight/2, 1,
+					fmt.Sprintf("%s before attempt %d", duration(span.From.Sub(before.To)), a.Attempt))
 			}
 		}
 		if x0, x1, ok := d.place(span); ok {
@@ -190,7 +195,8 @@ func (d drawing) group(row gantt.Row) template.HTML {
 	steps := row.Steps
 	pieces := gantt.Pieces(steps, d.scale, d.now)
 	for _, p := range pieces {
-		c.rect("seg many "+strings.ToLower(string(p.Status)), p.X0, p.X1, barTop, barHeight, fmt.Sprintf("%s: %s", row.Label, plural(len(steps), "step")))
+		c.rect("seg many "+strings.ToLower(string(p.Status)), p.X0, p.X1, barTop, barHeight,
+			fmt.Sprintf("%s: %s", row.Label, plural(len(steps), "step")))
 	}
 	return c.html()
 }
@@ -214,7 +220,8 @@ func (d drawing) brace(row gantt.Row) template.HTML {
 		}
 	}
 	if x0, x1, ok := d.place(all); ok {
-		c.rect("brace "+strings.ToLower(string(row.Status())), x0, x1, rowHeight/2-2, 4, fmt.Sprintf("%s: %s", row.Label, plural(len(row.Steps), "step")))
+		c.rect("brace "+strings.ToLower(string(row.Status())), x0, x1, rowHeight/2-2, 4,
+			fmt.Sprintf("%s: %s", row.Label, plural(len(row.Steps), "step")))
 		c.text(x0, x1, duration(all.Len()))
 	}
 	return c.html()
@@ -236,7 +243,8 @@ func (d drawing) run(v *runView) template.HTML {
 		c.rect("queued", x0, x1, barTop+3, barHeight-6, "it waited "+duration(begun.Sub(r.CreatedAt))+" for a worker")
 	}
 	if x0, x1, ok := d.place(gantt.Span{From: begun, To: end}); ok && !r.StartedAt.IsZero() {
-		c.rect("life "+strings.ToLower(string(r.Status)), x0, x1, barTop+3, barHeight-6, "the run, "+strings.ToLower(string(r.Status)))
+		c.rect("life "+strings.ToLower(string(r.Status)), x0, x1, barTop+3, barHeight-6, "the run, "+
+			strings.ToLower(string(r.Status)))
 	}
 	for _, e := range v.Log {
 		if x, _, ok := d.place(gantt.Span{From: e.At, To: e.At}); ok {
@@ -277,10 +285,12 @@ func (d drawing) axis() template.HTML {
 		if t.Minor || d.crowded(t.X) {
 			class += " minor"
 		}
-		fmt.Fprintf(c, `<text class="%s" x="%.3f%%" dx="4" y="28" data-at="%s" data-every="%d">%s</text>`, class, t.X, t.At.UTC().Format(time.RFC3339Nano), t.Every.Microseconds(), tickText(t))
+		fmt.Fprintf(c, `<text class="%s" x="%.3f%%" dx="4" y="28" data-at="%s" data-every="%d">%s</text>`, class, t.X,
+			t.At.UTC().Format(time.RFC3339Nano), t.Every.Microseconds(), tickText(t))
 		if date := t.At.UTC().Format("2 Jan 2006"); date != day {
 			day = date
-			fmt.Fprintf(c, `<text class="%s date" x="%.3f%%" dx="4" y="12" data-at="%s" data-every="date">%s</text>`, class, t.X, t.At.UTC().Format(time.RFC3339Nano), date)
+			fmt.Fprintf(c, `<text class="%s date" x="%.3f%%" dx="4" y="12" data-at="%s" data-every="date">%s</text>`,
+				class, t.X, t.At.UTC().Format(time.RFC3339Nano), date)
 		}
 	}
 	for _, g := range d.scale {
@@ -342,7 +352,8 @@ func (d drawing) grid() template.HTML {
 	c.WriteString(`<svg class="grid" width="100%" height="100%" aria-hidden="true">`)
 	for _, g := range d.scale {
 		if g.Folded {
-			fmt.Fprintf(c, `<rect class="fold" x="%.3f%%" y="0" width="%.3f%%" height="100%%" fill="url(#fold)"/>`, g.X0, g.X1-g.X0)
+			fmt.Fprintf(c, `<rect class="fold" x="%.3f%%" y="0" width="%.3f%%" height="100%%" fill="url(#fold)"/>`,
+				g.X0, g.X1-g.X0)
 		}
 	}
 	for _, t := range d.scale.Ticks() {

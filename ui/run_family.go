@@ -95,7 +95,8 @@ func (d *dashboard) children(ctx context.Context, f *family, id kagzi.RunID) err
 	for i, run := range runs {
 		c := child{RunInfo: run}
 		if i < mostParents {
-			if c.Children, err = d.client.List(ctx, kagzi.RunFilter{Parent: run.ID, Limit: mostGrandchildren + 1}); err != nil {
+			if c.Children, err = d.client.List(ctx, kagzi.RunFilter{Parent: run.ID, Limit: mostGrandchildren +
+				1}); err != nil {
 				return err
 			}
 			if c.More = len(c.Children) > mostGrandchildren; c.More {

@@ -45,7 +45,8 @@ func shapeHTML(s kagzi.Status) template.HTML {
 	if shapes[name] == "" {
 		return ""
 	}
-	return `<span class="badge ` + template.HTML(name) + `"><svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">` + shapes[name] +
+	return `<span class="badge ` + template.HTML(name) +
+		`"><svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">` + shapes[name] +
 		`</svg><span class="hidden">` + template.HTML(name) + `</span></span>`
 }
 

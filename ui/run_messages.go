@@ -32,7 +32,10 @@ func (d *dashboard) messages(ctx context.Context, v *runView) error {
 		if v.More = len(v.Messages) == mostMessages; v.More {
 			return nil
 		}
-		raw := v.Path() + "/raw?" + url.Values{"of": {"message"}, "signal": {m.Signal}, "message": {string(m.ID)}}.Encode()
+		raw := v.Path() + "/raw?" + url.Values{
+			"of": {"message"}, "signal": {m.Signal},
+			"message": {string(m.ID)},
+		}.Encode()
 		out := message{MessageInfo: m, Shown: d.sizeOnly(len(m.Payload), raw)}
 		if len(m.Payload) <= keptPayload {
 			out.Shown = d.payload(m.Payload, raw)
@@ -57,7 +60,9 @@ func (d *dashboard) messages(ctx context.Context, v *runView) error {
 const messagePortion = 10
 
 // eachMessage returns the messages of a run. The payload of one is gone with the next.
-func (d *dashboard) eachMessage(ctx context.Context, ref kagzi.Ref, f kagzi.MessageFilter) iter.Seq2[kagzi.MessageInfo, error] {
+func (d *dashboard) eachMessage(ctx context.Context, ref kagzi.Ref,
+	f kagzi.MessageFilter,
+) iter.Seq2[kagzi.MessageInfo, error] {
 	return func(yield func(kagzi.MessageInfo, error) bool) {
 		f.Limit = messagePortion
 		for {

@@ -9,8 +9,9 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/gantt"
 )
 
-// The payloads of steps are most of a long history, and a page shows those of a hundred steps. So a history is read without them, and the page
-// asks for those of its own steps, once: what an attempt has recorded does not change while its status stays the same.
+// The payloads of steps are most of a long history, and a page shows those of a hundred steps. So a history is read
+// without them, and the page asks for those of its own steps, once: what an attempt has recorded does not change while
+// its status stays the same.
 
 const (
 	// keptPayload is the size up to which a step's payload is on the page. Larger ones are a link.
@@ -41,8 +42,8 @@ type attemptPayloads struct {
 	headers               kagzi.Headers
 }
 
-// missing returns the names of those of the steps that have attempts whose payloads are not known. If too many payloads of other pages are known, it
-// forgets all of them first.
+// missing returns the names of those of the steps that have attempts whose payloads are not known. If too many payloads
+// of other pages are known, it forgets all of them first.
 func (p *stepPayloads) missing(steps []*gantt.Step) (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +94,9 @@ func (p *stepPayloads) add(attempts []kagzi.StepAttempt, hide bool) {
 }
 
 // payloadsOf returns the payloads of some steps of a run. It reads those that are not known.
-func (d *dashboard) payloadsOf(ctx context.Context, id kagzi.RunID, h *history, steps []*gantt.Step) (map[attemptKey]attemptPayloads, error) {
+func (d *dashboard) payloadsOf(ctx context.Context, id kagzi.RunID, h *history,
+	steps []*gantt.Step,
+) (map[attemptKey]attemptPayloads, error) {
 	if names := h.payloads.missing(steps); len(names) > 0 {
 		attempts, err := d.client.Steps(ctx, id, kagzi.StepFilter{Steps: names})
 		if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// raw answers with a payload as it is, as a file: nothing of it is executed or shown by the browser as a page of this site.
+// raw answers with a payload as it is, as a file: nothing of it is executed or shown by the browser as a page of this
+// site.
 func (d *dashboard) raw(w http.ResponseWriter, r *http.Request, who viewer) {
 	if d.cfg.HidePayloads {
 		d.fail(w, r, who, status(http.StatusForbidden, "This dashboard hides payloads."))

@@ -46,7 +46,8 @@ func (a attemptRow) Detailed() bool {
 	return !a.Input.Empty || !a.Output.Empty || a.Stack || len([]rune(a.Error)) > 300 || len(a.Headers) > 0
 }
 
-// pagePayloads bounds the payloads that one page shows folded, and the errors. What is beyond it is a link, or the beginning of the error.
+// pagePayloads bounds the payloads that one page shows folded, and the errors. What is beyond it is a link, or the
+// beginning of the error.
 const pagePayloads = 256 << 10
 
 // table returns the steps of the choice, and of those the page that the query asks for.
@@ -103,8 +104,12 @@ func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 			a.Error = first(fewOfError, oneLine(a.Error))
 		}
 	}
-	row := attemptRow{StepAttempt: a, Waits: gantt.Waits(a), NotNeeded: explain.NotNeeded(p.v.Run.Status, a), Stack: strings.Contains(a.Error, "\n")}
-	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) && !row.NotNeeded && a.Status != kagzi.StatusPending {
+	row := attemptRow{
+		StepAttempt: a, Waits: gantt.Waits(a), NotNeeded: explain.NotNeeded(p.v.Run.Status, a),
+		Stack: strings.Contains(a.Error, "\n"),
+	}
+	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) && !row.NotNeeded &&
+		a.Status != kagzi.StatusPending {
 		row.Took = duration(max(0, a.EndedAt.Sub(a.StartedAt)))
 	}
 	if p.v.workers.Workers > 1 && a.Worker != "" {

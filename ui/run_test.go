@@ -40,9 +40,11 @@ func lacks(t *testing.T, page string, texts ...string) {
 func TestRunWithoutSteps(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
-	run := kit.Begin(k, echo, "x", kagzi.ID("one"), kagzi.Metadata{"tenant": "acme"}, kagzi.Headers{"trace": "t-1"}, kagzi.Key("k7"))
+	run := kit.Begin(k, echo, "x", kagzi.ID("one"), kagzi.Metadata{"tenant": "acme"}, kagzi.Headers{"trace": "t-1"},
+		kagzi.Key("k7"))
 	for _, path := range []string{"/runs/" + string(run.ID()), "/runs/one"} {
-		wants(t, s.mustGet(path), ">one<", string(run.ID()), "Why it waits", "No worker of queue default is live", "No step is recorded yet", "tenant=acme", "trace: t-1", ">k7<",
+		wants(t, s.mustGet(path), ">one<", string(run.ID()), "Why it waits", "No worker of queue default is live",
+			"No step is recorded yet", "tenant=acme", "trace: t-1", ">k7<",
 			"Nobody has changed this run", `"x"`, "data-stream")
 	}
 }
@@ -51,7 +53,8 @@ func TestRunThatIsNotThere(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	for _, path := range []string{"/runs/01987654-0000-7000-8000-000000000000", "/runs/nobody"} {
-		if r := s.get(path); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body, "No run of this namespace") || !strings.Contains(r.body, `name="q"`) {
+		if r := s.get(path); r.StatusCode != http.StatusNotFound ||
+			!strings.Contains(r.body, "No run of this namespace") || !strings.Contains(r.body, `name="q"`) {
 			t.Errorf("%s: %s", path, r.Status)
 		}
 	}
@@ -60,13 +63,14 @@ func TestRunThatIsNotThere(t *testing.T) {
 	if err := k.Client.Delete(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("asked to forget")); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.get("/runs/" + string(run.ID())); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body, "it was deleted 20") || !strings.Contains(r.body, "by mira (&#34;asked to forget&#34;).") {
+	if r := s.get("/runs/" + string(run.ID())); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body,
+		"it was deleted 20") || !strings.Contains(r.body, "by mira (&#34;asked to forget&#34;).") {
 		t.Errorf("a deleted run: %s", r.Status)
 	}
 }
 
-// A compensation that a completed run did not need says so, and has taken no time; nor has one that is only registered. While no live worker
-// has the run's version, the page says that too, although the run waits for something else.
+// A compensation that a completed run did not need says so, and has taken no time; nor has one that is only registered.
+// While no live worker has the run's version, the page says that too, although the run waits for something else.
 func TestCompensationsOfARun(t *testing.T) {
 	k := kit.New(t)
 	ask := kagzi.DefineSignal[int]("go-on")
@@ -76,7 +80,8 @@ func TestCompensationsOfARun(t *testing.T) {
 		return kagzi.WaitSignal(ctx, ask)
 	}, kagzi.Version(3))
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
-	look := func(path string) string { return newSite(k, Config{}).mustGet(path) } // another site has no answer that is a moment old
+	// another site has no answer that is a moment old
+	look := func(path string) string { return newSite(k, Config{}).mustGet(path) }
 	took := regexp.MustCompile(`(?s)>compensation</small>.*?data-label="Took">([^<]*)<`)
 	path := "/runs/" + string(run.ID())
 	page := look(path)
@@ -113,7 +118,8 @@ func TestCompensationsOfARun(t *testing.T) {
 var story = kagzi.Define[string, string]("story")
 
 func tell(ctx kagzi.Context, text string) (string, error) {
-	_, err := kagzi.Step(ctx, "open", func(context.Context) (string, error) { return "secret output " + text, nil }, kagzi.Input("secret input"))
+	_, err := kagzi.Step(ctx, "open", func(context.Context) (string, error) { return "secret output " + text, nil },
+		kagzi.Input("secret input"))
 	if err != nil {
 		return "", err
 	}
@@ -134,7 +140,8 @@ func tell(ctx kagzi.Context, text string) (string, error) {
 	return kagzi.WaitSignal(ctx, kagzi.DefineSignal[string]("approved"))
 }
 
-// serveStory starts a run with messages, and serves the workflows. It returns the site once the run waits for its signal.
+// serveStory starts a run with messages, and serves the workflows. It returns the site once the run waits for its
+// signal.
 func serveStory(k *kit.Kit, cfg Config, in string, messages ...kagzi.Message) (*site, *kagzi.Run[string]) {
 	run := kit.Begin(k, story, in, kagzi.ID("tale"))
 	for _, m := range messages {
@@ -150,20 +157,25 @@ func serveStory(k *kit.Kit, cfg Config, in string, messages ...kagzi.Message) (*
 
 func TestRunThatWaits(t *testing.T) {
 	k := kit.New(t)
-	s, run := serveStory(k, Config{Authorize: everybody}, "x", kagzi.DefineSignal[string]("aproved").With("hello there"))
+	s, run := serveStory(k, Config{Authorize: everybody}, "x", kagzi.DefineSignal[string]("aproved").
+		With("hello there"))
 	page := s.mustGet("/runs/tale")
-	wants(t, page, "It waits for a message of the signal &#34;approved&#34;", "<b>Signal</b> sends one", "is one of the names misspelt?", "hello there",
-		`id="`+stepID("parts/a/try")+`"`, "2 earlier attempts", "stack line two", `<span class="kind">unknown</span>`, "secret input", "secret output x", "1 child", "seg failed", `aria-expanded="true"`,
+	wants(t, page, "It waits for a message of the signal &#34;approved&#34;", "<b>Signal</b> sends one",
+		"is one of the names misspelt?", "hello there",
+		`id="`+stepID("parts/a/try")+`"`, "2 earlier attempts", "stack line two", `<span class="kind">unknown</span>`,
+		"secret input", "secret output x", "1 child", "seg failed", `aria-expanded="true"`,
 		`href="/kagzi/runs/`+string(run.ID())+`/signal"`)
 	if strings.Contains(page, `style="`) || strings.Contains(page, "<script>") {
 		t.Error("the page has inline styles or scripts")
 	}
 	child := k.ChildOf(run.ID(), "parts/b/ship")
-	wants(t, s.mustGet("/runs/"+string(child.ID)), "parent", "/kagzi/runs/"+string(run.ID()), "It completed", "This page does not change")
+	wants(t, s.mustGet("/runs/"+string(child.ID)), "parent", "/kagzi/runs/"+string(run.ID()), "It completed",
+		"This page does not change")
 	k.Signal(run, kagzi.DefineSignal[string]("approved").With("yes"))
 	kit.ResultOf(k, run)
 	s.d.cache.expire()
-	wants(t, s.mustGet("/runs/tale"), "How it ended", "the run has ended, and never read it", "by approved,", "the message came")
+	wants(t, s.mustGet("/runs/tale"), "How it ended", "the run has ended, and never read it", "by approved,",
+		"the message came")
 }
 
 func TestRunThatWaitsAndIsPaused(t *testing.T) {
@@ -172,7 +184,8 @@ func TestRunThatWaitsAndIsPaused(t *testing.T) {
 	if err := k.Client.PauseRun(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("call <him> first")); err != nil {
 		t.Fatal(err)
 	}
-	wants(t, s.mustGet("/runs/tale"), "It waits for a message of the signal", "It is also paused since ", " by mira (&#34;call &lt;him&gt; first&#34;): it does not go on before <b>Unpause</b>.")
+	wants(t, s.mustGet("/runs/tale"), "It waits for a message of the signal", "It is also paused since ",
+		" by mira (&#34;call &lt;him&gt; first&#34;): it does not go on before <b>Unpause</b>.")
 	wants(t, s.mustGet("/runs"), "paused; signal approved")
 }
 
@@ -196,7 +209,8 @@ func TestRunThatIsOverAndHangs(t *testing.T) {
 	k.Cancel(run)
 	k.WaitStatus(run.ID(), kagzi.StatusCancelled)
 	page := s.mustGet("/runs/one")
-	wants(t, page, "It was cancelled", "Its step &#34;charge&#34; still executes in worker ", "although the run is over: it has hung since ", `drain it on <a href="/kagzi/workers/`+worker+`">its page</a>.`)
+	wants(t, page, "It was cancelled", "Its step &#34;charge&#34; still executes in worker ",
+		"although the run is over: it has hung since ", `drain it on <a href="/kagzi/workers/`+worker+`">its page</a>.`)
 	lacks(t, page, ">This page does not change")
 	close(goOn)
 	await.True(t, "the step has returned", func() bool {
@@ -210,7 +224,9 @@ func TestRunIsLiveUntilItEnds(t *testing.T) {
 	k := kit.New(t)
 	s, run := serveStory(k, Config{}, "x")
 	next := s.stream("/runs/tale")
-	until(next, func(e sse) bool { return strings.Contains(e.data, `id="why"`) && strings.Contains(e.data, "approved") })
+	until(next, func(e sse) bool {
+		return strings.Contains(e.data, `id="why"`) && strings.Contains(e.data, "approved")
+	})
 	k.Signal(run, kagzi.DefineSignal[string]("approved").With("yes"))
 	until(next, func(e sse) bool {
 		return strings.Contains(e.data, `id="head"`) && strings.Contains(e.data, "Completed")
@@ -220,12 +236,17 @@ func TestRunIsLiveUntilItEnds(t *testing.T) {
 
 func TestRunHidesPayloads(t *testing.T) {
 	k := kit.New(t)
-	s, _ := serveStory(k, Config{HidePayloads: true}, "secret start", kagzi.DefineSignal[string]("other").With("secret message"))
+	s, _ := serveStory(k, Config{HidePayloads: true}, "secret start", kagzi.DefineSignal[string]("other").
+		With("secret message"))
 	page := s.mustGet("/runs/tale")
 	lacks(t, page, "secret", "/raw?")
 	wants(t, page, "hidden, ", "no answer")
-	for _, of := range []string{"of=input", "of=output", "of=input&step=open&attempt=1", "of=message&signal=other&message=x"} {
-		if r := s.get("/runs/tale/raw?" + of); r.StatusCode != http.StatusForbidden || strings.Contains(r.body, "secret") {
+	for _, of := range []string{
+		"of=input", "of=output", "of=input&step=open&attempt=1",
+		"of=message&signal=other&message=x",
+	} {
+		if r := s.get("/runs/tale/raw?" + of); r.StatusCode != http.StatusForbidden ||
+			strings.Contains(r.body, "secret") {
 			t.Errorf("%s: %s", of, r.Status)
 		}
 	}
@@ -238,20 +259,30 @@ func TestRawPayloads(t *testing.T) {
 	page := s.mustGet("/runs/tale")
 	lacks(t, page, "<b>é")
 	page = html.UnescapeString(page)
-	for _, q := range []string{"of=input", "of=output&step=open&attempt=1", "of=message&message=m+1&signal=other", "of=input&step=open&attempt=1"} {
+	for _, q := range []string{
+		"of=input", "of=output&step=open&attempt=1", "of=message&message=m+1&signal=other",
+		"of=input&step=open&attempt=1",
+	} {
 		r := s.get("/runs/tale/raw?" + q)
 		var text string
-		if err := json.Unmarshal([]byte(r.body), &text); err != nil || r.Header.Get("Content-Type") != "application/json" || !strings.HasPrefix(r.Header.Get("Content-Disposition"), "attachment") {
+		if err := json.Unmarshal([]byte(r.body), &text); err != nil ||
+			r.Header.Get("Content-Type") != "application/json" ||
+			!strings.HasPrefix(r.Header.Get("Content-Disposition"), "attachment") {
 			t.Errorf("%s: %s, %v, %v", q, r.Status, r.Header, err)
 		}
 		if !strings.HasPrefix(q, "of=input&") && !strings.HasSuffix(text, large) {
 			t.Errorf("%s is %.60q", q, text)
 		}
-		if values, _ := url.ParseQuery(q); q != "of=input" && !strings.Contains(page, values.Encode()) && values.Get("step") == "" {
+		if values, _ := url.ParseQuery(q); q != "of=input" && !strings.Contains(page, values.Encode()) &&
+			values.Get("step") == "" {
 			t.Errorf("the page has no link to %s", values.Encode())
 		}
 	}
-	for q, want := range map[string]int{"of=output": http.StatusNotFound, "of=x": http.StatusBadRequest, "": http.StatusBadRequest, "of=input&step=no&attempt=1": http.StatusNotFound, "of=message&message=no": http.StatusNotFound} {
+	for q, want := range map[string]int{
+		"of=output": http.StatusNotFound, "of=x": http.StatusBadRequest,
+		"": http.StatusBadRequest, "of=input&step=no&attempt=1": http.StatusNotFound,
+		"of=message&message=no": http.StatusNotFound,
+	} {
 		if r := s.get("/runs/tale/raw?" + q); r.StatusCode != want {
 			t.Errorf("%q: %s, not %d", q, r.Status, want)
 		}
@@ -278,10 +309,14 @@ func TestHostileRunIsEscaped(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror='x'>`
 	wf := kagzi.Define[string, string]("wf" + evil)
 	kit.Serve(k, wf, func(ctx kagzi.Context, text string) (string, error) {
-		if _, err := kagzi.Step(ctx, "fine"+strings.ReplaceAll(evil, "/", "!"), func(context.Context) (string, error) { return text, nil }); err != nil {
+		if _, err := kagzi.Step(ctx, "fine"+strings.ReplaceAll(evil, "/", "!"), func(context.Context) (string, error) {
+			return text, nil
+		}); err != nil {
 			return "", err
 		}
-		return "", kagzi.Do(ctx, "step", func(context.Context) error { return kagzi.Permanent(errors.New(evil + "\n" + evil)) })
+		return "", kagzi.Do(ctx, "step", func(context.Context) error {
+			return kagzi.Permanent(errors.New(evil + "\n" + evil))
+		})
 	})
 	run := kit.Begin(k, wf, evil, kagzi.ID(evil), kagzi.Metadata{"a" + evil: evil}, kagzi.Headers{"h": evil})
 	k.Signal(run, kagzi.DefineSignal[string]("sig").With(evil))
@@ -291,7 +326,8 @@ func TestHostileRunIsEscaped(t *testing.T) {
 	}
 	s := newSite(k, Config{Authorize: everybody})
 	path := "/runs/" + string(run.ID())
-	for _, path := range []string{path, path + "?name=" + url.QueryEscape(evil), path + "?state=" + url.QueryEscape(evil), path + "?from=" + url.QueryEscape(evil), path + "?open=" + url.QueryEscape(evil)} {
+	for _, path := range []string{path, path + "?name=" + url.QueryEscape(evil), path + "?state=" +
+		url.QueryEscape(evil), path + "?from=" + url.QueryEscape(evil), path + "?open=" + url.QueryEscape(evil)} {
 		lacks(t, s.get(path).body, "<script>alert", "<img")
 	}
 	wants(t, s.mustGet(path), "&lt;script&gt;alert", "Resume", "restarted")
@@ -299,9 +335,12 @@ func TestHostileRunIsEscaped(t *testing.T) {
 
 // manySteps gives a run 1,000 pages of two steps, one of which failed.
 const manySteps = `
-	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, started_at, finished_at, error_kind, error)
-	SELECT run_id, namespace_id, 'pages/' || n || '/' || s, 1, CASE WHEN n = 700 AND s = 'store' THEN 'FAILED' ELSE 'COMPLETED' END, 'FUNCTION', 1, 1, n,
-		created_at + n * interval '1 s', created_at + (n + 1) * interval '1 s', CASE WHEN n = 700 AND s = 'store' THEN 'timeout' END, CASE WHEN n = 700 AND s = 'store' THEN 'no page' END
+	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+		first_attempt, position, started_at, finished_at, error_kind, error)
+	SELECT run_id, namespace_id, 'pages/' || n || '/' || s, 1, CASE WHEN n = 700 AND s = 'store' THEN 'FAILED'
+		ELSE 'COMPLETED' END, 'FUNCTION', 1, 1, n,
+		created_at + n * interval '1 s', created_at + (n + 1) * interval '1 s', CASE WHEN n = 700 AND s = 'store'
+			THEN 'timeout' END, CASE WHEN n = 700 AND s = 'store' THEN 'no page' END
 	FROM kagzi.workflow_runs, generate_series(0, 999) n, unnest(ARRAY['fetch', 'store']) s WHERE run_id = $1`
 
 func TestRunWithManySteps(t *testing.T) {
@@ -323,7 +362,10 @@ func TestRunWithManySteps(t *testing.T) {
 	wants(t, s.mustGet("/runs/crawl?state=failed"), "1 of 2,000 steps match", "no page", "pages/<wbr>700/<wbr>store")
 	wants(t, s.mustGet("/runs/crawl?name=700/STORE"), "1 of 2,000 steps match")
 	wants(t, s.mustGet("/runs/crawl?name=nothing"), "No step matches", "show all")
-	for _, q := range []string{"row=-1", "row=99999", "step=x", "step=99999999999999999999", "from=2026-01-01", "from=2036-01-01&to=2035-01-01", "to=1h", "scale=true"} {
+	for _, q := range []string{
+		"row=-1", "row=99999", "step=x", "step=99999999999999999999", "from=2026-01-01",
+		"from=2036-01-01&to=2035-01-01", "to=1h", "scale=true",
+	} {
 		s.mustGet("/runs/crawl?" + q)
 	}
 	for _, q := range []string{"from=soon", "state=lost"} {
@@ -359,10 +401,14 @@ func TestALongSleepIsFolded(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	run := kit.Begin(k, echo, "x", kagzi.ID("sleeper"))
-	k.Exec(`UPDATE kagzi.workflow_runs SET created_at = now() - interval '91 days', started_at = now() - interval '91 days' WHERE run_id = $1`, string(run.ID()))
-	k.Exec(`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, started_at, finished_at)
+	k.Exec(`UPDATE kagzi.workflow_runs SET created_at = now() - interval '91 days',
+		started_at = now() - interval '91 days' WHERE run_id = $1`, string(run.ID()))
+	k.Exec(`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+		first_attempt, started_at, finished_at)
 		SELECT run_id, namespace_id, v.name, 1, 'COMPLETED', v.kind, 1, 1, now() - v.begun, now() - v.ended
-		FROM kagzi.workflow_runs, (VALUES ('work', 'FUNCTION', interval '91 days', interval '90 days 23:50'), ('nap', 'SLEEP', interval '90 days 23:50', interval '10 min'), ('more', 'FUNCTION', interval '10 min', interval '0')) v (name, kind, begun, ended)
+		FROM kagzi.workflow_runs, (VALUES ('work', 'FUNCTION', interval '91 days', interval '90 days 23:50'),
+			('nap', 'SLEEP', interval '90 days 23:50', interval '10 min'), ('more', 'FUNCTION', interval '10 min',
+			interval '0')) v (name, kind, begun, ended)
 		WHERE run_id = $1`, string(run.ID()))
 	page := s.mustGet("/runs/sleeper")
 	wants(t, page, `class="gap"`, ">90 d", "To scale", "wait completed")

@@ -37,7 +37,10 @@ type choice struct {
 
 // choose reads the query.
 func choose(q query, steps []*gantt.Step) (choice, error) {
-	c := choice{q: q, all: len(steps), name: q.get("name"), state: strings.ToLower(q.get("state")), toScale: q.get("scale") == "true"}
+	c := choice{
+		q: q, all: len(steps), name: q.get("name"), state: strings.ToLower(q.get("state")),
+		toScale: q.get("scale") == "true",
+	}
 	if _, ok := statuses[c.state]; !ok && c.state != "" {
 		return c, badRequest("There is no status %q: use %s.", c.state, strings.Join(statusNames, ", "))
 	}
@@ -68,7 +71,9 @@ func (c choice) matches(s *gantt.Step) bool {
 	if !strings.Contains(strings.ToLower(s.Name), strings.ToLower(c.name)) {
 		return false
 	}
-	return c.state == "" || slices.ContainsFunc(s.Attempts, func(a kagzi.StepAttempt) bool { return slices.Contains(statuses[c.state], a.Status) })
+	return c.state == "" || slices.ContainsFunc(s.Attempts, func(a kagzi.StepAttempt) bool {
+		return slices.Contains(statuses[c.state], a.Status)
+	})
 }
 
 // edit returns the path of the page with other values.
@@ -203,7 +208,9 @@ func (c choice) timeline(v *runView, now time.Time) timeline {
 	open, fold := set(c.q.values["open"]), set(c.q.values["fold"])
 	shown := c.steps
 	if t.Zoomed {
-		shown = slices.DeleteFunc(slices.Clone(c.steps), func(s *gantt.Step) bool { return !gantt.Within(s, window, now) })
+		shown = slices.DeleteFunc(slices.Clone(c.steps), func(s *gantt.Step) bool {
+			return !gantt.Within(s, window, now)
+		})
 	}
 	t.Inside = len(shown)
 	rows := gantt.Rows(shown, gantt.Options{Open: open, Fold: fold, All: c.filtered()})
@@ -264,10 +271,16 @@ func (c choice) controls(t *timeline, s gantt.Scale, whole gantt.Span) {
 	if t.Zoomed {
 		t.All, t.Out = to(whole), to(s.Zoom(-50, 150, whole))
 		if left := s.Zoom(-50, 50, whole); left.From.Before(window.From) {
-			t.Left = to(gantt.Clamp(gantt.Span{From: window.From.Add(-window.Len() / 2), To: window.To.Add(-window.Len() / 2)}, whole))
+			t.Left = to(gantt.Clamp(gantt.Span{
+				From: window.From.Add(-window.Len() / 2),
+				To:   window.To.Add(-window.Len() / 2),
+			}, whole))
 		}
 		if window.To.Before(whole.To) {
-			t.Right = to(gantt.Clamp(gantt.Span{From: window.From.Add(window.Len() / 2), To: window.To.Add(window.Len() / 2)}, whole))
+			t.Right = to(gantt.Clamp(gantt.Span{
+				From: window.From.Add(window.Len() / 2),
+				To:   window.To.Add(window.Len() / 2),
+			}, whole))
 		}
 	}
 	t.Base = to(whole)
@@ -307,7 +320,8 @@ func (c choice) line(row gantt.Row, draw drawing, now time.Time) timelineRow {
 		if gantt.Waits(*row.Step.Last()) && r.Status == kagzi.StatusRunning && !row.Group {
 			r.Status = kagzi.StatusSleeping // nothing is done meanwhile
 		}
-		r.Link = c.edit(func(v url.Values) { v.Set("name", row.Step.Name); v.Del("row"); v.Del("step") }) + "#" + stepID(row.Step.Name)
+		r.Link = c.edit(func(v url.Values) { v.Set("name", row.Step.Name); v.Del("row"); v.Del("step") }) + "#" +
+			stepID(row.Step.Name)
 		if n := len(row.Step.Attempts); n > 1 && !row.Group {
 			r.Note = "×" + count(n)
 		}

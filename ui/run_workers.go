@@ -29,8 +29,13 @@ const (
 )
 
 // workersLane returns who executed the run. The newest workers have their names.
-func (d *dashboard) workersLane(ctx context.Context, run kagzi.RunInfo, h *history, now time.Time) (*workersLane, error) {
-	l := &workersLane{All: gantt.Executions(run, h.attempts, now), names: map[string]string{}, link: d.link, lost: run.Recoveries}
+func (d *dashboard) workersLane(ctx context.Context, run kagzi.RunInfo, h *history,
+	now time.Time,
+) (*workersLane, error) {
+	l := &workersLane{
+		All: gantt.Executions(run, h.attempts, now), names: map[string]string{}, link: d.link,
+		lost: run.Recoveries,
+	}
 	seen := map[string]bool{}
 	for i := len(l.All) - 1; i >= 0; i-- {
 		id := l.All[i].Worker
@@ -117,13 +122,15 @@ func (l *workersLane) Lost() string {
 	return count(l.lost) + " died"
 }
 
-// workers draws the lane: a bar for each execution, thick where the worker did something, and a mark where another worker took over.
+// workers draws the lane: a bar for each execution, thick where the worker did something, and a mark where another
+// worker took over.
 func (d drawing) workers(l *workersLane) template.HTML {
 	c := newCanvas("track", rowHeight)
 	if len(l.All) > mostDrawn {
 		span := gantt.Span{From: l.All[0].From, To: l.All[len(l.All)-1].To}
 		if x0, x1, ok := d.place(span); ok {
-			c.rect("exec", x0, x1, execTop, execHeight, plural(len(l.All), "execution")+": zoom in to see them one by one")
+			c.rect("exec", x0, x1, execTop, execHeight, plural(len(l.All), "execution")+
+				": zoom in to see them one by one")
 		}
 		return c.html()
 	}
@@ -186,11 +193,13 @@ func (d drawing) execution(c *canvas, l *workersLane, i int, x0, x1, next float6
 		c.mark("takeover", x0, "taken over by "+l.Name(e.Worker)+" at the latest "+clockText(e.From))
 	}
 	if l.Workers > 1 && next-x0 > roomForName {
-		fmt.Fprintf(c, `<svg x="%.3f%%" width="%.3f%%" height="%d"><text x="5" y="11">%s</text></svg>`, x0, next-x0, rowHeight, template.HTMLEscapeString(l.Name(e.Worker)))
+		fmt.Fprintf(c, `<svg x="%.3f%%" width="%.3f%%" height="%d"><text x="5" y="11">%s</text></svg>`, x0, next-x0,
+			rowHeight, template.HTMLEscapeString(l.Name(e.Worker)))
 	}
 }
 
 // mark draws a change: a line over the whole row.
 func (c *canvas) mark(class string, x float64, title string) {
-	fmt.Fprintf(c, `<rect class="%s" x="%.3f%%" y="1" width="2" height="%d"><title>%s</title></rect>`, class, min(x, 99.7), rowHeight-2, template.HTMLEscapeString(title))
+	fmt.Fprintf(c, `<rect class="%s" x="%.3f%%" y="1" width="2" height="%d"><title>%s</title></rect>`, class,
+		min(x, 99.7), rowHeight-2, template.HTMLEscapeString(title))
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A run whose first worker drained: the lane has both, the table says who made which step, and the registry may forget them.
+// A run whose first worker drained: the lane has both, the table says who made which step, and the registry may forget
+// them.
 func TestATakeoverIsShown(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
@@ -43,14 +44,16 @@ func TestATakeoverIsShown(t *testing.T) {
 	second := kit.Only(t, k.Client, kagzi.WorkerFilter{Status: []string{"ONLINE"}}).ID
 	s.d.cache.expire()
 	two := s.mustGet("/runs/order")
-	wants(t, two, "2 workers", "executed by 2 workers, with 1 takeover", `class="takeover"`, `href="/kagzi/workers/`+first+`" tabindex="-1"`, `href="/kagzi/workers/`+second+`" tabindex="-1"`)
+	wants(t, two, "2 workers", "executed by 2 workers, with 1 takeover", `class="takeover"`, `href="/kagzi/workers/`+
+		first+`" tabindex="-1"`, `href="/kagzi/workers/`+second+`" tabindex="-1"`)
 	if n := strings.Count(two, ">by <a"); n != 3 || !strings.Contains(two, name) {
 		t.Errorf("%d of 3 steps say who recorded them", n)
 	}
 	k.Exec(`DELETE FROM kagzi.workers WHERE worker_id = $1`, first)
 	k.Exec(`UPDATE kagzi.workflow_runs SET recoveries = 2 WHERE run_id = $1`, string(run.ID()))
 	s = newSite(k, Config{})
-	wants(t, s.mustGet("/runs/order"), ">"+short(kagzi.RunID(first))+"<", name, "2 died", "2 workers died since the last record")
+	wants(t, s.mustGet("/runs/order"), ">"+short(kagzi.RunID(first))+"<", name, "2 died",
+		"2 workers died since the last record")
 }
 
 func hostname(t *testing.T) string {
@@ -68,7 +71,8 @@ func TestManyExecutionsAreDrawnTogether(t *testing.T) {
 	run := kit.Begin(k, echo, "x", kagzi.ID("crawl"))
 	k.Exec(manySteps, string(run.ID()))
 	takeovers := func(every int) string {
-		k.Exec(`UPDATE kagzi.step_runs SET worker_id = ('00000000-0000-7000-8000-' || lpad((position / $2::int)::text, 12, '0'))::uuid WHERE run_id = $1`, string(run.ID()), every)
+		k.Exec(`UPDATE kagzi.step_runs SET worker_id = ('00000000-0000-7000-8000-' || lpad((position / $2::int)::text,
+			12, '0'))::uuid WHERE run_id = $1`, string(run.ID()), every)
 		_, lane, _ := strings.Cut(newSite(k, Config{}).mustGet("/runs/crawl"), `id="row-workers"`)
 		lane, _, _ = strings.Cut(lane, "</li>")
 		return lane

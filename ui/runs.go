@@ -61,7 +61,8 @@ func (d *dashboard) runs(ctx context.Context, q query) (any, error) {
 	return v, nil
 }
 
-// suggest fills the suggestions of the form's fields from what is active or has failed lately. Without them the form works as well.
+// suggest fills the suggestions of the form's fields from what is active or has failed lately. Without them the form
+// works as well.
 func (v *runList) suggest(ctx context.Context, c *kagzi.Client) {
 	stats, err := c.Stats(ctx)
 	if err != nil {
@@ -80,7 +81,8 @@ func (v *runList) suggest(ctx context.Context, c *kagzi.Client) {
 	for _, k := range usualKinds {
 		kinds[string(k)] = true
 	}
-	v.Workflows, v.Queues, v.Kinds = slices.Sorted(maps.Keys(workflows)), slices.Sorted(maps.Keys(queues)), slices.Sorted(maps.Keys(kinds))
+	v.Workflows, v.Queues, v.Kinds = slices.Sorted(maps.Keys(workflows)), slices.Sorted(maps.Keys(queues)),
+		slices.Sorted(maps.Keys(kinds))
 }
 
 // A tabs is the view model of the counts per status.

@@ -26,7 +26,8 @@ func TestOverview(t *testing.T) {
 	page := until(s.stream("/"), func(e sse) bool {
 		return strings.Contains(e.data, `id="failures"`) && strings.Contains(e.data, "unknown")
 	})
-	if !strings.Contains(page.data, `/kagzi/runs?ended-since=1h&amp;kind=unknown&amp;queue=default&amp;status=failed&amp;workflow=fails`) {
+	if !strings.Contains(page.data,
+		`/kagzi/runs?ended-since=1h&amp;kind=unknown&amp;queue=default&amp;status=failed&amp;workflow=fails`) {
 		t.Errorf("the failures have no link to their runs: %s", page.data)
 	}
 }
@@ -79,7 +80,8 @@ func TestRunsAreFiltered(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{
-		"status=lost": "There is no status", "since=yesterday": "is no time", "metadata=x": "has no value", "parent=7": "is no run ID",
+		"status=lost": "There is no status", "since=yesterday": "is no time", "metadata=x": "has no value",
+		"parent=7": "is no run ID",
 	} {
 		if page := s.mustGet("/runs?" + query); !strings.Contains(page, want) {
 			t.Errorf("%q is not refused", query)
@@ -133,7 +135,8 @@ func TestFind(t *testing.T) {
 		"":                                     "/kagzi/runs",
 		"//evil.example":                       "/kagzi/runs?id=%2F%2Fevil.example",
 	} {
-		if r := s.get("/find?q=" + url.QueryEscape(q)); r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != want {
+		if r := s.get("/find?q=" + url.QueryEscape(q)); r.StatusCode != http.StatusSeeOther ||
+			r.Header.Get("Location") != want {
 			t.Errorf("%q: %s to %s", q, r.Status, r.Header.Get("Location"))
 		}
 	}
@@ -145,7 +148,8 @@ func TestHostileNamesAreEscaped(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror='x'>`
 	wf := kagzi.Define[string, string](evil, kagzi.Queue(evil))
 	kit.Begin(k, wf, evil, kagzi.ID(evil), kagzi.Metadata{"a": evil}, kagzi.Key(evil))
-	for _, path := range []string{"/", "/runs", "/runs?queue=" + url.QueryEscape(evil), "/runs?status=" + url.QueryEscape(evil), "/runs?since=" + url.QueryEscape(evil), "/" + url.PathEscape(evil)} {
+	for _, path := range []string{"/", "/runs", "/runs?queue=" + url.QueryEscape(evil), "/runs?status=" +
+		url.QueryEscape(evil), "/runs?since=" + url.QueryEscape(evil), "/" + url.PathEscape(evil)} {
 		if body := s.get(path).body; strings.Contains(body, "<script>alert") || strings.Contains(body, "<img") {
 			t.Errorf("%s is not escaped", path)
 		}
@@ -163,7 +167,8 @@ func TestPayloads(t *testing.T) {
 	hiding := newSite(&kit.Kit{T: t, Ctx: s.Ctx, Client: s.Client}, Config{HidePayloads: true})
 	show := func(d *dashboard, data string) string {
 		var b strings.Builder
-		if err := d.templates["runs"].ExecuteTemplate(&b, "payload", d.payload(json.RawMessage(data), "/raw")); err != nil {
+		if err := d.templates["runs"].ExecuteTemplate(&b, "payload",
+			d.payload(json.RawMessage(data), "/raw")); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()
@@ -172,14 +177,18 @@ func TestPayloads(t *testing.T) {
 	long := `["` + strings.Repeat("é", 50_000) + `"]`
 	wide := `[` + strings.TrimSuffix(strings.Repeat(`1,`, 50_000), ",") + `]`
 	for data, want := range map[string]string{
-		"": "none", `{"b":1,"a":{"x":null}}`: `<span class="name">b</span>: <span class="number">1</span>`, "\x00\x01sealed": "unreadable here",
-		`"<script>alert(1)</script>"`: `"&lt;script&gt;`, `9007199254740993`: "9007199254740993", `[]`: "[]", `{}`: "{}",
+		"": "none", `{"b":1,"a":{"x":null}}`: `<span class="name">b</span>: <span class="number">1</span>`,
+		"\x00\x01sealed":              "unreadable here",
+		`"<script>alert(1)</script>"`: `"&lt;script&gt;`, `9007199254740993`: "9007199254740993", `[]`: "[]",
+		`{}`: "{}",
 		deep: "Only a part", long: "Only a part", wide: "and 49,",
 	} {
-		if html := show(s.d, data); !strings.Contains(html, want) || strings.Contains(html, "<script>") || len(html) > 200_000 {
+		if html := show(s.d, data); !strings.Contains(html, want) || strings.Contains(html, "<script>") ||
+			len(html) > 200_000 {
 			t.Errorf("%.40s is shown as %.300s", data, html)
 		}
-		if html := show(hiding.d, data); data != "" && (!strings.Contains(html, "hidden") || strings.Contains(html, "/raw") || strings.Contains(html, "alert")) {
+		if html := show(hiding.d, data); data != "" &&
+			(!strings.Contains(html, "hidden") || strings.Contains(html, "/raw") || strings.Contains(html, "alert")) {
 			t.Errorf("%.40s is not hidden: %.300s", data, html)
 		}
 	}

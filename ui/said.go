@@ -17,7 +17,8 @@ func say(w http.ResponseWriter, path, text string) {
 		text = strings.ToValidUTF8(text[:1000], "") + "…"
 	}
 	http.SetCookie(w, &http.Cookie{
-		Name: saidCookie, Value: base64.RawURLEncoding.EncodeToString([]byte(text)), Path: path, MaxAge: 60, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: saidCookie, Value: base64.RawURLEncoding.EncodeToString([]byte(text)), Path: path, MaxAge: 60,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
 }
 
@@ -27,7 +28,10 @@ func said(w http.ResponseWriter, r *http.Request, path string) string {
 	if err != nil {
 		return ""
 	}
-	http.SetCookie(w, &http.Cookie{Name: saidCookie, Path: path, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{
+		Name: saidCookie, Path: path, MaxAge: -1, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode,
+	})
 	text, err := base64.RawURLEncoding.DecodeString(c.Value)
 	if err != nil {
 		return ""

@@ -17,7 +17,8 @@ func (d *dashboard) schedulesPages() []page {
 		},
 		{
 			path: "/schedules/{name}", action: Action{Verb: View, Object: OnSchedule}, template: "schedule",
-			live: []string{"schedule-buttons", "schedule-state", "schedule-fires", "schedule-runs", "changed"}, look: d.schedule,
+			live: []string{"schedule-buttons", "schedule-state", "schedule-fires", "schedule-runs", "changed"},
+			look: d.schedule,
 		},
 	}
 }
@@ -47,7 +48,8 @@ type scheduleRow struct {
 
 func (d *dashboard) schedules(ctx context.Context, q query) (any, error) {
 	v := scheduleList{First: q.get("after") == "", Filtered: q.has("name", "workflow")}
-	found, cut, err := d.scanSchedules(ctx, kagzi.ScheduleFilter{Workflow: q.get("workflow"), After: q.get("after")}, q.get("name"), pageSize+1)
+	found, cut, err := d.scanSchedules(ctx, kagzi.ScheduleFilter{Workflow: q.get("workflow"), After: q.get("after")},
+		q.get("name"), pageSize+1)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +66,9 @@ func (d *dashboard) schedules(ctx context.Context, q query) (any, error) {
 }
 
 // scanSchedules returns the first n schedules whose names contain part, and whether it gave up before it had read all.
-func (d *dashboard) scanSchedules(ctx context.Context, f kagzi.ScheduleFilter, part string, n int) (found []kagzi.ScheduleInfo, cut bool, err error) {
+func (d *dashboard) scanSchedules(ctx context.Context, f kagzi.ScheduleFilter, part string,
+	n int,
+) (found []kagzi.ScheduleInfo, cut bool, err error) {
 	f.Limit = n
 	if part != "" {
 		f.Limit = 500
@@ -89,7 +93,8 @@ func (d *dashboard) scanSchedules(ctx context.Context, f kagzi.ScheduleFilter, p
 
 // rowOf returns what the pages say about a schedule. A coordinator may be a moment late, which is not overdue.
 func rowOf(s kagzi.ScheduleInfo, now time.Time) scheduleRow {
-	r := scheduleRow{ScheduleInfo: s, Code: s.Cron, Lapse: overlaps[s.Overlap], Overdue: !s.Paused && !s.Next.IsZero() && s.Next.Before(now.Add(-10*time.Second))}
+	r := scheduleRow{ScheduleInfo: s, Code: s.Cron, Lapse: overlaps[s.Overlap], Overdue: !s.Paused &&
+		!s.Next.IsZero() && s.Next.Before(now.Add(-10*time.Second))}
 	if s.Cron == "" {
 		r.Words = "every " + duration(s.Every)
 	} else {

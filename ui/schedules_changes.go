@@ -11,7 +11,9 @@ import (
 )
 
 // scheduleForm is a form about one schedule.
-func (d *dashboard) scheduleForm(verb Verb, title string, show func(context.Context, query, kagzi.ScheduleInfo, *dialog) error, do func(context.Context, form, string) (answer, error)) changeForm {
+func (d *dashboard) scheduleForm(verb Verb, title string, show func(context.Context, query, kagzi.ScheduleInfo,
+	*dialog) error, do func(context.Context, form, string) (answer, error),
+) changeForm {
 	return changeForm{
 		path: "/schedules/{name}/" + string(verb), action: Action{Verb: verb, Object: OnSchedule},
 		show: func(ctx context.Context, q query) (*dialog, error) {
@@ -39,12 +41,16 @@ func (d *dashboard) scheduleForm(verb Verb, title string, show func(context.Cont
 // scheduleForms change schedules.
 func (d *dashboard) scheduleForms() []changeForm {
 	return []changeForm{
-		d.scheduleForm(Pause, "Pause schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
-			v.Do, v.Says = "Pause the schedule", []string{"It starts no runs until it is resumed. Runs that it has started go on."}
+		d.scheduleForm(Pause, "Pause schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo,
+			v *dialog,
+		) error {
+			v.Do, v.Says = "Pause the schedule",
+				[]string{"It starts no runs until it is resumed. Runs that it has started go on."}
 			if s.SkipPaused {
 				v.Says = append(v.Says, "The ticks that come meanwhile are dropped.")
 			} else {
-				v.Says = append(v.Says, fmt.Sprintf("The ticks that come meanwhile are kept, the newest %d of them, and fire when it is resumed.", s.CatchUp))
+				v.Says = append(v.Says, fmt.Sprintf("The ticks that come meanwhile are kept, the newest %d of them, "+
+					"and fire when it is resumed.", s.CatchUp))
 			}
 			if s.Paused && s.Error == "" {
 				v.Refused = "The schedule is paused already."
@@ -53,12 +59,14 @@ func (d *dashboard) scheduleForms() []changeForm {
 		}, func(ctx context.Context, f form, name string) (answer, error) {
 			return answer{said: "Paused."}, d.client.PauseSchedule(ctx, name, f.options()...)
 		}),
-		d.scheduleForm(Resume, "Resume schedule", d.showResumeSchedule, func(ctx context.Context, f form, name string) (answer, error) {
-			return answer{said: "Resumed."}, d.client.ResumeSchedule(ctx, name, f.options()...)
-		}),
+		d.scheduleForm(Resume, "Resume schedule", d.showResumeSchedule,
+			func(ctx context.Context, f form, name string) (answer, error) {
+				return answer{said: "Resumed."}, d.client.ResumeSchedule(ctx, name, f.options()...)
+			}),
 		d.scheduleForm(Trigger, "Trigger", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
 			v.Do = "Start a run now"
-			v.Says = []string{"A run of " + s.Workflow + " starts now, besides those of the timetable, and even if the schedule is paused."}
+			v.Says = []string{"A run of " + s.Workflow + " starts now, besides those of the timetable, and even if " +
+				"the schedule is paused."}
 			if s.Active {
 				v.Says = append(v.Says, "A run of the schedule is active at the moment.")
 			}
@@ -73,23 +81,31 @@ func (d *dashboard) scheduleForms() []changeForm {
 				opts = append(opts, kagzi.RejectActive)
 			}
 			run, err := d.client.TriggerSchedule(ctx, name, opts...)
-			return answer{leads: true, to: "/runs/" + string(run), said: "Triggered " + name + ": this is the run."}, err
+			return answer{leads: true, to: "/runs/" + string(run), said: "Triggered " + name + ": this is the run."},
+				err
 		}),
 		d.scheduleForm(Backfill, "Backfill", func(_ context.Context, _ query, _ kagzi.ScheduleInfo, v *dialog) error {
 			v.Do = "Show what would start"
-			v.Says = []string{"For each tick of the timetable in the past that has no run, one starts: all at once, whatever the overlap policy, and at most 10,000."}
+			v.Says = []string{"For each tick of the timetable in the past that has no run, one starts: all at once, " +
+				"whatever the overlap policy, and at most 10,000."}
 			v.Fields = []field{
 				{Name: "from", Label: "From", Sort: "text", Hint: "7d, or 2026-10-01 08:00 (UTC)", Required: true},
 				{Name: "until", Label: "Until", Sort: "text", Hint: "now"},
 			}
 			return nil
 		}, d.backfill),
-		d.scheduleForm(Delete, "Delete schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
+		d.scheduleForm(Delete, "Delete schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo,
+			v *dialog,
+		) error {
 			v.Do, v.Danger = "Delete the schedule", true
-			v.Says = []string{"It fires no more. Runs that it has started go on, and stay.", "A program that creates the schedule at its start creates it again."}
+			v.Says = []string{
+				"It fires no more. Runs that it has started go on, and stay.",
+				"A program that creates the schedule at its start creates it again.",
+			}
 			return nil
 		}, func(ctx context.Context, f form, name string) (answer, error) {
-			return answer{leads: true, to: "/schedules", said: "Deleted the schedule " + name + "."}, d.client.DeleteSchedule(ctx, name, f.options()...)
+			return answer{leads: true, to: "/schedules", said: "Deleted the schedule " + name + "."},
+				d.client.DeleteSchedule(ctx, name, f.options()...)
 		}),
 	}
 }
@@ -168,9 +184,13 @@ func (d *dashboard) backfill(ctx context.Context, f form, name string) (answer, 
 	case would.More:
 		return answer{}, badRequest("There are more than 10,000 ticks in that time: backfill it in parts.")
 	case left == 0:
-		return answer{}, badRequest("There is nothing to start: of the %s in that time, none lacks a run.", plural(would.All, "tick"))
+		return answer{}, badRequest("There is nothing to start: of the %s in that time, none lacks a run.",
+			plural(would.All, "tick"))
 	}
-	v := &dialog{Title: "Backfill " + name, Do: "Start " + plural(left, "run"), Back: at("/schedules/", name), Ticks: would}
+	v := &dialog{
+		Title: "Backfill " + name, Do: "Start " + plural(left, "run"), Back: at("/schedules/", name),
+		Ticks: would,
+	}
 	if would.Unknown {
 		v.Do = "Start them"
 	}
@@ -183,7 +203,8 @@ func (d *dashboard) backfill(ctx context.Context, f form, name string) (answer, 
 	return answer{template: "change", view: v, again: true}, nil
 }
 
-// backfillRange reads the fields from and until. Without until it is now by the database's clock, as a tick in the future is refused.
+// backfillRange reads the fields from and until. Without until it is now by the database's clock, as a tick in the
+// future is refused.
 func (d *dashboard) backfillRange(ctx context.Context, q query) (from, until time.Time, err error) {
 	report, err := d.client.Health(ctx)
 	if err != nil {
@@ -244,7 +265,9 @@ func (d *dashboard) ticksOf(ctx context.Context, s kagzi.ScheduleInfo, from, unt
 }
 
 // fired returns the ticks, in microseconds, for which a schedule has runs that were started since.
-func (d *dashboard) fired(ctx context.Context, name string, since time.Time) (ticks map[int64]bool, tooMany bool, err error) {
+func (d *dashboard) fired(ctx context.Context, name string,
+	since time.Time,
+) (ticks map[int64]bool, tooMany bool, err error) {
 	ticks = map[int64]bool{}
 	f := kagzi.RunFilter{Schedule: name, Since: since.Add(-time.Second), Limit: 500}
 	for n := 0; n < mostCompared; n += f.Limit {

@@ -14,7 +14,10 @@ func TestSchedules(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	other := kagzi.Define[string, string]("other")
-	k.Schedule(kagzi.Schedule{Name: "daily", Run: echo.With("x"), Cron: "0 7 * * mon-fri", TimeZone: "Asia/Kolkata", Overlap: kagzi.OverlapSkip})
+	k.Schedule(kagzi.Schedule{
+		Name: "daily", Run: echo.With("x"), Cron: "0 7 * * mon-fri", TimeZone: "Asia/Kolkata",
+		Overlap: kagzi.OverlapSkip,
+	})
 	k.Schedule(kagzi.Schedule{Name: "often", Run: echo.With("x"), Every: time.Second})
 	k.Schedule(kagzi.Schedule{Name: "odd", Run: other.With("x"), Cron: "0 7 * * mon#2"})
 	k.Schedule(kagzi.Schedule{Name: "still", Run: echo.With("x"), Cron: "0 9 * * *"})
@@ -22,7 +25,8 @@ func TestSchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := s.mustGet("/schedules")
-	wantAll(t, "/schedules", page, "07:00 from Monday to Friday", "Asia/Kolkata", "skips the tick", "every 1 s", "0 7 * * mon#2", "Paused", "when resumed")
+	wantAll(t, "/schedules", page, "07:00 from Monday to Friday", "Asia/Kolkata", "skips the tick", "every 1 s",
+		"0 7 * * mon#2", "Paused", "when resumed")
 	page = s.mustGet("/schedules?workflow=other")
 	wantAll(t, "of the workflow", page, `id="schedule-odd"`)
 	wantNone(t, "of the workflow", page, `id="schedule-daily"`)
@@ -73,11 +77,13 @@ func TestSchedule(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	k.Schedule(kagzi.Schedule{
-		Name: "a/b c", Run: echo.With("input of it", kagzi.Metadata{"team": "billing"}, kagzi.Key("k7")), Cron: "30 6 * * *", TimeZone: "America/New_York",
+		Name: "a/b c", Run: echo.With("input of it", kagzi.Metadata{"team": "billing"}, kagzi.Key("k7")),
+		Cron: "30 6 * * *", TimeZone: "America/New_York",
 		Overlap: kagzi.OverlapQueueOne, CatchUpAge: time.Hour, Jitter: time.Minute,
 	})
 	const path = "/schedules/a%2Fb%20c"
-	wantAll(t, path, s.mustGet(path), "06:30 each day, America/New_York", "one run waits", "none older than 1 h", "up to 1 min after the tick", "billing", "k7", "input of it",
+	wantAll(t, path, s.mustGet(path), "06:30 each day, America/New_York", "one run waits", "none older than 1 h",
+		"up to 1 min after the tick", "billing", "k7", "input of it",
 		"it has not fired yet", "It has no runs.")
 	if n := strings.Count(s.mustGet(path+"?x=1"), ", 06:30:"); n != nextShown { // and some seconds of jitter
 		t.Errorf("it has %d next fires in its zone", n)

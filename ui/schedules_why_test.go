@@ -14,10 +14,14 @@ import (
 func TestWhoPausedASchedule(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
-	if err := k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: "nightly", Every: time.Hour, Run: echo.With("x")}); err != nil {
+	if err := k.Client.Schedule(k.Ctx, kagzi.Schedule{
+		Name: "nightly", Every: time.Hour,
+		Run: echo.With("x"),
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.do(http.MethodPost, "/schedules/nightly/pause", "reason=a+<move>", "Sec-Fetch-Site", "same-origin"); r.StatusCode != http.StatusSeeOther {
+	if r := s.do(http.MethodPost, "/schedules/nightly/pause", "reason=a+<move>", "Sec-Fetch-Site",
+		"same-origin"); r.StatusCode != http.StatusSeeOther {
 		t.Fatal(r.Status, r.body)
 	}
 	for _, path := range []string{"/schedules", "/schedules/nightly"} {

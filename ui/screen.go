@@ -56,10 +56,15 @@ func (s *screen) May(verb Verb, object Object, id ...string) bool {
 
 // usualChanges are what OnlyReads asks for on a page without buttons.
 var usualChanges = []Action{
-	{Verb: Cancel, Object: OnRun}, {Verb: Pause, Object: OnLimit}, {Verb: Set, Object: OnQueue}, {Verb: Trigger, Object: OnSchedule}, {Verb: Drain, Object: OnWorker},
+	{Verb: Cancel, Object: OnRun},
+	{Verb: Pause, Object: OnLimit},
+	{Verb: Set, Object: OnQueue},
+	{Verb: Trigger, Object: OnSchedule},
+	{Verb: Drain, Object: OnWorker},
 }
 
-// OnlyReads reports whether Authorize refuses all changes that the page has buttons for. The layout asks it after the page's own content is there.
+// OnlyReads reports whether Authorize refuses all changes that the page has buttons for. The layout asks it after the
+// page's own content is there.
 func (s *screen) OnlyReads() bool {
 	if s.asked > 0 || s.may == nil {
 		return s.asked > 0 && s.allowed == 0
@@ -120,7 +125,8 @@ func (d *dashboard) parseTemplates() (map[string]*template.Template, error) {
 		}
 		return items
 	}
-	shared, err := template.New("").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/partials.html", "templates/partials/*.html")
+	shared, err := template.New("").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html",
+		"templates/partials.html", "templates/partials/*.html")
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +152,8 @@ func (d *dashboard) parseTemplates() (map[string]*template.Template, error) {
 func (d *dashboard) screen(r *http.Request, who viewer, q query) *screen {
 	section, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	return &screen{
-		Query: q, Namespace: d.namespace, Actor: who.actor, ReadOnly: d.cfg.Authorize == nil, section: section, may: who.may,
+		Query: q, Namespace: d.namespace, Actor: who.actor, ReadOnly: d.cfg.Authorize == nil, section: section,
+		may:   who.may,
 		parts: map[string]any{},
 	}
 }
@@ -200,11 +207,15 @@ func (d *dashboard) keepPart(s *screen, p part) {
 	}
 }
 
-// fillPart puts a part into the screen. A part that fails stays as it was: the page's own look says what is wrong with the database.
+// fillPart puts a part into the screen. A part that fails stays as it was: the page's own look says what is wrong with
+// the database.
 func (d *dashboard) fillPart(ctx context.Context, s *screen, p part) {
-	f := d.cache.get(ctx, s.Query.url+" "+p.name, p.every, func(ctx context.Context) (any, error) { return p.look(ctx, s.Query) })
+	f := d.cache.get(ctx, s.Query.url+" "+p.name, p.every, func(ctx context.Context) (any, error) {
+		return p.look(ctx, s.Query)
+	})
 	if f.err != nil && !away(f.err) && !errors.Is(f.err, context.Canceled) {
-		d.log.WarnContext(ctx, "kagzi: a part of the dashboard failed", "page", s.Query.url, "part", p.name, "err", f.err)
+		d.log.WarnContext(ctx, "kagzi: a part of the dashboard failed", "page", s.Query.url, "part", p.name,
+			"err", f.err)
 	}
 	if f.view != nil {
 		s.parts[p.name] = f.view

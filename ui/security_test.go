@@ -28,7 +28,10 @@ func TestEveryAnswerHasTheHeaders(t *testing.T) {
 	}
 	for _, path := range paths {
 		r := s.get("/" + strings.TrimPrefix(path, "/"))
-		for _, want := range []string{"default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"} {
+		for _, want := range []string{
+			"default-src 'none'", "script-src 'self';", "style-src 'self';",
+			"frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'",
+		} {
 			if csp := r.Header.Get("Content-Security-Policy"); !strings.Contains(csp, want) {
 				t.Errorf("%s: the policy %q lacks %q", path, csp, want)
 			}
@@ -97,14 +100,21 @@ func TestAuthorizeIsAskedForEveryRoute(t *testing.T) {
 // changing returns a site with a change whose actor and reason it records.
 func changing(k *kit.Kit, cfg Config) (s *site, made *[]string) {
 	s, made = newSite(k, cfg), new([]string)
-	ask := page{path: "/things/{name}/change", action: Action{Verb: Set, Object: OnLimit}, template: "change", look: func(_ context.Context, q query) (any, error) {
-		v := &dialog{
-			Title: "Change it", To: "/things/" + url.PathEscape(q.path("name")) + "/change", Back: "/", Do: "Change",
-			Fields: []field{{Name: "all", Label: "All", Sort: "check"}, {Name: "json", Sort: "json", Value: "</textarea><script>"}},
-		}
-		v.finish(q, false)
-		return v, nil
-	}}
+	ask := page{
+		path: "/things/{name}/change", action: Action{Verb: Set, Object: OnLimit}, template: "change",
+		look: func(_ context.Context, q query) (any, error) {
+			v := &dialog{
+				Title: "Change it", To: "/things/" + url.PathEscape(q.path("name")) + "/change", Back: "/",
+				Do: "Change",
+				Fields: []field{
+					{Name: "all", Label: "All", Sort: "check"},
+					{Name: "json", Sort: "json", Value: "</textarea><script>"},
+				},
+			}
+			v.finish(q, false)
+			return v, nil
+		},
+	}
 	s.d.mux = s.d.routes(append(s.d.allPages(), ask), []change{{
 		path: "/things/{name}/change", action: Action{Verb: Set, Object: OnLimit},
 		do: func(_ context.Context, f form) (answer, error) {
@@ -124,7 +134,14 @@ func TestChangesNeedAuthorizeAndTheSameOrigin(t *testing.T) {
 		}
 	}
 	s, made2 := changing(k, Config{Authorize: everybody})
-	for _, h := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}, {"Origin", ""}, {"Origin", "", "Sec-Fetch-Site", ""}} {
+	for _, h := range [][]string{
+		{"Sec-Fetch-Site", "cross-site"},
+		{"Sec-Fetch-Site", "same-site"},
+		{"Origin", "https://evil.example"},
+		{"Origin", "null"},
+		{"Origin", ""},
+		{"Origin", "", "Sec-Fetch-Site", ""},
+	} {
 		if r := s.do(http.MethodPost, "/things/a/change", "reason=x", h...); r.StatusCode != http.StatusForbidden {
 			t.Errorf("POST with %v: %s", h, r.Status)
 		}
@@ -133,11 +150,13 @@ func TestChangesNeedAuthorizeAndTheSameOrigin(t *testing.T) {
 		t.Fatalf("changes were made: %v %v", *made, *made2)
 	}
 	r := s.do(http.MethodPost, "/things/a/change", "reason=because", "Sec-Fetch-Site", "same-origin")
-	if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/kagzi/runs" || !slices.Equal(*made2, []string{"[mira because]a"}) {
+	if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/kagzi/runs" ||
+		!slices.Equal(*made2, []string{"[mira because]a"}) {
 		t.Fatalf("%s to %q, %v", r.Status, r.Header.Get("Location"), *made2)
 	}
 	cookie := r.Cookies()[0]
-	if page := s.do(http.MethodGet, "/runs", "", "Cookie", cookie.Name+"="+cookie.Value); !strings.Contains(page.body, "It was &lt;changed&gt;.") {
+	if page := s.do(http.MethodGet, "/runs", "", "Cookie", cookie.Name+"="+cookie.Value); !strings.Contains(page.body,
+		"It was &lt;changed&gt;.") {
 		t.Error("the next page does not say what was done")
 	}
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/kagzi/" {
@@ -150,7 +169,8 @@ func TestUncleanPathsStayBelowThePath(t *testing.T) {
 	for _, at := range []string{"/kagzi/", "/a/b/", "/"} {
 		h, base := Handler(k.Client, Config{Path: at}), strings.TrimSuffix(at, "/")
 		for asked, want := range map[string]string{
-			"//runs?status=failed": "/runs?status=failed", "//evil.example/x": "/evil.example/x", "/./runs": "/runs", "/x/../runs/": "/runs/",
+			"//runs?status=failed": "/runs?status=failed", "//evil.example/x": "/evil.example/x", "/./runs": "/runs",
+			"/x/../runs/":           "/runs/",
 			"//evil.example/%2e%2e": "/evil.example/%2e%2e", "///": "/", "/runs//a%2F%2Fb": "/runs/a%2F%2Fb",
 		} {
 			r := httptest.NewRequest(http.MethodGet, "http://dashboard.example"+base+asked, nil)
@@ -175,7 +195,10 @@ func TestFormOfAChange(t *testing.T) {
 	k := kit.New(t)
 	s, _ := changing(k, Config{Authorize: everybody})
 	form := s.mustGet("/things/a%2Fb%22/change")
-	for _, want := range []string{`method="post" action="/kagzi/things/a%2Fb%22/change"`, `name="reason"`, `type="checkbox" name="all"`, "&lt;/textarea&gt;"} {
+	for _, want := range []string{
+		`method="post" action="/kagzi/things/a%2Fb%22/change"`, `name="reason"`,
+		`type="checkbox" name="all"`, "&lt;/textarea&gt;",
+	} {
 		if !strings.Contains(form, want) {
 			t.Errorf("the form lacks %s:\n%s", want, form)
 		}
@@ -191,7 +214,8 @@ func TestReadOnlySaysSo(t *testing.T) {
 	if page := newSite(k, Config{}).mustGet("/"); !strings.Contains(page, "Read-only") {
 		t.Error("the page does not say that it is read-only")
 	}
-	if page := newSite(k, Config{Authorize: everybody}).mustGet("/"); strings.Contains(page, "Read-only") || !strings.Contains(page, "You are mira") {
+	if page := newSite(k, Config{Authorize: everybody}).mustGet("/"); strings.Contains(page, "Read-only") ||
+		!strings.Contains(page, "You are mira") {
 		t.Error("the page does not say who somebody is")
 	}
 }
@@ -215,13 +239,15 @@ func TestPaths(t *testing.T) {
 				t.Fatalf("%s: %d", base+path, w.Code)
 			}
 			for part := range strings.SplitSeq(w.Body.String(), `href="/`) {
-				if link, _, _ := strings.Cut(part, `"`); !strings.HasPrefix(part, "<!doctype") && !strings.HasPrefix("/"+link, base+"/") {
+				if link, _, _ := strings.Cut(part, `"`); !strings.HasPrefix(part, "<!doctype") &&
+					!strings.HasPrefix("/"+link, base+"/") {
 					t.Errorf("%s links to /%s", base+path, link)
 				}
 			}
 		}
 	}
-	if w := ask(mux, "/wrong/runs"); w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "its Config.Path is /kagzi/, and the request came for /wrong/runs") {
+	if w := ask(mux, "/wrong/runs"); w.Code != http.StatusNotFound ||
+		!strings.Contains(w.Body.String(), "its Config.Path is /kagzi/, and the request came for /wrong/runs") {
 		t.Errorf("a wrong Path: %d", w.Code)
 	}
 	if w := ask(Handler(k.Client, Config{Path: "/"}), "/runs"); w.Code != http.StatusOK {

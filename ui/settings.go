@@ -6,9 +6,11 @@ import (
 	"time"
 )
 
-// settingNames are what the pages call the settings that an entry has changed. Others are called as they are stored, in words.
+// settingNames are what the pages call the settings that an entry has changed. Others are called as they are stored, in
+// words.
 var settingNames = map[string]string{
-	"max_running": "runs at once", "key_max_running": "runs at once of each key", "hold": "keeps slots while waiting", "park": "stops runs between steps",
+	"max_running": "runs at once", "key_max_running": "runs at once of each key", "hold": "keeps slots while waiting",
+	"park":    "stops runs between steps",
 	"percent": "percent that goes on", "catch_up": "missed ticks that are kept",
 }
 

@@ -57,7 +57,8 @@ func TestSchedulesAreChanged(t *testing.T) {
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 7 {
 		t.Errorf("there are %d runs", n)
 	}
-	says(t, s.post(path+"/backfill", "from", time.Now().Add(-7*time.Hour).UTC().Format(time.RFC3339)).body, "7 ticks from", "of which 5 have a run", "Start 2 runs")
+	says(t, s.post(path+"/backfill", "from", time.Now().Add(-7*time.Hour).UTC().Format(time.RFC3339)).body,
+		"7 ticks from", "of which 5 have a run", "Start 2 runs")
 	s.refused(http.StatusBadRequest, "of the 5 ticks in that time, none lacks a run", path+"/backfill", "from", begin)
 	s.refused(http.StatusBadRequest, "more than 10,000 ticks", path+"/backfill", "from", "730d")
 	s.refused(http.StatusBadRequest, "in the future", path+"/backfill", "from", "1h", "until", "2999-01-01")
@@ -73,14 +74,18 @@ func TestLimitsAreSet(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
 	const queue = `a/b?<i>&c`
-	s.mustPost("/limits/queue", "queue", queue, "new-queue", "1", "most", "4", "rate", "600/m", "burst", "7", "key-most", "1", "hold", "1")
+	s.mustPost("/limits/queue", "queue", queue, "new-queue", "1", "most", "4", "rate", "600/m", "burst", "7",
+		"key-most", "1", "hold", "1")
 	all, err := k.Client.Queues(k.Ctx)
-	if err != nil || len(all) != 1 || all[0].Queue != queue || all[0].MaxRunning != 4 || all[0].EachKey.MaxRunning != 1 || !all[0].Hold || all[0].Rate.Burst != 7 {
+	if err != nil || len(all) != 1 || all[0].Queue != queue || all[0].MaxRunning != 4 ||
+		all[0].EachKey.MaxRunning != 1 || !all[0].Hold || all[0].Rate.Burst != 7 {
 		t.Fatalf("the limits are %+v, %v", all, err)
 	}
 	form := "/limits/queue?" + url.Values{"queue": {queue}}.Encode()
-	says(t, s.mustGet(form), `name="rate" value="10/s"`, `name="burst" value="7"`, `name="most" value="4"`, `name="hold" value="1" checked`)
-	s.refused(http.StatusBadRequest, "has limits already", "/limits/queue", "queue", queue, "new-queue", "1", "most", "5")
+	says(t, s.mustGet(form), `name="rate" value="10/s"`, `name="burst" value="7"`, `name="most" value="4"`,
+		`name="hold" value="1" checked`)
+	s.refused(http.StatusBadRequest, "has limits already", "/limits/queue", "queue", queue, "new-queue", "1",
+		"most", "5")
 	s.refused(http.StatusBadRequest, "is no rate", "/limits/queue", "queue", queue, "rate", "often")
 	s.refused(http.StatusBadRequest, "is no number", "/limits/queue", "queue", queue, "most", "-1")
 	s.refused(http.StatusBadRequest, "needs a rate", "/limits/queue", "queue", queue, "burst", "2")
@@ -90,7 +95,8 @@ func TestLimitsAreSet(t *testing.T) {
 	}
 
 	s.mustPost("/limits/key", "queue", queue, "key", "k/7", "most", "2", "weight", "3")
-	says(t, s.mustGet("/limits/key?"+url.Values{"queue": {queue}, "key": {"k/7"}}.Encode()), `name="weight" value="3"`, `name="most" value="2"`)
+	says(t, s.mustGet("/limits/key?"+url.Values{"queue": {queue}, "key": {"k/7"}}.Encode()), `name="weight" value="3"`,
+		`name="most" value="2"`)
 	s.refused(http.StatusBadRequest, "has limits already", "/limits/key", "queue", queue, "key", "k/7", "new-key", "1")
 
 	s.mustPost("/limits/step", "limit", "openai", "new-limit", "1", "most", "3", "rate", "3/10s", "honor", "1")
@@ -111,7 +117,8 @@ func TestTargetsArePaused(t *testing.T) {
 	says(t, s.mustGet("/limits/pause?queue=shop"), "Pause queue shop", "1 run is active now, 0 of them")
 	s.mustPost("/limits/pause", "queue", "shop", "park", "1")
 	all, err := k.Client.Pauses(k.Ctx)
-	if err != nil || len(all) != 1 || all[0].Queue != "shop" || !all[0].Parks || all[0].Actor != "mira" || all[0].Reason != "because" {
+	if err != nil || len(all) != 1 || all[0].Queue != "shop" || !all[0].Parks || all[0].Actor != "mira" ||
+		all[0].Reason != "because" {
 		t.Fatalf("the pauses are %+v, %v", all, err)
 	}
 	s.mustPost("/limits/unpause", "queue", "shop", "percent", "20")
@@ -247,20 +254,30 @@ func TestHostileNamesInForms(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror='x'>`
 	wf := kagzi.Define[string, string](evil)
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ string) (string, error) {
-		return kagzi.Step(ctx, evilStep, func(context.Context) (string, error) { return "", kagzi.Permanent(errors.New(evil)) })
+		return kagzi.Step(ctx, evilStep, func(context.Context) (string, error) {
+			return "", kagzi.Permanent(errors.New(evil))
+		})
 	})
 	run := kit.Begin(k, wf, evil, kagzi.ID(evil), kagzi.Metadata{"a": evil}, kagzi.Queue("default"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	other := kit.Begin(k, wf, evil, kagzi.ID(evil), kagzi.Delay(time.Hour))
 	var pages []string
-	for _, verb := range []string{"cancel", "terminate", "delete", "resume", "pause", "restart", "fork", "signal", "update"} {
-		pages = append(pages, s.mustGet(runPath(run)+verb), s.mustGet(runPath(other)+verb), s.mustGet(runPath(other)+verb+"?reason="+url.QueryEscape(evil)+"&step="+url.QueryEscape(evil)))
+	for _, verb := range []string{
+		"cancel", "terminate", "delete", "resume", "pause", "restart", "fork", "signal",
+		"update",
+	} {
+		pages = append(pages, s.mustGet(runPath(run)+verb), s.mustGet(runPath(other)+verb),
+			s.mustGet(runPath(other)+verb+"?reason="+url.QueryEscape(evil)+"&step="+url.QueryEscape(evil)))
 	}
-	pages = append(pages, s.post("/runs/bulk/resume", "run", string(run.ID()), "filter", evil, "reason", evil).body, s.post("/runs/bulk/update", "run", string(run.ID()), "due", evil).body,
-		s.post("/runs/bulk/cancel", "run", string(other.ID()), "stage", "apply", "stop", "1", "skipped", "3 "+evil, "new", evil, "from", evil, "reason", evil).body,
-		s.mustGet("/limits/queue?queue="+url.QueryEscape(evil)), s.mustGet("/limits/pause?group="+url.QueryEscape(evil)), s.mustGet("/limits/step/delete?limit="+url.QueryEscape(evil)))
+	pages = append(pages, s.post("/runs/bulk/resume", "run", string(run.ID()), "filter", evil, "reason", evil).body,
+		s.post("/runs/bulk/update", "run", string(run.ID()), "due", evil).body,
+		s.post("/runs/bulk/cancel", "run", string(other.ID()), "stage", "apply", "stop", "1", "skipped", "3 "+evil,
+			"new", evil, "from", evil, "reason", evil).body,
+		s.mustGet("/limits/queue?queue="+url.QueryEscape(evil)), s.mustGet("/limits/pause?group="+
+			url.QueryEscape(evil)), s.mustGet("/limits/step/delete?limit="+url.QueryEscape(evil)))
 	for i, page := range pages {
-		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") || !strings.Contains(page, "&lt;script&gt;") {
+		if strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") ||
+			!strings.Contains(page, "&lt;script&gt;") {
 			t.Errorf("page %d is not escaped, or shows no name:\n%s", i, notice(page))
 		}
 	}

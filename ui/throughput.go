@@ -9,12 +9,13 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// A throughput keeps what happened in each of the last minutes. To count an hour reads every run of it, so minutes that are over are counted once, and then
-// only the current one and the one before.
+// A throughput keeps what happened in each of the last minutes. To count an hour reads every run of it, so minutes that
+// are over are counted once, and then only the current one and the one before.
 //
-// No index has the ends of runs by time: each run that ends would write to it. With two million runs it takes a second to find those that ended in the last
-// minute, however few they are. So most counts look only among the runs that were started lately, which takes a few hundredths of that, and every ten
-// minutes one looks among all. Until then the minutes since the last one lack the ends of runs that have been active for more than an hour.
+// No index has the ends of runs by time: each run that ends would write to it. With two million runs it takes a second
+// to find those that ended in the last minute, however few they are. So most counts look only among the runs that were
+// started lately, which takes a few hundredths of that, and every ten minutes one looks among all. Until then the
+// minutes since the last one lack the ends of runs that have been active for more than an hour.
 type throughput struct {
 	mu      sync.Mutex
 	minutes map[int64]minute // by the minute since 1970
@@ -26,7 +27,8 @@ type throughput struct {
 const (
 	// endsEvery is after how many minutes the ends of all runs are counted.
 	endsEvery = 10
-	// amongRuns is how much older than the first minute the runs are whose ends the other counts find. The count reads those of a day in any case.
+	// amongRuns is how much older than the first minute the runs are whose ends the other counts find. The count reads
+	// those of a day in any case.
 	amongRuns = time.Hour
 )
 
@@ -64,12 +66,14 @@ func (d *dashboard) throughput(ctx context.Context, _ query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ended, err := d.client.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)}, kagzi.ByStatus, kagzi.ByEnded(time.Minute))
+	ended, err := d.client.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)}, kagzi.ByStatus,
+		kagzi.ByEnded(time.Minute))
 	if err != nil {
 		return nil, err
 	}
 	if all {
-		every, err := d.client.Counts(ctx, kagzi.RunFilter{EndedSince: since}, kagzi.ByStatus, kagzi.ByEnded(time.Minute))
+		every, err := d.client.Counts(ctx, kagzi.RunFilter{EndedSince: since}, kagzi.ByStatus,
+			kagzi.ByEnded(time.Minute))
 		if err != nil {
 			return nil, err
 		}
@@ -124,7 +128,8 @@ func (t *throughput) chart(last int64) chart {
 	for at := last - shown + 1; at <= last; at++ {
 		m, older := t.minutes[at], t.older[at]
 		m.At = time.Unix(at*60, 0).UTC()
-		m.Completed, m.Failed, m.Cancelled = max(0, m.Completed+older.Completed), max(0, m.Failed+older.Failed), max(0, m.Cancelled+older.Cancelled)
+		m.Completed, m.Failed, m.Cancelled = max(0, m.Completed+older.Completed), max(0, m.Failed+older.Failed),
+			max(0, m.Cancelled+older.Cancelled)
 		c.Minutes = append(c.Minutes, m)
 		c.Sum.Started += m.Started
 		c.Sum.Completed += m.Completed

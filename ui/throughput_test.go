@@ -8,13 +8,17 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// The end of a run that was started long ago is counted by the first look, and then by one in ten minutes; that of a new one at once.
+// The end of a run that was started long ago is counted by the first look, and then by one in ten minutes; that of a
+// new one at once.
 func TestEndsOfOldRunsAreCountedNowAndThen(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked()) // the runs never were
 	s := newSite(k, Config{})
 	end := func(age string) {
-		k.Exec(`INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, started_at, finished_at, created_at)
-			SELECT (lpad(to_hex((extract(epoch FROM c.at) * 1000)::bigint), 12, '0') || '70008' || substr(md5(random()::text), 1, 15))::uuid, 'default', 'default', 'echo', 'COMPLETED', c.at, now(), c.at
+		k.Exec(`INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, started_at,
+			finished_at, created_at)
+			SELECT (lpad(to_hex((extract(epoch FROM c.at) * 1000)::bigint), 12,
+				'0') || '70008' || substr(md5(random()::text), 1, 15))::uuid, 'default', 'default', 'echo', 'COMPLETED',
+				c.at, now(), c.at
 			FROM (SELECT now() - $1::text::interval AS at) c`, age)
 	}
 	completed := func(want int, when string) {

@@ -24,7 +24,10 @@ func (d *dashboard) topicsPages() []page {
 		},
 		{
 			path: "/consumers/{name}", action: Action{Verb: View, Object: OnConsumer}, template: "consumer",
-			live: []string{"consumer-buttons", "consumer-state", "consumer-topics", "consumer-runs", "consumer-value", "changed"}, look: d.consumer,
+			live: []string{
+				"consumer-buttons", "consumer-state", "consumer-topics", "consumer-runs", "consumer-value",
+				"changed",
+			}, look: d.consumer,
 		},
 	}
 }
@@ -66,12 +69,15 @@ func (d *dashboard) topics(ctx context.Context, q query) (any, error) {
 	v.Topics, v.MoreTopics = bounded(topics, mostRows)
 	var rows []consumerRow
 	for _, c := range consumers {
-		matches := contains(c.Name, q.get("name")) || slices.ContainsFunc(c.Topics, func(t kagzi.ConsumerTopic) bool { return contains(t.Topic, q.get("name")) })
+		matches := contains(c.Name, q.get("name")) ||
+			slices.ContainsFunc(c.Topics, func(t kagzi.ConsumerTopic) bool { return contains(t.Topic, q.get("name")) })
 		if matches {
 			rows = append(rows, consumerOf(c))
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b consumerRow) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(rows, func(a, b consumerRow) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Name, b.Name))
+	})
 	v.Consumers, v.MoreConsumers = bounded(rows, mostRows)
 	return v, nil
 }
@@ -148,10 +154,12 @@ func (d *dashboard) topic(ctx context.Context, q query) (any, error) {
 	case err != nil:
 		v.Wrong = sentence(err)
 	case v.Unknown && len(events) == 0:
-		return nil, status(http.StatusNotFound, "There is no topic of this name with events or consumers. Topics with neither are forgotten.")
+		return nil, status(http.StatusNotFound, "There is no topic of this name with events or consumers. Topics "+
+			"with neither are forgotten.")
 	}
 	for _, e := range events {
-		row := eventRow{Event: e.Event, Error: e.wrong, Large: len(e.Event.Payload) > largeEvent && !v.One && !d.cfg.HidePayloads}
+		row := eventRow{Event: e.Event, Error: e.wrong, Large: len(e.Event.Payload) > largeEvent && !v.One &&
+			!d.cfg.HidePayloads}
 		row.Payload = d.payload(row.Event.Payload, "")
 		row.Event.Payload = nil
 		if row.Large {
@@ -181,10 +189,12 @@ func (d *dashboard) consumer(ctx context.Context, q query) (any, error) {
 	}
 	i := slices.IndexFunc(all, func(c kagzi.ConsumerInfo) bool { return c.Name == name })
 	if i < 0 {
-		return nil, status(http.StatusNotFound, "There is no consumer of this name. A worker with its function stores it when it starts.")
+		return nil, status(http.StatusNotFound, "There is no consumer of this name. A worker with its function "+
+			"stores it when it starts.")
 	}
 	v := consumerView{consumerRow: consumerOf(all[i]), Output: d.payload(all[i].State, "")}
-	v.Runs, err = d.recentRuns(ctx, kagzi.RunFilter{Workflow: name, Queue: all[i].Queue}, "workflow", name, "queue", all[i].Queue)
+	v.Runs, err = d.recentRuns(ctx, kagzi.RunFilter{Workflow: name, Queue: all[i].Queue}, "workflow", name, "queue",
+		all[i].Queue)
 	if err == nil {
 		v.Changed, err = d.changed(ctx, kagzi.AuditConsumer, name)
 	}

@@ -45,7 +45,8 @@ func TestNewestEventsOfALongTopic(t *testing.T) {
 	newest(3029)
 	publish(long, 3030, 4000) // it is too old
 	newest(3999)
-	k.Exec(`DELETE FROM kagzi.events WHERE topic = 'long' AND position < (SELECT max(position) - 20 FROM kagzi.events WHERE topic = 'long')`)
+	k.Exec(`DELETE FROM kagzi.events WHERE topic = 'long' AND position < (SELECT max(position) - 20 FROM kagzi.events
+		WHERE topic = 'long')`)
 	if events, err := s.d.eventsOf(k.Ctx, query{}, "long"); err != nil || len(events) != 21 {
 		t.Errorf("after retention: %d events, %v", len(events), err)
 	}
@@ -96,7 +97,8 @@ func TestConsumers(t *testing.T) {
 		t.Fatal(err)
 	}
 	html := region(s.stream("/topics"), "consumer-rows", func(html string) bool {
-		return strings.Contains(html, "Failed, paused") && strings.Contains(html, "Nothing pending") && strings.Contains(html, "Completed")
+		return strings.Contains(html, "Failed, paused") && strings.Contains(html, "Nothing pending") &&
+			strings.Contains(html, "Completed")
 	})
 	if strings.Index(html, `id="consumer-fails"`) > strings.Index(html, `id="consumer-fine"`) {
 		t.Error("the consumer that needs attention does not come first")
@@ -104,8 +106,10 @@ func TestConsumers(t *testing.T) {
 	wantAll(t, "/topics", html, "Consumer fails is paused since", "by kagzi", "<strong>1</strong>")
 	next := s.stream("/consumers/fails")
 	wantAll(t, "the runs", region(next, "consumer-runs", has("Failed")), "the ledger is closed", "validation")
-	wantAll(t, "/consumers/fails", s.mustGet("/consumers/fails"), "1 event, the oldest", "Events accumulate until that ends", "only when events come")
-	wantAll(t, "/topics/mail", s.mustGet("/topics/mail"), `href="/kagzi/consumers/fails"`, `href="/kagzi/consumers/fine"`)
+	wantAll(t, "/consumers/fails", s.mustGet("/consumers/fails"), "1 event, the oldest",
+		"Events accumulate until that ends", "only when events come")
+	wantAll(t, "/topics/mail", s.mustGet("/topics/mail"), `href="/kagzi/consumers/fails"`,
+		`href="/kagzi/consumers/fine"`)
 	page := s.mustGet("/topics?name=FINE")
 	wantAll(t, "the filter", page, `id="consumer-fine"`, "No topic matches")
 	wantNone(t, "the filter", page, `id="consumer-fails"`)

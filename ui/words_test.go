@@ -14,7 +14,11 @@ import (
 func TestPausedKeysAndGroups(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
-	for _, target := range []kagzi.Target{{Queue: "default", Key: "acme"}, {Queue: "other", Key: "umbrella"}, {Group: "account-7"}} {
+	for _, target := range []kagzi.Target{
+		{Queue: "default", Key: "acme"},
+		{Queue: "other", Key: "umbrella"},
+		{Group: "account-7"},
+	} {
 		if err := k.Client.Pause(k.Ctx, target, kagzi.Actor("ada"), kagzi.Reason("unpaid")); err != nil {
 			t.Fatal(err)
 		}
@@ -23,8 +27,10 @@ func TestPausedKeysAndGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := s.mustGet("/queues/default")
-	wantAll(t, "/queues/default", page, "Key acme of queue default is paused", "by ada: unpaid", "Unpause…", "acme</a> <span class=\"badge warning\">", "Drain its workers…")
-	wantNone(t, "/queues/default", page, "umbrella", "account-7", `title="Change"><span aria-hidden="true">⋯</span><span class="hidden">Change</span></summary><ul><li><a href="/kagzi/limits/queue`)
+	wantAll(t, "/queues/default", page, "Key acme of queue default is paused", "by ada: unpaid", "Unpause…",
+		"acme</a> <span class=\"badge warning\">", "Drain its workers…")
+	wantNone(t, "/queues/default", page, "umbrella", "account-7",
+		`title="Change"><span aria-hidden="true">⋯</span><span class="hidden">Change</span></summary><ul><li><a href="/kagzi/limits/queue`)
 	page = s.mustGet("/groups")
 	wantAll(t, "/groups", page, "Group account-7 is paused", "by ada: unpaid")
 	wantNone(t, "/groups", page, "acme")
@@ -36,20 +42,23 @@ func TestDueRunsNameTheirPause(t *testing.T) {
 	s := newSite(k, Config{})
 	held := kit.Begin(k, echo, "x", kagzi.ID("held"), kagzi.Key("acme"))
 	free := kit.Begin(k, echo, "x", kagzi.ID("free"))
-	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default", Key: "acme"}, kagzi.Actor("ada"), kagzi.Reason("unpaid")); err != nil {
+	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default", Key: "acme"}, kagzi.Actor("ada"),
+		kagzi.Reason("unpaid")); err != nil {
 		t.Fatal(err)
 	}
 	const while = "while its key is paused"
 	wantAll(t, "the list", s.mustGet("/runs?id=held"), while)
 	wantNone(t, "the list", s.mustGet("/runs?id=free"), while)
-	wantAll(t, "its page", s.mustGet("/runs/"+string(held.ID())), "Paused: key acme of queue default", "by ada", "unpaid")
+	wantAll(t, "its page", s.mustGet("/runs/"+string(held.ID())), "Paused: key acme of queue default",
+		"by ada", "unpaid")
 	wantNone(t, "the other's page", s.mustGet("/runs/"+string(free.ID())), "Paused:")
 }
 
 func TestWhatHappensAtATime(t *testing.T) {
 	soon := time.Now().Add(time.Hour)
 	for on, want := range map[string]string{
-		"": "due", "signal approved": ", gives up", "timer nap": ", wakes", "timeout ship": ", times out", "retry charge": ", next attempt", "timer a; signal b": ", next", "worker": ", due",
+		"": "due", "signal approved": ", gives up", "timer nap": ", wakes", "timeout ship": ", times out",
+		"retry charge": ", next attempt", "timer a; signal b": ", next", "worker": ", due",
 	} {
 		r := kagzi.RunInfo{Status: kagzi.StatusSleeping, WaitingOn: on, AvailableAt: soon}
 		if got := dueWord(r); got != want || !due(r) {
@@ -63,7 +72,10 @@ func TestWhatHappensAtATime(t *testing.T) {
 
 // A short error stands at the top, and in its step. A long one stands below the output, too, where it is whole.
 func TestAnErrorIsNotRepeated(t *testing.T) {
-	for text, want := range map[string]bool{"declined": false, "": false, "panic: broken\ngoroutine 7": true, strings.Repeat("x", 301): true} {
+	for text, want := range map[string]bool{
+		"declined": false, "": false, "panic: broken\ngoroutine 7": true,
+		strings.Repeat("x", 301): true,
+	} {
 		v := &runView{Run: kagzi.RunInfo{Status: kagzi.StatusFailed, Error: text}}
 		if v.WholeError() != want {
 			t.Errorf("%.20q: %v", text, !want)
@@ -81,7 +93,8 @@ func TestWhoOnlyReadsIsTold(t *testing.T) {
 	const told = "You may look, and change nothing here."
 	viewer := newSite(k, Config{Authorize: (&policy{no: Action.Changes}).authorize})
 	operator := newSite(k, Config{Authorize: everybody})
-	canceller := newSite(k, Config{Authorize: (&policy{no: func(a Action) bool { return a.Changes() && a.Verb != Cancel }}).authorize})
+	canceller := newSite(k,
+		Config{Authorize: (&policy{no: func(a Action) bool { return a.Changes() && a.Verb != Cancel }}).authorize})
 	for _, path := range []string{"/", "/runs", "/runs/" + string(run.ID()), "/limits", "/doctor"} {
 		wantAll(t, path, viewer.mustGet(path), told, "You are mira.")
 		wantNone(t, path, operator.mustGet(path), told)
@@ -95,13 +108,16 @@ func TestBulkOfFailedRuns(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
 	kit.Begin(k, echo, "x")
-	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'FAILED', finished_at = now(), available_at = NULL, error_kind = 'network', error = 'no answer'`)
+	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'FAILED', finished_at = now(), available_at = NULL,
+		error_kind = 'network', error = 'no answer'`)
 	page := s.mustGet("/runs?status=failed")
 	wantNone(t, "failed runs", page, "bulk/cancel\" data-for")
-	if resume, restart := strings.Index(page, `bulk/resume"`), strings.Index(page, `bulk/restart"`); resume < 0 || restart < resume {
+	if resume, restart := strings.Index(page, `bulk/resume"`), strings.Index(page, `bulk/restart"`); resume < 0 ||
+		restart < resume {
 		t.Error("resume does not come first")
 	}
-	wantAll(t, "all runs", s.mustGet("/runs"), `bulk/cancel" data-for="pending running sleeping"`, `bulk/resume" data-for="failed cancelled"`)
+	wantAll(t, "all runs", s.mustGet("/runs"), `bulk/cancel" data-for="pending running sleeping"`,
+		`bulk/resume" data-for="failed cancelled"`)
 	r := s.post("/runs/bulk/resume", "all", "1", "filter", "status=failed&kind=network&since=1h")
 	wantAll(t, "the plan", r.body, "The filter:", "status failed", "kind network", "started since 1h")
 	r = s.post("/runs/bulk/resume", "all", "1", "filter", "")
@@ -111,7 +127,8 @@ func TestBulkOfFailedRuns(t *testing.T) {
 func TestTicksBelowAMillisecond(t *testing.T) {
 	at := time.Date(2026, 10, 1, 8, 0, 7, 396_200_000, time.UTC)
 	for every, want := range map[time.Duration]string{
-		day: "1 Oct", time.Hour: "08:00", time.Second: "08:00:07", 50 * time.Millisecond: "08:00:07.396", 200 * time.Microsecond: "07.3962 s", time.Microsecond: "07.396200 s",
+		day: "1 Oct", time.Hour: "08:00", time.Second: "08:00:07", 50 * time.Millisecond: "08:00:07.396",
+		200 * time.Microsecond: "07.3962 s", time.Microsecond: "07.396200 s",
 	} {
 		if got := tickText(gantt.Tick{At: at, Every: every}); got != want {
 			t.Errorf("every %v: %q, not %q", every, got, want)

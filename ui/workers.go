@@ -65,7 +65,10 @@ type workerRow struct {
 }
 
 func (d *dashboard) workers(ctx context.Context, q query) (any, error) {
-	v := workerList{States: workerStates, Status: q.get("status"), First: q.get("after") == "", Filtered: q.has("queue", "workflow", "label")}
+	v := workerList{
+		States: workerStates, Status: q.get("status"), First: q.get("after") == "",
+		Filtered: q.has("queue", "workflow", "label"),
+	}
 	i := slices.IndexFunc(workerStates, func(s workerState) bool { return s.Name == v.Status })
 	labels, err := pairs(q.values["label"])
 	if err == nil && i < 0 {
@@ -75,7 +78,10 @@ func (d *dashboard) workers(ctx context.Context, q query) (any, error) {
 		v.Wrong = sentence(err)
 		return v, nil
 	}
-	f := kagzi.WorkerFilter{Status: workerStates[i].status, Queue: q.get("queue"), Workflow: q.get("workflow"), Labels: labels, After: q.get("after"), Limit: pageSize + 1}
+	f := kagzi.WorkerFilter{
+		Status: workerStates[i].status, Queue: q.get("queue"), Workflow: q.get("workflow"),
+		Labels: labels, After: q.get("after"), Limit: pageSize + 1,
+	}
 	all, total, err := d.client.Workers(ctx, f)
 	if err != nil {
 		return nil, err
@@ -108,7 +114,8 @@ const (
 	mostStopped = 20
 )
 
-// addStopped adds the workers that have stopped lately. The registry lists those first that were started last, so some that ran for long may be missing.
+// addStopped adds the workers that have stopped lately. The registry lists those first that were started last, so some
+// that ran for long may be missing.
 func (d *dashboard) addStopped(ctx context.Context, v *workerList, f kagzi.WorkerFilter) error {
 	f.Status, f.Limit = []string{"OFFLINE"}, mostStopped
 	stopped, _, err := d.client.Workers(ctx, f)
@@ -234,7 +241,8 @@ type workerView struct {
 // A handler is the code for a version of a workflow.
 type handler struct{ Workflow, Version string }
 
-// settled reports that nothing changes any more. An offline worker is forgotten after a week, and its page then is a link that leads nowhere.
+// settled reports that nothing changes any more. An offline worker is forgotten after a week, and its page then is a
+// link that leads nowhere.
 func (v workerView) settled() bool { return v.Off() }
 
 func (d *dashboard) worker(ctx context.Context, q query) (any, error) {

@@ -18,7 +18,10 @@ func TestWorkers(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	g := kit.NewGate()
-	old := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{MaxConcurrent: 4, Build: "v1.0.0", Labels: map[string]string{"region": "eu"}})
+	old := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{
+		MaxConcurrent: 4, Build: "v1.0.0",
+		Labels: map[string]string{"region": "eu"},
+	})
 	g.Handle(old)
 	stop := kit.StartWorker(t, old)
 	now := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: "side", Build: "v2.0.0"})
@@ -34,7 +37,11 @@ func TestWorkers(t *testing.T) {
 	if strings.Index(versions, "v12") > strings.Index(versions, "v1 ") {
 		t.Error("the highest version does not come first")
 	}
-	for query, want := range map[string][2]bool{"queue=side": {false, true}, "workflow=echo": {false, true}, "workflow=gate": {true, true}, "label=region%3Deu": {true, false}, "status=offline": {false, false}, "status=all": {true, true}} {
+	for query, want := range map[string][2]bool{
+		"queue=side": {false, true}, "workflow=echo": {false, true},
+		"workflow=gate": {true, true}, "label=region%3Deu": {true, false}, "status=offline": {false, false},
+		"status=all": {true, true},
+	} {
 		page := s.mustGet("/workers?" + query)
 		_, rows, _ := strings.Cut(page, `id="worker-rows"`)
 		if got := [2]bool{strings.Contains(rows, "v1.0.0"), strings.Contains(rows, "v2.0.0")}; got != want {
@@ -45,14 +52,16 @@ func TestWorkers(t *testing.T) {
 	path := "/workers/" + id
 	next := s.stream(path)
 	wantAll(t, "the runs", region(next, "worker-runs", has("the run")), string(run.ID()))
-	wantAll(t, path, s.mustGet(path), "of 4", "v1.0.0", "region", "Started", `href="/kagzi/queues/default"`, "1 handler")
+	wantAll(t, path, s.mustGet(path), "of 4", "v1.0.0", "region", "Started", `href="/kagzi/queues/default"`,
+		"1 handler")
 	close(g.Open)
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
 	region(next, "worker-log", has("context ended"))
 	until(next, func(e sse) bool { return e.name == "settled" })
-	wantAll(t, "a stopped worker", s.mustGet(path+"?x=1"), "Offline", "It has stopped.", "This page does not change any more.")
+	wantAll(t, "a stopped worker", s.mustGet(path+"?x=1"), "Offline", "It has stopped.",
+		"This page does not change any more.")
 	wantAll(t, "/workers", s.mustGet("/workers?x=1"), "Offline", "stopped within the last hour")
 	k.Exec(`UPDATE kagzi.workers SET stopped_at = stopped_at - interval '2 hours' WHERE status = 'OFFLINE'`)
 	wantNone(t, "/workers", s.mustGet("/workers?x=2"), "Offline</span>")
@@ -62,7 +71,10 @@ func TestWorkersThatHangAndAreSilent(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	begun, open := make(chan bool, 1), make(chan bool)
-	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{HungAfter: 50 * time.Millisecond, Heartbeat: 100 * time.Millisecond})
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{
+		HungAfter: 50 * time.Millisecond,
+		Heartbeat: 100 * time.Millisecond,
+	})
 	kagzi.Handle(w, echo, func(ctx kagzi.Context, in string) (string, error) {
 		return kagzi.Step(ctx, "wait", func(context.Context) (string, error) {
 			begun <- true
@@ -75,7 +87,8 @@ func TestWorkersThatHangAndAreSilent(t *testing.T) {
 	kit.Begin(k, echo, "x", kagzi.ID("hanging"))
 	await.Receive(t, begun)
 	path := "/workers/" + kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID
-	wantAll(t, "the code that hangs", region(s.stream(path), "worker-runs", has("hangs:")), "step wait", "1 function hangs")
+	wantAll(t, "the code that hangs", region(s.stream(path), "worker-runs", has("hangs:")), "step wait",
+		"1 function hangs")
 	region(s.stream("/workers"), "worker-counts", has(`class="bad"><dt>Slots that hang`))
 }
 
@@ -127,13 +140,17 @@ func TestStranded(t *testing.T) {
 	wantAll(t, "/stranded", page, "5 runs wait",
 		"1 live worker claims from it", "version 3</span>", "beside the new one", "kagzi.Version(2)",
 		"no code for it here", "If a workflow was renamed or removed",
-		"no live worker claims from it", "it is in queue default", "Let a worker that has the code claim from queue nowhere too",
-		"If the queue was given up", ">2</a>", "Queue island is paused", "by mira: the move", url.Values{"queue": {"island"}}.Encode())
+		"no live worker claims from it", "it is in queue default",
+		"Let a worker that has the code claim from queue nowhere too",
+		"If the queue was given up", ">2</a>", "Queue island is paused", "by mira: the move",
+		url.Values{"queue": {"island"}}.Encode())
 	if strings.LastIndex(page, `id="stranded-island`) < strings.LastIndex(page, `id="stranded-default`) {
 		t.Error("what is due first does not come first")
 	}
 	late := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: "island"})
-	kagzi.Handle(late, kagzi.Define[string, string]("lost"), func(_ kagzi.Context, in string) (string, error) { return in, nil })
+	kagzi.Handle(late, kagzi.Define[string, string]("lost"), func(_ kagzi.Context, in string) (string, error) {
+		return in, nil
+	})
 	kit.StartWorker(t, late)
 	region(s.stream("/stranded?x=1"), "stranded", func(html string) bool { return !strings.Contains(html, "island") })
 }
@@ -159,9 +176,13 @@ func TestDoctor(t *testing.T) {
 func TestDoctorSortsBySeverity(t *testing.T) {
 	t.Parallel()
 	e := examinationOf([]doctor.Advice{
-		{Topic: "fine", Severity: doctor.Fine}, {Topic: "warned", Severity: doctor.Warning}, {Topic: "bad", Severity: doctor.Problem}, {Topic: "worse", Severity: doctor.Problem},
+		{Topic: "fine", Severity: doctor.Fine},
+		{Topic: "warned", Severity: doctor.Warning},
+		{Topic: "bad", Severity: doctor.Problem},
+		{Topic: "worse", Severity: doctor.Problem},
 	}, time.Now())
-	if len(e.Sorts) != 3 || e.Sorts[0].Found[1].Topic != "worse" || e.Sorts[2].Title != "Fine" || e.Title() != "2 problems found" || e.Health() != "unhealthy" {
+	if len(e.Sorts) != 3 || e.Sorts[0].Found[1].Topic != "worse" || e.Sorts[2].Title != "Fine" ||
+		e.Title() != "2 problems found" || e.Health() != "unhealthy" {
 		t.Errorf("%+v, %s, %s", e, e.Title(), e.Health())
 	}
 	if e = examinationOf(nil, time.Now()); e.Title() != "Nothing to do" || e.Health() != "healthy" {
@@ -172,6 +193,8 @@ func TestDoctorSortsBySeverity(t *testing.T) {
 // copyWorkers adds n rows to the registry, as the worker that is there.
 func copyWorkers(k *kit.Kit, n int) {
 	k.T.Helper()
-	k.Exec(`INSERT INTO kagzi.workers SELECT (jsonb_populate_record(w, jsonb_build_object('worker_id', gen_random_uuid(), 'started_at', w.started_at + n * interval '1 second'))).*
+	k.Exec(`INSERT INTO kagzi.workers
+		SELECT (jsonb_populate_record(w, jsonb_build_object('worker_id', gen_random_uuid(), 'started_at',
+		w.started_at + n * interval '1 second'))).*
 		FROM kagzi.workers w, generate_series(1, $1) n`, n)
 }

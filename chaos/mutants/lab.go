@@ -55,7 +55,8 @@ func (l *lab) try(ctx context.Context, m Mutant) outcome {
 		return test(ctx, root, dir, file, m)
 	}
 	bin := filepath.Join(dir, "chaos")
-	if text, err := exec.CommandContext(ctx, "go", "build", "-overlay", file, "-o", bin, "github.com/kagzi/kagzi/chaos").CombinedOutput(); err != nil {
+	if text, err := exec.CommandContext(ctx, "go", "build", "-overlay", file, "-o", bin,
+		"github.com/kagzi/kagzi/chaos").CombinedOutput(); err != nil {
 		return outcome{text: fmt.Sprintf("not built: %v: %s", err, text)}
 	}
 	defer os.Remove(bin)
@@ -81,7 +82,8 @@ func (l *lab) try(ctx context.Context, m Mutant) outcome {
 // test shows the mutant to tests, which must fail.
 func test(ctx context.Context, root, dir, overlay string, m Mutant) outcome {
 	began := time.Now()
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-overlay", overlay}, strings.Fields(m.Shown.Test)...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-overlay", overlay},
+		strings.Fields(m.Shown.Test)...)...)
 	cmd.Dir = root
 	text, err := cmd.CombinedOutput()
 	if err := os.WriteFile(filepath.Join(dir, "test.txt"), text, 0o600); err != nil {
@@ -113,8 +115,8 @@ func (p *played) done(by string) bool {
 	return p.code == 1 && (by == "" || slices.ContainsFunc(p.found, re.MatchString))
 }
 
-// violation finds the name of a violation in a line of chaos: "FAIL: S6: run …". The statements that look at the tables have a sentence
-// for each: "FAIL: a sleep never ends early: run …".
+// violation finds the name of a violation in a line of chaos: "FAIL: S6: run …". The statements that look at the tables
+// have a sentence for each: "FAIL: a sleep never ends early: run …".
 var violation = regexp.MustCompile(`(?m)^FAIL: ([^:\n]+)`)
 
 // play plays one round.
@@ -123,7 +125,8 @@ func play(ctx context.Context, bin, dir string, seed uint64, s Shown) (*played, 
 	ctx, cancel := context.WithTimeout(ctx, s.Duration+slowest)
 	defer cancel()
 	keep := filepath.Join(dir, fmt.Sprint("seed-", seed))
-	if err := cmp.Or(os.RemoveAll(keep), os.MkdirAll(keep, 0o755)); err != nil { // an earlier round's ledgers would be evidence, too
+	// an earlier round's ledgers would be evidence, too
+	if err := cmp.Or(os.RemoveAll(keep), os.MkdirAll(keep, 0o755)); err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, bin, append([]string{"-seed", fmt.Sprint(seed), "-keep", keep}, s.args()...)...)
@@ -152,6 +155,7 @@ func play(ctx context.Context, bin, dir string, seed uint64, s Shown) (*played, 
 	if verdict == "" {
 		verdict = fmt.Sprint("exit code ", p.code)
 	}
-	p.text = fmt.Sprintf("seed %d %s, %v", seed, strings.TrimSpace(verdict+" "+strings.Join(p.found, ", ")), time.Since(began).Round(time.Second))
+	p.text = fmt.Sprintf("seed %d %s, %v", seed, strings.TrimSpace(verdict+" "+strings.Join(p.found, ", ")),
+		time.Since(began).Round(time.Second))
 	return p, nil
 }

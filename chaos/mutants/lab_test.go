@@ -9,7 +9,8 @@ import (
 func TestControlOfARound(t *testing.T) {
 	t.Parallel()
 	killer := calm("S9", 2)
-	if c := killer.control(); len(c.Edits) > 0 || c.Shown.By != "" || len(c.Shown.Seeds) != 1 || !strings.Contains(c.Name, "none: seeds [2]") {
+	if c := killer.control(); len(c.Edits) > 0 || c.Shown.By != "" || len(c.Shown.Seeds) != 1 ||
+		!strings.Contains(c.Name, "none: seeds [2]") {
 		t.Errorf("%+v", c)
 	}
 }

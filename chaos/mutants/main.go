@@ -1,12 +1,12 @@
-// Mutants proves that chaos finds mistakes: it builds chaos with one plausible mistake in Kagzi at a time, and plays the seeds that must
-// find it.
+// Mutants proves that chaos finds mistakes: it builds chaos with one plausible mistake in Kagzi at a time, and plays
+// the seeds that must find it.
 //
 //	go run ./mutants                     # all of them
 //	go run ./mutants -run 'lease|claim'  # those whose name matches
 //	go run ./mutants -control            # also plays each round that has killed one without the mistake: it must pass
 //
-// It prints a table, with the seed and the violations that killed each mutant, or SURVIVED: then the checker or the faults have a hole.
-// The exit code is 1 if one survived.
+// It prints a table, with the seed and the violations that killed each mutant, or SURVIVED: then the checker or the
+// faults have a hole. The exit code is 1 if one survived.
 package main
 
 import (

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -80,8 +81,17 @@ func rootDir() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// overlay writes the edited files into dir, and the JSON with which go build takes them instead of those of root. It returns the path of
-// the JSON.
+// anySpace finds text with any space where it has some, so that a mutant does not depend on where lines are folded.
+func anySpace(text string) *regexp.Regexp {
+	words := strings.Fields(text)
+	for i, word := range words {
+		words[i] = regexp.QuoteMeta(word)
+	}
+	return regexp.MustCompile(strings.Join(words, `\s+`))
+}
+
+// overlay writes the edited files into dir, and the JSON with which go build takes them instead of those of root. It
+// returns the path of the JSON.
 func overlay(root, dir string, edits []Edit) (string, error) {
 	texts := map[string]string{}
 	for _, e := range edits {
@@ -94,14 +104,16 @@ func overlay(root, dir string, edits []Edit) (string, error) {
 			}
 			text = string(b)
 		}
-		if n := strings.Count(text, e.Old); n != 1 {
+		found := anySpace(e.Old).FindAllStringIndex(text, -1)
+		if n := len(found); n != 1 {
 			return "", fmt.Errorf("%s has the text %q %d times: correct the mutant", e.File, e.Old, n)
 		}
-		texts[path] = strings.Replace(text, e.Old, e.New, 1)
+		texts[path] = text[:found[0][0]] + e.New + text[found[0][1]:]
 	}
 	replace := map[string]string{}
 	for path, text := range texts {
-		edited := filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(path, root+string(filepath.Separator)), string(filepath.Separator), "_"))
+		edited := filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(path, root+string(filepath.Separator)),
+			string(filepath.Separator), "_"))
 		if err := os.WriteFile(edited, []byte(text), 0o600); err != nil {
 			return "", err
 		}

@@ -43,7 +43,8 @@ func TestMutantsAreShownToSomething(t *testing.T) {
 			continue
 		}
 		for _, seed := range s.Seeds {
-			if _, err := driver.Make(driver.Options{Seed: seed, Duration: s.Duration, Faults: faults}, fault.All()); err != nil {
+			if _, err := driver.Make(driver.Options{Seed: seed, Duration: s.Duration, Faults: faults},
+				fault.All()); err != nil {
 				t.Errorf("mutant %q: %v", m.Name, err)
 			}
 		}

@@ -2,8 +2,8 @@ package spec
 
 import "fmt"
 
-// Admission of runs that have a key: the key has so many slots, and a row with its place in the line. Two workers claim, each in one transaction
-// of two statements. Whatever may let a run of the key begin leaves a change.
+// Admission of runs that have a key: the key has so many slots, and a row with its place in the line. Two workers
+// claim, each in one transaction of two statements. Whatever may let a run of the key begin leaves a change.
 //
 //	start          insertRuns, insertChanges: one commit shows the run and its change
 //	lock           lockKeys: locks the row of a key that has a place or a change, or that the worker hands on, unless somebody else has
@@ -97,7 +97,8 @@ func admissionSpec(twin admissionTwin, slots int) specification[admissionState] 
 			}
 			text += fmt.Sprintf("; in line %v, changes %05b, locked by %d", s.place, s.changes, s.locked)
 			for i, w := range s.worker {
-				text += fmt.Sprintf("; worker %d: %s, hands on %v", i+1, []string{"no claim", "has the lock", "has taken"}[w.phase], w.handed)
+				text += fmt.Sprintf("; worker %d: %s, hands on %v", i+1,
+					[]string{"no claim", "has the lock", "has taken"}[w.phase], w.handed)
 			}
 			return text
 		},
@@ -244,11 +245,15 @@ func deathSteps(s admissionState, twin admissionTwin) (next []step[admissionStat
 		}
 		if s.rechecks < 2 { // released
 			for w := range s.worker {
-				add(fmt.Sprintf("worker %d: take over run %d", w+1, i+1), false, func(s *admissionState) { s.runs[i] = held1 + uint8(w) })
+				add(fmt.Sprintf("worker %d: take over run %d", w+1, i+1), false, func(s *admissionState) {
+					s.runs[i] = held1 + uint8(w)
+				})
 			}
 		}
 		if s.rechecks > 0 {
-			add(fmt.Sprintf("run %d is ended by a late write of the dead worker", i+1), true, func(s *admissionState) { s.runs[i] = finished })
+			add(fmt.Sprintf("run %d is ended by a late write of the dead worker", i+1), true, func(s *admissionState) {
+				s.runs[i] = finished
+			})
 		}
 	}
 	if s.rechecks > 0 {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A specification is a set of states with the steps between them. S is a struct of small numbers: two states are the same if they are
-// equal.
+// A specification is a set of states with the steps between them. S is a struct of small numbers: two states are the
+// same if they are equal.
 type specification[S comparable] struct {
 	init  S
 	steps func(S) []step[S] // all that may happen next
@@ -37,7 +37,8 @@ func (v verdict) String() string {
 	return fmt.Sprintf("%s, after %d steps:\n  %s", v.wrong, len(v.trace)-1, strings.Join(v.trace, "\n  "))
 }
 
-// mostStates is the most states of a specification. One that has more is a mistake: most likely a number grows without end.
+// mostStates is the most states of a specification. One that has more is a mistake: most likely a number grows without
+// end.
 const mostStates = 3_000_000
 
 // A visit is a state that the checker has reached.
@@ -71,7 +72,8 @@ func check[S comparable](spec specification[S]) (v verdict) {
 			if !known {
 				j = len(states)
 				index[next.to] = j
-				states, visits, back = append(states, next.to), append(visits, visit{from: i, what: next.what, depth: visits[i].depth + 1}), append(back, nil)
+				states, visits, back = append(states, next.to),
+					append(visits, visit{from: i, what: next.what, depth: visits[i].depth + 1}), append(back, nil)
 				if len(states) > mostStates {
 					v.wrong = "there are too many states"
 					return v
@@ -90,8 +92,8 @@ func check[S comparable](spec specification[S]) (v verdict) {
 	return v
 }
 
-// stuck returns the first state from which no steps lead to one that is done; -1 if there is none. It prefers one where nothing happens any
-// more: its trace shows the mistake, and not only that it will come.
+// stuck returns the first state from which no steps lead to one that is done; -1 if there is none. It prefers one where
+// nothing happens any more: its trace shows the mistake, and not only that it will come.
 func stuck[S comparable](states []S, visits []visit, back [][]int, done func(S) bool) int {
 	reaches := make([]bool, len(states))
 	var todo []int

@@ -2,8 +2,8 @@ package spec
 
 import "fmt"
 
-// A consumer becomes clean while events arrive. Two publishers publish an event each; a claim decides whether the consumer gets a run; a run
-// reads what is published and consumes it.
+// A consumer becomes clean while events arrive. Two publishers publish an event each; a claim decides whether the
+// consumer gets a run; a run reads what is published and consumes it.
 //
 //	publish          lockTopics, drawPosition, storeEvents: reads the last position, takes a lock under it, draws a position, inserts the event and a
 //	                 change; the commit shows them, and then the lock goes
@@ -102,15 +102,19 @@ func consumerSpec(twin consumerTwin) specification[consumerState] {
 		text: func(s consumerState) string {
 			var text string
 			for i, p := range s.publisher {
-				text += fmt.Sprintf("publisher %d: %s, position %d; ", i+1, []string{"-", "has read the last position", "locked", "drawn", "visible", "published", "rolled back"}[p.phase], p.position)
+				text += fmt.Sprintf("publisher %d: %s, position %d; ", i+1, []string{
+					"-", "has read the last position",
+					"locked", "drawn", "visible", "published", "rolled back",
+				}[p.phase], p.position)
 			}
-			return text + fmt.Sprintf("looked at %d, consumed %02b, changes %03b, in line %v, handed %v; claim %d, run %d", s.looked, s.consumed, s.changes, s.place, s.handed, s.claim, s.run)
+			return text + fmt.Sprintf("looked at %d, consumed %02b, changes %03b, in line %v, handed %v; claim "+
+				"%d, run %d", s.looked, s.consumed, s.changes, s.place, s.handed, s.claim, s.run)
 		},
 	}
 }
 
-// settledAt is the position up to which a reader that has read the last position sees everything: below the lock of each publisher that may have drawn
-// a lower one.
+// settledAt is the position up to which a reader that has read the last position sees everything: below the lock of
+// each publisher that may have drawn a lower one.
 func (s *consumerState) settledAt(last uint8) uint8 {
 	settled := last
 	for _, p := range s.publisher {
@@ -142,7 +146,9 @@ func publisherSteps(s consumerState, i int) (next []step[consumerState]) {
 	}
 	switch s.publisher[i].phase {
 	case unpublished:
-		add("read the last position", false, func(s *consumerState, p *publisher) { p.phase, p.last = knowsLast, s.drawn })
+		add("read the last position", false, func(s *consumerState, p *publisher) {
+			p.phase, p.last = knowsLast, s.drawn
+		})
 	case knowsLast:
 		add("lock", false, func(_ *consumerState, p *publisher) { p.phase = hasLock })
 	case hasLock:

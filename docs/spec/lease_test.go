@@ -2,8 +2,8 @@ package spec
 
 import "fmt"
 
-// Lease and fence: two workers and one run of one step. A claim gives a lease, which may end while the worker goes on. Every write carries
-// the lease. Answers are lost, and workers crash.
+// Lease and fence: two workers and one run of one step. A claim gives a lease, which may end while the worker goes on.
+// Every write carries the lease. Answers are lost, and workers crash.
 //
 //	claim, its answer     store.Claim, store.ResolveClaim
 //	load                  store.Load: the history, read after the claim
@@ -37,7 +37,10 @@ const (
 	misreported // it has told that it has lost the run, which its own write has ended
 )
 
-var leasePhases = []string{"idle", "claim unknown", "claimed", "loaded", "called", "recording", "record unknown", "ready", "finish unknown", "reported", "misreported"}
+var leasePhases = []string{
+	"idle", "claim unknown", "claimed", "loaded", "called", "recording", "record unknown",
+	"ready", "finish unknown", "reported", "misreported",
+}
 
 type leaseWorker struct {
 	phase, lease, result uint8

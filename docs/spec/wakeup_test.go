@@ -2,9 +2,9 @@ package spec
 
 import "fmt"
 
-// Suspend and wake-up: a run needs two messages, or the ends of two children, which come the same way: each counts one wake-up in the
-// transaction that stores it. The execution reads what there is, and suspends the run if that is not enough. A late suspension is refused by its
-// lease, of which the other specification says more.
+// Suspend and wake-up: a run needs two messages, or the ends of two children, which come the same way: each counts one
+// wake-up in the transaction that stores it. The execution reads what there is, and suspends the run if that is not
+// enough. A late suspension is refused by its lease, of which the other specification says more.
 //
 //	read the count, read the inbox   store.Inbox: two statements, in this order
 //	take                             recordSteps and consumeSignals
@@ -82,7 +82,8 @@ func wakeupSpec(twin wakeupTwin) specification[wakeupState] {
 		},
 		done: func(s wakeupState) bool { return s.run == over },
 		text: func(s wakeupState) string {
-			return fmt.Sprintf("%s, wake-ups %d, awaits %d, stored %02b, taken %02b, cancelled %v; execution %s, has seen %d, inbox %02b",
+			return fmt.Sprintf("%s, wake-ups %d, awaits %d, stored %02b, taken %02b, cancelled %v; execution %s, has "+
+				"seen %d, inbox %02b",
 				[]string{"due", "sleeps", "runs", "over"}[s.run], s.wakeups, s.awaited, s.stored, s.taken, s.cancelled,
 				[]string{"begins", "has read one", "has read both"}[s.phase], s.seen, s.inbox)
 		},
@@ -128,7 +129,9 @@ func executionSteps(s wakeupState, twin wakeupTwin) (next []step[wakeupState]) {
 		return next
 	}
 	if s.faults < mostWakeupFaults {
-		add("the worker dies", true, func(s *wakeupState) { s.run, s.phase, s.seen, s.inbox, s.asked = due, begins, 0, 0, false })
+		add("the worker dies", true, func(s *wakeupState) {
+			s.run, s.phase, s.seen, s.inbox, s.asked = due, begins, 0, 0, false
+		})
 	}
 	count := func(s *wakeupState) { s.seen = s.wakeups }
 	inbox := func(s *wakeupState) { s.inbox = s.stored &^ s.taken }

@@ -45,7 +45,10 @@ func main() {
 func wait(ctx context.Context, client *kagzi.Client, n int) error {
 	since := time.Now()
 	for {
-		runs, err := client.List(ctx, kagzi.RunFilter{Schedule: "report", Status: []kagzi.Status{kagzi.StatusCompleted}, Since: since, Limit: n})
+		runs, err := client.List(ctx, kagzi.RunFilter{
+			Schedule: "report", Status: []kagzi.Status{kagzi.StatusCompleted},
+			Since: since, Limit: n,
+		})
 		if err != nil || len(runs) == n {
 			return err
 		}

@@ -1,5 +1,5 @@
-// Fanout divides work: a parent starts a child for each document, and wakes up once, when all have ended. The children are
-// runs of their own, so any number of workers can share them.
+// Fanout divides work: a parent starts a child for each document, and wakes up once, when all have ended. The children
+// are runs of their own, so any number of workers can share them.
 //
 //	go run ./examples/fanout
 package main

@@ -20,11 +20,12 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// SignUp is the contract of the workflow: its name, input and result. A program that only starts runs needs nothing else.
+// SignUp is the contract of the workflow: its name, input and result. A program that only starts runs needs nothing
+// else.
 var SignUp = kagzi.Define[string, string]("sign-up")
 
-// signUp is the workflow: an ordinary function of named steps. A step whose result is recorded never runs again, whichever
-// process continues the function after a crash.
+// signUp is the workflow: an ordinary function of named steps. A step whose result is recorded never runs again,
+// whichever process continues the function after a crash.
 func signUp(ctx kagzi.Context, name string) (string, error) {
 	account, err := kagzi.Step(ctx, "create-account", func(ctx context.Context) (string, error) {
 		fmt.Println("creating an account for", name)
@@ -54,7 +55,8 @@ func main() {
 
 func run(ctx context.Context, url string) error {
 	if url == "" {
-		return errors.New("DATABASE_URL is not set; for example: postgres://postgres:secret@localhost:5432/postgres?pool_max_conns=10")
+		return errors.New("DATABASE_URL is not set; for example: " +
+			"postgres://postgres:secret@localhost:5432/postgres?pool_max_conns=10")
 	}
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {

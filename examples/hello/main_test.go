@@ -39,7 +39,8 @@ func TestCarriesOnAfterKill(t *testing.T) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for asleep := 0; asleep == 0; <-tick.C {
-		if err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`).Scan(&asleep); err != nil {
+		if err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`).
+			Scan(&asleep); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,9 +2,9 @@
 //
 //	go run ./examples/mailbox
 //
-// Three workflows know nothing of each other. A schedule starts the producer, which publishes emails in a topic. Two consumers of
-// the topic each get every email: one writes rows when ten have come or the first has waited for long enough, the other one sends the
-// digest. They share a group, so that only one of them runs at a time.
+// Three workflows know nothing of each other. A schedule starts the producer, which publishes emails in a topic. Two
+// consumers of the topic each get every email: one writes rows when ten have come or the first has waited for long
+// enough, the other one sends the digest. They share a group, so that only one of them runs at a time.
 package main
 
 import (
@@ -25,15 +25,22 @@ const group = "mail"
 
 var (
 	Fetch   = kagzi.Define[struct{}, int]("fetch-mail", kagzi.Group(group))
-	ToSheet = kagzi.DefineConsumer("email-to-sheet", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}, Group: group, LeastWake: time.Second})
-	Digest  = kagzi.DefineConsumer("daily-digest", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}, Group: group, LeastWake: time.Second})
+	ToSheet = kagzi.DefineConsumer("email-to-sheet", kagzi.ConsumerConfig{
+		Topics: []kagzi.AnyTopic{Received},
+		Group:  group, LeastWake: time.Second,
+	})
+	Digest = kagzi.DefineConsumer("daily-digest", kagzi.ConsumerConfig{
+		Topics: []kagzi.AnyTopic{Received}, Group: group,
+		LeastWake: time.Second,
+	})
 )
 
 // An office is what the workflows work with.
 type office struct {
-	client   *kagzi.Client
-	mailbox  func(context.Context) ([]Email, error)
-	write    func(ctx context.Context, row int, emails []Email) error // writes the rows from row on: a second time the same ones
+	client  *kagzi.Client
+	mailbox func(context.Context) ([]Email, error)
+	// writes the rows from row on: a second time the same ones
+	write    func(ctx context.Context, row int, emails []Email) error
 	send     func(ctx context.Context, digest string) error
 	patience time.Duration             // how long an email waits for others of its batch
 	next     func(time.Time) time.Time // when the next digest after that time is due
@@ -45,7 +52,8 @@ func (o *office) handle(w *kagzi.Worker) {
 	kagzi.Consume(w, Digest, o.digest)
 }
 
-// fetch publishes what is in the mailbox. It need not remember what it has published: an event with the same ID is stored once.
+// fetch publishes what is in the mailbox. It need not remember what it has published: an event with the same ID is
+// stored once.
 func (o *office) fetch(ctx kagzi.Context, _ struct{}) (int, error) {
 	return kagzi.Step(ctx, "publish", func(ctx context.Context) (int, error) {
 		emails, err := o.mailbox(ctx)
@@ -77,7 +85,9 @@ func (o *office) toSheet(ctx kagzi.Context, last Cursor) (Cursor, error) {
 	if err := kagzi.Reserve(ctx, "batch", events...); err != nil {
 		return last, err
 	}
-	if err := kagzi.Do(ctx, "write", func(ctx context.Context) error { return o.write(ctx, last.Rows+1, payloads(events)) }); err != nil {
+	if err := kagzi.Do(ctx, "write", func(ctx context.Context) error {
+		return o.write(ctx, last.Rows+1, payloads(events))
+	}); err != nil {
 		return last, err
 	}
 	return Cursor{last.Rows + len(events)}, nil
@@ -86,7 +96,8 @@ func (o *office) toSheet(ctx kagzi.Context, last Cursor) (Cursor, error) {
 // A Plan is the state of digest.
 type Plan struct{ Next time.Time }
 
-// digest sends what has come since the last one. An email makes it run, too, before its time: then it asks for that time again.
+// digest sends what has come since the last one. An email makes it run, too, before its time: then it asks for that
+// time again.
 func (o *office) digest(ctx kagzi.Context, plan Plan) (Plan, error) {
 	if !plan.Next.IsZero() && ctx.Now().Before(plan.Next) {
 		return plan, kagzi.WakeAt(ctx, plan.Next)
@@ -96,7 +107,8 @@ func (o *office) digest(ctx kagzi.Context, plan Plan) (Plan, error) {
 		return plan, err
 	}
 	if !plan.Next.IsZero() && len(events) > 0 { // the first run only plans the next one
-		text := fmt.Sprintf("%d emails, the first from %s: %s", len(events), events[0].Payload.From, events[0].Payload.Subject)
+		text := fmt.Sprintf("%d emails, the first from %s: %s", len(events), events[0].Payload.From,
+			events[0].Payload.Subject)
 		if err := kagzi.Do(ctx, "send", func(ctx context.Context) error { return o.send(ctx, text) }); err != nil {
 			return plan, err
 		}
@@ -129,7 +141,10 @@ func main() {
 	o := &office{
 		mailbox: func(context.Context) (inbox []Email, err error) { // a real program asks its mail server
 			for i := range 14 {
-				inbox = append(inbox, Email{ID: fmt.Sprintf("<%d@example.org>", i), From: "Ada", Subject: fmt.Sprint("invoice ", i+1)})
+				inbox = append(inbox, Email{
+					ID: fmt.Sprintf("<%d@example.org>", i), From: "Ada",
+					Subject: fmt.Sprint("invoice ", i+1),
+				})
 			}
 			return inbox, nil
 		},
@@ -143,8 +158,10 @@ func main() {
 	}
 	demo.Main("mailbox", o.handle, func(ctx context.Context, client *kagzi.Client) error {
 		o.client = client
-		err := client.Schedule(ctx, kagzi.Schedule{ // a producer: it reads the mailbox now and every minute, unless it is still reading
-			Name: "fetch-mail", Every: time.Minute, FireNew: true, Overlap: kagzi.OverlapSkip, Run: Fetch.With(struct{}{}),
+		// a producer: it reads the mailbox now and every minute, unless it is still reading
+		err := client.Schedule(ctx, kagzi.Schedule{
+			Name: "fetch-mail", Every: time.Minute, FireNew: true, Overlap: kagzi.OverlapSkip,
+			Run: Fetch.With(struct{}{}),
 		})
 		if err != nil {
 			return err

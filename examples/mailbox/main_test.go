@@ -56,7 +56,10 @@ func newDesk(t *testing.T, every time.Duration) *desk {
 	}
 	d.handle(d.env.Worker)
 	d.env.Advance(0)
-	if err := d.client.Schedule(t.Context(), kagzi.Schedule{Name: "fetch-mail", Every: every, Run: Fetch.With(struct{}{}), Overlap: kagzi.OverlapSkip}); err != nil {
+	if err := d.client.Schedule(t.Context(), kagzi.Schedule{
+		Name: "fetch-mail", Every: every,
+		Run: Fetch.With(struct{}{}), Overlap: kagzi.OverlapSkip,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -126,7 +129,8 @@ func TestTheSheetIsBroken(t *testing.T) {
 	d.receive(12)
 	d.env.Advance(2 * time.Hour)
 	pauses, err := d.client.Pauses(t.Context())
-	if err != nil || len(pauses) != 1 || pauses[0].Target != (kagzi.Target{Group: group}) || !strings.Contains(pauses[0].Reason, ToSheet.Name()) {
+	if err != nil || len(pauses) != 1 || pauses[0].Target != (kagzi.Target{Group: group}) ||
+		!strings.Contains(pauses[0].Reason, ToSheet.Name()) {
 		t.Fatalf("pauses: %+v, %v", pauses, err)
 	}
 	d.receive(3)

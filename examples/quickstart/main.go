@@ -6,9 +6,9 @@
 // and then counts: every checkout completed, no recorded step executed again, every payment captured exactly once.
 // It exits with 1 if one of these does not hold. The workers log to a file, which the last line names.
 //
-// Read workflow.go first: an application has the same code. KAGZI_TEST_DATABASE_URL, if set, names the database to use. With
-// -svg FILE the quickstart also draws its result, as in docs/quickstart.svg. While it runs, it serves the dashboard, and says where; with
-// -stay it goes on with that until Ctrl-C.
+// Read workflow.go first: an application has the same code. KAGZI_TEST_DATABASE_URL, if set, names the database to use.
+// With -svg FILE the quickstart also draws its result, as in docs/quickstart.svg. While it runs, it serves the
+// dashboard, and says where; with -stay it goes on with that until Ctrl-C.
 package main
 
 import (
@@ -140,7 +140,8 @@ func (s *show) prepare(ctx context.Context) error {
 	}
 	calls := make([]kagzi.Call, checkouts)
 	for i := range calls {
-		calls[i] = Checkout.With(Order{Shop: s.shop, Number: i + 1, Cents: 1000 + i}, kagzi.ID(fmt.Sprintf("order-%d", i+1)))
+		calls[i] = Checkout.With(Order{Shop: s.shop, Number: i + 1, Cents: 1000 + i},
+			kagzi.ID(fmt.Sprintf("order-%d", i+1)))
 	}
 	began := time.Now()
 	if s.runs, err = s.client.StartMany(ctx, calls); err != nil {
@@ -150,8 +151,8 @@ func (s *show) prepare(ctx context.Context) error {
 	return nil
 }
 
-// play starts two workers, kills one when half of the steps were executed, and returns when all checkouts have ended and the
-// other worker has stopped.
+// play starts two workers, kills one when half of the steps were executed, and returns when all checkouts have ended
+// and the other worker has stopped.
 func (s *show) play(ctx context.Context) (err error) {
 	crew := map[string]*process{}
 	defer func() {

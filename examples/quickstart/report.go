@@ -122,9 +122,11 @@ func (s *show) rows(v *tally) []row {
 		{"runs completed", fmt.Sprintf("%d of %d", v.completed, checkouts), ""},
 		{"steps recorded", fmt.Sprint(v.records), "one record for each attempt"},
 		{"steps executed", fmt.Sprint(v.executions), "counted by the workers themselves"},
-		{"steps re-executed", fmt.Sprint(v.repeated), fmt.Sprintf("the kill had interrupted %d before their record", v.interrupted)},
+		{"steps re-executed", fmt.Sprint(v.repeated), fmt.Sprintf("the kill had interrupted %d before their record",
+			v.interrupted)},
 		{"payments captured", fmt.Sprintf("%d of %d", v.captured, checkouts), "exactly once each"},
-		{"time to recovery", v.recovery.Round(time.Millisecond).String(), "from the kill until the last interrupted step ran again"},
+		{"time to recovery", v.recovery.Round(time.Millisecond).String(), "from the kill until the last interrupted " +
+			"step ran again"},
 		{"total time", s.finished.Sub(s.began).Round(time.Millisecond).String(), ""},
 	}
 }
@@ -149,9 +151,9 @@ func (s *show) checkRuns(ctx context.Context, v *tally) error {
 	return nil
 }
 
-// checkSteps checks that a step with a recorded result never executes again. The record has the note of its execution. There may
-// be other executions of the same attempt that were interrupted before they were recorded, but the recorded one must be the
-// last. The journals give the order: all workers are on this machine and have the same clock.
+// checkSteps checks that a step with a recorded result never executes again. The record has the note of its execution.
+// There may be other executions of the same attempt that were interrupted before they were recorded, but the recorded
+// one must be the last. The journals give the order: all workers are on this machine and have the same clock.
 func (s *show) checkSteps(ctx context.Context, v *tally) error {
 	executions, err := s.executions()
 	if err != nil {
@@ -202,7 +204,8 @@ func (s *show) checkStep(v *tally, a kagzi.StepAttempt, executions []execution) 
 		switch {
 		case e == *recorded:
 		case e.at.After(recorded.at):
-			v.breach("%s, attempt %d, was recorded by %s and executed again by %s", a.Step, a.Attempt, recorded.note, e.note)
+			v.breach("%s, attempt %d, was recorded by %s and executed again by %s", a.Step, a.Attempt,
+				recorded.note, e.note)
 		case e.worker == s.victim:
 			v.interrupted++
 			v.recovery = max(v.recovery, recorded.at.Sub(s.killed))

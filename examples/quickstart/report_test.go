@@ -33,8 +33,16 @@ func TestJudgeStep(t *testing.T) {
 		{"FailedOnce", failure, []execution{by("worker-1/1", 1)}, true, 0},
 		{"CutShort", record("worker-2/1"), []execution{by("worker-1/1", 1), by("worker-2/1", 2)}, true, 1},
 		{"GivenUpAndMadeAgain", record("worker-2/2"), []execution{by("worker-2/1", 1), by("worker-2/2", 2)}, true, 0},
-		{"AgainAfterTheVictimsRecord", record("worker-1/1"), []execution{by("worker-1/1", 1), by("worker-2/1", 2)}, false, 0},
-		{"AgainAfterTheSurvivorsRecord", record("worker-2/1"), []execution{by("worker-2/1", 1), by("worker-2/2", 2)}, false, 0},
+		{
+			"AgainAfterTheVictimsRecord", record("worker-1/1"),
+			[]execution{by("worker-1/1", 1), by("worker-2/1", 2)},
+			false, 0,
+		},
+		{
+			"AgainAfterTheSurvivorsRecord", record("worker-2/1"),
+			[]execution{by("worker-2/1", 1), by("worker-2/2", 2)},
+			false, 0,
+		},
 		{"AgainAfterAFailure", failure, []execution{by("worker-1/1", 1), by("worker-2/1", 2)}, false, 0},
 		{"RecordFromNowhere", record("worker-2/2"), []execution{by("worker-2/1", 1)}, false, 0},
 		{"RecordWithoutExecution", record("worker-2/1"), nil, false, 0},
@@ -44,7 +52,8 @@ func TestJudgeStep(t *testing.T) {
 			v := &tally{}
 			(&show{victim: "worker-1"}).checkStep(v, test.record, test.executions)
 			if kept := len(v.broken) == 0; kept != test.kept || v.interrupted != test.interrupted {
-				t.Errorf("broken: %q, interrupted: %d; want kept %t, interrupted %d", v.broken, v.interrupted, test.kept, test.interrupted)
+				t.Errorf("broken: %q, interrupted: %d; want kept %t, interrupted %d", v.broken, v.interrupted,
+					test.kept, test.interrupted)
 			}
 		})
 	}
@@ -52,7 +61,10 @@ func TestJudgeStep(t *testing.T) {
 
 func TestExecutionReadsBack(t *testing.T) {
 	t.Parallel()
-	want := execution{note: "worker-1/17", worker: "worker-1", at: time.Unix(12, 34), step: step{"run", "prepare/payment/authorize", 2}}
+	want := execution{
+		note: "worker-1/17", worker: "worker-1", at: time.Unix(12, 34),
+		step: step{"run", "prepare/payment/authorize", 2},
+	}
 	got, err := parseExecution(strings.TrimSuffix(want.line(), "\n"))
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)

@@ -26,7 +26,8 @@ func draw(s *show, executions []execution, rows []row) []byte {
 	table := chart + len(workers)*(laneHeight+16) + 40
 	height := table + len(rows)*lineHeight + 40
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14">`+"\n", pictureWidth, height)
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14">`+"\n", pictureWidth, height)
 	fmt.Fprintf(&b, `<title>%d checkouts, two workers, one killed with kill -9</title>`+"\n", checkouts)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" rx="8" fill="#0d1117"/>`+"\n", pictureWidth, height)
 	label(&b, margin, 36, "#e6edf3", "start", "$ go run -C examples/quickstart .")
@@ -40,7 +41,8 @@ func draw(s *show, executions []execution, rows []row) []byte {
 	}
 	end := chart + len(workers)*(laneHeight+16)
 	killed := chartLeft + int(float64(chartWidth)*float64(s.killed.Sub(s.began))/float64(length))
-	fmt.Fprintf(&b, `<line x1="%d" x2="%[1]d" y1="%d" y2="%d" stroke="#ff7b72" stroke-width="2"/>`+"\n", killed, chart-8, end)
+	fmt.Fprintf(&b, `<line x1="%d" x2="%[1]d" y1="%d" y2="%d" stroke="#ff7b72" stroke-width="2"/>`+"\n", killed,
+		chart-8, end)
 	label(&b, killed+8, chart+6, "#ff7b72", "start", "kill -9 "+s.victim)
 	label(&b, chartLeft, end+8, "#8b949e", "start", "0 s; each bar counts the steps begun")
 	label(&b, pictureWidth-margin, end+8, "#8b949e", "end", fmt.Sprintf("%.1f s", length.Seconds()))
@@ -57,7 +59,8 @@ func draw(s *show, executions []execution, rows []row) []byte {
 }
 
 func label(b *bytes.Buffer, x, y int, color, anchor, text string) {
-	fmt.Fprintf(b, `<text x="%d" y="%d" fill="%s" text-anchor="%s">%s</text>`+"\n", x, y, color, anchor, html.EscapeString(text))
+	fmt.Fprintf(b, `<text x="%d" y="%d" fill="%s" text-anchor="%s">%s</text>`+"\n", x, y, color, anchor,
+		html.EscapeString(text))
 }
 
 // perSlice counts the steps that a worker began in each slice of the time.
@@ -73,7 +76,8 @@ func perSlice(executions []execution, worker string, began time.Time, length tim
 
 func drawLane(b *bytes.Buffer, counts [slices]int, bottom int, color string) {
 	const fullLane = 25 // steps; a higher bar is truncated
-	fmt.Fprintf(b, `<line x1="%d" x2="%d" y1="%d" y2="%[3]d" stroke="#30363d"/>`+"\n", chartLeft, chartLeft+chartWidth, bottom)
+	fmt.Fprintf(b, `<line x1="%d" x2="%d" y1="%d" y2="%[3]d" stroke="#30363d"/>`+"\n", chartLeft, chartLeft+
+		chartWidth, bottom)
 	for i, n := range counts {
 		if n == 0 {
 			continue

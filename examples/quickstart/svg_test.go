@@ -14,7 +14,8 @@ func TestDraw(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	s := &show{victim: "worker-1", began: began, killed: began.Add(time.Second), finished: began.Add(2 * time.Second)}
-	picture := string(draw(s, []execution{{worker: "worker-2", at: began.Add(1500 * time.Millisecond)}}, []row{{"steps <recorded>", "7", "a & b"}}))
+	picture := string(draw(s, []execution{{worker: "worker-2", at: began.Add(1500 * time.Millisecond)}},
+		[]row{{"steps <recorded>", "7", "a & b"}}))
 	var text []string
 	bars := 0
 	for d := xml.NewDecoder(strings.NewReader(picture)); ; {

@@ -68,8 +68,8 @@ func work(ctx context.Context) error {
 	return worker.Run(ctx)
 }
 
-// A journal records every execution of a step before its effects, each with one write to a file, so that the executions of a
-// killed process can be read.
+// A journal records every execution of a step before its effects, each with one write to a file, so that the executions
+// of a killed process can be read.
 type journal struct {
 	worker string
 	file   *os.File
@@ -83,7 +83,10 @@ func (j *journal) begin(ctx context.Context) (note string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.count++
-	e := execution{note: fmt.Sprintf("%s/%d", j.worker, j.count), worker: j.worker, at: time.Now(), step: stepOf(kagzi.CurrentStep(ctx))}
+	e := execution{
+		note: fmt.Sprintf("%s/%d", j.worker, j.count), worker: j.worker, at: time.Now(),
+		step: stepOf(kagzi.CurrentStep(ctx)),
+	}
 	if _, err := j.file.WriteString(e.line()); err != nil {
 		panic(err) // fails the step, visibly
 	}
@@ -140,7 +143,8 @@ func (s *show) hire(name string) (*process, error) {
 		return nil, err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join([]string{name, s.journal(name), s.shop}, "\n"), urlEnv+"="+s.url)
+	cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join([]string{name, s.journal(name), s.shop}, "\n"),
+		urlEnv+"="+s.url)
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -32,9 +32,9 @@ var Checkout = kagzi.Define[Order, Receipt]("checkout", kagzi.Timeout(5*time.Min
 // stepsPerCheckout counts check-fraud, reserve-stock, authorize, capture and ship.
 const stepsPerCheckout = 5
 
-// An app is an application with its dependencies, which are simulated here. Each step's function first writes a note to the
-// journal, so that the report can count executions. It returns the number of the note, so that the recorded result identifies
-// its execution.
+// An app is an application with its dependencies, which are simulated here. Each step's function first writes a note to
+// the journal, so that the report can count executions. It returns the number of the note, so that the recorded result
+// identifies its execution.
 type app struct{ journal *journal }
 
 // checkout is the workflow. It has no code for crashes.
@@ -50,7 +50,8 @@ func (a *app) checkout(ctx kagzi.Context, order Order) (Receipt, error) {
 			return err
 		},
 		"payment": func(ctx kagzi.Context) (err error) {
-			payment, err = kagzi.Step(ctx, "authorize", a.callGateway, kagzi.RetryPolicy{Forever: true, Backoff: 100 * time.Millisecond, Factor: 1})
+			payment, err = kagzi.Step(ctx, "authorize", a.callGateway,
+				kagzi.RetryPolicy{Forever: true, Backoff: 100 * time.Millisecond, Factor: 1})
 			return err
 		},
 	})

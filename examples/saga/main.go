@@ -29,7 +29,8 @@ func bookTrip(ctx kagzi.Context, customer string) (string, error) {
 		// Once the step has a result, CancelBooking is registered with it. It runs if the workflow fails.
 		_, err := kagzi.Step(ctx, "book-"+thing, func(ctx context.Context) (Booking, error) {
 			if thing == "car" {
-				return Booking{}, kagzi.Permanent(fmt.Errorf("no car is left: %w", SoldOut)) // another attempt would not help
+				// another attempt would not help
+				return Booking{}, kagzi.Permanent(fmt.Errorf("no car is left: %w", SoldOut))
 			}
 			fmt.Println("booked the", thing)
 			return Booking{thing, customer}, nil

@@ -19,8 +19,9 @@ func customerOf(ctx context.Context) string {
 	return name
 }
 
-// carryCustomer is an interceptor by which customerOf works in steps, too: it stores the customer in the headers of the run that a
-// request starts, and takes it out of them when a worker executes the run, its children and its compensations.
+// carryCustomer is an interceptor by which customerOf works in steps, too: it stores the customer in the headers of the
+// run that a request starts, and takes it out of them when a worker executes the run, its children and its
+// compensations.
 func carryCustomer() kagzi.Interceptor {
 	const header = "customer"
 	return kagzi.Interceptor{

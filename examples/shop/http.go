@@ -77,7 +77,8 @@ func (s *Shop) order(r *http.Request) (status int, body any, err error) {
 		return 0, nil, err
 	}
 	if o.ID == "" || len(o.ID) > 40 || o.Quantity < 1 || o.Quantity > 100 {
-		return 0, nil, refusal{http.StatusBadRequest, "an order has an id of 1 to 40 bytes and a quantity from 1 to 100"}
+		return 0, nil, refusal{http.StatusBadRequest, "an order has an id of 1 to 40 bytes and a quantity from " +
+			"1 to 100"}
 	}
 	status = http.StatusCreated
 	err = pgx.BeginFunc(r.Context(), s.Pool, func(tx pgx.Tx) error {
@@ -103,7 +104,8 @@ func (s *Shop) order(r *http.Request) (status int, body any, err error) {
 	return status, map[string]string{"order": "/orders/" + o.ID}, err
 }
 
-// A Status is the answer of GET. Run and what follows is what Kagzi knows of the checkout, until retention deletes the run.
+// A Status is the answer of GET. Run and what follows is what Kagzi knows of the checkout, until retention deletes the
+// run.
 type Status struct {
 	Order
 	Status    string          `json:"status"`
@@ -129,7 +131,8 @@ func (s *Shop) status(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	out.Run, out.WaitingOn, out.Failure = run.Status, run.WaitingOn, run.Kind
-	if run.Status.Ended() || o.Status == "cancelled" || o.Status == "refunded" { // what a run said last stays stored, and is no news any more
+	// what a run said last stays stored, and is no news any more
+	if run.Status.Ended() || o.Status == "cancelled" || o.Status == "refunded" {
 		return http.StatusOK, out, nil
 	}
 	out.Progress = run.Progress

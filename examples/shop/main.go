@@ -2,8 +2,8 @@
 //
 //	go run -C examples/shop .
 //
-// It starts a throwaway Postgres, or uses the database that DATABASE_URL names. Then it plays a customer who orders, pays and cancels over
-// HTTP, and prints what happens, and the trace of the first order. With -serve it only serves.
+// It starts a throwaway Postgres, or uses the database that DATABASE_URL names. Then it plays a customer who orders,
+// pays and cancels over HTTP, and prints what happens, and the trace of the first order. With -serve it only serves.
 //
 // Read shop.go, which has the workflows, then http.go and store.go.
 package main
@@ -39,7 +39,8 @@ func main() {
 	serve := flag.Bool("serve", false, "only serve, until Ctrl-C")
 	addr := flag.String("addr", "127.0.0.1:0", "where to serve")
 	flag.Parse()
-	slog.SetDefault(slog.New(kagziotel.Handler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+	slog.SetDefault(slog.New(kagziotel.Handler(slog.NewTextHandler(os.Stderr,
+		&slog.HandlerOptions{Level: slog.LevelWarn}))))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, os.Stdout, *addr, *serve)
@@ -127,7 +128,9 @@ func open(pool *pgxpool.Pool, t tracing, say *printer) (*Shop, *kagzi.Worker, er
 }
 
 // work runs the worker and the server until fn returns, or one of them fails.
-func work(ctx context.Context, worker *kagzi.Worker, server *http.Server, listener net.Listener, fn func(context.Context) error) error {
+func work(ctx context.Context, worker *kagzi.Worker, server *http.Server, listener net.Listener,
+	fn func(context.Context) error,
+) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	var workErr, serveErr error

@@ -65,7 +65,10 @@ func (c *customer) play(ctx context.Context, spans *tracetest.InMemoryExporter) 
 }
 
 func (c *customer) pay(ctx context.Context, order string) error {
-	return c.call(ctx, "POST", "/webhooks/payment", map[string]string{"event": "event-" + order, "order": order, "payment": "payment-" + order}, nil)
+	return c.call(ctx, "POST", "/webhooks/payment", map[string]string{
+		"event": "event-" + order, "order": order,
+		"payment": "payment-" + order,
+	}, nil)
 }
 
 // watch prints each change of an order's status until done.

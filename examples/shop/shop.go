@@ -43,7 +43,8 @@ func (s *Shop) handle(w *kagzi.Worker) {
 
 // checkout is one order from its reservation to its receipt. If it fails or is cancelled on the way, Undo runs.
 func (s *Shop) checkout(ctx kagzi.Context, o Order) (parcel string, err error) {
-	kagzi.Compensate(ctx, "order", Undo.With(o.ID)) // before the first effect, so that a crash in between cannot lose it
+	// before the first effect, so that a crash in between cannot lose it
+	kagzi.Compensate(ctx, "order", Undo.With(o.ID))
 	err = kagzi.DoTx(ctx, "reserve", func(ctx context.Context, tx pgx.Tx) error { return reserve(ctx, tx, o.ID) })
 	if err != nil {
 		return "", err
@@ -87,7 +88,8 @@ func (s *Shop) pack(ctx kagzi.Context, o Order) (parcel string, err error) {
 			if err := s.Pick(ctx, o.Item); err != nil {
 				return err
 			}
-			if err := kagzi.SetProgress(ctx, fmt.Sprintf("%d of %d picked", i+1, o.Quantity), float64(i+1)/float64(o.Quantity)); err != nil {
+			if err := kagzi.SetProgress(ctx, fmt.Sprintf("%d of %d picked", i+1, o.Quantity),
+				float64(i+1)/float64(o.Quantity)); err != nil {
 				return err
 			}
 		}
@@ -103,9 +105,12 @@ func (s *Shop) pack(ctx kagzi.Context, o Order) (parcel string, err error) {
 	return kagzi.Step(ctx, "label", func(context.Context) (string, error) { return "parcel-" + o.ID, nil })
 }
 
-// undo restocks and refunds what there is. It finds that in the shop's tables and not in its input: a payment may come at any time.
+// undo restocks and refunds what there is. It finds that in the shop's tables and not in its input: a payment may come
+// at any time.
 func (s *Shop) undo(ctx kagzi.Context, order string) (struct{}, error) {
-	payment, err := kagzi.StepTx(ctx, "restock", func(ctx context.Context, tx pgx.Tx) (string, error) { return unreserve(ctx, tx, order) })
+	payment, err := kagzi.StepTx(ctx, "restock", func(ctx context.Context, tx pgx.Tx) (string, error) {
+		return unreserve(ctx, tx, order)
+	})
 	if err != nil || payment == "" {
 		return struct{}{}, err
 	}

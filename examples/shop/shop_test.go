@@ -110,11 +110,13 @@ func (f *fixture) want(status string, run kagzi.Status, waitingOn string, books 
 		f.t.Fatal(err)
 	}
 	var left int
-	if err := f.Pool.QueryRow(f.t.Context(), `SELECT left_over FROM shop.stock WHERE item = 'book'`).Scan(&left); err != nil {
+	if err := f.Pool.QueryRow(f.t.Context(), `SELECT left_over FROM shop.stock WHERE item = 'book'`).
+		Scan(&left); err != nil {
 		f.t.Fatal(err)
 	}
 	if s.Status != status || s.Run != run || s.WaitingOn != waitingOn || left != books {
-		f.t.Errorf("the order is %s, its run %s on %q, and %d books are left; want %s, %s on %q, %d", s.Status, s.Run, s.WaitingOn, left, status, run, waitingOn, books)
+		f.t.Errorf("the order is %s, its run %s on %q, and %d books are left; want %s, %s on %q, %d", s.Status, s.Run,
+			s.WaitingOn, left, status, run, waitingOn, books)
 	}
 	return s
 }
@@ -127,7 +129,8 @@ func TestPaidOrderIsShipped(t *testing.T) {
 	f.env.SkipTo(run42, "signal paid")
 	f.env.Advance(0) // until the items are picked
 	s := f.want("reserved", kagzi.StatusSleeping, "signal paid", 98)
-	if s.Progress == nil || s.Progress.Text != "waiting for the payment" || s.Packing == nil || s.Packing.Text != "2 of 2 picked" {
+	if s.Progress == nil || s.Progress.Text != "waiting for the payment" || s.Packing == nil ||
+		s.Packing.Text != "2 of 2 picked" {
 		t.Errorf("progress: %+v, packing %+v", s.Progress, s.Packing)
 	}
 	f.wantDone()
@@ -139,7 +142,10 @@ func TestPaidOrderIsShipped(t *testing.T) {
 		t.Errorf("the order is shipped, and its progress is still %+v, packing %+v", s.Progress, s.Packing)
 	}
 	f.wantDone("mail to ada")
-	if got, want := f.env.Steps(run42), []string{"reserve", "pack", "paid", "ship", "receipt"}; !slices.Equal(got, want) {
+	if got, want := f.env.Steps(run42), []string{
+		"reserve", "pack", "paid", "ship",
+		"receipt",
+	}; !slices.Equal(got, want) {
 		t.Errorf("steps: %q, want %q", got, want)
 	}
 }
@@ -248,8 +254,10 @@ func TestAnswers(t *testing.T) {
 func TestOrderAndCheckoutAreOneTransaction(t *testing.T) {
 	f := newFixture(t)
 	_, err := f.Pool.Exec(t.Context(), `
-		CREATE FUNCTION shop.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'refused at the commit' USING ERRCODE = 'check_violation'; END$$;
-		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON shop.orders DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION shop.refuse()`)
+		CREATE FUNCTION shop.refuse() RETURNS trigger LANGUAGE plpgsql
+			AS $$BEGIN RAISE EXCEPTION 'refused at the commit' USING ERRCODE = 'check_violation'; END$$;
+		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON shop.orders DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW EXECUTE FUNCTION shop.refuse()`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +267,8 @@ func TestOrderAndCheckoutAreOneTransaction(t *testing.T) {
 	}
 }
 
-// One trace covers the request, the start, the execution with its steps, and the child with its own. What comes after a long wait is linked.
+// One trace covers the request, the start, the execution with its steps, and the child with its own. What comes after a
+// long wait is linked.
 func TestOneTrace(t *testing.T) {
 	f := newFixture(t)
 	const caller = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -278,8 +287,9 @@ func TestOneTrace(t *testing.T) {
 		got[s.Name] = names[s.Parent.SpanID().String()]
 	}
 	want := map[string]string{
-		"POST /orders": "", "start checkout": "POST /orders", "execute checkout": "start checkout", "step reserve": "execute checkout",
-		"start pack": "execute checkout", "execute pack": "start pack", "step pick": "execute pack",
+		"POST /orders": "", "start checkout": "POST /orders", "execute checkout": "start checkout",
+		"step reserve": "execute checkout",
+		"start pack":   "execute checkout", "execute pack": "start pack", "step pick": "execute pack",
 	}
 	if len(spans) != len(want) || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%d spans with these parents:\n%v, want\n%v", len(spans), got, want)
@@ -311,7 +321,10 @@ func TestPlay(t *testing.T) {
 	if err := run(t.Context(), &out, "127.0.0.1:0", false); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	for _, want := range []string{"order is shipped, run COMPLETED", "refunded payment-", "order is refunded, run CANCELLED", "└─ step pick", "└─ step receipt", "  completed\n"} {
+	for _, want := range []string{
+		"order is shipped, run COMPLETED", "refunded payment-",
+		"order is refunded, run CANCELLED", "└─ step pick", "└─ step receipt", "  completed\n",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// The shop's own tables are in the database that Kagzi uses. So a transaction can change an order and start its run, and a step can
-// change an order and record that it did.
+// The shop's own tables are in the database that Kagzi uses. So a transaction can change an order and start its run,
+// and a step can change an order and record that it did.
 const createTables = `
 	CREATE SCHEMA IF NOT EXISTS shop;
 	CREATE TABLE IF NOT EXISTS shop.stock (
@@ -49,15 +49,18 @@ type row struct {
 
 // Both StepTx and the handlers lock an order first, and Kagzi's row of its run after it: so they do not deadlock.
 const (
-	insertOrder = `INSERT INTO shop.orders (id, customer, item, quantity) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`
+	insertOrder = `INSERT INTO shop.orders (id, customer, item, quantity) VALUES ($1, $2, $3, $4) ON CONFLICT
+		DO NOTHING`
 	selectOrder = `SELECT id, customer, item, quantity, status, coalesce(payment, '') FROM shop.orders WHERE id = $1`
 	lockOrder   = selectOrder + ` FOR UPDATE`
 	reserveItem = `
-		WITH o AS (UPDATE shop.orders SET status = 'reserved', reserved = quantity WHERE id = $1 AND status = 'new' RETURNING item, quantity)
+		WITH o AS (UPDATE shop.orders SET status = 'reserved', reserved = quantity WHERE id = $1 AND status = 'new'
+			RETURNING item, quantity)
 		UPDATE shop.stock s SET left_over = left_over - o.quantity FROM o WHERE s.item = o.item`
 	returnItem = `
 		WITH o AS (SELECT item, reserved FROM shop.orders WHERE id = $1), gone AS (
-			UPDATE shop.orders SET reserved = 0, status = CASE status WHEN 'refunded' THEN status ELSE 'cancelled' END WHERE id = $1)
+			UPDATE shop.orders SET reserved = 0, status = CASE status WHEN 'refunded' THEN status ELSE 'cancelled' END
+				WHERE id = $1)
 		UPDATE shop.stock s SET left_over = left_over + o.reserved FROM o WHERE s.item = o.item`
 	setStatus  = `UPDATE shop.orders SET status = $2 WHERE id = $1`
 	setPayment = `UPDATE shop.orders SET payment = $2 WHERE id = $1`
@@ -92,7 +95,8 @@ func reserve(ctx context.Context, tx pgx.Tx, id string) error {
 	return err
 }
 
-// ship marks the order as shipped. It locks the order, as the handler of DELETE does: an order is either shipped or cancelled.
+// ship marks the order as shipped. It locks the order, as the handler of DELETE does: an order is either shipped or
+// cancelled.
 func ship(ctx context.Context, tx pgx.Tx, id string) error {
 	o, err := load(ctx, tx, lockOrder, id)
 	if err != nil {
@@ -105,7 +109,8 @@ func ship(ctx context.Context, tx pgx.Tx, id string) error {
 	return err
 }
 
-// unreserve cancels the order unless it is shipped, returns its items to the stock, and says which payment must be refunded.
+// unreserve cancels the order unless it is shipped, returns its items to the stock, and says which payment must be
+// refunded.
 func unreserve(ctx context.Context, tx pgx.Tx, id string) (payment string, err error) {
 	o, err := load(ctx, tx, lockOrder, id)
 	if err != nil || o.Status == "shipped" {

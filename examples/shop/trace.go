@@ -30,7 +30,9 @@ func drawTraces(spans tracetest.SpanStubs, id kagzi.ID) string {
 	for _, s := range d.children[trace.SpanID{}] {
 		if s.SpanContext.TraceID() == traceID {
 			root = append(root, s)
-		} else if slices.ContainsFunc(s.Links, func(l sdktrace.Link) bool { return l.SpanContext.TraceID() == traceID }) {
+		} else if slices.ContainsFunc(s.Links, func(l sdktrace.Link) bool {
+			return l.SpanContext.TraceID() == traceID
+		}) {
 			linked = append(linked, s)
 		}
 	}
@@ -52,7 +54,8 @@ type drawing struct {
 // draw draws a span and what is below it. The lines of its children begin with indent.
 func (d *drawing) draw(s tracetest.SpanStub, branch, indent string) {
 	name := branch + s.Name
-	fmt.Fprintf(d, "%s%s %9s", name, strings.Repeat(" ", max(1, 40-utf8.RuneCountInString(name))), s.EndTime.Sub(s.StartTime).Round(10*time.Microsecond))
+	fmt.Fprintf(d, "%s%s %9s", name, strings.Repeat(" ", max(1, 40-utf8.RuneCountInString(name))),
+		s.EndTime.Sub(s.StartTime).Round(10*time.Microsecond))
 	if strings.HasPrefix(s.Name, "execute ") {
 		d.WriteString("  " + cmp.Or(attribute(s, "kagzi.outcome"), "completed"))
 		if reason := attribute(s, "kagzi.reason"); reason != "" {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits before it fails. It only costs time when a test fails, so it is long enough for a machine
-// that is thirty times slower than a developer's.
+// Patience is how long a test waits before it fails. It only costs time when a test fails, so it is long enough for a
+// machine that is thirty times slower than a developer's.
 const Patience = 3 * time.Minute
 
-// True waits until cond returns true, and fails the test if that takes longer than Patience. what says in the failure what
-// the test has waited for.
+// True waits until cond returns true, and fails the test if that takes longer than Patience. what says in the failure
+// what the test has waited for.
 func True(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	TrueWithin(t, Patience, what, cond)
@@ -25,8 +25,9 @@ func TrueWithin(t testing.TB, most time.Duration, what string, cond func() bool)
 	}
 }
 
-// BecomesTrue reports whether cond returns true within most. It calls cond every 5 ms, or less often if cond takes long, so
-// that cond runs for a tenth of the time: many tests wait at once, and the work that they wait for needs the processors.
+// BecomesTrue reports whether cond returns true within most. It calls cond every 5 ms, or less often if cond takes
+// long, so that cond runs for a tenth of the time: many tests wait at once, and the work that they wait for needs the
+// processors.
 func BecomesTrue(most time.Duration, cond func() bool) bool {
 	deadline := time.NewTimer(most)
 	defer deadline.Stop()

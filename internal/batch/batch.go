@@ -9,21 +9,21 @@ import (
 
 // Config says how a Batcher flushes.
 type Config[T any] struct {
-	// Flush writes items, which were added in this order. It may change the slice but must not keep it: its memory is used
-	// again. Each item must have its own way to notify those who wait for it.
+	// Flush writes items, which were added in this order. It may change the slice but must not keep it: its memory is
+	// used again. Each item must have its own way to notify those who wait for it.
 	Flush func(items []T)
 
 	// MaxItems is the largest number of items in one flush. Zero means 1,000.
 	MaxItems int
 
-	// Flushes is how many flushes may run at once. With more than one, each still takes the oldest items, but a later one may
-	// end first. Zero means 1.
+	// Flushes is how many flushes may run at once. With more than one, each still takes the oldest items, but a later
+	// one may end first. Zero means 1.
 	Flushes int
 }
 
-// A Batcher gathers items from many goroutines into shared flushes. An idle Batcher flushes at once. A busy one puts all
-// items that arrive meanwhile into its next flush. It has no goroutine while idle, so it need not be closed. It is safe for
-// concurrent use.
+// A Batcher gathers items from many goroutines into shared flushes. An idle Batcher flushes at once. A busy one puts
+// all items that arrive meanwhile into its next flush. It has no goroutine while idle, so it need not be closed. It is
+// safe for concurrent use.
 type Batcher[T any] struct {
 	cfg Config[T]
 
@@ -79,9 +79,9 @@ func (b *Batcher[T]) run() {
 	}
 }
 
-// gather yields the processor as long as that brings more items. The goroutines that the last flush released are about to
-// add their next items, and the flush would start with the first of these: 100 goroutines that add and wait in a loop get
-// flushes of 50 items without yielding, of 63 if it yields once, of 100 with this.
+// gather yields the processor as long as that brings more items. The goroutines that the last flush released are about
+// to add their next items, and the flush would start with the first of these: 100 goroutines that add and wait in a
+// loop get flushes of 50 items without yielding, of 63 if it yields once, of 100 with this.
 func (b *Batcher[T]) gather() {
 	const most = 4 // yields: each may take until all other goroutines have run once
 	before := b.waiting()

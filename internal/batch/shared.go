@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Shared is one caller's part of a flush that answers each caller with an R. Both the caller and the flush move its state, with
-// compare-and-swap.
+// A Shared is one caller's part of a flush that answers each caller with an R. Both the caller and the flush move its
+// state, with compare-and-swap.
 type Shared[R any] struct {
 	ctx   context.Context // the caller's
 	state atomic.Int32
@@ -52,8 +52,8 @@ func (s *Shared[R]) Tell(r R) bool {
 	return true
 }
 
-// Wait returns the answer. If the context ends before the part was sent, Wait returns ErrUnsent. After that only a deadline ends
-// the wait, as for every statement: then it returns ErrUnanswered.
+// Wait returns the answer. If the context ends before the part was sent, Wait returns ErrUnsent. After that only a
+// deadline ends the wait, as for every statement: then it returns ErrUnanswered.
 func (s *Shared[R]) Wait() (r R, err error) {
 	select {
 	case r = <-s.told:

@@ -60,7 +60,8 @@ func (b *backlog) add(d store.DueWork) {
 	b.count(q)
 	b.longest = max(b.longest, stuck, late)
 	if stuck > strandedAfter {
-		b.stranded = append(b.stranded, workText(uncovered, d.Key, stuck)+b.live.lack(route{d.Queue, d.Type}, uncovered.Versions))
+		b.stranded = append(b.stranded, workText(uncovered, d.Key, stuck)+
+			b.live.lack(route{d.Queue, d.Type}, uncovered.Versions))
 		if covered != nil { // workers serve the workflow in other versions
 			b.missing = append(b.missing, uncovered.Versions...)
 		}

@@ -68,7 +68,8 @@ func Liveness(namespace string, workers []Worker) health.Report {
 	e := examination{report: health.Report{Status: health.Healthy, Namespace: namespace}}
 	for _, w := range workers {
 		if w.Stuck {
-			e.add("worker", health.Unhealthy, "Worker %s of queue %s has had neither answer nor error from the database for %s: start the process again, and report its goroutines.",
+			e.add("worker", health.Unhealthy, "Worker %s of queue %s has had neither answer nor error from the "+
+				"database for %s: start the process again, and report its goroutines.",
 				w.ID, quoted(w.Queues), duration.About(w.Silence))
 		}
 	}
@@ -105,8 +106,8 @@ func (p Process) examine(ctx context.Context, check func(context.Context, *exami
 	return e.report
 }
 
-// connection returns a connection of the pool. If all of these are in use, it opens another one, because a full pool does
-// not mean that the database is unhealthy.
+// connection returns a connection of the pool. If all of these are in use, it opens another one, because a full pool
+// does not mean that the database is unhealthy.
 func (e *examination) connection(ctx context.Context) (db store.DB, release func(), err error) {
 	pool := e.process.Store.Pool()
 	wait := acquireTimeout
@@ -118,7 +119,8 @@ func (e *examination) connection(ctx context.Context) (db store.DB, release func
 	conn, err := pool.Acquire(acquire)
 	if err == nil {
 		s := pool.Stat()
-		e.add("pool", health.Healthy, "%d of %d connections are in use, one of them by this check.", s.AcquiredConns(), s.MaxConns())
+		e.add("pool", health.Healthy, "%d of %d connections are in use, one of them by this check.", s.AcquiredConns(),
+			s.MaxConns())
 		return conn, conn.Release, nil
 	}
 	if ctx.Err() != nil || acquire.Err() == nil || pool.Stat().AcquiredConns() < pool.Stat().MaxConns() {
@@ -128,7 +130,8 @@ func (e *examination) connection(ctx context.Context) (db store.DB, release func
 	if err != nil {
 		return nil, nil, err
 	}
-	e.add("pool", health.Degraded, "All %d connections of the pool have been in use for %v: set pool_max_conns higher, or find out who holds them (pg_stat_activity).",
+	e.add("pool", health.Degraded, "All %d connections of the pool have been in use for %v: set pool_max_conns "+
+		"higher, or find out who holds them (pg_stat_activity).",
 		pool.Stat().MaxConns(), acquireTimeout)
 	return own, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -166,23 +169,26 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 	}
 }
 
-// schema checks whether this program works with the schema. If a migration has ended that while the program runs, the client
-// stays in service until the program is replaced, because most of it may still work.
+// schema checks whether this program works with the schema. If a migration has ended that while the program runs, the
+// client stays in service until the program is replaced, because most of it may still work.
 func (e *examination) schema(ctx context.Context) (fits bool) {
 	switch version, err := migrations.Check(ctx, e.db); {
 	case err == nil:
 		e.process.Ready.Store(true)
 		e.add("schema", health.Healthy, "%s.", migrations.Describe(version))
 	case errors.Is(err, migrations.ErrNewer) && e.process.Ready.Load():
-		e.add("schema", health.Degraded, "%s: it goes on, but its statements may fail, and it could not start again.", text.Sentence(err.Error()))
-	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
+		e.add("schema", health.Degraded, "%s: it goes on, but its statements may fail, and it could not start again.",
+			text.Sentence(err.Error()))
+	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder),
+		errors.Is(err, migrations.ErrNewer):
 		e.add("schema", health.Unhealthy, "%s.", text.Sentence(err.Error()))
 		return false
 	case store.Unavailable(err):
 		e.addAway(err)
 		return false
 	default:
-		e.add("schema", health.Unhealthy, "%s.", text.Sentence(anonymous(store.ExplainRightsOn(ctx, e.db, err)).Error()))
+		e.add("schema", health.Unhealthy, "%s.",
+			text.Sentence(anonymous(store.ExplainRightsOn(ctx, e.db, err)).Error()))
 		return false
 	}
 	return true

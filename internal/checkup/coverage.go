@@ -80,11 +80,12 @@ func (f fleet) addTo(queue string, w store.LiveWorker) {
 	}
 }
 
-// lack returns a part of a sentence, in brackets, that says why no worker takes the runs of a route that are of these versions,
-// and of those that have none yet: "" if there is no worker at all.
+// lack returns a part of a sentence, in brackets, that says why no worker takes the runs of a route that are of these
+// versions, and of those that have none yet: "" if there is no worker at all.
 func (f fleet) lack(r route, versions []int) string {
 	if c := f[r]; c != nil {
-		return fmt.Sprintf(" (they are of %s, and its workers have %s)", versionsText(versions), versionsText(slices.Sorted(maps.Keys(c.versions))))
+		return fmt.Sprintf(" (they are of %s, and its workers have %s)", versionsText(versions),
+			versionsText(slices.Sorted(maps.Keys(c.versions))))
 	}
 	var of string
 	if len(versions) > 0 {

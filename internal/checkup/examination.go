@@ -15,7 +15,8 @@ type Process struct {
 	Store     *store.Store
 	Namespace string
 
-	// Ready is true once this program was found to work with the schema. The client and each checkup that finds it set it.
+	// Ready is true once this program was found to work with the schema. The client and each checkup that finds it set
+	// it.
 	Ready *atomic.Bool
 
 	// Needs are the rights in the database that the process needs: those of a client or of a worker.
@@ -38,7 +39,8 @@ type examination struct {
 
 // add adds a check to the report.
 func (e *examination) add(name string, status health.Status, format string, args ...any) {
-	e.report.Checks = append(e.report.Checks, health.Check{Name: name, Status: status, Detail: fmt.Sprintf(format, args...)})
+	e.report.Checks = append(e.report.Checks,
+		health.Check{Name: name, Status: status, Detail: fmt.Sprintf(format, args...)})
 	if status.Worse(e.report.Status) {
 		e.report.Status = status
 	}

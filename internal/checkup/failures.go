@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// Failures are part of the work: a card is declined, a partner is away for a minute. The report is Degraded from fewFailures
-	// on, if they are more than one in tolerated of the runs that ended.
+	// Failures are part of the work: a card is declined, a partner is away for a minute. The report is Degraded from
+	// fewFailures on, if they are more than one in tolerated of the runs that ended.
 	fewFailures = 10
 	tolerated   = 10
 
@@ -33,9 +33,13 @@ func (e *examination) failedRuns(ctx context.Context) {
 	more := false
 	for _, f := range byWorkflow(found) {
 		all, more = all+int64(f.Count), more || f.More
-		parts = append(parts, fmt.Sprintf("%s of workflow %s with kind %s", counted(f.Count, f.More), text.Quote(f.Type), f.Kind))
+		parts = append(parts, fmt.Sprintf("%s of workflow %s with kind %s", counted(f.Count, f.More),
+			text.Quote(f.Type), f.Kind))
 		if len(e.report.Failed) < maxFailed {
-			e.report.Failed = append(e.report.Failed, health.Failed{Workflow: f.Type, Kind: f.Kind, Runs: f.Count, More: f.More, Last: f.Last})
+			e.report.Failed = append(e.report.Failed, health.Failed{
+				Workflow: f.Type, Kind: f.Kind, Runs: f.Count,
+				More: f.More, Last: f.Last,
+			})
 		}
 	}
 	if all == 0 {
@@ -61,7 +65,8 @@ func (e *examination) failedRuns(ctx context.Context) {
 		e.add("failures", health.Healthy, "%s failed within the last hour, %s: %s.", number, share, which)
 		return
 	}
-	e.add("failures", health.Degraded, "%s failed within the last hour, %s: %s. Read their errors, remove the cause, and resume them.", number, share, which)
+	e.add("failures", health.Degraded, "%s failed within the last hour, %s: %s. Read their errors, remove the cause, "+
+		"and resume them.", number, share, which)
 }
 
 // byWorkflow sums up the failures of all queues by workflow and kind, the most frequent first.
@@ -98,19 +103,22 @@ func (e *examination) compensations(ctx context.Context) {
 	var parts []string
 	part := func(format string, runs []string) {
 		if n := len(runs); n > 0 {
-			parts = append(parts, fmt.Sprintf(format, counted(min(n, maxCounted), n > maxCounted), text.List(runs, namedAtMost)))
+			parts = append(parts, fmt.Sprintf(format, counted(min(n, maxCounted), n > maxCounted),
+				text.List(runs, namedAtMost)))
 		}
 	}
 	var runs []string
 	for _, r := range failed {
 		runs = append(runs, fmt.Sprintf("%s (%s, %s)", r.RunID, r.Type, r.Step))
 	}
-	part("A compensation failed for good in %s, so what was done is undone only in part: read the error of its step, remove the cause, and resume the run, which tries the rest. Newest: %s.", runs)
+	part("A compensation failed for good in %s, so what was done is undone only in part: read the error of its step, "+
+		"remove the cause, and resume the run, which tries the rest. Newest: %s.", runs)
 	runs = nil
 	for _, r := range refused {
 		runs = append(runs, fmt.Sprintf("%s (%s, %s)", r.RunID, r.Type, r.WaitingOn))
 	}
-	part("The database refuses to continue the compensations of %s: read the error of the compensation's step, or in a coordinator's log, and remove the cause. They are tried again: %s.", runs)
+	part("The database refuses to continue the compensations of %s: read the error of the compensation's step, or in "+
+		"a coordinator's log, and remove the cause. They are tried again: %s.", runs)
 	if parts != nil {
 		e.add("compensations", health.Degraded, "%s", strings.Join(parts, " "))
 	}

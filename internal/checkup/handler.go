@@ -20,7 +20,10 @@ type handler struct {
 }
 
 // panicked is the report for the requests that wait for a check that panics.
-var panicked = health.Report{Status: health.Unhealthy, Checks: []health.Check{{Name: "process", Status: health.Unhealthy, Detail: "The check ended in a panic."}}}
+var panicked = health.Report{
+	Status: health.Unhealthy,
+	Checks: []health.Check{{Name: "process", Status: health.Unhealthy, Detail: "The check ended in a panic."}},
+}
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

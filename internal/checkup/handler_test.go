@@ -39,7 +39,8 @@ func TestReadiness(t *testing.T) {
 
 	readOnly := newClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on")))
 	wantProbe(t, readOnly.Readiness(), http.StatusServiceUnavailable, health.Unhealthy)
-	wantProbe(t, newClient(t, dbtest.Pool(t, dbtest.Empty())).Readiness(), http.StatusServiceUnavailable, health.Unhealthy)
+	wantProbe(t, newClient(t, dbtest.Pool(t, dbtest.Empty())).Readiness(), http.StatusServiceUnavailable,
+		health.Unhealthy)
 
 	if err := proxy.Close(); err != nil {
 		t.Fatal(err)
@@ -136,7 +137,8 @@ func TestCheckThatPanics(t *testing.T) {
 
 func TestLiveness(t *testing.T) {
 	t.Parallel()
-	well, stuck := checkup.Worker{ID: "a", Queues: []string{"q"}, Silence: time.Second}, checkup.Worker{ID: "b", Queues: []string{"q"}, Silence: 31 * time.Hour, Stuck: true}
+	well, stuck := checkup.Worker{ID: "a", Queues: []string{"q"}, Silence: time.Second},
+		checkup.Worker{ID: "b", Queues: []string{"q"}, Silence: 31 * time.Hour, Stuck: true}
 	wantHealth(t, checkup.Liveness("shop", nil), "process", health.Healthy, "Alive, with 0 workers.")
 	wantHealth(t, checkup.Liveness("shop", []checkup.Worker{well}), "process", health.Healthy, "Alive, with 1 worker.")
 	r := checkup.Liveness("shop", []checkup.Worker{well, stuck})

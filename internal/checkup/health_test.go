@@ -29,18 +29,26 @@ func TestHealthOfWork(t *testing.T) {
 	}{
 		{"Nothing", nil, nil, "workers", health.Healthy, []string{"No worker is live, and no work has waited for one"}},
 		{"NothingDue", nil, nil, "queues", health.Healthy, []string{"No run is due"}},
-		{"LiveWorkers", nil, func(t *testing.T, pool *pgxpool.Pool) {
-			insertWorker(t, pool, "default", "ONLINE", "ship", live)
-			insertWorker(t, pool, "default", "ONLINE", "ship", live)
-			insertWorker(t, pool, "default", "DRAINING", "ship", live)
-			insertWorker(t, pool, "default", "OFFLINE", "ship", silent)
-			insertWorker(t, pool, "other", "ONLINE", "ship", live)
-		}, "workers", health.Healthy, []string{"2 live, 1 draining; 6 of 20 slots were in use at the last heartbeats."}},
+		{
+			"LiveWorkers", nil, func(t *testing.T, pool *pgxpool.Pool) {
+				insertWorker(t, pool, "default", "ONLINE", "ship", live)
+				insertWorker(t, pool, "default", "ONLINE", "ship", live)
+				insertWorker(t, pool, "default", "DRAINING", "ship", live)
+				insertWorker(t, pool, "default", "OFFLINE", "ship", silent)
+				insertWorker(t, pool, "other", "ONLINE", "ship", live)
+			}, "workers", health.Healthy,
+			[]string{"2 live, 1 draining; 6 of 20 slots were in use at the last heartbeats."},
+		},
 		{"SilentWorker", nil, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", live)
 			insertWorker(t, pool, "default", "ONLINE", "ship", silent)
 		}, "workers", health.Degraded, []string{"1 live, and 1 silent", "coordinator"}},
-		{"NoWorker", []oddRuns{{ago: time.Hour}}, nil, "workers", health.Unhealthy, []string{"No worker is live", "60 minutes", "start one"}},
+		{
+			"NoWorker",
+			[]oddRuns{{ago: time.Hour}},
+			nil, "workers", health.Unhealthy,
+			[]string{"No worker is live", "60 minutes", "start one"},
+		},
 		{"NoWorkerYet", []oddRuns{{ago: time.Second}}, nil, "workers", health.Healthy, nil},
 		{"NoWorkerButDraining", []oddRuns{{ago: time.Hour}}, func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "DRAINING", "ship", live)
@@ -48,32 +56,83 @@ func TestHealthOfWork(t *testing.T) {
 		{"ExpiredLease", []oddRuns{{ago: time.Hour, status: "SLEEPING"}}, nil, "workers", health.Unhealthy, nil},
 		{"FreshWork", []oddRuns{{ago: time.Second}}, nil, "queues", health.Healthy, []string{"1 run due"}},
 		{"WorkToCome", []oddRuns{{ago: -time.Hour}}, nil, "queues", health.Healthy, []string{"No run is due"}},
-		{"WorkOfOthers", []oddRuns{{ago: time.Hour, namespace: "other"}}, nil, "queues", health.Healthy, []string{"No run is due"}},
-		{"NoHandler", []oddRuns{{ago: time.Hour, typ: "bill", n: 3, version: 2}, {ago: time.Second}}, func(t *testing.T, pool *pgxpool.Pool) {
-			insertWorker(t, pool, "default", "ONLINE", "ship", live)
-		}, "queues", health.Degraded, []string{"No live worker takes 3 runs", `"bill"`, "(they are of version 2, and the workers of the queue do not have the workflow)", "start one that takes the queue and has code of the workflow."}},
-		{"NoQueue", []oddRuns{{ago: time.Hour, queue: "typo"}, {queue: "another", namespace: "other"}}, func(t *testing.T, pool *pgxpool.Pool) {
-			insertWorker(t, pool, "default", "ONLINE", "ship", live)
-		}, "queues", health.Degraded, []string{"No live worker takes 1 run", `"typo"`, "(no worker has the queue)"}},
-		{"Overdue", []oddRuns{{ago: time.Hour, n: 1001}, {ago: time.Second, typ: "bill"}}, func(t *testing.T, pool *pgxpool.Pool) {
-			insertWorker(t, pool, "default", "ONLINE", "ship", live)
-		}, "queues", health.Degraded, []string{"although there are workers", "more than 1000 runs", `"ship"`}},
+		{
+			"WorkOfOthers",
+			[]oddRuns{{ago: time.Hour, namespace: "other"}},
+			nil, "queues", health.Healthy,
+			[]string{"No run is due"},
+		},
+		{
+			"NoHandler",
+			[]oddRuns{{ago: time.Hour, typ: "bill", n: 3, version: 2}, {ago: time.Second}},
+			func(t *testing.T, pool *pgxpool.Pool) {
+				insertWorker(t, pool, "default", "ONLINE", "ship", live)
+			}, "queues", health.Degraded,
+			[]string{
+				"No live worker takes 3 runs", `"bill"`,
+				"(they are of version 2, and the workers of the queue do not have the workflow)",
+				"start one that takes the queue and has code of the workflow.",
+			},
+		},
+		{
+			"NoQueue",
+			[]oddRuns{{ago: time.Hour, queue: "typo"}, {queue: "another", namespace: "other"}},
+			func(t *testing.T, pool *pgxpool.Pool) {
+				insertWorker(t, pool, "default", "ONLINE", "ship", live)
+			}, "queues", health.Degraded,
+			[]string{
+				"No live worker takes 1 run", `"typo"`,
+				"(no worker has the queue)",
+			},
+		},
+		{
+			"Overdue",
+			[]oddRuns{{ago: time.Hour, n: 1001}, {ago: time.Second, typ: "bill"}},
+			func(t *testing.T, pool *pgxpool.Pool) {
+				insertWorker(t, pool, "default", "ONLINE", "ship", live)
+			}, "queues", health.Degraded,
+			[]string{"although there are workers", "more than 1000 runs", `"ship"`},
+		},
 		{"Schedules", []oddRuns{
 			{ago: 10 * time.Second, status: "SCHEDULED", id: "soon"},
 			{ago: time.Hour, status: "SCHEDULED", id: "other", namespace: "other"},
 			{ago: time.Hour, status: "PAUSED", id: "by hand"},
 			{ago: time.Hour, status: "PAUSED", id: "x", err: "x", namespace: "other"},
 		}, nil, "schedules", health.Healthy, []string{"None is late"}},
-		{"LateSchedule", []oddRuns{{ago: time.Hour, status: "SCHEDULED", id: "nightly"}}, nil, "schedules", health.Degraded, []string{`1 schedule is more than a minute late: "nightly"`, "coordinator"}},
-		{"BrokenSchedule", []oddRuns{{status: "PAUSED", id: "nightly", err: "no such zone"}}, nil, "schedules", health.Degraded, []string{`paused for an error: "nightly" (no such zone)`}},
-		{"Failed", []oddRuns{{status: "FAILED", kind: "timeout"}, {status: "FAILED", kind: "crash_loop", namespace: "other"}}, nil, "quarantined", health.Healthy, []string{"None."}},
+		{
+			"LateSchedule",
+			[]oddRuns{{ago: time.Hour, status: "SCHEDULED", id: "nightly"}},
+			nil, "schedules",
+			health.Degraded,
+			[]string{`1 schedule is more than a minute late: "nightly"`, "coordinator"},
+		},
+		{
+			"BrokenSchedule",
+			[]oddRuns{{status: "PAUSED", id: "nightly", err: "no such zone"}},
+			nil, "schedules",
+			health.Degraded,
+			[]string{`paused for an error: "nightly" (no such zone)`},
+		},
+		{"Failed", []oddRuns{{status: "FAILED", kind: "timeout"}, {
+			status: "FAILED", kind: "crash_loop",
+			namespace: "other",
+		}}, nil, "quarantined", health.Healthy, []string{"None."}},
 		{
 			"Quarantined",
-			[]oddRuns{{status: "FAILED", kind: "crash_loop", n: 3}, {status: "FAILED", kind: "bad_input", n: 2, ago: time.Hour}, {status: "FAILED", kind: "nondeterminism", ago: 50 * time.Hour}},
+			[]oddRuns{{status: "FAILED", kind: "crash_loop", n: 3}, {
+				status: "FAILED", kind: "bad_input", n: 2,
+				ago: time.Hour,
+			}, {status: "FAILED", kind: "nondeterminism", ago: 50 * time.Hour}},
 			nil, "quarantined", health.Degraded,
 			[]string{"6 runs, 5 within the last day", "and resume them", "crash_loop"},
 		},
-		{"QuarantinedLongAgo", []oddRuns{{status: "FAILED", kind: "nondeterminism", ago: 50 * time.Hour}}, nil, "quarantined", health.Healthy, []string{"1 run, none within the last day", "nondeterminism"}},
+		{
+			"QuarantinedLongAgo",
+			[]oddRuns{{status: "FAILED", kind: "nondeterminism", ago: 50 * time.Hour}},
+			nil,
+			"quarantined", health.Healthy,
+			[]string{"1 run, none within the last day", "nondeterminism"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +168,8 @@ func TestHealthNamesWhatIsDue(t *testing.T) {
 		t.Fatalf("report %+v", r)
 	}
 	bill, ship := r.Queues[0], r.Queues[1]
-	if bill.Queue != "default" || bill.Workflow != "bill" || bill.Due != 3 || bill.More || bill.Workers != 1 || !slices.Equal(bill.Versions, []int{3}) || r.At.Sub(bill.Since) < time.Hour {
+	if bill.Queue != "default" || bill.Workflow != "bill" || bill.Due != 3 || bill.More || bill.Workers != 1 ||
+		!slices.Equal(bill.Versions, []int{3}) || r.At.Sub(bill.Since) < time.Hour {
 		t.Errorf("bill %+v", bill)
 	}
 	if ship.Queue != "shop" || ship.Workflow != "ship" || ship.Due != 1 || ship.Workers != 0 || ship.Versions != nil {
@@ -124,14 +184,16 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Parallel()
 	t.Run("NoSchema", func(t *testing.T) {
 		t.Parallel()
-		wantHealth(t, examine(t, newClient(t, dbtest.Pool(t, dbtest.Empty()))), "schema", health.Unhealthy, "Schema missing: call kagzi.Migrate")
+		wantHealth(t, examine(t, newClient(t, dbtest.Pool(t, dbtest.Empty()))), "schema", health.Unhealthy,
+			"Schema missing: call kagzi.Migrate")
 	})
 	t.Run("NewerSchema", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.Pool(t)
 		old := newClient(t, pool)
 		wantHealth(t, examine(t, old), "schema", health.Healthy)
-		dbtest.Exec(t, pool, `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 98)`)
+		dbtest.Exec(t, pool, `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program)
+			VALUES (99, true, 98)`)
 		wantHealth(t, examine(t, old), "schema", health.Degraded, "newer", "could not start again")
 		wantHealth(t, examine(t, old), "queues", health.Healthy)
 		wantHealth(t, examine(t, newClient(t, pool)), "schema", health.Unhealthy, "upgrade")
@@ -139,7 +201,8 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Run("NewerSchemaThatFits", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.Pool(t)
-		dbtest.Exec(t, pool, `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (99, true, 1)`)
+		dbtest.Exec(t, pool, `INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program)
+			VALUES (99, true, 1)`)
 		wantHealth(t, examine(t, newClient(t, pool)), "schema", health.Healthy, "Version 99, with which this program")
 	})
 	t.Run("ReadOnly", func(t *testing.T) {
@@ -152,7 +215,8 @@ func TestHealthOfDatabase(t *testing.T) {
 	t.Run("NoRights", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		wantHealth(t, examine(t, newClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", "pg_monitor")))), "schema", health.Unhealthy, "This user lacks USAGE on schema kagzi", "the doctor has the GRANT statements.")
+		wantHealth(t, examine(t, newClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", "pg_monitor")))),
+			"schema", health.Unhealthy, "This user lacks USAGE on schema kagzi", "the doctor has the GRANT statements.")
 	})
 	t.Run("PoolClosed", func(t *testing.T) {
 		t.Parallel()
@@ -165,7 +229,8 @@ func TestHealthOfDatabase(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.Pool(t)
 		dbtest.BeginWith(t, pool, `LOCK TABLE kagzi.workers`)
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // the other checks are answered in less, on any machine
+		// the other checks are answered in less, on any machine
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		defer cancel()
 		r, err := newClient(t, pool).Health(ctx)
 		if err != nil {
@@ -243,8 +308,9 @@ func TestHealthWithoutDatabase(t *testing.T) {
 	})
 }
 
-// TestHealthDeadline asks for the health, within less than the longest wait for a connection, while the application has all
-// of the pool's in use: Health leaves itself the time to open one of its own, and reports what is the matter with the pool.
+// TestHealthDeadline asks for the health, within less than the longest wait for a connection, while the application has
+// all of the pool's in use: Health leaves itself the time to open one of its own, and reports what is the matter with
+// the pool.
 func TestHealthDeadline(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t, dbtest.MaxConns(1))
@@ -260,7 +326,8 @@ func TestHealthDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Check("pool"); got.Status != health.Degraded { // what the other checks find in the rest of the time, a busy machine decides
+	// what the other checks find in the rest of the time, a busy machine decides
+	if got := r.Check("pool"); got.Status != health.Degraded {
 		t.Errorf("the pool is %+v; %+v", got, r.Checks)
 	}
 }
@@ -274,9 +341,11 @@ func TestHealthNamesSuspects(t *testing.T) {
 		t.Errorf("without any: %+v", r.Check("suspects"))
 	}
 	oddRuns{n: 3}.insert(t, pool)
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET recoveries = 7, waiting_on = 'recovery', available_at = now() + interval '10 minutes'
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET recoveries = 7, waiting_on = 'recovery',
+		available_at = now() + interval '10 minutes'
 		WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs ORDER BY run_id LIMIT 2)`)
-	wantHealth(t, examine(t, c), "suspects", health.Degraded, "2 runs may be what kills the workers", "(ship) was under way when 7 workers died, next try in ")
+	wantHealth(t, examine(t, c), "suspects", health.Degraded, "2 runs may be what kills the workers",
+		"(ship) was under way when 7 workers died, next try in ")
 	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE waiting_on = 'recovery'`)
 	wantHealth(t, examine(t, c), "suspects", health.Degraded, "next try as soon as")
 }

@@ -22,13 +22,17 @@ func (e *examination) nested(workers []store.LiveWorker) {
 		}
 		for _, c := range w.Hung.Codes {
 			if c.Awaits != uuid.Nil {
-				parts = append(parts, fmt.Sprintf("%s of workflow %s (run %s, worker %s) for run %s, for %s", codeText(c), text.Quote(c.Workflow), c.RunID, w.ID, c.Awaits, duration.About(e.report.At.Sub(c.Since))))
+				parts = append(parts, fmt.Sprintf("%s of workflow %s (run %s, worker %s) for run "+
+					"%s, for %s", codeText(c), text.Quote(c.Workflow), c.RunID, w.ID, c.Awaits,
+					duration.About(e.report.At.Sub(c.Since))))
 			}
 		}
 	}
 	if len(parts) > 0 {
-		e.add("nested", health.Degraded, "Steps wait for the results of runs, and such steps hold all slots of their workers, so that none is free for these runs: %s. Call such a run as a child: "+
-			"a workflow that waits for a child holds no slot. Until then start more workers, or raise MaxConcurrent.", text.List(parts, namedAtMost))
+		e.add("nested", health.Degraded, "Steps wait for the results of runs, and such steps hold all slots of their "+
+			"workers, so that none is free for these runs: %s. Call such a run as a child: "+
+			"a workflow that waits for a child holds no slot. Until then start more workers, or raise MaxConcurrent.",
+			text.List(parts, namedAtMost))
 	}
 }
 
@@ -52,7 +56,8 @@ func (e *examination) hung(workers []store.LiveWorker) {
 			}
 			runs[c.RunID] = true
 			steps, outside = steps || c.Step != "", outside || c.Step == ""
-			all = append(all, found{c, fmt.Sprintf("%s of workflow %s (run %s, worker %s) for %s", codeText(c), text.Quote(c.Workflow), c.RunID, w.ID, duration.About(e.report.At.Sub(c.Since)))})
+			all = append(all, found{c, fmt.Sprintf("%s of workflow %s (run %s, worker %s) for %s", codeText(c),
+				text.Quote(c.Workflow), c.RunID, w.ID, duration.About(e.report.At.Sub(c.Since)))})
 		}
 	}
 	if functions == 0 {
@@ -85,7 +90,8 @@ func (e *examination) hung(workers []store.LiveWorker) {
 	if outside {
 		advice += " A workflow function must block in steps and in Kagzi's waits only."
 	}
-	e.add("hung", health.Degraded, "%s: %s. %s.%s The log of the worker has the stack. Restart the worker to free what they hold.", number, text.List(parts, namedAtMost), hold, advice)
+	e.add("hung", health.Degraded, "%s: %s. %s.%s The log of the worker has the stack. Restart the worker to free "+
+		"what they hold.", number, text.List(parts, namedAtMost), hold, advice)
 }
 
 // codeText returns a part of a sentence that names the function, such as "step \"charge\"".
@@ -105,5 +111,6 @@ func (e *examination) slotsAdvice() string {
 	if sum.Hung == 0 {
 		return "Start more workers or raise MaxConcurrent."
 	}
-	return fmt.Sprintf("Code that hangs holds %d of the %d slots: repair it and restart its workers, as the check \"hung\" says. More workers help only until it hangs there, too.", sum.Hung, sum.Most)
+	return fmt.Sprintf("Code that hangs holds %d of the %d slots: repair it and restart its workers, as the check "+
+		"\"hung\" says. More workers help only until it hangs there, too.", sum.Hung, sum.Most)
 }

@@ -86,15 +86,18 @@ func wantProbe(t *testing.T, h http.Handler, code int, status health.Status) hea
 
 // insertRuns puts n runs into the table as some accident left them.
 const insertRuns = `
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, error_kind, error, external_id, finished_at, quarantined)
-	SELECT gen_random_uuid(), $1, $2, $3, NULLIF($4, 0), $5, CASE WHEN $5 <> 'FAILED' THEN now() - $6::interval END, NULLIF($7, ''), $8::text,
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at,
+		error_kind, error, external_id, finished_at, quarantined)
+	SELECT gen_random_uuid(), $1, $2, $3, NULLIF($4, 0), $5, CASE WHEN $5 <> 'FAILED' THEN now() - $6::interval END,
+		NULLIF($7, ''), $8::text,
 		NULLIF($9, ''), CASE WHEN $5 = 'FAILED' THEN now() - $6::interval END,
 		$7 IN ('crash_loop', 'nondeterminism', 'bad_input', 'unreadable')
 	FROM generate_series(1, $10::int)`
 
 // insertSchedule puts a schedule into its table as some accident left it.
 const insertSchedule = `
-	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, max_catchup, spec, paused, problem, cursor_at, next_at, task_queue, workflow_type, priority)
+	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, max_catchup, spec, paused, problem, cursor_at,
+		next_at, task_queue, workflow_type, priority)
 	VALUES (gen_random_uuid(), $1, $2, 1, '{}', $3, NULLIF($4, ''), now(), now() - $5::interval, 'default', 'ship', 3)`
 
 // oddRuns are runs, or a schedule that is SCHEDULED or PAUSED.
@@ -110,7 +113,8 @@ func (o oddRuns) insert(t *testing.T, pool *pgxpool.Pool) {
 		dbtest.Exec(t, pool, insertSchedule, cmp.Or(o.namespace, "default"), o.id, o.status == "PAUSED", o.err, o.ago)
 		return
 	}
-	dbtest.Exec(t, pool, insertRuns, cmp.Or(o.namespace, "default"), cmp.Or(o.queue, "default"), cmp.Or(o.typ, "ship"), o.version, cmp.Or(o.status, "PENDING"),
+	dbtest.Exec(t, pool, insertRuns, cmp.Or(o.namespace, "default"), cmp.Or(o.queue, "default"), cmp.Or(o.typ, "ship"),
+		o.version, cmp.Or(o.status, "PENDING"),
 		o.ago, o.kind, o.err, o.id, max(1, o.n))
 }
 
@@ -118,8 +122,10 @@ func (o oddRuns) insert(t *testing.T, pool *pgxpool.Pool) {
 func insertWorker(t *testing.T, pool *pgxpool.Pool, namespace, status, typ string, silent time.Duration) {
 	t.Helper()
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after, active_count, max_concurrent, heartbeat_at)
-		VALUES ($1, $2, '{default}', ARRAY[$3], $4, '5 minutes', '1 minute', 3, 10, clock_timestamp() - $5::interval)`, uuid.New(), namespace, typ, status, silent)
+		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout,
+			stale_after, active_count, max_concurrent, heartbeat_at)
+		VALUES ($1, $2, '{default}', ARRAY[$3], $4, '5 minutes', '1 minute', 3, 10,
+			clock_timestamp() - $5::interval)`, uuid.New(), namespace, typ, status, silent)
 }
 
 // A testWorker is a row of the registry.
@@ -132,7 +138,9 @@ type testWorker struct {
 func (w testWorker) insert(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, handlers, status, lease_timeout, stale_after, heartbeat_at)
+		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, handlers, status,
+			lease_timeout, stale_after, heartbeat_at)
 		VALUES ($1, $2, ARRAY[$3], $4, $5, $6, '5 minutes', '1 minute', clock_timestamp() - $7::interval)`,
-		uuid.New(), cmp.Or(w.namespace, "default"), cmp.Or(w.queue, "default"), w.types, w.handlers, cmp.Or(w.status, "ONLINE"), w.silent)
+		uuid.New(), cmp.Or(w.namespace, "default"), cmp.Or(w.queue, "default"), w.types, w.handlers,
+		cmp.Or(w.status, "ONLINE"), w.silent)
 }

@@ -18,8 +18,8 @@ import (
 // mostLimits is how many queues, and how many limits of steps, have a check of their own.
 const mostLimits = 20
 
-// overdue returns texts of the late work for which there are too few workers. It adds a check for each queue whose limits are what
-// makes work late.
+// overdue returns texts of the late work for which there are too few workers. It adds a check for each queue whose
+// limits are what makes work late.
 func (e *examination) overdue(ctx context.Context, late []lateWork) (texts []string) {
 	if len(late) == 0 {
 		return nil
@@ -61,7 +61,8 @@ func full(s store.QueueState) bool { return s.MaxRunning > 0 && s.Running >= s.M
 func (e *examination) addLimited(ctx context.Context, s store.QueueState, waiting time.Duration) {
 	since := fmt.Sprintf("its first due run has waited for %s", duration.About(waiting))
 	if !full(s) {
-		e.add("limits", health.Degraded, "The rate of queue %q lets one run start every %s, and %s: set a higher rate, unless that is meant.",
+		e.add("limits", health.Degraded, "The rate of queue %q lets one run start every %s, and %s: set a higher "+
+			"rate, unless that is meant.",
 			s.Queue, duration.Format(s.Rate.Interval), since)
 		return
 	}
@@ -79,9 +80,11 @@ func (e *examination) addLimited(ctx context.Context, s store.QueueState, waitin
 		}
 	}
 	if lost != nil {
-		detail += fmt.Sprintf(" Slots are held by runs of lost workers: %s. A coordinator releases them: let a worker host one (without NoCoordinator).", text.List(lost, namedAtMost))
+		detail += fmt.Sprintf(" Slots are held by runs of lost workers: %s. A coordinator releases them: let a "+
+			"worker host one (without NoCoordinator).", text.List(lost, namedAtMost))
 	}
-	e.add("limits", health.Degraded, "Queue %q is full, with %d of %d slots taken, and %s: let it run more at once (MaxRunning), or find out whether its runs are stuck.%s",
+	e.add("limits", health.Degraded, "Queue %q is full, with %d of %d slots taken, and %s: let it run more at once "+
+		"(MaxRunning), or find out whether its runs are stuck.%s",
 		s.Queue, s.Running, s.MaxRunning, since, detail)
 }
 
@@ -101,10 +104,13 @@ func (e *examination) limits(ctx context.Context) {
 			if l.Rated {
 				advice = "set a higher rate if that is too late"
 			}
-			e.add("limits", health.Degraded, "Limit %q lets no step begin before %s, in %s, because an error asked for that (RetryAfter): %s.",
+			e.add("limits", health.Degraded, "Limit %q lets no step begin before %s, in %s, because an error asked "+
+				"for that (RetryAfter): %s.",
 				l.Name, l.Until.Format(time.RFC3339), duration.About(l.Stop), advice)
 		default:
-			e.add("limits", health.Degraded, "The first step in the line of limit %q could have begun %s ago, but no worker takes its run %s of workflow %q in queue %q: start workers for that queue, unless its limits hold the run up.",
+			e.add("limits", health.Degraded, "The first step in the line of limit %q could have begun %s ago, but no "+
+				"worker takes its run %s of workflow %q in queue %q: start workers for that queue, unless its limits "+
+				"hold the run up.",
 				l.Name, duration.About(l.Late), l.RunID, l.Type, l.Queue)
 		}
 	}

@@ -34,23 +34,28 @@ func (r flowRun) insert(t *testing.T, pool *pgxpool.Pool) (id uuid.UUID) {
 		scope = ""
 	}
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, run_key, key_scope, slot, locked_by, lease, paused_at)
-		VALUES ($1, 'default', $2, $3, NULLIF($4::int, 0), $5, now() - $6::interval, NULLIF($7::text, ''), CASE WHEN $7 <> '' THEN $8::text END, NULLIF($9::int, 0), $10, gen_random_uuid(),
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at,
+			run_key, key_scope, slot, locked_by, lease, paused_at)
+		VALUES ($1, 'default', $2, $3, NULLIF($4::int, 0), $5, now() - $6::interval, NULLIF($7::text, ''),
+			CASE WHEN $7 <> '' THEN $8::text END, NULLIF($9::int, 0), $10, gen_random_uuid(),
 			CASE WHEN $11::bool THEN now() END)`,
-		id, queue, cmp.Or(r.typ, "ship"), r.version, cmp.Or(r.status, "PENDING"), r.ago, r.key, scope, r.slot, r.worker, r.paused)
+		id, queue, cmp.Or(r.typ, "ship"), r.version, cmp.Or(r.status, "PENDING"), r.ago, r.key, scope, r.slot,
+		r.worker, r.paused)
 	return id
 }
 
 // insertKey gives the key of queue default a place in the line, that long ago.
 func insertKey(t *testing.T, pool *pgxpool.Pool, scope, key string, ago time.Duration) {
 	t.Helper()
-	dbtest.Exec(t, pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at) VALUES ($1, $2, 'default', now() - $3::interval)`, scope, key, ago)
+	dbtest.Exec(t, pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+		VALUES ($1, $2, 'default', now() - $3::interval)`, scope, key, ago)
 }
 
 // insertChange leaves a change of the key, as a start does.
 func insertChange(t *testing.T, pool *pgxpool.Pool, scope, key string) {
 	t.Helper()
-	dbtest.Exec(t, pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) VALUES ($1, 'default', $2)`, scope, key)
+	dbtest.Exec(t, pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) VALUES ($1, 'default', $2)`,
+		scope, key)
 }
 
 // details returns the details of the checks of that name.
@@ -158,9 +163,18 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 			"",
 			[]flowRun{busy, busy, {ago: time.Hour}},
 			"1 run due, none for long",
-			[]string{`Queue "default" is full, with 2 of 2 slots taken, and its first due run has waited for 60 minutes`, "MaxRunning"},
+			[]string{
+				`Queue "default" is full, with 2 of 2 slots taken, and its first due run has waited for 60 minutes`,
+				"MaxRunning",
+			},
 		},
-		{"FullForAShortTime", kagzi.QueueLimits{MaxRunning: 2}, "", []flowRun{busy, busy, {ago: time.Minute}}, "1 run due, none for long", nil},
+		{
+			"FullForAShortTime",
+			kagzi.QueueLimits{MaxRunning: 2},
+			"",
+			[]flowRun{busy, busy, {ago: time.Minute}},
+			"1 run due, none for long", nil,
+		},
 		{"Room", kagzi.QueueLimits{MaxRunning: 3}, "", []flowRun{busy, busy, {ago: time.Hour}}, tooFew, nil},
 		{
 			"LostWorker",
@@ -178,17 +192,38 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 			"none for long",
 			[]string{"1 of the slots are held by runs that sleep or wait"},
 		},
-		{"HoldersAreDue", kagzi.QueueLimits{MaxRunning: 1, Hold: true}, "", []flowRun{{status: "SLEEPING", slot: 2, ago: 7 * time.Minute}, {ago: time.Hour}}, "for 7 minutes", nil},
+		{
+			"HoldersAreDue",
+			kagzi.QueueLimits{MaxRunning: 1, Hold: true},
+			"",
+			[]flowRun{{status: "SLEEPING", slot: 2, ago: 7 * time.Minute}, {ago: time.Hour}},
+			"for 7 minutes", nil,
+		},
 		{
 			"Rate",
 			kagzi.QueueLimits{Rate: kagzi.Rate{Starts: 10, Per: time.Second}},
 			"now()",
 			[]flowRun{{ago: time.Hour}},
 			"none for long",
-			[]string{`The rate of queue "default" lets one run start every 100ms, and its first due run has waited for 60 minutes`},
+			[]string{
+				`The rate of queue "default" lets one run start every 100ms, and its first due run has waited for 60 minutes`,
+			},
 		},
-		{"UnusedRate", kagzi.QueueLimits{Rate: kagzi.Rate{Starts: 10, Per: time.Second}}, "now() - interval '1 minute'", []flowRun{{ago: time.Hour}}, tooFew, nil},
-		{"FullWithKeys", kagzi.QueueLimits{MaxRunning: 1}, "", []flowRun{busy, {ago: time.Hour, key: "a"}}, "none for long", []string{"waited for 60 minutes"}},
+		{
+			"UnusedRate",
+			kagzi.QueueLimits{Rate: kagzi.Rate{Starts: 10, Per: time.Second}},
+			"now() - interval '1 minute'",
+			[]flowRun{{ago: time.Hour}},
+			tooFew, nil,
+		},
+		{
+			"FullWithKeys",
+			kagzi.QueueLimits{MaxRunning: 1},
+			"",
+			[]flowRun{busy, {ago: time.Hour, key: "a"}},
+			"none for long",
+			[]string{"waited for 60 minutes"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -227,7 +262,8 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 // Keys whose turn has come need workers, and full ones do not.
 func TestHealthOfKeys(t *testing.T) {
 	t.Parallel()
-	const healthy, noWorker, tooFew = "healthy: No run is due.", "degraded: No live worker takes", "degraded: Due although there are workers: "
+	const healthy, noWorker, tooFew = "healthy: No run is due.", "degraded: No live worker takes",
+		"degraded: Due although there are workers: "
 	for _, tt := range []struct {
 		name   string
 		worker []string // handlers; nil: no worker
@@ -237,15 +273,58 @@ func TestHealthOfKeys(t *testing.T) {
 		queues string
 		texts  []string
 	}{
-		{"NobodyHasLooked", nil, []flowRun{{key: "a", ago: time.Hour}}, 0, 0, noWorker, []string{`1 run of workflow "ship" in queue "default" with key "a" for 60 minutes`}},
-		{"NoVersion", []string{"ship/2"}, []flowRun{{key: "a", version: 1, ago: time.Hour}}, time.Second, 0, noWorker, []string{`with key "a" for 60 minutes (they are of version 1, and its workers have version 2)`, "has version 1 of the workflow."}},
-		{"NoHandlerInAGroup", []string{"ship/2"}, []flowRun{{key: "g", group: true, typ: "bill", ago: time.Hour}}, time.Minute, 0, noWorker, []string{`of workflow "bill" in queue "default" with group "g" for 60 minutes`}},
-		{"Overdue", []string{"ship/2"}, []flowRun{{key: "a", version: 2, ago: time.Hour}}, 10 * time.Minute, 0, tooFew, []string{`1 run of workflow "ship" in queue "default" with key "a" for 10 minutes`}},
-		{"BusyKey", []string{"ship/2"}, []flowRun{{key: "a", version: 2, ago: time.Hour}}, time.Minute, 0, "healthy: 1 run due, none for long", nil},
+		{
+			"NobodyHasLooked", nil,
+			[]flowRun{{key: "a", ago: time.Hour}},
+			0, 0, noWorker,
+			[]string{`1 run of workflow "ship" in queue "default" with key "a" for 60 minutes`},
+		},
+		{
+			"NoVersion",
+			[]string{"ship/2"},
+			[]flowRun{{key: "a", version: 1, ago: time.Hour}},
+			time.Second, 0, noWorker,
+			[]string{
+				`with key "a" for 60 minutes (they are of version 1, and its workers have version 2)`,
+				"has version 1 of the workflow.",
+			},
+		},
+		{
+			"NoHandlerInAGroup",
+			[]string{"ship/2"},
+			[]flowRun{{key: "g", group: true, typ: "bill", ago: time.Hour}},
+			time.Minute, 0, noWorker,
+			[]string{`of workflow "bill" in queue "default" with group "g" for 60 minutes`},
+		},
+		{
+			"Overdue",
+			[]string{"ship/2"},
+			[]flowRun{{key: "a", version: 2, ago: time.Hour}},
+			10 * time.Minute, 0, tooFew,
+			[]string{`1 run of workflow "ship" in queue "default" with key "a" for 10 minutes`},
+		},
+		{
+			"BusyKey",
+			[]string{"ship/2"},
+			[]flowRun{{key: "a", version: 2, ago: time.Hour}},
+			time.Minute, 0,
+			"healthy: 1 run due, none for long", nil,
+		},
 		{"NotYetDue", nil, []flowRun{{key: "a", ago: -time.Hour}}, 0, 0, healthy, nil},
-		{"Full", nil, []flowRun{{key: "a", ago: time.Hour}, {key: "a", status: "RUNNING", slot: 1, ago: -time.Minute}}, 0, 1, healthy, nil},
-		{"Room", nil, []flowRun{{key: "a", ago: time.Hour}, {key: "a", status: "RUNNING", slot: 1, ago: -time.Minute}}, 0, 2, noWorker, nil},
-		{"FullGroup", nil, []flowRun{{key: "g", group: true, ago: time.Hour}, {key: "g", group: true, status: "SLEEPING", slot: 2, ago: -time.Minute}}, 0, 0, healthy, nil},
+		{
+			"Full", nil,
+			[]flowRun{{key: "a", ago: time.Hour}, {key: "a", status: "RUNNING", slot: 1, ago: -time.Minute}},
+			0, 1, healthy, nil,
+		},
+		{
+			"Room", nil,
+			[]flowRun{{key: "a", ago: time.Hour}, {key: "a", status: "RUNNING", slot: 1, ago: -time.Minute}},
+			0, 2, noWorker, nil,
+		},
+		{"FullGroup", nil, []flowRun{
+			{key: "g", group: true, ago: time.Hour},
+			{key: "g", group: true, status: "SLEEPING", slot: 2, ago: -time.Minute},
+		}, 0, 0, healthy, nil},
 		{"Paused", nil, []flowRun{{key: "a", ago: time.Hour, paused: true}}, 0, 0, healthy, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -253,7 +332,8 @@ func TestHealthOfKeys(t *testing.T) {
 			pool := dbtest.Pool(t, dbtest.Unchecked())
 			c := newClient(t, pool)
 			if tt.limit > 0 {
-				if err := c.SetQueue(t.Context(), kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: tt.limit}}); err != nil {
+				if err := c.SetQueue(t.Context(),
+					kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: tt.limit}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -294,7 +374,8 @@ func TestHealthOfKeys(t *testing.T) {
 		if err := c.Pause(t.Context(), kagzi.Target{Queue: "default", Key: "a"}); err != nil {
 			t.Fatal(err)
 		}
-		wantHealth(t, examine(t, c), "queues", health.Degraded, `No live worker takes 1 run of workflow "ship" in queue "default" with key "b" for 60 seconds`)
+		wantHealth(t, examine(t, c), "queues", health.Degraded,
+			`No live worker takes 1 run of workflow "ship" in queue "default" with key "b" for 60 seconds`)
 	})
 	t.Run("NextToken", func(t *testing.T) {
 		t.Parallel()
@@ -318,7 +399,8 @@ func TestHealthOfKeys(t *testing.T) {
 		if len(r.Queues) != 2 || r.Queues[0].Queue != "a" {
 			t.Fatalf("%+v", r.Queues)
 		}
-		if q := r.Queues[1]; q.Due != 2 || !slices.Equal(q.Versions, []int{1, 2}) || !slices.Equal(q.Stranded, []int{1, 2}) || r.At.Sub(q.Since) < 2*time.Hour {
+		if q := r.Queues[1]; q.Due != 2 || !slices.Equal(q.Versions, []int{1, 2}) ||
+			!slices.Equal(q.Stranded, []int{1, 2}) || r.At.Sub(q.Since) < 2*time.Hour {
 			t.Errorf("%+v", q)
 		}
 	})
@@ -329,18 +411,25 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t, dbtest.Unchecked())
 	c := newClient(t, pool)
-	for _, l := range []kagzi.StepLimit{{Name: "late", Rate: kagzi.Rate{Starts: 1}}, {Name: "called", MaxRunning: 1}, {Name: "stopped", HonorRetryAfter: true}, {Name: "unused", HonorRetryAfter: true}} {
+	for _, l := range []kagzi.StepLimit{
+		{Name: "late", Rate: kagzi.Rate{Starts: 1}},
+		{Name: "called", MaxRunning: 1},
+		{Name: "stopped", HonorRetryAfter: true},
+		{Name: "unused", HonorRetryAfter: true},
+	} {
 		if err := c.SetLimit(t.Context(), l); err != nil {
 			t.Fatal(err)
 		}
 	}
-	dbtest.Exec(t, pool, `UPDATE kagzi.limits SET next_at = now() + interval '1 hour' WHERE limit_name IN ('stopped', 'unused')`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.limits SET next_at = now() + interval '1 hour'
+		WHERE limit_name IN ('stopped', 'unused')`)
 	place := func(limit string, run flowRun, due, called time.Duration) uuid.UUID {
 		t.Helper()
 		id := run.insert(t, pool)
 		dbtest.Exec(t, pool, `
 			INSERT INTO kagzi.limit_places (run_id, step_id, namespace_id, limit_name, place, due_at, called_at)
-			VALUES ($1, 'step', 'default', $2, 1, now() - NULLIF($3::interval, '0'), now() - NULLIF($4::interval, '0'))`, id, limit, due, called)
+			VALUES ($1, 'step', 'default', $2, 1, now() - NULLIF($3::interval, '0'),
+				now() - NULLIF($4::interval, '0'))`, id, limit, due, called)
 		return id
 	}
 	asleep := flowRun{status: "SLEEPING", ago: 10 * time.Minute}
@@ -357,7 +446,8 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 	}
 	place("stopped", flowRun{status: "SLEEPING", ago: -time.Hour}, -time.Hour, 0)
 	r := examine(t, c)
-	if got := details(r, "limits"); len(got) != 1 || !strings.Contains(got[0], `degraded: Limit "stopped" lets no step begin before`) || !strings.Contains(got[0], "RetryAfter") {
+	if got := details(r, "limits"); len(got) != 1 || !strings.Contains(got[0],
+		`degraded: Limit "stopped" lets no step begin before`) || !strings.Contains(got[0], "RetryAfter") {
 		t.Errorf("%q", got)
 	}
 	late, called := place("late", asleep, 10*time.Minute, 0), place("called", asleep, 0, 10*time.Minute)
@@ -366,8 +456,10 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	for i, want := range []string{
-		`The first step in the line of limit "called" could have begun 10 minutes ago, but no worker takes its run ` + called.String() + ` of workflow "ship" in queue "default"`,
-		`The first step in the line of limit "late" could have begun 10 minutes ago, but no worker takes its run ` + late.String(),
+		`The first step in the line of limit "called" could have begun 10 minutes ago, but no worker takes its run ` +
+			called.String() + ` of workflow "ship" in queue "default"`,
+		`The first step in the line of limit "late" could have begun 10 minutes ago, but no worker takes its run ` +
+			late.String(),
 	} {
 		if !strings.Contains(got[i], want) {
 			t.Errorf("%s, want %s", got[i], want)

@@ -24,8 +24,10 @@ func (e *examination) messages(ctx context.Context) {
 	runs := map[uuid.UUID]bool{}
 	for _, m := range found {
 		runs[m.RunID] = true
-		which = append(which, fmt.Sprintf("%.60q of signal %s to run %s (%s)", m.ID, text.Quote(m.Name), m.RunID, m.Type))
+		which = append(which, fmt.Sprintf("%.60q of signal %s to run %s (%s)", m.ID, text.Quote(m.Name),
+			m.RunID, m.Type))
 	}
-	e.add("messages", health.Degraded, "Messages to %s do not decode, and were set aside: deploy code that decodes them and redeliver them, or correct the sender and drop them. The newest: %s.",
+	e.add("messages", health.Degraded, "Messages to %s do not decode, and were set aside: deploy code that decodes "+
+		"them and redeliver them, or correct the sender and drop them. The newest: %s.",
 		counted(len(runs), len(found) > maxCounted), text.List(which, namedAtMost))
 }

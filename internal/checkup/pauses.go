@@ -37,7 +37,8 @@ func (e *examination) paused(ctx context.Context) {
 	if err != nil {
 		e.addFailed("pauses", err)
 	} else if n > 0 {
-		e.add("pauses", health.Degraded, "Runs that are paused themselves: %s, the first one %s since %s. Each goes on once it is unpaused.", upTo(n), first, since.Format(time.RFC3339))
+		e.add("pauses", health.Degraded, "Runs that are paused themselves: %s, the first one %s since %s. Each goes "+
+			"on once it is unpaused.", upTo(n), first, since.Format(time.RFC3339))
 	}
 }
 

@@ -22,8 +22,9 @@ type answer[T any] struct {
 	ended time.Time // when the value was found; zero while in progress; under the Shared's mu
 }
 
-// Get returns an answer that is at most a second old, the one that is in progress, or what find returns; false if ctx ended first. The
-// answer does not end with the caller who finds it, because others wait for it. If find panics, they get instead.
+// Get returns an answer that is at most a second old, the one that is in progress, or what find returns; false if ctx
+// ended first. The answer does not end with the caller who finds it, because others wait for it. If find panics, they
+// get instead.
 func (s *Shared[T]) Get(ctx context.Context, instead T, find func(context.Context) T) (value T, ok bool) {
 	s.mu.Lock()
 	a := s.last

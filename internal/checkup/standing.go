@@ -31,8 +31,10 @@ func (e *examination) standing(ctx context.Context) bool {
 		if h.Status != store.Running {
 			state = "waits on " + text.Quote(h.WaitingOn)
 		}
-		e.add("keys", health.Degraded, "%s of queue %s has stood still for %s: %s behind run %s of workflow %s, which %s and keeps its slot. Find out what that run waits for, and let it go on, or cancel it.",
-			text.Sentence(keyText(k.Key)), text.Quote(k.Queue), duration.About(k.Standing), waitText(k.Waiting, k.More), id, text.Quote(h.Type), state)
+		e.add("keys", health.Degraded, "%s of queue %s has stood still for %s: %s behind run %s of workflow %s, "+
+			"which %s and keeps its slot. Find out what that run waits for, and let it go on, or cancel it.",
+			text.Sentence(keyText(k.Key)), text.Quote(k.Queue), duration.About(k.Standing), waitText(k.Waiting, k.More),
+			id, text.Quote(h.Type), state)
 	}
 	return len(found) > 0
 }
@@ -63,10 +65,13 @@ func (e *examination) strays(ctx context.Context) {
 	}
 	var runs []string
 	for _, r := range found {
-		runs = append(runs, fmt.Sprintf("%s of workflow %s in queue %s (worker %s, until %s)", r.RunID, text.Quote(r.Type), text.Quote(r.Queue), r.Worker, r.Ends.Format(time.RFC3339)))
+		runs = append(runs, fmt.Sprintf("%s of workflow %s in queue %s (worker %s, until %s)", r.RunID,
+			text.Quote(r.Type), text.Quote(r.Queue), r.Worker, r.Ends.Format(time.RFC3339)))
 	}
 	if runs != nil {
-		e.add("strays", health.Degraded, "Runs are RUNNING under workers that live and do not report them: %s. Each goes to another worker when its lease ends then. See the log of the worker for locks and errors, and report this if there are none.",
+		e.add("strays", health.Degraded, "Runs are RUNNING under workers that live and do not report them: %s. Each "+
+			"goes to another worker when its lease ends then. See the log of the worker for locks and errors, and "+
+			"report this if there are none.",
 			text.List(runs, namedAtMost))
 	}
 }

@@ -12,23 +12,28 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// Runs that wait behind one that keeps the slot of their key are due, and no worker could take them: Health names the key and that run.
+// Runs that wait behind one that keeps the slot of their key are due, and no worker could take them: Health names the
+// key and that run.
 func TestHealthNamesKeysThatStandStill(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked())
 	c, wf := k.Client, kagzi.Define[int, int]("order")
-	if err := c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "tenants", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+	if err := c.SetQueue(k.Ctx,
+		kagzi.QueueLimits{Queue: "tenants", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	holder := func(lease string, slot int, status, on string, opts ...kagzi.StartOption) {
 		t.Helper()
-		k.Exec(`UPDATE kagzi.workflow_runs SET slot = $2, status = $3, waiting_on = NULLIF($4, ''), lease = $5, locked_by = CASE WHEN $3 = 'RUNNING' THEN gen_random_uuid() END,
-			started_at = now() - interval '50 minutes', available_at = CASE WHEN $3 = 'RUNNING' THEN now() + interval '5 minutes' ELSE 'infinity' END WHERE run_id = $1`,
+		k.Exec(`UPDATE kagzi.workflow_runs SET slot = $2, status = $3, waiting_on = NULLIF($4, ''), lease = $5,
+			locked_by = CASE WHEN $3 = 'RUNNING' THEN gen_random_uuid() END,
+			started_at = now() - interval '50 minutes', available_at = CASE WHEN $3 = 'RUNNING'
+				THEN now() + interval '5 minutes' ELSE 'infinity' END WHERE run_id = $1`,
 			string(kit.Begin(k, wf, 1, opts...).ID()), slot, status, on, lease)
 	}
 	waiting := func(n int, since time.Duration, opts ...kagzi.StartOption) {
 		t.Helper()
 		for range n {
-			k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - $2::interval WHERE run_id = $1`, string(kit.Begin(k, wf, 1, opts...).ID()), since.String())
+			k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - $2::interval WHERE run_id = $1`,
+				string(kit.Begin(k, wf, 1, opts...).ID()), since.String())
 		}
 	}
 	const first, later = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
@@ -42,7 +47,8 @@ func TestHealthNamesKeysThatStandStill(t *testing.T) {
 	}
 	waiting(12, 49*time.Minute, kagzi.Group("customer-7"))
 	holder(first, 1, "RUNNING", "", kagzi.Queue("tenants"), kagzi.Key("first"))
-	holder(later, 1, "RUNNING", "", kagzi.Queue("tenants"), kagzi.Key("second")) // it may have slept: others had their turns
+	// it may have slept: others had their turns
+	holder(later, 1, "RUNNING", "", kagzi.Queue("tenants"), kagzi.Key("second"))
 	waiting(1, 40*time.Minute, kagzi.Queue("tenants"), kagzi.Key("first"))
 	waiting(1, 40*time.Minute, kagzi.Queue("tenants"), kagzi.Key("second"))
 	waiting(1, 40*time.Minute, kagzi.Queue("tenants"), kagzi.Key("free"))
@@ -50,7 +56,9 @@ func TestHealthNamesKeysThatStandStill(t *testing.T) {
 	k.Exec(`UPDATE kagzi.run_keys SET available_at = 'infinity' WHERE run_key <> 'free'`)
 
 	r := examine(t, c)
-	wantHealth(t, r, "keys", health.Degraded, `Group "customer-7" of queue "default" has stood still for 49 minutes: 15 runs wait behind run "order-big2" (`, `of workflow "order", which waits on "signal approved" and keeps its slot`)
+	wantHealth(t, r, "keys", health.Degraded,
+		`Group "customer-7" of queue "default" has stood still for 49 minutes: 15 runs wait behind run "order-big2" (`,
+		`of workflow "order", which waits on "signal approved" and keeps its slot`)
 	var keys []string
 	for _, check := range r.Checks {
 		if check.Name == "keys" {
@@ -64,7 +72,8 @@ func TestHealthNamesKeysThatStandStill(t *testing.T) {
 	if err := c.Pause(k.Ctx, kagzi.Target{Group: "customer-7"}); err != nil {
 		t.Fatal(err)
 	}
-	wantHealth(t, examine(t, c), "keys", health.Degraded, `Key "first" of queue "tenants" has stood still for 40 minutes: 1 run waits behind run `, "which is running")
+	wantHealth(t, examine(t, c), "keys", health.Degraded,
+		`Key "first" of queue "tenants" has stood still for 40 minutes: 1 run waits behind run `, "which is running")
 }
 
 // A run whose lease a live worker does not extend is one that it does not know.
@@ -76,7 +85,9 @@ func TestHealthNamesStrays(t *testing.T) {
 		t.Errorf("found %+v", found)
 	}
 	k.Exec(`UPDATE kagzi.workers SET lease_timeout = '5 minutes', stale_after = '10 seconds'`)
-	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = $2, locked_by = (SELECT worker_id FROM kagzi.workers), started_at = now(), available_at = now() + interval '2 minutes'
+	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = $2, locked_by = (SELECT worker_id
+		FROM kagzi.workers), started_at = now(), available_at = now() + interval '2 minutes'
 		WHERE run_id = $1`, string(run.ID()), uuid.New())
-	wantHealth(t, examine(t, k.Client), "strays", health.Degraded, "Runs are RUNNING under workers that live and do not report them: "+string(run.ID()), `workflow "ship" in queue "default"`)
+	wantHealth(t, examine(t, k.Client), "strays", health.Degraded, "Runs are RUNNING under workers that live and do "+
+		"not report them: "+string(run.ID()), `workflow "ship" in queue "default"`)
 }

@@ -46,17 +46,59 @@ func TestStranded(t *testing.T) {
 		{"NothingActive", []oddRuns{{status: "FAILED"}}, nil, nil},
 		{"NoWorker", mixed, nil, []string{"default/ship v0: 4", "default/ship v1: 2", "default/ship v2: 3"}},
 		{"Every", mixed, []testWorker{{types: ship, handlers: []string{"ship/1", "ship/2"}}}, nil},
-		{"EveryTogether", mixed, []testWorker{{types: ship, handlers: []string{"ship/1"}}, {types: ship, handlers: []string{"ship/2", "ship/3"}}}, nil},
-		{"TheNewAlone", mixed, []testWorker{{types: ship, handlers: []string{"ship/2"}}}, []string{"default/ship v1: 2"}},
-		{"TheOldAlone", mixed, []testWorker{{types: ship, handlers: []string{"ship/1"}}}, []string{"default/ship v2: 3"}},
-		{"AnotherVersionAlone", mixed, []testWorker{{types: ship, handlers: []string{"ship/3"}}}, []string{"default/ship v1: 2", "default/ship v2: 3"}},
-		{"AnotherWorkflow", mixed[:1], []testWorker{{types: []string{"bill"}, handlers: []string{"bill/1"}}}, []string{"default/ship v1: 2"}},
-		{"Offline", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, status: "OFFLINE"}}, []string{"default/ship v1: 2"}},
-		{"Draining", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, status: "DRAINING"}}, []string{"default/ship v1: 2"}},
-		{"Silent", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, silent: 2 * time.Minute}}, []string{"default/ship v1: 2"}},
-		{"QuietButLive", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, silent: 30 * time.Second}}, nil},
-		{"WorkerOfAnotherQueue", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, queue: "shop"}}, []string{"default/ship v1: 2"}},
-		{"WorkerOfAnotherNamespace", mixed[:1], []testWorker{{types: ship, handlers: []string{"ship/1"}, namespace: "other"}}, []string{"default/ship v1: 2"}},
+		{"EveryTogether", mixed, []testWorker{
+			{types: ship, handlers: []string{"ship/1"}},
+			{types: ship, handlers: []string{"ship/2", "ship/3"}},
+		}, nil},
+		{
+			"TheNewAlone", mixed,
+			[]testWorker{{types: ship, handlers: []string{"ship/2"}}},
+			[]string{"default/ship v1: 2"},
+		},
+		{
+			"TheOldAlone", mixed,
+			[]testWorker{{types: ship, handlers: []string{"ship/1"}}},
+			[]string{"default/ship v2: 3"},
+		},
+		{
+			"AnotherVersionAlone", mixed,
+			[]testWorker{{types: ship, handlers: []string{"ship/3"}}},
+			[]string{"default/ship v1: 2", "default/ship v2: 3"},
+		},
+		{
+			"AnotherWorkflow", mixed[:1],
+			[]testWorker{{types: []string{"bill"}, handlers: []string{"bill/1"}}},
+			[]string{"default/ship v1: 2"},
+		},
+		{
+			"Offline", mixed[:1],
+			[]testWorker{{types: ship, handlers: []string{"ship/1"}, status: "OFFLINE"}},
+			[]string{"default/ship v1: 2"},
+		},
+		{
+			"Draining", mixed[:1],
+			[]testWorker{{types: ship, handlers: []string{"ship/1"}, status: "DRAINING"}},
+			[]string{"default/ship v1: 2"},
+		},
+		{
+			"Silent", mixed[:1],
+			[]testWorker{{types: ship, handlers: []string{"ship/1"}, silent: 2 * time.Minute}},
+			[]string{"default/ship v1: 2"},
+		},
+		{
+			"QuietButLive", mixed[:1],
+			[]testWorker{{types: ship, handlers: []string{"ship/1"}, silent: 30 * time.Second}},
+			nil,
+		},
+		{
+			"WorkerOfAnotherQueue", mixed[:1],
+			[]testWorker{{types: ship, handlers: []string{"ship/1"}, queue: "shop"}},
+			[]string{"default/ship v1: 2"},
+		},
+		{"WorkerOfAnotherNamespace", mixed[:1], []testWorker{{
+			types: ship, handlers: []string{"ship/1"},
+			namespace: "other",
+		}}, []string{"default/ship v1: 2"}},
 		{"RunsOfAnotherNamespace", []oddRuns{{version: 1, namespace: "other"}}, nil, nil},
 		{
 			"Queues",
@@ -64,7 +106,12 @@ func TestStranded(t *testing.T) {
 			[]testWorker{{types: ship, handlers: []string{"ship/1"}, queue: "shop"}},
 			[]string{"default/ship v1: 1", "shop/ship v2: 1"},
 		},
-		{"UnderWay", []oddRuns{{version: 1, status: "RUNNING", ago: -time.Minute}}, []testWorker{{types: ship, handlers: []string{"ship/1"}, status: "DRAINING"}}, []string{"default/ship v1: 1"}},
+		{
+			"UnderWay",
+			[]oddRuns{{version: 1, status: "RUNNING", ago: -time.Minute}},
+			[]testWorker{{types: ship, handlers: []string{"ship/1"}, status: "DRAINING"}},
+			[]string{"default/ship v1: 1"},
+		},
 		{
 			"NamesWithSlashes",
 			[]oddRuns{{typ: "shop/order", version: 1}, {typ: "shop/order", version: 2}, {typ: "shop", version: 1}},
@@ -95,7 +142,8 @@ func TestStrandedTimes(t *testing.T) {
 	oddRuns{version: 1, ago: time.Hour}.insert(t, pool)
 	oddRuns{version: 1, ago: -time.Hour, status: "SLEEPING"}.insert(t, pool)
 	oddRuns{version: 2}.insert(t, pool)
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET created_at = now() - interval '1 day' WHERE status = 'SLEEPING'`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET created_at = now() - interval '1 day'
+		WHERE status = 'SLEEPING'`)
 	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET available_at = 'infinity' WHERE version = 2`)
 	list, err := newClient(t, pool).Stranded(t.Context())
 	if err != nil || len(list) != 2 {
@@ -122,10 +170,14 @@ func TestStrandedIsBounded(t *testing.T) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
 	dbtest.Exec(t, pool, `UPDATE kagzi.workers SET handlers = '{}'`)
-	if got, want := strandedTexts(t, c), []string{"default/ship v1: 24997 or more", "default/ship v2: 3 or more"}; !slices.Equal(got, want) {
+	if got, want := strandedTexts(t, c), []string{
+		"default/ship v1: 24997 or more",
+		"default/ship v2: 3 or more",
+	}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 second' WHERE version = 3`) // it is time
+	// it is time
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 second' WHERE version = 3`)
 	dbtest.Exec(t, pool, `UPDATE kagzi.workers SET handlers = '{ship/1,ship/2}'`)
 	if got, want := strandedTexts(t, c), []string{"default/ship v3: 1 or more"}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
@@ -135,7 +187,8 @@ func TestStrandedIsBounded(t *testing.T) {
 func TestStrandedNeedsTheSchema(t *testing.T) {
 	t.Parallel()
 	_, err := newClient(t, dbtest.Pool(t, dbtest.Empty())).Stranded(t.Context())
-	if err == nil || !strings.HasPrefix(err.Error(), "kagzi: stranded runs:") || !strings.Contains(err.Error(), "Migrate") {
+	if err == nil || !strings.HasPrefix(err.Error(), "kagzi: stranded runs:") ||
+		!strings.Contains(err.Error(), "Migrate") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -150,11 +203,13 @@ func TestHealthKnowsVersions(t *testing.T) {
 	oddRuns{ago: time.Second}.insert(t, pool)
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
 	r := examine(t, c)
-	wantHealth(t, r, "queues", health.Degraded, `No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (they are of version 1, and its workers have version 2)`, "has version 1 of the workflow.")
+	wantHealth(t, r, "queues", health.Degraded,
+		`No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (they are of version 1, and its workers have version 2)`, "has version 1 of the workflow.")
 	if len(r.Queues) != 1 {
 		t.Fatalf("%+v", r.Queues)
 	}
-	if q := r.Queues[0]; q.Due != 4 || q.Workers != 1 || !slices.Equal(q.Versions, []int{1, 2}) || !slices.Equal(q.Stranded, []int{1}) || r.At.Sub(q.Since) < time.Hour {
+	if q := r.Queues[0]; q.Due != 4 || q.Workers != 1 || !slices.Equal(q.Versions, []int{1, 2}) ||
+		!slices.Equal(q.Stranded, []int{1}) || r.At.Sub(q.Since) < time.Hour {
 		t.Errorf("%+v", q)
 	}
 	dbtest.Exec(t, pool, `UPDATE kagzi.workers SET handlers = '{ship/1,ship/2}'`)
@@ -184,7 +239,10 @@ func TestStrandedKeysAndPauses(t *testing.T) {
 	}
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
 	c := newClient(t, pool)
-	if got, want := strandedTexts(t, c), []string{"default/bill v1: 1", "default/ship v1: 6", "other/ship v1: 1"}; !slices.Equal(got, want) {
+	if got, want := strandedTexts(t, c), []string{
+		"default/bill v1: 1", "default/ship v1: 6",
+		"other/ship v1: 1",
+	}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
 	list, err := c.Stranded(t.Context())
@@ -198,11 +256,14 @@ func TestStrandedOfManyKeysIsBounded(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t, dbtest.Unchecked())
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at, run_key, key_scope)
-		SELECT gen_random_uuid(), 'default', 'default', 'ship', 1, 'PENDING', now() - interval '1 hour', CASE WHEN g <= 30000 THEN 'a' ELSE 'key-' || g % 10 END, 'default'
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at,
+			run_key, key_scope)
+		SELECT gen_random_uuid(), 'default', 'default', 'ship', 1, 'PENDING', now() - interval '1 hour',
+			CASE WHEN g <= 30000 THEN 'a' ELSE 'key-' || g % 10 END, 'default'
 		FROM generate_series(1, 30100) AS g`)
 	flowRun{version: 2, key: "z"}.insert(t, pool)
-	if got, want := strandedTexts(t, newClient(t, pool)), []string{"default/ship v1: 4266 or more", "default/ship v2: 1 or more"}; !slices.Equal(got, want) {
+	if got, want := strandedTexts(t, newClient(t, pool)),
+		[]string{"default/ship v1: 4266 or more", "default/ship v2: 1 or more"}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
 }
@@ -215,7 +276,8 @@ func TestHealthNamesMissingVersions(t *testing.T) {
 	oddRuns{version: 5, ago: time.Minute}.insert(t, pool)
 	oddRuns{typ: "bill", version: 2, ago: time.Hour}.insert(t, pool)
 	c := newClient(t, pool)
-	wantHealth(t, examine(t, c), "queues", health.Degraded, `queue "default" for 60 minutes (they are of versions 3, 5)`, "has code of the workflow.")
+	wantHealth(t, examine(t, c), "queues", health.Degraded,
+		`queue "default" for 60 minutes (they are of versions 3, 5)`, "has code of the workflow.")
 	testWorker{types: []string{"ship", "bill"}, handlers: []string{"ship/1", "bill/1"}}.insert(t, pool)
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
 	wantHealth(t, examine(t, c), "queues", health.Degraded,

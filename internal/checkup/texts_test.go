@@ -8,7 +8,8 @@ import (
 )
 
 // calls are names of Go in a text for people: operators read the details of a report, too.
-var calls = regexp.MustCompile(`"[^"` + "`" + `]*\b(Client|kagzi|doctor|WorkerConfig|CoordinatorConfig)\.[A-Z][^"` + "`" + `]*"`)
+var calls = regexp.MustCompile(`"[^"` + "`" + `]*\b(Client|kagzi|doctor|WorkerConfig|CoordinatorConfig)\.[A-Z][^"` +
+	"`" + `]*"`)
 
 func TestDetailsNameNoGo(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,10 @@ func (e *examination) topics(ctx context.Context) {
 		return
 	}
 	if kept.Late > 0 {
-		e.add("events", health.Degraded, "The oldest events should have been removed, or a new partition opened, %s ago: perhaps a transaction that publishes, or reads kagzi.events, has been open for long (pg_stat_activity), such as a dump; or no coordinator runs: let a worker host one (without NoCoordinator). The coordinators' log has errors.",
+		e.add("events", health.Degraded, "The oldest events should have been removed, or a new partition opened, %s "+
+			"ago: perhaps a transaction that publishes, or reads kagzi.events, has been open for long "+
+			"(pg_stat_activity), such as a dump; or no coordinator runs: let a worker host one (without "+
+			"NoCoordinator). The coordinators' log has errors.",
 			duration.About(kept.Late))
 	}
 	var holders []string
@@ -34,7 +37,9 @@ func (e *examination) topics(ctx context.Context) {
 		}
 	}
 	if holders != nil {
-		e.add("events", health.Degraded, "Events are kept for longer than KeepEvents, because %s. They leave after KeepPendingEvents. Find out why they are not consumed, skip them, or delete a consumer that is not needed any more.",
+		e.add("events", health.Degraded, "Events are kept for longer than KeepEvents, because %s. They leave after "+
+			"KeepPendingEvents. Find out why they are not consumed, skip them, or delete a consumer that is not "+
+			"needed any more.",
 			text.List(holders, namedAtMost))
 	}
 	unread, err := e.process.Store.TopicsWithoutConsumers(ctx, e.db, maxCounted)
@@ -43,11 +48,13 @@ func (e *examination) topics(ctx context.Context) {
 		return
 	}
 	if len(unread) > 0 {
-		e.add("topics", health.Healthy, "There are events in topics to which no consumer subscribes: %s. That is right if programs read them by themselves, or if a consumer is to come.", quoted(unread))
+		e.add("topics", health.Healthy, "There are events in topics to which no consumer subscribes: %s. That is "+
+			"right if programs read them by themselves, or if a consumer is to come.", quoted(unread))
 	}
 }
 
-// consumers checks that consumers that are due have runs. Whether somebody executes the runs is checked with the queues.
+// consumers checks that consumers that are due have runs. Whether somebody executes the runs is checked with the
+// queues.
 func (e *examination) consumers(ctx context.Context) {
 	late, err := e.process.Store.LateConsumers(ctx, e.db, overdueAfter, maxCounted)
 	if err != nil {
@@ -64,11 +71,14 @@ func (e *examination) consumers(ctx context.Context) {
 		}
 	}
 	if stranded != nil {
-		e.add("consumers", health.Degraded, "Consumers are due, and no live worker has their function: %s. Start one that takes the queue and has the function, or delete a consumer that is not needed any more.",
+		e.add("consumers", health.Degraded, "Consumers are due, and no live worker has their function: %s. Start one "+
+			"that takes the queue and has the function, or delete a consumer that is not needed any more.",
 			text.List(stranded, namedAtMost))
 	}
 	if slow != nil {
-		e.add("consumers", health.Degraded, "Consumers are due, and no worker has started their runs: %s. Perhaps a transaction that has published in a topic of theirs has been open for that long (pg_stat_activity). If not, start more workers or raise MaxConcurrent.",
+		e.add("consumers", health.Degraded, "Consumers are due, and no worker has started their runs: %s. Perhaps a "+
+			"transaction that has published in a topic of theirs has been open for that long (pg_stat_activity). If "+
+			"not, start more workers or raise MaxConcurrent.",
 			text.List(slow, namedAtMost))
 	}
 }

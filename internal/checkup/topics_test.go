@@ -18,10 +18,12 @@ var notes = kagzi.DefineTopic[string]("notes")
 func insertConsumer(t *testing.T, pool *pgxpool.Pool, name string) {
 	t.Helper()
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.consumers (consumer, namespace_id, run_key, task_queue, priority, least_wake, most_wake, pause_on_failure)
+		INSERT INTO kagzi.consumers (consumer, namespace_id, run_key, task_queue, priority, least_wake, most_wake,
+			pause_on_failure)
 		VALUES ($1, 'default', 'consumer ' || $1, 'default', 2, interval '30 s', interval '1 day', true)`, name)
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.subscriptions (topic, consumer, namespace_id, run_key, task_queue, subscribed, position, looked_at)
+		INSERT INTO kagzi.subscriptions (topic, consumer, namespace_id, run_key, task_queue, subscribed, position,
+			looked_at)
 		VALUES ('notes', $1, 'default', 'consumer ' || $1, 'default', true, 0, 0)`, name)
 }
 
@@ -29,7 +31,8 @@ func insertConsumer(t *testing.T, pool *pgxpool.Pool, name string) {
 func insertRunOf(t *testing.T, pool *pgxpool.Pool, consumer, status string) {
 	t.Helper()
 	oddRuns{typ: consumer, status: status}.insert(t, pool)
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET finished_at = now() - interval '1 hour' WHERE status IN ('COMPLETED', 'FAILED', 'CANCELLED')`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET finished_at = now() - interval '1 hour'
+		WHERE status IN ('COMPLETED', 'FAILED', 'CANCELLED')`)
 	dbtest.Exec(t, pool, `UPDATE kagzi.consumers SET run_id = (SELECT run_id FROM kagzi.workflow_runs)`)
 }
 
@@ -37,7 +40,8 @@ func insertRunOf(t *testing.T, pool *pgxpool.Pool, consumer, status string) {
 func hoursPass(t *testing.T, pool *pgxpool.Pool, hours int) {
 	t.Helper()
 	dbtest.Exec(t, pool, `UPDATE kagzi.events SET published_at = published_at - $1 * interval '1 hour'`, hours)
-	dbtest.Exec(t, pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - $1 * interval '1 hour', closed_at = closed_at - $1 * interval '1 hour'`, hours)
+	dbtest.Exec(t, pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - $1 * interval '1 hour',
+		closed_at = closed_at - $1 * interval '1 hour'`, hours)
 }
 
 func publish(t *testing.T, c *kagzi.Client, events ...kagzi.NewEvent) {
@@ -58,12 +62,22 @@ func TestHealthOfConsumers(t *testing.T) {
 		status health.Status
 		texts  []string
 	}{
-		{"NoWorker", func(*testing.T, *pgxpool.Pool) {}, health.Degraded, []string{`no live worker has their function: "c" in queue "default" for 60 minutes`, "Start one that takes the queue and has the function", "delete a consumer"}},
+		{
+			"NoWorker", func(*testing.T, *pgxpool.Pool) {}, health.Degraded,
+			[]string{
+				`no live worker has their function: "c" in queue "default" for 60 minutes`,
+				"Start one that takes the queue and has the function", "delete a consumer",
+			},
+		},
 		{"WorkerOfOthers", func(t *testing.T, pool *pgxpool.Pool) {
 			insertWorker(t, pool, "default", "ONLINE", "ship", 0)
 			insertWorker(t, pool, "other", "ONLINE", "c", 0)
 		}, health.Degraded, []string{"no live worker has their function"}},
-		{"Worker", func(t *testing.T, pool *pgxpool.Pool) { insertWorker(t, pool, "default", "ONLINE", "c", 0) }, health.Degraded, []string{`no worker has started their runs: "c"`, "pg_stat_activity"}},
+		{
+			"Worker", func(t *testing.T, pool *pgxpool.Pool) { insertWorker(t, pool, "default", "ONLINE", "c", 0) },
+			health.Degraded,
+			[]string{`no worker has started their runs: "c"`, "pg_stat_activity"},
+		},
 		{"Seen", seen, health.Healthy, nil},
 		{"Wakes", func(t *testing.T, pool *pgxpool.Pool) {
 			seen(t, pool)
@@ -84,8 +98,15 @@ func TestHealthOfConsumers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, health.Healthy, nil},
-		{"ActiveRun", func(t *testing.T, pool *pgxpool.Pool) { insertRunOf(t, pool, "c", "SLEEPING") }, health.Healthy, nil},
-		{"Completed", func(t *testing.T, pool *pgxpool.Pool) { insertRunOf(t, pool, "c", "COMPLETED") }, health.Degraded, []string{"60 minutes"}},
+		{
+			"ActiveRun", func(t *testing.T, pool *pgxpool.Pool) { insertRunOf(t, pool, "c", "SLEEPING") },
+			health.Healthy, nil,
+		},
+		{
+			"Completed", func(t *testing.T, pool *pgxpool.Pool) { insertRunOf(t, pool, "c", "COMPLETED") },
+			health.Degraded,
+			[]string{"60 minutes"},
+		},
 		{"Failed", func(t *testing.T, pool *pgxpool.Pool) {
 			seen(t, pool)
 			insertRunOf(t, pool, "c", "FAILED")
@@ -130,7 +151,8 @@ func TestHealthOfTopics(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	publish(t, c, kagzi.DefineTopic[int]("orders").With(1), kagzi.DefineTopic[int]("emails").With(1))
-	dbtest.Exec(t, pool, `INSERT INTO kagzi.events SELECT topic || ' of others', event_id, 'other', part, position, title, payload, published_at FROM kagzi.events`)
+	dbtest.Exec(t, pool, `INSERT INTO kagzi.events SELECT topic || ' of others', event_id, 'other', part, position,
+		title, payload, published_at FROM kagzi.events`)
 	wantHealth(t, examine(t, c), "topics", health.Healthy, `no consumer subscribes: "emails", "orders".`)
 	dbtest.Exec(t, pool, `UPDATE kagzi.subscriptions SET subscribed = false`)
 	wantHealth(t, examine(t, c), "topics", health.Healthy, `"emails", "notes", "orders".`)
@@ -139,17 +161,23 @@ func TestHealthOfTopics(t *testing.T) {
 // Events that should have been removed are named, and who keeps them.
 func TestHealthOfEvents(t *testing.T) {
 	t.Parallel()
-	const keeper = `INSERT INTO kagzi.event_keepers (keeper, keep, keep_pending, told_at) VALUES ('default', interval '60 hours', interval '600 hours', now())`
-	const parts = `INSERT INTO kagzi.event_parts (part, opened_at, closed_at) VALUES (0, now() - interval '10 hours', now()), (1, now(), NULL)`
+	const keeper = `INSERT INTO kagzi.event_keepers (keeper, keep, keep_pending, told_at)
+		VALUES ('default', interval '60 hours', interval '600 hours', now())`
+	const parts = `INSERT INTO kagzi.event_parts (part, opened_at, closed_at)
+		VALUES (0, now() - interval '10 hours', now()), (1, now(), NULL)`
 	for _, tt := range []struct {
 		name  string
 		f     func(t *testing.T, pool *pgxpool.Pool)
 		texts []string // of all checks "events"; none: there is none
 	}{
 		{"InTime", func(t *testing.T, pool *pgxpool.Pool) { hoursPass(t, pool, 9) }, nil},
-		{"OpenForLong", func(t *testing.T, pool *pgxpool.Pool) { hoursPass(t, pool, 21) }, []string{"11 hours ago", "pg_stat_activity", "coordinator"}},
+		{
+			"OpenForLong", func(t *testing.T, pool *pgxpool.Pool) { hoursPass(t, pool, 21) },
+			[]string{"11 hours ago", "pg_stat_activity", "coordinator"},
+		},
 		{"OpenForLongButNoneIsFree", func(t *testing.T, pool *pgxpool.Pool) {
-			dbtest.Exec(t, pool, `INSERT INTO kagzi.event_parts (part, opened_at, closed_at) SELECT n, now(), now() FROM generate_series(2, 7) AS n`)
+			dbtest.Exec(t, pool, `INSERT INTO kagzi.event_parts (part, opened_at, closed_at) SELECT n, now(), now()
+				FROM generate_series(2, 7) AS n`)
 			hoursPass(t, pool, 21)
 		}, nil},
 		{"Old", func(t *testing.T, pool *pgxpool.Pool) {
@@ -167,7 +195,10 @@ func TestHealthOfEvents(t *testing.T) {
 		{"Pending", func(t *testing.T, pool *pgxpool.Pool) {
 			insertConsumer(t, pool, "c")
 			hoursPass(t, pool, 71)
-		}, []string{`consumer "c" has not consumed those of topic "notes"`, "KeepPendingEvents", "skip them, or delete a consumer"}},
+		}, []string{
+			`consumer "c" has not consumed those of topic "notes"`, "KeepPendingEvents",
+			"skip them, or delete a consumer",
+		}},
 		{"PendingButYoung", func(t *testing.T, pool *pgxpool.Pool) {
 			insertConsumer(t, pool, "c")
 			hoursPass(t, pool, 9)
@@ -203,7 +234,9 @@ func TestHealthOfEvents(t *testing.T) {
 					}
 				}
 			}
-			if len(all) > 1 || slices.ContainsFunc(tt.texts, func(text string) bool { return !strings.Contains(strings.Join(all, ""), text) }) {
+			if len(all) > 1 || slices.ContainsFunc(tt.texts, func(text string) bool {
+				return !strings.Contains(strings.Join(all, ""), text)
+			}) {
 				t.Errorf("%q, want one with %q", all, tt.texts)
 			}
 		})

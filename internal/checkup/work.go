@@ -108,14 +108,18 @@ func (e *examination) addWorkers(longest time.Duration) {
 	sum := e.report.Workers
 	switch {
 	case sum.Live == 0 && longest > strandedAfter:
-		e.add("workers", health.Unhealthy, "No worker is live, and work has been due for %s: start one (%d draining, %d silent).", duration.About(longest), sum.Draining, sum.Silent)
+		e.add("workers", health.Unhealthy, "No worker is live, and work has been due for %s: start one (%d draining, "+
+			"%d silent).", duration.About(longest), sum.Draining, sum.Silent)
 	case sum.Silent > 0:
-		e.add("workers", health.Degraded, "%d live, and %d silent for longer than StaleAfter: if this lasts, no coordinator runs that releases their runs: start a worker without NoCoordinator, which hosts one.",
+		e.add("workers", health.Degraded, "%d live, and %d silent for longer than StaleAfter: if this lasts, no "+
+			"coordinator runs that releases their runs: start a worker without NoCoordinator, which hosts one.",
 			sum.Live, sum.Silent)
 	case sum.Live == 0:
-		e.add("workers", health.Healthy, "No worker is live, and no work has waited for one for long (%d draining).", sum.Draining)
+		e.add("workers", health.Healthy, "No worker is live, and no work has waited for one for long (%d draining).",
+			sum.Draining)
 	default:
-		e.add("workers", health.Healthy, "%d live, %d draining; %d of %d slots were in use at the last heartbeats.", sum.Live, sum.Draining, sum.Active, sum.Most)
+		e.add("workers", health.Healthy, "%d live, %d draining; %d of %d slots were in use at the last heartbeats.",
+			sum.Live, sum.Draining, sum.Active, sum.Most)
 	}
 }
 
@@ -135,9 +139,11 @@ func (e *examination) addQueues(b backlog, overdue []string, standing bool) {
 	}
 	switch {
 	case len(b.stranded) > 0:
-		e.add("queues", health.Degraded, "No live worker takes %s: start one that takes the queue and has %s.", text.List(b.stranded, namedAtMost), code)
+		e.add("queues", health.Degraded, "No live worker takes %s: start one that takes the queue and has %s.",
+			text.List(b.stranded, namedAtMost), code)
 	case len(overdue) > 0:
-		e.add("queues", health.Degraded, "Due although there are workers: %s. %s", text.List(overdue, namedAtMost), e.slotsAdvice())
+		e.add("queues", health.Degraded, "Due although there are workers: %s. %s", text.List(overdue, namedAtMost),
+			e.slotsAdvice())
 	case due > 0:
 		e.add("queues", health.Healthy, "%s due, none for long.", counted(due, more))
 	case standing:
@@ -163,15 +169,18 @@ func (e *examination) schedules(ctx context.Context) {
 	failing = slices.DeleteFunc(failing, func(t store.TroubledSchedule) bool { return t.Error == "" })
 	waiting = slices.DeleteFunc(waiting, func(t store.TroubledSchedule) bool { return t.Error != "" })
 	if n := len(failing); n > 0 {
-		parts = append(parts, fmt.Sprintf("%s more than a minute late because the last try to fire failed, as when an interceptor refuses the start: %s. It is tried again: remove the cause.",
+		parts = append(parts, fmt.Sprintf("%s more than a minute late because the last try to fire failed, as when "+
+			"an interceptor refuses the start: %s. It is tried again: remove the cause.",
 			schedulesText(n), text.List(troubles(failing), namedAtMost)))
 	}
 	if n := len(waiting); n > 0 {
-		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. Either no coordinator keeps up: let a worker host one (without NoCoordinator), or run one. Or it fails: its log says why.",
+		parts = append(parts, fmt.Sprintf("%s more than a minute late: %s. Either no coordinator keeps up: let a "+
+			"worker host one (without NoCoordinator), or run one. Or it fails: its log says why.",
 			schedulesText(n), text.List(troubles(waiting), namedAtMost)))
 	}
 	if n := len(broken); n > 0 {
-		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Fix it and resume the schedule.", schedulesText(n), text.List(troubles(broken), namedAtMost)))
+		parts = append(parts, fmt.Sprintf("%s paused for an error: %s. Fix it and resume the schedule.",
+			schedulesText(n), text.List(troubles(broken), namedAtMost)))
 	}
 	if len(parts) == 0 {
 		e.add("schedules", health.Healthy, "None is late or paused for an error.")
@@ -197,9 +206,11 @@ func (e *examination) quarantined(ctx context.Context) {
 	case all == 0:
 		e.add("quarantined", health.Healthy, "None.")
 	case lately == 0:
-		e.add("quarantined", health.Healthy, "%s, none within the last day. Newest: %s.", number, text.List(runs, namedAtMost))
+		e.add("quarantined", health.Healthy, "%s, none within the last day. Newest: %s.", number,
+			text.List(runs, namedAtMost))
 	default:
-		e.add("quarantined", health.Degraded, "%s, %d within the last day: read their errors, fix the code or the data, and resume them. Newest: %s.", number, lately, text.List(runs, namedAtMost))
+		e.add("quarantined", health.Degraded, "%s, %d within the last day: read their errors, fix the code or the "+
+			"data, and resume them. Newest: %s.", number, lately, text.List(runs, namedAtMost))
 	}
 }
 
@@ -219,9 +230,11 @@ func (e *examination) suspects(ctx context.Context) {
 		if wait := r.NextAt.Sub(e.report.At); wait >= 2*time.Second {
 			next = "next try in " + duration.About(wait)
 		}
-		runs = append(runs, fmt.Sprintf("%s (%s) was under way when %d workers died, %s", r.RunID, r.Type, r.Recoveries, next))
+		runs = append(runs, fmt.Sprintf("%s (%s) was under way when %d workers died, %s", r.RunID, r.Type,
+			r.Recoveries, next))
 	}
-	e.add("suspects", health.Degraded, "%s may be what kills the workers, and waits for another try beside few others: %s. Look why the workers died: kill -9, memory, or a crash of the process.",
+	e.add("suspects", health.Degraded, "%s may be what kills the workers, and waits for another try beside few "+
+		"others: %s. Look why the workers died: kill -9, memory, or a crash of the process.",
 		counted(min(len(found), maxCounted), len(found) > maxCounted), text.List(runs, namedAtMost))
 }
 
@@ -239,8 +252,10 @@ func (e *examination) histories(ctx context.Context) {
 	for _, r := range found {
 		runs = append(runs, fmt.Sprintf("%s (%s, %d times)", r.RunID, r.Type, r.Failures))
 	}
-	e.add("histories", health.Degraded, "The histories of %s cannot be read, or not in time: see the workers' log for the errors. They are tried again, and quarantined after %d times: %s.",
-		counted(min(len(found), maxCounted), len(found) > maxCounted), e.process.MaxLoadFailures, text.List(runs, namedAtMost))
+	e.add("histories", health.Degraded, "The histories of %s cannot be read, or not in time: see the workers' log "+
+		"for the errors. They are tried again, and quarantined after %d times: %s.",
+		counted(min(len(found), maxCounted), len(found) > maxCounted), e.process.MaxLoadFailures,
+		text.List(runs, namedAtMost))
 }
 
 // troubles returns the schedules' names, quoted, with their errors.
@@ -283,7 +298,8 @@ func counted(n int, more bool) string {
 func (e *examination) failures() {
 	var all []string
 	for _, f := range e.process.Failures() {
-		all = append(all, fmt.Sprintf("cannot %s for %s: %s", f.What, duration.About(time.Since(f.Since)), store.Reason(f.Err)))
+		all = append(all, fmt.Sprintf("cannot %s for %s: %s", f.What, duration.About(time.Since(f.Since)),
+			store.Reason(f.Err)))
 	}
 	if all != nil {
 		e.add("work", health.Degraded, "A worker of this process %s. It tries again.", text.List(all, namedAtMost))

@@ -15,8 +15,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// With a wrong connection string, Health, the probe, calls, Migrate and Worker.Run say what to correct. They do not say that workers
-// go on by themselves if Run has refused to start.
+// With a wrong connection string, Health, the probe, calls, Migrate and Worker.Run say what to correct. They do not say
+// that workers go on by themselves if Run has refused to start.
 func TestWrongConnectionString(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -27,10 +27,18 @@ func TestWrongConnectionString(t *testing.T) {
 		call   string // what errors say
 		waits  bool   // Run waits until the database is there
 	}{
-		{"database", func(u *url.URL) { u.Path = "/nonsense" }, "the server has no such database (SQLSTATE 3D000). Correct the database in the pool's connection string", "correct the database in", false},
-		{"user", func(u *url.URL) { u.User = url.UserPassword("nobody", "x") }, "the server refuses the user or the password (SQLSTATE 28", "correct user and password in", false},
-		{"password", func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "wrong") }, "the server refuses the user or the password (SQLSTATE 28P01)", "correct user and password in", false},
-		{"TLS", func(u *url.URL) { u.RawQuery = "sslmode=require" }, "the server refuses TLS. Correct sslmode", "correct sslmode in", true},
+		{"database", func(u *url.URL) { u.Path = "/nonsense" }, "the server has no such database (SQLSTATE 3D000). " +
+			"Correct the database in the pool's connection string", "correct the database in", false},
+		{"user", func(u *url.URL) { u.User = url.UserPassword("nobody", "x") }, "the server refuses the user or the " +
+			"password (SQLSTATE 28", "correct user and password in", false},
+		{
+			"password", func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "wrong") },
+			"the server refuses the user or the password (SQLSTATE 28P01)", "correct user and password in", false,
+		},
+		{
+			"TLS", func(u *url.URL) { u.RawQuery = "sslmode=require" }, "the server refuses TLS. Correct sslmode",
+			"correct sslmode in", true,
+		},
 		{"port", func(u *url.URL) { u.Host = "127.0.0.1:1" }, "refused", "refused", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -46,12 +54,16 @@ func TestWrongConnectionString(t *testing.T) {
 			}
 			t.Cleanup(pool.Close)
 			c := newClient(t, pool)
-			for _, report := range []health.Report{examine(t, c), wantProbe(t, c.Readiness(), http.StatusServiceUnavailable, health.Unhealthy)} {
+			for _, report := range []health.Report{
+				examine(t, c),
+				wantProbe(t, c.Readiness(), http.StatusServiceUnavailable, health.Unhealthy),
+			} {
 				wantHealth(t, report, "database", health.Unhealthy, tt.check)
 				if got := strings.Contains(report.Check("database").Detail, "go on by themselves"); got != tt.waits {
 					t.Errorf("it says that workers go on: %t; %s", got, report.Check("database").Detail)
 				}
-				if text := report.Check("database").Detail; strings.Contains(text, "nonsense") || strings.Contains(text, "nobody") {
+				if text := report.Check("database").Detail; strings.Contains(text, "nonsense") ||
+					strings.Contains(text, "nobody") {
 					t.Errorf("a name is in %q", text)
 				}
 			}
@@ -63,7 +75,8 @@ func TestWrongConnectionString(t *testing.T) {
 				errs["Run"] = runWorker(t, c, wf)
 			}
 			for name, err := range errs {
-				if err == nil || strings.Count(err.Error(), tt.call) == 0 || !tt.waits && strings.Count(err.Error(), tt.call) != 1 || !strings.HasPrefix(err.Error(), "kagzi: ") {
+				if err == nil || strings.Count(err.Error(), tt.call) == 0 || !tt.waits &&
+					strings.Count(err.Error(), tt.call) != 1 || !strings.HasPrefix(err.Error(), "kagzi: ") {
 					t.Errorf("%s: %v; want %q", name, err, tt.call)
 				}
 				if k := kagzi.KindOf(err); k != kind.Database && k != kind.Network {
@@ -92,7 +105,8 @@ func TestWrongPoolOrRights(t *testing.T) {
 	want := func(t *testing.T, c *kagzi.Client, check, detail, call string) {
 		t.Helper()
 		wantHealth(t, examine(t, c), check, health.Unhealthy, detail)
-		wantHealth(t, wantProbe(t, c.Readiness(), http.StatusServiceUnavailable, health.Unhealthy), check, health.Unhealthy, detail)
+		wantHealth(t, wantProbe(t, c.Readiness(), http.StatusServiceUnavailable, health.Unhealthy), check,
+			health.Unhealthy, detail)
 		_, starting := kagzi.Start(t.Context(), c, wf, 1)
 		for name, err := range map[string]error{"Start": starting, "Run": runWorker(t, c, wf)} {
 			if err == nil || strings.Count(err.Error(), call) != 1 {
@@ -105,7 +119,8 @@ func TestWrongPoolOrRights(t *testing.T) {
 		pool := dbtest.Pool(t)
 		c := newClient(t, pool)
 		pool.Close()
-		want(t, c, "database", "the pool was closed. Give NewClient a pool that stays open until its workers have ended.", "closed pool: give NewClient a pool that stays open")
+		want(t, c, "database", "the pool was closed. Give NewClient a pool that stays open until its workers "+
+			"have ended.", "closed pool: give NewClient a pool that stays open")
 	})
 	t.Run("Connect", func(t *testing.T) {
 		t.Parallel()
@@ -115,7 +130,8 @@ func TestWrongPoolOrRights(t *testing.T) {
 		dbtest.Exec(t, db.Pool, `ALTER ROLE `+role+` LOGIN PASSWORD 'right'`)
 		dbtest.Exec(t, db.Pool, `REVOKE CONNECT ON DATABASE `+name+` FROM PUBLIC`)
 		t.Cleanup(func() {
-			if _, err := db.Pool.Exec(context.Background(), `GRANT CONNECT ON DATABASE `+name+` TO PUBLIC`); err != nil {
+			if _, err := db.Pool.Exec(context.Background(), `GRANT CONNECT ON DATABASE `+name+
+				` TO PUBLIC`); err != nil {
 				t.Error(err)
 			}
 		})
@@ -129,16 +145,20 @@ func TestWrongPoolOrRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		want(t, newClient(t, pool), "database", "(SQLSTATE 42501). GRANT CONNECT ON DATABASE to the user.", "GRANT CONNECT ON DATABASE")
+		want(t, newClient(t, pool), "database", "(SQLSTATE 42501). GRANT CONNECT ON DATABASE to the user.",
+			"GRANT CONNECT ON DATABASE")
 	})
 	t.Run("AnotherDatabase", func(t *testing.T) {
 		t.Parallel()
-		want(t, newClient(t, dbtest.Pool(t, dbtest.Empty())), "schema", "call kagzi.Migrate, or connect to the database that has it", "or connect to the database that has it")
+		want(t, newClient(t, dbtest.Pool(t, dbtest.Empty())), "schema", "call kagzi.Migrate, or connect to the "+
+			"database that has it", "or connect to the database that has it")
 	})
 	t.Run("ReadOnly", func(t *testing.T) {
 		t.Parallel()
 		db := dbtest.Database(t)
-		want(t, newClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))), "writable", "connect to the primary (target_session_attrs=read-write)", "connect to the primary (target_session_attrs=read-write)")
+		want(t, newClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))),
+			"writable", "connect to the primary (target_session_attrs=read-write)",
+			"connect to the primary (target_session_attrs=read-write)")
 	})
 	t.Run("Rights", func(t *testing.T) {
 		t.Parallel()

@@ -1,5 +1,5 @@
-// Package cron computes the ticks of a cron expression in a time zone, or of a fixed interval. It reads no clock and starts
-// nothing.
+// Package cron computes the ticks of a cron expression in a time zone, or of a fixed interval. It reads no clock and
+// starts nothing.
 //
 // # Expressions
 //
@@ -12,10 +12,10 @@
 //
 // # Daylight saving
 //
-// A schedule of fixed hours fires once for every wall-clock time that it names. If clocks are set forward over such times, it
-// fires once for all of them, at the first instant after the gap. If clocks are set back over such a time, it fires at its
-// first occurrence only. A schedule whose hour is `*` or has a step follows real time: it does not fire in an hour that is
-// skipped, and fires in both occurrences of an hour that is repeated.
+// A schedule of fixed hours fires once for every wall-clock time that it names. If clocks are set forward over such
+// times, it fires once for all of them, at the first instant after the gap. If clocks are set back over such a time, it
+// fires at its first occurrence only. A schedule whose hour is `*` or has a step follows real time: it does not fire in
+// an hour that is skipped, and fires in both occurrences of an hour that is repeated.
 package cron
 
 import (
@@ -36,9 +36,10 @@ type Schedule struct {
 	every, anchor int64 // in seconds; every is zero in a cron schedule
 }
 
-// Parse reads a cron expression whose times are wall-clock times in loc; nil means UTC. Its errors name the field, its text and
-// the valid values. Parse returns ErrNeverFires for an expression that matches no date at all. Past years are no error, because
-// Parse does not know the present and a stored schedule must stay readable; Next returns false for them.
+// Parse reads a cron expression whose times are wall-clock times in loc; nil means UTC. Its errors name the field, its
+// text and the valid values. Parse returns ErrNeverFires for an expression that matches no date at all. Past years are
+// no error, because Parse does not know the present and a stored schedule must stay readable; Next returns false for
+// them.
 func Parse(expr string, loc *time.Location) (*Schedule, error) {
 	e, err := parse(expr)
 	if err != nil {
@@ -54,9 +55,9 @@ func Parse(expr string, loc *time.Location) (*Schedule, error) {
 	return &Schedule{expr: e, loc: loc}, nil
 }
 
-// Every returns a schedule of a fixed interval of real time: it fires at anchor, and at every multiple of d before and after
-// it. d must be at least one second, in whole seconds. A fraction of anchor's second is dropped. With the zero anchor, an
-// interval that divides a day fires at midnight UTC.
+// Every returns a schedule of a fixed interval of real time: it fires at anchor, and at every multiple of d before and
+// after it. d must be at least one second, in whole seconds. A fraction of anchor's second is dropped. With the zero
+// anchor, an interval that divides a day fires at midnight UTC.
 func Every(d time.Duration, anchor time.Time) (*Schedule, error) {
 	switch {
 	case d < time.Second:
@@ -76,7 +77,8 @@ func (s *Schedule) String() string {
 	return s.expr.String()
 }
 
-// Next returns the first tick after after, in UTC and whole seconds. It returns false if there is none before the year 10000.
+// Next returns the first tick after after, in UTC and whole seconds. It returns false if there is none before the year
+// 10000.
 func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	n, ok := s.next(after.Unix())
 	if !ok {
@@ -85,12 +87,12 @@ func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	return time.Unix(n, 0).UTC(), true
 }
 
-// Between returns the ticks after after and not after until, oldest first. If there are more than most, it returns the newest,
-// and skipped is true. Its running time depends on most, and hardly on the length of the period.
+// Between returns the ticks after after and not after until, oldest first. If there are more than most, it returns the
+// newest, and skipped is true. Its running time depends on most, and hardly on the length of the period.
 func (s *Schedule) Between(after, until time.Time, most int) (ticks []time.Time, skipped bool) {
 	from, to := max(after.Unix(), firstSecond-1), min(until.Unix(), lastSecond)
-	// Search windows from the newest on, each twice as long as the last. A window with too many ticks is halved until it has
-	// only the newest ones.
+	// Search windows from the newest on, each twice as long as the last. A window with too many ticks is halved until
+	// it has only the newest ones.
 	for width := max(1, min(int64(most), lastSecond)); to > from && len(ticks) < most; {
 		start := max(from, to-width)
 		window, more := s.list(start, to, most-len(ticks))

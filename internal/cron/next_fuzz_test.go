@@ -12,8 +12,8 @@ import (
 // plain is an expression that the reference can read: digits, without names and days of a special kind.
 var plain = regexp.MustCompile(`^((\*|\d{1,2}(-\d{1,2})?)(/\d{1,2})?(,(\*|\d{1,2}(-\d{1,2})?)(/\d{1,2})?)*( |$)){5}$`)
 
-// Next and Between find the ticks that the reference finds by looking at each second or minute, around a change of the clocks. The
-// expression is the fuzzer's own, or made from its seed.
+// Next and Between find the ticks that the reference finds by looking at each second or minute, around a change of the
+// clocks. The expression is the fuzzer's own, or made from its seed.
 func FuzzNext(f *testing.F) {
 	f.Add("30 2 * * *", byte(1), byte(0), uint64(1))
 	f.Add("*/15 0-3,5/4 * * *", byte(4), byte(1), uint64(2))

@@ -90,17 +90,22 @@ func checkBetween(t *testing.T, r random, s *cron.Schedule, ticks []int64, from,
 		got = append(got, g.Unix())
 	}
 	if !slices.Equal(got, want) || skipped != skip {
-		t.Fatalf("%q in (%v, %v], at most %d: got %v %v, want %v %v", s, time.Unix(after, 0), time.Unix(until, 0), most, got, skipped, want, skip)
+		t.Fatalf("%q in (%v, %v], at most %d: got %v %v, want %v %v", s, time.Unix(after, 0), time.Unix(until, 0), most,
+			got, skipped, want, skip)
 	}
 }
 
-// Around every change of the clocks a schedule fires exactly when the reference, which reads them every second, says so.
+// Around every change of the clocks a schedule fires exactly when the reference, which reads them every second, says
+// so.
 func TestNextAroundChanges(t *testing.T) {
 	t.Parallel()
 	fixed := []string{
-		"30 2 * * *", "0 2 * * *", "0 3 * * *", "30 1 * * *", "0 0 * * *", "30 0 * * *", "30 23 * * *", "0 12 30 12 *", "0 12 * * *",
-		"* * * * *", "*/15 * * * *", "30 * * * *", "*/20 1 * * *", "* 2 * * *", "0 */2 * * *", "30 0-3 * * *", "15 1-23/2 * * *",
-		"0 0 * * 0", "0 0 L * *", "30 2 * * 0#2", "0 0 1 * *", "59 23 * * 6L", "*/7 0-4 29W * *", "0 */24 * * *", "0 0-23 * * *",
+		"30 2 * * *", "0 2 * * *", "0 3 * * *", "30 1 * * *", "0 0 * * *", "30 0 * * *", "30 23 * * *", "0 12 30 12 *",
+		"0 12 * * *",
+		"* * * * *", "*/15 * * * *", "30 * * * *", "*/20 1 * * *", "* 2 * * *", "0 */2 * * *", "30 0-3 * * *",
+		"15 1-23/2 * * *",
+		"0 0 * * 0", "0 0 L * *", "30 2 * * 0#2", "0 0 1 * *", "59 23 * * 6L", "*/7 0-4 29W * *", "0 */24 * * *",
+		"0 0-23 * * *",
 	}
 	total := 0
 	for _, c := range changes {
@@ -109,7 +114,8 @@ func TestNextAroundChanges(t *testing.T) {
 			r := newRandom(uint64(change.Unix()))
 			var exprs []string
 			for range 2 * rounds() {
-				exprs = append(exprs, fixed[r.IntN(len(fixed))], fmt.Sprintf("%s %s * %s", r.clock(), r.day(), r.weekday()))
+				exprs = append(exprs, fixed[r.IntN(len(fixed))], fmt.Sprintf("%s %s * %s", r.clock(), r.day(),
+					r.weekday()))
 			}
 			for range r.IntN(2) * rounds() {
 				exprs = append(exprs, fmt.Sprintf("%s %s * * *", r.list(0, 59), r.clock()))
@@ -165,7 +171,10 @@ func (a *around) check(t *testing.T, r random, expr string) (comparisons int) {
 		refs = append(refs, time.Unix(tick, 0))
 	}
 	for d := -120 * time.Minute; d <= 120*time.Minute; d += 20 * time.Minute {
-		for _, ref := range []time.Time{a.change.Add(d), a.change.Add(d - time.Nanosecond).In(a.loc), a.change.Add(d + time.Duration(r.Int64N(int64(20*time.Minute))))} {
+		for _, ref := range []time.Time{
+			a.change.Add(d), a.change.Add(d - time.Nanosecond).In(a.loc),
+			a.change.Add(d + time.Duration(r.Int64N(int64(20*time.Minute)))),
+		} {
 			if ref.Unix() >= from-1 {
 				refs = append(refs, ref)
 			}
@@ -176,15 +185,18 @@ func (a *around) check(t *testing.T, r random, expr string) (comparisons int) {
 	return len(refs)
 }
 
-// In UTC gronx alone computes the ticks. The test covers all forms, even those that fire once in decades, from 1995 to 2065.
+// In UTC gronx alone computes the ticks. The test covers all forms, even those that fire once in decades, from 1995 to
+// 2065.
 func TestNextOfRareDays(t *testing.T) {
 	t.Parallel()
 	r := newRandom(1)
 	from := time.Date(1995, 1, 1, 0, 0, 0, 0, time.UTC)
 	to := time.Date(2065, 1, 1, 0, 0, 0, 0, time.UTC)
 	exprs := []string{
-		"0 0 0 29 2 * *", "0 0 0 29 2 */7 *", "0 0 0 * 2 5#5 *", "0 0 0 */28 2 5#5 *", "0 0 0 31W * * *", "0 0 0 1W * * *", "0 0 0 30W * 7L *",
-		"0 0 0 1 1 * 2024/2", "0 0 0 1 1 * 2024/20", "0 0 0 1 1 * 1999", "0 0 0 L 2 * */4", "0 0 0 13 * */5 *", "0 0 0 1 1 */7 */3",
+		"0 0 0 29 2 * *", "0 0 0 29 2 */7 *", "0 0 0 * 2 5#5 *", "0 0 0 */28 2 5#5 *", "0 0 0 31W * * *",
+		"0 0 0 1W * * *", "0 0 0 30W * 7L *",
+		"0 0 0 1 1 * 2024/2", "0 0 0 1 1 * 2024/20", "0 0 0 1 1 * 1999", "0 0 0 L 2 * */4", "0 0 0 13 * */5 *",
+		"0 0 0 1 1 */7 */3",
 	}
 	for range 25 * rounds() {
 		exprs = append(exprs, fmt.Sprintf("0 0 0 %s %s %s %s", r.day(), r.month(), r.weekday(), r.year()))

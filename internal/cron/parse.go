@@ -35,8 +35,8 @@ var macros = map[string]string{
 	"@5minutes":  "*/5 * * * *",
 }
 
-// parse reads text. It accepts only expressions that gronx reads in the same way. gronx accepts many more, and gives them
-// another meaning.
+// parse reads text. It accepts only expressions that gronx reads in the same way. gronx accepts many more, and gives
+// them another meaning.
 func parse(text string) (expression, error) {
 	if len(text) > maxLength {
 		return expression{}, fmt.Errorf("%d bytes are too long: want at most %d", len(text), maxLength)
@@ -50,7 +50,8 @@ func parse(text string) (expression, error) {
 	case words[0][0] == '@':
 		macro, ok := macros[strings.ToLower(words[0])]
 		if !ok || len(words) > 1 {
-			return expression{}, errors.New("want one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually, @5minutes, @10minutes, @15minutes and @30minutes, alone")
+			return expression{}, errors.New("want one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, " +
+				"@annually, @5minutes, @10minutes, @15minutes and @30minutes, alone")
 		}
 		words = strings.Fields(macro)
 	case strings.Contains(words[0], "TZ="):
@@ -85,12 +86,14 @@ func parseFields(words []string) (expression, error) {
 		copy(e.fields[:], words)
 		e.fields[6] = "*"
 		if n, err := strconv.Atoi(words[5]); err == nil && n >= minYear {
-			return expression{}, fmt.Errorf("day of week %q: a year needs seven fields: second minute hour day month weekday year", words[5])
+			return expression{}, fmt.Errorf("day of week %q: a year needs seven fields: second minute hour day month "+
+				"weekday year", words[5])
 		}
 	case 7:
 		copy(e.fields[:], words)
 	default:
-		return expression{}, fmt.Errorf("%d fields: want 5 (minute hour day month weekday), 6 with seconds first, or 7 with the year last", len(words))
+		return expression{}, fmt.Errorf("%d fields: want 5 (minute hour day month weekday), 6 with seconds first, or "+
+			"7 with the year last", len(words))
 	}
 	for i, f := range fields {
 		canonical, err := f.parse(e.fields[i])
@@ -146,7 +149,11 @@ var fields = [7]field{
 	{name: "hour", hi: 23, most: 23},
 	{name: "day of month", lo: 1, hi: 31, most: 31, special: specialDay, ownStar: true},
 	{name: "month", lo: 1, hi: 12, most: 12, names: strings.Fields("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC")},
-	{name: "day of week", hi: 6, most: 7, names: strings.Fields("SUN MON TUE WED THU FRI SAT"), special: specialWeekday, ownStar: true},
+	{
+		name: "day of week", hi: 6, most: 7, names: strings.Fields("SUN MON TUE WED THU FRI SAT"),
+		special: specialWeekday,
+		ownStar: true,
+	},
 	{name: "year", lo: minYear, hi: 9999, most: 9999, ownStar: true},
 }
 
@@ -241,8 +248,8 @@ func (f field) forwards(fromText, toText string, from, to, step int) string {
 	return fmt.Sprintf("write %s,%s", first, last)
 }
 
-// format writes a part in the form that gronx reads correctly. In particular it gives every step an end: gronx takes the years
-// 2024/2 to be past in 2026.
+// format writes a part in the form that gronx reads correctly. In particular it gives every step an end: gronx takes
+// the years 2024/2 to be past in 2026.
 func (f field) format(from, to, step int, star bool) string {
 	all := star || from == f.lo && to == f.hi && !f.ownStar
 	switch {

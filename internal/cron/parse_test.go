@@ -94,8 +94,8 @@ func TestParseCanonical(t *testing.T) {
 	}
 }
 
-// Expressions that only gronx accepts, forms of other programs that we do not support, and typing errors. The errors name the
-// field, its text and the valid values.
+// Expressions that only gronx accepts, forms of other programs that we do not support, and typing errors. The errors
+// name the field, its text and the valid values.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ expr, want string }{
@@ -207,7 +207,8 @@ func TestParseRefuses(t *testing.T) {
 			}
 		case err == nil:
 			t.Errorf("%q: got %q, want the error %q", c.expr, s, c.want)
-		case !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "cron ") || len(err.Error()) > 300:
+		case !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "cron ") ||
+			len(err.Error()) > 300:
 			t.Errorf("%q: got %v, want %q", c.expr, err, c.want)
 		case errors.Is(err, cron.ErrNeverFires) != (c.want == "never fires"):
 			t.Errorf("%q: %v: ErrNeverFires is misplaced", c.expr, err)
@@ -218,7 +219,8 @@ func TestParseRefuses(t *testing.T) {
 // An accepted expression has a tick, makes progress, and means the same in its canonical form.
 func FuzzParse(f *testing.F) {
 	for _, expr := range []string{
-		"* * * * *", "30 2 * * *", "*/15 0-3,5/4 * jan mon#2", "0 0 L,15W * 5L", "0 0 0 29 2 * 2024/4", "@daily", "0 0 30 2 *", "*,99 * * * *", "0 0 31W 2 *", "7-7 * * * 7-7/2",
+		"* * * * *", "30 2 * * *", "*/15 0-3,5/4 * jan mon#2", "0 0 L,15W * 5L", "0 0 0 29 2 * 2024/4", "@daily",
+		"0 0 30 2 *", "*,99 * * * *", "0 0 31W 2 *", "7-7 * * * 7-7/2",
 	} {
 		f.Add(expr)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/internal/cron"
 )
 
-// The reference finds the ticks of a schedule by testing every second or minute of a period. It uses neither gronx nor Parse,
-// and reads plain digits only.
+// The reference finds the ticks of a schedule by testing every second or minute of a period. It uses neither gronx nor
+// Parse, and reads plain digits only.
 type reference struct {
 	fields               []string // seconds first, year last
 	second, minute, hour [60]bool
@@ -67,7 +67,8 @@ func newWatch(from, to, earlier, step int64, loc *time.Location) *watch {
 	w := &watch{from: start - start%60, step: step}
 	for u := w.from; u < to; u += step {
 		t := time.Unix(u, 0).In(loc)
-		w.walls = append(w.walls, time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.UTC).Unix())
+		w.walls = append(w.walls, time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0,
+			time.UTC).Unix())
 	}
 	return w
 }
@@ -264,7 +265,10 @@ func (r random) list(lo, hi int) string {
 // clock prefers the hours in which clocks change.
 func (r random) clock() string {
 	minute := []string{"0", "30", "*", "*/15", strconv.Itoa(r.between(0, 59)), r.list(0, 59)}[r.IntN(6)]
-	hour := []string{"*", "*/" + strconv.Itoa(r.between(2, 8)), "0", "1,2", "0-3", "23", strconv.Itoa(r.between(0, 5)), strconv.Itoa(r.between(0, 23)), r.list(0, 23)}[r.IntN(9)]
+	hour := []string{
+		"*", "*/" + strconv.Itoa(r.between(2, 8)), "0", "1,2", "0-3", "23", strconv.Itoa(r.between(0, 5)),
+		strconv.Itoa(r.between(0, 23)), r.list(0, 23),
+	}[r.IntN(9)]
 	return minute + " " + hour
 }
 
@@ -309,5 +313,8 @@ func (r random) weekday() string {
 
 func (r random) year() string {
 	from := r.between(1995, 2040)
-	return []string{"*", "*", strconv.Itoa(from), fmt.Sprintf("*/%d", r.between(2, 9)), fmt.Sprintf("%d/%d", from, r.between(2, 20)), fmt.Sprintf("%d-%d", from, r.between(from, 2060))}[r.IntN(6)]
+	return []string{
+		"*", "*", strconv.Itoa(from), fmt.Sprintf("*/%d", r.between(2, 9)),
+		fmt.Sprintf("%d/%d", from, r.between(2, 20)), fmt.Sprintf("%d-%d", from, r.between(from, 2060)),
+	}[r.IntN(6)]
 }

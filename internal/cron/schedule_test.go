@@ -183,7 +183,10 @@ func TestNextAtTheEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []*cron.Schedule{daily, every} {
-		for _, late := range []time.Time{time.Date(9999, 12, 31, 23, 59, 59, 1, time.UTC), time.Unix(math.MaxInt64/2, 0), time.Unix(math.MaxInt64, 0)} {
+		for _, late := range []time.Time{
+			time.Date(9999, 12, 31, 23, 59, 59, 1, time.UTC),
+			time.Unix(math.MaxInt64/2, 0), time.Unix(math.MaxInt64, 0),
+		} {
 			if got, ok := s.Next(late); ok {
 				t.Errorf("%v after %v: got %v", s, late, got)
 			}
@@ -193,7 +196,8 @@ func TestNextAtTheEnds(t *testing.T) {
 				t.Errorf("%v after %v: got %v %v", s, early, got, ok)
 			}
 		}
-		if got, skipped := s.Between(time.Unix(math.MinInt64, 0), time.Unix(math.MaxInt64, 0), 2); len(got) != 2 || !skipped || got[1].Year() != 9999 {
+		if got, skipped := s.Between(time.Unix(math.MinInt64, 0), time.Unix(math.MaxInt64, 0), 2); len(got) != 2 ||
+			!skipped || got[1].Year() != 9999 {
 			t.Errorf("%v in all of time: got %v %v", s, got, skipped)
 		}
 	}
@@ -235,8 +239,9 @@ func TestEvery(t *testing.T) {
 		t.Errorf("Between: got %v %v, want %s", ticks, skipped, want)
 	}
 	for d, want := range map[time.Duration]string{
-		0: "Every is 0s: give at least 1s", -time.Hour: "Every is -1h0m0s: give at least 1s", 1500 * time.Millisecond: "Every is 1.5s: give whole seconds",
-		30: "Every is 30ns: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)",
+		0: "Every is 0s: give at least 1s", -time.Hour: "Every is -1h0m0s: give at least 1s",
+		1500 * time.Millisecond: "Every is 1.5s: give whole seconds",
+		30:                      "Every is 30ns: give at least 1s (a time.Duration counts nanoseconds: 30*time.Second)",
 	} {
 		if s, err := cron.Every(d, anchor); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v: got %v, %v, want %q", d, s, err, want)
@@ -251,7 +256,8 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// If both day fields are restricted, either may match. A field that begins with * is not restricted, so both must match.
+// If both day fields are restricted, either may match. A field that begins with * is not restricted, so both must
+// match.
 func TestTwoDayFields(t *testing.T) {
 	t.Parallel()
 	for expr, want := range map[string]string{
@@ -260,7 +266,8 @@ func TestTwoDayFields(t *testing.T) {
 		"0 7 1 * */2":   "[1]",
 		"0 7 * * mon":   "[2 9 16 23 30]",
 	} {
-		ticks, _ := parse(t, expr, nil).Between(instant(t, "2025-06-01T00:00:00Z"), instant(t, "2025-06-30T23:59:59Z"), 100)
+		ticks, _ := parse(t, expr, nil).Between(instant(t, "2025-06-01T00:00:00Z"),
+			instant(t, "2025-06-30T23:59:59Z"), 100)
 		var days []int
 		for _, tick := range ticks {
 			days = append(days, tick.Day())
@@ -312,8 +319,8 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// The work depends on the number of ticks asked for, not on the number missed. The test counts allocations, 20 to 100 for each
-// tick, because time depends on the load of the machine.
+// The work depends on the number of ticks asked for, not on the number missed. The test counts allocations, 20 to 100
+// for each tick, because time depends on the load of the machine.
 func TestBetweenIsBounded(t *testing.T) {
 	until := instant(t, "2026-11-01T12:00:00Z")
 	for _, c := range []struct {
@@ -354,7 +361,10 @@ func TestScheduleIsSafeForConcurrentUse(t *testing.T) {
 func BenchmarkNext(b *testing.B) {
 	newYork := zone(b, "America/New_York")
 	ref := instant(b, "2026-11-01T12:00:00Z")
-	for _, expr := range []string{"* * * * * *", "*/5 * * * *", "30 7 * * 1-5", "0 0 L * *", "0 9 * * 5#2", "0 0 29 2 *", "0 0 * 2 5#5", "0 0 0 1 1 * 9999"} {
+	for _, expr := range []string{
+		"* * * * * *", "*/5 * * * *", "30 7 * * 1-5", "0 0 L * *", "0 9 * * 5#2",
+		"0 0 29 2 *", "0 0 * 2 5#5", "0 0 0 1 1 * 9999",
+	} {
 		b.Run(expr, func(b *testing.B) {
 			s := parse(b, expr, newYork)
 			for b.Loop() {
@@ -370,7 +380,14 @@ func BenchmarkBetween(b *testing.B) {
 	for _, c := range []struct {
 		expr string
 		days int
-	}{{"* * * * * *", 3}, {"* * * * *", 3}, {"0 7 * * *", 3}, {"0 7 * * *", 365}, {"* * * 1 1 *", 1095}, {"0 0 29 2 *", 36500}} {
+	}{
+		{"* * * * * *", 3},
+		{"* * * * *", 3},
+		{"0 7 * * *", 3},
+		{"0 7 * * *", 365},
+		{"* * * 1 1 *", 1095},
+		{"0 0 29 2 *", 36500},
+	} {
 		b.Run(fmt.Sprintf("%s over %d days", c.expr, c.days), func(b *testing.B) {
 			s := parse(b, c.expr, newYork)
 			for b.Loop() {

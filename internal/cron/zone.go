@@ -18,13 +18,16 @@ func loadLocation(name string, load func(string) (*time.Location, error)) (*time
 	case name == "" || name == "UTC":
 		return time.UTC, nil
 	case strings.EqualFold(name, "local"), strings.EqualFold(name, "localtime"):
-		return nil, fmt.Errorf(`time zone %s differs from machine to machine: want a name such as "Europe/Berlin", or "UTC"`, quote(name))
+		return nil,
+			fmt.Errorf(`time zone %s differs from machine to machine: want a name such as "Europe/Berlin", or "UTC"`,
+				quote(name))
 	}
 	loc, err := load(name)
 	if err == nil {
 		return loc, nil
 	}
-	wrong := fmt.Errorf(`time zone %s: want a name such as "Europe/Berlin", or "UTC"; names are case-sensitive`, quote(name))
+	wrong := fmt.Errorf(`time zone %s: want a name such as "Europe/Berlin", or "UTC"; names are case-sensitive`,
+		quote(name))
 	if _, missing := load("America/New_York"); missing != nil {
 		wrong = fmt.Errorf(`time zone %s: this machine has no time zone data: install tzdata, or import _ "time/tzdata" in the program`, quote(name))
 	}
@@ -34,10 +37,12 @@ func loadLocation(name string, load func(string) (*time.Location, error)) (*time
 	return nil, fmt.Errorf("%w: %w", wrong, err)
 }
 
-// A wall-clock time is represented by the second at which a clock in UTC shows it: the instant plus the zone's offset. gronx
-// computes with these and never sees a zone. It is exact in UTC; in other zones it errs, repeats ticks and drops some.
+// A wall-clock time is represented by the second at which a clock in UTC shows it: the instant plus the zone's offset.
+// gronx computes with these and never sees a zone. It is exact in UTC; in other zones it errs, repeats ticks and drops
+// some.
 
-// overlapReach is the longest time after a change in which clocks may repeat times: none was ever set back by more than a day.
+// overlapReach is the longest time after a change in which clocks may repeat times: none was ever set back by more than
+// a day.
 const overlapReach = 26 * 60 * 60
 
 // nextZoned returns the first tick after the second from, by the clocks of s.loc.
@@ -53,7 +58,8 @@ func (s *Schedule) nextZoned(from int64) (int64, bool) {
 			return n - z.offset, true
 		}
 		then := zoneAt(z.end, s.loc)
-		first := z.end + then.offset // the first time that clocks show after the change; n is later than the last one before
+		// the first time that clocks show after the change; n is later than the last one before
+		first := z.end + then.offset
 		switch {
 		case !s.expr.everyHour && n < first: // in a gap
 			return z.end, true
@@ -79,8 +85,8 @@ func zoneAt(second int64, loc *time.Location) zone {
 	begin, end := t.ZoneBounds()
 	_, offset := t.Zone()
 	z := zone{begin.Unix(), end.Unix(), !begin.IsZero(), !end.IsZero(), int64(offset)}
-	// After the changes that a zone's file lists, package time ends the last period of a year after 365 days, which is before
-	// 31 December of a leap year (golang/go#81583). In fact nothing changes before midnight UTC.
+	// After the changes that a zone's file lists, package time ends the last period of a year after 365 days, which is
+	// before 31 December of a leap year (golang/go#81583). In fact nothing changes before midnight UTC.
 	if z.ends && z.end <= second {
 		z.end = second - floorMod(second, day) + day
 	}

@@ -9,7 +9,10 @@ import (
 
 func TestLoadLocation(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{"": "UTC", "UTC": "UTC", "Europe/London": "Europe/London", "Asia/Kathmandu": "Asia/Kathmandu"} {
+	for name, want := range map[string]string{
+		"": "UTC", "UTC": "UTC", "Europe/London": "Europe/London",
+		"Asia/Kathmandu": "Asia/Kathmandu",
+	} {
 		if loc, err := LoadLocation(name); err != nil || loc.String() != want {
 			t.Errorf("%q: got %v %v", name, loc, err)
 		}
@@ -26,7 +29,8 @@ func TestLoadLocation(t *testing.T) {
 		strings.Repeat("ä", 200):   `äääää"…: want a name`,
 	} {
 		loc, err := LoadLocation(name)
-		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 || strings.Contains(err.Error(), "unknown time zone") {
+		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 ||
+			strings.Contains(err.Error(), "unknown time zone") {
 			t.Errorf("%q: got %v %v, want %s", name, loc, err, want)
 		}
 	}
@@ -37,7 +41,8 @@ func TestLoadLocationWithoutData(t *testing.T) {
 	t.Parallel()
 	none := func(name string) (*time.Location, error) { return nil, errors.New("unknown time zone " + name) }
 	for _, name := range []string{"Europe/London", "America/New_York"} {
-		if _, err := loadLocation(name, none); err == nil || !strings.Contains(err.Error(), "no time zone data") || !strings.Contains(err.Error(), name) {
+		if _, err := loadLocation(name, none); err == nil || !strings.Contains(err.Error(), "no time zone data") ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

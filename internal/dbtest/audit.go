@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// installAudit creates triggers that append every change of a run or a step to kagzi_audit.changes. The changes of one run are
-// in the order in which they happened, because every writer of a run's row or steps holds a lock on the run. The table has a
-// hash of each output, and no inputs.
+// installAudit creates triggers that append every change of a run or a step to kagzi_audit.changes. The changes of one
+// run are in the order in which they happened, because every writer of a run's row or steps holds a lock on the run.
+// The table has a hash of each output, and no inputs.
 const installAudit = `
 	CREATE SCHEMA kagzi_audit;
 
@@ -28,7 +28,8 @@ const installAudit = `
 		new_lease    uuid,
 		old          jsonb,
 		new          jsonb,
-		application  text        NOT NULL DEFAULT current_setting('application_name') -- of the connection that made the change
+		-- of the connection that made the change
+		application  text        NOT NULL DEFAULT current_setting('application_name')
 	);
 	CREATE INDEX ON kagzi_audit.changes (run_id, change_id);
 
@@ -38,7 +39,8 @@ const installAudit = `
 		n jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
 		k jsonb := coalesce(n, o);
 	BEGIN
-		INSERT INTO kagzi_audit.changes (relation, operation, run_id, step_id, attempt, old_status, new_status, old_lease, new_lease, old, new)
+		INSERT INTO kagzi_audit.changes (relation, operation, run_id, step_id, attempt, old_status, new_status,
+			old_lease, new_lease, old, new)
 		VALUES (TG_TABLE_NAME, TG_OP, (k->>'run_id')::uuid, k->>'step_id', (k->>'attempt_number')::integer,
 			o->>'status', n->>'status', (o->>'lease')::uuid, (n->>'lease')::uuid,
 			o - 'input' || jsonb_build_object('output', md5(o->>'output')),
@@ -51,8 +53,8 @@ const installAudit = `
 	CREATE TRIGGER kagzi_audit AFTER INSERT OR UPDATE OR DELETE ON kagzi.step_runs
 		FOR EACH ROW EXECUTE FUNCTION kagzi_audit.record();`
 
-// Audit records every change of a run or a step in this database from now on. [CheckInvariants], called by the test or after
-// it, then checks the history as well as the tables. Audit makes writes slower.
+// Audit records every change of a run or a step in this database from now on. [CheckInvariants], called by the test or
+// after it, then checks the history as well as the tables. Audit makes writes slower.
 func Audit(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	if err := InstallAudit(t.Context(), Owner(t, pool)); err != nil {
@@ -69,19 +71,22 @@ func InstallAudit(ctx context.Context, pool *pgxpool.Pool) error {
 // auditChecks are the checks of the history that Audit recorded.
 var auditChecks = []check{
 	{"a run's status changes along a legal edge", `
-		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, coalesce(old_status, '(none)'), '→', new_status)
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, coalesce(old_status, '(none)'), '→',
+			new_status)
 		FROM kagzi_audit.changes
 		WHERE relation = 'workflow_runs' AND operation <> 'DELETE' AND old_status IS DISTINCT FROM new_status
 			AND (coalesce(old_status, ''), new_status) NOT IN (VALUES
 				('', 'PENDING'), ('', 'RUNNING'), -- the latter by a start whose process executes the run at once
 				('PENDING', 'RUNNING'), ('PENDING', 'SLEEPING'), ('PENDING', 'CANCELLED'), ('PENDING', 'FAILED'),
 				('SLEEPING', 'RUNNING'), ('SLEEPING', 'PENDING'), ('SLEEPING', 'CANCELLED'), ('SLEEPING', 'FAILED'),
-				('RUNNING', 'PENDING'), ('RUNNING', 'SLEEPING'), ('RUNNING', 'COMPLETED'), ('RUNNING', 'FAILED'), ('RUNNING', 'CANCELLED'),
+				('RUNNING', 'PENDING'), ('RUNNING', 'SLEEPING'), ('RUNNING', 'COMPLETED'), ('RUNNING', 'FAILED'),
+					('RUNNING', 'CANCELLED'),
 				('FAILED', 'PENDING'), ('FAILED', 'SLEEPING'), ('CANCELLED', 'PENDING'), ('CANCELLED', 'SLEEPING'))
 		ORDER BY change_id`},
 
 	{"a run that nobody executes fails only at its deadline, or once its compensations have run", `
-		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, '→', new_status, new->>'error_kind', 'deadline', new->>'deadline_at')
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, '→', new_status,
+			new->>'error_kind', 'deadline', new->>'deadline_at')
 		FROM kagzi_audit.changes
 		WHERE relation = 'workflow_runs' AND old_status IN ('PENDING', 'SLEEPING') AND new_status = 'FAILED'
 			AND NOT (new->>'error_kind' = 'deadline' AND coalesce((new->>'deadline_at')::timestamptz <= at, false))
@@ -89,7 +94,8 @@ var auditChecks = []check{
 		ORDER BY change_id`},
 
 	{"a run that is over does not change", `
-		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, 'changed', string_agg(key, ', ' ORDER BY key))
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, 'changed', string_agg(key, ', '
+			ORDER BY key))
 		FROM kagzi_audit.changes, LATERAL (SELECT key FROM jsonb_each(old) o FULL JOIN jsonb_each(new) n USING (key)
 			WHERE o.value IS DISTINCT FROM n.value) k
 		WHERE relation = 'workflow_runs' AND operation = 'UPDATE'
@@ -98,15 +104,19 @@ var auditChecks = []check{
 		GROUP BY change_id ORDER BY change_id`},
 
 	{"a run stays in its namespace", `
-		SELECT concat_ws(' ', 'change', change_id, 'at', at, relation, 'run', run_id, old->>'namespace_id', '→', new->>'namespace_id')
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, relation, 'run', run_id, old->>'namespace_id', '→',
+			new->>'namespace_id')
 		FROM kagzi_audit.changes
-		WHERE operation = 'UPDATE' AND (old->>'namespace_id' <> new->>'namespace_id' OR old->>'run_id' <> new->>'run_id')
+		WHERE operation = 'UPDATE' AND (old->>'namespace_id' <> new->>'namespace_id'
+			OR old->>'run_id' <> new->>'run_id')
 		ORDER BY change_id`},
 
 	{"a lease begins with a claim", `
-		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, '→', new_status, 'lease', coalesce(old_lease::text, 'NULL'), '→', new_lease)
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, '→', new_status, 'lease',
+			coalesce(old_lease::text, 'NULL'), '→', new_lease)
 		FROM kagzi_audit.changes
-		WHERE relation = 'workflow_runs' AND new_lease IS NOT NULL AND new_lease IS DISTINCT FROM old_lease AND new_status <> 'RUNNING'
+		WHERE relation = 'workflow_runs' AND new_lease IS NOT NULL AND new_lease IS DISTINCT FROM old_lease
+			AND new_status <> 'RUNNING'
 		ORDER BY change_id`},
 
 	{"a lease that ended does not come back", `
@@ -118,7 +128,8 @@ var auditChecks = []check{
 		ORDER BY c.change_id`},
 
 	{"a step is written only while its run runs, but for the compensations of one that has an outcome", `
-		SELECT concat_ws(' ', 'change', s.change_id, 'at', s.at, 'run', s.run_id, 'step', s.step_id, s.new_status, 'while the run is', r.new_status)
+		SELECT concat_ws(' ', 'change', s.change_id, 'at', s.at, 'run', s.run_id, 'step', s.step_id, s.new_status,
+			'while the run is', r.new_status)
 		FROM kagzi_audit.changes s CROSS JOIN LATERAL (
 			SELECT new_status, new->>'outcome' AS outcome, txid FROM kagzi_audit.changes r
 			WHERE r.relation = 'workflow_runs' AND r.run_id = s.run_id AND r.change_id < s.change_id
@@ -129,7 +140,8 @@ var auditChecks = []check{
 		ORDER BY s.change_id`},
 
 	{"a recorded result never changes", `
-		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, 'step', step_id, 'attempt', attempt, old_status, '→', new_status,
+		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, 'step', step_id, 'attempt', attempt,
+			old_status, '→', new_status,
 			CASE WHEN old->'output' <> new->'output' THEN 'with other output' END)
 		FROM kagzi_audit.changes
 		WHERE relation = 'step_runs' AND operation = 'UPDATE' AND new->>'step_kind' <> 'COMPENSATION'
@@ -138,12 +150,15 @@ var auditChecks = []check{
 		ORDER BY change_id`},
 
 	{"a recorded result goes only with its run", `
-		SELECT concat_ws(' ', 'change', s.change_id, 'at', s.at, 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt, s.old_status)
+		SELECT concat_ws(' ', 'change', s.change_id, 'at', s.at, 'run', s.run_id, 'step', s.step_id, 'attempt',
+			s.attempt, s.old_status)
 		FROM kagzi_audit.changes s
 		WHERE s.relation = 'step_runs' AND s.operation = 'DELETE' AND s.old_status = 'COMPLETED'
-			AND NOT EXISTS (SELECT FROM kagzi_audit.changes r WHERE r.relation = 'workflow_runs' AND r.operation = 'DELETE'
+			AND NOT EXISTS (SELECT FROM kagzi_audit.changes r WHERE r.relation = 'workflow_runs'
+				AND r.operation = 'DELETE'
 				AND r.run_id = s.run_id AND r.txid = s.txid)
-			AND NOT EXISTS (SELECT FROM kagzi_audit.changes r WHERE r.relation = 'workflow_runs' AND r.run_id = s.run_id AND r.change_id < s.change_id
+			AND NOT EXISTS (SELECT FROM kagzi_audit.changes r WHERE r.relation = 'workflow_runs' AND r.run_id = s.run_id
+				AND r.change_id < s.change_id
 				AND r.new->>'waiting_on' = 'deletion') -- a run that cannot be resumed any more
 		ORDER BY s.change_id`},
 
@@ -161,7 +176,8 @@ var auditChecks = []check{
 			AND (SELECT p.operation FROM kagzi_audit.changes p WHERE p.relation = 'workflow_runs'
 				AND p.run_id = (c.old->>'parent_run_id')::uuid AND p.change_id < c.change_id
 				ORDER BY p.change_id DESC LIMIT 1) IN ('INSERT', 'UPDATE')
-			AND NOT EXISTS (SELECT FROM kagzi_audit.changes p WHERE p.relation = 'workflow_runs' AND p.operation = 'DELETE'
+			AND NOT EXISTS (SELECT FROM kagzi_audit.changes p WHERE p.relation = 'workflow_runs'
+				AND p.operation = 'DELETE'
 				AND p.run_id = (c.old->>'parent_run_id')::uuid AND p.txid = c.txid)
 		ORDER BY c.change_id`},
 

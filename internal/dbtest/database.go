@@ -10,8 +10,8 @@ import (
 // poolConns is the size of the pool that a test gets without MaxConns.
 const poolConns = 10
 
-// A database is one of those that the tests of the binary take in turn. It keeps its connections for the next test, with
-// their prepared statements: a new connection costs the server more than all that a short test does with it.
+// A database is one of those that the tests of the binary take in turn. It keeps its connections for the next test,
+// with their prepared statements: a new connection costs the server more than all that a short test does with it.
 type database struct {
 	name   string
 	dsn    string        // of the owner
@@ -31,9 +31,10 @@ func useOf(pool *pgxpool.Pool) use {
 	return use{acquired: stat.AcquireCount(), conns: stat.TotalConns()}
 }
 
-// open returns a pool of maxConns connections. That is the database's own, unless its size is another, or something of an earlier
-// test, such as a notification on its way, has used it after that test's end. What does so would use the next test's tables, and
-// if it opened a connection while the cleaner worked, the pool has one whose session the cleaner has ended.
+// open returns a pool of maxConns connections. That is the database's own, unless its size is another, or something of
+// an earlier test, such as a notification on its way, has used it after that test's end. What does so would use the
+// next test's tables, and if it opened a connection while the cleaner worked, the pool has one whose session the
+// cleaner has ended.
 func (d *database) open(ctx context.Context, maxConns int32) (*pgxpool.Pool, error) {
 	if d.pool != nil && (maxConns != poolConns || useOf(d.pool) != d.used) {
 		d.pool.Close()
@@ -62,17 +63,19 @@ func (d *database) toOwner() {
 	}
 }
 
-// forgetSession is DISCARD ALL without the prepared statements and their plans. It also has the session report its statistics,
-// which tests read, at once: it would do so in the middle of the next test.
+// forgetSession is DISCARD ALL without the prepared statements and their plans. It also has the session report its
+// statistics, which tests read, at once: it would do so in the middle of the next test.
 const forgetSession = `CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all();
 	DISCARD SEQUENCES; DISCARD TEMP;
-	DO $$ BEGIN IF current_setting('server_version_num')::int >= 150000 THEN PERFORM pg_stat_force_next_flush(); END IF; END $$`
+	DO $$ BEGIN IF current_setting('server_version_num')::int >= 150000 THEN PERFORM pg_stat_force_next_flush(); END IF;
+		END $$`
 
 // A cleaner looks at a database and empties it, when its test has ended.
 type cleaner struct {
 	*pgx.Conn
-	kept  []*pgxpool.Conn // of the database's own pool, all of them; nil if the test closed it
-	fresh bool            // whether Conn was opened for this, because none are kept, or they are not the owner's; release closes it then
+	kept []*pgxpool.Conn // of the database's own pool, all of them; nil if the test closed it
+	// whether Conn was opened for this, because none are kept, or they are not the owner's; release closes it then
+	fresh bool
 }
 
 // clean returns the cleaner of d. It does not keep a pool that the test has closed, or one with a connection that is

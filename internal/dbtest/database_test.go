@@ -28,7 +28,8 @@ func TestConnectionsAreKept(t *testing.T) {
 	db := Database(r)
 	name, pid := db.Name, session(db)
 	for _, sql := range []string{
-		"SET statement_timeout = 1234", "LISTEN something", "SELECT pg_advisory_lock(7)", "CREATE TEMPORARY TABLE mine (n int)",
+		"SET statement_timeout = 1234", "LISTEN something", "SELECT pg_advisory_lock(7)",
+		"CREATE TEMPORARY TABLE mine (n int)",
 		"DECLARE c CURSOR WITH HOLD FOR SELECT 1", "SET ROLE " + role,
 	} {
 		exec(t, db.Pool, sql)
@@ -40,8 +41,10 @@ func TestConnectionsAreKept(t *testing.T) {
 		t.Fatalf("database %s and session %d came after %s and %d", db.Name, session(db), name, pid)
 	}
 	for _, sql := range []string{
-		`SELECT count(*) FROM pg_settings WHERE name = 'statement_timeout' AND setting <> '0'`, `SELECT count(*) FROM pg_listening_channels()`,
-		`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()`, `SELECT count(*) FROM pg_class WHERE relname = 'mine'`,
+		`SELECT count(*) FROM pg_settings WHERE name = 'statement_timeout' AND setting <> '0'`,
+		`SELECT count(*) FROM pg_listening_channels()`,
+		`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()`,
+		`SELECT count(*) FROM pg_class WHERE relname = 'mine'`,
 		`SELECT count(*) FROM pg_cursors WHERE name = 'c'`, `SELECT (current_user <> session_user)::int`,
 	} {
 		if n := count(t, db, sql); n != 0 {
@@ -71,7 +74,8 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	finish(r)
 	db = Database(r)
-	if n := count(t, db, rolledBack); n < before+20 && count(t, db, `SELECT current_setting('server_version_num')::int`) >= 150000 {
+	if n := count(t, db, rolledBack); n < before+20 &&
+		count(t, db, `SELECT current_setting('server_version_num')::int`) >= 150000 {
 		t.Errorf("%d of 20 transactions that were rolled back are reported", n-before)
 	}
 	finish(r)
@@ -85,15 +89,16 @@ func TestConnectionsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pool, err := d.open(t.Context(), poolConns); err != nil || pool == db.Pool || d.name != db.Name {
-		t.Errorf("database %s: the pool that was used after its test's end is given out, for %s: %v", db.Name, d.name, err)
+		t.Errorf("database %s: the pool that was used after its test's end is given out, for %s: %v", db.Name,
+			d.name, err)
 	}
 	if err := s.drop(t.Context(), d); err != nil {
 		t.Error(err)
 	}
 }
 
-// Something of an earlier test, such as a notification on its way, uses the pool while the cleaner works. The cleaner ends the
-// session that this opens, so the pool has a connection that is lost.
+// Something of an earlier test, such as a notification on its way, uses the pool while the cleaner works. The cleaner
+// ends the session that this opens, so the pool has a connection that is lost.
 func TestPoolUsedDuringTheCleanup(t *testing.T) {
 	t.Parallel()
 	s, err := shared.Get()

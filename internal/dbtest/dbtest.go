@@ -1,5 +1,5 @@
-// Package dbtest gives each test a Postgres database of its own, and checks after the test that the tables violate none of
-// Kagzi's invariants. It also has the helpers that every test with a database needs.
+// Package dbtest gives each test a Postgres database of its own, and checks after the test that the tables violate none
+// of Kagzi's invariants. It also has the helpers that every test with a database needs.
 //
 //	func TestMain(m *testing.M) { dbtest.Main(m) }
 //
@@ -9,9 +9,9 @@
 //		…
 //	}
 //
-// The databases are on a throwaway server of the test binary, or on the server that KAGZI_TEST_DATABASE_URL names. A database is
-// emptied after each test and used again, with the connections of its pool. That takes a few milliseconds, and isolates the
-// tests from each other's notifications and advisory locks, too.
+// The databases are on a throwaway server of the test binary, or on the server that KAGZI_TEST_DATABASE_URL names. A
+// database is emptied after each test and used again, with the connections of its pool. That takes a few milliseconds,
+// and isolates the tests from each other's notifications and advisory locks, too.
 package dbtest
 
 import (
@@ -33,10 +33,11 @@ import (
 
 // A DB is a test's database.
 type DB struct {
-	// Pool is used by no other test meanwhile. The test may close it. When the test has ended, nothing of it may use the pool,
-	// which may be the next test's.
+	// Pool is used by no other test meanwhile. The test may close it. When the test has ended, nothing of it may use
+	// the pool, which may be the next test's.
 	Pool *pgxpool.Pool
-	// DSN is the database's URL, for tests that open other connections. Connections still open after the test are ended.
+	// DSN is the database's URL, for tests that open other connections. Connections still open after the test are
+	// ended.
 	DSN string
 	// Name is the database's name on the server.
 	Name string
@@ -56,7 +57,8 @@ type options struct {
 // Unchecked omits the check of the invariants after the test, for tests that violate them on purpose.
 func Unchecked() Option { return func(o *options) { o.unchecked = true } }
 
-// AsOwner gives the test the owner's pool and DSN, whatever KAGZI_TEST_ROLES says, for tests of what only a superuser may do or see.
+// AsOwner gives the test the owner's pool and DSN, whatever KAGZI_TEST_ROLES says, for tests of what only a superuser
+// may do or see.
 func AsOwner() Option { return func(o *options) { o.owner = true } }
 
 // Empty gives a database without Kagzi's tables. It implies Unchecked.
@@ -82,8 +84,8 @@ func Connect(t testing.TB, dsn string) *pgx.Conn {
 	return conn
 }
 
-// Database returns a migrated, empty database that no other test uses. It checks the invariants like [CheckInvariants] when
-// the test has ended and the cleanups that were registered after this call have run.
+// Database returns a migrated, empty database that no other test uses. It checks the invariants like [CheckInvariants]
+// when the test has ended and the cleanups that were registered after this call have run.
 func Database(t testing.TB, opts ...Option) *DB {
 	t.Helper()
 	o := options{maxConns: poolConns, patience: endPatience}
@@ -159,14 +161,15 @@ func released(pool *pgxpool.Pool, patience time.Duration) bool {
 // lingers is longer than a client keeps its connection for notifications after the last Result.
 const lingers = time.Minute
 
-// Main runs a package's tests, ends the server that they used, and exits. The exit code is not 0 if a test failed or left
-// goroutines behind. TestMain calls it last. The default logger, which clients without a Logger use, is silent unless
-// KAGZI_TEST_LOG is set, so that tests that pass print nothing.
+// Main runs a package's tests, ends the server that they used, and exits. The exit code is not 0 if a test failed or
+// left goroutines behind. TestMain calls it last. The default logger, which clients without a Logger use, is silent
+// unless KAGZI_TEST_LOG is set, so that tests that pass print nothing.
 func Main(m *testing.M, ignore ...goleak.Option) {
 	if os.Getenv("KAGZI_TEST_LOG") == "" {
 		slog.SetDefault(slog.New(slog.DiscardHandler))
 	}
-	// Run more tests at once than there are processors: most tests wait for the database, for processes, or for time to pass.
+	// Run more tests at once than there are processors: most tests wait for the database, for processes, or for time to
+	// pass.
 	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))) // a number
 	}

@@ -194,25 +194,31 @@ func TestReset(t *testing.T) {
 	}{
 		{"Nothing", "SELECT 1", true},
 		{"Rows", pendingRun, true},
-		{"UserTables", "CREATE TABLE parent (id serial PRIMARY KEY); CREATE TABLE child (id int REFERENCES parent)", true},
+		{"UserTables", "CREATE TABLE parent (id serial PRIMARY KEY); CREATE TABLE child (id int REFERENCES " +
+			"parent)", true},
 		{"View", "CREATE VIEW v AS SELECT 1 AS one", false},
 		{"Function", "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'", false},
 		{"Type", "CREATE TYPE mood AS ENUM ('good')", false},
 		{"Schema", "CREATE SCHEMA other", false},
 		{"Extension", "CREATE EXTENSION pg_trgm", false},
 		{"DroppedIndex", "DROP INDEX kagzi.workflow_runs_claim", false},
-		{"OtherIndexOfTheName", "DROP INDEX kagzi.workflow_runs_claim; CREATE INDEX workflow_runs_claim ON kagzi.workflow_runs (run_id)", false},
+		{"OtherIndexOfTheName", "DROP INDEX kagzi.workflow_runs_claim; CREATE INDEX workflow_runs_claim ON " +
+			"kagzi.workflow_runs (run_id)", false},
 		{"DroppedTable", "DROP TABLE kagzi.signals", false},
 		{"Column", "ALTER TABLE kagzi.signals ADD COLUMN extra int", false},
 		{"Constraint", "ALTER TABLE kagzi.signals ADD CHECK (sequence > 0)", false},
 		{"Analyzed", pendingRun + "; ANALYZE kagzi.workflow_runs", false},
-		{"ManyRows", "INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event) SELECT gen_random_uuid(), gen_random_uuid(), 'ns', 'RESUMED' FROM generate_series(1, 10000)", true},
+		{"ManyRows", "INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event) SELECT gen_random_uuid(), " +
+			"gen_random_uuid(), 'ns', 'RESUMED' FROM generate_series(1, 10000)", true},
 		{"Vacuumed", "VACUUM FREEZE kagzi.workflow_runs", true},
 		{"TemporaryTable", "CREATE TEMPORARY TABLE mine (n int)", true},
 		{"Storage", "ALTER TABLE kagzi.signals SET (fillfactor = 10)", false},
-		{"Trigger", "CREATE FUNCTION kagzi.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; CREATE TRIGGER t AFTER INSERT ON kagzi.signals EXECUTE FUNCTION kagzi.f()", false},
-		{"Version", "INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (999, true, 1)", false},
-		{"Setting", "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET statement_timeout = 200'; END $$", false},
+		{"Trigger", "CREATE FUNCTION kagzi.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; CREATE " +
+			"TRIGGER t AFTER INSERT ON kagzi.signals EXECUTE FUNCTION kagzi.f()", false},
+		{"Version", "INSERT INTO kagzi.schema_migrations (version_id, is_applied, oldest_program) VALUES (999, " +
+			"true, 1)", false},
+		{"Setting", "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET statement_timeout = " +
+			"200'; END $$", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Example is [Database] for Example functions, which have no testing.TB. When the example has stopped everything that uses the
-// database, it calls done, which returns an error if an invariant is violated.
+// Example is [Database] for Example functions, which have no testing.TB. When the example has stopped everything that
+// uses the database, it calls done, which returns an error if an invariant is violated.
 func Example(ctx context.Context, opts ...Option) (db *DB, done func() error, err error) {
 	s, err := shared.Get()
 	if err != nil {

@@ -22,8 +22,9 @@ func CheckInvariants(t testing.TB, pool *pgxpool.Pool) {
 	report(t, found)
 }
 
-// Violations is [CheckInvariants] for programs that are no tests. It returns the violations, each as "invariant: where", at most a few
-// of each invariant. If nobody has set the server's clock, it is steady; else the invariants about times are left out.
+// Violations is [CheckInvariants] for programs that are no tests. It returns the violations, each as "invariant:
+// where", at most a few of each invariant. If nobody has set the server's clock, it is steady; else the invariants
+// about times are left out.
 func Violations(ctx context.Context, pool *pgxpool.Pool, steady bool) ([]string, error) {
 	return violations(ctx, pool, steady)
 }
@@ -34,21 +35,23 @@ func violations(ctx context.Context, db interface {
 }, steady bool,
 ) (found []string, err error) {
 	// All checks use one snapshot, because another process may still write.
-	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		checks := slices.Clone(tableChecks)
-		if steady {
-			checks = append(checks, timeChecks...)
-		}
-		var audited bool
-		if err := tx.QueryRow(ctx, `SELECT to_regclass('kagzi_audit.changes') IS NOT NULL`).Scan(&audited); err != nil {
+	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			checks := slices.Clone(tableChecks)
+			if steady {
+				checks = append(checks, timeChecks...)
+			}
+			var audited bool
+			if err := tx.QueryRow(ctx, `SELECT to_regclass('kagzi_audit.changes') IS NOT NULL`).
+				Scan(&audited); err != nil {
+				return err
+			}
+			if audited {
+				checks = append(checks, auditChecks...)
+			}
+			found, err = runChecks(ctx, tx, checks)
 			return err
-		}
-		if audited {
-			checks = append(checks, auditChecks...)
-		}
-		found, err = runChecks(ctx, tx, checks)
-		return err
-	})
+		})
 	return found, err
 }
 
@@ -56,25 +59,29 @@ func violations(ctx context.Context, db interface {
 var tableChecks = []check{
 	// A group is decided anew once a failure in it, or that it was too late, is forgotten.
 	{"a step has at most one recorded result", `
-		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', ' ORDER BY attempt_number))
+		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', '
+			ORDER BY attempt_number))
 		FROM kagzi.step_runs WHERE status = 'COMPLETED'
 			AND NOT (step_kind = 'MARKER' AND step_id !~ '#patched:')
 		GROUP BY namespace_id, run_id, step_id HAVING count(*) > 1`},
 
 	{"a step with a recorded result is not attempted again", `
-		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number, 'follows the result of attempt', c.attempt_number)
+		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number,
+			'follows the result of attempt', c.attempt_number)
 		FROM kagzi.step_runs s JOIN kagzi.step_runs c USING (run_id, step_id, namespace_id)
 		WHERE c.status = 'COMPLETED' AND s.status <> 'COMPLETED' AND s.attempt_number > c.attempt_number
 			AND NOT (c.step_kind = 'MARKER' AND c.step_id !~ '#patched:')`},
 
 	{"an external ID has at most one active run", `
-		SELECT concat_ws(' ', 'namespace', namespace_id, 'ID', external_id, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
+		SELECT concat_ws(' ', 'namespace', namespace_id, 'ID', external_id, 'runs', string_agg(run_id::text, ', '
+			ORDER BY run_id))
 		FROM kagzi.workflow_runs
 		WHERE external_id IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING')
 		GROUP BY namespace_id, external_id HAVING count(*) > 1`},
 
 	{"a tick of a schedule has at most one run", `
-		SELECT concat_ws(' ', 'schedule', schedule_id, 'tick', fire_at, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
+		SELECT concat_ws(' ', 'schedule', schedule_id, 'tick', fire_at, 'runs', string_agg(run_id::text, ', '
+			ORDER BY run_id))
 		FROM kagzi.workflow_runs
 		WHERE schedule_id IS NOT NULL AND fire_at IS NOT NULL
 		GROUP BY namespace_id, schedule_id, fire_at HAVING count(*) > 1`},
@@ -96,13 +103,15 @@ var tableChecks = []check{
 		WHERE status = 'RUNNING' AND run_key IS NOT NULL AND slot IS NULL`},
 
 	{"a group has at most one run with its slot", `
-		SELECT concat_ws(' ', 'namespace', namespace_id, 'group', run_key, 'runs', string_agg(run_id::text, ', ' ORDER BY run_id))
+		SELECT concat_ws(' ', 'namespace', namespace_id, 'group', run_key, 'runs', string_agg(run_id::text, ', '
+			ORDER BY run_id))
 		FROM kagzi.workflow_runs
 		WHERE key_scope = '' AND (status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING'))
 		GROUP BY namespace_id, run_key HAVING count(*) > 1`},
 
 	{"a paused run is not over, and not to be cancelled", `
-		SELECT concat_ws(' ', 'run', run_id, 'is', status, 'and paused since', paused_at, 'cancel requested', cancel_requested_at)
+		SELECT concat_ws(' ', 'run', run_id, 'is', status, 'and paused since', paused_at, 'cancel requested',
+			cancel_requested_at)
 		FROM kagzi.workflow_runs
 		WHERE paused_at IS NOT NULL AND (finished_at IS NOT NULL OR cancel_requested_at IS NOT NULL)`},
 
@@ -134,9 +143,11 @@ var tableChecks = []check{
 		WHERE r.run_id IS NULL`},
 
 	{"a run that tells has published its start, and then its end", `
-		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, 'start', coalesce(b.position::text, 'NULL'), 'end', coalesce(e.position::text, 'NULL'))
+		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, 'start', coalesce(b.position::text, 'NULL'), 'end',
+			coalesce(e.position::text, 'NULL'))
 		FROM kagzi.workflow_runs r
-		LEFT JOIN kagzi.events b ON b.topic = 'kagzi.runs' AND b.namespace_id = r.namespace_id AND b.event_id = r.run_id || '/started'
+		LEFT JOIN kagzi.events b ON b.topic = 'kagzi.runs' AND b.namespace_id = r.namespace_id
+			AND b.event_id = r.run_id || '/started'
 		LEFT JOIN kagzi.events e ON e.topic = 'kagzi.runs' AND e.namespace_id = r.namespace_id
 			AND e.event_id = r.run_id || '/ended/' || (extract(epoch FROM r.finished_at) * 1000000)::bigint
 		WHERE r.tells AND (b.position IS NULL OR e.position < b.position
@@ -146,28 +157,35 @@ var tableChecks = []check{
 		SELECT concat_ws(' ', 'run', r.run_id, 'has', i.items, 'items up to', i.last)
 		FROM kagzi.workflow_runs r
 		CROSS JOIN LATERAL (
-			SELECT count(*) AS items, coalesce(max(i.place), -1) AS last FROM kagzi.start_items i WHERE i.run_id = r.run_id AND i.namespace_id = r.namespace_id
+			SELECT count(*) AS items, coalesce(max(i.place), -1) AS last FROM kagzi.start_items i
+				WHERE i.run_id = r.run_id AND i.namespace_id = r.namespace_id
 		) i
 		WHERE i.last <> i.items - 1 OR r.input IS NOT NULL AND i.items > 0`},
 
 	{"a child has its parent's step", `
 		SELECT concat_ws(' ', 'run', c.run_id, 'of parent', c.parent_run_id, 'step', c.parent_step_id)
-		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id AND p.namespace_id = c.namespace_id
+		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id
+			AND p.namespace_id = c.namespace_id
 		WHERE c.parent_step_id IS NOT NULL AND p.waiting_on IS DISTINCT FROM 'deletion'
 			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
-				AND s.step_id = c.parent_step_id AND (s.step_kind = 'CHILD_WORKFLOW' AND s.child_run_id = c.run_id OR s.step_kind = 'COMPENSATION'))`},
+				AND s.step_id = c.parent_step_id AND (s.step_kind = 'CHILD_WORKFLOW' AND s.child_run_id = c.run_id
+					OR s.step_kind = 'COMPENSATION'))`},
 
 	{"a step's child is there, and is its run's unless that is a fork", `
-		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number, 'is', s.status, 'and its child',
-			coalesce(s.child_run_id::text, 'NULL'), CASE WHEN c.run_id IS NULL THEN 'is not there' ELSE 'has parent ' || c.parent_run_id END)
+		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number, 'is', s.status,
+			'and its child',
+			coalesce(s.child_run_id::text, 'NULL'), CASE WHEN c.run_id IS NULL THEN 'is not there'
+				ELSE 'has parent ' || c.parent_run_id END)
 		FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
 		LEFT JOIN kagzi.workflow_runs c ON c.run_id = s.child_run_id AND c.namespace_id = s.namespace_id
 		WHERE s.step_kind = 'CHILD_WORKFLOW' AND s.status IN ('RUNNING', 'COMPLETED') AND r.origin_run_id IS NULL
-			AND (c.run_id IS NULL OR c.parent_run_id IS DISTINCT FROM s.run_id OR c.parent_step_id IS DISTINCT FROM s.step_id)`},
+			AND (c.run_id IS NULL OR c.parent_run_id IS DISTINCT FROM s.run_id
+				OR c.parent_step_id IS DISTINCT FROM s.step_id)`},
 
 	{"a run that is over has no active children, unless they are detached or people must look at it", `
 		SELECT concat_ws(' ', 'run', c.run_id, 'is', c.status, 'and its parent', p.run_id, p.status)
-		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id AND p.namespace_id = c.namespace_id
+		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id
+			AND p.namespace_id = c.namespace_id
 		WHERE c.parent_step_id IS NOT NULL AND NOT c.detached AND c.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 			AND c.cancel_requested_at IS NULL AND p.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
 			AND NOT p.quarantined
@@ -185,14 +203,16 @@ var tableChecks = []check{
 	{"a message that was set aside is unread, and says why", `
 		SELECT concat_ws(' ', 'run', g.run_id, 'signal', g.name, 'message', g.sequence, 'read by', g.consumed_by)
 		FROM kagzi.signals g
-		WHERE (g.set_aside_at IS NULL) <> (g.set_aside IS NULL) OR g.set_aside_at IS NOT NULL AND g.consumed_by IS NOT NULL`},
+		WHERE (g.set_aside_at IS NULL) <> (g.set_aside IS NULL) OR g.set_aside_at IS NOT NULL
+			AND g.consumed_by IS NOT NULL`},
 
 	{"a step that read a message has marked it", `
 		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'message', s.sequence)
 		FROM kagzi.step_runs s
 		WHERE s.step_kind = 'SIGNAL' AND s.sequence IS NOT NULL AND NOT EXISTS (
 			SELECT FROM kagzi.signals g
-			WHERE g.run_id = s.run_id AND g.namespace_id = s.namespace_id AND g.sequence = s.sequence AND g.consumed_by IS NOT NULL)`},
+			WHERE g.run_id = s.run_id AND g.namespace_id = s.namespace_id AND g.sequence = s.sequence
+				AND g.consumed_by IS NOT NULL)`},
 
 	{"no two steps read one message", `
 		SELECT concat_ws(' ', 'run', run_id, 'message', sequence, 'steps', string_agg(step_id, ', ' ORDER BY step_id))
@@ -201,17 +221,20 @@ var tableChecks = []check{
 		GROUP BY namespace_id, run_id, sequence HAVING count(*) > 1`},
 
 	{"attempts are numbered from 1 without gaps", `
-		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', ' ORDER BY attempt_number))
+		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', '
+			ORDER BY attempt_number))
 		FROM kagzi.step_runs
 		GROUP BY namespace_id, run_id, step_id HAVING min(attempt_number) <> 1 OR max(attempt_number) <> count(*)`},
 
 	{"a run that ended badly is compensated, all of it", `
-		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, r.error_kind, 'and its compensation', c.step_id, 'is', c.status)
+		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, r.error_kind, 'and its compensation', c.step_id, 'is',
+			c.status)
 		FROM kagzi.workflow_runs r JOIN (
 			SELECT DISTINCT ON (run_id, step_id) * FROM kagzi.step_runs
 			WHERE step_kind = 'COMPENSATION' AND call IS NOT NULL ORDER BY run_id, step_id, attempt_number DESC
 		) c USING (run_id, namespace_id)
-		WHERE c.status <> 'COMPLETED' AND (r.status = 'CANCELLED' AND coalesce(r.error, '') NOT LIKE 'run was terminated%'
+		WHERE c.status <> 'COMPLETED'
+			AND (r.status = 'CANCELLED' AND coalesce(r.error, '') NOT LIKE 'run was terminated%'
 			OR r.status = 'FAILED' AND NOT r.quarantined AND r.error_kind <> 'compensation')`},
 
 	{"a run that completes is not compensated", `
@@ -221,7 +244,8 @@ var tableChecks = []check{
 
 	{"a compensation that is under way has a run that waits for it", `
 		SELECT concat_ws(' ', 'run', c.run_id, 'is', c.status, 'and its parent', r.run_id, r.status)
-		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs r ON r.run_id = c.parent_run_id AND r.namespace_id = c.namespace_id
+		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs r ON r.run_id = c.parent_run_id
+			AND r.namespace_id = c.namespace_id
 		WHERE c.parent_step_id LIKE '%#compensation' AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 			AND (r.status <> 'SLEEPING' OR r.outcome IS NULL)
 			AND NOT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = c.run_id AND e.event = 'RESUMED')`},
@@ -230,32 +254,42 @@ var tableChecks = []check{
 // timeChecks are the checks that compare times. They tell nothing if somebody has set the server's clock.
 var timeChecks = []check{
 	{"no step ends after its run", `
-		SELECT concat_ws(' ', 'run', r.run_id, 'ended', r.finished_at, 'step', s.step_id, 'attempt', s.attempt_number, 'ended', s.finished_at)
+		SELECT concat_ws(' ', 'run', r.run_id, 'ended', r.finished_at, 'step', s.step_id, 'attempt', s.attempt_number,
+			'ended', s.finished_at)
 		FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
 		WHERE r.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND s.finished_at > r.finished_at`},
 
 	{"a sleep never ends early", `
-		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'to wake', wake_at, 'ended', coalesce(finished_at::text, 'NULL'))
+		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'to wake', wake_at, 'ended',
+			coalesce(finished_at::text, 'NULL'))
 		FROM kagzi.step_runs
-		WHERE step_kind = 'SLEEP' AND status = 'COMPLETED' AND wake_at IS NOT NULL AND (finished_at IS NULL OR finished_at < wake_at)`},
+		WHERE step_kind = 'SLEEP' AND status = 'COMPLETED' AND wake_at IS NOT NULL
+			AND (finished_at IS NULL OR finished_at < wake_at)`},
 
 	{"a retry never starts before its backoff", `
-		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempt', k.attempt_number, 'to be followed at', k.wake_at,
+		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempt', k.attempt_number, 'to be followed at',
+			k.wake_at,
 			'was followed at', next.started_at)
 		FROM kagzi.step_runs k JOIN kagzi.step_runs next USING (run_id, step_id, namespace_id)
-		WHERE next.attempt_number = k.attempt_number + 1 AND k.status = 'FAILED' AND k.step_kind = 'FUNCTION' AND next.started_at < k.wake_at`},
+		WHERE next.attempt_number = k.attempt_number + 1 AND k.status = 'FAILED' AND k.step_kind = 'FUNCTION'
+			AND next.started_at < k.wake_at`},
 
 	{"a run is compensated from its last registration to its first", `
-		SELECT concat_ws(' ', 'run', a.run_id, 'compensation', a.step_id, 'at position', a.position, 'began before', b.step_id, 'at position', b.position, 'was over')
+		SELECT concat_ws(' ', 'run', a.run_id, 'compensation', a.step_id, 'at position', a.position, 'began before',
+			b.step_id, 'at position', b.position, 'was over')
 		FROM kagzi.step_runs a JOIN kagzi.step_runs b USING (run_id, namespace_id, step_kind)
 		JOIN kagzi.workflow_runs ca ON ca.run_id = a.child_run_id AND ca.namespace_id = a.namespace_id
 		JOIN kagzi.workflow_runs cb ON cb.run_id = b.child_run_id AND cb.namespace_id = b.namespace_id
-		WHERE step_kind = 'COMPENSATION' AND a.position < b.position AND ca.created_at < coalesce(cb.finished_at, 'infinity')
-			AND NOT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id IN (a.run_id, cb.run_id) AND e.event = 'RESUMED')`},
+		WHERE step_kind = 'COMPENSATION' AND a.position < b.position AND ca.created_at < coalesce(cb.finished_at,
+			'infinity')
+			AND NOT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id IN (a.run_id, cb.run_id)
+				AND e.event = 'RESUMED')`},
 
 	{"the compensations of children are over before those of their parent begin", `
-		SELECT concat_ws(' ', 'run', c.parent_run_id, 'compensation', c.parent_step_id, 'began before child', k.run_id, 'was over')
-		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs k ON k.parent_run_id = c.parent_run_id AND k.namespace_id = c.namespace_id
+		SELECT concat_ws(' ', 'run', c.parent_run_id, 'compensation', c.parent_step_id, 'began before child', k.run_id,
+			'was over')
+		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs k ON k.parent_run_id = c.parent_run_id
+			AND k.namespace_id = c.namespace_id
 		WHERE c.parent_step_id LIKE '%#compensation' AND k.parent_step_id NOT LIKE '%#compensation' AND NOT k.detached
 			AND c.created_at < coalesce(k.finished_at, 'infinity')
 			AND NOT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = k.run_id AND e.event = 'RESUMED')`},

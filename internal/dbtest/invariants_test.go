@@ -13,31 +13,46 @@ const goodHistory = `
 		locked_by, lease, error_kind, created_at, started_at, finished_at, schedule_id, fire_at)
 	VALUES
 		('00000000-0000-0000-0000-000000000001', 'ns', 'key', 'q', 'w', 'COMPLETED', NULL,
-			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000001', NULL, '2026-01-01 10:00', '2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL),
+			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000001', NULL, '2026-01-01 10:00',
+				'2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL),
 		('00000000-0000-0000-0000-000000000002', 'ns', 'key', 'q', 'w', 'RUNNING', '2026-01-01 10:05',
-			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000002', NULL, '2026-01-01 10:00', '2026-01-01 10:00', NULL, NULL, NULL),
+			'10000000-0000-0000-0000-000000000001', '20000000-0000-0000-0000-000000000002', NULL, '2026-01-01 10:00',
+				'2026-01-01 10:00', NULL, NULL, NULL),
 		('00000000-0000-0000-0000-000000000003', 'ns', NULL, 'q', 'w', 'FAILED', NULL,
-			NULL, '20000000-0000-0000-0000-000000000003', 'panic', '2026-01-01 10:00', '2026-01-01 10:00', '2026-01-01 11:00', NULL, NULL),
+			NULL, '20000000-0000-0000-0000-000000000003', 'panic', '2026-01-01 10:00', '2026-01-01 10:00',
+				'2026-01-01 11:00', NULL, NULL),
 		('00000000-0000-0000-0000-000000000004', 'other', 'key', 'q', 'w', 'SLEEPING', 'infinity',
 			NULL, NULL, NULL, '2026-01-01 10:00', '2026-01-01 10:00', NULL, NULL, NULL),
 		('00000000-0000-0000-0000-000000000006', 'ns', NULL, 'q', 'w', 'PENDING', '2026-01-01 12:00',
-			NULL, NULL, NULL, '2026-01-01 10:00', NULL, NULL, '00000000-0000-0000-0000-000000000005', '2026-01-01 12:00'),
+			NULL, NULL, NULL, '2026-01-01 10:00', NULL, NULL, '00000000-0000-0000-0000-000000000005',
+				'2026-01-01 12:00'),
 		('00000000-0000-0000-0000-000000000007', 'ns', NULL, 'q', 'w', 'CANCELLED', NULL,
-			NULL, NULL, NULL, '2026-01-01 10:00', NULL, '2026-01-01 11:00', '00000000-0000-0000-0000-000000000005', '2026-01-01 11:00');
+			NULL, NULL, NULL, '2026-01-01 10:00', NULL, '2026-01-01 11:00', '00000000-0000-0000-0000-000000000005',
+				'2026-01-01 11:00');
 
-	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, cron_expr, max_catchup, spec, paused, cursor_at, next_at, task_queue, workflow_type, priority)
-	VALUES ('00000000-0000-0000-0000-000000000005', 'ns', 'daily', '0 12 * * *', 0, '{}', false, '2026-01-01 12:00', '2026-01-02 12:00', 'q', 'w', 3);
+	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, cron_expr, max_catchup, spec, paused, cursor_at,
+		next_at, task_queue, workflow_type, priority)
+	VALUES ('00000000-0000-0000-0000-000000000005', 'ns', 'daily', '0 12 * * *', 0, '{}', false, '2026-01-01 12:00',
+		'2026-01-02 12:00', 'q', 'w', 3);
 
-	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, output, wake_at, started_at, finished_at)
+	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+		first_attempt, output, wake_at, started_at, finished_at)
 	VALUES
-		('00000000-0000-0000-0000-000000000001', 'ns', 'fetch', 1, 'FAILED', 'FUNCTION', 1, 1, NULL, '2026-01-01 10:02', '2026-01-01 10:00', '2026-01-01 10:01'),
-		('00000000-0000-0000-0000-000000000001', 'ns', 'fetch', 2, 'COMPLETED', 'FUNCTION', 1, 1, 'out', NULL, '2026-01-01 10:02', '2026-01-01 10:03'),
-		('00000000-0000-0000-0000-000000000001', 'ns', 'nap', 1, 'COMPLETED', 'SLEEP', 1, 1, NULL, '2026-01-01 10:10', '2026-01-01 10:03', '2026-01-01 10:10'),
-		('00000000-0000-0000-0000-000000000001', 'ns', 'last', 1, 'COMPLETED', 'FUNCTION', 1, 1, 'out', NULL, '2026-01-01 10:59', '2026-01-01 11:00'),
-		('00000000-0000-0000-0000-000000000002', 'ns', 'fetch', 1, 'RUNNING', 'FUNCTION', 1, 1, NULL, NULL, '2026-01-01 10:00', NULL);
+		('00000000-0000-0000-0000-000000000001', 'ns', 'fetch', 1, 'FAILED', 'FUNCTION', 1, 1, NULL, '2026-01-01 10:02',
+			'2026-01-01 10:00', '2026-01-01 10:01'),
+		('00000000-0000-0000-0000-000000000001', 'ns', 'fetch', 2, 'COMPLETED', 'FUNCTION', 1, 1, 'out', NULL,
+			'2026-01-01 10:02', '2026-01-01 10:03'),
+		('00000000-0000-0000-0000-000000000001', 'ns', 'nap', 1, 'COMPLETED', 'SLEEP', 1, 1, NULL, '2026-01-01 10:10',
+			'2026-01-01 10:03', '2026-01-01 10:10'),
+		('00000000-0000-0000-0000-000000000001', 'ns', 'last', 1, 'COMPLETED', 'FUNCTION', 1, 1, 'out', NULL,
+			'2026-01-01 10:59', '2026-01-01 11:00'),
+		('00000000-0000-0000-0000-000000000002', 'ns', 'fetch', 1, 'RUNNING', 'FUNCTION', 1, 1, NULL, NULL,
+			'2026-01-01 10:00', NULL);
 
-	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence, started_at, finished_at)
-	VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'approved', 1, 'COMPLETED', 'SIGNAL', 1, 1, 1, '2026-01-01 10:01', '2026-01-01 10:01');
+	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+		first_attempt, sequence, started_at, finished_at)
+	VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'approved', 1, 'COMPLETED', 'SIGNAL', 1, 1, 1,
+		'2026-01-01 10:01', '2026-01-01 10:01');
 
 	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, consumed_by)
 	VALUES ('00000000-0000-0000-0000-000000000002', 'approved', 1, 'ns', 'one', 'approved'),
@@ -67,7 +82,8 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"AttemptAfterResult", "a step with a recorded result is not attempted again",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt)
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt)
 			VALUES ('00000000-0000-0000-0000-000000000001', 'ns', 'fetch', 3, 'RUNNING', 'FUNCTION', 1, 1)`,
 		},
 		{
@@ -108,7 +124,8 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"TwoOfAGroup", "a group has at most one run with its slot",
-			`UPDATE kagzi.workflow_runs SET run_key = 'k', key_scope = '', slot = 2, namespace_id = 'ns', external_id = NULL WHERE status IN ('PENDING', 'SLEEPING')`,
+			`UPDATE kagzi.workflow_runs SET run_key = 'k', key_scope = '', slot = 2, namespace_id = 'ns',
+				external_id = NULL WHERE status IN ('PENDING', 'SLEEPING')`,
 		},
 		{
 			"PausedAndOver", "a paused run is not over, and not to be cancelled",
@@ -164,8 +181,10 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"ReadTwice", "no two steps read one message",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, sequence)
-			SELECT run_id, namespace_id, 'approved#2', 1, 'COMPLETED', 'SIGNAL', 1, 1, 1 FROM kagzi.step_runs WHERE step_kind = 'SIGNAL'`,
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt, sequence)
+			SELECT run_id, namespace_id, 'approved#2', 1, 'COMPLETED', 'SIGNAL', 1, 1, 1 FROM kagzi.step_runs
+				WHERE step_kind = 'SIGNAL'`,
 		},
 		{
 			"OrphanedEvent", "a run's rows go when it goes",
@@ -173,9 +192,12 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"Child", "",
-			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002', parent_step_id = 'child'
-			WHERE run_id = '00000000-0000-0000-0000-000000000007'; INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, child_run_id)
-			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1, '00000000-0000-0000-0000-000000000007')`,
+			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002',
+				parent_step_id = 'child'
+			WHERE run_id = '00000000-0000-0000-0000-000000000007'; INSERT INTO kagzi.step_runs (run_id, namespace_id,
+				step_id, attempt_number, status, step_kind, run_attempt, first_attempt, child_run_id)
+			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1,
+				'00000000-0000-0000-0000-000000000007')`,
 		},
 		{
 			"EndNotTold", "a run that tells has published its start, and then its end",
@@ -187,25 +209,35 @@ func TestTableChecks(t *testing.T) {
 			"BatchWithAGap", "a batch has items, without gaps, instead of an input",
 			`UPDATE kagzi.workflow_runs SET input = NULL WHERE run_id = '00000000-0000-0000-0000-000000000007';
 			INSERT INTO kagzi.start_items (run_id, place, namespace_id, item_id, input)
-			SELECT '00000000-0000-0000-0000-000000000007', place, 'ns', gen_random_uuid(), '' FROM unnest(ARRAY[0, 2]) AS place`,
+			SELECT '00000000-0000-0000-0000-000000000007', place, 'ns', gen_random_uuid(), ''
+				FROM unnest(ARRAY[0, 2]) AS place`,
 		},
 		{
 			"ChildWithoutAStep", "a child has its parent's step",
-			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002', parent_step_id = 'child'
+			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002',
+				parent_step_id = 'child'
 			WHERE run_id = '00000000-0000-0000-0000-000000000007'; `,
 		},
 		{
 			"StepWithoutItsChild", "a step's child is there, and is its run's unless that is a fork",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, child_run_id)
-			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1, '00000000-0000-0000-0000-000000000007')`,
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt, child_run_id)
+			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1,
+				'00000000-0000-0000-0000-000000000007')`,
 		},
 		{
-			"OrphanedChild", "a run that is over has no active children, unless they are detached or people must look at it",
-			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002', parent_step_id = 'child'
-			WHERE run_id = '00000000-0000-0000-0000-000000000007'; INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, child_run_id)
-			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1, '00000000-0000-0000-0000-000000000007');
-			UPDATE kagzi.workflow_runs SET status = 'PENDING', finished_at = NULL, available_at = now() WHERE run_id = '00000000-0000-0000-0000-000000000007';
-			UPDATE kagzi.workflow_runs SET status = 'CANCELLED', finished_at = now(), locked_by = NULL WHERE run_id = '00000000-0000-0000-0000-000000000002'`,
+			"OrphanedChild", "a run that is over has no active children, unless they are detached or people must " +
+				"look at it",
+			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002',
+				parent_step_id = 'child'
+			WHERE run_id = '00000000-0000-0000-0000-000000000007'; INSERT INTO kagzi.step_runs (run_id, namespace_id,
+				step_id, attempt_number, status, step_kind, run_attempt, first_attempt, child_run_id)
+			VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'child', 1, 'RUNNING', 'CHILD_WORKFLOW', 1, 1,
+				'00000000-0000-0000-0000-000000000007');
+			UPDATE kagzi.workflow_runs SET status = 'PENDING', finished_at = NULL, available_at = now()
+				WHERE run_id = '00000000-0000-0000-0000-000000000007';
+			UPDATE kagzi.workflow_runs SET status = 'CANCELLED', finished_at = now(), locked_by = NULL
+				WHERE run_id = '00000000-0000-0000-0000-000000000002'`,
 		},
 		{
 			"StepAfterTheEnd", "no step ends after its run",
@@ -217,7 +249,8 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"EarlyRetry", "a retry never starts before its backoff",
-			`UPDATE kagzi.step_runs SET started_at = '2026-01-01 10:01:59.999999' WHERE step_id = 'fetch' AND attempt_number = 2`,
+			`UPDATE kagzi.step_runs SET started_at = '2026-01-01 10:01:59.999999' WHERE step_id = 'fetch'
+				AND attempt_number = 2`,
 		},
 		{
 			"FirstAttemptMissing", "attempts are numbered from 1 without gaps",
@@ -233,53 +266,93 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"Compensated", "",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
-			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
-				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL),
-				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05', NULL)`,
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt, position, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1,
+					1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1,
+					2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id,
+				parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED',
+					'00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02',
+					'2026-01-01 10:02', '2026-01-01 10:03', NULL),
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED',
+					'00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04',
+					'2026-01-01 10:04', '2026-01-01 10:05', NULL)`,
 		},
 		{
 			"HalfCompensated", "a run that ended badly is compensated, all of it",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'RUNNING', 'COMPENSATION', 1, 1, 1, '{}', NULL, '2026-01-01 10:00'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
-			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
-				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL)`,
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt, position, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'RUNNING', 'COMPENSATION', 1, 1, 1,
+					'{}', NULL, '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1,
+					2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id,
+				parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED',
+					'00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02',
+					'2026-01-01 10:02', '2026-01-01 10:03', NULL)`,
 		},
 		{
 			"CompensatedInTheWrongOrder", "a run is compensated from its last registration to its first",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
-			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
-				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:05', NULL),
-				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05', NULL)`,
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt, position, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1,
+					1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'b#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1,
+					2, '{}', '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id,
+				parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'undo', 'COMPLETED',
+					'00000000-0000-0000-0000-000000000007', 'b#compensation', true, '2026-01-01 10:02',
+					'2026-01-01 10:02', '2026-01-01 10:05', NULL),
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED',
+					'00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04',
+					'2026-01-01 10:04', '2026-01-01 10:05', NULL)`,
 		},
 		{
 			"CompletedAndCompensated", "a run that completes is not compensated",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
-				('00000000-0000-0000-0000-000000000001', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00');
-			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
-				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000001', 'a#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:03', NULL)`,
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt, position, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000001', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1,
+					1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id,
+				parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED',
+					'00000000-0000-0000-0000-000000000001', 'a#compensation', true, '2026-01-01 10:02',
+					'2026-01-01 10:02', '2026-01-01 10:03', NULL)`,
 		},
 		{
 			"CompensatedBeforeItsChild", "the compensations of children are over before those of their parent begin",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
-				('00000000-0000-0000-0000-000000000007', 'ns', 'kid', 1, 'COMPLETED', 'CHILD_WORKFLOW', 1, 1, 0, NULL, '00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt, position, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1,
+					1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00'),
+				('00000000-0000-0000-0000-000000000007', 'ns', 'kid', 1, 'COMPLETED', 'CHILD_WORKFLOW', 1, 1, 0, NULL,
+					'00000000-0000-0000-0000-0000000000b1', '2026-01-01 10:00');
 			UPDATE kagzi.step_runs SET finished_at = '2026-01-01 10:00' WHERE step_id IN ('kid', 'a#compensation');
-			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at) VALUES
-				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'kid', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'kid', false, '2026-01-01 10:02', '2026-01-01 10:02', '2026-01-01 10:05'),
-				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04', '2026-01-01 10:04', '2026-01-01 10:05')`,
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id,
+				parent_step_id, detached, created_at, started_at, finished_at) VALUES
+				('00000000-0000-0000-0000-0000000000b1', 'ns', 'q', 'kid', 'COMPLETED',
+					'00000000-0000-0000-0000-000000000007', 'kid', false, '2026-01-01 10:02', '2026-01-01 10:02',
+					'2026-01-01 10:05'),
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'COMPLETED',
+					'00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:04',
+					'2026-01-01 10:04', '2026-01-01 10:05')`,
 		},
 		{
 			"CompensationThatNobodyWaitsFor", "a compensation that is under way has a run that waits for it",
-			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, call, child_run_id, started_at) VALUES
-				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1, 1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00');
-			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id, parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
-				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'PENDING', '00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:02', '2026-01-01 10:02', NULL, now())`,
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt, position, call, child_run_id, started_at) VALUES
+				('00000000-0000-0000-0000-000000000007', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1,
+					1, '{}', '00000000-0000-0000-0000-0000000000a1', '2026-01-01 10:00');
+			INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, parent_run_id,
+				parent_step_id, detached, created_at, started_at, finished_at, available_at) VALUES
+				('00000000-0000-0000-0000-0000000000a1', 'ns', 'q', 'undo', 'PENDING',
+					'00000000-0000-0000-0000-000000000007', 'a#compensation', true, '2026-01-01 10:02',
+					'2026-01-01 10:02', NULL, now())`,
 		},
 	}
 	pool := Pool(t, Unchecked(), AsOwner())

@@ -9,9 +9,9 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// NextMigrations returns the migrations of a later program: those of this program, and a further one for each text. In a text,
-// {oldest} stands for the number of the oldest program that works with our schema, and {next} for that of the program after
-// this one.
+// NextMigrations returns the migrations of a later program: those of this program, and a further one for each text. In
+// a text, {oldest} stands for the number of the oldest program that works with our schema, and {next} for that of the
+// program after this one.
 func NextMigrations(texts ...string) fs.FS {
 	this := migrations.Version()
 	numbers := strings.NewReplacer("{oldest}", fmt.Sprint(migrations.OldestProgram()), "{next}", fmt.Sprint(this+1))

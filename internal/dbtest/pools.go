@@ -77,6 +77,7 @@ func Role(t testing.TB, db *DB) string {
 		}
 	})
 	Exec(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role)
-	Exec(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role)
+	Exec(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+
+		`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role)
 	return role
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// If the environment has this variable, the pools and DSNs that tests get belong to a user with the rights of Kagzi's worker
-// and client, and no others. Statements of the test itself ([Exec], [QueryOne], [Connect]) are the owner's. A database without
-// tables ([Empty]) is the owner's.
+// If the environment has this variable, the pools and DSNs that tests get belong to a user with the rights of Kagzi's
+// worker and client, and no others. Statements of the test itself ([Exec], [QueryOne], [Connect]) are the owner's. A
+// database without tables ([Empty]) is the owner's.
 const rolesVariable = "KAGZI_TEST_ROLES"
 
 // appPassword is that of the user of the tests' pools, on a throwaway server.
@@ -24,8 +24,8 @@ func rolesOf(prefix string) []string {
 	return []string{prefix + "worker", prefix + "client", prefix + "viewer"}
 }
 
-// makeRoles creates the roles of the databases that are copies of pool's, and the user of the tests' pools. It may also use
-// what a test creates as the owner, such as the tables of its steps.
+// makeRoles creates the roles of the databases that are copies of pool's, and the user of the tests' pools. It may also
+// use what a test creates as the owner, such as the tables of its steps.
 func (s *server) makeRoles(ctx context.Context, pool *pgxpool.Pool) error {
 	script, err := migrations.Roles(s.prefix[:len(s.prefix)-1])
 	if err != nil {
@@ -101,8 +101,8 @@ func asOwner(cfg *pgxpool.Config) {
 	}
 }
 
-// Owner returns a pool of the owner for the database of a pool of the tests' user, and any other pool as it is. It is closed
-// before the database is given back.
+// Owner returns a pool of the owner for the database of a pool of the tests' user, and any other pool as it is. It is
+// closed before the database is given back.
 func Owner(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	if !isApp(pool.Config()) {

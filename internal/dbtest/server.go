@@ -86,8 +86,8 @@ func startServer(ctx context.Context) (_ *server, err error) {
 	return s, nil
 }
 
-// exec executes statements on a new connection. Tests that search for leftover goroutines or sessions would find a connection
-// that is kept open.
+// exec executes statements on a new connection. Tests that search for leftover goroutines or sessions would find a
+// connection that is kept open.
 func (s *server) exec(ctx context.Context, statements ...string) (err error) {
 	conn, err := pgx.Connect(ctx, s.dsn)
 	if err != nil {
@@ -126,8 +126,8 @@ func (s *server) take(ctx context.Context, empty bool) (*database, error) {
 	return d, s.exec(ctx, "CREATE DATABASE "+d.name+" TEMPLATE "+template)
 }
 
-// giveBack makes the database of a finished test ready for the next test. It drops the database if that is impossible, for
-// example because the test changed the schema.
+// giveBack makes the database of a finished test ready for the next test. It drops the database if that is impossible,
+// for example because the test changed the schema.
 func (s *server) giveBack(ctx context.Context, d *database, c *cleaner) error {
 	ready, err := s.reset(ctx, c)
 	c.release()
@@ -143,8 +143,8 @@ func (s *server) giveBack(ctx context.Context, d *database, c *cleaner) error {
 // dropPatience is the longest that a test waits until its database is dropped.
 const dropPatience = 5 * time.Second
 
-// drop drops a database and ends the sessions connected to it. The server asks all of its sessions first, and a session whose
-// client another test has stopped does not answer. In that case drop leaves the database to dropAll.
+// drop drops a database and ends the sessions connected to it. The server asks all of its sessions first, and a session
+// whose client another test has stopped does not answer. In that case drop leaves the database to dropAll.
 func (s *server) drop(ctx context.Context, d *database) error {
 	d.close()
 	ctx, cancel := context.WithTimeout(ctx, dropPatience)
@@ -156,18 +156,20 @@ func (s *server) drop(ctx context.Context, d *database) error {
 	return err
 }
 
-// endSessions ends the sessions of the current database but for those with the processes $1, and returns how many there were.
-// They end a little later.
+// endSessions ends the sessions of the current database but for those with the processes $1, and returns how many there
+// were. They end a little later.
 const endSessions = `
 	SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-	WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL ($1::int[]) AND backend_type = 'client backend'`
+	WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL ($1::int[])
+		AND backend_type = 'client backend'`
 
-// endPatience is the longest that a test waits until the sessions that it left behind have ended, and until its connections
-// are back in the pool.
+// endPatience is the longest that a test waits until the sessions that it left behind have ended, and until its
+// connections are back in the pool.
 const endPatience = time.Minute
 
-// endSessions ends all sessions of the database but the cleaner's, and returns once they have rolled back and released their
-// locks. pg_terminate_backend could wait for that, but would do so for one session after the other, a tenth of a second each.
+// endSessions ends all sessions of the database but the cleaner's, and returns once they have rolled back and released
+// their locks. pg_terminate_backend could wait for that, but would do so for one session after the other, a tenth of a
+// second each.
 func (c *cleaner) endSessions(ctx context.Context) error {
 	for end := time.Now().Add(endPatience); ; time.Sleep(time.Millisecond) {
 		var n int
@@ -180,8 +182,8 @@ func (c *cleaner) endSessions(ctx context.Context) error {
 	}
 }
 
-// emptyDatabase removes everything that tests usually leave. The fingerprint reveals any other change. DELETE of a few rows
-// takes a fraction of the time of TRUNCATE, which gives a table and its indexes new files.
+// emptyDatabase removes everything that tests usually leave. The fingerprint reveals any other change. DELETE of a few
+// rows takes a fraction of the time of TRUNCATE, which gives a table and its indexes new files.
 const emptyDatabase = `
 	DO $$
 	DECLARE t regclass;
@@ -205,13 +207,14 @@ const emptyDatabase = `
 		END LOOP;
 	END $$`
 
-// fingerprint is a hash of everything that a test may have created, changed or dropped. For each object that is not Postgres's
-// own, it has the version of the row in the catalog. Copies of a database have the same fingerprint. TRUNCATE and VACUUM also
-// write to pg_class, so it has only the columns of pg_class that they do not change. Statistics count as a change, because they
-// would decide the plans of the next test.
+// fingerprint is a hash of everything that a test may have created, changed or dropped. For each object that is not
+// Postgres's own, it has the version of the row in the catalog. Copies of a database have the same fingerprint.
+// TRUNCATE and VACUUM also write to pg_class, so it has only the columns of pg_class that they do not change.
+// Statistics count as a change, because they would decide the plans of the next test.
 const fingerprint = `
 	WITH things (thing) AS (
-		SELECT concat_ws(' ', 'relation', oid, relname, relkind, relowner, relpersistence, relrowsecurity, reloptions, relacl)
+		SELECT concat_ws(' ', 'relation', oid, relname, relkind, relowner, relpersistence, relrowsecurity, reloptions,
+			relacl)
 		FROM pg_class WHERE oid >= 16384 AND relnamespace <> 'pg_toast'::regnamespace
 			AND relpersistence <> 't'
 		UNION ALL SELECT concat_ws(' ', 'schema', oid, xmin) FROM pg_namespace WHERE oid >= 16384 AND nspname !~ '^pg_'
@@ -268,7 +271,8 @@ func (s *server) dropAll(ctx context.Context) (err error) {
 		return nil
 	}
 	for _, role := range append(rolesOf(s.prefix), s.app) {
-		for _, sql := range []string{"DROP OWNED BY ", "DROP ROLE "} { // first what the role owns or may do in this database and outside of any
+		// first what the role owns or may do in this database and outside of any
+		for _, sql := range []string{"DROP OWNED BY ", "DROP ROLE "} {
 			if _, err := conn.Exec(ctx, sql+role); err != nil {
 				return err
 			}

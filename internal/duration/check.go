@@ -12,7 +12,8 @@ func Check(field string, d time.Duration) error {
 	case d < 0:
 		return fmt.Errorf("kagzi: %s is %s: it must not be negative", field, d)
 	case 0 < d && d < time.Microsecond:
-		return fmt.Errorf("kagzi: %s is %d ns: a time.Duration counts nanoseconds; did you mean %[2]d*time.Second?", field, int64(d))
+		return fmt.Errorf("kagzi: %s is %d ns: a time.Duration counts nanoseconds; did you mean %[2]d*time.Second?",
+			field, int64(d))
 	}
 	return CheckLength(field, d)
 }

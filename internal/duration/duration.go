@@ -23,8 +23,8 @@ const Longest = 36_525 * day
 
 // Parse reads a duration as people write it in a configuration: "30s", "1h30m", "1.5h",
 // "1 day 2h", "2 weeks". It accepts Go's units (ns, us, µs, ms, s, m, h) and words for the longer ones (day,
-// week, hour, minute, second, millisecond, their plurals and short forms). Spaces are optional. A day is always 24 hours. It
-// returns an error for a number without a unit, a negative duration, and one over 292 years.
+// week, hour, minute, second, millisecond, their plurals and short forms). Spaces are optional. A day is always 24
+// hours. It returns an error for a number without a unit, a negative duration, and one over 292 years.
 func Parse(s string) (time.Duration, error) {
 	rest := strings.TrimPrefix(strings.TrimSpace(s), "+")
 	switch {
@@ -43,11 +43,13 @@ func Parse(s string) (time.Duration, error) {
 		}
 		name, tail := cutUnit(strings.TrimLeft(tail, " \t"))
 		if name == "" {
-			return 0, fmt.Errorf(`kagzi: duration %s has a number without a unit: write "30s", "5m" or "2 days"`, text.Quote(s))
+			return 0, fmt.Errorf(`kagzi: duration %s has a number without a unit: write "30s", "5m" or "2 days"`,
+				text.Quote(s))
 		}
 		unit, ok := unitOf(name)
 		if !ok {
-			return 0, fmt.Errorf("kagzi: duration %s has the unknown unit %s: use w, d, h, m, s, ms, us or ns", text.Quote(s), text.Quote(name))
+			return 0, fmt.Errorf("kagzi: duration %s has the unknown unit %s: use w, d, h, m, s, ms, us or ns",
+				text.Quote(s), text.Quote(name))
 		}
 		if total, ok = addTimes(total, whole, frac, uint64(unit)); !ok {
 			return 0, fmt.Errorf("kagzi: duration %s is too long: at most 292 years", text.Quote(s))
@@ -132,8 +134,8 @@ func unitOf(name string) (time.Duration, bool) {
 	return 0, false
 }
 
-// addTimes returns total + whole.frac × unit. It computes in integers, so that Parse returns exactly the duration that Format
-// has written. It returns false if the result exceeds the longest time.Duration.
+// addTimes returns total + whole.frac × unit. It computes in integers, so that Parse returns exactly the duration that
+// Format has written. It returns false if the result exceeds the longest time.Duration.
 func addTimes(total uint64, whole, frac string, unit uint64) (uint64, bool) {
 	var n uint64
 	for _, c := range []byte(whole) {

@@ -140,7 +140,8 @@ func TestParseRefuses(t *testing.T) {
 		if len(err.Error()) > 300 {
 			t.Errorf("Parse(%.30q): the error has %d bytes", s, len(err.Error()))
 		}
-		if s := strings.TrimSpace(s); len(s) > 0 && len(s) < 20 && !strings.Contains(err.Error(), strings.Trim(fmt.Sprintf("%q", s), `"`)) {
+		if s := strings.TrimSpace(s); len(s) > 0 && len(s) < 20 &&
+			!strings.Contains(err.Error(), strings.Trim(fmt.Sprintf("%q", s), `"`)) {
 			t.Errorf("Parse(%q): the error does not name the text: %v", s, err)
 		}
 	}

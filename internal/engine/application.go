@@ -31,7 +31,8 @@ type Class struct {
 	Permanent bool          // another attempt would not help
 	After     time.Duration // the least pause before another attempt; zero: the error sets none
 	Cancelled bool          // the error, or one in its chain, reports a cancellation
-	Cause     string        // says which exported error is in the chain, so that Recorded finds it in the record of a refusal; empty: none
+	// says which exported error is in the chain, so that Recorded finds it in the record of a refusal; empty: none
+	Cause string
 }
 
 // A BranchFailure is the failure of one branch.

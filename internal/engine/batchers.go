@@ -25,8 +25,8 @@ func (s *Session) dropWrites(e *execution) {
 	s.requeue(e, 0)
 }
 
-// requeue is called when a flush is done with the execution. If any writes are left, it puts the execution into a batcher
-// again: after the pause, if that is not zero.
+// requeue is called when a flush is done with the execution. If any writes are left, it puts the execution into a
+// batcher again: after the pause, if that is not zero.
 func (s *Session) requeue(e *execution, pause time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,8 +67,8 @@ func (s *Session) batcherLocked(e *execution) *batch.Batcher[*execution] {
 	}
 }
 
-// giveUp sets closing: from now on, writes that cannot be made are given up. It ends all pauses, because writes that wait
-// for a retry are given up, too.
+// giveUp sets closing: from now on, writes that cannot be made are given up. It ends all pauses, because writes that
+// wait for a retry are given up, too.
 func (s *Session) giveUp() {
 	s.mu.Lock()
 	first := !s.closing.Swap(true)

@@ -33,22 +33,30 @@ type Branch struct {
 	row      *store.StepRow // its failure in the history, nil if there is none or a retry has forgotten it
 	attempt  int            // of the newest record of its failure; zero if there is none
 
-	// Only the branch's goroutine uses these while it lives. Afterwards branches that have waited for its end may read them.
-	names         map[string]int            // how often each name of an operation was used
-	patches       map[string]bool           // the answers of Patched, by the name of the change
-	registered    map[string]*registrations // compensations, by ID
-	leftovers     []leftover                // in a fork: compensations that stay with the source run
-	lastLookup    historyLookup             // the operation that it last looked up in the history
-	now           time.Time                 // the time of the last recorded event that the function has passed; never moves back
-	own           int                       // how many steps and branches the history has directly under this branch. Set by init.
-	reached       int                       // how many of own the function has reached. enter counts it up to own.
-	reachedCopied int                       // in a fork: how many of the copied operations of this branch the function has reached. enter counts it up.
-	replayed      int                       // how many of own the function has passed: their results were returned. Counted by replay.
-	started       bool                      // it has begun branches. Set by Future.start, for good.
-	discarded     bool                      // it reached, in mode verify, an unrecorded operation, and exits. Set by exitUnrecorded, for good.
-	misusedInStep error                     // a step's function called a durable operation of this branch. Set by foreign, reset for each attempt.
-	metadata      []metadataChange          // the changes of metadata that it knows, in their order. The slice is replaced, never changed.
-	unfollowed    []*knownFailure           // failures that it knows of, and after which it has begun nothing. follow empties it.
+	// Only the branch's goroutine uses these while it lives. Afterwards branches that have waited for its end may read
+	// them.
+	names      map[string]int            // how often each name of an operation was used
+	patches    map[string]bool           // the answers of Patched, by the name of the change
+	registered map[string]*registrations // compensations, by ID
+	leftovers  []leftover                // in a fork: compensations that stay with the source run
+	lastLookup historyLookup             // the operation that it last looked up in the history
+	// the time of the last recorded event that the function has passed; never moves back
+	now time.Time
+	// how many steps and branches the history has directly under this branch. Set by init.
+	own     int
+	reached int // how many of own the function has reached. enter counts it up to own.
+	// in a fork: how many of the copied operations of this branch the function has reached. enter counts it up.
+	reachedCopied int
+	// how many of own the function has passed: their results were returned. Counted by replay.
+	replayed int
+	started  bool // it has begun branches. Set by Future.start, for good.
+	// it reached, in mode verify, an unrecorded operation, and exits. Set by exitUnrecorded, for good.
+	discarded bool
+	// a step's function called a durable operation of this branch. Set by foreign, reset for each attempt.
+	misusedInStep error
+	// the changes of metadata that it knows, in their order. The slice is replaced, never changed.
+	metadata   []metadataChange
+	unfollowed []*knownFailure // failures that it knows of, and after which it has begun nothing. follow empties it.
 
 	logOnce sync.Once // a step of the branch may log from goroutines of its own
 	log     *slog.Logger
@@ -57,25 +65,30 @@ type Branch struct {
 	awaits  awaitedRuns
 	place   int // in execution.guarded. The execution's mutex guards it.
 
-	// end is the failure that ended the branch: its own, set by failLocked, or its group's decision, set by group.learn. It is
-	// nil if there is none.
+	// end is the failure that ended the branch: its own, set by failLocked, or its group's decision, set by
+	// group.learn. It is nil if there is none.
 	end *knownFailure
 
-	// racing says that the branch is in an undecided Race: messages that it takes are its own only if it wins. It is set by
-	// group.start, and reset when the branch wins or no branch does. The execution's mutex guards it.
+	// racing says that the branch is in an undecided Race: messages that it takes are its own only if it wins. It is
+	// set by group.start, and reset when the branch wins or no branch does. The execution's mutex guards it.
 	racing bool
 
 	// outrun says that another branch has won the branch's Race, in this execution or in the history. It is set by
 	// group.learn, for good. The execution's mutex guards it.
 	outrun bool
 
-	goid        atomic.Uintptr // the ID of its goroutine. Set by init, reset to 0 by settleBranch when that ends.
-	operations  atomic.Int64   // the low half counts those under way, the high half those that have ended. Set by operate and done.
-	inStep      atomic.Bool    // a step's function is being executed. Its goroutine sets and resets it.
-	live        atomic.Bool    // its Logger logs, because the function is past its history. Its goroutine sets it, for good.
-	pastHistory atomic.Bool    // it has reached an unrecorded operation, or waits for one. Set by passHistory, for good.
-	dead        atomic.Bool    // it has failed, or its group was decided without it; recorded or deferred. Set by failLocked and markDead, for good.
-	lost        atomic.Bool    // it lost a race: it and the branches below it record nothing any more. Set by group.lose, for good.
+	goid atomic.Uintptr // the ID of its goroutine. Set by init, reset to 0 by settleBranch when that ends.
+	// the low half counts those under way, the high half those that have ended. Set by operate and done.
+	operations atomic.Int64
+	inStep     atomic.Bool // a step's function is being executed. Its goroutine sets and resets it.
+	// its Logger logs, because the function is past its history. Its goroutine sets it, for good.
+	live        atomic.Bool
+	pastHistory atomic.Bool // it has reached an unrecorded operation, or waits for one. Set by passHistory, for good.
+	// it has failed, or its group was decided without it; recorded or deferred. Set by failLocked and markDead, for
+	// good.
+	dead atomic.Bool
+	// it lost a race: it and the branches below it record nothing any more. Set by group.lose, for good.
+	lost atomic.Bool
 }
 
 // A historyLookup is an operation that a branch has looked up in the history.
@@ -120,7 +133,8 @@ func (b *Branch) Headers() map[string]string { return b.e.headers }
 
 func (b *Branch) Attempt() int { return b.e.attempt }
 
-func (b *Branch) Now() time.Time { return b.now.UTC() } // in UTC: a step may be named after it, and must have the same name in every replay
+// in UTC: a step may be named after it, and must have the same name in every replay
+func (b *Branch) Now() time.Time { return b.now.UTC() }
 
 func (b *Branch) Logger() *slog.Logger {
 	b.logOnce.Do(func() { b.log = slog.New(replayHandler{b.e.log().Handler(), b}) })
@@ -142,7 +156,8 @@ func (h replayHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(h.context(ctx), r)
 }
 
-// context returns the branch's context for a line that has none, so that the application's handler finds what interceptors put into it.
+// context returns the branch's context for a line that has none, so that the application's handler finds what
+// interceptors put into it.
 func (h replayHandler) context(ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return h.b.ctx
@@ -197,8 +212,8 @@ func (b *Branch) hasEnded() bool {
 	return false
 }
 
-// isOver reports whether the branch was cancelled, has lost, or has its end in the history: then this execution does not
-// record how it ends.
+// isOver reports whether the branch was cancelled, has lost, or has its end in the history: then this execution does
+// not record how it ends.
 func (b *Branch) isOver() bool { return b.closed || b.ctx.Err() != nil || b.hasLost() }
 
 // mayLose reports whether b, or a branch above it, is in an undecided Race.
@@ -261,7 +276,8 @@ func (b *Branch) owned() bool { return !b.inStep.Load() && goroutine.ID() == b.g
 // foreign returns the error for a caller that does not own the branch, and notes it.
 func (b *Branch) foreign() error {
 	if b.inStep.Load() && goroutine.ID() == b.goid.Load() {
-		b.misusedInStep = failure.Explain("a durable operation inside of a step: call it before or after the step, in the workflow function", ErrForeignGoroutine)
+		b.misusedInStep = failure.Explain("a durable operation inside of a step: call it before or after the step, "+
+			"in the workflow function", ErrForeignGoroutine)
 		return b.misusedInStep
 	}
 	b.noteMisuse(ErrForeignGoroutine)
@@ -275,8 +291,8 @@ func (b *Branch) Misuse(err error) error {
 	return err
 }
 
-// noteMisuse keeps the run from completing, even if the function drops the error of a wrong call: the call had no effect.
-// Any goroutine may call it. A branch that was cancelled, or has lost a race, does not count.
+// noteMisuse keeps the run from completing, even if the function drops the error of a wrong call: the call had no
+// effect. Any goroutine may call it. A branch that was cancelled, or has lost a race, does not count.
 func (b *Branch) noteMisuse(err error) {
 	if b.hasLost() || errors.Is(context.Cause(b.ctx), kind.Cancelled) {
 		return
@@ -299,8 +315,9 @@ type metadataChange struct {
 	tags     map[string]string
 }
 
-// Metadata returns the run's metadata as b sees them: those of the start, with the changes of b, those that the branches
-// above it had made when b began, and those of branches that b has waited for. So a replay sees the same. The map is the caller's.
+// Metadata returns the run's metadata as b sees them: those of the start, with the changes of b, those that the
+// branches above it had made when b began, and those of branches that b has waited for. So a replay sees the same. The
+// map is the caller's.
 func (b *Branch) Metadata() map[string]string {
 	all := map[string]string{}
 	if b.e.run.Metadata != nil {

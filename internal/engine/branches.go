@@ -10,11 +10,12 @@ import (
 type Future struct {
 	value  any // of the function. The execution's mutex guards it, and the result.
 	result *branchResult
-	passed bool // the branch that started it has counted it as passed in its history. Only that branch's goroutine uses it.
+	// the branch that started it has counted it as passed in its history. Only that branch's goroutine uses it.
+	passed bool
 }
 
-// Go begins fn as a branch, on a goroutine of its own. badName is the error of a wrong name, nil if it is right. A nil fn
-// is refused.
+// Go begins fn as a branch, on a goroutine of its own. badName is the error of a wrong name, nil if it is right. A nil
+// fn is refused.
 func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *Future {
 	defer b.operate().done()
 	id, err := b.enter(name, badName)
@@ -26,12 +27,15 @@ func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *
 	}
 	f := &Future{}
 	if err != nil {
-		// A cancelled branch counts as asked for: whoever cancelled it does not wait for it. So does one with a wrong name, which the run
-		// fails for anyway, and which nothing else may have.
+		// A cancelled branch counts as asked for: whoever cancelled it does not wait for it. So does one with a wrong
+		// name, which the run fails for anyway, and which nothing else may have.
 		if badName != nil {
 			name = ""
 		}
-		f.result = &branchResult{name: name, done: event{fired: 1}, past: event{fired: 1}, err: err, asked: b.ctx.Err() != nil || badName != nil}
+		f.result = &branchResult{
+			name: name, done: event{fired: 1}, past: event{fired: 1}, err: err,
+			asked: b.ctx.Err() != nil || badName != nil,
+		}
 	} else {
 		f.start(b.newBranch(id), fn)
 	}
@@ -83,8 +87,8 @@ func (f *Future) Await(b *Branch) (any, error) {
 	return value, err
 }
 
-// wait waits until the branch has ended. A closed b does not see an end that came after its own. If b waits for a branch
-// that has passed its history, b passes its history, too.
+// wait waits until the branch has ended. A closed b does not see an end that came after its own. If b waits for a
+// branch that has passed its history, b passes its history, too.
 func (f *Future) wait(b *Branch) error {
 	why := "branch " + f.result.name
 	if b.closed || !b.pastHistory.Load() {

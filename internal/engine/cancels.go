@@ -63,8 +63,8 @@ func (c *Child) Cancel(b *Branch) error {
 // cancelStep returns the ID of the record of Cancel.
 func (c *Child) cancelStep() string { return store.CancelID(c.step) }
 
-// cancelledBefore returns the record of Cancel that the history has, nil if it has none. A record about another run does
-// not count: an earlier attempt of this run may have started one in the same step.
+// cancelledBefore returns the record of Cancel that the history has, nil if it has none. A record about another run
+// does not count: an earlier attempt of this run may have started one in the same step.
 func (c *Child) cancelledBefore() *store.StepRow {
 	row := c.by.e.history[c.cancelStep()]
 	if row == nil || string(row.Output) != strconv.Quote(c.id.String()) {
@@ -73,14 +73,15 @@ func (c *Child) cancelledBefore() *store.StepRow {
 	return row
 }
 
-// cancelChildrenBelow cancels the children that were started on the branches, which have ended, and on those below them.
-// It first writes, for by, the records of how the branches ended. If the process dies meanwhile, the next execution
-// cancels the children.
+// cancelChildrenBelow cancels the children that were started on the branches, which have ended, and on those below
+// them. It first writes, for by, the records of how the branches ended. If the process dies meanwhile, the next
+// execution cancels the children.
 func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 	var ids []uuid.UUID
 	e.mu.Lock()
 	for _, c := range e.children {
-		active := c.row.Status == store.Running && e.inbox.ends[c.id] == nil && e.inbox.endings[c.id] == nil && !c.stopped && !c.detached
+		active := c.row.Status == store.Running && e.inbox.ends[c.id] == nil && e.inbox.endings[c.id] == nil &&
+			!c.stopped && !c.detached
 		if active && slices.ContainsFunc(branches, c.by.under) {
 			ids = append(ids, c.id)
 			c.stopped = true

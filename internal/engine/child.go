@@ -14,7 +14,8 @@ type Child struct {
 	step     string  // the ID of its record
 	workflow string
 	id       uuid.UUID // of its run
-	passed   bool      // by has passed its end, in a replay or not. Set by pass, for good; only the goroutine of by uses it.
+	// by has passed its end, in a replay or not. Set by pass, for good; only the goroutine of by uses it.
+	passed bool
 
 	// The execution's mutex guards these.
 	row       *store.StepRow // its newest record: RUNNING until the child's end is recorded, or deferred
@@ -24,7 +25,8 @@ type Child struct {
 	failed    *knownFailure  // its failure, from the first time that a branch was given it
 }
 
-var errOtherRun = errors.New("kagzi: the child was started by another execution: a Child is of use only in the call of the workflow function that started it")
+var errOtherRun = errors.New("kagzi: the child was started by another execution: a Child is of use only in the call " +
+	"of the workflow function that started it")
 
 // ID returns the child's run.
 func (c *Child) ID() uuid.UUID { return c.id }

@@ -22,9 +22,11 @@ type ChildSpec struct {
 	BadName  error // the error of a wrong name, nil if it is right
 	Workflow string
 	Detached bool
-	// Run returns the child's run. refused reports that err is no mistake of the code, such as an input that is too large.
+	// Run returns the child's run. refused reports that err is no mistake of the code, such as an input that is too
+	// large.
 	Run func() (run store.NewRun, refused bool, err error)
-	// Intercept is called before the start of the child is recorded. It may change the run's headers. nil: nothing is called.
+	// Intercept is called before the start of the child is recorded. It may change the run's headers. nil: nothing is
+	// called.
 	Intercept func(ctx context.Context, run *store.NewRun, as ChildIdentity) error
 }
 
@@ -106,7 +108,8 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 		return true, b.refusal(row)
 	}
 	if !ofWorkflow(row.ChildRunID, c.workflow) {
-		e.nondeterministic(c.step, "child %q, run %s, was started as one of another workflow, and the code now uses the name for %q: give the new one another name",
+		e.nondeterministic(c.step, "child %q, run %s, was started as one of another workflow, and the code now uses "+
+			"the name for %q: give the new one another name",
 			c.step, row.ChildRunID, c.workflow)
 	}
 	c.id, c.row = row.ChildRunID, row
@@ -128,8 +131,8 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 	return true, nil
 }
 
-// keep takes over a RUNNING child of an earlier attempt of the run. It returns false if the child has failed, or can only
-// fail: then this attempt starts another.
+// keep takes over a RUNNING child of an earlier attempt of the run. It returns false if the child has failed, or can
+// only fail: then this attempt starts another.
 func (c *Child) keep(row *store.StepRow) bool {
 	e := c.by.e
 	e.mu.Lock()
@@ -160,7 +163,8 @@ func (c *Child) conflict(attempt int, id string) error {
 	e.mu.Lock()
 	delete(e.activeChildren, c.id)
 	e.mu.Unlock()
-	err := failure.Explain(fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id), store.ErrIDConflict)
+	err := failure.Explain(fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id),
+		store.ErrIDConflict)
 	return c.by.refuse(c.step, store.KindChild, attempt, failure.BadRequest(err))
 }
 
@@ -184,7 +188,8 @@ func ofWorkflow(id uuid.UUID, workflow string) bool {
 	return binary.BigEndian.Uint16(id[6:])&0xfff == workflowBits(workflow)
 }
 
-// Result waits for the child to end and returns the record of its end. It returns an error if the child did not complete.
+// Result waits for the child to end and returns the record of its end. It returns an error if the child did not
+// complete.
 func (c *Child) Result(b *Branch) (*store.StepRow, error) {
 	defer b.operate().done()
 	if err := c.mayAsk(b); err != nil {
@@ -260,8 +265,8 @@ func (c *Child) end(b *Branch) (*store.StepRow, error) {
 	}
 }
 
-// bigOutput is the size in bytes beyond which a child's output is enqueued at once: a smaller one is deferred to the next
-// write.
+// bigOutput is the size in bytes beyond which a child's output is enqueued at once: a smaller one is deferred to the
+// next write.
 const bigOutput = 64 << 10
 
 // readEnd returns the record of the child's end if that is known, and otherwise the event to wait for. The end that is
@@ -309,7 +314,8 @@ func (c *Child) ending(end *store.ChildEnd) *store.Record {
 		r.Read = end.FinishedAt
 	}
 	if end.Status != store.Completed {
-		r.Status, r.Output, r.ErrorKind, r.Error = store.Failed, fmt.Appendf(nil, "%q", end.Status), end.ErrorKind, end.Error
+		r.Status, r.Output, r.ErrorKind, r.Error = store.Failed, fmt.Appendf(nil, "%q", end.Status),
+			end.ErrorKind, end.Error
 	}
 	return r
 }
@@ -336,8 +342,8 @@ func (c *Child) pass(b *Branch, row *store.StepRow) {
 	}
 }
 
-// awaitAll waits until all of the children have ended. A suspended run is claimed once for all of them, when the last has
-// ended.
+// awaitAll waits until all of the children have ended. A suspended run is claimed once for all of them, when the last
+// has ended.
 func (b *Branch) awaitAll(children []*Child) error {
 	e := b.e
 	if !b.owned() {

@@ -20,8 +20,8 @@ const (
 	// mostClaimed bounds the runs of one claim.
 	mostClaimed = 1000
 
-	// mostInputAhead bounds the bytes of each input of a claim that takes runs ahead of free slots: there may be many. A larger
-	// one is read with the history, once its run has a slot.
+	// mostInputAhead bounds the bytes of each input of a claim that takes runs ahead of free slots: there may be many.
+	// A larger one is read with the history, once its run has a slot.
 	mostInputAhead = 64 << 10
 )
 
@@ -67,8 +67,8 @@ func (s *Session) claimLoop(ctx context.Context) {
 	}
 }
 
-// nextQueue returns the queue to claim from now, and how many runs; n is zero until a slot is free. If no claim is due, it returns
-// how long none is. A negative pause says that nothing will be claimed any more.
+// nextQueue returns the queue to claim from now, and how many runs; n is zero until a slot is free. If no claim is due,
+// it returns how long none is. A negative pause says that nothing will be claimed any more.
 func (s *Session) nextQueue() (q *queue, n int, pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,12 +125,13 @@ func (s *Session) wantClaim(q *queue) {
 	q.wantClaim()
 }
 
-// longestLedPoll is the longest PollInterval of a worker that lets the leading coordinator poll for it. That coordinator says
-// of a queue that nothing is due for ten seconds, so a worker with a longer interval could learn too late of the next run.
+// longestLedPoll is the longest PollInterval of a worker that lets the leading coordinator poll for it. That
+// coordinator says of a queue that nothing is due for ten seconds, so a worker with a longer interval could learn too
+// late of the next run.
 const longestLedPoll = 8 * time.Second
 
-// hearLead notes that the leading coordinator has looked for work of a queue, and found nothing that is due soon. It does
-// so every few seconds. Then the worker does not poll. If it has not heard that for PollInterval, it polls.
+// hearLead notes that the leading coordinator has looked for work of a queue, and found nothing that is due soon. It
+// does so every few seconds. Then the worker does not poll. If it has not heard that for PollInterval, it polls.
 func (s *Session) hearLead(l hints.Lead) {
 	if !l.Queues || s.cfg.PollInterval > longestLedPoll {
 		return
@@ -164,7 +165,9 @@ func (s *Session) claim(ctx context.Context, q *queue, n int) time.Duration {
 }
 
 // claimFrom takes up to n due runs of q for the worker. The caller begins to execute them, and then calls claimed.
-func (s *Session) claimFrom(ctx context.Context, q *queue, worker uuid.UUID, n int) (runs []*store.ClaimedRun, next nextClaim) {
+func (s *Session) claimFrom(ctx context.Context, q *queue, worker uuid.UUID,
+	n int,
+) (runs []*store.ClaimedRun, next nextClaim) {
 	req, full := s.prepareClaim(ctx, q, worker, n)
 	sent := time.Now()
 	claim, answered := s.sendClaim(ctx, req)
@@ -175,8 +178,11 @@ func (s *Session) claimFrom(ctx context.Context, q *queue, worker uuid.UUID, n i
 	return claim.Runs, s.learn(q, req, full, claim, sent)
 }
 
-// prepareClaim returns the request for up to n runs, and whether it is a full look. If a look back is due, prepareClaim begins it.
-func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, n int) (req store.ClaimRequest, full bool) {
+// prepareClaim returns the request for up to n runs, and whether it is a full look. If a look back is due, prepareClaim
+// begins it.
+func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID,
+	n int,
+) (req store.ClaimRequest, full bool) {
 	q.claims++
 	types := slices.Clone(s.cfg.Types)
 	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
@@ -214,8 +220,8 @@ func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID, 
 	return req, full
 }
 
-// sendClaim returns the answer to the request. After the end of ctx it does not wait for one: answered is false, and the runs that the
-// claim takes are given back.
+// sendClaim returns the answer to the request. After the end of ctx it does not wait for one: answered is false, and
+// the runs that the claim takes are given back.
 func (s *Session) sendClaim(ctx context.Context, req store.ClaimRequest) (claim store.Claim, answered bool) {
 	sent := time.Now()
 	answer := make(chan store.Claim, 1)
@@ -259,8 +265,8 @@ func (s *Session) learn(q *queue, req store.ClaimRequest, full bool, claim store
 	}
 	pause := req.Ahead
 	if !claim.Next.IsZero() {
-		// The estimate lags behind the database's clock, so the run is due by then. A random part of a millisecond keeps the
-		// workers of a fleet from claiming at once for one run.
+		// The estimate lags behind the database's clock, so the run is due by then. A random part of a millisecond
+		// keeps the workers of a fleet from claiming at once for one run.
 		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(time.Millisecond))
 	}
 	s.mu.Lock()
@@ -285,8 +291,8 @@ func (s *Session) notLooked(req *store.ClaimRequest) {
 	}
 }
 
-// lookedAtKeys hands on the keys that others had locked. It wakes the workers of queues in which keys have become due that the claim
-// did not take. Those of its own queue have heard of it before if the line was longer than the claim.
+// lookedAtKeys hands on the keys that others had locked. It wakes the workers of queues in which keys have become due
+// that the claim did not take. Those of its own queue have heard of it before if the line was longer than the claim.
 func (s *Session) lookedAtKeys(req *store.ClaimRequest, a *store.Keys) {
 	s.handover.add(req.Queue, a.Busy...)
 	for _, name := range a.Announce {
@@ -296,8 +302,8 @@ func (s *Session) lookedAtKeys(req *store.ClaimRequest, a *store.Keys) {
 	}
 }
 
-// handOn makes the next claim look at the key of a run that has given up its slot, and at the limits of its queue. If the session
-// claims nothing now, other workers are to look at them.
+// handOn makes the next claim look at the key of a run that has given up its slot, and at the limits of its queue. If
+// the session claims nothing now, other workers are to look at them.
 func (s *Session) handOn(r *store.ClaimedRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -374,9 +380,9 @@ func (s *Session) begin(q *queue, worker uuid.UUID, runs []*store.ClaimedRun) {
 	}
 }
 
-// adopt prepares the execution of a run of q that was claimed, or inserted as claimed, by worker. The execution waits for a slot.
-// adopt returns nil if it has yielded the run. A run that was never started and never woken has no history. The histories of
-// the others, and the inputs that the claim left out, are read beside the claims.
+// adopt prepares the execution of a run of q that was claimed, or inserted as claimed, by worker. The execution waits
+// for a slot. adopt returns nil if it has yielded the run. A run that was never started and never woken has no history.
+// The histories of the others, and the inputs that the claim left out, are read beside the claims.
 func (s *Session) adopt(q *queue, worker uuid.UUID, r *store.ClaimedRun) *execution {
 	loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
 	e := newExecution(s.environment, s, r, loads)
@@ -436,8 +442,8 @@ func (s *Session) dispatch(e *execution) {
 	}
 }
 
-// Offer makes the session claim once it has a free slot, and returns how many it has now. It returns zero for another queue,
-// and for a workflow or version without a handler; "" and zero stand for any.
+// Offer makes the session claim once it has a free slot, and returns how many it has now. It returns zero for another
+// queue, and for a workflow or version without a handler; "" and zero stand for any.
 func (s *Session) Offer(queue, typ string, version int) int {
 	handlers := s.cfg.Handlers[typ]
 	if typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {

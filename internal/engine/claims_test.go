@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestUnreadableInputCostsNobodyElse claims ten runs together with one whose input is damaged: the ten are executed, and
-// the damaged one waits like a run whose history cannot be read. Once its input is repaired, it begins.
+// TestUnreadableInputCostsNobodyElse claims ten runs together with one whose input is damaged: the ten are executed,
+// and the damaged one waits like a run whose history cannot be read. Once its input is repaired, it begins.
 func TestUnreadableInputCostsNobodyElse(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[string, int]("wf")
@@ -25,7 +25,8 @@ func TestUnreadableInputCostsNobodyElse(t *testing.T) {
 	kit.Serve(k, wf, func(_ kagzi.Context, in string) (int, error) { return len(in), nil })
 	kit.CheckResults(t, others, func(int) int { return 1 })
 	for failures := 1; failures <= 2; failures++ {
-		waitRow(k, bad.ID(), fmt.Sprintf("status = 'PENDING' AND waiting_on = 'history' AND load_failures >= %d", failures))
+		waitRow(k, bad.ID(), fmt.Sprintf("status = 'PENDING' AND waiting_on = 'history' AND "+
+			"load_failures >= %d", failures))
 	}
 	kit.SetReadable(t, k.Pool, "workflow_runs", true)
 	if n := kit.ResultOf(k, bad); n != 32_000 {

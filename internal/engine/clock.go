@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A clock estimates the database's time from the replies that carried it. The estimate lags by at most the time that the
-// fastest of them took, so a time that the estimate has reached has come. See docs/architecture.md, Time.
+// A clock estimates the database's time from the replies that carried it. The estimate lags by at most the time that
+// the fastest of them took, so a time that the estimate has reached has come. See docs/architecture.md, Time.
 type clock struct {
 	mu       sync.Mutex
 	database time.Time     // the time in the reply that the estimate is counted on from
@@ -15,7 +15,8 @@ type clock struct {
 	jumped   chan struct{} // closed by set when the database's clock was set forward; nil if nobody waits for that
 }
 
-// clockJump is how far a reply must be ahead of the estimate to show that somebody has set the database's clock forward.
+// clockJump is how far a reply must be ahead of the estimate to show that somebody has set the database's clock
+// forward.
 const clockJump = time.Second
 
 // set updates the estimate by a reply, received then, to a request, sent then: it carried the database's time, now. It
@@ -43,8 +44,8 @@ func (c *clock) set(now, sent, received time.Time) (jumped bool) {
 	return jumped
 }
 
-// jump returns a channel that is closed when the clock is next found to be set forward. A caller gets it before it reads
-// the time.
+// jump returns a channel that is closed when the clock is next found to be set forward. A caller gets it before it
+// reads the time.
 func (c *clock) jump() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -54,13 +54,23 @@ func TestLateReplyDoesNotTurnTheClockBack(t *testing.T) {
 		sent, took, said time.Duration // of the second reply; the first was sent and came at 0, and said 0
 		at, want         time.Duration // the estimate then
 	}{
-		{"Prompt", 10 * time.Second, time.Millisecond, 10*time.Second + time.Millisecond, 11 * time.Second, 11 * time.Second},
+		{
+			"Prompt", 10 * time.Second, time.Millisecond, 10*time.Second + time.Millisecond, 11 * time.Second,
+			11 * time.Second,
+		},
 		{"Late", 10 * time.Second, 20 * time.Second, 10 * time.Second, 40 * time.Second, 40 * time.Second},
 		{"LateAndSentBefore", -time.Second, 20 * time.Second, -time.Second, 40 * time.Second, 40 * time.Second},
-		{"SentBeforeTheClockWasSetForward", -time.Second, 2 * time.Second, -time.Hour, 2 * time.Second, 2 * time.Second},
-		{"SetBack", 10 * time.Second, time.Millisecond, time.Millisecond - time.Hour, 11 * time.Second, time.Second - time.Hour},
+		{
+			"SentBeforeTheClockWasSetForward", -time.Second, 2 * time.Second, -time.Hour, 2 * time.Second,
+			2 * time.Second,
+		},
+		{
+			"SetBack", 10 * time.Second, time.Millisecond, time.Millisecond - time.Hour, 11 * time.Second,
+			time.Second - time.Hour,
+		},
 		{"SetBackAndLate", 10 * time.Second, 20 * time.Second, -time.Hour, 31 * time.Second, time.Second - time.Hour},
-		{"ALittleAhead", 10 * time.Second, 0, 10*time.Second + time.Millisecond, 11 * time.Second, 11*time.Second + time.Millisecond},
+		{"ALittleAhead", 10 * time.Second, 0, 10*time.Second + time.Millisecond, 11 * time.Second, 11*time.Second +
+			time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -37,8 +37,8 @@ func (b *Branch) Compensate(name string, register func() (*Registration, error))
 }
 
 // begins is called before b begins an operation that it has looked up, and that the history does not have. In a fork it
-// registers the leftovers that this operation needs. It returns an error if nothing may begin on the branch any more. In
-// mode verify, where nothing begins at all, it exits the goroutine.
+// registers the leftovers that this operation needs. It returns an error if nothing may begin on the branch any more.
+// In mode verify, where nothing begins at all, it exits the goroutine.
 func (b *Branch) begins() error {
 	if err := b.mayBegin(); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (b *Branch) beginsBranch(id string) error {
 	return b.registerLeftovers(id)
 }
 
-// registerLeftovers registers the leftovers that the fork needs before it executes id: all that are pending, and the one
-// named like id. See docs/architecture.md, Cancel, Resume, Restart, Fork.
+// registerLeftovers registers the leftovers that the fork needs before it executes id: all that are pending, and the
+// one named like id. See docs/architecture.md, Cancel, Resume, Restart, Fork.
 func (b *Branch) registerLeftovers(id string) error {
 	for i := 0; i < len(b.leftovers); {
 		l := b.leftovers[i]
@@ -96,9 +96,9 @@ func (b *Branch) registrations(id string) *registrations {
 	return r
 }
 
-// leavesToSource reports whether c, which this run has not registered, stays with the run that this one was forked from.
-// It does if its step was copied, that is id, or if the function has yet to reach a copied operation of the branch; then
-// it is a pending leftover.
+// leavesToSource reports whether c, which this run has not registered, stays with the run that this one was forked
+// from. It does if its step was copied, that is id, or if the function has yet to reach a copied operation of the
+// branch; then it is a pending leftover.
 func (b *Branch) leavesToSource(r *registrations, c *compensation, id string) bool {
 	switch {
 	case b.e.copied == nil:
@@ -119,8 +119,8 @@ func (b *Branch) dropLeftover(id string) {
 	b.leftovers = slices.DeleteFunc(b.leftovers, func(l leftover) bool { return l.c.id == id })
 }
 
-// nextRegistration prepares the next record under id: it registers c, or announces, if c is nil, that a step may register
-// one.
+// nextRegistration prepares the next record under id: it registers c, or announces, if c is nil, that a step may
+// register one.
 func (b *Branch) nextRegistration(r *registrations, id string, c *compensation) *store.Record {
 	attempt := r.attempt
 	if len(r.hashes) > 0 || attempt == 0 { // otherwise the record replaces the announcement
@@ -146,7 +146,8 @@ func (b *Branch) register(r *registrations, c *compensation) {
 	b.dropLeftover(c.id)
 	rec := b.nextRegistration(r, c.id, c)
 	b.record(rec)
-	if rec.Outcome == store.Undecided { // the branch has lost a race, and is about to be cancelled: its next step returns the cause
+	// the branch has lost a race, and is about to be cancelled: its next step returns the cause
+	if rec.Outcome == store.Undecided {
 		<-b.ctx.Done()
 		return
 	}

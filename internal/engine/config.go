@@ -39,7 +39,8 @@ type Config struct {
 	Consumers     []*store.Consumer          // of which the session has handlers
 	MaxConcurrent int
 	Registration  func(id uuid.UUID) store.Worker // the worker's row in the registry
-	Beside        func(context.Context)           // runs beside the session, in a goroutine, from its registration until it has drained; may be nil
+	// runs beside the session, in a goroutine, from its registration until it has drained; may be nil
+	Beside func(context.Context)
 
 	// See WorkerConfig.
 	LeaseTimeout, Heartbeat, StaleAfter, PollInterval, DrainTimeout, HungAfter time.Duration
@@ -53,9 +54,11 @@ type Config struct {
 
 func newEnvironment(cfg *Config, onPoolClosed func()) *environment {
 	env := &environment{
-		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy, stepContext: cfg.StepContext, intercepts: cfg.Interceptors,
+		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy,
+		stepContext: cfg.StepContext, intercepts: cfg.Interceptors,
 		hooks: cfg.Hooks, onPoolClosed: onPoolClosed,
-		receipts: sync.Pool{New: newReceipt}, background: context.Background(), heartbeats: make(chan struct{}, 1), closed: make(chan struct{}),
+		receipts: sync.Pool{New: newReceipt}, background: context.Background(), heartbeats: make(chan struct{}, 1),
+		closed: make(chan struct{}),
 	}
 	env.limits.env = env
 	var cancel context.CancelFunc

@@ -20,9 +20,9 @@ func (h *heartbeater) pingInterval() time.Duration { return h.s.cfg.Grace / 3 }
 // LeastGrace is the shortest Grace: in less time a worker cannot replace a connection.
 const LeastGrace = 1500 * time.Millisecond
 
-// connectionLost notes that the connection is lost: since the server was last known to have it, or since a third of Grace
-// ago if it was not tested meanwhile. If the server is to blame, it notes nothing: only a server that had the connection,
-// and takes writes, can declare the worker dead. See docs/architecture.md, Leases and heartbeats.
+// connectionLost notes that the connection is lost: since the server was last known to have it, or since a third of
+// Grace ago if it was not tested meanwhile. If the server is to blame, it notes nothing: only a server that had the
+// connection, and takes writes, can declare the worker dead. See docs/architecture.md, Leases and heartbeats.
 func (h *heartbeater) connectionLost(err error) {
 	if serverDown(err) {
 		h.s.standing.forgetLoss()
@@ -45,7 +45,8 @@ func serverDown(err error) bool {
 	case interface{ Unwrap() error }:
 		return serverDown(e.Unwrap())
 	}
-	return err == syscall.ECONNREFUSED || err == pgconn.ErrReadOnlyConnection || err == pgconn.ErrStandbyConnection // see target_session_attrs
+	// see target_session_attrs
+	return err == syscall.ECONNREFUSED || err == pgconn.ErrReadOnlyConnection || err == pgconn.ErrStandbyConnection
 }
 
 // wait returns at the time of the next heartbeat. It returns earlier if a heartbeat is requested, if stop is closed, or
@@ -70,7 +71,8 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 			<-ctx.Done()
 			return false
 		}
-		// An interrupted wait leaves the connection intact. Nothing is listened for, so only an error or the time ends the wait.
+		// An interrupted wait leaves the connection intact. Nothing is listened for, so only an error or the time ends
+		// the wait.
 		quiet, cancel := context.WithTimeout(ctx, h.pingInterval())
 		err := h.conn.PgConn().WaitForNotification(quiet)
 		over := quiet.Err() != nil
@@ -111,8 +113,8 @@ func (h *heartbeater) answers() bool {
 	return true
 }
 
-// patience is how long a heartbeat waits for each of its answers: a sixth of StaleAfter, because the worker gives its runs up after two
-// thirds without one, or as long as a ping does.
+// patience is how long a heartbeat waits for each of its answers: a sixth of StaleAfter, because the worker gives its
+// runs up after two thirds without one, or as long as a ping does.
 func (h *heartbeater) patience() time.Duration {
 	return max(h.s.cfg.StaleAfter/6, min(h.s.cfg.Grace, h.s.cfg.StaleAfter)/3, LeastGrace/3)
 }
@@ -125,8 +127,8 @@ func (h *heartbeater) dbOf(conn *pgx.Conn) store.DB {
 	return conn
 }
 
-// ask calls f, which sends statements over conn, or over the pool if conn is nil, and returns when they are answered. An answer over
-// conn proves that the server has it.
+// ask calls f, which sends statements over conn, or over the pool if conn is nil, and returns when they are answered.
+// An answer over conn proves that the server has it.
 func (h *heartbeater) ask(conn *pgx.Conn, f func(context.Context, store.DB) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), h.patience())
 	defer cancel()
@@ -143,8 +145,9 @@ func (h *heartbeater) ask(conn *pgx.Conn, f func(context.Context, store.DB) erro
 	return err
 }
 
-// watchConnection asks the server, while a statement takes long, whether it still has the connection over which that was
-// sent: the statement may wait for the disk, or the path may be lost. The caller calls over when the statement has ended.
+// watchConnection asks the server, while a statement takes long, whether it still has the connection over which that
+// was sent: the statement may wait for the disk, or the path may be lost. The caller calls over when the statement has
+// ended.
 func (h *heartbeater) watchConnection() (over func()) {
 	backend := h.backend
 	if backend == (store.Backend{}) || h.s.standing.grace == 0 {

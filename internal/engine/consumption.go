@@ -7,8 +7,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Consumption is what a run of a consumer has seen and consumed of its topics. The run's end writes it. It is the same in every
-// replay, because it follows from records. It is safe for concurrent use.
+// A Consumption is what a run of a consumer has seen and consumed of its topics. The run's end writes it. It is the
+// same in every replay, because it follows from records. It is safe for concurrent use.
 type Consumption struct {
 	consumer string
 	names    []string // of its topics
@@ -78,7 +78,8 @@ func (c *Consumption) See(topic string, p *store.Peek) {
 	}
 }
 
-// Seen returns the topic of the event at a position, and the range of positions that belongs to it. It reports whether the run has seen it.
+// Seen returns the topic of the event at a position, and the range of positions that belongs to it. It reports whether
+// the run has seen it.
 func (c *Consumption) Seen(position int64) (topic string, r [2]int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,8 +110,8 @@ func (c *Consumption) Reserved(topic string) [][2]int64 {
 	return nil
 }
 
-// end returns what the run's end writes. A run that consumes something is followed by another one at once if there were more events than
-// it has seen. One that consumes nothing is not: it would see the same ones again.
+// end returns what the run's end writes. A run that consumes something is followed by another one at once if there were
+// more events than it has seen. One that consumes nothing is not: it would see the same ones again.
 func (c *Consumption) end() *store.Consumed {
 	if c == nil {
 		return nil

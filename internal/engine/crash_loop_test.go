@@ -14,9 +14,9 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// TestRunsThatNeverBeganAreNoCrashLoop lets worker after worker die while it executes one run and others wait in its memory. Only
-// the one that was executed is quarantined. A crash-loop suspect that no worker has begun is not taken for one that kills them:
-// it comes before those that died more often, and ends.
+// TestRunsThatNeverBeganAreNoCrashLoop lets worker after worker die while it executes one run and others wait in its
+// memory. Only the one that was executed is quarantined. A crash-loop suspect that no worker has begun is not taken for
+// one that kills them: it comes before those that died more often, and ends.
 func TestRunsThatNeverBeganAreNoCrashLoop(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -37,7 +37,8 @@ func TestRunsThatNeverBeganAreNoCrashLoop(t *testing.T) {
 	runs := kit.StartRuns(t, c, wf, n)
 	poison, info := runs[0], kagzi.RunInfo{}
 	for died := 0; !info.Status.Ended() && died < 50; died++ {
-		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() - CASE WHEN run_id = $1 THEN interval '2 s' ELSE interval '1 s' END
+		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() - CASE WHEN run_id = $1
+			THEN interval '2 s' ELSE interval '1 s' END
 			WHERE status IN ('PENDING', 'RUNNING')`, string(poison.ID()))
 		s, err := engine.NewHeldSession(t.Context(), configOf(t, w))
 		if err != nil {
@@ -76,6 +77,7 @@ func TestRunsThatNeverBeganAreNoCrashLoop(t *testing.T) {
 	kit.StartLocal(t, w)
 	kit.CheckResults(t, runs[1:], func(i int) int { return i + 1 })
 	await.True(t, "no run is left", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status IN ('PENDING', 'RUNNING', 'SLEEPING')`) == 0
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+			WHERE status IN ('PENDING', 'RUNNING', 'SLEEPING')`) == 0
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A decision is what a group has decided, so that every replay returns the same. It is the output of the group's record.
-// At most one of Failed, Winner and TimedOut is set. See docs/architecture.md, Groups and branches.
+// A decision is what a group has decided, so that every replay returns the same. It is the output of the group's
+// record. At most one of Failed, Winner and TimedOut is set. See docs/architecture.md, Groups and branches.
 type decision struct {
 	Items    []string `json:"items,omitempty"`    // of Map: a hash of each
 	Failed   string   `json:"failed,omitempty"`   // the branch whose error was returned
@@ -33,11 +33,13 @@ func (g *group) recall(row *store.StepRow, hashes []string) {
 		e.nondeterministic(g.id, "the record of %q is unreadable: %v", g.id, err)
 	}
 	if len(hashes) != len(g.decision.Items) {
-		e.nondeterministic(g.id, "Map %q was begun with %d items and now gets %d", g.id, len(g.decision.Items), len(hashes))
+		e.nondeterministic(g.id, "Map %q was begun with %d items and now gets %d", g.id, len(g.decision.Items),
+			len(hashes))
 	}
 	for i := range hashes {
 		if hashes[i] != g.decision.Items[i] {
-			e.nondeterministic(g.id, "item %d of Map %q is not what it was when the Map was begun (a field added to its type changes it too, unless it is omitted while zero)", i, g.id)
+			e.nondeterministic(g.id, "item %d of Map %q is not what it was when the Map was begun (a field added to "+
+				"its type changes it too, unless it is omitted while zero)", i, g.id)
 		}
 	}
 	if g.attempt = row.Attempt; row.Status != store.Running {
@@ -176,8 +178,8 @@ func (g *group) keepDeferred() {
 	}
 }
 
-// learn gives the group's branch the failures that nothing has followed in the members. Failures in the winner of a race,
-// and in branches that a race or the timeout was decided without, count as followed.
+// learn gives the group's branch the failures that nothing has followed in the members. Failures in the winner of a
+// race, and in branches that a race or the timeout was decided without, count as followed.
 func (g *group) learn() {
 	var end *knownFailure
 	switch {
@@ -246,5 +248,6 @@ func (g *group) failureOf(m *member) BranchFailure {
 // deadline.
 func (g *group) timeout() error {
 	g.b.advance(g.row.WakeAt)
-	return failure.Permanent(kind.Timeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id, g.spec.Timeout))
+	return failure.Permanent(kind.Timeout, fmt.Errorf("kagzi: branches of %q were not done after %v", g.id,
+		g.spec.Timeout))
 }

@@ -38,14 +38,15 @@ func unharmed(t *testing.T, db *dbtest.DB, leases string) {
 	}
 }
 
-const leasesOfRuns = `SELECT string_agg(concat_ws(' ', run_id, status, lease, recoveries, available_at < now()), ', ' ORDER BY run_id) FROM kagzi.workflow_runs`
+const leasesOfRuns = `SELECT string_agg(concat_ws(' ', run_id, status, lease, recoveries, available_at < now()), ', '
+	ORDER BY run_id) FROM kagzi.workflow_runs`
 
-// patientGrace is a Grace within which a worker replaces its connection also on a machine that stands still for a few seconds.
-// A worker that takes longer gives up its runs.
+// patientGrace is a Grace within which a worker replaces its connection also on a machine that stands still for a few
+// seconds. A worker that takes longer gives up its runs.
 const patientGrace = 15 * time.Second
 
-// TestLostConnectionsOfALiveWorker ends the connections of a live worker, repeatedly: the worker reconnects, reports its
-// new connection although no heartbeat is due for minutes, and keeps its runs.
+// TestLostConnectionsOfALiveWorker ends the connections of a live worker, repeatedly: the worker reconnects, reports
+// its new connection although no heartbeat is due for minutes, and keeps its runs.
 func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -57,20 +58,24 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 	h := hintsOf(t, c)
 	await.True(t, "the worker listens", h.Listening)
 	direct := store.New(db.Pool, "default")
-	for _, all := range []bool{false, true, true} { // first only the heartbeater's, so that no other lost connection wakes it
+	// first only the heartbeater's, so that no other lost connection wakes it
+	for _, all := range []bool{false, true, true} {
 		old := dbtest.QueryOne[int](t, db.Pool, watchedBackend)
 		if old == 0 {
 			t.Fatal("the worker's connection is no evidence")
 		}
 		n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND pid <> ALL ($1::int[]) AND ($2 OR pid = $3)`, backendsOf(t, db), all, old)
+			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+				AND pid <> ALL ($1::int[]) AND ($2 OR pid = $3)`, backendsOf(t, db), all, old)
 		if n == 0 || all && n < 3 {
-			t.Errorf("INVALID: %d connections were ended, want the heartbeater's, the listener's and some of the pool's", n)
+			t.Errorf("INVALID: %d connections were ended, want the heartbeater's, the listener's and some of "+
+				"the pool's", n)
 		}
 		await.True(t, "the worker reports its new connection", func() bool {
 			return dbtest.QueryOne[int](t, db.Pool, watchedBackend) != old
 		})
-		if fleet, err := direct.CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 || fleet.Watched != 1 {
+		if fleet, err := direct.CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 ||
+			fleet.Watched != 1 {
 			t.Errorf("fleet %+v, %v", fleet, err)
 		}
 		unharmed(t, db, leases)
@@ -121,7 +126,9 @@ func TestServerTakesNoConnections(t *testing.T) {
 	allow := refuseConnections(t, db)
 	defer allow()
 	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	await.True(t, "heartbeats go over the pool", func() bool { return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	await.True(t, "heartbeats go over the pool", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0
+	})
 	unharmed(t, db, leases)
 	allow()
 	close(g.Open)
@@ -141,8 +148,8 @@ func maintenance(t *testing.T, db *dbtest.DB) *pgx.Conn {
 	return conn
 }
 
-// TestServerRestartDeclaresNobodyDead restarts the server below a live worker, or kills one of its processes, which ends
-// all connections: a connection that went with the server is no evidence against the worker.
+// TestServerRestartDeclaresNobodyDead restarts the server below a live worker, or kills one of its processes, which
+// ends all connections: a connection that went with the server is no evidence against the worker.
 func TestServerRestartDeclaresNobodyDead(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(t *testing.T, server *localpg.Cluster, backend int){
@@ -164,7 +171,8 @@ func TestServerRestartDeclaresNobodyDead(t *testing.T) {
 			cfg := kit.RareHeartbeats
 			cfg.Coordinator.Grace = patientGrace
 			if name == "Restart" {
-				cfg.Coordinator.Grace = engine.LeastGrace // short: the new server knows that it never had the connection
+				// short: the new server knows that it never had the connection
+				cfg.Coordinator.Grace = engine.LeastGrace
 			}
 			g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), cfg, 3)
 			old := dbtest.QueryOne[int](t, pool, watchedBackend)
@@ -172,15 +180,18 @@ func TestServerRestartDeclaresNobodyDead(t *testing.T) {
 			disturb(t, server, old)
 			await.True(t, "the worker has reconnected", func() bool {
 				var yes bool
-				err := pool.QueryRow(ctx, `SELECT backend_pid <> $1 AND server_start = pg_postmaster_start_time() FROM kagzi.workers WHERE status = 'ONLINE'`, old).Scan(&yes)
+				err := pool.QueryRow(ctx, `SELECT backend_pid <> $1 AND server_start = pg_postmaster_start_time()
+					FROM kagzi.workers WHERE status = 'ONLINE'`, old).Scan(&yes)
 				return err == nil && yes
 			})
 			close(g.Open)
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
-			if n := dbtest.QueryOne[int](t, pool, `SELECT (SELECT count(*) FROM kagzi.worker_events WHERE event = 'LOST') + (SELECT sum(recoveries) FROM kagzi.workflow_runs)`); n != 0 {
+			if n := dbtest.QueryOne[int](t, pool, `SELECT (SELECT count(*) FROM kagzi.worker_events
+				WHERE event = 'LOST') + (SELECT sum(recoveries) FROM kagzi.workflow_runs)`); n != 0 {
 				t.Errorf("%d workers and runs were lost", n)
 			}
-			if len(g.Cause) > 0 && name != "Restart" { // a worker that cannot reconnect within so short a Grace fences itself
+			// a worker that cannot reconnect within so short a Grace fences itself
+			if len(g.Cause) > 0 && name != "Restart" {
 				t.Errorf("a step's context ended: %v", <-g.Cause)
 			}
 		})
@@ -196,7 +207,8 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	g, runs, _ := kit.Gated(t, c, kagzi.WorkerConfig{Heartbeat: 50 * time.Millisecond}, 1)
 	from := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
 	await.True(t, "the worker has sent heartbeats", func() bool {
-		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '200 ms' FROM kagzi.workers`, from)
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '200 ms'
+			FROM kagzi.workers`, from)
 	})
 	page, _, err := c.Workers(t.Context(), kagzi.WorkerFilter{})
 	if err != nil || len(page) != 1 || page[0].Watched {
@@ -217,8 +229,8 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestSharedBackendIsNoEvidence makes a heartbeater believe that its connection has another backend: the first heartbeat
-// finds out.
+// TestSharedBackendIsNoEvidence makes a heartbeater believe that its connection has another backend: the first
+// heartbeat finds out.
 func TestSharedBackendIsNoEvidence(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

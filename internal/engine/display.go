@@ -10,8 +10,8 @@ import (
 // visibleAfter is how long an attempt of a step runs before the table shows it as RUNNING.
 const visibleAfter = time.Second
 
-// A display shows, in the table, the attempt of a step that has run for visibleAfter. Each branch has one for all of its steps:
-// it executes one at a time, and few attempts take that long. The watchdog finds the attempt here, too.
+// A display shows, in the table, the attempt of a step that has run for visibleAfter. Each branch has one for all of
+// its steps: it executes one at a time, and few attempts take that long. The watchdog finds the attempt here, too.
 type display struct {
 	show func(attemptUnderWay) // writes the attempt. Set before the first begin.
 
@@ -65,8 +65,8 @@ func (d *display) end() {
 	d.attempt, d.due = attemptUnderWay{}, time.Time{}
 }
 
-// fire shows the attempt if it is due. The timer may have fired for an attempt before it: end does not wait for a call of fire
-// that has begun.
+// fire shows the attempt if it is due. The timer may have fired for an attempt before it: end does not wait for a call
+// of fire that has begun.
 func (d *display) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"github.com/kagzi/kagzi/internal/goroutine"
 )
 
-// drain lets the runs under way finish, and yields those that take longer than DrainTimeout. See docs/architecture.md, Drain.
+// drain lets the runs under way finish, and yields those that take longer than DrainTimeout. See docs/architecture.md,
+// Drain.
 func (s *Session) drain(hb *heartbeater) {
 	s.mu.Lock()
 	s.draining = true
@@ -39,8 +40,8 @@ func (s *Session) drain(hb *heartbeater) {
 	s.waitForWrites()
 }
 
-// waitForWrites waits until the batchers are empty. It is called after giveUp: from then on a requeued write goes to the
-// writer.
+// waitForWrites waits until the batchers are empty. It is called after giveUp: from then on a requeued write goes to
+// the writer.
 func (s *Session) waitForWrites() {
 	s.alone.Wait()
 	s.retries.Wait()

@@ -12,8 +12,9 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// TestDrainLeavesBusyRun stops a worker while a transaction of somebody else holds the row of its run, so that it cannot
-// yield the run. A coordinator makes the run due as soon as that transaction has ended, long before the lease ends.
+// TestDrainLeavesBusyRun stops a worker while a transaction of somebody else holds the row of its run, so that it
+// cannot yield the run. A coordinator makes the run due as soon as that transaction has ended, long before the lease
+// ends.
 func TestDrainLeavesBusyRun(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -24,9 +25,11 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	tx := dbtest.BeginWith(t, db.Pool, kit.LockRuns)
 	stop()
 	await.True(t, "nobody tries to yield it any more", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
 	})
-	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT w.status || ' ' || r.status FROM kagzi.workers w JOIN kagzi.workflow_runs r ON r.locked_by = w.worker_id`); got != "OFFLINE RUNNING" {
+	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT w.status || ' ' || r.status FROM kagzi.workers w
+		JOIN kagzi.workflow_runs r ON r.locked_by = w.worker_id`); got != "OFFLINE RUNNING" {
 		t.Fatalf("INVALID: worker and run are %s", got)
 	}
 	d := newDetector(t, db)
@@ -53,7 +56,8 @@ func TestStopWhileRowLocked(t *testing.T) {
 	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
 	h := hintsOf(t, c)
 	defer h.Listen()()
-	await.True(t, "the process listens", h.Listening) // the beginning of that would cause a heartbeat, which may wait longer
+	// the beginning of that would cause a heartbeat, which may wait longer
+	await.True(t, "the process listens", h.Listening)
 	g, _, stop := kit.Gated(t, c, cfg, 1)
 	stopped := kit.Stopping(stop)
 	await.True(t, "the worker drains", func() bool {
@@ -73,8 +77,8 @@ func TestStopWhileRowLocked(t *testing.T) {
 	}
 }
 
-// TestReregisterWhileDraining declares a draining worker dead: it registers under a new ID, as one that drains, and goes
-// on to drain.
+// TestReregisterWhileDraining declares a draining worker dead: it registers under a new ID, as one that drains, and
+// goes on to drain.
 func TestReregisterWhileDraining(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -107,20 +111,23 @@ func TestReregisterWhileDraining(t *testing.T) {
 	}
 }
 
-// TestDrainWhileReregistering asks a worker to drain and declares it dead, before it learns of either: it drains all the
-// same.
+// TestDrainWhileReregistering asks a worker to drain and declares it dead, before it learns of either: it drains all
+// the same.
 func TestDrainWhileReregistering(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
-	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6))), kagzi.WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})
+	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6))),
+		kagzi.WorkerConfig{Heartbeat: 100 * time.Millisecond, NoCoordinator: true})
 	kit.NewGate().Handle(w)
 	done := kit.RunWorker(t, w)
 	await.True(t, "the worker is online", func() bool {
 		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
 	// Drain and DeclareDead write these rows. Both come between two heartbeats, and nobody is notified.
-	dbtest.Exec(t, db.Pool, `WITH u AS (UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now() RETURNING worker_id, namespace_id)
-		INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail) SELECT worker_id, gen_random_uuid(), namespace_id, 'DRAINING', 'asked to' FROM u`)
+	dbtest.Exec(t, db.Pool, `WITH u AS (UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()
+		RETURNING worker_id, namespace_id)
+		INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail) SELECT worker_id,
+			gen_random_uuid(), namespace_id, 'DRAINING', 'asked to' FROM u`)
 	if err := await.Receive(t, done); err != nil {
 		t.Errorf("Run: %v", err)
 	}

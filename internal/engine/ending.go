@@ -97,7 +97,10 @@ func (s *Session) finishAttempt(e *execution, reason stopReason, output []byte, 
 
 // newFinish prepares the run's end.
 func (e *execution) newFinish(status string, k kind.Kind, message string) *store.Finish {
-	return &store.Finish{RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Tells: e.run.Tells, Status: status, ErrorKind: string(k), Error: message}
+	return &store.Finish{
+		RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Tells: e.run.Tells,
+		Status: status, ErrorKind: string(k), Error: message,
+	}
 }
 
 // finish enqueues the end of the run, once its children are cancelled. Children of a quarantined run go on.
@@ -162,7 +165,8 @@ func (s *Session) retryPolicy(e *execution) RetryPolicy {
 // giveBackUnfounded gives back the run of an execution that builds on rows which the server has lost: what the
 // execution has in memory is not what the table has. Any worker executes the run from what is left.
 func (s *Session) giveBackUnfounded(e *execution) {
-	e.log().Warn("kagzi: the database has lost records of the run, as in a failover: it is executed again from those that are left")
+	e.log().Warn("kagzi: the database has lost records of the run, as in a failover: it is executed again from those " +
+		"that are left")
 	e.mu.Lock()
 	p := e.newSuspension(store.Pending, "worker")
 	e.mu.Unlock()

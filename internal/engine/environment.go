@@ -17,8 +17,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An environment is shared by a session and its executions: settings of the application, the database with its clock and
-// its failures, and the worker's standing. It refers to no execution. It is safe for concurrent use.
+// An environment is shared by a session and its executions: settings of the application, the database with its clock
+// and its failures, and the worker's standing. It refers to no execution. It is safe for concurrent use.
 type environment struct {
 	store        *store.Store
 	hints        *hints.Hints
@@ -43,9 +43,10 @@ type environment struct {
 	heartbeats chan struct{} // a value asks for a heartbeat now
 	txSlots    chan struct{} // a semaphore: holds a value for each transactional step under way
 
-	worker   atomic.Pointer[uuid.UUID] // the ID of the worker's row. Set by reregister, under the session's mutex.
-	closing  atomic.Bool               // writes that cannot be made are given up. Set by Session.giveUp under the session's mutex, for good.
-	closed   chan struct{}             // closed by Session.giveUp when it sets closing
+	worker atomic.Pointer[uuid.UUID] // the ID of the worker's row. Set by reregister, under the session's mutex.
+	// writes that cannot be made are given up. Set by Session.giveUp under the session's mutex, for good.
+	closing  atomic.Bool
+	closed   chan struct{} // closed by Session.giveUp when it sets closing
 	outage   *outage.Outage
 	failures outage.Failures           // the operations that fail although the database answers
 	troubled atomic.Pointer[time.Time] // when the database last failed the session, or the session began

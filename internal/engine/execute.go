@@ -61,8 +61,8 @@ func (e *execution) setDeadline() {
 	e.resetDeadline() // setClock may have run meanwhile, and did not find the timer
 }
 
-// timeOver fails the run at its deadline. If the estimate of the database's clock was corrected backwards since the timer
-// was set, it sets the timer again.
+// timeOver fails the run at its deadline. If the estimate of the database's clock was corrected backwards since the
+// timer was set, it sets the timer again.
 func (e *execution) timeOver() {
 	if e.env.now().Before(e.run.DeadlineAt) {
 		e.resetDeadline()
@@ -80,8 +80,8 @@ func (e *execution) resetDeadline() {
 	}
 }
 
-// guard calls f as the body of b and settles b, whether f returns, panics or exits. keep is called with the mutex held if
-// f succeeded.
+// guard calls f as the body of b and settles b, whether f returns, panics or exits. keep is called with the mutex held
+// if f succeeded.
 func (e *execution) guard(b *Branch, f func() error, keep func()) {
 	err, panicked := error(failure.OfGoexit()), false // unless f returns or panics
 	defer func() {
@@ -92,7 +92,8 @@ func (e *execution) guard(b *Branch, f func() error, keep func()) {
 	}()
 	b.init()
 	if err = b.asRecorded(f()); err == nil && b.row != nil {
-		e.nondeterministic(b.result.name, "branch %[1]q failed, and succeeds in a replay (to try again what failed, Resume the run with kagzi.Forget(%[1]q))", b.result.name)
+		e.nondeterministic(b.result.name, "branch %[1]q failed, and succeeds in a replay (to try again what failed, "+
+			"Resume the run with kagzi.Forget(%[1]q))", b.result.name)
 	}
 }
 
@@ -130,7 +131,8 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	if e.reason != underWay {
 		e.mu.Unlock()
 		if panicked {
-			e.log().Warn("kagzi: a deferred function of a workflow panicked after its run had stopped", "error", failure.Text(err))
+			e.log().Warn("kagzi: a deferred function of a workflow panicked after its run had stopped", "error",
+				failure.Text(err))
 		}
 		if last {
 			e.settle()
@@ -174,12 +176,13 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	}
 }
 
-// cancelBelow is called before b ends with err. Unless b succeeds, it cancels the branches below b, and the children of b
-// and of those.
+// cancelBelow is called before b ends with err. Unless b succeeds, it cancels the branches below b, and the children of
+// b and of those.
 func (b *Branch) cancelBelow(err error) {
 	e := b.e
 	var r *store.Record
-	if err != nil && b.parent != nil && !b.isOver() { // methods of the application's errors must not be called under the mutex
+	// methods of the application's errors must not be called under the mutex
+	if err != nil && b.parent != nil && !b.isOver() {
 		r = b.newFailure(err)
 	}
 	e.mu.Lock()
@@ -191,7 +194,8 @@ func (b *Branch) cancelBelow(err error) {
 	if err != nil && b.parent != nil {
 		b.failLocked(r)
 	}
-	if err != nil && e.mode.cancels() && !b.closed { // branches below a closed one end by themselves, where their history does
+	// branches below a closed one end by themselves, where their history does
+	if err != nil && e.mode.cancels() && !b.closed {
 		b.cancel(errBranchCancelled)
 	}
 	e.mu.Unlock()

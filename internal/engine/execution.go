@@ -28,8 +28,9 @@ const (
 	stopCancelled             // the run was cancelled, as the table says
 	stopCancelling            // the run is to end as cancelled
 	stopFailed                // the run fails with execution.failure, whatever the function returns
-	stopUnfounded             // the server has lost a row on which the run builds: it is given back, and executed from what is left
-	stopVerified              // mode verify: no branch has anything left to do
+	// the server has lost a row on which the run builds: it is given back, and executed from what is left
+	stopUnfounded
+	stopVerified // mode verify: no branch has anything left to do
 )
 
 // An execution is one claimed run in this process: its history, its branches and their waits. See docs/architecture.md,
@@ -40,16 +41,18 @@ type execution struct {
 	mode     mode     // set before the execution begins, and never again
 	verifier verifier // in mode verify; nil in mode live
 
-	run     *store.ClaimedRun // the loader sets its Input before the execution begins; CancelRequested and Recoveries may change
-	queue   *queue            // of the session; nil in mode verify
+	// the loader sets its Input before the execution begins; CancelRequested and Recoveries may change
+	run     *store.ClaimedRun
+	queue   *queue // of the session; nil in mode verify
 	runID   string
 	attempt int               // of the run, from 1
 	headers map[string]string // of the run; nil if it has none
 
 	// remember sets these before the execution begins. Nobody changes them afterwards.
 	history map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
-	own     map[string]int            // how many steps and branches of the history are directly under each branch: see ownOf
-	copied  map[string]int            // like own, of the steps and branches that a fork has copied; nil if there are none
+	// how many steps and branches of the history are directly under each branch: see ownOf
+	own    map[string]int
+	copied map[string]int // like own, of the steps and branches that a fork has copied; nil if there are none
 
 	interception *interception   // nil: there are no interceptors
 	positions    atomic.Int64    // the position of the run's last record
@@ -60,7 +63,8 @@ type execution struct {
 	mu sync.Mutex // of all that follows. It is locked before the session's mutex.
 
 	// How it stops.
-	reason     stopReason  // underWay until stopLocked sets it, once. A refused write may change it to stopFailed: see refuseLocked.
+	// underWay until stopLocked sets it, once. A refused write may change it to stopFailed: see refuseLocked.
+	reason     stopReason
 	ending     stopReason  // reason as Session.end read it for the end that is made
 	failure    error       // with which the run fails, if reason is stopFailed; set together with reason
 	stoppedAt  time.Time   // set together with reason, unless that is stopReturned
@@ -73,16 +77,20 @@ type execution struct {
 	hasSlot    bool        // it holds a slot of the session. Set by start, reset by release.
 
 	// Its goroutines. busy == 0 and live > 0 means that all of them wait.
-	waiting   bool // it waits in memory for a slot, and none of its goroutines has begun. Set by Session.begin, reset by start.
-	begun     bool // set by dispatch: execute was called, or is about to be, and its goroutines settle the execution
-	live      int  // goroutines that have not ended. Future.start adds one, settleBranch removes one; 1 before the execution begins
-	busy      int  // of them, those that do not wait. waitFor removes one, wakeLocked adds one
+	// it waits in memory for a slot, and none of its goroutines has begun. Set by Session.begin, reset by start.
+	waiting bool
+	begun   bool // set by dispatch: execute was called, or is about to be, and its goroutines settle the execution
+	// goroutines that have not ended. Future.start adds one, settleBranch removes one; 1 before the execution begins
+	live      int
+	busy      int // of them, those that do not wait. waitFor removes one, wakeLocked adds one
 	waits     []*wait
 	guarded   []*Branch // whose goroutines have begun and not ended. Added by init, removed by settleBranch.
 	abandoned bool      // set by Session.settled: its goroutines were not waited for
-	misused   error     // set by noteMisuse: the first wrong call. The run does not complete, even if the function drops this error.
+	// set by noteMisuse: the first wrong call. The run does not complete, even if the function drops this error.
+	misused error
 
-	consumption *Consumption // of a run of a consumer: set before its function begins, and never again; nil: it is no such run
+	// of a run of a consumer: set before its function begins, and never again; nil: it is no such run
+	consumption *Consumption
 
 	// Its results. settleBranch sets output, err and returned.
 	output   []byte          // the function's
@@ -93,28 +101,33 @@ type execution struct {
 	children []*Child        // that the function has started, or reached in the history
 
 	// Its writes.
-	outbox     outbox
-	progress   progress
-	deferred   []deferredRecord
-	aside      []*store.SetAside // messages that do not decode, for the next write
-	speculated bool              // deferred or outbox may have results of repeatable steps. Set by speculate, reset by speculatesLocked.
+	outbox   outbox
+	progress progress
+	deferred []deferredRecord
+	aside    []*store.SetAside // messages that do not decode, for the next write
+	// deferred or outbox may have results of repeatable steps. Set by speculate, reset by speculatesLocked.
+	speculated bool
 	premises   premises
-	registers  bool // the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
+	// the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
+	registers bool
 
 	// Its lease, and news from outside: messages and ends of children.
-	term           store.Term // of the lease, as far as is known
-	seen           int64      // the wakeups of the run that history and inbox reflect
-	inbox          inbox
-	arrivals       map[string]*event  // by a message's name, or a child's ID
-	anyEnd         event              // a child has ended
-	limited        []*event           // of steps that wait for a limit: each fires when the run was called, too. Added and removed by acquire.
-	activeChildren map[uuid.UUID]bool // its children that may be active, without detached ones. Set by remember and StartChild; their ends remove them.
-	loading        bool               // its history is being read, and none of its goroutines has begun. Set by Session.begin, reset by loader.begin.
-	fetching       bool               // its inbox is about to be read alone. Set by loader.fetch, reset when the read begins.
-	paused         bool               // its row says that the branches are to park. Set by setPaused.
-	unpaused       event              // paused was reset
-	inboxFailures  int                // how often in a row its inbox could not be read. readInbox counts and resets it.
-	large          int64              // how many bytes it holds of the loader's memory for large histories
+	term     store.Term // of the lease, as far as is known
+	seen     int64      // the wakeups of the run that history and inbox reflect
+	inbox    inbox
+	arrivals map[string]*event // by a message's name, or a child's ID
+	anyEnd   event             // a child has ended
+	// of steps that wait for a limit: each fires when the run was called, too. Added and removed by acquire.
+	limited []*event
+	// its children that may be active, without detached ones. Set by remember and StartChild; their ends remove them.
+	activeChildren map[uuid.UUID]bool
+	// its history is being read, and none of its goroutines has begun. Set by Session.begin, reset by loader.begin.
+	loading       bool
+	fetching      bool  // its inbox is about to be read alone. Set by loader.fetch, reset when the read begins.
+	paused        bool  // its row says that the branches are to park. Set by setPaused.
+	unpaused      event // paused was reset
+	inboxFailures int   // how often in a row its inbox could not be read. readInbox counts and resets it.
+	large         int64 // how many bytes it holds of the loader's memory for large histories
 }
 
 // A host is a session, or a verification. mayLinger is called with the execution's mutex held, the others without it.
@@ -172,7 +185,9 @@ func (e *execution) remember(history []*store.StepRow) {
 	e.own = ownOf(e.history)
 	isCopied := func(r *store.StepRow) bool { return r.RunAttempt == 0 && !e.forgot(r) }
 	if slices.ContainsFunc(history, isCopied) {
-		e.copied = ownOf(historyOf(slices.DeleteFunc(slices.Clone(history), func(r *store.StepRow) bool { return !isCopied(r) })))
+		e.copied = ownOf(historyOf(slices.DeleteFunc(slices.Clone(history), func(r *store.StepRow) bool {
+			return !isCopied(r)
+		})))
 	}
 	for _, row := range history {
 		e.positions.Store(max(e.positions.Load(), row.Position))

@@ -47,7 +47,8 @@ func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*execution] {
 	}})
 }
 
-// HoldRetries leaves executions that are requeued because of a lock to the test. It is called before anything is claimed.
+// HoldRetries leaves executions that are requeued because of a lock to the test. It is called before anything is
+// claimed.
 func (h *HeldSession) HoldRetries() { h.s.retries = sendingTo(h.Again) }
 
 // KeepAhead lets runs wait for a slot for as long as it takes. It is called before anything is claimed.
@@ -91,7 +92,8 @@ func (h *HeldSession) LastLook(d, ago time.Duration) {
 	looks.took, looks.at = d, time.Now().Add(-ago)
 }
 
-// LooksBack reports whether a look back is under way, or has found something since the last claim. It waits for its end.
+// LooksBack reports whether a look back is under way, or has found something since the last claim. It waits for its
+// end.
 func (h *HeldSession) LooksBack() bool {
 	h.s.unfinished.Wait()
 	return h.queue().looks.back != nil
@@ -207,8 +209,8 @@ func (x HeldExecution) Superseded() bool {
 // Writes returns how many enqueued writes of the execution are not settled.
 func (x HeldExecution) Writes() int { return x.count(func(*write) bool { return true }) }
 
-// Records returns how many of the writes record the end of a step, or start a child. The others suspend a waiting run, or
-// show a step that takes long.
+// Records returns how many of the writes record the end of a step, or start a child. The others suspend a waiting run,
+// or show a step that takes long.
 func (x HeldExecution) Records() int {
 	return x.count(func(w *write) bool {
 		return !w.ends() && (w.record().Start != nil || w.record().Status != store.Running)
@@ -237,7 +239,8 @@ func (x HeldExecution) BeginsWith() string {
 // whether any of them could not be yielded.
 func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locked bool, err error) {
 	req := store.ClaimRequest{
-		Queue: s.queues[0].name, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
+		Queue: s.queues[0].name, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(),
+		LeaseTimeout: s.cfg.LeaseTimeout,
 	}
 	claimed = len(s.claimRuns(ctx, req).Runs)
 	_, err = s.disownClaimed(lastResolve, req)
@@ -247,8 +250,8 @@ func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locke
 	return claimed, len(s.orphans) > 0, err
 }
 
-// Wanted returns how many runs a session with so many free slots claims if freed slots were freed within d, and so many claimed runs
-// wait.
+// Wanted returns how many runs a session with so many free slots claims if freed slots were freed within d, and so many
+// claimed runs wait.
 func Wanted(free, waiting, freed int, d time.Duration) int {
 	now := time.Now()
 	s := slots{free: free, waiting: make([]*execution, waiting), freed: freed, counted: now.Add(-d)}

@@ -63,7 +63,8 @@ func DatabaseTrouble(s *Session, err error) { s.databaseTrouble(err) }
 // Heard makes s note an answer of the database that has just come.
 func Heard(s *Session) { s.clock.set(time.Now(), time.Now(), time.Now()) }
 
-// Calm reports whether runs may begin in s as they are started: no due run waits, as far as s knows, and no claim is to come soon.
+// Calm reports whether runs may begin in s as they are started: no due run waits, as far as s knows, and no claim is to
+// come soon.
 func Calm(s *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,8 +32,9 @@ func newDetector(t *testing.T, db *dbtest.DB) *detector {
 	t.Helper()
 	d := &detector{now: time.Now()}
 	cfg := housekeeping.Config{
-		Store: store.New(db.Pool, "default"), Log: testlog.New(t), StaleAfter: 3 * detectorPatience, Grace: 3 * time.Second,
-		Now: func() time.Time { return d.now },
+		Store: store.New(db.Pool, "default"), Log: testlog.New(t), StaleAfter: 3 * detectorPatience,
+		Grace: 3 * time.Second,
+		Now:   func() time.Time { return d.now },
 	}
 	cfg.Hints = hints.New(cfg.Store, cfg.Log, func(context.Context) error { return nil })
 	cfg.Outage = outage.New(cfg.Log, cfg.Hints.Reconnect)
@@ -74,19 +75,24 @@ func TestOutageDeclaresNobodyDead(t *testing.T) {
 	c := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(10)))
 	const workers = 4
 	for range workers {
-		w := kit.NewWorker(t, c, kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second, NoCoordinator: true})
+		w := kit.NewWorker(t, c, kagzi.WorkerConfig{
+			Heartbeat: 200 * time.Millisecond, StaleAfter: time.Second,
+			NoCoordinator: true,
+		})
 		kit.NewGate().Handle(w)
 		kit.StartLocal(t, w)
 	}
 	await.True(t, "all send heartbeats", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > started_at`) == workers
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers
+			WHERE heartbeat_at > started_at`) == workers
 	})
 	before := newDetector(t, db)
 	before.check(t)
 	proxy.Freeze()
 	proxy.CutAll()
 	await.True(t, "all are silent for too long", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at < clock_timestamp() - stale_after`) == workers
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers
+			WHERE heartbeat_at < clock_timestamp() - stale_after`) == workers
 	})
 	fresh := newDetector(t, db)
 	// Both check before any worker can report, as if the database had just come back.
@@ -96,7 +102,8 @@ func TestOutageDeclaresNobodyDead(t *testing.T) {
 	proxy.Unfreeze()
 	back := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
 	await.True(t, "all have reported", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > $1`, back) == workers
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE heartbeat_at > $1`,
+			back) == workers
 	})
 	before.checkLater(t)
 	fresh.checkLater(t)
@@ -115,13 +122,15 @@ func TestClockStep(t *testing.T) {
 	d := newDetector(t, db)
 	d.check(t)
 	// The test cannot set the clock, so it makes the heartbeat older.
-	old := dbtest.QueryOne[time.Time](t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = heartbeat_at - interval '31 s' RETURNING heartbeat_at`)
+	old := dbtest.QueryOne[time.Time](t, db.Pool,
+		`UPDATE kagzi.workers SET heartbeat_at = heartbeat_at - interval '31 s' RETURNING heartbeat_at`)
 	d.check(t)
 	unharmed(t, db, leases)
 	id := dbtest.QueryOne[uuid.UUID](t, db.Pool, `SELECT worker_id FROM kagzi.workers`)
 	_ = hintsOf(t, c).Changed(t.Context(), nil, id) // it sends a heartbeat at once
 	await.True(t, "the worker sends a heartbeat", func() bool {
-		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '31 s' FROM kagzi.workers WHERE status = 'ONLINE'`, old)
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '31 s'
+			FROM kagzi.workers WHERE status = 'ONLINE'`, old)
 	})
 	d.checkLater(t)
 	unharmed(t, db, leases)
@@ -135,7 +144,10 @@ func TestLiveWorkerIsDeclaredDead(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(6)))
-	cfg := kagzi.WorkerConfig{Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, LeaseTimeout: 4 * time.Hour, NoCoordinator: true}
+	cfg := kagzi.WorkerConfig{
+		Heartbeat: time.Hour, StaleAfter: 4 * time.Hour, LeaseTimeout: 4 * time.Hour,
+		NoCoordinator: true,
+	}
 	g, runs, _ := kit.Gated(t, c, cfg, 1)
 	await.True(t, "the worker listens", hintsOf(t, c).Listening)
 	d := newDetector(t, db) // of another client: the worker can learn of its checks only through the database

@@ -31,7 +31,8 @@ func (b *Branch) follow() {
 	b.unfollowed = nil
 }
 
-// learn gives b, which has waited for another branch, the failures that nothing has followed there, and the changes of metadata.
+// learn gives b, which has waited for another branch, the failures that nothing has followed there, and the changes of
+// metadata.
 func (b *Branch) learn(from *Branch) {
 	if from != nil {
 		b.unfollowed = append(b.unfollowed, from.unfollowed...)

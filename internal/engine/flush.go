@@ -33,8 +33,8 @@ func (s *Session) flush(es []*execution) {
 	}
 }
 
-// flushTogether writes, in one transaction, the writes taken from the executions' outboxes. While the database is away it
-// repeats that: the statements find what an earlier try has written. It returns when each execution is settled or
+// flushTogether writes, in one transaction, the writes taken from the executions' outboxes. While the database is away
+// it repeats that: the statements find what an earlier try has written. It returns when each execution is settled or
 // requeued.
 func (s *Session) flushTogether(es []*execution) {
 	last := s.cfg.Hints.LastWaiter()
@@ -54,8 +54,8 @@ func (s *Session) flushTogether(es []*execution) {
 	}
 }
 
-// write is one try of flushTogether. last is the number of the last waiter for a result before the first try: later ones
-// do not get these ends from memory.
+// write is one try of flushTogether. last is the number of the last waiter for a result before the first try: later
+// ones do not get these ends from memory.
 func (s *Session) write(es []*execution, last uint64) error {
 	f := &store.Flush{Records: make([]*store.Record, 0, len(es))}
 	for _, e := range es {
@@ -144,8 +144,8 @@ func leftOf(first []*execution, rest [][]*execution) []*execution {
 	return slices.Concat(first, slices.Concat(rest...))
 }
 
-// requeueFailed requeues an execution that has failed alone, after a growing pause. It reports the failure as one of some
-// runs, unless the database does not answer.
+// requeueFailed requeues an execution that has failed alone, after a growing pause. It reports the failure as one of
+// some runs, unless the database does not answer.
 func (s *Session) requeueFailed(e *execution, err error) {
 	if store.Unavailable(err) && !store.Answered(err) {
 		s.databaseTrouble(err)
@@ -253,11 +253,15 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 		return nil
 	}
 	if told := s.cfg.Hints.OnEnd; told != nil {
-		told(store.EndedRun{RunID: f.RunID, Queue: e.run.Queue, Type: e.run.Type, Version: e.run.Version, Status: f.Status, Kind: f.ErrorKind, Age: e.age()})
+		told(store.EndedRun{
+			RunID: f.RunID, Queue: e.run.Queue, Type: e.run.Type, Version: e.run.Version,
+			Status: f.Status, Kind: f.ErrorKind, Age: e.age(),
+		})
 	}
 	if f.Status != store.Cancelled { // only the table has the reason of the cancel
 		s.cfg.Hints.Deliver(store.Ended{
-			RunID: f.RunID, Type: e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind, Error: f.Error,
+			RunID: f.RunID, Type: e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind,
+			Error: f.Error,
 		}, last)
 	}
 	if f.Parent == uuid.Nil {
@@ -290,8 +294,8 @@ func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
 	return leaves || left <= memoryWait
 }
 
-// withoutEnded returns the executions that can still be written. It drops the writes of the others: the worker is closing
-// and the database away, or the lease is lost.
+// withoutEnded returns the executions that can still be written. It drops the writes of the others: the worker is
+// closing and the database away, or the lease is lost.
 func (s *Session) withoutEnded(es []*execution) []*execution {
 	ended := func(e *execution) bool { return s.closing.Load() || e.lost() }
 	if !slices.ContainsFunc(es, ended) { // as nearly always
@@ -335,7 +339,8 @@ func (s *Session) refused(e *execution, err error) (done bool) {
 		w.bare = true
 		w.finish.ErrorKind, w.finish.Error, w.finish.Forget = string(kind.Database), bareFailure(err), nil
 		e.mu.Unlock()
-		e.log().Error("kagzi: the database refuses the text of a run's failure", "failure", text.OneLine(own), "error", err)
+		e.log().Error("kagzi: the database refuses the text of a run's failure", "failure", text.OneLine(own),
+			"error", err)
 		s.requeue(e, 0)
 		return true
 	}
@@ -345,7 +350,8 @@ func (s *Session) refused(e *execution, err error) (done bool) {
 	}
 	dropped, ends := e.refuseLocked(failure.Of(kind.Database, cause))
 	e.mu.Unlock()
-	e.log().Error("kagzi: the database refuses a write of a run, which fails: nothing that follows is written", "error", cause)
+	e.log().Error("kagzi: the database refuses a write of a run, which fails: nothing that follows is written",
+		"error", cause)
 	for _, w := range dropped { // the execution has stopped: no branch takes them for written
 		w.settle(store.Lost)
 	}
@@ -362,5 +368,6 @@ func bareFailure(err error) string {
 	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {
 		code = pe.Code
 	}
-	return fmt.Sprintf("the run has failed, and the database refuses the text of its failure (SQLSTATE %s): the log of the worker has both", code)
+	return fmt.Sprintf("the run has failed, and the database refuses the text of its failure (SQLSTATE %s): the log "+
+		"of the worker has both", code)
 }

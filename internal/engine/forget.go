@@ -13,9 +13,9 @@ import (
 // forgets returns the IDs of the failures that the run's next attempt forgets and retries. err is the error that the
 // function returned; the execution's goroutines are gone.
 //
-// The next attempt forgets the failures in err's chain, and those that no operation followed. With a failure it forgets the
-// failures of the branches that contain it, and of their groups. The function has handled all other failures: they stand.
-// Otherwise the next attempt would take another path than the recorded one. See docs/architecture.md, Steps.
+// The next attempt forgets the failures in err's chain, and those that no operation followed. With a failure it forgets
+// the failures of the branches that contain it, and of their groups. The function has handled all other failures: they
+// stand. Otherwise the next attempt would take another path than the recorded one. See docs/architecture.md, Steps.
 func (e *execution) forgets(err error) []string {
 	ids := map[string]bool{}
 	e.mu.Lock()
@@ -37,8 +37,8 @@ func (e *execution) forgets(err error) []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// addChain adds the IDs of the failures in err's chain. A branch of Go may have returned an error of an application's type.
-// Such an error carries no ID, so it is compared with the branches' results.
+// addChain adds the IDs of the failures in err's chain. A branch of Go may have returned an error of an application's
+// type. Such an error carries no ID, so it is compared with the branches' results.
 func (e *execution) addChain(ids map[string]bool, err error, branches []*branchResult) {
 	defer func() { _ = recover() }() // a method of a user's error
 	for err := range chain(err) {
@@ -80,8 +80,8 @@ func walkChain(err error, yield func(error) bool) bool {
 	return true
 }
 
-// branchesOf returns the branches that returned err. If there are several, it leaves out those whose failures the function
-// has handled, unless it has handled all.
+// branchesOf returns the branches that returned err. If there are several, it leaves out those whose failures the
+// function has handled, unless it has handled all.
 func branchesOf(err error, branches []*branchResult) (all []*branchResult) {
 	stands := func(r *branchResult) bool { return r.of == nil || r.of.end == nil || r.of.end.stands() }
 	for _, r := range branches {
@@ -95,7 +95,8 @@ func branchesOf(err error, branches []*branchResult) (all []*branchResult) {
 	return all
 }
 
-// same reports whether a and b are the same error. The comparison panics if a comparable type holds an incomparable value.
+// same reports whether a and b are the same error. The comparison panics if a comparable type holds an incomparable
+// value.
 func same(a, b error) (yes bool) {
 	defer func() { _ = recover() }()
 	return a != nil && reflect.TypeOf(b).Comparable() && a == b

@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestFailedBranchOfARacesLoser lets a branch that a loser started fail before the race is decided. The failure belongs to the
-// loser and does not fail the run, neither at once nor in a replay, which ignores the loser.
+// TestFailedBranchOfARacesLoser lets a branch that a loser started fail before the race is decided. The failure belongs
+// to the loser and does not fail the run, neither at once nor in a replay, which ignores the loser.
 func TestFailedBranchOfARacesLoser(t *testing.T) {
 	t.Parallel()
 	for name, suspends := range map[string]bool{"AtOnce": false, "InAReplay": true} {

@@ -30,8 +30,8 @@ type MemberSpec struct {
 	Call    func(*Branch) (any, error) // nil is refused
 }
 
-// A group is a set of branches that the function starts and awaits together. Only the goroutine of b uses it, except ends.
-// See docs/architecture.md, Groups and branches.
+// A group is a set of branches that the function starts and awaits together. Only the goroutine of b uses it, except
+// ends. See docs/architecture.md, Groups and branches.
 type group struct {
 	b        *Branch
 	id       string
@@ -62,8 +62,8 @@ type member struct {
 
 var errGroupTime = errors.New("the group's time is over")
 
-// All runs every branch and returns their results. It returns an error if a failure or the Timeout decides the group, or, with
-// Collect, if a branch failed.
+// All runs every branch and returns their results. It returns an error if a failure or the Timeout decides the group,
+// or, with Collect, if a branch failed.
 func (b *Branch) All(spec GroupSpec) ([]any, error) {
 	defer b.operate().done()
 	g, err := b.newGroup(spec)
@@ -71,7 +71,8 @@ func (b *Branch) All(spec GroupSpec) ([]any, error) {
 		return nil, err
 	}
 	if g.decision.Winner != "" {
-		g.b.e.nondeterministic(g.id, "%q was recorded as a Race, and is another group of branches now: give the new one another name", g.id)
+		g.b.e.nondeterministic(g.id, "%q was recorded as a Race, and is another group of branches now: give the new "+
+			"one another name", g.id)
 	}
 	out := make([]any, len(g.members))
 	err = g.run(func(m *member) (d decision) {
@@ -94,8 +95,8 @@ func (b *Branch) All(spec GroupSpec) ([]any, error) {
 	return out, g.close()
 }
 
-// First runs every branch until one succeeds, and returns the winner's name and result. It returns an error if all branches
-// failed, or if the Timeout decides the group.
+// First runs every branch until one succeeds, and returns the winner's name and result. It returns an error if all
+// branches failed, or if the Timeout decides the group.
 func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
 	defer b.operate().done()
 	g, err := b.newGroup(spec)
@@ -103,7 +104,8 @@ func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
 		return "", nil, err
 	}
 	if g.decision.Failed != "" {
-		g.b.e.nondeterministic(g.id, "%q was recorded as a Parallel, and is a Race now: give the new one another name", g.id)
+		g.b.e.nondeterministic(g.id, "%q was recorded as a Parallel, and is a Race now: give the new one "+
+			"another name", g.id)
 	}
 	g.races = true
 	err = g.run(func(m *member) (d decision) {
@@ -176,8 +178,8 @@ func (b *Branch) newGroup(spec GroupSpec) (*group, error) {
 	return g, nil
 }
 
-// begin records the items and the deadline. Without a deadline the record is deferred: it is written before the records of
-// the branches. With one, begin waits for the record, because the database computes the deadline.
+// begin records the items and the deadline. Without a deadline the record is deferred: it is written before the records
+// of the branches. With one, begin waits for the record, because the database computes the deadline.
 func (g *group) begin(hashes []string) error {
 	if err := g.b.begins(); err != nil {
 		return err
@@ -195,8 +197,8 @@ func (g *group) begin(hashes []string) error {
 }
 
 // run starts the branches and calls decides with each branch that ends. It returns nil once all started branches have
-// ended, or if the group itself is cancelled after its decision; without a decision, the members' ends are the group's result.
-// It returns the cause if the group itself is cancelled before.
+// ended, or if the group itself is cancelled after its decision; without a decision, the members' ends are the group's
+// result. It returns the cause if the group itself is cancelled before.
 func (g *group) run(decides func(*member) decision) error {
 	defer g.b.passedBranch(g.id)
 	defer g.learn()
@@ -261,11 +263,12 @@ func (g *group) start() {
 	m.future.start(m.branch, m.call)
 }
 
-// next waits until more than taken branches have ended, and returns the index of the next one. It returns errGroupTime once
-// the group's Timeout is over, and the cause if the group itself is cancelled.
+// next waits until more than taken branches have ended, and returns the index of the next one. It returns errGroupTime
+// once the group's Timeout is over, and the cause if the group itself is cancelled.
 func (g *group) next(taken int) (int, error) {
 	var deadline time.Time
-	if g.row != nil && g.spec.Timeout > 0 && g.row.Status == store.Running && !g.b.closed { // otherwise the group was decided in time
+	// otherwise the group was decided in time
+	if g.row != nil && g.spec.Timeout > 0 && g.row.Status == store.Running && !g.b.closed {
 		deadline = g.row.WakeAt
 	}
 	why := "timeout " + g.id // shown only if there is one
@@ -288,8 +291,8 @@ func (g *group) next(taken int) (int, error) {
 	return 0, cmp.Or[error](err, errBranchCancelled)
 }
 
-// close ends a group whose branches have all ended, and returns their failures. With a Timeout the workflow may act on the
-// end only once it is recorded: a replay after the deadline must not find the group open.
+// close ends a group whose branches have all ended, and returns their failures. With a Timeout the workflow may act on
+// the end only once it is recorded: a replay after the deadline must not find the group open.
 func (g *group) close() error {
 	var failures []BranchFailure
 	status, now := store.Completed, g.b.now

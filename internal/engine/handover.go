@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A handover has the keys of which runs of this session have given up slots. The zero key stands for the limits of the queue itself.
-// The session's next claim from the queue looks at them. If that does not come soon, leave makes other workers look at them. See
-// docs/architecture.md, Keys and slots.
+// A handover has the keys of which runs of this session have given up slots. The zero key stands for the limits of the
+// queue itself. The session's next claim from the queue looks at them. If that does not come soon, leave makes other
+// workers look at them. See docs/architecture.md, Keys and slots.
 type handover struct {
 	store   *store.Store
 	hints   *hints.Hints
@@ -67,8 +67,8 @@ func (h *handover) wait() (empty bool) {
 	return len(h.keys) == 0
 }
 
-// overdue reports whether claims have passed over a queue's keys for longestHandover: they were from other queues, which had a better
-// right to the free slots.
+// overdue reports whether claims have passed over a queue's keys for longestHandover: they were from other queues,
+// which had a better right to the free slots.
 func (h *handover) overdue() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,8 +96,8 @@ const longestHandover = time.Second
 // triesToLeave is how often a session that drains tries to leave its keys.
 const triesToLeave = 5
 
-// leaveAll leaves the keys, also those that are added meanwhile. It tries again after errors, but not for ever once the session
-// drains.
+// leaveAll leaves the keys, also those that are added meanwhile. It tries again after errors, but not for ever once the
+// session drains.
 func (h *handover) leaveAll() {
 	for failures := 0; ; {
 		h.mu.Lock()

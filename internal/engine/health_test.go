@@ -34,7 +34,10 @@ func TestLiveness(t *testing.T) {
 	t.Parallel()
 	c := kit.NewClient(t, dbtest.Pool(t))
 	wantAlive(t, c, http.StatusOK)
-	w := kit.NewWorker(t, c, kagzi.WorkerConfig{StaleAfter: 10 * time.Hour, Heartbeat: time.Hour, LeaseTimeout: 10 * time.Hour, NoCoordinator: true})
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{
+		StaleAfter: 10 * time.Hour, Heartbeat: time.Hour,
+		LeaseTimeout: 10 * time.Hour, NoCoordinator: true,
+	})
 	kit.NewGate().Handle(w)
 	claimed, answer := kit.HangAt(t, w, "after claim") // the worker asks the database nothing more
 	s := begun(t, w)
@@ -49,7 +52,8 @@ func TestLiveness(t *testing.T) {
 	engine.Silence(s, 29*time.Hour)
 	wantAlive(t, c, http.StatusOK)
 	engine.Silence(s, 31*time.Hour)
-	wantAlive(t, c, http.StatusServiceUnavailable, `"worker"`, `"unhealthy"`, s.ID().String(), `\"default\"`, "neither answer nor error", "31 hours")
+	wantAlive(t, c, http.StatusServiceUnavailable, `"worker"`, `"unhealthy"`, s.ID().String(), `\"default\"`,
+		"neither answer nor error", "31 hours")
 	engine.DatabaseTrouble(s, context.DeadlineExceeded) // an outage is not a reason to restart the worker
 	wantAlive(t, c, http.StatusOK)
 	engine.Silence(s, 31*time.Hour)

@@ -16,27 +16,29 @@ import (
 )
 
 // A heartbeater keeps a session's row and leases fresh, over a connection of its own: an exhausted pool must not make a
-// worker look dead. The connection itself is evidence that the worker lives, so the heartbeater replaces it as soon as it is
-// lost. If no heartbeat is answered for two thirds of StaleAfter, or the connection is missing for two thirds of Grace, the
-// heartbeater fences the session: it stops all executions, because other workers may hold their runs. See
+// worker look dead. The connection itself is evidence that the worker lives, so the heartbeater replaces it as soon as
+// it is lost. If no heartbeat is answered for two thirds of StaleAfter, or the connection is missing for two thirds of
+// Grace, the heartbeater fences the session: it stops all executions, because other workers may hold their runs. See
 // docs/architecture.md, Leases and heartbeats.
 type heartbeater struct {
 	s *Session
 
 	// Only the goroutine of begin, run and end uses these.
-	conn    *pgx.Conn     // nil while there is none
-	opening *opening      // of the next conn; nil if none is under way
-	number  int64         // of the last heartbeat or registration. One that arrives after a higher number changes nothing.
+	conn    *pgx.Conn // nil while there is none
+	opening *opening  // of the next conn; nil if none is under way
+	// of the last heartbeat or registration. One that arrives after a higher number changes nothing.
+	number  int64
 	backend store.Backend // of conn; zero unless it certainly serves this worker alone
 
-	mu         sync.Mutex  // guards fenceTimer
-	fenceTimer *time.Timer // calls fenceIfOverdue when others may take the worker for dead. Set by begin, reset by setFence.
+	mu sync.Mutex // guards fenceTimer
+	// calls fenceIfOverdue when others may take the worker for dead. Set by begin, reset by setFence.
+	fenceTimer *time.Timer
 }
 
 func newHeartbeater(s *Session) *heartbeater { return &heartbeater{s: s} }
 
-// begin connects and registers the worker. If the database is away, or somebody has locked a row of the worker's consumers, begin tries
-// again until ctx ends.
+// begin connects and registers the worker. If the database is away, or somebody has locked a row of the worker's
+// consumers, begin tries again until ctx ends.
 func (h *heartbeater) begin(ctx context.Context) error {
 	for {
 		sent, err := h.register(ctx)
@@ -81,7 +83,8 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 	if err := h.s.store.RegisterConsumers(ctx, h.s.cfg.Consumers); err != nil {
 		return sent, err
 	}
-	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestOpening) // a registered worker ends by a drain
+	// a registered worker ends by a drain
+	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestOpening)
 	defer cancel()
 	_, err = migrations.Check(check, conn)
 	if errors.Is(err, migrations.ErrNewer) {
@@ -148,7 +151,8 @@ func (h *heartbeater) fence(why string) {
 	if log := h.s.logger(h.s.ID()).With("because", why); n == 0 {
 		log.Warn("kagzi: others may take this worker for dead: claiming no runs until the database answers")
 	} else {
-		log.Warn("kagzi: others may take this worker for dead: giving up the runs under way; those that nobody takes meanwhile are given back when the database answers", "runs", n)
+		log.Warn("kagzi: others may take this worker for dead: giving up the runs under way; those that nobody takes "+
+			"meanwhile are given back when the database answers", "runs", n)
 	}
 	h.s.stopAll(stopShutdown, ErrLeaseLost)
 }
@@ -179,8 +183,8 @@ func (h *heartbeater) pause(stop chan struct{}, d time.Duration) {
 	}
 }
 
-// heartbeatUntil repeats a heartbeat until all of it succeeds or stop is closed: it cannot wait for the next interval. After
-// an error that is not the server's answer, it opens another connection.
+// heartbeatUntil repeats a heartbeat until all of it succeeds or stop is closed: it cannot wait for the next interval.
+// After an error that is not the server's answer, it opens another connection.
 func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 	for {
 		err := h.heartbeat()
@@ -200,8 +204,8 @@ func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 	}
 }
 
-// heartbeat updates the worker's row, then reads the state of the runs that it holds, then extends their leases. What follows the
-// update has time of its own, because it is no evidence that the worker lives.
+// heartbeat updates the worker's row, then reads the state of the runs that it holds, then extends their leases. What
+// follows the update has time of its own, because it is no evidence that the worker lives.
 func (h *heartbeater) heartbeat() error {
 	s := h.s
 	conn, err := h.connectionSoon()
@@ -272,7 +276,10 @@ func (h *heartbeater) newHeartbeat() store.Heartbeat {
 	h.number++
 	queues, left := s.queuesToRegister()
 	counts, rates := s.tally.report(time.Now())
-	return store.Heartbeat{Number: h.number, Worker: s.ID(), Queues: queues, LeftQueues: left, Active: active, Counts: counts, Rates: rates, Hung: hung, Backend: h.backend}
+	return store.Heartbeat{
+		Number: h.number, Worker: s.ID(), Queues: queues, LeftQueues: left, Active: active,
+		Counts: counts, Rates: rates, Hung: hung, Backend: h.backend,
+	}
 }
 
 // drain begins the drain that somebody has requested in the worker's row.
@@ -328,8 +335,8 @@ func (h *heartbeater) reregister(db store.DB) error {
 // draining writes to the registry that the worker takes no more runs. A failure does no harm.
 func (h *heartbeater) draining() { h.updateRegistry(h.s.store.DrainingWorker) }
 
-// end writes to the registry that the worker has stopped, and closes the connection. It is called after run has returned. If slots
-// could not be handed on, the worker is to be declared dead: then a coordinator looks at all keys.
+// end writes to the registry that the worker has stopped, and closes the connection. It is called after run has
+// returned. If slots could not be handed on, the worker is to be declared dead: then a coordinator looks at all keys.
 func (h *heartbeater) end() {
 	if h.s.handover.wait() {
 		h.updateRegistry(func(ctx context.Context, db store.DB, id uuid.UUID) error {
@@ -343,8 +350,8 @@ func (h *heartbeater) end() {
 	h.close()
 }
 
-// updateRegistry calls f, unless the database is away: f would only delay the worker's end, and the failure detector will
-// notice the worker's silence.
+// updateRegistry calls f, unless the database is away: f would only delay the worker's end, and the failure detector
+// will notice the worker's silence.
 func (h *heartbeater) updateRegistry(f func(context.Context, store.DB, uuid.UUID) error) {
 	if h.s.outage.UnderWay() {
 		return
@@ -372,7 +379,8 @@ func (s *Session) late(states []store.HeldRunState) (late []store.HeldRun) {
 	return late
 }
 
-// extend extends the leases of the runs. If one lease cannot be extended, its run goes on until it ends, and the others are extended.
+// extend extends the leases of the runs. If one lease cannot be extended, its run goes on until it ends, and the others
+// are extended.
 func (s *Session) extend(ctx context.Context, db store.DB, late []store.HeldRun) error {
 	all := true
 	terms, err := s.store.ExtendLeases(ctx, db, late, s.cfg.LeaseTimeout, func(held store.HeldRun, err error) {

@@ -31,8 +31,8 @@ func begun(t *testing.T, w *kagzi.Worker) *engine.Session {
 	return engine.SessionOf(await.Receive(t, sessions))
 }
 
-// A halfOpen is a connection that, once silent, drops all data in both directions without an error to either side, as when a
-// firewall forgets it.
+// A halfOpen is a connection that, once silent, drops all data in both directions without an error to either side, as
+// when a firewall forgets it.
 type halfOpen struct {
 	net.Conn
 	heartbeats atomic.Bool // heartbeats go through it
@@ -58,8 +58,8 @@ func (c *halfOpen) Read(b []byte) (int, error) {
 	}
 }
 
-// TestHalfOpenConnectionOfTheHeartbeater silences only the heartbeater's connection: the heartbeater replaces it before it must
-// give up the runs under way.
+// TestHalfOpenConnectionOfTheHeartbeater silences only the heartbeater's connection: the heartbeater replaces it before
+// it must give up the runs under way.
 func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -87,7 +87,8 @@ func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{
-		Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second, Coordinator: kagzi.CoordinatorConfig{Grace: 15 * time.Second},
+		Heartbeat: 200 * time.Millisecond, StaleAfter: 24 * time.Second,
+		Coordinator: kagzi.CoordinatorConfig{Grace: 15 * time.Second},
 	}, 3)
 	await.True(t, "the heartbeater's connection is silent", func() bool {
 		mu.Lock()
@@ -102,7 +103,8 @@ func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 	})
 	from := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
 	await.True(t, "heartbeats are sent again", func() bool {
-		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '400 ms' FROM kagzi.workers`, from)
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '400 ms'
+			FROM kagzi.workers`, from)
 	})
 	if len(g.Cause) > 0 {
 		t.Errorf("a step's context ended: %v", <-g.Cause)
@@ -111,8 +113,8 @@ func TestHalfOpenConnectionOfTheHeartbeater(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestSlowConnections has each connection take longer to open than a heartbeat waits for it, as on a machine under load. The
-// worker starts. When the server has ended its connection, it opens another one, and keeps its runs.
+// TestSlowConnections has each connection take longer to open than a heartbeat waits for it, as on a machine under
+// load. The worker starts. When the server has ended its connection, it opens another one, and keeps its runs.
 func TestSlowConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -159,8 +161,8 @@ func TestSlowConnections(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestFencedRunsAreYieldedOverNewConnections shows that runs which a worker gave up in an outage go on afterwards, although the
-// outage broke every connection and the leases have minutes left.
+// TestFencedRunsAreYieldedOverNewConnections shows that runs which a worker gave up in an outage go on afterwards,
+// although the outage broke every connection and the leases have minutes left.
 func TestFencedRunsAreYieldedOverNewConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -174,8 +176,8 @@ func TestFencedRunsAreYieldedOverNewConnections(t *testing.T) {
 	kit.CheckResults(t, g.Through(t, kit.NewClient(t, db.Pool), runs), func(int) string { return "opened" })
 }
 
-// TestRunsOfADeadWorkerIDAreYielded shows that runs which a worker holds under an ID that was declared dead go on under its new
-// ID: nobody releases the old ID's runs a second time, and the leases have minutes left.
+// TestRunsOfADeadWorkerIDAreYielded shows that runs which a worker holds under an ID that was declared dead go on under
+// its new ID: nobody releases the old ID's runs a second time, and the leases have minutes left.
 func TestRunsOfADeadWorkerIDAreYielded(t *testing.T) {
 	t.Parallel()
 	const declareDead = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`
@@ -216,8 +218,8 @@ func TestRunsOfADeadWorkerIDAreYielded(t *testing.T) {
 	})
 }
 
-// TestRunForAnotherVersionWakesItsWorker starts a run in a process whose worker has a free slot, but no handler of the run's
-// version: the worker in another process that has one must be notified, and not find the run at its next claim.
+// TestRunForAnotherVersionWakesItsWorker starts a run in a process whose worker has a free slot, but no handler of the
+// run's version: the worker in another process that has one must be notified, and not find the run at its next claim.
 func TestRunForAnotherVersionWakesItsWorker(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -251,36 +253,44 @@ func TestFenceOfAnIdleWorker(t *testing.T) {
 	c, logged := kit.LoggedClient(t, kit.Unreachable(t))
 	s := engine.New(configOf(t, idleWorker(t, c, kagzi.WorkerConfig{})))
 	engine.Fence(s, "it is late")
-	logged.WantLine(t, "WARN", "others may take this worker for dead: claiming no runs", "it is late", "worker="+s.ID().String())
+	logged.WantLine(t, "WARN", "others may take this worker for dead: claiming no runs", "it is late", "worker="+
+		s.ID().String())
 	if logged.Has("ERROR") {
 		t.Error("an error was logged")
 	}
 }
 
-// TestLeaseThatCannotBeExtendedCostsNoOther has the database refuse to extend the lease of one of three runs: the other two are
-// extended over the same connection, a cancel of one of them is noticed, and the log names the refused run.
+// TestLeaseThatCannotBeExtendedCostsNoOther has the database refuse to extend the lease of one of three runs: the other
+// two are extended over the same connection, a cancel of one of them is noticed, and the log names the refused run.
 func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c, logged := kit.LoggedClient(t, db.Pool)
 	g, runs, _ := kit.Gated(t, c, kagzi.WorkerConfig{
-		Heartbeat: 50 * time.Millisecond, StaleAfter: time.Hour, LeaseTimeout: time.Hour, Coordinator: kagzi.CoordinatorConfig{NoGrace: true},
+		Heartbeat: 50 * time.Millisecond, StaleAfter: time.Hour, LeaseTimeout: time.Hour,
+		Coordinator: kagzi.CoordinatorConfig{NoGrace: true},
 	}, 3)
 	bad, cancelled := runs[1], runs[2]
 	backend := dbtest.QueryOne[int](t, db.Pool, `SELECT backend_pid FROM kagzi.workers`)
 	dbtest.Exec(t, db.Pool, fmt.Sprintf(`
-		CREATE FUNCTION public.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$;
+		CREATE FUNCTION public.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged'
+			USING ERRCODE = 'XX001'; END $$;
 		CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
-			WHEN (NEW.run_id = '%s' AND OLD.available_at < NEW.available_at) EXECUTE FUNCTION public.damaged()`, bad.ID()))
+			WHEN (NEW.run_id = '%s'
+				AND OLD.available_at < NEW.available_at) EXECUTE FUNCTION public.damaged()`, bad.ID()))
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '5 minutes'`)
 	await.True(t, "the others are extended", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at > now() + interval '50 minutes'`) == 2
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+			WHERE available_at > now() + interval '50 minutes'`) == 2
 	})
-	if !dbtest.QueryOne[bool](t, db.Pool, `SELECT available_at < now() + interval '6 minutes' FROM kagzi.workflow_runs WHERE run_id = $1`, string(bad.ID())) {
+	if !dbtest.QueryOne[bool](t, db.Pool, `SELECT available_at < now() + interval '6 minutes' FROM kagzi.workflow_runs
+		WHERE run_id = $1`, string(bad.ID())) {
 		t.Error("INVALID: it was extended, too")
 	}
 	logged.WantLine(t, "the database refuses an operation of the worker", engine.Extending, string(bad.ID()))
-	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now() WHERE run_id = $1`, string(cancelled.ID())) // nobody is notified
+	// nobody is notified
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now() WHERE run_id = $1`,
+		string(cancelled.ID()))
 	if cause := await.Receive(t, g.Cause); kagzi.KindOf(cause) != kind.Cancelled {
 		t.Errorf("the cause is %v, want that it was cancelled", cause)
 	}

@@ -21,8 +21,8 @@ func historyOf(rows []*store.StepRow) map[string]*store.StepRow {
 	})
 }
 
-// ownOf returns, for each branch's prefix, the number of steps and branches in the history directly under it. A record whose
-// name begins with '#' is neither: see [Patched].
+// ownOf returns, for each branch's prefix, the number of steps and branches in the history directly under it. A record
+// whose name begins with '#' is neither: see [Patched].
 func ownOf(history map[string]*store.StepRow) map[string]int {
 	own, seen := map[string]int{}, map[string]bool{}
 	for id := range history {

@@ -18,9 +18,10 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A watchdog finds code of the application that hangs: a step's function that goes on although its context has ended, and the function of
-// a workflow or branch that is in no operation for long. It looks at the branches from time to time, so that a step pays for no timer. Only
-// the goroutine of its loop uses it. See docs/architecture.md, Code that hangs.
+// A watchdog finds code of the application that hangs: a step's function that goes on although its context has ended,
+// and the function of a workflow or branch that is in no operation for long. It looks at the branches from time to
+// time, so that a step pays for no timer. Only the goroutine of its loop uses it. See docs/architecture.md, Code that
+// hangs.
 type watchdog struct {
 	s    *Session
 	seen map[*Branch]*sighting // of the last pass
@@ -57,8 +58,8 @@ func (s *Session) watch(stop chan struct{}) {
 	}
 }
 
-// pass looks at all branches. It reports and logs the code that has gone on for HungAfter, and logs what has returned since the pass before. The
-// last pass does not wait for code whose run was given up.
+// pass looks at all branches. It reports and logs the code that has gone on for HungAfter, and logs what has returned
+// since the pass before. The last pass does not wait for code whose run was given up.
 func (w *watchdog) pass(now time.Time, last bool) {
 	before := w.seen
 	w.seen = map[*Branch]*sighting{}
@@ -118,7 +119,8 @@ func (s *Session) branches() (all []*Branch) {
 	return all
 }
 
-// abandonLocked makes the watchdog go on watching e, whose run is given up although its code has not returned. The caller holds e's mutex.
+// abandonLocked makes the watchdog go on watching e, whose run is given up although its code has not returned. The
+// caller holds e's mutex.
 func (s *Session) abandonLocked(e *execution) {
 	e.abandoned = true
 	s.mu.Lock()
@@ -133,8 +135,9 @@ func (e *execution) whenStopped() (at time.Time, abandoned bool) {
 	return e.stoppedAt, e.abandoned
 }
 
-// suspicion returns what b does, if that is something that it should not do for long: it executes a step's function whose context has
-// ended, or it is in no operation. stopped is when the execution stopped, zero if it is under way. The activity is the position of the attempt, or below zero and another one after each operation.
+// suspicion returns what b does, if that is something that it should not do for long: it executes a step's function
+// whose context has ended, or it is in no operation. stopped is when the execution stopped, zero if it is under way.
+// The activity is the position of the attempt, or below zero and another one after each operation.
 func (b *Branch) suspicion(now, stopped time.Time) (s sighting, suspicious bool) {
 	operations := b.operations.Load()
 	if a, inFunction := b.display.current(&b.inStep); inFunction {
@@ -159,12 +162,16 @@ func (b *Branch) suspicion(now, stopped time.Time) (s sighting, suspicious bool)
 // hungCode describes the code of s, for people.
 func (b *Branch) hungCode(s *sighting, now time.Time) *store.HungCode {
 	e := b.e
-	h := &store.HungCode{RunID: e.run.RunID, Lease: e.run.Lease, Workflow: e.run.Type, Since: e.env.now().Add(s.begun.Sub(now)).UTC()}
+	h := &store.HungCode{
+		RunID: e.run.RunID, Lease: e.run.Lease, Workflow: e.run.Type,
+		Since: e.env.now().Add(s.begun.Sub(now)).UTC(),
+	}
 	if s.attempt.ctx == nil {
 		h.Branch = b.result.name
 		return h
 	}
-	h.Step, h.Attempt, h.Cause = s.attempt.id, s.attempt.number, text.Sanitize(context.Cause(s.attempt.ctx).Error(), 200)
+	h.Step, h.Attempt, h.Cause = s.attempt.id, s.attempt.number,
+		text.Sanitize(context.Cause(s.attempt.ctx).Error(), 200)
 	return h
 }
 
@@ -187,7 +194,8 @@ func (w *watchdog) report(nested []store.HungCode) *store.Hung {
 	}
 	h.Slots = len(slots)
 	slices.SortFunc(h.Codes, func(a, b store.HungCode) int {
-		return cmp.Or(a.Since.Compare(b.Since), bytes.Compare(a.RunID[:], b.RunID[:]), cmp.Compare(a.Branch, b.Branch), cmp.Compare(a.Step, b.Step))
+		return cmp.Or(a.Since.Compare(b.Since), bytes.Compare(a.RunID[:], b.RunID[:]), cmp.Compare(a.Branch, b.Branch),
+			cmp.Compare(a.Step, b.Step))
 	})
 	h.Codes = append(h.Codes, nested...)
 	h.Codes = h.Codes[:min(len(h.Codes), mostHung)]
@@ -219,8 +227,8 @@ func (s *Session) Hung() int {
 	return s.hung.Functions
 }
 
-// log logs the hung code that is not logged yet, with the stacks, and at the last pass the other hung code, too. If stacks were taken too
-// recently, a later pass does so.
+// log logs the hung code that is not logged yet, with the stacks, and at the last pass the other hung code, too. If
+// stacks were taken too recently, a later pass does so.
 func (w *watchdog) log(now time.Time, last bool) {
 	var stacks []byte
 	for b, s := range w.seen {
@@ -242,9 +250,11 @@ func (w *watchdog) log(now time.Time, last bool) {
 		s.logged = true
 		log, stack := b.hungLog(s), stackOf(stacks, b) // the stack comes last: it is long
 		if s.attempt.ctx == nil {
-			log.Warn("kagzi: a workflow function blocks outside of steps: only a step may wait for something that is not Kagzi's", "for", goneOn(now, s), "stack", stack)
+			log.Warn("kagzi: a workflow function blocks outside of steps: only a step may wait for something that is "+
+				"not Kagzi's", "for", goneOn(now, s), "stack", stack)
 		} else {
-			log.Warn("kagzi: the function of a step goes on although its context has ended: pass ctx to what it calls", "because", s.hung.Cause, "for", goneOn(now, s), "stack", stack)
+			log.Warn("kagzi: the function of a step goes on although its context has ended: pass ctx to what it calls",
+				"because", s.hung.Cause, "for", goneOn(now, s), "stack", stack)
 		}
 	}
 }
@@ -267,19 +277,20 @@ func (b *Branch) hungLog(s *sighting) *slog.Logger {
 }
 
 const (
-	// mostStacks is how many goroutines a process may have for a dump of all stacks, which stops them all: for some 20 milliseconds for
-	// each thousand.
+	// mostStacks is how many goroutines a process may have for a dump of all stacks, which stops them all: for some 20
+	// milliseconds for each thousand.
 	mostStacks = 10_000
 
-	// stacksPause is how many times as long as a dump the pause after it is, so that a worker never spends much of its time on dumps.
+	// stacksPause is how many times as long as a dump the pause after it is, so that a worker never spends much of its
+	// time on dumps.
 	stacksPause = 20
 
 	mostDump  = 64 << 20 // bytes of a dump
 	mostStack = 8 << 10  // bytes of a stack in a line of the log
 )
 
-// takeStacks returns the stacks of all goroutines, or why there are none. taken is false if it is too early, unless now says that it must
-// be now.
+// takeStacks returns the stacks of all goroutines, or why there are none. taken is false if it is too early, unless now
+// says that it must be now.
 func (w *watchdog) takeStacks(now bool) (stacks []byte, taken bool) {
 	begun := time.Now()
 	if !now && begun.Before(w.next) {
@@ -287,7 +298,8 @@ func (w *watchdog) takeStacks(now bool) (stacks []byte, taken bool) {
 	}
 	n := runtime.NumGoroutine()
 	if n > mostStacks {
-		return fmt.Appendf(nil, notTaken+", because the process has %d goroutines: get them from /debug/pprof/goroutine?debug=2", n), true
+		return fmt.Appendf(nil, notTaken+", because the process has %d goroutines: get them from "+
+			"/debug/pprof/goroutine?debug=2", n), true
 	}
 	defer func() { w.next = time.Now().Add(stacksPause * time.Since(begun)) }()
 	for size := max(64<<10, n*(4<<10)); ; size *= 2 {
@@ -300,8 +312,8 @@ func (w *watchdog) takeStacks(now bool) (stacks []byte, taken bool) {
 
 const notTaken = "not taken"
 
-// stackOf finds the stack of b's goroutine. Its frame of guard shows the addresses of the execution and of the branch. Nothing else tells
-// one goroutine from another in a dump, unless each of them paid for it when it began.
+// stackOf finds the stack of b's goroutine. Its frame of guard shows the addresses of the execution and of the branch.
+// Nothing else tells one goroutine from another in a dump, unless each of them paid for it when it began.
 func stackOf(stacks []byte, b *Branch) string {
 	frame := fmt.Appendf(nil, "engine.(*execution).guard(%p, %p,", b.e, b)
 	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {

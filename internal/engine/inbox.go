@@ -9,17 +9,18 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An inbox holds the messages and the ends of children that have reached a run. The mutex of the run's execution guards it.
-// Its maps are nil until the first arrival. See docs/architecture.md, Wake-ups without loss.
+// An inbox holds the messages and the ends of children that have reached a run. The mutex of the run's execution guards
+// it. Its maps are nil until the first arrival. See docs/architecture.md, Wake-ups without loss.
 type inbox struct {
 	signals  map[string][]*store.Signal // that no wait has taken, by name, oldest first
 	received map[string]int64           // the sequence number of each name's last message
 	rest     string                     // the inbox was read up to this name only; empty: to its end
-	whole    map[string]int64           // names that were read to their end apart, and the wake-ups that this read reflects
-	missed   map[string]bool            // names of which a wait has found no message
-	ends     map[uuid.UUID]*store.ChildEnd
-	endings  map[uuid.UUID]*store.ChildEnd // children that will not complete, but have not ended yet
-	lastEnd  time.Time                     // when the last end of a child arrived, by this process's clock
+	// names that were read to their end apart, and the wake-ups that this read reflects
+	whole   map[string]int64
+	missed  map[string]bool // names of which a wait has found no message
+	ends    map[uuid.UUID]*store.ChildEnd
+	endings map[uuid.UUID]*store.ChildEnd // children that will not complete, but have not ended yet
+	lastEnd time.Time                     // when the last end of a child arrived, by this process's clock
 }
 
 // addSignal adds a message, and reports whether it is new.

@@ -79,7 +79,8 @@ func (e *execution) judge(err error) {
 		return
 	}
 	if _, panicked := errors.AsType[*failure.Panic](err); panicked {
-		e.log().Warn("kagzi: an interceptor panicked after its run had stopped", "error", text.OneLine(failure.Text(err)))
+		e.log().Warn("kagzi: an interceptor panicked after its run had stopped", "error",
+			text.OneLine(failure.Text(err)))
 	}
 }
 
@@ -126,8 +127,8 @@ func (e *execution) endOfAttempt(err error) error {
 	return &retriedError{err}
 }
 
-// A retriedError is the failure of an attempt of a run that is not the last one. It is an ErrRetried, which does not stand in its chain: the
-// kind of the failure is that of the chain.
+// A retriedError is the failure of an attempt of a run that is not the last one. It is an ErrRetried, which does not
+// stand in its chain: the kind of the failure is that of the chain.
 type retriedError struct{ error }
 
 // Unwrap returns the failure.
@@ -136,8 +137,8 @@ func (e *retriedError) Unwrap() error { return e.error }
 // Is reports whether target is ErrRetried.
 func (e *retriedError) Is(target error) bool { return target == ErrRetried }
 
-// An executionContext is the context of an execution with the values that interceptors have added. Their deadlines do not count: a step must
-// end for reasons that its run knows.
+// An executionContext is the context of an execution with the values that interceptors have added. Their deadlines do
+// not count: a step must end for reasons that its run knows.
 type executionContext struct {
 	context.Context
 	values context.Context

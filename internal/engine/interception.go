@@ -36,14 +36,19 @@ type InterceptedRun struct {
 
 // Errors of interceptors. None of them is worth another attempt.
 var (
-	ErrNoNext    = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor returned no error and did not call next: call it, or return why not"))
-	ErrNextAgain = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next again: call it once"))
-	ErrNextLate  = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next after it had returned: call it before, on the interceptor's goroutine"))
-	errForeign   = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor gave next a context that does not descend from its own: derive it from that"))
+	ErrNoNext = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor returned no error and did "+
+		"not call next: call it, or return why not"))
+	ErrNextAgain = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next again: call "+
+		"it once"))
+	ErrNextLate = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor called next after it had "+
+		"returned: call it before, on the interceptor's goroutine"))
+	errForeign = failure.Permanent(kind.BadRequest, errors.New("kagzi: an interceptor gave next a context that does "+
+		"not descend from its own: derive it from that"))
 )
 
-// A NextCall lets interceptors call next once, and not after they have returned. If they return before next, which runs on another
-// goroutine, End waits for it: otherwise what it does would go on beside another attempt, and its result would be unknown.
+// A NextCall lets interceptors call next once, and not after they have returned. If they return before next, which runs
+// on another goroutine, End waits for it: otherwise what it does would go on beside another attempt, and its result
+// would be unknown.
 type NextCall struct {
 	mu           sync.Mutex
 	called, over bool
@@ -68,7 +73,8 @@ func (c *NextCall) Begin() error {
 // Done is called when next has returned or exited.
 func (c *NextCall) Done() { c.running.Done() }
 
-// End is called when the interceptors have returned or panicked. It reports whether they have called next, which has returned then.
+// End is called when the interceptors have returned or panicked. It reports whether they have called next, which has
+// returned then.
 func (c *NextCall) End() (called bool) {
 	c.mu.Lock()
 	c.over = true
@@ -78,12 +84,13 @@ func (c *NextCall) End() (called bool) {
 	return called
 }
 
-// An interception is the state of the application's interceptors around one execution. They run on a goroutine of their own, because
-// those of the execution exit when it stops. See docs/architecture.md, Interceptors.
+// An interception is the state of the application's interceptors around one execution. They run on a goroutine of their
+// own, because those of the execution exit when it stops. See docs/architecture.md, Interceptors.
 type interception struct {
 	over      chan struct{} // closed by settle
 	concludes sync.Once
-	values    atomic.Pointer[context.Context] // that the interceptors gave to next, for lines of the log; nil before that
+	// that the interceptors gave to next, for lines of the log; nil before that
+	values atomic.Pointer[context.Context]
 
 	mu      sync.Mutex
 	entered bool        // the interceptors have called next, so the function has begun
@@ -92,8 +99,8 @@ type interception struct {
 	patient *time.Timer // concludes if the interceptors do not return; nil until settle has set it
 }
 
-// interceptGrace is how long the end of an execution waits for interceptors that have not returned. They are code of the application, and
-// must not hold up a drain for ever.
+// interceptGrace is how long the end of an execution waits for interceptors that have not returned. They are code of
+// the application, and must not hold up a drain for ever.
 const interceptGrace = 10 * time.Second
 
 func newInterception() *interception { return &interception{over: make(chan struct{})} }
@@ -129,8 +136,8 @@ func (x *interception) leave() (entered, settled bool) {
 	return x.entered, x.settled
 }
 
-// settle is called once, when the execution has settled. It lets end write the outcome: at once, unless interceptors that have let the function
-// begin have yet to return.
+// settle is called once, when the execution has settled. It lets end write the outcome: at once, unless interceptors
+// that have let the function begin have yet to return.
 func (x *interception) settle(end func()) {
 	x.mu.Lock()
 	x.settled = true
@@ -178,9 +185,12 @@ type interceptedAttempt struct {
 }
 
 // attempt makes an attempt of step inside of the interceptors.
-func (i *Interceptors) attempt(ctx context.Context, step StepIdentity, inner func(context.Context) ([]byte, error)) ([]byte, error) {
+func (i *Interceptors) attempt(ctx context.Context, step StepIdentity,
+	inner func(context.Context) ([]byte, error),
+) ([]byte, error) {
 	a := &interceptedAttempt{by: i, step: step, inner: inner, failed: failure.OfGoexit()} // unless next returns
-	defer a.End()                                                                         // also if the interceptors panic
+	// also if the interceptors panic
+	defer a.End()
 	err := i.Attempt(ctx, step, a.next)
 	switch called := a.End(); {
 	case err != nil:
@@ -209,7 +219,8 @@ func (a *interceptedAttempt) next(ctx context.Context) error {
 	return a.failed
 }
 
-// An executionHandler gives lines without a context that of the interceptors, so that the application's handler finds what these put into it.
+// An executionHandler gives lines without a context that of the interceptors, so that the application's handler finds
+// what these put into it.
 type executionHandler struct {
 	slog.Handler
 	x *interception

@@ -7,8 +7,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// keys is what a session knows of a queue's keys and limits. Claims from a queue that has neither only probe for keys at times.
-// The session's mutex guards it, and the methods are called with it held. See docs/architecture.md, Keys and slots.
+// keys is what a session knows of a queue's keys and limits. Claims from a queue that has neither only probe for keys
+// at times. The session's mutex guards it, and the methods are called with it held. See docs/architecture.md, Keys and
+// slots.
 type keys struct {
 	limited bool          // the queue has limits: every claim counts
 	due     time.Time     // when the next key is due, by the database's clock; zero: none is
@@ -19,9 +20,10 @@ type keys struct {
 	change  int64         // the ID from which they read changes
 	both    bool          // the last claim left runs with and without keys: the next one shares
 	backoff time.Duration // the next pause while this worker cannot take what is due
-	wakes   bool          // the last claim that something woke found nothing but keys: the next such claim counts without a probe
-	unasked bool          // the claim under way is such a claim
-	consume bool          // the last claim that counted looked at keys of consumers
+	// the last claim that something woke found nothing but keys: the next such claim counts without a probe
+	wakes   bool
+	unasked bool // the claim under way is such a claim
+	consume bool // the last claim that counted looked at keys of consumers
 }
 
 const (
@@ -31,23 +33,26 @@ const (
 	// probeFor is how long after the last key every claim probes for more.
 	probeFor = 10 * time.Second
 
-	// firstBackoff is the first pause while others have locked the keys that are due, or this worker cannot execute their runs.
-	// It doubles up to longestBackoff, and in the second case up to the PollInterval.
+	// firstBackoff is the first pause while others have locked the keys that are due, or this worker cannot execute
+	// their runs. It doubles up to longestBackoff, and in the second case up to the PollInterval.
 	firstBackoff   = time.Millisecond
 	longestBackoff = 64 * time.Millisecond
 )
 
-// counts reports whether the next claim takes runs with keys, or counts for limits. handed says that keys were handed to it, and woken that
-// something has woken the session.
+// counts reports whether the next claim takes runs with keys, or counts for limits. handed says that keys were handed
+// to it, and woken that something has woken the session.
 func (k *keys) counts(handed, woken bool, now time.Time) bool {
 	return k.limited || handed || woken && k.wakes || !k.due.IsZero() && !k.due.After(now)
 }
 
-// prepare adds to a claim what it needs for keys and limits. full says that it searches all due runs, free is the number of free
-// slots, and now the estimate of the database's time.
+// prepare adds to a claim what it needs for keys and limits. full says that it searches all due runs, free is the
+// number of free slots, and now the estimate of the database's time.
 //
-// woken says that something has woken the session. only says that the claim comes for the keys that were handed alone: nothing else is due, as far as is known.
-func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full, woken, only bool, free int, now time.Time, pollInterval time.Duration) {
+// woken says that something has woken the session. only says that the claim comes for the keys that were handed alone:
+// nothing else is due, as far as is known.
+func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full, woken, only bool, free int, now time.Time,
+	pollInterval time.Duration,
+) {
 	k.unasked = woken && k.wakes
 	if !k.counts(len(handed) > 0, woken, now) {
 		req.Probe = full || time.Since(k.seen) < probeFor
@@ -73,8 +78,8 @@ func (k *keys) prepare(req *store.ClaimRequest, handed []store.Key, full, woken,
 	req.Keys = r
 }
 
-// learn takes from the answer what the next claim needs to know, and returns the pause before it, at most the one given. now is the
-// estimate of the database's time.
+// learn takes from the answer what the next claim needs to know, and returns the pause before it, at most the one
+// given. now is the estimate of the database's time.
 func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time, pause time.Duration) time.Duration {
 	a := &claim.Keys
 	k.limited, k.due = claim.Limited, a.Next
@@ -95,7 +100,8 @@ func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time,
 	}
 	k.moveOn(req, a, now)
 	k.consume = a.Consumers
-	if k.unasked && a.Read == 0 && a.Looked == 0 { // what woke it is something else, or lies behind: a probe reads everything
+	// what woke it is something else, or lies behind: a probe reads everything
+	if k.unasked && a.Read == 0 && a.Looked == 0 {
 		k.wakes = false
 		return 0
 	}
@@ -114,7 +120,8 @@ func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time,
 	case a.Read == mostChanges, isDue && a.Taken > 0:
 		k.backoff = 0
 		return 0
-	case isDue && a.Looked > 0 && a.Looked >= req.Keys.Keyed: // this worker can execute no run of these keys, perhaps of those behind them
+	case isDue && a.Looked > 0 && a.Looked >= req.Keys.Keyed:
+		// this worker can execute no run of these keys, perhaps of those behind them
 		k.line = a.Last.Add(time.Microsecond)
 		return 0
 	case isDue || len(a.Busy) > 0:
@@ -130,8 +137,8 @@ func (k *keys) learn(req *store.ClaimRequest, claim *store.Claim, now time.Time,
 	return k.untilDue(now, pause)
 }
 
-// moveOn sets from where the next claim looks at the line and reads changes: the dead entries before stay in the indexes while
-// somebody holds an old snapshot.
+// moveOn sets from where the next claim looks at the line and reads changes: the dead entries before stay in the
+// indexes while somebody holds an old snapshot.
 func (k *keys) moveOn(req *store.ClaimRequest, a *store.Keys, now time.Time) {
 	k.change = max(req.Keys.Change, a.LastChange+1)
 	if a.Change > 0 {
@@ -143,8 +150,9 @@ func (k *keys) moveOn(req *store.ClaimRequest, a *store.Keys, now time.Time) {
 	}
 }
 
-// moveBack makes the next claim begin where a probe has found something before. A probe reads everything: IDs of changes are older than
-// their commits, so a transaction that was open for long leaves changes behind the place that claims have reached.
+// moveBack makes the next claim begin where a probe has found something before. A probe reads everything: IDs of
+// changes are older than their commits, so a transaction that was open for long leaves changes behind the place that
+// claims have reached.
 func (k *keys) moveBack(a *store.Keys) {
 	if a.Change > 0 {
 		k.change = min(k.change, a.Change)

@@ -47,7 +47,10 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 	now := time.Now()
 	past, soon := now.Add(-time.Second), now.Add(time.Second)
 	asked := now.Add(-time.Minute)
-	keyed := store.ClaimRequest{Limit: 10, Ahead: time.Minute, Keys: &store.KeysRequest{Plain: 10, Keyed: 10, Most: mostChanges}}
+	keyed := store.ClaimRequest{Limit: 10, Ahead: time.Minute, Keys: &store.KeysRequest{
+		Plain: 10, Keyed: 10,
+		Most: mostChanges,
+	}}
 	shared := store.ClaimRequest{Limit: 1, Ahead: time.Minute, Keys: &store.KeysRequest{Keyed: 1, Most: mostChanges}}
 	plain := store.ClaimRequest{Limit: 10, Ahead: time.Minute, Probe: true}
 	runs := make([]*store.ClaimedRun, 3)
@@ -56,22 +59,69 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 		claim    store.Claim
 		from, to time.Duration
 	}{
-		"nothing there":                   {keyed, store.Claim{}, time.Minute, time.Minute},
-		"the next key is due":             {keyed, store.Claim{Keys: store.Keys{Next: soon}}, time.Second, time.Second + 2*firstBackoff},
-		"some taken, more due":            {keyed, store.Claim{Runs: runs, Keys: store.Keys{Taken: 3, Next: past}}, 0, 0},
-		"more changes to read":            {keyed, store.Claim{Keys: store.Keys{Read: mostChanges}}, 0, 0},
-		"none of the first keys is mine":  {keyed, store.Claim{Keys: store.Keys{Looked: 10, Last: past, Next: past}}, 0, 0},
-		"others have locked them":         {keyed, store.Claim{Keys: store.Keys{Next: past}}, firstBackoff, 2 * firstBackoff},
-		"others have locked a change":     {keyed, store.Claim{Keys: store.Keys{Change: 7}}, firstBackoff, 2 * firstBackoff},
-		"others have locked a handed key": {keyed, store.Claim{Keys: store.Keys{Busy: []store.Key{{Name: "a"}}}}, firstBackoff, 2 * firstBackoff},
-		"the queue is full":               {keyed, store.Claim{Limited: true, Keys: store.Keys{Next: past}}, time.Minute, time.Minute},
-		"the queue is full, with tokens":  {keyed, store.Claim{Now: now, Limited: true, Keys: store.Keys{RateAt: past}}, time.Minute, time.Minute},
-		"the queue has no token":          {keyed, store.Claim{Now: now, Limited: true, Keys: store.Keys{Next: past, RateAt: soon}}, time.Second, time.Second},
-		"the queue has had none":          {keyed, store.Claim{Now: asked, Limited: true, Keys: store.Keys{Next: past, RateAt: past}}, 0, 0},
-		"no room was asked for":           {shared, store.Claim{Now: now, Limited: true, Keys: store.Keys{Next: past}}, 0, 0},
-		"a probe finds a change":          {plain, store.Claim{Keys: store.Keys{Change: 7}}, 0, 0},
-		"a probe finds a limit":           {plain, store.Claim{Limited: true}, 0, 0},
-		"a probe finds the next key":      {plain, store.Claim{Keys: store.Keys{Next: soon}}, time.Second, time.Second + 2*firstBackoff},
+		"nothing there": {keyed, store.Claim{}, time.Minute, time.Minute},
+		"the next key is due": {keyed, store.Claim{Keys: store.Keys{Next: soon}}, time.Second, time.Second +
+			2*firstBackoff},
+		"some taken, more due": {
+			keyed,
+			store.Claim{Runs: runs, Keys: store.Keys{Taken: 3, Next: past}},
+			0,
+			0,
+		},
+		"more changes to read": {keyed, store.Claim{Keys: store.Keys{Read: mostChanges}}, 0, 0},
+		"none of the first keys is mine": {
+			keyed,
+			store.Claim{Keys: store.Keys{Looked: 10, Last: past, Next: past}},
+			0,
+			0,
+		},
+		"others have locked them": {
+			keyed,
+			store.Claim{Keys: store.Keys{Next: past}},
+			firstBackoff,
+			2 * firstBackoff,
+		},
+		"others have locked a change": {
+			keyed,
+			store.Claim{Keys: store.Keys{Change: 7}},
+			firstBackoff,
+			2 * firstBackoff,
+		},
+		"others have locked a handed key": {
+			keyed,
+			store.Claim{Keys: store.Keys{Busy: []store.Key{{Name: "a"}}}},
+			firstBackoff, 2 * firstBackoff,
+		},
+		"the queue is full": {
+			keyed,
+			store.Claim{Limited: true, Keys: store.Keys{Next: past}},
+			time.Minute,
+			time.Minute,
+		},
+		"the queue is full, with tokens": {
+			keyed,
+			store.Claim{Now: now, Limited: true, Keys: store.Keys{RateAt: past}},
+			time.Minute, time.Minute,
+		},
+		"the queue has no token": {keyed, store.Claim{
+			Now: now, Limited: true,
+			Keys: store.Keys{Next: past, RateAt: soon},
+		}, time.Second, time.Second},
+		"the queue has had none": {
+			keyed,
+			store.Claim{Now: asked, Limited: true, Keys: store.Keys{Next: past, RateAt: past}},
+			0, 0,
+		},
+		"no room was asked for": {
+			shared,
+			store.Claim{Now: now, Limited: true, Keys: store.Keys{Next: past}},
+			0,
+			0,
+		},
+		"a probe finds a change": {plain, store.Claim{Keys: store.Keys{Change: 7}}, 0, 0},
+		"a probe finds a limit":  {plain, store.Claim{Limited: true}, 0, 0},
+		"a probe finds the next key": {plain, store.Claim{Keys: store.Keys{Next: soon}}, time.Second, time.Second +
+			2*firstBackoff},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,13 +181,15 @@ func TestHandover(t *testing.T) {
 		t.Error("keys of a failed claim are lost")
 	}
 	h.take("q")
-	s.lookedAtKeys(&store.ClaimRequest{Queue: "q", Keys: &store.KeysRequest{Handed: []store.Key{a, b}}}, &store.Keys{Busy: []store.Key{b}})
+	s.lookedAtKeys(&store.ClaimRequest{Queue: "q", Keys: &store.KeysRequest{Handed: []store.Key{a, b}}},
+		&store.Keys{Busy: []store.Key{b}})
 	if got := h.take("q"); len(got) != 1 || got[0] != b {
 		t.Errorf("%v are left of keys of which somebody had locked one", got)
 	}
 }
 
-// A claim begins at the place that the last one got to, unless it is to search everything, or has not for a PollInterval.
+// A claim begins at the place that the last one got to, unless it is to search everything, or has not for a
+// PollInterval.
 func TestClaimsGoOnInTheLine(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -145,7 +197,10 @@ func TestClaimsGoOnInTheLine(t *testing.T) {
 		full  bool
 		since time.Duration
 		whole bool
-	}{"goes on": {false, 0, false}, "a full look": {true, 0, true}, "after a PollInterval": {false, time.Minute, true}} {
+	}{
+		"goes on": {false, 0, false}, "a full look": {true, 0, true},
+		"after a PollInterval": {false, time.Minute, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := keys{due: now, line: now, change: 7, full: time.Now().Add(-tt.since)}
@@ -164,7 +219,8 @@ func TestProbeFindsWhatClaimsHavePassed(t *testing.T) {
 	now := time.Now()
 	k := keys{change: 10, line: now, full: now, seen: now}
 	probe := store.ClaimRequest{Limit: 10, Probe: true}
-	if pause := k.learn(&probe, &store.Claim{Keys: store.Keys{Change: 3, Next: now.Add(-time.Minute)}}, now, time.Minute); pause > 0 {
+	if pause := k.learn(&probe, &store.Claim{Keys: store.Keys{Change: 3, Next: now.Add(-time.Minute)}}, now,
+		time.Minute); pause > 0 {
 		t.Errorf("paused for %v", pause)
 	}
 	req := store.ClaimRequest{Limit: 10}
@@ -174,8 +230,8 @@ func TestProbeFindsWhatClaimsHavePassed(t *testing.T) {
 	}
 }
 
-// A claim that something has woken counts without a probe if the last such probe found nothing but keys. If it then finds none, a probe
-// follows, which reads everything.
+// A claim that something has woken counts without a probe if the last such probe found nothing but keys. If it then
+// finds none, a probe follows, which reads everything.
 func TestWokenClaimsCountWithoutAProbe(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -190,16 +246,19 @@ func TestWokenClaimsCountWithoutAProbe(t *testing.T) {
 	if !req.Probe || req.Keys != nil {
 		t.Fatalf("the first claim is %+v", req)
 	}
-	if req, _ := woken(store.Claim{Keys: store.Keys{Read: 1, LastChange: 5, Consumers: true}}); req.Keys == nil || req.Keys.Consumers {
+	if req, _ := woken(store.Claim{Keys: store.Keys{Read: 1, LastChange: 5, Consumers: true}}); req.Keys == nil ||
+		req.Keys.Consumers {
 		t.Fatalf("the second claim is %+v", req)
 	}
-	if req, pause := woken(store.Claim{Keys: store.Keys{Read: 1, LastChange: 6}}); req.Keys == nil || !req.Keys.Consumers || req.Keys.Change != 6 || pause == 0 {
+	if req, pause := woken(store.Claim{Keys: store.Keys{Read: 1, LastChange: 6}}); req.Keys == nil ||
+		!req.Keys.Consumers || req.Keys.Change != 6 || pause == 0 {
 		t.Fatalf("the third claim is %+v, and the pause %v", req.Keys, pause)
 	}
 	if req, pause := woken(store.Claim{}); req.Keys == nil || pause != 0 {
 		t.Fatalf("the fourth claim is %+v, and the pause %v", req, pause)
 	}
-	if req, pause := woken(store.Claim{Runs: make([]*store.ClaimedRun, 1), Keys: store.Keys{Change: 2}}); !req.Probe || pause != 0 {
+	if req, pause := woken(store.Claim{Runs: make([]*store.ClaimedRun, 1), Keys: store.Keys{Change: 2}}); !req.Probe ||
+		pause != 0 {
 		t.Fatalf("after a claim that found nothing comes %+v, and the pause %v", req, pause)
 	}
 	if k.wakes {
@@ -211,8 +270,8 @@ func TestWokenClaimsCountWithoutAProbe(t *testing.T) {
 	}
 }
 
-// A claim that is on its way past keys which this worker cannot take goes on, even if it is a full look. After a PollInterval, or at the
-// end of the line, claims begin at the front again.
+// A claim that is on its way past keys which this worker cannot take goes on, even if it is a full look. After a
+// PollInterval, or at the end of the line, claims begin at the front again.
 func TestClaimsPassKeysThatTheyCannotTake(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -223,7 +282,10 @@ func TestClaimsPassKeysThatTheyCannotTake(t *testing.T) {
 		req = store.ClaimRequest{Limit: 2, Ahead: time.Microsecond}
 		k.prepare(&req, nil, full, false, false, 2, now, time.Hour)
 		line = req.Keys.Line
-		k.learn(&req, &store.Claim{Keys: store.Keys{Looked: looked, Last: now.Add(-time.Second), Next: now.Add(-time.Minute)}}, now, time.Hour)
+		k.learn(&req, &store.Claim{Keys: store.Keys{
+			Looked: looked, Last: now.Add(-time.Second),
+			Next: now.Add(-time.Minute),
+		}}, now, time.Hour)
 		k.due = now
 		return line
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// maxRecoveries is how often a run may be recovered from dead workers without progress. After one more it is quarantined.
+// maxRecoveries is how often a run may be recovered from dead workers without progress. After one more it is
+// quarantined.
 const maxRecoveries = 20
 
 // A lane reads histories one by one, and admits few runs at a time. See docs/architecture.md, Claim.
@@ -126,9 +127,9 @@ func (l *loader) releaseMemory(e *execution) {
 	l.large.release(size)
 }
 
-// checkSuspect asks whether a crash-loop suspect has made progress since its recoveries began. If not, it notes that the run
-// begins; or, if the run was recovered too often, it ends the run. It comes before the read of the history, because that may be
-// what kills the workers.
+// checkSuspect asks whether a crash-loop suspect has made progress since its recoveries began. If not, it notes that
+// the run begins; or, if the run was recovered too often, it ends the run. It comes before the read of the history,
+// because that may be what kills the workers.
 func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	if !e.run.CrashLoopSuspect() {
 		return false, nil
@@ -157,7 +158,8 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	}
 	why := e.isToEnd()
 	if why == underWay {
-		e.stopUnbegun(stopFailed, failure.Quarantine(kind.CrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times without progress: it may be killing them", e.run.Recoveries)))
+		e.stopUnbegun(stopFailed, failure.Quarantine(kind.CrashLoop, fmt.Errorf("the run was taken over from a dead "+
+			"worker %d times without progress: it may be killing them", e.run.Recoveries)))
 		return true, nil
 	}
 	if found.Children {

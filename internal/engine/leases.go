@@ -31,10 +31,10 @@ func (e *execution) notHeld() string {
 	return e.env.standing.presumedDead(now)
 }
 
-// exitUnlessHeld is called before each call of a step's function. It exits the goroutine if the execution has stopped, and
-// stops the execution if another worker may hold the run. While the server does not answer, it waits: either the server
-// answers again, or the executions are stopped. A timer could not replace it: after the process was frozen, ready goroutines
-// run before a timer fires. See docs/architecture.md, Leases and heartbeats.
+// exitUnlessHeld is called before each call of a step's function. It exits the goroutine if the execution has stopped,
+// and stops the execution if another worker may hold the run. While the server does not answer, it waits: either the
+// server answers again, or the executions are stopped. A timer could not replace it: after the process was frozen,
+// ready goroutines run before a timer fires. See docs/architecture.md, Leases and heartbeats.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
 	for e.mode.writes() && e.env.standing.silent(time.Now(), e.run.Term.Asked) {
@@ -46,7 +46,8 @@ func (e *execution) exitUnlessHeld(step string) {
 		}
 	}
 	if why := e.notHeld(); why != "" {
-		e.log().Warn("kagzi: a step is not called, and the run is given back: another worker may hold it", "step", step, "because", why)
+		e.log().Warn("kagzi: a step is not called, and the run is given back: another worker may hold it", "step", step,
+			"because", why)
 		e.stop(stopShutdown, ErrLeaseLost)
 	}
 	e.exitIfStopped()

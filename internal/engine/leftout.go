@@ -15,12 +15,13 @@ const (
 	// mostLeftOut bounds what a session leaves out of its claims at a time.
 	mostLeftOut = 1000
 
-	// mostSearches is how often a claim that the database refuses is repeated without what it was refused for. The runs that take
-	// their places may be refused, too.
+	// mostSearches is how often a claim that the database refuses is repeated without what it was refused for. The runs
+	// that take their places may be refused, too.
 	mostSearches = 10
 
-	// firstLeftOut is the first pause before a claim tries again what the database has refused. It doubles up to longestLeftOut, which is
-	// a little less than the time for which a failure counts as current: so Health names the run all the time.
+	// firstLeftOut is the first pause before a claim tries again what the database has refused. It doubles up to
+	// longestLeftOut, which is a little less than the time for which a failure counts as current: so Health names the
+	// run all the time.
 	firstLeftOut   = 2 * time.Second
 	longestLeftOut = 40 * time.Second
 
@@ -28,10 +29,10 @@ const (
 	forgetsRefusal = time.Minute
 )
 
-// leftOut are the runs that the database refuses to give to claims, and the consumers of which it refuses the start of a run: a constraint or a
-// trigger of the application refuses the change of the row. A claim is one statement for many runs, so each of these would
-// fail all claims. They are kept in memory only, because the database may refuse any change of such a row. See
-// docs/architecture.md, Claim.
+// leftOut are the runs that the database refuses to give to claims, and the consumers of which it refuses the start of
+// a run: a constraint or a trigger of the application refuses the change of the row. A claim is one statement for many
+// runs, so each of these would fail all claims. They are kept in memory only, because the database may refuse any
+// change of such a row. See docs/architecture.md, Claim.
 type leftOut struct {
 	mu      sync.Mutex // guards refused
 	refused map[store.Claimable]*refusedClaim
@@ -79,7 +80,8 @@ func (l *leftOut) add(c store.Claimable) bool {
 	return true
 }
 
-// over forgets those of which claims have taken the runs, and those that no claim was refused for lately. It returns them.
+// over forgets those of which claims have taken the runs, and those that no claim was refused for lately. It returns
+// them.
 func (l *leftOut) over(runs []*store.ClaimedRun) (over []store.Claimable) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,14 +20,18 @@ func New(cfg Config) *Session {
 		cfg: cfg, stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
 		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{},
-		slots: slots{free: cfg.MaxConcurrent, longest: longestAhead}, suspects: suspects{patience: firstPatience}, stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
+		slots: slots{free: cfg.MaxConcurrent, longest: longestAhead}, suspects: suspects{patience: firstPatience},
+		stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
 		drains: make(chan struct{}), strays: strays{age: store.LateClaims, wake: make(chan struct{}, 1)},
 	}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
 	if cfg.Hooks != nil {
 		s.suspects.patience = cmp.Or(cfg.Hooks.SuspectPatience, firstPatience)
 	}
-	s.handover = &handover{store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains, keys: map[string]map[store.Key]bool{}, since: map[string]time.Time{}}
+	s.handover = &handover{
+		store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains,
+		keys: map[string]map[store.Key]bool{}, since: map[string]time.Time{},
+	}
 	s.changeQueues(cfg.Queues)
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
@@ -39,11 +43,12 @@ func New(cfg Config) *Session {
 	return s
 }
 
-// flushesApart bounds the concurrent flushes that may wait for transactions of others: each occupies a connection meanwhile.
+// flushesApart bounds the concurrent flushes that may wait for transactions of others: each occupies a connection
+// meanwhile.
 const flushesApart = 2
 
-// Run registers the worker, claims and executes runs until ctx ends or a drain is requested, and then drains. It returns an
-// error if the worker cannot be registered, or if the application closed the pool meanwhile.
+// Run registers the worker, claims and executes runs until ctx ends or a drain is requested, and then drains. It
+// returns an error if the worker cannot be registered, or if the application closed the pool meanwhile.
 func (s *Session) Run(ctx context.Context) error {
 	ctx, s.stopClaims = context.WithCancel(ctx)
 	defer s.stopClaims()
@@ -54,7 +59,8 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 		return failure.Prefixed(err)
 	}
-	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.store.Namespace(), "queues", s.Queues(), "workflows", s.cfg.Registration(s.ID()).Handlers)
+	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.store.Namespace(), "queues", s.Queues(),
+		"workflows", s.cfg.Registration(s.ID()).Handlers)
 	release := s.cfg.Hints.Listen()
 	stopLead := s.cfg.Hints.OnLead(s.hearLead)
 	leaveHints := s.cfg.Hints.JoinWorker(s)
@@ -100,7 +106,8 @@ func (s *Session) Run(ctx context.Context) error {
 	case <-published:
 	case <-time.After(time.Second): // the process may go on starting runs: then its hints never end
 	}
-	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queues", s.Queues(), "completed", s.tally.completed.Load(), "failed", s.tally.failed.Load())
+	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queues", s.Queues(), "completed",
+		s.tally.completed.Load(), "failed", s.tally.failed.Load())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.poolClosed {

@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// limits is a session's part in the limits on steps. Each limit that its steps have used has a line. See docs/architecture.md,
-// Limits on steps.
+// limits is a session's part in the limits on steps. Each limit that its steps have used has a line. See
+// docs/architecture.md, Limits on steps.
 type limits struct {
 	env *environment
 
@@ -95,7 +95,8 @@ type permit struct {
 	late    time.Duration // with permitGranted: how late the step may begin; zero: at any time
 }
 
-// ask asks for the permit, unless the session has: then that answer is awaited, and ask returns false. There is one question at a time.
+// ask asks for the permit, unless the session has: then that answer is awaited, and ask returns false. There is one
+// question at a time.
 func (l *limitLine) ask(p *permit) (asks bool) {
 	l.mu.Lock()
 	asks = p.state != permitServed
@@ -107,8 +108,8 @@ func (l *limitLine) ask(p *permit) (asks bool) {
 	return asks
 }
 
-// leave gives up the permit and the step's place: it has returned, or its branch does not want to begin it any more. paused is
-// the pause that its error asks for.
+// leave gives up the permit and the step's place: it has returned, or its branch does not want to begin it any more.
+// paused is the pause that its error asks for.
 func (l *limitLine) leave(p *permit, paused time.Duration) {
 	if state, kept := l.drop(p, false); kept && (state == permitGranted || state == permitWaiting) || paused > 0 {
 		l.add(limitTask{leave: &p.place, paused: paused})
@@ -122,7 +123,8 @@ func (l *limitLine) yield(p *permit) {
 	}
 }
 
-// add gives the task to the batcher. After the session's end nobody is left to do it: then others take back what the session has.
+// add gives the task to the batcher. After the session's end nobody is left to do it: then others take back what the
+// session has.
 func (l *limitLine) add(t limitTask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +133,8 @@ func (l *limitLine) add(t limitTask) {
 	}
 }
 
-// drop sets the permit's state to permitGone, and returns the state before. If an answer is on its way, answer does the rest.
+// drop sets the permit's state to permitGone, and returns the state before. If an answer is on its way, answer does the
+// rest.
 func (l *limitLine) drop(p *permit, yields bool) (before permitState, kept bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,7 +261,8 @@ func (l *limitLine) first() (first []limitTask) {
 	return first
 }
 
-// answer passes the i-th answer on to its permit. A permit whose branch has given it up meanwhile gives back what it got.
+// answer passes the i-th answer on to its permit. A permit whose branch has given it up meanwhile gives back what it
+// got.
 func (l *limitLine) answer(p *permit, out store.LimitResult, i int) {
 	a := store.LimitAnswer{Lost: true}
 	if !out.Missing {
@@ -296,8 +300,8 @@ func (l *limitLine) answer(p *permit, out store.LimitResult, i int) {
 	}
 }
 
-// served notes how many slots the limit has, and serves it again after a pause if some runs could not be called. The pause grows
-// from one time to the next.
+// served notes how many slots the limit has, and serves it again after a pause if some runs could not be called. The
+// pause grows from one time to the next.
 func (l *limitLine) served(out store.LimitResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

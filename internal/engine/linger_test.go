@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestAParentLeavesItsChildTheOnlySlot runs children one after the other on a worker with one slot, which their parent occupies
-// while it is in memory.
+// TestAParentLeavesItsChildTheOnlySlot runs children one after the other on a worker with one slot, which their parent
+// occupies while it is in memory.
 func TestAParentLeavesItsChildTheOnlySlot(t *testing.T) {
 	k := kit.New(t)
 	parent, child := kagzi.Define[int, int]("parent"), kagzi.Define[int, int]("child")
@@ -36,11 +36,12 @@ func TestAParentLeavesItsChildTheOnlySlot(t *testing.T) {
 	}
 }
 
-// TestAParentThatLingersGoesWhenTheLastSlotIsTaken lets a parent stay in memory while a slot is free, and then another run
-// occupy that slot: the parent is suspended.
+// TestAParentThatLingersGoesWhenTheLastSlotIsTaken lets a parent stay in memory while a slot is free, and then another
+// run occupy that slot: the parent is suspended.
 func TestAParentThatLingersGoesWhenTheLastSlotIsTaken(t *testing.T) {
 	k := kit.New(t)
-	parent, hog, child := kagzi.Define[int, int]("parent"), kagzi.Define[int, int]("hog"), kagzi.Define[int, int]("child", kagzi.Queue("nobody's"))
+	parent, hog, child := kagzi.Define[int, int]("parent"), kagzi.Define[int, int]("hog"),
+		kagzi.Define[int, int]("child", kagzi.Queue("nobody's"))
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{MaxConcurrent: 2})
 	roots := make(chan *engine.Branch, 10)
 	kagzi.Handle(w, parent, func(ctx kagzi.Context, n int) (int, error) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// mayLinger reports whether a slot is free. If so, e lingers for d: it stays in memory although it could be suspended. The
-// caller holds e's mutex. See docs/architecture.md, Wake-ups without loss.
+// mayLinger reports whether a slot is free. If so, e lingers for d: it stays in memory although it could be suspended.
+// The caller holds e's mutex. See docs/architecture.md, Wake-ups without loss.
 func (s *Session) mayLinger(e *execution, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

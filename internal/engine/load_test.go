@@ -26,7 +26,8 @@ import (
 // remembering is a workflow whose first step is recorded before it begins: see recorded.
 var remembering = kagzi.Define[int, int]("remembering", kit.NoRetry)
 
-// handleRemembering registers remembering. calls counts the executions of the step; each is called after it in every execution.
+// handleRemembering registers remembering. calls counts the executions of the step; each is called after it in every
+// execution.
 func handleRemembering(w *kagzi.Worker, calls *atomic.Int64, each func(ctx kagzi.Context, n int) error) {
 	kagzi.Handle(w, remembering, func(ctx kagzi.Context, n int) (int, error) {
 		if _, err := kagzi.Step(ctx, "recorded", func(context.Context) (json.RawMessage, error) {
@@ -60,13 +61,17 @@ func recorded(t *testing.T, pool *pgxpool.Pool, runs []*kagzi.Run[int], output s
 	for _, r := range runs {
 		ids = append(ids, string(r.ID()))
 	}
-	dbtest.Exec(t, pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
-		SELECT run_id, 'recorded', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(`+output+`, 'UTF8'), now(), now()
+	dbtest.Exec(t, pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind,
+		run_attempt, first_attempt, output, started_at, finished_at)
+		SELECT run_id, 'recorded', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1,
+			convert_to(`+output+`, 'UTF8'), now(), now()
 		FROM kagzi.workflow_runs WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET started_at = now(), version = 1, available_at = now() WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET started_at = now(), version = 1, available_at = now()
+		WHERE run_id = ANY ($1::text[]::uuid[])`, ids)
 }
 
-// damage makes every result that is stored out of line unreadable, as a lost block of the disk would. repair undoes that.
+// damage makes every result that is stored out of line unreadable, as a lost block of the disk would. repair undoes
+// that.
 func damage(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	kit.SetReadable(t, pool, "step_runs", false)
@@ -112,8 +117,8 @@ func slowPool(t *testing.T, db *dbtest.DB, slow ...*kagzi.Run[int]) *pgxpool.Poo
 	return pool
 }
 
-// TestManySlowHistoriesHoldUpNobodyElse wakes many runs whose histories take for ever to read: runs that are claimed while these
-// are tried one by one complete before the last try.
+// TestManySlowHistoriesHoldUpNobodyElse wakes many runs whose histories take for ever to read: runs that are claimed
+// while these are tried one by one complete before the last try.
 func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	const n = 30
@@ -121,7 +126,10 @@ func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 	admin := kit.NewClient(t, db.Pool)
 	slow := startLater(t, admin, 0, n)
 	c := kit.NewClient(t, slowPool(t, db, slow...))
-	w := kit.NewWorker(t, c, kagzi.WorkerConfig{PollInterval: 100 * time.Millisecond, DrainTimeout: 100 * time.Millisecond})
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{
+		PollInterval: 100 * time.Millisecond,
+		DrainTimeout: 100 * time.Millisecond,
+	})
 	handleRemembering(w, new(atomic.Int64), nothingMore)
 	recorded(t, db.Pool, slow, `'0'`)
 	begun := make(chan *engine.Session, 1)
@@ -137,8 +145,8 @@ func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestUnreadableHistoryCostsNobodyElse wakes 1,000 runs at once, one of which has a history that takes for ever to read: the
-// others complete, later runs complete, too, and the run's row says why it waits.
+// TestUnreadableHistoryCostsNobodyElse wakes 1,000 runs at once, one of which has a history that takes for ever to
+// read: the others complete, later runs complete, too, and the run's row says why it waits.
 func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.AsOwner())
@@ -177,8 +185,8 @@ func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	kit.CheckResults(t, []*kagzi.Run[int]{bad}, func(int) int { return 500 })
 }
 
-// TestUnreadableHistoryIsQuarantined claims a run with a damaged history again and again, after ever longer pauses, until it is
-// quarantined. Once repaired and resumed, it goes on, and the failures are reset.
+// TestUnreadableHistoryIsQuarantined claims a run with a damaged history again and again, after ever longer pauses,
+// until it is quarantined. Once repaired and resumed, it goes on, and the failures are reset.
 func TestUnreadableHistoryIsQuarantined(t *testing.T) {
 	k := kit.New(t)
 	runs := kit.StartRuns(t, k.Client, remembering, 1)
@@ -196,7 +204,8 @@ func TestUnreadableHistoryIsQuarantined(t *testing.T) {
 		await.True(t, "its history cannot be read once more", func() bool { return failures() >= n })
 		k.WaitStatus(id, kagzi.StatusPending, "history")
 	}
-	k.Exec(`UPDATE kagzi.workflow_runs SET load_failures = $2, available_at = now() WHERE run_id = $1 AND status = 'PENDING'`, string(id), engine.MaxLoadFailures-1)
+	k.Exec(`UPDATE kagzi.workflow_runs SET load_failures = $2, available_at = now() WHERE run_id = $1
+		AND status = 'PENDING'`, string(id), engine.MaxLoadFailures-1)
 	re := kit.FailureOf(k, runs[0], kagzi.StatusFailed)
 	if re.Kind != kind.Unreadable || !strings.Contains(re.Message, "toast") || !strings.Contains(re.Message, "Resume") {
 		t.Errorf("failed with %v", re)
@@ -213,8 +222,8 @@ func TestUnreadableHistoryIsQuarantined(t *testing.T) {
 	}
 }
 
-// TestPausesOfUnreadableHistoriesGrow shows the pauses of a run whose history cannot be read: a second at first, five minutes
-// in the end, about an hour in all.
+// TestPausesOfUnreadableHistoriesGrow shows the pauses of a run whose history cannot be read: a second at first, five
+// minutes in the end, about an hour in all.
 func TestPausesOfUnreadableHistoriesGrow(t *testing.T) {
 	t.Parallel()
 	var all time.Duration
@@ -246,13 +255,14 @@ func TestReadHistoryForgetsFailures(t *testing.T) {
 	})
 	repair(t, k.Pool)
 	k.WaitStatus(id, kagzi.StatusSleeping)
-	if n := k.Count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id)); n != 0 || calls.Load() != 0 {
+	if n := k.Count(`SELECT load_failures FROM kagzi.workflow_runs WHERE run_id = $1`, string(id)); n != 0 ||
+		calls.Load() != 0 {
 		t.Errorf("%d failures are remembered, and the step was executed %d times", n, calls.Load())
 	}
 }
 
-// TestCrashLoopIsQuarantinedWithoutItsHistory shows that a crash-loop suspect is quarantined without a read of its history, which
-// may be what kills the workers.
+// TestCrashLoopIsQuarantinedWithoutItsHistory shows that a crash-loop suspect is quarantined without a read of its
+// history, which may be what kills the workers.
 func TestCrashLoopIsQuarantinedWithoutItsHistory(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -274,8 +284,8 @@ func TestCrashLoopIsQuarantinedWithoutItsHistory(t *testing.T) {
 	repair(t, db.Pool)
 }
 
-// TestLargeHistoriesShareTheMemory wakes more runs with long functions than there is memory for their histories: as many as fit
-// are under way at a time, runs with small histories overtake them, and all complete.
+// TestLargeHistoriesShareTheMemory wakes more runs with long functions than there is memory for their histories: as
+// many as fit are under way at a time, runs with small histories overtake them, and all complete.
 func TestLargeHistoriesShareTheMemory(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -310,8 +320,8 @@ func TestLargeHistoriesShareTheMemory(t *testing.T) {
 	}
 }
 
-// TestUnreadableMessagesHoldUpTheirRunOnly sends messages to runs under way, one of which cannot be read: the other runs get
-// theirs, and that run is yielded, and goes on once its message is readable.
+// TestUnreadableMessagesHoldUpTheirRunOnly sends messages to runs under way, one of which cannot be read: the other
+// runs get theirs, and that run is yielded, and goes on once its message is readable.
 func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.AsOwner())

@@ -15,12 +15,13 @@ import (
 )
 
 const (
-	// sharedBytes bounds the answer of one query for many histories, and sharedEach the part of one run. A larger history
-	// is read alone.
+	// sharedBytes bounds the answer of one query for many histories, and sharedEach the part of one run. A larger
+	// history is read alone.
 	sharedBytes = 32 << 20
 	sharedEach  = 1 << 20
 
-	// sharedTimeout bounds a query for many histories. When it is over, they are read in smaller parts, with partTimeout.
+	// sharedTimeout bounds a query for many histories. When it is over, they are read in smaller parts, with
+	// partTimeout.
 	sharedTimeout = 2 * time.Second
 	partTimeout   = time.Second
 	parts         = 32
@@ -43,8 +44,9 @@ const (
 	mostHard = 10_000
 )
 
-// A loader reads the histories of claimed runs, beside the claims, and then lets the executions begin. A history that is large,
-// slow or unreadable delays no other run. A loader is safe for concurrent use. See docs/architecture.md, Claim.
+// A loader reads the histories of claimed runs, beside the claims, and then lets the executions begin. A history that
+// is large, slow or unreadable delays no other run. A loader is safe for concurrent use. See docs/architecture.md,
+// Claim.
 type loader struct {
 	env      *environment
 	longest  time.Duration                // the longest timeout of a query for one history
@@ -68,7 +70,10 @@ func newLoader(env *environment, drains <-chan struct{}, loaded func(*execution)
 	if env.hooks != nil {
 		most = cmp.Or(env.hooks.MostLarge, most)
 	}
-	l := &loader{env: env, longest: longestLoad, drains: drains, loaded: loaded, large: memory{most: most, freed: make(chan struct{})}, hard: map[uuid.UUID]bool{}}
+	l := &loader{
+		env: env, longest: longestLoad, drains: drains, loaded: loaded,
+		large: memory{most: most, freed: make(chan struct{})}, hard: map[uuid.UUID]bool{},
+	}
 	l.shared = batch.New(batch.Config[*execution]{Flush: func(es []*execution) { l.readTogether(es, sharedTimeout) }})
 	l.parted = batch.New(batch.Config[[]*execution]{MaxItems: 1, Flush: func(groups [][]*execution) {
 		for _, es := range groups {
@@ -116,8 +121,8 @@ func (l *loader) add(e *execution) {
 	}
 }
 
-// readTogether reads many histories in one query. If the query fails because of a history, or some are too large for it, those
-// are read in parts and in the end alone. No other run waits for that.
+// readTogether reads many histories in one query. If the query fails because of a history, or some are too large for
+// it, those are read in parts and in the end alone. No other run waits for that.
 func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 	for failures := 0; ; failures++ {
 		es = stillLoading(es)
@@ -247,7 +252,8 @@ func (l *loader) fetchAlone(e *execution) {
 	_ = e.readInbox() // after a failure the next heartbeat asks again
 }
 
-// wait pauses before the next try to read histories. If the worker drains meanwhile, it yields their runs and returns false.
+// wait pauses before the next try to read histories. If the worker drains meanwhile, it yields their runs and returns
+// false.
 func (l *loader) wait(err error, es []*execution, failures int) bool {
 	if l.env.reads.Err() == nil {
 		l.env.databaseTrouble(err)
@@ -277,7 +283,8 @@ func stillLoading(es []*execution) []*execution {
 	return kept
 }
 
-// begin gives e its history, its inbox, and its input if the claim left that out. Then e may begin, unless it has stopped.
+// begin gives e its history, its inbox, and its input if the claim left that out. Then e may begin, unless it has
+// stopped.
 func (l *loader) begin(e *execution, loaded store.Loaded) {
 	id := e.run.RunID
 	if n := loaded.Inbox[id]; n != nil {

@@ -25,8 +25,9 @@ func newSessionOf(t *testing.T, c *kagzi.Client) (*engine.HeldSession, kagzi.Wor
 	return s, wf
 }
 
-// TestFullLookFindsWhatOthersMiss makes a run due long ago, as if its start were committed only now: a claim that is no full look
-// misses it and comes again, and the next full look finds it. A clock that is set back is found in the same way.
+// TestFullLookFindsWhatOthersMiss makes a run due long ago, as if its start were committed only now: a claim that is no
+// full look misses it and comes again, and the next full look finds it. A clock that is set back is found in the same
+// way.
 func TestFullLookFindsWhatOthersMiss(t *testing.T) {
 	t.Parallel()
 	for name, happens := range map[string]func(*testing.T, *dbtest.DB, *engine.HeldSession){
@@ -47,7 +48,8 @@ func TestFullLookFindsWhatOthersMiss(t *testing.T) {
 			happens(t, db, s)
 			s.LastLook(20*time.Millisecond, -time.Minute)
 			if pause := s.Claim(t.Context(), 10); s.Executes() || pause > time.Minute+180*time.Millisecond {
-				t.Fatalf("INVALID: executes %t, pause %v; want the next full look 180 ms after the last, which is in a minute", s.Executes(), pause)
+				t.Fatalf("INVALID: executes %t, pause %v; want the next full look 180 ms after the last, which is in "+
+					"a minute", s.Executes(), pause)
 			}
 			s.LastLook(0, 0)
 			s.Claim(t.Context(), 10)
@@ -62,8 +64,8 @@ func TestFullLookFindsWhatOthersMiss(t *testing.T) {
 	}
 }
 
-// TestLookBack: once full looks take long, claims do not wait for them. A look back finds the runs that they miss, in a session
-// that has claimed before, and in a new one.
+// TestLookBack: once full looks take long, claims do not wait for them. A look back finds the runs that they miss, in a
+// session that has claimed before, and in a new one.
 func TestLookBack(t *testing.T) {
 	t.Parallel()
 	for name, claims := range map[string]bool{"Claimed": true, "New": false} {
@@ -81,7 +83,8 @@ func TestLookBack(t *testing.T) {
 			dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour'`)
 			s.LastLook(time.Minute, time.Hour)
 			if pause := s.Claim(t.Context(), 10); s.Executes() || pause > time.Second {
-				t.Fatalf("executes %t, pause %v; want a claim without the run, and the next in a second", s.Executes(), pause)
+				t.Fatalf("executes %t, pause %v; want a claim without the run, and the next in a second",
+					s.Executes(), pause)
 			}
 			if !s.LooksBack() || !s.Woken() {
 				t.Fatal("no look back has woken the claim loop")
@@ -96,8 +99,8 @@ func TestLookBack(t *testing.T) {
 	}
 }
 
-// TestRestOfFullLooks has one full look that takes long, as if its answer had been late: it does not put off the next one. A
-// second such look does.
+// TestRestOfFullLooks has one full look that takes long, as if its answer had been late: it does not put off the next
+// one. A second such look does.
 func TestRestOfFullLooks(t *testing.T) {
 	t.Parallel()
 	const short, long = 0, 10 * time.Minute
@@ -118,12 +121,13 @@ func TestRestOfFullLooks(t *testing.T) {
 		t.Errorf("the next look is due in %v, want no later than in a PollInterval", rest)
 	}
 	if rest := engine.RestAfterLooks(24*time.Hour, 3, time.Minute, time.Minute); rest != 29*time.Minute {
-		t.Errorf("with three queues the next look is due in %v, want 29 minutes: all looks together take a tenth of the time", rest)
+		t.Errorf("with three queues the next look is due in %v, want 29 minutes: all looks together take a tenth of "+
+			"the time", rest)
 	}
 }
 
-// TestClaimAfterALostAnswer loses the answer to a claim. ResolveClaim finds the run, but not when the next one is due, so the
-// worker claims again at once.
+// TestClaimAfterALostAnswer loses the answer to a claim. ResolveClaim finds the run, but not when the next one is due,
+// so the worker claims again at once.
 func TestClaimAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -9,7 +9,9 @@ import (
 )
 
 // SetMetadata changes the tags given, in the transaction of its record. check returns why the whole would not be valid.
-func (b *Branch) SetMetadata(name string, badName error, tags map[string]string, check func(whole map[string]string) error) error {
+func (b *Branch) SetMetadata(name string, badName error, tags map[string]string,
+	check func(whole map[string]string) error,
+) error {
 	defer b.operate().done()
 	id, err := b.enter(name, badName)
 	if err != nil {

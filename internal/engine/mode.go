@@ -14,5 +14,6 @@ func (m mode) begins() bool { return m == live }
 // writes reports whether the execution writes records, logs, and needs a lease.
 func (m mode) writes() bool { return m == live }
 
-// cancels reports whether the end of a branch cancels other branches and children. If not, they end where the history does.
+// cancels reports whether the end of a branch cancels other branches and children. If not, they end where the history
+// does.
 func (m mode) cancels() bool { return m == live }

@@ -16,8 +16,8 @@ func (b *Branch) AwaitsRun(id uuid.UUID) (ended func()) { return b.awaits.begin(
 // mostNested is how many waits a pass looks at.
 const mostNested = 100
 
-// nesting finds steps that wait for the results of runs while such steps hold all slots of the session: these runs cannot begin here. Only
-// the watchdog's goroutine uses it.
+// nesting finds steps that wait for the results of runs while such steps hold all slots of the session: these runs
+// cannot begin here. Only the watchdog's goroutine uses it.
 type nesting struct {
 	s      *Session
 	logged map[*awaitedRun]store.HungCode // of the last pass
@@ -30,7 +30,8 @@ type nestedWait struct {
 	attempt attemptUnderWay
 }
 
-// pass returns the steps that have waited so for HungAfter, for runs that are due and that no worker executes. It logs each once.
+// pass returns the steps that have waited so for HungAfter, for runs that are due and that no worker executes. It logs
+// each once.
 func (n *nesting) pass(branches []*Branch, now time.Time) (codes []store.HungCode) {
 	before := n.logged
 	n.logged = map[*awaitedRun]store.HungCode{}
@@ -47,8 +48,10 @@ func (n *nesting) pass(branches []*Branch, now time.Time) (codes []store.HungCod
 		if !again {
 			code = n.code(w, now)
 			log := w.b.e.log().With("worker", n.s.ID(), "step", w.attempt.id, "attempt", w.attempt.number)
-			log.Warn("kagzi: a step waits for the result of another run, and such steps hold all slots of the worker, so that none is free for that run: "+
-				"call the run as a child, with kagzi.RunChild, which holds no slot meanwhile; or raise MaxConcurrent", "awaits", w.id, "for", now.Sub(w.since).Round(time.Millisecond).String())
+			log.Warn("kagzi: a step waits for the result of another run, and such steps hold all slots of the "+
+				"worker, so that none is free for that run: "+
+				"call the run as a child, with kagzi.RunChild, which holds no slot meanwhile; or raise MaxConcurrent",
+				"awaits", w.id, "for", now.Sub(w.since).Round(time.Millisecond).String())
 		}
 		n.logged[w.awaitedRun] = code
 		codes = append(codes, code)
@@ -80,7 +83,8 @@ func (n *nesting) waits(branches []*Branch, now time.Time) (long []nestedWait) {
 	return long
 }
 
-// due returns which of the awaited runs are due. It asks the database only while all slots are held so; if that does not answer, none is.
+// due returns which of the awaited runs are due. It asks the database only while all slots are held so; if that does
+// not answer, none is.
 func (n *nesting) due(waits []nestedWait) map[uuid.UUID]bool {
 	ids := make([]uuid.UUID, len(waits))
 	for i, w := range waits {
@@ -100,8 +104,9 @@ func (n *nesting) due(waits []nestedWait) map[uuid.UUID]bool {
 func (n *nesting) code(w nestedWait, now time.Time) store.HungCode {
 	e := w.b.e
 	return store.HungCode{
-		RunID: e.run.RunID, Lease: e.run.Lease, Workflow: e.run.Type, Step: w.attempt.id, Attempt: w.attempt.number, Awaits: w.id,
-		Cause: fmt.Sprintf("it waits for the result of run %s, and such steps hold all slots of the worker", w.id),
-		Since: e.env.now().Add(w.since.Sub(now)).UTC(),
+		RunID: e.run.RunID, Lease: e.run.Lease, Workflow: e.run.Type, Step: w.attempt.id, Attempt: w.attempt.number,
+		Awaits: w.id,
+		Cause:  fmt.Sprintf("it waits for the result of run %s, and such steps hold all slots of the worker", w.id),
+		Since:  e.env.now().Add(w.since.Sub(now)).UTC(),
 	}
 }

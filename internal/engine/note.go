@@ -8,7 +8,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A NoteSpec describes an operation whose result is no function's of the application: the engine records what Read returns.
+// A NoteSpec describes an operation whose result is no function's of the application: the engine records what Read
+// returns.
 type NoteSpec struct {
 	Name    string
 	BadName error  // why the name is invalid; nil if it is valid
@@ -17,8 +18,8 @@ type NoteSpec struct {
 	Read    func(ctx context.Context) ([]byte, error)
 }
 
-// Note records what Read returns, and returns it: in a replay that of the record. If Read returns an error, it is the database's, and Note
-// calls Read again.
+// Note records what Read returns, and returns it: in a replay that of the record. If Read returns an error, it is the
+// database's, and Note calls Read again.
 func (b *Branch) Note(spec NoteSpec) ([]byte, error) {
 	defer b.operate().done()
 	id, err := b.enter(spec.Name, spec.BadName)

@@ -46,8 +46,9 @@ func (h *heartbeater) open() *opening {
 	return o
 }
 
-// dial opens a connection, has the server prepare the statements of a heartbeat, and says which backend serves it. It is the only
-// place that prepares them: a heartbeat that had to would take two round trips for each, and lose the connection if that is too long.
+// dial opens a connection, has the server prepare the statements of a heartbeat, and says which backend serves it. It
+// is the only place that prepares them: a heartbeat that had to would take two round trips for each, and lose the
+// connection if that is too long.
 func (h *heartbeater) dial(ctx context.Context) (*pgx.Conn, store.Backend, error) {
 	conn, err := store.Connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
 		// The wait for the next heartbeat ends by a deadline on this connection. A cancel request, which a pool may be

@@ -14,7 +14,8 @@ import (
 // An operation is a call of the workflow's code into the engine.
 type operation struct{ b *Branch }
 
-// operate counts an operation as under way until done is called. For the watchdog, a branch without one is in the application's code.
+// operate counts an operation as under way until done is called. For the watchdog, a branch without one is in the
+// application's code.
 func (b *Branch) operate() operation {
 	b.operations.Add(1)
 	return operation{b}
@@ -22,9 +23,9 @@ func (b *Branch) operate() operation {
 
 func (o operation) done() { o.b.operations.Add(1<<32 - 1) }
 
-// enter begins a durable operation and returns the ID of its record: the branch's prefix and the name, with a number from the
-// second use on. badName is why the name is invalid, or nil. enter exits the goroutine if the execution has stopped, and
-// returns the cause if only the branch was cancelled. See docs/architecture.md, Execution and replay.
+// enter begins a durable operation and returns the ID of its record: the branch's prefix and the name, with a number
+// from the second use on. badName is why the name is invalid, or nil. enter exits the goroutine if the execution has
+// stopped, and returns the cause if only the branch was cancelled. See docs/architecture.md, Execution and replay.
 func (b *Branch) enter(name string, badName error) (string, error) {
 	if !b.owned() {
 		return "", b.foreign()
@@ -71,19 +72,22 @@ func checkPath(id string) error {
 	if len(id) <= longestPath {
 		return nil
 	}
-	return fmt.Errorf("kagzi: the path %s, of the names of its branches and its own, has %d bytes: at most %d are allowed; nest branches less deeply, or give them shorter names",
+	return fmt.Errorf("kagzi: the path %s, of the names of its branches and its own, has %d bytes: at most %d are "+
+		"allowed; nest branches less deeply, or give them shorter names",
 		text.Quote(id), len(id), longestPath)
 }
 
-// lookup returns the record of a step in the history, or nil. A record of another kind quarantines the run: code and history
-// contradict each other.
+// lookup returns the record of a step in the history, or nil. A record of another kind quarantines the run: code and
+// history contradict each other.
 func (b *Branch) lookup(id, kind string) *store.StepRow {
 	row := b.e.history[id]
 	b.lastLookup = historyLookup{id, kind, row != nil}
 	if row == nil {
-		known := len(b.e.history) > 0 && b.recorded(id) // a group may have no record of its own, but records of its branches
+		// a group may have no record of its own, but records of its branches
+		known := len(b.e.history) > 0 && b.recorded(id)
 		if known && kind != store.KindMarker {
-			b.e.nondeterministic(id, "%q was recorded as a branch or group of branches, and the code now uses the name for %s: give the new one another name", id, kindWord(kind))
+			b.e.nondeterministic(id, "%q was recorded as a branch or group of branches, and the code now uses the "+
+				"name for %s: give the new one another name", id, kindWord(kind))
 		}
 		if !known {
 			b.goLive()
@@ -91,7 +95,8 @@ func (b *Branch) lookup(id, kind string) *store.StepRow {
 		return nil
 	}
 	if row.Kind != kind {
-		b.e.nondeterministic(id, "step %q was recorded as %s, and the code now uses the name for %s: give the new one another name", id, kindWord(row.Kind), kindWord(kind))
+		b.e.nondeterministic(id, "step %q was recorded as %s, and the code now uses the name for %s: give the new "+
+			"one another name", id, kindWord(row.Kind), kindWord(kind))
 	}
 	return row
 }
@@ -103,7 +108,8 @@ func kindWord(kind string) string {
 	return map[string]string{
 		store.KindFunction: "a step", store.KindSleep: "a sleep", store.KindMarker: "a group of branches",
 		store.KindSignal: "a wait for a signal", store.KindChild: "a child", store.KindCompensation: "a compensation",
-		store.KindPeek: "a look at a topic", store.KindReserve: "a reservation of events", store.KindPublish: "a publishing of events", store.KindMetadata: "a change of metadata",
+		store.KindPeek: "a look at a topic", store.KindReserve: "a reservation of events",
+		store.KindPublish: "a publishing of events", store.KindMetadata: "a change of metadata",
 		store.KindBranch: "a branch", kindCancel: "the cancel of child",
 	}[kind]
 }
@@ -137,9 +143,10 @@ func (b *Branch) cancelled() error {
 // history: so the function gets the same results in every execution, whenever another branch cancels this one.
 func (b *Branch) behind() bool { return b.ctx.Err() != nil && !b.pastHistory.Load() }
 
-// passHistory marks the branch as past its history: it begins an operation that is not in the history, or waits for one. That
-// wakes closed branches that wait for this branch, because in the history they waited no longer. If the branch belongs to a
-// group, the history does not have the group's end either, so the branch above is past its history, too.
+// passHistory marks the branch as past its history: it begins an operation that is not in the history, or waits for
+// one. That wakes closed branches that wait for this branch, because in the history they waited no longer. If the
+// branch belongs to a group, the history does not have the group's end either, so the branch above is past its history,
+// too.
 func (b *Branch) passHistory() {
 	for ; b != nil && b.pastHistory.CompareAndSwap(false, true); b = b.parent {
 		b.e.mu.Lock()
@@ -158,7 +165,8 @@ func (b *Branch) goLive() {
 	}
 }
 
-// exitUnrecorded exits the goroutine of a branch at its first unrecorded operation, in mode verify. Waiters keep waiting.
+// exitUnrecorded exits the goroutine of a branch at its first unrecorded operation, in mode verify. Waiters keep
+// waiting.
 func (b *Branch) exitUnrecorded() {
 	b.discarded = true
 	b.e.mu.Lock()
@@ -197,11 +205,15 @@ func (b *Branch) passedBranch(id string) {
 // newBranch returns a new branch under b. Its goroutine must call init.
 func (b *Branch) newBranch(id string) *Branch {
 	ctx, cancel := context.WithCancelCause(b.ctx)
-	child := &Branch{e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, metadata: b.metadata, closed: b.closed, closedAt: b.closedAt, result: &branchResult{name: id}}
+	child := &Branch{
+		e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, metadata: b.metadata,
+		closed: b.closed, closedAt: b.closedAt, result: &branchResult{name: id},
+	}
 	child.result.of = child
 	if row := b.e.history[id]; row != nil {
 		if row.Kind != store.KindBranch {
-			b.e.nondeterministic(id, "%q was recorded as %s, and the code now uses the name for a branch: give the branch another name", id, kindWord(row.Kind))
+			b.e.nondeterministic(id, "%q was recorded as %s, and the code now uses the name for a branch: give the "+
+				"branch another name", id, kindWord(row.Kind))
 		}
 		child.attempt = row.Attempt
 		if !b.e.forgot(row) {

@@ -26,7 +26,8 @@ type orphan struct {
 // suspension yields the run. A stray may have begun: then it keeps what the claim gave it.
 func (o *orphan) suspension() *store.Suspension {
 	return &store.Suspension{
-		RunID: o.RunID, Lease: o.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried, Unbegun: o.of != "stray",
+		RunID: o.RunID, Lease: o.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried,
+		Unbegun: o.of != "stray",
 	}
 }
 
@@ -126,7 +127,8 @@ func (s *Session) orphansYielded(yielded []orphan) {
 	for of, ids := range runs {
 		log := s.logger(s.ID()).With("runs", len(ids))
 		if of == "stray" {
-			log.Error("kagzi: runs were RUNNING under this worker, which did not execute them: they are given back", "first", ids[0])
+			log.Error("kagzi: runs were RUNNING under this worker, which did not execute them: they are given back",
+				"first", ids[0])
 		} else {
 			log.Info(fmt.Sprintf("kagzi: a %s without an answer left runs to this worker: they are given back", of))
 		}
@@ -150,7 +152,8 @@ type strays struct {
 	after    time.Time // by the database's clock: the leases that were given earlier have been searched
 	searched time.Time // when the last search began
 
-	// When a search first found runs whose leases end with their deadlines, by lease. The table does not say when such a lease was given.
+	// When a search first found runs whose leases end with their deadlines, by lease. The table does not say when such
+	// a lease was given.
 	cut map[uuid.UUID]time.Time
 }
 
@@ -216,7 +219,8 @@ func (s *Session) searchStrays() {
 	s.strays.after, s.strays.searched = until, begun
 }
 
-// old returns those of the runs whose leases were given longer ago than age. It notes the others: their leases do not say it.
+// old returns those of the runs whose leases were given longer ago than age. It notes the others: their leases do not
+// say it.
 func (s *strays) old(runs []store.LeasedRun, now time.Time, age time.Duration) (old []store.LeasedRun) {
 	cut := map[uuid.UUID]time.Time{}
 	for _, r := range runs {
@@ -257,9 +261,9 @@ func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedR
 // have taken runs, or may yet take them, if the server has not executed it yet. No worker executes those runs. See
 // docs/architecture.md, Lost acknowledgements.
 //
-// A result without Now is a claim that took nothing, as far as known. If an input may have failed the claim, claimRuns claims
-// without inputs, and the loader reads them: so an unreadable input keeps no other run from being claimed. Runs that the database
-// refuses to give are left out of this claim and the next ones.
+// A result without Now is a claim that took nothing, as far as known. If an input may have failed the claim, claimRuns
+// claims without inputs, and the loader reads them: so an unreadable input keeps no other run from being claimed. Runs
+// that the database refuses to give are left out of this claim and the next ones.
 func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.Claim {
 	sent := time.Now()
 	s.leftOut.addTo(&req)
@@ -299,8 +303,8 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 	return claim
 }
 
-// leaveOut searches what made the database refuse the claim with err, and makes req leave it out. It returns false if that is nothing in
-// particular, or if the session drains.
+// leaveOut searches what made the database refuse the claim with err, and makes req leave it out. It returns false if
+// that is nothing in particular, or if the session drains.
 func (s *Session) leaveOut(ctx context.Context, req *store.ClaimRequest, err error) (found bool) {
 	within, cancel := context.WithTimeout(ctx, s.claimTime())
 	defer cancel()
@@ -332,7 +336,9 @@ func (s *Session) claimTime() time.Duration {
 	return max(min(s.cfg.LeaseTimeout, s.cfg.StaleAfter)/3, time.Second)
 }
 
-func (s *Session) claimWithin(d time.Duration, req store.ClaimRequest, f func(context.Context, store.ClaimRequest) (store.Claim, error)) (store.Claim, error) {
+func (s *Session) claimWithin(d time.Duration, req store.ClaimRequest,
+	f func(context.Context, store.ClaimRequest) (store.Claim, error),
+) (store.Claim, error) {
 	ctx, cancel := context.WithTimeout(s.background, d)
 	defer cancel()
 	return f(ctx, req)
@@ -367,7 +373,10 @@ func (s *Session) disownClaimed(within time.Duration, req store.ClaimRequest) (f
 	}
 	orphans := make([]orphan, len(claim.Runs))
 	for i, r := range claim.Runs {
-		orphans[i] = orphan{HeldRun: store.HeldRun{RunID: r.RunID, Lease: r.Lease}, queue: r.Queue, key: r.Key, of: "claim"}
+		orphans[i] = orphan{
+			HeldRun: store.HeldRun{RunID: r.RunID, Lease: r.Lease}, queue: r.Queue, key: r.Key,
+			of: "claim",
+		}
 	}
 	s.disown(orphans...)
 	return true, nil

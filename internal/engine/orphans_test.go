@@ -13,18 +13,29 @@ import (
 // A run that is RUNNING under a worker that has never heard of it is given back within beats, and executed.
 func TestStraysAreGivenBack(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]kagzi.StartOption{"Plain": nil, "Group": {kagzi.Group("g")}, "Key": {kagzi.Key("k")}, "Deadline": {kagzi.Timeout(10 * time.Minute)}} {
+	for name, opts := range map[string][]kagzi.StartOption{
+		"Plain": nil, "Group": {kagzi.Group("g")},
+		"Key": {kagzi.Key("k")}, "Deadline": {kagzi.Timeout(10 * time.Minute)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
 			wf := kagzi.Define[int, int]("stray")
-			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Heartbeat: 20 * time.Millisecond, PollInterval: time.Hour, LeaseTimeout: time.Hour})
+			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{
+				Heartbeat:    20 * time.Millisecond,
+				PollInterval: time.Hour, LeaseTimeout: time.Hour,
+			})
 			kagzi.Handle(w, wf, func(_ kagzi.Context, n int) (int, error) { return n + 1, nil })
 			s := begun(t, w)
 			kit.ResultOf(k, kit.Begin(k, wf, 1)) // the worker has claimed something
-			k.Exec(`INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running) VALUES ('default', 'default', 1)`)
+			k.Exec(`INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running)
+				VALUES ('default', 'default', 1)`)
 			run := kit.Begin(k, wf, 1, append(opts, kagzi.Delay(time.Hour))...)
-			k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = gen_random_uuid(), started_at = now(), version = 1,
-				deadline_at = CASE WHEN deadline_at IS NOT NULL THEN now() + interval '10 minutes' END, slot = CASE WHEN run_key IS NULL THEN NULL WHEN key_scope = '' THEN 2 ELSE 1 END, available_at = now() + CASE WHEN deadline_at IS NULL THEN interval '1 hour' ELSE interval '603 seconds' END
+			k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = gen_random_uuid(),
+				started_at = now(), version = 1,
+				deadline_at = CASE WHEN deadline_at IS NOT NULL THEN now() + interval '10 minutes' END,
+					slot = CASE WHEN run_key IS NULL THEN NULL WHEN key_scope = '' THEN 2 ELSE 1 END,
+					available_at = now() + CASE WHEN deadline_at IS NULL THEN interval '1 hour'
+					ELSE interval '603 seconds' END
 				WHERE run_id = $1`, string(run.ID()), s.ID())
 			engine.SearchStrays(s, 0)
 			if got := kit.ResultOf(k, run); got != 2 {

@@ -16,10 +16,11 @@ const (
 	busyPause = 100 * time.Millisecond
 )
 
-// A write is written in one transaction: records of an execution, at its end a suspension or a finish, and perhaps its progress. An empty write is
-// settled once all writes before it are.
+// A write is written in one transaction: records of an execution, at its end a suspension or a finish, and perhaps its
+// progress. An empty write is settled once all writes before it are.
 type write struct {
-	by         *Branch         // the writing branch, or the one whose wait suspends the execution; nil: the execution itself
+	// the writing branch, or the one whose wait suspends the execution; nil: the execution itself
+	by         *Branch
 	records    []*store.Record // deferred records first, then the write's own
 	suspension *store.Suspension
 	finish     *store.Finish
@@ -32,34 +33,39 @@ type write struct {
 	bare        bool // a finish without anything of the application's. Set by Session.refused.
 }
 
-// An outbox is an execution's FIFO of writes that are not settled. enqueue adds a write; if the outbox was empty, it puts the
-// execution into the session's batcher. A flush takes writes from the front. A busy write stays in front, and all later
-// writes wait behind it: no write overtakes one that it may depend on. The execution is requeued until the outbox is empty.
-// The execution's mutex guards the outbox. See docs/architecture.md, Group commit.
+// An outbox is an execution's FIFO of writes that are not settled. enqueue adds a write; if the outbox was empty, it
+// puts the execution into the session's batcher. A flush takes writes from the front. A busy write stays in front, and
+// all later writes wait behind it: no write overtakes one that it may depend on. The execution is requeued until the
+// outbox is empty. The execution's mutex guards the outbox. See docs/architecture.md, Group commit.
 type outbox struct {
-	writes   []*write    // not settled, oldest first
-	active   bool        // the execution is in a batcher, in a flush or pausing; true while there are writes. Set by enqueue, reset by requeue.
-	taken    int         // writes[:taken] are in a flush. Only that flush sets it.
-	told     bool        // the execution was told why the server has not written its records. Reset when they are written.
-	sent     int64       // the number of the last premise when that flush was sent. Set by addTo.
-	apart    bool        // the last flush met a lock, or failed with this execution alone: the next flush has no other executions
+	writes []*write // not settled, oldest first
+	// the execution is in a batcher, in a flush or pausing; true while there are writes. Set by enqueue, reset by
+	// requeue.
+	active bool
+	taken  int // writes[:taken] are in a flush. Only that flush sets it.
+	// the execution was told why the server has not written its records. Reset when they are written.
+	told bool
+	sent int64 // the number of the last premise when that flush was sent. Set by addTo.
+	// the last flush met a lock, or failed with this execution alone: the next flush has no other executions
+	apart    bool
 	failures int         // consecutive flushes that failed with this execution alone
 	refused  bool        // the server has refused a write: see refuseLocked, which sets it, for good
 	pause    *time.Timer // ends the execution's pause; nil if it is not pausing
 }
 
-// A deferredRecord is a record that nobody waits for. It enters the outbox with the execution's next write. If its branch may
-// still lose a race, it enters with the next write of that branch or of a branch below. If the process dies before, a replay
-// defers it again.
+// A deferredRecord is a record that nobody waits for. It enters the outbox with the execution's next write. If its
+// branch may still lose a race, it enters with the next write of that branch or of a branch below. If the process dies
+// before, a replay defers it again.
 type deferredRecord struct {
-	record      *store.Record
-	by          *Branch
-	message     *store.Signal // the message that the record takes; nil if none. It returns to the inbox if the branch loses a race.
-	speculative bool          // the record of a repeatable step: see Branch.awaitSpeculation
+	record *store.Record
+	by     *Branch
+	// the message that the record takes; nil if none. It returns to the inbox if the branch loses a race.
+	message     *store.Signal
+	speculative bool // the record of a repeatable step: see Branch.awaitSpeculation
 }
 
-// takeDeferredLocked removes and returns the deferred records that are written with w, or before it. The next execution defers
-// those again that even the end of this one leaves out.
+// takeDeferredLocked removes and returns the deferred records that are written with w, or before it. The next execution
+// defers those again that even the end of this one leaves out.
 func (e *execution) takeDeferredLocked(w *write) (taken []deferredRecord) {
 	if len(e.deferred) == 0 {
 		return nil
@@ -78,9 +84,10 @@ func (e *execution) takeDeferredLocked(w *write) (taken []deferredRecord) {
 	return taken
 }
 
-// mayPrecede reports whether the record may be committed before the write that takes it, in a transaction of its own: it is the
-// read of a message on the run's own branch, which cannot lose a race. Its end is then as if WaitSignal had recorded it at once.
-// A registration needs the record of its step, and a message that a racer read needs the decision of its race.
+// mayPrecede reports whether the record may be committed before the write that takes it, in a transaction of its own:
+// it is the read of a message on the run's own branch, which cannot lose a race. Its end is then as if WaitSignal had
+// recorded it at once. A registration needs the record of its step, and a message that a racer read needs the decision
+// of its race.
 func (d *deferredRecord) mayPrecede() bool { return d.message != nil && d.by.parent == nil }
 
 // hasDeferredLocked reports whether b's next write would take deferred records.
@@ -91,8 +98,8 @@ func (e *execution) hasDeferredLocked(b *Branch) bool {
 // goesWith reports whether a write of the branch, or of the execution itself if by is nil, takes the record.
 func (d *deferredRecord) goesWith(by *Branch) bool { return !d.by.mayLose() || by.under(d.owner()) }
 
-// owner returns the branch whose writes take the record. A branch that has ended writes no more; the branch above depends on
-// its result, and takes its records. A branch in a race keeps its records until it has won.
+// owner returns the branch whose writes take the record. A branch that has ended writes no more; the branch above
+// depends on its result, and takes its records. A branch in a race keeps its records until it has won.
 func (d *deferredRecord) owner() *Branch {
 	b := d.by
 	for b.parent != nil && !b.racing && b.result.done.fired > 0 {
@@ -101,8 +108,8 @@ func (d *deferredRecord) owner() *Branch {
 	return b
 }
 
-// dropDeferredLocked drops the deferred records of a branch that lost a race, and of those below it. It returns the messages
-// that they took; the caller returns them to the inbox.
+// dropDeferredLocked drops the deferred records of a branch that lost a race, and of those below it. It returns the
+// messages that they took; the caller returns them to the inbox.
 func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
 		lost := d.by.under(loser)
@@ -114,8 +121,8 @@ func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 	return taken
 }
 
-// take marks the first writes as taken, as many as fit into a transaction that has the given numbers of writes and bytes
-// already. It returns the transaction's new numbers.
+// take marks the first writes as taken, as many as fit into a transaction that has the given numbers of writes and
+// bytes already. It returns the transaction's new numbers.
 func (e *execution) take(writes, bytes int) (int, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,8 +148,8 @@ func (e *execution) takeFewer() bool {
 	return true
 }
 
-// addTo adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too: a statement cannot write a
-// row twice.
+// addTo adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too: a statement cannot
+// write a row twice.
 func (e *execution) addTo(f *store.Flush) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -266,7 +273,8 @@ func sizeOf(r *store.Record) int {
 		n += eventSize + len(e.Payload)
 	}
 	if r.Compensation != nil {
-		n += 200 + len(r.Compensation.Input) + len(r.Compensation.Metadata) + len(r.Compensation.Headers) + len(r.Compensation.RetryPolicy)
+		n += 200 + len(r.Compensation.Input) + len(r.Compensation.Metadata) + len(r.Compensation.Headers) +
+			len(r.Compensation.RetryPolicy)
 	}
 	return n
 }
@@ -288,8 +296,8 @@ func (w *write) outcome() store.Outcome {
 	}
 }
 
-// settle passes the outcome to the waiter, if there is one. It does so once: afterwards the waiter's receipt belongs to another
-// write.
+// settle passes the outcome to the waiter, if there is one. It does so once: afterwards the waiter's receipt belongs to
+// another write.
 func (w *write) settle(o store.Outcome) {
 	if settled := w.settled; settled != nil {
 		w.settled = nil
@@ -302,14 +310,15 @@ func (w *write) settle(o store.Outcome) {
 // that takes it along.
 const writePause = time.Second
 
-// A progress is what the run's code last said of its progress. It is not part of the history: no replay reads it. The execution's
-// mutex guards it.
+// A progress is what the run's code last said of its progress. It is not part of the history: no replay reads it. The
+// execution's mutex guards it.
 type progress struct {
 	said  *store.Progress // neither written nor in the outbox; nil: there is none
 	taken time.Time       // when the last one entered the outbox
 	timer *time.Timer     // calls writeLate; nil until there is something to write
 	timed bool            // the timer runs. Set by timeWriteLocked, reset by writeLate.
-	holds int             // transactional steps of a stricter isolation that are under way: a change of the run's row would fail them
+	// transactional steps of a stricter isolation that are under way: a change of the run's row would fail them
+	holds int
 }
 
 // takeLocked removes and returns the progress that is to be written.
@@ -319,8 +328,8 @@ func (p *progress) takeLocked() (said *store.Progress) {
 	return said
 }
 
-// goesWithLocked reports whether w takes the progress along: not every write does, or a loop of short steps would write the run's row with
-// each of them.
+// goesWithLocked reports whether w takes the progress along: not every write does, or a loop of short steps would write
+// the run's row with each of them.
 func (p *progress) goesWithLocked(w *write) bool {
 	return p.said != nil && (w.ends() || !w.empty() && p.holds == 0 && time.Since(p.taken) >= writePause)
 }
@@ -335,7 +344,8 @@ func (e *execution) addPremisesLocked(f *store.Flush) {
 	all, sent := e.premises.nowLocked()
 	f.Premises = append(f.Premises, all...)
 	e.outbox.sent = sent
-	asks := e.reason == underWay && !e.paused && !e.outbox.told && !slices.ContainsFunc(taken, func(w *write) bool { return !w.onlyFunctions() })
+	asks := e.reason == underWay && !e.paused && !e.outbox.told &&
+		!slices.ContainsFunc(taken, func(w *write) bool { return !w.onlyFunctions() })
 	for _, w := range taken {
 		for _, r := range w.records {
 			r.Unheard = asks

@@ -18,8 +18,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestFlushIsBounded has one run start more children than a flush may write, another record more bytes, and a third record a
-// step behind them: all are written, in bounded transactions.
+// TestFlushIsBounded has one run start more children than a flush may write, another record more bytes, and a third
+// record a step behind them: all are written, in bounded transactions.
 func TestFlushIsBounded(t *testing.T) {
 	t.Parallel()
 	payload := strings.Repeat("x", engine.MostBytes*2/5)
@@ -34,7 +34,8 @@ func testFlushIsBounded(t *testing.T, output string, opts ...kagzi.StepOption) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	child := kagzi.Define[int, int]("child", kagzi.Queue("kids"))
-	many, large, small := kagzi.Define[int, int]("many"), kagzi.Define[int, int]("large"), kagzi.Define[int, int]("small")
+	many, large, small := kagzi.Define[int, int]("many"), kagzi.Define[int, int]("large"),
+		kagzi.Define[int, int]("small")
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 	const children = 2*engine.MostWrites + 500
 	kagzi.Handle(w, many, func(ctx kagzi.Context, _ int) (int, error) {
@@ -65,7 +66,10 @@ func testFlushIsBounded(t *testing.T, output string, opts ...kagzi.StepOption) {
 	var written []string // after each transaction
 	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
 		if point == "after flush" {
-			written = append(written, dbtest.QueryOne[string](t, db.Pool, `SELECT concat_ws(' ', count(*) FILTER (WHERE step_id LIKE 'c%'), count(*) FILTER (WHERE length(output) > 1000 OR length(input) > 1000), count(*) FILTER (WHERE step_id = 's' AND status = 'COMPLETED')) FROM kagzi.step_runs`))
+			written = append(written,
+				dbtest.QueryOne[string](t, db.Pool, `SELECT concat_ws(' ', count(*) FILTER (WHERE step_id LIKE 'c%'),
+					count(*) FILTER (WHERE length(output) > 1000 OR length(input) > 1000),
+					count(*) FILTER (WHERE step_id = 's' AND status = 'COMPLETED')) FROM kagzi.step_runs`))
 		}
 	})
 	s := newHeldSession(t, w)
@@ -120,7 +124,8 @@ func TestFlushOfEventsIsBounded(t *testing.T) {
 			var written []int // after each transaction
 			kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
 				if point == "after flush" {
-					written = append(written, dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'PUBLISH'`))
+					written = append(written, dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs
+						WHERE step_kind = 'PUBLISH'`))
 				}
 			})
 			s := newHeldSession(t, w)
@@ -177,8 +182,8 @@ func TestLargeEventsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestChildOfABusyStartIsCancelled has a run start a child and end at once, while somebody's open transaction keeps the start
-// from being written: the end of the run cancels the child, as any child that nobody awaits.
+// TestChildOfABusyStartIsCancelled has a run start a child and end at once, while somebody's open transaction keeps the
+// start from being written: the end of the run cancels the child, as any child that nobody awaits.
 func TestChildOfABusyStartIsCancelled(t *testing.T) {
 	k := kit.New(t)
 	child, wf := kagzi.Define[struct{}, string]("child", kagzi.Queue("kids")), kagzi.Define[struct{}, string]("wf")
@@ -234,7 +239,8 @@ func TestRegistrationsAreBounded(t *testing.T) {
 	await.True(t, "the registrations are to be written", func() bool { return e.Writes() == 3 })
 	for _, want := range []int{2, 3} {
 		s.Flush(e)
-		if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'COMPENSATION'`); n != want {
+		if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs
+			WHERE step_kind = 'COMPENSATION'`); n != want {
 			t.Errorf("%d are written, want %d", n, want)
 		}
 		e = await.Receive(t, s.Come)

@@ -16,8 +16,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// TestOutboxIsTriedAgain has two writes of a run whose row is locked share a flush with one that the server refuses. So the
-// writes of each run are flushed alone: both writes of the locked run are requeued, and written in one flush.
+// TestOutboxIsTriedAgain has two writes of a run whose row is locked share a flush with one that the server refuses. So
+// the writes of each run are flushed alone: both writes of the locked run are requeued, and written in one flush.
 func TestOutboxIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -36,8 +36,10 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 	kagzi.Handle(w, refused, func(ctx kagzi.Context, _ int) (int, error) {
 		return 0, kagzi.Do(ctx, "refused", func(context.Context) error { return nil })
 	})
-	dbtest.Exec(t, db.Pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END'`)
-	dbtest.Exec(t, db.Pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'refused') EXECUTE FUNCTION refuse()`)
+	dbtest.Exec(t, db.Pool,
+		`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END'`)
+	dbtest.Exec(t, db.Pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW
+		WHEN (NEW.step_id = 'refused') EXECUTE FUNCTION refuse()`)
 	run, err := kagzi.Start(ctx, c, starts, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +73,8 @@ func TestOutboxIsTriedAgain(t *testing.T) {
 	}
 	flushes.Store(0)
 	s.Flush(starting)
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`, string(run.ID())); n != 2 || flushes.Load() != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`,
+		string(run.ID())); n != 2 || flushes.Load() != 1 {
 		t.Errorf("%d starts are recorded, in %d flushes", n, flushes.Load())
 	}
 	flushAll(t, s)

@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// TestBusyWritesStayInFront settles the writes that a flush has taken: the busy ones stay, in order and before the writes that
-// were enqueued since. An empty write is not settled while a write is left before it.
+// TestBusyWritesStayInFront settles the writes that a flush has taken: the busy ones stay, in order and before the
+// writes that were enqueued since. An empty write is not settled while a write is left before it.
 func TestBusyWritesStayInFront(t *testing.T) {
 	t.Parallel()
 	const everything = store.Undecided // an empty write
@@ -58,31 +58,43 @@ func TestBusyWritesStayInFront(t *testing.T) {
 	}
 }
 
-// TestBeginningGivesWayToItsEnd has a step's RUNNING row and its final record meet in one flush, in either order: a statement
-// cannot write a row twice.
+// TestBeginningGivesWayToItsEnd has a step's RUNNING row and its final record meet in one flush, in either order: a
+// statement cannot write a row twice.
 func TestBeginningGivesWayToItsEnd(t *testing.T) {
 	t.Parallel()
 	record := func(step string, attempt int, status string) *write {
-		return &write{records: []*store.Record{{StepRow: store.StepRow{StepID: step, Attempt: attempt, Status: status}}}}
+		return &write{records: []*store.Record{{StepRow: store.StepRow{
+			StepID: step, Attempt: attempt,
+			Status: status,
+		}}}}
 	}
 	e := &execution{}
 	e.outbox.writes = []*write{
 		record("a", 1, store.Failed), record("a", 2, store.Running), record("b", 1, store.Completed),
-		record("b", 1, store.Running), record("c", 1, store.Running), record("a", 2, store.Completed), record("c", 1, store.Failed),
+		record("b", 1, store.Running), record("c", 1, store.Running), record("a", 2, store.Completed),
+		record("c", 1, store.Failed),
 	}
 	e.outbox.taken = 6
-	f := &store.Flush{Records: []*store.Record{{StepRow: store.StepRow{StepID: "b", Attempt: 1, Status: store.Running}}}} // another run's
+	// another run's
+	f := &store.Flush{Records: []*store.Record{{StepRow: store.StepRow{
+		StepID: "b", Attempt: 1,
+		Status: store.Running,
+	}}}}
 	e.addTo(f)
 	var got []string
 	for _, r := range f.Records {
 		got = append(got, fmt.Sprintf("%s%d %s", r.StepID, r.Attempt, r.Status))
 	}
-	if want := []string{"b1 RUNNING", "a1 FAILED", "b1 COMPLETED", "c1 RUNNING", "a2 COMPLETED"}; !slices.Equal(got, want) {
+	if want := []string{
+		"b1 RUNNING", "a1 FAILED", "b1 COMPLETED", "c1 RUNNING",
+		"a2 COMPLETED",
+	}; !slices.Equal(got, want) {
 		t.Errorf("written are %q, want %q", got, want)
 	}
 }
 
-// TestSizeCountsAllThatIsWritten has a child's start and a compensation that are large only by their metadata and policy.
+// TestSizeCountsAllThatIsWritten has a child's start and a compensation that are large only by their metadata and
+// policy.
 func TestSizeCountsAllThatIsWritten(t *testing.T) {
 	t.Parallel()
 	large := json.RawMessage(make([]byte, mostBytes))
@@ -106,15 +118,18 @@ func (quietHost) settled(*execution)                       {}
 func (quietHost) mayLinger(*execution, time.Duration) bool { return false }
 func (quietHost) hasNews(*execution)                       {}
 
-// TestMessagesAreDivided defers reads of messages, then other records. What must be committed with the branch's next write is a
-// part of it; the reads before it are writes of their own, in their order.
+// TestMessagesAreDivided defers reads of messages, then other records. What must be committed with the branch's next
+// write is a part of it; the reads before it are writes of their own, in their order.
 func TestMessagesAreDivided(t *testing.T) {
 	t.Parallel()
 	e := &execution{host: quietHost{}}
 	root := &Branch{e: e, result: &branchResult{}}
 	racer := &Branch{e: e, parent: root, result: &branchResult{done: event{fired: 1}}} // it has won
 	read := func(id string, by *Branch) deferredRecord {
-		return deferredRecord{record: &store.Record{StepRow: store.StepRow{StepID: id, Output: make([]byte, mostBytes*2/3)}}, by: by, message: &store.Signal{}}
+		return deferredRecord{record: &store.Record{StepRow: store.StepRow{
+			StepID: id,
+			Output: make([]byte, mostBytes*2/3),
+		}}, by: by, message: &store.Signal{}}
 	}
 	e.deferred = []deferredRecord{
 		read("a", root), read("b", root), read("racer", racer),

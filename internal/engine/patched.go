@@ -14,8 +14,8 @@ import (
 // patchID precedes a change's name in the ID of its record. Names of steps and branches do not contain '#'.
 const patchID = "#patched:"
 
-// Patched reports whether this run takes the new code path at a change. badName is why the change's name is invalid, or nil.
-// See docs/architecture.md, Execution and replay.
+// Patched reports whether this run takes the new code path at a change. badName is why the change's name is invalid, or
+// nil. See docs/architecture.md, Execution and replay.
 func (b *Branch) Patched(change string, badName error) bool {
 	defer b.operate().done()
 	if !b.owned() {
@@ -61,8 +61,8 @@ func (b *Branch) decidePatch(id string) (answer bool) {
 		return false
 	}
 	_ = b.begins()
-	// No later step may be recorded before the answer true: a replay that found the steps without the answer would take the
-	// old path. If the lease is lost, record exits the goroutine.
+	// No later step may be recorded before the answer true: a replay that found the steps without the answer would take
+	// the old path. If the lease is lost, record exits the goroutine.
 	b.record(r)
 	b.e.exitIfStopped()
 	return true

@@ -2,8 +2,8 @@ package engine
 
 import "github.com/kagzi/kagzi/store"
 
-// setPaused notes whether the run is paused, as its row says. If so, the branches park: each stops where it would begin the next
-// operation. When none is busy any more, the execution is suspended. See docs/architecture.md, Pauses.
+// setPaused notes whether the run is paused, as its row says. If so, the branches park: each stops where it would begin
+// the next operation. When none is busy any more, the execution is suspended. See docs/architecture.md, Pauses.
 func (e *execution) setPaused(paused bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -13,8 +13,8 @@ func (e *execution) setPaused(paused bool) {
 	e.paused = paused
 }
 
-// park waits while the run is paused. It exits the goroutine if the execution is suspended meanwhile, and returns the cause if the
-// branch is cancelled.
+// park waits while the run is paused. It exits the goroutine if the execution is suspended meanwhile, and returns the
+// cause if the branch is cancelled.
 func (b *Branch) park() error {
 	e := b.e
 	for {
@@ -43,8 +43,8 @@ func (e *execution) parkedLocked() bool {
 	return false
 }
 
-// suspendParkedLocked suspends the execution, because the run is paused. The run is due at once when that ends: it then goes on with
-// the operation that a branch was about to begin.
+// suspendParkedLocked suspends the execution, because the run is paused. The run is due at once when that ends: it then
+// goes on with the operation that a branch was about to begin.
 func (e *execution) suspendParkedLocked() {
 	e.suspendLocked(&write{suspension: e.newSuspension(store.Pending, pausedRun)})
 }

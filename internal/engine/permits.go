@@ -21,15 +21,18 @@ type heldPermit struct {
 	event  event // an answer has come, or the run was called. The execution's mutex guards it.
 }
 
-// acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and the step
-// keeps its place in the line. failed is the attempt's failure. See docs/architecture.md, Limits on steps.
+// acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and
+// the step keeps its place in the line. failed is the attempt's failure. See docs/architecture.md, Limits on steps.
 func (s *stepCall) acquire() (failed, err error) {
 	if s.spec.Limit == "" {
 		return nil, nil
 	}
 	b, e := s.b, s.b.e
 	h := &heldPermit{line: e.env.limits.of(s.spec.Limit)}
-	h.permit = &permit{place: store.Place{RunID: e.run.RunID, Lease: e.run.Lease, StepID: fmt.Sprintf("%s#%d", s.id, s.attempt)}}
+	h.permit = &permit{place: store.Place{
+		RunID: e.run.RunID, Lease: e.run.Lease,
+		StepID: fmt.Sprintf("%s#%d", s.id, s.attempt),
+	}}
 	defer e.listen(h)()
 	defer func() {
 		switch {
@@ -45,9 +48,11 @@ func (s *stepCall) acquire() (failed, err error) {
 	case err != nil:
 		return nil, err
 	case !granted && h.permit.missing:
-		return failure.Of(kind.Unavailable, fmt.Errorf("nobody has set the limit %q: call Client.SetLimit", s.spec.Limit)), nil
+		return failure.Of(kind.Unavailable, fmt.Errorf("nobody has set the limit %q: call Client.SetLimit",
+			s.spec.Limit)), nil
 	case !granted && h.permit.failed != nil:
-		return failure.Of(kind.Database, fmt.Errorf("the place of the step in the line of limit %q cannot be stored: %w", s.spec.Limit, h.permit.failed)), nil
+		return failure.Of(kind.Database, fmt.Errorf("the place of the step in the line of limit %q cannot be "+
+			"stored: %w", s.spec.Limit, h.permit.failed)), nil
 	case !granted:
 		e.stop(stopLost, ErrLeaseLost)
 		runtime.Goexit()
@@ -119,8 +124,8 @@ func (e *execution) listen(h *heldPermit) (stop func()) {
 	}
 }
 
-// isLate reports whether the attempt has a token that is too old by now: it must not begin, because others may begin with
-// theirs. The step then keeps its place, and gets the next token.
+// isLate reports whether the attempt has a token that is too old by now: it must not begin, because others may begin
+// with theirs. The step then keeps its place, and gets the next token.
 func (s *stepCall) isLate() bool {
 	h := s.permit
 	if h == nil || h.permit.late == 0 || s.b.e.env.now().Sub(h.permit.at) <= h.permit.late {

@@ -40,8 +40,8 @@ func TestLeaderPollsForTheWorker(t *testing.T) {
 	}
 }
 
-// A run that the worker suspends after the leader's look is claimed when it is due: the leader may say that the queue is idle
-// although it has not seen that run.
+// A run that the worker suspends after the leader's look is claimed when it is due: the leader may say that the queue
+// is idle although it has not seen that run.
 func TestPollIsNotPutOffBeyondASuspendedRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 // premises are the newest records of an execution that the worker knows to be in the table. What it writes builds on
 // them, and is refused if one is missing: see [store.Premise]. There is one, unless transactional steps of several
-// branches commit at the same time: the worker does not know in which order the server did that. The next write that was sent
-// after both answers takes their place. The execution's mutex guards them.
+// branches commit at the same time: the worker does not know in which order the server did that. The next write that
+// was sent after both answers takes their place. The execution's mutex guards them.
 type premises struct {
 	known []knownPremise
 	last  int64 // the number of the last one

@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Present changes rows, which are all attempts of a run's steps, to what they mean to people. The table says what a replay needs: it
-// keeps an attempt RUNNING if its branch lost a race, or its run ended, before it did, because losers write nothing. r was read
-// before the rows.
+// Present changes rows, which are all attempts of a run's steps, to what they mean to people. The table says what a
+// replay needs: it keeps an attempt RUNNING if its branch lost a race, or its run ended, before it did, because losers
+// write nothing. r was read before the rows.
 func Present(r *store.Run, rows []*store.StepRow) {
 	p := presentation{run: r, latest: map[string]*store.StepRow{}}
 	for _, row := range rows {
@@ -75,11 +75,13 @@ func (p *presentation) running(row *store.StepRow) {
 		p.compensation(row)
 	case row.Child != nil: // it goes on by itself if it is detached
 		if !row.Child.FinishedAt.IsZero() {
-			row.Status, row.FinishedAt, row.ErrorKind, row.Error = row.Child.Status, row.Child.FinishedAt, row.Child.ErrorKind, row.Child.Error
+			row.Status, row.FinishedAt, row.ErrorKind, row.Error = row.Child.Status, row.Child.FinishedAt,
+				row.Child.ErrorKind, row.Child.Error
 		}
 	case ended:
 		row.Status, row.FinishedAt = store.Cancelled, at
-	case row.Kind == store.KindFunction && (p.run.Status != store.Running || !p.run.SilentSince.IsZero()): // its worker has gone, and the attempt is made again
+	case row.Kind == store.KindFunction && (p.run.Status != store.Running || !p.run.SilentSince.IsZero()):
+		// its worker has gone, and the attempt is made again
 		row.Status = store.Pending
 	}
 }
@@ -96,7 +98,8 @@ func (p *presentation) compensation(row *store.StepRow) {
 	}
 }
 
-// completed presents a wait for a message, or a group, that timed out: a replay gets the same error, so it is recorded as complete.
+// completed presents a wait for a message, or a group, that timed out: a replay gets the same error, so it is recorded
+// as complete.
 func (p *presentation) completed(row *store.StepRow) {
 	switch {
 	case row.ErrorKind != "":
@@ -106,7 +109,8 @@ func (p *presentation) completed(row *store.StepRow) {
 	}
 }
 
-// failed presents a failed attempt: none follows once its branch has ended. The output of a child that failed is its status.
+// failed presents a failed attempt: none follows once its branch has ended. The output of a child that failed is its
+// status.
 func (p *presentation) failed(row *store.StepRow) {
 	if ended, _ := p.ended(row.StepID); ended && p.latest[row.StepID] == row {
 		row.WakeAt = time.Time{}
@@ -119,7 +123,8 @@ func (p *presentation) failed(row *store.StepRow) {
 	}
 }
 
-// ended reports whether the run, or a branch that the step is in, has ended, and when. The time is zero if it is not known.
+// ended reports whether the run, or a branch that the step is in, has ended, and when. The time is zero if it is not
+// known.
 func (p *presentation) ended(step string) (ended bool, at time.Time) {
 	note := func(end time.Time) {
 		if !ended || end.Before(at) {

@@ -68,11 +68,12 @@ func (e *execution) writeLate() {
 
 // hasMessagesLocked reports whether a write of the execution itself would say that messages were read or set aside.
 func (e *execution) hasMessagesLocked() bool {
-	return e.aside != nil || slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return d.message != nil && d.goesWith(nil) })
+	return e.aside != nil ||
+		slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return d.message != nil && d.goesWith(nil) })
 }
 
-// holdProgress keeps the progress from being written until release is called: the transaction of a step is stricter than READ COMMITTED,
-// and could not record the step if the run's row had changed.
+// holdProgress keeps the progress from being written until release is called: the transaction of a step is stricter
+// than READ COMMITTED, and could not record the step if the run's row had changed.
 func (e *execution) holdProgress() (release func()) {
 	add := func(n int) {
 		e.mu.Lock()

@@ -73,8 +73,8 @@ func (b *Branch) Publish(spec PublishSpec) error {
 // bigEvents is the size in bytes beyond which Publish waits for the write, so that a loop does not fill the memory.
 const bigEvents = 256 << 10
 
-// afterNow returns a time for the end of an operation that does not wait for its write: now, by the estimate of the database's clock,
-// which lags, and after the branch's last event, because a fork compares these times.
+// afterNow returns a time for the end of an operation that does not wait for its write: now, by the estimate of the
+// database's clock, which lags, and after the branch's last event, because a fork compares these times.
 func (b *Branch) afterNow() time.Time {
 	at := b.now.Add(time.Microsecond)
 	if now := b.e.env.now(); now.After(at) {
@@ -83,8 +83,8 @@ func (b *Branch) afterNow() time.Time {
 	return at.Truncate(time.Microsecond) // as a replay reads it
 }
 
-// eventID returns the ID of an event to which the application gave none. It is the same when the call is repeated because the process
-// died before the record.
+// eventID returns the ID of an event to which the application gave none. It is the same when the call is repeated
+// because the process died before the record.
 func eventID(run uuid.UUID, step string, i int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", run, step, i))
 	return "run:" + hex.EncodeToString(sum[:16])

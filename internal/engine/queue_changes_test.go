@@ -14,9 +14,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A session leaves a queue: before the runs of a claim begin, or while some of them wait for a slot. Those that have not begun are
-// given back and keep their places, and no run is started in place. The one that has begun goes on, and the worker's row names the
-// queue until it has ended.
+// A session leaves a queue: before the runs of a claim begin, or while some of them wait for a slot. Those that have
+// not begun are given back and keep their places, and no run is started in place. The one that has begun goes on, and
+// the worker's row names the queue until it has ended.
 func TestLeaveAQueue(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -42,7 +42,9 @@ func TestLeaveAQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 			pending := func() []string { // in the order of the queue
-				return dbtest.QueryOne[[]string](t, db.Pool, `SELECT coalesce(array_agg(concat_ws(' ', run_id, available_at, version) ORDER BY available_at), '{}') FROM kagzi.workflow_runs WHERE status = 'PENDING'`)
+				return dbtest.QueryOne[[]string](t, db.Pool,
+					`SELECT coalesce(array_agg(concat_ws(' ', run_id, available_at, version) ORDER BY available_at),
+						'{}') FROM kagzi.workflow_runs WHERE status = 'PENDING'`)
 			}
 			kit.StartRuns(t, c, wf, n)
 			queue := pending()
@@ -63,7 +65,8 @@ func TestLeaveAQueue(t *testing.T) {
 			if s.PlaceInAFreedSlot(&store.NewRun{RunID: uuid.New(), Queue: "default", Type: "wf", Priority: 3}) {
 				t.Error("a run is started in place in a queue that the session has left")
 			}
-			if active, left := s.Register(); !slices.Equal(active, []string{"other"}) || !slices.Equal(left, []string{"default"}) {
+			if active, left := s.Register(); !slices.Equal(active, []string{"other"}) ||
+				!slices.Equal(left, []string{"default"}) {
 				t.Errorf("the row names %q, and %q as left", active, left)
 			}
 			s.PassLateClaims()

@@ -9,10 +9,11 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// SetQueues makes the session claim from these queues, with these shares of its slots, and from no others. From a new one it claims
-// once the worker's row names it: else a coordinator would not find its runs if the worker died. In a queue that it leaves, the runs
-// under way go on. Those that have not begun are given back when it is their turn, or when they have waited for long. The row names
-// such a queue until all of them have ended. See docs/architecture.md, Several queues.
+// SetQueues makes the session claim from these queues, with these shares of its slots, and from no others. From a new
+// one it claims once the worker's row names it: else a coordinator would not find its runs if the worker died. In a
+// queue that it leaves, the runs under way go on. Those that have not begun are given back when it is their turn, or
+// when they have waited for long. The row names such a queue until all of them have ended. See docs/architecture.md,
+// Several queues.
 func (s *Session) SetQueues(shares map[string]int) {
 	left := s.changeQueues(shares)
 	goroutine.Signal(s.wake)
@@ -45,19 +46,23 @@ func (s *Session) changeQueues(shares map[string]int) (left []string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(shares)) {
 		if s.queues.named(name) == nil {
-			s.queues = append(s.queues, &queue{name: name, share: shares[name], pollInterval: s.cfg.PollInterval, wake: s.wake, most: mostClaimed})
+			s.queues = append(s.queues, &queue{
+				name: name, share: shares[name], pollInterval: s.cfg.PollInterval,
+				wake: s.wake, most: mostClaimed,
+			})
 		}
 	}
 	return left
 }
 
-// queuesToRegister returns the queues for the worker's row: those from which the session claims, and those that it has left. It
-// forgets a queue that it has left once it holds no run of it, and no claim can bring one any more.
+// queuesToRegister returns the queues for the worker's row: those from which the session claims, and those that it has
+// left. It forgets a queue that it has left once it holds no run of it, and no claim can bring one any more.
 func (s *Session) queuesToRegister() (active, left []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queues = slices.DeleteFunc(slices.Clone(s.queues), func(q *queue) bool {
-		return !q.active() && q.unsubscribe == nil && !q.claiming && time.Since(q.left) > store.LateClaims && !s.holdsLocked(q)
+		return !q.active() && q.unsubscribe == nil && !q.claiming && time.Since(q.left) > store.LateClaims &&
+			!s.holdsLocked(q)
 	})
 	return s.queues.names()
 }

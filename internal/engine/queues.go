@@ -8,35 +8,48 @@ import (
 	"github.com/kagzi/kagzi/internal/goroutine"
 )
 
-// A queue is a queue from which a session claims: which runs the next claim takes, and when it comes. See docs/architecture.md,
-// Claim.
+// A queue is a queue from which a session claims: which runs the next claim takes, and when it comes. See
+// docs/architecture.md, Claim.
 type queue struct {
 	name         string
 	pollInterval time.Duration
 	wake         chan struct{} // the session's
 
 	// Only the claim loop uses these.
-	claims int     // number of claims so far
-	looks  looks   // which of them search all due runs
-	most   int     // bound of the runs of the next claim. It halves when a claim fails, and doubles when one takes runs.
+	claims int   // number of claims so far
+	looks  looks // which of them search all due runs
+	// bound of the runs of the next claim. It halves when a claim fails, and doubles when one takes runs.
+	most   int
 	served float64 // the claimed runs for each unit of the share: see serve
-	yields bool    // other due queues come first: the last claim took nothing, and none has taken runs since. Set by serve.
+	// other due queues come first: the last claim took nothing, and none has taken runs since. Set by serve.
+	yields bool
 
 	// The session's mutex guards these. The methods are called with it held.
-	share          int       // of the session's slots, beside the shares of other queues with due runs
-	taken          int       // slots that its runs hold, and runs that wait for a slot. Incremented by begin and Reserve, decremented by freeSlot and giveBack.
-	registered     bool      // the worker's row names the queue, so a coordinator would find its runs. Set by the heartbeater, for good.
-	left           time.Time // since when nothing is claimed from it; zero: the session claims from it. Set by SetQueues, and by claimed if a claim was under way.
-	unsubscribe    func()    // from notifications; nil: the session is not subscribed. Set by subscribe.
-	claiming       bool      // a claim is under way. Set by begins, reset by claimed.
-	wanted         bool      // a claim shall come now, or once a slot is free. Set by wantClaim, reset by begins.
-	handed         bool      // so shall a claim for keys that were handed to it. Set by wantKeys, reset by begins.
-	calm           bool      // no due run waits for a slot, as far as is known. Set by a claim that found fewer runs than it asked for, reset by wantClaim and begins.
-	nextClaim      time.Time // when the next claim comes if nothing wakes the claim loop before. Set by claimed, put off by untilClaim.
-	polls          bool      // the claim at nextClaim would only look whether notifications were lost. Set by claimed.
-	idle           time.Time // when a coordinator last said that the queue has nothing due for some time. Set by hearLead.
-	keys           keys
-	suspendedUntil time.Time // when the first of the runs is due that were suspended since the last claim began; zero: none was. Set by suspended, reset by begins.
+	share int // of the session's slots, beside the shares of other queues with due runs
+	// slots that its runs hold, and runs that wait for a slot. Incremented by begin and Reserve, decremented by
+	// freeSlot and giveBack.
+	taken int
+	// the worker's row names the queue, so a coordinator would find its runs. Set by the heartbeater, for good.
+	registered bool
+	// since when nothing is claimed from it; zero: the session claims from it. Set by SetQueues, and by claimed if a
+	// claim was under way.
+	left        time.Time
+	unsubscribe func() // from notifications; nil: the session is not subscribed. Set by subscribe.
+	claiming    bool   // a claim is under way. Set by begins, reset by claimed.
+	wanted      bool   // a claim shall come now, or once a slot is free. Set by wantClaim, reset by begins.
+	handed      bool   // so shall a claim for keys that were handed to it. Set by wantKeys, reset by begins.
+	// no due run waits for a slot, as far as is known. Set by a claim that found fewer runs than it asked for, reset by
+	// wantClaim and begins.
+	calm bool
+	// when the next claim comes if nothing wakes the claim loop before. Set by claimed, put off by untilClaim.
+	nextClaim time.Time
+	polls     bool // the claim at nextClaim would only look whether notifications were lost. Set by claimed.
+	// when a coordinator last said that the queue has nothing due for some time. Set by hearLead.
+	idle time.Time
+	keys keys
+	// when the first of the runs is due that were suspended since the last claim began; zero: none was. Set by
+	// suspended, reset by begins.
+	suspendedUntil time.Time
 }
 
 // A nextClaim says when to claim again from a queue.
@@ -71,8 +84,8 @@ func (l queueList) names() (active, left []string) {
 	return active, left
 }
 
-// due returns the queues from which a claim is due. If there is none, it returns how long that remains so unless wake is
-// signalled.
+// due returns the queues from which a claim is due. If there is none, it returns how long that remains so unless wake
+// is signalled.
 func (l queueList) due(now time.Time) (due queueList, pause time.Duration) {
 	pause = time.Hour
 	for _, q := range l {
@@ -85,9 +98,10 @@ func (l queueList) due(now time.Time) (due queueList, pause time.Duration) {
 	return due, pause
 }
 
-// choose returns the one of the due queues to claim from, and how many of the wanted runs. It fills the slots like water: as if
-// runs were given to the queue with the fewest slots for its share, one after the other. A queue above that level gets none. If
-// the level of several is a fraction of a slot higher, the one that was served least is first. Queues that yield count only if all do.
+// choose returns the one of the due queues to claim from, and how many of the wanted runs. It fills the slots like
+// water: as if runs were given to the queue with the fewest slots for its share, one after the other. A queue above
+// that level gets none. If the level of several is a fraction of a slot higher, the one that was served least is first.
+// Queues that yield count only if all do.
 func (l queueList) choose(wanted int) (next *queue, n int) {
 	if first := slices.DeleteFunc(slices.Clone(l), func(q *queue) bool { return q.yields }); len(first) > 0 {
 		l = first
@@ -101,8 +115,8 @@ func (l queueList) choose(wanted int) (next *queue, n int) {
 	return next, min(max(n, 1), wanted, next.most)
 }
 
-// level returns how many slots for each unit of the share the queues have once they have got n more. Those that have more
-// already get none.
+// level returns how many slots for each unit of the share the queues have once they have got n more. Those that have
+// more already get none.
 func (l queueList) level(n int) float64 {
 	for {
 		slots, shares := n, 0
@@ -118,9 +132,10 @@ func (l queueList) level(n int) float64 {
 	}
 }
 
-// serve notes that n runs of q were claimed. last is what the queue that was served before had been served. A queue that had no due
-// runs for a while is not served for that time. After a claim that took nothing, q yields to the others that are due, until one of them
-// gets runs: else a queue from which a claim is due again and again could keep them waiting.
+// serve notes that n runs of q were claimed. last is what the queue that was served before had been served. A queue
+// that had no due runs for a while is not served for that time. After a claim that took nothing, q yields to the others
+// that are due, until one of them gets runs: else a queue from which a claim is due again and again could keep them
+// waiting.
 func (l queueList) serve(q *queue, n int, last float64) (served float64) {
 	served = max(q.served, last)
 	q.served = served + float64(n)/float64(q.share)
@@ -167,9 +182,9 @@ func (q *queue) wantKeys() {
 // onlyHanded reports whether the next claim comes for keys that were handed to it alone.
 func (q *queue) onlyHanded() bool { return q.handed && !q.wanted && time.Now().Before(q.nextClaim) }
 
-// untilClaim returns how long it takes until a claim from q is due. If that claim would only look whether notifications were
-// lost, and the leading coordinator has looked meanwhile, untilClaim puts it off. The coordinator may not have seen the runs that
-// the worker has suspended since.
+// untilClaim returns how long it takes until a claim from q is due. If that claim would only look whether notifications
+// were lost, and the leading coordinator has looked meanwhile, untilClaim puts it off. The coordinator may not have
+// seen the runs that the worker has suspended since.
 func (q *queue) untilClaim(now time.Time) time.Duration {
 	switch {
 	case !q.active() || !q.registered:
@@ -205,7 +220,8 @@ func (q *queue) begins() {
 	q.suspendedUntil = time.Time{}
 }
 
-// claimed sets the time of the next claim: after the pause, or when a run is due that was suspended since the last claim began.
+// claimed sets the time of the next claim: after the pause, or when a run is due that was suspended since the last
+// claim began.
 func (q *queue) claimed(next nextClaim) {
 	q.nextClaim, q.polls = q.beforeSuspended(time.Now().Add(next.pause)), next.polls
 	q.claiming, q.calm = false, next.calm && !q.wanted

@@ -9,13 +9,16 @@ import (
 // registeredQueues returns queues with these shares, from which a claim is due.
 func registeredQueues(shares ...int) (l queueList) {
 	for i, share := range shares {
-		l = append(l, &queue{name: fmt.Sprint(i), share: share, registered: true, wake: make(chan struct{}, 1), most: mostClaimed, pollInterval: time.Minute})
+		l = append(l, &queue{
+			name: fmt.Sprint(i), share: share, registered: true, wake: make(chan struct{}, 1),
+			most: mostClaimed, pollInterval: time.Minute,
+		})
 	}
 	return l
 }
 
-// fill gives n slots to runs of queues that have backlogs, in claims of at most most runs, and returns how many runs of each queue
-// were claimed.
+// fill gives n slots to runs of queues that have backlogs, in claims of at most most runs, and returns how many runs of
+// each queue were claimed.
 func fill(l queueList, n, most int, last *float64) []int {
 	claimed := make([]int, len(l))
 	for n > 0 {
@@ -98,8 +101,8 @@ func TestSharesOfQueues(t *testing.T) {
 	}
 }
 
-// A queue takes the slots that others do not need. Once they do, it gets no freed slot until they have their shares. Nothing is made
-// up for the time in which a queue had no runs.
+// A queue takes the slots that others do not need. Once they do, it gets no freed slot until they have their shares.
+// Nothing is made up for the time in which a queue had no runs.
 func TestSlotsThatOthersDoNotNeed(t *testing.T) {
 	t.Parallel()
 	l, last := registeredQueues(1, 1), 0.0
@@ -142,8 +145,8 @@ func TestSlotsThatOthersDoNotNeed(t *testing.T) {
 	}
 }
 
-// A queue from which a claim is due again and again, such as one with a rate that others use up, keeps no other waiting if the
-// claims take nothing.
+// A queue from which a claim is due again and again, such as one with a rate that others use up, keeps no other waiting
+// if the claims take nothing.
 func TestClaimsThatTakeNothingTakeTurns(t *testing.T) {
 	t.Parallel()
 	l, last := registeredQueues(1, 1), 0.0
@@ -177,8 +180,8 @@ func TestClaimsThatTakeNothingTakeTurns(t *testing.T) {
 	}
 }
 
-// Queues whose claims take nothing lend their shares: one that holds more slots than its share gets the free ones, too, however many other
-// queues are due again and again.
+// Queues whose claims take nothing lend their shares: one that holds more slots than its share gets the free ones, too,
+// however many other queues are due again and again.
 func TestClaimsThatTakeNothingLendTheirShares(t *testing.T) {
 	t.Parallel()
 	for _, shares := range [][]int{{1, 1}, {1, 1000}, {1000, 1}, {1, 1, 1}, {1, 1000, 7}, {3, 1, 1000, 50}} {
@@ -195,7 +198,8 @@ func TestClaimsThatTakeNothingLendTheirShares(t *testing.T) {
 			q.taken += n
 			free -= n
 			if claims > 10*len(l) {
-				t.Fatalf("shares %v: %d slots are free after %d claims, and one queue has due runs", shares, free, claims)
+				t.Fatalf("shares %v: %d slots are free after %d claims, and one queue has due runs", shares,
+					free, claims)
 			}
 		}
 		backlog.taken--

@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// asRecorded returns err, the error of the branch's function. If err is only a cancellation, and the history has a failure of
-// the branch, it returns that failure with its recorded causes.
+// asRecorded returns err, the error of the branch's function. If err is only a cancellation, and the history has a
+// failure of the branch, it returns that failure with its recorded causes.
 func (b *Branch) asRecorded(err error) error {
 	if err == nil || b.row == nil || !b.e.env.errors.Classify(err).Cancelled || failure.Text(err) == b.row.Error {
 		return err
@@ -20,8 +20,10 @@ func (b *Branch) asRecorded(err error) error {
 	_ = json.Unmarshal(b.row.Output, &ids) // written by newFailure
 	for _, id := range ids {
 		row := b.e.history[id]
-		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild || isRefusal(row)) {
-			causes = append(causes, b.e.env.errors.Recorded(row, "")) // the record of a child does not name its workflow
+		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild ||
+			isRefusal(row)) {
+			// the record of a child does not name its workflow
+			causes = append(causes, b.e.env.errors.Recorded(row, ""))
 		}
 	}
 	return b.e.env.errors.RecordedBranch(b.row, causes)

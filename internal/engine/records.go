@@ -10,8 +10,11 @@ import (
 // newRecord returns a record of the numbered attempt, in a series that began with attempt first.
 func (e *execution) newRecord(id, kind, status string, attempt, first int) *store.Record {
 	return &store.Record{
-		StepRow: store.StepRow{RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first, RunAttempt: e.attempt, Status: status, Kind: kind, Position: e.nextPosition()},
-		Lease:   e.run.Lease, Worker: e.env.ID(), Wake: -1,
+		StepRow: store.StepRow{
+			RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first,
+			RunAttempt: e.attempt, Status: status, Kind: kind, Position: e.nextPosition(),
+		},
+		Lease: e.run.Lease, Worker: e.env.ID(), Wake: -1,
 	}
 }
 
@@ -68,9 +71,9 @@ func (e *execution) setAsideLocked(g *store.Signal, why error) {
 	e.timeWriteLocked(writePause)
 }
 
-// writeAll waits until all enqueued writes of the execution, and the deferred records that a write of the branch takes, are in
-// the table. It precedes a transaction of the application, which cannot contain them and must not commit before them.
-// It exits the goroutine if the execution has stopped, and returns an error if the branch has lost a race.
+// writeAll waits until all enqueued writes of the execution, and the deferred records that a write of the branch takes,
+// are in the table. It precedes a transaction of the application, which cannot contain them and must not commit before
+// them. It exits the goroutine if the execution has stopped, and returns an error if the branch has lost a race.
 func (b *Branch) writeAll() error {
 	written := b.allWritten()
 	b.e.exitIfStopped()
@@ -119,9 +122,10 @@ func (e *execution) enqueueAndWait(w *write) (outcome store.Outcome, enqueued bo
 	return <-r.outcome, true
 }
 
-// enqueue adds w to the outbox, together with the deferred records that must not come after it. If the writing branch has lost
-// a race, it adds nothing and returns false: the branch's deferred records have been dropped. It also returns false for
-// an end that may not be written any more, because the server has refused a write: then the execution has another end.
+// enqueue adds w to the outbox, together with the deferred records that must not come after it. If the writing branch
+// has lost a race, it adds nothing and returns false: the branch's deferred records have been dropped. It also returns
+// false for an end that may not be written any more, because the server has refused a write: then the execution has
+// another end.
 func (e *execution) enqueue(w *write) bool {
 	e.mu.Lock()
 	if !w.ends() && w.by.hasLost() {
@@ -144,7 +148,8 @@ func (e *execution) enqueue(w *write) bool {
 	return true
 }
 
-// enqueueLocked is enqueue for a write of a branch that has not lost. It reports whether the caller must tell the host, without the lock.
+// enqueueLocked is enqueue for a write of a branch that has not lost. It reports whether the caller must tell the host,
+// without the lock.
 func (e *execution) enqueueLocked(w *write) (first bool) {
 	o := &e.outbox
 	if w.givesBack {

@@ -10,9 +10,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Refresh marks the runs in ids for a refresh, because their rows have changed; nil marks all. It does not block. If ids has
-// the worker's own ID, somebody has asked it to drain or has declared it dead: Refresh asks for a heartbeat, which reads the
-// worker's row. See docs/architecture.md, Wake-ups without loss.
+// Refresh marks the runs in ids for a refresh, because their rows have changed; nil marks all. It does not block. If
+// ids has the worker's own ID, somebody has asked it to drain or has declared it dead: Refresh asks for a heartbeat,
+// which reads the worker's row. See docs/architecture.md, Wake-ups without loss.
 func (s *Session) Refresh(ids []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,14 +79,14 @@ func (s *Session) readStates(held []store.HeldRun) {
 	s.fetch(s.apply(states))
 }
 
-// fetch reads the inboxes of runs and delivers them to their executions. If one query for all fails, each run's inbox is read
-// alone, beside the refreshes.
+// fetch reads the inboxes of runs and delivers them to their executions. If one query for all fails, each run's inbox
+// is read alone, beside the refreshes.
 func (s *Session) fetch(ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
 	}
-	// Look the executions up before the query. A later execution of the same run could get a message that the earlier one was
-	// about to take.
+	// Look the executions up before the query. A later execution of the same run could get a message that the earlier
+	// one was about to take.
 	of := make(map[uuid.UUID]*execution, len(ids))
 	s.mu.Lock()
 	for _, id := range ids {

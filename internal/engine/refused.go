@@ -56,7 +56,8 @@ func (e *execution) admitLocked(w *write) (left, dropped *write) {
 		return nil, w // it was made before the refusal
 	}
 	var records []*store.Record
-	for _, d := range e.takeDeferredLocked(w) { // a step's compensation is deferred before the step's record is enqueued
+	// a step's compensation is deferred before the step's record is enqueued
+	for _, d := range e.takeDeferredLocked(w) {
 		records = append(records, d.record)
 	}
 	w.records = append(records, w.records...)

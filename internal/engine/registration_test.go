@@ -40,8 +40,8 @@ func fullPool(t *testing.T, db *dbtest.DB, conns int32, change func(*pgxpool.Con
 	return pool
 }
 
-// TestLostRegistration loses the answer to the commit of a worker's registration, with the connection: in the end the row names
-// the worker's new connection, not the lost one.
+// TestLostRegistration loses the answer to the commit of a worker's registration, with the connection: in the end the
+// row names the worker's new connection, not the lost one.
 func TestLostRegistration(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -57,16 +57,19 @@ func TestLostRegistration(t *testing.T) {
 	if got := dbtest.QueryOne[int](t, db.Pool, watchedBackend); got != want {
 		t.Errorf("the row names backend %d, the worker has %d", got, want)
 	}
-	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(event, ' ' ORDER BY occurred_at) FROM kagzi.worker_events`); got != "STARTED" {
+	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(event, ' ' ORDER BY occurred_at)
+		FROM kagzi.worker_events`); got != "STARTED" {
 		t.Errorf("the registry's log says %s", got)
 	}
-	if fleet, err := store.New(db.Pool, "default").CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 || fleet.Watched != 1 {
+	if fleet, err := store.New(db.Pool, "default").CheckFleet(t.Context()); err != nil ||
+		len(fleet.Disconnected) != 0 || fleet.Watched != 1 {
 		t.Errorf("fleet %+v, %v", fleet, err)
 	}
 }
 
-// TestSlowConnect ends the connection of a worker while new ones hang: its heartbeats go on over the pool's connections, and say
-// that there is no connection as evidence for the time being, however long the worker may be silent.
+// TestSlowConnect ends the connection of a worker while new ones hang: its heartbeats go on over the pool's
+// connections, and say that there is no connection as evidence for the time being, however long the worker may be
+// silent.
 func TestSlowConnect(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -90,15 +93,17 @@ func TestSlowConnect(t *testing.T) {
 	leases := dbtest.QueryOne[string](t, db.Pool, leasesOfRuns)
 	hang.Store(true)
 	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	await.True(t, "heartbeats go over the pool", func() bool { return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	await.True(t, "heartbeats go over the pool", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0
+	})
 	unharmed(t, db, leases)
 	hang.Store(false)
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestReregisterWithoutConnections declares a worker dead whose heartbeats go over its pool, because the server accepts no more
-// connections: it registers over the pool, too, and claims its run again under the new ID.
+// TestReregisterWithoutConnections declares a worker dead whose heartbeats go over its pool, because the server accepts
+// no more connections: it registers over the pool, too, and claims its run again under the new ID.
 func TestReregisterWithoutConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -110,7 +115,9 @@ func TestReregisterWithoutConnections(t *testing.T) {
 	allow := refuseConnections(t, db)
 	defer allow()
 	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(backend_pid) FROM kagzi.workers`)
-	await.True(t, "heartbeats go over the pool", func() bool { return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0 })
+	await.True(t, "heartbeats go over the pool", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0
+	})
 	first := kit.Only(t, c, kagzi.WorkerFilter{Status: []string{"ONLINE"}}).ID
 	if err := c.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
@@ -120,20 +127,22 @@ func TestReregisterWithoutConnections(t *testing.T) {
 		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
 	await.True(t, "the worker holds its run under the new ID", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w
+			ON w.worker_id = r.locked_by
 			WHERE r.status = 'RUNNING' AND w.status = 'ONLINE'`) == 1
 	})
 	close(g.Open)
 }
 
-// TestAfterConnect runs a worker whose pool's connections get their rights from AfterConnect: the connections that the worker
-// opens beside the pool do, too.
+// TestAfterConnect runs a worker whose pool's connections get their rights from AfterConnect: the connections that the
+// worker opens beside the pool do, too.
 func TestAfterConnect(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.AsOwner()) // after SET ROLE, only a superuser sees when the connection began
 	owner := db.Pool.Config().ConnConfig.User
 	role := "after_connect_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	dbtest.Exec(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret' NOINHERIT IN ROLE `+pgx.Identifier{owner}.Sanitize())
+	dbtest.Exec(t, db.Pool, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret' NOINHERIT IN ROLE `+
+		pgx.Identifier{owner}.Sanitize())
 	t.Cleanup(func() { dbtest.Exec(t, db.Pool, `DROP ROLE `+role) })
 	pool := fullPool(t, db, 5, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.User, cfg.ConnConfig.Password = role, "secret"

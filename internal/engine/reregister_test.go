@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestClaimAnsweredWhileTheWorkerReregisters lets the answer to a claim arrive while the worker, which was declared dead, stops
-// its executions: runs claimed under the dead ID must not begin.
+// TestClaimAnsweredWhileTheWorkerReregisters lets the answer to a claim arrive while the worker, which was declared
+// dead, stops its executions: runs claimed under the dead ID must not begin.
 func TestClaimAnsweredWhileTheWorkerReregisters(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -39,7 +39,8 @@ func TestClaimAnsweredWhileTheWorkerReregisters(t *testing.T) {
 	await.True(t, "the worker ends all", func() bool { return engine.HasStoppedAll(s) })
 	answer()
 	await.True(t, "what was claimed is yielded", func() bool {
-		return dbtest.QueryOne[bool](t, db.Pool, `SELECT status = 'PENDING' FROM kagzi.workflow_runs WHERE run_id = $1`, string(second[0].ID()))
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT status = 'PENDING' FROM kagzi.workflow_runs WHERE run_id = $1`,
+			string(second[0].ID()))
 	})
 	release()
 	close(g.Open)

@@ -22,8 +22,8 @@ func (rawCodec) Decode(data []byte, v any) error {
 	return nil
 }
 
-// TestInputOfAStartInPlaceIsItsOwn starts a run in place with a codec that does not copy. The caller changes its input after the start,
-// and the run changes its own: neither sees that of the other.
+// TestInputOfAStartInPlaceIsItsOwn starts a run in place with a codec that does not copy. The caller changes its input
+// after the start, and the run changes its own: neither sees that of the other.
 func TestInputOfAStartInPlaceIsItsOwn(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -53,7 +53,8 @@ func TestInputOfAStartInPlaceIsItsOwn(t *testing.T) {
 	if string(in) != "after!" {
 		t.Errorf("the caller's input is %q", in)
 	}
-	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT new_status FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND operation = 'INSERT'`); got != store.Running {
+	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT new_status FROM kagzi_audit.changes
+		WHERE relation = 'workflow_runs' AND operation = 'INSERT'`); got != store.Running {
 		t.Errorf("INVALID: inserted as %s", got)
 	}
 }

@@ -9,14 +9,17 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A slot that was just freed is for the run that was claimed ahead and waits for it, and not for one that is being started.
+// A slot that was just freed is for the run that was claimed ahead and waits for it, and not for one that is being
+// started.
 func TestReservationDoesNotOvertakeRunsThatWait(t *testing.T) {
 	t.Parallel()
 	for waiting, want := range map[int]bool{0: true, 1: false} {
 		s := &Session{
 			cfg: Config{
-				Types:    []store.WorkflowVersions{{Type: "wf", Default: 1}},
-				Handlers: map[string]map[int]Handler{"wf": {1: func(*Branch, []byte) ([]byte, error) { return nil, nil }}},
+				Types: []store.WorkflowVersions{{Type: "wf", Default: 1}},
+				Handlers: map[string]map[int]Handler{"wf": {1: func(*Branch, []byte) ([]byte, error) {
+					return nil, nil
+				}}},
 			},
 			environment: &environment{}, reserved: map[uuid.UUID]bool{},
 			queues: queueList{{name: "queue", registered: true, calm: true, nextClaim: time.Now().Add(time.Hour)}},

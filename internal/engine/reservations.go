@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A reservation is a slot for a run that is being inserted as claimed by its session: see hints.Reservation. The session does
-// not end before the slot is used or given up. See docs/architecture.md, Claim.
+// A reservation is a slot for a run that is being inserted as claimed by its session: see hints.Reservation. The
+// session does not end before the slot is used or given up. See docs/architecture.md, Claim.
 type reservation struct {
 	s      *Session
 	queue  *queue
@@ -18,8 +18,8 @@ type reservation struct {
 	worker uuid.UUID
 }
 
-// Reserve keeps a free slot for a run that is about to be inserted: see hints.Worker. It returns nil as long as the session is to
-// claim: a run that is due already comes first.
+// Reserve keeps a free slot for a run that is about to be inserted: see hints.Worker. It returns nil as long as the
+// session is to claim: a run that is due already comes first.
 func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 	version := run.Version
 	for _, t := range s.cfg.Types {
@@ -27,14 +27,16 @@ func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 			version = t.Default
 		}
 	}
-	if s.cfg.Handlers[run.Type][version] == nil || run.Delay > 0 || !run.At.IsZero() || run.Parent != uuid.Nil || run.Window != nil {
+	if s.cfg.Handlers[run.Type][version] == nil || run.Delay > 0 || !run.At.IsZero() || run.Parent != uuid.Nil ||
+		run.Window != nil {
 		return nil
 	}
 	p := &reservation{s: s, held: store.HeldRun{RunID: run.RunID, Lease: store.NewLease(run.Version)}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q, now := s.queues.named(run.Queue), time.Now()
-	if q == nil || run.Key != "" || q.keys.limited || !q.active() || !q.registered || s.draining || s.fenced || s.slots.free <= 0 || len(s.slots.waiting) > 0 || !s.queues.calm(now) || s.standing.presumedDead(now) != "" {
+	if q == nil || run.Key != "" || q.keys.limited || !q.active() || !q.registered || s.draining || s.fenced ||
+		s.slots.free <= 0 || len(s.slots.waiting) > 0 || !s.queues.calm(now) || s.standing.presumedDead(now) != "" {
 		return nil
 	}
 	s.slots.free--
@@ -44,7 +46,10 @@ func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 	s.strays.sent = now
 	s.unfinished.Add(1)
 	p.worker = s.ID()
-	run.Claim = &store.NewClaim{Worker: p.worker, Lease: p.held.Lease, LeaseTimeout: s.cfg.LeaseTimeout, Version: version}
+	run.Claim = &store.NewClaim{
+		Worker: p.worker, Lease: p.held.Lease, LeaseTimeout: s.cfg.LeaseTimeout,
+		Version: version,
+	}
 	return p
 }
 

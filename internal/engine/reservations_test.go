@@ -19,8 +19,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A placing is a client whose process has a worker with a gate, in an audited database behind a proxy. The worker neither
-// polls nor extends leases while the test runs, so what is lost must be found by looking.
+// A placing is a client whose process has a worker with a gate, in an audited database behind a proxy. The worker
+// neither polls nor extends leases while the test runs, so what is lost must be found by looking.
 type placing struct {
 	t     *testing.T
 	db    *dbtest.DB
@@ -96,7 +96,8 @@ func (p *placing) startHanging(wf kagzi.Workflow[int, string]) (id string, start
 		ch <- run
 	}()
 	await.True(p.t, "the run is stored", func() bool {
-		return dbtest.QueryOne[int](p.t, p.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`) == 1
+		return dbtest.QueryOne[int](p.t, p.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+			WHERE status = 'RUNNING'`) == 1
 	})
 	return dbtest.QueryOne[string](p.t, p.db.Pool, `SELECT run_id::text FROM kagzi.workflow_runs`), ch
 }
@@ -104,7 +105,8 @@ func (p *placing) startHanging(wf kagzi.Workflow[int, string]) (id string, start
 // inserted returns the status with which the run was inserted.
 func (p *placing) inserted(run *kagzi.Run[string]) string {
 	p.t.Helper()
-	return dbtest.QueryOne[string](p.t, p.db.Pool, `SELECT new_status FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND operation = 'INSERT' AND run_id = $1`, string(run.ID()))
+	return dbtest.QueryOne[string](p.t, p.db.Pool, `SELECT new_status FROM kagzi_audit.changes
+		WHERE relation = 'workflow_runs' AND operation = 'INSERT' AND run_id = $1`, string(run.ID()))
 }
 
 func (p *placing) result(run *kagzi.Run[string]) {
@@ -112,8 +114,8 @@ func (p *placing) result(run *kagzi.Run[string]) {
 	kit.CheckResults(p.t, []*kagzi.Run[string]{run}, func(int) string { return "opened" })
 }
 
-// rescued waits for the run's result, also from another worker, and fails the test unless the run was taken from a holder so
-// many times.
+// rescued waits for the run's result, also from another worker, and fails the test unless the run was taken from a
+// holder so many times.
 func (p *placing) rescued(id string, recoveries int) {
 	p.t.Helper()
 	other := kit.NewClient(p.t, p.db.Pool)
@@ -121,7 +123,8 @@ func (p *placing) rescued(id string, recoveries int) {
 	p.g.Handle(w)
 	kit.StartLocal(p.t, w)
 	p.result(kit.Find(p.t, other, p.g.Workflow, kagzi.RunID(id)))
-	if n := dbtest.QueryOne[int](p.t, p.db.Pool, `SELECT recoveries FROM kagzi.workflow_runs WHERE run_id = $1`, id); n != recoveries {
+	if n := dbtest.QueryOne[int](p.t, p.db.Pool, `SELECT recoveries FROM kagzi.workflow_runs WHERE run_id = $1`,
+		id); n != recoveries {
 		p.t.Errorf("%d recoveries", n)
 	}
 }
@@ -133,7 +136,8 @@ func TestStartInPlace(t *testing.T) {
 	run := p.start(p.c, kagzi.ID("id"), kagzi.Timeout(time.Minute))
 	await.Receive(t, p.g.Begun)
 	if ok := dbtest.QueryOne[bool](t, p.db.Pool, `
-		SELECT status = 'RUNNING' AND locked_by = $1 AND lease IS NOT NULL AND version = 1 AND started_at = created_at AND recoveries = 0
+		SELECT status = 'RUNNING' AND locked_by = $1 AND lease IS NOT NULL AND version = 1 AND started_at = created_at
+			AND recoveries = 0
 			AND deadline_at = created_at + interval '1 minute' AND available_at = deadline_at + interval '3 seconds'
 		FROM kagzi.workflow_runs`, p.s.ID()); !ok {
 		t.Error("the row is not that of a claimed run")
@@ -251,11 +255,12 @@ func TestTakenIDLeavesTheSlot(t *testing.T) {
 	}
 }
 
-// TestLostStartInPlace loses the statement of a start in place, or the answer to it. In the latter case nobody executes the
-// run, so it is yielded.
+// TestLostStartInPlace loses the statement of a start in place, or the answer to it. In the latter case nobody executes
+// the run, so it is yielded.
 func TestLostStartInPlace(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
+	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).
+		DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlacing(t, 1)
 			p.begin()
@@ -272,13 +277,17 @@ func TestLostStartInPlace(t *testing.T) {
 	}
 }
 
-// TestLateCommitOfAStartInPlace has the statement of a start commit after its answer was given up, and after the first look.
+// TestLateCommitOfAStartInPlace has the statement of a start commit after its answer was given up, and after the first
+// look.
 func TestLateCommitOfAStartInPlace(t *testing.T) {
 	p := newPlacing(t, 1)
 	p.begin()
 	close(p.g.Open)
 	st := store.New(p.db.Pool, "default")
-	run := &store.NewRun{RunID: uuid.Must(uuid.NewV7()), Queue: "default", Type: "gate", Priority: 3, Input: []byte(`1`)}
+	run := &store.NewRun{
+		RunID: uuid.Must(uuid.NewV7()), Queue: "default", Type: "gate", Priority: 3,
+		Input: []byte(`1`),
+	}
 	reservation := p.s.Reserve(run)
 	if reservation == nil {
 		t.Fatal("no reservation")
@@ -298,8 +307,8 @@ func TestLateCommitOfAStartInPlace(t *testing.T) {
 	p.result(kit.Find(t, p.c, p.g.Workflow, kagzi.RunID(run.RunID.String())))
 }
 
-// TestEndOfAReservation has something happen to the worker between the commit of a start in place and the begin of its run. The run
-// is yielded unexecuted, and another worker executes it.
+// TestEndOfAReservation has something happen to the worker between the commit of a start in place and the begin of its
+// run. The run is yielded unexecuted, and another worker executes it.
 func TestEndOfAReservation(t *testing.T) {
 	t.Parallel()
 	for name, happens := range map[string]func(p *placing, stop func()){
@@ -313,7 +322,8 @@ func TestEndOfAReservation(t *testing.T) {
 			p.s.Refresh([]uuid.UUID{p.s.ID()})
 			await.True(p.t, "the worker ends all", func() bool { return engine.HasStoppedAll(p.s) })
 			await.True(p.t, "the worker registers again", func() bool {
-				return dbtest.QueryOne[int](p.t, p.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`) == 1
+				return dbtest.QueryOne[int](p.t, p.db.Pool, `SELECT count(*) FROM kagzi.workers
+					WHERE status <> 'OFFLINE'`) == 1
 			})
 			p.calm()
 		},
@@ -329,7 +339,8 @@ func TestEndOfAReservation(t *testing.T) {
 			close(p.g.Open)
 			p.rescued(id, 0)
 			if second := dbtest.QueryOne[string](t, p.db.Pool, `
-				SELECT new_status FROM kagzi_audit.changes WHERE relation = 'workflow_runs' ORDER BY change_id OFFSET 1 LIMIT 1`); second != store.Pending {
+				SELECT new_status FROM kagzi_audit.changes WHERE relation = 'workflow_runs' ORDER BY change_id OFFSET 1
+					LIMIT 1`); second != store.Pending {
 				t.Errorf("the run was %s next", second)
 			}
 			stop()
@@ -337,10 +348,12 @@ func TestEndOfAReservation(t *testing.T) {
 	}
 }
 
-// TestLateBeginOfAReservation has the answer to a start in place come after the lease: another worker has taken the run over, as
-// after a crash, and only that one executes it.
+// TestLateBeginOfAReservation has the answer to a start in place come after the lease: another worker has taken the run
+// over, as after a crash, and only that one executes it.
 func TestLateBeginOfAReservation(t *testing.T) {
-	p := newPlacing(t, 1, func(cfg *kagzi.WorkerConfig) { cfg.LeaseTimeout, cfg.FixedLease, cfg.Heartbeat = time.Second, true, 0 })
+	p := newPlacing(t, 1, func(cfg *kagzi.WorkerConfig) {
+		cfg.LeaseTimeout, cfg.FixedLease, cfg.Heartbeat = time.Second, true, 0
+	})
 	hung, release, _ := p.beginHanging()
 	id, started := p.startHanging(p.g.Workflow)
 	await.Receive(t, hung)
@@ -354,13 +367,14 @@ func TestLateBeginOfAReservation(t *testing.T) {
 	}
 }
 
-// TestCancelBeforeTheBeginOfAReservation cancels a run between the commit of its start in place and its begin. No heartbeat comes
-// that would tell.
+// TestCancelBeforeTheBeginOfAReservation cancels a run between the commit of its start in place and its begin. No
+// heartbeat comes that would tell.
 func TestCancelBeforeTheBeginOfAReservation(t *testing.T) {
 	p := newPlacing(t, 1)
 	writesNothing, open := kagzi.Define[int, string]("writes-nothing"), make(chan struct{})
 	t.Cleanup(func() { close(open) })
-	kagzi.Handle(p.w, writesNothing, func(kagzi.Context, int) (string, error) { // so it does not learn of the cancel by itself
+	// so it does not learn of the cancel by itself
+	kagzi.Handle(p.w, writesNothing, func(kagzi.Context, int) (string, error) {
 		await.Opened(t, open)
 		return "", nil
 	})
@@ -368,7 +382,8 @@ func TestCancelBeforeTheBeginOfAReservation(t *testing.T) {
 	id, started := p.startHanging(writesNothing)
 	await.Receive(t, hung)
 	run := uuid.MustParse(id)
-	if _, err := store.New(p.db.Pool, "default").Cancel(t.Context(), nil, run, store.Why{}, 0); err != nil { // it announces nothing
+	// it announces nothing
+	if _, err := store.New(p.db.Pool, "default").Cancel(t.Context(), nil, run, store.Why{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	p.s.Refresh([]uuid.UUID{run})

@@ -21,43 +21,60 @@ type Session struct {
 	cfg Config
 
 	// Batchers of executions with unsettled writes. An execution is in one of them at a time.
-	writer  *batch.Batcher[*execution] // all executions but those of the other two
-	retries *batch.Batcher[*execution] // those whose last flush met a lock or failed alone: the others do not wait with them
-	alone   *batch.Batcher[*execution] // of these, the ones that may wait for a transaction of somebody else: one in each flush
-	loads   *loader                    // reads the histories of claimed runs
+	writer *batch.Batcher[*execution] // all executions but those of the other two
+	// those whose last flush met a lock or failed alone: the others do not wait with them
+	retries *batch.Batcher[*execution]
+	// of these, the ones that may wait for a transaction of somebody else: one in each flush
+	alone *batch.Batcher[*execution]
+	loads *loader // reads the histories of claimed runs
 
 	wake       chan struct{}      // the claim loop shall look which queue wants a claim
 	freed      chan struct{}      // a slot is free, or an execution was removed
 	refreshes  chan struct{}      // the refresh loop shall read the stale runs now
 	stopClaims context.CancelFunc // begins the drain
 	drains     chan struct{}      // closed by drain when it begins
-	unfinished sync.WaitGroup     // claims and reservations under way, the resolving of those without an answer, and steps of compensations
+	// claims and reservations under way, the resolving of those without an answer, and steps of compensations
+	unfinished sync.WaitGroup
 	handover   *handover
 	leftOut    leftOut // of the claims
 
-	served  float64     // what the queue had been served from which the last claim came: see queue.serve. Only the claim loop uses it.
-	changed atomic.Bool // the claim loop shall subscribe to notifications of other queues. Set by SetQueues, reset by the claim loop.
+	// what the queue had been served from which the last claim came: see queue.serve. Only the claim loop uses it.
+	served float64
+	// the claim loop shall subscribe to notifications of other queues. Set by SetQueues, reset by the claim loop.
+	changed atomic.Bool
 
-	mu         sync.Mutex               // guards the fields below. It is locked after an execution's mutex, never before one.
-	queues     queueList                // from which the claim loop claims, and those left of which runs may be held. Added by SetQueues, removed by queuesToRegister.
-	executing  map[uuid.UUID]*execution // by run ID
-	stops      int                      // how often stopAll was called. Tests read it.
-	slots      slots                    // of the executions under way
-	reserved   map[uuid.UUID]bool       // runs that have a reservation, and whether their rows have changed since. Added by Reserve, removed by adopt and Free.
-	orphans    []orphan                 // runs to yield. Added by disown, taken by yieldOrphans.
-	yielding   bool                     // yieldOrphans is running, or about to.
-	strays     strays                   // what the search for orphans knows
-	lingering  map[*execution]bool      // executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
-	abandoned  map[*execution]bool      // their runs were given up, and their code has not returned. Added by settled, removed by the watchdog.
-	hung       *store.Hung              // of the watchdog's last pass, for the heartbeat; nil: none
-	suspects   suspects                 // the crash-loop suspects under way
-	fenced     bool                     // others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
-	draining   bool                     // the worker claims nothing any more. Set by drain, the heartbeater and poolIsClosed, for good.
-	poolClosed bool                     // the application has closed the pool. Set by poolIsClosed, for good.
-	claiming   bool                     // a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
-	claimed    time.Time                // when that claim began. Set by claim.
-	stale      map[uuid.UUID]bool       // runs in executing whose rows have changed. Added by Refresh, cleared by the refresh loop.
-	staleEarly map[uuid.UUID]bool       // runs whose rows have changed while claiming; uuid.Nil stands for any. Added by Refresh, cleared by claimedAll.
+	// guards the fields below. It is locked after an execution's mutex, never before one.
+	mu sync.Mutex
+	// from which the claim loop claims, and those left of which runs may be held. Added by SetQueues, removed by
+	// queuesToRegister.
+	queues    queueList
+	executing map[uuid.UUID]*execution // by run ID
+	stops     int                      // how often stopAll was called. Tests read it.
+	slots     slots                    // of the executions under way
+	// runs that have a reservation, and whether their rows have changed since. Added by Reserve, removed by adopt and
+	// Free.
+	reserved map[uuid.UUID]bool
+	orphans  []orphan // runs to yield. Added by disown, taken by yieldOrphans.
+	yielding bool     // yieldOrphans is running, or about to.
+	strays   strays   // what the search for orphans knows
+	// executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
+	lingering map[*execution]bool
+	// their runs were given up, and their code has not returned. Added by settled, removed by the watchdog.
+	abandoned map[*execution]bool
+	hung      *store.Hung // of the watchdog's last pass, for the heartbeat; nil: none
+	suspects  suspects    // the crash-loop suspects under way
+	// others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
+	fenced bool
+	// the worker claims nothing any more. Set by drain, the heartbeater and poolIsClosed, for good.
+	draining   bool
+	poolClosed bool // the application has closed the pool. Set by poolIsClosed, for good.
+	// a claim is under way: its runs are not in executing yet. Set by claim, reset by claimedAll.
+	claiming bool
+	claimed  time.Time // when that claim began. Set by claim.
+	// runs in executing whose rows have changed. Added by Refresh, cleared by the refresh loop.
+	stale map[uuid.UUID]bool
+	// runs whose rows have changed while claiming; uuid.Nil stands for any. Added by Refresh, cleared by claimedAll.
+	staleEarly map[uuid.UUID]bool
 }
 
 // held returns the runs of all executions, with their leases.
@@ -91,9 +108,9 @@ func (s *Session) stopAll(reason stopReason, cause error) {
 	}
 }
 
-// setClock updates the estimate of the database's clock: an answer that has just arrived, to a statement sent at sent, said
-// now. If somebody has set the database's clock forward, all timers are computed again: setClock resets deadlines and wakes the
-// claim loop, whose next claim may be overdue; waits notice it by themselves.
+// setClock updates the estimate of the database's clock: an answer that has just arrived, to a statement sent at sent,
+// said now. If somebody has set the database's clock forward, all timers are computed again: setClock resets deadlines
+// and wakes the claim loop, whose next claim may be overdue; waits notice it by themselves.
 func (s *Session) setClock(now, sent time.Time) {
 	if !s.clock.set(now, sent, time.Now()) {
 		return
@@ -107,8 +124,8 @@ func (s *Session) setClock(now, sent time.Time) {
 	s.wantClaims()
 }
 
-// Stuck returns for how long the database has given neither answer nor error, and whether that is too long to be explained:
-// heartbeats are sent all the time, and each of them ends soon.
+// Stuck returns for how long the database has given neither answer nor error, and whether that is too long to be
+// explained: heartbeats are sent all the time, and each of them ends soon.
 func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 	s.clock.mu.Lock()
 	last := s.clock.heard
@@ -117,7 +134,8 @@ func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 		last = troubled
 	}
 	silence = time.Since(last)
-	return silence, silence/3 > max(20*time.Second, s.cfg.StaleAfter, s.cfg.Heartbeat) // three times the longest might overflow
+	// three times the longest might overflow
+	return silence, silence/3 > max(20*time.Second, s.cfg.StaleAfter, s.cfg.Heartbeat)
 }
 
 // Queues returns the queues from which the session claims.

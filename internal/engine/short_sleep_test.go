@@ -10,8 +10,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestCorrectedClockShortensNoSleep moves the estimate of the database's clock forward all the time, as quicker replies do after a
-// slow one, while short sleeps begin. It takes the estimate back in between: one that is minutes ahead would let a sleep end then.
+// TestCorrectedClockShortensNoSleep moves the estimate of the database's clock forward all the time, as quicker replies
+// do after a slow one, while short sleeps begin. It takes the estimate back in between: one that is minutes ahead would
+// let a sleep end then.
 func TestCorrectedClockShortensNoSleep(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)

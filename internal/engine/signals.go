@@ -143,8 +143,8 @@ func (w *signalWait) look() (found look) {
 	return found
 }
 
-// take decodes the message and returns its record. It returns nil if the branch has lost a race meanwhile, which gives the
-// message back, or if the message does not decode, which sets it aside.
+// take decodes the message and returns its record. It returns nil if the branch has lost a race meanwhile, which gives
+// the message back, or if the message does not decode, which sets it aside.
 func (w *signalWait) take(g *store.Signal) *store.StepRow {
 	var wrong error
 	if w.decode != nil {
@@ -157,8 +157,9 @@ func (w *signalWait) take(g *store.Signal) *store.StepRow {
 	return row
 }
 
-// settle decides what becomes of a message that was decoded; wrong says why it could not be. The record is deferred: if the process
-// dies before it is written, nothing that follows from the message is recorded either, and a replay takes the message again.
+// settle decides what becomes of a message that was decoded; wrong says why it could not be. The record is deferred: if
+// the process dies before it is written, nothing that follows from the message is recorded either, and a replay takes
+// the message again.
 func (w *signalWait) settle(g *store.Signal, wrong error) (row *store.StepRow, aside bool) {
 	b, e := w.b, w.b.e
 	e.mu.Lock()
@@ -174,7 +175,8 @@ func (w *signalWait) settle(g *store.Signal, wrong error) (row *store.StepRow, a
 		return nil, true
 	}
 	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
-	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt
+	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt,
+		g.ReceivedAt
 	if b.now.After(r.EndedAt) {
 		r.EndedAt = b.now
 	}

@@ -15,8 +15,8 @@ type SleepSpec struct {
 	Length  func(now time.Time) time.Duration // called with the database's time when the sleep begins
 }
 
-// Sleep returns when the time has passed. A long sleep suspends the run, and returns in the execution that resumes it. See
-// docs/architecture.md, Waits and suspension.
+// Sleep returns when the time has passed. A long sleep suspends the run, and returns in the execution that resumes it.
+// See docs/architecture.md, Waits and suspension.
 func (b *Branch) Sleep(spec SleepSpec) error {
 	defer b.operate().done()
 	id, err := b.enter(spec.Name, spec.BadName)
@@ -49,8 +49,8 @@ func (b *Branch) Sleep(spec SleepSpec) error {
 	return nil
 }
 
-// beginSleep begins a sleep. It waits for the end of a short one in memory, and records that. It records a long one when it
-// begins, so that no restart begins it again.
+// beginSleep begins a sleep. It waits for the end of a short one in memory, and records that. It records a long one
+// when it begins, so that no restart begins it again.
 func (b *Branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) {
 	e := b.e
 	if err := b.begins(); err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// slots bound the executions under way. Beyond the free slots, a claim takes as many runs as slots were freed in the last
-// claimAhead. These runs wait in memory, and each begins as soon as a slot is free. So short runs share claims, and wait for
-// none. The session's mutex guards the fields. See docs/architecture.md, Claim.
+// slots bound the executions under way. Beyond the free slots, a claim takes as many runs as slots were freed in the
+// last claimAhead. These runs wait in memory, and each begins as soon as a slot is free. So short runs share claims,
+// and wait for none. The session's mutex guards the fields. See docs/architecture.md, Claim.
 type slots struct {
 	free    int           // Decremented by startWaiting and Reserve, incremented by freeSlot.
 	waiting []*execution  // claimed, in the order in which they begin
@@ -23,7 +23,8 @@ const (
 	// claimAhead is how long runs that are claimed ahead should have to wait.
 	claimAhead = 25 * time.Millisecond
 
-	// longestAhead is how long they may wait. Then they are given back to other workers: the runs before them have become long.
+	// longestAhead is how long they may wait. Then they are given back to other workers: the runs before them have
+	// become long.
 	longestAhead = 4 * claimAhead
 )
 
@@ -35,7 +36,8 @@ func (s *slots) measure(now time.Time) {
 	}
 }
 
-// wanted returns how many runs to claim: none until a slot is free, or half of those that were claimed ahead have begun.
+// wanted returns how many runs to claim: none until a slot is free, or half of those that were claimed ahead have
+// begun.
 func (s *slots) wanted() int {
 	if s.free == 0 && len(s.waiting) > s.ahead/2 {
 		return 0
@@ -120,8 +122,8 @@ func (s *Session) freeSlot(q *queue) {
 	}
 }
 
-// giveBack yields the runs of the executions that still wait for a slot, if they were claimed no later than at that time. They
-// keep their places in the queue.
+// giveBack yields the runs of the executions that still wait for a slot, if they were claimed no later than at that
+// time. They keep their places in the queue.
 func (s *Session) giveBack(claimed time.Time) {
 	s.mu.Lock()
 	n := 0

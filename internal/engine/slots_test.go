@@ -53,8 +53,8 @@ func holding(w *kagzi.Worker) (wf kagzi.Workflow[int, int], begun chan int, open
 	return wf, begun, open
 }
 
-// TestRunsAheadOfSlots claims three runs more than there are slots. They wait; as no slot is freed, they are given back, and keep
-// their places in the queue. One that gets a slot begins.
+// TestRunsAheadOfSlots claims three runs more than there are slots. They wait; as no slot is freed, they are given
+// back, and keep their places in the queue. One that gets a slot begins.
 func TestRunsAheadOfSlots(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -67,7 +67,9 @@ func TestRunsAheadOfSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	pending := func() []string { // in the order of the queue
-		return dbtest.QueryOne[[]string](t, db.Pool, `SELECT coalesce(array_agg(concat_ws(' ', run_id, available_at, version) ORDER BY available_at), '{}') FROM kagzi.workflow_runs WHERE status = 'PENDING'`)
+		return dbtest.QueryOne[[]string](t, db.Pool,
+			`SELECT coalesce(array_agg(concat_ws(' ', run_id, available_at, version) ORDER BY available_at), '{}')
+				FROM kagzi.workflow_runs WHERE status = 'PENDING'`)
 	}
 	runs := kit.StartRuns(t, c, wf, n)
 	queue := pending()
@@ -125,7 +127,8 @@ func TestNoMoreThanMaxConcurrent(t *testing.T) {
 		for p := peak.Load(); n > p && !peak.CompareAndSwap(p, n); {
 			p = peak.Load()
 		}
-		return kagzi.Step(ctx, "s", func(context.Context) (int, error) { return i, nil }) // its record lets others begin meanwhile
+		// its record lets others begin meanwhile
+		return kagzi.Step(ctx, "s", func(context.Context) (int, error) { return i, nil })
 	})
 	runs := kit.StartRuns(t, c, wf, 300)
 	kit.StartLocal(t, w)
@@ -135,8 +138,8 @@ func TestNoMoreThanMaxConcurrent(t *testing.T) {
 	}
 }
 
-// TestActiveWhileStoppedRunsWait fences a worker whose claimed runs wait for its slot: they are yielded, and the heartbeat still
-// reports those that are executed.
+// TestActiveWhileStoppedRunsWait fences a worker whose claimed runs wait for its slot: they are yielded, and the
+// heartbeat still reports those that are executed.
 func TestActiveWhileStoppedRunsWait(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -210,7 +213,8 @@ func TestLargeInputsAheadOfSlots(t *testing.T) {
 	}
 }
 
-// TestEndOfARunAheadOfSlots cancels and terminates runs that wait for a slot, and lets the deadline of one pass. None of them begins.
+// TestEndOfARunAheadOfSlots cancels and terminates runs that wait for a slot, and lets the deadline of one pass. None
+// of them begins.
 func TestEndOfARunAheadOfSlots(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -254,7 +258,8 @@ func TestEndOfARunAheadOfSlots(t *testing.T) {
 		s.Refresh(uuid.MustParse(string(runs[name].ID())))
 	}
 	await.True(t, "the deadline has passed, by the worker's clock, too", func() bool {
-		return dbtest.QueryOne[bool](t, db.Pool, `SELECT deadline_at + interval '300 ms' < now() FROM kagzi.workflow_runs WHERE deadline_at IS NOT NULL`)
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT deadline_at + interval '300 ms' < now()
+			FROM kagzi.workflow_runs WHERE deadline_at IS NOT NULL`)
 	})
 	close(open)
 	await.True(t, "all runs end", func() bool {
@@ -264,7 +269,8 @@ func TestEndOfARunAheadOfSlots(t *testing.T) {
 		if !s.Executes() {
 			s.Claim(t.Context(), len(runs))
 		}
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`) == 0
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+			WHERE finished_at IS NULL`) == 0
 	})
 	for name, want := range map[string]kagzi.Status{
 		"first": kagzi.StatusCompleted, "cancelled": kagzi.StatusCancelled, "terminated": kagzi.StatusCancelled,

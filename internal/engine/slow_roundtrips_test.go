@@ -11,12 +11,13 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// TestSlowRoundTrips makes a round trip to the database take a sixth of Grace, or a little less. Nothing is lost on the way, so the
-// worker keeps its runs and the connection of its heartbeats, and extends its leases.
+// TestSlowRoundTrips makes a round trip to the database take a sixth of Grace, or a little less. Nothing is lost on the
+// way, so the worker keeps its runs and the connection of its heartbeats, and extends its leases.
 func TestSlowRoundTrips(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ stale, grace, roundTrip time.Duration }{
-		"LongStaleAfter":  {45 * time.Second, 4500 * time.Millisecond, 750 * time.Millisecond}, // ten times Grace, as by default
+		// ten times Grace, as by default
+		"LongStaleAfter":  {45 * time.Second, 4500 * time.Millisecond, 750 * time.Millisecond},
 		"ShortStaleAfter": {9 * time.Second, 6 * time.Second, 500 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +41,8 @@ func TestSlowRoundTrips(t *testing.T) {
 			const backend = `SELECT coalesce(backend_pid, 0) FROM kagzi.workers`
 			first := dbtest.QueryOne[int](t, db.Pool, backend)
 			await.True(t, "the leases are extended twice", func() bool {
-				return len(g.Cause) > 0 || dbtest.QueryOne[bool](t, db.Pool, `SELECT min(available_at - started_at) > interval '20 s' FROM kagzi.workflow_runs`)
+				return len(g.Cause) > 0 || dbtest.QueryOne[bool](t, db.Pool,
+					`SELECT min(available_at - started_at) > interval '20 s' FROM kagzi.workflow_runs`)
 			})
 			if len(g.Cause) > 0 {
 				t.Errorf("a step's context ended: %v", <-g.Cause)

@@ -18,16 +18,18 @@ const (
 func (s *StepSpec) checkRepeatable() error {
 	switch {
 	case s.Repeatable && s.Tx:
-		return errors.New("kagzi: Repeatable is for a step that may be executed twice, and a transactional step takes effect once: use Step or Do, or leave the option out")
+		return errors.New("kagzi: Repeatable is for a step that may be executed twice, and a transactional step " +
+			"takes effect once: use Step or Do, or leave the option out")
 	case s.Repeatable && s.Compensation != nil:
-		return errors.New("kagzi: Repeatable is for a step without an effect, and UndoneBy says that this step has one: leave one of the two out")
+		return errors.New("kagzi: Repeatable is for a step without an effect, and UndoneBy says that this step has " +
+			"one: leave one of the two out")
 	}
 	return nil
 }
 
-// speculate defers r, the record of a success, and returns its row, if the step is repeatable. It returns nil if r must be
-// written before the run goes on: if the step has a limit, if too much waits already, or if the branch is in an undecided Race, where no other
-// branch's write may take the record along.
+// speculate defers r, the record of a success, and returns its row, if the step is repeatable. It returns nil if r must
+// be written before the run goes on: if the step has a limit, if too much waits already, or if the branch is in an
+// undecided Race, where no other branch's write may take the record along.
 func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 	if !s.spec.Repeatable || s.spec.Limit != "" {
 		return nil
@@ -49,8 +51,8 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 	if n > mostSpeculative || bytes > mostSpeculativeBytes || b.mayLose() {
 		return nil
 	}
-	// The estimate of the database's clock lags. So the step begins no earlier than the branch's last event: a fork compares
-	// these times.
+	// The estimate of the database's clock lags. So the step begins no earlier than the branch's last event: a fork
+	// compares these times.
 	r.EndedAt = b.now.Add(r.Elapsed)
 	if now := e.env.now(); now.After(r.EndedAt) {
 		r.EndedAt = now
@@ -63,9 +65,9 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 	return &row
 }
 
-// awaitSpeculation waits until every result that the run uses is written. It precedes whatever has effects outside of the run,
-// and is not written itself. It returns an error if the branch has lost a race, and exits the goroutine if the execution
-// has stopped.
+// awaitSpeculation waits until every result that the run uses is written. It precedes whatever has effects outside of
+// the run, and is not written itself. It returns an error if the branch has lost a race, and exits the goroutine if the
+// execution has stopped.
 func (b *Branch) awaitSpeculation() error {
 	e := b.e
 	e.mu.Lock()
@@ -80,7 +82,8 @@ func (b *Branch) awaitSpeculation() error {
 
 // speculatesLocked reports whether the run uses results that are not written.
 func (e *execution) speculatesLocked() bool {
-	e.speculated = e.speculated && (slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return d.speculative }) ||
-		slices.ContainsFunc(e.outbox.writes, func(w *write) bool { return w.speculative }))
+	e.speculated = e.speculated &&
+		(slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return d.speculative }) ||
+			slices.ContainsFunc(e.outbox.writes, func(w *write) bool { return w.speculative }))
 	return e.speculated
 }

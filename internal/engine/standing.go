@@ -16,11 +16,13 @@ type standing struct {
 	sent    time.Time  // when the last answered heartbeat was sent
 	watched bool       // that heartbeat named the connection, so the failure detector watches it. Set by answered.
 	heard   time.Time  // when the last message was sent whose answer proved that the server has the connection
-	lost    time.Time  // when the connection was lost; zero while it is there or not watched. Set by connectionLost, reset by answered, hear and forgetLoss.
+	// when the connection was lost; zero while it is there or not watched. Set by connectionLost, reset by answered,
+	// hear and forgetLoss.
+	lost time.Time
 }
 
-// hear records that the server has the connection: it answered a message that was sent at that time. So the connection is not lost,
-// although a doubt may have been recorded.
+// hear records that the server has the connection: it answered a message that was sent at that time. So the connection
+// is not lost, although a doubt may have been recorded.
 func (s *standing) hear(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,8 +38,8 @@ func (s *standing) lastSent() time.Time {
 	return s.sent
 }
 
-// silent reports whether the connection may have been lost for so long that others take the worker for dead. A run claimed
-// later than the last sign of the connection is not affected before the same time has passed since its claim.
+// silent reports whether the connection may have been lost for so long that others take the worker for dead. A run
+// claimed later than the last sign of the connection is not affected before the same time has passed since its claim.
 func (s *standing) silent(now, claimed time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,8 +57,8 @@ func (s *standing) answered(sent time.Time, watched bool) {
 	s.sent, s.watched, s.heard, s.lost = sent, watched && s.grace > 0, sent, time.Time{}
 }
 
-// connectionLost records that the connection was lost, unless it is recorded already. The time of the loss is when the server
-// last answered over it, or, if that is longer than grace before at, at.
+// connectionLost records that the connection was lost, unless it is recorded already. The time of the loss is when the
+// server last answered over it, or, if that is longer than grace before at, at.
 func (s *standing) connectionLost(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +70,8 @@ func (s *standing) connectionLost(at time.Time) {
 	}
 }
 
-// forgetLoss forgets that the connection was lost: the server itself went down, and a restarted server does not miss it.
+// forgetLoss forgets that the connection was lost: the server itself went down, and a restarted server does not miss
+// it.
 func (s *standing) forgetLoss() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,6 +97,6 @@ func (s *standing) presumedDead(now time.Time) string {
 	return ""
 }
 
-// past reports whether now is after t by either clock; this process has read both times. The monotonic clock stands still
-// while the system is suspended, and the wall clock may be set.
+// past reports whether now is after t by either clock; this process has read both times. The monotonic clock stands
+// still while the system is suspended, and the wall clock may be set.
 func past(now, t time.Time) bool { return now.After(t) || now.Round(0).After(t.Round(0)) }

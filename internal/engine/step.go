@@ -34,13 +34,13 @@ type StepSpec struct {
 	Repeatable bool         // the result may be used before it is written. See docs/architecture.md, Steps.
 	Result     reflect.Type // type of Call's result, for hooks of tests
 
-	// Input encodes the step's input, which is recorded for people. It is nil if no input is recorded. invalid is returned if
-	// the call is wrong; failed is the attempt's error.
+	// Input encodes the step's input, which is recorded for people. It is nil if no input is recorded. invalid is
+	// returned if the call is wrong; failed is the attempt's error.
 	Input func() (input []byte, invalid, failed error)
 
 	Function StepFunction
-	// Compensation returns the compensation of a recorded result, or nil if the result cannot be decoded. It is nil if the step
-	// has no compensation.
+	// Compensation returns the compensation of a recorded result, or nil if the result cannot be decoded. It is nil if
+	// the step has no compensation.
 	Compensation func(output []byte) *Registration
 }
 
@@ -48,25 +48,28 @@ type StepSpec struct {
 type StepFunction interface {
 	// Call calls the function. tx is nil if the step has no transaction.
 	Call(ctx context.Context, tx pgx.Tx) (any, error)
-	// Encode encodes the result of Call for the record id, and returns the result's compensation, or nil. Its error is the
-	// attempt's.
+	// Encode encodes the result of Call for the record id, and returns the result's compensation, or nil. Its error is
+	// the attempt's.
 	Encode(id string, result any) (output []byte, r *Registration, err error)
 }
 
 // A stepCall is a durable step under way. Only the branch's goroutine uses it. See docs/architecture.md, Steps.
 type stepCall struct {
-	b            *Branch
-	id           string
-	position     int64 // of the attempt in the run's order. Set by execute.
-	spec         *StepSpec
-	input        []byte      // encoded; nil: there is none, or it is not encoded yet. Set by encodeInput.
-	unencoded    error       // why the input could not be encoded, which fails the attempt; nil if there is no such error. Set by encodeInput.
-	attempt      int         // number of the attempt that is next or under way. Set by settleOrRetry.
-	first        int         // first attempt of this series. A Resume, or an attempt of the run that forgets the failure, begins a new series.
+	b        *Branch
+	id       string
+	position int64 // of the attempt in the run's order. Set by execute.
+	spec     *StepSpec
+	input    []byte // encoded; nil: there is none, or it is not encoded yet. Set by encodeInput.
+	// why the input could not be encoded, which fails the attempt; nil if there is no such error. Set by encodeInput.
+	unencoded error
+	attempt   int // number of the attempt that is next or under way. Set by settleOrRetry.
+	// first attempt of this series. A Resume, or an attempt of the run that forgets the failure, begins a new series.
+	first        int
 	permit       *heldPermit // of the limit; nil if the attempt has none. Set by acquire.
 	uncounted    uncounted
 	compensation *compensation // of the function's result; nil if there is none. Set by callUser.
-	registers    *store.Record // the record of compensation; nil if this call does not register it. Set by registration.
+	// the record of compensation; nil if this call does not register it. Set by registration.
+	registers *store.Record
 }
 
 // Step executes a step, unless the history has its result, and returns the result's record. It does not change spec.
@@ -102,8 +105,8 @@ func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
 	}
 }
 
-// settleOrRetry returns true if row, the record of an attempt, is the step's result. Otherwise it waits until the next attempt
-// may begin, and prepares it.
+// settleOrRetry returns true if row, the record of an attempt, is the step's result. Otherwise it waits until the next
+// attempt may begin, and prepares it.
 func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 	switch {
 	case row.Status == store.Completed:
@@ -127,10 +130,11 @@ func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 	return false, nil
 }
 
-// execute makes one attempt and records its outcome. It returns neither record nor error if the attempt must be repeated
-// because of the database.
+// execute makes one attempt and records its outcome. It returns neither record nor error if the attempt must be
+// repeated because of the database.
 func (s *stepCall) execute() (*store.StepRow, error) {
-	if err := s.encodeInput(); err != nil { // before begins: a replay without a record of the step must return the same error
+	// before begins: a replay without a record of the step must return the same error
+	if err := s.encodeInput(); err != nil {
 		return nil, err
 	}
 	if err := s.b.begins(); err != nil {
@@ -156,7 +160,8 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	ctx, cancel := s.begin()
 	defer cancel()
 	begun := time.Now()
-	// The table does not show transactional steps: a row committed meanwhile would fail each transaction of a stricter isolation.
+	// The table does not show transactional steps: a row committed meanwhile would fail each transaction of a stricter
+	// isolation.
 	s.display(ctx, begun)
 	defer s.b.display.end()
 	if failed != nil {
@@ -208,7 +213,8 @@ func (s *stepCall) identity() StepIdentity {
 	return StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Headers: e.headers, By: s.b}
 }
 
-// display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter. ctx is that of its function.
+// display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter. ctx is that of
+// its function.
 func (s *stepCall) display(ctx context.Context, begun time.Time) {
 	d := &s.b.display
 	if d.show == nil {
@@ -233,8 +239,8 @@ func (s *stepCall) timedOut() error {
 	return failure.Of(kind.Timeout, fmt.Errorf("step timed out after %v", s.spec.Timeout))
 }
 
-// recordOutcome records the outcome of the step's function, unless it failed because the branch's context ended: such an error
-// says nothing about the step. It exits the goroutine if the execution has stopped.
+// recordOutcome records the outcome of the step's function, unless it failed because the branch's context ended: such
+// an error says nothing about the step. It exits the goroutine if the execution has stopped.
 func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
 	b, e := s.b, s.b.e
 	e.env.failpoint("after step", e.run.RunID)
@@ -271,17 +277,20 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	class := s.b.e.env.errors.Classify(err)
 	failed := class.Kind
-	if errors.Is(context.Cause(ctx), kind.Timeout) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+	if errors.Is(context.Cause(ctx), kind.Timeout) && (errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled)) {
 		failed = kind.Timeout
 		err = failure.Of(failed, fmt.Errorf("%w (%v)", err, context.Cause(ctx)))
 	} else if failed == kind.Cancelled && !class.Cancelled {
-		// The step's context has not ended: the function cancelled a context of its own. That is a failure like any other.
+		// The step's context has not ended: the function cancelled a context of its own. That is a failure like any
+		// other.
 		failed = kind.Unknown
 		err = failure.Of(failed, err)
 	}
 	r.Status, r.ErrorKind, r.Error = store.Failed, string(failed), failure.Text(err)
 	defer func() {
-		s.b.e.log().WarnContext(ctx, "kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error", text.OneLine(r.Error), "again", r.Wake >= 0)
+		s.b.e.log().WarnContext(ctx, "kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error",
+			text.OneLine(r.Error), "again", r.Wake >= 0)
 	}()
 	class = s.b.e.env.errors.Classify(err)
 	r.Permanent = class.Permanent
@@ -292,8 +301,8 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	r.Wake = max(r.Wake, class.After)
 }
 
-// callUser calls the step's function, if this worker holds the run, and encodes the result. It turns a panic into an error. It
-// cannot stop a Goexit: that fails the branch, and is recorded as the attempt's failure.
+// callUser calls the step's function, if this worker holds the run, and encodes the result. It turns a panic into an
+// error. It cannot stop a Goexit: that fails the branch, and is recorded as the attempt's failure.
 func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
 	s.b.e.exitUnlessHeld(s.id)
 	if s.unencoded != nil {
@@ -316,7 +325,9 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		}
 	}()
 	if i := &s.b.e.env.intercepts; i.Attempt != nil {
-		data, err = i.attempt(ctx, s.identity(), func(inner context.Context) ([]byte, error) { return s.attemptOnce(inner, tx, ctx) })
+		data, err = i.attempt(ctx, s.identity(), func(inner context.Context) ([]byte, error) {
+			return s.attemptOnce(inner, tx, ctx)
+		})
 	} else {
 		data, err = s.attemptOnce(ctx, tx, ctx)
 	}
@@ -324,7 +335,8 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 	return data, err
 }
 
-// attemptOnce calls the step's function with ctx and encodes its result. attempt is the attempt's context, from which ctx descends.
+// attemptOnce calls the step's function with ctx and encodes its result. attempt is the attempt's context, from which
+// ctx descends.
 func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.Context) (data []byte, err error) {
 	var v any
 	if hooks := s.b.e.env.hooks; hooks != nil && hooks.Call != nil {
@@ -346,8 +358,8 @@ func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.C
 	return data, err
 }
 
-// announce records that the step may register a compensation, unless one is registered under its name. A cancel that finds the
-// record waits for the step. See docs/architecture.md, Compensations.
+// announce records that the step may register a compensation, unless one is registered under its name. A cancel that
+// finds the record waits for the step. See docs/architecture.md, Compensations.
 func (s *stepCall) announce() error {
 	if s.spec.Compensation == nil {
 		return nil
@@ -366,8 +378,8 @@ func (s *stepCall) announce() error {
 	return nil
 }
 
-// registration returns the record of the step's compensation, to be written with the step's success. It returns none if there
-// is no compensation or it is recorded already.
+// registration returns the record of the step's compensation, to be written with the step's success. It returns none if
+// there is no compensation or it is recorded already.
 func (s *stepCall) registration() []*store.Record {
 	if s.compensation == nil {
 		return nil
@@ -387,7 +399,8 @@ func (s *stepCall) pass(row *store.StepRow) {
 		switch {
 		case s.registers != nil:
 			r.recorded(s.registers)
-		case r.passed > 0 && r.passed == len(r.hashes): // new code in front of the step has registered a compensation since: that is the last one
+		case r.passed > 0 && r.passed == len(r.hashes):
+			// new code in front of the step has registered a compensation since: that is the last one
 			s.registerAgain(r, row)
 		default:
 			r.passed = min(r.passed+HashSize, len(r.hashes))

@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestShownAttemptIsTheOneThatTakesLong has the timer that shows a long attempt in the table fire while the step goes on to the
-// next attempt: the table shows the timer's attempt.
+// TestShownAttemptIsTheOneThatTakesLong has the timer that shows a long attempt in the table fire while the step goes
+// on to the next attempt: the table shows the timer's attempt.
 func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
 	k := kit.New(t)
 	var shown atomic.Bool
@@ -22,7 +22,8 @@ func TestShownAttemptIsTheOneThatTakesLong(t *testing.T) {
 	})
 	run := kit.Begin(k, wf, 1)
 	await.True(t, "the attempt is shown", func() bool {
-		return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND status = 'RUNNING'`, string(run.ID())) > 0
+		return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND status = 'RUNNING'`,
+			string(run.ID())) > 0
 	})
 	if n := k.Count(`SELECT attempt_number FROM kagzi.step_runs WHERE run_id = $1`, string(run.ID())); n != 1 {
 		t.Errorf("attempt %d is shown, want 1", n)

@@ -19,8 +19,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// If an attempt of a transactional step loses its connection, or its record is not written in time, it is repeated and not
-// counted, for at most uncountedTime. Without this bound, a query that brings the server down would do so for ever.
+// If an attempt of a transactional step loses its connection, or its record is not written in time, it is repeated and
+// not counted, for at most uncountedTime. Without this bound, a query that brings the server down would do so for ever.
 // uncountedPause is the longest pause between two of these tries.
 const (
 	uncountedTime  = time.Minute
@@ -34,9 +34,9 @@ type uncounted struct {
 	times   int       // failed tries. isUncounted increments it.
 }
 
-// executeTx makes one attempt of a transactional step. The step's record is the last statement before the commit, so that the
-// run's row is locked only briefly. The transaction commits only if the record was written: then no other result exists. See
-// docs/architecture.md, Steps.
+// executeTx makes one attempt of a transactional step. The step's record is the last statement before the commit, so
+// that the run's row is locked only briefly. The transaction commits only if the record was written: then no other
+// result exists. See docs/architecture.md, Steps.
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
 	if s.spec.Isolation != "" && s.spec.Isolation != pgx.ReadCommitted {
@@ -45,7 +45,8 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	if err := b.writeAll(); err != nil {
 		return nil, err
 	}
-	builds, sent := e.premisesNow() // before the transaction begins: a stricter isolation shows it nothing that is written later
+	// before the transaction begins: a stricter isolation shows it nothing that is written later
+	builds, sent := e.premisesNow()
 	tx, end, err := e.env.beginTx(b.ctx, s.spec.Isolation)
 	if err != nil {
 		e.exitIfStopped()
@@ -125,10 +126,13 @@ func uncommittable(tx pgx.Tx) error {
 	conn := tx.Conn()
 	switch {
 	case conn.IsClosed(): // otherwise the step would be repeated for ever, as if the database were away
-		return failure.Of(kind.Database, errors.New("the step's transaction lost its connection, and its function did not say so: a query's context ended, for one"))
+		return failure.Of(kind.Database, errors.New("the step's transaction lost its connection, and its function "+
+			"did not say so: a query's context ended, for one"))
 	case conn.PgConn().TxStatus() == 'E':
-		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let the statement fail in a savepoint (tx.Begin)")
-	case conn.PgConn().TxStatus() == 'I': // the function ended the transaction by SQL: the record would not be part of it
+		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let " +
+			"the statement fail in a savepoint (tx.Begin)")
+	case conn.PgConn().TxStatus() == 'I':
+		// the function ended the transaction by SQL: the record would not be part of it
 		return errStepTx
 	}
 	return nil
@@ -137,9 +141,9 @@ func uncommittable(tx pgx.Tx) error {
 // txTimeout bounds the record and commit of a transactional step.
 const txTimeout = 30 * time.Second
 
-// afterTx resolves a transaction that wrote no record or whose outcome is unknown, by the step's row in the table. If the
-// database refused the transaction (a deferred constraint, a serialization failure), the attempt has failed. If the database
-// was away, or somebody's lock of the run kept the record from being written, the attempt is not counted.
+// afterTx resolves a transaction that wrote no record or whose outcome is unknown, by the step's row in the table. If
+// the database refused the transaction (a deferred constraint, a serialization failure), the attempt has failed. If the
+// database was away, or somebody's lock of the run kept the record from being written, the attempt is not counted.
 func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
 	e := s.b.e
 	if errors.Is(cause, store.ErrUnfounded) {
@@ -162,7 +166,8 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 			e.mu.Unlock()
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended its run
-			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its own run: cancel it in a transaction of its own")))
+			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its "+
+				"own run: cancel it in a transaction of its own")))
 		case isDatabaseFault(cause) && s.isUncounted():
 			s.repeatUncounted(cause)
 			return nil, nil
@@ -182,14 +187,16 @@ func (s *stepCall) retryAfterOutage(err error) {
 	}
 }
 
-// wasInterrupted reports whether the function failed with err because its transaction lost its connection, or because the
-// server could not go on. Nothing was committed, and the step is not at fault. An error of the same class from elsewhere, such
-// as another database, leaves the transaction as it was. A function that was idle for too long is at fault itself.
+// wasInterrupted reports whether the function failed with err because its transaction lost its connection, or because
+// the server could not go on. Nothing was committed, and the step is not at fault. An error of the same class from
+// elsewhere, such as another database, leaves the transaction as it was. A function that was idle for too long is at
+// fault itself.
 func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) bool {
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := store.Classify(err)
-	return hit && ctx.Err() == nil && !s.b.e.env.errors.Classify(err).Permanent && (class == store.ClassAway || class == store.ClassUnable) &&
+	return hit && ctx.Err() == nil && !s.b.e.env.errors.Classify(err).Permanent &&
+		(class == store.ClassAway || class == store.ClassUnable) &&
 		!store.WasIdle(err) && !madeReadOnly(tx, err) && s.isUncounted()
 }
 
@@ -201,8 +208,8 @@ func madeReadOnly(tx pgx.Tx, err error) bool {
 	return store.MadeReadOnly(ctx, tx.Conn(), err)
 }
 
-// isDatabaseFault reports whether err, with which the record or the commit failed after the function had succeeded, is no
-// fault of the step: the database was away, or somebody else held a lock for too long.
+// isDatabaseFault reports whether err, with which the record or the commit failed after the function had succeeded, is
+// no fault of the step: the database was away, or somebody else held a lock for too long.
 func isDatabaseFault(err error) bool {
 	if errors.Is(err, store.ErrTimeoutLeft) {
 		return false
@@ -229,7 +236,8 @@ func (s *stepCall) isUncounted() bool {
 
 // repeatUncounted pauses before the attempt is repeated, longer each time.
 func (s *stepCall) repeatUncounted(err error) {
-	s.b.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted", "step", s.id, "attempt", s.attempt, "error", err)
+	s.b.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted",
+		"step", s.id, "attempt", s.attempt, "error", err)
 	select {
 	case <-time.After(min(outage.Pause<<min(s.uncounted.times-1, 10), uncountedPause)):
 	case <-s.b.e.done:
@@ -237,9 +245,9 @@ func (s *stepCall) repeatUncounted(err error) {
 	}
 }
 
-// beginTx begins a transaction for a step. Its slots leave the pool the connections that the engine needs. It always sets the
-// isolation level, because the default of the database or role may be stricter. end rolls the transaction back unless it is
-// committed, and frees its slot. It takes the error of the transaction, and may be called more than once.
+// beginTx begins a transaction for a step. Its slots leave the pool the connections that the engine needs. It always
+// sets the isolation level, because the default of the database or role may be stricter. end rolls the transaction back
+// unless it is committed, and frees its slot. It takes the error of the transaction, and may be called more than once.
 func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx pgx.Tx, end func(error), err error) {
 	select {
 	case env.txSlots <- struct{}{}:
@@ -265,11 +273,14 @@ func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx p
 func CheckIsolation(level pgx.TxIsoLevel, tx bool) error {
 	switch {
 	case !tx:
-		return fmt.Errorf("kagzi: Isolation %s is for a transaction, which this step does not have: use StepTx or DoTx, or leave the option out", text.Quote(string(level)))
+		return fmt.Errorf("kagzi: Isolation %s is for a transaction, which this step does not have: use StepTx or "+
+			"DoTx, or leave the option out", text.Quote(string(level)))
 	case level == pgx.ReadUncommitted:
-		return errors.New("kagzi: Postgres has no READ UNCOMMITTED, and treats it as READ COMMITTED: leave Isolation out")
+		return errors.New("kagzi: Postgres has no READ UNCOMMITTED, and treats it as READ COMMITTED: leave " +
+			"Isolation out")
 	case level != pgx.ReadCommitted && level != pgx.RepeatableRead && level != pgx.Serializable:
-		return fmt.Errorf("kagzi: there is no isolation level %s: give Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable)", text.Quote(string(level)))
+		return fmt.Errorf("kagzi: there is no isolation level %s: give Isolation(pgx.RepeatableRead) or "+
+			"Isolation(pgx.Serializable)", text.Quote(string(level)))
 	}
 	return nil
 }
@@ -286,18 +297,22 @@ type stepTx struct {
 	rolledBack atomic.Bool // the function called Rollback. Set by Rollback, for good.
 }
 
-// errRolledBack is the failure of an attempt that called Rollback and returned no error. A deferred Rollback counts, too: on the
-// stack it looks like one in the line of the return statement, so its intention could only be guessed.
-var errRolledBack = failure.BadRequest(errors.New("kagzi: the step's function called Rollback of its transaction and returned no error: " +
+// errRolledBack is the failure of an attempt that called Rollback and returned no error. A deferred Rollback counts,
+// too: on the stack it looks like one in the line of the return statement, so its intention could only be guessed.
+var errRolledBack = failure.BadRequest(errors.New("kagzi: the step's function called Rollback of its transaction and " +
+	"returned no error: " +
 	"to roll back return an error, and leave Rollback out, deferred too, because Kagzi ends the transaction"))
 
-var errStepTx = failure.BadRequest(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's record: return from the function instead"))
+var errStepTx = failure.BadRequest(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's " +
+	"record: return from the function instead"))
 
 // errOtherTx and errMadeReadOnly are failures of attempts whose function has changed its transaction by SQL.
 var (
-	errOtherTx = failure.BadRequest(errors.New("kagzi: the step's function has ended its transaction by SQL and begun another one (COMMIT or ROLLBACK, also AND CHAIN), " +
+	errOtherTx = failure.BadRequest(errors.New("kagzi: the step's function has ended its transaction by SQL and " +
+		"begun another one (COMMIT or ROLLBACK, also AND CHAIN), " +
 		"so the step's record would not be a part of it: leave these statements out, because Kagzi commits"))
-	errMadeReadOnly = failure.BadRequest(errors.New("kagzi: the step's function has made its transaction read-only, so the step cannot be recorded in it: " +
+	errMadeReadOnly = failure.BadRequest(errors.New("kagzi: the step's function has made its transaction read-only, " +
+		"so the step cannot be recorded in it: " +
 		"leave SET TRANSACTION READ ONLY out"))
 )
 

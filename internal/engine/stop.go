@@ -11,9 +11,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An execution ends in four steps. It stops once, for one reason: stopLocked. It settles when its goroutines are gone or have
-// had enough time: settle. Then its host enqueues a suspension or a finish of the run: ending.go. When that is written, the
-// session removes the execution. See docs/architecture.md, The end of an execution.
+// An execution ends in four steps. It stops once, for one reason: stopLocked. It settles when its goroutines are gone
+// or have had enough time: settle. Then its host enqueues a suspension or a finish of the run: ending.go. When that is
+// written, the session removes the execution. See docs/architecture.md, The end of an execution.
 
 // stop stops the execution, unless it has stopped already.
 func (e *execution) stop(reason stopReason, cause error) {
@@ -32,8 +32,8 @@ func (e *execution) fail(err error) {
 	}
 }
 
-// supersede stops an execution whose run this worker has claimed again. Its remaining writes never share a flush with those of
-// the new execution.
+// supersede stops an execution whose run this worker has claimed again. Its remaining writes never share a flush with
+// those of the new execution.
 func (e *execution) supersede() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,8 +41,8 @@ func (e *execution) supersede() {
 	e.stopLocked(stopLost, ErrLeaseLost)
 }
 
-// nondeterministic quarantines the run, because code and history contradict each other at the step, and exits the goroutine. In
-// mode verify it only stops the execution.
+// nondeterministic quarantines the run, because code and history contradict each other at the step, and exits the
+// goroutine. In mode verify it only stops the execution.
 func (e *execution) nondeterministic(step, format string, args ...any) {
 	if !e.mode.writes() {
 		e.mu.Lock()
@@ -53,18 +53,19 @@ func (e *execution) nondeterministic(step, format string, args ...any) {
 		e.fail(failure.Of(kind.Nondeterminism, fmt.Errorf(format, args...)))
 		runtime.Goexit()
 	}
-	e.fail(failure.Quarantine(kind.Nondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume the run", args...)))
+	e.fail(failure.Quarantine(kind.Nondeterminism, fmt.Errorf(format+"; roll the code back or repair it, then Resume "+
+		"the run", args...)))
 	runtime.Goexit()
 }
 
-// Nondeterministic quarantines the branch's run, because code and history contradict each other at the step, and exits the
-// goroutine.
+// Nondeterministic quarantines the branch's run, because code and history contradict each other at the step, and exits
+// the goroutine.
 func (b *Branch) Nondeterministic(step, format string, args ...any) {
 	b.e.nondeterministic(step, format, args...)
 }
 
-// stopLocked sets the reason of the stop and cancels the execution's context with cause. It returns false if the execution has
-// stopped before.
+// stopLocked sets the reason of the stop and cancels the execution's context with cause. It returns false if the
+// execution has stopped before.
 func (e *execution) stopLocked(reason stopReason, cause error) bool {
 	if e.reason != underWay {
 		return false
@@ -86,8 +87,8 @@ func (e *execution) stopLocked(reason stopReason, cause error) bool {
 	return true
 }
 
-// graceLocked returns how long the end of the execution waits for its goroutines. A run that registers compensations gets the
-// time that its cancel allows: its code may register one until the run ends.
+// graceLocked returns how long the end of the execution waits for its goroutines. A run that registers compensations
+// gets the time that its cancel allows: its code may register one until the run ends.
 func (e *execution) graceLocked() time.Duration {
 	switch {
 	case !e.registers || failure.IsQuarantine(e.failure):
@@ -95,14 +96,15 @@ func (e *execution) graceLocked() time.Duration {
 	case e.reason == stopCancelling && !e.cancelBy.IsZero():
 		return max(exitGrace, e.cancelBy.Sub(e.env.now()))
 	case e.reason == stopCancelling || e.reason == stopFailed:
-		goroutine.Signal(e.env.heartbeats) // the lease ends soon after the run's deadline, so a heartbeat must extend it
+		// the lease ends soon after the run's deadline, so a heartbeat must extend it
+		goroutine.Signal(e.env.heartbeats)
 		return store.CancelGrace
 	}
 	return exitGrace
 }
 
-// settle calls the host to write the outcome, once. It does not wait for the write. With interceptors the host is called when these have
-// returned.
+// settle calls the host to write the outcome, once. It does not wait for the write. With interceptors the host is
+// called when these have returned.
 func (e *execution) settle() {
 	e.settleOnce.Do(func() {
 		if e.interception == nil {
@@ -122,9 +124,9 @@ func (e *execution) stopUnbegun(reason stopReason, err error) {
 	e.settle()
 }
 
-// yield gives up a run for the pause: because another crash-loop suspect is under way, or because its history could not be
-// read. Neither a cancel nor its deadline makes it due earlier, because no worker could act on them. If its function has
-// begun, the run is yielded when the goroutines are gone.
+// yield gives up a run for the pause: because another crash-loop suspect is under way, or because its history could not
+// be read. Neither a cancel nor its deadline makes it due earlier, because no worker could act on them. If its function
+// has begun, the run is yielded when the goroutines are gone.
 func (e *execution) yield(waitingOn string, pause time.Duration, history store.HistoryRead) {
 	e.mu.Lock()
 	begun := e.begun
@@ -143,7 +145,8 @@ func (e *execution) yield(waitingOn string, pause time.Duration, history store.H
 	}
 }
 
-// cancelRequested stops the execution because of a cancel. deadline is the cancel's: the end waits for the goroutines no longer.
+// cancelRequested stops the execution because of a cancel. deadline is the cancel's: the end waits for the goroutines
+// no longer.
 func (e *execution) cancelRequested(deadline time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,8 +163,8 @@ func (e *execution) cancelRequested(deadline time.Time) {
 	}
 }
 
-// isToEnd returns why the run ends without a call of its function: it was cancelled, or its deadline has passed. It returns
-// underWay if neither is so.
+// isToEnd returns why the run ends without a call of its function: it was cancelled, or its deadline has passed. It
+// returns underWay if neither is so.
 func (e *execution) isToEnd() stopReason {
 	switch {
 	case e.run.CancelRequested:
@@ -172,10 +175,13 @@ func (e *execution) isToEnd() stopReason {
 	return underWay
 }
 
-// newSuspension returns a suspension of the run. Without a time and a needed wake-up, the run is due at once. A run that has not
-// begun is given back as it was before the claim.
+// newSuspension returns a suspension of the run. Without a time and a needed wake-up, the run is due at once. A run
+// that has not begun is given back as it was before the claim.
 func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
-	p := &store.Suspension{RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn, Unbegun: !e.begun}
+	p := &store.Suspension{
+		RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn,
+		Unbegun: !e.begun,
+	}
 	if p.Unbegun {
 		p.WakeAt = e.run.DueAt // its place in the queue
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A lease that ends with its run's deadline counts as old only once searches have found it for so long: its claim may be under way.
+// A lease that ends with its run's deadline counts as old only once searches have found it for so long: its claim may
+// be under way.
 func TestStraysWithDeadlines(t *testing.T) {
 	t.Parallel()
 	var s strays

@@ -15,8 +15,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// TestWorkerThatClaimsItsOwnRunAgain shows that a second claim of a run stops its old execution: the step's context ends, and
-// the slot is free.
+// TestWorkerThatClaimsItsOwnRunAgain shows that a second claim of a run stops its old execution: the step's context
+// ends, and the slot is free.
 func TestWorkerThatClaimsItsOwnRunAgain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -79,8 +79,8 @@ func flushAll(t *testing.T, s *engine.HeldSession) {
 	s.WaitForBatches()
 }
 
-// TestCancelAndResumeAtOnce cancels and resumes a run in one transaction, and has its worker claim it again before a refresh: the
-// context of the old execution's step ends all the same.
+// TestCancelAndResumeAtOnce cancels and resumes a run in one transaction, and has its worker claim it again before a
+// refresh: the context of the old execution's step ends all the same.
 func TestCancelAndResumeAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -95,7 +95,8 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	await.Receive(t, g.Begun)
 	tx := dbtest.Begin(t, db.Pool)
 	id := runs[0].ID()
-	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), c.Resume(ctx, id, kagzi.InTx(tx)), tx.Commit(ctx)); err != nil {
+	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), c.Resume(ctx, id, kagzi.InTx(tx)),
+		tx.Commit(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	claimDue(t, db, s)
@@ -108,8 +109,8 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestSupersededRecordDisplacesNone has two executions of one run, by one worker, record the same attempt of a step in one
-// flush, with the attempt's RUNNING row: the newer execution's record must be in the table when its step returns.
+// TestSupersededRecordDisplacesNone has two executions of one run, by one worker, record the same attempt of a step in
+// one flush, with the attempt's RUNNING row: the newer execution's record must be in the table when its step returns.
 func TestSupersededRecordDisplacesNone(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -157,7 +158,9 @@ func TestSupersededRecordDisplacesNone(t *testing.T) {
 	if v := await.Receive(t, returns); v != "holder" {
 		t.Errorf("the step returned %q", v)
 	}
-	got := dbtest.QueryOne[string](t, db.Pool, `SELECT coalesce(string_agg(status || ' ' || convert_from(output, 'UTF8'), ', '), 'nothing') FROM kagzi.step_runs`)
+	got := dbtest.QueryOne[string](t, db.Pool,
+		`SELECT coalesce(string_agg(status || ' ' || convert_from(output, 'UTF8'), ', '), 'nothing')
+			FROM kagzi.step_runs`)
 	if want := `COMPLETED "holder"`; got != want {
 		t.Errorf("the workflow went on while the table has %s of the step, want %s", got, want)
 	}
@@ -167,8 +170,8 @@ func TestSupersededRecordDisplacesNone(t *testing.T) {
 	}
 }
 
-// TestSupersededEndIsNotTheResult has two executions of one run, by one worker, write its end at once: waiters in this process
-// get the result that is in the table.
+// TestSupersededEndIsNotTheResult has two executions of one run, by one worker, write its end at once: waiters in this
+// process get the result that is in the table.
 func TestSupersededEndIsNotTheResult(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)

@@ -14,11 +14,13 @@ import (
 // once; of those that die again a quarter of n do, then a sixteenth, and then each alone. The session's mutex guards
 // the fields. See docs/architecture.md, Claim.
 type suspects struct {
-	patience time.Duration       // of the suspects with the fewest recoveries: firstPatience, but for tests
-	group    suspectGroup        // that began last
-	last     map[*execution]bool // the runs of group that have neither ended nor made progress. Added by admit, removed by leave.
-	since    time.Time           // when the last of them was admitted
-	timer    *time.Timer         // wakes the claim loop when suspects with one more recovery may begin. Set by Session.wakeSuspects.
+	patience time.Duration // of the suspects with the fewest recoveries: firstPatience, but for tests
+	group    suspectGroup  // that began last
+	// the runs of group that have neither ended nor made progress. Added by admit, removed by leave.
+	last  map[*execution]bool
+	since time.Time // when the last of them was admitted
+	// wakes the claim loop when suspects with one more recovery may begin. Set by Session.wakeSuspects.
+	timer *time.Timer
 }
 
 // firstPatience is how long a suspect with the fewest recoveries waits for the group before it.
@@ -80,7 +82,8 @@ func (s *suspects) below(now time.Time) (recoveries int, more time.Duration) {
 // inOrder sorts executions of a claim: suspects that died less often begin first.
 func inOrder(es []*execution) {
 	slices.SortStableFunc(es, func(a, b *execution) int {
-		return cmp.Compare(max(a.run.Recoveries, store.SuspectRecoveries-1), max(b.run.Recoveries, store.SuspectRecoveries-1))
+		return cmp.Compare(max(a.run.Recoveries, store.SuspectRecoveries-1),
+			max(b.run.Recoveries, store.SuspectRecoveries-1))
 	})
 }
 

@@ -13,8 +13,9 @@ import (
 // An incident is a number of crash-loop suspects, some of which kill their workers, and the workers that execute them.
 type incident struct {
 	workers, innocent, culprits, hung int
-	step, kills                       time.Duration // how long an innocent run takes, and a culprit until it kills its worker
-	deploy                            time.Duration // all workers are killed once, so long after the start; zero: they are not
+	// how long an innocent run takes, and a culprit until it kills its worker
+	step, kills time.Duration
+	deploy      time.Duration // all workers are killed once, so long after the start; zero: they are not
 }
 
 // An outcome is what becomes of an incident.
@@ -42,7 +43,10 @@ func (in incident) play(seed uint64) (out outcome) {
 	for i := range runs {
 		run := &store.ClaimedRun{Recoveries: store.SuspectRecoveries}
 		binary.BigEndian.PutUint64(run.RunID[8:], r.Uint64())
-		runs[i] = &simulated{culprit: i < in.culprits, hangs: i >= in.culprits && i < in.culprits+in.hung, due: time.Second, worker: -1}
+		runs[i] = &simulated{
+			culprit: i < in.culprits, hangs: i >= in.culprits && i < in.culprits+in.hung,
+			due: time.Second, worker: -1,
+		}
 		runs[i].e.run = run
 	}
 	r.Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
@@ -157,12 +161,16 @@ func TestIncidents(t *testing.T) {
 			worst.deaths, worst.all = max(worst.deaths, o.deaths), max(worst.all, o.all)
 			worst.most, worst.quarantined = max(worst.most, o.most), max(worst.quarantined, o.quarantined)
 		}
-		t.Logf("%+v: all begun after %v, ended after %v; %d deaths until then, %d in all; at most %d recoveries", tt.in, worst.begun, worst.done, worst.deaths, worst.all, worst.most)
-		if worst.begun > tt.begun || worst.done > tt.done || worst.deaths > tt.deaths || worst.most > tt.most || worst.quarantined > 0 {
+		t.Logf("%+v: all begun after %v, ended after %v; %d deaths until then, %d in all; at most %d recoveries", tt.in,
+			worst.begun, worst.done, worst.deaths, worst.all, worst.most)
+		if worst.begun > tt.begun || worst.done > tt.done || worst.deaths > tt.deaths || worst.most > tt.most ||
+			worst.quarantined > 0 {
 			t.Errorf("%+v: %+v; want at most %+v, and no innocent run quarantined", tt.in, worst, tt)
 		}
-		if bound := tt.in.culprits * (maxRecoveries + 1 - store.SuspectRecoveries); tt.in.culprits > 0 && worst.all > bound {
-			t.Errorf("%+v: %d workers died until the culprits were quarantined, want at most %d", tt.in, worst.all, bound)
+		if bound := tt.in.culprits * (maxRecoveries + 1 - store.SuspectRecoveries); tt.in.culprits > 0 &&
+			worst.all > bound {
+			t.Errorf("%+v: %d workers died until the culprits were quarantined, want at most %d", tt.in,
+				worst.all, bound)
 		}
 	}
 }

@@ -13,7 +13,8 @@ type tally struct {
 	completed, failed, steps atomic.Int64 // since the session began
 
 	// Only the heartbeater uses these.
-	before   store.Counts // what earlier rows of the session have: it registers again after it was declared dead. Set by moved.
+	// what earlier rows of the session have: it registers again after it was declared dead. Set by moved.
+	before   store.Counts
 	reported store.Counts // what the rows have, without before; set by acknowledged
 	samples  []sample     // of the last minute, and the last one before, oldest first. Added by begin and report.
 }
@@ -25,8 +26,8 @@ type sample struct {
 }
 
 const (
-	// rateOver is the time over which rates are measured. A worker that is younger has those of its life, but at least of
-	// leastRateOver: its first runs say little.
+	// rateOver is the time over which rates are measured. A worker that is younger has those of its life, but at least
+	// of leastRateOver: its first runs say little.
 	rateOver      = time.Minute
 	leastRateOver = 5 * time.Second
 
@@ -60,7 +61,10 @@ func (t *tally) report(now time.Time) (store.Counts, store.Rates) {
 	}
 	d, seconds := minus(current.counts, oldest.counts), max(leastRateOver, now.Sub(oldest.at)).Seconds()
 	rate := func(n int64) float64 { return float64(n) / seconds }
-	return minus(current.counts, t.before), store.Rates{Completed: rate(d.Completed), Failed: rate(d.Failed), Steps: rate(d.Steps)}
+	return minus(current.counts, t.before), store.Rates{
+		Completed: rate(d.Completed), Failed: rate(d.Failed),
+		Steps: rate(d.Steps),
+	}
 }
 
 // acknowledged notes that the session's row has these counts.

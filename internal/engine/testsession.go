@@ -41,8 +41,8 @@ func (h testSession) Leases() (leases []uuid.UUID) {
 	return leases
 }
 
-// Activity suspends an execution that lingers for more ends of children: lingering is a matter of real time, which kagzitest
-// does not move.
+// Activity suspends an execution that lingers for more ends of children: lingering is a matter of real time, which
+// kagzitest does not move.
 func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) testhook.Activity {
 	s := h.s
 	s.mu.Lock()

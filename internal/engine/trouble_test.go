@@ -17,7 +17,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestEndOfAnOutageLetsTheListenerConnect ends an outage while the listener pauses before its next attempt: it connects at once.
+// TestEndOfAnOutageLetsTheListenerConnect ends an outage while the listener pauses before its next attempt: it connects
+// at once.
 func TestEndOfAnOutageLetsTheListenerConnect(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

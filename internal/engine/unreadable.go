@@ -27,17 +27,21 @@ const (
 // docs/architecture.md, Claim.
 func (env *environment) readable() bool {
 	nobody := []uuid.UUID{uuid.Nil}
-	_, err := env.store.Load(env.reads, store.LoadRequest{Runs: nobody, Woken: nobody, Inputs: nobody, Most: 1, Timeout: probeTimeout})
+	_, err := env.store.Load(env.reads, store.LoadRequest{
+		Runs: nobody, Woken: nobody, Inputs: nobody, Most: 1,
+		Timeout: probeTimeout,
+	})
 	return err == nil
 }
 
-// unreadable yields a run whose history or inbox cannot be read, each time for longer. At MaxLoadFailures it quarantines the
-// run.
+// unreadable yields a run whose history or inbox cannot be read, each time for longer. At MaxLoadFailures it
+// quarantines the run.
 func (e *execution) unreadable(err error) {
 	failures := e.run.LoadFailures + 1
 	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
 	if failures >= MaxLoadFailures {
-		e.giveUp(failure.Quarantine(kind.Unreadable, fmt.Errorf("what the run has recorded could not be read %d times; make it readable, then Resume the run: %w", failures, err)))
+		e.giveUp(failure.Quarantine(kind.Unreadable, fmt.Errorf("what the run has recorded could not be read %d "+
+			"times; make it readable, then Resume the run: %w", failures, err)))
 		return
 	}
 	e.yield(waitsForHistory, loadPause(failures), store.HistoryFailed)

@@ -20,15 +20,19 @@ type Divergence struct {
 	Message string
 }
 
-// Verify executes h against the history of a run that is over, and returns nil if h ends in the same way. It writes nothing.
-// additions allows operations that are not in the history. See docs/architecture.md, Execution and replay.
-func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.StepRow, h Handler, additions bool) (*Divergence, error) {
+// Verify executes h against the history of a run that is over, and returns nil if h ends in the same way. It writes
+// nothing. additions allows operations that are not in the history. See docs/architecture.md, Execution and replay.
+func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.StepRow, h Handler,
+	additions bool,
+) (*Divergence, error) {
 	cfg.Interceptors = Interceptors{}
 	env := newEnvironment(&cfg, func() {})
 	env.clock.set(run.FinishedAt, time.Now(), time.Now())
 	claimed := &store.ClaimedRun{
-		RunID: run.RunID, Queue: run.Queue, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID, Attempts: run.Attempts,
-		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt, Metadata: run.FirstMetadata, Headers: run.Headers, Input: run.Input,
+		RunID: run.RunID, Queue: run.Queue, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID,
+		Attempts:   run.Attempts,
+		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt,
+		Metadata: run.FirstMetadata, Headers: run.Headers, Input: run.Input,
 	}
 	if run.Status == store.Failed { // Attempts counts the failed attempt, too
 		claimed.Attempts--
@@ -53,8 +57,8 @@ func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.St
 	return nil, nil
 }
 
-// A verification hosts an execution that writes nothing, and collects its differences from the history. The execution's mutex
-// guards it.
+// A verification hosts an execution that writes nothing, and collects its differences from the history. The execution's
+// mutex guards it.
 type verification struct {
 	over     chan struct{} // closed by settled
 	beyond   []unrecorded  // the branches that exited at an unrecorded operation
@@ -81,7 +85,8 @@ func (v *verification) contradictedLocked(step string) { v.conflict = step }
 
 func (s unrecorded) String() string {
 	if s.what.found {
-		return fmt.Sprintf("the code goes on with %s %q, and the history does not say how that ended", kindWord(s.what.kind), s.what.id)
+		return fmt.Sprintf("the code goes on with %s %q, and the history does not say how that ended",
+			kindWord(s.what.kind), s.what.id)
 	}
 	return fmt.Sprintf("the code comes to %s %q, which the history does not have", kindWord(s.what.kind), s.what.id)
 }
@@ -101,7 +106,8 @@ func endOf(run *store.Run) recordedEnd {
 	if o := run.Outcome; o != nil {
 		end.status, end.kind, end.text = o.Status, kind.Kind(o.Kind), o.Error
 	}
-	end.fromOutside = end.status == store.Cancelled || run.Quarantined || end.kind == kind.Deadline || end.kind == kind.Database
+	end.fromOutside = end.status == store.Cancelled || run.Quarantined || end.kind == kind.Deadline ||
+		end.kind == kind.Database
 	return end
 }
 
@@ -147,7 +153,8 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 }
 
 func (r recordedEnd) same(other recordedEnd) bool {
-	return r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text) && bytes.Equal(r.output, other.output)
+	return r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text) &&
+		bytes.Equal(r.output, other.output)
 }
 
 func (r recordedEnd) String() string {

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// A text of what a run waits for names at most mostNamed waits, and has about mostNamedBytes bytes: a Map may have thousands of
-// branches, and a name within others is long.
+// A text of what a run waits for names at most mostNamed waits, and has about mostNamedBytes bytes: a Map may have
+// thousands of branches, and a name within others is long.
 const (
 	mostNamed      = 3
 	mostNamedBytes = 500
 )
 
-// waitingOnLocked returns what the execution waits for, for people: "timer cooling-off; signal approved; 2 more". Waits that end by
-// their time come first, in the order of their times, and then the others in the order of their texts. Equal texts are named
-// once. Waits of branches for one another are left out.
+// waitingOnLocked returns what the execution waits for, for people: "timer cooling-off; signal approved; 2 more". Waits
+// that end by their time come first, in the order of their times, and then the others in the order of their texts.
+// Equal texts are named once. Waits of branches for one another are left out.
 func (e *execution) waitingOnLocked() string {
 	var waits []*wait
 	for _, w := range e.waits {

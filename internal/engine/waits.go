@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// wait blocks the calling branch until the time by the database's clock, unless it is zero, or until event on, unless it is
-// nil, has fired more than past times. It returns the branch's cause if the branch is cancelled meanwhile, and exits the
-// goroutine if the execution stops. See docs/architecture.md, Waits and suspension.
+// wait blocks the calling branch until the time by the database's clock, unless it is zero, or until event on, unless
+// it is nil, has fired more than past times. It returns the branch's cause if the branch is cancelled meanwhile, and
+// exits the goroutine if the execution stops. See docs/architecture.md, Waits and suspension.
 func (b *Branch) wait(until time.Time, why string, on *event, past int) error {
 	return b.waitFor(&wait{until: until, why: why}, on, past)
 }
@@ -87,13 +87,14 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 	}
 }
 
-// waitAnyway waits for another branch although this one is cancelled, because this one is behind its history. It also returns
-// when no branch is busy.
+// waitAnyway waits for another branch although this one is cancelled, because this one is behind its history. It also
+// returns when no branch is busy.
 func (b *Branch) waitAnyway(why string, on *event, past int) {
 	_ = b.waitFor(&wait{why: why, anyway: true}, on, past)
 }
 
-// resume counts the branch as busy again, unless w was woken already. It exits the goroutine if the execution has stopped.
+// resume counts the branch as busy again, unless w was woken already. It exits the goroutine if the execution has
+// stopped.
 func (b *Branch) resume(w *wait) {
 	e := b.e
 	e.mu.Lock()
@@ -105,8 +106,8 @@ func (b *Branch) resume(w *wait) {
 	e.mu.Unlock()
 }
 
-// trySuspendLocked is called when no branch is busy. It suspends the execution, or stops it for another reason, unless a wait
-// ends soon or the execution lingers.
+// trySuspendLocked is called when no branch is busy. It suspends the execution, or stops it for another reason, unless
+// a wait ends soon or the execution lingers.
 func (e *execution) trySuspendLocked() {
 	if e.cancelClosedLocked() {
 		return
@@ -125,7 +126,8 @@ func (e *execution) trySuspendLocked() {
 	first, timed := e.earliestLocked()
 	need := e.needLocked()
 	if !timed && need == 0 {
-		e.failure = failure.Quarantine(kind.Nondeterminism, errors.New("every branch of the run waits for another: the run cannot go on"))
+		e.failure = failure.Quarantine(kind.Nondeterminism, errors.New("every branch of the run waits for another: "+
+			"the run cannot go on"))
 		e.stopLocked(stopFailed, e.failure)
 		return
 	}
@@ -137,8 +139,9 @@ func (e *execution) trySuspendLocked() {
 	e.suspendLocked(&write{suspension: p})
 }
 
-// cancelClosedLocked cancels closed branches that still wait: in the history they ended without the awaited result. Branches
-// that wait for these can then end. It wakes waits that are made anyway, too. It reports whether there were any.
+// cancelClosedLocked cancels closed branches that still wait: in the history they ended without the awaited result.
+// Branches that wait for these can then end. It wakes waits that are made anyway, too. It reports whether there were
+// any.
 func (e *execution) cancelClosedLocked() (any bool) {
 	var closed []*Branch
 	for _, w := range slices.Clone(e.waits) {
@@ -159,10 +162,10 @@ func (e *execution) cancelClosedLocked() (any bool) {
 	return any || closed != nil
 }
 
-// suspendLocked stops the execution, to be suspended with w. If a durable operation was called from a goroutine that does not
-// own its Context, the run fails instead: the next execution might not repeat the call, and would complete as if it had
-// succeeded. Callers call runtime.Gosched before, because a goroutine that the function has just started may be about to make
-// such a call.
+// suspendLocked stops the execution, to be suspended with w. If a durable operation was called from a goroutine that
+// does not own its Context, the run fails instead: the next execution might not repeat the call, and would complete as
+// if it had succeeded. Callers call runtime.Gosched before, because a goroutine that the function has just started may
+// be about to make such a call.
 func (e *execution) suspendLocked(w *write) {
 	if errors.Is(e.misused, ErrForeignGoroutine) {
 		e.failure = e.misused
@@ -173,9 +176,9 @@ func (e *execution) suspendLocked(w *write) {
 	e.stopLocked(stopSuspended, nil)
 }
 
-// suspendWith suspends the execution with wait w and its record r in one transaction, and exits the goroutine. It does nothing
-// if another branch is busy or parked, another wait ends soon, the branch is cancelled, or event on, unless it is nil, has fired more
-// than past times: then the caller records r by itself.
+// suspendWith suspends the execution with wait w and its record r in one transaction, and exits the goroutine. It does
+// nothing if another branch is busy or parked, another wait ends soon, the branch is cancelled, or event on, unless it
+// is nil, has fired more than past times: then the caller records r by itself.
 func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	e := b.e
 	runtime.Gosched() // see suspendLocked
@@ -201,9 +204,9 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	runtime.Goexit()
 }
 
-// lingersLocked reports whether the execution stays in memory for a while although it could be suspended: children end in
-// swarms, and each suspension costs the run a claim. It does not keep a slot that others may need, such as a child that it
-// waits for.
+// lingersLocked reports whether the execution stays in memory for a while although it could be suspended: children end
+// in swarms, and each suspension costs the run a claim. It does not keep a slot that others may need, such as a child
+// that it waits for.
 func (e *execution) lingersLocked() bool {
 	left := memoryWait - time.Since(e.inbox.lastEnd)
 	return left > 0 && slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) && e.host.mayLinger(e, left)

@@ -14,9 +14,11 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Run returns sentences that say why the run is where it is, and what to do about it. steps and log are those of the run. What they do not
-// say, such as who paused its queue, it asks the client; its errors are the client's.
-func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.StepAttempt, log []kagzi.LogEntry, words Words) ([]string, error) {
+// Run returns sentences that say why the run is where it is, and what to do about it. steps and log are those of the
+// run. What they do not say, such as who paused its queue, it asks the client; its errors are the client's.
+func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.StepAttempt, log []kagzi.LogEntry,
+	words Words,
+) ([]string, error) {
 	r := reasons{Words: words.complete(), c: c, run: run, steps: steps, log: log}
 	var err error
 	switch {
@@ -33,8 +35,8 @@ func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.
 	return r.text, err
 }
 
-// Deleted says when the run that ref names was deleted, by whom and why: as a clause without a full stop, "it was deleted …". It is empty if no
-// such deletion is recorded.
+// Deleted says when the run that ref names was deleted, by whom and why: as a clause without a full stop, "it was
+// deleted …". It is empty if no such deletion is recorded.
 func Deleted(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, words Words) (string, error) {
 	log, err := c.RunLog(ctx, ref)
 	if err != nil && !errors.Is(err, kagzi.ErrNotFound) {
@@ -154,18 +156,23 @@ func (r *reasons) running(ctx context.Context) error {
 	named := fmt.Sprintf("%s (process %d on %s)", r.Worker(run.Worker), worker.PID, r.Text(worker.Hostname))
 	switch {
 	case worker.Status == "OFFLINE":
-		r.say("It is not being executed: its worker %s died, and last reported %s. %s", named, r.Moment(worker.HeartbeatAt), r.takeover())
+		r.say("It is not being executed: its worker %s died, and last reported %s. %s", named,
+			r.Moment(worker.HeartbeatAt), r.takeover())
 	case worker.Silent:
-		r.say("It is not being executed, as far as is known: its worker %s has been silent since %s, so it is probably dead, and no coordinator has noticed. Start a worker. %s", named, r.Moment(worker.HeartbeatAt), r.takeover())
+		r.say("It is not being executed, as far as is known: its worker %s has been silent since %s, so it is "+
+			"probably dead, and no coordinator has noticed. Start a worker. %s", named, r.Moment(worker.HeartbeatAt),
+			r.takeover())
 	default:
 		r.say("It is executed by worker %s, which last reported %s.", named, r.Ago(worker.HeartbeatAt))
 	}
 	r.suspected()
 	if !run.CancelRequestedAt.IsZero() {
-		r.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.", r.Moment(run.CancelRequestedAt), r.by("CANCELLED"), r.Text(run.WaitingOn))
+		r.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.",
+			r.Moment(run.CancelRequestedAt), r.by("CANCELLED"), r.Text(run.WaitingOn))
 	}
 	if !run.PausedAt.IsZero() {
-		r.say("It was paused %s%s, and stops at its next step, sleep, wait or child%s.", r.Moment(run.PausedAt), r.by("PAUSED"), r.goesOn())
+		r.say("It was paused %s%s, and stops at its next step, sleep, wait or child%s.", r.Moment(run.PausedAt),
+			r.by("PAUSED"), r.goesOn())
 	}
 	for _, h := range run.Hung {
 		r.hung(h)
@@ -181,14 +188,16 @@ func (r *reasons) running(ctx context.Context) error {
 // suspected says that the run may be what kills its workers, if it may.
 func (r *reasons) suspected() {
 	if r.run.Recoveries >= store.SuspectRecoveries {
-		r.say("It was under way when %s, so it may be what kills them: it is executed beside few others like it.", workersDied(r.run.Recoveries))
+		r.say("It was under way when %s, so it may be what kills them: it is executed beside few others like it.",
+			workersDied(r.run.Recoveries))
 	}
 }
 
 // takeover says when another worker takes the run over from one that is dead.
 func (r *reasons) takeover() string {
 	if r.past(r.run.AvailableAt) {
-		return fmt.Sprintf("Another one may have it since %s, and takes it over when it has a free slot.", r.Moment(r.run.AvailableAt))
+		return fmt.Sprintf("Another one may have it since %s, and takes it over when it has a free slot.",
+			r.Moment(r.run.AvailableAt))
 	}
 	return fmt.Sprintf("Another one takes over at the latest %s.", r.Moment(r.run.AvailableAt))
 }
@@ -196,7 +205,8 @@ func (r *reasons) takeover() string {
 // hung says which code of the run hangs.
 func (r *reasons) hung(h kagzi.HungCode) {
 	if h.Awaits != "" {
-		r.say("The function of step %s has waited since %s for the result of run %s, and such steps hold all slots of its worker, so that none is free for that run. Call it as a child, or give the worker more slots.",
+		r.say("The function of step %s has waited since %s for the result of run %s, and such steps hold all slots "+
+			"of its worker, so that none is free for that run. Call it as a child, or give the worker more slots.",
 			r.quote(h.Step), r.Moment(h.Since), r.Run(h.Awaits))
 		return
 	}
@@ -223,7 +233,8 @@ func (r *reasons) stillExecutes(h kagzi.HungCode) {
 	case h.Branch != "":
 		what = "branch " + r.quote(h.Branch)
 	}
-	r.say("Its %s still executes in worker %s although the run is over: it has hung since %s, and can still have effects. %s", what, r.Worker(h.Worker), r.Moment(h.Since), r.restart(h))
+	r.say("Its %s still executes in worker %s although the run is over: it has hung since %s, and can still have "+
+		"effects. %s", what, r.Worker(h.Worker), r.Moment(h.Since), r.restart(h))
 }
 
 // restart says what to do about code that hangs.

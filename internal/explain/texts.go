@@ -33,16 +33,19 @@ func Detail(run kagzi.RunInfo) string {
 	return ""
 }
 
-// Silent says, for a list, since when the worker of a run is silent, and when another one takes the run over. It is empty if the worker is live.
+// Silent says, for a list, since when the worker of a run is silent, and when another one takes the run over. It is
+// empty if the worker is live.
 func Silent(run kagzi.RunInfo, words Words) string {
 	w := words.complete()
 	switch {
 	case run.SilentSince.IsZero():
 		return ""
 	case run.AvailableAt.After(w.Now()):
-		return fmt.Sprintf("its worker last reported %s; another one takes it over %s at the latest", w.Ago(run.SilentSince), w.Ago(run.AvailableAt))
+		return fmt.Sprintf("its worker last reported %s; another one takes it over %s at the latest",
+			w.Ago(run.SilentSince), w.Ago(run.AvailableAt))
 	}
-	return fmt.Sprintf("its worker last reported %s; the next one with a free slot takes it over", w.Ago(run.SilentSince))
+	return fmt.Sprintf("its worker last reported %s; the next one with a free slot takes it over",
+		w.Ago(run.SilentSince))
 }
 
 // Failure returns on one line how something failed.

@@ -22,7 +22,10 @@ func TestDeleted(t *testing.T) {
 		return text
 	}
 	k.Cancel(run)
-	for _, ref := range []kagzi.Ref{run.ID(), kagzi.ID("order-1"), kagzi.ID("nobody"), kagzi.RunID("01987654-0000-7000-8000-000000000000")} {
+	for _, ref := range []kagzi.Ref{
+		run.ID(), kagzi.ID("order-1"), kagzi.ID("nobody"),
+		kagzi.RunID("01987654-0000-7000-8000-000000000000"),
+	} {
 		if text := says(ref, words); text != "" {
 			t.Errorf("%v is not deleted, and it says %s", ref, text)
 		}
@@ -30,7 +33,8 @@ func TestDeleted(t *testing.T) {
 	if err := k.Client.Delete(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("asked to forget")); err != nil {
 		t.Fatal(err)
 	}
-	if text := says(kagzi.ID("order-1"), words); !strings.HasPrefix(text, "it was deleted 20") || !strings.HasSuffix(text, `Z by mira ("asked to forget"): <log order-1> shows what it was`) {
+	if text := says(kagzi.ID("order-1"), words); !strings.HasPrefix(text, "it was deleted 20") ||
+		!strings.HasSuffix(text, `Z by mira ("asked to forget"): <log order-1> shows what it was`) {
 		t.Error(text)
 	}
 	if text := says(run.ID(), explain.Words{}); !strings.HasSuffix(text, `Z by mira ("asked to forget")`) {
@@ -45,9 +49,15 @@ func TestDetail(t *testing.T) {
 		"":                        {Status: kagzi.StatusCompleted, WaitingOn: "deletion"},
 		"paused; signal approved": {Status: kagzi.StatusSleeping, PausedAt: earlier, WaitingOn: "signal approved"},
 		"paused":                  {Status: kagzi.StatusSleeping, PausedAt: earlier, WaitingOn: "pause"},
-		"signal approved":         {Status: kagzi.StatusSleeping, WaitingOn: "signal approved", Progress: &kagzi.Progress{Text: "half"}},
-		"its worker is silent":    {Status: kagzi.StatusRunning, SilentSince: earlier, Progress: &kagzi.Progress{Text: "half"}},
-		"half":                    {Status: kagzi.StatusRunning, Progress: &kagzi.Progress{Text: "half"}},
+		"signal approved": {
+			Status: kagzi.StatusSleeping, WaitingOn: "signal approved",
+			Progress: &kagzi.Progress{Text: "half"},
+		},
+		"its worker is silent": {
+			Status: kagzi.StatusRunning, SilentSince: earlier,
+			Progress: &kagzi.Progress{Text: "half"},
+		},
+		"half": {Status: kagzi.StatusRunning, Progress: &kagzi.Progress{Text: "half"}},
 	} {
 		if text := explain.Detail(run); text != want {
 			t.Errorf("it says %q, want %q", text, want)
@@ -58,8 +68,10 @@ func TestDetail(t *testing.T) {
 func TestSilent(t *testing.T) {
 	for want, run := range map[string]kagzi.RunInfo{
 		"": {Status: kagzi.StatusRunning, AvailableAt: later},
-		"its worker last reported 2026-10-01T07:00:00Z; another one takes it over 2026-10-01T10:00:00Z at the latest": {Status: kagzi.StatusRunning, SilentSince: earlier, AvailableAt: later},
-		"its worker last reported 2026-10-01T07:00:00Z; the next one with a free slot takes it over":                  {Status: kagzi.StatusRunning, SilentSince: earlier, AvailableAt: earlier},
+		"its worker last reported 2026-10-01T07:00:00Z; another one takes it over 2026-10-01T10:00:00Z at " +
+			"the latest": {Status: kagzi.StatusRunning, SilentSince: earlier, AvailableAt: later},
+		"its worker last reported 2026-10-01T07:00:00Z; the next one with a free slot takes " +
+			"it over": {Status: kagzi.StatusRunning, SilentSince: earlier, AvailableAt: earlier},
 	} {
 		if text := explain.Silent(run, words); text != want {
 			t.Errorf("it says %q, want %q", text, want)
@@ -89,7 +101,10 @@ func TestNames(t *testing.T) {
 			t.Errorf("it is %q, want %q", text, want)
 		}
 	}
-	for want, by := range map[string][2]string{"": {}, " by ada": {"ada"}, ` ("late")`: {"", "late"}, ` by ada ("so \"late\"")`: {"ada", `so "late"`}} {
+	for want, by := range map[string][2]string{
+		"": {}, " by ada": {"ada"}, ` ("late")`: {"", "late"},
+		` by ada ("so \"late\"")`: {"ada", `so "late"`},
+	} {
 		if text := explain.By(by[0], by[1]); text != want {
 			t.Errorf("it is %q, want %q", text, want)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several things, and the first
-// one has the run's time.
+// waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several
+// things, and the first one has the run's time.
 func (r *reasons) waiting(ctx context.Context) error {
 	for i, on := range strings.Split(r.run.WaitingOn, "; ") {
 		if err := r.waitingFor(ctx, on, i == 0); err != nil {
@@ -24,7 +24,8 @@ func (r *reasons) waiting(ctx context.Context) error {
 		return err
 	}
 	if run := r.run; !run.PausedAt.IsZero() && !strings.HasPrefix(run.WaitingOn, "pause") {
-		r.say("It is also paused since %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"), after(": it does not go on before ", r.deed(Deed{Verb: UnpauseRun})))
+		r.say("It is also paused since %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"),
+			after(": it does not go on before ", r.deed(Deed{Verb: UnpauseRun})))
 	}
 	return nil
 }
@@ -32,14 +33,16 @@ func (r *reasons) waiting(ctx context.Context) error {
 func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 	run := r.run
 	what, name, _ := strings.Cut(on, " ")
-	if strings.HasPrefix(name, "message") && strings.HasSuffix(name, " not decode") && strings.Trim(what, "0123456789") == "" {
+	if strings.HasPrefix(name, "message") && strings.HasSuffix(name, " not decode") &&
+		strings.Trim(what, "0123456789") == "" {
 		return nil // "1 message that does not decode": told with the signal that it waits for
 	}
 	switch what {
 	case "timer":
 		r.say("It sleeps in %s%s.", r.quote(name), r.until(name, first))
 	case "timeout":
-		r.say("The timeout of its branches %s comes%s, unless they end before.", r.quote(name), strings.Replace(r.until(name, first), " until", "", 1))
+		r.say("The timeout of its branches %s comes%s, unless they end before.", r.quote(name),
+			strings.Replace(r.until(name, first), " until", "", 1))
 	case "signal":
 		return r.signal(ctx, name, r.until(name, first))
 	case "child":
@@ -57,7 +60,8 @@ func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 	case "retry":
 		r.retry(name)
 	case "previous":
-		r.say("It waits until the previous run of its schedule %s has ended%s.", r.Text(run.Schedule), after(": ", r.deed(Deed{Verb: Previous, Name: run.Schedule})))
+		r.say("It waits until the previous run of its schedule %s has ended%s.", r.Text(run.Schedule),
+			after(": ", r.deed(Deed{Verb: Previous, Name: run.Schedule})))
 	case "limit":
 		return r.limit(ctx, name)
 	case "pause":
@@ -70,7 +74,8 @@ func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
 		r.say("Its worker drained or lost the database, and gave it back.")
 		return r.unclaimed(ctx)
 	case "recovery":
-		r.say("It was under way when %s, so it may be what kills them: it is tried after growing pauses, beside few others like it, and quarantined in the end.", workersDied(run.Recoveries))
+		r.say("It was under way when %s, so it may be what kills them: it is tried after growing pauses, beside few "+
+			"others like it, and quarantined in the end.", workersDied(run.Recoveries))
 		return r.unclaimed(ctx)
 	case "history":
 		r.say("Its history could not be read. A worker tries again %s.", r.Moment(run.AvailableAt))
@@ -90,7 +95,8 @@ func (r *reasons) refused(on string) {
 			why = cmp.Or(why, s.Error)
 		}
 	}
-	r.say("The database refuses %s%s. It is tried again %s: remove the cause.", r.Text(strings.TrimSuffix(on, " is refused")), after(": ", r.Text(OneLine(why))), r.Moment(r.run.AvailableAt))
+	r.say("The database refuses %s%s. It is tried again %s: remove the cause.",
+		r.Text(strings.TrimSuffix(on, " is refused")), after(": ", r.Text(OneLine(why))), r.Moment(r.run.AvailableAt))
 }
 
 // after returns text with what comes before it, and nothing if there is no text.
@@ -109,7 +115,8 @@ func (r *reasons) limitsShow() string {
 	return ""
 }
 
-// until returns until when the run waits for the sleep or signal of that name. first says whether the run's time is that of this wait.
+// until returns until when the run waits for the sleep or signal of that name. first says whether the run's time is
+// that of this wait.
 func (r *reasons) until(name string, first bool) string {
 	at := r.run.AvailableAt
 	if !first {
@@ -184,7 +191,10 @@ func (r *reasons) stranded(ctx context.Context) error {
 func (r *reasons) workers(ctx context.Context) (live, able []kagzi.WorkerInfo, err error) {
 	r.lookedForWorkers = true
 	run := r.run
-	live, _, err = r.c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Queue: run.Queue, Limit: mostWorkers})
+	live, _, err = r.c.Workers(ctx, kagzi.WorkerFilter{
+		Status: []string{"ONLINE"}, Queue: run.Queue,
+		Limit: mostWorkers,
+	})
 	live = slices.DeleteFunc(live, func(w kagzi.WorkerInfo) bool { return w.Silent })
 	handler := fmt.Sprintf("%s/%d", run.Workflow, run.Version)
 	able = slices.DeleteFunc(slices.Clone(live), func(w kagzi.WorkerInfo) bool {
@@ -197,9 +207,11 @@ func (r *reasons) workers(ctx context.Context) (live, able []kagzi.WorkerInfo, e
 func (r *reasons) noHandler() string {
 	run, shows := r.run, r.deed(Deed{Verb: Workers, Name: r.run.Queue})
 	if run.Version > 0 {
-		return fmt.Sprintf("No live worker of queue %s has a handler for version %d of %s: start one with it%s.", r.Text(run.Queue), run.Version, r.Text(run.Workflow), theyHave(", or ", shows))
+		return fmt.Sprintf("No live worker of queue %s has a handler for version %d of %s: start one with it%s.",
+			r.Text(run.Queue), run.Version, r.Text(run.Workflow), theyHave(", or ", shows))
 	}
-	return fmt.Sprintf("No live worker of queue %s has a handler for %s%s.", r.Text(run.Queue), r.Text(run.Workflow), theyHave(": ", shows))
+	return fmt.Sprintf("No live worker of queue %s has a handler for %s%s.", r.Text(run.Queue), r.Text(run.Workflow),
+		theyHave(": ", shows))
 }
 
 // theyHave says what shows the handlers of workers.
@@ -223,7 +235,8 @@ func (r *reasons) signal(ctx context.Context, name, until string) error {
 	}
 	for _, m := range own {
 		if m.SetAside != "" {
-			r.say("It has set aside message %s, which came %s: %s.%s", r.quote(string(m.ID)), r.Moment(m.ReceivedAt), r.Text(OneLine(m.SetAside)), r.wayOut(m))
+			r.say("It has set aside message %s, which came %s: %s.%s", r.quote(string(m.ID)), r.Moment(m.ReceivedAt),
+				r.Text(OneLine(m.SetAside)), r.wayOut(m))
 		}
 	}
 	return r.otherSignals(ctx, name)
@@ -246,11 +259,14 @@ func (r *reasons) otherSignals(ctx context.Context, name string) error {
 		switch {
 		case first.Signal == name:
 		case n == 1:
-			r.say("It has an unread message of another name, %s, from %s: is one of the names misspelt?", r.quote(first.Signal), r.Moment(first.ReceivedAt))
+			r.say("It has an unread message of another name, %s, from %s: is one of the names misspelt?",
+				r.quote(first.Signal), r.Moment(first.ReceivedAt))
 		case i == 100:
-			r.say("It has %d unread messages or more of another name, %s, the first from %s: is one of the names misspelt?", n, r.quote(first.Signal), r.Moment(first.ReceivedAt))
+			r.say("It has %d unread messages or more of another name, %s, the first from %s: is one of the names "+
+				"misspelt?", n, r.quote(first.Signal), r.Moment(first.ReceivedAt))
 		default:
-			r.say("It has %d unread messages of another name, %s, the first from %s: is one of the names misspelt?", n, r.quote(first.Signal), r.Moment(first.ReceivedAt))
+			r.say("It has %d unread messages of another name, %s, the first from %s: is one of the names misspelt?", n,
+				r.quote(first.Signal), r.Moment(first.ReceivedAt))
 		}
 	}
 	return nil
@@ -258,11 +274,13 @@ func (r *reasons) otherSignals(ctx context.Context, name string) error {
 
 // wayOut says what to do about a message that was set aside.
 func (r *reasons) wayOut(m kagzi.MessageInfo) string {
-	redeliver, drop := r.deed(Deed{Verb: Redeliver, Name: string(m.ID)}), r.deed(Deed{Verb: DropMessage, Name: string(m.ID)})
+	redeliver, drop := r.deed(Deed{Verb: Redeliver, Name: string(m.ID)}),
+		r.deed(Deed{Verb: DropMessage, Name: string(m.ID)})
 	if redeliver == "" || drop == "" {
 		return ""
 	}
-	return fmt.Sprintf(" If code that decodes it is deployed, %s gives it to the run again; %s removes it.", redeliver, drop)
+	return fmt.Sprintf(" If code that decodes it is deployed, %s gives it to the run again; %s removes it.",
+		redeliver, drop)
 }
 
 // child says how it is with the child that the run waits for.
@@ -284,7 +302,8 @@ func (r *reasons) child(ctx context.Context, name string) error {
 			more = ": " + deed + " says more"
 		}
 		state := string(child.Status) + after(", ", Detail(child))
-		r.say("It waits for its child %s, run %s of %s, which is %s%s.", r.quote(name), r.Run(child.ID), r.Text(child.Workflow), r.Text(state), more)
+		r.say("It waits for its child %s, run %s of %s, which is %s%s.", r.quote(name), r.Run(child.ID),
+			r.Text(child.Workflow), r.Text(state), more)
 		return nil
 	}
 	lists := ""
@@ -299,12 +318,14 @@ func (r *reasons) child(ctx context.Context, name string) error {
 func (r *reasons) retry(step string) {
 	next := r.Moment(r.run.AvailableAt)
 	if step == "" {
-		r.say("Its attempt %d failed with %s: %s. The next one is due %s.", r.run.Attempts, r.Text(string(r.run.Kind)), r.Text(OneLine(r.run.Error)), next)
+		r.say("Its attempt %d failed with %s: %s. The next one is due %s.", r.run.Attempts, r.Text(string(r.run.Kind)),
+			r.Text(OneLine(r.run.Error)), next)
 		return
 	}
 	for _, s := range slices.Backward(r.steps) {
 		if s.Error != "" && named(s, step) {
-			r.say("Attempt %d of step %s failed with %s: %s. The next one is due %s.", s.Attempt, r.quote(step), r.Text(string(s.Kind)), r.Text(OneLine(s.Error)), next)
+			r.say("Attempt %d of step %s failed with %s: %s. The next one is due %s.", s.Attempt, r.quote(step),
+				r.Text(string(s.Kind)), r.Text(OneLine(s.Error)), next)
 			return
 		}
 	}
@@ -403,12 +424,15 @@ func (r *reasons) pauses(ctx context.Context) error {
 		if p.Percent > 0 {
 			some = fmt.Sprintf(", but for %d %% of its runs", p.Percent)
 		}
-		r.say("Paused: %s%s, %s%s%s.", r.Text(Target(p.Target)), some, r.Moment(p.Since), r.byText(p.Actor, p.Reason), ends)
+		r.say("Paused: %s%s, %s%s%s.", r.Text(Target(p.Target)), some, r.Moment(p.Since),
+			r.byText(p.Actor, p.Reason), ends)
 	}
 	return nil
 }
 
-// exempt reports whether somebody has exempted the run from a pause. That is possible unless the pause is of its key or group.
+// exempt reports whether somebody has exempted the run from a pause. That is possible unless the pause is of its key or
+// group.
 func (r *reasons) exempt(p kagzi.Pause) bool {
-	return p.Key == "" && p.Group == "" && slices.ContainsFunc(r.log, func(e kagzi.LogEntry) bool { return e.Event == "UNPAUSED" && e.At.After(p.Since) })
+	return p.Key == "" && p.Group == "" &&
+		slices.ContainsFunc(r.log, func(e kagzi.LogEntry) bool { return e.Event == "UNPAUSED" && e.At.After(p.Since) })
 }

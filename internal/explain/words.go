@@ -8,27 +8,32 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// Words are how a reader's sentences name things. A field that is nil has a plain text instead, and a Deed that is nil leaves advice out.
+// Words are how a reader's sentences name things. A field that is nil has a plain text instead, and a Deed that is nil
+// leaves advice out.
 type Words struct {
-	Now     func() time.Time
-	Text    func(s string) string        // a text that somebody else has written, such as a name or an error: here a page escapes it
+	Now func() time.Time
+	// a text that somebody else has written, such as a name or an error: here a page escapes it
+	Text    func(s string) string
 	Moment  func(t time.Time) string     // a moment, with its date
 	Ago     func(t time.Time) string     // a moment, by how long ago it was: "3m ago"
 	Elapsed func(since time.Time) string // how long something has been under way
 	Took    func(d time.Duration) string // how long something took
 	Run     func(id kagzi.RunID) string  // another run
 	Worker  func(id string) string       // a worker
-	Deed    func(d Deed) string          // how to do something, as a noun or an imperative: the command, or the button's name; empty if there is no way
+	// how to do something, as a noun or an imperative: the command, or the button's name; empty if there is no way
+	Deed func(d Deed) string
 }
 
 // A Deed is something that a reader may do.
 type Deed struct {
-	Verb   Verb
-	Run    kagzi.RunInfo // the run that the sentences are about
-	Name   string        // of the worker for Drain, the queue for Workers, the schedule for Previous, the limit for SetLimit, the signal for Signal
-	Other  kagzi.RunID   // for Child
-	Ref    kagzi.Ref     // for Log
-	Target kagzi.Target  // for Unpause
+	Verb Verb
+	Run  kagzi.RunInfo // the run that the sentences are about
+	// of the worker for Drain, the queue for Workers, the schedule for Previous, the limit for SetLimit, the signal for
+	// Signal
+	Name   string
+	Other  kagzi.RunID  // for Child
+	Ref    kagzi.Ref    // for Log
+	Target kagzi.Target // for Unpause
 }
 
 // A Verb says which Deed it is.

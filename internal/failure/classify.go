@@ -15,7 +15,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// Classify returns the kind of an error of Postgres, an HTTP client, the network or a system's socket, or "" for any other.
+// Classify returns the kind of an error of Postgres, an HTTP client, the network or a system's socket, or "" for any
+// other.
 func Classify(err error) kind.Kind {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return kind.Database

@@ -1,5 +1,5 @@
-// Package failure has the errors that Kagzi makes of what happens to runs: of a kind, permanent, or so that their run is
-// quarantined.
+// Package failure has the errors that Kagzi makes of what happens to runs: of a kind, permanent, or so that their run
+// is quarantined.
 package failure
 
 import (
@@ -25,8 +25,8 @@ func Permanent(k kind.Kind, err error) error { return &Error{Kind: k, Err: err, 
 // BadRequest is err as the failure of a call that is wrong. No further attempt makes it right.
 func BadRequest(err error) error { return Permanent(kind.BadRequest, err) }
 
-// Quarantine is err as the failure of a run that is left to people. Only Kagzi itself makes one: the kind of an error that
-// user code returns decides nothing.
+// Quarantine is err as the failure of a run that is left to people. Only Kagzi itself makes one: the kind of an error
+// that user code returns decides nothing.
 func Quarantine(k kind.Kind, err error) error {
 	return &Error{Kind: k, Err: err, Permanent: true, Quarantined: true}
 }

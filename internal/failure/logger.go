@@ -34,7 +34,8 @@ func (h safeHandler) Handle(ctx context.Context, r slog.Record) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = OfPanic(v, debug.Stack())
-			_, _ = fmt.Fprintf(os.Stderr, "%s %s (%s in the slog.Handler)\n", r.Level, text.OneLine(r.Message), text.OneLine(err.Error()))
+			_, _ = fmt.Fprintf(os.Stderr, "%s %s (%s in the slog.Handler)\n", r.Level, text.OneLine(r.Message),
+				text.OneLine(err.Error()))
 		}
 	}()
 	return h.next.Handle(ctx, r)

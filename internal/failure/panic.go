@@ -8,8 +8,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// A Panic is a panic in user code, or a goroutine of Kagzi's that user code ended. The value's text is taken at once: the
-// value may change, and its methods may panic.
+// A Panic is a panic in user code, or a goroutine of Kagzi's that user code ended. The value's text is taken at once:
+// the value may change, and its methods may panic.
 type Panic struct {
 	message string
 	stack   []byte
@@ -25,7 +25,8 @@ var goexit = &Panic{message: "the function ended its goroutine with runtime.Goex
 // OfGoexit is the failure of code that ended its goroutine.
 func OfGoexit() error { return goexit }
 
-// IsGoexit reports whether a recorded failure is that of OfGoexit. The text of a panic begins in another way, so none is taken for it.
+// IsGoexit reports whether a recorded failure is that of OfGoexit. The text of a panic begins in another way, so none
+// is taken for it.
 func IsGoexit(errorKind, text string) bool {
 	return errorKind == string(kind.Panic) && text == goexit.message
 }
@@ -60,8 +61,8 @@ func PlaceOf(stack []byte) string {
 	return string(call) + " (" + string(line) + ")"
 }
 
-// WithoutArguments returns a stack of debug.Stack or runtime.Stack without the arguments of the calls. Go writes them in hexadecimal, and
-// numbers among them may be parts of an input.
+// WithoutArguments returns a stack of debug.Stack or runtime.Stack without the arguments of the calls. Go writes them
+// in hexadecimal, and numbers among them may be parts of an input.
 func WithoutArguments(stack []byte) []byte {
 	var out bytes.Buffer
 	for line := range bytes.Lines(stack) {
@@ -69,7 +70,8 @@ func WithoutArguments(stack []byte) []byte {
 		if len(call) == len(line) {
 			end = nil
 		}
-		if i := bytes.LastIndexByte(call, '('); i > 0 && line[0] != '\t' && bytes.HasSuffix(call, []byte(")")) && len(call) > i+2 {
+		if i := bytes.LastIndexByte(call, '('); i > 0 && line[0] != '\t' && bytes.HasSuffix(call, []byte(")")) &&
+			len(call) > i+2 {
 			out.Write(call[:i])
 			out.WriteString("(...)")
 			out.Write(end)

@@ -48,7 +48,8 @@ func (e *operation) Error() string {
 	}
 	// The store says what it tried, too: "get run: …" adds nothing to "get 42: …".
 	verb, _, _ := strings.Cut(e.op, " ")
-	if head, rest, ok := strings.Cut(message, ": "); ok && (head == e.op || head == verb || strings.HasPrefix(head, verb+" ") && strings.Count(head, " ") < 3) {
+	if head, rest, ok := strings.Cut(message, ": "); ok &&
+		(head == e.op || head == verb || strings.HasPrefix(head, verb+" ") && strings.Count(head, " ") < 3) {
 		message = rest
 	}
 	return "kagzi: " + e.op + ": " + message

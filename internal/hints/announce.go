@@ -11,8 +11,8 @@ import (
 )
 
 // With a transaction, its commit sends an announcement as a notification, to this process, too; the error is the
-// transaction's. Without a transaction, an announcement wakes waiters of this process directly and notifies other processes
-// now; it never fails.
+// transaction's. Without a transaction, an announcement wakes waiters of this process directly and notifies other
+// processes now; it never fails.
 
 // coordinators is the name in place of a queue's that announces changed schedules to coordinators. No queue has it.
 const coordinators = ""
@@ -36,15 +36,16 @@ func (h *Hints) Due(ctx context.Context, tx pgx.Tx, runs ...store.DueRun) error 
 			continue
 		}
 		announced[w.Queue] = true
-		if err := notify.NotifyTx(ctx, tx, notify.WorkChannel, notify.WorkPayload(h.store.Namespace(), w.Queue)); err != nil {
+		if err := notify.NotifyTx(ctx, tx, notify.WorkChannel,
+			notify.WorkPayload(h.store.Namespace(), w.Queue)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// work announces n due runs; an empty workflow and a zero version stand for any. It wakes workers of this process directly,
-// and notifies others only if these have no room for all.
+// work announces n due runs; an empty workflow and a zero version stand for any. It wakes workers of this process
+// directly, and notifies others only if these have no room for all.
 func (h *Hints) work(ctx context.Context, queue, workflow string, version, n int) {
 	h.mu.Lock()
 	room := 0
@@ -57,8 +58,8 @@ func (h *Hints) work(ctx context.Context, queue, workflow string, version, n int
 	}
 }
 
-// Reserve keeps a slot of a worker of this process for a run that is about to be inserted: see Worker. It returns nil if no
-// worker has one.
+// Reserve keeps a slot of a worker of this process for a run that is about to be inserted: see Worker. It returns nil
+// if no worker has one.
 func (h *Hints) Reserve(run *store.NewRun) Reservation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,8 +76,8 @@ func (h *Hints) Queue(ctx context.Context, queue string) {
 	h.publisher.Work(ctx, h.store.Namespace(), queue)
 }
 
-// Changed announces that the runs have changed, to the workers that execute them and to those who wait for their results. The
-// IDs may include workers: both kinds are unique.
+// Changed announces that the runs have changed, to the workers that execute them and to those who wait for their
+// results. The IDs may include workers: both kinds are unique.
 func (h *Hints) Changed(ctx context.Context, tx pgx.Tx, ids ...uuid.UUID) error {
 	switch {
 	case len(ids) == 0:
@@ -126,8 +127,8 @@ func (h *Hints) Signalled(ctx context.Context, tx pgx.Tx, runs ...store.Signalle
 	return h.changedAndDue(ctx, tx, changed, due)
 }
 
-// Ended announces runs whose ends this process has written, to workers, coordinators and other processes. Deliver has already
-// passed their results to those in this process who wait for them.
+// Ended announces runs whose ends this process has written, to workers, coordinators and other processes. Deliver has
+// already passed their results to those in this process who wait for them.
 func (h *Hints) Ended(ctx context.Context, ids []uuid.UUID) {
 	h.refreshMembers(ids)
 	h.publisher.Run(ctx, h.store.Namespace(), ids...)

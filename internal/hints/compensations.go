@@ -13,7 +13,8 @@ import (
 // Compensate starts the next compensations of the runs. A coordinator repeats it for those that fail.
 func (h *Hints) Compensate(ctx context.Context, ids []uuid.UUID) {
 	if err := h.CompensateAll(ctx, ids); err != nil && !store.Closed(err) {
-		h.log.Warn("kagzi: the next compensation of a run could not be started, or the run not ended: a coordinator tries again", "error", err)
+		h.log.Warn("kagzi: the next compensation of a run could not be started, or the run not ended: a coordinator "+
+			"tries again", "error", err)
 	}
 }
 

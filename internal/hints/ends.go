@@ -19,31 +19,33 @@ const (
 	// maxQueried is the largest number of runs in one query: it may return the result of each.
 	maxQueried = 1000
 
-	// sharedTimeout is how long a query about more than one run may take. The result of one run may take longer by itself.
-	// Then the waiters for the others wait this long each time that the runs are halved.
+	// sharedTimeout is how long a query about more than one run may take. The result of one run may take longer by
+	// itself. Then the waiters for the others wait this long each time that the runs are halved.
 	sharedTimeout = 2 * time.Second
 
-	// refusalTolerance is for how long the database must have refused queries before the waiters get the error: a migration
-	// or somebody's lock may end before.
+	// refusalTolerance is for how long the database must have refused queries before the waiters get the error: a
+	// migration or somebody's lock may end before.
 	refusalTolerance = 2 * time.Second
 )
 
-// A query holds the state of the queries for the ends of runs while somebody waits. Only run's goroutine uses it, apart from
-// isolated.
+// A query holds the state of the queries for the ends of runs while somebody waits. Only run's goroutine uses it, apart
+// from isolated.
 type query struct {
 	*results
-	outage  *outage.Outage
-	limit   int                       // of runs in the next query: halved when a query gets no answer, doubled when it does
-	since   time.Time                 // when the database began to refuse queries; zero if the last one was answered
-	took    time.Duration             // of the longest query of the last fetchAll, apart from those that failed because of one run
+	outage *outage.Outage
+	// of runs in the next query: halved when a query gets no answer, doubled when it does
+	limit int
+	since time.Time // when the database began to refuse queries; zero if the last one was answered
+	// of the longest query of the last fetchAll, apart from those that failed because of one run
+	took    time.Duration
 	batcher *batch.Batcher[uuid.UUID] // queries for isolated runs
 
 	isolatedMu sync.Mutex                 // guards isolated: the batcher's goroutines use it, too
 	isolated   map[uuid.UUID]*isolatedRun // that somebody waited for at the last fetchAll
 }
 
-// An isolatedRun is a run whose end could not be read although the ends of others could. From then on it has queries of its
-// own, at the same time as those for the others, so that the others need not wait for it.
+// An isolatedRun is a run whose end could not be read although the ends of others could. From then on it has queries of
+// its own, at the same time as those for the others, so that the others need not wait for it.
 type isolatedRun struct {
 	since    time.Time // the first failure
 	failures int       // so far
@@ -69,7 +71,8 @@ func (q *query) fetchAll(ids []uuid.UUID) {
 			q.outage.End()
 			q.since, q.limit = time.Time{}, min(2*q.limit, maxQueried)
 			ids = ids[n:]
-		case store.Classify(err) == store.ClassLate && !store.MayBeRowError(err): // no answer came: n may be too many for one query
+		case store.Classify(err) == store.ClassLate && !store.MayBeRowError(err):
+			// no answer came: n may be too many for one query
 			q.outage.Begin(err)
 			q.limit = max(1, n/2)
 			if n == 1 {
@@ -84,7 +87,8 @@ func (q *query) fetchAll(ids []uuid.UUID) {
 	}
 }
 
-// takeShared returns those of ids that are queried together. It adds the isolated ones whose pause is over to the batcher.
+// takeShared returns those of ids that are queried together. It adds the isolated ones whose pause is over to the
+// batcher.
 func (q *query) takeShared(ids []uuid.UUID) []uuid.UUID {
 	q.isolatedMu.Lock()
 	defer q.isolatedMu.Unlock()
@@ -168,8 +172,8 @@ func (q *query) isolate(id uuid.UUID, err error) {
 	}
 }
 
-// failed handles the error of a query that did not fail because of a single run: it may succeed later, or the waiters get
-// the error.
+// failed handles the error of a query that did not fail because of a single run: it may succeed later, or the waiters
+// get the error.
 func (q *query) failed(ids []uuid.UUID, last uint64, err error) {
 	deliver := store.Closed(err)
 	switch {

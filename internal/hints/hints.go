@@ -1,6 +1,6 @@
-// Package hints knows who in this process waits for which run or queue, and sends every announcement: to waiters of this
-// process directly, to other processes by a notification. A hint may be lost or spurious: whoever gets one reads the tables,
-// and everybody also polls.
+// Package hints knows who in this process waits for which run or queue, and sends every announcement: to waiters of
+// this process directly, to other processes by a notification. A hint may be lost or spurious: whoever gets one reads
+// the tables, and everybody also polls.
 package hints
 
 import (
@@ -17,26 +17,26 @@ import (
 
 // A Worker is a worker of this process that is running. Its methods do not block.
 type Worker interface {
-	// Refresh makes the worker read the rows of those of these runs that it executes; nil means all that it executes. If ids
-	// has the worker's own ID, it sends a heartbeat.
+	// Refresh makes the worker read the rows of those of these runs that it executes; nil means all that it executes.
+	// If ids has the worker's own ID, it sends a heartbeat.
 	Refresh(ids []uuid.UUID)
 	// Offer wakes the worker if it can execute a run of this version, and returns how many it has room for. An empty
 	// workflow and a zero version stand for any.
 	Offer(queue, workflow string, version int) (room int)
-	// Reserve keeps a free slot for a run that is about to be inserted, if the worker can execute it and no due run waits for the
-	// slot. It returns nil if not, and else sets the run's Claim.
+	// Reserve keeps a free slot for a run that is about to be inserted, if the worker can execute it and no due run
+	// waits for the slot. It returns nil if not, and else sets the run's Claim.
 	Reserve(run *store.NewRun) Reservation
 }
 
-// A Reservation is a worker's slot for a run that is being inserted as claimed by the worker. One of its methods must be called,
-// once. They do not block.
+// A Reservation is a worker's slot for a run that is being inserted as claimed by the worker. One of its methods must
+// be called, once. They do not block.
 type Reservation interface {
 	// Begin executes the run: it was inserted as claimed.
 	Begin(run *store.ClaimedRun)
 	// Free gives up the slot: the run was not inserted as claimed, and will not be.
 	Free()
-	// GiveBack gives up the slot although the run may have been inserted as claimed, or may yet be: the answer to the statement
-	// sent at that time is unknown. The worker returns such a run to the queue.
+	// GiveBack gives up the slot although the run may have been inserted as claimed, or may yet be: the answer to the
+	// statement sent at that time is unknown. The worker returns such a run to the queue.
 	GiveBack(sent time.Time)
 }
 
@@ -58,8 +58,9 @@ type Hints struct {
 	listener  listener
 	results   *results
 
-	// OnEnd is called for each run that this process has ended, once that is committed. Whoever sets it does so before anything else is
-	// called. Nil: nobody wants to know. It is not called for an end in a transaction of the application.
+	// OnEnd is called for each run that this process has ended, once that is committed. Whoever sets it does so before
+	// anything else is called. Nil: nobody wants to know. It is not called for an end in a transaction of the
+	// application.
 	OnEnd func(store.EndedRun)
 
 	// Only tests set these two, before anybody listens or waits. Zero means the default.
@@ -71,8 +72,8 @@ type Hints struct {
 	coordinators map[Coordinator]struct{}
 }
 
-// New returns the Hints of s's namespace. Result first calls ready, which returns an error if this program does not work
-// with the database's schema.
+// New returns the Hints of s's namespace. Result first calls ready, which returns an error if this program does not
+// work with the database's schema.
 func New(s *store.Store, log *slog.Logger, ready func(context.Context) error) *Hints {
 	log = log.With("namespace", s.Namespace())
 	h := &Hints{

@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi/notify"
 )
 
-// A Lead is what a coordinator says about once a second while it does the housekeeping of its namespace, so that the other
-// coordinators and the workers need not make the same queries. Whoever hears none for a while makes them.
+// A Lead is what a coordinator says about once a second while it does the housekeeping of its namespace, so that the
+// other coordinators and the workers need not make the same queries. Whoever hears none for a while makes them.
 type Lead struct {
 	Namespace string    `json:"namespace"`
 	ID        uuid.UUID `json:"id"`             // of the coordinator: a UUIDv7, made when it began to run
@@ -25,7 +25,8 @@ type Lead struct {
 	StaleAfter time.Duration `json:"stale_after"`
 	Grace      time.Duration `json:"grace"`
 
-	// Retention identifies the rules by which the coordinator deletes runs. Empty means that its deletion is late or fails.
+	// Retention identifies the rules by which the coordinator deletes runs. Empty means that its deletion is late or
+	// fails.
 	Retention string `json:"retention,omitempty"`
 
 	// Busy are the queues of live workers that have runs which are due, or soon will be. The others have none.
@@ -53,8 +54,8 @@ func (h *Hints) Lead(ctx context.Context, l Lead) error {
 	return nil
 }
 
-// OnLead subscribes hear to what the namespace's coordinators say, this process's own included, until cancel is called. hear
-// must not block. The caller must have called Listen.
+// OnLead subscribes hear to what the namespace's coordinators say, this process's own included, until cancel is called.
+// hear must not block. The caller must have called Listen.
 func (h *Hints) OnLead(hear func(Lead)) (cancel func()) {
 	h.listener.mu.Lock()
 	defer h.listener.mu.Unlock()

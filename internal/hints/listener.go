@@ -24,18 +24,18 @@ type listener struct {
 	done   chan struct{}      // closed once Run has returned
 }
 
-// Listen keeps a connection for notifications open until release is called. The last release returns once the connection is
-// closed.
+// Listen keeps a connection for notifications open until release is called. The last release returns once the
+// connection is closed.
 func (h *Hints) Listen() (release func()) { return h.listener.acquire() }
 
-// OnWork subscribes wake, which is called when runs of the queue may be due, until cancel is called. The caller must have
-// called Listen.
+// OnWork subscribes wake, which is called when runs of the queue may be due, until cancel is called. The caller must
+// have called Listen.
 func (h *Hints) OnWork(queue string, wake func()) (cancel func()) {
 	return h.listener.onWork(queue, wake)
 }
 
-// OnSchedules subscribes wake, which is called when schedules may have changed, until cancel is called. The caller must have
-// called Listen.
+// OnSchedules subscribes wake, which is called when schedules may have changed, until cancel is called. The caller must
+// have called Listen.
 func (h *Hints) OnSchedules(wake func()) (cancel func()) {
 	return h.listener.onWork(coordinators, wake)
 }
@@ -122,11 +122,13 @@ const (
 type waitingListener struct {
 	hints *Hints
 
-	mu      sync.Mutex  // guards the fields below. It is locked after results' mutex, and not while the listener is called.
-	waiting bool        // somebody waits. Set by begin, reset by end.
-	since   time.Time   // when somebody began to wait, without a pause longer than lingers since
-	ended   time.Time   // when end was called last
-	release func()      // closes the listener; nil while the waiters do not keep it open. Set by waited, reset by closeIdle.
+	// guards the fields below. It is locked after results' mutex, and not while the listener is called.
+	mu      sync.Mutex
+	waiting bool      // somebody waits. Set by begin, reset by end.
+	since   time.Time // when somebody began to wait, without a pause longer than lingers since
+	ended   time.Time // when end was called last
+	// closes the listener; nil while the waiters do not keep it open. Set by waited, reset by closeIdle.
+	release func()
 	idle    *time.Timer // calls closeIdle; nil before the first end with an open listener
 }
 
@@ -186,7 +188,8 @@ func (w *waitingListener) closeIdle() {
 // errNobodyWaits ends an attempt of the listener to connect again.
 var errNobodyWaits = errors.New("nobody waits for notifications")
 
-// reconnects returns errNobodyWaits, and has the listener closed, if it is open only because somebody has waited before.
+// reconnects returns errNobodyWaits, and has the listener closed, if it is open only because somebody has waited
+// before.
 func (w *waitingListener) reconnects() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,18 +15,19 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// results lets any number of callers wait for the ends of runs. Runs that are queried about the same time share a query. Its
-// goroutine runs while somebody waits.
+// results lets any number of callers wait for the ends of runs. Runs that are queried about the same time share a
+// query. Its goroutine runs while somebody waits.
 type results struct {
 	hints *Hints
 	ready func(context.Context) error // returns an error if this program does not work with the schema
 
 	mu         sync.Mutex // guards the fields below
 	waiting    map[uuid.UUID]*awaitedRun
-	urgent     []uuid.UUID   // of waiting: to query at once, because somebody has come to wait, or because of a hint
-	next       time.Time     // when the first of the others is queried if no hint comes
-	lastNumber uint64        // the number of the last waiter
-	wake       chan struct{} // of capacity one: tells the goroutine that urgent has runs, or that waiting is empty; nil while there is none
+	urgent     []uuid.UUID // of waiting: to query at once, because somebody has come to wait, or because of a hint
+	next       time.Time   // when the first of the others is queried if no hint comes
+	lastNumber uint64      // the number of the last waiter
+	// of capacity one: tells the goroutine that urgent has runs, or that waiting is empty; nil while there is none
+	wake chan struct{}
 
 	listening waitingListener
 }
@@ -50,22 +51,22 @@ type ending struct {
 	err error
 }
 
-// The pauses between two queries for a run while no hint comes: they triple, from short ones for short runs to the longest.
-// While notifications arrive, a query finds something only if a notification was lost.
+// The pauses between two queries for a run while no hint comes: they triple, from short ones for short runs to the
+// longest. While notifications arrive, a query finds something only if a notification was lost.
 const (
 	firstPause            = time.Millisecond
 	longestPause          = 250 * time.Millisecond
 	firstPauseListening   = 100 * time.Millisecond
 	longestPauseListening = 2 * time.Second
 
-	// youngest is how old a run is, by its ID, when it is queried first while notifications arrive. Most callers wait for a run
-	// that they have just started. A query at once would find that it has not ended, and would compete with the run for the
-	// processors.
+	// youngest is how old a run is, by its ID, when it is queried first while notifications arrive. Most callers wait
+	// for a run that they have just started. A query at once would find that it has not ended, and would compete with
+	// the run for the processors.
 	youngest = 10 * time.Millisecond
 )
 
-// Result waits for the end of the run, whichever process executes it. It returns store.ErrRunNotFound if there is no such
-// run, the error of ctx if that ends first, and the database's error if it refuses the queries for longer than
+// Result waits for the end of the run, whichever process executes it. It returns store.ErrRunNotFound if there is no
+// such run, the error of ctx if that ends first, and the database's error if it refuses the queries for longer than
 // refusalTolerance.
 func (h *Hints) Result(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 	return h.results.wait(ctx, id)
@@ -74,8 +75,8 @@ func (h *Hints) Result(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 // LastWaiter returns the number of the last waiter for a result so far, for Deliver.
 func (h *Hints) LastWaiter() uint64 { return h.results.last() }
 
-// Deliver passes the end of a run to those in this process who wait for it, up to the waiter numbered last. Those who came
-// after this end was written may wait for a later one, of a run that was resumed.
+// Deliver passes the end of a run to those in this process who wait for it, up to the waiter numbered last. Those who
+// came after this end was written may wait for a later one, of a run that was resumed.
 func (h *Hints) Deliver(end store.Ended, last uint64) {
 	h.results.deliver(ending{Ended: end}, last)
 }
@@ -113,8 +114,8 @@ func (r *results) awaitReady(ctx context.Context) error {
 	}
 }
 
-// join adds a waiter for the run, and has the run queried after the pause, or at once if others wait for it: the answer of a
-// query that is under way is not for this waiter.
+// join adds a waiter for the run, and has the run queried after the pause, or at once if others wait for it: the answer
+// of a query that is under way is not for this waiter.
 func (r *results) join(id uuid.UUID, pause time.Duration) <-chan ending {
 	ch := make(chan ending, 1)
 	r.mu.Lock()
@@ -146,8 +147,8 @@ func (r *results) join(id uuid.UUID, pause time.Duration) <-chan ending {
 	return ch
 }
 
-// youth returns how long it takes until the run is as old as youngest. It is zero if the run is, if its ID does not say, or if
-// the ID comes from a process whose clock is ahead.
+// youth returns how long it takes until the run is as old as youngest. It is zero if the run is, if its ID does not
+// say, or if the ID comes from a process whose clock is ahead.
 func youth(id uuid.UUID, now time.Time) time.Duration {
 	if id.Version() != 7 {
 		return 0
@@ -173,7 +174,8 @@ func (r *results) leave(id uuid.UUID, ch <-chan ending) {
 	}
 }
 
-// keep replaces the waiters for the run. If nobody waits for any run, it tells the goroutine to end. Its caller holds mu.
+// keep replaces the waiters for the run. If nobody waits for any run, it tells the goroutine to end. Its caller holds
+// mu.
 func (r *results) keep(id uuid.UUID, waiters []waiter) {
 	if len(waiters) > 0 {
 		r.waiting[id].waiters = waiters
@@ -192,7 +194,8 @@ func (r *results) last() uint64 {
 	return r.lastNumber
 }
 
-// deliver passes e to those who wait for its run, up to the waiter numbered last: the last one when the query for e began.
+// deliver passes e to those who wait for its run, up to the waiter numbered last: the last one when the query for e
+// began.
 func (r *results) deliver(e ending, last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,8 +228,8 @@ func (r *results) refresh(ids []uuid.UUID) {
 	}
 }
 
-// due returns the runs to query now: the urgent ones and, when the time has come, all whose pause is almost over. If more is
-// false, nobody waits, and its caller, which is the goroutine, must end.
+// due returns the runs to query now: the urgent ones and, when the time has come, all whose pause is almost over. If
+// more is false, nobody waits, and its caller, which is the goroutine, must end.
 func (r *results) due(now time.Time) (ids []uuid.UUID, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -250,8 +253,8 @@ func (r *results) due(now time.Time) (ids []uuid.UUID, more bool) {
 	return slices.Compact(ids), true
 }
 
-// queried decides when those of ids that have not ended are queried again, after a query that took so long, and returns when
-// the next run is.
+// queried decides when those of ids that have not ended are queried again, after a query that took so long, and returns
+// when the next run is.
 func (r *results) queried(ids []uuid.UUID, took time.Duration) time.Time {
 	first, longest := firstPause, longestPause
 	if r.hints.Listening() {

@@ -76,16 +76,19 @@ func TestResultThatCannotBeRead(t *testing.T) {
 			role, _, _ := kit.PoorClient(t, db, "")
 			dbtest.Exec(t, db.Pool, `CREATE TABLE public.slow AS SELECT 1`)
 			dbtest.Exec(t, db.Pool, `GRANT SELECT ON public.slow TO `+role)
-			dbtest.Exec(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
+			dbtest.Exec(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql
+				AS $$
 				BEGIN
 					IF run = '%s' THEN %s; END IF;
 					RETURN true;
 				END $$`, runs[0].ID(), tt.does))
-			dbtest.Exec(t, db.Pool, `CREATE POLICY bad ON kagzi.workflow_runs USING (output IS NULL OR public.readable(run_id))`)
+			dbtest.Exec(t, db.Pool, `CREATE POLICY bad ON kagzi.workflow_runs
+				USING (output IS NULL OR public.readable(run_id))`)
 			dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.workflow_runs ENABLE ROW LEVEL SECURITY`)
 			end := func(runs ...*kagzi.Run[string]) {
 				for _, r := range runs {
-					dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET output = '"done"', status = 'COMPLETED', finished_at = now(), available_at = NULL WHERE run_id = $1`, string(r.ID()))
+					dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET output = '"done"', status = 'COMPLETED',
+						finished_at = now(), available_at = NULL WHERE run_id = $1`, string(r.ID()))
 				}
 			}
 			h := newHints(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role)))

@@ -15,8 +15,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A process without a worker listens once it has waited for results for a while, and still does for the next call. It does
-// not replace the connection if that is lost while nobody waits.
+// A process without a worker listens once it has waited for results for a while, and still does for the next call. It
+// does not replace the connection if that is lost while nobody waits.
 func TestWaitersKeepTheListener(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -37,7 +37,8 @@ func TestWaitersKeepTheListener(t *testing.T) {
 	if !h.Listening() {
 		t.Error("the process does not listen any more when the first waiter has left")
 	}
-	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %'`)
+	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+		WHERE datname = current_database() AND query ILIKE 'listen %'`)
 	await.True(t, "the listener is closed", func() bool { return h.ListenerUsers() == 0 })
 }
 
@@ -63,7 +64,8 @@ func TestLaterWaitersListenAgain(t *testing.T) {
 		await.Opened(t, done)
 	}
 	wait(func() { await.True(t, "the process listens", h.Listening) })
-	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %'`)
+	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+		WHERE datname = current_database() AND query ILIKE 'listen %'`)
 	logged.WantLine(t, "level=WARN", "not listening, polling")
 	await.True(t, "the listener is closed", func() bool { return h.ListenerUsers() == 0 })
 	wait(func() { logged.WantLine(t, "level=INFO", "listening again", "after=") })

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A run is queried when somebody comes to wait for it, after short pauses that grow, and when a hint names it. Runs that are
-// waited for longer are not queried with it.
+// A run is queried when somebody comes to wait for it, after short pauses that grow, and when a hint names it. Runs
+// that are waited for longer are not queried with it.
 func TestRunsAreQueriedByTheirOwnPauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,8 +50,8 @@ func TestRunsAreQueriedByTheirOwnPauses(t *testing.T) {
 	})
 }
 
-// While notifications arrive, a run that was just started is first queried when it is 10 ms old, or by a hint. A second waiter
-// has it queried at once.
+// While notifications arrive, a run that was just started is first queried when it is 10 ms old, or by a hint. A second
+// waiter has it queried at once.
 func TestAYoungRunIsQueriedLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,8 @@ func TestAYoungRunIsQueriedLater(t *testing.T) {
 			t.Error("it was not queried when somebody else came")
 		}
 		for name, id := range map[string]uuid.UUID{
-			"old": madeAt(time.Now().Add(-youngest)), "of a clock that is ahead": madeAt(time.Now().Add(time.Second)), "without a time": uuid.New(),
+			"old": madeAt(time.Now().Add(-youngest)), "of a clock that is ahead": madeAt(time.Now().Add(time.Second)),
+			"without a time": uuid.New(),
 		} {
 			if got := youth(id, time.Now()); got != 0 {
 				t.Errorf("a pause of %v for an ID that is %s", got, name)

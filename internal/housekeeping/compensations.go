@@ -10,8 +10,8 @@ import (
 // maxCompensated is the most runs that one pass reads.
 const maxCompensated = 100
 
-// Compensate continues the runs that wait only for the next step of their compensations, because the worker that should have
-// taken it has died, or because the server has refused it. What the server refuses again holds up no other run.
+// Compensate continues the runs that wait only for the next step of their compensations, because the worker that should
+// have taken it has died, or because the server has refused it. What the server refuses again holds up no other run.
 func (k *Coordinator) Compensate(ctx context.Context) (time.Duration, error) {
 	ids, err := k.cfg.Store.DueCompensations(ctx, maxCompensated)
 	if err == nil {

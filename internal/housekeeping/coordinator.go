@@ -1,10 +1,10 @@
-// Package housekeeping does the work of a coordinator in one namespace. A coordinator fires schedules, ends runs that have
-// exceeded their Timeout while no worker executes them, continues compensations whose worker has died, declares workers dead
-// and releases their runs, and deletes runs that are past their retention.
+// Package housekeeping does the work of a coordinator in one namespace. A coordinator fires schedules, ends runs that
+// have exceeded their Timeout while no worker executes them, continues compensations whose worker has died, declares
+// workers dead and releases their runs, and deletes runs that are past their retention.
 //
-// Any number of coordinators may run at once, in any process: transactions in the database decide between them. All but one
-// rest while they hear that one (leader.go), because more would only repeat its queries. A loop (loops.go) repeats each pass:
-// a pass returns the pause until the next one, and an error if the database failed it.
+// Any number of coordinators may run at once, in any process: transactions in the database decide between them. All but
+// one rest while they hear that one (leader.go), because more would only repeat its queries. A loop (loops.go) repeats
+// each pass: a pass returns the pause until the next one, and an error if the database failed it.
 package housekeeping
 
 import (
@@ -45,14 +45,18 @@ type Config struct {
 
 	KeepPendingEvents time.Duration // the same for events that a consumer has not consumed
 
-	// Intercept wraps the ticks of a schedule with code of the application, which gives next the headers of the runs. nil: nothing wraps them.
-	Intercept func(ctx context.Context, t *store.Template, next func(ctx context.Context, headers json.RawMessage) error) error
+	// Intercept wraps the ticks of a schedule with code of the application, which gives next the headers of the runs.
+	// nil: nothing wraps them.
+	Intercept func(ctx context.Context, t *store.Template,
+		next func(ctx context.Context, headers json.RawMessage) error) error
 
-	NoDeadlineGrace bool // end overdue runs at once, for tests whose clock stands still; zero: give workers some seconds
+	// end overdue runs at once, for tests whose clock stands still; zero: give workers some seconds
+	NoDeadlineGrace bool
 
 	Now func() time.Time // the clock of the failure detectors, for tests; zero: time.Now
 
-	Hosted bool // a worker hosts the coordinator, so the other workers of the fleet probably host one each; zero: assume no others
+	// a worker hosts the coordinator, so the other workers of the fleet probably host one each; zero: assume no others
+	Hosted bool
 }
 
 // A Coordinator does the housekeeping of one namespace. It is made by New.
@@ -66,7 +70,8 @@ type Coordinator struct {
 	queued    queuedRuns
 
 	leadership *leadership
-	leading    atomic.Bool // the last check of the connections told the others that this coordinator works; that loop sets it
+	// the last check of the connections told the others that this coordinator works; that loop sets it
+	leading atomic.Bool
 	// Each of these belongs to one loop and needs no lock. Run resets them.
 	heartbeats  failureDetector
 	connections failureDetector
@@ -83,9 +88,18 @@ func New(cfg Config) *Coordinator {
 	}
 	k := &Coordinator{
 		cfg: cfg, schedules: make(chan struct{}, 1), deadlines: make(chan struct{}, 1),
-		failing:   outage.Failures{Begins: "kagzi: the coordinator met an error and tries again", Ends: "kagzi: the coordinator no longer meets that error"},
-		unfired:   outage.Failures{Begins: "kagzi: some schedules cannot be fired; the others are", Ends: "kagzi: all schedules can be fired again"},
-		undeleted: outage.Failures{Begins: "kagzi: some runs that are to be deleted cannot be; the others are", Ends: "kagzi: all runs that were to be deleted are"},
+		failing: outage.Failures{
+			Begins: "kagzi: the coordinator met an error and tries again",
+			Ends:   "kagzi: the coordinator no longer meets that error",
+		},
+		unfired: outage.Failures{
+			Begins: "kagzi: some schedules cannot be fired; the others are",
+			Ends:   "kagzi: all schedules can be fired again",
+		},
+		undeleted: outage.Failures{
+			Begins: "kagzi: some runs that are to be deleted cannot be; the others are",
+			Ends:   "kagzi: all runs that were to be deleted are",
+		},
 	}
 	k.leadership = newLeadership(&k.cfg)
 	return k
@@ -97,8 +111,8 @@ func (k *Coordinator) WakeSchedules() { goroutine.Signal(k.schedules) }
 // WakeDeadlines makes the coordinator read the deadlines now. It does not block.
 func (k *Coordinator) WakeDeadlines() { goroutine.Signal(k.deadlines) }
 
-// Refresh wakes the coordinator if a queued run waits for one of the given runs, or, with nil, if a queued run waits at all.
-// It does not block.
+// Refresh wakes the coordinator if a queued run waits for one of the given runs, or, with nil, if a queued run waits at
+// all. It does not block.
 func (k *Coordinator) Refresh(ids []uuid.UUID) {
 	if k.queued.changed(ids) {
 		k.WakeSchedules()

@@ -10,15 +10,18 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// deadlineGrace is how long after its deadline a coordinator ends a run. A worker with a free slot claims the run when it
-// becomes due, at its deadline at the latest, and the lease of a worker that executes it ends three seconds later.
+// deadlineGrace is how long after its deadline a coordinator ends a run. A worker with a free slot claims the run when
+// it becomes due, at its deadline at the latest, and the lease of a worker that executes it ends three seconds later.
 const deadlineGrace = 5 * time.Second
 
-// EndOverdue ends the runs past their deadline that no worker executes, because no worker serves their queue or version, or
-// all slots are taken. It also ends cancelled runs that their worker should have ended by now.
+// EndOverdue ends the runs past their deadline that no worker executes, because no worker serves their queue or
+// version, or all slots are taken. It also ends cancelled runs that their worker should have ended by now.
 func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 	if k.overdue == nil {
-		k.overdue = &store.Overdue{Grace: deadlineGrace, Kind: string(kind.Deadline), Error: failure.Text(failure.ErrDeadline)}
+		k.overdue = &store.Overdue{
+			Grace: deadlineGrace, Kind: string(kind.Deadline),
+			Error: failure.Text(failure.ErrDeadline),
+		}
 		if k.cfg.NoDeadlineGrace {
 			k.overdue.Grace = 0
 		}

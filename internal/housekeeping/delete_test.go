@@ -12,7 +12,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Delete of a long run fails halfway, as if its process had died. The coordinator does the rest, although it keeps all other runs for ever.
+// A Delete of a long run fails halfway, as if its process had died. The coordinator does the rest, although it keeps
+// all other runs for ever.
 func TestFinishDeletions(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
@@ -21,12 +22,14 @@ func TestFinishDeletions(t *testing.T) {
 	addOld(t, pool, "long", "FAILED", 0, 2)
 	addOld(t, pool, "other", "FAILED", 1000, 1)
 	addSteps(t, pool, "long", deleteRows)
-	dbtest.Exec(t, pool, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the process dies'; END $$`)
+	dbtest.Exec(t, pool,
+		`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the process dies'; END $$`)
 	dbtest.Exec(t, pool, `CREATE TRIGGER fail BEFORE DELETE ON kagzi.step_runs FOR EACH ROW EXECUTE FUNCTION fail()`)
 	t.Cleanup(func() { dbtest.Exec(t, pool, `DROP FUNCTION IF EXISTS fail() CASCADE`) })
 	var bad uuid.UUID
 	for range 2 {
-		bad = dbtest.QueryOne[uuid.UUID](t, pool, `SELECT run_id FROM kagzi.workflow_runs WHERE workflow_type = 'long' AND waiting_on IS NULL LIMIT 1`)
+		bad = dbtest.QueryOne[uuid.UUID](t, pool, `SELECT run_id FROM kagzi.workflow_runs WHERE workflow_type = 'long'
+			AND waiting_on IS NULL LIMIT 1`)
 		if _, err := k.cfg.Store.Delete(t.Context(), nil, bad, store.Why{Actor: "ada"}, false); err == nil {
 			t.Fatal("the deletion does not fail")
 		}
@@ -56,12 +59,14 @@ func TestFinishDeletions(t *testing.T) {
 	if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs`); n != 0 {
 		t.Errorf("%d steps are left", n)
 	}
-	if events := dbtest.QueryOne[string](t, pool, `SELECT string_agg(event || ' ' || actor, ', ') FROM kagzi.run_events`); events != "DELETED ada, DELETED ada" {
+	if events := dbtest.QueryOne[string](t, pool, `SELECT string_agg(event || ' ' || actor, ', ')
+		FROM kagzi.run_events`); events != "DELETED ada, DELETED ada" {
 		t.Errorf("events: %s", events)
 	}
 }
 
-// Somebody else is deleting a long run that is past its retention: that is no reason to warn. If the other one dies, the next scan deletes it.
+// Somebody else is deleting a long run that is past its retention: that is no reason to warn. If the other one dies,
+// the next scan deletes it.
 func TestRetentionMeetsADelete(t *testing.T) {
 	logged := &testlog.Buffer{}
 	pool, k := retaining(t, func(cfg *Config) { cfg.Log = logged.Logger() })

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// leaderSilence is for how long a coordinator hears no senior one before it works itself, and leaderSpread the most that
-	// chance adds to that, so that not all begin at once. A leader is heard about once a second.
+	// leaderSilence is for how long a coordinator hears no senior one before it works itself, and leaderSpread the most
+	// that chance adds to that, so that not all begin at once. A leader is heard about once a second.
 	leaderSilence = 1500 * time.Millisecond
 	leaderSpread  = 500 * time.Millisecond
 
-	// longestLead bounds the sending of one notification. It says what was so when it was sent, and after leaderSilence the
-	// others work anyway.
+	// longestLead bounds the sending of one notification. It says what was so when it was sent, and after leaderSilence
+	// the others work anyway.
 	longestLead = leaderSilence
 
 	// passSlack is how late a pass of the leader's loops may be before the others begin to work.
@@ -31,30 +31,33 @@ const (
 	// busyWithin is how soon a run is due in a queue that the leader calls busy. See engine.Session.hearLead.
 	busyWithin = 10 * time.Second
 
-	// searchEvery is how often the leader looks for busy queues. A worker polls if it has not heard of its queue for its
-	// PollInterval, usually five seconds. longestSearch bounds one look, and restPerSearch how much of the time all take.
+	// searchEvery is how often the leader looks for busy queues. A worker polls if it has not heard of its queue for
+	// its PollInterval, usually five seconds. longestSearch bounds one look, and restPerSearch how much of the time all
+	// take.
 	searchEvery   = 3 * time.Second
 	longestSearch = 200 * time.Millisecond
 	restPerSearch = 9
 
-	// backendsPerWorker is how many backends the database may have for each worker of a namespace that has a leader. Each
-	// notification wakes all backends that listen, so leaders of many small namespaces would cost more than they save.
+	// backendsPerWorker is how many backends the database may have for each worker of a namespace that has a leader.
+	// Each notification wakes all backends that listen, so leaders of many small namespaces would cost more than they
+	// save.
 	backendsPerWorker = 50
 )
 
-// A leadership decides whether this coordinator works or rests. It rests while it hears a senior one: an older coordinator whose
-// program is not older, and whose times are not longer. No promise depends on the leader: a coordinator that hears none works,
-// so without notifications all do.
+// A leadership decides whether this coordinator works or rests. It rests while it hears a senior one: an older
+// coordinator whose program is not older, and whose times are not longer. No promise depends on the leader: a
+// coordinator that hears none works, so without notifications all do.
 type leadership struct {
 	cfg     *Config
 	changed chan struct{} // of capacity one: until has changed
 
-	mu     sync.Mutex           // guards the fields below
-	id     uuid.UUID            // of this Run of the coordinator
-	senior uuid.UUID            // the coordinator for which this one rests, or last did
-	until  time.Time            // when this coordinator works again unless it hears a senior one before
-	delete bool                 // the senior one deletes by this coordinator's rules, so this one need not
-	onTime map[string]time.Time // until when each loop is on time: its last pass succeeded, and the next one is not overdue
+	mu     sync.Mutex // guards the fields below
+	id     uuid.UUID  // of this Run of the coordinator
+	senior uuid.UUID  // the coordinator for which this one rests, or last did
+	until  time.Time  // when this coordinator works again unless it hears a senior one before
+	delete bool       // the senior one deletes by this coordinator's rules, so this one need not
+	// until when each loop is on time: its last pass succeeded, and the next one is not overdue
+	onTime map[string]time.Time
 }
 
 func newLeadership(cfg *Config) *leadership {
@@ -89,7 +92,8 @@ func (l *leadership) hear(lead hints.Lead) {
 }
 
 func (l *leadership) isSenior(lead *hints.Lead) bool {
-	return bytes.Compare(lead.ID[:], l.id[:]) < 0 && lead.Schema >= l.cfg.Schema && lead.Interval <= l.cfg.Interval && lead.StaleAfter <= l.cfg.StaleAfter &&
+	return bytes.Compare(lead.ID[:], l.id[:]) < 0 && lead.Schema >= l.cfg.Schema && lead.Interval <= l.cfg.Interval &&
+		lead.StaleAfter <= l.cfg.StaleAfter &&
 		(lead.Grace <= l.cfg.Grace || l.cfg.NoGrace)
 }
 
@@ -131,7 +135,8 @@ func (l *leadership) awaitTurn(ctx context.Context) {
 	}
 }
 
-// passed notes that a pass of a loop has succeeded, and that the next one is after the pause. failed notes that one has not.
+// passed notes that a pass of a loop has succeeded, and that the next one is after the pause. failed notes that one has
+// not.
 func (l *leadership) passed(loop string, pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +162,10 @@ func (l *leadership) says() hints.Lead {
 	deletes := l.isOnTime(deleteOld)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	says := hints.Lead{ID: l.id, Schema: l.cfg.Schema, Interval: l.cfg.Interval, StaleAfter: l.cfg.StaleAfter, Grace: l.cfg.Grace}
+	says := hints.Lead{
+		ID: l.id, Schema: l.cfg.Schema, Interval: l.cfg.Interval, StaleAfter: l.cfg.StaleAfter,
+		Grace: l.cfg.Grace,
+	}
 	if deletes {
 		says.Retention = l.cfg.retentionID()
 	}
@@ -169,7 +177,8 @@ func needsLeader(fleet *store.FleetCheck) bool {
 	return fleet.Workers > 1 && fleet.Workers*backendsPerWorker >= fleet.Backends
 }
 
-// untilNextSearch returns when the next search of the queues begins, counted from the begin of the last one, which took so long.
+// untilNextSearch returns when the next search of the queues begins, counted from the begin of the last one, which took
+// so long.
 func untilNextSearch(took time.Duration) time.Duration {
 	return max(searchEvery-checkConnectionsEvery/2, restPerSearch*took)
 }

@@ -59,7 +59,8 @@ func TestCoordinatorRestsForASeniorOne(t *testing.T) {
 					t.Errorf("rests for %v, want a rest: %t", l.rests(), tt.rests)
 				}
 				l.awaitTurn(t.Context())
-				if silence := time.Since(begun); tt.rests && (silence < leaderSilence || silence > leaderSilence+leaderSpread) {
+				if silence := time.Since(begun); tt.rests &&
+					(silence < leaderSilence || silence > leaderSilence+leaderSpread) {
 					t.Errorf("works after a silence of %v", silence)
 				}
 			})
@@ -122,8 +123,10 @@ func TestAnotherCoordinatorTakesOver(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	for range 2 { // the registry shows a fleet
-		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after)
-			SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '1 hour'`)
+		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types,
+			status, lease_timeout, stale_after)
+			SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes',
+				interval '1 hour'`)
 	}
 	run := func(k *Coordinator) (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -156,8 +159,10 @@ func TestLeaderDoesNotHang(t *testing.T) {
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
 	for range 2 { // the registry shows a fleet
-		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after)
-			SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '1 hour'`)
+		dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types,
+			status, lease_timeout, stale_after)
+			SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes',
+				interval '1 hour'`)
 	}
 	k := newCoordinator(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4)), func(*Config) {})
 	defer k.cfg.Hints.Listen()()
@@ -177,10 +182,14 @@ func TestLeaderDoesNotHang(t *testing.T) {
 	}
 }
 
-// A coordinator leaves the deletion of old runs to a leader with the same rules that is on time, and only as long as it hears it.
+// A coordinator leaves the deletion of old runs to a leader with the same rules that is on time, and only as long as it
+// hears it.
 func TestLeaderDeletes(t *testing.T) {
 	pool, k := retaining(t)
-	leader := newLeadership(&Config{Interval: k.cfg.Interval, StaleAfter: k.cfg.StaleAfter, Grace: k.cfg.Grace, Retention: k.cfg.Retention})
+	leader := newLeadership(&Config{
+		Interval: k.cfg.Interval, StaleAfter: k.cfg.StaleAfter, Grace: k.cfg.Grace,
+		Retention: k.cfg.Retention,
+	})
 	leader.id = uuid.Nil // the oldest
 	heard := func(change func(*leadership)) {
 		leader.passed(deleteOld, time.Hour)

@@ -8,8 +8,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// ServeLimits calls the runs that wait for a slot of a limit, if one is free: the worker that should have called them has died,
-// or the run that had the slot was ended by somebody else, or was suspended while it got it.
+// ServeLimits calls the runs that wait for a slot of a limit, if one is free: the worker that should have called them
+// has died, or the run that had the slot was ended by somebody else, or was suspended while it got it.
 func (k *Coordinator) ServeLimits(ctx context.Context) (time.Duration, error) {
 	names, err := k.cfg.Store.WaitingLimits(ctx)
 	for _, name := range names {

@@ -9,8 +9,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Run does the housekeeping until ctx ends, and then returns nil. If the pool is closed first, it returns the store's error.
-// Run may be called again after it has returned, but never concurrently. The caller has checked that the schema fits.
+// Run does the housekeeping until ctx ends, and then returns nil. If the pool is closed first, it returns the store's
+// error. Run may be called again after it has returned, but never concurrently. The caller has checked that the schema
+// fits.
 func (k *Coordinator) Run(ctx context.Context) error {
 	k.heartbeats, k.connections, k.scan, k.overdue = failureDetector{}, failureDetector{}, scan{}, nil
 	k.leadership.begin()
@@ -38,8 +39,8 @@ func (k *Coordinator) Run(ctx context.Context) error {
 	return nil
 }
 
-// work runs the loops that one coordinator of a namespace is enough for, until ctx ends or a senior coordinator works. Passes
-// under way then are finished.
+// work runs the loops that one coordinator of a namespace is enough for, until ctx ends or a senior coordinator works.
+// Passes under way then are finished.
 func (k *Coordinator) work(ctx context.Context, stop context.CancelCauseFunc) {
 	working, rest := context.WithCancel(ctx)
 	defer rest()
@@ -66,8 +67,8 @@ func (k *Coordinator) work(ctx context.Context, stop context.CancelCauseFunc) {
 	loops.Wait()
 }
 
-// resume prepares the loops for work after a rest. A failure detector that has not checked for long begins anew: its gap was a
-// rest, and not an outage.
+// resume prepares the loops for work after a rest. A failure detector that has not checked for long begins anew: its
+// gap was a rest, and not an outage.
 func (k *Coordinator) resume() {
 	now := k.cfg.Now()
 	if now.Sub(k.heartbeats.checked) > k.heartbeatsGap() {
@@ -79,9 +80,11 @@ func (k *Coordinator) resume() {
 	k.overdue = nil
 }
 
-// repeat calls pass until ctx ends or the pool is closed: after the pause that pass returned, or as soon as wake has a value.
-// It logs the errors of pass under the name what.
-func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, what string, wake <-chan struct{}, pass func(context.Context) (time.Duration, error)) {
+// repeat calls pass until ctx ends or the pool is closed: after the pause that pass returned, or as soon as wake has a
+// value. It logs the errors of pass under the name what.
+func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, what string, wake <-chan struct{},
+	pass func(context.Context) (time.Duration, error),
+) {
 	for ctx.Err() == nil {
 		pause, err := pass(ctx)
 		switch {

@@ -31,7 +31,8 @@ func TestErrorIsLoggedOnce(t *testing.T) {
 		}
 		return 0, errors.New("no such table")
 	})
-	for _, line := range []string{"the coordinator met an error and tries again", "the coordinator no longer meets that error"} {
+	for _, line := range []string{"the coordinator met an error and tries again", "the coordinator no longer meets " +
+		"that error"} {
 		if n := strings.Count(logged.String(), line); n != 1 {
 			t.Errorf("logged %d times: %s\n%s", n, line, logged)
 		}

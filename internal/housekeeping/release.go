@@ -13,14 +13,14 @@ import (
 const (
 	checkConnectionsEvery = time.Second
 
-	// checksPerSecond is how many of the hosted coordinators together check the connections within a second. More checks would
-	// find a death no sooner, and each of them costs the server.
+	// checksPerSecond is how many of the hosted coordinators together check the connections within a second. More
+	// checks would find a death no sooner, and each of them costs the server.
 	checksPerSecond = 20
 )
 
-// CheckHeartbeats declares workers dead that send no heartbeats, and releases their runs. The store reports a worker after two
-// thirds of its StaleAfter, and this coordinator must then see it silent for the last third: a worker that was silent while
-// the coordinator could not check may itself have been unable to report.
+// CheckHeartbeats declares workers dead that send no heartbeats, and releases their runs. The store reports a worker
+// after two thirds of its StaleAfter, and this coordinator must then see it silent for the last third: a worker that
+// was silent while the coordinator could not check may itself have been unable to report.
 func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error) {
 	d, timeout := &k.heartbeats, k.cfg.StaleAfter/3
 	pause := k.heartbeatsPause()
@@ -33,8 +33,10 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 	if gap := now.Sub(d.checked); !d.checked.IsZero() && gap > k.heartbeatsGap() {
 		d.restart(time.Time{})
 		if len(silent) > 0 {
-			k.cfg.Log.Info("kagzi: workers without a recent heartbeat get time to send one: the coordinator could not check heartbeats",
-				"namespace", k.cfg.Store.Namespace(), "workers", len(silent), "for", timeout, "unchecked_for", gap.Round(time.Millisecond))
+			k.cfg.Log.Info("kagzi: workers without a recent heartbeat get time to send one: the coordinator could "+
+				"not check heartbeats",
+				"namespace", k.cfg.Store.Namespace(), "workers", len(silent), "for", timeout, "unchecked_for",
+				gap.Round(time.Millisecond))
 		}
 	}
 	dead, _ := d.dead(silent, now, timeout)
@@ -58,14 +60,16 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 	return pause, errors.Join(err, err2)
 }
 
-// CheckConnections declares workers dead whose connection the server has not had for Grace, if they have sent no heartbeat
-// since, and releases their runs. A worker that has only lost its connection opens another before. After an outage of the
-// database, in which all workers lose their connections, the detector starts again and declares nobody dead for a while.
+// CheckConnections declares workers dead whose connection the server has not had for Grace, if they have sent no
+// heartbeat since, and releases their runs. A worker that has only lost its connection opens another before. After an
+// outage of the database, in which all workers lose their connections, the detector starts again and declares nobody
+// dead for a while.
 func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, error) {
 	d, now := &k.connections, k.cfg.Now()
 	fleet, err := k.cfg.Store.CheckFleet(ctx)
 	if store.Forbidden(err) {
-		k.cfg.Log.Warn("kagzi: the server's backends cannot be read: the crash of a worker is found only when its heartbeats are overdue", "error", err)
+		k.cfg.Log.Warn("kagzi: the server's backends cannot be read: the crash of a worker is found only when its "+
+			"heartbeats are overdue", "error", err)
 		return time.Hour, nil
 	}
 	if err != nil {
@@ -89,17 +93,17 @@ func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, erro
 	return min(k.connectionsPause(fleet.Watched), next), err
 }
 
-// heartbeatsPause is the time between two checks of the heartbeats. After a gap of heartbeatsGap, or connectionsGap, a check
-// says nothing about the time between.
+// heartbeatsPause is the time between two checks of the heartbeats. After a gap of heartbeatsGap, or connectionsGap, a
+// check says nothing about the time between.
 func (k *Coordinator) heartbeatsPause() time.Duration { return min(k.cfg.Interval, k.cfg.StaleAfter/3) }
 func (k *Coordinator) heartbeatsGap() time.Duration   { return k.heartbeatsPause() + time.Second }
 func (k *Coordinator) connectionsGap() time.Duration {
 	return k.cfg.Interval + k.cfg.Grace + checkConnectionsEvery
 }
 
-// connectionsPause returns the pause until the connections are checked again. If none of the coordinators leads, each of those
-// of a large fleet checks less often: one check is enough, and a coordinator that has seen an unresponsive worker comes back
-// in time.
+// connectionsPause returns the pause until the connections are checked again. If none of the coordinators leads, each
+// of those of a large fleet checks less often: one check is enough, and a coordinator that has seen an unresponsive
+// worker comes back in time.
 func (k *Coordinator) connectionsPause(workers int) time.Duration {
 	pause := min(checkConnectionsEvery, k.cfg.Grace)
 	if k.leading.Load() {
@@ -130,9 +134,9 @@ func (k *Coordinator) noteRefused(w store.LostWorker) {
 	}
 }
 
-// lead tells the others that this coordinator works, if it hears them, too, and all its loops are on time. Every few seconds
-// it also says which queues have work. A search of the queues that is slow, because of an old snapshot, or fails comes again
-// after a multiple of its time: meanwhile the workers poll.
+// lead tells the others that this coordinator works, if it hears them, too, and all its loops are on time. Every few
+// seconds it also says which queues have work. A search of the queues that is slow, because of an old snapshot, or
+// fails comes again after a multiple of its time: meanwhile the workers poll.
 func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
 	leading := needsLeader(fleet) && k.cfg.Hints.Listening() &&
 		k.leadership.isOnTime(fireSchedules, endOverdue, runCompensations, serveLimits, keepKeys, releaseRuns)

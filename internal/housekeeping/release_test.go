@@ -17,12 +17,16 @@ import (
 )
 
 // insertDisconnected registers a worker whose connection is gone.
-const insertDisconnected = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after, backend_pid, backend_start, server_start)
-	SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', 2147483647, now(), pg_postmaster_start_time()`
+const insertDisconnected = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status,
+	lease_timeout, stale_after, backend_pid, backend_start, server_start)
+	SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s',
+		2147483647, now(), pg_postmaster_start_time()`
 
 // insertSilent registers a worker that has sent no heartbeat for an hour.
-const insertSilent = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
-	SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '1 hour'`
+const insertSilent = `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status,
+	lease_timeout, stale_after, heartbeat_at)
+	SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['w'], 'ONLINE', interval '5 minutes', interval '30 s',
+		now() - interval '1 hour'`
 
 func TestFailureDetector(t *testing.T) {
 	t.Parallel()
@@ -57,7 +61,12 @@ func TestFailureDetector(t *testing.T) {
 		"EachAfterItsOwnTimeout": {
 			{0, []store.UnresponsiveWorker{worker(one, 1, 1)}, nil, patience},
 			{2 * time.Second, []store.UnresponsiveWorker{worker(one, 1, 1), worker(two, 1, 2)}, nil, time.Second},
-			{patience, []store.UnresponsiveWorker{worker(one, 1, 1), worker(two, 1, 2)}, []uuid.UUID{one}, 2 * time.Second},
+			{
+				patience,
+				[]store.UnresponsiveWorker{worker(one, 1, 1), worker(two, 1, 2)},
+				[]uuid.UUID{one},
+				2 * time.Second,
+			},
 		},
 	} {
 		var d failureDetector
@@ -149,7 +158,8 @@ func TestNoGrace(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			k := newCoordinator(t, db.Pool, func(cfg *Config) {
-				cfg.Interval, cfg.StaleAfter, cfg.Grace, cfg.NoGrace = 5*time.Millisecond, 15*time.Millisecond, 5*time.Millisecond, off
+				cfg.Interval, cfg.StaleAfter, cfg.Grace, cfg.NoGrace = 5*time.Millisecond, 15*time.Millisecond,
+					5*time.Millisecond, off
 			})
 			dbtest.Exec(t, db.Pool, insertDisconnected)
 			ctx, stop := context.WithCancel(t.Context())
@@ -158,10 +168,12 @@ func TestNoGrace(t *testing.T) {
 			for i := 1; i <= 20; i++ { // as many checks
 				dbtest.Exec(t, db.Pool, insertSilent)
 				await.True(t, "the silent worker is declared dead", func() bool {
-					return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events WHERE detail = 'no heartbeat'`) == i
+					return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.worker_events
+						WHERE detail = 'no heartbeat'`) == i
 				})
 			}
-			if lost := dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.worker_events WHERE detail = 'connection gone')`); lost == off {
+			if lost := dbtest.QueryOne[bool](t, db.Pool,
+				`SELECT EXISTS (SELECT FROM kagzi.worker_events WHERE detail = 'connection gone')`); lost == off {
 				t.Errorf("lost: %t", lost)
 			}
 			stop()
@@ -189,7 +201,8 @@ func TestHeartbeatsAfterAnOutage(t *testing.T) {
 		}
 		return dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	}
-	const longer, within = "50 min", "61 min" // the last heartbeat is an hour old: older than the first, and than two thirds of the second
+	// the last heartbeat is an hour old: older than the first, and than two thirds of the second
+	const longer, within = "50 min", "61 min"
 	if !check(0, longer) {
 		t.Fatal("a worker was declared dead at first sight")
 	}
@@ -207,8 +220,8 @@ func TestHeartbeatsAfterAnOutage(t *testing.T) {
 	}
 }
 
-// A dead worker holds two runs, and the database refuses to change one of them. The other is released, and the log says once
-// why the first is not.
+// A dead worker holds two runs, and the database refuses to change one of them. The other is released, and the log says
+// once why the first is not.
 func TestReleaseLogsTheRunItCannotRelease(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
@@ -224,21 +237,26 @@ func TestReleaseLogsTheRunItCannotRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := runs[0].RunID.String()
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', version = 1, started_at = now(), locked_by = $1, lease = $2, available_at = now() + interval '1 minute'`, id, uuid.New())
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', version = 1, started_at = now(),
+		locked_by = $1, lease = $2, available_at = now() + interval '1 minute'`, id, uuid.New())
 	dbtest.Exec(t, pool, fmt.Sprintf(`
-		CREATE FUNCTION public.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged' USING ERRCODE = 'XX001'; END $$;
-		CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (NEW.run_id = '%s') EXECUTE FUNCTION public.damaged()`, bad))
+		CREATE FUNCTION public.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'damaged'
+			USING ERRCODE = 'XX001'; END $$;
+		CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
+			WHEN (NEW.run_id = '%s') EXECUTE FUNCTION public.damaged()`, bad))
 	dbtest.Exec(t, pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now(), release_at = now()`)
 	for range 3 {
 		if _, err := k.CheckHeartbeats(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at <= now() AND run_id <> $1`, bad); n != 1 {
+		if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at <= now()
+			AND run_id <> $1`, bad); n != 1 {
 			t.Fatalf("%d others are due, want 1", n)
 		}
 		dbtest.Exec(t, pool, `UPDATE kagzi.workers SET release_at = now()`)
 	}
-	logged.WantLine(t, "the coordinator met an error and tries again", "release a run of a dead worker", id.String(), bad)
+	logged.WantLine(t, "the coordinator met an error and tries again", "release a run of a dead worker",
+		id.String(), bad)
 	for _, line := range []string{"release a run of a dead worker", "worker is lost"} {
 		if n := strings.Count(logged.String(), line); n != 1 {
 			t.Errorf("%q is logged %d times, want once", line, n)

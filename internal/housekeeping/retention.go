@@ -32,8 +32,8 @@ const (
 	maxSmaller = 16 // the most powers of two by which transactions shrink
 )
 
-// DeleteOld deletes a batch of the runs past their retention, or searches for some. It returns no pause while it finds more.
-// It does not search while the leader deletes by the same rules.
+// DeleteOld deletes a batch of the runs past their retention, or searches for some. It returns no pause while it finds
+// more. It does not search while the leader deletes by the same rules.
 func (k *Coordinator) DeleteOld(ctx context.Context) (time.Duration, error) {
 	s := &k.scan
 	switch {
@@ -64,8 +64,8 @@ func (c *Config) retentionID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// deleteRegistered deletes the rows of workers that ended more than a week ago, of windows that closed some time ago, and of changes that
-// were made long ago.
+// deleteRegistered deletes the rows of workers that ended more than a week ago, of windows that closed some time ago,
+// and of changes that were made long ago.
 func (k *Coordinator) deleteRegistered(ctx context.Context) error {
 	return errors.Join(
 		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneWorkers(ctx, keepWorkers, deleteRuns) }),
@@ -74,13 +74,16 @@ func (k *Coordinator) deleteRegistered(ctx context.Context) error {
 	)
 }
 
-// deleteRecords deletes the events that say who deleted a run, once they are as old as failed runs get, and old entries of the audit log.
+// deleteRecords deletes the events that say who deleted a run, once they are as old as failed runs get, and old entries
+// of the audit log.
 func (k *Coordinator) deleteRecords(ctx context.Context) error {
 	if k.cfg.KeepForever {
 		return nil
 	}
 	return errors.Join(
-		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneDeletions(ctx, k.cfg.Retention.Failed, deleteRuns) }),
+		deleteAll(ctx, func() (int64, error) {
+			return k.cfg.Store.PruneDeletions(ctx, k.cfg.Retention.Failed, deleteRuns)
+		}),
 		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneAudit(ctx, k.cfg.KeepAudit, deleteRuns) }),
 	)
 }
@@ -114,8 +117,8 @@ func (k *Coordinator) beginScan(ctx context.Context) error {
 	return err
 }
 
-// findOld makes the next query of the scan. If it finds nothing, the pause is a multiple of the query's duration, so that a
-// million sleeping runs, which every scan reads again, do not load the database.
+// findOld makes the next query of the scan. If it finds nothing, the pause is a multiple of the query's duration, so
+// that a million sleeping runs, which every scan reads again, do not load the database.
 func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 	s := &k.scan
 	began, part := time.Now(), s.next()
@@ -123,11 +126,13 @@ func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 	switch {
 	case store.Locked(err): // by a migration
 		return k.cfg.Interval, nil
-	case errors.Is(err, store.ErrTooLong), store.MayBeRowError(err) && k.canRead(ctx): // a row of this part cannot be read
+	case errors.Is(err, store.ErrTooLong), store.MayBeRowError(err) && k.canRead(ctx):
+		// a row of this part cannot be read
 		if !s.cut(part) { // it cannot be divided: skip it, the next scan tries again
 			s.passed(part.End)
 			if store.MayBeRowError(err) {
-				s.logSkipped(k.cfg.Log, "kagzi: a run cannot be read to see whether it is past its retention", "after", part.After, "up_to", part.End, "error", err)
+				s.logSkipped(k.cfg.Log, "kagzi: a run cannot be read to see whether it is past its retention", "after",
+					part.After, "up_to", part.End, "error", err)
 			}
 		}
 		return k.foundNothing(began), nil
@@ -183,7 +188,8 @@ func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
 		s.smaller = max(0, s.smaller-1)
 	}
 	switch {
-	case store.Locked(err), pruned.Elsewhere: // a migration has the table, or another coordinator deletes: leave it to that one
+	case store.Locked(err), pruned.Elsewhere:
+		// a migration has the table, or another coordinator deletes: leave it to that one
 		s.ranges, s.old = nil, nil
 		return k.scanRest(), nil
 	case err != nil:
@@ -203,16 +209,17 @@ func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// delete deletes runs with at most rows rows in a transaction. Of a run that has more rows it deletes the steps first, and
-// returns the run in all.Long. It skips a run that cannot be deleted; the next scan tries again. late says that a transaction
-// took too long.
+// delete deletes runs with at most rows rows in a transaction. Of a run that has more rows it deletes the steps first,
+// and returns the run in all.Long. It skips a run that cannot be deleted; the next scan tries again. late says that a
+// transaction took too long.
 func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (all store.Pruned, late bool, err error) {
 	skip := func(id uuid.UUID, err error) {
 		if store.Classify(err) == store.ClassLate && k.scan.smaller < maxSmaller {
 			all.Left = append(all.Left, id)
 			return
 		}
-		k.scan.logSkipped(k.cfg.Log, "kagzi: a run past its retention cannot be deleted; others are", "run", id, "error", err)
+		k.scan.logSkipped(k.cfg.Log, "kagzi: a run past its retention cannot be deleted; others are", "run", id,
+			"error", err)
 	}
 	err = store.Isolate(ids, func(ids []uuid.UUID) error {
 		pruned, err := k.cfg.Store.Prune(ctx, k.cfg.Retention, ids, rows)
@@ -245,8 +252,8 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 	return all, late, err
 }
 
-// scanRest returns the pause between two scans of this coordinator. The coordinators of a fleet do not all scan at once, and
-// together scan no more often than one would alone.
+// scanRest returns the pause between two scans of this coordinator. The coordinators of a fleet do not all scan at
+// once, and together scan no more often than one would alone.
 func (k *Coordinator) scanRest() time.Duration {
 	rest := scanRest * time.Duration(k.scanners())
 	return rest/2 + rand.N(rest)

@@ -23,10 +23,13 @@ import (
 func addOld(t *testing.T, pool *pgxpool.Pool, workflow, status string, days, n int) {
 	t.Helper()
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at, finished_at, error_kind)
-		SELECT (lpad(to_hex((extract(epoch FROM now() - $3::int * interval '1 day') * 1000)::bigint), 12, '0') || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid,
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at,
+			finished_at, error_kind)
+		SELECT (lpad(to_hex((extract(epoch FROM now() - $3::int * interval '1 day') * 1000)::bigint), 12,
+			'0') || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid,
 			'default', 'default', $1, $2::text, CASE WHEN $2::text = 'SLEEPING' THEN timestamptz 'infinity' END,
-			CASE WHEN $2::text <> 'SLEEPING' THEN now() - $3::int * interval '1 day' END, CASE WHEN $2::text = 'FAILED' THEN 'error' END
+			CASE WHEN $2::text <> 'SLEEPING' THEN now() - $3::int * interval '1 day' END, CASE WHEN $2::text = 'FAILED'
+				THEN 'error' END
 		FROM generate_series(1, $4::int)`, workflow, status, days, n)
 }
 
@@ -34,7 +37,8 @@ func addOld(t *testing.T, pool *pgxpool.Pool, workflow, status string, days, n i
 func addSteps(t *testing.T, pool *pgxpool.Pool, workflow string, n int) {
 	t.Helper()
 	dbtest.Exec(t, pool, `
-		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt)
+		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+			first_attempt)
 		SELECT run_id, 'step-' || g, 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1
 		FROM kagzi.workflow_runs, generate_series(1, $2::int) AS g WHERE workflow_type = $1`, workflow, n)
 }
@@ -98,7 +102,10 @@ func TestRetention(t *testing.T) {
 
 	t.Run("Configured", func(t *testing.T) {
 		pool, k := retaining(t, func(cfg *Config) {
-			cfg.Retention = store.Retention{Completed: 48 * time.Hour, Failed: 72 * time.Hour, Workflows: map[string]time.Duration{"brief": time.Hour}}
+			cfg.Retention = store.Retention{
+				Completed: 48 * time.Hour, Failed: 72 * time.Hour,
+				Workflows: map[string]time.Duration{"brief": time.Hour},
+			}
 		})
 		addOld(t, pool, "a", "COMPLETED", 1, 1)
 		addOld(t, pool, "b", "COMPLETED", 2, 1)
@@ -117,7 +124,8 @@ func TestRetention(t *testing.T) {
 		}
 	})
 
-	// A query reads a few thousand sleeping runs, and a pause follows. All old runs behind them are found and deleted in batches.
+	// A query reads a few thousand sleeping runs, and a pause follows. All old runs behind them are found and deleted
+	// in batches.
 	t.Run("BehindManySleepers", func(t *testing.T) {
 		pool, k := retaining(t)
 		addOld(t, pool, "asleep", "SLEEPING", 400, 3*readRuns)
@@ -130,7 +138,8 @@ func TestRetention(t *testing.T) {
 		if took := time.Since(began); err != nil || pause == 0 || pause > scanShare*took {
 			t.Errorf("pause %v after a query of %v that found nothing, error %v", pause, took, err)
 		}
-		// Three queries read the sleepers, one finds all old runs, four passes delete them, and one query reads the other range.
+		// Three queries read the sleepers, one finds all old runs, four passes delete them, and one query reads the
+		// other range.
 		if passes := scanOnce(t, k); passes != 2+1+4+1 {
 			t.Errorf("%d passes", passes)
 		}
@@ -143,7 +152,8 @@ func TestRetention(t *testing.T) {
 		addOld(t, pool, "sleeper", "SLEEPING", 400, 1)
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
 		scanOnce(t, k)
-		dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now() - interval '8 days'`)
+		dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL,
+			finished_at = now() - interval '8 days'`)
 		wantLeft(t, pool, "sleeper 1")
 		scanOnce(t, k)
 		wantLeft(t, pool, "none")
@@ -179,18 +189,21 @@ func addOthers(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	dbtest.Exec(t, pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, finished_at)
-		SELECT (lpad(to_hex((extract(epoch FROM now() - interval '50 days') * 1000)::bigint + g * 1000), 12, '0') || '70008' || substr(md5(g::text), 1, 15))::uuid,
+		SELECT (lpad(to_hex((extract(epoch FROM now() - interval '50 days') * 1000)::bigint + g * 1000), 12,
+			'0') || '70008' || substr(md5(g::text), 1, 15))::uuid,
 			'other', 'default', 'others', 'CANCELLED', now() - interval '30 days'
 		FROM generate_series(1, $1::bigint) AS g`, n)
 }
 
-// queryRows makes passes until the scan has ended, and returns for each query the number of runs of all namespaces that it read.
+// queryRows makes passes until the scan has ended, and returns for each query the number of runs of all namespaces that
+// it read.
 func queryRows(t *testing.T, pool *pgxpool.Pool, k *Coordinator) (rows []int) {
 	t.Helper()
 	for begun := time.Now(); ; {
 		if len(k.scan.ranges) > 0 && len(k.scan.old) == 0 {
 			part := k.scan.next()
-			rows = append(rows, dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id > $1 AND run_id <= $2`, part.After, part.End))
+			rows = append(rows, dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs
+				WHERE run_id > $1 AND run_id <= $2`, part.After, part.End))
 		}
 		if _, err := k.DeleteOld(t.Context()); err != nil {
 			t.Fatal(err)
@@ -204,8 +217,8 @@ func queryRows(t *testing.T, pool *pgxpool.Pool, k *Coordinator) (rows []int) {
 	}
 }
 
-// Another namespace has filled the key. The queries for one namespace's runs read bounded parts of it, and make progress even
-// if the server cancels some.
+// Another namespace has filled the key. The queries for one namespace's runs read bounded parts of it, and make
+// progress even if the server cancels some.
 func TestRetentionBesideALargeNamespace(t *testing.T) {
 	t.Parallel()
 
@@ -272,7 +285,8 @@ func TestCuts(t *testing.T) {
 	}
 	// perID is a query that takes a millisecond for each ID above 512.
 	perID := func(r store.Range) time.Duration {
-		return time.Duration(binary.BigEndian.Uint64(r.End[:])-max(512, min(binary.BigEndian.Uint64(r.After[:]), binary.BigEndian.Uint64(r.End[:])))) * time.Millisecond
+		return time.Duration(binary.BigEndian.Uint64(r.End[:])-max(512,
+			min(binary.BigEndian.Uint64(r.After[:]), binary.BigEndian.Uint64(r.End[:])))) * time.Millisecond
 	}
 	quick := func(store.Range) time.Duration { return 0 }
 	if got := scanKey(quick); !slices.Equal(got, []uint64{1024}) {
@@ -335,8 +349,8 @@ func TestCoordinatorsDelete(t *testing.T) {
 	await.True(t, "only the recent runs are left", func() bool { return left(t, pool) == "young 10" })
 }
 
-// The server refuses to delete a run, or cannot read it. The other runs are deleted, the log names the run once, and a scan
-// deletes it after its repair.
+// The server refuses to delete a run, or cannot read it. The other runs are deleted, the log names the run once, and a
+// scan deletes it after its repair.
 func TestRetentionSkipsARunItCannotDelete(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -346,19 +360,24 @@ func TestRetentionSkipsARunItCannotDelete(t *testing.T) {
 		steps  int
 	}{
 		"AForeignKey": {
-			[]string{`CREATE TABLE public.orders (run uuid, ns text, FOREIGN KEY (run, ns) REFERENCES kagzi.workflow_runs (run_id, namespace_id))`, `INSERT INTO public.orders VALUES ('%s', 'default')`},
+			[]string{`CREATE TABLE public.orders (run uuid, ns text,
+				FOREIGN KEY (run, ns) REFERENCES kagzi.workflow_runs (run_id,
+				namespace_id))`, `INSERT INTO public.orders VALUES ('%s', 'default')`},
 			`DROP TABLE public.orders`, "a run past its retention cannot be deleted", 1,
 		},
 		"OneOfManySteps": {
 			[]string{
-				`CREATE FUNCTION public.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'kept' USING ERRCODE = '23503'; END $$`,
-				`CREATE TRIGGER keep BEFORE DELETE ON kagzi.step_runs FOR EACH ROW WHEN (OLD.run_id = '%s' AND OLD.step_id = 'step-7') EXECUTE FUNCTION public.keep()`,
+				`CREATE FUNCTION public.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'kept'
+					USING ERRCODE = '23503'; END $$`,
+				`CREATE TRIGGER keep BEFORE DELETE ON kagzi.step_runs FOR EACH ROW
+					WHEN (OLD.run_id = '%s' AND OLD.step_id = 'step-7') EXECUTE FUNCTION public.keep()`,
 			},
 			`DROP TRIGGER keep ON kagzi.step_runs`, "a run past its retention cannot be deleted", deleteRows + 10,
 		},
 		"ADamagedRow": {
 			[]string{
-				`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN IF run = '%s' THEN RAISE 'invalid page' USING ERRCODE = 'XX001'; END IF; RETURN true; END $$`,
+				`CREATE FUNCTION public.readable(run uuid) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN IF run = '%s'
+					THEN RAISE 'invalid page' USING ERRCODE = 'XX001'; END IF; RETURN true; END $$`,
 				`CREATE POLICY bad ON kagzi.workflow_runs USING (public.readable(run_id))`,
 				`ALTER TABLE kagzi.workflow_runs ENABLE ROW LEVEL SECURITY`,
 			},
@@ -369,12 +388,14 @@ func TestRetentionSkipsARunItCannotDelete(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			logged := &testlog.Buffer{}
-			k := newCoordinator(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", dbtest.Role(t, db))), func(cfg *Config) { cfg.Log = logged.Logger() })
+			k := newCoordinator(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", dbtest.Role(t, db))),
+				func(cfg *Config) { cfg.Log = logged.Logger() })
 			k.scan.longest = time.Minute
 			for days := 40; days < 60; days++ { // IDs of many times, because cuts divide by time
 				addOld(t, db.Pool, "old", "COMPLETED", days, 1)
 			}
-			bad := dbtest.QueryOne[uuid.UUID](t, db.Pool, `SELECT run_id FROM kagzi.workflow_runs ORDER BY run_id OFFSET 7 LIMIT 1`)
+			bad := dbtest.QueryOne[uuid.UUID](t, db.Pool, `SELECT run_id FROM kagzi.workflow_runs
+				ORDER BY run_id OFFSET 7 LIMIT 1`)
 			dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET workflow_type = 'bad' WHERE run_id = $1`, bad)
 			addSteps(t, db.Pool, "bad", tt.steps)
 			for _, sql := range tt.damage {
@@ -396,8 +417,8 @@ func TestRetentionSkipsARunItCannotDelete(t *testing.T) {
 	}
 }
 
-// A process died after it had deleted half of a run's steps. The next process deletes the rest although it keeps runs for
-// longer: such a run cannot be resumed, and its remains are of no use.
+// A process died after it had deleted half of a run's steps. The next process deletes the rest although it keeps runs
+// for longer: such a run cannot be resumed, and its remains are of no use.
 func TestHalfDeletedRunIsDeletedUnderALongerRetention(t *testing.T) {
 	ctx, pool := t.Context(), dbtest.Pool(t)
 	st := store.New(pool, "default")
@@ -440,32 +461,37 @@ func TestClosedWindowsAreDeleted(t *testing.T) {
 			pool, k := retaining(t, func(c *Config) { c.KeepForever = forever })
 			dbtest.Exec(t, pool, `
 				INSERT INTO kagzi.start_windows (window_id, namespace_id, policy, workflow_type, start_key, closes_at)
-				SELECT gen_random_uuid(), 'default', 'batch', 'type', g::text, now() - interval '11 minutes' FROM generate_series(1, 1200) AS g
+				SELECT gen_random_uuid(), 'default', 'batch', 'type', g::text, now() - interval '11 minutes'
+					FROM generate_series(1, 1200) AS g
 				UNION ALL SELECT gen_random_uuid(), 'default', 'batch', 'type', 'recent', now() - interval '9 minutes'
 				UNION ALL SELECT gen_random_uuid(), 'other', 'batch', 'type', 'other', now() - interval '1 day'`)
 			if _, err := k.DeleteOld(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := dbtest.QueryOne[string](t, pool, `SELECT string_agg(start_key, ' ' ORDER BY start_key) FROM kagzi.start_windows`); got != "other recent" {
+			if got := dbtest.QueryOne[string](t, pool, `SELECT string_agg(start_key, ' ' ORDER BY start_key)
+				FROM kagzi.start_windows`); got != "other recent" {
 				t.Errorf("left: %s", got)
 			}
 		})
 	}
 }
 
-// The record of a deletion goes when a failed run of its age would, and an entry of the audit log after KeepAudit. Neither goes if runs are
-// kept for ever.
+// The record of a deletion goes when a failed run of its age would, and an entry of the audit log after KeepAudit.
+// Neither goes if runs are kept for ever.
 func TestRecordsOfDeletions(t *testing.T) {
 	for keeps, want := range map[bool]int{false: 1, true: 2} {
 		t.Run(fmt.Sprint("KeepForever=", keeps), func(t *testing.T) {
 			pool, k := retaining(t, func(c *Config) { c.KeepForever, c.KeepAudit = keeps, 20*24*time.Hour })
 			for _, days := range []int{19, 21} {
-				dbtest.Exec(t, pool, `INSERT INTO kagzi.audit_log (entry_id, namespace_id, action, kind, name, occurred_at)
-					VALUES (gen_random_uuid(), 'default', 'PAUSED', 'queue', 'q', now() - $1::int * interval '1 day')`, days)
+				dbtest.Exec(t, pool, `INSERT INTO kagzi.audit_log (entry_id, namespace_id, action, kind, name,
+					occurred_at)
+					VALUES (gen_random_uuid(), 'default', 'PAUSED', 'queue', 'q',
+						now() - $1::int * interval '1 day')`, days)
 			}
 			for _, days := range []int{29, 31} {
 				dbtest.Exec(t, pool, `INSERT INTO kagzi.run_events (run_id, event_id, namespace_id, event, occurred_at)
-					VALUES (gen_random_uuid(), gen_random_uuid(), 'default', 'DELETED', now() - $1::int * interval '1 day')`, days)
+					VALUES (gen_random_uuid(), gen_random_uuid(), 'default', 'DELETED',
+						now() - $1::int * interval '1 day')`, days)
 			}
 			if _, err := k.DeleteOld(t.Context()); err != nil {
 				t.Fatal(err)

@@ -20,16 +20,17 @@ const (
 	maxCuts   = 100_000
 )
 
-// A scan reads the runs from the oldest ID to the newest. Its state is in memory: another process makes its own scans, and a
-// new scan finds the runs that an interrupted one left. Only the loop of the retention uses it.
+// A scan reads the runs from the oldest ID to the newest. Its state is in memory: another process makes its own scans,
+// and a new scan finds the runs that an interrupted one left. Only the loop of the retention uses it.
 //
-// A query returns the runs of one namespace, but reads the key of all namespaces. If other namespaces have many runs, cuts
-// divide the key: a query reads up to the next cut at most. The cuts stay from scan to scan. The first cuts come from the
-// planner's statistics; a part whose query takes long is divided, and two parts with quick queries are joined.
+// A query returns the runs of one namespace, but reads the key of all namespaces. If other namespaces have many runs,
+// cuts divide the key: a query reads up to the next cut at most. The cuts stay from scan to scan. The first cuts come
+// from the planner's statistics; a part whose query takes long is divided, and two parts with quick queries are joined.
 type scan struct {
-	ranges  []store.Range // still to be read; empty: no scan is under way
-	old     []uuid.UUID   // runs found that are still to be deleted
-	workers int           // of the namespace when the scan began: about as many coordinators share the work if none leads
+	ranges []store.Range // still to be read; empty: no scan is under way
+	old    []uuid.UUID   // runs found that are still to be deleted
+	// of the namespace when the scan began: about as many coordinators share the work if none leads
+	workers int
 	shared  int           // the namespace has 1/shared of all runs, and uses that part of scanShare
 	cuts    []uuid.UUID   // in order
 	joined  bool          // fit has just joined the last part with the next: it leaves the next one as it is
@@ -76,8 +77,8 @@ func (s *scan) cut(part store.Range) bool {
 	return true
 }
 
-// fit adapts the cuts to the time that the query of part took. A slow part is divided for the next scan. A quick one is joined
-// with the next part, but not with all that follow, because those together may be slow again.
+// fit adapts the cuts to the time that the query of part took. A slow part is divided for the next scan. A quick one is
+// joined with the next part, but not with all that follow, because those together may be slow again.
 func (s *scan) fit(part store.Range, took time.Duration) {
 	i, at := s.find(part.End)
 	switch {

@@ -26,8 +26,8 @@ const (
 	maxFiredBytes = 64 << 20
 )
 
-// FireSchedules starts the runs of the schedules that are due, and the queued runs whose predecessor has ended. The pause is
-// the time until the next schedule is due.
+// FireSchedules starts the runs of the schedules that are due, and the queued runs whose predecessor has ended. The
+// pause is the time until the next schedule is due.
 func (k *Coordinator) FireSchedules(ctx context.Context) (time.Duration, error) {
 	for ctx.Err() == nil {
 		if err := k.releaseQueued(ctx); err != nil {
@@ -74,7 +74,8 @@ func (k *Coordinator) releaseQueued(ctx context.Context) error {
 		if !store.Refused(why) {
 			continue
 		}
-		if err := k.pause(ctx, id, lockWait, why); err != nil && !store.Locked(err) { // the next pass pauses one that is locked
+		// the next pass pauses one that is locked
+		if err := k.pause(ctx, id, lockWait, why); err != nil && !store.Locked(err) {
 			return err
 		}
 	}
@@ -84,17 +85,19 @@ func (k *Coordinator) releaseQueued(ctx context.Context) error {
 	return nil
 }
 
-// fireBatch fires up to a batch of due schedules in one transaction. If the database refuses that, it fires each schedule in a
-// transaction of its own, so that one schedule does not hold up the others. It returns the number of schedules handled.
+// fireBatch fires up to a batch of due schedules in one transaction. If the database refuses that, it fires each
+// schedule in a transaction of its own, so that one schedule does not hold up the others. It returns the number of
+// schedules handled.
 func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 	if k.cfg.Intercept != nil {
 		return k.fireIntercepted(ctx)
 	}
 	var b batch
-	fired, handled, err := k.cfg.Store.FireDue(ctx, k.cfg.Batch, func(now time.Time, due []*store.Template) []*store.Firing {
-		b = k.decideBatch(now, due)
-		return b.firings
-	})
+	fired, handled, err := k.cfg.Store.FireDue(ctx, k.cfg.Batch,
+		func(now time.Time, due []*store.Template) []*store.Firing {
+			b = k.decideBatch(now, due)
+			return b.firings
+		})
 	if b.due != nil && store.Answered(err) {
 		return k.fireEach(ctx, b.due, lockWait)
 	}
@@ -113,7 +116,8 @@ func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 	return handled, nil
 }
 
-// fireIntercepted fires due schedules one by one, because code of the application runs around each, and must not run in a transaction.
+// fireIntercepted fires due schedules one by one, because code of the application runs around each, and must not run in
+// a transaction.
 func (k *Coordinator) fireIntercepted(ctx context.Context) (handled int, err error) {
 	var all []*store.Template
 	_, handled, err = k.cfg.Store.FireDue(ctx, k.cfg.Batch, func(_ time.Time, due []*store.Template) []*store.Firing {
@@ -159,7 +163,9 @@ func (k *Coordinator) decideBatch(now time.Time, due []*store.Template) batch {
 
 // fireEach fires schedules one by one: after the database refused them together, to find the schedule that fails, or
 // because they cannot share a transaction. It returns the number of those that did not fail.
-func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template, wait time.Duration) (done int, failure error) {
+func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template,
+	wait time.Duration,
+) (done int, failure error) {
 	for _, t := range due {
 		switch err := k.FireAlone(ctx, t, wait); {
 		case store.Unavailable(err) && !store.Answered(err) || store.Closed(err) || ctx.Err() != nil:
@@ -243,18 +249,21 @@ func (k *Coordinator) storeRefusal(ctx context.Context, t *store.Template, probl
 // tick starts the runs of the ticks that have come since the schedule was seen, inside of the interceptors. The ticks
 // are still undecided if the schedule is not paused and its cursor has not moved: a call that fires, changes or pauses
 // the schedule does one or the other.
-func (k *Coordinator) tick(ctx context.Context, seen *store.Template, wait time.Duration) (ticked store.Ticked, err error) {
+func (k *Coordinator) tick(ctx context.Context, seen *store.Template,
+	wait time.Duration,
+) (ticked store.Ticked, err error) {
 	reached := false
 	fire := func(ctx context.Context, headers json.RawMessage) (err error) {
 		reached = true
-		ticked, err = k.cfg.Store.TickSchedule(ctx, seen.ID, wait, func(now time.Time, t *store.Template) (*store.Edit, error) {
-			if t == nil || t.Paused || t.Overlap != seen.Overlap || !t.Cursor.Equal(seen.Cursor) {
-				return nil, nil
-			}
-			f := k.decideAlone(t, now)
-			f.Headers = headers
-			return &store.Edit{Fire: f}, nil
-		})
+		ticked, err = k.cfg.Store.TickSchedule(ctx, seen.ID, wait,
+			func(now time.Time, t *store.Template) (*store.Edit, error) {
+				if t == nil || t.Paused || t.Overlap != seen.Overlap || !t.Cursor.Equal(seen.Cursor) {
+					return nil, nil
+				}
+				f := k.decideAlone(t, now)
+				f.Headers = headers
+				return &store.Edit{Fire: f}, nil
+			})
 		return err
 	}
 	if k.cfg.Intercept != nil {
@@ -273,8 +282,8 @@ func (k *Coordinator) decideAlone(t *store.Template, now time.Time) *store.Firin
 	return f
 }
 
-// decide decides which runs a schedule starts, at most budget. dropped says why ticks were dropped, which should be rare; it is
-// empty if none were.
+// decide decides which runs a schedule starts, at most budget. dropped says why ticks were dropped, which should be
+// rare; it is empty if none were.
 func decide(t *store.Template, now time.Time, budget int) (f *store.Firing, dropped string) {
 	d, err := Schedule(t).Decide(now, budget)
 	if err != nil {

@@ -19,21 +19,27 @@ func TestDecisionIsBoundedInBytes(t *testing.T) {
 	k := newCoordinator(t, dbtest.Pool(t))
 	now := time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)
 	for size, want := range map[int]int{0: 10, 1 << 20: 10, 16 << 20: 4, 33 << 20: 1, 100 << 20: 1} {
-		tm := &store.Template{Cron: "@hourly", CatchUp: 100, Spec: []byte("{}"), Size: size, Cursor: now.Add(-10 * time.Hour)}
+		tm := &store.Template{
+			Cron: "@hourly", CatchUp: 100, Spec: []byte("{}"), Size: size,
+			Cursor: now.Add(-10 * time.Hour),
+		}
 		if n := len(k.decideAlone(tm, now).Runs); n != want {
 			t.Errorf("%d runs of %d bytes each, want %d", n, size, want)
 		}
 	}
 }
 
-// A batch stays within the bounds of one transaction. A schedule for which no budget is left stays due. A schedule that cannot
-// be evaluated gets a problem and does not affect the others.
+// A batch stays within the bounds of one transaction. A schedule for which no budget is left stays due. A schedule that
+// cannot be evaluated gets a problem and does not affect the others.
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	k := newCoordinator(t, dbtest.Pool(t), func(cfg *Config) { cfg.MaxRuns = 3 })
 	now := time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)
 	missed := func(name string, hours int, change func(*store.Template)) *store.Template {
-		tm := &store.Template{ID: uuid.New(), Name: name, Cron: "@hourly", CatchUp: 100, Spec: []byte("{}"), Cursor: now.Add(time.Duration(-hours) * time.Hour), Next: now}
+		tm := &store.Template{
+			ID: uuid.New(), Name: name, Cron: "@hourly", CatchUp: 100, Spec: []byte("{}"),
+			Cursor: now.Add(time.Duration(-hours) * time.Hour), Next: now,
+		}
 		change(tm)
 		return tm
 	}
@@ -41,7 +47,9 @@ func TestBatch(t *testing.T) {
 	b := k.decideBatch(now, []*store.Template{
 		missed("two", 2, as),
 		missed("unreadable", 2, func(tm *store.Template) { tm.TimeZone = "Mars/Olympus" }),
-		missed("replaces", 1, func(tm *store.Template) { tm.Overlap, tm.Active = timetable.OverlapCancelPrevious, true }),
+		missed("replaces", 1, func(tm *store.Template) {
+			tm.Overlap, tm.Active = timetable.OverlapCancelPrevious, true
+		}),
 		missed("drops", 2, func(tm *store.Template) { tm.CatchUp = 1 }),
 		missed("too many", 1, as),
 	})
@@ -50,7 +58,8 @@ func TestBatch(t *testing.T) {
 		next time.Time
 	}{{2, now.Add(time.Hour)}, {0, now}, {0, now.Add(lockPause)}, {1, now.Add(time.Hour)}, {0, now}} {
 		f := b.firings[i]
-		if len(f.Runs) != want.runs || !f.Next.Equal(want.next) || (f.Problem != "") != (i == 1) || f.Replace != (i == 2) {
+		if len(f.Runs) != want.runs || !f.Next.Equal(want.next) || (f.Problem != "") != (i == 1) ||
+			f.Replace != (i == 2) {
 			t.Errorf("%s: %+v, want %d runs and %v", b.due[i].Name, f, want.runs, want.next)
 		}
 	}
@@ -63,12 +72,14 @@ func TestBatch(t *testing.T) {
 func saveSchedule(t *testing.T, k *Coordinator) (id uuid.UUID) {
 	t.Helper()
 	id = uuid.New()
-	_, err := k.cfg.Store.EditSchedule(t.Context(), nil, id, func(now time.Time, _ *store.Template) (*store.Edit, error) {
-		return &store.Edit{Save: &store.Template{
-			ID: id, Name: "s", Queue: "default", Type: "w", Priority: 2, Cron: "@hourly", CatchUp: 100, Overlap: timetable.OverlapQueueOne, Spec: []byte("{}"),
-			Cursor: now.Add(-3 * time.Hour), Next: now,
-		}}, nil
-	})
+	_, err := k.cfg.Store.EditSchedule(t.Context(), nil, id,
+		func(now time.Time, _ *store.Template) (*store.Edit, error) {
+			return &store.Edit{Save: &store.Template{
+				ID: id, Name: "s", Queue: "default", Type: "w", Priority: 2, Cron: "@hourly", CatchUp: 100,
+				Overlap: timetable.OverlapQueueOne, Spec: []byte("{}"),
+				Cursor: now.Add(-3 * time.Hour), Next: now,
+			}}, nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,9 +90,13 @@ func saveSchedule(t *testing.T, k *Coordinator) (id uuid.UUID) {
 func startNow(t *testing.T, k *Coordinator, schedule uuid.UUID) (run uuid.UUID) {
 	t.Helper()
 	run = NewRunID()
-	_, err := k.cfg.Store.EditSchedule(t.Context(), nil, schedule, func(_ time.Time, tm *store.Template) (*store.Edit, error) {
-		return &store.Edit{Fire: &store.Firing{Template: schedule, Runs: []store.TickRun{{RunID: run}}, Next: tm.Next}}, nil
-	})
+	_, err := k.cfg.Store.EditSchedule(t.Context(), nil, schedule,
+		func(_ time.Time, tm *store.Template) (*store.Edit, error) {
+			return &store.Edit{Fire: &store.Firing{
+				Template: schedule, Runs: []store.TickRun{{RunID: run}},
+				Next: tm.Next,
+			}}, nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +111,8 @@ func fire(t *testing.T, k *Coordinator) {
 	}
 }
 
-// The pass that queues a run remembers the run that it waits for, so the queued run begins when that one ends, however long
-// the interval is.
+// The pass that queues a run remembers the run that it waits for, so the queued run begins when that one ends, however
+// long the interval is.
 func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
@@ -106,7 +121,8 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	fire(t, k)
 	wantTicks := func(condition string) {
 		t.Helper()
-		if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND fire_at IS NOT NULL AND `+condition); n != 1 {
+		if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL
+			AND fire_at IS NOT NULL AND `+condition); n != 1 {
 			t.Errorf("%d runs of ticks with %s, want 1", n, condition)
 		}
 	}
@@ -124,13 +140,15 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 	wantAwake(true, "any run has changed")
 	wantAwake(true, "the active run has changed", active)
 	wantAwake(false, "another run has changed", uuid.New())
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = now(), error_kind = 'cancelled' WHERE run_id = $1`, active)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL, finished_at = now(),
+		error_kind = 'cancelled' WHERE run_id = $1`, active)
 	fire(t, k)
 	wantTicks(`status = 'PENDING' AND available_at <= now() AND waiting_on IS NULL`)
 	wantAwake(false, "any run has changed, and none is queued")
 }
 
-// A run that changes while the queued runs are read may be one that a queued run waits for, so the coordinator reads them again.
+// A run that changes while the queued runs are read may be one that a queued run waits for, so the coordinator reads
+// them again.
 func TestRunThatChangesWhileQueuedRunsAreRead(t *testing.T) {
 	t.Parallel()
 	proxy := pgproxy.Start(t, dbtest.Database(t).DSN)

@@ -7,7 +7,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// eventsRest is the longest pause between two rotations. A partition is open for a sixth of the time for which events are kept.
+// eventsRest is the longest pause between two rotations. A partition is open for a sixth of the time for which events
+// are kept.
 const eventsRest = time.Minute
 
 // RotateEvents removes the oldest events of topics once they are too old, and opens another partition for new ones.

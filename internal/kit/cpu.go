@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A CPUMeter measures the processor time of this process and of the server. Other load of the machine changes it less than it changes
-// the time by the clock. It works on Linux only.
+// A CPUMeter measures the processor time of this process and of the server. Other load of the machine changes it less
+// than it changes the time by the clock. It works on Linux only.
 type CPUMeter struct {
 	postmaster string // its process ID, "" if it cannot be found
 	before     float64
@@ -47,7 +47,8 @@ func (m *CPUMeter) Seconds() float64 {
 	return m.total() - m.before
 }
 
-// total returns the processor time used so far. What a process of the server has used is added to its parent's time when it ends.
+// total returns the processor time used so far. What a process of the server has used is added to its parent's time
+// when it ends.
 func (m *CPUMeter) total() (s float64) {
 	all, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range all {

@@ -1,5 +1,5 @@
-// Package kit has what Kagzi's black-box tests share: clients, workers and runs of a test, waiting for what must happen,
-// hooks, and workflows that many tests need. They use the public API, the database and internal/testhook.
+// Package kit has what Kagzi's black-box tests share: clients, workers and runs of a test, waiting for what must
+// happen, hooks, and workflows that many tests need. They use the public API, the database and internal/testhook.
 //
 //	func TestSomething(t *testing.T) {
 //		k := kit.New(t)

@@ -21,7 +21,8 @@ type Gate struct {
 // NewGate returns a gate that is closed.
 func NewGate() *Gate {
 	return &Gate{
-		Workflow: kagzi.Define[int, string]("gate"), Begun: make(chan int, 100), Open: make(chan struct{}), Cause: make(chan error, 100),
+		Workflow: kagzi.Define[int, string]("gate"), Begun: make(chan int, 100), Open: make(chan struct{}),
+		Cause: make(chan error, 100),
 	}
 }
 
@@ -46,7 +47,9 @@ func (g *Gate) Handle(w *kagzi.Worker) {
 }
 
 // Gated starts a worker with a gate, and n runs, and returns once all of them wait in the gate.
-func Gated(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig, n int) (g *Gate, runs []*kagzi.Run[string], stop func()) {
+func Gated(t *testing.T, c *kagzi.Client, cfg kagzi.WorkerConfig,
+	n int,
+) (g *Gate, runs []*kagzi.Run[string], stop func()) {
 	t.Helper()
 	g = NewGate()
 	w := NewWorker(t, c, cfg)

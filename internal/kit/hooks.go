@@ -12,9 +12,12 @@ import (
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
-// Unmonitored is the configuration of a worker that only the test declares dead. During a test the worker extends no lease and
-// hosts no coordinator, so that it declares no other worker dead either.
-var Unmonitored = kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour, NoCoordinator: true}
+// Unmonitored is the configuration of a worker that only the test declares dead. During a test the worker extends no
+// lease and hosts no coordinator, so that it declares no other worker dead either.
+var Unmonitored = kagzi.WorkerConfig{
+	PollInterval: 50 * time.Millisecond, Heartbeat: time.Hour,
+	StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour, NoCoordinator: true,
+}
 
 // hooks has the hooks of workers that are not started yet: see HooksOf.
 var hooks sync.Map // *Worker to *testhook.Hooks
@@ -41,8 +44,8 @@ func HookedContext(ctx context.Context, w *kagzi.Worker) context.Context {
 	return ctx
 }
 
-// HangAt makes a worker that is not started yet hang when it first reaches the point while when, if given, returns true. hung is
-// closed then. Every goroutine that reaches the point waits until release is called.
+// HangAt makes a worker that is not started yet hang when it first reaches the point while when, if given, returns
+// true. hung is closed then. Every goroutine that reaches the point waits until release is called.
 func HangAt(t testing.TB, w *kagzi.Worker, point string, when ...func() bool) (hung <-chan struct{}, release func()) {
 	reached, open := make(chan struct{}), make(chan struct{})
 	var first sync.Once
@@ -60,7 +63,8 @@ func HangAt(t testing.TB, w *kagzi.Worker, point string, when ...func() bool) (h
 // TakeAway makes the run due for the worker of Rescue. Its present worker loses the run and cannot extend the lease.
 func (k *Kit) TakeAway(id kagzi.RunID) {
 	k.T.Helper()
-	k.Exec(`UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), available_at = now(), task_queue = 'rescue' WHERE run_id = $1`, string(id))
+	k.Exec(`UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), available_at = now(), task_queue = 'rescue'
+		WHERE run_id = $1`, string(id))
 }
 
 // Rescue starts a worker that executes runs after TakeAway.
@@ -71,10 +75,16 @@ func Rescue[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], fn func(kagzi.Conte
 	ServeWith(k, cfg, wf, fn)
 }
 
-// RareHeartbeats is the configuration of a worker whose regular heartbeats are rarer than a test is long, so that something has caused
-// each heartbeat that a test sees.
-var RareHeartbeats = kagzi.WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
+// RareHeartbeats is the configuration of a worker whose regular heartbeats are rarer than a test is long, so that
+// something has caused each heartbeat that a test sees.
+var RareHeartbeats = kagzi.WorkerConfig{
+	Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute,
+	LeaseTimeout: time.Hour,
+}
 
-// Quick is the configuration of workers that find a dead worker within a few seconds. With a StaleAfter of a second, the workers of
-// a busy machine would declare each other dead again and again.
-var Quick = kagzi.WorkerConfig{MaxConcurrent: 4, Heartbeat: 300 * time.Millisecond, StaleAfter: 3 * time.Second, PollInterval: 200 * time.Millisecond}
+// Quick is the configuration of workers that find a dead worker within a few seconds. With a StaleAfter of a second,
+// the workers of a busy machine would declare each other dead again and again.
+var Quick = kagzi.WorkerConfig{
+	MaxConcurrent: 4, Heartbeat: 300 * time.Millisecond, StaleAfter: 3 * time.Second,
+	PollInterval: 200 * time.Millisecond,
+}

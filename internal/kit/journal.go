@@ -52,10 +52,11 @@ func (j *Journal) Has(line string) bool {
 var Travel = kagzi.Define[int, int]("trip", NoRetry)
 
 // CancelBooking is the compensation of a booking, on a queue of its own.
-var CancelBooking = kagzi.Define[string, struct{}]("cancel-booking", kagzi.Queue("compensations"), kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+var CancelBooking = kagzi.Define[string, struct{}]("cancel-booking", kagzi.Queue("compensations"),
+	kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 
-// ServeCancellations starts a worker for CancelBooking only, which writes to j. If fail is not nil, an attempt to cancel a
-// booking fails with the error that fail returns for it.
+// ServeCancellations starts a worker for CancelBooking only, which writes to j. If fail is not nil, an attempt to
+// cancel a booking fails with the error that fail returns for it.
 func ServeCancellations(k *Kit, j *Journal, fail func(what string) error) (stop func() error) {
 	k.T.Helper()
 	w := NewWorker(k.T, NewClient(k.T, k.Pool), kagzi.WorkerConfig{Queue: "compensations", NoCoordinator: true})
@@ -73,7 +74,8 @@ func ServeCancellations(k *Kit, j *Journal, fail func(what string) error) (stop 
 	return StartWorker(k.T, w)
 }
 
-// Trip returns a workflow function that makes three bookings, each after registering its compensation, and then calls then.
+// Trip returns a workflow function that makes three bookings, each after registering its compensation, and then calls
+// then.
 func Trip(j *Journal, then func(kagzi.Context) error) func(kagzi.Context, int) (int, error) {
 	return func(ctx kagzi.Context, n int) (int, error) {
 		for _, name := range []string{"flight", "hotel", "car"} {
@@ -123,8 +125,8 @@ func EndsAs[Out any](k *Kit, run *kagzi.Run[Out], status kagzi.Status) kagzi.Run
 	return info
 }
 
-// BeginStuck starts Travel on w, and returns once its only step runs. The step ignores its context until the test ends. ended
-// is closed when that context ends.
+// BeginStuck starts Travel on w, and returns once its only step runs. The step ignores its context until the test ends.
+// ended is closed when that context ends.
 func BeginStuck(k *Kit, w *kagzi.Worker) (run *kagzi.Run[int], ended <-chan struct{}) {
 	k.T.Helper()
 	begun, done := make(chan struct{}), make(chan struct{})

@@ -48,7 +48,9 @@ func NewWith(t *testing.T, cfg kagzi.ClientConfig, opts ...dbtest.Option) *Kit {
 }
 
 // Serve starts a worker whose only code is fn. stop stops it.
-func Serve[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), opts ...kagzi.HandleOption) (stop func() error) {
+func Serve[In, Out any](k *Kit, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error),
+	opts ...kagzi.HandleOption,
+) (stop func() error) {
 	k.T.Helper()
 	w := NewWorker(k.T, k.Client, kagzi.WorkerConfig{})
 	kagzi.Handle(w, wf, fn, opts...)
@@ -104,7 +106,8 @@ func Complete[Out any](k *Kit, fn func(kagzi.Context) (Out, error)) Out {
 	return ResultOf(k, Begin(k, wf, struct{}{}))
 }
 
-// Refused serves fn, which makes invalid calls and ignores their errors. It returns the error of the run, which must fail.
+// Refused serves fn, which makes invalid calls and ignores their errors. It returns the error of the run, which must
+// fail.
 func Refused(k *Kit, fn func(kagzi.Context) (int, error)) *kagzi.RunError {
 	k.T.Helper()
 	wf := kagzi.Define[struct{}, int]("wf")
@@ -160,7 +163,8 @@ func (k *Kit) Forward(id kagzi.RunID) {
 
 // WakeRun is the statement by which a signal wakes the run $1.
 const WakeRun = `UPDATE kagzi.workflow_runs SET wakeups = wakeups + 1,
-	available_at = CASE WHEN status = 'SLEEPING' THEN LEAST(available_at, now()) ELSE available_at END WHERE run_id = $1`
+	available_at = CASE WHEN status = 'SLEEPING' THEN LEAST(available_at, now()) ELSE available_at END
+		WHERE run_id = $1`
 
 // Wake wakes a run as a signal does.
 func (k *Kit) Wake(id kagzi.RunID) {
@@ -243,18 +247,20 @@ func WakeCoordinators(t testing.TB, pool *pgxpool.Pool) {
 // RefreshAll notifies the listening workers to refresh every run, and every worker to send a heartbeat.
 func RefreshAll(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	ids := dbtest.QueryOne[[]uuid.UUID](t, pool, `SELECT array(SELECT run_id FROM kagzi.workflow_runs UNION ALL SELECT worker_id FROM kagzi.workers)`)
+	ids := dbtest.QueryOne[[]uuid.UUID](t, pool, `SELECT array(SELECT run_id FROM kagzi.workflow_runs UNION ALL
+		SELECT worker_id FROM kagzi.workers)`)
 	for _, payload := range notify.RunPayload("default", ids) {
 		dbtest.Exec(t, pool, `SELECT pg_notify($1, $2)`, notify.RunChannel, payload)
 	}
 }
 
-// WaitListening waits until n connections to pool's database listen. Each worker, each coordinator, and each client that waits
-// for a result has one.
+// WaitListening waits until n connections to pool's database listen. Each worker, each coordinator, and each client
+// that waits for a result has one.
 func WaitListening(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	await.True(t, "the process listens", func() bool {
-		return dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %' AND state = 'idle'`) >= n
+		return dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND query ILIKE 'listen %' AND state = 'idle'`) >= n
 	})
 }
 
@@ -327,13 +333,18 @@ func Context(t *testing.T) context.Context {
 	return ctx
 }
 
-// NotifiedOnly is the configuration of a worker that neither polls nor sends heartbeats during a test, so that it acts only on
-// notifications.
-var NotifiedOnly = kagzi.WorkerConfig{PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, LeaseTimeout: 24 * time.Hour}
+// NotifiedOnly is the configuration of a worker that neither polls nor sends heartbeats during a test, so that it acts
+// only on notifications.
+var NotifiedOnly = kagzi.WorkerConfig{
+	PollInterval: time.Hour, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour,
+	LeaseTimeout: 24 * time.Hour,
+}
 
-// ServeWith is Serve for a worker with the configuration cfg and a client of its own, so that notifications from senders reach
-// it through the database.
-func ServeWith[In, Out any](k *Kit, cfg kagzi.WorkerConfig, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error)) (w *kagzi.Worker, stop func() error) {
+// ServeWith is Serve for a worker with the configuration cfg and a client of its own, so that notifications from
+// senders reach it through the database.
+func ServeWith[In, Out any](k *Kit, cfg kagzi.WorkerConfig, wf kagzi.Workflow[In, Out],
+	fn func(kagzi.Context, In) (Out, error),
+) (w *kagzi.Worker, stop func() error) {
 	k.T.Helper()
 	w = NewWorker(k.T, NewClient(k.T, k.Pool), cfg)
 	kagzi.Handle(w, wf, fn)

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Refusals is a tracer of connections. It calls report with the name of each fenced write that changed nothing: "record", "suspend" or
-// "finish". So the lease was lost, or the write was there already.
+// Refusals is a tracer of connections. It calls report with the name of each fenced write that changed nothing:
+// "record", "suspend" or "finish". So the lease was lost, or the write was there already.
 func Refusals(report func(write string)) pgx.QueryTracer { return refusals{report} }
 
 // fencedWrites are the names of the writes that need a lease, by a part of their statements.

@@ -106,14 +106,17 @@ func PoorClient(t *testing.T, db *dbtest.DB, revoke string) (role string, c *kag
 // LoseRun changes a run to look as though n workers had died with it without progress, and its lease had expired.
 func LoseRun(t *testing.T, pool *pgxpool.Pool, id kagzi.RunID, n int) {
 	t.Helper()
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, suspect_lease = $2, started_at = now() - interval '1 hour',
-		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour' WHERE run_id = $1`, string(id), uuid.New(), n)
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2,
+		suspect_lease = $2, started_at = now() - interval '1 hour',
+		available_at = now() - interval '1 s', recoveries = $3, recoveries_since = now() - interval '1 hour'
+			WHERE run_id = $1`, string(id), uuid.New(), n)
 }
 
 // Suspect makes the run wait for its next try, in ten minutes, after n workers that executed it have died.
 func Suspect(k *Kit, id kagzi.RunID, n int) {
 	k.T.Helper()
-	k.Exec(`UPDATE kagzi.workflow_runs SET recoveries = $2, recoveries_since = now(), waiting_on = 'recovery', available_at = now() + interval '10 minutes' WHERE run_id = $1`, string(id), n)
+	k.Exec(`UPDATE kagzi.workflow_runs SET recoveries = $2, recoveries_since = now(), waiting_on = 'recovery',
+		available_at = now() + interval '10 minutes' WHERE run_id = $1`, string(id), n)
 }
 
 // Noop is a workflow that is not retried.
@@ -127,8 +130,8 @@ func Odd(_ kagzi.Context, n int) (int, error) {
 	return n, nil
 }
 
-// Link returns the result of the step name, computed from the previous step's result. A lost, repeated or swapped result
-// changes all later ones.
+// Link returns the result of the step name, computed from the previous step's result. A lost, repeated or swapped
+// result changes all later ones.
 func Link(previous, name string) string {
 	sum := sha256.Sum256([]byte(previous + ">" + name))
 	return hex.EncodeToString(sum[:8])

@@ -32,7 +32,8 @@ func (k *Kit) Coordinator() *kagzi.Coordinator {
 // Missed changes a schedule to look as though no coordinator had fired it for d.
 func (k *Kit) Missed(name string, d time.Duration) {
 	k.T.Helper()
-	k.Exec(`UPDATE kagzi.schedules SET cursor_at = date_trunc('second', clock_timestamp()) - $2::interval, next_at = CASE WHEN next_at < 'infinity' THEN now() ELSE next_at END
+	k.Exec(`UPDATE kagzi.schedules SET cursor_at = date_trunc('second', clock_timestamp()) - $2::interval,
+		next_at = CASE WHEN next_at < 'infinity' THEN now() ELSE next_at END
 		WHERE name = $1`, name, d)
 }
 

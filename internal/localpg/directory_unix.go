@@ -16,8 +16,8 @@ import (
 )
 
 // A directory holds one server: its data, its socket, its log, and a lock that this process holds until it ends. The
-// directory belongs to this user. If this user is root, data and socket belong to the user that Postgres runs as, because
-// Postgres refuses to run as root.
+// directory belongs to this user. If this user is root, data and socket belong to the user that Postgres runs as,
+// because Postgres refuses to run as root.
 type directory struct {
 	path  string
 	owner *syscall.Credential // nil: this process's user
@@ -50,11 +50,12 @@ func serverUser() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("this process is root, Postgres does not run as root, and there is neither a user postgres nor nobody")
+	return nil, errors.New("this process is root, Postgres does not run as root, and there is neither a user " +
+		"postgres nor nobody")
 }
 
-// memoryDir is a file system in memory, on systems that have one. Creating a file there is much faster than on a disk, and
-// a database has some 300 files.
+// memoryDir is a file system in memory, on systems that have one. Creating a file there is much faster than on a disk,
+// and a database has some 300 files.
 const memoryDir = "/dev/shm"
 
 // memoryNeeded is the number of bytes that must be free for a server to be put there.
@@ -63,8 +64,8 @@ const memoryNeeded = 4 << 30
 // diskDirs returns the other directories in which servers may be put, best first.
 func diskDirs() []string { return []string{os.TempDir(), "/tmp", "/var/tmp"} }
 
-// newDirectory makes a directory for a server that runs as owner: in the directory in, or if that is empty, anywhere; then on a disk if
-// durable.
+// newDirectory makes a directory for a server that runs as owner: in the directory in, or if that is empty, anywhere;
+// then on a disk if durable.
 func newDirectory(owner *syscall.Credential, durable bool, in string) (_ *directory, err error) {
 	bases := diskDirs()
 	if !durable && memoryFree(memoryDir) >= memoryNeeded {
@@ -82,7 +83,8 @@ func newDirectory(owner *syscall.Credential, durable bool, in string) (_ *direct
 		}
 	}
 	if base == "" {
-		return nil, fmt.Errorf("no temporary directory has a short path that the server's user can reach; tried %s", strings.Join(bases, ", "))
+		return nil, fmt.Errorf("no temporary directory has a short path that the server's user can reach; tried %s",
+			strings.Join(bases, ", "))
 	}
 	path, err := os.MkdirTemp(base, directoryPrefix)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package localpg starts a throwaway Postgres server for tests, examples and benchmarks, from the installed Postgres. The
-// server belongs to the current process: it listens on loopback and on a Unix socket only, keeps its data in a temporary
-// directory, and ends when the process does, even by kill -9.
+// Package localpg starts a throwaway Postgres server for tests, examples and benchmarks, from the installed Postgres.
+// The server belongs to the current process: it listens on loopback and on a Unix socket only, keeps its data in a
+// temporary directory, and ends when the process does, even by kill -9.
 //
 // Most callers need only [Open]. A [Cluster] is a server that the caller can restart.
 package localpg
@@ -118,7 +118,8 @@ func (cfg Config) Start(ctx context.Context) (_ *Cluster, err error) {
 	return c, nil
 }
 
-// runAnywhere starts the server on a free port. A port cannot be reserved: another process may take it before the server does.
+// runAnywhere starts the server on a free port. A port cannot be reserved: another process may take it before the
+// server does.
 func (c *Cluster) runAnywhere(ctx context.Context) (err error) {
 	for range 5 {
 		if c.port, err = freePort(); err != nil {
@@ -271,8 +272,9 @@ func (c *Cluster) ready(pid int) bool {
 	return state == "ready" || state == "standby"
 }
 
-// freePort returns a port that nobody listens on. It lies below the range of the ports of outgoing connections: during a
-// restart, a client that dials a port in that range may get the same port, connect to itself, and keep the server out.
+// freePort returns a port that nobody listens on. It lies below the range of the ports of outgoing connections: during
+// a restart, a client that dials a port in that range may get the same port, connect to itself, and keep the server
+// out.
 func freePort() (int, error) {
 	var err error
 	for range 50 {

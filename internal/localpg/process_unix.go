@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Signals that shut Postgres down. An immediate shutdown also ends the server's child processes; after a SIGKILL they would
-// have to notice the end by themselves.
+// Signals that shut Postgres down. An immediate shutdown also ends the server's child processes; after a SIGKILL they
+// would have to notice the end by themselves.
 const (
 	shutdownFast      = syscall.SIGINT
 	shutdownImmediate = syscall.SIGQUIT
@@ -24,8 +24,8 @@ type process struct {
 	err  error         // how it ended; valid once done is closed
 }
 
-// startProcess starts a program of Postgres in d, as d's owner, logging to d's log. environ has variables that are added to the
-// environment.
+// startProcess starts a program of Postgres in d, as d's owner, logging to d's log. environ has variables that are
+// added to the environment.
 func startProcess(path string, args []string, d *directory, environ ...string) (*process, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.socket(), d.log, d.log

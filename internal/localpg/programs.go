@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// programDirs returns the directories where installers put Postgres without adding them to PATH: for each installer, the
-// newest version first.
+// programDirs returns the directories where installers put Postgres without adding them to PATH: for each installer,
+// the newest version first.
 func programDirs() []string {
 	var dirs []string
 	for _, pattern := range []string{
@@ -43,8 +43,8 @@ func compareVersions(a, b string) int {
 	})
 }
 
-// findPrograms returns the directory that holds initdb and postgres, and the version that postgres reports. If KAGZI_PG_BIN
-// names a directory, it searches no other: whoever asks for one version does not want another.
+// findPrograms returns the directory that holds initdb and postgres, and the version that postgres reports. If
+// KAGZI_PG_BIN names a directory, it searches no other: whoever asks for one version does not want another.
 func findPrograms(getenv func(string) string, dirs []string) (dir, version string, err error) {
 	if named := getenv("KAGZI_PG_BIN"); named != "" {
 		dir, version, err := checkPrograms(named)
@@ -69,14 +69,17 @@ func findPrograms(getenv func(string) string, dirs []string) (dir, version strin
 		}
 		tried = append(tried, fmt.Errorf("%s: %w", candidate, err))
 	}
-	return "", "", fmt.Errorf("localpg: Postgres is not installed (no initdb and postgres found); install it with\n\n\t%s\n\n"+
-		"or set KAGZI_PG_BIN to the folder of its programs: %w", installCommand(), errors.Join(append(tried, errNoPrograms)...))
+	return "", "", fmt.Errorf("localpg: Postgres is not installed (no initdb and postgres found); install it "+
+		"with\n\n\t%s\n\n"+
+		"or set KAGZI_PG_BIN to the folder of its programs: %w", installCommand(),
+		errors.Join(append(tried, errNoPrograms)...))
 }
 
 // errNoPrograms says where findPrograms has searched.
 var errNoPrograms = errors.New("looked at $KAGZI_PG_BIN, $PATH, pg_config --bindir and the usual places")
 
-// checkPrograms returns the directory of the programs in dir, after links, and their version. It fails if they do not work.
+// checkPrograms returns the directory of the programs in dir, after links, and their version. It fails if they do not
+// work.
 func checkPrograms(dir string) (resolved, version string, err error) {
 	path, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres"))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Standby starts another server, which follows c by streaming replication and answers queries. It has c's settings and password. It
-// returns once the standby accepts connections. pg_promote makes it a server like any other.
+// Standby starts another server, which follows c by streaming replication and answers queries. It has c's settings and
+// password. It returns once the standby accepts connections. pg_promote makes it a server like any other.
 func (c *Cluster) Standby(ctx context.Context) (_ *Cluster, err error) {
 	dir, err := c.dir.another()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// initdbArguments are the arguments that decide the contents of a new data directory. Connections over the socket need no
-// password, because other users cannot reach the socket. Every user of this machine can reach the port.
+// initdbArguments are the arguments that decide the contents of a new data directory. Connections over the socket need
+// no password, because other users cannot reach the socket. Every user of this machine can reach the port.
 var initdbArguments = []string{
 	"--username=postgres", "--auth-local=trust", "--auth-host=scram-sha-256",
 	"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
@@ -115,7 +115,8 @@ func cacheDir() string {
 // templateLife is the time that a template is kept after its last use.
 const templateLife = 60 * 24 * time.Hour
 
-// pruneTemplates removes templates of Postgres versions that are no longer used, and the remains of processes that died.
+// pruneTemplates removes templates of Postgres versions that are no longer used, and the remains of processes that
+// died.
 func pruneTemplates(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {

@@ -9,7 +9,8 @@ import (
 
 // On systems other than Unix no server is started: [Open] works with KAGZI_TEST_DATABASE_URL only.
 
-var errUnsupported = errors.New("cannot start a Postgres on " + runtime.GOOS + "; set KAGZI_TEST_DATABASE_URL to a running server's")
+var errUnsupported = errors.New("cannot start a Postgres on " + runtime.GOOS + "; set KAGZI_TEST_DATABASE_URL to a " +
+	"running server's")
 
 type signal int
 

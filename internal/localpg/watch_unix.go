@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// watch starts a shell that sends SIGQUIT to pid once this process has ended. The shell learns of the end from its standard
-// input, whose other side only this process holds. unwatch ends the shell.
+// watch starts a shell that sends SIGQUIT to pid once this process has ended. The shell learns of the end from its
+// standard input, whose other side only this process holds. unwatch ends the shell.
 func watch(pid int) (unwatch func(), err error) {
 	cmd := exec.Command("/bin/sh", "-c", `read _; kill -QUIT "$1"`, "sh", strconv.Itoa(pid))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

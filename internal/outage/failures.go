@@ -43,8 +43,8 @@ func (f *Failure) matters() bool {
 	return true
 }
 
-// Failures are the operations that fail although the database answers: rights are missing, a table is locked, or the data is
-// too large. The zero value logs those of a worker. Failures are safe for concurrent use.
+// Failures are the operations that fail although the database answers: rights are missing, a table is locked, or the
+// data is too large. The zero value logs those of a worker. Failures are safe for concurrent use.
 type Failures struct {
 	Begins, Ends string // log lines; "" means those of a worker
 
@@ -52,7 +52,8 @@ type Failures struct {
 	open map[string]*Failure // by What
 }
 
-// Note records that the operation what has failed with err. It logs that once, and again from time to time while it lasts.
+// Note records that the operation what has failed with err. It logs that once, and again from time to time while it
+// lasts.
 func (t *Failures) Note(log *slog.Logger, what string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +71,8 @@ func (t *Failures) Note(log *slog.Logger, what string, err error) {
 	f.times++
 	if f.matters() && now.Sub(f.logged) >= reminder {
 		f.logged = now
-		log.Error(cmp.Or(t.Begins, "kagzi: the database refuses an operation of the worker; it is tried again"), "what", what, "error", err, "times", f.times)
+		log.Error(cmp.Or(t.Begins, "kagzi: the database refuses an operation of the worker; it is tried again"), "what",
+			what, "error", err, "times", f.times)
 	}
 }
 
@@ -81,7 +83,8 @@ func (t *Failures) Over(log *slog.Logger, what string) {
 	if f := t.open[what]; f != nil {
 		delete(t.open, what)
 		if !f.logged.IsZero() {
-			log.Info(cmp.Or(t.Ends, "kagzi: the database no longer refuses the operation"), "what", what, "after", time.Since(f.Since).Round(time.Millisecond).String(), "times", f.times)
+			log.Info(cmp.Or(t.Ends, "kagzi: the database no longer refuses the operation"), "what", what, "after",
+				time.Since(f.Since).Round(time.Millisecond).String(), "times", f.times)
 		}
 	}
 }
@@ -96,7 +99,9 @@ func (t *Failures) Now() []Failure {
 			out = append(out, *f)
 		}
 	}
-	slices.SortFunc(out, func(a, b Failure) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.What, b.What)) })
+	slices.SortFunc(out, func(a, b Failure) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.What, b.What))
+	})
 	return out
 }
 

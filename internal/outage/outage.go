@@ -1,5 +1,5 @@
-// Package outage tracks failures of the database: outages, in which it does not answer, and operations that it refuses again and
-// again. Both are logged once, and again from time to time while they last.
+// Package outage tracks failures of the database: outages, in which it does not answer, and operations that it refuses
+// again and again. Both are logged once, and again from time to time while they last.
 package outage
 
 import (
@@ -17,14 +17,15 @@ const Pause = 250 * time.Millisecond
 // longestPause is the longest pause before a statement is repeated that fails although the database answers.
 const longestPause = 15 * time.Second
 
-// Backoff returns the pause before a statement is repeated that has failed that many times although the database answers.
+// Backoff returns the pause before a statement is repeated that has failed that many times although the database
+// answers.
 func Backoff(failures int) time.Duration {
 	pause := Pause << min(failures, 10)
 	return time.Duration(float64(min(pause, longestPause)) * (0.75 + rand.Float64()/2))
 }
 
-// PauseAfter returns the pause before a statement is repeated that failed with err, after that many earlier failures: Pause
-// while the database does not answer, and Backoff while it answers with an error.
+// PauseAfter returns the pause before a statement is repeated that failed with err, after that many earlier failures:
+// Pause while the database does not answer, and Backoff while it answers with an error.
 func PauseAfter(err error, failures int) time.Duration {
 	if store.Unavailable(err) {
 		return Pause
@@ -32,8 +33,8 @@ func PauseAfter(err error, failures int) time.Duration {
 	return Backoff(failures)
 }
 
-// An Outage logs once that the database does not answer, and that it answers again, or once a minute if that changes often. It
-// is safe for concurrent use.
+// An Outage logs once that the database does not answer, and that it answers again, or once a minute if that changes
+// often. It is safe for concurrent use.
 type Outage struct {
 	after func() // called at the end of an outage; may be nil
 

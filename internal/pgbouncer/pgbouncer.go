@@ -102,7 +102,8 @@ func (p *Pooler) configure(dsn, ini string) error {
 	if upstream.Password != "" { // pgbouncer rejects an empty password
 		password = fmt.Sprintf("password='%s'", strings.ReplaceAll(upstream.Password, "'", "''"))
 	}
-	p.DSN = fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable&default_query_exec_mode=exec", upstream.User, port, upstream.Database)
+	p.DSN = fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable&default_query_exec_mode=exec", upstream.User,
+		port, upstream.Database)
 	return os.WriteFile(ini, fmt.Appendf(nil, `[databases]
 * = host=%s port=%d dbname=%s user=%s %s
 [pgbouncer]

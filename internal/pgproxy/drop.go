@@ -53,11 +53,12 @@ func (d *Drop) Discard() {
 // Holds reports whether the proxy holds back an answer or a request.
 func (d *Drop) Holds() bool { return d.holds.Load() }
 
-// Found reports whether the answer has a row that the Drop's Row chooses. It is false as long as the server has not answered.
+// Found reports whether the answer has a row that the Drop's Row chooses. It is false as long as the server has not
+// answered.
 func (d *Drop) Found() bool { return d.found.Load() }
 
-// Committed reports whether the server had executed the statements without an error, and no transaction was left open, when it
-// answered. It is false as long as it has not answered.
+// Committed reports whether the server had executed the statements without an error, and no transaction was left open,
+// when it answered. It is false as long as it has not answered.
 func (d *Drop) Committed() bool { return d.committed.Load() }
 
 // Cancel cancels the loss, and reports whether it had not begun.
@@ -71,33 +72,36 @@ func (d *Drop) Cancel() bool {
 	return i >= 0
 }
 
-// DropAck forwards the next pipeline that executes a matching statement, waits until the server has answered all of it, and
-// then closes the client's connection without forwarding any of the answer. A pipeline is everything that a client sends up to
-// a Sync: a statement, or a batch. At its end the server has committed, unless a transaction is open.
+// DropAck forwards the next pipeline that executes a matching statement, waits until the server has answered all of it,
+// and then closes the client's connection without forwarding any of the answer. A pipeline is everything that a client
+// sends up to a Sync: a statement, or a batch. At its end the server has committed, unless a transaction is open.
 func (p *Proxy) DropAck(m Match) *Drop { return p.arm(&Drop{match: m}) }
 
-// DropAckIf is DropAck for the first answer that has a row that the Row chooses. Others are forwarded once they are complete.
+// DropAckIf is DropAck for the first answer that has a row that the Row chooses. Others are forwarded once they are
+// complete.
 func (p *Proxy) DropAckIf(m Match, row Row) *Drop { return p.arm(&Drop{match: m, row: row}) }
 
-// DropRequest closes the connection, on both sides, instead of forwarding the next pipeline that executes a matching statement.
+// DropRequest closes the connection, on both sides, instead of forwarding the next pipeline that executes a matching
+// statement.
 func (p *Proxy) DropRequest(m Match) *Drop { return p.arm(&Drop{match: m, what: ofRequest}) }
 
-// DropLink forwards the next pipeline that executes a matching statement, and closes the connection, on both sides, without
-// waiting for the answer.
+// DropLink forwards the next pipeline that executes a matching statement, and closes the connection, on both sides,
+// without waiting for the answer.
 func (p *Proxy) DropLink(m Match) *Drop { return p.arm(&Drop{match: m, what: ofConnection}) }
 
-// HoldAck holds back the answer to the next pipeline that executes a matching statement, until Release. The connection stays
-// open, and no other is affected. Done is closed when the answer has arrived at the proxy.
+// HoldAck holds back the answer to the next pipeline that executes a matching statement, until Release. The connection
+// stays open, and no other is affected. Done is closed when the answer has arrived at the proxy.
 func (p *Proxy) HoldAck(m Match) *Drop { return p.arm(&Drop{match: m, what: ofTime}) }
 
-// HoldAckIf is HoldAck for the first answer that has a row that the Row chooses. Others are forwarded once they are complete.
+// HoldAckIf is HoldAck for the first answer that has a row that the Row chooses. Others are forwarded once they are
+// complete.
 func (p *Proxy) HoldAckIf(m Match, row Row) *Drop {
 	return p.arm(&Drop{match: m, row: row, what: ofTime})
 }
 
-// HoldRequest holds back the next pipeline that executes a matching statement, until Release. The server executes it then, also if the
-// client has closed its connection meanwhile. Done is closed when the server has answered, and before the answer is forwarded; Found
-// says whether the Row chooses a row of it.
+// HoldRequest holds back the next pipeline that executes a matching statement, until Release. The server executes it
+// then, also if the client has closed its connection meanwhile. Done is closed when the server has answered, and before
+// the answer is forwarded; Found says whether the Row chooses a row of it.
 func (p *Proxy) HoldRequest(m Match, row Row) *Drop {
 	return p.arm(&Drop{match: m, row: row, what: ofPromptness})
 }
@@ -110,8 +114,8 @@ func (p *Proxy) arm(d *Drop) *Drop {
 	return d
 }
 
-// take returns the first drop that matches one of the statements, and removes it, unless it depends on the answer. Every drop sees all
-// of the statements, so that a Match that counts counts all of them.
+// take returns the first drop that matches one of the statements, and removes it, unless it depends on the answer.
+// Every drop sees all of the statements, so that a Match that counts counts all of them.
 func (p *Proxy) take(conn int, statements []string) *Drop {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,10 +160,12 @@ func (l *link) hold(d *Drop) {
 	}
 }
 
-// treat does to the answer of p, of which m is a message, what the pipeline's drop says. It reports whether m is lost, or kept.
+// treat does to the answer of p, of which m is a message, what the pipeline's drop says. It reports whether m is lost,
+// or kept.
 func (l *link) treat(m message, p *pipeline, client *bufio.Writer) (lost bool, err error) {
 	d := p.drop
-	if d == nil || m.kind == 'A' || m.kind == 'G' { // the server waits for the data that it asks for with CopyInResponse
+	// the server waits for the data that it asks for with CopyInResponse
+	if d == nil || m.kind == 'A' || m.kind == 'G' {
 		return false, nil
 	}
 	if d.row == nil {

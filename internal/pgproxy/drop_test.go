@@ -185,7 +185,9 @@ func TestTroubleDeafToSome(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "LISTEN news; LISTEN weather"); err != nil {
 		t.Fatal(err)
 	}
-	deaf := proxy.Impose(pgproxy.Trouble{Deaf: func(channel, payload string) bool { return channel == "news" && payload != "important" }})
+	deaf := proxy.Impose(pgproxy.Trouble{Deaf: func(channel, payload string) bool {
+		return channel == "news" && payload != "important"
+	}})
 	defer deaf.Lift()
 	for _, n := range [][2]string{{"news", "gossip"}, {"news", "important"}, {"weather", "rain"}} {
 		if _, err := db.Pool.Exec(t.Context(), "SELECT pg_notify($1, $2)", n[0], n[1]); err != nil {

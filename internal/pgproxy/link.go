@@ -99,8 +99,8 @@ func (l *link) connect() error {
 	return nil
 }
 
-// thawed waits until nothing keeps the proxy from forwarding messages of the link. It returns an error if the link was cut
-// meanwhile.
+// thawed waits until nothing keeps the proxy from forwarding messages of the link. It returns an error if the link was
+// cut meanwhile.
 func (l *link) thawed() error {
 	for wait := l.proxy.obstacle(l); wait != nil; wait = l.proxy.obstacle(l) {
 		select {
@@ -124,8 +124,8 @@ func (l *link) expect(p *pipeline) {
 	l.answers = append(l.answers, p)
 }
 
-// answering returns the pipeline that the server is answering. An unexpected message, which answers a Flush or is a notice of
-// the server, belongs to no pipeline that is dropped.
+// answering returns the pipeline that the server is answering. An unexpected message, which answers a Flush or is a
+// notice of the server, belongs to no pipeline that is dropped.
 func (l *link) answering() *pipeline {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,14 +165,15 @@ func (l *link) inspect(m message, p *pipeline) {
 			p.found = p.found || p.drop.row(columns(m.body()))
 		}
 	case 'Z': // ReadyForQuery, with the state of the transaction
-		if p.drop != nil && !p.failed && (p.found || !p.drop.dependsOnAnswer()) && len(m.body()) == 1 && m.body()[0] == 'I' {
+		if p.drop != nil && !p.failed && (p.found || !p.drop.dependsOnAnswer()) && len(m.body()) == 1 &&
+			m.body()[0] == 'I' {
 			p.drop.committed.Store(true)
 		}
 	}
 }
 
-// passRequests forwards the client's messages. It holds a pipeline back until it is complete, so that the server receives all
-// of it or nothing.
+// passRequests forwards the client's messages. It holds a pipeline back until it is complete, so that the server
+// receives all of it or nothing.
 func (l *link) passRequests(client *bufio.Reader) error {
 	var (
 		held       []byte                // of the pipeline that is being received

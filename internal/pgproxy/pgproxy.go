@@ -43,8 +43,8 @@ type Proxy struct {
 	open     chan struct{} // closed unless the proxy is frozen
 }
 
-// A Match chooses statements by their SQL and by the number of their connection, which counts the proxy's connections. It is
-// called once for each execution of a statement, not for its preparation, and by one goroutine at a time.
+// A Match chooses statements by their SQL and by the number of their connection, which counts the proxy's connections.
+// It is called once for each execution of a statement, not for its preparation, and by one goroutine at a time.
 type Match func(conn int, sql string) bool
 
 // Contains matches statements that contain part, regardless of case.
@@ -58,8 +58,8 @@ func Exactly(statement string) Match {
 	return func(_ int, sql string) bool { return strings.EqualFold(sql, statement) }
 }
 
-// After matches the statements that m matches, on a connection that has already executed a statement that first matches. It
-// serves to match the commit of one transaction only, for example.
+// After matches the statements that m matches, on a connection that has already executed a statement that first
+// matches. It serves to match the commit of one transaction only, for example.
 func After(first, m Match) Match {
 	begun := map[int]bool{}
 	return func(conn int, sql string) bool {
@@ -108,7 +108,10 @@ func Listen(upstreamDSN string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgproxy: %w", err)
 	}
-	p := &Proxy{upstream: upstreamDSN, listener: listener, links: map[*link]struct{}{}, open: make(chan struct{}), errors: map[string]int{}}
+	p := &Proxy{
+		upstream: upstreamDSN, listener: listener, links: map[*link]struct{}{}, open: make(chan struct{}),
+		errors: map[string]int{},
+	}
 	p.network, p.address = pgconn.NetworkAddress(cfg.Host, cfg.Port)
 	close(p.open)
 	p.running.Go(p.accept)
@@ -134,7 +137,8 @@ func (p *Proxy) DSN() string {
 	host, port, _ := net.SplitHostPort(p.listener.Addr().String())
 	u, err := url.Parse(p.upstream)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return fmt.Sprintf("%s host=%s port=%s sslmode=disable", p.upstream, host, port) // the last value of a key counts
+		// the last value of a key counts
+		return fmt.Sprintf("%s host=%s port=%s sslmode=disable", p.upstream, host, port)
 	}
 	u.Host = net.JoinHostPort(host, port)
 	q := u.Query()
@@ -155,8 +159,8 @@ func (p *Proxy) Disarm() {
 // Dropped returns the number of losses that have happened.
 func (p *Proxy) Dropped() int { return int(p.dropped.Load()) }
 
-// Freeze stops forwarding, in both directions, until Unfreeze. Clients and server do not notice: connections stay open, new
-// ones are accepted, and messages are kept.
+// Freeze stops forwarding, in both directions, until Unfreeze. Clients and server do not notice: connections stay open,
+// new ones are accepted, and messages are kept.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -80,7 +80,8 @@ var ways = map[string]func(context.Context, *pgx.Conn) error{
 	},
 }
 
-// errPrepare distinguishes the failed preparation of a statement, which the proxy must not affect, from a failed execution.
+// errPrepare distinguishes the failed preparation of a statement, which the proxy must not affect, from a failed
+// execution.
 var errPrepare = errors.New("prepare")
 
 func hit() pgproxy.Match {
@@ -128,7 +129,8 @@ func TestDropAck(t *testing.T) {
 		})
 	}
 
-	// If the answer to the commit is lost, the row is in the table; if an earlier answer is lost, the server rolls back.
+	// If the answer to the commit is lost, the row is in the table; if an earlier answer is lost, the server rolls
+	// back.
 	for name, tt := range map[string]struct {
 		match pgproxy.Match
 		rows  int
@@ -364,7 +366,8 @@ func TestDSN(t *testing.T) {
 			t.Fatalf("%s: %v", proxy.DSN(), err)
 		}
 		if cfg.Host != "127.0.0.1" || cfg.Port == 1234 || cfg.TLSConfig != nil ||
-			cfg.User != "someone" || cfg.Password != "secret" || cfg.Database != "name" || cfg.RuntimeParams["application_name"] != "app" {
+			cfg.User != "someone" || cfg.Password != "secret" || cfg.Database != "name" ||
+			cfg.RuntimeParams["application_name"] != "app" {
 			t.Errorf("%s became %s", upstream, proxy.DSN())
 		}
 	}

@@ -64,8 +64,8 @@ func (i *Imposed) Lift() {
 	})
 }
 
-// Count returns how many times the Trouble has hit: messages kept back or lost, writes delayed or cut into pieces, connections
-// refused.
+// Count returns how many times the Trouble has hit: messages kept back or lost, writes delayed or cut into pieces,
+// connections refused.
 func (i *Imposed) Count() int { return int(i.count.Load()) }
 
 // Troubles returns how many troubles are under way, and losses that have not happened yet.
@@ -93,8 +93,8 @@ func (p *Proxy) Conns() []Conn {
 // Cut closes the connections that match, on both sides, and returns how many there were.
 func (p *Proxy) Cut(only func(Conn) bool) int { return p.end(only, (*link).cut) }
 
-// Reset resets the connections that match, on both sides: the peers get a RST where Cut sends a FIN. It returns how many there
-// were.
+// Reset resets the connections that match, on both sides: the peers get a RST where Cut sends a FIN. It returns how
+// many there were.
 func (p *Proxy) Reset(only func(Conn) bool) int { return p.end(only, (*link).reset) }
 
 func (p *Proxy) end(only func(Conn) bool, end func(*link)) (n int) {
@@ -119,7 +119,8 @@ func (p *Proxy) Errors(sqlstate string) int {
 // Unreachable returns how many connections had no effect because the server could not be reached.
 func (p *Proxy) Unreachable() int { return int(p.unreachable.Load()) }
 
-// Unanswered returns how many requests have no answer yet, over all connections. Those that the proxy keeps back count, too.
+// Unanswered returns how many requests have no answer yet, over all connections. Those that the proxy keeps back count,
+// too.
 func (p *Proxy) Unanswered() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,8 +132,8 @@ func (p *Proxy) Unanswered() (n int) {
 	return n
 }
 
-// Redirect makes new connections lead to the server of another DSN, as after a failover. Clients give it the credentials of the
-// first. Connections under way stay where they are.
+// Redirect makes new connections lead to the server of another DSN, as after a failover. Clients give it the
+// credentials of the first. Connections under way stay where they are.
 func (p *Proxy) Redirect(dsn string) error {
 	cfg, err := pgconn.ParseConfig(dsn)
 	if err != nil {
@@ -179,8 +180,8 @@ func (p *Proxy) over(l *link, is func(*Imposed) bool) (hits []*Imposed) {
 	return hits
 }
 
-// obstacle returns a channel that is closed when one of the reasons for which nothing of l is forwarded has gone. It returns nil
-// if there is none.
+// obstacle returns a channel that is closed when one of the reasons for which nothing of l is forwarded has gone. It
+// returns nil if there is none.
 func (p *Proxy) obstacle(l *link) <-chan struct{} {
 	if frozen := p.over(l, func(i *Imposed) bool { return i.Frozen }); frozen != nil {
 		return frozen[0].lifted

@@ -66,7 +66,8 @@ func TestTroubleChunk(t *testing.T) {
 	defer cut.Lift()
 	conn := dial(t, proxy) // the greeting, too
 	var s string
-	if err := conn.QueryRow(t.Context(), "SELECT $1::text", strings.Repeat("é", 5000)).Scan(&s); err != nil || s != strings.Repeat("é", 5000) {
+	if err := conn.QueryRow(t.Context(), "SELECT $1::text", strings.Repeat("é", 5000)).Scan(&s); err != nil ||
+		s != strings.Repeat("é", 5000) {
 		t.Fatalf("%d bytes came back, %v", len(s), err)
 	}
 	if cut.Count() == 0 {
@@ -184,7 +185,8 @@ func TestConnPort(t *testing.T) {
 	proxy := pgproxy.Start(t, server.DSN())
 	conn := dial(t, proxy)
 	var port int
-	if err := conn.QueryRow(t.Context(), "SELECT client_port FROM pg_stat_activity WHERE pid = pg_backend_pid()").Scan(&port); err != nil {
+	if err := conn.QueryRow(t.Context(), "SELECT client_port FROM pg_stat_activity WHERE pid = pg_backend_pid()").
+		Scan(&port); err != nil {
 		t.Fatal(err)
 	}
 	if conns := proxy.Conns(); len(conns) != 1 || conns[0].Port != port {
@@ -228,7 +230,8 @@ func addressOf(t *testing.T, proxy *pgproxy.Proxy) string {
 func TestDropCommitted(t *testing.T) {
 	t.Parallel()
 	for sql, want := range map[string]bool{
-		"INSERT INTO kept VALUES (1)": true, "INSERT INTO kept SELECT 1/0": false, "BEGIN": false, "BEGIN; INSERT INTO kept VALUES (1); COMMIT": true,
+		"INSERT INTO kept VALUES (1)": true, "INSERT INTO kept SELECT 1/0": false, "BEGIN": false,
+		"BEGIN; INSERT INTO kept VALUES (1); COMMIT": true,
 	} {
 		_, proxy := setup(t)
 		conn := dial(t, proxy)

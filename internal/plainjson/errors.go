@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// WithoutValues returns an error of Marshal or Unmarshal whose text quotes nothing of the value: the texts of errors are stored and
-// logged where the value itself is not. The original error is the one that errors.Unwrap returns. An error of a type's own
-// MarshalJSON or MarshalText keeps its text, which is that of the application's code. One of UnmarshalJSON or UnmarshalText does not:
-// those of time.Time, netip.Addr and many others quote what they cannot parse.
+// WithoutValues returns an error of Marshal or Unmarshal whose text quotes nothing of the value: the texts of errors
+// are stored and logged where the value itself is not. The original error is the one that errors.Unwrap returns. An
+// error of a type's own MarshalJSON or MarshalText keeps its text, which is that of the application's code. One of
+// UnmarshalJSON or UnmarshalText does not: those of time.Time, netip.Addr and many others quote what they cannot parse.
 func WithoutValues(err error) (out error) {
 	defer func() {
 		if recover() != nil { // a method of an application's error
@@ -37,7 +37,8 @@ var kinds = []string{"string", "number", "bool", "array", "object", "null"}
 // bareOf returns an error of encoding/json itself without the value that it may quote, or nil if err is another error.
 func bareOf(err error) error {
 	switch e := err.(type) {
-	case *json.SyntaxError, *json.InvalidUnmarshalError, *json.MarshalerError, *json.UnsupportedTypeError, *json.UnsupportedValueError:
+	case *json.SyntaxError, *json.InvalidUnmarshalError, *json.MarshalerError, *json.UnsupportedTypeError,
+		*json.UnsupportedValueError:
 		return err // a SyntaxError names one character
 	case *json.UnmarshalTypeError:
 		if slices.Contains(kinds, e.Value) {
@@ -49,7 +50,10 @@ func bareOf(err error) error {
 		}
 		return &hidden{bare.Error(), err}
 	}
-	for _, prefix := range []string{"json: invalid use of ,string struct tag, trying to unmarshal ", "json: invalid number literal, trying to unmarshal "} {
+	for _, prefix := range []string{
+		"json: invalid use of ,string struct tag, trying to unmarshal ",
+		"json: invalid number literal, trying to unmarshal ",
+	} {
 		if text := err.Error(); strings.HasPrefix(text, prefix) {
 			if i := strings.LastIndex(text, " into "); i >= 0 { // a type follows
 				return &hidden{prefix + "a value" + text[i:], err}
@@ -61,7 +65,8 @@ func bareOf(err error) error {
 
 // leftOut returns err with a text that names the type of a part of it.
 func leftOut(err, part error) error {
-	return &hidden{fmt.Sprintf("json: a part of the value is wrong for its type; the text of the error, a %T, is left out because it may quote the value", part), err}
+	return &hidden{fmt.Sprintf("json: a part of the value is wrong for its type; the text of the error, a %T, is "+
+		"left out because it may quote the value", part), err}
 }
 
 // innermost returns the last error of err's chain, whose type says most.

@@ -18,12 +18,14 @@ func TestErrorsQuoteNoValues(t *testing.T) {
 		into any
 		says string
 	}{
-		"number": {`{"A":` + mark + `}`, new(struct{ A int8 }), "cannot unmarshal number into Go struct field .A of type int8"},
-		"key":    {`{"` + mark + `":1}`, new(map[int8]int), "cannot unmarshal number into Go value of type int8"},
+		"number": {`{"A":` + mark + `}`, new(struct{ A int8 }), "cannot unmarshal number into Go struct field .A of " +
+			"type int8"},
+		"key": {`{"` + mark + `":1}`, new(map[int8]int), "cannot unmarshal number into Go value of type int8"},
 		"quoted number": {`{"A":"x` + mark + `"}`, new(struct {
 			A int `json:",string"`
 		}), "json: invalid use of ,string struct tag, trying to unmarshal a value into int"},
-		"literal":    {`"` + mark + `x"`, new(json.Number), "json: invalid number literal, trying to unmarshal a value into Number"},
+		"literal": {`"` + mark + `x"`, new(json.Number), "json: invalid number literal, trying to unmarshal a " +
+			"value into Number"},
 		"inner":      {`"` + mark + `"`, new(innerInt), "json: cannot unmarshal string into Go value of type int"},
 		"own type":   {`"` + mark + `"`, new(ownTypeError), "json: cannot unmarshal value into Go value of type int"},
 		"time":       {`"` + mark + `"`, new(time.Time), "*time.ParseError"},
@@ -32,7 +34,8 @@ func TestErrorsQuoteNoValues(t *testing.T) {
 	} {
 		raw := Unmarshal([]byte(tt.data), tt.into)
 		err := WithoutValues(raw)
-		if err == nil || strings.Contains(err.Error(), mark) || !strings.Contains(err.Error(), tt.says) || !errors.Is(err, raw) {
+		if err == nil || strings.Contains(err.Error(), mark) || !strings.Contains(err.Error(), tt.says) ||
+			!errors.Is(err, raw) {
 			t.Errorf("%s: %v, of %v; want %q", name, err, raw, tt.says)
 		}
 	}
@@ -80,7 +83,10 @@ func (*nilTypeError) UnmarshalJSON([]byte) error { return (*json.UnmarshalTypeEr
 // The methods of an application's error may panic, and do so if a nil pointer is returned as one.
 func TestErrorsWhoseMethodsPanic(t *testing.T) {
 	t.Parallel()
-	for want, into := range map[string]any{"*plainjson.wrongType": new(nilError), "*json.UnmarshalTypeError": new(nilTypeError)} {
+	for want, into := range map[string]any{
+		"*plainjson.wrongType":     new(nilError),
+		"*json.UnmarshalTypeError": new(nilTypeError),
+	} {
 		if err := WithoutValues(Unmarshal([]byte("1"), into)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want one that names %s", err, want)
 		}

@@ -1,5 +1,5 @@
-// Package plainjson is encoding/json with a short way for scalars (integers, strings, booleans, nil and the empty struct), and to read maps of strings.
-// Bytes, values and errors are the same as those of encoding/json.
+// Package plainjson is encoding/json with a short way for scalars (integers, strings, booleans, nil and the empty
+// struct), and to read maps of strings. Bytes, values and errors are the same as those of encoding/json.
 package plainjson
 
 import (
@@ -82,7 +82,8 @@ func unmarshalPlain(data []byte, v any) bool {
 	return false
 }
 
-// parseStrings parses an object of plain strings, as encoding/json and Postgres write it. It returns nil for any other text.
+// parseStrings parses an object of plain strings, as encoding/json and Postgres write it. It returns nil for any other
+// text.
 func parseStrings(data []byte) map[string]string {
 	n := len(data)
 	if n < 2 || data[0] != '{' || data[n-1] != '}' {
@@ -103,7 +104,8 @@ func parseStrings(data []byte) map[string]string {
 	return m
 }
 
-// cutString cuts a plain string from the front of data, and what follows it: the separator, with or without a space, or the end.
+// cutString cuts a plain string from the front of data, and what follows it: the separator, with or without a space, or
+// the end.
 func cutString(data []byte, separator byte) (s string, rest []byte, ok bool) {
 	if len(data) == 0 || data[0] != '"' {
 		return "", nil, false
@@ -122,8 +124,8 @@ func cutString(data []byte, separator byte) (s string, rest []byte, ok bool) {
 	return s, bytes.TrimPrefix(rest[1:], []byte(" ")), true
 }
 
-// isPlain reports whether s consists of printable ASCII characters other than those in except. In a string of JSON they stand
-// for themselves.
+// isPlain reports whether s consists of printable ASCII characters other than those in except. In a string of JSON they
+// stand for themselves.
 func isPlain[S string | []byte](s S, except string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

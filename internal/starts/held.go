@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// heldIDs are external IDs that another transaction may hold for long. Runs with such an ID are started alone for a while, so
-// that a held ID does not make others wait again and again.
+// heldIDs are external IDs that another transaction may hold for long. Runs with such an ID are started alone for a
+// while, so that a held ID does not make others wait again and again.
 type heldIDs struct {
 	mu    sync.Mutex
 	until map[string]time.Time

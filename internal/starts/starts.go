@@ -1,5 +1,5 @@
-// Package starts starts runs and announces them. Starts of a process that come while another is being written share the next
-// statement and its commit.
+// Package starts starts runs and announces them. Starts of a process that come while another is being written share the
+// next statement and its commit.
 package starts
 
 import (

@@ -41,7 +41,8 @@ func newFixture(t *testing.T) *fixture {
 	pool := dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(10), func(cfg *pgxpool.Config) {
 		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	})
-	// A shared statement does not wait long for a connection. So there are idle ones, also beside notifications and other starts.
+	// A shared statement does not wait long for a connection. So there are idle ones, also beside notifications and
+	// other starts.
 	for range 6 {
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {
@@ -138,7 +139,8 @@ func (f *fixture) count() func() int {
 // exists reports whether the run is in the table.
 func (f *fixture) exists(r store.NewRun) bool {
 	f.t.Helper()
-	return dbtest.QueryOne[bool](f.t, f.db.Pool, `SELECT EXISTS (SELECT FROM kagzi.workflow_runs WHERE run_id = $1)`, r.RunID)
+	return dbtest.QueryOne[bool](f.t, f.db.Pool, `SELECT EXISTS (SELECT FROM kagzi.workflow_runs WHERE run_id = $1)`,
+		r.RunID)
 }
 
 // wantStarted fails the test unless the call has started its own run.
@@ -209,7 +211,8 @@ func TestOneIDTwiceInAStatement(t *testing.T) {
 	if same := len(slices.Compact(started)); same != 1 || conflicts == 0 || conflicts+len(started) != 3 {
 		t.Errorf("runs %v and %d conflicts: want one run", started, conflicts)
 	}
-	if n := dbtest.QueryOne[int](t, f.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE external_id = 'same'`); n != 1 {
+	if n := dbtest.QueryOne[int](t, f.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+		WHERE external_id = 'same'`); n != 1 {
 		t.Errorf("%d runs with the ID", n)
 	}
 }
@@ -222,7 +225,10 @@ func TestAHeldIDHoldsUpNobody(t *testing.T) {
 	}
 	release := f.busy()
 	held := f.start(t.Context(), newRun(withID("held")))
-	ended := []<-chan returned{f.start(t.Context(), newRun(withID("free"))), f.start(t.Context(), newRun()), f.start(t.Context(), newRun())}
+	ended := []<-chan returned{
+		f.start(t.Context(), newRun(withID("free"))), f.start(t.Context(), newRun()),
+		f.start(t.Context(), newRun()),
+	}
 	statements := f.count()
 	release()
 	f.wantStarted(f.all(ended)...)
@@ -246,7 +252,8 @@ func TestARefusedRunFailsAlone(t *testing.T) {
 			IF NEW.workflow_type = 'bad' THEN RAISE 'not this one'; END IF;
 			RETURN NEW;
 		END $$`)
-	dbtest.Exec(t, f.db.Pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION public.refuse()`)
+	dbtest.Exec(t, f.db.Pool, `CREATE TRIGGER refuse BEFORE INSERT ON kagzi.workflow_runs
+		FOR EACH ROW EXECUTE FUNCTION public.refuse()`)
 	t.Cleanup(func() { dbtest.Exec(t, f.db.Pool, `DROP TRIGGER refuse ON kagzi.workflow_runs`) })
 	release := f.busy()
 	bad := f.start(t.Context(), newRun(func(r *store.NewRun) { r.Type = "bad" }))
@@ -260,11 +267,15 @@ func TestARefusedRunFailsAlone(t *testing.T) {
 
 func TestLostStatementOfSeveralStarts(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
+	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).
+		DropAck, "Request": (*pgproxy.Proxy).DropRequest} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			release := f.busy()
-			ended := []<-chan returned{f.start(t.Context(), newRun()), f.start(t.Context(), newRun(withID("id"))), f.start(t.Context(), newRun())}
+			ended := []<-chan returned{
+				f.start(t.Context(), newRun()), f.start(t.Context(), newRun(withID("id"))),
+				f.start(t.Context(), newRun()),
+			}
 			drop := lose(f.proxy, pgproxy.Contains(insertion))
 			release()
 			f.wantStarted(f.all(ended)...)
@@ -283,12 +294,14 @@ func TestStartInAWindowSharesNoStatement(t *testing.T) {
 		t.Error("it shares a statement")
 	}
 	f.wantStarted(await.Receive(t, f.start(t.Context(), r)))
-	if out, err := f.starts.Start(t.Context(), nil, []store.NewRun{newRun(func(n *store.NewRun) { n.Window = r.Window })}); err != nil || out[0].RunID != r.RunID {
+	if out, err := f.starts.Start(t.Context(), nil,
+		[]store.NewRun{newRun(func(n *store.NewRun) { n.Window = r.Window })}); err != nil || out[0].RunID != r.RunID {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
 
-// The item that fills a batch makes its run due, and so does the commit of a caller's transaction that held the run: that is announced.
+// The item that fills a batch makes its run due, and so does the commit of a caller's transaction that held the run:
+// that is announced.
 func TestItemThatFillsABatchIsAnnounced(t *testing.T) {
 	f := newFixture(t)
 	item := func(r *store.NewRun) {
@@ -369,7 +382,8 @@ func TestGivingUpDuringTheStatement(t *testing.T) {
 		await.True(t, "the statement is under way", hold.Holds)
 		cancel()
 		out := await.Receive(t, ended)
-		if !errors.Is(out.err, context.DeadlineExceeded) || !strings.Contains(out.err.Error(), "may have been started") {
+		if !errors.Is(out.err, context.DeadlineExceeded) ||
+			!strings.Contains(out.err.Error(), "may have been started") {
 			t.Errorf("%+v, %v", out.StartedRun, out.err)
 		}
 		hold.Release()
@@ -395,7 +409,8 @@ func TestStatementsOfStartsAreBounded(t *testing.T) {
 	release := f.busy()
 	var ended []<-chan returned
 	for _, size := range []int{9 << 20, 5 << 20, 2 << 20, 2 << 20} {
-		ended = append(ended, f.start(t.Context(), newRun(func(r *store.NewRun) { r.Input = []byte(`"` + strings.Repeat("x", size) + `"`) })))
+		ended = append(ended, f.start(t.Context(),
+			newRun(func(r *store.NewRun) { r.Input = []byte(`"` + strings.Repeat("x", size) + `"`) })))
 	}
 	statements := f.count()
 	release()

@@ -23,8 +23,9 @@ const (
 // A start is one caller's run in the batcher.
 type start struct {
 	*batch.Shared[outcome]
-	run         *store.NewRun
-	reservation hints.Reservation // while the statement is under way: where the run begins; nil: nowhere. Only the flush uses it.
+	run *store.NewRun
+	// while the statement is under way: where the run begins; nil: nowhere. Only the flush uses it.
+	reservation hints.Reservation
 }
 
 // An outcome is what a statement did for a start.
@@ -39,12 +40,13 @@ const (
 // shares reports whether the run can be inserted together with others: whether it exists already can then be found out
 // afterwards.
 func (s *Starts) shares(r *store.NewRun) bool {
-	return r.IfActive == "" && r.IfEnded == "" && len(r.Messages) == 0 && r.Window == nil && r.WhenFull == "" && !s.held.has(r.ExternalID)
+	return r.IfActive == "" && r.IfEnded == "" && len(r.Messages) == 0 && r.Window == nil && r.WhenFull == "" &&
+		!s.held.has(r.ExternalID)
 }
 
-// together inserts the run together with those of other callers. If it stays unstored, and there is no error, the caller starts
-// it by itself: that finds out why. If ctx ends before the run is sent, nothing is started. After that only a deadline ends the
-// wait, as for every statement.
+// together inserts the run together with those of other callers. If it stays unstored, and there is no error, the
+// caller starts it by itself: that finds out why. If ctx ends before the run is sent, nothing is started. After that
+// only a deadline ends the wait, as for every statement.
 func (s *Starts) together(ctx context.Context, run *store.NewRun) (o outcome, err error) {
 	p := &start{Shared: batch.NewShared[outcome](ctx), run: run}
 	s.batcher.Add(p)
@@ -70,10 +72,10 @@ func (s *Starts) flush(all []*start) {
 	}
 }
 
-// insert inserts the runs with one statement. A run for which a worker of this process has a reservation is inserted as claimed, and
-// begins there. If the statement fails, each caller starts its run by itself, as if there were no others: so every caller gets
-// its own error, and a lost answer is looked for as ever. Only if the statement waited for a lock, the runs without an ID,
-// which cannot have caused that, stay together.
+// insert inserts the runs with one statement. A run for which a worker of this process has a reservation is inserted as
+// claimed, and begins there. If the statement fails, each caller starts its run by itself, as if there were no others:
+// so every caller gets its own error, and a lost answer is looked for as ever. Only if the statement waited for a lock,
+// the runs without an ID, which cannot have caused that, stay together.
 func (s *Starts) insert(some []*start) {
 	asked := time.Now()
 	inserted, due, err := s.store.StartTogether(context.WithoutCancel(some[0].Context()), func() []*store.NewRun {
@@ -81,7 +83,8 @@ func (s *Starts) insert(some []*start) {
 		for _, p := range some {
 			if p.Send() {
 				if p.reservation = s.hints.Reserve(p.run); p.reservation != nil {
-					p.run.Input = bytes.Clone(p.run.Input) // the run begins with it, and a codec may have returned memory of the caller
+					// the run begins with it, and a codec may have returned memory of the caller
+					p.run.Input = bytes.Clone(p.run.Input)
 				}
 				runs = append(runs, p.run)
 			}
@@ -127,8 +130,8 @@ func (p *start) settle(inserted map[uuid.UUID]*store.ClaimedRun, err error, sent
 	return unstored
 }
 
-// dissolve lets the callers with an ID start their runs by themselves, because the statement for some waited for a lock. It
-// returns the others.
+// dissolve lets the callers with an ID start their runs by themselves, because the statement for some waited for a
+// lock. It returns the others.
 func (s *Starts) dissolve(some []*start) (rest []*start) {
 	for _, p := range some {
 		if id := p.run.ExternalID; id != "" {
@@ -147,7 +150,8 @@ func (s *Starts) dissolve(some []*start) (rest []*start) {
 	return nil
 }
 
-// tell tells the caller what became of its run. If the caller has given up meanwhile, a run that is due is announced here.
+// tell tells the caller what became of its run. If the caller has given up meanwhile, a run that is due is announced
+// here.
 func (s *Starts) tell(p *start, o outcome) {
 	if !p.Tell(o) && o == stored {
 		ctx, cancel := context.WithCancel(context.Background())

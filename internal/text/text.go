@@ -11,9 +11,10 @@ import (
 // MaxError is the most bytes of an error's text that are stored.
 const MaxError = 16 << 10
 
-// Sanitize returns s in a form that Postgres can store as TEXT and JSONB, of at most maxBytes. Bytes that are not UTF-8, and
-// control characters other than newline and tab, become U+FFFD. Carriage returns are removed. A longer text is cut between two
-// characters, and ends with a mark that states its full length. Sanitize does not change a sanitized text.
+// Sanitize returns s in a form that Postgres can store as TEXT and JSONB, of at most maxBytes. Bytes that are not
+// UTF-8, and control characters other than newline and tab, become U+FFFD. Carriage returns are removed. A longer text
+// is cut between two characters, and ends with a mark that states its full length. Sanitize does not change a sanitized
+// text.
 func Sanitize(s string, maxBytes int) string {
 	if len(s) <= maxBytes && IsSane(s) {
 		return s
@@ -88,8 +89,8 @@ func OfValue(v any) (text string) {
 	return fmt.Sprint(v)
 }
 
-// OneLine returns a stored message on one line. It omits the text after an empty line, such as a stack; the full message has
-// that.
+// OneLine returns a stored message on one line. It omits the text after an empty line, such as a stack; the full
+// message has that.
 func OneLine(s string) string {
 	s = strings.TrimSpace(strings.TrimPrefix(s, "kagzi: "))
 	s, _, cut := strings.Cut(s, "\n\n")

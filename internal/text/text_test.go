@@ -27,7 +27,8 @@ func TestSanitize(t *testing.T) {
 		{"JustFits", "0123456789", 10, "0123456789"},
 		{"Cut", strings.Repeat("x", 50), 40, strings.Repeat("x", 15) + "… (truncated, 50 bytes)"},
 		{"CutBetweenCharacters", strings.Repeat("尺", 20), 40, "尺尺尺尺尺" + "… (truncated, 60 bytes)"},
-		{"GrowsOverTheLimit", strings.Repeat("\x00", 30), 40, "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD" + "… (truncated, 30 bytes)"},
+		{"GrowsOverTheLimit", strings.Repeat("\x00", 30), 40, "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD" +
+			"… (truncated, 30 bytes)"},
 		{"ShrinksUnderTheLimit", strings.Repeat("\r", 50) + "x", 40, "x"},
 		{"NoRoomForTheMark", "0123456789", 4, "0123"},
 		{"NoRoomAtAll", "😀", 3, ""},
@@ -87,10 +88,12 @@ func FuzzSanitize(f *testing.F) {
 		if again := Sanitize(got, maxBytes); again != got {
 			t.Fatalf("%q becomes %q", got, again)
 		}
-		if len(s) <= maxBytes && storable(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) && got != s {
+		if len(s) <= maxBytes && storable(s) &&
+			!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) && got != s {
 			t.Fatalf("%q became %q", s, got)
 		}
-		if data, err := json.Marshal(got); err != nil || strings.Contains(string(data), `\u0000`) && !strings.Contains(got, `\u0000`) {
+		if data, err := json.Marshal(got); err != nil || strings.Contains(string(data), `\u0000`) &&
+			!strings.Contains(got, `\u0000`) {
 			t.Fatalf("%s, %v", data, err)
 		}
 	})

@@ -11,16 +11,17 @@ const (
 
 // A Decision says which runs a schedule starts, and when it is due again.
 type Decision struct {
-	Ticks   []time.Time // each starts a run
-	Queued  bool        // the runs wait until no other run of the schedule is active
-	Cursor  time.Time   // every tick up to here is decided; zero: as it was
-	Next    time.Time   // when the schedule is due again; zero: never
-	Replace bool        // nothing is decided, not even Next: cancel the active runs first, and decide again with Cancelled
-	Dropped string      // why ticks were dropped, which should be rare; "" if none were
+	Ticks  []time.Time // each starts a run
+	Queued bool        // the runs wait until no other run of the schedule is active
+	Cursor time.Time   // every tick up to here is decided; zero: as it was
+	Next   time.Time   // when the schedule is due again; zero: never
+	// nothing is decided, not even Next: cancel the active runs first, and decide again with Cancelled
+	Replace bool
+	Dropped string // why ticks were dropped, which should be rare; "" if none were
 }
 
-// Decide decides which of the ticks that are due at now start a run, at most budget of them. If runs must not overlap, only
-// the newest of the due ticks counts. It returns the errors of Timetable.
+// Decide decides which of the ticks that are due at now start a run, at most budget of them. If runs must not overlap,
+// only the newest of the due ticks counts. It returns the errors of Timetable.
 func (s *Schedule) Decide(now time.Time, budget int) (Decision, error) {
 	table, err := s.Timetable()
 	if err != nil {
@@ -49,9 +50,9 @@ func (s *Schedule) decide(table *Timetable, now time.Time, budget int) Decision 
 	return Decision{Ticks: ticks, Queued: queued, Cursor: last, Next: table.Next(last), Dropped: dropped}
 }
 
-// DecideBeforeChange is Decide for a schedule that is about to change. The ticks that have come start their runs under the old
-// schedule, without waiting for its share of the jitter. DecideBeforeChange cancels no active run, which only a coordinator
-// does: the next run waits for the active one.
+// DecideBeforeChange is Decide for a schedule that is about to change. The ticks that have come start their runs under
+// the old schedule, without waiting for its share of the jitter. DecideBeforeChange cancels no active run, which only a
+// coordinator does: the next run waits for the active one.
 func (s *Schedule) DecideBeforeChange(now time.Time) (Decision, error) {
 	table, err := s.Timetable()
 	if err != nil {
@@ -64,9 +65,9 @@ func (s *Schedule) DecideBeforeChange(now time.Time) (Decision, error) {
 	return was.decide(table, now.Add(table.Offset), MaxTicks), nil
 }
 
-// NextFires returns the next n times at which s starts a run, as seen at now, or fewer if End comes first. Overdue ticks come
-// first, if CatchUp, CatchUpAge and Overlap allow them. For a paused schedule, NextFires returns the times that it would have
-// if it were resumed now. It returns the errors of Timetable.
+// NextFires returns the next n times at which s starts a run, as seen at now, or fewer if End comes first. Overdue
+// ticks come first, if CatchUp, CatchUpAge and Overlap allow them. For a paused schedule, NextFires returns the times
+// that it would have if it were resumed now. It returns the errors of Timetable.
 func (s *Schedule) NextFires(now time.Time, n int) ([]time.Time, error) {
 	table, err := s.Timetable()
 	if err != nil {

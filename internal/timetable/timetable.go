@@ -29,8 +29,9 @@ type Schedule struct {
 	Paused   bool
 	Cursor   time.Time // every tick up to here is decided
 	Next     time.Time // when the schedule is due; zero: never
-	Active   bool      // a run of the schedule is active, other than a queued one; one that is being cancelled is active until it ends
-	Queued   bool      // a run of the schedule waits for the end of another
+	// a run of the schedule is active, other than a queued one; one that is being cancelled is active until it ends
+	Active bool
+	Queued bool // a run of the schedule waits for the end of another
 
 	Cancelled bool // the active runs have been cancelled for the tick that is to be decided
 }
@@ -55,7 +56,8 @@ type Timetable struct {
 	ticks *cron.Schedule
 }
 
-// Timetable returns the timetable of s. It returns an error if Spec is not JSON, or if Cron, TimeZone or Every is invalid.
+// Timetable returns the timetable of s. It returns an error if Spec is not JSON, or if Cron, TimeZone or Every is
+// invalid.
 func (s *Schedule) Timetable() (*Timetable, error) {
 	t := &Timetable{}
 	if err := json.Unmarshal(s.Spec, &t.Spec); err != nil {
@@ -80,8 +82,8 @@ func (s *Schedule) Timetable() (*Timetable, error) {
 	return t, nil
 }
 
-// SameTicks reports whether two schedules have the same ticks, even if the offsets of their runs differ. It returns false if
-// one of the Specs cannot be read.
+// SameTicks reports whether two schedules have the same ticks, even if the offsets of their runs differ. It returns
+// false if one of the Specs cannot be read.
 func SameTicks(a, b *Schedule) bool {
 	var x, y Spec
 	if json.Unmarshal(a.Spec, &x) != nil || json.Unmarshal(b.Spec, &y) != nil {
@@ -91,7 +93,8 @@ func SameTicks(a, b *Schedule) bool {
 		x.Start.Compare(y.Start), x.End.Compare(y.End)) == 0
 }
 
-// Next returns when the schedule is due after a decided tick: at the next tick plus the offset. The zero time means never.
+// Next returns when the schedule is due after a decided tick: at the next tick plus the offset. The zero time means
+// never.
 func (t *Timetable) Next(after time.Time) time.Time {
 	tick, ok := t.ticks.Next(t.from(after))
 	if !ok || t.over(tick) {
@@ -100,8 +103,8 @@ func (t *Timetable) Next(after time.Time) time.Time {
 	return tick.Add(t.Offset)
 }
 
-// Between returns the ticks from from to until, both included. If there are more than most, it returns the newest, and more is
-// true.
+// Between returns the ticks from from to until, both included. If there are more than most, it returns the newest, and
+// more is true.
 func (t *Timetable) Between(from, until time.Time, most int) (ticks []time.Time, more bool) {
 	if t.over(until) {
 		until = t.End
@@ -109,8 +112,8 @@ func (t *Timetable) Between(from, until time.Time, most int) (ticks []time.Time,
 	return t.ticks.Between(t.from(from.Add(-time.Nanosecond)), until, most)
 }
 
-// Resume returns the cursor of a schedule that was paused at cursor and is resumed at now. SkipPaused drops the ticks between
-// them.
+// Resume returns the cursor of a schedule that was paused at cursor and is resumed at now. SkipPaused drops the ticks
+// between them.
 func (t *Timetable) Resume(cursor, now time.Time) time.Time {
 	if t.SkipPaused && now.After(cursor) {
 		return now
@@ -128,8 +131,8 @@ func (t *Timetable) from(cursor time.Time) time.Time {
 
 func (t *Timetable) over(tick time.Time) bool { return !t.End.IsZero() && tick.After(t.End) }
 
-// due returns the newest ticks, at most most, that have come since cursor and are not too old. last is the newest tick that has
-// come, or cursor if none has. dropped says why ticks were dropped; it is empty if none were.
+// due returns the newest ticks, at most most, that have come since cursor and are not too old. last is the newest tick
+// that has come, or cursor if none has. dropped says why ticks were dropped; it is empty if none were.
 func (t *Timetable) due(cursor, now time.Time, most int) (ticks []time.Time, last time.Time, dropped string) {
 	until := now.Add(-t.Offset)
 	if t.over(until) {

@@ -1,5 +1,5 @@
-// Package topics publishes events. Publishers of a process that come while another event is being written share the next statement and
-// its commit.
+// Package topics publishes events. Publishers of a process that come while another event is being written share the
+// next statement and its commit.
 package topics
 
 import (
@@ -21,7 +21,8 @@ type Topics struct {
 	store   *store.Store
 	hints   *hints.Hints
 	batcher *batch.Batcher[*publication]
-	apart   atomic.Int64 // until then events with IDs of the application are published apart, in microseconds since 1970. Set by publish.
+	// until then events with IDs of the application are published apart, in microseconds since 1970. Set by publish.
+	apart atomic.Int64
 }
 
 // New returns the Topics of a client. It starts nothing.
@@ -35,8 +36,8 @@ const (
 	mostTogether = 1000
 	mostBytes    = 8 << 20 // of the payloads; a larger one has a statement of its own
 
-	// apartFor is how long events with IDs of the application are published apart after one had to wait for another transaction: the others must
-	// not wait for it again and again.
+	// apartFor is how long events with IDs of the application are published apart after one had to wait for another
+	// transaction: the others must not wait for it again and again.
 	apartFor = time.Second
 )
 
@@ -64,8 +65,8 @@ func (t *Topics) shares(e *store.NewEvent) bool {
 	return !e.Named || time.Now().UnixMicro() >= t.apart.Load()
 }
 
-// together publishes the event together with those of other callers. If it is not stored, and there is no error, the caller publishes it by
-// itself: that finds out why, and whether it was stored although the answer was lost.
+// together publishes the event together with those of other callers. If it is not stored, and there is no error, the
+// caller publishes it by itself: that finds out why, and whether it was stored although the answer was lost.
 func (t *Topics) together(ctx context.Context, e *store.NewEvent) (stored bool, err error) {
 	p := &publication{batch.NewShared[bool](ctx), e}
 	t.batcher.Add(p)
@@ -92,7 +93,8 @@ func (t *Topics) flush(all []*publication) {
 	}
 }
 
-// publish publishes the events with one statement. If that fails, each caller publishes its event by itself, as if there were no others.
+// publish publishes the events with one statement. If that fails, each caller publishes its event by itself, as if
+// there were no others.
 func (t *Topics) publish(some []*publication) {
 	due, err := t.store.PublishTogether(context.WithoutCancel(some[0].Context()), func() (events []*store.NewEvent) {
 		for _, p := range some {

@@ -194,7 +194,8 @@ func TestCallThatGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	unsent := f.publish(ctx, event("unsent", false))
 	cancel()
-	if err := await.Receive(t, unsent); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "nothing was published") {
+	if err := await.Receive(t, unsent); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "nothing was published") {
 		t.Errorf("got %v", err)
 	}
 	release()

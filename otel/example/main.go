@@ -52,7 +52,8 @@ func run(ctx context.Context) error {
 	defer meters.Shutdown(context.Background())
 	otel.SetTracerProvider(tracers)
 	otel.SetMeterProvider(meters)
-	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
+	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{},
+		propagation.Baggage{}))
 	slog.SetDefault(slog.New(kagziotel.Handler(slog.NewJSONHandler(os.Stderr, nil))))
 
 	tel, err := kagziotel.New(kagziotel.Config{}) // with the providers set above

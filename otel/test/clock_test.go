@@ -29,7 +29,10 @@ func newProbe(t *testing.T) *probe {
 	t.Helper()
 	p := &probe{t: t, spans: tracetest.NewInMemoryExporter()}
 	var err error
-	p.tel, err = kagziotel.New(kagziotel.Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(p.spans)), Propagator: propagation.TraceContext{}})
+	p.tel, err = kagziotel.New(kagziotel.Config{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(p.spans)),
+		Propagator:     propagation.TraceContext{},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +81,8 @@ func TestLongSuspension(t *testing.T) {
 			t.Errorf("%d spans: %v", n, p.spans.GetSpans())
 		}
 	})
-	env := kagzitest.New(t, kagzitest.Config{Client: kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{p.tel.Interceptor()}}})
+	env := kagzitest.New(t,
+		kagzitest.Config{Client: kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{p.tel.Interceptor()}}})
 	wf := kagzi.Define[string, string]("trial")
 	kagzi.Handle(env.Worker, wf, func(ctx kagzi.Context, _ string) (string, error) {
 		if err := kagzi.Do(ctx, "greet", func(context.Context) error { return nil }); err != nil {
@@ -99,12 +103,17 @@ func TestLongSuspension(t *testing.T) {
 		t.Fatalf("spans\n%v", p.spans.GetSpans())
 	}
 	start, first, second := p.one("start trial"), executions[0], executions[1]
-	for _, pair := range [][2]tracetest.SpanStub{{start, first}, {first, p.one("step greet")}, {second, p.one("step bill")}} {
+	for _, pair := range [][2]tracetest.SpanStub{
+		{start, first},
+		{first, p.one("step greet")},
+		{second, p.one("step bill")},
+	} {
 		if pair[1].Parent.SpanID() != pair[0].SpanContext.SpanID() {
 			t.Errorf("the parent of %s is not %s", pair[1].Name, pair[0].Name)
 		}
 	}
-	if attr(first, "kagzi.outcome") != "suspended" || attr(first, "kagzi.reason") != "it waits for timer trial" || attr(second, "kagzi.run.status") != "COMPLETED" {
+	if attr(first, "kagzi.outcome") != "suspended" || attr(first, "kagzi.reason") != "it waits for timer trial" ||
+		attr(second, "kagzi.run.status") != "COMPLETED" {
 		t.Errorf("the executions have %v and %v", first.Attributes, second.Attributes)
 	}
 	if first.Status.Code == codes.Error {
@@ -114,9 +123,11 @@ func TestLongSuspension(t *testing.T) {
 		t.Errorf("the execution after 90 days is in the trace of the start")
 	}
 	if attr(second, "kagzi.execution.resumed") != "true" || attr(first, "kagzi.execution.resumed") != "" {
-		t.Errorf("resumed: %q, then %q", attr(first, "kagzi.execution.resumed"), attr(second, "kagzi.execution.resumed"))
+		t.Errorf("resumed: %q, then %q", attr(first, "kagzi.execution.resumed"),
+			attr(second, "kagzi.execution.resumed"))
 	}
-	if got := second.Links; len(got) != 2 || got[0].SpanContext.SpanID() != start.SpanContext.SpanID() || got[1].SpanContext.SpanID() != first.SpanContext.SpanID() {
+	if got := second.Links; len(got) != 2 || got[0].SpanContext.SpanID() != start.SpanContext.SpanID() ||
+		got[1].SpanContext.SpanID() != first.SpanContext.SpanID() {
 		t.Errorf("links %v", got)
 	}
 	for _, s := range p.spans.GetSpans() {
@@ -130,13 +141,16 @@ func TestLongSuspension(t *testing.T) {
 func TestDelayedStart(t *testing.T) {
 	t.Parallel()
 	p := newProbe(t)
-	env := kagzitest.New(t, kagzitest.Config{Client: kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{p.tel.Interceptor()}}})
+	env := kagzitest.New(t,
+		kagzitest.Config{Client: kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{p.tel.Interceptor()}}})
 	wf := kagzi.Define[string, string]("wf")
 	kagzi.Handle(env.Worker, wf, func(kagzi.Context, string) (string, error) { return "", nil })
 	kagzitest.Start(env, wf, "", kagzi.Delay(time.Hour))
 	env.Advance(time.Hour)
 	start, execution := p.one("start wf"), p.one("execute wf")
-	if execution.Parent.IsValid() || len(execution.Links) != 1 || execution.Links[0].SpanContext.SpanID() != start.SpanContext.SpanID() || attr(execution, "kagzi.execution.resumed") != "" {
+	if execution.Parent.IsValid() || len(execution.Links) != 1 ||
+		execution.Links[0].SpanContext.SpanID() != start.SpanContext.SpanID() ||
+		attr(execution, "kagzi.execution.resumed") != "" {
 		t.Errorf("spans\n%v", p.spans.GetSpans())
 	}
 }

@@ -85,7 +85,8 @@ func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 			for range 5 { // the parents' are tried again
 				await.Receive(t, flushes)
 			}
-			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id) WHERE r.workflow_type = 'parent' AND s.step_id = 'after'`); n != 1 {
+			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs s JOIN kagzi.workflow_runs r USING (run_id)
+				WHERE r.workflow_type = 'parent' AND s.step_id = 'after'`); n != 1 {
 				t.Errorf("%d parents came past the start of their child, want one", n)
 			}
 			if commit {
@@ -113,8 +114,8 @@ func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 	}
 }
 
-// TestOpenPublishOfAnIDHoldsUpItsRunsOnly has somebody's open transaction publish an event with an ID that runs of a worker publish: what
-// they record afterwards waits for its end, and no other run waits.
+// TestOpenPublishOfAnIDHoldsUpItsRunsOnly has somebody's open transaction publish an event with an ID that runs of a
+// worker publish: what they record afterwards waits for its end, and no other run waits.
 func TestOpenPublishOfAnIDHoldsUpItsRunsOnly(t *testing.T) {
 	for name, commit := range map[string]bool{"Committed": true, "RolledBack": false} {
 		t.Run(name, func(t *testing.T) {

@@ -47,7 +47,9 @@ func raisingResult(n int) string {
 
 // handleFamilies handles workflows that have children.
 func handleFamilies(w *kagzi.Worker, l workload) {
-	kagzi.Handle(w, grinding, func(ctx kagzi.Context, n int) (string, error) { return l.step(ctx, "grind", strconv.Itoa(n)) })
+	kagzi.Handle(w, grinding, func(ctx kagzi.Context, n int) (string, error) {
+		return l.step(ctx, "grind", strconv.Itoa(n))
+	})
 	kagzi.Handle(w, fanning, func(ctx kagzi.Context, n int) (h string, err error) {
 		children := make([]*kagzi.Child[string], n)
 		for i := range children {
@@ -66,7 +68,9 @@ func handleFamilies(w *kagzi.Worker, l workload) {
 		for i := range items {
 			items[i] = i
 		}
-		out, err := kagzi.Map(ctx, "all", items, func(ctx kagzi.Context, i int) (string, error) { return kagzi.RunChild(ctx, "c", grinding, i) })
+		out, err := kagzi.Map(ctx, "all", items, func(ctx kagzi.Context, i int) (string, error) {
+			return kagzi.RunChild(ctx, "c", grinding, i)
+		})
 		for _, s := range out {
 			h = kit.Link(h+s, "all")
 		}
@@ -97,17 +101,19 @@ func handleFamilies(w *kagzi.Worker, l workload) {
 // endedOnce fails the test unless n runs of typ ended, each completed and only once, according to the audit.
 func endedOnce(t *testing.T, db *dbtest.DB, typ string, n int) {
 	t.Helper()
-	if runs := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1 AND status = 'COMPLETED'`, typ); runs != n {
+	if runs := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1
+		AND status = 'COMPLETED'`, typ); runs != n {
 		t.Errorf("%d runs of %s completed, want %d", runs, typ, n)
 	}
-	if ends := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND new->>'workflow_type' = $1
+	if ends := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes
+		WHERE relation = 'workflow_runs' AND new->>'workflow_type' = $1
 		AND new_status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND old_status <> new_status`, typ); ends != n {
 		t.Errorf("runs of %s ended %d times, want %d", typ, ends, n)
 	}
 }
 
-// TestThousandChildrenOnTwoWorkersOneKilled kills one of two worker processes while they execute the thousand children of
-// one parent: each child, and the parent, completes exactly once.
+// TestThousandChildrenOnTwoWorkersOneKilled kills one of two worker processes while they execute the thousand children
+// of one parent: each child, and the parent, completes exactly once.
 func TestThousandChildrenOnTwoWorkersOneKilled(t *testing.T) {
 	t.Parallel()
 	for _, wf := range []kagzi.Workflow[int, string]{fanning, mapping} {
@@ -131,29 +137,32 @@ func TestThousandChildrenOnTwoWorkersOneKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			await.True(t, "a third of the children is over, and both workers have had some", func() bool {
-				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) > n/3 &&
+				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+					WHERE status = 'COMPLETED'`) > n/3 &&
 					countIn(t, files[0], "BEGIN") > 0 && countIn(t, files[1], "BEGIN") > 0
 			})
 			if err := workers[0].cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
 			workers[0].killed(t)
-			left := n - dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'grinding' AND status = 'COMPLETED'`)
+			left := n - dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+				WHERE workflow_type = 'grinding' AND status = 'COMPLETED'`)
 			if left == 0 {
 				t.Error("INVALID: every child was over before the kill")
 			}
 			kit.CheckResults(t, []*kagzi.Run[string]{run}, func(int) string { return allGround(n) })
 			endedOnce(t, db, "grinding", n)
 			endedOnce(t, db, wf.Name(), 1)
-			claims := dbtest.QueryOne[int](t, db.Pool, `SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND run_id = $1`, string(run.ID()))
+			claims := dbtest.QueryOne[int](t, db.Pool, `SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes
+				WHERE relation = 'workflow_runs' AND run_id = $1`, string(run.ID()))
 			t.Logf("%d children were left at the kill, and %d executions begun twice; the parent was claimed %d times",
 				left, countIn(t, files[0], "BEGIN")+countIn(t, files[1], "BEGIN")-n, claims)
 		})
 	}
 }
 
-// TestKillAFamilyAtEachPoint kills the one worker of families of three generations at each point where that may do harm,
-// and lets another finish.
+// TestKillAFamilyAtEachPoint kills the one worker of families of three generations at each point where that may do
+// harm, and lets another finish.
 func TestKillAFamilyAtEachPoint(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{
@@ -187,7 +196,10 @@ func killFamily(t *testing.T, point string, nth int) {
 	dir := t.TempDir()
 	cfg := kit.Quick
 	cfg.MaxConcurrent = 2
-	victim := startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, "victim"), Config: cfg, Point: point, Nth: nth, Signal: syscall.SIGKILL})
+	victim := startProcess(t, workerSpec{
+		DSN: db.DSN, Ledger: filepath.Join(dir, "victim"), Config: cfg, Point: point,
+		Nth: nth, Signal: syscall.SIGKILL,
+	})
 	victim.killed(t)
 	stop := kit.StartLocal(t, localWorker(t, c, filepath.Join(dir, "rescuer"), kit.Quick))
 	kit.CheckResults(t, runs, func(i int) string { return raisingResult(2 * i) })

@@ -85,7 +85,10 @@ func TestKillWhileCompensating(t *testing.T) {
 				runs := kit.StartRuns(t, c, saga, 4)
 				dir := t.TempDir()
 				files := [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
-				victim := startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[0], Config: kit.Quick, Point: point, Nth: nth, Signal: syscall.SIGKILL})
+				victim := startProcess(t, workerSpec{
+					DSN: db.DSN, Ledger: files[0], Config: kit.Quick, Point: point,
+					Nth: nth, Signal: syscall.SIGKILL,
+				})
 				cancels := make(chan error, 1)
 				go func() { cancels <- cancelAllAsleep(kit.Context(t), c, runs) }()
 				victim.killed(t)
@@ -125,7 +128,8 @@ func cancelAllAsleep(ctx context.Context, c *kagzi.Client, runs []*kagzi.Run[int
 func checkUndone(t *testing.T, files [2]string, i int, r *kagzi.Run[int]) {
 	_, err := r.Result(kit.Context(t))
 	var re *kagzi.RunError
-	if !errors.As(err, &re) || i%2 == 0 && (re.Status != kagzi.StatusFailed || re.Message != "out of stock") || i%2 == 1 && re.Status != kagzi.StatusCancelled {
+	if !errors.As(err, &re) || i%2 == 0 && (re.Status != kagzi.StatusFailed || re.Message != "out of stock") ||
+		i%2 == 1 && re.Status != kagzi.StatusCancelled {
 		t.Errorf("run %d ended with %v", i, err)
 	}
 	var order []string

@@ -32,7 +32,10 @@ const inGroup = 3
 
 // countingOf returns the i-th consumer.
 func countingOf(i int) kagzi.Consumer {
-	cfg := kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{counted}, LeastWake: 10 * time.Millisecond, IgnoreFailure: true}
+	cfg := kagzi.ConsumerConfig{
+		Topics: []kagzi.AnyTopic{counted}, LeastWake: 10 * time.Millisecond,
+		IgnoreFailure: true,
+	}
 	if i < inGroup {
 		cfg.Group = "counting"
 	}
@@ -51,7 +54,8 @@ func tallyOf(n int) (t tally) {
 
 func (t tally) add(n int) tally { return tally{t.Count + 1, t.Sum + n, t.Squares + n*n} }
 
-// handleConsumers gives the worker the functions of n consumers. Each takes some of the events that it sees, and writes them down.
+// handleConsumers gives the worker the functions of n consumers. Each takes some of the events that it sees, and writes
+// them down.
 func handleConsumers(w *kagzi.Worker, l workload, n int) {
 	for i := range n {
 		c := countingOf(i)
@@ -87,9 +91,10 @@ func handleConsumers(w *kagzi.Worker, l workload, n int) {
 	}
 }
 
-// TestConsumersThroughAllTroubles has ten consumers of one topic, and three worker processes. Meanwhile events are published with lost answers
-// and in transactions that stay open or are rolled back, processes are killed, connections ended, answers lost, and a snapshot is held.
-// Each consumer has each event once, in one run, and no two runs of a group are active at once.
+// TestConsumersThroughAllTroubles has ten consumers of one topic, and three worker processes. Meanwhile events are
+// published with lost answers and in transactions that stay open or are rolled back, processes are killed, connections
+// ended, answers lost, and a snapshot is held. Each consumer has each event once, in one run, and no two runs of a
+// group are active at once.
 func TestConsumersThroughAllTroubles(t *testing.T) {
 	t.Parallel()
 	const consumers = 10
@@ -110,7 +115,8 @@ func TestConsumersThroughAllTroubles(t *testing.T) {
 		cfg.StaleAfter = 2 * time.Second
 		spec := workerSpec{DSN: proxy.DSN(), Ledger: file, Config: cfg, Consumers: consumers}
 		if nth > 0 {
-			spec.Point, spec.Nth, spec.Signal = []string{"before flush", "after flush", "during step"}[nth%3], nth, syscall.SIGKILL
+			spec.Point, spec.Nth, spec.Signal = []string{"before flush", "after flush", "during step"}[nth%3], nth,
+				syscall.SIGKILL
 		}
 		return startProcess(t, spec)
 	}
@@ -132,7 +138,9 @@ func TestConsumersThroughAllTroubles(t *testing.T) {
 	}
 	for round := 0; states() < consumers; round++ {
 		before := countIn(t, file, "TOOK")
-		await.True(t, "the consumers go on", func() bool { return countIn(t, file, "TOOK") > before+5 || states() == consumers })
+		await.True(t, "the consumers go on", func() bool {
+			return countIn(t, file, "TOOK") > before+5 || states() == consumers
+		})
 		switch round % 4 {
 		case 0:
 			p := processes[0]
@@ -141,7 +149,9 @@ func TestConsumersThroughAllTroubles(t *testing.T) {
 			led.write("DEAD", p.cmd.Process.Pid)
 			processes = append(processes[1:], start(0))
 		case 1:
-			dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < 0.3 AND application_name <> 'old'`)
+			dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < 0.3
+				AND application_name <> 'old'`)
 			db.Pool.Reset() // the test's own connections may be among them
 		case 2:
 			for range 3 {
@@ -149,7 +159,9 @@ func TestConsumersThroughAllTroubles(t *testing.T) {
 			}
 		case 3:
 			p := start(1 + rand.IntN(30))
-			await.BecomesTrue(5*time.Second, func() bool { return countIn(t, file, "REACHED") > 0 && !alive(p) || states() == consumers })
+			await.BecomesTrue(5*time.Second, func() bool {
+				return countIn(t, file, "REACHED") > 0 && !alive(p) || states() == consumers
+			})
 			_ = p.cmd.Process.Kill()
 			p.ended(t)
 			led.write("DEAD", p.cmd.Process.Pid)
@@ -198,8 +210,11 @@ func alive(p *process) bool {
 // stateOf returns the state of the i-th consumer.
 func stateOf(t *testing.T, db *dbtest.DB, i int) (s tally) {
 	t.Helper()
-	text := dbtest.QueryOne[string](t, db.Pool, `SELECT coalesce((SELECT convert_from(state, 'UTF8') FROM kagzi.consumers WHERE consumer = $1), '{}')`, countingOf(i).Name())
-	if _, err := fmt.Sscanf(text, `{"Count":%d,"Sum":%d,"Squares":%d}`, &s.Count, &s.Sum, &s.Squares); err != nil && text != "{}" && text != "" {
+	text := dbtest.QueryOne[string](t, db.Pool,
+		`SELECT coalesce((SELECT convert_from(state, 'UTF8') FROM kagzi.consumers WHERE consumer = $1), '{}')`,
+		countingOf(i).Name())
+	if _, err := fmt.Sscanf(text, `{"Count":%d,"Sum":%d,"Squares":%d}`, &s.Count, &s.Sum, &s.Squares); err != nil &&
+		text != "{}" && text != "" {
 		t.Fatal(text, err)
 	}
 	return s

@@ -30,14 +30,17 @@ func TestCrashLoopIsQuarantined(t *testing.T) {
 	poison := kit.StartRuns(t, c, oneStep, 1)[0]
 	kit.LoseRun(t, db.Pool, poison.ID(), mostRecoveries)
 	others := kit.StartRuns(t, c, triple, 20)
-	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{PollInterval: 100 * time.Millisecond}))
+	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"),
+		kagzi.WorkerConfig{PollInterval: 100 * time.Millisecond}))
 	kit.CheckResults(t, others, tripleResult)
 	// From its third recovery on it waits first, minutes by now.
 	await.True(t, "the poison run waits", func() bool {
 		info, err := poison.Info(t.Context())
-		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "recovery" && info.Recoveries == mostRecoveries+1 && time.Until(info.AvailableAt) > 3*time.Minute
+		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "recovery" &&
+			info.Recoveries == mostRecoveries+1 && time.Until(info.AvailableAt) > 3*time.Minute
 	})
-	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(poison.ID()))
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`,
+		string(poison.ID()))
 	_, err := poison.Result(kit.Context(t))
 	var failed *kagzi.RunError
 	if !errors.As(err, &failed) || failed.Kind != kind.CrashLoop || failed.Status != kagzi.StatusFailed {
@@ -53,8 +56,10 @@ func TestProgressEndsACrashLoop(t *testing.T) {
 	run := kit.StartRuns(t, c, triple, 1)[0]
 	kit.LoseRun(t, db.Pool, run.ID(), mostRecoveries+5)
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
-	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
-		SELECT run_id, 'one', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(to_json($1::text)::text, 'UTF8'), now(), now() FROM kagzi.workflow_runs`, kit.Link("0", "one"))
+	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status,
+		step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+		SELECT run_id, 'one', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to(to_json($1::text)::text,
+			'UTF8'), now(), now() FROM kagzi.workflow_runs`, kit.Link("0", "one"))
 	file := filepath.Join(t.TempDir(), "l")
 	kit.StartLocal(t, localWorker(t, c, file, kagzi.WorkerConfig{}))
 	kit.CheckResults(t, []*kagzi.Run[string]{run}, tripleResult)
@@ -66,14 +71,16 @@ func TestProgressEndsACrashLoop(t *testing.T) {
 	}
 }
 
-// suspended are runs that are crash-loop suspects and due, and a worker whose handler reports the begin of each and waits for its gate.
+// suspended are runs that are crash-loop suspects and due, and a worker whose handler reports the begin of each and
+// waits for its gate.
 type suspended struct {
 	runs  []*kagzi.Run[int]
 	begun chan int
 	gates []chan struct{}
 }
 
-// suspectsOf starts n suspects, and as many other runs, which end at once. records makes each suspect record a step before it waits.
+// suspectsOf starts n suspects, and as many other runs, which end at once. records makes each suspect record a step
+// before it waits.
 func suspectsOf(t *testing.T, n int, patience time.Duration, records bool) *suspended {
 	t.Helper()
 	db := dbtest.Database(t)
@@ -131,8 +138,8 @@ func (s *suspended) next(t *testing.T) int {
 	}
 }
 
-// A worker executes half of the crash-loop suspects at once, beside the other runs, and the other half when these have ended, although
-// no worker polls.
+// A worker executes half of the crash-loop suspects at once, beside the other runs, and the other half when these have
+// ended, although no worker polls.
 func TestSuspectsRunInGroups(t *testing.T) {
 	t.Parallel()
 	const n = 12
@@ -194,18 +201,23 @@ func TestProgressLetsTheNextSuspectsBegin(t *testing.T) {
 	kit.CheckResults(t, s.runs[:n], func(i int) int { return i })
 }
 
-// A run kills its process again and again, and a supervisor starts the next process. The other runs complete, and the suspect is
-// executed at growing intervals.
+// A run kills its process again and again, and a supervisor starts the next process. The other runs complete, and the
+// suspect is executed at growing intervals.
 func TestRunThatKillsItsWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	dbtest.Exec(t, db.Pool, createEffects)
 	c := kit.NewClient(t, db.Pool)
 	poison := kit.StartRuns(t, c, oneStep, 1)[0] // alone in having a step that is not transactional
-	spec := workerSpec{DSN: db.DSN, Ledger: filepath.Join(t.TempDir(), "l"), Config: kit.Quick, Point: "during step", Nth: 1, Signal: syscall.SIGKILL}
+	spec := workerSpec{
+		DSN: db.DSN, Ledger: filepath.Join(t.TempDir(), "l"), Config: kit.Quick, Point: "during step",
+		Nth: 1, Signal: syscall.SIGKILL,
+	}
 	died := 0
 	next := func() *process {
-		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour' WHERE status <> 'OFFLINE'`) // no need to wait
+		// no need to wait
+		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'
+			WHERE status <> 'OFFLINE'`)
 		return startProcess(t, spec)
 	}
 	for range suspectFrom {
@@ -222,7 +234,8 @@ func TestRunThatKillsItsWorker(t *testing.T) {
 			p = next()
 		default:
 		}
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(others)
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+			WHERE status = 'COMPLETED'`) == len(others)
 	})
 	kit.CheckResults(t, others, func(i int) string { return kit.Link(fmt.Sprint(i), "one") })
 	await.True(t, "the poison run is a suspect", func() bool {

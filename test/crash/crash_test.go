@@ -22,9 +22,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestKillAtEachPoint kills a worker process at each point where that may do harm, the first time that it gets there, in a long
-// campaign up to the third time, and lets another worker finish: every run completes with the result that its steps must have
-// led to, nothing recorded is executed again, and every transactional effect exists once.
+// TestKillAtEachPoint kills a worker process at each point where that may do harm, the first time that it gets there,
+// in a long campaign up to the third time, and lets another worker finish: every run completes with the result that its
+// steps must have led to, nothing recorded is executed again, and every transactional effect exists once.
 func TestKillAtEachPoint(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{
@@ -39,8 +39,8 @@ func TestKillAtEachPoint(t *testing.T) {
 	}
 }
 
-// TestKillWhileSignalled does the same to runs that read messages, which are sent meanwhile: each is read once, the loser
-// of a race reads none, and a wait that timed out has timed out.
+// TestKillWhileSignalled does the same to runs that read messages, which are sent meanwhile: each is read once, the
+// loser of a race reads none, and a wait that timed out has timed out.
 func TestKillWhileSignalled(t *testing.T) {
 	t.Parallel()
 	send := func(ctx context.Context, c *kagzi.Client, r *kagzi.Run[string]) error {
@@ -73,14 +73,17 @@ func TestKillWhileSignalled(t *testing.T) {
 	}
 }
 
-// TestKillAfterAStartInPlace kills a worker process when it has inserted a run for itself, and has not begun it. Another worker
-// executes the run.
+// TestKillAfterAStartInPlace kills a worker process when it has inserted a run for itself, and has not begun it.
+// Another worker executes the run.
 func TestKillAfterAStartInPlace(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	file := filepath.Join(t.TempDir(), "l")
-	startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: kit.Quick, Starts: true, Point: "after start", Nth: 1, Signal: syscall.SIGKILL}).killed(t)
+	startProcess(t, workerSpec{
+		DSN: db.DSN, Ledger: file, Config: kit.Quick, Starts: true, Point: "after start", Nth: 1,
+		Signal: syscall.SIGKILL,
+	}).killed(t)
 	id := dbtest.QueryOne[string](t, db.Pool, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'RUNNING'`)
 	before := countIn(t, file, "BEGIN")
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`) // no need to wait
@@ -94,7 +97,9 @@ func TestKillAfterAStartInPlace(t *testing.T) {
 }
 
 // killAt kills a worker process the nth time it gets to a point, for each of nths.
-func killAt(t *testing.T, point string, wf kagzi.Workflow[int, string], want func(int) string, send func(context.Context, *kagzi.Client, *kagzi.Run[string]) error, nths ...int) {
+func killAt(t *testing.T, point string, wf kagzi.Workflow[int, string], want func(int) string,
+	send func(context.Context, *kagzi.Client, *kagzi.Run[string]) error, nths ...int,
+) {
 	ks := make([]*killing, len(nths))
 	for i, nth := range nths {
 		ks[i] = newKilling(t, point, nth, wf)
@@ -109,23 +114,25 @@ func killAt(t *testing.T, point string, wf kagzi.Workflow[int, string], want fun
 		if k.err != nil {
 			t.Errorf("%s, time %d: %v", point, k.nth, k.err)
 		}
-		t.Logf("time %d: %d steps were recorded at the kill, %d steps were executed again", k.nth, len(k.recorded), k.again)
+		t.Logf("time %d: %d steps were recorded at the kill, %d steps were executed again", k.nth,
+			len(k.recorded), k.again)
 	}
 }
 
 // A killing is a worker process that was killed at a point, and the outcome of its runs.
 type killing struct {
-	point    string
-	nth      int
-	db       *dbtest.DB
-	c        *kagzi.Client
-	victim   *process
-	rescuer  *kagzi.Worker
-	files    [2]string // ledgers of victim and rescuer
-	runs     []*kagzi.Run[string]
-	want     func(int) string                                               // the i-th run returns
-	send     func(context.Context, *kagzi.Client, *kagzi.Run[string]) error // what a run waits for; nil for nothing
-	recorded map[string]bool                                                // "run step" with a result when the victim was dead
+	point   string
+	nth     int
+	db      *dbtest.DB
+	c       *kagzi.Client
+	victim  *process
+	rescuer *kagzi.Worker
+	files   [2]string // ledgers of victim and rescuer
+	runs    []*kagzi.Run[string]
+	want    func(int) string                                               // the i-th run returns
+	send    func(context.Context, *kagzi.Client, *kagzi.Run[string]) error // what a run waits for; nil for nothing
+	// "run step" with a result when the victim was dead
+	recorded map[string]bool
 	again    int
 	err      error
 }
@@ -140,7 +147,10 @@ func newKilling(t *testing.T, point string, nth int, wf kagzi.Workflow[int, stri
 	k.files = [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
 	cfg := kit.Quick
 	cfg.MaxConcurrent = 2 // so that it claims more than once
-	k.victim = startProcess(t, workerSpec{DSN: db.DSN, Ledger: k.files[0], Config: cfg, Point: point, Nth: nth, Signal: syscall.SIGKILL})
+	k.victim = startProcess(t, workerSpec{
+		DSN: db.DSN, Ledger: k.files[0], Config: cfg, Point: point, Nth: nth,
+		Signal: syscall.SIGKILL,
+	})
 	k.rescuer = localWorker(t, c, k.files[1], kit.Quick)
 	return k
 }
@@ -268,8 +278,8 @@ func (k *killing) checkEffects(ctx context.Context) error {
 	return err
 }
 
-// A takeover is a run in a step that lasts until the test lets it end: the worker process that executed it was killed, and
-// another one executes it.
+// A takeover is a run in a step that lasts until the test lets it end: the worker process that executed it was killed,
+// and another one executes it.
 type takeover struct {
 	db      *dbtest.DB
 	c       *kagzi.Client
@@ -325,7 +335,8 @@ func TestCrashIsDetected(t *testing.T) {
 	t.Parallel()
 	cfg := kagzi.WorkerConfig{Heartbeat: time.Second, StaleAfter: 3 * time.Second} // the lease timeout is 5 minutes
 	o := takeOver(t, cfg, `SELECT count(*) FROM kagzi.workers`, await.Patience)
-	if n := dbtest.QueryOne[int](t, o.db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e USING (worker_id)
+	if n := dbtest.QueryOne[int](t, o.db.Pool, `SELECT count(*) FROM kagzi.workers w JOIN kagzi.worker_events e
+		USING (worker_id)
 		WHERE w.status = 'OFFLINE' AND w.pid = $1 AND e.event = 'LOST'`, o.victim.cmd.Process.Pid); n != 1 {
 		t.Errorf("%d OFFLINE rows with a LOST event, want 1", n)
 	}
@@ -341,12 +352,16 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = gen_random_uuid(), lease = gen_random_uuid(),
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = gen_random_uuid(),
+		lease = gen_random_uuid(),
 		available_at = now() + interval '4 minutes', started_at = now()`)
 	// The last heartbeats of both were 31 s ago. One held the run; the other may be silent for longer.
-	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout, stale_after, heartbeat_at)
-		SELECT locked_by, 'default', ARRAY['default'], ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '30 s', now() - interval '31 s' FROM kagzi.workflow_runs
-		UNION ALL SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['one-step'], 'ONLINE', interval '5 minutes', interval '5 minutes', now() - interval '31 s'`)
+	dbtest.Exec(t, db.Pool, `INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status,
+		lease_timeout, stale_after, heartbeat_at)
+		SELECT locked_by, 'default', ARRAY['default'], ARRAY['one-step'], 'ONLINE', interval '5 minutes',
+			interval '30 s', now() - interval '31 s' FROM kagzi.workflow_runs
+		UNION ALL SELECT gen_random_uuid(), 'default', ARRAY['default'], ARRAY['one-step'], 'ONLINE',
+			interval '5 minutes', interval '5 minutes', now() - interval '31 s'`)
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{}))
 	if _, err := run.Result(kit.Context(t)); err != nil {
 		t.Error(err)
@@ -361,10 +376,12 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 func TestKillIsNoticedByTheConnection(t *testing.T) {
 	t.Parallel()
 	// It takes 5 seconds on an idle machine. After 30 seconds the heartbeats would be missed.
-	o := takeOver(t, kagzi.WorkerConfig{}, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`, 30*time.Second)
+	o := takeOver(t, kagzi.WorkerConfig{}, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`,
+		30*time.Second)
 	c := o.c
 	page, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"OFFLINE"}})
-	if err != nil || total != 1 || page[0].PID != o.victim.cmd.Process.Pid || page[0].StoppedAt.IsZero() || page[0].Active != 0 {
+	if err != nil || total != 1 || page[0].PID != o.victim.cmd.Process.Pid || page[0].StoppedAt.IsZero() ||
+		page[0].Active != 0 {
 		t.Fatalf("offline %+v, %v; want the victim", page, err)
 	}
 	events, err := c.WorkerLog(t.Context(), page[0].ID)

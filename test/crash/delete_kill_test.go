@@ -34,14 +34,16 @@ func failedFamily(t *testing.T, db *dbtest.DB, steps int) (parent, child kagzi.R
 	stop()
 	parent, child = run.ID(), k.ChildOf(run.ID(), "ship").ID
 	k.Exec(`
-		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, position)
+		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+			first_attempt, output, position)
 		SELECT $1, 'step-' || g, 1, 'default', 'COMPLETED', 'FUNCTION', 1, 1, '1', 1000 + g
 		FROM generate_series(1, $2::int) AS g`, string(parent), steps-1)
 	return parent, child
 }
 
-// TestKillDuringADelete kills the process that deletes a long run, at each of its transactions. Before the first commit nothing has
-// happened. After it nobody can use the run any more, and coordinators do the rest, even if one of them is killed at that, too.
+// TestKillDuringADelete kills the process that deletes a long run, at each of its transactions. Before the first commit
+// nothing has happened. After it nobody can use the run any more, and coordinators do the rest, even if one of them is
+// killed at that, too.
 func TestKillDuringADelete(t *testing.T) {
 	t.Parallel()
 	portion := pgproxy.Contains("DELETE FROM kagzi.step_runs t")
@@ -53,7 +55,8 @@ func TestKillDuringADelete(t *testing.T) {
 		"AfterTheFirstCommit":  {pgproxy.Exactly("commit"), remnant{1, longSteps, 1}},
 		"AfterAPortion":        {portion, remnant{1, longSteps - 5000, 1}},
 		"AfterTheLastPortion":  {pgproxy.Nth(3, portion), remnant{1, 0, 1}},
-		"WhenAllIsGone":        {pgproxy.After(pgproxy.Contains("DELETE FROM kagzi.workflow_runs r"), pgproxy.Exactly("commit")), remnant{0, 0, 1}},
+		"WhenAllIsGone": {pgproxy.After(pgproxy.Contains("DELETE FROM kagzi.workflow_runs r"),
+			pgproxy.Exactly("commit")), remnant{0, 0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +71,9 @@ func TestKillDuringADelete(t *testing.T) {
 			c := kit.NewClient(t, db.Pool)
 			switch name {
 			case "BeforeTheFirstCommit":
-				await.True(t, "the server notices that the client has gone", func() bool { return c.Resume(t.Context(), parent) == nil })
+				await.True(t, "the server notices that the client has gone", func() bool {
+					return c.Resume(t.Context(), parent) == nil
+				})
 				return
 			case "WhenAllIsGone":
 			default:
@@ -129,5 +134,8 @@ func leftOf(t *testing.T, db *dbtest.DB, id kagzi.RunID) remnant {
 	count := func(rows string) int {
 		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.`+rows, string(id))
 	}
-	return remnant{count(`workflow_runs WHERE run_id = $1`), count(`step_runs WHERE run_id = $1`), count(`run_events WHERE run_id = $1 AND event = 'DELETED'`)}
+	return remnant{
+		count(`workflow_runs WHERE run_id = $1`), count(`step_runs WHERE run_id = $1`),
+		count(`run_events WHERE run_id = $1 AND event = 'DELETED'`),
+	}
 }

@@ -84,7 +84,8 @@ func (r *rollout) ledger(name string) string { return filepath.Join(r.dir, name)
 func (r *rollout) start(name string, versions ...int) *process {
 	p := startProcess(r.t, workerSpec{DSN: r.db.DSN, Ledger: r.ledger(name), Config: roomy, Rolling: versions})
 	await.True(r.t, "worker "+name+" is registered", func() bool {
-		return dbtest.QueryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`, p.cmd.Process.Pid) == 1
+		return dbtest.QueryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`,
+			p.cmd.Process.Pid) == 1
 	})
 	return p
 }
@@ -129,16 +130,20 @@ func (r *rollout) held(version int, by ...*process) {
 		pids = append(pids, p.cmd.Process.Pid)
 	}
 	await.True(r.t, fmt.Sprintf("all runs of version %d are held", version), func() bool {
-		return dbtest.QueryOne[bool](r.t, r.db.Pool, `SELECT coalesce(bool_and(r.status = 'RUNNING' AND w.pid = ANY ($2) AND w.status = 'ONLINE' AND
-			EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = r.run_id AND s.step_id = 'nap' AND s.wake_at <= clock_timestamp())), false)
-			FROM kagzi.workflow_runs r LEFT JOIN kagzi.workers w ON w.worker_id = r.locked_by WHERE r.version = $1`, version, pids)
+		return dbtest.QueryOne[bool](r.t, r.db.Pool, `SELECT coalesce(bool_and(r.status = 'RUNNING' AND w.pid = ANY ($2)
+			AND w.status = 'ONLINE' AND
+			EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = r.run_id AND s.step_id = 'nap'
+				AND s.wake_at <= clock_timestamp())), false)
+			FROM kagzi.workflow_runs r LEFT JOIN kagzi.workers w ON w.worker_id = r.locked_by
+				WHERE r.version = $1`, version, pids)
 	})
 }
 
 // holds returns how many runs the process holds.
 func (r *rollout) holds(p *process) int {
 	r.t.Helper()
-	return dbtest.QueryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by WHERE w.pid = $1`, p.cmd.Process.Pid)
+	return dbtest.QueryOne[int](r.t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w
+		ON w.worker_id = r.locked_by WHERE w.pid = $1`, p.cmd.Process.Pid)
 }
 
 func (r *rollout) kill(p *process) {
@@ -222,7 +227,8 @@ func (r *rollout) checkLedgers(versions map[kagzi.RunID]int, names ...string) {
 		for _, l := range lines {
 			switch {
 			case l[0] == "VERSION" && l[2] != fmt.Sprint(versions[kagzi.RunID(l[1])]):
-				r.t.Errorf("worker %s executed a step of run %s by version %s, not %d", name, l[1], l[2], versions[kagzi.RunID(l[1])])
+				r.t.Errorf("worker %s executed a step of run %s by version %s, not %d", name, l[1], l[2],
+					versions[kagzi.RunID(l[1])])
 			case l[0] == "BEGIN" && l[2] == "first":
 				first[l[1]]++
 			}
@@ -251,8 +257,8 @@ func slicesOf(versions map[kagzi.RunID]int) (out []int) {
 	return out
 }
 
-// TestStrandedRunWaitsForItsVersion lets a run fall asleep, replaces the workers of its version by those of another, and
-// brings one back.
+// TestStrandedRunWaitsForItsVersion lets a run fall asleep, replaces the workers of its version by those of another,
+// and brings one back.
 func TestStrandedRunWaitsForItsVersion(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
@@ -273,7 +279,8 @@ func TestStrandedRunWaitsForItsVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := list[0]; s.Workflow != "rolling" || s.Version != 1 || s.Queue != "default" || s.Count != 1 || s.More || !s.Oldest.Equal(info.CreatedAt) {
+	if s := list[0]; s.Workflow != "rolling" || s.Version != 1 || s.Queue != "default" || s.Count != 1 || s.More ||
+		!s.Oldest.Equal(info.CreatedAt) {
 		t.Errorf("stranded %+v", s)
 	}
 	kit.Touch(t, r.release)

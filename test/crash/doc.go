@@ -1,2 +1,3 @@
-// Package crash has black-box tests of what survives: processes that are killed, stopped or fenced, databases that restart, answers that are lost, and deploys.
+// Package crash has black-box tests of what survives: processes that are killed, stopped or fenced, databases that
+// restart, answers that are lost, and deploys.
 package crash

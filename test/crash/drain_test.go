@@ -40,7 +40,8 @@ func TestDrainFinishesRunningRuns(t *testing.T) {
 	close(g.Open)
 	await.Receive(t, stopped)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
-	if info, err := late.Info(t.Context()); err != nil || info.Status != kagzi.StatusPending || !info.StartedAt.IsZero() {
+	if info, err := late.Info(t.Context()); err != nil || info.Status != kagzi.StatusPending ||
+		!info.StartedAt.IsZero() {
 		t.Errorf("a run that came during the drain is %s, %v", info.Status, err)
 	}
 	if len(g.Cause) > 0 {
@@ -49,13 +50,14 @@ func TestDrainFinishesRunningRuns(t *testing.T) {
 	if got := dbtest.QueryOne[string](t, db.Pool, eventsOfWorkers); got != "STARTED DRAINING STOPPED" {
 		t.Errorf("the registry's log says %s", got)
 	}
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE' AND stopped_at IS NOT NULL`); n != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'
+		AND stopped_at IS NOT NULL`); n != 1 {
 		t.Errorf("%d workers are OFFLINE, want 1", n)
 	}
 }
 
-// Runs that do not end within the drain timeout are given back without counting an attempt, and executed elsewhere at once,
-// although the other worker polls once an hour.
+// Runs that do not end within the drain timeout are given back without counting an attempt, and executed elsewhere at
+// once, although the other worker polls once an hour.
 func TestDrainGivesBackTheRest(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -104,7 +106,8 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	}
 }
 
-// A worker suspends a run and stops. At the end of the sleep, another worker, which polls once an hour, executes the run.
+// A worker suspends a run and stops. At the end of the sleep, another worker, which polls once an hour, executes the
+// run.
 func TestDrainLeavesTimersToOthers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -114,7 +117,11 @@ func TestDrainLeavesTimersToOthers(t *testing.T) {
 	wf := kagzi.Define[int, int]("nap-after-step")
 	handle := func(w *kagzi.Worker) *kagzi.Worker {
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
-			if err := kagzi.Do(ctx, "wait", func(context.Context) error { close(begun); <-open; return nil }); err != nil {
+			if err := kagzi.Do(ctx, "wait", func(context.Context) error {
+				close(begun)
+				<-open
+				return nil
+			}); err != nil {
 				return 0, err
 			}
 			return n, kagzi.Sleep(ctx, "nap", 2*time.Second)
@@ -127,7 +134,8 @@ func TestDrainLeavesTimersToOthers(t *testing.T) {
 	await.Receive(t, begun)
 	kit.StartLocal(t, handle(localWorker(t, other, filepath.Join(dir, "b"), cfg)))
 	kit.WaitListening(t, db.Pool, 2)
-	kit.CheckResults(t, kit.StartRuns(t, other, kit.Nothing, 1), func(int) string { return "0" }) // it has looked, and rests
+	// it has looked, and rests
+	kit.CheckResults(t, kit.StartRuns(t, other, kit.Nothing, 1), func(int) string { return "0" })
 	close(open)
 	await.True(t, "the run sleeps", func() bool {
 		info, err := run.Info(t.Context())
@@ -180,8 +188,8 @@ func TestDrainRecordsALateSuccess(t *testing.T) {
 	}
 }
 
-// A step that ignores its context neither prevents Run from returning, nor its run from being executed elsewhere. Its late
-// result is refused.
+// A step that ignores its context neither prevents Run from returning, nor its run from being executed elsewhere. Its
+// late result is refused.
 func TestDrainDoesNotWaitForAStepThatIgnoresItsContext(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -204,8 +212,8 @@ func TestDrainDoesNotWaitForAStepThatIgnoresItsContext(t *testing.T) {
 	close(g.Open)
 }
 
-// A worker runs twice, and leaves no goroutines or connections behind. The test is not parallel, because it must know all
-// goroutines.
+// A worker runs twice, and leaves no goroutines or connections behind. The test is not parallel, because it must know
+// all goroutines.
 func TestRunLeavesNothing(t *testing.T) {
 	db := dbtest.Database(t)
 	pool, err := pgxpool.New(t.Context(), db.DSN)
@@ -231,11 +239,13 @@ func TestRunLeavesNothing(t *testing.T) {
 		}
 		// A backend ends a moment after its client.
 		await.True(t, "only the pools' own connections are open", func() bool {
-			open := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`)
+			open := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity
+				WHERE datname = current_database() AND backend_type = 'client backend'`)
 			return open <= int(pool.Stat().TotalConns())+testConns(t, db)
 		})
 	}
-	if got := dbtest.QueryOne[string](t, db.Pool, eventsOfWorkers); got != "STARTED DRAINING STOPPED STARTED DRAINING STOPPED" {
+	if got := dbtest.QueryOne[string](t, db.Pool, eventsOfWorkers); got != "STARTED DRAINING STOPPED STARTED "+
+		"DRAINING STOPPED" {
 		t.Errorf("the registry's log says %s", got)
 	}
 }
@@ -284,7 +294,8 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 	c := kit.NewClient(t, db.Pool)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "l")
-	p := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: kagzi.WorkerConfig{DrainTimeout: 100 * time.Millisecond}})
+	p := startProcess(t,
+		workerSpec{DSN: db.DSN, Ledger: file, Config: kagzi.WorkerConfig{DrainTimeout: 100 * time.Millisecond}})
 	run, err := kagzi.Start(t.Context(), c, holding, filepath.Join(dir, "release"))
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +306,8 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 		t.Errorf("the step was told %d times of the shutdown", n)
 	}
 	info, err := run.Info(t.Context())
-	if err != nil || info.Status != kagzi.StatusPending || info.Attempts != 0 || info.Recoveries != 0 || time.Until(info.AvailableAt) > 0 {
+	if err != nil || info.Status != kagzi.StatusPending || info.Attempts != 0 || info.Recoveries != 0 ||
+		time.Until(info.AvailableAt) > 0 {
 		t.Errorf("the run is %+v, %v; want it due, nothing used up", info, err)
 	}
 	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status <> 'OFFLINE'`); n != 0 {
@@ -303,7 +315,8 @@ func TestSIGTERMDrainsAProcess(t *testing.T) {
 	}
 	// A backend ends a moment after its client.
 	await.True(t, "its connections end", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`) == testConns(t, db)
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_type = 'client backend'`) == testConns(t, db)
 	})
 }
 

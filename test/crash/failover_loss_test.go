@@ -17,9 +17,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestFailoverThatLosesCommits promotes a standby that lacks the last commits, a step and a transactional step among them, while the
-// worker that has recorded them executes the next step. The worker completes no run over the hole: what is lost is executed again, and the
-// result of each run is what its records say.
+// TestFailoverThatLosesCommits promotes a standby that lacks the last commits, a step and a transactional step among
+// them, while the worker that has recorded them executes the next step. The worker completes no run over the hole: what
+// is lost is executed again, and the result of each run is what its records say.
 func TestFailoverThatLosesCommits(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*await.Patience)
@@ -48,7 +48,10 @@ func TestFailoverThatLosesCommits(t *testing.T) {
 		calls[key]++
 		return fmt.Sprint(name, calls[key], " ")
 	}
-	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: n, LeaseTimeout: 10 * time.Minute, StaleAfter: 10 * time.Minute})
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{
+		MaxConcurrent: n, LeaseTimeout: 10 * time.Minute,
+		StaleAfter: 10 * time.Minute,
+	})
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, i int) (all string, err error) {
 		step := func(name string, also func()) {
 			v, failed := kagzi.Step(ctx, name, func(context.Context) (string, error) {
@@ -77,7 +80,8 @@ func TestFailoverThatLosesCommits(t *testing.T) {
 	runs := kit.StartRuns(t, c, wf, n)
 	other := dbtest.OpenPool(t, standby.DSN(), dbtest.Conns(2))
 	await.True(t, "the standby has the first records", func() bool {
-		return dbtest.QueryOne[int](t, other, `SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'first' AND status = 'COMPLETED'`) == n
+		return dbtest.QueryOne[int](t, other, `SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'first'
+			AND status = 'COMPLETED'`) == n
 	})
 	dbtest.Exec(t, other, `ALTER SYSTEM SET primary_conninfo = ''`)
 	dbtest.Exec(t, other, `SELECT pg_reload_conf()`)
@@ -88,14 +92,16 @@ func TestFailoverThatLosesCommits(t *testing.T) {
 	for range n {
 		await.Receive(t, last)
 	}
-	if got := dbtest.QueryOne[int](t, admin, `SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'books' AND status = 'COMPLETED'`); got != n {
+	if got := dbtest.QueryOne[int](t, admin, `SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'books'
+		AND status = 'COMPLETED'`); got != n {
 		t.Fatalf("INVALID: the primary has %d records of the transactional step, want %d", got, n)
 	}
 	if err := primary.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	dbtest.Exec(t, other, `SELECT pg_promote()`)
-	if got := dbtest.QueryOne[int](t, other, `SELECT count(*) FROM kagzi.step_runs WHERE step_id IN ('cut', 'books') AND status = 'COMPLETED'`); got != 0 {
+	if got := dbtest.QueryOne[int](t, other, `SELECT count(*) FROM kagzi.step_runs WHERE step_id IN ('cut', 'books')
+		AND status = 'COMPLETED'`); got != 0 {
 		t.Fatalf("INVALID: the standby has %d of the records that it should lack", got)
 	}
 	close(promoted)

@@ -36,7 +36,9 @@ func bothHosts(t *testing.T, first, second *localpg.Cluster) string {
 }
 
 // synchronousStandby starts a standby without which no commit of the server returns, if it waits for the disk.
-func synchronousStandby(ctx context.Context, t *testing.T, server *localpg.Cluster, pool *pgxpool.Pool) *localpg.Cluster {
+func synchronousStandby(ctx context.Context, t *testing.T, server *localpg.Cluster,
+	pool *pgxpool.Pool,
+) *localpg.Cluster {
 	t.Helper()
 	standby, err := server.Standby(ctx)
 	if err != nil {
@@ -55,8 +57,8 @@ func synchronousStandby(ctx context.Context, t *testing.T, server *localpg.Clust
 	return standby
 }
 
-// TestFailoverToTheOtherHost shows that clients and workers whose connection string names both servers find the standby that is promoted,
-// and that nothing is lost or done twice.
+// TestFailoverToTheOtherHost shows that clients and workers whose connection string names both servers find the standby
+// that is promoted, and that nothing is lost or done twice.
 func TestFailoverToTheOtherHost(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*await.Patience)
@@ -71,9 +73,13 @@ func TestFailoverToTheOtherHost(t *testing.T) {
 	const n = 200
 	runs := kit.StartRuns(t, c, chained, n)
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{MaxConcurrent: 10}))
-	p := startProcess(t, workerSpec{DSN: dsn, Ledger: filepath.Join(t.TempDir(), "p"), Config: kagzi.WorkerConfig{MaxConcurrent: 10}})
+	p := startProcess(t, workerSpec{
+		DSN: dsn, Ledger: filepath.Join(t.TempDir(), "p"),
+		Config: kagzi.WorkerConfig{MaxConcurrent: 10},
+	})
 	await.True(t, "runs complete", func() bool {
-		return dbtest.QueryOne[int](t, admin, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) >= n/4
+		return dbtest.QueryOne[int](t, admin, `SELECT count(*) FROM kagzi.workflow_runs
+			WHERE status = 'COMPLETED'`) >= n/4
 	})
 	if err := primary.Stop(); err != nil {
 		t.Fatal(err)
@@ -91,7 +97,8 @@ func TestFailoverToTheOtherHost(t *testing.T) {
 		t.Errorf("a run that was started after the failover: %q, %v", got, err)
 	}
 	p.stop(t)
-	if n, distinct := dbtest.QueryOne[int](t, promoted, `SELECT count(*) FROM effects`), dbtest.QueryOne[int](t, promoted, `SELECT count(DISTINCT run_id) FROM effects`); n != distinct || n != len(runs)+1 {
+	if n, distinct := dbtest.QueryOne[int](t, promoted, `SELECT count(*) FROM effects`), dbtest.QueryOne[int](t,
+		promoted, `SELECT count(DISTINCT run_id) FROM effects`); n != distinct || n != len(runs)+1 {
 		t.Errorf("%d effects of %d runs, want one of each of %d", n, distinct, len(runs)+1)
 	}
 	dbtest.CheckInvariants(t, promoted)

@@ -37,11 +37,15 @@ func TestFleetSharesAQueue(t *testing.T) {
 	dir := t.TempDir()
 	var fleet []*process
 	for i := range processes {
-		fleet = append(fleet, startProcess(t, workerSpec{DSN: db.DSN, Ledger: filepath.Join(dir, strconv.Itoa(i)), Config: kagzi.WorkerConfig{MaxConcurrent: 50}}))
+		fleet = append(fleet, startProcess(t, workerSpec{
+			DSN: db.DSN, Ledger: filepath.Join(dir, strconv.Itoa(i)),
+			Config: kagzi.WorkerConfig{MaxConcurrent: 50},
+		}))
 	}
 	begun := time.Now()
 	kit.CheckResults(t, runs, tripleResult)
-	t.Logf("%d runs of 3 steps in %d processes took %v, their start included", n, processes, time.Since(begun).Round(time.Millisecond))
+	t.Logf("%d runs of 3 steps in %d processes took %v, their start included", n, processes,
+		time.Since(begun).Round(time.Millisecond))
 	executed := map[string]int{}
 	for i, p := range fleet {
 		p.stop(t)

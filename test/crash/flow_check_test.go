@@ -50,7 +50,8 @@ type taking struct {
 	others map[string]slotChange // the runs when the transaction committed
 }
 
-// takings calls f with each taking, in order of the commits. Slots that are given up at the time of a taking are given up before.
+// takings calls f with each taking, in order of the commits. Slots that are given up at the time of a taking are given
+// up before.
 func takings(changes []slotChange, f func(taking)) {
 	slices.SortStableFunc(changes, func(a, b slotChange) int { return cmp.Compare(a.Seq, b.Seq) })
 	type key struct {
@@ -108,34 +109,42 @@ func tooMany(changes []slotChange, limits []limitChange) (found []string) {
 				}
 			}
 			if n > most {
-				found = append(found, fmt.Sprintf("%v: run %s is the %dth of %s, of which %d may run", t.At, t.Run, n, what, most))
+				found = append(found, fmt.Sprintf("%v: run %s is the %dth of %s, of which %d may run", t.At, t.Run, n,
+					what, most))
 			}
 		}
-		check("queue "+t.Queue, highest(t.Queue, "", t.Begun, t.At), func(c slotChange) bool { return c.Queue == t.Queue })
+		check("queue "+t.Queue, highest(t.Queue, "", t.Begun, t.At), func(c slotChange) bool {
+			return c.Queue == t.Queue
+		})
 		switch {
 		case t.Key == "":
 		case t.Scope == "":
 			check("group "+t.Key, 1, func(c slotChange) bool { return c.Scope == "" && c.Key == t.Key })
 		default:
-			check("key "+t.Key+" of "+t.Queue, highest(t.Queue, "*", t.Begun, t.At), func(c slotChange) bool { return c.Scope == t.Scope && c.Key == t.Key })
+			check("key "+t.Key+" of "+t.Queue, highest(t.Queue, "*", t.Begun, t.At), func(c slotChange) bool {
+				return c.Scope == t.Scope && c.Key == t.Key
+			})
 		}
 	})
 	return found
 }
 
-// outOfOrder returns the takings of keys that are sequences, for which another run of the key was before. What was committed less
-// than a second before the transaction began, the claim may have seen or not.
+// outOfOrder returns the takings of keys that are sequences, for which another run of the key was before. What was
+// committed less than a second before the transaction began, the claim may have seen or not.
 func outOfOrder(changes []slotChange, sequence func(slotChange) bool) (found []string) {
 	takings(changes, func(t taking) {
 		if !sequence(t.slotChange) {
 			return
 		}
 		for _, c := range t.others {
-			if c.Run == t.Run || c.Scope != t.Scope || c.Key != t.Key || c.holds() || !c.waits() || c.AvailableAt.IsZero() || c.AvailableAt.After(t.Begun) || c.At.Add(time.Second).After(t.Begun) {
+			if c.Run == t.Run || c.Scope != t.Scope || c.Key != t.Key || c.holds() || !c.waits() ||
+				c.AvailableAt.IsZero() || c.AvailableAt.After(t.Begun) || c.At.Add(time.Second).After(t.Begun) {
 				continue
 			}
-			if cmp.Or(cmp.Compare(c.Priority, t.Priority), c.AvailableAt.Compare(t.before.AvailableAt), strings.Compare(c.Run, t.Run)) < 0 {
-				found = append(found, fmt.Sprintf("%v: run %s of key %s was taken, but run %s was before it", t.At, t.Run, t.Key, c.Run))
+			if cmp.Or(cmp.Compare(c.Priority, t.Priority), c.AvailableAt.Compare(t.before.AvailableAt),
+				strings.Compare(c.Run, t.Run)) < 0 {
+				found = append(found, fmt.Sprintf("%v: run %s of key %s was taken, but run %s was before it", t.At,
+					t.Run, t.Key, c.Run))
 			}
 		}
 	})
@@ -159,8 +168,8 @@ func tooFast(changes []slotChange, queue string, every time.Duration) (found []s
 	return found
 }
 
-// withoutSlot returns the runs that were claimed without a slot, and the executions of runs that had none. A zombie that executes a
-// run that it once held is left out: see the limits of leases.
+// withoutSlot returns the runs that were claimed without a slot, and the executions of runs that had none. A zombie
+// that executes a run that it once held is left out: see the limits of leases.
 func withoutSlot(changes []slotChange, executions []executed) (found []string) {
 	byRun := map[string][]slotChange{}
 	for _, c := range changes {
@@ -178,7 +187,8 @@ func withoutSlot(changes []slotChange, executions []executed) (found []string) {
 			}
 		}
 		if !last.holds() && !held {
-			found = append(found, fmt.Sprintf("%v: run %s is executed and has no slot, it is %q", e.Begin, e.Run, last.Status))
+			found = append(found, fmt.Sprintf("%v: run %s is executed and has no slot, it is %q", e.Begin, e.Run,
+				last.Status))
 		}
 	}
 	return found
@@ -191,7 +201,10 @@ func TestFlowChecks(t *testing.T) {
 	seq := int64(0)
 	change := func(ms int, run, queue, key, status string, slot int) slotChange {
 		seq++
-		return slotChange{Begun: at(ms - 1), At: at(ms), Seq: seq, Run: run, Queue: queue, Scope: queue, Key: key, Status: status, Lease: "lease of " + run, Priority: 2, Slot: slot, AvailableAt: at(ms)}
+		return slotChange{
+			Begun: at(ms - 1), At: at(ms), Seq: seq, Run: run, Queue: queue, Scope: queue, Key: key,
+			Status: status, Lease: "lease of " + run, Priority: 2, Slot: slot, AvailableAt: at(ms),
+		}
 	}
 	group := func(c slotChange) slotChange {
 		c.Scope = ""
@@ -204,37 +217,66 @@ func TestFlowChecks(t *testing.T) {
 		want  int
 	}{
 		"WithinTheLimits": {func() []string {
-			return tooMany([]slotChange{change(1, "a", "q", "k", "RUNNING", 1), change(2, "b", "q", "l", "RUNNING", 1), change(3, "a", "q", "k", "SLEEPING", 0), change(3, "c", "q", "k", "RUNNING", 1)}, limits)
+			return tooMany([]slotChange{
+				change(1, "a", "q", "k", "RUNNING", 1), change(2, "b", "q", "l", "RUNNING", 1),
+				change(3, "a", "q", "k", "SLEEPING", 0), change(3, "c", "q", "k", "RUNNING", 1),
+			}, limits)
 		}, 0},
 		"KeyTwice": {func() []string {
-			return tooMany([]slotChange{change(1, "a", "q", "k", "RUNNING", 1), change(2, "b", "q", "k", "RUNNING", 1)}, limits)
+			return tooMany([]slotChange{change(1, "a", "q", "k", "RUNNING", 1), change(2, "b", "q", "k", "RUNNING", 1)},
+				limits)
 		}, 1},
 		"KeyTwiceWhileItSleeps": {func() []string {
-			return tooMany([]slotChange{change(1, "a", "q", "k", "RUNNING", 2), change(2, "a", "q", "k", "SLEEPING", 2), change(3, "b", "q", "k", "RUNNING", 2)}, limits)
+			return tooMany([]slotChange{
+				change(1, "a", "q", "k", "RUNNING", 2), change(2, "a", "q", "k", "SLEEPING", 2),
+				change(3, "b", "q", "k", "RUNNING", 2),
+			}, limits)
 		}, 1},
 		"QueueFull": {func() []string {
-			return tooMany([]slotChange{change(1, "a", "q", "k", "RUNNING", 1), change(2, "b", "q", "l", "RUNNING", 1), change(3, "c", "q", "m", "RUNNING", 1)}, limits)
+			return tooMany([]slotChange{
+				change(1, "a", "q", "k", "RUNNING", 1), change(2, "b", "q", "l", "RUNNING", 1),
+				change(3, "c", "q", "m", "RUNNING", 1),
+			}, limits)
 		}, 1},
 		"QueueWithAHigherLimitSince": {func() []string {
-			return tooMany([]slotChange{change(1, "a", "q", "k", "RUNNING", 1), change(2, "b", "q", "l", "RUNNING", 1), change(60, "c", "q", "m", "RUNNING", 1)}, limits)
+			return tooMany([]slotChange{
+				change(1, "a", "q", "k", "RUNNING", 1), change(2, "b", "q", "l", "RUNNING", 1),
+				change(60, "c", "q", "m", "RUNNING", 1),
+			}, limits)
 		}, 0},
 		"GroupTwice": {func() []string {
-			return tooMany([]slotChange{group(change(1, "a", "q", "k", "RUNNING", 2)), group(change(2, "b", "other", "k", "RUNNING", 2))}, limits)
+			return tooMany([]slotChange{
+				group(change(1, "a", "q", "k", "RUNNING", 2)),
+				group(change(2, "b", "other", "k", "RUNNING", 2)),
+			}, limits)
 		}, 1},
 		"InOrder": {func() []string {
-			return outOfOrder([]slotChange{change(1, "a", "q", "k", "PENDING", 0), change(2, "b", "q", "k", "PENDING", 0), change(2000, "a", "q", "k", "RUNNING", 2)}, sequence)
+			return outOfOrder([]slotChange{
+				change(1, "a", "q", "k", "PENDING", 0),
+				change(2, "b", "q", "k", "PENDING", 0), change(2000, "a", "q", "k", "RUNNING", 2),
+			}, sequence)
 		}, 0},
 		"OutOfOrder": {func() []string {
-			return outOfOrder([]slotChange{change(1, "a", "q", "k", "PENDING", 0), change(2, "b", "q", "k", "PENDING", 0), change(2000, "b", "q", "k", "RUNNING", 2)}, sequence)
+			return outOfOrder([]slotChange{
+				change(1, "a", "q", "k", "PENDING", 0),
+				change(2, "b", "q", "k", "PENDING", 0), change(2000, "b", "q", "k", "RUNNING", 2),
+			}, sequence)
 		}, 1},
 		"OutOfOrderByALateCommit": {func() []string {
-			return outOfOrder([]slotChange{change(1, "a", "q", "k", "PENDING", 0), change(2, "b", "q", "k", "PENDING", 0), change(900, "b", "q", "k", "RUNNING", 2)}, sequence)
+			return outOfOrder([]slotChange{
+				change(1, "a", "q", "k", "PENDING", 0),
+				change(2, "b", "q", "k", "PENDING", 0), change(900, "b", "q", "k", "RUNNING", 2),
+			}, sequence)
 		}, 0},
 		"TooFast": {func() []string {
-			return tooFast([]slotChange{change(1, "a", "q", "k", "RUNNING", 1), change(10, "b", "q", "k", "RUNNING", 1), change(21, "c", "q", "k", "RUNNING", 1)}, "q", 10*time.Millisecond)
+			return tooFast([]slotChange{
+				change(1, "a", "q", "k", "RUNNING", 1), change(10, "b", "q", "k", "RUNNING", 1),
+				change(21, "c", "q", "k", "RUNNING", 1),
+			}, "q", 10*time.Millisecond)
 		}, 1},
 		"WithoutSlot": {func() []string {
-			return withoutSlot([]slotChange{change(1, "a", "q", "k", "RUNNING", 0), change(1, "b", "q", "l", "RUNNING", 1)}, []executed{{"a", "lease of a", at(2)}, {"b", "lease of b", at(2)}, {"b", "lease of b", at(0)}})
+			return withoutSlot([]slotChange{change(1, "a", "q", "k", "RUNNING", 0), change(1, "b", "q", "l", "RUNNING",
+				1)}, []executed{{"a", "lease of a", at(2)}, {"b", "lease of b", at(2)}, {"b", "lease of b", at(0)}})
 		}, 3},
 	} {
 		if got := tc.check(); len(got) != tc.want {

@@ -56,33 +56,42 @@ func (l workload) flowing(ctx kagzi.Context, n int) (string, error) {
 	})
 }
 
-// The audit also has when the transaction began, and the limits. The pauses in the transactions of claims make room for races.
+// The audit also has when the transaction began, and the limits. The pauses in the transactions of claims make room for
+// races.
 const auditFlow = `
 	ALTER TABLE kagzi_audit.changes ADD COLUMN begun timestamptz NOT NULL DEFAULT now();
-	CREATE TABLE kagzi_audit.limits (change_id bigint GENERATED ALWAYS AS IDENTITY, txid xid8 NOT NULL DEFAULT pg_current_xact_id(), task_queue text, run_key text, most int);
+	CREATE TABLE kagzi_audit.limits (change_id bigint GENERATED ALWAYS AS IDENTITY,
+		txid xid8 NOT NULL DEFAULT pg_current_xact_id(), task_queue text, run_key text, most int);
 	CREATE FUNCTION kagzi_audit.limit_of_queue() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		INSERT INTO kagzi_audit.limits (task_queue, run_key, most) VALUES (NEW.task_queue, '', coalesce(NEW.max_running, 1000000)), (NEW.task_queue, '*', coalesce(NEW.key_max_running, 1000000));
+		INSERT INTO kagzi_audit.limits (task_queue, run_key, most) VALUES (NEW.task_queue, '',
+			coalesce(NEW.max_running, 1000000)), (NEW.task_queue, '*', coalesce(NEW.key_max_running, 1000000));
 		RETURN NULL;
 	END $$;
-	CREATE TRIGGER audit AFTER INSERT OR UPDATE OF max_running, key_max_running ON kagzi.queues FOR EACH ROW EXECUTE FUNCTION kagzi_audit.limit_of_queue();
+	CREATE TRIGGER audit AFTER INSERT OR UPDATE OF max_running, key_max_running ON kagzi.queues
+		FOR EACH ROW EXECUTE FUNCTION kagzi_audit.limit_of_queue();
 	CREATE FUNCTION kagzi_audit.pause() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF random() < 0.5 THEN PERFORM pg_sleep(random() * 0.01); END IF;
 		RETURN NULL;
 	END $$;
-	CREATE TRIGGER pause AFTER INSERT OR UPDATE ON kagzi.run_keys FOR EACH STATEMENT EXECUTE FUNCTION kagzi_audit.pause();
-	CREATE TRIGGER pause AFTER UPDATE OF slot ON kagzi.workflow_runs FOR EACH STATEMENT EXECUTE FUNCTION kagzi_audit.pause();`
+	CREATE TRIGGER pause AFTER INSERT OR UPDATE ON kagzi.run_keys
+		FOR EACH STATEMENT EXECUTE FUNCTION kagzi_audit.pause();
+	CREATE TRIGGER pause AFTER UPDATE OF slot ON kagzi.workflow_runs
+		FOR EACH STATEMENT EXECUTE FUNCTION kagzi_audit.pause();`
 
 const auditedChanges = `
-	SELECT c.begun, pg_xact_commit_timestamp(c.txid::xid), c.change_id, c.run_id::text, new->>'task_queue', coalesce(new->>'key_scope', ''), coalesce(new->>'run_key', ''),
-		c.new_status, coalesce(c.new_lease::text, ''), (new->>'priority')::int, coalesce((new->>'slot')::int, 0), coalesce((new->>'available_at')::timestamptz, '0001-01-01 00:00:00Z')
+	SELECT c.begun, pg_xact_commit_timestamp(c.txid::xid), c.change_id, c.run_id::text, new->>'task_queue',
+		coalesce(new->>'key_scope', ''), coalesce(new->>'run_key', ''),
+		c.new_status, coalesce(c.new_lease::text, ''), (new->>'priority')::int, coalesce((new->>'slot')::int, 0),
+			coalesce((new->>'available_at')::timestamptz, '0001-01-01 00:00:00Z')
 	FROM kagzi_audit.changes c
 	WHERE c.relation = 'workflow_runs' AND c.operation <> 'DELETE'
 	ORDER BY c.change_id`
 
-const auditedLimits = `SELECT pg_xact_commit_timestamp(txid::xid), task_queue, run_key, most FROM kagzi_audit.limits ORDER BY 1, change_id`
+const auditedLimits = `SELECT pg_xact_commit_timestamp(txid::xid), task_queue, run_key, most FROM kagzi_audit.limits
+	ORDER BY 1, change_id`
 
-// The queues of the storm. All but "plain" have runs with keys; in "held" and in groups the runs of a key are sequences. Claims from
-// "keys" wait for each other, because it has a limit, those from "open" do not.
+// The queues of the storm. All but "plain" have runs with keys; in "held" and in groups the runs of a key are
+// sequences. Claims from "keys" wait for each other, because it has a limit, those from "open" do not.
 var stormQueues = map[string]int{"held": 1, "keys": 1, "open": 1, "plain": 1, "fast": 1}
 
 // every is the time between two starts of the queue "fast".
@@ -102,9 +111,9 @@ type flowStorm struct {
 	runs   int
 }
 
-// TestFlowUnderTrouble has worker processes that share queues with limits, while they are killed, stopped and cut off, answers are
-// lost, runs cancelled, limits changed and the server crashes. No limit is exceeded, sequences and rates are kept, and all runs end.
-// KAGZI_STORM=100 sets the number of troubles.
+// TestFlowUnderTrouble has worker processes that share queues with limits, while they are killed, stopped and cut off,
+// answers are lost, runs cancelled, limits changed and the server crashes. No limit is exceeded, sequences and rates
+// are kept, and all runs end. KAGZI_STORM=100 sets the number of troubles.
 func TestFlowUnderTrouble(t *testing.T) {
 	t.Parallel()
 	kit.WaitTurn(t)
@@ -122,7 +131,8 @@ func TestFlowUnderTrouble(t *testing.T) {
 		await.True(t, "runs end", func() bool { return s.left() < max(left-35, 1) })
 		s.trouble(i)
 	}
-	for _, point := range []string{"finish", "after flush"} { // the last ones die when they have ended runs, and nobody helps by chance
+	// the last ones die when they have ended runs, and nobody helps by chance
+	for _, point := range []string{"finish", "after flush"} {
 		p := s.start(point, 3)
 		await.TrueWithin(t, 4*await.Patience, "the worker gets to the point", func() bool {
 			select {
@@ -160,7 +170,10 @@ func newFlowStorm(t *testing.T) *flowStorm {
 	dbtest.Exec(t, pool, createEffects)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	s := &flowStorm{t: t, server: server, pool: pool, proxy: pgproxy.Start(t, server.DSN()), c: kit.NewClient(t, pool), random: rand.New(rand.NewPCG(1, seed)), file: filepath.Join(t.TempDir(), "ledger")}
+	s := &flowStorm{
+		t: t, server: server, pool: pool, proxy: pgproxy.Start(t, server.DSN()), c: kit.NewClient(t, pool),
+		random: rand.New(rand.NewPCG(1, seed)), file: filepath.Join(t.TempDir(), "ledger"),
+	}
 	cfg := kit.Quick
 	cfg.Queues, cfg.StaleAfter = stormQueues, 10*time.Second // a dead worker is missed by its connection
 	s.spec = workerSpec{DSN: s.proxy.DSN(), Ledger: s.file, Config: cfg}
@@ -180,7 +193,10 @@ func (s *flowStorm) set(l kagzi.QueueLimits) {
 
 // setKeys changes the limits of the queue "keys".
 func (s *flowStorm) setKeys() {
-	s.set(kagzi.QueueLimits{Queue: "keys", MaxRunning: 2 + s.random.IntN(4), EachKey: kagzi.KeyLimits{MaxRunning: 1 + s.random.IntN(3)}})
+	s.set(kagzi.QueueLimits{
+		Queue: "keys", MaxRunning: 2 + s.random.IntN(4),
+		EachKey: kagzi.KeyLimits{MaxRunning: 1 + s.random.IntN(3)},
+	})
 }
 
 // start starts a process, which kills itself the nth time it gets to the point, if that is not empty.
@@ -196,7 +212,8 @@ func (s *flowStorm) start(point string, nth int) *process {
 }
 
 func (s *flowStorm) left() (n int) {
-	if err := s.pool.QueryRow(s.t.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`).Scan(&n); err != nil {
+	if err := s.pool.QueryRow(s.t.Context(), `SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`).
+		Scan(&n); err != nil {
 		return 1 << 30 // the server starts
 	}
 	return n
@@ -221,7 +238,8 @@ func (s *flowStorm) startRuns(n int) {
 		case 6, 7, 8, 9:
 			options = append(options, kagzi.Queue("open"), kagzi.Key(key))
 		default:
-			options = append(options, kagzi.Queue([]string{"held", "keys"}[s.random.IntN(2)]), kagzi.Group("g"+strconv.Itoa(s.random.IntN(2))))
+			options = append(options, kagzi.Queue([]string{"held", "keys"}[s.random.IntN(2)]),
+				kagzi.Group("g"+strconv.Itoa(s.random.IntN(2))))
 		}
 		calls[i] = flowing.With(s.runs, options...)
 	}
@@ -249,7 +267,8 @@ func (s *flowStorm) trouble(i int) {
 		p.killed(s.t)
 		s.forget(p)
 	case 1:
-		s.try(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < 0.5`)
+		s.try(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+			AND pid <> pg_backend_pid() AND random() < 0.5`)
 	case 2, 8:
 		s.proxy.DropAck(pgproxy.Contains("sum(r.turn) OVER"))
 		s.proxy.DropAck(pgproxy.Contains("output = u.output"))
@@ -257,7 +276,8 @@ func (s *flowStorm) trouble(i int) {
 		s.proxy.DropRequest(pgproxy.Contains("sum(r.turn) OVER"))
 		s.proxy.DropRequest(pgproxy.Contains("excluded.available_at < x.available_at"))
 	case 4, 10: // runs are cancelled and terminated, whatever they do
-		rows, _ := s.pool.Query(s.t.Context(), `SELECT run_id::text FROM kagzi.workflow_runs WHERE finished_at IS NULL ORDER BY random() LIMIT 6`)
+		rows, _ := s.pool.Query(s.t.Context(), `SELECT run_id::text FROM kagzi.workflow_runs WHERE finished_at IS NULL
+			ORDER BY random() LIMIT 6`)
 		ids, _ := pgx.CollectRows(rows, pgx.RowTo[string])
 		for n, id := range ids {
 			if n%2 == 0 {
@@ -272,7 +292,8 @@ func (s *flowStorm) trouble(i int) {
 		_ = p.cmd.Process.Signal(syscall.SIGSTOP)
 		await.True(s.t, "the worker is declared dead", func() bool {
 			var n int
-			err := s.pool.QueryRow(s.t.Context(), `SELECT count(*) FROM kagzi.workers WHERE pid = $1 AND status = 'OFFLINE'`, p.cmd.Process.Pid).Scan(&n)
+			err := s.pool.QueryRow(s.t.Context(), `SELECT count(*) FROM kagzi.workers WHERE pid = $1
+				AND status = 'OFFLINE'`, p.cmd.Process.Pid).Scan(&n)
 			return err == nil && n > 0
 		})
 		_ = p.cmd.Process.Signal(syscall.SIGCONT)
@@ -302,7 +323,10 @@ func (s *flowStorm) check() {
 	var limits []limitChange
 	var c slotChange
 	rows, _ := s.pool.Query(s.t.Context(), auditedChanges)
-	_, err := pgx.ForEachRow(rows, []any{&c.Begun, &c.At, &c.Seq, &c.Run, &c.Queue, &c.Scope, &c.Key, &c.Status, &c.Lease, &c.Priority, &c.Slot, &c.AvailableAt}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{
+		&c.Begun, &c.At, &c.Seq, &c.Run, &c.Queue, &c.Scope, &c.Key, &c.Status,
+		&c.Lease, &c.Priority, &c.Slot, &c.AvailableAt,
+	}, func() error {
 		changes = append(changes, c)
 		return nil
 	})
@@ -326,16 +350,21 @@ func (s *flowStorm) check() {
 	}
 	for what, found := range map[string][]string{
 		"over a limit": tooMany(changes, limits),
-		"out of order": outOfOrder(changes, func(c slotChange) bool { return c.Key != "" && (c.Scope == "" || c.Queue == "held") }),
-		"too fast":     tooFast(changes, "fast", every),
-		"no slot":      withoutSlot(changes, executions),
+		"out of order": outOfOrder(changes, func(c slotChange) bool {
+			return c.Key != "" && (c.Scope == "" || c.Queue == "held")
+		}),
+		"too fast": tooFast(changes, "fast", every),
+		"no slot":  withoutSlot(changes, executions),
 	} {
 		for _, f := range found[:min(5, len(found))] {
 			s.t.Errorf("%s (%d in all): %s", what, len(found), f)
 		}
 	}
-	if got := dbtest.QueryOne[string](s.t, s.pool, `SELECT count(*) FILTER (WHERE r.status = 'COMPLETED') || ' of ' || count(*) || ', ' ||
-		count(*) FILTER (WHERE e.n > 1 OR r.status = 'COMPLETED' AND e.n IS NULL) FROM kagzi.workflow_runs r LEFT JOIN (SELECT run_id, count(*) AS n FROM effects GROUP BY 1) e ON e.run_id = r.run_id::text`); got[len(got)-3:] != ", 0" && got[len(got)-2:] != " 0" {
+	if got := dbtest.QueryOne[string](s.t, s.pool,
+		`SELECT count(*) FILTER (WHERE r.status = 'COMPLETED') || ' of ' || count(*) || ', ' ||
+		count(*) FILTER (WHERE e.n > 1 OR r.status = 'COMPLETED' AND e.n IS NULL) FROM kagzi.workflow_runs r
+			LEFT JOIN (SELECT run_id, count(*) AS n FROM effects GROUP BY 1) e
+			ON e.run_id = r.run_id::text`); got[len(got)-3:] != ", 0" && got[len(got)-2:] != " 0" {
 		s.t.Errorf("runs completed and with wrong effects: %s", got)
 	}
 	s.t.Logf("%d runs, %d changes, %d executions", s.runs, len(changes), len(executions))

@@ -26,24 +26,29 @@ func TestLeaseIsExtended(t *testing.T) {
 	g, runs, _ := kit.Gated(t, c, cfg, 1)
 	kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), cfg)) // would claim it
 	extended := func() int {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes WHERE relation = 'workflow_runs'
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes
+			WHERE relation = 'workflow_runs'
 			AND old_status = 'RUNNING' AND new_status = 'RUNNING' AND old_lease = new_lease`)
 	}
 	kit.CheckResults(t, kit.StartRuns(t, c, triple, 5), tripleResult)
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes c JOIN kagzi.workflow_runs r ON r.run_id = c.run_id
-		WHERE c.relation = 'workflow_runs' AND c.old_status = 'RUNNING' AND c.new_status = 'RUNNING' AND c.old_lease = c.new_lease
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes c JOIN kagzi.workflow_runs r
+		ON r.run_id = c.run_id
+		WHERE c.relation = 'workflow_runs' AND c.old_status = 'RUNNING' AND c.new_status = 'RUNNING'
+			AND c.old_lease = c.new_lease
 			AND r.finished_at - r.started_at < interval '1 s'`); n > 0 { // a slow machine's runs may take longer
 		t.Errorf("%d leases of fast runs were extended", n)
 	}
 	await.True(t, "the timeout passes", func() bool { // it is long, because a busy machine must not let the lease end
-		return dbtest.QueryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '16 s' FROM kagzi.workflow_runs WHERE run_id = $1`, string(runs[0].ID()))
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT now() - started_at > interval '16 s' FROM kagzi.workflow_runs
+			WHERE run_id = $1`, string(runs[0].ID()))
 	})
 	if n := extended(); n == 0 {
 		t.Errorf("the lease was not extended, and its timeout has passed")
 	}
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes WHERE run_id = $1`, string(runs[0].ID())); n != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes
+		WHERE run_id = $1`, string(runs[0].ID())); n != 1 {
 		t.Errorf("the run was claimed %d times, want once", n)
 	}
 }
@@ -56,7 +61,10 @@ func TestFixedLeaseEnds(t *testing.T) {
 	c := kit.NewClient(t, db.Pool)
 	slow := kit.NewGate()
 	slow.IgnoresContext = true
-	first := kit.NewWorker(t, c, kagzi.WorkerConfig{LeaseTimeout: 500 * time.Millisecond, FixedLease: true, MaxConcurrent: 1})
+	first := kit.NewWorker(t, c, kagzi.WorkerConfig{
+		LeaseTimeout: 500 * time.Millisecond, FixedLease: true,
+		MaxConcurrent: 1,
+	})
 	slow.Handle(first)
 	runs := kit.StartRuns(t, c, slow.Workflow, 1)
 	kit.StartLocal(t, first)
@@ -67,21 +75,28 @@ func TestFixedLeaseEnds(t *testing.T) {
 	fast.Handle(second)
 	kit.StartLocal(t, second)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
-	before := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(s::text || r::text, ' ') FROM kagzi.step_runs s, kagzi.workflow_runs r`)
+	before := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(s::text || r::text, ' ') FROM kagzi.step_runs s,
+		kagzi.workflow_runs r`)
 	close(slow.Open)
-	kit.CheckResults(t, kit.StartRuns(t, c, fast.Workflow, 5), func(int) string { return "opened" }) // the first worker, too, goes on
-	if after := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(s::text || r::text, ' ') FROM kagzi.step_runs s, kagzi.workflow_runs r
+	// the first worker, too, goes on
+	kit.CheckResults(t, kit.StartRuns(t, c, fast.Workflow, 5), func(int) string { return "opened" })
+	if after := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(s::text || r::text, ' ') FROM kagzi.step_runs s,
+		kagzi.workflow_runs r
 		WHERE s.run_id = $1 AND r.run_id = $1`, string(runs[0].ID())); after != before {
 		t.Errorf("the first worker changed\n%s\nto\n%s", before, after)
 	}
 }
 
-// A worker sends heartbeats and keeps its leases while the application's transactions hold every connection of its pool.
+// A worker sends heartbeats and keeps its leases while the application's transactions hold every connection of its
+// pool.
 func TestHeartbeatNeedsNoPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	pool := dbtest.OpenPool(t, db.DSN, dbtest.Conns(4))
-	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{Heartbeat: 200 * time.Millisecond, LeaseTimeout: 8 * time.Second}, 3)
+	g, runs, _ := kit.Gated(t, kit.NewClient(t, pool), kagzi.WorkerConfig{
+		Heartbeat:    200 * time.Millisecond,
+		LeaseTimeout: 8 * time.Second,
+	}, 3)
 	var held []pgx.Tx
 	for range 4 {
 		tx, err := pool.Begin(kit.Context(t))
@@ -92,7 +107,8 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 	}
 	from := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
 	await.True(t, "heartbeats are sent, and leases are extended", func() bool {
-		return dbtest.QueryOne[bool](t, db.Pool, `SELECT (SELECT heartbeat_at FROM kagzi.workers) > $1::timestamptz + interval '1 s'
+		return dbtest.QueryOne[bool](t, db.Pool,
+			`SELECT (SELECT heartbeat_at FROM kagzi.workers) > $1::timestamptz + interval '1 s'
 			AND min(available_at) > $1::timestamptz + interval '9 s' FROM kagzi.workflow_runs`, from)
 	})
 	for _, tx := range held {
@@ -107,8 +123,8 @@ func TestHeartbeatNeedsNoPool(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// While a transaction of the application has locked a run, the records and leases of all others are written. The run's own
-// writes are kept and written afterwards: a record, a suspension with its sleep, and an outcome.
+// While a transaction of the application has locked a run, the records and leases of all others are written. The run's
+// own writes are kept and written afterwards: a record, a suspension with its sleep, and an outcome.
 func TestOpenTransactionHoldsUpOnlyItsRun(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]kagzi.Call{
@@ -150,21 +166,23 @@ func testHeldUp(t *testing.T, db *dbtest.DB, c *kagzi.Client, w *kagzi.Worker, c
 	}
 	since := dbtest.QueryOne[time.Time](t, db.Pool, `SELECT clock_timestamp()`)
 	await.True(t, "the worker still sends heartbeats", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE' AND heartbeat_at > $1::timestamptz + interval '700 ms'`, since) == 1
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'
+			AND heartbeat_at > $1::timestamptz + interval '700 ms'`, since) == 1
 	})
 	kit.CommitTx(t, tx)
 	run := kit.StartedBy(t, c, id)
 	if _, err := run.Result(kit.Context(t)); err != nil {
 		t.Error(err)
 	}
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND step_kind = 'SLEEP'
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1
+		AND step_kind = 'SLEEP'
 		AND finished_at - started_at > interval '3 s'`, string(id)); n != 0 {
 		t.Error("the sleep was begun again")
 	}
 }
 
-// A worker that cannot reach the database for two thirds of its StaleAfter ends its executions, because others may have them. It
-// works again when the database is back.
+// A worker that cannot reach the database for two thirds of its StaleAfter ends its executions, because others may have
+// them. It works again when the database is back.
 func TestWorkerFencesItself(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -177,7 +195,8 @@ func TestWorkerFencesItself(t *testing.T) {
 	proxy.Freeze()
 	frozen := time.Now()
 	g.LosesLeases(t, len(runs))
-	t.Logf("fenced after %v of a stale threshold of %v", time.Since(frozen).Round(time.Millisecond), kit.Quick.StaleAfter)
+	t.Logf("fenced after %v of a stale threshold of %v", time.Since(frozen).Round(time.Millisecond),
+		kit.Quick.StaleAfter)
 	h := kit.NewGate()
 	close(h.Open)
 	w := kit.NewWorker(t, direct, kit.Quick)
@@ -192,8 +211,8 @@ func TestWorkerFencesItself(t *testing.T) {
 	stop()
 }
 
-// A worker gives up its runs while the database does not answer. When the database answers again, they continue at once unless
-// another worker has taken them, although their leases have minutes left.
+// A worker gives up its runs while the database does not answer. When the database answers again, they continue at once
+// unless another worker has taken them, although their leases have minutes left.
 func TestFencedRunsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -223,7 +242,8 @@ func TestDeclaredDeadWorkerRegistersAgain(t *testing.T) {
 	g.LosesLeases(t, len(runs))
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FILTER (WHERE status = 'ONLINE') FROM kagzi.workers HAVING count(*) = 2`); n != 1 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FILTER (WHERE status = 'ONLINE') FROM kagzi.workers
+		HAVING count(*) = 2`); n != 1 {
 		t.Errorf("%d workers are online, want the one that registered again", n)
 	}
 }

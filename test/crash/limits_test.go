@@ -25,8 +25,8 @@ var limited = kagzi.Define[int, int]("limited")
 // limitedSteps is how many limited steps each run of limited has.
 const limitedSteps = 16
 
-// limited executes its steps on so many branches, one after the other on each. They write down when they enter and exit. A run with one
-// branch has nothing else that would wake it, if the limit does not.
+// limited executes its steps on so many branches, one after the other on each. They write down when they enter and
+// exit. A run with one branch has nothing else that would wake it, if the limit does not.
 func (l workload) limited(ctx kagzi.Context, branches int) (int, error) {
 	out, err := kagzi.Map(ctx, "each", make([]int, branches), func(ctx kagzi.Context, _ int) (n int, err error) {
 		for i := 0; i < limitedSteps/branches && err == nil; i++ {
@@ -49,8 +49,8 @@ func (l workload) callLimited(context.Context) (int, error) {
 	return 1, nil
 }
 
-// mostInside returns the most functions that were executed at the same time. The lines of all processes are in one file, in the
-// order in which they were written.
+// mostInside returns the most functions that were executed at the same time. The lines of all processes are in one
+// file, in the order in which they were written.
 func mostInside(t *testing.T, file string) (most int) {
 	t.Helper()
 	lines, err := readLedger(file)
@@ -77,9 +77,9 @@ func mostInside(t *testing.T, file string) (most int) {
 	return most
 }
 
-// TestLimitHoldsThroughAllTroubles has three or four worker processes with one or two slots between them. Meanwhile processes are killed, also
-// before anybody learns what a limit has granted, connections ended, answers lost or delayed, and runs cancelled. There are never more
-// functions under way than slots, and no slot is lost.
+// TestLimitHoldsThroughAllTroubles has three or four worker processes with one or two slots between them. Meanwhile
+// processes are killed, also before anybody learns what a limit has granted, connections ended, answers lost or
+// delayed, and runs cancelled. There are never more functions under way than slots, and no slot is lost.
 func TestLimitHoldsThroughAllTroubles(t *testing.T) {
 	t.Parallel()
 	for _, slots := range campaign.Some([]int{2, 1}, 1) {
@@ -112,8 +112,9 @@ const limitedRuns = 16
 func newLimitTrouble(t *testing.T, slots int) *limitTrouble {
 	db := dbtest.Database(t)
 	l := &limitTrouble{
-		T: t, db: db, client: kit.NewClient(t, db.Pool), proxy: pgproxy.Start(t, db.DSN), slots: slots, cancelled: map[int]bool{},
-		random: rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))), file: filepath.Join(t.TempDir(), "ledger"),
+		T: t, db: db, client: kit.NewClient(t, db.Pool), proxy: pgproxy.Start(t, db.DSN), slots: slots,
+		cancelled: map[int]bool{},
+		random:    rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))), file: filepath.Join(t.TempDir(), "ledger"),
 	}
 	var err error
 	if l.led, err = openLedger(l.file); err != nil {
@@ -126,8 +127,8 @@ func newLimitTrouble(t *testing.T, slots int) *limitTrouble {
 	return l
 }
 
-// start starts a worker process. If dies is not zero, the process kills itself once it has had so many answers of the limit, and
-// nobody has read the last one.
+// start starts a worker process. If dies is not zero, the process kills itself once it has had so many answers of the
+// limit, and nobody has read the last one.
 func (l *limitTrouble) start(dies int) *process {
 	cfg := kit.Quick
 	cfg.MaxConcurrent, cfg.StaleAfter = 10, 10*time.Second // a dead worker is missed by its connection
@@ -150,10 +151,13 @@ func (l *limitTrouble) run() {
 		l.runs = append(l.runs, run)
 	}
 	for round := range campaign.Size(6, 15) {
-		await.True(l, "the workers go on", func() bool { return countIn(l, l.file, "EXIT") >= 10*(round+1) || left(l.T, l.db) == 0 })
+		await.True(l, "the workers go on", func() bool {
+			return countIn(l, l.file, "EXIT") >= 10*(round+1) || left(l.T, l.db) == 0
+		})
 		l.trouble(round)
 	}
-	await.TrueWithin(l, 4*await.Patience, "the runs end", func() bool { return left(l.T, l.db) == 0 }) // a run that is stuck sleeps for longer
+	// a run that is stuck sleeps for longer
+	await.TrueWithin(l, 4*await.Patience, "the runs end", func() bool { return left(l.T, l.db) == 0 })
 	for i, run := range l.runs {
 		if got, err := run.Result(l.Context()); !l.cancelled[i] && (err != nil || got != limitedSteps) {
 			l.Fatalf("run %d: %v, %v", i, got, err)
@@ -178,7 +182,8 @@ func (l *limitTrouble) trouble(round int) {
 		}
 		l.mortal = l.start(5 + l.random.IntN(20))
 	case 1:
-		dbtest.Exec(l, l.db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < 0.5`)
+		dbtest.Exec(l, l.db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < 0.5`)
 		l.db.Pool.Reset() // the test's own connections may be among them
 	case 2:
 		i := l.random.IntN(limitedRuns)
@@ -210,9 +215,11 @@ func (l *limitTrouble) explain() {
 		`SELECT now()::text`,
 		`SELECT c::text FROM kagzi.limits c`,
 		`SELECT p::text FROM kagzi.limit_places p ORDER BY p.place`,
-		`SELECT concat_ws(' ', r.run_id, r.status, r.available_at, 'wakeups', r.wakeups, 'of', r.wakeups_awaited, 'lease', r.lease, r.locked_by, r.waiting_on) FROM kagzi.workflow_runs r WHERE r.finished_at IS NULL`,
+		`SELECT concat_ws(' ', r.run_id, r.status, r.available_at, 'wakeups', r.wakeups, 'of', r.wakeups_awaited,
+			'lease', r.lease, r.locked_by, r.waiting_on) FROM kagzi.workflow_runs r WHERE r.finished_at IS NULL`,
 	} {
-		l.Logf("%s:\n%s", rows, dbtest.QueryOne[string](l, l.db.Pool, `SELECT coalesce(string_agg(x.line, E'\n'), '') FROM (`+rows+`) x (line)`))
+		l.Logf("%s:\n%s", rows, dbtest.QueryOne[string](l, l.db.Pool, `SELECT coalesce(string_agg(x.line, E'\n'), '')
+			FROM (`+rows+`) x (line)`))
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// For each statement of a run's life, the answer to it is lost, in a long campaign also the statement. The run completes
-// nevertheless: each effect exists once, and no step whose record was written is executed again.
+// For each statement of a run's life, the answer to it is lost, in a long campaign also the statement. The run
+// completes nevertheless: each effect exists once, and no step whose record was written is executed again.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -107,13 +107,14 @@ func checkEffects(t *testing.T, db *dbtest.DB, n int) {
 	if err := checkTold(t.Context(), db); err != nil {
 		t.Error(err)
 	}
-	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT count(*) || ' of ' || count(DISTINCT run_id) FROM effects`); got != fmt.Sprintf("%d of %d", n, n) {
+	if got := dbtest.QueryOne[string](t, db.Pool, `SELECT count(*) || ' of ' || count(DISTINCT run_id)
+		FROM effects`); got != fmt.Sprintf("%d of %d", n, n) {
 		t.Errorf("effects: %s runs, want one of each of %d", got, n)
 	}
 }
 
-// If the answer to the commit of a transactional step is lost, the step is not executed again. If the commit itself is lost, it
-// is, and its effect exists once.
+// If the answer to the commit of a transactional step is lost, the step is not executed again. If the commit itself is
+// lost, it is, and its effect exists once.
 func TestLostCommitOfStepTx(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 		dbtest.Exec(t, l.Db.Pool, createEffects)
@@ -125,7 +126,8 @@ func TestLostCommitOfStepTx(t *testing.T) {
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 			return kagzi.StepTx(ctx, "tx", func(ctx context.Context, tx pgx.Tx) (int, error) {
 				if executed.Add(1) == 1 {
-					drop = l.Lose(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.step_runs AS s"), pgproxy.Exactly("commit")))
+					drop = l.Lose(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.step_runs AS s"),
+						pgproxy.Exactly("commit")))
 				}
 				_, err := tx.Exec(ctx, insertEffect, kagzi.CurrentStep(ctx).Run, "tx")
 				return n, err
@@ -156,7 +158,8 @@ func TestLostExtension(t *testing.T) {
 		g, runs, _ := kit.Gated(t, l.Client(t, 5), cfg, 3)
 		await.Receive(t, drop.Done())
 		await.True(t, "the leases are extended", func() bool {
-			return dbtest.QueryOne[bool](t, l.Db.Pool, `SELECT min(available_at - started_at) > interval '10.5 s' FROM kagzi.workflow_runs`)
+			return dbtest.QueryOne[bool](t, l.Db.Pool, `SELECT min(available_at - started_at) > interval '10.5 s'
+				FROM kagzi.workflow_runs`)
 		})
 		close(g.Open)
 		kit.CheckResults(t, runs, func(int) string { return "opened" })
@@ -181,7 +184,10 @@ func TestLostAnswerToClient(t *testing.T) {
 		}
 		await.Receive(t, drop.Done())
 		drop = l.Lose(pgproxy.Exactly("commit"))
-		many, err := c.StartMany(ctx, []kagzi.Call{kit.Nothing.With(1, kagzi.ID("one")), kit.Nothing.With(2, kagzi.ID("two")), kit.Nothing.With(3)})
+		many, err := c.StartMany(ctx, []kagzi.Call{
+			kit.Nothing.With(1, kagzi.ID("one")),
+			kit.Nothing.With(2, kagzi.ID("two")), kit.Nothing.With(3),
+		})
 		if err != nil || many[0].ID != run.ID() || !many[0].Existed || many[1].Existed || many[2].Existed {
 			t.Errorf("StartMany: %+v, %v", many, err)
 		}
@@ -189,7 +195,10 @@ func TestLostAnswerToClient(t *testing.T) {
 		if n := dbtest.QueryOne[int](t, l.Db.Pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 3 {
 			t.Errorf("%d runs, want 3", n)
 		}
-		for _, m := range []pgproxy.Match{pgproxy.Exactly("commit"), pgproxy.Contains("coalesce(r.cancel_requested_at, l.now)")} {
+		for _, m := range []pgproxy.Match{
+			pgproxy.Exactly("commit"),
+			pgproxy.Contains("coalesce(r.cancel_requested_at, l.now)"),
+		} {
 			drop = l.Lose(m)
 			if err := c.Cancel(ctx, many[2].ID); err != nil {
 				t.Errorf("Cancel: %v", err)
@@ -207,14 +216,16 @@ func TestLostAnswerToClient(t *testing.T) {
 	})
 }
 
-// Starts that are made at once share a statement. It is lost, or its answer is: each Start returns its own run, which exists once.
+// Starts that are made at once share a statement. It is lost, or its answer is: each Start returns its own run, which
+// exists once.
 func TestLostAnswerToSharedStart(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 		c := l.Client(t, 5)
 		const n = 20
 		drop := l.Lose(pgproxy.Nth(2, pgproxy.Contains("INSERT INTO kagzi.workflow_runs")))
 		started := map[kagzi.RunID]bool{}
-		for l.Proxy.Dropped() == 0 { // the first Start has a statement of its own, and the next statement is the others'
+		// the first Start has a statement of its own, and the next statement is the others'
+		for l.Proxy.Dropped() == 0 {
 			ids := make([]kagzi.RunID, n)
 			var wg sync.WaitGroup
 			for i := range n {

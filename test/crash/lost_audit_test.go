@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// The statement that writes an entry of the audit log is lost, or the answer to it, or that to its commit: the change is made, and is in
-// the log once.
+// The statement that writes an entry of the audit log is lost, or the answer to it, or that to its commit: the change
+// is made, and is in the log once.
 func TestLostAnswersToAuditedChanges(t *testing.T) {
 	t.Parallel()
 	const entry = "INSERT INTO kagzi.audit_log"
@@ -26,7 +26,9 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 		w := kit.NewWorker(k.T, k.Client, kagzi.WorkerConfig{Queue: "mail"})
 		kagzi.Consume(w, reader, func(kagzi.Context, int) (int, error) { return 0, nil })
 		stop = kit.StartLocal(k.T, w)
-		await.True(k.T, "the consumer is registered", func() bool { return k.Count(`SELECT count(*) FROM kagzi.consumers`) == 1 })
+		await.True(k.T, "the consumer is registered", func() bool {
+			return k.Count(`SELECT count(*) FROM kagzi.consumers`) == 1
+		})
 		return stop
 	}
 	target, day := kagzi.Target{Queue: "q"}, 24*time.Hour
@@ -96,7 +98,8 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 				return err
 			}
 			lose()
-			_, err := c.BackfillSchedule(k.Ctx, "nightly", time.Now().Add(-2*day), time.Now().Add(-day), kagzi.Actor("ada"))
+			_, err := c.BackfillSchedule(k.Ctx, "nightly", time.Now().Add(-2*day), time.Now().Add(-day),
+				kagzi.Actor("ada"))
 			return err
 		},
 		"DeleteSchedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
@@ -119,17 +122,18 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachLossPoint(t, map[string]lossPoint{"Write": executions(entry, 1), "Commit": commitsOf(entry, 1)}, func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
-				var drop *pgproxy.Drop
-				if err := do(k, l.Client(t, 2), func() { drop = lose() }); err != nil {
-					t.Fatal(err)
-				}
-				await.Receive(t, drop.Done())
-				entries, err := k.Client.Audit(k.Ctx, kagzi.AuditFilter{Actor: "ada"})
-				if err != nil || len(entries) != 1 {
-					t.Errorf("entries %+v, %v", entries, err)
-				}
-			})
+			eachLossPoint(t, map[string]lossPoint{"Write": executions(entry, 1), "Commit": commitsOf(entry, 1)},
+				func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
+					var drop *pgproxy.Drop
+					if err := do(k, l.Client(t, 2), func() { drop = lose() }); err != nil {
+						t.Fatal(err)
+					}
+					await.Receive(t, drop.Done())
+					entries, err := k.Client.Audit(k.Ctx, kagzi.AuditFilter{Actor: "ada"})
+					if err != nil || len(entries) != 1 {
+						t.Errorf("entries %+v, %v", entries, err)
+					}
+				})
 		})
 	}
 }

@@ -29,12 +29,17 @@ func executions(part string, nths ...int) lossPoint {
 
 // commitsOf are the commits of a connection that has executed such a statement.
 func commitsOf(part string, nths ...int) lossPoint {
-	return lossPoint{func() pgproxy.Match { return pgproxy.After(pgproxy.Contains(part), pgproxy.Exactly("commit")) }, nths}
+	return lossPoint{
+		func() pgproxy.Match { return pgproxy.After(pgproxy.Contains(part), pgproxy.Exactly("commit")) },
+		nths,
+	}
 }
 
 // eachLossPoint runs a test for each of the statements, losing the answer to it, and in a long campaign also losing the
 // statement. The test calls lose when what it has prepared is there.
-func eachLossPoint(t *testing.T, points map[string]lossPoint, test func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop)) {
+func eachLossPoint(t *testing.T, points map[string]lossPoint, test func(t *testing.T, k *kit.Kit, l *kit.Lossy,
+	lose func() *pgproxy.Drop),
+) {
 	for name, p := range points {
 		for _, nth := range campaign.Some(p.nths, 1) {
 			for _, request := range campaign.Some([]bool{false, true}, 1) {
@@ -72,7 +77,8 @@ func TestLostAnswersToUpdates(t *testing.T) {
 		}
 		c := l.Client(t, 2)
 		drop := lose()
-		all, err := c.UpdateAll(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"all": "true"}}, kagzi.Queue("other"), kagzi.Actor("ada"))
+		all, err := c.UpdateAll(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"all": "true"}}, kagzi.Queue("other"),
+			kagzi.Actor("ada"))
 		slices.Sort(all.Changed)
 		if err != nil || !slices.Equal(all.Changed, ids[:3]) || len(all.Skipped) > 0 {
 			t.Errorf("%+v, %v", all, err)
@@ -85,12 +91,16 @@ func TestLostAnswersToUpdates(t *testing.T) {
 			if info := k.InfoOf(id); info.Queue != "other" {
 				t.Errorf("run %s is in queue %q", id, info.Queue)
 			}
-			k.WantEvents(id, kagzi.LogEntry{Event: "UPDATED", Actor: "ada", Changes: []kagzi.LogChange{{Field: "queue", From: "default", To: "other"}}})
+			k.WantEvents(id, kagzi.LogEntry{
+				Event: "UPDATED", Actor: "ada",
+				Changes: []kagzi.LogChange{{Field: "queue", From: "default", To: "other"}},
+			})
 		}
 	})
 }
 
-// A statement of a DeleteAll is lost, or the answer to it. One of the runs is deleted in several transactions, and each has a child.
+// A statement of a DeleteAll is lost, or the answer to it. One of the runs is deleted in several transactions, and each
+// has a child.
 func TestLostAnswersToDeletes(t *testing.T) {
 	t.Parallel()
 	const (
@@ -132,39 +142,46 @@ func TestLostAnswersToDeletes(t *testing.T) {
 	})
 }
 
-// The write that changes a run's tags is lost, or the answer to it: the tags are those of the code, above those that somebody else has set.
+// The write that changes a run's tags is lost, or the answer to it: the tags are those of the code, above those that
+// somebody else has set.
 func TestLostAnswersToSetMetadata(t *testing.T) {
 	t.Parallel()
-	eachLossPoint(t, map[string]lossPoint{"Change": executions("|| u.tags", 1, 2, 3)}, func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
-		wf := kagzi.Define[int, kagzi.Metadata]("tagging")
-		w := kit.NewWorker(t, l.Client(t, 5), kagzi.WorkerConfig{})
-		kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (kagzi.Metadata, error) {
-			for i, tags := range []kagzi.Metadata{{"stage": "one", "page": "7"}, {"stage": "two", "page": ""}, {"stage": "three"}} {
-				name := fmt.Sprint("tag-", i)
-				if err := kagzi.SetMetadata(ctx, name, tags); err != nil {
-					return nil, err
+	eachLossPoint(t, map[string]lossPoint{"Change": executions("|| u.tags", 1, 2, 3)},
+		func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
+			wf := kagzi.Define[int, kagzi.Metadata]("tagging")
+			w := kit.NewWorker(t, l.Client(t, 5), kagzi.WorkerConfig{})
+			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (kagzi.Metadata, error) {
+				for i, tags := range []kagzi.Metadata{
+					{"stage": "one", "page": "7"},
+					{"stage": "two", "page": ""},
+					{"stage": "three"},
+				} {
+					name := fmt.Sprint("tag-", i)
+					if err := kagzi.SetMetadata(ctx, name, tags); err != nil {
+						return nil, err
+					}
+					if err := kagzi.Do(ctx, "after-"+name, func(context.Context) error { return nil }); err != nil {
+						return nil, err
+					}
 				}
-				if err := kagzi.Do(ctx, "after-"+name, func(context.Context) error { return nil }); err != nil {
-					return nil, err
-				}
+				return ctx.Metadata(), nil
+			})
+			run := kit.Begin(k, wf, 1, kagzi.Metadata{"tenant": "acme"})
+			if err := k.Client.Update(k.Ctx, run, kagzi.Metadata{"tenant": "other"}); err != nil {
+				t.Fatal(err)
 			}
-			return ctx.Metadata(), nil
+			drop := lose()
+			kit.StartLocal(t, w)
+			if got := kit.ResultOf(k, run); !maps.Equal(got, kagzi.Metadata{"tenant": "acme", "stage": "three"}) {
+				t.Errorf("the code saw %v", got)
+			}
+			await.Receive(t, drop.Done())
+			if got := k.InfoOf(run).Metadata; !maps.Equal(got, kagzi.Metadata{"tenant": "other", "stage": "three"}) {
+				t.Errorf("tags %v", got)
+			}
+			if n := dbtest.QueryOne[int](t, l.Db.Pool, `SELECT count(*) FROM kagzi.step_runs
+				WHERE step_kind = 'METADATA'`); n != 3 {
+				t.Errorf("%d records, want 3", n)
+			}
 		})
-		run := kit.Begin(k, wf, 1, kagzi.Metadata{"tenant": "acme"})
-		if err := k.Client.Update(k.Ctx, run, kagzi.Metadata{"tenant": "other"}); err != nil {
-			t.Fatal(err)
-		}
-		drop := lose()
-		kit.StartLocal(t, w)
-		if got := kit.ResultOf(k, run); !maps.Equal(got, kagzi.Metadata{"tenant": "acme", "stage": "three"}) {
-			t.Errorf("the code saw %v", got)
-		}
-		await.Receive(t, drop.Done())
-		if got := k.InfoOf(run).Metadata; !maps.Equal(got, kagzi.Metadata{"tenant": "other", "stage": "three"}) {
-			t.Errorf("tags %v", got)
-		}
-		if n := dbtest.QueryOne[int](t, l.Db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'METADATA'`); n != 3 {
-			t.Errorf("%d records, want 3", n)
-		}
-	})
 }

@@ -23,10 +23,13 @@ import (
 )
 
 // graceful is the configuration of a worker that gives up its runs only because of Grace.
-var graceful = kagzi.WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour, NoCoordinator: true}
+var graceful = kagzi.WorkerConfig{
+	Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour,
+	NoCoordinator: true,
+}
 
-// The network between a worker and the server loses all packets, and the server ends the worker's connections. The worker fences
-// itself: it gives up its runs before other workers execute them.
+// The network between a worker and the server loses all packets, and the server ends the worker's connections. The
+// worker fences itself: it gives up its runs before other workers execute them.
 func TestLostPathIsFencedWithinGrace(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -43,13 +46,15 @@ func TestLostPathIsFencedWithinGrace(t *testing.T) {
 	g.LosesLeases(t, len(runs))
 	fenced := time.Now()
 	await.Receive(t, other.Begun)
-	t.Logf("fenced after %v, executed elsewhere after %v", fenced.Sub(lost).Round(time.Millisecond), time.Since(lost).Round(time.Millisecond))
+	t.Logf("fenced after %v, executed elsewhere after %v", fenced.Sub(lost).Round(time.Millisecond),
+		time.Since(lost).Round(time.Millisecond))
 	close(other.Open)
 	kit.CheckResults(t, g.Through(t, kit.NewClient(t, db.Pool), runs), func(int) string { return "opened" })
 	proxy.Unfreeze()
 }
 
-// The server is down for longer than Grace. The worker keeps its runs, because no coordinator can declare it dead meanwhile.
+// The server is down for longer than Grace. The worker keeps its runs, because no coordinator can declare it dead
+// meanwhile.
 func TestServerThatIsDownFencesNobody(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*await.Patience)
@@ -109,7 +114,8 @@ func TestWorkerOutlivesAReadOnlyServer(t *testing.T) {
 	logged.WantLine(t, "the database is back")
 	set(`ALTER SYSTEM SET default_transaction_read_only = on`)
 	stop()
-	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, server.DSN(), dbtest.Setting("default_transaction_read_only", "on"))), graceful)
+	w := kit.NewWorker(t, kit.NewClient(t,
+		dbtest.OpenPool(t, server.DSN(), dbtest.Setting("default_transaction_read_only", "on"))), graceful)
 	kit.NewGate().Handle(w)
 	kit.MustContain(t, w.Run(ctx), "read-only", "primary")
 }
@@ -147,9 +153,9 @@ func (s *heard) handle(w *kagzi.Worker, who string, gate chan struct{}) {
 	})
 }
 
-// A worker loses its connection to the server while a function is between two steps, and another worker completes the run. The
-// first must not call the step that is recorded by then, however it lost the connection: a refused connection does not prove
-// that the server is down, and a heartbeat may wait for its answer for longer than Grace.
+// A worker loses its connection to the server while a function is between two steps, and another worker completes the
+// run. The first must not call the step that is recorded by then, however it lost the connection: a refused connection
+// does not prove that the server is down, and a heartbeat may wait for its answer for longer than Grace.
 func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 	t.Parallel()
 	during := func(statement string) func(*testing.T, *pgxpool.Pool, *pgproxy.Proxy) {
@@ -192,7 +198,10 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 				_ = l.Close()
 			}
 			c := kit.NewClient(t, dbtest.OpenPool(t, u.String(), dbtest.Conns(5)))
-			s := &heard{wf: kagzi.Define[int, string]("heard"), between: make(chan struct{}, 1), left: make(chan struct{})}
+			s := &heard{
+				wf: kagzi.Define[int, string]("heard"), between: make(chan struct{}, 1),
+				left: make(chan struct{}),
+			}
 			gate := make(chan struct{})
 			w := kit.NewWorker(t, c, kagzi.WorkerConfig{NoCoordinator: true, DrainTimeout: time.Second})
 			s.handle(w, "old", gate)
@@ -203,7 +212,8 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 			await.Receive(t, s.between)
 			kit.WaitListening(t, db.Pool, 1)
 			cut(t, db.Pool, proxy)
-			dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w WHERE backend_pid IS NOT NULL`)
+			dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w
+				WHERE backend_pid IS NOT NULL`)
 			other := kit.NewWorker(t, kit.NewClient(t, db.Pool), kit.RareHeartbeats)
 			s.handle(other, "new", nil)
 			kit.StartLocal(t, other)
@@ -224,8 +234,8 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 	}
 }
 
-// All connections of a worker's pool are opened while the database is read-only. Such sessions stay read-only, so the worker
-// must replace them.
+// All connections of a worker's pool are opened while the database is read-only. Such sessions stay read-only, so the
+// worker must replace them.
 func TestConnectionsOfAReadOnlySpellAreNotKept(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -37,7 +37,10 @@ func TestDatabaseRestarts(t *testing.T) {
 	runs := kit.StartRuns(t, c, chained, n)
 	file := filepath.Join(t.TempDir(), "l")
 	kit.StartLocal(t, localWorker(t, c, file, kagzi.WorkerConfig{MaxConcurrent: 10}))
-	p := startProcess(t, workerSpec{DSN: server.DSN(), Ledger: filepath.Join(t.TempDir(), "p"), Config: kagzi.WorkerConfig{MaxConcurrent: 10}})
+	p := startProcess(t, workerSpec{
+		DSN: server.DSN(), Ledger: filepath.Join(t.TempDir(), "p"),
+		Config: kagzi.WorkerConfig{MaxConcurrent: 10},
+	})
 	for _, done := range []int{n / 10, n / 2} {
 		await.True(t, "runs complete", func() bool {
 			var over int
@@ -53,7 +56,8 @@ func TestDatabaseRestarts(t *testing.T) {
 	t.Logf("all complete %v after the server's second return", time.Since(back).Round(time.Millisecond))
 	p.stop(t)
 	rows, distinct := 0, 0
-	if err := pool.QueryRow(ctx, `SELECT count(*), count(DISTINCT run_id) FROM effects`).Scan(&rows, &distinct); err != nil || rows != n || distinct != n {
+	if err := pool.QueryRow(ctx, `SELECT count(*), count(DISTINCT run_id) FROM effects`).Scan(&rows,
+		&distinct); err != nil || rows != n || distinct != n {
 		t.Errorf("%d effects of %d runs, %v; want one of each of %d", rows, distinct, err, n)
 	}
 	dbtest.CheckInvariants(t, pool)
@@ -83,7 +87,8 @@ func TestConnectionsAreTerminated(t *testing.T) {
 	kit.CheckResults(t, runs, chainedResult)
 	stop()
 	t.Logf("%d connections were terminated", ended)
-	if n := dbtest.QueryOne[string](t, admin, `SELECT count(*) || ' of ' || count(DISTINCT run_id) FROM effects`); n != "100 of 100" {
+	if n := dbtest.QueryOne[string](t, admin, `SELECT count(*) || ' of ' || count(DISTINCT run_id) FROM effects`); n !=
+		"100 of 100" {
 		t.Errorf("effects: %s runs", n)
 	}
 }
@@ -177,7 +182,8 @@ func TestPoisonFailsAlone(t *testing.T) {
 		var got string
 		var err error
 		if n%10 == 4 {
-			got, err = kagzi.StepTx(ctx, "s", func(ctx context.Context, _ pgx.Tx) (string, error) { return step(ctx) }, kagzi.RetryPolicy{MaxAttempts: 1})
+			got, err = kagzi.StepTx(ctx, "s", func(ctx context.Context, _ pgx.Tx) (string, error) { return step(ctx) },
+				kagzi.RetryPolicy{MaxAttempts: 1})
 		} else {
 			got, err = kagzi.Step(ctx, "s", step)
 		}
@@ -198,7 +204,8 @@ func TestPoisonFailsAlone(t *testing.T) {
 			continue
 		}
 		var failed *kagzi.RunError
-		if !errors.As(err, &failed) || failed.Status != kagzi.StatusFailed || failed.Kind != kind.Database || !strings.Contains(failed.Message, "poison") {
+		if !errors.As(err, &failed) || failed.Status != kagzi.StatusFailed || failed.Kind != kind.Database ||
+			!strings.Contains(failed.Message, "poison") {
 			t.Errorf("run %d: %q, %v; want kind database", i, got, err)
 		}
 	}
@@ -217,7 +224,8 @@ func TestListenerSaysWhose(t *testing.T) {
 		waiting <- err
 	}()
 	kit.WaitListening(t, db.Pool, 1)
-	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+		AND pid <> pg_backend_pid()`)
 	logged.WantLine(t, "not listening, polling", "namespace=default")
 	logged.WantLine(t, "listening again", "namespace=default")
 	stop()

@@ -16,14 +16,15 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestRegistrationDoesNotOvertakeABusyStart has the start of a child, for which nobody waits, meet somebody's open transaction
-// and be tried again 100 ms later. Later writes must not be committed before it.
+// TestRegistrationDoesNotOvertakeABusyStart has the start of a child, for which nobody waits, meet somebody's open
+// transaction and be tried again 100 ms later. Later writes must not be committed before it.
 func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	k := kit.New(t)
 	child := kagzi.Define[struct{}, string]("child", kagzi.Queue("kids"))
 	wf := kagzi.Define[struct{}, string]("wf", kit.NoRetry)
 	registered := func() (yes bool) { // also by the worker's goroutines, which a failed test must not end
-		err := k.Pool.QueryRow(context.Background(), `SELECT EXISTS (SELECT FROM kagzi.step_runs WHERE step_kind = 'COMPENSATION')`).Scan(&yes)
+		err := k.Pool.QueryRow(context.Background(),
+			`SELECT EXISTS (SELECT FROM kagzi.step_runs WHERE step_kind = 'COMPENSATION')`).Scan(&yes)
 		return yes && err == nil
 	}
 	code := func(locked, free <-chan struct{}) func(kagzi.Context, struct{}) (string, error) {
@@ -60,7 +61,8 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	frozen.Store(true)
 	close(free)
 	await.True(t, "the compensation is registered", registered)
-	if n := k.Count(`SELECT count(*) FROM kagzi.step_runs s JOIN kagzi.workflow_runs c ON c.run_id = s.child_run_id WHERE s.step_id = 'child'`); n != 1 {
+	if n := k.Count(`SELECT count(*) FROM kagzi.step_runs s JOIN kagzi.workflow_runs c ON c.run_id = s.child_run_id
+		WHERE s.step_id = 'child'`); n != 1 {
 		t.Errorf("%d children are started, and what follows is recorded", n)
 	}
 	k.TakeAway(run.ID())
@@ -72,9 +74,9 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	j.Want(t, "cancel:it")
 }
 
-// TestStepDoesNotOvertakeABusyDecision writes the messages that a branch read with the next record below it. That record meets
-// somebody's open transaction (busy) and is tried again 100 ms later. The branch's own next step, recorded in between, must not be
-// committed before it.
+// TestStepDoesNotOvertakeABusyDecision writes the messages that a branch read with the next record below it. That
+// record meets somebody's open transaction (busy) and is tried again 100 ms later. The branch's own next step, recorded
+// in between, must not be committed before it.
 func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf", kagzi.RetryPolicy{MaxAttempts: 1})
@@ -82,10 +84,12 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	k.Exec(`CREATE SEQUENCE overtaken`)
 	k.Exec(`CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
-			IF NOT EXISTS (SELECT FROM kagzi.step_runs WHERE run_id = NEW.run_id AND step_id = 'approved' AND status = 'COMPLETED') THEN PERFORM nextval('overtaken'); END IF;
+			IF NOT EXISTS (SELECT FROM kagzi.step_runs WHERE run_id = NEW.run_id AND step_id = 'approved'
+				AND status = 'COMPLETED') THEN PERFORM nextval('overtaken'); END IF;
 			RETURN NULL;
 		END $$`)
-	k.Exec(`CREATE CONSTRAINT TRIGGER witness AFTER INSERT OR UPDATE ON kagzi.step_runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+	k.Exec(`CREATE CONSTRAINT TRIGGER witness AFTER INSERT OR UPDATE ON kagzi.step_runs DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW
 		WHEN (NEW.step_id = 'handle' AND NEW.status = 'COMPLETED') EXECUTE FUNCTION witness()`)
 	read, locked, stepDone, otherDone := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
 	hang := make(chan bool)
@@ -100,7 +104,10 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 			return "", err
 		}
 		close(read)
-		if _, err := kagzi.Step(ctx, "handle", func(context.Context) (string, error) { await.Opened(t, stepDone); return m, nil }); err != nil {
+		if _, err := kagzi.Step(ctx, "handle", func(context.Context) (string, error) {
+			await.Opened(t, stepDone)
+			return m, nil
+		}); err != nil {
 			return "", err
 		}
 		return m, kagzi.Do(ctx, "hang", func(context.Context) error { await.Opened(t, hang); return nil })
@@ -135,12 +142,13 @@ func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if k.Count(`SELECT count(*) FROM overtaken WHERE is_called`) > 0 {
-		t.Error("the step that follows from a message was recorded before the reading of the message: after a crash then, it is read again")
+		t.Error("the step that follows from a message was recorded before the reading of the message: after a crash " +
+			"then, it is read again")
 	}
 }
 
-// TestStepTxDoesNotOvertakeADecision has what a run learned be on its way to the table, with another branch's record, while a
-// transactional step that follows from it commits. The worker dies in between.
+// TestStepTxDoesNotOvertakeADecision has what a run learned be on its way to the table, with another branch's record,
+// while a transactional step that follows from it commits. The worker dies in between.
 func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 	child := kagzi.Define[struct{}, string]("child", kagzi.Queue("kids"))
 	wf := kagzi.Define[struct{}, string]("wf")
@@ -150,7 +158,8 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 	k.Exec(`CREATE SEQUENCE overtaken`)
 	k.Exec(`CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
-			IF NOT EXISTS (SELECT FROM kagzi.step_runs WHERE step_id = 'child' AND status = 'COMPLETED') THEN PERFORM nextval('overtaken'); END IF;
+			IF NOT EXISTS (SELECT FROM kagzi.step_runs WHERE step_id = 'child' AND status = 'COMPLETED')
+				THEN PERFORM nextval('overtaken'); END IF;
 			RETURN NEW;
 		END $$`)
 	k.Exec(`CREATE TRIGGER witness BEFORE INSERT ON refunds FOR EACH ROW EXECUTE FUNCTION witness()`)
@@ -194,7 +203,8 @@ func TestStepTxDoesNotOvertakeADecision(t *testing.T) {
 	kit.StartWorker(t, w)
 	defer release()
 	// the child's worker, on another queue
-	cw := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{Queue: "kids", PollInterval: 50 * time.Millisecond, NoCoordinator: true})
+	cw := kit.NewWorker(t, kit.NewClient(t, k.Pool),
+		kagzi.WorkerConfig{Queue: "kids", PollInterval: 50 * time.Millisecond, NoCoordinator: true})
 	kagzi.Handle(cw, child, func(ctx kagzi.Context, _ struct{}) (string, error) {
 		if !repaired.Load() {
 			return "", kagzi.Permanent(errors.New("no"))

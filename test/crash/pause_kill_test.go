@@ -14,8 +14,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A worker process is killed in a step, after its run was paused and before it has parked it. The coordinator is elsewhere. While the
-// pause lasts, nobody takes the run over; when it ends, another worker does.
+// A worker process is killed in a step, after its run was paused and before it has parked it. The coordinator is
+// elsewhere. While the pause lasts, nobody takes the run over; when it ends, another worker does.
 func TestKilledBetweenPauseAndParking(t *testing.T) {
 	t.Parallel()
 	all := kagzi.Target{All: true}
@@ -55,13 +55,17 @@ func TestKilledBetweenPauseAndParking(t *testing.T) {
 			db := dbtest.Database(t)
 			dbtest.Audit(t, db.Pool)
 			client := kit.NewClient(t, db.Pool)
-			if err := client.SetQueue(t.Context(), kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+			if err := client.SetQueue(t.Context(),
+				kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
 				t.Fatal(err)
 			}
 			file := filepath.Join(t.TempDir(), "victim")
 			cfg := kit.Quick
 			cfg.NoCoordinator = true
-			victim := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: cfg, Point: "during step", Nth: 1, Signal: syscall.SIGSTOP})
+			victim := startProcess(t, workerSpec{
+				DSN: db.DSN, Ledger: file, Config: cfg, Point: "during step", Nth: 1,
+				Signal: syscall.SIGSTOP,
+			})
 			run, err := kagzi.Start(t.Context(), client, oneStep, 7, c.option)
 			if err != nil {
 				t.Fatal(err)
@@ -75,9 +79,11 @@ func TestKilledBetweenPauseAndParking(t *testing.T) {
 
 			kit.StartLocal(t, localWorker(t, client, filepath.Join(t.TempDir(), "other"), kit.Quick))
 			await.True(t, "the worker is declared dead", func() bool {
-				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'OFFLINE'`) == 1
+				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers
+					WHERE status = 'OFFLINE'`) == 1
 			})
-			if info, err := client.Get(t.Context(), run.ID()); err != nil || info.Status != kagzi.StatusRunning || info.Recoveries != 0 {
+			if info, err := client.Get(t.Context(), run.ID()); err != nil || info.Status != kagzi.StatusRunning ||
+				info.Recoveries != 0 {
 				t.Errorf("while it is paused: %+v, %v", info, err)
 			}
 			if err := c.unpause(t.Context(), client, run.ID()); err != nil {

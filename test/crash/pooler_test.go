@@ -84,7 +84,8 @@ func TestTransactionPooler(t *testing.T) {
 			t.Errorf("got %v, want a cancelled run", err)
 		}
 		// No notification tells the worker, but its heartbeat does, or its next write, which is refused.
-		if cause := await.Receive(t, g.Cause); !errors.Is(cause, kind.Cancelled) && !errors.Is(cause, kagzi.ErrLeaseLost) {
+		if cause := await.Receive(t, g.Cause); !errors.Is(cause, kind.Cancelled) &&
+			!errors.Is(cause, kagzi.ErrLeaseLost) {
 			t.Errorf("the step's cause is %v", cause)
 		}
 		if err := other.Resume(ctx, run.ID()); err != nil {

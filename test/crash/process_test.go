@@ -218,7 +218,8 @@ func startProcess(t testing.TB, spec workerSpec) *process {
 		t.Fatal(err)
 	}
 	p := &process{cmd: exec.Command(exe), stderr: &bytes.Buffer{}, done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(text), "GORACE=atexit_sleep_ms=0") // else each takes a second to exit
+	// else each takes a second to exit
+	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	p.cmd.Stderr = p.stderr
 	stdin, err := p.cmd.StdinPipe()
 	if err != nil {

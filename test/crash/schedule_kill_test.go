@@ -71,7 +71,10 @@ func TestKilledCoordinators(t *testing.T) {
 		k.Schedule(s.Schedule)
 		s.from = k.Info(s.Name).Last
 	}
-	spec := workerSpec{DSN: k.Pool.Config().ConnString(), Ledger: filepath.Join(t.TempDir(), "ledger"), Coordinate: true}
+	spec := workerSpec{
+		DSN: k.Pool.Config().ConnString(), Ledger: filepath.Join(t.TempDir(), "ledger"),
+		Coordinate: true,
+	}
 	spec.Config.Coordinator = kagzi.CoordinatorConfig{Interval: time.Second, Batch: 7}
 	processes := []*process{startProcess(t, spec), startProcess(t, spec)}
 	ticker := time.NewTicker(every)
@@ -99,7 +102,8 @@ func TestKilledCoordinators(t *testing.T) {
 	until := k.Now()
 	co := k.Coordinator()
 	await.True(t, "the last coordinator fires what is left", func() bool {
-		if _, err := k.Fire(co); store.Classify(err) == store.ClassAway { // the server ended the transaction of a busy test: the next pass goes on
+		// the server ended the transaction of a busy test: the next pass goes on
+		if _, err := k.Fire(co); store.Classify(err) == store.ClassAway {
 			return false
 		} else if err != nil {
 			t.Fatal(err)

@@ -22,12 +22,13 @@ import (
 
 // longHeartbeat is the configuration of a worker whose leases expire before its next heartbeat.
 var longHeartbeat = kagzi.WorkerConfig{
-	LeaseTimeout: time.Second, FixedLease: true, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour, PollInterval: 50 * time.Millisecond,
+	LeaseTimeout: time.Second, FixedLease: true, Heartbeat: time.Hour, StaleAfter: 24 * time.Hour,
+	PollInterval:  50 * time.Millisecond,
 	NoCoordinator: true, MaxConcurrent: 1, DrainTimeout: time.Millisecond,
 }
 
-// A worker is held up just before it calls code of the application, until another worker has completed the run. The first calls
-// nothing any more, although no notification told it that it lost the run.
+// A worker is held up just before it calls code of the application, until another worker has completed the run. The
+// first calls nothing any more, although no notification told it that it lost the run.
 func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 	t.Parallel()
 	step := func(ctx kagzi.Context, fn func(context.Context) error) error { return kagzi.Do(ctx, "s", fn, kit.Soon) }
@@ -43,7 +44,9 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 			return kagzi.DoTx(ctx, "s", func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) }, kit.Soon)
 		}},
 		{"AnotherAttempt", "before step", 2, 1, step},
-		{"WorkflowFunction", "after claim", 1, 0, func(_ kagzi.Context, fn func(context.Context) error) error { return fn(context.Background()) }},
+		{"WorkflowFunction", "after claim", 1, 0, func(_ kagzi.Context, fn func(context.Context) error) error {
+			return fn(context.Background())
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -75,25 +78,30 @@ func TestNothingIsCalledUnderALeaseThatIsOver(t *testing.T) {
 			await.True(t, "the other worker ends the run", func() bool {
 				return dbtest.QueryOne[bool](t, db.Pool, `SELECT finished_at IS NOT NULL FROM kagzi.workflow_runs`)
 			})
-			before := dbtest.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r WHERE run_id = $1`, string(runs[0].ID()))
+			before := dbtest.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r WHERE run_id = $1`,
+				string(runs[0].ID()))
 			goOn()
 			stop()
 			if n := late.Load(); n != tt.calls {
 				t.Errorf("the worker whose lease is over called code %d times, want %d", n, tt.calls)
 			}
-			if after := dbtest.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r WHERE run_id = $1`, string(runs[0].ID())); after != before {
+			if after := dbtest.QueryOne[string](t, db.Pool, `SELECT r::text FROM kagzi.workflow_runs r
+				WHERE run_id = $1`, string(runs[0].ID())); after != before {
 				t.Errorf("it changed\n%s\nto\n%s", before, after)
 			}
 		})
 	}
 }
 
-// A worker process is stopped just before it calls a step's function, until another worker has completed the run. It does not
-// call the function when it continues, although none of its timers has fired yet.
+// A worker process is stopped just before it calls a step's function, until another worker has completed the run. It
+// does not call the function when it continues, although none of its timers has fired yet.
 func TestFrozenWorkerCallsNothing(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]kagzi.WorkerConfig{
-		"LeaseEnds":    {LeaseTimeout: 600 * time.Millisecond, Heartbeat: 300 * time.Millisecond, StaleAfter: time.Hour, PollInterval: 100 * time.Millisecond},
+		"LeaseEnds": {
+			LeaseTimeout: 600 * time.Millisecond, Heartbeat: 300 * time.Millisecond, StaleAfter: time.Hour,
+			PollInterval: 100 * time.Millisecond,
+		},
 		"DeclaredDead": kit.Quick,
 	} {
 		for _, wf := range []kagzi.Workflow[int, string]{oneStep, oneTx} {
@@ -104,7 +112,10 @@ func TestFrozenWorkerCallsNothing(t *testing.T) {
 				dbtest.Exec(t, db.Pool, createEffects)
 				c := kit.NewClient(t, db.Pool)
 				file := filepath.Join(t.TempDir(), "zombie")
-				zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: cfg, Point: "before step", Nth: 1, Signal: syscall.SIGSTOP})
+				zombie := startProcess(t, workerSpec{
+					DSN: db.DSN, Ledger: file, Config: cfg, Point: "before step",
+					Nth: 1, Signal: syscall.SIGSTOP,
+				})
 				runs := kit.StartRuns(t, c, wf, 1)
 				await.True(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
 				kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "other"), cfg))
@@ -121,7 +132,8 @@ func TestFrozenWorkerCallsNothing(t *testing.T) {
 	}
 }
 
-// The answer to a claim is held back, while heartbeats continue, until the claimed runs are completed. Nothing is executed again.
+// The answer to a claim is held back, while heartbeats continue, until the claimed runs are completed. Nothing is
+// executed again.
 func TestLateAnswerToAClaim(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -129,7 +141,11 @@ func TestLateAnswerToAClaim(t *testing.T) {
 	wf := kagzi.Define[int, int]("wf")
 	var calls atomic.Int64
 	worker := func(dsn string) func() {
-		w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, dsn, dbtest.Conns(6))), kagzi.WorkerConfig{LeaseTimeout: 9 * time.Second, StaleAfter: time.Hour, PollInterval: 50 * time.Millisecond})
+		w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, dsn, dbtest.Conns(6))),
+			kagzi.WorkerConfig{
+				LeaseTimeout: 9 * time.Second, StaleAfter: time.Hour,
+				PollInterval: 50 * time.Millisecond,
+			})
 		kagzi.Handle(w, wf, func(kagzi.Context, int) (int, error) { calls.Add(1); return 0, nil })
 		return kit.StartLocal(t, w)
 	}
@@ -138,7 +154,8 @@ func TestLateAnswerToAClaim(t *testing.T) {
 	defer held.Release()
 	stop := worker(proxy.DSN())
 	await.Receive(t, held.Done())
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != len(runs) {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n !=
+		len(runs) {
 		t.Fatalf("INVALID: the claim took %d runs", n)
 	}
 	worker(db.DSN)

@@ -45,14 +45,18 @@ func TestSleepsHoldNothing(t *testing.T) {
 		t.Fatalf("a run beside the sleeping ones: %q, %v", got, err)
 	}
 	// 6 of the worker's pool, its listener and its heartbeater, and those of this test.
-	if conns := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> ALL ($1)`,
+	if conns := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> ALL ($1)`,
 		poolPIDs(t, db)); conns > 8 {
 		t.Errorf("the worker has %d connections", conns)
 	}
-	wake := dbtest.QueryOne[time.Time](t, db.Pool, `WITH w AS (SELECT clock_timestamp() + interval '300 ms' AS at), s AS (UPDATE kagzi.step_runs SET wake_at = w.at FROM w),
+	wake := dbtest.QueryOne[time.Time](t, db.Pool, `WITH w AS (SELECT clock_timestamp() + interval '300 ms' AS at),
+		s AS (UPDATE kagzi.step_runs SET wake_at = w.at FROM w),
 		r AS (UPDATE kagzi.workflow_runs SET available_at = w.at FROM w WHERE status = 'SLEEPING') SELECT at FROM w`)
 	kit.WakeWorkers(t, db.Pool) // the worker could not know
-	await.TrueWithin(t, 4*await.Patience, "all runs wake and complete", func() bool { return count("COMPLETED") == n+1 })
+	await.TrueWithin(t, 4*await.Patience, "all runs wake and complete", func() bool {
+		return count("COMPLETED") == n+1
+	})
 	t.Logf("%d timers of one instant drained in %v", n, time.Since(wake).Round(time.Millisecond))
 	w.stop(t)
 	lines, err := readLedger(file)
@@ -67,7 +71,8 @@ func TestSleepsHoldNothing(t *testing.T) {
 	if most >= 100 {
 		t.Errorf("the worker had %d goroutines, want less than 100", most)
 	}
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE finished_at < wake_at`); n > 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs
+		WHERE finished_at < wake_at`); n > 0 {
 		t.Errorf("%d sleeps ended early", n)
 	}
 }
@@ -124,7 +129,8 @@ func TestSleepLengths(t *testing.T) {
 		}
 	}
 	suspensions := func(d time.Duration) int {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes WHERE run_id = $1 AND old_status = 'RUNNING' AND new_status = 'SLEEPING'`, string(runs[d].ID()))
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi_audit.changes WHERE run_id = $1
+			AND old_status = 'RUNNING' AND new_status = 'SLEEPING'`, string(runs[d].ID()))
 	}
 	if n := suspensions(50 * time.Millisecond); n != 0 {
 		t.Errorf("a sleep of 50 ms left memory %d times", n)
@@ -139,8 +145,10 @@ func TestSleepLengths(t *testing.T) {
 	if info.Status != kagzi.StatusSleeping || info.WaitingOn != "timer nap" {
 		t.Errorf("the long sleeper is %s, waiting on %q", info.Status, info.WaitingOn)
 	}
-	if ahead := dbtest.QueryOne[bool](t, db.Pool, `SELECT available_at - s.wake_at = interval '0' AND s.wake_at BETWEEN now() + interval '58 min' AND now() + interval '1 hour'
-		FROM kagzi.workflow_runs r JOIN kagzi.step_runs s USING (run_id) WHERE r.run_id = $1`, string(runs[time.Hour].ID())); !ahead {
+	if ahead := dbtest.QueryOne[bool](t, db.Pool, `SELECT available_at - s.wake_at = interval '0'
+		AND s.wake_at BETWEEN now() + interval '58 min' AND now() + interval '1 hour'
+		FROM kagzi.workflow_runs r JOIN kagzi.step_runs s USING (run_id)
+			WHERE r.run_id = $1`, string(runs[time.Hour].ID())); !ahead {
 		t.Errorf("the long sleeper is available at %v", info.AvailableAt)
 	}
 }
@@ -161,7 +169,8 @@ func BenchmarkTimerLateness(b *testing.B) {
 		return n, kagzi.Do(ctx, "after", func(context.Context) error {
 			mu.Lock()
 			defer mu.Unlock()
-			late = append(late, time.Since(ctx.Now())) // which is when the sleep ended; the database's clock is this machine's
+			// which is when the sleep ended; the database's clock is this machine's
+			late = append(late, time.Since(ctx.Now()))
 			return nil
 		})
 	})

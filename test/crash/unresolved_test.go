@@ -32,8 +32,8 @@ const (
 	resolveStatement = "AND q.lease = ANY ($5::uuid[]) AND q.status = 'RUNNING'"
 )
 
-// The connection of a slow claim is lost. The claim commits only after the worker has resolved it, found nothing, and claimed
-// again. The runs of the lost claim are executed nevertheless, long before their leases expire.
+// The connection of a slow claim is lost. The claim commits only after the worker has resolved it, found nothing, and
+// claimed again. The runs of the lost claim are executed nevertheless, long before their leases expire.
 func TestClaimThatCommitsAfterItWasResolved(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -59,17 +59,20 @@ func TestClaimThatCommitsAfterItWasResolved(t *testing.T) {
 	await.True(t, "the worker has resolved the claim", func() bool { return resolves.Load() > 0 })
 	kit.WakeWorkers(t, db.Pool)
 	await.True(t, "the worker claims again", func() bool { return claims.Load() > 1 })
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+		WHERE status = 'RUNNING'`); n != 0 {
 		t.Fatalf("INVALID: the claim took %d runs before the worker resolved it", n)
 	}
 	dbtest.Exec(t, db.Pool, `INSERT INTO gate VALUES (true)`)
 	kit.CheckResults(t, runs, strconv.Itoa)
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT sum(recoveries) + sum(attempts) FROM kagzi.workflow_runs`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT sum(recoveries) + sum(attempts)
+		FROM kagzi.workflow_runs`); n != 0 {
 		t.Errorf("%d recoveries and attempts were counted", n)
 	}
 }
 
-// A worker's context ends while its claim has no answer. The drain begins without it, and the claimed runs are given back.
+// A worker's context ends while its claim has no answer. The drain begins without it, and the claimed runs are given
+// back.
 func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Context", "Asked"} {
@@ -99,14 +102,16 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 				return dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 			})
 			await.True(t, "the runs are due", func() bool {
-				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND available_at <= now()`) == len(runs)
+				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+					WHERE status = 'PENDING' AND available_at <= now()`) == len(runs)
 			})
 			if !held.Holds() {
 				t.Error("the drain began when the claim was given up")
 			}
 			held.Release()
 			await.Receive(t, stopped)
-			if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING' AND attempts = 0 AND recoveries = 0 AND version IS NULL AND started_at IS NULL`); n != len(runs) {
+			if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING'
+				AND attempts = 0 AND recoveries = 0 AND version IS NULL AND started_at IS NULL`); n != len(runs) {
 				t.Errorf("%d of %d runs are as they were", n, len(runs))
 			}
 		})

@@ -55,8 +55,8 @@ func migrateNext(t *testing.T, db *dbtest.DB, texts ...string) error {
 }
 
 // TestProgramOnANewerSchema lets worker processes of this program that started before an expanding migration, and some
-// that start after it, execute runs that were begun before and after, and kills one: the deploy of a newer program may be
-// mixed with this one, and be rolled back to it.
+// that start after it, execute runs that were begun before and after, and kills one: the deploy of a newer program may
+// be mixed with this one, and be rolled back to it.
 func TestProgramOnANewerSchema(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
@@ -67,7 +67,8 @@ func TestProgramOnANewerSchema(t *testing.T) {
 		rolled = append(rolled, r.begin())
 	}
 	r.held(1, a1, a2)
-	chain, mails := kit.StartRuns(t, r.c, chained, 10), kit.StartRuns(t, r.c, mailed, 3) // under way during the migration
+	// under way during the migration
+	chain, mails := kit.StartRuns(t, r.c, chained, 10), kit.StartRuns(t, r.c, mailed, 3)
 
 	if err := migrateNext(t, r.db, expanding, indexing); err != nil {
 		t.Fatal(err)
@@ -85,7 +86,8 @@ func TestProgramOnANewerSchema(t *testing.T) {
 	}
 	r.kill(a1)
 	await.True(t, "the others hold all runs that wait to be released", func() bool {
-		return dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w ON w.worker_id = r.locked_by
+		return dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs r JOIN kagzi.workers w
+			ON w.worker_id = r.locked_by
 			WHERE r.workflow_type = 'rolling' AND r.status = 'RUNNING' AND w.status = 'ONLINE' AND w.pid = ANY ($1)`,
 			[]int{a2.cmd.Process.Pid, b1.cmd.Process.Pid}) == len(rolled)
 	})
@@ -110,19 +112,23 @@ func TestProgramOnANewerSchema(t *testing.T) {
 		}
 	}
 	kit.CheckResults(t, mails, mailedResult)
-	if n := dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM effects`); n != len(chain)+len(mails) { // a transactional step each
+	// a transactional step each
+	if n := dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM effects`); n != len(chain)+len(mails) {
 		t.Errorf("%d effects of %d runs", n, len(chain)+len(mails))
 	}
-	if n := dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE next = 7`); n != len(rolled)+len(chain)+len(mails) {
+	if n := dbtest.QueryOne[int](t, r.db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE next = 7`); n !=
+		len(rolled)+len(chain)+len(mails) {
 		t.Errorf("INVALID: %d runs have what the migration brought", n)
 	}
 	report, err := after.Health(t.Context())
-	if check := report.Check("schema"); err != nil || check.Status != health.Healthy || !strings.Contains(check.Detail, "works too") {
+	if check := report.Check("schema"); err != nil || check.Status != health.Healthy ||
+		!strings.Contains(check.Detail, "works too") {
 		t.Errorf("schema %+v, %v", check, err)
 	}
 }
 
-// A contracting migration is refused while workers of this program run. After it, the program says once what to do, and ends.
+// A contracting migration is refused while workers of this program run. After it, the program says once what to do, and
+// ends.
 func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
@@ -132,7 +138,8 @@ func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	if err := migrateNext(t, r.db, expanding, contracting); !errors.Is(err, migrations.ErrInUse) {
 		t.Errorf("beside a worker: %v", err)
 	} else {
-		kit.MustContain(t, err, "running: 1, ", fmt.Sprintf("knows version %d first, or stop them", migrations.Version()+1))
+		kit.MustContain(t, err, "running: 1, ", fmt.Sprintf("knows version %d first, or stop them",
+			migrations.Version()+1))
 	}
 	r.start("a2", 1).stop(t) // the migration before was applied, and this one was not
 	kit.Touch(t, r.release)
@@ -144,7 +151,10 @@ func TestProgramOnASchemaThatDoesNotBearIt(t *testing.T) {
 	}
 	late := startProcess(t, workerSpec{DSN: r.db.DSN, Ledger: r.ledger("late"), Config: roomy, Rolling: []int{1}})
 	late.ended(t)
-	says := []string{"schema newer than this program", "upgrade this program's Kagzi", fmt.Sprintf("knows version %d)", migrations.Version())}
+	says := []string{
+		"schema newer than this program", "upgrade this program's Kagzi",
+		fmt.Sprintf("knows version %d)", migrations.Version()),
+	}
 	if text := late.stderr.String(); late.err == nil || strings.Count(text, "newer than this program") != 1 {
 		t.Errorf("the worker process ended with %v and said: %s", late.err, text)
 	} else {
@@ -179,7 +189,8 @@ func TestWorkerRegistersBesideAContractingMigration(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- w.Run(kit.Context(t)) }()
 	await.True(t, "the worker registers", func() bool {
-		return dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+		return dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d
+			ON d.oid = l.database
 			WHERE d.datname = current_database() AND l.relation = 'kagzi.workers'::regclass AND NOT l.granted)`)
 	})
 	if _, err := migration.Exec(t.Context(), `COMMIT`); err != nil {
@@ -191,8 +202,8 @@ func TestWorkerRegistersBesideAContractingMigration(t *testing.T) {
 	}
 }
 
-// A worker that was declared dead does not block a contracting migration. It does not register again afterwards, logs why, and
-// claims nothing.
+// A worker that was declared dead does not block a contracting migration. It does not register again afterwards, logs
+// why, and claims nothing.
 func TestWorkerComesBackAfterAContractingMigration(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -224,9 +235,11 @@ func TestMigrateSaysOnceWhatIsWrong(t *testing.T) {
 	db := dbtest.Database(t, dbtest.Empty())
 	_, script := migrations.SQL(-1, 0)
 	for err, want := range map[error]string{
-		kagzi.Migrate(t.Context(), dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))): "kagzi: migrate: the database is read-only, a standby for one: " +
+		kagzi.Migrate(t.Context(), dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only",
+			"on"))): "kagzi: migrate: the database is read-only, a standby for one: " +
 			"connect to the primary (target_session_attrs=read-write), or reset default_transaction_read_only",
-		script: "kagzi: migration script: there are no negative versions: from 0 is from an empty database, to 0 is to the newest version",
+		script: "kagzi: migration script: there are no negative versions: from 0 is from an empty database, to 0 is " +
+			"to the newest version",
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)

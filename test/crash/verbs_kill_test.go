@@ -13,12 +13,15 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestKillAfterAVerb kills the worker process that has just executed the first step of a run that was resumed or forked.
-// Another completes the run: nothing that was recorded before the verb or before the kill is executed again, and the
-// transactional effect exists once.
+// TestKillAfterAVerb kills the worker process that has just executed the first step of a run that was resumed or
+// forked. Another completes the run: nothing that was recorded before the verb or before the kill is executed again,
+// and the transactional effect exists once.
 func TestKillAfterAVerb(t *testing.T) {
 	t.Parallel()
-	for verb, apply := range map[string]func(*testing.T, *kagzi.Client, string) kagzi.RunID{"Resume": resumedRun, "Fork": forkedRun} {
+	for verb, apply := range map[string]func(*testing.T, *kagzi.Client, string) kagzi.RunID{
+		"Resume": resumedRun,
+		"Fork":   forkedRun,
+	} {
 		for _, point := range campaign.Some([]string{"during tx", "after record", "after step", "after flush"}, 2) {
 			t.Run(verb+" "+point, func(t *testing.T) {
 				t.Parallel()
@@ -30,14 +33,19 @@ func TestKillAfterAVerb(t *testing.T) {
 				id := apply(t, c, db.DSN)
 				dir := t.TempDir()
 				files := [2]string{filepath.Join(dir, "victim"), filepath.Join(dir, "rescuer")}
-				startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[0], Config: kit.Quick, Point: point, Nth: 1, Signal: syscall.SIGKILL}).killed(t)
-				recorded := dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'ledger' AND status = 'COMPLETED')`, string(id))
+				startProcess(t, workerSpec{
+					DSN: db.DSN, Ledger: files[0], Config: kit.Quick, Point: point, Nth: 1,
+					Signal: syscall.SIGKILL,
+				}).killed(t)
+				recorded := dbtest.QueryOne[bool](t, db.Pool, `SELECT EXISTS (SELECT FROM kagzi.step_runs
+					WHERE run_id = $1 AND step_id = 'ledger' AND status = 'COMPLETED')`, string(id))
 				startProcess(t, workerSpec{DSN: db.DSN, Ledger: files[1], Config: kit.Quick})
 				run := kit.Find(t, c, chained, id)
 				if got, err := run.Result(kit.Context(t)); err != nil || got != chainedResult(0) {
 					t.Errorf("got %q, %v", got, err)
 				}
-				if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM effects WHERE run_id = $1`, string(id)); n != 1 {
+				if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM effects WHERE run_id = $1`,
+					string(id)); n != 1 {
 					t.Errorf("%d effects, want 1", n)
 				}
 				begun := map[string]int{}
@@ -55,7 +63,10 @@ func TestKillAfterAVerb(t *testing.T) {
 				if recorded != (point == "after record") && point != "after flush" {
 					t.Errorf("INVALID: the step was recorded: %t", recorded)
 				}
-				want := map[string]int{"ledger 1": 2, "flaky 1": 1, "flaky 2": 1, "l/left 1": 1, "l/left2 1": 1, "r/right 1": 1, "last 1": 1}
+				want := map[string]int{
+					"ledger 1": 2, "flaky 1": 1, "flaky 2": 1, "l/left 1": 1, "l/left2 1": 1,
+					"r/right 1": 1, "last 1": 1,
+				}
 				if recorded || point == "after flush" { // the first flush may come before the step
 					want["ledger 1"] = 1
 				}
@@ -77,7 +88,10 @@ func TestKillAfterAVerb(t *testing.T) {
 func resumedRun(t *testing.T, c *kagzi.Client, dsn string) kagzi.RunID {
 	t.Helper()
 	id := kit.StartRuns(t, c, chained, 1)[0].ID()
-	startProcess(t, workerSpec{DSN: dsn, Ledger: filepath.Join(t.TempDir(), "l"), Config: kit.Quick, Point: "after record", Nth: 1, Signal: syscall.SIGKILL}).killed(t)
+	startProcess(t, workerSpec{
+		DSN: dsn, Ledger: filepath.Join(t.TempDir(), "l"), Config: kit.Quick,
+		Point: "after record", Nth: 1, Signal: syscall.SIGKILL,
+	}).killed(t)
 	for _, err := range []error{c.Cancel(t.Context(), id), c.Resume(t.Context(), id)} {
 		if err != nil {
 			t.Fatal(err)

@@ -168,7 +168,8 @@ func checkTold(ctx context.Context, db *dbtest.DB) error {
 	err := db.Pool.QueryRow(ctx, `
 		SELECT count(*) FROM kagzi.workflow_runs r
 		WHERE r.workflow_type = 'chained' AND r.status = 'COMPLETED' AND (
-			SELECT string_agg(convert_from(e.payload, 'UTF8'), ' ' ORDER BY e.position) FROM kagzi.events e WHERE e.topic = 'told' AND e.title = r.run_id::text
+			SELECT string_agg(convert_from(e.payload, 'UTF8'), ' ' ORDER BY e.position) FROM kagzi.events e
+				WHERE e.topic = 'told' AND e.title = r.run_id::text
 		) IS DISTINCT FROM '"told" "named" "left" "end"'`).Scan(&n)
 	if err == nil && n != 0 {
 		err = fmt.Errorf("%d runs have published other events", n)
@@ -186,7 +187,8 @@ func (l workload) triple(ctx kagzi.Context, n int) (h string, err error) {
 	return h, nil
 }
 
-// mailed reads three messages one by one, races for two others, reads the loser's message afterwards, and waits in vain for another.
+// mailed reads three messages one by one, races for two others, reads the loser's message afterwards, and waits in vain
+// for another.
 func (l workload) mailed(ctx kagzi.Context, n int) (string, error) {
 	h := strconv.Itoa(n)
 	for range 3 {
@@ -201,7 +203,10 @@ func (l workload) mailed(ctx kagzi.Context, n int) (string, error) {
 	read := func(s kagzi.Signal[string]) func(kagzi.Context) (string, error) {
 		return func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, s) }
 	}
-	either := map[string]func(kagzi.Context) (string, error){"greeted": read(greeted), "parted": read(parted.For("a/b"))}
+	either := map[string]func(kagzi.Context) (string, error){
+		"greeted": read(greeted),
+		"parted":  read(parted.For("a/b")),
+	}
 	winner, v, err := kagzi.Race(ctx, "either", either)
 	if err != nil {
 		return "", err
@@ -251,7 +256,9 @@ func handleWorkloads(w *kagzi.Worker, led *ledger, reach func(string)) {
 	kagzi.Handle(w, flowing, l.flowing)
 	kagzi.Handle(w, saga, l.saga)
 	kagzi.Handle(w, undoSaga, l.undoSaga)
-	kagzi.Handle(w, oneStep, func(ctx kagzi.Context, n int) (string, error) { return l.step(ctx, "one", strconv.Itoa(n)) })
+	kagzi.Handle(w, oneStep, func(ctx kagzi.Context, n int) (string, error) {
+		return l.step(ctx, "one", strconv.Itoa(n))
+	})
 	kagzi.Handle(w, oneTx, func(ctx kagzi.Context, n int) (string, error) { return l.tx(ctx, "one", strconv.Itoa(n)) })
 	kagzi.Handle(w, kit.Nothing, func(_ kagzi.Context, n int) (string, error) { return strconv.Itoa(n), nil })
 	kagzi.Handle(w, napping, func(ctx kagzi.Context, d time.Duration) (string, error) {

@@ -16,8 +16,12 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// patient is kit.Quick for a machine that may stand still for a few seconds, in which no live worker may be declared dead.
-var patient = kagzi.WorkerConfig{MaxConcurrent: 4, Heartbeat: 600 * time.Millisecond, StaleAfter: 6 * time.Second, PollInterval: 200 * time.Millisecond}
+// patient is kit.Quick for a machine that may stand still for a few seconds, in which no live worker may be declared
+// dead.
+var patient = kagzi.WorkerConfig{
+	MaxConcurrent: 4, Heartbeat: 600 * time.Millisecond, StaleAfter: 6 * time.Second,
+	PollInterval: 200 * time.Millisecond,
+}
 
 // A worker process is stopped just before it writes. Another worker takes over its run and completes it. When the first
 // continues, the database refuses its write, and the worker notices.
@@ -40,7 +44,8 @@ func TestZombieChangesNothing(t *testing.T) {
 		t.Run(tc.name+"/LeaseEnds", func(t *testing.T) {
 			t.Parallel()
 			testZombie(t, tc.call, tc.point, tc.refused, tc.want, kagzi.WorkerConfig{
-				LeaseTimeout: 3 * time.Second, Heartbeat: time.Second, StaleAfter: time.Hour, PollInterval: 100 * time.Millisecond,
+				LeaseTimeout: 3 * time.Second, Heartbeat: time.Second, StaleAfter: time.Hour,
+				PollInterval: 100 * time.Millisecond,
 			})
 		})
 		t.Run(tc.name+"/DeclaredDead", func(t *testing.T) {
@@ -56,7 +61,10 @@ func testZombie(t *testing.T, call kagzi.Call, point, refused, want string, cfg 
 	dbtest.Exec(t, db.Pool, createEffects)
 	c := kit.NewClient(t, db.Pool)
 	file := filepath.Join(t.TempDir(), "zombie")
-	zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: cfg, Point: point, Nth: 1, Signal: syscall.SIGSTOP})
+	zombie := startProcess(t, workerSpec{
+		DSN: db.DSN, Ledger: file, Config: cfg, Point: point, Nth: 1,
+		Signal: syscall.SIGSTOP,
+	})
 	started, err := c.StartMany(t.Context(), []kagzi.Call{call})
 	if err != nil {
 		t.Fatal(err)
@@ -79,13 +87,14 @@ func testZombie(t *testing.T, call kagzi.Call, point, refused, want string, cfg 
 	if after := tables(t, db); after != before {
 		t.Errorf("the zombie changed the tables from\n%s\nto\n%s", before, after)
 	}
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE lease = $1`, lease); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE lease = $1`,
+		lease); n != 0 {
 		t.Error("INVALID: nobody took the run over")
 	}
 }
 
-// The zombie continues while the other worker still executes the step that the zombie has executed. The step has no result yet,
-// so only the lease keeps the zombie's result out.
+// The zombie continues while the other worker still executes the step that the zombie has executed. The step has no
+// result yet, so only the lease keeps the zombie's result out.
 func TestZombieRecordsNothing(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -102,7 +111,10 @@ func TestZombieRecordsNothing(t *testing.T) {
 			dbtest.Exec(t, db.Pool, createEffects)
 			c := kit.NewClient(t, db.Pool)
 			file := filepath.Join(t.TempDir(), "zombie")
-			zombie := startProcess(t, workerSpec{DSN: db.DSN, Ledger: file, Config: patient, Point: tc.point, Nth: 1, Signal: syscall.SIGSTOP})
+			zombie := startProcess(t, workerSpec{
+				DSN: db.DSN, Ledger: file, Config: patient, Point: tc.point, Nth: 1,
+				Signal: syscall.SIGSTOP,
+			})
 			runs := kit.StartRuns(t, c, tc.wf, 1)
 			await.True(t, "the process stops", func() bool { return countIn(t, file, "REACHED") == 1 })
 
@@ -123,9 +135,12 @@ func TestZombieRecordsNothing(t *testing.T) {
 			if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
-			await.True(t, "the zombie's record is refused", func() bool { return countIn(t, file, "REFUSED", "record") > 0 })
+			await.True(t, "the zombie's record is refused", func() bool {
+				return countIn(t, file, "REFUSED", "record") > 0
+			})
 			zombie.stop(t)
-			if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE status = 'COMPLETED'`); n != 0 {
+			if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs
+				WHERE status = 'COMPLETED'`); n != 0 {
 				t.Errorf("%d steps are recorded", n)
 			}
 			close(open)
@@ -144,8 +159,8 @@ func tables(t *testing.T, db *dbtest.DB) string {
 		(SELECT string_agg(e::text, E'\n' ORDER BY run_id) FROM effects e))`)
 }
 
-// A worker is stopped until its lease has expired. The context of its step ends with ErrLeaseLost, and the worker continues to
-// work, under a new ID if it was declared dead.
+// A worker is stopped until its lease has expired. The context of its step ends with ErrLeaseLost, and the worker
+// continues to work, under a new ID if it was declared dead.
 func TestZombieStepLearnsOfIt(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -167,7 +182,9 @@ func TestZombieStepLearnsOfIt(t *testing.T) {
 	if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, "the zombie's step learns of it", func() bool { return countIn(t, file, "CAUSE", string(run.ID()), fmt.Sprint(kagzi.ErrLeaseLost)) == 1 })
+	await.True(t, "the zombie's step learns of it", func() bool {
+		return countIn(t, file, "CAUSE", string(run.ID()), fmt.Sprint(kagzi.ErrLeaseLost)) == 1
+	})
 	kit.Touch(t, release)
 	if got, err := run.Result(kit.Context(t)); err != nil || got != "held" {
 		t.Errorf("got %q, %v", got, err)
@@ -175,7 +192,8 @@ func TestZombieStepLearnsOfIt(t *testing.T) {
 	stop()
 	kit.CheckResults(t, kit.StartRuns(t, c, triple, 3), tripleResult) // by the former zombie
 	zombie.stop(t)
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`, zombie.cmd.Process.Pid); n != 2 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE pid = $1`,
+		zombie.cmd.Process.Pid); n != 2 {
 		t.Errorf("the process registered %d times, want 2", n)
 	}
 }

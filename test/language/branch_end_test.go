@@ -26,16 +26,20 @@ func untilCancelled(calls *atomic.Int64) func(context.Context) error {
 
 var headline = kagzi.DefineSignal[string]("headline")
 
-// TestFailedBranchIsReplayedFromHistory lets a branch fail while branches below it work, handles the failure, and wakes the
-// run several times: no replay starts anything below the branch, and a later message reaches the workflow function.
+// TestFailedBranchIsReplayedFromHistory lets a branch fail while branches below it work, handles the failure, and wakes
+// the run several times: no replay starts anything below the branch, and a later message reaches the workflow function.
 func TestFailedBranchIsReplayedFromHistory(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, string]("wf", kit.NoRetry)
 	var hotel atomic.Int64
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (string, error) {
 		_, err := kagzi.Go(ctx, "trip", func(ctx kagzi.Context) (int, error) {
-			kagzi.Go(ctx, "hotel", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Do(ctx, "book", untilCancelled(&hotel)) })
-			kagzi.Go(ctx, "listener", func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, headline) })
+			kagzi.Go(ctx, "hotel", func(ctx kagzi.Context) (int, error) {
+				return 0, kagzi.Do(ctx, "book", untilCancelled(&hotel))
+			})
+			kagzi.Go(ctx, "listener", func(ctx kagzi.Context) (string, error) {
+				return kagzi.WaitSignal(ctx, headline)
+			})
 			await.True(t, "the hotel is being booked", func() bool { return hotel.Load() > 0 })
 			return 0, kagzi.Do(ctx, "flight", failing)
 		}).Result(ctx)
@@ -58,7 +62,8 @@ func TestFailedBranchIsReplayedFromHistory(t *testing.T) {
 	if n := hotel.Load(); n != 1 {
 		t.Errorf("the hotel was called %d times", n)
 	}
-	if rows := k.Steps(run.ID())["trip"]; len(rows) != 1 || rows[0].Type != "BRANCH" || rows[0].Status != kagzi.StatusFailed {
+	if rows := k.Steps(run.ID())["trip"]; len(rows) != 1 || rows[0].Type != "BRANCH" ||
+		rows[0].Status != kagzi.StatusFailed {
 		t.Errorf("the branch's end is recorded as %+v", rows)
 	}
 }
@@ -70,8 +75,11 @@ func TestVariablesOfAFailedGroup(t *testing.T) {
 		rest func(kagzi.Context) error
 		opts []kagzi.BranchOption
 	}{
-		"Failed":   {rest: func(ctx kagzi.Context) error { return kagzi.Do(ctx, "bad", failing) }},
-		"TimedOut": {rest: func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "long", time.Hour) }, opts: []kagzi.BranchOption{enough}},
+		"Failed": {rest: func(ctx kagzi.Context) error { return kagzi.Do(ctx, "bad", failing) }},
+		"TimedOut": {
+			rest: func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "long", time.Hour) },
+			opts: []kagzi.BranchOption{enough},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
@@ -136,22 +144,23 @@ func TestTwoBranchesFail(t *testing.T) {
 			k := kit.New(t)
 			got := replayed(k, func(ctx kagzi.Context) string {
 				done := map[byte]chan struct{}{'a': make(chan struct{}), 'b': make(chan struct{})}
-				err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"m": func(ctx kagzi.Context) error {
-					branch := func(name byte) func(kagzi.Context) (int, error) {
-						return func(ctx kagzi.Context) (int, error) {
-							defer close(done[name])
-							if name == order[1] {
-								await.Opened(t, done[order[0]])
+				err := kagzi.Parallel(ctx, "p",
+					map[string]func(kagzi.Context) error{"m": func(ctx kagzi.Context) error {
+						branch := func(name byte) func(kagzi.Context) (int, error) {
+							return func(ctx kagzi.Context) (int, error) {
+								defer close(done[name])
+								if name == order[1] {
+									await.Opened(t, done[order[0]])
+								}
+								return 0, errors.New(string(name))
 							}
-							return 0, errors.New(string(name))
 						}
-					}
-					a := kagzi.Go(ctx, "a", branch('a'))
-					kagzi.Go(ctx, "b", branch('b'))
-					await.Opened(t, done['b'])
-					_, err := a.Result(ctx)
-					return err
-				}})
+						a := kagzi.Go(ctx, "a", branch('a'))
+						kagzi.Go(ctx, "b", branch('b'))
+						await.Opened(t, done['b'])
+						_, err := a.Result(ctx)
+						return err
+					}})
 				return fmt.Sprint(err)
 			})
 			if got != `kagzi: branch "m": a` {
@@ -161,8 +170,8 @@ func TestTwoBranchesFail(t *testing.T) {
 	}
 }
 
-// TestRaceWonAfterAFailure lets the winner of a race handle a failed step, and the run fail later: the next attempt sees
-// the same winner and result.
+// TestRaceWonAfterAFailure lets the winner of a race handle a failed step, and the run fail later: the next attempt
+// sees the same winner and result.
 func TestRaceWonAfterAFailure(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, string]("wf", kit.Twice)
@@ -193,7 +202,8 @@ func TestRaceWonAfterAFailure(t *testing.T) {
 	}
 }
 
-// Branches below the winner of a race, and below a member of a Map, continue after the end of the group, also in a replay.
+// Branches below the winner of a race, and below a member of a Map, continue after the end of the group, also in a
+// replay.
 func TestBranchesThatOutliveTheirGroup(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, []string]("wf", kit.NoRetry)
@@ -214,7 +224,8 @@ func TestBranchesThatOutliveTheirGroup(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		_, err = kagzi.Map(ctx, "map", []int{1}, func(ctx kagzi.Context, _ int) (int, error) { return leaves(ctx) }, kagzi.Timeout(time.Hour))
+		_, err = kagzi.Map(ctx, "map", []int{1}, func(ctx kagzi.Context, _ int) (int, error) { return leaves(ctx) },
+			kagzi.Timeout(time.Hour))
 		return nil, err
 	})
 	run := kit.Begin(k, wf, 1)
@@ -230,7 +241,9 @@ func TestBranchesThatOutliveTheirGroup(t *testing.T) {
 func TestClosedBranchThatWaitsForAnother(t *testing.T) {
 	k := kit.New(t)
 	got := replayed(k, func(ctx kagzi.Context) []string {
-		other := kagzi.Go(ctx, "other", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "long", 2*time.Hour) })
+		other := kagzi.Go(ctx, "other", func(ctx kagzi.Context) (int, error) {
+			return 0, kagzi.Sleep(ctx, "long", 2*time.Hour)
+		})
 		err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 			"bad":  func(ctx kagzi.Context) error { return kagzi.Do(ctx, "s", failing) },
 			"wait": func(ctx kagzi.Context) error { _, err := other.Result(ctx); return err },
@@ -242,14 +255,16 @@ func TestClosedBranchThatWaitsForAnother(t *testing.T) {
 	}
 }
 
-// TestClosedBranchBehindAGroup replays a branch that went on after a race. A loser of the race had waited for a branch that
-// is still under way: the replay repeats what the branch did after the race.
+// TestClosedBranchBehindAGroup replays a branch that went on after a race. A loser of the race had waited for a branch
+// that is still under way: the replay repeats what the branch did after the race.
 func TestClosedBranchBehindAGroup(t *testing.T) {
 	k := kit.New(t)
 	got := replayed(k, func(ctx kagzi.Context) string {
 		var booked string
 		done := make(chan struct{})
-		other := kagzi.Go(ctx, "other", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "long", 2*time.Hour) })
+		other := kagzi.Go(ctx, "other", func(ctx kagzi.Context) (int, error) {
+			return 0, kagzi.Sleep(ctx, "long", 2*time.Hour)
+		})
 		err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 			"bad": func(ctx kagzi.Context) error {
 				await.Opened(t, done)
@@ -259,7 +274,9 @@ func TestClosedBranchBehindAGroup(t *testing.T) {
 				defer close(done)
 				if _, _, err = kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (int, error){
 					"wait": func(ctx kagzi.Context) (int, error) { return other.Result(ctx) },
-					"win":  func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "nap", 300*time.Millisecond) },
+					"win": func(ctx kagzi.Context) (int, error) {
+						return 0, kagzi.Sleep(ctx, "nap", 300*time.Millisecond)
+					},
 				}); err != nil {
 					return err
 				}
@@ -277,8 +294,8 @@ func TestClosedBranchBehindAGroup(t *testing.T) {
 	}
 }
 
-// TestBranchIsCancelledInItsReplay wakes a run after the timeout of one of its groups: the group times out while its branch
-// replays. The branch replays its whole history all the same, so that this execution sees what later ones see.
+// TestBranchIsCancelledInItsReplay wakes a run after the timeout of one of its groups: the group times out while its
+// branch replays. The branch replays its whole history all the same, so that this execution sees what later ones see.
 func TestBranchIsCancelledInItsReplay(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, string]("wf")
@@ -288,14 +305,18 @@ func TestBranchIsCancelledInItsReplay(t *testing.T) {
 		err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 			"a": func(ctx kagzi.Context) (err error) {
 				for i := range steps {
-					if err := kagzi.Do(ctx, fmt.Sprint("step", i), func(context.Context) error { return nil }); err != nil {
+					if err := kagzi.Do(ctx, fmt.Sprint("step", i), func(context.Context) error {
+						return nil
+					}); err != nil {
 						return err
 					}
 				}
 				f := kagzi.Go(ctx, "sub", func(ctx kagzi.Context) (string, error) {
 					return kagzi.Step(ctx, "below", func(context.Context) (string, error) { return "below", nil })
 				})
-				if booked, err = kagzi.Step(ctx, "book", func(context.Context) (string, error) { return "booked", nil }); err != nil {
+				if booked, err = kagzi.Step(ctx, "book", func(context.Context) (string, error) {
+					return "booked", nil
+				}); err != nil {
 					return err
 				}
 				if below, err = f.Result(ctx); err != nil {

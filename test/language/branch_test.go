@@ -34,11 +34,14 @@ func TestGo(t *testing.T) {
 			kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {
 				return 0, kagzi.Do(ctx, "slow", func(context.Context) error { <-release; return nil })
 			})
-			kagzi.Go(ctx, "sleeper", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "nap", 300*time.Millisecond) })
+			kagzi.Go(ctx, "sleeper", func(ctx kagzi.Context) (int, error) {
+				return 0, kagzi.Sleep(ctx, "nap", 300*time.Millisecond)
+			})
 			return 1, nil
 		})
 		run := kit.Begin(k, wf, struct{}{})
-		await.True(t, "the step runs", func() bool { return len(k.Steps(run.ID())["b/slow"]) == 1 }) // shown after a second
+		// shown after a second
+		await.True(t, "the step runs", func() bool { return len(k.Steps(run.ID())["b/slow"]) == 1 })
 		if info, _ := run.Info(k.Ctx); info.Status != kagzi.StatusRunning {
 			t.Errorf("the run is %s before its branch has ended", info.Status)
 		}
@@ -50,10 +53,13 @@ func TestGo(t *testing.T) {
 		for name, fn := range map[string]func(kagzi.Context) (int, error){
 			"Sleeping": func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "long", time.Hour) },
 			"Retrying": func(ctx kagzi.Context) (int, error) {
-				return 0, kagzi.Do(ctx, "s", func(context.Context) error { return errors.New("x") }, kagzi.RetryPolicy{Backoff: time.Hour})
+				return 0, kagzi.Do(ctx, "s", func(context.Context) error { return errors.New("x") },
+					kagzi.RetryPolicy{Backoff: time.Hour})
 			},
 			"Awaiting": func(ctx kagzi.Context) (int, error) {
-				return kagzi.Go(ctx, "inner", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "long", time.Hour) }).Result(ctx)
+				return kagzi.Go(ctx, "inner", func(ctx kagzi.Context) (int, error) {
+					return 0, kagzi.Sleep(ctx, "long", time.Hour)
+				}).Result(ctx)
 			},
 			"InAStep": func(ctx kagzi.Context) (int, error) {
 				return 0, kagzi.Do(ctx, "s", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
@@ -73,7 +79,9 @@ func TestGo(t *testing.T) {
 	t.Run("ResultTwice", func(t *testing.T) {
 		k := kit.New(t)
 		got := kit.Complete(k, func(ctx kagzi.Context) ([]int, error) {
-			f := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return kagzi.Step(ctx, "s", onceEnded(t, "b/s", 3)) })
+			f := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {
+				return kagzi.Step(ctx, "s", onceEnded(t, "b/s", 3))
+			})
 			a, _ := f.Result(ctx)
 			b, err := f.Result(ctx)
 			return []int{a, b}, err

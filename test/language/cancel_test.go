@@ -140,7 +140,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestErrorSaysWhyARunWasCancelled shows the cancellation for a run that was compensated and for one without compensations.
+// TestErrorSaysWhyARunWasCancelled shows the cancellation for a run that was compensated and for one without
+// compensations.
 func TestErrorSaysWhyARunWasCancelled(t *testing.T) {
 	for _, compensated := range []bool{false, true} {
 		t.Run(map[bool]string{false: "Plain", true: "Compensated"}[compensated], func(t *testing.T) {
@@ -171,7 +172,8 @@ func TestVerbsOfALockedRunSayWhatIsInTheWay(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, kagzi.Define[int, int]("wf"), 1)
 	tx := k.CallersTx()
-	if _, err := tx.Exec(k.Ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, string(run.ID())); err != nil {
+	if _, err := tx.Exec(k.Ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`,
+		string(run.ID())); err != nil {
 		t.Fatal(err)
 	}
 	for name, verb := range map[string]func(context.Context) error{
@@ -182,7 +184,8 @@ func TestVerbsOfALockedRunSayWhatIsInTheWay(t *testing.T) {
 		ctx, cancel := context.WithTimeout(k.Ctx, 5*time.Second)
 		err := verb(ctx)
 		cancel()
-		if kit.MustContain(t, err, "another transaction has locked", "nothing was changed"); kagzi.HTTPStatus(err) != http.StatusServiceUnavailable {
+		if kit.MustContain(t, err, "another transaction has locked", "nothing was changed"); kagzi.HTTPStatus(err) !=
+			http.StatusServiceUnavailable {
 			t.Errorf("%s: status %d for %v", name, kagzi.HTTPStatus(err), err)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// TestRecordsTellOfWhatHappensToTheRun cancels and pauses a run while a step is under way. No notification says so, and the worker sends
-// no heartbeats. The answer to the step's record says it, and no other step begins.
+// TestRecordsTellOfWhatHappensToTheRun cancels and pauses a run while a step is under way. No notification says so, and
+// the worker sends no heartbeats. The answer to the step's record says it, and no other step begins.
 func TestRecordsTellOfWhatHappensToTheRun(t *testing.T) {
 	t.Parallel()
 	cancel := func(ctx context.Context, s *store.Store, id uuid.UUID) error {
@@ -43,7 +43,8 @@ func TestRecordsTellOfWhatHappensToTheRun(t *testing.T) {
 			var steps atomic.Int64
 			w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.NotifiedOnly)
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
-				_, err := kagzi.Step(ctx, "reserve", func(context.Context) (int, error) { return 1, nil }, kagzi.UndoneBy(undo))
+				_, err := kagzi.Step(ctx, "reserve", func(context.Context) (int, error) { return 1, nil },
+					kagzi.UndoneBy(undo))
 				id := uuid.MustParse(string(ctx.RunID()))
 				step := func(i int) error {
 					if steps.Add(1); i == 2 {
@@ -53,7 +54,9 @@ func TestRecordsTellOfWhatHappensToTheRun(t *testing.T) {
 				}
 				for i := 0; i < 10 && err == nil; i++ {
 					if tc.tx {
-						err = kagzi.DoTx(ctx, fmt.Sprint("s", i), func(context.Context, pgx.Tx) error { return step(i) })
+						err = kagzi.DoTx(ctx, fmt.Sprint("s", i), func(context.Context, pgx.Tx) error {
+							return step(i)
+						})
 					} else {
 						err = kagzi.Do(ctx, fmt.Sprint("s", i), func(context.Context) error { return step(i) })
 					}

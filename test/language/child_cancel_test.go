@@ -41,7 +41,8 @@ func TestChildCancel(t *testing.T) {
 		run := kit.Begin(k, wf, 1)
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap0")
 		child := k.ChildOf(run.ID(), "child")
-		if want := fmt.Sprintf("run was cancelled: its parent %s cancelled it", run.ID()); child.Status != kagzi.StatusCancelled || child.Error != want {
+		if want := fmt.Sprintf("run was cancelled: its parent %s cancelled it",
+			run.ID()); child.Status != kagzi.StatusCancelled || child.Error != want {
 			t.Fatalf("the child is %s: %s", child.Status, child.Error)
 		}
 		k.Resume(child.ID)
@@ -101,8 +102,8 @@ func TestChildCancel(t *testing.T) {
 	})
 }
 
-// TestChildrenOfEndedBranches ends branches while their run goes on: the children that were started in or below them are
-// cancelled, and detached ones are not.
+// TestChildrenOfEndedBranches ends branches while their run goes on: the children that were started in or below them
+// are cancelled, and detached ones are not.
 func TestChildrenOfEndedBranches(t *testing.T) {
 	t.Parallel()
 	start := func(ctx kagzi.Context) error {
@@ -125,7 +126,9 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 		fn     func(ctx kagzi.Context) error
 	}{
 		{"Go", "b", func(ctx kagzi.Context) error {
-			_, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 0, errors.Join(start(ctx), kagzi.Do(ctx, "s", failing)) }).Result(ctx)
+			_, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {
+				return 0, errors.Join(start(ctx), kagzi.Do(ctx, "s", failing))
+			}).Result(ctx)
 			if err == nil {
 				return errors.New("no failure")
 			}
@@ -156,7 +159,9 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 		}},
 		{"TooLate", "p/a", func(ctx kagzi.Context) error {
 			err := kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
-				"a": func(ctx kagzi.Context) error { return errors.Join(start(ctx), kagzi.Sleep(ctx, "long", 2*time.Hour)) },
+				"a": func(ctx kagzi.Context) error {
+					return errors.Join(start(ctx), kagzi.Sleep(ctx, "long", 2*time.Hour))
+				},
 			}, enough)
 			if !errors.Is(err, kind.Timeout) {
 				return fmt.Errorf("no timeout: %w", err)
@@ -174,12 +179,16 @@ func TestChildrenOfEndedBranches(t *testing.T) {
 			}, handleSleeping)
 			run := kit.Begin(k, parenting, 1)
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap0")
-			for step, want := range map[string]kagzi.Status{"own": kagzi.StatusCancelled, "sub/below": kagzi.StatusCancelled, "kept": kagzi.StatusSleeping} {
+			for step, want := range map[string]kagzi.Status{
+				"own":       kagzi.StatusCancelled,
+				"sub/below": kagzi.StatusCancelled, "kept": kagzi.StatusSleeping,
+			} {
 				k.WaitStatus(k.ChildOf(run.ID(), tt.branch+"/"+step).ID, want)
 			}
 			// As if the process had died before it cancelled this child.
 			own := k.ChildOf(run.ID(), tt.branch+"/own").ID
-			k.Exec(`UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now() + interval '1 hour', finished_at = NULL WHERE run_id = $1`, string(own))
+			k.Exec(`UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now() + interval '1 hour',
+				finished_at = NULL WHERE run_id = $1`, string(own))
 			k.ThroughNaps(run.ID(), 0, 0)
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap1")
 			k.WaitStatus(own, kagzi.StatusCancelled)
@@ -219,14 +228,18 @@ func TestChildrenGoOnInTheNextAttempt(t *testing.T) {
 	}, func(w *kagzi.Worker) {
 		kagzi.Handle(w, doubling, func(ctx kagzi.Context, n int) (int, error) {
 			starts.Add(1)
-			return kagzi.Step(ctx, "s", func(context.Context) (int, error) { await.Opened(t, release); return 2 * n, nil })
+			return kagzi.Step(ctx, "s", func(context.Context) (int, error) {
+				await.Opened(t, release)
+				return 2 * n, nil
+			})
 		})
 	})
 	run := kit.Begin(k, wf, 4)
 	if got := kit.ResultOf(k, run); got != 8 || starts.Load() != 1 {
 		t.Errorf("got %d after %d starts", got, starts.Load())
 	}
-	if s := k.ChildOf(run.ID(), "b/child"); !strings.HasSuffix(s.ParentStep, "child") || s.Status != kagzi.StatusCompleted {
+	if s := k.ChildOf(run.ID(), "b/child"); !strings.HasSuffix(s.ParentStep, "child") ||
+		s.Status != kagzi.StatusCompleted {
 		t.Errorf("the child is %+v", s)
 	}
 }

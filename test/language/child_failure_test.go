@@ -26,7 +26,9 @@ func TestChildFailure(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				k := kit.New(t)
-				family(k, parenting, func(ctx kagzi.Context, n int) (int, error) { return kagzi.RunChild(ctx, "child", doubling, n) }, handleSleeping)
+				family(k, parenting, func(ctx kagzi.Context, n int) (int, error) {
+					return kagzi.RunChild(ctx, "child", doubling, n)
+				}, handleSleeping)
 				run := kit.Begin(k, parenting, 1)
 				k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 				child := k.ChildOf(run.ID(), "child")
@@ -35,7 +37,8 @@ func TestChildFailure(t *testing.T) {
 					t.Fatal(err)
 				}
 				re := kit.FailureOf(k, run, kagzi.StatusFailed)
-				if re.Kind != kind.Cancelled || !strings.HasSuffix(re.Message, string(child.ID)+` of workflow "doubling" was `+name) {
+				if re.Kind != kind.Cancelled ||
+					!strings.HasSuffix(re.Message, string(child.ID)+` of workflow "doubling" was `+name) {
 					t.Errorf("the parent failed with %+v", re)
 				}
 			})
@@ -76,7 +79,8 @@ func TestChildFailure(t *testing.T) {
 		k := kit.New(t)
 		retried := kagzi.Define[int, int]("retried", kit.Soon)
 		var done, failed, slow atomic.Int64
-		good, bad, sleepy := kagzi.Define[int, int]("good"), kagzi.Define[int, int]("bad", kit.NoRetry), kagzi.Define[int, int]("sleepy")
+		good, bad, sleepy := kagzi.Define[int, int]("good"), kagzi.Define[int, int]("bad", kit.NoRetry),
+			kagzi.Define[int, int]("sleepy")
 		release := make(chan struct{})
 		family(k, retried, func(ctx kagzi.Context, n int) (int, error) {
 			s, err := kagzi.StartChild(ctx, "under way", sleepy, n)
@@ -119,10 +123,12 @@ func TestChildFailure(t *testing.T) {
 			t.Errorf("got %d", got)
 		}
 		if done.Load() != 1 || failed.Load() != 3 || slow.Load() != 1 {
-			t.Errorf("completed children ran %d times, failing ones %d, those under way %d; want 1, 3, 1", done.Load(), failed.Load(), slow.Load())
+			t.Errorf("completed children ran %d times, failing ones %d, those under way %d; want 1, 3, 1", done.Load(),
+				failed.Load(), slow.Load())
 		}
 		steps := k.Steps(run.ID())
-		if len(steps["bad"]) != 3 || steps["bad"][0].Child == steps["bad"][1].Child || steps["bad"][2].Status != kagzi.StatusCompleted {
+		if len(steps["bad"]) != 3 || steps["bad"][0].Child == steps["bad"][1].Child ||
+			steps["bad"][2].Status != kagzi.StatusCompleted {
 			t.Errorf("the failing child's steps are %+v", steps["bad"])
 		}
 	})
@@ -149,7 +155,10 @@ func TestChildFailure(t *testing.T) {
 					return 0, errors.New("not yet")
 				}
 				if name == "b" && bs.Add(1) == 1 {
-					return kagzi.Step(ctx, "wait", func(context.Context) (int, error) { <-fail; return 0, kagzi.Permanent(errNegative) })
+					return kagzi.Step(ctx, "wait", func(context.Context) (int, error) {
+						<-fail
+						return 0, kagzi.Permanent(errNegative)
+					})
 				}
 				return 7, nil
 			})
@@ -169,7 +178,9 @@ func TestChildFailure(t *testing.T) {
 		k := kit.New(t)
 		var lazy atomic.Bool
 		lazy.Store(true)
-		family(k, parenting, func(ctx kagzi.Context, n int) (int, error) { return kagzi.RunChild(ctx, "child", doubling, n) }, func(w *kagzi.Worker) {
+		family(k, parenting, func(ctx kagzi.Context, n int) (int, error) {
+			return kagzi.RunChild(ctx, "child", doubling, n)
+		}, func(w *kagzi.Worker) {
 			kagzi.Handle(w, doubling, func(ctx kagzi.Context, n int) (int, error) {
 				if lazy.Load() {
 					return 0, kagzi.Sleep(ctx, "nap", time.Hour)
@@ -221,7 +232,10 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 		parent, text string // what their errors say of the parent, and its own
 	}{
 		"Completes": {want: kagzi.StatusCompleted, way: "cancelled", parent: "ended"},
-		"Fails":     {fail: kagzi.Permanent(errors.New("broken")), want: kagzi.StatusFailed, way: "cancelled", parent: "ended", text: "broken"},
+		"Fails": {
+			fail: kagzi.Permanent(errors.New("broken")), want: kagzi.StatusFailed, way: "cancelled",
+			parent: "ended", text: "broken",
+		},
 		"Cancelled": {
 			how:  func(k *kit.Kit, r *kagzi.Run[int]) error { return r.Cancel(k.Ctx, kagzi.Reason("a typo")) },
 			want: kagzi.StatusCancelled, way: "cancelled", parent: "was cancelled", text: "run was cancelled: a typo",
@@ -238,7 +252,8 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 					if _, err := kagzi.StartChild(ctx, fmt.Sprint("nested", len(o)), nested, n, o...); err != nil {
 						return 0, err
 					}
-					if _, err := kagzi.StartChild(ctx, fmt.Sprint("delayed", len(o)), doubling, n, append(o, kagzi.Delay(time.Hour))...); err != nil {
+					if _, err := kagzi.StartChild(ctx, fmt.Sprint("delayed", len(o)), doubling, n,
+						append(o, kagzi.Delay(time.Hour))...); err != nil {
 						return 0, err
 					}
 				}
@@ -252,11 +267,16 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 					return nil
 				}), end.fail)
 			}, handleSleeping, func(w *kagzi.Worker) {
-				kagzi.Handle(w, nested, func(ctx kagzi.Context, n int) (int, error) { return kagzi.RunChild(ctx, "below", doubling, n) })
+				kagzi.Handle(w, nested, func(ctx kagzi.Context, n int) (int, error) {
+					return kagzi.RunChild(ctx, "below", doubling, n)
+				})
 			})
 			run := kit.Begin(k, parenting, 1)
 			if end.how != nil {
-				await.True(t, "all sleep", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 5 })
+				await.True(t, "all sleep", func() bool {
+					return k.Count(`SELECT count(*) FROM kagzi.workflow_runs
+					WHERE status = 'SLEEPING'`) == 5
+				})
 				if err := end.how(k, run); err != nil {
 					t.Fatal(err)
 				}
@@ -264,7 +284,10 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 			if info := k.WaitStatus(run.ID(), end.want); info.Error != end.text {
 				t.Errorf("the run's error is %q, want %q", info.Error, end.text)
 			}
-			for step, want := range map[string]kagzi.Status{"nested0": kagzi.StatusCancelled, "delayed0": kagzi.StatusCancelled, "nested1": kagzi.StatusSleeping, "delayed1": kagzi.StatusPending} {
+			for step, want := range map[string]kagzi.Status{
+				"nested0":  kagzi.StatusCancelled,
+				"delayed0": kagzi.StatusCancelled, "nested1": kagzi.StatusSleeping, "delayed1": kagzi.StatusPending,
+			} {
 				if c := k.ChildOf(run.ID(), step); c.Status != want {
 					t.Errorf("%s is %s, want %s", step, c.Status, want)
 				}
@@ -274,7 +297,8 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 				t.Errorf("the child's error is %q, want %q", nested.Error, why)
 			}
 			c := k.ChildOf(nested.ID, "below")
-			if why := fmt.Sprintf("run was %s: its parent %s was %[1]s", end.way, nested.ID); c.Status != kagzi.StatusCancelled || c.Error != why {
+			if why := fmt.Sprintf("run was %s: its parent %s was %[1]s", end.way,
+				nested.ID); c.Status != kagzi.StatusCancelled || c.Error != why {
 				t.Errorf("the grandchild is %s: %q, want %q", c.Status, c.Error, why)
 			}
 			if c := k.ChildOf(k.ChildOf(run.ID(), "nested1").ID, "below"); c.Status != kagzi.StatusSleeping {

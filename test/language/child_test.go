@@ -21,8 +21,11 @@ var (
 
 var errNegative = kind.Kind("negative")
 
-// family serves fn as a parent's code, beside the code of children. The worker does not poll: every run that continues was woken.
-func family[In, Out any](k *kit.Kit, parent kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error), children ...func(*kagzi.Worker)) (stop func() error) {
+// family serves fn as a parent's code, beside the code of children. The worker does not poll: every run that continues
+// was woken.
+func family[In, Out any](k *kit.Kit, parent kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error),
+	children ...func(*kagzi.Worker),
+) (stop func() error) {
 	k.T.Helper()
 	w := kit.NewWorker(k.T, k.Client, kagzi.WorkerConfig{PollInterval: time.Hour})
 	kagzi.Handle(w, parent, fn)
@@ -44,7 +47,9 @@ func handleDoubling(w *kagzi.Worker) {
 
 // handleSleeping has a child sleep for ever.
 func handleSleeping(w *kagzi.Worker) {
-	kagzi.Handle(w, doubling, func(ctx kagzi.Context, n int) (int, error) { return n, kagzi.Sleep(ctx, "for ever", 1000*time.Hour) })
+	kagzi.Handle(w, doubling, func(ctx kagzi.Context, n int) (int, error) {
+		return n, kagzi.Sleep(ctx, "for ever", 1000*time.Hour)
+	})
 }
 
 func TestChild(t *testing.T) {
@@ -52,7 +57,9 @@ func TestChild(t *testing.T) {
 	t.Run("ResultAndLineage", func(t *testing.T) {
 		k := kit.New(t)
 		family(k, parenting, func(ctx kagzi.Context, n int) (int, error) {
-			f := kagzi.Go(ctx, "branch", func(ctx kagzi.Context) (int, error) { return kagzi.RunChild(ctx, "child", doubling, n) })
+			f := kagzi.Go(ctx, "branch", func(ctx kagzi.Context) (int, error) {
+				return kagzi.RunChild(ctx, "child", doubling, n)
+			})
 			return f.Result(ctx)
 		}, handleDoubling)
 		run := kit.Begin(k, parenting, 21)
@@ -64,10 +71,12 @@ func TestChild(t *testing.T) {
 			t.Errorf("the child is %+v", child)
 		}
 		step := k.Steps(run.ID())["branch/child"][0]
-		if step.Child != child.ID || step.Status != kagzi.StatusCompleted || string(step.Output) != "42" || step.EndedAt.Before(child.EndedAt) || step.StartedAt.After(child.StartedAt) {
+		if step.Child != child.ID || step.Status != kagzi.StatusCompleted || string(step.Output) != "42" ||
+			step.EndedAt.Before(child.EndedAt) || step.StartedAt.After(child.StartedAt) {
 			t.Errorf("the step is %+v, the child %+v", step, child)
 		}
-		if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE child_run_id = $1 AND step_kind = 'CHILD_WORKFLOW'`, string(child.ID)); n != 1 {
+		if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE child_run_id = $1 AND step_kind = 'CHILD_WORKFLOW'`,
+			string(child.ID)); n != 1 {
 			t.Errorf("%d steps have the child's ID", n)
 		}
 	})
@@ -116,16 +125,20 @@ func TestChild(t *testing.T) {
 			if re, ok := errors.AsType[*kagzi.RunError](err); ok && errors.Is(err, errNegative) {
 				s.Failed = *re
 			}
-			if _, err = kagzi.RunChild(ctx, "taken", doubling, 1, kagzi.ID("taken")); errors.Is(err, kagzi.ErrIDConflict) && kagzi.KindOf(err) == kind.BadRequest {
+			if _, err = kagzi.RunChild(ctx, "taken", doubling, 1, kagzi.ID("taken")); errors.Is(err,
+				kagzi.ErrIDConflict) && kagzi.KindOf(err) == kind.BadRequest {
 				s.Conflict = err.Error()
 			}
 			s.Now = ctx.Now()
 			return s
 		})
-		if got.Result != 2 || got.Err != "" || got.Failed.Kind != errNegative || got.Failed.Status != kagzi.StatusFailed || got.Failed.Message != "negative: -1" || got.Failed.Workflow != "doubling" {
+		if got.Result != 2 || got.Err != "" || got.Failed.Kind != errNegative ||
+			got.Failed.Status != kagzi.StatusFailed || got.Failed.Message != "negative: -1" ||
+			got.Failed.Workflow != "doubling" {
 			t.Errorf("got %+v", got)
 		}
-		if !strings.Contains(got.Conflict, `child "taken"`) || !strings.Contains(got.Conflict, `the ID "taken" is an active run's: a child needs one that is free`) {
+		if !strings.Contains(got.Conflict, `child "taken"`) ||
+			!strings.Contains(got.Conflict, `the ID "taken" is an active run's: a child needs one that is free`) {
 			t.Errorf("the conflict says %q", got.Conflict)
 		}
 		if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'doubling'`); n != 2 {
@@ -214,7 +227,8 @@ func TestChild(t *testing.T) {
 		}, handleSleeping)
 		for n, want := range map[int]string{1: "child c0", 3: "child c0 and 2 more"} {
 			run := kit.Begin(k, parenting, n)
-			if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); info.WaitingOn != want || !info.AvailableAt.IsZero() {
+			if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); info.WaitingOn != want ||
+				!info.AvailableAt.IsZero() {
 				t.Errorf("waits on %q until %v, want %q", info.WaitingOn, info.AvailableAt, want)
 			}
 			if err := k.Client.Cancel(k.Ctx, run.ID()); err != nil {
@@ -264,7 +278,11 @@ func TestChildRefusals(t *testing.T) {
 		add(err)
 		_, err = kagzi.RunChild(ctx, "i", big, "", kagzi.DefineSignal[int]("s").With(1))
 		add(err)
-		for i, want := range []string{`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f", "workflow name", "child 0 is empty", "the Child is empty", "the Child is empty", "takes no IfActive", "takes no Message"} {
+		for i, want := range []string{
+			`child "a"`, "cannot be encoded", "takes no InTx", "Priority is 9", "e/f",
+			"workflow name", "child 0 is empty", "the Child is empty", "the Child is empty", "takes no IfActive",
+			"takes no Message",
+		} {
 			if all[i].kind != kind.BadRequest || !strings.Contains(all[i].text, want) {
 				t.Errorf("got %+v, want one that says %q", all[i], want)
 			}
@@ -311,11 +329,12 @@ func TestChildInBranches(t *testing.T) {
 		k := kit.New(t)
 		causes := make(chan error, 10)
 		family(k, parenting, func(ctx kagzi.Context, n int) (int, error) {
-			err := kagzi.Parallel(ctx, "group", map[string]func(kagzi.Context) error{"a": func(ctx kagzi.Context) error {
-				_, err := kagzi.RunChild(ctx, "c", doubling, 1)
-				causes <- err
-				return err
-			}}, kagzi.Timeout(100*time.Millisecond))
+			err := kagzi.Parallel(ctx, "group",
+				map[string]func(kagzi.Context) error{"a": func(ctx kagzi.Context) error {
+					_, err := kagzi.RunChild(ctx, "c", doubling, 1)
+					causes <- err
+					return err
+				}}, kagzi.Timeout(100*time.Millisecond))
 			if !errors.Is(err, kind.Timeout) {
 				return 0, err
 			}
@@ -371,14 +390,18 @@ func TestResults(t *testing.T) {
 	}
 	failed, ok := errors.AsType[kagzi.BranchErrors](<-failures)
 	kit.MustContain(t, failed, "kagzi: 2 children failed: child \"child-0\": run ")
-	if !ok || len(failed) != 2 || failed[1].Index != 1 || failed[1].Name != "child-1" || !errors.Is(failed[1], errNegative) {
+	if !ok || len(failed) != 2 || failed[1].Index != 1 || failed[1].Name != "child-1" ||
+		!errors.Is(failed[1], errNegative) {
 		t.Errorf("failures %v", failed)
 	}
-	if re, ok := errors.AsType[*kagzi.RunError](failed[0].Err); !ok || re.Status != kagzi.StatusFailed || re.Workflow != "doubling" {
+	if re, ok := errors.AsType[*kagzi.RunError](failed[0].Err); !ok || re.Status != kagzi.StatusFailed ||
+		re.Workflow != "doubling" {
 		t.Errorf("the failure is %v", failed[0])
 	}
-	inserts := k.Count(`SELECT count(DISTINCT txid) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND operation = 'INSERT' AND new->>'parent_run_id' IS NOT NULL`)
-	claims := k.Count(`SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes WHERE relation = 'workflow_runs' AND run_id = $1`, string(run.ID()))
+	inserts := k.Count(`SELECT count(DISTINCT txid) FROM kagzi_audit.changes WHERE relation = 'workflow_runs'
+		AND operation = 'INSERT' AND new->>'parent_run_id' IS NOT NULL`)
+	claims := k.Count(`SELECT count(DISTINCT new_lease) FROM kagzi_audit.changes WHERE relation = 'workflow_runs'
+		AND run_id = $1`, string(run.ID()))
 	t.Logf("%d children were inserted by %d statements, their parent was claimed %d times", n, inserts, claims)
 	if inserts > 5 {
 		t.Errorf("%d children were inserted by %d statements", n, inserts)

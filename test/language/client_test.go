@@ -38,7 +38,8 @@ func TestGetByIDIsTheActiveRunElseTheNewest(t *testing.T) {
 	}
 	k.Cancel(kagzi.ID("x"))
 	third := kit.Begin(k, kit.Noop, 3, kagzi.ID("x"))
-	if info, _ := k.Client.Get(k.Ctx, kagzi.ID("x")); info.ID != third.ID() || info.ExternalID != "x" || string(info.Input) != "3" {
+	if info, _ := k.Client.Get(k.Ctx, kagzi.ID("x")); info.ID != third.ID() || info.ExternalID != "x" ||
+		string(info.Input) != "3" {
 		t.Errorf("the active one is not %s: %+v", third.ID(), info)
 	}
 }
@@ -51,8 +52,10 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 		c   *kagzi.Client
 		ref kagzi.Ref
 	}{
-		"UnknownRunID": {k.Client, kagzi.RunID("01a1fc0c-3282-7191-bf09-a6e3b3ce1eaa")}, "NotARunID": {k.Client, kagzi.RunID("order-42")},
-		"UnknownID": {k.Client, kagzi.ID("y")}, "IDOfAnotherNamespace": {other, kagzi.ID("x")}, "RunIDOfAnotherNamespace": {other, run.ID()}, "CaseMatters": {k.Client, kagzi.ID("X")},
+		"UnknownRunID": {k.Client, kagzi.RunID("01a1fc0c-3282-7191-bf09-a6e3b3ce1eaa")},
+		"NotARunID":    {k.Client, kagzi.RunID("order-42")},
+		"UnknownID":    {k.Client, kagzi.ID("y")}, "IDOfAnotherNamespace": {other, kagzi.ID("x")},
+		"RunIDOfAnotherNamespace": {other, run.ID()}, "CaseMatters": {k.Client, kagzi.ID("X")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, get := tt.c.Get(k.Ctx, tt.ref)
@@ -62,7 +65,8 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 			_, restart := tt.c.Restart(k.Ctx, tt.ref)
 			_, fork := tt.c.Fork(k.Ctx, tt.ref, "step")
 			for op, err := range map[string]error{
-				"Get": get, "Steps": steps, "Find": find, "Cancel": tt.c.Cancel(k.Ctx, tt.ref), "Resume": tt.c.Resume(k.Ctx, tt.ref),
+				"Get": get, "Steps": steps, "Find": find, "Cancel": tt.c.Cancel(k.Ctx, tt.ref),
+				"Resume": tt.c.Resume(k.Ctx, tt.ref),
 				"Events": events, "Restart": restart, "Fork": fork,
 			} {
 				if !errors.Is(err, kagzi.ErrNotFound) {
@@ -109,12 +113,23 @@ func TestList(t *testing.T) {
 		f    kagzi.RunFilter
 		want []kagzi.RunID
 	}{
-		"All": {kagzi.RunFilter{}, ids}, "Limit": {kagzi.RunFilter{Limit: 2}, ids[:2]}, "After": {kagzi.RunFilter{After: ids[1], Limit: 2}, ids[2:]},
-		"Status": {kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed}}, []kagzi.RunID{failed, done}}, "Workflow": {kagzi.RunFilter{Workflow: "other"}, []kagzi.RunID{other}},
-		"Queue": {kagzi.RunFilter{Queue: "q"}, []kagzi.RunID{other}}, "ID": {kagzi.RunFilter{ID: "order-1"}, []kagzi.RunID{pending}},
-		"Metadata": {kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "a"}}, []kagzi.RunID{pending, done}}, "TwoTags": {kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "a", "kind": "x"}}, []kagzi.RunID{done}},
-		"Since": {kagzi.RunFilter{Since: cut.CreatedAt}, ids[:2]}, "Until": {kagzi.RunFilter{Until: cut.CreatedAt}, ids[2:]},
-		"And": {kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "a"}, Status: []kagzi.Status{kagzi.StatusPending}}, []kagzi.RunID{pending}}, "None": {kagzi.RunFilter{Workflow: "nobody"}, nil},
+		"All": {kagzi.RunFilter{}, ids}, "Limit": {kagzi.RunFilter{Limit: 2}, ids[:2]},
+		"After": {kagzi.RunFilter{After: ids[1], Limit: 2}, ids[2:]},
+		"Status": {
+			kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed}},
+			[]kagzi.RunID{failed, done},
+		}, "Workflow": {kagzi.RunFilter{Workflow: "other"}, []kagzi.RunID{other}},
+		"Queue":    {kagzi.RunFilter{Queue: "q"}, []kagzi.RunID{other}},
+		"ID":       {kagzi.RunFilter{ID: "order-1"}, []kagzi.RunID{pending}},
+		"Metadata": {kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "a"}}, []kagzi.RunID{pending, done}},
+		"TwoTags":  {kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "a", "kind": "x"}}, []kagzi.RunID{done}},
+		"Since":    {kagzi.RunFilter{Since: cut.CreatedAt}, ids[:2]},
+		"Until":    {kagzi.RunFilter{Until: cut.CreatedAt}, ids[2:]},
+		"And": {kagzi.RunFilter{
+			Metadata: kagzi.Metadata{"tenant": "a"},
+			Status:   []kagzi.Status{kagzi.StatusPending},
+		}, []kagzi.RunID{pending}},
+		"None":   {kagzi.RunFilter{Workflow: "nobody"}, nil},
 		"Parent": {kagzi.RunFilter{Parent: done}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +147,10 @@ func TestList(t *testing.T) {
 		})
 	}
 	for says, f := range map[string]kagzi.RunFilter{
-		"Limit is -1": {Limit: -1}, `no status "DONE": use kagzi.StatusFailed`: {Status: []kagzi.Status{"DONE"}}, "Parent": {Parent: "x"}, "After": {After: "x"},
-		"workflow name": {Workflow: "\x00"}, "queue": {Queue: "\xff"}, "ID": {ID: "\n"}, "Metadata": {Metadata: kagzi.Metadata{"": ""}},
+		"Limit is -1": {Limit: -1}, `no status "DONE": use kagzi.StatusFailed`: {Status: []kagzi.Status{"DONE"}},
+		"Parent": {Parent: "x"}, "After": {After: "x"},
+		"workflow name": {Workflow: "\x00"}, "queue": {Queue: "\xff"}, "ID": {ID: "\n"},
+		"Metadata": {Metadata: kagzi.Metadata{"": ""}},
 	} {
 		_, err := k.Client.List(k.Ctx, f)
 		kit.MustContain(t, err, "list", says)
@@ -147,11 +164,14 @@ func TestSteps(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
-		_, err := kagzi.Step(ctx, "good", func(context.Context) (map[string]int, error) { return map[string]int{"a": 1}, nil })
+		_, err := kagzi.Step(ctx, "good", func(context.Context) (map[string]int, error) {
+			return map[string]int{"a": 1}, nil
+		})
 		if err != nil {
 			return 0, err
 		}
-		return 0, kagzi.Do(ctx, "bad", func(context.Context) error { return kind.Network }, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+		return 0, kagzi.Do(ctx, "bad", func(context.Context) error { return kind.Network },
+			kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 	})
 	run := kit.Begin(k, wf, 1, kagzi.ID("x"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
@@ -160,10 +180,12 @@ func TestSteps(t *testing.T) {
 		t.Fatalf("got %+v, %v", steps, err)
 	}
 	good, bad := steps[0], steps[2]
-	if good.Step != "good" || good.Status != kagzi.StatusCompleted || string(good.Output) != `{"a":1}` || good.EndedAt.Before(good.StartedAt) {
+	if good.Step != "good" || good.Status != kagzi.StatusCompleted || string(good.Output) != `{"a":1}` ||
+		good.EndedAt.Before(good.StartedAt) {
 		t.Errorf("got %+v", good)
 	}
-	if bad.Step != "bad" || bad.Attempt != 2 || bad.Status != kagzi.StatusFailed || bad.Kind != kind.Network || bad.Error != "network" || !bad.WakeAt.IsZero() {
+	if bad.Step != "bad" || bad.Attempt != 2 || bad.Status != kagzi.StatusFailed || bad.Kind != kind.Network ||
+		bad.Error != "network" || !bad.WakeAt.IsZero() {
 		t.Errorf("got %+v", bad)
 	}
 }
@@ -227,7 +249,10 @@ func TestStartMany(t *testing.T) {
 		t.Errorf("got %+v, %v", again, err)
 	}
 	before := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`)
-	if _, err := k.Client.StartMany(k.Ctx, []kagzi.Call{kit.Noop.With(1), kit.Noop.With(2, kagzi.ID("x")), kit.Noop.With(3, kagzi.ID("y"))}); !errors.Is(err, kagzi.ErrIDConflict) {
+	if _, err := k.Client.StartMany(k.Ctx, []kagzi.Call{
+		kit.Noop.With(1), kit.Noop.With(2, kagzi.ID("x")),
+		kit.Noop.With(3, kagzi.ID("y")),
+	}); !errors.Is(err, kagzi.ErrIDConflict) {
 		t.Errorf("got %v", err)
 	}
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != before {
@@ -238,17 +263,20 @@ func TestStartMany(t *testing.T) {
 func TestStartInTx(t *testing.T) {
 	k := kit.New(t)
 	listener := kit.NewClient(t, k.Pool)
-	w := kit.NewWorker(t, listener, kagzi.WorkerConfig{PollInterval: time.Hour}) // another client: it learns by NOTIFY alone
+	// another client: it learns by NOTIFY alone
+	w := kit.NewWorker(t, listener, kagzi.WorkerConfig{PollInterval: time.Hour})
 	kagzi.Handle(w, kit.Noop, kit.Odd)
 	kit.StartWorker(t, w)
 	kit.WaitListening(t, k.Pool, 1)
 
 	tx := k.CallersTx()
 	lost := kit.Begin(k, kit.Noop, 1, kagzi.ID("x"), kagzi.InTx(tx))
-	if _, err := k.Client.StartMany(k.Ctx, []kagzi.Call{kit.Noop.With(1), kit.Noop.With(3)}, kagzi.InTx(tx)); err != nil {
+	if _, err := k.Client.StartMany(k.Ctx, []kagzi.Call{kit.Noop.With(1), kit.Noop.With(3)},
+		kagzi.InTx(tx)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kagzi.Start(k.Ctx, k.Client, kit.Noop, 2, kagzi.ID("x"), kagzi.InTx(tx)); !errors.Is(err, kagzi.ErrIDConflict) {
+	if _, err := kagzi.Start(k.Ctx, k.Client, kit.Noop, 2, kagzi.ID("x"), kagzi.InTx(tx)); !errors.Is(err,
+		kagzi.ErrIDConflict) {
 		t.Errorf("a conflict within the transaction: %v", err)
 	}
 	if same := kit.Begin(k, kit.Noop, 1, kagzi.ID("x"), kagzi.InTx(tx)); !same.Existed() || same.ID() != lost.ID() {
@@ -276,7 +304,10 @@ func TestStartInTx(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 
-	_, err = k.Client.StartMany(k.Ctx, []kagzi.Call{kit.Noop.With(1, kagzi.InTx(k.CallersTx())), kit.Noop.With(1, kagzi.InTx(k.CallersTx()))})
+	_, err = k.Client.StartMany(k.Ctx, []kagzi.Call{
+		kit.Noop.With(1, kagzi.InTx(k.CallersTx())),
+		kit.Noop.With(1, kagzi.InTx(k.CallersTx())),
+	})
 	kit.MustContain(t, err, "different transactions")
 }
 
@@ -328,14 +359,18 @@ func TestResult(t *testing.T) {
 func TestHostileNamesThatAreLegal(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
-		"'; DROP TABLE kagzi.workflow_runs; --", `a"b\c`, "a:b/c#d", " ", "%s%d", "日本語 🦊", "\u202eabc", "{a,b}", "NULL", "e\u0301", "é", "infinity",
+		"'; DROP TABLE kagzi.workflow_runs; --", `a"b\c`, "a:b/c#d", " ", "%s%d", "日本語 🦊", "\u202eabc", "{a,b}", "NULL",
+		"e\u0301", "é", "infinity",
 		strings.Repeat("x", 255), "$1", "a,b\"\\", "\u200b",
 	} {
 		t.Run(fmt.Sprintf("%.20q", name), func(t *testing.T) {
 			k := kit.New(t)
 			wf := kagzi.Define[string, string](name, kit.NoRetry)
 			step := strings.NewReplacer("/", "-", "#", "-").Replace(name)
-			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: name, Build: name, Labels: map[string]string{name: name}})
+			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{
+				Queue: name, Build: name,
+				Labels: map[string]string{name: name},
+			})
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, in string) (string, error) {
 				out, err := kagzi.Go(ctx, step, func(ctx kagzi.Context) (string, error) {
 					return kagzi.Step(ctx, step, func(context.Context) (string, error) { return in, nil })
@@ -351,10 +386,14 @@ func TestHostileNamesThatAreLegal(t *testing.T) {
 				t.Errorf("got %q", got)
 			}
 			info, err := k.Client.Get(k.Ctx, kagzi.ID(name))
-			if err != nil || info.Workflow != name || info.Queue != name || info.ExternalID != kagzi.ID(name) || !reflect.DeepEqual(info.Metadata, kagzi.Metadata{name: name}) {
+			if err != nil || info.Workflow != name || info.Queue != name || info.ExternalID != kagzi.ID(name) ||
+				!reflect.DeepEqual(info.Metadata, kagzi.Metadata{name: name}) {
 				t.Errorf("got %+v, %v", info, err)
 			}
-			if list, err := k.Client.List(k.Ctx, kagzi.RunFilter{Workflow: name, Queue: name, ID: kagzi.ID(name), Metadata: kagzi.Metadata{name: name}}); err != nil || len(list) != 1 {
+			if list, err := k.Client.List(k.Ctx, kagzi.RunFilter{
+				Workflow: name, Queue: name, ID: kagzi.ID(name),
+				Metadata: kagzi.Metadata{name: name},
+			}); err != nil || len(list) != 1 {
 				t.Errorf("List: %+v, %v", list, err)
 			}
 			if s := k.Steps(run.ID())[step+"/"+step]; len(s) != 1 {

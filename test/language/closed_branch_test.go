@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestClosedBranchSeesNoLaterEnd cancels a branch that waits for another, or for a child, which ends later. In the replays
-// after that end, too, the branch has not learned of it.
+// TestClosedBranchSeesNoLaterEnd cancels a branch that waits for another, or for a child, which ends later. In the
+// replays after that end, too, the branch has not learned of it.
 func TestClosedBranchSeesNoLaterEnd(t *testing.T) {
 	t.Parallel()
 	one, two := kagzi.DefineSignal[int]("one"), kagzi.DefineSignal[int]("two")
@@ -78,8 +78,8 @@ func TestClosedBranchSeesNoLaterEnd(t *testing.T) {
 	}
 }
 
-// TestClosedBranchDoesNotWaitForWhatGoesOn replays a branch that was cancelled while it waited for a second one, which waits for
-// a third one that continues: waiters of the closed branch do not wait for the third.
+// TestClosedBranchDoesNotWaitForWhatGoesOn replays a branch that was cancelled while it waited for a second one, which
+// waits for a third one that continues: waiters of the closed branch do not wait for the third.
 func TestClosedBranchDoesNotWaitForWhatGoesOn(t *testing.T) {
 	t.Parallel()
 	one := kagzi.DefineSignal[int]("one")
@@ -131,11 +131,12 @@ func TestClosedBranchDoesNotWaitForWhatGoesOn(t *testing.T) {
 	}
 }
 
-// TestFailureOfABranchStands has a branch fail with a child's failure, which is dealt with, and the run with the same one
-// later: the next attempt starts the child anew, and the branch has failed as before.
+// TestFailureOfABranchStands has a branch fail with a child's failure, which is dealt with, and the run with the same
+// one later: the next attempt starts the child anew, and the branch has failed as before.
 func TestFailureOfABranchStands(t *testing.T) {
 	k := kit.New(t)
-	wf, child := kagzi.Define[int, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}), kagzi.Define[int, int]("child", kit.NoRetry)
+	wf, child := kagzi.Define[int, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}),
+		kagzi.Define[int, int]("child", kit.NoRetry)
 	j := &kit.Journal{}
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
 	kagzi.Handle(w, child, func(kagzi.Context, int) (int, error) { return 0, failing(t.Context()) })
@@ -147,7 +148,8 @@ func TestFailureOfABranchStands(t *testing.T) {
 		err = kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 			"b": func(ctx kagzi.Context) error { _, err := c.Result(ctx); return err },
 		})
-		if err := kit.DoLine(ctx, j, fmt.Sprint("broken:", err != nil && strings.HasSuffix(err.Error(), "failed (unknown): broken"))); err != nil {
+		if err := kit.DoLine(ctx, j, fmt.Sprint("broken:", err != nil &&
+			strings.HasSuffix(err.Error(), "failed (unknown): broken"))); err != nil {
 			return 0, err
 		}
 		return c.Result(ctx)

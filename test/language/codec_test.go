@@ -95,7 +95,8 @@ func TestSealedIdentity(t *testing.T) {
 	if _, err := kagzi.Start(k.Ctx, unkeyed, wf, "secret", kagzi.ID("y")); err != nil {
 		t.Fatal(err)
 	}
-	if got := dbtest.QueryOne[[]byte](t, k.Pool, `SELECT input_hash FROM kagzi.workflow_runs WHERE external_id = 'y'`); !bytes.Equal(got, plain[:16]) {
+	if got := dbtest.QueryOne[[]byte](t, k.Pool, `SELECT input_hash FROM kagzi.workflow_runs
+		WHERE external_id = 'y'`); !bytes.Equal(got, plain[:16]) {
 		t.Errorf("hash without a key: %x", got)
 	}
 }
@@ -147,12 +148,14 @@ func TestSealedWorkflow(t *testing.T) {
 	w := kit.NewWorker(k.T, k.Client, kagzi.WorkerConfig{})
 	kagzi.Handle(w, child, func(ctx kagzi.Context, in string) (string, error) { return in + "-child", nil })
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, in string) (string, error) {
-		out, err := kagzi.Map(ctx, "map", []string{"secret-item"}, func(ctx kagzi.Context, item string) (string, error) {
-			if err := kagzi.Sleep(ctx, "long", 250*time.Millisecond); err != nil { // a new execution compares the items
-				return "", err
-			}
-			return kagzi.Step(ctx, "step", func(context.Context) (string, error) { return item + "-step", nil })
-		})
+		out, err := kagzi.Map(ctx, "map", []string{"secret-item"},
+			func(ctx kagzi.Context, item string) (string, error) {
+				// a new execution compares the items
+				if err := kagzi.Sleep(ctx, "long", 250*time.Millisecond); err != nil {
+					return "", err
+				}
+				return kagzi.Step(ctx, "step", func(context.Context) (string, error) { return item + "-step", nil })
+			})
 		if err != nil {
 			return "", err
 		}
@@ -169,13 +172,18 @@ func TestSealedWorkflow(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != want {
 		t.Errorf("got %q", got)
 	}
-	for table, column := range map[string]string{"workflow_runs": "input", "step_runs": "output", "signals": "payload"} {
-		readable := k.Count(`SELECT count(*) FROM kagzi.` + table + ` WHERE position(convert_to('secret', 'UTF8') IN ` + column + `) > 0`)
+	for table, column := range map[string]string{
+		"workflow_runs": "input", "step_runs": "output",
+		"signals": "payload",
+	} {
+		readable := k.Count(`SELECT count(*) FROM kagzi.` + table + ` WHERE position(convert_to('secret', 'UTF8') IN ` +
+			column + `) > 0`)
 		if all := k.Count(`SELECT count(` + column + `) FROM kagzi.` + table); readable != 0 || all == 0 {
 			t.Errorf("%d of %d rows of %s are readable", readable, all, table)
 		}
 	}
-	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE position(convert_to('secret', 'UTF8') IN output) > 0`); n != 0 {
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs
+		WHERE position(convert_to('secret', 'UTF8') IN output) > 0`); n != 0 {
 		t.Errorf("%d outputs are readable", n)
 	}
 	info := k.InfoOf(run.ID())
@@ -189,7 +197,8 @@ func TestSealedWorkflow(t *testing.T) {
 		t.Errorf("replay: %v", err)
 	}
 	other := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: newGCM(t, "another key", "")})
-	stored := dbtest.QueryOne[string](t, k.Pool, `SELECT encode(output, 'hex') FROM kagzi.workflow_runs WHERE run_id = $1`, run.ID())
+	stored := dbtest.QueryOne[string](t, k.Pool, `SELECT encode(output, 'hex') FROM kagzi.workflow_runs
+		WHERE run_id = $1`, run.ID())
 	if info, err := other.Get(k.Ctx, run.ID()); err != nil || hex.EncodeToString(info.Output) != stored {
 		t.Errorf("with another key: %x, %v", info.Output, err)
 	}
@@ -224,7 +233,8 @@ func TestSealFails(t *testing.T) {
 	_, err := kagzi.Start(k.Ctx, c, kagzi.Define[string, string]("wf"), "a")
 	kit.MustContain(t, err, `input of workflow "wf" cannot be sealed: no key`)
 	small := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: newGCM(t, "key", ""), MaxPayload: 10})
-	if _, err = kagzi.Start(k.Ctx, small, kagzi.Define[string, string]("wf"), "abc"); !errors.Is(err, kagzi.ErrPayloadTooLarge) {
+	if _, err = kagzi.Start(k.Ctx, small, kagzi.Define[string, string]("wf"), "abc"); !errors.Is(err,
+		kagzi.ErrPayloadTooLarge) {
 		t.Errorf("five bytes that are stored as 33: %v", err)
 	}
 }
@@ -253,18 +263,21 @@ func TestSealFailsForAMoment(t *testing.T) {
 			k := kit.NewWith(t, kagzi.ClientConfig{Sealer: sealer})
 			wf := kagzi.Define[struct{}, string]("wf", kit.Soon)
 			kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
-				_, err := kagzi.Step(ctx, "step", func(context.Context) (string, error) { return "result of the step", nil }, kit.Soon, kagzi.Input("input of a step"))
+				_, err := kagzi.Step(ctx, "step", func(context.Context) (string, error) {
+					return "result of the step", nil
+				}, kit.Soon, kagzi.Input("input of a step"))
 				return "result of the run", err
 			})
-			if got := kit.ResultOf(k, kit.Begin(k, wf, struct{}{})); got != "result of the run" || sealer.left.Load() >= 0 {
+			if got := kit.ResultOf(k, kit.Begin(k, wf, struct{}{})); got != "result of the run" ||
+				sealer.left.Load() >= 0 {
 				t.Errorf("got %q, failures left: %d", got, sealer.left.Load())
 			}
 		})
 	}
 }
 
-// A value that its own type cannot decode is refused. The caller gets the error for an input or a message. A result fails its run,
-// and the parent of a child gets that failure.
+// A value that its own type cannot decode is refused. The caller gets the error for an input or a message. A result
+// fails its run, and the parent of a child gets that failure.
 func TestValueThatDoesNotDecodeIsRefused(t *testing.T) {
 	k := kit.New(t)
 	type holder struct{ Err error }
@@ -285,7 +298,8 @@ func TestValueThatDoesNotDecodeIsRefused(t *testing.T) {
 		t.Errorf("the result's failure: %v", re)
 	}
 	_, err := kagzi.Start(k.Ctx, k.Client, child, bad)
-	kit.MustContain(t, err, `input of workflow "child"`, ".holder", "does not decode", "a type that decodes what it encodes")
+	kit.MustContain(t, err, `input of workflow "child"`, ".holder", "does not decode",
+		"a type that decodes what it encodes")
 	if kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("an input: %v", err)
 	}
@@ -298,17 +312,19 @@ func TestValueThatDoesNotDecodeIsRefused(t *testing.T) {
 	kit.MustContain(t, err, "error is an interface", "a concrete type")
 }
 
-// TestInputOfAStep has what a step was given in each of its attempts, sealed in the table and opened by Steps, and none for a
-// step without the option.
+// TestInputOfAStep has what a step was given in each of its attempts, sealed in the table and opened by Steps, and none
+// for a step without the option.
 func TestInputOfAStep(t *testing.T) {
 	k := newSealedKit(t)
 	wf := kagzi.Define[struct{}, int]("wf")
 	var calls atomic.Int64
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
-		if err := kagzi.Do(ctx, "charge", failsOnce(&calls), kit.Soon, kagzi.Input(map[string]int{"cents": 1999})); err != nil {
+		if err := kagzi.Do(ctx, "charge", failsOnce(&calls), kit.Soon,
+			kagzi.Input(map[string]int{"cents": 1999})); err != nil {
 			return 0, err
 		}
-		_, err := kagzi.StepTx(ctx, "book", func(context.Context, pgx.Tx) (int, error) { return 1, nil }, kagzi.Input("LH1"))
+		_, err := kagzi.StepTx(ctx, "book", func(context.Context, pgx.Tx) (int, error) { return 1, nil },
+			kagzi.Input("LH1"))
 		if err != nil {
 			return 0, err
 		}
@@ -317,7 +333,10 @@ func TestInputOfAStep(t *testing.T) {
 	run := kit.Begin(k, wf, struct{}{})
 	kit.ResultOf(k, run)
 	steps := k.Steps(run.ID())
-	for step, want := range map[string][]string{"charge": {`{"cents":1999}`, `{"cents":1999}`}, "book": {`"LH1"`}, "mail": {""}} {
+	for step, want := range map[string][]string{
+		"charge": {`{"cents":1999}`, `{"cents":1999}`}, "book": {`"LH1"`},
+		"mail": {""},
+	} {
 		var got []string
 		for _, a := range steps[step] {
 			got = append(got, string(a.Input))
@@ -326,7 +345,8 @@ func TestInputOfAStep(t *testing.T) {
 			t.Errorf("%s has inputs %q, want %q", step, got, want)
 		}
 	}
-	if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE position('LH1' IN encode(input, 'escape')) > 0`); n != 0 {
+	if n := k.Count(`SELECT count(*) FROM kagzi.step_runs
+		WHERE position('LH1' IN encode(input, 'escape')) > 0`); n != 0 {
 		t.Error("an input is not sealed")
 	}
 }
@@ -369,7 +389,10 @@ func (p *panicky) UnmarshalJSON(data []byte) error {
 // A decoder that panics is one that returns an error, for a run's input, a message, a result and the caller.
 func TestDecodersThatPanic(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]kagzi.ClientConfig{"Codec": {Codec: panickyCodec{}}, "Sealer": {Sealer: panickySealer{}}, "UnmarshalJSON": {}} {
+	for name, cfg := range map[string]kagzi.ClientConfig{
+		"Codec":  {Codec: panickyCodec{}},
+		"Sealer": {Sealer: panickySealer{}}, "UnmarshalJSON": {},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := kit.NewWith(t, cfg)
@@ -386,14 +409,16 @@ func TestDecodersThatPanic(t *testing.T) {
 			kit.StartLocal(t, worker)
 			_, err = run.Result(k.Ctx)
 			var failed *kagzi.RunError
-			if !errors.As(err, &failed) || failed.Kind != kind.BadInput || strings.Contains(err.Error(), panics) || !strings.Contains(err.Error(), "codec_test.go:") {
+			if !errors.As(err, &failed) || failed.Kind != kind.BadInput || strings.Contains(err.Error(), panics) ||
+				!strings.Contains(err.Error(), "codec_test.go:") {
 				t.Errorf("a run whose input does not decode: %v", err)
 			}
 			found, err := kagzi.Find(k.Ctx, k.Client, kagzi.Define[panicky, panicky]("wf"), good.ID())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := found.Result(k.Ctx); err == nil || strings.Contains(err.Error(), panics) || errors.Is(err, kind.Panic) {
+			if _, err := found.Result(k.Ctx); err == nil || strings.Contains(err.Error(), panics) ||
+				errors.Is(err, kind.Panic) {
 				t.Errorf("a result that does not decode: %v", err)
 			}
 		})

@@ -30,17 +30,21 @@ func everyOperation(ctx kagzi.Context, f *kagzi.Future[int]) map[string]error {
 	_, errs["StepTx"] = kagzi.StepTx(ctx, "x", func(context.Context, pgx.Tx) (int, error) { return 0, nil })
 	errs["Sleep"] = kagzi.Sleep(ctx, "x", time.Hour)
 	errs["SleepUntil"] = kagzi.SleepUntil(ctx, "x", time.Now())
-	errs["Parallel"] = kagzi.Parallel(ctx, "x", map[string]func(kagzi.Context) error{"a": func(kagzi.Context) error { return nil }})
+	errs["Parallel"] = kagzi.Parallel(ctx, "x", map[string]func(kagzi.Context) error{"a": func(kagzi.Context) error {
+		return nil
+	}})
 	_, errs["Map"] = kagzi.Map(ctx, "x", []int{1}, func(kagzi.Context, int) (int, error) { return 0, nil })
-	_, _, errs["Race"] = kagzi.Race(ctx, "x", map[string]func(kagzi.Context) (int, error){"a": func(kagzi.Context) (int, error) { return 0, nil }})
+	_, _, errs["Race"] = kagzi.Race(ctx, "x",
+		map[string]func(kagzi.Context) (int, error){"a": func(kagzi.Context) (int, error) { return 0, nil }})
 	_, errs["Result"] = f.Result(ctx)
 	return errs
 }
 
 // ofAnotherGoroutine reports whether err says that a Context was used in another goroutine, or in its own step.
 func ofAnotherGoroutine(err error) bool {
-	return kagzi.KindOf(err) == kind.BadRequest && (strings.Contains(err.Error(), "Context in use by another goroutine or by its own step") ||
-		strings.Contains(err.Error(), "a durable operation inside of a step"))
+	return kagzi.KindOf(err) == kind.BadRequest &&
+		(strings.Contains(err.Error(), "Context in use by another goroutine or by its own step") ||
+			strings.Contains(err.Error(), "a durable operation inside of a step"))
 }
 
 func TestContextOfAnotherGoroutine(t *testing.T) {
@@ -75,7 +79,10 @@ func TestContextOfAnotherGoroutine(t *testing.T) {
 			f := kagzi.Go(ctx, "b", branch)
 			err := kagzi.Do(ctx, "s", func(context.Context) error { check(t, everyOperation(ctx, f)); return nil })
 			kit.MustContain(t, err, "inside of a step")
-			err = kagzi.DoTx(ctx, "tx", func(context.Context, pgx.Tx) error { check(t, everyOperation(ctx, f)); return nil })
+			err = kagzi.DoTx(ctx, "tx", func(context.Context, pgx.Tx) error {
+				check(t, everyOperation(ctx, f))
+				return nil
+			})
 			kit.MustContain(t, err, "inside of a step")
 			return f.Result(ctx)
 		})
@@ -84,7 +91,10 @@ func TestContextOfAnotherGoroutine(t *testing.T) {
 		k := kit.New(t)
 		kit.Refused(k, func(ctx kagzi.Context) (int, error) {
 			f := kagzi.Go(ctx, "b", branch)
-			return kagzi.Go(ctx, "c", func(kagzi.Context) (int, error) { check(t, everyOperation(ctx, f)); return 0, nil }).Result(ctx)
+			return kagzi.Go(ctx, "c", func(kagzi.Context) (int, error) {
+				check(t, everyOperation(ctx, f))
+				return 0, nil
+			}).Result(ctx)
 		})
 	})
 	t.Run("GoReportsItThroughItsFuture", func(t *testing.T) {
@@ -96,7 +106,8 @@ func TestContextOfAnotherGoroutine(t *testing.T) {
 			all.Wait()
 			return 0, nil
 		})
-		kit.MustContain(t, kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed), "another goroutine", "kagzi.Go")
+		kit.MustContain(t, kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed), "another goroutine",
+			"kagzi.Go")
 	})
 	t.Run("AfterTheRunEnded", func(t *testing.T) {
 		k := kit.New(t)
@@ -248,7 +259,8 @@ func TestLoggerIsSilentInAReplay(t *testing.T) {
 				return 0, nil
 			})
 			_, err := outer.Result(ctx)
-			reader := kagzi.Go(ctx, "reader", func(ctx kagzi.Context) (int, error) { return inner.Result(ctx) }) // at the same time
+			// at the same time
+			reader := kagzi.Go(ctx, "reader", func(ctx kagzi.Context) (int, error) { return inner.Result(ctx) })
 			_, errInner := inner.Result(ctx)
 			_, errReader := reader.Result(ctx)
 			errStep := kagzi.Do(ctx, "b", func(context.Context) error { return nil })
@@ -264,7 +276,8 @@ func TestLoggerIsSilentInAReplay(t *testing.T) {
 			say(ctx, "between")
 			_, _ = kagzi.Map(ctx, "m", []int{1}, func(kagzi.Context, int) (int, error) { return 1, nil })
 			say(ctx, "mapped")
-			_, _, _ = kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (int, error){"x": func(kagzi.Context) (int, error) { return 1, nil }})
+			_, _, _ = kagzi.Race(ctx, "r",
+				map[string]func(kagzi.Context) (int, error){"x": func(kagzi.Context) (int, error) { return 1, nil }})
 			say(ctx, "raced")
 			return kagzi.Sleep(ctx, "long", time.Hour)
 		},
@@ -304,7 +317,8 @@ func TestLoggerIsSilentInAReplay(t *testing.T) {
 					t.Errorf("%q was logged %d times", text, n)
 				}
 			}
-			kit.MustContain(t, errors.New(out.String()), "k=v", "g.x=1", "run="+string(run.ID()), "workflow=wf", "run_attempt=1")
+			kit.MustContain(t, errors.New(out.String()), "k=v", "g.x=1", "run="+string(run.ID()), "workflow=wf",
+				"run_attempt=1")
 			if t.Failed() {
 				t.Log(out.String())
 			}
@@ -344,8 +358,8 @@ func TestContextOfACancelledBranch(t *testing.T) {
 	})
 }
 
-// TestLoggerOfTheParentInABranch uses a logger in a branch while the goroutine that it belongs to continues. The race detector
-// checks it.
+// TestLoggerOfTheParentInABranch uses a logger in a branch while the goroutine that it belongs to continues. The race
+// detector checks it.
 func TestLoggerOfTheParentInABranch(t *testing.T) {
 	t.Parallel() // before the kit, whose time begins with it
 	k := kit.NewWith(t, kagzi.ClientConfig{Logger: slog.New(slog.NewTextHandler(&testlog.Buffer{}, nil))})

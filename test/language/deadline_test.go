@@ -36,7 +36,8 @@ func TestDeadline(t *testing.T) {
 		})
 		late(k, kit.Begin(k, wf, 1))
 		if executions.Load() != 1 {
-			t.Errorf("the function was called %d times: a run past its deadline must not begin again", executions.Load())
+			t.Errorf("the function was called %d times: a run past its deadline must not begin again",
+				executions.Load())
 		}
 	})
 	t.Run("RunningAStep", func(t *testing.T) {
@@ -95,7 +96,10 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("WaitingForItsRetry", func(t *testing.T) {
 		k := kit.New(t)
-		wf := kagzi.Define[int, int]("wf", enough, kagzi.RetryPolicy{Forever: true, Backoff: time.Hour, MaxBackoff: time.Hour})
+		wf := kagzi.Define[int, int]("wf", enough, kagzi.RetryPolicy{
+			Forever: true, Backoff: time.Hour,
+			MaxBackoff: time.Hour,
+		})
 		kit.Serve(k, wf, func(kagzi.Context, int) (int, error) { return 0, errors.New("no") })
 		late(k, kit.Begin(k, wf, 1))
 	})

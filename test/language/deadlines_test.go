@@ -30,7 +30,8 @@ func keepHouse(k *kit.Kit) {
 	})
 }
 
-// alone is the configuration of a worker that hosts no coordinator and does not poll, so that only notifications wake its runs.
+// alone is the configuration of a worker that hosts no coordinator and does not poll, so that only notifications wake
+// its runs.
 var alone = kagzi.WorkerConfig{NoCoordinator: true, PollInterval: time.Hour}
 
 // brief is a Timeout that passes soon.
@@ -39,7 +40,8 @@ const brief = kagzi.Timeout(50 * time.Millisecond)
 func wantDeadline(t *testing.T, err error) {
 	t.Helper()
 	re, ok := errors.AsType[*kagzi.RunError](err)
-	if !ok || re.Status != kagzi.StatusFailed || re.Kind != kind.Deadline || re.Message != "the run's Timeout has passed" {
+	if !ok || re.Status != kagzi.StatusFailed || re.Kind != kind.Deadline ||
+		re.Message != "the run's Timeout has passed" {
 		t.Errorf("error %v, want that of a deadline", err)
 	}
 }
@@ -56,7 +58,8 @@ func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 		run, later := kit.Begin(k, wf, 1, brief), kit.Begin(k, wf, 1, kagzi.Timeout(time.Hour))
 		_, err := run.Result(k.Ctx)
 		wantDeadline(t, err)
-		if info := k.InfoOf(run.ID()); info.EndedAt.Before(info.DeadlineAt) || info.Version != 0 || !info.StartedAt.IsZero() {
+		if info := k.InfoOf(run.ID()); info.EndedAt.Before(info.DeadlineAt) || info.Version != 0 ||
+			!info.StartedAt.IsZero() {
 			t.Errorf("the run is %+v", info)
 		}
 		if info := k.InfoOf(later.ID()); info.Status != kagzi.StatusPending {
@@ -106,12 +109,17 @@ func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 		k := kit.New(t)
 		keepHouse(k)
 		child := kagzi.Define[int, int]("child", kagzi.Queue("nobody's"))
-		family(k, wf, func(ctx kagzi.Context, n int) (int, error) { return kagzi.RunChild(ctx, "child", child, n, brief) })
+		family(k, wf, func(ctx kagzi.Context, n int) (int, error) {
+			return kagzi.RunChild(ctx, "child", child, n, brief)
+		})
 		_, err := kit.Begin(k, wf, 1, kit.NoRetry).Result(k.Ctx)
-		if re, ok := errors.AsType[*kagzi.RunError](err); !ok || re.Kind != kind.Deadline || !strings.Contains(re.Message, "the run's Timeout has passed") {
+		if re, ok := errors.AsType[*kagzi.RunError](err); !ok || re.Kind != kind.Deadline ||
+			!strings.Contains(re.Message, "the run's Timeout has passed") {
 			t.Errorf("the parent: %v", err)
 		}
-		wantDeadline(t, failureIn(k.InfoOf(k.ChildOf(kagzi.RunID(dbtest.QueryOne[string](t, k.Pool, `SELECT run_id::text FROM kagzi.workflow_runs WHERE parent_run_id IS NULL`)), "child").ID)))
+		wantDeadline(t,
+			failureIn(k.InfoOf(k.ChildOf(kagzi.RunID(dbtest.QueryOne[string](t, k.Pool, `SELECT run_id::text
+				FROM kagzi.workflow_runs WHERE parent_run_id IS NULL`)), "child").ID)))
 	})
 
 	t.Run("TheWorkerDied", func(t *testing.T) {
@@ -121,7 +129,8 @@ func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 		run := kit.Begin(k, wf, 1)
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 		_ = stop()
-		k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(), locked_by = gen_random_uuid(), deadline_at = now(), available_at = now()`)
+		k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(),
+			locked_by = gen_random_uuid(), deadline_at = now(), available_at = now()`)
 		_, err := run.Result(k.Ctx)
 		wantDeadline(t, err)
 	})
@@ -136,7 +145,8 @@ func failureIn(i kagzi.RunInfo) error {
 func TestDeadlineWithCompensationsNeedsNoWorker(t *testing.T) {
 	k := kit.New(t)
 	keepHouse(k)
-	parent, child := kagzi.Define[int, int]("parent", kit.NoRetry, kagzi.Queue("parents")), kagzi.Define[int, int]("child", kit.NoRetry)
+	parent, child := kagzi.Define[int, int]("parent", kit.NoRetry, kagzi.Queue("parents")),
+		kagzi.Define[int, int]("child", kit.NoRetry)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{NoCoordinator: true, Queue: "parents"})
 	kagzi.Handle(w, parent, func(ctx kagzi.Context, n int) (int, error) {
 		return kagzi.RunChild(ctx, "child", child, n, kagzi.Queue("default"))

@@ -20,7 +20,9 @@ func TestBranchLeftByAWinnerReadsItsMessage(t *testing.T) {
 		var f *kagzi.Future[string]
 		_, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
 			"x": func(ctx kagzi.Context) (string, error) {
-				f = kagzi.Go(ctx, "c", func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved) })
+				f = kagzi.Go(ctx, "c", func(ctx kagzi.Context) (string, error) {
+					return kagzi.WaitSignal(ctx, kit.Approved)
+				})
 				return kagzi.Step(ctx, "s", func(context.Context) (string, error) { return "x", nil })
 			},
 			"y": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, kit.Rejected) },
@@ -55,7 +57,10 @@ func TestBranchLeftByAWinnerReadsItsMessageInMemory(t *testing.T) {
 		_, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
 			"x": func(ctx kagzi.Context) (string, error) {
 				f = kagzi.Go(ctx, "c", func(ctx kagzi.Context) (string, error) {
-					if err := kagzi.Do(ctx, "late", func(context.Context) error { await.Opened(t, won); return nil }); err != nil {
+					if err := kagzi.Do(ctx, "late", func(context.Context) error {
+						await.Opened(t, won)
+						return nil
+					}); err != nil {
 						return "", err
 					}
 					return kagzi.WaitSignal(ctx, kit.Approved)
@@ -90,9 +95,9 @@ func TestBranchLeftByAWinnerReadsItsMessageInMemory(t *testing.T) {
 	}
 }
 
-// TestCancelledRaceGivesBackWhatItRecorded cancels a Race from outside (a sibling of its branch fails) while a racer, which has read a message, executes a
-// step that succeeds nevertheless. The step is not recorded, and what the racer read is given back: the next
-// attempt of the run reads it again.
+// TestCancelledRaceGivesBackWhatItRecorded cancels a Race from outside (a sibling of its branch fails) while a racer,
+// which has read a message, executes a step that succeeds nevertheless. The step is not recorded, and what the racer
+// read is given back: the next attempt of the run reads it again.
 func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 	k := kit.New(t)
 	j := &kit.Journal{}
@@ -170,8 +175,8 @@ func TestCancelledRaceGivesBackWhatItRecorded(t *testing.T) {
 	}
 }
 
-// The loser of a race reads a message, and records nothing after it, in a run that stays in memory or is suspended in between. The
-// next wait for the message reads it.
+// The loser of a race reads a message, and records nothing after it, in a run that stays in memory or is suspended in
+// between. The next wait for the message reads it.
 func TestLoserGivesItsMessageBack(t *testing.T) {
 	t.Parallel()
 	for _, suspend := range []bool{false, true} {
@@ -187,7 +192,11 @@ func TestLoserGivesItsMessageBack(t *testing.T) {
 			kit.ServeWith(k, kit.NotifiedOnly, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 				if !suspend { // another branch at work keeps the run in memory
 					kagzi.Go(ctx, "busy", func(ctx kagzi.Context) (int, error) {
-						return 0, kagzi.Do(ctx, "s", func(context.Context) error { begun <- true; await.Opened(t, open); return nil })
+						return 0, kagzi.Do(ctx, "s", func(context.Context) error {
+							begun <- true
+							await.Opened(t, open)
+							return nil
+						})
 					})
 				}
 				winner, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){

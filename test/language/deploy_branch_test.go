@@ -12,12 +12,15 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// TestAStepInFrontOfAFailedBranch deploys a new step in front of one that has failed in a branch while the run is asleep:
-// nothing begins in the branch, and it fails with what it has failed with.
+// TestAStepInFrontOfAFailedBranch deploys a new step in front of one that has failed in a branch while the run is
+// asleep: nothing begins in the branch, and it fails with what it has failed with.
 func TestAStepInFrontOfAFailedBranch(t *testing.T) {
 	t.Parallel()
 	both := func(ctx kagzi.Context, what func(kagzi.Context) error) error {
-		return kagzi.Parallel(ctx, "trip", map[string]func(kagzi.Context) error{"flight": what, "hotel": func(ctx kagzi.Context) error { return kit.Naps(ctx, 1) }}, kagzi.CollectErrors())
+		return kagzi.Parallel(ctx, "trip", map[string]func(kagzi.Context) error{
+			"flight": what,
+			"hotel":  func(ctx kagzi.Context) error { return kit.Naps(ctx, 1) },
+		}, kagzi.CollectErrors())
 	}
 	first := func(ctx kagzi.Context, what func(kagzi.Context) error) error {
 		return kagzi.Parallel(ctx, "trip", map[string]func(kagzi.Context) error{"flight": what})
@@ -26,7 +29,10 @@ func TestAStepInFrontOfAFailedBranch(t *testing.T) {
 		_, err := kagzi.Go(ctx, "trip", func(ctx kagzi.Context) (int, error) { return 0, what(ctx) }).Result(ctx)
 		return err
 	}
-	for name, group := range map[string]func(kagzi.Context, func(kagzi.Context) error) error{"All": both, "First": first, "Go": branch} {
+	for name, group := range map[string]func(kagzi.Context, func(kagzi.Context) error) error{
+		"All":   both,
+		"First": first, "Go": branch,
+	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
 			wf := kagzi.Define[int, string]("wf", kit.Twice)
@@ -35,13 +41,17 @@ func TestAStepInFrontOfAFailedBranch(t *testing.T) {
 				return func(ctx kagzi.Context, _ int) (string, error) {
 					err := group(ctx, func(ctx kagzi.Context) error {
 						if deployed {
-							if err := kagzi.Do(ctx, "seat", func(context.Context) error { seats.Add(1); return nil }); err != nil {
+							if err := kagzi.Do(ctx, "seat", func(context.Context) error {
+								seats.Add(1)
+								return nil
+							}); err != nil {
 								return err
 							}
 						}
 						return kagzi.Do(ctx, "book", failsOnce(&books), kit.NoRetry)
 					})
-					if step, ok := errors.AsType[*kagzi.StepError](err); err != nil && (!ok || step.Kind != kind.Unknown || step.Message != "not today") {
+					if step, ok := errors.AsType[*kagzi.StepError](err); err != nil &&
+						(!ok || step.Kind != kind.Unknown || step.Message != "not today") {
 						t.Errorf("deployed: %v, failed with %v", deployed, err)
 					}
 					if e := kagzi.Sleep(ctx, "night", time.Hour); e != nil {
@@ -76,14 +86,15 @@ func TestAStepInFrontOfAWinner(t *testing.T) {
 	var deployed atomic.Bool
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
 		_, err := kagzi.Go(ctx, "trip", func(ctx kagzi.Context) (int, error) {
-			if _, _, err := kagzi.Race(ctx, "offers", map[string]func(kagzi.Context) (int, error){"a": func(ctx kagzi.Context) (int, error) {
-				if deployed.Load() {
-					if err := kagzi.Do(ctx, "new", func(context.Context) error { return nil }); err != nil {
-						return 0, err
+			if _, _, err := kagzi.Race(ctx, "offers",
+				map[string]func(kagzi.Context) (int, error){"a": func(ctx kagzi.Context) (int, error) {
+					if deployed.Load() {
+						if err := kagzi.Do(ctx, "new", func(context.Context) error { return nil }); err != nil {
+							return 0, err
+						}
 					}
-				}
-				return 0, kagzi.Do(ctx, "ask", func(context.Context) error { return nil })
-			}}); err != nil {
+					return 0, kagzi.Do(ctx, "ask", func(context.Context) error { return nil })
+				}}); err != nil {
 				return 0, err
 			}
 			return 0, kagzi.Do(ctx, "book", failing)

@@ -64,7 +64,8 @@ func TestStepFailureIsAStepError(t *testing.T) {
 	wf := kagzi.Define[struct{}, struct{}]("failing", kagzi.RetryPolicy{MaxAttempts: 1})
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ struct{}) (struct{}, error) {
-		return struct{}{}, kagzi.Do(ctx, "boom", func(context.Context) error { return errors.New("no\x00pe") }, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+		return struct{}{}, kagzi.Do(ctx, "boom", func(context.Context) error { return errors.New("no\x00pe") },
+			kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 	})
 	kit.StartWorker(t, w)
 	run, err := kagzi.Start(ctx, c, wf, struct{}{})

@@ -37,7 +37,9 @@ func TestFailedAttemptOfARun(t *testing.T) {
 				return 0, err
 			}
 			slept.Add(1)
-			f := kagzi.Go(ctx, "branch", func(ctx kagzi.Context) (int, error) { return kagzi.Step(ctx, "good", kit.Once(&tx, 2)) })
+			f := kagzi.Go(ctx, "branch", func(ctx kagzi.Context) (int, error) {
+				return kagzi.Step(ctx, "good", kit.Once(&tx, 2))
+			})
 			if _, err := f.Result(ctx); err != nil {
 				return 0, err
 			}
@@ -66,7 +68,8 @@ func TestFailedAttemptOfARun(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%d idempotency keys for one step, want 1", n)
 		}
-		if bad := k.Steps(run.ID())["bad"]; len(bad) != 5 || bad[1].Error != "attempt 2 of run attempt 1" || bad[2].Error != "attempt 3 of run attempt 2" {
+		if bad := k.Steps(run.ID())["bad"]; len(bad) != 5 || bad[1].Error != "attempt 2 of run attempt 1" ||
+			bad[2].Error != "attempt 3 of run attempt 2" {
 			t.Errorf("attempts of the step: %+v", bad)
 		}
 	})
@@ -80,11 +83,13 @@ func TestFailedAttemptOfARun(t *testing.T) {
 			info, _ = run.Info(k.Ctx)
 			return info.Attempts == 1
 		})
-		if info.Status != kagzi.StatusPending || info.WaitingOn != "retry" || info.Kind != kind.Unknown || info.Error != "bro\ufffdken \ufffd" {
+		if info.Status != kagzi.StatusPending || info.WaitingOn != "retry" || info.Kind != kind.Unknown ||
+			info.Error != "bro\ufffdken \ufffd" {
 			t.Errorf("run waits as %+v", info)
 		}
 		k.Wake(run.ID())
-		if after, _ := run.Info(k.Ctx); !after.AvailableAt.Equal(info.AvailableAt) || time.Until(info.AvailableAt) < 30*time.Minute {
+		if after, _ := run.Info(k.Ctx); !after.AvailableAt.Equal(info.AvailableAt) ||
+			time.Until(info.AvailableAt) < 30*time.Minute {
 			t.Errorf("available at %v, then %v; want a backoff of an hour", info.AvailableAt, after.AvailableAt)
 		}
 	})
@@ -93,7 +98,9 @@ func TestFailedAttemptOfARun(t *testing.T) {
 		wf := kagzi.Define[struct{}, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 		var calls atomic.Int64
 		const declined kind.Kind = "card_declined"
-		kit.Serve(k, wf, func(kagzi.Context, struct{}) (int, error) { return 0, fmt.Errorf("no %d: %w", calls.Add(1), declined) })
+		kit.Serve(k, wf, func(kagzi.Context, struct{}) (int, error) {
+			return 0, fmt.Errorf("no %d: %w", calls.Add(1), declined)
+		})
 		re := kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed)
 		if calls.Load() != 2 || !errors.Is(re, declined) || re.Message != "no 2: card_declined" || re.Workflow != "wf" {
 			t.Errorf("after %d calls: %+v", calls.Load(), re)
@@ -109,11 +116,17 @@ func TestRunFailsForGood(t *testing.T) {
 		kind kind.Kind
 		text string
 	}{
-		{"Permanent", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New("never")) }, kind.Unknown, "never"},
+		{
+			"Permanent", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New("never")) },
+			kind.Unknown, "never",
+		},
 		{"PermanentTimeout", func(kagzi.Context) (any, error) {
 			return nil, kagzi.Permanent(fmt.Errorf("late: %w", kind.Timeout))
 		}, kind.Timeout, "late"},
-		{"KindThatIs", func(kagzi.Context) (any, error) { return nil, fmt.Errorf("x: %w", kind.Validation) }, kind.Validation, "x"},
+		{
+			"KindThatIs", func(kagzi.Context) (any, error) { return nil, fmt.Errorf("x: %w", kind.Validation) },
+			kind.Validation, "x",
+		},
 		{"PermanentStep", func(ctx kagzi.Context) (any, error) {
 			return nil, kagzi.Do(ctx, "s", func(context.Context) error { return kagzi.Permanent(errors.New("gone")) })
 		}, kind.Unknown, "gone"},
@@ -121,7 +134,10 @@ func TestRunFailsForGood(t *testing.T) {
 		{"NilPanic", func(kagzi.Context) (any, error) { panic(nil) }, kind.Panic, "nil"}, //nolint:govet // on purpose
 		{"ErrorPanic", func(kagzi.Context) (any, error) { panic(errors.New("ouch")) }, kind.Panic, "ouch"},
 		{"PanicWhoseTextPanics", func(kagzi.Context) (any, error) { panic(evil{}) }, kind.Panic, "evil"},
-		{"ErrorWhoseTextPanics", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(evil{}) }, kind.Unknown, "evil"},
+		{
+			"ErrorWhoseTextPanics", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(evil{}) },
+			kind.Unknown, "evil",
+		},
 		{"PanicInABranch", func(ctx kagzi.Context) (any, error) {
 			return kagzi.Go(ctx, "b", func(kagzi.Context) (any, error) { panic("ouch") }).Result(ctx)
 		}, kind.Panic, "ouch"},
@@ -133,13 +149,30 @@ func TestRunFailsForGood(t *testing.T) {
 			return nil, kagzi.DoTx(ctx, "s", func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil })
 		}, kind.Panic, "Goexit"},
 		{"GoexitInABranch", func(ctx kagzi.Context) (any, error) {
-			return kagzi.Go(ctx, "b", func(kagzi.Context) (any, error) { runtime.Goexit(); return nil, nil }).Result(ctx)
+			return kagzi.Go(ctx, "b", func(kagzi.Context) (any, error) { runtime.Goexit(); return nil, nil }).
+				Result(ctx)
 		}, kind.Panic, "Goexit"},
-		{"ResultThatDoesNotEncode", func(kagzi.Context) (any, error) { return make(chan int), nil }, kind.Validation, "chan int"},
-		{"ResultTooLarge", func(kagzi.Context) (any, error) { return strings.Repeat("x", 4<<20), nil }, kind.Validation, "4194306"},
-		{"HugeError", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New(strings.Repeat("é", 2<<20))) }, kind.Unknown, "truncated"},
-		{"EmptyError", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New("")) }, kind.Unknown, "without a text"},
-		{"HostileKind", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(kind.Kind("a\x00b\xff")) }, "a\ufffdb\ufffd", "a"},
+		{
+			"ResultThatDoesNotEncode", func(kagzi.Context) (any, error) { return make(chan int), nil }, kind.Validation,
+			"chan int",
+		},
+		{
+			"ResultTooLarge", func(kagzi.Context) (any, error) { return strings.Repeat("x", 4<<20), nil },
+			kind.Validation,
+			"4194306",
+		},
+		{"HugeError", func(kagzi.Context) (any, error) {
+			return nil, kagzi.Permanent(errors.New(strings.Repeat("é", 2<<20)))
+		}, kind.Unknown, "truncated"},
+		{
+			"EmptyError", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(errors.New("")) },
+			kind.Unknown,
+			"without a text",
+		},
+		{
+			"HostileKind", func(kagzi.Context) (any, error) { return nil, kagzi.Permanent(kind.Kind("a\x00b\xff")) },
+			"a\ufffdb\ufffd", "a",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
@@ -202,7 +235,11 @@ func TestWakeUpIsNotLost(t *testing.T) {
 		wf := kagzi.Define[struct{}, string]("wf")
 		w := kit.NewWorker(t, k.Client, kit.NotifiedOnly)
 		send := func(run kagzi.RunID, v string) { // without a notification: the suspension itself must find it
-			if _, err := store.New(k.Pool, "default").Signal(k.Ctx, nil, store.Message{RunID: uuid.MustParse(string(run)), Name: "approved", ID: v, Payload: []byte(`"` + v + `"`)}); err != nil {
+			if _, err := store.New(k.Pool, "default").Signal(k.Ctx, nil,
+				store.Message{
+					RunID: uuid.MustParse(string(run)), Name: "approved", ID: v,
+					Payload: []byte(`"` + v + `"`),
+				}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -213,7 +250,10 @@ func TestWakeUpIsNotLost(t *testing.T) {
 			}
 		})
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
-			if err := kagzi.Do(ctx, "send", func(context.Context) error { send(ctx.RunID(), "b"); return nil }); err != nil {
+			if err := kagzi.Do(ctx, "send", func(context.Context) error {
+				send(ctx.RunID(), "b")
+				return nil
+			}); err != nil {
 				return "", err
 			}
 			return reading(3, kit.Approved)(ctx, struct{}{})
@@ -265,10 +305,12 @@ func TestEarliestWaitWakes(t *testing.T) {
 			info = k.InfoOf(run)
 			return info.Status == kagzi.StatusSleeping && strings.HasPrefix(info.WaitingOn, "timer "+name+"/nap")
 		})
-		if left := time.Until(info.AvailableAt); left < time.Duration(i+1)*time.Hour || left > time.Duration(i+2)*time.Hour {
+		if left := time.Until(info.AvailableAt); left < time.Duration(i+1)*time.Hour ||
+			left > time.Duration(i+2)*time.Hour {
 			t.Errorf("waits for %s until %v", name, info.AvailableAt)
 		}
-		k.Exec(`UPDATE kagzi.step_runs SET wake_at = clock_timestamp() WHERE run_id = $1 AND step_id = $2`, string(run.ID()), name+"/nap")
+		k.Exec(`UPDATE kagzi.step_runs SET wake_at = clock_timestamp() WHERE run_id = $1 AND step_id = $2`,
+			string(run.ID()), name+"/nap")
 		k.Wake(run.ID())
 	}
 	if got := fmt.Sprint(kit.ResultOf(k, run)); got != "[a b c]" {
@@ -309,11 +351,13 @@ func TestDeferredCallsAtSuspension(t *testing.T) {
 		t.Errorf("result %d", got)
 	}
 	if deferred.Load() != 2 || executed.Load() != 0 || recovered.Load() != 0 {
-		t.Errorf("deferred calls ran %d times, executed %d steps, recovered %d times; want 2, 0, 0", deferred.Load(), executed.Load(), recovered.Load())
+		t.Errorf("deferred calls ran %d times, executed %d steps, recovered %d times; want 2, 0, 0", deferred.Load(),
+			executed.Load(), recovered.Load())
 	}
 }
 
-// A path that nothing compresses fits into the indexes up to its limit, and is refused beyond that, before its step is executed.
+// A path that nothing compresses fits into the indexes up to its limit, and is refused beyond that, before its step is
+// executed.
 func TestPathsThatDoNotCompress(t *testing.T) {
 	t.Parallel()
 	k := kit.NewWith(t, kagzi.ClientConfig{Namespace: hexOf(-1, 255)})

@@ -42,7 +42,9 @@ func TestFirstCallInTheOnlyConnection(t *testing.T) {
 		"CancelAll": func(ctx context.Context, c *kagzi.Client) error {
 			return only(c.CancelAll(ctx, kagzi.RunFilter{Workflow: "nothing"}, kagzi.InTx(tx)))
 		},
-		"PauseSchedule": func(ctx context.Context, c *kagzi.Client) error { return c.PauseSchedule(ctx, "none", kagzi.InTx(tx)) },
+		"PauseSchedule": func(ctx context.Context, c *kagzi.Client) error {
+			return c.PauseSchedule(ctx, "none", kagzi.InTx(tx))
+		},
 		"DrainQueue": func(ctx context.Context, c *kagzi.Client) error {
 			return only(c.DrainQueue(ctx, "nothing", kagzi.InTx(tx)))
 		},
@@ -94,8 +96,8 @@ func TestWorkerStartsBeforeTheServerAnswers(t *testing.T) {
 	}
 }
 
-// Every call that changes runs refuses a caller's transaction that does not see concurrent commits, even if it does not see the
-// run.
+// Every call that changes runs refuses a caller's transaction that does not see concurrent commits, even if it does not
+// see the run.
 func TestStricterTransactionIsRefused(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")
@@ -110,14 +112,15 @@ func TestStricterTransactionIsRefused(t *testing.T) {
 	later := kit.Begin(k, wf, 1, kagzi.ID("later"), kagzi.Delay(time.Hour)) // after the transaction's snapshot
 	only := func(_ any, err error) error { return err }
 	for name, err := range map[string]error{
-		"Cancel":          k.Client.Cancel(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
-		"CancelByRun":     k.Client.Cancel(k.Ctx, later, kagzi.InTx(tx)),
-		"Terminate":       k.Client.Terminate(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
-		"Resume":          k.Client.Resume(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
-		"Restart":         only(k.Client.Restart(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx))),
-		"Fork":            only(k.Client.Fork(k.Ctx, kagzi.ID("later"), "step", kagzi.InTx(tx))),
-		"CancelAll":       only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx))),
-		"CancelAllDryRun": only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx), kagzi.DryRun())),
+		"Cancel":      k.Client.Cancel(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"CancelByRun": k.Client.Cancel(k.Ctx, later, kagzi.InTx(tx)),
+		"Terminate":   k.Client.Terminate(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"Resume":      k.Client.Resume(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"Restart":     only(k.Client.Restart(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx))),
+		"Fork":        only(k.Client.Fork(k.Ctx, kagzi.ID("later"), "step", kagzi.InTx(tx))),
+		"CancelAll":   only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx))),
+		"CancelAllDryRun": only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx),
+			kagzi.DryRun())),
 	} {
 		if kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("%s: %v, of kind %q", name, err, kagzi.KindOf(err))
@@ -126,8 +129,8 @@ func TestStricterTransactionIsRefused(t *testing.T) {
 	}
 }
 
-// The error for an unusable transaction, or a server that accepts no writes, says what to do, whether or not the client has
-// checked the schema before.
+// The error for an unusable transaction, or a server that accepts no writes, says what to do, whether or not the client
+// has checked the schema before.
 func TestTransactionsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	db, other := dbtest.Database(t), dbtest.Database(t, dbtest.Empty())
@@ -145,8 +148,14 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 		says  string
 		kind  kind.Kind
 	}{
-		"ReadOnly":          {func() pgx.Tx { return begin(db.Pool, pgx.ReadOnly) }, "begin the transaction READ WRITE", kind.Database},
-		"OfAnotherDatabase": {func() pgx.Tx { return begin(other.Pool, pgx.ReadWrite) }, "or give InTx a transaction of the client's database", kind.Unavailable},
+		"ReadOnly": {
+			func() pgx.Tx { return begin(db.Pool, pgx.ReadOnly) }, "begin the transaction READ WRITE",
+			kind.Database,
+		},
+		"OfAnotherDatabase": {
+			func() pgx.Tx { return begin(other.Pool, pgx.ReadWrite) },
+			"or give InTx a transaction of the client's database", kind.Unavailable,
+		},
 		"Ended": {func() pgx.Tx {
 			tx := begin(db.Pool, pgx.ReadWrite)
 			if err := tx.Commit(t.Context()); err != nil {
@@ -161,11 +170,15 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 					"start wf: ": func(c *kagzi.Client, tx pgx.Tx) error {
 						return kit.Second(kagzi.Start(t.Context(), c, wf, 1, kagzi.InTx(tx)))
 					},
-					"cancel ": func(c *kagzi.Client, tx pgx.Tx) error { return c.Cancel(t.Context(), nobody, kagzi.InTx(tx)) },
+					"cancel ": func(c *kagzi.Client, tx pgx.Tx) error {
+						return c.Cancel(t.Context(), nobody, kagzi.InTx(tx))
+					},
 					"restart ": func(c *kagzi.Client, tx pgx.Tx) error {
 						return kit.Second(c.Restart(t.Context(), nobody, kagzi.InTx(tx)))
 					},
-					`pause schedule "none": `: func(c *kagzi.Client, tx pgx.Tx) error { return c.PauseSchedule(t.Context(), "none", kagzi.InTx(tx)) },
+					`pause schedule "none": `: func(c *kagzi.Client, tx pgx.Tx) error {
+						return c.PauseSchedule(t.Context(), "none", kagzi.InTx(tx))
+					},
 					`drain queue "none": `: func(c *kagzi.Client, tx pgx.Tx) error {
 						return kit.Second(c.DrainQueue(t.Context(), "none", kagzi.InTx(tx)))
 					},
@@ -186,8 +199,10 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 			}
 		})
 	}
-	_, err := kagzi.Start(t.Context(), kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))), wf, 1)
-	kit.MustContain(t, err, "kagzi: start wf: the server takes no writes: ", "connect to the primary (target_session_attrs=read-write)")
+	_, err := kagzi.Start(t.Context(),
+		kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))), wf, 1)
+	kit.MustContain(t, err, "kagzi: start wf: the server takes no writes: ",
+		"connect to the primary (target_session_attrs=read-write)")
 	if kagzi.HTTPStatus(err) != http.StatusServiceUnavailable {
 		t.Errorf("status %d for %v", kagzi.HTTPStatus(err), err)
 	}

@@ -54,12 +54,15 @@ func TestWhatANewAttemptForgets(t *testing.T) {
 			}
 			return nil
 		}},
-		{name: "ReportedAndNotWrapped", want: "1 0 1", ends: "it did not work", fn: func(ctx kagzi.Context, c *calls) error {
-			if kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry) != nil {
-				return errors.Join(notify(ctx, c), errOpaque)
-			}
-			return nil
-		}},
+		{
+			name: "ReportedAndNotWrapped", want: "1 0 1", ends: "it did not work",
+			fn: func(ctx kagzi.Context, c *calls) error {
+				if kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry) != nil {
+					return errors.Join(notify(ctx, c), errOpaque)
+				}
+				return nil
+			},
+		},
 		{name: "DealtWith", want: "1 2 1", fn: func(ctx kagzi.Context, c *calls) error {
 			if err := kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry); err != nil {
 				if err := notify(ctx, c); err != nil {
@@ -69,14 +72,18 @@ func TestWhatANewAttemptForgets(t *testing.T) {
 			return kagzi.Do(ctx, "other", failsOnce(&c.other), kit.NoRetry)
 		}},
 		{name: "InABranch", want: "2 0 1", fn: func(ctx kagzi.Context, c *calls) error {
-			_, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry) }).Result(ctx)
+			_, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {
+				return 0, kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry)
+			}).Result(ctx)
 			if err != nil {
 				return errors.Join(notify(ctx, c), err)
 			}
 			return nil
 		}},
 		{name: "InABranchThatNobodyAsked", want: "2 0 1", fn: func(ctx kagzi.Context, c *calls) error {
-			kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry) })
+			kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {
+				return 0, kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry)
+			})
 			return notify(ctx, c)
 		}},
 		{name: "BothOfAGroup", want: "2 2 1", fn: func(ctx kagzi.Context, c *calls) error {
@@ -111,21 +118,26 @@ func TestWhatANewAttemptForgets(t *testing.T) {
 			}
 			return err
 		}},
-		{name: "HandledInAMemberThatFailsThen", want: "2 0 0", ends: "it is there", fn: func(ctx kagzi.Context, c *calls) error {
-			_, err := kagzi.Map(ctx, "m", []int{0}, func(ctx kagzi.Context, n int) (int, error) {
-				if kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry) == nil {
-					return 0, errors.New("it is there")
+		{
+			name: "HandledInAMemberThatFailsThen", want: "2 0 0", ends: "it is there",
+			fn: func(ctx kagzi.Context, c *calls) error {
+				_, err := kagzi.Map(ctx, "m", []int{0}, func(ctx kagzi.Context, n int) (int, error) {
+					if kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry) == nil {
+						return 0, errors.New("it is there")
+					}
+					return 0, nil
+				})
+				if err == nil {
+					return errOpaque
 				}
-				return 0, nil
-			})
-			if err == nil {
-				return errOpaque
-			}
-			return err
-		}},
+				return err
+			},
+		},
 		{name: "BelowABranchThatWasDealtWith", want: "1 2 1", fn: func(ctx kagzi.Context, c *calls) error {
 			_, err := kagzi.Go(ctx, "trip", func(ctx kagzi.Context) (int, error) {
-				below := kagzi.Go(ctx, "below", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry) })
+				below := kagzi.Go(ctx, "below", func(ctx kagzi.Context) (int, error) {
+					return 0, kagzi.Do(ctx, "work", failsOnce(&c.work), kit.NoRetry)
+				})
 				_, err := below.Result(ctx)
 				return 0, err
 			}).Result(ctx)
@@ -168,7 +180,8 @@ func TestWhatANewAttemptForgets(t *testing.T) {
 	}
 }
 
-// A run chooses a vendor because a probe of another fails, charges the chosen one, and then fails. Its retry chooses the same.
+// A run chooses a vendor because a probe of another fails, charges the chosen one, and then fails. Its retry chooses
+// the same.
 func TestARetryTakesTheSameWay(t *testing.T) {
 	k := kit.New(t)
 	type order struct{ Vendor, Charged string }
@@ -179,7 +192,9 @@ func TestARetryTakesTheSameWay(t *testing.T) {
 		if kagzi.Do(ctx, "probe", failsOnce(&probes), kit.NoRetry) != nil {
 			o.Vendor = "B"
 		}
-		if o.Charged, err = kagzi.Step(ctx, "charge", func(context.Context) (string, error) { return o.Vendor, nil }); err != nil {
+		if o.Charged, err = kagzi.Step(ctx, "charge", func(context.Context) (string, error) {
+			return o.Vendor, nil
+		}); err != nil {
 			return o, err
 		}
 		err = kagzi.Do(ctx, "receipt", func(context.Context) error {
@@ -278,10 +293,12 @@ func TestForget(t *testing.T) {
 		t.Error("a nil option is accepted")
 	}
 	failed := kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusFailed}}
-	if b, err := k.Client.ResumeAll(k.Ctx, failed, kagzi.Forget("note")); err != nil || len(b.Changed) > 0 || !errors.Is(b.Skipped[run.ID()], kagzi.ErrNotFound) {
+	if b, err := k.Client.ResumeAll(k.Ctx, failed, kagzi.Forget("note")); err != nil || len(b.Changed) > 0 ||
+		!errors.Is(b.Skipped[run.ID()], kagzi.ErrNotFound) {
 		t.Errorf("%+v, %v", b, err)
 	}
-	b, err := k.Client.ResumeAll(k.Ctx, failed, kagzi.Forget("probe", "ship/0/pack"), kagzi.Forget("slow"), kagzi.Reason("the vendor is back"))
+	b, err := k.Client.ResumeAll(k.Ctx, failed, kagzi.Forget("probe", "ship/0/pack"), kagzi.Forget("slow"),
+		kagzi.Reason("the vendor is back"))
 	if err != nil || len(b.Changed) != 1 {
 		t.Fatalf("%+v, %v", b, err)
 	}
@@ -290,8 +307,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestForgetABranch names a branch, or the group around it, whose failure the function has handled: with it go the failures
-// that it failed with, and not one that it had handled itself.
+// TestForgetABranch names a branch, or the group around it, whose failure the function has handled: with it go the
+// failures that it failed with, and not one that it had handled itself.
 func TestForgetABranch(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"ship/air", "ship", "ship/air/fly/0/load"} {
@@ -325,8 +342,10 @@ func TestForgetABranch(t *testing.T) {
 			run := kit.Begin(k, wf, 1)
 			kit.FailureOf(k, run, kagzi.StatusFailed)
 			k.Resume(run.ID(), kagzi.Forget(name))
-			if got := kit.ResultOf(k, run); got != "shipped" || probes.Load() != 1 || loads.Load() != 2 || trains.Load() > 2 {
-				t.Errorf("got %q after %d probes, %d loads and %d trains", got, probes.Load(), loads.Load(), trains.Load())
+			if got := kit.ResultOf(k, run); got != "shipped" || probes.Load() != 1 || loads.Load() != 2 ||
+				trains.Load() > 2 {
+				t.Errorf("got %q after %d probes, %d loads and %d trains", got, probes.Load(), loads.Load(),
+					trains.Load())
 			}
 		})
 	}
@@ -341,7 +360,8 @@ type detailed struct {
 func (d detailed) Error() string { return d.cause.Error() }
 func (d detailed) Unwrap() error { return d.cause }
 
-// TestForgetsBehindAnErrorThatCannotBeCompared has a branch return such an error, and the function report and return it.
+// TestForgetsBehindAnErrorThatCannotBeCompared has a branch return such an error, and the function report and return
+// it.
 func TestForgetsBehindAnErrorThatCannotBeCompared(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.Twice)
@@ -363,16 +383,20 @@ func TestForgetsBehindAnErrorThatCannotBeCompared(t *testing.T) {
 	}
 }
 
-// TestForgetsOneOfTwoEqualErrors has two branches return one error: the function goes on after the first, and fails with the
-// second, which alone is forgotten.
+// TestForgetsOneOfTwoEqualErrors has two branches return one error: the function goes on after the first, and fails
+// with the second, which alone is forgotten.
 func TestForgetsOneOfTwoEqualErrors(t *testing.T) {
 	k := kit.New(t)
 	soldOut := errors.New("sold out")
 	kit.Serve(k, kit.Travel, func(ctx kagzi.Context, _ int) (int, error) {
 		ask := func(name string) error {
-			_, err := kagzi.Go(ctx, name, func(ctx kagzi.Context) (int, error) { return 0, kit.DoLine(ctx, &kit.Journal{}, "ask") }).Result(ctx)
+			_, err := kagzi.Go(ctx, name, func(ctx kagzi.Context) (int, error) {
+				return 0, kit.DoLine(ctx, &kit.Journal{}, "ask")
+			}).Result(ctx)
 			if err == nil {
-				_, err = kagzi.Go(ctx, name+"-answer", func(kagzi.Context) (int, error) { return 0, soldOut }).Result(ctx)
+				_, err = kagzi.Go(ctx, name+"-answer", func(kagzi.Context) (int, error) {
+					return 0, soldOut
+				}).Result(ctx)
 			}
 			return err
 		}
@@ -386,14 +410,15 @@ func TestForgetsOneOfTwoEqualErrors(t *testing.T) {
 	run := kit.Begin(k, kit.Travel, 1)
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	for name, want := range map[string]int{"a-answer": 0, "b-answer": 1} {
-		if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = $1 AND step_kind = 'BRANCH' AND forgotten_by IS NOT NULL`, name); n != want {
+		if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = $1 AND step_kind = 'BRANCH'
+			AND forgotten_by IS NOT NULL`, name); n != want {
 			t.Errorf("%d failures of %s are forgotten, want %d", n, name, want)
 		}
 	}
 }
 
-// TestForgetABranchThatFailedTwice names a branch that has failed twice: what it failed with the second time is forgotten, and
-// not what it had dealt with by then.
+// TestForgetABranchThatFailedTwice names a branch that has failed twice: what it failed with the second time is
+// forgotten, and not what it had dealt with by then.
 func TestForgetABranchThatFailedTwice(t *testing.T) {
 	k := kit.New(t)
 	var n, x atomic.Int64

@@ -35,7 +35,9 @@ func TestGroupDoneInTimeIsNotTimedOutInAReplay(t *testing.T) {
 	}{
 		{"Parallel", "done", func(ctx kagzi.Context) error {
 			return kagzi.Parallel(ctx, "group", map[string]func(kagzi.Context) error{
-				"a": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "s", func(context.Context) error { return nil }) },
+				"a": func(ctx kagzi.Context) error {
+					return kagzi.Do(ctx, "s", func(context.Context) error { return nil })
+				},
 			}, kagzi.Timeout(time.Hour))
 		}},
 		{"ParallelThatFails", "failed", func(ctx kagzi.Context) error {

@@ -146,7 +146,10 @@ func TestHeadersOfMessages(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	for step, want := range map[string]string{"approved": "from=start x=2", "approved#2": "", "approved#3": "from=start x=1"} {
+	for step, want := range map[string]string{
+		"approved": "from=start x=2", "approved#2": "",
+		"approved#3": "from=start x=1",
+	} {
 		if s := k.Steps(run.ID())[step][0]; shownHeaders(s.Headers) != want || s.Input != nil {
 			t.Errorf("%s shows %v and input %s", step, s.Headers, s.Input)
 		}

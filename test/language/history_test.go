@@ -15,15 +15,16 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-// A worker is stopped while it reads the history of a run that it has just claimed, and the read fails. It must give the run back,
-// and not execute it as though nothing were recorded.
+// A worker is stopped while it reads the history of a run that it has just claimed, and the read fails. It must give
+// the run back, and not execute it as though nothing were recorded.
 func TestRunWithoutItsHistoryIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
 	db := dbtest.Database(t)
 	k := &kit.Kit{T: t, Ctx: ctx, Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
 	proxy := pgproxy.Start(t, db.DSN)
-	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5))), kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond})
+	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5))),
+		kagzi.WorkerConfig{PollInterval: 50 * time.Millisecond})
 	wf := kagzi.Define[int, int]("charging")
 	var charged atomic.Int64
 	charge := func(ctx kagzi.Context, n int) (int, error) {
@@ -68,14 +69,16 @@ func TestRunWithoutItsHistoryIsNotExecuted(t *testing.T) {
 	}
 }
 
-// A claim is lost. It may have timed out because the inputs of its runs were too large, so the next one claims half as many runs.
+// A claim is lost. It may have timed out because the inputs of its runs were too large, so the next one claims half as
+// many runs.
 func TestLostClaimIsFollowedByASmallerOne(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
 	db := dbtest.Database(t)
 	proxy := pgproxy.Start(t, db.DSN)
 	g := kit.NewGate()
-	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5))), kagzi.WorkerConfig{MaxConcurrent: 16, PollInterval: 50 * time.Millisecond})
+	w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5))),
+		kagzi.WorkerConfig{MaxConcurrent: 16, PollInterval: 50 * time.Millisecond})
 	g.Handle(w)
 	c := kit.NewClient(t, db.Pool)
 	calls := make([]kagzi.Call, 16)
@@ -91,12 +94,14 @@ func TestLostClaimIsFollowedByASmallerOne(t *testing.T) {
 	for range calls {
 		await.Receive(t, g.Begun)
 	}
-	most := dbtest.QueryOne[int](t, db.Pool, `SELECT max(n) FROM (SELECT count(*) AS n FROM kagzi.workflow_runs WHERE status = 'RUNNING' GROUP BY lease) l`)
+	most := dbtest.QueryOne[int](t, db.Pool, `SELECT max(n) FROM (SELECT count(*) AS n FROM kagzi.workflow_runs
+		WHERE status = 'RUNNING' GROUP BY lease) l`)
 	if most != 8 {
 		t.Errorf("after the claim of 16 runs was lost the largest took %d, want 8", most)
 	}
 	close(g.Open)
 	await.True(t, "all runs are completed", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == len(calls)
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+			WHERE status = 'COMPLETED'`) == len(calls)
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// hasty returns two functions of interceptors: the outer one calls next on a goroutine of its own, and returns err as soon as the inner one,
-// which waits for next, has been called.
+// hasty returns two functions of interceptors: the outer one calls next on a goroutine of its own, and returns err as
+// soon as the inner one, which waits for next, has been called.
 func hasty[T any](err error) (outer, inner func(context.Context, T, func(context.Context) error) error) {
 	begun := make(chan struct{}, 1)
 	outer = func(ctx context.Context, _ T, next func(context.Context) error) error {
@@ -27,7 +27,8 @@ func hasty[T any](err error) (outer, inner func(context.Context, T, func(context
 	}
 }
 
-// An interceptor must not return before next has. If it does nevertheless, what it wraps is not taken for done, and goes on alone.
+// An interceptor must not return before next has. If it does nevertheless, what it wraps is not taken for done, and
+// goes on alone.
 func TestInterceptorsThatDoNotWaitForNext(t *testing.T) {
 	serve := func(k *kit.Kit, underWay, overlaps *atomic.Int64) *kagzi.Run[int] {
 		wf := kagzi.Define[int, int]("wf", kit.NoRetry)
@@ -46,7 +47,10 @@ func TestInterceptorsThatDoNotWaitForNext(t *testing.T) {
 	t.Run("Result", func(t *testing.T) {
 		start, afterStart := hasty[[]*kagzi.StartCall](nil)
 		step, afterStep := hasty[kagzi.StepInfo](nil)
-		k := kit.NewWith(t, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{{Start: start, Step: step}, {Start: afterStart, Step: afterStep}}})
+		k := kit.NewWith(t, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{
+			{Start: start, Step: step},
+			{Start: afterStart, Step: afterStep},
+		}})
 		var underWay, overlaps atomic.Int64
 		if got := kit.ResultOf(k, serve(k, &underWay, &overlaps)); got != 42 {
 			t.Errorf("the result is %d", got)
@@ -76,7 +80,8 @@ func TestInterceptorsThatDoNotWaitForNext(t *testing.T) {
 		}}})
 		wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
-			return 0, kagzi.Do(ctx, "late", func(context.Context) error { calls.Add(1); return nil }, kagzi.RetryPolicy{MaxAttempts: 1})
+			return 0, kagzi.Do(ctx, "late", func(context.Context) error { calls.Add(1); return nil },
+				kagzi.RetryPolicy{MaxAttempts: 1})
 		})
 		kit.MustContain(t, kit.FailureOf(k, kit.Begin(k, wf, 1), kagzi.StatusFailed), "refused")
 		if err := <-late; err == nil || calls.Load() > 0 {

@@ -56,7 +56,9 @@ func outcomeOf(err error) string {
 }
 
 // serveOn runs a worker of the kit's own client, which has the interceptors.
-func serveOn[In, Out any](k *kit.Kit, cfg kagzi.WorkerConfig, wf kagzi.Workflow[In, Out], fn func(kagzi.Context, In) (Out, error)) (stop func() error) {
+func serveOn[In, Out any](k *kit.Kit, cfg kagzi.WorkerConfig, wf kagzi.Workflow[In, Out],
+	fn func(kagzi.Context, In) (Out, error),
+) (stop func() error) {
 	k.T.Helper()
 	w := kit.NewWorker(k.T, k.Client, cfg)
 	kagzi.Handle(w, wf, fn)
@@ -104,7 +106,9 @@ func TestInterceptorsWrapEachOther(t *testing.T) {
 	w := kit.NewWorker(t, k.Client, kit.NotifiedOnly)
 	kagzi.Handle(w, child, func(ctx kagzi.Context, _ string) (string, error) { return ctx.Headers()["by"], nil })
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ string) (string, error) {
-		one, err := kagzi.Step(ctx, "one", func(ctx context.Context) (string, error) { return fmt.Sprint(ctx.Value(valueKey{})), nil })
+		one, err := kagzi.Step(ctx, "one", func(ctx context.Context) (string, error) {
+			return fmt.Sprint(ctx.Value(valueKey{})), nil
+		})
 		if err != nil {
 			return "", err
 		}
@@ -128,8 +132,10 @@ func TestInterceptorsWrapEachOther(t *testing.T) {
 	got := l.take()
 	for _, want := range []string{
 		"a start wf\nb start wf\nb started 1: done\na started 1: done",
-		"a execute wf/1 x first true\nb execute wf/1 x first true\nb step one 1 with ab: done\na step one 1 with ab: done\nb step two 1 with ab: done",
-		"b executed wf: the run goes on later: it waits for signal approved\na executed wf: the run goes on later: it waits for signal approved",
+		"a execute wf/1 x first true\nb execute wf/1 x first true\nb step one 1 with ab: done\na step one 1 with ab: " +
+			"done\nb step two 1 with ab: done",
+		"b executed wf: the run goes on later: it waits for signal approved\na executed wf: the run goes on later: " +
+			"it waits for signal approved",
 		"b signalled approved x: done\na signalled approved x: done",
 		"a execute wf/1 x first false\nb execute wf/1 x first false",
 		"a start childkid\nb start childkid\nb started 1: done\na started 1: done",
@@ -153,12 +159,29 @@ func TestInterceptorsThatFail(t *testing.T) {
 		kind        kind.Kind
 		says        string
 	}{
-		{"ExecuteRefuses", kagzi.Interceptor{Execute: func(context.Context, kagzi.Execution, next) error { return refused }}, kind.Unknown, "refused"},
-		{"ExecuteForgets", kagzi.Interceptor{Execute: func(context.Context, kagzi.Execution, next) error { return nil }}, kind.BadRequest, "did not call next"},
-		{"ExecutePanics", kagzi.Interceptor{Execute: func(context.Context, kagzi.Execution, next) error { panic("boom") }}, kind.Panic, "boom"},
-		{"ExecuteExits", kagzi.Interceptor{Execute: func(context.Context, kagzi.Execution, next) error { runtime.Goexit(); return nil }}, kind.Panic, "Goexit"},
-		{"ExecuteFailsAfter", kagzi.Interceptor{Execute: func(ctx context.Context, _ kagzi.Execution, next next) error { _ = next(ctx); return refused }}, kind.Unknown, "refused"},
-		{"ExecutePanicsAfter", kagzi.Interceptor{Execute: func(ctx context.Context, _ kagzi.Execution, next next) error { _ = next(ctx); panic("boom") }}, kind.Panic, "boom"},
+		{"ExecuteRefuses", kagzi.Interceptor{Execute: func(context.Context, kagzi.Execution, next) error {
+			return refused
+		}}, kind.Unknown, "refused"},
+		{"ExecuteForgets", kagzi.Interceptor{Execute: func(context.Context, kagzi.Execution, next) error {
+			return nil
+		}}, kind.BadRequest, "did not call next"},
+		{"ExecutePanics", kagzi.Interceptor{Execute: func(context.Context, kagzi.Execution, next) error {
+			panic("boom")
+		}}, kind.Panic, "boom"},
+		{"ExecuteExits", kagzi.Interceptor{Execute: func(context.Context, kagzi.Execution, next) error {
+			runtime.Goexit()
+			return nil
+		}}, kind.Panic, "Goexit"},
+		{"ExecuteFailsAfter", kagzi.Interceptor{Execute: func(ctx context.Context, _ kagzi.Execution, next next) error {
+			_ = next(ctx)
+			return refused
+		}}, kind.Unknown, "refused"},
+		{"ExecutePanicsAfter", kagzi.Interceptor{Execute: func(ctx context.Context, _ kagzi.Execution,
+			next next,
+		) error {
+			_ = next(ctx)
+			panic("boom")
+		}}, kind.Panic, "boom"},
 		{"ExecuteExitsAfter", kagzi.Interceptor{Execute: func(ctx context.Context, _ kagzi.Execution, next next) error {
 			_ = next(ctx)
 			runtime.Goexit()
@@ -168,14 +191,26 @@ func TestInterceptorsThatFail(t *testing.T) {
 			_ = next(ctx)
 			return next(ctx)
 		}}, kind.BadRequest, "called next again"},
-		{"StepRefuses", kagzi.Interceptor{Step: func(context.Context, kagzi.StepInfo, next) error { return kagzi.Permanent(refused) }}, kind.Unknown, "refused"},
-		{"StepForgets", kagzi.Interceptor{Step: func(context.Context, kagzi.StepInfo, next) error { return nil }}, kind.BadRequest, "did not call next"},
-		{"StepPanics", kagzi.Interceptor{Step: func(context.Context, kagzi.StepInfo, next) error { panic("boom") }}, kind.Panic, "boom"},
+		{"StepRefuses", kagzi.Interceptor{Step: func(context.Context, kagzi.StepInfo, next) error {
+			return kagzi.Permanent(refused)
+		}}, kind.Unknown, "refused"},
+		{
+			"StepForgets",
+			kagzi.Interceptor{Step: func(context.Context, kagzi.StepInfo, next) error { return nil }},
+			kind.BadRequest, "did not call next",
+		},
+		{
+			"StepPanics",
+			kagzi.Interceptor{Step: func(context.Context, kagzi.StepInfo, next) error { panic("boom") }},
+			kind.Panic, "boom",
+		},
 		{"StepTwice", kagzi.Interceptor{Step: func(ctx context.Context, _ kagzi.StepInfo, next next) error {
 			_ = next(ctx)
 			return next(ctx)
 		}}, kind.BadRequest, "called next again"},
-		{"StepForeign", kagzi.Interceptor{Step: func(_ context.Context, _ kagzi.StepInfo, next next) error { return next(context.Background()) }}, kind.BadRequest, "does not descend"},
+		{"StepForeign", kagzi.Interceptor{Step: func(_ context.Context, _ kagzi.StepInfo, next next) error {
+			return next(context.Background())
+		}}, kind.BadRequest, "does not descend"},
 		{"StepFailsAfter", kagzi.Interceptor{Step: func(ctx context.Context, _ kagzi.StepInfo, next next) error {
 			_ = next(ctx)
 			return kagzi.Permanent(refused)
@@ -185,7 +220,8 @@ func TestInterceptorsThatFail(t *testing.T) {
 			k := kit.NewWith(t, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{tt.interceptor}})
 			wf := kagzi.Define[string, string]("wf")
 			kit.Serve(k, wf, func(ctx kagzi.Context, _ string) (string, error) {
-				return kagzi.Step(ctx, "step", func(context.Context) (string, error) { return "x", nil }, kagzi.RetryPolicy{MaxAttempts: 1})
+				return kagzi.Step(ctx, "step", func(context.Context) (string, error) { return "x", nil },
+					kagzi.RetryPolicy{MaxAttempts: 1})
 			})
 			failed := kit.FailureOf(k, kit.Begin(k, wf, ""), kagzi.StatusFailed)
 			if failed.Kind != tt.kind || !strings.Contains(failed.Message, tt.says) {
@@ -237,7 +273,9 @@ func TestInterceptorsThatHide(t *testing.T) {
 		if err := kagzi.Sleep(ctx, "nap", time.Hour); err != nil {
 			return "", err
 		}
-		return kagzi.Step(ctx, "step", func(context.Context) (string, error) { return "", kagzi.Permanent(errors.New("declined")) })
+		return kagzi.Step(ctx, "step", func(context.Context) (string, error) {
+			return "", kagzi.Permanent(errors.New("declined"))
+		})
 	})
 	run := kit.Begin(k, wf, "", kagzi.ID("x"))
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap")
@@ -267,16 +305,17 @@ func TestInterceptorsLearnTheEnd(t *testing.T) {
 	k := kit.NewWith(t, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{i}})
 	wf := kagzi.Define[string, string]("wf")
 	begun := make(chan struct{}, 1)
-	stop := serveOn(k, kagzi.WorkerConfig{DrainTimeout: 100 * time.Millisecond}, wf, func(ctx kagzi.Context, mode string) (string, error) {
-		return kagzi.Step(ctx, "step", func(ctx context.Context) (string, error) {
-			if mode == "panic" {
-				panic("boom")
-			}
-			begun <- struct{}{}
-			<-ctx.Done()
-			return "", context.Cause(ctx)
-		}, kagzi.RetryPolicy{MaxAttempts: 1})
-	})
+	stop := serveOn(k, kagzi.WorkerConfig{DrainTimeout: 100 * time.Millisecond}, wf,
+		func(ctx kagzi.Context, mode string) (string, error) {
+			return kagzi.Step(ctx, "step", func(ctx context.Context) (string, error) {
+				if mode == "panic" {
+					panic("boom")
+				}
+				begun <- struct{}{}
+				<-ctx.Done()
+				return "", context.Cause(ctx)
+			}, kagzi.RetryPolicy{MaxAttempts: 1})
+		})
 	run := kit.Begin(k, wf, "cancel")
 	await.Receive(t, begun)
 	k.Cancel(run.ID())
@@ -290,7 +329,8 @@ func TestInterceptorsLearnTheEnd(t *testing.T) {
 	k.WaitStatus(last.ID(), kagzi.StatusPending)
 	got := l.take()
 	for _, want := range []string{
-		"execution: failed: kagzi: run was cancelled", "step: failed: panic: boom", "execution: failed: kagzi: step \"step\": panic: boom", "execution: the run goes on later: kagzi: worker shut down",
+		"execution: failed: kagzi: run was cancelled", "step: failed: panic: boom", "execution: failed: kagzi: step " +
+			"\"step\": panic: boom", "execution: the run goes on later: kagzi: worker shut down",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("there is no %q in\n%s", want, got)
@@ -314,9 +354,14 @@ func TestInterceptorsOfOtherStarts(t *testing.T) {
 	k := kit.NewWith(t, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{i}})
 	wf := kagzi.Define[string, string]("wf")
 	serveOn(k, kagzi.WorkerConfig{NoCoordinator: true}, wf, func(ctx kagzi.Context, _ string) (string, error) {
-		return kagzi.Step(ctx, "step", func(context.Context) (string, error) { return shownHeaders(ctx.Headers()), nil })
+		return kagzi.Step(ctx, "step", func(context.Context) (string, error) {
+			return shownHeaders(ctx.Headers()), nil
+		})
 	})
-	started, err := k.Client.StartMany(k.Ctx, []kagzi.Call{wf.With("", kagzi.Headers{"own": "1"}), wf.With("", kagzi.ID("x"))})
+	started, err := k.Client.StartMany(k.Ctx, []kagzi.Call{
+		wf.With("", kagzi.Headers{"own": "1"}),
+		wf.With("", kagzi.ID("x")),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,14 +377,18 @@ func TestInterceptorsOfOtherStarts(t *testing.T) {
 	if got := kit.ResultOf(k, kit.Find(t, k.Client, wf, again)); got != "n=1" {
 		t.Errorf("the restart has %s", got)
 	}
-	want := fmt.Sprintf("wf of , run true existed false\nwf of , run true existed false\n of %s, run true existed false", started[0].ID)
+	want := fmt.Sprintf("wf of , run true existed false\nwf of , run true existed false\n of %s, run true "+
+		"existed false", started[0].ID)
 	if got := l.take(); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 
 	co := k.Coordinator()
 	k.Schedule(kagzi.Schedule{Name: "nightly", Cron: "0 3 * * *", Run: wf.With("", kagzi.Headers{"own": "1"})})
-	k.Schedule(kagzi.Schedule{Name: "weekly", Cron: "0 4 * * 1", Overlap: kagzi.OverlapCancelPrevious, Run: wf.With("")})
+	k.Schedule(kagzi.Schedule{
+		Name: "weekly", Cron: "0 4 * * 1", Overlap: kagzi.OverlapCancelPrevious,
+		Run: wf.With(""),
+	})
 	k.Missed("nightly", 24*time.Hour)
 	k.Missed("weekly", 8*24*time.Hour)
 	k.Pass(co)
@@ -444,7 +493,12 @@ func TestInterceptorsGetPublicErrors(t *testing.T) {
 	_, conflict := kagzi.Start(k.Ctx, k.Client, wf, "other", kagzi.ID("x"))
 	_, active := k.Client.Restart(k.Ctx, run.ID())
 	nobody := k.Client.Signal(k.Ctx, kagzi.ID("y"), kit.Approved.With(""))
-	for i, tt := range []struct{ got, want error }{{nil, nil}, {conflict, kagzi.ErrIDConflict}, {active, kagzi.ErrRunActive}, {nobody, kagzi.ErrNotFound}} {
+	for i, tt := range []struct{ got, want error }{
+		{nil, nil},
+		{conflict, kagzi.ErrIDConflict},
+		{active, kagzi.ErrRunActive},
+		{nobody, kagzi.ErrNotFound},
+	} {
 		if i >= len(seen) || !errors.Is(seen[i], tt.want) || !errors.Is(tt.got, tt.want) {
 			t.Errorf("call %d returned %v; the interceptors have seen %v", i, tt.got, seen)
 		}

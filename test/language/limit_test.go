@@ -44,7 +44,8 @@ func (a *account) call(d time.Duration) func(context.Context) (int, error) {
 }
 
 // fan is a workflow whose branches all execute the step.
-func fan(n int, call func(context.Context) (int, error), opts ...kagzi.StepOption) func(kagzi.Context, int) (int, error) {
+func fan(n int, call func(context.Context) (int, error), opts ...kagzi.StepOption) func(kagzi.Context,
+	int) (int, error) {
 	return func(ctx kagzi.Context, _ int) (int, error) {
 		out, err := kagzi.Map(ctx, "each", make([]int, n), func(ctx kagzi.Context, _ int) (int, error) {
 			return kagzi.Step(ctx, "call", call, opts...)
@@ -126,7 +127,8 @@ func TestLimitedStepParks(t *testing.T) {
 	late := kit.Begin(k, wf, "token")
 	k.WaitStatus(late.ID(), kagzi.StatusSleeping)
 	list, err := k.Client.Limits(t.Context(), "slot", 0)
-	if err != nil || len(list) != 1 || list[0].Waiting != 1 || list[0].Every != time.Hour || time.Until(list[0].NextAt) < time.Minute {
+	if err != nil || len(list) != 1 || list[0].Waiting != 1 || list[0].Every != time.Hour ||
+		time.Until(list[0].NextAt) < time.Minute {
 		t.Errorf("limits: %+v, %v", list, err)
 	}
 	if err := k.Client.DeleteLimit(t.Context(), "token"); err == nil || !strings.Contains(err.Error(), "steps wait") {

@@ -30,30 +30,34 @@ END $$;
 CREATE TRIGGER note_token AFTER INSERT OR UPDATE ON kagzi.limit_places FOR EACH ROW
 	WHEN (NEW.lease IS NOT NULL AND NEW.token_at IS NOT NULL) EXECUTE FUNCTION note_token()`
 
-// TestTokensAreNeverTooClose has three workers, a line of runs that wait, and a rate. Two tokens are never closer than the rate
-// says, whoever got them, and no step begins before its token.
+// TestTokensAreNeverTooClose has three workers, a line of runs that wait, and a rate. Two tokens are never closer than
+// the rate says, whoever got them, and no step begins before its token.
 func TestTokensAreNeverTooClose(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked())
 	k.Exec(tokens)
 	const every, runs = 25 * time.Millisecond, 50
-	setLimit(k, kagzi.StepLimit{Name: "api", Rate: kagzi.Rate{Starts: 40}, MaxRunning: 1000}) // with slots, so that each token is in a row
+	// with slots, so that each token is in a row
+	setLimit(k, kagzi.StepLimit{Name: "api", Rate: kagzi.Rate{Starts: 40}, MaxRunning: 1000})
 	wf := kagzi.Define[int, time.Time]("wf")
 	for range 3 {
 		kit.ServeWith(k, kagzi.WorkerConfig{MaxConcurrent: 5}, wf, func(ctx kagzi.Context, _ int) (time.Time, error) {
-			return kagzi.Step(ctx, "s", func(context.Context) (time.Time, error) { return k.Now(), nil }, kagzi.Limit("api"))
+			return kagzi.Step(ctx, "s", func(context.Context) (time.Time, error) { return k.Now(), nil },
+				kagzi.Limit("api"))
 		})
 	}
 	all := kit.StartRuns(t, k.Client, wf, runs)
 	for _, run := range all {
 		begun := kit.ResultOf(k, run)
-		if n := k.Count(`SELECT count(*) FROM tokens WHERE run_id = $1 AND token_at <= $2`, string(run.ID()), begun); n == 0 {
+		if n := k.Count(`SELECT count(*) FROM tokens WHERE run_id = $1 AND token_at <= $2`, string(run.ID()),
+			begun); n == 0 {
 			t.Errorf("run %s began at %v, before its token", run.ID(), begun)
 		}
 	}
 	if n := k.Count(`SELECT count(*) FROM tokens`); n < runs {
 		t.Errorf("%d tokens for %d runs", n, runs)
 	}
-	if n := k.Count(`SELECT count(*) FROM (SELECT token_at - lag(token_at) OVER (ORDER BY token_at) AS pause FROM tokens) x WHERE pause < $1`, every); n > 0 {
+	if n := k.Count(`SELECT count(*) FROM (SELECT token_at - lag(token_at) OVER (ORDER BY token_at) AS pause
+		FROM tokens) x WHERE pause < $1`, every); n > 0 {
 		t.Errorf("%d tokens are closer than %v", n, every)
 	}
 }
@@ -67,7 +71,8 @@ func TestLateTokenIsNotUsed(t *testing.T) {
 	wf := kagzi.Define[int, int]("wf")
 	var held, calls atomic.Int64
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
-		return kagzi.Step(ctx, "s", func(context.Context) (int, error) { return int(calls.Add(1)), nil }, kagzi.Limit("api"))
+		return kagzi.Step(ctx, "s", func(context.Context) (int, error) { return int(calls.Add(1)), nil },
+			kagzi.Limit("api"))
 	})
 	kit.Failpoint(t, w, func(point string, _ uuid.UUID) {
 		if point == "before step" && held.Add(1) == 1 {
@@ -85,11 +90,15 @@ func TestLateTokenIsNotUsed(t *testing.T) {
 	}
 }
 
-// TestLostAnswersOfALimit loses the statement that serves a limit, or its answer. No slot is lost, and no step waits for ever.
+// TestLostAnswersOfALimit loses the statement that serves a limit, or its answer. No slot is lost, and no step waits
+// for ever.
 func TestLostAnswersOfALimit(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 		direct := kit.NewClient(t, l.Db.Pool)
-		for _, limit := range []kagzi.StepLimit{{Name: "slots", MaxRunning: 1}, {Name: "rate", Rate: kagzi.Rate{Starts: 200}}} {
+		for _, limit := range []kagzi.StepLimit{
+			{Name: "slots", MaxRunning: 1},
+			{Name: "rate", Rate: kagzi.Rate{Starts: 200}},
+		} {
 			if err := direct.SetLimit(t.Context(), limit); err != nil {
 				t.Fatal(err)
 			}
@@ -120,8 +129,8 @@ func TestLostAnswersOfALimit(t *testing.T) {
 	})
 }
 
-// TestCallOvertakesAnAnswer delays the answer that a step has to wait. Meanwhile the slot becomes free, and the step's run learns
-// that it is called. It does not wait for another call.
+// TestCallOvertakesAnAnswer delays the answer that a step has to wait. Meanwhile the slot becomes free, and the step's
+// run learns that it is called. It does not wait for another call.
 func TestCallOvertakesAnAnswer(t *testing.T) {
 	k := kit.New(t)
 	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
@@ -168,7 +177,8 @@ func TestCallOvertakesAnAnswer(t *testing.T) {
 	}
 }
 
-// TestLateLeave has the request that gives up the slot of an attempt arrive again when the next attempt has one: that keeps its slot.
+// TestLateLeave has the request that gives up the slot of an attempt arrive again when the next attempt has one: that
+// keeps its slot.
 func TestLateLeave(t *testing.T) {
 	k := kit.New(t)
 	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
@@ -180,7 +190,8 @@ func TestLateLeave(t *testing.T) {
 			attempt := kagzi.CurrentStep(ctx).Attempt
 			if attempt == 1 {
 				var p store.Place
-				if err := k.Pool.QueryRow(ctx, `SELECT run_id, lease, step_id FROM kagzi.limit_places`).Scan(&p.RunID, &p.Lease, &p.StepID); err != nil {
+				if err := k.Pool.QueryRow(ctx, `SELECT run_id, lease, step_id FROM kagzi.limit_places`).Scan(&p.RunID,
+					&p.Lease, &p.StepID); err != nil {
 					return 0, err
 				}
 				late.Leaves = append(late.Leaves, p)
@@ -236,18 +247,23 @@ func TestErrorsFreeSlots(t *testing.T) {
 			func(context.Context) (int, error) { panic("no") },
 			func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
 		} {
-			_, err := kagzi.Step(ctx, fmt.Sprint("s", i), fn, kagzi.Limit("api"), policy, kagzi.Timeout(20*time.Millisecond))
+			_, err := kagzi.Step(ctx, fmt.Sprint("s", i), fn, kagzi.Limit("api"), policy,
+				kagzi.Timeout(20*time.Millisecond))
 			if err == nil {
 				return 0, errors.New("no error")
 			}
 		}
-		_, out, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){"slow": func(ctx kagzi.Context) (int, error) {
-			return kagzi.Step(ctx, "slow", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, kagzi.Limit("api"))
-		}, "waits": func(ctx kagzi.Context) (int, error) { // it waits for the slot, and loses
-			return kagzi.Step(ctx, "waits", just1, kagzi.Limit("api"), policy)
-		}, "nap": func(ctx kagzi.Context) (int, error) {
-			return 7, kagzi.Sleep(ctx, "nap", 30*time.Millisecond)
-		}})
+		_, out, err := kagzi.Race(ctx, "race",
+			map[string]func(kagzi.Context) (int, error){"slow": func(ctx kagzi.Context) (int, error) {
+				return kagzi.Step(ctx, "slow", func(ctx context.Context) (int, error) {
+					<-ctx.Done()
+					return 0, ctx.Err()
+				}, kagzi.Limit("api"))
+			}, "waits": func(ctx kagzi.Context) (int, error) { // it waits for the slot, and loses
+				return kagzi.Step(ctx, "waits", just1, kagzi.Limit("api"), policy)
+			}, "nap": func(ctx kagzi.Context) (int, error) {
+				return 7, kagzi.Sleep(ctx, "nap", 30*time.Millisecond)
+			}})
 		if err != nil {
 			return 0, err
 		}
@@ -288,15 +304,18 @@ func TestRetryAfterStopsTheOthers(t *testing.T) {
 	}
 }
 
-// TestSlotOfADeadWorkerIsFreed has a worker that never returns from its step, and a run that waits. The coordinator calls it when
-// the other run was ended by somebody.
+// TestSlotOfADeadWorkerIsFreed has a worker that never returns from its step, and a run that waits. The coordinator
+// calls it when the other run was ended by somebody.
 func TestSlotOfADeadWorkerIsFreed(t *testing.T) {
 	k := kit.New(t)
 	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
 	wf := kagzi.Define[bool, int]("wf")
 	inside, stuck := make(chan struct{}, 2), make(chan struct{})
 	t.Cleanup(func() { close(stuck) })
-	cfg := kagzi.WorkerConfig{DrainTimeout: time.Millisecond, Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}}
+	cfg := kagzi.WorkerConfig{
+		DrainTimeout: time.Millisecond,
+		Coordinator:  kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond},
+	}
 	kit.ServeWith(k, cfg, wf, func(ctx kagzi.Context, hangs bool) (int, error) {
 		return kagzi.Step(ctx, "s", func(context.Context) (int, error) {
 			inside <- struct{}{}
@@ -312,7 +331,8 @@ func TestSlotOfADeadWorkerIsFreed(t *testing.T) {
 	k.WaitStatus(second.ID(), kagzi.StatusSleeping)
 	k.Cancel(first.ID())
 	k.WaitStatus(first.ID(), kagzi.StatusCancelled)
-	k.Exec(`UPDATE kagzi.workflow_runs SET finished_at = finished_at - interval '1 minute' WHERE run_id = $1`, string(first.ID()))
+	k.Exec(`UPDATE kagzi.workflow_runs SET finished_at = finished_at - interval '1 minute' WHERE run_id = $1`,
+		string(first.ID()))
 	if got := kit.ResultOf(k, second); got != 1 {
 		t.Errorf("got %d", got)
 	}

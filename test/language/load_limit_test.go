@@ -19,10 +19,13 @@ func TestHistoryAtTheLimitOfASharedRead(t *testing.T) {
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 	run := kit.Begin(k, wf, 1, kagzi.Delay(time.Hour))
 	out := `"` + fmt.Sprintf("%0210d", 0) + `"` // 300 and 212 bytes: 2048 steps are sharedEach
-	k.Exec(`INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
-		SELECT run_id, 's' || to_char(n, 'FM00000'), 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, convert_to($2, 'UTF8'), now(), now()
+	k.Exec(`INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+		first_attempt, output, started_at, finished_at)
+		SELECT run_id, 's' || to_char(n, 'FM00000'), 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1,
+			convert_to($2, 'UTF8'), now(), now()
 		FROM kagzi.workflow_runs, generate_series(0, $3::int - 1) n WHERE run_id = $1`, string(run.ID()), out, steps)
-	k.Exec(`UPDATE kagzi.workflow_runs SET started_at = now(), version = 1, available_at = now() WHERE run_id = $1`, string(run.ID()))
+	k.Exec(`UPDATE kagzi.workflow_runs SET started_at = now(), version = 1, available_at = now() WHERE run_id = $1`,
+		string(run.ID()))
 	var calls atomic.Int64
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
 		for n := range steps {
@@ -44,7 +47,8 @@ func TestMessagesAtTheLimitOfASharedRead(t *testing.T) {
 	run := kit.Begin(k, wf, 1, kagzi.Delay(time.Hour))
 	fill := `"` + strings.Repeat("x", 822) + `"` // 200 and 824 bytes: 1024 messages are sharedEach
 	k.Exec(`INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, received_at)
-		SELECT run_id, 'a', n, namespace_id, 'm' || n, convert_to($2, 'UTF8'), now() FROM kagzi.workflow_runs, generate_series(1, 1024) n WHERE run_id = $1`, string(run.ID()), fill)
+		SELECT run_id, 'a', n, namespace_id, 'm' || n, convert_to($2, 'UTF8'), now() FROM kagzi.workflow_runs,
+			generate_series(1, 1024) n WHERE run_id = $1`, string(run.ID()), fill)
 	k.Exec(`UPDATE kagzi.workflow_runs SET wakeups = 1024 WHERE run_id = $1`, string(run.ID()))
 	k.Signal(run, kit.Approved.With("yes"))
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(run.ID()))

@@ -16,8 +16,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// An amnesia is a run whose database loses rows while a worker has the run in memory, as a failover to an asynchronous standby does. Each
-// step returns its name and how often it was executed.
+// An amnesia is a run whose database loses rows while a worker has the run in memory, as a failover to an asynchronous
+// standby does. Each step returns its name and how often it was executed.
 type amnesia struct {
 	k    *kit.Kit
 	mu   sync.Mutex
@@ -84,7 +84,8 @@ func (a *amnesia) meet() {
 
 // loses returns a function that deletes the run's record of the step, the first time.
 func (a *amnesia) loses(ctx kagzi.Context, step string) func() {
-	return a.once(`WITH d AS (DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id = $2 RETURNING 1) SELECT 1/count(*) FROM d`, ctx.RunID(), step)
+	return a.once(`WITH d AS (DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id = $2 RETURNING 1)
+		SELECT 1/count(*) FROM d`, ctx.RunID(), step)
 }
 
 // once returns a function that executes the statement, the first time.
@@ -101,8 +102,8 @@ func (a *amnesia) once(sql string, args ...any) func() {
 	}
 }
 
-// TestRunsGoOnFromTheRecordsThatAreLeft shows that a worker writes nothing over a hole in a run's records. It gives the run back, and what
-// the database has lost is executed again.
+// TestRunsGoOnFromTheRecordsThatAreLeft shows that a worker writes nothing over a hole in a run's records. It gives the
+// run back, and what the database has lost is executed again.
 func TestRunsGoOnFromTheRecordsThatAreLeft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -120,7 +121,8 @@ func TestRunsGoOnFromTheRecordsThatAreLeft(t *testing.T) {
 			return a.step(ctx, "a", nil) + a.stepTx(ctx, "b", a.loses(ctx, "a")), nil
 		}, "a2 b2 "},
 		{"Repeatable", func(ctx kagzi.Context, a *amnesia) (string, error) {
-			return a.step(ctx, "a", nil, kagzi.Repeatable()) + a.step(ctx, "b", nil) + a.step(ctx, "c", a.loses(ctx, "b"), kagzi.Repeatable()), nil
+			return a.step(ctx, "a", nil, kagzi.Repeatable()) + a.step(ctx, "b", nil) +
+				a.step(ctx, "c", a.loses(ctx, "b"), kagzi.Repeatable()), nil
 		}, "a1 b2 c2 "},
 		{"AtTheEnd", func(ctx kagzi.Context, a *amnesia) (string, error) {
 			v := a.step(ctx, "a", nil)
@@ -139,8 +141,12 @@ func TestRunsGoOnFromTheRecordsThatAreLeft(t *testing.T) {
 			a.loses(ctx, "a")()
 			return v, kagzi.Sleep(ctx, "sleep", 300*time.Millisecond)
 		}, "a2 "},
-		{"TheFirstOfTwoTransactions", func(ctx kagzi.Context, a *amnesia) (string, error) { return a.both(ctx, "both/x/x") }, "x2 y1 c2 "},
-		{"TheSecondOfTwoTransactions", func(ctx kagzi.Context, a *amnesia) (string, error) { return a.both(ctx, "both/y/y") }, "x1 y2 c2 "},
+		{"TheFirstOfTwoTransactions", func(ctx kagzi.Context, a *amnesia) (string, error) {
+			return a.both(ctx, "both/x/x")
+		}, "x2 y1 c2 "},
+		{"TheSecondOfTwoTransactions", func(ctx kagzi.Context, a *amnesia) (string, error) {
+			return a.both(ctx, "both/y/y")
+		}, "x1 y2 c2 "},
 		{"AChildsStart", func(ctx kagzi.Context, a *amnesia) (string, error) {
 			c, err := kagzi.StartChild(ctx, "child", child, a.step(ctx, "a", nil))
 			if err != nil {
@@ -148,9 +154,12 @@ func TestRunsGoOnFromTheRecordsThatAreLeft(t *testing.T) {
 			}
 			v := a.step(ctx, "b", func() {
 				await.True(a.k.T, "the child has ended", func() bool {
-					return a.k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND status = 'COMPLETED'`, c.ID()) == 1
+					return a.k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1
+						AND status = 'COMPLETED'`, c.ID()) == 1
 				})
-				a.once(`WITH d AS (DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'child' RETURNING child_run_id) DELETE FROM kagzi.workflow_runs USING d WHERE run_id = child_run_id`, ctx.RunID())()
+				a.once(`WITH d AS (DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id = 'child'
+					RETURNING child_run_id) DELETE FROM kagzi.workflow_runs USING d
+					WHERE run_id = child_run_id`, ctx.RunID())()
 			})
 			end, err := c.Result(ctx)
 			return v + end, err
@@ -161,7 +170,8 @@ func TestRunsGoOnFromTheRecordsThatAreLeft(t *testing.T) {
 				return "", err
 			}
 			end, err := c.Result(ctx)
-			a.once(`UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), finished_at = NULL, output = NULL WHERE run_id = $1`, c.ID())()
+			a.once(`UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), finished_at = NULL,
+				output = NULL WHERE run_id = $1`, c.ID())()
 			return end + a.step(ctx, "b", nil), err
 		}, "child2 b2 "},
 		{"AMessage", func(ctx kagzi.Context, a *amnesia) (string, error) {
@@ -183,13 +193,16 @@ func TestRunsGoOnFromTheRecordsThatAreLeft(t *testing.T) {
 			a := &amnesia{k: k, done: map[string]int{}, together: make(chan struct{})}
 			w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{LeaseTimeout: 10 * time.Minute})
 			kagzi.Handle(w, amnesiac, func(ctx kagzi.Context, _ int) (string, error) { return tc.fn(ctx, a) })
-			kagzi.Handle(w, child, func(_ kagzi.Context, in string) (string, error) { return in + a.executed("child"), nil })
+			kagzi.Handle(w, child, func(_ kagzi.Context, in string) (string, error) {
+				return in + a.executed("child"), nil
+			})
 			kit.StartWorker(t, w)
 			run := kit.Begin(k, amnesiac, 1)
 			if got := kit.ResultOf(k, run); got != tc.want {
 				t.Errorf("result %q, want %q; executed %v", got, tc.want, a.done)
 			}
-			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs a JOIN kagzi.step_runs s USING (run_id) WHERE a.step_id = 'a' AND s.step_id = 'sleep' AND s.position < a.position`); n > 0 {
+			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs a JOIN kagzi.step_runs s USING (run_id)
+				WHERE a.step_id = 'a' AND s.step_id = 'sleep' AND s.position < a.position`); n > 0 {
 				t.Error("the sleep was recorded before the step in front of it")
 			}
 		})

@@ -65,7 +65,8 @@ func TestSetMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := shownMetadata(k.WaitStatus(again, kagzi.StatusSleeping, "timer nap").Metadata); got != "customer=ada new=1 state=paid" {
+	if got := shownMetadata(k.WaitStatus(again, kagzi.StatusSleeping, "timer nap").Metadata); got !=
+		"customer=ada new=1 state=paid" {
 		t.Errorf("the restart has %s", got)
 	}
 	fork, err := k.Client.Fork(k.Ctx, run.ID(), "nap again")
@@ -99,7 +100,9 @@ func TestMetadataOfBranches(t *testing.T) {
 			}
 			return shownMetadata(ctx.Metadata()), set(ctx, "a")
 		})
-		b := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (string, error) { return shownMetadata(ctx.Metadata()), set(ctx, "b") })
+		b := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (string, error) {
+			return shownMetadata(ctx.Metadata()), set(ctx, "b")
+		})
 		inB, err := b.Result(ctx)
 		if err != nil {
 			return "", err
@@ -156,7 +159,9 @@ func TestWrongMetadata(t *testing.T) {
 	} {
 		t.Run(tt.says, func(t *testing.T) {
 			k := kit.New(t)
-			err := kit.Refused(k, func(ctx kagzi.Context) (int, error) { return 0, kagzi.SetMetadata(ctx, "set", tt.m) })
+			err := kit.Refused(k, func(ctx kagzi.Context) (int, error) {
+				return 0, kagzi.SetMetadata(ctx, "set", tt.m)
+			})
 			kit.MustContain(t, err, tt.says)
 		})
 	}

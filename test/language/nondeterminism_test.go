@@ -21,8 +21,12 @@ type codeChange struct {
 	want     []string // of the error
 }
 
-// begun starts a run with the old code, waits until it sleeps, and returns it with a function that wakes it with other code.
-func (c codeChange) begun(k *kit.Kit, calls *atomic.Int64) (run *kagzi.Run[string], wake func(code func(kagzi.Context, *atomic.Int64) error) (stop func() error)) {
+// begun starts a run with the old code, waits until it sleeps, and returns it with a function that wakes it with other
+// code.
+func (c codeChange) begun(k *kit.Kit,
+	calls *atomic.Int64) (run *kagzi.Run[string],
+	wake func(code func(kagzi.Context, *atomic.Int64) error) (stop func() error),
+) {
 	wf := kagzi.Define[int, string]("wf", kit.NoRetry)
 	deploy := func(code func(kagzi.Context, *atomic.Int64) error) func() error {
 		return kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (string, error) {
@@ -53,7 +57,9 @@ func aStep[T any](name string, v T) func(kagzi.Context, *atomic.Int64) error {
 
 func aStepTx[T any](name string, v T) func(kagzi.Context, *atomic.Int64) error {
 	return func(ctx kagzi.Context, calls *atomic.Int64) error {
-		_, err := kagzi.StepTx(ctx, name, func(ctx context.Context, _ pgx.Tx) (T, error) { return kit.Once(calls, v)(ctx) })
+		_, err := kagzi.StepTx(ctx, name, func(ctx context.Context, _ pgx.Tx) (T, error) {
+			return kit.Once(calls, v)(ctx)
+		})
 		return err
 	}
 }
@@ -65,27 +71,34 @@ func aSleep(name string) func(kagzi.Context, *atomic.Int64) error {
 // aBranch and the groups have a step "s" in each branch.
 func aBranch[T any](name string, v T) func(kagzi.Context, *atomic.Int64) error {
 	return func(ctx kagzi.Context, calls *atomic.Int64) error {
-		_, err := kagzi.Go(ctx, name, func(ctx kagzi.Context) (T, error) { return kagzi.Step(ctx, "s", kit.Once(calls, v)) }).Result(ctx)
+		_, err := kagzi.Go(ctx, name, func(ctx kagzi.Context) (T, error) {
+			return kagzi.Step(ctx, "s", kit.Once(calls, v))
+		}).Result(ctx)
 		return err
 	}
 }
 
 func aParallel[T any](name string, v T, opts ...kagzi.BranchOption) func(kagzi.Context, *atomic.Int64) error {
 	return func(ctx kagzi.Context, calls *atomic.Int64) error {
-		return kagzi.Parallel(ctx, name, map[string]func(kagzi.Context) error{"b": func(ctx kagzi.Context) error { return aStep("s", v)(ctx, calls) }}, opts...)
+		return kagzi.Parallel(ctx, name, map[string]func(kagzi.Context) error{"b": func(ctx kagzi.Context) error {
+			return aStep("s", v)(ctx, calls)
+		}}, opts...)
 	}
 }
 
 func aMap[In, T any](name string, items []In, v T) func(kagzi.Context, *atomic.Int64) error {
 	return func(ctx kagzi.Context, calls *atomic.Int64) error {
-		_, err := kagzi.Map(ctx, name, items, func(ctx kagzi.Context, _ In) (T, error) { return kagzi.Step(ctx, "s", kit.Once(calls, v)) })
+		_, err := kagzi.Map(ctx, name, items, func(ctx kagzi.Context, _ In) (T, error) {
+			return kagzi.Step(ctx, "s", kit.Once(calls, v))
+		})
 		return err
 	}
 }
 
 func aRace[T any](name string, v T) func(kagzi.Context, *atomic.Int64) error {
 	return func(ctx kagzi.Context, calls *atomic.Int64) error {
-		_, _, err := kagzi.Race(ctx, name, map[string]func(kagzi.Context) (T, error){"b": func(ctx kagzi.Context) (T, error) { return kagzi.Step(ctx, "s", kit.Once(calls, v)) }})
+		_, _, err := kagzi.Race(ctx, name, map[string]func(kagzi.Context) (T,
+			error){"b": func(ctx kagzi.Context) (T, error) { return kagzi.Step(ctx, "s", kit.Once(calls, v)) }})
 		return err
 	}
 }
@@ -106,30 +119,56 @@ func nothingAtAll(kagzi.Context, *atomic.Int64) error { return nil }
 // brokenParallel continues after a failed group.
 func brokenParallel(name string) func(kagzi.Context, *atomic.Int64) error {
 	return func(ctx kagzi.Context, _ *atomic.Int64) error {
-		_ = kagzi.Parallel(ctx, name, map[string]func(kagzi.Context) error{"b": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "s", failing) }})
+		_ = kagzi.Parallel(ctx, name, map[string]func(kagzi.Context) error{"b": func(ctx kagzi.Context) error {
+			return kagzi.Do(ctx, "s", failing)
+		}})
 		return nil
 	}
 }
 
-// Code that contradicts the history of a run quarantines the run. The error names the step and says what to do. After a rollback
-// the run is resumed, and completes without executing any step again.
+// Code that contradicts the history of a run quarantines the run. The error names the step and says what to do. After a
+// rollback the run is resumed, and completes without executing any step again.
 func TestContradictionQuarantinesTheRun(t *testing.T) {
 	t.Parallel()
 	items := []string{"a", "b"}
 	for _, tt := range []codeChange{
-		{"StepToSleep", aStep("x", 1), aSleep("x"), []string{`"x" was recorded as a step`, "for a sleep", "another name"}},
-		{"StepToParallel", aStep("x", 1), aParallel("x", 1), []string{`"x" was recorded as a step`, "for a group of branches"}},
-		{"StepToMap", aStep("x", 1), aMap("x", items, 1), []string{`"x" was recorded as a step`, "for a group of branches"}},
+		{"StepToSleep", aStep("x", 1), aSleep("x"), []string{
+			`"x" was recorded as a step`, "for a sleep",
+			"another name",
+		}},
+		{
+			"StepToParallel", aStep("x", 1), aParallel("x", 1),
+			[]string{`"x" was recorded as a step`, "for a group of branches"},
+		},
+		{
+			"StepToMap", aStep("x", 1), aMap("x", items, 1),
+			[]string{`"x" was recorded as a step`, "for a group of branches"},
+		},
 		{"StepToBranch", aStep("x", 1), aBranch("x", 1), []string{`"x" was recorded as a step`, "for a branch"}},
 		{"SleepToStep", aSleep("x"), aStep("x", 1), []string{`"x" was recorded as a sleep`, "for a step"}},
 		{"SleepToStepTx", aSleep("x"), aStepTx("x", 1), []string{`"x" was recorded as a sleep`, "for a step"}},
 		{"SleepToRace", aSleep("x"), aRace("x", 1), []string{`"x" was recorded as a sleep`, "for a group of branches"}},
 		{"SleepToBranch", aSleep("x"), aBranch("x", 1), []string{`"x" was recorded as a sleep`, "for a branch"}},
-		{"MapToStep", aMap("x", items, 1), aStep("x", 1), []string{`"x" was recorded as a group of branches`, "for a step"}},
-		{"MapToSleep", aMap("x", items, 1), aSleep("x"), []string{`"x" was recorded as a group of branches`, "for a sleep"}},
-		{"MapToBranch", aMap("x", items, 1), aBranch("x", 1), []string{`"x" was recorded as a group of branches`, "for a branch"}},
-		{"ParallelToStep", aParallel("x", 1), aStep("x", 1), []string{`"x" was recorded as a branch or group`, "for a step"}},
-		{"TimedParallelToStep", aParallel("x", 1, kagzi.Timeout(time.Hour)), aStep("x", 1), []string{`"x" was recorded as a group of branches`, "for a step"}},
+		{"MapToStep", aMap("x", items, 1), aStep("x", 1), []string{
+			`"x" was recorded as a group of branches`,
+			"for a step",
+		}},
+		{"MapToSleep", aMap("x", items, 1), aSleep("x"), []string{
+			`"x" was recorded as a group of branches`,
+			"for a sleep",
+		}},
+		{"MapToBranch", aMap("x", items, 1), aBranch("x", 1), []string{
+			`"x" was recorded as a group of branches`,
+			"for a branch",
+		}},
+		{"ParallelToStep", aParallel("x", 1), aStep("x", 1), []string{
+			`"x" was recorded as a branch or group`,
+			"for a step",
+		}},
+		{
+			"TimedParallelToStep", aParallel("x", 1, kagzi.Timeout(time.Hour)), aStep("x", 1),
+			[]string{`"x" was recorded as a group of branches`, "for a step"},
+		},
 		{"BranchToStep", aBranch("x", 1), aStep("x", 1), []string{`"x" was recorded as a branch`, "for a step"}},
 		{"BranchToSleep", aBranch("x", 1), aSleep("x"), []string{`"x" was recorded as a branch`, "for a sleep"}},
 		{"RaceToParallel", aRace("x", 1), aParallel("x", 1), []string{`"x" was recorded as a Race`}},
@@ -137,12 +176,30 @@ func TestContradictionQuarantinesTheRun(t *testing.T) {
 		{"MapToParallel", aMap("x", items, 1), aParallel("x", 1), []string{`Map "x" was begun with 2 items`}},
 		{"ItemChanged", aMap("x", items, 1), aMap("x", []string{"a", "c"}, 1), []string{`item 1 of Map "x"`}},
 		{"ResultType", aStep("x", "text"), aStep("x", 1), []string{`result of step "x" does not decode into int`}},
-		{"ResultTypeTx", aStepTx("x", "text"), aStepTx("x", 1), []string{`result of step "x" does not decode into int`}},
-		{"ResultTypeInBranch", aBranch("b", "text"), aBranch("b", 1), []string{`result of step "b/s" does not decode into int`}},
-		{"ResultTypeInParallel", aParallel("g", "text"), aParallel("g", []int{1}), []string{`result of step "g/b/s" does not decode into []int`}},
-		{"ResultTypeInMap", aMap("m", items, "text"), aMap("m", items, 1), []string{`result of step "m/`, `does not decode into int`}},
-		{"ResultTypeInRace", aRace("r", "text"), aRace("r", 1), []string{`result of step "r/b/s" does not decode into int`}},
-		{"SecondOfAName", inOrder(aStep("x", 1), aStep("x", "text")), inOrder(aStep("x", 1), aStep("x", 2)), []string{`result of step "x#2" does not decode`}},
+		{
+			"ResultTypeTx", aStepTx("x", "text"), aStepTx("x", 1),
+			[]string{`result of step "x" does not decode into int`},
+		},
+		{
+			"ResultTypeInBranch", aBranch("b", "text"), aBranch("b", 1),
+			[]string{`result of step "b/s" does not decode into int`},
+		},
+		{
+			"ResultTypeInParallel", aParallel("g", "text"), aParallel("g", []int{1}),
+			[]string{`result of step "g/b/s" does not decode into []int`},
+		},
+		{
+			"ResultTypeInMap", aMap("m", items, "text"), aMap("m", items, 1),
+			[]string{`result of step "m/`, `does not decode into int`},
+		},
+		{
+			"ResultTypeInRace", aRace("r", "text"), aRace("r", 1),
+			[]string{`result of step "r/b/s" does not decode into int`},
+		},
+		{
+			"SecondOfAName", inOrder(aStep("x", 1), aStep("x", "text")), inOrder(aStep("x", 1), aStep("x", 2)),
+			[]string{`result of step "x#2" does not decode`},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
@@ -170,7 +227,8 @@ func TestContradictionQuarantinesTheRun(t *testing.T) {
 	}
 }
 
-// The new code has other steps than the history, but none contradicts it. The run continues, and executes the new steps.
+// The new code has other steps than the history, but none contradicts it. The run continues, and executes the new
+// steps.
 func TestSafeChanges(t *testing.T) {
 	t.Parallel()
 	a, b, c := aStep("a", 1), aStep("b", "two"), aStep("c", []int{3})
@@ -228,7 +286,9 @@ func TestNondeterminism(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := kagzi.Map(ctx, "items", []int{1, 2}, func(_ kagzi.Context, n int) (int, error) { return n, nil }); err != nil {
+		if _, err := kagzi.Map(ctx, "items", []int{1, 2}, func(_ kagzi.Context, n int) (int, error) {
+			return n, nil
+		}); err != nil {
 			return 0, err
 		}
 		return n, kagzi.Sleep(ctx, "rest", time.Hour)
@@ -238,7 +298,10 @@ func TestNondeterminism(t *testing.T) {
 		second func(kagzi.Context) error
 		says   []string
 	}{
-		{"StepBecameSleep", func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "work", time.Second) }, []string{`"work"`, "a step", "a sleep"}},
+		{
+			"StepBecameSleep", func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "work", time.Second) },
+			[]string{`"work"`, "a step", "a sleep"},
+		},
 		{"SleepBecameStep", func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "rest", func(context.Context) error { return nil })
 		}, []string{`"rest"`, "a sleep", "a step"}},
@@ -254,7 +317,9 @@ func TestNondeterminism(t *testing.T) {
 			return err
 		}, []string{"item 1", `"items"`}},
 		{"ItemAdded", func(ctx kagzi.Context) error {
-			_, err := kagzi.Map(ctx, "items", []int{1, 2, 3}, func(_ kagzi.Context, n int) (int, error) { return n, nil })
+			_, err := kagzi.Map(ctx, "items", []int{1, 2, 3}, func(_ kagzi.Context, n int) (int, error) {
+				return n, nil
+			})
 			return err
 		}, []string{`"items"`, "2", "3"}},
 	} {

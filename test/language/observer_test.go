@@ -19,7 +19,8 @@ import (
 func TestInterceptorsLearnOfEnds(t *testing.T) {
 	var l lines
 	i := kagzi.Interceptor{Ended: func(r kagzi.EndedRun) {
-		l.add("%s in %s %s %s, version %d, negative age %t, run %t", r.Workflow, r.Queue, r.Status, r.Kind, r.Version, r.Age < 0, r.Run != "")
+		l.add("%s in %s %s %s, version %d, negative age %t, run %t", r.Workflow, r.Queue, r.Status, r.Kind, r.Version,
+			r.Age < 0, r.Run != "")
 	}}
 	k := kit.NewWith(t, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{i, {}, i}})
 	wf := kagzi.Define[string, string]("wf")
@@ -58,12 +59,18 @@ func TestInterceptorsLearnOfEnds(t *testing.T) {
 	}{
 		{"complete", kagzi.StatusCompleted, nil, []string{"wf in default COMPLETED , version 1"}},
 		{"fail", kagzi.StatusFailed, nil, []string{"wf in default FAILED unknown, version 1"}},
-		{"sleep", kagzi.StatusCancelled, func(id kagzi.RunID) { k.Cancel(id) }, []string{"wf in default CANCELLED cancelled, version 1"}},
+		{
+			"sleep", kagzi.StatusCancelled, func(id kagzi.RunID) { k.Cancel(id) },
+			[]string{"wf in default CANCELLED cancelled, version 1"},
+		},
 		{"parent", kagzi.StatusCancelled, func(id kagzi.RunID) {
 			await.Opened(t, childBegun)
 			k.Cancel(id)
 		}, []string{"child in default CANCELLED cancelled, version 1", "wf in default CANCELLED cancelled, version 1"}},
-		{"compensate", kagzi.StatusFailed, nil, []string{"undo in default COMPLETED , version 1", "wf in default FAILED unknown, version 1"}},
+		{"compensate", kagzi.StatusFailed, nil, []string{
+			"undo in default COMPLETED , version 1",
+			"wf in default FAILED unknown, version 1",
+		}},
 	} {
 		run := kit.Begin(k, wf, tt.mode)
 		if tt.act != nil {
@@ -139,7 +146,8 @@ func TestInterceptorsLearnOfRetries(t *testing.T) {
 	var l lines
 	i := kagzi.Interceptor{Execute: func(ctx context.Context, e kagzi.Execution, next next) error {
 		err := next(ctx)
-		l.add("attempt %d retried %t %s %v, old enough %t", e.Attempt, errors.Is(err, kagzi.ErrRetried), kagzi.KindOf(err), err, e.Age >= e.Waited)
+		l.add("attempt %d retried %t %s %v, old enough %t", e.Attempt, errors.Is(err, kagzi.ErrRetried),
+			kagzi.KindOf(err), err, e.Age >= e.Waited)
 		return err
 	}}
 	k := kit.NewWith(t, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{i}})
@@ -151,7 +159,8 @@ func TestInterceptorsLearnOfRetries(t *testing.T) {
 		return "", errors.New("away")
 	})
 	kit.FailureOf(k, kit.Begin(k, wf, false), kagzi.StatusFailed)
-	if got, want := l.take(), "attempt 1 retried true unknown away, old enough true\nattempt 2 retried false unknown away, old enough true"; got != want {
+	if got, want := l.take(), "attempt 1 retried true unknown away, old enough true\nattempt 2 retried false unknown "+
+		"away, old enough true"; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	kit.FailureOf(k, kit.Begin(k, wf, true), kagzi.StatusFailed)
@@ -174,7 +183,8 @@ func TestLocalWorkers(t *testing.T) {
 	run := kit.Begin(k, wf, "")
 	await.Receive(t, begun)
 	all := k.Client.LocalWorkers()
-	if len(all) != 1 || all[0].Slots != 3 || all[0].Free != 2 || all[0].Waiting != 0 || fmt.Sprint(all[0].Queues) != "[default]" {
+	if len(all) != 1 || all[0].Slots != 3 || all[0].Free != 2 || all[0].Waiting != 0 ||
+		fmt.Sprint(all[0].Queues) != "[default]" {
 		t.Errorf("workers %+v", all)
 	}
 	if info := kit.Only(t, k.Client, kagzi.WorkerFilter{}); len(all) == 1 && info.ID != all[0].ID {

@@ -83,7 +83,8 @@ func TestParallel(t *testing.T) {
 		for name, other := range map[string]func(kagzi.Context) error{
 			"Sleeping": func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "long", time.Hour) },
 			"Retrying": func(ctx kagzi.Context) error {
-				return kagzi.Do(ctx, "s", func(context.Context) error { return errors.New("x") }, kagzi.RetryPolicy{Backoff: time.Hour})
+				return kagzi.Do(ctx, "s", func(context.Context) error { return errors.New("x") },
+					kagzi.RetryPolicy{Backoff: time.Hour})
 			},
 			"InAStep": func(ctx kagzi.Context) error {
 				return kagzi.Do(ctx, "s", func(ctx context.Context) error {
@@ -95,7 +96,9 @@ func TestParallel(t *testing.T) {
 				})
 			},
 			"Awaiting": func(ctx kagzi.Context) error {
-				_, err := kagzi.Go(ctx, "inner", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "long", time.Hour) }).Result(ctx)
+				_, err := kagzi.Go(ctx, "inner", func(ctx kagzi.Context) (int, error) {
+					return 0, kagzi.Sleep(ctx, "long", time.Hour)
+				}).Result(ctx)
 				return err
 			},
 		} {
@@ -119,7 +122,8 @@ func TestParallel(t *testing.T) {
 					return be.Error(), nil
 				})
 				run := kit.Begin(k, wf, struct{}{})
-				if got := kit.ResultOf(k, run); got != `kagzi: branch "bad": step "p/bad/s": broken (unknown, 1 attempt)` {
+				if got := kit.ResultOf(k,
+					run); got != `kagzi: branch "bad": step "p/bad/s": broken (unknown, 1 attempt)` {
 					t.Errorf("got %s", got)
 				}
 			})
@@ -150,7 +154,10 @@ func TestParallel(t *testing.T) {
 						return ctx.Err()
 					})
 				default: // succeeds although it was cancelled
-					return kagzi.Step(ctx, "late", func(ctx context.Context) (int, error) { <-ctx.Done(); return 13, nil })
+					return kagzi.Step(ctx, "late", func(ctx context.Context) (int, error) {
+						<-ctx.Done()
+						return 13, nil
+					})
 				}
 			})
 			return saw{fmt.Sprint(err), ctx.Now(), out}
@@ -202,7 +209,11 @@ func TestParallel(t *testing.T) {
 				if n == 1 {
 					return 0, kagzi.Sleep(ctx, "long", time.Hour)
 				}
-				return kagzi.Step(ctx, "interrupted", func(ctx context.Context) (int, error) { calls.Add(1); <-ctx.Done(); return 1, ctx.Err() })
+				return kagzi.Step(ctx, "interrupted", func(ctx context.Context) (int, error) {
+					calls.Add(1)
+					<-ctx.Done()
+					return 1, ctx.Err()
+				})
 			}, enough)
 			return saw{fmt.Sprint(err), errors.Is(err, kind.Timeout), ctx.Now(), out}
 		})
@@ -266,7 +277,8 @@ func TestParallel(t *testing.T) {
 					return kagzi.Step(sub, "good", onceEnded(t, "m/0/good", 5))
 				}
 				if ctx.Attempt() == 1 {
-					return 0, kagzi.Do(sub, "wait", func(context.Context) error { return errors.New("broken") }, kit.NoRetry)
+					return 0, kagzi.Do(sub, "wait", func(context.Context) error { return errors.New("broken") },
+						kit.NoRetry)
 				}
 				return kagzi.Step(sub, "wait", func(context.Context) (int, error) { return 6, nil })
 			}, kagzi.Timeout(time.Minute))
@@ -281,7 +293,8 @@ func TestParallel(t *testing.T) {
 	})
 	t.Run("TheNextAttemptHasTheGroupsTimeAgain", func(t *testing.T) {
 		k := kit.New(t)
-		wf := kagzi.Define[struct{}, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Duration(enough) + 100*time.Millisecond, NoJitter: true})
+		wf := kagzi.Define[struct{}, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Duration(enough) +
+			100*time.Millisecond, NoJitter: true})
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 			return 1, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{
 				"a": func(sub kagzi.Context) error {
@@ -298,17 +311,23 @@ func TestParallel(t *testing.T) {
 		k := kit.New(t)
 		kit.Refused(k, func(ctx kagzi.Context) (int, error) {
 			ok := func(kagzi.Context) error { return nil }
-			kit.MustContain(t, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"a": nil}), `"p"`, `"a"`, "nil")
+			kit.MustContain(t, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"a": nil}), `"p"`,
+				`"a"`, "nil")
 			kit.MustContain(t, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"a/b": ok}), `"a/b"`)
 			kit.MustContain(t, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"": ok}), "empty")
-			kit.MustContain(t, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"a": ok}, kagzi.Timeout(30)), "30 ns")
-			kit.MustContain(t, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"a": ok}, nil), "nil option")
+			kit.MustContain(t, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"a": ok},
+				kagzi.Timeout(30)), "30 ns")
+			kit.MustContain(t, kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"a": ok}, nil),
+				"nil option")
 			kit.MustContain(t, kagzi.Parallel(ctx, "a#2", nil), `"a#2"`)
-			_, err := kagzi.Map(ctx, "m", []int{1}, func(kagzi.Context, int) (int, error) { return 0, nil }, kagzi.Concurrency(0))
+			_, err := kagzi.Map(ctx, "m", []int{1}, func(kagzi.Context, int) (int, error) { return 0, nil },
+				kagzi.Concurrency(0))
 			kit.MustContain(t, err, "concurrency 0")
 			_, err = kagzi.Map[int, int](ctx, "m", []int{1}, nil)
 			kit.MustContain(t, err, "nil")
-			_, err = kagzi.Map(ctx, "m", []any{1, make(chan int)}, func(kagzi.Context, any) (int, error) { return 0, nil })
+			_, err = kagzi.Map(ctx, "m", []any{1, make(chan int)}, func(kagzi.Context, any) (int, error) {
+				return 0, nil
+			})
 			kit.MustContain(t, err, "item 1", "chan int")
 			_, _, err = kagzi.Race[int](ctx, "r", nil)
 			kit.MustContain(t, err, "has no branches")
@@ -374,7 +393,8 @@ func TestMap(t *testing.T) {
 		})
 		run := kit.Begin(k, wf, struct{}{})
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping)
-		if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'SLEEP' AND status = 'RUNNING'`); n != 3 {
+		if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'SLEEP'
+			AND status = 'RUNNING'`); n != 3 {
 			t.Errorf("%d sleeps are recorded, want 3", n)
 		}
 		k.Forward(run.ID())

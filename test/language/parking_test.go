@@ -14,8 +14,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A run is parked while its branches wait for a child, a message and a timer, and one makes steps. While it is paused, all that they wait
-// for happens. Then it goes on, and no step is executed twice.
+// A run is parked while its branches wait for a child, a message and a timer, and one makes steps. While it is paused,
+// all that they wait for happens. Then it goes on, and no step is executed twice.
 func TestParkedBranches(t *testing.T) {
 	k := kit.New(t)
 	var calls calls
@@ -55,7 +55,10 @@ func TestParkedBranches(t *testing.T) {
 			return err
 		}),
 		"tx": then("after tx", func(ctx kagzi.Context) error {
-			if err := kagzi.DoTx(ctx, "tx", func(context.Context, pgx.Tx) error { calls.add("tx"); return nil }); err != nil {
+			if err := kagzi.DoTx(ctx, "tx", func(context.Context, pgx.Tx) error {
+				calls.add("tx")
+				return nil
+			}); err != nil {
 				return err
 			}
 			return stepsUntil(ctx, &stop)
@@ -74,7 +77,8 @@ func TestParkedBranches(t *testing.T) {
 
 	run := kit.Begin(k, wf, 7)
 	await.True(t, "all branches have begun", func() bool {
-		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id = $1`, string(run.ID())) == 1 && calls.of("tx") == 1
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id = $1`, string(run.ID())) == 1 &&
+			calls.of("tx") == 1
 	})
 	if err := k.Client.PauseRun(k.Ctx, run.ID()); err != nil {
 		t.Fatal(err)
@@ -100,7 +104,8 @@ func TestParkedBranches(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != 7 {
 		t.Errorf("result %d", got)
 	}
-	calls.wantOnce(t, "before", "tx", "child", "after steps", "after child", "after signal", "after timer", "after race", "after tx", "after")
+	calls.wantOnce(t, "before", "tx", "child", "after steps", "after child", "after signal", "after timer",
+		"after race", "after tx", "after")
 }
 
 // A parked run that is cancelled or terminated ends, and a cancel runs its compensations. It is not paused any more.
@@ -111,11 +116,15 @@ func TestEndOfAParkedRun(t *testing.T) {
 		want string
 		park bool
 	}{
-		"Cancelled": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error { return c.Cancel }, "flight hotel car cancel:car1 cancel:hotel1 cancel:flight1", true},
+		"Cancelled": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
+			return c.Cancel
+		}, "flight hotel car cancel:car1 cancel:hotel1 cancel:flight1", true},
 		"Terminated": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
 			return c.Terminate
 		}, "flight hotel car", true},
-		"CancelledUnderWay": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error { return c.Cancel }, "flight hotel car cancel:car1 cancel:hotel1 cancel:flight1", false},
+		"CancelledUnderWay": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
+			return c.Cancel
+		}, "flight hotel car cancel:car1 cancel:hotel1 cancel:flight1", false},
 		"TerminatedUnderWay": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
 			return c.Terminate
 		}, "flight hotel car", false},
@@ -127,7 +136,10 @@ func TestEndOfAParkedRun(t *testing.T) {
 			booked := make(chan struct{})
 			kit.ServeCancellations(k, &j, nil)
 			kit.Serve(k, kit.Travel, kit.Trip(&j, func(ctx kagzi.Context) error {
-				if err := kagzi.Do(ctx, "booked", func(context.Context) error { close(booked); return nil }); err != nil {
+				if err := kagzi.Do(ctx, "booked", func(context.Context) error {
+					close(booked)
+					return nil
+				}); err != nil {
 					return err
 				}
 				return stepsUntil(ctx, &never)

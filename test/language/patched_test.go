@@ -46,17 +46,31 @@ func TestPatchedAsksTheHistory(t *testing.T) {
 		want     bool // for the run that is there; a new one always gets true
 		executed int64
 	}{
-		{"AtTheBeginning", a, func(n string) func(kagzi.Context, *atomic.Int64) error { return inOrder(patched(n), a) }, false, 0},
-		{"Between", inOrder(a, b), func(n string) func(kagzi.Context, *atomic.Int64) error { return inOrder(a, patched(n), b) }, false, 0},
-		{"BeforeTheSleep", a, func(n string) func(kagzi.Context, *atomic.Int64) error { return inOrder(a, patched(n)) }, false, 0},
-		{"BehindAnAddedStep", inOrder(a, b), func(n string) func(kagzi.Context, *atomic.Int64) error { return inOrder(a, c, patched(n), b) }, false, 1},
+		{"AtTheBeginning", a, func(n string) func(kagzi.Context, *atomic.Int64) error {
+			return inOrder(patched(n), a)
+		}, false, 0},
+		{"Between", inOrder(a, b), func(n string) func(kagzi.Context, *atomic.Int64) error {
+			return inOrder(a, patched(n), b)
+		}, false, 0},
+		{"BeforeTheSleep", a, func(n string) func(kagzi.Context, *atomic.Int64) error {
+			return inOrder(a, patched(n))
+		}, false, 0},
+		{"BehindAnAddedStep", inOrder(a, b), func(n string) func(kagzi.Context, *atomic.Int64) error {
+			return inOrder(a, c, patched(n), b)
+		}, false, 1},
 		{"BehindTwoAddedSteps", a, func(n string) func(kagzi.Context, *atomic.Int64) error {
 			return inOrder(c, aStep("d", 1), patched(n), a)
 		}, false, 2},
-		{"BeforeABranch", aBranch("x", 1), func(n string) func(kagzi.Context, *atomic.Int64) error { return inOrder(patched(n), aBranch("x", 1)) }, false, 0},
-		{"BeforeAParallel", aParallel("x", 1), func(n string) func(kagzi.Context, *atomic.Int64) error { return inOrder(patched(n), aParallel("x", 1)) }, false, 0},
+		{"BeforeABranch", aBranch("x", 1), func(n string) func(kagzi.Context, *atomic.Int64) error {
+			return inOrder(patched(n), aBranch("x", 1))
+		}, false, 0},
+		{"BeforeAParallel", aParallel("x", 1), func(n string) func(kagzi.Context, *atomic.Int64) error {
+			return inOrder(patched(n), aParallel("x", 1))
+		}, false, 0},
 		{"InABranchThatWasThere", aBranch("x", 1), in, false, 0},
-		{"InANewBranch", a, func(n string) func(kagzi.Context, *atomic.Int64) error { return inOrder(a, in(n)) }, true, 1},
+		{"InANewBranch", a, func(n string) func(kagzi.Context, *atomic.Int64) error {
+			return inOrder(a, in(n))
+		}, true, 1},
 	} {
 		said[tt.name], said[tt.name+" behind"] = make(chan bool, 10), make(chan bool, 10)
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,8 +133,8 @@ func TestPatchedBehindTheHistory(t *testing.T) {
 	}
 }
 
-// TestPatchedBehindAWait asks a run that waits for a message behind the place of the change. A wait without a timeout leaves no
-// record, in a branch neither, and a compensation does not count.
+// TestPatchedBehindAWait asks a run that waits for a message behind the place of the change. A wait without a timeout
+// leaves no record, in a branch neither, and a compensation does not count.
 func TestPatchedBehindAWait(t *testing.T) {
 	t.Parallel()
 	answer := kagzi.DefineSignal[string]("answer")
@@ -192,7 +206,8 @@ func TestPatchedIsRememberedOnce(t *testing.T) {
 				if ctx.Attempt() == 1 {
 					return nil, errors.New("not yet")
 				}
-				return append(answers, kagzi.Patched(ctx, "change")), kagzi.Do(ctx, "end", func(context.Context) error { return nil })
+				return append(answers, kagzi.Patched(ctx, "change")),
+					kagzi.Do(ctx, "end", func(context.Context) error { return nil })
 			}
 			first := code
 			if old {
@@ -209,7 +224,8 @@ func TestPatchedIsRememberedOnce(t *testing.T) {
 			if got, want := kit.ResultOf(k, run), slices.Repeat([]bool{!old}, 5); !slices.Equal(got, want) {
 				t.Errorf("Patched said %v, want %v", got, want)
 			}
-			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'MARKER' AND status = 'COMPLETED'`); n != 2 {
+			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'MARKER'
+				AND status = 'COMPLETED'`); n != 2 {
 				t.Errorf("%d records, want one of each change", n)
 			}
 			for _, id := range []string{"#patched:change", "#patched:another"} {
@@ -221,8 +237,8 @@ func TestPatchedIsRememberedOnce(t *testing.T) {
 	}
 }
 
-// A transactional step sees the answer of Patched in the table, so that a crash after the step does not make the run take the old
-// code path.
+// A transactional step sees the answer of Patched in the table, so that a crash after the step does not make the run
+// take the old code path.
 func TestPatchedIsRecordedBeforeWhatFollows(t *testing.T) {
 	k := kit.New(t)
 	n := kit.Complete(k, func(ctx kagzi.Context) (int, error) {
@@ -314,11 +330,23 @@ func TestPatchedMisused(t *testing.T) {
 		code func(kagzi.Context) (int, error)
 		want string
 	}{
-		{"NoName", func(ctx kagzi.Context) (int, error) { kagzi.Patched(ctx, ""); return 1, nil }, "Patched: the change's name is empty"},
-		{"BadName", func(ctx kagzi.Context) (int, error) { kagzi.Patched(ctx, "a/b"); return 1, nil }, `change "a/b" contains '/'`},
-		{"InAStep", func(outer kagzi.Context) (int, error) {
-			return kagzi.Step(outer, "s", func(context.Context) (int, error) { kagzi.Patched(outer, "change"); return 1, nil })
-		}, `Patched "change": a durable operation inside of a step: call it before or after the step, in the workflow function`},
+		{
+			"NoName", func(ctx kagzi.Context) (int, error) { kagzi.Patched(ctx, ""); return 1, nil },
+			"Patched: the change's name is empty",
+		},
+		{
+			"BadName", func(ctx kagzi.Context) (int, error) { kagzi.Patched(ctx, "a/b"); return 1, nil },
+			`change "a/b" contains '/'`,
+		},
+		{
+			"InAStep", func(outer kagzi.Context) (int, error) {
+				return kagzi.Step(outer, "s", func(context.Context) (int, error) {
+					kagzi.Patched(outer, "change")
+					return 1, nil
+				})
+			},
+			`Patched "change": a durable operation inside of a step: call it before or after the step, in the workflow function`,
+		},
 		{"OtherGoroutine", func(ctx kagzi.Context) (int, error) {
 			done := make(chan bool)
 			go func() { done <- kagzi.Patched(ctx, "change") }()

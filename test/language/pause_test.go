@@ -73,7 +73,14 @@ func TestPauseRun(t *testing.T) {
 
 func TestPauseIsRefused(t *testing.T) {
 	k := kit.New(t)
-	for _, target := range []kagzi.Target{{}, {All: true, Queue: "q"}, {Key: "k"}, {Queue: "q", Workflow: "w", Key: "k"}, {Group: "g", Queue: "q"}, {Queue: "\x00"}} {
+	for _, target := range []kagzi.Target{
+		{},
+		{All: true, Queue: "q"},
+		{Key: "k"},
+		{Queue: "q", Workflow: "w", Key: "k"},
+		{Group: "g", Queue: "q"},
+		{Queue: "\x00"},
+	} {
 		if err := k.Client.Pause(k.Ctx, target); err == nil {
 			t.Errorf("%+v was paused", target)
 		}

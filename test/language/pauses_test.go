@@ -59,7 +59,9 @@ func (c *calls) do(ctx kagzi.Context, name string) error {
 func stepsUntil(ctx kagzi.Context, stop *atomic.Bool) error {
 	for over := false; !over; {
 		var err error
-		if over, err = kagzi.Step(ctx, "poll", func(context.Context) (bool, error) { return stop.Load(), nil }); err != nil {
+		if over, err = kagzi.Step(ctx, "poll", func(context.Context) (bool, error) {
+			return stop.Load(), nil
+		}); err != nil {
 			return err
 		}
 	}
@@ -83,10 +85,14 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 		limits kagzi.QueueLimits
 		option kagzi.StartOption
 	}{
-		"All":            {kagzi.Target{All: true}, kagzi.QueueLimits{}, kagzi.Priority(3)},
-		"Queue":          {kagzi.Target{Queue: "default"}, kagzi.QueueLimits{}, kagzi.Priority(3)},
-		"Workflow":       {kagzi.Target{Workflow: "wf"}, kagzi.QueueLimits{}, kagzi.Priority(3)},
-		"LimitedQueue":   {kagzi.Target{Queue: "default"}, kagzi.QueueLimits{Queue: "default", MaxRunning: 5}, kagzi.Priority(3)},
+		"All":      {kagzi.Target{All: true}, kagzi.QueueLimits{}, kagzi.Priority(3)},
+		"Queue":    {kagzi.Target{Queue: "default"}, kagzi.QueueLimits{}, kagzi.Priority(3)},
+		"Workflow": {kagzi.Target{Workflow: "wf"}, kagzi.QueueLimits{}, kagzi.Priority(3)},
+		"LimitedQueue": {
+			kagzi.Target{Queue: "default"},
+			kagzi.QueueLimits{Queue: "default", MaxRunning: 5},
+			kagzi.Priority(3),
+		},
 		"Key":            {kagzi.Target{Queue: "default", Key: "a"}, kagzi.QueueLimits{}, kagzi.Key("a")},
 		"KeyOfAll":       {kagzi.Target{All: true}, kagzi.QueueLimits{}, kagzi.Key("a")},
 		"KeyOfWorkflow":  {kagzi.Target{Workflow: "wf"}, kagzi.QueueLimits{}, kagzi.Key("a")},
@@ -106,7 +112,11 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 			begun, goOn := make(chan struct{}), make(chan struct{})
 			kit.ServeWith(k, uncoordinated(), wf, func(ctx kagzi.Context, n int) (int, error) {
 				if n == 0 {
-					if err := kagzi.Do(ctx, "hang", func(context.Context) error { close(begun); await.Opened(t, goOn); return nil }); err != nil {
+					if err := kagzi.Do(ctx, "hang", func(context.Context) error {
+						close(begun)
+						await.Opened(t, goOn)
+						return nil
+					}); err != nil {
 						return 0, err
 					}
 					if err := kagzi.Sleep(ctx, "nap", 10*time.Hour); err != nil {
@@ -124,7 +134,9 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 			close(goOn) // what is under way goes on until it suspends
 			k.WaitStatus(first.ID(), kagzi.StatusSleeping)
 			k.Forward(first.ID())
-			await.True(t, "claims have looked at the keys", func() bool { return k.Count(`SELECT count(*) FROM kagzi.key_changes`) == 0 })
+			await.True(t, "claims have looked at the keys", func() bool {
+				return k.Count(`SELECT count(*) FROM kagzi.key_changes`) == 0
+			})
 			kit.WakeWorkers(t, k.Pool)
 			if info := k.InfoOf(second.ID()); !info.StartedAt.IsZero() || calls.of("step 0")+calls.of("step 1") > 0 {
 				t.Errorf("begun while it is paused: %+v", info)
@@ -151,7 +163,9 @@ func TestReleasesOfABacklog(t *testing.T) {
 			k := kit.New(t)
 			var calls calls
 			wf := kagzi.Define[int, int]("wf")
-			kit.ServeWith(k, uncoordinated(), wf, func(ctx kagzi.Context, n int) (int, error) { return n, calls.do(ctx, fmt.Sprint(n)) })
+			kit.ServeWith(k, uncoordinated(), wf, func(ctx kagzi.Context, n int) (int, error) {
+				return n, calls.do(ctx, fmt.Sprint(n))
+			})
 			all := kagzi.Target{All: true}
 			if err := k.Client.Pause(k.Ctx, all); err != nil {
 				t.Fatal(err)
@@ -161,7 +175,9 @@ func TestReleasesOfABacklog(t *testing.T) {
 			for range 40 {
 				begin()
 			}
-			ended := func() int { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) }
+			ended := func() int {
+				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
+			}
 			released, err := k.Client.UnpauseRuns(k.Ctx, kagzi.RunFilter{Workflow: "wf", Limit: 7})
 			if err != nil || len(released.Changed) != 7 {
 				t.Fatalf("%+v, %v", released, err)
@@ -173,7 +189,8 @@ func TestReleasesOfABacklog(t *testing.T) {
 			if n := ended(); n != 7 {
 				t.Errorf("%d runs have ended, want those 7", n)
 			}
-			over, err := k.Client.UnpauseRuns(k.Ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
+			over, err := k.Client.UnpauseRuns(k.Ctx,
+				kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
 			if err != nil || len(over.Changed) != 0 || len(over.Skipped) != 2 {
 				t.Errorf("of runs that are over: %+v, %v", over, err)
 			}
@@ -190,9 +207,11 @@ func TestReleasesOfABacklog(t *testing.T) {
 			}
 			passing := `(CASE WHEN run_key IS NULL THEN uuid_hash(run_id) ELSE hashtext(run_key) END & 2147483647) % 100 < 30 OR released_at IS NOT NULL`
 			await.True(t, "those that pass have ended", func() bool {
-				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'COMPLETED' AND (`+passing+`)`) == 0
+				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'COMPLETED' AND (`+
+					passing+`)`) == 0
 			})
-			if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'PENDING' AND NOT (` + passing + `)`); n > 0 || ended() < 10 {
+			if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'PENDING' AND NOT (` + passing +
+				`)`); n > 0 || ended() < 10 {
 				t.Errorf("%d other runs have begun, and %d have ended", n, ended())
 			}
 			if err := k.Client.Unpause(k.Ctx, all); err != nil {
@@ -206,7 +225,8 @@ func TestReleasesOfABacklog(t *testing.T) {
 	}
 }
 
-// In a caller's transaction, a pause and its end count once the transaction is committed, and not at all if it is rolled back.
+// In a caller's transaction, a pause and its end count once the transaction is committed, and not at all if it is
+// rolled back.
 func TestPausesInTx(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")
@@ -243,7 +263,10 @@ func TestPausesInTx(t *testing.T) {
 	gate.Handle(w)
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, gate.Workflow, 1, kagzi.Queue("gates"), kagzi.Delay(time.Hour))
-	for _, do := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{k.Client.PauseRun, k.Client.UnpauseRun} {
+	for _, do := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{
+		k.Client.PauseRun,
+		k.Client.UnpauseRun,
+	} {
 		for _, commits := range []bool{false, true} {
 			before := k.InfoOf(run.ID()).PausedAt
 			tx := k.CallersTx()
@@ -258,13 +281,15 @@ func TestPausesInTx(t *testing.T) {
 	}
 }
 
-// A run that is parked gives its slot to the next one of its key, and gets one again when the pause ends. With Hold it keeps the slot.
+// A run that is parked gives its slot to the next one of its key, and gets one again when the pause ends. With Hold it
+// keeps the slot.
 func TestSlotOfAParkedRun(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]bool{"GivenUp": false, "Kept": true} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
-			if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: hold}); err != nil {
+			if err := k.Client.SetQueue(k.Ctx,
+				kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: hold}); err != nil {
 				t.Fatal(err)
 			}
 			wf := kagzi.Define[int, int]("wf")
@@ -290,7 +315,8 @@ func TestSlotOfAParkedRun(t *testing.T) {
 			k.WaitStatus(first.ID(), kagzi.StatusPending, "pause")
 			goOn.Store(true)
 			if hold {
-				if keys, err := k.Client.Keys(k.Ctx, kagzi.KeyFilter{Queue: "default"}); err != nil || len(keys) != 1 || keys[0].Running != 1 || keys[0].Waiting != 1 {
+				if keys, err := k.Client.Keys(k.Ctx, kagzi.KeyFilter{Queue: "default"}); err != nil || len(keys) != 1 ||
+					keys[0].Running != 1 || keys[0].Waiting != 1 {
 					t.Errorf("keys %+v, %v", keys, err)
 				}
 			} else if got := kit.ResultOf(k, second); got != 2 || calls.of("1") != 0 {

@@ -23,9 +23,13 @@ func TestPoliciesThatAreRefusedBeforeAnySQL(t *testing.T) {
 	kit.MustContain(t, err, "start wf", `no IfEnded "x"`, "kagzi.StartAgain")
 	_, err = kagzi.Start(t.Context(), c, kit.Noop, 1, kagzi.RejectActive)
 	kit.MustContain(t, err, "start noop", `IfActive "reject_active" without an ID`, "kagzi.ID")
-	_, err = c.StartMany(t.Context(), []kagzi.Call{kit.Noop.With(1, kagzi.ID("x")), kit.Noop.With(1)}, kagzi.RejectEnded)
+	_, err = c.StartMany(t.Context(), []kagzi.Call{kit.Noop.With(1, kagzi.ID("x")), kit.Noop.With(1)},
+		kagzi.RejectEnded)
 	kit.MustContain(t, err, "call 1", `IfEnded "reject_ended" without an ID`)
-	err = c.Schedule(t.Context(), kagzi.Schedule{Name: "s", Every: time.Hour, Run: kit.Noop.With(1, kagzi.ReplaceActive)})
+	err = c.Schedule(t.Context(), kagzi.Schedule{
+		Name: "s", Every: time.Hour,
+		Run: kit.Noop.With(1, kagzi.ReplaceActive),
+	})
 	kit.MustContain(t, err, `schedule "s"`, `takes no IfActive "replace_active"`, "it has no ID", "Overlap")
 }
 
@@ -46,7 +50,8 @@ func TestPoliciesAsDefaults(t *testing.T) {
 		t.Errorf("got %+v", again)
 	}
 	k.Cancel(first.ID())
-	if _, err := kagzi.Start(k.Ctx, k.Client, wf, 1, kagzi.ID("x"), kagzi.ReturnActive); !errors.Is(err, kagzi.ErrIDTaken) {
+	if _, err := kagzi.Start(k.Ctx, k.Client, wf, 1, kagzi.ID("x"), kagzi.ReturnActive); !errors.Is(err,
+		kagzi.ErrIDTaken) {
 		t.Errorf("got %v", err)
 	}
 	if again := kit.Begin(k, wf, 1, kagzi.ID("x"), kagzi.StartAgain); again.Existed() {
@@ -59,7 +64,8 @@ func TestARefusalNamesTheRun(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, kit.Noop, 1, kagzi.ID("x"))
 	_, err := kagzi.Start(k.Ctx, k.Client, kit.Noop, 1, kagzi.ID("x"), kagzi.RejectActive)
-	if !errors.Is(err, kagzi.ErrIDTaken) || errors.Is(err, kagzi.ErrIDConflict) || kagzi.KindOf(err) != kind.BadRequest {
+	if !errors.Is(err, kagzi.ErrIDTaken) || errors.Is(err, kagzi.ErrIDConflict) ||
+		kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("got %v", err)
 	}
 	kit.MustContain(t, err, `ID "x" is that of run `+string(run.ID())+` of workflow "noop", which is PENDING`)
@@ -73,14 +79,17 @@ func TestARefusalNamesTheRun(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
-	is(err, `kagzi: start noop: ID "x" is that of run `+string(run.ID())+` of workflow "noop", which is PENDING and was started with another input`)
+	is(err, `kagzi: start noop: ID "x" is that of run `+string(run.ID())+
+		` of workflow "noop", which is PENDING and was started with another input`)
 	_, err = kagzi.Start(k.Ctx, k.Client, kit.Noop, 2, kagzi.ID("x"))
-	is(err, `kagzi: start noop: ID "x" is held by run `+string(run.ID())+` of workflow "noop", which was started with another input: give that input to get that run, or another ID to start another`)
+	is(err, `kagzi: start noop: ID "x" is held by run `+string(run.ID())+
+		` of workflow "noop", which was started with another input: give that input to get that run, or another ID to start another`)
 	_, err = kagzi.Start(k.Ctx, k.Client, kagzi.Define[int, int]("another"), 1, kagzi.ID("x"), kagzi.ReplaceActive)
 	if errors.Is(err, kagzi.ErrIDTaken) || !errors.Is(err, kagzi.ErrIDConflict) {
 		t.Errorf("another workflow: %v", err)
 	}
-	is(err, `kagzi: start another: ID "x" is held by run `+string(run.ID())+` of workflow "noop": give the other workflow's run an ID of its own`)
+	is(err, `kagzi: start another: ID "x" is held by run `+string(run.ID())+
+		` of workflow "noop": give the other workflow's run an ID of its own`)
 }
 
 // Each call has its own policies, and a refusal starts none of them.
@@ -88,8 +97,12 @@ func TestStartManyWithPolicies(t *testing.T) {
 	k := kit.New(t)
 	old := kit.Begin(k, kit.Noop, 1, kagzi.ID("a"))
 	kit.Begin(k, kit.Noop, 1, kagzi.ID("b"))
-	calls := []kagzi.Call{kit.Noop.With(2, kagzi.ID("a"), kagzi.ReplaceActive), kit.Noop.With(1, kagzi.ID("b")), kit.Noop.With(3, kagzi.ID("c"), kagzi.RejectEnded), kit.Noop.With(1, kagzi.ID("b2"), kagzi.RejectActive)}
-	if _, err := k.Client.StartMany(k.Ctx, append(calls, kit.Noop.With(1, kagzi.ID("d"))), kagzi.RejectActive); !errors.Is(err, kagzi.ErrIDTaken) {
+	calls := []kagzi.Call{
+		kit.Noop.With(2, kagzi.ID("a"), kagzi.ReplaceActive), kit.Noop.With(1, kagzi.ID("b")),
+		kit.Noop.With(3, kagzi.ID("c"), kagzi.RejectEnded), kit.Noop.With(1, kagzi.ID("b2"), kagzi.RejectActive),
+	}
+	if _, err := k.Client.StartMany(k.Ctx, append(calls, kit.Noop.With(1, kagzi.ID("d"))),
+		kagzi.RejectActive); !errors.Is(err, kagzi.ErrIDTaken) {
 		t.Errorf("b under the policy that all share: %v", err)
 	}
 	if info, _ := old.Info(k.Ctx); info.Status != kagzi.StatusPending {
@@ -146,7 +159,10 @@ func TestReplaceActiveEndsTheExecution(t *testing.T) {
 			if way != "SameClient" { // another process: it learns by NOTIFY alone
 				worker = kit.NewClient(t, k.Pool)
 			}
-			cfg := kagzi.WorkerConfig{Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute, LeaseTimeout: time.Hour}
+			cfg := kagzi.WorkerConfig{
+				Heartbeat: 10 * time.Minute, StaleAfter: 30 * time.Minute,
+				LeaseTimeout: time.Hour,
+			}
 			w := kit.NewWorker(t, worker, cfg)
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 				if n != 1 {
@@ -170,7 +186,10 @@ func TestReplaceActiveEndsTheExecution(t *testing.T) {
 				id = kit.Begin(k, wf, 2, kagzi.ReplaceActive, kagzi.InTx(tx)).ID()
 				kit.CommitTx(t, tx)
 			case "Many":
-				started, err := k.Client.StartMany(k.Ctx, []kagzi.Call{kit.Noop.With(1, kagzi.Queue("none")), wf.With(2, kagzi.ReplaceActive)})
+				started, err := k.Client.StartMany(k.Ctx, []kagzi.Call{
+					kit.Noop.With(1, kagzi.Queue("none")),
+					wf.With(2, kagzi.ReplaceActive),
+				})
 				if err != nil {
 					t.Fatal(err)
 				}

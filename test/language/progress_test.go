@@ -42,8 +42,10 @@ func logProgress(k *kit.Kit) {
 	k.T.Helper()
 	k.Exec(`
 CREATE TABLE progresses (n int GENERATED ALWAYS AS IDENTITY, said text);
-CREATE FUNCTION note_progress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO progresses (said) VALUES (NEW.progress->>'text'); RETURN NULL; END $$;
-CREATE TRIGGER note_progress AFTER UPDATE OF progress ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION note_progress()`)
+CREATE FUNCTION note_progress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO progresses (said)
+	VALUES (NEW.progress->>'text'); RETURN NULL; END $$;
+CREATE TRIGGER note_progress AFTER UPDATE OF progress ON kagzi.workflow_runs
+	FOR EACH ROW EXECUTE FUNCTION note_progress()`)
 }
 
 // A step that takes long says how far it is. What was said last stays: over a sleep, and after the end.
@@ -158,7 +160,8 @@ func TestProgressIsWrittenRarely(t *testing.T) {
 	if n, most := k.Count(`SELECT count(*) FROM progresses`), int(time.Since(began)/time.Second)+2; n > most || n == 0 {
 		t.Errorf("it was written %d times, at most %d expected", n, most)
 	}
-	if last := dbtest.QueryOne[string](t, k.Pool, `SELECT said FROM progresses ORDER BY n DESC LIMIT 1`); last != "49 of 50" {
+	if last := dbtest.QueryOne[string](t, k.Pool, `SELECT said FROM progresses ORDER BY n DESC LIMIT 1`); last !=
+		"49 of 50" {
 		t.Errorf("the last one is %s", last)
 	}
 }
@@ -201,8 +204,10 @@ func TestWrongProgress(t *testing.T) {
 	wf := kagzi.Define[struct{}, int]("wf")
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 		for name, err := range map[string]error{
-			"NaN": kagzi.SetProgress(ctx, "", math.NaN()), "negative": kagzi.SetProgress(ctx, "", -0.1), "more than all": kagzi.SetProgress(ctx, "", 1.1),
-			"two": kagzi.SetProgress(ctx, "", 0.1, 0.2), "background": kagzi.SetProgress(context.Background(), "text"), "nil": kagzi.SetProgress(nil, "text"),
+			"NaN": kagzi.SetProgress(ctx, "", math.NaN()), "negative": kagzi.SetProgress(ctx, "", -0.1),
+			"more than all": kagzi.SetProgress(ctx, "", 1.1),
+			"two":           kagzi.SetProgress(ctx, "", 0.1, 0.2), "background": kagzi.SetProgress(context.Background(),
+				"text"), "nil": kagzi.SetProgress(nil, "text"),
 		} {
 			if kagzi.KindOf(err) != kind.BadRequest || !strings.HasPrefix(fmt.Sprint(err), "kagzi: ") {
 				t.Errorf("%s: %v", name, err)
@@ -212,7 +217,8 @@ func TestWrongProgress(t *testing.T) {
 	})
 	kit.ResultOf(k, run)
 	got := k.InfoOf(run).Progress.Text
-	if !strings.HasPrefix(got, "a\uFFFDb\uFFFDccc") || !strings.HasSuffix(got, "(truncated, 2004 bytes)") || len(got) > 1024 {
+	if !strings.HasPrefix(got, "a\uFFFDb\uFFFDccc") || !strings.HasSuffix(got, "(truncated, 2004 bytes)") ||
+		len(got) > 1024 {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }
@@ -236,7 +242,8 @@ func TestProgressBesideAStrictTransaction(t *testing.T) {
 					if calls == 1 {
 						open <- struct{}{}
 						await.True(t, "the other branch has written", func() bool {
-							return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'both/other/step' AND status = 'COMPLETED'`) == 1
+							return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'both/other/step'
+								AND status = 'COMPLETED'`) == 1
 						})
 					}
 					return nil
@@ -277,7 +284,8 @@ func TestProgressOfALockedRun(t *testing.T) {
 	close(said)
 	for _, waits := range []bool{true, false, true} { // it has given up once
 		await.True(t, fmt.Sprintf("a write waits for the lock: %t", waits), func() bool {
-			return waits == (k.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0)
+			return waits == (k.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+				AND wait_event_type = 'Lock'`) > 0)
 		})
 	}
 	kit.CommitTx(t, tx)
@@ -317,7 +325,8 @@ func TestLostProgress(t *testing.T) {
 func TestRefusedProgress(t *testing.T) {
 	k := kit.New(t)
 	k.Exec(`
-CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '23514'; END $$;
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'
+	USING ERRCODE = '23514'; END $$;
 CREATE TRIGGER refuse BEFORE UPDATE OF progress ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	kit.Complete(k, func(ctx kagzi.Context) (int, error) {
 		for i := range 3 {

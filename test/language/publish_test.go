@@ -43,7 +43,8 @@ func tell(ctx kagzi.Context, words ...string) error {
 	return kagzi.Publish(ctx, "tell", events...)
 }
 
-// Executions that pass the record publish nothing: replays, further attempts of the run, and Worker.Replay. They see the same times.
+// Executions that pass the record publish nothing: replays, further attempts of the run, and Worker.Replay. They see
+// the same times.
 func TestAReplayPublishesNothing(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
@@ -57,7 +58,8 @@ func TestAReplayPublishesNothing(t *testing.T) {
 			}
 		}
 		now()
-		if err := kagzi.Publish(ctx, "tell", told.With(fmt.Sprint("first of ", n)).Title("a title"), told.With("named").WithID("ID")); err != nil {
+		if err := kagzi.Publish(ctx, "tell", told.With(fmt.Sprint("first of ", n)).Title("a title"),
+			told.With("named").WithID("ID")); err != nil {
 			return 0, err
 		}
 		now()
@@ -103,14 +105,15 @@ func TestAReplayPublishesNothing(t *testing.T) {
 	}
 	wantTold(k, append(want, "last")...)
 	for step, attempts := range k.Steps(run.ID()) {
-		if strings.Contains(step, "tell") && (len(attempts) != 1 || attempts[0].Type != "PUBLISH" || attempts[0].Status != kagzi.StatusCompleted || attempts[0].EndedAt.IsZero()) {
+		if strings.Contains(step, "tell") && (len(attempts) != 1 || attempts[0].Type != "PUBLISH" ||
+			attempts[0].Status != kagzi.StatusCompleted || attempts[0].EndedAt.IsZero()) {
 			t.Errorf("step %s: %+v", step, attempts)
 		}
 	}
 }
 
-// The ID of an event is derived from its place, so that events are recognised even without the record. The time of the record is that of
-// the call.
+// The ID of an event is derived from its place, so that events are recognised even without the record. The time of the
+// record is that of the call.
 func TestIDsOfEventsOfARun(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf")
@@ -119,8 +122,11 @@ func TestIDsOfEventsOfARun(t *testing.T) {
 			return 0, err
 		}
 		last := ctx.Now()
-		await.True(t, "the clock is past the step's end", func() bool { return k.Now().Sub(last) > 100*time.Millisecond })
-		if err := kagzi.Publish(ctx, "tell", told.With("a"), told.With("b"), told.With("c").WithID("named")); err != nil {
+		await.True(t, "the clock is past the step's end", func() bool {
+			return k.Now().Sub(last) > 100*time.Millisecond
+		})
+		if err := kagzi.Publish(ctx, "tell", told.With("a"), told.With("b"),
+			told.With("c").WithID("named")); err != nil {
 			return 0, err
 		}
 		return 1, errors.Join(kagzi.Sleep(ctx, "nap", time.Hour), tell(ctx, "d"))
@@ -135,7 +141,8 @@ func TestIDsOfEventsOfARun(t *testing.T) {
 	k.Forward(run.ID())
 	kit.ResultOf(k, run)
 	wantTold(k, "a", "b", "c", "d")
-	if n := k.Count(`SELECT count(*) FROM kagzi.events WHERE event_id = 'named' AND convert_from(payload, 'UTF8') = '"c"' OR event_id LIKE 'run:%'`); n != 4 {
+	if n := k.Count(`SELECT count(*) FROM kagzi.events WHERE event_id = 'named'
+		AND convert_from(payload, 'UTF8') = '"c"' OR event_id LIKE 'run:%'`); n != 4 {
 		t.Errorf("%d events have the expected IDs", n)
 	}
 }
@@ -160,7 +167,8 @@ func TestAPublishInPlaceOfAStep(t *testing.T) {
 	if re.Kind != kind.Nondeterminism {
 		t.Errorf("failed with %v", re)
 	}
-	kit.MustContain(t, re, `step "tell" was recorded as a step, and the code now uses the name for a publishing of events`)
+	kit.MustContain(t, re,
+		`step "tell" was recorded as a step, and the code now uses the name for a publishing of events`)
 	wantTold(k)
 }
 
@@ -168,7 +176,10 @@ func TestAPublishInPlaceOfAStep(t *testing.T) {
 func TestAForkPublishesFromItsStepOn(t *testing.T) {
 	t.Parallel()
 	all := []string{"a", "b", "c"}
-	for from, want := range map[string][]string{"tell": all, "tell#2": all[1:], "s": all[2:], "tell#3": all[2:], "t": nil} {
+	for from, want := range map[string][]string{
+		"tell": all, "tell#2": all[1:], "s": all[2:], "tell#3": all[2:],
+		"t": nil,
+	} {
 		t.Run(from, func(t *testing.T) {
 			k := kit.New(t)
 			wf := kagzi.Define[struct{}, int]("wf")
@@ -176,7 +187,8 @@ func TestAForkPublishesFromItsStepOn(t *testing.T) {
 				return kagzi.Do(ctx, name, func(context.Context) error { return nil })
 			}
 			kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
-				return 0, errors.Join(step(ctx, "r"), tell(ctx, "a"), tell(ctx, "b"), step(ctx, "s"), tell(ctx, "c"), step(ctx, "t"))
+				return 0, errors.Join(step(ctx, "r"), tell(ctx, "a"), tell(ctx, "b"), step(ctx, "s"), tell(ctx, "c"),
+					step(ctx, "t"))
 			})
 			run := kit.Begin(k, wf, struct{}{})
 			kit.ResultOf(k, run)
@@ -218,7 +230,8 @@ func TestEventsThatAreTooLarge(t *testing.T) {
 	k := kit.NewWith(t, kagzi.ClientConfig{MaxPayload: 9 << 20})
 	large := strings.Repeat("x", 8<<20)
 	kit.Complete(k, func(ctx kagzi.Context) (int, error) {
-		if err := tell(ctx, strings.Repeat("x", 9<<20)); !errors.Is(err, kagzi.ErrPayloadTooLarge) || kagzi.KindOf(err) != kind.BadRequest {
+		if err := tell(ctx, strings.Repeat("x", 9<<20)); !errors.Is(err, kagzi.ErrPayloadTooLarge) ||
+			kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("a large payload: %v", err)
 		}
 		if err := tell(ctx, "x", large); !errors.Is(err, kagzi.ErrPayloadTooLarge) {
@@ -244,9 +257,11 @@ func TestARepeatedStepPublishesOnce(t *testing.T) {
 		err := kagzi.Do(ctx, "s", func(ctx context.Context) error {
 			err := k.Client.Publish(ctx, told.With("equal"))
 			if n := kagzi.CurrentStep(ctx).Attempt; n < 3 {
-				return errors.Join(err, k.Client.Publish(ctx, told.With(fmt.Sprint("attempt ", n))), errors.New("again"))
+				return errors.Join(err, k.Client.Publish(ctx, told.With(fmt.Sprint("attempt ", n))),
+					errors.New("again"))
 			}
-			return errors.Join(err, k.Client.PublishMany(ctx, []kagzi.NewEvent{told.With("attempt 1"), told.With("equal"), told.With("last")}))
+			return errors.Join(err, k.Client.PublishMany(ctx,
+				[]kagzi.NewEvent{told.With("attempt 1"), told.With("equal"), told.With("last")}))
 		}, retried)
 		if err != nil {
 			return 0, err

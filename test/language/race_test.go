@@ -41,10 +41,16 @@ func TestRace(t *testing.T) {
 					return 3, kagzi.Do(ctx, "s", func(ctx context.Context) error { failed.Add(1); return failing(ctx) })
 				},
 				"deaf": func(ctx kagzi.Context) (int, error) {
-					return kagzi.Step(ctx, "s", func(ctx context.Context) (int, error) { slow.Add(1); <-ctx.Done(); return 4, nil })
+					return kagzi.Step(ctx, "s", func(ctx context.Context) (int, error) {
+						slow.Add(1)
+						<-ctx.Done()
+						return 4, nil
+					})
 				},
 				"nested": func(ctx kagzi.Context) (int, error) {
-					return kagzi.Go(ctx, "inner", func(ctx kagzi.Context) (int, error) { return 5, kagzi.Sleep(ctx, "long", time.Hour) }).Result(ctx)
+					return kagzi.Go(ctx, "inner", func(ctx kagzi.Context) (int, error) {
+						return 5, kagzi.Sleep(ctx, "long", time.Hour)
+					}).Result(ctx)
 				},
 			})
 			return saw{w, r, fmt.Sprint(err), ctx.Now()}
@@ -65,7 +71,9 @@ func TestRace(t *testing.T) {
 			_, n, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (int, error){
 				"fast": func(ctx kagzi.Context) (int, error) { return 1, kagzi.Sleep(ctx, "nap", 50*time.Millisecond) },
 				"slow": func(ctx kagzi.Context) (int, error) {
-					return kagzi.Go(ctx, "inner", func(ctx kagzi.Context) (int, error) { return 2, kagzi.Sleep(ctx, "long", time.Hour) }).Result(ctx)
+					return kagzi.Go(ctx, "inner", func(ctx kagzi.Context) (int, error) {
+						return 2, kagzi.Sleep(ctx, "long", time.Hour)
+					}).Result(ctx)
 				},
 			})
 			return n, err
@@ -90,7 +98,8 @@ func TestRace(t *testing.T) {
 		got := replayed(k, func(ctx kagzi.Context) saw {
 			b := func(ctx kagzi.Context) (int, error) { return 9, kagzi.Do(ctx, "s", failing) }
 			w, r, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (int, error){"a": b, "b": b})
-			if bes, _ := errors.AsType[kagzi.BranchErrors](err); len(bes) != 2 || bes[0].Name != "a" || bes[1].Name != "b" {
+			if bes, _ := errors.AsType[kagzi.BranchErrors](err); len(bes) != 2 || bes[0].Name != "a" ||
+				bes[1].Name != "b" {
 				t.Errorf("got %v", err)
 			}
 			return saw{w, r, fmt.Sprint(err), ctx.Now()}
@@ -184,8 +193,9 @@ func TestLoserThatRegisters(t *testing.T) {
 	j.Want(t, "cancel:root")
 }
 
-// TestWinnerIsCancelledInItsReplay has a run fail while a branch is on its way past a race that it has recorded, with code
-// that has a new step in the winner: that the winner is cancelled there is no contradiction, and the run fails as it says.
+// TestWinnerIsCancelledInItsReplay has a run fail while a branch is on its way past a race that it has recorded, with
+// code that has a new step in the winner: that the winner is cancelled there is no contradiction, and the run fails as
+// it says.
 func TestWinnerIsCancelledInItsReplay(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)

@@ -46,11 +46,13 @@ const (
 			SELECT r.* FROM kagzi.workflow_runs r WHERE r.run_id = $1
 			UNION
 			SELECT r.* FROM f JOIN kagzi.workflow_runs r ON r.parent_run_id = f.run_id OR r.origin_run_id = f.run_id)
-		SELECT run_id::text, coalesce(parent_run_id::text, ''), coalesce(parent_step_id, ''), coalesce(origin_run_id::text, ''), workflow_type, status,
+		SELECT run_id::text, coalesce(parent_run_id::text, ''), coalesce(parent_step_id, ''),
+			coalesce(origin_run_id::text, ''), workflow_type, status,
 			coalesce(error_kind, ''), coalesce(error, ''), quarantined, outcome IS NOT NULL
 		FROM f ORDER BY run_id`
 	selectSteps = `
-		SELECT run_id::text, step_id, step_kind, status, attempt_number, run_attempt = 0, position, call IS NOT NULL, input, output, coalesce(child_run_id::text, '')
+		SELECT run_id::text, step_id, step_kind, status, attempt_number, run_attempt = 0, position, call IS NOT NULL,
+			input, output, coalesce(child_run_id::text, '')
 		FROM kagzi.step_runs WHERE run_id = ANY ($1::uuid[]) ORDER BY position, attempt_number`
 )
 
@@ -60,7 +62,10 @@ func (tr *trial) runs(ctx context.Context, root kagzi.RunID) (map[kagzi.RunID]*r
 	var ids []string
 	var r runRecord
 	rows, _ := tr.k.Pool.Query(ctx, selectRuns, string(root))
-	_, err := pgx.ForEachRow(rows, []any{&r.ID, &r.Parent, &r.ParentStep, &r.Origin, &r.Workflow, &r.Status, &r.Kind, &r.Error, &r.Quarantined, &r.Compensates}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{
+		&r.ID, &r.Parent, &r.ParentStep, &r.Origin, &r.Workflow, &r.Status, &r.Kind,
+		&r.Error, &r.Quarantined, &r.Compensates,
+	}, func() error {
 		c := r
 		runs[r.ID] = &c
 		ids = append(ids, string(r.ID))
@@ -71,7 +76,10 @@ func (tr *trial) runs(ctx context.Context, root kagzi.RunID) (map[kagzi.RunID]*r
 	}
 	var rec stepRecord
 	rows, _ = tr.k.Pool.Query(ctx, selectSteps, ids)
-	_, err = pgx.ForEachRow(rows, []any{&rec.Run, &rec.ID, &rec.Kind, &rec.Status, &rec.Attempt, &rec.Copied, &rec.Position, &rec.Called, &rec.Input, &rec.Output, &rec.Child}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{
+		&rec.Run, &rec.ID, &rec.Kind, &rec.Status, &rec.Attempt, &rec.Copied,
+		&rec.Position, &rec.Called, &rec.Input, &rec.Output, &rec.Child,
+	}, func() error {
 		c := rec
 		c.Input, c.Output = slices.Clone(rec.Input), slices.Clone(rec.Output)
 		data := c.Output
@@ -92,9 +100,12 @@ func (tr *trial) runs(ctx context.Context, root kagzi.RunID) (map[kagzi.RunID]*r
 func (tr *trial) check(ctx context.Context, root kagzi.RunID) error {
 	var runs map[kagzi.RunID]*runRecord
 	var err error
-	all := await.BecomesTrue(await.Patience, func() bool { // children that are cancelled with their parent may end after it
+	// children that are cancelled with their parent may end after it
+	all := await.BecomesTrue(await.Patience, func() bool {
 		runs, err = tr.runs(ctx, root)
-		return err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(runs)), func(r *runRecord) bool { return !r.Status.Ended() })
+		return err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(runs)), func(r *runRecord) bool {
+			return !r.Status.Ended()
+		})
 	})
 	if err != nil {
 		return err
@@ -147,7 +158,8 @@ func (tr *trial) checkEvents(ctx context.Context, runs map[kagzi.RunID]*runRecor
 // checkEnd reports a run that has not ended, or not as its code can end it.
 func (w *world) checkEnd(r *runRecord) (errs []error) {
 	say := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("run %s: %s %s (%s): %s", r.ID, r.Status, r.Kind, r.Error, fmt.Sprintf(format, args...)))
+		errs = append(errs, fmt.Errorf("run %s: %s %s (%s): %s", r.ID, r.Status, r.Kind, r.Error,
+			fmt.Sprintf(format, args...)))
 	}
 	switch {
 	case r.Quarantined:
@@ -211,7 +223,8 @@ func (w *world) checkObservations() (errs []error) {
 			for _, b := range all[:i] {
 				n := min(a.recorded, b.recorded)
 				if !slices.Equal(a.lines[:n], b.lines[:n]) {
-					errs = append(errs, fmt.Errorf("%s: host %d saw %q, and host %d %q", key, b.host, b.lines, a.host, a.lines))
+					errs = append(errs, fmt.Errorf("%s: host %d saw %q, and host %d %q", key, b.host, b.lines,
+						a.host, a.lines))
 				}
 			}
 		}
@@ -241,7 +254,9 @@ func (w *world) checkCompensations(r *runRecord, runs map[kagzi.RunID]*runRecord
 	}
 	bad := r.Status == kagzi.StatusFailed || r.Status == kagzi.StatusCancelled
 	first, place := len(w.log), len(w.log)
-	for _, rec := range slices.SortedFunc(maps.Values(last), func(a, b stepRecord) int { return int(a.Position - b.Position) }) {
+	for _, rec := range slices.SortedFunc(maps.Values(last), func(a, b stepRecord) int {
+		return int(a.Position - b.Position)
+	}) {
 		switch {
 		case !bad && rec.Child != "":
 			say("%s is compensated", rec.ID)
@@ -296,7 +311,8 @@ func (w *world) checkRegistrations(r *runRecord, last map[string]stepRecord, say
 		case !ok:
 			say("no compensation of %s is registered", step)
 		case rec.what.N < n:
-			say("the compensation of %s is registered with %v, and not with %d: %v", step, rec.what, n, r.registrations(step))
+			say("the compensation of %s is registered with %v, and not with %d: %v", step, rec.what, n,
+				r.registrations(step))
 		}
 	}
 }
@@ -305,14 +321,17 @@ func (w *world) checkRegistrations(r *runRecord, last map[string]stepRecord, say
 func (r *runRecord) registrations(step string) (all []string) {
 	for _, rec := range r.steps {
 		if rec.ID == step+"#compensation" {
-			all = append(all, fmt.Sprintf("attempt %d position %d called %v %v hashes %x", rec.Attempt, rec.Position, rec.Called, rec.what, rec.Output))
+			all = append(all, fmt.Sprintf("attempt %d position %d called %v %v hashes %x", rec.Attempt, rec.Position,
+				rec.Called, rec.what, rec.Output))
 		}
 	}
 	return all
 }
 
 func (w *world) executed(run kagzi.RunID, step string) bool {
-	return slices.ContainsFunc(w.log, func(e entry) bool { return e.what == "executes" && e.run == run && e.effect.Step == step })
+	return slices.ContainsFunc(w.log, func(e entry) bool {
+		return e.what == "executes" && e.run == run && e.effect.Step == step
+	})
 }
 
 // checkEffects compares the effects of transactional steps with their records.
@@ -321,7 +340,10 @@ func (tr *trial) checkEffects(ctx context.Context, runs map[kagzi.RunID]*runReco
 	var run, step string
 	var n int
 	rows, _ := tr.k.Pool.Query(ctx, `SELECT run_id::text, step, count(*) FROM public.effects GROUP BY 1, 2`)
-	if _, err := pgx.ForEachRow(rows, []any{&run, &step, &n}, func() error { did[run+"/"+step] = n; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&run, &step, &n}, func() error {
+		did[run+"/"+step] = n
+		return nil
+	}); err != nil {
 		return err
 	}
 	for _, r := range runs {
@@ -334,7 +356,8 @@ func (tr *trial) checkEffects(ctx context.Context, runs map[kagzi.RunID]*runReco
 				want = 1
 			}
 			if got := did[string(r.ID)+"/"+rec.ID]; got != want && (rec.Status == "COMPLETED" || got > 1) {
-				err = errors.Join(err, fmt.Errorf("run %s: %s is %s, and has %d effects", r.ID, rec.ID, rec.Status, got))
+				err = errors.Join(err, fmt.Errorf("run %s: %s is %s, and has %d effects", r.ID, rec.ID,
+					rec.Status, got))
 			}
 		}
 	}

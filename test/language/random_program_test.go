@@ -91,7 +91,10 @@ func (g *generator) action(depth int) action {
 		kinds = append(kinds, "go", "left", "shared", "parallel", "parallel", "map", "race", "race")
 	}
 	g.n++
-	a := action{kind: kinds[g.r.IntN(len(kinds))], onError: []string{"ignore", "bare", "wrapped", "other"}[g.r.IntN(4)], tries: 1 + g.r.IntN(2)}
+	a := action{
+		kind: kinds[g.r.IntN(len(kinds))], onError: []string{"ignore", "bare", "wrapped", "other"}[g.r.IntN(4)],
+		tries: 1 + g.r.IntN(2),
+	}
 	a.name = a.kind + strconv.Itoa(g.n)
 	if g.changes && g.r.IntN(4) == 0 {
 		a.since, a.patch = 1+g.r.IntN(3), g.r.IntN(3) == 0
@@ -99,7 +102,10 @@ func (g *generator) action(depth int) action {
 	branches := 0
 	switch a.kind {
 	case "step", "steptx":
-		a.undo = []int{0, undoBefore, undoBefore, undoneBy1, undoBefore | undoneBy1, undoBefore | undoAfter}[g.r.IntN(6)]
+		a.undo = []int{
+			0, undoBefore, undoBefore, undoneBy1, undoBefore | undoneBy1,
+			undoBefore | undoAfter,
+		}[g.r.IntN(6)]
 		a.fails = []int{0, 0, 0, 1, 1, 2, 99}[g.r.IntN(7)]
 		a.repeats = a.kind == "step" && a.undo&undoneBy1 == 0 && g.n%2 == 0
 	case "nap":
@@ -205,7 +211,10 @@ type performer struct {
 }
 
 func (w *world) performer(ctx kagzi.Context, host int) *performer {
-	return &performer{w: w, host: host, run: ctx.RunID(), observations: map[string]*observation{}, early: map[string][]effect{}}
+	return &performer{
+		w: w, host: host, run: ctx.RunID(), observations: map[string]*observation{},
+		early: map[string][]effect{},
+	}
 }
 
 // observe records an observation of the branch; recorded says that the database has it.
@@ -402,7 +411,9 @@ func (p *performer) group(ctx kagzi.Context, path string, a action) (err error) 
 		}
 		err = kagzi.Parallel(ctx, a.name, parts, a.opts...)
 	case "map":
-		_, err = kagzi.Map(ctx, a.name, []int{0, 1, 2}, func(ctx kagzi.Context, i int) (int, error) { return below(0, fmt.Sprint(a.name, "/", i))(ctx) }, a.opts...)
+		_, err = kagzi.Map(ctx, a.name, []int{0, 1, 2}, func(ctx kagzi.Context, i int) (int, error) {
+			return below(0, fmt.Sprint(a.name, "/", i))(ctx)
+		}, a.opts...)
 	case "race":
 		parts := map[string]func(kagzi.Context) (int, error){}
 		for i := range a.parts {
@@ -424,8 +435,9 @@ type childInput struct {
 
 var (
 	hint        = kagzi.DefineSignal[string]("hint")
-	randomChild = kagzi.Define[childInput, string]("random-child", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
-	undoEffect  = kagzi.Define[effect, int]("undo-effect", kagzi.Queue("undo-effects"))
+	randomChild = kagzi.Define[childInput, string]("random-child",
+		kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
+	undoEffect = kagzi.Define[effect, int]("undo-effect", kagzi.Queue("undo-effects"))
 )
 
 // undoEffects is the function of undoEffect. For some effects its first attempt fails.

@@ -23,9 +23,10 @@ import (
 	"github.com/kagzi/kagzi/internal/testlog"
 )
 
-// TestRandomPrograms runs random workflow functions on workers that die, or hang and are declared dead, at a random point, while
-// their code changes and runs are cancelled. A replay sees the same values as before, no recorded step is executed again, and in
-// the end all effects of a run stand or are compensated. SWEEP="1000 500" tries 500 seeds from 1000 on.
+// TestRandomPrograms runs random workflow functions on workers that die, or hang and are declared dead, at a random
+// point, while their code changes and runs are cancelled. A replay sees the same values as before, no recorded step is
+// executed again, and in the end all effects of a run stand or are compensated. SWEEP="1000 500" tries 500 seeds from
+// 1000 on.
 func TestRandomPrograms(t *testing.T) {
 	k := kit.New(t, dbtest.MaxConns(40))
 	k.Exec(`CREATE TABLE public.effects (run_id uuid, step text)`)
@@ -41,14 +42,20 @@ func TestRandomPrograms(t *testing.T) {
 		w, _ := worlds.Load(seed)
 		return w.(*world)
 	}
-	children := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{Queue: "children", Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}})
+	children := kit.NewWorker(t, kit.NewClient(t, k.Pool),
+		kagzi.WorkerConfig{Queue: "children", Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}})
 	kagzi.Handle(children, randomChild, func(ctx kagzi.Context, in childInput) (string, error) {
 		w := worldOf(in.Seed)
 		return "grown " + in.Name, w.performer(ctx, 0).perform(ctx, "", w.children[in.Name])
 	})
 	kit.StartWorker(t, children)
-	undoEffects := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{Queue: "undo-effects", NoCoordinator: true})
-	kagzi.Handle(undoEffects, undoEffect, func(ctx kagzi.Context, f effect) (int, error) { return worldOf(f.Seed).undoEffects(ctx, f) })
+	undoEffects := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{
+		Queue:         "undo-effects",
+		NoCoordinator: true,
+	})
+	kagzi.Handle(undoEffects, undoEffect, func(ctx kagzi.Context, f effect) (int, error) {
+		return worldOf(f.Seed).undoEffects(ctx, f)
+	})
 	kit.StartWorker(t, undoEffects)
 	slots := make(chan bool, 4)
 	var all sync.WaitGroup
@@ -59,7 +66,8 @@ func TestRandomPrograms(t *testing.T) {
 			tr := newTrial(k, seed)
 			worlds.Store(seed, tr.world)
 			if err := tr.execute(); err != nil {
-				t.Errorf("seed %d: %v\n%v\nchildren %v\n%s\nhappened:\n%s", seed, err, tr.program, tr.world.children, tr.plan, tr.world.report())
+				t.Errorf("seed %d: %v\n%v\nchildren %v\n%s\nhappened:\n%s", seed, err, tr.program, tr.world.children,
+					tr.plan, tr.world.report())
 			}
 		})
 	}
@@ -89,9 +97,13 @@ func newTrial(k *kit.Kit, seed uint64) *trial {
 	gen := &generator{r: tr.r, children: map[string][]action{}, changes: tr.r.IntN(2) == 0}
 	tr.program = gen.actions(2)
 	tr.keys = gen.keys
-	tr.world = &world{seed: seed, children: gen.children, n: map[string]int{}, observations: map[string][]*observation{}, undoTries: map[effect]int{}}
+	tr.world = &world{
+		seed: seed, children: gen.children, n: map[string]int{},
+		observations: map[string][]*observation{}, undoTries: map[effect]int{},
+	}
 	attempts := 1 + tr.r.IntN(3)
-	tr.wf = kagzi.Define[int, int](fmt.Sprint("wf", seed), kagzi.RetryPolicy{MaxAttempts: attempts, Backoff: time.Millisecond})
+	tr.wf = kagzi.Define[int, int](fmt.Sprint("wf", seed),
+		kagzi.RetryPolicy{MaxAttempts: attempts, Backoff: time.Millisecond})
 	tr.hosts = tr.r.IntN(4)
 	tr.ending = []string{"completes", "fails", "sleeps"}[tr.r.IntN(3)]
 	tr.fails = []int{0, 1, 2, 99}[tr.r.IntN(4)]
@@ -166,7 +178,8 @@ func (tr *trial) finish(ctx, serving context.Context, hosts *sync.WaitGroup) err
 		// The host is dead, or declared dead.
 		tr.host++
 		rows, err := tr.k.Pool.Query(ctx, `UPDATE kagzi.workflow_runs SET lease = gen_random_uuid(), task_queue = $2,
-			available_at = CASE WHEN status = 'RUNNING' THEN now() ELSE available_at END WHERE run_id = $1 RETURNING 1`, string(tr.id), tr.queue())
+			available_at = CASE WHEN status = 'RUNNING' THEN now() ELSE available_at END WHERE run_id = $1
+				RETURNING 1`, string(tr.id), tr.queue())
 		if err != nil {
 			return err
 		}
@@ -180,7 +193,8 @@ func (tr *trial) finish(ctx, serving context.Context, hosts *sync.WaitGroup) err
 // noteRecords reads the records before the next host begins.
 func (tr *trial) noteRecords(ctx context.Context) error {
 	var step string
-	rows, _ := tr.k.Pool.Query(ctx, `SELECT step_id FROM kagzi.step_runs WHERE run_id = $1 AND status = 'COMPLETED' AND step_kind = 'FUNCTION'`, string(tr.id))
+	rows, _ := tr.k.Pool.Query(ctx, `SELECT step_id FROM kagzi.step_runs WHERE run_id = $1 AND status = 'COMPLETED'
+		AND step_kind = 'FUNCTION'`, string(tr.id))
 	_, err := pgx.ForEachRow(rows, []any{&step}, func() error {
 		tr.world.add(entry{"recorded", tr.host, tr.id, effect{Step: step}, 0})
 		return nil
@@ -228,8 +242,12 @@ func (tr *trial) newHost(ctx context.Context) (*randomHost, error) {
 		return 1, nil
 	})
 	if n < tr.hosts {
-		points := []string{"after claim", "before step", "after step", "before flush", "after flush", "after record", "suspend", "finish"}
-		point, nth, what := points[tr.r.IntN(len(points))], int64(1+tr.r.IntN(8)), []string{"hangs", "hangs", "dies", "dies", "cancel"}[tr.r.IntN(5)]
+		points := []string{
+			"after claim", "before step", "after step", "before flush", "after flush", "after record",
+			"suspend", "finish",
+		}
+		point, nth, what := points[tr.r.IntN(len(points))], int64(1+tr.r.IntN(8)),
+			[]string{"hangs", "hangs", "dies", "dies", "cancel"}[tr.r.IntN(5)]
 		tr.plan += fmt.Sprintf(", %s %d %s", point, nth, what)
 		var reached atomic.Int64
 		id := tr.id
@@ -250,14 +268,15 @@ func (tr *trial) newHost(ctx context.Context) (*randomHost, error) {
 	return h, nil
 }
 
-// watch waits until the host is down or the run is over, and cancels a run that sleeps for long. It returns true if the run
-// is over.
+// watch waits until the host is down or the run is over, and cancels a run that sleeps for long. It returns true if the
+// run is over.
 func (tr *trial) watch(ctx context.Context, h *randomHost) (done bool, err error) {
 	var info kagzi.RunInfo
 	cancelled := false
 	if !await.BecomesTrue(await.Patience, func() bool {
 		info, err = tr.k.Client.Get(ctx, tr.id)
-		if err == nil && !cancelled && info.Status == kagzi.StatusSleeping && strings.HasPrefix(info.WaitingOn, "timer long") {
+		if err == nil && !cancelled && info.Status == kagzi.StatusSleeping &&
+			strings.HasPrefix(info.WaitingOn, "timer long") {
 			cancelled = true
 			if err = tr.k.Client.Cancel(ctx, tr.id); errors.Is(err, kagzi.ErrRunFinished) {
 				err = nil
@@ -288,7 +307,8 @@ func (tr *trial) forkOrResume(ctx context.Context) (again bool, err error) {
 		steps, e := tr.k.Client.Steps(ctx, tr.id)
 		var names []string
 		for _, s := range steps {
-			if s.Type != "COMPENSATION" && !strings.HasPrefix(s.Step, "#") && !strings.Contains(s.Step, "/#") && !s.StartedAt.IsZero() {
+			if s.Type != "COMPENSATION" && !strings.HasPrefix(s.Step, "#") && !strings.Contains(s.Step, "/#") &&
+				!s.StartedAt.IsZero() {
 				names = append(names, s.Step)
 			}
 		}
@@ -311,7 +331,8 @@ func (tr *trial) forkOrResume(ctx context.Context) (again bool, err error) {
 		return false, nil
 	}
 	if err == nil {
-		_, err = tr.k.Pool.Exec(ctx, `UPDATE kagzi.workflow_runs SET task_queue = $2 WHERE run_id = $1`, string(tr.id), tr.queue())
+		_, err = tr.k.Pool.Exec(ctx, `UPDATE kagzi.workflow_runs SET task_queue = $2 WHERE run_id = $1`, string(tr.id),
+			tr.queue())
 	}
 	return err == nil, err
 }

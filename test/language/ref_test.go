@@ -21,7 +21,10 @@ func TestRunsAreReferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, ref := range map[string]kagzi.Ref{"RunID": run.ID(), "ID": kagzi.ID("one"), "Run": run, "RunInfo": info, "*RunInfo": &info, "Started": many[0]} {
+	for name, ref := range map[string]kagzi.Ref{
+		"RunID": run.ID(), "ID": kagzi.ID("one"), "Run": run, "RunInfo": info,
+		"*RunInfo": &info, "Started": many[0],
+	} {
 		if got := k.InfoOf(ref); got.ID != run.ID() {
 			t.Errorf("%s: got run %s", name, got.ID)
 		}
@@ -54,7 +57,8 @@ func TestRunsAreReferences(t *testing.T) {
 	lost := kit.Begin(k, wf, 1)
 	k.Exec(`DELETE FROM kagzi.workflow_runs WHERE run_id = $1`, string(lost.ID()))
 	for name, err := range map[string]error{
-		"get": kit.Second(k.Client.Get(k.Ctx, lost)), "cancel": k.Client.Cancel(k.Ctx, kagzi.RunInfo{ID: lost.ID()}), "signal": k.Client.Signal(k.Ctx, kagzi.Started{ID: lost.ID()}, kagzi.DefineSignal[int]("n").With(1)),
+		"get": kit.Second(k.Client.Get(k.Ctx, lost)), "cancel": k.Client.Cancel(k.Ctx, kagzi.RunInfo{ID: lost.ID()}),
+		"signal":   k.Client.Signal(k.Ctx, kagzi.Started{ID: lost.ID()}, kagzi.DefineSignal[int]("n").With(1)),
 		"steps of": kit.Second(k.Client.Steps(k.Ctx, lost)), "fork": kit.Second(k.Client.Fork(k.Ctx, lost, "step")),
 	} {
 		if !errors.Is(err, kagzi.ErrNotFound) || !strings.HasPrefix(err.Error(), "kagzi: "+name+" "+string(lost.ID())) {
@@ -73,7 +77,8 @@ func TestMessagesOfAStepToARunByAnyReference(t *testing.T) {
 			if kagzi.CurrentStep(ctx).Attempt > 1 {
 				ref = target.ID()
 			}
-			if err := k.Client.Signal(ctx, ref, kagzi.DefineSignal[int]("n").With(1)); err != nil || kagzi.CurrentStep(ctx).Attempt > 1 {
+			if err := k.Client.Signal(ctx, ref, kagzi.DefineSignal[int]("n").With(1)); err != nil ||
+				kagzi.CurrentStep(ctx).Attempt > 1 {
 				return 0, err
 			}
 			return 0, errors.New("once more")

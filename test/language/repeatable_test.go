@@ -19,7 +19,9 @@ import (
 )
 
 // reads executes so many repeatable steps of the function.
-func reads(ctx kagzi.Context, n int, fn func(context.Context) (string, error), opts ...kagzi.StepOption) (all string, err error) {
+func reads(ctx kagzi.Context, n int, fn func(context.Context) (string, error),
+	opts ...kagzi.StepOption,
+) (all string, err error) {
 	for i := range n {
 		v, err := kagzi.Step(ctx, fmt.Sprint("r", i), fn, append(opts, kagzi.Repeatable())...)
 		if err != nil {
@@ -32,10 +34,11 @@ func reads(ctx kagzi.Context, n int, fn func(context.Context) (string, error), o
 
 func one(context.Context) (string, error) { return "1", nil }
 
-const writtenReads = `SELECT count(*) FROM kagzi.step_runs WHERE split_part(step_id, '/', -1) LIKE 'r_' AND status = 'COMPLETED'`
+const writtenReads = `SELECT count(*) FROM kagzi.step_runs WHERE split_part(step_id, '/', -1) LIKE 'r_'
+	AND status = 'COMPLETED'`
 
-// TestRepeatableStepsShareACommit counts the commits of a run. Five repeatable steps add none, and one ordinary step behind
-// them adds that of its record and one before its function.
+// TestRepeatableStepsShareACommit counts the commits of a run. Five repeatable steps add none, and one ordinary step
+// behind them adds that of its record and one before its function.
 func TestRepeatableStepsShareACommit(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ repeatable, ordinary, want int }{{0, 0, 1}, {5, 0, 1}, {0, 1, 2}, {5, 1, 3}} {
@@ -70,8 +73,8 @@ func TestRepeatableStepsShareACommit(t *testing.T) {
 	}
 }
 
-// TestResultsAreWrittenBeforeTheyAreSeen executes three repeatable steps, and then something that has effects outside of the
-// run: their records are in the table by then.
+// TestResultsAreWrittenBeforeTheyAreSeen executes three repeatable steps, and then something that has effects outside
+// of the run: their records are in the table by then.
 func TestResultsAreWrittenBeforeTheyAreSeen(t *testing.T) {
 	t.Parallel()
 	type effect func(context.Context) (int, error) // returns how many results are written
@@ -133,18 +136,20 @@ func TestResultsAreWrittenBeforeTheyAreSeen(t *testing.T) {
 			return n, errors.Join(err, e)
 		},
 		"WithinARace": func(ctx kagzi.Context, seen effect) (int, error) { // the steps are recorded at once
-			_, n, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){"a": func(ctx kagzi.Context) (int, error) {
-				_, err := three(ctx)
-				n, e := seen(t.Context())
-				return n, errors.Join(err, e)
-			}})
+			_, n, err := kagzi.Race(ctx, "race",
+				map[string]func(kagzi.Context) (int, error){"a": func(ctx kagzi.Context) (int, error) {
+					_, err := three(ctx)
+					n, e := seen(t.Context())
+					return n, errors.Join(err, e)
+				}})
 			return n, err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
 			seen := func(context.Context) (int, error) { return k.Count(writtenReads), nil }
-			kit.ServeWith(k, kagzi.WorkerConfig{Queue: "kids", NoCoordinator: true}, child, func(ctx kagzi.Context, _ struct{}) (int, error) { return step(seen)(ctx) })
+			kit.ServeWith(k, kagzi.WorkerConfig{Queue: "kids", NoCoordinator: true}, child,
+				func(ctx kagzi.Context, _ struct{}) (int, error) { return step(seen)(ctx) })
 			if got := kit.Complete(k, func(ctx kagzi.Context) (int, error) { return fn(ctx, seen) }); got != 3 {
 				t.Errorf("%d results are written, want 3", got)
 			}
@@ -159,9 +164,12 @@ func TestCrashBeforeResultsAreWritten(t *testing.T) {
 	type reading func(kagzi.Context) (string, error)
 	child := kagzi.Define[struct{}, int]("child", kagzi.Queue("kids"))
 	for name, read := range map[string]func(kagzi.Context, reading) (string, error){
-		"Alone":     func(ctx kagzi.Context, three reading) (string, error) { return three(ctx) },
-		"InABranch": func(ctx kagzi.Context, three reading) (string, error) { return kagzi.Go(ctx, "b", three).Result(ctx) },
-		"OnTheWay": func(ctx kagzi.Context, three reading) (string, error) { // with the start of a child, which nobody waits for
+		"Alone": func(ctx kagzi.Context, three reading) (string, error) { return three(ctx) },
+		"InABranch": func(ctx kagzi.Context, three reading) (string, error) {
+			return kagzi.Go(ctx, "b", three).Result(ctx)
+		},
+		// with the start of a child, which nobody waits for
+		"OnTheWay": func(ctx kagzi.Context, three reading) (string, error) {
 			all, err := three(ctx)
 			_, e := kagzi.StartChild(ctx, "child", child, struct{}{})
 			return all, errors.Join(err, e)
@@ -208,8 +216,8 @@ func TestCrashBeforeResultsAreWritten(t *testing.T) {
 	}
 }
 
-// TestRepeatableResultsAreBounded executes so many repeatable steps, or one with so large a result, that one of them waits
-// until all are written.
+// TestRepeatableResultsAreBounded executes so many repeatable steps, or one with so large a result, that one of them
+// waits until all are written.
 func TestRepeatableResultsAreBounded(t *testing.T) {
 	k := kit.New(t)
 	got := kit.Complete(k, func(ctx kagzi.Context) (string, error) {
@@ -226,7 +234,9 @@ func TestRepeatableResultsAreBounded(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if _, err := kagzi.Step(ctx, "large", func(context.Context) (string, error) { return strings.Repeat("x", 200<<10), nil }, kagzi.Repeatable()); err != nil {
+			if _, err := kagzi.Step(ctx, "large", func(context.Context) (string, error) {
+				return strings.Repeat("x", 200<<10), nil
+			}, kagzi.Repeatable()); err != nil {
 				return "", err
 			}
 			count()
@@ -238,8 +248,8 @@ func TestRepeatableResultsAreBounded(t *testing.T) {
 	}
 }
 
-// TestResultsBehindAChildAreBounded starts a child after each repeatable step: nobody waits for the start, which takes the result
-// along. While the run's row is locked, nothing is written. So few results pile up nevertheless.
+// TestResultsBehindAChildAreBounded starts a child after each repeatable step: nobody waits for the start, which takes
+// the result along. While the run's row is locked, nothing is written. So few results pile up nevertheless.
 func TestResultsBehindAChildAreBounded(t *testing.T) {
 	k := kit.New(t)
 	child, wf := kagzi.Define[int, int]("child"), kagzi.Define[int, int]("wf")
@@ -305,8 +315,8 @@ func TestLongStepShowsResults(t *testing.T) {
 	}
 }
 
-// TestTimesOfRepeatableSteps compares the times that a function sees after repeatable steps with those of a replay, and with
-// those in the table.
+// TestTimesOfRepeatableSteps compares the times that a function sees after repeatable steps with those of a replay, and
+// with those in the table.
 func TestTimesOfRepeatableSteps(t *testing.T) {
 	k := kit.New(t)
 	j := &kit.Journal{}
@@ -315,7 +325,8 @@ func TestTimesOfRepeatableSteps(t *testing.T) {
 		var times []string
 		for i := range 6 {
 			opts := []kagzi.StepOption{kagzi.Repeatable()}
-			_, err := kagzi.Step(ctx, fmt.Sprint("r", i), func(context.Context) (string, error) { return "", nil }, opts[:i%3%2]...)
+			_, err := kagzi.Step(ctx, fmt.Sprint("r", i), func(context.Context) (string, error) { return "", nil },
+				opts[:i%3%2]...)
 			if err != nil {
 				return "", err
 			}
@@ -336,7 +347,8 @@ func TestTimesOfRepeatableSteps(t *testing.T) {
 		t.Error(err)
 	}
 	if n := k.Count(`SELECT count(*) FROM (
-		SELECT started_at, finished_at, lag(finished_at) OVER (ORDER BY position) AS before FROM kagzi.step_runs WHERE step_id LIKE 'r_') s
+		SELECT started_at, finished_at, lag(finished_at) OVER (ORDER BY position) AS before FROM kagzi.step_runs
+			WHERE step_id LIKE 'r_') s
 		WHERE started_at >= finished_at OR started_at < before - interval '1 microsecond'`); n != 0 {
 		t.Errorf("%d steps begin before the step before them has ended, or end before they begin", n)
 	}
@@ -351,7 +363,8 @@ func TestFailedRepeatableStep(t *testing.T) {
 			if calls.Add(1) == 1 {
 				return "", errors.New("not today")
 			}
-			return fmt.Sprint("failed ", dbtest.QueryOne[int](t, k.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE status = 'FAILED' AND wake_at IS NOT NULL`)), nil
+			return fmt.Sprint("failed ", dbtest.QueryOne[int](t, k.Pool, `SELECT count(*) FROM kagzi.step_runs
+				WHERE status = 'FAILED' AND wake_at IS NOT NULL`)), nil
 		}, kit.Twice)
 		return v, err
 	}); got != "failed 1" {
@@ -374,13 +387,14 @@ func TestRepeatableIsRefused(t *testing.T) {
 		}, "leave one of the two out"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kit.MustContain(t, kit.Refused(kit.New(t), func(ctx kagzi.Context) (int, error) { return 0, tc.call(ctx) }), tc.want, `step "`)
+			kit.MustContain(t, kit.Refused(kit.New(t), func(ctx kagzi.Context) (int, error) { return 0, tc.call(ctx) }),
+				tc.want, `step "`)
 		})
 	}
 }
 
-// TestLoserActsOnNoUnwrittenResult has a racer begin a step after it has lost, before it is cancelled. Its writes are refused, so
-// results that the step follows from may never be written: its function is not called.
+// TestLoserActsOnNoUnwrittenResult has a racer begin a step after it has lost, before it is cancelled. Its writes are
+// refused, so results that the step follows from may never be written: its function is not called.
 func TestLoserActsOnNoUnwrittenResult(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(ctx kagzi.Context, did func()) error{

@@ -56,7 +56,8 @@ func TestUndecodableMessageInARace(t *testing.T) {
 			_, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){
 				"loser": func(ctx kagzi.Context) (int, error) { return kagzi.WaitSignal(ctx, number) },
 				"winner": func(ctx kagzi.Context) (int, error) {
-					return 0, kagzi.Do(ctx, "step", func(context.Context) error { await.Opened(t, decoding); return nil })
+					return 0,
+						kagzi.Do(ctx, "step", func(context.Context) error { await.Opened(t, decoding); return nil })
 				},
 			})
 			if err != nil {
@@ -74,7 +75,8 @@ func TestUndecodableMessageInARace(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
-	// Two branches wait for one name. One message that does not decode is set aside once, and each gets one of the others.
+	// Two branches wait for one name. One message that does not decode is set aside once, and each gets one of the
+	// others.
 	t.Run("OneName", func(t *testing.T) {
 		k := kit.New(t)
 		for i, suspended := range []bool{true, false} {
@@ -84,7 +86,8 @@ func TestUndecodableMessageInARace(t *testing.T) {
 			}
 			makeDue(k)
 			kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
-				_, first, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){"a": waits(kit.Approved), "b": waits(kit.Approved)})
+				_, first, err := kagzi.Race(ctx, "race",
+					map[string]func(kagzi.Context) (string, error){"a": waits(kit.Approved), "b": waits(kit.Approved)})
 				if err != nil {
 					return "", err
 				}
@@ -113,7 +116,9 @@ func TestWaitingOnWithManyWaits(t *testing.T) {
 	run := kit.Begin(k, wf, struct{}{}, wrong("bad"))
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 		for i := range 3 {
-			kagzi.Go(ctx, fmt.Sprint("b", i), func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "nap", time.Hour) })
+			kagzi.Go(ctx, fmt.Sprint("b", i), func(ctx kagzi.Context) (int, error) {
+				return 0, kagzi.Sleep(ctx, "nap", time.Hour)
+			})
 		}
 		return kagzi.WaitSignal(ctx, kit.Approved)
 	})

@@ -148,7 +148,8 @@ func TestFullInbox(t *testing.T) {
 	k.Signal(run, kit.Approved.With("a").WithID("last"))
 	full := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, kagzi.ErrInboxFull) || kagzi.KindOf(err) != kind.RateLimited || !strings.Contains(err.Error(), "10000 messages that it has not read") {
+		if !errors.Is(err, kagzi.ErrInboxFull) || kagzi.KindOf(err) != kind.RateLimited ||
+			!strings.Contains(err.Error(), "10000 messages that it has not read") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

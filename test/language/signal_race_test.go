@@ -16,8 +16,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// TestSignalWhileBusy sends messages to a run that stays in memory because another of its branches executes a step, which
-// continues only once they are read.
+// TestSignalWhileBusy sends messages to a run that stays in memory because another of its branches executes a step,
+// which continues only once they are read.
 func TestSignalWhileBusy(t *testing.T) {
 	t.Parallel()
 	busy := func(begun chan<- kagzi.RunID) func(kagzi.Context, struct{}) (string, error) {
@@ -71,7 +71,8 @@ func TestSignalWhileBusy(t *testing.T) {
 	t.Run("NotTold", func(t *testing.T) {
 		k := kit.New(t)
 		wf, begun := kagzi.Define[struct{}, string]("wf"), make(chan kagzi.RunID, 1)
-		kit.ServeWith(k, kagzi.WorkerConfig{Heartbeat: 100 * time.Millisecond, PollInterval: 50 * time.Millisecond}, wf, busy(begun))
+		kit.ServeWith(k, kagzi.WorkerConfig{Heartbeat: 100 * time.Millisecond, PollInterval: 50 * time.Millisecond}, wf,
+			busy(begun))
 		run := kit.Begin(k, wf, struct{}{}, kit.Approved.With("a"))
 		signalQuietly(k, await.Receive(t, begun), "b")
 		if got := kit.ResultOf(k, run); got != "a b done" {
@@ -104,8 +105,8 @@ func TestSignalWithoutNotification(t *testing.T) {
 	}
 }
 
-// TestSignalToASuspendingRun sends a message at each suspension of a run, after the run has read its inbox for the last time
-// and before it sleeps.
+// TestSignalToASuspendingRun sends a message at each suspension of a run, after the run has read its inbox for the last
+// time and before it sleeps.
 func TestSignalToASuspendingRun(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf")
@@ -133,7 +134,8 @@ func TestRaceForSignals(t *testing.T) {
 	// both races for two messages, and reads the loser's afterwards.
 	both := func(ctx kagzi.Context, _ struct{}) (string, error) {
 		signals := map[string]kagzi.Signal[string]{"a": kit.Approved, "r": kit.Rejected}
-		winner, v, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){"a": waits(kit.Approved), "r": waits(kit.Rejected)})
+		winner, v, err := kagzi.Race(ctx, "race",
+			map[string]func(kagzi.Context) (string, error){"a": waits(kit.Approved), "r": waits(kit.Rejected)})
 		if err != nil {
 			return "", err
 		}
@@ -255,7 +257,8 @@ func TestRaceForSignals(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
-			_, a, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){"one": waits(kit.Approved), "two": waits(kit.Approved)})
+			_, a, err := kagzi.Race(ctx, "race",
+				map[string]func(kagzi.Context) (string, error){"one": waits(kit.Approved), "two": waits(kit.Approved)})
 			if err != nil {
 				return "", err
 			}

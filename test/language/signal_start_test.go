@@ -27,7 +27,8 @@ func TestSignalWithStart(t *testing.T) {
 			t.Errorf("existed %t, run %s; want %s", second.Existed(), second.ID(), first.ID())
 		}
 		started, err := k.Client.StartMany(k.Ctx, []kagzi.Call{
-			wf.With(struct{}{}, kit.Approved.With("other")), wf.With(struct{}{}), wf.With(struct{}{}, kagzi.ID("x"), kit.Approved.With("d")),
+			wf.With(struct{}{}, kit.Approved.With("other")), wf.With(struct{}{}),
+			wf.With(struct{}{}, kagzi.ID("x"), kit.Approved.With("d")),
 		})
 		if err != nil || !started[2].Existed || started[0].Existed {
 			t.Fatalf("started %v, %v", started, err)
@@ -48,14 +49,17 @@ func TestSignalWithStart(t *testing.T) {
 		k := kit.New(t)
 		wf := kagzi.Define[struct{}, string]("wf")
 		for range 2 {
-			kit.Begin(k, wf, struct{}{}, kagzi.ID("x"), kit.Approved.With("a").WithID("m"), kit.Approved.With("b").WithID("n"))
+			kit.Begin(k, wf, struct{}{}, kagzi.ID("x"), kit.Approved.With("a").WithID("m"),
+				kit.Approved.With("b").WithID("n"))
 		}
 		k.Signal(kagzi.ID("x"), kit.Approved.With("a").WithID("m"))
 		k.Signal(kagzi.ID("x"), kit.Approved.With("a").WithID("o"))
-		if got := dbtest.QueryOne[string](t, k.Pool, `SELECT string_agg(signal_id, ' ' ORDER BY sequence) FROM kagzi.signals`); got != "m n o" {
+		if got := dbtest.QueryOne[string](t, k.Pool, `SELECT string_agg(signal_id, ' ' ORDER BY sequence)
+			FROM kagzi.signals`); got != "m n o" {
 			t.Errorf("stored %s", got)
 		}
-		_, err := kagzi.Start(k.Ctx, k.Client, wf, struct{}{}, kit.Approved.With("a").WithID("m"), kit.Rejected.With("").WithID("m"))
+		_, err := kagzi.Start(k.Ctx, k.Client, wf, struct{}{}, kit.Approved.With("a").WithID("m"),
+			kit.Rejected.With("").WithID("m"))
 		kit.MustContain(t, err, `two messages have the ID "m"`)
 	})
 	// The input is for the run that a start makes: an active run gets the messages, whatever its own input was.
@@ -73,7 +77,10 @@ func TestSignalWithStart(t *testing.T) {
 		if err := tx.Commit(k.Ctx); err != nil {
 			t.Error(err)
 		}
-		started, err := k.Client.StartMany(k.Ctx, []kagzi.Call{wf.With(3, kagzi.ID("x"), kit.Approved.With("a")), wf.With(3, kagzi.ID("y"))})
+		started, err := k.Client.StartMany(k.Ctx, []kagzi.Call{
+			wf.With(3, kagzi.ID("x"), kit.Approved.With("a")),
+			wf.With(3, kagzi.ID("y")),
+		})
 		if err != nil || !started[0].Existed || started[1].Existed {
 			t.Errorf("got %v, %v", started, err)
 		}
@@ -97,7 +104,8 @@ func TestSignalWithStart(t *testing.T) {
 		kit.Begin(k, kagzi.Define[int, string]("wf"), 1, kagzi.ID("x"))
 		tx := k.CallersTx()
 		for _, opts := range [][]kagzi.StartOption{nil, {kagzi.InTx(tx)}} {
-			if _, err := kagzi.Start(k.Ctx, k.Client, kagzi.Define[int, string]("other"), 1, append(opts, kagzi.ID("x"), kit.Approved.With("a"))...); !errors.Is(err, kagzi.ErrIDConflict) {
+			if _, err := kagzi.Start(k.Ctx, k.Client, kagzi.Define[int, string]("other"), 1,
+				append(opts, kagzi.ID("x"), kit.Approved.With("a"))...); !errors.Is(err, kagzi.ErrIDConflict) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -116,7 +124,8 @@ func TestSignalWithStart(t *testing.T) {
 			var run *kagzi.Run[string]
 			err := pgx.BeginFunc(k.Ctx, k.Pool, func(tx pgx.Tx) (err error) {
 				for _, v := range []string{"a", "b"} {
-					if run, err = kagzi.Start(k.Ctx, k.Client, wf, struct{}{}, kagzi.ID("x"), kit.Approved.With(v), kagzi.InTx(tx)); err != nil {
+					if run, err = kagzi.Start(k.Ctx, k.Client, wf, struct{}{}, kagzi.ID("x"), kit.Approved.With(v),
+						kagzi.InTx(tx)); err != nil {
 						return err
 					}
 				}
@@ -148,7 +157,8 @@ func TestSignalWithStart(t *testing.T) {
 		for i := range 4 {
 			wg.Go(func() {
 				for j := range 20 {
-					if _, err := kagzi.Start(k.Ctx, k.Client, wf, struct{}{}, kagzi.ID("x"), kit.Approved.With(fmt.Sprintf("%d-%d", i, j))); err != nil {
+					if _, err := kagzi.Start(k.Ctx, k.Client, wf, struct{}{}, kagzi.ID("x"),
+						kit.Approved.With(fmt.Sprintf("%d-%d", i, j))); err != nil {
 						t.Error(err)
 					}
 				}

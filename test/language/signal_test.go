@@ -86,11 +86,13 @@ func TestSignal(t *testing.T) {
 		k.Signal(run.ID(), kit.Approved.For("a").With("a1"))
 		k.Signal(run.ID(), kit.Approved.For("b").With("b1"))
 		k.Signal(run.ID(), kit.Approved.For("a").With("a2"))
-		kit.Serve(k, wf, reading(1, kit.Approved.For("b"), kit.Approved.For("a"), kit.Approved.For("a"), kit.Approved, kit.Approved.For("a").For("b#%")))
+		kit.Serve(k, wf, reading(1, kit.Approved.For("b"), kit.Approved.For("a"), kit.Approved.For("a"), kit.Approved,
+			kit.Approved.For("a").For("b#%")))
 		if got := kit.ResultOf(k, run); got != "b1 a1 a2 none odd" {
 			t.Errorf("got %q", got)
 		}
-		if steps := k.Steps(run.ID()); len(steps["approved:a#2"]) != 1 || len(steps["approved:a%2Fb%23%25"]) != 1 || len(steps["approved"]) != 1 {
+		if steps := k.Steps(run.ID()); len(steps["approved:a#2"]) != 1 || len(steps["approved:a%2Fb%23%25"]) != 1 ||
+			len(steps["approved"]) != 1 {
 			t.Errorf("steps %v", steps)
 		}
 	})
@@ -105,7 +107,10 @@ func TestSignal(t *testing.T) {
 				t.Errorf("of a run that is over: %v", err)
 			}
 		}
-		for _, ref := range []kagzi.Ref{kagzi.RunID("00000000-0000-7000-8000-000000000000"), kagzi.RunID("nonsense"), kagzi.ID("y")} {
+		for _, ref := range []kagzi.Ref{
+			kagzi.RunID("00000000-0000-7000-8000-000000000000"), kagzi.RunID("nonsense"),
+			kagzi.ID("y"),
+		} {
 			if err := k.Client.Signal(k.Ctx, ref, kit.Approved.With("")); !errors.Is(err, kagzi.ErrNotFound) {
 				t.Errorf("of no run: %v", err)
 			}
@@ -162,7 +167,8 @@ func TestSignalIsIdempotentByID(t *testing.T) {
 	// A sender that repeats a message because the answer was lost must not get the error of a late message.
 	k.Signal(run.ID(), kit.Approved.With("a").WithID("m"))
 	k.Signal(kagzi.ID("x"), kit.Approved.With("a").WithID("m"))
-	if err := k.Client.Signal(k.Ctx, run.ID(), kit.Approved.With("a").WithID("m3")); !errors.Is(err, kagzi.ErrRunFinished) {
+	if err := k.Client.Signal(k.Ctx, run.ID(), kit.Approved.With("a").WithID("m3")); !errors.Is(err,
+		kagzi.ErrRunFinished) {
 		t.Errorf("another message: %v", err)
 	}
 }
@@ -183,7 +189,8 @@ func TestSignalInTx(t *testing.T) {
 	kept := inTx(func(tx pgx.Tx) {
 		k.Signal(run.ID(), kit.Approved.With("a").WithID("m"), kagzi.InTx(tx))
 		k.Signal(run.ID(), kit.Approved.With("a").WithID("m"), kagzi.InTx(tx))
-		if err := k.Client.Signal(k.Ctx, kagzi.ID("y"), kit.Approved.With(""), kagzi.InTx(tx)); !errors.Is(err, kagzi.ErrNotFound) {
+		if err := k.Client.Signal(k.Ctx, kagzi.ID("y"), kit.Approved.With(""), kagzi.InTx(tx)); !errors.Is(err,
+			kagzi.ErrNotFound) {
 			t.Errorf("of no run: %v", err)
 		}
 		k.Signal(kagzi.ID("x"), kit.Approved.With("b"), kagzi.InTx(tx))
@@ -196,7 +203,8 @@ func TestSignalInTx(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	over := inTx(func(tx pgx.Tx) {
-		if err := k.Client.Signal(k.Ctx, run.ID(), kit.Approved.With(""), kagzi.InTx(tx)); !errors.Is(err, kagzi.ErrRunFinished) {
+		if err := k.Client.Signal(k.Ctx, run.ID(), kit.Approved.With(""), kagzi.InTx(tx)); !errors.Is(err,
+			kagzi.ErrRunFinished) {
 			t.Errorf("of a run that is over: %v", err)
 		}
 		k.Signal(run.ID(), kit.Approved.With("a").WithID("m"), kagzi.InTx(tx))
@@ -265,8 +273,12 @@ func TestBadSignals(t *testing.T) {
 		t.Errorf("too large: %v", err)
 	}
 	kit.MustContain(t, k.Client.Signal(k.Ctx, nil, kit.Approved.With("")), "reference is nil")
-	kit.MustContain(t, k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(struct{}{}, kit.Approved.With(""))}), "Message")
-	if n := k.Count(`SELECT count(*) FROM kagzi.signals`) + k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
+	kit.MustContain(t, k.Client.Schedule(k.Ctx, kagzi.Schedule{
+		Name: "s", Every: time.Hour,
+		Run: wf.With(struct{}{}, kit.Approved.With("")),
+	}), "Message")
+	if n := k.Count(`SELECT count(*) FROM kagzi.signals`) +
+		k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
 		t.Errorf("%d rows, want the run's", n)
 	}
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
@@ -309,7 +321,8 @@ func TestSignalFromAStep(t *testing.T) {
 					return err
 				}
 			}
-			if _, err := kagzi.Start(c, k.Client, to, struct{}{}, kagzi.ID("target"), kit.Approved.With("6")); err != nil {
+			if _, err := kagzi.Start(c, k.Client, to, struct{}{}, kagzi.ID("target"),
+				kit.Approved.With("6")); err != nil {
 				return err
 			}
 			if kagzi.CurrentStep(c).Attempt < 3 {
@@ -339,8 +352,8 @@ func TestSignalFromAStep(t *testing.T) {
 	}
 }
 
-// Each attempt of a step sends other messages. The run gets the messages of all attempts, each once: a message is not taken for
-// another because it has the same position.
+// Each attempt of a step sends other messages. The run gets the messages of all attempts, each once: a message is not
+// taken for another because it has the same position.
 func TestAStepThatIsTriedAgainSendsOtherMessages(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -353,7 +366,8 @@ func TestAStepThatIsTriedAgainSendsOtherMessages(t *testing.T) {
 		"OthersThanBefore":    {[][]string{{"a"}, {"b"}, {"c", "a"}}, "a b c"},
 		"EqualOnesAreCounted": {[][]string{{"a"}, {"a", "a"}, {"a", "a", "a"}}, "a a a"},
 	} {
-		for with, send := range map[string]func(context.Context, *kit.Kit, kagzi.Workflow[struct{}, string], string) error{
+		for with, send := range map[string]func(context.Context, *kit.Kit, kagzi.Workflow[struct{}, string],
+			string) error{
 			"": func(ctx context.Context, k *kit.Kit, _ kagzi.Workflow[struct{}, string], text string) error {
 				return k.Client.Signal(ctx, kagzi.ID("x"), kit.Approved.With(text))
 			},
@@ -395,7 +409,8 @@ func TestAStepThatIsTriedAgainSendsOtherMessages(t *testing.T) {
 	}
 }
 
-// A step sends to an ID and fails. At its retry another run has the ID, and does not get the message that the first run got.
+// A step sends to an ID and fails. At its retry another run has the ID, and does not get the message that the first run
+// got.
 func TestSignalFromAStepToAnotherHolder(t *testing.T) {
 	k := kit.New(t)
 	to, from := kagzi.Define[struct{}, string]("to"), kagzi.Define[struct{}, int]("from")
@@ -436,8 +451,8 @@ func TestSignalOfARunBeingCancelled(t *testing.T) {
 	}
 }
 
-// TestThousandSignals sends 1,000 signals from 8 goroutines to 100 runs that are suspended and claimed all the while, by
-// two workers. Each run reads what was sent to it, in its order.
+// TestThousandSignals sends 1,000 signals from 8 goroutines to 100 runs that are suspended and claimed all the while,
+// by two workers. Each run reads what was sent to it, in its order.
 func TestThousandSignals(t *testing.T) {
 	k := kit.New(t)
 	dbtest.Audit(t, k.Pool)

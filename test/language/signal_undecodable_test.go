@@ -50,7 +50,8 @@ func TestUndecodableMessage(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 		m := onlyMessage(k, run)
-		if m.ID != "bad" || !strings.Contains(m.SetAside, "does not decode into string") || m.SetAsideAt.IsZero() || m.ReadBy != "" {
+		if m.ID != "bad" || !strings.Contains(m.SetAside, "does not decode into string") || m.SetAsideAt.IsZero() ||
+			m.ReadBy != "" {
 			t.Errorf("message %+v", m)
 		}
 	})
@@ -111,7 +112,8 @@ func TestUndecodableMessage(t *testing.T) {
 		if got := kit.ResultOf(k, run); got != "right" {
 			t.Errorf("got %q", got)
 		}
-		if err := k.Client.DropMessage(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest || !strings.Contains(err.Error(), `has read it in "approved"`) {
+		if err := k.Client.DropMessage(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest ||
+			!strings.Contains(err.Error(), `has read it in "approved"`) {
 			t.Errorf("dropped after the read: %v", err)
 		}
 	})
@@ -209,8 +211,10 @@ func TestUndecodableMessage(t *testing.T) {
 		k.Signal(run.ID(), kit.Approved.With("a"))
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 			_, got, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (string, error){
-				"wait":  func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved) },
-				"never": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved.For("x")) },
+				"wait": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved) },
+				"never": func(ctx kagzi.Context) (string, error) {
+					return kagzi.WaitSignal(ctx, kit.Approved.For("x"))
+				},
 			})
 			return got, err
 		})

@@ -37,7 +37,10 @@ func TestWaitSignalTimeout(t *testing.T) {
 		}
 	}
 	t.Run("IsAnOutcome", func(t *testing.T) {
-		for name, d := range map[string]time.Duration{"InMemory": 50 * time.Millisecond, "Suspended": 300 * time.Millisecond} {
+		for name, d := range map[string]time.Duration{
+			"InMemory":  50 * time.Millisecond,
+			"Suspended": 300 * time.Millisecond,
+		} {
 			t.Run(name, func(t *testing.T) {
 				k := kit.New(t)
 				wf := kagzi.Define[struct{}, string]("wf")
@@ -58,7 +61,8 @@ func TestWaitSignalTimeout(t *testing.T) {
 		wf := kagzi.Define[struct{}, string]("wf")
 		kit.ServeWith(k, kit.NotifiedOnly, wf, timed(time.Hour))
 		run := kit.Begin(k, wf, struct{}{})
-		if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); time.Until(info.AvailableAt) < 50*time.Minute || info.WaitingOn != "signal approved" {
+		if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); time.Until(info.AvailableAt) < 50*time.Minute ||
+			info.WaitingOn != "signal approved" {
 			t.Errorf("waits on %q until %v", info.WaitingOn, info.AvailableAt)
 		}
 		k.Signal(run.ID(), kit.Approved.With("a"))
@@ -176,7 +180,8 @@ func TestWaitSignalTimeout(t *testing.T) {
 		k.Signal(run.ID(), kit.Rejected.With("only wakes it"))
 		kit.ServeWith(k, kagzi.WorkerConfig{}, wf, timed(2*time.Hour))
 		await.True(t, "the wake-up is seen", func() bool {
-			return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND available_at > now()`) == 1
+			return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'
+				AND available_at > now()`) == 1
 		})
 		if again := k.Steps(run.ID())["approved"][0].WakeAt; !again.Equal(at) {
 			t.Errorf("until %v, then until %v", at, again)

@@ -20,7 +20,8 @@ func TestSleep(t *testing.T) {
 		var executions atomic.Int64
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 			executions.Add(1)
-			return 0, errors.Join(kagzi.Sleep(ctx, "a", 50*time.Millisecond), kagzi.Sleep(ctx, "b", 150*time.Millisecond))
+			return 0, errors.Join(kagzi.Sleep(ctx, "a", 50*time.Millisecond),
+				kagzi.Sleep(ctx, "b", 150*time.Millisecond))
 		})
 		run := kit.Begin(k, wf, struct{}{})
 		kit.ResultOf(k, run)
@@ -49,7 +50,8 @@ func TestSleep(t *testing.T) {
 			t.Errorf("waits on %q", info.WaitingOn)
 		}
 		s := k.Steps(run.ID())["cooling-off"][0]
-		if s.Status != kagzi.StatusRunning || s.WakeAt.Sub(s.StartedAt) < 24*time.Hour || info.AvailableAt.Before(s.WakeAt) {
+		if s.Status != kagzi.StatusRunning || s.WakeAt.Sub(s.StartedAt) < 24*time.Hour ||
+			info.AvailableAt.Before(s.WakeAt) {
 			t.Errorf("run is available at %v, sleep %+v", info.AvailableAt, s)
 		}
 		if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE locked_by IS NOT NULL`); n != 0 {
@@ -70,7 +72,8 @@ func TestSleep(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		kit.ResultOf(k, run)
 		nap, after := k.Steps(run.ID())["nap"][0], k.Steps(run.ID())["after"][0]
-		if nap.EndedAt.Before(nap.WakeAt) || after.StartedAt.Before(nap.WakeAt) || after.StartedAt.Sub(nap.WakeAt) > time.Minute {
+		if nap.EndedAt.Before(nap.WakeAt) || after.StartedAt.Before(nap.WakeAt) ||
+			after.StartedAt.Sub(nap.WakeAt) > time.Minute {
 			t.Errorf("sleep %+v\nstep %+v", nap, after)
 		}
 		if executions.Load() != 2 {
@@ -80,7 +83,8 @@ func TestSleep(t *testing.T) {
 	t.Run("ZeroNegativeAndPast", func(t *testing.T) {
 		k := kit.New(t)
 		kit.Complete(k, func(ctx kagzi.Context) (int, error) {
-			return 0, errors.Join(kagzi.Sleep(ctx, "zero", 0), kagzi.Sleep(ctx, "negative", -time.Hour), kagzi.SleepUntil(ctx, "past", time.Unix(0, 0)))
+			return 0, errors.Join(kagzi.Sleep(ctx, "zero", 0), kagzi.Sleep(ctx, "negative", -time.Hour),
+				kagzi.SleepUntil(ctx, "past", time.Unix(0, 0)))
 		})
 	})
 	t.Run("Until", func(t *testing.T) {
@@ -90,7 +94,9 @@ func TestSleep(t *testing.T) {
 			t.Fatal(err)
 		}
 		wf := kagzi.Define[time.Time, int]("wf")
-		kit.Serve(k, wf, func(ctx kagzi.Context, at time.Time) (int, error) { return 0, kagzi.SleepUntil(ctx, "until", at) })
+		kit.Serve(k, wf, func(ctx kagzi.Context, at time.Time) (int, error) {
+			return 0, kagzi.SleepUntil(ctx, "until", at)
+		})
 		run := kit.Begin(k, wf, now)
 		kit.ResultOf(k, run)
 		if s := k.Steps(run.ID())["until"][0]; s.EndedAt.Before(now) || s.WakeAt.Sub(now) > time.Minute {

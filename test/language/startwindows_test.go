@@ -71,7 +71,8 @@ func TestWindowsAsDefaults(t *testing.T) {
 	once := kagzi.Define[int, int]("once", kagzi.OncePer(time.Hour))
 	kit.Begin(k, once, 1)
 	kit.Begin(k, once, 1)
-	if first, again := kit.Begin(k, once, 1, kagzi.ID("x")), kit.Begin(k, once, 2, kagzi.ID("x")); again.ID() != first.ID() {
+	if first, again := kit.Begin(k, once, 1, kagzi.ID("x")),
+		kit.Begin(k, once, 2, kagzi.ID("x")); again.ID() != first.ID() {
 		t.Error("two runs")
 	}
 	many := kagzi.Define[[]int, int]("many", kagzi.Batch{Within: time.Hour})
@@ -102,7 +103,8 @@ func TestWindowsAsDefaults(t *testing.T) {
 	}
 }
 
-// The items of a batch go through the Codec and the Sealer one by one. A restart, and a start with the ID of a restart, know them.
+// The items of a batch go through the Codec and the Sealer one by one. A restart, and a start with the ID of a restart,
+// know them.
 func TestSealedBatch(t *testing.T) {
 	k := newSealedKit(t)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})

@@ -43,7 +43,8 @@ func TestStepsAreRememberedByName(t *testing.T) {
 	var calls sync.Map
 	wf := kagzi.Define[struct{}, string]("wf")
 	stop := kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
-		out := step(t, ctx, &calls, "a", "a1") + step(t, ctx, &calls, "b", "b1") + step(t, ctx, &calls, "r", "r1") + step(t, ctx, &calls, "r", "r2")
+		out := step(t, ctx, &calls, "a", "a1") + step(t, ctx, &calls, "b", "b1") + step(t, ctx, &calls, "r", "r1") +
+			step(t, ctx, &calls, "r", "r2")
 		return out, kagzi.Sleep(ctx, "nap", time.Hour)
 	})
 	run := kit.Begin(k, wf, struct{}{})
@@ -54,7 +55,8 @@ func TestStepsAreRememberedByName(t *testing.T) {
 		if err := kagzi.Sleep(ctx, "nap", time.Minute); err != nil {
 			return "", err
 		}
-		return out + step(t, ctx, &calls, "r", "x") + step(t, ctx, &calls, "r", "r3") + step(t, ctx, &calls, "a", "x"), nil
+		return out + step(t, ctx, &calls, "r", "x") + step(t, ctx, &calls, "r", "r3") +
+			step(t, ctx, &calls, "a", "x"), nil
 	})
 	k.Forward(run.ID())
 	if got := kit.ResultOf(k, run); got != "r1c2r2r3a1" {
@@ -85,7 +87,9 @@ func TestResultsAreThoseOfTheRecord(t *testing.T) {
 		s.A, errs[1] = kagzi.Step(ctx, "int in any", func(context.Context) (any, error) { return 3, nil })
 		s.T, errs[2] = kagzi.Step(ctx, "monotonic", func(context.Context) (time.Time, error) { return time.Now(), nil })
 		s.N, errs[3] = kagzi.Step(ctx, "nil pointer", func(context.Context) (*int, error) { return nil, nil })
-		s.S, errs[4] = kagzi.StepTx(ctx, "empty", func(context.Context, pgx.Tx) ([]string, error) { return []string{}, nil })
+		s.S, errs[4] = kagzi.StepTx(ctx, "empty", func(context.Context, pgx.Tx) ([]string, error) {
+			return []string{}, nil
+		})
 		s.B, errs[5] = kagzi.Step(ctx, "bytes", func(context.Context) ([]byte, error) { return []byte{0, 255}, nil })
 		s.E, errs[6] = kagzi.Step(ctx, "struct", func(context.Context) (struct{}, error) { return struct{}{}, nil })
 		s.M, errs[7] = kagzi.Step(ctx, "map", func(context.Context) (map[string]any, error) {
@@ -96,7 +100,8 @@ func TestResultsAreThoseOfTheRecord(t *testing.T) {
 		}
 		return s
 	})
-	if got.H.lost != 0 || got.A != 3.0 || strings.Contains(got.T.String(), "m=") || got.N != nil || got.S == nil || !reflect.DeepEqual(got.B, []byte{0, 255}) {
+	if got.H.lost != 0 || got.A != 3.0 || strings.Contains(got.T.String(), "m=") || got.N != nil || got.S == nil ||
+		!reflect.DeepEqual(got.B, []byte{0, 255}) {
 		t.Errorf("seen the first time: %+v", got)
 	}
 }
@@ -113,30 +118,84 @@ func TestStepError(t *testing.T) {
 		text     string
 		attempts int
 	}{
-		{"Plain", func(context.Context) (any, error) { return nil, errors.New("no\x00pe\xff") }, []kagzi.StepOption{once}, kind.Unknown, "no\ufffdpe\ufffd", 1},
-		{"OwnKind", func(context.Context) (any, error) { return nil, fmt.Errorf("x: %w", declined) }, []kagzi.StepOption{once}, declined, "x: card_declined", 1},
-		{"OwnKindIsRetried", func(context.Context) (any, error) { return nil, declined }, []kagzi.StepOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}}, declined, "card_declined", 2},
-		{"PermanentKind", func(context.Context) (any, error) { return nil, kind.Validation }, nil, kind.Validation, "validation", 1},
-		{"Permanent", func(context.Context) (any, error) { return nil, kagzi.Permanent(kind.Network) }, nil, kind.Network, "network", 1},
-		{"PermanentTimeout", func(context.Context) (any, error) { return nil, kagzi.Permanent(kind.Timeout) }, nil, kind.Timeout, "timeout", 1},
+		{
+			"Plain", func(context.Context) (any, error) { return nil, errors.New("no\x00pe\xff") },
+			[]kagzi.StepOption{once},
+			kind.Unknown, "no\ufffdpe\ufffd", 1,
+		},
+		{
+			"OwnKind", func(context.Context) (any, error) { return nil, fmt.Errorf("x: %w", declined) },
+			[]kagzi.StepOption{once},
+			declined, "x: card_declined", 1,
+		},
+		{
+			"OwnKindIsRetried", func(context.Context) (any, error) { return nil, declined },
+			[]kagzi.StepOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}},
+			declined,
+			"card_declined", 2,
+		},
+		{
+			"PermanentKind", func(context.Context) (any, error) { return nil, kind.Validation }, nil, kind.Validation,
+			"validation", 1,
+		},
+		{
+			"Permanent", func(context.Context) (any, error) { return nil, kagzi.Permanent(kind.Network) }, nil,
+			kind.Network, "network", 1,
+		},
+		{
+			"PermanentTimeout", func(context.Context) (any, error) { return nil, kagzi.Permanent(kind.Timeout) }, nil,
+			kind.Timeout, "timeout", 1,
+		},
 		{"Panic", func(context.Context) (any, error) { panic("ouch") }, nil, kind.Panic, "step_test.go", 1},
 		{"PanicNil", func(context.Context) (any, error) { panic(nil) }, nil, kind.Panic, "nil", 1}, //nolint:govet // on purpose
 		{"PanicError", func(context.Context) (any, error) { panic(errInput) }, nil, kind.Panic, "input", 1},
-		{"PanicHuge", func(context.Context) (any, error) { panic(strings.Repeat("x", 1<<20)) }, nil, kind.Panic, "truncated", 1},
+		{
+			"PanicHuge", func(context.Context) (any, error) { panic(strings.Repeat("x", 1<<20)) }, nil, kind.Panic,
+			"truncated", 1,
+		},
 		{"PanicEvil", func(context.Context) (any, error) { panic(evil{}) }, nil, kind.Panic, "evil", 1},
-		{"Evil", func(context.Context) (any, error) { return nil, evil{} }, []kagzi.StepOption{once}, kind.Unknown, "evil", 1},
+		{
+			"Evil", func(context.Context) (any, error) { return nil, evil{} },
+			[]kagzi.StepOption{once},
+			kind.Unknown,
+			"evil", 1,
+		},
 		{"NilMap", func(context.Context) (any, error) {
 			maps.Copy(map[string]int(nil), map[string]int{"x": 1})
 			return nil, nil
 		}, nil, kind.Panic, "nil map", 1},
-		{"Chan", func(context.Context) (any, error) { return make(chan int), nil }, nil, kind.Validation, "chan int", 1},
+		{
+			"Chan", func(context.Context) (any, error) { return make(chan int), nil }, nil, kind.Validation,
+			"chan int", 1,
+		},
 		{"NaN", func(context.Context) (any, error) { return math.NaN(), nil }, nil, kind.Validation, "NaN", 1},
 		{"PanicInEncode", func(context.Context) (any, error) { return badJSON{}, nil }, nil, kind.Panic, "bad json", 1},
-		{"TooLarge", func(context.Context) (any, error) { return strings.Repeat("x", 4<<20), nil }, nil, kind.Validation, "4194306 bytes, the limit (ClientConfig.MaxPayload) is 4194304", 1},
-		{"Timeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() }, []kagzi.StepOption{once, kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out after 20ms", 1},
-		{"TimeoutRetried", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Canceled }, []kagzi.StepOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}, kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out", 2},
-		{"TimeoutCause", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Cause(ctx) }, []kagzi.StepOption{once, kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out", 1},
-		{"TimeoutPermanent", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, kagzi.Permanent(ctx.Err()) }, []kagzi.StepOption{kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out", 1},
+		{
+			"TooLarge", func(context.Context) (any, error) { return strings.Repeat("x", 4<<20), nil }, nil,
+			kind.Validation, "4194306 bytes, the limit (ClientConfig.MaxPayload) is 4194304", 1,
+		},
+		{
+			"Timeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() },
+			[]kagzi.StepOption{once, kagzi.Timeout(20 * time.Millisecond)},
+			kind.Timeout, "timed out after 20ms", 1,
+		},
+		{
+			"TimeoutRetried", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Canceled },
+			[]kagzi.StepOption{
+				kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond},
+				kagzi.Timeout(20 * time.Millisecond),
+			},
+			kind.Timeout, "timed out", 2,
+		},
+		{
+			"TimeoutCause", func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, context.Cause(ctx) },
+			[]kagzi.StepOption{once, kagzi.Timeout(20 * time.Millisecond)},
+			kind.Timeout, "timed out", 1,
+		},
+		{"TimeoutPermanent", func(ctx context.Context) (any, error) {
+			<-ctx.Done()
+			return nil, kagzi.Permanent(ctx.Err())
+		}, []kagzi.StepOption{kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out", 1},
 		{"OwnCancelledContext", func(ctx context.Context) (any, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
@@ -148,15 +207,29 @@ func TestStepError(t *testing.T) {
 			<-ctx.Done()
 			return nil, fmt.Errorf("ask: %w", ctx.Err())
 		}, []kagzi.StepOption{kit.Soon}, kind.Timeout, "deadline exceeded", 3},
-		{"OwnCancelledContextPermanent", func(context.Context) (any, error) { return nil, kagzi.Permanent(context.Canceled) }, []kagzi.StepOption{kit.Soon}, kind.Unknown, "canceled", 1},
-		{"Cancelled", func(context.Context) (any, error) { return nil, fmt.Errorf("x: %w", kind.Cancelled) }, []kagzi.StepOption{kit.Soon}, kind.Cancelled, "x: cancelled", 1},
-		{"ResultAfterTheTimeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return 1, nil }, []kagzi.StepOption{kit.Soon, kagzi.Timeout(20 * time.Millisecond)}, kind.Timeout, "timed out after 20ms", 3},
+		{"OwnCancelledContextPermanent", func(context.Context) (any, error) {
+			return nil, kagzi.Permanent(context.Canceled)
+		}, []kagzi.StepOption{kit.Soon}, kind.Unknown, "canceled", 1},
+		{
+			"Cancelled", func(context.Context) (any, error) { return nil, fmt.Errorf("x: %w", kind.Cancelled) },
+			[]kagzi.StepOption{kit.Soon},
+			kind.Cancelled, "x: cancelled", 1,
+		},
+		{
+			"ResultAfterTheTimeout", func(ctx context.Context) (any, error) { <-ctx.Done(); return 1, nil },
+			[]kagzi.StepOption{kit.Soon, kagzi.Timeout(20 * time.Millisecond)},
+			kind.Timeout,
+			"timed out after 20ms", 3,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
 			var calls atomic.Int64
 			got := replayed(k, func(ctx kagzi.Context) kagzi.StepError {
-				_, err := kagzi.Step(ctx, "s", func(ctx context.Context) (any, error) { calls.Add(1); return tt.fn(ctx) }, tt.opts...)
+				_, err := kagzi.Step(ctx, "s", func(ctx context.Context) (any, error) {
+					calls.Add(1)
+					return tt.fn(ctx)
+				}, tt.opts...)
 				se, ok := errors.AsType[*kagzi.StepError](err)
 				if !ok {
 					t.Errorf("got %v", err)
@@ -167,8 +240,10 @@ func TestStepError(t *testing.T) {
 				}
 				return *se
 			})
-			if got.Step != "s" || got.Kind != tt.kind || got.Attempts != tt.attempts || !strings.Contains(got.Message, tt.text) {
-				t.Errorf("got %d attempts, kind %q, %.300q; want %d, %q, …%q…", got.Attempts, got.Kind, got.Message, tt.attempts, tt.kind, tt.text)
+			if got.Step != "s" || got.Kind != tt.kind || got.Attempts != tt.attempts ||
+				!strings.Contains(got.Message, tt.text) {
+				t.Errorf("got %d attempts, kind %q, %.300q; want %d, %q, …%q…", got.Attempts, got.Kind, got.Message,
+					tt.attempts, tt.kind, tt.text)
 			}
 			if calls.Load() != int64(tt.attempts) || len(got.Message) > text.MaxError {
 				t.Errorf("%d calls, %d bytes of text", calls.Load(), len(got.Message))
@@ -192,13 +267,47 @@ func TestRetriesOfAStep(t *testing.T) {
 		fails  int64           // so often
 		waits  []time.Duration // at least, between attempts
 	}{
-		{"Backoff", kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 20 * time.Millisecond, NoJitter: true}, kind.Network, 3, []time.Duration{20e6, 40e6, 80e6}},
-		{"Fixed", kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 30 * time.Millisecond, Factor: 1, NoJitter: true}, kind.Network, 3, []time.Duration{30e6, 30e6, 30e6}},
-		{"MaxBackoff", kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 20 * time.Millisecond, MaxBackoff: 30 * time.Millisecond, NoJitter: true}, kind.Network, 3, []time.Duration{20e6, 30e6, 30e6}},
-		{"Jitter", kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 40 * time.Millisecond, Factor: 1}, kind.Network, 2, []time.Duration{30e6, 30e6}},
-		{"RetryAfter", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}, kagzi.RetryAfter(kind.Validation, 60*time.Millisecond), 1, []time.Duration{60e6}},
-		{"Suspended", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: 300 * time.Millisecond, NoJitter: true}, kind.Network, 1, []time.Duration{300e6}},
-		{"Forever", kagzi.RetryPolicy{Forever: true, Backoff: time.Millisecond, Factor: 1}, kind.Network, 12, make([]time.Duration, 12)},
+		{
+			"Backoff",
+			kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 20 * time.Millisecond, NoJitter: true},
+			kind.Network, 3,
+			[]time.Duration{20e6, 40e6, 80e6},
+		},
+		{
+			"Fixed",
+			kagzi.RetryPolicy{MaxAttempts: 4, Backoff: 30 * time.Millisecond, Factor: 1, NoJitter: true},
+			kind.Network, 3,
+			[]time.Duration{30e6, 30e6, 30e6},
+		},
+		{"MaxBackoff", kagzi.RetryPolicy{
+			MaxAttempts: 4, Backoff: 20 * time.Millisecond,
+			MaxBackoff: 30 * time.Millisecond, NoJitter: true,
+		}, kind.Network, 3, []time.Duration{20e6, 30e6, 30e6}},
+		{
+			"Jitter",
+			kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 40 * time.Millisecond, Factor: 1},
+			kind.Network, 2,
+			[]time.Duration{30e6, 30e6},
+		},
+		{
+			"RetryAfter",
+			kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond},
+			kagzi.RetryAfter(kind.Validation, 60*time.Millisecond), 1,
+			[]time.Duration{60e6},
+		},
+		{
+			"Suspended",
+			kagzi.RetryPolicy{MaxAttempts: 2, Backoff: 300 * time.Millisecond, NoJitter: true},
+			kind.Network,
+			1,
+			[]time.Duration{300e6},
+		},
+		{
+			"Forever",
+			kagzi.RetryPolicy{Forever: true, Backoff: time.Millisecond, Factor: 1},
+			kind.Network, 12,
+			make([]time.Duration, 12),
+		},
 	} {
 		for _, tx := range []bool{false, true} {
 			t.Run(fmt.Sprint(tt.name, "/", tx), func(t *testing.T) {
@@ -248,7 +357,8 @@ func TestRetriesOfAStep(t *testing.T) {
 		ended := make(chan struct{})
 		kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 			defer close(ended)
-			return 0, kagzi.Do(ctx, "authorize", func(context.Context) error { return kind.Network }, kagzi.RetryPolicy{Backoff: time.Hour})
+			return 0, kagzi.Do(ctx, "authorize", func(context.Context) error { return kind.Network },
+				kagzi.RetryPolicy{Backoff: time.Hour})
 		})
 		run := kit.Begin(k, wf, struct{}{})
 		info := k.WaitStatus(run.ID(), kagzi.StatusSleeping)
@@ -267,13 +377,14 @@ func TestGoexitInAStepIsRecorded(t *testing.T) {
 	})
 	run := kit.Begin(k, wf, struct{}{})
 	kit.FailureOf(k, run, kagzi.StatusFailed)
-	if rows := k.Steps(run.ID())["s"]; len(rows) != 1 || rows[0].Kind != kind.Panic || rows[0].Status != kagzi.StatusFailed {
+	if rows := k.Steps(run.ID())["s"]; len(rows) != 1 || rows[0].Kind != kind.Panic ||
+		rows[0].Status != kagzi.StatusFailed {
 		t.Errorf("got %+v", rows)
 	}
 }
 
-// TestGoexitInAStepIsReplayed: the function of a step ends its goroutine, so the branch fails whatever its code does with errors of
-// steps. In a replay the branch fails in the same way.
+// TestGoexitInAStepIsReplayed: the function of a step ends its goroutine, so the branch fails whatever its code does
+// with errors of steps. In a replay the branch fails in the same way.
 func TestGoexitInAStepIsReplayed(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf", kit.NoRetry)
@@ -296,8 +407,8 @@ func TestGoexitInAStepIsReplayed(t *testing.T) {
 	}
 }
 
-// TestAResultThatDoesNotDecodeFailsTheStep has results be encoded that their own type cannot decode. Recorded, they would set
-// the run aside each time it is executed.
+// TestAResultThatDoesNotDecodeFailsTheStep has results be encoded that their own type cannot decode. Recorded, they
+// would set the run aside each time it is executed.
 func TestAResultThatDoesNotDecodeFailsTheStep(t *testing.T) {
 	k := kit.New(t)
 	type holder struct{ Err error }
@@ -313,7 +424,8 @@ func TestAResultThatDoesNotDecodeFailsTheStep(t *testing.T) {
 			t.Errorf("got %v, %v", none, err)
 		}
 		_, err = kagzi.Step(ctx, "error", func(context.Context) (error, error) { return errors.New("x"), nil })
-		check(err, `step "error": the result: a`, "*errors.errorString", "does not decode into error", "a concrete type", "1 attempt)")
+		check(err, `step "error": the result: a`, "*errors.errorString", "does not decode into error",
+			"a concrete type", "1 attempt)")
 		_, err = kagzi.StepTx(ctx, "tx", func(context.Context, pgx.Tx) (error, error) { return errors.New("x"), nil })
 		check(err, "a concrete type")
 		_, err = kagzi.Step(ctx, "field", func(context.Context) (holder, error) { return holder{errors.New("x")}, nil })
@@ -328,7 +440,8 @@ func TestBadStepCalls(t *testing.T) {
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
 		fn := func(context.Context) error { t.Error("called"); return nil }
 		for name, says := range map[string]string{
-			"": "empty", "a/b": "'/'", "x#2": "'#'", strings.Repeat("x", 300): "300 bytes", "a\x00b": "U+0000", "\xff": "UTF-8", "a\nb": "U+000A",
+			"": "empty", "a/b": "'/'", "x#2": "'#'", strings.Repeat("x", 300): "300 bytes", "a\x00b": "U+0000",
+			"\xff": "UTF-8", "a\nb": "U+000A",
 		} {
 			kit.MustContain(t, kagzi.Do(ctx, name, fn), "step", says)
 			kit.MustContain(t, kagzi.DoTx(ctx, name, func(context.Context, pgx.Tx) error { return nil }), "step", says)
@@ -409,7 +522,8 @@ func TestPayloadLimitOfTheClient(t *testing.T) {
 		_, err = kagzi.Step(ctx, "large", func(context.Context) (string, error) { return strings.Repeat("x", 99), nil })
 		return 0, err
 	})
-	kit.MustContain(t, kit.FailureOf(k, kit.Begin(k, wf, strings.Repeat("x", 98)), kagzi.StatusFailed), `"large"`, "101 bytes", "100")
+	kit.MustContain(t, kit.FailureOf(k, kit.Begin(k, wf, strings.Repeat("x", 98)), kagzi.StatusFailed), `"large"`,
+		"101 bytes", "100")
 	_, err := kagzi.Start(k.Ctx, k.Client, wf, strings.Repeat("x", 99))
 	if !errors.Is(err, kagzi.ErrPayloadTooLarge) {
 		t.Errorf("got %v", err)

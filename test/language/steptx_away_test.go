@@ -25,12 +25,15 @@ func endBackend(k *kit.Kit, tx pgx.Tx) {
 	k.Exec(`SELECT pg_terminate_backend($1)`, int32(tx.Conn().PgConn().PID()))
 }
 
-// A transactional step loses its connection more often than it may fail. These attempts do not count. Failures of the function
-// itself count, even if they look similar.
+// A transactional step loses its connection more often than it may fail. These attempts do not count. Failures of the
+// function itself count, even if they look similar.
 func TestConnectionsLostInAStepTxAreNotCounted(t *testing.T) {
 	t.Parallel()
 	const losses = 3
-	elsewhere := fmt.Errorf("ask another database: %w", &pgconn.PgError{Code: "57P01", Severity: "FATAL", Message: "terminating connection"})
+	elsewhere := fmt.Errorf("ask another database: %w", &pgconn.PgError{
+		Code: "57P01", Severity: "FATAL",
+		Message: "terminating connection",
+	})
 	for _, tt := range []struct {
 		name  string
 		fn    func(ctx context.Context, k *kit.Kit, tx pgx.Tx) error
@@ -96,11 +99,12 @@ func refuseRecords(k *kit.Kit, code string, n int) {
 			IF nextval('public.refused') <= %d THEN RAISE 'not now' USING ERRCODE = '%s'; END IF;
 			RETURN NEW;
 		END $$`, n, code))
-	k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'books' AND NEW.status = 'COMPLETED') EXECUTE FUNCTION public.refuse()`)
+	k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW
+		WHEN (NEW.step_id = 'books' AND NEW.status = 'COMPLETED') EXECUTE FUNCTION public.refuse()`)
 }
 
-// A transactional step loses its connection, or its record times out, each time. After a while these attempts count, and the step
-// fails.
+// A transactional step loses its connection, or its record times out, each time. After a while these attempts count,
+// and the step fails.
 func TestStepTxThatAlwaysLosesItsTransaction(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func(ctx context.Context, k *kit.Kit, tx pgx.Tx) error{
@@ -138,8 +142,8 @@ func TestStepTxThatAlwaysLosesItsTransaction(t *testing.T) {
 	}
 }
 
-// The function of a transactional step succeeds, but its record times out more often than the step may fail. These attempts do not
-// count. The failure is logged.
+// The function of a transactional step succeeds, but its record times out more often than the step may fail. These
+// attempts do not count. The failure is logged.
 func TestARecordOfAStepTxThatWaitsInVainIsNotCounted(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]string{"Locked": "55P03", "Late": "57014"} {
@@ -166,8 +170,8 @@ func TestARecordOfAStepTxThatWaitsInVainIsNotCounted(t *testing.T) {
 	}
 }
 
-// Another transaction locks the run of a transactional step for longer than the timeouts of the role. They do not apply to the
-// record, and the function is called once.
+// Another transaction locks the run of a transactional step for longer than the timeouts of the role. They do not apply
+// to the record, and the function is called once.
 func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{"lock_timeout", "statement_timeout"} {
@@ -178,7 +182,8 @@ func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
 			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 			in, goOn := make(chan bool, 10), make(chan struct{})
 			var calls atomic.Int64
-			w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting(setting, "500ms"))), kagzi.WorkerConfig{})
+			w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting(setting, "500ms"))),
+				kagzi.WorkerConfig{})
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 				return n, kagzi.DoTx(ctx, "books", func(context.Context, pgx.Tx) error {
 					calls.Add(1)
@@ -195,7 +200,8 @@ func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
 				close(goOn)
 				await.True(t, "the record waits for longer than the role may", func() bool {
 					return k.InfoOf(run).Status.Ended() || k.Count(`SELECT count(*) FROM pg_stat_activity
-						WHERE datname = current_database() AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '700ms'`) > 0
+						WHERE datname = current_database() AND wait_event_type = 'Lock'
+							AND clock_timestamp() - query_start > interval '700ms'`) > 0
 				})
 				return nil
 			}); err != nil {
@@ -208,8 +214,8 @@ func TestAStepTxOutwaitsAStrangersLock(t *testing.T) {
 	}
 }
 
-// The transaction of a step is read-only, because the server has become a standby. The step is repeated on another connection,
-// and the first is closed.
+// The transaction of a step is read-only, because the server has become a standby. The step is repeated on another
+// connection, and the first is closed.
 func TestAReadOnlyConnectionOfAStepTxIsNotKept(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -247,8 +253,8 @@ func TestAReadOnlyConnectionOfAStepTxIsNotKept(t *testing.T) {
 	}
 }
 
-// The function of a transactional step leaves a statement_timeout that is too short for the record. That is a failure of the attempt like any
-// other, and says what happened.
+// The function of a transactional step leaves a statement_timeout that is too short for the record. That is a failure
+// of the attempt like any other, and says what happened.
 func TestAShortTimeoutOfAStepTxIsItsFailure(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
@@ -265,7 +271,8 @@ func TestAShortTimeoutOfAStepTxIsItsFailure(t *testing.T) {
 			pid := int32(tx.Conn().PgConn().PID())
 			waits := func(n int) {
 				await.True(t, "the step's record waits, and is given up", func() bool {
-					return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'`, pid) == n
+					return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'`,
+						pid) == n
 				})
 			}
 			helper.Go(func() {
@@ -285,8 +292,8 @@ func TestAShortTimeoutOfAStepTxIsItsFailure(t *testing.T) {
 	}
 }
 
-// The function of a transactional step sets an idle_in_transaction_session_timeout, and does something else for longer. That is a
-// failure of the attempt, wherever it is noticed, and not an outage.
+// The function of a transactional step sets an idle_in_transaction_session_timeout, and does something else for longer.
+// That is a failure of the attempt, wherever it is noticed, and not an outage.
 func TestAnIdleStepTxIsItsFailure(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -318,8 +325,10 @@ func TestAnIdleStepTxIsItsFailure(t *testing.T) {
 			})
 			run := kit.Begin(k, wf, 1)
 			kit.ResultOf(k, run)
-			if got := k.Steps(run)["books"]; calls.Load() != 2 || len(got) != 2 || !strings.Contains(got[0].Error, "idle") {
-				t.Errorf("%d calls, attempts %+v, want 2, of which the first failed because it was idle", calls.Load(), got)
+			if got := k.Steps(run)["books"]; calls.Load() != 2 || len(got) != 2 ||
+				!strings.Contains(got[0].Error, "idle") {
+				t.Errorf("%d calls, attempts %+v, want 2, of which the first failed because it was idle",
+					calls.Load(), got)
 			}
 		})
 	}

@@ -98,7 +98,8 @@ func TestLongStepTxOfAStricterIsolation(t *testing.T) {
 func TestStepTx(t *testing.T) {
 	t.Parallel()
 	table := func(k *kit.Kit) {
-		k.Exec(`CREATE TABLE public.orders (id int PRIMARY KEY, parent int REFERENCES public.orders DEFERRABLE INITIALLY DEFERRED)`)
+		k.Exec(`CREATE TABLE public.orders (id int PRIMARY KEY,
+			parent int REFERENCES public.orders DEFERRABLE INITIALLY DEFERRED)`)
 	}
 	insert := func(ctx context.Context, tx pgx.Tx, id, parent int) error {
 		_, err := tx.Exec(ctx, `INSERT INTO public.orders VALUES ($1, nullif($2, 0))`, id, parent)
@@ -188,7 +189,9 @@ func TestStepTx(t *testing.T) {
 					return errors.Join(insert(ctx, sub, 2, 0), sub.Rollback(ctx))
 				}())
 		}, "", 1, 0},
-		{"ADeferredConstraintIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, _ int) error { return insert(ctx, tx, 1, 99) }, kind.Validation, 0, 1},
+		{"ADeferredConstraintIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, _ int) error {
+			return insert(ctx, tx, 1, 99)
+		}, kind.Validation, 0, 1},
 		{"AnAbortedTransactionIsTheAttemptsFailure", func(ctx context.Context, tx pgx.Tx, n int) error {
 			if err := insert(ctx, tx, 1, 0); err != nil {
 				return err
@@ -231,7 +234,9 @@ func TestStepTx(t *testing.T) {
 		wf := kagzi.Define[int, int]("wf")
 		kit.Serve(k, wf, func(ctx kagzi.Context, n int) (int, error) {
 			for i := range 2 {
-				if err := kagzi.DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 2*n+i, 0) }); err != nil {
+				if err := kagzi.DoTx(ctx, "s", func(ctx context.Context, tx pgx.Tx) error {
+					return insert(ctx, tx, 2*n+i, 0)
+				}); err != nil {
 					return 0, err
 				}
 			}
@@ -301,8 +306,8 @@ func TestStepTx(t *testing.T) {
 	})
 }
 
-// TestStepTxBehindAGoexit: a step ends its goroutine, and a transactional step follows. Nothing waits for the record of the
-// first step, but it exists once the transaction has committed.
+// TestStepTxBehindAGoexit: a step ends its goroutine, and a transactional step follows. Nothing waits for the record of
+// the first step, but it exists once the transaction has committed.
 func TestStepTxBehindAGoexit(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf", kit.NoRetry)
@@ -330,8 +335,9 @@ func TestStepTxBehindAGoexit(t *testing.T) {
 	}
 }
 
-// TestIsolationOfAStepTx has a signal reach the run while its transactional step has a snapshot. READ COMMITTED, which is the
-// level whatever the database's default, does not notice; of a stricter one, which the step asks for, that is a failed attempt.
+// TestIsolationOfAStepTx has a signal reach the run while its transactional step has a snapshot. READ COMMITTED, which
+// is the level whatever the database's default, does not notice; of a stricter one, which the step asks for, that is a
+// failed attempt.
 func TestIsolationOfAStepTx(t *testing.T) {
 	t.Parallel()
 	set := func(level string) func(context.Context, pgx.Tx) error {
@@ -352,13 +358,18 @@ func TestIsolationOfAStepTx(t *testing.T) {
 		{"ReadCommitted", []kagzi.StepOption{kagzi.Isolation(pgx.ReadCommitted)}, none, "read committed", 0},
 		{"RepeatableRead", []kagzi.StepOption{kagzi.Isolation(pgx.RepeatableRead)}, none, "repeatable read", 1},
 		{"Serializable", []kagzi.StepOption{kagzi.Isolation(pgx.Serializable)}, none, "serializable", 1},
-		{"TheLastCounts", []kagzi.StepOption{kagzi.Isolation(pgx.Serializable), kagzi.Isolation(pgx.ReadCommitted)}, none, "read committed", 0},
+		{
+			"TheLastCounts",
+			[]kagzi.StepOption{kagzi.Isolation(pgx.Serializable), kagzi.Isolation(pgx.ReadCommitted)},
+			none, "read committed", 0,
+		},
 		{"SetInSQL", nil, set("REPEATABLE READ"), "repeatable read", 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			c := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_isolation", "serializable")))
+			c := kit.NewClient(t,
+				dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_isolation", "serializable")))
 			k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
 			wf, hello := kagzi.Define[struct{}, int]("wf", kit.NoRetry), kagzi.DefineSignal[int]("hello")
 			w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
@@ -369,11 +380,13 @@ func TestIsolationOfAStepTx(t *testing.T) {
 						return err
 					}
 					var level string
-					if err := tx.QueryRow(ctx, `SHOW transaction_isolation`).Scan(&level); err != nil || level != tt.level {
+					if err := tx.QueryRow(ctx, `SHOW transaction_isolation`).Scan(&level); err != nil ||
+						level != tt.level {
 						t.Errorf("the level is %q, %v", level, err)
 					}
 					var now time.Time
-					if err := tx.QueryRow(ctx, `SELECT now() FROM kagzi.workflow_runs`).Scan(&now); err != nil || calls.Add(1) > 1 {
+					if err := tx.QueryRow(ctx, `SELECT now() FROM kagzi.workflow_runs`).Scan(&now); err != nil ||
+						calls.Add(1) > 1 {
 						return err
 					}
 					return k.Client.Signal(ctx, kagzi.CurrentStep(ctx).Run, hello.With(1))
@@ -399,10 +412,13 @@ func TestBadIsolation(t *testing.T) {
 	k := kit.New(t)
 	kit.Refused(k, func(ctx kagzi.Context) (int, error) {
 		nothing := func(context.Context, pgx.Tx) error { return nil }
-		kit.MustContain(t, kagzi.DoTx(ctx, "s", nothing, kagzi.Isolation(pgx.ReadUncommitted)), "READ UNCOMMITTED", "leave Isolation out")
-		kit.MustContain(t, kagzi.DoTx(ctx, "s", nothing, kagzi.Isolation("snapshot")), `no isolation level "snapshot"`, "pgx.Serializable")
+		kit.MustContain(t, kagzi.DoTx(ctx, "s", nothing, kagzi.Isolation(pgx.ReadUncommitted)), "READ UNCOMMITTED",
+			"leave Isolation out")
+		kit.MustContain(t, kagzi.DoTx(ctx, "s", nothing, kagzi.Isolation("snapshot")), `no isolation level "snapshot"`,
+			"pgx.Serializable")
 		kit.MustContain(t, kagzi.DoTx(ctx, "s", nothing, kagzi.Isolation("")), `no isolation level ""`)
-		kit.MustContain(t, kagzi.Do(ctx, "s", func(context.Context) error { return nil }, kagzi.Isolation(pgx.Serializable)), "use StepTx or DoTx")
+		kit.MustContain(t, kagzi.Do(ctx, "s", func(context.Context) error { return nil },
+			kagzi.Isolation(pgx.Serializable)), "use StepTx or DoTx")
 		return 0, nil
 	})
 }

@@ -23,14 +23,20 @@ func TestLongestTimes(t *testing.T) {
 		t.Errorf("available %v", info.AvailableAt)
 	}
 	info := k.InfoOf(kit.Begin(k, wf, 1, kagzi.Delay(most), kagzi.Timeout(most)).ID())
-	if info.AvailableAt.Sub(info.CreatedAt.Add(most)).Abs() > time.Second || info.DeadlineAt.Sub(info.AvailableAt.Add(most)).Abs() > time.Second {
+	if info.AvailableAt.Sub(info.CreatedAt.Add(most)).Abs() > time.Second ||
+		info.DeadlineAt.Sub(info.AvailableAt.Add(most)).Abs() > time.Second {
 		t.Errorf("created %v, available %v, deadline %v", info.CreatedAt, info.AvailableAt, info.DeadlineAt)
 	}
-	past := k.InfoOf(kit.Begin(k, wf, 1, kagzi.At(time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)), kagzi.Timeout(time.Hour)).ID())
+	past := k.InfoOf(kit.Begin(k, wf, 1, kagzi.At(time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)),
+		kagzi.Timeout(time.Hour)).ID())
 	if past.AvailableAt.Before(past.CreatedAt) || past.DeadlineAt.Before(past.CreatedAt.Add(time.Hour)) {
-		t.Errorf("of a past At: created %v, available %v, deadline %v", past.CreatedAt, past.AvailableAt, past.DeadlineAt)
+		t.Errorf("of a past At: created %v, available %v, deadline %v", past.CreatedAt, past.AvailableAt,
+			past.DeadlineAt)
 	}
-	schedule := kagzi.Schedule{Name: "s", Every: most.Truncate(time.Second), Start: time.Unix(0, 0), End: last, CatchUpAge: most, Run: wf.With(1, kagzi.Timeout(most))}
+	schedule := kagzi.Schedule{
+		Name: "s", Every: most.Truncate(time.Second), Start: time.Unix(0, 0), End: last,
+		CatchUpAge: most, Run: wf.With(1, kagzi.Timeout(most)),
+	}
 	if err := k.Client.Schedule(k.Ctx, schedule); err != nil {
 		t.Fatal(err)
 	}
@@ -46,29 +52,37 @@ func TestLongestTimes(t *testing.T) {
 	}
 }
 
-// A duration that is too long is refused, with its field's name. A debounced run is due after its Delay, not at once, however long
-// ten times that is.
+// A duration that is too long is refused, with its field's name. A debounced run is due after its Delay, not at once,
+// however long ten times that is.
 func TestDurationsThatAreTooLong(t *testing.T) {
 	k := kit.New(t)
 	wf, batch := kagzi.Define[int, int]("wf"), kagzi.Define[[]int, int]("batch")
 	const most = time.Duration(math.MaxInt64)
 	for field, opt := range map[string]kagzi.StartOption{
-		"delay": kagzi.Delay(most), "timeout": kagzi.Timeout(most), "OncePer": kagzi.OncePer(most), "Debounce.Delay": kagzi.Debounce{Key: "k", Delay: most},
-		"Debounce.Max": kagzi.Debounce{Key: "k", Delay: 1, Max: most}, "RetryPolicy.Backoff": kagzi.RetryPolicy{Backoff: most},
+		"delay": kagzi.Delay(most), "timeout": kagzi.Timeout(most), "OncePer": kagzi.OncePer(most),
+		"Debounce.Delay":      kagzi.Debounce{Key: "k", Delay: most},
+		"Debounce.Max":        kagzi.Debounce{Key: "k", Delay: 1, Max: most},
+		"RetryPolicy.Backoff": kagzi.RetryPolicy{Backoff: most},
 	} {
 		_, err := kagzi.Start(k.Ctx, k.Client, wf, 1, opt, kagzi.ID("id"))
 		kit.MustContain(t, err, field+" is 106751 days", "at most 36525 days, a hundred years")
 	}
 	_, err := kagzi.StartItem(k.Ctx, k.Client, batch, 1, kagzi.Batch{Within: most})
 	kit.MustContain(t, err, "Batch.Within is 106751 days", "a hundred years")
-	kit.MustContain(t, k.Client.Cancel(k.Ctx, kagzi.RunID("x"), kagzi.Grace(most)), "grace is 106751 days", "a hundred years")
-	for field, s := range map[string]kagzi.Schedule{"Every": {Every: most.Truncate(time.Second)}, "CatchUpAge": {Every: time.Hour, CatchUpAge: most}} {
+	kit.MustContain(t, k.Client.Cancel(k.Ctx, kagzi.RunID("x"), kagzi.Grace(most)), "grace is 106751 days",
+		"a hundred years")
+	for field, s := range map[string]kagzi.Schedule{
+		"Every":      {Every: most.Truncate(time.Second)},
+		"CatchUpAge": {Every: time.Hour, CatchUpAge: most},
+	} {
 		s.Name, s.Run = "s", wf.With(1)
 		kit.MustContain(t, k.Client.Schedule(k.Ctx, s), field+" is 106751 days", "a hundred years")
 	}
 	for field, cfg := range map[string]kagzi.WorkerConfig{
-		"StaleAfter": {StaleAfter: most}, "LeaseTimeout": {LeaseTimeout: most}, "PollInterval": {PollInterval: most}, "DrainTimeout": {DrainTimeout: most},
-		"HungAfter": {HungAfter: most}, "Grace": {Coordinator: kagzi.CoordinatorConfig{Grace: most}}, "Interval": {Coordinator: kagzi.CoordinatorConfig{Interval: most}},
+		"StaleAfter": {StaleAfter: most}, "LeaseTimeout": {LeaseTimeout: most}, "PollInterval": {PollInterval: most},
+		"DrainTimeout": {DrainTimeout: most},
+		"HungAfter":    {HungAfter: most}, "Grace": {Coordinator: kagzi.CoordinatorConfig{Grace: most}},
+		"Interval": {Coordinator: kagzi.CoordinatorConfig{Interval: most}},
 	} {
 		_, err := kagzi.NewWorker(k.Client, cfg)
 		kit.MustContain(t, err, field+" is 106751 days", "a hundred years")
@@ -82,7 +96,8 @@ func TestDurationsThatAreTooLong(t *testing.T) {
 	}
 }
 
-// A sleep, and the wait that an error asks for, last a hundred years if they are to last longer: they do not end at once.
+// A sleep, and the wait that an error asks for, last a hundred years if they are to last longer: they do not end at
+// once.
 func TestSleepForEver(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[string, int]("wf", kagzi.RetryPolicy{Forever: true})
@@ -116,7 +131,8 @@ func TestKeepForAVeryLongTime(t *testing.T) {
 	k := kit.New(t)
 	const most = time.Duration(math.MaxInt64)
 	_, err := kagzi.NewCoordinator(k.Client, kagzi.CoordinatorConfig{
-		KeepCompleted: most, KeepFailed: most, KeepAudit: most, KeepEvents: most, KeepPendingEvents: most, Keep: map[string]time.Duration{"wf": most},
+		KeepCompleted: most, KeepFailed: most, KeepAudit: most, KeepEvents: most, KeepPendingEvents: most,
+		Keep: map[string]time.Duration{"wf": most},
 	})
 	if err != nil {
 		t.Error(err)
@@ -188,13 +204,17 @@ func TestTimesOutOfRange(t *testing.T) {
 		_, err = k.Client.CancelAll(k.Ctx, filter)
 		kit.MustContain(t, err, want)
 	}
-	if err := k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: "s", Every: time.Second, Run: kagzi.Define[int, int]("wf").With(1)}); err != nil {
+	if err := k.Client.Schedule(k.Ctx, kagzi.Schedule{
+		Name: "s", Every: time.Second,
+		Run: kagzi.Define[int, int]("wf").With(1),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := k.Client.BackfillSchedule(k.Ctx, "s", early, time.Now().Add(-time.Hour))
 	kit.MustContain(t, err, "from is in the year -300000")
 	_, err = k.Client.BackfillSchedule(k.Ctx, "s", time.Now(), late)
 	kit.MustContain(t, err, "until is in the year 300000")
-	_, err = k.Client.BackfillSchedule(k.Ctx, "s", time.Time{}, time.Now().Add(-time.Hour)) // as far back as there are ticks
+	// as far back as there are ticks
+	_, err = k.Client.BackfillSchedule(k.Ctx, "s", time.Time{}, time.Now().Add(-time.Hour))
 	kit.MustContain(t, err, "more than 10000 ticks")
 }

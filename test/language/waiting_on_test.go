@@ -31,16 +31,35 @@ func TestWaitingOnOfBranches(t *testing.T) {
 		opts     []kagzi.BranchOption
 		want     string
 	}{
-		"One":        {branches: branches{"a": signal("1")}, want: "signal approved/1"},
-		"TimesFirst": {branches: branches{"a": signal("1"), "b": sleep("late", 2*time.Hour), "c": sleep("early", time.Hour)}, want: "timer g/c/early; timer g/b/late; signal approved/1"},
+		"One": {branches: branches{"a": signal("1")}, want: "signal approved/1"},
+		"TimesFirst": {branches: branches{
+			"a": signal("1"), "b": sleep("late", 2*time.Hour),
+			"c": sleep("early", time.Hour),
+		}, want: "timer g/c/early; timer g/b/late; signal approved/1"},
 		"TimedSignal": {
-			branches: branches{"a": signal("1"), "b": signal("2", kagzi.Timeout(time.Hour)), "c": sleep("late", 2*time.Hour)},
-			want:     "signal approved/2; timer g/c/late; signal approved/1",
+			branches: branches{
+				"a": signal("1"), "b": signal("2", kagzi.Timeout(time.Hour)),
+				"c": sleep("late", 2*time.Hour),
+			},
+			want: "signal approved/2; timer g/c/late; signal approved/1",
 		},
-		"EachOnce":      {branches: branches{"a": signal("1"), "b": signal("1"), "c": signal("0")}, want: "signal approved/0; signal approved/1"},
-		"More":          {branches: branches{"a": signal("1"), "b": signal("2"), "c": signal("3"), "d": signal("4"), "e": signal("5")}, want: "signal approved/1; signal approved/2; signal approved/3; 2 more"},
-		"Long":          {branches: branches{"a": signal(long[9:]), "b": signal(long[9:] + "y"), "c": signal("z")}, want: "signal approved/" + long[9:] + "; 2 more"},
-		"GroupsTimeout": {branches: branches{"a": signal("1"), "b": sleep("late", 2*time.Hour)}, opts: []kagzi.BranchOption{kagzi.Timeout(time.Hour)}, want: "timeout g; timer g/b/late; signal approved/1"},
+		"EachOnce": {
+			branches: branches{"a": signal("1"), "b": signal("1"), "c": signal("0")},
+			want:     "signal approved/0; signal approved/1",
+		},
+		"More": {branches: branches{
+			"a": signal("1"), "b": signal("2"), "c": signal("3"), "d": signal("4"),
+			"e": signal("5"),
+		}, want: "signal approved/1; signal approved/2; signal approved/3; 2 more"},
+		"Long": {
+			branches: branches{"a": signal(long[9:]), "b": signal(long[9:] + "y"), "c": signal("z")},
+			want:     "signal approved/" + long[9:] + "; 2 more",
+		},
+		"GroupsTimeout": {
+			branches: branches{"a": signal("1"), "b": sleep("late", 2*time.Hour)},
+			opts:     []kagzi.BranchOption{kagzi.Timeout(time.Hour)},
+			want:     "timeout g; timer g/b/late; signal approved/1",
+		},
 		"Nested": {
 			branches: branches{"a": signal("1"), "b": func(ctx kagzi.Context) error {
 				return kagzi.Parallel(ctx, "inner", branches{"x": signal("2"), "y": sleep("nap", time.Hour)})
@@ -66,7 +85,8 @@ func TestWaitingOnOfBranches(t *testing.T) {
 			}
 			k.Wake(run.ID())
 			await.True(t, "the run has been executed again", func() bool {
-				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND available_at > now()`) == 1
+				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'
+					AND available_at > now()`) == 1
 			})
 			if got := k.InfoOf(run).WaitingOn; got != tt.want { // all waits come from the history
 				t.Errorf("after another execution it waits on %q, want %q", got, tt.want)
@@ -80,7 +100,9 @@ func TestWaitingOnOfGo(t *testing.T) {
 	k := kit.New(t)
 	wf, child := kagzi.Define[int, int]("wf"), kagzi.Define[int, int]("child", kagzi.Queue("nobody"))
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
-		other := kagzi.Go(ctx, "other", func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved) })
+		other := kagzi.Go(ctx, "other", func(ctx kagzi.Context) (string, error) {
+			return kagzi.WaitSignal(ctx, kit.Approved)
+		})
 		var children []*kagzi.Child[int]
 		for _, name := range []string{"a", "b", "c"} {
 			c, err := kagzi.StartChild(ctx, name, child, 1)
@@ -96,7 +118,8 @@ func TestWaitingOnOfGo(t *testing.T) {
 		return 0, err
 	})
 	run := kit.Begin(k, wf, 1)
-	if got := k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal approved").WaitingOn; got != "child a and 2 more; signal approved" {
+	if got := k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal approved").
+		WaitingOn; got != "child a and 2 more; signal approved" {
 		t.Errorf("waits on %q", got)
 	}
 }

@@ -29,12 +29,17 @@ func TestWhenFullIsRefusedBeforeAnySQL(t *testing.T) {
 		`no WhenFull "x": give kagzi.WaitForSlot, RejectNew or CancelOldest`: start(key, kagzi.WhenFull("x")),
 		"noop: WhenFull without a Key or Group":                              start(kagzi.RejectNew),
 		"start 1 runs: WhenFull without a Key or Group":                      startMany(kagzi.CancelOldest),
-		`WhenFull "reject_new" takes no Delay`:                               start(key, kagzi.RejectNew, kagzi.Delay(time.Second)),
-		`WhenFull "cancel_oldest" takes no At`:                               start(kagzi.Group("g"), kagzi.CancelOldest, kagzi.At(time.Now())),
-		`WhenFull "reject_new" takes no Debounce`:                            start(key, kagzi.RejectNew, kagzi.Debounce{Key: "d", Delay: time.Second}),
-		`WhenFull "reject_new" takes no OncePer`:                             start(key, kagzi.RejectNew, kagzi.ID("x"), kagzi.OncePer(time.Hour)),
-		`WhenFull "reject_new" takes no Batch`:                               item,
-		"the run of a schedule takes no WhenFull":                            c.Schedule(ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: kit.Noop.With(1, key, kagzi.RejectNew)}),
+		`WhenFull "reject_new" takes no Delay`: start(key, kagzi.RejectNew,
+			kagzi.Delay(time.Second)),
+		`WhenFull "cancel_oldest" takes no At`: start(kagzi.Group("g"), kagzi.CancelOldest, kagzi.At(time.Now())),
+		`WhenFull "reject_new" takes no Debounce`: start(key, kagzi.RejectNew,
+			kagzi.Debounce{Key: "d", Delay: time.Second}),
+		`WhenFull "reject_new" takes no OncePer`: start(key, kagzi.RejectNew, kagzi.ID("x"), kagzi.OncePer(time.Hour)),
+		`WhenFull "reject_new" takes no Batch`:   item,
+		"the run of a schedule takes no WhenFull": c.Schedule(ctx, kagzi.Schedule{
+			Name: "s", Every: time.Hour,
+			Run: kit.Noop.With(1, key, kagzi.RejectNew),
+		}),
 	} {
 		kit.MustContain(t, err, want)
 	}
@@ -44,7 +49,8 @@ func TestWhenFullIsRefusedBeforeAnySQL(t *testing.T) {
 func TestWhenFullAsADefault(t *testing.T) {
 	k := kit.New(t)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
-	if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+	if err := k.Client.SetQueue(k.Ctx,
+		kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	only := kagzi.Define[int, int]("only", kagzi.RejectNew)
@@ -54,14 +60,16 @@ func TestWhenFullAsADefault(t *testing.T) {
 	if _, err := kagzi.Start(k.Ctx, k.Client, only, 1, kagzi.Key("a")); !errors.Is(err, kagzi.ErrKeyFull) {
 		t.Error(err)
 	} else {
-		kit.MustContain(t, err, `start only: key "a" of queue "default" is full, so nothing was started: of a limit of 1, 0 hold a slot and 1 wait for one, each counted up to the limit: start again later, or raise the limit with Client.SetKey`)
+		kit.MustContain(t, err,
+			`start only: key "a" of queue "default" is full, so nothing was started: of a limit of 1, 0 hold a slot and 1 wait for one, each counted up to the limit: start again later, or raise the limit with Client.SetKey`)
 	}
 	kit.Begin(k, only, 1, kagzi.Key("a"), kagzi.WaitForSlot)
 	newest := kit.Begin(k, only, 1, kagzi.Key("a"), kagzi.CancelOldest)
 	if info := k.InfoOf(newest); info.Status != kagzi.StatusPending {
 		t.Errorf("%+v", info)
 	}
-	if n, err := k.Client.List(k.Ctx, kagzi.RunFilter{Key: "a", Status: []kagzi.Status{kagzi.StatusCancelled}}); err != nil || len(n) != 2 {
+	if n, err := k.Client.List(k.Ctx, kagzi.RunFilter{Key: "a", Status: []kagzi.Status{kagzi.StatusCancelled}}); err !=
+		nil || len(n) != 2 {
 		t.Errorf("%d were cancelled, %v", len(n), err)
 	}
 	k.Schedule(kagzi.Schedule{Name: "only", Every: time.Hour, Run: only.With(1, kagzi.Key("b"))})

@@ -23,7 +23,8 @@ func elsewhere(f func()) {
 	all.Wait()
 }
 
-// A function ignores the error of an invalid call and returns none. The run must not complete, because the call had no effect.
+// A function ignores the error of an invalid call and returns none. The run must not complete, because the call had no
+// effect.
 func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 	t.Parallel()
 	nothing := func(context.Context) error { return nil }
@@ -33,48 +34,102 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 		call func(ctx kagzi.Context)
 		says string
 	}{
-		"DoOnAnotherGoroutine":       {func(ctx kagzi.Context) { elsewhere(func() { _ = kagzi.Do(ctx, "s", nothing) }) }, "another goroutine"},
-		"SleepOnAnotherGoroutine":    {func(ctx kagzi.Context) { elsewhere(func() { _ = kagzi.Sleep(ctx, "s", time.Hour) }) }, "another goroutine"},
-		"GoOnAnotherGoroutine":       {func(ctx kagzi.Context) { elsewhere(func() { _, _ = kagzi.Go(ctx, "b", branch).Result(ctx) }) }, "another goroutine"},
-		"ParallelOnAnotherGoroutine": {func(ctx kagzi.Context) { elsewhere(func() { _ = kagzi.Parallel(ctx, "p", nil) }) }, "another goroutine"},
-		"MapOnAnotherGoroutine":      {func(ctx kagzi.Context) { elsewhere(func() { _, _ = kagzi.Map[int, int](ctx, "m", nil, nil) }) }, "another goroutine"},
+		"DoOnAnotherGoroutine": {func(ctx kagzi.Context) {
+			elsewhere(func() { _ = kagzi.Do(ctx, "s", nothing) })
+		}, "another goroutine"},
+		"SleepOnAnotherGoroutine": {func(ctx kagzi.Context) {
+			elsewhere(func() { _ = kagzi.Sleep(ctx, "s", time.Hour) })
+		}, "another goroutine"},
+		"GoOnAnotherGoroutine": {func(ctx kagzi.Context) {
+			elsewhere(func() { _, _ = kagzi.Go(ctx, "b", branch).Result(ctx) })
+		}, "another goroutine"},
+		"ParallelOnAnotherGoroutine": {func(ctx kagzi.Context) {
+			elsewhere(func() { _ = kagzi.Parallel(ctx, "p", nil) })
+		}, "another goroutine"},
+		"MapOnAnotherGoroutine": {func(ctx kagzi.Context) {
+			elsewhere(func() { _, _ = kagzi.Map[int, int](ctx, "m", nil, nil) })
+		}, "another goroutine"},
 		"SignalOnAnotherGoroutine": {func(ctx kagzi.Context) {
 			elsewhere(func() { _, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s")) })
 		}, "another goroutine"},
-		"ChildOnAnotherGoroutine":      {func(ctx kagzi.Context) { elsewhere(func() { _, _ = kagzi.StartChild(ctx, "c", child, "") }) }, "another goroutine"},
-		"PublishOnAnotherGoroutine":    {func(ctx kagzi.Context) { elsewhere(func() { _ = kagzi.Publish(ctx, "p") }) }, "another goroutine"},
-		"PatchedOnAnotherGoroutine":    {func(ctx kagzi.Context) { elsewhere(func() { kagzi.Patched(ctx, "c") }) }, "another goroutine"},
-		"CompensateOnAnotherGoroutine": {func(ctx kagzi.Context) { elsewhere(func() { kagzi.Compensate(ctx, "c", child.With("")) }) }, "another goroutine"},
+		"ChildOnAnotherGoroutine": {func(ctx kagzi.Context) {
+			elsewhere(func() { _, _ = kagzi.StartChild(ctx, "c", child, "") })
+		}, "another goroutine"},
+		"PublishOnAnotherGoroutine": {
+			func(ctx kagzi.Context) { elsewhere(func() { _ = kagzi.Publish(ctx, "p") }) },
+			"another goroutine",
+		},
+		"PatchedOnAnotherGoroutine": {
+			func(ctx kagzi.Context) { elsewhere(func() { kagzi.Patched(ctx, "c") }) },
+			"another goroutine",
+		},
+		"CompensateOnAnotherGoroutine": {func(ctx kagzi.Context) {
+			elsewhere(func() { kagzi.Compensate(ctx, "c", child.With("")) })
+		}, "another goroutine"},
 		"ResultOnAnotherGoroutine": {func(ctx kagzi.Context) {
 			f := kagzi.Go(ctx, "b", branch)
 			elsewhere(func() { _, _ = f.Result(ctx) })
 		}, "another goroutine"},
 		"TheContextOfTheRunInABranch": {func(ctx kagzi.Context) {
-			_, _ = kagzi.Go(ctx, "b", func(kagzi.Context) (int, error) { _ = kagzi.Do(ctx, "s", nothing); return 0, nil }).Result(ctx)
+			_, _ = kagzi.Go(ctx, "b", func(kagzi.Context) (int, error) {
+				_ = kagzi.Do(ctx, "s", nothing)
+				return 0, nil
+			}).Result(ctx)
 		}, "another goroutine"},
 		"InABranch": {func(ctx kagzi.Context) {
-			_ = kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"b": func(ctx kagzi.Context) error { _ = kagzi.Do(ctx, "a/b", nothing); return nil }})
+			_ = kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"b": func(ctx kagzi.Context) error {
+				_ = kagzi.Do(ctx, "a/b", nothing)
+				return nil
+			}})
 		}, "'/'"},
-		"NameOfAStep":      {func(ctx kagzi.Context) { _ = kagzi.Do(ctx, "bad/name", nothing) }, "'/'"},
-		"NameOfASleep":     {func(ctx kagzi.Context) { _ = kagzi.Sleep(ctx, "", time.Hour) }, "empty"},
-		"NameOfABranch":    {func(ctx kagzi.Context) { _, _ = kagzi.Go(ctx, "a#2", branch).Result(ctx) }, "'#'"},
-		"NameOfASignal":    {func(ctx kagzi.Context) { _, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("a/b")) }, "'/'"},
-		"NameOfAChild":     {func(ctx kagzi.Context) { _, _ = kagzi.RunChild(ctx, "a/b", child, "") }, "'/'"},
-		"NameOfAPublish":   {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "a/b") }, "'/'"},
-		"EmptyEvent":       {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", told.With("x"), kagzi.NewEvent{}) }, "event 1: the NewEvent is empty"},
-		"NameOfATopic":     {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", kagzi.DefineTopic[int]("").With(1)) }, "topic is empty"},
-		"IDOfAnEvent":      {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", told.With("x").WithID("")) }, "the event's ID is empty"},
-		"PayloadOfAnEvent": {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", kagzi.DefineTopic[func()]("f").With(func() {})) }, "cannot be encoded"},
-		"NameInAGroup":     {func(ctx kagzi.Context) { _ = kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"": nil}) }, "empty"},
-		"TimeoutOfAStep":   {func(ctx kagzi.Context) { _ = kagzi.Do(ctx, "s", nothing, kagzi.Timeout(30)) }, "30 ns"},
-		"TimeoutOfASignal": {func(ctx kagzi.Context) { _, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), kagzi.Timeout(30)) }, "30 ns"},
+		"NameOfAStep":   {func(ctx kagzi.Context) { _ = kagzi.Do(ctx, "bad/name", nothing) }, "'/'"},
+		"NameOfASleep":  {func(ctx kagzi.Context) { _ = kagzi.Sleep(ctx, "", time.Hour) }, "empty"},
+		"NameOfABranch": {func(ctx kagzi.Context) { _, _ = kagzi.Go(ctx, "a#2", branch).Result(ctx) }, "'#'"},
+		"NameOfASignal": {
+			func(ctx kagzi.Context) { _, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("a/b")) },
+			"'/'",
+		},
+		"NameOfAChild":   {func(ctx kagzi.Context) { _, _ = kagzi.RunChild(ctx, "a/b", child, "") }, "'/'"},
+		"NameOfAPublish": {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "a/b") }, "'/'"},
+		"EmptyEvent": {
+			func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", told.With("x"), kagzi.NewEvent{}) },
+			"event 1: the NewEvent is empty",
+		},
+		"NameOfATopic": {func(ctx kagzi.Context) {
+			_ = kagzi.Publish(ctx, "p", kagzi.DefineTopic[int]("").With(1))
+		}, "topic is empty"},
+		"IDOfAnEvent": {
+			func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", told.With("x").WithID("")) },
+			"the event's ID is empty",
+		},
+		"PayloadOfAnEvent": {func(ctx kagzi.Context) {
+			_ = kagzi.Publish(ctx, "p", kagzi.DefineTopic[func()]("f").With(func() {}))
+		}, "cannot be encoded"},
+		"NameInAGroup": {func(ctx kagzi.Context) {
+			_ = kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"": nil})
+		}, "empty"},
+		"TimeoutOfAStep": {func(ctx kagzi.Context) { _ = kagzi.Do(ctx, "s", nothing, kagzi.Timeout(30)) }, "30 ns"},
+		"TimeoutOfASignal": {func(ctx kagzi.Context) {
+			_, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), kagzi.Timeout(30))
+		}, "30 ns"},
 		"TimeoutsOfASignal": {func(ctx kagzi.Context) {
-			_, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), kagzi.Timeout(time.Hour), kagzi.Timeout(time.Minute))
+			_, _ = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), kagzi.Timeout(time.Hour),
+				kagzi.Timeout(time.Minute))
 		}, "there are 2 timeouts: give one"},
-		"InputOfAStep":        {func(ctx kagzi.Context) { _ = kagzi.Do(ctx, "s", nothing, kagzi.Input(func() {})) }, "the Input: a func() cannot be encoded"},
-		"LargeInputOfAStep":   {func(ctx kagzi.Context) { _ = kagzi.Do(ctx, "s", nothing, kagzi.Input(strings.Repeat("x", 5<<20))) }, "the Input is 5242882 bytes, the limit"},
-		"TimeoutOfAGroup":     {func(ctx kagzi.Context) { _ = kagzi.Parallel(ctx, "p", nil, kagzi.Timeout(30)) }, "30 ns"},
-		"TimeoutOfAChild":     {func(ctx kagzi.Context) { _, _ = kagzi.StartChild(ctx, "c", child, "", kagzi.Timeout(30)) }, "30 ns"},
+		"InputOfAStep": {
+			func(ctx kagzi.Context) { _ = kagzi.Do(ctx, "s", nothing, kagzi.Input(func() {})) },
+			"the Input: a func() cannot be encoded",
+		},
+		"LargeInputOfAStep": {func(ctx kagzi.Context) {
+			_ = kagzi.Do(ctx, "s", nothing, kagzi.Input(strings.Repeat("x", 5<<20)))
+		}, "the Input is 5242882 bytes, the limit"},
+		"TimeoutOfAGroup": {
+			func(ctx kagzi.Context) { _ = kagzi.Parallel(ctx, "p", nil, kagzi.Timeout(30)) },
+			"30 ns",
+		},
+		"TimeoutOfAChild": {func(ctx kagzi.Context) {
+			_, _ = kagzi.StartChild(ctx, "c", child, "", kagzi.Timeout(30))
+		}, "30 ns"},
 		"ShortSleep":          {func(ctx kagzi.Context) { _ = kagzi.Sleep(ctx, "s", 30) }, "30 ns"},
 		"SleepUntilNoTime":    {func(ctx kagzi.Context) { _ = kagzi.SleepUntil(ctx, "s", time.Time{}) }, "zero"},
 		"NilStep":             {func(ctx kagzi.Context) { _ = kagzi.Do(ctx, "s", nil) }, "nil"},
@@ -82,7 +137,10 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 		"NilBranchOfMap":      {func(ctx kagzi.Context) { _, _ = kagzi.Map[int, int](ctx, "m", []int{1}, nil) }, "nil"},
 		"RaceWithoutBranches": {func(ctx kagzi.Context) { _, _, _ = kagzi.Race[int](ctx, "r", nil) }, "no branches"},
 		"EmptyChild":          {func(ctx kagzi.Context) { _, _ = (&kagzi.Child[int]{}).Result(ctx) }, "empty"},
-		"EmptyChildren":       {func(ctx kagzi.Context) { _, _ = kagzi.Results(ctx, []*kagzi.Child[int]{nil}) }, "empty"},
+		"EmptyChildren": {
+			func(ctx kagzi.Context) { _, _ = kagzi.Results(ctx, []*kagzi.Child[int]{nil}) },
+			"empty",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,8 +189,8 @@ func TestAFunctionsOwnErrorCountsBeforeThatOfAWrongCall(t *testing.T) {
 	}
 }
 
-// The function of a step calls durable operations of its workflow, and ignores their errors. The step fails, and its failure is
-// recorded for replays.
+// The function of a step calls durable operations of its workflow, and ignores their errors. The step fails, and its
+// failure is recorded for replays.
 func TestAWrongCallInsideOfAStep(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf", kit.NoRetry)
@@ -158,8 +216,8 @@ func TestAWrongCallInsideOfAStep(t *testing.T) {
 	}
 }
 
-// Only in the first execution, another goroutine uses the Context, outside or inside of a step, before the run is suspended. The
-// run must not complete as though the call had been made.
+// Only in the first execution, another goroutine uses the Context, outside or inside of a step, before the run is
+// suspended. The run must not complete as though the call had been made.
 func TestAWrongCallIsNotForgottenAtASuspension(t *testing.T) {
 	t.Parallel()
 	charge := func(ctx kagzi.Context) {
@@ -180,7 +238,9 @@ func TestAWrongCallIsNotForgottenAtASuspension(t *testing.T) {
 			"Sleep":  func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "long", time.Hour) },
 			"Signal": func(ctx kagzi.Context) error { _, err := kagzi.WaitSignal(ctx, kit.Approved); return err },
 			"Branch": func(ctx kagzi.Context) error {
-				_, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 0, kagzi.Sleep(ctx, "long", time.Hour) }).Result(ctx)
+				_, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) {
+					return 0, kagzi.Sleep(ctx, "long", time.Hour)
+				}).Result(ctx)
 				return err
 			},
 		} {
@@ -204,8 +264,8 @@ func TestAWrongCallIsNotForgottenAtASuspension(t *testing.T) {
 	}
 }
 
-// A goroutine outlives the execution that started it, and misuses its Context then. The current execution of the run is not
-// affected.
+// A goroutine outlives the execution that started it, and misuses its Context then. The current execution of the run is
+// not affected.
 func TestAWrongCallOfAnExecutionThatIsOver(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf")
@@ -257,7 +317,8 @@ func TestAnInputThatIsTooLargeIsNoWrongCall(t *testing.T) {
 	k := kit.NewWith(t, kagzi.ClientConfig{MaxPayload: 100})
 	child := kagzi.Define[string, int]("child")
 	kit.Complete(k, func(ctx kagzi.Context) (int, error) {
-		if _, err := kagzi.StartChild(ctx, "c", child, strings.Repeat("x", 200)); !errors.Is(err, kagzi.ErrPayloadTooLarge) {
+		if _, err := kagzi.StartChild(ctx, "c", child, strings.Repeat("x", 200)); !errors.Is(err,
+			kagzi.ErrPayloadTooLarge) {
 			t.Errorf("got %v", err)
 		}
 		return 0, nil

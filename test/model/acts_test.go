@@ -10,7 +10,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An act is a call of the store, and what it does to the model. Both answer with a text and an error, which must be the same.
+// An act is a call of the store, and what it does to the model. Both answer with a text and an error, which must be the
+// same.
 type act struct {
 	name  string
 	lease uuid.UUID // under which it writes; zero: none
@@ -19,8 +20,8 @@ type act struct {
 	done  func() // keeps what later acts need of it; nil: nothing
 }
 
-// do does the act. The answer to its first commit may be lost: then most calls of the store find out by themselves what has become of it, and a
-// flush is sent again.
+// do does the act. The answer to its first commit may be lost: then most calls of the store find out by themselves what
+// has become of it, and a flush is sent again.
 func (w *world) do(t *rapid.T, a act) {
 	s := w.store(t)
 	var answer string

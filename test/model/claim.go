@@ -14,18 +14,21 @@ const suspectFrom = 3
 
 // A Claimed is what a claim has done.
 type Claimed struct {
-	Taken  []*store.ClaimedRun
-	Back   []uuid.UUID // set back
-	Beside bool        // it may have taken fewer: another call was under way and had locked some, or its answer was lost
+	Taken []*store.ClaimedRun
+	Back  []uuid.UUID // set back
+	// it may have taken fewer: another call was under way and had locked some, or its answer was lost
+	Beside bool
 }
 
 // executes reports whether the worker has the code of the run.
 func executes(req store.ClaimRequest, r *Run) bool {
 	i := slices.IndexFunc(req.Types, func(t store.WorkflowVersions) bool { return t.Type == r.Type })
-	return i >= 0 && r.Outcome == "" && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) && (req.RecoveriesBelow == 0 || r.Recoveries < req.RecoveriesBelow)
+	return i >= 0 && r.Outcome == "" && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) &&
+		(req.RecoveriesBelow == 0 || r.Recoveries < req.RecoveriesBelow)
 }
 
-// Claimable returns the runs that a claim may take without a slot of a key: they are due, not paused, and of a version that the worker has.
+// Claimable returns the runs that a claim may take without a slot of a key: they are due, not paused, and of a version
+// that the worker has.
 func (m *Model) Claimable(req store.ClaimRequest) (runs []*Run) {
 	for _, r := range m.all() {
 		if r.Active() && r.At == Due && !r.waits() && !m.stopped(r) && executes(req, r) {
@@ -74,7 +77,8 @@ func (m *Model) Claim(req store.ClaimRequest, c Claimed) error {
 	if req.Keys == nil && len(keyed) > 0 {
 		return fmt.Errorf("the claim took %d runs with keys", len(keyed))
 	}
-	if err := m.claimKeys(req, keyed, !c.Beside && req.Keys != nil && req.Limit >= unbounded && !m.Queue.Limited(), c.Beside); err != nil {
+	if err := m.claimKeys(req, keyed, !c.Beside && req.Keys != nil && req.Limit >= unbounded && !m.Queue.Limited(),
+		c.Beside); err != nil {
 		return err
 	}
 	m.take(req, c.Taken, keyed)
@@ -84,8 +88,8 @@ func (m *Model) Claim(req store.ClaimRequest, c Claimed) error {
 // unbounded is a limit of a claim for more runs than there are.
 const unbounded = 100
 
-// claimPlain checks which runs a claim has taken, or set back, without a slot of a key. Which of the runs of one priority it takes is not
-// the model's concern. If the queue is full, it takes runs that hold their slots already.
+// claimPlain checks which runs a claim has taken, or set back, without a slot of a key. Which of the runs of one
+// priority it takes is not the model's concern. If the queue is full, it takes runs that hold their slots already.
 func (m *Model) claimPlain(req store.ClaimRequest, taken []*Run, touched map[uuid.UUID]bool, beside bool) error {
 	may := m.Claimable(req)
 	want, full := min(req.Limit, len(may)), false
@@ -99,7 +103,8 @@ func (m *Model) claimPlain(req store.ClaimRequest, taken []*Run, touched map[uui
 		want = min(want, m.room())
 	}
 	if len(taken) > want || len(taken) < want && !beside {
-		return fmt.Errorf("the claim took %d runs without a slot of a key, want %d, of %s; queue %+v with tokens %+v and room for %d", len(taken), want, describe(may), m.Queue, m.bucket, m.room())
+		return fmt.Errorf("the claim took %d runs without a slot of a key, want %d, of %s; queue %+v with tokens %+v "+
+			"and room for %d", len(taken), want, describe(may), m.Queue, m.bucket, m.room())
 	}
 	lowest, tokens := 0, 0
 	for _, r := range taken {
@@ -113,7 +118,8 @@ func (m *Model) claimPlain(req store.ClaimRequest, taken []*Run, touched map[uui
 	}
 	for _, r := range may {
 		if want > 0 && !touched[r.ID] && r.Priority < lowest && !beside && !full {
-			return fmt.Errorf("the claim took a run of priority %d and left %v of priority %d", lowest, r.ID, r.Priority)
+			return fmt.Errorf("the claim took a run of priority %d and left %v of priority %d", lowest, r.ID,
+				r.Priority)
 		}
 	}
 	m.bucket = m.bucket.take(tokens, m.Queue.Burst)
@@ -137,7 +143,8 @@ func (m *Model) take(req store.ClaimRequest, taken []*store.ClaimedRun, runs []*
 			r.Slot = 0
 		}
 		r.recover()
-		r.Status, r.At, r.Lease, r.Worker, r.Started, r.Version = store.Running, r.leaseEnd(), c.Lease, req.Worker, true, c.Version
+		r.Status, r.At, r.Lease, r.Worker, r.Started, r.Version = store.Running, r.leaseEnd(), c.Lease, req.Worker,
+			true, c.Version
 	}
 }
 
@@ -166,7 +173,8 @@ func (r *Run) checkClaimed(req store.ClaimRequest, c *store.ClaimedRun) error {
 		version = 1
 	}
 	switch {
-	case c.Wakeups != want.Wakeups, c.Attempts != want.Attempts, c.Recoveries != want.Recoveries, c.CancelRequested != want.Cancelling:
+	case c.Wakeups != want.Wakeups, c.Attempts != want.Attempts, c.Recoveries != want.Recoveries,
+		c.CancelRequested != want.Cancelling:
 		return fmt.Errorf("claimed as %+v, want %+v", c, want)
 	case c.Version != version, c.Fresh == want.Started, c.ParentRunID != want.Parent, c.ExternalID != want.External:
 		return fmt.Errorf("claimed as %+v, want %+v", c, want)

@@ -79,7 +79,8 @@ func (r *Run) decide(outcome string, lease uuid.UUID) {
 	if outcome == store.Failed {
 		r.Attempts++
 	}
-	r.Status, r.Outcome, r.Lease, r.Worker, r.Paused, r.Deadline, r.Awaited = store.Sleeping, outcome, lease, uuid.Nil, false, None, r.Wakeups
+	r.Status, r.Outcome, r.Lease, r.Worker, r.Paused, r.Deadline, r.Awaited = store.Sleeping, outcome, lease, uuid.Nil,
+		false, None, r.Wakeups
 	r.At, r.Queued = None, false
 	r.due()
 }
@@ -103,7 +104,9 @@ func (r *Run) registered() bool {
 // registers reports whether the run has one, or a step under way may register one.
 func (r *Run) registers() bool {
 	for _, attempts := range r.Steps {
-		if slices.ContainsFunc(attempts, func(a Attempt) bool { return a.Kind == store.KindCompensation && a.Status == store.Running }) {
+		if slices.ContainsFunc(attempts, func(a Attempt) bool {
+			return a.Kind == store.KindCompensation && a.Status == store.Running
+		}) {
 			return true
 		}
 	}
@@ -115,8 +118,8 @@ func (r *Run) isCompensation() bool {
 	return strings.HasSuffix(r.ParentStep, store.CompensationID(""))
 }
 
-// Compensate takes the next step of a run whose outcome is decided: it waits for active children, starts a compensation or waits for it, or ends
-// the run.
+// Compensate takes the next step of a run whose outcome is decided: it waits for active children, starts a compensation
+// or waits for it, or ends the run.
 func (m *Model) Compensate(id uuid.UUID) {
 	r := m.Runs[id]
 	if r == nil || r.Status != store.Sleeping || r.Outcome == "" {
@@ -140,8 +143,9 @@ func (m *Model) Compensate(id uuid.UUID) {
 		case a.Child == uuid.Nil:
 			a.Child = m.StartedFor(id, a.Position)
 			m.add(&Run{
-				ID: a.Child, Type: compensationType, Priority: r.Priority, Parent: id, ParentStep: a.step, Detached: true,
-				Status: store.Pending, At: Due, Slot: r.Slot &^ 1,
+				ID: a.Child, Type: compensationType, Priority: r.Priority, Parent: id, ParentStep: a.step,
+				Detached: true,
+				Status:   store.Pending, At: Due, Slot: r.Slot &^ 1,
 			})
 		case c != nil && c.Active():
 		case c != nil && c.Status == store.Completed:
@@ -167,7 +171,8 @@ const compensationType = "a"
 // await lets a compensating run wait for the ends of n runs.
 func (r *Run) await(n int) { r.Awaited, r.At = r.Wakeups+int64(n), Never }
 
-// resumeCompensating runs the compensations again that have not completed, with the slots that a run holds until it ends.
+// resumeCompensating runs the compensations again that have not completed, with the slots that a run holds until it
+// ends.
 func (m *Model) resumeCompensating(r *Run) error {
 	if !slices.ContainsFunc(r.compensations(), func(a *Attempt) bool { return a.Status != store.Completed }) {
 		return store.ErrCompensated

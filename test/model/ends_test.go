@@ -31,7 +31,8 @@ func (w *world) compensation(t *rapid.T, what string, c *store.Compensation) act
 	})
 }
 
-// compensating takes the next step of a run whose compensations are under way. Beside another act it may give up, because the run is locked.
+// compensating takes the next step of a run whose compensations are under way. Beside another act it may give up,
+// because the run is locked.
 func (w *world) compensating(t *rapid.T) act {
 	id := w.runWhich(t, func(r *Run) bool { return r.Outcome != "" }).ID
 	locked := false
@@ -50,7 +51,8 @@ func (w *world) compensating(t *rapid.T) act {
 }
 
 func (w *world) startedFor(run uuid.UUID, position int64) (id uuid.UUID) {
-	err := w.pool.QueryRow(ctx, `SELECT child_run_id FROM kagzi.step_runs WHERE run_id = $1 AND step_kind = 'COMPENSATION' AND position = $2`,
+	err := w.pool.QueryRow(ctx, `SELECT child_run_id FROM kagzi.step_runs WHERE run_id = $1
+		AND step_kind = 'COMPENSATION' AND position = $2`,
 		run, position).Scan(&id)
 	if err != nil {
 		return uuid.New() // none: the comparison shows it
@@ -61,7 +63,8 @@ func (w *world) startedFor(run uuid.UUID, position int64) (id uuid.UUID) {
 // The lease of a worker ends three seconds after the deadline.
 const passDeadline = `
 UPDATE kagzi.workflow_runs SET deadline_at = now() - interval '10 s',
-	available_at = LEAST(available_at, now() - CASE WHEN status = 'RUNNING' THEN interval '7 s' ELSE interval '10 s' END)
+	available_at = LEAST(available_at, now() - CASE WHEN status = 'RUNNING' THEN interval '7 s'
+		ELSE interval '10 s' END)
 WHERE run_id = $1`
 
 // passDeadline lets the deadline of a run pass.

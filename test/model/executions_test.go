@@ -27,10 +27,13 @@ func (w *world) flushAgain(t *rapid.T) {
 	w.do(t, a)
 }
 
-var outcomes = map[store.Outcome]string{store.Done: "done", store.Busy: "busy", store.Lost: "lost", store.Taken: "taken", store.Cancelling: "cancelling"}
+var outcomes = map[store.Outcome]string{
+	store.Done: "done", store.Busy: "busy", store.Lost: "lost",
+	store.Taken: "taken", store.Cancelling: "cancelling",
+}
 
-// flushing flushes what plan returns, under the lease. It answers with a line for each write. Beside another act it may find the run locked: then
-// it is repeated, as an engine does.
+// flushing flushes what plan returns, under the lease. It answers with a line for each write. Beside another act it may
+// find the run locked: then it is repeated, as an engine does.
 func (w *world) flushing(what string, h held, plan func() *store.Flush) act {
 	tries := 1
 	if w.focus != nil {
@@ -56,7 +59,8 @@ func (w *world) flushing(what string, h held, plan func() *store.Flush) act {
 		}
 		return answer, nil
 	}, done: func() {
-		if r := w.Runs[h.RunID]; r != nil && r.Key != (store.Key{}) && r.Status != store.Running { // it may have given up its slot: the worker's next claim hands it on
+		// it may have given up its slot: the worker's next claim hands it on
+		if r := w.Runs[h.RunID]; r != nil && r.Key != (store.Key{}) && r.Status != store.Running {
 			w.handed = append(w.handed, r.Key)
 		}
 	}}
@@ -86,8 +90,11 @@ func (w Written) text() string {
 // record returns the record of an attempt of a step.
 func (h held) record(step string, attempt int, kind, status, output string) *store.Record {
 	rec := &store.Record{
-		StepRow: store.StepRow{RunID: h.RunID, StepID: step, Attempt: attempt, FirstAttempt: 1, RunAttempt: 1, Status: status, Kind: kind},
-		Lease:   h.Lease, Wake: -1,
+		StepRow: store.StepRow{
+			RunID: h.RunID, StepID: step, Attempt: attempt, FirstAttempt: 1, RunAttempt: 1,
+			Status: status, Kind: kind,
+		},
+		Lease: h.Lease, Wake: -1,
 	}
 	switch status {
 	case store.Completed:
@@ -98,8 +105,8 @@ func (h held) record(step string, attempt int, kind, status, output string) *sto
 	return rec
 }
 
-// recordingStep records an attempt of a step: the one under way, the next one after a failure, or one that has ended already, as a late
-// worker does.
+// recordingStep records an attempt of a step: the one under way, the next one after a failure, or one that has ended
+// already, as a late worker does.
 func (w *world) recordingStep(t *rapid.T) act {
 	h := w.lease(t)
 	name, status := drawn(t, "step", "one", "two"), drawn(t, "status", store.Running, store.Completed, store.Failed)
@@ -126,7 +133,10 @@ func (w *world) recordingChild(t *rapid.T) act {
 	detached := number(t, "detached", 2) == 0
 	return w.flushing("child", h, func() *store.Flush {
 		rec := h.record(step, 1, store.KindChild, store.Running, "")
-		rec.ChildRunID, rec.Start = id, &store.NewRun{RunID: id, Queue: "queue", Type: "a", Input: []byte("input"), Detached: detached}
+		rec.ChildRunID, rec.Start = id, &store.NewRun{
+			RunID: id, Queue: "queue", Type: "a", Input: []byte("input"),
+			Detached: detached,
+		}
 		return &store.Flush{Records: []*store.Record{rec}}
 	})
 }
@@ -135,7 +145,8 @@ func (w *world) recordingChild(t *rapid.T) act {
 func (w *world) endedChild(r *Run) string {
 	if r != nil {
 		for _, step := range slices.Sorted(maps.Keys(r.Steps)) {
-			if a := r.Steps[step][0]; a.Kind == store.KindChild && a.Status == store.Running && !w.Runs[a.Child].Active() {
+			if a := r.Steps[step][0]; a.Kind == store.KindChild && a.Status == store.Running &&
+				!w.Runs[a.Child].Active() {
 				return step
 			}
 		}
@@ -173,7 +184,10 @@ func (w *world) recordingSleep(t *rapid.T) act {
 	return w.flushing("sleep", h, func() *store.Flush {
 		rec := h.record("nap", 1, store.KindSleep, store.Running, "")
 		rec.Wake = far
-		return &store.Flush{Records: []*store.Record{rec}, Suspensions: []*store.Suspension{h.suspension(store.Sleeping)}}
+		return &store.Flush{
+			Records:     []*store.Record{rec},
+			Suspensions: []*store.Suspension{h.suspension(store.Sleeping)},
+		}
 	})
 }
 
@@ -254,7 +268,9 @@ func cancellingChildrenOf(h held) act {
 // finishing ends a run that has no active children.
 func (w *world) finishing(t *rapid.T) act {
 	h := w.leaseWhich(t, func(h held) bool {
-		return !slices.ContainsFunc(w.all(), func(c *Run) bool { return c.Parent == h.RunID && !c.Detached && c.Active() })
+		return !slices.ContainsFunc(w.all(), func(c *Run) bool {
+			return c.Parent == h.RunID && !c.Detached && c.Active()
+		})
 	})
 	return w.finishingAs(h, drawn(t, "status", store.Completed, store.Failed, store.Cancelled))
 }

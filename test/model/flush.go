@@ -33,8 +33,8 @@ type Written struct {
 	Output  string // of a record that is Done: the output in the table
 }
 
-// Flush writes a flush, and returns what became of its records, suspensions and finishes, in that order. First all that the leases
-// allow is written. Then each write that was not is resolved by what is in the tables.
+// Flush writes a flush, and returns what became of its records, suspensions and finishes, in that order. First all that
+// the leases allow is written. Then each write that was not is resolved by what is in the tables.
 func (m *Model) Flush(f *store.Flush) (written []Written) {
 	done := map[any]bool{}
 	for _, r := range f.Records {
@@ -101,7 +101,8 @@ func (m *Model) record(rec *store.Record) bool {
 	} else {
 		attempts = append(attempts, a)
 	}
-	a.Kind, a.Status, a.Output, a.Final, a.Child, a.Sequence = rec.Kind, rec.Status, string(rec.Output), rec.Wake < 0, rec.ChildRunID, rec.Sequence
+	a.Kind, a.Status, a.Output, a.Final, a.Child, a.Sequence = rec.Kind, rec.Status, string(rec.Output), rec.Wake < 0,
+		rec.ChildRunID, rec.Sequence
 	a.Calls, a.Position, a.step = rec.Compensation != nil, rec.Position, rec.StepID
 	if rec.Status != store.Running {
 		a.Ended = now
@@ -112,7 +113,8 @@ func (m *Model) record(rec *store.Record) bool {
 	return true
 }
 
-// accepts reports whether the record may replace the row: that has not ended. What a compensation calls does not change.
+// accepts reports whether the record may replace the row: that has not ended. What a compensation calls does not
+// change.
 func (a Attempt) accepts(rec *store.Record) bool {
 	return a.Status == store.Running && (!a.Calls || rec.Compensation != nil && a.Output == string(rec.Output))
 }
@@ -158,8 +160,8 @@ func (m *Model) suspend(p *store.Suspension) bool {
 	return true
 }
 
-// finish ends a run, and wakes its parent. While a cancel is pending, the run can only end as cancelled. One that has compensations ends later,
-// unless it completes.
+// finish ends a run, and wakes its parent. While a cancel is pending, the run can only end as cancelled. One that has
+// compensations ends later, unless it completes.
 func (m *Model) finish(e *store.Finish) bool {
 	r := m.Runs[e.RunID]
 	if !r.Holds(e.Lease) || r.Cancelling && e.Status != store.Cancelled {

@@ -11,7 +11,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Queue says what the limits of the queue are. A zero field is no limit. All rates have the same time between two tokens.
+// A Queue says what the limits of the queue are. A zero field is no limit. All rates have the same time between two
+// tokens.
 type Queue struct {
 	Max      int // runs that hold a slot
 	Burst    int // of the queue's rate
@@ -147,8 +148,8 @@ func (m *Model) holders(is func(*Run) bool) (n int) {
 	return n
 }
 
-// line returns the runs of the key that the claim may take, in order: by priority, then since when they are due. If the key is a sequence, that is
-// its first due run or none.
+// line returns the runs of the key that the claim may take, in order: by priority, then since when they are due. If the
+// key is a sequence, that is its first due run or none.
 func (m *Model) line(req store.ClaimRequest, k store.Key) (line []*Run) {
 	for _, r := range m.all() {
 		if r.Key == k && r.waits() && r.At == Due && r.Outcome == "" && !m.stopped(r) {
@@ -156,7 +157,8 @@ func (m *Model) line(req store.ClaimRequest, k store.Key) (line []*Run) {
 		}
 	}
 	slices.SortFunc(line, func(a, b *Run) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.dueAt().Compare(b.dueAt()), bytes.Compare(a.ID[:], b.ID[:]))
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.dueAt().Compare(b.dueAt()),
+			bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	sequence := k.Group || m.Queue.Held && cmp.Or(m.Keys[k].Max, m.Queue.KeyMax) == 1
 	if sequence && len(line) > 1 {
@@ -172,8 +174,8 @@ func (r *Run) dueAt() time.Time {
 	return r.DueAt
 }
 
-// claimKeys checks what a claim has taken of the keys, and does the same. all says that nothing kept the claim from taking all that the limits of
-// the keys allow, and beside that it may have passed over runs.
+// claimKeys checks what a claim has taken of the keys, and does the same. all says that nothing kept the claim from
+// taking all that the limits of the keys allow, and beside that it may have passed over runs.
 func (m *Model) claimKeys(req store.ClaimRequest, taken []*Run, all, beside bool) error {
 	if len(taken) > m.room() {
 		return fmt.Errorf("the claim took %d runs with keys, and the queue has room for %d", len(taken), m.room())
@@ -191,7 +193,8 @@ func (m *Model) claimKeys(req store.ClaimRequest, taken []*Run, all, beside bool
 		line := m.line(req, k)
 		most := min(len(line), m.roomOf(k))
 		if n > most || n < most && all {
-			return fmt.Errorf("the claim took %d runs of key %+v, and may take %d of %d that are due", n, k, most, len(line))
+			return fmt.Errorf("the claim took %d runs of key %+v, and may take %d of %d that are due", n, k,
+				most, len(line))
 		}
 		for i, r := range line {
 			if i < n && !slices.Contains(taken, r) && !beside {

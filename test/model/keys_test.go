@@ -27,12 +27,16 @@ func (w *world) limitingQueue(t *rapid.T) act {
 		panic(nothingToDo{})
 	}
 	q := Queue{
-		Max: drawn(t, "max", 0, 0, 0, 2, 3), Burst: drawn(t, "burst", 0, 0, 0, 2), KeyMax: drawn(t, "key's max", 0, 1, 1, 2),
+		Max: drawn(t, "max", 0, 0, 0, 2, 3), Burst: drawn(t, "burst", 0, 0, 0, 2),
+		KeyMax:   drawn(t, "key's max", 0, 1, 1, 2),
 		KeyBurst: drawn(t, "key's burst", 0, 0, 0, 1, 2), Held: number(t, "held", 2) == 0,
 	}
 	return changing("limit the queue", func(s *store.Store) error {
 		return s.SetQueue(ctx, store.QueueLimits{
-			Queue: "queue", MaxRunning: q.Max, Rate: rate(q.Burst), EachKey: store.KeyLimits{MaxRunning: q.KeyMax, Rate: rate(q.KeyBurst)}, Held: q.Held,
+			Queue: "queue", MaxRunning: q.Max, Rate: rate(q.Burst), EachKey: store.KeyLimits{
+				MaxRunning: q.KeyMax,
+				Rate:       rate(q.KeyBurst),
+			}, Held: q.Held,
 		}, store.Why{})
 	}, func(m *Model) error {
 		m.SetQueue(q)
@@ -45,7 +49,8 @@ func (w *world) limitingKey(t *rapid.T) act {
 	if !w.keys {
 		panic(nothingToDo{})
 	}
-	k, l := store.Key{Name: drawn(t, "key", "k", "l")}, KeyLimit{Max: drawn(t, "max", 0, 1, 2), Burst: drawn(t, "burst", 0, 0, 1, 2)}
+	k, l := store.Key{Name: drawn(t, "key", "k", "l")},
+		KeyLimit{Max: drawn(t, "max", 0, 1, 2), Burst: drawn(t, "burst", 0, 0, 1, 2)}
 	return changing("limit a key", func(s *store.Store) error {
 		return s.SetKey(ctx, "queue", k.Name, store.KeyLimits{MaxRunning: l.Max, Rate: rate(l.Burst)}, store.Why{})
 	}, func(m *Model) error {
@@ -61,7 +66,8 @@ func (w *world) interval(t *rapid.T) {
 	}
 	w.exec(t, `UPDATE kagzi.queues SET rate_at = rate_at - $1::interval`, tokenInterval)
 	w.exec(t, `UPDATE kagzi.run_keys SET rate_at = rate_at - $1::interval,
-		available_at = CASE WHEN available_at > now() AND available_at < 'infinity' THEN now() ELSE available_at END`, tokenInterval)
+		available_at = CASE WHEN available_at > now() AND available_at < 'infinity' THEN now()
+			ELSE available_at END`, tokenInterval)
 	w.Interval()
 }
 

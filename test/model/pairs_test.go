@@ -9,7 +9,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Two acts at once. The store promises that each takes effect at one moment, so both together do what they would do one after the other.
+// Two acts at once. The store promises that each takes effect at one moment, so both together do what they would do one
+// after the other.
 
 // paired are the verbs that are done at once with others.
 var paired = []struct {
@@ -61,9 +62,9 @@ func (w *world) drawPaired(t *rapid.T) (a act) {
 	panic(nothingToDo{})
 }
 
-// pair does two acts at once, over pools of their own, about one run and those next to it. Their answers and the tables must be those of one of
-// the two orders. In most pairs, the test holds the locks of the runs until both acts wait for them or are done: then each statement
-// has begun before it learns of the other act.
+// pair does two acts at once, over pools of their own, about one run and those next to it. Their answers and the tables
+// must be those of one of the two orders. In most pairs, the test holds the locks of the runs until both acts wait for
+// them or are done: then each statement has begun before it learns of the other act.
 //
 // One execution never sends two flushes at once, so two acts under the same lease are no pair.
 func (w *world) pair(t *rapid.T) {
@@ -109,7 +110,8 @@ func (w *world) next(r *Run) (ids []uuid.UUID) {
 func (w *world) hold(t *rapid.T) (open func()) {
 	tx, err := w.pool.Begin(ctx)
 	if err == nil {
-		_, err = tx.Exec(ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = ANY ($1) ORDER BY run_id FOR UPDATE`, w.focus)
+		_, err = tx.Exec(ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = ANY ($1) ORDER BY run_id
+			FOR UPDATE`, w.focus)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +122,8 @@ func (w *world) hold(t *rapid.T) (open func()) {
 // waits reports whether a statement of the store waits for a lock.
 func (w *world) waits(t *rapid.T, store int) (yes bool) {
 	err := w.pool.QueryRow(ctx, `SELECT count(*) > 0 FROM pg_stat_activity
-		WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock'`, appName(store)).Scan(&yes)
+		WHERE datname = current_database() AND application_name = $1
+			AND wait_event_type = 'Lock'`, appName(store)).Scan(&yes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,8 +46,8 @@ func (w Work) names(r *Run) bool {
 	return w.Type == "" || w.Type == r.Type
 }
 
-// stopped reports whether a pause keeps claims from the run: its own, that of its key, or one of its queue or workflow that does not let it
-// pass. A run that was released passes the pauses of its queue and workflow that were there then.
+// stopped reports whether a pause keeps claims from the run: its own, that of its key, or one of its queue or workflow
+// that does not let it pass. A run that was released passes the pauses of its queue and workflow that were there then.
 func (m *Model) stopped(r *Run) bool {
 	return r.Paused || m.stoppedBy(r, func(Pause) bool { return true })
 }

@@ -18,7 +18,8 @@ func (w *world) work(t *rapid.T) Work {
 	if !w.pauses {
 		panic(nothingToDo{})
 	}
-	return drawn(t, "work", Work{}, Work{Queue: "queue"}, Work{Queue: "queue", Type: "a"}, Work{Type: "b"}, Work{Type: "b"},
+	return drawn(t, "work", Work{}, Work{Queue: "queue"}, Work{Queue: "queue", Type: "a"}, Work{Type: "b"},
+		Work{Type: "b"},
 		Work{Key: store.Key{Name: "k"}}, Work{Key: store.Key{Name: "k"}}, Work{Key: store.Key{Name: "g", Group: true}})
 }
 

@@ -55,8 +55,8 @@ func (w *world) terminating(t *rapid.T) act {
 	}, func(m *Model) error { return m.Cancel(id, true) })
 }
 
-// resuming resumes a run, but not a child whose parent is over, or may end at the same time: an invariant forbids active children of a run that
-// is over.
+// resuming resumes a run, but not a child whose parent is over, or may end at the same time: an invariant forbids
+// active children of a run that is over.
 func (w *world) resuming(t *rapid.T) act {
 	id := w.run(t)
 	if r := w.Runs[id]; r != nil {
@@ -85,7 +85,8 @@ func (w *world) restartingAt(t *rapid.T, step string) act {
 
 func (w *world) pausing(t *rapid.T) act {
 	id := w.runWhich(t, func(*Run) bool { return true }).ID
-	return changing("pause", func(s *store.Store) error { return s.PauseRun(ctx, nil, id, store.Why{}) }, func(m *Model) error { return m.Pause(id) })
+	return changing("pause", func(s *store.Store) error { return s.PauseRun(ctx, nil, id, store.Why{}) },
+		func(m *Model) error { return m.Pause(id) })
 }
 
 func (w *world) unpausing(t *rapid.T) act {
@@ -127,7 +128,8 @@ func (w *world) examine(t *rapid.T) {
 	}
 	for _, row := range histories[id] {
 		attempts := r.Steps[row.StepID]
-		if last := attempts[len(attempts)-1]; row.Attempt != len(attempts) || row.Status != last.Status || row.Status == store.Completed && string(row.Output) != last.Output {
+		if last := attempts[len(attempts)-1]; row.Attempt != len(attempts) || row.Status != last.Status ||
+			row.Status == store.Completed && string(row.Output) != last.Output {
 			t.Fatalf("history %+v, want %+v", row, last)
 		}
 	}
@@ -152,6 +154,7 @@ func (w *world) checkInbox(t *rapid.T, r *Run, inbox *store.Inbox) {
 		}
 	}
 	if inbox.Wakeups != r.Wakeups || len(inbox.Signals) != unread || len(inbox.Ends) != ends {
-		t.Fatalf("%d wake-ups, %d messages, %d ends; want %d, %d, %d", inbox.Wakeups, len(inbox.Signals), len(inbox.Ends), r.Wakeups, unread, ends)
+		t.Fatalf("%d wake-ups, %d messages, %d ends; want %d, %d, %d", inbox.Wakeups, len(inbox.Signals),
+			len(inbox.Ends), r.Wakeups, unread, ends)
 	}
 }

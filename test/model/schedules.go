@@ -16,9 +16,9 @@ type Schedule struct {
 	Cursor  int // the ticks up to this one are decided
 }
 
-// Decide says which of the ticks between cursor and now start a run, and whether these runs wait for the active one. If replace is set, nothing
-// is decided until the active runs are cancelled, which cancelled says they are. If runs must not overlap, only the
-// newest tick counts.
+// Decide says which of the ticks between cursor and now start a run, and whether these runs wait for the active one. If
+// replace is set, nothing is decided until the active runs are cancelled, which cancelled says they are. If runs must
+// not overlap, only the newest tick counts.
 func Decide(overlap string, active, queued, cancelled bool, cursor, now int) (ticks []int, waits, replace bool) {
 	for n := cursor + 1; n <= now; n++ {
 		ticks = append(ticks, n)
@@ -77,7 +77,10 @@ func (m *Model) fire(name string, cancelled bool, id func(name string, tick int)
 		if slices.ContainsFunc(m.all(), func(r *Run) bool { return r.Schedule == name && r.Tick == n }) {
 			continue
 		}
-		r := &Run{ID: id(name, n), Type: "a", Priority: 3, Schedule: name, Tick: n, Queued: waits, Status: store.Pending, At: Due}
+		r := &Run{
+			ID: id(name, n), Type: "a", Priority: 3, Schedule: name, Tick: n, Queued: waits,
+			Status: store.Pending, At: Due,
+		}
 		if waits {
 			r.At = Never
 		}

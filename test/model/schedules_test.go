@@ -14,8 +14,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// The verbs of schedules. Each hour has a tick, and all of these hours are over. A schedule whose next tick has not come is due in another
-// century; the verb hour makes it due.
+// The verbs of schedules. Each hour has a tick, and all of these hours are over. A schedule whose next tick has not
+// come is due in another century; the verb hour makes it due.
 
 var firstHour = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -49,7 +49,8 @@ func editing(what, name string, change func(before *Schedule, hour int) *Schedul
 				return nil, store.ErrScheduleNotFound
 			}
 			return &store.Edit{Save: &store.Template{
-				ID: scheduleID(name), Name: name, Queue: "queue", Type: "a", Priority: 3, Input: []byte("input"), Cron: "0 * * * *", Spec: json.RawMessage("{}"),
+				ID: scheduleID(name), Name: name, Queue: "queue", Type: "a", Priority: 3, Input: []byte("input"),
+				Cron: "0 * * * *", Spec: json.RawMessage("{}"),
 				Overlap: s.Overlap, Cursor: timeOf(s.Cursor), Next: nextAfter(s.Cursor, hour),
 			}}, nil
 		}
@@ -123,7 +124,8 @@ func (w *world) hour(t *rapid.T) {
 	w.exec(t, `UPDATE kagzi.schedules SET next_at = now() WHERE next_at > now()`)
 }
 
-// firing fires the schedules that are due. It answers with what the store has said of them. A schedule whose active runs are to be replaced stays due.
+// firing fires the schedules that are due. It answers with what the store has said of them. A schedule whose active
+// runs are to be replaced stays due.
 func (w *world) firing(t *rapid.T) act {
 	w.schedule(t)
 	hour, beside := w.Hour, w.focus != nil
@@ -193,12 +195,14 @@ func (w *world) replacingFired(t *rapid.T) act {
 	ids := map[string]uuid.UUID{}
 	return changing("replace fired", func(s *store.Store) error {
 		return insist(func() error {
-			_, err := s.TickSchedule(ctx, scheduleID(name), time.Minute, func(_ time.Time, t *store.Template) (*store.Edit, error) {
-				if t == nil || t.Paused || t.Overlap != timetable.OverlapCancelPrevious || tickOf(t.Cursor) != cursor {
-					return nil, nil
-				}
-				return &store.Edit{Fire: w.decided(t, hour, ids)}, nil
-			})
+			_, err := s.TickSchedule(ctx, scheduleID(name), time.Minute,
+				func(_ time.Time, t *store.Template) (*store.Edit, error) {
+					if t == nil || t.Paused || t.Overlap != timetable.OverlapCancelPrevious ||
+						tickOf(t.Cursor) != cursor {
+						return nil, nil
+					}
+					return &store.Edit{Fire: w.decided(t, hour, ids)}, nil
+				})
 			return err
 		})
 	}, func(m *Model) error {
@@ -213,7 +217,9 @@ func (w *world) releasingQueued(t *rapid.T) act {
 	beside := w.focus != nil
 	var released []uuid.UUID
 	return act{name: "release queued", send: func(s *store.Store) (string, error) {
-		runs, _, err := s.ReleaseQueued(ctx, func(run store.QueuedRun, err error) { t.Errorf("run %s: %v", run.RunID, err) })
+		runs, _, err := s.ReleaseQueued(ctx, func(run store.QueuedRun, err error) {
+			t.Errorf("run %s: %v", run.RunID, err)
+		})
 		for _, r := range runs {
 			released = append(released, r.RunID)
 		}

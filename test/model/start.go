@@ -42,8 +42,9 @@ func (m *Model) Start(n store.NewRun) (Started, error) {
 
 func newRun(n store.NewRun) *Run {
 	r := &Run{
-		ID: n.RunID, Type: n.Type, External: n.ExternalID, Hash: string(n.InputHash), Priority: n.Priority, Version: n.Version,
-		Parent: n.Parent, ParentStep: n.ParentStep, Detached: n.Detached, Status: store.Pending, At: Due,
+		ID: n.RunID, Type: n.Type, External: n.ExternalID, Hash: string(n.InputHash), Priority: n.Priority,
+		Version: n.Version,
+		Parent:  n.Parent, ParentStep: n.ParentStep, Detached: n.Detached, Status: store.Pending, At: Due,
 		Key: store.Key{Name: n.Key, Group: n.Group},
 	}
 	if n.Timeout > 0 {
@@ -97,7 +98,10 @@ func (m *Model) Restart(old, id uuid.UUID, step string) error {
 	case m.active(r.External) != nil:
 		return store.ErrIDConflict
 	}
-	n := &Run{ID: id, Type: r.Type, External: r.External, Hash: r.Hash, Priority: r.Priority, Version: r.Version, Key: r.Key, Tick: r.Tick, Status: store.Pending, At: Due}
+	n := &Run{
+		ID: id, Type: r.Type, External: r.External, Hash: r.Hash, Priority: r.Priority, Version: r.Version,
+		Key: r.Key, Tick: r.Tick, Status: store.Pending, At: Due,
+	}
 	if n.Timeout = r.Timeout; n.Timeout {
 		n.Deadline = Later
 	}

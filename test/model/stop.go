@@ -16,13 +16,14 @@ var (
 	ErrSlotsHeld   = errors.New("other runs hold its slots")
 )
 
-// family returns the runs and all below them that are active and not detached. Of a run that is over they are included, too. Compensations are
-// detached: they are included if all is set.
+// family returns the runs and all below them that are active and not detached. Of a run that is over they are included,
+// too. Compensations are detached: they are included if all is set.
 func (m *Model) family(all bool, ids ...uuid.UUID) (family []*Run) {
 	ids = slices.Clone(ids)
 	for i := 0; i < len(ids); i++ {
 		for _, r := range m.all() {
-			if r.Parent == ids[i] && (!r.Detached || all && r.isCompensation()) && r.Active() && !slices.Contains(ids, r.ID) {
+			if r.Parent == ids[i] && (!r.Detached || all && r.isCompensation()) && r.Active() &&
+				!slices.Contains(ids, r.ID) {
 				ids = append(ids, r.ID)
 			}
 		}
@@ -37,7 +38,10 @@ func (m *Model) family(all bool, ids ...uuid.UUID) (family []*Run) {
 
 // cancel cancels the runs and all below them.
 func (m *Model) cancel(regardless bool, grace When, ids ...uuid.UUID) {
-	m.endAll(m.family(regardless, ids...), ending{status: store.Cancelled, asked: ids, regardless: regardless, grace: grace})
+	m.endAll(m.family(regardless, ids...), ending{
+		status: store.Cancelled, asked: ids, regardless: regardless,
+		grace: grace,
+	})
 }
 
 // Cancel is Client.Cancel with a long grace, or Client.Terminate if regardless is set.

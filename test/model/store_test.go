@@ -16,32 +16,43 @@ var searches = []struct {
 	{"Long", "4", "50", nil},
 	{"Pairs", "5", "30", []string{"pair"}},
 	{"Claims", "5", "30", []string{"claim", "claim", "claim", "claim", "sweep"}},
-	{"Pauses", "5", "30", []string{"pause work", "unpause work", "unpause work", "unpause", "claim", "claim", "claim", "start"}},
-	{"Ends", "5", "30", []string{"claim", "child", "register", "register", "fail", "cancel", "compensate", "deadline", "end overdue runs", "pair"}},
+	{"Pauses", "5", "30", []string{
+		"pause work", "unpause work", "unpause work", "unpause", "claim", "claim",
+		"claim", "start",
+	}},
+	{"Ends", "5", "30", []string{
+		"claim", "child", "register", "register", "fail", "cancel", "compensate", "deadline",
+		"end overdue runs", "pair",
+	}},
 	{"Schedules", "5", "30", []string{
-		"schedule", "hour", "hour", "hour", "fire", "fire", "fire", "replace fired", "release queued", "release queued", "claim", "finish", "pair",
+		"schedule", "hour", "hour", "hour", "fire", "fire", "fire", "replace fired", "release queued", "release queued",
+		"claim", "finish", "pair",
 	}},
 }
 
-// TestStoreAgainstModel sends random verbs to the store and to the model, compares all rows after each, and checks the invariants after each
-// sequence. The verbs go over three pools of connections. Leases that are over are drawn again, flushes, starts and messages are repeated, and the answer to
-// a commit is lost now and then. Times are moved by SQL. In a pair, two verbs are done at once.
+// TestStoreAgainstModel sends random verbs to the store and to the model, compares all rows after each, and checks the
+// invariants after each sequence. The verbs go over three pools of connections. Leases that are over are drawn again,
+// flushes, starts and messages are repeated, and the answer to a commit is lost now and then. Times are moved by SQL.
+// In a pair, two verbs are done at once.
 //
-// Short sequences come first: rapid shrinks them faster. A longer search is `go test -timeout 0 -rapid.checks 1000 -rapid.steps 80 .`, which takes hours. A failure of a pair may
-// not come again, as it depends on the server's scheduling; the first report has all that is known.
+// Short sequences come first: rapid shrinks them faster. A longer search is `go test -timeout 0 -rapid.checks 1000
+// -rapid.steps 80 .`, which takes hours. A failure of a pair may not come again, as it depends on the server's
+// scheduling; the first report has all that is known.
 //
 // The test was seen to fail when the store was changed in these ways, within thirty sequences unless a number is given:
-//   - finishRuns and completeRuns without the lease; recordSteps without the lease, or without FOR SHARE; a claim that does not write RUNNING;
+//   - finishRuns and completeRuns without the lease; recordSteps without the lease, or without FOR SHARE; a claim that
+//     does not write RUNNING;
 //   - pairs: suspendRuns without FOR UPDATE; a cancel that does not read the family again under its locks (165);
-//   - claims: claimLimited without the count of the queue's slots, or without spending tokens; claimKeys without spending a key's tokens, with another
-//     order of a sequence, or without the place at which the next run of a key is due;
+//   - claims: claimLimited without the count of the queue's slots, or without spending tokens; claimKeys without
+//     spending a key's tokens, with another order of a sequence, or without the place at which the next run of a key is
+//     due;
 //   - pauses: keyUnpaused that holds for all keys; releases that pauses ignore; an Unpause that leaves no changes;
-//   - ends: suspendRuns without the deadline; EndOverdue that ends runs under a lease; compensations from the first to the last; a
-//     compensation that waits for one end too many;
+//   - ends: suspendRuns without the deadline; EndOverdue that ends runs under a lease; compensations from the first to
+//     the last; a compensation that waits for one end too many;
 //   - schedules: ReleaseQueued that ignores other active runs.
 //
-// Without the status in the condition of due runs (claimable) it does not fail: a run that is over has no available_at, so the two conditions
-// hold for the same rows.
+// Without the status in the condition of due runs (claimable) it does not fail: a run that is over has no available_at,
+// so the two conditions hold for the same rows.
 func TestStoreAgainstModel(t *testing.T) {
 	b := newBench(t)
 	for _, search := range searches {
@@ -56,7 +67,8 @@ func TestStoreAgainstModel(t *testing.T) {
 	}
 	t.Logf("met: %v", b.met)
 	for _, what := range []string{
-		"claimed", "lost answers", "step done", "step lost", "finish done", "finish lost", "suspension done", "released", "pair", "limit the queue",
+		"claimed", "lost answers", "step done", "step lost", "finish done", "finish lost", "suspension done",
+		"released", "pair", "limit the queue",
 		"pause work", "registration done", "end overdue runs", "fire", "release queued",
 	} {
 		if b.met[what] == 0 && !t.Failed() && !given["rapid.checks"] {
@@ -70,7 +82,8 @@ func (b *bench) sequence(t *rapid.T, search string, prefer []string) {
 	w := newWorld(t, b)
 	w.prefer = prefer
 	w.schedules = search == "Schedules" || number(t, "schedules", 4) == 0
-	w.keys, w.pauses = search == "Claims" || search == "Pauses" || number(t, "keys", 2) == 0, search == "Pauses" || number(t, "pauses", 4) == 0
+	w.keys, w.pauses = search == "Claims" || search == "Pauses" || number(t, "keys", 2) == 0, search == "Pauses" ||
+		number(t, "pauses", 4) == 0
 	if search == "Claims" {
 		w.do(t, w.limitingQueue(t))
 	}

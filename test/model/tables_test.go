@@ -51,21 +51,27 @@ const (
 	// However slow the machine is, what is soon does not come by itself.
 	keepSoon = `
 		UPDATE kagzi.workflow_runs SET deadline_at = deadline_at + interval '20 minutes',
-			available_at = CASE WHEN status = 'RUNNING' AND available_at > now() THEN GREATEST(available_at, now() + interval '20 minutes') ELSE available_at END
+			available_at = CASE WHEN status = 'RUNNING' AND available_at > now()
+				THEN GREATEST(available_at, now() + interval '20 minutes') ELSE available_at END
 		WHERE deadline_at BETWEEN now() AND now() + interval '5 minutes' AND finished_at IS NULL`
 	readRuns = `
 		SELECT run_id, workflow_type, coalesce(external_id, ''), status,
-			CASE WHEN available_at IS NULL THEN 'none' WHEN available_at = 'infinity' THEN 'never' WHEN available_at <= clock_timestamp() THEN 'due'
+			CASE WHEN available_at IS NULL THEN 'none' WHEN available_at = 'infinity' THEN 'never'
+				WHEN available_at <= clock_timestamp() THEN 'due'
 				WHEN available_at < clock_timestamp() + interval '30 minutes' THEN 'soon' ELSE 'later' END,
-			coalesce(lease, '00000000-0000-0000-0000-000000000000'), coalesce(locked_by, '00000000-0000-0000-0000-000000000000'),
-			coalesce(parent_run_id, '00000000-0000-0000-0000-000000000000'), priority, wakeups, attempts, recoveries, coalesce(version, 0),
+			coalesce(lease, '00000000-0000-0000-0000-000000000000'),
+				coalesce(locked_by, '00000000-0000-0000-0000-000000000000'),
+			coalesce(parent_run_id, '00000000-0000-0000-0000-000000000000'), priority, wakeups, attempts, recoveries,
+				coalesce(version, 0),
 			started_at IS NOT NULL, cancel_requested_at IS NOT NULL, paused_at IS NOT NULL,
 			coalesce(run_key, '') || CASE WHEN key_scope = '' THEN ' group' ELSE '' END,
-			CASE WHEN status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING') THEN coalesce(slot, 0) ELSE 0 END,
+			CASE WHEN status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING') THEN coalesce(slot, 0)
+				ELSE 0 END,
 			coalesce(outcome ->> 'status', ''),
 			CASE WHEN deadline_at IS NULL THEN 'none' WHEN deadline_at <= clock_timestamp() THEN 'due'
 				WHEN deadline_at < clock_timestamp() + interval '30 minutes' THEN 'soon' ELSE 'later' END,
-			coalesce(schedule_id, '00000000-0000-0000-0000-000000000000'), coalesce(extract(epoch FROM fire_at - '2020-01-01Z') / 3600, 0)::int,
+			coalesce(schedule_id, '00000000-0000-0000-0000-000000000000'),
+				coalesce(extract(epoch FROM fire_at - '2020-01-01Z') / 3600, 0)::int,
 			coalesce(waiting_on = 'previous run', false)
 		FROM kagzi.workflow_runs`
 	readSights = `
@@ -76,10 +82,14 @@ const (
 		SELECT concat_ws(' ', 'schedule', name, '"' || coalesce(overlap_policy, '') || '"', paused::text,
 			'cursor', (extract(epoch FROM cursor_at - '2020-01-01Z') / 3600)::int, 'due', (next_at <= now())::text)
 		FROM kagzi.schedules`
-	readPauses = `SELECT concat_ws(' ', 'pause', '"' || task_queue || '"', '"' || workflow_type || '"', '"' || run_key || '"', percent, parks::text) FROM kagzi.pauses`
-	readSteps  = `
-		SELECT concat_ws(' ', 'step', run_id, step_id, attempt_number, step_kind, status, NULLIF(convert_from(output, 'UTF8'), ''), child_run_id, 'message', coalesce(sequence, 0)) FROM kagzi.step_runs`
-	readMessages = `SELECT concat_ws(' ', 'message', run_id, signal_id, sequence, 'read by', consumed_by) FROM kagzi.signals`
+	readPauses = `SELECT concat_ws(' ', 'pause', '"' || task_queue || '"', '"' || workflow_type || '"',
+		'"' || run_key || '"', percent, parks::text) FROM kagzi.pauses`
+	readSteps = `
+		SELECT concat_ws(' ', 'step', run_id, step_id, attempt_number, step_kind, status,
+			NULLIF(convert_from(output, 'UTF8'), ''), child_run_id, 'message', coalesce(sequence, 0))
+			FROM kagzi.step_runs`
+	readMessages = `SELECT concat_ws(' ', 'message', run_id, signal_id, sequence, 'read by', consumed_by)
+		FROM kagzi.signals`
 )
 
 // compare fails the test unless the tables are as the model.
@@ -145,8 +155,10 @@ func (w *world) tables(t *rapid.T) (lines []string) {
 func (m *Model) lines() (lines []string) {
 	for _, r := range m.all() {
 		lines = append(lines, fmt.Sprintf("run %+v", row{
-			r.ID, r.Type, r.External, r.Status, r.At, r.Lease, r.Worker, r.Parent, r.Priority, r.Wakeups, r.Attempts, r.Recoveries, r.Version,
-			r.Started, r.Cancelling, r.Paused, keyOf(r.Key).text(), r.heldSlot(), r.Outcome, r.Deadline, r.scheduleID(), r.Tick, r.Queued,
+			r.ID, r.Type, r.External, r.Status, r.At, r.Lease, r.Worker, r.Parent, r.Priority, r.Wakeups, r.Attempts,
+			r.Recoveries, r.Version,
+			r.Started, r.Cancelling, r.Paused, keyOf(r.Key).text(), r.heldSlot(), r.Outcome, r.Deadline, r.scheduleID(),
+			r.Tick, r.Queued,
 		}))
 		for step, attempts := range r.Steps {
 			for i, a := range attempts {
@@ -169,7 +181,8 @@ func (m *Model) lines() (lines []string) {
 		}
 	}
 	for name, s := range m.Schedules {
-		lines = append(lines, fmt.Sprintf("schedule %s %q %t cursor %d due %t", name, s.Overlap, s.Paused, s.Cursor, s.Cursor < m.Hour))
+		lines = append(lines, fmt.Sprintf("schedule %s %q %t cursor %d due %t", name, s.Overlap, s.Paused, s.Cursor,
+			s.Cursor < m.Hour))
 	}
 	for p, is := range m.Pauses {
 		lines = append(lines, fmt.Sprintf("pause %q %q %q %d %t", p.Queue, p.Type, p.Key.Name, is.Percent, is.Parks))

@@ -15,7 +15,8 @@ import (
 
 var ctx = context.Background()
 
-// number draws a number below n. All are equally likely: rapid prefers small numbers, and so the verbs, runs and leases that come first.
+// number draws a number below n. All are equally likely: rapid prefers small numbers, and so the verbs, runs and leases
+// that come first.
 func number(t *rapid.T, label string, n int) int {
 	x := rapid.Uint64().Draw(t, label)
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -32,8 +33,10 @@ func drawn[T any](t *rapid.T, label string, from ...T) T { return pick(t, label,
 // starting starts a run.
 func (w *world) starting(t *rapid.T) act {
 	n := store.NewRun{
-		RunID: uuid.Must(uuid.NewV7()), Queue: "queue", Type: drawn(t, "type", "a", "b"), ExternalID: drawn(t, "id", "", "", "x", "y"), Input: []byte("input"),
-		Version: drawn(t, "version", 0, 0, 0, 1, 2), Priority: drawn(t, "priority", 1, 3), Delay: drawn(t, "delay", 0, 0, 0, 0, far), Timeout: drawn(t, "timeout", 0, 0, 30*far),
+		RunID: uuid.Must(uuid.NewV7()), Queue: "queue", Type: drawn(t, "type", "a", "b"),
+		ExternalID: drawn(t, "id", "", "", "x", "y"), Input: []byte("input"),
+		Version: drawn(t, "version", 0, 0, 0, 1, 2), Priority: drawn(t, "priority", 1, 3),
+		Delay: drawn(t, "delay", 0, 0, 0, 0, far), Timeout: drawn(t, "timeout", 0, 0, 30*far),
 	}
 	if n.ExternalID != "" {
 		n.InputHash = []byte(drawn(t, "hash", "1", "2"))
@@ -85,18 +88,26 @@ func (s Started) text() string {
 	return "new " + s.Run.String()
 }
 
-// claiming claims runs. If an answer is lost, the claim is resolved: it took place, or it was rolled back. The test makes the pause of a run longer
-// that the claim sets back. No other act may come before that, so such a claim is no part of a pair.
+// claiming claims runs. If an answer is lost, the claim is resolved: it took place, or it was rolled back. The test
+// makes the pause of a run longer that the claim sets back. No other act may come before that, so such a claim is no
+// part of a pair.
 func (w *world) claiming(t *rapid.T) act {
 	versions := drawn(t, "versions", []int{1}, []int{1, 2}, []int{1, 2})
 	req := store.ClaimRequest{
-		Queue: "queue", Types: []store.WorkflowVersions{{Type: "a", Versions: versions, Default: 1}, {Type: "b", Versions: versions, Default: 1}},
-		Limit: drawn(t, "limit", 1, 2, unbounded, unbounded), Worker: pick(t, "worker", w.workers), Lease: uuid.New(), LeaseTimeout: leaseTimeout,
-		Ahead: time.Hour, RecoveriesBelow: drawn(t, "recoveries below", 0, 0, 0, suspectFrom, suspectFrom+1),
+		Queue: "queue", Types: []store.WorkflowVersions{
+			{Type: "a", Versions: versions, Default: 1},
+			{Type: "b", Versions: versions, Default: 1},
+		},
+		Limit: drawn(t, "limit", 1, 2, unbounded, unbounded), Worker: pick(t, "worker", w.workers), Lease: uuid.New(),
+		LeaseTimeout: leaseTimeout,
+		Ahead:        time.Hour, RecoveriesBelow: drawn(t, "recoveries below", 0, 0, 0, suspectFrom, suspectFrom+1),
 	}
 	handed := slices.Clone(w.handed)
 	if w.keys && number(t, "with keys", 5) > 0 {
-		req.Keys = &store.KeysRequest{Plain: req.Limit, Keyed: req.Limit, Most: 1000, Handed: handed, Only: number(t, "only keys", 6) == 0}
+		req.Keys = &store.KeysRequest{
+			Plain: req.Limit, Keyed: req.Limit, Most: 1000, Handed: handed,
+			Only: number(t, "only keys", 6) == 0,
+		}
 	}
 	var suspects, back []uuid.UUID
 	for _, r := range w.Claimable(req) {
@@ -146,7 +157,8 @@ UPDATE kagzi.workflow_runs SET available_at = clock_timestamp() + interval '1 da
 WHERE run_id = ANY ($1) AND status = 'PENDING' AND waiting_on = 'recovery'
 RETURNING run_id`
 
-// setBack returns which of the runs the claim has set back, and makes their pause longer, so that none is over before the next verb.
+// setBack returns which of the runs the claim has set back, and makes their pause longer, so that none is over before
+// the next verb.
 func (w *world) setBack(suspects []uuid.UUID) ([]uuid.UUID, error) {
 	rows, _ := w.pool.Query(ctx, setBackRuns, suspects)
 	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
@@ -186,7 +198,8 @@ func (w *world) heartbeat(t *rapid.T) {
 	if got.Holds != r.Holds(h.Lease) {
 		t.Fatalf("holds %v, want %v", got.Holds, r.Holds(h.Lease))
 	}
-	if r != nil && (got.Status != r.Status || got.Wakeups != r.Wakeups || got.Cancel != r.Cancelling || got.Paused != w.parked(r)) {
+	if r != nil && (got.Status != r.Status || got.Wakeups != r.Wakeups || got.Cancel != r.Cancelling ||
+		got.Paused != w.parked(r)) {
 		t.Fatalf("state %+v, want %+v", got, *r)
 	}
 	w.do(t, w.extendingOf(h))
@@ -194,11 +207,13 @@ func (w *world) heartbeat(t *rapid.T) {
 
 func (w *world) extending(t *rapid.T) act { return w.extendingOf(w.lease(t)) }
 
-// extendingOf extends a lease. Beside another act it may do nothing, because the run is locked: the next heartbeat does it.
+// extendingOf extends a lease. Beside another act it may do nothing, because the run is locked: the next heartbeat does
+// it.
 func (w *world) extendingOf(h held) act {
 	extended, beside := false, w.focus != nil
 	return act{name: "extend", send: func(s *store.Store) (string, error) {
-		terms, err := s.ExtendLeases(ctx, s.Pool(), []store.HeldRun{h.HeldRun}, leaseTimeout, func(store.HeldRun, error) {})
+		terms, err := s.ExtendLeases(ctx, s.Pool(), []store.HeldRun{h.HeldRun}, leaseTimeout,
+			func(store.HeldRun, error) {})
 		_, extended = terms[h.HeldRun]
 		return fmt.Sprint(extended), err
 	}, apply: func(m *Model) (string, error) {
@@ -211,10 +226,11 @@ func (w *world) extendingOf(h held) act {
 
 func (w *world) beginningSuspect(t *rapid.T) act {
 	h := w.lease(t)
-	return changing("begin a suspect", func(s *store.Store) error { return s.BeginSuspect(ctx, h.HeldRun) }, func(m *Model) error {
-		m.BeginSuspect(h.HeldRun)
-		return nil
-	})
+	return changing("begin a suspect", func(s *store.Store) error { return s.BeginSuspect(ctx, h.HeldRun) },
+		func(m *Model) error {
+			m.BeginSuspect(h.HeldRun)
+			return nil
+		})
 }
 
 // sweep lets a worker fall silent, and releases its runs. Another one takes its place.
@@ -240,10 +256,12 @@ func (w *world) sweep(t *rapid.T) {
 // The audit does not see it, because nobody else writes a step of a run that sleeps.
 const passSleep = `
 WITH quiet AS MATERIALIZED (SELECT set_config('session_replication_role', 'replica', true) AS role)
-UPDATE kagzi.step_runs SET wake_at = clock_timestamp() FROM quiet WHERE run_id = $1 AND step_kind = 'SLEEP' AND status = 'RUNNING'`
+UPDATE kagzi.step_runs SET wake_at = clock_timestamp() FROM quiet WHERE run_id = $1 AND step_kind = 'SLEEP'
+	AND status = 'RUNNING'`
 
 // A key that waits for a time is looked at when that comes.
-const passKey = `UPDATE kagzi.run_keys SET available_at = now() WHERE run_key = $1 AND available_at > now() AND available_at < 'infinity'`
+const passKey = `UPDATE kagzi.run_keys SET available_at = now() WHERE run_key = $1 AND available_at > now()
+	AND available_at < 'infinity'`
 
 // pass lets the time come for which a run waits.
 func (w *world) pass(t *rapid.T) {

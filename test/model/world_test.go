@@ -22,8 +22,8 @@ const (
 	far          = 24 * time.Hour
 )
 
-// A bench is what all sequences of a test share: the database, and three stores with connections of their own through a proxy that can lose
-// the answer to a commit.
+// A bench is what all sequences of a test share: the database, and three stores with connections of their own through a
+// proxy that can lose the answer to a commit.
 type bench struct {
 	pool   *pgxpool.Pool // not through the proxy
 	proxy  *pgproxy.Proxy
@@ -36,7 +36,8 @@ func newBench(t *testing.T) *bench {
 	dbtest.Audit(t, db.Pool)
 	b := &bench{pool: db.Pool, proxy: pgproxy.Start(t, db.DSN), met: map[string]int{}}
 	for i := range b.stores {
-		b.stores[i] = store.New(dbtest.OpenPool(t, b.proxy.DSN(), dbtest.Conns(2), dbtest.Setting("application_name", appName(i))), "test")
+		b.stores[i] = store.New(dbtest.OpenPool(t, b.proxy.DSN(), dbtest.Conns(2),
+			dbtest.Setting("application_name", appName(i))), "test")
 	}
 	return b
 }
@@ -72,8 +73,11 @@ type held struct {
 }
 
 const emptyTables = `
-	DELETE FROM kagzi.signals; DELETE FROM kagzi.run_events; DELETE FROM kagzi.step_runs; DELETE FROM kagzi.workflow_runs;
-	DELETE FROM kagzi.schedules; DELETE FROM kagzi.pauses; DELETE FROM kagzi.queues; DELETE FROM kagzi.run_keys; DELETE FROM kagzi.key_changes; DELETE FROM kagzi.worker_events; DELETE FROM kagzi.workers; DELETE FROM kagzi_audit.changes`
+	DELETE FROM kagzi.signals; DELETE FROM kagzi.run_events; DELETE FROM kagzi.step_runs; DELETE
+		FROM kagzi.workflow_runs;
+	DELETE FROM kagzi.schedules; DELETE FROM kagzi.pauses; DELETE FROM kagzi.queues; DELETE FROM kagzi.run_keys; DELETE
+		FROM kagzi.key_changes; DELETE FROM kagzi.worker_events; DELETE FROM kagzi.workers; DELETE
+		FROM kagzi_audit.changes`
 
 func newWorld(t *rapid.T, b *bench) *world {
 	w := &world{bench: b, Model: New()}
@@ -104,7 +108,8 @@ func (w *world) store(t *rapid.T) *store.Store {
 	return pick(t, "store", w.stores[:])
 }
 
-// lossy draws whether the answer to the first commit of the call is lost. The store then finds out by itself what has become of it.
+// lossy draws whether the answer to the first commit of the call is lost. The store then finds out by itself what has
+// become of it.
 func (w *world) lossy(t *rapid.T, call func()) {
 	if number(t, "lost", 10) == 0 {
 		before := w.proxy.Dropped()
@@ -120,7 +125,8 @@ func (w *world) lossy(t *rapid.T, call func()) {
 	call()
 }
 
-// settle waits until the server has ended the transactions of lost connections: they may hold locks, and acts pass over what is locked.
+// settle waits until the server has ended the transactions of lost connections: they may hold locks, and acts pass over
+// what is locked.
 func (w *world) settle(t *rapid.T) {
 	for open := true; open; {
 		err := w.pool.QueryRow(ctx, `SELECT count(*) > 0 FROM pg_stat_activity
@@ -159,8 +165,8 @@ func (w *world) lease(t *rapid.T) held {
 	return w.leaseWhich(t, func(held) bool { return true })
 }
 
-// leaseWhich is lease, of the leases for which is holds. One in four is that of a worker whose run another one executes, and one in four is
-// any.
+// leaseWhich is lease, of the leases for which is holds. One in four is that of a worker whose run another one
+// executes, and one in four is any.
 func (w *world) leaseWhich(t *rapid.T, is func(held) bool) held {
 	var all, current, superseded []held
 	for _, h := range w.leases {

@@ -18,21 +18,23 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// free are places for texts, and places that a call does not use. Each says why. A place with a method counts for that alone.
+// free are places for texts, and places that a call does not use. Each says why. A place with a method counts for that
+// alone.
 var free = map[string]string{
-	"Actor":                   "a text: control characters are replaced, and the rest behind 1 KiB is cut",
-	"Reason":                  "the same",
-	"AuditFilter.Actor":       "may be longer than a name, and have newlines",
-	"MetadataValue":           "a text: only NUL and what is not UTF-8 are refused",
-	"HeaderValue":             "the same",
-	"Metadata.value":          "the same",
-	"Labels.value":            "the same",
-	"ErrorText":               "the same",
-	"Call.MetadataValue":      "the same",
-	"Call.HeaderValue":        "the same",
-	"Message.HeaderValue":     "the same",
-	"Consumer.Group":          "only Consume uses the group",
-	"Fork 2 string":           "the ID of a step, which has the names of its branches before it, may be longer than a name",
+	"Actor":               "a text: control characters are replaced, and the rest behind 1 KiB is cut",
+	"Reason":              "the same",
+	"AuditFilter.Actor":   "may be longer than a name, and have newlines",
+	"MetadataValue":       "a text: only NUL and what is not UTF-8 are refused",
+	"HeaderValue":         "the same",
+	"Metadata.value":      "the same",
+	"Labels.value":        "the same",
+	"ErrorText":           "the same",
+	"Call.MetadataValue":  "the same",
+	"Call.HeaderValue":    "the same",
+	"Message.HeaderValue": "the same",
+	"Consumer.Group":      "only Consume uses the group",
+	"Fork 2 string": "the ID of a step, which has the names of its branches before it, may be longer " +
+		"than a name",
 	"ForkAll 2 string":        "the same",
 	"Forget":                  "the same",
 	"StepFilter.Steps.string": "the same",
@@ -119,7 +121,10 @@ func each(c *kagzi.Client, s string, do func(what, place string, call func() err
 // prepare makes what base values name, unless it is there, or the call only reads.
 func prepare(t *testing.T, c *kagzi.Client, call string) {
 	t.Helper()
-	for _, reads := range []string{"List", "Get", "Counts", "Audit", "Limits", "Keys", "Workers", "Worker ", "WorkerLog", "NextFires", "DrainQueue"} {
+	for _, reads := range []string{
+		"List", "Get", "Counts", "Audit", "Limits", "Keys", "Workers", "Worker ",
+		"WorkerLog", "NextFires", "DrainQueue",
+	} {
 		if strings.HasPrefix(call, reads) {
 			return
 		}
@@ -131,8 +136,12 @@ func prepare(t *testing.T, c *kagzi.Client, call string) {
 		return
 	}
 	for _, err := range []error{
-		c.Schedule(t.Context(), kagzi.Schedule{Name: "base", Cron: "0 0 * * *", Run: work.With(1)}), c.SetLimit(t.Context(), kagzi.StepLimit{Name: "base", MaxRunning: 1}),
-		c.SetQueue(t.Context(), kagzi.QueueLimits{Queue: "base", MaxRunning: 1, EachKey: kagzi.KeyLimits{MaxRunning: 1}}),
+		c.Schedule(t.Context(), kagzi.Schedule{Name: "base", Cron: "0 0 * * *", Run: work.With(1)}),
+		c.SetLimit(t.Context(), kagzi.StepLimit{Name: "base", MaxRunning: 1}),
+		c.SetQueue(t.Context(), kagzi.QueueLimits{
+			Queue: "base", MaxRunning: 1,
+			EachKey: kagzi.KeyLimits{MaxRunning: 1},
+		}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +159,8 @@ func TestRefusedNamesOfClients(t *testing.T) {
 		each(c, s, func(what, place string, call func() error) {
 			places[what] = true
 			if isFree(what, place) {
-				if !slices.Contains([]string{"NUL", "not UTF-8", "newline", "10 kB"}, name) { // such a call does all that it is for
+				// such a call does all that it is for
+				if !slices.Contains([]string{"NUL", "not UTF-8", "newline", "10 kB"}, name) {
 					return
 				}
 				prepare(t, c, what)

@@ -15,7 +15,8 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// Bad names in configurations, of handlers and of consumers are refused by the constructor, or by Run before it sends anything.
+// Bad names in configurations, of handlers and of consumers are refused by the constructor, or by Run before it sends
+// anything.
 func TestRefusedNamesOfConstructors(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -33,14 +34,20 @@ func TestRefusedNamesOfConstructors(t *testing.T) {
 	for name, s := range refused {
 		calls := map[string]func() error{
 			"Handle": func() error {
-				return run(kagzi.WorkerConfig{}, func(w *kagzi.Worker) { kagzi.Handle(w, kagzi.Define[int, int](s), echo) })
+				return run(kagzi.WorkerConfig{}, func(w *kagzi.Worker) {
+					kagzi.Handle(w, kagzi.Define[int, int](s), echo)
+				})
 			},
 			"Consume": func() error {
-				return run(kagzi.WorkerConfig{}, func(w *kagzi.Worker) { kagzi.Consume(w, consumer(s, kagzi.ConsumerConfig{}), echo) })
+				return run(kagzi.WorkerConfig{}, func(w *kagzi.Worker) {
+					kagzi.Consume(w, consumer(s, kagzi.ConsumerConfig{}), echo)
+				})
 			},
 		}
 		for _, v := range variants(reflect.TypeFor[kagzi.WorkerConfig](), reflect.Value{}, s) {
-			calls[v.place] = func() error { return run(v.value.Interface().(kagzi.WorkerConfig), func(*kagzi.Worker) {}) }
+			calls[v.place] = func() error {
+				return run(v.value.Interface().(kagzi.WorkerConfig), func(*kagzi.Worker) {})
+			}
 		}
 		for _, v := range variants(reflect.TypeFor[kagzi.ConsumerConfig](), reflect.Value{}, s) {
 			calls[v.place] = func() error {
@@ -74,8 +81,10 @@ func TestRefusedNamesOfConstructors(t *testing.T) {
 
 // nameless are the options that take no name.
 var nameless = []string{
-	"At", "Delay", "Grace", "OncePer", "Priority", "RetryPolicy", "Timeout", "Version", "detached", "inTx", "inheritMetadata", "Percent", "dryRun", "park", "inheritCompensations",
-	"newInput", "repeatable", "stepInput", "undoneBy", "Concurrency", "collectErrors", "defaultVersion", "allowAdditions",
+	"At", "Delay", "Grace", "OncePer", "Priority", "RetryPolicy", "Timeout", "Version", "detached", "inTx",
+	"inheritMetadata", "Percent", "dryRun", "park", "inheritCompensations",
+	"newInput", "repeatable", "stepInput", "undoneBy", "Concurrency", "collectErrors", "defaultVersion",
+	"allowAdditions",
 }
 
 // The table of options has each that takes a name.
@@ -113,7 +122,8 @@ func TestEveryOptionIsInTheTable(t *testing.T) {
 	}
 }
 
-// setsItself reports whether f is the method by which an option sets itself: start(*startConfig) of a StartOption, and so on.
+// setsItself reports whether f is the method by which an option sets itself: start(*startConfig) of a StartOption, and
+// so on.
 func setsItself(f *ast.FuncDecl) bool {
 	if f.Type.Params.NumFields() != 1 {
 		return false

@@ -38,10 +38,12 @@ func echo(_ kagzi.Context, n int) (int, error)   { return n, nil }
 func inWorkflow(s string) map[string]func(kagzi.Context) error {
 	named := kagzi.Define[int, int](s)
 	return map[string]func(kagzi.Context) error{
-		"Compensate":     func(ctx kagzi.Context) error { kagzi.Compensate(ctx, s, work.With(1)); return nil },
-		"Compensate of":  func(ctx kagzi.Context) error { kagzi.Compensate(ctx, "c", named.With(1)); return nil },
-		"Do":             func(ctx kagzi.Context) error { return kagzi.Do(ctx, s, nothing) },
-		"Do Limit":       func(ctx kagzi.Context) error { return kagzi.Do(ctx, "d", nothing, kagzi.Limit(s), kit.NoRetry) },
+		"Compensate":    func(ctx kagzi.Context) error { kagzi.Compensate(ctx, s, work.With(1)); return nil },
+		"Compensate of": func(ctx kagzi.Context) error { kagzi.Compensate(ctx, "c", named.With(1)); return nil },
+		"Do":            func(ctx kagzi.Context) error { return kagzi.Do(ctx, s, nothing) },
+		"Do Limit": func(ctx kagzi.Context) error {
+			return kagzi.Do(ctx, "d", nothing, kagzi.Limit(s), kit.NoRetry)
+		},
 		"DoTx":           func(ctx kagzi.Context) error { return kagzi.DoTx(ctx, s, nothingTx) },
 		"DoTx Isolation": func(ctx kagzi.Context) error { return kagzi.DoTx(ctx, "d", nothingTx, kagzi.Isolation(s)) },
 		"Go":             func(ctx kagzi.Context) error { return last(kagzi.Go(ctx, s, oneBranch).Result(ctx)) },
@@ -52,12 +54,16 @@ func inWorkflow(s string) map[string]func(kagzi.Context) error {
 		"Parallel branch": func(ctx kagzi.Context) error {
 			return kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{s: branch})
 		},
-		"Patched":       func(ctx kagzi.Context) error { kagzi.Patched(ctx, s); return nil },
-		"Peek":          func(ctx kagzi.Context) error { return last(kagzi.Peek(ctx, s, topic, 1)) },
-		"Publish":       func(ctx kagzi.Context) error { return kagzi.Publish(ctx, s, topic.With(1)) },
-		"Publish topic": func(ctx kagzi.Context) error { return kagzi.Publish(ctx, "p", kagzi.DefineTopic[int](s).With(1)) },
+		"Patched": func(ctx kagzi.Context) error { kagzi.Patched(ctx, s); return nil },
+		"Peek":    func(ctx kagzi.Context) error { return last(kagzi.Peek(ctx, s, topic, 1)) },
+		"Publish": func(ctx kagzi.Context) error { return kagzi.Publish(ctx, s, topic.With(1)) },
+		"Publish topic": func(ctx kagzi.Context) error {
+			return kagzi.Publish(ctx, "p", kagzi.DefineTopic[int](s).With(1))
+		},
 		"Publish title": func(ctx kagzi.Context) error { return kagzi.Publish(ctx, "p", topic.With(1).Title(s)) },
-		"Publish ID":    func(ctx kagzi.Context) error { return kagzi.Publish(ctx, "p", topic.With(1).WithID(kagzi.ID(s))) },
+		"Publish ID": func(ctx kagzi.Context) error {
+			return kagzi.Publish(ctx, "p", topic.With(1).WithID(kagzi.ID(s)))
+		},
 		"Race": func(ctx kagzi.Context) error {
 			_, _, err := kagzi.Race(ctx, s, map[string]func(kagzi.Context) (int, error){"b": oneBranch})
 			return err
@@ -66,8 +72,10 @@ func inWorkflow(s string) map[string]func(kagzi.Context) error {
 			_, _, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (int, error){s: oneBranch})
 			return err
 		},
-		"Reserve":         func(ctx kagzi.Context) error { return kagzi.Reserve[int](ctx, s) },
-		"RunChild":        func(ctx kagzi.Context) error { return last(kagzi.RunChild(ctx, s, kagzi.Define[int, int]("child"), 1)) },
+		"Reserve": func(ctx kagzi.Context) error { return kagzi.Reserve[int](ctx, s) },
+		"RunChild": func(ctx kagzi.Context) error {
+			return last(kagzi.RunChild(ctx, s, kagzi.Define[int, int]("child"), 1))
+		},
 		"RunChild of":     func(ctx kagzi.Context) error { return last(kagzi.StartChild(ctx, "c", named, 1)) },
 		"SetMetadata":     func(ctx kagzi.Context) error { return kagzi.SetMetadata(ctx, s, kagzi.Metadata{"k": "v"}) },
 		"SetMetadata key": func(ctx kagzi.Context) error { return kagzi.SetMetadata(ctx, "m", kagzi.Metadata{s: "v"}) },
@@ -76,11 +84,17 @@ func inWorkflow(s string) map[string]func(kagzi.Context) error {
 		"StartChild": func(ctx kagzi.Context) error {
 			return last(kagzi.StartChild(ctx, s, kagzi.Define[int, int]("child"), 1))
 		},
-		"StartChild ID":    func(ctx kagzi.Context) error { return last(kagzi.StartChild(ctx, "c", work, 1, kagzi.ID(s))) },
-		"StartChild Queue": func(ctx kagzi.Context) error { return last(kagzi.StartChild(ctx, "c", work, 1, kagzi.Queue(s))) },
-		"StartChild Key":   func(ctx kagzi.Context) error { return last(kagzi.StartChild(ctx, "c", work, 1, kagzi.Key(s))) },
-		"Step":             func(ctx kagzi.Context) error { return last(kagzi.Step(ctx, s, one)) },
-		"StepTx":           func(ctx kagzi.Context) error { return last(kagzi.StepTx(ctx, s, oneTx)) },
+		"StartChild ID": func(ctx kagzi.Context) error {
+			return last(kagzi.StartChild(ctx, "c", work, 1, kagzi.ID(s)))
+		},
+		"StartChild Queue": func(ctx kagzi.Context) error {
+			return last(kagzi.StartChild(ctx, "c", work, 1, kagzi.Queue(s)))
+		},
+		"StartChild Key": func(ctx kagzi.Context) error {
+			return last(kagzi.StartChild(ctx, "c", work, 1, kagzi.Key(s)))
+		},
+		"Step":   func(ctx kagzi.Context) error { return last(kagzi.Step(ctx, s, one)) },
+		"StepTx": func(ctx kagzi.Context) error { return last(kagzi.StepTx(ctx, s, oneTx)) },
 		"WaitMessage": func(ctx kagzi.Context) error {
 			return last(kagzi.WaitMessage(ctx, kagzi.DefineSignal[int](s), kagzi.Timeout(time.Microsecond)))
 		},
@@ -190,7 +204,8 @@ func TestAllowedNamesInWorkflows(t *testing.T) {
 	c := kit.NewClientWith(t, db.Pool, kagzi.ClientConfig{Logger: logged.Logger()})
 	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: c}
 	wf := kagzi.Define[string, int]("wf", kit.NoRetry)
-	leftOut := []string{"Peek", "Reserve", "Do Limit", "DoTx Isolation"} // of consumers, and of names that there must be
+	// of consumers, and of names that there must be
+	leftOut := []string{"Peek", "Reserve", "Do Limit", "DoTx Isolation"}
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{MaxConcurrent: 50})
 	child := kagzi.Define[int, int]("child")
 	kagzi.Handle(w, child, echo)
@@ -198,7 +213,8 @@ func TestAllowedNamesInWorkflows(t *testing.T) {
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, name string) (int, error) {
 		calls, n := inWorkflow(stepName(name)), 0
 		for _, function := range slices.Sorted(maps.Keys(calls)) {
-			if slices.Contains(leftOut, function) || function == "WaitSignal key" && name == "longest" { // name and key are one name
+			// name and key are one name
+			if slices.Contains(leftOut, function) || function == "WaitSignal key" && name == "longest" {
 				n++
 				continue
 			}
@@ -267,8 +283,13 @@ func TestNamesInErrors(t *testing.T) {
 	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
 	errs := func(s string) map[string]error {
 		return map[string]error{
-			"StepError": &kagzi.StepError{Step: s, Kind: kind.Kind(s), Message: s}, "RunError": &kagzi.RunError{Run: kagzi.RunID(s), Workflow: s, Status: kagzi.Status(s), Kind: kind.Kind(s), Message: s},
-			"BranchError": &kagzi.BranchError{Name: s, Err: errors.New(s)}, "Kind": kind.Kind(s), "As": badKind{kind.Kind(s)}, "text": errors.New(s),
+			"StepError": &kagzi.StepError{Step: s, Kind: kind.Kind(s), Message: s},
+			"RunError": &kagzi.RunError{
+				Run: kagzi.RunID(s), Workflow: s, Status: kagzi.Status(s),
+				Kind: kind.Kind(s), Message: s,
+			},
+			"BranchError": &kagzi.BranchError{Name: s, Err: errors.New(s)}, "Kind": kind.Kind(s),
+			"As": badKind{kind.Kind(s)}, "text": errors.New(s),
 		}
 	}
 	type call struct{ Err, Name, Where string }

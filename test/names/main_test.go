@@ -1,5 +1,5 @@
-// Package names_test gives hostile names to every function that takes one: each is refused with a clear error before any statement is
-// sent, or it works, and is read back byte for byte.
+// Package names_test gives hostile names to every function that takes one: each is refused with a clear error before
+// any statement is sent, or it works, and is read back byte for byte.
 package names_test
 
 import (

@@ -66,11 +66,13 @@ func readRuns(k *kit.Kit, r reader, s string) {
 	why := []kagzi.ChangeOption{kagzi.Actor(s), kagzi.Reason(s)}
 	k.WaitStatus(keyed, kagzi.StatusSleeping, "signal "+sent)
 	info := k.InfoOf(kagzi.ID(s))
-	r.same("a run", []any{info.ID, info.Workflow, info.Queue, info.Key, info.Metadata, info.Headers, info.WaitingOn}, []any{keyed.ID(), s, s, kagzi.Key(s), kagzi.Metadata{s: s}, kagzi.Headers{s: s}, "signal " + sent})
+	r.same("a run", []any{info.ID, info.Workflow, info.Queue, info.Key, info.Metadata, info.Headers, info.WaitingOn},
+		[]any{keyed.ID(), s, s, kagzi.Key(s), kagzi.Metadata{s: s}, kagzi.Headers{s: s}, "signal " + sent})
 	r.same("a group", k.InfoOf(grouped.ID()).Group, kagzi.Group(s))
 	for field, f := range map[string]kagzi.RunFilter{
-		"ID": {ID: kagzi.ID(s)}, "Key": {Key: kagzi.Key(s)}, "Metadata": {Metadata: kagzi.Metadata{s: s}}, "Key in Queue": {Queue: s, Key: kagzi.Key(s)},
-		"WaitingOn": {WaitingOn: "signal " + sent, Key: kagzi.Key(s)}, "Workflow": {Workflow: s, ID: kagzi.ID(s)},
+		"ID": {ID: kagzi.ID(s)}, "Key": {Key: kagzi.Key(s)}, "Metadata": {Metadata: kagzi.Metadata{s: s}},
+		"Key in Queue": {Queue: s, Key: kagzi.Key(s)},
+		"WaitingOn":    {WaitingOn: "signal " + sent, Key: kagzi.Key(s)}, "Workflow": {Workflow: s, ID: kagzi.ID(s)},
 	} {
 		runs, err := k.Client.List(k.Ctx, f)
 		r.ok(field, err)
@@ -84,10 +86,12 @@ func readRuns(k *kit.Kit, r reader, s string) {
 	counts, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, kagzi.ByWorkflow, kagzi.ByQueue)
 	r.ok("counts", err)
 	r.same("counts", []any{len(counts), counts[0].Workflow, counts[0].Queue}, []any{1, s, s})
-	r.ok("a message", k.Client.Signal(k.Ctx, kagzi.ID(s), signal.With(1).WithID(kagzi.ID(s)).WithHeaders(kagzi.Headers{s: s}), why...))
+	r.ok("a message", k.Client.Signal(k.Ctx, kagzi.ID(s),
+		signal.With(1).WithID(kagzi.ID(s)).WithHeaders(kagzi.Headers{s: s}), why...))
 	messages, err := k.Client.Messages(k.Ctx, keyed, kagzi.MessageFilter{Signal: sent})
 	r.ok("messages", err)
-	r.same("a message", []any{messages[0].Signal, messages[0].ID, messages[0].Headers}, []any{sent, kagzi.ID(s), kagzi.Headers{s: s}})
+	r.same("a message", []any{messages[0].Signal, messages[0].ID, messages[0].Headers},
+		[]any{sent, kagzi.ID(s), kagzi.Headers{s: s}})
 	kit.ResultOf(k, keyed)
 	r.ok("a cancel", k.Client.Cancel(k.Ctx, grouped, why...))
 	log, err := k.Client.RunLog(k.Ctx, grouped)
@@ -97,14 +101,16 @@ func readRuns(k *kit.Kit, r reader, s string) {
 	r.ok("the audit log", err)
 	r.same("the audit log", []any{len(audit), audit[0].Actor, audit[0].Reason, audit[0].Workflow}, []any{1, s, s, s})
 	found := kit.Only(k.T, k.Client, kagzi.WorkerFilter{Queue: s, Workflow: s, Labels: map[string]string{s: s}})
-	r.same("a worker", []any{found.Queues, found.Workflows, found.Build, found.Labels}, []any{[]string{s}, []string{s}, s, map[string]string{s: s}})
+	r.same("a worker", []any{found.Queues, found.Workflows, found.Build, found.Labels},
+		[]any{[]string{s}, []string{s}, s, map[string]string{s: s}})
 	r.ok("stop", stop())
 }
 
 // readSettings has limits, pauses and keys.
 func readSettings(k *kit.Kit, r reader, s string) {
 	c, why := k.Client, []kagzi.ChangeOption{kagzi.Actor(s), kagzi.Reason(s)}
-	r.ok("a queue", c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: s, MaxRunning: 3, EachKey: kagzi.KeyLimits{MaxRunning: 1}}, why...))
+	r.ok("a queue",
+		c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: s, MaxRunning: 3, EachKey: kagzi.KeyLimits{MaxRunning: 1}}, why...))
 	r.ok("a key", c.SetKey(k.Ctx, s, kagzi.Key(s), kagzi.KeyLimits{MaxRunning: 2}, why...))
 	r.ok("a limit", c.SetLimit(k.Ctx, kagzi.StepLimit{Name: s, MaxRunning: 2}, why...))
 	limits, err := c.Limits(k.Ctx, "", 10)
@@ -135,10 +141,14 @@ func readSettings(k *kit.Kit, r reader, s string) {
 // readSchedules has a schedule and the run that it starts.
 func readSchedules(k *kit.Kit, r reader, s string) {
 	c := k.Client
-	r.ok("a schedule", c.Schedule(k.Ctx, kagzi.Schedule{Name: s, Cron: "0 0 1 1 *", Run: kagzi.Define[int, int](s).With(1, kagzi.Queue(s), kagzi.Metadata{s: s})}))
+	r.ok("a schedule", c.Schedule(k.Ctx, kagzi.Schedule{
+		Name: s, Cron: "0 0 1 1 *",
+		Run: kagzi.Define[int, int](s).With(1, kagzi.Queue(s), kagzi.Metadata{s: s}),
+	}))
 	info, err := c.GetSchedule(k.Ctx, s)
 	r.ok("a schedule", err)
-	r.same("a schedule", []any{info.Name, info.Workflow, info.Queue, info.Metadata}, []any{s, s, s, kagzi.Metadata{s: s}})
+	r.same("a schedule", []any{info.Name, info.Workflow, info.Queue, info.Metadata},
+		[]any{s, s, s, kagzi.Metadata{s: s}})
 	all, err := c.ListSchedules(k.Ctx, kagzi.ScheduleFilter{Workflow: s})
 	r.ok("schedules", err)
 	r.same("schedules", []any{len(all), all[0].Name}, []any{1, s})
@@ -153,7 +163,10 @@ func readSchedules(k *kit.Kit, r reader, s string) {
 // readEvents has a topic and a consumer.
 func readEvents(k *kit.Kit, r reader, s string) {
 	c, topic := k.Client, kagzi.DefineTopic[int](s)
-	consumer := kagzi.DefineConsumer("consumer", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}, Group: s, LeastWake: time.Millisecond})
+	consumer := kagzi.DefineConsumer("consumer", kagzi.ConsumerConfig{
+		Topics: []kagzi.AnyTopic{topic}, Group: s,
+		LeastWake: time.Millisecond,
+	})
 	seen := make(chan kagzi.Event[int], 10)
 	w := kit.NewWorker(k.T, c, kagzi.WorkerConfig{Queue: "events"})
 	kagzi.Consume(w, consumer, func(ctx kagzi.Context, n int) (int, error) {

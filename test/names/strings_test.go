@@ -12,7 +12,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// allowed are names that are odd and work everywhere. Those of steps may have no '/' and '#', and those of namespaces no ':'.
+// allowed are names that are odd and work everywhere. Those of steps may have no '/' and '#', and those of namespaces
+// no ':'.
 var allowed = map[string]string{
 	"quote":         `it's "quoted" and ''twice''`,
 	"SQL":           `'; DROP TABLE kagzi.workflow_runs; --`,
@@ -55,8 +56,8 @@ var refused = map[string]string{
 	"10 kB of junk": strings.Repeat("\xff", 10<<10),
 }
 
-// wantRefusal fails the test unless err is the refusal of a bad name: of a kind that says that the caller is wrong, on one short line that
-// a log can have.
+// wantRefusal fails the test unless err is the refusal of a bad name: of a kind that says that the caller is wrong, on
+// one short line that a log can have.
 func wantRefusal(t *testing.T, what string, err error) {
 	t.Helper()
 	if err == nil {
@@ -69,7 +70,8 @@ func wantRefusal(t *testing.T, what string, err error) {
 	if k := kagzi.KindOf(err); k != kind.BadRequest && k != kind.NotFound {
 		t.Errorf("%s: %v, of kind %q", what, err, k)
 	}
-	if message := err.Error(); len(message) > 700 || !text.IsSane(message) || strings.Contains(message, "\n") || !strings.HasPrefix(message, "kagzi: ") {
+	if message := err.Error(); len(message) > 700 || !text.IsSane(message) || strings.Contains(message, "\n") ||
+		!strings.HasPrefix(message, "kagzi: ") {
 		t.Errorf("%s: not a short clean line: %.800q", what, message)
 	}
 }

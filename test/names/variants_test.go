@@ -58,10 +58,14 @@ func built(s string) []any {
 // options has each option that takes a name, by place.
 func options(s string) map[string]any {
 	return map[string]any{
-		"Actor": kagzi.Actor(s), "Reason": kagzi.Reason(s), "Forget": kagzi.Forget(s), "Group": kagzi.Group(s), "Key": kagzi.Key(s), "ID": kagzi.ID(s), "Queue": kagzi.Queue(s),
-		"Headers": kagzi.Headers{s: "v"}, "HeaderValue": kagzi.Headers{"h": s}, "Metadata": kagzi.Metadata{s: "v"}, "MetadataValue": kagzi.Metadata{"m": s},
-		"Batch": kagzi.Batch{Key: s}, "Debounce": kagzi.Debounce{Key: s, Delay: time.Second}, "IfActive": kagzi.IfActive(s), "IfEnded": kagzi.IfEnded(s), "WhenFull": kagzi.WhenFull(s),
-		"Limit": kagzi.Limit(s), "Isolation": kagzi.Isolation(s), "Message": kagzi.DefineSignal[int](s).With(1), "MessageID": message.With(1).WithID(kagzi.ID(s)),
+		"Actor": kagzi.Actor(s), "Reason": kagzi.Reason(s), "Forget": kagzi.Forget(s), "Group": kagzi.Group(s),
+		"Key": kagzi.Key(s), "ID": kagzi.ID(s), "Queue": kagzi.Queue(s),
+		"Headers": kagzi.Headers{s: "v"}, "HeaderValue": kagzi.Headers{"h": s}, "Metadata": kagzi.Metadata{s: "v"},
+		"MetadataValue": kagzi.Metadata{"m": s},
+		"Batch":         kagzi.Batch{Key: s}, "Debounce": kagzi.Debounce{Key: s, Delay: time.Second},
+		"IfActive": kagzi.IfActive(s), "IfEnded": kagzi.IfEnded(s), "WhenFull": kagzi.WhenFull(s),
+		"Limit": kagzi.Limit(s), "Isolation": kagzi.Isolation(s), "Message": kagzi.DefineSignal[int](s).With(1),
+		"MessageID": message.With(1).WithID(kagzi.ID(s)),
 	}
 }
 

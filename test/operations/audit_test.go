@@ -16,7 +16,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// An audited is a change, and the entries that it has in the audit log: the newest first, without ID, time, actor and reason.
+// An audited is a change, and the entries that it has in the audit log: the newest first, without ID, time, actor and
+// reason.
 type audited struct {
 	name  string
 	do    func(opts ...kagzi.ChangeOption) error
@@ -49,14 +50,18 @@ func changes(texts ...string) (out []kagzi.LogChange) {
 	return out
 }
 
-// Each change of limits, pauses and schedules is in the audit log once, with what it changed. A call that changes nothing is not.
+// Each change of limits, pauses and schedules is in the audit log once, with what it changed. A call that changes
+// nothing is not.
 func TestAuditOfDeclarations(t *testing.T) {
 	k := kit.New(t)
 	c := k.Client
 	wf := kagzi.Define[map[string]any, int]("report")
 	schedule := func(cron string, in map[string]any) func(...kagzi.ChangeOption) error {
 		return func(opts ...kagzi.ChangeOption) error {
-			return c.Schedule(k.Ctx, kagzi.Schedule{Name: "nightly", Cron: cron, Run: wf.With(in, kagzi.Metadata{"b": "2", "a": "1"}, kagzi.Timeout(time.Hour))}, opts...)
+			return c.Schedule(k.Ctx, kagzi.Schedule{
+				Name: "nightly", Cron: cron,
+				Run: wf.With(in, kagzi.Metadata{"b": "2", "a": "1"}, kagzi.Timeout(time.Hour)),
+			}, opts...)
 		}
 	}
 	target := kagzi.Target{Queue: "q"}
@@ -67,47 +72,94 @@ func TestAuditOfDeclarations(t *testing.T) {
 	}
 	for i, tt := range []audited{
 		{name: "SetQueue", do: func(opts ...kagzi.ChangeOption) error {
-			return c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "q", MaxRunning: 5, Rate: kagzi.Rate{Starts: 10, Per: time.Second, Burst: 3}, EachKey: kagzi.KeyLimits{MaxRunning: 2}}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "UPDATED", Kind: "queue", Name: "q", Changes: changes("max_running", "", "5", "rate", "", "every 100ms, burst 3", "key_max_running", "", "2")}}},
+			return c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "q", MaxRunning: 5, Rate: kagzi.Rate{
+				Starts: 10,
+				Per:    time.Second, Burst: 3,
+			}, EachKey: kagzi.KeyLimits{MaxRunning: 2}}, opts...)
+		}, want: []kagzi.AuditEntry{{Action: "UPDATED", Kind: "queue", Name: "q", Changes: changes("max_running", "",
+			"5", "rate", "", "every 100ms, burst 3", "key_max_running", "", "2")}}},
 		{name: "SetQueueAgain", do: func(opts ...kagzi.ChangeOption) error {
-			return c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "q", MaxRunning: 6, EachKey: kagzi.KeyLimits{MaxRunning: 2}, Hold: true}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "UPDATED", Kind: "queue", Name: "q", Changes: changes("max_running", "5", "6", "rate", "every 100ms, burst 3", "", "hold", "", "true")}}},
+			return c.SetQueue(k.Ctx, kagzi.QueueLimits{
+				Queue: "q", MaxRunning: 6,
+				EachKey: kagzi.KeyLimits{MaxRunning: 2}, Hold: true,
+			}, opts...)
+		}, want: []kagzi.AuditEntry{{
+			Action: "UPDATED", Kind: "queue", Name: "q",
+			Changes: changes("max_running", "5", "6", "rate", "every 100ms, burst 3", "", "hold", "", "true"),
+		}}},
 		{name: "SetKey", do: func(opts ...kagzi.ChangeOption) error {
 			return c.SetKey(k.Ctx, "q", "acme", kagzi.KeyLimits{Weight: 3, MaxRunning: 1}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "UPDATED", Kind: "key", Name: "acme", Queue: "q", Changes: changes("max_running", "", "1", "weight", "", "3")}}},
+		}, want: []kagzi.AuditEntry{{
+			Action: "UPDATED", Kind: "key", Name: "acme", Queue: "q",
+			Changes: changes("max_running", "", "1", "weight", "", "3"),
+		}}},
 		{name: "SetLimit", do: func(opts ...kagzi.ChangeOption) error {
 			return c.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api", MaxRunning: 3, HonorRetryAfter: true}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "CREATED", Kind: "limit", Name: "api", Changes: changes("max_running", "", "3", "honor_retry_after", "", "true")}}},
+		}, want: []kagzi.AuditEntry{{
+			Action: "CREATED", Kind: "limit", Name: "api",
+			Changes: changes("max_running", "", "3", "honor_retry_after", "", "true"),
+		}}},
 		{name: "SetLimitAgain", do: func(opts ...kagzi.ChangeOption) error {
-			return c.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api", MaxRunning: 3, Rate: kagzi.Rate{Starts: 1, Per: time.Minute}, HonorRetryAfter: true}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "UPDATED", Kind: "limit", Name: "api", Changes: changes("rate", "", "every 1m0s")}}},
+			return c.SetLimit(k.Ctx, kagzi.StepLimit{
+				Name: "api", MaxRunning: 3,
+				Rate: kagzi.Rate{Starts: 1, Per: time.Minute}, HonorRetryAfter: true,
+			}, opts...)
+		}, want: []kagzi.AuditEntry{{
+			Action: "UPDATED", Kind: "limit", Name: "api",
+			Changes: changes("rate", "", "every 1m0s"),
+		}}},
 		{name: "DeleteLimit", do: func(opts ...kagzi.ChangeOption) error {
 			return unless(c.DeleteLimit(k.Ctx, "api", opts...), kagzi.ErrNotFound)
 		}, want: []kagzi.AuditEntry{{Action: "DELETED", Kind: "limit", Name: "api"}}},
 		{name: "Pause", do: func(opts ...kagzi.ChangeOption) error {
 			return c.Pause(k.Ctx, target, append(opts, kagzi.Park())...)
-		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "queue", Name: "q", Changes: changes("park", "", "true")}}},
-		{name: "Loosen", do: half(10), want: []kagzi.AuditEntry{{Action: "UNPAUSED", Kind: "queue", Name: "q", Changes: changes("percent", "", "10")}}},
-		{name: "LoosenMore", do: half(50), want: []kagzi.AuditEntry{{Action: "UNPAUSED", Kind: "queue", Name: "q", Changes: changes("percent", "10", "50")}}},
+		}, want: []kagzi.AuditEntry{{
+			Action: "PAUSED", Kind: "queue", Name: "q",
+			Changes: changes("park", "", "true"),
+		}}},
+		{name: "Loosen", do: half(10), want: []kagzi.AuditEntry{{
+			Action: "UNPAUSED", Kind: "queue", Name: "q",
+			Changes: changes("percent", "", "10"),
+		}}},
+		{name: "LoosenMore", do: half(50), want: []kagzi.AuditEntry{{
+			Action: "UNPAUSED", Kind: "queue", Name: "q",
+			Changes: changes("percent", "10", "50"),
+		}}},
 		{name: "Unpause", do: func(opts ...kagzi.ChangeOption) error {
 			return unless(c.Unpause(k.Ctx, target, opts...), kagzi.ErrNotFound)
 		}, want: []kagzi.AuditEntry{{Action: "UNPAUSED", Kind: "queue", Name: "q"}}},
 		{name: "PauseKey", do: func(opts ...kagzi.ChangeOption) error {
 			return c.Pause(k.Ctx, kagzi.Target{Queue: "q", Key: "acme"}, opts...)
 		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "key", Name: "acme", Queue: "q"}}},
-		{name: "PauseGroup", do: func(opts ...kagzi.ChangeOption) error { return c.Pause(k.Ctx, kagzi.Target{Group: "g"}, opts...) }, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "group", Name: "g"}}},
+		{name: "PauseGroup", do: func(opts ...kagzi.ChangeOption) error {
+			return c.Pause(k.Ctx, kagzi.Target{Group: "g"}, opts...)
+		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "group", Name: "g"}}},
 		{name: "PauseWorkflow", do: func(opts ...kagzi.ChangeOption) error {
 			return c.Pause(k.Ctx, kagzi.Target{Queue: "q", Workflow: "report"}, opts...)
 		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "workflow", Name: "report", Queue: "q"}}},
-		{name: "PauseAll", do: func(opts ...kagzi.ChangeOption) error { return c.Pause(k.Ctx, kagzi.Target{All: true}, opts...) }, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "all"}}},
-		{name: "Schedule", do: schedule("@daily", map[string]any{"n": 1}), want: []kagzi.AuditEntry{{Action: "CREATED", Kind: "schedule", Name: "nightly", Changes: changes(
-			"workflow", "", "report", "queue", "", "default", "priority", "", "3", "metadata", "", `{"a":"1","b":"2"}`, "input", "", "7 bytes", "cron", "", "@daily", "catch_up", "", "100", "timeout", "", "1h0m0s",
-		)}}},
-		{name: "ChangeSchedule", do: schedule("@hourly", map[string]any{"n": 2}), want: []kagzi.AuditEntry{{Action: "UPDATED", Kind: "schedule", Name: "nightly", Changes: changes(
-			"input", "7 bytes", "other 7 bytes", "cron", "@daily", "@hourly",
-		)}}},
-		{name: "PauseSchedule", do: func(opts ...kagzi.ChangeOption) error { return c.PauseSchedule(k.Ctx, "nightly", opts...) }, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "schedule", Name: "nightly"}}},
-		{name: "ResumeSchedule", do: func(opts ...kagzi.ChangeOption) error { return c.ResumeSchedule(k.Ctx, "nightly", opts...) }, want: []kagzi.AuditEntry{{Action: "RESUMED", Kind: "schedule", Name: "nightly"}}},
+		{name: "PauseAll", do: func(opts ...kagzi.ChangeOption) error {
+			return c.Pause(k.Ctx, kagzi.Target{All: true}, opts...)
+		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "all"}}},
+		{
+			name: "Schedule", do: schedule("@daily", map[string]any{"n": 1}),
+			want: []kagzi.AuditEntry{{Action: "CREATED", Kind: "schedule", Name: "nightly", Changes: changes(
+				"workflow", "", "report", "queue", "", "default", "priority", "", "3", "metadata", "",
+				`{"a":"1","b":"2"}`, "input", "", "7 bytes", "cron", "", "@daily", "catch_up", "", "100", "timeout",
+				"", "1h0m0s",
+			)}},
+		},
+		{
+			name: "ChangeSchedule", do: schedule("@hourly", map[string]any{"n": 2}),
+			want: []kagzi.AuditEntry{{Action: "UPDATED", Kind: "schedule", Name: "nightly", Changes: changes(
+				"input", "7 bytes", "other 7 bytes", "cron", "@daily", "@hourly",
+			)}},
+		},
+		{name: "PauseSchedule", do: func(opts ...kagzi.ChangeOption) error {
+			return c.PauseSchedule(k.Ctx, "nightly", opts...)
+		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "schedule", Name: "nightly"}}},
+		{name: "ResumeSchedule", do: func(opts ...kagzi.ChangeOption) error {
+			return c.ResumeSchedule(k.Ctx, "nightly", opts...)
+		}, want: []kagzi.AuditEntry{{Action: "RESUMED", Kind: "schedule", Name: "nightly"}}},
 		{name: "DeleteSchedule", do: func(opts ...kagzi.ChangeOption) error {
 			return unless(c.DeleteSchedule(k.Ctx, "nightly", opts...), kagzi.ErrNotFound)
 		}, want: []kagzi.AuditEntry{{Action: "DELETED", Kind: "schedule", Name: "nightly"}}},
@@ -160,11 +212,21 @@ func TestAuditOfChanges(t *testing.T) {
 	from := until.Add(-2 * time.Hour)
 	var fired, restarted kagzi.RunID
 	of := func(action string, changes ...kagzi.LogChange) []kagzi.AuditEntry {
-		return []kagzi.AuditEntry{{Action: action, Kind: "run", Name: string(run), Workflow: "order", ExternalID: "order-42", Changes: changes}}
+		return []kagzi.AuditEntry{{
+			Action: action, Kind: "run", Name: string(run), Workflow: "order",
+			ExternalID: "order-42", Changes: changes,
+		}}
 	}
 	for _, tt := range []audited{
-		{name: "Skip", do: func(opts ...kagzi.ChangeOption) error { return c.Skip(k.Ctx, reader, mails, "mail-1", opts...) }, want: []kagzi.AuditEntry{{Action: "SKIPPED", Kind: "consumer", Name: "reader", Changes: changes("topic", "mails", "", "event", "mail-1", "")}}},
-		{name: "Trigger", again: true, do: func(opts ...kagzi.ChangeOption) error { return c.Trigger(k.Ctx, reader, opts...) }, want: []kagzi.AuditEntry{{Action: "TRIGGERED", Kind: "consumer", Name: "reader"}}},
+		{name: "Skip", do: func(opts ...kagzi.ChangeOption) error {
+			return c.Skip(k.Ctx, reader, mails, "mail-1", opts...)
+		}, want: []kagzi.AuditEntry{{
+			Action: "SKIPPED", Kind: "consumer", Name: "reader",
+			Changes: changes("topic", "mails", "", "event", "mail-1", ""),
+		}}},
+		{name: "Trigger", again: true, do: func(opts ...kagzi.ChangeOption) error {
+			return c.Trigger(k.Ctx, reader, opts...)
+		}, want: []kagzi.AuditEntry{{Action: "TRIGGERED", Kind: "consumer", Name: "reader"}}},
 		{name: "TriggerSchedule", again: true, do: func(opts ...kagzi.ChangeOption) (err error) {
 			fired, err = c.TriggerSchedule(k.Ctx, "nightly", opts...)
 			return err
@@ -172,13 +234,23 @@ func TestAuditOfChanges(t *testing.T) {
 		{name: "Backfill", do: func(opts ...kagzi.ChangeOption) error {
 			_, err := c.BackfillSchedule(k.Ctx, "nightly", from, until, opts...)
 			return err
-		}, want: []kagzi.AuditEntry{{Action: "BACKFILLED", Kind: "schedule", Name: "nightly", Changes: changes("from", "", from.Format(time.RFC3339), "until", "", until.Format(time.RFC3339), "runs", "", "3")}}},
+		}, want: []kagzi.AuditEntry{{Action: "BACKFILLED", Kind: "schedule", Name: "nightly", Changes: changes("from",
+			"", from.Format(time.RFC3339), "until", "", until.Format(time.RFC3339), "runs", "", "3")}}},
 		{name: "Signal", do: func(opts ...kagzi.ChangeOption) error {
 			return c.Signal(k.Ctx, run, kagzi.DefineSignal[int]("approved").With(1).WithID("once"), opts...)
 		}, want: of("SIGNALLED", changes("signal", "", "approved")...)},
-		{name: "PauseRun", do: func(opts ...kagzi.ChangeOption) error { return c.PauseRun(k.Ctx, run, opts...) }, want: of("PAUSED")},
-		{name: "Cancel", do: func(opts ...kagzi.ChangeOption) error { return c.Cancel(k.Ctx, run, opts...) }, want: of("CANCELLED")},
-		{name: "Drain", do: func(opts ...kagzi.ChangeOption) error { return c.Drain(k.Ctx, worker[0].ID, opts...) }, want: []kagzi.AuditEntry{{Action: "DRAINED", Kind: "worker", Name: worker[0].ID}}},
+		{
+			name: "PauseRun", do: func(opts ...kagzi.ChangeOption) error { return c.PauseRun(k.Ctx, run, opts...) },
+			want: of("PAUSED"),
+		},
+		{
+			name: "Cancel", do: func(opts ...kagzi.ChangeOption) error { return c.Cancel(k.Ctx, run, opts...) },
+			want: of("CANCELLED"),
+		},
+		{
+			name: "Drain", do: func(opts ...kagzi.ChangeOption) error { return c.Drain(k.Ctx, worker[0].ID, opts...) },
+			want: []kagzi.AuditEntry{{Action: "DRAINED", Kind: "worker", Name: worker[0].ID}},
+		},
 		{name: "DeleteConsumer", do: func(opts ...kagzi.ChangeOption) error {
 			return unless(c.DeleteConsumer(k.Ctx, reader, opts...), kagzi.ErrNotFound)
 		}, want: []kagzi.AuditEntry{{Action: "DELETED", Kind: "consumer", Name: "reader"}}},
@@ -199,8 +271,12 @@ func TestAuditOfChanges(t *testing.T) {
 		wantAudit(t, k, tt.name, "because", tt.want...)
 	}
 	k.WantEvents(run,
-		kagzi.LogEntry{Event: "SIGNALLED", Actor: "Signal", Reason: "because", Changes: changes("signal", "", "approved")},
-		kagzi.LogEntry{Event: "PAUSED", Actor: "PauseRun", Reason: "because"}, kagzi.LogEntry{Event: "CANCELLED", Actor: "Cancel", Reason: "because"})
+		kagzi.LogEntry{
+			Event: "SIGNALLED", Actor: "Signal", Reason: "because",
+			Changes: changes("signal", "", "approved"),
+		},
+		kagzi.LogEntry{Event: "PAUSED", Actor: "PauseRun", Reason: "because"},
+		kagzi.LogEntry{Event: "CANCELLED", Actor: "Cancel", Reason: "because"})
 	again, err := c.Restart(k.Ctx, run, kagzi.Actor("Restart"), kagzi.Reason("because"))
 	if restarted = again; err != nil {
 		t.Fatal(err)
@@ -211,7 +287,8 @@ func TestAuditOfChanges(t *testing.T) {
 	if err := c.Delete(k.Ctx, run, kagzi.Actor("Delete"), kagzi.Reason("because")); err != nil {
 		t.Fatal(err)
 	}
-	wantAudit(t, k, "Delete", "because", of("DELETED", changes("workflow", "order", "", "status", "CANCELLED", "", "id", "order-42", "")...)...)
+	wantAudit(t, k, "Delete", "because",
+		of("DELETED", changes("workflow", "order", "", "status", "CANCELLED", "", "id", "order-42", "")...)...)
 	// What was done with the run stays when it goes, by its ID, too.
 	entries, err := c.Audit(k.Ctx, kagzi.AuditFilter{Kind: kagzi.AuditRun, Name: "order-42"})
 	var actions []string
@@ -237,25 +314,35 @@ func TestAuditOfWorkers(t *testing.T) {
 		ids[queue] = kit.Only(t, k.Client, kagzi.WorkerFilter{Queue: queue}).ID
 	}
 	for range 2 { // the second call changes nothing
-		if _, err := k.Client.DrainQueue(k.Ctx, "drained", kagzi.Actor("DrainQueue"), kagzi.Reason("because")); err != nil {
+		if _, err := k.Client.DrainQueue(k.Ctx, "drained", kagzi.Actor("DrainQueue"),
+			kagzi.Reason("because")); err != nil {
 			t.Fatal(err)
 		}
-		wantAudit(t, k, "DrainQueue", "because", kagzi.AuditEntry{Action: "DRAINED", Kind: "worker", Name: ids["drained"], Queue: "drained"},
+		wantAudit(t, k, "DrainQueue", "because", kagzi.AuditEntry{
+			Action: "DRAINED", Kind: "worker",
+			Name: ids["drained"], Queue: "drained",
+		},
 			kagzi.AuditEntry{Action: "DRAINED", Kind: "queue", Name: "drained", Changes: changes("workers", "", "1")})
-		if err := k.Client.ForceOffline(k.Ctx, ids["dead"], kagzi.Actor("ForceOffline"), kagzi.Reason("because")); err != nil {
+		if err := k.Client.ForceOffline(k.Ctx, ids["dead"], kagzi.Actor("ForceOffline"),
+			kagzi.Reason("because")); err != nil {
 			t.Fatal(err)
 		}
-		wantAudit(t, k, "ForceOffline", "because", kagzi.AuditEntry{Action: "FORCED_OFFLINE", Kind: "worker", Name: ids["dead"]})
+		wantAudit(t, k, "ForceOffline", "because", kagzi.AuditEntry{
+			Action: "FORCED_OFFLINE", Kind: "worker",
+			Name: ids["dead"],
+		})
 	}
 }
 
-// With a Sealer each call stores other bytes for the same input. A schedule that is saved again as it was is not in the log again.
+// With a Sealer each call stores other bytes for the same input. A schedule that is saved again as it was is not in the
+// log again.
 func TestAuditOfASealedSchedule(t *testing.T) {
 	k := kit.New(t)
 	c := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: salting{}})
 	wf := kagzi.Define[string, int]("report")
 	for i, in := range []string{"a", "a", "b"} {
-		if err := c.Schedule(k.Ctx, kagzi.Schedule{Name: "nightly", Every: time.Hour, Run: wf.With(in)}, kagzi.Actor("ada")); err != nil {
+		if err := c.Schedule(k.Ctx, kagzi.Schedule{Name: "nightly", Every: time.Hour, Run: wf.With(in)},
+			kagzi.Actor("ada")); err != nil {
 			t.Fatal(err)
 		}
 		if n, want := k.Count(`SELECT count(*) FROM kagzi.audit_log`), []int{1, 1, 2}[i]; n != want {
@@ -306,7 +393,8 @@ func TestAuditPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 5 {
-		if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: fmt.Sprint("q", i)}, kagzi.Actor([]string{"ann", "bob"}[i%2])); err != nil {
+		if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: fmt.Sprint("q", i)},
+			kagzi.Actor([]string{"ann", "bob"}[i%2])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -370,7 +458,8 @@ func TestAuditPages(t *testing.T) {
 		_, err := k.Client.Audit(k.Ctx, f)
 		kit.MustContain(t, err, name)
 	}
-	if _, err := k.Client.Audit(k.Ctx, kagzi.AuditFilter{After: "00000000-0000-0000-0000-000000000001"}); !errors.Is(err, kagzi.ErrNotFound) {
+	if _, err := k.Client.Audit(k.Ctx,
+		kagzi.AuditFilter{After: "00000000-0000-0000-0000-000000000001"}); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Error(err)
 	}
 }

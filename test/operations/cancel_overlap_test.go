@@ -17,7 +17,10 @@ func TestOverlapAfterCancel(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	ctx := kit.Context(t)
-	if err := c.SetQueue(ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}); err != nil {
+	if err := c.SetQueue(ctx, kagzi.QueueLimits{
+		Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1},
+		Hold: true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	wf := kagzi.Define[int, int]("wf")

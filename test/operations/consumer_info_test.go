@@ -28,7 +28,8 @@ func theConsumer(k *kit.Kit) kagzi.ConsumerInfo {
 // What a consumer reserves, consumes and returns is told while it runs, and after.
 func TestConsumers(t *testing.T) {
 	k := kit.New(t)
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers, kagzi.DefineTopic[string]("others")}, Group: "g"})
+	c := kagzi.DefineConsumer("c",
+		kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers, kagzi.DefineTopic[string]("others")}, Group: "g"})
 	for i := range 5 {
 		must(t, k.Client.Publish(k.Ctx, numbers.With(i)))
 	}
@@ -49,25 +50,33 @@ func TestConsumers(t *testing.T) {
 	})
 	await.Receive(t, begun)
 	info := theConsumer(k)
-	if info.Name != "c" || info.Group != "g" || info.Queue != "default" || info.RunStatus != kagzi.StatusRunning || info.Run == "" || info.State != nil || info.CreatedAt.IsZero() || info.Pause != (kagzi.Pause{}) {
+	if info.Name != "c" || info.Group != "g" || info.Queue != "default" || info.RunStatus != kagzi.StatusRunning ||
+		info.Run == "" || info.State != nil || info.CreatedAt.IsZero() || info.Pause != (kagzi.Pause{}) {
 		t.Errorf("%+v", info)
 	}
-	want := []kagzi.ConsumerTopic{{Topic: "numbers", Pending: 5, Reserved: 2, Oldest: info.Topics[0].Oldest}, {Topic: "others"}}
-	if len(info.Topics) != 2 || info.Topics[0] != want[0] || info.Topics[1] != want[1] || time.Since(info.Topics[0].Oldest) > time.Hour {
+	want := []kagzi.ConsumerTopic{
+		{Topic: "numbers", Pending: 5, Reserved: 2, Oldest: info.Topics[0].Oldest},
+		{Topic: "others"},
+	}
+	if len(info.Topics) != 2 || info.Topics[0] != want[0] || info.Topics[1] != want[1] ||
+		time.Since(info.Topics[0].Oldest) > time.Hour {
 		t.Errorf("topics %+v, want %+v", info.Topics, want)
 	}
 	topics, err := k.Client.Topics(k.Ctx)
-	if err != nil || len(topics) != 2 || topics[0].Name != "numbers" || topics[0].Events != 5 || topics[0].More || topics[0].Newest.IsZero() || fmt.Sprint(topics[0].Subscribers) != "[c]" || topics[1].Events != 0 {
+	if err != nil || len(topics) != 2 || topics[0].Name != "numbers" || topics[0].Events != 5 || topics[0].More ||
+		topics[0].Newest.IsZero() || fmt.Sprint(topics[0].Subscribers) != "[c]" || topics[1].Events != 0 {
 		t.Errorf("topics %+v, %v", topics, err)
 	}
 	must(t, k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default"}, kagzi.Reason("holiday"), kagzi.Actor("ada")))
 	close(goOn)
 	await.True(t, "the run has ended", func() bool { return theConsumer(k).RunStatus == kagzi.StatusCompleted })
 	info = theConsumer(k)
-	if string(info.State) != `{"seen":5}` || info.RunEnded.IsZero() || info.Topics[0].Pending != 3 || info.Topics[0].Reserved != 0 {
+	if string(info.State) != `{"seen":5}` || info.RunEnded.IsZero() || info.Topics[0].Pending != 3 ||
+		info.Topics[0].Reserved != 0 {
 		t.Errorf("%+v", info)
 	}
-	if p := info.Pause; p.Target != (kagzi.Target{Queue: "default"}) || p.Reason != "holiday" || p.Actor != "ada" || p.Since.IsZero() {
+	if p := info.Pause; p.Target != (kagzi.Target{Queue: "default"}) || p.Reason != "holiday" || p.Actor != "ada" ||
+		p.Since.IsZero() {
 		t.Errorf("pause %+v", p)
 	}
 }
@@ -94,12 +103,14 @@ func TestSkip(t *testing.T) {
 	await.Receive(t, done)
 	await.True(t, "the consumer is paused", func() bool { return theConsumer(k).Pause != (kagzi.Pause{}) })
 	info := theConsumer(k)
-	if info.Pause.Group != c.Group() || !strings.Contains(info.Pause.Reason, string(info.Run)) || info.RunStatus != kagzi.StatusFailed {
+	if info.Pause.Group != c.Group() || !strings.Contains(info.Pause.Reason, string(info.Run)) ||
+		info.RunStatus != kagzi.StatusFailed {
 		t.Errorf("%+v", info)
 	}
 	// Health names the run that failed, and says what to do.
 	report, err := k.Client.Health(k.Ctx)
-	if detail := report.Check("pauses").Detail; err != nil || !strings.Contains(detail, "run "+string(info.Run)+" of consumer c failed") || !strings.Contains(detail, "An unpause ends it.") {
+	if detail := report.Check("pauses").Detail; err != nil || !strings.Contains(detail, "run "+string(info.Run)+
+		" of consumer c failed") || !strings.Contains(detail, "An unpause ends it.") {
 		t.Errorf("health: %q, %v", detail, err)
 	}
 	for range 2 {
@@ -145,7 +156,10 @@ func TestCoordinatorKeepsPendingEvents(t *testing.T) {
 	must(t, stop())
 	must(t, k.Client.Publish(k.Ctx, numbers.With(1)))
 	pass := func(pending time.Duration) {
-		co := kit.NewCoordinator(t, k.Client, kagzi.CoordinatorConfig{KeepEvents: time.Hour, KeepPendingEvents: pending})
+		co := kit.NewCoordinator(t, k.Client, kagzi.CoordinatorConfig{
+			KeepEvents:        time.Hour,
+			KeepPendingEvents: pending,
+		})
 		hooks := &testhook.Hooks{Passes: func(p testhook.Passes) {
 			if _, err := p.(interface {
 				RotateEvents(ctx context.Context) (time.Duration, error)
@@ -156,7 +170,8 @@ func TestCoordinatorKeepsPendingEvents(t *testing.T) {
 		must(t, co.Run(testhook.With(k.Ctx, hooks)))
 	}
 	dbtest.Exec(t, k.Pool, `DELETE FROM kagzi.event_parts`)
-	dbtest.Exec(t, k.Pool, `INSERT INTO kagzi.event_parts (part, opened_at, closed_at) VALUES (0, now() - interval '4 hours', now() - interval '3 hours'), (1, now(), NULL)`)
+	dbtest.Exec(t, k.Pool, `INSERT INTO kagzi.event_parts (part, opened_at, closed_at)
+		VALUES (0, now() - interval '4 hours', now() - interval '3 hours'), (1, now(), NULL)`)
 	for _, pending := range []time.Duration{0, 4 * time.Hour} {
 		if pass(pending); len(eventsOf(k, numbers, 0)) != 1 {
 			t.Errorf("KeepPendingEvents %v: the event is gone", pending)

@@ -143,7 +143,8 @@ func TestReplayOfConsumer(t *testing.T) {
 	must(t, w.Replay(k.Ctx, id))
 }
 
-// A run that goes on with code that peeks at another topic under the same name does not take the one's events for the other's.
+// A run that goes on with code that peeks at another topic under the same name does not take the one's events for the
+// other's.
 func TestPeekAtAnotherTopic(t *testing.T) {
 	k := kit.New(t)
 	others := kagzi.DefineTopic[int]("others")

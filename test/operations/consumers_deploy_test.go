@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// In a rolling deployment, a worker of the old program may execute a run that an event of a new topic has made due. It does not know the
-// topic. A worker of the new program gets the event nevertheless.
+// In a rolling deployment, a worker of the old program may execute a run that an event of a new topic has made due. It
+// does not know the topic. A worker of the new program gets the event nevertheless.
 func TestOldProgramDoesNotKnowATopic(t *testing.T) {
 	k := kit.New(t)
 	words := kagzi.DefineTopic[string]("words")

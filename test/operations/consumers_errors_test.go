@@ -21,21 +21,32 @@ func TestConsumersThatAreRefused(t *testing.T) {
 	k := kit.New(t)
 	for want, c := range map[string]kagzi.Consumer{
 		"the consumer's name is empty: name it in kagzi.DefineConsumer": {},
-		`consumer name "a\nb" contains the control character`:           kagzi.DefineConsumer("a\nb", kagzi.ConsumerConfig{}),
-		`has topic "numbers" twice`:                                     kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers, numbers}}),
-		"a topic is nil":                                                kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{nil}}),
-		"topic is empty":                                                kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{kagzi.DefineTopic[int]("")}}),
-		"at most 100":                                                   kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: slices.Repeat([]kagzi.AnyTopic{numbers}, 101)}),
-		`Queue is "other", from which the worker does not claim`:        kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Queue: "other"}),
-		"LeastWake is -1ns: give at least a millisecond":                kagzi.DefineConsumer("c", kagzi.ConsumerConfig{LeastWake: -1}),
-		"MostWake 1m0s is less than LeastWake 1h0m0s":                   kagzi.DefineConsumer("c", kagzi.ConsumerConfig{LeastWake: time.Hour, MostWake: time.Minute}),
-		"Priority is 9: use 1 (first) to 4 (last)":                      kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Priority: 9}),
-		`Group "a\nb" contains the control character`:                   kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Group: "a\nb"}),
-		"Timeout is -1ns: it must not be negative":                      kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Timeout: -1}),
-		"Backoff":                               kagzi.DefineConsumer("c", kagzi.ConsumerConfig{RetryPolicy: kagzi.RetryPolicy{Backoff: -1}}),
-		`handler of "nil": the function is nil`: kagzi.DefineConsumer("nil", kagzi.ConsumerConfig{}),
-		`two handlers for version 1 of workflow "twice"`:                         kagzi.DefineConsumer("twice", kagzi.ConsumerConfig{}),
-		"the worker has several queues: set ConsumerConfig.Queue to one of them": kagzi.DefineConsumer("several", kagzi.ConsumerConfig{}),
+		`consumer name "a\nb" contains the control character`: kagzi.DefineConsumer("a\nb",
+			kagzi.ConsumerConfig{}),
+		`has topic "numbers" twice`: kagzi.DefineConsumer("c",
+			kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers, numbers}}),
+		"a topic is nil": kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{nil}}),
+		"topic is empty": kagzi.DefineConsumer("c",
+			kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{kagzi.DefineTopic[int]("")}}),
+		"at most 100": kagzi.DefineConsumer("c",
+			kagzi.ConsumerConfig{Topics: slices.Repeat([]kagzi.AnyTopic{numbers}, 101)}),
+		`Queue is "other", from which the worker does not claim`: kagzi.DefineConsumer("c",
+			kagzi.ConsumerConfig{Queue: "other"}),
+		"LeastWake is -1ns: give at least a millisecond": kagzi.DefineConsumer("c",
+			kagzi.ConsumerConfig{LeastWake: -1}),
+		"MostWake 1m0s is less than LeastWake 1h0m0s": kagzi.DefineConsumer("c",
+			kagzi.ConsumerConfig{LeastWake: time.Hour, MostWake: time.Minute}),
+		"Priority is 9: use 1 (first) to 4 (last)":    kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Priority: 9}),
+		`Group "a\nb" contains the control character`: kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Group: "a\nb"}),
+		"Timeout is -1ns: it must not be negative":    kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Timeout: -1}),
+		"Backoff": kagzi.DefineConsumer("c",
+			kagzi.ConsumerConfig{RetryPolicy: kagzi.RetryPolicy{Backoff: -1}}),
+		`handler of "nil": the function is nil`: kagzi.DefineConsumer("nil",
+			kagzi.ConsumerConfig{}),
+		`two handlers for version 1 of workflow "twice"`: kagzi.DefineConsumer("twice",
+			kagzi.ConsumerConfig{}),
+		"the worker has several queues: set ConsumerConfig.Queue to one of them": kagzi.DefineConsumer("several",
+			kagzi.ConsumerConfig{}),
 	} {
 		var cfg kagzi.WorkerConfig
 		if c.Name() == "several" {
@@ -55,7 +66,8 @@ func TestConsumersThatAreRefused(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if err := k.Client.Trigger(k.Ctx, kagzi.Consumer{}); err == nil || !strings.Contains(err.Error(), "the consumer's name is empty") {
+	if err := k.Client.Trigger(k.Ctx, kagzi.Consumer{}); err == nil ||
+		!strings.Contains(err.Error(), "the consumer's name is empty") {
 		t.Error(err)
 	}
 }
@@ -68,19 +80,34 @@ func TestWrongCallsOfConsumers(t *testing.T) {
 		want string
 		call func(kagzi.Context) error
 	}{
-		{`the consumer has no topic "words": add it to ConsumerConfig.Topics`, func(ctx kagzi.Context) error { _, err := kagzi.Peek(ctx, "x", words, 1); return err }},
-		{"Peek of 0 events: give between 1 and 10,000", func(ctx kagzi.Context) error { _, err := kagzi.Peek(ctx, "x", numbers, 0); return err }},
-		{"the Peek's name is empty", func(ctx kagzi.Context) error { _, err := kagzi.Peek(ctx, "", numbers, 1); return err }},
+		{`the consumer has no topic "words": add it to ConsumerConfig.Topics`, func(ctx kagzi.Context) error {
+			_, err := kagzi.Peek(ctx, "x", words, 1)
+			return err
+		}},
+		{"Peek of 0 events: give between 1 and 10,000", func(ctx kagzi.Context) error {
+			_, err := kagzi.Peek(ctx, "x", numbers, 0)
+			return err
+		}},
+		{"the Peek's name is empty", func(ctx kagzi.Context) error {
+			_, err := kagzi.Peek(ctx, "", numbers, 1)
+			return err
+		}},
 		{"the Reserve's name is empty", func(ctx kagzi.Context) error { return kagzi.Reserve[int](ctx, "") }},
 		{`event "foreign" at position 99 does not come from a Peek of this run`, func(ctx kagzi.Context) error {
 			return kagzi.Reserve(ctx, "x", kagzi.Event[int]{ID: "foreign", Position: 99})
 		}},
 		{"WakeAt is in the year", func(ctx kagzi.Context) error { return kagzi.WakeAt(ctx, time.Unix(1<<50, 0)) }},
 		{"a durable operation inside of a step", func(ctx kagzi.Context) error {
-			return kagzi.Do(ctx, "step", func(context.Context) error { _, err := kagzi.Peek(ctx, "x", numbers, 1); return err }, kagzi.RetryPolicy{MaxAttempts: 1})
+			return kagzi.Do(ctx, "step", func(context.Context) error {
+				_, err := kagzi.Peek(ctx, "x", numbers, 1)
+				return err
+			}, kagzi.RetryPolicy{MaxAttempts: 1})
 		}},
 	}
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}, IgnoreFailure: true, LeastWake: time.Millisecond})
+	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{
+		Topics: []kagzi.AnyTopic{numbers}, IgnoreFailure: true,
+		LeastWake: time.Millisecond,
+	})
 	next, errs := make(chan func(kagzi.Context) error, 1), make(chan error)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
 	kagzi.Consume(w, c, func(ctx kagzi.Context, n int) (int, error) {
@@ -106,12 +133,14 @@ func TestWrongCallsOfConsumers(t *testing.T) {
 	}
 	run, err := kagzi.Start(k.Ctx, k.Client, plain, 1)
 	must(t, err)
-	if _, err := run.Result(k.Ctx); !errors.Is(err, kind.BadRequest) || !strings.Contains(err.Error(), "is for the function of a consumer") {
+	if _, err := run.Result(k.Ctx); !errors.Is(err, kind.BadRequest) ||
+		!strings.Contains(err.Error(), "is for the function of a consumer") {
 		t.Error(err)
 	}
 }
 
-// A state that the function's new type does not decode stops the consumer, which goes on with the state once other code is deployed.
+// A state that the function's new type does not decode stops the consumer, which goes on with the state once other code
+// is deployed.
 func TestStateOfAnotherType(t *testing.T) {
 	k := kit.New(t)
 	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{})
@@ -134,7 +163,8 @@ func TestStateOfAnotherType(t *testing.T) {
 		return err == nil && len(pauses) == 1 && pauses[0].Target == target
 	})
 	run := last()
-	if run.Kind != kind.BadInput || !strings.Contains(run.Error, "the consumer's state does not decode into struct { N int }") || !strings.Contains(run.Error, "Unpause the consumer's group") {
+	if run.Kind != kind.BadInput || !strings.Contains(run.Error, "the consumer's state does not decode into struct { "+
+		"N int }") || !strings.Contains(run.Error, "Unpause the consumer's group") {
 		t.Errorf("the run is %s (%s): %s", run.Status, run.Kind, run.Error)
 	}
 	must(t, stop())
@@ -148,33 +178,37 @@ func TestStateOfAnotherType(t *testing.T) {
 func TestPeekOfAnEventThatDoesNotDecode(t *testing.T) {
 	k := kit.New(t)
 	words := kagzi.DefineTopic[string](numbers.Name())
-	must(t, k.Client.PublishMany(k.Ctx, []kagzi.NewEvent{numbers.With(1), words.With("two").WithID("bad"), numbers.With(3)}))
+	must(t, k.Client.PublishMany(k.Ctx, []kagzi.NewEvent{
+		numbers.With(1), words.With("two").WithID("bad"),
+		numbers.With(3),
+	}))
 	type seen struct {
 		Sum  int
 		Bad  []kagzi.ID
 		Runs int
 	}
 	done := make(chan seen, 10)
-	serveConsumer(k, kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}}), func(ctx kagzi.Context, s seen) (seen, error) {
-		events, err := kagzi.Peek(ctx, "new", numbers, 10)
-		if err := kagzi.Reserve(ctx, "all", events...); err != nil {
-			return s, err
-		}
-		if err != nil && len(events) > 0 {
-			s.Bad = append(s.Bad, events[len(events)-1].ID)
-			more, err := kagzi.Peek(ctx, "behind it", numbers, 10)
-			if err := errors.Join(err, kagzi.Reserve(ctx, "the rest", more...)); err != nil {
+	serveConsumer(k, kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}}),
+		func(ctx kagzi.Context, s seen) (seen, error) {
+			events, err := kagzi.Peek(ctx, "new", numbers, 10)
+			if err := kagzi.Reserve(ctx, "all", events...); err != nil {
 				return s, err
 			}
-			events = append(events, more...)
-		}
-		for _, e := range events {
-			s.Sum += e.Payload
-		}
-		s.Runs++
-		done <- s
-		return s, nil
-	})
+			if err != nil && len(events) > 0 {
+				s.Bad = append(s.Bad, events[len(events)-1].ID)
+				more, err := kagzi.Peek(ctx, "behind it", numbers, 10)
+				if err := errors.Join(err, kagzi.Reserve(ctx, "the rest", more...)); err != nil {
+					return s, err
+				}
+				events = append(events, more...)
+			}
+			for _, e := range events {
+				s.Sum += e.Payload
+			}
+			s.Runs++
+			done <- s
+			return s, nil
+		})
 	if s := await.Receive(t, done); s.Sum != 4 || !slices.Equal(s.Bad, []kagzi.ID{"bad"}) {
 		t.Errorf("saw %+v", s)
 	}
@@ -188,7 +222,8 @@ func TestPeekOfAnEventThatDoesNotDecode(t *testing.T) {
 func TestIDsOfConsumersAreReserved(t *testing.T) {
 	k := kit.New(t)
 	id := kagzi.ID("consumer c")
-	if _, err := kagzi.Start(k.Ctx, k.Client, kit.Report, "in", id); err == nil || !strings.Contains(err.Error(), "give another one") {
+	if _, err := kagzi.Start(k.Ctx, k.Client, kit.Report, "in", id); err == nil ||
+		!strings.Contains(err.Error(), "give another one") {
 		t.Errorf("Start: %v", err)
 	}
 	run := kit.Begin(k, kit.Report, "in")

@@ -123,7 +123,8 @@ func TestConsumerNeverSpins(t *testing.T) {
 		t.Errorf("%d runs before the last, want 4", n)
 	}
 	await.True(t, "the last run has ended, and its key was looked at", func() bool {
-		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`) == 0 && k.Count(`SELECT count(*) FROM kagzi.key_changes`) == 0
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`) == 0 &&
+			k.Count(`SELECT count(*) FROM kagzi.key_changes`) == 0
 	})
 	must(t, stop())
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 5 {

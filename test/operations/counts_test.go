@@ -46,7 +46,8 @@ func goAt(ctx kagzi.Context, where string) (string, error) {
 		return "", kagzi.Do(ctx, "ship", func(context.Context) error { return kind.NotFound }, once)
 	case "branch":
 		return "", kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
-			"first": func(ctx kagzi.Context) error { return kagzi.Do(ctx, "left", fails, once) }, "second": func(kagzi.Context) error { return nil },
+			"first":  func(ctx kagzi.Context) error { return kagzi.Do(ctx, "left", fails, once) },
+			"second": func(kagzi.Context) error { return nil },
 		})
 	case "compensated":
 		kagzi.Compensate(ctx, "refund", kit.Noop.With(1))
@@ -69,15 +70,25 @@ func goAt(ctx kagzi.Context, where string) (string, error) {
 	return where, nil
 }
 
-// Counts names the step that ended a failed run, and the one that an active run waits for. Filters by kind and wait choose the same runs.
+// Counts names the step that ended a failed run, and the one that an active run waits for. Filters by kind and wait
+// choose the same runs.
 func TestCountsByStep(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, at, goAt)
 	kit.Serve(k, kit.Noop, func(_ kagzi.Context, n int) (int, error) { return n, nil })
-	ended := map[string]string{"step": "pay", "wrapped": "pay", "outside": "", "after": "ship", "branch": "both/first/left", "compensated": "book"}
-	waiting := map[string]string{"sleep": "cooling-off", "signal": "approved", "retry": "authorize", "branches": "late/a/nap"}
+	ended := map[string]string{
+		"step": "pay", "wrapped": "pay", "outside": "", "after": "ship",
+		"branch": "both/first/left", "compensated": "book",
+	}
+	waiting := map[string]string{
+		"sleep": "cooling-off", "signal": "approved", "retry": "authorize",
+		"branches": "late/a/nap",
+	}
 	runs := map[string]*kagzi.Run[string]{}
-	for _, where := range []string{"step", "wrapped", "outside", "after", "branch", "compensated", "sleep", "branches", "signal", "retry", "done", "cancelled"} {
+	for _, where := range []string{
+		"step", "wrapped", "outside", "after", "branch", "compensated", "sleep", "branches",
+		"signal", "retry", "done", "cancelled",
+	} {
 		runs[where] = kit.Begin(k, at, where, kagzi.Metadata{"where": where})
 	}
 	for where := range ended {
@@ -102,13 +113,34 @@ func TestCountsByStep(t *testing.T) {
 		f    kagzi.RunFilter
 		want []string
 	}{
-		"a kind": {kagzi.RunFilter{Kind: kind.NotFound}, []string{"after"}}, "a kind that no run has": {kagzi.RunFilter{Kind: kind.Timeout}, nil},
-		"a wait": {kagzi.RunFilter{WaitingOn: "signal approved"}, []string{"signal"}}, "a word": {kagzi.RunFilter{WaitingOn: "timer"}, []string{"branches", "sleep"}}, "no word": {kagzi.RunFilter{WaitingOn: "time"}, nil},
-		"another text": {kagzi.RunFilter{WaitingOn: "signal appro"}, nil}, "the second wait": {kagzi.RunFilter{WaitingOn: "signal either"}, []string{"branches"}},
-		"its end": {kagzi.RunFilter{WaitingOn: "either"}, nil}, "an end": {kagzi.RunFilter{EndedUntil: k.InfoOf(runs["step"]).EndedAt.Add(time.Microsecond), EndedSince: k.InfoOf(runs["step"]).EndedAt, Metadata: kagzi.Metadata{"where": "step"}}, []string{"step"}},
-		"an ID": {kagzi.RunFilter{IDs: []kagzi.RunID{runs["sleep"].ID(), kagzi.RunID(uuid.NewString())}}, []string{"sleep"}}, "an ID of another kind": {kagzi.RunFilter{IDs: []kagzi.RunID{runs["sleep"].ID()}, Kind: kind.NotFound}, nil},
-		"an error": {kagzi.RunFilter{ErrorText: strings.ToUpper(k.InfoOf(runs["after"]).Error), Kind: kind.NotFound}, []string{"after"}}, "no error": {kagzi.RunFilter{ErrorText: "100% sure"}, nil},
-		"no end": {kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)}, nil}, "before its end": {kagzi.RunFilter{EndedUntil: k.InfoOf(runs["step"]).EndedAt, Metadata: kagzi.Metadata{"where": "step"}}, nil},
+		"a kind":                 {kagzi.RunFilter{Kind: kind.NotFound}, []string{"after"}},
+		"a kind that no run has": {kagzi.RunFilter{Kind: kind.Timeout}, nil},
+		"a wait":                 {kagzi.RunFilter{WaitingOn: "signal approved"}, []string{"signal"}},
+		"a word":                 {kagzi.RunFilter{WaitingOn: "timer"}, []string{"branches", "sleep"}},
+		"no word":                {kagzi.RunFilter{WaitingOn: "time"}, nil},
+		"another text":           {kagzi.RunFilter{WaitingOn: "signal appro"}, nil},
+		"the second wait":        {kagzi.RunFilter{WaitingOn: "signal either"}, []string{"branches"}},
+		"its end":                {kagzi.RunFilter{WaitingOn: "either"}, nil},
+		"an end": {kagzi.RunFilter{
+			EndedUntil: k.InfoOf(runs["step"]).EndedAt.Add(time.Microsecond),
+			EndedSince: k.InfoOf(runs["step"]).EndedAt, Metadata: kagzi.Metadata{"where": "step"},
+		}, []string{"step"}},
+		"an ID": {
+			kagzi.RunFilter{IDs: []kagzi.RunID{runs["sleep"].ID(), kagzi.RunID(uuid.NewString())}},
+			[]string{"sleep"},
+		}, "an ID of another kind": {kagzi.RunFilter{
+			IDs:  []kagzi.RunID{runs["sleep"].ID()},
+			Kind: kind.NotFound,
+		}, nil},
+		"an error": {
+			kagzi.RunFilter{ErrorText: strings.ToUpper(k.InfoOf(runs["after"]).Error), Kind: kind.NotFound},
+			[]string{"after"},
+		}, "no error": {kagzi.RunFilter{ErrorText: "100% sure"}, nil},
+		"no end": {kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)}, nil},
+		"before its end": {kagzi.RunFilter{
+			EndedUntil: k.InfoOf(runs["step"]).EndedAt,
+			Metadata:   kagzi.Metadata{"where": "step"},
+		}, nil},
 	} {
 		list, err := k.Client.List(k.Ctx, tt.f)
 		var got []string
@@ -130,7 +162,10 @@ func TestCountsByStep(t *testing.T) {
 	for _, tt := range []struct {
 		f    kagzi.RunFilter
 		want string
-	}{{kagzi.RunFilter{WaitingOn: "signal approved"}, "signal"}, {kagzi.RunFilter{Workflow: "at", WaitingOn: "retry"}, "retry"}} {
+	}{{kagzi.RunFilter{WaitingOn: "signal approved"}, "signal"}, {
+		kagzi.RunFilter{Workflow: "at", WaitingOn: "retry"},
+		"retry",
+	}} {
 		bulk, err := k.Client.CancelAll(k.Ctx, tt.f, kagzi.DryRun())
 		if err != nil || !slices.Equal(bulk.Changed, []kagzi.RunID{runs[tt.want].ID()}) {
 			t.Errorf("%+v would change %v, %v", tt.f, bulk, err)
@@ -154,19 +189,41 @@ func TestCounts(t *testing.T) {
 	}
 	k.Cancel(kit.Begin(k, kagzi.Define[int, int]("c"), 1))
 	hour := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	k.Exec(`UPDATE kagzi.workflow_runs SET created_at = $1::timestamptz + CASE WHEN workflow_type = 'a' THEN interval '59 minutes' ELSE interval '60 minutes' END`, hour)
-	k.Exec(`UPDATE kagzi.workflow_runs SET finished_at = $1::timestamptz + interval '25 hours' WHERE finished_at IS NOT NULL`, hour)
+	k.Exec(`UPDATE kagzi.workflow_runs SET created_at = $1::timestamptz + CASE WHEN workflow_type = 'a'
+		THEN interval '59 minutes' ELSE interval '60 minutes' END`, hour)
+	k.Exec(`UPDATE kagzi.workflow_runs SET finished_at = $1::timestamptz + interval '25 hours'
+		WHERE finished_at IS NOT NULL`, hour)
 	pending, cancelled := kagzi.StatusPending, kagzi.StatusCancelled
 	for name, tt := range map[string]struct {
 		by   []kagzi.CountBy
 		want []kagzi.RunCount
 	}{
-		"All":       {nil, []kagzi.RunCount{{Runs: 7}}},
-		"Workflows": {[]kagzi.CountBy{kagzi.ByWorkflow}, []kagzi.RunCount{{Workflow: "a", Runs: 3}, {Workflow: "b", Runs: 2}, {Workflow: "c", Runs: 2}}},
-		"Statuses":  {[]kagzi.CountBy{kagzi.ByStatus, kagzi.ByKind}, []kagzi.RunCount{{Status: pending, Runs: 6}, {Status: cancelled, Kind: kind.Cancelled, Runs: 1}}},
-		"Queues":    {[]kagzi.CountBy{kagzi.ByQueue, kagzi.ByStatus}, []kagzi.RunCount{{Queue: "q0", Status: pending, Runs: 3}, {Queue: "q1", Status: pending, Runs: 3}, {Queue: "default", Status: cancelled, Runs: 1}}},
-		"Hours":     {[]kagzi.CountBy{kagzi.ByStarted(time.Hour)}, []kagzi.RunCount{{Started: hour.Add(time.Hour), Runs: 4}, {Started: hour, Runs: 3}}},
-		"Days":      {[]kagzi.CountBy{kagzi.ByEnded(24 * time.Hour)}, []kagzi.RunCount{{Runs: 6}, {Ended: hour.Add(14 * time.Hour), Runs: 1}}},
+		"All": {nil, []kagzi.RunCount{{Runs: 7}}},
+		"Workflows": {[]kagzi.CountBy{kagzi.ByWorkflow}, []kagzi.RunCount{
+			{Workflow: "a", Runs: 3},
+			{Workflow: "b", Runs: 2},
+			{Workflow: "c", Runs: 2},
+		}},
+		"Statuses": {[]kagzi.CountBy{kagzi.ByStatus, kagzi.ByKind}, []kagzi.RunCount{
+			{Status: pending, Runs: 6},
+			{Status: cancelled, Kind: kind.Cancelled, Runs: 1},
+		}},
+		"Queues": {
+			[]kagzi.CountBy{kagzi.ByQueue, kagzi.ByStatus},
+			[]kagzi.RunCount{
+				{Queue: "q0", Status: pending, Runs: 3},
+				{Queue: "q1", Status: pending, Runs: 3},
+				{Queue: "default", Status: cancelled, Runs: 1},
+			},
+		},
+		"Hours": {[]kagzi.CountBy{kagzi.ByStarted(time.Hour)}, []kagzi.RunCount{
+			{Started: hour.Add(time.Hour), Runs: 4},
+			{Started: hour, Runs: 3},
+		}},
+		"Days": {
+			[]kagzi.CountBy{kagzi.ByEnded(24 * time.Hour)},
+			[]kagzi.RunCount{{Runs: 6}, {Ended: hour.Add(14 * time.Hour), Runs: 1}},
+		},
 	} {
 		got, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, tt.by...)
 		if err != nil || !slices.Equal(got, tt.want) {
@@ -174,8 +231,12 @@ func TestCounts(t *testing.T) {
 		}
 	}
 	for says, by := range map[string][]kagzi.CountBy{
-		"a CountBy is nil": {nil}, "by workflow twice": {kagzi.ByWorkflow, kagzi.ByStatus, kagzi.ByWorkflow}, "by ByEnded twice": {kagzi.ByEnded(time.Hour), kagzi.ByEnded(time.Minute)},
-		`by "version": use kagzi.ByStatus`: {kagzi.CountField("version")}, "the length of ByStarted is 0": {kagzi.ByStarted(0)}, "the length of ByEnded is -1h": {kagzi.ByEnded(-time.Hour)}, "did you mean 5*time.Second": {kagzi.ByEnded(5)},
+		"a CountBy is nil": {nil}, "by workflow twice": {kagzi.ByWorkflow, kagzi.ByStatus, kagzi.ByWorkflow},
+		"by ByEnded twice":                 {kagzi.ByEnded(time.Hour), kagzi.ByEnded(time.Minute)},
+		`by "version": use kagzi.ByStatus`: {kagzi.CountField("version")},
+		"the length of ByStarted is 0":     {kagzi.ByStarted(0)},
+		"the length of ByEnded is -1h":     {kagzi.ByEnded(-time.Hour)},
+		"did you mean 5*time.Second":       {kagzi.ByEnded(5)},
 	} {
 		_, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, by...)
 		kit.MustContain(t, err, "counts", says)
@@ -184,9 +245,13 @@ func TestCounts(t *testing.T) {
 		}
 	}
 	for says, f := range map[string]kagzi.RunFilter{
-		"leave out After and Limit": {Limit: 1}, "After and Limit": {After: "x"}, "kind": {Kind: "\x00"}, "WaitingOn": {WaitingOn: "signal \xff"}, "EndedSince": {EndedSince: time.Date(10_000, 1, 2, 0, 0, 0, 0, time.UTC)},
-		"EndedUntil": {EndedUntil: time.Date(10_000, 1, 2, 0, 0, 0, 0, time.UTC)}, "WaitingOn w": {WaitingOn: strings.Repeat("w", 300)},
-		"ErrorText": {ErrorText: "a\x00b"}, "IDs has 0 run IDs": {IDs: []kagzi.RunID{}}, "is no run ID": {IDs: []kagzi.RunID{"x"}}, "give 1 to 10000": {IDs: make([]kagzi.RunID, 10_001)},
+		"leave out After and Limit": {Limit: 1}, "After and Limit": {After: "x"}, "kind": {Kind: "\x00"},
+		"WaitingOn":   {WaitingOn: "signal \xff"},
+		"EndedSince":  {EndedSince: time.Date(10_000, 1, 2, 0, 0, 0, 0, time.UTC)},
+		"EndedUntil":  {EndedUntil: time.Date(10_000, 1, 2, 0, 0, 0, 0, time.UTC)},
+		"WaitingOn w": {WaitingOn: strings.Repeat("w", 300)},
+		"ErrorText":   {ErrorText: "a\x00b"}, "IDs has 0 run IDs": {IDs: []kagzi.RunID{}},
+		"is no run ID": {IDs: []kagzi.RunID{"x"}}, "give 1 to 10000": {IDs: make([]kagzi.RunID, 10_001)},
 	} {
 		_, err := k.Client.Counts(k.Ctx, f)
 		kit.MustContain(t, err, "counts", strings.TrimSuffix(says, " w"))
@@ -197,7 +262,8 @@ func TestCounts(t *testing.T) {
 func TestCountsOfTooMuch(t *testing.T) {
 	k := kit.New(t)
 	k.Exec(`INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
-		SELECT gen_random_uuid(), 'default', 'default', 'type-' || g, 'PENDING', 'infinity' FROM generate_series(1, 10001) AS g`)
+		SELECT gen_random_uuid(), 'default', 'default', 'type-' || g, 'PENDING', 'infinity'
+			FROM generate_series(1, 10001) AS g`)
 	_, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, kagzi.ByWorkflow)
 	kit.MustContain(t, err, "more than 10000 groups", "narrow the filter")
 	if got, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, kagzi.ByStatus); err != nil || got[0].Runs != 10_001 {

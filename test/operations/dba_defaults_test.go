@@ -18,7 +18,8 @@ import (
 var dbaDefaults = map[string]string{
 	"statement_timeout": "200ms", "lock_timeout": "50ms", "idle_in_transaction_session_timeout": "200ms",
 	"default_transaction_isolation": "serializable", "default_transaction_deferrable": "on",
-	"standard_conforming_strings": "off", "backslash_quote": "on", "TimeZone": "Asia/Kathmandu", "DateStyle": "SQL, DMY",
+	"standard_conforming_strings": "off", "backslash_quote": "on", "TimeZone": "Asia/Kathmandu",
+	"DateStyle":       "SQL, DMY",
 	"plan_cache_mode": "force_generic_plan", "row_security": "off", "work_mem": "64kB",
 }
 
@@ -36,13 +37,16 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 	kagzi.Handle(w, tagging, func(ctx kagzi.Context, n int) (int, error) {
 		err := kagzi.SetMetadata(ctx, "tag", kagzi.Metadata{"stage": "done"})
-		err = errors.Join(err, kagzi.SetProgress(ctx, "nearly", 0.9), kagzi.Do(ctx, "step", func(context.Context) error { return nil }))
+		err = errors.Join(err, kagzi.SetProgress(ctx, "nearly", 0.9),
+			kagzi.Do(ctx, "step", func(context.Context) error { return nil }))
 		return n, errors.Join(err, errors.New("it fails"))
 	})
-	run, other := kit.Begin(k, tagging, 1, kagzi.ID("a"), kagzi.Metadata{"tenant": "acme"}), kit.Begin(k, tagging, 2, kagzi.ID("b"), kagzi.Metadata{"tenant": "acme"})
+	run, other := kit.Begin(k, tagging, 1, kagzi.ID("a"), kagzi.Metadata{"tenant": "acme"}),
+		kit.Begin(k, tagging, 2, kagzi.ID("b"), kagzi.Metadata{"tenant": "acme"})
 	stop := kit.StartWorker(t, w)
 	for _, r := range []*kagzi.Run[int]{run, other} {
-		if info := k.WaitStatus(r, kagzi.StatusFailed); info.Metadata["stage"] != "done" || info.Progress.Text != "nearly" {
+		if info := k.WaitStatus(r, kagzi.StatusFailed); info.Metadata["stage"] != "done" ||
+			info.Progress.Text != "nearly" {
 			t.Errorf("%+v", info)
 		}
 	}
@@ -59,7 +63,8 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 			}
 		})
 		await.True(t, "it waits for a lock", func() bool {
-			return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+			return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+				AND wait_event_type = 'Lock'`) > 0
 		})
 		if _, err := tx.Exec(k.Ctx, `SELECT pg_sleep(0.5)`); err != nil {
 			t.Error(err)
@@ -85,11 +90,16 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 	slowly(func() error { return c.Terminate(k.Ctx, run) })
 
 	k.Exec(`
-		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt)
-		SELECT $1, 'step-' || g, 1, 'default', 'COMPLETED', 'FUNCTION', 1, 1 FROM generate_series(1, 10010) AS g`, string(run.ID()))
-	dbtest.Exec(t, db.Pool, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$`)
+		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+			first_attempt)
+		SELECT $1, 'step-' || g, 1, 'default', 'COMPLETED', 'FUNCTION', 1, 1
+			FROM generate_series(1, 10010) AS g`, string(run.ID()))
+	dbtest.Exec(t, db.Pool,
+		`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END
+			$$`)
 	t.Cleanup(func() { dbtest.Exec(t, db.Pool, `DROP FUNCTION slow() CASCADE`) })
-	dbtest.Exec(t, db.Pool, `CREATE TRIGGER slow AFTER DELETE ON kagzi.step_runs FOR EACH STATEMENT EXECUTE FUNCTION slow()`)
+	dbtest.Exec(t, db.Pool, `CREATE TRIGGER slow AFTER DELETE ON kagzi.step_runs
+		FOR EACH STATEMENT EXECUTE FUNCTION slow()`)
 	slowly(func() error { return c.Delete(k.Ctx, run) })
 	slowly(func() error {
 		all, err := c.DeleteAll(k.Ctx, kagzi.RunFilter{ID: "b"})
@@ -98,7 +108,8 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 		}
 		return err
 	})
-	if n := k.Count(`SELECT (SELECT count(*) FROM kagzi.workflow_runs) + (SELECT count(*) FROM kagzi.step_runs)`); n > 0 {
+	if n := k.Count(`SELECT (SELECT count(*) FROM kagzi.workflow_runs) + (SELECT count(*)
+		FROM kagzi.step_runs)`); n > 0 {
 		t.Errorf("%d rows are left", n)
 	}
 	_, stats := c.Stats(k.Ctx)

@@ -30,9 +30,14 @@ func TestDelete(t *testing.T) {
 			if _, err := k.Client.Get(k.Ctx, ref); !errors.Is(err, kagzi.ErrNotFound) {
 				t.Errorf("%s: %v", status, err)
 			}
-			k.WantEvents(ref, kagzi.LogEntry{Event: "DELETED", Reason: "the customer asked for it", Actor: "ada", Changes: []kagzi.LogChange{
-				{Field: "workflow", From: "noop"}, {Field: "status", From: string(status)}, {Field: "id", From: string(name)},
-			}})
+			k.WantEvents(ref, kagzi.LogEntry{
+				Event: "DELETED", Reason: "the customer asked for it", Actor: "ada",
+				Changes: []kagzi.LogChange{
+					{Field: "workflow", From: "noop"},
+					{Field: "status", From: string(status)},
+					{Field: "id", From: string(name)},
+				},
+			})
 		}
 		if err := k.Client.Delete(k.Ctx, id); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%s: %v", status, err)
@@ -67,7 +72,8 @@ func TestDeleteOfAFamily(t *testing.T) {
 	})
 	run := kit.Begin(k, order, 1)
 	k.WaitStatus(run, kagzi.StatusFailed)
-	ship, mail, undo := k.ChildOf(run.ID(), "ship"), k.ChildOf(run.ID(), "mail"), k.ChildOf(run.ID(), "undo#compensation")
+	ship, mail, undo := k.ChildOf(run.ID(), "ship"), k.ChildOf(run.ID(), "mail"),
+		k.ChildOf(run.ID(), "undo#compensation")
 	for _, child := range []kagzi.RunInfo{ship, mail, undo} {
 		err := k.Client.Delete(k.Ctx, child)
 		if kit.MustContain(t, err, "it is a child of run "+string(run.ID())); !errors.Is(err, kagzi.ErrRunNeeded) {
@@ -79,15 +85,20 @@ func TestDeleteOfAFamily(t *testing.T) {
 		if _, err := k.Client.Get(k.Ctx, gone); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Error(err)
 		}
-		k.WantEvents(gone, kagzi.LogEntry{Event: "DELETED", Actor: "ada", Other: run.ID(), Changes: []kagzi.LogChange{{Field: "workflow", From: "noop"}, {Field: "status", From: "COMPLETED"}}})
+		k.WantEvents(gone, kagzi.LogEntry{
+			Event: "DELETED", Actor: "ada", Other: run.ID(),
+			Changes: []kagzi.LogChange{{Field: "workflow", From: "noop"}, {Field: "status", From: "COMPLETED"}},
+		})
 	}
 	mustDelete(k, mail)
-	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`) + k.Count(`SELECT count(*) FROM kagzi.step_runs`); n > 0 {
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`) +
+		k.Count(`SELECT count(*) FROM kagzi.step_runs`); n > 0 {
 		t.Errorf("%d rows are left", n)
 	}
 }
 
-// Whoever waits for the result learns that there will be none: the run was resumed, and somebody else deletes it once it has failed again.
+// Whoever waits for the result learns that there will be none: the run was resumed, and somebody else deletes it once
+// it has failed again.
 func TestDeleteOfARunWhoseResultIsAwaited(t *testing.T) {
 	k := kit.New(t)
 	id := ended(k, kagzi.StatusFailed)
@@ -132,7 +143,9 @@ func TestDeleteOfAScheduledRun(t *testing.T) {
 		defer cancel()
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()
-		await.True(t, "the schedule to be decided", func() bool { return k.Count(`SELECT count(*) FROM kagzi.schedules WHERE next_at > now()`) == 1 })
+		await.True(t, "the schedule to be decided", func() bool {
+			return k.Count(`SELECT count(*) FROM kagzi.schedules WHERE next_at > now()`) == 1
+		})
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

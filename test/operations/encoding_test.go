@@ -14,7 +14,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A database of another encoding than UTF8 is refused, with an error that says what to do, before and after somebody made the tables there.
+// A database of another encoding than UTF8 is refused, with an error that says what to do, before and after somebody
+// made the tables there.
 func TestEncodingOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)
@@ -34,7 +35,8 @@ func TestEncodingOfTheDatabase(t *testing.T) {
 	defer pool.Close()
 	wants := func(what string, err error) {
 		t.Helper()
-		if err == nil || !strings.Contains(err.Error(), "not UTF8") || !strings.Contains(err.Error(), "LATIN1") || !strings.Contains(err.Error(), "CREATE DATABASE") {
+		if err == nil || !strings.Contains(err.Error(), "not UTF8") || !strings.Contains(err.Error(), "LATIN1") ||
+			!strings.Contains(err.Error(), "CREATE DATABASE") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -49,7 +51,8 @@ func TestEncodingOfTheDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, a := range found {
-			if a.Severity == doctor.Problem && strings.Contains(a.String(), "LATIN1") && strings.Contains(a.Do, "CREATE DATABASE") {
+			if a.Severity == doctor.Problem && strings.Contains(a.String(), "LATIN1") &&
+				strings.Contains(a.Do, "CREATE DATABASE") {
 				return
 			}
 		}
@@ -57,7 +60,8 @@ func TestEncodingOfTheDatabase(t *testing.T) {
 	}
 	advice()
 	dbtest.Exec(t, pool, `CREATE SCHEMA kagzi`)
-	dbtest.Exec(t, pool, `CREATE TABLE kagzi.schema_migrations AS SELECT 1::bigint AS version_id, true AS is_applied, 1::bigint AS oldest_program`)
+	dbtest.Exec(t, pool, `CREATE TABLE kagzi.schema_migrations AS SELECT 1::bigint AS version_id, true AS is_applied,
+		1::bigint AS oldest_program`)
 	wants("Migrate", kagzi.Migrate(ctx, pool))
 	advice()
 	c := kit.NewClient(t, pool)

@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// Groups whose first runs are in a queue that nobody serves do not hold up the keys of another queue, although they stand before
-// them in the line, and are many more than the worker has slots.
+// Groups whose first runs are in a queue that nobody serves do not hold up the keys of another queue, although they
+// stand before them in the line, and are many more than the worker has slots.
 func TestGroupsThatNobodyServes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -28,7 +28,8 @@ func TestGroupsThatNobodyServes(t *testing.T) {
 	}
 	kit.StartWorker(t, w)
 	await.True(t, "the groups stand in the line", func() bool {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.run_keys WHERE available_at < 'infinity'`) == 60
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.run_keys
+			WHERE available_at < 'infinity'`) == 60
 	})
 	var runs []*kagzi.Run[int]
 	for i := range 5 {

@@ -74,16 +74,20 @@ func (y *tally) journey(ctx kagzi.Context, in string) (string, error) {
 			return err
 		}
 	}
-	if err := kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{"l": side(0, h+"l"), "r": side(1, h+"r")}); err != nil {
+	if err := kagzi.Parallel(ctx, "both", map[string]func(kagzi.Context) error{
+		"l": side(0, h+"l"),
+		"r": side(1, h+"r"),
+	}); err != nil {
 		return "", err
 	}
-	parts, err := kagzi.Map(ctx, "ship", []string{sides[0], sides[1], h}, func(ctx kagzi.Context, part string) (string, error) {
-		part, err := y.linked(ctx, "pack", part)
-		if err != nil {
-			return "", err
-		}
-		return y.linked(ctx, "send", part)
-	}, kagzi.Concurrency(1))
+	parts, err := kagzi.Map(ctx, "ship", []string{sides[0], sides[1], h},
+		func(ctx kagzi.Context, part string) (string, error) {
+			part, err := y.linked(ctx, "pack", part)
+			if err != nil {
+				return "", err
+			}
+			return y.linked(ctx, "send", part)
+		}, kagzi.Concurrency(1))
 	if err != nil {
 		return "", err
 	}
@@ -116,7 +120,8 @@ func TestForkFromEachStep(t *testing.T) {
 		t.Fatalf("executed %q", all)
 	}
 	order := []string{
-		"first", "refused", "second", "ship/0/pack", "ship/0/send", "ship/1/pack", "ship/1/send", "ship/2/pack", "ship/2/send", "last", "last#2",
+		"first", "refused", "second", "ship/0/pack", "ship/0/send", "ship/1/pack", "ship/1/send", "ship/2/pack",
+		"ship/2/send", "last", "last#2",
 	}
 	cases := map[string][]string{"both/l/one": nil, "both": nil, "both/r": nil}
 	for i, step := range order {
@@ -139,13 +144,17 @@ func TestForkFromEachStep(t *testing.T) {
 		// For branches that ran at the same time, it depends on their timing.
 		if executed == nil {
 			under := func(s string) bool { return s == step || strings.HasPrefix(s, step+"/") }
-			after := slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == "first" || s == "refused" || s == "second" })
-			if !slices.ContainsFunc(got, under) || slices.Contains(got, "second") || len(got) < len(order)-3 || len(got) > len(after) {
+			after := slices.DeleteFunc(slices.Clone(all), func(s string) bool {
+				return s == "first" || s == "refused" || s == "second"
+			})
+			if !slices.ContainsFunc(got, under) || slices.Contains(got, "second") || len(got) < len(order)-3 ||
+				len(got) > len(after) {
 				t.Errorf("from %s: executed %q", step, got)
 			}
 		}
 		info, err := run.Info(k.Ctx)
-		if nap := k.Steps(run.ID())["nap"]; len(nap) != 1 || nap[0].StartedAt.Before(info.CreatedAt) == slices.Contains([]string{"first", "refused", "nap"}, step) {
+		if nap := k.Steps(run.ID())["nap"]; len(nap) != 1 ||
+			nap[0].StartedAt.Before(info.CreatedAt) == slices.Contains([]string{"first", "refused", "nap"}, step) {
 			t.Errorf("from %s: it slept, or did not: %+v", step, nap)
 		}
 		if err != nil || info.Origin != old.ID() || info.Metadata["tenant"] != "a" || info.Attempts != 0 {
@@ -194,8 +203,11 @@ func TestForkAfterARepair(t *testing.T) {
 		t.Errorf("got %s, executed %q", got, y.of(again.ID()))
 	}
 	for id, want := range map[kagzi.RunID][]kagzi.LogEntry{
-		old.ID():   {{Event: "FORKED", Other: run.ID(), Step: "ship", Reason: "the lorry is back"}},
-		run.ID():   {{Event: "FORKED", Other: old.ID(), Step: "ship", Reason: "the lorry is back"}, {Event: "FORKED", Other: again.ID(), Step: "ship"}},
+		old.ID(): {{Event: "FORKED", Other: run.ID(), Step: "ship", Reason: "the lorry is back"}},
+		run.ID(): {
+			{Event: "FORKED", Other: old.ID(), Step: "ship", Reason: "the lorry is back"},
+			{Event: "FORKED", Other: again.ID(), Step: "ship"},
+		},
 		again.ID(): {{Event: "FORKED", Other: run.ID(), Step: "ship"}},
 	} {
 		k.WantEvents(id, want...)
@@ -274,18 +286,19 @@ func TestForkWithinGroupsThatWereDecided(t *testing.T) {
 			return "in time", nil
 		},
 		"Won": func(ctx kagzi.Context, y *tally, hold func() bool) (string, error) {
-			_, got, err := kagzi.Race(ctx, "g", map[string]func(kagzi.Context) (string, error){"a": func(ctx kagzi.Context) (string, error) {
-				if _, err := y.linked(ctx, "before", ""); err != nil {
-					return "", err
-				}
-				if _, err := y.linked(ctx, "after", ""); err != nil {
-					return "", err
-				}
-				if hold() {
-					return "late", nil
-				}
-				return "in time", nil
-			}})
+			_, got, err := kagzi.Race(ctx, "g",
+				map[string]func(kagzi.Context) (string, error){"a": func(ctx kagzi.Context) (string, error) {
+					if _, err := y.linked(ctx, "before", ""); err != nil {
+						return "", err
+					}
+					if _, err := y.linked(ctx, "after", ""); err != nil {
+						return "", err
+					}
+					if hold() {
+						return "late", nil
+					}
+					return "in time", nil
+				}})
 			return got, err
 		},
 	}
@@ -308,16 +321,19 @@ func TestForkWithinGroupsThatWereDecided(t *testing.T) {
 			}
 			hold.Store("free", true)
 			// A fork from behind the decision keeps it; a fork from before decides again.
-			if run := fork(k, old.ID(), "end", kagzi.NewInput("free")); kit.ResultOf(k, run) != "late" && name != "Won" || !slices.Equal(y.of(run.ID()), []string{"end"}) {
+			if run := fork(k, old.ID(), "end", kagzi.NewInput("free")); kit.ResultOf(k, run) != "late" &&
+				name != "Won" || !slices.Equal(y.of(run.ID()), []string{"end"}) {
 				t.Errorf("from the end: executed %q", y.of(run.ID()))
 			}
-			if run := fork(k, old.ID(), "g/a/before", kagzi.NewInput("free")); kit.ResultOf(k, run) != "in time" || len(y.of(run.ID())) != 3 {
+			if run := fork(k, old.ID(), "g/a/before", kagzi.NewInput("free")); kit.ResultOf(k, run) != "in time" ||
+				len(y.of(run.ID())) != 3 {
 				t.Errorf("from before: executed %q", y.of(run.ID()))
 			}
 			if name == "TimedOut" {
 				return
 			}
-			if run := fork(k, old.ID(), "g/a/after", kagzi.NewInput("free")); kit.ResultOf(k, run) != "in time" || !slices.Equal(y.of(run.ID()), []string{"end", "g/a/after"}) {
+			if run := fork(k, old.ID(), "g/a/after", kagzi.NewInput("free")); kit.ResultOf(k, run) != "in time" ||
+				!slices.Equal(y.of(run.ID()), []string{"end", "g/a/after"}) {
 				t.Errorf("from after: executed %q", y.of(run.ID()))
 			}
 		})
@@ -340,7 +356,8 @@ func TestForkRefuses(t *testing.T) {
 	k.WaitStatus(waiting.ID(), kagzi.StatusSleeping)
 	stop()
 	rows := func() int {
-		return k.Count(`SELECT (SELECT count(*) FROM kagzi.workflow_runs) + (SELECT count(*) FROM kagzi.step_runs) + (SELECT count(*) FROM kagzi.run_events)`)
+		return k.Count(`SELECT (SELECT count(*) FROM kagzi.workflow_runs) + (SELECT count(*)
+			FROM kagzi.step_runs) + (SELECT count(*) FROM kagzi.run_events)`)
 	}
 	before := rows()
 	other := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"})
@@ -351,12 +368,16 @@ func TestForkRefuses(t *testing.T) {
 		want error
 		says string
 	}{
-		"AnUnknownStep": {k.Client, old.ID(), "ship", kagzi.ErrNotFound, "no such step"}, "AStepNeverReached": {k.Client, kagzi.ID("trip"), "long", kagzi.ErrNotFound, "no such step"},
-		"APartOfAName": {k.Client, old.ID(), "pa", kagzi.ErrNotFound, "no such step"}, "ANameNoStepHas": {k.Client, old.ID(), "pay\x00", kagzi.ErrNotFound, "no such step"},
-		"AnActiveRun": {k.Client, waiting.ID(), "pay", kagzi.ErrRunActive, "not over"}, "AnUnknownRun": {k.Client, kagzi.ID("x"), "pay", kagzi.ErrNotFound, "run not found"},
-		"AnothersRun": {other, old.ID(), "pay", kagzi.ErrNotFound, "run not found"},
+		"AnUnknownStep":     {k.Client, old.ID(), "ship", kagzi.ErrNotFound, "no such step"},
+		"AStepNeverReached": {k.Client, kagzi.ID("trip"), "long", kagzi.ErrNotFound, "no such step"},
+		"APartOfAName":      {k.Client, old.ID(), "pa", kagzi.ErrNotFound, "no such step"},
+		"ANameNoStepHas":    {k.Client, old.ID(), "pay\x00", kagzi.ErrNotFound, "no such step"},
+		"AnActiveRun":       {k.Client, waiting.ID(), "pay", kagzi.ErrRunActive, "not over"},
+		"AnUnknownRun":      {k.Client, kagzi.ID("x"), "pay", kagzi.ErrNotFound, "run not found"},
+		"AnothersRun":       {other, old.ID(), "pay", kagzi.ErrNotFound, "run not found"},
 	} {
-		if id, err := tt.c.Fork(k.Ctx, tt.ref, tt.step); !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) || id != "" {
+		if id, err := tt.c.Fork(k.Ctx, tt.ref, tt.step); !errors.Is(err, tt.want) ||
+			!strings.Contains(err.Error(), tt.says) || id != "" {
 			t.Errorf("%s: %q, %v", name, id, err)
 		}
 	}
@@ -387,10 +408,13 @@ func TestForkOfALongRun(t *testing.T) {
 	y := &tally{}
 	wf := kagzi.Define[int, int]("long")
 	old := kit.Begin(k, wf, 1).ID()
-	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, started_at = now(), finished_at = now(), version = 1 WHERE run_id = $1`, string(old))
-	k.Exec(`INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, output, started_at, finished_at)
+	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, started_at = now(),
+		finished_at = now(), version = 1 WHERE run_id = $1`, string(old))
+	k.Exec(`INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+		first_attempt, output, started_at, finished_at)
 		SELECT $1, 'step-' || i, 1, 'default', 'COMPLETED', 'FUNCTION', 1, 1, convert_to(i::text, 'UTF8'),
-			r.created_at - interval '1 hour' + i * interval '1 ms', r.created_at - interval '1 hour' + i * interval '1 ms' + interval '900 us'
+			r.created_at - interval '1 hour' + i * interval '1 ms',
+				r.created_at - interval '1 hour' + i * interval '1 ms' + interval '900 us'
 		FROM generate_series(0, $2::int - 1) AS i, kagzi.workflow_runs r WHERE r.run_id = $1`, string(old), n)
 	begun := time.Now()
 	run := fork(k, old, fmt.Sprint("step-", n-2))
@@ -398,7 +422,10 @@ func TestForkOfALongRun(t *testing.T) {
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
 		sum := 0
 		for i := range n {
-			v, err := kagzi.Step(ctx, fmt.Sprint("step-", i), func(ctx context.Context) (int, error) { y.note(ctx); return i, nil })
+			v, err := kagzi.Step(ctx, fmt.Sprint("step-", i), func(ctx context.Context) (int, error) {
+				y.note(ctx)
+				return i, nil
+			})
 			if err != nil {
 				return 0, err
 			}
@@ -415,8 +442,8 @@ func TestForkOfALongRun(t *testing.T) {
 	}
 }
 
-// TestForkAtOneOfSeveralWaits: a run reads messages that were all there, so the records of its waits have the same time. The fork keeps
-// those before its step only.
+// TestForkAtOneOfSeveralWaits: a run reads messages that were all there, so the records of its waits have the same
+// time. The fork keeps those before its step only.
 func TestForkAtOneOfSeveralWaits(t *testing.T) {
 	k := kit.New(t)
 	mail := kagzi.DefineSignal[int]("mail")

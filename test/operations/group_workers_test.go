@@ -9,7 +9,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// The runs of a group are in two queues, each with a worker of its own that does not poll. Whoever ends one tells the other's worker.
+// The runs of a group are in two queues, each with a worker of its own that does not poll. Whoever ends one tells the
+// other's worker.
 func TestGroupOfTwoWorkers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -17,7 +18,8 @@ func TestGroupOfTwoWorkers(t *testing.T) {
 	ctx := kit.Context(t)
 	wf := kagzi.Define[int, int]("wf")
 	for _, q := range []string{"a", "b"} {
-		w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN)), kagzi.WorkerConfig{Queue: q, PollInterval: time.Hour})
+		w := kit.NewWorker(t, kit.NewClient(t, dbtest.OpenPool(t, db.DSN)),
+			kagzi.WorkerConfig{Queue: q, PollInterval: time.Hour})
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 			return n, kagzi.Sleep(ctx, "nap", 5*time.Millisecond)
 		})

@@ -9,13 +9,15 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// Claims that hand on a key, one after the other, put off no run without a key: it begins when it is due, and not once they end.
+// Claims that hand on a key, one after the other, put off no run without a key: it begins when it is due, and not once
+// they end.
 func TestHandedKeysPutOffNoOtherRun(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	ctx := kit.Context(t)
-	if err := c.SetQueue(ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+	if err := c.SetQueue(ctx,
+		kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	const n = 3000
@@ -37,7 +39,8 @@ func TestHandedKeysPutOffNoOtherRun(t *testing.T) {
 	if _, err := later.Result(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if left := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`); left == 0 {
+	if left := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
+		WHERE finished_at IS NULL`); left == 0 {
 		t.Error("the run without a key began when all others had ended")
 	}
 }

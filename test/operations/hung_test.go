@@ -20,7 +20,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// hungry is the configuration of a worker that notices at once code that hangs, and sends no heartbeat meanwhile that nothing has caused.
+// hungry is the configuration of a worker that notices at once code that hangs, and sends no heartbeat meanwhile that
+// nothing has caused.
 func hungry() kagzi.WorkerConfig {
 	cfg := kit.RareHeartbeats
 	cfg.HungAfter = 20 * time.Millisecond
@@ -101,18 +102,22 @@ func blocksTheWorkflow(goOn <-chan struct{}) { <-goOn }
 // A step that ignores its context past its Timeout is logged once with its stack, and shown to all.
 func TestHungStep(t *testing.T) {
 	h := hang(t, func(ctx kagzi.Context, goOn <-chan struct{}) (int, error) {
-		return 1, kagzi.Do(ctx, "charge", func(context.Context) error { return ignoresItsContext(goOn) }, kagzi.Timeout(30*time.Millisecond))
+		return 1, kagzi.Do(ctx, "charge", func(context.Context) error { return ignoresItsContext(goOn) },
+			kagzi.Timeout(30*time.Millisecond))
 	})
 	info := h.want(1)
 	got := info.Hung[0]
-	if got.Step != "charge" || got.Branch != "" || got.Cause != "step timed out after 30ms" || got.Since.IsZero() || got.Since.Location() != time.UTC || got.Worker != info.Worker {
+	if got.Step != "charge" || got.Branch != "" || got.Cause != "step timed out after 30ms" || got.Since.IsZero() ||
+		got.Since.Location() != time.UTC || got.Worker != info.Worker {
 		t.Errorf("hung: %+v", got)
 	}
 	if info.Status != kagzi.StatusRunning || info.WaitingOn != "" || !info.CancelRequestedAt.IsZero() {
 		t.Errorf("the run: %+v", info)
 	}
-	h.logged.WantLine(t, "level=WARN", "the function of a step goes on although its context has ended", "because=\"step timed out after 30ms\"",
-		string(h.run.ID()), "workflow=wf", "step=charge", "attempt=1", "worker="+info.Worker, "stack=", "ignoresItsContext", "hung_test.go")
+	h.logged.WantLine(t, "level=WARN", "the function of a step goes on although its context has ended",
+		"because=\"step timed out after 30ms\"",
+		string(h.run.ID()), "workflow=wf", "step=charge", "attempt=1", "worker="+info.Worker, "stack=",
+		"ignoresItsContext", "hung_test.go")
 	var step kagzi.StepAttempt
 	await.True(t, "the step is shown", func() bool {
 		all := h.Steps(h.run)["charge"]
@@ -132,7 +137,10 @@ func TestHungStep(t *testing.T) {
 	if err != nil || check.Status != health.Degraded || report.Workers.Hung != 1 {
 		t.Errorf("health: %+v, %v", report, err)
 	}
-	for _, part := range []string{"1 function hangs: ", `step "charge" of workflow "wf"`, string(h.run.ID()), info.Worker, "Its run holds 1 slot.", "pass ctx to all that it calls", "Restart the worker"} {
+	for _, part := range []string{
+		"1 function hangs: ", `step "charge" of workflow "wf"`, string(h.run.ID()),
+		info.Worker, "Its run holds 1 slot.", "pass ctx to all that it calls", "Restart the worker",
+	} {
 		if !strings.Contains(check.Detail, part) {
 			t.Errorf("%q lacks %q", check.Detail, part)
 		}
@@ -155,7 +163,8 @@ func TestHungStep(t *testing.T) {
 // So is a transactional step.
 func TestHungStepTx(t *testing.T) {
 	h := hang(t, func(ctx kagzi.Context, goOn <-chan struct{}) (int, error) {
-		return 1, kagzi.DoTx(ctx, "book", func(context.Context, pgx.Tx) error { return ignoresItsContext(goOn) }, kagzi.Timeout(30*time.Millisecond))
+		return 1, kagzi.DoTx(ctx, "book", func(context.Context, pgx.Tx) error { return ignoresItsContext(goOn) },
+			kagzi.Timeout(30*time.Millisecond))
 	})
 	if got := h.want(1).Hung[0]; got.Step != "book" {
 		t.Errorf("hung: %+v", got)
@@ -164,7 +173,8 @@ func TestHungStepTx(t *testing.T) {
 	h.ends()
 }
 
-// A workflow function that blocks between its steps hangs, and a branch that does so beside others which wait or are in a step.
+// A workflow function that blocks between its steps hangs, and a branch that does so beside others which wait or are in
+// a step.
 func TestHungWorkflow(t *testing.T) {
 	t.Parallel()
 	t.Run("Function", func(t *testing.T) {
@@ -178,9 +188,12 @@ func TestHungWorkflow(t *testing.T) {
 		if got := h.want(1).Hung[0]; got.Step != "" || got.Branch != "" || got.Cause != "" || got.Since.IsZero() {
 			t.Errorf("hung: %+v", got)
 		}
-		h.logged.WantLine(t, "level=WARN", "a workflow function blocks outside of steps", string(h.run.ID()), "stack=", "blocksTheWorkflow")
+		h.logged.WantLine(t, "level=WARN", "a workflow function blocks outside of steps", string(h.run.ID()), "stack=",
+			"blocksTheWorkflow")
 		report, err := h.Client.Health(h.Ctx)
-		if check := report.Check("hung"); err != nil || !strings.Contains(check.Detail, `the function of workflow "wf"`) || !strings.Contains(check.Detail, "A workflow function must block in steps") {
+		if check := report.Check("hung"); err != nil ||
+			!strings.Contains(check.Detail, `the function of workflow "wf"`) ||
+			!strings.Contains(check.Detail, "A workflow function must block in steps") {
 			t.Errorf("health: %+v, %v", check, err)
 		}
 		h.ends()
@@ -225,7 +238,8 @@ func TestHungAfterCancel(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
-			if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+			if err := k.Client.SetQueue(k.Ctx,
+				kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
 				t.Fatal(err)
 			}
 			h := &hung{Kit: k, goOn: make(chan struct{})}
@@ -233,27 +247,35 @@ func TestHungAfterCancel(t *testing.T) {
 			w := kit.NewWorker(t, h.worker, hungry())
 			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
-				_, err := kagzi.Step(ctx, "charge", func(context.Context) (string, error) { return "", ignoresItsContext(h.goOn) }, tt.step...)
+				_, err := kagzi.Step(ctx, "charge", func(context.Context) (string, error) {
+					return "", ignoresItsContext(h.goOn)
+				}, tt.step...)
 				return 1, err
 			})
-			kagzi.Handle(w, kagzi.Define[string, string]("refund"), func(kagzi.Context, string) (string, error) { return "", nil })
+			kagzi.Handle(w, kagzi.Define[string, string]("refund"), func(kagzi.Context, string) (string, error) {
+				return "", nil
+			})
 			kit.StartWorker(t, w)
 			h.run = kit.Begin(k, wf, 1, tt.opts...)
 			h.WaitStatus(h.run, kagzi.StatusRunning)
 			await.True(t, "the step is under way", func() bool { return len(h.Steps(h.run)["charge"]) == 1 })
-			if info := h.InfoOf(h.run); info.WaitingOn != "" || !info.CancelRequestedAt.IsZero() || len(info.Hung) != 0 {
+			if info := h.InfoOf(h.run); info.WaitingOn != "" || !info.CancelRequestedAt.IsZero() ||
+				len(info.Hung) != 0 {
 				t.Errorf("before the cancel: %+v", info)
 			}
 			h.Cancel(h.run)
 			info := h.want(1)
-			if info.Status != kagzi.StatusRunning || info.WaitingOn != "cancel (step charge under way)" || info.CancelRequestedAt.IsZero() {
+			if info.Status != kagzi.StatusRunning || info.WaitingOn != "cancel (step charge under way)" ||
+				info.CancelRequestedAt.IsZero() {
 				t.Errorf("after the cancel: %+v", info)
 			}
-			if got := info.Hung[0]; got.Step != "charge" || !strings.Contains(got.Cause, "cancelled") || got.Since.Before(info.CancelRequestedAt.Add(-time.Second)) {
+			if got := info.Hung[0]; got.Step != "charge" || !strings.Contains(got.Cause, "cancelled") ||
+				got.Since.Before(info.CancelRequestedAt.Add(-time.Second)) {
 				t.Errorf("hung: %+v", got)
 			}
 			listed, err := h.Client.List(h.Ctx, kagzi.RunFilter{Workflow: "wf"})
-			if err != nil || len(listed) != 1 || listed[0].WaitingOn != "cancel" || !listed[0].CancelRequestedAt.Equal(info.CancelRequestedAt) {
+			if err != nil || len(listed) != 1 || listed[0].WaitingOn != "cancel" ||
+				!listed[0].CancelRequestedAt.Equal(info.CancelRequestedAt) {
 				t.Errorf("listed: %+v, %v", listed, err)
 			}
 			h.ends()
@@ -264,8 +286,8 @@ func TestHungAfterCancel(t *testing.T) {
 	}
 }
 
-// The code of a run that is over still hangs: the run says so. A run that another worker executes has no hung code, whatever goes on in the
-// worker that had it. Health knows of both.
+// The code of a run that is over still hangs: the run says so. A run that another worker executes has no hung code,
+// whatever goes on in the worker that had it. Health knows of both.
 func TestHungCodeOfNobody(t *testing.T) {
 	t.Run("Ended", func(t *testing.T) {
 		begun := make(chan struct{}, 1)
@@ -279,7 +301,8 @@ func TestHungCodeOfNobody(t *testing.T) {
 		h.Cancel(h.run)
 		h.leaves("run was cancelled")
 		worker := kit.Only(t, h.Client, kagzi.WorkerFilter{}).ID
-		if info := h.InfoOf(h.run); info.Status != kagzi.StatusCancelled || len(info.Hung) != 1 || info.Hung[0].Step != "charge" || info.Hung[0].Worker != worker {
+		if info := h.InfoOf(h.run); info.Status != kagzi.StatusCancelled || len(info.Hung) != 1 ||
+			info.Hung[0].Step != "charge" || info.Hung[0].Worker != worker {
 			t.Errorf("the run: %+v", info)
 		}
 		h.ends()
@@ -361,7 +384,8 @@ func TestHungAfterDrain(t *testing.T) {
 		t.Error(err)
 	}
 	defer close(goOn)
-	if n := (&hung{logged: logged}).lines("level=WARN", "goes on although its context has ended", "step=charge", "shut", "ignoresItsContext"); n != 1 {
+	if n := (&hung{logged: logged}).lines("level=WARN", "goes on although its context has ended", "step=charge", "shut",
+		"ignoresItsContext"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, logged)
 	}
 	if info := k.InfoOf(run); info.Status != kagzi.StatusPending || len(info.Hung) != 0 {
@@ -381,7 +405,8 @@ func TestHungCodeIsNamedAtTheEnd(t *testing.T) {
 	defer close(goOn)
 	wf := kagzi.Define[int, int]("wf")
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
-		return 1, kagzi.Do(ctx, "charge", func(context.Context) error { return ignoresItsContext(goOn) }, kagzi.Timeout(30*time.Millisecond))
+		return 1, kagzi.Do(ctx, "charge", func(context.Context) error { return ignoresItsContext(goOn) },
+			kagzi.Timeout(30*time.Millisecond))
 	})
 	stop := kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, 1)
@@ -390,7 +415,8 @@ func TestHungCodeIsNamedAtTheEnd(t *testing.T) {
 		t.Error(err)
 	}
 	h := &hung{logged: logged}
-	if n := h.lines("code that hangs goes on as the worker stops", `"level":"WARN"`, `"step":"charge"`, string(run.ID())); n != 1 {
+	if n := h.lines("code that hangs goes on as the worker stops", `"level":"WARN"`, `"step":"charge"`,
+		string(run.ID())); n != 1 {
 		t.Errorf("named %d times at the end:\n%s", n, logged)
 	}
 	if n := h.lines(`"for":"`); n != 2 || h.lines(`"for_at_most":"1ms"`) != 1 {
@@ -492,12 +518,16 @@ func TestHungSlotsAreNamedForTheBacklog(t *testing.T) {
 	first := kit.Begin(k, wf, 1)
 	await.True(t, "the first hangs", func() bool { return len(k.InfoOf(first).Hung) == 1 })
 	second := kit.Begin(k, wf, 2)
-	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour' WHERE run_id = $1`, string(second.ID()))
+	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour' WHERE run_id = $1`,
+		string(second.ID()))
 	report, err := k.Client.Health(k.Ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"Due although there are workers", "Code that hangs holds 1 of the 1 slots", "More workers help only until"} {
+	for _, part := range []string{
+		"Due although there are workers", "Code that hangs holds 1 of the 1 slots",
+		"More workers help only until",
+	} {
 		if detail := report.Check("queues").Detail; !strings.Contains(detail, part) {
 			t.Errorf("%q lacks %q", detail, part)
 		}

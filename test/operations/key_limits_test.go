@@ -35,8 +35,8 @@ func (l *ledger) begin(names ...string) (end func()) {
 	}
 }
 
-// Several workers, each with a pool of its own, and some of them behind a transaction pooler, execute runs with and without keys of two queues with limits. No step begins beyond
-// a limit of its key, queue or group, and all runs end.
+// Several workers, each with a pool of its own, and some of them behind a transaction pooler, execute runs with and
+// without keys of two queues with limits. No step begins beyond a limit of its key, queue or group, and all runs end.
 func TestLimitsOfKeysAndQueues(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -61,7 +61,10 @@ func TestLimitsOfKeysAndQueues(t *testing.T) {
 	for _, dsn := range []string{db.DSN, db.DSN, pooler, pooler} {
 		pool := dbtest.OpenPool(t, dsn)
 		own := kit.NewClient(t, pool)
-		w := kit.NewWorker(t, own, kagzi.WorkerConfig{Queues: map[string]int{"a": 1, "b": 1, "c": 2}, MaxConcurrent: 20})
+		w := kit.NewWorker(t, own, kagzi.WorkerConfig{
+			Queues:        map[string]int{"a": 1, "b": 1, "c": 2},
+			MaxConcurrent: 20,
+		})
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, in input) (string, error) {
 			names := []string{"queue " + in.Queue}
 			if in.Key != "" {
@@ -113,7 +116,10 @@ func TestLimitsOfKeysAndQueues(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for name, limit := range map[string]int{"queue a": 5, "a key 0": 3, "a key 1": 2, "a key 2": 2, "b key 0": 1, "b key 1": 1, "b key 2": 1, "c key 0": 1, "c key 1": 1, "c key 2": 1, "group group": 1} {
+	for name, limit := range map[string]int{
+		"queue a": 5, "a key 0": 3, "a key 1": 2, "a key 2": 2, "b key 0": 1,
+		"b key 1": 1, "b key 2": 1, "c key 0": 1, "c key 1": 1, "c key 2": 1, "group group": 1,
+	} {
 		if most := l.most[name]; most > limit || most == 0 {
 			t.Errorf("%s: %d at a time, the limit is %d", name, most, limit)
 		}

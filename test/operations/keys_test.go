@@ -26,14 +26,18 @@ func TestStartsWithAKey(t *testing.T) {
 	check("Define", kit.Begin(k, mail, "in"), "", "mail")
 	check("neither", kit.Begin(k, report, "in"), "", "")
 	check("Message", kit.Begin(k, report, "in", kagzi.ID("x"), kagzi.Key("b"), kit.Approved.With("yes")), "b", "")
-	many, err := k.Client.StartMany(k.Ctx, []kagzi.Call{report.With("in"), report.With("in", kagzi.Key("own"))}, kagzi.Key("shared"))
+	many, err := k.Client.StartMany(k.Ctx, []kagzi.Call{report.With("in"), report.With("in", kagzi.Key("own"))},
+		kagzi.Key("shared"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	check("StartMany", many[0], "shared", "")
 	check("a call of StartMany", many[1], "own", "")
 
-	for name, call := range map[string]kagzi.Call{"keyed": report.With("in", kagzi.Key("c")), "grouped": mail.With("in"), "plain": report.With("in")} {
+	for name, call := range map[string]kagzi.Call{
+		"keyed":   report.With("in", kagzi.Key("c")),
+		"grouped": mail.With("in"), "plain": report.With("in"),
+	} {
 		s := kagzi.Schedule{Name: name, Every: time.Hour, Run: call}
 		for range 2 { // the second one changes it
 			if err := k.Client.Schedule(k.Ctx, s); err != nil {
@@ -48,7 +52,10 @@ func TestStartsWithAKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			check("schedule "+name, id, info.Key, info.Group)
-			if want := map[string][2]string{"keyed": {"c", ""}, "grouped": {"", "mail"}, "plain": {}}[name]; info.Key != kagzi.Key(want[0]) || info.Group != kagzi.Group(want[1]) {
+			if want := map[string][2]string{
+				"keyed": {"c", ""}, "grouped": {"", "mail"},
+				"plain": {},
+			}[name]; info.Key != kagzi.Key(want[0]) || info.Group != kagzi.Group(want[1]) {
 				t.Errorf("schedule %s: %+v", name, info)
 			}
 		}
@@ -64,7 +71,8 @@ func TestStartsWithAKey(t *testing.T) {
 	}
 	check("Restart", again, "d", "")
 	for name, f := range map[string]kagzi.RunFilter{
-		"Key": {Key: "d"}, "Queue": {Key: "d", Queue: "reports"}, "Status": {Key: "d", Status: []kagzi.Status{kagzi.StatusPending, kagzi.StatusCancelled}},
+		"Key": {Key: "d"}, "Queue": {Key: "d", Queue: "reports"},
+		"Status": {Key: "d", Status: []kagzi.Status{kagzi.StatusPending, kagzi.StatusCancelled}},
 	} {
 		if got, err := k.Client.List(k.Ctx, f); err != nil || len(got) != 2 {
 			t.Errorf("%s: %d runs, %v", name, len(got), err)
@@ -76,7 +84,8 @@ func TestStartsWithAKey(t *testing.T) {
 	if got, err := k.Client.List(k.Ctx, kagzi.RunFilter{Key: "mail"}); err != nil || len(got) != 0 {
 		t.Errorf("%d runs have the group as a key, %v", len(got), err)
 	}
-	if got, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Key: "d"}); err != nil || !slices.Equal(got.Changed, []kagzi.RunID{again}) {
+	if got, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Key: "d"}); err != nil ||
+		!slices.Equal(got.Changed, []kagzi.RunID{again}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -87,7 +96,10 @@ func TestChildrenWithAKey(t *testing.T) {
 	child := kagzi.Define[string, string]("child")
 	parent := kagzi.Define[int, string]("parent", kagzi.Queue("default"))
 	kit.Serve(k, parent, func(ctx kagzi.Context, _ int) (string, error) {
-		for name, opts := range map[string][]kagzi.StartOption{"plain": nil, "keyed": {kagzi.Key("a")}, "grouped": {kagzi.Group("g"), kagzi.Queue("other")}} {
+		for name, opts := range map[string][]kagzi.StartOption{
+			"plain": nil, "keyed": {kagzi.Key("a")},
+			"grouped": {kagzi.Group("g"), kagzi.Queue("other")},
+		} {
 			if _, err := kagzi.StartChild(ctx, name, child, "in", append(opts, kagzi.Detached())...); err != nil {
 				return "", err
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// Runs with keys that a long transaction starts begin when it commits, although claims have read the changes of later starts meanwhile.
+// Runs with keys that a long transaction starts begin when it commits, although claims have read the changes of later
+// starts meanwhile.
 func TestKeyedRunsOfALongTransaction(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

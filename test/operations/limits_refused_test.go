@@ -44,7 +44,8 @@ func TestLimitsOfQueuesAreRefused(t *testing.T) {
 	_, err := c.Limits(ctx, "a\x00", 1)
 	kit.MustContain(t, err, `limit "a\x00" contains`)
 	kit.MustContain(t, c.DeleteLimit(ctx, ""), "the limit's name is empty")
-	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT (SELECT count(*) FROM kagzi.queues) + (SELECT count(*) FROM kagzi.run_keys)`); n != 0 {
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT (SELECT count(*) FROM kagzi.queues) + (SELECT count(*)
+		FROM kagzi.run_keys)`); n != 0 {
 		t.Errorf("%d rows", n)
 	}
 }

@@ -13,7 +13,9 @@ import (
 func TestLargestLimit(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, kit.Report, "")
-	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "other"}, kit.Travel, func(kagzi.Context, int) (int, error) { return 0, nil })
+	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "other"}, kit.Travel, func(kagzi.Context, int) (int, error) {
+		return 0, nil
+	})
 	k.Signal(run.ID(), kagzi.DefineSignal[int]("s").With(1))
 	k.Schedule(kagzi.Schedule{Name: "s", Cron: "@daily"})
 	if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "l", MaxRunning: 1}); err != nil {
@@ -32,8 +34,10 @@ func TestLargestLimit(t *testing.T) {
 			"Messages": func() (int, error) {
 				return length(k.Client.Messages(k.Ctx, run.ID(), kagzi.MessageFilter{Limit: most}))
 			},
-			"ListSchedules": func() (int, error) { return length(k.Client.ListSchedules(k.Ctx, kagzi.ScheduleFilter{Limit: most})) },
-			"Limits":        func() (int, error) { return length(k.Client.Limits(k.Ctx, "", most)) },
+			"ListSchedules": func() (int, error) {
+				return length(k.Client.ListSchedules(k.Ctx, kagzi.ScheduleFilter{Limit: most}))
+			},
+			"Limits": func() (int, error) { return length(k.Client.Limits(k.Ctx, "", most)) },
 			"Workers": func() (int, error) {
 				workers, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{Limit: most})
 				return len(workers), err

@@ -35,7 +35,9 @@ func TestMessagesSayWhoSentAndReadThem(t *testing.T) {
 		if _, err := kagzi.WaitSignal(ctx, kit.Approved); err != nil {
 			return "", err
 		}
-		return kagzi.Go(ctx, "branch", func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved) }).Result(ctx)
+		return kagzi.Go(ctx, "branch", func(ctx kagzi.Context) (string, error) {
+			return kagzi.WaitSignal(ctx, kit.Approved)
+		}).Result(ctx)
 	})
 	kagzi.Handle(w, sender, func(ctx kagzi.Context, to kagzi.RunID) (int, error) {
 		return 0, kagzi.Do(ctx, "send", func(ctx context.Context) error {
@@ -48,7 +50,8 @@ func TestMessagesSayWhoSentAndReadThem(t *testing.T) {
 	if got := messagesOf(k, run, kagzi.MessageFilter{}); len(got) != 0 {
 		t.Errorf("a run without messages has %+v", got)
 	}
-	if err := k.Client.Signal(k.Ctx, run, kit.Approved.With("by hand").WithID("click-1").WithHeaders(kagzi.Headers{"user": "ada"})); err != nil {
+	if err := k.Client.Signal(k.Ctx, run, kit.Approved.With("by hand").WithID("click-1").
+		WithHeaders(kagzi.Headers{"user": "ada"})); err != nil {
 		t.Fatal(err)
 	}
 	send := kit.Begin(k, sender, run.ID())
@@ -61,8 +64,14 @@ func TestMessagesSayWhoSentAndReadThem(t *testing.T) {
 		t.Fatalf("messages %+v", got)
 	}
 	for i, want := range []kagzi.MessageInfo{
-		{Signal: "approved", ID: "click-1", Payload: []byte(`"by hand"`), Headers: kagzi.Headers{"user": "ada"}, ReadBy: "approved"},
-		{Signal: "approved", ID: got[1].ID, Payload: []byte(`"from a step"`), SentBy: string(send.ID()) + "/send", ReadBy: "branch/approved"},
+		{
+			Signal: "approved", ID: "click-1", Payload: []byte(`"by hand"`), Headers: kagzi.Headers{"user": "ada"},
+			ReadBy: "approved",
+		},
+		{
+			Signal: "approved", ID: got[1].ID, Payload: []byte(`"from a step"`), SentBy: string(send.ID()) + "/send",
+			ReadBy: "branch/approved",
+		},
 	} {
 		m := got[i]
 		if m.ReceivedAt.IsZero() || m.ReadAt.Before(m.ReceivedAt) {
@@ -84,7 +93,8 @@ func TestMessagesSayWhoSentAndReadThem(t *testing.T) {
 	}
 	kit.ResultOf(k, kit.Find(t, k.Client, reader, fork))
 	again := messagesOf(k, fork, kagzi.MessageFilter{})
-	if len(again) != 2 || again[0].ReadAt != got[0].ReadAt || !again[1].ReadAt.After(got[1].ReadAt) || again[1].SentBy != got[1].SentBy {
+	if len(again) != 2 || again[0].ReadAt != got[0].ReadAt || !again[1].ReadAt.After(got[1].ReadAt) ||
+		again[1].SentBy != got[1].SentBy {
 		t.Errorf("the fork has %+v, the run %+v", again, got)
 	}
 }
@@ -94,9 +104,13 @@ func TestMessagesInPages(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked()) // it marks messages as read without a step
 	wf := kagzi.Define[int, int]("wf")
 	run := kit.Begin(k, wf, 1, kagzi.Delay(time.Hour))
-	signals := []kagzi.Signal[int]{kagzi.DefineSignal[int]("item"), kagzi.DefineSignal[int]("item").For("a"), kagzi.DefineSignal[int]("Note"), kagzi.DefineSignal[int]("zeit")}
+	signals := []kagzi.Signal[int]{
+		kagzi.DefineSignal[int]("item"), kagzi.DefineSignal[int]("item").For("a"),
+		kagzi.DefineSignal[int]("Note"), kagzi.DefineSignal[int]("zeit"),
+	}
 	for i := range 20 {
-		if err := k.Client.Signal(k.Ctx, run, signals[i%len(signals)].With(i).WithID(kagzi.ID(fmt.Sprint(100-i)))); err != nil {
+		if err := k.Client.Signal(k.Ctx, run,
+			signals[i%len(signals)].With(i).WithID(kagzi.ID(fmt.Sprint(100-i)))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +129,8 @@ func TestMessagesInPages(t *testing.T) {
 			f.After = page[len(page)-1].ID
 		}
 	}
-	want := strings.Fields("Note_2 Note_6 Note_10 Note_14 Note_18 item_0 item_4 item_8 item_12 item_16 item/a_1 item/a_5 item/a_9 item/a_13 item/a_17 zeit_3 zeit_7 zeit_11 zeit_15 zeit_19")
+	want := strings.Fields("Note_2 Note_6 Note_10 Note_14 Note_18 item_0 item_4 item_8 item_12 item_16 item/a_1 " +
+		"item/a_5 item/a_9 item/a_13 item/a_17 zeit_3 zeit_7 zeit_11 zeit_15 zeit_19")
 	for i := range want {
 		want[i] = strings.ReplaceAll(want[i], "_", " ")
 	}
@@ -127,8 +142,10 @@ func TestMessagesInPages(t *testing.T) {
 			t.Errorf("pages of %d of one signal: %q", limit, got)
 		}
 	}
-	dbtest.Exec(t, k.Pool, `UPDATE kagzi.signals SET consumed_by = 'item', consumed_at = now() WHERE name LIKE 'item%' AND payload <> '9'`)
-	if got := paged(kagzi.MessageFilter{Limit: 2, Unread: true}); !slices.Equal(got, slices.Concat(want[:5], want[12:13], want[15:])) {
+	dbtest.Exec(t, k.Pool, `UPDATE kagzi.signals SET consumed_by = 'item', consumed_at = now() WHERE name LIKE 'item%'
+		AND payload <> '9'`)
+	if got := paged(kagzi.MessageFilter{Limit: 2, Unread: true}); !slices.Equal(got,
+		slices.Concat(want[:5], want[12:13], want[15:])) {
 		t.Errorf("unread: %q", got)
 	}
 	if got := paged(kagzi.MessageFilter{Limit: 2, Unread: true, Signal: "item/a"}); !slices.Equal(got, want[12:13]) {
@@ -168,7 +185,8 @@ func TestMessagesRefusesWrongCalls(t *testing.T) {
 		if _, err := k.Client.Messages(k.Ctx, kagzi.RunID(uuid.NewString()), f); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%+v of no run: %v", f, err)
 		}
-		if _, err := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"}).Messages(k.Ctx, other.ID(), f); !errors.Is(err, kagzi.ErrNotFound) {
+		if _, err := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"}).Messages(k.Ctx, other.ID(),
+			f); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%+v in another namespace: %v", f, err)
 		}
 	}

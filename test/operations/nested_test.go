@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// Steps that wait for the results of other runs, and hold all slots of their worker, are logged once, and named to all with what to do. One
-// that waits for a run which is not due is none of them.
+// Steps that wait for the results of other runs, and hold all slots of their worker, are logged once, and named to all
+// with what to do. One that waits for a run which is not due is none of them.
 func TestStepsThatHoldTheSlotsOfTheRunsTheyWaitFor(t *testing.T) {
 	k := kit.New(t)
 	client, logged := kit.LoggedClient(t, k.Pool)
@@ -40,7 +40,8 @@ func TestStepsThatHoldTheSlotsOfTheRunsTheyWaitFor(t *testing.T) {
 		return len(info.Hung) == 1
 	})
 	awaited := k.InfoOf(kagzi.ID("label 0s"))
-	if h := info.Hung[0]; h.Step != "ship" || h.Awaits != awaited.ID || h.Since.IsZero() || h.Worker != info.Worker || !strings.Contains(h.Cause, string(awaited.ID)) {
+	if h := info.Hung[0]; h.Step != "ship" || h.Awaits != awaited.ID || h.Since.IsZero() || h.Worker != info.Worker ||
+		!strings.Contains(h.Cause, string(awaited.ID)) {
 		t.Errorf("hung: %+v", h)
 	}
 	if hung := k.InfoOf(later).Hung; hung != nil {
@@ -48,15 +49,20 @@ func TestStepsThatHoldTheSlotsOfTheRunsTheyWaitFor(t *testing.T) {
 	}
 	report, err := k.Client.Health(k.Ctx)
 	check := report.Check("nested")
-	if err != nil || check.Status != health.Degraded || report.Workers.Hung != 0 || report.Check("hung").Status != health.Healthy {
+	if err != nil || check.Status != health.Degraded || report.Workers.Hung != 0 ||
+		report.Check("hung").Status != health.Healthy {
 		t.Errorf("health: %v, %+v", err, report)
 	}
-	for _, part := range []string{"step \"ship\" of workflow \"order\"", string(nested.ID()), string(awaited.ID), "as a child", "MaxConcurrent"} {
+	for _, part := range []string{
+		"step \"ship\" of workflow \"order\"", string(nested.ID()), string(awaited.ID),
+		"as a child", "MaxConcurrent",
+	} {
 		if !strings.Contains(check.Detail, part) {
 			t.Errorf("%s\nlacks %s", check.Detail, part)
 		}
 	}
-	logged.WantLine(t, "level=WARN", "a step waits for the result of another run", "workflow=order", "step=ship", string(nested.ID()), "awaits="+string(awaited.ID), "kagzi.RunChild")
+	logged.WantLine(t, "level=WARN", "a step waits for the result of another run", "workflow=order", "step=ship",
+		string(nested.ID()), "awaits="+string(awaited.ID), "kagzi.RunChild")
 	k.Cancel(later) // its slot is that of the run that the other one waits for
 	if got := kit.ResultOf(k, nested); got != 7 {
 		t.Errorf("the result is %d", got)
@@ -76,7 +82,8 @@ func TestStepsThatWaitBesideOtherRuns(t *testing.T) {
 	cfg := hungry()
 	cfg.MaxConcurrent = 2
 	w := kit.NewWorker(t, k.Client, cfg)
-	other, order, label := kagzi.Define[int, int]("other", kit.NoRetry), kagzi.Define[int, int]("order", kit.NoRetry), kagzi.Define[int, int]("label", kit.NoRetry)
+	other, order, label := kagzi.Define[int, int]("other", kit.NoRetry), kagzi.Define[int, int]("order", kit.NoRetry),
+		kagzi.Define[int, int]("label", kit.NoRetry)
 	begun, blocks, goOn := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	kagzi.Handle(w, label, func(_ kagzi.Context, n int) (int, error) { return n, nil })
 	kagzi.Handle(w, order, func(ctx kagzi.Context, n int) (int, error) {

@@ -15,11 +15,14 @@ func TestVerbsOfARunThatDoesNotExist(t *testing.T) {
 	k := kit.New(t)
 	mail := kagzi.DefineSignal[int]("mail")
 	for name, verb := range map[string]func(kagzi.Ref) error{
-		"Cancel":     func(r kagzi.Ref) error { return k.Client.Cancel(k.Ctx, r) },
-		"Delete":     func(r kagzi.Ref) error { return k.Client.Delete(k.Ctx, r) },
-		"Fork":       func(r kagzi.Ref) error { _, err := k.Client.Fork(k.Ctx, r, "s"); return err },
-		"Get":        func(r kagzi.Ref) error { _, err := k.Client.Get(k.Ctx, r); return err },
-		"Messages":   func(r kagzi.Ref) error { _, err := k.Client.Messages(k.Ctx, r, kagzi.MessageFilter{}); return err },
+		"Cancel": func(r kagzi.Ref) error { return k.Client.Cancel(k.Ctx, r) },
+		"Delete": func(r kagzi.Ref) error { return k.Client.Delete(k.Ctx, r) },
+		"Fork":   func(r kagzi.Ref) error { _, err := k.Client.Fork(k.Ctx, r, "s"); return err },
+		"Get":    func(r kagzi.Ref) error { _, err := k.Client.Get(k.Ctx, r); return err },
+		"Messages": func(r kagzi.Ref) error {
+			_, err := k.Client.Messages(k.Ctx, r, kagzi.MessageFilter{})
+			return err
+		},
 		"PauseRun":   func(r kagzi.Ref) error { return k.Client.PauseRun(k.Ctx, r) },
 		"Restart":    func(r kagzi.Ref) error { _, err := k.Client.Restart(k.Ctx, r); return err },
 		"Resume":     func(r kagzi.Ref) error { return k.Client.Resume(k.Ctx, r) },

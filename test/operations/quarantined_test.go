@@ -26,7 +26,8 @@ func TestInfoOfAQuarantinedRun(t *testing.T) {
 		t.Error("a run that failed is quarantined")
 	}
 	info := k.InfoOf(bad)
-	if text, err := json.Marshal(info); !info.Quarantined || err != nil || !strings.Contains(string(text), `"quarantined":true`) {
+	if text, err := json.Marshal(info); !info.Quarantined || err != nil ||
+		!strings.Contains(string(text), `"quarantined":true`) {
 		t.Errorf("the quarantined run is %s, %v", text, err)
 	}
 	if err := stop(); err != nil {

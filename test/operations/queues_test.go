@@ -25,23 +25,28 @@ func startIn(t *testing.T, c *kagzi.Client, g *kit.Gate, queue string, n int) (r
 	return runs
 }
 
-// Queues with due runs have their shares of the slots, and the worker uses all of its slots. When the runs of one queue are over, the
-// others get its slots.
+// Queues with due runs have their shares of the slots, and the worker uses all of its slots. When the runs of one queue
+// are over, the others get its slots.
 func TestSharesOfSlots(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	g := kit.NewGate()
 	g.Begun = make(chan int, 1000)
-	runs := map[string][]*kagzi.Run[string]{"a": startIn(t, c, g, "a", 40), "b": startIn(t, c, g, "b", 7), "c": startIn(t, c, g, "c", 3)}
+	runs := map[string][]*kagzi.Run[string]{
+		"a": startIn(t, c, g, "a", 40), "b": startIn(t, c, g, "b", 7),
+		"c": startIn(t, c, g, "c", 3),
+	}
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queues: map[string]int{"a": 1, "b": 3, "c": 4}, MaxConcurrent: 16})
 	g.Handle(w)
 	kit.StartLocal(t, w)
 	for range 16 {
 		await.Receive(t, g.Begun)
 	}
-	// c needs only three of its eight slots. Of the other thirteen, b takes its seven, less than three quarters, and a has the rest.
-	got := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(task_queue || ' ' || n, ', ' ORDER BY task_queue) FROM (
+	// c needs only three of its eight slots. Of the other thirteen, b takes its seven, less than three quarters, and a
+	// has the rest.
+	got := dbtest.QueryOne[string](t, db.Pool, `SELECT string_agg(task_queue || ' ' || n, ', ' ORDER BY task_queue)
+		FROM (
 		SELECT task_queue, count(*) AS n FROM kagzi.workflow_runs WHERE status = 'RUNNING' GROUP BY 1) r`)
 	if got != "a 6, b 7, c 3" {
 		t.Errorf("%s hold slots", got)
@@ -89,8 +94,8 @@ func TestMoreQueuesThanSlots(t *testing.T) {
 	}
 }
 
-// Queues are added to a worker that runs, and removed from it. The registry shows that. When the worker is lost, its runs in a queue
-// that it has left are released, too.
+// Queues are added to a worker that runs, and removed from it. The registry shows that. When the worker is lost, its
+// runs in a queue that it has left are released, too.
 func TestQueuesOfARunningWorker(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -137,7 +142,8 @@ func TestQueuesOfARunningWorker(t *testing.T) {
 
 	row := kit.Only(t, c, kagzi.WorkerFilter{Queue: "a"})
 	change(c.ForceOffline(t.Context(), row.ID))
-	if due := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'b' AND available_at <= now()`); due != 2 {
+	if due := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'b'
+		AND available_at <= now()`); due != 2 {
 		t.Errorf("%d of two runs are due in the queue that the dead worker had left", due)
 	}
 	await.Receive(t, g.Begun) // the run of a, on the same worker under its new ID

@@ -24,7 +24,9 @@ func TestResultSaysThatRightsAreMissing(t *testing.T) {
 	db := dbtest.Database(t)
 	ctx := kit.Context(t)
 	role, c, _ := kit.PoorClient(t, db, `SELECT ON kagzi.workflow_runs`)
-	dbtest.Exec(t, db.Pool, `GRANT SELECT (run_id, lease, started_at, deadline_at, available_at, run_key, key_scope) ON kagzi.workflow_runs TO `+role) // for Start
+	// for Start
+	dbtest.Exec(t, db.Pool, `GRANT SELECT (run_id, lease, started_at, deadline_at, available_at, run_key, key_scope)
+		ON kagzi.workflow_runs TO `+role)
 	run, err := kagzi.Start(ctx, c, kit.Nothing, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -33,8 +35,8 @@ func TestResultSaysThatRightsAreMissing(t *testing.T) {
 	kit.MustContain(t, err, "lacks SELECT on kagzi.workflow_runs")
 }
 
-// The server refuses the records of one run, with errors that their contents do not cause. The records of other runs are
-// written, the errors are logged, and the run continues after the repair.
+// The server refuses the records of one run, with errors that their contents do not cause. The records of other runs
+// are written, the errors are logged, and the run continues after the repair.
 func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ does, says string }{
@@ -49,8 +51,10 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 			db := dbtest.Database(t)
 			ctx := kit.Context(t)
 			dbtest.Exec(t, db.Pool, `CREATE TABLE public.journal (n int)`)
-			dbtest.Exec(t, db.Pool, `CREATE FUNCTION journal() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+tt.does+`; RETURN NEW; END $$`)
-			dbtest.Exec(t, db.Pool, `CREATE TRIGGER journal BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id = 'journaled') EXECUTE FUNCTION journal()`)
+			dbtest.Exec(t, db.Pool, `CREATE FUNCTION journal() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+tt.does+
+				`; RETURN NEW; END $$`)
+			dbtest.Exec(t, db.Pool, `CREATE TRIGGER journal BEFORE INSERT ON kagzi.step_runs FOR EACH ROW
+				WHEN (NEW.step_id = 'journaled') EXECUTE FUNCTION journal()`)
 			_, c, logged := kit.PoorClient(t, db, "")
 			var calls atomic.Int64
 			wf := kagzi.Define[int, int]("wf")
@@ -69,9 +73,11 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 			kit.StartWorker(t, w)
 			kit.CheckResults(t, runs[1:], func(i int) int { return i + 1 })
 			if tt.says != "" {
-				logged.WantLine(t, "the database refuses an operation of the worker", "flush what some runs have recorded", tt.says)
+				logged.WantLine(t, "the database refuses an operation of the worker",
+					"flush what some runs have recorded", tt.says)
 				report, err := c.Health(ctx)
-				if check := report.Check("work"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, "cannot flush what some runs have recorded") {
+				if check := report.Check("work"); err != nil || check.Status != health.Degraded ||
+					!strings.Contains(check.Detail, "cannot flush what some runs have recorded") {
 					t.Errorf("Health has %+v, %v", check, err)
 				}
 			}
@@ -90,14 +96,17 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 	}
 }
 
-// The server refuses all records for a while, as with a full disk. The worker keeps trying, with few statements however many
-// records wait. Health reports it, no step fails, and all records are written in the end.
+// The server refuses all records for a while, as with a full disk. The worker keeps trying, with few statements however
+// many records wait. Health reports it, no step fails, and all records are written in the end.
 func TestNothingCanBeRecorded(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	ctx := kit.Context(t)
-	dbtest.Exec(t, db.Pool, `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'could not extend file' USING ERRCODE = '53100'; END $$`)
-	dbtest.Exec(t, db.Pool, `CREATE TRIGGER full_disk BEFORE INSERT ON kagzi.step_runs FOR EACH ROW EXECUTE FUNCTION full_disk()`)
+	dbtest.Exec(t, db.Pool,
+		`CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'could not extend file'
+			USING ERRCODE = '53100'; END $$`)
+	dbtest.Exec(t, db.Pool, `CREATE TRIGGER full_disk BEFORE INSERT ON kagzi.step_runs
+		FOR EACH ROW EXECUTE FUNCTION full_disk()`)
 	c, logged := kit.LoggedClient(t, db.Pool)
 	const n = 200
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
@@ -125,7 +134,8 @@ func TestNothingCanBeRecorded(t *testing.T) {
 	begun, before := time.Now(), flushes.Load()
 	logged.WantLine(t, "the database refuses an operation of the worker", "what=flush", "53100")
 	report, err := c.Health(ctx)
-	if check := report.Check("work"); err != nil || check.Status != health.Degraded || !strings.Contains(check.Detail, "cannot flush for") {
+	if check := report.Check("work"); err != nil || check.Status != health.Degraded ||
+		!strings.Contains(check.Detail, "cannot flush for") {
 		t.Errorf("Health has %+v, %v", check, err)
 	}
 	await.True(t, "it is tried many times", func() bool { return flushes.Load()-before > 100 })
@@ -139,16 +149,19 @@ func TestNothingCanBeRecorded(t *testing.T) {
 	}
 }
 
-// The server cancels every statement that records more than ten steps, because it takes too long. The worker halves the flush.
+// The server cancels every statement that records more than ten steps, because it takes too long. The worker halves the
+// flush.
 func TestFlushThatIsTooMuchIsHalved(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	dbtest.Exec(t, db.Pool, `CREATE FUNCTION impatient() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
-			IF (SELECT count(*) FROM added) > 10 THEN RAISE 'canceling statement due to statement timeout' USING ERRCODE = '57014'; END IF;
+			IF (SELECT count(*) FROM added) > 10 THEN RAISE 'canceling statement due to statement timeout'
+				USING ERRCODE = '57014'; END IF;
 			RETURN NULL;
 		END $$`)
-	dbtest.Exec(t, db.Pool, `CREATE TRIGGER impatient AFTER INSERT ON kagzi.step_runs REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION impatient()`)
+	dbtest.Exec(t, db.Pool, `CREATE TRIGGER impatient AFTER INSERT ON kagzi.step_runs REFERENCING NEW TABLE AS added
+		FOR EACH STATEMENT EXECUTE FUNCTION impatient()`)
 	c := kit.NewClient(t, db.Pool)
 	const n = 50
 	wf := kagzi.Define[int, int]("wf")
@@ -177,8 +190,10 @@ func TestRefusalsOfWhatWasGivenAreBadRequests(t *testing.T) {
 	k := kit.New(t)
 	only := func(_ any, err error) error { return err }
 	for name, err := range map[string]error{
-		"an input that cannot be encoded":    only(kagzi.Start(k.Ctx, k.Client, kagzi.Define[func(), int]("f"), func() {})),
-		"a payload that cannot be encoded":   k.Client.Signal(k.Ctx, kagzi.ID("x"), kagzi.DefineSignal[func()]("s").With(func() {})),
+		"an input that cannot be encoded": only(kagzi.Start(k.Ctx, k.Client, kagzi.Define[func(), int]("f"),
+			func() {})),
+		"a payload that cannot be encoded": k.Client.Signal(k.Ctx, kagzi.ID("x"),
+			kagzi.DefineSignal[func()]("s").With(func() {})),
 		"a schema version that is not known": only(migrations.SQL(0, 99)),
 		"a zero run":                         only(k.Client.Get(k.Ctx, &kagzi.Run[int]{})),
 		"a zero RunInfo":                     k.Client.Cancel(k.Ctx, kagzi.RunInfo{}),

@@ -27,8 +27,8 @@ func (s *lockedSealer) Seal(data []byte) ([]byte, error) {
 func (*lockedSealer) Open(data []byte) ([]byte, error) { return data, nil }
 func (*lockedSealer) HashKey() []byte                  { return nil }
 
-// An operation is refused, and the function goes another way. A replay, in which nothing refuses it any more, goes the same way.
-// A further attempt of the run, which forgets the failure, tries it again.
+// An operation is refused, and the function goes another way. A replay, in which nothing refuses it any more, goes the
+// same way. A further attempt of the run, which forgets the failure, tries it again.
 func TestRefusedOperationIsRecorded(t *testing.T) {
 	t.Parallel()
 	told, child := kagzi.DefineTopic[string]("told"), kagzi.Define[string, int]("child", kagzi.Queue("elsewhere"))
@@ -56,7 +56,9 @@ func TestRefusedOperationIsRecorded(t *testing.T) {
 			return strings.Contains(err.Error(), "no child now") && errors.Is(err, kind.Unavailable)
 		}, true},
 		"MapTooLarge": {func(ctx kagzi.Context) error {
-			_, err := kagzi.Map(ctx, "refused", []string{large}, func(kagzi.Context, string) (int, error) { return 0, nil })
+			_, err := kagzi.Map(ctx, "refused", []string{large}, func(kagzi.Context, string) (int, error) {
+				return 0, nil
+			})
 			return err
 		}, "size", func(err error) bool {
 			return errors.Is(err, kagzi.ErrPayloadTooLarge) && errors.Is(err, kind.Validation)
@@ -74,7 +76,9 @@ func TestRefusedOperationIsRecorded(t *testing.T) {
 					case "sealer":
 						cfg.Sealer = sealer
 					case "interceptor":
-						cfg.Interceptors = []kagzi.Interceptor{{Start: func(ctx context.Context, calls []*kagzi.StartCall, next func(context.Context) error) error {
+						cfg.Interceptors = []kagzi.Interceptor{{Start: func(ctx context.Context,
+							calls []*kagzi.StartCall, next func(context.Context) error,
+						) error {
 							if refuses.Load() && calls[0].Workflow == "child" {
 								return fmt.Errorf("%w: no child now", kind.Unavailable)
 							}
@@ -112,7 +116,8 @@ func TestRefusedOperationIsRecorded(t *testing.T) {
 				sealer.locked.Store(way == "Handled" || tt.again)
 				stop := serve(client(most))
 				if way == "Returned" && !tt.again {
-					if failed := kit.FailureOf(k, run, kagzi.StatusFailed); !strings.Contains(failed.Message, "refused") {
+					if failed := kit.FailureOf(k, run, kagzi.StatusFailed); !strings.Contains(failed.Message,
+						"refused") {
 						t.Errorf("the run failed with %v", failed)
 					}
 					return
@@ -136,7 +141,8 @@ func TestRefusedOperationIsRecorded(t *testing.T) {
 				if out := kit.ResultOf(k, run); out != 1 {
 					t.Errorf("the run went the other way: %d", out)
 				}
-				done := k.Count(`SELECT (SELECT count(*) FROM kagzi.events) + (SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'child')`)
+				done := k.Count(`SELECT (SELECT count(*) FROM kagzi.events) + (SELECT count(*) FROM kagzi.workflow_runs
+					WHERE workflow_type = 'child')`)
 				if want := map[string]int{"Handled": 0, "Returned": 1}[way]; done != want {
 					t.Errorf("%d times done, want %d", done, want)
 				}
@@ -154,14 +160,17 @@ func deep[T any](ctx kagzi.Context, n int, fn func(kagzi.Context) (T, error)) (T
 	if n-1-size == 1 { // nothing has one byte: a name and a slash
 		size--
 	}
-	return kagzi.Go(ctx, strings.Repeat("b", size), func(ctx kagzi.Context) (T, error) { return deep(ctx, n-1-size, fn) }).Result(ctx)
+	return kagzi.Go(ctx, strings.Repeat("b", size), func(ctx kagzi.Context) (T, error) {
+		return deep(ctx, n-1-size, fn)
+	}).Result(ctx)
 }
 
 // An operation whose path is too long is refused before it does anything; with one byte less, it is done.
 func TestLongestPath(t *testing.T) {
 	t.Parallel()
 	const longest = 2000
-	told, child, undo := kagzi.DefineTopic[string]("told"), kagzi.Define[int, int]("child"), kagzi.Define[int, int]("undo")
+	told, child, undo := kagzi.DefineTopic[string]("told"), kagzi.Define[int, int]("child"),
+		kagzi.Define[int, int]("undo")
 	branch := func(kagzi.Context) error { return nil }
 	called := func(calls *atomic.Int64) func(context.Context) (int, error) { return kit.Once(calls, 1) }
 	name := "0123456789"
@@ -178,8 +187,12 @@ func TestLongestPath(t *testing.T) {
 			_, err2 := kagzi.Step(ctx, name, called(calls))
 			return errors.Join(err, err2)
 		}},
-		"Sleep":   {10, func(ctx kagzi.Context, _ *atomic.Int64) error { return kagzi.Sleep(ctx, name, time.Millisecond) }},
-		"Publish": {10, func(ctx kagzi.Context, _ *atomic.Int64) error { return kagzi.Publish(ctx, name, told.With("x")) }},
+		"Sleep": {10, func(ctx kagzi.Context, _ *atomic.Int64) error {
+			return kagzi.Sleep(ctx, name, time.Millisecond)
+		}},
+		"Publish": {10, func(ctx kagzi.Context, _ *atomic.Int64) error {
+			return kagzi.Publish(ctx, name, told.With("x"))
+		}},
 		"SetMetadata": {10, func(ctx kagzi.Context, _ *atomic.Int64) error {
 			return kagzi.SetMetadata(ctx, name, kagzi.Metadata{"k": "v"})
 		}},
@@ -205,11 +218,14 @@ func TestLongestPath(t *testing.T) {
 			return kagzi.Parallel(ctx, name, map[string]func(kagzi.Context) error{"a": branch, "b": branch})
 		}},
 		"Map": {12, func(ctx kagzi.Context, calls *atomic.Int64) error {
-			_, err := kagzi.Map(ctx, name, []int{1, 2}, func(kagzi.Context, int) (int, error) { return called(calls)(nil) })
+			_, err := kagzi.Map(ctx, name, []int{1, 2}, func(kagzi.Context, int) (int, error) {
+				return called(calls)(nil)
+			})
 			return err
 		}},
 		"Race": {12, func(ctx kagzi.Context, calls *atomic.Int64) error {
-			_, _, err := kagzi.Race(ctx, name, map[string]func(kagzi.Context) (int, error){"a": func(kagzi.Context) (int, error) { return called(calls)(nil) }})
+			_, _, err := kagzi.Race(ctx, name, map[string]func(kagzi.Context) (int,
+				error){"a": func(kagzi.Context) (int, error) { return called(calls)(nil) }})
 			return err
 		}},
 		"Compensate": {10, func(ctx kagzi.Context, _ *atomic.Int64) error {
@@ -234,7 +250,9 @@ func TestLongestPath(t *testing.T) {
 				kagzi.Handle(w, idle, func(kagzi.Context, int) (int, error) { return 0, nil })
 			}
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, over int) (int, error) {
-				return deep(ctx, longest-tt.size+over, func(ctx kagzi.Context) (int, error) { return 1, tt.call(ctx, &calls) })
+				return deep(ctx, longest-tt.size+over, func(ctx kagzi.Context) (int, error) {
+					return 1, tt.call(ctx, &calls)
+				})
 			})
 			kit.StartWorker(t, w)
 			if out := kit.ResultOf(k, kit.Begin(k, wf, 0)); out != 1 {
@@ -273,13 +291,15 @@ func TestRefusedPlaceOfALimit(t *testing.T) {
 		if i == 7 {
 			name = "refused"
 		}
-		return kagzi.Step(ctx, name, func(context.Context) (int, error) { return i, nil }, kagzi.Limit("api"), kit.NoRetry)
+		return kagzi.Step(ctx, name, func(context.Context) (int, error) { return i, nil }, kagzi.Limit("api"),
+			kit.NoRetry)
 	})
 	runs := kit.StartRuns(t, k.Client, wf, n)
 	for i, run := range runs {
 		if i == 7 {
 			failed := kit.FailureOf(k, run, kagzi.StatusFailed)
-			if failed.Kind != kind.Database || !strings.Contains(failed.Message, `limit "api"`) || !strings.Contains(failed.Message, "poison") {
+			if failed.Kind != kind.Database || !strings.Contains(failed.Message, `limit "api"`) ||
+				!strings.Contains(failed.Message, "poison") {
 				t.Errorf("the run failed with %v", failed)
 			}
 			continue

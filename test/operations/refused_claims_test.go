@@ -34,7 +34,8 @@ func wantHealthToName(t *testing.T, k *kit.Kit, what string) {
 	})
 }
 
-// The database refuses the claim of one run. All others are claimed, the run is named, and it is claimed once it may be.
+// The database refuses the claim of one run. All others are claimed, the run is named, and it is claimed once it may
+// be.
 func TestRefusedClaimHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	const claimed = `NEW.status = 'RUNNING' AND NEW.metadata::text LIKE '%poison%'`
@@ -51,7 +52,9 @@ func TestRefusedClaimHoldsUpNoOther(t *testing.T) {
 		"OfKeys": {opts: func(i int) []kagzi.StartOption {
 			return []kagzi.StartOption{kagzi.Key([]string{"bad", "good"}[min(i, 1)])}
 		}},
-		"OfOneKeyAtCommit": {refuse: refuseAtCommit, opts: func(int) []kagzi.StartOption { return []kagzi.StartOption{kagzi.Key("key")} }},
+		"OfOneKeyAtCommit": {refuse: refuseAtCommit, opts: func(int) []kagzi.StartOption {
+			return []kagzi.StartOption{kagzi.Key("key")}
+		}},
 		"OfGroups": {opts: func(i int) []kagzi.StartOption {
 			return []kagzi.StartOption{kagzi.Group([]string{"bad", "good"}[min(i, 1)])}
 		}},
@@ -59,8 +62,13 @@ func TestRefusedClaimHoldsUpNoOther(t *testing.T) {
 			must(k.T, k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", MaxRunning: 1}))
 		}},
 		"OfKeysOfALimitedQueue": {prepare: func(k *kit.Kit) {
-			must(k.T, k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", MaxRunning: 2, EachKey: kagzi.KeyLimits{MaxRunning: 1}}))
-		}, opts: func(i int) []kagzi.StartOption { return []kagzi.StartOption{kagzi.Key([]string{"bad", "good"}[i%2])} }},
+			must(k.T, k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{
+				Queue: "default", MaxRunning: 2,
+				EachKey: kagzi.KeyLimits{MaxRunning: 1},
+			}))
+		}, opts: func(i int) []kagzi.StartOption {
+			return []kagzi.StartOption{kagzi.Key([]string{"bad", "good"}[i%2])}
+		}},
 		"Paused": {prepare: func(k *kit.Kit) { must(k.T, k.Client.Pause(k.Ctx, kagzi.Target{Queue: "other"})) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,13 +136,16 @@ func TestManyRefusedClaims(t *testing.T) {
 		}
 		good = append(good, kit.Begin(k, wf, i))
 	}
-	kit.ServeWith(k, kagzi.WorkerConfig{MaxConcurrent: 4}, wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
+	kit.ServeWith(k, kagzi.WorkerConfig{MaxConcurrent: 4}, wf, func(_ kagzi.Context, n int) (int, error) {
+		return n, nil
+	})
 	for _, run := range good {
 		kit.ResultOf(k, run)
 	}
 }
 
-// The database refuses the start of a consumer's run, a change of the consumer, or the claim of the run. Other consumers and runs go on.
+// The database refuses the start of a consumer's run, a change of the consumer, or the claim of the run. Other
+// consumers and runs go on.
 func TestRefusedConsumerHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string][3]string{

@@ -21,7 +21,8 @@ import (
 func refuse(t *testing.T, k *kit.Kit, table, event, condition string) {
 	t.Helper()
 	k.Exec(`CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poison'; END $$`)
-	k.Exec(`CREATE TRIGGER refuse BEFORE ` + event + ` ON kagzi.` + table + ` FOR EACH ROW WHEN (` + condition + `) EXECUTE FUNCTION refuse()`)
+	k.Exec(`CREATE TRIGGER refuse BEFORE ` + event + ` ON kagzi.` + table + ` FOR EACH ROW WHEN (` + condition +
+		`) EXECUTE FUNCTION refuse()`)
 }
 
 // loggedKit returns a kit whose client logs to the buffer.
@@ -30,14 +31,16 @@ func loggedKit(t *testing.T) (*kit.Kit, *testlog.Buffer) {
 	return kit.NewWith(t, kagzi.ClientConfig{Logger: logged.Logger()}), logged
 }
 
-// The server refuses a write that the function does not wait for. Whatever the function does meanwhile, the run fails, and nothing
-// that follows the write is written.
+// The server refuses a write that the function does not wait for. Whatever the function does meanwhile, the run fails,
+// and nothing that follows the write is written.
 func TestNothingFollowsARefusedWrite(t *testing.T) {
 	t.Parallel()
 	told, child := kagzi.DefineTopic[string]("told"), kagzi.Define[int, int]("child", kagzi.Queue("elsewhere"))
 	calls := map[string]func(kagzi.Context) error{
-		"Publish":     func(ctx kagzi.Context) error { return kagzi.Publish(ctx, "refused", told.With("event")) },
-		"SetMetadata": func(ctx kagzi.Context) error { return kagzi.SetMetadata(ctx, "refused", kagzi.Metadata{"k": "v"}) },
+		"Publish": func(ctx kagzi.Context) error { return kagzi.Publish(ctx, "refused", told.With("event")) },
+		"SetMetadata": func(ctx kagzi.Context) error {
+			return kagzi.SetMetadata(ctx, "refused", kagzi.Metadata{"k": "v"})
+		},
 		"StartChild": func(ctx kagzi.Context) error {
 			_, err := kagzi.StartChild(ctx, "refused", child, 1)
 			return err
@@ -51,11 +54,14 @@ func TestNothingFollowsARefusedWrite(t *testing.T) {
 	}
 	const nowhere = ""
 	for way, tt := range map[string]struct {
-		until string                                           // the point that the execution has reached when the write is sent
+		// the point that the execution has reached when the write is sent
+		until string
 		code  func(ctx kagzi.Context, call func() error) error // what the function does
 	}{
 		"Returned": {"finish", func(_ kagzi.Context, call func() error) error { return call() }},
-		"Failed":   {"finish", func(_ kagzi.Context, call func() error) error { return errors.Join(call(), errors.New("own")) }},
+		"Failed": {"finish", func(_ kagzi.Context, call func() error) error {
+			return errors.Join(call(), errors.New("own"))
+		}},
 		"FailedAtAll": {"finish", func(_ kagzi.Context, call func() error) error {
 			return kagzi.Permanent(errors.Join(call(), errors.New("own")))
 		}},
@@ -116,16 +122,20 @@ func TestNothingFollowsARefusedWrite(t *testing.T) {
 				kit.StartWorker(t, w)
 				run := kit.Begin(k, wf, 1)
 				failed := kit.FailureOf(k, run, kagzi.StatusFailed)
-				if failed.Kind != kind.Database || !strings.Contains(failed.Message, "poison") || !strings.Contains(failed.Message, `"refused"`) {
+				if failed.Kind != kind.Database || !strings.Contains(failed.Message, "poison") ||
+					!strings.Contains(failed.Message, `"refused"`) {
 					t.Errorf("the run failed with %v", failed)
 				}
 				for step, rows := range k.Steps(run) {
 					t.Errorf("step %q is recorded: %+v", step, rows)
 				}
-				if n := k.Count(`SELECT (SELECT count(*) FROM kagzi.events) + (SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'child' OR metadata IS NOT NULL OR progress IS NOT NULL OR output IS NOT NULL)`); n != 0 {
+				if n := k.Count(`SELECT (SELECT count(*) FROM kagzi.events) + (SELECT count(*) FROM kagzi.workflow_runs
+					WHERE workflow_type = 'child' OR metadata IS NOT NULL OR progress IS NOT NULL
+					OR output IS NOT NULL)`); n != 0 {
 					t.Errorf("%d things were written", n)
 				}
-				logged.WantLine(t, "the database refuses a write of a run", "level=ERROR", string(run.ID()), "refused", "poison")
+				logged.WantLine(t, "the database refuses a write of a run", "level=ERROR", string(run.ID()),
+					"refused", "poison")
 			})
 		}
 	}
@@ -145,12 +155,13 @@ func TestRefusedWriteAtADrain(t *testing.T) {
 		}
 	})
 	kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
-		return 1, errors.Join(kagzi.SetMetadata(ctx, "refused", kagzi.Metadata{"k": "v"}), kagzi.Do(ctx, "s", func(ctx context.Context) error {
-			close(begun)
-			<-ctx.Done()
-			close(ended)
-			return ctx.Err()
-		}))
+		return 1, errors.Join(kagzi.SetMetadata(ctx, "refused", kagzi.Metadata{"k": "v"}),
+			kagzi.Do(ctx, "s", func(ctx context.Context) error {
+				close(begun)
+				<-ctx.Done()
+				close(ended)
+				return ctx.Err()
+			}))
 	})
 	stop := kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, 1)
@@ -195,11 +206,13 @@ func TestFailureWhoseTextIsRefused(t *testing.T) {
 			t.Parallel()
 			k, logged := loggedKit(t)
 			refuse(t, k, "workflow_runs", "UPDATE", `NEW.error LIKE '%€%'`)
-			k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW WHEN (NEW.step_id LIKE '%€%') EXECUTE FUNCTION refuse()`)
+			k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.step_runs FOR EACH ROW
+				WHEN (NEW.step_id LIKE '%€%') EXECUTE FUNCTION refuse()`)
 			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 			kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) { return 1, code(ctx) })
 			failed := kit.FailureOf(k, kit.Begin(k, wf, 1), kagzi.StatusFailed)
-			if failed.Kind != kind.Database || !strings.Contains(failed.Message, "SQLSTATE P0001") || strings.ContainsFunc(failed.Message, func(r rune) bool { return r > 127 || r == '"' }) {
+			if failed.Kind != kind.Database || !strings.Contains(failed.Message, "SQLSTATE P0001") ||
+				strings.ContainsFunc(failed.Message, func(r rune) bool { return r > 127 || r == '"' }) {
 				t.Errorf("the run failed with %v", failed)
 			}
 			logged.WantLine(t, "the database refuses the text of a run's failure", "level=ERROR", "10 €")
@@ -207,7 +220,8 @@ func TestFailureWhoseTextIsRefused(t *testing.T) {
 	}
 }
 
-// The server refuses every end of a run. The worker keeps the run and tries again, Health says so, and the run ends after the repair.
+// The server refuses every end of a run. The worker keeps the run and tries again, Health says so, and the run ends
+// after the repair.
 func TestEndThatIsRefusedIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	k, logged := loggedKit(t)
@@ -215,7 +229,8 @@ func TestEndThatIsRefusedIsTriedAgain(t *testing.T) {
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)
 	kit.Serve(k, wf, func(kagzi.Context, int) (int, error) { return 0, errors.New("own") })
 	run := kit.Begin(k, wf, 1)
-	logged.WantLine(t, "the database refuses an operation of the worker", "flush what some runs have recorded", "poison")
+	logged.WantLine(t, "the database refuses an operation of the worker",
+		"flush what some runs have recorded", "poison")
 	if info := k.InfoOf(run); info.Status != kagzi.StatusRunning {
 		t.Errorf("the run is %s", info.Status)
 	}
@@ -223,12 +238,13 @@ func TestEndThatIsRefusedIsTriedAgain(t *testing.T) {
 	kit.MustContain(t, kit.FailureOf(k, run, kagzi.StatusFailed), "P0001")
 }
 
-// What the steps of a run have done is undone after a refused write: also by the step whose record is refused, and by one of another
-// branch that ends after it.
+// What the steps of a run have done is undone after a refused write: also by the step whose record is refused, and by
+// one of another branch that ends after it.
 func TestRefusedWriteIsCompensated(t *testing.T) {
 	t.Parallel()
 	k, _ := loggedKit(t)
-	refuse(t, k, "step_runs", "INSERT", `NEW.step_id IN ('own/refused', 'other/after') AND NEW.status = 'COMPLETED' AND NEW.step_kind = 'FUNCTION'`)
+	refuse(t, k, "step_runs", "INSERT",
+		`NEW.step_id IN ('own/refused', 'other/after') AND NEW.status = 'COMPLETED' AND NEW.step_kind = 'FUNCTION'`)
 	wf, undo := kagzi.Define[int, int]("wf", kit.NoRetry), kagzi.Define[string, int]("undo")
 	undone := make(chan string, 2)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
@@ -295,7 +311,8 @@ func TestCancelBesideARefusedWrite(t *testing.T) {
 			k.Cancel(run)
 			release()
 			kit.FailureOf(k, run, kagzi.StatusCancelled)
-			if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'undo' AND status = 'COMPLETED'`); n != 1 {
+			if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'undo'
+				AND status = 'COMPLETED'`); n != 1 {
 				t.Errorf("%d compensations ran", n)
 			}
 			if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_kind <> 'COMPENSATION'`); n != 0 {

@@ -31,7 +31,9 @@ func handleCounted(w *kagzi.Worker, begun chan<- struct{}, open <-chan struct{})
 		}); err != nil {
 			return "", err
 		}
-		if _, err := kagzi.StepTx(ctx, "second", func(context.Context, pgx.Tx) (string, error) { return "", nil }); err != nil {
+		if _, err := kagzi.StepTx(ctx, "second", func(context.Context, pgx.Tx) (string, error) {
+			return "", nil
+		}); err != nil {
 			return "", err
 		}
 		if how == "fail" {
@@ -41,8 +43,8 @@ func handleCounted(w *kagzi.Worker, begun chan<- struct{}, open <-chan struct{})
 	})
 }
 
-// After a clean stop, the worker's row counts all that the worker did: also what it did after its last heartbeat, which was minutes
-// ago, and while it drained.
+// After a clean stop, the worker's row counts all that the worker did: also what it did after its last heartbeat, which
+// was minutes ago, and while it drained.
 func TestRegistryCountsAfterStop(t *testing.T) {
 	t.Parallel()
 	for name, drains := range map[string]func(c *kagzi.Client, id string, stop func()) error{
@@ -79,8 +81,11 @@ func TestRegistryCountsAfterStop(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := c.Worker(t.Context(), id)
-			steps := dbtest.QueryOne[int64](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs WHERE finished_at IS NOT NULL`) // also attempts that a busy machine has made fail
-			if err != nil || got.Status != "OFFLINE" || got.Active != 0 || got.Completed != 3 || got.Failed != 2 || got.Steps != steps || steps < 10 {
+			// also attempts that a busy machine has made fail
+			steps := dbtest.QueryOne[int64](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs
+				WHERE finished_at IS NOT NULL`)
+			if err != nil || got.Status != "OFFLINE" || got.Active != 0 || got.Completed != 3 || got.Failed != 2 ||
+				got.Steps != steps || steps < 10 {
 				t.Errorf("%+v, %v; %d attempts of steps are recorded", got, err, steps)
 			}
 		})
@@ -123,7 +128,8 @@ func TestRegistryCountsOfAWorkerDeclaredDead(t *testing.T) {
 	work()
 	stop()
 	page, _, err := c.Workers(t.Context(), kagzi.WorkerFilter{})
-	if err != nil || len(page) != 2 || page[0].Completed != 2 || page[0].Steps != 4 || page[1].Completed != 1 || page[1].Steps != 2 {
+	if err != nil || len(page) != 2 || page[0].Completed != 2 || page[0].Steps != 4 || page[1].Completed != 1 ||
+		page[1].Steps != 2 {
 		t.Errorf("%+v, %v", page, err)
 	}
 }

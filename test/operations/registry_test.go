@@ -26,7 +26,8 @@ func TestRegistry(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	cfg := kit.RareHeartbeats
-	cfg.Queue, cfg.MaxConcurrent, cfg.Build, cfg.Labels = "shop", 7, "v1.2.3", map[string]string{"zone": "a", "rack": "4"}
+	cfg.Queue, cfg.MaxConcurrent, cfg.Build, cfg.Labels = "shop", 7, "v1.2.3",
+		map[string]string{"zone": "a", "rack": "4"}
 	w := kit.NewWorker(t, c, cfg)
 	g := kit.NewGate()
 	g.Handle(w)
@@ -40,11 +41,16 @@ func TestRegistry(t *testing.T) {
 	})
 	for name, f := range map[string]kagzi.WorkerFilter{
 		"Queue": {Queue: "shop"}, "Workflow": {Workflow: "gate"}, "Labels": {Labels: map[string]string{"zone": "a"}},
-		"All": {Queue: "shop", Workflow: "gate", Labels: map[string]string{"zone": "a", "rack": "4"}, Status: []string{"ONLINE", "OFFLINE"}},
+		"All": {
+			Queue: "shop", Workflow: "gate", Labels: map[string]string{"zone": "a", "rack": "4"},
+			Status: []string{"ONLINE", "OFFLINE"},
+		},
 	} {
 		got := kit.Only(t, c, f)
-		if !slices.Equal(got.Queues, []string{"shop"}) || !slices.Equal(got.Workflows, []string{"gate"}) || got.Status != "ONLINE" || got.Hostname == "" || got.PID == 0 ||
-			got.Build != "v1.2.3" || got.Labels["zone"] != "a" || got.MaxConcurrent != 7 || !got.Watched || got.StartedAt.IsZero() || got.HeartbeatAt.IsZero() || !got.StoppedAt.IsZero() {
+		if !slices.Equal(got.Queues, []string{"shop"}) || !slices.Equal(got.Workflows, []string{"gate"}) ||
+			got.Status != "ONLINE" || got.Hostname == "" || got.PID == 0 ||
+			got.Build != "v1.2.3" || got.Labels["zone"] != "a" || got.MaxConcurrent != 7 || !got.Watched ||
+			got.StartedAt.IsZero() || got.HeartbeatAt.IsZero() || !got.StoppedAt.IsZero() {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if again, err := c.Worker(t.Context(), got.ID); err != nil || again.ID != got.ID || again.Build != got.Build {
@@ -52,7 +58,8 @@ func TestRegistry(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]kagzi.WorkerFilter{
-		"Queue": {Queue: "bank"}, "Workflow": {Workflow: "gates"}, "Labels": {Labels: map[string]string{"zone": "b"}}, "Status": {Status: []string{"DRAINING"}},
+		"Queue": {Queue: "bank"}, "Workflow": {Workflow: "gates"}, "Labels": {Labels: map[string]string{"zone": "b"}},
+		"Status": {Status: []string{"DRAINING"}},
 	} {
 		if page, total, err := c.Workers(t.Context(), f); err != nil || total != 0 || len(page) != 0 {
 			t.Errorf("%s: %+v, %d, %v", name, page, total, err)
@@ -68,7 +75,8 @@ func TestRegistry(t *testing.T) {
 	for _, e := range events {
 		kinds = append(kinds, e.Event)
 	}
-	if err != nil || !slices.Equal(kinds, []string{"STARTED", "DRAINING", "STOPPED"}) || events[1].Reason != "Run's context ended" {
+	if err != nil || !slices.Equal(kinds, []string{"STARTED", "DRAINING", "STOPPED"}) ||
+		events[1].Reason != "Run's context ended" {
 		t.Errorf("events %+v, %v", events, err)
 	}
 }
@@ -84,19 +92,42 @@ func TestRegistryRefuses(t *testing.T) {
 	ctx := t.Context()
 	list := func(f kagzi.WorkerFilter) error { _, _, err := c.Workers(ctx, f); return err }
 	for want, err := range map[string]error{
-		`kagzi: list workers: Limit is -1: give a positive number`:                    list(kagzi.WorkerFilter{Limit: -1}),
-		`kagzi: list workers: a worker has no status "online": give ONLINE, DR`:       list(kagzi.WorkerFilter{Status: []string{"online"}}),
-		`kagzi: list workers: worker not found: "x" is not a worker ID`:               list(kagzi.WorkerFilter{After: "x"}),
-		`kagzi: list workers: queue "a\x00" contains the control character U+0000`:    list(kagzi.WorkerFilter{Queue: "a\x00"}),
-		`kagzi: list workers: workflow name "a\n" contains the control character`:     list(kagzi.WorkerFilter{Workflow: "a\n"}),
-		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:             c.Drain(ctx, "7"),
-		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`:     c.ForceOffline(ctx, "7"),
-		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: c.Drain(ctx, uuid.Nil.String(), kagzi.InTx(nil)),
-		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`:         c.ForceOffline(ctx, "8", kagzi.InTx(nil)),
-		`kagzi: drain queue: the queue's name is empty: the default one is "default"`: func() error { _, err := c.DrainQueue(ctx, ""); return err }(),
-		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`:    func() error { _, err := c.Worker(ctx, ""); return err }(),
-		`kagzi: log of worker 9: worker not found: "9" is not a worker ID`:            func() error { _, err := c.WorkerLog(ctx, "9"); return err }(),
-		`kagzi: list workers: Metadata key is empty: give each value a name`:          list(kagzi.WorkerFilter{Labels: map[string]string{"": "x"}}),
+		`kagzi: list workers: Limit is -1: give a positive number`: list(kagzi.WorkerFilter{
+			Limit: -1,
+		}),
+		`kagzi: list workers: a worker has no status "online": give ONLINE, DR`: list(kagzi.WorkerFilter{
+			Status: []string{"online"},
+		}),
+		`kagzi: list workers: worker not found: "x" is not a worker ID`: list(kagzi.WorkerFilter{
+			After: "x",
+		}),
+		`kagzi: list workers: queue "a\x00" contains the control character U+0000`: list(kagzi.WorkerFilter{
+			Queue: "a\x00",
+		}),
+		`kagzi: list workers: workflow name "a\n" contains the control character`: list(kagzi.WorkerFilter{
+			Workflow: "a\n",
+		}),
+		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:         c.Drain(ctx, "7"),
+		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`: c.ForceOffline(ctx, "7"),
+		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: c.Drain(ctx, uuid.Nil.String(),
+			kagzi.InTx(nil)),
+		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`: c.ForceOffline(ctx, "8",
+			kagzi.InTx(nil)),
+		`kagzi: drain queue: the queue's name is empty: the default one is "default"`: func() error {
+			_, err := c.DrainQueue(ctx, "")
+			return err
+		}(),
+		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`: func() error {
+			_, err := c.Worker(ctx, "")
+			return err
+		}(),
+		`kagzi: log of worker 9: worker not found: "9" is not a worker ID`: func() error {
+			_, err := c.WorkerLog(ctx, "9")
+			return err
+		}(),
+		`kagzi: list workers: Metadata key is empty: give each value a name`: list(kagzi.WorkerFilter{
+			Labels: map[string]string{"": "x"},
+		}),
 		`kagzi: Grace is -1ns: give at least 1.5s, or set NoGrace (a `: func() error {
 			_, err := kagzi.NewCoordinator(c, kagzi.CoordinatorConfig{Grace: -1})
 			return err
@@ -119,7 +150,8 @@ func TestUnknownWorkers(t *testing.T) {
 	_, eventsErr := c.WorkerLog(t.Context(), id)
 	_, _, pageErr := c.Workers(t.Context(), kagzi.WorkerFilter{After: id})
 	for what, err := range map[string]error{
-		"Worker": gotErr, "WorkerEvents": eventsErr, "Workers": pageErr, "Drain": c.Drain(t.Context(), id), "ForceOffline": c.ForceOffline(t.Context(), id),
+		"Worker": gotErr, "WorkerEvents": eventsErr, "Workers": pageErr, "Drain": c.Drain(t.Context(), id),
+		"ForceOffline": c.ForceOffline(t.Context(), id),
 	} {
 		if !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrNotFound", what, err)
@@ -134,7 +166,8 @@ func TestUnknownWorkers(t *testing.T) {
 	}
 }
 
-// A client of another process drains a worker: its Run returns nil, although its next regular heartbeat is minutes away.
+// A client of another process drains a worker: its Run returns nil, although its next regular heartbeat is minutes
+// away.
 func TestDrainFromAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(c *kagzi.Client, pool *pgxpool.Pool, id string) error{
@@ -183,7 +216,8 @@ func TestDrainFromAnywhere(t *testing.T) {
 			}
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
 			events, err := far.WorkerLog(t.Context(), id)
-			if err != nil || len(events) != 3 || events[1].Event != "DRAINING" || events[1].Reason != "Client.Drain" || events[2].Event != "STOPPED" {
+			if err != nil || len(events) != 3 || events[1].Event != "DRAINING" || events[1].Reason != "Client.Drain" ||
+				events[2].Event != "STOPPED" {
 				t.Errorf("events %+v, %v", events, err)
 			}
 			if err := far.Drain(t.Context(), id); err != nil {
@@ -215,8 +249,8 @@ func TestDrainFromAnywhere(t *testing.T) {
 	})
 }
 
-// ForceOffline takes the runs from a live worker: another worker executes them. The first gives them up and registers again
-// under a new ID.
+// ForceOffline takes the runs from a live worker: another worker executes them. The first gives them up and registers
+// again under a new ID.
 func TestForceOfflineOfALiveWorker(t *testing.T) {
 	t.Parallel()
 	for name, inTx := range map[string]bool{"Now": false, "InTx": true} {
@@ -261,8 +295,8 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 	}
 }
 
-// After ForceOffline of a dead worker, another executes its runs at once, although it polls only once an hour and only the
-// database can notify it.
+// After ForceOffline of a dead worker, another executes its runs at once, although it polls only once an hour and only
+// the database can notify it.
 func TestForceOfflineOfADeadWorker(t *testing.T) {
 	t.Parallel()
 	for name, inTx := range map[string]bool{"Now": false, "InTx": true} {
@@ -272,9 +306,13 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			c, far := kit.NewClient(t, db.Pool), kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 			h := kit.NewGate()
 			runs := kit.StartRuns(t, c, h.Workflow, 2)
-			dead := store.Worker{ID: uuid.New(), Queues: []string{"default"}, Types: []string{"gate"}, LeaseTimeout: time.Hour, StaleAfter: time.Hour}
+			dead := store.Worker{
+				ID: uuid.New(), Queues: []string{"default"}, Types: []string{"gate"},
+				LeaseTimeout: time.Hour, StaleAfter: time.Hour,
+			}
 			claim := store.ClaimRequest{
-				Queue: "default", Types: []store.WorkflowVersions{{Type: "gate", Versions: []int{1}, Default: 1}}, Limit: 2, Worker: dead.ID, Lease: uuid.New(), LeaseTimeout: time.Hour,
+				Queue: "default", Types: []store.WorkflowVersions{{Type: "gate", Versions: []int{1}, Default: 1}},
+				Limit: 2, Worker: dead.ID, Lease: uuid.New(), LeaseTimeout: time.Hour,
 			}
 			s := store.New(db.Pool, "default")
 			if err := s.RegisterWorker(t.Context(), db.Pool, dead); err != nil {
@@ -289,7 +327,8 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			h.Handle(w)
 			kit.StartLocal(t, w)
 			kit.WaitListening(t, db.Pool, 1)
-			if _, err := kagzi.Start(t.Context(), far, h.Workflow, 99); err != nil { // the hints of connecting are over then
+			// the hints of connecting are over then
+			if _, err := kagzi.Start(t.Context(), far, h.Workflow, 99); err != nil {
 				t.Fatal(err)
 			}
 			await.Receive(t, h.Begun)
@@ -298,7 +337,9 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 				if err := c.ForceOffline(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}
-			} else if err := pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error { return c.ForceOffline(t.Context(), id, kagzi.InTx(tx)) }); err != nil {
+			} else if err := pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error {
+				return c.ForceOffline(t.Context(), id, kagzi.InTx(tx))
+			}); err != nil {
 				t.Fatal(err)
 			}
 			for range runs {

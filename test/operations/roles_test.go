@@ -37,7 +37,8 @@ func newCast(t *testing.T) *cast {
 	return c
 }
 
-// refused checks that a call was refused because c's user lacks a right, and that the error says which statement grants it.
+// refused checks that a call was refused because c's user lacks a right, and that the error says which statement grants
+// it.
 func (c *cast) refused(by *kagzi.Client, call string, err error) {
 	c.t.Helper()
 	if err == nil {
@@ -158,7 +159,10 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 			return kit.Second(kagzi.Start(ctx, by, asked, 1, id, kagzi.Delay(time.Hour), kagzi.Key("k")))
 		}},
 		{"StartMany", func() error {
-			return kit.Second(by.StartMany(ctx, []kagzi.Call{later("a"), later("b"), later("c"), later("d"), later("e")}))
+			return kit.Second(by.StartMany(ctx, []kagzi.Call{
+				later("a"), later("b"), later("c"), later("d"),
+				later("e"),
+			}))
 		}},
 		{"StartItem", func() error {
 			return kit.Second(kagzi.StartItem(ctx, by, batched, 1, kagzi.Batch{Most: 10, Within: time.Hour}))
@@ -187,7 +191,9 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 		{"Fork", func() error { return kit.Second(by.Fork(ctx, done, "ask")) }},
 		{"ForkAll", func() error { return bulk(by.ForkAll(ctx, kagzi.RunFilter{IDs: []kagzi.RunID{done}}, "ask")) }},
 		{"Publish", func() error { return by.Publish(ctx, numbers.With(1).WithID("bad")) }},
-		{"PublishMany", func() error { return by.PublishMany(ctx, []kagzi.NewEvent{numbers.With(2), numbers.With(3)}) }},
+		{"PublishMany", func() error {
+			return by.PublishMany(ctx, []kagzi.NewEvent{numbers.With(2), numbers.With(3)})
+		}},
 		{"Trigger", func() error { return by.Trigger(ctx, sums) }},
 		{"Skip", func() error { return by.Skip(ctx, sums, numbers, "bad") }},
 		{"Schedule", func() error { return by.Schedule(ctx, daily) }},
@@ -195,7 +201,8 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 		{"ResumeSchedule", func() error { return by.ResumeSchedule(ctx, "daily") }},
 		{"TriggerSchedule", func() error { return kit.Second(by.TriggerSchedule(ctx, "daily")) }},
 		{"BackfillSchedule", func() error {
-			return kit.Second(by.BackfillSchedule(ctx, "daily", time.Now().Add(-50*time.Hour), time.Now().Add(-time.Hour)))
+			return kit.Second(by.BackfillSchedule(ctx, "daily", time.Now().Add(-50*time.Hour),
+				time.Now().Add(-time.Hour)))
 		}},
 		{"Delete", func() error { return by.Delete(ctx, done) }},
 		{"DeleteAll", func() error { return bulk(by.DeleteAll(ctx, only("d"))) }},
@@ -218,8 +225,8 @@ func (c *cast) removing(by *kagzi.Client) []callOf {
 // withoutDatabase are the methods that no right concerns.
 var withoutDatabase = []string{"Liveness", "Readiness", "LocalWorkers", "Namespace"}
 
-// A client's user may call every method of a Client, and a viewer's user those that read. Every other call is refused: the error
-// says what is missing, and that trying again is of no use.
+// A client's user may call every method of a Client, and a viewer's user those that read. Every other call is refused:
+// the error says what is missing, and that trying again is of no use.
 func TestEveryCallHasTheRightsOfItsRole(t *testing.T) {
 	t.Parallel()
 	c := newCast(t)
@@ -272,7 +279,8 @@ func TestOnlyAWorkersUserExecutes(t *testing.T) {
 		c.refused(by, "Coordinator.Run", kit.NewCoordinator(t, by, kagzi.CoordinatorConfig{}).Run(kit.Context(t)))
 	}
 	report, err := c.client.Health(kit.Context(t))
-	if check := report.Check("writable"); err != nil || check.Status != health.Unhealthy || !strings.Contains(check.Detail, "kagzi.consumers") && !strings.Contains(check.Detail, "the tables") {
+	if check := report.Check("writable"); err != nil || check.Status != health.Unhealthy ||
+		!strings.Contains(check.Detail, "kagzi.consumers") && !strings.Contains(check.Detail, "the tables") {
 		t.Errorf("a client's user that has tried to be a worker is %s: %s, %v", check.Status, check.Detail, err)
 	}
 }
@@ -287,7 +295,11 @@ func TestOnlyTheOwnerMigrates(t *testing.T) {
 		if err := kagzi.Migrate(kit.Context(t), pool); err != nil { // the schema is current
 			t.Errorf("%s: %v", role, err)
 		}
-		for _, sql := range []string{`CREATE TABLE kagzi.mine ()`, `ALTER TABLE kagzi.limits ADD mine int`, `DROP TABLE kagzi.limits`, `UPDATE kagzi.schema_migrations SET oldest_program = 99`, `TRUNCATE kagzi.workflow_runs`} {
+		for _, sql := range []string{
+			`CREATE TABLE kagzi.mine ()`, `ALTER TABLE kagzi.limits ADD mine int`,
+			`DROP TABLE kagzi.limits`, `UPDATE kagzi.schema_migrations SET oldest_program = 99`,
+			`TRUNCATE kagzi.workflow_runs`,
+		} {
 			_, err := pool.Exec(t.Context(), sql)
 			if pe, ok := errors.AsType[*pgconn.PgError](err); !ok || pe.Code != "42501" {
 				t.Errorf("%s, %s: %v", role, sql, err)
@@ -297,7 +309,8 @@ func TestOnlyTheOwnerMigrates(t *testing.T) {
 	// A migration is missing: the user is told who has to call Migrate.
 	dbtest.Exec(t, db.Pool, `DELETE FROM kagzi.schema_migrations WHERE version_id > 0`)
 	err := kagzi.Migrate(kit.Context(t), dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", client)))
-	kit.MustContain(t, err, `user "`+client+`" may not change the tables of schema kagzi, which belong to `, "call Migrate as ")
+	kit.MustContain(t, err, `user "`+client+`" may not change the tables of schema kagzi, which belong to `,
+		"call Migrate as ")
 	if kagzi.KindOf(err) != kind.Unauthorized {
 		t.Errorf("kind %s: %v", kagzi.KindOf(err), err)
 	}

@@ -52,7 +52,8 @@ func wantRunEvents(k *kit.Kit, id kagzi.RunID, want string) {
 	}
 }
 
-// Whoever ends a run says so in the feed, with whatever client. The invariants check that each run that tells has its two events.
+// Whoever ends a run says so in the feed, with whatever client. The invariants check that each run that tells has its
+// two events.
 func TestRunEvents(t *testing.T) {
 	k := telling(t)
 	wf, child := kagzi.Define[string, int]("wf", kit.NoRetry), kagzi.Define[int, int]("child")
@@ -128,16 +129,21 @@ func TestRunEvents(t *testing.T) {
 	wantRunEvents(k, run.ID(), "wf PENDING FAILED/nondeterminism/quarantined")
 }
 
-// A run of a schedule tells if the client that saved the schedule says so, and so does one that nobody executes until its deadline.
+// A run of a schedule tells if the client that saved the schedule says so, and so does one that nobody executes until
+// its deadline.
 func TestRunEventsOfTheCoordinator(t *testing.T) {
 	k := telling(t)
 	wf := kagzi.Define[int, int]("wf")
-	must(t, k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(1, kagzi.Timeout(time.Second))}))
+	must(t, k.Client.Schedule(k.Ctx, kagzi.Schedule{
+		Name: "s", Every: time.Hour,
+		Run: wf.With(1, kagzi.Timeout(time.Second)),
+	}))
 	id, err := k.Client.TriggerSchedule(k.Ctx, "s")
 	must(t, err)
 	wantRunEvents(k, id, "wf PENDING")
 	k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now() - interval '1 hour'`)
-	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}})
+	w := kit.NewWorker(t, kit.NewClient(t, k.Pool),
+		kagzi.WorkerConfig{Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}})
 	kagzi.Handle(w, kagzi.Define[int, int]("other"), func(ctx kagzi.Context, n int) (int, error) { return n, nil })
 	kit.StartWorker(t, w)
 	await.True(t, "the run has ended", func() bool { return k.InfoOf(id).Status == kagzi.StatusFailed })

@@ -23,29 +23,37 @@ import (
 	"github.com/kagzi/kagzi/internal/testlog"
 )
 
-// settings are settings that some roles and databases have. Each changes how the server writes values as text, how it plans,
-// or which object a name means.
+// settings are settings that some roles and databases have. Each changes how the server writes values as text, how it
+// plans, or which object a name means.
 var settings = map[string]map[string]string{
 	"Plain": {},
 	"German": {
-		"DateStyle": "German", "TimeZone": "Asia/Kathmandu", "IntervalStyle": "iso_8601", "bytea_output": "escape", "extra_float_digits": "-10",
+		"DateStyle": "German", "TimeZone": "Asia/Kathmandu", "IntervalStyle": "iso_8601", "bytea_output": "escape",
+		"extra_float_digits": "-10",
 	},
 	"SQL": {
-		"DateStyle": "SQL, DMY", "TimeZone": "America/New_York", "IntervalStyle": "sql_standard", "bytea_output": "escape",
-		"jit": "on", "jit_above_cost": "0", "lc_messages": "C", "plan_cache_mode": "force_generic_plan",
+		"DateStyle": "SQL, DMY", "TimeZone": "America/New_York", "IntervalStyle": "sql_standard",
+		"bytea_output": "escape",
+		"jit":          "on", "jit_above_cost": "0", "lc_messages": "C", "plan_cache_mode": "force_generic_plan",
 	},
-	"Hostile": {"search_path": "hostile, public", "DateStyle": "Postgres", "IntervalStyle": "postgres_verbose", "bytea_output": "escape"},
+	"Hostile": {
+		"search_path": "hostile, public", "DateStyle": "Postgres", "IntervalStyle": "postgres_verbose",
+		"bytea_output": "escape",
+	},
 }
 
-// hostile is a schema that an application may have. Its functions have the names of Postgres's own functions, for types whose
-// values Postgres itself would convert.
+// hostile is a schema that an application may have. Its functions have the names of Postgres's own functions, for types
+// whose values Postgres itself would convert.
 const hostile = `
 	CREATE SCHEMA hostile;
-	CREATE FUNCTION hostile.power(integer, integer) RETURNS double precision LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile power'; END $$;
+	CREATE FUNCTION hostile.power(integer, integer) RETURNS double precision LANGUAGE plpgsql
+		AS $$ BEGIN RAISE 'hostile power'; END $$;
 	CREATE FUNCTION hostile.now() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile now'; END $$;
-	CREATE FUNCTION hostile.floor(integer) RETURNS double precision LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile floor'; END $$;
+	CREATE FUNCTION hostile.floor(integer) RETURNS double precision LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile floor';
+		END $$;
 	CREATE FUNCTION hostile.count(integer) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile count'; END $$;
-	CREATE FUNCTION hostile.set_config(text, text, integer) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile set_config'; END $$;
+	CREATE FUNCTION hostile.set_config(text, text, integer) RETURNS text LANGUAGE plpgsql
+		AS $$ BEGIN RAISE 'hostile set_config'; END $$;
 	CREATE TABLE hostile.workflow_runs (nothing integer)`
 
 // All features work for roles with unusual settings, in every query mode that users of poolers need.
@@ -53,7 +61,8 @@ func TestSettings(t *testing.T) {
 	t.Parallel()
 	for name, params := range settings {
 		for _, mode := range campaign.Some([]pgx.QueryExecMode{
-			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeSimpleProtocol,
+			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec,
+			pgx.QueryExecModeDescribeExec, pgx.QueryExecModeSimpleProtocol,
 		}, 2) {
 			t.Run(name+"/"+strings.ReplaceAll(mode.String(), " ", "-"), func(t *testing.T) {
 				t.Parallel()
@@ -94,7 +103,10 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	child := kagzi.Define[string, string]("child")
 	parent := kagzi.Define[string, string]("parent")
 	broken := kagzi.Define[string, string]("broken", kit.NoRetry)
-	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Labels: map[string]string{"strange": strange}, PollInterval: 200 * time.Millisecond})
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{
+		Labels:       map[string]string{"strange": strange},
+		PollInterval: 200 * time.Millisecond,
+	})
 	kagzi.Handle(w, child, func(ctx kagzi.Context, in string) (string, error) {
 		return in, kagzi.Sleep(ctx, "nap", 10*time.Millisecond)
 	})
@@ -127,7 +139,8 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	kagzi.Handle(w, broken, func(kagzi.Context, string) (string, error) { return "", errors.New(strange) })
 	stop := kit.StartWorker(t, w)
 
-	run := kit.Begin(k, parent, strange, kagzi.ID(strange), kagzi.Metadata{"strange": strange}, kagzi.Timeout(time.Hour))
+	run := kit.Begin(k, parent, strange, kagzi.ID(strange), kagzi.Metadata{"strange": strange},
+		kagzi.Timeout(time.Hour))
 	other := kit.Begin(k, broken, strange)
 	kit.FailureOf(k, other, kagzi.StatusFailed)
 	utc := func(v any, err error) {
@@ -151,7 +164,11 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	if all := list(); len(all) != 3 || string(all[0].Input) != `"it's \\ \"odd\", {x}, é, NULL"` {
 		t.Errorf("listed %+v", all)
 	}
-	if found, err := k.Client.List(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"strange": strange}, Status: []kagzi.Status{kagzi.StatusSleeping}, ID: strange, Since: time.Now().Add(-time.Hour)}); err != nil || len(found) != 1 {
+	if found, err := k.Client.List(k.Ctx, kagzi.RunFilter{
+		Metadata: kagzi.Metadata{"strange": strange},
+		Status:   []kagzi.Status{kagzi.StatusSleeping}, ID: strange, Since: time.Now().Add(-time.Hour),
+	}); err != nil ||
+		len(found) != 1 {
 		t.Errorf("found %v, %v", found, err)
 	}
 	k.Signal(kagzi.ID(strange), done.With(strange))
@@ -159,7 +176,8 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 		t.Errorf("got %q", got)
 	}
 	info, err := run.Info(k.Ctx)
-	if utc(info, err); info.Status != kagzi.StatusCompleted || string(info.Input) != string(info.Output) || info.DeadlineAt.Before(time.Now()) {
+	if utc(info, err); info.Status != kagzi.StatusCompleted || string(info.Input) != string(info.Output) ||
+		info.DeadlineAt.Before(time.Now()) {
 		t.Errorf("got %+v", info)
 	}
 	steps, err := k.Client.Steps(k.Ctx, run.ID())
@@ -195,13 +213,17 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	gone, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{Labels: map[string]string{"strange": strange}, Status: []string{"OFFLINE"}})
+	gone, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{
+		Labels: map[string]string{"strange": strange},
+		Status: []string{"OFFLINE"},
+	})
 	if utc(gone, err); len(gone) != 1 {
 		t.Errorf("gone are %+v", gone)
 	}
 	for line := range strings.Lines(logged.String()) {
 		meant := strings.Contains(line, "run failed") || strings.Contains(line, "step failed")
-		slow := strings.Contains(line, "deadline exceeded") || strings.Contains(line, "ticks of a schedule are dropped") // as a busy machine is
+		// as a busy machine is
+		slow := strings.Contains(line, "deadline exceeded") || strings.Contains(line, "ticks of a schedule are dropped")
 		if !meant && !slow {
 			t.Errorf("logged %s", line)
 		}
@@ -210,9 +232,13 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 
 func useSchedules(k *kit.Kit, wf kagzi.Workflow[string, string], utc func(any, error)) {
 	k.T.Helper()
-	k.Schedule(kagzi.Schedule{Name: strange, Every: time.Second, Start: time.Now().Add(-time.Minute), Run: wf.With(strange, kagzi.Metadata{"a": "b"}), CatchUp: 2})
+	k.Schedule(kagzi.Schedule{
+		Name: strange, Every: time.Second, Start: time.Now().Add(-time.Minute),
+		Run: wf.With(strange, kagzi.Metadata{"a": "b"}), CatchUp: 2,
+	})
 	await.True(k.T, "the schedule fires", func() bool {
-		runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Schedule: strange, Status: []kagzi.Status{kagzi.StatusCompleted}})
+		runs, err := k.Client.List(k.Ctx,
+			kagzi.RunFilter{Schedule: strange, Status: []kagzi.Status{kagzi.StatusCompleted}})
 		utc(runs, err)
 		return len(runs) > 0 && !runs[0].FireTime.IsZero()
 	})

@@ -18,9 +18,12 @@ func TestRunOfASilentWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := kit.Begin(k, kit.Noop, 2)
-	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now(), available_at = now() + interval '4 minutes' WHERE run_id = $1`, string(run.ID()), worker)
-	k.Exec(`INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt, first_attempt, worker_id, started_at)
-		SELECT run_id, 'charge', 1, namespace_id, 'RUNNING', 'FUNCTION', 1, 1, locked_by, now() FROM kagzi.workflow_runs WHERE run_id = $1`, string(run.ID()))
+	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', locked_by = $2, lease = $2, started_at = now(),
+		available_at = now() + interval '4 minutes' WHERE run_id = $1`, string(run.ID()), worker)
+	k.Exec(`INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+		first_attempt, worker_id, started_at)
+		SELECT run_id, 'charge', 1, namespace_id, 'RUNNING', 'FUNCTION', 1, 1, locked_by, now() FROM kagzi.workflow_runs
+			WHERE run_id = $1`, string(run.ID()))
 	hour := time.Now().Add(-time.Hour)
 	for _, c := range []struct {
 		says, change string

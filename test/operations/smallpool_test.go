@@ -9,8 +9,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// The steps of a hundred runs use the worker's own pool of four connections, so they wait for each other, and the worker waits
-// for them. All complete. The log says that the pool is exhausted, and the worker does not take that for an outage.
+// The steps of a hundred runs use the worker's own pool of four connections, so they wait for each other, and the
+// worker waits for them. All complete. The log says that the pool is exhausted, and the worker does not take that for
+// an outage.
 func TestStepsOnASmallPool(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

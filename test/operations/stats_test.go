@@ -60,20 +60,23 @@ func TestStats(t *testing.T) {
 	await.True(t, "the runs are counted", func() bool {
 		st := stats()
 		served, waiting := of(st, "default"), of(st, "nobody's")
-		return st.Namespace == "default" && !st.At.IsZero() && served.Running == 3 && served.Delayed == 1 && served.Due == 0 && served.DueSince.IsZero() &&
+		return st.Namespace == "default" && !st.At.IsZero() && served.Running == 3 && served.Delayed == 1 &&
+			served.Due == 0 && served.DueSince.IsZero() &&
 			waiting.Due == 1 && !waiting.DueSince.IsZero() && st.Rates.Starts > 0
 	})
 	await.True(t, "a heartbeat reports the slots", func() bool {
 		st := stats()
-		return st.Workers.Live == 1 && st.Workers.Active == 3 && st.Workers.Most == 3 && slices.Equal(st.Queues, []kagzi.QueueStats{
-			{Queue: "default", Workers: 1, Slots: 3, Used: 3}, {Queue: "other", Workers: 1, Slots: 3, Used: 3},
-		})
+		return st.Workers.Live == 1 && st.Workers.Active == 3 && st.Workers.Most == 3 &&
+			slices.Equal(st.Queues, []kagzi.QueueStats{
+				{Queue: "default", Workers: 1, Slots: 3, Used: 3}, {Queue: "other", Workers: 1, Slots: 3, Used: 3},
+			})
 	})
 	close(open)
 	await.True(t, "the ends are counted", func() bool {
 		st := stats()
 		served := of(st, "default")
-		return served.Running == 0 && len(served.Failed) == 1 && served.Failed[0].Kind == "unavailable" && served.Failed[0].Runs == 1 &&
+		return served.Running == 0 && len(served.Failed) == 1 && served.Failed[0].Kind == "unavailable" &&
+			served.Failed[0].Runs == 1 &&
 			st.Rates.Completed > 0 && st.Rates.Failed > 0 && st.Rates.Steps > st.Rates.Completed
 	})
 }
@@ -88,7 +91,8 @@ func TestStatsOutliveTheirCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting := func() int {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*)::int FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*)::int FROM pg_locks WHERE NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	errs := make(chan error, 2)

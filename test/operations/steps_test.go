@@ -28,12 +28,14 @@ func stepOf(k *kit.Kit, run kagzi.Ref, step string) kagzi.StepAttempt {
 	return all[0]
 }
 
-// A wait that timed out is failed, in JSON, too, one that received its message is complete, and one under way says when it times out.
+// A wait that timed out is failed, in JSON, too, one that received its message is complete, and one under way says when
+// it times out.
 func TestStepsShowWaitsThatTimedOut(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
-		if _, err := kagzi.WaitSignal(ctx, kit.Approved.For("late"), kagzi.Timeout(time.Millisecond)); !errors.Is(err, kind.Timeout) {
+		if _, err := kagzi.WaitSignal(ctx, kit.Approved.For("late"), kagzi.Timeout(time.Millisecond)); !errors.Is(err,
+			kind.Timeout) {
 			return 0, err
 		}
 		if _, err := kagzi.WaitSignal(ctx, kit.Approved.For("sent"), kagzi.Timeout(time.Hour)); err != nil {
@@ -46,11 +48,14 @@ func TestStepsShowWaitsThatTimedOut(t *testing.T) {
 	k.Signal(run.ID(), kit.Approved.For("sent").With("yes"))
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal approved/next")
 
-	late, sent, next := stepOf(k, run, "approved:late"), stepOf(k, run, "approved:sent"), stepOf(k, run, "approved:next")
-	if late.Status != kagzi.StatusFailed || late.Kind != kind.Timeout || late.Error == "" || late.Output != nil || !late.EndedAt.Equal(late.WakeAt) {
+	late, sent, next := stepOf(k, run, "approved:late"), stepOf(k, run, "approved:sent"),
+		stepOf(k, run, "approved:next")
+	if late.Status != kagzi.StatusFailed || late.Kind != kind.Timeout || late.Error == "" || late.Output != nil ||
+		!late.EndedAt.Equal(late.WakeAt) {
 		t.Errorf("the wait that timed out is shown as %+v", late)
 	}
-	if text, err := json.Marshal(late); err != nil || !strings.Contains(string(text), `"status":"FAILED"`) || !strings.Contains(string(text), `"kind":"timeout"`) {
+	if text, err := json.Marshal(late); err != nil || !strings.Contains(string(text), `"status":"FAILED"`) ||
+		!strings.Contains(string(text), `"kind":"timeout"`) {
 		t.Errorf("as JSON it is %s, %v", text, err)
 	}
 	if sent.Status != kagzi.StatusCompleted || sent.Kind != "" || string(sent.Output) != `"yes"` {
@@ -100,7 +105,10 @@ func TestStepsOfARacesLosersAreCancelled(t *testing.T) {
 	})
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, wf, 1)
-	under := []string{"race/step/step", "race/nap/nap", "race/wait/approved", "race/child/child", "race/detached/child", "race/group/inner/deep/nap", "race/winner/left/nap"}
+	under := []string{
+		"race/step/step", "race/nap/nap", "race/wait/approved", "race/child/child", "race/detached/child",
+		"race/group/inner/deep/nap", "race/winner/left/nap",
+	}
 	await.True(t, "all are under way", func() bool {
 		steps, n := k.Steps(run), 0
 		for _, step := range under {
@@ -113,12 +121,17 @@ func TestStepsOfARacesLosersAreCancelled(t *testing.T) {
 	close(win)
 	await.True(t, "the race is decided", func() bool { return len(k.Steps(run)["after"]) == 1 })
 	decided := stepOf(k, run, "race").EndedAt
-	await.True(t, "the child is cancelled", func() bool { return stepOf(k, run, "race/child/child").Status != kagzi.StatusRunning })
+	await.True(t, "the child is cancelled", func() bool {
+		return stepOf(k, run, "race/child/child").Status != kagzi.StatusRunning
+	})
 	for step, want := range map[string]kagzi.Status{
-		"race/step/before": kagzi.StatusCompleted, "race/step/step": kagzi.StatusCancelled, "race/nap/nap": kagzi.StatusCancelled,
-		"race/wait/approved": kagzi.StatusCancelled, "race/child/child": kagzi.StatusCancelled, "race/detached/child": kagzi.StatusRunning,
-		"race/group/inner/deep/nap": kagzi.StatusCancelled, "race/winner/left/nap": kagzi.StatusRunning, "after": kagzi.StatusRunning,
-		"race": kagzi.StatusCompleted,
+		"race/step/before": kagzi.StatusCompleted, "race/step/step": kagzi.StatusCancelled,
+		"race/nap/nap":       kagzi.StatusCancelled,
+		"race/wait/approved": kagzi.StatusCancelled, "race/child/child": kagzi.StatusCancelled,
+		"race/detached/child":       kagzi.StatusRunning,
+		"race/group/inner/deep/nap": kagzi.StatusCancelled, "race/winner/left/nap": kagzi.StatusRunning,
+		"after": kagzi.StatusRunning,
+		"race":  kagzi.StatusCompleted,
 	} {
 		s := stepOf(k, run, step)
 		if s.Status != want {
@@ -132,17 +145,21 @@ func TestStepsOfARacesLosersAreCancelled(t *testing.T) {
 	if err := k.Client.Terminate(k.Ctx, detached); err != nil {
 		t.Fatal(err)
 	}
-	if s := stepOf(k, run, "race/detached/child"); s.Status != kagzi.StatusCancelled || s.Kind != kind.Cancelled || s.EndedAt.IsZero() {
+	if s := stepOf(k, run, "race/detached/child"); s.Status != kagzi.StatusCancelled || s.Kind != kind.Cancelled ||
+		s.EndedAt.IsZero() {
 		t.Errorf("the detached child that was terminated is shown as %+v", s)
 	}
 }
 
-// A group's failure and Timeout cancel what its other branches do. An attempt of the run that forgets the failure goes on with it.
+// A group's failure and Timeout cancel what its other branches do. An attempt of the run that forgets the failure goes
+// on with it.
 func TestStepsOfAGroupThatFailed(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf", kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Hour})
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
-		err := kagzi.Parallel(ctx, "late", map[string]func(kagzi.Context) error{"a": napping}, kagzi.Timeout(time.Second/2)) // longer than what stays in memory
+		// longer than what stays in memory
+		err := kagzi.Parallel(ctx, "late", map[string]func(kagzi.Context) error{"a": napping},
+			kagzi.Timeout(time.Second/2))
 		if !errors.Is(err, kind.Timeout) {
 			return 0, err
 		}
@@ -166,7 +183,8 @@ func TestStepsOfAGroupThatFailed(t *testing.T) {
 		t.Errorf("the group that timed out is shown as %+v", s)
 	}
 	for step, want := range map[string]kagzi.Status{
-		"late/a/nap": kagzi.StatusCancelled, "handled/a/nap": kagzi.StatusCancelled, "fatal/a/nap": kagzi.StatusRunning, "handled": kagzi.StatusFailed,
+		"late/a/nap": kagzi.StatusCancelled, "handled/a/nap": kagzi.StatusCancelled, "fatal/a/nap": kagzi.StatusRunning,
+		"handled": kagzi.StatusFailed,
 	} {
 		if s := stepOf(k, run, step); s.Status != want {
 			t.Errorf("before attempt %d, %s is %s, want %s", info.Attempts+1, step, s.Status, want)

@@ -74,7 +74,8 @@ func TestBadEventsAreRefused(t *testing.T) {
 		"payload too large":            kagzi.DefineTopic[string]("t").With(long),
 		"a chan int cannot be encoded": kagzi.DefineTopic[chan int]("t").With(nil),
 	} {
-		if err := k.Client.Publish(k.Ctx, e); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "kagzi: ") {
+		if err := k.Client.Publish(k.Ctx, e); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "kagzi: ") {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -168,7 +169,8 @@ func TestCoordinatorRemovesOldEvents(t *testing.T) {
 		must(t, co.Run(testhook.With(k.Ctx, hooks)))
 	}
 	older := func() {
-		dbtest.Exec(t, k.Pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - interval '1 hour', closed_at = closed_at - interval '1 hour'`)
+		dbtest.Exec(t, k.Pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - interval '1 hour',
+			closed_at = closed_at - interval '1 hour'`)
 	}
 	pass()
 	older()

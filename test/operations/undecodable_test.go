@@ -62,7 +62,10 @@ func TestCheckSealer(t *testing.T) {
 	if err := k.Client.CheckSealer(k.Ctx); err != nil {
 		t.Errorf("no worker has a Sealer: %v", err)
 	}
-	sealed := &kit.Kit{T: t, Ctx: k.Ctx, Pool: k.Pool, Client: kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "sealed", Sealer: plainSealer{}})}
+	sealed := &kit.Kit{
+		T: t, Ctx: k.Ctx, Pool: k.Pool,
+		Client: kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "sealed", Sealer: plainSealer{}}),
+	}
 	stop := serve(sealed)
 	kit.ResultOf(sealed, kit.Begin(sealed, wf, struct{}{}))
 	if err := stop(); err != nil { // it is remembered
@@ -72,7 +75,8 @@ func TestCheckSealer(t *testing.T) {
 		t.Errorf("another namespace has a Sealer: %v", err)
 	}
 	without := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "sealed"})
-	if err := without.CheckSealer(k.Ctx); kagzi.KindOf(err) != kind.BadRequest || !strings.Contains(err.Error(), "cli.Main") {
+	if err := without.CheckSealer(k.Ctx); kagzi.KindOf(err) != kind.BadRequest ||
+		!strings.Contains(err.Error(), "cli.Main") {
 		t.Errorf("a client without the Sealer: %v", err)
 	}
 	if err := sealed.Client.CheckSealer(k.Ctx); err != nil {

@@ -28,7 +28,10 @@ func TestUpdateWakesTheWorkersOfTheQueue(t *testing.T) {
 	run := kit.Begin(k, kit.Noop, 1, kagzi.Queue("slow"))
 	mustUpdate(k, run, kagzi.Queue("fast"), kagzi.Reason("the slow workers are down"), kagzi.Actor("ada"))
 	kit.ResultOf(k, run)
-	k.WantEvents(run, kagzi.LogEntry{Event: "UPDATED", Reason: "the slow workers are down", Actor: "ada", Changes: []kagzi.LogChange{{Field: "queue", From: "slow", To: "fast"}}})
+	k.WantEvents(run, kagzi.LogEntry{
+		Event: "UPDATED", Reason: "the slow workers are down", Actor: "ada",
+		Changes: []kagzi.LogChange{{Field: "queue", From: "slow", To: "fast"}},
+	})
 
 	tx := k.CallersTx()
 	run = kit.Begin(k, kit.Noop, 3, kagzi.Queue("slow"), kagzi.Delay(time.Hour))
@@ -50,7 +53,8 @@ func TestUpdateOfTimes(t *testing.T) {
 		t.Errorf("it is due at %v, and ends at %v", info.AvailableAt, info.DeadlineAt)
 	}
 	log, err := k.Client.RunLog(k.Ctx, run)
-	if err != nil || len(log) != 1 || log[0].Changes[0].Field != "available_at" || log[0].Changes[0].To != at.Format(time.RFC3339Nano) {
+	if err != nil || len(log) != 1 || log[0].Changes[0].Field != "available_at" ||
+		log[0].Changes[0].To != at.Format(time.RFC3339Nano) {
 		t.Errorf("%+v, %v", log, err)
 	}
 
@@ -62,7 +66,8 @@ func TestUpdateOfTimes(t *testing.T) {
 	sleeping := kit.Begin(k, sleeper, 1, kagzi.Metadata{"tenant": "acme"})
 	k.WaitStatus(sleeping, kagzi.StatusSleeping)
 	err = k.Client.Update(k.Ctx, sleeping, kagzi.Delay(0))
-	if kit.MustContain(t, err, "update", "signal approved", "leave At and Delay out"); !errors.Is(err, kagzi.ErrNotWaiting) {
+	if kit.MustContain(t, err, "update", "signal approved", "leave At and Delay out"); !errors.Is(err,
+		kagzi.ErrNotWaiting) {
 		t.Error(err)
 	}
 	mustUpdate(k, sleeping, kagzi.Priority(1), kagzi.Metadata{"tenant": "other"})
@@ -158,7 +163,8 @@ func TestUpdateOfAGroupToAFullQueue(t *testing.T) {
 	run := kit.Begin(k, sleeper, 1, kagzi.Group("g"))
 	k.WaitStatus(run, kagzi.StatusSleeping)
 	err := k.Client.Update(k.Ctx, run, kagzi.Queue("narrow"))
-	if kit.MustContain(t, err, "update", `queue "narrow"`, "move it when one is free"); !errors.Is(err, kagzi.ErrNotWaiting) {
+	if kit.MustContain(t, err, "update", `queue "narrow"`, "move it when one is free"); !errors.Is(err,
+		kagzi.ErrNotWaiting) {
 		t.Error(err)
 	}
 	bulk, err := k.Client.UpdateAll(k.Ctx, kagzi.RunFilter{Workflow: "sleeper"}, kagzi.Queue("narrow"))
@@ -198,7 +204,10 @@ func TestUpdateOfAConsumersRun(t *testing.T) {
 	k := kit.New(t)
 	topic := kagzi.DefineTopic[int]("orders")
 	down := true
-	counter := kagzi.DefineConsumer("counter", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}, RetryPolicy: kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Hour}})
+	counter := kagzi.DefineConsumer("counter", kagzi.ConsumerConfig{
+		Topics:      []kagzi.AnyTopic{topic},
+		RetryPolicy: kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Hour},
+	})
 	consume := func(ctx kagzi.Context, state int) (int, error) {
 		if down {
 			return 0, errors.New("down")
@@ -236,11 +245,13 @@ func TestUpdateAll(t *testing.T) {
 	}
 	f := kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "a"}}
 	dry, err := k.Client.UpdateAll(k.Ctx, f, kagzi.Queue("other"), kagzi.DryRun())
-	if err != nil || len(dry.Changed) != 3 || k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'other'`) != 0 {
+	if err != nil || len(dry.Changed) != 3 ||
+		k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'other'`) != 0 {
 		t.Errorf("%+v, %v", dry, err)
 	}
 	got, err := k.Client.UpdateAll(k.Ctx, f, kagzi.Queue("other"), kagzi.Actor("ada"))
-	if err != nil || !slices.Equal(got.Changed, dry.Changed) || k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'other'`) != 3 {
+	if err != nil || !slices.Equal(got.Changed, dry.Changed) ||
+		k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'other'`) != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'SLEEPING' WHERE run_id = $1`, string(got.Changed[0]))

@@ -24,7 +24,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// A storm is random verbs on a few runs, from several goroutines, while workers execute them and coordinators delete them.
+// A storm is random verbs on a few runs, from several goroutines, while workers execute them and coordinators delete
+// them.
 type storm struct {
 	t       *testing.T
 	ctx     context.Context
@@ -45,7 +46,8 @@ func (s *storm) once(ctx kagzi.Context, name string, fn func(context.Context) er
 	return kagzi.Step(ctx, name, func(ctx context.Context) (string, error) {
 		step := kagzi.CurrentStep(ctx)
 		var recorded int
-		err := s.pool.QueryRow(context.WithoutCancel(ctx), `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND step_id = $2 AND status = 'COMPLETED'`,
+		err := s.pool.QueryRow(context.WithoutCancel(ctx), `SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1
+			AND step_id = $2 AND status = 'COMPLETED'`,
 			string(step.Run), step.Step).Scan(&recorded)
 		if recorded > 0 {
 			s.t.Errorf("run %s: step %q is recorded, and executed again", step.Run, step.Step)
@@ -69,7 +71,8 @@ func (s *storm) workflow(ctx kagzi.Context, n int) (int, error) {
 			return 0, err
 		}
 	}
-	if _, err := kagzi.WaitSignal(ctx, calm, kagzi.Timeout(time.Duration(20+n)*time.Millisecond)); err != nil && !errors.Is(err, kind.Timeout) {
+	if _, err := kagzi.WaitSignal(ctx, calm, kagzi.Timeout(time.Duration(20+n)*time.Millisecond)); err != nil &&
+		!errors.Is(err, kind.Timeout) {
 		return 0, err
 	}
 	if err := kagzi.DoTx(ctx, "tx", func(ctx context.Context, tx pgx.Tx) error {
@@ -89,7 +92,10 @@ func (s *storm) workflow(ctx kagzi.Context, n int) (int, error) {
 
 func (s *storm) worker() *kagzi.Worker {
 	s.t.Helper()
-	keep := kagzi.CoordinatorConfig{KeepCompleted: time.Second, KeepFailed: time.Second, Interval: 50 * time.Millisecond}
+	keep := kagzi.CoordinatorConfig{
+		KeepCompleted: time.Second, KeepFailed: time.Second,
+		Interval: 50 * time.Millisecond,
+	}
 	w := kit.NewWorker(s.t, kit.NewClient(s.t, s.pool), kagzi.WorkerConfig{Coordinator: keep})
 	kagzi.Handle(w, stormed, s.workflow)
 	kagzi.Handle(w, gust, func(ctx kagzi.Context, n int) (int, error) {
@@ -99,8 +105,8 @@ func (s *storm) worker() *kagzi.Worker {
 	return w
 }
 
-// verb calls a random verb for one of the runs. A quarter of the calls are in a transaction that stays open for a moment and is
-// sometimes rolled back.
+// verb calls a random verb for one of the runs. A quarter of the calls are in a transaction that stays open for a
+// moment and is sometimes rolled back.
 func (s *storm) verb(r *rand.Rand) error {
 	id := kagzi.ID(fmt.Sprint("run ", r.IntN(6)))
 	n := r.IntN(60)
@@ -108,14 +114,18 @@ func (s *storm) verb(r *rand.Rand) error {
 	begin := []kagzi.StartOption{id}
 	var change []kagzi.ChangeOption
 	var restart []kagzi.RestartOption
-	update := [][]kagzi.UpdateOption{{kagzi.Priority(1 + r.IntN(4)), kagzi.Metadata{"n": strconv.Itoa(n)}}, {kagzi.Delay(time.Duration(n) * time.Millisecond)}}[r.IntN(2)]
+	update := [][]kagzi.UpdateOption{
+		{kagzi.Priority(1 + r.IntN(4)), kagzi.Metadata{"n": strconv.Itoa(n)}},
+		{kagzi.Delay(time.Duration(n) * time.Millisecond)},
+	}[r.IntN(2)]
 	if r.IntN(4) == 0 {
 		var err error
 		if tx, err = s.pool.BeginTx(s.ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}); err != nil {
 			return err
 		}
 		defer func() { _ = tx.Rollback(s.ctx) }()
-		begin, change, restart, update = append(begin, kagzi.InTx(tx)), append(change, kagzi.InTx(tx)), append(restart, kagzi.InTx(tx)), append(update, kagzi.InTx(tx))
+		begin, change, restart, update = append(begin, kagzi.InTx(tx)), append(change, kagzi.InTx(tx)),
+			append(restart, kagzi.InTx(tx)), append(update, kagzi.InTx(tx))
 	}
 	var err error
 	switch r.IntN(15) {
@@ -136,11 +146,17 @@ func (s *storm) verb(r *rand.Rand) error {
 	case 9, 10:
 		err = s.c.Update(s.ctx, id, update...)
 	case 11:
-		_, err = kagzi.Start(s.ctx, s.c, stormed, n, append(begin, []kagzi.StartOption{kagzi.ReplaceActive, kagzi.RejectActive, kagzi.RejectEnded, kagzi.StartIfFailed}[r.IntN(4)])...)
+		_, err = kagzi.Start(s.ctx, s.c, stormed, n, append(begin, []kagzi.StartOption{
+			kagzi.ReplaceActive,
+			kagzi.RejectActive, kagzi.RejectEnded, kagzi.StartIfFailed,
+		}[r.IntN(4)])...)
 	default:
 		_, err = kagzi.Start(s.ctx, s.c, stormed, n, begin...)
 	}
-	for _, expected := range []error{kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrIDTaken, kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded} {
+	for _, expected := range []error{
+		kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict,
+		kagzi.ErrIDTaken, kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
+	} {
 		if errors.Is(err, expected) {
 			s.refused.Add(1)
 			err = nil
@@ -155,8 +171,8 @@ func (s *storm) verb(r *rand.Rand) error {
 	return tx.Commit(s.ctx)
 }
 
-// Under any combination of concurrent verbs and at every default isolation level, no recorded step is executed again, effects
-// exist once, and all runs end. STORM=5000 sets the number of verbs of each sender.
+// Under any combination of concurrent verbs and at every default isolation level, no recorded step is executed again,
+// effects exist once, and all runs end. STORM=5000 sets the number of verbs of each sender.
 func TestRandomVerbs(t *testing.T) {
 	t.Parallel()
 	most := campaign.Size(25, 100)
@@ -191,14 +207,17 @@ func TestRandomVerbs(t *testing.T) {
 			}
 			senders.Wait()
 			await.True(t, "all runs end", func() bool {
-				return dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status IN ('PENDING', 'RUNNING', 'SLEEPING')`) == 0
+				return dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.workflow_runs
+					WHERE status IN ('PENDING', 'RUNNING', 'SLEEPING')`) == 0
 			})
 			if done, refused := s.done.Load(), s.refused.Load(); refused == 0 || refused > done*9/10 {
 				t.Errorf("INVALID: %d of %d verbs did not apply", refused, done)
 			}
-			if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs s WHERE step_id = 'tx' AND status = 'COMPLETED'
+			if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs s WHERE step_id = 'tx'
+				AND status = 'COMPLETED'
 				AND NOT EXISTS (SELECT FROM public.effects e WHERE e.run_id = s.run_id)
-				AND NOT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = s.run_id AND r.origin_run_id IS NOT NULL)`); n > 0 {
+				AND NOT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = s.run_id
+					AND r.origin_run_id IS NOT NULL)`); n > 0 {
 				t.Errorf("%d transactional steps without their effect", n)
 			}
 		})

@@ -18,7 +18,10 @@ import (
 // ended starts a run of noop and brings it to the status.
 func ended(k *kit.Kit, status kagzi.Status, opts ...kagzi.StartOption) kagzi.RunID {
 	k.T.Helper()
-	run := kit.Begin(k, kit.Noop, map[kagzi.Status]int{kagzi.StatusCompleted: 1, kagzi.StatusFailed: 2, kagzi.StatusCancelled: 3}[status], opts...)
+	run := kit.Begin(k, kit.Noop, map[kagzi.Status]int{
+		kagzi.StatusCompleted: 1, kagzi.StatusFailed: 2,
+		kagzi.StatusCancelled: 3,
+	}[status], opts...)
 	if status == kagzi.StatusCancelled {
 		k.Cancel(run.ID())
 		return run.ID()
@@ -40,7 +43,8 @@ func TestRestartOfEachStatus(t *testing.T) {
 	k := kit.New(t)
 	for _, status := range terminal {
 		id := kagzi.ID(fmt.Sprint("x-", status))
-		old := ended(k, status, id, kagzi.Queue("q"), kagzi.Priority(1), kagzi.Metadata{"a": "b"}, kagzi.Timeout(time.Hour), kagzi.RetryPolicy{MaxAttempts: 1, Backoff: time.Minute})
+		old := ended(k, status, id, kagzi.Queue("q"), kagzi.Priority(1), kagzi.Metadata{"a": "b"},
+			kagzi.Timeout(time.Hour), kagzi.RetryPolicy{MaxAttempts: 1, Backoff: time.Minute})
 		before := k.InfoOf(old)
 		as, err := k.Client.Restart(k.Ctx, id, kagzi.Reason("once\x00more"))
 		if err != nil {
@@ -50,14 +54,17 @@ func TestRestartOfEachStatus(t *testing.T) {
 		if after.Status != before.Status || after.EndedAt != before.EndedAt || after.Attempts != before.Attempts {
 			t.Errorf("%s: the old run was changed: %+v", status, after)
 		}
-		if got.Origin != old || got.ExternalID != id || got.Queue != "q" || got.Priority != 1 || got.Metadata["a"] != "b" || got.Version != before.Version ||
-			got.Status != kagzi.StatusPending || got.Attempts != 0 || string(got.Input) != string(before.Input) || got.Workflow != "noop" || got.Kind != "" || !got.StartedAt.IsZero() {
+		if got.Origin != old || got.ExternalID != id || got.Queue != "q" || got.Priority != 1 ||
+			got.Metadata["a"] != "b" || got.Version != before.Version ||
+			got.Status != kagzi.StatusPending || got.Attempts != 0 || string(got.Input) != string(before.Input) ||
+			got.Workflow != "noop" || got.Kind != "" || !got.StartedAt.IsZero() {
 			t.Errorf("%s: %+v", status, got)
 		}
 		if left := got.DeadlineAt.Sub(got.CreatedAt); left != time.Hour {
 			t.Errorf("%s: the timeout is %v", status, left)
 		}
-		same := k.Count(`SELECT count(*) FROM kagzi.workflow_runs a JOIN kagzi.workflow_runs b ON a.retry_policy = b.retry_policy AND a.input_hash = b.input_hash
+		same := k.Count(`SELECT count(*) FROM kagzi.workflow_runs a JOIN kagzi.workflow_runs b
+			ON a.retry_policy = b.retry_policy AND a.input_hash = b.input_hash
 			WHERE a.run_id = $1 AND b.run_id = $2`, string(old), string(as))
 		if same != 1 {
 			t.Errorf("%s: another policy or hash", status)
@@ -70,7 +77,8 @@ func TestRestartOfEachStatus(t *testing.T) {
 		k.WantEvents(as, kagzi.LogEntry{Event: "RESTARTED", Other: old, Reason: "once\uFFFDmore"})
 
 		// Another run has its ID now. The restart succeeds under another ID.
-		if _, err := k.Client.Restart(k.Ctx, old); !errors.Is(err, kagzi.ErrIDConflict) || !strings.Contains(err.Error(), string(as)) {
+		if _, err := k.Client.Restart(k.Ctx, old); !errors.Is(err, kagzi.ErrIDConflict) ||
+			!strings.Contains(err.Error(), string(as)) {
 			t.Errorf("%s: a taken ID: %v", status, err)
 		}
 		if _, err := k.Client.Restart(k.Ctx, as); !errors.Is(err, kagzi.ErrRunActive) {
@@ -135,7 +143,8 @@ func TestRestartOfAScheduledRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := k.InfoOf(as); got.FireTime != runs[0].FireTime || got.Schedule != "nightly" || got.DeadlineAt.Sub(got.CreatedAt) != time.Hour {
+	if got := k.InfoOf(as); got.FireTime != runs[0].FireTime || got.Schedule != "nightly" ||
+		got.DeadlineAt.Sub(got.CreatedAt) != time.Hour {
 		t.Errorf("%+v", got)
 	}
 	if n := len(k.Fired("nightly")); n != len(runs) {
@@ -146,7 +155,8 @@ func TestRestartOfAScheduledRun(t *testing.T) {
 // In a caller's transaction each verb takes effect with its commit, and a refused verb does not abort it.
 func TestVerbsInTx(t *testing.T) {
 	k := kit.New(t)
-	failedRun, done, free := ended(k, kagzi.StatusFailed, kagzi.ID("x")), ended(k, kagzi.StatusCompleted), ended(k, kagzi.StatusCancelled)
+	failedRun, done, free := ended(k, kagzi.StatusFailed, kagzi.ID("x")), ended(k, kagzi.StatusCompleted),
+		ended(k, kagzi.StatusCancelled)
 	waiting := kit.Begin(k, kit.Noop, 1, kagzi.Delay(time.Hour)).ID()
 	all := func(tx pgx.Tx) (runs []kagzi.RunID) {
 		t.Helper()
@@ -155,12 +165,15 @@ func TestVerbsInTx(t *testing.T) {
 			t.Error(err)
 		}
 		for what, refused := range map[string]error{
-			"resume an active run":    k.Client.Resume(k.Ctx, failedRun, in),
-			"resume a completed run":  k.Client.Resume(k.Ctx, done, in),
-			"resume an unknown run":   k.Client.Resume(k.Ctx, kagzi.ID("y"), in),
-			"restart an active run":   func() error { _, err := k.Client.Restart(k.Ctx, waiting, in); return err }(),
-			"restart with a taken ID": func() error { _, err := k.Client.Restart(k.Ctx, done, kagzi.ID("x"), in); return err }(),
-			"fork from no step":       func() error { _, err := k.Client.Fork(k.Ctx, done, "pay", in); return err }(),
+			"resume an active run":   k.Client.Resume(k.Ctx, failedRun, in),
+			"resume a completed run": k.Client.Resume(k.Ctx, done, in),
+			"resume an unknown run":  k.Client.Resume(k.Ctx, kagzi.ID("y"), in),
+			"restart an active run":  func() error { _, err := k.Client.Restart(k.Ctx, waiting, in); return err }(),
+			"restart with a taken ID": func() error {
+				_, err := k.Client.Restart(k.Ctx, done, kagzi.ID("x"), in)
+				return err
+			}(),
+			"fork from no step": func() error { _, err := k.Client.Fork(k.Ctx, done, "pay", in); return err }(),
 		} {
 			if refused == nil {
 				t.Errorf("%s: no error", what)
@@ -182,7 +195,9 @@ func TestVerbsInTx(t *testing.T) {
 		}
 	}
 	kit.RollbackTx(t, tx)
-	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`) + k.Count(`SELECT count(*) FROM kagzi.run_events`); n != 5 { // one is of a cancel
+	// one is of a cancel
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`) +
+		k.Count(`SELECT count(*) FROM kagzi.run_events`); n != 5 {
 		t.Errorf("a rollback leaves %d rows", n)
 	}
 	if info := k.InfoOf(failedRun); info.Status != kagzi.StatusFailed {
@@ -209,16 +224,21 @@ func TestReasons(t *testing.T) {
 	k.Resume(id, kagzi.Reason(strings.Repeat("é", 1000)+"\xff"))
 	k.Cancel(id, kagzi.Reason("why not"))
 	events, err := k.Client.RunLog(k.Ctx, id)
-	if err != nil || len(events) != 3 || len(events[1].Reason) > 1<<10 || !strings.Contains(events[1].Reason, "truncated, 2001 bytes") || events[2].Reason != "why not" {
+	if err != nil || len(events) != 3 || len(events[1].Reason) > 1<<10 ||
+		!strings.Contains(events[1].Reason, "truncated, 2001 bytes") || events[2].Reason != "why not" {
 		t.Errorf("%+v, %v", events, err)
 	}
-	for _, err := range []error{k.Client.Resume(k.Ctx, id, nil), k.Client.Resume(k.Ctx, id, kagzi.InTx(nil)), k.Client.Cancel(k.Ctx, id, nil)} {
+	for _, err := range []error{
+		k.Client.Resume(k.Ctx, id, nil), k.Client.Resume(k.Ctx, id, kagzi.InTx(nil)),
+		k.Client.Cancel(k.Ctx, id, nil),
+	} {
 		if err == nil {
 			t.Error("no error")
 		}
 	}
 	for says, opt := range map[string]kagzi.RestartOption{
-		"nil option": nil, "InTx(nil)": kagzi.InTx(nil), "Version is 0": kagzi.Version(0), "ID is empty": kagzi.ID(""), "cannot be encoded": kagzi.NewInput(func() {}), "NewInput(nil)": kagzi.NewInput(nil),
+		"nil option": nil, "InTx(nil)": kagzi.InTx(nil), "Version is 0": kagzi.Version(0), "ID is empty": kagzi.ID(""),
+		"cannot be encoded": kagzi.NewInput(func() {}), "NewInput(nil)": kagzi.NewInput(nil),
 	} {
 		_, err := k.Client.Restart(k.Ctx, id, opt)
 		kit.MustContain(t, err, "restart "+string(id), says)
@@ -228,7 +248,8 @@ func TestReasons(t *testing.T) {
 		t.Errorf("resumed a run that completed: %v", err)
 	}
 	kit.MustContain(t, err, "the run completed", "Restart starts another")
-	if _, err := k.Client.Restart(k.Ctx, id, kagzi.NewInput(strings.Repeat("x", 5<<20))); !errors.Is(err, kagzi.ErrPayloadTooLarge) {
+	if _, err := k.Client.Restart(k.Ctx, id, kagzi.NewInput(strings.Repeat("x", 5<<20))); !errors.Is(err,
+		kagzi.ErrPayloadTooLarge) {
 		t.Errorf("%v", err)
 	}
 	if _, err := k.Client.RunLog(k.Ctx, kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
@@ -264,11 +285,13 @@ func TestBulkInPages(t *testing.T) {
 	check := func(what string, b kagzi.BulkResult, err error, runs []kagzi.RunID) {
 		t.Helper()
 		if err != nil || b.Matched != len(runs) || !slices.Equal(b.Changed, runs) || len(b.Skipped) > 0 {
-			t.Fatalf("%s: %d matched, %d changed, %d skipped, %v; want %d", what, b.Matched, len(b.Changed), len(b.Skipped), err, len(runs))
+			t.Fatalf("%s: %d matched, %d changed, %d skipped, %v; want %d", what, b.Matched, len(b.Changed),
+				len(b.Skipped), err, len(runs))
 		}
 	}
 	statuses := func(status kagzi.Status) int {
-		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE namespace_id = 'default' AND status = $1`, string(status))
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE namespace_id = 'default' AND status = $1`,
+			string(status))
 	}
 	b, err := k.Client.CancelAll(k.Ctx, batch, kagzi.DryRun())
 	check("dry run of cancel", b, err, want)
@@ -315,7 +338,8 @@ func TestBulkSkips(t *testing.T) {
 	}
 	check := func(what string, b kagzi.BulkResult, err error, runs []kagzi.RunID, skipped map[kagzi.RunID]error) {
 		t.Helper()
-		if err != nil || !slices.Equal(b.Changed, runs) || len(b.Skipped) != len(skipped) || b.Matched != len(runs)+len(skipped) {
+		if err != nil || !slices.Equal(b.Changed, runs) || len(b.Skipped) != len(skipped) || b.Matched != len(runs)+
+			len(skipped) {
 			t.Errorf("%s: %+v, %v; want %v, skipped %v", what, b, err, runs, skipped)
 		}
 		for run, reason := range b.Skipped {
@@ -334,10 +358,20 @@ func TestBulkSkips(t *testing.T) {
 	kit.MustContain(t, b.Skipped[older], "a newer run with the same ID is changed first, and then holds the ID")
 	b, err = k.Client.ResumeAll(k.Ctx, same)
 	check("resume", b, err, []kagzi.RunID{newer}, refused)
-	b, err = k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "noop", Status: append([]kagzi.Status{kagzi.StatusPending, kagzi.StatusRunning, kagzi.StatusSleeping}, terminal...)}, kagzi.DryRun())
-	check("cancel", b, err, []kagzi.RunID{newer}, map[kagzi.RunID]error{older: kagzi.ErrRunFinished, done: kagzi.ErrRunFinished})
+	b, err = k.Client.CancelAll(k.Ctx,
+		kagzi.RunFilter{Workflow: "noop", Status: append([]kagzi.Status{
+			kagzi.StatusPending, kagzi.StatusRunning,
+			kagzi.StatusSleeping,
+		}, terminal...)}, kagzi.DryRun())
+	check("cancel", b, err, []kagzi.RunID{newer}, map[kagzi.RunID]error{
+		older: kagzi.ErrRunFinished,
+		done:  kagzi.ErrRunFinished,
+	})
 	b, err = k.Client.ForkAll(k.Ctx, kagzi.RunFilter{Until: time.Now().Add(time.Hour)}, "last", kagzi.DryRun())
-	check("fork", b, err, []kagzi.RunID{forked}, map[kagzi.RunID]error{older: kagzi.ErrNotFound, done: kagzi.ErrNotFound})
+	check("fork", b, err, []kagzi.RunID{forked}, map[kagzi.RunID]error{
+		older: kagzi.ErrNotFound,
+		done:  kagzi.ErrNotFound,
+	})
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 4 {
 		t.Errorf("a dry run left %d runs, want 4", n)
 	}
@@ -368,7 +402,8 @@ func TestBulkInTx(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		}
-		if got, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"}, kagzi.InTx(tx)); err != nil || !slices.Equal(got.Changed, []kagzi.RunID{mine}) {
+		if got, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"}, kagzi.InTx(tx)); err != nil ||
+			!slices.Equal(got.Changed, []kagzi.RunID{mine}) {
 			t.Errorf("%+v, %v", got, err)
 		}
 		if info := k.InfoOf(a); info.Status != kagzi.StatusFailed {
@@ -378,7 +413,8 @@ func TestBulkInTx(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if k.InfoOf(a).Status != kagzi.StatusPending || k.InfoOf(b).Status != kagzi.StatusPending || k.InfoOf(kagzi.ID("y")).Status != kagzi.StatusCancelled {
+	if k.InfoOf(a).Status != kagzi.StatusPending || k.InfoOf(b).Status != kagzi.StatusPending ||
+		k.InfoOf(kagzi.ID("y")).Status != kagzi.StatusCancelled {
 		t.Error("the commit did not take place")
 	}
 }
@@ -398,9 +434,11 @@ func TestBulkStops(t *testing.T) {
 			return k.Client.RestartAll(k.Ctx, kagzi.RunFilter{Limit: -1, Workflow: "noop"})
 		},
 		"the step is empty": func() (kagzi.BulkResult, error) { return k.Client.ForkAll(k.Ctx, cancelled, "") },
-		"Version is -1":     func() (kagzi.BulkResult, error) { return k.Client.ForkAll(k.Ctx, cancelled, "pay", kagzi.Version(-1)) },
-		"nil option":        func() (kagzi.BulkResult, error) { return k.Client.CancelAll(k.Ctx, cancelled, nil) },
-		"InTx(nil)":         func() (kagzi.BulkResult, error) { return k.Client.CancelAll(k.Ctx, cancelled, kagzi.InTx(nil)) },
+		"Version is -1": func() (kagzi.BulkResult, error) {
+			return k.Client.ForkAll(k.Ctx, cancelled, "pay", kagzi.Version(-1))
+		},
+		"nil option": func() (kagzi.BulkResult, error) { return k.Client.CancelAll(k.Ctx, cancelled, nil) },
+		"InTx(nil)":  func() (kagzi.BulkResult, error) { return k.Client.CancelAll(k.Ctx, cancelled, kagzi.InTx(nil)) },
 		context.Canceled.Error(): func() (kagzi.BulkResult, error) {
 			ctx, cancel := context.WithCancel(k.Ctx)
 			cancel()
@@ -415,7 +453,8 @@ func TestBulkStops(t *testing.T) {
 	}
 	// The database refuses the second change: the first is made and reported.
 	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF (SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING') > 0 THEN RAISE 'enough'; END IF; RETURN NEW; END $$`)
+		IF (SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING') > 0
+			THEN RAISE 'enough'; END IF; RETURN NEW; END $$`)
 	k.Exec(`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	defer k.Exec(`DROP FUNCTION refuse CASCADE`)
 	b, err := k.Client.ResumeAll(k.Ctx, cancelled)

@@ -29,7 +29,8 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 	}
 	begun, goOn := make(chan struct{}, 10), make(chan struct{})
 	wf := kagzi.Define[int, int]("wait")
-	w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queues: map[string]int{"keyed": 1, "small": 1, "slow": 1, "slow keys": 1, "sequence": 1}})
+	w := kit.NewWorker(t, c,
+		kagzi.WorkerConfig{Queues: map[string]int{"keyed": 1, "small": 1, "slow": 1, "slow keys": 1, "sequence": 1}})
 	kagzi.Handle(w, wf, func(kctx kagzi.Context, n int) (int, error) {
 		err := kagzi.Do(kctx, "wait", func(ctx context.Context) error {
 			begun <- struct{}{}
@@ -75,7 +76,12 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 	want("", kagzi.Queue("nobody"), kagzi.Key("a"))
 	want("", kagzi.Queue("small"), kagzi.Delay(time.Hour))
 
-	for _, target := range []kagzi.Target{{Queue: "paused"}, {Workflow: "paused"}, {Queue: "nobody", Key: "b"}, {Group: "paused"}} {
+	for _, target := range []kagzi.Target{
+		{Queue: "paused"},
+		{Workflow: "paused"},
+		{Queue: "nobody", Key: "b"},
+		{Group: "paused"},
+	} {
 		if err := c.Pause(ctx, target); err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +98,8 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 		t.Helper()
 		for id, text := range wants {
 			if got := k.InfoOf(id); got.WaitingOn != text || got.Status != kagzi.StatusPending {
-				t.Errorf("%s run of queue %q, key %q waits on %q, want %q", got.Status, got.Queue, got.Key, got.WaitingOn, text)
+				t.Errorf("%s run of queue %q, key %q waits on %q, want %q", got.Status, got.Queue, got.Key,
+					got.WaitingOn, text)
 			}
 		}
 	}
@@ -104,7 +111,8 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 	want("pause of all runs", kagzi.Queue("small"))
 	check()
 	close(goOn)
-	if list, err := c.List(ctx, kagzi.RunFilter{}); err != nil || slices.ContainsFunc(list, func(r kagzi.RunInfo) bool { return r.WaitingOn != "" }) {
+	if list, err := c.List(ctx, kagzi.RunFilter{}); err != nil ||
+		slices.ContainsFunc(list, func(r kagzi.RunInfo) bool { return r.WaitingOn != "" }) {
 		t.Errorf("List looks for what runs wait for, error %v", err)
 	}
 }
@@ -112,11 +120,15 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 // A run that holds its slot until its end waits for no slot.
 func TestWhatAHolderWaitsFor(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked())
-	if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", MaxRunning: 1, EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}); err != nil {
+	if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{
+		Queue: "default", MaxRunning: 1,
+		EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	run := kit.Begin(k, kagzi.Define[int, int]("wait"), 1, kagzi.Key("a"))
-	k.Exec(`UPDATE kagzi.workflow_runs SET slot = 2, status = 'SLEEPING', waiting_on = 'timer nap', available_at = now() WHERE run_id = $1`, run.ID())
+	k.Exec(`UPDATE kagzi.workflow_runs SET slot = 2, status = 'SLEEPING', waiting_on = 'timer nap', available_at = now()
+		WHERE run_id = $1`, run.ID())
 	if got := k.InfoOf(run.ID()).WaitingOn; got != "timer nap" {
 		t.Errorf("waits on %q", got)
 	}

@@ -87,7 +87,8 @@ func TestReplaceWaitsForNoCaller(t *testing.T) {
 	}
 }
 
-// An edit that waited for a transaction which deleted the schedule and created it again decides with the new row's lock.
+// An edit that waited for a transaction which deleted the schedule and created it again decides with the new row's
+// lock.
 func TestEditOfARecreatedScheduleHasItsLock(t *testing.T) {
 	k := kit.New(t)
 	s := kagzi.Schedule{Name: "s", Every: time.Hour, Run: kit.Report.With("")}
@@ -103,15 +104,17 @@ func TestEditOfARecreatedScheduleHasItsLock(t *testing.T) {
 	id := template(k, "s").ID
 	looks, done := make(chan look, 10), make(chan error, 1)
 	go func() {
-		_, err := store.New(k.Pool, "default").EditSchedule(k.Ctx, nil, id, func(_ time.Time, t *store.Template) (*store.Edit, error) {
-			_, err := k.Pool.Exec(k.Ctx, `SELECT FROM kagzi.schedules WHERE name = 's' FOR UPDATE NOWAIT`)
-			looks <- look{t != nil, store.Locked(err)}
-			return nil, nil
-		})
+		_, err := store.New(k.Pool, "default").EditSchedule(k.Ctx, nil, id,
+			func(_ time.Time, t *store.Template) (*store.Edit, error) {
+				_, err := k.Pool.Exec(k.Ctx, `SELECT FROM kagzi.schedules WHERE name = 's' FOR UPDATE NOWAIT`)
+				looks <- look{t != nil, store.Locked(err)}
+				return nil, nil
+			})
 		done <- err
 	}()
 	await.True(t, "the edit waits for the transaction", func() bool {
-		return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
+		return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock'`) == 1
 	})
 	kit.CommitTx(t, tx)
 	if got := await.Receive(t, looks); got != (look{true, true}) {
@@ -145,18 +148,20 @@ func TestEditEndsWhenFrozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	var after string
-	if err := tx.QueryRow(k.Ctx, `SELECT current_setting('idle_in_transaction_session_timeout')`).Scan(&after); err != nil || after != "7min" {
+	if err := tx.QueryRow(k.Ctx, `SELECT current_setting('idle_in_transaction_session_timeout')`).
+		Scan(&after); err != nil || after != "7min" {
 		t.Errorf("the caller's transaction may be idle for %s, %v", after, err)
 	}
 }
 
-// An error of the server that says nothing about the schedule does not keep others from firing. The cause is unknown, so
-// the schedule is not paused: it fires once the trigger allows it.
+// An error of the server that says nothing about the schedule does not keep others from firing. The cause is unknown,
+// so the schedule is not paused: it fires once the trigger allows it.
 func TestUnknownCodeBlocksNothing(t *testing.T) {
 	k := kit.New(t)
 	co := k.Coordinator()
 	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_id IS NOT NULL THEN RAISE 'no odds here' USING ERRCODE = 'XX000'; END IF; RETURN NEW; END $$`)
+		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_id IS NOT NULL THEN RAISE 'no odds here'
+			USING ERRCODE = 'XX000'; END IF; RETURN NEW; END $$`)
 	k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	k.Schedule(kagzi.Schedule{Name: "a", Every: time.Hour, Run: odds.With(1)})
 	for _, name := range []string{"b", "c"} {
@@ -179,11 +184,13 @@ func TestUnknownCodeBlocksNothing(t *testing.T) {
 	}
 }
 
-// A trigger of the application refuses the start with a code of its own: the schedule is paused with the error, and the others fire.
+// A trigger of the application refuses the start with a code of its own: the schedule is paused with the error, and the
+// others fire.
 func TestOwnCodePausesItsSchedule(t *testing.T) {
 	k := kit.New(t)
 	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_id IS NOT NULL THEN RAISE 'no odds here' USING ERRCODE = 'KZ001'; END IF; RETURN NEW; END $$`)
+		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_id IS NOT NULL THEN RAISE 'no odds here'
+			USING ERRCODE = 'KZ001'; END IF; RETURN NEW; END $$`)
 	k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	k.Schedule(kagzi.Schedule{Name: "a", Every: time.Hour, Run: odds.With(1)})
 	k.Schedule(kagzi.Schedule{Name: "b", Every: time.Hour})
@@ -212,7 +219,8 @@ func TestFiringIsBoundedInBytes(t *testing.T) {
 	}
 	k.Pass(k.Coordinator())
 	got := dbtest.QueryOne[string](t, k.Pool, `
-		SELECT sum(n) || ' runs, at most ' || max(mib) FILTER (WHERE n > 1) || ' MiB together, ' || max(n) FILTER (WHERE mib >= 70) || ' of 70'
+		SELECT sum(n) || ' runs, at most ' || max(mib) FILTER (WHERE n > 1) || ' MiB together, ' || max(n) FILTER
+			(WHERE mib >= 70) || ' of 70'
 		FROM (
 			SELECT count(*) AS n, sum(octet_length(r.input)) >> 20 AS mib
 			FROM kagzi.workflow_runs r

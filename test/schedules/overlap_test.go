@@ -15,7 +15,10 @@ import (
 
 func TestChangeWhileJitterWaits(t *testing.T) {
 	for name, change := range map[string]func(*kit.Kit, kagzi.Schedule) error{
-		"Timetable": func(k *kit.Kit, s kagzi.Schedule) error { s.Every = 3 * time.Hour; return k.Client.Schedule(k.Ctx, s) },
+		"Timetable": func(k *kit.Kit, s kagzi.Schedule) error {
+			s.Every = 3 * time.Hour
+			return k.Client.Schedule(k.Ctx, s)
+		},
 		"Pause": func(k *kit.Kit, s kagzi.Schedule) error {
 			return errors.Join(k.Client.PauseSchedule(k.Ctx, s.Name), k.Client.ResumeSchedule(k.Ctx, s.Name))
 		},
@@ -37,7 +40,10 @@ func TestChangeWhileJitterWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
 			// The tick was a minute ago; the share of 24 hours is more than that for all but one name in a thousand.
-			s := kagzi.Schedule{Name: "s", Every: time.Hour, Jitter: 24 * time.Hour, SkipPaused: true, Run: kit.Report.With(""), Start: k.Now().Add(-1000*time.Hour - time.Minute)}
+			s := kagzi.Schedule{
+				Name: "s", Every: time.Hour, Jitter: 24 * time.Hour, SkipPaused: true,
+				Run: kit.Report.With(""), Start: k.Now().Add(-1000*time.Hour - time.Minute),
+			}
 			k.Schedule(s)
 			k.Exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '30 minutes' WHERE NOT paused`)
 			if err := change(k, s); err != nil {
@@ -83,7 +89,10 @@ func TestOverlapQueueOne(t *testing.T) {
 		})
 	})
 	kit.StartWorker(t, w)
-	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: kagzi.OverlapQueueOne, Run: kit.Report.With("", kagzi.Timeout(time.Hour))})
+	k.Schedule(kagzi.Schedule{
+		Name: "s", Every: time.Hour, Overlap: kagzi.OverlapQueueOne,
+		Run: kit.Report.With("", kagzi.Timeout(time.Hour)),
+	})
 	fire := func() {
 		k.Missed("s", 5*time.Hour)
 		kit.WakeCoordinators(k.T, k.Pool)
@@ -91,8 +100,9 @@ func TestOverlapQueueOne(t *testing.T) {
 	}
 	fire()
 	first := await.Receive(t, started)
-	k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
-	for range 3 {                                                                                               // the first is remembered
+	// further than they are apart: no two rows meet on the way
+	k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`)
+	for range 3 { // the first is remembered
 		fire()
 	}
 	if info := k.Info("s"); !info.Active || !info.Queued {
@@ -110,7 +120,8 @@ func TestOverlapQueueOne(t *testing.T) {
 	await.True(t, "both end", func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == 2
 	})
-	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND deadline_at IS NOT NULL`); n != 2 {
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL
+		AND deadline_at IS NOT NULL`); n != 2 {
 		t.Errorf("%d runs have a deadline, want both", n)
 	}
 }
@@ -132,13 +143,15 @@ func TestQueuedRunOutlivesItsSchedule(t *testing.T) {
 				k.Missed("s", 5*time.Hour)
 				k.Pass(co)
 				// The shift grows each time, so that no row meets one that was shifted before.
-				k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - $1 * interval '1 day' WHERE schedule_id IS NOT NULL`, 1+2*i)
+				k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - $1 * interval '1 day'
+					WHERE schedule_id IS NOT NULL`, 1+2*i)
 			}
 			if err := change(k); err != nil {
 				t.Fatal(err)
 			}
 			k.Pass(co)
-			due := `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND status = 'PENDING' AND available_at <= now()`
+			due := `SELECT count(*) FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL AND status = 'PENDING'
+				AND available_at <= now()`
 			if n := k.Count(due); n != 1 {
 				t.Errorf("%d runs are due while the first is active, want it alone", n)
 			}
@@ -158,7 +171,8 @@ func TestOverlapCancelPrevious(t *testing.T) {
 	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: kagzi.OverlapCancelPrevious})
 	k.Missed("s", 3*time.Hour)
 	k.Pass(co)
-	k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`) // further than they are apart: no two rows meet on the way
+	// further than they are apart: no two rows meet on the way
+	k.Exec(`UPDATE kagzi.workflow_runs SET fire_at = fire_at - interval '1 day' WHERE schedule_id IS NOT NULL`)
 	// A caller's transaction has the run, and is waited for without holding up other schedules.
 	tx := dbtest.BeginWith(t, k.Pool, `SELECT FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL FOR UPDATE`)
 	k.Schedule(kagzi.Schedule{Name: "other", Every: time.Hour})
@@ -175,16 +189,20 @@ func TestOverlapCancelPrevious(t *testing.T) {
 	k.Exec(`UPDATE kagzi.schedules SET next_at = now() WHERE NOT paused AND name = 's'`)
 	k.Pass(co)
 	runs := k.Fired("s")
-	if len(runs) != 2 || runs[0].Status != kagzi.StatusCancelled || runs[1].Status != kagzi.StatusPending || !strings.Contains(runs[0].Error, "schedule") {
+	if len(runs) != 2 || runs[0].Status != kagzi.StatusCancelled || runs[1].Status != kagzi.StatusPending ||
+		!strings.Contains(runs[0].Error, "schedule") {
 		t.Errorf("runs %+v", runs)
 	}
 }
 
-// A cancelled run is active until it has ended: until its step has returned and its compensations have run. No policy starts a
-// run beside it.
+// A cancelled run is active until it has ended: until its step has returned and its compensations have run. No policy
+// starts a run beside it.
 func TestCancelledRunIsActive(t *testing.T) {
 	t.Parallel()
-	for overlap, want := range map[kagzi.Overlap]int{kagzi.OverlapSkip: 1, kagzi.OverlapQueueOne: 2, kagzi.OverlapCancelPrevious: 2} {
+	for overlap, want := range map[kagzi.Overlap]int{
+		kagzi.OverlapSkip: 1, kagzi.OverlapQueueOne: 2,
+		kagzi.OverlapCancelPrevious: 2,
+	} {
 		t.Run(string(overlap), func(t *testing.T) {
 			k := kit.New(t)
 			co := k.Coordinator()
@@ -217,7 +235,8 @@ func TestCancelledRunIsActive(t *testing.T) {
 				t.Helper()
 				k.Pass(co)
 				runs := k.Fired("s")
-				if len(runs) != want || !k.Info("s").Active || k.Info("s").Queued != (want == 2) || runs[want-1].WaitingOn == "" && want == 2 {
+				if len(runs) != want || !k.Info("s").Active || k.Info("s").Queued != (want == 2) ||
+					runs[want-1].WaitingOn == "" && want == 2 {
 					t.Errorf("%s: %d runs, %+v", when, len(runs), k.Info("s"))
 				}
 			}

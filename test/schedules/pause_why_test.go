@@ -8,7 +8,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A paused schedule says since when, by whom and why, until it is resumed. A second pause adds what it gives, and a change of the schedule keeps it.
+// A paused schedule says since when, by whom and why, until it is resumed. A second pause adds what it gives, and a
+// change of the schedule keeps it.
 func TestWhoPausedASchedule(t *testing.T) {
 	k := kit.New(t)
 	s := kagzi.Schedule{Name: "s", Every: time.Hour, Run: kagzi.Define[int, int]("wf").With(1)}
@@ -37,8 +38,10 @@ func TestWhoPausedASchedule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.Paused != step.paused || info.PausedAt.IsZero() == step.paused || info.PauseActor != step.actor || info.PauseReason != step.reason {
-			t.Errorf("%d: paused %t at %v by %q because %q", i, info.Paused, info.PausedAt, info.PauseActor, info.PauseReason)
+		if info.Paused != step.paused || info.PausedAt.IsZero() == step.paused || info.PauseActor != step.actor ||
+			info.PauseReason != step.reason {
+			t.Errorf("%d: paused %t at %v by %q because %q", i, info.Paused, info.PausedAt, info.PauseActor,
+				info.PauseReason)
 		}
 		if i == 1 {
 			since = info.PausedAt

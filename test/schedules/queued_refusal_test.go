@@ -9,8 +9,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// The server refuses the release of one schedule's queued run. That schedule is paused with the error, and holds up no other: the
-// queued run of the other begins, and its ticks fire. After the repair, the run that was refused begins, too.
+// The server refuses the release of one schedule's queued run. That schedule is paused with the error, and holds up no
+// other: the queued run of the other begins, and its ticks fire. After the repair, the run that was refused begins,
+// too.
 func TestRefusedReleaseHoldsUpNoOtherSchedule(t *testing.T) {
 	k := kit.New(t)
 	co := k.Coordinator()
@@ -42,7 +43,8 @@ func TestRefusedReleaseHoldsUpNoOtherSchedule(t *testing.T) {
 	})
 	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poison'; END $$`)
 	k.Exec(`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
-		WHEN (OLD.waiting_on = 'previous run' AND NEW.waiting_on IS NULL AND NEW.metadata::text LIKE '%poison%') EXECUTE FUNCTION refuse()`)
+		WHEN (OLD.waiting_on = 'previous run' AND NEW.waiting_on IS NULL
+			AND NEW.metadata::text LIKE '%poison%') EXECUTE FUNCTION refuse()`)
 	both(func(name string) { k.Cancel(k.Fired(name)[0].ID) })
 	k.Pass(co)
 	fire("good")
@@ -50,7 +52,8 @@ func TestRefusedReleaseHoldsUpNoOtherSchedule(t *testing.T) {
 		t.Errorf("the runs of the good schedule are %+v, want that the second is due and a third was fired", runs)
 	}
 	refused := k.Fired("bad")[1]
-	if info := k.Info("bad"); !info.Paused || !strings.Contains(info.Error, "poison") || !strings.Contains(info.Error, string(refused.ID)) {
+	if info := k.Info("bad"); !info.Paused || !strings.Contains(info.Error, "poison") ||
+		!strings.Contains(info.Error, string(refused.ID)) {
 		t.Errorf("the refused schedule is %+v, want that it is paused with the run and the error", info)
 	}
 	if info := k.Info("good"); info.Paused || info.Error != "" {

@@ -73,7 +73,10 @@ func replace(k *kit.Kit, seen *store.Template, wait time.Duration) (err error) {
 func TestDroppedTickCancelsNothing(t *testing.T) {
 	k := kit.New(t)
 	// Ticks were 30, 90 and 150 minutes ago.
-	replacing(k, kagzi.Schedule{Name: "s", Start: k.Now().Add(-1000*time.Hour - 30*time.Minute), CatchUpAge: time.Minute})
+	replacing(k, kagzi.Schedule{
+		Name: "s", Start: k.Now().Add(-1000*time.Hour - 30*time.Minute),
+		CatchUpAge: time.Minute,
+	})
 	k.Pass(k.Coordinator())
 	if got := states(k, "s"); got != "PENDING" {
 		t.Errorf("runs: %s, want the active one alone", got)
@@ -97,8 +100,8 @@ func TestBrokenScheduleCancelsNothing(t *testing.T) {
 	}
 }
 
-// Runs are cancelled only for a tick that is still undecided: since the coordinator read it, another coordinator may have
-// fired it, whose run must not be cancelled, or somebody may have changed, paused or deleted the schedule.
+// Runs are cancelled only for a tick that is still undecided: since the coordinator read it, another coordinator may
+// have fired it, whose run must not be cancelled, or somebody may have changed, paused or deleted the schedule.
 func TestStaleReplaceCancelsNothing(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -119,7 +122,10 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 		"Paused":  {func(k *kit.Kit) error { return k.Client.PauseSchedule(k.Ctx, "s") }, "PENDING"},
 		"Deleted": {func(k *kit.Kit) error { return k.Client.DeleteSchedule(k.Ctx, "s") }, "PENDING"},
 		"NewPolicy": {func(k *kit.Kit) error {
-			return k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: kagzi.OverlapSkip, Run: kit.Report.With("")})
+			return k.Client.Schedule(k.Ctx, kagzi.Schedule{
+				Name: "s", Every: time.Hour, Overlap: kagzi.OverlapSkip,
+				Run: kit.Report.With(""),
+			})
 		}, "PENDING"},
 		"MayOverlap": {func(k *kit.Kit) error {
 			return k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: kit.Report.With("")})
@@ -142,8 +148,8 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 	}
 }
 
-// A run is cancelled and replaced in one transaction. If the database refuses the new run, the active one goes on, and the
-// schedule is paused with the error.
+// A run is cancelled and replaced in one transaction. If the database refuses the new run, the active one goes on, and
+// the schedule is paused with the error.
 func TestRefusedReplacementCancelsNothing(t *testing.T) {
 	k := kit.New(t)
 	replacing(k, kagzi.Schedule{Name: "s"})
@@ -157,8 +163,8 @@ func TestRefusedReplacementCancelsNothing(t *testing.T) {
 	}
 }
 
-// A schedule that is paused or deleted while its active run is being replaced either keeps that run or has the new one. The
-// change comes before the transaction that follows the one which cancels.
+// A schedule that is paused or deleted while its active run is being replaced either keeps that run or has the new one.
+// The change comes before the transaction that follows the one which cancels.
 func TestChangeWhileReplacing(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*kit.Kit) error{
@@ -172,7 +178,8 @@ func TestChangeWhileReplacing(t *testing.T) {
 			var cancelled, changed bool
 			traced := dbtest.OpenPool(t, db.DSN, func(cfg *pgxpool.Config) {
 				cfg.ConnConfig.Tracer = statements(func(sql string) {
-					cancelled = cancelled || strings.Contains(sql, "r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN")
+					cancelled = cancelled ||
+						strings.Contains(sql, "r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN")
 					if cancelled && !changed && strings.HasPrefix(strings.ToLower(sql), "begin") {
 						changed = true
 						if err := change(k); err != nil {
@@ -209,12 +216,16 @@ func (statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQuer
 func (statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // A deploy that leaves the timetable as it is leaves the due tick to the coordinator, which cancels the run before: the
-// tick does not wait for a run that hangs. A changed timetable fires the tick at once; its run waits for the one before.
+// tick does not wait for a run that hangs. A changed timetable fires the tick at once; its run waits for the one
+// before.
 func TestEditLeavesReplacingToTheCoordinator(t *testing.T) {
 	t.Run("Unchanged", func(t *testing.T) {
 		k := kit.New(t)
 		replacing(k, kagzi.Schedule{Name: "s"})
-		k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: kagzi.OverlapCancelPrevious, Run: kit.Report.With("deployed")})
+		k.Schedule(kagzi.Schedule{
+			Name: "s", Every: time.Hour, Overlap: kagzi.OverlapCancelPrevious,
+			Run: kit.Report.With("deployed"),
+		})
 		if got := states(k, "s"); got != "PENDING" || k.Info("s").Queued {
 			t.Errorf("runs: %s: the deploy has fired", got)
 		}
@@ -284,7 +295,8 @@ func TestPausedScheduleKeepsItsTicksThroughAChange(t *testing.T) {
 		t.Fatalf("%d runs, want one for every other hour of ten", len(runs))
 	}
 	for i, r := range runs {
-		if want := start.Add(1000 * time.Hour).Add(time.Duration(i-4) * 2 * time.Hour); r.FireTime.Sub(want).Abs() > time.Second {
+		if want := start.Add(1000 * time.Hour).Add(time.Duration(i-4) * 2 * time.Hour); r.FireTime.Sub(want).
+			Abs() > time.Second {
 			t.Errorf("tick %v, want %v", r.FireTime, want)
 		}
 	}

@@ -33,7 +33,8 @@ func TestFrozenCoordinator(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := frozen.QueryRow(k.Ctx, `SELECT set_config('idle_in_transaction_session_timeout', '700ms', true) = '700ms'
-		AND pg_try_advisory_xact_lock(hashtextextended('kagzi schedules default', 0))`).Scan(&held); err != nil || !held {
+		AND pg_try_advisory_xact_lock(hashtextextended('kagzi schedules default',
+			0))`).Scan(&held); err != nil || !held {
 		t.Fatalf("lock: %t, %v", held, err)
 	}
 	co := k.Coordinator()
@@ -66,7 +67,8 @@ func TestManyCoordinators(t *testing.T) {
 	}
 	begun := k.Now()
 	await.True(t, "all fire", func() bool {
-		return k.Count(`SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL GROUP BY schedule_id HAVING count(*) >= $1) g`, seconds) == schedules
+		return k.Count(`SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL
+			GROUP BY schedule_id HAVING count(*) >= $1) g`, seconds) == schedules
 	})
 	stop()
 	all.Wait()
@@ -85,17 +87,23 @@ func TestThousandSchedules(t *testing.T) {
 	const n = 1000
 	tx := k.CallersTx()
 	for i := range n {
-		if err := k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: fmt.Sprint("s", i), Every: time.Hour, Run: kit.Report.With("")}, kagzi.InTx(tx)); err != nil {
+		if err := k.Client.Schedule(k.Ctx, kagzi.Schedule{
+			Name: fmt.Sprint("s", i), Every: time.Hour,
+			Run: kit.Report.With(""),
+		}, kagzi.InTx(tx)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	kit.CommitTx(t, tx)
 	k.Exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '1 hour', next_at = now() WHERE NOT paused`)
 	k.Pass(k.Coordinator())
-	if got := dbtest.QueryOne[string](t, k.Pool, `SELECT count(*) || ' ' || count(DISTINCT schedule_id) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); got != "1000 1000 1" {
+	if got := dbtest.QueryOne[string](t, k.Pool,
+		`SELECT count(*) || ' ' || count(DISTINCT schedule_id) || ' ' || count(DISTINCT fire_at)
+			FROM kagzi.workflow_runs WHERE status = 'PENDING'`); got != "1000 1000 1" {
 		t.Errorf("runs, schedules, ticks: %s", got)
 	}
-	t.Logf("from the first to the last: %s", dbtest.QueryOne[string](t, k.Pool, `SELECT (max(created_at) - min(created_at))::text FROM kagzi.workflow_runs WHERE status = 'PENDING'`))
+	t.Logf("from the first to the last: %s", dbtest.QueryOne[string](t, k.Pool,
+		`SELECT (max(created_at) - min(created_at))::text FROM kagzi.workflow_runs WHERE status = 'PENDING'`))
 }
 
 // The answer to a commit of a coordinator, or of a client, is lost, or the request.
@@ -139,7 +147,8 @@ func TestLostCommitOfSchedules(t *testing.T) {
 			}
 			await.Receive(t, drop.Done())
 		}
-		if got := dbtest.QueryOne[string](t, k.Pool, `SELECT count(*) || ' ' || count(DISTINCT fire_at) FROM kagzi.workflow_runs`); got != "11 10" {
+		if got := dbtest.QueryOne[string](t, k.Pool, `SELECT count(*) || ' ' || count(DISTINCT fire_at)
+			FROM kagzi.workflow_runs`); got != "11 10" {
 			t.Errorf("runs and ticks: %s, want 11 10", got)
 		}
 	})

@@ -13,7 +13,10 @@ var odds = kagzi.Define[int, int]("odds")
 func TestNextFires(t *testing.T) {
 	k := kit.New(t)
 	end := time.Date(2036, 3, 4, 0, 0, 0, 0, time.UTC)
-	k.Schedule(kagzi.Schedule{Name: "s", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Start: time.Date(2036, 3, 1, 0, 0, 0, 0, time.UTC), End: end})
+	k.Schedule(kagzi.Schedule{
+		Name: "s", Cron: "30 2 * * *", TimeZone: "Europe/Berlin",
+		Start: time.Date(2036, 3, 1, 0, 0, 0, 0, time.UTC), End: end,
+	})
 	got, err := k.Client.NextFires(k.Ctx, "s", 10)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +38,8 @@ func TestStartWithAFraction(t *testing.T) {
 	start := k.Now().Add(time.Hour).Truncate(time.Second)
 	for _, fraction := range []time.Duration{0, time.Microsecond, 500 * time.Millisecond, time.Second - 1} {
 		k.Schedule(kagzi.Schedule{Name: "s", Every: 24 * time.Hour, Start: start.Add(fraction)})
-		if got, err := k.Client.NextFires(k.Ctx, "s", 2); err != nil || len(got) != 2 || !got[0].Equal(start) || !got[1].Equal(start.Add(24*time.Hour)) {
+		if got, err := k.Client.NextFires(k.Ctx, "s", 2); err != nil || len(got) != 2 || !got[0].Equal(start) ||
+			!got[1].Equal(start.Add(24*time.Hour)) {
 			t.Errorf("%v after %v: next fires %v, %v", fraction, start, got, err)
 		}
 	}
@@ -64,7 +68,8 @@ func TestNextFiresOverdue(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		k.Exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '3 hours', next_at = now() WHERE name = $1`, name)
+		k.Exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '3 hours', next_at = now()
+			WHERE name = $1`, name)
 		fires, err := k.Client.NextFires(k.Ctx, name, 5)
 		if err != nil || len(fires) != 5 {
 			t.Fatalf("%s: %v, %v", name, fires, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// An interceptor refuses the ticks of one schedule. Its error is stored, the schedule stays due and is not paused, and a tick that the
-// interceptor lets pass removes the error.
+// An interceptor refuses the ticks of one schedule. Its error is stored, the schedule stays due and is not paused, and
+// a tick that the interceptor lets pass removes the error.
 func TestRefusalOfAnInterceptorIsStored(t *testing.T) {
 	var open atomic.Bool
 	k := kit.NewWith(t, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{{
@@ -34,7 +34,8 @@ func TestRefusalOfAnInterceptorIsStored(t *testing.T) {
 			t.Errorf("the pass returns %v", err)
 		}
 	}
-	if info := k.Info("refused"); info.Paused || !strings.Contains(info.Error, "the tenant may start nothing") || info.Next.After(k.Now()) || len(k.Fired("refused")) != 0 {
+	if info := k.Info("refused"); info.Paused || !strings.Contains(info.Error, "the tenant may start nothing") ||
+		info.Next.After(k.Now()) || len(k.Fired("refused")) != 0 {
 		t.Errorf("the refused schedule has %d runs, and is %+v", len(k.Fired("refused")), info)
 	}
 	if info := k.Info("other"); info.Error != "" || len(k.Fired("other")) != 1 {
@@ -42,8 +43,10 @@ func TestRefusalOfAnInterceptorIsStored(t *testing.T) {
 	}
 	k.Exec(`UPDATE kagzi.schedules SET next_at = now() - interval '1 hour' WHERE name = 'refused'`)
 	report, err := k.Client.Health(k.Ctx)
-	if detail := report.Check("schedules").Detail; err != nil || !strings.HasPrefix(detail, "1 schedule is more than a minute late because the last try to fire failed") ||
-		!strings.Contains(detail, `"refused" (the tenant may start nothing). It is tried again`) || strings.Contains(detail, "no coordinator keeps up") {
+	if detail := report.Check("schedules").Detail; err != nil ||
+		!strings.HasPrefix(detail, "1 schedule is more than a minute late because the last try to fire failed") ||
+		!strings.Contains(detail, `"refused" (the tenant may start nothing). It is tried again`) ||
+		strings.Contains(detail, "no coordinator keeps up") {
 		t.Errorf("health says %q, %v", detail, err)
 	}
 	open.Store(true)

@@ -43,24 +43,33 @@ func TestScheduleFires(t *testing.T) {
 		return "done", nil
 	})
 	before := k.Now()
-	k.Schedule(kagzi.Schedule{Name: "r", Cron: "* * * * * *", Run: kit.Report.With("weekly", kagzi.Metadata{"team": "x"}, kagzi.Timeout(time.Hour), kagzi.Priority(1))})
+	k.Schedule(kagzi.Schedule{
+		Name: "r", Cron: "* * * * * *",
+		Run: kit.Report.With("weekly", kagzi.Metadata{"team": "x"}, kagzi.Timeout(time.Hour), kagzi.Priority(1)),
+	})
 	for i := range 3 {
-		if tick := await.Receive(t, ticks); !tick.Equal(tick.Truncate(time.Second)) || !tick.After(before) || tick.After(k.Now()) {
+		if tick := await.Receive(t, ticks); !tick.Equal(tick.Truncate(time.Second)) || !tick.After(before) ||
+			tick.After(k.Now()) {
 			t.Errorf("tick %d is %v", i, tick)
 		}
 	}
 	for _, r := range k.Fired("r") {
-		if r.Schedule != "r" || r.Metadata["team"] != "x" || r.DeadlineAt.Sub(r.CreatedAt) != time.Hour || r.Priority != 1 || r.CreatedAt.Before(r.FireTime) {
+		if r.Schedule != "r" || r.Metadata["team"] != "x" || r.DeadlineAt.Sub(r.CreatedAt) != time.Hour ||
+			r.Priority != 1 || r.CreatedAt.Before(r.FireTime) {
 			t.Errorf("run %+v", r)
 		}
 	}
-	if other := kit.ResultOf(k, kit.Begin(k, kit.Report, "weekly")); other != "done" || !await.Receive(t, ticks).IsZero() && len(ticks) == 0 {
+	if other := kit.ResultOf(k, kit.Begin(k, kit.Report, "weekly")); other != "done" ||
+		!await.Receive(t, ticks).IsZero() && len(ticks) == 0 {
 		t.Log("a tick came between") // the next second's
 	}
 }
 
 func TestDowntimeOfThreeDays(t *testing.T) {
-	for name, s := range map[string]kagzi.Schedule{"Default": {}, "Five": {CatchUp: 5}, "ByAge": {CatchUpAge: 7*time.Second + 500*time.Millisecond}} {
+	for name, s := range map[string]kagzi.Schedule{
+		"Default": {}, "Five": {CatchUp: 5},
+		"ByAge": {CatchUpAge: 7*time.Second + 500*time.Millisecond},
+	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
 			s.Name, s.Every = "busy", time.Second
@@ -112,7 +121,8 @@ func TestScheduleAgain(t *testing.T) {
 			t.Errorf("fired after the change: %s in %s", r.Input, r.Queue)
 		}
 	}
-	if changed := k.Info("s"); changed.Queue != "q" || string(changed.Input) != `"changed"` || changed.Every != 2*time.Hour || changed.Last.Before(first.Last) {
+	if changed := k.Info("s"); changed.Queue != "q" || string(changed.Input) != `"changed"` ||
+		changed.Every != 2*time.Hour || changed.Last.Before(first.Last) {
 		t.Errorf("changed %+v", changed)
 	}
 	k.Pass(k.Coordinator())
@@ -136,7 +146,8 @@ func TestDeleteSchedule(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"delete": k.Client.DeleteSchedule(k.Ctx, "s"), "pause": k.Client.PauseSchedule(k.Ctx, "s"), "resume": k.Client.ResumeSchedule(k.Ctx, "s"),
+		"delete": k.Client.DeleteSchedule(k.Ctx, "s"), "pause": k.Client.PauseSchedule(k.Ctx, "s"),
+		"resume":   k.Client.ResumeSchedule(k.Ctx, "s"),
 		"trigger":  kit.Second(k.Client.TriggerSchedule(k.Ctx, "s")),
 		"get":      kit.Second(k.Client.GetSchedule(k.Ctx, "s")),
 		"next":     kit.Second(k.Client.NextFires(k.Ctx, "s", 1)),
@@ -188,7 +199,8 @@ func TestListSchedules(t *testing.T) {
 func TestBadScheduleBlocksNothing(t *testing.T) {
 	k := kit.New(t)
 	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_id IS NOT NULL THEN RAISE 'no odds here'; END IF; RETURN NEW; END $$`)
+		BEGIN IF NEW.workflow_type = 'odds' AND NEW.schedule_id IS NOT NULL
+			THEN RAISE 'no odds here'; END IF; RETURN NEW; END $$`)
 	k.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	k.Schedule(kagzi.Schedule{Name: "a", Every: time.Hour, Run: odds.With(1)})
 	for _, name := range []string{"b", "c", "d"} {
@@ -201,7 +213,8 @@ func TestBadScheduleBlocksNothing(t *testing.T) {
 	k.Pass(k.Coordinator())
 	for name, problem := range map[string]string{"a": "no odds here", "b": "nonsense", "c": "", "d": ""} {
 		info := k.Info(name)
-		if info.Paused != (problem != "") || !strings.Contains(info.Error, problem) || (len(k.Fired(name)) == 1) != (problem == "") {
+		if info.Paused != (problem != "") || !strings.Contains(info.Error, problem) ||
+			(len(k.Fired(name)) == 1) != (problem == "") {
 			t.Errorf("schedule %s: %d runs, %+v", name, len(k.Fired(name)), info)
 		}
 	}
@@ -227,8 +240,10 @@ func TestScheduleInTx(t *testing.T) {
 	}
 	for i, verb := range verbs {
 		state := func() string {
-			return dbtest.QueryOne[string](t, k.Pool, `SELECT coalesce(string_agg(concat_ws(' ', id, state, due), ',' ORDER BY id), '') FROM (
-				SELECT run_id, status, available_at FROM kagzi.workflow_runs UNION ALL SELECT schedule_id, paused::text, next_at FROM kagzi.schedules) r (id, state, due)`)
+			return dbtest.QueryOne[string](t, k.Pool,
+				`SELECT coalesce(string_agg(concat_ws(' ', id, state, due), ',' ORDER BY id), '') FROM (
+				SELECT run_id, status, available_at FROM kagzi.workflow_runs UNION ALL SELECT schedule_id, paused::text,
+					next_at FROM kagzi.schedules) r (id, state, due)`)
 		}
 		before := state()
 		for _, commit := range []bool{false, true} {
@@ -272,30 +287,41 @@ func TestBadSchedules(t *testing.T) {
 		"its last tick is in the past": with(func(s *kagzi.Schedule) { s.Cron = "0 0 0 1 1 * 2020" }),
 		"Mars/Olympus":                 with(func(s *kagzi.Schedule) { s.TimeZone = "Mars/Olympus" }),
 		"Local":                        with(func(s *kagzi.Schedule) { s.TimeZone = "Local" }),
-		"use Cron":                     with(func(s *kagzi.Schedule) { s.Cron, s.Every, s.TimeZone = "", time.Hour, "Europe/Berlin" }),
-		"at least 1s":                  with(func(s *kagzi.Schedule) { s.Cron, s.Every = "", 30 }),
+		"use Cron": with(func(s *kagzi.Schedule) {
+			s.Cron, s.Every, s.TimeZone = "", time.Hour, "Europe/Berlin"
+		}),
+		"at least 1s": with(func(s *kagzi.Schedule) { s.Cron, s.Every = "", 30 }),
 		"no Overlap \"maybe\": give kagzi.OverlapSkip": with(func(s *kagzi.Schedule) { s.Overlap = "maybe" }),
 		"CatchUp is -1":                        with(func(s *kagzi.Schedule) { s.CatchUp = -1 }),
 		"CatchUp is 9223372036854775807":       with(func(s *kagzi.Schedule) { s.CatchUp = math.MaxInt }),
 		"CatchUpAge is -1s: give at least 1s":  with(func(s *kagzi.Schedule) { s.CatchUpAge = -time.Second }),
 		"CatchUpAge is 30ns: give at least 1s": with(func(s *kagzi.Schedule) { s.CatchUpAge = 30 }),
 		"Jitter is 30ns: give between 1ms":     with(func(s *kagzi.Schedule) { s.Jitter = 30 }),
-		"no tick is left before End 2020":      with(func(s *kagzi.Schedule) { s.End = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) }),
-		"Jitter is -1s":                        with(func(s *kagzi.Schedule) { s.Jitter = -time.Second }),
-		"Start is in the year 10000":           with(func(s *kagzi.Schedule) { s.Start = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) }),
-		"End is in the year 300000":            with(func(s *kagzi.Schedule) { s.End = time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC) }),
-		"End is in the year 0":                 with(func(s *kagzi.Schedule) { s.End = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }),
-		"is before Start":                      with(func(s *kagzi.Schedule) { s.Start, s.End = k.Now().Add(time.Hour), k.Now() }),
-		"takes no ID":                          with(func(s *kagzi.Schedule) { s.Run = kit.Report.With("", kagzi.ID("x")) }),
-		"takes no Delay":                       with(func(s *kagzi.Schedule) { s.Run = kit.Report.With("", kagzi.Delay(time.Hour)) }),
-		"takes no At":                          with(func(s *kagzi.Schedule) { s.Run = kit.Report.With("", kagzi.At(k.Now())) }),
-		"cannot be encoded":                    with(func(s *kagzi.Schedule) { s.Run = kagzi.Define[chan int, int]("chan").With(make(chan int)) }),
-		"Priority is 9":                        with(func(s *kagzi.Schedule) { s.Run = kit.Report.With("", kagzi.Priority(9)) }),
-		"workflow name":                        with(func(s *kagzi.Schedule) { s.Run = kagzi.Define[int, int]("a\nb").With(1) }),
+		"no tick is left before End 2020": with(func(s *kagzi.Schedule) {
+			s.End = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+		}),
+		"Jitter is -1s": with(func(s *kagzi.Schedule) { s.Jitter = -time.Second }),
+		"Start is in the year 10000": with(func(s *kagzi.Schedule) {
+			s.Start = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		}),
+		"End is in the year 300000": with(func(s *kagzi.Schedule) {
+			s.End = time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		}),
+		"End is in the year 0": with(func(s *kagzi.Schedule) { s.End = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		"is before Start":      with(func(s *kagzi.Schedule) { s.Start, s.End = k.Now().Add(time.Hour), k.Now() }),
+		"takes no ID":          with(func(s *kagzi.Schedule) { s.Run = kit.Report.With("", kagzi.ID("x")) }),
+		"takes no Delay":       with(func(s *kagzi.Schedule) { s.Run = kit.Report.With("", kagzi.Delay(time.Hour)) }),
+		"takes no At":          with(func(s *kagzi.Schedule) { s.Run = kit.Report.With("", kagzi.At(k.Now())) }),
+		"cannot be encoded": with(func(s *kagzi.Schedule) {
+			s.Run = kagzi.Define[chan int, int]("chan").With(make(chan int))
+		}),
+		"Priority is 9": with(func(s *kagzi.Schedule) { s.Run = kit.Report.With("", kagzi.Priority(9)) }),
+		"workflow name": with(func(s *kagzi.Schedule) { s.Run = kagzi.Define[int, int]("a\nb").With(1) }),
 	} {
 		kit.MustContain(t, k.Client.Schedule(k.Ctx, s), want)
 	}
-	if n := k.Count(`SELECT (SELECT count(*) FROM kagzi.schedules) + (SELECT count(*) FROM kagzi.workflow_runs)`); n != 0 {
+	if n := k.Count(`SELECT (SELECT count(*) FROM kagzi.schedules) + (SELECT count(*)
+		FROM kagzi.workflow_runs)`); n != 0 {
 		t.Errorf("%d rows were written", n)
 	}
 	kit.MustContain(t, k.Client.Schedule(k.Ctx, ok, kagzi.InTx(nil)), "InTx(nil)")
@@ -303,11 +329,18 @@ func TestBadSchedules(t *testing.T) {
 	kit.MustContain(t, kit.Second(k.Client.ListSchedules(k.Ctx, kagzi.ScheduleFilter{Limit: -1})), "Limit is -1")
 	kit.MustContain(t, kit.Second(k.Client.NextFires(k.Ctx, "s", -1)), "-1")
 	kit.MustContain(t, kit.Second(kagzi.NewCoordinator(nil, kagzi.CoordinatorConfig{})), "client is nil")
-	kit.MustContain(t, kit.Second(kagzi.NewWorker(k.Client, kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Batch: 5}})), "only Grace and NoGrace have a meaning")
-	kit.NewWorker(t, k.Client, kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Grace: 5 * time.Second}})
+	kit.MustContain(t,
+		kit.Second(kagzi.NewWorker(k.Client, kagzi.WorkerConfig{
+			NoCoordinator: true,
+			Coordinator:   kagzi.CoordinatorConfig{Batch: 5},
+		})), "only Grace and NoGrace have a meaning")
+	kit.NewWorker(t, k.Client,
+		kagzi.WorkerConfig{NoCoordinator: true, Coordinator: kagzi.CoordinatorConfig{Grace: 5 * time.Second}})
 	for want, cfg := range map[string]kagzi.CoordinatorConfig{
-		"KeepForever is set beside": {KeepForever: true, KeepFailed: time.Hour}, "Grace and NoGrace": {Grace: time.Second, NoGrace: true},
-		"Interval is 5ns": {Interval: 5}, "Batch is -1": {Batch: -1}, "MaxRuns is -1": {MaxRuns: -1}, "StaleAfter": {StaleAfter: -1},
+		"KeepForever is set beside": {KeepForever: true, KeepFailed: time.Hour},
+		"Grace and NoGrace":         {Grace: time.Second, NoGrace: true},
+		"Interval is 5ns":           {Interval: 5}, "Batch is -1": {Batch: -1}, "MaxRuns is -1": {MaxRuns: -1},
+		"StaleAfter": {StaleAfter: -1},
 	} {
 		kit.MustContain(t, kit.Second(kagzi.NewCoordinator(k.Client, cfg)), want)
 		kit.MustContain(t, kit.Second(kagzi.NewWorker(k.Client, kagzi.WorkerConfig{Coordinator: cfg})), want)

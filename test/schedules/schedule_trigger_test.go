@@ -13,7 +13,9 @@ import (
 
 func TestTriggerSchedule(t *testing.T) {
 	k := kit.New(t)
-	kit.Serve(k, kit.Report, func(ctx kagzi.Context, in string) (string, error) { return in + ctx.FireTime().String(), nil })
+	kit.Serve(k, kit.Report, func(ctx kagzi.Context, in string) (string, error) {
+		return in + ctx.FireTime().String(), nil
+	})
 	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: kagzi.OverlapSkip})
 	if err := k.Client.PauseSchedule(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
@@ -67,10 +69,12 @@ func TestTriggerUnlessActive(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := k.Client.TriggerSchedule(k.Ctx, "s", kagzi.ReplaceActive); err == nil || !strings.Contains(err.Error(), "RejectActive") {
+	if _, err := k.Client.TriggerSchedule(k.Ctx, "s", kagzi.ReplaceActive); err == nil ||
+		!strings.Contains(err.Error(), "RejectActive") {
 		t.Errorf("got %v", err)
 	}
-	if err := k.Client.Terminate(k.Ctx, first, kagzi.RejectActive); err == nil || !strings.Contains(err.Error(), "TriggerSchedule") {
+	if err := k.Client.Terminate(k.Ctx, first, kagzi.RejectActive); err == nil ||
+		!strings.Contains(err.Error(), "TriggerSchedule") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -103,7 +107,10 @@ func TestFireNew(t *testing.T) {
 func TestScheduleOfABusyGroup(t *testing.T) {
 	k := kit.New(t)
 	co := k.Coordinator()
-	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: kagzi.OverlapSkip, Run: kit.Report.With("tick", kagzi.Group("g"))})
+	k.Schedule(kagzi.Schedule{
+		Name: "s", Every: time.Hour, Overlap: kagzi.OverlapSkip,
+		Run: kit.Report.With("tick", kagzi.Group("g")),
+	})
 	gate := make(chan struct{})
 	kit.Serve(k, kit.Report, func(ctx kagzi.Context, in string) (string, error) {
 		return in, kagzi.Do(ctx, "wait", func(context.Context) error { <-gate; return nil })
@@ -124,7 +131,10 @@ func TestScheduleOfABusyGroup(t *testing.T) {
 
 func TestBackfillSchedule(t *testing.T) {
 	k := kit.New(t)
-	k.Schedule(kagzi.Schedule{Name: "s", Cron: "0 12 * * *", Overlap: kagzi.OverlapSkip, Start: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)})
+	k.Schedule(kagzi.Schedule{
+		Name: "s", Cron: "0 12 * * *", Overlap: kagzi.OverlapSkip,
+		Start: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
+	})
 	next := k.Info("s").Next
 	from, until := time.Date(2019, 12, 30, 12, 0, 0, 0, time.UTC), time.Date(2020, 1, 5, 12, 0, 0, 0, time.UTC)
 	for i, want := range []int{5, 0} {

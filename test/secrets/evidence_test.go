@@ -27,8 +27,12 @@ const (
 	password = "pAsSwOrD/@MaRk'\"%5" // of the user of each pool that has one of its own
 )
 
-// marks are what must not be found, in each form that an error or a stack could have it in. Postgres writes bytea in hexadecimal.
-var marks = []string{word, hex.EncodeToString([]byte(word)), strconv.Itoa(number), strconv.FormatInt(number, 16), "pAsSwOrD", "MaRk'"}
+// marks are what must not be found, in each form that an error or a stack could have it in. Postgres writes bytea in
+// hexadecimal.
+var marks = []string{
+	word, hex.EncodeToString([]byte(word)), strconv.Itoa(number), strconv.FormatInt(number, 16),
+	"pAsSwOrD", "MaRk'",
+}
 
 // An evidence collects what Kagzi says, and checks it when the test ends.
 type evidence struct {
@@ -41,8 +45,8 @@ type evidence struct {
 	texts []string
 }
 
-// collect returns the evidence of a database. All its tables are read when the test ends. If sealed is set, no column may have a mark;
-// otherwise those of payloads must have one.
+// collect returns the evidence of a database. All its tables are read when the test ends. If sealed is set, no column
+// may have a mark; otherwise those of payloads must have one.
 func collect(t *testing.T, db *dbtest.DB, sealed bool) *evidence {
 	t.Helper()
 	e := &evidence{t: t, ctx: kit.Context(t), pool: dbtest.Owner(t, db.Pool)}
@@ -162,7 +166,8 @@ func (e *evidence) tables(sealed bool) (found int) {
 		mayHave := !sealed && (kind == "bytea" || payloads[table+"."+column])
 		for _, mark := range append(base64Of(word), marks...) {
 			var example *string
-			if err := e.pool.QueryRow(ctx, `SELECT min(`+value+`) FROM `+table+` WHERE position($1 IN `+value+`) > 0`, mark).Scan(&example); err != nil {
+			if err := e.pool.QueryRow(ctx, `SELECT min(`+value+`) FROM `+table+` WHERE position($1 IN `+value+`) > 0`,
+				mark).Scan(&example); err != nil {
 				e.t.Errorf("%s.%s: %v", table, column, err)
 			}
 			switch {

@@ -32,8 +32,11 @@ func TestLogin(t *testing.T) {
 		"wrong password": {func(c *pgxpool.Config) { c.ConnConfig.Password += "!" }, "correct user and password"},
 		"wrong user":     {func(c *pgxpool.Config) { c.ConnConfig.User = "nobody_knows" }, "correct user and password"},
 		"wrong database": {func(c *pgxpool.Config) { c.ConnConfig.Database = "nowhere" }, "correct the database"},
-		"wrong host":     {func(c *pgxpool.Config) { c.ConnConfig.Host, c.ConnConfig.Fallbacks = "host.invalid", nil }, "host.invalid"},
-		"wrong port":     {func(c *pgxpool.Config) { c.ConnConfig.Port, c.ConnConfig.Fallbacks = 1, nil }, "refused"},
+		"wrong host": {
+			func(c *pgxpool.Config) { c.ConnConfig.Host, c.ConnConfig.Fallbacks = "host.invalid", nil },
+			"host.invalid",
+		},
+		"wrong port": {func(c *pgxpool.Config) { c.ConnConfig.Port, c.ConnConfig.Fallbacks = 1, nil }, "refused"},
 		"TLS": {func(c *pgxpool.Config) {
 			c.ConnConfig.TLSConfig, c.ConnConfig.Fallbacks = &tls.Config{ServerName: "x"}, nil
 		}, "correct sslmode"},
@@ -62,7 +65,8 @@ func refused(e *evidence, c *kagzi.Client, pool *pgxpool.Pool) {
 	e.fails("a start", err)
 	e.fails("a message", c.Signal(e.ctx, kagzi.ID("x"), approval.With(newSecret("message"))))
 	e.fails("an event", c.Publish(e.ctx, facts.With(newSecret("event"))))
-	e.fails("a schedule", c.Schedule(e.ctx, kagzi.Schedule{Name: "s", Cron: "0 0 * * *", Run: child.With(newSecret("schedule"))}))
+	e.fails("a schedule",
+		c.Schedule(e.ctx, kagzi.Schedule{Name: "s", Cron: "0 0 * * *", Run: child.With(newSecret("schedule"))}))
 	_, err = c.Get(e.ctx, kagzi.ID("x"))
 	e.fails("a get", err)
 	_, err = c.List(e.ctx, kagzi.RunFilter{})
@@ -105,7 +109,8 @@ func refused(e *evidence, c *kagzi.Client, pool *pgxpool.Pool) {
 	e.say("a coordinator", co.Run(stopped))
 }
 
-// A user with a password works through outages, lost answers, terminated sessions and a password that is changed meanwhile.
+// A user with a password works through outages, lost answers, terminated sessions and a password that is changed
+// meanwhile.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -123,8 +128,10 @@ func TestOutages(t *testing.T) {
 	kit.StartWorker(t, w)
 	direct := &kit.Kit{T: t, Ctx: e.ctx, Pool: db.Pool, Client: e.client(db.Pool, kagzi.ClientConfig{RunEvents: true})}
 	drops := []*pgproxy.Drop{
-		proxy.DropAck(pgproxy.Contains("INSERT INTO kagzi.step_runs AS s")), proxy.DropRequest(pgproxy.Contains("output = u.output")),
-		proxy.DropAck(pgproxy.Contains("INSERT INTO kagzi.events ")), proxy.DropLink(pgproxy.Contains("limits AS MATERIALIZED")),
+		proxy.DropAck(pgproxy.Contains("INSERT INTO kagzi.step_runs AS s")),
+		proxy.DropRequest(pgproxy.Contains("output = u.output")),
+		proxy.DropAck(pgproxy.Contains("INSERT INTO kagzi.events ")),
+		proxy.DropLink(pgproxy.Contains("limits AS MATERIALIZED")),
 	}
 	begin := func(n int) (runs []*kagzi.Run[secret]) {
 		for range n {
@@ -172,7 +179,10 @@ func (e *evidence) lost(c *kagzi.Client, proxy *pgproxy.Proxy) {
 			return err
 		},
 		"INSERT INTO kagzi.schedules": func() error {
-			return c.Schedule(e.ctx, kagzi.Schedule{Name: "lost", Cron: "0 0 * * *", Run: child.With(newSecret("schedule"))})
+			return c.Schedule(e.ctx, kagzi.Schedule{
+				Name: "lost", Cron: "0 0 * * *",
+				Run: child.With(newSecret("schedule")),
+			})
 		},
 	} {
 		drop := proxy.DropAck(pgproxy.Contains(what))
@@ -194,7 +204,8 @@ func TestRefusedRows(t *testing.T) {
 	e := collect(t, db, false)
 	c := e.client(db.Pool, kagzi.ClientConfig{RunEvents: true})
 	k := &kit.Kit{T: t, Ctx: e.ctx, Pool: db.Pool, Client: c}
-	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.step_runs ADD CONSTRAINT no_steps CHECK (step_id <> 'step' OR output IS NULL);
+	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.step_runs ADD CONSTRAINT no_steps CHECK (step_id <> 'step'
+		OR output IS NULL);
 		ALTER TABLE kagzi.workflow_runs ADD CONSTRAINT no_inputs CHECK (workflow_type <> 'refused');
 		ALTER TABLE kagzi.workflow_runs ADD CONSTRAINT no_outputs CHECK (workflow_type <> 'child' OR output IS NULL);
 		ALTER TABLE kagzi.signals ADD CONSTRAINT no_messages CHECK (signal_id <> 'm');
@@ -203,7 +214,8 @@ func TestRefusedRows(t *testing.T) {
 	_, err := kagzi.Start(e.ctx, c, kagzi.Define[secret, int]("refused"), newSecret("input"))
 	e.fails("a refused start", err)
 	e.says("a refused start", "no_inputs")
-	e.fails("a refused schedule", c.Schedule(e.ctx, kagzi.Schedule{Name: "refused", Cron: "0 0 * * *", Run: child.With(newSecret("schedule"))}))
+	e.fails("a refused schedule",
+		c.Schedule(e.ctx, kagzi.Schedule{Name: "refused", Cron: "0 0 * * *", Run: child.With(newSecret("schedule"))}))
 	e.says("a refused schedule", "no_schedules")
 	e.fails("a refused event", c.Publish(e.ctx, facts.With(newSecret("event")).WithID("e")))
 	e.says("a refused event", "no_events")

@@ -1,5 +1,5 @@
-// Package secrets_test checks that payloads and passwords stay out of logs, errors, notifications and all columns that are not
-// payloads: docs/security.md says which those are.
+// Package secrets_test checks that payloads and passwords stay out of logs, errors, notifications and all columns that
+// are not payloads: docs/security.md says which those are.
 package secrets_test
 
 import (

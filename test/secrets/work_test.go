@@ -33,7 +33,10 @@ var (
 	batched  = kagzi.Define[[]secret, secret]("batched")
 	approval = kagzi.DefineSignal[secret]("approval")
 	facts    = kagzi.DefineTopic[secret]("facts")
-	watcher  = kagzi.DefineConsumer("watcher", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{facts}, LeastWake: time.Millisecond})
+	watcher  = kagzi.DefineConsumer("watcher", kagzi.ConsumerConfig{
+		Topics:    []kagzi.AnyTopic{facts},
+		LeastWake: time.Millisecond,
+	})
 )
 
 // An xor is a Sealer that hides texts, and is a Sealer with a key for hashes.
@@ -54,7 +57,10 @@ func xored(data []byte) []byte {
 // eachForm runs a test without and with a Sealer.
 func eachForm(t *testing.T, test func(t *testing.T, cfg kagzi.ClientConfig)) {
 	t.Parallel()
-	for name, cfg := range map[string]kagzi.ClientConfig{"Plain": {RunEvents: true}, "Sealed": {RunEvents: true, Sealer: xor{}}} {
+	for name, cfg := range map[string]kagzi.ClientConfig{
+		"Plain":  {RunEvents: true},
+		"Sealed": {RunEvents: true, Sealer: xor{}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, cfg)
@@ -66,16 +72,18 @@ func eachForm(t *testing.T, test func(t *testing.T, cfg kagzi.ClientConfig)) {
 func work(fail bool) func(ctx kagzi.Context, in secret) (secret, error) {
 	return func(ctx kagzi.Context, in secret) (secret, error) {
 		kagzi.Compensate(ctx, "undo all", undo.With(newSecret("compensation")))
-		if _, err := kagzi.Step(ctx, "step", returns("step"), kagzi.Input(newSecret("step's input")), kagzi.UndoneBy(undo)); err != nil {
+		if _, err := kagzi.Step(ctx, "step", returns("step"), kagzi.Input(newSecret("step's input")),
+			kagzi.UndoneBy(undo)); err != nil {
 			return in, err
 		}
 		_, err := kagzi.StepTx(ctx, "tx", func(context.Context, pgx.Tx) (secret, error) { return newSecret("tx"), nil })
 		if err != nil {
 			return in, err
 		}
-		_, err = kagzi.Map(ctx, "map", []secret{newSecret("item"), newSecret("other item")}, func(ctx kagzi.Context, item secret) (secret, error) {
-			return item, kagzi.Sleep(ctx, "nap", time.Millisecond)
-		})
+		_, err = kagzi.Map(ctx, "map", []secret{newSecret("item"), newSecret("other item")},
+			func(ctx kagzi.Context, item secret) (secret, error) {
+				return item, kagzi.Sleep(ctx, "nap", time.Millisecond)
+			})
 		if err != nil {
 			return in, err
 		}
@@ -137,17 +145,20 @@ func TestWork(t *testing.T) {
 		if out := kit.ResultOf(k, run); out != newSecret("output") {
 			t.Errorf("the result is %v", out)
 		}
-		if _, err := kagzi.StartItem(e.ctx, c, batched, newSecret("first item"), kagzi.Batch{Key: "k", Most: 2, Within: time.Hour}); err != nil {
+		if _, err := kagzi.StartItem(e.ctx, c, batched, newSecret("first item"),
+			kagzi.Batch{Key: "k", Most: 2, Within: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		full, err := kagzi.StartItem(e.ctx, c, batched, newSecret("second item"), kagzi.Batch{Key: "k", Most: 2, Within: time.Hour})
+		full, err := kagzi.StartItem(e.ctx, c, batched, newSecret("second item"),
+			kagzi.Batch{Key: "k", Most: 2, Within: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		kit.ResultOf(k, full)
 		changes(e, k, run.ID())
 		await.True(t, "the consumer has seen an event", func() bool {
-			return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'watcher' AND status = 'COMPLETED' AND output IS NOT NULL`) > 0
+			return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'watcher'
+				AND status = 'COMPLETED' AND output IS NOT NULL`) > 0
 		})
 		if err := w.Replay(e.ctx, run.ID()); err != nil {
 			t.Error(err)
@@ -180,7 +191,8 @@ func changes(e *evidence, k *kit.Kit, run kagzi.RunID) {
 	must(c.Publish(e.ctx, facts.With(newSecret("published")).WithID("e")))
 	must(c.Publish(e.ctx, facts.With(newSecret("published")).WithID("e")))
 	for _, input := range []string{"schedule", "schedule changed"} {
-		must(c.Schedule(e.ctx, kagzi.Schedule{Name: "daily", Cron: "0 0 * * *", Run: child.With(newSecret(input))}, why...))
+		must(c.Schedule(e.ctx, kagzi.Schedule{Name: "daily", Cron: "0 0 * * *", Run: child.With(newSecret(input))},
+			why...))
 	}
 	_, err = c.TriggerSchedule(e.ctx, "daily", why...)
 	must(err)
@@ -206,12 +218,16 @@ func TestFailures(t *testing.T) {
 		hangs := kagzi.Define[secret, secret]("hangs", kit.NoRetry)
 		w := worker(e, c, true)
 		release := make(chan struct{})
-		kagzi.Handle(w, panics, func(_ kagzi.Context, in secret) (secret, error) { return in, panicsWith(in.Number, in.Text, in) })
+		kagzi.Handle(w, panics, func(_ kagzi.Context, in secret) (secret, error) {
+			return in, panicsWith(in.Number, in.Text, in)
+		})
 		kagzi.Handle(w, stepPanics, func(ctx kagzi.Context, in secret) (secret, error) {
-			return in, kagzi.Do(ctx, "step", func(context.Context) error { return panicsWith(in.Number, in.Text, in) }, kit.NoRetry)
+			return in, kagzi.Do(ctx, "step", func(context.Context) error { return panicsWith(in.Number, in.Text, in) },
+				kit.NoRetry)
 		})
 		kagzi.Handle(w, hangs, func(ctx kagzi.Context, in secret) (secret, error) {
-			return in, kagzi.Do(ctx, "step", func(context.Context) error { return waitsWith(in.Number, release) }, kagzi.Timeout(time.Millisecond), kit.NoRetry)
+			return in, kagzi.Do(ctx, "step", func(context.Context) error { return waitsWith(in.Number, release) },
+				kagzi.Timeout(time.Millisecond), kit.NoRetry)
 		})
 		kit.StartWorker(t, w)
 		run := kit.Begin(k, parent, newSecret("input"), approval.With(newSecret("message")))
@@ -249,7 +265,8 @@ func waitsWith(n int64, release <-chan struct{}) error {
 	return nil
 }
 
-// marked returns the configuration of a pool of a user whose password is a mark, who has the rights of a worker and a client.
+// marked returns the configuration of a pool of a user whose password is a mark, who has the rights of a worker and a
+// client.
 func marked(t *testing.T, db *dbtest.DB) *pgxpool.Config {
 	t.Helper()
 	worker, client, _ := dbtest.Roles(t, db)
@@ -259,7 +276,8 @@ func marked(t *testing.T, db *dbtest.DB) *pgxpool.Config {
 	}
 	cfg.ConnConfig.User, cfg.ConnConfig.Password = worker+"_app", password
 	var quoted string
-	if err := dbtest.Owner(t, db.Pool).QueryRow(t.Context(), `SELECT quote_literal($1)`, password).Scan(&quoted); err != nil {
+	if err := dbtest.Owner(t, db.Pool).QueryRow(t.Context(), `SELECT quote_literal($1)`, password).
+		Scan(&quoted); err != nil {
 		t.Fatal(err)
 	}
 	dbtest.Exec(t, db.Pool, `CREATE ROLE `+cfg.ConnConfig.User+` LOGIN PASSWORD `+quoted+` IN ROLE `+worker+`, `+client)

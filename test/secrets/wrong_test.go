@@ -29,8 +29,8 @@ type (
 	wrongNumber struct{ Text json.Number }
 )
 
-// Payloads that do not decode into the type that the code has for them: inputs, results, messages, events, items, children's results,
-// states of consumers.
+// Payloads that do not decode into the type that the code has for them: inputs, results, messages, events, items,
+// children's results, states of consumers.
 func TestWhatDoesNotDecode(t *testing.T) {
 	eachForm(t, func(t *testing.T, cfg kagzi.ClientConfig) {
 		db := dbtest.Database(t)
@@ -39,7 +39,8 @@ func TestWhatDoesNotDecode(t *testing.T) {
 		k := &kit.Kit{T: t, Ctx: e.ctx, Pool: db.Pool, Client: c}
 		w := kit.NewWorker(t, c, kit.Quick)
 		checks := []func(){
-			undecodable[wrongTime](e, k, w, newSecret("")), undecodable[wrongAddr](e, k, w, newSecret("")), undecodable[wrongInt](e, k, w, newSecret("")),
+			undecodable[wrongTime](e, k, w, newSecret("")), undecodable[wrongAddr](e, k, w, newSecret("")),
+			undecodable[wrongInt](e, k, w, newSecret("")),
 			undecodable[wrongString](e, k, w, newSecret("")), undecodable[wrongNumber](e, k, w, newSecret("")),
 			undecodable[wrongKey](e, k, w, map[int64]string{number: word}), undecodable[string](e, k, w, newSecret("")),
 		}
@@ -53,8 +54,8 @@ func TestWhatDoesNotDecode(t *testing.T) {
 	})
 }
 
-// undecodable registers code that expects a Wrong wherever the data is a Right. The function that it returns starts the code and waits for
-// its failures.
+// undecodable registers code that expects a Wrong wherever the data is a Right. The function that it returns starts the
+// code and waits for its failures.
 func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, right Right) func() {
 	name := fmt.Sprintf("%T", *new(Wrong))
 	started, has := kagzi.Define[Right, Right](name, kit.NoRetry), kagzi.Define[Wrong, Wrong](name, kit.NoRetry)
@@ -86,7 +87,10 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 		_, err := kagzi.Step(ctx, "s", func(context.Context) (any, error) { return right, nil })
 		return 0, err
 	})
-	consumer := kagzi.DefineConsumer("consumer of "+name, kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{seen}, LeastWake: time.Millisecond})
+	consumer := kagzi.DefineConsumer("consumer of "+name, kagzi.ConsumerConfig{
+		Topics:    []kagzi.AnyTopic{seen},
+		LeastWake: time.Millisecond,
+	})
 	kagzi.Consume(w, consumer, func(ctx kagzi.Context, n int) (int, error) {
 		events, err := kagzi.Peek(ctx, "new", seen, 10)
 		return n + len(events), err
@@ -125,7 +129,8 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 			e.fails(name+": an event", err)
 		}
 		await.True(e.t, "the consumer fails", func() bool {
-			return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1 AND status = 'FAILED'`, consumer.Name()) > 0
+			return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = $1 AND status = 'FAILED'`,
+				consumer.Name()) > 0
 		})
 	}
 }
@@ -175,7 +180,8 @@ func TestWhatCannotBeStored(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	e := collect(t, db, false)
-	kit.Begin(&kit.Kit{T: t, Ctx: e.ctx, Pool: db.Pool, Client: e.client(db.Pool, kagzi.ClientConfig{})}, child, newSecret("stored"))
+	kit.Begin(&kit.Kit{T: t, Ctx: e.ctx, Pool: db.Pool, Client: e.client(db.Pool, kagzi.ClientConfig{})}, child,
+		newSecret("stored"))
 	for name, cfg := range map[string]kagzi.ClientConfig{
 		"too large":    {MaxPayload: 10},
 		"encode":       {Codec: &refusing{encode: true}},
@@ -210,7 +216,8 @@ func unstorable(e *evidence, name string, c *kagzi.Client, v any) {
 	e.fails(name+": an input of a run with an ID", err)
 	err = c.Schedule(e.ctx, kagzi.Schedule{Name: "s", Cron: "0 0 * * *", Run: as(v)})
 	e.fails(name+": an input of a schedule", err)
-	message, event := kagzi.DefineSignal[secret]("s").With(newSecret("")), kagzi.DefineTopic[secret]("t").With(newSecret(""))
+	message, event := kagzi.DefineSignal[secret]("s").With(newSecret("")),
+		kagzi.DefineTopic[secret]("t").With(newSecret(""))
 	if l, ok := v.(loud); ok {
 		message, event = kagzi.DefineSignal[loud]("s").With(l), kagzi.DefineTopic[loud]("t").With(l)
 	}
@@ -221,7 +228,10 @@ func unstorable(e *evidence, name string, c *kagzi.Client, v any) {
 // A value that a step or a run returns and that cannot be stored.
 func TestResultsThatCannotBeStored(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]kagzi.ClientConfig{"too large": {MaxPayload: 60}, "its own type": {}, "codec": {Codec: &picky{}}} {
+	for name, cfg := range map[string]kagzi.ClientConfig{
+		"too large": {MaxPayload: 60}, "its own type": {},
+		"codec": {Codec: &picky{}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
@@ -236,12 +246,14 @@ func TestResultsThatCannotBeStored(t *testing.T) {
 				return newSecret(strings.Repeat("x", 60))
 			}
 			w := kit.NewWorker(t, k.Client, kit.Quick)
-			kagzi.Handle(w, kagzi.Define[string, loud]("loud", kit.NoRetry), func(ctx kagzi.Context, _ string) (loud, error) { return loud{word}, nil })
+			kagzi.Handle(w, kagzi.Define[string, loud]("loud", kit.NoRetry),
+				func(ctx kagzi.Context, _ string) (loud, error) { return loud{word}, nil })
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, where string) (any, error) {
 				switch where {
 				case "step":
 					if name == "its own type" {
-						return kagzi.Step(ctx, "s", func(context.Context) (loud, error) { return loud{word}, nil }, kit.NoRetry)
+						return kagzi.Step(ctx, "s", func(context.Context) (loud, error) { return loud{word}, nil },
+							kit.NoRetry)
 					}
 					return kagzi.Step(ctx, "s", func(context.Context) (any, error) { return v(), nil }, kit.NoRetry)
 				case "event":
@@ -250,7 +262,8 @@ func TestResultsThatCannotBeStored(t *testing.T) {
 					}
 					return 0, kagzi.Publish(ctx, "p", kagzi.DefineTopic[any]("t").With(v()))
 				case "child":
-					_, err := kagzi.RunChild(ctx, "c", kagzi.Define[loud, int]("none"), loud{word + strings.Repeat("x", 60)})
+					_, err := kagzi.RunChild(ctx, "c", kagzi.Define[loud, int]("none"),
+						loud{word + strings.Repeat("x", 60)})
 					return 0, err
 				}
 				return v(), nil
@@ -258,7 +271,8 @@ func TestResultsThatCannotBeStored(t *testing.T) {
 			kit.StartWorker(t, w)
 			for _, where := range []string{"step", "event", "child", "run"} {
 				if name == "its own type" && where == "run" { // as any it decodes
-					e.fails(where, kit.FailureOf(k, kit.Begin(k, kagzi.Define[string, loud]("loud", kit.NoRetry), ""), kagzi.StatusFailed))
+					e.fails(where, kit.FailureOf(k, kit.Begin(k, kagzi.Define[string, loud]("loud", kit.NoRetry), ""),
+						kagzi.StatusFailed))
 					continue
 				}
 				e.fails(where, kit.FailureOf(k, kit.Begin(k, wf, where), kagzi.StatusFailed))

@@ -10,19 +10,20 @@ import (
 	"github.com/kagzi/kagzi/internal/source"
 )
 
-// An analysis follows the texts of statements back to constants. Functions, parameters and fields have keys that are the same in every
-// package that uses them.
+// An analysis follows the texts of statements back to constants. Functions, parameters and fields have keys that are
+// the same in every package that uses them.
 type analysis struct {
 	fset     *token.FileSet
 	packages []*source.Package
 
-	functions map[string]*function    // by key
-	values    map[string][]value      // by the key of a variable or field: all that it is ever given
-	params    map[string]param        // by the key of a parameter
-	sinks     map[string]map[int]bool // by the key of a function or of a variable that holds one: which arguments become SQL
-	checked   map[ast.Expr]bool       // verdicts; a cycle counts as constant
-	uses      map[string][]use        // by the key of what is called
-	mentioned map[string][]value      // by the key of a function: where it is a value
+	functions map[string]*function // by key
+	values    map[string][]value   // by the key of a variable or field: all that it is ever given
+	params    map[string]param     // by the key of a parameter
+	// by the key of a function or of a variable that holds one: which arguments become SQL
+	sinks     map[string]map[int]bool
+	checked   map[ast.Expr]bool  // verdicts; a cycle counts as constant
+	uses      map[string][]use   // by the key of what is called
+	mentioned map[string][]value // by the key of a function: where it is a value
 	found     map[token.Pos]finding
 	calls     int
 }
@@ -54,8 +55,10 @@ type use struct {
 
 func newAnalysis(tree *source.Tree, packages []*source.Package) *analysis {
 	a := &analysis{
-		fset: tree.Fset, packages: packages, functions: map[string]*function{}, values: map[string][]value{}, params: map[string]param{},
-		sinks: map[string]map[int]bool{}, checked: map[ast.Expr]bool{}, uses: map[string][]use{}, mentioned: map[string][]value{}, found: map[token.Pos]finding{},
+		fset: tree.Fset, packages: packages, functions: map[string]*function{}, values: map[string][]value{},
+		params: map[string]param{},
+		sinks:  map[string]map[int]bool{}, checked: map[ast.Expr]bool{}, uses: map[string][]use{},
+		mentioned: map[string][]value{}, found: map[token.Pos]finding{},
 	}
 	for _, p := range packages {
 		for _, file := range p.Files {
@@ -99,13 +102,15 @@ func (a *analysis) key(o types.Object) string {
 		o = o.Origin()
 		if o.IsField() || o.Parent() != nil && o.Pkg() != nil && o.Parent() == o.Pkg().Scope() {
 			at := a.fset.Position(o.Pos())
-			return o.Pkg().Path() + " " + o.Name() + " " + at.Filename[max(0, len(at.Filename)-20):] + " " + itoa(at.Line)
+			return o.Pkg().Path() + " " + o.Name() + " " + at.Filename[max(0, len(at.Filename)-20):] + " " +
+				itoa(at.Line)
 		}
 	}
 	return a.fset.Position(o.Pos()).String()
 }
 
-// walk learns what variables and fields are given, what functions return, and who calls what, in a function or outside of any.
+// walk learns what variables and fields are given, what functions return, and who calls what, in a function or outside
+// of any.
 func (a *analysis) walk(p *source.Package, in string, n ast.Node) {
 	called := map[*ast.Ident]bool{}
 	ast.Inspect(n, func(n ast.Node) bool {
@@ -156,7 +161,8 @@ func (a *analysis) gives(p *source.Package, in string, to, v ast.Expr) {
 	}
 }
 
-// place returns the key of the variable, field or element that an expression denotes. Those of a slice or map share its key.
+// place returns the key of the variable, field or element that an expression denotes. Those of a slice or map share its
+// key.
 func (a *analysis) place(p *source.Package, e ast.Expr) string {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:
@@ -218,10 +224,13 @@ func (a *analysis) sink(key string, at int) bool {
 	return !is
 }
 
-// run checks what is sent as SQL, and then the arguments of functions whose parameters turn out to be sent, until there are no new ones.
+// run checks what is sent as SQL, and then the arguments of functions whose parameters turn out to be sent, until there
+// are no new ones.
 func (a *analysis) run() (all []finding) {
 	for key, values := range a.values {
-		if strings.HasPrefix(key, "github.com/jackc/pgx/v5 BeginQuery ") || strings.HasPrefix(key, "github.com/jackc/pgx/v5 CommitQuery ") { // of pgx.TxOptions
+		// of pgx.TxOptions
+		if strings.HasPrefix(key, "github.com/jackc/pgx/v5 BeginQuery ") ||
+			strings.HasPrefix(key, "github.com/jackc/pgx/v5 CommitQuery ") {
 			for _, v := range values {
 				a.expect(v)
 			}

@@ -44,8 +44,8 @@ func isNumber(t types.Type) bool {
 	return ok && basic.Info()&(types.IsNumeric|types.IsBoolean) != 0
 }
 
-// constantVariable reports whether all that a variable or field is ever given is constant. A parameter is given the arguments of calls,
-// which the analysis checks later.
+// constantVariable reports whether all that a variable or field is ever given is constant. A parameter is given the
+// arguments of calls, which the analysis checks later.
 func (a *analysis) constantVariable(o types.Object) bool {
 	v, ok := o.(*types.Var)
 	if !ok {
@@ -91,12 +91,14 @@ func (a *analysis) constantLiteral(v value, e *ast.CompositeLit) bool {
 
 // pure are functions of the standard library whose result has only what their arguments have.
 var pure = map[string]bool{
-	"strings.ReplaceAll": true, "strings.Replace": true, "strings.TrimSpace": true, "strings.TrimSuffix": true, "strings.TrimPrefix": true, "strings.Join": true,
-	"strings.ToLower": true, "strings.NewReplacer": true, "(*strings.Replacer).Replace": true, "fmt.Sprintf": true, "fmt.Sprint": true, "strings.Repeat": true,
+	"strings.ReplaceAll": true, "strings.Replace": true, "strings.TrimSpace": true, "strings.TrimSuffix": true,
+	"strings.TrimPrefix": true, "strings.Join": true,
+	"strings.ToLower": true, "strings.NewReplacer": true, "(*strings.Replacer).Replace": true, "fmt.Sprintf": true,
+	"fmt.Sprint": true, "strings.Repeat": true,
 }
 
-// constantCall reports whether the result of a call is constant: that of a pure function of constants, of a function that returns
-// constants, or a quoted identifier.
+// constantCall reports whether the result of a call is constant: that of a pure function of constants, of a function
+// that returns constants, or a quoted identifier.
 func (a *analysis) constantCall(v value, call *ast.CallExpr) bool {
 	f := v.p.Callee(call)
 	if f == nil {
@@ -118,7 +120,8 @@ func (a *analysis) constantCall(v value, call *ast.CallExpr) bool {
 		return true
 	}
 	if pure[key] {
-		if method, ok := call.Fun.(*ast.SelectorExpr); ok && f.Signature().Recv() != nil && !a.constant(value{v.p, v.in, method.X}) {
+		if method, ok := call.Fun.(*ast.SelectorExpr); ok && f.Signature().Recv() != nil &&
+			!a.constant(value{v.p, v.in, method.X}) {
 			return false
 		}
 		for _, arg := range call.Args {

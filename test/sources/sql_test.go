@@ -46,7 +46,8 @@ func TestSQLIsConstant(t *testing.T) {
 	t.Parallel()
 	a := newAnalysis(load(t, "../..", serves))
 	for _, f := range a.run() {
-		t.Errorf("%s: in %s, the SQL %s is not made of constants: send values as arguments, and quote a name that cannot be one by pgx.Identifier", f.position, f.function, f.text)
+		t.Errorf("%s: in %s, the SQL %s is not made of constants: send values as arguments, and quote a name that "+
+			"cannot be one by pgx.Identifier", f.position, f.function, f.text)
 	}
 	if a.calls < 150 {
 		t.Errorf("INVALID: only %d calls that send SQL were found", a.calls)
@@ -63,7 +64,8 @@ func TestAnalysis(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		`BadExported parameter name`, `badArgument name`, `badAssigned sql`, `badBuilder b.String()`, `badClosure "SELECT " + name`, `badConcat "SELECT '" + name + "'"`, `badField o.sql`,
+		`BadExported parameter name`, `badArgument name`, `badAssigned sql`, `badBuilder b.String()`,
+		`badClosure "SELECT " + name`, `badConcat "SELECT '" + name + "'"`, `badField o.sql`,
 		`badFormat fmt.Sprintf("SELECT %s", name)`, `badResult <-names`, `kagzi sender`,
 	}
 	if !slices.Equal(got, want) {
@@ -83,7 +85,8 @@ func sqlIndex(f *types.Func) int {
 		return -1
 	}
 	at, ok := map[string]int{
-		"Exec": 1, "Query": 1, "QueryRow": 1, "ExecContext": 1, "QueryContext": 1, "QueryRowContext": 1, "Queue": 0, "Prepare": 2, "PrepareContext": 1,
+		"Exec": 1, "Query": 1, "QueryRow": 1, "ExecContext": 1, "QueryContext": 1, "QueryRowContext": 1, "Queue": 0,
+		"Prepare": 2, "PrepareContext": 1,
 		"ExecParams": 1, "ExecPrepared": -1,
 	}[f.Name()]
 	params := signature.Params()

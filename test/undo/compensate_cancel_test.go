@@ -24,11 +24,13 @@ func TestCancelWaitsForTheStep(t *testing.T) {
 		want string
 	}{
 		"Step": {func(ctx kagzi.Context, book func() string) error {
-			_, err := kagzi.Step(ctx, "flight", func(context.Context) (string, error) { return book(), nil }, kagzi.UndoneBy(kit.CancelBooking))
+			_, err := kagzi.Step(ctx, "flight", func(context.Context) (string, error) { return book(), nil },
+				kagzi.UndoneBy(kit.CancelBooking))
 			return err
 		}, "flight cancel:LH1"},
 		"StepTx": {func(ctx kagzi.Context, book func() string) error {
-			_, err := kagzi.StepTx(ctx, "flight", func(context.Context, pgx.Tx) (string, error) { return book(), nil }, kagzi.UndoneBy(kit.CancelBooking))
+			_, err := kagzi.StepTx(ctx, "flight", func(context.Context, pgx.Tx) (string, error) { return book(), nil },
+				kagzi.UndoneBy(kit.CancelBooking))
 			return err
 		}, "flight cancel:LH1"},
 		"Registered": {func(ctx kagzi.Context, book func() string) error {
@@ -110,7 +112,8 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 	run, told := kit.BeginStuck(k, kit.NewWorker(t, k.Client, kagzi.WorkerConfig{}))
 	k.Cancel(run.ID(), kagzi.Grace(time.Hour))
 	await.Receive(t, told)
-	if b, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusRunning}}, kagzi.Grace(time.Millisecond)); err != nil || len(b.Changed) != 1 {
+	if b, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusRunning}},
+		kagzi.Grace(time.Millisecond)); err != nil || len(b.Changed) != 1 {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	kit.FailureOf(k, run, kagzi.StatusCancelled)
@@ -124,7 +127,8 @@ func TestCancelOfARunWhoseWorkerIsGone(t *testing.T) {
 	run, _ := kit.BeginStuck(k, kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unmonitored))
 	k.TakeAway(run.ID())
 	k.Cancel(run.ID(), kagzi.Reason("gone"), kagzi.Grace(time.Millisecond))
-	k.Exec(`UPDATE kagzi.workflow_runs SET task_queue = 'nobody', deadline_at = now() - interval '1 h', available_at = now() - interval '1 h' WHERE run_id = $1`, string(run.ID()))
+	k.Exec(`UPDATE kagzi.workflow_runs SET task_queue = 'nobody', deadline_at = now() - interval '1 h',
+		available_at = now() - interval '1 h' WHERE run_id = $1`, string(run.ID()))
 	kit.ServeCancellations(k, j, nil)
 	house, leave := context.WithCancel(k.Ctx)
 	ended := make(chan error, 1)
@@ -192,7 +196,8 @@ func TestCancelInTx(t *testing.T) {
 		t.Fatal(err)
 	}
 	var started int
-	if err := tx.QueryRow(k.Ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'cancel-booking'`).Scan(&started); err != nil || started != 1 {
+	if err := tx.QueryRow(k.Ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'cancel-booking'`).
+		Scan(&started); err != nil || started != 1 {
 		t.Errorf("%d compensations are started in the transaction, %v", started, err)
 	}
 	kit.CommitTx(t, tx)

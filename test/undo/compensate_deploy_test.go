@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestRegisteredAnewByADeploy deploys other code while a run sleeps: its compensations are registered once more, and the
-// last input counts, even if a later replay stops before it.
+// TestRegisteredAnewByADeploy deploys other code while a run sleeps: its compensations are registered once more, and
+// the last input counts, even if a later replay stops before it.
 func TestRegisteredAnewByADeploy(t *testing.T) {
 	k := kit.New(t)
 	j := &kit.Journal{}
@@ -55,7 +55,8 @@ func TestADeployChangesWhatIsRegisteredBeforeAStep(t *testing.T) {
 			order = "order seven"
 		}
 		kagzi.Compensate(ctx, "flight", kit.CancelBooking.With(order))
-		if _, err := kagzi.Step(ctx, "flight", func(context.Context) (string, error) { return "LH 1", nil }, kagzi.UndoneBy(kit.CancelBooking)); err != nil {
+		if _, err := kagzi.Step(ctx, "flight", func(context.Context) (string, error) { return "LH 1", nil },
+			kagzi.UndoneBy(kit.CancelBooking)); err != nil {
 			return 0, err
 		}
 		return 0, kit.Naps(ctx, 3)

@@ -27,7 +27,8 @@ func beginClosed(k *kit.Kit, j *kit.Journal, what string, err error) (run *kagzi
 	return kit.Begin(k, kit.Travel, 7), func() { opened.Store(true) }
 }
 
-// TestCompensationFails: the other compensations run, the run's error names the one that failed, and Resume runs it again.
+// TestCompensationFails: the other compensations run, the run's error names the one that failed, and Resume runs it
+// again.
 func TestCompensationFails(t *testing.T) {
 	k := kit.New(t)
 	j := &kit.Journal{}
@@ -82,7 +83,9 @@ func TestManyFailedCompensations(t *testing.T) {
 		}
 		return 0, errors.New("broken")
 	})
-	kagzi.Handle(w, undo, func(kagzi.Context, int) (int, error) { return 0, errors.New(strings.Repeat("long ", text.MaxError)) })
+	kagzi.Handle(w, undo, func(kagzi.Context, int) (int, error) {
+		return 0, errors.New(strings.Repeat("long ", text.MaxError))
+	})
 	kit.StartWorker(t, w)
 	re := kit.FailureOf(k, kit.Begin(k, wf, 1), kagzi.StatusFailed)
 	kit.MustContain(t, re, "not compensated: c4#compensation: long long", "the run ended because: broken (unknown)")

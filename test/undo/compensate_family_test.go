@@ -17,16 +17,21 @@ func TestCompensationsOfAFamily(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(k *kit.Kit, run *kagzi.Run[int]){
 		"Cancelled": kit.CancelAsleep,
-		"Fails":     func(k *kit.Kit, run *kagzi.Run[int]) { k.Signal(run.ID(), kagzi.DefineSignal[int]("fail").With(1)) },
+		"Fails": func(k *kit.Kit, run *kagzi.Run[int]) {
+			k.Signal(run.ID(), kagzi.DefineSignal[int]("fail").With(1))
+		},
 		"OverItsTimeout": func(k *kit.Kit, run *kagzi.Run[int]) {
-			k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now() - interval '1 h' WHERE run_id = $1`, string(run.ID()))
+			k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now() - interval '1 h' WHERE run_id = $1`,
+				string(run.ID()))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
-			child, parent := kagzi.Define[string, int]("child", kit.NoRetry), kagzi.Define[int, int]("parent", kit.NoRetry)
+			child, parent := kagzi.Define[string, int]("child", kit.NoRetry),
+				kagzi.Define[int, int]("parent", kit.NoRetry)
 			j := &kit.Journal{}
-			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}})
+			w := kit.NewWorker(t, k.Client,
+				kagzi.WorkerConfig{Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}})
 			kagzi.Handle(w, child, func(ctx kagzi.Context, name string) (int, error) {
 				kagzi.Compensate(ctx, "inner", kit.CancelBooking.With(name+" inner"))
 				return 0, kit.SleepLong(ctx)
@@ -45,7 +50,8 @@ func TestCompensationsOfAFamily(t *testing.T) {
 			run := kit.Begin(k, parent, 1)
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 			await.True(t, "the children sleep", func() bool {
-				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'child' AND status = 'SLEEPING'`) == 2
+				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'child'
+					AND status = 'SLEEPING'`) == 2
 			})
 			end(k, run)
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping, "children")
@@ -53,15 +59,16 @@ func TestCompensationsOfAFamily(t *testing.T) {
 			if _, err := run.Result(k.Ctx); err == nil {
 				t.Error("the run completed")
 			}
-			if got := j.String(); got != "cancel:a inner cancel:b inner cancel:outer" && got != "cancel:b inner cancel:a inner cancel:outer" {
+			if got := j.String(); got != "cancel:a inner cancel:b inner cancel:outer" &&
+				got != "cancel:b inner cancel:a inner cancel:outer" {
 				t.Errorf("happened: %s", got)
 			}
 		})
 	}
 }
 
-// TestResumeWhileTheChildCompensates resumes a parent while the child that was cancelled with it runs its compensations:
-// the parent starts another child.
+// TestResumeWhileTheChildCompensates resumes a parent while the child that was cancelled with it runs its
+// compensations: the parent starts another child.
 func TestResumeWhileTheChildCompensates(t *testing.T) {
 	k := kit.New(t)
 	child, parent := kagzi.Define[int, int]("child", kit.NoRetry), kagzi.Define[int, int]("parent", kit.NoRetry)
@@ -84,7 +91,9 @@ func TestResumeWhileTheChildCompensates(t *testing.T) {
 		return nil
 	})
 	run := kit.Begin(k, parent, 1)
-	await.True(t, "all sleep", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 2 })
+	await.True(t, "all sleep", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == 2
+	})
 	k.Cancel(run.ID())
 	await.Receive(t, inUndo)
 	k.Resume(run.ID())

@@ -23,12 +23,16 @@ func TestForkUndoesWhatItBegins(t *testing.T) {
 		"Child": func(ctx kagzi.Context) error { _, err := kagzi.RunChild(ctx, "ship", shipment, 1); return err },
 		"Start": func(ctx kagzi.Context) error { _, err := kagzi.StartChild(ctx, "ship", shipment, 1); return err },
 		"Go": func(ctx kagzi.Context) error {
-			_, err := kagzi.Go(ctx, "ship", func(ctx kagzi.Context) (int, error) { return 1, kit.DoLine(ctx, &kit.Journal{}, "pack") }).Result(ctx)
+			_, err := kagzi.Go(ctx, "ship", func(ctx kagzi.Context) (int, error) {
+				return 1, kit.DoLine(ctx, &kit.Journal{}, "pack")
+			}).Result(ctx)
 			return err
 		},
 		"Sleep": func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, "ship", time.Millisecond) },
 		"Group": func(ctx kagzi.Context) error {
-			return kagzi.Parallel(ctx, "ship", map[string]func(kagzi.Context) error{"a": func(ctx kagzi.Context) error { return kit.DoLine(ctx, &kit.Journal{}, "pack") }})
+			return kagzi.Parallel(ctx, "ship", map[string]func(kagzi.Context) error{"a": func(ctx kagzi.Context) error {
+				return kit.DoLine(ctx, &kit.Journal{}, "pack")
+			}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,8 +125,8 @@ func TestForkThatGoesAnotherWay(t *testing.T) {
 	})
 }
 
-// TestForkRegistersInOrder forks a run that had registered twice under a name, once before a step that is copied: a replay of
-// the fork registers nothing again, and so changes no order.
+// TestForkRegistersInOrder forks a run that had registered twice under a name, once before a step that is copied: a
+// replay of the fork registers nothing again, and so changes no order.
 func TestForkRegistersInOrder(t *testing.T) {
 	t.Parallel()
 	for name, replays := range map[string]bool{"NoReplay": false, "Replay": true} {

@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestForkInheritsNoCompensations forks completed runs and lets the forks fail: the compensations of steps copied from the
-// old run stay with the old run, unless they are inherited.
+// TestForkInheritsNoCompensations forks completed runs and lets the forks fail: the compensations of steps copied from
+// the old run stay with the old run, unless they are inherited.
 func TestForkInheritsNoCompensations(t *testing.T) {
 	t.Parallel()
 	inherited := []kagzi.RestartOption{kagzi.InheritCompensations()}
@@ -37,7 +37,8 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 			var fail atomic.Bool
 			kit.Serve(k, kit.Travel, func(ctx kagzi.Context, _ int) (int, error) {
 				kagzi.Compensate(ctx, "flight", kit.CancelBooking.With("a flight")) // replaced by what the step returns
-				if _, err := kagzi.Step(ctx, "flight", func(context.Context) (string, error) { return "LH1", nil }, kagzi.UndoneBy(kit.CancelBooking)); err != nil {
+				if _, err := kagzi.Step(ctx, "flight", func(context.Context) (string, error) { return "LH1", nil },
+					kagzi.UndoneBy(kit.CancelBooking)); err != nil {
 					return 0, err
 				}
 				kagzi.Compensate(ctx, "hotel", kit.CancelBooking.With("a hotel"))
@@ -72,7 +73,9 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 			if err != nil || len(forks.New) != 1 {
 				t.Fatalf("%+v, %v", forks, err)
 			}
-			await.True(t, "the fork has ended", func() bool { return k.InfoOf(forks.New[run.ID()]).Status == kagzi.StatusFailed })
+			await.True(t, "the fork has ended", func() bool {
+				return k.InfoOf(forks.New[run.ID()]).Status == kagzi.StatusFailed
+			})
 			j.Want(t, tt.want)
 		})
 	}
@@ -112,12 +115,13 @@ func TestForkWhileABranchIsAtItsStep(t *testing.T) {
 				return step(ctx, "book", func(context.Context) { close(booking); await.Opened(t, boarding) })
 			},
 			"land": func(ctx kagzi.Context) error {
-				return errors.Join(step(ctx, "train", func(context.Context) { await.Opened(t, booking) }), step(ctx, "bus", func(ctx context.Context) {
-					await.True(t, "the table says when the bus began", func() bool {
-						return len(k.Steps(kagzi.CurrentStep(ctx).Run)["legs/land/bus"]) > 0
-					})
-					close(boarding)
-				}))
+				return errors.Join(step(ctx, "train", func(context.Context) { await.Opened(t, booking) }),
+					step(ctx, "bus", func(ctx context.Context) {
+						await.True(t, "the table says when the bus began", func() bool {
+							return len(k.Steps(kagzi.CurrentStep(ctx).Run)["legs/land/bus"]) > 0
+						})
+						close(boarding)
+					}))
 			},
 		})
 		if err == nil && again.Load() {
@@ -143,8 +147,8 @@ func TestInheritCompensationsIsForForks(t *testing.T) {
 	kit.MustContain(t, err, "InheritCompensations", "Fork")
 }
 
-// TestForkWithAnotherInput forks a completed run, whose flight was booked with what the input says: that booking is the old
-// run's, whatever the fork's input is.
+// TestForkWithAnotherInput forks a completed run, whose flight was booked with what the input says: that booking is the
+// old run's, whatever the fork's input is.
 func TestForkWithAnotherInput(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]bool{"UndoneBy": false, "RegisteredAfter": true} {
@@ -158,7 +162,9 @@ func TestForkWithAnotherInput(t *testing.T) {
 				if !after {
 					opts = append(opts, kagzi.UndoneBy(kit.CancelBooking))
 				}
-				booking, err := kagzi.Step(ctx, "flight", func(context.Context) (string, error) { return "LH1", nil }, opts...)
+				booking, err := kagzi.Step(ctx, "flight", func(context.Context) (string, error) {
+					return "LH1", nil
+				}, opts...)
 				if err != nil {
 					return 0, err
 				}
@@ -186,8 +192,8 @@ func endsIn(ctx kagzi.Context, name string, again *atomic.Bool) error {
 	})
 }
 
-// TestForkUndoesWhatItExecutes forks runs that had registered the compensation of a step, and had recorded other steps since:
-// the fork executes the step, and compensates it.
+// TestForkUndoesWhatItExecutes forks runs that had registered the compensation of a step, and had recorded other steps
+// since: the fork executes the step, and compensates it.
 func TestForkUndoesWhatItExecutes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -204,7 +210,8 @@ func TestForkUndoesWhatItExecutes(t *testing.T) {
 			if err := kit.DoLine(ctx, &kit.Journal{}, "flight"); err != nil {
 				return err
 			}
-			_, err := kagzi.Step(ctx, "hotel", func(context.Context) (string, error) { return "hotel", nil }, kagzi.UndoneBy(kit.CancelBooking))
+			_, err := kagzi.Step(ctx, "hotel", func(context.Context) (string, error) { return "hotel", nil },
+				kagzi.UndoneBy(kit.CancelBooking))
 			return err
 		}, "hotel"},
 		"NotReached": {func(k *kit.Kit, ctx kagzi.Context, again bool) error {
@@ -240,7 +247,8 @@ func TestForkUndoesWhatItExecutes(t *testing.T) {
 				if !again {
 					close(registered)
 					await.True(k.T, "the bus is recorded", func() bool {
-						return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'land/bus' AND status = 'COMPLETED'`) > 0
+						return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'land/bus'
+							AND status = 'COMPLETED'`) > 0
 					})
 				}
 				return nil
@@ -269,8 +277,8 @@ func TestForkUndoesWhatItExecutes(t *testing.T) {
 	}
 }
 
-// TestForkInheritsFromALoser forks a run from behind a race, one of whose losers had registered a compensation and was at its
-// step.
+// TestForkInheritsFromALoser forks a run from behind a race, one of whose losers had registered a compensation and was
+// at its step.
 func TestForkInheritsFromALoser(t *testing.T) {
 	k := kit.New(t)
 	j := &kit.Journal{}
@@ -320,7 +328,9 @@ func TestForkOfAForkCompensates(t *testing.T) {
 			k := kit.New(t)
 			j := &kit.Journal{}
 			var again atomic.Bool
-			kit.Serve(k, kit.Travel, kit.Trip(&kit.Journal{}, func(ctx kagzi.Context) error { return endsIn(ctx, "mail", &again) }))
+			kit.Serve(k, kit.Travel, kit.Trip(&kit.Journal{}, func(ctx kagzi.Context) error {
+				return endsIn(ctx, "mail", &again)
+			}))
 			kit.ServeCancellations(k, j, nil)
 			run := kit.Begin(k, kit.Travel, 1)
 			kit.ResultOf(k, run)
@@ -339,8 +349,8 @@ func TestForkOfAForkCompensates(t *testing.T) {
 	}
 }
 
-// TestForkBehindACancelledChild forks a run after it cancelled a child without waiting for its end: the fork starts and cancels
-// a child of its own.
+// TestForkBehindACancelledChild forks a run after it cancelled a child without waiting for its end: the fork starts and
+// cancels a child of its own.
 func TestForkBehindACancelledChild(t *testing.T) {
 	k := kit.New(t)
 	kid := kagzi.Define[int, int]("kid", kit.NoRetry)
@@ -369,6 +379,7 @@ func TestForkBehindACancelledChild(t *testing.T) {
 	}
 	kit.ResultOf(k, fork)
 	await.True(t, "both children are cancelled", func() bool {
-		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'kid' AND status = 'CANCELLED'`) == 2
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'kid'
+			AND status = 'CANCELLED'`) == 2
 	})
 }

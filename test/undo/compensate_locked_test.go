@@ -38,7 +38,8 @@ func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 min' WHERE run_id = $1`, string(locked.ID()))
+	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 min' WHERE run_id = $1`,
+		string(locked.ID()))
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(other.ID()))
 	tx := dbtest.BeginWith(t, k.Pool, kit.LockRun, string(locked.ID()))
 	begun := time.Now()
@@ -48,7 +49,8 @@ func TestLockedRunHoldsUpNoCompensations(t *testing.T) {
 	if took := time.Since(begun); took > soonEnough {
 		t.Errorf("the pass took %v", took)
 	}
-	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND available_at = 'infinity'`, string(other.ID())); n != 1 {
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = $1 AND available_at = 'infinity'`,
+		string(other.ID())); n != 1 {
 		t.Error("the other run's step was not taken")
 	}
 	kit.RollbackTx(t, tx)

@@ -41,7 +41,8 @@ func TestLostAnswersOfCompensations(t *testing.T) {
 					k.Cancel(run.ID())
 				}
 				<-drop.Done()
-				if _, err := run.Result(k.Ctx); kagzi.KindOf(err) != kind.Unknown && kagzi.KindOf(err) != kind.Cancelled {
+				if _, err := run.Result(k.Ctx); kagzi.KindOf(err) != kind.Unknown &&
+					kagzi.KindOf(err) != kind.Cancelled {
 					t.Errorf("the run ended with %v", err)
 				}
 				j.Want(t, kit.Compensated)

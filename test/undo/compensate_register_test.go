@@ -33,13 +33,16 @@ func TestUndoneBy(t *testing.T) {
 		if err := kagzi.Sleep(ctx, "night", time.Hour); err != nil {
 			return 0, err
 		}
-		if _, err := kagzi.StepTx(ctx, "hotel", func(context.Context, pgx.Tx) (string, error) { return "Ritz", nil }, kagzi.UndoneBy(kit.CancelBooking)); err != nil {
+		if _, err := kagzi.StepTx(ctx, "hotel", func(context.Context, pgx.Tx) (string, error) { return "Ritz", nil },
+			kagzi.UndoneBy(kit.CancelBooking)); err != nil {
 			return 0, err
 		}
 		if err := kagzi.Sleep(ctx, "another night", time.Hour); err != nil {
 			return 0, err
 		}
-		_, err := kagzi.Step(ctx, "car", func(context.Context) (string, error) { return "", kagzi.Permanent(errors.New("no car")) }, kagzi.UndoneBy(kit.CancelBooking))
+		_, err := kagzi.Step(ctx, "car", func(context.Context) (string, error) {
+			return "", kagzi.Permanent(errors.New("no car"))
+		}, kagzi.UndoneBy(kit.CancelBooking))
 		return 0, err
 	})
 	kit.ServeCancellations(k, j, nil)
@@ -94,8 +97,14 @@ func TestWrongCompensations(t *testing.T) {
 		call func(kagzi.Context) error
 		says []string
 	}{
-		"Name":   {func(ctx kagzi.Context) error { kagzi.Compensate(ctx, "a/b", kit.CancelBooking.With("")); return nil }, []string{"compensation", "'/'"}},
-		"NoCall": {func(ctx kagzi.Context) error { kagzi.Compensate(ctx, "a", kagzi.Call{}); return nil }, []string{"workflow", "empty"}},
+		"Name": {func(ctx kagzi.Context) error {
+			kagzi.Compensate(ctx, "a/b", kit.CancelBooking.With(""))
+			return nil
+		}, []string{"compensation", "'/'"}},
+		"NoCall": {
+			func(ctx kagzi.Context) error { kagzi.Compensate(ctx, "a", kagzi.Call{}); return nil },
+			[]string{"workflow", "empty"},
+		},
 		"ID": {func(ctx kagzi.Context) error {
 			kagzi.Compensate(ctx, "a", kit.CancelBooking.With("", kagzi.ID("x")))
 			return nil
@@ -113,15 +122,22 @@ func TestWrongCompensations(t *testing.T) {
 			return nil
 		}, []string{"cannot be encoded"}},
 		"OtherType": {func(ctx kagzi.Context) error {
-			_, err := kagzi.Step(ctx, "s", func(context.Context) (int, error) { return 1, nil }, kagzi.UndoneBy(kit.CancelBooking))
+			_, err := kagzi.Step(ctx, "s", func(context.Context) (int, error) { return 1, nil },
+				kagzi.UndoneBy(kit.CancelBooking))
 			return err
 		}, []string{"takes string", "returns int"}},
 		"UndoneByOptions": {func(ctx kagzi.Context) error {
-			_, err := kagzi.Step(ctx, "s", func(context.Context) (string, error) { t.Error("the step was executed"); return "", nil }, kagzi.UndoneBy(kit.CancelBooking, kagzi.ID("x")))
+			_, err := kagzi.Step(ctx, "s", func(context.Context) (string, error) {
+				t.Error("the step was executed")
+				return "", nil
+			}, kagzi.UndoneBy(kit.CancelBooking, kagzi.ID("x")))
 			return err
 		}, []string{"takes no ID"}},
 		"UndoneByNothing": {func(ctx kagzi.Context) error {
-			_, err := kagzi.Step(ctx, "s", func(context.Context) (string, error) { t.Error("the step was executed"); return "", nil }, kagzi.UndoneBy(kagzi.Workflow[string, int]{}))
+			_, err := kagzi.Step(ctx, "s", func(context.Context) (string, error) {
+				t.Error("the step was executed")
+				return "", nil
+			}, kagzi.UndoneBy(kagzi.Workflow[string, int]{}))
 			return err
 		}, []string{"workflow", "empty"}},
 		"NoResult": {func(ctx kagzi.Context) error {

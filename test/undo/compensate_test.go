@@ -29,27 +29,52 @@ func TestCompensate(t *testing.T) {
 		kind   kind.Kind
 		want   string
 	}{
-		{name: "Completes", then: func(kagzi.Context) error { return nil }, status: kagzi.StatusCompleted, want: "flight hotel car"},
-		{name: "FailsForGood", then: func(kagzi.Context) error { return broken }, status: kagzi.StatusFailed, kind: kind.Unknown, want: kit.Compensated},
+		{
+			name: "Completes", then: func(kagzi.Context) error { return nil }, status: kagzi.StatusCompleted,
+			want: "flight hotel car",
+		},
+		{
+			name: "FailsForGood", then: func(kagzi.Context) error { return broken }, status: kagzi.StatusFailed,
+			kind: kind.Unknown, want: kit.Compensated,
+		},
 		{name: "FailsInAStep", then: func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "s", func(context.Context) error { return broken })
 		}, status: kagzi.StatusFailed, kind: kind.Unknown, want: kit.Compensated},
 		{name: "FailsWithAKindOfTheEngine", then: func(ctx kagzi.Context) error {
-			return kagzi.Do(ctx, "s", func(context.Context) error { return fmt.Errorf("the other service says: %w", kind.BadInput) })
-		}, status: kagzi.StatusFailed, kind: kind.BadInput, want: kit.Compensated},
-		{name: "FailsEachAttempt", opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}}, then: func(kagzi.Context) error { return errors.New("no") }, status: kagzi.StatusFailed, kind: kind.Unknown, want: kit.Compensated},
-		{name: "Panics", then: func(kagzi.Context) error { panic("at the disco") }, status: kagzi.StatusFailed, kind: kind.Panic, want: kit.Compensated},
-		{name: "OverItsTimeout", opts: []kagzi.StartOption{kagzi.Timeout(time.Hour)}, then: kit.SleepLong, end: func(k *kit.Kit, run *kagzi.Run[int]) {
-			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
-			k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now(), available_at = now()`)
-		}, status: kagzi.StatusFailed, kind: kind.Deadline, want: kit.Compensated},
-		{name: "OverItsTimeoutInAStep", opts: []kagzi.StartOption{kagzi.Timeout(8 * time.Second)}, then: func(ctx kagzi.Context) error {
-			return kagzi.Do(ctx, "s", func(ctx context.Context) error {
-				<-ctx.Done()
-				return ctx.Err()
+			return kagzi.Do(ctx, "s", func(context.Context) error {
+				return fmt.Errorf("the other service says: %w", kind.BadInput)
 			})
-		}, status: kagzi.StatusFailed, kind: kind.Deadline, want: kit.Compensated},
-		{name: "CancelledInItsSleep", then: kit.SleepLong, end: kit.CancelAsleep, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: kit.Compensated},
+		}, status: kagzi.StatusFailed, kind: kind.BadInput, want: kit.Compensated},
+		{
+			name: "FailsEachAttempt",
+			opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}},
+			then: func(kagzi.Context) error { return errors.New("no") }, status: kagzi.StatusFailed, kind: kind.Unknown,
+			want: kit.Compensated,
+		},
+		{
+			name: "Panics", then: func(kagzi.Context) error { panic("at the disco") }, status: kagzi.StatusFailed,
+			kind: kind.Panic, want: kit.Compensated,
+		},
+		{
+			name: "OverItsTimeout", opts: []kagzi.StartOption{kagzi.Timeout(time.Hour)}, then: kit.SleepLong,
+			end: func(k *kit.Kit, run *kagzi.Run[int]) {
+				k.WaitStatus(run.ID(), kagzi.StatusSleeping)
+				k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now(), available_at = now()`)
+			}, status: kagzi.StatusFailed, kind: kind.Deadline, want: kit.Compensated,
+		},
+		{
+			name: "OverItsTimeoutInAStep", opts: []kagzi.StartOption{kagzi.Timeout(8 * time.Second)},
+			then: func(ctx kagzi.Context) error {
+				return kagzi.Do(ctx, "s", func(ctx context.Context) error {
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			}, status: kagzi.StatusFailed, kind: kind.Deadline, want: kit.Compensated,
+		},
+		{
+			name: "CancelledInItsSleep", then: kit.SleepLong, end: kit.CancelAsleep, status: kagzi.StatusCancelled,
+			kind: kind.Cancelled, want: kit.Compensated,
+		},
 		{name: "CancelledInAStep", then: func(ctx kagzi.Context) error {
 			return kagzi.Do(ctx, "s", func(ctx context.Context) error {
 				close(booked)
@@ -60,10 +85,14 @@ func TestCompensate(t *testing.T) {
 			await.Opened(t, booked)
 			k.Cancel(run.ID())
 		}, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: kit.Compensated},
-		{name: "CancelledInABackoff", opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 9, Backoff: time.Hour}}, then: func(kagzi.Context) error { return errors.New("no") }, end: func(k *kit.Kit, run *kagzi.Run[int]) {
-			k.WaitStatus(run.ID(), kagzi.StatusPending, "retry")
-			k.Cancel(run.ID())
-		}, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: kit.Compensated},
+		{
+			name: "CancelledInABackoff",
+			opts: []kagzi.StartOption{kagzi.RetryPolicy{MaxAttempts: 9, Backoff: time.Hour}},
+			then: func(kagzi.Context) error { return errors.New("no") }, end: func(k *kit.Kit, run *kagzi.Run[int]) {
+				k.WaitStatus(run.ID(), kagzi.StatusPending, "retry")
+				k.Cancel(run.ID())
+			}, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: kit.Compensated,
+		},
 		{name: "Terminated", then: kit.SleepLong, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 			if err := k.Client.Terminate(k.Ctx, run.ID()); err != nil {
@@ -89,10 +118,12 @@ func TestCompensate(t *testing.T) {
 			if tt.want == kit.Compensated {
 				for _, name := range []string{"car", "hotel", "flight"} {
 					a := k.Steps(run.ID())[name+"#compensation"]
-					if len(a) != 1 || a[0].Status != kagzi.StatusCompleted || a[0].Type != "COMPENSATION" || a[0].Child == "" {
+					if len(a) != 1 || a[0].Status != kagzi.StatusCompleted || a[0].Type != "COMPENSATION" ||
+						a[0].Child == "" {
 						t.Fatalf("the compensation of %s is recorded as %+v", name, a)
 					}
-					if info := k.InfoOf(a[0].Child); info.Parent != run.ID() || info.ParentStep != name+"#compensation" || info.Workflow != "cancel-booking" || info.Status != kagzi.StatusCompleted {
+					if info := k.InfoOf(a[0].Child); info.Parent != run.ID() || info.ParentStep != name+
+						"#compensation" || info.Workflow != "cancel-booking" || info.Status != kagzi.StatusCompleted {
 						t.Errorf("the compensation of %s is the run %+v", name, info)
 					}
 				}
@@ -137,7 +168,8 @@ func TestCompensatingRun(t *testing.T) {
 		t.Errorf("Resume: %v", err)
 	}
 	k.Cancel(run.ID())
-	if info := k.InfoOf(run.ID()); info.Status != kagzi.StatusSleeping || info.WaitingOn != "compensation car" || info.Kind != kind.Cancelled {
+	if info := k.InfoOf(run.ID()); info.Status != kagzi.StatusSleeping || info.WaitingOn != "compensation car" ||
+		info.Kind != kind.Cancelled {
 		t.Errorf("after a cancel the run is %+v", info)
 	}
 	kit.ServeCancellations(k, j, nil)
@@ -175,7 +207,8 @@ func TestTerminateEndsCompensations(t *testing.T) {
 	j := &kit.Journal{}
 	kit.ServeCancellations(k, j, nil)
 	k.Resume(run.ID())
-	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Message != "broken" || j.String() != "cancel:car7 cancel:hotel7 cancel:flight7" {
+	if re := kit.FailureOf(k, run, kagzi.StatusFailed); re.Message != "broken" ||
+		j.String() != "cancel:car7 cancel:hotel7 cancel:flight7" {
 		t.Errorf("the run ended with %v; happened: %s", re, j)
 	}
 }
@@ -221,7 +254,8 @@ func TestACoordinatorGoesOnWithCompensations(t *testing.T) {
 	run := kit.Begin(k, kit.Travel, 7)
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "compensation car")
 	// The end of the first compensation, as a worker leaves it that dies after the commit.
-	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'COMPLETED', started_at = now(), finished_at = now(), available_at = NULL WHERE workflow_type = 'cancel-booking'`)
+	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'COMPLETED', started_at = now(), finished_at = now(),
+		available_at = NULL WHERE workflow_type = 'cancel-booking'`)
 	k.Exec(kit.WakeRun, string(run.ID()))
 	kit.ServeCancellations(k, j, nil)
 	kit.FailureOf(k, run, kagzi.StatusFailed)

@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// Health shows a run of which a compensation failed for good until it is resumed. A parent that fails with the same kind because of it,
-// and is compensated itself, does not count.
+// Health shows a run of which a compensation failed for good until it is resumed. A parent that fails with the same
+// kind because of it, and is compensated itself, does not count.
 func TestHealthShowsFailedCompensations(t *testing.T) {
 	k := kit.New(t)
 	j := &kit.Journal{}
@@ -42,7 +42,8 @@ func TestHealthShowsFailedCompensations(t *testing.T) {
 		t.Fatalf("INVALID: the parent ended with %v", re)
 	}
 	c, _ := compensations()
-	kit.MustContain(t, errors.New(c.Detail), "A compensation failed for good in 2 runs", "resume the run", string(run.ID())+" (trip, hotel#compensation)")
+	kit.MustContain(t, errors.New(c.Detail), "A compensation failed for good in 2 runs", "resume the run",
+		string(run.ID())+" (trip, hotel#compensation)")
 	if c.Status != health.Degraded {
 		t.Errorf("it is %s", c.Status)
 	}

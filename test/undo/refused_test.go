@@ -16,25 +16,29 @@ import (
 func refuse(k *kit.Kit, event, condition string) {
 	k.T.Helper()
 	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poison'; END $$`)
-	k.Exec(`CREATE TRIGGER refuse BEFORE ` + event + ` ON kagzi.workflow_runs FOR EACH ROW WHEN (` + condition + `) EXECUTE FUNCTION refuse()`)
+	k.Exec(`CREATE TRIGGER refuse BEFORE ` + event + ` ON kagzi.workflow_runs FOR EACH ROW WHEN (` + condition +
+		`) EXECUTE FUNCTION refuse()`)
 }
 
-// wantRefused waits until the run says on, and Health names it with that. Then it removes the cause, and lets the run be tried again.
+// wantRefused waits until the run says on, and Health names it with that. Then it removes the cause, and lets the run
+// be tried again.
 func wantRefused(k *kit.Kit, run *kagzi.Run[int], on string) {
 	k.T.Helper()
 	if !await.BecomesTrue(await.Patience, func() bool { return k.InfoOf(run).WaitingOn == on }) {
 		k.T.Fatalf("the run waits on %q, want %q", k.InfoOf(run).WaitingOn, on)
 	}
 	report, err := k.Client.Health(k.Ctx)
-	if c := report.Check("compensations"); err != nil || c.Status != health.Degraded || !strings.Contains(c.Detail, string(run.ID())+" (trip, "+on+")") {
+	if c := report.Check("compensations"); err != nil || c.Status != health.Degraded ||
+		!strings.Contains(c.Detail, string(run.ID())+" (trip, "+on+")") {
 		k.T.Errorf("health says %+v, %v", c, err)
 	}
 	k.Exec(`DROP TRIGGER refuse ON kagzi.workflow_runs`)
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`, string(run.ID()))
 }
 
-// The server refuses to start a compensation, or to end the run after its compensations. The run and Health say so, the run that was
-// cancelled or failed does not go on otherwise, the compensations of others run, and it is compensated after the repair.
+// The server refuses to start a compensation, or to end the run after its compensations. The run and Health say so, the
+// run that was cancelled or failed does not go on otherwise, the compensations of others run, and it is compensated
+// after the repair.
 func TestRefusedCompensation(t *testing.T) {
 	t.Parallel()
 	const start = "compensation car; its start is refused"
@@ -46,7 +50,10 @@ func TestRefusedCompensation(t *testing.T) {
 	}{
 		"StartAfterFailure": {"INSERT", `NEW.input = '"car7"'`, start, kit.Breaks, false, kagzi.StatusFailed},
 		"StartAfterCancel":  {"INSERT", `NEW.input = '"car7"'`, start, kit.SleepLong, true, kagzi.StatusCancelled},
-		"End":               {"UPDATE", `NEW.status = 'FAILED' AND NEW.input = '7'`, "its end is refused", kit.Breaks, false, kagzi.StatusFailed},
+		"End": {
+			"UPDATE", `NEW.status = 'FAILED' AND NEW.input = '7'`, "its end is refused", kit.Breaks,
+			false, kagzi.StatusFailed,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
@@ -77,7 +84,9 @@ func TestRefusedCompensation(t *testing.T) {
 			if info := kit.EndsAs(k, run, tt.ends); info.WaitingOn != "" {
 				t.Errorf("it is over, and waits on %q", info.WaitingOn)
 			}
-			own := slices.DeleteFunc(strings.Fields(j.String()), func(s string) bool { return strings.HasSuffix(s, "8") })
+			own := slices.DeleteFunc(strings.Fields(j.String()), func(s string) bool {
+				return strings.HasSuffix(s, "8")
+			})
 			if got := strings.Join(own, " "); got != kit.Compensated {
 				t.Errorf("happened: %q", got)
 			}

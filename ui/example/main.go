@@ -1,4 +1,5 @@
-// A program that fills a throwaway Postgres with sample data and serves the dashboard: go run ./example, then open the address that it prints.
+// A program that fills a throwaway Postgres with sample data and serves the dashboard: go run ./example, then open the
+// address that it prints.
 package main
 
 import (
@@ -99,7 +100,10 @@ func serve(ctx context.Context, o options) (err error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/kagzi/", ui.Handler(client, cfg))
-	server := &http.Server{Addr: o.addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	server := &http.Server{
+		Addr: o.addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	context.AfterFunc(ctx, func() {
 		log.Print("Stopping, within 30 s: steps under way may end")
 		_ = server.Close()

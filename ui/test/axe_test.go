@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// axe-core examines a page for what keeps people from using it. The Content-Security-Policy forbids the page to load it, but not the browser's tools.
+// axe-core examines a page for what keeps people from using it. The Content-Security-Policy forbids the page to load
+// it, but not the browser's tools.
 //
 //go:embed testdata/axe-core/axe.min.js
 var axeSource string

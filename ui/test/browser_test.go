@@ -30,8 +30,8 @@ type shared[S any] struct {
 	err   error
 }
 
-// reserve keeps it from being ended until the test is over. A parallel test calls it before it calls Parallel: such tests go on only when all of
-// them have got that far, so that it is ended once, after the last of them.
+// reserve keeps it from being ended until the test is over. A parallel test calls it before it calls Parallel: such
+// tests go on only when all of them have got that far, so that it is ended once, after the last of them.
 func (s *shared[S]) reserve(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
@@ -72,7 +72,8 @@ var browser = shared[context.Context]{start: startBrowser}
 // programs are the names of browsers, the best first.
 var programs = []string{
 	"chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome",
-	"/Applications/Chromium.app/Contents/MacOS/Chromium", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+	"/Applications/Chromium.app/Contents/MacOS/Chromium",
+	"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 }
 
 func findBrowser() (string, error) {
@@ -84,7 +85,8 @@ func findBrowser() (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("the tests of the dashboard need chromium: run .ci/setup, or say with KAGZI_BROWSER where a browser is")
+	return "", errors.New("the tests of the dashboard need chromium: run .ci/setup, or say with KAGZI_BROWSER where " +
+		"a browser is")
 }
 
 // startBrowser starts it with a profile of its own.
@@ -98,14 +100,17 @@ func startBrowser() (_ context.Context, stop func() error, err error) {
 		return nil, nil, err
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.WSURLReadTimeout(await.Patience), chromedp.WindowSize(1280, 900),
-		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("no-pings", true),
+		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.WSURLReadTimeout(await.Patience),
+		chromedp.WindowSize(1280, 900),
+		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("no-pings", true),
 		chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("lang", "en-GB"))
 	if os.Getuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox)
 	}
 	allocator, free := chromedp.NewExecAllocator(context.Background(), opts...)
-	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {})) // a tab that closes while events arrive
+	// a tab that closes while events arrive
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
 	stop = func() error {
 		ctx, end := context.WithTimeout(ctx, 10*time.Second)
 		defer end()

@@ -41,7 +41,8 @@ func TestBulkVerbs(t *testing.T) {
 	}
 	tb.open("/runs")
 	tb.tick(runs[0], runs[1])
-	if eval[bool](tb, `[...document.querySelectorAll(".bulk button")].some((b) => b.formAction.endsWith("/resume") && !b.disabled)`) {
+	if eval[bool](tb,
+		`[...document.querySelectorAll(".bulk button")].some((b) => b.formAction.endsWith("/resume") && !b.disabled)`) {
 		t.Error("runs that wait can be resumed")
 	}
 	tb.bulk("terminate", "2 runs would be terminated", "2 runs terminated")

@@ -37,7 +37,8 @@ func (tb *tab) enter(fields ...string) {
 			tb.click("#dialog details.rare summary")
 		}
 		if eval[bool](tb, `document.querySelector(`+quote(selector)+`).matches("select")`) {
-			eval[bool](tb, `((el) => { el.value = `+quote(fields[i+1])+`; return el.value === `+quote(fields[i+1])+` })(document.querySelector(`+quote(selector)+`))`)
+			eval[bool](tb, `((el) => { el.value = `+quote(fields[i+1])+`; return el.value === `+quote(fields[i+1])+
+				` })(document.querySelector(`+quote(selector)+`))`)
 			continue
 		}
 		tb.fill(selector, fields[i+1])
@@ -157,7 +158,10 @@ func TestChangesOfRunsThatHaveEnded(t *testing.T) {
 		verb, said, event, want string
 		fields                  []string
 	}{
-		{"/restart", "this is the new run", "RESTARTED", `"charged y"`, []string{"input", `"y"`, "new-id", "order-42-again"}},
+		{
+			"/restart", "this is the new run", "RESTARTED", `"charged y"`,
+			[]string{"input", `"y"`, "new-id", "order-42-again"},
+		},
 		{"/fork", "this is the new run", "FORKED", `"charged x"`, []string{"step", "charge"}},
 	} {
 		tb.open(path("runs", string(run.ID())))
@@ -221,7 +225,8 @@ func TestChangesOfLimitsAndWorkers(t *testing.T) {
 		t.Errorf("the queues are %+v, %v", queues, err)
 	}
 	pauses, err := k.Client.Pauses(k.Ctx)
-	if err != nil || len(pauses) != 1 || pauses[0].Queue != "office" || pauses[0].Actor != actor || pauses[0].Reason != reason {
+	if err != nil || len(pauses) != 1 || pauses[0].Queue != "office" || pauses[0].Actor != actor ||
+		pauses[0].Reason != reason {
 		t.Errorf("the pauses are %+v, %v", pauses, err)
 	}
 	tb.says("#pauses", reason)
@@ -284,9 +289,13 @@ func TestReadOnly(t *testing.T) {
 	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "side"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"/", "/runs", path("runs", string(run.ID())), "/schedules", "/schedules/hourly", "/topics", "/limits", "/workers", "/stranded", "/doctor"} {
+	for _, page := range []string{
+		"/", "/runs", path("runs", string(run.ID())), "/schedules", "/schedules/hourly",
+		"/topics", "/limits", "/workers", "/stranded", "/doctor",
+	} {
 		tb.open(page)
-		if found := eval[[]string](tb, `[...document.querySelectorAll("main a[data-dialog], main form[method=post] button, main input[name=run]")].map((el) => el.outerHTML)`); len(found) > 0 {
+		if found := eval[[]string](tb,
+			`[...document.querySelectorAll("main a[data-dialog], main form[method=post] button, main input[name=run]")].map((el) => el.outerHTML)`); len(found) > 0 {
 			t.Errorf("%s has what changes something: %q", page, found)
 		}
 		tb.says(".foot", "Read-only")

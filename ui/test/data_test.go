@@ -23,7 +23,8 @@ type dataset struct {
 
 // pages are those of the navigation, by name.
 var pages = map[string]string{
-	"overview": "/", "runs": "/runs", "schedules": "/schedules", "topics": "/topics", "limits": "/limits", "groups": "/groups", "workers": "/workers", "stranded": "/stranded",
+	"overview": "/", "runs": "/runs", "schedules": "/schedules", "topics": "/topics", "limits": "/limits",
+	"groups": "/groups", "workers": "/workers", "stranded": "/stranded",
 	"doctor": "/doctor", "audit": "/audit",
 }
 
@@ -56,7 +57,10 @@ func newDataset(t *testing.T, name string) *dataset {
 			t.Fatal(err)
 		}
 		k.Exec(manyChanges)
-		d.more = map[string]string{"runs-failed": "/runs?status=failed", "runs-of-a-workflow": "/runs?workflow=workflow-3&since=7d"}
+		d.more = map[string]string{
+			"runs-failed":        "/runs?status=failed",
+			"runs-of-a-workflow": "/runs?workflow=workflow-3&since=7d",
+		}
 	}
 	t.Logf("the data %s took %v", name, time.Since(begun))
 	t.Cleanup(stop) // before the workers stop
@@ -66,7 +70,8 @@ func newDataset(t *testing.T, name string) *dataset {
 // one has one run, which waits.
 func (d *dataset) one() {
 	kit.Begin(d.kit, kagzi.Define[string, string]("checkout"), "x", kagzi.ID("order-42"))
-	d.kit.Signal(kagzi.ID("order-42"), kagzi.DefineSignal[string]("note").With("x"), kagzi.Actor("mira"), kagzi.Reason("the customer has called"))
+	d.kit.Signal(kagzi.ID("order-42"), kagzi.DefineSignal[string]("note").With("x"), kagzi.Actor("mira"),
+		kagzi.Reason("the customer has called"))
 	d.more = map[string]string{"run": path("runs", d.run("order-42"))}
 }
 
@@ -90,20 +95,28 @@ func (d *dataset) shop() {
 		t.Fatalf("%d workers, %v", len(workers), err)
 	}
 	d.more = map[string]string{
-		"schedule": "/schedules/daily-report", "schedule-paused": "/schedules/old-report", "topic": "/topics/mail.received", "topic-large": "/topics/archive.batches",
-		"consumer": "/consumers/mail-sorter", "consumer-failed": "/consumers/auditor", "queue": "/queues/imports", "worker": path("workers", workers[0].ID),
+		"schedule": "/schedules/daily-report", "schedule-paused": "/schedules/old-report",
+		"topic": "/topics/mail.received", "topic-large": "/topics/archive.batches",
+		"consumer": "/consumers/mail-sorter", "consumer-failed": "/consumers/auditor", "queue": "/queues/imports",
+		"worker":      path("workers", workers[0].ID),
 		"runs-failed": "/runs?status=failed", "runs-lately": "/runs?since=30m", "runs-none": "/runs?workflow=nothing",
-		"change-limits": "/limits/queue?queue=imports", "change-schedule": "/schedules/daily-report/backfill", "change-signal": path("runs", d.run("approval-2"), "signal"),
+		"change-limits": "/limits/queue?queue=imports", "change-schedule": "/schedules/daily-report/backfill",
+		"change-signal": path("runs", d.run("approval-2"), "signal"),
 	}
-	for _, id := range []string{"order-42", "order-44", "order-47", "approval-1", "approval-2", "import-0", "invoice-7000", "trip-ada", "legacy-crm", "fulfil-900", "crawl-1", "trial-globex"} {
+	for _, id := range []string{
+		"order-42", "order-44", "order-47", "approval-1", "approval-2", "import-0",
+		"invoice-7000", "trip-ada", "legacy-crm", "fulfil-900", "crawl-1", "trial-globex",
+	} {
 		d.more["run-"+id] = path("runs", d.run(id))
 	}
 }
 
 // manyChanges are the entries of 1,000 changes.
 const manyChanges = `
-	INSERT INTO kagzi.audit_log (entry_id, namespace_id, occurred_at, action, kind, name, task_queue, reason, actor, changes)
-	SELECT gen_random_uuid(), 'default', now() - n * interval '1 min', 'UPDATED', 'key', 'tenant-' || n % 50, 'imports', 'load test ' || n, 'ops' || n % 7 || '@example.com',
+	INSERT INTO kagzi.audit_log (entry_id, namespace_id, occurred_at, action, kind, name, task_queue, reason, actor,
+		changes)
+	SELECT gen_random_uuid(), 'default', now() - n * interval '1 min', 'UPDATED', 'key', 'tenant-' || n % 50, 'imports',
+		'load test ' || n, 'ops' || n % 7 || '@example.com',
 		'[{"field": "max_running", "from": "1", "to": "2"}, {"field": "rate", "to": "every 100ms, burst 5"}]'
 	FROM generate_series(1, 1000) n`
 

@@ -16,7 +16,8 @@ import (
 
 func navigate(url string) chromedp.Action[chromedp.Void] { return chromedp.Navigate(url) }
 
-// focused describes the element with the focus, and whether it can be seen to have it: by its outline, or that of the box around it.
+// focused describes the element with the focus, and whether it can be seen to have it: by its outline, or that of the
+// box around it.
 const focused = `(() => {
 	const el = document.activeElement, seen = (e) => { const s = getComputedStyle(e); return s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 };
 	const of = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + (e.className && typeof e.className === "string" ? "." + e.className.trim().split(/\s+/).join(".") : "") + (e.name ? "[" + e.name + "]" : "");
@@ -34,7 +35,11 @@ func TestKeyboard(t *testing.T) {
 	}
 	tb.press(kb.Enter)
 	tb.until(`document.activeElement.id === "main"`)
-	for _, typ := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown, input.DispatchKeyEventTypeKeyUp} { // press sends the character apart from the key
+	// press sends the character apart from the key
+	for _, typ := range []input.DispatchKeyEventType{
+		input.DispatchKeyEventTypeKeyDown,
+		input.DispatchKeyEventTypeKeyUp,
+	} {
 		call(tb, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: typ, Key: "/", Code: "Slash", Text: "/"})
 	}
 	tb.until(`document.activeElement.id === "find"`)
@@ -47,7 +52,10 @@ func TestKeyboard(t *testing.T) {
 	tb.says("[data-selected]", "1 selected")
 	eval[bool](tb, `(document.querySelector("#find").focus(), true)`)
 	seen := tb.tabOrder()
-	for _, want := range []string{"button.quiet.script", "a", "input#field-id", "input#field-workflow", "input[run]", "button.button.small"} {
+	for _, want := range []string{
+		"button.quiet.script", "a", "input#field-id", "input#field-workflow", "input[run]",
+		"button.button.small",
+	} {
 		if !slices.ContainsFunc(seen, func(s string) bool { return strings.HasPrefix(s, want) }) {
 			t.Errorf("Tab does not reach %s: %q", want, seen)
 		}
@@ -89,11 +97,15 @@ func (tb *tab) dialogByKeys() {
 	tb.until(`document.querySelector("#dialog").open && document.querySelector("#dialog").contains(document.activeElement)`)
 	eval[bool](tb, `(document.querySelector("#dialog [type=submit], #dialog button.button").focus(), true)`)
 	held := true
-	call(tb, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "Enter", Code: "Enter", Text: "\r", WindowsVirtualKeyCode: 13, AutoRepeat: &held})
+	call(tb, input.DispatchKeyEvent, input.DispatchKeyEventParams{
+		Type: input.DispatchKeyEventTypeKeyDown, Key: "Enter",
+		Code: "Enter", Text: "\r", WindowsVirtualKeyCode: 13, AutoRepeat: &held,
+	})
 	if got := eval[string](tb, focused); strings.HasPrefix(got, "UNSEEN") {
 		tb.t.Errorf("nobody sees the focus in the dialog: %s", got)
 	}
-	if name := eval[string](tb, `document.querySelector("#dialog").getAttribute("aria-label")`); !strings.Contains(name, "Cancel") {
+	if name := eval[string](tb, `document.querySelector("#dialog").getAttribute("aria-label")`); !strings.Contains(name,
+		"Cancel") {
 		tb.t.Errorf("the dialog's name is %q", name)
 	}
 	tb.accessible("dialog, light")
@@ -102,7 +114,8 @@ func (tb *tab) dialogByKeys() {
 	tb.dark(false)
 	for range 12 { // the focus stays in it
 		tb.press(kb.Tab)
-		if !eval[bool](tb, `document.querySelector("#dialog").contains(document.activeElement) || document.activeElement === document.body`) {
+		if !eval[bool](tb,
+			`document.querySelector("#dialog").contains(document.activeElement) || document.activeElement === document.body`) {
 			tb.t.Errorf("Tab leaves the dialog for %s", eval[string](tb, focused))
 			break
 		}
@@ -118,7 +131,8 @@ func TestThemes(t *testing.T) {
 	_, tb := begin(t, ui.Config{})
 	tb.open("/")
 	isDark := func() bool {
-		return eval[bool](tb, `(([r, g, b]) => r + g + b < 200)(getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number))`)
+		return eval[bool](tb,
+			`(([r, g, b]) => r + g + b < 200)(getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number))`)
 	}
 	want := func(when string, dark bool) {
 		t.Helper()

@@ -66,7 +66,8 @@ func TestLiveUpdatesKeepTheViewersPlace(t *testing.T) {
 	eval[bool](tb, `scrollTo(0, 120), `+mark)
 	k.Cancel(runs[0])
 	tb.says("#due tbody", "39")
-	if !eval[bool](tb, `document.querySelector("#throughput-numbers").open && document.querySelector("#fine").open && document.activeElement.matches("#fine summary") && scrollY === 120`) {
+	if !eval[bool](tb,
+		`document.querySelector("#throughput-numbers").open && document.querySelector("#fine").open && document.activeElement.matches("#fine summary") && scrollY === 120`) {
 		t.Error("the update has closed what was open, or moved the focus or the page")
 	}
 	tb.same()
@@ -82,7 +83,8 @@ func TestLiveUpdatesKeepTheViewersPlace(t *testing.T) {
 	if text := tb.text("#run-" + string(runs[39].ID()) + " .badge"); text != "Pending" {
 		t.Errorf("the list has changed to %q under a selection", text)
 	}
-	if !eval[bool](tb, `document.activeElement.id === "field-workflow" && document.activeElement.value === "idl" && scrollY === 200`) {
+	if !eval[bool](tb,
+		`document.activeElement.id === "field-workflow" && document.activeElement.value === "idl" && scrollY === 200`) {
 		t.Error("the update has moved the focus, the page, or what was typed")
 	}
 	tb.press("\b\b\b") // or it would filter the list
@@ -98,7 +100,8 @@ func TestHiddenTabsHaveNoStream(t *testing.T) {
 	eval[bool](tb, mark)
 	await.True(t, "the page is live", func() bool { return tb.site.streams.Load() == 1 })
 	hide := func(is bool) {
-		eval[bool](tb, fmt.Sprintf(`(Object.defineProperty(document, "hidden", {configurable: true, get: () => %v}), document.dispatchEvent(new Event("visibilitychange")))`, is))
+		eval[bool](tb,
+			fmt.Sprintf(`(Object.defineProperty(document, "hidden", {configurable: true, get: () => %v}), document.dispatchEvent(new Event("visibilitychange")))`, is))
 	}
 	hide(true)
 	await.True(t, "the stream ends", func() bool { return tb.site.streams.Load() == 0 })

@@ -39,7 +39,8 @@ func TestManyRuns(t *testing.T) {
 		}
 		eval[bool](tb, `(document.querySelector(".pager a[rel=next]").scrollIntoView(), true)`)
 		tb.click(".pager a[rel=next]")
-		tb.until(`document.querySelector("#rows tbody tr") && document.querySelector("#rows tbody tr").id !== ` + quote(rows[0]))
+		tb.until(`document.querySelector("#rows tbody tr") && document.querySelector("#rows tbody tr").id !== ` +
+			quote(rows[0]))
 	}
 	if y := eval[int](tb, `scrollY`); y != 0 {
 		t.Errorf("the next page begins at %d px", y)
@@ -48,7 +49,8 @@ func TestManyRuns(t *testing.T) {
 	tb.until(`location.search === "" && document.querySelectorAll("#rows tbody tr").length === 50`)
 	tb.click("#tabs li:nth-child(5) a")
 	tb.until(`location.search.includes("status=") && document.querySelector("#tabs [aria-current]").closest("li:nth-child(5)")`)
-	if other := eval[int](tb, `new Set([...document.querySelectorAll("#rows .badge")].map((b) => b.innerText)).size`); other != 1 {
+	if other := eval[int](tb,
+		`new Set([...document.querySelectorAll("#rows .badge")].map((b) => b.innerText)).size`); other != 1 {
 		t.Errorf("the tab shows runs of %d statuses", other)
 	}
 	tb.fill("#field-workflow", "workflow-3")

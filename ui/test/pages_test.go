@@ -32,8 +32,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// inspect opens a page and looks at it wide and narrow, light and dark. In the looks given, "light" or "dark", axe-core sees it,
-// too, which takes most of the time: it need not see the same page with other numbers.
+// inspect opens a page and looks at it wide and narrow, light and dark. In the looks given, "light" or "dark", axe-core
+// sees it, too, which takes most of the time: it need not see the same page with other numbers.
 func (tb *tab) inspect(path string, looks []string) {
 	tb.t.Helper()
 	tb.size(1280, 900)
@@ -66,6 +66,7 @@ const overflow = `(() => {
 func (tb *tab) fits() {
 	tb.t.Helper()
 	if wide := eval[[]string](tb, overflow); len(wide) > 0 {
-		tb.t.Errorf("at %d px the page is wider than the screen: %s", eval[int](tb, `innerWidth`), fmt.Sprintf("%q", wide))
+		tb.t.Errorf("at %d px the page is wider than the screen: %s", eval[int](tb, `innerWidth`),
+			fmt.Sprintf("%q", wide))
 	}
 }

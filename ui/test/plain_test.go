@@ -45,7 +45,8 @@ func (tb *tab) plain(at, said string, fields ...string) {
 	tb.visit(at)
 	for i := 0; i+1 < len(fields); i += 2 {
 		tb.until(`document.querySelector("#main form.change [name=` + fields[i] + `]")`)
-		eval[bool](tb, `((el) => { el.value = `+quote(fields[i+1])+`; return true })(document.querySelector("#main form.change [name=`+fields[i]+`]"))`)
+		eval[bool](tb, `((el) => { el.value = `+quote(fields[i+1])+
+			`; return true })(document.querySelector("#main form.change [name=`+fields[i]+`]"))`)
 	}
 	tb.loaded(func() { tb.click("#main form.change .actions button:last-of-type") })
 	if got := tb.text("#notices .good"); !strings.Contains(got, said) {
@@ -123,7 +124,8 @@ func TestChangesOfRunsWithoutAScript(t *testing.T) {
 
 	failing := kagzi.Define[string, string]("failing")
 	kit.Serve(k, failing, func(ctx kagzi.Context, _ string) (string, error) {
-		return "", kagzi.Do(ctx, "charge", func(context.Context) error { return kagzi.Permanent(errors.New("declined")) })
+		return "",
+			kagzi.Do(ctx, "charge", func(context.Context) error { return kagzi.Permanent(errors.New("declined")) })
 	})
 	failed := kit.Begin(k, failing, "x")
 	kit.FailureOf(k, failed, kagzi.StatusFailed)

@@ -20,12 +20,14 @@ import (
 )
 
 var (
-	screenshots = flag.String("screenshots", "", "the folder for pictures of all pages; without it some are taken, and thrown away")
-	only        = flag.String("data", "", "the only data of which pictures are taken, such as shop; without it all")
-	tallest     = flag.Float64("tallest", 2400, "the height in pixels at which pictures are cut off")
+	screenshots = flag.String("screenshots", "", "the folder for pictures of all pages; without it some are taken, "+
+		"and thrown away")
+	only    = flag.String("data", "", "the only data of which pictures are taken, such as shop; without it all")
+	tallest = flag.Float64("tallest", 2400, "the height in pixels at which pictures are cut off")
 )
 
-// TestScreenshots takes a picture of each page with no runs, one run, a shop, and 100,000 runs, light and dark, wide and narrow.
+// TestScreenshots takes a picture of each page with no runs, one run, a shop, and 100,000 runs, light and dark, wide
+// and narrow.
 func TestScreenshots(t *testing.T) {
 	browser.reserve(t)
 	t.Parallel()
@@ -47,12 +49,14 @@ func TestScreenshots(t *testing.T) {
 			call(tb, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
 			for _, name := range campaign.Some(slices.Sorted(maps.Keys(all)), most) {
 				tb.open(all[name])
-				eval[bool](tb, `(document.documentElement.style.scrollbarGutter = "auto", true)`) // of scrollbars that are hidden
+				// of scrollbars that are hidden
+				eval[bool](tb, `(document.documentElement.style.scrollbarGutter = "auto", true)`)
 				for _, width := range []int64{1280, 390} {
 					tb.size(width, 900)
 					for _, dark := range []bool{false, true} {
 						tb.dark(dark)
-						file := fmt.Sprintf("%s-%s-%d-%s.png", name, d.name, width, map[bool]string{false: "light", true: "dark"}[dark])
+						file := fmt.Sprintf("%s-%s-%d-%s.png", name, d.name, width,
+							map[bool]string{false: "light", true: "dark"}[dark])
 						tb.picture(filepath.Join(dir, file))
 					}
 				}
@@ -67,7 +71,8 @@ func (tb *tab) picture(file string) {
 	box := eval[[]float64](tb, `[innerWidth, document.documentElement.scrollHeight]`)
 	beyond := true
 	taken := call(tb, page.CaptureScreenshot, page.CaptureScreenshotParams{
-		Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &beyond, Clip: &page.Viewport{Width: box[0], Height: min(box[1], *tallest), Scale: 1},
+		Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &beyond,
+		Clip: &page.Viewport{Width: box[0], Height: min(box[1], *tallest), Scale: 1},
 	})
 	if _, _, err := image.Decode(bytes.NewReader(taken.Data)); err != nil {
 		tb.t.Fatal(err)

@@ -36,7 +36,8 @@ func serve(c *kagzi.Client, pool *pgxpool.Pool, cfg ui.Config) (s *site, stop fu
 		}
 		dashboard.ServeHTTP(w, r)
 	})
-	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }) // the service's own
+	// the service's own
+	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	server := httptest.NewServer(mux)
 	s.url = server.URL + "/kagzi"
 	s.host = strings.TrimPrefix(server.URL, "http://")

@@ -43,7 +43,8 @@ func newTab(t *testing.T, s *site) *tab {
 	tb.do(chromedp.Steps())
 	call(tb, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"})
 	call(tb, emulation.SetLocaleOverride, emulation.SetLocaleOverrideParams{Locale: "en-GB"})
-	call(tb, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // it is one of many tabs
+	// it is one of many tabs
+	call(tb, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	tb.size(1280, 900)
 	tb.dark(false)
 	return tb
@@ -93,7 +94,8 @@ next:
 	return out
 }
 
-// hear records what is wrong. Violations of the Content-Security-Policy and answers that are errors are entries of the log.
+// hear records what is wrong. Violations of the Content-Security-Policy and answers that are errors are entries of the
+// log.
 func (tb *tab) hear(event any) {
 	text := ""
 	switch e := event.(type) {
@@ -102,7 +104,8 @@ func (tb *tab) hear(event any) {
 			text = fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 		}
 	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeAssert || e.Type == runtime.ConsoleAPICalledTypeWarning {
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeAssert ||
+			e.Type == runtime.ConsoleAPICalledTypeWarning {
 			text = "console: "
 			for _, arg := range e.Args {
 				text += string(arg.Value) + " " + arg.Description
@@ -179,7 +182,8 @@ func tryEval[T any](tb *tab, js string) (T, error) {
 
 // shows returns what the tab shows, for the message of a failure.
 func (tb *tab) shows() string {
-	text, err := tryEval[string](tb, `location.href + "\n" + (document.querySelector("#main") ?? document.body).innerText.slice(0, 1500) + "\nin the dialog: " + (document.querySelector("#dialog")?.innerText ?? "")`)
+	text, err := tryEval[string](tb,
+		`location.href + "\n" + (document.querySelector("#main") ?? document.body).innerText.slice(0, 1500) + "\nin the dialog: " + (document.querySelector("#dialog")?.innerText ?? "")`)
 	if err != nil {
 		return err.Error()
 	}
@@ -250,7 +254,8 @@ func (tb *tab) press(keys string, opts ...chromedp.KeyOption) {
 // fill replaces the value of a field by typing.
 func (tb *tab) fill(selector, value string) {
 	tb.t.Helper()
-	eval[bool](tb, `(() => { const el = document.querySelector(`+quote(selector)+`); el.focus(); el.select(); return true })()`)
+	eval[bool](tb, `(() => { const el = document.querySelector(`+quote(selector)+
+		`); el.focus(); el.select(); return true })()`)
 	if value == "" {
 		tb.press("\b")
 		return
@@ -261,7 +266,10 @@ func (tb *tab) fill(selector, value string) {
 // size is that of the page, in pixels.
 func (tb *tab) size(width, height int64) {
 	tb.t.Helper()
-	call(tb, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 600})
+	call(tb, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: width, Height: height,
+		DeviceScaleFactor: 1, Mobile: width < 600,
+	})
 }
 
 // dark says what the system prefers.

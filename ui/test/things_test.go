@@ -37,7 +37,9 @@ func TestSignalWithAKey(t *testing.T) {
 func serveKeyed(k *kit.Kit) *kagzi.Run[string] {
 	answer := kagzi.DefineSignal[string]("answer")
 	wf := kagzi.Define[string, string]("calls")
-	kit.Serve(k, wf, func(ctx kagzi.Context, _ string) (string, error) { return kagzi.WaitSignal(ctx, answer.For("call-7")) })
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ string) (string, error) {
+		return kagzi.WaitSignal(ctx, answer.For("call-7"))
+	})
 	run := kit.Begin(k, wf, "x")
 	k.WaitStatus(run, kagzi.StatusSleeping)
 	return run
@@ -58,16 +60,20 @@ func TestChangesOfKeysAndQueues(t *testing.T) {
 	tb.open("/queues/office")
 	tb.says("#queue-state .notice", "Key acme of queue office is paused")
 	tb.says("#key-acme", "Paused")
-	tb.change("/limits/queue?queue=office", "Set the limits of queue office", "most", "4", "rate", "10/s", "burst", "2", "key-most", "1")
+	tb.change("/limits/queue?queue=office", "Set the limits of queue office", "most", "4", "rate", "10/s", "burst", "2",
+		"key-most", "1")
 	queues, err := k.Client.Queues(k.Ctx)
-	if err != nil || len(queues) != 1 || queues[0].MaxRunning != 4 || queues[0].Rate.Burst != 2 || queues[0].EachKey.MaxRunning != 1 {
+	if err != nil || len(queues) != 1 || queues[0].MaxRunning != 4 || queues[0].Rate.Burst != 2 ||
+		queues[0].EachKey.MaxRunning != 1 {
 		t.Errorf("the queues are %+v, %v", queues, err)
 	}
-	if keys, err = k.Client.Keys(k.Ctx, kagzi.KeyFilter{Queue: "office", Order: kagzi.ByKey}); err != nil || len(keys) != 1 || keys[0].Limits.MaxRunning != 5 {
+	if keys, err = k.Client.Keys(k.Ctx, kagzi.KeyFilter{Queue: "office", Order: kagzi.ByKey}); err != nil ||
+		len(keys) != 1 || keys[0].Limits.MaxRunning != 5 {
 		t.Errorf("the keys are %+v, %v", keys, err)
 	}
 	tb.open("/queues/office")
-	tb.change("/limits/queue?queue=office", "Set the limits of queue office", "most", "", "rate", "", "burst", "", "key-most", "")
+	tb.change("/limits/queue?queue=office", "Set the limits of queue office", "most", "", "rate", "", "burst", "",
+		"key-most", "")
 	if queues, err = k.Client.Queues(k.Ctx); err != nil || len(queues) != 0 {
 		t.Errorf("without limits the queues are %+v, %v", queues, err)
 	}
@@ -152,7 +158,8 @@ func TestViewer(t *testing.T) {
 	for _, page := range []string{"/", "/runs", path("runs", string(run.ID())), "/limits"} {
 		tb.open(page)
 		tb.says("footer", "You may look, and change nothing here.")
-		if n := eval[int](tb, `document.querySelectorAll("#main [data-dialog], #main form[method=post] button").length`); n != 0 {
+		if n := eval[int](tb,
+			`document.querySelectorAll("#main [data-dialog], #main form[method=post] button").length`); n != 0 {
 			t.Errorf("%s has %d buttons", page, n)
 		}
 	}

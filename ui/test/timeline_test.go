@@ -12,12 +12,17 @@ import (
 	"github.com/kagzi/kagzi/ui"
 )
 
-// mouse moves the mouse to a place of the timeline's track, in percents of its width, or presses or releases its button there.
+// mouse moves the mouse to a place of the timeline's track, in percents of its width, or presses or releases its button
+// there.
 func (tb *tab) mouse(what input.DispatchMouseEventType, percent float64) {
 	tb.t.Helper()
-	box := eval[[]float64](tb, `((b) => [b.left, b.top, b.width, b.height])(document.querySelector("#gantt .track").getBoundingClientRect())`)
+	box := eval[[]float64](tb,
+		`((b) => [b.left, b.top, b.width, b.height])(document.querySelector("#gantt .track").getBoundingClientRect())`)
 	button := input.MouseButtonLeft
-	call(tb, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: what, X: box[0] + box[2]*percent/100, Y: box[1] + box[3]/2, Button: button, ClickCount: 1})
+	call(tb, input.DispatchMouseEvent, input.DispatchMouseEventParams{
+		Type: what, X: box[0] + box[2]*percent/100,
+		Y: box[1] + box[3]/2, Button: button, ClickCount: 1,
+	})
 }
 
 // drag drags over the timeline.

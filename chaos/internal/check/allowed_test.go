@@ -36,7 +36,10 @@ var allowedStarts = []allowed{
 	{"OncePerReturnsARunThatIsOver", func(w *world) {
 		w.plain("x", "once")
 		w.now += time.Second
-		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "once", Began: w.tick(), Ended: w.tick(), Outcome: evidence.OK})
+		w.Calls = append(w.Calls, evidence.Call{
+			Verb: "start", Run: "x", ExternalID: "once", Began: w.tick(),
+			Ended: w.tick(), Outcome: evidence.OK,
+		})
 	}},
 	{"RunThatEndsAsItsStartIsAnswered", func(w *world) {
 		w.plain("x", "one")
@@ -50,7 +53,10 @@ var allowedStarts = []allowed{
 		w.run("driver", "x", columns{"status": "PENDING", "finished_at": nil, "available_at": w.wall()})
 		w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "RESUMED"})
 		w.finish("driver", "x", "CANCELLED", nil)
-		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "one", Began: began, Ended: w.tick(), Outcome: evidence.OK})
+		w.Calls = append(w.Calls, evidence.Call{
+			Verb: "start", Run: "x", ExternalID: "one", Began: began,
+			Ended: w.tick(), Outcome: evidence.OK,
+		})
 	}},
 	{"UnknownStartMadeOne", func(w *world) {
 		w.x.Program = func(r evidence.Run) (int, bool) { return 7, r.ID == "x" }
@@ -119,7 +125,10 @@ var allowedRuns = []allowed{
 	{"ItsChildWasTerminated", func(w *world) {
 		w.ends["x"] = check.Ending{Output: "done"}
 		w.begun()
-		w.run("2.1", "y", columns{"status": "PENDING", "parent_run_id": "x", "parent_step_id": "child", "available_at": w.wall()})
+		w.run("2.1", "y", columns{
+			"status": "PENDING", "parent_run_id": "x", "parent_step_id": "child",
+			"available_at": w.wall(),
+		})
 		w.step("2.1", "x", "child", 1, columns{"step_kind": "CHILD_WORKFLOW", "run_attempt": 1, "status": "FAILED"})
 		w.finish("driver", "y", "CANCELLED", nil)
 		w.Verbs = append(w.Verbs, evidence.Verb{Run: "y", Event: "TERMINATED"})
@@ -131,7 +140,10 @@ var allowedSteps = []allowed{
 	{"ClaimThatACrashHasUndone", func(w *world) {
 		w.plain("x", "")
 		w.line("2.1", evidence.Begin, "x", "s", 1, "another", "")
-		w.Injected = append(w.Injected, evidence.Injected{Fault: "F6 immediate restart", Began: w.tick(), Ended: w.tick(), Effect: 1})
+		w.Injected = append(w.Injected, evidence.Injected{
+			Fault: "F6 immediate restart", Began: w.tick(),
+			Ended: w.tick(), Effect: 1,
+		})
 	}},
 	{"ResultTooLateForItsTimeout", func(w *world) {
 		w.begun()
@@ -143,14 +155,20 @@ var allowedSteps = []allowed{
 	}},
 	{"CopiedByAFork", func(w *world) {
 		w.start("x", "", nil)
-		w.step("driver", "x", "tx", 1, columns{"step_kind": "FUNCTION", "run_attempt": 0, "status": "COMPLETED", "output": "hash"})
+		w.step("driver", "x", "tx", 1, columns{
+			"step_kind": "FUNCTION", "run_attempt": 0, "status": "COMPLETED",
+			"output": "hash",
+		})
 		w.claim("2.1", "x", "X1")
 		w.ended()
 	}},
 	{"GroupDecidedAgain", func(w *world) {
 		w.begun()
 		for i := range 2 {
-			w.step("2.1", "x", "group", i+1, columns{"step_kind": "MARKER", "run_attempt": i + 1, "status": "COMPLETED", "output": fmt.Sprint(i)})
+			w.step("2.1", "x", "group", i+1, columns{
+				"step_kind": "MARKER", "run_attempt": i + 1, "status": "COMPLETED",
+				"output": fmt.Sprint(i),
+			})
 		}
 		w.ended()
 	}},
@@ -159,15 +177,25 @@ var allowedSteps = []allowed{
 var allowedFamilies = []allowed{
 	{"TerminatedIsNotUndone", func(w *world) {
 		w.begun()
-		w.step("2.1", "x", "u1#compensation", 1, columns{"step_kind": "COMPENSATION", "run_attempt": 1, "status": "RUNNING"})
-		w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "u1#compensation", Kind: "COMPENSATION", Status: "RUNNING", Attempt: 1, Called: true})
+		w.step("2.1", "x", "u1#compensation", 1, columns{
+			"step_kind": "COMPENSATION", "run_attempt": 1,
+			"status": "RUNNING",
+		})
+		w.Steps = append(w.Steps, evidence.Step{
+			Run: "x", Step: "u1#compensation", Kind: "COMPENSATION",
+			Status: "RUNNING", Attempt: 1, Called: true,
+		})
 		w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "TERMINATED"})
 		w.finish("driver", "x", "CANCELLED", columns{"lease": nil})
 	}},
 	{"ReplacedIsNotUndone", func(w *world) {
 		w.begun()
-		w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "u1#compensation", Kind: "COMPENSATION", Status: "RUNNING", Attempt: 1, Called: true})
-		w.finish("driver", "x", "CANCELLED", columns{"lease": nil, "error": "run was terminated: a start with its ID has replaced it"})
+		w.Steps = append(w.Steps, evidence.Step{
+			Run: "x", Step: "u1#compensation", Kind: "COMPENSATION",
+			Status: "RUNNING", Attempt: 1, Called: true,
+		})
+		w.finish("driver", "x", "CANCELLED", columns{"lease": nil, "error": "run was terminated: a start with its ID " +
+			"has replaced it"})
 	}},
 	{"RegisteredAgain", func(w *world) {
 		for i := range w.Steps {
@@ -272,7 +300,8 @@ func TestLossyHistories(t *testing.T) {
 	exactly(t, w, "")
 }
 
-// After such a failover no worker completes a run from memory, over the hole in its records, or executes an attempt again under a lease.
+// After such a failover no worker completes a run from memory, over the hole in its records, or executes an attempt
+// again under a lease.
 func TestBadLossyHistories(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -328,7 +357,10 @@ func TestClockThatWasSet(t *testing.T) {
 	t.Parallel()
 	w := good()
 	w.begun()
-	w.step("2.1", "x", "nap", 1, columns{"step_kind": "SLEEP", "run_attempt": 1, "status": "COMPLETED", "wake_at": w.wall().Add(time.Minute)})
+	w.step("2.1", "x", "nap", 1, columns{
+		"step_kind": "SLEEP", "run_attempt": 1, "status": "COMPLETED",
+		"wake_at": w.wall().Add(time.Minute),
+	})
 	w.ended()
 	e := w.end()
 	if got := found(e, w.x); len(got) != 1 || got[0] != "S9" {

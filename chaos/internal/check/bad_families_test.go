@@ -8,7 +8,9 @@ import (
 )
 
 var badFamilies = []bad{
-	{"NotUndone", "compensations", func(w *world) { w.ends["undoes"] = check.Ending{Failed: true, Registered: []string{"u0", "u1", "u2"}} }},
+	{"NotUndone", "compensations", func(w *world) {
+		w.ends["undoes"] = check.Ending{Failed: true, Registered: []string{"u0", "u1", "u2"}}
+	}},
 	{"UndoneInOrderOfRegistration", "compensations", func(w *world) {
 		w.ends["undoes"] = check.Ending{Failed: true, Registered: []string{"u2", "u1"}}
 	}},
@@ -25,15 +27,24 @@ var badFamilies = []bad{
 	{"CancelledAndNotUndone", "compensations", func(w *world) {
 		w.begun()
 		w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "CANCELLED"})
-		w.step("2.1", "x", "u1#compensation", 1, columns{"step_kind": "COMPENSATION", "run_attempt": 1, "status": "RUNNING"})
-		w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "u1#compensation", Kind: "COMPENSATION", Status: "RUNNING", Attempt: 1, Called: true})
+		w.step("2.1", "x", "u1#compensation", 1, columns{
+			"step_kind": "COMPENSATION", "run_attempt": 1,
+			"status": "RUNNING",
+		})
+		w.Steps = append(w.Steps, evidence.Step{
+			Run: "x", Step: "u1#compensation", Kind: "COMPENSATION",
+			Status: "RUNNING", Attempt: 1, Called: true,
+		})
 		w.finish("2.1", "x", "CANCELLED", nil)
 	}},
 
 	{"AnotherResult", "children", func(w *world) { w.child(func(s *evidence.Step) { s.Hash = "hash of another" }) }},
 	{"ChildDidNotFail", "children", func(w *world) { w.child(func(s *evidence.Step) { s.Status = "FAILED" }) }},
 	{"TwoChildren", "children", func(w *world) {
-		w.run("2.1", "x", columns{"status": "PENDING", "parent_run_id": "parent", "parent_step_id": "child", "available_at": w.wall()})
+		w.run("2.1", "x", columns{
+			"status": "PENDING", "parent_run_id": "parent", "parent_step_id": "child",
+			"available_at": w.wall(),
+		})
 		w.finish("driver", "x", "CANCELLED", nil)
 	}},
 }

@@ -27,7 +27,10 @@ var badSteps = []bad{
 	{"TwoAttemptsCompleted", "S5", func(w *world) {
 		w.begun()
 		w.execute("2.1", "x", "s", 1, "X1", "one")
-		w.step("2.1", "x", "s", 2, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "COMPLETED", "output": "hash of one"})
+		w.step("2.1", "x", "s", 2, columns{
+			"step_kind": "FUNCTION", "run_attempt": 1, "status": "COMPLETED",
+			"output": "hash of one",
+		})
 		w.ended()
 	}},
 	{"ExecutedAfterItsRecord", "S6", func(w *world) {
@@ -73,7 +76,10 @@ var badSteps = []bad{
 	}},
 	{"EndedEarly", "S9", func(w *world) {
 		w.begun()
-		w.step("2.1", "x", "nap", 1, columns{"step_kind": "SLEEP", "run_attempt": 1, "status": "COMPLETED", "wake_at": w.wall().Add(time.Second)})
+		w.step("2.1", "x", "nap", 1, columns{
+			"step_kind": "SLEEP", "run_attempt": 1, "status": "COMPLETED",
+			"wake_at": w.wall().Add(time.Second),
+		})
 		w.ended()
 	}},
 	{"LongBackoff", "S9", func(w *world) { w.failed(2 * time.Second) }},
@@ -123,7 +129,10 @@ func (w *world) failed(after time.Duration) {
 	w.line("2.1", evidence.Fail, "x", "s", 1, "X1", "")
 	wake := w.wall().Add(after)
 	w.step("2.1", "x", "s", 1, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "FAILED", "wake_at": wake})
-	w.Steps = append(w.Steps, evidence.Step{Run: "x", Step: "s", Kind: "FUNCTION", Status: "FAILED", Attempt: 1, WakeAt: wake, Finished: wake.Add(-after)})
+	w.Steps = append(w.Steps, evidence.Step{
+		Run: "x", Step: "s", Kind: "FUNCTION", Status: "FAILED", Attempt: 1,
+		WakeAt: wake, Finished: wake.Add(-after),
+	})
 	w.ended()
 }
 
@@ -139,11 +148,15 @@ var badApplication = []bad{
 		w.execute("2.1", "x", "tx", 1, "X1", "one")
 		w.ended()
 	}},
-	{"ItemTwice", "S16", func(w *world) { w.Items = append(w.Items, evidence.Item{Item: "item of collects", Run: "retries"}) }},
+	{"ItemTwice", "S16", func(w *world) {
+		w.Items = append(w.Items, evidence.Item{Item: "item of collects", Run: "retries"})
+	}},
 	{"ItemInAnotherRun", "S16", func(w *world) { w.Items[0].Run = "retries" }},
 	{"ItemLost", "S1", func(w *world) { w.Items = nil }},
 	{"SumChanged", "S16", func(w *world) { w.Accounts["a"]++ }},
-	{"AccountChanged", "S16", func(w *world) { w.Accounts["a"], w.Accounts["b"] = w.Accounts["a"]+1, w.Accounts["b"]-1 }},
+	{"AccountChanged", "S16", func(w *world) {
+		w.Accounts["a"], w.Accounts["b"] = w.Accounts["a"]+1, w.Accounts["b"]-1
+	}},
 
 	{"Lost", "messages", func(w *world) {
 		w.Calls = append(w.Calls, evidence.Call{Verb: "signal", Run: "reads", Message: "m3", Outcome: evidence.OK})
@@ -156,13 +169,19 @@ var badApplication = []bad{
 		w.swapReads()
 	}},
 	{"AnotherPayload", "messages", func(w *world) { w.Messages[0].Payload = "zero" }},
-	{"ReadTooMuch", "messages", func(w *world) { w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"one"}} }},
+	{"ReadTooMuch", "messages", func(w *world) {
+		w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"one"}}
+	}},
 	{"ReadTooLittle", "messages", func(w *world) {
 		w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"one", "two", "three"}}
 	}},
 
 	{"EventPassedOver", "consumers", func(w *world) {
-		passed := []evidence.Event{{Topic: "told", ID: "e0", Position: 1}, {Topic: "told", ID: "e1", Position: 2}, {Topic: "told", ID: "e2", Position: 3}}
+		passed := []evidence.Event{
+			{Topic: "told", ID: "e0", Position: 1},
+			{Topic: "told", ID: "e1", Position: 2},
+			{Topic: "told", ID: "e2", Position: 3},
+		}
 		w.Events = append(passed, w.Events[2:]...)
 		w.Readers[0].Position = 3
 	}},
@@ -171,9 +190,14 @@ var badApplication = []bad{
 	}},
 	{"EventsOutOfOrder", "consumers", func(w *world) { w.Events[0].ID, w.Events[1].ID = "e2", "e1" }},
 	{"AcknowledgedEventNotThere", "consumers", func(w *world) {
-		w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "publish", Name: "told", Message: "e3", Outcome: evidence.OK})
+		w.Calls = append(w.Calls, evidence.Call{
+			Client: 1, Verb: "publish", Name: "told", Message: "e3",
+			Outcome: evidence.OK,
+		})
 	}},
-	{"ConsumerThatDoesNotExist", "consumers", func(w *world) { w.line("2.1", evidence.Consume, "x", "", 0, "X", "e1") }},
+	{"ConsumerThatDoesNotExist", "consumers", func(w *world) {
+		w.line("2.1", evidence.Consume, "x", "", 0, "X", "e1")
+	}},
 }
 
 // swapReads lets the run that reads messages read the second one first.

@@ -18,7 +18,8 @@ type bad struct {
 }
 
 // badHistories break each invariant in each way that its check knows.
-var badHistories = slices.Concat(badStarts, badRuns, badLeases, badSteps, badApplication, badFamilies, badVerbs, badLiveness)
+var badHistories = slices.Concat(badStarts, badRuns, badLeases, badSteps, badApplication, badFamilies, badVerbs,
+	badLiveness)
 
 func TestBadHistories(t *testing.T) {
 	t.Parallel()
@@ -103,7 +104,10 @@ var badStarts = []bad{
 	{"AnswerNamesARunThatIsOver", "S2", func(w *world) {
 		w.plain("x", "one")
 		w.now += time.Second
-		w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", ExternalID: "one", Began: w.tick(), Ended: w.tick(), Outcome: evidence.OK})
+		w.Calls = append(w.Calls, evidence.Call{
+			Verb: "start", Run: "x", ExternalID: "one", Began: w.tick(),
+			Ended: w.tick(), Outcome: evidence.OK,
+		})
 	}},
 	{"OneStartTwoRuns", "S2", func(w *world) {
 		w.x.Program = func(r evidence.Run) (int, bool) { return 7, strings.HasPrefix(r.ID, "x") }
@@ -171,7 +175,9 @@ var badRuns = []bad{
 		w.ends["x"] = check.Ending{Output: "done"}
 	}},
 	{"AnotherOutput", "S7", func(w *world) { w.ends["retries"] = check.Ending{Output: "another"} }},
-	{"AnotherResult", "S15", func(w *world) { w.call("result", "retries", func(c *evidence.Call) { c.Output = "dome" }) }},
+	{"AnotherResult", "S15", func(w *world) {
+		w.call("result", "retries", func(c *evidence.Call) { c.Output = "dome" })
+	}},
 	{"CompletedAfterItsCancel", "S10", func(w *world) {
 		w.plain("x", "")
 		w.Calls = append(w.Calls, evidence.Call{Verb: "cancel", Run: "x", Outcome: evidence.OK})

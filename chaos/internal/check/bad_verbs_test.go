@@ -22,7 +22,10 @@ func (w *world) changes(run, gone string) {
 	w.finish("2.1", run, "COMPLETED", nil)
 	w.plain(gone, "")
 	w.remove(gone, "", 0)
-	w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "delete", Run: gone, Ended: w.tick(), Outcome: evidence.OK})
+	w.Calls = append(w.Calls, evidence.Call{
+		Client: 1, Verb: "delete", Run: gone, Ended: w.tick(),
+		Outcome: evidence.OK,
+	})
 	w.Verbs = append(w.Verbs, evidence.Verb{Run: gone, Event: "DELETED"})
 }
 
@@ -37,7 +40,10 @@ func (w *world) done(verb, run string, c columns) {
 
 // publishes records a step that publishes an event.
 func (w *world) publishes(worker, run, step, payload string) {
-	w.step(worker, run, step, 1, columns{"step_kind": "PUBLISH", "run_attempt": 1, "status": "COMPLETED", "finished_at": w.wall()})
+	w.step(worker, run, step, 1, columns{
+		"step_kind": "PUBLISH", "run_attempt": 1, "status": "COMPLETED",
+		"finished_at": w.wall(),
+	})
 	w.Events = append(w.Events, evidence.Event{Topic: "news", ID: payload, Payload: payload})
 }
 
@@ -51,12 +57,18 @@ func published(e evidence.Event) (run, step string, ok bool) {
 }
 
 var badVerbs = []bad{
-	{"DeletedIsThere", "verbs", func(w *world) { w.call("delete", "gone", func(c *evidence.Call) { c.Run = "changes" }) }},
-	{"ResumedIsNot", "verbs", func(w *world) { w.call("resume", "changes", func(c *evidence.Call) { c.Run = "sleeps" }) }},
+	{"DeletedIsThere", "verbs", func(w *world) {
+		w.call("delete", "gone", func(c *evidence.Call) { c.Run = "changes" })
+	}},
+	{"ResumedIsNot", "verbs", func(w *world) {
+		w.call("resume", "changes", func(c *evidence.Call) { c.Run = "sleeps" })
+	}},
 	{"ResumedLater", "verbs", func(w *world) {
 		w.call("resume", "changes", func(c *evidence.Call) { c.Ended -= 10 * time.Second })
 	}},
-	{"PausedNever", "verbs", func(w *world) { w.call("pause", "changes", func(c *evidence.Call) { c.Run = "sleeps" }) }},
+	{"PausedNever", "verbs", func(w *world) {
+		w.call("pause", "changes", func(c *evidence.Call) { c.Run = "sleeps" })
+	}},
 	{"PausedIsClaimed", "verbs", func(w *world) {
 		w.start("x", "", nil)
 		w.run("driver", "x", columns{"paused_at": w.wall()})

@@ -1,8 +1,9 @@
-// Package check finds out whether a round of chaos kept the promises. Its functions are pure: they read the evidence and nothing else.
+// Package check finds out whether a round of chaos kept the promises. Its functions are pure: they read the evidence
+// and nothing else.
 //
-// Some promises are about moments: whether a worker held the lease when it wrote, whether a step was executed after its result was
-// recorded. The checks of these go through the audit's changes in their order, and compare no clocks. What the final tables and the
-// audit tell by themselves, the statements of package dbtest find.
+// Some promises are about moments: whether a worker held the lease when it wrote, whether a step was executed after its
+// result was recorded. The checks of these go through the audit's changes in their order, and compare no clocks. What
+// the final tables and the audit tell by themselves, the statements of package dbtest find.
 //
 //	S1   an acknowledged start exists
 //	S2   an external ID has one active run at each moment; acknowledgements name a run of that ID; an unknown start made at most one run
@@ -54,17 +55,18 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: run %s: %s", v.Invariant, v.Run, v.What)
 }
 
-// Expectations are what the round's plan and its workloads promise. A function that is nil, and a bound that is zero, expects nothing.
+// Expectations are what the round's plan and its workloads promise. A function that is nil, and a bound that is zero,
+// expects nothing.
 type Expectations struct {
 	// Ending says how a run must end. It returns false for a run of which the oracle knows nothing.
 	Ending func(evidence.Run) (Ending, bool)
 
-	// Program returns the number of the program that a run executes, if a customer's start made it. It returns false for children,
-	// compensations and runs of schedules and consumers.
+	// Program returns the number of the program that a run executes, if a customer's start made it. It returns false
+	// for children, compensations and runs of schedules and consumers.
 	Program func(evidence.Run) (int, bool)
 
-	// Transactional reports whether a step, named by its ID, is executed in a transaction: it is executed again if that failed. Moves
-	// reports whether it has an Effect, too.
+	// Transactional reports whether a step, named by its ID, is executed in a transaction: it is executed again if that
+	// failed. Moves reports whether it has an Effect, too.
 	Transactional func(step string) bool
 	Moves         func(step string) bool
 
@@ -74,17 +76,19 @@ type Expectations struct {
 	// Item returns the item that a customer's call added to a batch. It returns false for other calls.
 	Item func(evidence.Call) (string, bool)
 
-	// Sleep says for how long a run sleeps in a step, named by its ID. It returns false if the step is no sleep of its program.
+	// Sleep says for how long a run sleeps in a step, named by its ID. It returns false if the step is no sleep of its
+	// program.
 	Sleep func(run evidence.Run, step string) (time.Duration, bool)
 
 	// Backoff returns the shortest and the longest wait after a failed attempt of a step, with its jitter (S9).
 	Backoff func(evidence.Step) (least, most time.Duration)
 
-	// RunBackoff is the longest wait after so many failed attempts of a workflow's run, with its jitter (S9); zero if anything is right.
+	// RunBackoff is the longest wait after so many failed attempts of a workflow's run, with its jitter (S9); zero if
+	// anything is right.
 	RunBackoff func(workflow string, attempts int) time.Duration
 
-	// Published returns the run and the step that have published an event; the step's name without those of groups and branches. It
-	// returns false for an event that no run has published.
+	// Published returns the run and the step that have published an event; the step's name without those of groups and
+	// branches. It returns false for an event that no run has published.
 	Published func(evidence.Event) (run, step string, ok bool)
 
 	// Accounts are the balances at the beginning.
@@ -101,8 +105,8 @@ type Expectations struct {
 	Retention time.Duration // S13: how long ago a run ended that retention deletes; zero: it deletes none
 }
 
-// An Ending is how a run must end if nobody interferes with it: cancels, terminates, resumes or deletes it, one above or one below it.
-// If it completes nevertheless, it completes with Output.
+// An Ending is how a run must end if nobody interferes with it: cancels, terminates, resumes or deletes it, one above
+// or one below it. If it completes nevertheless, it completes with Output.
 type Ending struct {
 	Failed     bool
 	Kinds      []string // of a run that fails: the kinds of the error that are right; nil: any
@@ -177,6 +181,8 @@ func sortedSteps[V any](m map[stepKey]V) []stepKey {
 	for k := range m {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b stepKey) int { return cmp.Or(cmp.Compare(a.run, b.run), cmp.Compare(a.step, b.step)) })
+	slices.SortFunc(keys, func(a, b stepKey) int {
+		return cmp.Or(cmp.Compare(a.run, b.run), cmp.Compare(a.step, b.step))
+	})
 	return keys
 }

@@ -35,8 +35,8 @@ func newClock(stamps []evidence.Stamp) clock {
 	return c
 }
 
-// machine returns what the machine's clock showed at a time of the database; zero if there is none. If the clock is steady, all stamps
-// together tell that better than the nearest, because each answer has taken some time.
+// machine returns what the machine's clock showed at a time of the database; zero if there is none. If the clock is
+// steady, all stamps together tell that better than the nearest, because each answer has taken some time.
 func (c clock) machine(t time.Time) time.Duration {
 	if t.IsZero() || len(c.stamps) == 0 {
 		return 0

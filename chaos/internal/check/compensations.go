@@ -15,9 +15,9 @@ type undoing struct {
 	by    map[string][]string // the runs that undid each
 }
 
-// compensations: a run that ended badly undid everything that it had registered, from the last to the first, each by one run; a run that
-// completed undid nothing. The oracle knows what the run registers; if somebody interfered, the table says how far it came. What is said
-// of the table alone, the statements of package dbtest check.
+// compensations: a run that ended badly undid everything that it had registered, from the last to the first, each by
+// one run; a run that completed undid nothing. The oracle knows what the run registers; if somebody interfered, the
+// table says how far it came. What is said of the table alone, the statements of package dbtest check.
 func (c *checker) compensations() {
 	undone := map[string]*undoing{}
 	for _, line := range c.e.Ledger {
@@ -75,7 +75,8 @@ func (c *checker) undone(r evidence.Run, order []string) {
 	case r.Status == "COMPLETED" && len(order) > 0:
 		c.violation("compensations", r.ID, at, "it completed, and %s was undone", strings.Join(order, ", "))
 		return
-	case r.Status == "COMPLETED" || r.ErrorKind == "compensation" || c.terminated(r.ID) || c.resumed(r.ID) || r.Origin != "":
+	case r.Status == "COMPLETED" || r.ErrorKind == "compensation" || c.terminated(r.ID) || c.resumed(r.ID) ||
+		r.Origin != "":
 		return
 	case r.Quarantined:
 		if len(order) > 0 {
@@ -90,11 +91,13 @@ func (c *checker) undone(r evidence.Run, order []string) {
 	want = slices.Clone(want)
 	slices.Reverse(want)
 	if !slices.Equal(want, order) {
-		c.violation("compensations", r.ID, at, "it is %s and %s [%s], from the last to the first, and [%s] was undone", r.Status, what, strings.Join(want, ", "), strings.Join(order, ", "))
+		c.violation("compensations", r.ID, at, "it is %s and %s [%s], from the last to the first, and [%s] was undone",
+			r.Status, what, strings.Join(want, ", "), strings.Join(order, ", "))
 	}
 }
 
-// terminated reports whether a run, or one above it, was terminated, by a verb or by a start that replaced it: then nothing is undone.
+// terminated reports whether a run, or one above it, was terminated, by a verb or by a start that replaced it: then
+// nothing is undone.
 func (c *checker) terminated(run string) bool {
 	for ; run != ""; run = c.h.parent[run] {
 		if c.h.had(run, "TERMINATED") || strings.HasPrefix(c.h.final[run].Error, "run was terminated") {

@@ -6,8 +6,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// effects: a transactional step has exactly one effect if it is recorded, and else none (S16). The steps that a fork copied have theirs in
-// the other run.
+// effects: a transactional step has exactly one effect if it is recorded, and else none (S16). The steps that a fork
+// copied have theirs in the other run.
 func (c *checker) effects() {
 	count := map[stepKey]int{}
 	for _, effect := range c.e.Effects {
@@ -18,19 +18,22 @@ func (c *checker) effects() {
 		case record == nil:
 			c.violation("S16", key.run, 0, "transactional step %s had its effect, and is not recorded", key.step)
 		case count[key] > 1:
-			c.violation("S16", key.run, c.at(record), "transactional step %s had its effect %d times", key.step, count[key])
+			c.violation("S16", key.run, c.at(record), "transactional step %s had its effect %d times", key.step,
+				count[key])
 		}
 	}
 	for _, key := range sortedSteps(c.h.result) {
 		record := c.h.result[key]
-		if c.x.Moves != nil && c.x.Moves(key.step) && record.new.Kind == function && record.new.RunAttempt > 0 && count[key] == 0 {
-			c.violation("S16", key.run, c.at(record), "transactional step %s is recorded (change %d), and had no effect", key.step, record.ChangeID)
+		if c.x.Moves != nil && c.x.Moves(key.step) && record.new.Kind == function && record.new.RunAttempt > 0 &&
+			count[key] == 0 {
+			c.violation("S16", key.run, c.at(record), "transactional step %s is recorded (change %d), and had "+
+				"no effect", key.step, record.ChangeID)
 		}
 	}
 }
 
-// items: each item of a batch is dealt with at most once, and in the run that the acknowledgement named (S16). If that run completed, it
-// has dealt with it (S1).
+// items: each item of a batch is dealt with at most once, and in the run that the acknowledgement named (S16). If that
+// run completed, it has dealt with it (S1).
 func (c *checker) items() {
 	by := map[string][]string{}
 	for _, i := range c.e.Items {
@@ -49,9 +52,11 @@ func (c *checker) items() {
 		}
 		switch runs := by[item]; {
 		case len(runs) == 0 && c.h.final[call.Run].Status == "COMPLETED":
-			c.violation("S1", call.Run, call.Ended, "it completed, and has not dealt with %q, which client %d has added", item, call.Client)
+			c.violation("S1", call.Run, call.Ended, "it completed, and has not dealt with %q, which client %d "+
+				"has added", item, call.Client)
 		case len(runs) > 0 && !slices.Contains(runs, call.Run):
-			c.violation("S16", runs[0], call.Ended, "it has dealt with %q, and client %d was told that run %s would", item, call.Client, call.Run)
+			c.violation("S16", runs[0], call.Ended, "it has dealt with %q, and client %d was told that run %s would",
+				item, call.Client, call.Run)
 		}
 	}
 }

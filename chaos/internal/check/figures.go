@@ -84,11 +84,14 @@ func Measure(e *evidence.Evidence) Figures {
 
 func (f Figures) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d runs, %d of them over; %d steps recorded, %d executions of steps, %d of them repeated; %d refused writes\n", f.Runs, f.Ended, f.Steps, f.Executions, f.Repeated, f.Refused)
-	fmt.Fprintf(&b, "%d claims, %d of them takeovers; %v from healing to the last end\n", f.Claims, f.TakenOver, f.HealedToEnd.Round(time.Millisecond))
+	fmt.Fprintf(&b, "%d runs, %d of them over; %d steps recorded, %d executions of steps, %d of them repeated; %d "+
+		"refused writes\n", f.Runs, f.Ended, f.Steps, f.Executions, f.Repeated, f.Refused)
+	fmt.Fprintf(&b, "%d claims, %d of them takeovers; %v from healing to the last end\n", f.Claims, f.TakenOver,
+		f.HealedToEnd.Round(time.Millisecond))
 	fmt.Fprintf(&b, "from a worker's death to the next claim: %s\n", spread(f.KillToClaim))
 	fmt.Fprintf(&b, "from due to claimed, without limits: %s\n", spread(f.DueToClaim))
-	fmt.Fprintf(&b, "liveness was judged in %v of %v: the rest were faults, and the times to recover from them\n", f.Judged.Round(time.Second), f.Watched.Round(time.Second))
+	fmt.Fprintf(&b, "liveness was judged in %v of %v: the rest were faults, and the times to recover from them\n",
+		f.Judged.Round(time.Second), f.Watched.Round(time.Second))
 	return b.String()
 }
 
@@ -108,8 +111,9 @@ type takeover struct {
 	took  time.Duration // until the run was claimed again, set back or ended
 }
 
-// takeovers returns the leases that processes held when they died. The time of a death is that of the last sign of life: what the driver
-// says of it, or the process's last line. A lease that nobody ended until the round was over counts until then.
+// takeovers returns the leases that processes held when they died. The time of a death is that of the last sign of
+// life: what the driver says of it, or the process's last line. A lease that nobody ended until the round was over
+// counts until then.
 func (h *history) takeovers() (all []takeover) {
 	died := map[string]time.Duration{}
 	for _, x := range h.e.Exits {
@@ -141,8 +145,8 @@ func (h *history) takeovers() (all []takeover) {
 // stall is how far apart two samples may be: the driver takes several a second.
 const stall = 5 * time.Second
 
-// Exercised returns the reasons why a round with these figures proves nothing; none if it does. Single faults without an effect are no
-// reason while more of them had one.
+// Exercised returns the reasons why a round with these figures proves nothing; none if it does. Single faults without
+// an effect are no reason while more of them had one.
 func Exercised(e *evidence.Evidence, figures Figures) (reasons []string) {
 	because := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
 	h := newHistory(e)
@@ -151,7 +155,8 @@ func Exercised(e *evidence.Evidence, figures Figures) (reasons []string) {
 	}
 	after := false
 	for _, c := range h.changes { // not of the final table, whose runs may be deleted
-		after = after || c.ofRun() && c.new != nil && c.new.Status == "COMPLETED" && (c.old == nil || c.old.Status != "COMPLETED") && h.clock.machine(c.At) > e.Healed
+		after = after || c.ofRun() && c.new != nil && c.new.Status == "COMPLETED" &&
+			(c.old == nil || c.old.Status != "COMPLETED") && h.clock.machine(c.At) > e.Healed
 	}
 	if !after {
 		because("no run completed after the last fault")
@@ -166,7 +171,8 @@ func Exercised(e *evidence.Evidence, figures Figures) (reasons []string) {
 		because("%d workers were killed, and no run was taken over", killed)
 	}
 	if len(e.Ledger) == 0 || len(e.Changes) == 0 || len(e.Samples) == 0 || len(e.Clock) == 0 {
-		because("evidence is missing: %d lines of ledgers, %d changes, %d samples, %d stamps", len(e.Ledger), len(e.Changes), len(e.Samples), len(e.Clock))
+		because("evidence is missing: %d lines of ledgers, %d changes, %d samples, %d stamps", len(e.Ledger),
+			len(e.Changes), len(e.Samples), len(e.Clock))
 	}
 	for i := 1; i < len(e.Samples); i++ {
 		if gap := e.Samples[i].At - e.Samples[i-1].At; gap > stall && !e.Samples[i].Trouble && !e.Samples[i-1].Trouble {
@@ -192,7 +198,8 @@ func Idle(e *evidence.Evidence) (idle []string, worked int) {
 	return idle, worked
 }
 
-// hidden reports whether a fault had no effect because another one that had was under way: the server was away, for example.
+// hidden reports whether a fault had no effect because another one that had was under way: the server was away, for
+// example.
 func hidden(f evidence.Injected, all []evidence.Injected) bool {
 	return (f.Effect == 0 || f.Err != "") && slices.ContainsFunc(all, func(other evidence.Injected) bool {
 		return other.Effect > 0 && other.Err == "" && other.Began < f.Ended && f.Began < other.Ended

@@ -40,8 +40,14 @@ func (w *world) retries(run string) {
 	w.line("2.1", evidence.Begin, run, "flaky", 1, "R", "")
 	w.line("2.1", evidence.Fail, run, "flaky", 1, "R", "not yet")
 	wake := w.wall().Add(20 * time.Millisecond)
-	w.step("2.1", run, "flaky", 1, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "FAILED", "wake_at": wake})
-	w.Steps = append(w.Steps, evidence.Step{Run: run, Step: "flaky", Kind: "FUNCTION", Status: "FAILED", Attempt: 1, WakeAt: wake, Finished: w.wall()})
+	w.step("2.1", run, "flaky", 1, columns{
+		"step_kind": "FUNCTION", "run_attempt": 1, "status": "FAILED",
+		"wake_at": wake,
+	})
+	w.Steps = append(w.Steps, evidence.Step{
+		Run: run, Step: "flaky", Kind: "FUNCTION", Status: "FAILED", Attempt: 1,
+		WakeAt: wake, Finished: w.wall(),
+	})
 	w.now += 20 * time.Millisecond
 	w.execute("2.1", run, "flaky", 2, "R", "one")
 	w.line("2.1", evidence.Begin, run, "tx", 1, "R", "")
@@ -85,8 +91,14 @@ func (w *world) undoes(run string) {
 	w.start(run, "", nil)
 	w.claim("2.1", run, "U")
 	for _, name := range []string{"u1", "u2"} {
-		w.step("2.1", run, name+"#compensation", 1, columns{"step_kind": "COMPENSATION", "run_attempt": 1, "status": "RUNNING"})
-		w.Steps = append(w.Steps, evidence.Step{Run: run, Step: name + "#compensation", Kind: "COMPENSATION", Status: "COMPLETED", Attempt: 1, Called: true})
+		w.step("2.1", run, name+"#compensation", 1, columns{
+			"step_kind": "COMPENSATION", "run_attempt": 1,
+			"status": "RUNNING",
+		})
+		w.Steps = append(w.Steps, evidence.Step{
+			Run: run, Step: name + "#compensation", Kind: "COMPENSATION",
+			Status: "COMPLETED", Attempt: 1, Called: true,
+		})
 	}
 	w.run("2.1", run, columns{"status": "SLEEPING", "available_at": w.wall(), "locked_by": nil})
 	for _, name := range []string{"u2", "u1"} {
@@ -98,7 +110,10 @@ func (w *world) undoes(run string) {
 
 // undo is a run that undoes what a compensation of run says.
 func (w *world) undo(run, name, child, lease string) {
-	w.run("driver", child, columns{"status": "PENDING", "workflow_type": "undo", "parent_run_id": run, "parent_step_id": name + "#compensation", "available_at": w.wall()})
+	w.run("driver", child, columns{
+		"status": "PENDING", "workflow_type": "undo", "parent_run_id": run,
+		"parent_step_id": name + "#compensation", "available_at": w.wall(),
+	})
 	w.claim("2.1", child, lease)
 	w.line("2.1", evidence.Begin, child, "undo", 1, lease, "")
 	w.line("2.1", evidence.Undo, run, "", 0, lease, name)
@@ -114,12 +129,18 @@ func (w *world) reads(run string) {
 	for i, payload := range []string{"one", "two"} {
 		id := "m" + payload
 		w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "signal", Run: run, Message: id, Outcome: evidence.OK})
-		w.Messages = append(w.Messages, evidence.Message{Run: run, Name: "mail", ID: id, Payload: `"` + payload + `"`, ConsumedBy: "wait " + payload, Sequence: int64(i + 1)})
+		w.Messages = append(w.Messages, evidence.Message{
+			Run: run, Name: "mail", ID: id, Payload: `"` + payload + `"`,
+			ConsumedBy: "wait " + payload, Sequence: int64(i + 1),
+		})
 	}
 	w.claim("2.1", run, "M")
 	for i, payload := range []string{"one", "two"} {
 		w.step("2.1", run, "wait "+payload, 1, columns{"step_kind": "SIGNAL", "run_attempt": 1, "status": "COMPLETED"})
-		w.Steps = append(w.Steps, evidence.Step{Run: run, Step: "wait " + payload, Kind: "SIGNAL", Status: "COMPLETED", Attempt: 1, Sequence: int64(i + 1), Position: int64(i + 1)})
+		w.Steps = append(w.Steps, evidence.Step{
+			Run: run, Step: "wait " + payload, Kind: "SIGNAL", Status: "COMPLETED",
+			Attempt: 1, Sequence: int64(i + 1), Position: int64(i + 1),
+		})
 	}
 	w.finish("2.1", run, "COMPLETED", columns{"text": `"read"`})
 }
@@ -129,12 +150,18 @@ func (w *world) parent(run string) {
 	w.start(run, "", nil)
 	w.claim("2.1", run, "P")
 	child := run + "'s child"
-	w.run("2.1", child, columns{"status": "PENDING", "workflow_type": "program", "parent_run_id": run, "parent_step_id": "child", "available_at": w.wall()})
+	w.run("2.1", child, columns{
+		"status": "PENDING", "workflow_type": "program", "parent_run_id": run,
+		"parent_step_id": "child", "available_at": w.wall(),
+	})
 	w.step("2.1", run, "child", 1, columns{"step_kind": "CHILD_WORKFLOW", "run_attempt": 1, "status": "RUNNING"})
 	w.claim("2.1", child, "C")
 	w.finish("2.1", child, "COMPLETED", columns{"output": "hash of child"})
 	w.step("2.1", run, "child", 1, columns{"status": "COMPLETED", "output": "hash of child"})
-	w.Steps = append(w.Steps, evidence.Step{Run: run, Step: "child", Kind: "CHILD_WORKFLOW", Status: "COMPLETED", Attempt: 1, Child: child, Hash: "hash of child"})
+	w.Steps = append(w.Steps, evidence.Step{
+		Run: run, Step: "child", Kind: "CHILD_WORKFLOW", Status: "COMPLETED",
+		Attempt: 1, Child: child, Hash: "hash of child",
+	})
 	w.finish("2.1", run, "COMPLETED", nil)
 }
 
@@ -147,7 +174,10 @@ func (w *world) cancelled(run string) {
 	w.run("driver", run, columns{"cancel_requested_at": w.wall()})
 	w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "cancel", Run: run, Outcome: evidence.OK, Ended: w.tick()})
 	w.finish("2.1", run, "CANCELLED", nil)
-	w.run("driver", run, columns{"status": "PENDING", "lease": nil, "cancel_requested_at": nil, "finished_at": nil, "available_at": w.wall()})
+	w.run("driver", run, columns{
+		"status": "PENDING", "lease": nil, "cancel_requested_at": nil, "finished_at": nil,
+		"available_at": w.wall(),
+	})
 	w.Verbs = append(w.Verbs, evidence.Verb{Run: run, Event: "CANCELLED"}, evidence.Verb{Run: run, Event: "RESUMED"})
 	w.claim("2.1", run, "X2")
 	w.finish("2.1", run, "COMPLETED", columns{"text": `"done"`})
@@ -155,10 +185,16 @@ func (w *world) cancelled(run string) {
 
 // consumes is a run of a consumer, which looks at two events, at one of them again.
 func (w *world) consumes(run string) {
-	w.run("2.1", run, columns{"status": "RUNNING", "workflow_type": "reader", "lease": "N", "locked_by": "id of 2.1", "available_at": w.wall().Add(time.Second)})
+	w.run("2.1", run, columns{
+		"status": "RUNNING", "workflow_type": "reader", "lease": "N", "locked_by": "id of 2.1",
+		"available_at": w.wall().Add(time.Second),
+	})
 	for i, id := range []string{"e1", "e2"} {
 		w.Events = append(w.Events, evidence.Event{Topic: "told", ID: id, Position: int64(i + 1)})
-		w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "publish", Name: "told", Message: id, Outcome: evidence.OK})
+		w.Calls = append(w.Calls, evidence.Call{
+			Client: 1, Verb: "publish", Name: "told", Message: id,
+			Outcome: evidence.OK,
+		})
 	}
 	for _, id := range []string{"e1", "e1", "e2"} {
 		w.line("2.1", evidence.Consume, run, "", 0, "N", id)
@@ -172,11 +208,15 @@ func (w *world) schedules(prefix string) {
 	for i, schedule := range []string{"all", "some"} {
 		at := epoch.Add(time.Duration(i) * time.Second)
 		run := prefix + " " + schedule
-		w.run("2.1", run, columns{"status": "PENDING", "workflow_type": "program", "schedule_name": schedule, "fire_at": at, "available_at": at})
+		w.run("2.1", run, columns{
+			"status": "PENDING", "workflow_type": "program", "schedule_name": schedule,
+			"fire_at": at, "available_at": at,
+		})
 		w.claim("2.1", run, "tick "+schedule)
 		w.finish("2.1", run, "COMPLETED", nil)
 	}
-	w.Ticks = append(w.Ticks, evidence.Tick{Schedule: "all", At: epoch, May: "fire"}, evidence.Tick{Schedule: "some", At: epoch, May: "fire or skip"},
+	w.Ticks = append(w.Ticks, evidence.Tick{Schedule: "all", At: epoch, May: "fire"},
+		evidence.Tick{Schedule: "some", At: epoch, May: "fire or skip"},
 		evidence.Tick{Schedule: "some", At: epoch.Add(time.Second), May: "fire or skip"})
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// A world is evidence under construction. Its clock, which is that of the machine and of the database alike, goes on by ten
-// milliseconds with each event.
+// A world is evidence under construction. Its clock, which is that of the machine and of the database alike, goes on by
+// ten milliseconds with each event.
 type world struct {
 	evidence.Evidence
 	x       check.Expectations
@@ -60,7 +60,8 @@ func (w *world) change(by, table, run, step string, attempt int, columns map[str
 	key := fmt.Sprint(run, step, attempt)
 	c := evidence.Change{
 		ChangeID: int64(len(w.Changes) + 1), At: w.wall(), Table: table, Run: run, Step: step, Attempt: attempt, By: by,
-		TxID: uint64(len(w.Changes) + 1), Operation: "UPDATE", Old: json.RawMessage("null"), New: json.RawMessage("null"),
+		TxID: uint64(len(w.Changes) + 1), Operation: "UPDATE", Old: json.RawMessage("null"),
+		New: json.RawMessage("null"),
 	}
 	row := w.rows[key]
 	if row == nil {
@@ -102,12 +103,18 @@ func (w *world) remove(run, step string, attempt int) {
 
 // line writes a line into the ledger of a worker.
 func (w *world) line(worker, event, run, step string, attempt int, lease, detail string) {
-	w.Ledger = append(w.Ledger, evidence.Line{At: w.tick(), Worker: worker, Event: event, Run: run, Step: step, Attempt: attempt, Lease: lease, Detail: detail})
+	w.Ledger = append(w.Ledger, evidence.Line{
+		At: w.tick(), Worker: worker, Event: event, Run: run, Step: step,
+		Attempt: attempt, Lease: lease, Detail: detail,
+	})
 }
 
 // start inserts a run, as a client's call.
 func (w *world) start(run, id string, c columns) {
-	call := evidence.Call{Client: 1, Verb: "start", Program: 1, Run: run, ExternalID: id, Began: w.tick(), Outcome: evidence.OK}
+	call := evidence.Call{
+		Client: 1, Verb: "start", Program: 1, Run: run, ExternalID: id, Began: w.tick(),
+		Outcome: evidence.OK,
+	}
 	row := columns{"status": "PENDING", "workflow_type": "program", "available_at": w.wall()}
 	if id != "" {
 		row["external_id"] = id
@@ -129,7 +136,10 @@ func (w *world) claim(worker, run, lease string) {
 }
 
 func (w *world) lease(worker, run, lease string) {
-	w.run(worker, run, columns{"status": "RUNNING", "lease": lease, "locked_by": "id of " + worker, "available_at": w.wall().Add(3 * time.Second)})
+	w.run(worker, run, columns{
+		"status": "RUNNING", "lease": lease, "locked_by": "id of " + worker,
+		"available_at": w.wall().Add(3 * time.Second),
+	})
 }
 
 // execute executes a step, and records its result.
@@ -141,9 +151,13 @@ func (w *world) execute(worker, run, step string, attempt int, lease, result str
 
 // record records the result of a step.
 func (w *world) record(worker, run, step string, attempt int, result string) {
-	w.step(worker, run, step, attempt, columns{"step_kind": "FUNCTION", "run_attempt": 1, "status": "COMPLETED", "output": "hash of " + result, "finished_at": w.wall()})
+	w.step(worker, run, step, attempt, columns{
+		"step_kind": "FUNCTION", "run_attempt": 1, "status": "COMPLETED",
+		"output": "hash of " + result, "finished_at": w.wall(),
+	})
 	w.Steps = append(w.Steps, evidence.Step{
-		Run: run, Step: step, Kind: "FUNCTION", Status: "COMPLETED", Attempt: attempt, Output: result, Hash: "hash of " + result, RunAttempt: 1,
+		Run: run, Step: step, Kind: "FUNCTION", Status: "COMPLETED", Attempt: attempt, Output: result,
+		Hash: "hash of " + result, RunAttempt: 1,
 		Position: int64(len(w.Steps) + 1), Started: w.wall(), Finished: w.wall(),
 	})
 }
@@ -181,7 +195,10 @@ func (w *world) end() *evidence.Evidence {
 	for at := time.Duration(0); at <= w.Over+time.Second; at += 500 * time.Millisecond {
 		w.Clock = append(w.Clock, evidence.Stamp{Asked: at, Answered: at, DB: epoch.Add(at)})
 		if at < first || at > last {
-			w.Samples = append(w.Samples, evidence.Sample{At: at, Now: epoch.Add(at), Running: map[string]string{}, Held: map[string]bool{}})
+			w.Samples = append(w.Samples, evidence.Sample{
+				At: at, Now: epoch.Add(at), Running: map[string]string{},
+				Held: map[string]bool{},
+			})
 		}
 	}
 	slices.SortFunc(w.Samples, func(a, b evidence.Sample) int { return cmp.Compare(a.At, b.At) })
@@ -200,8 +217,10 @@ func (w *world) final(run string, created time.Time) evidence.Run {
 	}
 	return evidence.Run{
 		Quarantined: row["quarantined"] == true, Paused: row["paused"] == true,
-		ID: run, ExternalID: text("external_id"), Workflow: text("workflow_type"), Status: text("status"), ErrorKind: text("error_kind"), Error: text("error"), Origin: text("origin_run_id"),
-		Parent: text("parent_run_id"), ParentStep: text("parent_step_id"), Schedule: text("schedule_name"), FireAt: at("fire_at"),
+		ID: run, ExternalID: text("external_id"), Workflow: text("workflow_type"), Status: text("status"),
+		ErrorKind: text("error_kind"), Error: text("error"), Origin: text("origin_run_id"),
+		Parent: text("parent_run_id"), ParentStep: text("parent_step_id"), Schedule: text("schedule_name"),
+		FireAt: at("fire_at"),
 		Output: text("text"), Hash: text("output"), Created: created, Finished: at("finished_at"), Lease: text("lease"),
 	}
 }

@@ -89,20 +89,24 @@ type history struct {
 	final   map[string]evidence.Run // runs by ID
 	below   map[string][]string     // the children of a run, deleted ones too
 	parent  map[string]string
-	result  map[stepKey]*change         // the first change to COMPLETED
-	over    map[attemptKey]*change      // the first change of an attempt to COMPLETED or FAILED
-	holder  map[int64]*lease            // of each change of a step, the run's lease at that moment; nil: nobody held the run
-	lines   map[stepKey][]evidence.Line // BEGIN, END and FAIL of a step, by time
-	steps   map[stepKey][]evidence.Step // the final table
-	table   map[string][]evidence.Step  // the same by run, in their order
-	verbs   map[string][]evidence.Verb  // by run
+	result  map[stepKey]*change    // the first change to COMPLETED
+	over    map[attemptKey]*change // the first change of an attempt to COMPLETED or FAILED
+	// of each change of a step, the run's lease at that moment; nil: nobody held the run
+	holder map[int64]*lease
+	lines  map[stepKey][]evidence.Line // BEGIN, END and FAIL of a step, by time
+	steps  map[stepKey][]evidence.Step // the final table
+	table  map[string][]evidence.Step  // the same by run, in their order
+	verbs  map[string][]evidence.Verb  // by run
 }
 
 func newHistory(e *evidence.Evidence) *history {
 	h := &history{
-		e: e, clock: newClock(e.Clock), ofRun: map[string][]*change{}, leases: map[leaseKey]*lease{}, claims: map[string][]*lease{},
-		final: map[string]evidence.Run{}, below: map[string][]string{}, parent: map[string]string{}, result: map[stepKey]*change{},
-		over: map[attemptKey]*change{}, holder: map[int64]*lease{}, lines: map[stepKey][]evidence.Line{}, steps: map[stepKey][]evidence.Step{}, table: map[string][]evidence.Step{}, verbs: map[string][]evidence.Verb{},
+		e: e, clock: newClock(e.Clock), ofRun: map[string][]*change{}, leases: map[leaseKey]*lease{},
+		claims: map[string][]*lease{},
+		final:  map[string]evidence.Run{}, below: map[string][]string{}, parent: map[string]string{},
+		result: map[stepKey]*change{},
+		over:   map[attemptKey]*change{}, holder: map[int64]*lease{}, lines: map[stepKey][]evidence.Line{},
+		steps: map[stepKey][]evidence.Step{}, table: map[string][]evidence.Step{}, verbs: map[string][]evidence.Verb{},
 	}
 	last := map[attemptKey]*row{} // of a run under the empty step
 	for i := range e.Changes {

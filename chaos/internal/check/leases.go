@@ -8,16 +8,17 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// holders: what only the holder of a lease may do, the process did that claimed the lease (S4). The row keeps the lease when its holder
-// suspends or ends the run, and loses it when somebody else ends it. So a worker that lost its lease and writes nevertheless is another
-// process than the one that claimed the lease in the row.
+// holders: what only the holder of a lease may do, the process did that claimed the lease (S4). The row keeps the lease
+// when its holder suspends or ends the run, and loses it when somebody else ends it. So a worker that lost its lease
+// and writes nevertheless is another process than the one that claimed the lease in the row.
 func (c *checker) holders() {
 	for _, change := range c.h.changes {
 		l, what := c.mine(change)
 		if l == nil || l.by == "" || change.By == l.by {
 			continue
 		}
-		c.violation("S4", change.Run, c.at(change), "process %q %s (change %d) under lease %s, which process %q claimed (change %d)",
+		c.violation("S4", change.Run, c.at(change), "process %q %s (change %d) under lease %s, which process %q "+
+			"claimed (change %d)",
 			change.By, what, change.ChangeID, l.id, l.by, l.claim.ChangeID)
 	}
 }
@@ -40,14 +41,15 @@ func (c *checker) mine(change *change) (_ *lease, what string) {
 	switch {
 	case change.new.Status != "RUNNING":
 		return l, "made it " + change.new.Status
-	case change.new.Available.After(change.old.Available.Time) && change.new.Available.After(change.At): // else the coordinator makes it due
+	case change.new.Available.After(change.old.Available.Time) && change.new.Available.After(change.At):
+		// else the coordinator makes it due
 		return l, "extended the lease"
 	}
 	return nil, ""
 }
 
-// leases: steps are executed only under leases that were claimed (S4), and by the process that claimed them. Claims do not wait for the
-// disk, so a crash of the server may undo the newest: what is executed under them is not recorded.
+// leases: steps are executed only under leases that were claimed (S4), and by the process that claimed them. Claims do
+// not wait for the disk, so a crash of the server may undo the newest: what is executed under them is not recorded.
 func (c *checker) leases() {
 	for _, line := range c.e.Ledger {
 		if line.Event != evidence.Begin {
@@ -56,9 +58,11 @@ func (c *checker) leases() {
 		l := c.h.leases[leaseKey{line.Run, line.Lease}]
 		switch {
 		case l == nil && !c.x.Lossy && !c.crashed(line.At):
-			c.violation("S4", line.Run, line.At, "step %s began in worker %s under lease %s, which nobody claimed", line.Step, line.Worker, line.Lease)
+			c.violation("S4", line.Run, line.At, "step %s began in worker %s under lease %s, which nobody claimed",
+				line.Step, line.Worker, line.Lease)
 		case l != nil && l.by != "" && l.by != line.Worker:
-			c.violation("S4", line.Run, line.At, "step %s began in worker %s under lease %s, which process %q claimed", line.Step, line.Worker, line.Lease, l.by)
+			c.violation("S4", line.Run, line.At, "step %s began in worker %s under lease %s, which process %q claimed",
+				line.Step, line.Worker, line.Lease, l.by)
 		}
 	}
 }
@@ -76,7 +80,8 @@ func (c *checker) anyAbove(run string, set map[string]bool) bool {
 // crashes are the kinds of faults that crash the server.
 var crashes = []string{"F4", "F6", "F7", "F8", "F12", "F13"}
 
-// outlives is how long a worker may go on under a claim that a crash of the server has undone: until its next record is refused.
+// outlives is how long a worker may go on under a claim that a crash of the server has undone: until its next record is
+// refused.
 const outlives = 30 * time.Second
 
 // crashed reports whether the server may have crashed shortly before a moment, or right after it.
@@ -87,8 +92,8 @@ func (c *checker) crashed(at time.Duration) bool {
 	})
 }
 
-// drains: a worker that was drained has left nothing: it is OFFLINE, holds no run, and has no goroutine left (S12). If the database was
-// away, the drain has given up, and others take its runs over later.
+// drains: a worker that was drained has left nothing: it is OFFLINE, holds no run, and has no goroutine left (S12). If
+// the database was away, the drain has given up, and others take its runs over later.
 func (c *checker) drains() {
 	status := map[string]string{}
 	for _, w := range c.e.Workers {
@@ -111,7 +116,8 @@ func (c *checker) drains() {
 				continue
 			}
 			if left > 0 {
-				c.violation("S12", "", line.At, "process %s has %d goroutines more than before its worker began", line.Worker, left)
+				c.violation("S12", "", line.At, "process %s has %d goroutines more than before its worker began",
+					line.Worker, left)
 			}
 			for _, id := range ids[line.Worker] {
 				c.drained(id, line, status[id], held[id])
@@ -127,9 +133,11 @@ func (c *checker) drained(id string, line evidence.Line, status string, held []*
 	for _, l := range held {
 		switch {
 		case l.ended == nil:
-			c.violation("S12", l.run, line.At, "it is RUNNING, and its worker %s of process %s was drained", id, line.Worker)
+			c.violation("S12", l.run, line.At, "it is RUNNING, and its worker %s of process %s was drained", id,
+				line.Worker)
 		case c.h.clock.steady && c.at(l.ended) > line.At+drift && c.canDrain(line.At):
-			c.violation("S12", l.run, line.At, "it was RUNNING until %v after its worker %s of process %s was drained", c.at(l.ended)-line.At, id, line.Worker)
+			c.violation("S12", l.run, line.At, "it was RUNNING until %v after its worker %s of process %s was drained",
+				c.at(l.ended)-line.At, id, line.Worker)
 		}
 	}
 }
@@ -137,8 +145,8 @@ func (c *checker) drained(id string, line evidence.Line, status string, held []*
 // harmless are the kinds of faults that keep no worker from draining.
 var harmless = []string{"F1", "F21", "F26", "F27"}
 
-// canDrain reports whether a worker that ended then could reach the database before, and had the time for it. A fault counts as long as
-// its effects may last.
+// canDrain reports whether a worker that ended then could reach the database before, and had the time for it. A fault
+// counts as long as its effects may last.
 func (c *checker) canDrain(ended time.Duration) bool {
 	from := ended - time.Second
 	return c.calm(from, ended, busy) && !slices.ContainsFunc(c.e.Injected, func(f evidence.Injected) bool {
@@ -162,8 +170,8 @@ func (c *checker) calm(from, to time.Duration, loud func([]evidence.Sample, int)
 	return before && after
 }
 
-// deletions: retention deletes only runs that ended long ago (S13). The audit's own checks find deleted runs that were not over, or
-// that somebody waits for.
+// deletions: retention deletes only runs that ended long ago (S13). The audit's own checks find deleted runs that were
+// not over, or that somebody waits for.
 func (c *checker) deletions() {
 	asked := map[string]bool{} // to be deleted, by a client: the event of that may be deleted by now
 	for _, call := range c.e.Calls {
@@ -178,7 +186,8 @@ func (c *checker) deletions() {
 		case c.x.Retention == 0:
 			c.violation("S13", run, c.at(change), "it was deleted, and nobody asked for that")
 		case c.h.clock.steady && age < c.x.Retention:
-			c.violation("S13", run, c.at(change), "it was deleted %v after its end, and is to be kept for %v", age, c.x.Retention)
+			c.violation("S13", run, c.at(change), "it was deleted %v after its end, and is to be kept for %v", age,
+				c.x.Retention)
 		}
 	}
 }

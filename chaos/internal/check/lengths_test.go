@@ -12,7 +12,10 @@ func slept(change func(*evidence.Step)) *world {
 	w := good()
 	w.begun()
 	w.ended()
-	nap := evidence.Step{Run: "x", Step: "group/0/nap", Kind: "SLEEP", Status: "COMPLETED", Attempt: 1, RunAttempt: 1, Started: epoch, Finished: epoch.Add(1500 * time.Millisecond)}
+	nap := evidence.Step{
+		Run: "x", Step: "group/0/nap", Kind: "SLEEP", Status: "COMPLETED", Attempt: 1, RunAttempt: 1,
+		Started: epoch, Finished: epoch.Add(1500 * time.Millisecond),
+	}
 	change(&nap)
 	w.Steps = append(w.Steps, nap)
 	w.x.Sleep = func(r evidence.Run, step string) (time.Duration, bool) {
@@ -23,7 +26,10 @@ func slept(change func(*evidence.Step)) *world {
 
 func TestLengthsOfSleeps(t *testing.T) {
 	t.Parallel()
-	for name, wake := range map[string]time.Duration{"Short": 900 * time.Millisecond, "Long": 2500 * time.Millisecond, "ShortInMemory": 0} {
+	for name, wake := range map[string]time.Duration{
+		"Short": 900 * time.Millisecond, "Long": 2500 * time.Millisecond,
+		"ShortInMemory": 0,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			exactly(t, slept(func(s *evidence.Step) {

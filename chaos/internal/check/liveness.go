@@ -6,8 +6,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// A machine is too busy to judge anybody if two samples are further apart than late, although the driver takes several a second, or if
-// on average of some samples more threads want to run than crowd for each processor.
+// A machine is too busy to judge anybody if two samples are further apart than late, although the driver takes several
+// a second, or if on average of some samples more threads want to run than crowd for each processor.
 const (
 	late  = time.Second
 	crowd = 12.0
@@ -39,8 +39,8 @@ func (c *checker) unended() {
 	}
 }
 
-// unheld: no run is RUNNING under a lease that no live worker process holds, for longer than a failure detector needs (L2). Time of
-// trouble does not count.
+// unheld: no run is RUNNING under a lease that no live worker process holds, for longer than a failure detector needs
+// (L2). Time of trouble does not count.
 func (c *checker) unheld() {
 	if c.x.Unheld == 0 {
 		return
@@ -64,13 +64,15 @@ func (c *checker) unheld() {
 				since[key] = s.At
 			} else if wait := s.At - first; wait > c.x.Unheld && !told[key] {
 				told[key] = true
-				c.violation("L2", run, s.At, "for %v it has been RUNNING under lease %s, which no live worker holds", wait, key.lease)
+				c.violation("L2", run, s.At, "for %v it has been RUNNING under lease %s, which no live worker holds",
+					wait, key.lease)
 			}
 		}
 	}
 }
 
-// due: no due run waits beside a worker with a free slot for longer than the poll interval (L3). Time of trouble does not count.
+// due: no due run waits beside a worker with a free slot for longer than the poll interval (L3). Time of trouble does
+// not count.
 func (c *checker) due() {
 	if c.x.Due == 0 {
 		return
@@ -92,8 +94,8 @@ func (c *checker) due() {
 	}
 }
 
-// admitted: no run that is the next one of a queue or key with limits waits beside a free slot for longer than the poll interval while
-// there is room (L3). Time of trouble does not count.
+// admitted: no run that is the next one of a queue or key with limits waits beside a free slot for longer than the poll
+// interval while there is room (L3). Time of trouble does not count.
 func (c *checker) admitted() {
 	if c.x.Due == 0 {
 		return
@@ -117,7 +119,8 @@ func (c *checker) admitted() {
 				since[n] = s.At
 			case wait > c.x.Due && !told[n]:
 				told[n] = true
-				c.violation("L3", n.run, s.At, "for %v it has been the next run of %q, which has room, beside a free slot", wait, limit)
+				c.violation("L3", n.run, s.At, "for %v it has been the next run of %q, which has room, beside a "+
+					"free slot", wait, limit)
 			}
 		}
 	}
@@ -138,8 +141,8 @@ func (c *checker) settle() {
 	}
 }
 
-// takeovers: a worker process that died is OFFLINE, and its runs are claimed by others, or set back, soon (L5). Deaths in a time of
-// trouble do not count.
+// takeovers: a worker process that died is OFFLINE, and its runs are claimed by others, or set back, soon (L5). Deaths
+// in a time of trouble do not count.
 func (c *checker) takeovers() {
 	if c.x.Takeover == 0 {
 		return
@@ -147,7 +150,8 @@ func (c *checker) takeovers() {
 	c.dead()
 	for _, t := range c.h.takeovers() {
 		if t.took > c.x.Takeover && c.quiet(t.died, t.died+c.x.Takeover) {
-			c.violation("L5", t.lease.run, t.died+t.took, "process %s died with it, and %v later nobody had taken it over", t.lease.by, t.took)
+			c.violation("L5", t.lease.run, t.died+t.took, "process %s died with it, and %v later nobody had taken "+
+				"it over", t.lease.by, t.took)
 		}
 	}
 }
@@ -167,8 +171,10 @@ func (c *checker) dead() {
 			continue
 		}
 		for _, line := range c.e.Ledger {
-			if s := status[line.Detail]; line.Worker == x.Worker && line.Event == "ONLINE" && s != "" && s != "OFFLINE" {
-				c.violation("L5", "", x.At, "process %s died, and %v later its worker %s is %s", x.Worker, last-x.At, line.Detail, s)
+			if s := status[line.Detail]; line.Worker == x.Worker && line.Event == "ONLINE" && s != "" &&
+				s != "OFFLINE" {
+				c.violation("L5", "", x.At, "process %s died, and %v later its worker %s is %s", x.Worker, last-x.At,
+					line.Detail, s)
 			}
 		}
 	}

@@ -27,7 +27,10 @@ func TestExercised(t *testing.T) {
 			}
 		}, "no run was taken over"},
 		{"NoLedger", func(e *evidence.Evidence) { e.Ledger = nil }, "evidence is missing"},
-		{"Stalled", func(e *evidence.Evidence) { e.Samples[1].At = e.Samples[0].At + time.Minute }, "the machine stalled"},
+		{
+			"Stalled", func(e *evidence.Evidence) { e.Samples[1].At = e.Samples[0].At + time.Minute },
+			"the machine stalled",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -89,7 +92,10 @@ func TestTimeline(t *testing.T) {
 	e := good().end()
 	at := 0
 	died := e.Exits[0].At + time.Millisecond
-	text := check.Timeline(e, "taken over", check.Violation{Invariant: "S6", Run: "retries", What: "not here", At: died}, check.Violation{Invariant: "L5", Run: "taken over", What: "nobody had taken it over", At: died})
+	text := check.Timeline(e, "taken over", check.Violation{
+		Invariant: "S6", Run: "retries", What: "not here",
+		At: died,
+	}, check.Violation{Invariant: "L5", Run: "taken over", What: "nobody had taken it over", At: died})
 	for _, part := range []string{
 		"fault       F1 kill begins",
 		"client 1    calls start",
@@ -109,7 +115,8 @@ func TestTimeline(t *testing.T) {
 		}
 		at += i
 	}
-	if strings.Contains(text, "retries") || strings.Contains(text, "S6") || strings.Contains(text, "workflow_type \"program\", workflow_type") {
+	if strings.Contains(text, "retries") || strings.Contains(text, "S6") ||
+		strings.Contains(text, "workflow_type \"program\", workflow_type") {
 		t.Errorf("the timeline tells of another run:\n%s", text)
 	}
 	if got := check.Timeline(good().end(), "x"); got != "nothing is known of run x\n" {
@@ -131,7 +138,11 @@ func TestTicks(t *testing.T) {
 		{check.Timetable{Cron: "0 0 12 2 * 1"}, 60, ""},
 		{check.Timetable{Cron: "0 0 12 2 * 0"}, 60, "12:00:00"},
 		{check.Timetable{Cron: "0 0 12 * * 1"}, 60, ""},
-		{check.Timetable{Every: 7 * time.Second, Start: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC)}, 14, "12:00:01 12:00:08"},
+		{
+			check.Timetable{Every: 7 * time.Second, Start: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC)},
+			14,
+			"12:00:01 12:00:08",
+		},
 		{check.Timetable{Every: 30 * time.Second}, 60, "12:00:00 12:00:30"},
 	}
 	for _, tt := range tests {
@@ -152,7 +163,8 @@ func TestTicks(t *testing.T) {
 			t.Errorf("%q is accepted", cron)
 		}
 	}
-	ticks, err := check.Ticks(check.Timetable{Schedule: "s", Every: time.Second, Overlap: "skip"}, from, from.Add(time.Second))
+	ticks, err := check.Ticks(check.Timetable{Schedule: "s", Every: time.Second, Overlap: "skip"}, from,
+		from.Add(time.Second))
 	if err != nil || len(ticks) != 1 || ticks[0].May != "fire or skip" || ticks[0].Schedule != "s" {
 		t.Errorf("%+v, %v", ticks, err)
 	}

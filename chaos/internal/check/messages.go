@@ -8,8 +8,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// messages: an acknowledged message is there, and a run reads its messages once and in the order in which they came. The statements of
-// package dbtest find messages that two steps read.
+// messages: an acknowledged message is there, and a run reads its messages once and in the order in which they came.
+// The statements of package dbtest find messages that two steps read.
 func (c *checker) messages() {
 	type id struct{ run, id string }
 	there := map[id]bool{}
@@ -25,11 +25,13 @@ func (c *checker) messages() {
 		bySequence[m.Run][m.Sequence] = m
 	}
 	for _, call := range c.e.Calls {
-		if _, exists := c.h.final[call.Run]; !exists || call.Verb != "signal" || call.Outcome != evidence.OK || c.x.Lossy {
+		if _, exists := c.h.final[call.Run]; !exists || call.Verb != "signal" || call.Outcome != evidence.OK ||
+			c.x.Lossy {
 			continue
 		}
 		if !there[id{call.Run, call.Message}] {
-			c.violation("messages", call.Run, call.Ended, "client %d was told that message %q is stored, and it is not there", call.Client, call.Message)
+			c.violation("messages", call.Run, call.Ended, "client %d was told that message %q is stored, and it is "+
+				"not there", call.Client, call.Message)
 		}
 	}
 	for _, r := range c.e.Runs {
@@ -37,8 +39,8 @@ func (c *checker) messages() {
 	}
 }
 
-// read checks the messages that a run has read on its own branch. Branches read in any order. A fork reads some again, behind records
-// that it has copied.
+// read checks the messages that a run has read on its own branch. Branches read in any order. A fork reads some again,
+// behind records that it has copied.
 func (c *checker) read(r evidence.Run, messages map[int64]evidence.Message) {
 	if r.Origin != "" {
 		return
@@ -53,7 +55,8 @@ func (c *checker) read(r evidence.Run, messages map[int64]evidence.Message) {
 		}
 		m := messages[s.Sequence]
 		if s.Sequence < last[m.Name] {
-			c.violation("messages", r.ID, c.h.clock.machine(s.Finished), "step %s read message %d after message %d", s.Step, s.Sequence, last[m.Name])
+			c.violation("messages", r.ID, c.h.clock.machine(s.Finished), "step %s read message %d after message %d",
+				s.Step, s.Sequence, last[m.Name])
 		}
 		last[m.Name] = s.Sequence
 		got = append(got, m.Payload)
@@ -64,12 +67,14 @@ func (c *checker) read(r evidence.Run, messages map[int64]evidence.Message) {
 	}
 	for i, payload := range got {
 		if i >= len(want.Messages) || !same(payload, want.Messages[i]) {
-			c.violation("messages", r.ID, 0, "the messages that it read are %.300q, and its program reads %.300q", got, want.Messages)
+			c.violation("messages", r.ID, 0, "the messages that it read are %.300q, and its program reads %.300q", got,
+				want.Messages)
 			return
 		}
 	}
 	if r.Status == "COMPLETED" && len(got) < len(want.Messages) {
-		c.violation("messages", r.ID, 0, "it completed having read %d messages, and its program reads %d", len(got), len(want.Messages))
+		c.violation("messages", r.ID, 0, "it completed having read %d messages, and its program reads %d", len(got),
+			len(want.Messages))
 	}
 }
 
@@ -84,14 +89,16 @@ func (c *checker) events() {
 		there[id{e.Topic, e.ID}] = true
 	}
 	for _, call := range c.e.Calls {
-		if call.Verb == "publish" && call.Outcome == evidence.OK && !call.RolledBack && !there[id{call.Name, call.Message}] {
-			c.violation("consumers", "", call.Ended, "client %d was told that event %q of topic %q is published, and it is not there", call.Client, call.Message, call.Name)
+		if call.Verb == "publish" && call.Outcome == evidence.OK && !call.RolledBack &&
+			!there[id{call.Name, call.Message}] {
+			c.violation("consumers", "", call.Ended, "client %d was told that event %q of topic %q is published, and "+
+				"it is not there", call.Client, call.Message, call.Name)
 		}
 	}
 }
 
-// published: an event that a run publishes is there once if the step is recorded, and else not at all (S16). What a fork copied was
-// published by the other run.
+// published: an event that a run publishes is there once if the step is recorded, and else not at all (S16). What a
+// fork copied was published by the other run.
 func (c *checker) published() {
 	if c.x.Published == nil {
 		return
@@ -109,7 +116,8 @@ func (c *checker) published() {
 		}
 		key.step = key.step[strings.LastIndex(key.step, "/")+1:]
 		if n := count[key]; n != 1 {
-			c.violation("S16", key.run, c.at(record), "step %s is recorded (change %d), and its event was published %d times", key.step, record.ChangeID, n)
+			c.violation("S16", key.run, c.at(record), "step %s is recorded (change %d), and its event was published "+
+				"%d times", key.step, record.ChangeID, n)
 		}
 		delete(count, key)
 	}
@@ -118,8 +126,8 @@ func (c *checker) published() {
 	}
 }
 
-// consumers: each consumer looks at the events of a topic in their order, and passes none over. A consumer that crashed may look at an
-// event again.
+// consumers: each consumer looks at the events of a topic in their order, and passes none over. A consumer that crashed
+// may look at an event again.
 func (c *checker) consumers() {
 	type event struct{ consumer, id string }
 	seen := map[event]int{} // when it was first looked at, as a number
@@ -148,11 +156,14 @@ func (c *checker) consumers() {
 			when := seen[event{r.Consumer, e.ID}]
 			switch {
 			case when == 0 && e.Position <= r.Position:
-				c.violation("consumers", "", 0, "consumer %q has passed over event %q of topic %q", r.Consumer, e.ID, r.Topic)
+				c.violation("consumers", "", 0, "consumer %q has passed over event %q of topic %q", r.Consumer,
+					e.ID, r.Topic)
 			case when == 0 && c.e.Over > 0:
-				c.violation("consumers", "", c.e.Over, "consumer %q has not looked at event %q of topic %q, position %d", r.Consumer, e.ID, r.Topic, e.Position)
+				c.violation("consumers", "", c.e.Over, "consumer %q has not looked at event %q of topic %q, "+
+					"position %d", r.Consumer, e.ID, r.Topic, e.Position)
 			case last.ID != "" && when < seen[event{r.Consumer, last.ID}]:
-				c.violation("consumers", "", 0, "consumer %q looked at event %q of topic %q before event %q, which came earlier", r.Consumer, e.ID, r.Topic, last.ID)
+				c.violation("consumers", "", 0, "consumer %q looked at event %q of topic %q before event %q, which "+
+					"came earlier", r.Consumer, e.ID, r.Topic, last.ID)
 			}
 			if when > 0 {
 				last = e
@@ -161,7 +172,8 @@ func (c *checker) consumers() {
 	}
 }
 
-// children: what a step of a parent says of its child is what the child's run says, and each attempt of the step has one child.
+// children: what a step of a parent says of its child is what the child's run says, and each attempt of the step has
+// one child.
 func (c *checker) children() {
 	type place struct{ parent, step string }
 	count := map[place]int{}
@@ -183,9 +195,11 @@ func (c *checker) children() {
 			switch {
 			case !there || s.Status == "RUNNING":
 			case s.Status == "COMPLETED" && (child.Status != "COMPLETED" || child.Hash != s.Hash):
-				c.violation("children", key.run, c.h.clock.machine(s.Finished), "step %s has the result %.100s of its child %s, which is %s with %.100s", s.Step, s.Output, s.Child, child.Status, child.Output)
+				c.violation("children", key.run, c.h.clock.machine(s.Finished), "step %s has the result %.100s of "+
+					"its child %s, which is %s with %.100s", s.Step, s.Output, s.Child, child.Status, child.Output)
 			case s.Status == "FAILED" && child.Status == "COMPLETED" && !c.h.had(child.ID, "RESUMED"):
-				c.violation("children", key.run, c.h.clock.machine(s.Finished), "step %s says that its child %s failed, and it completed", s.Step, s.Child)
+				c.violation("children", key.run, c.h.clock.machine(s.Finished), "step %s says that its child %s "+
+					"failed, and it completed", s.Step, s.Child)
 			}
 		}
 	}

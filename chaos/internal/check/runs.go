@@ -24,13 +24,15 @@ func (c *checker) resumes() {
 				continue
 			}
 			if left--; left < 0 {
-				c.violation("S3", run, c.at(change), "it was %s and became %s, and nobody resumed it (change %d)", change.old.Status, change.new.Status, change.ChangeID)
+				c.violation("S3", run, c.at(change), "it was %s and became %s, and nobody resumed it (change %d)",
+					change.old.Status, change.new.Status, change.ChangeID)
 			}
 		}
 	}
 }
 
-// endings: each run ends as the oracle says, unless somebody interfered (S3), and with the output that the oracle computes (S7).
+// endings: each run ends as the oracle says, unless somebody interfered (S3), and with the output that the oracle
+// computes (S7).
 func (c *checker) endings() {
 	for _, r := range c.e.Runs {
 		want, ok := c.ending(r)
@@ -49,14 +51,15 @@ func (c *checker) endings() {
 		case r.Status == "FAILED" && !want.Failed:
 			c.violation("S3", r.ID, at, "it failed, and its program completes: %s, %.200s", r.ErrorKind, r.Error)
 		case r.Status == "FAILED" && want.Kinds != nil && !slices.Contains(want.Kinds, r.ErrorKind):
-			c.violation("S3", r.ID, at, "it failed with kind %s, and its program fails with %s: %.200s", r.ErrorKind, strings.Join(want.Kinds, " or "), r.Error)
+			c.violation("S3", r.ID, at, "it failed with kind %s, and its program fails with %s: %.200s", r.ErrorKind,
+				strings.Join(want.Kinds, " or "), r.Error)
 		}
 	}
 	c.outputs()
 }
 
-// parentEnded reports whether a run was cancelled because its parent ended, or lost interest in it: a branch that was decided against
-// cancels its children.
+// parentEnded reports whether a run was cancelled because its parent ended, or lost interest in it: a branch that was
+// decided against cancels its children.
 func (c *checker) parentEnded(r evidence.Run) bool { return r.Parent != "" }
 
 // outputs: a client that waits for a result gets the output of the run (S15).
@@ -67,13 +70,14 @@ func (c *checker) outputs() {
 			continue
 		}
 		if r.Status != "COMPLETED" || !same(r.Output, call.Output) {
-			c.violation("S15", call.Run, call.Ended, "client %d got the result %.200s, and it is %s with %.200s", call.Client, call.Output, r.Status, r.Output)
+			c.violation("S15", call.Run, call.Ended, "client %d got the result %.200s, and it is %s with %.200s",
+				call.Client, call.Output, r.Status, r.Output)
 		}
 	}
 }
 
-// cancels: a run whose cancel was acknowledged ends as cancelled, unless it was resumed (S10). Compensations that fail, and a quarantine,
-// are more important. And no step begins under a lease that was claimed after the cancel.
+// cancels: a run whose cancel was acknowledged ends as cancelled, unless it was resumed (S10). Compensations that fail,
+// and a quarantine, are more important. And no step begins under a lease that was claimed after the cancel.
 func (c *checker) cancels() {
 	for _, call := range c.e.Calls {
 		if call.Verb != "cancel" && call.Verb != "terminate" || call.Outcome != evidence.OK || c.x.Lossy {
@@ -86,14 +90,16 @@ func (c *checker) cancels() {
 		if r.ErrorKind == "compensation" || r.Quarantined {
 			continue
 		}
-		c.violation("S10", call.Run, call.Ended, "client %d was told that it was cancelled (%s), and it is %s", call.Client, call.Verb, r.Status)
+		c.violation("S10", call.Run, call.Ended, "client %d was told that it was cancelled (%s), and it is %s",
+			call.Client, call.Verb, r.Status)
 	}
 	for _, line := range c.e.Ledger {
 		if line.Event != evidence.Begin {
 			continue
 		}
 		if l := c.h.leases[leaseKey{line.Run, line.Lease}]; l != nil && l.cancelled {
-			c.violation("S10", line.Run, line.At, "step %s began in worker %s under lease %s, which was claimed after the cancel", line.Step, line.Worker, line.Lease)
+			c.violation("S10", line.Run, line.At, "step %s began in worker %s under lease %s, which was claimed "+
+				"after the cancel", line.Step, line.Worker, line.Lease)
 		}
 	}
 }

@@ -16,7 +16,8 @@ func (c *checker) acknowledgedStarts() {
 			_, there := c.h.final[run]
 			switch {
 			case c.h.created(run) == nil:
-				c.violation("S1", run, call.Ended, "client %d was told that it was started by %s, and it never existed", call.Client, call.Verb)
+				c.violation("S1", run, call.Ended, "client %d was told that it was started by %s, and it never existed",
+					call.Client, call.Verb)
 			case !there && c.h.deleted(run) == nil:
 				c.violation("S1", run, call.Ended, "it was started by %s, and has vanished without a DELETE", call.Verb)
 			}
@@ -38,8 +39,9 @@ func acknowledged(call evidence.Call) []string {
 	return nil
 }
 
-// activeRuns: an external ID has at most one active run at each moment, and a start with an ID returns a run with that ID (S2). The
-// sweep compares no clocks: whoever begins to hold an ID waits for the transaction of the run that gives it up.
+// activeRuns: an external ID has at most one active run at each moment, and a start with an ID returns a run with that
+// ID (S2). The sweep compares no clocks: whoever begins to hold an ID waits for the transaction of the run that gives
+// it up.
 func (c *checker) activeRuns() {
 	active := map[string]string{} // the run of each ID
 	for _, change := range c.h.changes {
@@ -57,7 +59,8 @@ func (c *checker) activeRuns() {
 			continue
 		}
 		if other := active[is]; other != "" {
-			c.violation("S2", change.Run, c.at(change), "it became active with ID %q while run %s was (change %d)", is, other, change.ChangeID)
+			c.violation("S2", change.Run, c.at(change), "it became active with ID %q while run %s was (change %d)", is,
+				other, change.ChangeID)
 		}
 		active[is] = change.Run
 	}
@@ -66,19 +69,21 @@ func (c *checker) activeRuns() {
 			continue
 		}
 		if first := c.h.created(call.Run); first != nil && first.new.ExternalID != call.ExternalID {
-			c.violation("S2", call.Run, call.Ended, "a start with ID %q returned it, and its ID is %q", call.ExternalID, first.new.ExternalID)
+			c.violation("S2", call.Run, call.Ended, "a start with ID %q returned it, and its ID is %q", call.ExternalID,
+				first.new.ExternalID)
 		}
 	}
 }
 
-// answers: a start with an ID returns a run that was active during the call, or that it began (S2). So all starts with an ID that are
-// acknowledged while its run is active name that run.
+// answers: a start with an ID returns a run that was active during the call, or that it began (S2). So all starts with
+// an ID that are acknowledged while its run is active name that run.
 func (c *checker) answers() {
 	if c.x.Ended == nil || !c.h.clock.steady || c.x.Lossy {
 		return
 	}
 	for _, call := range c.e.Calls {
-		if call.Verb != "start" || call.Outcome != evidence.OK || call.RolledBack || call.ExternalID == "" || c.x.Ended(call) {
+		if call.Verb != "start" || call.Outcome != evidence.OK || call.RolledBack || call.ExternalID == "" ||
+			c.x.Ended(call) {
 			continue
 		}
 		var before *change // the last one before the call
@@ -91,7 +96,8 @@ func (c *checker) answers() {
 			}
 		}
 		if before != nil && (before.new == nil || over(before.new.Status)) {
-			c.violation("S2", call.Run, call.Began, "client %d's start with ID %q returned it, and it was over %v before the call", call.Client, call.ExternalID, call.Began-c.at(before))
+			c.violation("S2", call.Run, call.Began, "client %d's start with ID %q returned it, and it was over %v "+
+				"before the call", call.Client, call.ExternalID, call.Began-c.at(before))
 		}
 	}
 }
@@ -104,8 +110,8 @@ func activeID(r *row) string {
 	return r.ExternalID
 }
 
-// unknownStarts: a start whose outcome is unknown has made at most one run (S2). Of the runs of a program, as many as there were
-// unknown starts may be runs that no acknowledged start names.
+// unknownStarts: a start whose outcome is unknown has made at most one run (S2). Of the runs of a program, as many as
+// there were unknown starts may be runs that no acknowledged start names.
 func (c *checker) unknownStarts() {
 	if c.x.Program == nil {
 		return
@@ -132,8 +138,8 @@ func (c *checker) unknownStarts() {
 	}
 }
 
-// rolledBack: a start whose transaction was rolled back has left nothing (S16). If it names a run with an external ID, another start, a
-// restart or a fork may have made that one.
+// rolledBack: a start whose transaction was rolled back has left nothing (S16). If it names a run with an external ID,
+// another start, a restart or a fork may have made that one.
 func (c *checker) rolledBack() {
 	others := map[string]bool{} // runs that other starts name, and IDs for which the outcome of one is unknown
 	for _, call := range c.e.Calls {
@@ -148,13 +154,15 @@ func (c *checker) rolledBack() {
 		if call.Verb != "start" || !call.RolledBack || call.Outcome != evidence.OK || call.Run == "" {
 			continue
 		}
-		if first := c.h.created(call.Run); first != nil && first.new.Origin == "" && !others[call.Run] && !others[call.ExternalID] {
+		if first := c.h.created(call.Run); first != nil && first.new.Origin == "" && !others[call.Run] &&
+			!others[call.ExternalID] {
 			c.violation("S16", call.Run, call.Ended, "client %d rolled its start back, and it exists", call.Client)
 		}
 	}
 }
 
-// ticks: each tick of a schedule has the runs that it must have, and no other time has one (S8). Runs that were deleted count.
+// ticks: each tick of a schedule has the runs that it must have, and no other time has one (S8). Runs that were deleted
+// count.
 func (c *checker) ticks() {
 	type tick struct {
 		schedule string
@@ -175,15 +183,18 @@ func (c *checker) ticks() {
 		key := tick{t.Schedule, t.At.UnixMicro()}
 		switch runs := fired[key]; {
 		case len(runs) > 1:
-			c.violation("S8", runs[1].Run, c.at(runs[1]), "schedule %q has started it for %s, as it has run %s", t.Schedule, clockTime(t.At), runs[0].Run)
+			c.violation("S8", runs[1].Run, c.at(runs[1]), "schedule %q has started it for %s, as it has run %s",
+				t.Schedule, clockTime(t.At), runs[0].Run)
 		case len(runs) == 0 && t.May == "fire":
-			c.violation("S8", "", c.h.clock.machine(t.At), "schedule %q has started no run for %s", t.Schedule, clockTime(t.At))
+			c.violation("S8", "", c.h.clock.machine(t.At), "schedule %q has started no run for %s", t.Schedule,
+				clockTime(t.At))
 		}
 		delete(fired, key)
 	}
 	for _, runs := range fired {
 		for _, change := range runs {
-			c.violation("S8", change.Run, c.at(change), "schedule %q has started it for %s, which is no tick", change.new.Schedule, clockTime(change.new.FireAt.Time))
+			c.violation("S8", change.Run, c.at(change), "schedule %q has started it for %s, which is no tick",
+				change.new.Schedule, clockTime(change.new.FireAt.Time))
 		}
 	}
 }

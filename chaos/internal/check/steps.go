@@ -9,24 +9,26 @@ import (
 
 const function = "FUNCTION" // the kind of a step that calls a function of the application
 
-// results: the recorded result of a step is one, also if rows were deleted and inserted again (S5). A group is decided anew if a failure
-// in it is forgotten, and a compensation is run again.
+// results: the recorded result of a step is one, also if rows were deleted and inserted again (S5). A group is decided
+// anew if a failure in it is forgotten, and a compensation is run again.
 func (c *checker) results() {
 	for _, change := range c.h.changes {
-		if change.ofRun() || change.new == nil || change.new.Status != "COMPLETED" || change.new.Kind == "MARKER" || change.new.Kind == "COMPENSATION" {
+		if change.ofRun() || change.new == nil || change.new.Status != "COMPLETED" || change.new.Kind == "MARKER" ||
+			change.new.Kind == "COMPENSATION" {
 			continue
 		}
 		first := c.h.result[stepKey{change.Run, change.Step}]
 		if first.Attempt != change.Attempt || first.new.Output != change.new.Output {
-			c.violation("S5", change.Run, c.at(change), "step %s has the result of attempt %d (change %d), and had that of attempt %d (change %d)",
+			c.violation("S5", change.Run, c.at(change), "step %s has the result of attempt %d (change %d), and had "+
+				"that of attempt %d (change %d)",
 				change.Step, change.Attempt, change.ChangeID, first.Attempt, first.ChangeID)
 		}
 	}
 }
 
-// repetitions: nobody executes a step under a lease that was claimed after the step's result was recorded, or an attempt whose end was
-// recorded before (S6). Nor is a step executed again under a lease under which it has returned a result, unless its transaction failed,
-// or the result came too late for its timeout.
+// repetitions: nobody executes a step under a lease that was claimed after the step's result was recorded, or an
+// attempt whose end was recorded before (S6). Nor is a step executed again under a lease under which it has returned a
+// result, unless its transaction failed, or the result came too late for its timeout.
 func (c *checker) repetitions() {
 	for _, key := range sortedSteps(c.h.lines) {
 		ended := map[string]evidence.Line{} // the last END by lease
@@ -37,7 +39,8 @@ func (c *checker) repetitions() {
 			case evidence.Begin:
 				c.repeated(key, line)
 				if end, ok := ended[line.Lease]; ok && !c.transactional(key.step) && !c.failed(key, end.Attempt) {
-					c.violation("S6", key.run, line.At, "step %s began in worker %s (attempt %d) after it had returned a result (attempt %d), both under lease %s",
+					c.violation("S6", key.run, line.At, "step %s began in worker %s (attempt %d) after it had "+
+						"returned a result (attempt %d), both under lease %s",
 						key.step, line.Worker, line.Attempt, end.Attempt, line.Lease)
 				}
 			}
@@ -57,16 +60,19 @@ func (c *checker) repeated(key stepKey, begin evidence.Line) {
 		return // leases reports it
 	}
 	if done := c.h.result[key]; done != nil && done.ChangeID < l.claim.ChangeID {
-		c.violation("S6", key.run, begin.At, "step %s began in worker %s (attempt %d) under lease %s, claimed by change %d, and its result was recorded by change %d",
+		c.violation("S6", key.run, begin.At, "step %s began in worker %s (attempt %d) under lease %s, claimed by "+
+			"change %d, and its result was recorded by change %d",
 			key.step, begin.Worker, begin.Attempt, l.id, l.claim.ChangeID, done.ChangeID)
 	} else if done := c.h.over[attemptKey{key, begin.Attempt}]; done != nil && done.ChangeID < l.claim.ChangeID {
-		c.violation("S6", key.run, begin.At, "attempt %d of step %s began in worker %s under lease %s, claimed by change %d, and its end was recorded by change %d",
+		c.violation("S6", key.run, begin.At, "attempt %d of step %s began in worker %s under lease %s, claimed by "+
+			"change %d, and its end was recorded by change %d",
 			begin.Attempt, key.step, begin.Worker, l.id, l.claim.ChangeID, done.ChangeID)
 	}
 }
 
-// happened: each recorded result is that of an execution under the lease that the run had when it was recorded (S7). So the result of an
-// execution whose lease was replaced is not what is recorded. A fork's copies were executed in another run.
+// happened: each recorded result is that of an execution under the lease that the run had when it was recorded (S7). So
+// the result of an execution whose lease was replaced is not what is recorded. A fork's copies were executed in another
+// run.
 func (c *checker) happened() {
 	for _, key := range sortedSteps(c.h.result) {
 		record := c.h.result[key]
@@ -86,11 +92,14 @@ func (c *checker) happened() {
 		}
 		switch {
 		case other == nil:
-			c.violation("S7", key.run, c.at(record), "step %s is recorded as done (attempt %d, change %d), and no execution has returned", key.step, record.Attempt, record.ChangeID)
+			c.violation("S7", key.run, c.at(record), "step %s is recorded as done (attempt %d, change %d), and no "+
+				"execution has returned", key.step, record.Attempt, record.ChangeID)
 		case l == nil:
-			c.violation("S4", key.run, c.at(record), "step %s was recorded (change %d) while nobody held the run", key.step, record.ChangeID)
+			c.violation("S4", key.run, c.at(record), "step %s was recorded (change %d) while nobody held the run",
+				key.step, record.ChangeID)
 		case found == nil:
-			c.violation("S4", key.run, c.at(record), "step %s was recorded under lease %s (change %d), and only the execution under lease %s has returned",
+			c.violation("S4", key.run, c.at(record), "step %s was recorded under lease %s (change %d), and only the "+
+				"execution under lease %s has returned",
 				key.step, l.id, record.ChangeID, other.Lease)
 		default:
 			c.content(key, record, *found)
@@ -98,16 +107,19 @@ func (c *checker) happened() {
 	}
 }
 
-// content: the recorded result is the one that the function returned. The audit knows a hash of it, the final table its text.
+// content: the recorded result is the one that the function returned. The audit knows a hash of it, the final table its
+// text.
 func (c *checker) content(key stepKey, record *change, end evidence.Line) {
 	for _, s := range c.h.steps[key] {
 		if s.Attempt != record.Attempt || s.Status != "COMPLETED" {
 			continue
 		}
 		if s.Hash != record.new.Output {
-			c.violation("S15", key.run, c.at(record), "the result of step %s is not the one that change %d recorded", key.step, record.ChangeID)
+			c.violation("S15", key.run, c.at(record), "the result of step %s is not the one that change %d recorded",
+				key.step, record.ChangeID)
 		} else if end.Detail != "" && !same(s.Output, end.Detail) {
-			c.violation("S7", key.run, c.at(record), "step %s returned %.200s, and its result is %.200s", key.step, end.Detail, s.Output)
+			c.violation("S7", key.run, c.at(record), "step %s returned %.200s, and its result is %.200s", key.step,
+				end.Detail, s.Output)
 		}
 	}
 }
@@ -132,16 +144,17 @@ func (c *checker) unrecorded() {
 		}
 		for _, line := range c.h.lines[key] {
 			if line.Event == evidence.End && line.Lease == r.Lease && c.h.over[attemptKey{key, line.Attempt}] == nil {
-				c.violation("S7", key.run, line.At, "it completed under lease %s, and step %s, which had returned under it (attempt %d), is not recorded", r.Lease, key.step, line.Attempt)
+				c.violation("S7", key.run, line.At, "it completed under lease %s, and step %s, which had returned "+
+					"under it (attempt %d), is not recorded", r.Lease, key.step, line.Attempt)
 				break
 			}
 		}
 	}
 }
 
-// executions: each attempt is executed once under one lease, and a step at most once for each of its attempts and each interruption,
-// which is a later claim (S11). A transaction that failed is executed again under the same number. If a failover has
-// lost claims, the number of interruptions is unknown.
+// executions: each attempt is executed once under one lease, and a step at most once for each of its attempts and each
+// interruption, which is a later claim (S11). A transaction that failed is executed again under the same number. If a
+// failover has lost claims, the number of interruptions is unknown.
 func (c *checker) executions() {
 	for _, key := range sortedSteps(c.h.lines) {
 		if c.transactional(key.step) {
@@ -162,7 +175,8 @@ func (c *checker) executions() {
 				ended[this] = true
 			case evidence.Begin:
 				if begun[this] && !ended[this] { // repetitions reports the other case
-					c.violation("S11", key.run, line.At, "attempt %d of step %s began twice under lease %s", line.Attempt, key.step, line.Lease)
+					c.violation("S11", key.run, line.At, "attempt %d of step %s began twice under lease %s",
+						line.Attempt, key.step, line.Lease)
 				}
 				begun[this] = true
 				attempts = max(attempts, line.Attempt)
@@ -170,7 +184,8 @@ func (c *checker) executions() {
 		}
 		count := len(begun)
 		if interruptions := max(0, len(c.h.claims[key.run])-1); !c.x.Lossy && count > attempts+interruptions {
-			c.violation("S11", key.run, 0, "step %s was executed %d times, with %d attempts and %d interruptions", key.step, count, attempts, interruptions)
+			c.violation("S11", key.run, 0, "step %s was executed %d times, with %d attempts and %d interruptions",
+				key.step, count, attempts, interruptions)
 		}
 	}
 }

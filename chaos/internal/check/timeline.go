@@ -17,9 +17,9 @@ type entry struct {
 	text string
 }
 
-// Timeline returns all that is known of a run in one order, for people: calls, changes, what workers did, and the faults that overlapped
-// with its life, and the violations that are about it, marked by ">>>". Changes are ordered among each other
-// as they happened; their places among the rest are as good as the clocks.
+// Timeline returns all that is known of a run in one order, for people: calls, changes, what workers did, and the
+// faults that overlapped with its life, and the violations that are about it, marked by ">>>". Changes are ordered
+// among each other as they happened; their places among the rest are as good as the clocks.
 func Timeline(e *evidence.Evidence, run string, found ...Violation) string {
 	h := newHistory(e)
 	var all []entry
@@ -66,7 +66,12 @@ func Timeline(e *evidence.Evidence, run string, found ...Violation) string {
 
 func describe(call evidence.Call) string {
 	words := []string{call.Verb}
-	for _, p := range [][2]string{{"ID", call.ExternalID}, {"message", call.Message}, {"of", call.Name}, {"makes", call.New}} {
+	for _, p := range [][2]string{
+		{"ID", call.ExternalID},
+		{"message", call.Message},
+		{"of", call.Name},
+		{"makes", call.New},
+	} {
 		if p[1] != "" {
 			words = append(words, p[0], p[1])
 		}
@@ -91,7 +96,8 @@ func describeLine(l evidence.Line) string {
 	return strings.Join(words, " ")
 }
 
-// changesOf returns the changes of a run and its steps, each with the columns that it changed. None is earlier than the one before.
+// changesOf returns the changes of a run and its steps, each with the columns that it changed. None is earlier than the
+// one before.
 func (h *history) changesOf(run string) (all []entry) {
 	last := map[attemptKey]map[string]json.RawMessage{}
 	latest := time.Duration(0)
@@ -109,7 +115,8 @@ func (h *history) changesOf(run string) (all []entry) {
 			what = fmt.Sprintf("step %s attempt %d", c.Step, c.Attempt)
 		}
 		latest = max(latest, h.clock.machine(c.At))
-		all = append(all, entry{latest, fmt.Sprintf("change %-6d by %q %s %s: %s", c.ChangeID, c.By, c.Operation, what, difference(last[key], now))})
+		all = append(all, entry{latest, fmt.Sprintf("change %-6d by %q %s %s: %s", c.ChangeID, c.By, c.Operation, what,
+			difference(last[key], now))})
 		last[key] = now
 	}
 	return all
@@ -122,7 +129,8 @@ var constant = []string{"run_id", "namespace_id", "step_id", "attempt_number"}
 func difference(old, now map[string]json.RawMessage) string {
 	var columns []string
 	for _, name := range sorted(now) {
-		if value := string(now[name]); value != string(old[name]) && !slices.Contains(constant, name) && (old != nil || interesting(value)) {
+		if value := string(now[name]); value != string(old[name]) && !slices.Contains(constant, name) &&
+			(old != nil || interesting(value)) {
 			columns = append(columns, fmt.Sprintf("%s %.120s", name, value))
 		}
 	}

@@ -10,8 +10,10 @@ import (
 func (c *checker) verbs() {
 	for _, run := range sorted(c.h.ofRun) {
 		for _, change := range c.h.ofRun[run] {
-			if change.old != nil && change.new != nil && !change.old.Paused.IsZero() && change.new.Lease != change.old.Lease && change.new.Status == "RUNNING" {
-				c.violation("verbs", change.Run, c.at(change), "process %q claimed it (change %d) while it was paused", change.By, change.ChangeID)
+			if change.old != nil && change.new != nil && !change.old.Paused.IsZero() &&
+				change.new.Lease != change.old.Lease && change.new.Status == "RUNNING" {
+				c.violation("verbs", change.Run, c.at(change), "process %q claimed it (change %d) while it was paused",
+					change.By, change.ChangeID)
 			}
 		}
 	}
@@ -23,7 +25,8 @@ func (c *checker) verbs() {
 			continue
 		}
 		told := func(format string, args ...any) {
-			c.violation("verbs", call.Run, call.Ended, "client %d was told that it is "+format, append([]any{call.Client}, args...)...)
+			c.violation("verbs", call.Run, call.Ended, "client %d was told that it is "+format,
+				append([]any{call.Client}, args...)...)
 		}
 		switch _, there := c.h.final[call.Run]; call.Verb {
 		case "delete":
@@ -64,8 +67,8 @@ func (c *checker) before(change *change, at time.Duration) bool {
 	return !c.h.clock.steady || c.at(change) <= at+drift
 }
 
-// changed reports whether a change of the run that a call was about made what the call says: between its begin and its end, or since an
-// earlier call of this verb whose outcome is unknown.
+// changed reports whether a change of the run that a call was about made what the call says: between its begin and its
+// end, or since an earlier call of this verb whose outcome is unknown.
 func (c *checker) changed(call evidence.Call, made func(old, new *row) bool) bool {
 	since := call.Began
 	for _, other := range c.e.Calls {
@@ -74,7 +77,8 @@ func (c *checker) changed(call evidence.Call, made func(old, new *row) bool) boo
 		}
 	}
 	for _, change := range c.h.ofRun[call.Run] {
-		if change.old != nil && change.new != nil && made(change.old, change.new) && c.before(change, call.Ended) && (!c.h.clock.steady || c.at(change) >= since-drift) {
+		if change.old != nil && change.new != nil && made(change.old, change.new) && c.before(change, call.Ended) &&
+			(!c.h.clock.steady || c.at(change) >= since-drift) {
 			return true
 		}
 	}

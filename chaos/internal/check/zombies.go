@@ -5,9 +5,9 @@ import "time"
 // begins is how long a process may take from its look at the time to the first line of the step.
 const begins = 500 * time.Millisecond
 
-// zombies: no worker begins a step whose result another one recorded a while ago (S6). repetitions goes by the order of leases, and cannot
-// see that: the zombie's lease is the older one. So this check compares clocks. A step that begins shortly after the record may have been
-// allowed to.
+// zombies: no worker begins a step whose result another one recorded a while ago (S6). repetitions goes by the order of
+// leases, and cannot see that: the zombie's lease is the older one. So this check compares clocks. A step that begins
+// shortly after the record may have been allowed to.
 func (c *checker) zombies() {
 	if !c.h.clock.steady {
 		return
@@ -24,7 +24,8 @@ func (c *checker) zombies() {
 				continue
 			}
 			if late := line.At - c.at(record); late > drift+begins {
-				c.violation("S6", key.run, line.At, "step %s began in worker %s under lease %s, %v after its result was recorded under lease %s (change %d)",
+				c.violation("S6", key.run, line.At, "step %s began in worker %s under lease %s, %v after its result "+
+					"was recorded under lease %s (change %d)",
 					key.step, line.Worker, line.Lease, late, holder.id, record.ChangeID)
 			}
 		}

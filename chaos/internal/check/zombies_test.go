@@ -7,7 +7,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// zombie is a run that another worker takes over, and whose step the first worker begins after that one has recorded it.
+// zombie is a run that another worker takes over, and whose step the first worker begins after that one has recorded
+// it.
 func zombie(late time.Duration) *world {
 	w := good()
 	w.start("x", "", nil)

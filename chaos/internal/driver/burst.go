@@ -18,8 +18,8 @@ import (
 // burstJobs is the number of the first job of a burst; customers do not get so far.
 const burstJobs = 2_000_000
 
-// burst starts n runs of short programs. They are due at the moment at, or at once if it is zero. It returns how many were started for
-// sure.
+// burst starts n runs of short programs. They are due at the moment at, or at once if it is zero. It returns how many
+// were started for sure.
 func (c *customers) burst(ctx context.Context, n int, at time.Time) (started int, err error) {
 	for range n {
 		var opts []kagzi.StartOption
@@ -36,7 +36,8 @@ func (c *customers) burst(ctx context.Context, n int, at time.Time) (started int
 	return started, nil
 }
 
-// startShort starts a run of a short program in a queue, and returns its ID, empty if nobody knows whether there is one.
+// startShort starts a run of a short program in a queue, and returns its ID, empty if nobody knows whether there is
+// one.
 func (c *customers) startShort(ctx context.Context, queue string, opts ...kagzi.StartOption) kagzi.RunID {
 	job := load.Job{Seed: c.seed, N: burstJobs + int(c.bursts.Add(1))}
 	for ops := load.Of(job).Ops; len(ops) > 1 || ops[0].Kind != "step"; ops = load.Of(job).Ops {
@@ -47,8 +48,9 @@ func (c *customers) startShort(ctx context.Context, queue string, opts ...kagzi.
 	return c.start(ctx, 0, job, s)
 }
 
-// murmur starts a run in the quiet queue now and then, until the customers are shut. Nobody else does, and no worker tells itself of them:
-// if hints are lost, only polling finds them. In a busy queue, the claims for one run find the others, too.
+// murmur starts a run in the quiet queue now and then, until the customers are shut. Nobody else does, and no worker
+// tells itself of them: if hints are lost, only polling finds them. In a busy queue, the claims for one run find the
+// others, too.
 func (c *customers) murmur(ctx context.Context) {
 	r := rand.New(rand.NewPCG(c.seed, 1))
 	for !c.shut.Load() && sleep(ctx, time.Second+time.Duration(r.IntN(2000))*time.Millisecond) {
@@ -58,8 +60,8 @@ func (c *customers) murmur(ctx context.Context) {
 	}
 }
 
-// cancel cancels a run that a customer has started, and reports whether that was acknowledged. It leaves all others: what the run above one
-// returns would depend on the cancel.
+// cancel cancels a run that a customer has started, and reports whether that was acknowledged. It leaves all others:
+// what the run above one returns would depend on the cancel.
 func (c *customers) cancel(ctx context.Context, run uuid.UUID) bool {
 	call := evidence.Call{Verb: "cancel", Run: run.String()}
 	if !c.started(call.Run) {
@@ -72,7 +74,10 @@ func (c *customers) cancel(ctx context.Context, run uuid.UUID) bool {
 
 // bulk changes some runs by a verb for many. It mostly changes them in ways that let them go on.
 func (c *customers) bulk(ctx context.Context, r *rand.Rand) int {
-	return c.changeAll(ctx, 0, []string{"update all", "update all", "update all", "resume all", "cancel all", "delete all"}[r.IntN(6)])
+	return c.changeAll(ctx, 0, []string{
+		"update all", "update all", "update all", "resume all", "cancel all",
+		"delete all",
+	}[r.IntN(6)])
 }
 
 // started reports whether a customer was told that it has started a run.

@@ -48,7 +48,10 @@ func (r *round) openCustomers(ctx context.Context) error {
 		return err
 	}
 	r.customers = &customers{pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison}
-	r.sampler = &sampler{pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent, poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble}
+	r.sampler = &sampler{
+		pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent,
+		poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble,
+	}
 	return nil
 }
 
@@ -57,7 +60,8 @@ const callTimeout = 5 * time.Second
 
 // definite are the errors that say that a call had no effect.
 var definite = []error{
-	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded, kagzi.ErrCompensated,
+	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
+	kagzi.ErrCompensated,
 	kagzi.ErrIDTaken, kagzi.ErrIDConflict, kagzi.ErrKeyFull, kagzi.ErrPayloadTooLarge,
 }
 
@@ -152,7 +156,10 @@ func (c *customers) do(ctx context.Context, number int, job load.Job) {
 
 // start starts the job's run, and returns its ID, empty if there is none or nobody knows.
 func (c *customers) start(ctx context.Context, number int, job load.Job, s load.Script) kagzi.RunID {
-	call := evidence.Call{Client: number, Verb: "start", Program: job.N, ExternalID: s.ID, RolledBack: s.Tx == "roll back"}
+	call := evidence.Call{
+		Client: number, Verb: "start", Program: job.N, ExternalID: s.ID,
+		RolledBack: s.Tx == "roll back",
+	}
 	begin := func(ctx context.Context) error {
 		if s.Tx != "" {
 			return c.startInTx(ctx, job, s, &call)
@@ -172,17 +179,19 @@ func (c *customers) start(ctx context.Context, number int, job load.Job, s load.
 	return kagzi.RunID(call.Run)
 }
 
-// join makes a start that may share its run with others. If its answer is lost, nobody knows whether it has an effect, so it is not
-// repeated.
+// join makes a start that may share its run with others. If its answer is lost, nobody knows whether it has an effect,
+// so it is not repeated.
 func (c *customers) join(ctx context.Context, number int, job load.Job, how, key string) {
 	call := evidence.Call{Client: number, Verb: how, Program: job.N, Name: key}
 	c.call(ctx, &call, func(ctx context.Context) error {
 		var run *kagzi.Run[string]
 		var err error
 		if how == "batch" {
-			run, err = kagzi.StartItem(ctx, c.client, load.Collected, load.Item(job), kagzi.Batch{Key: key, Most: 5, Within: 300 * time.Millisecond})
+			run, err = kagzi.StartItem(ctx, c.client, load.Collected, load.Item(job),
+				kagzi.Batch{Key: key, Most: 5, Within: 300 * time.Millisecond})
 		} else {
-			run, err = kagzi.Start(ctx, c.client, load.Settled, load.Item(job), kagzi.Debounce{Key: key, Delay: 200 * time.Millisecond, Max: time.Second})
+			run, err = kagzi.Start(ctx, c.client, load.Settled, load.Item(job),
+				kagzi.Debounce{Key: key, Delay: 200 * time.Millisecond, Max: time.Second})
 		}
 		if err == nil {
 			call.Run = string(run.ID())
@@ -198,7 +207,8 @@ var errRolledBack = errors.New("rolled back as planned")
 
 func (c *customers) startInTx(ctx context.Context, job load.Job, s load.Script, call *evidence.Call) error {
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		run, err := kagzi.Start(ctx, c.client, load.Run, job, append(s.Options[:len(s.Options):len(s.Options)], kagzi.InTx(tx))...)
+		run, err := kagzi.Start(ctx, c.client, load.Run, job, append(s.Options[:len(s.Options):len(s.Options)],
+			kagzi.InTx(tx))...)
 		if err != nil {
 			return err
 		}
@@ -218,8 +228,12 @@ func (c *customers) startInTx(ctx context.Context, job load.Job, s load.Script, 
 func (c *customers) send(ctx context.Context, number int, job load.Job, run kagzi.RunID) {
 	for i, payload := range load.Messages(job) {
 		m := load.Mail.With(payload).WithID(kagzi.ID(fmt.Sprint("m", i)))
-		call := evidence.Call{Client: number, Verb: "signal", Run: string(run), Name: load.Mail.Name(), Message: fmt.Sprint("m", i)}
-		if c.insist(ctx, call, func(ctx context.Context) error { return c.client.Signal(ctx, run, m) }).Outcome != evidence.OK {
+		call := evidence.Call{
+			Client: number, Verb: "signal", Run: string(run), Name: load.Mail.Name(),
+			Message: fmt.Sprint("m", i),
+		}
+		if c.insist(ctx, call, func(ctx context.Context) error { return c.client.Signal(ctx, run, m) }).
+			Outcome != evidence.OK {
 			return // the run is over
 		}
 	}
@@ -285,10 +299,14 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 		c.insist(ctx, call, func(ctx context.Context) error { return c.client.PauseRun(ctx, run, by) })
 		sleep(ctx, 300*time.Millisecond)
 		call.Verb = "unpause"
-		c.insist(context.WithoutCancel(ctx), call, func(ctx context.Context) error { return c.client.UnpauseRun(ctx, run, by) })
+		c.insist(context.WithoutCancel(ctx), call, func(ctx context.Context) error {
+			return c.client.UnpauseRun(ctx, run, by)
+		})
 	case "update":
 		call.Priority = 2
-		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Update(ctx, run, kagzi.Priority(call.Priority), by) })
+		c.insist(ctx, call, func(ctx context.Context) error {
+			return c.client.Update(ctx, run, kagzi.Priority(call.Priority), by)
+		})
 	case "resume":
 		if c.ended(ctx, run) {
 			c.insist(ctx, call, func(ctx context.Context) error { return c.client.Resume(ctx, run, by) })
@@ -351,7 +369,10 @@ func (c *customers) changeAll(ctx context.Context, number int, verb string) int 
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, run := range done.Changed {
-			c.calls = append(c.calls, evidence.Call{Client: number, Verb: one, Run: string(run), Began: call.Began, Ended: call.Ended, Outcome: evidence.OK})
+			c.calls = append(c.calls, evidence.Call{
+				Client: number, Verb: one, Run: string(run), Began: call.Began,
+				Ended: call.Ended, Outcome: evidence.OK,
+			})
 		}
 	}
 	return len(done.Changed)

@@ -16,15 +16,17 @@ func (r *round) deadlocks() ([]string, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
-	return []string{fmt.Sprintf("no transaction runs into a deadlock: the server has found %d, the first of them:\n%s", len(found), found[0])}, nil
+	return []string{fmt.Sprintf("no transaction runs into a deadlock: the server has found %d, the first of them:\n%s",
+		len(found), found[0])}, nil
 }
 
-// deadlocksIn returns what a server's log says of deadlocks between statements of Kagzi. A fault that locks several tables at once may
-// have to do with others.
+// deadlocksIn returns what a server's log says of deadlocks between statements of Kagzi. A fault that locks several
+// tables at once may have to do with others.
 func deadlocksIn(log string) (found []string) {
 	entry := "" // a line, and those that continue it
 	end := func() {
-		if strings.Contains(entry, "DETAIL:  Process ") && strings.Contains(entry, "; blocked by process ") && !strings.Contains(entry, "IN ACCESS EXCLUSIVE MODE") {
+		if strings.Contains(entry, "DETAIL:  Process ") && strings.Contains(entry, "; blocked by process ") &&
+			!strings.Contains(entry, "IN ACCESS EXCLUSIVE MODE") {
 			found = append(found, entry)
 		}
 	}

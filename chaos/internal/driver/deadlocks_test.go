@@ -6,7 +6,8 @@ import (
 )
 
 const logged = `2026-11-26 16:45:22.004 UTC [7] postgres ERROR:  deadlock detected at character 481
-2026-11-26 16:45:22.004 UTC [7] postgres DETAIL:  Process 7 waits for AccessShareLock on relation 16569 of database 5; blocked by process 9.
+2026-11-26 16:45:22.004 UTC [7] postgres DETAIL:  Process 7 waits for AccessShareLock on relation 16569 of database 5;
+	blocked by process 9.
 	Process 9 waits for AccessExclusiveLock on relation 16435 of database 5; blocked by process 7.
 	Process 7:
 	SELECT 1
@@ -24,7 +25,8 @@ const logged = `2026-11-26 16:45:22.004 UTC [7] postgres ERROR:  deadlock detect
 func TestDeadlocksIn(t *testing.T) {
 	t.Parallel()
 	found := deadlocksIn(logged)
-	if len(found) != 1 || !strings.Contains(found[0], "Process 6: UPDATE kagzi.workflow_runs") || strings.Contains(found[0], "HINT") {
+	if len(found) != 1 || !strings.Contains(found[0], "Process 6: UPDATE kagzi.workflow_runs") ||
+		strings.Contains(found[0], "HINT") {
 		t.Errorf("found %q", found)
 	}
 	if found := deadlocksIn(""); len(found) > 0 {

@@ -24,15 +24,17 @@ func (p Plan) expectations() check.Expectations {
 		Transactional: func(step string) bool { return moves(step) || step == "collect" },
 		Moves:         moves,
 		Ended:         func(c evidence.Call) bool { return !strings.HasPrefix(c.ExternalID, "job ") },
-		Item:          func(c evidence.Call) (string, bool) { return load.Item(load.Job{N: c.Program}), c.Verb == "batch" },
-		Settle:        p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
+		Item: func(c evidence.Call) (string, bool) {
+			return load.Item(load.Job{N: c.Program}), c.Verb == "batch"
+		},
+		Settle: p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
 		Retention: p.Keep, Backoff: load.Backoff, RunBackoff: load.RunBackoff, Published: load.Published,
 	}
 }
 
-// detects is how long a failure detector may need, if nothing else is broken: a worker whose connections are gone is dead after Grace,
-// another one once it has sent no heartbeat for StaleAfter. Either is observed for as long again, and a machine that is busy with chaos
-// adds to it.
+// detects is how long a failure detector may need, if nothing else is broken: a worker whose connections are gone is
+// dead after Grace, another one once it has sent no heartbeat for StaleAfter. Either is observed for as long again, and
+// a machine that is busy with chaos adds to it.
 func (p Plan) detects() time.Duration { return p.recovers() + 5*time.Second }
 
 // moves reports whether a step moves money.
@@ -76,11 +78,15 @@ func ending(r evidence.Run) (end check.Ending, ok bool) {
 		return end, false
 	}
 	want := load.Expect(job, max(r.Version, 1))
-	end = check.Ending{Failed: want.Failed, Output: want.Output, Registered: want.Registered, Messages: load.Messages(job)}
+	end = check.Ending{
+		Failed: want.Failed, Output: want.Output, Registered: want.Registered,
+		Messages: load.Messages(job),
+	}
 	if want.Poison {
 		end.Kinds = []string{"crash_loop"}
 	}
-	end.Replaced = load.Shared(job) || r.Queue == "keyed" || strings.HasSuffix(r.Schedule, string(kagzi.OverlapCancelPrevious))
+	end.Replaced = load.Shared(job) || r.Queue == "keyed" ||
+		strings.HasSuffix(r.Schedule, string(kagzi.OverlapCancelPrevious))
 	if r.Origin != "" && len(end.Messages) > 0 {
 		return end, false // a fork may begin behind a message, and get it again
 	}

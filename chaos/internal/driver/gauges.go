@@ -14,8 +14,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
 )
 
-// Gauges are what must not grow for ever, sampled in a soak: goroutines and memory of the workers, connections, dead tuples, and the
-// sizes of tables.
+// Gauges are what must not grow for ever, sampled in a soak: goroutines and memory of the workers, connections, dead
+// tuples, and the sizes of tables.
 type gauges struct {
 	pool   *pgxpool.Pool
 	places []*fleet.Place
@@ -27,7 +27,8 @@ type gauges struct {
 // Sizes are those of the tables with their indexes; of an idle database they stay, because VACUUM frees no file.
 const gauged = `
 	SELECT 'dead tuples of ' || relname, n_dead_tup::float8 FROM pg_stat_user_tables WHERE schemaname = 'kagzi'
-	UNION ALL SELECT 'size of ' || relname, pg_total_relation_size(relid)::float8 FROM pg_stat_user_tables WHERE schemaname = 'kagzi'
+	UNION ALL SELECT 'size of ' || relname, pg_total_relation_size(relid)::float8 FROM pg_stat_user_tables
+		WHERE schemaname = 'kagzi'
 	UNION ALL SELECT 'connections', count(*)::float8 FROM pg_stat_activity WHERE backend_type = 'client backend'
 	UNION ALL SELECT 'locks', count(*)::float8 FROM pg_locks`
 
@@ -107,8 +108,9 @@ func floorOf(name string) float64 {
 // leastSamples is how many samples a slope needs.
 const leastSamples = 24
 
-// slope reports whether a series grows: after the first quarter, in which everything fills up, the least value of the last third is a fifth
-// above the greatest value of the first, and more than floor above it. Peaks, and sawteeth of any height, are no growth.
+// slope reports whether a series grows: after the first quarter, in which everything fills up, the least value of the
+// last third is a fifth above the greatest value of the first, and more than floor above it. Peaks, and sawteeth of any
+// height, are no growth.
 func slope(series []float64, floor float64) (from, to float64, grows bool) {
 	if len(series) < leastSamples {
 		return 0, 0, false

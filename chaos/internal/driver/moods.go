@@ -10,9 +10,9 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
 )
 
-// deafen keeps all hints from workers and customers, for the whole round, and lets the other notifications pass: no listener knows of the
-// loss. It is no trouble: the bounds of polling hold. A fault that passes does not show that nobody polls, because the first
-// notification after it wakes everybody.
+// deafen keeps all hints from workers and customers, for the whole round, and lets the other notifications pass: no
+// listener knows of the loss. It is no trouble: the bounds of polling hold. A fault that passes does not show that
+// nobody polls, because the first notification after it wakes everybody.
 func (r *round) deafen() {
 	for _, p := range append([]*fleet.Place{r.client}, r.places...) {
 		r.deaf = append(r.deaf, p.Proxy.Impose(pgproxy.Trouble{Deaf: fault.IsHint}))
@@ -28,5 +28,8 @@ func (r *round) unheard() []evidence.Injected {
 	for _, i := range r.deaf {
 		n += i.Count()
 	}
-	return []evidence.Injected{{Fault: "F27 deaf for the whole round", Effect: n, Note: fmt.Sprintf("%d notifications", n)}}
+	return []evidence.Injected{{
+		Fault: "F27 deaf for the whole round", Effect: n,
+		Note: fmt.Sprintf("%d notifications", n),
+	}}
 }

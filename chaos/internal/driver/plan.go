@@ -1,5 +1,5 @@
-// Package driver makes a plan from a seed, carries it out against real worker processes and a real Postgres, and gathers the
-// evidence.
+// Package driver makes a plan from a seed, carries it out against real worker processes and a real Postgres, and
+// gathers the evidence.
 package driver
 
 import (
@@ -32,7 +32,8 @@ type Options struct {
 
 // flags returns the flags, but for the seed, that give the same plan.
 func (o Options) flags() string {
-	text := fmt.Sprintf("-server %q -duration %v -workers %d -customers %d", cmp.Or(o.Server, "plain"), o.Duration, o.Workers, o.Customers)
+	text := fmt.Sprintf("-server %q -duration %v -workers %d -customers %d", cmp.Or(o.Server, "plain"), o.Duration,
+		o.Workers, o.Customers)
 	if o.Deaf {
 		text += " -deaf"
 	}
@@ -69,16 +70,25 @@ type Injection struct {
 	Seed  uint64
 }
 
-// The profiles are configurations of workers. Short times make many takeovers, long ones make takeovers depend on the loss of
-// connections.
+// The profiles are configurations of workers. Short times make many takeovers, long ones make takeovers depend on the
+// loss of connections.
 var profiles = []fault.Times{
-	{Lease: 3 * time.Second, Heartbeat: 300 * time.Millisecond, Stale: 3 * time.Second, Poll: 300 * time.Millisecond, Grace: 1500 * time.Millisecond},
-	{Lease: 5 * time.Minute, Heartbeat: 500 * time.Millisecond, Stale: 3 * time.Second, Poll: 500 * time.Millisecond, Grace: 1500 * time.Millisecond},
-	{Lease: 2 * time.Second, Heartbeat: 500 * time.Millisecond, Stale: 6 * time.Second, Poll: time.Second, Grace: 3 * time.Second},
+	{
+		Lease: 3 * time.Second, Heartbeat: 300 * time.Millisecond, Stale: 3 * time.Second, Poll: 300 * time.Millisecond,
+		Grace: 1500 * time.Millisecond,
+	},
+	{
+		Lease: 5 * time.Minute, Heartbeat: 500 * time.Millisecond, Stale: 3 * time.Second, Poll: 500 * time.Millisecond,
+		Grace: 1500 * time.Millisecond,
+	},
+	{
+		Lease: 2 * time.Second, Heartbeat: 500 * time.Millisecond, Stale: 6 * time.Second, Poll: time.Second,
+		Grace: 3 * time.Second,
+	},
 }
 
-// chosen returns the faults that the options allow, and those among them that only this kind of server has: a plan has more of these, or
-// they would be rare.
+// chosen returns the faults that the options allow, and those among them that only this kind of server has: a plan has
+// more of these, or they would be rare.
 func chosen(o Options, all []fault.Fault) (faults, special []fault.Fault) {
 	plain := map[string]bool{}
 	for _, f := range fault.All() {
@@ -100,7 +110,8 @@ const (
 	// clashes is after how many clashes there is a calm.
 	clashes = 5
 
-	// first is when the first clash begins, pause what is between two, and last how long before the end none begins any more.
+	// first is when the first clash begins, pause what is between two, and last how long before the end none begins any
+	// more.
 	first = 4 * time.Second
 	pause = time.Second
 	last  = 2 * time.Second
@@ -109,8 +120,8 @@ const (
 	long = 30 * time.Second
 )
 
-// calm is how long nothing is broken, so that liveness is judged under load: until what was broken has no effect any more, and then for
-// some time that is judged.
+// calm is how long nothing is broken, so that liveness is judged under load: until what was broken has no effect any
+// more, and then for some time that is judged.
 func (p Plan) calm() time.Duration { return p.recovers() + 8*time.Second }
 
 // Make returns the plan for the options, on a server that allows these faults.
@@ -122,13 +133,18 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 	}
 	faults, special := chosen(o, all)
 	if len(faults) == 0 && o.Faults != nil {
-		return p, badOption("no fault on the server %q has a name that matches `%s`. Its faults are:\n%s", cmp.Or(o.Server, "plain"), o.Faults, names(all))
+		return p, badOption("no fault on the server %q has a name that matches `%s`. Its faults are:\n%s",
+			cmp.Or(o.Server, "plain"), o.Faults, names(all))
 	}
 	for at := first; len(faults) > 0 && at < o.Duration-last; {
 		c := Clash{At: at}
 		longest := time.Duration(0)
 		add := func(f fault.Fault) {
-			i := Injection{Fault: f, After: time.Duration(r.IntN(800)) * time.Millisecond, For: []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second}[r.IntN(4)], Seed: r.Uint64()}
+			i := Injection{
+				Fault: f, After: time.Duration(r.IntN(800)) * time.Millisecond,
+				For:  []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second}[r.IntN(4)],
+				Seed: r.Uint64(),
+			}
 			c.Faults = append(c.Faults, i)
 			longest = max(longest, i.After+i.For)
 		}
@@ -192,10 +208,12 @@ func (p Plan) Config(queues map[string]int) kagzi.WorkerConfig {
 		keep.KeepForever, keep.KeepCompleted, keep.KeepFailed = false, p.Keep, p.Keep
 	}
 	if p.Options.Soak {
-		keep.KeepForever, keep.KeepCompleted, keep.KeepFailed, keep.KeepEvents = false, 20*time.Second, 20*time.Second, time.Minute
+		keep.KeepForever, keep.KeepCompleted, keep.KeepFailed, keep.KeepEvents = false, 20*time.Second, 20*time.Second,
+			time.Minute
 	}
 	return kagzi.WorkerConfig{
-		Queues: queues, MaxConcurrent: 12, LeaseTimeout: p.Times.Lease, Heartbeat: p.Times.Heartbeat, StaleAfter: p.Times.Stale,
+		Queues: queues, MaxConcurrent: 12, LeaseTimeout: p.Times.Lease, Heartbeat: p.Times.Heartbeat,
+		StaleAfter:   p.Times.Stale,
 		PollInterval: p.Times.Poll, DrainTimeout: 5 * time.Second, HungAfter: 2 * time.Second,
 		Coordinator: keep,
 	}
@@ -212,7 +230,8 @@ func (p Plan) patience() time.Duration { return 60*time.Second + 4*p.recovers() 
 // String returns the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d on %s, %v, %d workers, %d customers", p.Options.Seed, cmp.Or(p.Options.Server, "plain"), p.Options.Duration, p.Options.Workers, p.Options.Customers)
+	fmt.Fprintf(&b, "seed %d on %s, %v, %d workers, %d customers", p.Options.Seed, cmp.Or(p.Options.Server, "plain"),
+		p.Options.Duration, p.Options.Workers, p.Options.Customers)
 	if p.Poison > 0 {
 		b.WriteString(", and a run that kills each worker that executes it")
 	}
@@ -220,7 +239,8 @@ func (p Plan) String() string {
 	if p.Keep > 0 {
 		fmt.Fprintf(&b, "ended runs are deleted after %v\n", p.Keep)
 	}
-	fmt.Fprintf(&b, "lease %v, heartbeat %v, stale after %v, poll %v, grace %v\n", p.Times.Lease, p.Times.Heartbeat, p.Times.Stale, p.Times.Poll, p.Times.Grace)
+	fmt.Fprintf(&b, "lease %v, heartbeat %v, stale after %v, poll %v, grace %v\n", p.Times.Lease, p.Times.Heartbeat,
+		p.Times.Stale, p.Times.Poll, p.Times.Grace)
 	if len(p.Clash) == 0 {
 		fmt.Fprintf(&b, "no faults: the first is at %v, and the last begins %v before the end\n", first, last)
 	}

@@ -15,11 +15,15 @@ func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	faults := []fault.Fault{{Name: "F1 kill"}, {Name: "F2 freeze"}, {Name: "F1 kill"}}
 	_, err := Make(Options{Duration: time.Minute, Faults: regexp.MustCompile("thunder")}, faults)
-	if err == nil || !strings.HasSuffix(err.Error(), "\"plain\" has a name that matches `thunder`. Its faults are:\n\tF1 kill\n\tF2 freeze") {
+	if err == nil || !strings.HasSuffix(err.Error(), "\"plain\" has a name that matches `thunder`. Its faults "+
+		"are:\n\tF1 kill\n\tF2 freeze") {
 		t.Errorf("-faults: %v", err)
 	}
 	_, err = Options{Server: "moon"}.server()
-	if err == nil || !strings.Contains(err.Error(), `there is no kind of server "moon": this machine allows "plain", "synchronous standby"`) || !strings.HasSuffix(err.Error(), `, and "any"`) {
+	if err == nil ||
+		!strings.Contains(err.Error(),
+			`there is no kind of server "moon": this machine allows "plain", "synchronous standby"`) ||
+		!strings.HasSuffix(err.Error(), `, and "any"`) {
 		t.Errorf("-server: %v", err)
 	}
 }
@@ -38,7 +42,12 @@ func TestPlanWithoutFaults(t *testing.T) {
 // While the server is away, only faults of worker processes meet that, and they do. A fault that wants to be alone is.
 func TestFaultsThatMeet(t *testing.T) {
 	t.Parallel()
-	all := []fault.Fault{{Name: "away", Away: true}, {Name: "alone", Alone: true}, {Name: "local", Local: true}, {Name: "remote"}}
+	all := []fault.Fault{
+		{Name: "away", Away: true},
+		{Name: "alone", Alone: true},
+		{Name: "local", Local: true},
+		{Name: "remote"},
+	}
 	met := map[string]bool{}
 	for seed := range uint64(200) {
 		p, err := Make(Options{Seed: seed, Duration: time.Minute}, all)
@@ -57,7 +66,8 @@ func TestFaultsThatMeet(t *testing.T) {
 	}
 	for pair, may := range map[string]bool{
 		"away and local": true, "remote and local": true, "remote and remote": true,
-		"away and remote": false, "away and away": false, "alone and local": false, "alone and away": false, "alone and alone": false,
+		"away and remote": false, "away and away": false, "alone and local": false, "alone and away": false,
+		"alone and alone": false,
 	} {
 		if met[pair] != may {
 			t.Errorf("%s met: %t", pair, met[pair])
@@ -67,8 +77,12 @@ func TestFaultsThatMeet(t *testing.T) {
 
 func TestFlagsOfARecord(t *testing.T) {
 	t.Parallel()
-	o := Options{Seed: 7, Duration: time.Minute, Workers: 4, Customers: 40, Deaf: true, Faults: regexp.MustCompile("F2 |F11")}
-	if got, want := o.flags(), `-server "plain" -duration 1m0s -workers 4 -customers 40 -deaf -faults "F2 |F11"`; got != want {
+	o := Options{
+		Seed: 7, Duration: time.Minute, Workers: 4, Customers: 40, Deaf: true,
+		Faults: regexp.MustCompile("F2 |F11"),
+	}
+	if got, want := o.flags(),
+		`-server "plain" -duration 1m0s -workers 4 -customers 40 -deaf -faults "F2 |F11"`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/load"
 )
 
-// whisper publishes two events in each quiet topic, at some moment within d. In every other topic, the transaction of the first event
-// stays open until the second one has been published, or for longer: its position is lower, and it is committed later.
+// whisper publishes two events in each quiet topic, at some moment within d. In every other topic, the transaction of
+// the first event stays open until the second one has been published, or for longer: its position is lower, and it is
+// committed later.
 func (c *customers) whisper(ctx context.Context, d time.Duration) {
 	var all sync.WaitGroup
 	defer all.Wait()

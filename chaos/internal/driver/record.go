@@ -100,16 +100,20 @@ func summarize(w io.Writer, all []Record) {
 			}
 		}
 		f := r.Figures
-		sum.Runs, sum.Steps, sum.Executions, sum.Repeated = sum.Runs+f.Runs, sum.Steps+f.Steps, sum.Executions+f.Executions, sum.Repeated+f.Repeated
+		sum.Runs, sum.Steps, sum.Executions, sum.Repeated = sum.Runs+f.Runs, sum.Steps+f.Steps, sum.Executions+
+			f.Executions, sum.Repeated+f.Repeated
 		sum.Refused, sum.Claims, sum.TakenOver = sum.Refused+f.Refused, sum.Claims+f.Claims, sum.TakenOver+f.TakenOver
 		sum.Ended, sum.Judged, sum.Watched = sum.Ended+f.Ended, sum.Judged+f.Judged, sum.Watched+f.Watched
 		sum.HealedToEnd = max(sum.HealedToEnd, f.HealedToEnd)
-		sum.KillToClaim, sum.DueToClaim = append(sum.KillToClaim, f.KillToClaim...), append(sum.DueToClaim, f.DueToClaim...)
+		sum.KillToClaim, sum.DueToClaim = append(sum.KillToClaim, f.KillToClaim...),
+			append(sum.DueToClaim, f.DueToClaim...)
 	}
 	slices.Sort(sum.KillToClaim)
 	slices.Sort(sum.DueToClaim)
-	fmt.Fprintf(w, "%d rounds in %v: %s. %d calls of clients, %d of them with an unknown outcome.\n\n%s\n", len(all), time.Duration(seconds*float64(time.Second)).Round(time.Second), count(verdicts), calls, unknown, sum)
-	fmt.Fprintf(w, "Seeds: %s.\n\nBroken: %s.\n\n", strings.Join(seeds, " "), cmp.Or(strings.Join(broken, ", "), "none"))
+	fmt.Fprintf(w, "%d rounds in %v: %s. %d calls of clients, %d of them with an unknown outcome.\n\n%s\n", len(all),
+		time.Duration(seconds*float64(time.Second)).Round(time.Second), count(verdicts), calls, unknown, sum)
+	fmt.Fprintf(w, "Seeds: %s.\n\nBroken: %s.\n\n", strings.Join(seeds, " "),
+		cmp.Or(strings.Join(broken, ", "), "none"))
 	table(w, "fault", faults)
 	table(w, "fault without an effect, or hidden by another one", idle)
 	table(w, "pair of faults that met in a passing round", pairs)

@@ -65,8 +65,8 @@ type Result struct {
 	Took     time.Duration
 }
 
-// Play makes a plan, carries it out and judges it. It prints the plan and the judgement to w. With planOnly it prints the plan alone. An
-// error means that the round could not be played: nothing is known then.
+// Play makes a plan, carries it out and judges it. It prints the plan and the judgement to w. With planOnly it prints
+// the plan alone. An error means that the round could not be played: nothing is known then.
 func Play(ctx context.Context, w io.Writer, o Options, planOnly bool) (_ Record, err error) {
 	g, err := o.server()
 	if err != nil {
@@ -131,7 +131,8 @@ func (r *round) prepare(ctx context.Context) error {
 		}
 	}
 	var err error
-	if r.said, err = os.OpenFile(filepath.Join(r.plan.Options.Dir, "clients.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
+	if r.said, err = os.OpenFile(filepath.Join(r.plan.Options.Dir, "clients.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE,
+		0o600); err != nil {
 		return err
 	}
 	c, err := kagzi.NewClient(r.pool, r.clientConfig())
@@ -190,7 +191,8 @@ func (r *round) inTrouble() bool {
 	return r.faults.Load() > 0 || evidence.Now()-time.Duration(r.lastOver.Load()) < r.plan.recovers()
 }
 
-// play lets the workers, the customers and the faults go on at once until the plan's end, and then waits for the last runs.
+// play lets the workers, the customers and the faults go on at once until the plan's end, and then waits for the last
+// runs.
 func (r *round) play(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -239,7 +241,8 @@ func (r *round) play(ctx context.Context) error {
 // mute is how long no look at the tables may succeed until a round is given up. Faults end sooner.
 const mute = 3 * time.Minute
 
-// serverAnswers reports whether the server answers a session of its own. Then something has kept all others waiting, which is a failure.
+// serverAnswers reports whether the server answers a session of its own. Then something has kept all others waiting,
+// which is a failure.
 func (r *round) serverAnswers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -249,7 +252,9 @@ func (r *round) serverAnswers(ctx context.Context) bool {
 	}
 	defer conn.Close(ctx)
 	var waiting string
-	err = conn.QueryRow(ctx, `SELECT coalesce(string_agg(concat_ws(' ', application_name, state, wait_event, left(query, 100)), '; '), '') FROM pg_stat_activity WHERE state <> 'idle'`).Scan(&waiting)
+	err = conn.QueryRow(ctx,
+		`SELECT coalesce(string_agg(concat_ws(' ', application_name, state, wait_event, left(query, 100)), '; '), '')
+			FROM pg_stat_activity WHERE state <> 'idle'`).Scan(&waiting)
 	if err != nil {
 		return false
 	}
@@ -287,7 +292,11 @@ func (r *round) exited(p *fleet.Process) {
 
 // injectAll carries out the plan's clashes, one after the other.
 func (r *round) injectAll(ctx context.Context, begun time.Time) {
-	r.world = &fault.World{Server: r.site.Server, Admin: r.pool, Places: r.places, Client: r.client, Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst, Cancel: r.customers.cancel, Bulk: r.customers.bulk}
+	r.world = &fault.World{
+		Server: r.site.Server, Admin: r.pool, Places: r.places, Client: r.client,
+		Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst, Cancel: r.customers.cancel,
+		Bulk: r.customers.bulk,
+	}
 	for _, c := range r.plan.Clash {
 		if !sleep(ctx, c.At-time.Since(begun)) {
 			return
@@ -312,7 +321,8 @@ func (r *round) injectAll(ctx context.Context, begun time.Time) {
 func (r *round) inject(ctx context.Context, begun time.Time, i Injection) {
 	r.faults.Add(1)
 	at := evidence.Now()
-	limited, cancel := context.WithTimeout(ctx, i.For+2*mute) // a server that accepts no connections may still answer the others
+	// a server that accepts no connections may still answer the others
+	limited, cancel := context.WithTimeout(ctx, i.For+2*mute)
 	defer cancel()
 	effect, note, err := i.Fault.Inject(limited, r.world, rand.New(rand.NewPCG(i.Seed, 1)), i.For)
 	v := evidence.Injected{Fault: i.Fault.Name, Began: at, Ended: evidence.Now(), Effect: effect, Note: note}
@@ -392,10 +402,11 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// endOrphans terminates the runs that wait for messages and of which no customer knows, for longer than a customer waits for an answer: that
-// to their start was lost.
+// endOrphans terminates the runs that wait for messages and of which no customer knows, for longer than a customer
+// waits for an answer: that to their start was lost.
 func (r *round) endOrphans(ctx context.Context) {
-	rows, _ := r.pool.Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'SLEEPING' AND waiting_on = 'signal ' || $1
+	rows, _ := r.pool.Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'SLEEPING'
+		AND waiting_on = 'signal ' || $1
 		AND created_at < clock_timestamp() - $2::interval`, load.Mail.Name(), 2*callTimeout) // CollectRows returns its error
 	waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string]) // the next look comes soon
 	for _, run := range waiting {
@@ -440,11 +451,15 @@ func (r *round) result(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	tables = append(tables, locked...)
-	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, append(r.injected, r.unheard()...), over, time.Duration(r.lastOver.Load())
+	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, append(r.injected, r.unheard()...), over,
+		time.Duration(r.lastOver.Load())
 	e.Samples, e.Clock = samples, clock
 	e.Exits = r.exits
 	for _, s := range load.Schedules(r.plan.Options.Seed, r.since, r.until) {
-		ticks, err := check.Ticks(check.Timetable{Schedule: s.Name, Cron: s.Cron, Every: s.Every, Start: r.since, Overlap: string(s.Overlap)}, r.since.Add(-time.Second), r.until)
+		ticks, err := check.Ticks(check.Timetable{
+			Schedule: s.Name, Cron: s.Cron, Every: s.Every, Start: r.since,
+			Overlap: string(s.Overlap),
+		}, r.since.Add(-time.Second), r.until)
 		if err != nil {
 			return nil, err
 		}

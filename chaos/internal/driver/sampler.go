@@ -28,14 +28,15 @@ type sampler struct {
 	clock   []evidence.Stamp
 }
 
-// For each limit that has room, the run that is its next one: it is due, and nothing holds it back. A run that holds a slot of its key needs
-// no room. $2 is the newest version of the code that a worker with a free slot has.
+// For each limit that has room, the run that is its next one: it is due, and nothing holds it back. A run that holds a
+// slot of its key needs no room. $2 is the newest version of the code that a worker with a free slot has.
 const nextOfLimits = `
 	SELECT coalesce(jsonb_object_agg(concat_ws(' ', n.task_queue, n.run_key, n.slot), n.run_id), '{}')
 	FROM (
 		SELECT DISTINCT ON (r.task_queue, r.run_key, r.slot) r.task_queue, r.run_key, r.slot, r.run_id
 		FROM kagzi.workflow_runs r
-		WHERE r.task_queue IN ('keyed', 'held', 'narrow', 'fast') AND r.status IN ('PENDING', 'SLEEPING') AND r.paused_at IS NULL AND r.outcome IS NULL
+		WHERE r.task_queue IN ('keyed', 'held', 'narrow', 'fast') AND r.status IN ('PENDING', 'SLEEPING')
+			AND r.paused_at IS NULL AND r.outcome IS NULL
 			AND r.recoveries < 3 AND coalesce(r.version, 1) <= $2 AND r.available_at < clock_timestamp() - $1::interval
 		ORDER BY r.task_queue, r.run_key, r.slot, r.priority, r.available_at, r.run_id
 	) n
@@ -46,10 +47,11 @@ const nextOfLimits = `
 			AND k.slot IS NOT NULL AND (k.status = 'RUNNING' OR k.slot = 2 AND k.status IN ('PENDING', 'SLEEPING'))
 	) h
 	WHERE coalesce(n.slot = 2, false)
-		OR h.n < coalesce(q.max_running, q.key_max_running, 1000000) AND coalesce(q.rate_at, '-infinity') < clock_timestamp()`
+		OR h.n < coalesce(q.max_running, q.key_max_running, 1000000)
+			AND coalesce(q.rate_at, '-infinity') < clock_timestamp()`
 
-// A run counts as due if a worker with a free slot could take it at once: its queue has no limits, and nothing holds it back. A run that
-// may have killed its workers often waits for a worker that has nothing else to do.
+// A run counts as due if a worker with a free slot could take it at once: its queue has no limits, and nothing holds it
+// back. A run that may have killed its workers often waits for a worker that has nothing else to do.
 const sample = `
 	SELECT clock_timestamp(),
 		(SELECT coalesce(jsonb_object_agg(run_id, lease), '{}') FROM kagzi.workflow_runs WHERE status = 'RUNNING'),
@@ -95,7 +97,8 @@ func (s *sampler) sample(ctx context.Context) {
 	held, version := s.held() // before the table: a lease that is given up in between is not in the table any more
 	v := evidence.Sample{Trouble: s.trouble(), Held: held, Runnable: evidence.Runnable()}
 	stamp := evidence.Stamp{Asked: evidence.Now()}
-	if err := s.pool.QueryRow(ctx, sample, s.poll, version).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Next, &v.Due, &v.DueSince, &v.DueRun); err != nil {
+	if err := s.pool.QueryRow(ctx, sample, s.poll, version).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Next,
+		&v.Due, &v.DueSince, &v.DueRun); err != nil {
 		return // the server is away
 	}
 	stamp.Answered, stamp.DB = evidence.Now(), v.Now
@@ -109,8 +112,8 @@ func (s *sampler) sample(ctx context.Context) {
 	s.samples, s.clock = append(s.samples, v), append(s.clock, stamp)
 }
 
-// held returns the leases that live worker processes say that they hold, and the newest version of the code of those that have free slots,
-// which execute the older ones, too; zero if there are none.
+// held returns the leases that live worker processes say that they hold, and the newest version of the code of those
+// that have free slots, which execute the older ones, too; zero if there are none.
 func (s *sampler) held() (leases map[string]bool, version int) {
 	leases = map[string]bool{}
 	for _, place := range s.places {

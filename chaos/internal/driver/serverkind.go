@@ -32,7 +32,8 @@ func (o Options) server() (fault.ServerKind, error) {
 	for _, g := range all {
 		names = append(names, fmt.Sprintf("%q", g.Name))
 	}
-	return fault.ServerKind{}, badOption("there is no kind of server %q: this machine allows %s, and %q", o.Server, strings.Join(names, ", "), AnyServer)
+	return fault.ServerKind{}, badOption("there is no kind of server %q: this machine allows %s, and %q", o.Server,
+		strings.Join(names, ", "), AnyServer)
 }
 
 // An OptionError says which option no round can be played with.

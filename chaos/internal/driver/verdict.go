@@ -34,8 +34,8 @@ func (r *round) stuckWith(format string, args ...any) {
 // slow is how long after the last fault a run may end without its history being printed.
 const slow = 30 * time.Second
 
-// judge checks the evidence and prints what it finds: the figures, each violation, the histories of the first runs concerned, and the
-// verdict.
+// judge checks the evidence and prints what it finds: the figures, each violation, the histories of the first runs
+// concerned, and the verdict.
 func judge(w io.Writer, plan Plan, r *Result) Record {
 	var found []check.Violation
 	var reasons []string
@@ -70,7 +70,8 @@ func judge(w io.Writer, plan Plan, r *Result) Record {
 	case len(reasons) > 0:
 		verdict = Invalid
 	}
-	fmt.Fprintf(w, "%s: seed %d on %s, %v, %d faults", verdict, plan.Options.Seed, cmp.Or(plan.Options.Server, "plain"), plan.Options.Duration, len(r.Evidence.Injected))
+	fmt.Fprintf(w, "%s: seed %d on %s, %v, %d faults", verdict, plan.Options.Seed, cmp.Or(plan.Options.Server, "plain"),
+		plan.Options.Duration, len(r.Evidence.Injected))
 	if !plan.Options.Soak {
 		fmt.Fprintf(w, ", liveness judged for %v", figures.Judged.Round(time.Second))
 	}
@@ -96,7 +97,11 @@ func measured(w io.Writer, e *evidence.Evidence, figures check.Figures) {
 
 // record keeps what is worth keeping of a round.
 func record(plan Plan, r *Result, verdict Verdict, found []check.Violation, reasons []string) Record {
-	k := Record{Seed: plan.Options.Seed, Flags: plan.Options.flags(), Server: plan.Options.Server, Verdict: verdict, Seconds: r.Took.Seconds(), Faults: map[string]int{}, Reasons: reasons, Duration: plan.Options.Duration, Calls: len(r.Evidence.Calls)}
+	k := Record{
+		Seed: plan.Options.Seed, Flags: plan.Options.flags(), Server: plan.Options.Server, Verdict: verdict,
+		Seconds: r.Took.Seconds(), Faults: map[string]int{}, Reasons: reasons, Duration: plan.Options.Duration,
+		Calls: len(r.Evidence.Calls),
+	}
 	for _, v := range found {
 		if !slices.Contains(k.Broken, v.Invariant) {
 			k.Broken = append(k.Broken, v.Invariant)

@@ -1,5 +1,5 @@
-// Package evidence is what a round of chaos leaves behind: what the clients called, what the workers executed, what the database
-// recorded, and what the faults did. The checker is a function of it.
+// Package evidence is what a round of chaos leaves behind: what the clients called, what the workers executed, what the
+// database recorded, and what the faults did. The checker is a function of it.
 package evidence
 
 import (
@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Evidence is all that is known of one round. Times of the machine are those of its monotonic clock, which all processes share;
-// times of the database are its clock's.
+// Evidence is all that is known of one round. Times of the machine are those of its monotonic clock, which all
+// processes share; times of the database are its clock's.
 type Evidence struct {
-	Clock    []Stamp          // what the database's clock showed, now and then
-	Calls    []Call           // of each client in its order
-	Ledger   []Line           // of each worker process in its order
-	Changes  []Change         // of runs and steps, in the order of ChangeID; those of one run are in the order in which they happened
+	Clock  []Stamp // what the database's clock showed, now and then
+	Calls  []Call  // of each client in its order
+	Ledger []Line  // of each worker process in its order
+	// of runs and steps, in the order of ChangeID; those of one run are in the order in which they happened
+	Changes  []Change
 	Runs     []Run            // the final table
 	Steps    []Step           // the final table
 	Messages []Message        // the final table
@@ -56,8 +57,8 @@ type Stamp struct {
 // An Outcome is what a client knows of its call.
 type Outcome string
 
-// The outcomes. Unknown is that of a call whose answer was lost, or that gave up waiting: it may have had its effect or not, and may
-// have it later.
+// The outcomes. Unknown is that of a call whose answer was lost, or that gave up waiting: it may have had its effect or
+// not, and may have it later.
 const (
 	OK      Outcome = "ok"
 	Failed  Outcome = "failed"
@@ -66,10 +67,11 @@ const (
 
 // A Call is one call of a client of the driver.
 type Call struct {
-	Client     int
-	Began      time.Duration
-	Ended      time.Duration
-	Verb       string // "start", "signal", "cancel", "terminate", "resume", "restart", "fork", "pause", "unpause", "result", …
+	Client int
+	Began  time.Duration
+	Ended  time.Duration
+	// "start", "signal", "cancel", "terminate", "resume", "restart", "fork", "pause", "unpause", "result", …
+	Verb       string
 	Program    int    // of a start: the number of the program that the run executes
 	ExternalID string // of a start: empty if it gave none
 	Run        string // the run that it was about, or that a start made or found; empty if unknown
@@ -109,7 +111,8 @@ const (
 	Stopped = "STOPPED" // Worker.Run returned: Detail is "goroutines: 0", the number that were left, or "error: …"
 )
 
-// Stop returns what a line of the event Stopped says: the number of goroutines that were left, or the error of Worker.Run.
+// Stop returns what a line of the event Stopped says: the number of goroutines that were left, or the error of
+// Worker.Run.
 func (l Line) Stop() (goroutines int, err string) {
 	if text, failed := strings.CutPrefix(l.Detail, "error: "); failed {
 		return 0, text
@@ -121,8 +124,8 @@ func (l Line) Stop() (goroutines int, err string) {
 	return n, ""
 }
 
-// A Change is a change of a row of kagzi.workflow_runs or kagzi.step_runs, recorded by a trigger in the same transaction. Payloads
-// are left out, and of outputs there is a hash.
+// A Change is a change of a row of kagzi.workflow_runs or kagzi.step_runs, recorded by a trigger in the same
+// transaction. Payloads are left out, and of outputs there is a hash.
 type Change struct {
 	ChangeID  int64
 	At        time.Time // by the database's clock, when the statement changed the row
@@ -153,10 +156,11 @@ type Run struct {
 	CancelRequested                                           time.Time
 	Lease                                                     string
 	Quarantined                                               bool
-	Hash                                                      string // of the output, as in Change; empty if there is none
-	Paused                                                    bool
-	WaitingOn                                                 string // "deletion" if the run is being deleted
-	Compensated                                               bool   // its compensations have begun
+	// of the output, as in Change; empty if there is none
+	Hash        string
+	Paused      bool
+	WaitingOn   string // "deletion" if the run is being deleted
+	Compensated bool   // its compensations have begun
 }
 
 // A Step is a row of kagzi.step_runs at the end.
@@ -193,7 +197,8 @@ type Reader struct {
 
 // A Verb is a row of kagzi.run_events at the end.
 type Verb struct {
-	Run, Event, Other, Reason string // Event is CANCELLED, TERMINATED, RESUMED, RESTARTED, FORKED, PAUSED, UNPAUSED, UPDATED or DELETED
+	// Event is CANCELLED, TERMINATED, RESUMED, RESTARTED, FORKED, PAUSED, UNPAUSED, UPDATED or DELETED
+	Run, Event, Other, Reason string
 	At                        time.Time
 }
 
@@ -240,12 +245,13 @@ type Exit struct {
 // A Sample is what the driver saw at one moment, over a connection of its own.
 type Sample struct {
 	At       time.Duration
-	Trouble  bool              // a fault is under way, or is over for less than the time that recovery may take
-	Lapsed   int               // runs that are RUNNING although their lease is over
-	Due      int               // runs that a live worker could have claimed, because they are due and it has free slots
-	DueSince time.Time         // when the oldest of these became due
-	DueRun   string            // which that is
-	Next     map[string]string // for queues and keys with limits that have room, the due run that is next, if a live worker has a free slot
+	Trouble  bool      // a fault is under way, or is over for less than the time that recovery may take
+	Lapsed   int       // runs that are RUNNING although their lease is over
+	Due      int       // runs that a live worker could have claimed, because they are due and it has free slots
+	DueSince time.Time // when the oldest of these became due
+	DueRun   string    // which that is
+	// for queues and keys with limits that have room, the due run that is next, if a live worker has a free slot
+	Next     map[string]string
 	Now      time.Time         // the database's clock
 	Running  map[string]string // runs that are RUNNING, with their lease
 	Held     map[string]bool   // leases that a live worker process says that it holds

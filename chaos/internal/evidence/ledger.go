@@ -18,8 +18,8 @@ import (
 // longest is the length of the longest text that Digest leaves as it is.
 const longest = 4096
 
-// Digest returns text itself, or a hash of it if it is long. The texts of lines, and the payloads that Load returns, are digests: so
-// they can be compared.
+// Digest returns text itself, or a hash of it if it is long. The texts of lines, and the payloads that Load returns,
+// are digests: so they can be compared.
 func Digest(text string) string {
 	if len(text) <= longest {
 		return text
@@ -27,8 +27,8 @@ func Digest(text string) string {
 	return fmt.Sprintf("%d bytes, SHA-256 %x", len(text), sha256.Sum256([]byte(text)))
 }
 
-// A Ledger is the file in which a worker process says what it does. Each line is one write(2) to a file opened for appending, so it
-// stays when the process is killed. A Ledger is safe for concurrent use.
+// A Ledger is the file in which a worker process says what it does. Each line is one write(2) to a file opened for
+// appending, so it stays when the process is killed. A Ledger is safe for concurrent use.
 type Ledger struct {
 	file   *os.File
 	worker string
@@ -43,8 +43,8 @@ func OpenLedger(path, worker string) (*Ledger, error) {
 	return &Ledger{file: f, worker: worker}, nil
 }
 
-// Write appends a line. The ledger sets its time and its worker. Write panics if the line cannot be written, because without it the
-// checker would accuse the innocent.
+// Write appends a line. The ledger sets its time and its worker. Write panics if the line cannot be written, because
+// without it the checker would accuse the innocent.
 func (l *Ledger) Write(line Line) {
 	line.At, line.Worker, line.Detail = Now(), l.worker, Digest(line.Detail)
 	if _, err := l.file.WriteString(encode(line)); err != nil {
@@ -63,7 +63,8 @@ var (
 
 func encode(l Line) string {
 	fields := []string{
-		strconv.FormatInt(int64(l.At), 10), l.Worker, l.Event, l.Run, l.Step, strconv.Itoa(l.Attempt), l.Lease, l.Detail,
+		strconv.FormatInt(int64(l.At), 10), l.Worker, l.Event, l.Run, l.Step, strconv.Itoa(l.Attempt),
+		l.Lease, l.Detail,
 	}
 	for i, f := range fields {
 		fields[i] = escape.Replace(f)
@@ -88,11 +89,13 @@ func decode(text string) (Line, error) {
 		f[i] = unescape.Replace(f[i])
 	}
 	return Line{
-		At: time.Duration(at), Worker: f[1], Event: f[2], Run: f[3], Step: f[4], Attempt: attempt, Lease: f[6], Detail: f[7],
+		At: time.Duration(at), Worker: f[1], Event: f[2], Run: f[3], Step: f[4], Attempt: attempt, Lease: f[6],
+		Detail: f[7],
 	}, nil
 }
 
-// ReadLedgers returns the lines of all ledgers in a directory, by time. The ledgers are the files whose name ends with ".ledger".
+// ReadLedgers returns the lines of all ledgers in a directory, by time. The ledgers are the files whose name ends with
+// ".ledger".
 func ReadLedgers(dir string) (lines []Line, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.ledger"))
 	if err != nil {

@@ -21,7 +21,8 @@ const createTables = `
 		to_account   text NOT NULL,
 		amount       bigint NOT NULL
 	);
-	CREATE TABLE chaos.items (item_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, item text NOT NULL, run_id text NOT NULL)`
+	CREATE TABLE chaos.items (item_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, item text NOT NULL,
+		run_id text NOT NULL)`
 
 // CreateTables creates the application's tables. A transactional step that moves money changes two
 // accounts and inserts one effect.
@@ -30,15 +31,16 @@ func CreateTables(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// Load reads what the database and the ledgers in dir say: the final tables, the audit and the application's tables, all of one
-// snapshot. The rest is the driver's: Clock, Calls, Ticks, Samples, Injected, Healed and Over.
+// Load reads what the database and the ledgers in dir say: the final tables, the audit and the application's tables,
+// all of one snapshot. The rest is the driver's: Clock, Calls, Ticks, Samples, Injected, Healed and Over.
 //
 // The database must have the audit of package dbtest and the tables of CreateTables.
 func Load(ctx context.Context, pool *pgxpool.Pool, dir string) (*Evidence, error) {
 	e := &Evidence{}
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		return e.read(ctx, tx)
-	})
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			return e.read(ctx, tx)
+		})
 	if err != nil {
 		return nil, fmt.Errorf("read the database: %w", err)
 	}
@@ -51,24 +53,35 @@ func Load(ctx context.Context, pool *pgxpool.Pool, dir string) (*Evidence, error
 // The statements return the columns in the order of the fields of their type: see pgx.RowToStructByPos.
 const (
 	selectChanges = `
-		SELECT change_id, at, txid::text::bigint, relation, operation, run_id::text, coalesce(step_id, ''), coalesce(attempt, 0),
-			coalesce(old_status, ''), coalesce(new_status, ''), coalesce(old_lease::text, ''), coalesce(new_lease::text, ''),
-			CASE WHEN operation = 'DELETE' THEN jsonb_strip_nulls(old) ELSE 'null' END, coalesce(jsonb_strip_nulls(new), 'null'), application
+		SELECT change_id, at, txid::text::bigint, relation, operation, run_id::text, coalesce(step_id, ''),
+			coalesce(attempt, 0),
+			coalesce(old_status, ''), coalesce(new_status, ''), coalesce(old_lease::text, ''),
+				coalesce(new_lease::text, ''),
+			CASE WHEN operation = 'DELETE' THEN jsonb_strip_nulls(old) ELSE 'null' END, coalesce(jsonb_strip_nulls(new),
+				'null'), application
 		FROM kagzi_audit.changes ORDER BY change_id`
 
 	selectRuns = `
-		SELECT run_id::text, coalesce(external_id, ''), workflow_type, task_queue, status, coalesce(error_kind, ''), coalesce(error, ''),
-			coalesce(parent_run_id::text, ''), coalesce(parent_step_id, ''), coalesce(origin_run_id::text, ''), coalesce(schedule_name, ''),
-			coalesce(fire_at, '0001-01-01 UTC'), coalesce(encode(input, 'hex'), ''), coalesce(encode(output, 'hex'), ''),
-			coalesce(version, 0), attempts, created_at, coalesce(finished_at, '0001-01-01 UTC'), coalesce(cancel_requested_at, '0001-01-01 UTC'),
-			coalesce(lease::text, ''), quarantined, coalesce(md5(output::text), ''), paused_at IS NOT NULL, coalesce(waiting_on, ''),
+		SELECT run_id::text, coalesce(external_id, ''), workflow_type, task_queue, status, coalesce(error_kind, ''),
+			coalesce(error, ''),
+			coalesce(parent_run_id::text, ''), coalesce(parent_step_id, ''), coalesce(origin_run_id::text, ''),
+				coalesce(schedule_name, ''),
+			coalesce(fire_at, '0001-01-01 UTC'), coalesce(encode(input, 'hex'), ''), coalesce(encode(output, 'hex'),
+				''),
+			coalesce(version, 0), attempts, created_at, coalesce(finished_at, '0001-01-01 UTC'),
+				coalesce(cancel_requested_at, '0001-01-01 UTC'),
+			coalesce(lease::text, ''), quarantined, coalesce(md5(output::text), ''), paused_at IS NOT NULL,
+				coalesce(waiting_on, ''),
 			outcome IS NOT NULL
 		FROM kagzi.workflow_runs ORDER BY run_id`
 
 	selectSteps = `
-		SELECT run_id::text, step_id, status, step_kind, coalesce(child_run_id::text, ''), coalesce(error_kind, ''), attempt_number,
-			position, coalesce(sequence, 0), coalesce(encode(output, 'hex'), ''), coalesce(nullif(wake_at, 'infinity'), '0001-01-01 UTC'),
-			coalesce(started_at, '0001-01-01 UTC'), coalesce(finished_at, '0001-01-01 UTC'), coalesce(forgotten_by, 0), run_attempt,
+		SELECT run_id::text, step_id, status, step_kind, coalesce(child_run_id::text, ''), coalesce(error_kind, ''),
+			attempt_number,
+			position, coalesce(sequence, 0), coalesce(encode(output, 'hex'), ''), coalesce(nullif(wake_at, 'infinity'),
+				'0001-01-01 UTC'),
+			coalesce(started_at, '0001-01-01 UTC'), coalesce(finished_at, '0001-01-01 UTC'), coalesce(forgotten_by, 0),
+				run_attempt,
 			coalesce(md5(output::text), ''), call IS NOT NULL
 		FROM kagzi.step_runs ORDER BY run_id, position, step_id, attempt_number`
 
@@ -77,9 +90,11 @@ const (
 		FROM kagzi.signals ORDER BY run_id, sequence`
 
 	selectEvents = `
-		SELECT topic, event_id, coalesce(encode(payload, 'hex'), ''), position FROM kagzi.events ORDER BY topic, position`
+		SELECT topic, event_id, coalesce(encode(payload, 'hex'), ''), position FROM kagzi.events ORDER BY topic,
+			position`
 
-	selectReaders = `SELECT topic, consumer, position, looked_at FROM kagzi.subscriptions WHERE subscribed ORDER BY topic, consumer`
+	selectReaders = `SELECT topic, consumer, position, looked_at FROM kagzi.subscriptions WHERE subscribed
+		ORDER BY topic, consumer`
 
 	selectVerbs = `
 		SELECT run_id::text, event, coalesce(other_run_id::text, ''), coalesce(reason, ''), occurred_at

@@ -30,17 +30,20 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	dbtest.Exec(t, pool, `INSERT INTO chaos.accounts VALUES ('a', 3), ('b', 4)`)
-	dbtest.Exec(t, pool, `INSERT INTO chaos.effects (run_id, step_id, from_account, to_account, amount) VALUES ('r', 's', 'a', 'b', 1)`)
+	dbtest.Exec(t, pool, `INSERT INTO chaos.effects (run_id, step_id, from_account, to_account, amount)
+		VALUES ('r', 's', 'a', 'b', 1)`)
 	run := work(k)
 
 	e, err := evidence.Load(ctx, pool, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(e.Runs) != 1 || e.Runs[0].ID != run || e.Runs[0].Status != "COMPLETED" || e.Runs[0].Input != `"é"` || e.Runs[0].Output != `"é!"` {
+	if len(e.Runs) != 1 || e.Runs[0].ID != run || e.Runs[0].Status != "COMPLETED" || e.Runs[0].Input != `"é"` ||
+		e.Runs[0].Output != `"é!"` {
 		t.Errorf("runs: %+v", e.Runs)
 	}
-	if len(e.Steps) != 2 || e.Steps[0].Step != "greet" || e.Steps[0].Output != `"é!"` || e.Steps[0].Hash != e.Runs[0].Hash || e.Steps[1].Kind != "SIGNAL" {
+	if len(e.Steps) != 2 || e.Steps[0].Step != "greet" || e.Steps[0].Output != `"é!"` ||
+		e.Steps[0].Hash != e.Runs[0].Hash || e.Steps[1].Kind != "SIGNAL" {
 		t.Errorf("steps: %+v", e.Steps)
 	}
 	if len(e.Messages) != 1 || e.Messages[0].ConsumedBy != e.Steps[1].Step || e.Messages[0].Payload != "7" {
@@ -50,7 +53,8 @@ func TestLoad(t *testing.T) {
 		t.Errorf("first change: %s %s by %q, old %s", first.Operation, first.Table, first.By, first.Old)
 	}
 	last := e.Changes[len(e.Changes)-1]
-	if last.Table != "workflow_runs" || last.NewStatus != "COMPLETED" || last.Run != run || last.TxID == 0 || !strings.Contains(string(last.New), e.Runs[0].Hash) {
+	if last.Table != "workflow_runs" || last.NewStatus != "COMPLETED" || last.Run != run || last.TxID == 0 ||
+		!strings.Contains(string(last.New), e.Runs[0].Hash) {
 		t.Errorf("last change: %+v", last)
 	}
 	if len(e.Workers) != 1 || e.Workers[0].Status != "OFFLINE" || e.Workers[0].PID != os.Getpid() {
@@ -94,7 +98,8 @@ func TestLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := evidence.Line{
-		Event: evidence.End, Run: uuid.NewString(), Step: "a/0/b", Attempt: 2, Lease: uuid.NewString(), Detail: "\\n\ttab\nline\\\r",
+		Event: evidence.End, Run: uuid.NewString(), Step: "a/0/b", Attempt: 2, Lease: uuid.NewString(),
+		Detail: "\\n\ttab\nline\\\r",
 	}
 	before := evidence.Now()
 	l.Write(want)

@@ -6,7 +6,8 @@ import (
 	"runtime"
 )
 
-// Runnable returns how many threads of the machine want to run now, for each of its processors; zero if the system does not tell.
+// Runnable returns how many threads of the machine want to run now, for each of its processors; zero if the system does
+// not tell.
 func Runnable() float64 {
 	var one, five, fifteen float64
 	var runnable int

@@ -17,9 +17,12 @@ import (
 func claimFaults() []Fault {
 	return []Fault{
 		// F11: the server commits a claim that takes runs, and the worker does not get its answer.
-		{Name: "F11 lost answer to a claim", Kind: "F11", Inject: losing(true, func(_ *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
-			return p.DropAckIf(pgproxy.Contains(named("a claim").part), tookRuns), "a claim"
-		})},
+		{
+			Name: "F11 lost answer to a claim", Kind: "F11",
+			Inject: losing(true, func(_ *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
+				return p.DropAckIf(pgproxy.Contains(named("a claim").part), tookRuns), "a claim"
+			}),
+		},
 		// F11: claims reach the server when their workers have given them up, and have looked for what they took.
 		{Name: "F11 late claims", Kind: "F11", Inject: lateClaims},
 		// F2: a worker is frozen before it gets the answer to a claim, and goes on when others have the claim's runs.
@@ -35,7 +38,8 @@ func tookRuns(columns [][]byte) bool {
 	return len(columns) == of && columns[id] != nil
 }
 
-// resolve is the statement by which a worker looks for the runs of a claim whose answer it does not know. Other faults do not choose it.
+// resolve is the statement by which a worker looks for the runs of a claim whose answer it does not know. Other faults
+// do not choose it.
 var resolve = statement{"a look for the runs of a claim", "q.lease = ANY ($5::uuid[])", "kagzi.workflow_runs"}
 
 // givesUp is how long a worker waits for the answer to a claim.
@@ -57,8 +61,8 @@ type heldClaims struct {
 	ran sync.WaitGroup
 }
 
-// holdClaims holds back all claims of all workers, until one of the methods of what it returns lets them go. So the runs that become due
-// wait for them.
+// holdClaims holds back all claims of all workers, until one of the methods of what it returns lets them go. So the
+// runs that become due wait for them.
 func (w *World) holdClaims(ctx context.Context) *heldClaims {
 	h := &heldClaims{}
 	ctx, h.end = context.WithCancel(ctx)
@@ -134,8 +138,8 @@ func (c heldClaim) tookRuns() bool {
 	return c.Found() && c.Committed()
 }
 
-// inTime forwards the claim if its worker waits for it, with a margin for a busy machine, and reports whether it took runs. Otherwise the
-// claim is lost.
+// inTime forwards the claim if its worker waits for it, with a margin for a busy machine, and reports whether it took
+// runs. Otherwise the claim is lost.
 func (c heldClaim) inTime(t Times) bool {
 	if time.Since(c.since) > givesUp(t)*2/3 {
 		c.Discard()
@@ -146,7 +150,8 @@ func (c heldClaim) inTime(t Times) bool {
 
 // lateClaims counts the claims that took runs after their workers had given them up.
 func lateClaims(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
-	for begun := time.Now(); ctx.Err() == nil && (time.Since(begun) < d || effect == 0 && time.Since(begun) < 3*patience); {
+	for begun := time.Now(); ctx.Err() == nil &&
+		(time.Since(begun) < d || effect == 0 && time.Since(begun) < 3*patience); {
 		looks := w.count(resolve)
 		held := w.holdClaims(ctx)
 		pause(ctx, givesUp(w.Times))
@@ -201,7 +206,8 @@ func (c *counter) stop() {
 	}
 }
 
-// terminateClaim counts the claims that took runs after their worker had begun to drain, and had looked for what they took.
+// terminateClaim counts the claims that took runs after their worker had begun to drain, and had looked for what they
+// took.
 func terminateClaim(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	for begun := time.Now(); ctx.Err() == nil && effect == 0 && time.Since(begun) < d+3*patience; {
 		place, release, err := w.take(ctx, r, nil)
@@ -234,7 +240,8 @@ func (w *World) terminateAs(ctx context.Context, place *fleet.Place, process *fl
 	}
 	pause(ctx, givesUp(w.Times)/5) // some runs become due
 	before := looks.seen(place)
-	if process.Signal(syscall.SIGTERM) != nil || !until(ctx, givesUp(w.Times), func() bool { return looks.seen(place) > before }) {
+	if process.Signal(syscall.SIGTERM) != nil ||
+		!until(ctx, givesUp(w.Times), func() bool { return looks.seen(place) > before }) {
 		return false
 	}
 	for _, c := range held.from(place) {
@@ -245,7 +252,8 @@ func (w *World) terminateAs(ctx context.Context, place *fleet.Place, process *fl
 
 // freezeClaim counts the runs that others took from a worker that had not yet got the answer to its claim of them.
 func freezeClaim(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
-	for begun := time.Now(); ctx.Err() == nil && (time.Since(begun) < d || effect == 0 && time.Since(begun) < 6*patience); {
+	for begun := time.Now(); ctx.Err() == nil &&
+		(time.Since(begun) < d || effect == 0 && time.Since(begun) < 6*patience); {
 		place, release, err := w.take(ctx, r, nil)
 		if err != nil {
 			return effect, note, err
@@ -268,7 +276,8 @@ func freezeClaim(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (
 	return effect, note, ctx.Err()
 }
 
-// freezeUntilTaken freezes a worker, calls then, and lets the worker go on when others have taken some of its runs. It returns how many.
+// freezeUntilTaken freezes a worker, calls then, and lets the worker go on when others have taken some of its runs. It
+// returns how many.
 func (w *World) freezeUntilTaken(ctx context.Context, place *fleet.Place, then func()) (taken int, err error) {
 	v, resume, err := w.freeze(ctx, place)
 	if err != nil {

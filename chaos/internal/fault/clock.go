@@ -16,8 +16,8 @@ import (
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
-// clockSource is a library that makes a program's clock one that can be set. libfaketime is one, too, but its processes share a semaphore:
-// if one is killed that has it, the others wait for ever.
+// clockSource is a library that makes a program's clock one that can be set. libfaketime is one, too, but its processes
+// share a semaphore: if one is killed that has it, the others wait for ever.
 //
 //go:embed clock/clock.c
 var clockSource []byte
@@ -47,14 +47,15 @@ func lacksCompiler() error {
 	return nil
 }
 
-// makeClock builds the library in dir, with a clock that is that of the machine at first. It returns the variables of the environment that
-// give a program this clock.
+// makeClock builds the library in dir, with a clock that is that of the machine at first. It returns the variables of
+// the environment that give a program this clock.
 func makeClock(ctx context.Context, dir string) (c *settableClock, environment []string, err error) {
 	source, library, file := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so"), filepath.Join(dir, "ahead")
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(source, clockSource, 0o644)); err != nil {
 		return nil, nil, err
 	}
-	if said, err := exec.CommandContext(ctx, compiler(), "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, source, "-ldl").CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(ctx, compiler(), "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library,
+		source, "-ldl").CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("compile the clock: %w\n%s", err, said)
 	}
 	c = &settableClock{}
@@ -120,9 +121,11 @@ func (c *settableClock) jump(by time.Duration, stays bool) Injection {
 		}
 		// Two jumps may be under way at once, so the middle between the clocks tells them apart.
 		middle := time.Until(time.Now().Add(before + by/2))
-		sql := `SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (ARRAY (` + sessionsNow + `)) AND state_change > $1`
+		sql := `SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (ARRAY (` + sessionsNow +
+			`)) AND state_change > $1`
 		if by < 0 {
-			sql = `SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (ARRAY (` + sessionsNow + `)) AND state_change < $1`
+			sql = `SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (ARRAY (` + sessionsNow +
+				`)) AND state_change < $1`
 		}
 		until(ctx, d+patience, func() bool {
 			n, failed := ask[int](ctx, w, sql, time.Now().Add(middle))

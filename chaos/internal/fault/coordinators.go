@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/notify"
 )
 
-// leader returns the place whose process hosts the coordinator that leads, nil if none was heard. Leaders say so about once a
-// second.
+// leader returns the place whose process hosts the coordinator that leads, nil if none was heard. Leaders say so about
+// once a second.
 func (w *World) leader(ctx context.Context) (leader *fleet.Place, err error) {
 	err = w.with(ctx, func(conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, "LISTEN "+notify.LeadChannel); err != nil {

@@ -56,7 +56,8 @@ func openSmallDisk(ctx context.Context, o Options) (_ *Site, err error) {
 	}
 	unmount := func() error { return errors.Join(unmount(dir), os.Remove(dir)) }
 	disk := smallDisk{dir}
-	s, err := o.open(ctx, localpg.Config{Dir: dir, Settings: map[string]string{"min_wal_size": "32MB", "max_wal_size": "64MB"}})
+	s, err := o.open(ctx,
+		localpg.Config{Dir: dir, Settings: map[string]string{"min_wal_size": "32MB", "max_wal_size": "64MB"}})
 	if err != nil {
 		return nil, errors.Join(err, unmount())
 	}
@@ -66,9 +67,11 @@ func openSmallDisk(ctx context.Context, o Options) (_ *Site, err error) {
 	return s, nil
 }
 
-// fill fills the disk with a file. The server refuses writes, or ends if it cannot write its log; then it is started again once there is
-// room.
-func (s smallDisk) fill(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
+// fill fills the disk with a file. The server refuses writes, or ends if it cannot write its log; then it is started
+// again once there is room.
+func (s smallDisk) fill(ctx context.Context, w *World, _ *rand.Rand,
+	d time.Duration,
+) (effect int, note string, err error) {
 	refused := w.errors("53100")
 	file := filepath.Join(s.dir, "ballast")
 	defer func() {
@@ -127,7 +130,10 @@ func lacksStrace() error {
 type badDisk struct{}
 
 func openBadDisk(ctx context.Context, o Options) (*Site, error) {
-	s, err := o.open(ctx, localpg.Config{Durable: true, Settings: map[string]string{"max_wal_size": "256MB", "wal_sync_method": "fdatasync"}})
+	s, err := o.open(ctx, localpg.Config{Durable: true, Settings: map[string]string{
+		"max_wal_size":    "256MB",
+		"wal_sync_method": "fdatasync",
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +161,8 @@ func (badDisk) fail(ctx context.Context, w *World, r *rand.Rand, d time.Duration
 	return n, fmt.Sprintf("%d times fsync failed", n), errors.Join(err, w.revive(mend))
 }
 
-// interfere has strace do something to the fsyncs of the server's processes, for d, until it has happened, and no longer than until it
-// has happened enough times. It returns how often it did.
+// interfere has strace do something to the fsyncs of the server's processes, for d, until it has happened, and no
+// longer than until it has happened enough times. It returns how often it did.
 func (w *World) interfere(ctx context.Context, how, trace string, d time.Duration, enough int) (n int, err error) {
 	log, err := os.CreateTemp(w.Dir, "strace-")
 	if err != nil {
@@ -164,7 +170,8 @@ func (w *World) interfere(ctx context.Context, how, trace string, d time.Duratio
 	}
 	defer func() { err = errors.Join(err, log.Close(), os.Remove(log.Name())) }()
 	server := w.Server.PID()
-	args := []string{"-f", "-qq", "-o", log.Name(), "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:" + how, "-p", strconv.Itoa(server)}
+	args := []string{"-f", "-qq", "-o", log.Name(), "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:" +
+		how, "-p", strconv.Itoa(server)}
 	for _, child := range children(server) {
 		args = append(args, "-p", strconv.Itoa(child))
 	}

@@ -1,5 +1,5 @@
-// Package fault breaks what workers depend on, and mends it. Each fault says what effect it was seen to have: a fault without an
-// effect proves nothing.
+// Package fault breaks what workers depend on, and mends it. Each fault says what effect it was seen to have: a fault
+// without an effect proves nothing.
 //
 // The faults of processes look into /proc, so they see their effects on Linux only.
 package fault
@@ -27,11 +27,12 @@ type World struct {
 	Dir    string           // for files
 	Times  Times
 
-	// Burst starts n runs that are all due at the moment at; the zero time means at once. It returns how many it started. Nil
-	// starts none.
+	// Burst starts n runs that are all due at the moment at; the zero time means at once. It returns how many it
+	// started. Nil starts none.
 	Burst func(ctx context.Context, n int, at time.Time) (int, error)
 
-	// Cancel cancels a run, if it is one that a client has started, and reports whether that was acknowledged. Nil cancels none.
+	// Cancel cancels a run, if it is one that a client has started, and reports whether that was acknowledged. Nil
+	// cancels none.
 	Cancel func(ctx context.Context, run uuid.UUID) bool
 
 	// Bulk changes some runs by a verb for many, and returns how many it changed for sure. Nil changes none.
@@ -49,10 +50,10 @@ type Times struct {
 	Drain                                time.Duration // zero: five seconds
 }
 
-// An Injection breaks something, keeps it broken for about d, mends it, and returns how often the breach was seen to have an
-// effect, with a note for people. It chooses by r only. When it returns, also with an error, everything is as it was before, but
-// for worker processes that have died: the driver starts others. An error that is a [Violation] says that a promise was broken; any
-// other, that the injection failed.
+// An Injection breaks something, keeps it broken for about d, mends it, and returns how often the breach was seen to
+// have an effect, with a note for people. It chooses by r only. When it returns, also with an error, everything is as
+// it was before, but for worker processes that have died: the driver starts others. An error that is a [Violation] says
+// that a promise was broken; any other, that the injection failed.
 type Injection func(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error)
 
 // A Fault breaks something for a while.
@@ -64,7 +65,8 @@ type Fault struct {
 	// Alone says that no other fault may be under way.
 	Alone bool
 
-	// Away says that the server is away, which would hide most other faults. Only those may be under way that are Local.
+	// Away says that the server is away, which would hide most other faults. Only those may be under way that are
+	// Local.
 	Away bool
 
 	// Local says that the fault is one of worker processes, whose effect is seen without the server.
@@ -76,8 +78,9 @@ type Violation struct{ Promise string }
 
 func (v *Violation) Error() string { return "broken promise: " + v.Promise }
 
-// All returns the faults of a world with one plain server, by kind. The kinds that are missing need another [ServerKind], or are
-// workloads: F22, F23 and F24.
+// All returns the faults of a world with one plain server, by kind. The kinds that are missing need another
+// [ServerKind], or are workloads: F22, F23 and F24.
 func All() []Fault {
-	return slices.Concat(workerFaults(), networkFaults(), claimFaults(), serverFaults(), lockFaults(), standbyFaults(), meetings())
+	return slices.Concat(workerFaults(), networkFaults(), claimFaults(), serverFaults(), lockFaults(), standbyFaults(),
+		meetings())
 }

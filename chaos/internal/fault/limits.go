@@ -21,14 +21,17 @@ func limitFaults() []Fault {
 		// F14: a DBA's lock_timeout of 200 ms.
 		{Name: "F14 lock_timeout", Kind: "F14", Inject: limiting("lock_timeout", short)},
 		// F14: a DBA's idle_in_transaction_session_timeout of 200 ms.
-		{Name: "F14 idle_in_transaction_session_timeout", Kind: "F14", Inject: limiting("idle_in_transaction_session_timeout", short)},
+		{
+			Name: "F14 idle_in_transaction_session_timeout", Kind: "F14",
+			Inject: limiting("idle_in_transaction_session_timeout", short),
+		},
 		// F14: the server ends sessions that are idle for 200 ms.
 		{Name: "F14 idle_session_timeout", Kind: "F14", Inject: limiting("idle_session_timeout", short)},
 	}
 }
 
-// exhaust opens connections until the server refuses more, and ends some of the workers' so that they need new ones. It leaves itself
-// one to look with.
+// exhaust opens connections until the server refuses more, and ends some of the workers' so that they need new ones. It
+// leaves itself one to look with.
 func exhaust(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	observer, err := w.connect(ctx)
 	if err != nil {
@@ -58,15 +61,18 @@ func exhaust(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effe
 		}
 		err = nil
 		if refused() == 0 { // whoever needs a new connection competes with this fault for the free one
-			_, err = observer.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM (`+sessionsNow+`) s WHERE random() < 0.3`)
+			_, err = observer.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM (`+sessionsNow+`) s
+				WHERE random() < 0.3`)
 		}
 		return err != nil || time.Since(begun) >= d && refused() > 0
 	})
-	return refused(), fmt.Sprintf("%d connections of our own; %d of others were refused", len(mine), refused()), errors.Join(err, ctx.Err())
+	return refused(), fmt.Sprintf("%d connections of our own; %d of others were refused", len(mine), refused()),
+		errors.Join(err, ctx.Err())
 }
 
-// limiting gives the database a default and ends all sessions, so that the new ones have it. The effect is how many sessions lived
-// under it, and how often the server applied it. Kagzi sets limits of its own in each transaction, so most have none but on others.
+// limiting gives the database a default and ends all sessions, so that the new ones have it. The effect is how many
+// sessions lived under it, and how often the server applied it. Kagzi sets limits of its own in each transaction, so
+// most have none but on others.
 func limiting(name, value string) Injection {
 	return func(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 		hit := w.errors("57014", "55P03", "25P03", "57P05")
@@ -93,6 +99,7 @@ func limiting(name, value string) Injection {
 				WHERE datname = current_database() AND backend_type = 'client backend' AND application_name <> '`+application+`' AND backend_start > $1`, begun)
 			return err != nil || time.Since(started) >= d && sessions+hit() > 0
 		})
-		return sessions + hit(), fmt.Sprintf("%d sessions had %s of %s; errors that may be due to it: %d", sessions, name, value, hit()), errors.Join(err, ctx.Err())
+		return sessions + hit(), fmt.Sprintf("%d sessions had %s of %s; errors that may be due to it: %d", sessions,
+			name, value, hit()), errors.Join(err, ctx.Err())
 	}
 }

@@ -52,20 +52,22 @@ func oldSnapshot(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (
 		if time.Since(begun) < d {
 			return false
 		}
-		effect, err = ask[int](ctx, w, `SELECT coalesce(max(age(backend_xmin)), 0) FROM pg_stat_activity WHERE pid = $1`, conn.PgConn().PID())
+		effect, err = ask[int](ctx, w, `SELECT coalesce(max(age(backend_xmin)), 0) FROM pg_stat_activity
+			WHERE pid = $1`, conn.PgConn().PID())
 		return err != nil || effect > 0
 	})
 	return effect, fmt.Sprintf("%d transactions wrote while the snapshot was held", effect), errors.Join(err, ctx.Err())
 }
 
-const kagziTables = `SELECT c.oid::regclass::text FROM pg_class c WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p')
+const kagziTables = `SELECT c.oid::regclass::text FROM pg_class c WHERE c.relnamespace = 'kagzi'::regnamespace
+	AND c.relkind IN ('r', 'p')
 	AND NOT c.relispartition AND c.relname <> 'schema_migrations' ORDER BY 1`
 
 // waiters counts the sessions that wait for one of these.
 const waiters = `SELECT count(*) FROM pg_stat_activity a WHERE pg_blocking_pids(a.pid) && $1::int[]`
 
-// holding executes lock in a transaction that it keeps open for d, and longer until somebody waits if must is true. It returns the
-// most that waited at once.
+// holding executes lock in a transaction that it keeps open for d, and longer until somebody waits if must is true. It
+// returns the most that waited at once.
 func (w *World) holding(ctx context.Context, lock string, d time.Duration, must bool) (most int, err error) {
 	limit := d
 	if must {
@@ -88,12 +90,13 @@ func (w *World) holding(ctx context.Context, lock string, d time.Duration, must 
 	return most, err
 }
 
-// lockSoon begins a transaction that executes lock. It gives up soon, as a rule before the server looks for a deadlock, and tries again,
-// for no longer than patience: then it returns the server's refusal.
+// lockSoon begins a transaction that executes lock. It gives up soon, as a rule before the server looks for a deadlock,
+// and tries again, for no longer than patience: then it returns the server's refusal.
 func lockSoon(ctx context.Context, conn *pgx.Conn, lock string) (err error) {
 	for begun := time.Now(); ; {
 		_, err = conn.Exec(ctx, "BEGIN; SET LOCAL lock_timeout = '500ms'; "+lock)
-		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "55P03" || time.Since(begun) > patience {
+		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "55P03" ||
+			time.Since(begun) > patience {
 			return err
 		}
 		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
@@ -109,7 +112,8 @@ func lockTables(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (e
 	}
 	r.Shuffle(len(tables), func(i, j int) { tables[i], tables[j] = tables[j], tables[i] })
 	for _, t := range tables {
-		n, err := w.holding(ctx, "LOCK TABLE "+t+" IN ACCESS EXCLUSIVE MODE", max(50*time.Millisecond, d/time.Duration(len(tables))), t == "kagzi.workflow_runs")
+		n, err := w.holding(ctx, "LOCK TABLE "+t+" IN ACCESS EXCLUSIVE MODE",
+			max(50*time.Millisecond, d/time.Duration(len(tables))), t == "kagzi.workflow_runs")
 		if err != nil {
 			return effect, note, fmt.Errorf("lock %s: %w", t, err)
 		}
@@ -132,20 +136,23 @@ func lockAll(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (int,
 // Locks a run that is not due yet and was made since.
 const lockEarly = `
 SELECT r.run_id FROM kagzi.workflow_runs r
-WHERE r.created_at >= $1 AND r.status = 'PENDING' AND r.started_at IS NULL AND r.available_at > clock_timestamp() + interval '100 ms'
+WHERE r.created_at >= $1 AND r.status = 'PENDING' AND r.started_at IS NULL
+	AND r.available_at > clock_timestamp() + interval '100 ms'
 ORDER BY r.available_at LIMIT 1 FOR UPDATE`
 
 // Counts the runs made since that were begun after the locked one was due, although they were due later.
 const begunBehind = `
 SELECT count(*) FROM kagzi.workflow_runs r
-JOIN kagzi.workflow_runs l ON l.run_id = $1 AND l.task_queue = r.task_queue AND l.workflow_type = r.workflow_type AND l.priority = r.priority
+JOIN kagzi.workflow_runs l ON l.run_id = $1 AND l.task_queue = r.task_queue AND l.workflow_type = r.workflow_type
+	AND l.priority = r.priority
 WHERE r.run_id <> l.run_id AND r.created_at >= l.available_at AND r.started_at > l.available_at`
 
-// lockDueRun counts the runs that were begun while one that is due before them was locked. If there is none, it is a violation: a claim
-// passes over what others have locked.
+// lockDueRun counts the runs that were begun while one that is due before them was locked. If there is none, it is a
+// violation: a claim passes over what others have locked.
 func lockDueRun(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	const ahead = 2 * time.Second
-	for tries := 0; tries == 0 || errors.Is(err, pgx.ErrNoRows) && tries < 5; tries++ { // a slow machine has begun the run already
+	// a slow machine has begun the run already
+	for tries := 0; tries == 0 || errors.Is(err, pgx.ErrNoRows) && tries < 5; tries++ {
 		var since time.Time
 		if since, err = ask[time.Time](ctx, w, "SELECT clock_timestamp()"); err != nil {
 			break
@@ -169,7 +176,8 @@ func lockDueRun(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (e
 	return effect, fmt.Sprintf("%d runs were begun behind a locked one", effect), errors.Join(err, ctx.Err())
 }
 
-// passOver starts runs that are due behind a locked one, and returns how many were begun after d, or later if there was none by then.
+// passOver starts runs that are due behind a locked one, and returns how many were begun after d, or later if there was
+// none by then.
 func (w *World) passOver(ctx context.Context, locked uuid.UUID, d time.Duration) (begun int, err error) {
 	const behind, bound = 5, 3 * patience
 	if _, err := w.burst(ctx, behind, time.Time{}); err != nil {
@@ -181,7 +189,8 @@ func (w *World) passOver(ctx context.Context, locked uuid.UUID, d time.Duration)
 		return err != nil || begun > 0 && time.Since(from) >= d
 	})
 	if err == nil && begun == 0 && ctx.Err() == nil {
-		return 0, &Violation{fmt.Sprintf("a run that is due was locked for %v, and none of those behind it was begun", d+bound)}
+		return 0, &Violation{fmt.Sprintf("a run that is due was locked for %v, and none of those behind it "+
+			"was begun", d+bound)}
 	}
 	return begun, err
 }
@@ -217,15 +226,18 @@ func vacuumFull(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (e
 // Some runs, in the order of their IDs, as Kagzi locks them.
 const lockSome = `
 SELECT r.run_id FROM kagzi.workflow_runs r
-WHERE r.run_id = ANY (ARRAY (SELECT k.run_id FROM kagzi.workflow_runs k WHERE k.finished_at IS NULL ORDER BY random() LIMIT 10))
+WHERE r.run_id = ANY (ARRAY (SELECT k.run_id FROM kagzi.workflow_runs k WHERE k.finished_at IS NULL ORDER BY random()
+	LIMIT 10))
 ORDER BY r.run_id FOR UPDATE`
 
 // stormers is how many sessions a storm has.
 const stormers = 8
 
-// storm calls do from some goroutines, again and again until end is called. The server looks for deadlocks soon, because most statements wait
-// for a lock only a tenth of a second; the driver finds them in the server's log.
-func (w *World) storm(ctx context.Context, r *rand.Rand, do func(ctx context.Context, stormer int, r *rand.Rand)) (end func() error, err error) {
+// storm calls do from some goroutines, again and again until end is called. The server looks for deadlocks soon,
+// because most statements wait for a lock only a tenth of a second; the driver finds them in the server's log.
+func (w *World) storm(ctx context.Context, r *rand.Rand,
+	do func(ctx context.Context, stormer int, r *rand.Rand),
+) (end func() error, err error) {
 	lift, err := w.impose(ctx, ofServer, "deadlock_timeout", "10ms")
 	if err != nil {
 		return nil, err
@@ -247,8 +259,8 @@ func (w *World) storm(ctx context.Context, r *rand.Rand, do func(ctx context.Con
 	}, nil
 }
 
-// lockStorm counts how often it saw sessions wait for its locks. It gives nobody a reason for a deadlock: Kagzi locks runs in the order of
-// their IDs, and the storm does, too.
+// lockStorm counts how often it saw sessions wait for its locks. It gives nobody a reason for a deadlock: Kagzi locks
+// runs in the order of their IDs, and the storm does, too.
 func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	var locks atomic.Int64
 	var pids [stormers]atomic.Uint32
@@ -272,7 +284,8 @@ func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (ef
 		return failed != nil || time.Since(begun) >= d && effect > 0
 	})
 	err = errors.Join(end(), ctx.Err())
-	return effect, fmt.Sprintf("%d transactions locked runs; others were seen waiting for them %d times", locks.Load(), effect), err
+	return effect, fmt.Sprintf("%d transactions locked runs; others were seen waiting for them %d times", locks.Load(),
+		effect), err
 }
 
 // verbStorm counts the changes that the operators were told to have made.

@@ -37,32 +37,45 @@ func networkFaults() []Fault {
 		// F10: the old connections are cut and new ones are refused.
 		{Name: "F10 no new connections", Kind: "F10", Inject: refuse},
 		// F11: the server commits, and the answer to a COMMIT is lost.
-		{Name: "F11 lost answer to a COMMIT", Kind: "F11", Inject: losing(true, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
-			s := someStatement(r)
-			return p.DropAck(s.commit()), "the COMMIT after " + s.name
-		})},
+		{
+			Name: "F11 lost answer to a COMMIT", Kind: "F11",
+			Inject: losing(true, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
+				s := someStatement(r)
+				return p.DropAck(s.commit()), "the COMMIT after " + s.name
+			}),
+		},
 		// F11: the answer to the nth statement of some kind is lost.
-		{Name: "F11 lost answer to a statement", Kind: "F11", Inject: losing(true, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
-			s := someStatement(r)
-			return p.DropAck(s.match(1 + r.IntN(5))), s.name
-		})},
+		{
+			Name: "F11 lost answer to a statement", Kind: "F11",
+			Inject: losing(true, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
+				s := someStatement(r)
+				return p.DropAck(s.match(1 + r.IntN(5))), s.name
+			}),
+		},
 		// F11: the nth statement of some kind does not reach the server.
-		{Name: "F11 lost request", Kind: "F11", Inject: losing(false, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
-			s := someStatement(r)
-			return p.DropRequest(s.match(1 + r.IntN(5))), s.name
-		})},
+		{
+			Name: "F11 lost request", Kind: "F11",
+			Inject: losing(false, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
+				s := someStatement(r)
+				return p.DropRequest(s.match(1 + r.IntN(5))), s.name
+			}),
+		},
 		// F11: the connection ends after a request; nobody knows what the server did.
-		{Name: "F11 connection ends after a request", Kind: "F11", Inject: losing(false, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
-			s := someStatement(r)
-			return p.DropLink(s.match(1 + r.IntN(5))), s.name
-		})},
+		{
+			Name: "F11 connection ends after a request", Kind: "F11",
+			Inject: losing(false, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
+				s := someStatement(r)
+				return p.DropLink(s.match(1 + r.IntN(5))), s.name
+			}),
+		},
 		// F11: the answer to a claim, a record or a heartbeat comes when the lease is over.
 		{Name: "F11 answer after the end of the lease", Kind: "F11", Inject: hold},
 		// F27: no notification reaches anybody.
 		{Name: "F27 deaf listeners", Kind: "F27", Inject: imposing(func(*rand.Rand) pgproxy.Trouble {
 			return pgproxy.Trouble{Deaf: pgproxy.Everything}
 		})},
-		// F27: hints are lost, and the notifications by which a listener tests its connection arrive: nobody knows of the loss.
+		// F27: hints are lost, and the notifications by which a listener tests its connection arrive: nobody knows of
+		// the loss.
 		{Name: "F27 lost hints", Kind: "F27", Inject: imposing(func(*rand.Rand) pgproxy.Trouble {
 			return pgproxy.Trouble{Deaf: IsHint}
 		})},
@@ -73,8 +86,8 @@ func networkFaults() []Fault {
 	}
 }
 
-// IsHint reports whether a notification says that work is due, or that a run has changed. Those by which a listener tests its own
-// connection do not, nor does what the leading coordinator says.
+// IsHint reports whether a notification says that work is due, or that a run has changed. Those by which a listener
+// tests its own connection do not, nor does what the leading coordinator says.
 func IsHint(channel, payload string) bool {
 	return channel != notify.LeadChannel && !strings.HasPrefix(payload, "probe ")
 }
@@ -119,7 +132,8 @@ func imposing(make func(*rand.Rand) pgproxy.Trouble) Injection {
 			}
 			return effect > 0 && time.Since(begun) >= d
 		})
-		return effect, fmt.Sprintf("%d places, delay %v, pieces of %d, hit %d times", len(places), t.Delay, t.Chunk, effect), ctx.Err()
+		return effect, fmt.Sprintf("%d places, delay %v, pieces of %d, hit %d times", len(places), t.Delay, t.Chunk,
+			effect), ctx.Err()
 	}
 }
 
@@ -141,8 +155,8 @@ func refuse(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (int, 
 	return effect, fmt.Sprintf("%s; %d connections were cut before", note, <-cut), err
 }
 
-// losing arms losses one after the other for d, and until one has happened. If committed, only those count that the server had
-// executed.
+// losing arms losses one after the other for d, and until one has happened. If committed, only those count that the
+// server had executed.
 func losing(committed bool, arm func(*rand.Rand, *pgproxy.Proxy) (*pgproxy.Drop, string)) Injection {
 	return func(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 		begun := time.Now()
@@ -171,7 +185,8 @@ func hold(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect 
 	past := min(max(w.Times.Lease, w.Times.Stale), longestFreeze) * 11 / 10
 	begun := time.Now()
 	for ctx.Err() == nil && (effect == 0 && time.Since(begun) < 3*patience || time.Since(begun) < d) {
-		s := someStatement(r, "a claim", "a record of a step", "a heartbeat", "an extension of leases", "a run's success")
+		s := someStatement(r, "a claim", "a record of a step", "a heartbeat", "an extension of leases",
+			"a run's success")
 		drop := w.Places[r.IntN(len(w.Places))].Proxy.HoldAck(s.match(1 + r.IntN(3)))
 		until(ctx, slice(w), drop.Holds)
 		held := drop.Holds() // the client waits

@@ -16,11 +16,13 @@ import (
 // A pooled is a site whose workers and clients reach the server through pgbouncer, in transaction mode.
 type pooled struct{ pooler *pgbouncer.Pooler }
 
-// noPooler has the faults that see nothing through a pooler: they find the server's sessions by the ports of the proxies, need
-// notifications, which there are none, or wait for errors that the pooler keeps to itself.
+// noPooler has the faults that see nothing through a pooler: they find the server's sessions by the ports of the
+// proxies, need notifications, which there are none, or wait for errors that the pooler keeps to itself.
 var noPooler = []string{
-	"F5 terminate listeners", "F5 terminate the coordinator's sessions", "F5 terminate the heartbeats' sessions", "F7 server away",
-	"F14 no connection is left", "F25 kill the coordinator", "F25 freeze the coordinator", "F27 deaf listeners", "F27 lost hints",
+	"F5 terminate listeners", "F5 terminate the coordinator's sessions", "F5 terminate the heartbeats' sessions",
+	"F7 server away",
+	"F14 no connection is left", "F25 kill the coordinator", "F25 freeze the coordinator", "F27 deaf listeners",
+	"F27 lost hints",
 }
 
 func openPooled(ctx context.Context, o Options) (*Site, error) {

@@ -14,7 +14,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
 )
 
-// state returns the state of a process of this machine as /proc shows it, such as 'S' or 'T', and zero if there is none.
+// state returns the state of a process of this machine as /proc shows it, such as 'S' or 'T', and zero if there is
+// none.
 func state(pid int) byte {
 	f := stat(pid)
 	if len(f) == 0 {

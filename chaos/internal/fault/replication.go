@@ -79,7 +79,10 @@ func openReplicated(synchronous bool) func(context.Context, Options) (*Site, err
 		s.Faults = append(s.Faults, Fault{Name: "F8 failover", Kind: "F8", Inject: site.failover(false), Away: true})
 		if !synchronous {
 			// F8: the server is killed when the standby has not received the latest commits.
-			s.Faults = append(s.Faults, Fault{Name: "F8 failover with loss", Kind: "F8", Inject: site.failover(true), Away: true})
+			s.Faults = append(s.Faults, Fault{
+				Name: "F8 failover with loss", Kind: "F8", Inject: site.failover(true),
+				Away: true,
+			})
 			s.Losing = true
 		}
 		return s, nil
@@ -116,7 +119,8 @@ func (s *replicated) follow(ctx context.Context, server *localpg.Cluster) error 
 	var streaming bool
 	var err error
 	if !until(ctx, mendTime, func() bool {
-		streaming, err = value[bool](ctx, server, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
+		streaming, err = value[bool](ctx, server, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = "+
+			"'streaming')")
 		return err == nil && streaming
 	}) {
 		return errors.Join(errors.New("the standby does not follow"), err, ctx.Err())
@@ -128,7 +132,8 @@ func (s *replicated) follow(ctx context.Context, server *localpg.Cluster) error 
 		return err
 	}
 	if !until(ctx, mendTime, func() bool {
-		streaming, err = value[bool](ctx, server, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')")
+		streaming, err = value[bool](ctx, server, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = "+
+			"'sync')")
 		return err == nil && streaming
 	}) {
 		return errors.Join(errors.New("the standby does not become synchronous"), err, ctx.Err())
@@ -143,8 +148,8 @@ const (
 	receivedLog = `SELECT (GREATEST(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0')::bigint`
 )
 
-// failover kills the server, promotes the standby, and after d gives it a standby of its own. If losing, the standby receives nothing for d
-// before that.
+// failover kills the server, promotes the standby, and after d gives it a standby of its own. If losing, the standby
+// receives nothing for d before that.
 func (s *replicated) failover(losing bool) Injection {
 	return func(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
 		mend, cancel := mending(ctx)
@@ -210,8 +215,8 @@ func (s *replicated) safe(ctx context.Context, server *localpg.Cluster) (at time
 	return at, nil
 }
 
-// promote kills the server and has all use the standby, once it accepts writes. It returns how many bytes of the log, up to written, the
-// standby did not have.
+// promote kills the server and has all use the standby, once it accepts writes. It returns how many bytes of the log,
+// up to written, the standby did not have.
 func (s *replicated) promote(ctx context.Context, w *World, written int64) (lost int64, err error) {
 	if err := killServer(ctx, s.Server); err != nil {
 		return 0, err
@@ -221,7 +226,8 @@ func (s *replicated) promote(ctx context.Context, w *World, written int64) (lost
 		return 0, err
 	}
 	// The new server has no standby yet, so it must not wait for one.
-	if err := on(ctx, s.standby, "ALTER SYSTEM RESET "+standbyNames, "SELECT pg_reload_conf()", "SELECT pg_promote()"); err != nil {
+	if err := on(ctx, s.standby, "ALTER SYSTEM RESET "+standbyNames, "SELECT pg_reload_conf()",
+		"SELECT pg_promote()"); err != nil {
 		return 0, err
 	}
 	s.Server = s.standby

@@ -20,27 +20,40 @@ func serverFaults() []Fault {
 		// F4: kill -9 a session's process of the server: the server ends all sessions and replays its log.
 		{Name: "F4 kill -9 a backend", Kind: "F4", Inject: killBackend},
 		// F5: the sessions that listen are terminated.
-		{Name: "F5 terminate listeners", Kind: "F5", Inject: terminating(func(ctx context.Context, w *World, r *rand.Rand) ([]int32, error) {
-			return w.ofPlaces(ctx, r, pgproxy.Listens)
-		})},
+		{
+			Name: "F5 terminate listeners", Kind: "F5",
+			Inject: terminating(func(ctx context.Context, w *World, r *rand.Rand) ([]int32, error) {
+				return w.ofPlaces(ctx, r, pgproxy.Listens)
+			}),
+		},
 		// F5: the sessions of the leading coordinator's process are terminated.
-		{Name: "F5 terminate the coordinator's sessions", Kind: "F5", Inject: terminating(func(ctx context.Context, w *World, _ *rand.Rand) ([]int32, error) {
-			leader, err := w.leader(ctx)
-			if err != nil || leader == nil {
-				return nil, err
-			}
-			return w.backendsOf(ctx, leader.Proxy, nil)
-		})},
+		{
+			Name: "F5 terminate the coordinator's sessions", Kind: "F5",
+			Inject: terminating(func(ctx context.Context, w *World, _ *rand.Rand) ([]int32, error) {
+				leader, err := w.leader(ctx)
+				if err != nil || leader == nil {
+					return nil, err
+				}
+				return w.backendsOf(ctx, leader.Proxy, nil)
+			}),
+		},
 		// F5: the sessions over which workers send heartbeats are terminated.
-		{Name: "F5 terminate the heartbeats' sessions", Kind: "F5", Inject: terminating(func(ctx context.Context, w *World, _ *rand.Rand) ([]int32, error) {
-			return list[int32](ctx, w, `SELECT a.pid FROM pg_stat_activity a JOIN kagzi.workers w ON w.backend_pid = a.pid AND w.backend_start = a.backend_start`)
-		})},
+		{
+			Name: "F5 terminate the heartbeats' sessions", Kind: "F5",
+			Inject: terminating(func(ctx context.Context, w *World, _ *rand.Rand) ([]int32, error) {
+				return list[int32](ctx, w, `SELECT a.pid FROM pg_stat_activity a JOIN kagzi.workers w
+					ON w.backend_pid = a.pid AND w.backend_start = a.backend_start`)
+			}),
+		},
 		// F5: some sessions are terminated.
-		{Name: "F5 terminate sessions at random", Kind: "F5", Inject: terminating(func(ctx context.Context, w *World, r *rand.Rand) ([]int32, error) {
-			all, err := w.sessions(ctx)
-			r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-			return all[:(len(all)+1)/2], err
-		})},
+		{
+			Name: "F5 terminate sessions at random", Kind: "F5",
+			Inject: terminating(func(ctx context.Context, w *World, r *rand.Rand) ([]int32, error) {
+				all, err := w.sessions(ctx)
+				r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+				return all[:(len(all)+1)/2], err
+			}),
+		},
 		// F6: pg_ctl -m immediate restart.
 		{Name: "F6 immediate restart", Kind: "F6", Inject: restart},
 		// F7: the postmaster and its children are killed, and the server is away.
@@ -79,7 +92,8 @@ func killBackend(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (
 	pause(ctx, time.Duration(r.Int64N(int64(d)+1)))
 	var all []int32
 	var err error
-	if !until(ctx, patience, func() bool { all, err = w.sessions(ctx); return err != nil || len(all) > 0 }) || err != nil {
+	if !until(ctx, patience, func() bool { all, err = w.sessions(ctx); return err != nil || len(all) > 0 }) ||
+		err != nil {
 		return 0, "no session was there", errors.Join(err, ctx.Err())
 	}
 	if err := syscall.Kill(int(all[r.IntN(len(all))]), syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -91,7 +105,8 @@ func killBackend(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (
 	until(mend, patience, func() bool { return ended(all) == len(all) })
 	n := ended(all)
 	_, err = ask[int](mend, w, "SELECT 1") // the server is there again
-	return n, fmt.Sprintf("%d of %d sessions ended; the server accepted others after %v", n, len(all), time.Since(begun).Round(time.Millisecond)), err
+	return n, fmt.Sprintf("%d of %d sessions ended; the server accepted others after %v", n, len(all),
+		time.Since(begun).Round(time.Millisecond)), err
 }
 
 // terminating ends sessions a few times within d.
@@ -103,7 +118,8 @@ func terminating(choose func(context.Context, *World, *rand.Rand) ([]int32, erro
 			if err != nil {
 				return effect, note, err
 			}
-			asked, err := list[int32](ctx, w, `SELECT p FROM unnest($1::int[]) p WHERE p <> pg_backend_pid() AND pg_terminate_backend(p)`, pids)
+			asked, err := list[int32](ctx, w, `SELECT p FROM unnest($1::int[]) p WHERE p <> pg_backend_pid()
+				AND pg_terminate_backend(p)`, pids)
 			if err != nil {
 				return effect, note, err
 			}
@@ -145,16 +161,20 @@ func restart(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (int,
 // restartFaults: F6 in the middle of each kind of statement: it waits for a lock when the server ends.
 func restartFaults() (all []Fault) {
 	for _, s := range statements {
-		all = append(all, Fault{Name: "F6 restart in the middle of " + s.name, Kind: "F6", Inject: func(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (int, string, error) {
-			pause(ctx, time.Duration(r.Int64N(int64(d)+1)))
-			return restartDuring(ctx, w, s)
-		}})
+		all = append(all, Fault{
+			Name: "F6 restart in the middle of " + s.name, Kind: "F6",
+			Inject: func(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (int, string, error) {
+				pause(ctx, time.Duration(r.Int64N(int64(d)+1)))
+				return restartDuring(ctx, w, s)
+			},
+		})
 	}
 	return all
 }
 
 const executing = `SELECT EXISTS (SELECT FROM pg_stat_activity a
-	WHERE a.state = 'active' AND a.wait_event_type = 'Lock' AND $1 = ANY (pg_blocking_pids(a.pid)) AND position($2 IN a.query) > 0)`
+	WHERE a.state = 'active' AND a.wait_event_type = 'Lock' AND $1 = ANY (pg_blocking_pids(a.pid))
+		AND position($2 IN a.query) > 0)`
 
 func restartDuring(ctx context.Context, w *World, s statement) (int, string, error) {
 	limit, cancel := context.WithTimeout(ctx, 3*patience)
@@ -220,7 +240,9 @@ func killServer(ctx context.Context, server *localpg.Cluster) error {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // one that has ended needs none
 	}
-	if !until(ctx, patience, func() bool { return !slices.ContainsFunc(pids, func(pid int) bool { return !gone(pid) }) }) {
+	if !until(ctx, patience, func() bool {
+		return !slices.ContainsFunc(pids, func(pid int) bool { return !gone(pid) })
+	}) {
 		return errors.New("a process of the server survived SIGKILL")
 	}
 	return nil

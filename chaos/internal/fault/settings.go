@@ -15,15 +15,15 @@ const (
 	ofDatabase scope = "database" // ALTER DATABASE: new sessions have it
 )
 
-// wishes are the values that faults want a setting to have: the newest one counts. When the last fault has gone, the setting gets
-// what it had before the first.
+// wishes are the values that faults want a setting to have: the newest one counts. When the last fault has gone, the
+// setting gets what it had before the first.
 type wishes struct {
 	before *string // nil: it was not set
 	values []*string
 }
 
-// impose gives a setting a value until lift is called. Several faults may impose the same setting. lift succeeds also if ctx has
-// ended.
+// impose gives a setting a value until lift is called. Several faults may impose the same setting. lift succeeds also
+// if ctx has ended.
 func (w *World) impose(ctx context.Context, in scope, name, value string) (lift func() error, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,9 +60,11 @@ func (w *World) impose(ctx context.Context, in scope, name, value string) (lift 
 
 // current returns what a setting is set to in the scope, nil if it is not set there.
 func (w *World) current(ctx context.Context, in scope, name string) (*string, error) {
-	const inFile = `SELECT (SELECT setting FROM pg_file_settings WHERE name = $1 AND sourcefile LIKE '%postgresql.auto.conf' ORDER BY seqno DESC LIMIT 1)`
+	const inFile = `SELECT (SELECT setting FROM pg_file_settings WHERE name = $1
+		AND sourcefile LIKE '%postgresql.auto.conf' ORDER BY seqno DESC LIMIT 1)`
 	const inCatalog = `SELECT (
-		SELECT substr(c, length($1) + 2) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase, unnest(s.setconfig) c
+		SELECT substr(c, length($1) + 2) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase,
+			unnest(s.setconfig) c
 		WHERE d.datname = current_database() AND s.setrole = 0 AND starts_with(c, $1 || '='))`
 	if in == ofServer {
 		return ask[*string](ctx, w, inFile, name)

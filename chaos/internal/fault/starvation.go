@@ -31,8 +31,8 @@ func starvationFaults() []Fault {
 	return all
 }
 
-// busyMachine counts the milliseconds for which workers that could run waited for a processor, if the busy processes had at least half
-// of a processor.
+// busyMachine counts the milliseconds for which workers that could run waited for a processor, if the busy processes
+// had at least half of a processor.
 func busyMachine(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	delays := func() (ms int) {
 		for _, p := range w.Places {
@@ -50,7 +50,8 @@ func busyMachine(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (
 		}
 	}()
 	for range 4 * runtime.NumCPU() {
-		cmd := exec.Command("/bin/sh", "-c", "while kill -0 $1; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done", "sh", strconv.Itoa(os.Getpid()))
+		cmd := exec.Command("/bin/sh", "-c", "while kill -0 $1; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); "+
+			"done; done", "sh", strconv.Itoa(os.Getpid()))
 		if err := cmd.Start(); err != nil {
 			return 0, "", err
 		}
@@ -68,7 +69,8 @@ func busyMachine(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (
 	}) {
 		effect = ms
 	}
-	return effect, fmt.Sprintf("workers waited %d ms for a processor, of which the busy processes had %v", ms, used), ctx.Err()
+	return effect, fmt.Sprintf("workers waited %d ms for a processor, of which the busy processes had %v", ms,
+		used), ctx.Err()
 }
 
 func stutter(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
@@ -160,7 +162,8 @@ func smallQuota(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (e
 		effect = g.throttles(small)
 		return !process.Alive() || time.Since(begun) >= d && effect > 0
 	})
-	return effect, fmt.Sprintf("worker %s was stopped %d times because its quota was used up", process.Spec.Name, effect), ctx.Err()
+	return effect, fmt.Sprintf("worker %s was stopped %d times because its quota was used up", process.Spec.Name,
+		effect), ctx.Err()
 }
 
 // join moves a process with all its threads into a group. One that has ended needs none.

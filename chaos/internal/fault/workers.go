@@ -36,14 +36,16 @@ func workerFaults() []Fault {
 
 // points are the points of the engine's code at which Hooks.Point is called.
 var points = []string{
-	"before step", "after step", "after record", "before flush", "after flush", "after claim", "after start", "after limit",
+	"before step", "after step", "after record", "before flush", "after flush", "after claim", "after start",
+	"after limit",
 	"suspend", "finish", "losers stopped",
 }
 
 // slice is how long a fault waits for a process to come to its point, before it tries another point.
 func slice(w *World) time.Duration { return 2*time.Second + w.Times.Poll }
 
-// replace kills the place's process, if it lives, and starts another one. The driver may start one, too, as soon as there is none.
+// replace kills the place's process, if it lives, and starts another one. The driver may start one, too, as soon as
+// there is none.
 func (w *World) replace(ctx context.Context, place *fleet.Place, change func(*fleet.Spec)) (*fleet.Process, error) {
 	for {
 		if old := place.Process(); old != nil {
@@ -69,7 +71,9 @@ func killAtPoint(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (
 	begun := time.Now()
 	for ctx.Err() == nil && (time.Since(begun) < d || effect == 0 && time.Since(begun) < d+2*patience) {
 		point, nth := points[r.IntN(len(points))], 1+r.IntN(6)
-		process, err := w.replace(ctx, place, func(s *fleet.Spec) { s.Point, s.Nth, s.Signal = point, nth, syscall.SIGKILL })
+		process, err := w.replace(ctx, place, func(s *fleet.Spec) {
+			s.Point, s.Nth, s.Signal = point, nth, syscall.SIGKILL
+		})
 		if err != nil {
 			return effect, note, err
 		}
@@ -131,15 +135,16 @@ func terminate(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (ef
 		case err != nil:
 			return 1, note, err
 		case ended:
-			return 1, fmt.Sprintf("%sworker %s ended after %v", note, process.Spec.Name, time.Since(begun).Round(time.Millisecond)), nil
+			return 1, fmt.Sprintf("%sworker %s ended after %v", note, process.Spec.Name,
+				time.Since(begun).Round(time.Millisecond)), nil
 		}
 		note += fmt.Sprintf("worker %s died of something else (%v); ", process.Spec.Name, process.Err())
 	}
 	return 0, note, errors.New("all workers died before they had drained")
 }
 
-// drain sends SIGTERM, and reports whether the process has ended with success. It returns a Violation if the process goes on, or has
-// ended with an error.
+// drain sends SIGTERM, and reports whether the process has ended with success. It returns a Violation if the process
+// goes on, or has ended with an error.
 func (w *World) drain(process *fleet.Process) (ended bool, err error) {
 	begun := time.Now()
 	err = process.Drain(w.drainTime())
@@ -148,7 +153,8 @@ func (w *World) drain(process *fleet.Process) (ended bool, err error) {
 	}
 	if process.Alive() {
 		process.Kill()
-		return false, &Violation{fmt.Sprintf("worker %s goes on %v after SIGTERM", process.Spec.Name, time.Since(begun).Round(time.Millisecond))}
+		return false, &Violation{fmt.Sprintf("worker %s goes on %v after SIGTERM", process.Spec.Name,
+			time.Since(begun).Round(time.Millisecond))}
 	}
 	if failed, _ := said(process.Spec.Ledger, 0, "\t"+evidence.Stopped+"\t\t\t0\t\terror: "); failed > 0 {
 		return false, &Violation{fmt.Sprintf("worker %s ended with an error after SIGTERM: %v", process.Spec.Name, err)}
@@ -156,8 +162,8 @@ func (w *World) drain(process *fleet.Process) (ended bool, err error) {
 	return false, nil
 }
 
-// deploy starts the next version of the code in some places, lets it run beside the present one, and then starts it in all others.
-// It stays: runs that it has begun need it.
+// deploy starts the next version of the code in some places, lets it run beside the present one, and then starts it in
+// all others. It stays: runs that it has begun need it.
 func deploy(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	order := r.Perm(len(w.Places))
 	first := max(1, len(order)/2)
@@ -192,7 +198,8 @@ func deploy(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effec
 		err = errors.Join(err, upgrade(mend, i))
 	}
 	began, lookErr := ask[int](mend, w, `SELECT count(*) FROM kagzi.workflow_runs WHERE version = $1`, to)
-	return effect, fmt.Sprintf("version %d beside %d in %d places; it began %d runs", to, from, effect, began), errors.Join(err, lookErr, ctx.Err())
+	return effect, fmt.Sprintf("version %d beside %d in %d places; it began %d runs", to, from, effect, began),
+		errors.Join(err, lookErr, ctx.Err())
 }
 
 // beside returns how many processes run the new version while others run the old one; zero if none do.

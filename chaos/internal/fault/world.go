@@ -55,12 +55,15 @@ func until(ctx context.Context, limit time.Duration, seen func() bool) bool {
 	return false
 }
 
-// connect opens a session past all proxies. What faults set for other sessions does not apply to it. While the server is away,
-// or accepts no connections, connect tries again until ctx ends.
+// connect opens a session past all proxies. What faults set for other sessions does not apply to it. While the server
+// is away, or accepts no connections, connect tries again until ctx ends.
 func (w *World) connect(ctx context.Context) (conn *pgx.Conn, err error) {
 	cfg := w.Admin.Config().ConnConfig
 	cfg.RuntimeParams["application_name"] = application
-	for _, name := range []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"} {
+	for _, name := range []string{
+		"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout",
+		"idle_session_timeout",
+	} {
 		cfg.RuntimeParams[name] = "0"
 	}
 	cfg.RuntimeParams["default_transaction_read_only"] = "off"
@@ -76,8 +79,8 @@ func (w *World) connect(ctx context.Context) (conn *pgx.Conn, err error) {
 	}
 }
 
-// with calls do with a session of its own. If the session dies, it calls do again with another one, until ctx ends: so do must bear
-// to be repeated.
+// with calls do with a session of its own. If the session dies, it calls do again with another one, until ctx ends: so
+// do must bear to be repeated.
 func (w *World) with(ctx context.Context, do func(*pgx.Conn) error) error {
 	for {
 		conn, err := w.connect(ctx)
@@ -87,7 +90,8 @@ func (w *World) with(ctx context.Context, do func(*pgx.Conn) error) error {
 		err = do(conn)
 		closeSession(conn)
 		var answered *pgconn.PgError
-		if err == nil || ctx.Err() != nil || errors.As(err, &answered) && !ending(answered.Code) || errors.Is(err, pgx.ErrNoRows) {
+		if err == nil || ctx.Err() != nil || errors.As(err, &answered) && !ending(answered.Code) ||
+			errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
 	}
@@ -183,9 +187,11 @@ func (w *World) somePlaces(r *rand.Rand) []*fleet.Place {
 	return all[:[]int{1, len(all), 1 + r.IntN(len(all))}[r.IntN(3)]]
 }
 
-// take returns a place with a live process that no other fault uses, one that r chooses if want allows it. release gives it back. While there is none,
-// take waits.
-func (w *World) take(ctx context.Context, r *rand.Rand, want func(*fleet.Place) bool) (_ *fleet.Place, release func(), err error) {
+// take returns a place with a live process that no other fault uses, one that r chooses if want allows it. release
+// gives it back. While there is none, take waits.
+func (w *World) take(ctx context.Context, r *rand.Rand,
+	want func(*fleet.Place) bool,
+) (_ *fleet.Place, release func(), err error) {
 	order := r.Perm(len(w.Places))
 	var place *fleet.Place
 	if !until(ctx, patience, func() bool {
@@ -193,7 +199,8 @@ func (w *World) take(ctx context.Context, r *rand.Rand, want func(*fleet.Place) 
 		defer w.mu.Unlock()
 		for _, i := range order {
 			p := w.Places[i]
-			if process := p.Process(); !w.taken[p.Number] && process != nil && process.Alive() && (want == nil || want(p)) {
+			if process := p.Process(); !w.taken[p.Number] && process != nil && process.Alive() &&
+				(want == nil || want(p)) {
 				if w.taken == nil {
 					w.taken = map[int]bool{}
 				}
@@ -223,7 +230,9 @@ func (w *World) backendsOf(ctx context.Context, p *pgproxy.Proxy, only func(pgpr
 			ports = append(ports, int32(c.Port))
 		}
 	}
-	return list[int32](ctx, w, `SELECT pid FROM pg_stat_activity WHERE client_port = ANY ($1) AND application_name <> '`+application+`' ORDER BY 1`, ports)
+	return list[int32](ctx, w,
+		`SELECT pid FROM pg_stat_activity WHERE client_port = ANY ($1) AND application_name <> '`+application+
+			`' ORDER BY 1`, ports)
 }
 
 // sessions returns the server's processes of all sessions of workers and clients.

@@ -126,7 +126,10 @@ type world struct {
 	ended  atomic.Int64 // runs that a customer has seen the result of
 }
 
-var times = fault.Times{Lease: time.Second, Heartbeat: 200 * time.Millisecond, Stale: 2 * time.Second, Poll: 200 * time.Millisecond, Grace: 1500 * time.Millisecond}
+var times = fault.Times{
+	Lease: time.Second, Heartbeat: 200 * time.Millisecond, Stale: 2 * time.Second,
+	Poll: 200 * time.Millisecond, Grace: 1500 * time.Millisecond,
+}
 
 // newWorld starts a server, with workers and customers. Everything ends with the test.
 func newWorld(t *testing.T, g fault.ServerKind) (*world, *fault.Site) {
@@ -160,8 +163,12 @@ func populate(t *testing.T, fw *fault.World, admin, dsn string) *world {
 		t.Fatal(err)
 	}
 	base := fleet.Spec{Version: 1, Conns: 4, Config: kagzi.WorkerConfig{
-		MaxConcurrent: 6, LeaseTimeout: times.Lease, Heartbeat: times.Heartbeat, StaleAfter: times.Stale, PollInterval: times.Poll,
-		DrainTimeout: 2 * time.Second, Coordinator: kagzi.CoordinatorConfig{Interval: 200 * time.Millisecond, Grace: times.Grace},
+		MaxConcurrent: 6, LeaseTimeout: times.Lease, Heartbeat: times.Heartbeat, StaleAfter: times.Stale,
+		PollInterval: times.Poll,
+		DrainTimeout: 2 * time.Second, Coordinator: kagzi.CoordinatorConfig{
+			Interval: 200 * time.Millisecond,
+			Grace:    times.Grace,
+		},
 	}}
 	for i := range 3 {
 		place, err := fleet.NewPlace(i, dsn, w.Dir, base)
@@ -276,10 +283,13 @@ func (w *world) snapshot() string {
 	var s string
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		err := w.Admin.QueryRow(w.t.Context(), `SELECT concat_ws(E'\n',
-			(SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf'),
+			(SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_file_settings
+				WHERE sourcefile LIKE '%postgresql.auto.conf'),
 			(SELECT string_agg(s.setconfig::text, ' ') FROM pg_db_role_setting s),
-			'the clock is ahead by so many minutes, or 90 more, or 180: ' || round(extract(epoch FROM clock_timestamp() - $1) / 60) % 90,
-			'sessions of faults: ' || (SELECT count(*) FROM pg_stat_activity WHERE application_name = 'chaos'))`, time.Now()).Scan(&s)
+			'the clock is ahead by so many minutes, or 90 more, or 180: ' || round(extract(epoch
+				FROM clock_timestamp() - $1) / 60) % 90,
+			'sessions of faults: ' || (SELECT count(*) FROM pg_stat_activity
+				WHERE application_name = 'chaos'))`, time.Now()).Scan(&s)
 		if err == nil && strings.HasSuffix(s, "sessions of faults: 0") || time.Now().After(end) {
 			break
 		}

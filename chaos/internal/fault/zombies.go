@@ -54,7 +54,8 @@ const runsOf = `
 SELECT coalesce(array_agg(r.run_id), '{}'), coalesce(array_agg(r.lease), '{}') FROM kagzi.workflow_runs r
 WHERE r.status = 'RUNNING' AND r.locked_by IN (SELECT w.worker_id FROM kagzi.workers w WHERE w.pid = $1)`
 
-// takenFrom counts the runs that are no more under their lease, and that no write under that lease has ended or suspended.
+// takenFrom counts the runs that are no more under their lease, and that no write under that lease has ended or
+// suspended.
 const takenFrom = `
 SELECT count(*) FROM unnest($1::uuid[], $2::uuid[]) u (run_id, lease)
 JOIN kagzi.workflow_runs r ON r.run_id = u.run_id AND (r.lease IS DISTINCT FROM u.lease OR r.status = 'PENDING')`
@@ -101,9 +102,11 @@ func (w *World) lost(ctx context.Context, v victim) int {
 	return n
 }
 
-// noticed returns how often the victim has said since it was frozen that it lost something, or that a write of it was refused.
+// noticed returns how often the victim has said since it was frozen that it lost something, or that a write of it was
+// refused.
 func (v victim) noticed() int {
-	inLog, _ := said(logOf(v.process), v.log, "another worker may hold", "giving up", "declared dead", "claiming no runs", "lease lost")
+	inLog, _ := said(logOf(v.process), v.log, "another worker may hold", "giving up", "declared dead",
+		"claiming no runs", "lease lost")
 	inLedger, _ := said(v.process.Spec.Ledger, v.ledger, "\t"+evidence.Refused+"\t")
 	return inLog + inLedger
 }
@@ -138,7 +141,8 @@ func freezePast(t threshold) Injection {
 		}
 		took := time.Since(begun)
 		noticed := v.thaw(ctx, resume, lost)
-		note := fmt.Sprintf("worker %s stood still for %v with %d runs; others took %d; it said %d times that it lost something",
+		note := fmt.Sprintf("worker %s stood still for %v with %d runs; others took %d; it said %d times that it "+
+			"lost something",
 			v.process.Spec.Name, took.Round(time.Millisecond), len(v.runs), lost, noticed)
 		if t.loses {
 			return lost + noticed, note, ctx.Err()
@@ -157,11 +161,14 @@ func freezeAtPoint(ctx context.Context, w *World, r *rand.Rand, d time.Duration)
 	t := thresholds[r.IntN(len(thresholds))]
 	for deadline := time.Now().Add(max(d, patience)); effect == 0 && time.Now().Before(deadline) && ctx.Err() == nil; {
 		point := points[r.IntN(len(points))]
-		process, err := w.replace(ctx, place, func(s *fleet.Spec) { s.Point, s.Nth, s.Signal = point, 1+r.IntN(4), syscall.SIGSTOP })
+		process, err := w.replace(ctx, place, func(s *fleet.Spec) {
+			s.Point, s.Nth, s.Signal = point, 1+r.IntN(4), syscall.SIGSTOP
+		})
 		if err != nil {
 			return effect, note, err
 		}
-		if until(ctx, slice(w), func() bool { return state(process.PID()) == 'T' || !process.Alive() }) && process.Alive() {
+		if until(ctx, slice(w), func() bool { return state(process.PID()) == 'T' || !process.Alive() }) &&
+			process.Alive() {
 			effect++
 			note += fmt.Sprintf("worker %s stood still at %q past %s; ", process.Spec.Name, point, t.name)
 			pause(ctx, min(t.of(w.Times), longestFreeze)*11/10)

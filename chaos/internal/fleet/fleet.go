@@ -1,5 +1,5 @@
-// Package fleet runs the worker processes of a round of chaos. Each has a place with a proxy of its own, so that a fault reaches one
-// worker and no other, and a ledger of its own, which outlives it.
+// Package fleet runs the worker processes of a round of chaos. Each has a place with a proxy of its own, so that a
+// fault reaches one worker and no other, and a ledger of its own, which outlives it.
 package fleet
 
 import (
@@ -33,7 +33,8 @@ type Spec struct {
 	Conns      int32 // of the pool
 	Coordinate bool  // the process hosts a coordinator and no worker
 
-	// The process does something to itself when its code comes to Point for the Nth time: Signal is sent, or Exit is called.
+	// The process does something to itself when its code comes to Point for the Nth time: Signal is sent, or Exit is
+	// called.
 	Point  string
 	Nth    int
 	Signal syscall.Signal
@@ -52,8 +53,8 @@ type Place struct {
 	started int
 }
 
-// NewPlace returns a place without a process. Its processes connect to the server of dsn through a proxy, and get the rest of
-// base.
+// NewPlace returns a place without a process. Its processes connect to the server of dsn through a proxy, and get the
+// rest of base.
 func NewPlace(number int, dsn, dir string, base Spec) (*Place, error) {
 	proxy, err := pgproxy.Listen(dsn)
 	if err != nil {
@@ -77,7 +78,8 @@ func (p *Place) SetBase(change func(*Spec)) {
 	change(&p.base)
 }
 
-// Start starts a process, after change has changed its Spec; nil changes nothing. It is an error if there is one already.
+// Start starts a process, after change has changed its Spec; nil changes nothing. It is an error if there is one
+// already.
 func (p *Place) Start(change func(*Spec)) (*Process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,8 +202,8 @@ func (p *Process) Killed() bool {
 	return ok && ws.Signal() == syscall.SIGKILL
 }
 
-// Drain sends SIGTERM and waits until the process has ended. It returns an error if that takes longer than patience, or if the process
-// did not end with success.
+// Drain sends SIGTERM and waits until the process has ended. It returns an error if that takes longer than patience, or
+// if the process did not end with success.
 func (p *Process) Drain(patience time.Duration) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -220,7 +222,8 @@ func (p *Process) Held() string { return HeldFile(p.Spec.Ledger) }
 // HeldFile is the file in which the process of a ledger says which leases it holds in memory.
 func HeldFile(ledger string) string { return strings.TrimSuffix(ledger, ".ledger") + ".held" }
 
-// Gauges is the file in which the process says how many goroutines it has, and how many bytes of heap, ten times a second.
+// Gauges is the file in which the process says how many goroutines it has, and how many bytes of heap, ten times a
+// second.
 func (p *Process) Gauges() string { return GaugesFile(p.Spec.Ledger) }
 
 // GaugesFile is Process.Gauges by the process's ledger.

@@ -14,8 +14,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// A Quiet is a topic that gets two events in a round, shortly one after the other, with a consumer of its own. On a busy topic the next
-// event wakes a consumer that has overlooked one; here there is no next event.
+// A Quiet is a topic that gets two events in a round, shortly one after the other, with a consumer of its own. On a
+// busy topic the next event wakes a consumer that has overlooked one; here there is no next event.
 type Quiet struct {
 	Topic    kagzi.Topic[string]
 	Consumer kagzi.Consumer
@@ -24,7 +24,8 @@ type Quiet struct {
 // Quiets are all of them.
 var Quiets = quiets(4)
 
-// quietWork is how long the run of a quiet topic's consumer works after it has looked: the second event often comes meanwhile.
+// quietWork is how long the run of a quiet topic's consumer works after it has looked: the second event often comes
+// meanwhile.
 const quietWork = 200 * time.Millisecond
 
 func quiets(n int) (all []Quiet) {
@@ -58,7 +59,10 @@ func (h *Handler) reads(topic kagzi.Topic[string], work time.Duration) func(kagz
 				return err
 			}
 			for _, e := range events {
-				h.Ledger.Write(evidence.Line{Event: evidence.Consume, Run: string(run), Lease: lease.String(), Detail: string(e.ID)})
+				h.Ledger.Write(evidence.Line{
+					Event: evidence.Consume, Run: string(run), Lease: lease.String(),
+					Detail: string(e.ID),
+				})
 			}
 			end(evidence.End, "")
 			return nil
@@ -69,7 +73,8 @@ func (h *Handler) reads(topic kagzi.Topic[string], work time.Duration) func(kagz
 // told is the payload of the event that an operation of a run publishes. No other operation has it.
 func told(run, op string) string { return run + " " + op }
 
-// Published returns the run and the operation that have published an event. It returns false for an event of another topic.
+// Published returns the run and the operation that have published an event. It returns false for an event of another
+// topic.
 func Published(e evidence.Event) (run, op string, ok bool) {
 	var text string
 	if e.Topic != Told.Name() || json.Unmarshal([]byte(e.Payload), &text) != nil {

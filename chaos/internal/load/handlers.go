@@ -35,7 +35,8 @@ var (
 	undos = kagzi.RetryPolicy{MaxAttempts: 50, Backoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond}
 )
 
-// RunBackoff returns the longest wait after so many failed attempts of a workflow's run; zero if it has no policy of ours.
+// RunBackoff returns the longest wait after so many failed attempts of a workflow's run; zero if it has no policy of
+// ours.
 func RunBackoff(workflow string, attempts int) time.Duration {
 	switch workflow {
 	case Run.Name():
@@ -46,8 +47,8 @@ func RunBackoff(workflow string, attempts int) time.Duration {
 	return 0
 }
 
-// longest returns the longest wait of a policy after so many attempts, or fewer: each wait is twice the one before, and the jitter adds up to
-// a quarter.
+// longest returns the longest wait of a policy after so many attempts, or fewer: each wait is twice the one before, and
+// the jitter adds up to a quarter.
 func longest(p kagzi.RetryPolicy, attempts int) time.Duration {
 	return min(p.MaxBackoff, p.Backoff<<min(attempts-1, 20)) * 5 / 4
 }
@@ -78,7 +79,8 @@ const (
 
 // OpenAccounts fills the accounts.
 func OpenAccounts(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, `INSERT INTO chaos.accounts SELECT 'account ' || i, $2 FROM generate_series(0, $1 - 1) i`, Accounts, Balance)
+	_, err := pool.Exec(ctx, `INSERT INTO chaos.accounts SELECT 'account ' || i, $2 FROM generate_series(0, $1 - 1) i`,
+		Accounts, Balance)
 	return err
 }
 
@@ -183,17 +185,21 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 func (x execution) begin(ctx context.Context, lease uuid.UUID) (end func(event, detail string)) {
 	s := kagzi.CurrentStep(ctx)
 	write := func(event, detail string) {
-		x.Ledger.Write(evidence.Line{Event: event, Run: string(s.Run), Step: s.Step, Attempt: s.Attempt, Lease: lease.String(), Detail: detail})
+		x.Ledger.Write(evidence.Line{
+			Event: event, Run: string(s.Run), Step: s.Step, Attempt: s.Attempt,
+			Lease: lease.String(), Detail: detail,
+		})
 	}
 	write(evidence.Begin, "")
 	return write
 }
 
-// again is the policy of all steps: attempts that fail by design are few, those that fail because the database is away are many.
+// again is the policy of all steps: attempts that fail by design are few, those that fail because the database is away
+// are many.
 var again = kagzi.RetryPolicy{MaxAttempts: 1000, Backoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
 
-// Backoff returns the shortest and the longest wait after a failed attempt of a step. An attempt's number is that of the failed ones, or
-// higher.
+// Backoff returns the shortest and the longest wait after a failed attempt of a step. An attempt's number is that of
+// the failed ones, or higher.
 func Backoff(s evidence.Step) (least, most time.Duration) {
 	return again.Backoff * 3 / 4, longest(again, s.Attempt)
 }
@@ -251,7 +257,10 @@ func (x execution) perform(ctx context.Context, op Op) error {
 	case opDie:
 		x.dieOnce(kagzi.CurrentStep(ctx))
 	case opPoison:
-		x.Ledger.Write(evidence.Line{Event: evidence.Point, Run: string(kagzi.CurrentStep(ctx).Run), Step: op.Name, Detail: "poison"})
+		x.Ledger.Write(evidence.Line{
+			Event: evidence.Point, Run: string(kagzi.CurrentStep(ctx).Run), Step: op.Name,
+			Detail: "poison",
+		})
 		os.Exit(7)
 	}
 	return nil
@@ -312,10 +321,12 @@ func (x execution) transfer(ctx kagzi.Context, op Op, v string) (string, error) 
 		a, b := r.IntN(Accounts), r.IntN(Accounts)
 		from, to, amount := fmt.Sprint("account ", a), fmt.Sprint("account ", b), 1+r.IntN(10)
 		s := kagzi.CurrentStep(ctx)
-		_, err = tx.Exec(ctx, `INSERT INTO chaos.effects (run_id, step_id, from_account, to_account, amount) VALUES ($1, $2, $3, $4, $5)`, string(s.Run), s.Step, from, to, amount)
+		_, err = tx.Exec(ctx, `INSERT INTO chaos.effects (run_id, step_id, from_account, to_account, amount)
+			VALUES ($1, $2, $3, $4, $5)`, string(s.Run), s.Step, from, to, amount)
 		for _, by := range ordered(a, b, amount) {
 			if err == nil {
-				_, err = tx.Exec(ctx, `UPDATE chaos.accounts SET balance = balance + $2 WHERE name = $1`, fmt.Sprint("account ", by.account), by.amount)
+				_, err = tx.Exec(ctx, `UPDATE chaos.accounts SET balance = balance + $2 WHERE name = $1`,
+					fmt.Sprint("account ", by.account), by.amount)
 			}
 		}
 		if err != nil {

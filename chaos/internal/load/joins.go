@@ -17,8 +17,9 @@ import (
 
 // The workflows whose starts share a run.
 var (
-	Collected = kagzi.Define[[]string, string]("collected", kagzi.Queue("plain"), kagzi.Batch{Most: 5, Within: 300 * time.Millisecond})
-	Settled   = kagzi.Define[string, string]("settled", kagzi.Queue("plain"))
+	Collected = kagzi.Define[[]string, string]("collected", kagzi.Queue("plain"),
+		kagzi.Batch{Most: 5, Within: 300 * time.Millisecond})
+	Settled = kagzi.Define[string, string]("settled", kagzi.Queue("plain"))
 )
 
 // Joins says how a customer's job begins, if it shares its run with other starts: "batch", "debounce", or empty.
@@ -51,7 +52,8 @@ func (h *Handler) collect(ctx kagzi.Context, items []string) (string, error) {
 		end := x.begin(ctx, lease)
 		x.Reach("during tx")
 		for _, item := range items {
-			if _, err := tx.Exec(ctx, `INSERT INTO chaos.items (item, run_id) VALUES ($1, $2)`, item, string(kagzi.CurrentStep(ctx).Run)); err != nil {
+			if _, err := tx.Exec(ctx, `INSERT INTO chaos.items (item, run_id) VALUES ($1, $2)`, item,
+				string(kagzi.CurrentStep(ctx).Run)); err != nil {
 				end(evidence.Fail, err.Error())
 				return "", err
 			}

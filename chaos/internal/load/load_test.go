@@ -20,7 +20,8 @@ import (
 // harmless reports whether a program leaves its process alive.
 func harmless(ops []load.Op) bool {
 	for _, op := range ops {
-		if strings.HasPrefix(op.Name, "die") || op.Name == "poison" || op.Child.Seed != 0 && !harmless(load.Of(op.Child).Ops) {
+		if strings.HasPrefix(op.Name, "die") || op.Name == "poison" || op.Child.Seed != 0 &&
+			!harmless(load.Of(op.Child).Ops) {
 			return false
 		}
 		for _, branch := range op.Branches {
@@ -42,7 +43,8 @@ func TestProgramsDependOnTheirJobsOnly(t *testing.T) {
 		if !reflect.DeepEqual(p, load.Of(job)) {
 			t.Fatalf("job %v has two programs", job)
 		}
-		if a, b := load.ScriptOf(job), load.ScriptOf(job); a.ID != b.ID || a.Verb != b.Verb || a.Tx != b.Tx || a.Job != b.Job || len(a.Options) != len(b.Options) {
+		if a, b := load.ScriptOf(job), load.ScriptOf(job); a.ID != b.ID || a.Verb != b.Verb || a.Tx != b.Tx ||
+			a.Job != b.Job || len(a.Options) != len(b.Options) {
 			t.Fatalf("job %v has two scripts: %+v, %+v", job, a, b)
 		}
 		for _, op := range p.Ops {
@@ -54,7 +56,8 @@ func TestProgramsDependOnTheirJobsOnly(t *testing.T) {
 	}
 }
 
-// TestOracle has a worker execute programs with nothing broken. Each run ends as the oracle says, with both versions of the code.
+// TestOracle has a worker execute programs with nothing broken. Each run ends as the oracle says, with both versions of
+// the code.
 func TestOracle(t *testing.T) {
 	k := kit.New(t)
 	for _, make := range []func() error{
@@ -89,7 +92,8 @@ func TestOracle(t *testing.T) {
 	}
 	all.Wait()
 	checkUndone(t, ledger, jobs, k)
-	if n := dbtest.QueryOne[int](t, k.Pool, `SELECT sum(balance) FROM chaos.accounts`); n != load.Accounts*load.Balance {
+	if n := dbtest.QueryOne[int](t, k.Pool, `SELECT sum(balance) FROM chaos.accounts`); n != load.Accounts*
+		load.Balance {
 		t.Errorf("the accounts have %d, want %d", n, load.Accounts*load.Balance)
 	}
 }
@@ -102,7 +106,8 @@ func follow(t *testing.T, k *kit.Kit, job load.Job, version int) {
 		return
 	}
 	for _, payload := range load.Messages(job) {
-		if err := k.Client.Signal(k.Ctx, run, load.Mail.With(payload)); err != nil && !errors.Is(err, kagzi.ErrRunFinished) {
+		if err := k.Client.Signal(k.Ctx, run, load.Mail.With(payload)); err != nil &&
+			!errors.Is(err, kagzi.ErrRunFinished) {
 			t.Error(err)
 		}
 	}

@@ -7,10 +7,11 @@ import (
 
 // An Ending is how a run must end if nobody interferes with it.
 type Ending struct {
-	Failed     bool
-	Poison     bool     // it kills its workers, so it ends as quarantined
-	Output     string   // of a run that completes
-	Registered []string // the compensations, in the order in which it registers them; one that fails runs them from the last to the first
+	Failed bool
+	Poison bool   // it kills its workers, so it ends as quarantined
+	Output string // of a run that completes
+	// the compensations, in the order in which it registers them; one that fails runs them from the last to the first
+	Registered []string
 }
 
 // Expect returns how a run of the job with this version of the code must end.

@@ -1,5 +1,5 @@
-// Package load has the workloads of chaos: programs made from a seed, the workflow that executes them, and the oracle that says what
-// each of them must return and undo.
+// Package load has the workloads of chaos: programs made from a seed, the workflow that executes them, and the oracle
+// that says what each of them must return and undo.
 package load
 
 import (
@@ -16,7 +16,8 @@ type Job struct {
 	Seed       uint64 `json:"seed"`
 	N          int    `json:"n"`
 	Generation int    `json:"generation,omitempty"` // 1 is a child, 2 a child's child
-	Kind       string `json:"kind,omitempty"`       // "tick" is the job of a schedule's run, "poison" kills its workers; empty is random
+	// "tick" is the job of a schedule's run, "poison" kills its workers; empty is random
+	Kind string `json:"kind,omitempty"`
 }
 
 // generations is how deep families are.
@@ -69,7 +70,11 @@ func Of(job Job) Program {
 	g := generator{r: job.random(), job: job}
 	switch job.Kind {
 	case "tick":
-		return Program{job, []Op{{Kind: opStep, Name: "first"}, {Kind: opSlow, Name: "work", N: 20 + int(job.Seed%1500)}, {Kind: opStep, Name: "last"}}}
+		return Program{job, []Op{
+			{Kind: opStep, Name: "first"},
+			{Kind: opSlow, Name: "work", N: 20 + int(job.Seed%1500)},
+			{Kind: opStep, Name: "last"},
+		}}
 	case "poison":
 		return Program{job, []Op{{Kind: opStep, Name: "first"}, {Kind: opPoison, Name: "poison"}}}
 	}
@@ -86,8 +91,8 @@ func Of(job Job) Program {
 	return Program{job, ops}
 }
 
-// deadly reports whether programs end their processes. They do in a third of the rounds, several times a second: no worker lives for
-// long. In the others only faults end one.
+// deadly reports whether programs end their processes. They do in a third of the rounds, several times a second: no
+// worker lives for long. In the others only faults end one.
 func (j Job) deadly() bool { return j.Seed%3 == 0 }
 
 // random returns the source of all that is decided for the job. what tells apart what must not depend on each other.
@@ -140,7 +145,8 @@ func (g *generator) kind() string {
 		n := g.r.IntN(sum)
 		for _, w := range weights {
 			if n -= w.weight; n < 0 {
-				if g.inner && !w.inner || w.kind == opChild && g.job.Generation+1 >= generations || w.kind == opWait && g.job.Generation > 0 {
+				if g.inner && !w.inner || w.kind == opChild && g.job.Generation+1 >= generations || w.kind == opWait &&
+					g.job.Generation > 0 {
 					break
 				}
 				return w.kind

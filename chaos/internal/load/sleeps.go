@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// SleepOf returns for how long the program of a job sleeps in a step, named by its ID. It returns false if the step is no sleep of the
-// program.
+// SleepOf returns for how long the program of a job sleeps in a step, named by its ID. It returns false if the step is
+// no sleep of the program.
 func SleepOf(job Job, step string) (time.Duration, bool) {
 	op, ok := find(Of(job).Ops, step[strings.LastIndex(step, "/")+1:])
 	return time.Duration(op.N) * time.Millisecond, ok && op.Kind == opSleep

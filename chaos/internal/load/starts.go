@@ -41,7 +41,18 @@ type Script struct {
 var verbs = []struct {
 	verb string
 	n    int
-}{{"cancel", 50}, {"terminate", 25}, {"pause", 40}, {"restart", 25}, {"fork", 25}, {"resume", 60}, {"update", 25}, {"delete", 10}, {"cancel all", 4}, {"resume all", 4}}
+}{
+	{"cancel", 50},
+	{"terminate", 25},
+	{"pause", 40},
+	{"restart", 25},
+	{"fork", 25},
+	{"resume", 60},
+	{"update", 25},
+	{"delete", 10},
+	{"cancel all", 4},
+	{"resume all", 4},
+}
 
 // sharedJobs is above the numbers of all other jobs.
 const sharedJobs = 1_000_000
@@ -54,7 +65,8 @@ func ScriptOf(job Job) (s Script) {
 	r := job.random("script")
 	s.Job = job
 	if job.Kind != "" {
-		s.ID, s.Options = fmt.Sprint(job.Kind, " ", job.N), []kagzi.StartOption{kagzi.ID(fmt.Sprint(job.Kind, " ", job.N)), kagzi.Queue("plain")}
+		s.ID, s.Options = fmt.Sprint(job.Kind, " ", job.N),
+			[]kagzi.StartOption{kagzi.ID(fmt.Sprint(job.Kind, " ", job.N)), kagzi.Queue("plain")}
 		return s
 	}
 	switch n := r.IntN(100); {
@@ -63,7 +75,10 @@ func ScriptOf(job Job) (s Script) {
 	case n < 72:
 		s.Job.N = sharedJobs + r.IntN(8)*100 + r.IntN(2) // others do the same job, or another one with the same ID
 		s.ID = fmt.Sprint("shared ", s.Job.N/100)
-		s.Options = append(s.Options, []kagzi.StartOption{kagzi.ReturnActive, kagzi.RejectActive, kagzi.ReplaceActive, kagzi.RejectEnded, kagzi.StartIfFailed}[r.IntN(5)])
+		s.Options = append(s.Options, []kagzi.StartOption{
+			kagzi.ReturnActive, kagzi.RejectActive, kagzi.ReplaceActive,
+			kagzi.RejectEnded, kagzi.StartIfFailed,
+		}[r.IntN(5)])
 	case n < 78:
 		s.ID = fmt.Sprint("once ", job.N)
 		s.Options = append(s.Options, kagzi.OncePer(time.Hour))
@@ -81,7 +96,8 @@ func ScriptOf(job Job) (s Script) {
 	case n < 2:
 		s.Options = append(s.Options, kagzi.Queue("keyed"), kagzi.Key(fmt.Sprint("key ", r.IntN(4))))
 		if full := r.IntN(6); full < 2 && s.Tx == "" && !strings.HasPrefix(s.ID, "once") {
-			s.Options, s.WhenFull = append(s.Options, []kagzi.StartOption{kagzi.RejectNew, kagzi.CancelOldest}[full]), true
+			s.Options, s.WhenFull = append(s.Options, []kagzi.StartOption{kagzi.RejectNew, kagzi.CancelOldest}[full]),
+				true
 		}
 	case n < 4:
 		s.Options = append(s.Options, kagzi.Queue("held"), kagzi.Key(fmt.Sprint("key ", r.IntN(6))))
@@ -116,7 +132,10 @@ func ScriptOf(job Job) (s Script) {
 // whole seconds.
 func Schedules(seed uint64, since, until time.Time) (all []kagzi.Schedule) {
 	for i, overlap := range []kagzi.Overlap{"", kagzi.OverlapSkip, kagzi.OverlapQueueOne, kagzi.OverlapCancelPrevious} {
-		s := kagzi.Schedule{Name: fmt.Sprint("every second, overlap ", overlap), Overlap: overlap, CatchUp: 1000, Start: since, End: until}
+		s := kagzi.Schedule{
+			Name: fmt.Sprint("every second, overlap ", overlap), Overlap: overlap, CatchUp: 1000,
+			Start: since, End: until,
+		}
 		if i%2 == 0 {
 			s.Every = time.Second
 		} else {

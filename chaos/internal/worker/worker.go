@@ -93,7 +93,8 @@ func (p *process) serve(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	c, err := kagzi.NewClient(pool, kagzi.ClientConfig{RunEvents: true, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	c, err := kagzi.NewClient(pool,
+		kagzi.ClientConfig{RunEvents: true, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}
@@ -148,7 +149,8 @@ func (p *process) reach(point string) {
 	signal.Stop(continued)
 }
 
-// tellState writes the leases of the runs that the worker executes, and the process's gauges, into files, every tenth of a second.
+// tellState writes the leases of the runs that the worker executes, and the process's gauges, into files, every tenth
+// of a second.
 func (p *process) tellState(ctx context.Context, s testhook.Session) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

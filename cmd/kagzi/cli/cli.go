@@ -29,6 +29,7 @@ func Main(cfg Config) int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	return cli.Run(ctx, os.Args[1:], cli.World{
-		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Columns: cli.Columns, Codec: cfg.Codec, Sealer: cfg.Sealer,
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Columns: cli.Columns, Codec: cfg.Codec,
+		Sealer: cfg.Sealer,
 	})
 }

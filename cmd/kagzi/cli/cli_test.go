@@ -28,7 +28,10 @@ func (hexCodec) Decode(data []byte, v any) error { return json.Unmarshal(data[1:
 // A command line with the Codec and the Sealer of the workers sends what they read.
 func TestMainWithCodecAndSealer(t *testing.T) {
 	db := dbtest.Database(t)
-	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClientWith(t, db.Pool, kagzi.ClientConfig{Codec: hexCodec{}, Sealer: sealer{}})}
+	k := &kit.Kit{
+		T: t, Ctx: kit.Context(t), Pool: db.Pool,
+		Client: kit.NewClientWith(t, db.Pool, kagzi.ClientConfig{Codec: hexCodec{}, Sealer: sealer{}}),
+	}
 	wf, approved := kagzi.Define[int, string]("approve"), kagzi.DefineSignal[string]("approved")
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (string, error) { return kagzi.WaitSignal(ctx, approved) })
 	t.Setenv("KAGZI_DATABASE_URL", db.DSN)

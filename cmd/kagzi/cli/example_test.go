@@ -8,8 +8,8 @@ import (
 	"github.com/kagzi/kagzi/cmd/kagzi/cli"
 )
 
-// An application makes a command line of its own: with its Sealer, payloads can be read and sent. This one is asked for something that
-// does not exist.
+// An application makes a command line of its own: with its Sealer, payloads can be read and sent. This one is asked for
+// something that does not exist.
 func ExampleMain() {
 	os.Args = []string{"shop-admin", "runs", "count", "--limit", "x"}
 	code := cli.Main(cli.Config{Sealer: sealer{}})

@@ -1,5 +1,5 @@
-// Package demo gives the small examples a Postgres database, a client and a worker, so that each shows only one feature.
-// An application has this code itself, as in examples/hello.
+// Package demo gives the small examples a Postgres database, a client and a worker, so that each shows only one
+// feature. An application has this code itself, as in examples/hello.
 package demo
 
 import (
@@ -18,8 +18,9 @@ import (
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
-// Main runs an example: handle registers its workflows, and play starts runs while the worker executes them. Main uses the
-// database of KAGZI_TEST_DATABASE_URL, or a throwaway Postgres server. It exits with 1 if play or the worker returns an error.
+// Main runs an example: handle registers its workflows, and play starts runs while the worker executes them. Main uses
+// the database of KAGZI_TEST_DATABASE_URL, or a throwaway Postgres server. It exits with 1 if play or the worker
+// returns an error.
 func Main(name string, handle func(*kagzi.Worker), play func(context.Context, *kagzi.Client) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -29,7 +30,9 @@ func Main(name string, handle func(*kagzi.Worker), play func(context.Context, *k
 	}
 }
 
-func run(ctx context.Context, name string, handle func(*kagzi.Worker), play func(context.Context, *kagzi.Client) error) (err error) {
+func run(ctx context.Context, name string, handle func(*kagzi.Worker),
+	play func(context.Context, *kagzi.Client) error,
+) (err error) {
 	url, stopPostgres, err := localpg.Open(ctx)
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package demo fills a database with sample data, so that each page of the dashboard has something to show: for tests, screenshots, and
-// the example program.
+// Package demo fills a database with sample data, so that each page of the dashboard has something to show: for tests,
+// screenshots, and the example program.
 package demo
 
 import (
@@ -36,7 +36,10 @@ func Start(ctx context.Context, pool *pgxpool.Pool, cfg kagzi.ClientConfig) (*De
 	if err != nil {
 		return nil, err
 	}
-	office, err := kagzi.NewWorker(client, kagzi.WorkerConfig{Queues: map[string]int{"office": 1, "imports": 1}, MaxConcurrent: 8})
+	office, err := kagzi.NewWorker(client, kagzi.WorkerConfig{
+		Queues:        map[string]int{"office": 1, "imports": 1},
+		MaxConcurrent: 8,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -70,9 +73,13 @@ func (d *Demo) Stop() error {
 	return errors.Join(d.errs...)
 }
 
-// Fill starts runs of every kind, schedules, topics, limits and pauses, and returns once each is in the state that it is meant to show.
+// Fill starts runs of every kind, schedules, topics, limits and pauses, and returns once each is in the state that it
+// is meant to show.
 func (d *Demo) Fill(ctx context.Context) error {
-	for _, fill := range []func(context.Context) error{d.limits, d.orders, d.failures, d.waits, d.keys, d.topics, d.schedules, d.changes, d.timetables, d.streams, d.fleet, d.holds, d.histories} {
+	for _, fill := range []func(context.Context) error{
+		d.limits, d.orders, d.failures, d.waits, d.keys, d.topics,
+		d.schedules, d.changes, d.timetables, d.streams, d.fleet, d.holds, d.histories,
+	} {
 		if err := fill(ctx); err != nil {
 			return err
 		}
@@ -90,8 +97,12 @@ func (d *Demo) Trade(ctx context.Context, every time.Duration) error {
 			return nil
 		case <-tick.C:
 		}
-		o := Order{ID: fmt.Sprint(n), Customer: customers[n%len(customers)], Euros: 5 + n%90, Declined: n%17 == 0, Away: n%23 == 0, Quick: n%11 != 0}
-		if _, err := kagzi.Start(ctx, d.Client, Checkout, o, kagzi.ID("order-"+o.ID), kagzi.Metadata{"customer": o.Customer}); err != nil && ctx.Err() == nil {
+		o := Order{
+			ID: fmt.Sprint(n), Customer: customers[n%len(customers)], Euros: 5 + n%90, Declined: n%17 == 0,
+			Away: n%23 == 0, Quick: n%11 != 0,
+		}
+		if _, err := kagzi.Start(ctx, d.Client, Checkout, o, kagzi.ID("order-"+o.ID),
+			kagzi.Metadata{"customer": o.Customer}); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
@@ -114,7 +125,8 @@ func (d *Demo) await(ctx context.Context, ref kagzi.Ref, want kagzi.Status) erro
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("run %s of %s is %s, waiting on %q, not %s: %w", info.ID, info.Workflow, info.Status, info.WaitingOn, want, ctx.Err())
+			return fmt.Errorf("run %s of %s is %s, waiting on %q, not %s: %w", info.ID, info.Workflow, info.Status,
+				info.WaitingOn, want, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -10,23 +10,31 @@ import (
 
 // limits sets limits of queues, keys and steps.
 func (d *Demo) limits(ctx context.Context) error {
-	if err := d.Client.SetQueue(ctx, kagzi.QueueLimits{Queue: "imports", MaxRunning: 4, EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+	if err := d.Client.SetQueue(ctx, kagzi.QueueLimits{
+		Queue: "imports", MaxRunning: 4,
+		EachKey: kagzi.KeyLimits{MaxRunning: 1},
+	}); err != nil {
 		return err
 	}
 	if err := d.Client.SetKey(ctx, "imports", "tenant-1", kagzi.KeyLimits{MaxRunning: 2, Weight: 3}); err != nil {
 		return err
 	}
-	return d.Client.SetLimit(ctx, kagzi.StepLimit{Name: "openai", MaxRunning: 3, Rate: kagzi.Rate{Starts: 50, Per: time.Second}})
+	return d.Client.SetLimit(ctx, kagzi.StepLimit{
+		Name: "openai", MaxRunning: 3,
+		Rate: kagzi.Rate{Starts: 50, Per: time.Second},
+	})
 }
 
 // orders starts checkouts that complete, sleep and fail.
 func (d *Demo) orders(ctx context.Context) error {
 	for n := range 24 {
 		o := Order{
-			ID: fmt.Sprint(40 + n), Customer: customers[n%len(customers)], Euros: 12 + 7*n, Items: []string{"tea", "paper", "ink"}[:1+n%3],
+			ID: fmt.Sprint(40 + n), Customer: customers[n%len(customers)], Euros: 12 + 7*n,
+			Items:    []string{"tea", "paper", "ink"}[:1+n%3],
 			Declined: n%8 == 7, Away: n%6 == 1, Quick: n%4 != 0,
 		}
-		run, err := kagzi.Start(ctx, d.Client, Checkout, o, kagzi.ID("order-"+o.ID), kagzi.Metadata{"customer": o.Customer, "plan": "pro"},
+		run, err := kagzi.Start(ctx, d.Client, Checkout, o, kagzi.ID("order-"+o.ID),
+			kagzi.Metadata{"customer": o.Customer, "plan": "pro"},
 			kagzi.Headers{"traceparent": fmt.Sprintf("00-%032x-%016x-01", n+1, n+1)})
 		if err != nil {
 			return err
@@ -56,7 +64,8 @@ func (d *Demo) failures(ctx context.Context) error {
 			return err
 		}
 	}
-	run, err := kagzi.Start(ctx, d.Client, Travel, Trip{Traveller: "Ada", To: "Lisbon", SoldOut: true}, kagzi.ID("trip-ada"))
+	run, err := kagzi.Start(ctx, d.Client, Travel, Trip{Traveller: "Ada", To: "Lisbon", SoldOut: true},
+		kagzi.ID("trip-ada"))
 	if err != nil {
 		return err
 	}
@@ -70,7 +79,8 @@ func (d *Demo) failures(ctx context.Context) error {
 // waits starts runs that wait for a signal, a time, a worker that does not exist, and one that its worker executes.
 func (d *Demo) waits(ctx context.Context) error {
 	for n := range 3 {
-		run, err := kagzi.Start(ctx, d.Client, Approval, Order{ID: fmt.Sprint(n), Customer: customers[n], Euros: 900}, kagzi.ID(fmt.Sprintf("approval-%d", n)))
+		run, err := kagzi.Start(ctx, d.Client, Approval, Order{ID: fmt.Sprint(n), Customer: customers[n], Euros: 900},
+			kagzi.ID(fmt.Sprintf("approval-%d", n)))
 		if err != nil {
 			return err
 		}
@@ -81,7 +91,8 @@ func (d *Demo) waits(ctx context.Context) error {
 	if err := d.Client.Signal(ctx, kagzi.ID("approval-0"), Approved.With(true).WithID("click-1")); err != nil {
 		return err
 	}
-	if _, err := kagzi.Start(ctx, d.Client, Approval, Order{ID: "later"}, kagzi.ID("approval-later"), kagzi.Delay(36*time.Hour)); err != nil {
+	if _, err := kagzi.Start(ctx, d.Client, Approval, Order{ID: "later"}, kagzi.ID("approval-later"),
+		kagzi.Delay(36*time.Hour)); err != nil {
 		return err
 	}
 	if _, err := kagzi.Start(ctx, d.Client, Legacy, "crm", kagzi.ID("legacy-crm")); err != nil {
@@ -97,7 +108,8 @@ func (d *Demo) waits(ctx context.Context) error {
 // keys starts imports, of which each tenant has one slot, and more work than that.
 func (d *Demo) keys(ctx context.Context) error {
 	for n := range 7 {
-		if _, err := kagzi.Start(ctx, d.Client, Import, 100+n, kagzi.Key(fmt.Sprintf("tenant-%d", n%3)), kagzi.ID(fmt.Sprintf("import-%d", n))); err != nil {
+		if _, err := kagzi.Start(ctx, d.Client, Import, 100+n, kagzi.Key(fmt.Sprintf("tenant-%d", n%3)),
+			kagzi.ID(fmt.Sprintf("import-%d", n))); err != nil {
 			return err
 		}
 	}
@@ -107,7 +119,8 @@ func (d *Demo) keys(ctx context.Context) error {
 // topics publishes events, which a consumer sorts.
 func (d *Demo) topics(ctx context.Context) error {
 	for n := range 12 {
-		e := Mailed.With(Mail{customers[n%len(customers)] + "@example.com", fmt.Sprintf("Question %d", n)}).Title(fmt.Sprintf("Question %d", n)).WithID(kagzi.ID(fmt.Sprintf("mail-%d", n)))
+		e := Mailed.With(Mail{customers[n%len(customers)] + "@example.com", fmt.Sprintf("Question %d", n)}).
+			Title(fmt.Sprintf("Question %d", n)).WithID(kagzi.ID(fmt.Sprintf("mail-%d", n)))
 		if err := d.Client.Publish(ctx, e); err != nil {
 			return err
 		}
@@ -118,7 +131,10 @@ func (d *Demo) topics(ctx context.Context) error {
 // schedules creates schedules, and fires one.
 func (d *Demo) schedules(ctx context.Context) error {
 	for _, s := range []kagzi.Schedule{
-		{Name: "daily-report", Run: Report.With("daily"), Cron: "0 7 * * mon-fri", TimeZone: "Europe/Berlin", FireNew: true},
+		{
+			Name: "daily-report", Run: Report.With("daily"), Cron: "0 7 * * mon-fri", TimeZone: "Europe/Berlin",
+			FireNew: true,
+		},
 		{Name: "hourly-import", Run: Import.With(3, kagzi.Key("tenant-9")), Every: time.Hour},
 		{Name: "old-report", Run: Report.With("old"), Cron: "@weekly"},
 	} {
@@ -138,7 +154,8 @@ func (d *Demo) changes(ctx context.Context) error {
 	if err := d.Client.Cancel(ctx, kagzi.ID("order-44"), by, kagzi.Reason("the customer called")); err != nil {
 		return err
 	}
-	if _, err := d.Client.Restart(ctx, kagzi.ID("order-47"), by, kagzi.Reason("another card"), kagzi.ID("order-47-again")); err != nil {
+	if _, err := d.Client.Restart(ctx, kagzi.ID("order-47"), by, kagzi.Reason("another card"),
+		kagzi.ID("order-47-again")); err != nil {
 		return err
 	}
 	if err := d.Client.PauseRun(ctx, kagzi.ID("approval-1"), by, kagzi.Reason("audit")); err != nil {

@@ -59,7 +59,8 @@ func flaky(failures int, d time.Duration) func(context.Context) error {
 			return err
 		}
 		if info := kagzi.CurrentStep(ctx); info.Attempt <= failures {
-			return fmt.Errorf("carrier answered 503 to attempt %d\n%s: %w", info.Attempt, strings.Repeat("  at carrier.Book (carrier.go:42)\n", 3), kind.Unavailable)
+			return fmt.Errorf("carrier answered 503 to attempt %d\n%s: %w", info.Attempt,
+				strings.Repeat("  at carrier.Book (carrier.go:42)\n", 3), kind.Unavailable)
 		}
 		return nil
 	}
@@ -68,7 +69,8 @@ func flaky(failures int, d time.Duration) func(context.Context) error {
 // fulfil has branches with retries, a repeated step, a map, a child and a race that is lost.
 func fulfil(ctx kagzi.Context, o Order) (string, error) {
 	parcel, err := kagzi.Step(ctx, "pack", func(ctx context.Context) (map[string]any, error) {
-		return map[string]any{"order": o.ID, "boxes": []int{2, 3, 5}, "fragile": true}, work(120 * time.Millisecond)(ctx)
+		return map[string]any{"order": o.ID, "boxes": []int{2, 3, 5}, "fragile": true},
+			work(120 * time.Millisecond)(ctx)
 	}, kagzi.Input(o))
 	if err != nil {
 		return "", err
@@ -94,7 +96,9 @@ func fulfil(ctx kagzi.Context, o Order) (string, error) {
 		return "", err
 	}
 	if _, err := kagzi.Map(ctx, "items", o.Items, func(ctx kagzi.Context, item string) (string, error) {
-		return kagzi.Step(ctx, "pick", func(ctx context.Context) (string, error) { return item + " picked", work(40 * time.Millisecond)(ctx) })
+		return kagzi.Step(ctx, "pick", func(ctx context.Context) (string, error) {
+			return item + " picked", work(40 * time.Millisecond)(ctx)
+		})
 	}); err != nil {
 		return "", err
 	}
@@ -115,7 +119,8 @@ func fulfil(ctx kagzi.Context, o Order) (string, error) {
 // histories makes a run with branches and retries, one with 2,000 steps, and one that has slept for three months.
 func (d *Demo) histories(ctx context.Context) error {
 	items := []string{"tea", "paper", "ink", "glue", "string"}
-	run, err := kagzi.Start(ctx, d.Client, Fulfil, Order{ID: "900", Customer: "acme", Euros: 120, Items: items}, kagzi.ID("fulfil-900"), kagzi.Metadata{"customer": "acme"})
+	run, err := kagzi.Start(ctx, d.Client, Fulfil, Order{ID: "900", Customer: "acme", Euros: 120, Items: items},
+		kagzi.ID("fulfil-900"), kagzi.Metadata{"customer": "acme"})
 	if err != nil {
 		return err
 	}
@@ -134,17 +139,23 @@ func (d *Demo) histories(ctx context.Context) error {
 	return d.trial(ctx)
 }
 
-// manySteps are the steps of a crawl that took half an hour: of 999 pages, each is fetched and stored, and one in fifty fails once. A worker that the
-// registry does not know any more had the first 600 of them.
+// manySteps are the steps of a crawl that took half an hour: of 999 pages, each is fetched and stored, and one in fifty
+// fails once. A worker that the registry does not know any more had the first 600 of them.
 const manySteps = `
-	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt, first_attempt, position, started_at, finished_at, output, error_kind, error, worker_id)
-	SELECT r.run_id, r.namespace_id, 'pages/' || n || '/' || s.name, a, CASE WHEN s.fails AND a = 1 THEN 'FAILED' ELSE 'COMPLETED' END, 'FUNCTION', 1, 1, 10 + n,
-		r.created_at + make_interval(secs => n * 1.8 + s.after + (a - 1) * 2), r.created_at + make_interval(secs => n * 1.8 + s.after + (a - 1) * 2 + 0.4 + n % 7 * 0.3),
+	INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+		first_attempt, position, started_at, finished_at, output, error_kind, error, worker_id)
+	SELECT r.run_id, r.namespace_id, 'pages/' || n || '/' || s.name, a, CASE WHEN s.fails AND a = 1 THEN 'FAILED'
+		ELSE 'COMPLETED' END, 'FUNCTION', 1, 1, 10 + n,
+		r.created_at + make_interval(secs => n * 1.8 + s.after + (a - 1) * 2),
+			r.created_at + make_interval(secs => n * 1.8 + s.after + (a - 1) * 2 + 0.4 + n % 7 * 0.3),
 		CASE WHEN s.fails AND a = 1 THEN NULL ELSE '{"bytes": 4096}'::bytea END,
-		CASE WHEN s.fails AND a = 1 THEN 'timeout' END, CASE WHEN s.fails AND a = 1 THEN 'no answer from page ' || n END,
-		CASE WHEN n < 600 THEN uuid '01987654-0000-7000-8000-0000000000c1' ELSE (SELECT w.worker_id FROM kagzi.step_runs w WHERE w.run_id = r.run_id AND w.step_id = 'list pages') END
+		CASE WHEN s.fails AND a = 1 THEN 'timeout' END, CASE WHEN s.fails AND a = 1
+			THEN 'no answer from page ' || n END,
+		CASE WHEN n < 600 THEN uuid '01987654-0000-7000-8000-0000000000c1'
+			ELSE (SELECT w.worker_id FROM kagzi.step_runs w WHERE w.run_id = r.run_id AND w.step_id = 'list pages') END
 	FROM kagzi.workflow_runs r, generate_series(0, 998) n
-	CROSS JOIN LATERAL (VALUES ('fetch', 0, n % 50 = 9), ('store', 5, false)) s (name, after, fails), generate_series(1, CASE WHEN s.fails THEN 2 ELSE 1 END) a
+	CROSS JOIN LATERAL (VALUES ('fetch', 0, n % 50 = 9), ('store', 5, false)) s (name, after, fails),
+		generate_series(1, CASE WHEN s.fails THEN 2 ELSE 1 END) a
 	WHERE r.run_id = $1`
 
 // crawl makes a run of 2,000 steps. Executing them would take longer than anybody wants to wait.
@@ -157,8 +168,11 @@ func (d *Demo) crawl(ctx context.Context) error {
 		return err
 	}
 	for _, sql := range []string{
-		`UPDATE kagzi.workflow_runs SET created_at = created_at - interval '40 min', started_at = started_at - interval '40 min', finished_at = finished_at - interval '8 min' WHERE run_id = $1`,
-		`UPDATE kagzi.step_runs SET started_at = started_at - interval '40 min', finished_at = finished_at - interval '40 min' WHERE run_id = $1`,
+		`UPDATE kagzi.workflow_runs SET created_at = created_at - interval '40 min',
+			started_at = started_at - interval '40 min', finished_at = finished_at - interval '8 min'
+			WHERE run_id = $1`,
+		`UPDATE kagzi.step_runs SET started_at = started_at - interval '40 min',
+			finished_at = finished_at - interval '40 min' WHERE run_id = $1`,
 		manySteps,
 	} {
 		if _, err := d.pool.Exec(ctx, sql, string(run.ID())); err != nil {
@@ -178,8 +192,11 @@ func (d *Demo) trial(ctx context.Context) error {
 		return err
 	}
 	for _, sql := range []string{
-		`UPDATE kagzi.step_runs SET started_at = started_at - interval '90 days', finished_at = finished_at - interval '90 days', wake_at = wake_at - interval '90 days' WHERE run_id = $1`,
-		`UPDATE kagzi.workflow_runs SET created_at = created_at - interval '90 days', started_at = started_at - interval '90 days', available_at = available_at - interval '90 days' WHERE run_id = $1`,
+		`UPDATE kagzi.step_runs SET started_at = started_at - interval '90 days',
+			finished_at = finished_at - interval '90 days', wake_at = wake_at - interval '90 days' WHERE run_id = $1`,
+		`UPDATE kagzi.workflow_runs SET created_at = created_at - interval '90 days',
+			started_at = started_at - interval '90 days', available_at = available_at - interval '90 days'
+			WHERE run_id = $1`,
 	} {
 		if _, err := d.pool.Exec(ctx, sql, string(run.ID())); err != nil {
 			return err

@@ -15,8 +15,14 @@ import (
 var (
 	Invoiced = kagzi.DefineTopic[Order]("invoice.created")
 	Archive  = kagzi.DefineTopic[string]("archive.batches")
-	Auditor  = kagzi.DefineConsumer("auditor", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Invoiced, Mailed}, Queue: "office"})
-	Nightly  = kagzi.DefineConsumer("nightly-digest", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Mailed}, Queue: "office"})
+	Auditor  = kagzi.DefineConsumer("auditor", kagzi.ConsumerConfig{
+		Topics: []kagzi.AnyTopic{Invoiced, Mailed},
+		Queue:  "office",
+	})
+	Nightly = kagzi.DefineConsumer("nightly-digest", kagzi.ConsumerConfig{
+		Topics: []kagzi.AnyTopic{Mailed},
+		Queue:  "office",
+	})
 )
 
 // handleMore gives a worker the code of the consumers.
@@ -43,11 +49,24 @@ func handleMore(office *kagzi.Worker) {
 // timetables creates schedules of all sorts.
 func (d *Demo) timetables(ctx context.Context) error {
 	for _, s := range []kagzi.Schedule{
-		{Name: "lunch-menu", Run: Report.With("lunch"), Cron: "30 11 * * mon-fri", TimeZone: "Asia/Kolkata", Overlap: kagzi.OverlapSkip},
-		{Name: "weekly-invoices", Run: Report.With("invoices", kagzi.Metadata{"team": "billing"}), Cron: "0 6 * * mon", TimeZone: "America/New_York", Overlap: kagzi.OverlapQueueOne},
+		{
+			Name: "lunch-menu", Run: Report.With("lunch"), Cron: "30 11 * * mon-fri", TimeZone: "Asia/Kolkata",
+			Overlap: kagzi.OverlapSkip,
+		},
+		{
+			Name: "weekly-invoices", Run: Report.With("invoices", kagzi.Metadata{"team": "billing"}),
+			Cron:     "0 6 * * mon",
+			TimeZone: "America/New_York", Overlap: kagzi.OverlapQueueOne,
+		},
 		{Name: "month-end", Run: Report.With("month"), Cron: "0 22 L * *", CatchUp: 1},
-		{Name: "rates", Run: Summary.With("rates"), Every: 8 * time.Hour, Overlap: kagzi.OverlapCancelPrevious, Jitter: time.Minute},
-		{Name: "heartbeat", Run: Summary.With("ok"), Cron: "*/10 * * * * *", Overlap: kagzi.OverlapSkip, SkipPaused: true},
+		{
+			Name: "rates", Run: Summary.With("rates"), Every: 8 * time.Hour, Overlap: kagzi.OverlapCancelPrevious,
+			Jitter: time.Minute,
+		},
+		{
+			Name: "heartbeat", Run: Summary.With("ok"), Cron: "*/10 * * * * *", Overlap: kagzi.OverlapSkip,
+			SkipPaused: true,
+		},
 	} {
 		if err := d.Client.Schedule(ctx, s); err != nil {
 			return err
@@ -94,7 +113,8 @@ func (d *Demo) streams(ctx context.Context) error {
 func (d *Demo) fleet(ctx context.Context) error {
 	for _, lives := range []bool{false, true} {
 		w, err := kagzi.NewWorker(d.Client, kagzi.WorkerConfig{
-			Queue: "shop", MaxConcurrent: 12, Build: "v1.4.1", Labels: map[string]string{"region": "eu", "deploy": "canary"}, NoCoordinator: true,
+			Queue: "shop", MaxConcurrent: 12, Build: "v1.4.1",
+			Labels: map[string]string{"region": "eu", "deploy": "canary"}, NoCoordinator: true,
 		})
 		if err != nil {
 			return err
@@ -119,7 +139,10 @@ func (d *Demo) stopOne(ctx context.Context, w *kagzi.Worker) error {
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	for {
-		_, n, err := d.Client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Labels: map[string]string{"deploy": "canary"}})
+		_, n, err := d.Client.Workers(ctx, kagzi.WorkerFilter{
+			Status: []string{"ONLINE"},
+			Labels: map[string]string{"deploy": "canary"},
+		})
 		if err != nil || n > 0 {
 			stop()
 			return errors.Join(err, <-done)
@@ -136,9 +159,11 @@ func (d *Demo) stopOne(ctx context.Context, w *kagzi.Worker) error {
 func (d *Demo) holds(ctx context.Context) error {
 	by := kagzi.Actor("ops@example.com")
 	for n := range 3 {
-		if _, err := kagzi.Start(ctx, d.Client, Import, 500+n, kagzi.Key("tenant-8"), kagzi.ID(fmt.Sprintf("import-of-8-%d", n)), kagzi.Delay(0)); err != nil {
+		if _, err := kagzi.Start(ctx, d.Client, Import, 500+n, kagzi.Key("tenant-8"),
+			kagzi.ID(fmt.Sprintf("import-of-8-%d", n)), kagzi.Delay(0)); err != nil {
 			return err
 		}
 	}
-	return d.Client.Pause(ctx, kagzi.Target{Queue: "imports", Key: "tenant-8"}, by, kagzi.Reason("contract ended, see ticket 4711"), kagzi.Park())
+	return d.Client.Pause(ctx, kagzi.Target{Queue: "imports", Key: "tenant-8"}, by,
+		kagzi.Reason("contract ended, see ticket 4711"), kagzi.Park())
 }

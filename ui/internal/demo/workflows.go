@@ -54,7 +54,10 @@ var (
 
 	Approved = kagzi.DefineSignal[bool]("approved")
 	Mailed   = kagzi.DefineTopic[Mail]("mail.received")
-	Sorter   = kagzi.DefineConsumer("mail-sorter", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Mailed}, Queue: "office"})
+	Sorter   = kagzi.DefineConsumer("mail-sorter", kagzi.ConsumerConfig{
+		Topics: []kagzi.AnyTopic{Mailed},
+		Queue:  "office",
+	})
 )
 
 // A Mail is an event.
@@ -72,7 +75,9 @@ func handle(shop, office *kagzi.Worker) {
 	kagzi.Handle(office, Approval, approval)
 	kagzi.Handle(office, Travel, travel)
 	kagzi.Handle(office, Undo, func(ctx kagzi.Context, what string) (string, error) {
-		return kagzi.Step(ctx, "cancel booking", func(context.Context) (string, error) { return "cancelled " + what, nil })
+		return kagzi.Step(ctx, "cancel booking", func(context.Context) (string, error) {
+			return "cancelled " + what, nil
+		})
 	})
 	kagzi.Handle(office, Import, imports)
 	kagzi.Handle(office, Report, report)
@@ -86,7 +91,8 @@ func handle(shop, office *kagzi.Worker) {
 			case "unavailable":
 				return "", fmt.Errorf("print service: %w", kind.Unavailable)
 			default:
-				return "", kagzi.Permanent(fmt.Errorf("template %q: <script>alert(\"no\")</script> has no closing brace: %w", how, kind.Validation))
+				return "", kagzi.Permanent(fmt.Errorf("template %q: <script>alert(\"no\")</script> has no closing "+
+					"brace: %w", how, kind.Validation))
 			}
 		}, kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 10 * time.Millisecond})
 	})
@@ -178,7 +184,8 @@ func report(ctx kagzi.Context, _ string) (int, error) {
 }
 
 func summary(ctx kagzi.Context, text string) (string, error) {
-	return kagzi.Step(ctx, "ask model", func(context.Context) (string, error) { return "in short: " + text, nil }, kagzi.Limit("openai"))
+	return kagzi.Step(ctx, "ask model", func(context.Context) (string, error) { return "in short: " + text, nil },
+		kagzi.Limit("openai"))
 }
 
 func sort(ctx kagzi.Context, counts map[string]int) (map[string]int, error) {

@@ -12,8 +12,9 @@ type Execution struct {
 	Span
 	Worker  string
 	Records int
-	Work    []Span // in which its functions were under way, and moments at which it recorded something else; joined, in their order
-	Current bool   // the worker executes the run now
+	// in which its functions were under way, and moments at which it recorded something else; joined, in their order
+	Work    []Span
+	Current bool // the worker executes the run now
 }
 
 // A record is what an attempt says about its worker.
@@ -23,8 +24,9 @@ type record struct {
 	work   Span
 }
 
-// Executions returns who executed the run, in the order of time. Consecutive records of one worker are one execution, even if it gave the run
-// back in between. Nothing is known of workers that recorded nothing, but for the one that executes the run now.
+// Executions returns who executed the run, in the order of time. Consecutive records of one worker are one execution,
+// even if it gave the run back in between. Nothing is known of workers that recorded nothing, but for the one that
+// executes the run now.
 func Executions(run kagzi.RunInfo, attempts []kagzi.StepAttempt, now time.Time) (all []Execution) {
 	for _, r := range recordsOf(run, attempts, now) {
 		n := len(all)
@@ -36,7 +38,8 @@ func Executions(run kagzi.RunInfo, attempts []kagzi.StepAttempt, now time.Time) 
 		if n > 1 {
 			before = all[n-2].To
 		}
-		r.work.From = later(r.work.From, before) // an attempt keeps the time of its start when another worker makes it again
+		// an attempt keeps the time of its start when another worker makes it again
+		r.work.From = later(r.work.From, before)
 		e.From, e.To = earlier(e.From, r.work.From), later(e.To, r.at)
 		e.Work = append(e.Work, r.work)
 		e.Records++
@@ -49,8 +52,9 @@ func Executions(run kagzi.RunInfo, attempts []kagzi.StepAttempt, now time.Time) 
 	return all
 }
 
-// recordsOf returns the records of the attempts, in the order in which workers wrote them. Who wrote the record of a child or of a cancelled attempt
-// last, its times do not say. Those count only for workers of which there is nothing else.
+// recordsOf returns the records of the attempts, in the order in which workers wrote them. Who wrote the record of a
+// child or of a cancelled attempt last, its times do not say. Those count only for workers of which there is nothing
+// else.
 func recordsOf(run kagzi.RunInfo, attempts []kagzi.StepAttempt, now time.Time) (records []record) {
 	var vague []record
 	known := map[string]bool{}
@@ -80,7 +84,8 @@ func recordsOf(run kagzi.RunInfo, attempts []kagzi.StepAttempt, now time.Time) (
 	return records
 }
 
-// addCurrent adds what the run's row says: who executes it now, or did until the worker fell silent. It began after the last record, and after the last wait that is over.
+// addCurrent adds what the run's row says: who executes it now, or did until the worker fell silent. It began after the
+// last record, and after the last wait that is over.
 func addCurrent(all []Execution, run kagzi.RunInfo, attempts []kagzi.StepAttempt, now time.Time) []Execution {
 	if run.Worker == "" {
 		return all

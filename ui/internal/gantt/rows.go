@@ -88,7 +88,8 @@ const (
 	repeated = 4
 )
 
-// Rows returns the rows of the steps: nested by branches, siblings in the order of their starts, repeated names as one group.
+// Rows returns the rows of the steps: nested by branches, siblings in the order of their starts, repeated names as one
+// group.
 func Rows(steps []*Step, o Options) (rows []Row) {
 	root := &node{}
 	for _, s := range steps {
@@ -294,7 +295,8 @@ func Busy(steps []*Step, now time.Time) (spans []Span) {
 				continue
 			}
 			switch a.Type {
-			case "SLEEP", "SIGNAL", "CHILD_WORKFLOW", "COMPENSATION", "MARKER", "BRANCH": // their ends are moments, and not what is between
+			case "SLEEP", "SIGNAL", "CHILD_WORKFLOW", "COMPENSATION", "MARKER", "BRANCH":
+				// their ends are moments, and not what is between
 				spans = append(spans, Span{span.From, span.From}, Span{span.To, span.To})
 			default:
 				spans = append(spans, span)
@@ -315,7 +317,10 @@ const buckets = 300
 
 // Pieces returns what the bar of a folded group shows: where its steps were under way, and where some failed.
 func Pieces(steps []*Step, s Scale, now time.Time) (pieces []Piece) {
-	rank := map[kagzi.Status]int{kagzi.StatusCancelled: 1, kagzi.StatusCompleted: 2, kagzi.StatusPending: 3, kagzi.StatusRunning: 4, kagzi.StatusFailed: 5}
+	rank := map[kagzi.Status]int{
+		kagzi.StatusCancelled: 1, kagzi.StatusCompleted: 2, kagzi.StatusPending: 3,
+		kagzi.StatusRunning: 4, kagzi.StatusFailed: 5,
+	}
 	var most [buckets]kagzi.Status
 	window := s.Window()
 	for _, step := range steps {

@@ -1,4 +1,5 @@
-// Package gantt lays out the history of a run: which rows there are, and where in a row something is. It draws nothing and asks nobody.
+// Package gantt lays out the history of a run: which rows there are, and where in a row something is. It draws nothing
+// and asks nobody.
 package gantt
 
 import (
@@ -37,8 +38,8 @@ const (
 	mostFolds    = 40
 )
 
-// NewScale returns the scale of a window. busy are the times in which something is under way: long gaps between them are folded, so that what
-// happens before and after a sleep of three months can be seen.
+// NewScale returns the scale of a window. busy are the times in which something is under way: long gaps between them
+// are folded, so that what happens before and after a sleep of three months can be seen.
 func NewScale(window Span, busy []Span) Scale {
 	folds := chooseFolds(idle(window, busy), window.Len())
 	width := math.Min(foldWidth, mostFolded/math.Max(1, float64(len(folds))))
@@ -83,8 +84,8 @@ func idle(window Span, busy []Span) (gaps []Span) {
 	return gaps
 }
 
-// chooseFolds returns the gaps to fold, in their order. It looks again at what is left, because beside three months a gap of two hours is
-// nothing, and beside seconds it is all.
+// chooseFolds returns the gaps to fold, in their order. It looks again at what is left, because beside three months a
+// gap of two hours is nothing, and beside seconds it is all.
 func chooseFolds(gaps []Span, total time.Duration) (folds []Span) {
 	rest := total
 	for {
@@ -212,18 +213,23 @@ func later(a, b time.Time) time.Time {
 
 // A Tick is a mark of the axis.
 type Tick struct {
-	X     float64
-	At    time.Time
-	Every time.Duration // the distance between two ticks, which says how exact the label must be; zero at the beginning of a segment
-	Minor bool          // every second one, which a narrow page leaves out
+	X  float64
+	At time.Time
+	// the distance between two ticks, which says how exact the label must be; zero at the beginning of a segment
+	Every time.Duration
+	Minor bool // every second one, which a narrow page leaves out
 }
 
 // tickSteps are the distances between ticks.
 var tickSteps = []time.Duration{
-	10 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
-	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second,
-	30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour,
+	10 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond,
+	500 * time.Microsecond,
+	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond,
+	50 * time.Millisecond,
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
+	5 * time.Second, 10 * time.Second, 15 * time.Second,
+	30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
+	30 * time.Minute, time.Hour, 2 * time.Hour,
 	3 * time.Hour, 6 * time.Hour, 12 * time.Hour, day, 2 * day, 7 * day, 14 * day, 30 * day, 90 * day, 365 * day,
 }
 

@@ -48,7 +48,8 @@ func TestAdviceIsOfCommands(t *testing.T) {
 	kit.Begin(k, approve, 1, kagzi.ID("sleeper"))
 	k.WaitStatus(kagzi.ID("sleeper"), kagzi.StatusSleeping)
 	s.run("runs update sleeper --set-delay 1h").exits(1).says("leave --set-at and --set-delay out")
-	if r := s.run("runs signal sleeper aproved").ok().prints("sent aproved to sleeper"); r.err != "sleeper waits for \"approved\": it reads \"aproved\" if it waits for that later.\n" {
+	if r := s.run("runs signal sleeper aproved").ok().prints("sent aproved to sleeper"); r.err !=
+		"sleeper waits for \"approved\": it reads \"aproved\" if it waits for that later.\n" {
 		t.Errorf("it says %q", r.err)
 	}
 	if r := s.run("runs signal sleeper approved").ok(); r.err != "" {

@@ -32,8 +32,9 @@ func (a *app) audit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "List who changed what, when and why",
-		Long: `Audit lists the changes that people and programs made, the newest first: of runs, schedules, limits, pauses, workers and consumers, and messages whose
-senders gave a name. The log keeps them for 90 days, or for CoordinatorConfig.KeepAudit. kagzi runs log shows the changes of one run.`,
+		Long: `Audit lists the changes that people and programs made, the newest first: of runs, schedules, limits,
+pauses, workers and consumers, and messages whose senders gave a name. The log keeps them for 90 days, or for
+CoordinatorConfig.KeepAudit. kagzi runs log shows the changes of one run.`,
 		Example: `  kagzi audit --since 24h
   kagzi audit --name order-42
   kagzi audit --kind schedule --actor ada`,
@@ -69,7 +70,14 @@ senders gave a name. The log keeps them for 90 days, or for CoordinatorConfig.Ke
 			return err
 		}
 		l := listing[kagzi.AuditEntry]{
-			columns: []screen.Column{{Title: "TIME"}, {Title: "ACTION"}, {Title: "OF", Min: 16}, {Title: "ACTOR", Min: 8}, {Title: "CHANGES", Min: 16}, {Title: "REASON", Min: 16}},
+			columns: []screen.Column{
+				{Title: "TIME"},
+				{Title: "ACTION"},
+				{Title: "OF", Min: 16},
+				{Title: "ACTOR", Min: 8},
+				{Title: "CHANGES", Min: 16},
+				{Title: "REASON", Min: 16},
+			},
 			row: func(e kagzi.AuditEntry) []any {
 				return []any{a.screen.Time(e.At), e.Action, audited(e), e.Actor, changesText(e.Changes), e.Reason}
 			},

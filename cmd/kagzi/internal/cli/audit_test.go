@@ -13,16 +13,19 @@ func TestAudit(t *testing.T) {
 	s.run("audit").ok().says("Nobody has changed anything that matches.")
 	kit.Begin(k, approve, 1, kagzi.ID("order-42"))
 	for _, command := range []string{
-		"queues set shop --max-running 5", "keys set acme --queue shop --max-running 2", "limits set api --max-running 3", "limits delete api",
+		"queues set shop --max-running 5", "keys set acme --queue shop --max-running 2",
+		"limits set api --max-running 3", "limits delete api",
 		"pause --queue shop", "unpause --queue shop", "runs signal order-42 approved", "runs cancel order-42",
 	} {
 		s.run(command+" --actor ada --reason", "because").ok()
 	}
-	s.run("audit").ok().prints("ACTION", "UPDATED", "queue shop", "max_running none → 5", "key acme of queue shop", "limit api", "SIGNALLED", "run order-42", "because")
+	s.run("audit").ok().prints("ACTION", "UPDATED", "queue shop", "max_running none → 5", "key acme of queue shop",
+		"limit api", "SIGNALLED", "run order-42", "because")
 	s.run("audit --kind key --actor ada").ok().prints("key acme of queue shop").omits("order-42")
 	s.run("audit --name order-42 --action cancelled").ok().prints("CANCELLED").omits("SIGNALLED")
 	s.run("audit --actor bob").ok().says("Nobody has changed anything that matches.")
-	if all := jsonOf[[]kagzi.AuditEntry](s.run("audit --json --limit 3 --since 1h").ok()); len(all) != 3 || all[0].Action != "CANCELLED" || all[0].Actor != "ada" {
+	if all := jsonOf[[]kagzi.AuditEntry](s.run("audit --json --limit 3 --since 1h").ok()); len(all) != 3 ||
+		all[0].Action != "CANCELLED" || all[0].Actor != "ada" {
 		t.Errorf("the entries are %+v", all)
 	}
 	s.run("audit --kind thing").exits(2).says("--kind is")

@@ -23,8 +23,10 @@ type oneChange struct {
 
 	DryRun bool `json:"dry_run,omitempty"` // nothing was changed, and Status is that of the run
 
-	Status  kagzi.Status `json:"status,omitempty"`  // of a run that was to be stopped: an active one while it is being cancelled
-	Already bool         `json:"already,omitempty"` // it was cancelled, was being cancelled was paused before, or had the values that it was to get
+	// of a run that was to be stopped: an active one while it is being cancelled
+	Status kagzi.Status `json:"status,omitempty"`
+	// it was cancelled, was being cancelled was paused before, or had the values that it was to get
+	Already bool `json:"already,omitempty"`
 }
 
 // A bulkChange is what a verb for a filter prints as JSON.
@@ -50,8 +52,8 @@ func (a *app) change(v *verb) *cobra.Command {
 		Short: v.short,
 		Long: v.long + `
 
-With RUN the command changes that run at once. With flags that select runs it shows them, and asks before it changes them; --yes does not ask.
-Runs that cannot be changed are skipped. --dry-run only shows what would be changed.`,
+With RUN the command changes that run at once. With flags that select runs it shows them, and asks before it changes
+them; --yes does not ask. Runs that cannot be changed are skipped. --dry-run only shows what would be changed.`,
 		Example: v.example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			return between(0, "RUN")(cmd, args)
@@ -71,11 +73,14 @@ Runs that cannot be changed are skipped. --dry-run only shows what would be chan
 		case single && many:
 			return usagef("a run is given, and flags that select runs: give one of them")
 		case !single && !many:
-			return usagef("no run is given: write %s RUN, or select runs with flags such as --workflow", cmd.CommandPath())
+			return usagef("no run is given: write %s RUN, or select runs with flags such as --workflow",
+				cmd.CommandPath())
 		case many && (flagChanged(cmd, "input") || flagChanged(cmd, "new-id")):
-			return usagef("--input and --new-id are for one run: leave them out, and each new run has those of its old one")
+			return usagef("--input and --new-id are for one run: leave them out, and each new run has those of its " +
+				"old one")
 		case many && !dry && !yes && !a.interactive():
-			return usagef("nobody can be asked, as this is no terminal: give --dry-run to see the runs, or --yes to %s them", v.name)
+			return usagef("nobody can be asked, as this is no terminal: give --dry-run to see the runs, or --yes to "+
+				"%s them", v.name)
 		}
 		if v.check != nil {
 			if err := v.check(cmd.Flags()); err != nil {
@@ -115,19 +120,25 @@ func (a *app) tryOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Re
 		return err
 	}
 	if v.stops && run.Status == kagzi.StatusCancelled {
-		return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true}, "%s was cancelled already, %s: nothing would be changed", ref, a.screen.Time(run.EndedAt))
+		return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true},
+			"%s was cancelled already, %s: nothing would be changed", ref, a.screen.Time(run.EndedAt))
 	}
-	would, err := v.all(ctx, c, kagzi.RunFilter{IDs: []kagzi.RunID{run.ID}, Status: slices.Concat(statuses["active"], statuses["ended"])})
+	would, err := v.all(ctx, c, kagzi.RunFilter{
+		IDs:    []kagzi.RunID{run.ID},
+		Status: slices.Concat(statuses["active"], statuses["ended"]),
+	})
 	reason := would.Skipped[run.ID]
 	switch {
 	case err != nil:
 		return err
 	case reason != nil && v.already != nil && !inapplicable(reason):
-		return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true}, "%s was so already: nothing would be changed", ref)
+		return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true},
+			"%s was so already: nothing would be changed", ref)
 	case reason != nil:
 		return reason
 	}
-	return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status}, "%s would be %s: nothing was changed", ref, v.past)
+	return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status},
+		"%s would be %s: nothing was changed", ref, v.past)
 }
 
 func (a *app) changeOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Ref) error {
@@ -147,7 +158,8 @@ func (a *app) changeOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi
 	return a.done(oneChange{Verb: v.name, Run: ref}, "%s %s", v.past, ref)
 }
 
-// changeUnlessSo is changeOne for a verb that may have nothing to change: it looks at the run before and after, and says so.
+// changeUnlessSo is changeOne for a verb that may have nothing to change: it looks at the run before and after, and
+// says so.
 func (a *app) changeUnlessSo(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Ref) error {
 	var before runReport
 	var err error
@@ -198,7 +210,10 @@ func (b *bulk) run(ctx context.Context) error {
 	if would.Matched == 0 {
 		b.warnOfNames(ctx, b.client, b.filter)
 	}
-	out := bulkChange{Verb: b.verb.name, DryRun: true, Matched: would.Matched, Changed: append([]kagzi.RunID{}, would.Changed...), Skipped: map[kagzi.RunID]string{}}
+	out := bulkChange{
+		Verb: b.verb.name, DryRun: true, Matched: would.Matched,
+		Changed: append([]kagzi.RunID{}, would.Changed...), Skipped: map[kagzi.RunID]string{},
+	}
 	for id, reason := range would.Skipped {
 		out.Skipped[id] = oneLine(reason.Error())
 	}
@@ -312,7 +327,8 @@ func (b *bulk) pass(ctx context.Context, runs []kagzi.RunID, out *bulkChange, ba
 	return context.Cause(ctx)
 }
 
-// note adds what happened to a run, and reports whether that is final. A run whose change failed is neither changed nor skipped.
+// note adds what happened to a run, and reports whether that is final. A run whose change failed is neither changed nor
+// skipped.
 func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) bool {
 	switch {
 	case err == nil, b.verb.ends && isNotFound(err):
@@ -334,7 +350,10 @@ func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) bool {
 
 // inapplicable reports whether the error is that of a run to which the verb does not apply.
 func inapplicable(err error) bool {
-	for _, reason := range []error{kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded} {
+	for _, reason := range []error{
+		kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict,
+		kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
+	} {
 		if errors.Is(err, reason) {
 			return true
 		}
@@ -357,7 +376,8 @@ func (b *bulk) conclude(out bulkChange, planned int) error {
 		}
 	}
 	if len(out.Changed)+len(out.Skipped) < out.Matched {
-		return b.sum("%d of %s %s%s. The others are as they were: run the command again for them.", len(out.Changed), countRuns(planned), b.verb.past, skippedText(out.Skipped))
+		return b.sum("%d of %s %s%s. The others are as they were: run the command again for them.", len(out.Changed),
+			countRuns(planned), b.verb.past, skippedText(out.Skipped))
 	}
 	return b.sum("%s %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
 }

@@ -32,7 +32,8 @@ func TestBulkShowsAsksAndChanges(t *testing.T) {
 		run := kit.Begin(k, checkout, i, kagzi.ID(fmt.Sprintf("order-%d", i)))
 		_, _ = run.Result(k.Ctx)
 	}
-	dry := s.run("runs resume --workflow checkout --dry-run").ok().prints("WOULD", "order-29", "order-1", "15 runs would be resumed.").omits("order-28")
+	dry := s.run("runs resume --workflow checkout --dry-run").ok().prints("WOULD", "order-29", "order-1",
+		"15 runs would be resumed.").omits("order-28")
 	if strings.Contains(dry.out, "more") {
 		t.Errorf("it shows only some of 15 runs:\n%s", dry.out)
 	}
@@ -105,9 +106,12 @@ func TestVerbsOfOneRun(t *testing.T) {
 	serveCheckout(k, always)
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
-	s.run("runs signal order-1 approved").exits(1).says("run is over, so it reads no message: kagzi runs restart starts another\n")
-	s.run("runs update order-1 --set-queue slow").exits(1).says("run is over: kagzi runs restart starts another run like it\n")
-	made := strings.Fields(s.run("runs restart order-1 --new-id order-1b --input 2").ok().prints("restarted order-1 as run ").out)
+	s.run("runs signal order-1 approved").exits(1).says("run is over, so it reads no message: kagzi runs restart " +
+		"starts another\n")
+	s.run("runs update order-1 --set-queue slow").exits(1).says("run is over: kagzi runs restart starts another run " +
+		"like it\n")
+	made := strings.Fields(s.run("runs restart order-1 --new-id order-1b --input 2").ok().
+		prints("restarted order-1 as run ").out)
 	again := kagzi.RunID(made[len(made)-1])
 	if info := k.WaitStatus(again, kagzi.StatusCompleted); info.ExternalID != "order-1b" || string(info.Input) != "2" {
 		t.Errorf("the restarted run is %+v", info)
@@ -118,7 +122,8 @@ func TestVerbsOfOneRun(t *testing.T) {
 	s.run("runs get order-1").ok().prints("RESTARTED", string(again))
 	s.run("runs start approve --id order-2 --queue elsewhere").ok()
 	s.run("runs delete order-2").exits(1).says("the run is not over: kagzi runs cancel ends it\n")
-	s.run("runs restart order-2").exits(1).says("run is not over: kagzi runs wait waits for its end, kagzi runs cancel ends it\n")
+	s.run("runs restart order-2").exits(1).says("run is not over: kagzi runs wait waits for its end, kagzi runs " +
+		"cancel ends it\n")
 	s.run("runs terminate order-2 --reason test").ok().prints("terminated order-2")
 	s.run("runs resume order-2").ok()
 	s.run("runs cancel nope").exits(3)
@@ -147,8 +152,10 @@ func TestCancelSaysWhatWasTheCase(t *testing.T) {
 	})
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 	await.Receive(t, begun)
-	s.run("runs cancel order-1 --actor ada --reason late").ok().prints("order-1 is being cancelled", "kagzi runs terminate order-1 ends it at once")
-	s.run("runs cancel order-1 --actor bob").ok().prints("order-1 was being cancelled already, since a request ", `by ada ("late")`).omits("cancelled order-1")
+	s.run("runs cancel order-1 --actor ada --reason late").ok().prints("order-1 is being cancelled",
+		"kagzi runs terminate order-1 ends it at once")
+	s.run("runs cancel order-1 --actor bob").ok().prints("order-1 was being cancelled already, since a request ",
+		`by ada ("late")`).omits("cancelled order-1")
 	if c := jsonOf[stopped](s.run("runs cancel order-1 --json").ok()); !c.Already || c.Status.Ended() {
 		t.Errorf("a cancel of a run that is being cancelled prints %+v", c)
 	}
@@ -173,7 +180,8 @@ func TestStopOfARunThatHasEnded(t *testing.T) {
 	serveCheckout(k, always)
 	kit.ResultOf(k, kit.Begin(k, checkout, 2, kagzi.ID("order-2")))
 	for _, verb := range []string{"cancel", "terminate"} {
-		r := s.run("runs " + verb + " order-2").exits(1).says("cannot " + verb + " order-2: the run has ended: COMPLETED")
+		r := s.run("runs " + verb + " order-2").exits(1).says("cannot " + verb + " order-2: the run has ended: " +
+			"COMPLETED")
 		if strings.Contains(r.err, "restart") {
 			t.Errorf("it says %q", r.err)
 		}
@@ -203,7 +211,8 @@ func TestDeleteTakesChildrenWithTheirParents(t *testing.T) {
 	}
 	s.run("runs log order-1").ok().prints("DELETED", "ada", "cleanup", "workflow checkout")
 	s.run("runs delete order-1").exits(3)
-	s.run("runs get order-1").exits(3).says("it was deleted 20", `by ada ("cleanup"): kagzi runs log order-1 shows what it was`+"\n")
+	s.run("runs get order-1").exits(3).says("it was deleted 20",
+		`by ada ("cleanup"): kagzi runs log order-1 shows what it was`+"\n")
 	s.run("runs get order-nine").exits(3).says("kagzi runs list shows the runs")
 }
 
@@ -211,16 +220,21 @@ func TestUpdateOfWhatWaits(t *testing.T) {
 	k, s := newShell(t)
 	kit.Begin(k, approve, 1, kagzi.ID("order-1"))
 	kit.Begin(k, approve, 2, kagzi.ID("order-2"))
-	s.run("runs update order-1 --set-queue slow --set-priority 1 --set-delay 2h --set-version 3 --set-metadata tenant=acme --actor ada --reason large").ok().prints("updated order-1")
+	s.run("runs update order-1 --set-queue slow --set-priority 1 --set-delay 2h --set-version 3 --set-metadata " +
+		"tenant=acme --actor ada --reason large").ok().prints("updated order-1")
 	info := k.InfoOf(kagzi.ID("order-1"))
-	if info.Queue != "slow" || info.Priority != 1 || info.Version != 3 || info.Metadata["tenant"] != "acme" || info.AvailableAt.Before(k.Now().Add(time.Hour)) {
+	if info.Queue != "slow" || info.Priority != 1 || info.Version != 3 || info.Metadata["tenant"] != "acme" ||
+		info.AvailableAt.Before(k.Now().Add(time.Hour)) {
 		t.Errorf("the run is %+v", info)
 	}
 	s.run("runs log order-1").ok().prints("UPDATED", "ada", "large", "queue default → slow", "priority 3 → 1")
-	s.run("runs update --workflow approve --set-version default --dry-run").ok().prints("1 run would be updated, skipped 1 (")
+	s.run("runs update --workflow approve --set-version default --dry-run").ok().
+		prints("1 run would be updated, skipped 1 (")
 	s.run("runs update order-1 --set-queue slow").ok().prints("order-1 was so already: nothing was changed")
-	s.run("runs update --workflow approve --set-queue slow --dry-run").ok().prints("1 run would be updated, skipped 1 (the run has these values already).")
-	s.run("runs update --workflow approve --set-metadata tenant=acme --set-queue slow --yes").ok().prints("1 run updated, skipped 1 (the run has these values already).")
+	s.run("runs update --workflow approve --set-queue slow --dry-run").ok().prints("1 run would be updated, skipped " +
+		"1 (the run has these values already).")
+	s.run("runs update --workflow approve --set-metadata tenant=acme --set-queue slow --yes").ok().
+		prints("1 run updated, skipped 1 (the run has these values already).")
 	s.run("runs update --workflow approve --set-version default --yes").ok().prints("1 run updated, skipped 1 (")
 	s.run("runs cancel order-1").ok()
 	s.run("runs update order-1 --set-queue slow").exits(1)
@@ -246,7 +260,10 @@ func TestDryRunOfOneRun(t *testing.T) {
 	} {
 		s.run("runs " + line + " --dry-run").ok().prints(want)
 	}
-	for line, want := range map[string]string{"cancel order-1": "over", "resume waits": "not over", "restart waits": "not over", "delete waits": "not over"} {
+	for line, want := range map[string]string{
+		"cancel order-1": "over", "resume waits": "not over",
+		"restart waits": "not over", "delete waits": "not over",
+	} {
 		s.run("runs " + line + " --dry-run").exits(1).says(want)
 	}
 	s.run("runs cancel no-such-run --dry-run").exits(3)
@@ -254,7 +271,10 @@ func TestDryRunOfOneRun(t *testing.T) {
 		Verb, Run, Status string
 		DryRun            bool `json:"dry_run"`
 	}
-	if got := jsonOf[one](s.run("runs cancel waits --dry-run --json").ok()); got != (one{"cancel", "waits", "PENDING", true}) {
+	if got := jsonOf[one](s.run("runs cancel waits --dry-run --json").ok()); got != (one{
+		"cancel", "waits",
+		"PENDING", true,
+	}) {
 		t.Errorf("%+v", got)
 	}
 	if info := k.InfoOf(waits); info.Status != kagzi.StatusPending || info.Queue != "default" {
@@ -288,7 +308,8 @@ func TestBulkChangesOnlyWhatItHasShown(t *testing.T) {
 	s.terminal = 100
 	in := &onRead{func() { late = kit.Begin(k, approve, 2) }, strings.NewReader("yes\n")}
 	var out, stderr strings.Builder
-	if code := cli.Run(k.Ctx, []string{"runs", "cancel", "--workflow", "approve"}, s.world(in, &out, &stderr)); code != 0 {
+	if code := cli.Run(k.Ctx, []string{"runs", "cancel", "--workflow", "approve"},
+		s.world(in, &out, &stderr)); code != 0 {
 		t.Fatalf("it exits with %d: %s%s", code, out.String(), stderr.String())
 	}
 	k.WaitStatus(shown.ID(), kagzi.StatusCancelled)
@@ -319,8 +340,10 @@ func TestCtrlCStopsABulkBetweenRuns(t *testing.T) {
 	ctx, cancel := context.WithCancel(k.Ctx)
 	var out strings.Builder
 	stderr := &onWrite{text: "cancelling", do: cancel}
-	code := cli.Run(ctx, strings.Fields("runs cancel --workflow approve --yes"), s.world(strings.NewReader(""), &out, stderr))
-	if code != 130 || !strings.Contains(stderr.String(), "interrupted") || !strings.Contains(out.String(), "of 300 runs cancelled. The others are as they were: run the command again for them.") {
+	code := cli.Run(ctx, strings.Fields("runs cancel --workflow approve --yes"),
+		s.world(strings.NewReader(""), &out, stderr))
+	if code != 130 || !strings.Contains(stderr.String(), "interrupted") || !strings.Contains(out.String(),
+		"of 300 runs cancelled. The others are as they were: run the command again for them.") {
 		t.Errorf("it exits with %d: %s%s", code, out.String(), stderr.String())
 	}
 	cancelled := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'CANCELLED'`)

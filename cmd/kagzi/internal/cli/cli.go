@@ -1,4 +1,5 @@
-// Package cli has the commands of kagzi, one file for each noun. They use the public API of package kagzi, and send no SQL.
+// Package cli has the commands of kagzi, one file for each noun. They use the public API of package kagzi, and send no
+// SQL.
 package cli
 
 import (
@@ -33,8 +34,8 @@ func (w World) env(name string) string {
 	return v
 }
 
-// Run executes the command that args are, and returns the exit code of the program. It returns once the command has ended, or soon
-// after ctx has.
+// Run executes the command that args are, and returns the exit code of the program. It returns once the command has
+// ended, or soon after ctx has.
 func Run(ctx context.Context, args []string, w World) int {
 	a := &app{world: w}
 	defer a.close()

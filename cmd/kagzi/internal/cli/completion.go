@@ -35,7 +35,9 @@ func (a *app) completeWorkers(cmd *cobra.Command, args []string, _ string) ([]st
 }
 
 // complete asks the database for the values of a first argument. A shell sees no errors: it completes nothing then.
-func (a *app) complete(cmd *cobra.Command, args []string, ask func(context.Context, *kagzi.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func (a *app) complete(cmd *cobra.Command, args []string, ask func(context.Context, *kagzi.Client) ([]string,
+	error),
+) ([]string, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
 	if len(args) > 0 {
 		return nil, none

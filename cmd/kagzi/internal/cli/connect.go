@@ -22,7 +22,8 @@ import (
 // connectTimeout is how long a server may take to answer, unless the connection string has a connect_timeout.
 const connectTimeout = 10 * time.Second
 
-// fewConns is the size of the pool unless a command asks for another: a command has few calls at once, and a health check needs a free connection.
+// fewConns is the size of the pool unless a command asks for another: a command has few calls at once, and a health
+// check needs a free connection.
 const fewConns = 4
 
 // postgresVariables are those of libpq that say where a database is.
@@ -47,7 +48,9 @@ func (a *app) open(ctx context.Context) (*pgxpool.Pool, error) {
 func (a *app) dial(ctx context.Context) (*pgxpool.Pool, error) {
 	url, _ := a.source()
 	if url == "" && !a.hasPostgresVariables() {
-		return nil, usagef("no database is given: set KAGZI_DATABASE_URL=postgres://user:password@host:5432/database, or PGHOST, PGUSER and PGDATABASE")
+		return nil,
+			usagef("no database is given: set KAGZI_DATABASE_URL=postgres://user:password@host:5432/database, or " +
+				"PGHOST, PGUSER and PGDATABASE")
 	}
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -121,8 +124,8 @@ func (a *app) clientOf(pool *pgxpool.Pool) (*kagzi.Client, error) {
 	return c, nil
 }
 
-// connectionError returns an error of pgx as one that names no user, no password and no connection string. It returns other errors
-// unchanged.
+// connectionError returns an error of pgx as one that names no user, no password and no connection string. It returns
+// other errors unchanged.
 func (a *app) connectionError(err error) error {
 	if _, done := errors.AsType[*connectError](err); done {
 		return err
@@ -132,12 +135,14 @@ func (a *app) connectionError(err error) error {
 	_, network := errors.AsType[*net.OpError](err)
 	_, dns := errors.AsType[*net.DNSError](err)
 	if _, parsing := errors.AsType[*pgconn.ParseConfigError](err); parsing {
-		return usagef("the database in %s cannot be read: write postgres://user:password@host:5432/database, with special characters of the password as %%xx", from)
+		return usagef("the database in %s cannot be read: write postgres://user:password@host:5432/database, with "+
+			"special characters of the password as %%xx", from)
 	}
 	if !connecting && !network && !dns {
 		return err
 	}
-	return &connectError{fmt.Sprintf("cannot connect to %s: %s: %s", a.server(), store.Reason(err), connectAdvice(err, from)), err}
+	return &connectError{fmt.Sprintf("cannot connect to %s: %s: %s", a.server(), store.Reason(err),
+		connectAdvice(err, from)), err}
 }
 
 // server returns host and port of the server, for people.
@@ -184,11 +189,12 @@ func connectAdvice(err error, from string) string {
 	return "is it running, and are host and port in " + from + " right?"
 }
 
-// redact removes the connection string and the password from a text that is to be shown. Kagzi's own texts have neither; this is for
-// those of others.
+// redact removes the connection string and the password from a text that is to be shown. Kagzi's own texts have
+// neither; this is for those of others.
 func (a *app) redact(s string) string {
 	const mark = "***"
-	if url, _ := a.source(); len(url) > 3 && strings.ContainsAny(url, ":=@/") { // other texts are no URL, and may be part of words
+	// other texts are no URL, and may be part of words
+	if url, _ := a.source(); len(url) > 3 && strings.ContainsAny(url, ":=@/") {
 		s = strings.ReplaceAll(s, url, mark)
 	}
 	if a.pool != nil {

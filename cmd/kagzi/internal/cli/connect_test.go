@@ -26,10 +26,20 @@ func TestNothingPrintsAPassword(t *testing.T) {
 		code            int
 	}{
 		{"WrongPassword", at(func(*url.URL) {}), "correct user and password in KAGZI_DATABASE_URL", 4},
-		{"WrongUser", at(func(u *url.URL) { u.User = url.UserPassword("nobody_"+secret, secret) }), "correct user and password", 4},
-		{"WrongHost", at(func(u *url.URL) { u.Host = "host.invalid:5432" }), "correct the host in KAGZI_DATABASE_URL", 4},
-		{"WrongPort", at(func(u *url.URL) { u.Host = "127.0.0.1:1" }), "cannot connect to 127.0.0.1:1: connect: connection refused: is it running, and are host and port in KAGZI_DATABASE_URL right?", 4},
-		{"WrongDatabase", fmt.Sprintf("postgres://%s@%s/nope_%s", right.User, right.Host, secret), "correct the database in KAGZI_DATABASE_URL", 4},
+		{
+			"WrongUser", at(func(u *url.URL) { u.User = url.UserPassword("nobody_"+secret, secret) }),
+			"correct user and password", 4,
+		},
+		{
+			"WrongHost", at(func(u *url.URL) { u.Host = "host.invalid:5432" }),
+			"correct the host in KAGZI_DATABASE_URL", 4,
+		},
+		{"WrongPort", at(func(u *url.URL) { u.Host = "127.0.0.1:1" }), "cannot connect to 127.0.0.1:1: connect: " +
+			"connection refused: is it running, and are host and port in KAGZI_DATABASE_URL right?", 4},
+		{
+			"WrongDatabase", fmt.Sprintf("postgres://%s@%s/nope_%s", right.User, right.Host, secret),
+			"correct the database in KAGZI_DATABASE_URL", 4,
+		},
 		{"SecretAsPort", "postgres://app@host:" + secret + "/shop", "cannot be read", 2},
 		{"SecretAsUser", "postgres://" + secret + ":x@host:y/shop", "cannot be read", 2},
 		{"NoURL", "app:" + secret + "@host/shop", "cannot be read", 2},
@@ -38,7 +48,10 @@ func TestNothingPrintsAPassword(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			for _, command := range []string{"runs list", "runs get order-42", "doctor", "migrate up", "stuck", "schedules next", "health --json"} {
+			for _, command := range []string{
+				"runs list", "runs get order-42", "doctor", "migrate up", "stuck",
+				"schedules next", "health --json",
+			} {
 				s := &shell{t: t, env: map[string]string{"KAGZI_DATABASE_URL": test.url}}
 				for _, r := range []result{s.run(command), (&shell{t: t}).run(command, "--database-url", test.url)} {
 					if strings.Contains(r.out+r.err, secret) || strings.Contains(r.out+r.err, right.User.String()) {

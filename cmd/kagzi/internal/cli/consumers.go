@@ -16,8 +16,8 @@ func (a *app) consumers() *cobra.Command {
 		Use:     "consumers",
 		Aliases: []string{"consumer"},
 		Short:   "List the consumers, and which events are pending for them",
-		Long: `Consumers lists the first thousand consumers by name, with a row for each of their topics. PENDING counts the events that a consumer has not
-consumed, OLDEST is when the first of them was published.`,
+		Long: `Consumers lists the first thousand consumers by name, with a row for each of their topics. PENDING
+counts the events that a consumer has not consumed, OLDEST is when the first of them was published.`,
 		Example: `  kagzi consumers
   kagzi consumers --json | jq '.[] | {name, topics}'`,
 		Args: exactly(),
@@ -30,8 +30,10 @@ consumed, OLDEST is when the first of them was published.`,
 				_, err := printArray(a.screen.Out, each(all))
 				return err
 			}
-			t := a.screen.Table(screen.Column{Title: "CONSUMER"}, screen.Column{Title: "TOPIC", Min: 12}, screen.Column{Title: "PENDING", Right: true}, screen.Column{Title: "OLDEST"},
-				screen.Column{Title: "LAST RUN"}, screen.Column{Title: "STATUS"}, screen.Column{Title: "NEXT WAKE", Drop: 1}, screen.Column{Title: "PAUSED", Min: 12, Drop: 2})
+			t := a.screen.Table(screen.Column{Title: "CONSUMER"}, screen.Column{Title: "TOPIC", Min: 12},
+				screen.Column{Title: "PENDING", Right: true}, screen.Column{Title: "OLDEST"},
+				screen.Column{Title: "LAST RUN"}, screen.Column{Title: "STATUS"},
+				screen.Column{Title: "NEXT WAKE", Drop: 1}, screen.Column{Title: "PAUSED", Min: 12, Drop: 2})
 			for _, c := range all {
 				paused := ""
 				if c.Pause != (kagzi.Pause{}) {
@@ -45,7 +47,9 @@ consumed, OLDEST is when the first of them was published.`,
 					topics = []kagzi.ConsumerTopic{{}}
 				}
 				for _, of := range topics {
-					t.Row(c.Name, of.Topic, orMore(of.Pending, of.More), a.screen.Time(of.Oldest), c.Run, statusCell(c.RunStatus), a.screen.Time(c.NextWake), screen.Cell{Text: paused, Tone: screen.Warning})
+					t.Row(c.Name, of.Topic, orMore(of.Pending, of.More), a.screen.Time(of.Oldest), c.Run,
+						statusCell(c.RunStatus), a.screen.Time(c.NextWake),
+						screen.Cell{Text: paused, Tone: screen.Warning})
 				}
 			}
 			if t.Len() == 0 {

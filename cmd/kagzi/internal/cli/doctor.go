@@ -14,10 +14,12 @@ func (a *app) doctor() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Examine the database, and advise how to mend what is wrong",
-		Long: `Doctor examines the server's settings, its tables, connections and clock, and prints the statement or setting that helps. It changes nothing.
-It is more thorough than kagzi health, and looks at the database rather than at the work.
+		Long: `Doctor examines the server's settings, its tables, connections and clock, and prints the statement or
+setting that helps. It changes nothing. It is more thorough than kagzi health, and looks at the database rather than
+at the work.
 
-It exits with 4 if it finds a problem: Kagzi does not work, or does not keep a promise. Warnings do not change the exit code.`,
+It exits with 4 if it finds a problem: Kagzi does not work, or does not keep a promise. Warnings do not change the
+exit code.`,
 		Example: `  kagzi doctor
   kagzi doctor --json | jq -r '.[] | select(.severity == "problem") | .do'`,
 		Args: exactly(),
@@ -57,12 +59,16 @@ It exits with 4 if it finds a problem: Kagzi does not work, or does not keep a p
 }
 
 func (a *app) printAdvice(found []doctor.Advice, all bool, fine int) error {
-	tones := map[doctor.Severity]screen.Tone{doctor.Problem: screen.Bad, doctor.Warning: screen.Warning, doctor.Unseen: screen.Faint, doctor.Fine: screen.Good}
+	tones := map[doctor.Severity]screen.Tone{
+		doctor.Problem: screen.Bad, doctor.Warning: screen.Warning,
+		doctor.Unseen: screen.Faint, doctor.Fine: screen.Good,
+	}
 	for _, f := range found {
 		if f.Severity == doctor.Fine && !all {
 			continue
 		}
-		err := a.printFinding(tones[f.Severity], fmt.Sprintf("%-7s", f.Severity), fmt.Sprintf("%-17s", f.Topic), f.Finding)
+		err := a.printFinding(tones[f.Severity], fmt.Sprintf("%-7s", f.Severity),
+			fmt.Sprintf("%-17s", f.Topic), f.Finding)
 		if err == nil && f.Do != "" {
 			err = a.screen.Printf("%26s→ %s", "", screen.Line(inTerms(f.Do))) // in one line, to copy
 		}
@@ -73,5 +79,6 @@ func (a *app) printAdvice(found []doctor.Advice, all bool, fine int) error {
 	if all || fine == 0 {
 		return nil
 	}
-	return a.screen.Printf("%s", a.screen.Paint(screen.Faint, fmt.Sprintf("%s fine; --all shows them.", map[bool]string{true: "1 topic is", false: fmt.Sprintf("%d topics are", fine)}[fine == 1])))
+	return a.screen.Printf("%s", a.screen.Paint(screen.Faint, fmt.Sprintf("%s fine; --all shows them.",
+		map[bool]string{true: "1 topic is", false: fmt.Sprintf("%d topics are", fine)}[fine == 1])))
 }

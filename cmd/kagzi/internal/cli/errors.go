@@ -131,10 +131,14 @@ func (a *app) explain(err error) string {
 	}
 	for _, h := range hints {
 		if errors.Is(err, h.err) {
-			for _, advice := range []string{": run kagzi migrate up, or connect to the database that has it", ": run kagzi migrate up", ": upgrade this program's Kagzi"} {
+			for _, advice := range []string{
+				": run kagzi migrate up, or connect to the database that has it",
+				": run kagzi migrate up", ": upgrade this program's Kagzi",
+			} {
 				text = strings.ReplaceAll(text, advice, "")
 			}
-			if _, about, ok := strings.Cut(h.err.Error(), "kagzi: run "); ok && !strings.HasSuffix(text, "run "+about) { // it has advice of its own
+			// it has advice of its own
+			if _, about, ok := strings.Cut(h.err.Error(), "kagzi: run "); ok && !strings.HasSuffix(text, "run "+about) {
 				return text
 			}
 			return text + ": " + h.text

@@ -40,7 +40,10 @@ var statuses = map[string][]kagzi.Status{
 var statusNames = []string{"pending", "running", "sleeping", "completed", "failed", "cancelled", "active", "ended"}
 
 // selecting are the flags that select runs; --limit alone does not.
-var selecting = []string{"status", "workflow", "queue", "parent", "schedule", "key", "group", "metadata", "kind", "waiting-on", "min-recoveries", "paused", "since", "until", "ended-since", "ended-until"}
+var selecting = []string{
+	"status", "workflow", "queue", "parent", "schedule", "key", "group", "metadata", "kind",
+	"waiting-on", "min-recoveries", "paused", "since", "until", "ended-since", "ended-until",
+}
 
 // flags adds the flags to a command that changes or lists runs.
 func (f *filter) flags(c *cobra.Command, limit int, limitUsage string) {
@@ -52,19 +55,25 @@ func (f *filter) flags(c *cobra.Command, limit int, limitUsage string) {
 func (f *filter) selectingFlags(c *cobra.Command) {
 	fs := c.Flags()
 	f.set = fs
-	fs.StringSliceVarP(&f.status, "status", "s", nil, "only `STATUSES`: "+strings.Join(statusNames, ", ")+"; active and ended stand for three each")
+	fs.StringSliceVarP(&f.status, "status", "s", nil, "only `STATUSES`: "+strings.Join(statusNames, ", ")+
+		"; active and ended stand for three each")
 	fs.StringVarP(&f.workflow, "workflow", "w", "", "only runs of the workflow `NAME`")
 	fs.StringVarP(&f.queue, "queue", "q", "", "only runs of the queue `NAME`")
 	fs.StringVar(&f.parent, "parent", "", "only children of the run with the `RUN-ID`")
 	fs.StringVar(&f.schedule, "schedule", "", "only runs that the schedule `NAME` started")
 	fs.StringVar(&f.key, "key", "", "only runs with the `KEY`")
 	fs.StringVar(&f.group, "group", "", "only runs of the `GROUP`")
-	fs.StringArrayVarP(&f.metadata, "metadata", "m", nil, "only runs that have the tag, as `NAME=VALUE`; may be repeated")
-	fs.StringVarP(&f.kind, "kind", "k", "", "only runs whose last failure is of the `KIND`: unavailable, timeout, or one of the application")
-	fs.StringVar(&f.waitingOn, "waiting-on", "", "only runs that wait for `WHAT`: signal, or all of it, as in \"signal approved\"")
-	fs.IntVar(&f.recoveries, "min-recoveries", 0, "only runs that were under way when `N` workers or more died since their last progress")
+	fs.StringArrayVarP(&f.metadata, "metadata", "m", nil, "only runs that have the tag, as `NAME=VALUE`; may be "+
+		"repeated")
+	fs.StringVarP(&f.kind, "kind", "k", "", "only runs whose last failure is of the `KIND`: unavailable, timeout, or "+
+		"one of the application")
+	fs.StringVar(&f.waitingOn, "waiting-on", "", "only runs that wait for `WHAT`: signal, or all of it, as in "+
+		"\"signal approved\"")
+	fs.IntVar(&f.recoveries, "min-recoveries", 0, "only runs that were under way when `N` workers or more died since "+
+		"their last progress")
 	fs.BoolVar(&f.paused, "paused", false, "only active runs that are paused themselves, by kagzi runs pause")
-	fs.StringVar(&f.since, "since", "", "only runs started at or after this `TIME`: 1h and 7d ago, 2026-10-01, \"2026-10-01 08:00\" or 2026-10-01T08:00:00Z")
+	fs.StringVar(&f.since, "since", "", "only runs started at or after this `TIME`: 1h and 7d ago, 2026-10-01, "+
+		"\"2026-10-01 08:00\" or 2026-10-01T08:00:00Z")
 	fs.StringVar(&f.until, "until", "", "only runs started before this `TIME`")
 	fs.StringVar(&f.endedSince, "ended-since", "", "only runs that ended at or after this `TIME`")
 	fs.StringVar(&f.endedUntil, "ended-until", "", "only runs that ended before this `TIME`")
@@ -85,7 +94,8 @@ func (f *filter) given(fs *pflag.FlagSet) bool {
 func (f *filter) filter(now time.Time) (kagzi.RunFilter, error) {
 	out := kagzi.RunFilter{
 		Workflow: f.workflow, Queue: f.queue, ID: kagzi.ID(f.id), Parent: kagzi.RunID(f.parent), Schedule: f.schedule,
-		Key: kagzi.Key(f.key), Group: kagzi.Group(f.group), Kind: kind.Kind(f.kind), WaitingOn: f.waitingOn, Paused: f.paused, MinRecoveries: f.recoveries, Limit: f.limit,
+		Key: kagzi.Key(f.key), Group: kagzi.Group(f.group), Kind: kind.Kind(f.kind), WaitingOn: f.waitingOn,
+		Paused: f.paused, MinRecoveries: f.recoveries, Limit: f.limit,
 	}
 	for _, name := range selecting { // in a script: --workflow "$NAME" without a NAME would select every run
 		if value := f.set.Lookup(name).Value.String(); f.set.Changed(name) && (value == "" || value == "[]") {

@@ -18,7 +18,10 @@ func TestSchedules(t *testing.T) {
 	k, s := newShell(t)
 	s.run("schedules list").ok().says("There are no schedules.")
 	s.run("schedules next --json").ok().prints("[]")
-	k.Schedule(kagzi.Schedule{Name: "nightly", Run: approve.With(1, kagzi.Queue("reports")), Cron: "0 3 * * *", TimeZone: "Europe/Berlin"})
+	k.Schedule(kagzi.Schedule{
+		Name: "nightly", Run: approve.With(1, kagzi.Queue("reports")), Cron: "0 3 * * *",
+		TimeZone: "Europe/Berlin",
+	})
 	k.Schedule(kagzi.Schedule{Name: "often", Run: checkout.With(1), Every: time.Minute})
 	s.run("schedules list").ok().prints("nightly", "0 3 * * * Europe/Berlin", "reports", "often", "every 1m", "ok")
 	s.run("schedules list --workflow approve").ok().prints("nightly").omits("often")
@@ -44,7 +47,8 @@ func TestSchedules(t *testing.T) {
 	s.run("schedules pause nightly").ok().prints("paused nightly")
 	s.run("schedules list").ok().prints("paused")
 	s.run("schedules next nightly").ok().prints("paused").omits("paused;")
-	if got := s.run("schedules get often").ok().out; !strings.Contains(got, "Last tick") || strings.Count(got[strings.Index(got, "Last tick"):strings.Index(got, "Next ticks")], "20") > 0 {
+	if got := s.run("schedules get often").ok().out; !strings.Contains(got, "Last tick") ||
+		strings.Count(got[strings.Index(got, "Last tick"):strings.Index(got, "Next ticks")], "20") > 0 {
 		t.Errorf("a tick that never was is shown\n%s", got)
 	}
 	s.run("schedules resume nightly").ok()
@@ -63,7 +67,10 @@ func TestSchedules(t *testing.T) {
 func TestWorkers(t *testing.T) {
 	k, s := newShell(t)
 	s.run("workers list").ok().says("No worker matches.")
-	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: "shop", Build: "v1.4.2", Labels: map[string]string{"region": "eu"}})
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{
+		Queue: "shop", Build: "v1.4.2",
+		Labels: map[string]string{"region": "eu"},
+	})
 	kagzi.Handle(w, approve, func(kagzi.Context, int) (string, error) { return "", nil })
 	kit.StartWorker(t, w)
 	await.True(t, "the worker is registered", func() bool { return s.run("workers list").ok().out != "" })
@@ -91,7 +98,8 @@ func TestSettingALimitKeepsTheOthers(t *testing.T) {
 	k, s := newShell(t)
 	s.run("queues list").ok().says("kagzi queues set gives it some")
 	s.run("queues set shop --max-running 50 --rate 10/s --burst 20").ok()
-	s.run("queues set shop --key-max-running 2 --key-rate 100/m --hold").ok().prints("at most 50 running, rate 10/s burst 20, each key at most 2 running, 100/m, hold yes")
+	s.run("queues set shop --key-max-running 2 --key-rate 100/m --hold").ok().prints("at most 50 running, rate 10/s " +
+		"burst 20, each key at most 2 running, 100/m, hold yes")
 	s.run("queues set shop --max-running 0").ok().prints("any number running, rate 10/s burst 20")
 	s.run("queues set shop --rate 0").ok().prints("rate -")
 	s.run("queues set shop --burst 3").exits(2).says("--burst needs a rate")
@@ -107,7 +115,8 @@ func TestSettingALimitKeepsTheOthers(t *testing.T) {
 	s.run("keys set tenant-7 --queue shop --weight 3").ok().prints("5 running, 2/s, weight 3")
 	s.run("keys list --queue shop").ok().prints("tenant-7", "5 running, 2/s, weight 3")
 	s.run("keys list --queue shop --order longest-waiting").ok()
-	if keys := jsonOf[[]kagzi.KeyInfo](s.run("keys list --queue shop --all --json").ok()); len(keys) != 1 || keys[0].Limits.Weight != 3 {
+	if keys := jsonOf[[]kagzi.KeyInfo](s.run("keys list --queue shop --all --json").ok()); len(keys) != 1 ||
+		keys[0].Limits.Weight != 3 {
 		t.Errorf("the keys are %+v", keys)
 	}
 	s.run("keys list --groups").ok().says("No group matches.")
@@ -127,8 +136,9 @@ func TestSettingALimitKeepsTheOthers(t *testing.T) {
 func TestPausesOfEveryTarget(t *testing.T) {
 	_, s := newShell(t)
 	for flags, text := range map[string]string{
-		"--all": "all runs", "--queue a": "queue a", "--workflow b": "workflow b", "--queue a --workflow b": "workflow b in queue a",
-		"--queue a --key c": "key c of queue a", "--group d": "group d",
+		"--all": "all runs", "--queue a": "queue a", "--workflow b": "workflow b",
+		"--queue a --workflow b": "workflow b in queue a",
+		"--queue a --key c":      "key c of queue a", "--group d": "group d",
 	} {
 		s.run("pause " + flags + " --park --actor ada").ok().prints("paused " + text)
 		s.run("pauses").ok().prints(text, "ada", "yes")
@@ -173,7 +183,8 @@ func TestHealthAndStuck(t *testing.T) {
 		t.Errorf("it is %+v", stuck)
 	}
 	s.run("pause --all --actor ada --reason", "maintenance").ok()
-	s.run("health").exits(4).prints("degraded", "pauses", "ada", ": maintenance. kagzi pauses lists the pauses, kagzi unpause ends one.").omits("An unpause")
+	s.run("health").exits(4).prints("degraded", "pauses", "ada", ": maintenance. kagzi pauses lists the pauses, "+
+		"kagzi unpause ends one.").omits("An unpause")
 	report := jsonOf[health.Report](s.run("health --json").exits(4))
 	if report.Status != health.Degraded {
 		t.Errorf("the report is %+v", report)
@@ -186,7 +197,8 @@ func TestHealthCountsFailuresByKind(t *testing.T) {
 	for i := range 12 {
 		kit.FailureOf(k, kit.Begin(k, checkout, 2*i+1), kagzi.StatusFailed)
 	}
-	s.run("health").exits(4).prints("FAILED IN THE LAST HOUR", "checkout", "unavailable", "12", "and resume them. kagzi runs list --status failed --ended-since 1h lists them").omits("Client.", "Resume")
+	s.run("health").exits(4).prints("FAILED IN THE LAST HOUR", "checkout", "unavailable", "12",
+		"and resume them. kagzi runs list --status failed --ended-since 1h lists them").omits("Client.", "Resume")
 }
 
 func TestDoctor(t *testing.T) {

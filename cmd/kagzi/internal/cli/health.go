@@ -17,8 +17,8 @@ func (a *app) health() *cobra.Command {
 	return &cobra.Command{
 		Use:   "health",
 		Short: "Say whether the database answers, and whether the work goes on",
-		Long: `Health checks the database and the work of the namespace, and says what to do about what it finds. It also counts the due runs of each queue, and
-the runs that failed within the last hour by workflow and kind.
+		Long: `Health checks the database and the work of the namespace, and says what to do about what it finds. It
+also counts the due runs of each queue, and the runs that failed within the last hour by workflow and kind.
 
 It exits with 0 if all is healthy, and with 4 if something is degraded or unhealthy.`,
 		Example: `  kagzi health
@@ -54,7 +54,10 @@ It exits with 0 if all is healthy, and with 4 if something is degraded or unheal
 }
 
 func healthCell(s health.Status) screen.Cell {
-	tone := map[health.Status]screen.Tone{health.Healthy: screen.Good, health.Degraded: screen.Warning, health.Unhealthy: screen.Bad}
+	tone := map[health.Status]screen.Tone{
+		health.Healthy: screen.Good, health.Degraded: screen.Warning,
+		health.Unhealthy: screen.Bad,
+	}
 	return screen.Cell{Text: string(s), Tone: tone[s]}
 }
 
@@ -70,15 +73,18 @@ func (a *app) printHealth(r health.Report) error {
 	}
 	var tables []*screen.Table
 	if len(r.Queues) > 0 {
-		t := a.screen.Table(screen.Column{Title: "DUE IN QUEUE"}, screen.Column{Title: "WORKFLOW", Min: 12}, screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "SINCE"},
+		t := a.screen.Table(screen.Column{Title: "DUE IN QUEUE"}, screen.Column{Title: "WORKFLOW", Min: 12},
+			screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "SINCE"},
 			screen.Column{Title: "WORKERS", Right: true}, screen.Column{Title: "VERSIONS WITHOUT WORKER"})
 		for _, q := range r.Queues {
-			t.Row(q.Queue, q.Workflow, orMore(q.Due, q.More), a.screen.Time(q.Since), q.Workers, screen.Cell{Text: strings.Trim(fmt.Sprint(q.Stranded), "[]"), Tone: screen.Bad})
+			t.Row(q.Queue, q.Workflow, orMore(q.Due, q.More), a.screen.Time(q.Since), q.Workers,
+				screen.Cell{Text: strings.Trim(fmt.Sprint(q.Stranded), "[]"), Tone: screen.Bad})
 		}
 		tables = append(tables, t)
 	}
 	if len(r.Failed) > 0 {
-		t := a.screen.Table(screen.Column{Title: "FAILED IN THE LAST HOUR"}, screen.Column{Title: "KIND", Min: 12}, screen.Column{Title: "RUNS", Right: true}, screen.Column{Title: "LAST"})
+		t := a.screen.Table(screen.Column{Title: "FAILED IN THE LAST HOUR"}, screen.Column{Title: "KIND", Min: 12},
+			screen.Column{Title: "RUNS", Right: true}, screen.Column{Title: "LAST"})
 		for _, f := range r.Failed {
 			t.Row(f.Workflow, f.Kind, orMore(f.Runs, f.More), a.screen.Time(f.Last))
 		}
@@ -97,26 +103,29 @@ var next = map[string]string{
 	"compensations": "kagzi runs steps RUN shows the errors, kagzi runs resume RUN resumes the run.",
 	"consumers":     "kagzi consumers lists them.",
 	"events":        "kagzi consumers lists the consumers.",
-	"failures":      "kagzi runs list --status failed --ended-since 1h lists them, kagzi runs resume --status failed --ended-since 1h --dry-run says which would be resumed.",
-	"histories":     "kagzi runs get RUN says more.",
-	"keys":          "kagzi runs get RUN says more.",
-	"messages":      "kagzi runs get RUN names each message, and both commands.",
-	"strays":        "kagzi workers log WORKER-ID shows what befell the worker.",
-	"suspects":      "kagzi runs list --waiting-on recovery lists them, and kagzi runs get RUN says more.",
-	"hung":          "kagzi runs get RUN says more.",
-	"nested":        "kagzi runs get RUN says more.",
-	"limits":        "kagzi queues list and kagzi limits list show the limits, kagzi queues set and kagzi limits set change them.",
-	"pauses":        "kagzi pauses lists the pauses, kagzi unpause ends one.",
-	"quarantined":   "kagzi runs get RUN shows the error, kagzi runs resume RUN resumes the run.",
-	"queues":        "kagzi workers list shows who takes what.",
-	"schedules":     "kagzi schedules list shows them.",
-	"workers":       "kagzi workers list --all shows them.",
+	"failures": "kagzi runs list --status failed --ended-since 1h lists them, kagzi runs resume --status failed " +
+		"--ended-since 1h --dry-run says which would be resumed.",
+	"histories": "kagzi runs get RUN says more.",
+	"keys":      "kagzi runs get RUN says more.",
+	"messages":  "kagzi runs get RUN names each message, and both commands.",
+	"strays":    "kagzi workers log WORKER-ID shows what befell the worker.",
+	"suspects":  "kagzi runs list --waiting-on recovery lists them, and kagzi runs get RUN says more.",
+	"hung":      "kagzi runs get RUN says more.",
+	"nested":    "kagzi runs get RUN says more.",
+	"limits": "kagzi queues list and kagzi limits list show the limits, kagzi queues set and kagzi limits set " +
+		"change them.",
+	"pauses":      "kagzi pauses lists the pauses, kagzi unpause ends one.",
+	"quarantined": "kagzi runs get RUN shows the error, kagzi runs resume RUN resumes the run.",
+	"queues":      "kagzi workers list shows who takes what.",
+	"schedules":   "kagzi schedules list shows them.",
+	"workers":     "kagzi workers list --all shows them.",
 }
 
 // checkText returns the detail of a check, in terms of this program.
 func checkText(c health.Check) string {
 	text := inTerms(c.Detail)
-	text, single := strings.CutSuffix(strings.TrimSuffix(text, " An unpause ends it."), " Each goes on once it is unpaused.")
+	text, single := strings.CutSuffix(strings.TrimSuffix(text, " An unpause ends it."),
+		" Each goes on once it is unpaused.")
 	if single {
 		return text + " kagzi runs list --paused lists them, kagzi runs unpause --paused lets them go on."
 	}
@@ -138,7 +147,8 @@ func (a *app) printCheck(c health.Check) error {
 func (a *app) printFinding(tone screen.Tone, mark, about, text string) error {
 	indent := len(mark) + len(about) + 2
 	lines := screen.Fill(screen.Line(inTerms(text)), max(a.screen.Width-indent, 0), 0)
-	return a.screen.Printf("%s %s %s", a.screen.Paint(tone, mark), a.screen.Paint(screen.Faint, about), strings.ReplaceAll(lines, "\n", "\n"+strings.Repeat(" ", indent)))
+	return a.screen.Printf("%s %s %s", a.screen.Paint(tone, mark), a.screen.Paint(screen.Faint, about),
+		strings.ReplaceAll(lines, "\n", "\n"+strings.Repeat(" ", indent)))
 }
 
 // A stuckReport is what stuck prints as JSON.
@@ -151,8 +161,9 @@ func (a *app) stuck() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stuck",
 		Short: "Say whether anything is stuck, and what to do about it",
-		Long: `Stuck shows what does not go on: the checks of kagzi health that found something, and the runs for whose version no live worker has code.
-The checks also find failures of the last hour, and runs that were quarantined in the last day.
+		Long: `Stuck shows what does not go on: the checks of kagzi health that found something, and the runs for whose
+version no live worker has code. The checks also find failures of the last hour, and runs that were quarantined in
+the last day.
 
 It exits with 0 if nothing is found, and with 4 otherwise.`,
 		Example: `  kagzi stuck`,
@@ -198,7 +209,8 @@ func (a *app) printStuck(r stuckReport) error {
 	if len(r.Stranded) == 0 {
 		return nil
 	}
-	t := a.screen.Table(screen.Column{Title: "NO LIVE WORKER HAS"}, screen.Column{Title: "VERSION", Right: true}, screen.Column{Title: "QUEUE"}, screen.Column{Title: "RUNS", Right: true},
+	t := a.screen.Table(screen.Column{Title: "NO LIVE WORKER HAS"}, screen.Column{Title: "VERSION", Right: true},
+		screen.Column{Title: "QUEUE"}, screen.Column{Title: "RUNS", Right: true},
 		screen.Column{Title: "OLDEST"}, screen.Column{Title: "DUE"})
 	for _, s := range r.Stranded {
 		version := "any"

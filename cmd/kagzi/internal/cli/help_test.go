@@ -31,7 +31,8 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 				t.Errorf("%s lacks a Short, a Long or an Example", c.CommandPath())
 			}
 			if strings.HasSuffix(c.Short, ".") || c.Short != "" && strings.ToUpper(c.Short[:1]) != c.Short[:1] {
-				t.Errorf("the Short of %s is %q: begin with a capital letter, and end without a full stop", c.CommandPath(), c.Short)
+				t.Errorf("the Short of %s is %q: begin with a capital letter, and end without a full stop",
+					c.CommandPath(), c.Short)
 			}
 			help := s.run(strings.TrimPrefix(c.CommandPath(), "kagzi"), "--help").ok()
 			help.prints(c.Long, c.Example, "--json", "--database-url", "--timeout")
@@ -44,7 +45,8 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	}
 }
 
-// An example that nobody can execute is worse than none: each one must be a command with flags and arguments that it takes.
+// An example that nobody can execute is worse than none: each one must be a command with flags and arguments that it
+// takes.
 func TestExamplesOfHelpAreCommands(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -83,7 +85,10 @@ func TestCommandsOfDocumentationAreCommands(t *testing.T) {
 // READMEs promise Go 1.26: a dependency that needs a newer patch release would raise the go directive.
 func TestGoVersionIsThatOfTheREADMEs(t *testing.T) {
 	t.Parallel()
-	for file, has := range map[string]string{"../../go.mod": "\ngo 1.26.0\n", "../../README.md": "needs Go 1.26\n", "../../../../go.mod": "\ngo 1.26.0\n", "../../../../README.md": "with Go 1.26 and"} {
+	for file, has := range map[string]string{
+		"../../go.mod": "\ngo 1.26.0\n", "../../README.md": "needs Go 1.26\n",
+		"../../../../go.mod": "\ngo 1.26.0\n", "../../../../README.md": "with Go 1.26 and",
+	} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -94,8 +99,8 @@ func TestGoVersionIsThatOfTheREADMEs(t *testing.T) {
 	}
 }
 
-// wantCommands fails the test unless each kagzi in a text for a shell is a command, with flags and arguments that it takes. It
-// returns their number.
+// wantCommands fails the test unless each kagzi in a text for a shell is a command, with flags and arguments that it
+// takes. It returns their number.
 func wantCommands(t *testing.T, text string) (n int) {
 	t.Helper()
 	for line := range strings.SplitSeq(text, "\n") {
@@ -190,7 +195,10 @@ func TestUnknownCommands(t *testing.T) {
 // Every noun has the command list, also those that are only listed.
 func TestNounsHaveList(t *testing.T) {
 	_, s := newShell(t)
-	for _, noun := range []string{"runs", "schedules", "topics", "consumers", "workers", "queues", "keys", "limits", "pauses"} {
+	for _, noun := range []string{
+		"runs", "schedules", "topics", "consumers", "workers", "queues", "keys", "limits",
+		"pauses",
+	} {
 		more := ""
 		if noun == "keys" {
 			more = " --groups"

@@ -26,7 +26,10 @@ func (a *app) keys() *cobra.Command {
 }
 
 // keyOrders are the names of the orders in --order.
-var keyOrders = map[string]kagzi.KeyOrder{"name": kagzi.ByKey, "fullest": kagzi.Fullest, "longest-waiting": kagzi.LongestWaiting}
+var keyOrders = map[string]kagzi.KeyOrder{
+	"name": kagzi.ByKey, "fullest": kagzi.Fullest,
+	"longest-waiting": kagzi.LongestWaiting,
+}
 
 func (a *app) keysList() *cobra.Command {
 	var f kagzi.KeyFilter
@@ -36,8 +39,8 @@ func (a *app) keysList() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List keys of a queue, or groups, with the use of their limits",
-		Long: `List shows the keys of a queue that have limits of their own, or runs that a worker has looked for; --groups shows the groups of the namespace
-instead. WAITING is how many due runs wait for a slot.`,
+		Long: `List shows the keys of a queue that have limits of their own, or runs that a worker has looked for;
+--groups shows the groups of the namespace instead. WAITING is how many due runs wait for a slot.`,
 		Example: `  kagzi keys list --queue shop
   kagzi keys list --queue shop --order longest-waiting --limit 10
   kagzi keys list --groups`,
@@ -50,7 +53,8 @@ instead. WAITING is how many due runs wait for a slot.`,
 	fs.StringVar(&order, "order", "name", "`ORDER`: name, fullest, longest-waiting")
 	fs.IntVar(&f.Limit, "limit", 100, "at most `N` keys, up to 1000")
 	fs.BoolVar(&all, "all", false, "all keys, without the --limit; by name only")
-	_ = c.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{"name", "fullest", "longest-waiting"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{"name", "fullest", "longest-waiting"},
+		cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var known bool
 		f.Order, known = keyOrders[strings.ReplaceAll(order, "_", "-")]
@@ -84,7 +88,10 @@ instead. WAITING is how many due runs wait for a slot.`,
 				{Title: "NEXT LOOK", Drop: 1},
 			},
 			row: func(k kagzi.KeyInfo) []any {
-				return []any{k.Key, k.Running, k.Waiting, a.screen.Time(k.WaitingSince), keyLimitsText(k.Limits), a.screen.Time(k.NextLook)}
+				return []any{
+					k.Key, k.Running, k.Waiting, a.screen.Time(k.WaitingSince), keyLimitsText(k.Limits),
+					a.screen.Time(k.NextLook),
+				}
 			},
 			none: none,
 		}
@@ -127,7 +134,8 @@ func (a *app) keysSet() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set KEY --queue NAME",
 		Short: "Set limits of a key",
-		Long:  "Set changes the limits that a key of a queue has in place of those of each key, and its weight.\n\n" + setHelp,
+		Long: "Set changes the limits that a key of a queue has in place of those of each key, and its weight.\n\n" +
+			setHelp,
 		Example: `  kagzi keys set tenant-7 --queue shop --max-running 5 --rate 2/s
   kagzi keys set tenant-7 --queue shop --weight 3
   kagzi keys set tenant-7 --queue shop --clear`,
@@ -159,7 +167,8 @@ func (a *app) keysSet() *cobra.Command {
 		}
 		var l kagzi.KeyLimits
 		if !clear {
-			found, err := client.Keys(cmd.Context(), kagzi.KeyFilter{Queue: queue, Prefix: args[0], Limit: 1}) // the key itself is the first with its prefix
+			// the key itself is the first with its prefix
+			found, err := client.Keys(cmd.Context(), kagzi.KeyFilter{Queue: queue, Prefix: args[0], Limit: 1})
 			if err != nil {
 				return err
 			}

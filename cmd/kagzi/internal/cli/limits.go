@@ -15,8 +15,8 @@ func (a *app) limits() *cobra.Command {
 		Use:     "limits",
 		Aliases: []string{"limit"},
 		Short:   "List the limits on steps, set and delete them",
-		Long: `A limit says how often the steps that name it may begin, and how many of them may be under way, in all workers together: at most ten calls a second
-to an API, for example.`,
+		Long: `A limit says how often the steps that name it may begin, and how many of them may be under way, in all
+workers together: at most ten calls a second to an API, for example.`,
 		Example: `  kagzi limits list
   kagzi limits set openai --rate 10/s --max-running 4`,
 	}
@@ -57,7 +57,8 @@ func (a *app) limitsList() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the limits on steps, and how far they are used",
-		Long:    `List shows the limits by name. RUNNING is how many steps are under way, of how many that may. LINE UNTIL is when a step that comes now may begin.`,
+		Long: `List shows the limits by name. RUNNING is how many steps are under way, of how many that may. LINE UNTIL
+is when a step that comes now may begin.`,
 		Example: `  kagzi limits list`,
 		Args:    exactly(),
 		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
@@ -76,7 +77,10 @@ func (a *app) limitsList() *cobra.Command {
 					if l.HonorRetryAfter {
 						honored = "honored"
 					}
-					return []any{l.Name, rateText(limitRate(l)), ofMost(l.Running, l.MaxRunning), l.Waiting, a.screen.Time(l.NextAt), a.screen.Time(l.LineUntil), honored}
+					return []any{
+						l.Name, rateText(limitRate(l)), ofMost(l.Running, l.MaxRunning), l.Waiting,
+						a.screen.Time(l.NextAt), a.screen.Time(l.LineUntil), honored,
+					}
 				},
 				none: "There are no limits on steps: kagzi limits set makes one.",
 			}
@@ -94,7 +98,8 @@ func (a *app) limitsSet() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Set a limit on steps",
-		Long: "Set makes a limit, or changes one.\n\n" + setHelp + ` A limit with neither lets every step begin: steps that name a limit which nobody
+		Long: "Set makes a limit, or changes one.\n\n" + setHelp +
+			` A limit with neither lets every step begin: steps that name a limit which nobody
 has set fail.`,
 		Example: `  kagzi limits set openai --rate 10/s --max-running 4
   kagzi limits set openai --clear`,
@@ -150,8 +155,8 @@ func (a *app) limitsDelete() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete a limit that no step uses",
-		Long: `Delete deletes a limit. It refuses while steps wait for the limit or are under way: to lift the limit then, use kagzi limits set NAME --clear. A
-step that names a deleted limit fails.`,
+		Long: `Delete deletes a limit. It refuses while steps wait for the limit or are under way: to lift the limit
+then, use kagzi limits set NAME --clear. A step that names a deleted limit fails.`,
 		Example: `  kagzi limits delete openai`,
 		Args:    exactly("NAME"),
 		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {

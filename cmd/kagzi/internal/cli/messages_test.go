@@ -21,7 +21,8 @@ func TestMessagesThatDoNotDecode(t *testing.T) {
 	k.WaitStatus(run, kagzi.StatusSleeping, waits)
 	s.run("runs messages order-42").ok().prints("m1", "set aside: it does not decode into string")
 	s.run("runs get order-42").ok().prints(
-		`It has set aside message "m1"`, "does not decode into string", "kagzi runs redeliver order-42 m1", "kagzi runs drop-message order-42 m1",
+		`It has set aside message "m1"`, "does not decode into string", "kagzi runs redeliver order-42 m1",
+		"kagzi runs drop-message order-42 m1",
 	).omits("misspelt")
 	s.run("runs redeliver order-42 m1 --actor ada --reason early").ok().prints("redelivered message m1 of order-42")
 	await.True(t, "it is set aside again", func() bool {
@@ -62,18 +63,28 @@ func (flipping) Open(sealed []byte) ([]byte, error) {
 
 func (flipping) HashKey() []byte { return nil }
 
-// Without the Sealer of a namespace's workers, the command line sends nothing into it, and shows that payloads are sealed.
+// Without the Sealer of a namespace's workers, the command line sends nothing into it, and shows that payloads are
+// sealed.
 func TestASealedNamespace(t *testing.T) {
 	k, s := newShell(t)
-	sealed := &kit.Kit{T: t, Ctx: k.Ctx, Pool: k.Pool, Client: kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: flipping{}})}
-	kit.Serve(sealed, approve, func(ctx kagzi.Context, _ int) (string, error) { return kagzi.WaitSignal(ctx, approved) })
+	sealed := &kit.Kit{
+		T: t, Ctx: k.Ctx, Pool: k.Pool,
+		Client: kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: flipping{}}),
+	}
+	kit.Serve(sealed, approve, func(ctx kagzi.Context, _ int) (string, error) {
+		return kagzi.WaitSignal(ctx, approved)
+	})
 	run := kit.Begin(sealed, approve, 7, kagzi.ID("x"))
 	k.WaitStatus(run, kagzi.StatusSleeping, "signal approved")
 	const refused = `the payloads of namespace "default" are sealed, and this program has no Sealer`
-	for _, command := range []string{"runs signal x approved --payload 1", "runs start approve --input 1", "runs start approve"} {
+	for _, command := range []string{
+		"runs signal x approved --payload 1", "runs start approve --input 1",
+		"runs start approve",
+	} {
 		s.run(command).exits(2).says(refused)
 	}
-	if n := k.Count(`SELECT count(*) FROM kagzi.signals`) + k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
+	if n := k.Count(`SELECT count(*) FROM kagzi.signals`) +
+		k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
 		t.Errorf("%d messages and runs", n)
 	}
 	sealed.Signal(run, approved.With("secret"))

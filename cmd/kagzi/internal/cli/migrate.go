@@ -15,8 +15,8 @@ func (a *app) migrate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Create Kagzi's tables, bring them up to date, print their DDL",
-		Long: `Migrate manages the tables in the schema kagzi. Applications that call kagzi.Migrate at their start need none of this: it is for those whose
-programs may not create tables.`,
+		Long: `Migrate manages the tables in the schema kagzi. Applications that call kagzi.Migrate at their start need
+none of this: it is for those whose programs may not create tables.`,
 		Example: `  kagzi migrate status
   kagzi migrate up
   kagzi migrate sql > kagzi.sql`,
@@ -27,7 +27,8 @@ programs may not create tables.`,
 
 // A schemaState is what migrate status and up print as JSON.
 type schemaState struct {
-	Schema  int64  `json:"schema"`  // the version in the database; zero if there is none, or if this program cannot tell
+	// the version in the database; zero if there is none, or if this program cannot tell
+	Schema  int64  `json:"schema"`
 	Program int64  `json:"program"` // the version that this program brings a database to
 	Fits    bool   `json:"fits"`    // the program works with the schema
 	Current bool   `json:"current"` // there is nothing to migrate
@@ -38,8 +39,8 @@ func (a *app) migrateUp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
 		Short: "Create the tables, or bring them up to date",
-		Long: `Up applies the migrations that the database lacks. It is safe while workers run, and when several processes do it at once. The user needs the
-right to create the schema kagzi, or must own it.`,
+		Long: `Up applies the migrations that the database lacks. It is safe while workers run, and when several
+processes do it at once. The user needs the right to create the schema kagzi, or must own it.`,
 		Example: `  kagzi migrate up`,
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +58,10 @@ right to create the schema kagzi, or must own it.`,
 			if err != nil {
 				return err
 			}
-			state := schemaState{version, migrations.Version(), true, version >= migrations.Version(), migrations.Describe(version)}
+			state := schemaState{
+				version, migrations.Version(), true, version >= migrations.Version(),
+				migrations.Describe(version),
+			}
 			return a.done(state, "The schema is at version %d.", version)
 		},
 	}
@@ -83,7 +87,8 @@ It exits with 0 if there is nothing to migrate, and with 4 if there is, or if th
 			switch {
 			case state.Fits:
 				state.Detail = migrations.Describe(version)
-			case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder), errors.Is(err, migrations.ErrNewer):
+			case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder),
+				errors.Is(err, migrations.ErrNewer):
 				state.Detail = oneLine(a.explain(err))
 			default:
 				return err
@@ -102,8 +107,8 @@ func (a *app) migrateSQL() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sql",
 		Short: "Print the migrations as a script for psql",
-		Long: `Sql prints a script that does the work of kagzi migrate up, to review, and to apply with psql -v ON_ERROR_STOP=1. It needs no database. The
-version of a database is what kagzi migrate status says.`,
+		Long: `Sql prints a script that does the work of kagzi migrate up, to review, and to apply with psql -v
+ON_ERROR_STOP=1. It needs no database. The version of a database is what kagzi migrate status says.`,
 		Example: `  kagzi migrate sql | psql -v ON_ERROR_STOP=1 "$KAGZI_DATABASE_URL"
   kagzi migrate sql --from 1`,
 		Args: exactly(),

@@ -54,7 +54,8 @@ func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
 	}
 	schedules, err := c.ListSchedules(ctx, kagzi.ScheduleFilter{Limit: recentRuns})
 	for _, s := range schedules {
-		n.schedules, n.workflows, n.queues = append(n.schedules, s.Name), append(n.workflows, s.Workflow), append(n.queues, s.Queue)
+		n.schedules, n.workflows, n.queues = append(n.schedules, s.Name), append(n.workflows, s.Workflow),
+			append(n.queues, s.Queue)
 	}
 	for _, k := range ownKinds {
 		n.kinds = append(n.kinds, string(k))
@@ -66,19 +67,23 @@ func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
 
 // ownKinds are those of package kind, which no run need have had yet.
 var ownKinds = []kind.Kind{
-	kind.Network, kind.Timeout, kind.Database, kind.RateLimited, kind.Unavailable, kind.Unknown, kind.Panic, kind.NotFound, kind.Unauthorized, kind.BadRequest,
-	kind.Validation, kind.BadInput, kind.Cancelled, kind.Deadline, kind.CrashLoop, kind.Compensation, kind.Nondeterminism, kind.Unreadable,
+	kind.Network, kind.Timeout, kind.Database, kind.RateLimited, kind.Unavailable, kind.Unknown, kind.Panic,
+	kind.NotFound, kind.Unauthorized, kind.BadRequest,
+	kind.Validation, kind.BadInput, kind.Cancelled, kind.Deadline, kind.CrashLoop, kind.Compensation,
+	kind.Nondeterminism, kind.Unreadable,
 }
 
 // waitWords are the first words of what runs wait for, in lists.
 var waitWords = []string{
-	"cancel", "child", "children", "compensation", "deletion", "history", "limit", "pause", "previous", "previous run", "recovery", "retry", "signal", "timeout", "timer", "worker",
+	"cancel", "child", "children", "compensation", "deletion", "history", "limit", "pause", "previous", "previous run",
+	"recovery", "retry", "signal", "timeout", "timer", "worker",
 }
 
-// warnOfNames says on stderr which names of a filter exist nowhere. The look-ups are few and short, and what they cannot find out is not
-// said.
+// warnOfNames says on stderr which names of a filter exist nowhere. The look-ups are few and short, and what they
+// cannot find out is not said.
 func (a *app) warnOfNames(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) {
-	if f.Workflow == "" && f.Queue == "" && f.Kind == "" && f.Schedule == "" && f.WaitingOn == "" && a.namespaceName() == "default" {
+	if f.Workflow == "" && f.Queue == "" && f.Kind == "" && f.Schedule == "" && f.WaitingOn == "" &&
+		a.namespaceName() == "default" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, nameTimeout)
@@ -96,7 +101,10 @@ func (a *app) warnOfNames(ctx context.Context, c *kagzi.Client, f kagzi.RunFilte
 		known      []string
 		alone      kagzi.RunFilter
 	}{
-		{f.Workflow, "No run and no live worker has the workflow", known.workflows, kagzi.RunFilter{Workflow: f.Workflow}},
+		{
+			f.Workflow, "No run and no live worker has the workflow", known.workflows,
+			kagzi.RunFilter{Workflow: f.Workflow},
+		},
 		{f.Queue, "No run and no live worker has the queue", known.queues, kagzi.RunFilter{Queue: f.Queue}},
 		{string(f.Kind), "No run has failed with the kind", known.kinds, kagzi.RunFilter{Kind: f.Kind}},
 		{f.Schedule, "There is no schedule", known.schedules, kagzi.RunFilter{Schedule: f.Schedule}},

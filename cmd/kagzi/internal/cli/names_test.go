@@ -32,7 +32,8 @@ func TestMisspeltNamesAreWarnedOf(t *testing.T) {
 		{"workers list --workflow chekout", "No worker matches. " + workflow},
 		{"runs list --queue defualt", none + " " + queue},
 		{"keys list --queue defualt", "No key matches. " + queue},
-		{"runs list --kind unavailabel", none + ` No run has failed with the kind "unavailabel": do you mean "unavailable"?`},
+		{"runs list --kind unavailabel", none +
+			` No run has failed with the kind "unavailabel": do you mean "unavailable"?`},
 		{"runs list --schedule nightly", none + ` There is no schedule "nightly".`},
 		{"runs list --waiting-on sgnal", none + ` No run waits for "sgnal": do you mean "signal"?`},
 		{"runs list --waiting-on signal", none},
@@ -44,8 +45,10 @@ func TestMisspeltNamesAreWarnedOf(t *testing.T) {
 		{"schedules list", "There are no schedules."},
 		{"schedules list --workflow chekout", "No schedule matches. " + workflow},
 		{"schedules list --workflow checkout", "No schedule matches."},
-		{"schedules next --workflow chekout --until 2099-01-01T00:00:00Z", "No schedule has a tick until 2099-01-01T00:00:00Z. " + workflow},
-		{"schedules next --namespace prd --until 2099-01-01T00:00:00Z", "No schedule has a tick until 2099-01-01T00:00:00Z. " + namespace},
+		{"schedules next --workflow chekout --until 2099-01-01T00:00:00Z", "No schedule has a tick until " +
+			"2099-01-01T00:00:00Z. " + workflow},
+		{"schedules next --namespace prd --until 2099-01-01T00:00:00Z", "No schedule has a tick until " +
+			"2099-01-01T00:00:00Z. " + namespace},
 		{"queues list --namespace prd", "No queue has limits: kagzi queues set gives it some. " + namespace},
 		{"queues set defualt --max-running 1", queue},
 		{"queues set default --max-running 1", ""},
@@ -61,7 +64,8 @@ func TestMisspeltNamesAreWarnedOf(t *testing.T) {
 		if text := strings.Join(strings.Fields(r.err), " "); text != test.says {
 			t.Errorf("kagzi %s says %q, want %q", test.command, text, test.says)
 		}
-		if strings.Contains(test.command, "--json") && !strings.HasPrefix(r.out, "[") && !strings.HasPrefix(r.out, "{") {
+		if strings.Contains(test.command, "--json") && !strings.HasPrefix(r.out, "[") &&
+			!strings.HasPrefix(r.out, "{") {
 			t.Errorf("kagzi %s prints %q", test.command, r.out)
 		}
 	}

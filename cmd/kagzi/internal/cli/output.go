@@ -81,8 +81,8 @@ func each[T any](items []T) iter.Seq2[T, error] {
 // mostPerPage is the largest page that a list asks for.
 const mostPerPage = 500
 
-// pages returns up to limit items, all if that is zero. next returns a page of up to n items after the last one, which is nil for the
-// first page.
+// pages returns up to limit items, all if that is zero. next returns a page of up to n items after the last one, which
+// is nil for the first page.
 func pages[T any](limit int, next func(n int, last *T) ([]T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var last *T

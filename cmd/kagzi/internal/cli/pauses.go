@@ -16,7 +16,8 @@ import (
 // targetFlags are flags that say what a pause stops.
 func (a *app) targetFlags(fs *pflag.FlagSet, t *kagzi.Target) {
 	fs.StringVarP(&t.Queue, "queue", "q", "", "the runs of the queue `NAME`")
-	fs.StringVarP(&t.Workflow, "workflow", "w", "", "the runs of the workflow `NAME`; with --queue, those in that queue")
+	fs.StringVarP(&t.Workflow, "workflow", "w", "", "the runs of the workflow `NAME`; with --queue, those in "+
+		"that queue")
 	fs.StringVar(&t.Key, "key", "", "the runs of the `KEY` of the --queue")
 	fs.StringVar(&t.Group, "group", "", "the runs of the `GROUP`")
 	fs.BoolVar(&t.All, "all", false, "all runs of the namespace")
@@ -66,8 +67,9 @@ func (a *app) pauses() *cobra.Command {
 	return lists(&cobra.Command{
 		Use:   "pauses",
 		Short: "List what is paused, by whom and why",
-		Long: `Pauses lists the queues, workflows, keys and groups that are paused. Single runs that are paused are not among them: it counts these, and
-kagzi runs list --paused lists them. kagzi pause pauses something, kagzi unpause ends that.`,
+		Long: `Pauses lists the queues, workflows, keys and groups that are paused. Single runs that are paused are not
+among them: it counts these, and kagzi runs list --paused lists them. kagzi pause pauses something, kagzi unpause
+ends that.`,
 		Example: `  kagzi pauses
   kagzi runs list --paused`,
 		Args: exactly(),
@@ -77,9 +79,19 @@ kagzi runs list --paused lists them. kagzi pause pauses something, kagzi unpause
 				return err
 			}
 			l := listing[kagzi.Pause]{
-				columns: []screen.Column{{Title: "PAUSED"}, {Title: "SINCE"}, {Title: "ACTOR", Min: 8}, {Title: "GO ON", Right: true}, {Title: "STOPS STEPS", Drop: 1}, {Title: "REASON", Min: 16}},
+				columns: []screen.Column{
+					{Title: "PAUSED"},
+					{Title: "SINCE"},
+					{Title: "ACTOR", Min: 8},
+					{Title: "GO ON", Right: true},
+					{Title: "STOPS STEPS", Drop: 1},
+					{Title: "REASON", Min: 16},
+				},
 				row: func(p kagzi.Pause) []any {
-					return []any{explain.Target(p.Target), a.screen.Time(p.Since), p.Actor, fmt.Sprintf("%d %%", p.Percent), yesNo(p.Parks), p.Reason}
+					return []any{
+						explain.Target(p.Target), a.screen.Time(p.Since), p.Actor,
+						fmt.Sprintf("%d %%", p.Percent), yesNo(p.Parks), p.Reason,
+					}
 				},
 				none: "Nothing is paused.",
 			}
@@ -120,9 +132,9 @@ func (a *app) pause() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pause",
 		Short: "Keep the runs of a queue, workflow, key or group from being executed",
-		Long: `Pause keeps workers from claiming runs. Runs that are being executed go on until they end or wait, unless --park is given. Starts, messages,
-cancels and timeouts go on. What is paused already stays so, and keeps its reason and actor unless --reason or --actor is given. kagzi runs
-pause pauses one run.`,
+		Long: `Pause keeps workers from claiming runs. Runs that are being executed go on until they end or wait,
+unless --park is given. Starts, messages, cancels and timeouts go on. What is paused already stays so, and keeps its
+reason and actor unless --reason or --actor is given. kagzi runs pause pauses one run.`,
 		Example: `  kagzi pause --queue shop --reason "the payment provider is down"
   kagzi pause --workflow checkout --park
   kagzi pause --queue shop --key tenant-7`,
@@ -154,7 +166,8 @@ pause pauses one run.`,
 		if err := client.Pause(cmd.Context(), t, opts...); err != nil {
 			return err
 		}
-		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: t.Queue, Workflow: t.Workflow}) // it pauses those to come, too
+		// it pauses those to come, too
+		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: t.Queue, Workflow: t.Workflow})
 		change := targetChange{Verb: "pause", Target: t, Already: already}
 		if already {
 			return a.done(change, "%s", a.pausedAgain(t, before, cmd.Flags()))
@@ -177,7 +190,8 @@ func pauseOf(ctx context.Context, c *kagzi.Client, t kagzi.Target) (p kagzi.Paus
 
 // pausedAgain says what a pause of something that was paused has changed.
 func (a *app) pausedAgain(t kagzi.Target, before kagzi.Pause, fs *pflag.FlagSet) string {
-	text := fmt.Sprintf("%s was paused already, since %s%s", explain.Target(t), a.screen.Moment(before.Since), explain.By(before.Actor, before.Reason))
+	text := fmt.Sprintf("%s was paused already, since %s%s", explain.Target(t), a.screen.Moment(before.Since),
+		explain.By(before.Actor, before.Reason))
 	switch {
 	case fs.Changed("reason"):
 		text += ": reason and actor were replaced"
@@ -197,15 +211,16 @@ func (a *app) unpause() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "unpause",
 		Short: "End a pause, or let some of the runs go on",
-		Long: `Unpause ends the pause of exactly what the flags name; other pauses stay. With --percent it keeps the pause, and lets that part of the runs go on.
-kagzi pauses lists the pauses.`,
+		Long: `Unpause ends the pause of exactly what the flags name; other pauses stay. With --percent it keeps the
+pause, and lets that part of the runs go on. kagzi pauses lists the pauses.`,
 		Example: `  kagzi unpause --queue shop --percent 10
   kagzi unpause --queue shop`,
 		Args: exactly(),
 	}
 	a.targetFlags(c.Flags(), &t)
 	by.flags(c.Flags())
-	c.Flags().IntVar(&percent, "percent", 0, "let `N` percent of the runs go on, 1 to 99, and keep the pause for the others")
+	c.Flags().IntVar(&percent, "percent", 0, "let `N` percent of the runs go on, 1 to 99, and keep the pause for "+
+		"the others")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkTarget(t); err != nil {
 			return err
@@ -225,7 +240,8 @@ kagzi pauses lists the pauses.`,
 			return err
 		}
 		if percent > 0 {
-			return a.done(targetChange{Verb: "unpause", Target: t, Percent: percent}, "%d %% of the runs of %s go on", percent, explain.Target(t))
+			return a.done(targetChange{Verb: "unpause", Target: t, Percent: percent}, "%d %% of the runs of %s go on",
+				percent, explain.Target(t))
 		}
 		return a.done(targetChange{Verb: "unpause", Target: t}, "unpaused %s", explain.Target(t))
 	}

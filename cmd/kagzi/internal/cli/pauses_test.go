@@ -13,7 +13,8 @@ func TestAPausedRunThatSleepsSaysSo(t *testing.T) {
 	kit.Begin(k, approve, 1, kagzi.ID("p1"))
 	k.WaitStatus(kagzi.ID("p1"), kagzi.StatusSleeping)
 	s.run("runs pause p1 --actor bob --reason", "call him first").ok()
-	s.run("runs get p1").ok().prints(`It waits for a message of the signal "approved"`, "It is also paused since ", ` by bob ("call him first"): it does not go on before`, "kagzi runs unpause p1.")
+	s.run("runs get p1").ok().prints(`It waits for a message of the signal "approved"`, "It is also paused since ",
+		` by bob ("call him first"): it does not go on before`, "kagzi runs unpause p1.")
 	s.run("runs list").ok().prints("paused; signal approved")
 	kit.Begin(k, approve, 1, kagzi.ID("p2"), kagzi.Queue("elsewhere"))
 	s.run("runs pause p2").ok()
@@ -28,14 +29,16 @@ func TestPausedRunsAreFound(t *testing.T) {
 	}
 	s.run("pauses").ok().says("Nothing is paused.")
 	s.run("runs pause p1").ok()
-	s.run("pauses").ok().says("No queue, workflow, key or group is paused.", "1 single run is paused: kagzi runs list --paused")
+	s.run("pauses").ok().says("No queue, workflow, key or group is paused.", "1 single run is paused: kagzi runs "+
+		"list --paused")
 	s.run("runs pause p2").ok()
 	s.run("pause --queue shop").ok()
 	s.run("pauses").ok().prints("queue shop").says("2 single runs are paused: kagzi runs list --paused")
 	s.run("pauses --json").ok().prints("[")
 	s.run("runs list --paused").ok().prints("p1", "p2").omits("p3")
 	s.run("runs count --paused --by status").ok().prints("2  PENDING")
-	s.run("health").exits(4).prints("Runs that are paused themselves: 2,", "kagzi runs list --paused lists them, kagzi runs unpause --paused lets them go on.").omits("Each goes on")
+	s.run("health").exits(4).prints("Runs that are paused themselves: 2,", "kagzi runs list --paused lists them, "+
+		"kagzi runs unpause --paused lets them go on.").omits("Each goes on")
 	s.run("runs unpause --paused --dry-run").ok().prints("2 runs would be unpaused.").omits("p3")
 	s.run("runs unpause --paused --yes").ok().prints("2 runs unpaused.")
 	s.run("runs list --paused").ok().says("No run matches.")
@@ -45,12 +48,15 @@ func TestASecondPauseSaysWhatItReplaces(t *testing.T) {
 	k, s := newShell(t)
 	kit.Begin(k, approve, 1)
 	s.run("pause --queue default --actor ada --reason", "provider down").ok().prints("paused queue default")
-	s.run("pause --queue default").ok().prints("queue default was paused already, since ", ` by ada ("provider down")`).omits("replaced")
+	s.run("pause --queue default").ok().prints("queue default was paused already, since ", ` by ada ("provider down")`).
+		omits("replaced")
 	s.run("pauses").ok().prints("ada", "provider down")
-	s.run("pause --queue default --actor bob --reason maintenance").ok().prints("was paused already, since ", ` by ada ("provider down"): reason and actor were replaced`)
+	s.run("pause --queue default --actor bob --reason maintenance").ok().prints("was paused already, since ",
+		` by ada ("provider down"): reason and actor were replaced`)
 	s.run("pauses").ok().prints("bob", "maintenance")
 	s.run("unpause --queue default --percent 10").ok()
-	s.run("pause --queue default").ok().prints(` by bob ("maintenance"); the 10 % of its runs that went on are paused again`)
+	s.run("pause --queue default").ok().
+		prints(` by bob ("maintenance"); the 10 % of its runs that went on are paused again`)
 	if again := jsonOf[struct {
 		Verb    string
 		Target  kagzi.Target
@@ -61,7 +67,8 @@ func TestASecondPauseSaysWhatItReplaces(t *testing.T) {
 	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default"}); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := k.Client.Pauses(k.Ctx); err != nil || len(all) != 1 || all[0].Reason != "maintenance" || all[0].Actor != "bob" || all[0].Percent != 0 {
+	if all, err := k.Client.Pauses(k.Ctx); err != nil || len(all) != 1 || all[0].Reason != "maintenance" ||
+		all[0].Actor != "bob" || all[0].Percent != 0 {
 		t.Errorf("the pauses are %+v, %v", all, err)
 	}
 }

@@ -20,8 +20,8 @@ func (a *app) queues() *cobra.Command {
 		Use:     "queues",
 		Aliases: []string{"queue"},
 		Short:   "List the queues with limits, and set their limits",
-		Long: `The limits of a queue say how many of its runs all workers together execute at once, and how often one may start. A queue without limits is not
-listed: kagzi health counts the due runs of all queues.`,
+		Long: `The limits of a queue say how many of its runs all workers together execute at once, and how often one
+may start. A queue without limits is not listed: kagzi health counts the due runs of all queues.`,
 		Example: `  kagzi queues list
   kagzi queues set shop --max-running 50 --rate 10/s`,
 	}
@@ -34,8 +34,9 @@ func (a *app) queuesList() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the queues that have limits, and how far they are used",
-		Long: `List shows the queues that have limits. SLOTS HELD is how many runs have a slot, of how many that may: also runs that sleep, and those that workers give back. WAITS SINCE is since when a run is due that no
-limit of its key holds up.`,
+		Long: `List shows the queues that have limits. SLOTS HELD is how many runs have a slot, of how many that may:
+also runs that sleep, and those that workers give back. WAITS SINCE is since when a run is due that no limit of its
+key holds up.`,
 		Example: `  kagzi queues list
   kagzi queues list --json`,
 		Args: exactly(),
@@ -57,7 +58,8 @@ limit of its key holds up.`,
 				},
 				row: func(q kagzi.QueueInfo) []any {
 					return []any{
-						q.Queue, ofMost(q.Running, q.MaxRunning), rateText(q.Rate), keyLimitsText(q.EachKey), yesNo(q.Hold), a.screen.Time(q.WaitingSince),
+						q.Queue, ofMost(q.Running, q.MaxRunning), rateText(q.Rate), keyLimitsText(q.EachKey),
+						yesNo(q.Hold), a.screen.Time(q.WaitingSince),
 						a.screen.Time(q.NextStart), a.screen.Time(q.ChangedAt),
 					}
 				},
@@ -121,7 +123,8 @@ type rateFlags struct {
 }
 
 func (r *rateFlags) flags(fs *pflag.FlagSet, prefix, what string) {
-	fs.StringVar(&r.rate, prefix+"rate", "", "how often "+what+" may start, as `RATE`: 10/s, 600/m, 5/10s; 0 means any number")
+	fs.StringVar(&r.rate, prefix+"rate", "", "how often "+what+" may start, as `RATE`: 10/s, 600/m, 5/10s; 0 means "+
+		"any number")
 	fs.IntVar(&r.burst, prefix+"burst", 0, "how many may start at once after a time with fewer, as `N`")
 }
 
@@ -216,7 +219,8 @@ func (a *app) queuesSet() *cobra.Command {
 			return err
 		}
 		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: args[0]})
-		return a.done(l, "queue %s: %s running, rate %s, each key %s, hold %s", l.Queue, anyNumber(l.MaxRunning), rateText(l.Rate), keyLimitsText(l.EachKey), yesNo(l.Hold))
+		return a.done(l, "queue %s: %s running, rate %s, each key %s, hold %s", l.Queue, anyNumber(l.MaxRunning),
+			rateText(l.Rate), keyLimitsText(l.EachKey), yesNo(l.Hold))
 	}
 	return c
 }
@@ -232,7 +236,10 @@ func anyNumber(n int) string {
 func needsChange(fs *pflag.FlagSet) error {
 	n := 0
 	fs.Visit(func(f *pflag.Flag) {
-		if fs.Lookup(f.Name) != nil && !slices.Contains([]string{"json", "no-color", "namespace", "database-url", "timeout", "queue", "reason", "actor"}, f.Name) {
+		if fs.Lookup(f.Name) != nil && !slices.Contains([]string{
+			"json", "no-color", "namespace", "database-url",
+			"timeout", "queue", "reason", "actor",
+		}, f.Name) {
 			n++
 		}
 	})

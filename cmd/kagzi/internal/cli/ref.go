@@ -11,8 +11,8 @@ import (
 type runArg struct{ id string }
 
 const runHelp = `
-RUN is a run ID, which is a UUID, or the ID that the run was started with. Of several runs with one ID it is the active one, or else the
-newest. --id ID is for an ID that looks like a UUID.`
+RUN is a run ID, which is a UUID, or the ID that the run was started with. Of several runs with one ID it is the
+active one, or else the newest. --id ID is for an ID that looks like a UUID.`
 
 func (r *runArg) flags(c *cobra.Command) {
 	c.Flags().StringVar(&r.id, "id", "", "the run with this `ID`, in place of the argument RUN")

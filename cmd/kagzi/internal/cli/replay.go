@@ -61,9 +61,10 @@ func (a *app) replay() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay RUN",
 		Short: "Print a test that executes your code against a run's history",
-		Long: `A replay executes the code of today against the recorded history of a run that is over, and finds the first step that differs. It needs the code
-of the workflow, which this program does not have: so the command prints a Go test that replays the run. Put it beside your workflow, and
-fill in the package and the names of the workflow and its function.
+		Long: `A replay executes the code of today against the recorded history of a run that is over, and finds the
+first step that differs. It needs the code of the workflow, which this program does not have: so the command prints
+a Go test that replays the run. Put it beside your workflow, and fill in the package and the names of the workflow
+and its function.
 
 To replay many runs, use kagzitest.Replay with a filter.`,
 		Example: `  kagzi replay order-42 > replay_test.go`,
@@ -86,9 +87,11 @@ To replay many runs, use kagzitest.Replay with a filter.`,
 			return err
 		}
 		if !info.Status.Ended() {
-			a.say("The run is %s, and only a run that is over can be replayed: kagzi runs wait %s waits for its end.", info.Status, info.ID)
+			a.say("The run is %s, and only a run that is over can be replayed: kagzi runs wait %s waits for its end.",
+				info.Status, info.ID)
 		}
-		return a.done(replayHint{info.ID, info.Workflow, info.Version, info.Status.Ended(), code.String()}, "%s", bytes.TrimSuffix(code.Bytes(), []byte("\n")))
+		return a.done(replayHint{info.ID, info.Workflow, info.Version, info.Status.Ended(), code.String()}, "%s",
+			bytes.TrimSuffix(code.Bytes(), []byte("\n")))
 	})
 	return c
 }

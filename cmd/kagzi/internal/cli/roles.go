@@ -13,8 +13,9 @@ func (a *app) migrateRoles() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "roles",
 		Short: "Print a script that grants workers, clients and viewers their rights",
-		Long: `Roles prints a script for psql that creates the roles kagzi_worker, kagzi_client and kagzi_viewer, and grants each what it needs and no
-more. It needs no database. Send it after each migration, as the owner of the tables.`,
+		Long: `Roles prints a script for psql that creates the roles kagzi_worker, kagzi_client and kagzi_viewer, and
+grants each what it needs and no more. It needs no database. Send it after each migration, as the owner of the
+tables.`,
 		Example: `  kagzi migrate roles | psql -v ON_ERROR_STOP=1 "$KAGZI_DATABASE_URL"
   kagzi migrate roles --prefix shop`,
 		Args: exactly(),
@@ -30,6 +31,7 @@ more. It needs no database. Send it after each migration, as the owner of the ta
 			return err
 		},
 	}
-	c.Flags().StringVar(&prefix, "prefix", migrations.DefaultPrefix, "the `PREFIX` of the roles' names, because the databases of a server share their roles")
+	c.Flags().StringVar(&prefix, "prefix", migrations.DefaultPrefix, "the `PREFIX` of the roles' names, because the "+
+		"databases of a server share their roles")
 	return c
 }

@@ -49,17 +49,14 @@ const (
 	groupDatabase = "database"
 )
 
-func (a *app) root() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "kagzi",
-		Short: "Show and change the workflows that a Postgres database holds",
-		Long: `Kagzi shows and changes the runs, schedules and workers of a Kagzi database.
+const rootHelp = `Kagzi shows and changes the runs, schedules and workers of a Kagzi database.
 
-It finds the database by --database-url, by KAGZI_DATABASE_URL, or by Postgres's own variables (PGHOST, PGUSER, PGDATABASE,
-PGSERVICE and so on). A password belongs into a variable, into ~/.pgpass or a service file: others can read the arguments of a program.
+It finds the database by --database-url, by KAGZI_DATABASE_URL, or by Postgres's own variables (PGHOST, PGUSER,
+PGDATABASE, PGSERVICE and so on). A password belongs into a variable, into ~/.pgpass or a service file: others can
+read the arguments of a program.
 
-A command prints tables. With --json it prints JSON, with times in RFC 3339: a list is an array with one element in each line. Messages
-and errors go to stderr. Colours and relative times ("3m ago") appear at a terminal only.
+A command prints tables. With --json it prints JSON, with times in RFC 3339: a list is an array with one element in
+each line. Messages and errors go to stderr. Colours and relative times ("3m ago") appear at a terminal only.
 
 Exit codes:
   0  the command did what it says, also if it skipped all runs that flags selected
@@ -69,7 +66,13 @@ Exit codes:
   4  health, stuck, doctor or migrate status found something to act on; or, of any command,
      the database is away, lets nobody in, or takes no writes
   5  --timeout has passed
-  130  interrupted by Ctrl-C`,
+  130  interrupted by Ctrl-C`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kagzi",
+		Short: "Show and change the workflows that a Postgres database holds",
+		Long:  rootHelp,
 		Example: `  export KAGZI_DATABASE_URL=postgres://app:secret@localhost:5432/shop
   kagzi migrate up
   kagzi runs count --status failed --ended-since 1h --by kind,step
@@ -93,11 +96,14 @@ Exit codes:
 		}
 	})
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.url, "database-url", "", "the database, as `URL` or key=value; default: KAGZI_DATABASE_URL, or PGHOST and so on")
-	flags.StringVarP(&a.namespace, "namespace", "n", "", "the `NAME` of the namespace; default: KAGZI_NAMESPACE, or \"default\"")
+	flags.StringVar(&a.url, "database-url", "", "the database, as `URL` or key=value; default: KAGZI_DATABASE_URL, "+
+		"or PGHOST and so on")
+	flags.StringVarP(&a.namespace, "namespace", "n", "", "the `NAME` of the namespace; default: KAGZI_NAMESPACE, or "+
+		"\"default\"")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVar(&a.noColor, "no-color", false, "print no colours; so does the variable NO_COLOR")
-	flags.Var((*durationFlag)(&a.timeout), "timeout", "end the command after this `DURATION`, such as 30s; 0 means no limit")
+	flags.Var((*durationFlag)(&a.timeout), "timeout", "end the command after this `DURATION`, such as 30s; 0 means "+
+		"no limit")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		a.screen = newScreen(a.world, a.noColor)
 		if a.timeout > 0 {
@@ -133,7 +139,8 @@ Exit codes:
 // helpWidth is how wide the help is.
 const helpWidth = 88
 
-// usageTemplate changes cobra's: flags have narrow lines, and commands that only have others below them are not shown as runnable.
+// usageTemplate changes cobra's: flags have narrow lines, and commands that only have others below them are not shown
+// as runnable.
 func usageTemplate(t string) string {
 	return strings.NewReplacer(
 		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth),
@@ -176,8 +183,9 @@ func finish(c *cobra.Command) {
 // lists gives a noun that is only listed the command list, which every noun has: kagzi topics is kagzi topics list.
 func lists(noun *cobra.Command) *cobra.Command {
 	noun.AddCommand(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: noun.Short, Long: noun.Long, Example: strings.Replace(noun.Example, noun.Name(), noun.Name()+" list", 1),
-		Args: noun.Args, RunE: noun.RunE,
+		Use: "list", Aliases: []string{"ls"}, Short: noun.Short, Long: noun.Long,
+		Example: strings.Replace(noun.Example, noun.Name(), noun.Name()+" list", 1),
+		Args:    noun.Args, RunE: noun.RunE,
 	})
 	return noun
 }
@@ -194,7 +202,9 @@ func refuseUnknown(root *cobra.Command) {
 			c.Args = func(_ *cobra.Command, args []string) error {
 				at := root
 				for _, name := range args {
-					i := slices.IndexFunc(at.Commands(), func(c *cobra.Command) bool { return c.Name() == name || c.HasAlias(name) })
+					i := slices.IndexFunc(at.Commands(), func(c *cobra.Command) bool {
+						return c.Name() == name || c.HasAlias(name)
+					})
 					if i < 0 {
 						return unknownCommand(at, name)
 					}
@@ -251,7 +261,8 @@ func between(least int, names ...string) cobra.PositionalArgs {
 }
 
 // withClient makes a command's function of one that needs a client.
-func (a *app) withClient(fn func(ctx context.Context, c *kagzi.Client, args []string) error) func(*cobra.Command, []string) error {
+func (a *app) withClient(fn func(ctx context.Context, c *kagzi.Client, args []string) error) func(*cobra.Command,
+	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := a.client(cmd.Context())
 		if err != nil {

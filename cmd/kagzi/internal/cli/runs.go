@@ -23,13 +23,14 @@ func (a *app) runs() *cobra.Command {
 		Short:   "List, explain, start and change runs",
 		Long: `A run is one execution of a workflow.
 
-The commands that change runs take one run, or flags that select several. They then show these runs, and ask before they change them;
---yes answers, and --dry-run only shows.`,
+The commands that change runs take one run, or flags that select several. They then show these runs, and ask before
+they change them; --yes answers, and --dry-run only shows.`,
 		Example: `  kagzi runs list --status failed --since 1h
   kagzi runs get order-42
   kagzi runs cancel order-42 --reason "the customer called"`,
 	}
-	c.AddCommand(a.runsList(), a.runsCount(), a.runsGet(), a.runsSteps(), a.runsMessages(), a.runsLog(), a.runsWait(), a.runsStart(), a.runsSignal(),
+	c.AddCommand(a.runsList(), a.runsCount(), a.runsGet(), a.runsSteps(), a.runsMessages(), a.runsLog(), a.runsWait(),
+		a.runsStart(), a.runsSignal(),
 		a.runsRedeliver(), a.runsDropMessage())
 	for _, v := range a.verbs() {
 		c.AddCommand(a.change(v))
@@ -50,7 +51,10 @@ var runColumns = []screen.Column{
 }
 
 func (a *app) runRow(r kagzi.RunInfo) []any {
-	return []any{r.ID, r.ExternalID, r.Workflow, runStatusCell(r), r.Queue, a.screen.Time(r.CreatedAt), a.screen.Time(r.EndedAt), cmp.Or(explain.Silent(r, a.words()), explain.Detail(r))}
+	return []any{
+		r.ID, r.ExternalID, r.Workflow, runStatusCell(r), r.Queue, a.screen.Time(r.CreatedAt),
+		a.screen.Time(r.EndedAt), cmp.Or(explain.Silent(r, a.words()), explain.Detail(r)),
+	}
 }
 
 // runStatusCell returns the status of a run. One whose worker is dead or silent is RUNNING in the table only.
@@ -64,7 +68,8 @@ func runStatusCell(r kagzi.RunInfo) screen.Cell {
 // statusCell returns the status of a run or of a step, with the tone that it has.
 func statusCell(s kagzi.Status) screen.Cell {
 	tone := map[kagzi.Status]screen.Tone{
-		kagzi.StatusCompleted: screen.Good, kagzi.StatusFailed: screen.Bad, kagzi.StatusCancelled: screen.Warning, kagzi.StatusRunning: screen.Strong,
+		kagzi.StatusCompleted: screen.Good, kagzi.StatusFailed: screen.Bad, kagzi.StatusCancelled: screen.Warning,
+		kagzi.StatusRunning: screen.Strong,
 	}
 	return screen.Cell{Text: string(s), Tone: tone[s]}
 }
@@ -77,8 +82,8 @@ func (a *app) runsList() *cobra.Command {
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
 		Short:   "List runs, newest first",
-		Long: `List shows the runs that all of the flags select, those started last first. DETAIL is what a run waits for, or how it failed.
-kagzi runs get says more about one of them.`,
+		Long: `List shows the runs that all of the flags select, those started last first. DETAIL is what a run waits
+for, or how it failed. kagzi runs get says more about one of them.`,
 		Example: `  kagzi runs list
   kagzi runs list --status failed --since 1h
   kagzi runs list --kind unavailable --ended-since 1h
@@ -92,7 +97,8 @@ kagzi runs get says more about one of them.`,
 	c.Flags().StringVar(&f.id, "id", "", "only runs with this `ID`")
 	c.Flags().BoolVar(&all, "all", false, "all runs, without the --limit")
 	c.Flags().BoolVar(&payloads, "payloads", false, "with --json, the inputs and results, too")
-	c.Flags().StringVar(&after, "after", "", "continue behind the run with this `RUN-ID`: the last one of the page before")
+	c.Flags().StringVar(&after, "after", "", "continue behind the run with this `RUN-ID`: the last one of the "+
+		"page before")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		rf, err := f.filter(a.screen.Now())
 		if err != nil {
@@ -102,7 +108,8 @@ kagzi runs get says more about one of them.`,
 			rf.Limit = 0
 		}
 		if payloads && !a.json {
-			return usagef("--payloads needs --json: the table has no room for inputs and results; kagzi runs get shows those of one run")
+			return usagef("--payloads needs --json: the table has no room for inputs and results; kagzi runs get " +
+				"shows those of one run")
 		}
 		if _, err := uuid.Parse(after); after != "" && err != nil {
 			return usagef("--after is %q: give the run ID of the last run of the page before", after)
@@ -148,8 +155,8 @@ func (a *app) runsSteps() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "steps RUN",
 		Short: "List the steps of a run, with their attempts",
-		Long: `Steps shows the attempts of a run's steps, in the order in which they began. --json prints their inputs and results, too. A step under way
-appears once it has run for a second.`,
+		Long: `Steps shows the attempts of a run's steps, in the order in which they began. --json prints their inputs
+and results, too. A step under way appears once it has run for a second.`,
 		Example: `  kagzi runs steps order-42
   kagzi runs steps order-42 --json | jq '.[] | select(.status == "FAILED")'`,
 		Args: run.args(0),
@@ -227,7 +234,8 @@ func (a *app) runsLog() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "log RUN",
 		Short: "List who changed a run, when and why",
-		Long:  `Log shows the changes that people and programs made to a run from outside of its code: who cancelled, resumed or restarted it, and why.`,
+		Long: `Log shows the changes that people and programs made to a run from outside of its code: who cancelled,
+resumed or restarted it, and why.`,
 		Example: `  kagzi runs log order-42
   kagzi runs log order-42 --json`,
 		Args: run.args(0),
@@ -248,7 +256,15 @@ func (a *app) runsLog() *cobra.Command {
 // logListing is that of the logs of runs and of workers.
 func (a *app) logListing(none string) listing[kagzi.LogEntry] {
 	return listing[kagzi.LogEntry]{
-		columns: []screen.Column{{Title: "TIME"}, {Title: "EVENT"}, {Title: "ACTOR", Min: 8}, {Title: "OTHER RUN"}, {Title: "STEP", Min: 8}, {Title: "CHANGES", Min: 16}, {Title: "REASON", Min: 16}},
+		columns: []screen.Column{
+			{Title: "TIME"},
+			{Title: "EVENT"},
+			{Title: "ACTOR", Min: 8},
+			{Title: "OTHER RUN"},
+			{Title: "STEP", Min: 8},
+			{Title: "CHANGES", Min: 16},
+			{Title: "REASON", Min: 16},
+		},
 		row: func(e kagzi.LogEntry) []any {
 			return []any{a.screen.Time(e.At), e.Event, e.Actor, e.Other, e.Step, changesText(e.Changes), e.Reason}
 		},

@@ -23,12 +23,14 @@ type verb struct {
 
 	// check reads the verb's flags. one and all are called after it.
 	check func(*pflag.FlagSet) error
-	one   func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) // returns the new run, if it makes one
+	// returns the new run, if it makes one
+	one   func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error)
 	all   func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error)
 	ends  bool // it deletes runs, and their children with them
 	stops bool // it succeeds for a run that is cancelled already
 
-	// already says that the verb had nothing to change in a run which was as before, as in "was not paused"; empty: it had. nil: it always has.
+	// already says that the verb had nothing to change in a run which was as before, as in "was not paused"; empty: it
+	// had. nil: it always has.
 	already func(ctx context.Context, c *kagzi.Client, before runReport) (string, error)
 }
 
@@ -40,7 +42,8 @@ type cause struct{ reason, actor string }
 
 func (s *cause) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.reason, "reason", "", "`TEXT` for the log that says why")
-	fs.StringVar(&s.actor, "actor", cmp.Or(os.Getenv("KAGZI_ACTOR"), osUser()), "`NAME` for the log of who does it; default: KAGZI_ACTOR, or the user's name")
+	fs.StringVar(&s.actor, "actor", cmp.Or(os.Getenv("KAGZI_ACTOR"), osUser()), "`NAME` for the log of who does it; "+
+		"default: KAGZI_ACTOR, or the user's name")
 }
 
 // osUser returns the name of the user who runs this program.
@@ -53,7 +56,10 @@ func osUser() string {
 
 // verbs are the changes that take a run or a filter.
 func (a *app) verbs() []*verb {
-	return []*verb{a.cancelVerb(), a.terminateVerb(), a.resumeVerb(), a.restartVerb(), a.forkVerb(), a.unpauseVerb(), a.updateVerb(), a.deleteVerb()}
+	return []*verb{
+		a.cancelVerb(), a.terminateVerb(), a.resumeVerb(), a.restartVerb(), a.forkVerb(), a.unpauseVerb(),
+		a.updateVerb(), a.deleteVerb(),
+	}
 }
 
 func (a *app) cancelVerb() *verb {
@@ -62,9 +68,9 @@ func (a *app) cancelVerb() *verb {
 	v := &verb{
 		name: "cancel", past: "cancelled", now: "cancelling", to: []string{"active"}, stops: true,
 		short: "Cancel runs, and compensate what they did",
-		long: `Cancel ends active runs and their children. Steps under way are told to stop, and compensations that a run has registered are executed; the run
-stays active until then. A repeated cancel changes nothing, and says since when the run is cancelled. kagzi runs resume continues a cancelled run
-that has no compensations.`,
+		long: `Cancel ends active runs and their children. Steps under way are told to stop, and compensations that a
+run has registered are executed; the run stays active until then. A repeated cancel changes nothing, and says since
+when the run is cancelled. kagzi runs resume continues a cancelled run that has no compensations.`,
 		example: `  kagzi runs cancel order-42 --reason "the customer called"
   kagzi runs cancel --workflow checkout --status pending --dry-run`,
 	}
@@ -101,7 +107,8 @@ func (a *app) terminateVerb() *verb {
 	return &verb{
 		name: "terminate", past: "terminated", now: "terminating", to: []string{"active"}, flags: by.flags, stops: true,
 		short: "End runs at once, without compensations",
-		long:  `Terminate ends active runs and their children at once, as cancelled. It executes no compensations, and stops those under way.`,
+		long: `Terminate ends active runs and their children at once, as cancelled. It executes no compensations, and
+stops those under way.`,
 		example: `  kagzi runs terminate order-42 --reason "a test order"
   kagzi runs terminate --queue load-test --yes`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
@@ -119,8 +126,9 @@ func (a *app) resumeVerb() *verb {
 	v := &verb{
 		name: "resume", past: "resumed", now: "resuming", to: []string{"failed", "cancelled"},
 		short: "Continue runs that failed or were cancelled",
-		long: `Resume continues failed and cancelled runs: what made them fail is tried again, and the results of all other steps stay. It removes the run's
-timeout. If the code continued after a failure, that failure stays recorded, unless --forget names its step.`,
+		long: `Resume continues failed and cancelled runs: what made them fail is tried again, and the results of all
+other steps stay. It removes the run's timeout. If the code continued after a failure, that failure stays recorded,
+unless --forget names its step.`,
 		example: `  kagzi runs resume order-42
   kagzi runs resume --kind unavailable --ended-since 1h --dry-run`,
 	}
@@ -154,7 +162,8 @@ type restart struct {
 
 func (r *restart) flags(fs *pflag.FlagSet) {
 	r.cause.flags(fs)
-	fs.StringVarP(&r.input, "input", "i", "", "another input, as `JSON`; @FILE reads a file, - standard input; one run only")
+	fs.StringVarP(&r.input, "input", "i", "", "another input, as `JSON`; @FILE reads a file, - standard input; one "+
+		"run only")
 	fs.StringVar(&r.id, "new-id", "", "the `ID` of the new run; default: that of the old one; one run only")
 	fs.IntVar(&r.version, "version", 0, "the `VERSION` of the workflow; default: that of the old run")
 }
@@ -193,8 +202,8 @@ func (a *app) restartVerb() *verb {
 	return &verb{
 		name: "restart", past: "restarted", now: "restarting", to: []string{"ended"}, flags: r.flags,
 		short: "Start new runs like ones that are over",
-		long: `Restart starts a new run with the workflow, input, ID and options of one that is over, and prints the ID of the new run. The old run stays as it
-is. To keep the results of a run, use kagzi runs resume or kagzi runs fork.`,
+		long: `Restart starts a new run with the workflow, input, ID and options of one that is over, and prints the ID
+of the new run. The old run stays as it is. To keep the results of a run, use kagzi runs resume or kagzi runs fork.`,
 		example: `  kagzi runs restart order-42
   kagzi runs restart order-42 --input '{"order": 42, "retry": true}'
   kagzi runs restart --workflow report --status failed --since 1d --dry-run`,
@@ -218,15 +227,16 @@ func (a *app) forkVerb() *verb {
 	v := &verb{
 		name: "fork", past: "forked", now: "forking", to: []string{"ended"},
 		short: "Start new runs from a step of ones that are over",
-		long: `Fork starts a new run that has the results of an old one up to a step, and executes that step and all that came after it. It prints the ID of
-the new run. kagzi runs steps lists the steps of a run.`,
+		long: `Fork starts a new run that has the results of an old one up to a step, and executes that step and all
+that came after it. It prints the ID of the new run. kagzi runs steps lists the steps of a run.`,
 		example: `  kagzi runs fork order-42 --step charge
   kagzi runs fork --workflow checkout --status failed --since 1h --step charge --dry-run`,
 	}
 	v.flags = func(fs *pflag.FlagSet) {
 		r.flags(fs)
 		fs.StringVar(&step, "step", "", "the `STEP` from which the new run executes, as kagzi runs steps shows it")
-		fs.BoolVar(&inherit, "inherit-compensations", false, "copy the compensations that the old run registered before the step")
+		fs.BoolVar(&inherit, "inherit-compensations", false, "copy the compensations that the old run registered "+
+			"before the step")
 	}
 	v.check = func(fs *pflag.FlagSet) error {
 		if step == "" {
@@ -255,8 +265,8 @@ func (a *app) unpauseVerb() *verb {
 	return &verb{
 		name: "unpause", past: "unpaused", now: "unpausing", to: []string{"active"}, flags: by.flags,
 		short: "Let paused runs go on",
-		long: `Unpause ends the pause of single runs, and exempts them from the pauses of their queue, of their workflow and of all runs. kagzi unpause ends those
-pauses for all of their runs.`,
+		long: `Unpause ends the pause of single runs, and exempts them from the pauses of their queue, of their
+workflow and of all runs. kagzi unpause ends those pauses for all of their runs.`,
 		example: `  kagzi runs unpause order-42
   kagzi runs unpause --metadata tenant=acme --dry-run`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
@@ -270,7 +280,8 @@ pauses for all of their runs.`,
 			if len(pauses) == 0 {
 				return "was not paused", err
 			}
-			return "was not paused itself; the present pauses of its queue, of its workflow and of all runs do not stop it any more", err
+			return "was not paused itself; the present pauses of its queue, of its workflow and of all runs do not " +
+				"stop it any more", err
 		},
 		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
 			return c.UnpauseRuns(ctx, f, append(by.options(), kagzi.DryRun())...)
@@ -284,8 +295,9 @@ func (a *app) runsPause() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pause RUN",
 		Short: "Pause one run",
-		Long: `Pause keeps workers from executing an active run. One that executes it stops at the next step, sleep, wait or child. The run's timeout goes on.
-To pause many runs, use kagzi pause, which takes a queue, a workflow, a key or a group.`,
+		Long: `Pause keeps workers from executing an active run. One that executes it stops at the next step, sleep,
+wait or child. The run's timeout goes on. To pause many runs, use kagzi pause, which takes a queue, a workflow, a
+key or a group.`,
 		Example: `  kagzi runs pause order-42 --reason "the address is wrong"`,
 		Args:    run.args(0),
 	}
@@ -301,7 +313,8 @@ To pause many runs, use kagzi pause, which takes a queue, a workflow, a key or a
 			return err
 		}
 		if since := before.PausedAt; !since.IsZero() {
-			return a.done(oneChange{Verb: "pause", Run: ref, Already: true}, "%s was paused already, since %s", ref, a.screen.Moment(since))
+			return a.done(oneChange{Verb: "pause", Run: ref, Already: true}, "%s was paused already, since %s", ref,
+				a.screen.Moment(since))
 		}
 		return a.done(oneChange{Verb: "pause", Run: ref}, "paused %s", ref)
 	})

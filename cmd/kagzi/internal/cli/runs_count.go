@@ -13,7 +13,8 @@ import (
 
 // countFields are the names that --by takes; started and ended take a length, too.
 var countFields = map[string]kagzi.CountField{
-	"status": kagzi.ByStatus, "workflow": kagzi.ByWorkflow, "queue": kagzi.ByQueue, "kind": kagzi.ByKind, "step": kagzi.ByStep,
+	"status": kagzi.ByStatus, "workflow": kagzi.ByWorkflow, "queue": kagzi.ByQueue, "kind": kagzi.ByKind,
+	"step": kagzi.ByStep,
 }
 
 var countNames = []string{"status", "workflow", "queue", "kind", "step", "started=1h", "ended=1h"}
@@ -24,8 +25,9 @@ func (a *app) runsCount() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "count",
 		Short: "Count runs, by status, workflow, kind, step or time",
-		Long: `Count counts the runs that all of the flags select, in groups, the largest first. STEP is the step that a run is at: for a failed run the one
-whose failure ended it. started=1h and ended=1d group by the time of the start or end, in intervals of that length, which are in UTC.
+		Long: `Count counts the runs that all of the flags select, in groups, the largest first. STEP is the step that
+a run is at: for a failed run the one whose failure ended it. started=1h and ended=1d group by the time of the start
+or end, in intervals of that length, which are in UTC.
 
 It reads every run that the flags select: a million takes about a second.`,
 		Example: `  kagzi runs count
@@ -35,7 +37,8 @@ It reads every run that the flags select: a million takes about a second.`,
 	}
 	f.selectingFlags(c)
 	c.Flags().StringVar(&f.id, "id", "", "only runs with this `ID`")
-	c.Flags().StringSliceVarP(&by, "by", "b", []string{"workflow", "status"}, "count by `FIELDS`: "+strings.Join(countNames, ", "))
+	c.Flags().StringSliceVarP(&by, "by", "b", []string{"workflow", "status"}, "count by `FIELDS`: "+
+		strings.Join(countNames, ", "))
 	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(countNames, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		rf, err := f.filter(a.screen.Now())
@@ -100,7 +103,8 @@ func (a *app) countListing(by []string) listing[kagzi.RunCount] {
 			row := []any{n.Runs}
 			for _, name := range by {
 				row = append(row, map[string]any{
-					"status": statusCell(n.Status), "workflow": n.Workflow, "queue": n.Queue, "kind": n.Kind, "step": n.Step,
+					"status": statusCell(n.Status), "workflow": n.Workflow, "queue": n.Queue, "kind": n.Kind,
+					"step":    n.Step,
 					"started": a.interval(n.Started), "ended": a.interval(n.Ended),
 				}[name])
 			}

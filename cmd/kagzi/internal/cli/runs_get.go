@@ -29,8 +29,8 @@ func (a *app) runsGet() *cobra.Command {
 		Use:     "get RUN",
 		Aliases: []string{"show", "describe"},
 		Short:   "Explain one run: why it waits, its steps, who changed it",
-		Long: `Get shows a run, and says in words why it waits: for which message and until when, for which limit or pause and who set that, or that no
-worker has its code. Then it lists its steps and the changes that people made.
+		Long: `Get shows a run, and says in words why it waits: for which message and until when, for which limit or
+pause and who set that, or that no worker has its code. Then it lists its steps and the changes that people made.
 
 With --json it prints {"run": …, "why": [sentences], "steps": […], "log": […]}.`,
 		Example: `  kagzi runs get order-42

@@ -16,9 +16,10 @@ func (a *app) runsMessages() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "messages RUN",
 		Short: "List the messages that a run has got, read and unread",
-		Long: `Messages shows the messages of a run by the names of their signals, and those of one signal in the order in which the run reads them. READ BY is
-the wait that read a message. A message that stays unread may have a misspelt name. One that was set aside does not decode in the run's program:
-once other code is deployed, kagzi runs redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
+		Long: `Messages shows the messages of a run by the names of their signals, and those of one signal in the order
+in which the run reads them. READ BY is the wait that read a message. A message that stays unread may have a
+misspelt name. One that was set aside does not decode in the run's program: once other code is deployed, kagzi runs
+redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
 		Example: `  kagzi runs messages order-42
   kagzi runs messages order-42 --unread`,
 		Args: run.args(0),
@@ -37,7 +38,14 @@ once other code is deployed, kagzi runs redeliver gives it to the run again, and
 			return err
 		}
 		l := listing[kagzi.MessageInfo]{
-			columns: []screen.Column{{Title: "SIGNAL"}, {Title: "MESSAGE ID", Min: 12}, {Title: "RECEIVED"}, {Title: "READ BY", Min: 8}, {Title: "SENT BY", Min: 12, Drop: 1}, {Title: "PAYLOAD", Min: 12}},
+			columns: []screen.Column{
+				{Title: "SIGNAL"},
+				{Title: "MESSAGE ID", Min: 12},
+				{Title: "RECEIVED"},
+				{Title: "READ BY", Min: 8},
+				{Title: "SENT BY", Min: 12, Drop: 1},
+				{Title: "PAYLOAD", Min: 12},
+			},
 			row: func(m kagzi.MessageInfo) []any {
 				read := screen.Cell{Text: m.ReadBy}
 				switch {
@@ -63,24 +71,30 @@ once other code is deployed, kagzi runs redeliver gives it to the run again, and
 }
 
 func (a *app) runsRedeliver() *cobra.Command {
-	c, by := a.messageCommand("redelivered", func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+	c, by := a.messageCommand("redelivered", func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, id kagzi.ID,
+		opts ...kagzi.ChangeOption,
+	) error {
 		return c.RedeliverMessage(ctx, ref, id, opts...)
 	})
 	c.Use, c.Short = "redeliver RUN MESSAGE-ID", "Give a message that did not decode to its run again"
-	c.Long = `Redeliver gives a message that was set aside, because it did not decode, to its run again, as if it came now. Deploy code that decodes it
-before. kagzi runs messages shows the messages and why they were set aside.` + "\n" + runHelp
+	c.Long =
+		`Redeliver gives a message that was set aside, because it did not decode, to its run again, as if it came now.
+Deploy code that decodes it before. kagzi runs messages shows the messages and why they were set aside.` + "\n" + runHelp
 	c.Example = `  kagzi runs redeliver order-42 click-7 --reason "release 7 reads it"`
 	by.flags(c.Flags())
 	return c
 }
 
 func (a *app) runsDropMessage() *cobra.Command {
-	c, by := a.messageCommand("dropped", func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+	c, by := a.messageCommand("dropped", func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, id kagzi.ID,
+		opts ...kagzi.ChangeOption,
+	) error {
 		return c.DropMessage(ctx, ref, id, opts...)
 	})
 	c.Use, c.Short = "drop-message RUN MESSAGE-ID", "Remove a message that a run has not read"
-	c.Long = `Drop-message removes a message that was set aside, because it did not decode, or, while no worker executes the run, any that it has not read. A
-message with the same ID may be sent again.` + "\n" + runHelp
+	c.Long =
+		`Drop-message removes a message that was set aside, because it did not decode, or, while no worker executes the
+run, any that it has not read. A message with the same ID may be sent again.` + "\n" + runHelp
 	c.Example = `  kagzi runs drop-message order-42 click-7 --reason "sent by mistake"`
 	by.flags(c.Flags())
 	return c
@@ -88,7 +102,9 @@ message with the same ID may be sent again.` + "\n" + runHelp
 
 // messageCommand returns a command that changes a message of a run, without its texts, and the flags that it reads.
 // past is what it says.
-func (a *app) messageCommand(past string, do func(context.Context, *kagzi.Client, kagzi.Ref, kagzi.ID, ...kagzi.ChangeOption) error) (*cobra.Command, *cause) {
+func (a *app) messageCommand(past string, do func(context.Context, *kagzi.Client, kagzi.Ref, kagzi.ID,
+	...kagzi.ChangeOption) error,
+) (*cobra.Command, *cause) {
 	var run runArg
 	by := &cause{}
 	c := &cobra.Command{Args: run.args(1, "MESSAGE-ID")}

@@ -30,8 +30,9 @@ func (a *app) runsStart() *cobra.Command {
 		Short: "Start a run, with JSON as its input",
 		Long: `Start starts a run of a workflow by its name. The run waits for a worker that has code for it.
 
-This program does not know the application's code: it warns of a workflow or queue that no run and no live worker has, does not check that the
-input fits, and knows no defaults of kagzi.Define, such as a queue. If the application encrypts its values or has a Codec of its own, start runs with the application.
+This program does not know the application's code: it warns of a workflow or queue that no run and no live worker
+has, does not check that the input fits, and knows no defaults of kagzi.Define, such as a queue. If the application
+encrypts its values or has a Codec of its own, start runs with the application.
 
 With --id the start is idempotent while the run is active: starting again returns that run.`,
 		Example: `  kagzi runs start sign-up --input '"ada"' --id sign-up-ada
@@ -40,7 +41,8 @@ With --id the start is idempotent while the run is active: starting again return
 		Args: exactly("WORKFLOW"),
 	}
 	fs := c.Flags()
-	fs.StringVarP(&s.input, "input", "i", "", "the input as `JSON`; @FILE reads a file, - standard input; default: null")
+	fs.StringVarP(&s.input, "input", "i", "", "the input as `JSON`; @FILE reads a file, - standard input; "+
+		"default: null")
 	fs.StringVar(&s.id, "id", "", "the `ID` of the run, unique among the active ones")
 	fs.StringVarP(&s.queue, "queue", "q", "", "the queue `NAME`; default: \"default\"")
 	fs.IntVar(&s.version, "version", 0, "the `VERSION` of the workflow; default: the worker's")
@@ -71,8 +73,10 @@ With --id the start is idempotent while the run is active: starting again return
 		if err != nil {
 			return err
 		}
-		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Workflow: args[0], Queue: s.queue}) // before the run has them
-		return a.start(cmd.Context(), client, kagzi.Define[json.RawMessage, json.RawMessage](args[0]), input, opts, s.wait)
+		// before the run has them
+		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Workflow: args[0], Queue: s.queue})
+		return a.start(cmd.Context(), client, kagzi.Define[json.RawMessage, json.RawMessage](args[0]), input,
+			opts, s.wait)
 	}
 	return c
 }
@@ -144,7 +148,9 @@ func (s *startArgs) options() (opts []kagzi.StartOption, err error) {
 	return opts, err
 }
 
-func (a *app) start(ctx context.Context, c *kagzi.Client, wf kagzi.Workflow[json.RawMessage, json.RawMessage], input json.RawMessage, opts []kagzi.StartOption, wait bool) error {
+func (a *app) start(ctx context.Context, c *kagzi.Client, wf kagzi.Workflow[json.RawMessage, json.RawMessage],
+	input json.RawMessage, opts []kagzi.StartOption, wait bool,
+) error {
 	run, err := kagzi.Start(ctx, c, wf, input, opts...)
 	if err != nil {
 		return err
@@ -164,8 +170,9 @@ func (a *app) runsWait() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "wait RUN",
 		Short: "Wait for the end of a run, and print its result",
-		Long: `Wait prints the result of the run as JSON once it has completed. If the run fails or is cancelled, wait prints the error to stderr and exits with
-code 1; when --timeout has passed, with code 5. With --json it prints the whole run. While the database is away, it keeps waiting.`,
+		Long: `Wait prints the result of the run as JSON once it has completed. If the run fails or is cancelled, wait
+prints the error to stderr and exits with code 1; when --timeout has passed, with code 5. With --json it prints the
+whole run. While the database is away, it keeps waiting.`,
 		Example: `  kagzi runs wait order-42 --timeout 5m
   kagzi runs wait order-42 | jq .total`,
 		Args: run.args(0),
@@ -206,7 +213,8 @@ func (a *app) wait(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) error {
 	case info.Status == kagzi.StatusCancelled:
 		return fmt.Errorf("run %s was cancelled: kagzi runs log %[1]s says by whom", info.ID)
 	}
-	return fmt.Errorf("run %s failed: %s: kagzi runs get %[1]s shows its steps", info.ID, explain.Failure(info.Kind, info.Error))
+	return fmt.Errorf("run %s failed: %s: kagzi runs get %[1]s shows its steps", info.ID,
+		explain.Failure(info.Kind, info.Error))
 }
 
 // waitForEnd returns once the run is over, whatever its end.
@@ -239,20 +247,22 @@ func (a *app) runsSignal() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "signal RUN SIGNAL",
 		Short: "Send a message to a run",
-		Long: `Signal stores a message for an active run. The run reads it when it waits for a signal of that name; until then it stays unread.
-kagzi runs get shows for which signal a run waits. --for is the key of Signal.For.
+		Long: `Signal stores a message for an active run. The run reads it when it waits for a signal of that name;
+until then it stays unread. kagzi runs get shows for which signal a run waits. --for is the key of Signal.For.
 
-The payload is not checked against your code. One that does not decode into the signal's type is set aside: kagzi runs messages shows it, and the run
-goes on waiting.`,
+The payload is not checked against your code. One that does not decode into the signal's type is set aside: kagzi
+runs messages shows it, and the run goes on waiting.`,
 		Example: `  kagzi runs signal order-42 approved --payload '{"by": "ada"}'
   kagzi runs signal order-42 approved --for call-7 --message-id approval-1`,
 		Args: run.args(1, "SIGNAL"),
 	}
 	run.flags(c)
 	by.flags(c.Flags())
-	c.Flags().StringVarP(&payload, "payload", "p", "", "the payload as `JSON`; @FILE reads a file, - standard input; default: null")
+	c.Flags().StringVarP(&payload, "payload", "p", "", "the payload as `JSON`; @FILE reads a file, - standard input; "+
+		"default: null")
 	c.Flags().StringVar(&key, "for", "", "the `KEY` of the signal: approved/call-7 has the key call-7")
-	c.Flags().StringVar(&id, "message-id", "", "the message's `ID`: a run stores one message with it, however often it is sent")
+	c.Flags().StringVar(&id, "message-id", "", "the message's `ID`: a run stores one message with it, however often "+
+		"it is sent")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		ref, rest := run.take(args)
 		data := json.RawMessage("null")
@@ -263,7 +273,8 @@ goes on waiting.`,
 			}
 		}
 		if name, key, keyed := strings.Cut(rest[0], "/"); keyed {
-			return usagef("SIGNAL is %q: write the key behind the slash as a flag, %s --for %s", rest[0], shellWord(name), shellWord(key))
+			return usagef("SIGNAL is %q: write the key behind the slash as a flag, %s --for %s", rest[0],
+				shellWord(name), shellWord(key))
 		}
 		signal := kagzi.DefineSignal[json.RawMessage](rest[0])
 		if cmd.Flags().Changed("for") {
@@ -295,7 +306,8 @@ func (a *app) warnOfSignal(ref kagzi.Ref, before kagzi.RunInfo, name string) {
 	for on := range strings.SplitSeq(before.WaitingOn, "; ") {
 		what, waits, _ := strings.Cut(on, " ")
 		switch {
-		case what == "signal" && waits == name, strings.HasSuffix(on, " more"): // it may be among those that are not named
+		case what == "signal" && waits == name, strings.HasSuffix(on, " more"):
+			// it may be among those that are not named
 			return
 		case what == "signal":
 			others = append(others, fmt.Sprintf("%q", waits))

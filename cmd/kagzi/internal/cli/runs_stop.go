@@ -18,8 +18,8 @@ type stopState struct {
 	by    kagzi.LogEntry // the request; empty if there is none in the run's log, as for a child of a cancelled run
 }
 
-// stopOne is changeOne for cancel and terminate. Both succeed for a run that is cancelled already, so it looks at the run before and
-// after, and says what has changed.
+// stopOne is changeOne for cancel and terminate. Both succeed for a run that is cancelled already, so it looks at the
+// run before and after, and says what has changed.
 func (a *app) stopOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Ref) error {
 	before, err := stopStateOf(ctx, c, ref)
 	if err != nil {
@@ -38,7 +38,8 @@ func (a *app) stopOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.R
 		return look
 	}
 	if err != nil {
-		return &endedError{fmt.Sprintf("cannot %s %s: the run has ended: %s, %s", v.name, ref, after.Status, a.screen.Time(after.EndedAt)), err}
+		return &endedError{fmt.Sprintf("cannot %s %s: the run has ended: %s, %s", v.name, ref, after.Status,
+			a.screen.Time(after.EndedAt)), err}
 	}
 	change := oneChange{Verb: v.name, Run: ref, Status: after.Status}
 	change.Already = before.run.Status.Ended() || !after.Status.Ended() && !before.since.IsZero()
@@ -48,19 +49,22 @@ func (a *app) stopOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.R
 // stopText says what a verb did to a run.
 func (a *app) stopText(v *verb, ref kagzi.Ref, before stopState, after kagzi.RunInfo) string {
 	if before.run.Status.Ended() {
-		return fmt.Sprintf("%s was cancelled already, %s%s: nothing was changed", ref, a.screen.Time(before.run.EndedAt), explain.By(before.by.Actor, before.by.Reason))
+		return fmt.Sprintf("%s was cancelled already, %s%s: nothing was changed", ref,
+			a.screen.Time(before.run.EndedAt), explain.By(before.by.Actor, before.by.Reason))
 	}
 	if after.Status.Ended() {
 		return fmt.Sprintf("%s %s", v.past, ref)
 	}
 	text := fmt.Sprintf("%s is being cancelled", ref)
 	if !before.since.IsZero() {
-		text = fmt.Sprintf("%s was being cancelled already, since a request %s%s", ref, a.screen.Time(before.since), explain.By(before.by.Actor, before.by.Reason))
+		text = fmt.Sprintf("%s was being cancelled already, since a request %s%s", ref, a.screen.Time(before.since),
+			explain.By(before.by.Actor, before.by.Reason))
 	}
 	if after.WaitingOn != "" {
 		text += ", and waits on " + after.WaitingOn
 	}
-	return fmt.Sprintf("%s: kagzi runs get %s shows how far it is, kagzi runs terminate %s ends it at once", text, ref, ref)
+	return fmt.Sprintf("%s: kagzi runs get %s shows how far it is, kagzi runs terminate %s ends it at once",
+		text, ref, ref)
 }
 
 // An endedError reports that a run had ended before it was to be stopped.

@@ -44,7 +44,8 @@ func TestListOfRuns(t *testing.T) {
 	k, s := newShell(t)
 	serveCheckout(k, always)
 	for i := range 6 {
-		run := kit.Begin(k, checkout, i, kagzi.ID(fmt.Sprintf("order-%d", i)), kagzi.Metadata{"tenant": fmt.Sprintf("t%d", i%3)})
+		run := kit.Begin(k, checkout, i, kagzi.ID(fmt.Sprintf("order-%d", i)),
+			kagzi.Metadata{"tenant": fmt.Sprintf("t%d", i%3)})
 		_, _ = run.Result(k.Ctx)
 	}
 	s.run("runs list").ok().prints("RUN", "order-0", "order-5", "COMPLETED", "unavailable: step \"charge\"")
@@ -70,7 +71,8 @@ func TestNarrowTerminalsShowWholeIDs(t *testing.T) {
 	s.terminal = 80
 	r := s.run("runs list").ok().prints(string(run.ID()), "PENDING", "…", "\x1b[")
 	for line := range strings.Lines(r.out) {
-		if n := len([]rune(strings.NewReplacer("\x1b[2m", "", "\x1b[m", "", "\x1b[1m", "").Replace(strings.TrimSpace(line)))); n > 80 {
+		if n := len([]rune(strings.NewReplacer("\x1b[2m", "", "\x1b[m", "", "\x1b[1m", "").
+			Replace(strings.TrimSpace(line)))); n > 80 {
 			t.Errorf("the line has %d columns: %q", n, line)
 		}
 	}
@@ -85,7 +87,9 @@ func TestNarrowTerminalsShowWholeIDs(t *testing.T) {
 func TestPipesGetAllOfATextAtTheEndOfALine(t *testing.T) {
 	k, s := newShell(t)
 	long := strings.Repeat("a provider that is down for long ", 20)
-	kit.Serve(k, checkout, func(kagzi.Context, int) (string, error) { return "", kagzi.Permanent(errors.New(long + "end")) })
+	kit.Serve(k, checkout, func(kagzi.Context, int) (string, error) {
+		return "", kagzi.Permanent(errors.New(long + "end"))
+	})
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"), kagzi.DefineSignal[string]("note").With(long+"end"))
 	_, _ = run.Result(k.Ctx)
 	kit.Begin(k, approve, 1, kagzi.ID("order-2"))
@@ -141,7 +145,8 @@ func TestGetExplainsAWait(t *testing.T) {
 		t.Errorf("the report is %+v", report)
 	}
 	s.run("runs messages order-42 --unread").ok().prints("aproved", "unread")
-	s.run("runs signal order-42 approved --for call-7 --message-id m1 --payload", `"yes"`).ok().prints("sent approved/call-7 to order-42")
+	s.run("runs signal order-42 approved --for call-7 --message-id m1 --payload", `"yes"`).ok().
+		prints("sent approved/call-7 to order-42")
 	s.run("runs wait order-42").ok().prints(`"yes"`)
 	s.run("runs messages order-42").ok().prints("approved/call-7", "m1", "approved:call-7")
 	messages := jsonOf[[]kagzi.MessageInfo](s.run("runs messages order-42 --json").ok())
@@ -160,7 +165,8 @@ func TestGetExplainsOtherWaits(t *testing.T) {
 		case "child":
 			return kagzi.RunChild(ctx, "ship", kagzi.Define[string, int]("waits"), "sleep")
 		case "retry":
-			return 0, kagzi.Do(ctx, "call", func(context.Context) error { return errors.New("busy line") }, kagzi.RetryPolicy{Backoff: time.Hour, MaxBackoff: time.Hour})
+			return 0, kagzi.Do(ctx, "call", func(context.Context) error { return errors.New("busy line") },
+				kagzi.RetryPolicy{Backoff: time.Hour, MaxBackoff: time.Hour})
 		case "limit":
 			return 0, kagzi.Do(ctx, "call", func(context.Context) error { return nil }, kagzi.Limit("openai"))
 		}
@@ -176,7 +182,8 @@ func TestGetExplainsOtherWaits(t *testing.T) {
 		start(what)
 		k.WaitStatus(kagzi.ID(what), kagzi.StatusSleeping)
 	}
-	s.run("runs get limit").ok().prints(`A step of it waits for the limit "openai".`, "Waiting for it: 1 step. Under way: 0. It allows 1/h.")
+	s.run("runs get limit").ok().prints(`A step of it waits for the limit "openai".`, "Waiting for it: 1 step. Under "+
+		"way: 0. It allows 1/h.")
 	s.run("runs get sleep").ok().prints(`It sleeps in "cooling-off" until`)
 	s.run("runs get child").ok().prints(`It waits for its child "ship", run `, "of waits")
 	s.run("runs get retry").ok().prints(`Attempt 1 of step "call" failed with unknown: busy line. The next one is due`)
@@ -189,7 +196,8 @@ func TestGetExplainsOtherWaits(t *testing.T) {
 	s.run("runs get empty").ok().prints("No worker of queue empty is live: start one.")
 
 	s.run("pause --queue empty --actor ada --reason", "the provider is down").ok()
-	s.run("runs get empty").ok().prints("pause of queue empty", `by ada ("the provider is down")`, "kagzi unpause --queue empty ends that")
+	s.run("runs get empty").ok().prints("pause of queue empty", `by ada ("the provider is down")`,
+		"kagzi unpause --queue empty ends that")
 	s.run("pauses").ok().prints("queue empty", "ada", "the provider is down")
 	s.run("unpause --queue empty").ok()
 	s.run("unpause --queue empty").exits(3).says("kagzi pauses lists them\n")
@@ -209,7 +217,8 @@ func TestGetExplainsAFailure(t *testing.T) {
 	serveCheckout(k, always)
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
-	s.run("runs get order-1").ok().prints("unavailable: ", "kagzi runs resume "+string(run.ID()), "charge", "FAILED", "the provider answers 503")
+	s.run("runs get order-1").ok().prints("unavailable: ", "kagzi runs resume "+string(run.ID()), "charge", "FAILED",
+		"the provider answers 503")
 	s.run("runs steps order-1").ok().prints("reserve", "COMPLETED", "charge", "FAILED")
 	steps := jsonOf[[]kagzi.StepAttempt](s.run("runs steps order-1 --json").ok())
 	if len(steps) != 2 || steps[1].Kind != kind.Unavailable {
@@ -235,9 +244,11 @@ func TestStartAndWait(t *testing.T) {
 	}
 	s.run("runs start checkout --input 1 --wait").exits(1).says("unavailable")
 	s.in = "4"
-	id := strings.TrimSpace(s.run("runs start checkout --input - --id o4 --queue other --priority 1 --metadata tenant=acme --header trace=1 --key k --run-timeout 1h").ok().out)
+	id := strings.TrimSpace(s.run("runs start checkout --input - --id o4 --queue other --priority 1 --metadata " +
+		"tenant=acme --header trace=1 --key k --run-timeout 1h").ok().out)
 	info := k.InfoOf(kagzi.RunID(id))
-	if info.ExternalID != "o4" || info.Queue != "other" || info.Priority != 1 || info.Metadata["tenant"] != "acme" || info.Headers["trace"] != "1" || info.Key != "k" || info.DeadlineAt.IsZero() || string(info.Input) != "4" {
+	if info.ExternalID != "o4" || info.Queue != "other" || info.Priority != 1 || info.Metadata["tenant"] != "acme" ||
+		info.Headers["trace"] != "1" || info.Key != "k" || info.DeadlineAt.IsZero() || string(info.Input) != "4" {
 		t.Errorf("the run is %+v", info)
 	}
 	s.run("runs start checkout --input - --id o4 --queue other").ok().prints("is active already")
@@ -266,7 +277,8 @@ func TestCountsAndKinds(t *testing.T) {
 		run := kit.Begin(k, checkout, i, kagzi.ID(fmt.Sprintf("order-%d", i)))
 		_, _ = run.Result(k.Ctx)
 	}
-	if got := strings.Fields(s.run("runs count --status failed --ended-since 1h --by kind,step").ok().out); strings.Join(got, " ") != "RUNS KIND STEP 3 unavailable charge 2 declined charge" {
+	if got := strings.Fields(s.run("runs count --status failed --ended-since 1h --by kind,step").ok().
+		out); strings.Join(got, " ") != "RUNS KIND STEP 3 unavailable charge 2 declined charge" {
 		t.Errorf("the table is %q", got)
 	}
 	s.run("runs count").ok().prints("WORKFLOW", "STATUS", "checkout", "COMPLETED")
@@ -311,14 +323,22 @@ func TestGetNamesCodeThatHangs(t *testing.T) {
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 	await.True(t, "the step hangs", func() bool { return len(k.InfoOf(run.ID()).Hung) == 1 })
 	worker := k.InfoOf(run.ID()).Worker
-	s.run("runs get order-1").ok().prints("It is executed by worker "+worker, `The function of step "charge" has hung since`, "although its context has ended", "kagzi workers drain "+worker)
-	await.True(t, "the step is shown", func() bool { return strings.Contains(s.run("runs steps order-1").ok().out, "has hung since") }) // once it has run for a second
+	s.run("runs get order-1").ok().prints("It is executed by worker "+worker,
+		`The function of step "charge" has hung since`, "although its context has ended", "kagzi workers drain "+worker)
+	// once it has run for a second
+	await.True(t, "the step is shown", func() bool {
+		return strings.Contains(s.run("runs steps order-1").ok().out, "has hung since")
+	})
 	s.run("stuck").exits(4).prints("hung", "charge")
 	s.run("runs cancel order-1 --actor ada --reason late").ok()
 	k.WaitStatus(run.ID(), kagzi.StatusCancelled)
-	s.run("runs get order-1").ok().prints(`It was cancelled by ada: "late"`, `Its step "charge" still executes in worker `+worker+" although the run is over: it has hung since ", "kagzi workers drain "+worker)
+	s.run("runs get order-1").ok().prints(`It was cancelled by ada: "late"`,
+		`Its step "charge" still executes in worker `+worker+" although the run is over: it has hung since ",
+		"kagzi workers drain "+worker)
 	close(goOn)
-	await.True(t, "the step has returned", func() bool { return !strings.Contains(s.run("runs get order-1").ok().out, "still executes") })
+	await.True(t, "the step has returned", func() bool {
+		return !strings.Contains(s.run("runs get order-1").ok().out, "still executes")
+	})
 }
 
 // A compensation that a completed run did not need is no cancelled step, and one that is registered has taken no time.

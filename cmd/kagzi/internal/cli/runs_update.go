@@ -25,8 +25,9 @@ func (a *app) updateVerb() *verb {
 	v := &verb{
 		name: "update", past: "updated", now: "updating", to: []string{"pending", "sleeping"}, flags: u.flags,
 		short: "Move waiting runs to another queue, priority, time or version",
-		long: `Update changes runs that no worker executes: pending and sleeping ones. --set-at and --set-delay are for pending ones, as a run that sleeps is woken by
-what it waits for. kagzi runs pause stops a run that is being executed, so that it can be updated.`,
+		long: `Update changes runs that no worker executes: pending and sleeping ones. --set-at and --set-delay are for
+pending ones, as a run that sleeps is woken by what it waits for. kagzi runs pause stops a run that is being
+executed, so that it can be updated.`,
 		example: `  kagzi runs update order-42 --set-queue slow --reason "too large"
   kagzi runs update --workflow import --status pending --set-delay 2h --dry-run
   kagzi runs update order-42 --set-version 3`,
@@ -64,7 +65,8 @@ func (u *update) flags(fs *pflag.FlagSet) {
 	fs.IntVar(&u.priority, "set-priority", 0, "its new priority, `N` from 1, which goes first, to 4")
 	fs.StringVar(&u.at, "set-at", "", "make it due at this `TIME`: 2026-10-01T08:00:00Z, or 2h from now")
 	fs.StringVar(&u.delay, "set-delay", "", "make it due after this `DURATION`; 0 is now")
-	fs.StringVar(&u.version, "set-version", "", "send it to handlers of the `VERSION`, or \"default\" for that of its next worker")
+	fs.StringVar(&u.version, "set-version", "", "send it to handlers of the `VERSION`, or \"default\" for that of "+
+		"its next worker")
 	fs.StringArrayVar(&u.tags, "set-metadata", nil, "replace all of its tags, by `NAME=VALUE`; may be repeated")
 }
 
@@ -109,7 +111,8 @@ func (u *update) check(fs *pflag.FlagSet) error {
 		u.opts = append(u.opts, kagzi.Metadata(tags))
 	}
 	if len(u.opts) == given {
-		return usagef("there is nothing to change: give --set-queue, --set-priority, --set-at, --set-delay, --set-version or --set-metadata")
+		return usagef("there is nothing to change: give --set-queue, --set-priority, --set-at, --set-delay, " +
+			"--set-version or --set-metadata")
 	}
 	return nil
 }
@@ -130,8 +133,8 @@ func (a *app) deleteVerb() *verb {
 	return &verb{
 		name: "delete", past: "deleted", now: "deleting", to: []string{"ended"}, ends: true, flags: by.flags,
 		short: "Delete runs that are over, with their steps and results",
-		long: `Delete deletes runs that are over with all that is their own: input, result, steps, messages, children. It is for good; kagzi runs log still says
-who deleted a run, and why. Retention deletes old runs by itself.`,
+		long: `Delete deletes runs that are over with all that is their own: input, result, steps, messages, children.
+It is for good; kagzi runs log still says who deleted a run, and why. Retention deletes old runs by itself.`,
 		example: `  kagzi runs delete order-42 --reason "the customer asked for it"
   kagzi runs delete --workflow load-test --status ended --dry-run`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {

@@ -18,7 +18,8 @@ func (a *app) schedules() *cobra.Command {
 		Use:     "schedules",
 		Aliases: []string{"schedule"},
 		Short:   "List schedules, say what they start when, pause and trigger them",
-		Long:    `A schedule starts runs by the clock. Applications create schedules; this program lists and controls them.`,
+		Long: `A schedule starts runs by the clock. Applications create schedules; this program lists and controls
+them.`,
 		Example: `  kagzi schedules list
   kagzi schedules next --until 7d
   kagzi schedules trigger nightly-report`,
@@ -32,8 +33,9 @@ func (a *app) schedules() *cobra.Command {
 func (a *app) schedulesPause() *cobra.Command {
 	var by cause
 	var explained func() bool
-	c := a.scheduleChange("pause", "paused", "Keep a schedule from firing", `Pause keeps a schedule from firing until kagzi schedules resume. Runs that it has started go on. What is paused already keeps its reason
-and actor unless --reason or --actor is given.`,
+	c := a.scheduleChange("pause", "paused", "Keep a schedule from firing",
+		`Pause keeps a schedule from firing until kagzi schedules resume. Runs that it has started go on. What is
+paused already keeps its reason and actor unless --reason or --actor is given.`,
 		func(ctx context.Context, c *kagzi.Client, name string) error {
 			if s, err := c.GetSchedule(ctx, name); err == nil && s.Paused && s.Error == "" && !explained() {
 				return nil
@@ -47,7 +49,9 @@ and actor unless --reason or --actor is given.`,
 
 func (a *app) schedulesResume() *cobra.Command {
 	var by cause
-	c := a.scheduleChange("resume", "resumed", "Let a paused schedule fire again", `Resume lets a paused schedule fire again. The ticks that came meanwhile fire now, as far as its CatchUp and Overlap allow.`,
+	c := a.scheduleChange("resume", "resumed", "Let a paused schedule fire again",
+		`Resume lets a paused schedule fire again. The ticks that came meanwhile fire now, as far as its CatchUp
+and Overlap allow.`,
 		func(ctx context.Context, c *kagzi.Client, name string) error {
 			return c.ResumeSchedule(ctx, name, by.options()...)
 		})
@@ -62,7 +66,9 @@ type namedChange struct {
 	Already bool   `json:"already,omitempty"` // it was so before
 }
 
-func (a *app) scheduleChange(verb, past, short, long string, do func(context.Context, *kagzi.Client, string) error) *cobra.Command {
+func (a *app) scheduleChange(verb, past, short, long string,
+	do func(context.Context, *kagzi.Client, string) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " NAME", Short: short, Long: long,
 		Example:           "  kagzi schedules " + verb + " nightly-report",
@@ -90,10 +96,11 @@ func (a *app) scheduleChange(verb, past, short, long string, do func(context.Con
 func (a *app) schedulesDelete() *cobra.Command {
 	var by cause
 	var yes bool
-	c := a.scheduleChange("delete", "deleted", "Delete a schedule", `Delete deletes a schedule. It asks before, unless --yes is given. The runs that it has started stay. An application that creates the schedule at
-its start creates it again.`, func(ctx context.Context, c *kagzi.Client, name string) error {
-		return c.DeleteSchedule(ctx, name, by.options()...)
-	})
+	c := a.scheduleChange("delete", "deleted", "Delete a schedule",
+		`Delete deletes a schedule. It asks before, unless --yes is given. The runs that it has started stay. An
+application that creates the schedule at its start creates it again.`, func(ctx context.Context, c *kagzi.Client, name string) error {
+			return c.DeleteSchedule(ctx, name, by.options()...)
+		})
 	by.flags(c.Flags())
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	run := c.RunE
@@ -151,7 +158,10 @@ func (a *app) schedulesList() *cobra.Command {
 				{Title: "STATE", Min: 10}, // the last, as it may have an error
 			},
 			row: func(s kagzi.ScheduleInfo) []any {
-				return []any{s.Name, s.Workflow, timetable(s), a.screen.Time(lastTick(s)), a.screen.Time(s.Next), s.Overlap, s.Queue, scheduleState(s)}
+				return []any{
+					s.Name, s.Workflow, timetable(s), a.screen.Time(lastTick(s)), a.screen.Time(s.Next),
+					s.Overlap, s.Queue, scheduleState(s),
+				}
 			},
 			none: "There are no schedules.",
 		}
@@ -264,9 +274,10 @@ func (a *app) schedulesTrigger() *cobra.Command {
 	var unlessActive bool
 	var by cause
 	c := &cobra.Command{
-		Use:               "trigger NAME",
-		Short:             "Start a run of a schedule now",
-		Long:              `Trigger starts a run of a schedule now, besides those of its timetable and even if it is paused, and prints the run's ID.`,
+		Use:   "trigger NAME",
+		Short: "Start a run of a schedule now",
+		Long: `Trigger starts a run of a schedule now, besides those of its timetable and even if it is paused, and
+prints the run's ID.`,
 		Example:           `  kagzi runs wait $(kagzi schedules trigger nightly-report)`,
 		Args:              exactly("NAME"),
 		ValidArgsFunction: a.completeSchedules,
@@ -293,8 +304,8 @@ func (a *app) schedulesBackfill() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backfill NAME --from TIME",
 		Short: "Start the runs of past ticks that have none",
-		Long: `Backfill starts a run for each tick between --from and --until that has no run. It starts them all at once, at most 10,000, and prints their
-number.`,
+		Long: `Backfill starts a run for each tick between --from and --until that has no run. It starts them all at
+once, at most 10,000, and prints their number.`,
 		Example:           `  kagzi schedules backfill nightly-report --from 2026-09-01 --until 2026-10-01`,
 		Args:              exactly("NAME"),
 		ValidArgsFunction: a.completeSchedules,
@@ -332,7 +343,8 @@ number.`,
 	return c
 }
 
-// databaseTime returns the time by the database's clock: this computer's may be ahead, and a tick in the future is refused.
+// databaseTime returns the time by the database's clock: this computer's may be ahead, and a tick in the future is
+// refused.
 func databaseTime(ctx context.Context, c *kagzi.Client) (t time.Time, err error) {
 	report, err := c.Health(ctx)
 	if err == nil && report.At.IsZero() {

@@ -21,10 +21,11 @@ type fire struct {
 	Queue    string    `json:"queue"`
 	Paused   bool      `json:"paused,omitempty"`  // the tick fires only if the schedule is resumed
 	Overdue  bool      `json:"overdue,omitempty"` // its time has passed, and it has not fired
-	Error    string    `json:"error,omitempty"`   // why an interceptor refused the schedule's last tick, which is tried again, or why Kagzi paused the schedule
-	Further  int       `json:"further,omitempty"` // so many ticks follow
-	More     bool      `json:"more,omitempty"`    // and there are more than that
-	Last     time.Time `json:"last,omitzero"`     // the last of them
+	// why an interceptor refused the schedule's last tick, which is tried again, or why Kagzi paused the schedule
+	Error   string    `json:"error,omitempty"`
+	Further int       `json:"further,omitempty"` // so many ticks follow
+	More    bool      `json:"more,omitempty"`    // and there are more than that
+	Last    time.Time `json:"last,omitzero"`     // the last of them
 }
 
 const (
@@ -40,9 +41,10 @@ func (a *app) schedulesNext() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "next [NAME]",
 		Short: "Say what the schedules will start, and when",
-		Long: `Next lists the ticks of all schedules, or of one, until a time, in the order in which they come. A schedule with more than 14 ticks has one row
-with their number, unless --each is given. Ticks of paused schedules fire only if the schedule is resumed before. An overdue tick has not fired at
-its time: no coordinator is up, or an interceptor of the application refuses it, which is tried again.`,
+		Long: `Next lists the ticks of all schedules, or of one, until a time, in the order in which they come. A
+schedule with more than 14 ticks has one row with their number, unless --each is given. Ticks of paused schedules
+fire only if the schedule is resumed before. An overdue tick has not fired at its time: no coordinator is up, or an
+interceptor of the application refuses it, which is tried again.`,
 		Example: `  kagzi schedules next --until 7d
   kagzi schedules next nightly-report --until 2026-12-31 --each`,
 		Args:              between(0, "NAME"),
@@ -78,7 +80,13 @@ its time: no coordinator is up, or an interceptor of the application refuses it,
 
 func (a *app) fireListing(end time.Time) listing[fire] {
 	return listing[fire]{
-		columns: []screen.Column{{Title: "TIME"}, {Title: "SCHEDULE"}, {Title: "WORKFLOW", Min: 12, Drop: 1}, {Title: "QUEUE", Min: 8, Drop: 2}, {Title: "NOTE", Min: 20}},
+		columns: []screen.Column{
+			{Title: "TIME"},
+			{Title: "SCHEDULE"},
+			{Title: "WORKFLOW", Min: 12, Drop: 1},
+			{Title: "QUEUE", Min: 8, Drop: 2},
+			{Title: "NOTE", Min: 20},
+		},
 		row: func(f fire) []any {
 			return []any{a.day(f.At), f.Schedule, f.Workflow, f.Queue, a.fireNote(f)}
 		},
@@ -120,7 +128,9 @@ func (a *app) day(t time.Time) string {
 }
 
 // nextFires returns the ticks until end of the schedule that args name, else of all.
-func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow string, end, now time.Time, each bool) ([]fire, error) {
+func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow string, end, now time.Time,
+	each bool,
+) ([]fire, error) {
 	var schedules []kagzi.ScheduleInfo
 	if len(args) > 0 {
 		s, err := c.GetSchedule(ctx, args[0])
@@ -152,7 +162,9 @@ func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow str
 }
 
 // firesOf returns the ticks of a schedule until end.
-func firesOf(ctx context.Context, c *kagzi.Client, s kagzi.ScheduleInfo, end, now time.Time, each bool) (fires []fire, err error) {
+func firesOf(ctx context.Context, c *kagzi.Client, s kagzi.ScheduleInfo, end, now time.Time,
+	each bool,
+) (fires []fire, err error) {
 	ticks, err := c.NextFires(ctx, s.Name, mostTicks)
 	if err != nil {
 		return nil, err
@@ -165,7 +177,8 @@ func firesOf(ctx context.Context, c *kagzi.Client, s kagzi.ScheduleInfo, end, no
 		f.Further, f.Last, f.More = len(ticks)-1, ticks[len(ticks)-1], more
 		ticks = ticks[:1]
 	}
-	late := !s.Paused && !s.Next.IsZero() && now.Sub(s.Next) > overdueAfter // by its Jitter, a tick may fire after its time
+	// by its Jitter, a tick may fire after its time
+	late := !s.Paused && !s.Next.IsZero() && now.Sub(s.Next) > overdueAfter
 	for i, t := range ticks {
 		f.At = t
 		f.Overdue = late && t.Before(now)

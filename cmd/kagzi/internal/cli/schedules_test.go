@@ -27,7 +27,8 @@ func refuseTicks(k *kit.Kit) {
 	refuses := kagzi.Interceptor{Start: func(context.Context, []*kagzi.StartCall, func(context.Context) error) error {
 		return errors.New("a start needs a tenant")
 	}}
-	co := kit.NewCoordinator(k.T, kit.NewClientWith(k.T, k.Pool, kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{refuses}}), kagzi.CoordinatorConfig{})
+	co := kit.NewCoordinator(k.T, kit.NewClientWith(k.T, k.Pool,
+		kagzi.ClientConfig{Interceptors: []kagzi.Interceptor{refuses}}), kagzi.CoordinatorConfig{})
 	if _, err := k.Fire(co); err == nil {
 		k.T.Fatal("no tick was refused")
 	}
@@ -45,12 +46,14 @@ func TestNextShowsWhatIsOverdueAndRefused(t *testing.T) {
 	s.run("schedules next late").ok().prints("overdue").omits("refused")
 	late("often")
 	refuseTicks(k)
-	s.run("schedules next").ok().prints("late", "refused: a start needs a tenant, tried again", "often", "refused: a start needs a tenant, tried again; and ")
+	s.run("schedules next").ok().prints("late", "refused: a start needs a tenant, tried again", "often",
+		"refused: a start needs a tenant, tried again; and ")
 	all := jsonOf[[]fire](s.run("schedules next late --until 10h --json").ok())
 	if len(all) == 0 || !all[0].Overdue || all[0].Error != "a start needs a tenant" {
 		t.Errorf("the ticks are %+v", all)
 	}
-	if i := slices.IndexFunc(all, func(f fire) bool { return f.Schedule == "late" && !f.Overdue }); i < 0 || all[i].Error != "" {
+	if i := slices.IndexFunc(all, func(f fire) bool { return f.Schedule == "late" && !f.Overdue }); i < 0 ||
+		all[i].Error != "" {
 		t.Errorf("the ticks to come are %+v", all)
 	}
 	s.run("schedules pause late").ok()

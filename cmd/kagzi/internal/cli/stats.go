@@ -15,9 +15,10 @@ func (a *app) stats() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats",
 		Short: "Count the work of each queue, and how much is done in a second",
-		Long: `Stats counts, for each workflow in each queue, the runs that are due, running, asleep, delayed and paused, and those that failed within the last
-hour. It also shows the slots of the live workers of each queue, for all of its workflows together, and how many runs and steps they do in a second. A + says that there are more than were counted:
-kagzi runs count counts all.`,
+		Long: `Stats counts, for each workflow in each queue, the runs that are due, running, asleep, delayed and
+paused, and those that failed within the last hour. It also shows the slots of the live workers of each queue, for
+all of its workflows together, and how many runs and steps they do in a second. A + says that there are more than
+were counted: kagzi runs count counts all.`,
 		Example: `  kagzi stats
   kagzi stats --json | jq '.workflows[] | select(.due > 1000)'`,
 		Args: exactly(),
@@ -38,9 +39,11 @@ kagzi runs count counts all.`,
 }
 
 func (a *app) printStats(st kagzi.Stats) error {
-	err := a.screen.Printf("%s: %s live, %d of %d slots in use at the last heartbeats; %s started, %s completed, %s failed, %s steps",
+	err := a.screen.Printf("%s: %s live, %d of %d slots in use at the last heartbeats; %s started, %s completed, %s "+
+		"failed, %s steps",
 		st.Namespace, plural(st.Workers.Live, "worker"), st.Workers.Active, st.Workers.Most,
-		screen.PerSecond(st.Rates.Starts), screen.PerSecond(st.Rates.Completed), screen.PerSecond(st.Rates.Failed), screen.PerSecond(st.Rates.Steps))
+		screen.PerSecond(st.Rates.Starts), screen.PerSecond(st.Rates.Completed), screen.PerSecond(st.Rates.Failed),
+		screen.PerSecond(st.Rates.Steps))
 	if err != nil || len(st.Workflows) == 0 {
 		return err
 	}
@@ -48,16 +51,20 @@ func (a *app) printStats(st kagzi.Stats) error {
 	for _, q := range st.Queues {
 		slots[q.Queue] = screen.Cell{Text: fmt.Sprintf("%d/%d", q.Used, q.Slots)}
 	}
-	t := a.screen.Table(screen.Column{Title: "QUEUE", Min: 8}, screen.Column{Title: "WORKFLOW", Min: 12}, screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "DUE SINCE"},
-		screen.Column{Title: "RUNNING", Right: true}, screen.Column{Title: "SLEEPING", Right: true}, screen.Column{Title: "DELAYED", Right: true, Drop: 2}, screen.Column{Title: "PAUSED", Right: true, Drop: 3},
-		screen.Column{Title: "QUEUE'S SLOTS", Right: true, Drop: 1}, screen.Column{Title: "FAILED IN THE LAST HOUR", Min: 16})
+	t := a.screen.Table(screen.Column{Title: "QUEUE", Min: 8}, screen.Column{Title: "WORKFLOW", Min: 12},
+		screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "DUE SINCE"},
+		screen.Column{Title: "RUNNING", Right: true}, screen.Column{Title: "SLEEPING", Right: true},
+		screen.Column{Title: "DELAYED", Right: true, Drop: 2}, screen.Column{Title: "PAUSED", Right: true, Drop: 3},
+		screen.Column{Title: "QUEUE'S SLOTS", Right: true, Drop: 1},
+		screen.Column{Title: "FAILED IN THE LAST HOUR", Min: 16})
 	for _, w := range st.Workflows {
 		live, known := slots[w.Queue]
 		if !known {
 			live = screen.Cell{Text: "none", Tone: screen.Bad}
 		}
 		slots[w.Queue] = screen.Cell{} // they are not those of the queue's other workflows
-		t.Row(w.Queue, w.Workflow, orMore(w.Due, w.DueMore), a.screen.Time(w.DueSince), w.Running, orMore(w.Sleeping, w.More), w.Delayed, w.Paused, live, failedText(w.Failed))
+		t.Row(w.Queue, w.Workflow, orMore(w.Due, w.DueMore), a.screen.Time(w.DueSince), w.Running,
+			orMore(w.Sleeping, w.More), w.Delayed, w.Paused, live, failedText(w.Failed))
 	}
 	return a.screen.Printf("\n%s", strings.TrimSuffix(t.String(), "\n"))
 }

@@ -13,8 +13,10 @@ func TestSuspectsAreNamed(t *testing.T) {
 	suspect := kit.Begin(k, checkout, 1, kagzi.ID("suspect"))
 	kit.Begin(k, checkout, 2, kagzi.ID("other"))
 	kit.Suspect(k, suspect.ID(), 7)
-	s.run("stuck").exits(4).prints("suspects", string(suspect.ID()), "was under way when 7 workers died", "next try in ")
-	s.run("runs get suspect").ok().prints("7 workers died since its last progress", "It was under way when 7 workers died, so it may be what kills them", "Its next try comes 20")
+	s.run("stuck").exits(4).prints("suspects", string(suspect.ID()), "was under way when 7 workers died",
+		"next try in ")
+	s.run("runs get suspect").ok().prints("7 workers died since its last progress", "It was under way when 7 workers "+
+		"died, so it may be what kills them", "Its next try comes 20")
 	s.run("runs list --min-recoveries 7").ok().prints("suspect", "recovery").omits("other")
 	s.run("runs count --min-recoveries 1 --by workflow").ok().prints("checkout").omits("2")
 	s.run("runs list --min-recoveries 8").ok().says("No run matches.")
@@ -29,8 +31,11 @@ func TestRunsOfASilentWorker(t *testing.T) {
 	k, s := newShell(t)
 	run := kit.Begin(k, checkout, 1, kagzi.ID("order-1"))
 	kit.LoseRun(k.T, k.Pool, run.ID(), 7) // its worker is not in the registry
-	s.run("runs list").ok().prints("worker silent", "its worker last reported 20", "; the next one with a free slot takes it over").omits("RUNNING")
-	s.run("runs get order-1").ok().prints("worker silent", "It is not being executed: its worker ", " is gone. Another one may have it since 20", "It was under way when 7 workers died").omits("RUNNING", "takes over at the latest")
+	s.run("runs list").ok().prints("worker silent", "its worker last reported 20", "; the next one with a free slot "+
+		"takes it over").omits("RUNNING")
+	s.run("runs get order-1").ok().prints("worker silent", "It is not being executed: its worker ",
+		" is gone. Another one may have it since 20", "It was under way when 7 workers died").omits("RUNNING",
+		"takes over at the latest")
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() + interval '5 minutes'`)
 	s.run("runs list").ok().prints("worker silent", "; another one takes it over 20", " at the latest")
 	info := jsonOf[[]kagzi.RunInfo](s.run("runs list --json").ok())

@@ -21,10 +21,12 @@ func (a *app) top() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Watch queues, workers and failures live",
-		Long: `Top shows the health of the namespace, the queues, the workers and the newest failures, and refreshes them each second. It needs a terminal.
-While the database is away it says since when, and shows the old figures, with their age.
+		Long: `Top shows the health of the namespace, the queues, the workers and the newest failures, and refreshes
+them each second. It needs a terminal. While the database is away it says since when, and shows the old figures,
+with their age.
 
-Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses it, the arrows scroll, p freezes the view, ? explains it, q quits.`,
+Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses it, the arrows scroll, p freezes the
+view, ? explains it, q quits.`,
 		Example: `  kagzi top
   kagzi top --interval 5s`,
 		Args: exactly(),
@@ -45,8 +47,12 @@ Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses 
 		if err != nil {
 			return err
 		}
-		model := top.New(cmd.Context(), top.Config{Source: a.snapshot(client), Namespace: a.namespaceName(), Every: every, Color: a.screen.Color, Now: time.Now})
-		_, err = tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithInput(a.world.In), tea.WithOutput(a.world.Out), tea.WithWindowSize(a.screen.Width, 24)).Run()
+		model := top.New(cmd.Context(), top.Config{
+			Source: a.snapshot(client), Namespace: a.namespaceName(),
+			Every: every, Color: a.screen.Color, Now: time.Now,
+		})
+		_, err = tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithInput(a.world.In),
+			tea.WithOutput(a.world.Out), tea.WithWindowSize(a.screen.Width, 24)).Run()
 		if errors.Is(err, tea.ErrInterrupted) || cmd.Context().Err() != nil {
 			return nil // Ctrl-C is a way to quit
 		}
@@ -74,7 +80,10 @@ func (a *app) snapshot(c *kagzi.Client) top.Source {
 			s.Workers = append(s.Workers, w)
 		}
 		if s.Stats, err = c.Stats(ctx); err == nil {
-			s.Failures, err = c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusFailed}, Limit: newestFailures})
+			s.Failures, err = c.List(ctx, kagzi.RunFilter{
+				Status: []kagzi.Status{kagzi.StatusFailed},
+				Limit:  newestFailures,
+			})
 		}
 		return s, a.connectionError(err)
 	}

@@ -16,7 +16,8 @@ func (a *app) topics() *cobra.Command {
 		Use:     "topics",
 		Aliases: []string{"topic"},
 		Short:   "List the topics, with their events and subscribers",
-		Long:    `Topics lists the first thousand topics that have events, or consumers that subscribe to them, by name. EVENTS counts the events that are kept.`,
+		Long: `Topics lists the first thousand topics that have events, or consumers that subscribe to them, by name.
+EVENTS counts the events that are kept.`,
 		Example: `  kagzi topics
   kagzi topics --json | jq '.[] | select(.subscribers == null)'`,
 		Args: exactly(),
@@ -26,9 +27,17 @@ func (a *app) topics() *cobra.Command {
 				return err
 			}
 			l := listing[kagzi.TopicInfo]{
-				columns: []screen.Column{{Title: "TOPIC"}, {Title: "EVENTS", Right: true}, {Title: "NEWEST"}, {Title: "SUBSCRIBERS", Min: 16}},
+				columns: []screen.Column{
+					{Title: "TOPIC"},
+					{Title: "EVENTS", Right: true},
+					{Title: "NEWEST"},
+					{Title: "SUBSCRIBERS", Min: 16},
+				},
 				row: func(t kagzi.TopicInfo) []any {
-					return []any{t.Name, orMore(t.Events, t.More), a.screen.Time(t.Newest), strings.Join(t.Subscribers, ", ")}
+					return []any{
+						t.Name, orMore(t.Events, t.More), a.screen.Time(t.Newest),
+						strings.Join(t.Subscribers, ", "),
+					}
 				},
 				none: "There are no topics.",
 			}

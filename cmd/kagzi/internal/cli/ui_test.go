@@ -72,7 +72,8 @@ func TestUI(t *testing.T) {
 			t.Errorf("%s gets %v", path, sent)
 		}
 	}
-	if code, body := get(known, leads[1]+"runs"); code != http.StatusOK || !strings.Contains(body, "order-1") || !strings.Contains(body, "You are ada") {
+	if code, body := get(known, leads[1]+"runs"); code != http.StatusOK || !strings.Contains(body, "order-1") ||
+		!strings.Contains(body, "You are ada") {
 		t.Errorf("with the cookie: %d %s", code, body)
 	}
 	end()

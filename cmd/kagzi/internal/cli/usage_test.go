@@ -178,7 +178,8 @@ func TestNoDatabaseGiven(t *testing.T) {
 	for _, command := range []string{"runs list", "health", "doctor", "migrate up", "top"} {
 		s.terminal = 80
 		r := s.run(command).exits(2)
-		if text := strings.Join(strings.Fields(r.err), " "); !strings.Contains(text, "set KAGZI_DATABASE_URL=postgres://user:password@host:5432/database") {
+		if text := strings.Join(strings.Fields(r.err), " "); !strings.Contains(text,
+			"set KAGZI_DATABASE_URL=postgres://user:password@host:5432/database") {
 			t.Errorf("kagzi %s says %q", command, text)
 		}
 	}

@@ -45,7 +45,10 @@ func (d *durationFlag) Set(s string) error {
 }
 
 // timeLayouts are the forms of a time in a flag. Without a zone a time is of this computer's.
-var timeLayouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
+var timeLayouts = []string{
+	time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04",
+	"2006-01-02 15:04", "2006-01-02",
+}
 
 // parsePast reads a time that a flag gives as a moment, or as its distance before now.
 func parsePast(flag, s string, now time.Time) (time.Time, error) { return parseTime(flag, s, now, -1) }
@@ -66,7 +69,8 @@ func parseTime(flag, s string, now time.Time, sign time.Duration) (time.Time, er
 	}
 	d, err := duration.Parse(s)
 	if err != nil {
-		return time.Time{}, usagef("--%s is %q: give a duration such as 1h or 7d, a date such as 2026-10-01, or a time such as \"2026-10-01 08:00\" or 2026-10-01T08:00:00Z; without a zone it is this computer's", flag, s)
+		return time.Time{}, usagef("--%s is %q: give a duration such as 1h or 7d, a date such as 2026-10-01, or a "+
+			"time such as \"2026-10-01 08:00\" or 2026-10-01T08:00:00Z; without a zone it is this computer's", flag, s)
 	}
 	return now.Add(sign * d), nil
 }
@@ -127,7 +131,8 @@ func (a *app) readJSON(flag, s string) (json.RawMessage, error) {
 	}
 	var v any
 	if err := json.Unmarshal(text, &v); err != nil {
-		return nil, usagef("%s is not JSON (%s): write text in double quotes inside of single ones, as in --%s '\"ada\"'", from, err, flag)
+		return nil, usagef("%s is not JSON (%s): write text in double quotes inside of single ones, as in --%s "+
+			"'\"ada\"'", from, err, flag)
 	}
 	return json.RawMessage(text), nil
 }

@@ -19,9 +19,10 @@ type versionReport struct {
 
 func (a *app) version() *cobra.Command {
 	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version of this program",
-		Long:    `Version prints the version of this program, of the schema that it needs, and of Go. It needs no database.`,
+		Use:   "version",
+		Short: "Print the version of this program",
+		Long: `Version prints the version of this program, of the schema that it needs, and of Go. It needs no
+database.`,
 		Example: `  kagzi version`,
 		Args:    exactly(),
 		RunE: func(*cobra.Command, []string) error {

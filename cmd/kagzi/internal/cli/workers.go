@@ -46,8 +46,8 @@ func (a *app) workersList() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the workers that are not offline",
-		Long: `List shows the workers that are online or drain, those started last first. SLOTS is how many runs a worker executes, of how many that it
-may. The figures are those of the last heartbeat.`,
+		Long: `List shows the workers that are online or drain, those started last first. SLOTS is how many runs a
+worker executes, of how many that it may. The figures are those of the last heartbeat.`,
 		Example: `  kagzi workers list
   kagzi workers list --queue shop
   kagzi workers list --status offline --json`,
@@ -59,7 +59,8 @@ may. The figures are those of the last heartbeat.`,
 	fs.StringVarP(&f.Workflow, "workflow", "w", "", "only workers that have code for the workflow `NAME`")
 	fs.StringArrayVarP(&labels, "label", "l", nil, "only workers with the label, as `NAME=VALUE`; may be repeated")
 	fs.BoolVar(&all, "all", false, "offline workers, too")
-	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions([]string{"online", "draining", "offline"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions([]string{"online", "draining", "offline"},
+		cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, given := range status {
 			s := strings.ToUpper(strings.TrimSpace(given))
@@ -105,7 +106,8 @@ func (a *app) workerListing() listing[kagzi.WorkerInfo] {
 		},
 		row: func(w kagzi.WorkerInfo) []any {
 			return []any{
-				w.ID, workerStatus(w), fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), strings.Join(w.Queues, ","), w.Hostname, w.PID, w.Completed, w.Failed,
+				w.ID, workerStatus(w), fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), strings.Join(w.Queues, ","),
+				w.Hostname, w.PID, w.Completed, w.Failed,
 				a.screen.Time(w.HeartbeatAt), a.screen.Time(w.StartedAt), w.Build,
 			}
 		},
@@ -173,9 +175,10 @@ func (a *app) workersGet() *cobra.Command {
 
 func (a *app) workersLog() *cobra.Command {
 	return &cobra.Command{
-		Use:               "log WORKER-ID",
-		Short:             "List when a worker started, drained and stopped, and why",
-		Long:              `Log shows when a worker started, when it drained and for what reason, and when it stopped or was declared dead.`,
+		Use:   "log WORKER-ID",
+		Short: "List when a worker started, drained and stopped, and why",
+		Long: `Log shows when a worker started, when it drained and for what reason, and when it stopped or was
+declared dead.`,
 		Example:           `  kagzi workers log 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
 		Args:              exactly("WORKER-ID"),
 		ValidArgsFunction: a.completeWorkers,
@@ -195,8 +198,9 @@ func (a *app) workersDrain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain WORKER-ID",
 		Short: "Ask a worker to finish its runs and stop",
-		Long: `Drain asks a worker to claim no more runs, to let those under way finish, and to stop. The command does not wait for that: kagzi workers get
-shows how far it is. A process manager may start the worker again. kagzi drain drains all workers of a queue.`,
+		Long: `Drain asks a worker to claim no more runs, to let those under way finish, and to stop. The command does
+not wait for that: kagzi workers get shows how far it is. A process manager may start the worker again. kagzi drain
+drains all workers of a queue.`,
 		Example:           `  kagzi workers drain 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
 		Args:              exactly("WORKER-ID"),
 		ValidArgsFunction: a.completeWorkers,
@@ -216,8 +220,9 @@ func (a *app) workersForceOffline() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "force-offline WORKER-ID",
 		Short: "Declare a worker dead, so that others take its runs at once",
-		Long: `Force-offline declares a worker dead. Its runs are available to other workers at once, and a step that it still executes may be executed twice.
-It is for workers that you know to be dead: a coordinator finds the others by itself.`,
+		Long: `Force-offline declares a worker dead. Its runs are available to other workers at once, and a step that
+it still executes may be executed twice. It is for workers that you know to be dead: a coordinator finds the others
+by itself.`,
 		Example:           `  kagzi workers force-offline 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
 		Args:              exactly("WORKER-ID"),
 		ValidArgsFunction: a.completeWorkers,
@@ -239,9 +244,9 @@ func (a *app) drain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain --queue NAME",
 		Short: "Ask all workers of a queue to finish their runs and stop",
-		Long: `Drain asks all workers of a queue to drain, with their other queues: they claim no more runs, finish those under way, and stop. It asks before,
-unless --yes is given. Workers that start later are not affected. kagzi workers drain drains one worker; kagzi pause stops a queue and
-leaves its workers up.`,
+		Long: `Drain asks all workers of a queue to drain, with their other queues: they claim no more runs, finish
+those under way, and stop. It asks before, unless --yes is given. Workers that start later are not affected. kagzi
+workers drain drains one worker; kagzi pause stops a queue and leaves its workers up.`,
 		Example: `  kagzi drain --queue shop
   kagzi drain --queue shop --yes`,
 		Args: exactly(),
@@ -252,7 +257,8 @@ leaves its workers up.`,
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
 		if queue == "" {
-			return usagef("--queue is missing: give the queue whose workers are to drain; kagzi workers list shows the queues")
+			return usagef("--queue is missing: give the queue whose workers are to drain; kagzi workers list shows " +
+				"the queues")
 		}
 		if !yes && !a.interactive() {
 			return usagef("nobody can be asked, as this is no terminal: give --yes")
@@ -262,7 +268,8 @@ leaves its workers up.`,
 			return err
 		}
 		if !yes {
-			_, online, err := client.Workers(ctx, kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
+			_, online, err := client.Workers(ctx,
+				kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
 			if err != nil {
 				return err
 			}
@@ -271,7 +278,8 @@ leaves its workers up.`,
 				a.warnOfNames(ctx, client, kagzi.RunFilter{Queue: queue})
 				return nil
 			}
-			if sure, err := a.sure(ctx, yes, fmt.Sprintf("Drain the %s of queue %s?", plural(online, "worker"), queue)); !sure {
+			if sure, err := a.sure(ctx, yes, fmt.Sprintf("Drain the %s of queue %s?", plural(online, "worker"),
+				queue)); !sure {
 				return err
 			}
 		}
@@ -282,7 +290,8 @@ leaves its workers up.`,
 		if n == 0 {
 			a.warnOfNames(ctx, client, kagzi.RunFilter{Queue: queue})
 		}
-		return a.done(map[string]any{"queue": queue, "drained": n}, "asked %s of queue %s to drain", plural(n, "worker"), queue)
+		return a.done(map[string]any{"queue": queue, "drained": n}, "asked %s of queue %s to drain",
+			plural(n, "worker"), queue)
 	}
 	return c
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Bar shows on a terminal how far a command is: "cancelling ━━━━────── 120 of 400, 30 %, 12s left". Elsewhere it writes nothing.
-// It is safe for concurrent use.
+// A Bar shows on a terminal how far a command is: "cancelling ━━━━────── 120 of 400, 30 %, 12s left". Elsewhere it
+// writes nothing. It is safe for concurrent use.
 type Bar struct {
 	screen *Screen
 	verb   string
@@ -62,9 +62,11 @@ func (b *Bar) text() string {
 	}
 	const cells = 30
 	full := cells * b.done / b.total
-	line := fmt.Sprintf("%s %s%s %d of %d, %d %%", b.verb, strings.Repeat("━", full), strings.Repeat("─", cells-full), b.done, b.total, 100*b.done/b.total)
+	line := fmt.Sprintf("%s %s%s %d of %d, %d %%", b.verb, strings.Repeat("━", full), strings.Repeat("─", cells-full),
+		b.done, b.total, 100*b.done/b.total)
 	if passed := b.screen.Now().Sub(b.begun); b.done > 0 && b.done < b.total && passed > time.Second {
-		line += ", " + Short(time.Duration(float64(passed)*float64(b.total-b.done)/float64(b.done)).Round(time.Second)) + " left"
+		line += ", " + Short(time.Duration(float64(passed)*float64(b.total-b.done)/float64(b.done)).
+			Round(time.Second)) + " left"
 	}
 	return line
 }

@@ -14,10 +14,11 @@ import (
 // A Screen is where a command writes, and how.
 type Screen struct {
 	Out, Err io.Writer
-	Width    int              // columns of the terminal; zero: Out is no terminal, so nothing is cut, and times are RFC 3339
-	Color    bool             // Out is a terminal that shows colours
-	Live     int              // columns of the terminal that Err is; zero: it is none, and there are no bars
-	Now      func() time.Time // this computer's clock
+	// columns of the terminal; zero: Out is no terminal, so nothing is cut, and times are RFC 3339
+	Width int
+	Color bool             // Out is a terminal that shows colours
+	Live  int              // columns of the terminal that Err is; zero: it is none, and there are no bars
+	Now   func() time.Time // this computer's clock
 }
 
 // A Tone says how a text looks if the screen has colours.
@@ -154,11 +155,12 @@ func Lines(s string) string {
 	}, s)
 }
 
-// Fill breaks s into lines of the terminal's width, those after the first with an indent. It does not break s if there is no terminal,
-// and no word ever.
+// Fill breaks s into lines of the terminal's width, those after the first with an indent. It does not break s if there
+// is no terminal, and no word ever.
 func (s *Screen) Fill(text string, indent int) string { return Fill(text, s.Width, indent) }
 
-// Fill breaks text into lines of at most width columns, those after the first with an indent. A width of zero means one line.
+// Fill breaks text into lines of at most width columns, those after the first with an indent. A width of zero means one
+// line.
 func Fill(text string, width, indent int) string {
 	var b strings.Builder
 	column := 0

@@ -11,8 +11,10 @@ import (
 func TestShort(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		0: "0s", 350 * time.Millisecond: "350ms", 1500 * time.Millisecond: "1.5s", 42 * time.Second: "42s", 200 * time.Second: "3m20s",
-		2*time.Hour + 5*time.Minute: "2h5m", 3 * time.Hour: "3h", 99 * time.Hour: "4d3h", 7 * day: "7d", 1000 * day: "1000d", -time.Minute: "-1m",
+		0: "0s", 350 * time.Millisecond: "350ms", 1500 * time.Millisecond: "1.5s", 42 * time.Second: "42s",
+		200 * time.Second:           "3m20s",
+		2*time.Hour + 5*time.Minute: "2h5m", 3 * time.Hour: "3h", 99 * time.Hour: "4d3h", 7 * day: "7d",
+		1000 * day: "1000d", -time.Minute: "-1m",
 	} {
 		if got := Short(d); got != want {
 			t.Errorf("Short(%s) is %q, want %q", d, got, want)
@@ -81,7 +83,14 @@ func TestCut(t *testing.T) {
 
 func TestTableFitsTheTerminal(t *testing.T) {
 	t.Parallel()
-	columns := []Column{{Title: "ID"}, {Title: "NAME", Min: 6}, {Title: "QUEUE", Drop: 2}, {Title: "N", Right: true}, {Title: "TEXT", Min: 8, Drop: 1}, {Title: "EMPTY"}}
+	columns := []Column{
+		{Title: "ID"},
+		{Title: "NAME", Min: 6},
+		{Title: "QUEUE", Drop: 2},
+		{Title: "N", Right: true},
+		{Title: "TEXT", Min: 8, Drop: 1},
+		{Title: "EMPTY"},
+	}
 	of := func(width int) string {
 		s := &Screen{Width: width}
 		table := s.Table(columns...)
@@ -118,7 +127,8 @@ func TestBar(t *testing.T) {
 	b := s.Bar("cancelling", 400)
 	now = now.Add(4 * time.Second)
 	b.Add(100)
-	if want := "\rcancelling ━━━━━━━─────────────────────── 100 of 400, 25 %, 12s left\x1b[K"; !strings.HasSuffix(out.String(), want) {
+	if want := "\rcancelling ━━━━━━━─────────────────────── 100 of 400, 25 %, 12s " +
+		"left\x1b[K"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("the bar is %q, want %q", out.String(), want)
 	}
 	before := out.Len()

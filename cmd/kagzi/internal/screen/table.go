@@ -11,8 +11,8 @@ import (
 // A Column is a column of a [Table].
 type Column struct {
 	Title string
-	// Min is the width to which the column may be cut if the terminal is narrow. Zero means that its cells are never cut, as they
-	// are names that people copy.
+	// Min is the width to which the column may be cut if the terminal is narrow. Zero means that its cells are never
+	// cut, as they are names that people copy.
 	Min int
 	// Drop says which columns are left out first if cutting does not suffice: those with the highest. Zero means never.
 	Drop  int
@@ -76,7 +76,8 @@ func (t *Table) String() string {
 	return b.String()
 }
 
-// fit returns the widths of the columns. A column with width zero is left out: it is empty in all rows, or there is no room.
+// fit returns the widths of the columns. A column with width zero is left out: it is empty in all rows, or there is no
+// room.
 func (t *Table) fit() []int {
 	widths := make([]int, len(t.columns))
 	for i, c := range t.columns {

@@ -6,7 +6,8 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// window is the time over which rates are measured: workers report with each heartbeat, which is every ten seconds by default.
+// window is the time over which rates are measured: workers report with each heartbeat, which is every ten seconds by
+// default.
 const window = 30 * time.Second
 
 // rates measures how many runs end in a second, by the counters of the workers.

@@ -29,23 +29,37 @@ func newDesk(t *testing.T) *desk {
 	d := &desk{t: t, now: time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC)}
 	d.shot = Snapshot{
 		Health: health.Report{
-			Status:  health.Degraded,
-			Checks:  []health.Check{{Name: "database", Status: health.Healthy, Detail: "Answers."}, {Name: "pauses", Status: health.Degraded, Detail: "Queue shop is paused."}},
+			Status: health.Degraded,
+			Checks: []health.Check{
+				{Name: "database", Status: health.Healthy, Detail: "Answers."},
+				{Name: "pauses", Status: health.Degraded, Detail: "Queue shop is paused."},
+			},
 			Workers: health.Workers{Live: 2, Silent: 1, Active: 12, Most: 100},
 		},
 		Stats: kagzi.Stats{
 			Workflows: []kagzi.WorkflowStats{
 				{Queue: "reports", Workflow: "report", Due: 3, DueSince: d.now.Add(-time.Minute), Running: 5},
-				{Queue: "shop", Workflow: "checkout", Due: 40, DueMore: true, DueSince: d.now.Add(-time.Hour), Failed: []kagzi.FailStats{{Kind: "timeout", Runs: 7}}},
+				{
+					Queue: "shop", Workflow: "checkout", Due: 40, DueMore: true, DueSince: d.now.Add(-time.Hour),
+					Failed: []kagzi.FailStats{{Kind: "timeout", Runs: 7}},
+				},
 			},
 			Queues: []kagzi.QueueStats{{Queue: "reports", Used: 5, Slots: 50}},
 			Rates:  kagzi.Rates{Starts: 80, Completed: 60, Failed: 0.5},
 		},
-		Workers:  []kagzi.WorkerInfo{{ID: "w1", Status: "ONLINE", Active: 12, MaxConcurrent: 50, Completed: 100, Queues: []string{"shop"}}, {ID: "w2", Status: "DRAINING", MaxConcurrent: 50}},
-		Failures: []kagzi.RunInfo{{ID: "r1", Workflow: "checkout", Kind: "unavailable", Error: "kagzi: the provider\x1b[2J answers 503", EndedAt: d.now.Add(-time.Second)}},
+		Workers: []kagzi.WorkerInfo{{
+			ID: "w1", Status: "ONLINE", Active: 12, MaxConcurrent: 50, Completed: 100,
+			Queues: []string{"shop"},
+		}, {ID: "w2", Status: "DRAINING", MaxConcurrent: 50}},
+		Failures: []kagzi.RunInfo{{
+			ID: "r1", Workflow: "checkout", Kind: "unavailable",
+			Error: "kagzi: the provider\x1b[2J answers 503", EndedAt: d.now.Add(-time.Second),
+		}},
 	}
 	source := func(context.Context) (Snapshot, error) { return d.shot, d.err }
-	d.m = New(t.Context(), Config{Source: source, Namespace: "default", Every: time.Second, Now: func() time.Time { return d.now }})
+	d.m = New(t.Context(), Config{Source: source, Namespace: "default", Every: time.Second, Now: func() time.Time {
+		return d.now
+	}})
 	d.m.Update(tea.WindowSizeMsg{Width: 100, Height: 20})
 	return d
 }
@@ -96,7 +110,9 @@ func TestViews(t *testing.T) {
 	d := newDesk(t)
 	d.shows("waiting for the database…", "q quit")
 	d.load()
-	d.shows("kagzi top · default", "degraded: Queue shop is paused.", "workers 2 live, 1 silent · slots 12/100 · started 80/s · completed 60/s · failed 0.5/s", "[1 Queues]", "shop", "40+", "1h ago", "none", "7", "reports", "5/50")
+	d.shows("kagzi top · default", "degraded: Queue shop is paused.", "workers 2 live, 1 silent · slots 12/100 · "+
+		"started 80/s · completed 60/s · failed 0.5/s", "[1 Queues]", "shop", "40+", "1h ago", "none", "7",
+		"reports", "5/50")
 	d.press("2")
 	d.shows("[2 Workers]", "w1", "ONLINE", "12/50", "w2", "DRAINING")
 	d.press("tab")
@@ -134,7 +150,8 @@ func TestSortAndScroll(t *testing.T) {
 	d.press("r")
 	d.shows("shop", "reports", "sort (queue, reversed)")
 	for i := range 100 {
-		d.shot.Stats.Workflows = append(d.shot.Stats.Workflows, kagzi.WorkflowStats{Queue: "q", Workflow: strings.Repeat("x", i)})
+		d.shot.Stats.Workflows = append(d.shot.Stats.Workflows,
+			kagzi.WorkflowStats{Queue: "q", Workflow: strings.Repeat("x", i)})
 	}
 	d.load()
 	d.press("1", "j", "j", "j", "k")
@@ -155,7 +172,10 @@ func TestRatesComeFromTheCountersOfWorkers(t *testing.T) {
 	d := newDesk(t)
 	d.load()
 	d.now = d.now.Add(10 * time.Second)
-	d.shot.Workers = []kagzi.WorkerInfo{{ID: "w1", Status: "ONLINE", Completed: 600, Failed: 5}, {ID: "w3", Status: "ONLINE", Completed: 100}}
+	d.shot.Workers = []kagzi.WorkerInfo{
+		{ID: "w1", Status: "ONLINE", Completed: 600, Failed: 5},
+		{ID: "w3", Status: "ONLINE", Completed: 100},
+	}
 	d.load()
 	d.press("2")
 	d.shows("w1", "50/s", "0.5/s", "w3", "10/s", "0/s")
@@ -182,7 +202,8 @@ func TestTheDatabaseMayBeAway(t *testing.T) {
 	if next := d.load(); next == nil {
 		t.Error("it does not try again")
 	}
-	d.shows("no answer from Postgres since 12:00:00: connection refused", "old figures, of 12:00:00, 12s ago", "shop", "1h ago", "reports", "1m ago")
+	d.shows("no answer from Postgres since 12:00:00: connection refused", "old figures, of 12:00:00, 12s ago", "shop",
+		"1h ago", "reports", "1m ago")
 	d.press("4")
 	d.shows("unhealthy", "database", "connection refused") // and not the answer that it gave before
 	d.press("1")

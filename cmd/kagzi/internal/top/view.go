@@ -117,15 +117,21 @@ func (m *Model) headline(s *screen.Screen) string {
 	case m.old():
 		line := title + "no answer from Postgres since " + m.at.Format(clock)
 		if m.err != nil {
-			line += ": " + strings.TrimPrefix(screen.Line(m.err.Error()), "The database does not serve this client: ") // the line says it already
+			// the line says it already
+			line += ": " + strings.TrimPrefix(screen.Line(m.err.Error()), "The database does not serve this client: ")
 		}
 		return s.Paint(screen.Bad, screen.Cut(line, m.width))
 	case m.at.IsZero():
 		return title + "…"
 	}
-	tone := map[health.Status]screen.Tone{health.Healthy: screen.Good, health.Degraded: screen.Warning, health.Unhealthy: screen.Bad}[m.shot.Health.Status]
+	tone := map[health.Status]screen.Tone{
+		health.Healthy: screen.Good, health.Degraded: screen.Warning,
+		health.Unhealthy: screen.Bad,
+	}[m.shot.Health.Status]
 	line := string(m.shot.Health.Status)
-	if i := slices.IndexFunc(m.shot.Health.Checks, func(c health.Check) bool { return c.Status == m.shot.Health.Status && c.Status != health.Healthy }); i >= 0 {
+	if i := slices.IndexFunc(m.shot.Health.Checks, func(c health.Check) bool {
+		return c.Status == m.shot.Health.Status && c.Status != health.Healthy
+	}); i >= 0 {
 		line += ": " + screen.Line(m.shot.Health.Checks[i].Detail)
 	}
 	at := m.at.Format(clock)
@@ -161,22 +167,30 @@ func (m *Model) summary(s *screen.Screen) string {
 	for _, r := range []struct {
 		what string
 		rate float64
-	}{{"started", m.shot.Stats.Rates.Starts}, {"completed", m.shot.Stats.Rates.Completed}, {"failed", m.shot.Stats.Rates.Failed}, {"steps", m.shot.Stats.Rates.Steps}} {
+	}{
+		{"started", m.shot.Stats.Rates.Starts},
+		{"completed", m.shot.Stats.Rates.Completed},
+		{"failed", m.shot.Stats.Rates.Failed},
+		{"steps", m.shot.Stats.Rates.Steps},
+	} {
 		parts = append(parts, r.what+" "+screen.PerSecond(r.rate))
 	}
 	age := ""
 	if m.old() {
-		age = fmt.Sprintf("old figures, of %s, %s ago · ", m.at.Format(clock), screen.Short(m.cfg.Now().Sub(m.at).Round(time.Second)))
+		age = fmt.Sprintf("old figures, of %s, %s ago · ", m.at.Format(clock),
+			screen.Short(m.cfg.Now().Sub(m.at).Round(time.Second)))
 	}
 	line = strings.Join(parts, " · ")
-	for lipgloss.Width(age+line) > m.width && len(parts) > 1 { // a narrow terminal shows fewer figures, and none by half
+	// a narrow terminal shows fewer figures, and none by half
+	for lipgloss.Width(age+line) > m.width && len(parts) > 1 {
 		parts = parts[:len(parts)-1]
 		line = strings.Join(parts, " · ")
 	}
 	if age == "" {
 		return screen.Cut(line, m.width)
 	}
-	return s.Paint(screen.Bad, screen.Cut(age, m.width)) + s.Paint(screen.Faint, screen.Cut(line, max(m.width-lipgloss.Width(age), 0)))
+	return s.Paint(screen.Bad, screen.Cut(age, m.width)) +
+		s.Paint(screen.Faint, screen.Cut(line, max(m.width-lipgloss.Width(age), 0)))
 }
 
 func (m *Model) tabs(s *screen.Screen) string {
@@ -216,8 +230,10 @@ func sorted[T any](m *Model, rows []T, orders ...func(a, b T) int) []T {
 
 func (m *Model) queueTable(s *screen.Screen) *screen.Table {
 	// The slots are those of the whole queue, so only its first row has them.
-	t := s.Table(screen.Column{Title: "QUEUE", Min: 10}, screen.Column{Title: "WORKFLOW", Min: 12}, screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "DUE SINCE", Drop: 1},
-		screen.Column{Title: "RUNNING", Right: true}, screen.Column{Title: "SLEEPING", Right: true}, screen.Column{Title: "DELAYED", Right: true, Drop: 4}, screen.Column{Title: "PAUSED", Right: true, Drop: 3},
+	t := s.Table(screen.Column{Title: "QUEUE", Min: 10}, screen.Column{Title: "WORKFLOW", Min: 12},
+		screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "DUE SINCE", Drop: 1},
+		screen.Column{Title: "RUNNING", Right: true}, screen.Column{Title: "SLEEPING", Right: true},
+		screen.Column{Title: "DELAYED", Right: true, Drop: 4}, screen.Column{Title: "PAUSED", Right: true, Drop: 3},
 		screen.Column{Title: "QUEUE'S SLOTS", Right: true, Drop: 2}, screen.Column{Title: "FAILED/H", Right: true})
 	rows := sorted(
 		m, m.shot.Stats.Workflows,
@@ -239,7 +255,8 @@ func (m *Model) queueTable(s *screen.Screen) *screen.Table {
 		if failed.Text == "0" {
 			failed.Tone = screen.Plain
 		}
-		t.Row(w.Queue, w.Workflow, orMore(w.Due, w.DueMore), s.Time(w.DueSince), w.Running, orMore(w.Sleeping, w.More), w.Delayed, w.Paused, slots[w.Queue], failed)
+		t.Row(w.Queue, w.Workflow, orMore(w.Due, w.DueMore), s.Time(w.DueSince), w.Running, orMore(w.Sleeping, w.More),
+			w.Delayed, w.Paused, slots[w.Queue], failed)
 		delete(slots, w.Queue)
 	}
 	return t
@@ -260,8 +277,10 @@ func failedRuns(w kagzi.WorkflowStats) (n int) {
 }
 
 func (m *Model) workerTable(s *screen.Screen) *screen.Table {
-	t := s.Table(screen.Column{Title: "WORKER"}, screen.Column{Title: "STATUS"}, screen.Column{Title: "SLOTS", Right: true}, screen.Column{Title: "DONE", Right: true},
-		screen.Column{Title: "FAILED", Right: true, Drop: 3}, screen.Column{Title: "QUEUES", Min: 8, Drop: 1}, screen.Column{Title: "HOST", Min: 8, Drop: 2}, screen.Column{Title: "HEARTBEAT", Drop: 4})
+	t := s.Table(screen.Column{Title: "WORKER"}, screen.Column{Title: "STATUS"},
+		screen.Column{Title: "SLOTS", Right: true}, screen.Column{Title: "DONE", Right: true},
+		screen.Column{Title: "FAILED", Right: true, Drop: 3}, screen.Column{Title: "QUEUES", Min: 8, Drop: 1},
+		screen.Column{Title: "HOST", Min: 8, Drop: 2}, screen.Column{Title: "HEARTBEAT", Drop: 4})
 	done := func(w kagzi.WorkerInfo) float64 {
 		completed, failed := m.rates.of(w.ID)
 		return completed + failed
@@ -279,13 +298,17 @@ func (m *Model) workerTable(s *screen.Screen) *screen.Table {
 		if w.Status != "ONLINE" {
 			status.Tone = screen.Warning
 		}
-		t.Row(w.ID, status, fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), screen.PerSecond(completed), screen.PerSecond(failed), strings.Join(w.Queues, ","), w.Hostname, s.Time(w.HeartbeatAt))
+		t.Row(w.ID, status, fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), screen.PerSecond(completed),
+			screen.PerSecond(failed), strings.Join(w.Queues, ","), w.Hostname, s.Time(w.HeartbeatAt))
 	}
 	return t
 }
 
 func (m *Model) failureTable(s *screen.Screen) *screen.Table {
-	t := s.Table(screen.Column{Title: "ENDED"}, screen.Column{Title: "WORKFLOW", Min: 10}, screen.Column{Title: "KIND", Min: 8}, screen.Column{Title: "ERROR", Min: 16}, screen.Column{Title: "ID", Min: 10, Drop: 2},
+	t := s.Table(screen.Column{Title: "ENDED"}, screen.Column{Title: "WORKFLOW", Min: 10}, screen.Column{
+		Title: "KIND",
+		Min:   8,
+	}, screen.Column{Title: "ERROR", Min: 16}, screen.Column{Title: "ID", Min: 10, Drop: 2},
 		screen.Column{Title: "RUN", Drop: 1})
 	rows := sorted(
 		m, m.shot.Failures,
@@ -294,7 +317,8 @@ func (m *Model) failureTable(s *screen.Screen) *screen.Table {
 		func(a, b kagzi.RunInfo) int { return cmp.Compare(a.Workflow, b.Workflow) },
 	)
 	for _, r := range rows {
-		t.Row(s.Time(r.EndedAt), r.Workflow, screen.Cell{Text: string(r.Kind), Tone: screen.Bad}, strings.TrimPrefix(r.Error, "kagzi: "), r.ExternalID, r.ID)
+		t.Row(s.Time(r.EndedAt), r.Workflow, screen.Cell{Text: string(r.Kind), Tone: screen.Bad},
+			strings.TrimPrefix(r.Error, "kagzi: "), r.ExternalID, r.ID)
 	}
 	return t
 }
@@ -318,8 +342,12 @@ func (m *Model) checkLines(s *screen.Screen) string {
 		return 0
 	})
 	for _, c := range rows {
-		tone := map[health.Status]screen.Tone{health.Healthy: screen.Good, health.Degraded: screen.Warning, health.Unhealthy: screen.Bad}[c.Status]
-		detail := strings.ReplaceAll(screen.Fill(screen.Line(c.Detail), max(m.width-indent, 20), 0), "\n", "\n"+strings.Repeat(" ", indent))
+		tone := map[health.Status]screen.Tone{
+			health.Healthy: screen.Good, health.Degraded: screen.Warning,
+			health.Unhealthy: screen.Bad,
+		}[c.Status]
+		detail := strings.ReplaceAll(screen.Fill(screen.Line(c.Detail), max(m.width-indent, 20), 0), "\n",
+			"\n"+strings.Repeat(" ", indent))
 		b.WriteString(s.Paint(tone, fmt.Sprintf("%-9s", c.Status)) + fmt.Sprintf(" %-13s ", c.Name) + detail + "\n")
 	}
 	return b.String()
