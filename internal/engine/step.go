@@ -171,6 +171,7 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 		return nil, nil
 	}
 	data, err := s.callUser(ctx, nil)
+	s.b.display.end() // or it would show an attempt whose end is being recorded
 	s.releaseAfter(err)
 	return s.recordOutcome(ctx, begun, data, err)
 }

@@ -5,6 +5,7 @@ package operations_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -131,5 +132,36 @@ func TestRegistryCountsOfAWorkerDeclaredDead(t *testing.T) {
 	if err != nil || len(page) != 2 || page[0].Completed != 2 || page[0].Steps != 4 || page[1].Completed != 1 ||
 		page[1].Steps != 2 {
 		t.Errorf("%+v, %v", page, err)
+	}
+}
+
+// A step whose record has to wait, longer than steps are hidden, is counted once: its end is what the table shows next.
+func TestRegistryCountsAStepOnceWhoseRecordWaits(t *testing.T) {
+	k := kit.New(t)
+	w := kit.NewWorker(t, k.Client, kit.RareHeartbeats)
+	returned := make(chan time.Time, 1)
+	var lock pgx.Tx
+	kagzi.Handle(w, counted, func(ctx kagzi.Context, how string) (string, error) {
+		return kagzi.Step(ctx, "held up", func(ctx context.Context) (string, error) {
+			lock = k.CallersTx()
+			_, err := lock.Exec(ctx, `LOCK TABLE kagzi.step_runs IN SHARE ROW EXCLUSIVE MODE`)
+			returned <- time.Now()
+			return how, err
+		})
+	})
+	stop := kit.StartLocal(t, w)
+	run, err := kagzi.Start(k.Ctx, k.Client, counted, "complete")
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := await.Receive(t, returned)
+	await.True(t, "the step would be shown", func() bool { return time.Since(since) > 1300*time.Millisecond })
+	kit.RollbackTx(t, lock)
+	if _, err := run.Result(k.Ctx); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if got := kit.Only(t, k.Client, kagzi.WorkerFilter{}); got.Steps != 1 || got.Completed != 1 {
+		t.Errorf("%+v, want one step", got)
 	}
 }
