@@ -374,18 +374,17 @@ func TestCheckRights(t *testing.T) {
 	}
 	poor := poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["role"] = "pg_monitor" })
 	if err := New(poor, "test").CheckRights(t.Context()); err == nil ||
-		err.Error() != `user "pg_monitor" lacks USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE,
-			TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions and
-			SELECT on kagzi.schema_migrations: `+
-			`GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE
-				ON ALL TABLES IN SCHEMA kagzi TO "pg_monitor"; GRANT SELECT, USAGE
-				ON ALL SEQUENCES IN SCHEMA kagzi TO "pg_monitor"` {
+		err.Error() != `user "pg_monitor" lacks USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE, TRUNCATE `+
+			`on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions and SELECT on `+
+			`kagzi.schema_migrations: GRANT USAGE ON SCHEMA kagzi TO "pg_monitor"; `+
+			`GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "pg_monitor"; `+
+			`GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO "pg_monitor"` {
 		t.Errorf("error %v for a user without rights", err)
 	}
 	odd := &MissingRights{User: `o"dd`, Tables: "INSERT on kagzi.workers", Worker: true}
-	if got, want := odd.Grants(), `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE
-		ON ALL TABLES IN SCHEMA kagzi TO "o""dd"; GRANT SELECT, USAGE
-		ON ALL SEQUENCES IN SCHEMA kagzi TO "o""dd"`; got != want {
+	if got, want := odd.Grants(), `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE `+
+		`ON ALL TABLES IN SCHEMA kagzi TO "o""dd"; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi `+
+		`TO "o""dd"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
