@@ -1,4 +1,4 @@
-package kagzi_test
+package bench_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // BenchmarkPublish publishes b.N events of 100 bytes: one after the other, from 16 goroutines, and 1,000 in each call.
-// Then it reads them: go test -run '^$' -bench Publish -benchtime 100000x .
+// Then it reads them: go test -run '^$' -bench Publish -benchtime 100000x ./test/bench
 func BenchmarkPublish(b *testing.B) {
 	topic := kagzi.DefineTopic[[]byte]("topic")
 	payload := make([]byte, 72) // in JSON it is longer
@@ -84,7 +84,7 @@ func publishes(b *testing.B, topic kagzi.Topic[[]byte], subscribers int, f func(
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
-// BenchmarkEvents reads b.N events: go test -run '^$' -bench Events -benchtime 100000x .
+// BenchmarkEvents reads b.N events: go test -run '^$' -bench Events -benchtime 100000x ./test/bench
 func BenchmarkEvents(b *testing.B) {
 	topic := kagzi.DefineTopic[[]byte]("topic")
 	c, _ := benchClient(b, 20)
@@ -112,7 +112,7 @@ func BenchmarkEvents(b *testing.B) {
 }
 
 // BenchmarkPublishFromRuns executes b.N runs that publish one event: go test -run '^$' -bench PublishFromRuns
-// -benchtime 20000x .
+// -benchtime 20000x ./test/bench
 func BenchmarkPublishFromRuns(b *testing.B) {
 	topic := kagzi.DefineTopic[[]byte]("topic")
 	payload := make([]byte, 72)

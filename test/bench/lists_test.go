@@ -1,4 +1,4 @@
-package kagzi_test
+package bench_test
 
 import (
 	"os"
@@ -43,7 +43,7 @@ const fillListed = `
 	ON CONFLICT DO NOTHING`
 
 // BenchmarkList lists a page of 100 among BENCH_RUNS runs, 200,000 unless it is set: BENCH_RUNS=2000000 go test -run
-// '^$' -bench 'List$' -benchtime 20x . It makes no statistics with BENCH_UNANALYZED=1.
+// '^$' -bench 'List$' -benchtime 20x ./test/bench. It makes no statistics with BENCH_UNANALYZED=1.
 func BenchmarkList(b *testing.B) {
 	rows := 200_000
 	if n, err := strconv.Atoi(os.Getenv("BENCH_RUNS")); err == nil {

@@ -1,4 +1,4 @@
-package kagzi_test
+package bench_test
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func quiet(b *testing.B, pool *pgxpool.Pool) {
 
 // BenchmarkKeys executes b.N runs that wait in the queue: runs without keys, runs of many keys with one slot each, and
 // runs of one key with many slots. It reports the processor time of a run, which other programs on the machine change
-// less than the rate: go test -run '^$' -bench Keys/ -benchtime 20000x .
+// less than the rate: go test -run '^$' -bench Keys/ -benchtime 20000x ./test/bench
 func BenchmarkKeys(b *testing.B) {
 	for _, k := range []keyed{{}, {1000, 1}, {1, 100}} {
 		for _, concurrency := range []int{100, 1000} {
@@ -85,7 +85,7 @@ func BenchmarkKeys(b *testing.B) {
 }
 
 // BenchmarkKeysWorkers is BenchmarkKeys for a fleet: a thousand slots in one worker, and in eight with pools of their
-// own: go test -run '^$' -bench KeysWorkers -benchtime 20000x .
+// own: go test -run '^$' -bench KeysWorkers -benchtime 20000x ./test/bench
 func BenchmarkKeysWorkers(b *testing.B) {
 	for _, k := range []keyed{{}, {1000, 1}} {
 		for _, workers := range []int{1, 8} {
@@ -226,7 +226,7 @@ func BenchmarkKeysBeside(b *testing.B) {
 
 // BenchmarkKeysSnapshot is BenchmarkKeys before and after a snapshot has been held for 20 seconds, in which the same
 // keys had runs all the time. BENCH_SNAPSHOT=2m holds it longer: go test -run '^$' -bench KeysSnapshot -benchtime
-// 20000x .
+// 20000x ./test/bench
 func BenchmarkKeysSnapshot(b *testing.B) {
 	hold := 20 * time.Second
 	if s := os.Getenv("BENCH_SNAPSHOT"); s != "" {
@@ -264,7 +264,7 @@ func drainBesideSnapshot(b *testing.B, k keyed, hold time.Duration) {
 }
 
 // BenchmarkKeysStatistics executes b.N of 200,000 runs of a thousand keys, with statistics of all tables, without any,
-// and with those of empty tables: go test -run '^$' -bench KeysStatistics -benchtime 20000x .
+// and with those of empty tables: go test -run '^$' -bench KeysStatistics -benchtime 20000x ./test/bench
 func BenchmarkKeysStatistics(b *testing.B) {
 	for _, statistics := range []string{"fresh", "none", "stale"} {
 		b.Run(statistics, func(b *testing.B) {

@@ -1,4 +1,4 @@
-package kagzi_test
+package bench_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkInterceptors executes b.N runs of five steps, without interceptors, and with one of each kind that does
-// nothing: go test -run '^$' -bench Interceptors -benchtime 5000x -count 5 .
+// nothing: go test -run '^$' -bench Interceptors -benchtime 5000x -count 5 ./test/bench
 func BenchmarkInterceptors(b *testing.B) {
 	pass := kagzi.Interceptor{
 		Start: func(ctx context.Context, _ []*kagzi.StartCall, next func(context.Context) error) error {

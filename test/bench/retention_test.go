@@ -1,4 +1,4 @@
-package kagzi_test
+package bench_test
 
 import (
 	"context"
@@ -86,7 +86,7 @@ func countRuns(b *testing.B, pool *pgxpool.Pool, workflow string) (n int) {
 	return n
 }
 
-// BenchmarkPrune deletes b.N old runs: go test -run '^$' -bench 'Prune$' -benchtime 200000x .
+// BenchmarkPrune deletes b.N old runs: go test -run '^$' -bench 'Prune$' -benchtime 200000x ./test/bench
 func BenchmarkPrune(b *testing.B) {
 	for _, steps := range []int{0, 5} {
 		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {

@@ -1,4 +1,4 @@
-package kagzi_test
+package bench_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // BenchmarkRate has three workers with clients of their own, one limit, and runs of one step. It reports the steps per
-// second, and the most that began in any second: go test -run '^$' -bench Rate -benchtime 300x .
+// second, and the most that began in any second: go test -run '^$' -bench Rate -benchtime 300x ./test/bench
 func BenchmarkRate(b *testing.B) {
 	for _, rate := range []kagzi.Rate{{Starts: 10}, {Starts: 50, Burst: 5}} {
 		b.Run(fmt.Sprintf("starts=%d/burst=%d", rate.Starts, max(rate.Burst, 1)), func(b *testing.B) {

@@ -1,4 +1,4 @@
-package kagzi_test
+package bench_test
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/kagzi/kagzi/internal/localpg"
 )
 
-// The benchmarks run against a server that keeps fsync on, as in production: go test -run '^$' -bench . .
+// The benchmarks run against a server that keeps fsync on, as in production: go test -run '^$' -bench . ./test/bench
 
 // benchPool returns a pool of a durable server of the benchmark's own, migrated.
 func benchPool(b *testing.B, conns int32) *pgxpool.Pool {
@@ -53,7 +53,7 @@ func benchPool(b *testing.B, conns int32) *pgxpool.Pool {
 	return pool
 }
 
-// printStatements shows where the server's time went: BENCH_STATEMENTS=1 go test -run '^$' -bench Drain .
+// printStatements shows where the server's time went: BENCH_STATEMENTS=1 go test -run '^$' -bench Drain ./test/bench
 func printStatements(b *testing.B, pool *pgxpool.Pool) {
 	if os.Getenv("BENCH_STATEMENTS") == "" {
 		return

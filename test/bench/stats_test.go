@@ -1,4 +1,4 @@
-package kagzi_test
+package bench_test
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 // of 40 and of 320 pairs of queue and workflow: half of them asleep, a twentieth due, the others over, some of these
 // failed. Each pair has more due runs and more sleeping ones than are counted, so all of the bound is read.
 //
-//	BENCH_STATS_RUNS=2000000 go test -run '^$' -bench 'Stats$' -benchtime 100x .
+//	BENCH_STATS_RUNS=2000000 go test -run '^$' -bench 'Stats$' -benchtime 100x ./test/bench
 func BenchmarkStats(b *testing.B) {
 	n := 200_000
 	if text := os.Getenv("BENCH_STATS_RUNS"); text != "" {

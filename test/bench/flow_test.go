@@ -1,4 +1,4 @@
-package kagzi_test
+package bench_test
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func reportTimes(b *testing.B, what string, times []time.Duration) {
 
 // BenchmarkHandover measures how long a slot is free before the next run of its key begins: from the statement that
 // records the end of the run before, and from the return of its workflow function. There are one key and one worker, or
-// 20 keys, four workers and 20 ms of work in each run: go test -run '^$' -bench Handover -benchtime 2000x .
+// 20 keys, four workers and 20 ms of work in each run: go test -run '^$' -bench Handover -benchtime 2000x ./test/bench
 func BenchmarkHandover(b *testing.B) {
 	for _, d := range []struct {
 		keys, workers int
@@ -162,7 +162,7 @@ func BenchmarkShares(b *testing.B) {
 
 // BenchmarkStartRate has three workers and b.N runs, and a rate of the queue or of the key. It reports how often runs
 // took slots by the database's clock, and the most that did so in any second: go test -run '^$' -bench StartRate
-// -benchtime 1000x .
+// -benchtime 1000x ./test/bench
 func BenchmarkStartRate(b *testing.B) {
 	for _, burst := range []int{1, 5} {
 		rate := kagzi.Rate{Starts: 50, Burst: burst}
