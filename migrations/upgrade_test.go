@@ -337,8 +337,10 @@ func TestRightsOfTheUser(t *testing.T) {
 		plant string // %[1]s is the user, %[2]s the database
 		wants []string
 	}{
-		"NoSchema": {"SELECT", []string{`user "%[1]s" may not create schema kagzi`, `GRANT CREATE
-			ON DATABASE "%[2]s" TO "%[1]s"`, `CREATE SCHEMA kagzi AUTHORIZATION "%[1]s"`}},
+		"NoSchema": {"SELECT", []string{
+			`user "%[1]s" may not create schema kagzi`, `GRANT CREATE ON DATABASE "%[2]s" TO "%[1]s"`,
+			`CREATE SCHEMA kagzi AUTHORIZATION "%[1]s"`,
+		}},
 		"SchemaOfOther": {"CREATE SCHEMA kagzi", []string{
 			`user "%[1]s" may not create tables in schema kagzi`,
 			`GRANT USAGE, CREATE ON SCHEMA kagzi TO "%[1]s"`,

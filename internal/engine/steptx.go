@@ -61,7 +61,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	defer cancel()
 	begun := time.Now()
 	b.display.beginHidden(s.underWay(ctx))
-	defer b.display.end()
+	defer s.hide()
 	if s.isLate() {
 		return nil, nil
 	}
