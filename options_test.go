@@ -315,7 +315,7 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 			dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on"))), "read-only", "primary")
 	})
 	for name, tt := range map[string]struct{ grants, lacks string }{
-		"NoRights": {``, `USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of `+
+		"NoRights": {``, `USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of ` +
 			`schema kagzi and SELECT, USAGE on kagzi.event_positions`},
 		"NoTables": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s`, `SELECT, INSERT, UPDATE, DELETE,
 			TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions and
@@ -354,8 +354,8 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 			})
 			pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", role))
 			says := fmt.Sprintf("user %q lacks %s", role, tt.lacks)
-			advice := fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO "%s"`,
-				role)
+			advice := fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi `+
+				`TO "%s"`, role)
 			coordinator := kit.NewCoordinator(t, kit.NewClient(t, pool), kagzi.CoordinatorConfig{})
 			for _, err := range []error{runError(t, pool), coordinator.Run(kit.Context(t))} {
 				kit.MustContain(t, err, says, advice)

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/kagzi/kagzi/store"
 )
 
 // visibleAfter is how long an attempt of a step runs before the table shows it as RUNNING.
@@ -77,27 +75,4 @@ func (d *display) fire() {
 	}
 	d.due = time.Time{}
 	d.show(d.attempt)
-}
-
-// display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter, until hide is
-// called. ctx is that of its function.
-func (s *stepCall) display(ctx context.Context, begun time.Time) {
-	d := &s.b.display
-	if d.show == nil {
-		d.show = s.b.showAttempt
-	}
-	d.begin(s.underWay(ctx), begun)
-}
-
-func (s *stepCall) hide() { s.b.display.end() }
-
-func (s *stepCall) underWay(ctx context.Context) attemptUnderWay {
-	return attemptUnderWay{id: s.id, number: s.attempt, first: s.first, position: s.position, input: s.input, ctx: ctx}
-}
-
-// showAttempt enqueues a record that says that the attempt is under way.
-func (b *Branch) showAttempt(a attemptUnderWay) {
-	r := b.e.newRecord(a.id, store.KindFunction, store.Running, a.number, a.first)
-	r.Position, r.Elapsed, r.Input = a.position, visibleAfter, a.input
-	b.e.enqueue(&write{records: []*store.Record{r}})
 }

@@ -171,7 +171,7 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 		return nil, nil
 	}
 	data, err := s.callUser(ctx, nil)
-	s.hide() // or the table would get an attempt under way whose end is being recorded
+	s.hide() // or it would show an attempt whose end is being recorded
 	s.releaseAfter(err)
 	return s.recordOutcome(ctx, begun, data, err)
 }
@@ -212,6 +212,29 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 func (s *stepCall) identity() StepIdentity {
 	e := s.b.e
 	return StepIdentity{Run: e.runID, Workflow: e.run.Type, Step: s.id, Attempt: s.attempt, Headers: e.headers, By: s.b}
+}
+
+// display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter. ctx is that of
+// its function.
+func (s *stepCall) display(ctx context.Context, begun time.Time) {
+	d := &s.b.display
+	if d.show == nil {
+		d.show = s.b.showAttempt
+	}
+	d.begin(s.underWay(ctx), begun)
+}
+
+func (s *stepCall) hide() { s.b.display.end() }
+
+func (s *stepCall) underWay(ctx context.Context) attemptUnderWay {
+	return attemptUnderWay{id: s.id, number: s.attempt, first: s.first, position: s.position, input: s.input, ctx: ctx}
+}
+
+// showAttempt enqueues a record that says that the attempt is under way.
+func (b *Branch) showAttempt(a attemptUnderWay) {
+	r := b.e.newRecord(a.id, store.KindFunction, store.Running, a.number, a.first)
+	r.Position, r.Elapsed, r.Input = a.position, visibleAfter, a.input
+	b.e.enqueue(&write{records: []*store.Record{r}})
 }
 
 // timedOut returns the failure of an attempt that exceeded the step's timeout.

@@ -6,7 +6,7 @@ import (
 )
 
 const logged = `2026-11-26 16:45:22.004 UTC [7] postgres ERROR:  deadlock detected at character 481
-2026-11-26 16:45:22.004 UTC [7] postgres DETAIL:  Process 7 waits for AccessShareLock on relation 16569; blocked by process 9.
+2026-11-26 16:45:22.004 UTC [7] postgres DETAIL:  Process 7 waits for ShareLock on relation 16569; blocked by process 9.
 	Process 9 waits for AccessExclusiveLock on relation 16435 of database 5; blocked by process 7.
 	Process 7:
 	SELECT 1
