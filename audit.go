@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -78,7 +79,7 @@ type AuditFilter struct {
 
 // choice validates f.
 func (f AuditFilter) choice() (store.AuditFilter, error) {
-	limit, err := listed(f.Limit)
+	limit, err := valid.Listed(f.Limit)
 	out := store.AuditFilter{
 		Kind: string(f.Kind), Name: f.Name, Queue: f.Queue, Action: strings.ToUpper(f.Action), Actor: f.Actor,
 		Since: f.Since, Until: f.Until, Limit: limit,
@@ -90,7 +91,7 @@ func (f AuditFilter) choice() (store.AuditFilter, error) {
 	}
 	for field, value := range map[string]string{"name": f.Name, "queue": f.Queue, "action": f.Action} {
 		if value != "" {
-			errs = append(errs, validateName(field, value))
+			errs = append(errs, valid.Name(field, value))
 		}
 	}
 	if f.Actor != text.Sanitize(f.Actor, maxReason) {
@@ -98,7 +99,7 @@ func (f AuditFilter) choice() (store.AuditFilter, error) {
 	}
 	for field, t := range map[string]time.Time{"Since": f.Since, "Until": f.Until} {
 		if !t.IsZero() {
-			errs = append(errs, validateTime(field, t))
+			errs = append(errs, valid.Time(field, t))
 		}
 	}
 	if f.After != "" {

@@ -3,11 +3,16 @@ package kagzi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -259,4 +264,19 @@ func (f *RunFilter) chooses() bool {
 		f.Kind != "" || f.WaitingOn != "" || !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedSince.IsZero() ||
 		!f.EndedUntil.IsZero() || f.Paused ||
 		f.ErrorText != "" || len(f.IDs) > 0 || f.MinRecoveries > 0
+}
+
+// validateStepID refuses an ID that no step can have.
+func validateStepID(step string) error {
+	switch {
+	case step == "":
+		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
+	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") ||
+		strings.HasSuffix(step, store.CompensationID("")):
+		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function",
+			text.Quote(step))
+	case !utf8.ValidString(step) || strings.IndexFunc(step, unicode.IsControl) >= 0:
+		return fmt.Errorf("%w: the name has characters that no step's has", errStepNotFound)
+	}
+	return nil
 }

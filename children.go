@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -42,7 +43,7 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 	call.metadata = func() Metadata { return b.Metadata() }
 	cfg, err := call.config(nil)
 	c, err := b.StartChild(engine.ChildSpec{
-		Name: name, BadName: validateStepName("child", name), Workflow: call.workflow, Detached: cfg.detached,
+		Name: name, BadName: valid.StepName("child", name), Workflow: call.workflow, Detached: cfg.detached,
 		Run: func() (store.NewRun, bool, error) {
 			if err != nil {
 				return store.NewRun{}, isRefused(err), err

@@ -21,6 +21,7 @@ import (
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/starts"
 	"github.com/kagzi/kagzi/internal/topics"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -84,7 +85,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	if cfg.Codec == nil {
 		cfg.Codec = jsonCodec{}
 	}
-	err := validateNamespace(cfg.Namespace)
+	err := valid.Namespace(cfg.Namespace)
 	if pool == nil {
 		err = errors.Join(err, errors.New("kagzi: the pool is nil: make one with pgxpool.New"))
 	}
@@ -201,7 +202,7 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 		if ref == "" {
 			return uuid.Nil, errors.New("kagzi: the ID is empty: give the one that the run was started with")
 		}
-		if err := validateExternalID(string(ref)); err != nil {
+		if err := valid.ExternalID(string(ref)); err != nil {
 			return uuid.Nil, err
 		}
 		var db store.DB

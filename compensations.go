@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -40,7 +41,7 @@ func Compensate(ctx Context, name string, call Call) {
 	}
 	b.Compensate(name, func() (*engine.Registration, error) {
 		r, err := c.newRegistration(call)
-		return r, errors.Join(validateStepName("compensation", name), err)
+		return r, errors.Join(valid.StepName("compensation", name), err)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 )
 
 // TopicInfo is a topic that has events, or consumers that subscribe to it. Its JSON follows the rules of [RunInfo].
@@ -111,7 +112,7 @@ func (c *Client) Skip(ctx context.Context, consumer Consumer, topic AnyTopic, id
 		err = errors.New("kagzi: the topic is nil: give the one that has the event")
 	}
 	if err == nil {
-		err = cmp.Or(validateName("topic", topic.Name()), validateName("event ID", string(id)))
+		err = cmp.Or(valid.Name("topic", topic.Name()), valid.Name("event ID", string(id)))
 	}
 	if err == nil {
 		err = c.store.SkipEvent(ctx, cfg.tx, consumer.name, topic.Name(), string(id), cfg.Why)

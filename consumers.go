@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -90,7 +91,7 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 	cfg := c.cfg
 	cfg.LeastWake = cmp.Or(cfg.LeastWake, 30*time.Second)
 	cfg.MostWake = cmp.Or(cfg.MostWake, max(24*time.Hour, cfg.LeastWake))
-	errs := []error{validateConsumer(c.name), validatePriority(cmp.Or(cfg.Priority, 2)), validateMetadata(cfg.Metadata)}
+	errs := []error{valid.Consumer(c.name), valid.Priority(cmp.Or(cfg.Priority, 2)), valid.Metadata(cfg.Metadata)}
 	check := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf("kagzi: "+format, args...))
@@ -102,7 +103,7 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 		LeastWake: cfg.LeastWake, MostWake: cfg.MostWake, PauseOnFailure: !cfg.IgnoreFailure,
 	}
 	if cfg.Group != "" {
-		errs = append(errs, validateKey("Group", cfg.Group))
+		errs = append(errs, valid.Key("Group", cfg.Group))
 	}
 	switch {
 	case cfg.Queue == "" && len(queues) == 1:
@@ -114,7 +115,7 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 			"claim: give it one of the worker's queues, or leave it out", text.Quote(cfg.Queue))
 	}
 	if cfg.Timeout != 0 {
-		errs = append(errs, validateTimeout("Timeout", cfg.Timeout))
+		errs = append(errs, valid.Timeout("Timeout", cfg.Timeout))
 	}
 	check(cfg.LeastWake < time.Millisecond, "LeastWake is %v: give at least a millisecond", cfg.LeastWake)
 	check(cfg.MostWake < cfg.LeastWake, "MostWake %v is less than LeastWake %v", cfg.MostWake, cfg.LeastWake)
@@ -132,18 +133,11 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 			check(true, "a topic is nil: leave it out")
 			continue
 		}
-		errs = append(errs, validateName("topic", t.Name()))
+		errs = append(errs, valid.Name("topic", t.Name()))
 		check(slices.Contains(out.Topics, t.Name()), "the consumer has topic %q twice", t.Name())
 		out.Topics = append(out.Topics, t.Name())
 	}
 	return out, errors.Join(errs...)
-}
-
-func validateConsumer(name string) error {
-	if name == "" {
-		return errors.New("kagzi: the consumer's name is empty: name it in kagzi.DefineConsumer")
-	}
-	return validateName("consumer name", name)
 }
 
 // badState is badInput for a run of a consumer.
@@ -222,7 +216,7 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 	}
 	reserved := run.Reserved(t.name)
 	data, err := b.Note(engine.NoteSpec{
-		Name: name, BadName: validateStepName("Peek", name), Invalid: invalid,
+		Name: name, BadName: valid.StepName("Peek", name), Invalid: invalid,
 		Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
 			p, err := c.store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
 			if err != nil {
@@ -283,7 +277,7 @@ func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
 		ranges[topic] = append(ranges[topic], r)
 	}
 	data, err := b.Note(engine.NoteSpec{
-		Name: name, BadName: validateStepName("Reserve", name), Invalid: invalid,
+		Name: name, BadName: valid.StepName("Reserve", name), Invalid: invalid,
 		Kind: store.KindReserve, Read: func(context.Context) ([]byte, error) {
 			return json.Marshal(ranges)
 		},
@@ -312,7 +306,7 @@ func WakeAt(ctx Context, t time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := validateTime("WakeAt", t); err != nil && !t.IsZero() {
+	if err := valid.Time("WakeAt", t); err != nil && !t.IsZero() {
 		return b.Misuse(err)
 	}
 	run.Wake(t)
@@ -351,7 +345,7 @@ func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []C
 	takes []string,
 ) (changeConfig, error) {
 	cfg, err := changeOptions(opts, takes)
-	if err = cmp.Or(err, c.usable(ctx), validateConsumer(consumer.name)); err == nil {
+	if err = cmp.Or(err, c.usable(ctx), valid.Consumer(consumer.name)); err == nil {
 		err = c.checkSchema(ctx, cfg.tx)
 	}
 	return cfg, err

@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -152,7 +153,7 @@ func (c CoordinatorConfig) validate() error {
 	check(c.KeepPendingEvents < c.KeepEvents, "KeepPendingEvents is %v, and KeepEvents %v: give at least as much",
 		c.KeepPendingEvents, c.KeepEvents)
 	for _, name := range slices.Sorted(maps.Keys(c.Keep)) {
-		if err := validateName("workflow in Keep", name); err != nil {
+		if err := valid.Name("workflow in Keep", name); err != nil {
 			errs = append(errs, err)
 		}
 		keep("Keep of workflow "+text.Quote(name), c.Keep[name])

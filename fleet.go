@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -76,7 +77,7 @@ type WorkerFilter struct {
 
 // choice validates f.
 func (f WorkerFilter) choice() (store.WorkerFilter, error) {
-	limit, err := listed(f.Limit)
+	limit, err := valid.Listed(f.Limit)
 	sf := store.WorkerFilter{Queue: f.Queue, Type: f.Workflow, Limit: limit}
 	if err != nil {
 		return sf, err
@@ -92,12 +93,12 @@ func (f WorkerFilter) choice() (store.WorkerFilter, error) {
 		if text == "" {
 			continue
 		}
-		if err := validateName(field, text); err != nil {
+		if err := valid.Name(field, text); err != nil {
 			return sf, err
 		}
 	}
 	if len(f.Labels) > 0 {
-		if err := validateMetadata(f.Labels); err != nil {
+		if err := valid.Metadata(f.Labels); err != nil {
 			return sf, err
 		}
 		sf.Labels, _ = json.Marshal(f.Labels) // a map of strings always encodes
@@ -213,7 +214,7 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) err
 func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOption) (n int, err error) {
 	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
-		err = validateQueue(queue)
+		err = valid.Queue(queue)
 	}
 	if err == nil {
 		err = c.checkSchema(ctx, cfg.tx)

@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -39,7 +40,7 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 ) bool {
 	cfg, err := handleOptions(opts, "Version", "DefaultVersion")
 	version := cmp.Or(cfg.version, 1)
-	err = errors.Join(validateWorkflow(name), err)
+	err = errors.Join(valid.Workflow(name), err)
 	if fn == nil {
 		err = errors.Join(err, errors.New("kagzi: the function is nil"))
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/kagzi/kagzi/internal/plainjson"
+	"github.com/kagzi/kagzi/internal/valid"
 )
 
 // Headers go with a run to all that it starts: a tenant, a user, a traceparent. A run's headers are inherited by its
@@ -21,7 +22,7 @@ type Headers map[string]string
 
 func (h Headers) start(c *startConfig) { c.headers = h.over(c.headers) }
 
-func (h Headers) validate() error { return validateTags("Headers", "header", h) }
+func (h Headers) validate() error { return valid.Tags("Headers", "header", h) }
 
 // over returns base with h over it. It changes neither.
 func (h Headers) over(base Headers) Headers {

@@ -2,8 +2,8 @@ package kagzi
 
 import (
 	"errors"
-	"fmt"
 
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -27,25 +27,16 @@ type (
 
 func (k Key) start(c *startConfig) {
 	c.key, c.keyed = string(k), true
-	c.check(validateKey("Key", c.key))
+	c.check(valid.Key("Key", c.key))
 }
 
 func (g Group) start(c *startConfig) {
 	c.key, c.group = string(g), true
-	c.check(validateKey("Group", c.key))
+	c.check(valid.Key("Group", c.key))
 }
 
 var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one " +
 	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
-
-// validateKey is validateName for a key or a group.
-func validateKey(option, s string) error {
-	if s == "" {
-		return fmt.Errorf("kagzi: %s is empty: give what the runs are to be limited by, such as a tenant, or leave "+
-			"the option out", option)
-	}
-	return validateName(option, s)
-}
 
 // keyOrGroup returns the key that the store knows as k.
 func keyOrGroup(k store.Key) (Key, Group) {

@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -45,7 +46,7 @@ func KindOf(err error) (found kind.Kind) {
 		}
 	}()
 	if k := declaredKind(err); k != "" {
-		return cmp.Or(kind.Kind(text.Sanitize(string(k), maxNameBytes)), kind.Unknown) // it is stored
+		return cmp.Or(kind.Kind(text.Sanitize(string(k), valid.MaxNameBytes)), kind.Unknown) // it is stored
 	}
 	return classify(err)
 }

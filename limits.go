@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -24,7 +25,7 @@ type Limit string
 
 func (l Limit) step(c *stepConfig) {
 	c.limit = string(l)
-	c.check(validateLimit(string(l)))
+	c.check(valid.LimitName(string(l)))
 }
 
 // A StepLimit says how often the steps with its [Limit] may begin, and how many of them may be under way, in all
@@ -47,7 +48,7 @@ type StepLimit struct {
 }
 
 func (l StepLimit) validate() error {
-	err := errors.Join(validateLimit(l.Name), l.Rate.validate("StepLimit.Rate"))
+	err := errors.Join(valid.LimitName(l.Name), l.Rate.validate("StepLimit.Rate"))
 	if l.MaxRunning < 0 || l.MaxRunning > 1_000_000 {
 		err = errors.Join(err, fmt.Errorf("kagzi: StepLimit.MaxRunning is %d: give 1 to 1000000, or 0 for any number",
 			l.MaxRunning))
@@ -94,7 +95,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...ChangeOption
 func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...ChangeOption) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {
-		err = validateLimit(name)
+		err = valid.LimitName(name)
 	}
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
@@ -143,14 +144,14 @@ func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, 
 		err = fmt.Errorf("kagzi: the number of limits is %d: give a positive one, or 0 for 100", n)
 	}
 	if err == nil && after != "" {
-		err = validateLimit(after)
+		err = valid.LimitName(after)
 	}
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
 	}
 	var rows []store.LimitState
 	if err == nil {
-		rows, err = c.store.Limits(ctx, after, cmp.Or(min(n, mostListed), 100))
+		rows, err = c.store.Limits(ctx, after, cmp.Or(min(n, valid.MostListed), 100))
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "list limits")

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -61,7 +62,7 @@ func (c *Client) Messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 }
 
 func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]MessageInfo, error) {
-	limit, err := listed(f.Limit)
+	limit, err := valid.Listed(f.Limit)
 	if err := cmp.Or(err, f.validate()); err != nil {
 		return nil, failure.Of(kind.BadRequest, err)
 	}
@@ -131,7 +132,7 @@ func (c *Client) changeMessage(ctx context.Context, verb string, ref Ref, id ID,
 	ref = plain(ref)
 	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
-		err = validateMessageID(id)
+		err = valid.MessageID(string(id))
 	}
 	if err != nil {
 		return failure.Wrap(failure.Of(kind.BadRequest, err), "%s a message of %v", verb, named(ref))
@@ -157,12 +158,12 @@ func (c *Client) changeMessage(ctx context.Context, verb string, ref Ref, id ID,
 
 func (f MessageFilter) validate() error {
 	if f.Signal != "" {
-		if err := validateName("signal", f.Signal); err != nil {
+		if err := valid.Name("signal", f.Signal); err != nil {
 			return err
 		}
 	}
 	if f.After != "" {
-		return validateMessageID(f.After)
+		return valid.MessageID(string(f.After))
 	}
 	return nil
 }

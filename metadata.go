@@ -3,6 +3,8 @@ package kagzi
 import (
 	"encoding/json"
 	"errors"
+
+	"github.com/kagzi/kagzi/internal/valid"
 )
 
 // SetMetadata changes tags of the run, recorded under name; the rules of [Step]'s names apply. Tags that m does not
@@ -19,15 +21,15 @@ func SetMetadata(ctx Context, name string, m Metadata) error {
 	if err != nil {
 		return err
 	}
-	err = validateMetadata(m)
+	err = valid.Metadata(m)
 	if len(m) == 0 {
 		err = errors.New("kagzi: the Metadata are empty: give the tags to change")
 	}
-	return b.SetMetadata(name, validateStepName("metadata", name), m, func(whole map[string]string) error {
+	return b.SetMetadata(name, valid.StepName("metadata", name), m, func(whole map[string]string) error {
 		if err != nil {
 			return err
 		}
-		return validateMetadata(whole)
+		return valid.Metadata(whole)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 )
 
@@ -30,7 +31,7 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 	if err != nil {
 		return &Future[T]{err: err}
 	}
-	return &Future[T]{f: b.Go(name, validateStepName("branch", name), untyped(c, fn))}
+	return &Future[T]{f: b.Go(name, valid.StepName("branch", name), untyped(c, fn))}
 }
 
 // untyped returns fn without its result type, or nil if fn is nil.
@@ -151,10 +152,10 @@ func branchOptions(opts []BranchOption) (branchConfig, error) {
 func newGroupSpec(name string, members []engine.MemberSpec, hashes []string, opts []BranchOption) engine.GroupSpec {
 	cfg, invalid := branchOptions(opts)
 	for i, m := range members {
-		members[i].BadName = validateStepName("branch", m.Name)
+		members[i].BadName = valid.StepName("branch", m.Name)
 	}
 	return engine.GroupSpec{
-		Name: name, BadName: validateStepName("branch group", name), Members: members, Hashes: hashes,
+		Name: name, BadName: valid.StepName("branch group", name), Members: members, Hashes: hashes,
 		Invalid: invalid, Timeout: cfg.timeout, Concurrency: cfg.concurrency, Collect: cfg.collect,
 	}
 }

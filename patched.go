@@ -1,5 +1,7 @@
 package kagzi
 
+import "github.com/kagzi/kagzi/internal/valid"
+
 // Patched reports whether this run takes the new code path, where the code of a version was changed: true unless the
 // run passed this place before, in the old code. It decides by the history: false if that has a record behind this
 // place on this branch: of a step, sleep or child, of a [WaitSignal] that has a [Timeout] or has read its message, or
@@ -23,5 +25,5 @@ func Patched(ctx Context, change string) bool {
 	if err != nil {
 		panic(err) // there is no run to fail
 	}
-	return b.Patched(change, validateStepName("change", change))
+	return b.Patched(change, valid.StepName("change", change))
 }

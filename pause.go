@@ -3,13 +3,13 @@ package kagzi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -81,7 +81,7 @@ func (t Target) stored() (store.Pause, error) {
 		"group": t.Group,
 	} {
 		if err == nil && name != "" {
-			err = validateName(field, name)
+			err = valid.Name(field, name)
 		}
 	}
 	return p, err
@@ -239,11 +239,4 @@ func (c *Client) UnpauseRuns(ctx context.Context, f RunFilter, opts ...ChangeOpt
 		},
 	}
 	return c.bulk(ctx, f, v, err)
-}
-
-func validatePercent(n int) error {
-	if n < 1 || n > 99 {
-		return fmt.Errorf("kagzi: Percent is %d: give 1 to 99, or leave it out to end the pause", n)
-	}
-	return nil
 }

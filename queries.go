@@ -18,6 +18,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -235,14 +236,14 @@ func (c *Client) choice(f RunFilter) (store.Filter, error) {
 }
 
 func (c *Client) chosen(f RunFilter) (store.Filter, error) {
-	limit, err := listed(f.Limit)
+	limit, err := valid.Listed(f.Limit)
 	sf := store.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn,
 		Since: f.Since, Until: f.Until, EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused,
 		ErrorText: f.ErrorText, Limit: limit, Payloads: f.Payloads, MinRecoveries: f.MinRecoveries,
 	}
-	if err := errors.Join(err, validateTime("Since", f.Since), validateTime("Until", f.Until),
-		validateTime("EndedSince", f.EndedSince), validateTime("EndedUntil", f.EndedUntil)); err != nil {
+	if err := errors.Join(err, valid.Time("Since", f.Since), valid.Time("Until", f.Until),
+		valid.Time("EndedSince", f.EndedSince), valid.Time("EndedUntil", f.EndedUntil)); err != nil {
 		return sf, err
 	}
 	if !utf8.ValidString(f.ErrorText) || strings.ContainsRune(f.ErrorText, 0) {
@@ -258,7 +259,7 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 	}
 	for word := range strings.SplitSeq(f.WaitingOn, " ") {
 		if word != "" {
-			if err := validateName("WaitingOn", word); err != nil {
+			if err := valid.Name("WaitingOn", word); err != nil {
 				return sf, err
 			}
 		}
@@ -282,7 +283,7 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 		}
 	}
 	if len(f.Metadata) > 0 {
-		if err := validateMetadata(f.Metadata); err != nil {
+		if err := valid.Metadata(f.Metadata); err != nil {
 			return sf, err
 		}
 		sf.Metadata, _ = json.Marshal(f.Metadata)
@@ -301,7 +302,7 @@ func (c *Client) chosen(f RunFilter) (store.Filter, error) {
 		if text == "" {
 			continue
 		}
-		if err := validateName(field, text); err != nil {
+		if err := valid.Name(field, text); err != nil {
 			return sf, err
 		}
 	}

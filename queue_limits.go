@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -65,7 +66,7 @@ func (l KeyLimits) validate(field string) error {
 }
 
 func (l QueueLimits) validate() error {
-	err := errors.Join(validateQueue(l.Queue), l.Rate.validate("QueueLimits.Rate"),
+	err := errors.Join(valid.Queue(l.Queue), l.Rate.validate("QueueLimits.Rate"),
 		l.EachKey.validate("QueueLimits.EachKey"))
 	if l.EachKey.Weight != 0 {
 		err = errors.Join(err, errors.New("kagzi: QueueLimits.EachKey has a Weight: all keys have the same one then; "+
@@ -105,7 +106,7 @@ func (c *Client) SetQueue(ctx context.Context, l QueueLimits, opts ...ChangeOpti
 func (c *Client) SetKey(ctx context.Context, queue string, key Key, l KeyLimits, opts ...ChangeOption) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {
-		err = errors.Join(validateQueue(queue), validateKey("Key", string(key)), l.validate("KeyLimits"))
+		err = errors.Join(valid.Queue(queue), valid.Key("Key", string(key)), l.validate("KeyLimits"))
 	}
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
@@ -245,7 +246,7 @@ func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 	default:
 		for _, n := range []struct{ field, name string }{{"queue", f.Queue}, {"Prefix", f.Prefix}, {"After", f.After}} {
 			if n.name != "" {
-				err = errors.Join(err, validateName(n.field, n.name))
+				err = errors.Join(err, valid.Name(n.field, n.name))
 			}
 		}
 	}

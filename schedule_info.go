@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/timetable"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -78,7 +79,7 @@ func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, er
 }
 
 func (c *Client) schedule(ctx context.Context, name string) (*store.Template, error) {
-	err := validateName("schedule name", name)
+	err := valid.Name("schedule name", name)
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
 	}
@@ -98,7 +99,7 @@ type ScheduleFilter struct {
 // ListSchedules returns the schedules that f selects, in the byte order of their names. For the next page, set f.After
 // to the name of the last one.
 func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]ScheduleInfo, error) {
-	limit, err := listed(f.Limit)
+	limit, err := valid.Listed(f.Limit)
 	if err != nil {
 		return nil, failure.Wrap(err, "list schedules")
 	}
@@ -106,7 +107,7 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 		if text == "" {
 			continue
 		}
-		if err := validateName(field, text); err != nil {
+		if err := valid.Name(field, text); err != nil {
 			return nil, failure.Wrap(err, "list schedules")
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/timetable"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -88,7 +89,7 @@ const (
 
 // validate checks all but the run.
 func (s *Schedule) validate() error {
-	errs := []error{validateName("schedule name", s.Name)}
+	errs := []error{valid.Name("schedule name", s.Name)}
 	check := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf("kagzi: "+format, args...))
@@ -112,7 +113,7 @@ func (s *Schedule) validate() error {
 		"and 24h (a time.Duration counts nanoseconds: 30*time.Second)", s.Jitter)
 	check(!s.Start.IsZero() && !s.End.IsZero() && s.End.Before(s.Start), "End %s is before Start %s",
 		s.End.Format(time.RFC3339), s.Start.Format(time.RFC3339))
-	errs = append(errs, validateTime("Start", s.Start), validateTime("End", s.End),
+	errs = append(errs, valid.Time("Start", s.Start), valid.Time("End", s.End),
 		duration.CheckLength("Every", s.Every),
 		duration.CheckLength("CatchUpAge", s.CatchUpAge))
 	return errors.Join(errs...)
@@ -226,7 +227,7 @@ func decideBefore(t *store.Template, now time.Time) *store.Firing {
 func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string,
 	edit func(time.Time, *store.Template) (*store.Edit, error),
 ) error {
-	err := validateName("schedule name", name)
+	err := valid.Name("schedule name", name)
 	if err == nil {
 		err = c.checkSchema(ctx, tx)
 	}
@@ -392,7 +393,7 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 ) (int, error) {
 	cfg, err := changeOptions(opts, everyVerb)
 	if err == nil {
-		err = errors.Join(validateTime("from", from), validateTime("until", until))
+		err = errors.Join(valid.Time("from", from), valid.Time("until", until))
 	}
 	if err == nil && until.Before(from) {
 		err = fmt.Errorf("kagzi: until %s is before from %s", until.Format(time.RFC3339), from.Format(time.RFC3339))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/valid"
 )
 
 func (o inTx) start(c *startConfig) {
@@ -26,7 +27,7 @@ func (o inTx) validate() error {
 
 func (o Queue) start(c *startConfig) {
 	c.queue = string(o)
-	c.check(validateQueue(string(o)))
+	c.check(valid.Queue(string(o)))
 }
 
 func (o Delay) start(c *startConfig) {
@@ -36,27 +37,27 @@ func (o Delay) start(c *startConfig) {
 
 func (o At) start(c *startConfig) {
 	c.at, c.delay = time.Time(o), 0
-	c.check(validateAt(c.at))
+	c.check(valid.At(c.at))
 }
 
 func (o Priority) start(c *startConfig) {
 	c.priority = int(o)
-	c.check(validatePriority(c.priority))
+	c.check(valid.Priority(c.priority))
 }
 
 func (o Version) start(c *startConfig) {
 	c.version = int(o)
-	c.check(validateVersion(c.version))
+	c.check(valid.Version(c.version))
 }
 
 func (o Metadata) start(c *startConfig) {
 	c.metadata = o
-	c.check(validateMetadata(o))
+	c.check(valid.Metadata(o))
 }
 
 func (o Timeout) start(c *startConfig) {
 	c.timeout = time.Duration(o)
-	c.check(validateTimeout("timeout", c.timeout))
+	c.check(valid.Timeout("timeout", c.timeout))
 }
 
 func (p RetryPolicy) start(c *startConfig) {
@@ -68,7 +69,7 @@ func (detached) start(c *startConfig) { c.detached = true }
 
 func (o Timeout) step(c *stepConfig) {
 	c.timeout = time.Duration(o)
-	c.check(validateTimeout("timeout", c.timeout))
+	c.check(valid.Timeout("timeout", c.timeout))
 }
 
 func (p RetryPolicy) step(c *stepConfig) {
@@ -87,7 +88,7 @@ func (repeatable) step(c *stepConfig) { c.repeatable = true }
 
 func (o Timeout) branch(c *branchConfig) {
 	c.timeout = time.Duration(o)
-	c.check(validateTimeout("timeout", c.timeout))
+	c.check(valid.Timeout("timeout", c.timeout))
 }
 
 func (o Concurrency) branch(c *branchConfig) {
@@ -129,7 +130,7 @@ func (dryRun) change(c *changeConfig)   { c.setDry() }
 
 func (g Grace) change(c *changeConfig) {
 	c.grace = time.Duration(g)
-	c.check(validateTimeout("grace", c.grace))
+	c.check(valid.Timeout("grace", c.grace))
 	c.only("Grace", "Grace is for Cancel and CancelAll, which wait for steps under way: leave it out")
 }
 
@@ -143,7 +144,7 @@ func (f forgetSteps) change(c *changeConfig) {
 
 func (p Percent) change(c *changeConfig) {
 	c.percent = int(p)
-	c.check(validatePercent(c.percent))
+	c.check(valid.Percent(c.percent))
 	c.only("Percent", "Percent is for Unpause: leave it out")
 }
 
@@ -154,7 +155,7 @@ func (park) change(c *changeConfig) {
 
 func (v Version) handle(c *handleConfig) {
 	c.version = int(v)
-	c.check(validateVersion(c.version))
+	c.check(valid.Version(c.version))
 }
 
 func (defaultVersion) handle(c *handleConfig) {
@@ -175,7 +176,7 @@ func (dryRun) restart(c *restartConfig)   { c.setDry() }
 
 func (v Version) restart(c *restartConfig) {
 	c.run.Version = int(v)
-	c.check(validateVersion(c.run.Version))
+	c.check(valid.Version(c.run.Version))
 }
 
 func (inheritCompensations) restart(c *restartConfig) {
@@ -200,12 +201,12 @@ func (dryRun) update(c *updateConfig)   { c.setDry() }
 
 func (q Queue) update(c *updateConfig) {
 	c.update.Queue, c.changes = string(q), true
-	c.check(validateQueue(string(q)))
+	c.check(valid.Queue(string(q)))
 }
 
 func (p Priority) update(c *updateConfig) {
 	c.update.Priority, c.changes = int(p), true
-	c.check(validatePriority(int(p)))
+	c.check(valid.Priority(int(p)))
 }
 
 func (d Delay) update(c *updateConfig) {
@@ -215,7 +216,7 @@ func (d Delay) update(c *updateConfig) {
 
 func (t At) update(c *updateConfig) {
 	c.setDue(0, time.Time(t))
-	c.check(validateAt(time.Time(t)))
+	c.check(valid.At(time.Time(t)))
 }
 
 // setDue lets the run be due a time from now, or at a time.
@@ -225,7 +226,7 @@ func (c *updateConfig) setDue(delay time.Duration, at time.Time) {
 
 func (v Version) update(c *updateConfig) {
 	c.setVersion(int(v))
-	c.check(validateVersion(int(v)))
+	c.check(valid.Version(int(v)))
 }
 
 func (defaultVersion) update(c *updateConfig) { c.setVersion(0) }
@@ -238,16 +239,16 @@ func (c *updateConfig) setVersion(version int) {
 func (m Metadata) update(c *updateConfig) {
 	c.update.SetMetadata, c.changes = true, true
 	c.update.Metadata, _ = json.Marshal(m) // a map of strings always encodes
-	c.check(validateMetadata(m))
+	c.check(valid.Metadata(m))
 }
 
 func (id ID) start(c *startConfig) {
 	c.id = string(id)
-	c.check(validateNewID(string(id)))
+	c.check(valid.NewID(string(id)))
 }
 
 func (id ID) restart(c *restartConfig) {
 	c.run.ExternalID = string(id)
-	c.check(validateNewID(string(id)))
+	c.check(valid.NewID(string(id)))
 	c.only("ID", "an ID is that of one run: leave it out, and each new run has the ID of its old one")
 }

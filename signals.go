@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -77,19 +78,12 @@ func (m Message) validate() error {
 	}
 	err := m.signal.validate()
 	if err == nil && m.identified {
-		err = validateMessageID(m.id)
+		err = valid.MessageID(string(m.id))
 	}
 	if err == nil {
 		err = m.headers.validate()
 	}
 	return err
-}
-
-func validateMessageID(id ID) error {
-	if id == "" {
-		return errors.New("kagzi: the message's ID is empty: give what identifies the message, or leave it out")
-	}
-	return validateName("message ID", string(id))
 }
 
 type signalName struct {
@@ -105,7 +99,7 @@ func (n signalName) String() string {
 }
 
 func (n signalName) validate() error {
-	err := validateStepName("signal name", n.name)
+	err := valid.StepName("signal name", n.name)
 	if err != nil || !n.keyed {
 		return err
 	}
@@ -113,7 +107,7 @@ func (n signalName) validate() error {
 		return fmt.Errorf("kagzi: the key of signal %s is empty: give what the signal is about, or leave For out",
 			text.Quote(n.name))
 	}
-	return cmp.Or(validateName("signal key", n.key), validateName("signal", n.String()))
+	return cmp.Or(valid.Name("signal key", n.key), valid.Name("signal", n.String()))
 }
 
 // stepName returns the name under which a wait for the signal is recorded: "approved:call-7". It encodes '/', which
@@ -311,7 +305,7 @@ func waitTimeout(given []Timeout) (time.Duration, error) {
 	case 0:
 		return 0, nil
 	case 1:
-		return time.Duration(given[0]), validateTimeout("timeout", time.Duration(given[0]))
+		return time.Duration(given[0]), valid.Timeout("timeout", time.Duration(given[0]))
 	}
 	return 0, fmt.Errorf("kagzi: there are %d timeouts: give one", len(given))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/valid"
 )
 
 // Sleep returns when d has passed, in whatever process. Meanwhile the run holds no goroutine, slot or connection,
@@ -36,7 +37,7 @@ func sleep(ctx Context, name string, invalid error, length func(now time.Time) t
 		return err
 	}
 	return b.Sleep(engine.SleepSpec{
-		Name: name, BadName: validateStepName("sleep", name), Invalid: invalid,
+		Name: name, BadName: valid.StepName("sleep", name), Invalid: invalid,
 		Length: length,
 	})
 }

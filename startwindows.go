@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -93,7 +94,7 @@ func (b Batch) start(c *startConfig) {
 	c.called.window, c.called.batch = c.name(c.called.window, true, "Batch"), c.called.batch || c.ofCall
 }
 
-func (p OncePer) validate() error { return validateTimeout("OncePer", time.Duration(p)) }
+func (p OncePer) validate() error { return valid.Timeout("OncePer", time.Duration(p)) }
 
 func (d Debounce) validate() error {
 	errs := []error{duration.Check("Debounce.Delay", d.Delay), duration.Check("Debounce.Max", d.Max)}
@@ -103,7 +104,7 @@ func (d Debounce) validate() error {
 	if d.Key == "" {
 		errs = append(errs, errors.New("kagzi: Debounce.Key is empty: give what is debounced, such as a document's ID"))
 	} else {
-		errs = append(errs, validateName("Debounce.Key", d.Key))
+		errs = append(errs, valid.Name("Debounce.Key", d.Key))
 	}
 	if d.Max != 0 && d.Max < d.Delay {
 		errs = append(errs, fmt.Errorf("kagzi: Debounce.Max is %v, less than Delay, %v: give more, or leave it out "+
@@ -115,7 +116,7 @@ func (d Debounce) validate() error {
 func (b Batch) validate() error {
 	errs := []error{duration.Check("Batch.Within", b.Within)}
 	if b.Key != "" {
-		errs = append(errs, validateName("Batch.Key", b.Key))
+		errs = append(errs, valid.Name("Batch.Key", b.Key))
 	}
 	if b.Most < 0 || b.Most > maxBatch {
 		errs = append(errs, fmt.Errorf("kagzi: Batch.Most is %d: give 1 to %d, or leave it out for 100",

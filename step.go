@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 )
 
@@ -134,7 +135,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 		err = errors.New("kagzi: the function is nil")
 	}
 	s.StepSpec = engine.StepSpec{
-		Name: name, BadName: validateStepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
+		Name: name, BadName: valid.StepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
 		Tx: tx, Isolation: pgx.TxIsoLevel(s.isolation), Timeout: s.timeout, Repeatable: s.repeatable,
 		Limit: s.limit, Retry: s,
 	}

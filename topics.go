@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -175,31 +175,22 @@ func (t Topic[T]) validate() error {
 	if t.own {
 		return nil
 	}
-	return validateTopic(t.name)
-}
-
-func validateTopic(name string) error {
-	err := validateName("topic", name)
-	if err == nil && strings.HasPrefix(name, "kagzi.") {
-		err = fmt.Errorf("kagzi: topic %s: names that begin with \"kagzi.\" are for topics in which Kagzi publishes: "+
-			"use another", text.Quote(name))
-	}
-	return err
+	return valid.Topic(t.name)
 }
 
 func (e *NewEvent) validate() error {
 	if e.decodable == nil {
 		return errors.New("kagzi: the NewEvent is empty: make one with Topic.With")
 	}
-	err := validateTopic(e.topic)
+	err := valid.Topic(e.topic)
 	if err == nil && e.named && e.id == "" {
 		err = errors.New("kagzi: the event's ID is empty: give what identifies the event, or leave WithID out")
 	}
 	if err == nil && e.named {
-		err = validateName("event ID", string(e.id))
+		err = valid.Name("event ID", string(e.id))
 	}
 	if err == nil && e.title != "" {
-		err = validateName("title of an event", e.title)
+		err = valid.Name("title of an event", e.title)
 	}
 	return err
 }
@@ -231,7 +222,7 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 		return err
 	}
 	return b.Publish(engine.PublishSpec{
-		Name: name, BadName: validateStepName("publish", name),
+		Name: name, BadName: valid.StepName("publish", name),
 		Events: func() ([]*store.NewEvent, bool, error) {
 			if len(events) > mostEvents {
 				return nil, true, fmt.Errorf("kagzi: there are %d events, and one Publish takes up to %d: make "+

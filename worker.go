@@ -22,6 +22,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -156,13 +157,13 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 	check(given.Queue != "" && given.Queues != nil, "Queue and Queues are set: give one of them")
 	check(given.Queues != nil && len(given.Queues) == 0, "Queues is empty: give at least one queue, or leave it out")
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
-		errs = append(errs, validateShare(name, c.Queues[name]))
+		errs = append(errs, valid.Share(name, c.Queues[name]))
 	}
 	if c.Build != "" {
-		errs = append(errs, validateName("Build", c.Build))
+		errs = append(errs, valid.Name("Build", c.Build))
 	}
 	if c.Labels != nil {
-		errs = append(errs, validateMetadata(c.Labels))
+		errs = append(errs, valid.Metadata(c.Labels))
 	}
 	if given.Coordinator.StaleAfter == 0 {
 		c.Coordinator.StaleAfter = max(c.StaleAfter, time.Second)

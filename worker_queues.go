@@ -7,6 +7,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 )
 
 // AddQueue makes the worker claim runs from one more queue, or changes the share of one of its queues: see
@@ -16,7 +17,7 @@ import (
 func (w *Worker) AddQueue(queue string, share int) error {
 	err := w.made()
 	if err == nil {
-		err = validateShare(queue, share)
+		err = valid.Share(queue, share)
 	}
 	if err != nil {
 		return failure.Wrap(err, "add queue")
@@ -35,7 +36,7 @@ func (w *Worker) AddQueue(queue string, share int) error {
 func (w *Worker) RemoveQueue(queue string) error {
 	err := w.made()
 	if err == nil {
-		err = validateQueue(queue)
+		err = valid.Queue(queue)
 	}
 	if err != nil {
 		return failure.Wrap(err, "remove queue")

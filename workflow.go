@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -59,9 +60,9 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 	each(c.opts, &cfg.given, set)
 	if cfg.inherits && c.metadata != nil {
 		cfg.metadata = Headers(cfg.metadata).over(Headers(c.metadata()))
-		cfg.check(validateMetadata(cfg.metadata))
+		cfg.check(valid.Metadata(cfg.metadata))
 	}
-	if err := cmp.Or(cfg.validate(), validateWorkflow(c.workflow), c.refuse(&cfg)); err != nil {
+	if err := cmp.Or(cfg.validate(), valid.Workflow(c.workflow), c.refuse(&cfg)); err != nil {
 		return cfg, err
 	}
 	var err error
@@ -151,7 +152,7 @@ func (cfg *startConfig) validate() error {
 	if cfg.keyed && cfg.group {
 		cfg.check(errKeyAndGroup)
 	}
-	if end := cfg.at.Add(cfg.timeout).UTC(); validateTime("At", cfg.at) == nil && end.Year() > 9999 {
+	if end := cfg.at.Add(cfg.timeout).UTC(); valid.Time("At", cfg.at) == nil && end.Year() > 9999 {
 		cfg.check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999",
 			cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
 	}

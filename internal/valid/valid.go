@@ -1,4 +1,6 @@
-package kagzi
+// Package valid refuses names, times and numbers that cannot be stored, before any SQL. Its errors tell the caller of
+// package kagzi what to do.
+package valid
 
 import (
 	"errors"
@@ -17,20 +19,21 @@ import (
 )
 
 const (
-	maxNameBytes       = 255
+	// MaxNameBytes is the length of the longest name.
+	MaxNameBytes       = 255
 	maxMetadataEntries = 64
 	maxMetadataBytes   = 16 << 10 // of keys and values together
 )
 
-// validateName refuses an invalid name of a workflow, queue, signal, schedule or build. field says whose name it is:
+// Name refuses an invalid name of a workflow, queue, signal, schedule or build. field says whose name it is:
 // "queue".
-func validateName(field, s string) error {
+func Name(field, s string) error {
 	switch {
 	case s == "":
 		return fmt.Errorf("kagzi: %s is empty", field)
-	case len(s) > maxNameBytes:
+	case len(s) > MaxNameBytes:
 		return fmt.Errorf("kagzi: %s %s has %d bytes: at most %d are allowed", field, text.Quote(s), len(s),
-			maxNameBytes)
+			MaxNameBytes)
 	case !utf8.ValidString(s):
 		return fmt.Errorf("kagzi: %s %s is not valid UTF-8", field, text.Quote(s))
 	}
@@ -44,9 +47,9 @@ func validateName(field, s string) error {
 // maxShare is the largest share of a queue: more would only lose the fractions of others.
 const maxShare = 1_000_000
 
-// validateShare validates the name of a worker's queue, and its share.
-func validateShare(queue string, share int) error {
-	if err := validateQueue(queue); err != nil {
+// Share validates the name of a worker's queue, and its share.
+func Share(queue string, share int) error {
+	if err := Queue(queue); err != nil {
 		return err
 	}
 	if share < 1 || share > maxShare {
@@ -56,33 +59,33 @@ func validateShare(queue string, share int) error {
 	return nil
 }
 
-// validateQueue is validateName for a queue. Its error for an empty name names the default queue.
-func validateQueue(s string) error {
+// Queue is Name for a queue. Its error for an empty name names the default queue.
+func Queue(s string) error {
 	if s == "" {
 		return errors.New(`kagzi: the queue's name is empty: the default one is "default"`)
 	}
-	return validateName("queue", s)
+	return Name("queue", s)
 }
 
-// validateLimit is validateName for a limit on steps.
-func validateLimit(s string) error {
+// LimitName is Name for a limit on steps.
+func LimitName(s string) error {
 	if s == "" {
 		return errors.New("kagzi: the limit's name is empty: give the name of a limit that Client.SetLimit sets")
 	}
-	return validateName("limit", s)
+	return Name("limit", s)
 }
 
-// validateWorkflow is validateName for a workflow: a zero Workflow and a zero Call have an empty name.
-func validateWorkflow(s string) error {
+// Workflow is Name for a workflow: a zero Workflow and a zero Call have an empty name.
+func Workflow(s string) error {
 	if s == "" {
 		return errors.New("kagzi: workflow name is empty: name it in kagzi.Define, and make a Call with Workflow.With")
 	}
-	return validateName("workflow name", s)
+	return Name("workflow name", s)
 }
 
-// validateNamespace is validateName for a namespace: in a notification a ':' ends it.
-func validateNamespace(s string) error {
-	if err := validateName("namespace", s); err != nil {
+// Namespace is Name for a namespace: in a notification a ':' ends it.
+func Namespace(s string) error {
+	if err := Name("namespace", s); err != nil {
 		return err
 	}
 	if strings.Contains(s, ":") {
@@ -91,13 +94,13 @@ func validateNamespace(s string) error {
 	return nil
 }
 
-// validateStepName is validateName for a step or branch: '/' ends a branch's name, '#' precedes the count
+// StepName is Name for a step or branch: '/' ends a branch's name, '#' precedes the count
 // of a repeated one.
-func validateStepName(field, s string) error {
+func StepName(field, s string) error {
 	if s == "" {
 		return fmt.Errorf("kagzi: the %s's name is empty", strings.TrimSuffix(field, " name"))
 	}
-	if err := validateName(field, s); err != nil {
+	if err := Name(field, s); err != nil {
 		return err
 	}
 	if i := strings.IndexAny(s, "#/"); i >= 0 {
@@ -108,82 +111,82 @@ func validateStepName(field, s string) error {
 	return nil
 }
 
-// validateExternalID is validateName for the caller's ID of a run.
-func validateExternalID(s string) error {
+// ExternalID is Name for the caller's ID of a run.
+func ExternalID(s string) error {
 	if s == "" {
 		return fmt.Errorf("kagzi: ID is empty: give what identifies the run, such as an order number, or leave the " +
 			"option out")
 	}
-	return validateName("ID", s)
+	return Name("ID", s)
 }
 
-// validateNewID is validateExternalID for a run that is started: the runs of consumers have IDs of their own.
-func validateNewID(s string) error {
+// NewID is ExternalID for a run that is started: the runs of consumers have IDs of their own.
+func NewID(s string) error {
 	if reserved := store.RunOfConsumer(""); strings.HasPrefix(s, reserved) {
 		return fmt.Errorf("kagzi: ID %s begins with %q, as the IDs of the runs of consumers do: give another one",
 			text.Quote(s), reserved)
 	}
-	return validateExternalID(s)
+	return ExternalID(s)
 }
 
-// validateTimeout refuses a timeout that must be a mistake.
-func validateTimeout(field string, d time.Duration) error {
+// Timeout refuses a timeout that must be a mistake.
+func Timeout(field string, d time.Duration) error {
 	if d == 0 {
 		return fmt.Errorf("kagzi: %s is 0: leave the option out instead", field)
 	}
 	return duration.Check(field, d)
 }
 
-// mostListed is the most rows that a list asks the database for, whose numbers of rows have 32 bits.
-const mostListed = 1 << 30
+// MostListed is the most rows that a list asks the database for, whose numbers of rows have 32 bits.
+const MostListed = 1 << 30
 
-// listed returns how many rows a list returns whose filter has the Limit. A larger Limit than mostListed means all
+// Listed returns how many rows a list returns whose filter has the Limit. A larger Limit than MostListed means all
 // rows.
-func listed(limit int) (int, error) {
+func Listed(limit int) (int, error) {
 	switch {
 	case limit < 0:
 		return 0, fmt.Errorf("kagzi: Limit is %d: give a positive number, or leave it out for 100", limit)
 	case limit == 0:
 		return 100, nil
 	}
-	return min(limit, mostListed), nil
+	return min(limit, MostListed), nil
 }
 
-// validateTime refuses a time that cannot be stored, or not be written as text everywhere. field says whose time it is.
+// Time refuses a time that cannot be stored, or not be written as text everywhere. field says whose time it is.
 // The zero time is in the year 1, and allowed.
-func validateTime(field string, t time.Time) error {
+func Time(field string, t time.Time) error {
 	if y := t.UTC().Year(); y < 1 || y > 9999 {
 		return fmt.Errorf("kagzi: %s is in the year %d: give a time from the year 1 to 9999", field, y)
 	}
 	return nil
 }
 
-func validateAt(t time.Time) error {
+func At(t time.Time) error {
 	if t.IsZero() {
 		return errors.New("kagzi: At is the zero time: leave the option out")
 	}
-	return validateTime("At", t)
+	return Time("At", t)
 }
 
-func validatePriority(p int) error {
+func Priority(p int) error {
 	if p < 1 || p > 4 {
 		return fmt.Errorf("kagzi: Priority is %d: use 1 (first) to 4 (last)", p)
 	}
 	return nil
 }
 
-func validateVersion(v int) error {
+func Version(v int) error {
 	if v < 1 || v > math.MaxInt32 {
 		return fmt.Errorf("kagzi: Version is %d: use 1 or more, up to %d", v, math.MaxInt32)
 	}
 	return nil
 }
 
-// validateMetadata refuses tags that cannot be stored or searched. It names the first bad key in order.
-func validateMetadata(m map[string]string) error { return validateTags("Metadata", "Metadata key", m) }
+// Metadata refuses tags that cannot be stored or searched. It names the first bad key in order.
+func Metadata(m map[string]string) error { return Tags("Metadata", "Metadata key", m) }
 
-// validateTags is validateMetadata for tags that errors call by that name, and whose keys they call key.
-func validateTags(name, key string, m map[string]string) error {
+// Tags is Metadata for tags that errors call by that name, and whose keys they call key.
+func Tags(name, key string, m map[string]string) error {
 	if len(m) > maxMetadataEntries {
 		return fmt.Errorf("kagzi: %s has %d entries: at most %d are allowed", name, len(m), maxMetadataEntries)
 	}
@@ -193,7 +196,7 @@ func validateTags(name, key string, m map[string]string) error {
 		if k == "" {
 			return fmt.Errorf("kagzi: %s is empty: give each value a name", key)
 		}
-		if err := validateName(key, k); err != nil {
+		if err := Name(key, k); err != nil {
 			return err
 		}
 		if !utf8.ValidString(v) {
@@ -212,17 +215,41 @@ func validateTags(name, key string, m map[string]string) error {
 	return nil
 }
 
-// validateStepID refuses an ID that no step can have.
-func validateStepID(step string) error {
-	switch {
-	case step == "":
-		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
-	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") ||
-		strings.HasSuffix(step, store.CompensationID("")):
-		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function",
-			text.Quote(step))
-	case !utf8.ValidString(step) || strings.IndexFunc(step, unicode.IsControl) >= 0:
-		return fmt.Errorf("%w: the name has characters that no step's has", errStepNotFound)
+// Key is Name for a key or a group.
+func Key(option, s string) error {
+	if s == "" {
+		return fmt.Errorf("kagzi: %s is empty: give what the runs are to be limited by, such as a tenant, or leave "+
+			"the option out", option)
+	}
+	return Name(option, s)
+}
+
+func Percent(n int) error {
+	if n < 1 || n > 99 {
+		return fmt.Errorf("kagzi: Percent is %d: give 1 to 99, or leave it out to end the pause", n)
 	}
 	return nil
+}
+
+func MessageID(id string) error {
+	if id == "" {
+		return errors.New("kagzi: the message's ID is empty: give what identifies the message, or leave it out")
+	}
+	return Name("message ID", id)
+}
+
+func Topic(name string) error {
+	err := Name("topic", name)
+	if err == nil && strings.HasPrefix(name, "kagzi.") {
+		err = fmt.Errorf("kagzi: topic %s: names that begin with \"kagzi.\" are for topics in which Kagzi publishes: "+
+			"use another", text.Quote(name))
+	}
+	return err
+}
+
+func Consumer(name string) error {
+	if name == "" {
+		return errors.New("kagzi: the consumer's name is empty: name it in kagzi.DefineConsumer")
+	}
+	return Name("consumer name", name)
 }

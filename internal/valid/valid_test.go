@@ -1,4 +1,4 @@
-package kagzi
+package valid
 
 import (
 	"fmt"
@@ -58,10 +58,10 @@ func TestValidateNames(t *testing.T) {
 				err   error
 				ok    bool
 			}{
-				{"queue", validateName("queue", test.given), test.want.name},
-				{"namespace", validateNamespace(test.given), test.want.namespace},
-				{"branch name", validateStepName("branch name", test.given), test.want.step},
-				{"ID", validateExternalID(test.given), test.want.id},
+				{"queue", Name("queue", test.given), test.want.name},
+				{"namespace", Namespace(test.given), test.want.namespace},
+				{"branch name", StepName("branch name", test.given), test.want.step},
+				{"ID", ExternalID(test.given), test.want.id},
 			} {
 				if (check.err == nil) != check.ok {
 					t.Errorf("%s: got %v", check.field, check.err)
@@ -90,19 +90,19 @@ func checkRefusal(t *testing.T, field string, err error) {
 func TestValidateNameSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
-		`kagzi: queue is empty`: validateName("queue", ""),
+		`kagzi: queue is empty`: Name("queue", ""),
 		`kagzi: queue "` + strings.Repeat("x", 40) +
-			`"… has 300 bytes: at most 255 are allowed`: validateName("queue", strings.Repeat("x", 300)),
+			`"… has 300 bytes: at most 255 are allowed`: Name("queue", strings.Repeat("x", 300)),
 		// cut between characters
 		`kagzi: queue "` + strings.Repeat("尺", 13) +
-			`"… has 258 bytes: at most 255 are allowed`: validateName("queue", strings.Repeat("尺", 86)),
-		`kagzi: queue "a\xff" is not valid UTF-8`:                                                                           validateName("queue", "a\xff"),
-		`kagzi: queue "a\nb" contains the control character U+000A: remove it`:                                              validateName("queue", "a\nb"),
-		`kagzi: namespace "a:b" contains ':': use another character, such as '-' or '.'`:                                    validateNamespace("a:b"),
-		`kagzi: step name "a/b" contains '/': Kagzi uses it in names of its own; use another character, such as '-' or ':'`: validateStepName("step name", "a/b"),
-		`kagzi: the step's name is empty`:                                                                                   validateStepName("step", ""),
-		`kagzi: the queue's name is empty: the default one is "default"`:                                                    validateQueue(""),
-		`kagzi: ID is empty: give what identifies the run, such as an order number, or leave the option out`:                validateExternalID(""),
+			`"… has 258 bytes: at most 255 are allowed`: Name("queue", strings.Repeat("尺", 86)),
+		`kagzi: queue "a\xff" is not valid UTF-8`:                                                                           Name("queue", "a\xff"),
+		`kagzi: queue "a\nb" contains the control character U+000A: remove it`:                                              Name("queue", "a\nb"),
+		`kagzi: namespace "a:b" contains ':': use another character, such as '-' or '.'`:                                    Namespace("a:b"),
+		`kagzi: step name "a/b" contains '/': Kagzi uses it in names of its own; use another character, such as '-' or ':'`: StepName("step name", "a/b"),
+		`kagzi: the step's name is empty`:                                                                                   StepName("step", ""),
+		`kagzi: the queue's name is empty: the default one is "default"`:                                                    Queue(""),
+		`kagzi: ID is empty: give what identifies the run, such as an order number, or leave the option out`:                ExternalID(""),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
@@ -116,10 +116,10 @@ func FuzzValidateNames(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		for field, err := range map[string]error{
-			"queue":     validateName("queue", s),
-			"namespace": validateNamespace(s),
-			"step":      validateStepName("step", s),
-			"ID":        validateExternalID(s),
+			"queue":     Name("queue", s),
+			"namespace": Namespace(s),
+			"step":      StepName("step", s),
+			"ID":        ExternalID(s),
 		} {
 			if err != nil {
 				checkRefusal(t, field, err)
@@ -138,7 +138,7 @@ func FuzzValidateNames(f *testing.F) {
 func TestValidateTimeout(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{time.Microsecond, 30 * time.Second, duration.Longest} {
-		if err := validateTimeout("Timeout", d); err != nil {
+		if err := Timeout("Timeout", d); err != nil {
 			t.Error(err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestValidateTimeout(t *testing.T) {
 
 		duration.Longest + 1: "kagzi: Timeout is 36525 days 1ns: give at most 36525 days, a hundred years",
 	} {
-		if err := validateTimeout("Timeout", d); err == nil || err.Error() != want {
+		if err := Timeout("Timeout", d); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
@@ -163,7 +163,7 @@ func TestValidateTimeout(t *testing.T) {
 func TestValidateNumbers(t *testing.T) {
 	t.Parallel()
 	for p := -1; p <= 6; p++ {
-		if err := validatePriority(p); (err == nil) != (p >= 1 && p <= 4) {
+		if err := Priority(p); (err == nil) != (p >= 1 && p <= 4) {
 			t.Errorf("Priority %d: %v", p, err)
 		}
 	}
@@ -171,7 +171,7 @@ func TestValidateNumbers(t *testing.T) {
 		math.MinInt: false, -1: false, 0: false, 1: true, math.MaxInt32: true,
 		math.MaxInt: false,
 	} {
-		if err := validateVersion(v); (err == nil) != ok {
+		if err := Version(v); (err == nil) != ok {
 			t.Errorf("Version %d: %v", v, err)
 		}
 	}
@@ -195,7 +195,7 @@ func TestValidateMetadata(t *testing.T) {
 		"Largest":    entries(64, 256),
 		"OneLargest": entries(1, 16<<10),
 	} {
-		if err := validateMetadata(m); err != nil {
+		if err := Metadata(m); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -215,7 +215,7 @@ func TestValidateMetadata(t *testing.T) {
 			`"… has 256 bytes: at most 255 are allowed`: {strings.Repeat("k", 256): "x"},
 	} {
 		for range 20 { // the order of the keys does not matter
-			if err := validateMetadata(m); err == nil || err.Error() != want {
+			if err := Metadata(m); err == nil || err.Error() != want {
 				t.Fatalf("got  %v\nwant %s", err, want)
 			}
 		}
