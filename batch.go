@@ -1,6 +1,10 @@
 package kagzi
 
-import "context"
+import (
+	"context"
+
+	"github.com/kagzi/kagzi/internal/payloads"
+)
 
 // StartItem adds an item to the batch of wf that is collected, or begins a batch, as its [Batch] says: a run whose
 // input is the slice of all items. It returns that run once the item is stored: Existed reports whether the batch had
@@ -19,7 +23,7 @@ func StartItem[Item, Out any](ctx context.Context, c *Client, wf Workflow[[]Item
 // the order of the calls. It starts nothing.
 func ItemOf[Item, Out any](wf Workflow[[]Item, Out], item Item, opts ...StartOption) Call {
 	return Call{
-		workflow: wf.name, input: item, decodable: decodableAs(item), defaults: wf.defaults, opts: opts,
+		workflow: wf.name, input: item, decodable: payloads.DecodableAs(item), defaults: wf.defaults, opts: opts,
 		item: true,
 	}
 }

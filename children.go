@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
@@ -46,10 +47,10 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 		Name: name, BadName: valid.StepName("child", name), Workflow: call.workflow, Detached: cfg.detached,
 		Run: func() (store.NewRun, bool, error) {
 			if err != nil {
-				return store.NewRun{}, isRefused(err), err
+				return store.NewRun{}, payloads.IsRefused(err), err
 			}
 			run, err := client.newRun(context.Background(), call, &cfg)
-			return run, isRefused(err), err
+			return run, payloads.IsRefused(err), err
 		},
 		Intercept: client.intercepts.child(),
 	})
@@ -156,7 +157,7 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 
 // childResult decodes the result in row, the record of the child's end.
 func childResult[Out any](b *engine.Branch, c *Client, row *store.StepRow) (out Out, err error) {
-	if err := c.decode(row.Output, &out); err != nil {
+	if err := c.payloads.Decode(row.Output, &out); err != nil {
 		b.Nondeterministic(row.StepID, "the recorded result of child %q does not decode into %v: %v", row.StepID,
 			reflect.TypeFor[Out](), err)
 	}

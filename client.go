@@ -19,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/starts"
 	"github.com/kagzi/kagzi/internal/topics"
 	"github.com/kagzi/kagzi/internal/valid"
@@ -67,6 +68,7 @@ type Client struct {
 	hints      *hints.Hints
 	starts     *starts.Starts
 	topics     *topics.Topics
+	payloads   payloads.Coder
 	intercepts interceptors
 	ready      atomic.Bool // the schema was found to fit
 	// a worker or coordinator of this client was started, so it needs the rights of a worker; prepare sets it
@@ -83,7 +85,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	cfg.MaxPayload = cmp.Or(cfg.MaxPayload, 4<<20)
 	cfg.Logger = failure.SafeLogger(cmp.Or(cfg.Logger, slog.Default()))
 	if cfg.Codec == nil {
-		cfg.Codec = jsonCodec{}
+		cfg.Codec = payloads.JSON{}
 	}
 	err := valid.Namespace(cfg.Namespace)
 	if pool == nil {
@@ -95,8 +97,11 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), intercepts: newInterceptors(cfg.Interceptors,
-		cfg.Logger), sessions: map[*engine.Session]struct{}{}}
+	c := &Client{
+		cfg: cfg, store: store.New(pool, cfg.Namespace), intercepts: newInterceptors(cfg.Interceptors, cfg.Logger),
+		payloads: payloads.Coder{Codec: cfg.Codec, Sealer: cfg.Sealer, Max: cfg.MaxPayload},
+		sessions: map[*engine.Session]struct{}{},
+	}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
 	c.hints.OnEnd = c.intercepts.onEnd()
 	c.starts, c.topics = starts.New(c.store, c.hints), topics.New(c.store, c.hints)

@@ -1,10 +1,11 @@
 package kagzi
 
 import (
-	"bytes"
-	"encoding/binary"
+	"context"
+	"fmt"
 
-	"github.com/kagzi/kagzi/internal/plainjson"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // A Codec encodes and decodes inputs, results and payloads. It must be safe for concurrent use. To encrypt or compress
@@ -19,17 +20,6 @@ type Codec interface {
 	// Decode decodes bytes from Encode into v, a pointer to the type that the reader expects. It returns an error for
 	// data of another type. A panic counts as an error.
 	Decode(data []byte, v any) error
-}
-
-type jsonCodec struct{}
-
-func (jsonCodec) Encode(v any) ([]byte, error) {
-	data, err := plainjson.Marshal(v)
-	return data, plainjson.WithoutValues(err)
-}
-
-func (jsonCodec) Decode(data []byte, v any) error {
-	return plainjson.WithoutValues(plainjson.Unmarshal(data, v))
 }
 
 // A Sealer transforms the bytes of a [Codec] before they are stored, and back after they are read, for example by
@@ -60,29 +50,19 @@ type Sealer interface {
 	HashKey() []byte
 }
 
-// The input of a batch is a sequence of frames, one for each item: a mark, the length of the item as it is stored, and
-// the item. The database cannot join the items in any other way, because the client's Codec and Sealer made them.
-var frameMark = []byte("\x00kagzi\x00\x01")
-
-func frame(item []byte) []byte {
-	framed := make([]byte, 0, len(frameMark)+4+len(item))
-	framed = append(framed, frameMark...)
-	framed = binary.BigEndian.AppendUint32(framed, uint32(len(item)))
-	return append(framed, item...)
-}
-
-// unframe returns the items of a stored input, and false if it is not that of a batch.
-func unframe(stored []byte) (items [][]byte, ok bool) {
-	for len(stored) > 0 {
-		rest, marked := bytes.CutPrefix(stored, frameMark)
-		if !marked || len(rest) < 4 {
-			return nil, false
-		}
-		n := binary.BigEndian.Uint32(rest)
-		if rest = rest[4:]; uint64(len(rest)) < uint64(n) {
-			return nil, false
-		}
-		items, stored = append(items, rest[:n:n]), rest[n:]
+// CheckSealer returns an error if the client has no [Sealer] and a worker of its namespace has one: what the client
+// sends could not be read there, and it cannot read what is stored. It is for programs in which people send messages
+// and inputs; other programs have the same configuration as the workers. It knows the workers of the last week.
+func (c *Client) CheckSealer(ctx context.Context) error {
+	err := c.usable(ctx)
+	var sealed bool
+	if err == nil && c.payloads.Sealer == nil {
+		sealed, err = c.store.Sealed(ctx)
 	}
-	return items, items != nil
+	if err == nil && sealed {
+		err = failure.Of(kind.BadRequest, fmt.Errorf("the payloads of namespace %q are sealed, and this program has "+
+			"no Sealer: what it sends could not be read; use one with the Sealer of the workers, such as a command "+
+			"line that your program makes with cli.Main", c.cfg.Namespace))
+	}
+	return c.failedIf(ctx, err, "check the Sealer")
 }

@@ -81,7 +81,7 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 			info := ConsumerInfo{
 				Name: r.Name, Group: Group(r.Key), Queue: r.Queue, NextWake: r.WakeAt, RunStatus: Status(r.RunStatus),
 				RunEnded:  r.RunEnded,
-				CreatedAt: r.CreatedAt, State: c.shown(r.State),
+				CreatedAt: r.CreatedAt, State: c.payloads.Shown(r.State),
 			}
 			if r.RunID != uuid.Nil {
 				info.Run = RunID(r.RunID.String())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -56,7 +57,7 @@ var (
 	ErrInboxFull = errors.New("kagzi: the run has too many unread messages")
 	// ErrPayloadTooLarge reports an input, a payload of a signal or an event, or an item of [Map] over
 	// ClientConfig.MaxPayload. A result that is too large fails its step or run instead, with [kind.Validation].
-	ErrPayloadTooLarge = errors.New("kagzi: payload too large")
+	ErrPayloadTooLarge = payloads.ErrTooLarge
 )
 
 var errInboxFull = failure.Explain(fmt.Sprintf("the run has %d messages that it has not read, and takes no more "+

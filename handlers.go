@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -60,7 +61,7 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 			b.Consume(name, consumer.Topics)
 		}
 		if first := consumer != nil && len(input) == 0; !first {
-			if err := client.decodeInput(input, &in); err != nil && consumer != nil {
+			if err := client.payloads.DecodeInput(input, &in); err != nil && consumer != nil {
 				return nil, badState(reflect.TypeFor[In](), err)
 			} else if err != nil {
 				return nil, badInput(reflect.TypeFor[In](), err)
@@ -70,12 +71,12 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 		if err != nil {
 			return nil, err
 		}
-		result := subject{"result of workflow", name}
-		data, err := client.encode(result, out)
+		result := payloads.Subject{Kind: "result of workflow", Name: name}
+		data, err := client.payloads.Encode(result, out)
 		if err != nil {
-			return nil, unstorable(err)
+			return nil, payloads.Unstorable(err)
 		}
-		if err := decodableAs(out)(client, result, data); err != nil {
+		if err := payloads.DecodableAs(out)(&client.payloads, result, data); err != nil {
 			return nil, failure.Permanent(kind.Validation, err)
 		}
 		return data, nil

@@ -84,7 +84,7 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 	out := make([]MessageInfo, len(rows))
 	for i, r := range rows {
 		out[i] = MessageInfo{
-			Signal: r.Name, ID: ID(r.ID), Payload: c.shown(r.Payload), Headers: storedHeaders(r.Headers),
+			Signal: r.Name, ID: ID(r.ID), Payload: c.payloads.Shown(r.Payload), Headers: storedHeaders(r.Headers),
 			SentBy:     r.SentBy,
 			ReceivedAt: r.ReceivedAt, ReadBy: r.ReadBy, ReadAt: r.ReadAt,
 			SetAside: r.SetAside, SetAsideAt: r.SetAsideAt,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -98,7 +99,7 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	members, hashes := make([]engine.MemberSpec, len(items)), make([]string, len(items))
 	var refused error
 	for i, item := range items {
-		hash, err := c.identity(subject{fmt.Sprintf("item %d of Map", i), name}, item)
+		hash, err := c.payloads.Identity(payloads.Subject{Kind: fmt.Sprintf("item %d of Map", i), Name: name}, item)
 		if err != nil {
 			members, hashes, refused = nil, nil, failure.Permanent(kind.Validation, err)
 			break

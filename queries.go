@@ -143,7 +143,8 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 		Kind:      kind.Kind(r.ErrorKind), Quarantined: r.Quarantined, Error: r.Error, CreatedAt: r.CreatedAt,
 		StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
 		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, PausedAt: r.PausedAt,
-		CancelRequestedAt: r.CancelledAt, EndedAt: r.FinishedAt, Input: c.shown(r.Input), Output: c.shown(r.Output),
+		CancelRequestedAt: r.CancelledAt, EndedAt: r.FinishedAt, Input: c.payloads.Shown(r.Input),
+		Output: c.payloads.Shown(r.Output),
 	}
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
 		info.Worker = r.LockedBy.String()
@@ -424,15 +425,15 @@ func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads b
 	if !payloads {
 		return a
 	}
-	a.Input = c.shown(r.Input)
+	a.Input = c.payloads.Shown(r.Input)
 	switch r.Kind {
 	case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own
 		a.Output = r.Output
 	case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
 	case store.KindSignal:
-		a.Input, a.Headers, a.Output = nil, storedHeaders(r.Input), c.shown(r.Output)
+		a.Input, a.Headers, a.Output = nil, storedHeaders(r.Input), c.payloads.Shown(r.Output)
 	default:
-		a.Output = c.shown(r.Output)
+		a.Output = c.payloads.Shown(r.Output)
 	}
 	return a
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -30,10 +31,13 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, takes
 	if err := c.usable(ctx); err != nil {
 		return restartConfig{}, err
 	}
-	cfg := restartConfig{verbConfig: verbConfig{given: given{takes: takes}}, run: store.Restart{Hash: c.hashStored}}
+	cfg := restartConfig{
+		verbConfig: verbConfig{given: given{takes: takes}},
+		run:        store.Restart{Hash: c.payloads.HashStored},
+	}
 	each(opts, &cfg.given, func(o RestartOption) { o.restart(&cfg) })
 	if cfg.input != nil {
-		input, hash, err := c.encodeHashed(subject{kind: "the new input"}, cfg.input)
+		input, hash, err := c.payloads.EncodeHashed(payloads.Subject{Kind: "the new input"}, cfg.input)
 		cfg.check(err)
 		cfg.run.Replace, cfg.run.Input, cfg.run.InputHash = true, input, hash
 	}

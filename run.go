@@ -81,7 +81,7 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 			Message: end.Error,
 		}
 	}
-	if err := r.client.decode(end.Output, &out); err != nil {
+	if err := r.client.payloads.Decode(end.Output, &out); err != nil {
 		return out, fmt.Errorf("kagzi: result of %s %s: does not decode into %T: %w", r.workflow, r.id, out, err)
 	}
 	return out, nil

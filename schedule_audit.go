@@ -65,14 +65,14 @@ func specChanged(entry *store.AuditEntry, old, saved json.RawMessage) {
 // inputChanged adds a change of the input, without its content: who may read the log need not be somebody who may read
 // inputs. A Sealer makes other bytes of the same input each time.
 func (c *Client) inputChanged(entry *store.AuditEntry, old, saved []byte) {
-	if bytes.Equal(old, saved) || bytes.Equal(c.shown(old), c.shown(saved)) {
+	if bytes.Equal(old, saved) || bytes.Equal(c.payloads.Shown(old), c.payloads.Shown(saved)) {
 		return
 	}
 	size := func(input []byte) string {
 		if input == nil {
 			return ""
 		}
-		return fmt.Sprintf("%d bytes", len(c.shown(input)))
+		return fmt.Sprintf("%d bytes", len(c.payloads.Shown(input)))
 	}
 	from, to := size(old), size(saved)
 	if from == to {

@@ -55,7 +55,8 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 	var spec timetable.Spec
 	_ = json.Unmarshal(t.Spec, &spec) // written by template; Error says if it cannot be read
 	info := ScheduleInfo{
-		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.shown(t.Input), Cron: t.Cron, Every: spec.Every,
+		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.payloads.Shown(t.Input), Cron: t.Cron,
+		Every:    spec.Every,
 		TimeZone: t.TimeZone,
 		Overlap:  Overlap(t.Overlap), CatchUp: t.CatchUp, CatchUpAge: spec.CatchUpAge, SkipPaused: spec.SkipPaused,
 		Jitter: spec.Jitter,

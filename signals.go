@@ -15,6 +15,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
@@ -46,14 +47,14 @@ func (s Signal[T]) For(key string) Signal[T] {
 // start's input is then not used. A start that may be repeated outside of a step should give the message an ID with
 // [Message.WithID]: else each repetition sends it again.
 func (s Signal[T]) With(payload T) Message {
-	return Message{signal: s.name, payload: payload, decodable: decodableAs(payload)}
+	return Message{signal: s.name, payload: payload, decodable: payloads.DecodableAs(payload)}
 }
 
 // A Message is a signal with its payload, before it is sent: see [Signal.With].
 type Message struct {
 	signal     signalName
 	payload    any
-	decodable  decodable // of payload
+	decodable  payloads.Decodable // of payload
 	id         ID
 	identified bool // by WithID
 	headers    Headers
@@ -209,10 +210,10 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 		return store.Message{}, err
 	}
 	name := m.signal.String()
-	what := subject{"payload of signal", name}
-	payload, hash, err := c.encodeHashed(what, m.payload)
+	what := payloads.Subject{Kind: "payload of signal", Name: name}
+	payload, hash, err := c.payloads.EncodeHashed(what, m.payload)
 	if err == nil {
-		err = m.decodable.check(c, what, payload)
+		err = m.decodable.Check(&c.payloads, what, payload)
 	}
 	if err != nil {
 		return store.Message{}, err
@@ -272,7 +273,7 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 		Name: s.name.String(), Step: s.name.stepName(), BadName: s.name.validate(), Invalid: invalid, Timeout: limit,
 		Decode: func(payload []byte) error {
 			var read T
-			if err := c.decode(payload, &read); err != nil {
+			if err := c.payloads.Decode(payload, &read); err != nil {
 				return fmt.Errorf("it does not decode into %v, the type that the program has for the signal: %w",
 					reflect.TypeFor[T](), err)
 			}
@@ -284,7 +285,7 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 		return Received[T]{}, err
 	}
 	if !decoded { // the history has it
-		if err := c.decode(row.Output, &out.Payload); err != nil {
+		if err := c.payloads.Decode(row.Output, &out.Payload); err != nil {
 			b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this "+
 				"program has for the signal: %v; deploy code whose type decodes it, such as a json.RawMessage, and "+
 				"Resume the run", row.StepID, reflect.TypeFor[T](), err)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -169,10 +170,10 @@ func sameIDs(runs []store.NewRun) error {
 
 // newRun returns the row that the store inserts for a call with this configuration.
 func (c *Client) newRun(ctx context.Context, call Call, cfg *startConfig) (r store.NewRun, err error) {
-	what := subject{"input of workflow", call.workflow}
-	input, hash, err := c.encodeHashed(what, call.input)
+	what := payloads.Subject{Kind: "input of workflow", Name: call.workflow}
+	input, hash, err := c.payloads.EncodeHashed(what, call.input)
 	if err == nil {
-		err = call.decodable.check(c, what, input)
+		err = call.decodable.Check(&c.payloads, what, input)
 	}
 	if err != nil {
 		return r, err
@@ -195,7 +196,7 @@ func (c *Client) newRun(ctx context.Context, call Call, cfg *startConfig) (r sto
 		r.Window.MostBytes = c.cfg.MaxPayload
 	}
 	if call.item {
-		r.Input = frame(input)
+		r.Input = payloads.Frame(input)
 	}
 	if cfg.id != "" {
 		r.InputHash, r.IfActive, r.IfEnded = hash, cfg.ifActive, cfg.ifEnded

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -100,7 +101,7 @@ type typedStep[T any] struct {
 // decode sets out. An error leaves it as it was.
 func (s *typedStep[T]) decode(data []byte) error {
 	s.next = *new(T)
-	if err := s.c.decode(data, &s.next); err != nil {
+	if err := s.c.payloads.Decode(data, &s.next); err != nil {
 		return err
 	}
 	s.out, s.from = s.next, data
@@ -173,8 +174,8 @@ func (c *stepConfig) Backoff(attempt int, random float64) time.Duration {
 // encodeInput returns the value of [Input] as it is recorded. invalid is the error of a wrong call; failed is that of a
 // Sealer, which may be transient and fails the attempt alone.
 func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
-	input, err := c.encode(subject{kind: "the Input"}, v)
-	if _, ok := errors.AsType[*sealError](err); ok {
+	input, err := c.payloads.Encode(payloads.Subject{Kind: "the Input"}, v)
+	if _, ok := errors.AsType[*payloads.SealError](err); ok {
 		return nil, nil, err
 	}
 	return input, err, nil
@@ -187,12 +188,13 @@ type decoder interface{ decode(data []byte) error }
 func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder,
 	undo *undoneBy,
 ) ([]byte, *engine.Registration, error) {
-	data, err := c.encode(subject{kind: "the result"}, v) // the StepError names the step
+	data, err := c.payloads.Encode(payloads.Subject{Kind: "the result"}, v) // the StepError names the step
 	if err != nil {
-		return nil, nil, unstorable(err)
+		return nil, nil, payloads.Unstorable(err)
 	}
 	if err := as.decode(data); err != nil {
-		return nil, nil, failure.Permanent(kind.Validation, undecodable(subject{kind: "the result"}, v, result, err))
+		return nil, nil, failure.Permanent(kind.Validation, payloads.Undecodable(payloads.Subject{Kind: "the result"},
+			v, result, err))
 	}
 	if undo == nil {
 		return data, nil, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -55,7 +56,7 @@ func (t Topic[T]) Name() string { return t.name }
 
 // With returns an event with the payload, and does not publish it: see [Client.Publish].
 func (t Topic[T]) With(payload T) NewEvent {
-	return NewEvent{topic: t.name, payload: payload, decodable: decodableAs(payload)}
+	return NewEvent{topic: t.name, payload: payload, decodable: payloads.DecodableAs(payload)}
 }
 
 // A NewEvent is an event before it is published: see [Topic.With].
@@ -65,7 +66,7 @@ type NewEvent struct {
 	named     bool // by WithID
 	title     string
 	payload   any
-	decodable decodable // of payload
+	decodable payloads.Decodable // of payload
 }
 
 // WithID returns e with an ID of at most 255 bytes. A topic has one event with that ID, however often it is published:
@@ -154,10 +155,10 @@ func (c *Client) newEvent(ctx context.Context, e NewEvent) (*store.NewEvent, err
 	if err := e.validate(); err != nil {
 		return nil, err
 	}
-	what := subject{"payload of an event of", e.topic}
-	payload, hash, err := c.encodeHashed(what, e.payload)
+	what := payloads.Subject{Kind: "payload of an event of", Name: e.topic}
+	payload, hash, err := c.payloads.EncodeHashed(what, e.payload)
 	if err == nil {
-		err = e.decodable.check(c, what, payload)
+		err = e.decodable.Check(&c.payloads, what, payload)
 	}
 	if err != nil {
 		return nil, err
@@ -232,7 +233,7 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 			for i, e := range events {
 				var err error
 				if rows[i], err = client.newEvent(context.Background(), e); err != nil {
-					return nil, isRefused(err), ofEvents(events, i, err)
+					return nil, payloads.IsRefused(err), ofEvents(events, i, err)
 				}
 				if size += len(rows[i].Payload); i > 0 && size > mostEventBytes {
 					return nil, true, fmt.Errorf("%w: the payloads of the first %d events are %d bytes together, and "+
@@ -292,7 +293,7 @@ func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter
 
 func readEvent[T any](c *Client, t Topic[T], row store.Event) (Event[T], error) {
 	e := Event[T]{ID: ID(row.ID), Title: row.Title, PublishedAt: row.PublishedAt, Position: row.Position}
-	decode := c.decode
+	decode := c.payloads.Decode
 	if t.own {
 		decode = json.Unmarshal
 	}

@@ -280,7 +280,8 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) session() engine.Config {
 	c, cfg := w.client, w.cfg
 	return engine.Config{
-		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.shown, Policy: runPolicy,
+		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.payloads.Shown,
+		Policy:      runPolicy,
 		StepContext: stepContext, Interceptors: c.intercepts.engine(),
 		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
 		MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,

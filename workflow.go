@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
@@ -33,14 +34,14 @@ func (w Workflow[In, Out]) Name() string { return w.name }
 
 // With binds the workflow to an input, for [Client.StartMany]. It starts nothing.
 func (w Workflow[In, Out]) With(in In, opts ...StartOption) Call {
-	return Call{workflow: w.name, input: in, decodable: decodableAs(in), defaults: w.defaults, opts: opts}
+	return Call{workflow: w.name, input: in, decodable: payloads.DecodableAs(in), defaults: w.defaults, opts: opts}
 }
 
 // A Call is a workflow with its input and options, not started.
 type Call struct {
 	workflow  string
 	input     any
-	decodable decodable // of input
+	decodable payloads.Decodable // of input
 	defaults  []StartOption
 	opts      []StartOption
 	inherited Headers         // of the run that starts it
