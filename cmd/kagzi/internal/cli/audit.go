@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
 )
 
 // auditKinds are the values of --kind.
@@ -17,7 +19,7 @@ var auditKinds = []string{"run", "schedule", "queue", "key", "group", "workflow"
 
 // allAudited returns the entries of the audit log that f selects, the newest first; f.Limit zero means all.
 func allAudited(ctx context.Context, c *kagzi.Client, f kagzi.AuditFilter) iter.Seq2[kagzi.AuditEntry, error] {
-	return pages(f.Limit, func(n int, last *kagzi.AuditEntry) ([]kagzi.AuditEntry, error) {
+	return command.Pages(f.Limit, func(n int, last *kagzi.AuditEntry) ([]kagzi.AuditEntry, error) {
 		f.Limit = n
 		if last != nil {
 			f.After = last.ID
@@ -38,7 +40,7 @@ CoordinatorConfig.KeepAudit. kagzi runs log shows the changes of one run.`,
 		Example: `  kagzi audit --since 24h
   kagzi audit --name order-42
   kagzi audit --kind schedule --actor ada`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
 	fs := c.Flags()
 	fs.StringVar(&kind, "kind", "", "only changes of this `KIND`: "+strings.Join(auditKinds, ", "))
@@ -51,26 +53,26 @@ CoordinatorConfig.KeepAudit. kagzi runs log shows the changes of one run.`,
 	fs.IntVar(&f.Limit, "limit", 100, "at most `N` changes; 0 means all")
 	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(auditKinds, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := notNegative(fs, "limit"); err != nil {
+		if err := command.NotNegative(fs, "limit"); err != nil {
 			return err
 		}
 		if kind != "" && !slices.Contains(auditKinds, kind) {
-			return usagef("--kind is %q: give one of %s", kind, strings.Join(auditKinds, ", "))
+			return command.Usagef("--kind is %q: give one of %s", kind, strings.Join(auditKinds, ", "))
 		}
 		f.Kind = kagzi.AuditKind(kind)
 		var err error
-		if f.Since, err = parsePast("since", since, a.screen.Now()); err != nil {
+		if f.Since, err = command.ParsePast("since", since, a.Screen.Now()); err != nil {
 			return err
 		}
-		if f.Until, err = parsePast("until", until, a.screen.Now()); err != nil {
+		if f.Until, err = command.ParsePast("until", until, a.Screen.Now()); err != nil {
 			return err
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
-		l := listing[kagzi.AuditEntry]{
-			columns: []screen.Column{
+		l := command.Listing[kagzi.AuditEntry]{
+			Columns: []screen.Column{
 				{Title: "TIME"},
 				{Title: "ACTION"},
 				{Title: "OF", Min: 16},
@@ -78,12 +80,12 @@ CoordinatorConfig.KeepAudit. kagzi runs log shows the changes of one run.`,
 				{Title: "CHANGES", Min: 16},
 				{Title: "REASON", Min: 16},
 			},
-			row: func(e kagzi.AuditEntry) []any {
-				return []any{a.screen.Time(e.At), e.Action, audited(e), e.Actor, changesText(e.Changes), e.Reason}
+			Row: func(e kagzi.AuditEntry) []any {
+				return []any{a.Screen.Time(e.At), e.Action, audited(e), e.Actor, tables.Changes(e.Changes), e.Reason}
 			},
-			none: "Nobody has changed anything that matches.",
+			None: "Nobody has changed anything that matches.",
 		}
-		_, err = l.print(a, allAudited(cmd.Context(), client, f))
+		_, err = l.Print(a.Program, allAudited(cmd.Context(), client, f))
 		return err
 	}
 	return c

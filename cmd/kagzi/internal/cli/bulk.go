@@ -12,7 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 )
 
 // oneChange is what a verb for one run prints as JSON.
@@ -44,8 +48,8 @@ const shown = 20
 
 // change is the command of a verb.
 func (a *app) change(v *verb) *cobra.Command {
-	var run runArg
-	var f filter
+	var run selection.RunArg
+	var f selection.Filter
 	var dry, yes bool
 	c := &cobra.Command{
 		Use:   v.name + " [RUN | flags that select runs]",
@@ -56,30 +60,30 @@ With RUN the command changes that run at once. With flags that select runs it sh
 them; --yes does not ask. Runs that cannot be changed are skipped. --dry-run only shows what would be changed.`,
 		Example: v.example,
 		Args: func(cmd *cobra.Command, args []string) error {
-			return between(0, "RUN")(cmd, args)
+			return command.Between(0, "RUN")(cmd, args)
 		},
 	}
-	run.flags(c)
-	f.flags(c, 0, "change at most `N` runs, the newest; 0 means all")
+	run.Flags(c)
+	f.Flags(c, 0, "change at most `N` runs, the newest; 0 means all")
 	v.flags(c.Flags())
 	c.Flags().BoolVar(&dry, "dry-run", false, "show what the command would change, and change nothing")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		single := len(args) > 0 || run.id != ""
-		many := f.given(cmd.Flags())
+		single := len(args) > 0 || run.ID != ""
+		many := f.Given(cmd.Flags())
 		switch {
-		case len(args) > 0 && run.id != "":
-			return usagef("a run is named twice, by RUN and by --id %s: give RUN or --id, not both", run.id)
+		case len(args) > 0 && run.ID != "":
+			return command.Usagef("a run is named twice, by RUN and by --id %s: give RUN or --id, not both", run.ID)
 		case single && many:
-			return usagef("a run is given, and flags that select runs: give one of them")
+			return command.Usagef("a run is given, and flags that select runs: give one of them")
 		case !single && !many:
-			return usagef("no run is given: write %s RUN, or select runs with flags such as --workflow",
+			return command.Usagef("no run is given: write %s RUN, or select runs with flags such as --workflow",
 				cmd.CommandPath())
 		case many && (flagChanged(cmd, "input") || flagChanged(cmd, "new-id")):
-			return usagef("--input and --new-id are for one run: leave them out, and each new run has those of its " +
+			return command.Usagef("--input and --new-id are for one run: leave them out, and each new run has those of its " +
 				"old one")
-		case many && !dry && !yes && !a.interactive():
-			return usagef("nobody can be asked, as this is no terminal: give --dry-run to see the runs, or --yes to "+
+		case many && !dry && !yes && !a.Interactive():
+			return command.Usagef("nobody can be asked, as this is no terminal: give --dry-run to see the runs, or --yes to "+
 				"%s them", v.name)
 		}
 		if v.check != nil {
@@ -87,16 +91,16 @@ them; --yes does not ask. Runs that cannot be changed are skipped. --dry-run onl
 				return err
 			}
 		}
-		rf, err := f.filter(a.screen.Now())
+		rf, err := f.Runs(a.Screen.Now())
 		if err != nil {
 			return err
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
 		if single {
-			ref, _ := run.take(args)
+			ref, _ := run.Take(args)
 			if dry {
 				return a.tryOne(cmd.Context(), client, v, ref)
 			}
@@ -120,24 +124,24 @@ func (a *app) tryOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.Re
 		return err
 	}
 	if v.stops && run.Status == kagzi.StatusCancelled {
-		return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true},
-			"%s was cancelled already, %s: nothing would be changed", ref, a.screen.Time(run.EndedAt))
+		return a.Done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true},
+			"%s was cancelled already, %s: nothing would be changed", ref, a.Screen.Time(run.EndedAt))
 	}
 	would, err := v.all(ctx, c, kagzi.RunFilter{
 		IDs:    []kagzi.RunID{run.ID},
-		Status: slices.Concat(statuses["active"], statuses["ended"]),
+		Status: slices.Concat(selection.Statuses["active"], selection.Statuses["ended"]),
 	})
 	reason := would.Skipped[run.ID]
 	switch {
 	case err != nil:
 		return err
-	case reason != nil && v.already != nil && !inapplicable(reason):
-		return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true},
+	case reason != nil && v.already != nil && !command.Inapplicable(reason):
+		return a.Done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status, Already: true},
 			"%s was so already: nothing would be changed", ref)
 	case reason != nil:
 		return reason
 	}
-	return a.done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status},
+	return a.Done(oneChange{Verb: v.name, Run: ref, DryRun: true, Status: run.Status},
 		"%s would be %s: nothing was changed", ref, v.past)
 }
 
@@ -153,9 +157,9 @@ func (a *app) changeOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi
 		return err
 	}
 	if as != "" {
-		return a.done(oneChange{Verb: v.name, Run: ref, New: as}, "%s %s as run %s", v.past, ref, as)
+		return a.Done(oneChange{Verb: v.name, Run: ref, New: as}, "%s %s as run %s", v.past, ref, as)
 	}
-	return a.done(oneChange{Verb: v.name, Run: ref}, "%s %s", v.past, ref)
+	return a.Done(oneChange{Verb: v.name, Run: ref}, "%s %s", v.past, ref)
 }
 
 // changeUnlessSo is changeOne for a verb that may have nothing to change: it looks at the run before and after, and
@@ -177,9 +181,9 @@ func (a *app) changeUnlessSo(ctx context.Context, c *kagzi.Client, v *verb, ref 
 		return err
 	}
 	if why != "" {
-		return a.done(oneChange{Verb: v.name, Run: ref, Already: true}, "%s %s", ref, why)
+		return a.Done(oneChange{Verb: v.name, Run: ref, Already: true}, "%s %s", ref, why)
 	}
-	return a.done(oneChange{Verb: v.name, Run: ref}, "%s %s", v.past, ref)
+	return a.Done(oneChange{Verb: v.name, Run: ref}, "%s %s", v.past, ref)
 }
 
 // A bulk is a verb for the runs that a filter selects.
@@ -198,42 +202,42 @@ type bulk struct {
 func (b *bulk) run(ctx context.Context) error {
 	if len(b.filter.Status) == 0 {
 		for _, name := range b.verb.to {
-			b.filter.Status = append(b.filter.Status, statuses[name]...)
+			b.filter.Status = append(b.filter.Status, selection.Statuses[name]...)
 		}
 	}
-	bar := b.screen.Bar("looking for runs to "+b.verb.name, 0)
+	bar := b.Screen.Bar("looking for runs to "+b.verb.name, 0)
 	would, err := b.verb.all(ctx, b.client, b.filter)
 	bar.End()
 	if err != nil {
 		return err
 	}
 	if would.Matched == 0 {
-		b.warnOfNames(ctx, b.client, b.filter)
+		selection.WarnOfNames(ctx, b.Program, b.client, b.filter)
 	}
 	out := bulkChange{
 		Verb: b.verb.name, DryRun: true, Matched: would.Matched,
 		Changed: append([]kagzi.RunID{}, would.Changed...), Skipped: map[kagzi.RunID]string{},
 	}
 	for id, reason := range would.Skipped {
-		out.Skipped[id] = oneLine(reason.Error())
+		out.Skipped[id] = words.OneLine(reason.Error())
 	}
-	if !b.json && (b.dry || !b.yes) {
+	if !b.JSON && (b.dry || !b.yes) {
 		if err := b.show(ctx, out); err != nil {
 			return err
 		}
 	}
 	switch {
-	case b.dry && b.json:
-		return b.printJSON(out)
+	case b.dry && b.JSON:
+		return b.PrintJSON(out)
 	case b.dry:
 		return nil
 	case len(would.Changed) > 0 && !b.yes:
-		sure, err := b.confirm(ctx, fmt.Sprintf("%s %s?", capital(b.verb.name), countRuns(len(would.Changed))))
+		sure, err := b.Confirm(ctx, fmt.Sprintf("%s %s?", capital(b.verb.name), countRuns(len(would.Changed))))
 		if err != nil {
 			return err
 		}
 		if !sure {
-			b.say("Nothing was changed.")
+			b.Say("Nothing was changed.")
 			return nil
 		}
 	}
@@ -249,12 +253,12 @@ func (b *bulk) show(ctx context.Context, out bulkChange) error {
 	if out.Matched == 0 {
 		return nil
 	}
-	columns := append([]screen.Column{{Title: "WOULD"}}, runColumns...)
-	t := b.screen.Table(columns...)
+	columns := append([]screen.Column{{Title: "WOULD"}}, tables.RunColumns...)
+	t := b.Screen.Table(columns...)
 	f := b.filter
 	f.Limit = shown
 	rows := 0
-	for r, err := range listRuns(ctx, b.client, f) {
+	for r, err := range tables.ListRuns(ctx, b.client, f) {
 		if err != nil {
 			return err
 		}
@@ -264,14 +268,14 @@ func (b *bulk) show(ctx context.Context, out bulkChange) error {
 		} else if !slices.Contains(out.Changed, r.ID) {
 			continue // it has come since
 		}
-		t.Row(append([]any{would}, b.runRow(r)...)...)
+		t.Row(append([]any{would}, tables.RunRow(b.Screen, r)...)...)
 		rows++
 	}
 	if err := t.Print(); err != nil {
 		return err
 	}
 	if more := out.Matched - rows; more > 0 {
-		if err := b.screen.Printf("… and %d more", more); err != nil {
+		if err := b.Screen.Printf("… and %d more", more); err != nil {
 			return err
 		}
 	}
@@ -279,11 +283,11 @@ func (b *bulk) show(ctx context.Context, out bulkChange) error {
 }
 
 // atOnce is how many runs a bulk changes at once: the calls wait for the network and for commits.
-const atOnce = fewConns
+const atOnce = command.FewConns
 
 // apply changes the runs, the newest first. It stops at the first error that is not about one run.
 func (b *bulk) apply(ctx context.Context, runs []kagzi.RunID, out *bulkChange) error {
-	bar := b.screen.Bar(b.verb.now, max(len(runs), 1))
+	bar := b.Screen.Bar(b.verb.now, max(len(runs), 1))
 	defer bar.End()
 	if err := b.pass(ctx, runs, out, bar); err != nil || len(b.again) == 0 {
 		return err
@@ -305,7 +309,7 @@ func (b *bulk) pass(ctx context.Context, runs []kagzi.RunID, out *bulkChange, ba
 				mu.Lock()
 				noted := b.note(out, id, as, err)
 				mu.Unlock()
-				if err != nil && !inapplicable(err) {
+				if err != nil && !command.Inapplicable(err) {
 					stop(err)
 				}
 				if noted {
@@ -331,13 +335,13 @@ func (b *bulk) pass(ctx context.Context, runs []kagzi.RunID, out *bulkChange, ba
 // skipped.
 func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) bool {
 	switch {
-	case err == nil, b.verb.ends && isNotFound(err):
+	case err == nil, b.verb.ends && errors.Is(err, kagzi.ErrNotFound):
 		out.Changed = append(out.Changed, id)
 	case b.verb.ends && errors.Is(err, kagzi.ErrRunNeeded) && !b.second:
 		b.again = append(b.again, id)
 		return false
-	case inapplicable(err): // somebody has changed it since
-		out.Skipped[id] = oneLine(err.Error())
+	case command.Inapplicable(err): // somebody has changed it since
+		out.Skipped[id] = words.OneLine(err.Error())
 	}
 	if as != "" {
 		if out.New == nil {
@@ -348,30 +352,17 @@ func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) bool {
 	return true
 }
 
-// inapplicable reports whether the error is that of a run to which the verb does not apply.
-func inapplicable(err error) bool {
-	for _, reason := range []error{
-		kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict,
-		kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
-	} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	return false
-}
-
 // conclude prints what was changed. planned is how many runs were to be.
 func (b *bulk) conclude(out bulkChange, planned int) error {
-	if b.json {
-		return b.printJSON(out)
+	if b.JSON {
+		return b.PrintJSON(out)
 	}
 	if out.Matched == 0 {
-		b.say("No run matches.")
+		b.Say("No run matches.")
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(out.New)) {
-		if err := b.screen.Printf("%s as run %s", id, out.New[id]); err != nil {
+		if err := b.Screen.Printf("%s as run %s", id, out.New[id]); err != nil {
 			return err
 		}
 	}
@@ -384,7 +375,7 @@ func (b *bulk) conclude(out bulkChange, planned int) error {
 
 // sum prints the last line, which has the reasons of runs that are skipped: a terminal breaks it between words.
 func (b *bulk) sum(format string, args ...any) error {
-	return b.screen.Printf("%s", b.screen.Fill(fmt.Sprintf(format, args...), 0))
+	return b.Screen.Printf("%s", b.Screen.Fill(fmt.Sprintf(format, args...), 0))
 }
 
 // skippedText counts the skipped runs by the reason.
@@ -406,6 +397,6 @@ func skippedText(skipped map[kagzi.RunID]string) string {
 	return ", skipped " + strings.Join(parts, ", ")
 }
 
-func countRuns(n int) string { return plural(n, "run") }
+func countRuns(n int) string { return words.Plural(n, "run") }
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

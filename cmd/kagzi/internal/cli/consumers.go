@@ -7,12 +7,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/internal/explain"
 )
 
 func (a *app) consumers() *cobra.Command {
-	return lists(&cobra.Command{
+	return command.Lists(&cobra.Command{
 		Use:     "consumers",
 		Aliases: []string{"consumer"},
 		Short:   "List the consumers, and which events are pending for them",
@@ -20,17 +23,17 @@ func (a *app) consumers() *cobra.Command {
 counts the events that a consumer has not consumed, OLDEST is when the first of them was published.`,
 		Example: `  kagzi consumers
   kagzi consumers --json | jq '.[] | {name, topics}'`,
-		Args: exactly(),
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+		Args: command.Exactly(),
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
 			all, err := client.Consumers(ctx)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				_, err := printArray(a.screen.Out, each(all))
+			if a.JSON {
+				_, err := command.PrintArray(a.Screen.Out, command.Each(all))
 				return err
 			}
-			t := a.screen.Table(screen.Column{Title: "CONSUMER"}, screen.Column{Title: "TOPIC", Min: 12},
+			t := a.Screen.Table(screen.Column{Title: "CONSUMER"}, screen.Column{Title: "TOPIC", Min: 12},
 				screen.Column{Title: "PENDING", Right: true}, screen.Column{Title: "OLDEST"},
 				screen.Column{Title: "LAST RUN"}, screen.Column{Title: "STATUS"},
 				screen.Column{Title: "NEXT WAKE", Drop: 1}, screen.Column{Title: "PAUSED", Min: 12, Drop: 2})
@@ -47,13 +50,13 @@ counts the events that a consumer has not consumed, OLDEST is when the first of 
 					topics = []kagzi.ConsumerTopic{{}}
 				}
 				for _, of := range topics {
-					t.Row(c.Name, of.Topic, orMore(of.Pending, of.More), a.screen.Time(of.Oldest), c.Run,
-						statusCell(c.RunStatus), a.screen.Time(c.NextWake),
+					t.Row(c.Name, of.Topic, words.OrMore(of.Pending, of.More), a.Screen.Time(of.Oldest), c.Run,
+						tables.StatusCell(c.RunStatus), a.Screen.Time(c.NextWake),
 						screen.Cell{Text: paused, Tone: screen.Warning})
 				}
 			}
 			if t.Len() == 0 {
-				a.say("There are no consumers.")
+				a.Say("There are no consumers.")
 				return nil
 			}
 			return t.Print()

@@ -5,7 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/doctor"
 )
 
@@ -22,15 +24,15 @@ It exits with 4 if it finds a problem: Kagzi does not work, or does not keep a p
 exit code.`,
 		Example: `  kagzi doctor
   kagzi doctor --json | jq -r '.[] | select(.severity == "problem") | .do'`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
 	c.Flags().BoolVar(&all, "all", false, "topics that are fine, too")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		pool, err := a.open(cmd.Context())
+		pool, err := a.DB.Open(cmd.Context())
 		if err != nil {
 			return err
 		}
-		bar := a.screen.Bar("examining the database", 0)
+		bar := a.Screen.Bar("examining the database", 0)
 		found, err := doctor.Examine(cmd.Context(), pool)
 		bar.End()
 		if err != nil {
@@ -45,13 +47,13 @@ exit code.`,
 				fine++
 			}
 		}
-		if a.json {
-			_, err = printArray(a.screen.Out, each(found))
+		if a.JSON {
+			_, err = command.PrintArray(a.Screen.Out, command.Each(found))
 		} else {
 			err = a.printAdvice(found, all, fine)
 		}
 		if err == nil && problems > 0 {
-			err = codeError(exitUnwell)
+			err = command.ExitUnwell
 		}
 		return err
 	}
@@ -70,7 +72,7 @@ func (a *app) printAdvice(found []doctor.Advice, all bool, fine int) error {
 		err := a.printFinding(tones[f.Severity], fmt.Sprintf("%-7s", f.Severity),
 			fmt.Sprintf("%-17s", f.Topic), f.Finding)
 		if err == nil && f.Do != "" {
-			err = a.screen.Printf("%26s→ %s", "", screen.Line(inTerms(f.Do))) // in one line, to copy
+			err = a.Screen.Printf("%26s→ %s", "", screen.Line(words.InTerms(f.Do))) // in one line, to copy
 		}
 		if err != nil {
 			return err
@@ -79,6 +81,6 @@ func (a *app) printAdvice(found []doctor.Advice, all bool, fine int) error {
 	if all || fine == 0 {
 		return nil
 	}
-	return a.screen.Printf("%s", a.screen.Paint(screen.Faint, fmt.Sprintf("%s fine; --all shows them.",
+	return a.Screen.Printf("%s", a.Screen.Paint(screen.Faint, fmt.Sprintf("%s fine; --all shows them.",
 		map[bool]string{true: "1 topic is", false: fmt.Sprintf("%d topics are", fine)}[fine == 1])))
 }

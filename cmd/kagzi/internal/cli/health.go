@@ -9,7 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/health"
 )
 
@@ -23,13 +26,13 @@ also counts the due runs of each queue, and the runs that failed within the last
 It exits with 0 if all is healthy, and with 4 if something is degraded or unhealthy.`,
 		Example: `  kagzi health
   kagzi health --json | jq '.checks[] | select(.status != "healthy")'`,
-		Args: exactly(),
+		Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pool, err := a.dial(cmd.Context()) // it says itself that the database is away
+			pool, err := a.DB.Dial(cmd.Context()) // it says itself that the database is away
 			if err != nil {
-				return a.connectionError(err)
+				return a.DB.ConnectionError(err)
 			}
-			client, err := a.clientOf(pool)
+			client, err := a.ClientOf(pool)
 			if err != nil {
 				return err
 			}
@@ -38,15 +41,15 @@ It exits with 0 if all is healthy, and with 4 if something is degraded or unheal
 				return err
 			}
 			if r.Status == health.Healthy && r.Workers.Live == 0 {
-				a.warnOfNamespace(cmd.Context(), client)
+				selection.WarnOfNamespace(cmd.Context(), a.Program, client)
 			}
-			if a.json {
-				err = a.printJSON(r)
+			if a.JSON {
+				err = a.PrintJSON(r)
 			} else {
 				err = a.printHealth(r)
 			}
 			if err == nil && r.Status != health.Healthy {
-				err = codeError(exitUnwell)
+				err = command.ExitUnwell
 			}
 			return err
 		},
@@ -63,7 +66,7 @@ func healthCell(s health.Status) screen.Cell {
 
 func (a *app) printHealth(r health.Report) error {
 	status := healthCell(r.Status)
-	if err := a.screen.Printf("%s: %s\n", r.Namespace, a.screen.Paint(status.Tone, status.Text)); err != nil {
+	if err := a.Screen.Printf("%s: %s\n", r.Namespace, a.Screen.Paint(status.Tone, status.Text)); err != nil {
 		return err
 	}
 	for _, c := range r.Checks {
@@ -73,25 +76,25 @@ func (a *app) printHealth(r health.Report) error {
 	}
 	var tables []*screen.Table
 	if len(r.Queues) > 0 {
-		t := a.screen.Table(screen.Column{Title: "DUE IN QUEUE"}, screen.Column{Title: "WORKFLOW", Min: 12},
+		t := a.Screen.Table(screen.Column{Title: "DUE IN QUEUE"}, screen.Column{Title: "WORKFLOW", Min: 12},
 			screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "SINCE"},
 			screen.Column{Title: "WORKERS", Right: true}, screen.Column{Title: "VERSIONS WITHOUT WORKER"})
 		for _, q := range r.Queues {
-			t.Row(q.Queue, q.Workflow, orMore(q.Due, q.More), a.screen.Time(q.Since), q.Workers,
+			t.Row(q.Queue, q.Workflow, words.OrMore(q.Due, q.More), a.Screen.Time(q.Since), q.Workers,
 				screen.Cell{Text: strings.Trim(fmt.Sprint(q.Stranded), "[]"), Tone: screen.Bad})
 		}
 		tables = append(tables, t)
 	}
 	if len(r.Failed) > 0 {
-		t := a.screen.Table(screen.Column{Title: "FAILED IN THE LAST HOUR"}, screen.Column{Title: "KIND", Min: 12},
+		t := a.Screen.Table(screen.Column{Title: "FAILED IN THE LAST HOUR"}, screen.Column{Title: "KIND", Min: 12},
 			screen.Column{Title: "RUNS", Right: true}, screen.Column{Title: "LAST"})
 		for _, f := range r.Failed {
-			t.Row(f.Workflow, f.Kind, orMore(f.Runs, f.More), a.screen.Time(f.Last))
+			t.Row(f.Workflow, f.Kind, words.OrMore(f.Runs, f.More), a.Screen.Time(f.Last))
 		}
 		tables = append(tables, t)
 	}
 	for _, t := range tables {
-		if err := a.screen.Printf("\n%s", strings.TrimSuffix(t.String(), "\n")); err != nil {
+		if err := a.Screen.Printf("\n%s", strings.TrimSuffix(t.String(), "\n")); err != nil {
 			return err
 		}
 	}
@@ -123,7 +126,7 @@ var next = map[string]string{
 
 // checkText returns the detail of a check, in terms of this program.
 func checkText(c health.Check) string {
-	text := inTerms(c.Detail)
+	text := words.InTerms(c.Detail)
 	text, single := strings.CutSuffix(strings.TrimSuffix(text, " An unpause ends it."),
 		" Each goes on once it is unpaused.")
 	if single {
@@ -137,18 +140,10 @@ func checkText(c health.Check) string {
 
 func (a *app) printCheck(c health.Check) error {
 	cell, text := healthCell(c.Status), checkText(c)
-	if _, from := a.source(); c.Name == "database" && c.Status == health.Unhealthy {
-		text += fmt.Sprintf(" It was looked for at %s, by %s.", a.server(), from)
+	if _, from := a.DB.Source(); c.Name == "database" && c.Status == health.Unhealthy {
+		text += fmt.Sprintf(" It was looked for at %s, by %s.", a.DB.Server(), from)
 	}
 	return a.printFinding(cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), text)
-}
-
-// printFinding prints a text behind a mark and what it is about.
-func (a *app) printFinding(tone screen.Tone, mark, about, text string) error {
-	indent := len(mark) + len(about) + 2
-	lines := screen.Fill(screen.Line(inTerms(text)), max(a.screen.Width-indent, 0), 0)
-	return a.screen.Printf("%s %s %s", a.screen.Paint(tone, mark), a.screen.Paint(screen.Faint, about),
-		strings.ReplaceAll(lines, "\n", "\n"+strings.Repeat(" ", indent)))
 }
 
 // A stuckReport is what stuck prints as JSON.
@@ -167,8 +162,8 @@ the last day.
 
 It exits with 0 if nothing is found, and with 4 otherwise.`,
 		Example: `  kagzi stuck`,
-		Args:    exactly(),
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+		Args:    command.Exactly(),
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
 			r, err := client.Health(ctx)
 			if err != nil {
 				return err
@@ -182,15 +177,15 @@ It exits with 0 if nothing is found, and with 4 otherwise.`,
 				Stranded: append([]kagzi.StrandedRuns{}, stranded...),
 			}
 			if len(out.Checks)+len(out.Stranded) == 0 && r.Workers.Live == 0 {
-				a.warnOfNamespace(ctx, client)
+				selection.WarnOfNamespace(ctx, a.Program, client)
 			}
-			if a.json {
-				err = a.printJSON(out)
+			if a.JSON {
+				err = a.PrintJSON(out)
 			} else {
 				err = a.printStuck(out)
 			}
 			if err == nil && len(out.Checks)+len(out.Stranded) > 0 {
-				err = codeError(exitUnwell)
+				err = command.ExitUnwell
 			}
 			return err
 		}),
@@ -199,7 +194,7 @@ It exits with 0 if nothing is found, and with 4 otherwise.`,
 
 func (a *app) printStuck(r stuckReport) error {
 	if len(r.Checks)+len(r.Stranded) == 0 {
-		return a.screen.Printf("Nothing is stuck.")
+		return a.Screen.Printf("Nothing is stuck.")
 	}
 	for _, c := range r.Checks {
 		if err := a.printCheck(c); err != nil {
@@ -209,7 +204,7 @@ func (a *app) printStuck(r stuckReport) error {
 	if len(r.Stranded) == 0 {
 		return nil
 	}
-	t := a.screen.Table(screen.Column{Title: "NO LIVE WORKER HAS"}, screen.Column{Title: "VERSION", Right: true},
+	t := a.Screen.Table(screen.Column{Title: "NO LIVE WORKER HAS"}, screen.Column{Title: "VERSION", Right: true},
 		screen.Column{Title: "QUEUE"}, screen.Column{Title: "RUNS", Right: true},
 		screen.Column{Title: "OLDEST"}, screen.Column{Title: "DUE"})
 	for _, s := range r.Stranded {
@@ -217,12 +212,20 @@ func (a *app) printStuck(r stuckReport) error {
 		if s.Version > 0 {
 			version = fmt.Sprint(s.Version)
 		}
-		t.Row(s.Workflow, version, s.Queue, orMore(s.Count, s.More), a.screen.Time(s.Oldest), a.screen.Time(s.DueAt))
+		t.Row(s.Workflow, version, s.Queue, words.OrMore(s.Count, s.More), a.Screen.Time(s.Oldest), a.Screen.Time(s.DueAt))
 	}
 	if len(r.Checks) > 0 {
-		if err := a.screen.Printf(""); err != nil {
+		if err := a.Screen.Printf(""); err != nil {
 			return err
 		}
 	}
 	return t.Print()
+}
+
+// printFinding prints a text behind a mark and what it is about.
+func (a *app) printFinding(tone screen.Tone, mark, about, text string) error {
+	indent := len(mark) + len(about) + 2
+	lines := screen.Fill(screen.Line(words.InTerms(text)), max(a.Screen.Width-indent, 0), 0)
+	return a.Screen.Printf("%s %s %s", a.Screen.Paint(tone, mark), a.Screen.Paint(screen.Faint, about),
+		strings.ReplaceAll(lines, "\n", "\n"+strings.Repeat(" ", indent)))
 }

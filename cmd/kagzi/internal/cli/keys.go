@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
 )
 
 func (a *app) keys() *cobra.Command {
@@ -44,7 +46,7 @@ func (a *app) keysList() *cobra.Command {
 		Example: `  kagzi keys list --queue shop
   kagzi keys list --queue shop --order longest-waiting --limit 10
   kagzi keys list --groups`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
 	fs := c.Flags()
 	fs.StringVarP(&f.Queue, "queue", "q", "", "the queue `NAME`")
@@ -60,17 +62,17 @@ func (a *app) keysList() *cobra.Command {
 		f.Order, known = keyOrders[strings.ReplaceAll(order, "_", "-")]
 		switch {
 		case !known:
-			return usagef("--order is %q: give name, fullest or longest-waiting", order)
+			return command.Usagef("--order is %q: give name, fullest or longest-waiting", order)
 		case f.Queue == "" && !f.Groups:
-			return usagef("--queue is missing: give the queue of the keys, or --groups for the groups of the namespace")
+			return command.Usagef("--queue is missing: give the queue of the keys, or --groups for the groups of the namespace")
 		case f.Queue != "" && f.Groups:
-			return usagef("--queue and --groups exclude each other: a group belongs to no queue")
+			return command.Usagef("--queue and --groups exclude each other: a group belongs to no queue")
 		case all && f.Order != kagzi.ByKey:
-			return usagef("--all is for --order name: only that order has pages")
+			return command.Usagef("--all is for --order name: only that order has pages")
 		case f.Limit < 1 || f.Limit > 1000:
-			return usagef("--limit is %d: give 1 to 1000, or --all", f.Limit)
+			return command.Usagef("--limit is %d: give 1 to 1000, or --all", f.Limit)
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -78,8 +80,8 @@ func (a *app) keysList() *cobra.Command {
 		if f.Groups {
 			title, none = "GROUP", "No group matches."
 		}
-		l := listing[kagzi.KeyInfo]{
-			columns: []screen.Column{
+		l := command.Listing[kagzi.KeyInfo]{
+			Columns: []screen.Column{
 				{Title: title},
 				{Title: "SLOTS HELD", Right: true},
 				{Title: "WAITING", Right: true},
@@ -87,17 +89,17 @@ func (a *app) keysList() *cobra.Command {
 				{Title: "OWN LIMITS", Min: 10},
 				{Title: "NEXT LOOK", Drop: 1},
 			},
-			row: func(k kagzi.KeyInfo) []any {
+			Row: func(k kagzi.KeyInfo) []any {
 				return []any{
-					k.Key, k.Running, k.Waiting, a.screen.Time(k.WaitingSince), keyLimitsText(k.Limits),
-					a.screen.Time(k.NextLook),
+					k.Key, k.Running, k.Waiting, a.Screen.Time(k.WaitingSince), keyLimitsText(k.Limits),
+					a.Screen.Time(k.NextLook),
 				}
 			},
-			none: none,
+			None: none,
 		}
-		n, err := l.print(a, listKeys(cmd.Context(), client, f, all))
+		n, err := l.Print(a.Program, listKeys(cmd.Context(), client, f, all))
 		if err == nil && n == 0 {
-			a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: f.Queue})
+			selection.WarnOfNames(cmd.Context(), a.Program, client, kagzi.RunFilter{Queue: f.Queue})
 		}
 		return err
 	}
@@ -113,10 +115,10 @@ func listKeys(ctx context.Context, c *kagzi.Client, f kagzi.KeyFilter, all bool)
 				yield(kagzi.KeyInfo{}, err)
 				return
 			}
-			each(page)(yield)
+			command.Each(page)(yield)
 		}
 	}
-	return pages(0, func(n int, last *kagzi.KeyInfo) ([]kagzi.KeyInfo, error) {
+	return command.Pages(0, func(n int, last *kagzi.KeyInfo) ([]kagzi.KeyInfo, error) {
 		f.Limit = n
 		if last != nil {
 			f.After = last.Key
@@ -127,7 +129,7 @@ func listKeys(ctx context.Context, c *kagzi.Client, f kagzi.KeyFilter, all bool)
 
 func (a *app) keysSet() *cobra.Command {
 	var rate rateFlags
-	var by cause
+	var by command.Cause
 	var queue string
 	var most, weight int
 	var clear bool
@@ -139,29 +141,29 @@ func (a *app) keysSet() *cobra.Command {
 		Example: `  kagzi keys set tenant-7 --queue shop --max-running 5 --rate 2/s
   kagzi keys set tenant-7 --queue shop --weight 3
   kagzi keys set tenant-7 --queue shop --clear`,
-		Args: exactly("KEY"),
+		Args: command.Exactly("KEY"),
 	}
 	fs := c.Flags()
 	fs.StringVarP(&queue, "queue", "q", "", "the queue `NAME`")
 	fs.IntVar(&most, "max-running", 0, "how many runs of the key may have a slot at once, as `N`")
-	by.flags(fs)
+	by.Flags(fs)
 	rate.flags(fs, "", "runs of the key")
 	fs.IntVar(&weight, "weight", 0, "how many runs the key starts when it is its turn, as `N`")
 	fs.BoolVar(&clear, "clear", false, "remove the limits that the key has")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if queue == "" {
-			return usagef("--queue is missing: give the queue of the key")
+			return command.Usagef("--queue is missing: give the queue of the key")
 		}
 		if err := needsChange(fs); err != nil {
 			return err
 		}
-		if err := notNegative(fs, "max-running", "burst", "weight"); err != nil {
+		if err := command.NotNegative(fs, "max-running", "burst", "weight"); err != nil {
 			return err
 		}
 		if _, err := rate.over(fs, "", kagzi.Rate{Starts: 1}); err != nil { // before a connection is made
 			return err
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -185,14 +187,14 @@ func (a *app) keysSet() *cobra.Command {
 		if l.Rate, err = rate.over(fs, "", l.Rate); err != nil {
 			return err
 		}
-		if err := client.SetKey(cmd.Context(), queue, kagzi.Key(args[0]), l, by.options()...); err != nil {
+		if err := client.SetKey(cmd.Context(), queue, kagzi.Key(args[0]), l, by.Options()...); err != nil {
 			return err
 		}
 		text := keyLimitsText(l)
 		if l == (kagzi.KeyLimits{}) {
 			text = "no limits of its own"
 		}
-		return a.done(l, "key %s of queue %s: %s", args[0], queue, text)
+		return a.Done(l, "key %s of queue %s: %s", args[0], queue, text)
 	}
 	return c
 }

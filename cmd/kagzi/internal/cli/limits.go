@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 )
 
@@ -26,7 +27,7 @@ workers together: at most ten calls a second to an API, for example.`,
 
 // allLimits returns the limits by name.
 func allLimits(ctx context.Context, c *kagzi.Client) iter.Seq2[kagzi.LimitInfo, error] {
-	return pages(0, func(n int, last *kagzi.LimitInfo) ([]kagzi.LimitInfo, error) {
+	return command.Pages(0, func(n int, last *kagzi.LimitInfo) ([]kagzi.LimitInfo, error) {
 		after := ""
 		if last != nil {
 			after = last.Name
@@ -60,10 +61,10 @@ func (a *app) limitsList() *cobra.Command {
 		Long: `List shows the limits by name. RUNNING is how many steps are under way, of how many that may. LINE UNTIL
 is when a step that comes now may begin.`,
 		Example: `  kagzi limits list`,
-		Args:    exactly(),
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			l := listing[kagzi.LimitInfo]{
-				columns: []screen.Column{
+		Args:    command.Exactly(),
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+			l := command.Listing[kagzi.LimitInfo]{
+				Columns: []screen.Column{
 					{Title: "LIMIT"},
 					{Title: "RATE"},
 					{Title: "SLOTS HELD", Right: true},
@@ -72,19 +73,19 @@ is when a step that comes now may begin.`,
 					{Title: "LINE UNTIL", Drop: 1},
 					{Title: "RETRY-AFTER", Drop: 3},
 				},
-				row: func(l kagzi.LimitInfo) []any {
+				Row: func(l kagzi.LimitInfo) []any {
 					honored := "ignored"
 					if l.HonorRetryAfter {
 						honored = "honored"
 					}
 					return []any{
 						l.Name, rateText(limitRate(l)), ofMost(l.Running, l.MaxRunning), l.Waiting,
-						a.screen.Time(l.NextAt), a.screen.Time(l.LineUntil), honored,
+						a.Screen.Time(l.NextAt), a.Screen.Time(l.LineUntil), honored,
 					}
 				},
-				none: "There are no limits on steps: kagzi limits set makes one.",
+				None: "There are no limits on steps: kagzi limits set makes one.",
 			}
-			_, err := l.print(a, allLimits(ctx, client))
+			_, err := l.Print(a.Program, allLimits(ctx, client))
 			return err
 		}),
 	}
@@ -92,7 +93,7 @@ is when a step that comes now may begin.`,
 
 func (a *app) limitsSet() *cobra.Command {
 	var rate rateFlags
-	var by cause
+	var by command.Cause
 	var most int
 	var honor, clear bool
 	c := &cobra.Command{
@@ -103,11 +104,11 @@ func (a *app) limitsSet() *cobra.Command {
 has set fail.`,
 		Example: `  kagzi limits set openai --rate 10/s --max-running 4
   kagzi limits set openai --clear`,
-		Args: exactly("NAME"),
+		Args: command.Exactly("NAME"),
 	}
 	fs := c.Flags()
 	rate.flags(fs, "", "steps")
-	by.flags(fs)
+	by.Flags(fs)
 	fs.IntVar(&most, "max-running", 0, "how many steps may be under way at once, as `N`")
 	fs.BoolVar(&honor, "honor-retry-after", false, "a step that fails with RetryAfter stops all others for that time")
 	fs.BoolVar(&clear, "clear", false, "remove the rate and the number that the limit has")
@@ -115,13 +116,13 @@ has set fail.`,
 		if err := needsChange(fs); err != nil {
 			return err
 		}
-		if err := notNegative(fs, "max-running", "burst"); err != nil {
+		if err := command.NotNegative(fs, "max-running", "burst"); err != nil {
 			return err
 		}
 		if _, err := rate.over(fs, "", kagzi.Rate{Starts: 1}); err != nil { // before a connection is made
 			return err
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -142,30 +143,30 @@ has set fail.`,
 		if l.Rate, err = rate.over(fs, "", l.Rate); err != nil {
 			return err
 		}
-		if err := client.SetLimit(cmd.Context(), l, by.options()...); err != nil {
+		if err := client.SetLimit(cmd.Context(), l, by.Options()...); err != nil {
 			return err
 		}
-		return a.done(l, "limit %s: rate %s, %s at once", l.Name, rateText(l.Rate), anyNumber(l.MaxRunning))
+		return a.Done(l, "limit %s: rate %s, %s at once", l.Name, rateText(l.Rate), anyNumber(l.MaxRunning))
 	}
 	return c
 }
 
 func (a *app) limitsDelete() *cobra.Command {
-	var by cause
+	var by command.Cause
 	c := &cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete a limit that no step uses",
 		Long: `Delete deletes a limit. It refuses while steps wait for the limit or are under way: to lift the limit
 then, use kagzi limits set NAME --clear. A step that names a deleted limit fails.`,
 		Example: `  kagzi limits delete openai`,
-		Args:    exactly("NAME"),
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := client.DeleteLimit(ctx, args[0], by.options()...); err != nil {
+		Args:    command.Exactly("NAME"),
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			if err := client.DeleteLimit(ctx, args[0], by.Options()...); err != nil {
 				return err
 			}
-			return a.done(namedChange{Verb: "delete", Name: args[0]}, "deleted %s", args[0])
+			return a.Done(command.NamedChange{Verb: "delete", Name: args[0]}, "deleted %s", args[0])
 		}),
 	}
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	return c
 }

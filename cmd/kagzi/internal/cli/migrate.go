@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/migrations"
 )
 
@@ -42,13 +44,13 @@ func (a *app) migrateUp() *cobra.Command {
 		Long: `Up applies the migrations that the database lacks. It is safe while workers run, and when several
 processes do it at once. The user needs the right to create the schema kagzi, or must own it.`,
 		Example: `  kagzi migrate up`,
-		Args:    exactly(),
+		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pool, err := a.open(cmd.Context())
+			pool, err := a.DB.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
-			bar := a.screen.Bar("migrating", 0)
+			bar := a.Screen.Bar("migrating", 0)
 			err = kagzi.Migrate(cmd.Context(), pool)
 			bar.End()
 			if err != nil {
@@ -62,7 +64,7 @@ processes do it at once. The user needs the right to create the schema kagzi, or
 				version, migrations.Version(), true, version >= migrations.Version(),
 				migrations.Describe(version),
 			}
-			return a.done(state, "The schema is at version %d.", version)
+			return a.Done(state, "The schema is at version %d.", version)
 		},
 	}
 }
@@ -75,9 +77,9 @@ func (a *app) migrateStatus() *cobra.Command {
 
 It exits with 0 if there is nothing to migrate, and with 4 if there is, or if the schema does not fit.`,
 		Example: `  kagzi migrate status`,
-		Args:    exactly(),
+		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pool, err := a.open(cmd.Context())
+			pool, err := a.DB.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -89,13 +91,13 @@ It exits with 0 if there is nothing to migrate, and with 4 if there is, or if th
 				state.Detail = migrations.Describe(version)
 			case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder),
 				errors.Is(err, migrations.ErrNewer):
-				state.Detail = oneLine(a.explain(err))
+				state.Detail = words.OneLine(words.Explain(err))
 			default:
 				return err
 			}
-			err = a.done(state, "%s", strings.ToUpper(state.Detail[:1])+state.Detail[1:])
+			err = a.Done(state, "%s", strings.ToUpper(state.Detail[:1])+state.Detail[1:])
 			if err == nil && !state.Current {
-				err = codeError(exitUnwell)
+				err = command.ExitUnwell
 			}
 			return err
 		},
@@ -111,16 +113,16 @@ func (a *app) migrateSQL() *cobra.Command {
 ON_ERROR_STOP=1. It needs no database. The version of a database is what kagzi migrate status says.`,
 		Example: `  kagzi migrate sql | psql -v ON_ERROR_STOP=1 "$KAGZI_DATABASE_URL"
   kagzi migrate sql --from 1`,
-		Args: exactly(),
+		Args: command.Exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			script, err := migrations.SQL(from, to)
 			if err != nil {
-				return usagef("%s", oneLine(err.Error()))
+				return command.Usagef("%s", words.OneLine(err.Error()))
 			}
-			if a.json {
-				return a.printJSON(map[string]any{"from": from, "to": to, "sql": script})
+			if a.JSON {
+				return a.PrintJSON(map[string]any{"from": from, "to": to, "sql": script})
 			}
-			_, err = fmt.Fprint(a.screen.Out, script)
+			_, err = fmt.Fprint(a.Screen.Out, script)
 			return err
 		},
 	}

@@ -3,13 +3,14 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
 	"github.com/kagzi/kagzi/internal/explain"
 )
 
@@ -26,45 +27,21 @@ func (a *app) targetFlags(fs *pflag.FlagSet, t *kagzi.Target) {
 func checkTarget(t kagzi.Target) error {
 	switch {
 	case t == kagzi.Target{}:
-		return usagef("nothing is named: give --queue, --workflow, --key with --queue, --group, or --all")
+		return command.Usagef("nothing is named: give --queue, --workflow, --key with --queue, --group, or --all")
 	case t.All && (t != kagzi.Target{All: true}):
-		return usagef("--all and another flag exclude each other: give one of them")
+		return command.Usagef("--all and another flag exclude each other: give one of them")
 	case t.Group != "" && (t != kagzi.Target{Group: t.Group}):
-		return usagef("--group stands alone: a group spans queues and workflows")
+		return command.Usagef("--group stands alone: a group spans queues and workflows")
 	case t.Key != "" && t.Queue == "":
-		return usagef("--key needs --queue: a key belongs to a queue")
+		return command.Usagef("--key needs --queue: a key belongs to a queue")
 	case t.Key != "" && t.Workflow != "":
-		return usagef("--key and --workflow exclude each other: a key is paused with all of its runs")
+		return command.Usagef("--key and --workflow exclude each other: a key is paused with all of its runs")
 	}
 	return nil
 }
 
-// targetFlags returns the flags of a command that name a target.
-func targetFlags(t kagzi.Target) string {
-	if t.All {
-		return "--all"
-	}
-	var parts []string
-	for _, f := range [][2]string{{"queue", t.Queue}, {"workflow", t.Workflow}, {"key", t.Key}, {"group", t.Group}} {
-		if f[1] != "" {
-			parts = append(parts, "--"+f[0]+" "+shellWord(f[1]))
-		}
-	}
-	return strings.Join(parts, " ")
-}
-
-// shellWord quotes s for a shell if it has to be.
-func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@", r)
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
 func (a *app) pauses() *cobra.Command {
-	return lists(&cobra.Command{
+	return command.Lists(&cobra.Command{
 		Use:   "pauses",
 		Short: "List what is paused, by whom and why",
 		Long: `Pauses lists the queues, workflows, keys and groups that are paused. Single runs that are paused are not
@@ -72,14 +49,14 @@ among them: it counts these, and kagzi runs list --paused lists them. kagzi paus
 ends that.`,
 		Example: `  kagzi pauses
   kagzi runs list --paused`,
-		Args: exactly(),
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+		Args: command.Exactly(),
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
 			all, err := client.Pauses(ctx)
 			if err != nil {
 				return err
 			}
-			l := listing[kagzi.Pause]{
-				columns: []screen.Column{
+			l := command.Listing[kagzi.Pause]{
+				Columns: []screen.Column{
 					{Title: "PAUSED"},
 					{Title: "SINCE"},
 					{Title: "ACTOR", Min: 8},
@@ -87,23 +64,23 @@ ends that.`,
 					{Title: "STOPS STEPS", Drop: 1},
 					{Title: "REASON", Min: 16},
 				},
-				row: func(p kagzi.Pause) []any {
+				Row: func(p kagzi.Pause) []any {
 					return []any{
-						explain.Target(p.Target), a.screen.Time(p.Since), p.Actor,
+						explain.Target(p.Target), a.Screen.Time(p.Since), p.Actor,
 						fmt.Sprintf("%d %%", p.Percent), yesNo(p.Parks), p.Reason,
 					}
 				},
-				none: "Nothing is paused.",
+				None: "Nothing is paused.",
 			}
 			single, err := client.Counts(ctx, kagzi.RunFilter{Paused: true})
 			if err != nil {
 				return err
 			}
 			if single[0].Runs > 0 {
-				l.none = "No queue, workflow, key or group is paused."
+				l.None = "No queue, workflow, key or group is paused."
 			}
-			if _, err = l.print(a, each(all)); err == nil && single[0].Runs > 0 {
-				a.say("%s paused: kagzi runs list --paused", singleRuns(single[0].Runs))
+			if _, err = l.Print(a.Program, command.Each(all)); err == nil && single[0].Runs > 0 {
+				a.Say("%s paused: kagzi runs list --paused", singleRuns(single[0].Runs))
 			}
 			return err
 		}),
@@ -127,7 +104,7 @@ type targetChange struct {
 
 func (a *app) pause() *cobra.Command {
 	var t kagzi.Target
-	var by cause
+	var by command.Cause
 	var park bool
 	c := &cobra.Command{
 		Use:   "pause",
@@ -138,16 +115,16 @@ reason and actor unless --reason or --actor is given. kagzi runs pause pauses on
 		Example: `  kagzi pause --queue shop --reason "the payment provider is down"
   kagzi pause --workflow checkout --park
   kagzi pause --queue shop --key tenant-7`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
 	a.targetFlags(c.Flags(), &t)
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	c.Flags().BoolVar(&park, "park", false, "stop runs that are being executed, too, at their next step")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkTarget(t); err != nil {
 			return err
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -158,7 +135,7 @@ reason and actor unless --reason or --actor is given. kagzi runs pause pauses on
 		explained := cmd.Flags().Changed("reason") || cmd.Flags().Changed("actor")
 		var opts []kagzi.ChangeOption
 		if !already || explained {
-			opts = by.options()
+			opts = by.Options()
 		}
 		if park {
 			opts = append(opts, kagzi.Park())
@@ -167,12 +144,12 @@ reason and actor unless --reason or --actor is given. kagzi runs pause pauses on
 			return err
 		}
 		// it pauses those to come, too
-		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: t.Queue, Workflow: t.Workflow})
+		selection.WarnOfNames(cmd.Context(), a.Program, client, kagzi.RunFilter{Queue: t.Queue, Workflow: t.Workflow})
 		change := targetChange{Verb: "pause", Target: t, Already: already}
 		if already {
-			return a.done(change, "%s", a.pausedAgain(t, before, cmd.Flags()))
+			return a.Done(change, "%s", a.pausedAgain(t, before, cmd.Flags()))
 		}
-		return a.done(change, "paused %s", explain.Target(t))
+		return a.Done(change, "paused %s", explain.Target(t))
 	}
 	return c
 }
@@ -190,7 +167,7 @@ func pauseOf(ctx context.Context, c *kagzi.Client, t kagzi.Target) (p kagzi.Paus
 
 // pausedAgain says what a pause of something that was paused has changed.
 func (a *app) pausedAgain(t kagzi.Target, before kagzi.Pause, fs *pflag.FlagSet) string {
-	text := fmt.Sprintf("%s was paused already, since %s%s", explain.Target(t), a.screen.Moment(before.Since),
+	text := fmt.Sprintf("%s was paused already, since %s%s", explain.Target(t), a.Screen.Moment(before.Since),
 		explain.By(before.Actor, before.Reason))
 	switch {
 	case fs.Changed("reason"):
@@ -206,7 +183,7 @@ func (a *app) pausedAgain(t kagzi.Target, before kagzi.Pause, fs *pflag.FlagSet)
 
 func (a *app) unpause() *cobra.Command {
 	var t kagzi.Target
-	var by cause
+	var by command.Cause
 	var percent int
 	c := &cobra.Command{
 		Use:   "unpause",
@@ -215,24 +192,24 @@ func (a *app) unpause() *cobra.Command {
 pause, and lets that part of the runs go on. kagzi pauses lists the pauses.`,
 		Example: `  kagzi unpause --queue shop --percent 10
   kagzi unpause --queue shop`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
 	a.targetFlags(c.Flags(), &t)
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	c.Flags().IntVar(&percent, "percent", 0, "let `N` percent of the runs go on, 1 to 99, and keep the pause for "+
 		"the others")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkTarget(t); err != nil {
 			return err
 		}
-		opts := by.options()
+		opts := by.Options()
 		if cmd.Flags().Changed("percent") {
 			if percent < 1 || percent > 99 {
-				return usagef("--percent is %d: give 1 to 99, or leave it out to end the pause", percent)
+				return command.Usagef("--percent is %d: give 1 to 99, or leave it out to end the pause", percent)
 			}
 			opts = append(opts, kagzi.Percent(percent))
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err == nil {
 			err = client.Unpause(cmd.Context(), t, opts...)
 		}
@@ -240,10 +217,10 @@ pause, and lets that part of the runs go on. kagzi pauses lists the pauses.`,
 			return err
 		}
 		if percent > 0 {
-			return a.done(targetChange{Verb: "unpause", Target: t, Percent: percent}, "%d %% of the runs of %s go on",
+			return a.Done(targetChange{Verb: "unpause", Target: t, Percent: percent}, "%d %% of the runs of %s go on",
 				percent, explain.Target(t))
 		}
-		return a.done(targetChange{Verb: "unpause", Target: t}, "unpaused %s", explain.Target(t))
+		return a.Done(targetChange{Verb: "unpause", Target: t}, "unpaused %s", explain.Target(t))
 	}
 	return c
 }

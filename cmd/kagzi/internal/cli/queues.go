@@ -11,7 +11,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/explain"
 )
 
@@ -39,14 +42,14 @@ also runs that sleep, and those that workers give back. WAITS SINCE is since whe
 key holds up.`,
 		Example: `  kagzi queues list
   kagzi queues list --json`,
-		Args: exactly(),
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+		Args: command.Exactly(),
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
 			queues, err := client.Queues(ctx)
 			if err != nil {
 				return err
 			}
-			l := listing[kagzi.QueueInfo]{
-				columns: []screen.Column{
+			l := command.Listing[kagzi.QueueInfo]{
+				Columns: []screen.Column{
 					{Title: "QUEUE"},
 					{Title: "SLOTS HELD", Right: true},
 					{Title: "RATE"},
@@ -56,18 +59,18 @@ key holds up.`,
 					{Title: "NEXT START", Drop: 1},
 					{Title: "CHANGED", Drop: 3},
 				},
-				row: func(q kagzi.QueueInfo) []any {
+				Row: func(q kagzi.QueueInfo) []any {
 					return []any{
 						q.Queue, ofMost(q.Running, q.MaxRunning), rateText(q.Rate), keyLimitsText(q.EachKey),
-						yesNo(q.Hold), a.screen.Time(q.WaitingSince),
-						a.screen.Time(q.NextStart), a.screen.Time(q.ChangedAt),
+						yesNo(q.Hold), a.Screen.Time(q.WaitingSince),
+						a.Screen.Time(q.NextStart), a.Screen.Time(q.ChangedAt),
 					}
 				},
-				none: "No queue has limits: kagzi queues set gives it some.",
+				None: "No queue has limits: kagzi queues set gives it some.",
 			}
-			n, err := l.print(a, each(queues))
+			n, err := l.Print(a.Program, command.Each(queues))
 			if err == nil && n == 0 {
-				a.warnOfNamespace(ctx, client)
+				selection.WarnOfNamespace(ctx, a.Program, client)
 			}
 			return err
 		}),
@@ -143,7 +146,7 @@ func (r *rateFlags) over(fs *pflag.FlagSet, prefix string, old kagzi.Rate) (kagz
 	}
 	if fs.Changed(prefix + "burst") {
 		if old.Starts == 0 {
-			return old, usagef("--%sburst needs a rate: give --%[1]srate, too", prefix)
+			return old, command.Usagef("--%sburst needs a rate: give --%[1]srate, too", prefix)
 		}
 		old.Burst = r.burst
 	}
@@ -152,7 +155,7 @@ func (r *rateFlags) over(fs *pflag.FlagSet, prefix string, old kagzi.Rate) (kagz
 
 func (a *app) queuesSet() *cobra.Command {
 	var rate, keyRate rateFlags
-	var by cause
+	var by command.Cause
 	var most, keyMost int
 	var hold, clear bool
 	c := &cobra.Command{
@@ -162,12 +165,12 @@ func (a *app) queuesSet() *cobra.Command {
 		Example: `  kagzi queues set shop --max-running 50 --rate 10/s --burst 20
   kagzi queues set shop --key-max-running 1 --hold
   kagzi queues set shop --clear`,
-		Args: exactly("QUEUE"),
+		Args: command.Exactly("QUEUE"),
 	}
 	fs := c.Flags()
 	fs.IntVar(&most, "max-running", 0, "how many runs may have a slot at once, as `N`")
 	rate.flags(fs, "", "runs")
-	by.flags(fs)
+	by.Flags(fs)
 	fs.IntVar(&keyMost, "key-max-running", 0, "how many runs of one key may have a slot at once, as `N`")
 	keyRate.flags(fs, "key-", "runs of one key")
 	fs.BoolVar(&hold, "hold", false, "runs keep their slots while they sleep or wait")
@@ -176,7 +179,7 @@ func (a *app) queuesSet() *cobra.Command {
 		if err := needsChange(fs); err != nil {
 			return err
 		}
-		if err := notNegative(fs, "max-running", "burst", "key-max-running", "key-burst"); err != nil {
+		if err := command.NotNegative(fs, "max-running", "burst", "key-max-running", "key-burst"); err != nil {
 			return err
 		}
 		if _, err := rate.over(fs, "", kagzi.Rate{Starts: 1}); err != nil { // before a connection is made
@@ -185,7 +188,7 @@ func (a *app) queuesSet() *cobra.Command {
 		if _, err := keyRate.over(fs, "key-", kagzi.Rate{Starts: 1}); err != nil {
 			return err
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -215,11 +218,11 @@ func (a *app) queuesSet() *cobra.Command {
 		if l.EachKey.Rate, err = keyRate.over(fs, "key-", l.EachKey.Rate); err != nil {
 			return err
 		}
-		if err := client.SetQueue(cmd.Context(), l, by.options()...); err != nil {
+		if err := client.SetQueue(cmd.Context(), l, by.Options()...); err != nil {
 			return err
 		}
-		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: args[0]})
-		return a.done(l, "queue %s: %s running, rate %s, each key %s, hold %s", l.Queue, anyNumber(l.MaxRunning),
+		selection.WarnOfNames(cmd.Context(), a.Program, client, kagzi.RunFilter{Queue: args[0]})
+		return a.Done(l, "queue %s: %s running, rate %s, each key %s, hold %s", l.Queue, anyNumber(l.MaxRunning),
 			rateText(l.Rate), keyLimitsText(l.EachKey), yesNo(l.Hold))
 	}
 	return c
@@ -244,16 +247,28 @@ func needsChange(fs *pflag.FlagSet) error {
 		}
 	})
 	if n == 0 {
-		return usagef("there is nothing to set: give a limit such as --max-running 10, or --clear")
+		return command.Usagef("there is nothing to set: give a limit such as --max-running 10, or --clear")
 	}
 	return nil
 }
 
-func notNegative(fs *pflag.FlagSet, names ...string) error {
-	for _, name := range names {
-		if n, err := fs.GetInt(name); err == nil && n < 0 {
-			return usagef("--%s is %d: give a positive number, or 0 for no limit", name, n)
-		}
+// parseRate reads a rate: "10/s", "600/m", "5/10s". "0" is no rate.
+func parseRate(flag, s string) (kagzi.Rate, error) {
+	bad := command.Usagef("--%s is %q: write it as 10/s, 600/m or 5/10s; 0 means no rate", flag, s)
+	if s == "0" {
+		return kagzi.Rate{}, nil
 	}
-	return nil
+	count, per, ok := strings.Cut(s, "/")
+	n, err := strconv.Atoi(strings.TrimSpace(count))
+	if !ok || err != nil || n < 1 {
+		return kagzi.Rate{}, bad
+	}
+	if per = strings.TrimSpace(per); per != "" && (per[0] < '0' || per[0] > '9') {
+		per = "1" + per
+	}
+	d, err := duration.Parse(per)
+	if err != nil || d <= 0 {
+		return kagzi.Rate{}, bad
+	}
+	return kagzi.Rate{Starts: n, Per: d}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
 )
 
 // A replayHint is what replay prints as JSON.
@@ -57,7 +58,7 @@ func TestReplay(t *testing.T) {
 `))
 
 func (a *app) replay() *cobra.Command {
-	var run runArg
+	var run selection.RunArg
 	c := &cobra.Command{
 		Use:   "replay RUN",
 		Short: "Print a test that executes your code against a run's history",
@@ -68,11 +69,11 @@ and its function.
 
 To replay many runs, use kagzitest.Replay with a filter.`,
 		Example: `  kagzi replay order-42 > replay_test.go`,
-		Args:    run.args(0),
+		Args:    run.Args(0),
 	}
-	run.flags(c)
-	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-		ref, _ := run.take(args)
+	run.Flags(c)
+	c.RunE = a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.Take(args)
 		info, err := client.Get(ctx, ref)
 		if err != nil {
 			return err
@@ -82,15 +83,15 @@ To replay many runs, use kagzitest.Replay with a filter.`,
 			Run                 kagzi.RunID
 			Namespace, Workflow string
 			Version             int
-		}{info.ID, a.namespaceName(), info.Workflow, max(info.Version, 1)}
+		}{info.ID, a.Namespace(), info.Workflow, max(info.Version, 1)}
 		if err := replayTest.Execute(&code, data); err != nil {
 			return err
 		}
 		if !info.Status.Ended() {
-			a.say("The run is %s, and only a run that is over can be replayed: kagzi runs wait %s waits for its end.",
+			a.Say("The run is %s, and only a run that is over can be replayed: kagzi runs wait %s waits for its end.",
 				info.Status, info.ID)
 		}
-		return a.done(replayHint{info.ID, info.Workflow, info.Version, info.Status.Ended(), code.String()}, "%s",
+		return a.Done(replayHint{info.ID, info.Workflow, info.Version, info.Status.Ended(), code.String()}, "%s",
 			bytes.TrimSuffix(code.Bytes(), []byte("\n")))
 	})
 	return c

@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/migrations"
 )
 
@@ -18,16 +20,16 @@ grants each what it needs and no more. It needs no database. Send it after each 
 tables.`,
 		Example: `  kagzi migrate roles | psql -v ON_ERROR_STOP=1 "$KAGZI_DATABASE_URL"
   kagzi migrate roles --prefix shop`,
-		Args: exactly(),
+		Args: command.Exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			script, err := migrations.Roles(prefix)
 			if err != nil {
-				return usagef("%s", oneLine(err.Error()))
+				return command.Usagef("%s", words.OneLine(err.Error()))
 			}
-			if a.json {
-				return a.printJSON(map[string]any{"prefix": prefix, "sql": script})
+			if a.JSON {
+				return a.PrintJSON(map[string]any{"prefix": prefix, "sql": script})
 			}
-			_, err = fmt.Fprint(a.screen.Out, script)
+			_, err = fmt.Fprint(a.Screen.Out, script)
 			return err
 		},
 	}

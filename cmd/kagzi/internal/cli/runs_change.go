@@ -1,16 +1,15 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"os"
-	"os/user"
 	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
 )
 
 // A verb is a change of one run, or of those that a filter selects.
@@ -37,23 +36,6 @@ type verb struct {
 // changed has no new run.
 func changed(err error) (kagzi.RunID, error) { return "", err }
 
-// A cause is the flags that say who makes a change, and why.
-type cause struct{ reason, actor string }
-
-func (s *cause) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.reason, "reason", "", "`TEXT` for the log that says why")
-	fs.StringVar(&s.actor, "actor", cmp.Or(os.Getenv("KAGZI_ACTOR"), osUser()), "`NAME` for the log of who does it; "+
-		"default: KAGZI_ACTOR, or the user's name")
-}
-
-// osUser returns the name of the user who runs this program.
-func osUser() string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return ""
-}
-
 // verbs are the changes that take a run or a filter.
 func (a *app) verbs() []*verb {
 	return []*verb{
@@ -63,7 +45,7 @@ func (a *app) verbs() []*verb {
 }
 
 func (a *app) cancelVerb() *verb {
-	var by cause
+	var by command.Cause
 	var grace string
 	v := &verb{
 		name: "cancel", past: "cancelled", now: "cancelling", to: []string{"active"}, stops: true,
@@ -76,15 +58,15 @@ when the run is cancelled. kagzi runs resume continues a cancelled run that has 
 	}
 	var opts []kagzi.ChangeOption
 	v.flags = func(fs *pflag.FlagSet) {
-		by.flags(fs)
+		by.Flags(fs)
 		fs.StringVar(&grace, "grace", "", "how long steps under way may go on, as `DURATION`: 30s")
 	}
 	v.check = func(*pflag.FlagSet) error {
-		opts = by.options()
+		opts = by.Options()
 		if grace == "" {
 			return nil
 		}
-		d, err := parseDuration("grace", grace)
+		d, err := command.ParseDuration("grace", grace)
 		opts = append(opts, kagzi.Grace(d))
 		return err
 	}
@@ -97,31 +79,26 @@ when the run is cancelled. kagzi runs resume continues a cancelled run that has 
 	return v
 }
 
-// options returns the reason and the actor as options.
-func (s *cause) options() []kagzi.ChangeOption {
-	return []kagzi.ChangeOption{kagzi.Reason(s.reason), kagzi.Actor(s.actor)}
-}
-
 func (a *app) terminateVerb() *verb {
-	var by cause
+	var by command.Cause
 	return &verb{
-		name: "terminate", past: "terminated", now: "terminating", to: []string{"active"}, flags: by.flags, stops: true,
+		name: "terminate", past: "terminated", now: "terminating", to: []string{"active"}, flags: by.Flags, stops: true,
 		short: "End runs at once, without compensations",
 		long: `Terminate ends active runs and their children at once, as cancelled. It executes no compensations, and
 stops those under way.`,
 		example: `  kagzi runs terminate order-42 --reason "a test order"
   kagzi runs terminate --queue load-test --yes`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-			return changed(c.Terminate(ctx, ref, by.options()...))
+			return changed(c.Terminate(ctx, ref, by.Options()...))
 		},
 		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return c.TerminateAll(ctx, f, append(by.options(), kagzi.DryRun())...)
+			return c.TerminateAll(ctx, f, append(by.Options(), kagzi.DryRun())...)
 		},
 	}
 }
 
 func (a *app) resumeVerb() *verb {
-	var by cause
+	var by command.Cause
 	var forget []string
 	v := &verb{
 		name: "resume", past: "resumed", now: "resuming", to: []string{"failed", "cancelled"},
@@ -133,14 +110,14 @@ unless --forget names its step.`,
   kagzi runs resume --kind unavailable --ended-since 1h --dry-run`,
 	}
 	v.flags = func(fs *pflag.FlagSet) {
-		by.flags(fs)
+		by.Flags(fs)
 		fs.StringArrayVar(&forget, "forget", nil, "try this failed `STEP` again, too; may be repeated")
 	}
 	options := func(more ...kagzi.ChangeOption) []kagzi.ChangeOption {
 		if len(forget) > 0 {
 			more = append(more, kagzi.Forget(forget...))
 		}
-		return append(by.options(), more...)
+		return append(by.Options(), more...)
 	}
 	v.one = func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
 		return changed(c.Resume(ctx, ref, options()...))
@@ -153,7 +130,7 @@ unless --forget names its step.`,
 
 // A restart is the flags of restart and fork.
 type restart struct {
-	cause
+	command.Cause
 	input, id string
 	version   int
 	opts      []kagzi.RestartOption
@@ -161,7 +138,7 @@ type restart struct {
 }
 
 func (r *restart) flags(fs *pflag.FlagSet) {
-	r.cause.flags(fs)
+	r.Cause.Flags(fs)
 	fs.StringVarP(&r.input, "input", "i", "", "another input, as `JSON`; @FILE reads a file, - standard input; one "+
 		"run only")
 	fs.StringVar(&r.id, "new-id", "", "the `ID` of the new run; default: that of the old one; one run only")
@@ -169,10 +146,10 @@ func (r *restart) flags(fs *pflag.FlagSet) {
 }
 
 func (r *restart) check(a *app, fs *pflag.FlagSet) error {
-	if err := fromOne(fs, "version"); err != nil {
+	if err := command.FromOne(fs, "version"); err != nil {
 		return err
 	}
-	r.opts = []kagzi.RestartOption{kagzi.Reason(r.reason), kagzi.Actor(r.actor)}
+	r.opts = []kagzi.RestartOption{kagzi.Reason(r.Reason), kagzi.Actor(r.Actor)}
 	if r.version != 0 {
 		r.opts = append(r.opts, kagzi.Version(r.version))
 	}
@@ -180,7 +157,7 @@ func (r *restart) check(a *app, fs *pflag.FlagSet) error {
 		r.own = append(r.own, kagzi.ID(r.id))
 	}
 	if fs.Changed("input") {
-		input, err := a.readJSON("input", r.input)
+		input, err := a.ReadJSON("input", r.input)
 		if err != nil {
 			return err
 		}
@@ -240,7 +217,7 @@ that came after it. It prints the ID of the new run. kagzi runs steps lists the 
 	}
 	v.check = func(fs *pflag.FlagSet) error {
 		if step == "" {
-			return usagef("--step is missing: kagzi runs steps RUN lists the steps of a run")
+			return command.Usagef("--step is missing: kagzi runs steps RUN lists the steps of a run")
 		}
 		err := r.check(a, fs)
 		if inherit {
@@ -261,16 +238,16 @@ that came after it. It prints the ID of the new run. kagzi runs steps lists the 
 }
 
 func (a *app) unpauseVerb() *verb {
-	var by cause
+	var by command.Cause
 	return &verb{
-		name: "unpause", past: "unpaused", now: "unpausing", to: []string{"active"}, flags: by.flags,
+		name: "unpause", past: "unpaused", now: "unpausing", to: []string{"active"}, flags: by.Flags,
 		short: "Let paused runs go on",
 		long: `Unpause ends the pause of single runs, and exempts them from the pauses of their queue, of their
 workflow and of all runs. kagzi unpause ends those pauses for all of their runs.`,
 		example: `  kagzi runs unpause order-42
   kagzi runs unpause --metadata tenant=acme --dry-run`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-			return changed(c.UnpauseRun(ctx, ref, by.options()...))
+			return changed(c.UnpauseRun(ctx, ref, by.Options()...))
 		},
 		already: func(ctx context.Context, c *kagzi.Client, before runReport) (string, error) {
 			if !before.Run.PausedAt.IsZero() {
@@ -284,14 +261,14 @@ workflow and of all runs. kagzi unpause ends those pauses for all of their runs.
 				"stop it any more", err
 		},
 		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return c.UnpauseRuns(ctx, f, append(by.options(), kagzi.DryRun())...)
+			return c.UnpauseRuns(ctx, f, append(by.Options(), kagzi.DryRun())...)
 		},
 	}
 }
 
 func (a *app) runsPause() *cobra.Command {
-	var run runArg
-	var by cause
+	var run selection.RunArg
+	var by command.Cause
 	c := &cobra.Command{
 		Use:   "pause RUN",
 		Short: "Pause one run",
@@ -299,24 +276,24 @@ func (a *app) runsPause() *cobra.Command {
 wait or child. The run's timeout goes on. To pause many runs, use kagzi pause, which takes a queue, a workflow, a
 key or a group.`,
 		Example: `  kagzi runs pause order-42 --reason "the address is wrong"`,
-		Args:    run.args(0),
+		Args:    run.Args(0),
 	}
-	run.flags(c)
-	by.flags(c.Flags())
-	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-		ref, _ := run.take(args)
+	run.Flags(c)
+	by.Flags(c.Flags())
+	c.RunE = a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.Take(args)
 		before, err := client.Get(ctx, ref)
 		if err != nil {
 			return err
 		}
-		if err := client.PauseRun(ctx, ref, by.options()...); err != nil {
+		if err := client.PauseRun(ctx, ref, by.Options()...); err != nil {
 			return err
 		}
 		if since := before.PausedAt; !since.IsZero() {
-			return a.done(oneChange{Verb: "pause", Run: ref, Already: true}, "%s was paused already, since %s", ref,
-				a.screen.Moment(since))
+			return a.Done(oneChange{Verb: "pause", Run: ref, Already: true}, "%s was paused already, since %s", ref,
+				a.Screen.Moment(since))
 		}
-		return a.done(oneChange{Verb: "pause", Run: ref}, "paused %s", ref)
+		return a.Done(oneChange{Verb: "pause", Run: ref}, "paused %s", ref)
 	})
 	return c
 }

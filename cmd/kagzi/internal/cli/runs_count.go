@@ -7,7 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
 	"github.com/kagzi/kagzi/internal/duration"
 )
 
@@ -20,7 +23,7 @@ var countFields = map[string]kagzi.CountField{
 var countNames = []string{"status", "workflow", "queue", "kind", "step", "started=1h", "ended=1h"}
 
 func (a *app) runsCount() *cobra.Command {
-	var f filter
+	var f selection.Filter
 	var by []string
 	c := &cobra.Command{
 		Use:   "count",
@@ -33,15 +36,15 @@ It reads every run that the flags select: a million takes about a second.`,
 		Example: `  kagzi runs count
   kagzi runs count --status failed --ended-since 1h --by kind,step
   kagzi runs count --workflow checkout --since 7d --by started=1d,status`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
-	f.selectingFlags(c)
-	c.Flags().StringVar(&f.id, "id", "", "only runs with this `ID`")
+	f.SelectingFlags(c)
+	f.IDFlag(c)
 	c.Flags().StringSliceVarP(&by, "by", "b", []string{"workflow", "status"}, "count by `FIELDS`: "+
 		strings.Join(countNames, ", "))
 	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(countNames, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		rf, err := f.filter(a.screen.Now())
+		rf, err := f.Runs(a.Screen.Now())
 		if err != nil {
 			return err
 		}
@@ -49,7 +52,7 @@ It reads every run that the flags select: a million takes about a second.`,
 		if err != nil {
 			return err
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -57,8 +60,8 @@ It reads every run that the flags select: a million takes about a second.`,
 		if err != nil {
 			return err
 		}
-		if _, err = a.countListing(by).print(a, each(counts)); err == nil && len(counts) == 0 {
-			a.warnOfNames(cmd.Context(), client, rf)
+		if _, err = a.countListing(by).Print(a.Program, command.Each(counts)); err == nil && len(counts) == 0 {
+			selection.WarnOfNames(cmd.Context(), a.Program, client, rf)
 		}
 		return err
 	}
@@ -77,7 +80,7 @@ func countsBy(by []string) (fields []kagzi.CountBy, err error) {
 		d := time.Hour
 		if timed {
 			if d, err = duration.Parse(length); err != nil || d <= 0 {
-				return nil, usagef("--by %s=%s: give a duration, such as %[1]s=1h", name, length)
+				return nil, command.Usagef("--by %s=%s: give a duration, such as %[1]s=1h", name, length)
 			}
 		}
 		switch name {
@@ -86,31 +89,31 @@ func countsBy(by []string) (fields []kagzi.CountBy, err error) {
 		case "ended":
 			fields = append(fields, kagzi.ByEnded(d))
 		default:
-			return nil, usagef("--by is %q: give one or more of %s", given, strings.Join(countNames, ", "))
+			return nil, command.Usagef("--by is %q: give one or more of %s", given, strings.Join(countNames, ", "))
 		}
 	}
 	return fields, nil
 }
 
-func (a *app) countListing(by []string) listing[kagzi.RunCount] {
+func (a *app) countListing(by []string) command.Listing[kagzi.RunCount] {
 	columns := []screen.Column{{Title: "RUNS", Right: true}}
 	for _, name := range by {
 		columns = append(columns, screen.Column{Title: strings.ToUpper(name), Min: 12})
 	}
-	return listing[kagzi.RunCount]{
-		columns: columns,
-		row: func(n kagzi.RunCount) []any {
+	return command.Listing[kagzi.RunCount]{
+		Columns: columns,
+		Row: func(n kagzi.RunCount) []any {
 			row := []any{n.Runs}
 			for _, name := range by {
 				row = append(row, map[string]any{
-					"status": statusCell(n.Status), "workflow": n.Workflow, "queue": n.Queue, "kind": n.Kind,
+					"status": tables.StatusCell(n.Status), "workflow": n.Workflow, "queue": n.Queue, "kind": n.Kind,
 					"step":    n.Step,
 					"started": a.interval(n.Started), "ended": a.interval(n.Ended),
 				}[name])
 			}
 			return row
 		},
-		none: "No run matches.",
+		None: "No run matches.",
 	}
 }
 

@@ -2,16 +2,17 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/internal/explain"
 )
 
@@ -24,7 +25,7 @@ type runReport struct {
 }
 
 func (a *app) runsGet() *cobra.Command {
-	var run runArg
+	var run selection.RunArg
 	c := &cobra.Command{
 		Use:     "get RUN",
 		Aliases: []string{"show", "describe"},
@@ -35,20 +36,20 @@ pause and who set that, or that no worker has its code. Then it lists its steps 
 With --json it prints {"run": …, "why": [sentences], "steps": […], "log": […]}.`,
 		Example: `  kagzi runs get order-42
   kagzi runs get order-42 --json | jq .run.status`,
-		Args: run.args(0),
+		Args: run.Args(0),
 	}
-	run.flags(c)
-	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-		ref, _ := run.take(args)
+	run.Flags(c)
+	c.RunE = a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.Take(args)
 		r, err := a.report(ctx, client, ref)
-		if isNotFound(err) {
+		if errors.Is(err, kagzi.ErrNotFound) {
 			return a.deletedOr(ctx, client, ref, err)
 		}
 		if err != nil {
 			return err
 		}
-		if a.json {
-			return a.printJSON(r)
+		if a.JSON {
+			return a.PrintJSON(r)
 		}
 		return a.printReport(r)
 	})
@@ -57,7 +58,7 @@ With --json it prints {"run": …, "why": [sentences], "steps": […], "log": [�
 
 // deletedOr returns err, the error of a run that was not found, with who deleted the run if somebody has.
 func (a *app) deletedOr(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, err error) error {
-	if text, look := explain.Deleted(ctx, c, ref, a.words()); look == nil && text != "" {
+	if text, look := explain.Deleted(ctx, c, ref, words.Of(a.Screen)); look == nil && text != "" {
 		return fmt.Errorf("%w: %s", err, text)
 	}
 	return err
@@ -72,39 +73,39 @@ func (a *app) report(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (r run
 		r.Log, err = c.RunLog(ctx, r.Run.ID)
 	}
 	if err == nil {
-		r.Why, err = explain.Run(ctx, c, r.Run, r.Steps, r.Log, a.words())
+		r.Why, err = explain.Run(ctx, c, r.Run, r.Steps, r.Log, words.Of(a.Screen))
 	}
 	return r, err
 }
 
 func (a *app) printReport(r runReport) error {
-	if err := a.printFields(a.fields(r.Run)); err != nil {
+	if err := a.PrintFields(a.fields(r.Run)); err != nil {
 		return err
 	}
-	err := a.screen.Printf("")
+	err := a.Screen.Printf("")
 	for _, s := range r.Why {
 		if err == nil {
-			err = a.screen.Printf("%s", a.screen.Fill(screen.Line(s), 0))
+			err = a.Screen.Printf("%s", a.Screen.Fill(screen.Line(s), 0))
 		}
 	}
 	if err == nil && len(r.Steps) > 0 {
-		err = a.screen.Printf("")
+		err = a.Screen.Printf("")
 	}
 	if err == nil && len(r.Steps) > 0 {
-		_, err = a.stepListing(r.Run.Status).print(a, each(r.Steps))
+		_, err = tables.Steps(a.Screen, r.Run.Status).Print(a.Program, command.Each(r.Steps))
 	}
 	if err == nil && len(r.Log) > 0 {
-		err = a.screen.Printf("")
+		err = a.Screen.Printf("")
 	}
 	if err == nil && len(r.Log) > 0 {
-		_, err = a.logListing("").print(a, each(r.Log))
+		_, err = tables.Log(a.Screen, "").Print(a.Program, command.Each(r.Log))
 	}
 	return err
 }
 
 // fields returns names and values of a run for people. Empty values are left out.
 func (a *app) fields(r kagzi.RunInfo) [][2]string {
-	tone := runStatusCell(r)
+	tone := tables.RunStatus(r)
 	at := func(t interface{ IsZero() bool }, s string) string {
 		if t.IsZero() {
 			return ""
@@ -121,7 +122,7 @@ func (a *app) fields(r kagzi.RunInfo) [][2]string {
 		if p.Fraction != nil {
 			progress = fmt.Sprintf("%.0f %% %s", 100**p.Fraction, progress)
 		}
-		progress += ", " + a.screen.Time(p.At)
+		progress += ", " + a.Screen.Time(p.At)
 	}
 	failed := ""
 	if r.Error != "" {
@@ -130,7 +131,7 @@ func (a *app) fields(r kagzi.RunInfo) [][2]string {
 	origin := string(r.Origin)
 	schedule := r.Schedule
 	if !r.FireTime.IsZero() {
-		schedule += ", tick " + a.screen.Moment(r.FireTime)
+		schedule += ", tick " + a.Screen.Moment(r.FireTime)
 	}
 	parent := string(r.Parent)
 	if r.ParentStep != "" {
@@ -140,25 +141,25 @@ func (a *app) fields(r kagzi.RunInfo) [][2]string {
 		{"Run", string(r.ID)},
 		{"ID", string(r.ExternalID)},
 		{"Workflow", r.Workflow + version},
-		{"Status", a.screen.Paint(tone.Tone, tone.Text)},
+		{"Status", a.Screen.Paint(tone.Tone, tone.Text)},
 		{"Progress", progress},
 		{"Queue", fmt.Sprintf("%s, priority %d", r.Queue, r.Priority)},
 		{"Key", string(r.Key)},
 		{"Group", string(r.Group)},
-		{"Metadata", pairsText(r.Metadata)},
-		{"Headers", pairsText(r.Headers)},
+		{"Metadata", tables.Pairs(r.Metadata)},
+		{"Headers", tables.Pairs(r.Headers)},
 		{"Parent", parent},
 		{"Made from", origin},
 		{"Schedule", schedule},
-		{"Started", a.screen.Moment(r.CreatedAt)},
-		{"First executed", at(r.StartedAt, a.screen.Moment(r.StartedAt))},
-		{"Deadline", at(r.DeadlineAt, a.screen.Moment(r.DeadlineAt))},
-		{"Ended", at(r.EndedAt, a.screen.Moment(r.EndedAt))},
+		{"Started", a.Screen.Moment(r.CreatedAt)},
+		{"First executed", at(r.StartedAt, a.Screen.Moment(r.StartedAt))},
+		{"Deadline", at(r.DeadlineAt, a.Screen.Moment(r.DeadlineAt))},
+		{"Ended", at(r.EndedAt, a.Screen.Moment(r.EndedAt))},
 		{"Worker", r.Worker},
 		{"Attempts", failedAttempts(r.Attempts)},
 		{"Recoveries", recoveries(r.Recoveries)},
-		{"Input", a.payloadText(r.Input)},
-		{"Output", a.payloadText(r.Output)},
+		{"Input", tables.Payload(a.Screen, r.Input)},
+		{"Output", tables.Payload(a.Screen, r.Output)},
 		{"Error", failed},
 	}
 }
@@ -178,19 +179,4 @@ func recoveries(n int) string {
 		return "1 worker died since its last progress"
 	}
 	return fmt.Sprintf("%d workers died since its last progress", n)
-}
-
-func (a *app) payloadText(data json.RawMessage) string {
-	if len(data) == 0 {
-		return ""
-	}
-	return a.brief(data)
-}
-
-func pairsText[M ~map[string]string](m M) string {
-	var pairs []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		pairs = append(pairs, screen.Line(k+"="+m[k]))
-	}
-	return strings.Join(pairs, " ")
 }

@@ -6,11 +6,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
 )
 
 func (a *app) runsMessages() *cobra.Command {
-	var run runArg
+	var run selection.RunArg
 	var f kagzi.MessageFilter
 	var limit int
 	c := &cobra.Command{
@@ -22,23 +25,23 @@ misspelt name. One that was set aside does not decode in the run's program: once
 redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
 		Example: `  kagzi runs messages order-42
   kagzi runs messages order-42 --unread`,
-		Args: run.args(0),
+		Args: run.Args(0),
 	}
-	run.flags(c)
+	run.Flags(c)
 	c.Flags().StringVar(&f.Signal, "signal", "", "only messages of the signal `NAME`, with its key: approved/call-7")
 	c.Flags().BoolVar(&f.Unread, "unread", false, "only messages that the run has not read")
 	c.Flags().IntVar(&limit, "limit", 1000, "at most `N` messages; 0 means all")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		ref, _ := run.take(args)
+		ref, _ := run.Take(args)
 		if limit < 0 {
-			return usagef("--limit is %d: give a positive number, or 0 for all", limit)
+			return command.Usagef("--limit is %d: give a positive number, or 0 for all", limit)
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
-		l := listing[kagzi.MessageInfo]{
-			columns: []screen.Column{
+		l := command.Listing[kagzi.MessageInfo]{
+			Columns: []screen.Column{
 				{Title: "SIGNAL"},
 				{Title: "MESSAGE ID", Min: 12},
 				{Title: "RECEIVED"},
@@ -46,7 +49,7 @@ redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
 				{Title: "SENT BY", Min: 12, Drop: 1},
 				{Title: "PAYLOAD", Min: 12},
 			},
-			row: func(m kagzi.MessageInfo) []any {
+			Row: func(m kagzi.MessageInfo) []any {
 				read := screen.Cell{Text: m.ReadBy}
 				switch {
 				case m.SetAside != "":
@@ -54,11 +57,11 @@ redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
 				case m.ReadBy == "":
 					read = screen.Cell{Text: "unread", Tone: screen.Warning}
 				}
-				return []any{m.Signal, m.ID, a.screen.Time(m.ReceivedAt), read, m.SentBy, a.brief(m.Payload)}
+				return []any{m.Signal, m.ID, a.Screen.Time(m.ReceivedAt), read, m.SentBy, tables.Brief(a.Screen, m.Payload)}
 			},
-			none: "The run has no such message.",
+			None: "The run has no such message.",
 		}
-		_, err = l.print(a, pages(limit, func(n int, last *kagzi.MessageInfo) ([]kagzi.MessageInfo, error) {
+		_, err = l.Print(a.Program, command.Pages(limit, func(n int, last *kagzi.MessageInfo) ([]kagzi.MessageInfo, error) {
 			f.Limit = n
 			if last != nil {
 				f.After = last.ID
@@ -79,9 +82,9 @@ func (a *app) runsRedeliver() *cobra.Command {
 	c.Use, c.Short = "redeliver RUN MESSAGE-ID", "Give a message that did not decode to its run again"
 	c.Long =
 		`Redeliver gives a message that was set aside, because it did not decode, to its run again, as if it came now.
-Deploy code that decodes it before. kagzi runs messages shows the messages and why they were set aside.` + "\n" + runHelp
+Deploy code that decodes it before. kagzi runs messages shows the messages and why they were set aside.` + "\n" + selection.RunHelp
 	c.Example = `  kagzi runs redeliver order-42 click-7 --reason "release 7 reads it"`
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	return c
 }
 
@@ -94,9 +97,9 @@ func (a *app) runsDropMessage() *cobra.Command {
 	c.Use, c.Short = "drop-message RUN MESSAGE-ID", "Remove a message that a run has not read"
 	c.Long =
 		`Drop-message removes a message that was set aside, because it did not decode, or, while no worker executes the
-run, any that it has not read. A message with the same ID may be sent again.` + "\n" + runHelp
+run, any that it has not read. A message with the same ID may be sent again.` + "\n" + selection.RunHelp
 	c.Example = `  kagzi runs drop-message order-42 click-7 --reason "sent by mistake"`
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	return c
 }
 
@@ -104,17 +107,17 @@ run, any that it has not read. A message with the same ID may be sent again.` + 
 // past is what it says.
 func (a *app) messageCommand(past string, do func(context.Context, *kagzi.Client, kagzi.Ref, kagzi.ID,
 	...kagzi.ChangeOption) error,
-) (*cobra.Command, *cause) {
-	var run runArg
-	by := &cause{}
-	c := &cobra.Command{Args: run.args(1, "MESSAGE-ID")}
-	c.Flags().StringVar(&run.id, "id", "", "the run with this `ID`, in place of the argument RUN")
-	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-		ref, rest := run.take(args)
-		if err := do(ctx, client, ref, kagzi.ID(rest[0]), by.options()...); err != nil {
+) (*cobra.Command, *command.Cause) {
+	var run selection.RunArg
+	by := &command.Cause{}
+	c := &cobra.Command{Args: run.Args(1, "MESSAGE-ID")}
+	c.Flags().StringVar(&run.ID, "id", "", "the run with this `ID`, in place of the argument RUN")
+	c.RunE = a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, rest := run.Take(args)
+		if err := do(ctx, client, ref, kagzi.ID(rest[0]), by.Options()...); err != nil {
 			return err
 		}
-		return a.done(map[string]any{"run": ref, "message": rest[0]}, "%s message %s of %s", past, rest[0], ref)
+		return a.Done(map[string]any{"run": ref, "message": rest[0]}, "%s message %s of %s", past, rest[0], ref)
 	})
 	return c, by
 }

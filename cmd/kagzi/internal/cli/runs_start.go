@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/internal/explain"
 )
 
@@ -38,7 +40,7 @@ With --id the start is idempotent while the run is active: starting again return
 		Example: `  kagzi runs start sign-up --input '"ada"' --id sign-up-ada
   kagzi runs start checkout --input '{"order": 42}' --queue shop --wait
   jq -n '{order: 42}' | kagzi runs start checkout --input -`,
-		Args: exactly("WORKFLOW"),
+		Args: command.Exactly("WORKFLOW"),
 	}
 	fs := c.Flags()
 	fs.StringVarP(&s.input, "input", "i", "", "the input as `JSON`; @FILE reads a file, - standard input; "+
@@ -56,7 +58,7 @@ With --id the start is idempotent while the run is active: starting again return
 	fs.StringVar(&s.group, "group", "", "the `GROUP` of which one run at a time is executed")
 	fs.BoolVar(&s.wait, "wait", false, "wait for the end, and print the result like kagzi runs wait")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := fromOne(cmd.Flags(), "version", "priority"); err != nil {
+		if err := command.FromOne(cmd.Flags(), "version", "priority"); err != nil {
 			return err
 		}
 		opts, err := s.options()
@@ -65,30 +67,20 @@ With --id the start is idempotent while the run is active: starting again return
 		}
 		input := json.RawMessage("null")
 		if cmd.Flags().Changed("input") {
-			if input, err = a.readJSON("input", s.input); err != nil {
+			if input, err = a.ReadJSON("input", s.input); err != nil {
 				return err
 			}
 		}
-		client, err := a.sender(cmd.Context())
+		client, err := a.Sender(cmd.Context())
 		if err != nil {
 			return err
 		}
 		// before the run has them
-		a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Workflow: args[0], Queue: s.queue})
+		selection.WarnOfNames(cmd.Context(), a.Program, client, kagzi.RunFilter{Workflow: args[0], Queue: s.queue})
 		return a.start(cmd.Context(), client, kagzi.Define[json.RawMessage, json.RawMessage](args[0]), input,
 			opts, s.wait)
 	}
 	return c
-}
-
-// fromOne refuses flags that are given and below 1: the options take 0 for none.
-func fromOne(fs *pflag.FlagSet, names ...string) error {
-	for _, name := range names {
-		if n, err := fs.GetInt(name); err == nil && fs.Changed(name) && n < 1 {
-			return usagef("--%s is %d: give a number from 1, or leave it out", name, n)
-		}
-	}
-	return nil
 }
 
 // options returns the options that the flags give.
@@ -121,27 +113,27 @@ func (s *startArgs) options() (opts []kagzi.StartOption, err error) {
 		if d.text == "" {
 			continue
 		}
-		v, err := parseDuration(d.flag, d.text)
+		v, err := command.ParseDuration(d.flag, d.text)
 		if err != nil {
 			return nil, err
 		}
 		opts = append(opts, d.option(v))
 	}
-	at, err := parseFuture("at", s.at, time.Now())
+	at, err := command.ParseFuture("at", s.at, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	if !at.IsZero() {
 		opts = append(opts, kagzi.At(at))
 	}
-	tags, err := parsePairs("metadata", s.metadata)
+	tags, err := command.ParsePairs("metadata", s.metadata)
 	if err != nil {
 		return nil, err
 	}
 	if tags != nil {
 		opts = append(opts, kagzi.Metadata(tags))
 	}
-	headers, err := parsePairs("header", s.headers)
+	headers, err := command.ParsePairs("header", s.headers)
 	if err == nil && headers != nil {
 		opts = append(opts, kagzi.Headers(headers))
 	}
@@ -156,17 +148,17 @@ func (a *app) start(ctx context.Context, c *kagzi.Client, wf kagzi.Workflow[json
 		return err
 	}
 	if wait {
-		a.say("Started run %s.", run.ID())
+		a.Say("Started run %s.", run.ID())
 		return a.wait(ctx, c, run.ID())
 	}
 	if run.Existed() {
-		return a.done(kagzi.Started{ID: run.ID(), Existed: true}, "%s is active already", run.ID())
+		return a.Done(kagzi.Started{ID: run.ID(), Existed: true}, "%s is active already", run.ID())
 	}
-	return a.done(kagzi.Started{ID: run.ID()}, "%s", run.ID())
+	return a.Done(kagzi.Started{ID: run.ID()}, "%s", run.ID())
 }
 
 func (a *app) runsWait() *cobra.Command {
-	var run runArg
+	var run selection.RunArg
 	c := &cobra.Command{
 		Use:   "wait RUN",
 		Short: "Wait for the end of a run, and print its result",
@@ -175,11 +167,11 @@ prints the error to stderr and exits with code 1; when --timeout has passed, wit
 whole run. While the database is away, it keeps waiting.`,
 		Example: `  kagzi runs wait order-42 --timeout 5m
   kagzi runs wait order-42 | jq .total`,
-		Args: run.args(0),
+		Args: run.Args(0),
 	}
-	run.flags(c)
-	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-		ref, _ := run.take(args)
+	run.Flags(c)
+	c.RunE = a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.Take(args)
 		return a.wait(ctx, client, ref)
 	})
 	return c
@@ -198,18 +190,18 @@ func (a *app) wait(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) error {
 			return err
 		}
 	}
-	if a.json {
-		err = a.printJSON(info)
+	if a.JSON {
+		err = a.PrintJSON(info)
 	} else if info.Status == kagzi.StatusCompleted {
-		err = a.screen.Printf("%s", info.Output)
+		err = a.Screen.Printf("%s", info.Output)
 	}
 	switch {
 	case err != nil:
 		return err
 	case info.Status == kagzi.StatusCompleted:
 		return nil
-	case a.json:
-		return codeError(exitFailed)
+	case a.JSON:
+		return command.ExitFailed
 	case info.Status == kagzi.StatusCancelled:
 		return fmt.Errorf("run %s was cancelled: kagzi runs log %[1]s says by whom", info.ID)
 	}
@@ -230,7 +222,7 @@ func waitForEnd(ctx context.Context, c *kagzi.Client, info kagzi.RunInfo) error 
 	if _, ended := errors.AsType[*kagzi.RunError](err); ended {
 		return nil
 	}
-	if isNotFound(err) {
+	if errors.Is(err, kagzi.ErrNotFound) {
 		return err
 	}
 	now, e := c.Get(ctx, info.ID) // a result that is not JSON is none of Result's
@@ -241,9 +233,9 @@ func waitForEnd(ctx context.Context, c *kagzi.Client, info kagzi.RunInfo) error 
 }
 
 func (a *app) runsSignal() *cobra.Command {
-	var run runArg
+	var run selection.RunArg
 	var payload, key, id string
-	var by cause
+	var by command.Cause
 	c := &cobra.Command{
 		Use:   "signal RUN SIGNAL",
 		Short: "Send a message to a run",
@@ -254,27 +246,27 @@ The payload is not checked against your code. One that does not decode into the 
 runs messages shows it, and the run goes on waiting.`,
 		Example: `  kagzi runs signal order-42 approved --payload '{"by": "ada"}'
   kagzi runs signal order-42 approved --for call-7 --message-id approval-1`,
-		Args: run.args(1, "SIGNAL"),
+		Args: run.Args(1, "SIGNAL"),
 	}
-	run.flags(c)
-	by.flags(c.Flags())
+	run.Flags(c)
+	by.Flags(c.Flags())
 	c.Flags().StringVarP(&payload, "payload", "p", "", "the payload as `JSON`; @FILE reads a file, - standard input; "+
 		"default: null")
 	c.Flags().StringVar(&key, "for", "", "the `KEY` of the signal: approved/call-7 has the key call-7")
 	c.Flags().StringVar(&id, "message-id", "", "the message's `ID`: a run stores one message with it, however often "+
 		"it is sent")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		ref, rest := run.take(args)
+		ref, rest := run.Take(args)
 		data := json.RawMessage("null")
 		var err error
 		if cmd.Flags().Changed("payload") {
-			if data, err = a.readJSON("payload", payload); err != nil {
+			if data, err = a.ReadJSON("payload", payload); err != nil {
 				return err
 			}
 		}
 		if name, key, keyed := strings.Cut(rest[0], "/"); keyed {
-			return usagef("SIGNAL is %q: write the key behind the slash as a flag, %s --for %s", rest[0],
-				shellWord(name), shellWord(key))
+			return command.Usagef("SIGNAL is %q: write the key behind the slash as a flag, %s --for %s", rest[0],
+				words.Shell(name), words.Shell(key))
 		}
 		signal := kagzi.DefineSignal[json.RawMessage](rest[0])
 		if cmd.Flags().Changed("for") {
@@ -284,18 +276,18 @@ runs messages shows it, and the run goes on waiting.`,
 		if id != "" {
 			m = m.WithID(kagzi.ID(id))
 		}
-		client, err := a.sender(cmd.Context())
+		client, err := a.Sender(cmd.Context())
 		if err != nil {
 			return err
 		}
 		before, look := client.Get(cmd.Context(), ref)
-		if err := client.Signal(cmd.Context(), ref, m, by.options()...); err != nil {
+		if err := client.Signal(cmd.Context(), ref, m, by.Options()...); err != nil {
 			return err
 		}
 		if look == nil {
 			a.warnOfSignal(ref, before, signal.Name())
 		}
-		return a.done(map[string]any{"run": ref, "signal": signal.Name()}, "sent %s to %s", signal.Name(), ref)
+		return a.Done(map[string]any{"run": ref, "signal": signal.Name()}, "sent %s to %s", signal.Name(), ref)
 	}
 	return c
 }
@@ -314,6 +306,6 @@ func (a *app) warnOfSignal(ref kagzi.Ref, before kagzi.RunInfo, name string) {
 		}
 	}
 	if len(others) > 0 {
-		a.say("%s waits for %s: it reads %q if it waits for that later.", ref, strings.Join(others, " and "), name)
+		a.Say("%s waits for %s: it reads %q if it waits for that later.", ref, strings.Join(others, " and "), name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/internal/explain"
 )
 
@@ -38,26 +39,26 @@ func (a *app) stopOne(ctx context.Context, c *kagzi.Client, v *verb, ref kagzi.R
 		return look
 	}
 	if err != nil {
-		return &endedError{fmt.Sprintf("cannot %s %s: the run has ended: %s, %s", v.name, ref, after.Status,
-			a.screen.Time(after.EndedAt)), err}
+		return &words.Plain{Err: err, Text: fmt.Sprintf("cannot %s %s: the run has ended: %s, %s", v.name, ref, after.Status,
+			a.Screen.Time(after.EndedAt))}
 	}
 	change := oneChange{Verb: v.name, Run: ref, Status: after.Status}
 	change.Already = before.run.Status.Ended() || !after.Status.Ended() && !before.since.IsZero()
-	return a.done(change, "%s", a.stopText(v, ref, before, after))
+	return a.Done(change, "%s", a.stopText(v, ref, before, after))
 }
 
 // stopText says what a verb did to a run.
 func (a *app) stopText(v *verb, ref kagzi.Ref, before stopState, after kagzi.RunInfo) string {
 	if before.run.Status.Ended() {
 		return fmt.Sprintf("%s was cancelled already, %s%s: nothing was changed", ref,
-			a.screen.Time(before.run.EndedAt), explain.By(before.by.Actor, before.by.Reason))
+			a.Screen.Time(before.run.EndedAt), explain.By(before.by.Actor, before.by.Reason))
 	}
 	if after.Status.Ended() {
 		return fmt.Sprintf("%s %s", v.past, ref)
 	}
 	text := fmt.Sprintf("%s is being cancelled", ref)
 	if !before.since.IsZero() {
-		text = fmt.Sprintf("%s was being cancelled already, since a request %s%s", ref, a.screen.Time(before.since),
+		text = fmt.Sprintf("%s was being cancelled already, since a request %s%s", ref, a.Screen.Time(before.since),
 			explain.By(before.by.Actor, before.by.Reason))
 	}
 	if after.WaitingOn != "" {
@@ -66,15 +67,6 @@ func (a *app) stopText(v *verb, ref kagzi.Ref, before stopState, after kagzi.Run
 	return fmt.Sprintf("%s: kagzi runs get %s shows how far it is, kagzi runs terminate %s ends it at once",
 		text, ref, ref)
 }
-
-// An endedError reports that a run had ended before it was to be stopped.
-type endedError struct {
-	text string
-	err  error
-}
-
-func (e *endedError) Error() string { return e.text }
-func (e *endedError) Unwrap() error { return e.err }
 
 func stopStateOf(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (s stopState, err error) {
 	if s.run, err = c.Get(ctx, ref); err != nil {

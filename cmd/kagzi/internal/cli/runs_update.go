@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 )
 
 // An update is the flags of runs update that say what changes.
 type update struct {
-	cause
+	command.Cause
 	queue, at, delay string
 	priority         int
 	version          string
@@ -60,7 +61,7 @@ func updates(log []kagzi.LogEntry) (n int) {
 }
 
 func (u *update) flags(fs *pflag.FlagSet) {
-	u.cause.flags(fs)
+	u.Cause.Flags(fs)
 	fs.StringVar(&u.queue, "set-queue", "", "move the run to the queue `NAME`")
 	fs.IntVar(&u.priority, "set-priority", 0, "its new priority, `N` from 1, which goes first, to 4")
 	fs.StringVar(&u.at, "set-at", "", "make it due at this `TIME`: 2026-10-01T08:00:00Z, or 2h from now")
@@ -71,7 +72,7 @@ func (u *update) flags(fs *pflag.FlagSet) {
 }
 
 func (u *update) check(fs *pflag.FlagSet) error {
-	u.opts = []kagzi.UpdateOption{kagzi.Reason(u.reason), kagzi.Actor(u.actor)}
+	u.opts = []kagzi.UpdateOption{kagzi.Reason(u.Reason), kagzi.Actor(u.Actor)}
 	given := len(u.opts)
 	if fs.Changed("set-queue") {
 		u.opts = append(u.opts, kagzi.Queue(u.queue))
@@ -79,7 +80,7 @@ func (u *update) check(fs *pflag.FlagSet) error {
 	if fs.Changed("set-priority") {
 		u.opts = append(u.opts, kagzi.Priority(u.priority))
 	}
-	at, err := parseFuture("set-at", u.at, time.Now())
+	at, err := command.ParseFuture("set-at", u.at, time.Now())
 	if err != nil {
 		return err
 	}
@@ -88,9 +89,9 @@ func (u *update) check(fs *pflag.FlagSet) error {
 	}
 	if u.delay != "" {
 		if !at.IsZero() {
-			return usagef("--set-at and --set-delay exclude each other: give one of them")
+			return command.Usagef("--set-at and --set-delay exclude each other: give one of them")
 		}
-		d, err := parseDuration("set-delay", u.delay)
+		d, err := command.ParseDuration("set-delay", u.delay)
 		if err != nil {
 			return err
 		}
@@ -103,7 +104,7 @@ func (u *update) check(fs *pflag.FlagSet) error {
 		}
 		u.opts = append(u.opts, option)
 	}
-	tags, err := parsePairs("set-metadata", u.tags)
+	tags, err := command.ParsePairs("set-metadata", u.tags)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (u *update) check(fs *pflag.FlagSet) error {
 		u.opts = append(u.opts, kagzi.Metadata(tags))
 	}
 	if len(u.opts) == given {
-		return usagef("there is nothing to change: give --set-queue, --set-priority, --set-at, --set-delay, " +
+		return command.Usagef("there is nothing to change: give --set-queue, --set-priority, --set-at, --set-delay, " +
 			"--set-version or --set-metadata")
 	}
 	return nil
@@ -123,25 +124,25 @@ func versionOption(s string) (kagzi.UpdateOption, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {
-		return nil, usagef("--set-version is %q: give a number from 1, or default", s)
+		return nil, command.Usagef("--set-version is %q: give a number from 1, or default", s)
 	}
 	return kagzi.Version(n), nil
 }
 
 func (a *app) deleteVerb() *verb {
-	var by cause
+	var by command.Cause
 	return &verb{
-		name: "delete", past: "deleted", now: "deleting", to: []string{"ended"}, ends: true, flags: by.flags,
+		name: "delete", past: "deleted", now: "deleting", to: []string{"ended"}, ends: true, flags: by.Flags,
 		short: "Delete runs that are over, with their steps and results",
 		long: `Delete deletes runs that are over with all that is their own: input, result, steps, messages, children.
 It is for good; kagzi runs log still says who deleted a run, and why. Retention deletes old runs by itself.`,
 		example: `  kagzi runs delete order-42 --reason "the customer asked for it"
   kagzi runs delete --workflow load-test --status ended --dry-run`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-			return changed(c.Delete(ctx, ref, by.options()...))
+			return changed(c.Delete(ctx, ref, by.Options()...))
 		},
 		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return c.DeleteAll(ctx, f, append(by.options(), kagzi.DryRun())...)
+			return c.DeleteAll(ctx, f, append(by.Options(), kagzi.DryRun())...)
 		},
 	}
 }

@@ -9,7 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
 	"github.com/kagzi/kagzi/internal/explain"
 )
 
@@ -31,7 +34,7 @@ them.`,
 }
 
 func (a *app) schedulesPause() *cobra.Command {
-	var by cause
+	var by command.Cause
 	var explained func() bool
 	c := a.scheduleChange("pause", "paused", "Keep a schedule from firing",
 		`Pause keeps a schedule from firing until kagzi schedules resume. Runs that it has started go on. What is
@@ -40,30 +43,23 @@ paused already keeps its reason and actor unless --reason or --actor is given.`,
 			if s, err := c.GetSchedule(ctx, name); err == nil && s.Paused && s.Error == "" && !explained() {
 				return nil
 			}
-			return c.PauseSchedule(ctx, name, by.options()...)
+			return c.PauseSchedule(ctx, name, by.Options()...)
 		})
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	explained = func() bool { return c.Flags().Changed("reason") || c.Flags().Changed("actor") }
 	return c
 }
 
 func (a *app) schedulesResume() *cobra.Command {
-	var by cause
+	var by command.Cause
 	c := a.scheduleChange("resume", "resumed", "Let a paused schedule fire again",
 		`Resume lets a paused schedule fire again. The ticks that came meanwhile fire now, as far as its CatchUp
 and Overlap allow.`,
 		func(ctx context.Context, c *kagzi.Client, name string) error {
-			return c.ResumeSchedule(ctx, name, by.options()...)
+			return c.ResumeSchedule(ctx, name, by.Options()...)
 		})
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	return c
-}
-
-// A namedChange is what the change of something with a name prints as JSON.
-type namedChange struct {
-	Verb    string `json:"verb"`
-	Name    string `json:"name"`
-	Already bool   `json:"already,omitempty"` // it was so before
 }
 
 func (a *app) scheduleChange(verb, past, short, long string,
@@ -72,41 +68,41 @@ func (a *app) scheduleChange(verb, past, short, long string,
 	return &cobra.Command{
 		Use: verb + " NAME", Short: short, Long: long,
 		Example:           "  kagzi schedules " + verb + " nightly-report",
-		Args:              exactly("NAME"),
+		Args:              command.Exactly("NAME"),
 		ValidArgsFunction: a.completeSchedules,
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 			before, look := client.GetSchedule(ctx, args[0])
 			if err := do(ctx, client, args[0]); err != nil {
 				return err
 			}
-			change := namedChange{Verb: verb, Name: args[0]}
+			change := command.NamedChange{Verb: verb, Name: args[0]}
 			switch {
 			case look == nil && verb == "pause" && before.Paused:
 				change.Already = true
-				return a.done(change, "%s was paused already", args[0])
+				return a.Done(change, "%s was paused already", args[0])
 			case look == nil && verb == "resume" && !before.Paused:
 				change.Already = true
-				return a.done(change, "%s was not paused", args[0])
+				return a.Done(change, "%s was not paused", args[0])
 			}
-			return a.done(change, "%s %s", past, args[0])
+			return a.Done(change, "%s %s", past, args[0])
 		}),
 	}
 }
 
 func (a *app) schedulesDelete() *cobra.Command {
-	var by cause
+	var by command.Cause
 	var yes bool
 	c := a.scheduleChange("delete", "deleted", "Delete a schedule",
 		`Delete deletes a schedule. It asks before, unless --yes is given. The runs that it has started stay. An
 application that creates the schedule at its start creates it again.`, func(ctx context.Context, c *kagzi.Client, name string) error {
-			return c.DeleteSchedule(ctx, name, by.options()...)
+			return c.DeleteSchedule(ctx, name, by.Options()...)
 		})
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	run := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if !yes && a.interactive() {
-			client, err := a.client(cmd.Context())
+		if !yes && a.Interactive() {
+			client, err := a.Client(cmd.Context())
 			if err == nil {
 				_, err = client.GetSchedule(cmd.Context(), args[0])
 			}
@@ -114,7 +110,7 @@ application that creates the schedule at its start creates it again.`, func(ctx 
 				return err
 			}
 		}
-		if sure, err := a.sure(cmd.Context(), yes, fmt.Sprintf("Delete the schedule %s?", args[0])); !sure {
+		if sure, err := a.Sure(cmd.Context(), yes, fmt.Sprintf("Delete the schedule %s?", args[0])); !sure {
 			return err
 		}
 		return run(cmd, args)
@@ -124,7 +120,7 @@ application that creates the schedule at its start creates it again.`, func(ctx 
 
 // allSchedules returns the schedules in the order of their names.
 func allSchedules(ctx context.Context, c *kagzi.Client, f kagzi.ScheduleFilter) iter.Seq2[kagzi.ScheduleInfo, error] {
-	return pages(0, func(n int, last *kagzi.ScheduleInfo) ([]kagzi.ScheduleInfo, error) {
+	return command.Pages(0, func(n int, last *kagzi.ScheduleInfo) ([]kagzi.ScheduleInfo, error) {
 		f.Limit = n
 		if last != nil {
 			f.After = last.Name
@@ -142,12 +138,12 @@ func (a *app) schedulesList() *cobra.Command {
 		Long:    `List shows the schedules by name: their timetables, when they last fired and when they will.`,
 		Example: `  kagzi schedules list
   kagzi schedules list --workflow report`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
 	c.Flags().StringVarP(&f.Workflow, "workflow", "w", "", "only schedules of the workflow `NAME`")
-	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-		l := listing[kagzi.ScheduleInfo]{
-			columns: []screen.Column{
+	c.RunE = a.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+		l := command.Listing[kagzi.ScheduleInfo]{
+			Columns: []screen.Column{
 				{Title: "NAME"},
 				{Title: "WORKFLOW", Min: 12, Drop: 3},
 				{Title: "TIMETABLE", Min: 12},
@@ -157,20 +153,20 @@ func (a *app) schedulesList() *cobra.Command {
 				{Title: "QUEUE", Drop: 5},
 				{Title: "STATE", Min: 10}, // the last, as it may have an error
 			},
-			row: func(s kagzi.ScheduleInfo) []any {
+			Row: func(s kagzi.ScheduleInfo) []any {
 				return []any{
-					s.Name, s.Workflow, timetable(s), a.screen.Time(lastTick(s)), a.screen.Time(s.Next),
+					s.Name, s.Workflow, timetable(s), a.Screen.Time(lastTick(s)), a.Screen.Time(s.Next),
 					s.Overlap, s.Queue, scheduleState(s),
 				}
 			},
-			none: "There are no schedules.",
+			None: "There are no schedules.",
 		}
 		if f.Workflow != "" {
-			l.none = "No schedule matches."
+			l.None = "No schedule matches."
 		}
-		n, err := l.print(a, allSchedules(ctx, client, f))
+		n, err := l.Print(a.Program, allSchedules(ctx, client, f))
 		if err == nil && n == 0 {
-			a.warnOfNames(ctx, client, kagzi.RunFilter{Workflow: f.Workflow})
+			selection.WarnOfNames(ctx, a.Program, client, kagzi.RunFilter{Workflow: f.Workflow})
 		}
 		return err
 	})
@@ -209,15 +205,15 @@ func (a *app) schedulesGet() *cobra.Command {
 		Short:             "Show one schedule, with its last runs",
 		Long:              `Get shows a schedule, its next five ticks and its last five runs.`,
 		Example:           `  kagzi schedules get nightly-report`,
-		Args:              exactly("NAME"),
+		Args:              command.Exactly("NAME"),
 		ValidArgsFunction: a.completeSchedules,
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 			s, err := client.GetSchedule(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(s)
+			if a.JSON {
+				return a.PrintJSON(s)
 			}
 			fires, err := client.NextFires(ctx, s.Name, 5)
 			if err != nil {
@@ -229,63 +225,50 @@ func (a *app) schedulesGet() *cobra.Command {
 				{"Workflow", s.Workflow},
 				{"Queue", s.Queue},
 				{"Timetable", timetable(s)},
-				{"State", a.screen.Paint(state.Tone, state.Text)},
+				{"State", a.Screen.Paint(state.Tone, state.Text)},
 				{"Overlap", string(s.Overlap)},
-				{"Input", a.payloadText(s.Input)},
-				{"Metadata", pairsText(s.Metadata)},
+				{"Input", tables.Payload(a.Screen, s.Input)},
+				{"Metadata", tables.Pairs(s.Metadata)},
 				{"Key", string(s.Key)},
 				{"Group", string(s.Group)},
-				{"Last tick", a.screen.Moment(lastTick(s))},
+				{"Last tick", a.Screen.Moment(lastTick(s))},
 			}
 			for i, t := range fires {
 				name := ""
 				if i == 0 {
 					name = "Next ticks"
 				}
-				fields = append(fields, [2]string{name, a.screen.Moment(t)})
+				fields = append(fields, [2]string{name, a.Screen.Moment(t)})
 			}
-			if err := a.printFields(fields); err != nil {
+			if err := a.PrintFields(fields); err != nil {
 				return err
 			}
-			if err := a.screen.Printf(""); err != nil {
+			if err := a.Screen.Printf(""); err != nil {
 				return err
 			}
-			l := listing[kagzi.RunInfo]{columns: runColumns, row: a.runRow, none: "It has no runs."}
-			_, err = l.print(a, listRuns(ctx, client, kagzi.RunFilter{Schedule: s.Name, Limit: 5}))
+			l := tables.Runs(a.Screen, "It has no runs.")
+			_, err = l.Print(a.Program, tables.ListRuns(ctx, client, kagzi.RunFilter{Schedule: s.Name, Limit: 5}))
 			return err
 		}),
 	}
 }
 
-// printFields prints names and values in two columns. Empty values are left out.
-func (a *app) printFields(fields [][2]string) error {
-	for _, f := range fields {
-		if f[1] == "" {
-			continue
-		}
-		if err := a.screen.Printf("%s %s", a.screen.Paint(screen.Faint, fmt.Sprintf("%-14s", f[0])), f[1]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (a *app) schedulesTrigger() *cobra.Command {
 	var unlessActive bool
-	var by cause
+	var by command.Cause
 	c := &cobra.Command{
 		Use:   "trigger NAME",
 		Short: "Start a run of a schedule now",
 		Long: `Trigger starts a run of a schedule now, besides those of its timetable and even if it is paused, and
 prints the run's ID.`,
 		Example:           `  kagzi runs wait $(kagzi schedules trigger nightly-report)`,
-		Args:              exactly("NAME"),
+		Args:              command.Exactly("NAME"),
 		ValidArgsFunction: a.completeSchedules,
 	}
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	c.Flags().BoolVar(&unlessActive, "unless-active", false, "start nothing if a run of the schedule is active")
-	c.RunE = a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-		opts := by.options()
+	c.RunE = a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		opts := by.Options()
 		if unlessActive {
 			opts = append(opts, kagzi.RejectActive)
 		}
@@ -293,39 +276,39 @@ prints the run's ID.`,
 		if err != nil {
 			return err
 		}
-		return a.done(kagzi.Started{ID: id}, "%s", id)
+		return a.Done(kagzi.Started{ID: id}, "%s", id)
 	})
 	return c
 }
 
 func (a *app) schedulesBackfill() *cobra.Command {
 	var from, until string
-	var by cause
+	var by command.Cause
 	c := &cobra.Command{
 		Use:   "backfill NAME --from TIME",
 		Short: "Start the runs of past ticks that have none",
 		Long: `Backfill starts a run for each tick between --from and --until that has no run. It starts them all at
 once, at most 10,000, and prints their number.`,
 		Example:           `  kagzi schedules backfill nightly-report --from 2026-09-01 --until 2026-10-01`,
-		Args:              exactly("NAME"),
+		Args:              command.Exactly("NAME"),
 		ValidArgsFunction: a.completeSchedules,
 	}
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	c.Flags().StringVar(&from, "from", "", "from this `TIME` on: 7d ago, or 2026-09-01T00:00:00Z")
 	c.Flags().StringVar(&until, "until", "", "until this `TIME`; default: now")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if from == "" {
-			return usagef("--from is missing: write %s, such as --from 7d", cmd.UseLine())
+			return command.Usagef("--from is missing: write %s, such as --from 7d", cmd.UseLine())
 		}
-		start, err := parsePast("from", from, a.screen.Now())
+		start, err := command.ParsePast("from", from, a.Screen.Now())
 		if err != nil {
 			return err
 		}
-		end, err := parsePast("until", until, a.screen.Now())
+		end, err := command.ParsePast("until", until, a.Screen.Now())
 		if err != nil {
 			return err
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -334,11 +317,11 @@ once, at most 10,000, and prints their number.`,
 				return err
 			}
 		}
-		n, err := client.BackfillSchedule(cmd.Context(), args[0], start, end, by.options()...)
+		n, err := client.BackfillSchedule(cmd.Context(), args[0], start, end, by.Options()...)
 		if err != nil {
 			return err
 		}
-		return a.done(map[string]any{"name": args[0], "started": n}, "started %s of %s", countRuns(n), args[0])
+		return a.Done(map[string]any{"name": args[0], "started": n}, "started %s of %s", countRuns(n), args[0])
 	}
 	return c
 }
@@ -359,4 +342,15 @@ func lastTick(s kagzi.ScheduleInfo) time.Time {
 		return time.Time{}
 	}
 	return s.Last
+}
+
+// completeSchedules completes the name of a schedule.
+func (a *app) completeSchedules(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.Complete(cmd, args, func(ctx context.Context, c *kagzi.Client) (names []string, err error) {
+		all, err := c.ListSchedules(ctx, kagzi.ScheduleFilter{})
+		for _, s := range all {
+			names = append(names, s.Name)
+		}
+		return names, err
+	})
 }

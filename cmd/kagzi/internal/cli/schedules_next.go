@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 )
 
 // A fire is a row of schedules next: one tick, or the ticks of a schedule that has many of them.
@@ -47,50 +51,50 @@ fire only if the schedule is resumed before. An overdue tick has not fired at it
 interceptor of the application refuses it, which is tried again.`,
 		Example: `  kagzi schedules next --until 7d
   kagzi schedules next nightly-report --until 2026-12-31 --each`,
-		Args:              between(0, "NAME"),
+		Args:              command.Between(0, "NAME"),
 		ValidArgsFunction: a.completeSchedules,
 	}
 	c.Flags().StringVar(&until, "until", "7d", "until this `TIME`: 7d from now, or 2026-12-31T00:00:00Z")
 	c.Flags().StringVarP(&workflow, "workflow", "w", "", "only schedules of the workflow `NAME`")
 	c.Flags().BoolVar(&every, "each", false, "a row for each tick")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		end, err := parseFuture("until", until, a.screen.Now())
+		end, err := command.ParseFuture("until", until, a.Screen.Now())
 		if err != nil {
 			return err
 		}
-		if !end.After(a.screen.Now()) {
-			return usagef("--until %s is not in the future: give a distance such as 7d, or a later time", until)
+		if !end.After(a.Screen.Now()) {
+			return command.Usagef("--until %s is not in the future: give a distance such as 7d, or a later time", until)
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
-		fires, err := nextFires(cmd.Context(), client, args, workflow, end, a.screen.Now(), every)
+		fires, err := nextFires(cmd.Context(), client, args, workflow, end, a.Screen.Now(), every)
 		if err != nil {
 			return err
 		}
-		n, err := a.fireListing(end).print(a, each(fires))
+		n, err := a.fireListing(end).Print(a.Program, command.Each(fires))
 		if err == nil && n == 0 && len(args) == 0 {
-			a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Workflow: workflow})
+			selection.WarnOfNames(cmd.Context(), a.Program, client, kagzi.RunFilter{Workflow: workflow})
 		}
 		return err
 	}
 	return c
 }
 
-func (a *app) fireListing(end time.Time) listing[fire] {
-	return listing[fire]{
-		columns: []screen.Column{
+func (a *app) fireListing(end time.Time) command.Listing[fire] {
+	return command.Listing[fire]{
+		Columns: []screen.Column{
 			{Title: "TIME"},
 			{Title: "SCHEDULE"},
 			{Title: "WORKFLOW", Min: 12, Drop: 1},
 			{Title: "QUEUE", Min: 8, Drop: 2},
 			{Title: "NOTE", Min: 20},
 		},
-		row: func(f fire) []any {
+		Row: func(f fire) []any {
 			return []any{a.day(f.At), f.Schedule, f.Workflow, f.Queue, a.fireNote(f)}
 		},
-		none: "No schedule has a tick until " + end.Format(time.RFC3339) + ".",
+		None: "No schedule has a tick until " + end.Format(time.RFC3339) + ".",
 	}
 }
 
@@ -100,11 +104,11 @@ func (a *app) fireNote(f fire) screen.Cell {
 	note := screen.Cell{}
 	switch {
 	case f.Paused && f.Error != "":
-		parts, note.Tone = []string{"paused: " + oneLine(f.Error)}, screen.Bad
+		parts, note.Tone = []string{"paused: " + words.OneLine(f.Error)}, screen.Bad
 	case f.Paused:
 		parts, note.Tone = []string{"paused"}, screen.Warning
 	case f.Error != "":
-		parts, note.Tone = []string{"refused: " + oneLine(f.Error) + ", tried again"}, screen.Bad
+		parts, note.Tone = []string{"refused: " + words.OneLine(f.Error) + ", tried again"}, screen.Bad
 	case f.Overdue:
 		parts, note.Tone = []string{"overdue"}, screen.Warning
 	}
@@ -113,7 +117,7 @@ func (a *app) fireNote(f fire) screen.Cell {
 		if f.More {
 			more = "more than "
 		}
-		parts = append(parts, fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, a.screen.Time(f.Last)))
+		parts = append(parts, fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, a.Screen.Time(f.Last)))
 	}
 	note.Text = strings.Join(parts, "; ")
 	return note
@@ -121,10 +125,10 @@ func (a *app) fireNote(f fire) screen.Cell {
 
 // day returns a time with its day of the week, at a terminal.
 func (a *app) day(t time.Time) string {
-	if a.screen.Width == 0 {
-		return a.screen.Time(t)
+	if a.Screen.Width == 0 {
+		return a.Screen.Time(t)
 	}
-	return t.Local().Format("Mon 2006-01-02 15:04 MST") + " (" + a.screen.Time(t) + ")"
+	return t.Local().Format("Mon 2006-01-02 15:04 MST") + " (" + a.Screen.Time(t) + ")"
 }
 
 // nextFires returns the ticks until end of the schedule that args name, else of all.
@@ -150,7 +154,7 @@ func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow str
 	for _, s := range schedules {
 		of, err := firesOf(ctx, c, s, end, now, each)
 		switch {
-		case isNotFound(err) && len(args) == 0: // deleted meanwhile
+		case errors.Is(err, kagzi.ErrNotFound) && len(args) == 0: // deleted meanwhile
 		case err != nil && s.Error != "" && len(args) == 0: // its timetable cannot be read: schedules list says so
 		case err != nil:
 			return nil, err

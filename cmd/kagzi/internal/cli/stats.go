@@ -8,7 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 )
 
 func (a *app) stats() *cobra.Command {
@@ -21,17 +24,17 @@ all of its workflows together, and how many runs and steps they do in a second. 
 were counted: kagzi runs count counts all.`,
 		Example: `  kagzi stats
   kagzi stats --json | jq '.workflows[] | select(.due > 1000)'`,
-		Args: exactly(),
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+		Args: command.Exactly(),
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
 			st, err := client.Stats(ctx)
 			if err != nil {
 				return err
 			}
 			if len(st.Workflows)+len(st.Queues) == 0 {
-				a.warnOfNamespace(ctx, client)
+				selection.WarnOfNamespace(ctx, a.Program, client)
 			}
-			if a.json {
-				return a.printJSON(st)
+			if a.JSON {
+				return a.PrintJSON(st)
 			}
 			return a.printStats(st)
 		}),
@@ -39,9 +42,9 @@ were counted: kagzi runs count counts all.`,
 }
 
 func (a *app) printStats(st kagzi.Stats) error {
-	err := a.screen.Printf("%s: %s live, %d of %d slots in use at the last heartbeats; %s started, %s completed, %s "+
+	err := a.Screen.Printf("%s: %s live, %d of %d slots in use at the last heartbeats; %s started, %s completed, %s "+
 		"failed, %s steps",
-		st.Namespace, plural(st.Workers.Live, "worker"), st.Workers.Active, st.Workers.Most,
+		st.Namespace, words.Plural(st.Workers.Live, "worker"), st.Workers.Active, st.Workers.Most,
 		screen.PerSecond(st.Rates.Starts), screen.PerSecond(st.Rates.Completed), screen.PerSecond(st.Rates.Failed),
 		screen.PerSecond(st.Rates.Steps))
 	if err != nil || len(st.Workflows) == 0 {
@@ -51,7 +54,7 @@ func (a *app) printStats(st kagzi.Stats) error {
 	for _, q := range st.Queues {
 		slots[q.Queue] = screen.Cell{Text: fmt.Sprintf("%d/%d", q.Used, q.Slots)}
 	}
-	t := a.screen.Table(screen.Column{Title: "QUEUE", Min: 8}, screen.Column{Title: "WORKFLOW", Min: 12},
+	t := a.Screen.Table(screen.Column{Title: "QUEUE", Min: 8}, screen.Column{Title: "WORKFLOW", Min: 12},
 		screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "DUE SINCE"},
 		screen.Column{Title: "RUNNING", Right: true}, screen.Column{Title: "SLEEPING", Right: true},
 		screen.Column{Title: "DELAYED", Right: true, Drop: 2}, screen.Column{Title: "PAUSED", Right: true, Drop: 3},
@@ -63,17 +66,17 @@ func (a *app) printStats(st kagzi.Stats) error {
 			live = screen.Cell{Text: "none", Tone: screen.Bad}
 		}
 		slots[w.Queue] = screen.Cell{} // they are not those of the queue's other workflows
-		t.Row(w.Queue, w.Workflow, orMore(w.Due, w.DueMore), a.screen.Time(w.DueSince), w.Running,
-			orMore(w.Sleeping, w.More), w.Delayed, w.Paused, live, failedText(w.Failed))
+		t.Row(w.Queue, w.Workflow, words.OrMore(w.Due, w.DueMore), a.Screen.Time(w.DueSince), w.Running,
+			words.OrMore(w.Sleeping, w.More), w.Delayed, w.Paused, live, failedText(w.Failed))
 	}
-	return a.screen.Printf("\n%s", strings.TrimSuffix(t.String(), "\n"))
+	return a.Screen.Printf("\n%s", strings.TrimSuffix(t.String(), "\n"))
 }
 
 // failedText lists kinds with their numbers: "3 unavailable, 1 timeout".
 func failedText(failed []kagzi.FailStats) screen.Cell {
 	var parts []string
 	for _, f := range failed {
-		parts = append(parts, orMore(f.Runs, f.More)+" "+f.Kind)
+		parts = append(parts, words.OrMore(f.Runs, f.More)+" "+f.Kind)
 	}
 	return screen.Cell{Text: strings.Join(parts, ", "), Tone: screen.Bad}
 }

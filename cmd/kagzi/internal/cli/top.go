@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/top"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/health"
 )
 
@@ -29,30 +31,30 @@ Keys: 1 to 4 or tab choose the table, s sorts it by the next column, r reverses 
 view, ? explains it, q quits.`,
 		Example: `  kagzi top
   kagzi top --interval 5s`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
-	c.Flags().Var((*durationFlag)(&every), "interval", "the `DURATION` between two refreshes")
+	c.Flags().Var((*command.Duration)(&every), "interval", "the `DURATION` between two refreshes")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if every < 100*time.Millisecond {
-			return usagef("--interval is %s: give at least 100ms", every)
+			return command.Usagef("--interval is %s: give at least 100ms", every)
 		}
-		if a.screen.Width == 0 || a.world.Columns(a.world.In) == 0 {
-			return usagef("kagzi top needs a terminal: kagzi health and kagzi stats print the state once")
+		if a.Screen.Width == 0 || a.World.Columns(a.World.In) == 0 {
+			return command.Usagef("kagzi top needs a terminal: kagzi health and kagzi stats print the state once")
 		}
-		pool, err := a.dial(cmd.Context()) // the database may be away
+		pool, err := a.DB.Dial(cmd.Context()) // the database may be away
 		if err != nil {
-			return a.connectionError(err)
+			return a.DB.ConnectionError(err)
 		}
-		client, err := a.clientOf(pool)
+		client, err := a.ClientOf(pool)
 		if err != nil {
 			return err
 		}
 		model := top.New(cmd.Context(), top.Config{
-			Source: a.snapshot(client), Namespace: a.namespaceName(),
-			Every: every, Color: a.screen.Color, Now: time.Now,
+			Source: a.snapshot(client), Namespace: a.Namespace(),
+			Every: every, Color: a.Screen.Color, Now: time.Now,
 		})
-		_, err = tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithInput(a.world.In),
-			tea.WithOutput(a.world.Out), tea.WithWindowSize(a.screen.Width, 24)).Run()
+		_, err = tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithInput(a.World.In),
+			tea.WithOutput(a.World.Out), tea.WithWindowSize(a.Screen.Width, 24)).Run()
 		if errors.Is(err, tea.ErrInterrupted) || cmd.Context().Err() != nil {
 			return nil // Ctrl-C is a way to quit
 		}
@@ -68,14 +70,14 @@ func (a *app) snapshot(c *kagzi.Client) top.Source {
 			return s, err
 		}
 		if db := s.Health.Check("database"); db.Status == health.Unhealthy {
-			return s, errors.New(a.redact(db.Detail))
+			return s, errors.New(a.DB.Redact(db.Detail))
 		}
 		for i := range s.Health.Checks {
-			s.Health.Checks[i].Detail = inTerms(s.Health.Checks[i].Detail)
+			s.Health.Checks[i].Detail = words.InTerms(s.Health.Checks[i].Detail)
 		}
 		for w, err := range allWorkers(ctx, c, kagzi.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}}) {
 			if err != nil {
-				return s, a.connectionError(err)
+				return s, a.DB.ConnectionError(err)
 			}
 			s.Workers = append(s.Workers, w)
 		}
@@ -85,6 +87,6 @@ func (a *app) snapshot(c *kagzi.Client) top.Source {
 				Limit:  newestFailures,
 			})
 		}
-		return s, a.connectionError(err)
+		return s, a.DB.ConnectionError(err)
 	}
 }

@@ -2,17 +2,18 @@ package cli
 
 import (
 	"context"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 )
 
 func (a *app) topics() *cobra.Command {
-	return lists(&cobra.Command{
+	return command.Lists(&cobra.Command{
 		Use:     "topics",
 		Aliases: []string{"topic"},
 		Short:   "List the topics, with their events and subscribers",
@@ -20,37 +21,29 @@ func (a *app) topics() *cobra.Command {
 EVENTS counts the events that are kept.`,
 		Example: `  kagzi topics
   kagzi topics --json | jq '.[] | select(.subscribers == null)'`,
-		Args: exactly(),
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
+		Args: command.Exactly(),
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
 			all, err := client.Topics(ctx)
 			if err != nil {
 				return err
 			}
-			l := listing[kagzi.TopicInfo]{
-				columns: []screen.Column{
+			l := command.Listing[kagzi.TopicInfo]{
+				Columns: []screen.Column{
 					{Title: "TOPIC"},
 					{Title: "EVENTS", Right: true},
 					{Title: "NEWEST"},
 					{Title: "SUBSCRIBERS", Min: 16},
 				},
-				row: func(t kagzi.TopicInfo) []any {
+				Row: func(t kagzi.TopicInfo) []any {
 					return []any{
-						t.Name, orMore(t.Events, t.More), a.screen.Time(t.Newest),
+						t.Name, words.OrMore(t.Events, t.More), a.Screen.Time(t.Newest),
 						strings.Join(t.Subscribers, ", "),
 					}
 				},
-				none: "There are no topics.",
+				None: "There are no topics.",
 			}
-			_, err = l.print(a, each(all))
+			_, err = l.Print(a.Program, command.Each(all))
 			return err
 		}),
 	})
-}
-
-// orMore writes a number that may be a part of what there is.
-func orMore(n int, more bool) string {
-	if more {
-		return strconv.Itoa(n) + "+"
-	}
-	return strconv.Itoa(n)
 }

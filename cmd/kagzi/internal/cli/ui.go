@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/ui"
 )
 
@@ -35,12 +36,12 @@ To give the dashboard to others, mount it in a service of yours, which knows who
 github.com/kagzi/kagzi/ui.`,
 		Example: `  kagzi ui
   kagzi ui --read-only --address 127.0.0.1:8090`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
 	flags := c.Flags()
 	flags.StringVar(&address, "address", address, "the `HOST:PORT` to listen on, which must be of this machine only; "+
 		"port 0 is a free one")
-	flags.StringVar(&actor, "actor", cmp.Or(os.Getenv("KAGZI_ACTOR"), osUser()), "`NAME` for the log of who makes "+
+	flags.StringVar(&actor, "actor", cmp.Or(os.Getenv("KAGZI_ACTOR"), command.User()), "`NAME` for the log of who makes "+
 		"the changes; default: KAGZI_ACTOR, or the user's name")
 	flags.BoolVar(&readOnly, "read-only", false, "change nothing")
 	flags.BoolVar(&hide, "hide-payloads", false, "show no inputs, results and payloads of messages")
@@ -48,12 +49,12 @@ github.com/kagzi/kagzi/ui.`,
 		if err := onlyLoopback(address); err != nil {
 			return err
 		}
-		a.conns = uiConns
-		client, err := a.client(cmd.Context())
+		a.DB.Conns = uiConns
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
-		cfg := ui.Config{Path: "/" + rand.Text()[:8] + "/", HidePayloads: hide, Pool: a.pool}
+		cfg := ui.Config{Path: "/" + rand.Text()[:8] + "/", HidePayloads: hide, Pool: a.DB.Pool}
 		if !readOnly {
 			cfg.Authorize = func(*http.Request, ui.Action) (string, error) { return actor, nil }
 		}
@@ -62,8 +63,8 @@ github.com/kagzi/kagzi/ui.`,
 			return fmt.Errorf("cannot listen: %w", err)
 		}
 		code := rand.Text()
-		fmt.Fprintf(a.world.Out, "The dashboard of namespace %s: http://%s/enter/%s\nCtrl-C ends it.\n",
-			a.namespaceName(), listener.Addr(), code)
+		fmt.Fprintf(a.World.Out, "The dashboard of namespace %s: http://%s/enter/%s\nCtrl-C ends it.\n",
+			a.Namespace(), listener.Addr(), code)
 		return serve(cmd.Context(), listener, entered(code, cfg.Path, ui.Handler(client, cfg)))
 	}
 	return c
@@ -73,10 +74,10 @@ github.com/kagzi/kagzi/ui.`,
 func onlyLoopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return usagef("--address is %q: give host and port, such as 127.0.0.1:8090", address)
+		return command.Usagef("--address is %q: give host and port, such as 127.0.0.1:8090", address)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return usagef("--address is %q, which other machines may reach: give 127.0.0.1, [::1] or localhost. For "+
+		return command.Usagef("--address is %q, which other machines may reach: give 127.0.0.1, [::1] or localhost. For "+
 			"others, mount the dashboard in a service of yours", address)
 	}
 	return nil

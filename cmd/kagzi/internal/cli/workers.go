@@ -9,7 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 )
 
 func (a *app) workers() *cobra.Command {
@@ -28,7 +32,7 @@ func (a *app) workers() *cobra.Command {
 
 // allWorkers returns the workers that f selects, those started last first; f.Limit zero means all.
 func allWorkers(ctx context.Context, c *kagzi.Client, f kagzi.WorkerFilter) iter.Seq2[kagzi.WorkerInfo, error] {
-	return pages(f.Limit, func(n int, last *kagzi.WorkerInfo) ([]kagzi.WorkerInfo, error) {
+	return command.Pages(f.Limit, func(n int, last *kagzi.WorkerInfo) ([]kagzi.WorkerInfo, error) {
 		f.Limit = n
 		if last != nil {
 			f.After = last.ID
@@ -51,7 +55,7 @@ worker executes, of how many that it may. The figures are those of the last hear
 		Example: `  kagzi workers list
   kagzi workers list --queue shop
   kagzi workers list --status offline --json`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
 	fs := c.Flags()
 	fs.StringSliceVarP(&status, "status", "s", nil, "only `STATUSES`: online, draining, offline")
@@ -65,7 +69,7 @@ worker executes, of how many that it may. The figures are those of the last hear
 		for _, given := range status {
 			s := strings.ToUpper(strings.TrimSpace(given))
 			if s != "ONLINE" && s != "DRAINING" && s != "OFFLINE" {
-				return usagef("--status is %q: give one or more of online, draining, offline", given)
+				return command.Usagef("--status is %q: give one or more of online, draining, offline", given)
 			}
 			f.Status = append(f.Status, s)
 		}
@@ -73,25 +77,25 @@ worker executes, of how many that it may. The figures are those of the last hear
 			f.Status = []string{"ONLINE", "DRAINING"}
 		}
 		var err error
-		if f.Labels, err = parsePairs("label", labels); err != nil {
+		if f.Labels, err = command.ParsePairs("label", labels); err != nil {
 			return err
 		}
-		client, err := a.client(cmd.Context())
+		client, err := a.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
-		n, err := a.workerListing().print(a, allWorkers(cmd.Context(), client, f))
+		n, err := a.workerListing().Print(a.Program, allWorkers(cmd.Context(), client, f))
 		if err == nil && n == 0 {
-			a.warnOfNames(cmd.Context(), client, kagzi.RunFilter{Queue: f.Queue, Workflow: f.Workflow})
+			selection.WarnOfNames(cmd.Context(), a.Program, client, kagzi.RunFilter{Queue: f.Queue, Workflow: f.Workflow})
 		}
 		return err
 	}
 	return c
 }
 
-func (a *app) workerListing() listing[kagzi.WorkerInfo] {
-	return listing[kagzi.WorkerInfo]{
-		columns: []screen.Column{
+func (a *app) workerListing() command.Listing[kagzi.WorkerInfo] {
+	return command.Listing[kagzi.WorkerInfo]{
+		Columns: []screen.Column{
 			{Title: "WORKER"},
 			{Title: "STATUS"},
 			{Title: "SLOTS", Right: true},
@@ -104,14 +108,14 @@ func (a *app) workerListing() listing[kagzi.WorkerInfo] {
 			{Title: "STARTED", Drop: 6},
 			{Title: "BUILD", Min: 8, Drop: 7},
 		},
-		row: func(w kagzi.WorkerInfo) []any {
+		Row: func(w kagzi.WorkerInfo) []any {
 			return []any{
 				w.ID, workerStatus(w), fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), strings.Join(w.Queues, ","),
 				w.Hostname, w.PID, w.Completed, w.Failed,
-				a.screen.Time(w.HeartbeatAt), a.screen.Time(w.StartedAt), w.Build,
+				a.Screen.Time(w.HeartbeatAt), a.Screen.Time(w.StartedAt), w.Build,
 			}
 		},
-		none: "No worker matches.",
+		None: "No worker matches.",
 	}
 }
 
@@ -129,15 +133,15 @@ func (a *app) workersGet() *cobra.Command {
 		Short:             "Show one worker, and its log",
 		Long:              `Get shows what a worker is, what code it has, and what has happened to it.`,
 		Example:           `  kagzi workers get 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
-		Args:              exactly("WORKER-ID"),
+		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: a.completeWorkers,
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 			w, err := client.Worker(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(w)
+			if a.JSON {
+				return a.PrintJSON(w)
 			}
 			log, err := client.WorkerLog(ctx, w.ID)
 			if err != nil {
@@ -145,28 +149,28 @@ func (a *app) workersGet() *cobra.Command {
 			}
 			status, stopped := workerStatus(w), ""
 			if !w.StoppedAt.IsZero() {
-				stopped = a.screen.Moment(w.StoppedAt)
+				stopped = a.Screen.Moment(w.StoppedAt)
 			}
-			err = a.printFields([][2]string{
+			err = a.PrintFields([][2]string{
 				{"Worker", w.ID},
-				{"Status", a.screen.Paint(status.Tone, status.Text)},
+				{"Status", a.Screen.Paint(status.Tone, status.Text)},
 				{"Process", fmt.Sprintf("%d on %s", w.PID, w.Hostname)},
 				{"Build", w.Build},
-				{"Labels", pairsText(w.Labels)},
+				{"Labels", tables.Pairs(w.Labels)},
 				{"Queues", strings.Join(w.Queues, " ")},
 				{"Left queues", strings.Join(w.LeftQueues, " ")},
 				{"Handlers", strings.Join(w.Handlers, " ")},
 				{"Slots", fmt.Sprintf("%d of %d in use", w.Active, w.MaxConcurrent)},
 				{"Ended runs", fmt.Sprintf("%d completed, %d failed", w.Completed, w.Failed)},
-				{"Started", a.screen.Moment(w.StartedAt)},
-				{"Heartbeat", a.screen.Moment(w.HeartbeatAt)},
+				{"Started", a.Screen.Moment(w.StartedAt)},
+				{"Heartbeat", a.Screen.Moment(w.HeartbeatAt)},
 				{"Stopped", stopped},
 			})
 			if err == nil {
-				err = a.screen.Printf("")
+				err = a.Screen.Printf("")
 			}
 			if err == nil {
-				_, err = a.logListing("Its log is empty.").print(a, each(log))
+				_, err = tables.Log(a.Screen, "Its log is empty.").Print(a.Program, command.Each(log))
 			}
 			return err
 		}),
@@ -180,21 +184,21 @@ func (a *app) workersLog() *cobra.Command {
 		Long: `Log shows when a worker started, when it drained and for what reason, and when it stopped or was
 declared dead.`,
 		Example:           `  kagzi workers log 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
-		Args:              exactly("WORKER-ID"),
+		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: a.completeWorkers,
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 			log, err := client.WorkerLog(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			_, err = a.logListing("Its log is empty.").print(a, each(log))
+			_, err = tables.Log(a.Screen, "Its log is empty.").Print(a.Program, command.Each(log))
 			return err
 		}),
 	}
 }
 
 func (a *app) workersDrain() *cobra.Command {
-	var by cause
+	var by command.Cause
 	c := &cobra.Command{
 		Use:   "drain WORKER-ID",
 		Short: "Ask a worker to finish its runs and stop",
@@ -202,21 +206,21 @@ func (a *app) workersDrain() *cobra.Command {
 not wait for that: kagzi workers get shows how far it is. A process manager may start the worker again. kagzi drain
 drains all workers of a queue.`,
 		Example:           `  kagzi workers drain 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
-		Args:              exactly("WORKER-ID"),
+		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: a.completeWorkers,
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := client.Drain(ctx, args[0], by.options()...); err != nil {
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			if err := client.Drain(ctx, args[0], by.Options()...); err != nil {
 				return err
 			}
-			return a.done(namedChange{Verb: "drain", Name: args[0]}, "asked %s to drain", args[0])
+			return a.Done(command.NamedChange{Verb: "drain", Name: args[0]}, "asked %s to drain", args[0])
 		}),
 	}
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	return c
 }
 
 func (a *app) workersForceOffline() *cobra.Command {
-	var by cause
+	var by command.Cause
 	c := &cobra.Command{
 		Use:   "force-offline WORKER-ID",
 		Short: "Declare a worker dead, so that others take its runs at once",
@@ -224,22 +228,22 @@ func (a *app) workersForceOffline() *cobra.Command {
 it still executes may be executed twice. It is for workers that you know to be dead: a coordinator finds the others
 by itself.`,
 		Example:           `  kagzi workers force-offline 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
-		Args:              exactly("WORKER-ID"),
+		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: a.completeWorkers,
-		RunE: a.withClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := client.ForceOffline(ctx, args[0], by.options()...); err != nil {
+		RunE: a.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+			if err := client.ForceOffline(ctx, args[0], by.Options()...); err != nil {
 				return err
 			}
-			return a.done(namedChange{Verb: "force-offline", Name: args[0]}, "%s is offline", args[0])
+			return a.Done(command.NamedChange{Verb: "force-offline", Name: args[0]}, "%s is offline", args[0])
 		}),
 	}
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	return c
 }
 
 func (a *app) drain() *cobra.Command {
 	var queue string
-	var by cause
+	var by command.Cause
 	var yes bool
 	c := &cobra.Command{
 		Use:   "drain --queue NAME",
@@ -249,21 +253,21 @@ those under way, and stop. It asks before, unless --yes is given. Workers that s
 workers drain drains one worker; kagzi pause stops a queue and leaves its workers up.`,
 		Example: `  kagzi drain --queue shop
   kagzi drain --queue shop --yes`,
-		Args: exactly(),
+		Args: command.Exactly(),
 	}
 	c.Flags().StringVarP(&queue, "queue", "q", "", "the queue `NAME`")
-	by.flags(c.Flags())
+	by.Flags(c.Flags())
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
 		if queue == "" {
-			return usagef("--queue is missing: give the queue whose workers are to drain; kagzi workers list shows " +
+			return command.Usagef("--queue is missing: give the queue whose workers are to drain; kagzi workers list shows " +
 				"the queues")
 		}
-		if !yes && !a.interactive() {
-			return usagef("nobody can be asked, as this is no terminal: give --yes")
+		if !yes && !a.Interactive() {
+			return command.Usagef("nobody can be asked, as this is no terminal: give --yes")
 		}
-		client, err := a.client(ctx)
+		client, err := a.Client(ctx)
 		if err != nil {
 			return err
 		}
@@ -274,31 +278,35 @@ workers drain drains one worker; kagzi pause stops a queue and leaves its worker
 				return err
 			}
 			if online == 0 {
-				a.say("No worker of queue %s is online.", queue)
-				a.warnOfNames(ctx, client, kagzi.RunFilter{Queue: queue})
+				a.Say("No worker of queue %s is online.", queue)
+				selection.WarnOfNames(ctx, a.Program, client, kagzi.RunFilter{Queue: queue})
 				return nil
 			}
-			if sure, err := a.sure(ctx, yes, fmt.Sprintf("Drain the %s of queue %s?", plural(online, "worker"),
+			if sure, err := a.Sure(ctx, yes, fmt.Sprintf("Drain the %s of queue %s?", words.Plural(online, "worker"),
 				queue)); !sure {
 				return err
 			}
 		}
-		n, err := client.DrainQueue(ctx, queue, by.options()...)
+		n, err := client.DrainQueue(ctx, queue, by.Options()...)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			a.warnOfNames(ctx, client, kagzi.RunFilter{Queue: queue})
+			selection.WarnOfNames(ctx, a.Program, client, kagzi.RunFilter{Queue: queue})
 		}
-		return a.done(map[string]any{"queue": queue, "drained": n}, "asked %s of queue %s to drain",
-			plural(n, "worker"), queue)
+		return a.Done(map[string]any{"queue": queue, "drained": n}, "asked %s of queue %s to drain",
+			words.Plural(n, "worker"), queue)
 	}
 	return c
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+// completeWorkers completes the ID of a worker that is not offline.
+func (a *app) completeWorkers(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.Complete(cmd, args, func(ctx context.Context, c *kagzi.Client) (ids []string, err error) {
+		all, _, err := c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}})
+		for _, w := range all {
+			ids = append(ids, cobra.CompletionWithDesc(w.ID, w.Hostname))
+		}
+		return ids, err
+	})
 }

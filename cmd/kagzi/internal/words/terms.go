@@ -1,4 +1,5 @@
-package cli
+// Package words has how kagzi says things: errors and advice of the library become sentences about commands.
+package words
 
 import "strings"
 
@@ -50,5 +51,5 @@ var terms = strings.NewReplacer(
 	"the pool's connection string", "the database URL",
 )
 
-// inTerms returns a text of the library with commands in place of calls. Calls that have no command stay.
-func inTerms(s string) string { return terms.Replace(s) }
+// InTerms returns a text of the library with commands in place of calls. Calls that have no command stay.
+func InTerms(s string) string { return terms.Replace(s) }

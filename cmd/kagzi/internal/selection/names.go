@@ -1,21 +1,18 @@
-package cli
+package selection
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/kind"
 )
 
 // recentRuns is how many runs there are whose names are known.
 const recentRuns = 200
-
-// nameTimeout bounds all look-ups for a warning together. Tests wait longer, as their machine may be slow.
-var nameTimeout = 2 * time.Second
 
 // A census is the names that the namespace has: those of live workers, of the newest runs and of the current work.
 type census struct {
@@ -79,21 +76,21 @@ var waitWords = []string{
 	"recovery", "retry", "signal", "timeout", "timer", "worker",
 }
 
-// warnOfNames says on stderr which names of a filter exist nowhere. The look-ups are few and short, and what they
+// WarnOfNames says on stderr which names of a filter exist nowhere. The look-ups are few and short, and what they
 // cannot find out is not said.
-func (a *app) warnOfNames(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) {
+func WarnOfNames(ctx context.Context, p *command.Program, c *kagzi.Client, f kagzi.RunFilter) {
 	if f.Workflow == "" && f.Queue == "" && f.Kind == "" && f.Schedule == "" && f.WaitingOn == "" &&
-		a.namespaceName() == "default" {
+		p.Namespace() == "default" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, nameTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.Patience())
 	defer cancel()
 	known, err := censusOf(ctx, c)
 	if err != nil {
 		return
 	}
 	if known.empty {
-		a.say("The namespace %q has no run, no worker and no schedule: is it the right one?", a.namespaceName())
+		p.Say("The namespace %q has no run, no worker and no schedule: is it the right one?", p.Namespace())
 		return
 	}
 	for _, n := range []struct {
@@ -117,13 +114,13 @@ func (a *app) warnOfNames(ctx context.Context, c *kagzi.Client, f kagzi.RunFilte
 		if runs, err := c.List(ctx, n.alone); err != nil || len(runs) > 0 {
 			continue // older runs have it
 		}
-		a.say("%s %q%s", n.none, n.name, meant(n.name, n.known))
+		p.Say("%s %q%s", n.none, n.name, meant(n.name, n.known))
 	}
 }
 
-// warnOfNamespace says on stderr that the namespace has nothing at all, unless nobody has chosen it.
-func (a *app) warnOfNamespace(ctx context.Context, c *kagzi.Client) {
-	a.warnOfNames(ctx, c, kagzi.RunFilter{})
+// WarnOfNamespace says on stderr that the namespace has nothing at all, unless it is the default.
+func WarnOfNamespace(ctx context.Context, p *command.Program, c *kagzi.Client) {
+	WarnOfNames(ctx, p, c, kagzi.RunFilter{})
 }
 
 // meant ends a sentence about a name that does not exist: with those that are much like it.
