@@ -10,10 +10,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/dashboard"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/database"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/fleet"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/flow"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/runs"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/schedules"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/sight"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/top"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/topics"
 )
-
-// An app has the commands.
-type app struct{ *command.Program }
 
 // The groups of the commands in the help of kagzi.
 const (
@@ -43,7 +49,6 @@ Exit codes:
   130  interrupted by Ctrl-C`
 
 func root(p *command.Program) *cobra.Command {
-	a := &app{p}
 	root := &cobra.Command{
 		Use:   "kagzi",
 		Short: "Show and change the workflows that a Postgres database holds",
@@ -83,10 +88,12 @@ func root(p *command.Program) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(groupRuns, a.runs(), a.schedules(), a.topics(), a.consumers(), a.replay())
-	add(groupHealth, a.health(), a.stuck(), a.stats(), a.top(), a.audit(), a.ui(), a.doctor())
-	add(groupFleet, a.workers(), a.drain(), a.queues(), a.keys(), a.limits(), a.pauses(), a.pause(), a.unpause())
-	add(groupDatabase, a.migrate(), a.version())
+	add(groupRuns, runs.Command(p), schedules.Command(p), topics.Topics(p), topics.Consumers(p), runs.Replay(p))
+	add(groupHealth, sight.Health(p), sight.Stuck(p), sight.Stats(p), top.Command(p), sight.Audit(p),
+		dashboard.Command(p), sight.Doctor(p))
+	add(groupFleet, fleet.Workers(p), fleet.Drain(p), flow.Queues(p), flow.Keys(p), flow.Limits(p), flow.Pauses(p),
+		flow.Pause(p), flow.Unpause(p))
+	add(groupDatabase, database.Migrate(p), version(p))
 	root.SetHelpCommandGroupID(groupDatabase)
 	root.SetCompletionCommandGroupID(groupDatabase)
 	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))

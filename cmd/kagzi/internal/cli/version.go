@@ -18,7 +18,7 @@ type versionReport struct {
 	Go      string `json:"go"`
 }
 
-func (a *app) version() *cobra.Command {
+func version(p *command.Program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
@@ -40,7 +40,7 @@ database.`,
 			if v.Commit != "" {
 				commit = ", commit " + v.Commit
 			}
-			return a.Done(v, "kagzi %s%s, schema %d, %s", v.Version, commit, v.Schema, v.Go)
+			return p.Done(v, "kagzi %s%s, schema %d, %s", v.Version, commit, v.Schema, v.Go)
 		},
 	}
 }

@@ -132,7 +132,7 @@ func (d *Database) Server() string {
 	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 }
 
-// A connectError says why there is no connection, in a text that anybody may see.
+// A connectError says why there is no connection, in a text that has no secrets.
 type connectError struct {
 	text string
 	err  error

@@ -64,15 +64,15 @@ func (f *Filter) SelectingFlags(c *cobra.Command) {
 	fs.StringVar((*string)(&f.runs.Group), "group", "", "only runs of the `GROUP`")
 	fs.StringArrayVarP(&f.metadata, "metadata", "m", nil, "only runs that have the tag, as `NAME=VALUE`; may be "+
 		"repeated")
-	fs.StringVarP((*string)(&f.runs.Kind), "kind", "k", "", "only runs whose last failure is of the `KIND`: unavailable, timeout, or "+
-		"one of the application")
+	fs.StringVarP((*string)(&f.runs.Kind), "kind", "k", "", "only runs whose last failure is of the `KIND`: "+
+		"unavailable, timeout, or one of the application")
 	fs.StringVar(&f.runs.WaitingOn, "waiting-on", "", "only runs that wait for `WHAT`: signal, or all of it, as in "+
 		"\"signal approved\"")
-	fs.IntVar(&f.runs.MinRecoveries, "min-recoveries", 0, "only runs that were under way when `N` workers or more died since "+
-		"their last progress")
+	fs.IntVar(&f.runs.MinRecoveries, "min-recoveries", 0, "only runs that were under way when `N` workers or more "+
+		"died since their last progress")
 	fs.BoolVar(&f.runs.Paused, "paused", false, "only active runs that are paused themselves, by kagzi runs pause")
-	fs.StringVar(&f.started.since, "since", "", "only runs started at or after this `TIME`: 1h and 7d ago, 2026-10-01, "+
-		"\"2026-10-01 08:00\" or 2026-10-01T08:00:00Z")
+	fs.StringVar(&f.started.since, "since", "", "only runs started at or after this `TIME`: 1h and 7d ago, "+
+		"2026-10-01, \"2026-10-01 08:00\" or 2026-10-01T08:00:00Z")
 	fs.StringVar(&f.started.until, "until", "", "only runs started before this `TIME`")
 	fs.StringVar(&f.ended.since, "ended-since", "", "only runs that ended at or after this `TIME`")
 	fs.StringVar(&f.ended.until, "ended-until", "", "only runs that ended before this `TIME`")
@@ -117,7 +117,8 @@ func (f *Filter) Runs(now time.Time) (kagzi.RunFilter, error) {
 		return out, command.Usagef("--limit is %d: give a positive number, or 0 for all", out.Limit)
 	}
 	if _, err := uuid.Parse(string(out.Parent)); out.Parent != "" && err != nil {
-		return out, command.Usagef("--parent is %q: give a run ID, which is a UUID; kagzi runs get shows it", out.Parent)
+		return out, command.Usagef("--parent is %q: give a run ID, which is a UUID; kagzi runs get shows it",
+			out.Parent)
 	}
 	var err error
 	if out.Metadata, err = command.ParsePairs("metadata", f.metadata); err != nil {

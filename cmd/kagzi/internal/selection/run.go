@@ -1,5 +1,4 @@
-// Package selection has how people say what a command is about: the argument RUN, flags that select runs, and names
-// which may be misspelt.
+// Package selection reads the argument RUN and the flags that select runs, and warns of names that may be misspelt.
 package selection
 
 import (
