@@ -101,7 +101,8 @@ func TestResultOfARunWhoseCompensationHasNoCode(t *testing.T) {
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, "table 7"))
 	})
 	mustReport(t, got, ` makes no progress: it is SLEEPING and waits for "compensation reserve"; run `,
-		` of release is PENDING and no worker on queue "default" has code for workflow "release": give it to env.Worker with kagzi.Handle`)
+		` of release is PENDING and no worker on queue "default" has code for workflow "release": give it to `+
+			`env.Worker with kagzi.Handle`)
 }
 
 // A run whose compensation fails ends with that failure, until it is resumed.

@@ -205,7 +205,8 @@ func TestReleasesOfABacklog(t *testing.T) {
 			for range 20 {
 				begin()
 			}
-			passing := `(CASE WHEN run_key IS NULL THEN uuid_hash(run_id) ELSE hashtext(run_key) END & 2147483647) % 100 < 30 OR released_at IS NOT NULL`
+			passing := `(CASE WHEN run_key IS NULL THEN uuid_hash(run_id) ELSE hashtext(run_key) END & 2147483647) % ` +
+				`100 < 30 OR released_at IS NOT NULL`
 			await.True(t, "those that pass have ended", func() bool {
 				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'COMPLETED' AND (`+
 					passing+`)`) == 0

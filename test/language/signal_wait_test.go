@@ -49,7 +49,8 @@ func TestWaitSignalTimeout(t *testing.T) {
 				await.True(t, "the wait is over", func() bool { return len(k.Steps(run.ID())["text"]) == 1 })
 				k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 				k.Signal(run.ID(), kit.Approved.With("late"))
-				want := fmt.Sprintf(`kagzi: step "approved": no message came in time (timeout), after %v at least: true, then late`, d)
+				want := fmt.Sprintf(`kagzi: step "approved": no message came in time (timeout), after %v at least: `+
+					`true, then late`, d)
 				if got := kit.ResultOf(k, run); got != want {
 					t.Errorf("got %q", got)
 				}

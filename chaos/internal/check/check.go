@@ -6,21 +6,23 @@
 // the final tables and the audit tell by themselves, the statements of package dbtest find.
 //
 //	S1   an acknowledged start exists
-//	S2   an external ID has one active run at each moment; acknowledgements name a run of that ID; an unknown start made at most one run
+//	S2   an external ID has one active run at each moment; acknowledgements name a run of that ID; an unknown start made
+//	     at most one run
 //	S3   a run that is over stays over, unless it was resumed; it ends as the oracle says, unless somebody interfered
 //	S4   only the process that claimed the lease writes under it, and only it executes steps
 //	S5   a step has one recorded result
 //	S6   a recorded step is not executed again
 //	S7   what is recorded has happened, with that result
 //	S8   each tick of a schedule has its run, and no other time has one
-//	S9   no sleep or backoff ends early, none lasts longer than its program or its policy says, and no run is claimed before its time
+//	S9   no sleep or backoff ends early, none lasts longer than its program or its policy says, and no run is
+//	     claimed before its time
 //	S10  a cancel that was acknowledged wins, and nothing begins after it
 //	S11  a step is executed at most once for each attempt and interruption
 //	S12  a worker that was drained leaves nothing
 //	S13  a run is deleted only if it is old, or somebody asked for it
 //	S15  payloads come back as they were
-//	S16  a transactional step has its effect exactly if it is recorded; a start that was rolled back left nothing; an item of a batch is dealt
-//	     with once, and an event that a run publishes is published once
+//	S16  a transactional step has its effect exactly if it is recorded; a start that was rolled back left nothing; an
+//	     item of a batch is dealt with once, and an event that a run publishes is published once
 //
 // The others are called "compensations", "messages", "consumers", "children" and "verbs". L1 to L5 are about liveness:
 //

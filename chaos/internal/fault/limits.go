@@ -96,7 +96,8 @@ func limiting(name, value string) Injection {
 		sessions, started := 0, time.Now()
 		until(ctx, d+patience, func() bool {
 			sessions, err = ask[int](ctx, w, `SELECT count(*) FROM pg_stat_activity
-				WHERE datname = current_database() AND backend_type = 'client backend' AND application_name <> '`+application+`' AND backend_start > $1`, begun)
+				WHERE datname = current_database() AND backend_type = 'client backend'
+				AND application_name <> '`+application+`' AND backend_start > $1`, begun)
 			return err != nil || time.Since(started) >= d && sessions+hit() > 0
 		})
 		return sessions + hit(), fmt.Sprintf("%d sessions had %s of %s; errors that may be due to it: %d", sessions,
