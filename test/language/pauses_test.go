@@ -240,7 +240,7 @@ func TestPausesInTx(t *testing.T) {
 		if err := k.Client.Pause(k.Ctx, target, kagzi.InTx(tx), kagzi.Park()); err != nil {
 			t.Fatal(err)
 		}
-		kit.ResultOf(k, kit.Begin(k, wf, 1)) // nobody waits for the transaction
+		kit.ResultOf(k, kit.Begin(k, wf, 1)) // no worker waits for the transaction
 		ends[commits](t, tx)
 		if pauses, err := k.Client.Pauses(k.Ctx); err != nil || len(pauses) == 1 != commits {
 			t.Errorf("committed %t: paused are %+v, %v", commits, pauses, err)

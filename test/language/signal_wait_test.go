@@ -82,7 +82,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 			t.Errorf("%v, after %d attempts", re, k.InfoOf(run).Attempts)
 		}
 	})
-	// Nobody was there when the time was over: what counts is when the message was stored.
+	// No worker was there when the time was over: what counts is when the message was stored.
 	t.Run("CountsTheTimeOfTheMessage", func(t *testing.T) {
 		for late, want := range map[bool]string{false: "message a", true: "then a"} {
 			t.Run(fmt.Sprintf("Late=%t", late), func(t *testing.T) {

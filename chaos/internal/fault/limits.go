@@ -60,7 +60,7 @@ func exhaust(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effe
 			return true
 		}
 		err = nil
-		if refused() == 0 { // whoever needs a new connection competes with this fault for the free one
+		if refused() == 0 { // a process that needs a new connection competes with this fault for the free one
 			_, err = observer.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM (`+sessionsNow+`) s
 				WHERE random() < 0.3`)
 		}
