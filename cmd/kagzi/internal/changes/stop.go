@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/internal/explain"
 )
@@ -45,21 +46,21 @@ func stopOne(ctx context.Context, p *command.Program, c *kagzi.Client, v *verb, 
 	}
 	change := oneChange{Verb: v.name, Run: ref, Status: after.Status}
 	change.Already = before.run.Status.Ended() || !after.Status.Ended() && !before.since.IsZero()
-	return p.Done(change, "%s", stopText(p, v, ref, before, after))
+	return p.Done(change, "%s", stopText(p.Screen, v, ref, before, after))
 }
 
 // stopText says what a verb did to a run.
-func stopText(p *command.Program, v *verb, ref kagzi.Ref, before stopState, after kagzi.RunInfo) string {
+func stopText(on *screen.Screen, v *verb, ref kagzi.Ref, before stopState, after kagzi.RunInfo) string {
 	if before.run.Status.Ended() {
 		return fmt.Sprintf("%s was cancelled already, %s%s: nothing was changed", ref,
-			p.Screen.Time(before.run.EndedAt), explain.By(before.by.Actor, before.by.Reason))
+			on.Time(before.run.EndedAt), explain.By(before.by.Actor, before.by.Reason))
 	}
 	if after.Status.Ended() {
 		return fmt.Sprintf("%s %s", v.past, ref)
 	}
 	text := fmt.Sprintf("%s is being cancelled", ref)
 	if !before.since.IsZero() {
-		text = fmt.Sprintf("%s was being cancelled already, since a request %s%s", ref, p.Screen.Time(before.since),
+		text = fmt.Sprintf("%s was being cancelled already, since a request %s%s", ref, on.Time(before.since),
 			explain.By(before.by.Actor, before.by.Reason))
 	}
 	if after.WaitingOn != "" {

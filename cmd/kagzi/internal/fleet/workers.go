@@ -85,7 +85,7 @@ worker executes, of how many that it may. The figures are those of the last hear
 		if err != nil {
 			return err
 		}
-		n, err := workerListing(p).Print(p, All(cmd.Context(), client, f))
+		n, err := workerListing(p.Screen).Print(p, All(cmd.Context(), client, f))
 		if err == nil && n == 0 {
 			selection.WarnOfNames(cmd.Context(), p, client, kagzi.RunFilter{Queue: f.Queue, Workflow: f.Workflow})
 		}
@@ -94,7 +94,7 @@ worker executes, of how many that it may. The figures are those of the last hear
 	return c
 }
 
-func workerListing(p *command.Program) command.Listing[kagzi.WorkerInfo] {
+func workerListing(on *screen.Screen) command.Listing[kagzi.WorkerInfo] {
 	return command.Listing[kagzi.WorkerInfo]{
 		Columns: []screen.Column{
 			{Title: "WORKER"},
@@ -113,7 +113,7 @@ func workerListing(p *command.Program) command.Listing[kagzi.WorkerInfo] {
 			return []any{
 				w.ID, workerStatus(w), fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), strings.Join(w.Queues, ","),
 				w.Hostname, w.PID, w.Completed, w.Failed,
-				p.Screen.Time(w.HeartbeatAt), p.Screen.Time(w.StartedAt), w.Build,
+				on.Time(w.HeartbeatAt), on.Time(w.StartedAt), w.Build,
 			}
 		},
 		None: "No worker matches.",

@@ -15,7 +15,7 @@ import (
 )
 
 // targetFlags are flags that say what a pause stops.
-func targetFlags(p *command.Program, fs *pflag.FlagSet, t *kagzi.Target) {
+func targetFlags(fs *pflag.FlagSet, t *kagzi.Target) {
 	fs.StringVarP(&t.Queue, "queue", "q", "", "the runs of the queue `NAME`")
 	fs.StringVarP(&t.Workflow, "workflow", "w", "", "the runs of the workflow `NAME`; with --queue, those in "+
 		"that queue")
@@ -119,7 +119,7 @@ reason and actor unless --reason or --actor is given. kagzi runs pause pauses on
   kagzi pause --queue shop --key tenant-7`,
 		Args: command.Exactly(),
 	}
-	targetFlags(p, c.Flags(), &t)
+	targetFlags(c.Flags(), &t)
 	by.Flags(c.Flags())
 	c.Flags().BoolVar(&park, "park", false, "stop runs that are being executed, too, at their next step")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -149,7 +149,7 @@ reason and actor unless --reason or --actor is given. kagzi runs pause pauses on
 		selection.WarnOfNames(cmd.Context(), p, client, kagzi.RunFilter{Queue: t.Queue, Workflow: t.Workflow})
 		change := targetChange{Verb: "pause", Target: t, Already: already}
 		if already {
-			return p.Done(change, "%s", pausedAgain(p, t, before, cmd.Flags()))
+			return p.Done(change, "%s", pausedAgain(p.Screen, t, before, cmd.Flags()))
 		}
 		return p.Done(change, "paused %s", explain.Target(t))
 	}
@@ -168,8 +168,8 @@ func pauseOf(ctx context.Context, c *kagzi.Client, t kagzi.Target) (p kagzi.Paus
 }
 
 // pausedAgain says what a pause of something that was paused has changed.
-func pausedAgain(p *command.Program, t kagzi.Target, before kagzi.Pause, fs *pflag.FlagSet) string {
-	text := fmt.Sprintf("%s was paused already, since %s%s", explain.Target(t), p.Screen.Moment(before.Since),
+func pausedAgain(on *screen.Screen, t kagzi.Target, before kagzi.Pause, fs *pflag.FlagSet) string {
+	text := fmt.Sprintf("%s was paused already, since %s%s", explain.Target(t), on.Moment(before.Since),
 		explain.By(before.Actor, before.Reason))
 	switch {
 	case fs.Changed("reason"):
@@ -197,7 +197,7 @@ pause, and lets that part of the runs go on. kagzi pauses lists the pauses.`,
   kagzi unpause --queue shop`,
 		Args: command.Exactly(),
 	}
-	targetFlags(p, c.Flags(), &t)
+	targetFlags(c.Flags(), &t)
 	by.Flags(c.Flags())
 	c.Flags().IntVar(&percent, "percent", 0, "let `N` percent of the runs go on, 1 to 99, and keep the pause for "+
 		"the others")

@@ -60,7 +60,7 @@ It reads every run that the flags select: a million takes about a second.`,
 		if err != nil {
 			return err
 		}
-		if _, err = countListing(p, by).Print(p, command.Each(counts)); err == nil && len(counts) == 0 {
+		if _, err = countListing(by).Print(p, command.Each(counts)); err == nil && len(counts) == 0 {
 			selection.WarnOfNames(cmd.Context(), p, client, rf)
 		}
 		return err
@@ -95,7 +95,7 @@ func countsBy(by []string) (fields []kagzi.CountBy, err error) {
 	return fields, nil
 }
 
-func countListing(p *command.Program, by []string) command.Listing[kagzi.RunCount] {
+func countListing(by []string) command.Listing[kagzi.RunCount] {
 	columns := []screen.Column{{Title: "RUNS", Right: true}}
 	for _, name := range by {
 		columns = append(columns, screen.Column{Title: strings.ToUpper(name), Min: 12})
@@ -108,7 +108,7 @@ func countListing(p *command.Program, by []string) command.Listing[kagzi.RunCoun
 				row = append(row, map[string]any{
 					"status": tables.StatusCell(n.Status), "workflow": n.Workflow, "queue": n.Queue, "kind": n.Kind,
 					"step":    n.Step,
-					"started": interval(p, n.Started), "ended": interval(p, n.Ended),
+					"started": interval(n.Started), "ended": interval(n.Ended),
 				}[name])
 			}
 			return row
@@ -118,7 +118,7 @@ func countListing(p *command.Program, by []string) command.Listing[kagzi.RunCoun
 }
 
 // interval returns the beginning of an interval, in UTC as the intervals are.
-func interval(p *command.Program, t time.Time) string {
+func interval(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}

@@ -41,9 +41,9 @@ With --json it prints {"run": …, "why": [sentences], "steps": […], "log": [�
 	run.Flags(c)
 	c.RunE = p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 		ref, _ := run.Take(args)
-		r, err := report(ctx, p, client, ref)
+		r, err := report(ctx, p.Screen, client, ref)
 		if errors.Is(err, kagzi.ErrNotFound) {
-			return deletedOr(ctx, p, client, ref, err)
+			return deletedOr(ctx, p.Screen, client, ref, err)
 		}
 		if err != nil {
 			return err
@@ -57,15 +57,15 @@ With --json it prints {"run": …, "why": [sentences], "steps": […], "log": [�
 }
 
 // deletedOr returns err, the error of a run that was not found, with who deleted the run if it was deleted.
-func deletedOr(ctx context.Context, p *command.Program, c *kagzi.Client, ref kagzi.Ref, err error) error {
-	if text, look := explain.Deleted(ctx, c, ref, words.Of(p.Screen)); look == nil && text != "" {
+func deletedOr(ctx context.Context, on *screen.Screen, c *kagzi.Client, ref kagzi.Ref, err error) error {
+	if text, look := explain.Deleted(ctx, c, ref, words.Of(on)); look == nil && text != "" {
 		return fmt.Errorf("%w: %s", err, text)
 	}
 	return err
 }
 
 // report reads all that runs get shows.
-func report(ctx context.Context, p *command.Program, c *kagzi.Client, ref kagzi.Ref) (r runReport, err error) {
+func report(ctx context.Context, on *screen.Screen, c *kagzi.Client, ref kagzi.Ref) (r runReport, err error) {
 	if r.Run, err = c.Get(ctx, ref); err == nil {
 		r.Steps, err = c.Steps(ctx, r.Run.ID)
 	}
@@ -73,13 +73,13 @@ func report(ctx context.Context, p *command.Program, c *kagzi.Client, ref kagzi.
 		r.Log, err = c.RunLog(ctx, r.Run.ID)
 	}
 	if err == nil {
-		r.Why, err = explain.Run(ctx, c, r.Run, r.Steps, r.Log, words.Of(p.Screen))
+		r.Why, err = explain.Run(ctx, c, r.Run, r.Steps, r.Log, words.Of(on))
 	}
 	return r, err
 }
 
 func printReport(p *command.Program, r runReport) error {
-	if err := p.PrintFields(fields(p, r.Run)); err != nil {
+	if err := p.PrintFields(fields(p.Screen, r.Run)); err != nil {
 		return err
 	}
 	err := p.Screen.Printf("")
@@ -104,7 +104,7 @@ func printReport(p *command.Program, r runReport) error {
 }
 
 // fields returns names and values of a run for people. Empty values are left out.
-func fields(p *command.Program, r kagzi.RunInfo) [][2]string {
+func fields(on *screen.Screen, r kagzi.RunInfo) [][2]string {
 	tone := tables.RunStatus(r)
 	at := func(t interface{ IsZero() bool }, s string) string {
 		if t.IsZero() {
@@ -122,7 +122,7 @@ func fields(p *command.Program, r kagzi.RunInfo) [][2]string {
 		if got.Fraction != nil {
 			progress = fmt.Sprintf("%.0f %% %s", 100**got.Fraction, progress)
 		}
-		progress += ", " + p.Screen.Time(got.At)
+		progress += ", " + on.Time(got.At)
 	}
 	failed := ""
 	if r.Error != "" {
@@ -131,7 +131,7 @@ func fields(p *command.Program, r kagzi.RunInfo) [][2]string {
 	origin := string(r.Origin)
 	schedule := r.Schedule
 	if !r.FireTime.IsZero() {
-		schedule += ", tick " + p.Screen.Moment(r.FireTime)
+		schedule += ", tick " + on.Moment(r.FireTime)
 	}
 	parent := string(r.Parent)
 	if r.ParentStep != "" {
@@ -141,7 +141,7 @@ func fields(p *command.Program, r kagzi.RunInfo) [][2]string {
 		{"Run", string(r.ID)},
 		{"ID", string(r.ExternalID)},
 		{"Workflow", r.Workflow + version},
-		{"Status", p.Screen.Paint(tone.Tone, tone.Text)},
+		{"Status", on.Paint(tone.Tone, tone.Text)},
 		{"Progress", progress},
 		{"Queue", fmt.Sprintf("%s, priority %d", r.Queue, r.Priority)},
 		{"Key", string(r.Key)},
@@ -151,15 +151,15 @@ func fields(p *command.Program, r kagzi.RunInfo) [][2]string {
 		{"Parent", parent},
 		{"Made from", origin},
 		{"Schedule", schedule},
-		{"Started", p.Screen.Moment(r.CreatedAt)},
-		{"First executed", at(r.StartedAt, p.Screen.Moment(r.StartedAt))},
-		{"Deadline", at(r.DeadlineAt, p.Screen.Moment(r.DeadlineAt))},
-		{"Ended", at(r.EndedAt, p.Screen.Moment(r.EndedAt))},
+		{"Started", on.Moment(r.CreatedAt)},
+		{"First executed", at(r.StartedAt, on.Moment(r.StartedAt))},
+		{"Deadline", at(r.DeadlineAt, on.Moment(r.DeadlineAt))},
+		{"Ended", at(r.EndedAt, on.Moment(r.EndedAt))},
 		{"Worker", r.Worker},
 		{"Attempts", failedAttempts(r.Attempts)},
 		{"Recoveries", recoveries(r.Recoveries)},
-		{"Input", tables.Payload(p.Screen, r.Input)},
-		{"Output", tables.Payload(p.Screen, r.Output)},
+		{"Input", tables.Payload(on, r.Input)},
+		{"Output", tables.Payload(on, r.Output)},
 		{"Error", failed},
 	}
 }

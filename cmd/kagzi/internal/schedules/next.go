@@ -73,7 +73,7 @@ interceptor of the application refuses it, which is tried again.`,
 		if err != nil {
 			return err
 		}
-		n, err := fireListing(p, end).Print(p, command.Each(fires))
+		n, err := fireListing(p.Screen, end).Print(p, command.Each(fires))
 		if err == nil && n == 0 && len(args) == 0 {
 			selection.WarnOfNames(cmd.Context(), p, client, kagzi.RunFilter{Workflow: workflow})
 		}
@@ -82,7 +82,7 @@ interceptor of the application refuses it, which is tried again.`,
 	return c
 }
 
-func fireListing(p *command.Program, end time.Time) command.Listing[fire] {
+func fireListing(on *screen.Screen, end time.Time) command.Listing[fire] {
 	return command.Listing[fire]{
 		Columns: []screen.Column{
 			{Title: "TIME"},
@@ -92,14 +92,14 @@ func fireListing(p *command.Program, end time.Time) command.Listing[fire] {
 			{Title: "NOTE", Min: 20},
 		},
 		Row: func(f fire) []any {
-			return []any{day(p, f.At), f.Schedule, f.Workflow, f.Queue, fireNote(p, f)}
+			return []any{day(on, f.At), f.Schedule, f.Workflow, f.Queue, fireNote(on, f)}
 		},
 		None: "No schedule has a tick until " + end.Format(time.RFC3339) + ".",
 	}
 }
 
 // fireNote says what is the matter with a tick, and how many follow.
-func fireNote(p *command.Program, f fire) screen.Cell {
+func fireNote(on *screen.Screen, f fire) screen.Cell {
 	var parts []string
 	note := screen.Cell{}
 	switch {
@@ -117,18 +117,18 @@ func fireNote(p *command.Program, f fire) screen.Cell {
 		if f.More {
 			more = "more than "
 		}
-		parts = append(parts, fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, p.Screen.Time(f.Last)))
+		parts = append(parts, fmt.Sprintf("and %s%d more times, the last %s", more, f.Further, on.Time(f.Last)))
 	}
 	note.Text = strings.Join(parts, "; ")
 	return note
 }
 
 // day returns a time with its day of the week, at a terminal.
-func day(p *command.Program, t time.Time) string {
-	if p.Screen.Width == 0 {
-		return p.Screen.Time(t)
+func day(on *screen.Screen, t time.Time) string {
+	if on.Width == 0 {
+		return on.Time(t)
 	}
-	return t.Local().Format("Mon 2006-01-02 15:04 MST") + " (" + p.Screen.Time(t) + ")"
+	return t.Local().Format("Mon 2006-01-02 15:04 MST") + " (" + on.Time(t) + ")"
 }
 
 // nextFires returns the ticks until end of the schedule that args name, else of all.

@@ -60,13 +60,13 @@ func printCheck(p *command.Program, c health.Check) error {
 	if _, from := p.DB.Source(); c.Name == "database" && c.Status == health.Unhealthy {
 		text += fmt.Sprintf(" It was looked for at %s, by %s.", p.DB.Server(), from)
 	}
-	return printFinding(p, cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), text)
+	return printFinding(p.Screen, cell.Tone, fmt.Sprintf("%-9s", cell.Text), fmt.Sprintf("%-13s", c.Name), text)
 }
 
 // printFinding prints a text behind a mark and what it is about.
-func printFinding(p *command.Program, tone screen.Tone, mark, about, text string) error {
+func printFinding(on *screen.Screen, tone screen.Tone, mark, about, text string) error {
 	indent := len(mark) + len(about) + 2
-	lines := screen.Fill(screen.Line(words.InTerms(text)), max(p.Screen.Width-indent, 0), 0)
-	return p.Screen.Printf("%s %s %s", p.Screen.Paint(tone, mark), p.Screen.Paint(screen.Faint, about),
+	lines := screen.Fill(screen.Line(words.InTerms(text)), max(on.Width-indent, 0), 0)
+	return on.Printf("%s %s %s", on.Paint(tone, mark), on.Paint(screen.Faint, about),
 		strings.ReplaceAll(lines, "\n", "\n"+strings.Repeat(" ", indent)))
 }

@@ -51,7 +51,7 @@ exit code.`,
 		if p.JSON {
 			_, err = command.PrintArray(p.Screen.Out, command.Each(found))
 		} else {
-			err = printAdvice(p, found, all, fine)
+			err = printAdvice(p.Screen, found, all, fine)
 		}
 		if err == nil && problems > 0 {
 			err = command.ExitUnwell
@@ -61,7 +61,7 @@ exit code.`,
 	return c
 }
 
-func printAdvice(p *command.Program, found []doctor.Advice, all bool, fine int) error {
+func printAdvice(on *screen.Screen, found []doctor.Advice, all bool, fine int) error {
 	tones := map[doctor.Severity]screen.Tone{
 		doctor.Problem: screen.Bad, doctor.Warning: screen.Warning,
 		doctor.Unseen: screen.Faint, doctor.Fine: screen.Good,
@@ -70,10 +70,10 @@ func printAdvice(p *command.Program, found []doctor.Advice, all bool, fine int) 
 		if f.Severity == doctor.Fine && !all {
 			continue
 		}
-		err := printFinding(p, tones[f.Severity], fmt.Sprintf("%-7s", f.Severity),
+		err := printFinding(on, tones[f.Severity], fmt.Sprintf("%-7s", f.Severity),
 			fmt.Sprintf("%-17s", f.Topic), f.Finding)
 		if err == nil && f.Do != "" {
-			err = p.Screen.Printf("%26s→ %s", "", screen.Line(words.InTerms(f.Do))) // in one line, to copy
+			err = on.Printf("%26s→ %s", "", screen.Line(words.InTerms(f.Do))) // in one line, to copy
 		}
 		if err != nil {
 			return err
@@ -82,6 +82,6 @@ func printAdvice(p *command.Program, found []doctor.Advice, all bool, fine int) 
 	if all || fine == 0 {
 		return nil
 	}
-	return p.Screen.Printf("%s", p.Screen.Paint(screen.Faint, fmt.Sprintf("%s fine; --all shows them.",
+	return on.Printf("%s", on.Paint(screen.Faint, fmt.Sprintf("%s fine; --all shows them.",
 		map[bool]string{true: "1 topic is", false: fmt.Sprintf("%d topics are", fine)}[fine == 1])))
 }

@@ -37,13 +37,13 @@ were counted: kagzi runs count counts all.`,
 			if p.JSON {
 				return p.PrintJSON(st)
 			}
-			return printStats(p, st)
+			return printStats(p.Screen, st)
 		}),
 	}
 }
 
-func printStats(p *command.Program, st kagzi.Stats) error {
-	err := p.Screen.Printf("%s: %s live, %d of %d slots in use at the last heartbeats; %s started, %s completed, %s "+
+func printStats(on *screen.Screen, st kagzi.Stats) error {
+	err := on.Printf("%s: %s live, %d of %d slots in use at the last heartbeats; %s started, %s completed, %s "+
 		"failed, %s steps",
 		st.Namespace, words.Plural(st.Workers.Live, "worker"), st.Workers.Active, st.Workers.Most,
 		screen.PerSecond(st.Rates.Starts), screen.PerSecond(st.Rates.Completed), screen.PerSecond(st.Rates.Failed),
@@ -55,7 +55,7 @@ func printStats(p *command.Program, st kagzi.Stats) error {
 	for _, q := range st.Queues {
 		slots[q.Queue] = screen.Cell{Text: fmt.Sprintf("%d/%d", q.Used, q.Slots)}
 	}
-	t := p.Screen.Table(screen.Column{Title: "QUEUE", Min: 8}, screen.Column{Title: "WORKFLOW", Min: 12},
+	t := on.Table(screen.Column{Title: "QUEUE", Min: 8}, screen.Column{Title: "WORKFLOW", Min: 12},
 		screen.Column{Title: "DUE", Right: true}, screen.Column{Title: "DUE SINCE"},
 		screen.Column{Title: "RUNNING", Right: true}, screen.Column{Title: "SLEEPING", Right: true},
 		screen.Column{Title: "DELAYED", Right: true, Drop: 2}, screen.Column{Title: "PAUSED", Right: true, Drop: 3},
@@ -67,10 +67,10 @@ func printStats(p *command.Program, st kagzi.Stats) error {
 			live = screen.Cell{Text: "none", Tone: screen.Bad}
 		}
 		slots[w.Queue] = screen.Cell{} // they are not those of the queue's other workflows
-		t.Row(w.Queue, w.Workflow, words.OrMore(w.Due, w.DueMore), p.Screen.Time(w.DueSince), w.Running,
+		t.Row(w.Queue, w.Workflow, words.OrMore(w.Due, w.DueMore), on.Time(w.DueSince), w.Running,
 			words.OrMore(w.Sleeping, w.More), w.Delayed, w.Paused, live, failedText(w.Failed))
 	}
-	return p.Screen.Printf("\n%s", strings.TrimSuffix(t.String(), "\n"))
+	return on.Printf("\n%s", strings.TrimSuffix(t.String(), "\n"))
 }
 
 // failedText lists kinds with their numbers: "3 unavailable, 1 timeout".
