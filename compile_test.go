@@ -86,7 +86,9 @@ var (
 var wf = kagzi.Define[int, int]("wf")
 
 // A workflow function, and what it may know.
-func workflow(ctx kagzi.Context, pool *pgxpool.Pool, client *kagzi.Client, worker *kagzi.Worker, run *kagzi.Run[int], tx pgx.Tx) (err error) {
+func workflow(ctx kagzi.Context, pool *pgxpool.Pool, client *kagzi.Client, worker *kagzi.Worker,
+	run *kagzi.Run[int], tx pgx.Tx,
+) (err error) {
 	%s
 	return err
 }
@@ -113,7 +115,8 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		{"Deadline", `_, _ = context.WithTimeout(ctx, time.Second)`, noContext},
 		{
 			"StepIn",
-			`err = kagzi.Do(ctx, "a", func(ctx context.Context) error { return kagzi.Do(ctx, "b", func(context.Context) error { return nil }) })`, "context.Context does not implement kagzi.Context",
+			`err = kagzi.Do(ctx, "a", func(ctx context.Context) error { return kagzi.Do(ctx, "b", ` +
+				`func(context.Context) error { return nil }) })`, "context.Context does not implement kagzi.Context",
 		},
 		{
 			"SleepIn", `err = kagzi.Do(ctx, "a", func(ctx context.Context) error { return kagzi.Sleep(ctx, "b", 1) })`,
@@ -205,16 +208,19 @@ func TestMistakesDoNotCompile(t *testing.T) {
 			err := pool.Exec(ctx, "SELECT 1"); return err })`, ""},
 		{
 			"GoodStart",
-			`err = kagzi.Do(ctx, "a", func(ctx context.Context) error { _, err := kagzi.Start(ctx, client, wf, 1, kagzi.InTx(tx), kagzi.Delay(time.Hour)); return err })`, "",
+			`err = kagzi.Do(ctx, "a", func(ctx context.Context) error { _, err := kagzi.Start(ctx, client, wf, 1, ` +
+				`kagzi.InTx(tx), kagzi.Delay(time.Hour)); return err })`, "",
 		},
 		{
 			"GoodOptions",
-			`_, err = kagzi.Map[int, int](ctx, "m", nil, nil, kagzi.Concurrency(1), kagzi.Timeout(1), kagzi.CollectErrors())`, "",
+			`_, err = kagzi.Map[int, int](ctx, "m", nil, nil, kagzi.Concurrency(1), kagzi.Timeout(1), ` +
+				`kagzi.CollectErrors())`, "",
 		},
 		{"GoodHandle", `kagzi.Handle[int, int](worker, wf, nil, kagzi.Version(1))`, ""},
 		{
 			"GoodFork",
-			`_, err = client.Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1), kagzi.ID("y"), kagzi.NewInput(1))`, "",
+			`_, err = client.Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), ` +
+				`kagzi.Version(1), kagzi.ID("y"), kagzi.NewInput(1))`, "",
 		},
 		{"GoodWait", `_, err = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), kagzi.Timeout(time.Second))`, ""},
 		{
@@ -223,15 +229,18 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		},
 		{
 			"GoodCancelAll",
-			`_, err = client.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.DryRun(), kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Grace(time.Minute))`, "",
+			`_, err = client.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.DryRun(), kagzi.InTx(tx), ` +
+				`kagzi.Reason("r"), kagzi.Grace(time.Minute))`, "",
 		},
 		{
 			"GoodForkAll",
-			`_, err = client.ForkAll(context.Background(), kagzi.RunFilter{}, "s", kagzi.DryRun(), kagzi.InTx(tx), kagzi.Reason("r"), kagzi.Version(1))`, "",
+			`_, err = client.ForkAll(context.Background(), kagzi.RunFilter{}, "s", kagzi.DryRun(), kagzi.InTx(tx), ` +
+				`kagzi.Reason("r"), kagzi.Version(1))`, "",
 		},
 		{
 			"GoodInference",
-			`x, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 1, ctx.Err() }).Result(ctx); _ = x`, "",
+			`x, err := kagzi.Go(ctx, "b", func(ctx kagzi.Context) (int, error) { return 1, ctx.Err() }).Result(ctx); ` +
+				`_ = x`, "",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -148,7 +148,8 @@ func TestErrorStrings(t *testing.T) {
 				Run: "0198", Workflow: "checkout", Status: StatusFailed, Kind: kind.Network,
 				Message: step.Error(),
 			},
-			`kagzi: run 0198 of workflow "checkout" failed (network): step "authorize": connection refused (network, 3 attempts)`,
+			`kagzi: run 0198 of workflow "checkout" failed (network): step "authorize": connection refused (network, ` +
+				`3 attempts)`,
 		},
 		{
 			"RunCancelled", &RunError{Run: "0198", Workflow: "checkout", Status: StatusCancelled, Kind: kind.Cancelled},
@@ -180,13 +181,15 @@ func TestErrorStrings(t *testing.T) {
 		{"BranchWithoutName", &BranchError{Index: 7, Err: io.EOF}, `kagzi: branch 7: EOF`},
 		{
 			"BranchWithRudeError", &BranchError{Name: "eu", Err: (*rudeError)(nil)},
-			`kagzi: branch "eu": *kagzi.rudeError, whose Error method panics: runtime error: invalid memory address or nil pointer dereference`,
+			`kagzi: branch "eu": *kagzi.rudeError, whose Error method panics: runtime error: invalid memory address ` +
+				`or nil pointer dereference`,
 		},
 		{"BranchesOne", BranchErrors{{Name: "eu", Err: io.EOF}}, `kagzi: branch "eu": EOF`},
 		{
 			"BranchesTwo",
 			BranchErrors{{Name: "eu", Err: io.EOF}, {Name: "us", Err: step}},
-			`kagzi: 2 branches failed: branch "eu": EOF; branch "us": step "authorize": connection refused (network, 3 attempts)`,
+			`kagzi: 2 branches failed: branch "eu": EOF; branch "us": step "authorize": connection refused (network, ` +
+				`3 attempts)`,
 		},
 		{
 			"BranchesMany", many,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -24,7 +25,8 @@ func ExampleClient_Health() {
 	fmt.Println(report.Status, err)
 	for _, c := range report.Checks {
 		if c.Status != health.Healthy {
-			fmt.Println(c.Name, c.Status, c.Detail)
+			finding, _, _ := strings.Cut(c.Detail, ": ") // behind it: the advice
+			fmt.Println(c.Name, c.Status, finding)
 		}
 	}
 	for _, q := range report.Queues {
@@ -32,8 +34,8 @@ func ExampleClient_Health() {
 	}
 	// Output:
 	// unhealthy <nil>
-	// workers unhealthy No worker is live, and work has been due for 60 minutes: start one (0 draining, 0 silent).
-	// queues degraded No live worker takes 1 run of workflow "ship" in queue "default" for 60 minutes: start one that takes the queue and has code of the workflow.
+	// workers unhealthy No worker is live, and work has been due for 60 minutes
+	// queues degraded No live worker takes 1 run of workflow "ship" in queue "default" for 60 minutes
 	// default ship 1 0
 }
 

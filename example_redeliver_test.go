@@ -3,6 +3,7 @@ package kagzi_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/kagzi/kagzi"
 )
@@ -25,12 +26,15 @@ func ExampleClient_DropMessage() {
 	waitUntil(ctx, client, run, "signal approved; 1 message that does not decode")
 
 	unread, _ := client.Messages(ctx, run, kagzi.MessageFilter{Unread: true})
-	fmt.Println(unread[0].ID, "was set aside:", unread[0].SetAside)
+	why, detail, _ := strings.Cut(unread[0].SetAside, ": ")
+	fmt.Println(unread[0].ID, "was set aside:", why)
+	fmt.Println(detail)
 	_ = client.DropMessage(ctx, run, "click-1", kagzi.Actor("ops"), kagzi.Reason("wrong form"))
 	_ = client.Signal(ctx, run, Approved.With("Ada").WithID("click-1"))
 	fmt.Println(run.Result(ctx))
 	// Output:
-	// click-1 was set aside: it does not decode into string, the type that the program has for the signal: json: cannot unmarshal object into Go value of type string
+	// click-1 was set aside: it does not decode into string, the type that the program has for the signal
+	// json: cannot unmarshal object into Go value of type string
 	// Ada <nil>
 }
 

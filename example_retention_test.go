@@ -3,6 +3,7 @@ package kagzi_test
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -24,8 +25,11 @@ func ExampleCoordinatorConfig_retention() {
 	fmt.Println(err)
 
 	_, err = kagzi.NewCoordinator(client, kagzi.CoordinatorConfig{KeepCompleted: 30})
-	fmt.Println(err)
+	wrong, advice, _ := strings.Cut(err.Error(), ": give ")
+	fmt.Println(wrong)
+	fmt.Println("give", advice)
 	// Output:
 	// <nil>
-	// kagzi: KeepCompleted is 30ns: give at least 1s (a time.Duration counts nanoseconds: 7*24*time.Hour), or set KeepForever
+	// kagzi: KeepCompleted is 30ns
+	// give at least 1s (a time.Duration counts nanoseconds: 7*24*time.Hour), or set KeepForever
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -166,9 +167,12 @@ func ExampleOverlap() {
 		Name: "import", Every: 10 * time.Minute, Overlap: "skip them",
 		Run: imports.With("prices"),
 	})
-	fmt.Println(err)
+	wrong, advice, _ := strings.Cut(err.Error(), ": give ")
+	fmt.Println(wrong)
+	fmt.Println("give", advice)
 	// Output:
 	// <nil>
 	// skip 10m0s <nil>
-	// kagzi: schedule "import": there is no Overlap "skip them": give kagzi.OverlapSkip, OverlapQueueOne or OverlapCancelPrevious, or leave it out
+	// kagzi: schedule "import": there is no Overlap "skip them"
+	// give kagzi.OverlapSkip, OverlapQueueOne or OverlapCancelPrevious, or leave it out
 }

@@ -78,7 +78,11 @@ func TestLimitsAsJSON(t *testing.T) {
 	rate := kagzi.Rate{Starts: 1, Per: 10 * time.Millisecond, Burst: 2}
 	each := kagzi.KeyLimits{MaxRunning: 2, Rate: kagzi.Rate{Starts: 10}, Weight: 3}
 	for want, v := range map[string]any{
-		`{"queue":"shop","max_running":5,"rate":{"starts":1,"per":"10ms","burst":2},"each_key":{"max_running":2,"rate":{"starts":10},"weight":3},"hold":true,"running":1}`: kagzi.QueueInfo{QueueLimits: kagzi.QueueLimits{Queue: "shop", MaxRunning: 5, Rate: rate, EachKey: each, Hold: true}, Running: 1},
+		`{"queue":"shop","max_running":5,"rate":{"starts":1,"per":"10ms","burst":2},` +
+			`"each_key":{"max_running":2,"rate":{"starts":10},"weight":3},"hold":true,"running":1}`: kagzi.QueueInfo{
+			QueueLimits: kagzi.QueueLimits{Queue: "shop", MaxRunning: 5, Rate: rate, EachKey: each, Hold: true},
+			Running:     1,
+		},
 		`{"key":"tenant-7","limits":{},"running":0,"waiting":0}`: kagzi.KeyInfo{
 			Key: "tenant-7",
 		},

@@ -283,7 +283,8 @@ func TestRetryPolicyJSON(t *testing.T) {
 func TestRetryPolicyJSONRefuses(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
-		`{"backoff": 30}`:              `kagzi: retry policy: backoff is 30: write it as text with a unit, such as "30s"`,
+		`{"backoff": 30}`: `kagzi: retry policy: backoff is 30: write it as text with a unit, ` +
+			`such as "30s"`,
 		`{"max_backoff": 30000000000}`: `kagzi: retry policy: max_backoff is 30000000000: write it as text`,
 		`{"backoff": {"seconds": 30}}`: `kagzi: retry policy: backoff is {"seconds": 30}: write it as text`,
 		`{"backoff": "30"}`:            `kagzi: retry policy: backoff: duration "30" has a number without a unit`,

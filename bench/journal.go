@@ -18,7 +18,7 @@ type journal struct {
 
 	mu      sync.Mutex
 	reached chan struct{} // closed and replaced whenever nBegan or nEnded has reached a wanted number
-	wanted  atomic.Int64  // zero: nobody waits
+	wanted  atomic.Int64  // zero: no benchmark waits
 }
 
 func newJournal(runs int) *journal {

@@ -57,7 +57,7 @@ func (r reading) since(before reading, runs int) cost {
 	return c
 }
 
-// quiesced returns once nobody is connected to the database: a server process reports its commits at its end.
+// quiesced returns once no session is connected to the database: a server process reports its commits at its end.
 func quiesced(ctx context.Context, admin *pgxpool.Pool, database string) error {
 	for {
 		var n int

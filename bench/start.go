@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A starter starts runs, and nobody executes them.
+// A starter starts runs, which no worker executes.
 type starter struct {
 	goroutines int
 	each       int // runs of a call; 1: one by one

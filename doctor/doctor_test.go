@@ -133,9 +133,12 @@ func TestExamineFindsTrouble(t *testing.T) {
 			"DroppedIndex", statement(`DROP INDEX kagzi.workflow_runs_claim`), "indexes", doctor.Problem,
 			[]string{"workflow_runs_claim is missing"},
 		},
-		{"InvalidIndex", statement(`UPDATE pg_index SET indisvalid = false
+		{
+			"InvalidIndex", statement(`UPDATE pg_index SET indisvalid = false
 			WHERE indexrelid =
-			'kagzi.workflow_runs_claim'::regclass`), "indexes", doctor.Problem, []string{"REINDEX INDEX CONCURRENTLY kagzi.workflow_runs_claim"}},
+			'kagzi.workflow_runs_claim'::regclass`), "indexes", doctor.Problem,
+			[]string{"REINDEX INDEX CONCURRENTLY kagzi.workflow_runs_claim"},
+		},
 		{
 			"OtherIndex", statement(`CREATE INDEX mine ON kagzi.workflow_runs (started_at)`), "indexes", doctor.Warning,
 			[]string{"kagzi.mine"},
@@ -237,7 +240,8 @@ func TestExamineOfPlainUser(t *testing.T) {
 		dbtest.Exec(t, db.Pool, `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
 	})
 	dbtest.Exec(t, db.Pool, `GRANT USAGE ON SCHEMA kagzi TO `+role+`; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE
-		ON ALL TABLES IN SCHEMA kagzi TO `+role+`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role, pgx.QueryExecModeSimpleProtocol)
+		ON ALL TABLES IN SCHEMA kagzi TO `+role+`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role,
+		pgx.QueryExecModeSimpleProtocol)
 	other, err := db.Pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -34,10 +34,12 @@ func ExampleExamine() {
 	}
 	for _, a := range advice {
 		if strings.Contains("indexes autovacuum", a.Topic) {
-			fmt.Println(a)
+			fmt.Printf("%s: %s: %s\n→ %s\n", a.Severity, a.Topic, a.Finding, a.Do)
 		}
 	}
 	// Output:
-	// problem: autovacuum: It is switched off for kagzi.step_runs. → ALTER TABLE kagzi.step_runs RESET (autovacuum_enabled);
-	// problem: indexes: kagzi.workflow_runs_claim is missing. → Create it again as the migrations of this version of Kagzi do, with CREATE INDEX CONCURRENTLY.
+	// problem: autovacuum: It is switched off for kagzi.step_runs.
+	// → ALTER TABLE kagzi.step_runs RESET (autovacuum_enabled);
+	// problem: indexes: kagzi.workflow_runs_claim is missing.
+	// → Create it again as the migrations of this version of Kagzi do, with CREATE INDEX CONCURRENTLY.
 }

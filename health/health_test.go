@@ -49,9 +49,11 @@ func TestJSON(t *testing.T) {
 		},
 		Quarantined: []string{"id"},
 	}
-	const want = `{"status":"degraded","namespace":"shop","at":"2024-02-29T12:00:00Z","checks":[{"name":"pool","status":"healthy","detail":"x"}],` +
+	const want = `{"status":"degraded","namespace":"shop","at":"2024-02-29T12:00:00Z",` +
+		`"checks":[{"name":"pool","status":"healthy","detail":"x"}],` +
 		`"workers":{"live":1,"draining":2,"silent":3,"active":4,"most":5,"oldest_heartbeat":"2024-02-29T12:00:00Z"},` +
-		`"queues":[{"queue":"q","workflow":"w","due":6,"more":true,"since":"2024-02-29T12:00:00Z","versions":[1,2],"workers":7,"stranded":[2]}],` +
+		`"queues":[{"queue":"q","workflow":"w","due":6,"more":true,"since":"2024-02-29T12:00:00Z",` +
+		`"versions":[1,2],"workers":7,"stranded":[2]}],` +
 		`"quarantined":["id"]}`
 	data, err := json.Marshal(full)
 	if err != nil || string(data) != want {

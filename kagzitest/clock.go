@@ -83,7 +83,8 @@ CREATE FUNCTION kagzitest.held_up(r kagzi.workflow_runs) RETURNS text LANGUAGE s
 		AND k.namespace_id = r.namespace_id
 $$;
 
--- When a claim starts a run of the consumer, or pauses it because its last run has failed; NULL: not until something else happens.
+-- When a claim starts a run of the consumer, or pauses it because its last run has failed; NULL: not until
+-- something else happens.
 CREATE FUNCTION kagzitest.due_at(c kagzi.consumers) RETURNS timestamptz LANGUAGE sql STABLE AS $$
 	SELECT CASE
 		WHEN r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')

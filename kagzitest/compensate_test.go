@@ -101,7 +101,8 @@ func TestResultOfARunWhoseCompensationHasNoCode(t *testing.T) {
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, "table 7"))
 	})
 	mustReport(t, got, ` makes no progress: it is SLEEPING and waits for "compensation reserve"; run `,
-		` of release is PENDING and no worker on queue "default" has code for workflow "release": give it to env.Worker with kagzi.Handle`)
+		` of release is PENDING and no worker on queue "default" has code for workflow "release": give it to `+
+			`env.Worker with kagzi.Handle`)
 }
 
 // A run whose compensation fails ends with that failure, until it is resumed.
@@ -130,7 +131,7 @@ func TestACompensationThatFails(t *testing.T) {
 	mustSteps(t, env, run.ID(), "reserve", "month", "charge (unknown)", "reserve#compensation")
 }
 
-// A run continues its compensations although no worker has its code and nobody has noticed that it is due. Skip waits
+// A run continues its compensations although no worker has its code and no claim has noticed that it is due. Skip waits
 // for that, too.
 func TestARunCompensatesWithoutItsCode(t *testing.T) {
 	t.Parallel()
@@ -139,7 +140,7 @@ func TestARunCompensatesWithoutItsCode(t *testing.T) {
 			Worker: kagzi.WorkerConfig{Coordinator: kagzi.CoordinatorConfig{Interval: 50 * time.Millisecond}},
 		})
 	kagzi.Handle(env.Worker, release, func(_ kagzi.Context, what string) (string, error) { return what, nil })
-	run := kagzitest.Start(env, trial, "table 7") // which nobody claims
+	run := kagzitest.Start(env, trial, "table 7") // which no worker claims
 	for i, name := range []string{"a", "b"} {
 		if _, err := env.Pool.Exec(t.Context(), `INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id,
 			attempt_number, status, step_kind, run_attempt, first_attempt, sequence, call, input)

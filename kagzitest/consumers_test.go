@@ -368,7 +368,7 @@ func TestResumeOfAConsumersRun(t *testing.T) {
 	}
 }
 
-// A run that somebody starts fails, and a restart of the consumer's failed run is the next run of the consumer.
+// A run that a client starts fails, and a restart of the consumer's failed run is the next run of the consumer.
 func TestRunsOfAConsumerThatPeopleStart(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	// Order is paid once somebody has approved it, within a week.
+	// Order is paid once a clerk has approved it, within a week.
 	Order    = kagzi.Define[string, string]("order")
 	Approval = kagzi.DefineSignal[string]("approval")
 )

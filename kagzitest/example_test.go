@@ -32,10 +32,10 @@ func (t *exampleT) Errorf(format string, args ...any) { t.Error(fmt.Sprintf(form
 func (t *exampleT) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
 func (t *exampleT) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// Error omits the run's ID, which differs each time.
+// Error omits the run's ID, which differs each time, and has a line for each part of a report.
 func (t *exampleT) Error(args ...any) {
 	_, what, _ := strings.Cut(fmt.Sprint(args...), "diverges: ")
-	fmt.Println(what)
+	fmt.Println(strings.ReplaceAll(what, "; ", "\n"))
 }
 
 func (t *exampleT) end() {
@@ -135,5 +135,7 @@ func ExampleNew_replay() {
 	t.end()
 	// Output:
 	// receipt 1 <nil>
-	// the code now comes to another end: it completed with ""; the run completed with "receipt 1"; the code is the same, so take what differs from the result of a step
+	// the code now comes to another end: it completed with ""
+	// the run completed with "receipt 1"
+	// the code is the same, so take what differs from the result of a step
 }

@@ -149,21 +149,24 @@ func TestResultSaysThatNobodyHasTheCode(t *testing.T) {
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, "", kagzi.Version(9)))
 	})
 	mustReport(t, got,
-		`it is PENDING and no worker on queue "default" has code for version 9 of workflow "trial": give it to env.Worker with kagzi.Handle`)
+		`it is PENDING and no worker on queue "default" has code for version 9 of workflow "trial": give it to `+
+			`env.Worker with kagzi.Handle`)
 	got = reports(t, func(env *kagzitest.Env) {
 		env.SetStuck(100 * time.Millisecond)
 		kagzi.Handle(env.Worker, trial, threeMonths)
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, kagzi.Define[string, string]("other"), ""))
 	})
 	mustReport(t, got,
-		`it is PENDING and no worker on queue "default" has code for workflow "other": give it to env.Worker with kagzi.Handle`)
+		`it is PENDING and no worker on queue "default" has code for workflow "other": give it to env.Worker with `+
+			`kagzi.Handle`)
 	got = reports(t, func(env *kagzitest.Env) {
 		env.SetStuck(100 * time.Millisecond)
 		kagzi.Handle(env.Worker, trial, threeMonths)
 		_, _ = kagzitest.Result(env, kagzitest.Start(env, trial, "", kagzi.Queue("shop")))
 	})
 	mustReport(t, got,
-		`no worker on queue "shop" has code for workflow "trial": env.Worker serves queue "default"; set Config.Worker.Queue`)
+		`no worker on queue "shop" has code for workflow "trial": env.Worker serves queue "default"; set `+
+			`Config.Worker.Queue`)
 }
 
 func TestResultDoesNotOutlastTheTest(t *testing.T) {

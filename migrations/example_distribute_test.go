@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -60,7 +61,10 @@ func ExampleDistribute_withoutCitus() {
 	for _, t := range tables {
 		fmt.Println(t)
 	}
-	fmt.Println(err)
+	missing, advice, _ := strings.Cut(err.Error(), ": install ")
+	fmt.Println(missing)
+	fmt.Println("install", advice)
 	// Output:
-	// kagzi: distribute: this database has no Citus: install it on every server, run CREATE EXTENSION citus, and add the servers with citus_add_node
+	// kagzi: distribute: this database has no Citus
+	// install it on every server, run CREATE EXTENSION citus, and add the servers with citus_add_node
 }

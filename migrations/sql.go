@@ -69,7 +69,8 @@ const (
 	scriptHead = `-- Kagzi: the schema from version %[1]d to version %[2]d.
 --
 -- Send it one statement at a time, on one connection, as the user who owns schema kagzi, and stop at the first error:
--- psql -v ON_ERROR_STOP=1 -f this-file. If a part fails with "lock timeout", it was rolled back: make a new script from the
+-- psql -v ON_ERROR_STOP=1 -f this-file. If a part fails with "lock timeout", it was rolled back: make a new ` +
+		`script from the
 -- version that the schema has then, and send that.
 
 SET statement_timeout = 0;
@@ -110,7 +111,8 @@ SET LOCAL lock_timeout = '%s';
 COMMIT;
 
 `
-	scriptOutsideTx = `-- Version %[1]d, outside of a transaction. It waits for the open transactions of others, and blocks nobody.
+	scriptOutsideTx = `-- Version %[1]d, outside of a transaction. It waits for the open transactions of others, and ` +
+		`blocks nobody.
 
 %[2]s%[3]s
 
@@ -125,7 +127,8 @@ DECLARE
     found bigint := (SELECT max(version_id) FROM kagzi.schema_migrations WHERE is_applied);
 BEGIN
     IF found <> %[1]d THEN
-        RAISE EXCEPTION 'kagzi: this part leads from version %[1]d to version %[2]d, and the schema has version %%: make the script from that version', found;
+        RAISE EXCEPTION 'kagzi: this part leads from version %[1]d to version %[2]d, and the schema has version %%: ` +
+		`make the script from that version', found;
     END IF;
 END $$;
 
@@ -156,7 +159,8 @@ BEGIN
     FROM kagzi.workers w
     WHERE w.status <> 'OFFLINE' AND w.schema_version < %[2]d AND w.heartbeat_at > clock_timestamp() - w.stale_after;
     IF n > 0 THEN
-        RAISE EXCEPTION 'migration %[1]d takes away what programs before version %[2]d need, and workers of such programs are running: %%, for example %%: bring them to a release that knows version %[2]d first, or stop them',
+        RAISE EXCEPTION 'migration %[1]d takes away what programs before version %[2]d need, and workers of such ` +
+	`programs are running: %%, for example %%: bring them to a release that knows version %[2]d first, or stop them',
             n, example USING ERRCODE = '%[3]s';
     END IF;
 END $$`

@@ -235,7 +235,7 @@ func TestLostLease(t *testing.T) {
 	wf := kagzi.Define[string, string]("wf")
 	begun, goOn := make(chan struct{}, 2), make(chan struct{})
 	cfg := kit.Quick
-	cfg.LeaseTimeout, cfg.StaleAfter = time.Second, 30*time.Second // nobody else declares it dead
+	cfg.LeaseTimeout, cfg.StaleAfter = time.Second, 30*time.Second // no coordinator declares it dead
 	serve(k, cfg, wf, func(ctx kagzi.Context, _ string) (string, error) {
 		return kagzi.Step(ctx, "wait", func(ctx context.Context) (string, error) {
 			begun <- struct{}{}

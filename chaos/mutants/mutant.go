@@ -52,7 +52,7 @@ func (s Shown) args() []string {
 	return append(args, strings.Fields(s.Flags)...)
 }
 
-// line returns the flags of a round as somebody would write them in a shell.
+// line returns the flags of a round as they are written in a shell.
 func (s Shown) line() string {
 	args := s.args()
 	for i, arg := range args {

@@ -6,7 +6,8 @@ import "fmt"
 // claim, each in one transaction of two statements. Whatever may let a run of the key begin leaves a change.
 //
 //	start          insertRuns, insertChanges: one commit shows the run and its change
-//	lock           lockKeys: locks the row of a key that has a place or a change, or that the worker hands on, unless somebody else has
+//	lock           lockKeys: locks the row of a key that has a place or a change, or that the worker hands on,
+//	               unless another worker has it
 //	take           claimKeys: counts and takes, in a later snapshot, and gives the key its next place
 //	commit         deletes the changes that lock has read, and unlocks
 //	end            completeRuns: it leaves no change; the worker hands the key to its next claim

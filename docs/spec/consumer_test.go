@@ -5,10 +5,11 @@ import "fmt"
 // A consumer becomes clean while events arrive. Two publishers publish an event each; a claim decides whether the
 // consumer gets a run; a run reads what is published and consumes it.
 //
-//	publish          lockTopics, drawPosition, storeEvents: reads the last position, takes a lock under it, draws a position, inserts the event and a
-//	                 change; the commit shows them, and then the lock goes
+//	publish          lockTopics, drawPosition, storeEvents: reads the last position, takes a lock under it, draws a
+//	                 position, inserts the event and change; the commit shows them, and then the lock goes
 //	claim            lockKeys, publishers, startConsumers, COMMIT, each in a snapshot of its own
-//	run              store.Peek (settledEvents, peekEvents), commitSubscriptions; the worker hands the key to its next claim
+//	run              store.Peek (settledEvents, peekEvents), commitSubscriptions; the worker hands the key to its next
+//	                 claim
 //	die, recheck     the coordinator leaves changes for keys with consumers
 
 // consumerTwin says what is wrong on purpose.

@@ -27,7 +27,9 @@ func draw(s *show, executions []execution, rows []row) []byte {
 	height := table + len(rows)*lineHeight + 40
 	var b bytes.Buffer
 	fmt.Fprintf(&b,
-		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14">`+"\n", pictureWidth, height)
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" `+
+			`font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14">`+"\n",
+		pictureWidth, height)
 	fmt.Fprintf(&b, `<title>%d checkouts, two workers, one killed with kill -9</title>`+"\n", checkouts)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" rx="8" fill="#0d1117"/>`+"\n", pictureWidth, height)
 	label(&b, margin, 36, "#e6edf3", "start", "$ go run -C examples/quickstart .")

@@ -68,7 +68,8 @@ func TestHealthOfFailures(t *testing.T) {
 			},
 			health.Degraded,
 			[]string{"33 runs failed within the last hour, about 17 % of those that ended: " +
-				`20 runs of workflow "ship" with kind unavailable, 10 runs of workflow "ship" with kind timeout, 3 runs of workflow "bill" with kind unavailable.`},
+				`20 runs of workflow "ship" with kind unavailable, 10 runs of workflow "ship" with kind timeout, ` +
+				`3 runs of workflow "bill" with kind unavailable.`},
 		},
 		{"OneInTen", []oddRuns{failed(20, "timeout")}, func(t *testing.T, pool *pgxpool.Pool) {
 			insertEnds(t, pool, "default", 10*time.Minute, time.Second, 80, 20)

@@ -206,7 +206,8 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 			[]flowRun{{ago: time.Hour}},
 			"none for long",
 			[]string{
-				`The rate of queue "default" lets one run start every 100ms, and its first due run has waited for 60 minutes`,
+				`The rate of queue "default" lets one run start every 100ms, and its first due run has waited ` +
+					`for 60 minutes`,
 			},
 		},
 		{

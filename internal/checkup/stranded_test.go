@@ -204,7 +204,8 @@ func TestHealthKnowsVersions(t *testing.T) {
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
 	r := examine(t, c)
 	wantHealth(t, r, "queues", health.Degraded,
-		`No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (they are of version 1, and its workers have version 2)`, "has version 1 of the workflow.")
+		`No live worker takes 2 runs of workflow "ship" in queue "default" for 60 minutes (they are of version 1, `+
+			`and its workers have version 2)`, "has version 1 of the workflow.")
 	if len(r.Queues) != 1 {
 		t.Fatalf("%+v", r.Queues)
 	}
@@ -281,7 +282,9 @@ func TestHealthNamesMissingVersions(t *testing.T) {
 	testWorker{types: []string{"ship", "bill"}, handlers: []string{"ship/1", "bill/1"}}.insert(t, pool)
 	testWorker{types: []string{"ship"}, handlers: []string{"ship/2"}}.insert(t, pool)
 	wantHealth(t, examine(t, c), "queues", health.Degraded,
-		`3 runs of workflow "ship" in queue "default" for 60 minutes (they are of versions 3, 5, and its workers have versions 1, 2)`,
-		`1 run of workflow "bill" in queue "default" for 60 minutes (they are of version 2, and its workers have version 1)`,
+		`3 runs of workflow "ship" in queue "default" for 60 minutes (they are of versions 3, 5, and its workers `+
+			`have versions 1, 2)`,
+		`1 run of workflow "bill" in queue "default" for 60 minutes (they are of version 2, and its workers have `+
+			`version 1)`,
 		"has code of the workflow, with each version that is missing.")
 }

@@ -29,7 +29,8 @@ func loadLocation(name string, load func(string) (*time.Location, error)) (*time
 	wrong := fmt.Errorf(`time zone %s: want a name such as "Europe/Berlin", or "UTC"; names are case-sensitive`,
 		quote(name))
 	if _, missing := load("America/New_York"); missing != nil {
-		wrong = fmt.Errorf(`time zone %s: this machine has no time zone data: install tzdata, or import _ "time/tzdata" in the program`, quote(name))
+		wrong = fmt.Errorf(`time zone %s: this machine has no time zone data: install tzdata, or import _ `+
+			`"time/tzdata" in the program`, quote(name))
 	}
 	if strings.Contains(err.Error(), name) { // err adds no information
 		return nil, wrong

@@ -23,7 +23,7 @@ func CheckInvariants(t testing.TB, pool *pgxpool.Pool) {
 }
 
 // Violations is [CheckInvariants] for programs that are no tests. It returns the violations, each as "invariant:
-// where", at most a few of each invariant. If nobody has set the server's clock, it is steady; else the invariants
+// where", at most a few of each invariant. If no fault has set the server's clock, it is steady; else the invariants
 // about times are left out.
 func Violations(ctx context.Context, pool *pgxpool.Pool, steady bool) ([]string, error) {
 	return violations(ctx, pool, steady)
@@ -251,7 +251,7 @@ var tableChecks = []check{
 			AND NOT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = c.run_id AND e.event = 'RESUMED')`},
 }
 
-// timeChecks are the checks that compare times. They tell nothing if somebody has set the server's clock.
+// timeChecks are the checks that compare times. They tell nothing if a fault has set the server's clock.
 var timeChecks = []check{
 	{"no step ends after its run", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'ended', r.finished_at, 'step', s.step_id, 'attempt', s.attempt_number,

@@ -36,7 +36,8 @@ func (s *server) makeRoles(ctx context.Context, pool *pgxpool.Pool) error {
 		script,
 		fmt.Sprintf(`CREATE ROLE %s LOGIN PASSWORD '%s' IN ROLE %sworker, %[3]sclient`, s.app, appPassword, s.prefix),
 		`DO $$ BEGIN
-			IF current_setting('server_version_num')::int >= 150000 THEN -- before, only superusers may set them: use AsOwner
+			-- before 15, only superusers may set them: use AsOwner
+			IF current_setting('server_version_num')::int >= 150000 THEN
 				EXECUTE 'GRANT SET ON PARAMETER deadlock_timeout, lc_messages TO ` + s.app + `';
 			END IF;
 		END $$`,

@@ -94,7 +94,8 @@ func TestWaits(t *testing.T) {
 		"children": {waits("children"), "waits for its children to end before its compensations run."},
 		"retry step": {
 			waits("retry charge", failed),
-			`Attempt 4 of step "charge" failed with unavailable: card; service. The next one is due 2026-10-01T10:00:00Z.`,
+			`Attempt 4 of step "charge" failed with unavailable: card; service. The next one is due ` +
+				`2026-10-01T10:00:00Z.`,
 		},
 		"retry lost": {waits("retry charge"), `Step "charge" failed. Its next attempt is due 2026-10-01T10:00:00Z.`},
 		"retry run": {waits("retry"), "Its attempt 2 failed with unavailable: no answer; again. The next one is " +
@@ -295,7 +296,8 @@ func TestRunning(t *testing.T) {
 	}
 	has("It is executed by worker "+worker+" (process ", "It was cancelled 2026-10-01T07:00:00Z by ada, and ends "+
 		"once its code has returned: it waits on cancel (step charge under way).",
-		`The function of step "charge" has hung since 2026-10-01T07:00:00Z, although its context has ended: step timed out after 30s.`, `The function of branch "b" has hung`,
+		`The function of step "charge" has hung since 2026-10-01T07:00:00Z, although its context has ended: step `+
+			`timed out after 30s.`, `The function of branch "b" has hung`,
 		"The workflow function has hung since 2026-10-01T07:00:00Z, and waits for something outside of steps. The "+
 			"worker's log has its stack. If it does not return, restart the worker: <drain "+worker+">",
 		"Step pay, attempt 2, has run for 1h0m0s.")
@@ -303,7 +305,8 @@ func TestRunning(t *testing.T) {
 		Step: "ship", Since: earlier, Worker: worker,
 		Awaits: "01987654-0000-7000-8000-000000000001",
 	})
-	has(`The function of step "ship" has waited since 2026-10-01T07:00:00Z for the result of run 01987654-0000-7000-8000-000000000001, and such steps hold all slots of its worker`, "Call it as a child")
+	has(`The function of step "ship" has waited since 2026-10-01T07:00:00Z for the result of run `+
+		`01987654-0000-7000-8000-000000000001, and such steps hold all slots of its worker`, "Call it as a child")
 	s.run.PausedAt, s.log = earlier, append(s.log, kagzi.LogEntry{Event: "PAUSED", Actor: "bob"})
 	has("It was paused 2026-10-01T07:00:00Z by bob, and stops at its next step, sleep, wait or child: <unpause-run> " +
 		"lets it go on.")
@@ -341,7 +344,9 @@ func TestEnded(t *testing.T) {
 		"It is being deleted: a coordinator does the rest within about a minute.": func(s *situation) {
 			s.run.Status, s.run.Kind, s.run.WaitingOn = kagzi.StatusFailed, "panic", "deletion"
 		},
-		`Its step "charge" still executes in worker w although the run is over: it has hung since 2026-10-01T07:00:00Z, and can still have effects. The worker's log has its stack. If it does not return, restart the worker: <drain w>`: func(s *situation) {
+		`Its step "charge" still executes in worker w although the run is over: it has hung since ` +
+			`2026-10-01T07:00:00Z, and can still have effects. The worker's log has its stack. If it does not ` +
+			`return, restart the worker: <drain w>`: func(s *situation) {
 			s.run.Hung = []kagzi.HungCode{{Step: "charge", Since: earlier, Worker: "w"}}
 		},
 		`Its branch "b" still executes`: func(s *situation) {

@@ -96,13 +96,16 @@ func TestValidateNameSaysWhatToDo(t *testing.T) {
 		// cut between characters
 		`kagzi: queue "` + strings.Repeat("尺", 13) +
 			`"… has 258 bytes: at most 255 are allowed`: Name("queue", strings.Repeat("尺", 86)),
-		`kagzi: queue "a\xff" is not valid UTF-8`:                                                                           Name("queue", "a\xff"),
-		`kagzi: queue "a\nb" contains the control character U+000A: remove it`:                                              Name("queue", "a\nb"),
-		`kagzi: namespace "a:b" contains ':': use another character, such as '-' or '.'`:                                    Namespace("a:b"),
-		`kagzi: step name "a/b" contains '/': Kagzi uses it in names of its own; use another character, such as '-' or ':'`: StepName("step name", "a/b"),
-		`kagzi: the step's name is empty`:                                                                                   StepName("step", ""),
-		`kagzi: the queue's name is empty: the default one is "default"`:                                                    Queue(""),
-		`kagzi: ID is empty: give what identifies the run, such as an order number, or leave the option out`:                ExternalID(""),
+		`kagzi: queue "a\xff" is not valid UTF-8`:                              Name("queue", "a\xff"),
+		`kagzi: queue "a\nb" contains the control character U+000A: remove it`: Name("queue", "a\nb"),
+		`kagzi: namespace "a:b" contains ':': use another character, ` +
+			`such as '-' or '.'`: Namespace("a:b"),
+		`kagzi: step name "a/b" contains '/': Kagzi uses it in names of its own; use another character, ` +
+			`such as '-' or ':'`: StepName("step name", "a/b"),
+		`kagzi: the step's name is empty`:                                StepName("step", ""),
+		`kagzi: the queue's name is empty: the default one is "default"`: Queue(""),
+		`kagzi: ID is empty: give what identifies the run, such as an order number, ` +
+			`or leave the option out`: ExternalID(""),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)

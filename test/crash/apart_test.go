@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// TestOpenStartOfAChildsIDHoldsUpItsParentOnly has somebody's open transaction start a run with the ID of a child that
+// TestOpenStartOfAChildsIDHoldsUpItsParentOnly has a caller's open transaction start a run with the ID of a child that
 // runs of a worker start: they wait for its end, in the order of their writes, and no other run waits.
 func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 	tests := map[string]bool{"Committed": true, "RolledBack": false}
@@ -114,7 +114,7 @@ func TestOpenStartOfAChildsIDHoldsUpItsParentOnly(t *testing.T) {
 	}
 }
 
-// TestOpenPublishOfAnIDHoldsUpItsRunsOnly has somebody's open transaction publish an event with an ID that runs of a
+// TestOpenPublishOfAnIDHoldsUpItsRunsOnly has a caller's open transaction publish an event with an ID that runs of a
 // worker publish: what they record afterwards waits for its end, and no other run waits.
 func TestOpenPublishOfAnIDHoldsUpItsRunsOnly(t *testing.T) {
 	for name, commit := range map[string]bool{"Committed": true, "RolledBack": false} {

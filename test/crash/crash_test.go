@@ -372,7 +372,7 @@ func TestDefaultsDetectACrashWithinAMinute(t *testing.T) {
 }
 
 // TestKillIsNoticedByTheConnection kills a worker process of default settings: another one, of default settings too,
-// executes its run long before anybody could miss a heartbeat.
+// executes its run long before a coordinator could miss a heartbeat.
 func TestKillIsNoticedByTheConnection(t *testing.T) {
 	t.Parallel()
 	// It takes 5 seconds on an idle machine. After 30 seconds the heartbeats would be missed.

@@ -42,8 +42,8 @@ func failedFamily(t *testing.T, db *dbtest.DB, steps int) (parent, child kagzi.R
 }
 
 // TestKillDuringADelete kills the process that deletes a long run, at each of its transactions. Before the first commit
-// nothing has happened. After it nobody can use the run any more, and coordinators do the rest, even if one of them is
-// killed at that, too.
+// nothing has happened. After it no client can use the run any more, and coordinators do the rest, even if one of them
+// is killed at that, too.
 func TestKillDuringADelete(t *testing.T) {
 	t.Parallel()
 	portion := pgproxy.Contains("DELETE FROM kagzi.step_runs t")
@@ -109,7 +109,7 @@ func killDuring(t *testing.T, db *dbtest.DB, at pgproxy.Match, spec workerSpec) 
 	proxy.CutAll()
 }
 
-// wantUnusable checks that nobody can use a run that is only marked as deleted, or find out more than that.
+// wantUnusable checks that no client can use a run that is only marked as deleted, or find out more than that.
 func wantUnusable(t *testing.T, c *kagzi.Client, id kagzi.RunID) {
 	t.Helper()
 	ctx := t.Context()

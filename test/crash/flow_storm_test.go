@@ -131,7 +131,7 @@ func TestFlowUnderTrouble(t *testing.T) {
 		await.True(t, "runs end", func() bool { return s.left() < max(left-35, 1) })
 		s.trouble(i)
 	}
-	// the last ones die when they have ended runs, and nobody helps by chance
+	// the last ones die when they have ended runs, and no worker helps by chance
 	for _, point := range []string{"finish", "after flush"} {
 		p := s.start(point, 3)
 		await.TrueWithin(t, 4*await.Patience, "the worker gets to the point", func() bool {
@@ -182,7 +182,7 @@ func newFlowStorm(t *testing.T) *flowStorm {
 	s.set(kagzi.QueueLimits{Queue: "plain", MaxRunning: 2})
 	s.set(kagzi.QueueLimits{Queue: "fast", Rate: kagzi.Rate{Starts: 1, Per: every}})
 	s.setKeys()
-	// A coordinator would look at all keys a minute after the change of limits, also at those that nobody handed on.
+	// A coordinator would look at all keys a minute after the change of limits, also at those that no worker handed on.
 	dbtest.Exec(t, pool, `UPDATE kagzi.queues SET settled = true WHERE task_queue <> 'keys'`)
 	return s
 }

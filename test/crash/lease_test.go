@@ -236,7 +236,7 @@ func TestDeclaredDeadWorkerRegistersAgain(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	cfg := kit.Quick
-	cfg.LeaseTimeout, cfg.StaleAfter = time.Second, 30*time.Second // nobody else declares it dead
+	cfg.LeaseTimeout, cfg.StaleAfter = time.Second, 30*time.Second // no coordinator declares it dead
 	g, runs, _ := kit.Gated(t, c, cfg, 3)
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
 	g.LosesLeases(t, len(runs))

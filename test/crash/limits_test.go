@@ -78,7 +78,7 @@ func mostInside(t *testing.T, file string) (most int) {
 }
 
 // TestLimitHoldsThroughAllTroubles has three or four worker processes with one or two slots between them. Meanwhile
-// processes are killed, also before anybody learns what a limit has granted, connections ended, answers lost or
+// processes are killed, also before a worker learns what a limit has granted, connections ended, answers lost or
 // delayed, and runs cancelled. There are never more functions under way than slots, and no slot is lost.
 func TestLimitHoldsThroughAllTroubles(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func newLimitTrouble(t *testing.T, slots int) *limitTrouble {
 }
 
 // start starts a worker process. If dies is not zero, the process kills itself once it has had so many answers of the
-// limit, and nobody has read the last one.
+// limit, and no code has read the last one.
 func (l *limitTrouble) start(dies int) *process {
 	cfg := kit.Quick
 	cfg.MaxConcurrent, cfg.StaleAfter = 10, 10*time.Second // a dead worker is missed by its connection

@@ -143,7 +143,7 @@ func TestLostAnswersToDeletes(t *testing.T) {
 }
 
 // The write that changes a run's tags is lost, or the answer to it: the tags are those of the code, above those that
-// somebody else has set.
+// another client has set.
 func TestLostAnswersToSetMetadata(t *testing.T) {
 	t.Parallel()
 	eachLossPoint(t, map[string]lossPoint{"Change": executions("|| u.tags", 1, 2, 3)},

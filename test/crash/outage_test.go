@@ -216,7 +216,7 @@ func TestListenerSaysWhose(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
-	run := kit.StartRuns(t, c, kit.Nothing, 1)[0] // nobody executes it
+	run := kit.StartRuns(t, c, kit.Nothing, 1)[0] // no worker executes it
 	ctx, stop := context.WithCancel(t.Context())
 	waiting := make(chan error, 1)
 	go func() {

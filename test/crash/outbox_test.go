@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// TestRegistrationDoesNotOvertakeABusyStart has the start of a child, for which nobody waits, meet somebody's open
+// TestRegistrationDoesNotOvertakeABusyStart has the start of a child, for which no code waits, meet a caller's open
 // transaction and be tried again 100 ms later. Later writes must not be committed before it.
 func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 	k := kit.New(t)
@@ -75,7 +75,7 @@ func TestRegistrationDoesNotOvertakeABusyStart(t *testing.T) {
 }
 
 // TestStepDoesNotOvertakeABusyDecision writes the messages that a branch read with the next record below it. That
-// record meets somebody's open transaction (busy) and is tried again 100 ms later. The branch's own next step, recorded
+// record meets a caller's open transaction (busy) and is tried again 100 ms later. The branch's own next step, recorded
 // in between, must not be committed before it.
 func TestStepDoesNotOvertakeABusyDecision(t *testing.T) {
 	k := kit.New(t)

@@ -15,7 +15,7 @@ import (
 )
 
 // A worker process is killed in a step, after its run was paused and before it has parked it. The coordinator is
-// elsewhere. While the pause lasts, nobody takes the run over; when it ends, another worker does.
+// elsewhere. While the pause lasts, no worker takes the run over; when it ends, another worker does.
 func TestKilledBetweenPauseAndParking(t *testing.T) {
 	t.Parallel()
 	all := kagzi.Target{All: true}

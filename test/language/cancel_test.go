@@ -167,7 +167,7 @@ func TestErrorSaysWhyARunWasCancelled(t *testing.T) {
 	}
 }
 
-// A verb that meets somebody's open transaction says so, and changes nothing.
+// A verb that meets another open transaction says so, and changes nothing.
 func TestVerbsOfALockedRunSayWhatIsInTheWay(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, kagzi.Define[int, int]("wf"), 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// TestChildCancel cancels a child that sleeps, and replays the parent after somebody has resumed the child: neither the
+// TestChildCancel cancels a child that sleeps, and replays the parent after a client has resumed the child: neither the
 // replay nor another attempt of the parent cancels it again.
 func TestChildCancel(t *testing.T) {
 	t.Parallel()

@@ -72,8 +72,8 @@ func TestChildNondeterminism(t *testing.T) {
 	}
 }
 
-// Children end before, during and after the suspension of their parents, in this process and in another. Nobody polls,
-// so that a missed end would never wake the parent.
+// Children end before, during and after the suspension of their parents, in this process and in another. No worker
+// polls, so that a missed end would never wake the parent.
 func TestChildEndsAroundTheSuspension(t *testing.T) {
 	k := kit.New(t)
 	const runs, children = 40, 5

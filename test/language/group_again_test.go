@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// TestRaceThatNobodyWonAtFirst lets nobody win a Race in the run's first attempt. The winner of the second attempt is
-// recorded, although the Race has a Timeout, so that its end was recorded before: a replay runs only the winner.
+// TestRaceThatNobodyWonAtFirst lets no branch win a Race in the run's first attempt. The winner of the second attempt
+// is recorded, although the Race has a Timeout, so that its end was recorded before: a replay runs only the winner.
 func TestRaceThatNobodyWonAtFirst(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, string]("wf", kit.Twice)

@@ -38,7 +38,7 @@ func TestInterceptorsThatDoNotWaitForNext(t *testing.T) {
 					overlaps.Add(1)
 				}
 				defer underWay.Add(-1)
-				<-time.After(100 * time.Millisecond) // long enough to see whether somebody goes on meanwhile
+				<-time.After(100 * time.Millisecond) // long enough to see whether the run goes on meanwhile
 				return 42, nil
 			}, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond})
 		})

@@ -31,7 +31,7 @@ CREATE TRIGGER note_token AFTER INSERT OR UPDATE ON kagzi.limit_places FOR EACH 
 	WHEN (NEW.lease IS NOT NULL AND NEW.token_at IS NOT NULL) EXECUTE FUNCTION note_token()`
 
 // TestTokensAreNeverTooClose has three workers, a line of runs that wait, and a rate. Two tokens are never closer than
-// the rate says, whoever got them, and no step begins before its token.
+// the rate says, in whatever worker, and no step begins before its token.
 func TestTokensAreNeverTooClose(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked())
 	k.Exec(tokens)
@@ -305,7 +305,7 @@ func TestRetryAfterStopsTheOthers(t *testing.T) {
 }
 
 // TestSlotOfADeadWorkerIsFreed has a worker that never returns from its step, and a run that waits. The coordinator
-// calls it when the other run was ended by somebody.
+// calls it when the other run was ended by a client.
 func TestSlotOfADeadWorkerIsFreed(t *testing.T) {
 	k := kit.New(t)
 	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})

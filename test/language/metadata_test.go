@@ -46,7 +46,8 @@ func TestSetMetadata(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Errorf("found %v, %v", found, err)
 	}
-	k.Exec(`UPDATE kagzi.workflow_runs SET metadata = metadata || '{"operator": "eve", "customer": "bob"}' WHERE run_id = $1`, run.ID())
+	k.Exec(`UPDATE kagzi.workflow_runs SET metadata = metadata || '{"operator": "eve", "customer": "bob"}' `+
+		`WHERE run_id = $1`, run.ID())
 	k.Forward(run.ID())
 	info = k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap again")
 	if got := shownMetadata(info.Metadata); got != "customer=bob new=1 operator=eve page=7" {

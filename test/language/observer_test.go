@@ -15,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/testlog"
 )
 
-// Whoever ends a run, the client's interceptors learn of it once.
+// Whichever process ends a run, the client's interceptors learn of it once.
 func TestInterceptorsLearnOfEnds(t *testing.T) {
 	var l lines
 	i := kagzi.Interceptor{Ended: func(r kagzi.EndedRun) {

@@ -345,7 +345,8 @@ func TestPatchedMisused(t *testing.T) {
 					return 1, nil
 				})
 			},
-			`Patched "change": a durable operation inside of a step: call it before or after the step, in the workflow function`,
+			`Patched "change": a durable operation inside of a step: call it before or after the step, in the ` +
+				`workflow function`,
 		},
 		{"OtherGoroutine", func(ctx kagzi.Context) (int, error) {
 			done := make(chan bool)

@@ -205,7 +205,8 @@ func TestReleasesOfABacklog(t *testing.T) {
 			for range 20 {
 				begin()
 			}
-			passing := `(CASE WHEN run_key IS NULL THEN uuid_hash(run_id) ELSE hashtext(run_key) END & 2147483647) % 100 < 30 OR released_at IS NOT NULL`
+			passing := `(CASE WHEN run_key IS NULL THEN uuid_hash(run_id) ELSE hashtext(run_key) END & 2147483647) % ` +
+				`100 < 30 OR released_at IS NOT NULL`
 			await.True(t, "those that pass have ended", func() bool {
 				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'COMPLETED' AND (`+
 					passing+`)`) == 0
@@ -239,7 +240,7 @@ func TestPausesInTx(t *testing.T) {
 		if err := k.Client.Pause(k.Ctx, target, kagzi.InTx(tx), kagzi.Park()); err != nil {
 			t.Fatal(err)
 		}
-		kit.ResultOf(k, kit.Begin(k, wf, 1)) // nobody waits for the transaction
+		kit.ResultOf(k, kit.Begin(k, wf, 1)) // no worker waits for the transaction
 		ends[commits](t, tx)
 		if pauses, err := k.Client.Pauses(k.Ctx); err != nil || len(pauses) == 1 != commits {
 			t.Errorf("committed %t: paused are %+v, %v", commits, pauses, err)

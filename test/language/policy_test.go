@@ -83,7 +83,8 @@ func TestARefusalNamesTheRun(t *testing.T) {
 		` of workflow "noop", which is PENDING and was started with another input`)
 	_, err = kagzi.Start(k.Ctx, k.Client, kit.Noop, 2, kagzi.ID("x"))
 	is(err, `kagzi: start noop: ID "x" is held by run `+string(run.ID())+
-		` of workflow "noop", which was started with another input: give that input to get that run, or another ID to start another`)
+		` of workflow "noop", which was started with another input: give that input to get that run, or another ID `+
+		`to start another`)
 	_, err = kagzi.Start(k.Ctx, k.Client, kagzi.Define[int, int]("another"), 1, kagzi.ID("x"), kagzi.ReplaceActive)
 	if errors.Is(err, kagzi.ErrIDTaken) || !errors.Is(err, kagzi.ErrIDConflict) {
 		t.Errorf("another workflow: %v", err)

@@ -141,7 +141,7 @@ func TestProgressIsSilent(t *testing.T) {
 	}
 }
 
-// What nobody can see is not written: a run that says much writes once a second.
+// Progress that no client could see is not written: a run that says much writes once a second.
 func TestProgressIsWrittenRarely(t *testing.T) {
 	k := kit.New(t)
 	logProgress(k)
@@ -262,7 +262,7 @@ func TestProgressBesideAStrictTransaction(t *testing.T) {
 	}
 }
 
-// While somebody holds the run's row, a progress waits with all else of the run, and is not lost.
+// While a transaction holds the run's row, a progress waits with all else of the run, and is not lost.
 func TestProgressOfALockedRun(t *testing.T) {
 	k := kit.New(t)
 	said, open := make(chan struct{}), make(chan struct{})
@@ -321,7 +321,7 @@ func TestLostProgress(t *testing.T) {
 	})
 }
 
-// A progress that the server refuses costs nobody anything else: neither its own run nor those that share the flush.
+// A progress that the server refuses costs nothing else: neither its own run nor those that share the flush.
 func TestRefusedProgress(t *testing.T) {
 	k := kit.New(t)
 	k.Exec(`

@@ -168,7 +168,7 @@ func TestCrashBeforeResultsAreWritten(t *testing.T) {
 		"InABranch": func(ctx kagzi.Context, three reading) (string, error) {
 			return kagzi.Go(ctx, "b", three).Result(ctx)
 		},
-		// with the start of a child, which nobody waits for
+		// with the start of a child, which no code waits for
 		"OnTheWay": func(ctx kagzi.Context, three reading) (string, error) {
 			all, err := three(ctx)
 			_, e := kagzi.StartChild(ctx, "child", child, struct{}{})
@@ -248,7 +248,7 @@ func TestRepeatableResultsAreBounded(t *testing.T) {
 	}
 }
 
-// TestResultsBehindAChildAreBounded starts a child after each repeatable step: nobody waits for the start, which takes
+// TestResultsBehindAChildAreBounded starts a child after each repeatable step: no code waits for the start, which takes
 // the result along. While the run's row is locked, nothing is written. So few results pile up nevertheless.
 func TestResultsBehindAChildAreBounded(t *testing.T) {
 	k := kit.New(t)

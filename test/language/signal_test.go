@@ -214,7 +214,8 @@ func TestSignalInTx(t *testing.T) {
 	}
 }
 
-// A run becomes due while a caller's transaction has locked it. It is claimed when that commits, although nobody polls.
+// A run becomes due while a caller's transaction has locked it. It is claimed when that commits, although no worker
+// polls.
 func TestSignalInALongTransaction(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, string]("wf")

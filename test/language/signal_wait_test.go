@@ -49,7 +49,8 @@ func TestWaitSignalTimeout(t *testing.T) {
 				await.True(t, "the wait is over", func() bool { return len(k.Steps(run.ID())["text"]) == 1 })
 				k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 				k.Signal(run.ID(), kit.Approved.With("late"))
-				want := fmt.Sprintf(`kagzi: step "approved": no message came in time (timeout), after %v at least: true, then late`, d)
+				want := fmt.Sprintf(`kagzi: step "approved": no message came in time (timeout), after %v at least: `+
+					`true, then late`, d)
 				if got := kit.ResultOf(k, run); got != want {
 					t.Errorf("got %q", got)
 				}
@@ -81,7 +82,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 			t.Errorf("%v, after %d attempts", re, k.InfoOf(run).Attempts)
 		}
 	})
-	// Nobody was there when the time was over: what counts is when the message was stored.
+	// No worker was there when the time was over: what counts is when the message was stored.
 	t.Run("CountsTheTimeOfTheMessage", func(t *testing.T) {
 		for late, want := range map[bool]string{false: "message a", true: "then a"} {
 			t.Run(fmt.Sprintf("Late=%t", late), func(t *testing.T) {

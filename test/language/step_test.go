@@ -147,7 +147,10 @@ func TestStepError(t *testing.T) {
 			kind.Timeout, "timeout", 1,
 		},
 		{"Panic", func(context.Context) (any, error) { panic("ouch") }, nil, kind.Panic, "step_test.go", 1},
-		{"PanicNil", func(context.Context) (any, error) { panic(nil) }, nil, kind.Panic, "nil", 1}, //nolint:govet // on purpose
+		{
+			"PanicNil", func(context.Context) (any, error) { panic(nil) }, nil, //nolint:govet // on purpose
+			kind.Panic, "nil", 1,
+		},
 		{"PanicError", func(context.Context) (any, error) { panic(errInput) }, nil, kind.Panic, "input", 1},
 		{
 			"PanicHuge", func(context.Context) (any, error) { panic(strings.Repeat("x", 1<<20)) }, nil, kind.Panic,

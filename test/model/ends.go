@@ -14,14 +14,14 @@ import (
 // An ending says how runs end that their workers do not end.
 type ending struct {
 	status     string
-	asked      []uuid.UUID // the runs that somebody has named
+	asked      []uuid.UUID // the runs that the caller has named
 	regardless bool        // even if they have compensations to run
 	expired    bool        // no worker holds them
 	grace      When        // how long workers have to end those that are marked
 }
 
 // endAll ends runs, and reports which of them it has changed:
-//   - a run whose compensations are under way ends as cancelled, if somebody asked for it;
+//   - a run whose compensations are under way ends as cancelled, if the caller asked for it;
 //   - one that a worker executes is marked if it may register a compensation, or holds a slot: its worker ends it;
 //   - one that has compensations ends when these have run;
 //   - all others end, and wake their parents.

@@ -75,7 +75,7 @@ func (m *Model) CancelChildren(id, lease uuid.UUID) error {
 	return nil
 }
 
-// Pause pauses a run. Unpause ends that: if its worker is dead, nobody has released the run, so that is done now.
+// Pause pauses a run. Unpause ends that: if its worker is dead, no worker has released the run, so that is done now.
 func (m *Model) Pause(id uuid.UUID) error {
 	switch r := m.Runs[id]; {
 	case r == nil:

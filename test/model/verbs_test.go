@@ -51,7 +51,7 @@ func (w *world) starting(t *rapid.T) act {
 	return startOf(n)
 }
 
-// startAgain repeats a start, unless somebody has found its run, ended it and deleted it since.
+// startAgain repeats a start, unless another process has found its run, ended it and deleted it since.
 func (w *world) startAgain(t *rapid.T) {
 	some := slices.DeleteFunc(slices.Clone(w.starts), func(n store.NewRun) bool {
 		return slices.Contains(w.Order, n.RunID) && w.Runs[n.RunID] == nil
@@ -253,7 +253,7 @@ func (w *world) sweep(t *rapid.T) {
 	w.workers[i] = w.register(t)
 }
 
-// The audit does not see it, because nobody else writes a step of a run that sleeps.
+// The audit does not see it, because no worker writes a step of a run that sleeps.
 const passSleep = `
 WITH quiet AS MATERIALIZED (SELECT set_config('session_replication_role', 'replica', true) AS role)
 UPDATE kagzi.step_runs SET wake_at = clock_timestamp() FROM quiet WHERE run_id = $1 AND step_kind = 'SLEEP'

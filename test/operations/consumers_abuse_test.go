@@ -80,7 +80,7 @@ func TestReserveInBranches(t *testing.T) {
 	}
 }
 
-// Somebody starts the consumer's workflow by its name: no run of it may see events beside that of the consumer.
+// A client starts the consumer's workflow by its name: no run of it may see events beside that of the consumer.
 func TestStartOfConsumersWorkflow(t *testing.T) {
 	k := kit.New(t)
 	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})

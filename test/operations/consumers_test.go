@@ -132,7 +132,7 @@ func TestConsumerNeverSpins(t *testing.T) {
 	}
 }
 
-// A failure pauses the consumer until somebody ends the pause. It has kept its state and its events.
+// A failure pauses the consumer until an operator ends the pause. It has kept its state and its events.
 func TestConsumerThatFails(t *testing.T) {
 	k := kit.New(t)
 	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}, Group: "g"})
@@ -170,7 +170,7 @@ func TestConsumerThatFails(t *testing.T) {
 	}
 }
 
-// A run that publishes wakes the consumer, although nobody polls.
+// A run that publishes wakes the consumer, although no worker polls.
 func TestARunWakesAConsumer(t *testing.T) {
 	k := kit.New(t)
 	all := kagzi.DefineConsumer("all", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})

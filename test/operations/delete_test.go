@@ -97,7 +97,7 @@ func TestDeleteOfAFamily(t *testing.T) {
 	}
 }
 
-// Whoever waits for the result learns that there will be none: the run was resumed, and somebody else deletes it once
+// A client that waits for the result learns that there will be none: the run was resumed, and another deletes it once
 // it has failed again.
 func TestDeleteOfARunWhoseResultIsAwaited(t *testing.T) {
 	k := kit.New(t)

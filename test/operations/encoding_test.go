@@ -14,8 +14,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A database of another encoding than UTF8 is refused, with an error that says what to do, before and after somebody
-// made the tables there.
+// A database of another encoding than UTF8 is refused, with an error that says what to do, before and after the
+// tables are made there.
 func TestEncodingOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	ctx := kit.Context(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// Groups whose first runs are in a queue that nobody serves do not hold up the keys of another queue, although they
+// Groups whose first runs are in a queue that no worker serves do not hold up the keys of another queue, although they
 // stand before them in the line, and are many more than the worker has slots.
 func TestGroupsThatNobodyServes(t *testing.T) {
 	t.Parallel()

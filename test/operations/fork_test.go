@@ -242,7 +242,8 @@ func TestForkWithANewInputAndVersion(t *testing.T) {
 	// A fork within a Map that had begun must have the same items.
 	bad := fork(k, old.ID(), "ship/0/pack")
 	kit.ResultOf(k, bad)
-	k.Exec(`UPDATE kagzi.step_runs SET output = convert_to('{"items":["a", "b", "c"]}', 'UTF8') WHERE run_id = $1 AND step_id = 'ship'`, string(old.ID()))
+	k.Exec(`UPDATE kagzi.step_runs SET output = convert_to('{"items":["a", "b", "c"]}', 'UTF8') `+
+		`WHERE run_id = $1 AND step_id = 'ship'`, string(old.ID()))
 	bad = fork(k, old.ID(), "ship/0/pack")
 	kit.MustContain(t, kit.FailureOf(k, bad, kagzi.StatusFailed), `item 0 of Map "ship"`)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// The runs of a group are in two queues, each with a worker of its own that does not poll. Whoever ends one tells the
-// other's worker.
+// The runs of a group are in two queues, each with a worker of its own that does not poll. The worker that ends one
+// tells the other's worker.
 func TestGroupOfTwoWorkers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -285,7 +285,7 @@ func TestOnlyAWorkersUserExecutes(t *testing.T) {
 	}
 }
 
-// Nobody but the owner changes the schema.
+// Only the owner changes the schema.
 func TestOnlyTheOwnerMigrates(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

@@ -52,7 +52,7 @@ func wantRunEvents(k *kit.Kit, id kagzi.RunID, want string) {
 	}
 }
 
-// Whoever ends a run says so in the feed, with whatever client. The invariants check that each run that tells has its
+// The end of a run is in the feed, whatever client ends it. The invariants check that each run that tells has its
 // two events.
 func TestRunEvents(t *testing.T) {
 	k := telling(t)
@@ -129,8 +129,8 @@ func TestRunEvents(t *testing.T) {
 	wantRunEvents(k, run.ID(), "wf PENDING FAILED/nondeterminism/quarantined")
 }
 
-// A run of a schedule tells if the client that saved the schedule says so, and so does one that nobody executes until
-// its deadline.
+// A run of a schedule tells if the client that saved the schedule says so, and so does one that no worker executes
+// until its deadline.
 func TestRunEventsOfTheCoordinator(t *testing.T) {
 	k := telling(t)
 	wf := kagzi.Define[int, int]("wf")
@@ -185,7 +185,7 @@ func TestRunEventsOfStarts(t *testing.T) {
 	}
 }
 
-// Runs of a client that does not say so do not tell, and nobody else publishes in Kagzi's topics.
+// Runs of a client that does not say so do not tell, and no other client publishes in Kagzi's topics.
 func TestNoRunEvents(t *testing.T) {
 	k := kit.New(t)
 	kit.Complete(k, func(ctx kagzi.Context) (int, error) { return 1, nil })
@@ -201,7 +201,7 @@ func TestNoRunEvents(t *testing.T) {
 	}
 }
 
-// A consumer of the feed is woken by starts and ends, although nobody polls. Its own runs tell nothing.
+// A consumer of the feed is woken by starts and ends, although no worker polls. Its own runs tell nothing.
 func TestAConsumerOfRunEvents(t *testing.T) {
 	k := telling(t)
 	wf := kagzi.Define[int, int]("wf")

@@ -229,7 +229,7 @@ func TestStepsOfARunThatIsOver(t *testing.T) {
 	k.Resume(run.ID())
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 	want("resumed", kagzi.StatusRunning, kagzi.StatusPending)
-	if err := k.Client.Cancel(k.Ctx, run); err != nil { // nobody serves the compensation
+	if err := k.Client.Cancel(k.Ctx, run); err != nil { // no worker serves the compensation
 		t.Fatal(err)
 	}
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "compensation undo")

@@ -101,7 +101,7 @@ func TestBrokenScheduleCancelsNothing(t *testing.T) {
 }
 
 // Runs are cancelled only for a tick that is still undecided: since the coordinator read it, another coordinator may
-// have fired it, whose run must not be cancelled, or somebody may have changed, paused or deleted the schedule.
+// have fired it, whose run must not be cancelled, or a client may have changed, paused or deleted the schedule.
 func TestStaleReplaceCancelsNothing(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -213,7 +213,7 @@ func TestTerminateEndsCompensations(t *testing.T) {
 	}
 }
 
-// TestQuarantinedIsNotCompensated: a quarantined run runs no compensation before somebody resumes it.
+// TestQuarantinedIsNotCompensated: a quarantined run runs no compensation before an operator resumes it.
 func TestQuarantinedIsNotCompensated(t *testing.T) {
 	k := kit.New(t)
 	j := &kit.Journal{}

@@ -28,7 +28,8 @@ func (app *App) capture(ctx context.Context, tx pgx.Tx, payment Payment) (Receip
 	return Receipt{payment.ID}, err
 }
 
-var Checkout = kagzi.Define[Order, Receipt]("checkout", kagzi.Queue("shop")) // the contract, with defaults: callers import only this
+// the contract, with defaults: callers import only this
+var Checkout = kagzi.Define[Order, Receipt]("checkout", kagzi.Queue("shop"))
 
 func (app *App) checkout(ctx kagzi.Context, order Order) (Receipt, error) {
 	payment, err := kagzi.Step(ctx, "authorize", func(ctx context.Context) (Payment, error) {

@@ -352,7 +352,7 @@ func TestClockOfSlowAnswers(t *testing.T) {
 	}
 }
 
-// If somebody has set the database's clock, times of the database say nothing about order.
+// If a fault has set the database's clock, times of the database say nothing about order.
 func TestClockThatWasSet(t *testing.T) {
 	t.Parallel()
 	w := good()

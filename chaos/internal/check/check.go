@@ -6,21 +6,23 @@
 // the final tables and the audit tell by themselves, the statements of package dbtest find.
 //
 //	S1   an acknowledged start exists
-//	S2   an external ID has one active run at each moment; acknowledgements name a run of that ID; an unknown start made at most one run
-//	S3   a run that is over stays over, unless it was resumed; it ends as the oracle says, unless somebody interfered
+//	S2   an external ID has one active run at each moment; acknowledgements name a run of that ID; an unknown start
+//	     made at most one run
+//	S3   a run that is over stays over, unless it was resumed; it ends as the oracle says, unless a client interfered
 //	S4   only the process that claimed the lease writes under it, and only it executes steps
 //	S5   a step has one recorded result
 //	S6   a recorded step is not executed again
 //	S7   what is recorded has happened, with that result
 //	S8   each tick of a schedule has its run, and no other time has one
-//	S9   no sleep or backoff ends early, none lasts longer than its program or its policy says, and no run is claimed before its time
+//	S9   no sleep or backoff ends early, none lasts longer than its program or its policy says, and no run is
+//	     claimed before its time
 //	S10  a cancel that was acknowledged wins, and nothing begins after it
 //	S11  a step is executed at most once for each attempt and interruption
 //	S12  a worker that was drained leaves nothing
-//	S13  a run is deleted only if it is old, or somebody asked for it
+//	S13  a run is deleted only if it is old, or a client asked for it
 //	S15  payloads come back as they were
-//	S16  a transactional step has its effect exactly if it is recorded; a start that was rolled back left nothing; an item of a batch is dealt
-//	     with once, and an event that a run publishes is published once
+//	S16  a transactional step has its effect exactly if it is recorded; a start that was rolled back left nothing; an
+//	     item of a batch is dealt with once, and an event that a run publishes is published once
 //
 // The others are called "compensations", "messages", "consumers", "children" and "verbs". L1 to L5 are about liveness:
 //
@@ -45,7 +47,7 @@ type Violation struct {
 	Invariant string        // "S6"
 	Run       string        // empty if it is about no single run
 	What      string        // for people
-	At        time.Duration // by the machine's monotonic clock; zero if nobody knows
+	At        time.Duration // by the machine's monotonic clock; zero if it is unknown
 }
 
 func (v Violation) String() string {
@@ -105,8 +107,8 @@ type Expectations struct {
 	Retention time.Duration // S13: how long ago a run ended that retention deletes; zero: it deletes none
 }
 
-// An Ending is how a run must end if nobody interferes with it: cancels, terminates, resumes or deletes it, one above
-// or one below it. If it completes nevertheless, it completes with Output.
+// An Ending is how a run must end if no client interferes with it: cancels, terminates, resumes or deletes it, one
+// above or one below it. If it completes nevertheless, it completes with Output.
 type Ending struct {
 	Failed     bool
 	Kinds      []string // of a run that fails: the kinds of the error that are right; nil: any

@@ -9,14 +9,14 @@ import (
 // A clock tells what the machine's monotonic clock showed at a time of the database.
 type clock struct {
 	stamps []evidence.Stamp
-	steady bool          // nobody has set the database's clock
+	steady bool          // no fault has set the database's clock
 	offset time.Duration // if it is steady, by how much the time since the first stamp is ahead of the machine's clock
 }
 
 // drift is how much the two clocks may differ in a round, because the system slews one of them.
 const drift = 100 * time.Millisecond
 
-// Steady reports whether nobody has set the database's clock.
+// Steady reports whether no fault has set the database's clock.
 func Steady(stamps []evidence.Stamp) bool { return newClock(stamps).steady }
 
 func newClock(stamps []evidence.Stamp) clock {

@@ -112,7 +112,7 @@ type takeover struct {
 }
 
 // takeovers returns the leases that processes held when they died. The time of a death is that of the last sign of
-// life: what the driver says of it, or the process's last line. A lease that nobody ended until the round was over
+// life: what the driver says of it, or the process's last line. A lease that no process ended until the round was over
 // counts until then.
 func (h *history) takeovers() (all []takeover) {
 	died := map[string]time.Duration{}

@@ -91,7 +91,7 @@ type history struct {
 	parent  map[string]string
 	result  map[stepKey]*change    // the first change to COMPLETED
 	over    map[attemptKey]*change // the first change of an attempt to COMPLETED or FAILED
-	// of each change of a step, the run's lease at that moment; nil: nobody held the run
+	// of each change of a step, the run's lease at that moment; nil: no worker held the run
 	holder map[int64]*lease
 	lines  map[stepKey][]evidence.Line // BEGIN, END and FAIL of a step, by time
 	steps  map[stepKey][]evidence.Step // the final table
@@ -226,7 +226,7 @@ func (h *history) had(run string, verbs ...string) bool {
 // interfering are the verbs after which a run may end in another way than its program says.
 var interfering = []string{"CANCELLED", "TERMINATED", "RESUMED", "DELETED"}
 
-// interfered reports whether somebody has interfered with a run, with one above it, or with one below it.
+// interfered reports whether a client has interfered with a run, with one above it, or with one below it.
 func (h *history) interfered(run string) bool {
 	for above := run; above != ""; above = h.parent[above] {
 		if h.had(above, interfering...) {

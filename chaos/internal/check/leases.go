@@ -9,7 +9,7 @@ import (
 )
 
 // holders: what only the holder of a lease may do, the process did that claimed the lease (S4). The row keeps the lease
-// when its holder suspends or ends the run, and loses it when somebody else ends it. So a worker that lost its lease
+// when its holder suspends or ends the run, and loses it when another process ends it. So a worker that lost its lease
 // and writes nevertheless is another process than the one that claimed the lease in the row.
 func (c *checker) holders() {
 	for _, change := range c.h.changes {
@@ -171,7 +171,7 @@ func (c *checker) calm(from, to time.Duration, loud func([]evidence.Sample, int)
 }
 
 // deletions: retention deletes only runs that ended long ago (S13). The audit's own checks find deleted runs that were
-// not over, or that somebody waits for.
+// not over, or that a run waits for.
 func (c *checker) deletions() {
 	asked := map[string]bool{} // to be deleted, by a client: the event of that may be deleted by now
 	for _, call := range c.e.Calls {

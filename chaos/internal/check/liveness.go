@@ -6,8 +6,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// A machine is too busy to judge anybody if two samples are further apart than late, although the driver takes several
-// a second, or if on average of some samples more threads want to run than crowd for each processor.
+// A machine is too busy to judge a process if two samples are further apart than late, although the driver takes
+// several a second, or if on average of some samples more threads want to run than crowd for each processor.
 const (
 	late  = time.Second
 	crowd = 12.0

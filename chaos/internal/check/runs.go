@@ -31,7 +31,7 @@ func (c *checker) resumes() {
 	}
 }
 
-// endings: each run ends as the oracle says, unless somebody interfered (S3), and with the output that the oracle
+// endings: each run ends as the oracle says, unless a client interfered (S3), and with the output that the oracle
 // computes (S7).
 func (c *checker) endings() {
 	for _, r := range c.e.Runs {

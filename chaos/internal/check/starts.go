@@ -6,7 +6,7 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// acknowledgedStarts: the run of an acknowledged start was inserted, and is there unless somebody has deleted it (S1).
+// acknowledgedStarts: the run of an acknowledged start was inserted, and is there unless a client has deleted it (S1).
 func (c *checker) acknowledgedStarts() {
 	if c.x.Lossy {
 		return
@@ -40,8 +40,8 @@ func acknowledged(call evidence.Call) []string {
 }
 
 // activeRuns: an external ID has at most one active run at each moment, and a start with an ID returns a run with that
-// ID (S2). The sweep compares no clocks: whoever begins to hold an ID waits for the transaction of the run that gives
-// it up.
+// ID (S2). The sweep compares no clocks: a run that begins to hold an ID waits for the transaction of the run that
+// gives it up.
 func (c *checker) activeRuns() {
 	active := map[string]string{} // the run of each ID
 	for _, change := range c.h.changes {

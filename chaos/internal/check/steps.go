@@ -26,7 +26,7 @@ func (c *checker) results() {
 	}
 }
 
-// repetitions: nobody executes a step under a lease that was claimed after the step's result was recorded, or an
+// repetitions: no process executes a step under a lease that was claimed after the step's result was recorded, or an
 // attempt whose end was recorded before (S6). Nor is a step executed again under a lease under which it has returned a
 // result, unless its transaction failed, or the result came too late for its timeout.
 func (c *checker) repetitions() {

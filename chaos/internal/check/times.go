@@ -1,6 +1,6 @@
 package check
 
-// sleeps: a sleep is recorded as over at or after its time (S9). If somebody has set the database's clock, the change's
+// sleeps: a sleep is recorded as over at or after its time (S9). If a fault has set the database's clock, the change's
 // time may be earlier than that of the end.
 func (c *checker) sleeps() {
 	for _, key := range sortedSteps(c.h.result) {

@@ -36,7 +36,7 @@ func (c *customers) burst(ctx context.Context, n int, at time.Time) (started int
 	return started, nil
 }
 
-// startShort starts a run of a short program in a queue, and returns its ID, empty if nobody knows whether there is
+// startShort starts a run of a short program in a queue, and returns its ID, empty if it is unknown whether there is
 // one.
 func (c *customers) startShort(ctx context.Context, queue string, opts ...kagzi.StartOption) kagzi.RunID {
 	job := load.Job{Seed: c.seed, N: burstJobs + int(c.bursts.Add(1))}
@@ -48,9 +48,9 @@ func (c *customers) startShort(ctx context.Context, queue string, opts ...kagzi.
 	return c.start(ctx, 0, job, s)
 }
 
-// murmur starts a run in the quiet queue now and then, until the customers are shut. Nobody else does, and no worker
-// tells itself of them: if hints are lost, only polling finds them. In a busy queue, the claims for one run find the
-// others, too.
+// murmur starts a run in the quiet queue now and then, until the customers are shut. No other client does, and no
+// worker tells itself of them: if hints are lost, only polling finds them. In a busy queue, the claims for one run find
+// the others, too.
 func (c *customers) murmur(ctx context.Context) {
 	r := rand.New(rand.NewPCG(c.seed, 1))
 	for !c.shut.Load() && sleep(ctx, time.Second+time.Duration(r.IntN(2000))*time.Millisecond) {

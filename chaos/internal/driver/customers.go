@@ -154,7 +154,7 @@ func (c *customers) do(ctx context.Context, number int, job load.Job) {
 	}
 }
 
-// start starts the job's run, and returns its ID, empty if there is none or nobody knows.
+// start starts the job's run, and returns its ID, empty if there is none or it is unknown.
 func (c *customers) start(ctx context.Context, number int, job load.Job, s load.Script) kagzi.RunID {
 	call := evidence.Call{
 		Client: number, Verb: "start", Program: job.N, ExternalID: s.ID,
@@ -179,7 +179,7 @@ func (c *customers) start(ctx context.Context, number int, job load.Job, s load.
 	return kagzi.RunID(call.Run)
 }
 
-// join makes a start that may share its run with others. If its answer is lost, nobody knows whether it has an effect,
+// join makes a start that may share its run with others. If its answer is lost, its effect is unknown,
 // so it is not repeated.
 func (c *customers) join(ctx context.Context, number int, job load.Job, how, key string) {
 	call := evidence.Call{Client: number, Verb: how, Program: job.N, Name: key}
@@ -253,7 +253,7 @@ func (c *customers) await(ctx context.Context, number int, id kagzi.RunID) {
 			call.Outcome = evidence.OK
 		case failed:
 			call.Outcome, call.Error, call.Name = evidence.Failed, err.Error(), string(re.Status)
-		case errors.Is(err, kagzi.ErrNotFound): // somebody has deleted it
+		case errors.Is(err, kagzi.ErrNotFound): // another client has deleted it
 			return
 		default:
 			sleep(ctx, 50*time.Millisecond)

@@ -12,7 +12,7 @@ import (
 
 // deafen keeps all hints from workers and customers, for the whole round, and lets the other notifications pass: no
 // listener knows of the loss. It is no trouble: the bounds of polling hold. A fault that passes does not show that
-// nobody polls, because the first notification after it wakes everybody.
+// no worker polls, because the first notification after it wakes them all.
 func (r *round) deafen() {
 	for _, p := range append([]*fleet.Place{r.client}, r.places...) {
 		r.deaf = append(r.deaf, p.Proxy.Impose(pgproxy.Trouble{Deaf: fault.IsHint}))

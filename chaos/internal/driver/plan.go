@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/fault"
 )
 
-// Options are what somebody asks of a round.
+// Options are the flags of a round.
 type Options struct {
 	Seed      uint64
 	Duration  time.Duration  // from the first start to the end of the last fault

@@ -405,9 +405,10 @@ func closed(c <-chan struct{}) bool {
 // endOrphans terminates the runs that wait for messages and of which no customer knows, for longer than a customer
 // waits for an answer: that to their start was lost.
 func (r *round) endOrphans(ctx context.Context) {
+	// CollectRows returns its error
 	rows, _ := r.pool.Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'SLEEPING'
 		AND waiting_on = 'signal ' || $1
-		AND created_at < clock_timestamp() - $2::interval`, load.Mail.Name(), 2*callTimeout) // CollectRows returns its error
+		AND created_at < clock_timestamp() - $2::interval`, load.Mail.Name(), 2*callTimeout)
 	waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string]) // the next look comes soon
 	for _, run := range waiting {
 		if !r.customers.knows(run) {

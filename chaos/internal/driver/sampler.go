@@ -57,9 +57,11 @@ const sample = `
 		(SELECT coalesce(jsonb_object_agg(run_id, lease), '{}') FROM kagzi.workflow_runs WHERE status = 'RUNNING'),
 		(SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING' AND available_at < clock_timestamp()),
 		(SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NOT NULL),
-		(` + nextOfLimits + `), count(*), coalesce(min(available_at), 'epoch'), coalesce((array_agg(run_id::text ORDER BY available_at))[1], '')
+		(` + nextOfLimits + `), count(*), coalesce(min(available_at), 'epoch'),
+		coalesce((array_agg(run_id::text ORDER BY available_at))[1], '')
 	FROM kagzi.workflow_runs
-	WHERE task_queue IN ('plain', '` + load.QuietQueue + `') AND status IN ('PENDING', 'SLEEPING') AND run_key IS NULL AND paused_at IS NULL AND outcome IS NULL
+	WHERE task_queue IN ('plain', '` + load.QuietQueue + `') AND status IN ('PENDING', 'SLEEPING')
+		AND run_key IS NULL AND paused_at IS NULL AND outcome IS NULL
 		AND recoveries < 3 AND coalesce(version, 1) <= $2 AND available_at < clock_timestamp() - $1::interval`
 
 // awaitSilence waits until no sample has succeeded for a while, or ctx ends. It reports whether that was so.

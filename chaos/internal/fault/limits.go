@@ -60,7 +60,7 @@ func exhaust(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effe
 			return true
 		}
 		err = nil
-		if refused() == 0 { // whoever needs a new connection competes with this fault for the free one
+		if refused() == 0 { // a process that needs a new connection competes with this fault for the free one
 			_, err = observer.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM (`+sessionsNow+`) s
 				WHERE random() < 0.3`)
 		}
@@ -96,7 +96,8 @@ func limiting(name, value string) Injection {
 		sessions, started := 0, time.Now()
 		until(ctx, d+patience, func() bool {
 			sessions, err = ask[int](ctx, w, `SELECT count(*) FROM pg_stat_activity
-				WHERE datname = current_database() AND backend_type = 'client backend' AND application_name <> '`+application+`' AND backend_start > $1`, begun)
+				WHERE datname = current_database() AND backend_type = 'client backend'
+				AND application_name <> '`+application+`' AND backend_start > $1`, begun)
 			return err != nil || time.Since(started) >= d && sessions+hit() > 0
 		})
 		return sessions + hit(), fmt.Sprintf("%d sessions had %s of %s; errors that may be due to it: %d", sessions,

@@ -22,13 +22,13 @@ func lockFaults() []Fault {
 		{Name: "F18 lock each table", Kind: "F18", Inject: lockTables},
 		// F18: an ACCESS EXCLUSIVE lock on all of Kagzi's tables at once.
 		{Name: "F18 lock all tables", Kind: "F18", Inject: lockAll},
-		// F18: somebody's open transaction locks a run that is due. The runs behind it may not wait.
+		// F18: an open transaction of a client locks a run that is due. The runs behind it may not wait.
 		{Name: "F18 lock a due run", Kind: "F18", Inject: lockDueRun, Alone: true},
 		// F18: VACUUM FULL of the tables that change most.
 		{Name: "F18 VACUUM FULL", Kind: "F18", Inject: vacuumFull},
-		// F19: eight sessions lock rows of the runs that workers execute, in order. Nobody may run into a deadlock.
+		// F19: eight sessions lock rows of the runs that workers execute, in order. None may run into a deadlock.
 		{Name: "F19 storm of locks", Kind: "F19", Inject: lockStorm},
-		// F19: eight operators cancel, resume, change and delete the same runs in bulk. Nobody may run into a deadlock.
+		// F19: eight operators cancel, resume, change and delete the same runs in bulk. None may run into a deadlock.
 		{Name: "F19 storm of verbs", Kind: "F19", Inject: verbStorm},
 	}
 }
@@ -66,7 +66,7 @@ const kagziTables = `SELECT c.oid::regclass::text FROM pg_class c WHERE c.relnam
 // waiters counts the sessions that wait for one of these.
 const waiters = `SELECT count(*) FROM pg_stat_activity a WHERE pg_blocking_pids(a.pid) && $1::int[]`
 
-// holding executes lock in a transaction that it keeps open for d, and longer until somebody waits if must is true. It
+// holding executes lock in a transaction that it keeps open for d, and longer until a session waits if must is true. It
 // returns the most that waited at once.
 func (w *World) holding(ctx context.Context, lock string, d time.Duration, must bool) (most int, err error) {
 	limit := d
@@ -259,8 +259,8 @@ func (w *World) storm(ctx context.Context, r *rand.Rand,
 	}, nil
 }
 
-// lockStorm counts how often it saw sessions wait for its locks. It gives nobody a reason for a deadlock: Kagzi locks
-// runs in the order of their IDs, and the storm does, too.
+// lockStorm counts how often it saw sessions wait for its locks. It gives no transaction a reason for a deadlock: Kagzi
+// locks runs in the order of their IDs, and the storm does, too.
 func lockStorm(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	var locks atomic.Int64
 	var pids [stormers]atomic.Uint32

@@ -60,7 +60,7 @@ func networkFaults() []Fault {
 				return p.DropRequest(s.match(1 + r.IntN(5))), s.name
 			}),
 		},
-		// F11: the connection ends after a request; nobody knows what the server did.
+		// F11: the connection ends after a request; the client does not know what the server did.
 		{
 			Name: "F11 connection ends after a request", Kind: "F11",
 			Inject: losing(false, func(r *rand.Rand, p *pgproxy.Proxy) (*pgproxy.Drop, string) {
@@ -70,12 +70,12 @@ func networkFaults() []Fault {
 		},
 		// F11: the answer to a claim, a record or a heartbeat comes when the lease is over.
 		{Name: "F11 answer after the end of the lease", Kind: "F11", Inject: hold},
-		// F27: no notification reaches anybody.
+		// F27: no notification reaches a worker.
 		{Name: "F27 deaf listeners", Kind: "F27", Inject: imposing(func(*rand.Rand) pgproxy.Trouble {
 			return pgproxy.Trouble{Deaf: pgproxy.Everything}
 		})},
-		// F27: hints are lost, and the notifications by which a listener tests its connection arrive: nobody knows of
-		// the loss.
+		// F27: hints are lost, and the notifications by which a listener tests its connection arrive: no worker knows
+		// of the loss.
 		{Name: "F27 lost hints", Kind: "F27", Inject: imposing(func(*rand.Rand) pgproxy.Trouble {
 			return pgproxy.Trouble{Deaf: IsHint}
 		})},

@@ -69,7 +69,7 @@ func (p pooled) kill(ctx context.Context, w *World, r *rand.Rand, d time.Duratio
 	return before, fmt.Sprintf("%d connections ended", before), mend.Err()
 }
 
-// freeze counts the messages that nobody answered.
+// freeze counts the messages that the pooler did not answer.
 func (p pooled) freeze(ctx context.Context, w *World, _ *rand.Rand, d time.Duration) (int, string, error) {
 	pid := p.pooler.PID()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

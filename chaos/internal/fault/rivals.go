@@ -23,7 +23,7 @@ func meetings() []Fault {
 		// F2: a worker is frozen as it is about to call a step, and goes on when another one has had the time to record
 		// that step.
 		{Name: "F2 freeze a worker before a step", Kind: "F2", Inject: freezeBeforeStep},
-		// F2: a worker is frozen as it is about to end a run, and goes on when somebody has cancelled its runs.
+		// F2: a worker is frozen as it is about to end a run, and goes on when a client has cancelled its runs.
 		{Name: "F2 cancel the runs of a worker that ends one", Kind: "F2", Inject: cancelAtEnd},
 		// F11: the statement by which a schedule starts runs does not reach the server, and the connection ends.
 		{Name: "F11 lost request of a schedule", Kind: "F11", Inject: unfired},
@@ -75,7 +75,7 @@ func (w *World) zombies(ctx context.Context, r *rand.Rand, d time.Duration, poin
 		}
 		if !until(ctx, slice(w)+patience, func() bool { return state(zombie.PID()) == 'T' || !zombie.Alive() }) ||
 			!zombie.Alive() {
-			zombie.Kill() // else it would freeze later, and nobody would wake it
+			zombie.Kill() // else it would freeze later, and nothing would wake it
 			<-zombie.Done()
 			continue
 		}

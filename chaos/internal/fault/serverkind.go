@@ -55,8 +55,8 @@ func (s *Site) onClose(f func() error) { s.closers = append(s.closers, f) }
 // What was committed between From and To may be missing, with all that it caused: starts, signals and other calls that
 // were acknowledged in this time; results of steps, so that these steps execute again; ends of runs; ticks of
 // schedules, which are fired again; what transactional steps wrote, but always together with their records. Such a run
-// continues from what it was at From or later, and a lease that was given in this time may be given again to nobody:
-// leases are random.
+// continues from what it was at From or later, and a lease that was given in this time is never given again: leases
+// are random.
 //
 // What must hold nevertheless: the tables are a state that was committed at one moment, so what they say by themselves
 // (S2, S3, S5, S8, S13, S15, S16 and the constraints) holds; a worker whose claim was lost writes nothing (S4); what

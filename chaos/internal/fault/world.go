@@ -241,4 +241,5 @@ func (w *World) sessions(ctx context.Context) ([]int32, error) {
 }
 
 const sessionsNow = `SELECT pid FROM pg_stat_activity
-	WHERE datname = current_database() AND backend_type = 'client backend' AND application_name <> '` + application + `' ORDER BY pid`
+	WHERE datname = current_database() AND backend_type = 'client backend'
+	AND application_name <> '` + application + `' ORDER BY pid`

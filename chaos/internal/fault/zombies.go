@@ -175,7 +175,7 @@ func freezeAtPoint(ctx context.Context, w *World, r *rand.Rand, d time.Duration)
 			_ = process.Signal(syscall.SIGCONT)
 			continue
 		}
-		process.Kill() // else it would freeze later, and nobody would wake it
+		process.Kill() // else it would freeze later, and nothing would wake it
 		<-process.Done()
 	}
 	return effect, note, ctx.Err()

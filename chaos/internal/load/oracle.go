@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// An Ending is how a run must end if nobody interferes with it.
+// An Ending is how a run must end if no client interferes with it.
 type Ending struct {
 	Failed bool
 	Poison bool   // it kills its workers, so it ends as quarantined

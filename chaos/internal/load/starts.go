@@ -31,7 +31,7 @@ type Script struct {
 	Options  []kagzi.StartOption
 	ID       string // external ID; empty for none
 	Tx       string // "commit", "roll back", or empty
-	Verb     string // what somebody does to the run; empty for nothing
+	Verb     string // what a client does to the run; empty for nothing
 	After    time.Duration
 	Waits    bool // the client waits for the result
 	WhenFull bool // the start may be refused, or cancel another run of its key, because the key is full

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/cli"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 )
 
 // A Config is what the command line needs of an application.
@@ -28,8 +29,8 @@ func Main(cfg Config) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	return cli.Run(ctx, os.Args[1:], cli.World{
-		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Columns: cli.Columns, Codec: cfg.Codec,
+	return cli.Run(ctx, os.Args[1:], command.World{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv, Columns: command.Columns, Codec: cfg.Codec,
 		Sealer: cfg.Sealer,
 	})
 }

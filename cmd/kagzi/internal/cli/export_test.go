@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 )
 
-func init() { nameTimeout, completeTimeout = time.Minute, time.Minute }
-
 // Root returns the command kagzi with all of its commands.
-func Root() *cobra.Command { return (&app{}).root() }
+func Root() *cobra.Command { return root(&command.Program{}) }

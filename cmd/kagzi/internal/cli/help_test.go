@@ -45,7 +45,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	}
 }
 
-// An example that nobody can execute is worse than none: each one must be a command with flags and arguments that it
+// An example that does not work is worse than none: each one must be a command with flags and arguments that it
 // takes.
 func TestExamplesOfHelpAreCommands(t *testing.T) {
 	t.Parallel()

@@ -7,9 +7,11 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/cli"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -61,12 +63,12 @@ func (s *shell) runCtx(ctx context.Context, command string, more ...string) resu
 	return r
 }
 
-func (s *shell) world(in io.Reader, out, err io.Writer) cli.World {
-	return cli.World{
+func (s *shell) world(in io.Reader, out, err io.Writer) command.World {
+	return command.World{
 		In: in, Out: out, Err: err,
 		Env:     func(name string) (string, bool) { v, ok := s.env[name]; return v, ok },
 		Columns: func(any) int { return s.terminal },
-		Sealer:  s.sealer,
+		Sealer:  s.sealer, Patience: time.Minute,
 	}
 }
 

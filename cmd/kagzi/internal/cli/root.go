@@ -1,45 +1,25 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/dashboard"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/database"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/fleet"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/flow"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/runs"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/schedules"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/sight"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/top"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/topics"
 )
-
-// An app is one execution of the program.
-type app struct {
-	world  World
-	screen *screen.Screen
-	pool   *pgxpool.Pool // open opens it
-	conns  int32         // its size
-
-	// The flags that all commands have.
-	url, namespace string
-	json, noColor  bool
-	timeout        time.Duration
-
-	cancel context.CancelFunc // of the --timeout
-}
-
-// close closes what the command has opened.
-func (a *app) close() {
-	if a.cancel != nil {
-		a.cancel()
-	}
-	if a.pool != nil {
-		a.pool.Close()
-	}
-}
 
 // The groups of the commands in the help of kagzi.
 const (
@@ -68,7 +48,7 @@ Exit codes:
   5  --timeout has passed
   130  interrupted by Ctrl-C`
 
-func (a *app) root() *cobra.Command {
+func root(p *command.Program) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kagzi",
 		Short: "Show and change the workflows that a Postgres database holds",
@@ -84,35 +64,18 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		bad, ok := errors.AsType[*pflag.InvalidValueError](err)
 		if !ok {
-			return usagef("%s: %s --help lists the flags", strings.TrimSpace(err.Error()), cmd.CommandPath())
+			return command.Usagef("%s: %s --help lists the flags", strings.TrimSpace(err.Error()), cmd.CommandPath())
 		}
 		switch f := bad.GetFlag(); f.Value.Type() {
 		case "duration":
-			return usagef("--%s is %q: give a duration, such as 30s, 2h or 7d", f.Name, bad.GetValue())
+			return command.Usagef("--%s is %q: give a duration, such as 30s, 2h or 7d", f.Name, bad.GetValue())
 		case "int", "int64":
-			return usagef("--%s is %q: give a number", f.Name, bad.GetValue())
+			return command.Usagef("--%s is %q: give a number", f.Name, bad.GetValue())
 		default:
-			return usagef("%s", strings.TrimSpace(err.Error()))
+			return command.Usagef("%s", strings.TrimSpace(err.Error()))
 		}
 	})
-	flags := root.PersistentFlags()
-	flags.StringVar(&a.url, "database-url", "", "the database, as `URL` or key=value; default: KAGZI_DATABASE_URL, "+
-		"or PGHOST and so on")
-	flags.StringVarP(&a.namespace, "namespace", "n", "", "the `NAME` of the namespace; default: KAGZI_NAMESPACE, or "+
-		"\"default\"")
-	flags.BoolVar(&a.json, "json", false, "print JSON")
-	flags.BoolVar(&a.noColor, "no-color", false, "print no colours; so does the variable NO_COLOR")
-	flags.Var((*durationFlag)(&a.timeout), "timeout", "end the command after this `DURATION`, such as 30s; 0 means "+
-		"no limit")
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		a.screen = newScreen(a.world, a.noColor)
-		if a.timeout > 0 {
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), a.timeout, errTimeout)
-			a.cancel = cancel
-			cmd.SetContext(ctx)
-		}
-		return nil
-	}
+	p.Flags(root)
 	root.AddGroup(
 		&cobra.Group{ID: groupRuns, Title: "Runs:"},
 		&cobra.Group{ID: groupHealth, Title: "Is all well?"},
@@ -125,10 +88,12 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(groupRuns, a.runs(), a.schedules(), a.topics(), a.consumers(), a.replay())
-	add(groupHealth, a.health(), a.stuck(), a.stats(), a.top(), a.audit(), a.ui(), a.doctor())
-	add(groupFleet, a.workers(), a.drain(), a.queues(), a.keys(), a.limits(), a.pauses(), a.pause(), a.unpause())
-	add(groupDatabase, a.migrate(), a.version())
+	add(groupRuns, runs.Command(p), schedules.Command(p), topics.Topics(p), topics.Consumers(p), runs.Replay(p))
+	add(groupHealth, sight.Health(p), sight.Stuck(p), sight.Stats(p), top.Command(p), sight.Audit(p),
+		dashboard.Command(p), sight.Doctor(p))
+	add(groupFleet, fleet.Workers(p), fleet.Drain(p), flow.Queues(p), flow.Keys(p), flow.Limits(p), flow.Pauses(p),
+		flow.Pause(p), flow.Unpause(p))
+	add(groupDatabase, database.Migrate(p), version(p))
 	root.SetHelpCommandGroupID(groupDatabase)
 	root.SetCompletionCommandGroupID(groupDatabase)
 	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
@@ -177,17 +142,7 @@ func finish(c *cobra.Command) {
 	if !c.HasSubCommands() || c.Runnable() {
 		return
 	}
-	onlyCommands(c)
-}
-
-// lists gives a noun that is only listed the command list, which every noun has: kagzi topics is kagzi topics list.
-func lists(noun *cobra.Command) *cobra.Command {
-	noun.AddCommand(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: noun.Short, Long: noun.Long,
-		Example: strings.Replace(noun.Example, noun.Name(), noun.Name()+" list", 1),
-		Args:    noun.Args, RunE: noun.RunE,
-	})
-	return noun
+	command.OnlyCommands(c)
 }
 
 // refuseUnknown makes cobra's own commands refuse arguments that name no command: they show a help, and succeed.
@@ -197,7 +152,7 @@ func refuseUnknown(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch c.Name() {
 		case "completion":
-			onlyCommands(c)
+			command.OnlyCommands(c)
 		case "help":
 			c.Args = func(_ *cobra.Command, args []string) error {
 				at := root
@@ -206,7 +161,7 @@ func refuseUnknown(root *cobra.Command) {
 						return c.Name() == name || c.HasAlias(name)
 					})
 					if i < 0 {
-						return unknownCommand(at, name)
+						return command.Unknown(at, name)
 					}
 					at = at.Commands()[i]
 				}
@@ -214,65 +169,4 @@ func refuseUnknown(root *cobra.Command) {
 			}
 		}
 	}
-}
-
-// onlyCommands makes c show its help, and refuse arguments.
-func onlyCommands(c *cobra.Command) {
-	c.Args = cobra.ArbitraryArgs
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return unknownCommand(cmd, args[0])
-		}
-		return cmd.Help()
-	}
-}
-
-// unknownCommand is the error of a command that cmd does not have.
-func unknownCommand(cmd *cobra.Command, name string) error {
-	hint := cmd.CommandPath() + " --help lists its commands"
-	if cmd.SuggestionsMinimumDistance == 0 {
-		cmd.SuggestionsMinimumDistance = 2
-	}
-	if s := cmd.SuggestionsFor(name); len(s) > 0 {
-		hint = "do you mean " + strings.Join(s, " or ") + "?"
-	}
-	return usagef("%s has no command %q: %s", cmd.CommandPath(), name, hint)
-}
-
-// exactly returns the check that a command gets the arguments with these names, and no others.
-func exactly(names ...string) cobra.PositionalArgs { return between(len(names), names...) }
-
-// between is exactly, but the arguments after the first least may be missing.
-func between(least int, names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) > len(names) && len(names) == 0 && cmd.HasSubCommands():
-			return unknownCommand(cmd, args[0])
-		case len(args) > len(names):
-			return usagef("unexpected argument %q: write %s", args[len(names)], cmd.UseLine())
-		case len(args) < least:
-			return usagef("%s is missing: write %s", strings.Join(names[len(args):least], " and "), cmd.UseLine())
-		}
-		if i := slices.Index(args, ""); i >= 0 {
-			return usagef("%s is empty: write %s", names[i], cmd.UseLine())
-		}
-		return nil
-	}
-}
-
-// withClient makes a command's function of one that needs a client.
-func (a *app) withClient(fn func(ctx context.Context, c *kagzi.Client, args []string) error) func(*cobra.Command,
-	[]string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		c, err := a.client(cmd.Context())
-		if err != nil {
-			return err
-		}
-		return fn(cmd.Context(), c, args)
-	}
-}
-
-// say prints a message for people to stderr.
-func (a *app) say(format string, args ...any) {
-	fmt.Fprintln(a.screen.Err, screen.Fill(fmt.Sprintf(format, args...), a.screen.Live, 0))
 }

@@ -81,7 +81,8 @@ func TestNarrowTerminalsShowWholeIDs(t *testing.T) {
 	delete(s.env, "NO_COLOR")
 	s.run("runs list --no-color").ok().omits("\x1b[")
 	s.terminal = 0
-	s.run("runs list").ok().omits("\x1b[", "…").prints("order-with-a-very-long-identifier-that-does-not-fit-a-terminal")
+	s.run("runs list").ok().omits("\x1b[", "…").
+		prints("order-with-a-very-long-identifier-that-does-not-fit-a-terminal")
 }
 
 func TestPipesGetAllOfATextAtTheEndOfALine(t *testing.T) {

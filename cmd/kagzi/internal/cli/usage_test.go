@@ -8,7 +8,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// nowhere is a database that nobody reaches: what it does not prevent was refused before a connection is made.
+// nowhere is a database that no connection reaches: what it does not prevent was refused before a connection is made.
 const nowhere = "postgres://app:hunter2secret@127.0.0.1:1/shop"
 
 func TestBadInputSaysWhatToDo(t *testing.T) {

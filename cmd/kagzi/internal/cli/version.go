@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/migrations"
 )
 
@@ -17,14 +18,14 @@ type versionReport struct {
 	Go      string `json:"go"`
 }
 
-func (a *app) version() *cobra.Command {
+func version(p *command.Program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
 		Long: `Version prints the version of this program, of the schema that it needs, and of Go. It needs no
 database.`,
 		Example: `  kagzi version`,
-		Args:    exactly(),
+		Args:    command.Exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			v := versionReport{Version: "unknown", Schema: migrations.Version(), Go: runtime.Version()}
 			if info, ok := debug.ReadBuildInfo(); ok {
@@ -39,7 +40,7 @@ database.`,
 			if v.Commit != "" {
 				commit = ", commit " + v.Commit
 			}
-			return a.done(v, "kagzi %s%s, schema %d, %s", v.Version, commit, v.Schema, v.Go)
+			return p.Done(v, "kagzi %s%s, schema %d, %s", v.Version, commit, v.Schema, v.Go)
 		},
 	}
 }

@@ -20,7 +20,7 @@ type Bar struct {
 	drawn time.Time // when the bar was last drawn
 }
 
-// Bar begins a bar. If total is zero, nobody knows how far it is, and the bar only says what the command does.
+// Bar begins a bar. If total is zero, there is no telling how far it is, and the bar only says what the command does.
 func (s *Screen) Bar(verb string, total int) *Bar {
 	b := &Bar{screen: s, verb: verb, total: total, begun: s.Now()}
 	b.draw()

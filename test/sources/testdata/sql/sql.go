@@ -84,7 +84,7 @@ func badBuilder(ctx context.Context, d db, names chan string) {
 	_ = d.Exec(ctx, b.String())
 }
 
-// Anybody may call it.
+// Any code may call it.
 func BadExported(ctx context.Context, d db, name string) { _ = send(ctx, d, "SELECT "+name, "") }
 
 func sender(ctx context.Context, d db, sql string) error { return d.Exec(ctx, sql) }

@@ -1,0 +1,69 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// End prints the error with which the command ended, and returns the program's exit code.
+func (p *Program) End(ctx context.Context, err error) Code {
+	if err == nil {
+		return ExitDone
+	}
+	if code, ok := errors.AsType[Code](err); ok {
+		return code
+	}
+	if errors.Is(err, syscall.EPIPE) { // the reader, such as head, has enough
+		return ExitDone
+	}
+	code := p.exitCode(ctx, err)
+	if code == ExitInterrupted {
+		p.Say("interrupted")
+		return code
+	}
+	p.Say("kagzi: %s", p.DB.Redact(words.OneLine(p.explain(err))))
+	return code
+}
+
+func (p *Program) exitCode(ctx context.Context, err error) Code {
+	_, usage := errors.AsType[*usageError](err)
+	switch {
+	case usage, strings.HasPrefix(err.Error(), "unknown command"): // of cobra, which has no type for it
+		return ExitUsage
+	case ctx.Err() != nil:
+		return ExitInterrupted
+	case errors.Is(err, kagzi.ErrNotFound):
+		return ExitNotFound
+	case p.away(err):
+		return ExitUnwell
+	case Inapplicable(err): // of kind.BadRequest, too
+		return ExitFailed
+	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
+		return ExitTimeout
+	case kagzi.KindOf(err) == kind.BadRequest:
+		return ExitUsage
+	}
+	return ExitFailed
+}
+
+// away reports whether the database does not answer, or refuses the user.
+func (p *Program) away(err error) bool {
+	_, away := errors.AsType[*connectError](p.DB.ConnectionError(err))
+	return away || store.Classify(err) == store.ClassAway
+}
+
+// explain returns the text of an error with a hint.
+func (p *Program) explain(err error) string {
+	if errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded) && p.timeout > 0 {
+		return fmt.Sprintf("no answer within the --timeout of %s: give more time", p.timeout)
+	}
+	return words.Explain(p.DB.ConnectionError(err))
+}

@@ -1,0 +1,202 @@
+package flow
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+)
+
+// Keys returns kagzi keys.
+func Keys(p *command.Program) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "keys",
+		Aliases: []string{"key"},
+		Short:   "List the keys of a queue, and set their limits",
+		Long:    `A key says for whom a run works, such as a tenant. The limits of a queue may count by key.`,
+		Example: `  kagzi keys list --queue shop --order longest-waiting
+  kagzi keys set tenant-7 --queue shop --max-running 5`,
+	}
+	c.AddCommand(keysList(p), keysSet(p))
+	return c
+}
+
+// keyOrders are the names of the orders in --order.
+var keyOrders = map[string]kagzi.KeyOrder{
+	"name": kagzi.ByKey, "fullest": kagzi.Fullest,
+	"longest-waiting": kagzi.LongestWaiting,
+}
+
+func keysList(p *command.Program) *cobra.Command {
+	var f kagzi.KeyFilter
+	var order string
+	var all bool
+	c := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List keys of a queue, or groups, with the use of their limits",
+		Long: `List shows the keys of a queue that have limits of their own, or runs that a worker has looked for;
+--groups shows the groups of the namespace instead. WAITING is how many due runs wait for a slot.`,
+		Example: `  kagzi keys list --queue shop
+  kagzi keys list --queue shop --order longest-waiting --limit 10
+  kagzi keys list --groups`,
+		Args: command.Exactly(),
+	}
+	fs := c.Flags()
+	fs.StringVarP(&f.Queue, "queue", "q", "", "the queue `NAME`")
+	fs.BoolVar(&f.Groups, "groups", false, "groups in place of the keys of a queue")
+	fs.StringVar(&f.Prefix, "prefix", "", "only keys that begin with `TEXT`")
+	fs.StringVar(&order, "order", "name", "`ORDER`: name, fullest, longest-waiting")
+	fs.IntVar(&f.Limit, "limit", 100, "at most `N` keys, up to 1000")
+	fs.BoolVar(&all, "all", false, "all keys, without the --limit; by name only")
+	_ = c.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{"name", "fullest", "longest-waiting"},
+		cobra.ShellCompDirectiveNoFileComp))
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var known bool
+		f.Order, known = keyOrders[strings.ReplaceAll(order, "_", "-")]
+		switch {
+		case !known:
+			return command.Usagef("--order is %q: give name, fullest or longest-waiting", order)
+		case f.Queue == "" && !f.Groups:
+			return command.Usagef("--queue is missing: give the queue of the keys, or --groups for the groups of the " +
+				"namespace")
+		case f.Queue != "" && f.Groups:
+			return command.Usagef("--queue and --groups exclude each other: a group belongs to no queue")
+		case all && f.Order != kagzi.ByKey:
+			return command.Usagef("--all is for --order name: only that order has pages")
+		case f.Limit < 1 || f.Limit > 1000:
+			return command.Usagef("--limit is %d: give 1 to 1000, or --all", f.Limit)
+		}
+		client, err := p.Client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		title, none := "KEY", "No key matches."
+		if f.Groups {
+			title, none = "GROUP", "No group matches."
+		}
+		l := command.Listing[kagzi.KeyInfo]{
+			Columns: []screen.Column{
+				{Title: title},
+				{Title: "SLOTS HELD", Right: true},
+				{Title: "WAITING", Right: true},
+				{Title: "WAITS SINCE"},
+				{Title: "OWN LIMITS", Min: 10},
+				{Title: "NEXT LOOK", Drop: 1},
+			},
+			Row: func(k kagzi.KeyInfo) []any {
+				return []any{
+					k.Key, k.Running, k.Waiting, p.Screen.Time(k.WaitingSince), keyLimitsText(k.Limits),
+					p.Screen.Time(k.NextLook),
+				}
+			},
+			None: none,
+		}
+		n, err := l.Print(p, listKeys(cmd.Context(), client, f, all))
+		if err == nil && n == 0 {
+			selection.WarnOfNames(cmd.Context(), p, client, kagzi.RunFilter{Queue: f.Queue})
+		}
+		return err
+	}
+	return c
+}
+
+// listKeys returns the keys that f selects: one page, or all.
+func listKeys(ctx context.Context, c *kagzi.Client, f kagzi.KeyFilter, all bool) iter.Seq2[kagzi.KeyInfo, error] {
+	if !all {
+		return func(yield func(kagzi.KeyInfo, error) bool) {
+			page, err := c.Keys(ctx, f)
+			if err != nil {
+				yield(kagzi.KeyInfo{}, err)
+				return
+			}
+			command.Each(page)(yield)
+		}
+	}
+	return command.Pages(0, func(n int, last *kagzi.KeyInfo) ([]kagzi.KeyInfo, error) {
+		f.Limit = n
+		if last != nil {
+			f.After = last.Key
+		}
+		return c.Keys(ctx, f)
+	})
+}
+
+func keysSet(p *command.Program) *cobra.Command {
+	var rate rateFlags
+	var by command.Cause
+	var queue string
+	var most, weight int
+	var clear bool
+	c := &cobra.Command{
+		Use:   "set KEY --queue NAME",
+		Short: "Set limits of a key",
+		Long: "Set changes the limits that a key of a queue has in place of those of each key, and its weight.\n\n" +
+			setHelp,
+		Example: `  kagzi keys set tenant-7 --queue shop --max-running 5 --rate 2/s
+  kagzi keys set tenant-7 --queue shop --weight 3
+  kagzi keys set tenant-7 --queue shop --clear`,
+		Args: command.Exactly("KEY"),
+	}
+	fs := c.Flags()
+	fs.StringVarP(&queue, "queue", "q", "", "the queue `NAME`")
+	fs.IntVar(&most, "max-running", 0, "how many runs of the key may have a slot at once, as `N`")
+	by.Flags(fs)
+	rate.flags(fs, "", "runs of the key")
+	fs.IntVar(&weight, "weight", 0, "how many runs the key starts when it is its turn, as `N`")
+	fs.BoolVar(&clear, "clear", false, "remove the limits that the key has")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if queue == "" {
+			return command.Usagef("--queue is missing: give the queue of the key")
+		}
+		if err := needsChange(fs); err != nil {
+			return err
+		}
+		if err := command.NotNegative(fs, "max-running", "burst", "weight"); err != nil {
+			return err
+		}
+		if _, err := rate.over(fs, "", kagzi.Rate{Starts: 1}); err != nil { // before a connection is made
+			return err
+		}
+		client, err := p.Client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		var l kagzi.KeyLimits
+		if !clear {
+			// the key itself is the first with its prefix
+			found, err := client.Keys(cmd.Context(), kagzi.KeyFilter{Queue: queue, Prefix: args[0], Limit: 1})
+			if err != nil {
+				return err
+			}
+			if i := slices.IndexFunc(found, func(k kagzi.KeyInfo) bool { return k.Key == args[0] }); i >= 0 {
+				l = found[i].Limits
+			}
+		}
+		if fs.Changed("max-running") {
+			l.MaxRunning = most
+		}
+		if fs.Changed("weight") {
+			l.Weight = weight
+		}
+		if l.Rate, err = rate.over(fs, "", l.Rate); err != nil {
+			return err
+		}
+		if err := client.SetKey(cmd.Context(), queue, kagzi.Key(args[0]), l, by.Options()...); err != nil {
+			return err
+		}
+		text := keyLimitsText(l)
+		if l == (kagzi.KeyLimits{}) {
+			text = "no limits of its own"
+		}
+		return p.Done(l, "key %s of queue %s: %s", args[0], queue, text)
+	}
+	return c
+}

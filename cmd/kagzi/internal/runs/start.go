@@ -1,0 +1,312 @@
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
+	"github.com/kagzi/kagzi/internal/explain"
+)
+
+// A startArgs is the flags of runs start.
+type startArgs struct {
+	input, queue, id, key, group, delay, at, runTimeout string
+	metadata, headers                                   []string
+	version, priority                                   int
+	wait                                                bool
+}
+
+func startCommand(p *command.Program) *cobra.Command {
+	var s startArgs
+	c := &cobra.Command{
+		Use:   "start WORKFLOW",
+		Short: "Start a run, with JSON as its input",
+		Long: `Start starts a run of a workflow by its name. The run waits for a worker that has code for it.
+
+This program does not know the application's code: it warns of a workflow or queue that no run and no live worker
+has, does not check that the input fits, and knows no defaults of kagzi.Define, such as a queue. If the application
+encrypts its values or has a Codec of its own, start runs with the application.
+
+With --id the start is idempotent while the run is active: starting again returns that run.`,
+		Example: `  kagzi runs start sign-up --input '"ada"' --id sign-up-ada
+  kagzi runs start checkout --input '{"order": 42}' --queue shop --wait
+  jq -n '{order: 42}' | kagzi runs start checkout --input -`,
+		Args: command.Exactly("WORKFLOW"),
+	}
+	fs := c.Flags()
+	fs.StringVarP(&s.input, "input", "i", "", "the input as `JSON`; @FILE reads a file, - standard input; "+
+		"default: null")
+	fs.StringVar(&s.id, "id", "", "the `ID` of the run, unique among the active ones")
+	fs.StringVarP(&s.queue, "queue", "q", "", "the queue `NAME`; default: \"default\"")
+	fs.IntVar(&s.version, "version", 0, "the `VERSION` of the workflow; default: the worker's")
+	fs.IntVar(&s.priority, "priority", 0, "`N` from 1, which goes first, to 4; default: 3")
+	fs.StringVar(&s.delay, "delay", "", "start no sooner than after this `DURATION`: 30s, 2h, 7d")
+	fs.StringVar(&s.at, "at", "", "start no sooner than at this `TIME`: 2026-10-01T08:00:00Z")
+	fs.StringVar(&s.runTimeout, "run-timeout", "", "end the run after this `DURATION`")
+	fs.StringArrayVarP(&s.metadata, "metadata", "m", nil, "a tag, as `NAME=VALUE`; may be repeated")
+	fs.StringArrayVar(&s.headers, "header", nil, "a header, as `NAME=VALUE`; may be repeated")
+	fs.StringVar(&s.key, "key", "", "the `KEY` by which limits count the run")
+	fs.StringVar(&s.group, "group", "", "the `GROUP` of which one run at a time is executed")
+	fs.BoolVar(&s.wait, "wait", false, "wait for the end, and print the result like kagzi runs wait")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := command.FromOne(cmd.Flags(), "version", "priority"); err != nil {
+			return err
+		}
+		opts, err := s.options()
+		if err != nil {
+			return err
+		}
+		input := json.RawMessage("null")
+		if cmd.Flags().Changed("input") {
+			if input, err = p.ReadJSON("input", s.input); err != nil {
+				return err
+			}
+		}
+		client, err := p.Sender(cmd.Context())
+		if err != nil {
+			return err
+		}
+		// before the run has them
+		selection.WarnOfNames(cmd.Context(), p, client, kagzi.RunFilter{Workflow: args[0], Queue: s.queue})
+		return start(cmd.Context(), p, client, kagzi.Define[json.RawMessage, json.RawMessage](args[0]), input,
+			opts, s.wait)
+	}
+	return c
+}
+
+// options returns the options that the flags give.
+func (s *startArgs) options() (opts []kagzi.StartOption, err error) {
+	if s.id != "" {
+		opts = append(opts, kagzi.ID(s.id))
+	}
+	if s.queue != "" {
+		opts = append(opts, kagzi.Queue(s.queue))
+	}
+	if s.version != 0 {
+		opts = append(opts, kagzi.Version(s.version))
+	}
+	if s.priority != 0 {
+		opts = append(opts, kagzi.Priority(s.priority))
+	}
+	if s.key != "" {
+		opts = append(opts, kagzi.Key(s.key))
+	}
+	if s.group != "" {
+		opts = append(opts, kagzi.Group(s.group))
+	}
+	for _, d := range []struct {
+		flag, text string
+		option     func(time.Duration) kagzi.StartOption
+	}{
+		{"delay", s.delay, func(d time.Duration) kagzi.StartOption { return kagzi.Delay(d) }},
+		{"run-timeout", s.runTimeout, func(d time.Duration) kagzi.StartOption { return kagzi.Timeout(d) }},
+	} {
+		if d.text == "" {
+			continue
+		}
+		v, err := command.ParseDuration(d.flag, d.text)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, d.option(v))
+	}
+	at, err := command.ParseFuture("at", s.at, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if !at.IsZero() {
+		opts = append(opts, kagzi.At(at))
+	}
+	tags, err := command.ParsePairs("metadata", s.metadata)
+	if err != nil {
+		return nil, err
+	}
+	if tags != nil {
+		opts = append(opts, kagzi.Metadata(tags))
+	}
+	headers, err := command.ParsePairs("header", s.headers)
+	if err == nil && headers != nil {
+		opts = append(opts, kagzi.Headers(headers))
+	}
+	return opts, err
+}
+
+func start(ctx context.Context, p *command.Program, c *kagzi.Client,
+	wf kagzi.Workflow[json.RawMessage, json.RawMessage], input json.RawMessage,
+	opts []kagzi.StartOption, wait bool,
+) error {
+	run, err := kagzi.Start(ctx, c, wf, input, opts...)
+	if err != nil {
+		return err
+	}
+	if wait {
+		p.Say("Started run %s.", run.ID())
+		return waitAndPrint(ctx, p, c, run.ID())
+	}
+	if run.Existed() {
+		return p.Done(kagzi.Started{ID: run.ID(), Existed: true}, "%s is active already", run.ID())
+	}
+	return p.Done(kagzi.Started{ID: run.ID()}, "%s", run.ID())
+}
+
+func waitCommand(p *command.Program) *cobra.Command {
+	var run selection.RunArg
+	c := &cobra.Command{
+		Use:   "wait RUN",
+		Short: "Wait for the end of a run, and print its result",
+		Long: `Wait prints the result of the run as JSON once it has completed. If the run fails or is cancelled, wait
+prints the error to stderr and exits with code 1; when --timeout has passed, with code 5. With --json it prints the
+whole run. While the database is away, it keeps waiting.`,
+		Example: `  kagzi runs wait order-42 --timeout 5m
+  kagzi runs wait order-42 | jq .total`,
+		Args: run.Args(0),
+	}
+	run.Flags(c)
+	c.RunE = p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
+		ref, _ := run.Take(args)
+		return waitAndPrint(ctx, p, client, ref)
+	})
+	return c
+}
+
+func waitAndPrint(ctx context.Context, p *command.Program, c *kagzi.Client, ref kagzi.Ref) error {
+	info, err := c.Get(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if !info.Status.Ended() {
+		if err := waitForEnd(ctx, c, info); err != nil {
+			return err
+		}
+		if info, err = c.Get(ctx, info.ID); err != nil {
+			return err
+		}
+	}
+	if p.JSON {
+		err = p.PrintJSON(info)
+	} else if info.Status == kagzi.StatusCompleted {
+		err = p.Screen.Printf("%s", info.Output)
+	}
+	switch {
+	case err != nil:
+		return err
+	case info.Status == kagzi.StatusCompleted:
+		return nil
+	case p.JSON:
+		return command.ExitFailed
+	case info.Status == kagzi.StatusCancelled:
+		return fmt.Errorf("run %s was cancelled: kagzi runs log %[1]s says by whom", info.ID)
+	}
+	return fmt.Errorf("run %s failed: %s: kagzi runs get %[1]s shows its steps", info.ID,
+		explain.Failure(info.Kind, info.Error))
+}
+
+// waitForEnd returns once the run is over, whatever its end.
+func waitForEnd(ctx context.Context, c *kagzi.Client, info kagzi.RunInfo) error {
+	run, err := kagzi.Find(ctx, c, kagzi.Define[json.RawMessage, json.RawMessage](info.Workflow), info.ID)
+	if err != nil {
+		return err
+	}
+	_, err = run.Result(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if _, ended := errors.AsType[*kagzi.RunError](err); ended {
+		return nil
+	}
+	if errors.Is(err, kagzi.ErrNotFound) {
+		return err
+	}
+	now, e := c.Get(ctx, info.ID) // a result that is not JSON is none of Result's
+	if e == nil && now.Status.Ended() {
+		return nil
+	}
+	return errors.Join(err, e)
+}
+
+func signalCommand(p *command.Program) *cobra.Command {
+	var run selection.RunArg
+	var payload, key, id string
+	var by command.Cause
+	c := &cobra.Command{
+		Use:   "signal RUN SIGNAL",
+		Short: "Send a message to a run",
+		Long: `Signal stores a message for an active run. The run reads it when it waits for a signal of that name;
+until then it stays unread. kagzi runs get shows for which signal a run waits. --for is the key of Signal.For.
+
+The payload is not checked against your code. One that does not decode into the signal's type is set aside: kagzi
+runs messages shows it, and the run goes on waiting.`,
+		Example: `  kagzi runs signal order-42 approved --payload '{"by": "ada"}'
+  kagzi runs signal order-42 approved --for call-7 --message-id approval-1`,
+		Args: run.Args(1, "SIGNAL"),
+	}
+	run.Flags(c)
+	by.Flags(c.Flags())
+	c.Flags().StringVarP(&payload, "payload", "p", "", "the payload as `JSON`; @FILE reads a file, - standard input; "+
+		"default: null")
+	c.Flags().StringVar(&key, "for", "", "the `KEY` of the signal: approved/call-7 has the key call-7")
+	c.Flags().StringVar(&id, "message-id", "", "the message's `ID`: a run stores one message with it, however often "+
+		"it is sent")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		ref, rest := run.Take(args)
+		data := json.RawMessage("null")
+		var err error
+		if cmd.Flags().Changed("payload") {
+			if data, err = p.ReadJSON("payload", payload); err != nil {
+				return err
+			}
+		}
+		if name, key, keyed := strings.Cut(rest[0], "/"); keyed {
+			return command.Usagef("SIGNAL is %q: write the key behind the slash as a flag, %s --for %s", rest[0],
+				words.Shell(name), words.Shell(key))
+		}
+		signal := kagzi.DefineSignal[json.RawMessage](rest[0])
+		if cmd.Flags().Changed("for") {
+			signal = signal.For(key)
+		}
+		m := signal.With(data)
+		if id != "" {
+			m = m.WithID(kagzi.ID(id))
+		}
+		client, err := p.Sender(cmd.Context())
+		if err != nil {
+			return err
+		}
+		before, look := client.Get(cmd.Context(), ref)
+		if err := client.Signal(cmd.Context(), ref, m, by.Options()...); err != nil {
+			return err
+		}
+		if look == nil {
+			warnOfSignal(p, ref, before, signal.Name())
+		}
+		return p.Done(map[string]any{"run": ref, "signal": signal.Name()}, "sent %s to %s", signal.Name(), ref)
+	}
+	return c
+}
+
+// warnOfSignal says on stderr that the run waits for other signals than the one that it got.
+func warnOfSignal(p *command.Program, ref kagzi.Ref, before kagzi.RunInfo, name string) {
+	var others []string
+	for on := range strings.SplitSeq(before.WaitingOn, "; ") {
+		what, waits, _ := strings.Cut(on, " ")
+		switch {
+		case what == "signal" && waits == name, strings.HasSuffix(on, " more"):
+			// it may be among those that are not named
+			return
+		case what == "signal":
+			others = append(others, fmt.Sprintf("%q", waits))
+		}
+	}
+	if len(others) > 0 {
+		p.Say("%s waits for %s: it reads %q if it waits for that later.", ref, strings.Join(others, " and "), name)
+	}
+}
