@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// limitPages are about what keeps runs and steps from going on at once: limits and pauses.
+// limitPages are about limits and pauses, which keep runs and steps from going on at once.
 type limitPages struct {
 	client *kagzi.Client
 }

@@ -27,7 +27,7 @@ func refOf(text string) kagzi.Ref {
 	return kagzi.ID(text)
 }
 
-// pathOf returns the path of a run's page, for what follows.
+// pathOf returns the path of a run's page.
 func pathOf(run kagzi.RunInfo) string { return "/runs/" + string(run.ID) }
 
 // gone returns the error for a run that is not there: who deleted it, if somebody did.

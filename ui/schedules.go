@@ -8,7 +8,7 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// schedulePages are about what starts runs by the clock.
+// schedulePages are about runs that start by the clock.
 type schedulePages struct {
 	client   *kagzi.Client
 	payloads payloads

@@ -20,7 +20,7 @@ func (s *screen) May(verb Verb, object Object, id ...string) bool {
 // allows reports whether to show a button that asks for the action.
 func (s *screen) allows(a web.Action) bool { return s.Screen.May(a) }
 
-// usualChanges are what OnlyReads asks for on a page without buttons.
+// usualChanges are the changes that OnlyReads asks for on a page without buttons.
 var usualChanges = []web.Action{
 	asks(Cancel, OnRun), asks(Pause, OnLimit), asks(Set, OnQueue), asks(Trigger, OnSchedule), asks(Drain, OnWorker),
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// topicPages are about events, and about what consumes them.
+// topicPages are about events and their consumers.
 type topicPages struct {
 	client   *kagzi.Client
 	payloads payloads

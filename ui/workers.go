@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// workerPages are about what executes runs.
+// workerPages are about the workers and their code.
 type workerPages struct {
 	client *kagzi.Client
 }

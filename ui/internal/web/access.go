@@ -39,6 +39,12 @@ func (a Access) viewer(r *http.Request, asked []Action) (who Viewer, err error) 
 	return who, err
 }
 
+// name returns who that is, as Access has said; empty if it said nothing.
+func (v Viewer) name() string { return v.Actor }
+
+// rights returns what the viewer may do; nil before that is known.
+func (v Viewer) rights() func(Action) bool { return v.may }
+
 // stays returns why the viewer may see the page no longer.
 func (v Viewer) stays() error { return v.still() }
 

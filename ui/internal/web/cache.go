@@ -45,6 +45,26 @@ type Found struct {
 	Since time.Time // when looks began to fail
 }
 
+// known reports whether there is an answer, which may be an old one while the database is away.
+func (f Found) known() bool { return f.View != nil && (f.Err == nil || Away(f.Err)) }
+
+// outage says since when the database gives no answer, and why; nil if there is a new one.
+func (f Found) outage() *old {
+	if f.Err == nil {
+		return nil
+	}
+	return &old{f.At, f.Since, Sentence(f.Err)}
+}
+
+// failed returns why the last look has failed; nil if it has not.
+func (f Found) failed() error { return f.Err }
+
+// last returns the last good answer, and when it was looked up.
+func (f Found) last() (view any, at time.Time) { return f.View, f.At }
+
+// away returns since when looks fail.
+func (f Found) away() time.Time { return f.Since }
+
 const (
 	lookEvery   = time.Second
 	LookTimeout = 5 * time.Second
@@ -93,6 +113,11 @@ func (c *Cache) Get(ctx context.Context, key string, every time.Duration, do fun
 			return e.answer
 		}
 	}
+}
+
+// shared is Get for answers of the usual age.
+func (c *Cache) shared(ctx context.Context, key string, do func(context.Context) (any, error)) Found {
+	return c.Get(ctx, key, c.Every, do)
 }
 
 // keeps returns for how long an answer is shared. What waited in vain says nothing about the cost, and the database may

@@ -1,15 +1,12 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 )
 
-// changes make what forms ask for.
+// changes serve the POSTs of forms.
 type changes struct {
 	links     Links
 	access    Access
@@ -38,28 +35,19 @@ func (cs *changes) serve(w http.ResponseWriter, r *http.Request, who Viewer, c C
 		cs.failures.show(w, r, who, err)
 		return
 	}
-	done, err := cs.once.do(ctx, token, func() (Answer, error) { return c.Do(ctx, f) })
-	if err == nil && !done.Again {
+	done, err := cs.once.do(ctx, token, func() (Answer, error) { return c.make(ctx, f) })
+	if err == nil && !done.again() {
 		cs.cache.Expire()
 	}
 	switch {
 	case err != nil:
 		cs.failures.show(w, r, who, err)
 	case done.isPage():
-		s := cs.screens.of(r, who, f.Query)
-		s.shows(done.View, false)
-		cs.templates.page(w, cmp.Or(done.Code, http.StatusOK), done.Template, s)
-	case r.Header.Get("HX-Request") != "": // a dialog asks, and the page under it is to change
-		say(w, string(cs.links), done.Said)
-		to := cs.links.To(done.To)
-		if under, err := url.Parse(r.Header.Get("HX-Current-URL")); err == nil && !done.Leads &&
-			strings.HasPrefix(under.Path, string(cs.links)) && !strings.HasPrefix(under.Path, "//") {
-			to = under.RequestURI()
-		}
-		w.Header().Set("HX-Redirect", to)
+		s := cs.screens.of(r, who, f.query())
+		code, template := done.onScreen(s)
+		cs.templates.page(w, code, template, s)
 	default:
-		say(w, string(cs.links), done.Said)
-		http.Redirect(w, r, cs.links.To(done.To), http.StatusSeeOther)
+		done.lead(w, r, cs.links)
 	}
 }
 

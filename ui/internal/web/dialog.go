@@ -65,6 +65,19 @@ func (v *Dialog) RareSet() bool {
 	return slices.ContainsFunc(v.Fields, func(f Field) bool { return f.Rare && f.Value != "" })
 }
 
+// failed says why the change of the form with the token failed. The token keeps a change that was made nevertheless
+// from being made again.
+func (v *Dialog) failed(wrong error, token string) {
+	v.Refused, v.Token = "", token
+	v.Error = Sentence(wrong)
+	if v.Run != nil {
+		v.Error = WhyNot(wrong, v.Run.ID)
+	}
+	if Away(wrong) {
+		v.Error = "Postgres gave no answer, so it may have been done or not. " + v.Error
+	}
+}
+
 // Finish adds the reason to the dialog, and what was typed or asked for: the values of a link fill the fields, too.
 func (v *Dialog) Finish(q Query, typed bool) {
 	if v.To == "" {

@@ -36,6 +36,13 @@ type eventWriter struct {
 	wrote time.Time
 }
 
+func newEventWriter(w http.ResponseWriter) *eventWriter {
+	return &eventWriter{w: w, rc: http.NewResponseController(w)}
+}
+
+// close gives the connection back to its next request, without a deadline.
+func (o *eventWriter) close() { _ = o.rc.SetWriteDeadline(time.Time{}) }
+
 func (o *eventWriter) write(events []byte) error {
 	if len(events) == 0 {
 		if time.Since(o.wrote) < quietFor {

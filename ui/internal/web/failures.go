@@ -50,7 +50,7 @@ func (f *failures) show(w http.ResponseWriter, r *http.Request, who Viewer, err 
 	switch {
 	case v.Code >= 500 && Away(err):
 		v.Code, v.Away, v.Title = http.StatusServiceUnavailable, true, "Postgres gives no answer"
-		v.Since = f.cache.Peek(QueryOf(r, r.URL.Query()).key()).Since
+		v.Since = f.cache.Peek(QueryOf(r, r.URL.Query()).key()).away()
 		w.Header().Set("Retry-After", "2")
 	case v.Code >= 500:
 		v.Title = "Something is wrong"

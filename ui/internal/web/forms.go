@@ -61,7 +61,7 @@ func (fs forms) changes() (changes []Change) {
 			Do: func(ctx context.Context, f Form) (Answer, error) {
 				about := c.Action.of(f.object())
 				if c.About != nil {
-					for _, about = range c.About(f.Query) {
+					for _, about = range c.About(f.query()) {
 						break
 					}
 				}
@@ -75,8 +75,7 @@ func (fs forms) changes() (changes []Change) {
 					return fs.again(ctx, c, f, err)
 				}
 				if !done.isPage() {
-					fs.log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.Actor, "change",
-						about.String(), "reason", f.Reason())
+					f.note(ctx, fs.log, about.String())
 				}
 				return done, nil
 			},
@@ -97,7 +96,7 @@ func (fs forms) again(ctx context.Context, c ChangeForm, f Form, wrong error) (A
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), againTimeout)
 	defer cancel()
-	v, err := c.Show(ctx, f.Query)
+	v, err := c.Show(ctx, f.query())
 	if err != nil && !Away(err) { // such as a run that was deleted meanwhile
 		return Answer{}, wrong
 	}
@@ -105,16 +104,11 @@ func (fs forms) again(ctx context.Context, c ChangeForm, f Form, wrong error) (A
 		v = &Dialog{Title: "Not done yet", Do: "Try again", Back: "/", Unasked: true, Fields: f.hidden()}
 		v.Finish(f.empty(), false)
 	} else {
-		v.Finish(f.Query, true)
+		v.Finish(f.query(), true)
 	}
-	v.Refused, v.Token = "", f.Get(FormToken) // what was done nevertheless is not done again
-	v.Error = Sentence(wrong)
-	if v.Run != nil {
-		v.Error = WhyNot(wrong, v.Run.ID)
-	}
+	v.failed(wrong, f.Get(FormToken))
 	if Away(wrong) {
 		code = http.StatusServiceUnavailable
-		v.Error = "Postgres gave no answer, so it may have been done or not. " + v.Error
 	}
 	return Answer{Template: "change", View: v, Code: code, Again: true}, nil
 }

@@ -41,7 +41,7 @@ func (o *once) do(ctx context.Context, token string, change func() (Answer, erro
 	}
 	s.err = errPanicked // for those who wait, if change panics
 	defer func() {
-		if s.err != nil || s.answer.Again {
+		if s.err != nil || s.answer.again() {
 			o.forget(token)
 		}
 		close(s.done)

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"context"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -93,7 +95,7 @@ type Form struct {
 
 // formOf returns the form of a POST that was read.
 func formOf(r *http.Request, who Viewer, access Access) Form {
-	return Form{QueryOf(r, r.Form), who.Actor, r, access}
+	return Form{QueryOf(r, r.Form), who.name(), r, access}
 }
 
 // Allow returns the error of the first Action that is refused to the sender of the form.
@@ -101,6 +103,14 @@ func (f Form) Allow(actions ...Action) error { return f.access.Allow(f.r, action
 
 // path returns the path that the form was sent to.
 func (f Form) path() string { return f.r.URL.Path }
+
+// query returns the fields and the path of the form.
+func (f Form) query() Query { return f.Query }
+
+// note logs that the form has made the change.
+func (f Form) note(ctx context.Context, log *slog.Logger, change string) {
+	log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.Actor, "change", change, "reason", f.Reason())
+}
 
 // Reason is what the form says why.
 func (f Form) Reason() string { return f.Get("reason") }
@@ -116,7 +126,7 @@ func (f Form) Options(more ...kagzi.ChangeOption) []kagzi.ChangeOption {
 	return more
 }
 
-// hidden returns what was typed as fields that are out of sight.
+// hidden returns the typed values as fields that are out of sight.
 func (f Form) hidden() (fields []Field) {
 	for name, values := range f.r.PostForm {
 		for _, value := range values {
@@ -131,7 +141,7 @@ func (f Form) hidden() (fields []Field) {
 // FormToken is the name of the field that tells one form that was shown from another.
 const FormToken = "form"
 
-// token returns what distinguishes the form from all others; empty if it says nothing. Two actors have different ones:
+// token returns a text that no other form has; empty if the form has none. Two actors have different ones:
 // none gets the answer of the other.
 func (f Form) token() (string, error) {
 	token := f.Get(FormToken)

@@ -110,7 +110,7 @@ func (r *renderings) of(s *Screen, p Page, render func(to *bytes.Buffer, p Page,
 	asking := s.asking(func(a Action, ok bool) {
 		one.asked, one.allowed = append(one.asked, a), append(one.allowed, ok)
 	})
-	for _, name := range p.Live {
+	for _, name := range p.regions() {
 		var html bytes.Buffer
 		if err := render(&html, p, name, asking); err != nil {
 			return nil, fmt.Errorf("region %s: %w", name, err)

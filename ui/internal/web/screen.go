@@ -1,6 +1,7 @@
 package web
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -25,7 +26,7 @@ type Screen struct {
 	may       func(Action) bool
 	asked     int      // changes that this page may have buttons for
 	allowed   int      // those of them that Access allows
-	usual     []Action // what OnlyReads asks for on a page without buttons
+	usual     []Action // for OnlyReads, on a page without buttons
 }
 
 // An old says why a page shows an old answer.
@@ -33,6 +34,12 @@ type old struct {
 	At    time.Time // when the answer was good
 	Since time.Time // since when there is no new one
 	Err   string
+}
+
+// event returns what a stream says of it.
+func (o *old) event() string {
+	said, _ := json.Marshal(map[string]any{"since": o.Since.UTC().Format(time.RFC3339), "text": o.Err}) // strings
+	return string(said)
 }
 
 // May reports whether to show the button of a change.
@@ -100,10 +107,22 @@ type screens struct {
 func (f screens) of(r *http.Request, who Viewer, q Query) *Screen {
 	section, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	return &Screen{
-		Query: q, Namespace: f.namespace, Actor: who.Actor, ReadOnly: f.access.ReadOnly(), section: section,
-		may: who.may, parts: map[string]any{}, usual: f.usual,
+		Query: q, Namespace: f.namespace, Actor: who.name(), ReadOnly: f.access.ReadOnly(), section: section,
+		may: who.rights(), parts: map[string]any{}, usual: f.usual,
 	}
 }
+
+// query returns the path and the fields of the request.
+func (s *Screen) query() Query { return s.Query }
+
+// says lets the page say what the last change did.
+func (s *Screen) says(text string) { s.Said = text }
+
+// lives reports whether the page has a stream.
+func (s *Screen) lives() bool { return s.Live }
+
+// outage returns why the page shows an old answer; nil if it does not.
+func (s *Screen) outage() *old { return s.Old }
 
 // shows puts a view into the screen.
 func (s *Screen) shows(view any, live bool) { s.V, s.Live = view, live }

@@ -1,5 +1,5 @@
-// Package web serves pages and knows none of them: routes and who may take them, the cache that shares what pages look
-// up, the streams that keep open pages up to date, forms and what they change, templates, static files, and the errors
+// Package web serves pages and knows none of them: routes and who may take them, the cache that shares the answers of
+// looks, the streams that keep open pages up to date, forms and their changes, templates, static files, and the errors
 // that a page shows. The pages stand in package ui.
 package web
 
@@ -98,27 +98,13 @@ func (s *Site) handler(routes Routes, elsewhere Action) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /static/{hash}/{file...}", s.assets.serve)
 	for _, h := range routes.Handlers {
-		mux.HandleFunc("GET "+exact(h.Path), s.guard.before(h.Action, nil, func(w http.ResponseWriter,
-			r *http.Request, who Viewer,
-		) {
-			if err := h.Serve(w, r); err != nil {
-				s.failures.show(w, r, who, err)
-			}
-		}))
+		h.on(mux, s.guard, s.failures.show)
 	}
 	for _, p := range routes.Pages {
-		mux.HandleFunc("GET "+exact(p.Path), s.guard.before(p.Action, p.About, func(w http.ResponseWriter,
-			r *http.Request, who Viewer,
-		) {
-			s.page(w, r, who, p)
-		}))
+		p.on(mux, s.guard, s.page)
 	}
 	for _, c := range routes.Changes {
-		mux.HandleFunc("POST "+exact(c.Path), s.guard.before(c.Action, c.About, func(w http.ResponseWriter,
-			r *http.Request, who Viewer,
-		) {
-			s.changes.serve(w, r, who, c)
-		}))
+		c.on(mux, s.guard, s.changes.serve)
 	}
 	mux.HandleFunc("/", s.guard.before(elsewhere, nil, s.failures.notFound))
 	return sameSite(clean(string(s.links), mux), s.failures.show)
@@ -138,8 +124,8 @@ func (s *Site) page(w http.ResponseWriter, r *http.Request, who Viewer, p Page) 
 	}
 	_, wait := q.all("wait") // without a script there is no stream
 	s.looks.parts(r.Context(), screen, p, wait)
-	screen.Said = said(w, r, string(s.links))
-	s.render.page(w, http.StatusOK, p.Template, screen)
+	screen.says(said(w, r, string(s.links)))
+	s.render.page(w, http.StatusOK, p.file(), screen)
 }
 
 // ServeHTTP sets the headers that every answer has, and hands the request to its route with the path behind the site's.

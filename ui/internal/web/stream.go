@@ -3,7 +3,6 @@ package web
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -82,9 +81,9 @@ func (l *streamer) serve(w http.ResponseWriter, r *http.Request, who Viewer, p P
 	w.WriteHeader(http.StatusOK)
 	ctx, cancel := context.WithTimeout(r.Context(), streamFor)
 	defer cancel()
-	out := &eventWriter{w: w, rc: http.NewResponseController(w)}
+	out := newEventWriter(w)
 	live := liveScreen{by: l, p: p, s: s, who: who, sent: map[string]uint64{}}
-	defer out.rc.SetWriteDeadline(time.Time{}) //nolint:errcheck // for the next request of the connection
+	defer out.close()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for out.write(live.refresh(ctx)) == nil && !live.ended {
@@ -128,18 +127,18 @@ func (l *liveScreen) refresh(ctx context.Context) []byte {
 		l.outage(&events, l.by.looks.outage(l.s, err))
 		return events.Bytes()
 	}
-	l.outage(&events, l.s.Old)
-	l.by.looks.parts(ctx, l.s, l.p, l.s.Old == nil)
+	l.outage(&events, l.s.outage())
+	l.by.looks.parts(ctx, l.s, l.p, l.s.outage() == nil)
 	regions, err := l.by.rendered.of(l.s, l.p, l.by.templates.region)
 	if err != nil {
-		l.by.log.Error("kagzi: the dashboard cannot show a region", "template", l.p.Template, "err", err)
+		l.by.log.Error("kagzi: the dashboard cannot show a region", "template", l.p.file(), "err", err)
 		l.ended = true
 		return nil
 	}
-	for i, name := range l.p.Live {
+	for i, name := range l.p.regions() {
 		regions[i].event(&events, name, l.sent)
 	}
-	if !l.s.Live {
+	if !l.s.lives() {
 		event(&events, "settled", nil)
 		l.ended = true
 	}
@@ -150,8 +149,7 @@ func (l *liveScreen) refresh(ctx context.Context) []byte {
 func (l *liveScreen) outage(events *bytes.Buffer, o *old) {
 	text := ""
 	if o != nil {
-		said, _ := json.Marshal(map[string]any{"since": o.Since.UTC().Format(time.RFC3339), "text": o.Err}) // strings
-		text = string(said)
+		text = o.event()
 	}
 	if text == l.out {
 		return

@@ -63,5 +63,5 @@ func (t *templates) page(w http.ResponseWriter, code int, name string, s *Screen
 
 // region writes a live region of a page.
 func (t *templates) region(to *bytes.Buffer, p Page, name string, s *Screen) error {
-	return t.byPage[p.Template].ExecuteTemplate(to, name, t.data(s))
+	return t.byPage[p.file()].ExecuteTemplate(to, name, t.data(s))
 }
