@@ -9,13 +9,19 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// auditPages are the page of the audit log.
-func (d *dashboard) auditPages() []page {
-	return []page{{
-		path: "/audit", action: Action{Verb: View, Object: OnAudit}, template: "audit", live: []string{"audit-rows"},
-		look: d.audit,
+// An auditPage is the audit log.
+type auditPage struct {
+	client *kagzi.Client
+}
+
+// pages are that page.
+func (p *auditPage) pages() []web.Page {
+	return []web.Page{{
+		Path: "/audit", Action: asks(View, OnAudit), Template: "audit", Live: []string{"audit-rows"},
+		Look: p.audit,
 	}}
 }
 
@@ -97,27 +103,27 @@ func auditRowOf(e kagzi.AuditEntry) auditRow {
 	return r
 }
 
-func (d *dashboard) audit(ctx context.Context, q query) (any, error) {
+func (p *auditPage) audit(ctx context.Context, q web.Query) (any, error) {
 	v := auditList{
-		Kinds: auditKinds, Filtered: q.has("kind", "name", "queue", "action", "actor", "since", "until"),
-		First: q.get("after") == "",
+		Kinds: auditKinds, Filtered: q.Has("kind", "name", "queue", "action", "actor", "since", "until"),
+		First: q.Get("after") == "",
 	}
 	f := kagzi.AuditFilter{
-		Kind: kagzi.AuditKind(q.get("kind")), Name: q.get("name"), Queue: q.get("queue"), Action: q.get("action"),
-		Actor: q.get("actor"), After: q.get("after"), Limit: auditRows + 1,
+		Kind: kagzi.AuditKind(q.Get("kind")), Name: q.Get("name"), Queue: q.Get("queue"), Action: q.Get("action"),
+		Actor: q.Get("actor"), After: q.Get("after"), Limit: auditRows + 1,
 	}
 	if f.Kind != "" && !slices.Contains(auditKinds, f.Kind) {
-		return nil, badRequest("The log has no kind %q.", f.Kind)
+		return nil, web.BadRequest("The log has no kind %q.", f.Kind)
 	}
 	for field, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		var err error
-		if *to, err = past(q.get(field), time.Now()); err != nil {
+		if *to, err = past(q.Get(field), time.Now()); err != nil {
 			return nil, err
 		}
 	}
-	entries, err := d.client.Audit(ctx, f)
+	entries, err := p.client.Audit(ctx, f)
 	if errors.Is(err, kagzi.ErrNotFound) {
-		return nil, badRequest("The page before this one has gone: begin again with the newest changes.")
+		return nil, web.BadRequest("The page before this one has gone: begin again with the newest changes.")
 	}
 	if err != nil {
 		return nil, err
@@ -143,8 +149,8 @@ type changes struct {
 }
 
 // changed returns the last changes of an object.
-func (d *dashboard) changed(ctx context.Context, kind kagzi.AuditKind, name string) (c changes, err error) {
-	entries, err := d.client.Audit(ctx, kagzi.AuditFilter{Kind: kind, Name: name, Limit: lastChanges + 1})
+func changed(ctx context.Context, client *kagzi.Client, kind kagzi.AuditKind, name string) (c changes, err error) {
+	entries, err := client.Audit(ctx, kagzi.AuditFilter{Kind: kind, Name: name, Limit: lastChanges + 1})
 	shown, more := bounded(entries, lastChanges)
 	for _, e := range shown {
 		c.Entries = append(c.Entries, auditRowOf(e))

@@ -120,7 +120,7 @@ func TestAuditPages(t *testing.T) {
 			}
 		}
 	}
-	s.d.cache.expire()
+	s.web.Cache.Expire()
 	page := s.mustGet("/audit")
 	wantAll(t, "first", page, "Older", "&lt;script&gt;", `href="/kagzi/queues/`+url.PathEscape(hostile)+`"`)
 	wantNone(t, "first", page, hostile, "Newest")

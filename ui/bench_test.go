@@ -18,6 +18,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/localpg"
 	"github.com/kagzi/kagzi/ui/internal/demo"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // benchNamespace returns a client of a durable server with BENCH_RUNS runs (zero: 100,000) of the last 30 days, without
@@ -92,10 +93,7 @@ func BenchmarkPages(b *testing.B) {
 //	BENCH_RUNS=2000000 go test -run '^$' -bench Throughput -benchtime 10x .
 func BenchmarkThroughput(b *testing.B) {
 	_, client := benchNamespace(b)
-	d, err := newDashboard(client, Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	rates := &throughput{client: client}
 	for _, c := range []struct {
 		name string
 		ago  int64 // minutes since all ends were counted
@@ -104,9 +102,9 @@ func BenchmarkThroughput(b *testing.B) {
 			best := time.Hour
 			for b.Loop() {
 				now := time.Now().Unix() / 60
-				d.rates.counted, d.rates.among = now-1, now-c.ago
+				rates.counted, rates.among = now-1, now-c.ago
 				begun := time.Now()
-				if _, err := d.throughput(b.Context(), query{}); err != nil {
+				if _, err := rates.look(b.Context(), web.Query{}); err != nil {
 					b.Fatal(err)
 				}
 				best = min(best, time.Since(begun))

@@ -1,74 +1,30 @@
 package ui
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
-
-func TestFewLooksAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c cache
-		var under, most, busy atomic.Int64
-		look := func(ctx context.Context) (any, error) {
-			// A look within a look is a part of it.
-			f := c.get(ctx, "within"+fmt.Sprint(under.Load()), time.Hour, func(context.Context) (any, error) {
-				return 1, nil
-			})
-			for n := under.Add(1); n > most.Load(); {
-				most.Store(n)
-			}
-			time.Sleep(time.Second)
-			under.Add(-1)
-			return f.view, f.err
-		}
-		for i := range 100 {
-			go func() {
-				if f := c.get(t.Context(), fmt.Sprint(i), time.Second, look); errors.Is(f.err, errBusy) && away(f.err) {
-					busy.Add(1)
-				} else if f.view != 1 {
-					t.Errorf("a look has found %+v", f)
-				}
-			}()
-		}
-		time.Sleep(lookTimeout + time.Second)
-		synctest.Wait()
-		if most.Load() != mostLooks || under.Load() != 0 {
-			t.Errorf("%d looks were under way at once", most.Load())
-		}
-		if n := busy.Load(); n > 100-5*mostLooks || n < 100-6*mostLooks { // the last four come when the others give up
-			t.Errorf("%d of 100 gave up", n)
-		}
-		if f := c.get(t.Context(), "later", time.Second, look); f.err != nil {
-			t.Errorf("afterwards: %v", f.err)
-		}
-	})
-}
 
 func TestLongAddressesAndTokensAreRefused(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
 	run := kit.Begin(k, echo, "x")
 	for _, path := range []string{"/runs?error=", "/runs/" + string(run.ID()) + "?open=", "/schedules/", "/find?q="} {
-		if r := s.get(path + strings.Repeat("x", maxAddress)); r.StatusCode != http.StatusRequestURITooLong {
+		if r := s.get(path + strings.Repeat("x", web.MaxAddress)); r.StatusCode != http.StatusRequestURITooLong {
 			t.Errorf("%s: %s", path, r.Status)
 		}
 	}
-	s.refused(http.StatusBadRequest, "too long", runPath(run)+"cancel", "form", strings.Repeat("x", maxToken+1))
-	if n := len(s.d.once.sent); n != 0 {
-		t.Errorf("%d forms are kept", n)
-	}
+	s.refused(http.StatusBadRequest, "too long", runPath(run)+"cancel", "form", strings.Repeat("x", 101))
 }
 
 // weight returns the size of a node as it is shown.
@@ -81,7 +37,7 @@ func weight(n *node) (bytes int) {
 }
 
 func TestLargePayloadsAreShownInPart(t *testing.T) {
-	d := &dashboard{}
+	var all payloads
 	long := strings.Repeat("é", 1<<20)
 	object, texts := map[string]string{}, []string{}
 	for i := range 2000 {
@@ -105,7 +61,7 @@ func TestLargePayloadsAreShownInPart(t *testing.T) {
 		"texts":  as(texts),
 		"many":   "[" + strings.Repeat("1,", 1<<20) + "1]",
 	} {
-		p := d.payload(json.RawMessage(data), "/raw")
+		p := all.show(json.RawMessage(data), "/raw")
 		if p.Root == nil || !p.Cut || p.Raw == "" {
 			t.Errorf("%s: %+v", name, p)
 			continue
@@ -114,14 +70,14 @@ func TestLargePayloadsAreShownInPart(t *testing.T) {
 			t.Errorf("%s: %d bytes are shown", name, n)
 		}
 	}
-	if p := d.payload(json.RawMessage(`{"a":[1,"é",null,true,{"b":1.50}]}`), ""); p.Cut || weight(p.Root) != len("a")+1+
+	if p := all.show(json.RawMessage(`{"a":[1,"é",null,true,{"b":1.50}]}`), ""); p.Cut || weight(p.Root) != len("a")+1+
 		len("é")+len("nulltrue")+1+len("1.50")+len("01234") {
 		t.Errorf("a small one is cut: %d", weight(p.Root))
 	}
 }
 
 func TestPagesOfHugeRunsAreBounded(t *testing.T) {
-	s := newSite(kit.New(t), Config{})
+	k := kit.New(t)
 	began := time.Now().Add(-time.Hour)
 	attempt := func(name string, n int) kagzi.StepAttempt {
 		return kagzi.StepAttempt{
@@ -147,23 +103,25 @@ func TestPagesOfHugeRunsAreBounded(t *testing.T) {
 				CreatedAt: began,
 			},
 		}
-		q := query{url: "/runs/x"}
+		q := web.Query{URL: "/runs/x"}
 		h := newHistory("", all, nil)
 		h.payloads.add(all, false)
 		chosen, err := choose(q, h.steps)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.Timeline = chosen.timeline(v, time.Now())
-		if v.Steps, err = chosen.table(t.Context(), s.d, v, h); err != nil {
+		v.Timeline = chosen.timeline(lanes{v.Run, v.Log, v.Messages, v.workers}, time.Now())
+		if v.Steps, err = (&runPage{}).table(t.Context(), chosen, v.Run, v.workers, h); err != nil {
 			t.Fatal(err)
 		}
-		var page bytes.Buffer
-		if err := s.d.templates["run"].ExecuteTemplate(&page, "layout", &screen{V: v, Query: q}); err != nil {
-			t.Fatal(err)
-		}
-		if page.Len() > 4<<20 {
-			t.Errorf("%s: the page has %d KiB", name, page.Len()>>10)
+		shown := newSite(k, Config{}, func(c *web.Config) {
+			c.Routes.Pages = []web.Page{{
+				Path: "/runs/x", Action: asks(View, OnOverview), Template: "run",
+				Look: func(context.Context, web.Query) (any, error) { return v, nil },
+			}}
+		})
+		if n := len(shown.mustGet("/runs/x")); n > 4<<20 {
+			t.Errorf("%s: the page has %d KiB", name, n>>10)
 		}
 	}
 }

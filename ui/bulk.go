@@ -3,13 +3,14 @@ package ui
 import (
 	"cmp"
 	"context"
-	"errors"
+	"log/slog"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // How many runs are changed at once. The list of runs is a form of chosen runs, or of all that its filter selects. A
@@ -27,12 +28,18 @@ const (
 	shownRuns   = 20
 )
 
-// bulkChanges are the changes of many runs, each with an Action of its own.
-func (d *dashboard) bulkChanges() (changes []change) {
+// bulkForms change many runs at once.
+type bulkForms struct {
+	client *kagzi.Client
+	log    *slog.Logger
+}
+
+// changes are those of all verbs, each with an Action of its own.
+func (b *bulkForms) changes() (changes []web.Change) {
 	for _, v := range bulkVerbs() {
-		changes = append(changes, change{
-			path: "/runs/bulk/" + string(v.verb), action: Action{Verb: v.verb, Object: OnRun},
-			do: func(ctx context.Context, f form) (answer, error) { return d.bulk(ctx, v, f) },
+		changes = append(changes, web.Change{
+			Path: "/runs/bulk/" + string(v.verb), Action: asks(v.verb, OnRun),
+			Do: func(ctx context.Context, f web.Form) (web.Answer, error) { return b.bulk(ctx, v, f) },
 		})
 	}
 	return changes
@@ -49,19 +56,22 @@ type bulkPage struct {
 	To     string
 	From   string // the filter of the list that it comes from
 	Error  string
-	Fields []field
+	Fields []web.Field
 
-	Filter  string // of all that match; empty if the runs are named
-	Runs    []kagzi.RunID
-	Matched int
-	More    bool // there are more than Matched
-	Would   int
-	Skipped []because
-	Sample  []planned
-
+	bulkPlan
 	State bulkState
+}
 
+// A bulkPlan is which runs would be changed.
+type bulkPlan struct {
+	Filter   string   // of all that match; empty if the runs are named
 	Criteria []string // of the filter, in words; empty if the runs were chosen one by one
+	Runs     []kagzi.RunID
+	Matched  int
+	More     bool // there are more than Matched
+	Would    int
+	Skipped  []because
+	Sample   []planned
 }
 
 // A because is a reason with the number of runs that it concerns.
@@ -86,60 +96,61 @@ func (p *bulkPage) LeftOut() int { return p.Matched - p.Would }
 func (p *bulkPage) Back() string { return strings.TrimSuffix("/runs?"+p.From, "?") }
 
 // bulk answers a step of a change of many runs.
-func (d *dashboard) bulk(ctx context.Context, v bulkVerb, f form) (answer, error) {
-	p := &bulkPage{Verb: v, Danger: v.danger, Says: v.says, To: "/runs/bulk/" + string(v.verb), Filter: f.get("filter")}
-	p.From = cmp.Or(f.get("from"), p.Filter)
-	calls, err := v.read(d, f)
+func (b *bulkForms) bulk(ctx context.Context, v bulkVerb, f web.Form) (web.Answer, error) {
+	p := &bulkPage{Verb: v, Danger: v.danger, Says: v.says}
+	p.To, p.Filter = "/runs/bulk/"+string(v.verb), f.Get("filter")
+	p.From = cmp.Or(f.Get("from"), p.Filter)
+	calls, err := v.read(b, f)
 	if err != nil {
-		if statusOf(err) != 400 {
-			return answer{}, err
+		if web.StatusOf(err) != 400 {
+			return web.Answer{}, err
 		}
-		p.Error = sentence(err)
+		p.Error = web.Sentence(err)
 	}
-	calls = d.permitted(v.verb, calls, f)
-	if f.get("stage") == "apply" && err == nil {
-		return d.applyBulk(ctx, p, calls, f)
+	calls = permitted(v.verb, calls, f)
+	if f.Get("stage") == "apply" && err == nil {
+		return b.applyBulk(ctx, p, calls, f)
 	}
 	runs, err := chosen(f)
 	if err != nil {
-		return answer{}, err
+		return web.Answer{}, err
 	}
 	p.Runs = runs
-	if f.asked("all") {
+	if f.Asked("all") {
 		p.Criteria = criteria(p.Filter)
 	} else {
 		p.Filter = ""
 	}
-	if len(p.Runs) == 0 && !f.asked("all") {
-		return answer{}, badRequest("No run is selected. Tick some in the list, or all that match the filter.")
+	if len(p.Runs) == 0 && !f.Asked("all") {
+		return web.Answer{}, web.BadRequest("No run is selected. Tick some in the list, or all that match the filter.")
 	}
-	if p.Error != "" || len(v.ask) > 0 && !f.has(names(v.ask)...) {
+	if p.Error != "" || len(v.ask) > 0 && !f.Has(names(v.ask)...) {
 		return p.asking(f), nil
 	}
-	if err := d.plan(ctx, p, calls, f); err != nil {
-		return answer{}, err
+	if err := b.plan(ctx, p, calls, f); err != nil {
+		return web.Answer{}, err
 	}
-	return answer{template: "bulk", view: p, again: true}, nil
+	return web.Answer{Template: "bulk", View: p, Again: true}, nil
 }
 
 // chosen returns the runs that the form names, the newest first.
-func chosen(f form) (runs []kagzi.RunID, err error) {
-	for _, id := range f.values["run"] {
+func chosen(f web.Form) (runs []kagzi.RunID, err error) {
+	for _, id := range f.Values["run"] {
 		if !isRunID(id) {
-			return nil, badRequest("%q is no run ID.", first(60, id))
+			return nil, web.BadRequest("%q is no run ID.", first(60, id))
 		}
-		runs = append(runs, kagzi.RunID(canonical(id)))
+		runs = append(runs, kagzi.RunID(web.Canonical(id)))
 	}
 	slices.Sort(runs)
 	runs = slices.Compact(runs)
 	slices.Reverse(runs)
 	if len(runs) > mostNamed {
-		return nil, badRequest("At most %s runs can be named: select them by a filter.", count(mostNamed))
+		return nil, web.BadRequest("At most %s runs can be named: select them by a filter.", count(mostNamed))
 	}
 	return runs, nil
 }
 
-func names(fields []field) (out []string) {
+func names(fields []web.Field) (out []string) {
 	for _, f := range fields {
 		out = append(out, f.Name)
 	}
@@ -147,31 +158,29 @@ func names(fields []field) (out []string) {
 }
 
 // asking is the page that asks for what the plan needs.
-func (p *bulkPage) asking(f form) answer {
+func (p *bulkPage) asking(f web.Form) web.Answer {
 	p.Stage, p.Title, p.Do = "ask", title(p.Verb.verb)+" runs", "Show what would change"
-	for _, fields := range [][]field{p.Verb.ask, p.Verb.fields} {
+	for _, fields := range [][]web.Field{p.Verb.ask, p.Verb.fields} {
 		p.Fields = append(p.Fields, fields...)
 	}
 	for i := range p.Fields {
-		p.Fields[i].fill(f.values, true)
+		p.Fields[i].Fill(f.Query, true)
 	}
 	code := 0
 	if p.Error != "" {
 		code = 400
 	}
-	return answer{template: "bulk", view: p, code: code, again: true}
+	return web.Answer{Template: "bulk", View: p, Code: code, Again: true}
 }
 
-func title(v Verb) string { return strings.ToUpper(string(v[:1])) + string(v[1:]) }
-
 // plan makes the plan by a dry run.
-func (d *dashboard) plan(ctx context.Context, p *bulkPage, calls bulkCalls, f form) error {
+func (b *bulkForms) plan(ctx context.Context, p *bulkPage, calls bulkCalls, f web.Form) error {
 	p.Stage = "plan"
 	var err error
-	if f.asked("all") {
-		err = d.planAll(ctx, p, calls, f)
+	if f.Asked("all") {
+		err = b.planAll(ctx, p, calls, f)
 	} else {
-		err = d.planChosen(ctx, p, calls)
+		err = b.planChosen(ctx, p, calls)
 	}
 	if err != nil {
 		return err
@@ -184,31 +193,31 @@ func (d *dashboard) plan(ctx context.Context, p *bulkPage, calls bulkCalls, f fo
 	p.Title = title(p.Verb.verb) + " " + number + "?"
 	p.Do = title(p.Verb.verb) + " " + number
 	for _, a := range p.Verb.ask {
-		p.Fields = append(p.Fields, field{Name: a.Name, Sort: "hidden", Value: f.get(a.Name)})
+		p.Fields = append(p.Fields, web.Field{Name: a.Name, Sort: "hidden", Value: f.Get(a.Name)})
 	}
-	own := append(slices.Clone(p.Verb.fields), field{
+	own := append(slices.Clone(p.Verb.fields), web.Field{
 		Name: "reason", Label: "Reason", Sort: "text",
 		Hint: "why, for those who read the log",
 	})
 	for _, a := range own {
-		a.fill(f.values, true)
+		a.Fill(f.Query, true)
 		p.Fields = append(p.Fields, a)
 	}
 	return nil
 }
 
 // planAll tries the change of all runs that the filter selects. If there are few, their IDs take the filter's place.
-func (d *dashboard) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f form) error {
+func (b *bulkForms) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f web.Form) error {
 	values, err := url.ParseQuery(p.Filter)
 	if err != nil {
-		return badRequest("The filter cannot be read.")
+		return web.BadRequest("The filter cannot be read.")
 	}
-	q := query{f.path, values, ""}
-	if id := q.get("id"); isRunID(id) { // RunFilter has only the application's own ID
+	q := web.Query{Path: f.Path, Values: values}
+	if id := q.Get("id"); isRunID(id) { // RunFilter has only the application's own ID
 		p.Runs, p.Filter = []kagzi.RunID{kagzi.RunID(id)}, ""
-		return d.planChosen(ctx, p, calls)
+		return b.planChosen(ctx, p, calls)
 	}
-	rf, err := q.runFilter(time.Now())
+	rf, err := runFilter(q, time.Now())
 	if err != nil {
 		return err
 	}
@@ -218,7 +227,7 @@ func (d *dashboard) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f
 	if p.Verb.stops {
 		rf.Status = slices.DeleteFunc(rf.Status, func(s kagzi.Status) bool { return s == kagzi.StatusCancelled })
 		if len(rf.Status) == 0 {
-			return badRequest("Runs that are cancelled already cannot be cancelled again.")
+			return web.BadRequest("Runs that are cancelled already cannot be cancelled again.")
 		}
 	}
 	rf.Limit = mostNamed + 1
@@ -229,7 +238,7 @@ func (d *dashboard) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f
 		return err
 	}
 	p.More = err != nil || would.Matched > mostNamed
-	if err := d.sampleOf(ctx, p, rf, would); err != nil {
+	if err := b.sampleOf(ctx, p, rf, would); err != nil {
 		return err
 	}
 	p.summarize(would)
@@ -238,14 +247,14 @@ func (d *dashboard) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f
 		return nil
 	}
 	p.Filter = fixed(q, rf)
-	p.State.Total = d.total(ctx, rf)
+	p.State.Total = b.total(ctx, rf)
 	return nil
 }
 
 // sampleOf shows the first runs of a plan.
-func (d *dashboard) sampleOf(ctx context.Context, p *bulkPage, rf kagzi.RunFilter, would kagzi.BulkResult) error {
+func (b *bulkForms) sampleOf(ctx context.Context, p *bulkPage, rf kagzi.RunFilter, would kagzi.BulkResult) error {
 	rf.Limit = shownRuns
-	list, err := d.client.List(ctx, rf)
+	list, err := b.client.List(ctx, rf)
 	for _, r := range list {
 		skip, left := would.Skipped[r.ID]
 		if !left && !slices.Contains(would.Changed, r.ID) {
@@ -253,7 +262,7 @@ func (d *dashboard) sampleOf(ctx context.Context, p *bulkPage, rf kagzi.RunFilte
 		}
 		row := planned{RunInfo: r}
 		if left {
-			row.Skip = whyNot(skip, r.ID)
+			row.Skip = web.WhyNot(skip, r.ID)
 		}
 		p.Sample = append(p.Sample, row)
 	}
@@ -261,11 +270,11 @@ func (d *dashboard) sampleOf(ctx context.Context, p *bulkPage, rf kagzi.RunFilte
 }
 
 // total counts the runs of a filter; zero if that takes too long.
-func (d *dashboard) total(ctx context.Context, rf kagzi.RunFilter) (n int) {
+func (b *bulkForms) total(ctx context.Context, rf kagzi.RunFilter) (n int) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	rf.Limit = 0
-	counts, err := d.client.Counts(ctx, rf, kagzi.ByStatus)
+	counts, err := b.client.Counts(ctx, rf, kagzi.ByStatus)
 	if err != nil {
 		return 0
 	}
@@ -276,11 +285,11 @@ func (d *dashboard) total(ctx context.Context, rf kagzi.RunFilter) (n int) {
 }
 
 // fixed returns the filter with its times as moments, so that it selects the same runs until the end.
-func fixed(q query, rf kagzi.RunFilter) string {
+func fixed(q web.Query, rf kagzi.RunFilter) string {
 	values := url.Values{}
 	for _, name := range runFields {
-		if q.get(name) != "" {
-			values[name] = q.values[name]
+		if q.Get(name) != "" {
+			values[name] = q.Values[name]
 		}
 	}
 	for name, t := range map[string]time.Time{
@@ -299,8 +308,8 @@ func fixed(q query, rf kagzi.RunFilter) string {
 }
 
 // planChosen tries the change of the runs that are named.
-func (d *dashboard) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls) error {
-	list, err := d.client.List(ctx, kagzi.RunFilter{IDs: p.Runs, Limit: len(p.Runs)})
+func (b *bulkForms) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls) error {
+	list, err := b.client.List(ctx, kagzi.RunFilter{IDs: p.Runs, Limit: len(p.Runs)})
 	if err != nil {
 		return err
 	}
@@ -327,7 +336,7 @@ func (d *dashboard) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls
 	for _, r := range list[:min(len(list), shownRuns)] {
 		row := planned{RunInfo: r}
 		if err := would.Skipped[r.ID]; err != nil {
-			row.Skip = whyNot(err, r.ID)
+			row.Skip = web.WhyNot(err, r.ID)
 		}
 		p.Sample = append(p.Sample, row)
 	}
@@ -335,8 +344,6 @@ func (d *dashboard) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls
 	p.summarize(would)
 	return nil
 }
-
-var errCancelled = errors.New("it is cancelled already")
 
 // notTried returns why a run was not among those that a dry run tried.
 func notTried(list []kagzi.RunInfo, id kagzi.RunID) error {
@@ -354,7 +361,13 @@ func (p *bulkPage) summarize(would kagzi.BulkResult) {
 	p.Matched, p.Would = would.Matched, len(would.Changed)
 	var counts counts
 	for id, err := range would.Skipped {
-		counts.add(whyNot(err, id))
+		counts.add(web.WhyNot(err, id))
 	}
 	p.Skipped = counts
+}
+
+// did logs how many runs a request has changed.
+func (b *bulkForms) did(ctx context.Context, f web.Form, v bulkVerb, n int) {
+	b.log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.Actor, "change", string(v.verb)+" runs",
+		"runs", n, "reason", f.Reason())
 }

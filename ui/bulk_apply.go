@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 const (
@@ -80,76 +81,75 @@ func (c counts) Sum() (n int) {
 }
 
 // bulkStateOf reads the state that a form carries.
-func bulkStateOf(f form) (s bulkState) {
+func bulkStateOf(f web.Form) (s bulkState) {
 	// zero if somebody changed it
-	number := func(name string) int { n, _ := strconv.Atoi(f.get(name)); return max(n, 0) }
+	number := func(name string) int { n, _ := strconv.Atoi(f.Get(name)); return max(n, 0) }
 	s.Total, s.Changed, s.NewMore = number("total"), number("changed"), number("new-more")
 	for name, to := range map[string]*counts{"skipped": &s.Skipped, "failed": &s.Failed} {
-		for _, text := range f.values[name] {
+		for _, text := range f.Values[name] {
 			n, reason, _ := strings.Cut(text, " ")
 			if runs, err := strconv.Atoi(n); err == nil {
 				to.addN(runs, reason)
 			}
 		}
 	}
-	for _, text := range f.values["new"] {
+	for _, text := range f.Values["new"] {
 		if old, as, ok := strings.Cut(text, " "); ok && isRunID(old) && isRunID(as) {
 			s.New = append(s.New, madeRun{kagzi.RunID(old), kagzi.RunID(as)})
 		}
 	}
-	for _, id := range f.values["again"] {
+	for _, id := range f.Values["again"] {
 		if isRunID(id) {
 			s.Again = append(s.Again, kagzi.RunID(id))
 		}
 	}
-	if id := f.get("after"); isRunID(id) {
+	if id := f.Get("after"); isRunID(id) {
 		s.After = kagzi.RunID(id)
 	}
-	s.Ended, s.Last = f.asked("ended"), f.asked("last")
+	s.Ended, s.Last = f.Asked("ended"), f.Asked("last")
 	return s
 }
 
 // applyBulk changes some of the runs, and answers with a form for the rest, or with the result.
-func (d *dashboard) applyBulk(ctx context.Context, p *bulkPage, calls bulkCalls, f form) (answer, error) {
+func (b *bulkForms) applyBulk(ctx context.Context, p *bulkPage, calls bulkCalls, f web.Form) (web.Answer, error) {
 	var err error
 	if p.Runs, err = chosen(f); err != nil {
-		return answer{}, err
+		return web.Answer{}, err
 	}
 	p.State = bulkStateOf(f)
 	if p.State.Total == 0 && p.Filter == "" {
 		p.State.Total = len(p.Runs)
 	}
 	p.Stage, p.Title = "going", title(p.Verb.verb)+" runs"
-	for _, a := range slices.Concat(p.Verb.ask, p.Verb.fields, []field{{Name: "reason"}}) {
-		p.Fields = append(p.Fields, field{Name: a.Name, Sort: "hidden", Value: f.get(a.Name)})
+	for _, a := range slices.Concat(p.Verb.ask, p.Verb.fields, []web.Field{{Name: "reason"}}) {
+		p.Fields = append(p.Fields, web.Field{Name: a.Name, Sort: "hidden", Value: f.Get(a.Name)})
 	}
 	before := p.State.Done()
-	if !f.asked("stop") {
-		err = d.someOf(ctx, p, calls, f)
+	if !f.Asked("stop") {
+		err = b.someOf(ctx, p, calls, f)
 	}
 	left := len(p.Runs) > 0 || p.Filter != "" && !p.State.Ended || len(p.State.Again) > 0
 	switch {
-	case err != nil && statusOf(err) < 500:
-		return answer{}, err
+	case err != nil && web.StatusOf(err) < 500:
+		return web.Answer{}, err
 	case err != nil:
-		p.Stage, p.Error = "stopped", sentence(err)
+		p.Stage, p.Error = "stopped", web.Sentence(err)
 	case !left:
 		p.Stage = "done"
-	case f.asked("stop"):
+	case f.Asked("stop"):
 		p.Stage = "stopped"
 	}
 	if n := p.State.Done() - before; n > 0 {
-		d.log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.actor, "change", string(p.Verb.verb)+
-			" runs", "runs", n, "reason", f.reason())
+		b.did(ctx, f, p.Verb, n)
 	}
-	return answer{template: "bulk", view: p}, nil
+	return web.Answer{Template: "bulk", View: p}, nil
 }
 
 // someOf changes runs for about stepTime.
-func (d *dashboard) someOf(ctx context.Context, p *bulkPage, calls bulkCalls, f form) error {
+func (b *bulkForms) someOf(ctx context.Context, p *bulkPage, calls bulkCalls, f web.Form) error {
 	for until := time.Now().Add(stepTime); time.Now().Before(until); {
 		if len(p.Runs) == 0 && p.Filter != "" && !p.State.Ended {
-			if err := d.nextOf(ctx, p, f); err != nil {
+			if err := b.nextOf(ctx, p, f); err != nil {
 				return err
 			}
 			continue
@@ -171,12 +171,12 @@ func (d *dashboard) someOf(ctx context.Context, p *bulkPage, calls bulkCalls, f 
 }
 
 // nextOf takes the next runs that match the filter.
-func (d *dashboard) nextOf(ctx context.Context, p *bulkPage, f form) error {
+func (b *bulkForms) nextOf(ctx context.Context, p *bulkPage, f web.Form) error {
 	values, err := url.ParseQuery(p.Filter)
 	if err != nil {
-		return badRequest("The filter cannot be read.")
+		return web.BadRequest("The filter cannot be read.")
 	}
-	rf, err := query{f.path, values, ""}.runFilter(time.Now())
+	rf, err := runFilter(web.Query{Path: f.Path, Values: values}, time.Now())
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (d *dashboard) nextOf(ctx context.Context, p *bulkPage, f form) error {
 	if len(rf.Status) == 0 {
 		rf.Status = p.Verb.to
 	}
-	page, err := d.client.List(ctx, rf)
+	page, err := b.client.List(ctx, rf)
 	if err != nil {
 		return err
 	}
@@ -193,13 +193,6 @@ func (d *dashboard) nextOf(ctx context.Context, p *bulkPage, f form) error {
 	}
 	p.State.Ended = len(page) < rf.Limit
 	return nil
-}
-
-// inapplicable are the errors of a run to which a verb does not apply. It is skipped, as the bulk verbs of the library
-// do.
-var inapplicable = []error{
-	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated,
-	kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
 }
 
 // change changes the runs, some at once, and returns those that are left because of an error that is not about one run.
@@ -220,18 +213,13 @@ func (p *bulkPage) change(ctx context.Context, calls bulkCalls, runs []kagzi.Run
 	}
 	working.Wait()
 	for i, o := range outcomes {
-		if o.err != nil && statusOf(o.err) >= 500 && !applies(o.err) {
+		if o.err != nil && web.StatusOf(o.err) >= 500 && !applies(o.err) {
 			left, err = append(left, runs[i]), o.err
 			continue
 		}
 		p.note(runs[i], o.as, o.err)
 	}
 	return left, err
-}
-
-// applies reports whether an error says that a verb does not apply to a run.
-func applies(err error) bool {
-	return slices.ContainsFunc(inapplicable, func(reason error) bool { return errors.Is(err, reason) })
 }
 
 // note records what happened to a run.
@@ -242,10 +230,10 @@ func (p *bulkPage) note(id, as kagzi.RunID, err error) {
 		s.Changed++
 	case p.Verb.deletes && errors.Is(err, kagzi.ErrRunNeeded) && !s.Last && len(s.Again) < mostNamed:
 		s.Again = append(s.Again, id)
-	case applies(err), statusOf(err) == http.StatusForbidden:
-		s.Skipped.add(whyNot(err, id))
+	case applies(err), web.StatusOf(err) == http.StatusForbidden:
+		s.Skipped.add(web.WhyNot(err, id))
 	default:
-		s.Failed.add(whyNot(err, id))
+		s.Failed.add(web.WhyNot(err, id))
 	}
 	if as == "" {
 		return

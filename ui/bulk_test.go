@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // input finds the fields of a page's form that are hidden or have a value.
@@ -212,12 +213,13 @@ func TestPlanThatRunsOutOfTime(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
 	run := kit.Begin(k, echo, "x").ID()
-	p := &bulkPage{Verb: bulkVerbs()[0], Filter: "queue=default"}
+	p := &bulkPage{Verb: bulkVerbs()[0], bulkPlan: bulkPlan{Filter: "queue=default"}}
 	calls := bulkCalls{dry: func(context.Context, kagzi.RunFilter) (kagzi.BulkResult, error) {
 		tried := kagzi.BulkResult{Matched: 1, Changed: []kagzi.RunID{run}}
 		return tried, fmt.Errorf("cancel all: %w", context.DeadlineExceeded)
 	}}
-	if err := s.d.planAll(k.Ctx, p, calls, form{}); err != nil || !p.More || len(p.Sample) != 1 || p.State.Total != 1 {
+	err := s.all.bulk.planAll(k.Ctx, p, calls, web.Form{})
+	if err != nil || !p.More || len(p.Sample) != 1 || p.State.Total != 1 {
 		t.Errorf("error %v, plan %+v", err, p)
 	}
 }

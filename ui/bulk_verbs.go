@@ -3,12 +3,12 @@ package ui
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // A bulkVerb is a change of many runs.
@@ -18,12 +18,12 @@ type bulkVerb struct {
 	to        []kagzi.Status // that it applies to
 	says      string
 	danger    bool
-	activates bool    // it takes the run's ID
-	deletes   bool    // children go with their parents
-	stops     bool    // it has no effect on a run that is cancelled already
-	fields    []field // of the page that shows the plan
-	ask       []field // that must be filled before there is a plan
-	read      func(d *dashboard, f form) (bulkCalls, error)
+	activates bool        // it takes the run's ID
+	deletes   bool        // children go with their parents
+	stops     bool        // it has no effect on a run that is cancelled already
+	fields    []web.Field // of the page that shows the plan
+	ask       []web.Field // that must be filled before there is a plan
+	read      func(b *bulkForms, f web.Form) (bulkCalls, error)
 }
 
 // appliesTo reports whether a run of the status may be changed.
@@ -52,7 +52,7 @@ func bulkVerbs() []bulkVerb {
 		{
 			verb: Cancel, past: "cancelled", to: active, stops: true,
 			says: "Each run ends as cancelled, with its children. Compensations run first.", read: bulkCancel,
-			fields: []field{{
+			fields: []web.Field{{
 				Name: "grace", Label: "Grace", Sort: "text", Hint: "30s",
 				Help: "How long steps under way may go on before they are told to stop.",
 			}},
@@ -77,10 +77,10 @@ func bulkVerbs() []bulkVerb {
 			verb: Update, past: "updated", to: []kagzi.Status{kagzi.StatusPending, kagzi.StatusSleeping},
 			read: bulkUpdate,
 			says: "Each run is changed if it waits. One that a worker executes is left out.",
-			ask: []field{
+			ask: []web.Field{
 				{Name: "queue", Label: "Queue", Sort: "text", Help: "Workers of that queue claim the runs from " +
 					"now on."},
-				{Name: "priority", Label: "Priority", Sort: "select", Options: append([]option{{Label: "as it is"}},
+				{Name: "priority", Label: "Priority", Sort: "select", Options: append([]web.Option{{Label: "as it is"}},
 					priorities(0)[1:]...)},
 				{
 					Name: "due", Label: "Due", Sort: "text", Hint: "now, 2h, or 2026-10-01 08:00 (UTC)",
@@ -96,9 +96,9 @@ func bulkVerbs() []bulkVerb {
 }
 
 // permitted returns the calls without the runs that Authorize refuses.
-func (d *dashboard) permitted(verb Verb, c bulkCalls, f form) bulkCalls {
+func permitted(verb Verb, c bulkCalls, f web.Form) bulkCalls {
 	refused := func(id kagzi.RunID) error {
-		return d.allow(f.r, Action{verb, OnRun, string(id)}, Action{View, OnRun, string(id)})
+		return f.Allow(asks(verb, OnRun, string(id)), asks(View, OnRun, string(id)))
 	}
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
@@ -116,7 +116,7 @@ func (d *dashboard) permitted(verb Verb, c bulkCalls, f form) bulkCalls {
 			return would, err
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			id = kagzi.RunID(canonical(string(id)))
+			id = kagzi.RunID(web.Canonical(string(id)))
 			if err := refused(id); err != nil {
 				return "", err
 			}
@@ -125,121 +125,99 @@ func (d *dashboard) permitted(verb Verb, c bulkCalls, f form) bulkCalls {
 	}
 }
 
-// changed has no new run.
-func changed(err error) (kagzi.RunID, error) { return "", err }
+// noNew is the answer of a change that makes no run.
+func noNew(err error) (kagzi.RunID, error) { return "", err }
 
-func bulkCancel(d *dashboard, f form) (c bulkCalls, err error) {
-	opts := f.options()
-	if s := f.get("grace"); s != "" {
+func bulkCancel(b *bulkForms, f web.Form) (c bulkCalls, err error) {
+	opts := f.Options()
+	if s := f.Get("grace"); s != "" {
 		grace, err := durations.Parse(s)
 		if err != nil {
-			return c, badRequest("The grace %q is no duration: write 30s or 5m.", s)
+			return c, web.BadRequest("The grace %q is no duration: write 30s or 5m.", s)
 		}
 		opts = append(opts, kagzi.Grace(grace))
 	}
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return d.client.CancelAll(ctx, rf, kagzi.DryRun())
+			return b.client.CancelAll(ctx, rf, kagzi.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return changed(d.client.Cancel(ctx, id, opts...))
+			return noNew(b.client.Cancel(ctx, id, opts...))
 		},
 	}, nil
 }
 
-func bulkTerminate(d *dashboard, f form) (bulkCalls, error) {
+func bulkTerminate(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return d.client.TerminateAll(ctx, rf, kagzi.DryRun())
+			return b.client.TerminateAll(ctx, rf, kagzi.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return changed(d.client.Terminate(ctx, id, f.options()...))
+			return noNew(b.client.Terminate(ctx, id, f.Options()...))
 		},
 	}, nil
 }
 
-func bulkResume(d *dashboard, f form) (bulkCalls, error) {
+func bulkResume(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return d.client.ResumeAll(ctx, rf, kagzi.DryRun())
+			return b.client.ResumeAll(ctx, rf, kagzi.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return changed(d.client.Resume(ctx, id, f.options()...))
+			return noNew(b.client.Resume(ctx, id, f.Options()...))
 		},
 	}, nil
 }
 
-func bulkRestart(d *dashboard, f form) (bulkCalls, error) {
+func bulkRestart(b *bulkForms, f web.Form) (bulkCalls, error) {
 	var opts []kagzi.RestartOption
-	if f.actor != "" {
-		opts = append(opts, kagzi.Actor(f.actor))
+	if f.Actor != "" {
+		opts = append(opts, kagzi.Actor(f.Actor))
 	}
-	if f.reason() != "" {
-		opts = append(opts, kagzi.Reason(f.reason()))
+	if f.Reason() != "" {
+		opts = append(opts, kagzi.Reason(f.Reason()))
 	}
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return d.client.RestartAll(ctx, rf, kagzi.DryRun())
+			return b.client.RestartAll(ctx, rf, kagzi.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return d.client.Restart(ctx, id, opts...)
+			return b.client.Restart(ctx, id, opts...)
 		},
 	}, nil
 }
 
-func bulkUnpause(d *dashboard, f form) (bulkCalls, error) {
+func bulkUnpause(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return d.client.UnpauseRuns(ctx, rf, kagzi.DryRun())
+			return b.client.UnpauseRuns(ctx, rf, kagzi.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return changed(d.client.UnpauseRun(ctx, id, f.options()...))
+			return noNew(b.client.UnpauseRun(ctx, id, f.Options()...))
 		},
 	}, nil
 }
 
-func bulkUpdate(d *dashboard, f form) (bulkCalls, error) {
-	opts, err := updates(f.get("queue"), f.get("priority"), f.get("due"), time.Now())
-	all := append(opts, f.updateOptions()...)
+func bulkUpdate(b *bulkForms, f web.Form) (bulkCalls, error) {
+	opts, err := updates(f.Get("queue"), f.Get("priority"), f.Get("due"), time.Now())
+	all := append(opts, updateOptions(f)...)
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return d.client.UpdateAll(ctx, rf, append(opts, kagzi.DryRun())...)
+			return b.client.UpdateAll(ctx, rf, append(opts, kagzi.DryRun())...)
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return changed(d.client.Update(ctx, id, all...))
+			return noNew(b.client.Update(ctx, id, all...))
 		},
 	}, err
 }
 
-func bulkDelete(d *dashboard, f form) (bulkCalls, error) {
+func bulkDelete(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return d.client.DeleteAll(ctx, rf, kagzi.DryRun())
+			return b.client.DeleteAll(ctx, rf, kagzi.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return changed(d.client.Delete(ctx, id, f.options()...))
+			return noNew(b.client.Delete(ctx, id, f.Options()...))
 		},
 	}, nil
-}
-
-// updates reads what an update of one or many runs changes.
-func updates(queue, priority, due string, now time.Time) (opts []kagzi.UpdateOption, err error) {
-	if queue != "" {
-		opts = append(opts, kagzi.Queue(queue))
-	}
-	if priority != "" {
-		n, err := strconv.Atoi(priority)
-		if err != nil {
-			return nil, badRequest("The priority is %q: give 1 to 4.", priority)
-		}
-		opts = append(opts, kagzi.Priority(n))
-	}
-	if due != "" {
-		at, err := future(due, now)
-		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, at)
-	}
-	return opts, nil
 }

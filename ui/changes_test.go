@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // post sends a form, given as pairs of a field and its value.
@@ -273,6 +274,17 @@ func TestHiddenInputsAreNotShownInForms(t *testing.T) {
 	}
 }
 
+// seeing calls do with the screen of a page of the site.
+func seeing(s *site, do func(*screen)) {
+	s.T.Helper()
+	newSite(s.Kit, Config{}, func(c *web.Config) {
+		c.Access, c.Data = s.web.Access, func(one *web.Screen) any {
+			do(&screen{one})
+			return onScreen(one)
+		}
+	}).mustGet("/doctor")
+}
+
 func TestButtonsObeyAuthorizeAndTheStatus(t *testing.T) {
 	k := kit.New(t)
 	only := func(verbs ...Verb) *site {
@@ -284,8 +296,8 @@ func TestButtonsObeyAuthorizeAndTheStatus(t *testing.T) {
 		}})
 	}
 	titles := func(s *site, r kagzi.RunInfo) string {
-		screen := &screen{may: func(a Action) bool { _, err := s.d.authorize(nil, a); return err == nil }}
-		a := screen.RunActions(r)
+		var a actions
+		seeing(s, func(screen *screen) { a = screen.RunActions(r) })
 		var out []string
 		for _, b := range slices.Concat(a.First, a.More) {
 			out = append(out, strings.TrimSuffix(b.Title, "…"))
@@ -338,13 +350,13 @@ func TestNothingChangesWithoutAuthorizeOrFromElsewhere(t *testing.T) {
 	run := kit.Begin(k, echo, "x")
 	reading, all := newSite(k, Config{}), newSite(k, Config{Authorize: everybody})
 	before := k.Count(`SELECT count(*) FROM kagzi.run_events`)
-	for _, c := range all.d.allChanges() {
-		path := strings.NewReplacer("{id}", string(run.ID()), "{name}", "some").Replace(c.path)
+	for _, c := range all.changes() {
+		path := strings.NewReplacer("{id}", string(run.ID()), "{name}", "some").Replace(c.Path)
 		body := encoded("run", string(run.ID()), "stage", "apply", "queue", "side", "name", "x")
 		if r := reading.do(http.MethodPost, path, body); r.StatusCode != http.StatusForbidden {
 			t.Errorf("POST %s of a dashboard that only reads: %s", path, r.Status)
 		}
-		if strings.Contains(c.path, "bulk") {
+		if strings.Contains(c.Path, "bulk") {
 			continue
 		}
 		if r := reading.get(path); r.StatusCode != http.StatusForbidden {
@@ -407,14 +419,12 @@ func TestAFormOutlivesAnOutage(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	pool := dbtest.OpenPool(t, proxy.DSN())
 	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}
-	s := newSite(k, Config{Authorize: everybody})
-	s.d.patience = 300 * time.Millisecond
+	s := newSite(k, Config{Authorize: everybody}, func(c *web.Config) { c.Patience = 300 * time.Millisecond })
 	run := kit.Begin(k, echo, "x")
 	proxy.Freeze()
 	page := s.refused(http.StatusServiceUnavailable, "may have been done or not", runPath(run)+"signal", "name",
 		"app<roved", "payload", `{"n":1}`, "form", "f1")
 	says(t, page, "Try again", `name="form" value="f1"`, `name="name" value="app&lt;roved"`)
 	proxy.Unfreeze()
-	s.d.patience = formTimeout
-	s.mustPost(runPath(run)+"signal", "name", "approved", "form", "f1")
+	newSite(k, Config{Authorize: everybody}).mustPost(runPath(run)+"signal", "name", "approved", "form", "f1")
 }

@@ -7,78 +7,84 @@ import (
 	"slices"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
+// consumerForms change consumers. The library records no actor with these.
+type consumerForms struct {
+	client *kagzi.Client
+}
+
 // consumerForm is a form about one consumer. Only its name counts, so that this program needs none of its code.
-func (d *dashboard) consumerForm(verb Verb, title string, show func(kagzi.ConsumerInfo, *dialog),
-	do func(context.Context, form, kagzi.Consumer) (answer, error),
-) changeForm {
-	return changeForm{
-		path: "/consumers/{name}/" + string(verb), action: Action{Verb: verb, Object: OnConsumer},
-		show: func(ctx context.Context, q query) (*dialog, error) {
-			all, err := d.client.Consumers(ctx)
+func (p *consumerForms) consumerForm(verb Verb, title string, show func(kagzi.ConsumerInfo, *web.Dialog),
+	do func(context.Context, web.Form, kagzi.Consumer) (web.Answer, error),
+) web.ChangeForm {
+	return web.ChangeForm{
+		Path: "/consumers/{name}/" + string(verb), Action: asks(verb, OnConsumer), Slow: verb == Delete,
+		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
+			all, err := p.client.Consumers(ctx)
 			if err != nil {
 				return nil, err
 			}
-			i := slices.IndexFunc(all, func(c kagzi.ConsumerInfo) bool { return c.Name == q.path("name") })
+			i := slices.IndexFunc(all, func(c kagzi.ConsumerInfo) bool { return c.Name == q.Path("name") })
 			if i < 0 {
-				return nil, status(http.StatusNotFound, "There is no such consumer.")
+				return nil, web.Status(http.StatusNotFound, "There is no such consumer.")
 			}
-			v := &dialog{Title: title + " " + all[i].Name, Back: at("/consumers/", all[i].Name)}
+			v := &web.Dialog{Title: title + " " + all[i].Name, Back: at("/consumers/", all[i].Name)}
 			show(all[i], v)
 			return v, nil
 		},
-		do: func(ctx context.Context, f form) (answer, error) {
-			done, err := do(ctx, f, kagzi.DefineConsumer(f.path("name"), kagzi.ConsumerConfig{}))
-			if done.to == "" {
-				done.to = at("/consumers/", f.path("name"))
+		Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
+			done, err := do(ctx, f, kagzi.DefineConsumer(f.Path("name"), kagzi.ConsumerConfig{}))
+			if done.To == "" {
+				done.To = at("/consumers/", f.Path("name"))
 			}
 			return done, err
 		},
 	}
 }
 
-// consumerForms change consumers. The library records no actor with these.
-func (d *dashboard) consumerForms() []changeForm {
-	return []changeForm{
-		d.consumerForm(Trigger, "Trigger", func(c kagzi.ConsumerInfo, v *dialog) {
+// all are the forms.
+func (p *consumerForms) all() []web.ChangeForm {
+	return []web.ChangeForm{
+		p.consumerForm(Trigger, "Trigger", func(c kagzi.ConsumerInfo, v *web.Dialog) {
 			v.Do, v.Says = "Make a run due", []string{"A run of the consumer is due now, whether there are events or " +
 				"not. While one is active, another one follows it."}
 			if c.Run != "" && !c.RunStatus.Ended() {
 				v.Says = append(v.Says, "One is active at the moment.")
 			}
-			v.Fields = []field{{Name: "unless-active", Label: "Only if no run of it is active", Sort: "check"}}
-		}, func(ctx context.Context, f form, c kagzi.Consumer) (answer, error) {
-			opts := f.options()
-			if f.asked("unless-active") {
+			v.Fields = []web.Field{{Name: "unless-active", Label: "Only if no run of it is active", Sort: "check"}}
+		}, func(ctx context.Context, f web.Form, c kagzi.Consumer) (web.Answer, error) {
+			opts := f.Options()
+			if f.Asked("unless-active") {
 				opts = append(opts, kagzi.RejectActive)
 			}
-			return answer{said: "Triggered " + c.Name() + "."}, d.client.Trigger(ctx, c, opts...)
+			return web.Answer{Said: "Triggered " + c.Name() + "."}, p.client.Trigger(ctx, c, opts...)
 		}),
-		d.consumerForm(Skip, "Skip an event of", func(c kagzi.ConsumerInfo, v *dialog) {
+		p.consumerForm(Skip, "Skip an event of", func(c kagzi.ConsumerInfo, v *web.Dialog) {
 			v.Do, v.Danger = "Skip the event", true
 			v.Says = []string{"The consumer never deals with the event: it is marked as consumed. Other consumers " +
 				"keep it, and a run that has read it goes on with it."}
-			topic := field{Name: "topic", Label: "Topic", Sort: "select", Required: true}
+			topic := web.Field{Name: "topic", Label: "Topic", Sort: "select", Required: true}
 			for _, t := range c.Topics {
-				topic.Options = append(topic.Options, option{Value: t.Topic, Label: t.Topic})
+				topic.Options = append(topic.Options, web.Option{Value: t.Topic, Label: t.Topic})
 			}
-			v.Fields = []field{topic, {Name: "event", Label: "Event ID", Sort: "text", Required: true}}
-		}, func(ctx context.Context, f form, c kagzi.Consumer) (answer, error) {
-			topic := kagzi.DefineTopic[json.RawMessage](f.get("topic"))
-			return answer{said: "Skipped the event."}, d.client.Skip(ctx, c, topic, kagzi.ID(f.get("event")),
-				f.options()...)
+			v.Fields = []web.Field{topic, {Name: "event", Label: "Event ID", Sort: "text", Required: true}}
+		}, func(ctx context.Context, f web.Form, c kagzi.Consumer) (web.Answer, error) {
+			topic := kagzi.DefineTopic[json.RawMessage](f.Get("topic"))
+			return web.Answer{Said: "Skipped the event."}, p.client.Skip(ctx, c, topic, kagzi.ID(f.Get("event")),
+				f.Options()...)
 		}),
-		d.consumerForm(Delete, "Delete consumer", func(_ kagzi.ConsumerInfo, v *dialog) {
+		p.consumerForm(Delete, "Delete consumer", func(_ kagzi.ConsumerInfo, v *web.Dialog) {
 			v.Do, v.Danger = "Delete the consumer", true
 			v.Says = []string{
 				"Its state is deleted, and its place in its topics. Their events stay for other consumers. A run " +
 					"that is active goes on, and its end changes nothing more.",
 				"A worker that has its code creates it again when it starts.",
 			}
-		}, func(ctx context.Context, f form, c kagzi.Consumer) (answer, error) {
-			return answer{leads: true, to: "/topics", said: "Deleted the consumer " + c.Name() + "."},
-				d.client.DeleteConsumer(ctx, c, f.options()...)
+		}, func(ctx context.Context, f web.Form, c kagzi.Consumer) (web.Answer, error) {
+			return web.Answer{Leads: true, To: "/topics", Said: "Deleted the consumer " + c.Name() + "."},
+				p.client.DeleteConsumer(ctx, c, f.Options()...)
 		}),
 	}
 }

@@ -4,15 +4,23 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/kagzi/kagzi/doctor"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// doctorPages are the page about the database.
-func (d *dashboard) doctorPages() []page {
-	return []page{{
-		path: "/doctor", action: Action{Verb: View, Object: OnDoctor}, template: "doctor",
-		live: []string{"examination"}, look: d.doctor,
-		parts: []part{{name: "examination", every: examineEvery, look: d.examine}},
+// A doctorPage is about the database.
+type doctorPage struct {
+	pool  *pgxpool.Pool
+	cache *web.Cache
+}
+
+// pages are that page.
+func (p *doctorPage) pages() []web.Page {
+	return []web.Page{{
+		Path: "/doctor", Action: asks(View, OnDoctor), Template: "doctor",
+		Live: []string{"examination"}, Look: p.doctor,
+		Parts: []web.Part{{Name: "examination", Every: examineEvery, Look: p.examine}},
 	}}
 }
 
@@ -31,8 +39,11 @@ type doctorView struct {
 	Done   bool // the examination is there, and new
 }
 
-// settled reports that the page does not change: nobody examines the database as long as a tab is open.
-func (v doctorView) settled() bool { return v.NoPool || v.Done }
+// Settled reports that the page does not change: nobody examines the database as long as a tab is open.
+func (v doctorView) Settled() bool { return v.NoPool || v.Done }
+
+// Rest says why the page has no stream.
+func (v doctorView) Rest() string { return "An examination is not repeated by itself." }
 
 // An examination is what the doctor has found.
 type examination struct {
@@ -50,31 +61,31 @@ type adviceSort struct {
 	Found       []doctor.Advice
 }
 
-func (d *dashboard) doctor(context.Context, query) (any, error) {
-	done, _ := d.cache.peek(examinationKey).view.(examination)
-	return doctorView{NoPool: d.cfg.Pool == nil, Done: done.Wrong == "" && time.Since(done.At) < examineEvery}, nil
+func (p *doctorPage) doctor(context.Context, web.Query) (any, error) {
+	done, _ := p.cache.Peek(examinationKey).View.(examination)
+	return doctorView{NoPool: p.pool == nil, Done: done.Wrong == "" && time.Since(done.At) < examineEvery}, nil
 }
 
 // examine examines the database, once a minute for all browsers.
-func (d *dashboard) examine(ctx context.Context, _ query) (any, error) {
-	if d.cfg.Pool == nil {
+func (p *doctorPage) examine(ctx context.Context, _ web.Query) (any, error) {
+	if p.pool == nil {
 		return nil, nil
 	}
 	ctx = context.WithoutCancel(ctx) // a look's deadline is too short
-	f := d.cache.get(ctx, examinationKey, examineEvery, func(ctx context.Context) (any, error) {
+	f := p.cache.Get(ctx, examinationKey, examineEvery, func(ctx context.Context) (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), examineTimeout)
 		defer cancel()
 		began := time.Now()
-		found, err := doctor.Examine(ctx, d.cfg.Pool)
+		found, err := doctor.Examine(ctx, p.pool)
 		if err != nil {
 			return nil, err
 		}
 		return examinationOf(found, began), nil
 	})
-	if f.err != nil {
-		return examination{Wrong: sentence(f.err)}, nil
+	if f.Err != nil {
+		return examination{Wrong: web.Sentence(f.Err)}, nil
 	}
-	return f.view, nil
+	return f.View, nil
 }
 
 func examinationOf(found []doctor.Advice, began time.Time) examination {

@@ -2,16 +2,18 @@ package ui
 
 import (
 	"cmp"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // The fields that select runs, named as the command line's flags. The rare ones are folded.
@@ -47,36 +49,6 @@ var usualKinds = []kind.Kind{
 	kind.Nondeterminism, kind.Unreadable,
 }
 
-// has reports whether one of the fields has a value.
-func (q query) has(names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return q.get(name) != "" })
-}
-
-// Get returns a value of the query, for the fields of a form.
-func (q query) Get(name string) string { return q.get(name) }
-
-// With returns the path of the same page with other values: pairs of a name and its value, which is removed if it is
-// empty. The page begins anew, so "after" is removed unless it is given.
-func (q query) With(pairs ...string) string {
-	values := maps.Clone(q.values)
-	if values == nil {
-		values = url.Values{}
-	}
-	values.Del("after")
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if values.Del(pairs[i]); pairs[i+1] != "" {
-			values.Set(pairs[i], pairs[i+1])
-		}
-	}
-	for name := range values {
-		if values.Get(name) == "" {
-			values.Del(name)
-		}
-	}
-	at, _, _ := strings.Cut(q.url, "?")
-	return strings.TrimSuffix(at+"?"+values.Encode(), "?")
-}
-
 // fieldWords are the fields that select runs as a sentence names them; the others are named as they are.
 var fieldWords = map[string]string{
 	"id": "ID", "error": "error with", "since": "started since", "until": "started before", "metadata": "tags",
@@ -106,55 +78,55 @@ func criteria(filter string) (out []string) {
 	return out
 }
 
-// Encoded returns the fields that select runs as a query, for the form of a change of all of them.
-func (q query) Encoded() string {
+// selection returns the fields that select runs as a query, for the form of a change of all of them.
+func selection(q web.Query) string {
 	values := url.Values{}
 	for _, name := range runFields {
-		if q.get(name) != "" {
-			values[name] = q.values[name]
+		if q.Get(name) != "" {
+			values[name] = q.Values[name]
 		}
 	}
 	return values.Encode()
 }
 
 // runFilter returns the runs that the query selects.
-func (q query) runFilter(now time.Time) (kagzi.RunFilter, error) {
+func runFilter(q web.Query, now time.Time) (kagzi.RunFilter, error) {
 	f := kagzi.RunFilter{
-		Workflow: q.get("workflow"), Queue: q.get("queue"), Schedule: q.get("schedule"), Key: kagzi.Key(q.get("key")),
-		Group: kagzi.Group(q.get("group")), Kind: kind.Kind(q.get("kind")), WaitingOn: q.get("waiting-on"),
-		ErrorText: q.get("error"), Paused: q.get("paused") != "",
+		Workflow: q.Get("workflow"), Queue: q.Get("queue"), Schedule: q.Get("schedule"), Key: kagzi.Key(q.Get("key")),
+		Group: kagzi.Group(q.Get("group")), Kind: kind.Kind(q.Get("kind")), WaitingOn: q.Get("waiting-on"),
+		ErrorText: q.Get("error"), Paused: q.Get("paused") != "",
 	}
 	var err error
-	if n := q.get("min-recoveries"); n != "" {
+	if n := q.Get("min-recoveries"); n != "" {
 		if f.MinRecoveries, err = strconv.Atoi(n); err != nil || f.MinRecoveries < 1 {
-			return f, badRequest("%q is no number of workers: write 1 or more.", n)
+			return f, web.BadRequest("%q is no number of workers: write 1 or more.", n)
 		}
 	}
-	if id := q.get("id"); isRunID(id) {
+	if id := q.Get("id"); isRunID(id) {
 		f.IDs = []kagzi.RunID{kagzi.RunID(id)}
 	} else {
 		f.ID = kagzi.ID(id)
 	}
-	for _, name := range q.values["status"] {
+	for _, name := range q.Values["status"] {
 		same, ok := statuses[strings.ToLower(strings.TrimSpace(name))]
 		if !ok && name != "" {
-			return f, badRequest("There is no status %q: use %s.", name, strings.Join(statusNames, ", "))
+			return f, web.BadRequest("There is no status %q: use %s.", name, strings.Join(statusNames, ", "))
 		}
 		f.Status = append(f.Status, same...)
 	}
 	for field, to := range map[string]*kagzi.RunID{"parent": &f.Parent, "after": &f.After} {
-		if *to = kagzi.RunID(q.get(field)); *to != "" && !isRunID(string(*to)) {
-			return f, badRequest("%q is no run ID: that is a UUID.", *to)
+		if *to = kagzi.RunID(q.Get(field)); *to != "" && !isRunID(string(*to)) {
+			return f, web.BadRequest("%q is no run ID: that is a UUID.", *to)
 		}
 	}
-	if f.Metadata, err = pairs(q.values["metadata"]); err != nil {
+	if f.Metadata, err = pairs(q.Values["metadata"]); err != nil {
 		return f, err
 	}
 	for field, to := range map[string]*time.Time{
 		"since": &f.Since, "until": &f.Until, "ended-since": &f.EndedSince,
 		"ended-until": &f.EndedUntil,
 	} {
-		if *to, err = past(q.get(field), now); err != nil {
+		if *to, err = past(q.Get(field), now); err != nil {
 			return f, err
 		}
 	}
@@ -171,7 +143,8 @@ func pairs(texts []string) (map[string]string, error) {
 			}
 			name, value, ok := strings.Cut(tag, "=")
 			if !ok || name == "" {
-				return nil, badRequest("The tag %q has no value: write it as name=value, and several with commas.", tag)
+				return nil, web.BadRequest("The tag %q has no value: write it as name=value, and several with commas.",
+					tag)
 			}
 			if out == nil {
 				out = map[string]string{}
@@ -200,7 +173,13 @@ func past(s string, now time.Time) (time.Time, error) {
 	}
 	before, err := durations.Parse(s)
 	if err != nil {
-		return time.Time{}, badRequest("%q is no time: write 1h or 7d, 2026-10-01, or 2026-10-01 08:00 (UTC).", s)
+		return time.Time{}, web.BadRequest("%q is no time: write 1h or 7d, 2026-10-01, or 2026-10-01 08:00 (UTC).", s)
 	}
 	return now.Add(-before), nil
+}
+
+// isRunID reports whether a text is a run ID, not an ID of the application.
+func isRunID(s string) bool {
+	_, err := uuid.Parse(s)
+	return err == nil && len(s) == len(uuid.Nil.String())
 }

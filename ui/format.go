@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,68 +11,8 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/explain"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
-
-// funcs are the functions of the templates. All of them return text that is escaped, or HTML made of such text.
-func (d *dashboard) funcs() template.FuncMap {
-	return template.FuncMap{
-		"link":     d.link,
-		"asset":    func(name string) string { return d.cfg.Path + d.files.path(name) },
-		"time":     timeHTML,
-		"ago":      agoHTML,
-		"clock":    clockHTML,
-		"hour":     hourHTML,
-		"duration": duration, "latency": latency,
-		"count":    count,
-		"atLeast":  atLeast,
-		"plural":   plural,
-		"minus":    func(a, b int) int { return a - b },
-		"target":   targetText,
-		"rateText": rateText, "keyLimits": keyLimitsText, "stepRate": stepRate,
-		"rate":   perSecond,
-		"bytes":  size,
-		"status": statusHTML, "runStatus": runStatusHTML,
-		"badge":   badge,
-		"health":  healthHTML,
-		"icon":    icon,
-		"short":   short,
-		"shortID": func(id string) string { return short(kagzi.RunID(id)) },
-		"count64": func(n int64) string { return count(int(n)) },
-		"detail":  runDetail, "silent": silentHTML,
-		"oneLine": oneLine,
-		"lower":   func(v any) string { return strings.ToLower(fmt.Sprint(v)) },
-		"due":     due, "dueWord": dueWord, "held": held,
-		"prose":       d.prose,
-		"first":       first,
-		"dict":        dict,
-		"token":       newToken,
-		"settingName": settingName, "settingText": settingText,
-	}
-}
-
-// link returns an address of the dashboard: {{link "/schedules/" .Name "/pause"}}. The first argument is a path that
-// may have a query, the following ones are alternately a segment, which is escaped, and a path again. {{link "/runs?"
-// "status" "FAILED" "kind" .Kind}} is one with a query, of which empty values are left out.
-func (d *dashboard) link(path string, rest ...any) string {
-	out := strings.TrimSuffix(d.cfg.Path, "/") + path
-	if strings.HasSuffix(path, "?") {
-		values := url.Values{}
-		for i := 0; i+1 < len(rest); i += 2 {
-			if value := fmt.Sprint(rest[i+1]); value != "" {
-				values.Add(fmt.Sprint(rest[i]), value)
-			}
-		}
-		return strings.TrimSuffix(out+values.Encode(), "?")
-	}
-	for i, part := range rest {
-		if text := fmt.Sprint(part); i%2 == 0 {
-			out += url.PathEscape(text)
-		} else {
-			out += text
-		}
-	}
-	return out
-}
 
 // timeHTML returns a time in UTC, which the browser shows in its own zone.
 func timeHTML(t time.Time) template.HTML { return timeTag(t, "time") }
@@ -287,9 +226,9 @@ func silentHTML(r kagzi.RunInfo) template.HTML {
 var named = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`)
 
 // prose returns a text of the library in terms of the dashboard, with links to the runs and with times that it names.
-func (d *dashboard) prose(text string) template.HTML {
+func prose(links web.Links, text string) template.HTML {
 	var out strings.Builder
-	text, last := inTerms(text), 0
+	text, last := web.InTerms(text), 0
 	for _, at := range named.FindAllStringIndex(text, -1) {
 		out.WriteString(template.HTMLEscapeString(text[last:at[0]]))
 		name := text[at[0]:at[1]]
@@ -297,7 +236,7 @@ func (d *dashboard) prose(text string) template.HTML {
 			out.WriteString(string(timeHTML(t)))
 		} else {
 			// hexadecimal
-			fmt.Fprintf(&out, `<a href="%s" title="%s"><code>%s</code></a>`, d.link("/runs/", name), name,
+			fmt.Fprintf(&out, `<a href="%s" title="%s"><code>%s</code></a>`, links.To("/runs/", name), name,
 				short(kagzi.RunID(name)))
 		}
 		last = at[1]
@@ -313,4 +252,11 @@ func dict(pairs ...any) map[string]any {
 		out[fmt.Sprint(pairs[i])] = pairs[i+1]
 	}
 	return out
+}
+
+func by(actor string) string {
+	if actor == "" {
+		return ""
+	}
+	return " by " + actor
 }

@@ -13,22 +13,28 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/explain"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// limitsPages are the pages about what keeps runs and steps from going on at once: limits and pauses.
-func (d *dashboard) limitsPages() []page {
-	return []page{
+// limitPages are about limits and pauses, which keep runs and steps from going on at once.
+type limitPages struct {
+	client *kagzi.Client
+}
+
+// pages are those pages.
+func (p *limitPages) pages() []web.Page {
+	return []web.Page{
 		{
-			path: "/limits", action: Action{Verb: View, Object: OnLimit}, template: "limits",
-			live: []string{"pauses", "queue-rows", "limit-rows"}, look: d.limits,
+			Path: "/limits", Action: asks(View, OnLimit), Template: "limits",
+			Live: []string{"pauses", "queue-rows", "limit-rows"}, Look: p.limits,
 		},
 		{
-			path: "/queues/{name}", action: Action{Verb: View, Object: OnQueue}, template: "keys",
-			live: []string{"queue-state", "key-rows", "changed"}, look: d.queueKeys,
+			Path: "/queues/{name}", Action: asks(View, OnQueue), Template: "keys",
+			Live: []string{"queue-state", "key-rows", "changed"}, Look: p.queueKeys,
 		},
 		{
-			path: "/groups", action: Action{Verb: View, Object: OnGroup}, template: "keys",
-			live: []string{"queue-state", "key-rows", "changed"}, look: d.groupKeys,
+			Path: "/groups", Action: asks(View, OnGroup), Template: "keys",
+			Live: []string{"queue-state", "key-rows", "changed"}, Look: p.groupKeys,
 		},
 	}
 }
@@ -67,13 +73,13 @@ type queueRow struct {
 	Paused  bool
 }
 
-func (d *dashboard) limits(ctx context.Context, q query) (any, error) {
-	v := limitList{First: q.get("after") == ""}
-	rows, stats, pauses, err := d.queueRows(ctx)
+func (p *limitPages) limits(ctx context.Context, q web.Query) (any, error) {
+	v := limitList{First: q.Get("after") == ""}
+	rows, stats, pauses, err := p.queueRows(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if v.Limits, err = d.client.Limits(ctx, q.get("after"), pageSize+1); err != nil {
+	if v.Limits, err = p.client.Limits(ctx, q.Get("after"), pageSize+1); err != nil {
 		return nil, err
 	}
 	if shown, more := bounded(v.Limits, pageSize); more > 0 {
@@ -84,21 +90,21 @@ func (d *dashboard) limits(ctx context.Context, q query) (any, error) {
 	v.Queues, v.MoreQueues = bounded(rows, mostRows)
 	slices.SortStableFunc(pauses, func(a, b kagzi.Pause) int { return b.Since.Compare(a.Since) })
 	pauses, v.MorePauses = bounded(pauses, mostRows)
-	v.Pauses, err = d.pauseRows(ctx, pauses, stats)
+	v.Pauses, err = p.pauseRows(ctx, pauses, stats)
 	return v, err
 }
 
 // queueRows reads the queues, with what they are made of.
-func (d *dashboard) queueRows(ctx context.Context) (
+func (p *limitPages) queueRows(ctx context.Context) (
 	rows []queueRow, stats kagzi.Stats, pauses []kagzi.Pause, err error,
 ) {
-	if stats, err = d.client.Stats(ctx); err != nil {
+	if stats, err = p.client.Stats(ctx); err != nil {
 		return nil, stats, nil, err
 	}
-	if pauses, err = d.client.Pauses(ctx); err != nil {
+	if pauses, err = p.client.Pauses(ctx); err != nil {
 		return nil, stats, nil, err
 	}
-	limited, err := d.client.Queues(ctx)
+	limited, err := p.client.Queues(ctx)
 	return queueRowsOf(limited, stats, pauses), stats, pauses, err
 }
 
@@ -136,26 +142,16 @@ func queueRowsOf(limited []kagzi.QueueInfo, stats kagzi.Stats, pauses []kagzi.Pa
 	return rows
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}
-
 // mostAsked is how many pauses of keys and groups are asked for the runs that they hold up. Each costs a query.
 const mostAsked = 20
 
 // pauseRows says what the pauses hold up. Of several that hold up the same runs each has them.
-func (d *dashboard) pauseRows(ctx context.Context, pauses []kagzi.Pause, stats kagzi.Stats) ([]pauseRow, error) {
+func (pages *limitPages) pauseRows(ctx context.Context, pauses []kagzi.Pause, stats kagzi.Stats) ([]pauseRow, error) {
 	asked := 0
 	var rows []pauseRow
 	for _, p := range pauses {
 		r := pauseRow{Pause: p}
-		link := query{url: "/runs"}
+		link := web.Query{URL: "/runs"}
 		switch {
 		case p.Key != "" || p.Group != "":
 			f := kagzi.KeyFilter{Queue: p.Queue, Groups: p.Group != "", Prefix: p.Key + p.Group, Limit: 1}
@@ -167,7 +163,7 @@ func (d *dashboard) pauseRows(ctx context.Context, pauses []kagzi.Pause, stats k
 			if asked++; asked > mostAsked {
 				break
 			}
-			keys, err := d.client.Keys(ctx, f)
+			keys, err := pages.client.Keys(ctx, f)
 			if err != nil {
 				return nil, err
 			}

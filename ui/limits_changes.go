@@ -11,76 +11,82 @@ import (
 
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // limitForms set limits. What a form is about stands in its fields, so that a name may have any characters; Authorize
 // is asked for it nevertheless.
-func (d *dashboard) limitForms() []changeForm {
-	onQueue := func(q query) []Action { return onNamed(Set, OnQueue, q.get("queue")) }
-	onLimit := func(verb Verb) func(query) []Action {
-		return func(q query) []Action { return onNamed(verb, OnLimit, q.get("limit")) }
+type limitForms struct {
+	client *kagzi.Client
+}
+
+// all are the forms.
+func (p *limitForms) all() []web.ChangeForm {
+	onQueue := func(q web.Query) []web.Action { return onNamed(Set, OnQueue, q.Get("queue")) }
+	onLimit := func(verb Verb) func(web.Query) []web.Action {
+		return func(q web.Query) []web.Action { return onNamed(verb, OnLimit, q.Get("limit")) }
 	}
-	return []changeForm{
+	return []web.ChangeForm{
 		{
-			path: "/limits/queue", action: Action{Verb: Set, Object: OnQueue}, show: d.showQueue, do: d.setQueue,
-			about: onQueue,
+			Path: "/limits/queue", Action: asks(Set, OnQueue), Show: p.showQueue, Do: p.setQueue,
+			About: onQueue,
 		},
 		{
-			path: "/limits/key", action: Action{Verb: Set, Object: OnQueue}, show: d.showKey, do: d.setKey,
-			about: onQueue,
+			Path: "/limits/key", Action: asks(Set, OnQueue), Show: p.showKey, Do: p.setKey,
+			About: onQueue,
 		},
 		{
-			path: "/limits/step", action: Action{Verb: Set, Object: OnLimit}, show: d.showStep, do: d.setStep,
-			about: onLimit(Set),
+			Path: "/limits/step", Action: asks(Set, OnLimit), Show: p.showStep, Do: p.setStep,
+			About: onLimit(Set),
 		},
 		{
-			path: "/limits/step/delete", action: Action{Verb: Delete, Object: OnLimit}, about: onLimit(Delete),
-			show: func(_ context.Context, q query) (*dialog, error) {
-				return &dialog{
-					Title: "Delete limit " + q.get("limit"), Back: "/limits", Do: "Delete the limit", Danger: true,
+			Path: "/limits/step/delete", Action: asks(Delete, OnLimit), About: onLimit(Delete), Slow: true,
+			Show: func(_ context.Context, q web.Query) (*web.Dialog, error) {
+				return &web.Dialog{
+					Title: "Delete limit " + q.Get("limit"), Back: "/limits", Do: "Delete the limit", Danger: true,
 					Says: []string{
 						"A step that names a limit which does not exist fails. Delete it once no code names it.",
 						"While steps wait for it or are under way, it is not deleted: to lift it then, set it " +
 							"without a rate and a number.",
 					},
-					Fields: []field{{Name: "limit", Sort: "hidden", Value: q.get("limit")}},
+					Fields: []web.Field{{Name: "limit", Sort: "hidden", Value: q.Get("limit")}},
 				}, nil
-			}, do: func(ctx context.Context, f form) (answer, error) {
-				return answer{to: "/limits", said: "Deleted the limit " + f.get("limit") + "."},
-					d.client.DeleteLimit(ctx, f.get("limit"), f.options()...)
+			}, Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
+				return web.Answer{To: "/limits", Said: "Deleted the limit " + f.Get("limit") + "."},
+					p.client.DeleteLimit(ctx, f.Get("limit"), f.Options()...)
 			},
 		},
 	}
 }
 
 // onNamed returns the action on what a field names, if it names something.
-func onNamed(verb Verb, object Object, id string) []Action {
+func onNamed(verb Verb, object Object, id string) []web.Action {
 	if id == "" {
 		return nil
 	}
-	return []Action{{verb, object, id}}
+	return []web.Action{asks(verb, object, id)}
 }
 
-// named adds the field of what a form is about: hidden if a link says it, else to be typed.
-func (v *dialog) named(q query, name, label string) (given bool) {
-	if q.get(name) != "" && !q.asked("new-"+name) {
-		v.Fields = append(v.Fields, field{Name: name, Sort: "hidden", Value: q.get(name)})
+// namedField adds the field of what a form is about: hidden if a link says it, else to be typed.
+func namedField(v *web.Dialog, q web.Query, name, label string) (given bool) {
+	if q.Get(name) != "" && !q.Asked("new-"+name) {
+		v.Fields = append(v.Fields, web.Field{Name: name, Sort: "hidden", Value: q.Get(name)})
 		return true
 	}
-	v.Fields = append(v.Fields, field{Name: name, Label: label, Sort: "text", Required: true},
-		field{Name: "new-" + name, Sort: "hidden", Value: "1"})
+	v.Fields = append(v.Fields, web.Field{Name: name, Label: label, Sort: "text", Required: true},
+		web.Field{Name: "new-" + name, Sort: "hidden", Value: "1"})
 	return false
 }
 
 const limitsHelp = "They replace those that were set. A field left empty is no limit. Runs under way go on."
 
-func (d *dashboard) showQueue(ctx context.Context, q query) (*dialog, error) {
-	v := &dialog{Title: "Limits of a queue", Back: "/limits", Do: "Set the limits", Says: []string{limitsHelp}}
+func (p *limitForms) showQueue(ctx context.Context, q web.Query) (*web.Dialog, error) {
+	v := &web.Dialog{Title: "Limits of a queue", Back: "/limits", Do: "Set the limits", Says: []string{limitsHelp}}
 	var l kagzi.QueueLimits
-	if v.named(q, "queue", "Queue") {
-		v.Title = "Limits of queue " + q.get("queue")
+	if namedField(v, q, "queue", "Queue") {
+		v.Title = "Limits of queue " + q.Get("queue")
 		var err error
-		if l, _, err = d.queueLimits(ctx, q.get("queue")); err != nil {
+		if l, _, err = p.queueLimits(ctx, q.Get("queue")); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +95,7 @@ func (d *dashboard) showQueue(ctx context.Context, q query) (*dialog, error) {
 	v.Fields = append(v.Fields, rateFields("", "Rate", l.Rate)...)
 	v.Fields = append(v.Fields, numberField("key-most", "Runs at once of each key", l.EachKey.MaxRunning, ""))
 	v.Fields = append(v.Fields, rateFields("key-", "Rate of each key", l.EachKey.Rate)...)
-	v.Fields = append(v.Fields, field{
+	v.Fields = append(v.Fields, web.Field{
 		Name: "hold", Label: "Runs keep their slots while they sleep or wait",
 		Sort: "check", On: l.Hold,
 	})
@@ -97,8 +103,8 @@ func (d *dashboard) showQueue(ctx context.Context, q query) (*dialog, error) {
 }
 
 // queueLimits returns the limits of a queue, if it has some.
-func (d *dashboard) queueLimits(ctx context.Context, queue string) (l kagzi.QueueLimits, found bool, err error) {
-	all, err := d.client.Queues(ctx)
+func (p *limitForms) queueLimits(ctx context.Context, queue string) (l kagzi.QueueLimits, found bool, err error) {
+	all, err := p.client.Queues(ctx)
 	if err != nil {
 		return l, false, err
 	}
@@ -108,21 +114,21 @@ func (d *dashboard) queueLimits(ctx context.Context, queue string) (l kagzi.Queu
 	return l, false, nil
 }
 
-func (d *dashboard) setQueue(ctx context.Context, f form) (answer, error) {
-	l := kagzi.QueueLimits{Queue: f.get("queue"), Hold: f.asked("hold")}
-	if f.asked("new-queue") {
-		if _, found, err := d.queueLimits(ctx, l.Queue); err != nil || found {
-			return answer{}, orExists(err, "Queue "+l.Queue)
+func (p *limitForms) setQueue(ctx context.Context, f web.Form) (web.Answer, error) {
+	l := kagzi.QueueLimits{Queue: f.Get("queue"), Hold: f.Asked("hold")}
+	if f.Asked("new-queue") {
+		if _, found, err := p.queueLimits(ctx, l.Queue); err != nil || found {
+			return web.Answer{}, orExists(err, "Queue "+l.Queue)
 		}
 	}
-	in := numbers{query: f.query}
+	in := numbers{Query: f.Query}
 	l.MaxRunning, l.EachKey.MaxRunning = in.number("most"), in.number("key-most")
 	l.Rate, l.EachKey.Rate = in.rate(""), in.rate("key-")
 	if in.err != nil {
-		return answer{}, in.err
+		return web.Answer{}, in.err
 	}
-	return answer{to: "/limits", said: "Set the limits of queue " + l.Queue + "."},
-		d.client.SetQueue(ctx, l, f.options()...)
+	return web.Answer{To: "/limits", Said: "Set the limits of queue " + l.Queue + "."},
+		p.client.SetQueue(ctx, l, f.Options()...)
 }
 
 // orExists refuses a form for something new, as it would replace the limits of something that exists.
@@ -130,21 +136,21 @@ func orExists(err error, what string) error {
 	if err != nil {
 		return err
 	}
-	return badRequest("%s has limits already, which this would replace: change those from the list.", what)
+	return web.BadRequest("%s has limits already, which this would replace: change those from the list.", what)
 }
 
-func (d *dashboard) showKey(ctx context.Context, q query) (*dialog, error) {
-	v := &dialog{
+func (p *limitForms) showKey(ctx context.Context, q web.Query) (*web.Dialog, error) {
+	v := &web.Dialog{
 		Title: "Limits of a key", Back: "/limits", Do: "Set the limits",
 		Says: []string{"They apply in place of those of each key of the queue. A field left empty means what the " +
 			"queue says for each key. Runs under way go on."},
 	}
-	hasQueue, hasKey := v.named(q, "queue", "Queue"), v.named(q, "key", "Key")
+	hasQueue, hasKey := namedField(v, q, "queue", "Queue"), namedField(v, q, "key", "Key")
 	var l kagzi.KeyLimits
 	if hasQueue && hasKey {
-		v.Title = "Limits of key " + q.get("key") + " of queue " + q.get("queue")
+		v.Title = "Limits of key " + q.Get("key") + " of queue " + q.Get("queue")
 		var err error
-		if l, err = d.keyLimits(ctx, q.get("queue"), q.get("key")); err != nil {
+		if l, err = p.keyLimits(ctx, q.Get("queue"), q.Get("key")); err != nil {
 			return nil, err
 		}
 	}
@@ -155,42 +161,42 @@ func (d *dashboard) showKey(ctx context.Context, q query) (*dialog, error) {
 	return v, nil
 }
 
-func (d *dashboard) keyLimits(ctx context.Context, queue, key string) (kagzi.KeyLimits, error) {
+func (p *limitForms) keyLimits(ctx context.Context, queue, key string) (kagzi.KeyLimits, error) {
 	// the key itself is the first with its prefix
-	found, err := d.client.Keys(ctx, kagzi.KeyFilter{Queue: queue, Prefix: key, Limit: 1})
+	found, err := p.client.Keys(ctx, kagzi.KeyFilter{Queue: queue, Prefix: key, Limit: 1})
 	if err != nil || len(found) == 0 || found[0].Key != key {
 		return kagzi.KeyLimits{}, err
 	}
 	return found[0].Limits, nil
 }
 
-func (d *dashboard) setKey(ctx context.Context, f form) (answer, error) {
-	queue, key := f.get("queue"), f.get("key")
-	if f.asked("new-key") || f.asked("new-queue") {
-		if old, err := d.keyLimits(ctx, queue, key); err != nil || old != (kagzi.KeyLimits{}) {
-			return answer{}, orExists(err, "Key "+key)
+func (p *limitForms) setKey(ctx context.Context, f web.Form) (web.Answer, error) {
+	queue, key := f.Get("queue"), f.Get("key")
+	if f.Asked("new-key") || f.Asked("new-queue") {
+		if old, err := p.keyLimits(ctx, queue, key); err != nil || old != (kagzi.KeyLimits{}) {
+			return web.Answer{}, orExists(err, "Key "+key)
 		}
 	}
-	in := numbers{query: f.query}
+	in := numbers{Query: f.Query}
 	l := kagzi.KeyLimits{MaxRunning: in.number("most"), Weight: in.number("weight"), Rate: in.rate("")}
 	if in.err != nil {
-		return answer{}, in.err
+		return web.Answer{}, in.err
 	}
-	return answer{to: at("/queues/", queue), said: "Set the limits of key " + key + "."},
-		d.client.SetKey(ctx, queue, kagzi.Key(key), l, f.options()...)
+	return web.Answer{To: at("/queues/", queue), Said: "Set the limits of key " + key + "."},
+		p.client.SetKey(ctx, queue, kagzi.Key(key), l, f.Options()...)
 }
 
-func (d *dashboard) showStep(ctx context.Context, q query) (*dialog, error) {
-	v := &dialog{
+func (p *limitForms) showStep(ctx context.Context, q web.Query) (*web.Dialog, error) {
+	v := &web.Dialog{
 		Title: "Limit on steps", Back: "/limits", Do: "Set the limit",
 		Says: []string{"All steps that name the limit share it, in all workers together. It replaces what was set. " +
 			"Without a rate and a number every step may begin. Steps under way go on."},
 	}
 	var l kagzi.LimitInfo
-	if v.named(q, "limit", "Name") {
-		v.Title = "Limit " + q.get("limit")
+	if namedField(v, q, "limit", "Name") {
+		v.Title = "Limit " + q.Get("limit")
 		var err error
-		if l, _, err = d.stepLimit(ctx, q.get("limit")); err != nil {
+		if l, _, err = p.stepLimit(ctx, q.Get("limit")); err != nil {
 			return nil, err
 		}
 	}
@@ -200,7 +206,7 @@ func (d *dashboard) showStep(ctx context.Context, q query) (*dialog, error) {
 	}
 	v.Fields = append(v.Fields, numberField("most", "Steps at once", l.MaxRunning, ""))
 	v.Fields = append(v.Fields, rateFields("", "Rate", rate)...)
-	v.Fields = append(v.Fields, field{
+	v.Fields = append(v.Fields, web.Field{
 		Name: "honor", Label: "Honor Retry-After", Sort: "check", On: l.HonorRetryAfter,
 		Help: "A step that fails with RetryAfter stops all others for that time.",
 	})
@@ -208,10 +214,10 @@ func (d *dashboard) showStep(ctx context.Context, q query) (*dialog, error) {
 }
 
 // stepLimit returns the limit of that name, if there is one.
-func (d *dashboard) stepLimit(ctx context.Context, name string) (l kagzi.LimitInfo, found bool, err error) {
+func (p *limitForms) stepLimit(ctx context.Context, name string) (l kagzi.LimitInfo, found bool, err error) {
 	after := ""
 	for {
-		page, err := d.client.Limits(ctx, after, 0)
+		page, err := p.client.Limits(ctx, after, 0)
 		if err != nil || len(page) == 0 {
 			return l, false, err
 		}
@@ -224,23 +230,23 @@ func (d *dashboard) stepLimit(ctx context.Context, name string) (l kagzi.LimitIn
 	}
 }
 
-func (d *dashboard) setStep(ctx context.Context, f form) (answer, error) {
-	l := kagzi.StepLimit{Name: f.get("limit"), HonorRetryAfter: f.asked("honor")}
-	if f.asked("new-limit") {
-		if _, found, err := d.stepLimit(ctx, l.Name); err != nil || found {
-			return answer{}, orExists(err, "Limit "+l.Name)
+func (p *limitForms) setStep(ctx context.Context, f web.Form) (web.Answer, error) {
+	l := kagzi.StepLimit{Name: f.Get("limit"), HonorRetryAfter: f.Asked("honor")}
+	if f.Asked("new-limit") {
+		if _, found, err := p.stepLimit(ctx, l.Name); err != nil || found {
+			return web.Answer{}, orExists(err, "Limit "+l.Name)
 		}
 	}
-	in := numbers{query: f.query}
+	in := numbers{Query: f.Query}
 	l.MaxRunning, l.Rate = in.number("most"), in.rate("")
 	if in.err != nil {
-		return answer{}, in.err
+		return web.Answer{}, in.err
 	}
-	return answer{to: "/limits", said: "Set the limit " + l.Name + "."}, d.client.SetLimit(ctx, l, f.options()...)
+	return web.Answer{To: "/limits", Said: "Set the limit " + l.Name + "."}, p.client.SetLimit(ctx, l, f.Options()...)
 }
 
-func numberField(name, label string, n int, help string) field {
-	f := field{Name: name, Label: label, Sort: "number", Hint: "any number", Help: help}
+func numberField(name, label string, n int, help string) web.Field {
+	f := web.Field{Name: name, Label: label, Sort: "number", Hint: "any number", Help: help}
 	if n > 0 {
 		f.Value = strconv.Itoa(n)
 	}
@@ -248,16 +254,19 @@ func numberField(name, label string, n int, help string) field {
 }
 
 // rateFields are a rate and its burst.
-func rateFields(prefix, label string, r kagzi.Rate) []field {
-	rate := field{Name: prefix + "rate", Label: label, Sort: "text", Hint: "10/s, 600/m or 5/10s", Value: typedRate(r)}
-	burst := field{
+func rateFields(prefix, label string, r kagzi.Rate) []web.Field {
+	rate := web.Field{
+		Name: prefix + "rate", Label: label, Sort: "text", Hint: "10/s, 600/m or 5/10s",
+		Value: typedRate(r),
+	}
+	burst := web.Field{
 		Name: prefix + "burst", Label: label + ": burst", Sort: "number", Hint: "1",
 		Help: "How many may start at once after a time with fewer.",
 	}
 	if r.Burst > 1 {
 		burst.Value = strconv.Itoa(r.Burst)
 	}
-	return []field{rate, burst}
+	return []web.Field{rate, burst}
 }
 
 // typedRate writes a rate without its burst in the form that a field reads; empty for none.
@@ -284,27 +293,27 @@ func typedRate(r kagzi.Rate) string {
 
 // numbers reads the fields of limits, and keeps the first error.
 type numbers struct {
-	query
+	web.Query
 	err error
 }
 
 func (in *numbers) number(name string) int {
-	s := in.get(name)
+	s := in.Get(name)
 	if s == "" {
 		return 0
 	}
 	n, err := strconv.Atoi(s)
 	if (err != nil || n < 0) && in.err == nil {
-		in.err = badRequest("%q is no number: give 1 or more, or leave the field empty.", s)
+		in.err = web.BadRequest("%q is no number: give 1 or more, or leave the field empty.", s)
 	}
 	return n
 }
 
 func (in *numbers) rate(prefix string) kagzi.Rate {
-	s, burst := in.get(prefix+"rate"), in.number(prefix+"burst")
+	s, burst := in.Get(prefix+"rate"), in.number(prefix+"burst")
 	if s == "" || s == "0" {
 		if burst > 0 && in.err == nil {
-			in.err = badRequest("A burst needs a rate: fill in both, or neither.")
+			in.err = web.BadRequest("A burst needs a rate: fill in both, or neither.")
 		}
 		return kagzi.Rate{}
 	}
@@ -315,7 +324,7 @@ func (in *numbers) rate(prefix string) kagzi.Rate {
 	}
 	d, wrong := durations.Parse(per)
 	if (!ok || err != nil || n < 1 || wrong != nil || d <= 0) && in.err == nil {
-		in.err = badRequest("%q is no rate: write it as 10/s, 600/m or 5/10s.", s)
+		in.err = web.BadRequest("%q is no rate: write it as 10/s, 600/m or 5/10s.", s)
 	}
 	return kagzi.Rate{Starts: n, Per: d, Burst: burst}
 }

@@ -2,10 +2,11 @@ package ui
 
 import (
 	"context"
-	"slices"
+	"net/url"
 	"strings"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // bounded returns the first n elements, and how many there are besides.
@@ -32,15 +33,28 @@ type recent struct {
 const mostRecent = 20
 
 // recentRuns returns the newest runs that f selects. pairs are the same selection as fields of the page Runs.
-func (d *dashboard) recentRuns(ctx context.Context, f kagzi.RunFilter, pairs ...string) (recent, error) {
+func recentRuns(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter, pairs ...string) (recent, error) {
 	f.Limit = mostRecent + 1
-	runs, err := d.client.List(ctx, f)
+	runs, err := c.List(ctx, f)
 	shown, more := bounded(runs, mostRecent)
-	return recent{shown, query{url: "/runs"}.With(pairs...), more > 0}, err
+	return recent{shown, web.Query{URL: "/runs"}.With(pairs...), more > 0}, err
 }
 
-// readingPages are the pages about all that is no run.
-func (d *dashboard) readingPages() []page {
-	return slices.Concat(d.schedulesPages(), d.topicsPages(), d.limitsPages(), d.workersPages(), d.strandedPages(),
-		d.auditPages(), d.doctorPages())
+// at returns a path of the dashboard whose last segment is a name of the application.
+func at(path, name string) string { return path + url.PathEscape(name) }
+
+// pageSize is how many rows a list has.
+const pageSize = 50
+
+// mostRows is how many rows a table has that is not a list of its own.
+const mostRows = 100
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }

@@ -102,7 +102,7 @@ func TestFiftyViewersCostWhatOneCosts(t *testing.T) {
 		pool := dbtest.OpenPool(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.Tracer = &count })
 		k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}
 		s := newSite(k, Config{})
-		s.d.every = kit.NotifiedOnly.PollInterval // as though all came within a second
+		s.web.Cache.Every = kit.NotifiedOnly.PollInterval // as though all came within a second
 		var all sync.WaitGroup
 		for range viewers {
 			all.Go(func() {

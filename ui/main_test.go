@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 func TestMain(m *testing.M) {
@@ -24,15 +27,23 @@ func TestMain(m *testing.M) {
 // A site is a dashboard behind a server.
 type site struct {
 	*kit.Kit
-	d    *dashboard
+	web  web.Config
+	all  pages
 	url  string // with Config.Path and no slash at its end
 	http *http.Client
 }
 
-// newSite serves a dashboard of the kit's client.
-func newSite(k *kit.Kit, cfg Config) *site {
+// newSite serves a dashboard of the kit's client, with changes of what it is made of.
+func newSite(k *kit.Kit, cfg Config, changes ...func(*web.Config)) *site {
 	k.T.Helper()
-	d, err := newDashboard(k.Client, cfg)
+	made, all, err := configure(k.Client, cfg)
+	if err != nil {
+		k.T.Fatal(err)
+	}
+	for _, change := range changes {
+		change(&made)
+	}
+	d, err := web.New(made)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -40,7 +51,7 @@ func newSite(k *kit.Kit, cfg Config) *site {
 	k.T.Cleanup(server.Close)
 	client := server.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &site{k, d, server.URL + strings.TrimSuffix(d.cfg.Path, "/"), client}
+	return &site{k, made, all, server.URL + strings.TrimSuffix(string(made.Links), "/"), client}
 }
 
 // A reply is an answer with its body.
@@ -147,3 +158,35 @@ func until(next func() sse, ok func(sse) bool) sse {
 func everybody(*http.Request, Action) (string, error) { return "mira", nil }
 
 var echo = kagzi.Define[string, string]("echo")
+
+// pages returns the pages of the site, also those of forms.
+func (s *site) pages() []web.Page {
+	all := slices.Clone(s.web.Routes.Pages)
+	for _, f := range s.web.Routes.Forms {
+		all = append(all, web.Page{Path: f.Path, Action: f.Action})
+	}
+	return all
+}
+
+// changes returns the changes of the site, also those of forms.
+func (s *site) changes() []web.Change {
+	all := slices.Clone(s.web.Routes.Changes)
+	for _, f := range s.web.Routes.Forms {
+		all = append(all, web.Change{Path: f.Path, Action: f.Action})
+	}
+	return all
+}
+
+// asset returns the path of a static file.
+func (s *site) asset(name string) string {
+	s.T.Helper()
+	link := regexp.MustCompile(`"` + string(s.web.Links) + `(static/[0-9a-f]+/` + name + `)"`)
+	found := link.FindStringSubmatch(s.mustGet("/"))
+	if found == nil {
+		s.T.Fatalf("no page has %s", name)
+	}
+	return "/" + found[1]
+}
+
+// ofUI returns an action as Authorize is asked for it.
+func ofUI(a web.Action) Action { return Action{Verb(a.Verb), Object(a.Object), a.ID} }

@@ -8,16 +8,23 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// overviewPages are the page that says whether the work goes on.
-func (d *dashboard) overviewPages() []page {
-	return []page{{
-		path: "/", action: Action{Verb: View, Object: OnOverview}, template: "overview",
-		live: []string{"state", "throughput", "due", "latencies", "failures", "slots"}, look: d.overview,
-		parts: []part{
-			{name: "throughput", every: 5 * time.Second, look: d.throughput},
-			{name: "latencies", every: 10 * time.Second, look: d.latencies},
+// An overviewPage says whether the work goes on.
+type overviewPage struct {
+	client *kagzi.Client
+	rates  *throughput
+}
+
+// pages are that page.
+func (p *overviewPage) pages() []web.Page {
+	return []web.Page{{
+		Path: "/", Action: asks(View, OnOverview), Template: "overview",
+		Live: []string{"state", "throughput", "due", "latencies", "failures", "slots"}, Look: p.overview,
+		Parts: []web.Part{
+			{Name: "throughput", Every: 5 * time.Second, Look: p.rates.look},
+			{Name: "latencies", Every: 10 * time.Second, Look: p.latencies},
 		},
 	}}
 }
@@ -62,12 +69,12 @@ type failed struct {
 	kagzi.FailStats
 }
 
-func (d *dashboard) overview(ctx context.Context, _ query) (any, error) {
-	stats, err := d.client.Stats(ctx)
+func (p *overviewPage) overview(ctx context.Context, _ web.Query) (any, error) {
+	stats, err := p.client.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	report, err := d.client.Health(ctx)
+	report, err := p.client.Health(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +173,8 @@ func findingOf(c health.Check) finding {
 }
 
 // latencies returns how long the runs of the last hour waited and took, the slowest workflows first.
-func (d *dashboard) latencies(ctx context.Context, _ query) (any, error) {
-	all, err := d.client.Latencies(ctx)
+func (p *overviewPage) latencies(ctx context.Context, _ web.Query) (any, error) {
+	all, err := p.client.Latencies(ctx)
 	if err != nil {
 		return nil, err
 	}

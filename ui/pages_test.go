@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // wantAll fails the test unless the page has all texts.
@@ -161,7 +161,7 @@ func TestPagesHidePayloads(t *testing.T) {
 		return err == nil && len(all) == 1
 	})
 	region(s.stream("/consumers/sorter"), "consumer-value", has(secret))
-	events, err := s.d.newestEvents(k.Ctx, "mail")
+	events, err := s.all.topics.newestEvents(k.Ctx, "mail")
 	if err != nil || len(events) != 2 {
 		t.Fatal(events, err)
 	}
@@ -178,6 +178,11 @@ func TestPagesHidePayloads(t *testing.T) {
 	wantAll(t, one, s.mustGet(one), secret+"xxx")
 }
 
+// keeping lets a site begin with all that another one knows.
+func keeping(s *site) func(*web.Config) {
+	return func(c *web.Config) { c.Cache = s.web.Cache }
+}
+
 func TestOutagesShowWhatWasKnown(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
@@ -186,12 +191,9 @@ func TestOutagesShowWhatWasKnown(t *testing.T) {
 	for _, path := range paths {
 		s.mustGet(path)
 	}
-	s.d.client = kit.NewClientWith(t, kit.Unreachable(t), kagzi.ClientConfig{})
-	s.d.cache.mu.Lock()
-	for _, e := range s.d.cache.entries {
-		e.tried = e.tried.Add(-time.Hour) // so that the next page looks again
-	}
-	s.d.cache.mu.Unlock()
+	away := &kit.Kit{T: t, Ctx: k.Ctx, Client: kit.NewClientWith(t, kit.Unreachable(t), kagzi.ClientConfig{})}
+	s.web.Cache.Expire() // so that the next page looks again
+	s = newSite(away, Config{}, keeping(s))
 	for _, path := range paths {
 		wantAll(t, path, s.mustGet(path), "<strong>Postgres gives no answer</strong>")
 	}

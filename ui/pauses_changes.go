@@ -7,28 +7,34 @@ import (
 	"strings"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // pauseForms pause and unpause queues, workflows, keys, groups and everything.
-func (d *dashboard) pauseForms() []changeForm {
-	about := func(verb Verb) func(query) []Action {
-		return func(q query) []Action { return onTarget(verb, q.target()) }
+type pauseForms struct {
+	client *kagzi.Client
+}
+
+// all are the forms.
+func (p *pauseForms) all() []web.ChangeForm {
+	about := func(verb Verb) func(web.Query) []web.Action {
+		return func(q web.Query) []web.Action { return onTarget(verb, targetOf(q)) }
 	}
-	return []changeForm{
+	return []web.ChangeForm{
 		{
-			path: "/limits/pause", action: Action{Verb: Pause, Object: OnLimit}, about: about(Pause), show: d.showPause,
-			do: d.pause,
+			Path: "/limits/pause", Action: asks(Pause, OnLimit), About: about(Pause), Show: p.showPause,
+			Do: p.pause,
 		},
 		{
-			path: "/limits/unpause", action: Action{Verb: Unpause, Object: OnLimit}, about: about(Unpause),
-			show: d.showUnpause, do: d.unpause,
+			Path: "/limits/unpause", Action: asks(Unpause, OnLimit), About: about(Unpause),
+			Show: p.showUnpause, Do: p.unpause,
 		},
 	}
 }
 
 // onTarget returns the actions on what a pause stops: nothing for all runs. Who may pause a queue may pause its keys
 // and workflows.
-func onTarget(verb Verb, t kagzi.Target) (all []Action) {
+func onTarget(verb Verb, t kagzi.Target) (all []web.Action) {
 	if t.All {
 		return nil
 	}
@@ -37,16 +43,16 @@ func onTarget(verb Verb, t kagzi.Target) (all []Action) {
 		all = onNamed(verb, OnWorkflow, t.Workflow)
 	}
 	if name, ok := strings.CutPrefix(t.Group, consumerGroup); ok {
-		return append(all, Action{verb, OnConsumer, name})
+		return append(all, asks(verb, OnConsumer, name))
 	}
 	return append(all, onNamed(verb, OnGroup, t.Group)...)
 }
 
-// target is what the fields name.
-func (q query) target() kagzi.Target {
+// targetOf is what the fields name.
+func targetOf(q web.Query) kagzi.Target {
 	return kagzi.Target{
-		All: q.asked("all"), Queue: q.get("queue"), Workflow: q.get("workflow"), Key: q.get("key"),
-		Group: q.get("group"),
+		All: q.Asked("all"), Queue: q.Get("queue"), Workflow: q.Get("workflow"), Key: q.Get("key"),
+		Group: q.Get("group"),
 	}
 }
 
@@ -58,7 +64,7 @@ func targetName(t kagzi.Target) string {
 
 // pausePath returns the path of a form about a target.
 func pausePath(verb Verb, t kagzi.Target) string {
-	q := query{url: "/limits/" + string(verb)}
+	q := web.Query{URL: "/limits/" + string(verb)}
 	all := ""
 	if t.All {
 		all = "1"
@@ -67,44 +73,44 @@ func pausePath(verb Verb, t kagzi.Target) string {
 }
 
 // targetFields are the fields of a target: hidden if a link names one.
-func (v *dialog) targetFields(q query) (t kagzi.Target, given bool) {
-	t = q.target()
-	given = t != kagzi.Target{} && !q.asked("choose")
+func targetFields(v *web.Dialog, q web.Query) (t kagzi.Target, given bool) {
+	t = targetOf(q)
+	given = t != kagzi.Target{} && !q.Asked("choose")
 	if !given {
 		v.Fields = append(v.Fields,
-			field{Name: "queue", Label: "Queue", Sort: "text"}, field{
+			web.Field{Name: "queue", Label: "Queue", Sort: "text"}, web.Field{
 				Name: "workflow", Label: "Workflow", Sort: "text",
 				Help: "With a queue: its runs in that queue.",
 			},
-			field{Name: "key", Label: "Key", Sort: "text", Help: "Of the queue."},
-			field{Name: "group", Label: "Group", Sort: "text"},
-			field{Name: "all", Label: "All runs of the namespace", Sort: "check"},
-			field{Name: "choose", Sort: "hidden", Value: "1"})
+			web.Field{Name: "key", Label: "Key", Sort: "text", Help: "Of the queue."},
+			web.Field{Name: "group", Label: "Group", Sort: "text"},
+			web.Field{Name: "all", Label: "All runs of the namespace", Sort: "check"},
+			web.Field{Name: "choose", Sort: "hidden", Value: "1"})
 		return t, false
 	}
 	for _, f := range [][2]string{{"queue", t.Queue}, {"workflow", t.Workflow}, {"key", t.Key}, {"group", t.Group}} {
 		if f[1] != "" {
-			v.Fields = append(v.Fields, field{Name: f[0], Sort: "hidden", Value: f[1]})
+			v.Fields = append(v.Fields, web.Field{Name: f[0], Sort: "hidden", Value: f[1]})
 		}
 	}
 	if t.All {
-		v.Fields = append(v.Fields, field{Name: "all", Sort: "hidden", Value: "1"})
+		v.Fields = append(v.Fields, web.Field{Name: "all", Sort: "hidden", Value: "1"})
 	}
 	return t, true
 }
 
-func (d *dashboard) showPause(ctx context.Context, q query) (*dialog, error) {
-	v := &dialog{Title: "Pause", Back: "/limits", Do: "Pause"}
-	t, given := v.targetFields(q)
+func (p *pauseForms) showPause(ctx context.Context, q web.Query) (*web.Dialog, error) {
+	v := &web.Dialog{Title: "Pause", Back: "/limits", Do: "Pause"}
+	t, given := targetFields(v, q)
 	if given {
 		v.Title, v.Danger = "Pause "+targetName(t), t.All
 	}
 	v.Says = []string{"Workers claim none of these runs until the pause ends. Starts, messages, cancels and " +
 		"timeouts go on."}
-	if n := d.touched(ctx, t, given); n != "" {
+	if n := p.touched(ctx, t, given); n != "" {
 		v.Says = append(v.Says, n)
 	}
-	v.Fields = append(v.Fields, field{
+	v.Fields = append(v.Fields, web.Field{
 		Name: "park", Label: "Stop what is under way, too", Sort: "check",
 		Help: "Each execution stops at its next step, and keeps the result of the step under way. Otherwise " +
 			"executions go on until they end or wait.",
@@ -113,7 +119,7 @@ func (d *dashboard) showPause(ctx context.Context, q query) (*dialog, error) {
 }
 
 // touched says how many runs of the target are active now; nothing if that cannot be counted in time.
-func (d *dashboard) touched(ctx context.Context, t kagzi.Target, given bool) string {
+func (p *pauseForms) touched(ctx context.Context, t kagzi.Target, given bool) string {
 	if !given {
 		return ""
 	}
@@ -123,7 +129,7 @@ func (d *dashboard) touched(ctx context.Context, t kagzi.Target, given bool) str
 		Queue: t.Queue, Workflow: t.Workflow, Key: kagzi.Key(t.Key), Group: kagzi.Group(t.Group),
 		Status: statuses["active"],
 	}
-	counts, err := d.client.Counts(ctx, f, kagzi.ByStatus)
+	counts, err := p.client.Counts(ctx, f, kagzi.ByStatus)
 	if err != nil {
 		return ""
 	}
@@ -137,26 +143,27 @@ func (d *dashboard) touched(ctx context.Context, t kagzi.Target, given bool) str
 	return fmt.Sprintf("%s active now, %s of them with a worker.", plural(all, "run is", "runs are"), count(running))
 }
 
-func (d *dashboard) pause(ctx context.Context, f form) (answer, error) {
-	opts := f.options()
-	if f.asked("park") {
+func (p *pauseForms) pause(ctx context.Context, f web.Form) (web.Answer, error) {
+	opts := f.Options()
+	if f.Asked("park") {
 		opts = append(opts, kagzi.Park())
 	}
-	t := f.target()
+	t := targetOf(f.Query)
 	if (t == kagzi.Target{}) {
-		return answer{}, badRequest("Say what to pause: a queue, a workflow, a key of a queue, a group, or all runs.")
+		return web.Answer{}, web.BadRequest("Say what to pause: a queue, a workflow, a key of a queue, a group, " +
+			"or all runs.")
 	}
-	return answer{to: "/limits", said: "Paused " + targetName(t) + "."}, d.client.Pause(ctx, t, opts...)
+	return web.Answer{To: "/limits", Said: "Paused " + targetName(t) + "."}, p.client.Pause(ctx, t, opts...)
 }
 
-func (d *dashboard) showUnpause(ctx context.Context, q query) (*dialog, error) {
-	v := &dialog{Title: "Unpause", Back: "/limits", Do: "Unpause"}
-	t, given := v.targetFields(q)
+func (p *pauseForms) showUnpause(ctx context.Context, q web.Query) (*web.Dialog, error) {
+	v := &web.Dialog{Title: "Unpause", Back: "/limits", Do: "Unpause"}
+	t, given := targetFields(v, q)
 	if given {
 		v.Title = "Unpause " + targetName(t)
 	}
 	v.Says = []string{"Workers claim these runs again. Other pauses that hold them stay."}
-	all, err := d.client.Pauses(ctx)
+	all, err := p.client.Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +173,7 @@ func (d *dashboard) showUnpause(ctx context.Context, q query) (*dialog, error) {
 		}
 	}
 	if t.Key == "" && t.Group == "" {
-		v.Fields = append(v.Fields, field{
+		v.Fields = append(v.Fields, web.Field{
 			Name: "percent", Label: "Percent", Sort: "number", Hint: "100",
 			Help: "Let only 1 to 99 percent of the runs go on, and keep the pause for the others. The same runs go " +
 				"on at 20 as at 10.",
@@ -187,14 +194,15 @@ func pausedText(p kagzi.Pause) string {
 	return text + "."
 }
 
-func (d *dashboard) unpause(ctx context.Context, f form) (answer, error) {
-	t, opts, said := f.target(), f.options(), "Unpaused "
-	if s := f.get("percent"); s != "" && s != "100" {
+func (p *pauseForms) unpause(ctx context.Context, f web.Form) (web.Answer, error) {
+	t, opts, said := targetOf(f.Query), f.Options(), "Unpaused "
+	if s := f.Get("percent"); s != "" && s != "100" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > 99 {
-			return answer{}, badRequest("The percentage is %q: give 1 to 99, or leave it empty to end the pause.", s)
+			return web.Answer{}, web.BadRequest("The percentage is %q: give 1 to 99, or leave it empty to end the "+
+				"pause.", s)
 		}
 		opts, said = append(opts, kagzi.Percent(n)), fmt.Sprintf("%d %% go on of ", n)
 	}
-	return answer{to: "/limits", said: said + targetName(t) + "."}, d.client.Unpause(ctx, t, opts...)
+	return web.Answer{To: "/limits", Said: said + targetName(t) + "."}, p.client.Unpause(ctx, t, opts...)
 }

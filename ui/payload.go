@@ -8,7 +8,7 @@ import (
 )
 
 // A payload is an input, a result, or what a message or an event carries, as the template "payload" shows it. Only
-// payload of a dashboard makes one, so that HidePayloads holds everywhere.
+// payloads makes one, so that HidePayloads holds everywhere.
 type payload struct {
 	Empty      bool
 	Hidden     bool // by Config.HidePayloads
@@ -39,35 +39,52 @@ const (
 	mostDigits = 100
 )
 
-// payload makes the view of data. raw is the path behind Config.Path of a page that has all of it, or empty.
-func (d *dashboard) payload(data json.RawMessage, raw string) payload {
-	p := payload{Size: len(data), Raw: raw}
-	switch {
-	case len(data) == 0:
-		p.Empty, p.Raw = true, ""
-	case d.cfg.HidePayloads:
-		p.Hidden, p.Raw = true, ""
-	case !json.Valid(data):
-		p.Unreadable = true
-	default:
-		r := nodeReader{dec: json.NewDecoder(bytes.NewReader(data))}
-		r.dec.UseNumber()
-		p.Root = r.value("", 0)
-		p.Cut = r.cut
-	}
+// Any reports whether there is one.
+func (p payload) Any() bool { return !p.Empty }
+
+// without returns the payload without its values: it is shown elsewhere.
+func (p payload) without() payload {
+	p.Root = nil
 	return p
 }
 
+// payloads shows payloads, unless the service hides them.
+type payloads struct {
+	hide bool
+}
+
+// hidden reports whether pages show only sizes.
+func (p payloads) hidden() bool { return p.hide }
+
+// show makes the view of data. raw is the path behind Config.Path of a page that has all of it, or empty.
+func (p payloads) show(data json.RawMessage, raw string) payload {
+	v := payload{Size: len(data), Raw: raw}
+	switch {
+	case len(data) == 0:
+		v.Empty, v.Raw = true, ""
+	case p.hide:
+		v.Hidden, v.Raw = true, ""
+	case !json.Valid(data):
+		v.Unreadable = true
+	default:
+		r := nodeReader{dec: json.NewDecoder(bytes.NewReader(data))}
+		r.dec.UseNumber()
+		v.Root = r.value("", 0)
+		v.Cut = r.cut
+	}
+	return v
+}
+
 // sizeOnly makes the view of a payload that is too large for the page, or was not kept.
-func (d *dashboard) sizeOnly(size int, raw string) payload {
-	p := payload{Empty: size == 0, Size: size, Large: true, Raw: raw}
-	if d.cfg.HidePayloads {
-		p.Hidden = true
+func (p payloads) sizeOnly(size int, raw string) payload {
+	v := payload{Empty: size == 0, Size: size, Large: true, Raw: raw}
+	if p.hide {
+		v.Hidden = true
 	}
-	if p.Hidden || p.Empty {
-		p.Raw = ""
+	if v.Hidden || v.Empty {
+		v.Raw = ""
 	}
-	return p
+	return v
 }
 
 // A nodeReader reads valid JSON, and keeps the order of members.

@@ -3,42 +3,47 @@ package ui
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// forms are the changes of single things.
-func (d *dashboard) forms() []changeForm {
-	return slices.Concat(d.endForms(), d.goOnForms(), d.newRunForms(), d.talkForms(), d.scheduleForms(),
-		d.workerForms(), d.limitForms(), d.pauseForms(), d.consumerForms())
+// runForms change one run.
+type runForms struct {
+	client   *kagzi.Client
+	payloads payloads
+}
+
+// all are the forms.
+func (p *runForms) all() []web.ChangeForm {
+	return slices.Concat(p.endForms(), p.goOnForms(), p.newRunForms(), p.talkForms())
 }
 
 // runForm is a form about one run. title begins with the verb.
-func (d *dashboard) runForm(verb Verb, title string, show func(context.Context, query, *dialog) error,
-	do func(context.Context, form, kagzi.RunID) (answer, error),
-) changeForm {
-	return changeForm{
-		path: "/runs/{id}/" + string(verb), action: Action{Verb: verb, Object: OnRun},
-		show: func(ctx context.Context, q query) (*dialog, error) {
-			run, err := d.client.Get(ctx, kagzi.RunID(q.path("id")))
+func (p *runForms) runForm(verb Verb, title string, show func(context.Context, web.Query, *web.Dialog) error,
+	do func(context.Context, web.Form, kagzi.RunID) (web.Answer, error),
+) web.ChangeForm {
+	return web.ChangeForm{
+		Path: "/runs/{id}/" + string(verb), Action: asks(verb, OnRun), Slow: verb == Delete,
+		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
+			run, err := p.client.Get(ctx, kagzi.RunID(q.Path("id")))
 			if err != nil {
 				return nil, err
 			}
-			v := &dialog{Title: title + " " + nameOf(run), Run: &run, Back: "/runs/" + string(run.ID)}
+			v := &web.Dialog{Title: title + " " + nameOf(run), Run: &run, Back: "/runs/" + string(run.ID)}
 			if err := show(ctx, q, v); err != nil {
 				return nil, err
 			}
 			return v, nil
 		},
-		do: func(ctx context.Context, f form) (answer, error) {
-			id := kagzi.RunID(f.path("id"))
+		Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
+			id := kagzi.RunID(f.Path("id"))
 			done, err := do(ctx, f, id)
-			done.to = cmp.Or(done.to, "/runs/"+string(id))
+			done.To = cmp.Or(done.To, "/runs/"+string(id))
 			return done, err
 		},
 	}
@@ -71,67 +76,55 @@ func try(r kagzi.RunInfo, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) (
 }
 
 // stopping refuses to stop a run that is cancelled already: the library would do nothing.
-func (v *dialog) stopping(dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) error {
+func stopping(v *web.Dialog, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) error {
 	if v.Run.Status == kagzi.StatusCancelled {
-		v.Refused = whyNot(errCancelled, v.Run.ID)
+		v.Refused = web.WhyNot(errCancelled, v.Run.ID)
 		return nil
 	}
-	return v.tried(try(*v.Run, dry))
+	return tryOn(v, dry)
 }
 
-// tried puts what the database says of a change into its dialog.
-func (v *dialog) tried(wrong, err error) error {
+// tryOn puts what the database says of a change into its dialog.
+func tryOn(v *web.Dialog, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) error {
+	wrong, err := try(*v.Run, dry)
 	if wrong != nil {
-		v.Refused = whyNot(wrong, v.Run.ID)
+		v.Refused = web.WhyNot(wrong, v.Run.ID)
 	}
 	return err
 }
 
-// whyNot returns why a verb does not apply to a run, as a sentence without the verb and the run.
-func whyNot(err error, id kagzi.RunID) string {
-	if unconnected(err) {
-		return sentence(err)
-	}
-	text := err.Error()
-	if _, about, ok := strings.Cut(text, string(id)); ok {
-		if _, after, ok := strings.Cut(about, ": "); ok {
-			text = after
-		}
-	}
-	text = strings.TrimSuffix(sentence(errors.New(text)), ".")
-	return text + "."
-}
-
 // endForms end runs for good.
-func (d *dashboard) endForms() []changeForm {
-	return []changeForm{
-		d.runForm(Cancel, "Cancel", func(ctx context.Context, _ query, v *dialog) error {
+func (p *runForms) endForms() []web.ChangeForm {
+	return []web.ChangeForm{
+		p.runForm(Cancel, "Cancel", func(ctx context.Context, _ web.Query, v *web.Dialog) error {
 			v.Do, v.Says = "Cancel the run", cancelSays(*v.Run)
 			if v.Run.Status == kagzi.StatusRunning {
-				v.Fields = []field{{
+				v.Fields = []web.Field{{
 					Name: "grace", Label: "Grace", Sort: "text", Hint: "30s",
 					Help: "How long its steps under way may go on before they are told to stop. Empty: they are told " +
 						"at once.",
 				}}
 			}
-			return v.stopping(func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-				return d.client.CancelAll(ctx, f, kagzi.DryRun())
+			return stopping(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+				return p.client.CancelAll(ctx, f, kagzi.DryRun())
 			})
-		}, d.cancel),
-		d.runForm(Terminate, "Terminate", func(ctx context.Context, _ query, v *dialog) error {
+		}, p.cancel),
+		p.runForm(Terminate, "Terminate", func(ctx context.Context, _ web.Query, v *web.Dialog) error {
 			v.Do, v.Danger = "Terminate the run", true
 			v.Says = []string{
 				"The run and its children end at once, as cancelled. Detached children go on.",
 				"No compensation runs, and those under way are stopped: what the run did stays done. Cancel " +
 					"compensates.",
 			}
-			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-				return d.client.TerminateAll(ctx, f, kagzi.DryRun())
-			}))
-		}, d.terminate),
-		d.runForm(Delete, "Delete", d.showDelete, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			return answer{leads: true, to: "/runs", said: "Deleted. Its log still says who did it, and why."},
-				d.client.Delete(ctx, id, f.options()...)
+			return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+				return p.client.TerminateAll(ctx, f, kagzi.DryRun())
+			})
+		}, p.terminate),
+		p.runForm(Delete, "Delete", p.showDelete, func(ctx context.Context, f web.Form,
+			id kagzi.RunID,
+		) (web.Answer, error) {
+			return web.Answer{Leads: true, To: "/runs", Said: "Deleted. Its log still says who did it, and why."},
+				p.client.Delete(ctx, id, f.Options()...)
 		}),
 	}
 }
@@ -146,42 +139,42 @@ func cancelSays(r kagzi.RunInfo) []string {
 		"Resume continues a cancelled run that has none.")
 }
 
-func (d *dashboard) cancel(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-	opts := f.options()
-	if s := f.get("grace"); s != "" {
+func (p *runForms) cancel(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
+	opts := f.Options()
+	if s := f.Get("grace"); s != "" {
 		grace, err := durations.Parse(s)
 		if err != nil {
-			return answer{}, badRequest("The grace %q is no duration: write 30s or 5m.", s)
+			return web.Answer{}, web.BadRequest("The grace %q is no duration: write 30s or 5m.", s)
 		}
 		opts = append(opts, kagzi.Grace(grace))
 	}
-	before, err := d.client.Get(ctx, id)
+	before, err := p.client.Get(ctx, id)
 	if err == nil {
-		err = d.client.Cancel(ctx, id, opts...)
+		err = p.client.Cancel(ctx, id, opts...)
 	}
 	if err != nil {
-		return answer{}, err
+		return web.Answer{}, err
 	}
-	return answer{said: d.stopped(ctx, before, "Cancelled.")}, nil
+	return web.Answer{Said: p.stopped(ctx, before, "Cancelled.")}, nil
 }
 
-func (d *dashboard) terminate(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-	before, err := d.client.Get(ctx, id)
+func (p *runForms) terminate(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
+	before, err := p.client.Get(ctx, id)
 	if err == nil {
-		err = d.client.Terminate(ctx, id, f.options()...)
+		err = p.client.Terminate(ctx, id, f.Options()...)
 	}
 	if err != nil {
-		return answer{}, err
+		return web.Answer{}, err
 	}
-	return answer{said: d.stopped(ctx, before, "Terminated.")}, nil
+	return web.Answer{Said: p.stopped(ctx, before, "Terminated.")}, nil
 }
 
 // stopped says how far the end of a run is that was cancelled or terminated.
-func (d *dashboard) stopped(ctx context.Context, before kagzi.RunInfo, past string) string {
+func (p *runForms) stopped(ctx context.Context, before kagzi.RunInfo, past string) string {
 	if before.Status.Ended() {
 		return "It was cancelled before. Nothing was changed."
 	}
-	after, err := d.client.Get(ctx, before.ID)
+	after, err := p.client.Get(ctx, before.ID)
 	if err != nil || after.Status.Ended() {
 		return past
 	}
@@ -201,9 +194,9 @@ func (d *dashboard) stopped(ctx context.Context, before kagzi.RunInfo, past stri
 // mostChildren is how many children of a run a dialog counts.
 const mostChildren = 100
 
-func (d *dashboard) showDelete(ctx context.Context, _ query, v *dialog) error {
+func (p *runForms) showDelete(ctx context.Context, _ web.Query, v *web.Dialog) error {
 	v.Do, v.Danger = "Delete for good", true
-	children, err := d.client.List(ctx, kagzi.RunFilter{Parent: v.Run.ID, Limit: mostChildren + 1})
+	children, err := p.client.List(ctx, kagzi.RunFilter{Parent: v.Run.ID, Limit: mostChildren + 1})
 	if err != nil {
 		return err
 	}
@@ -220,25 +213,27 @@ func (d *dashboard) showDelete(ctx context.Context, _ query, v *dialog) error {
 		"Whoever waits for its result learns that it is gone. Who deleted it, and why, stays on record. Retention " +
 			"deletes old runs by itself.",
 	}
-	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return d.client.DeleteAll(ctx, f, kagzi.DryRun())
-	}))
+	return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return p.client.DeleteAll(ctx, f, kagzi.DryRun())
+	})
 }
 
 // goOnForms let runs go on, or not for a while.
-func (d *dashboard) goOnForms() []changeForm {
-	return []changeForm{
-		d.runForm(Resume, "Resume", d.showResume, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			opts := f.options()
-			if steps := slices.DeleteFunc(slices.Clone(f.values["forget"]), func(s string) bool {
+func (p *runForms) goOnForms() []web.ChangeForm {
+	return []web.ChangeForm{
+		p.runForm(Resume, "Resume", p.showResume, func(ctx context.Context, f web.Form,
+			id kagzi.RunID,
+		) (web.Answer, error) {
+			opts := f.Options()
+			if steps := slices.DeleteFunc(slices.Clone(f.Values["forget"]), func(s string) bool {
 				return s == ""
 			}); len(steps) > 0 {
 				opts = append(opts, kagzi.Forget(steps...))
 			}
-			return answer{said: "Resumed. It goes on when a worker has a slot for it."},
-				d.client.Resume(ctx, id, opts...)
+			return web.Answer{Said: "Resumed. It goes on when a worker has a slot for it."},
+				p.client.Resume(ctx, id, opts...)
 		}),
-		d.runForm(Pause, "Pause", func(_ context.Context, _ query, v *dialog) error {
+		p.runForm(Pause, "Pause", func(_ context.Context, _ web.Query, v *web.Dialog) error {
 			v.Do = "Pause the run"
 			v.Says = []string{"No worker executes the run until it is unpaused."}
 			if v.Run.Status == kagzi.StatusRunning {
@@ -253,43 +248,43 @@ func (d *dashboard) goOnForms() []changeForm {
 				v.Refused = "The run is paused already."
 			}
 			return nil
-		}, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			return answer{said: "Paused."}, d.client.PauseRun(ctx, id, f.options()...)
+		}, func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
+			return web.Answer{Said: "Paused."}, p.client.PauseRun(ctx, id, f.Options()...)
 		}),
-		d.runForm(Unpause, "Unpause", func(ctx context.Context, _ query, v *dialog) error {
+		p.runForm(Unpause, "Unpause", func(ctx context.Context, _ web.Query, v *web.Dialog) error {
 			v.Do = "Let it go on"
 			v.Says = []string{"The run's own pause ends.", "It is also exempt from the pauses that there are now of " +
 				"its queue, its workflow and all runs, but not from one of its key or group."}
-			return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-				return d.client.UnpauseRuns(ctx, f, kagzi.DryRun())
-			}))
-		}, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			return answer{said: "Unpaused."}, d.client.UnpauseRun(ctx, id, f.options()...)
+			return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+				return p.client.UnpauseRuns(ctx, f, kagzi.DryRun())
+			})
+		}, func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
+			return web.Answer{Said: "Unpaused."}, p.client.UnpauseRun(ctx, id, f.Options()...)
 		}),
 	}
 }
 
-func (d *dashboard) showResume(ctx context.Context, _ query, v *dialog) error {
+func (p *runForms) showResume(ctx context.Context, _ web.Query, v *web.Dialog) error {
 	v.Do = "Resume the run"
 	v.Says = []string{
 		"The run continues under its own ID. What made it fail is tried again, and all recorded results stay.",
 		"Its timeout is removed. A parent that has recorded its failure keeps that.",
 	}
 	if v.Run.Status == kagzi.StatusFailed || v.Run.Status == kagzi.StatusCancelled {
-		failed, err := d.failedSteps(ctx, v.Run.ID)
+		failed, err := p.failedSteps(ctx, v.Run.ID)
 		if err != nil {
 			return err
 		}
 		if len(failed) > 0 {
-			v.Fields = []field{{
+			v.Fields = []web.Field{{
 				Name: "forget", Label: "Try again, too", Sort: "several", Options: failed,
 				Help: "A failure after which the code continued stays recorded unless it is ticked here.",
 			}}
 		}
 	}
-	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return d.client.ResumeAll(ctx, f, kagzi.DryRun())
-	}))
+	return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return p.client.ResumeAll(ctx, f, kagzi.DryRun())
+	})
 }
 
 // mostSteps is how many steps a form offers.
@@ -299,8 +294,8 @@ const mostSteps = 200
 var forgettable = []string{"FUNCTION", "CHILD_WORKFLOW", "BRANCH"}
 
 // failedSteps returns the steps of a run whose last attempt failed.
-func (d *dashboard) failedSteps(ctx context.Context, id kagzi.RunID) (out []option, err error) {
-	steps, err := d.client.Steps(ctx, id, kagzi.StepFilter{NoPayloads: true})
+func (p *runForms) failedSteps(ctx context.Context, id kagzi.RunID) (out []web.Option, err error) {
+	steps, err := p.client.Steps(ctx, id, kagzi.StepFilter{NoPayloads: true})
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +308,7 @@ func (d *dashboard) failedSteps(ctx context.Context, id kagzi.RunID) (out []opti
 	for i, s := range steps {
 		if last[s.Step] == i && s.Status == kagzi.StatusFailed && slices.Contains(forgettable, s.Type) &&
 			len(out) < mostSteps {
-			out = append(out, option{Value: s.Step, Label: s.Step + ": " + first(120, oneLine(s.Error))})
+			out = append(out, web.Option{Value: s.Step, Label: s.Step + ": " + first(120, oneLine(s.Error))})
 		}
 	}
 	return out, nil

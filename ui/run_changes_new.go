@@ -11,54 +11,57 @@ import (
 	"strings"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // newRunForms start new runs like ones that are over.
-func (d *dashboard) newRunForms() []changeForm {
-	return []changeForm{
-		d.runForm(Restart, "Restart", d.showRestart, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			opts, err := d.newRunOptions(ctx, f, id, "RESTARTED")
+func (p *runForms) newRunForms() []web.ChangeForm {
+	return []web.ChangeForm{
+		p.runForm(Restart, "Restart", p.showRestart, func(ctx context.Context, f web.Form,
+			id kagzi.RunID,
+		) (web.Answer, error) {
+			opts, err := p.newRunOptions(ctx, f, id, "RESTARTED")
 			if err != nil {
-				return answer{}, err
+				return web.Answer{}, err
 			}
-			as, err := d.client.Restart(ctx, id, opts...)
-			return answer{leads: true, to: "/runs/" + string(as), said: "Restarted: this is the new run."}, err
+			as, err := p.client.Restart(ctx, id, opts...)
+			return web.Answer{Leads: true, To: "/runs/" + string(as), Said: "Restarted: this is the new run."}, err
 		}),
-		d.runForm(Fork, "Fork", d.showFork, func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-			step := f.get("step")
+		p.runForm(Fork, "Fork", p.showFork, func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
+			step := f.Get("step")
 			if step == "" {
-				return answer{}, badRequest("Choose the step from which the new run executes.")
+				return web.Answer{}, web.BadRequest("Choose the step from which the new run executes.")
 			}
-			opts, err := d.newRunOptions(ctx, f, id, "FORKED")
+			opts, err := p.newRunOptions(ctx, f, id, "FORKED")
 			if err != nil {
-				return answer{}, err
+				return web.Answer{}, err
 			}
-			if f.asked("inherit") {
+			if f.Asked("inherit") {
 				opts = append(opts, kagzi.InheritCompensations())
 			}
-			as, err := d.client.Fork(ctx, id, step, opts...)
-			return answer{leads: true, to: "/runs/" + string(as), said: "Forked from step " + step +
+			as, err := p.client.Fork(ctx, id, step, opts...)
+			return web.Answer{Leads: true, To: "/runs/" + string(as), Said: "Forked from step " + step +
 				": this is the new run."}, err
 		}),
 	}
 }
 
-func (d *dashboard) showRestart(ctx context.Context, _ query, v *dialog) error {
+func (p *runForms) showRestart(ctx context.Context, _ web.Query, v *web.Dialog) error {
 	v.Do = "Start the new run"
 	v.Says = []string{
 		"A new run starts now, with this run's workflow, queue, priority, tags and ID. It executes every step anew, " +
 			"also those that this run has completed.",
 		"This run stays as it is. To keep its results, resume it or fork it.",
 	}
-	if err := d.newRunFields(ctx, v, "RESTARTED"); err != nil {
+	if err := p.newRunFields(ctx, v, "RESTARTED"); err != nil {
 		return err
 	}
-	return v.tried(try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return d.client.RestartAll(ctx, f, kagzi.DryRun())
-	}))
+	return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
+		return p.client.RestartAll(ctx, f, kagzi.DryRun())
+	})
 }
 
-func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
+func (p *runForms) showFork(ctx context.Context, q web.Query, v *web.Dialog) error {
 	v.Do = "Start the new run"
 	v.Says = []string{
 		"A new run starts now with copies of all that this run had recorded when the step first began. It executes " +
@@ -69,11 +72,11 @@ func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
 		v.Refused = "The run is not over."
 		return nil
 	}
-	steps, more, err := d.forkSteps(ctx, v.Run.ID)
+	steps, more, err := p.forkSteps(ctx, v.Run.ID)
 	if err != nil {
 		return err
 	}
-	step := field{Name: "step", Label: "From step", Sort: "select", Options: steps, Required: true}
+	step := web.Field{Name: "step", Label: "From step", Sort: "select", Options: steps, Required: true}
 	if more {
 		step.Sort, step.Hint, step.Help = "text", "charge", "The run has more steps than are suggested: the timeline "+
 			"leads here from each."
@@ -82,19 +85,19 @@ func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
 		v.Refused = "The run has recorded no step: restart it."
 		return nil
 	}
-	if err := d.newRunFields(ctx, v, "FORKED"); err != nil {
+	if err := p.newRunFields(ctx, v, "FORKED"); err != nil {
 		return err
 	}
-	v.Fields = slices.Insert(v.Fields, 0, step, field{
+	v.Fields = slices.Insert(v.Fields, 0, step, web.Field{
 		Name: "inherit", Label: "Copy its compensations", Sort: "check",
 		Help: "Those that this run registered before the step. If both runs fail, both execute them.",
 	})
-	if from := q.get("step"); from != "" {
+	if from := q.Get("step"); from != "" {
 		wrong, err := try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return d.client.ForkAll(ctx, f, from, kagzi.DryRun())
+			return p.client.ForkAll(ctx, f, from, kagzi.DryRun())
 		})
 		if wrong != nil {
-			v.Warning = "From step " + from + ": " + whyNot(wrong, v.Run.ID)
+			v.Warning = "From step " + from + ": " + web.WhyNot(wrong, v.Run.ID)
 		}
 		return err
 	}
@@ -103,8 +106,8 @@ func (d *dashboard) showFork(ctx context.Context, q query, v *dialog) error {
 
 // forkSteps returns the steps from which a run can be forked, and reports whether there are more. The one that failed
 // last is chosen.
-func (d *dashboard) forkSteps(ctx context.Context, id kagzi.RunID) (out []option, more bool, err error) {
-	steps, err := d.client.Steps(ctx, id, kagzi.StepFilter{NoPayloads: true})
+func (p *runForms) forkSteps(ctx context.Context, id kagzi.RunID) (out []web.Option, more bool, err error) {
+	steps, err := p.client.Steps(ctx, id, kagzi.StepFilter{NoPayloads: true})
 	if err != nil {
 		return nil, false, err
 	}
@@ -119,7 +122,7 @@ func (d *dashboard) forkSteps(ctx context.Context, id kagzi.RunID) (out []option
 				return out, true, nil
 			}
 			at = len(out)
-			seen[s.Step], out = at, append(out, option{Value: s.Step, Label: s.Step})
+			seen[s.Step], out = at, append(out, web.Option{Value: s.Step, Label: s.Step})
 		}
 		out[at].Label = s.Step
 		if s.Status == kagzi.StatusFailed {
@@ -136,15 +139,15 @@ func (d *dashboard) forkSteps(ctx context.Context, id kagzi.RunID) (out []option
 const mostEdited = 64 << 10
 
 // newRunFields adds the fields of a new run: its input, ID and version.
-func (d *dashboard) newRunFields(ctx context.Context, v *dialog, event string) error {
-	made, _, err := d.made(ctx, *v.Run, event)
+func (p *runForms) newRunFields(ctx context.Context, v *web.Dialog, event string) error {
+	made, _, err := p.made(ctx, *v.Run, event)
 	if err != nil {
 		return err
 	}
-	input := field{Name: "input", Label: "Input", Sort: "json", Help: "Leave it as it is, or empty, to keep the " +
+	input := web.Field{Name: "input", Label: "Input", Sort: "json", Help: "Leave it as it is, or empty, to keep the " +
 		"input of this run."}
 	switch {
-	case d.cfg.HidePayloads:
+	case p.payloads.hidden():
 		input.Help = fmt.Sprintf("The run's input (%s) is hidden. Leave this empty to keep it.", size(len(v.Run.Input)))
 	case len(v.Run.Input) > mostEdited:
 		input.Help = fmt.Sprintf("The run's input (%s) is too large to be edited here. Leave this empty to keep it.",
@@ -157,13 +160,15 @@ func (d *dashboard) newRunFields(ctx context.Context, v *dialog, event string) e
 	}
 	hint := string(v.Run.ExternalID)
 	v.Fields = append(v.Fields, input,
-		field{Name: "new-id", Label: "ID", Sort: "text", Hint: hint, Help: "Of the new run. Empty: that of this run, " +
-			"if it has one.", Rare: true},
-		field{
+		web.Field{
+			Name: "new-id", Label: "ID", Sort: "text", Hint: hint,
+			Help: "Of the new run. Empty: that of this run, if it has one.", Rare: true,
+		},
+		web.Field{
 			Name: "version", Label: "Version", Sort: "number", Hint: versionText(v.Run.Version),
 			Help: "Of the workflow's code. Empty: that of this run.", Rare: true,
 		},
-		field{Name: "made", Sort: "hidden", Value: strconv.Itoa(made)},
+		web.Field{Name: "made", Sort: "hidden", Value: strconv.Itoa(made)},
 	)
 	return nil
 }
@@ -176,8 +181,8 @@ func versionText(n int) string {
 }
 
 // made returns how many runs were made from one by such events, and the newest of them.
-func (d *dashboard) made(ctx context.Context, r kagzi.RunInfo, event string) (n int, last kagzi.LogEntry, err error) {
-	log, err := d.client.RunLog(ctx, r.ID)
+func (p *runForms) made(ctx context.Context, r kagzi.RunInfo, event string) (n int, last kagzi.LogEntry, err error) {
+	log, err := p.client.RunLog(ctx, r.ID)
 	for _, e := range log {
 		if e.Event == event && e.Other != r.Origin {
 			n, last = n+1, e
@@ -188,58 +193,51 @@ func (d *dashboard) made(ctx context.Context, r kagzi.RunInfo, event string) (n 
 
 // newRunOptions reads the fields of a new run. It refuses a form that was made before the last run was made from this
 // one: that form was sent twice, or somebody else was faster.
-func (d *dashboard) newRunOptions(ctx context.Context, f form, id kagzi.RunID,
+func (p *runForms) newRunOptions(ctx context.Context, f web.Form, id kagzi.RunID,
 	event string,
 ) (opts []kagzi.RestartOption, err error) {
-	run, err := d.client.Get(ctx, id)
+	run, err := p.client.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	n, last, err := d.made(ctx, run, event)
+	n, last, err := p.made(ctx, run, event)
 	if err != nil {
 		return nil, err
 	}
-	if s := f.get("made"); s != "" && s != strconv.Itoa(n) {
-		return nil, badRequest("This run was %s since this form was opened%s: run %s is the new one. Send the form "+
-			"again to start another.",
+	if s := f.Get("made"); s != "" && s != strconv.Itoa(n) {
+		return nil, web.BadRequest("This run was %s since this form was opened%s: run %s is the new one. Send the "+
+			"form again to start another.",
 			strings.ToLower(event), by(last.Actor), last.Other)
 	}
-	if f.actor != "" {
-		opts = append(opts, kagzi.Actor(f.actor))
+	if f.Actor != "" {
+		opts = append(opts, kagzi.Actor(f.Actor))
 	}
-	if f.reason() != "" {
-		opts = append(opts, kagzi.Reason(f.reason()))
+	if f.Reason() != "" {
+		opts = append(opts, kagzi.Reason(f.Reason()))
 	}
-	if s := f.get("new-id"); s != "" {
+	if s := f.Get("new-id"); s != "" {
 		opts = append(opts, kagzi.ID(s))
 	}
-	if s := f.get("version"); s != "" {
+	if s := f.Get("version"); s != "" {
 		v, err := strconv.Atoi(s)
 		if err != nil || v < 1 {
-			return nil, badRequest("The version is %q: give a number from 1.", s)
+			return nil, web.BadRequest("The version is %q: give a number from 1.", s)
 		}
 		opts = append(opts, kagzi.Version(v))
 	}
-	if s := f.get("input"); s != "" {
+	if s := f.Get("input"); s != "" {
 		input, err := validJSON("input", s)
 		if err != nil {
 			return nil, err
 		}
 		if !sameJSON(input, run.Input) {
-			if err := d.client.CheckSealer(ctx); err != nil {
+			if err := p.client.CheckSealer(ctx); err != nil {
 				return nil, err
 			}
 			opts = append(opts, kagzi.NewInput(input))
 		}
 	}
 	return opts, nil
-}
-
-func by(actor string) string {
-	if actor == "" {
-		return ""
-	}
-	return " by " + actor
 }
 
 // validJSON returns the JSON that was typed, or says where it is wrong.
@@ -255,7 +253,8 @@ func validJSON(what, s string) (json.RawMessage, error) {
 	}
 	line := strings.Count(s[:at], "\n") + 1
 	column := at - strings.LastIndex(s[:at], "\n")
-	return nil, badRequest("The %s is no JSON: %s (line %d, column %d). A text is written in quotes, as in \"ada\".",
+	return nil, web.BadRequest("The %s is no JSON: %s (line %d, column %d). A text is written in quotes, as in "+
+		"\"ada\".",
 		what, strings.TrimPrefix(err.Error(), "json: "), line, column)
 }
 

@@ -11,22 +11,23 @@ import (
 
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // talkForms send messages to runs that are not over, and change when and where they go on.
-func (d *dashboard) talkForms() []changeForm {
-	return []changeForm{
-		d.runForm(Signal, "Signal", d.showSignal, d.signal),
-		d.runForm(Update, "Update", d.showUpdate, d.update),
-		d.runForm(Redeliver, "Redeliver a message to", showRedeliver,
-			func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-				return answer{said: "Redelivered."}, d.client.RedeliverMessage(ctx, id, kagzi.ID(f.get("message")),
-					f.options()...)
+func (p *runForms) talkForms() []web.ChangeForm {
+	return []web.ChangeForm{
+		p.runForm(Signal, "Signal", p.showSignal, p.signal),
+		p.runForm(Update, "Update", p.showUpdate, p.update),
+		p.runForm(Redeliver, "Redeliver a message to", showRedeliver,
+			func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
+				return web.Answer{Said: "Redelivered."}, p.client.RedeliverMessage(ctx, id, kagzi.ID(f.Get("message")),
+					f.Options()...)
 			}),
-		d.runForm(DropMessage, "Drop a message of", showDropMessage,
-			func(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-				return answer{said: "Dropped the message."}, d.client.DropMessage(ctx, id, kagzi.ID(f.get("message")),
-					f.options()...)
+		p.runForm(DropMessage, "Drop a message of", showDropMessage,
+			func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
+				return web.Answer{Said: "Dropped the message."},
+					p.client.DropMessage(ctx, id, kagzi.ID(f.Get("message")), f.Options()...)
 			}),
 	}
 }
@@ -44,24 +45,26 @@ func waitsFor(r kagzi.RunInfo) (names []string) {
 // sentBy is the header of a message that tells the run who sent it from the dashboard.
 const sentBy = "sent-by"
 
-func (d *dashboard) showSignal(ctx context.Context, _ query, v *dialog) error {
+func (p *runForms) showSignal(ctx context.Context, _ web.Query, v *web.Dialog) error {
 	v.Do = "Send"
 	v.Says = []string{"The run reads the message when it waits for a signal of that name and key. Until then it " +
 		"stays unread."}
-	name := field{Name: "name", Label: "Signal", Sort: "text", Hint: "approved", Required: true}
-	key := field{Name: "key", Label: "Key", Sort: "text", Hint: "call-7", Help: "What the signal is about, if the " +
-		"code says so with For.", Rare: true}
+	name := web.Field{Name: "name", Label: "Signal", Sort: "text", Hint: "approved", Required: true}
+	key := web.Field{
+		Name: "key", Label: "Key", Sort: "text", Hint: "call-7",
+		Help: "What the signal is about, if the code says so with For.", Rare: true,
+	}
 	waits := waitsFor(*v.Run)
 	if len(waits) > 0 {
 		v.Says[0] = "The run waits for " + strings.Join(waits, ", ") + ", and reads the message at once."
 		name.Value, key.Value, _ = strings.Cut(waits[0], "/")
 		for _, w := range waits {
 			base, _, _ := strings.Cut(w, "/")
-			name.Options = append(name.Options, option{Value: base})
+			name.Options = append(name.Options, web.Option{Value: base})
 		}
 		key.Rare = key.Value == ""
 	}
-	v.Fields = []field{
+	v.Fields = []web.Field{
 		name, key,
 		{
 			Name: "payload", Label: "Payload", Sort: "json", Hint: `{"approved": true}`,
@@ -74,46 +77,46 @@ func (d *dashboard) showSignal(ctx context.Context, _ query, v *dialog) error {
 	if v.Run.Status.Ended() {
 		v.Refused = "The run is over, so it reads no message."
 	}
-	if err := d.client.CheckSealer(ctx); err != nil {
-		v.Refused = sentence(err)
+	if err := p.client.CheckSealer(ctx); err != nil {
+		v.Refused = web.Sentence(err)
 	}
 	return nil
 }
 
-func (d *dashboard) signal(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-	if err := d.client.CheckSealer(ctx); err != nil {
-		return answer{}, err
+func (p *runForms) signal(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
+	if err := p.client.CheckSealer(ctx); err != nil {
+		return web.Answer{}, err
 	}
 	payload := json.RawMessage("null")
-	if s := f.get("payload"); s != "" {
+	if s := f.Get("payload"); s != "" {
 		var err error
 		if payload, err = validJSON("payload", s); err != nil {
-			return answer{}, err
+			return web.Answer{}, err
 		}
 	}
-	signal := kagzi.DefineSignal[json.RawMessage](f.get("name"))
-	if key := f.get("key"); key != "" {
+	signal := kagzi.DefineSignal[json.RawMessage](f.Get("name"))
+	if key := f.Get("key"); key != "" {
 		signal = signal.For(key)
 	}
 	m := signal.With(payload)
-	if s := f.get("id"); s != "" {
+	if s := f.Get("id"); s != "" {
 		m = m.WithID(kagzi.ID(s))
-	} else if token := f.get(formToken); token != "" {
+	} else if token := f.Get(web.FormToken); token != "" {
 		m = m.WithID(kagzi.ID(token))
 	}
-	if f.actor != "" {
-		m = m.WithHeaders(kagzi.Headers{sentBy: f.actor})
+	if f.Actor != "" {
+		m = m.WithHeaders(kagzi.Headers{sentBy: f.Actor})
 	}
-	return answer{said: "Sent " + signal.Name() + "."}, d.client.Signal(ctx, id, m, f.options()...)
+	return web.Answer{Said: "Sent " + signal.Name() + "."}, p.client.Signal(ctx, id, m, f.Options()...)
 }
 
 // messageField is the field for the ID of a message, to which the list of messages leads.
-func messageField(q query) field {
-	return field{Name: "message", Label: "Message ID", Sort: "text", Value: q.get("message"), Required: true}
+func messageField(q web.Query) web.Field {
+	return web.Field{Name: "message", Label: "Message ID", Sort: "text", Value: q.Get("message"), Required: true}
 }
 
-func showRedeliver(_ context.Context, q query, v *dialog) error {
-	v.Do, v.Fields = "Redeliver the message", []field{messageField(q)}
+func showRedeliver(_ context.Context, q web.Query, v *web.Dialog) error {
+	v.Do, v.Fields = "Redeliver the message", []web.Field{messageField(q)}
 	v.Says = []string{"The run gets the message again, as if it came now. If no code that decodes it is deployed, it " +
 		"is set aside again."}
 	if v.Run.Status.Ended() {
@@ -122,14 +125,14 @@ func showRedeliver(_ context.Context, q query, v *dialog) error {
 	return nil
 }
 
-func showDropMessage(_ context.Context, q query, v *dialog) error {
-	v.Do, v.Danger, v.Fields = "Drop the message", true, []field{messageField(q)}
+func showDropMessage(_ context.Context, q web.Query, v *web.Dialog) error {
+	v.Do, v.Danger, v.Fields = "Drop the message", true, []web.Field{messageField(q)}
 	v.Says = []string{"The message is removed, and the run never reads it. Its sender may send another one with the " +
 		"same ID."}
 	return nil
 }
 
-func (d *dashboard) showUpdate(_ context.Context, _ query, v *dialog) error {
+func (p *runForms) showUpdate(_ context.Context, _ web.Query, v *web.Dialog) error {
 	v.Do = "Update the run"
 	v.Says = []string{"What is left empty stays as it is. The run's log says what was changed, from what to what."}
 	r := *v.Run
@@ -139,7 +142,7 @@ func (d *dashboard) showUpdate(_ context.Context, _ query, v *dialog) error {
 	case r.Status == kagzi.StatusRunning:
 		v.Refused = "A worker executes the run. Pause it, update it when it is pending, and unpause it."
 	}
-	v.Fields = []field{
+	v.Fields = []web.Field{
 		{Name: "queue", Label: "Queue", Sort: "text", Hint: r.Queue, Help: "Workers of that queue claim it from now " +
 			"on. Its key moves with it."},
 		{Name: "priority", Label: "Priority", Sort: "select", Options: priorities(r.Priority)},
@@ -149,7 +152,7 @@ func (d *dashboard) showUpdate(_ context.Context, _ query, v *dialog) error {
 		},
 	}
 	if r.Status == kagzi.StatusPending {
-		v.Fields = append(v.Fields, field{
+		v.Fields = append(v.Fields, web.Field{
 			Name: "due", Label: "Due", Sort: "text",
 			Hint: "now, 2h, or 2026-10-01 08:00 (UTC)", Help: "When it is due: now, after a time, or at a moment.",
 		})
@@ -158,18 +161,18 @@ func (d *dashboard) showUpdate(_ context.Context, _ query, v *dialog) error {
 	if !ok {
 		return nil
 	}
-	v.Fields = append(v.Fields, field{
+	v.Fields = append(v.Fields, web.Field{
 		Name: "metadata", Label: "Tags", Sort: "lines", Value: tags,
 		Help: "One on each line, as name=value. They replace all that it has.",
 	},
-		field{Name: "metadata-was", Sort: "hidden", Value: tags})
+		web.Field{Name: "metadata-was", Sort: "hidden", Value: tags})
 	return nil
 }
 
-func priorities(now int) []option {
-	out := []option{{Label: "as it is (" + strconv.Itoa(now) + ")"}}
+func priorities(now int) []web.Option {
+	out := []web.Option{{Label: "as it is (" + strconv.Itoa(now) + ")"}}
 	for _, p := range []string{"1, which goes first", "2", "3", "4, which goes last"} {
-		out = append(out, option{Value: p[:1], Label: p})
+		out = append(out, web.Option{Value: p[:1], Label: p})
 	}
 	return out
 }
@@ -195,53 +198,53 @@ func readTags(s string) (kagzi.Metadata, error) {
 		}
 		name, value, ok := strings.Cut(line, "=")
 		if !ok || name == "" {
-			return nil, badRequest("The tag %q has no value: write it as name=value.", line)
+			return nil, web.BadRequest("The tag %q has no value: write it as name=value.", line)
 		}
 		out[name] = value
 	}
 	return out, nil
 }
 
-func (d *dashboard) update(ctx context.Context, f form, id kagzi.RunID) (answer, error) {
-	opts, err := f.updates(time.Now())
+func (p *runForms) update(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
+	opts, err := updatesOf(f.Query, time.Now())
 	if err != nil {
-		return answer{}, err
+		return web.Answer{}, err
 	}
 	if len(opts) == 0 {
-		return answer{}, badRequest("There is nothing to change: fill in what is to be different.")
+		return web.Answer{}, web.BadRequest("There is nothing to change: fill in what is to be different.")
 	}
-	return answer{said: "Updated."}, d.client.Update(ctx, id, append(opts, f.updateOptions()...)...)
+	return web.Answer{Said: "Updated."}, p.client.Update(ctx, id, append(opts, updateOptions(f)...)...)
 }
 
 // updateOptions are who and why, as options of an update.
-func (f form) updateOptions() (opts []kagzi.UpdateOption) {
-	if f.actor != "" {
-		opts = append(opts, kagzi.Actor(f.actor))
+func updateOptions(f web.Form) (opts []kagzi.UpdateOption) {
+	if f.Actor != "" {
+		opts = append(opts, kagzi.Actor(f.Actor))
 	}
-	if f.reason() != "" {
-		opts = append(opts, kagzi.Reason(f.reason()))
+	if f.Reason() != "" {
+		opts = append(opts, kagzi.Reason(f.Reason()))
 	}
 	return opts
 }
 
-// updates reads the fields of an update.
-func (q query) updates(now time.Time) (opts []kagzi.UpdateOption, err error) {
-	if opts, err = updates(q.get("queue"), q.get("priority"), q.get("due"), now); err != nil {
+// updatesOf reads the fields of an update.
+func updatesOf(q web.Query, now time.Time) (opts []kagzi.UpdateOption, err error) {
+	if opts, err = updates(q.Get("queue"), q.Get("priority"), q.Get("due"), now); err != nil {
 		return nil, err
 	}
-	if s := q.get("version"); s == "default" {
+	if s := q.Get("version"); s == "default" {
 		opts = append(opts, kagzi.DefaultVersion())
 	} else if s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
-			return nil, badRequest("The version is %q: give a number from 1, or default.", s)
+			return nil, web.BadRequest("The version is %q: give a number from 1, or default.", s)
 		}
 		opts = append(opts, kagzi.Version(n))
 	}
 	lines := func(name string) string {
-		return strings.TrimRight(strings.ReplaceAll(q.values.Get(name), "\r\n", "\n"), "\n")
+		return strings.TrimRight(strings.ReplaceAll(q.Values.Get(name), "\r\n", "\n"), "\n")
 	} // browsers send CRLF
-	if is := lines("metadata"); q.values.Has("metadata") && is != lines("metadata-was") {
+	if is := lines("metadata"); q.Values.Has("metadata") && is != lines("metadata-was") {
 		tags, err := readTags(is)
 		if err != nil {
 			return nil, err
@@ -261,7 +264,29 @@ func future(s string, now time.Time) (kagzi.UpdateOption, error) {
 	}
 	t, err := past(s, now)
 	if err != nil {
-		return nil, badRequest("%q is no time: write now, 2h, 2026-10-01, or 2026-10-01 08:00 (UTC).", s)
+		return nil, web.BadRequest("%q is no time: write now, 2h, 2026-10-01, or 2026-10-01 08:00 (UTC).", s)
 	}
 	return kagzi.At(t), nil
+}
+
+// updates reads what an update of one or many runs changes.
+func updates(queue, priority, due string, now time.Time) (opts []kagzi.UpdateOption, err error) {
+	if queue != "" {
+		opts = append(opts, kagzi.Queue(queue))
+	}
+	if priority != "" {
+		n, err := strconv.Atoi(priority)
+		if err != nil {
+			return nil, web.BadRequest("The priority is %q: give 1 to 4.", priority)
+		}
+		opts = append(opts, kagzi.Priority(n))
+	}
+	if due != "" {
+		at, err := future(due, now)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, at)
+	}
+	return opts, nil
 }

@@ -228,9 +228,8 @@ func (d drawing) brace(row gantt.Row) template.HTML {
 }
 
 // run draws the lane of the run: how long it waited for its first worker, how long it lived, and what people did.
-func (d drawing) run(v *runView) template.HTML {
+func (d drawing) run(r kagzi.RunInfo, log []kagzi.LogEntry) template.HTML {
 	c := newCanvas("track", rowHeight)
-	r := v.Run
 	end := r.EndedAt
 	if end.IsZero() {
 		end = d.now
@@ -246,7 +245,7 @@ func (d drawing) run(v *runView) template.HTML {
 		c.rect("life "+strings.ToLower(string(r.Status)), x0, x1, barTop+3, barHeight-6, "the run, "+
 			strings.ToLower(string(r.Status)))
 	}
-	for _, e := range v.Log {
+	for _, e := range log {
 		if x, _, ok := d.place(gantt.Span{From: e.At, To: e.At}); ok {
 			title := strings.ToLower(e.Event) + " " + clockText(e.At)
 			if e.Actor != "" {

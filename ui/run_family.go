@@ -45,32 +45,34 @@ const (
 )
 
 // family returns the runs above and below the run. The number of looks is bounded.
-func (d *dashboard) family(ctx context.Context, v *runView, h *history) (family, error) {
+func (p *runPage) family(ctx context.Context, run kagzi.RunInfo, log []kagzi.LogEntry,
+	h *history,
+) (family, error) {
 	parents := false
 	for _, a := range h.attempts {
 		parents = parents || a.Child != ""
 	}
-	if !parents && v.Run.Parent == "" && v.Run.Origin == "" && len(v.Log) == 0 {
+	if !parents && run.Parent == "" && run.Origin == "" && len(log) == 0 {
 		return family{}, nil
 	}
-	f := d.cache.get(ctx, "family "+string(v.Run.ID), familyEvery, func(ctx context.Context) (any, error) {
+	f := p.cache.Get(ctx, "family "+string(run.ID), familyEvery, func(ctx context.Context) (any, error) {
 		var f family
-		err := d.ancestors(ctx, &f, v.Run.Parent)
+		err := p.ancestors(ctx, &f, run.Parent)
 		if err == nil && parents {
-			err = d.children(ctx, &f, v.Run.ID)
+			err = p.children(ctx, &f, run.ID)
 		}
 		if err == nil {
-			err = d.relatives(ctx, &f, v)
+			err = p.relatives(ctx, &f, run.Origin, log)
 		}
 		return f, err
 	})
-	out, _ := f.view.(family)
-	return out, f.err
+	out, _ := f.View.(family)
+	return out, f.Err
 }
 
-func (d *dashboard) ancestors(ctx context.Context, f *family, id kagzi.RunID) error {
+func (p *runPage) ancestors(ctx context.Context, f *family, id kagzi.RunID) error {
 	for id != "" && len(f.Ancestors) < mostAncestors {
-		run, err := d.client.Get(ctx, id)
+		run, err := p.client.Get(ctx, id)
 		if errors.Is(err, kagzi.ErrNotFound) {
 			return nil
 		}
@@ -84,8 +86,8 @@ func (d *dashboard) ancestors(ctx context.Context, f *family, id kagzi.RunID) er
 	return nil
 }
 
-func (d *dashboard) children(ctx context.Context, f *family, id kagzi.RunID) error {
-	runs, err := d.client.List(ctx, kagzi.RunFilter{Parent: id, Limit: mostKin + 1})
+func (p *runPage) children(ctx context.Context, f *family, id kagzi.RunID) error {
+	runs, err := p.client.List(ctx, kagzi.RunFilter{Parent: id, Limit: mostKin + 1})
 	if err != nil {
 		return err
 	}
@@ -95,7 +97,7 @@ func (d *dashboard) children(ctx context.Context, f *family, id kagzi.RunID) err
 	for i, run := range runs {
 		c := child{RunInfo: run}
 		if i < mostParents {
-			if c.Children, err = d.client.List(ctx, kagzi.RunFilter{Parent: run.ID, Limit: mostGrandchildren +
+			if c.Children, err = p.client.List(ctx, kagzi.RunFilter{Parent: run.ID, Limit: mostGrandchildren +
 				1}); err != nil {
 				return err
 			}
@@ -109,16 +111,16 @@ func (d *dashboard) children(ctx context.Context, f *family, id kagzi.RunID) err
 }
 
 // relatives fills the runs that the log names: the restarts and forks.
-func (d *dashboard) relatives(ctx context.Context, f *family, v *runView) error {
-	for _, e := range v.Log {
+func (p *runPage) relatives(ctx context.Context, f *family, origin kagzi.RunID, log []kagzi.LogEntry) error {
+	for _, e := range log {
 		if e.Other == "" || e.Event != "RESTARTED" && e.Event != "FORKED" || len(f.Relatives) >= mostRelatives {
 			continue
 		}
-		r := relative{How: "restarted", From: e.Other == v.Run.Origin, Step: e.Step, At: e.At}
+		r := relative{How: "restarted", From: e.Other == origin, Step: e.Step, At: e.At}
 		if e.Event == "FORKED" {
 			r.How = "forked"
 		}
-		run, err := d.client.Get(ctx, e.Other)
+		run, err := p.client.Get(ctx, e.Other)
 		if err != nil && !errors.Is(err, kagzi.ErrNotFound) {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // runFuncs are the functions of the run's template.
@@ -30,9 +31,9 @@ func runFuncs() template.FuncMap {
 type keptField struct{ Name, Value string }
 
 // kept returns the values of the query that a filter of steps keeps: the window and the kind of axis.
-func kept(q query) (fields []keptField) {
+func kept(q web.Query) (fields []keptField) {
 	for _, name := range []string{"from", "to", "scale"} {
-		if value := q.get(name); value != "" {
+		if value := q.Get(name); value != "" {
 			fields = append(fields, keptField{name, value})
 		}
 	}

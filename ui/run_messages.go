@@ -22,51 +22,51 @@ type message struct {
 // mostMessages is how many messages the page has.
 const mostMessages = 50
 
-// messages fills the run's messages.
-func (d *dashboard) messages(ctx context.Context, v *runView) error {
-	awaited := awaited(v.Run)
-	for m, err := range d.eachMessage(ctx, v.Run.ID, kagzi.MessageFilter{}) {
+// messages returns the run's messages, and reports whether there are more.
+func (p *runPage) messages(ctx context.Context, run kagzi.RunInfo) (all []message, more bool, err error) {
+	awaited := awaited(run)
+	for m, err := range p.eachMessage(ctx, run.ID, kagzi.MessageFilter{}) {
 		if err != nil {
-			return err
+			return nil, false, err
 		}
-		if v.More = len(v.Messages) == mostMessages; v.More {
-			return nil
+		if len(all) == mostMessages {
+			return all, true, nil
 		}
-		raw := v.Path() + "/raw?" + url.Values{
+		raw := pathOf(run) + "/raw?" + url.Values{
 			"of": {"message"}, "signal": {m.Signal},
 			"message": {string(m.ID)},
 		}.Encode()
-		out := message{MessageInfo: m, Shown: d.sizeOnly(len(m.Payload), raw)}
+		out := message{MessageInfo: m, Shown: p.payloads.sizeOnly(len(m.Payload), raw)}
 		if len(m.Payload) <= keptPayload {
-			out.Shown = d.payload(m.Payload, raw)
+			out.Shown = p.payloads.show(m.Payload, raw)
 		}
 		out.Payload = nil
-		if run, step, ok := strings.Cut(m.SentBy, "/"); ok && isRunID(run) {
-			out.From, out.FromStep = kagzi.RunID(run), step
+		if id, step, ok := strings.Cut(m.SentBy, "/"); ok && isRunID(id) {
+			out.From, out.FromStep = kagzi.RunID(id), step
 		}
 		switch {
 		case m.ReadBy != "":
-		case v.Run.Status.Ended():
+		case run.Status.Ended():
 			out.Ignored = "the run has ended, and never read it"
 		case len(awaited) > 0 && !slices.Contains(awaited, m.Signal):
 			out.Ignored = "the run waits for " + strings.Join(awaited, " and ") + ": is one of the names misspelt?"
 		}
-		v.Messages = append(v.Messages, out)
+		all = append(all, out)
 	}
-	return nil
+	return all, false, nil
 }
 
 // messagePortion is how many messages are read at once, each of which may have 4 MiB.
 const messagePortion = 10
 
 // eachMessage returns the messages of a run. The payload of one is gone with the next.
-func (d *dashboard) eachMessage(ctx context.Context, ref kagzi.Ref,
+func (p *runPage) eachMessage(ctx context.Context, ref kagzi.Ref,
 	f kagzi.MessageFilter,
 ) iter.Seq2[kagzi.MessageInfo, error] {
 	return func(yield func(kagzi.MessageInfo, error) bool) {
 		f.Limit = messagePortion
 		for {
-			page, err := d.client.Messages(ctx, ref, f)
+			page, err := p.client.Messages(ctx, ref, f)
 			if err != nil {
 				yield(kagzi.MessageInfo{}, err)
 				return

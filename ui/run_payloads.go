@@ -94,15 +94,15 @@ func (p *stepPayloads) add(attempts []kagzi.StepAttempt, hide bool) {
 }
 
 // payloadsOf returns the payloads of some steps of a run. It reads those that are not known.
-func (d *dashboard) payloadsOf(ctx context.Context, id kagzi.RunID, h *history,
+func (p *runPage) payloadsOf(ctx context.Context, id kagzi.RunID, h *history,
 	steps []*gantt.Step,
 ) (map[attemptKey]attemptPayloads, error) {
 	if names := h.payloads.missing(steps); len(names) > 0 {
-		attempts, err := d.client.Steps(ctx, id, kagzi.StepFilter{Steps: names})
+		attempts, err := p.client.Steps(ctx, id, kagzi.StepFilter{Steps: names})
 		if err != nil {
 			return nil, err
 		}
-		h.payloads.add(attempts, d.cfg.HidePayloads)
+		h.payloads.add(attempts, p.payloads.hidden())
 	}
 	return h.payloads.of(steps), nil
 }

@@ -8,24 +8,23 @@ import (
 	"strconv"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // raw answers with a payload as it is, as a file: nothing of it is executed or shown by the browser as a page of this
 // site.
-func (d *dashboard) raw(w http.ResponseWriter, r *http.Request, who viewer) {
-	if d.cfg.HidePayloads {
-		d.fail(w, r, who, status(http.StatusForbidden, "This dashboard hides payloads."))
-		return
+func (p *runPage) raw(w http.ResponseWriter, r *http.Request) error {
+	if p.payloads.hidden() {
+		return web.Status(http.StatusForbidden, "This dashboard hides payloads.")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), lookTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), web.LookTimeout)
 	defer cancel()
-	data, err := d.rawPayload(ctx, d.query(r, r.URL.Query()))
+	data, err := p.rawPayload(ctx, web.QueryOf(r, r.URL.Query()))
 	if err == nil && len(data) == 0 {
-		err = status(http.StatusNotFound, "There is no such payload.")
+		err = web.Status(http.StatusNotFound, "There is no such payload.")
 	}
 	if err != nil {
-		d.fail(w, r, who, err)
-		return
+		return err
 	}
 	kind, extension := "application/octet-stream", "bin"
 	if json.Valid(data) {
@@ -36,34 +35,35 @@ func (d *dashboard) raw(w http.ResponseWriter, r *http.Request, who viewer) {
 	h.Set("Content-Length", strconv.Itoa(len(data)))
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s.%s"`, "payload", extension))
 	_, _ = w.Write(data) // the browser may have gone
+	return nil
 }
 
 // rawPayload returns the payload that the query names.
-func (d *dashboard) rawPayload(ctx context.Context, q query) ([]byte, error) {
-	leave, ok := d.cache.enter(ctx) // it is a look that nobody shares
+func (p *runPage) rawPayload(ctx context.Context, q web.Query) ([]byte, error) {
+	leave, ok := p.cache.Enter(ctx) // it is a look that nobody shares
 	if !ok {
-		return nil, errBusy
+		return nil, web.ErrBusy
 	}
 	defer leave()
-	ref, of := refOf(q.path("id")), q.get("of")
+	ref, of := refOf(q.Path("id")), q.Get("of")
 	switch {
 	case of == "message":
-		return d.rawMessage(ctx, ref, q)
+		return p.rawMessage(ctx, ref, q)
 	case of != "input" && of != "output":
-		return nil, badRequest("There is no payload %q of a run: use input, output or message.", of)
-	case q.get("step") == "":
-		run, err := d.client.Get(ctx, ref)
+		return nil, web.BadRequest("There is no payload %q of a run: use input, output or message.", of)
+	case q.Get("step") == "":
+		run, err := p.client.Get(ctx, ref)
 		if of == "input" {
 			return run.Input, err
 		}
 		return run.Output, err
 	}
-	attempts, err := d.client.Steps(ctx, ref, kagzi.StepFilter{Steps: []string{q.values.Get("step")}})
+	attempts, err := p.client.Steps(ctx, ref, kagzi.StepFilter{Steps: []string{q.Values.Get("step")}})
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range attempts {
-		if a.Step != q.values.Get("step") || strconv.Itoa(a.Attempt) != q.get("attempt") {
+		if a.Step != q.Values.Get("step") || strconv.Itoa(a.Attempt) != q.Get("attempt") {
 			continue
 		}
 		switch {
@@ -78,9 +78,9 @@ func (d *dashboard) rawPayload(ctx context.Context, q query) ([]byte, error) {
 }
 
 // rawMessage returns the payload of a message.
-func (d *dashboard) rawMessage(ctx context.Context, ref kagzi.Ref, q query) ([]byte, error) {
-	for m, err := range d.eachMessage(ctx, ref, kagzi.MessageFilter{Signal: q.values.Get("signal")}) {
-		if err != nil || string(m.ID) == q.values.Get("message") {
+func (p *runPage) rawMessage(ctx context.Context, ref kagzi.Ref, q web.Query) ([]byte, error) {
+	for m, err := range p.eachMessage(ctx, ref, kagzi.MessageFilter{Signal: q.Values.Get("signal")}) {
+		if err != nil || string(m.ID) == q.Values.Get("message") {
 			return m.Payload, err
 		}
 	}

@@ -43,7 +43,7 @@ type attemptRow struct {
 
 // Detailed reports whether there is something to unfold.
 func (a attemptRow) Detailed() bool {
-	return !a.Input.Empty || !a.Output.Empty || a.Stack || len([]rune(a.Error)) > 300 || len(a.Headers) > 0
+	return a.Input.Any() || a.Output.Any() || a.Stack || len([]rune(a.Error)) > 300 || len(a.Headers) > 0
 }
 
 // pagePayloads bounds the payloads that one page shows folded, and the errors. What is beyond it is a link, or the
@@ -51,10 +51,12 @@ func (a attemptRow) Detailed() bool {
 const pagePayloads = 256 << 10
 
 // table returns the steps of the choice, and of those the page that the query asks for.
-func (c choice) table(ctx context.Context, d *dashboard, v *runView, h *history) (stepTable, error) {
+func (p *runPage) table(ctx context.Context, c choice, run kagzi.RunInfo, workers *workersLane,
+	h *history,
+) (stepTable, error) {
 	t := stepTable{All: c.all, Match: len(c.steps)}
-	lo, hi, p := c.page("step", c.step, len(c.steps), stepsPerPage)
-	t.Pager = p
+	lo, hi, at := c.page("step", c.step, len(c.steps), stepsPerPage)
+	t.Pager = at
 	if c.filtered() {
 		t.Clear = c.edit(func(v url.Values) {
 			for _, name := range []string{"name", "state", "row", "step"} {
@@ -62,11 +64,11 @@ func (c choice) table(ctx context.Context, d *dashboard, v *runView, h *history)
 			}
 		})
 	}
-	payloads, err := d.payloadsOf(ctx, v.Run.ID, h, c.steps[lo:hi])
+	known, err := p.payloadsOf(ctx, run.ID, h, c.steps[lo:hi])
 	if err != nil {
 		return t, err
 	}
-	page := stepPage{d, v, payloads, pagePayloads}
+	page := stepPage{p.payloads, run, workers, known, pagePayloads}
 	for _, s := range c.steps[lo:hi] {
 		t.Rows = append(t.Rows, page.row(s))
 	}
@@ -78,15 +80,16 @@ const mostAttempts = 20
 
 // A stepPage makes the rows of a page.
 type stepPage struct {
-	d        *dashboard
-	v        *runView
-	payloads map[attemptKey]attemptPayloads
+	payloads payloads
+	run      kagzi.RunInfo
+	workers  *workersLane
+	known    map[attemptKey]attemptPayloads
 	room     int // bytes of payloads and errors that it may have besides
 }
 
 func (p *stepPage) row(s *gantt.Step) stepRow {
 	row := stepRow{HTMLID: stepID(s.Name), Type: stepType(*s.Last()), Last: p.attempt(*s.Last())}
-	if after := s.Last().StartedAt.Sub(p.v.Run.CreatedAt); !s.Last().StartedAt.IsZero() && after >= 0 {
+	if after := s.Last().StartedAt.Sub(p.run.CreatedAt); !s.Last().StartedAt.IsZero() && after >= 0 {
 		row.Offset = "+" + duration(after)
 	}
 	for i := len(s.Attempts) - 2; i >= 0 && len(row.Earlier) < mostAttempts; i-- {
@@ -105,25 +108,26 @@ func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 		}
 	}
 	row := attemptRow{
-		StepAttempt: a, Waits: gantt.Waits(a), NotNeeded: explain.NotNeeded(p.v.Run.Status, a),
+		StepAttempt: a, Waits: gantt.Waits(a), NotNeeded: explain.NotNeeded(p.run.Status, a),
 		Stack: strings.Contains(a.Error, "\n"),
 	}
 	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) && !row.NotNeeded &&
 		a.Status != kagzi.StatusPending {
 		row.Took = duration(max(0, a.EndedAt.Sub(a.StartedAt)))
 	}
-	if p.v.workers.Workers > 1 && a.Worker != "" {
-		row.By = p.v.workers.Name(a.Worker)
+	if p.workers.Workers > 1 && a.Worker != "" {
+		row.By = p.workers.Name(a.Worker)
 	}
-	has := p.payloads[keyOf(a)]
+	has := p.known[keyOf(a)]
 	row.Headers = has.headers
-	raw := p.v.Path() + "/raw?" + url.Values{"step": {a.Step}, "attempt": {strconv.Itoa(a.Attempt)}}.Encode() + "&of="
+	raw := pathOf(p.run) + "/raw?" +
+		url.Values{"step": {a.Step}, "attempt": {strconv.Itoa(a.Attempt)}}.Encode() + "&of="
 	show := func(data []byte, size int, raw string) payload {
 		if len(data) < size || size > p.room {
-			return p.d.sizeOnly(size, raw)
+			return p.payloads.sizeOnly(size, raw)
 		}
 		p.room -= size
-		return p.d.payload(data, raw)
+		return p.payloads.show(data, raw)
 	}
 	if string(has.output) == "null" { // of a Do
 		has.output, has.outputSize = nil, 0
@@ -135,22 +139,31 @@ func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 // Words says in a few words what the status does not.
 func (a attemptRow) Words() string {
 	switch {
+	case a.Status == kagzi.StatusRunning:
+		return a.awaits()
 	case a.Type == "SIGNAL" && a.Status == kagzi.StatusCompleted:
 		return "the message came"
-	case a.Type == "SIGNAL" && a.Status == kagzi.StatusRunning && a.WakeAt.IsZero():
-		return "for a message"
-	case a.Type == "SLEEP" && a.Status == kagzi.StatusRunning:
-		return "wakes"
-	case a.Type == "SIGNAL" && a.Status == kagzi.StatusRunning:
-		return "gives up"
-	case a.Type == "MARKER" && a.Status == kagzi.StatusRunning && !a.WakeAt.IsZero():
-		return "times out"
 	case a.Status == kagzi.StatusPending && a.Type == "FUNCTION":
 		return "its worker has gone; it is made again"
 	case a.Status == kagzi.StatusPending && a.Type == "COMPENSATION":
 		return "runs if the run fails"
 	case a.Status == kagzi.StatusFailed && !a.WakeAt.IsZero():
 		return "next attempt"
+	}
+	return ""
+}
+
+// awaits says what an attempt that is under way waits for, or what happens at its time.
+func (a attemptRow) awaits() string {
+	switch {
+	case a.Type == "SIGNAL" && a.WakeAt.IsZero():
+		return "for a message"
+	case a.Type == "SLEEP":
+		return "wakes"
+	case a.Type == "SIGNAL":
+		return "gives up"
+	case a.Type == "MARKER" && !a.WakeAt.IsZero():
+		return "times out"
 	}
 	return ""
 }

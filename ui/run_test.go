@@ -173,7 +173,7 @@ func TestRunThatWaits(t *testing.T) {
 		"This page does not change")
 	k.Signal(run, kagzi.DefineSignal[string]("approved").With("yes"))
 	kit.ResultOf(k, run)
-	s.d.cache.expire()
+	s.web.Cache.Expire()
 	wants(t, s.mustGet("/runs/tale"), "How it ended", "the run has ended, and never read it", "by approved,",
 		"the message came")
 }
@@ -214,7 +214,7 @@ func TestRunThatIsOverAndHangs(t *testing.T) {
 	lacks(t, page, ">This page does not change")
 	close(goOn)
 	await.True(t, "the step has returned", func() bool {
-		s.d.cache.expire()
+		s.web.Cache.Expire()
 		page := s.mustGet("/runs/one")
 		return !strings.Contains(page, "still executes") && strings.Contains(page, ">This page does not change")
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // rowsPerPage is how many rows the timeline has at most, and stepsPerPage the table of steps.
@@ -24,7 +25,7 @@ const (
 
 // A choice is what the page's query selects of a run's steps.
 type choice struct {
-	q        query
+	q        web.Query
 	all      int           // how many steps the run has
 	steps    []*gantt.Step // those that match
 	name     string
@@ -36,22 +37,22 @@ type choice struct {
 }
 
 // choose reads the query.
-func choose(q query, steps []*gantt.Step) (choice, error) {
+func choose(q web.Query, steps []*gantt.Step) (choice, error) {
 	c := choice{
-		q: q, all: len(steps), name: q.get("name"), state: strings.ToLower(q.get("state")),
-		toScale: q.get("scale") == "true",
+		q: q, all: len(steps), name: q.Get("name"), state: strings.ToLower(q.Get("state")),
+		toScale: q.Get("scale") == "true",
 	}
 	if _, ok := statuses[c.state]; !ok && c.state != "" {
-		return c, badRequest("There is no status %q: use %s.", c.state, strings.Join(statusNames, ", "))
+		return c, web.BadRequest("There is no status %q: use %s.", c.state, strings.Join(statusNames, ", "))
 	}
 	for field, to := range map[string]*time.Time{"from": &c.from, "to": &c.to} {
 		var err error
-		if *to, err = past(q.get(field), time.Now()); err != nil {
+		if *to, err = past(q.Get(field), time.Now()); err != nil {
 			return c, err
 		}
 	}
 	for field, to := range map[string]*int{"row": &c.row, "step": &c.step} {
-		if n, err := strconv.Atoi(q.get(field)); err == nil && n > 0 {
+		if n, err := strconv.Atoi(q.Get(field)); err == nil && n > 0 {
 			*to = n
 		}
 	}
@@ -78,7 +79,7 @@ func (c choice) matches(s *gantt.Step) bool {
 
 // edit returns the path of the page with other values.
 func (c choice) edit(change func(url.Values)) string {
-	values := maps.Clone(c.q.values)
+	values := maps.Clone(c.q.Values)
 	if values == nil {
 		values = url.Values{}
 	}
@@ -86,7 +87,7 @@ func (c choice) edit(change func(url.Values)) string {
 		values[name] = slices.Clone(v)
 	}
 	change(values)
-	at, _, _ := strings.Cut(c.q.url, "?")
+	at, _, _ := strings.Cut(c.q.URL, "?")
 	return strings.TrimSuffix(at+"?"+values.Encode(), "?")
 }
 
@@ -109,12 +110,22 @@ func (c choice) toggle(id string, open bool) string {
 
 // A timeline is the view model of the chart of steps.
 type timeline struct {
-	Rows        []timelineRow
-	Run         template.HTML // the lane of the run itself
-	Came        template.HTML // the lane of its messages; empty if it has none
-	Workers     *workersLane  // the lane of executions; nil if none is known
-	Axis        template.HTML
-	Grid        template.HTML
+	Rows    []timelineRow
+	Run     template.HTML // the lane of the run itself
+	Came    template.HTML // the lane of its messages; empty if it has none
+	Workers *workersLane  // the lane of executions; nil if none is known
+	Axis    template.HTML
+	Grid    template.HTML
+	windows
+	Pager       pager
+	Name, State string
+	Steps       int // that the run has
+	Match       int // that match the filter
+	Inside      int // of those, in the window
+}
+
+// windows are the part of the time that a timeline shows, and the ways to others.
+type windows struct {
 	Scale       string // the segments as JSON, for dragging: [[x0, x1, from, to], …] in percents and milliseconds
 	Base        string // the path without a window, for dragging
 	Shown       gantt.Span
@@ -125,11 +136,6 @@ type timeline struct {
 	All         string
 	ToScale     string // the path with the other kind of axis; empty if that is the same
 	IsToScale   bool
-	Pager       pager
-	Name, State string
-	Steps       int // that the run has
-	Match       int // that match the filter
-	Inside      int // of those, in the window
 }
 
 // A timelineRow is a row as it is drawn.
@@ -172,10 +178,19 @@ func (c choice) page(name string, at, n, size int) (lo, hi int, p pager) {
 	return lo, hi, p
 }
 
+// lanes are what the timeline shows besides the steps.
+type lanes struct {
+	run      kagzi.RunInfo
+	log      []kagzi.LogEntry
+	messages []message
+	workers  *workersLane
+}
+
 // timeline lays out the steps of the choice.
-func (c choice) timeline(v *runView, now time.Time) timeline {
-	t := timeline{Name: c.name, State: c.state, Steps: c.all, Match: len(c.steps), IsToScale: c.toScale}
-	whole := c.whole(v, now)
+func (c choice) timeline(v lanes, now time.Time) timeline {
+	t := timeline{Name: c.name, State: c.state, Steps: c.all, Match: len(c.steps)}
+	t.IsToScale = c.toScale
+	whole := c.whole(v.run, now)
 	window := whole
 	if !c.from.IsZero() || !c.to.IsZero() {
 		window = gantt.Span{From: c.from, To: c.to}
@@ -186,7 +201,7 @@ func (c choice) timeline(v *runView, now time.Time) timeline {
 		t.Zoomed = window != whole
 	}
 	busy := gantt.Busy(c.steps, now)
-	for _, at := range []time.Time{v.Run.CreatedAt, v.Run.StartedAt, v.Run.EndedAt} {
+	for _, at := range []time.Time{v.run.CreatedAt, v.run.StartedAt, v.run.EndedAt} {
 		if !at.IsZero() {
 			busy = append(busy, gantt.Span{From: at, To: at})
 		}
@@ -205,7 +220,7 @@ func (c choice) timeline(v *runView, now time.Time) timeline {
 	}
 	t.Shown = window
 	c.controls(&t, scale, whole)
-	open, fold := set(c.q.values["open"]), set(c.q.values["fold"])
+	open, fold := set(c.q.Values["open"]), set(c.q.Values["fold"])
 	shown := c.steps
 	if t.Zoomed {
 		shown = slices.DeleteFunc(slices.Clone(c.steps), func(s *gantt.Step) bool {
@@ -216,11 +231,11 @@ func (c choice) timeline(v *runView, now time.Time) timeline {
 	rows := gantt.Rows(shown, gantt.Options{Open: open, Fold: fold, All: c.filtered()})
 	lo, hi, p := c.page("row", c.row, len(rows), rowsPerPage)
 	t.Pager = p
-	draw := drawing{scale, now, v.Run.Status}
+	draw := drawing{scale, now, v.run.Status}
 	for _, row := range rows[lo:hi] {
 		t.Rows = append(t.Rows, c.line(row, draw, now))
 	}
-	t.Run, t.Came = draw.run(v), draw.messages(v.Messages)
+	t.Run, t.Came = draw.run(v.run, v.log), draw.messages(v.messages)
 	if len(v.workers.All) > 0 {
 		v.workers.SVG = draw.workers(v.workers)
 		t.Workers = v.workers
@@ -230,8 +245,8 @@ func (c choice) timeline(v *runView, now time.Time) timeline {
 }
 
 // whole returns the time from the run's start to its end, or now. A fork has steps that are older than itself.
-func (c choice) whole(v *runView, now time.Time) gantt.Span {
-	w := gantt.Span{From: v.Run.CreatedAt, To: now}
+func (c choice) whole(run kagzi.RunInfo, now time.Time) gantt.Span {
+	w := gantt.Span{From: run.CreatedAt, To: now}
 	for _, s := range c.steps {
 		for _, a := range s.Attempts {
 			span := gantt.Of(a, now)

@@ -10,47 +10,47 @@ import (
 )
 
 // words are how the page of a run names things in the sentences of package explain: as HTML.
-func (d *dashboard) words() explain.Words {
+func (p *runPage) words() explain.Words {
 	return explain.Words{
 		Text:    template.HTMLEscapeString,
 		Moment:  func(t time.Time) string { return fmt.Sprintf("%s (%s)", timeHTML(t), agoHTML(t)) },
 		Ago:     func(t time.Time) string { return string(agoHTML(t)) },
 		Elapsed: func(since time.Time) string { return string(clockHTML(since)) },
 		Took:    duration,
-		Run:     func(id kagzi.RunID) string { return d.anchor(d.link("/runs/", id), short(id)) },
-		Worker:  func(id string) string { return d.anchor(d.link("/workers/", id), short(kagzi.RunID(id))) },
-		Deed:    d.deed,
+		Run:     func(id kagzi.RunID) string { return p.anchor(p.links.To("/runs/", id), short(id)) },
+		Worker:  func(id string) string { return p.anchor(p.links.To("/workers/", id), short(kagzi.RunID(id))) },
+		Deed:    p.deed,
 	}
 }
 
 // anchor returns a link as HTML.
-func (d *dashboard) anchor(to, text string) string {
+func (p *runPage) anchor(to, text string) string {
 	return fmt.Sprintf(`<a href="%s">%s</a>`, template.HTMLEscapeString(to), template.HTMLEscapeString(text))
 }
 
 // deed names the button or the page where something is done.
-func (d *dashboard) deed(deed explain.Deed) string {
+func (p *runPage) deed(deed explain.Deed) string {
 	switch deed.Verb {
 	case explain.Resume:
 		return "<b>Resume</b>"
 	case explain.Signal:
 		return "<b>Signal</b>"
 	case explain.Redeliver:
-		return d.anchor(d.link("/runs/"+string(deed.Run.ID)+"/redeliver?", "message", deed.Name), "Redeliver")
+		return p.anchor(p.links.To("/runs/"+string(deed.Run.ID)+"/redeliver?", "message", deed.Name), "Redeliver")
 	case explain.DropMessage:
-		return d.anchor(d.link("/runs/"+string(deed.Run.ID)+"/drop-message?", "message", deed.Name), "Drop")
+		return p.anchor(p.links.To("/runs/"+string(deed.Run.ID)+"/drop-message?", "message", deed.Name), "Drop")
 	case explain.UnpauseRun:
 		return "<b>Unpause</b>"
 	case explain.Unpause, explain.SetLimit:
-		return "the page " + d.anchor(d.link("/limits"), "Limits")
+		return "the page " + p.anchor(p.links.To("/limits"), "Limits")
 	case explain.Limits:
-		return "The tables of the page " + d.anchor(d.link("/limits"), "Limits")
+		return "The tables of the page " + p.anchor(p.links.To("/limits"), "Limits")
 	case explain.Workers:
-		return "the page " + d.anchor(d.link("/workers?", "queue", deed.Name), "Workers")
+		return "the page " + p.anchor(p.links.To("/workers?", "queue", deed.Name), "Workers")
 	case explain.Previous:
-		return d.anchor(d.link("/runs?", "schedule", deed.Name, "status", "active"), "its active runs")
+		return p.anchor(p.links.To("/runs?", "schedule", deed.Name, "status", "active"), "its active runs")
 	case explain.Drain:
-		return "drain it on " + d.anchor(d.link("/workers/", deed.Name), "its page") + "."
+		return "drain it on " + p.anchor(p.links.To("/workers/", deed.Name), "its page") + "."
 	}
 	return "" // the page shows the children
 }

@@ -29,11 +29,11 @@ const (
 )
 
 // workersLane returns who executed the run. The newest workers have their names.
-func (d *dashboard) workersLane(ctx context.Context, run kagzi.RunInfo, h *history,
+func (p *runPage) workersLane(ctx context.Context, run kagzi.RunInfo, h *history,
 	now time.Time,
 ) (*workersLane, error) {
 	l := &workersLane{
-		All: gantt.Executions(run, h.attempts, now), names: map[string]string{}, link: d.link,
+		All: gantt.Executions(run, h.attempts, now), names: map[string]string{}, link: p.links.To,
 		lost: run.Recoveries,
 	}
 	seen := map[string]bool{}
@@ -46,7 +46,7 @@ func (d *dashboard) workersLane(ctx context.Context, run kagzi.RunInfo, h *histo
 		if len(seen) > mostLookedUp {
 			continue
 		}
-		name, err := d.workerName(ctx, id)
+		name, err := p.workerName(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -57,9 +57,9 @@ func (d *dashboard) workersLane(ctx context.Context, run kagzi.RunInfo, h *histo
 }
 
 // workerName returns the host and the process of a worker; nothing if the registry does not know it any more.
-func (d *dashboard) workerName(ctx context.Context, id string) (string, error) {
-	f := d.cache.get(ctx, "worker's name "+id, namedFor, func(ctx context.Context) (any, error) {
-		w, err := d.client.Worker(ctx, id)
+func (p *runPage) workerName(ctx context.Context, id string) (string, error) {
+	f := p.cache.Get(ctx, "worker's name "+id, namedFor, func(ctx context.Context) (any, error) {
+		w, err := p.client.Worker(ctx, id)
 		switch {
 		case errors.Is(err, kagzi.ErrNotFound) || err == nil && w.Hostname == "":
 			return "", nil
@@ -68,9 +68,9 @@ func (d *dashboard) workerName(ctx context.Context, id string) (string, error) {
 		}
 		return fmt.Sprintf("%s:%d", w.Hostname, w.PID), nil
 	})
-	name, ok := f.view.(string)
+	name, ok := f.View.(string)
 	if !ok {
-		return "", f.err
+		return "", f.Err
 	}
 	return name, nil
 }

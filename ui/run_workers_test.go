@@ -42,7 +42,7 @@ func TestATakeoverIsShown(t *testing.T) {
 	k.Signal(run, approved.With("yes"))
 	kit.ResultOf(k, run)
 	second := kit.Only(t, k.Client, kagzi.WorkerFilter{Status: []string{"ONLINE"}}).ID
-	s.d.cache.expire()
+	s.web.Cache.Expire()
 	two := s.mustGet("/runs/order")
 	wants(t, two, "2 workers", "executed by 2 workers, with 1 takeover", `class="takeover"`, `href="/kagzi/workers/`+
 		first+`" tabindex="-1"`, `href="/kagzi/workers/`+second+`" tabindex="-1"`)

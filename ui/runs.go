@@ -9,19 +9,22 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// runsPages are the pages about several runs.
-func (d *dashboard) runsPages() []page {
-	return []page{{
-		path: "/runs", action: Action{Verb: View, Object: OnRun}, template: "runs",
-		live: []string{"tabs", "rows"}, look: d.runs,
-		parts: []part{{name: "tabs", every: 2 * time.Second, look: d.runCounts}},
-	}}
+// A runsPage is the list of runs.
+type runsPage struct {
+	client *kagzi.Client
 }
 
-// pageSize is how many rows a list has.
-const pageSize = 50
+// pages are the pages about several runs.
+func (p *runsPage) pages() []web.Page {
+	return []web.Page{{
+		Path: "/runs", Action: asks(View, OnRun), Template: "runs",
+		Live: []string{"tabs", "rows"}, Look: p.runs,
+		Parts: []web.Part{{Name: "tabs", Every: 2 * time.Second, Look: p.runCounts}},
+	}}
+}
 
 // A runList is the view model of the list of runs.
 type runList struct {
@@ -37,20 +40,20 @@ type runList struct {
 	Kinds     []string
 }
 
-func (d *dashboard) runs(ctx context.Context, q query) (any, error) {
-	v := runList{First: q.get("after") == "", Filtered: q.has(runFields...), More: q.has(rareFields...)}
-	v.suggest(ctx, d.client)
-	f, err := q.runFilter(time.Now())
+func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
+	v := runList{First: q.Get("after") == "", Filtered: q.Has(runFields...), More: q.Has(rareFields...)}
+	v.suggest(ctx, p.client)
+	f, err := runFilter(q, time.Now())
 	if err != nil {
-		v.Wrong = sentence(err)
+		v.Wrong = web.Sentence(err)
 		return v, nil
 	}
 	f.Limit = pageSize + 1 // so that it is known whether another page follows
-	if v.Runs, err = d.client.List(ctx, f); err != nil {
+	if v.Runs, err = p.client.List(ctx, f); err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(v.Runs, func(r kagzi.RunInfo) bool { return r.Status == kagzi.StatusPending }) {
-		if v.Pauses, err = d.client.Pauses(ctx); err != nil {
+		if v.Pauses, err = p.client.Pauses(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -101,15 +104,15 @@ func late(ctx context.Context, err error) bool {
 }
 
 // runCounts counts the runs that the filter selects, whatever their status.
-func (d *dashboard) runCounts(ctx context.Context, q query) (any, error) {
-	f, err := q.runFilter(time.Now())
+func (p *runsPage) runCounts(ctx context.Context, q web.Query) (any, error) {
+	f, err := runFilter(q, time.Now())
 	if err != nil {
 		return tabs{}, nil
 	}
 	f.Status, f.After = nil, ""
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	counts, err := d.client.Counts(ctx, f, kagzi.ByStatus)
+	counts, err := p.client.Counts(ctx, f, kagzi.ByStatus)
 	if err != nil && late(ctx, err) {
 		return tabs{TooMany: true}, nil
 	}
@@ -140,7 +143,7 @@ type tab struct {
 func (s *screen) Tabs() (out []tab) {
 	counted, _ := s.Part("tabs").(tabs)
 	for _, name := range append([]string{""}, statusNames...) {
-		t := tab{Name: name, Title: statusTitle(name), Current: s.Query.get("status") == name}
+		t := tab{Name: name, Title: statusTitle(name), Current: s.Query.Get("status") == name}
 		if n, ok := counted.Counts[name]; ok {
 			t.Count = count(n)
 		}
@@ -148,6 +151,9 @@ func (s *screen) Tabs() (out []tab) {
 	}
 	return out
 }
+
+// Selection returns the fields that select the runs of the list, for the form of a change of all of them.
+func (s *screen) Selection() string { return selection(s.Query) }
 
 func statusTitle(name string) string {
 	if name == "" {

@@ -3,6 +3,9 @@ package ui
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,7 +22,7 @@ func TestOverview(t *testing.T) {
 	if page := s.mustGet("/"); !strings.Contains(page, "No runs yet") || !strings.Contains(page, "No worker is live") {
 		t.Error("an empty namespace is not explained")
 	}
-	s.d.every = 0
+	s.web.Cache.Every = 0
 	fails := kagzi.Define[string, string]("fails")
 	kit.Serve(k, fails, func(kagzi.Context, string) (string, error) { return "", kagzi.Permanent(errBroken) })
 	kit.FailureOf(k, kit.Begin(k, fails, ""), kagzi.StatusFailed)
@@ -165,10 +168,16 @@ func TestHostileNamesAreEscaped(t *testing.T) {
 func TestPayloads(t *testing.T) {
 	s := newSite(kit.New(t), Config{})
 	hiding := newSite(&kit.Kit{T: t, Ctx: s.Ctx, Client: s.Client}, Config{HidePayloads: true})
-	show := func(d *dashboard, data string) string {
+	show := func(s *site, data string) string {
+		funcs := maps.Clone(s.web.Funcs)
+		funcs["asset"], funcs["token"] = fmt.Sprint, fmt.Sprint // of package web
+		shared, err := template.New("").Funcs(funcs).ParseFS(files, "templates/partials.html")
+		if err != nil {
+			t.Fatal(err)
+		}
 		var b strings.Builder
-		if err := d.templates["runs"].ExecuteTemplate(&b, "payload",
-			d.payload(json.RawMessage(data), "/raw")); err != nil {
+		if err := shared.ExecuteTemplate(&b, "payload",
+			s.all.run.payloads.show(json.RawMessage(data), "/raw")); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()
@@ -183,11 +192,11 @@ func TestPayloads(t *testing.T) {
 		`{}`: "{}",
 		deep: "Only a part", long: "Only a part", wide: "and 49,",
 	} {
-		if html := show(s.d, data); !strings.Contains(html, want) || strings.Contains(html, "<script>") ||
+		if html := show(s, data); !strings.Contains(html, want) || strings.Contains(html, "<script>") ||
 			len(html) > 200_000 {
 			t.Errorf("%.40s is shown as %.300s", data, html)
 		}
-		if html := show(hiding.d, data); data != "" &&
+		if html := show(hiding, data); data != "" &&
 			(!strings.Contains(html, "hidden") || strings.Contains(html, "/raw") || strings.Contains(html, "alert")) {
 			t.Errorf("%.40s is not hidden: %.300s", data, html)
 		}

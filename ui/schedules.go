@@ -5,20 +5,27 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// schedulesPages are the pages about what starts runs by the clock.
-func (d *dashboard) schedulesPages() []page {
-	return []page{
+// schedulePages are about runs that start by the clock.
+type schedulePages struct {
+	client   *kagzi.Client
+	payloads payloads
+}
+
+// pages are those pages.
+func (p *schedulePages) pages() []web.Page {
+	return []web.Page{
 		{
-			path: "/schedules", action: Action{Verb: View, Object: OnSchedule}, template: "schedules",
-			live: []string{"schedule-rows", "agenda"}, look: d.schedules,
-			parts: []part{{name: "agenda", every: 20 * time.Second, look: d.agenda}},
+			Path: "/schedules", Action: asks(View, OnSchedule), Template: "schedules",
+			Live: []string{"schedule-rows", "agenda"}, Look: p.schedules,
+			Parts: []web.Part{{Name: "agenda", Every: 20 * time.Second, Look: p.agenda}},
 		},
 		{
-			path: "/schedules/{name}", action: Action{Verb: View, Object: OnSchedule}, template: "schedule",
-			live: []string{"schedule-buttons", "schedule-state", "schedule-fires", "schedule-runs", "changed"},
-			look: d.schedule,
+			Path: "/schedules/{name}", Action: asks(View, OnSchedule), Template: "schedule",
+			Live: []string{"schedule-buttons", "schedule-state", "schedule-fires", "schedule-runs", "changed"},
+			Look: p.schedule,
 		},
 	}
 }
@@ -46,10 +53,10 @@ type scheduleRow struct {
 	Lapse       string // what it does while a run is active
 }
 
-func (d *dashboard) schedules(ctx context.Context, q query) (any, error) {
-	v := scheduleList{First: q.get("after") == "", Filtered: q.has("name", "workflow")}
-	found, cut, err := d.scanSchedules(ctx, kagzi.ScheduleFilter{Workflow: q.get("workflow"), After: q.get("after")},
-		q.get("name"), pageSize+1)
+func (p *schedulePages) schedules(ctx context.Context, q web.Query) (any, error) {
+	v := scheduleList{First: q.Get("after") == "", Filtered: q.Has("name", "workflow")}
+	found, cut, err := p.scanSchedules(ctx, kagzi.ScheduleFilter{Workflow: q.Get("workflow"), After: q.Get("after")},
+		q.Get("name"), pageSize+1)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +73,7 @@ func (d *dashboard) schedules(ctx context.Context, q query) (any, error) {
 }
 
 // scanSchedules returns the first n schedules whose names contain part, and whether it gave up before it had read all.
-func (d *dashboard) scanSchedules(ctx context.Context, f kagzi.ScheduleFilter, part string,
+func (p *schedulePages) scanSchedules(ctx context.Context, f kagzi.ScheduleFilter, part string,
 	n int,
 ) (found []kagzi.ScheduleInfo, cut bool, err error) {
 	f.Limit = n
@@ -74,7 +81,7 @@ func (d *dashboard) scanSchedules(ctx context.Context, f kagzi.ScheduleFilter, p
 		f.Limit = 500
 	}
 	for read := 0; read < mostScanned; read += f.Limit {
-		page, err := d.client.ListSchedules(ctx, f)
+		page, err := p.client.ListSchedules(ctx, f)
 		if err != nil {
 			return nil, false, err
 		}
@@ -159,25 +166,25 @@ type fireTime struct {
 	There string
 }
 
-func (d *dashboard) schedule(ctx context.Context, q query) (any, error) {
-	name := q.path("name")
-	s, err := d.client.GetSchedule(ctx, name)
+func (p *schedulePages) schedule(ctx context.Context, q web.Query) (any, error) {
+	name := q.Path("name")
+	s, err := p.client.GetSchedule(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	v := scheduleView{scheduleRow: rowOf(s, time.Now()), Payload: d.payload(s.Input, "")}
-	if v.Runs, err = d.recentRuns(ctx, kagzi.RunFilter{Schedule: name}, "schedule", name); err != nil {
+	v := scheduleView{scheduleRow: rowOf(s, time.Now()), Payload: p.payloads.show(s.Input, "")}
+	if v.Runs, err = recentRuns(ctx, p.client, kagzi.RunFilter{Schedule: name}, "schedule", name); err != nil {
 		return nil, err
 	}
-	if v.Changed, err = d.changed(ctx, kagzi.AuditSchedule, name); err != nil {
+	if v.Changed, err = changed(ctx, p.client, kagzi.AuditSchedule, name); err != nil {
 		return nil, err
 	}
-	fires, err := d.client.NextFires(ctx, name, nextShown)
+	fires, err := p.client.NextFires(ctx, name, nextShown)
 	if err != nil {
-		if away(err) {
+		if web.Away(err) {
 			return nil, err
 		}
-		v.Wrong = sentence(err) // such as a cron expression that this version does not know
+		v.Wrong = web.Sentence(err) // such as a cron expression that this version does not know
 	}
 	zone, err := time.LoadLocation(v.Zone())
 	if err != nil {

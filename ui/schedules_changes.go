@@ -8,41 +8,47 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/timetable"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
+// scheduleForms change schedules.
+type scheduleForms struct {
+	client *kagzi.Client
+}
+
 // scheduleForm is a form about one schedule.
-func (d *dashboard) scheduleForm(verb Verb, title string, show func(context.Context, query, kagzi.ScheduleInfo,
-	*dialog) error, do func(context.Context, form, string) (answer, error),
-) changeForm {
-	return changeForm{
-		path: "/schedules/{name}/" + string(verb), action: Action{Verb: verb, Object: OnSchedule},
-		show: func(ctx context.Context, q query) (*dialog, error) {
-			s, err := d.client.GetSchedule(ctx, q.path("name"))
+func (p *scheduleForms) scheduleForm(verb Verb, title string, show func(context.Context, web.Query, kagzi.ScheduleInfo,
+	*web.Dialog) error, do func(context.Context, web.Form, string) (web.Answer, error),
+) web.ChangeForm {
+	return web.ChangeForm{
+		Path: "/schedules/{name}/" + string(verb), Action: asks(verb, OnSchedule), Slow: verb == Delete,
+		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
+			s, err := p.client.GetSchedule(ctx, q.Path("name"))
 			if err != nil {
 				return nil, err
 			}
-			v := &dialog{Title: title + " " + s.Name, Back: at("/schedules/", s.Name)}
+			v := &web.Dialog{Title: title + " " + s.Name, Back: at("/schedules/", s.Name)}
 			if err := show(ctx, q, s, v); err != nil {
 				return nil, err
 			}
 			return v, nil
 		},
-		do: func(ctx context.Context, f form) (answer, error) {
-			name := f.path("name")
+		Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
+			name := f.Path("name")
 			done, err := do(ctx, f, name)
-			if done.to == "" {
-				done.to = at("/schedules/", name)
+			if done.To == "" {
+				done.To = at("/schedules/", name)
 			}
 			return done, err
 		},
 	}
 }
 
-// scheduleForms change schedules.
-func (d *dashboard) scheduleForms() []changeForm {
-	return []changeForm{
-		d.scheduleForm(Pause, "Pause schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo,
-			v *dialog,
+// all are the forms.
+func (p *scheduleForms) all() []web.ChangeForm {
+	return []web.ChangeForm{
+		p.scheduleForm(Pause, "Pause schedule", func(_ context.Context, _ web.Query, s kagzi.ScheduleInfo,
+			v *web.Dialog,
 		) error {
 			v.Do, v.Says = "Pause the schedule",
 				[]string{"It starts no runs until it is resumed. Runs that it has started go on."}
@@ -56,46 +62,52 @@ func (d *dashboard) scheduleForms() []changeForm {
 				v.Refused = "The schedule is paused already."
 			}
 			return nil
-		}, func(ctx context.Context, f form, name string) (answer, error) {
-			return answer{said: "Paused."}, d.client.PauseSchedule(ctx, name, f.options()...)
+		}, func(ctx context.Context, f web.Form, name string) (web.Answer, error) {
+			return web.Answer{Said: "Paused."}, p.client.PauseSchedule(ctx, name, f.Options()...)
 		}),
-		d.scheduleForm(Resume, "Resume schedule", d.showResumeSchedule,
-			func(ctx context.Context, f form, name string) (answer, error) {
-				return answer{said: "Resumed."}, d.client.ResumeSchedule(ctx, name, f.options()...)
+		p.scheduleForm(Resume, "Resume schedule", p.showResumeSchedule,
+			func(ctx context.Context, f web.Form, name string) (web.Answer, error) {
+				return web.Answer{Said: "Resumed."}, p.client.ResumeSchedule(ctx, name, f.Options()...)
 			}),
-		d.scheduleForm(Trigger, "Trigger", func(_ context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
+		p.scheduleForm(Trigger, "Trigger", func(_ context.Context, _ web.Query, s kagzi.ScheduleInfo,
+			v *web.Dialog,
+		) error {
 			v.Do = "Start a run now"
 			v.Says = []string{"A run of " + s.Workflow + " starts now, besides those of the timetable, and even if " +
 				"the schedule is paused."}
 			if s.Active {
 				v.Says = append(v.Says, "A run of the schedule is active at the moment.")
 			}
-			v.Fields = []field{{
+			v.Fields = []web.Field{{
 				Name: "unless-active", Label: "Only if no run of it is active", Sort: "check", On: true,
 				Help: "This also keeps a form that is sent twice from starting two runs.",
 			}}
 			return nil
-		}, func(ctx context.Context, f form, name string) (answer, error) {
-			opts := f.options()
-			if f.asked("unless-active") {
+		}, func(ctx context.Context, f web.Form, name string) (web.Answer, error) {
+			opts := f.Options()
+			if f.Asked("unless-active") {
 				opts = append(opts, kagzi.RejectActive)
 			}
-			run, err := d.client.TriggerSchedule(ctx, name, opts...)
-			return answer{leads: true, to: "/runs/" + string(run), said: "Triggered " + name + ": this is the run."},
-				err
+			run, err := p.client.TriggerSchedule(ctx, name, opts...)
+			return web.Answer{
+				Leads: true, To: "/runs/" + string(run),
+				Said: "Triggered " + name + ": this is the run.",
+			}, err
 		}),
-		d.scheduleForm(Backfill, "Backfill", func(_ context.Context, _ query, _ kagzi.ScheduleInfo, v *dialog) error {
+		p.scheduleForm(Backfill, "Backfill", func(_ context.Context, _ web.Query, _ kagzi.ScheduleInfo,
+			v *web.Dialog,
+		) error {
 			v.Do = "Show what would start"
 			v.Says = []string{"For each tick of the timetable in the past that has no run, one starts: all at once, " +
 				"whatever the overlap policy, and at most 10,000."}
-			v.Fields = []field{
+			v.Fields = []web.Field{
 				{Name: "from", Label: "From", Sort: "text", Hint: "7d, or 2026-10-01 08:00 (UTC)", Required: true},
 				{Name: "until", Label: "Until", Sort: "text", Hint: "now"},
 			}
 			return nil
-		}, d.backfill),
-		d.scheduleForm(Delete, "Delete schedule", func(_ context.Context, _ query, s kagzi.ScheduleInfo,
-			v *dialog,
+		}, p.backfill),
+		p.scheduleForm(Delete, "Delete schedule", func(_ context.Context, _ web.Query, s kagzi.ScheduleInfo,
+			v *web.Dialog,
 		) error {
 			v.Do, v.Danger = "Delete the schedule", true
 			v.Says = []string{
@@ -103,22 +115,24 @@ func (d *dashboard) scheduleForms() []changeForm {
 				"A program that creates the schedule at its start creates it again.",
 			}
 			return nil
-		}, func(ctx context.Context, f form, name string) (answer, error) {
-			return answer{leads: true, to: "/schedules", said: "Deleted the schedule " + name + "."},
-				d.client.DeleteSchedule(ctx, name, f.options()...)
+		}, func(ctx context.Context, f web.Form, name string) (web.Answer, error) {
+			return web.Answer{Leads: true, To: "/schedules", Said: "Deleted the schedule " + name + "."},
+				p.client.DeleteSchedule(ctx, name, f.Options()...)
 		}),
 	}
 }
 
-func (d *dashboard) showResumeSchedule(ctx context.Context, _ query, s kagzi.ScheduleInfo, v *dialog) error {
+func (p *scheduleForms) showResumeSchedule(ctx context.Context, _ web.Query, s kagzi.ScheduleInfo,
+	v *web.Dialog,
+) error {
 	v.Do, v.Says = "Resume the schedule", []string{"It fires again, by its timetable."}
 	if !s.Paused {
 		v.Refused = "The schedule is not paused."
 		return nil
 	}
-	fires, err := d.client.NextFires(ctx, s.Name, s.CatchUp+1)
+	fires, err := p.client.NextFires(ctx, s.Name, s.CatchUp+1)
 	if err != nil {
-		v.Warning = sentence(err)
+		v.Warning = web.Sentence(err)
 		return nil // the resume will say it, too
 	}
 	now, overdue := time.Now(), 0
@@ -162,51 +176,51 @@ const (
 )
 
 // backfill shows what would start, and then starts it.
-func (d *dashboard) backfill(ctx context.Context, f form, name string) (answer, error) {
-	from, until, err := d.backfillRange(ctx, f.query)
+func (p *scheduleForms) backfill(ctx context.Context, f web.Form, name string) (web.Answer, error) {
+	from, until, err := p.backfillRange(ctx, f.Query)
 	if err != nil {
-		return answer{}, err
+		return web.Answer{}, err
 	}
-	if f.asked("sure") {
-		n, err := d.client.BackfillSchedule(ctx, name, from, until, f.options()...)
-		return answer{said: "Started " + plural(n, "run") + "."}, err
+	if f.Asked("sure") {
+		n, err := p.client.BackfillSchedule(ctx, name, from, until, f.Options()...)
+		return web.Answer{Said: "Started " + plural(n, "run") + "."}, err
 	}
-	s, err := d.client.GetSchedule(ctx, name)
+	s, err := p.client.GetSchedule(ctx, name)
 	if err != nil {
-		return answer{}, err
+		return web.Answer{}, err
 	}
-	would, err := d.ticksOf(ctx, s, from, until)
+	would, err := p.ticksOf(ctx, s, from, until)
 	if err != nil {
-		return answer{}, err
+		return web.Answer{}, err
 	}
 	left := would.All - would.Have
 	switch {
 	case would.More:
-		return answer{}, badRequest("There are more than 10,000 ticks in that time: backfill it in parts.")
+		return web.Answer{}, web.BadRequest("There are more than 10,000 ticks in that time: backfill it in parts.")
 	case left == 0:
-		return answer{}, badRequest("There is nothing to start: of the %s in that time, none lacks a run.",
+		return web.Answer{}, web.BadRequest("There is nothing to start: of the %s in that time, none lacks a run.",
 			plural(would.All, "tick"))
 	}
-	v := &dialog{
+	v := &web.Dialog{
 		Title: "Backfill " + name, Do: "Start " + plural(left, "run"), Back: at("/schedules/", name),
-		Ticks: would,
+		Plan: would,
 	}
 	if would.Unknown {
 		v.Do = "Start them"
 	}
-	v.Fields = []field{
+	v.Fields = []web.Field{
 		{Name: "from", Sort: "hidden", Value: from.Format(time.RFC3339Nano)},
 		{Name: "until", Sort: "hidden", Value: until.Format(time.RFC3339Nano)},
 		{Name: "sure", Sort: "hidden", Value: "1"},
 	}
-	v.finish(f.query, true)
-	return answer{template: "change", view: v, again: true}, nil
+	v.Finish(f.Query, true)
+	return web.Answer{Template: "change", View: v, Again: true}, nil
 }
 
 // backfillRange reads the fields from and until. Without until it is now by the database's clock, as a tick in the
 // future is refused.
-func (d *dashboard) backfillRange(ctx context.Context, q query) (from, until time.Time, err error) {
-	report, err := d.client.Health(ctx)
+func (p *scheduleForms) backfillRange(ctx context.Context, q web.Query) (from, until time.Time, err error) {
+	report, err := p.client.Health(ctx)
 	if err != nil {
 		return from, until, err
 	}
@@ -214,13 +228,13 @@ func (d *dashboard) backfillRange(ctx context.Context, q query) (from, until tim
 	if now.IsZero() {
 		now = time.Now()
 	}
-	if q.get("from") == "" {
-		return from, until, badRequest("Say from when on: 7d, or 2026-10-01.")
+	if q.Get("from") == "" {
+		return from, until, web.BadRequest("Say from when on: 7d, or 2026-10-01.")
 	}
-	if from, err = past(q.get("from"), now); err != nil {
+	if from, err = past(q.Get("from"), now); err != nil {
 		return from, until, err
 	}
-	if until, err = past(q.get("until"), now); err != nil {
+	if until, err = past(q.Get("until"), now); err != nil {
 		return from, until, err
 	}
 	if until.IsZero() {
@@ -228,26 +242,26 @@ func (d *dashboard) backfillRange(ctx context.Context, q query) (from, until tim
 	}
 	switch {
 	case until.Before(from):
-		err = badRequest("The time ends before it begins.")
+		err = web.BadRequest("The time ends before it begins.")
 	case until.After(now):
-		err = badRequest("The time ends in the future: a schedule fires those ticks by itself.")
+		err = web.BadRequest("The time ends in the future: a schedule fires those ticks by itself.")
 	}
 	return from, until, err
 }
 
 // ticksOf returns the ticks of a schedule, and which of them have runs.
-func (d *dashboard) ticksOf(ctx context.Context, s kagzi.ScheduleInfo, from, until time.Time) (*ticks, error) {
+func (p *scheduleForms) ticksOf(ctx context.Context, s kagzi.ScheduleInfo, from, until time.Time) (*ticks, error) {
 	spec, err := json.Marshal(timetable.Spec{Every: s.Every, Start: s.Start, End: s.End})
 	if err != nil {
 		return nil, err
 	}
 	table, err := (&timetable.Schedule{Cron: s.Cron, TimeZone: s.TimeZone, Spec: spec}).Timetable()
 	if err != nil {
-		return nil, badRequest("The timetable cannot be read: %v", err)
+		return nil, web.BadRequest("The timetable cannot be read: %v", err)
 	}
 	all, more := table.Between(from, until, timetable.MaxTicks)
 	out := &ticks{All: len(all), More: more, From: from, Until: until}
-	runs, tooMany, err := d.fired(ctx, s.Name, from)
+	runs, tooMany, err := p.fired(ctx, s.Name, from)
 	if err != nil {
 		return nil, err
 	}
@@ -265,13 +279,13 @@ func (d *dashboard) ticksOf(ctx context.Context, s kagzi.ScheduleInfo, from, unt
 }
 
 // fired returns the ticks, in microseconds, for which a schedule has runs that were started since.
-func (d *dashboard) fired(ctx context.Context, name string,
+func (p *scheduleForms) fired(ctx context.Context, name string,
 	since time.Time,
 ) (ticks map[int64]bool, tooMany bool, err error) {
 	ticks = map[int64]bool{}
 	f := kagzi.RunFilter{Schedule: name, Since: since.Add(-time.Second), Limit: 500}
 	for n := 0; n < mostCompared; n += f.Limit {
-		page, err := d.client.List(ctx, f)
+		page, err := p.client.List(ctx, f)
 		if err != nil {
 			return nil, false, err
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // somePath returns a path that a route's pattern matches.
@@ -22,9 +23,9 @@ func somePath(pattern string) string {
 
 func TestEveryAnswerHasTheHeaders(t *testing.T) {
 	s := newSite(kit.New(t), Config{})
-	paths := []string{"/nothing", s.d.files.path("app.css"), "/find?q=x"}
-	for _, p := range s.d.allPages() {
-		paths = append(paths, somePath(p.path))
+	paths := []string{"/nothing", s.asset("app.css"), "/find?q=x"}
+	for _, p := range s.pages() {
+		paths = append(paths, somePath(p.Path))
 	}
 	for _, path := range paths {
 		r := s.get("/" + strings.TrimPrefix(path, "/"))
@@ -72,26 +73,26 @@ func TestAuthorizeIsAskedForEveryRoute(t *testing.T) {
 			t.Errorf("%s %s: Authorize was asked %v, not %v", method, path, asked, want)
 		}
 	}
-	for _, p := range s.d.allPages() {
-		want := p.action
-		if strings.Contains(p.path, "{id}") {
+	for _, p := range s.pages() {
+		want := ofUI(p.Action)
+		if strings.Contains(p.Path, "{id}") {
 			want.ID = "01987654-0000-7000-8000-000000000000"
-		} else if strings.Contains(p.path, "{name}") {
+		} else if strings.Contains(p.Path, "{name}") {
 			want.ID = "some"
 		}
-		refused(http.MethodGet, somePath(p.path), want)
+		refused(http.MethodGet, somePath(p.Path), want)
 	}
-	for _, c := range s.d.allChanges() {
-		if !c.action.Changes() {
-			t.Errorf("the action of POST %s changes nothing", c.path)
+	for _, c := range s.changes() {
+		if !c.Action.Changes() {
+			t.Errorf("the action of POST %s changes nothing", c.Path)
 		}
-		want := c.action
-		if strings.Contains(c.path, "{id}") {
+		want := ofUI(c.Action)
+		if strings.Contains(c.Path, "{id}") {
 			want.ID = "01987654-0000-7000-8000-000000000000"
-		} else if strings.Contains(c.path, "{name}") {
+		} else if strings.Contains(c.Path, "{name}") {
 			want.ID = "some"
 		}
-		refused(http.MethodPost, somePath(c.path), want)
+		refused(http.MethodPost, somePath(c.Path), want)
 	}
 	refused(http.MethodGet, "/find?q=x", Action{Verb: View, Object: OnRun})
 	refused(http.MethodGet, "/nothing", Action{Verb: View, Object: OnOverview})
@@ -99,30 +100,33 @@ func TestAuthorizeIsAskedForEveryRoute(t *testing.T) {
 
 // changing returns a site with a change whose actor and reason it records.
 func changing(k *kit.Kit, cfg Config) (s *site, made *[]string) {
-	s, made = newSite(k, cfg), new([]string)
-	ask := page{
-		path: "/things/{name}/change", action: Action{Verb: Set, Object: OnLimit}, template: "change",
-		look: func(_ context.Context, q query) (any, error) {
-			v := &dialog{
-				Title: "Change it", To: "/things/" + url.PathEscape(q.path("name")) + "/change", Back: "/",
+	made = new([]string)
+	ask := web.Page{
+		Path: "/things/{name}/change", Action: asks(Set, OnLimit), Template: "change",
+		Look: func(_ context.Context, q web.Query) (any, error) {
+			v := &web.Dialog{
+				Title: "Change it", To: "/things/" + url.PathEscape(q.Path("name")) + "/change", Back: "/",
 				Do: "Change",
-				Fields: []field{
+				Fields: []web.Field{
 					{Name: "all", Label: "All", Sort: "check"},
 					{Name: "json", Sort: "json", Value: "</textarea><script>"},
 				},
 			}
-			v.finish(q, false)
+			v.Finish(q, false)
 			return v, nil
 		},
 	}
-	s.d.mux = s.d.routes(append(s.d.allPages(), ask), []change{{
-		path: "/things/{name}/change", action: Action{Verb: Set, Object: OnLimit},
-		do: func(_ context.Context, f form) (answer, error) {
-			*made = append(*made, fmt.Sprint(f.options(), f.path("name")))
-			return answer{to: "/runs", said: "It was <changed>."}, nil
+	change := web.Change{
+		Path: "/things/{name}/change", Action: asks(Set, OnLimit),
+		Do: func(_ context.Context, f web.Form) (web.Answer, error) {
+			*made = append(*made, fmt.Sprint(f.Options(), f.Path("name")))
+			return web.Answer{To: "/runs", Said: "It was <changed>."}, nil
 		},
-	}})
-	return s, made
+	}
+	return newSite(k, cfg, func(c *web.Config) {
+		c.Routes.Pages, c.Routes.Changes = append(c.Routes.Pages, ask), []web.Change{change}
+		c.Routes.Forms = nil
+	}), made
 }
 
 func TestChangesNeedAuthorizeAndTheSameOrigin(t *testing.T) {
@@ -179,14 +183,6 @@ func TestUncleanPathsStayBelowThePath(t *testing.T) {
 			if to := w.Header().Get("Location"); w.Code != http.StatusTemporaryRedirect || to != base+want {
 				t.Errorf("%s: %d to %q, not %q", base+asked, w.Code, to, base+want)
 			}
-		}
-	}
-}
-
-func TestSentencesBeginWithACapital(t *testing.T) {
-	for text, want := range map[string]string{"é bom": "É bom", "x": "X", "1": "1", "": "unknown error", "日本": "日本"} {
-		if got := sentence(errors.New(text)); got != want {
-			t.Errorf("%q becomes %q", text, got)
 		}
 	}
 }

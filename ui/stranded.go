@@ -8,13 +8,19 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/explain"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// strandedPages are the page about runs that no worker can execute.
-func (d *dashboard) strandedPages() []page {
-	return []page{{
-		path: "/stranded", action: Action{Verb: View, Object: OnOverview}, template: "stranded",
-		live: []string{"stranded"}, look: d.stranded,
+// A strandedPage is about runs that no worker can execute.
+type strandedPage struct {
+	client *kagzi.Client
+}
+
+// pages are that page.
+func (p *strandedPage) pages() []web.Page {
+	return []web.Page{{
+		Path: "/stranded", Action: asks(View, OnOverview), Template: "stranded",
+		Live: []string{"stranded"}, Look: p.stranded,
 	}}
 }
 
@@ -41,8 +47,8 @@ type strandedRow struct {
 	Queues []string // other queues, of which live workers have the version
 }
 
-func (d *dashboard) stranded(ctx context.Context, _ query) (any, error) {
-	all, err := d.client.Stranded(ctx)
+func (p *strandedPage) stranded(ctx context.Context, _ web.Query) (any, error) {
+	all, err := p.client.Stranded(ctx)
 	if err != nil || len(all) == 0 {
 		return strandedList{}, err
 	}
@@ -54,11 +60,11 @@ func (d *dashboard) stranded(ctx context.Context, _ query) (any, error) {
 		v.Runs, v.Any = v.Runs+s.Count, v.Any || s.More
 	}
 	all, v.More = bounded(all, mostRows)
-	live, _, err := d.client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
+	live, _, err := p.client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
 	if err != nil {
 		return nil, err
 	}
-	pauses, err := d.client.Pauses(ctx)
+	pauses, err := p.client.Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +114,7 @@ func advise(s kagzi.StrandedRuns, live []kagzi.WorkerInfo) strandedRow {
 			}
 		}
 	}
-	for _, o := range counted(others) {
-		r.Others = append(r.Others, o.Name)
-	}
+	r.Others = countedNames(others)
 	slices.Sort(queues)
 	r.Queues = slices.Compact(queues)
 	return r

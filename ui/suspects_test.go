@@ -42,6 +42,6 @@ func TestRunsOfASilentWorker(t *testing.T) {
 		" is gone. Another one may have it since <time ", "It was under way when 7 workers died")
 	lacks(t, page, ">Running</span>", "at the latest")
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() + interval '5 minutes'`)
-	s.d.cache.expire()
+	s.web.Cache.Expire()
 	wants(t, s.mustGet("/runs"), "Worker silent", "; another one takes it over <time ", " at the latest")
 }

@@ -3,7 +3,6 @@ package ui
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -228,23 +227,6 @@ func TestAFormThatIsSentAtTheSameTime(t *testing.T) {
 	all.Wait()
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 2 {
 		t.Errorf("there are %d runs", n)
-	}
-}
-
-func TestOnceForgetsOldForms(t *testing.T) {
-	var o once
-	made := 0
-	send := func(token string) {
-		if _, err := o.do(t.Context(), token, func() (answer, error) { made++; return answer{}, nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 3 * mostSent {
-		send(fmt.Sprint(i))
-		send(fmt.Sprint(i))
-	}
-	if made != 3*mostSent || len(o.sent) > mostSent || len(o.order) > mostSent {
-		t.Errorf("%d changes, and %d and %d forms are kept", made, len(o.sent), len(o.order))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // A throughput keeps what happened in each of the last minutes. To count an hour reads every run of it, so minutes that
@@ -17,6 +18,7 @@ import (
 // started lately, which takes a few hundredths of that, and every ten minutes one looks among all. Until then the
 // minutes since the last one lack the ends of runs that have been active for more than an hour.
 type throughput struct {
+	client  *kagzi.Client
 	mu      sync.Mutex
 	minutes map[int64]minute // by the minute since 1970
 	counted int64            // the minute in which they were counted last; zero before the first time
@@ -47,13 +49,12 @@ type chart struct {
 
 const shown = 60
 
-// throughput counts the runs that were started and ended, by minute.
-func (d *dashboard) throughput(ctx context.Context, _ query) (any, error) {
-	stats, err := d.client.Stats(ctx) // for the time of the database, by which runs end
+// look counts the runs that were started and ended, by minute.
+func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
+	stats, err := t.client.Stats(ctx) // for the time of the database, by which runs end
 	if err != nil {
 		return nil, err
 	}
-	t := &d.rates
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := stats.At.Unix() / 60
@@ -62,17 +63,17 @@ func (d *dashboard) throughput(ctx context.Context, _ query) (any, error) {
 		from = now - shown + 1
 	}
 	since := time.Unix(from*60, 0).UTC()
-	started, err := d.client.Counts(ctx, kagzi.RunFilter{Since: since}, kagzi.ByStarted(time.Minute))
+	started, err := t.client.Counts(ctx, kagzi.RunFilter{Since: since}, kagzi.ByStarted(time.Minute))
 	if err != nil {
 		return nil, err
 	}
-	ended, err := d.client.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)}, kagzi.ByStatus,
+	ended, err := t.client.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)}, kagzi.ByStatus,
 		kagzi.ByEnded(time.Minute))
 	if err != nil {
 		return nil, err
 	}
 	if all {
-		every, err := d.client.Counts(ctx, kagzi.RunFilter{EndedSince: since}, kagzi.ByStatus,
+		every, err := t.client.Counts(ctx, kagzi.RunFilter{EndedSince: since}, kagzi.ByStatus,
 			kagzi.ByEnded(time.Minute))
 		if err != nil {
 			return nil, err

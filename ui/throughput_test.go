@@ -6,6 +6,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // The end of a run that was started long ago is counted by the first look, and then by one in ten minutes; that of a
@@ -23,7 +24,7 @@ func TestEndsOfOldRunsAreCountedNowAndThen(t *testing.T) {
 	}
 	completed := func(want int, when string) {
 		t.Helper()
-		view, err := s.d.throughput(k.Ctx, query{})
+		view, err := s.all.overview.rates.look(k.Ctx, web.Query{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +38,7 @@ func TestEndsOfOldRunsAreCountedNowAndThen(t *testing.T) {
 	completed(2, "after a new run has ended")
 	end("5 days")
 	completed(2, "after an old run has ended, which the next count among all finds,")
-	s.d.rates.among -= endsEvery
+	s.all.overview.rates.among -= endsEvery
 	completed(3, "after that count")
 	counts, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, kagzi.ByStatus)
 	if err != nil || len(counts) != 1 || counts[0].Runs != 3 {

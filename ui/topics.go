@@ -9,31 +9,36 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// topicsPages are the pages about events, and about what consumes them.
-func (d *dashboard) topicsPages() []page {
-	return []page{
+// topicPages are about events and their consumers.
+type topicPages struct {
+	client   *kagzi.Client
+	payloads payloads
+	tails    tails
+}
+
+// pages are those pages.
+func (p *topicPages) pages() []web.Page {
+	return []web.Page{
 		{
-			path: "/topics", action: Action{Verb: View, Object: OnTopic}, template: "topics",
-			live: []string{"consumer-rows", "topic-rows"}, look: d.topics,
+			Path: "/topics", Action: asks(View, OnTopic), Template: "topics",
+			Live: []string{"consumer-rows", "topic-rows"}, Look: p.topics,
 		},
 		{
-			path: "/topics/{name}", action: Action{Verb: View, Object: OnTopic}, template: "topic",
-			live: []string{"topic-state", "topic-events"}, look: d.topic,
+			Path: "/topics/{name}", Action: asks(View, OnTopic), Template: "topic",
+			Live: []string{"topic-state", "topic-events"}, Look: p.topic,
 		},
 		{
-			path: "/consumers/{name}", action: Action{Verb: View, Object: OnConsumer}, template: "consumer",
-			live: []string{
+			Path: "/consumers/{name}", Action: asks(View, OnConsumer), Template: "consumer",
+			Live: []string{
 				"consumer-buttons", "consumer-state", "consumer-topics", "consumer-runs", "consumer-value",
 				"changed",
-			}, look: d.consumer,
+			}, Look: p.consumer,
 		},
 	}
 }
-
-// mostRows is how many rows a table has that is not a list of its own.
-const mostRows = 100
 
 // A topicList is the view model of the page of topics and consumers.
 type topicList struct {
@@ -55,22 +60,22 @@ type consumerRow struct {
 	rank        int // those that need attention come first
 }
 
-func (d *dashboard) topics(ctx context.Context, q query) (any, error) {
-	topics, err := d.client.Topics(ctx)
+func (p *topicPages) topics(ctx context.Context, q web.Query) (any, error) {
+	topics, err := p.client.Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	consumers, err := d.client.Consumers(ctx)
+	consumers, err := p.client.Consumers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v := topicList{Filtered: q.has("name")}
-	topics = slices.DeleteFunc(topics, func(t kagzi.TopicInfo) bool { return !contains(t.Name, q.get("name")) })
+	v := topicList{Filtered: q.Has("name")}
+	topics = slices.DeleteFunc(topics, func(t kagzi.TopicInfo) bool { return !contains(t.Name, q.Get("name")) })
 	v.Topics, v.MoreTopics = bounded(topics, mostRows)
 	var rows []consumerRow
 	for _, c := range consumers {
-		matches := contains(c.Name, q.get("name")) ||
-			slices.ContainsFunc(c.Topics, func(t kagzi.ConsumerTopic) bool { return contains(t.Topic, q.get("name")) })
+		matches := contains(c.Name, q.Get("name")) ||
+			slices.ContainsFunc(c.Topics, func(t kagzi.ConsumerTopic) bool { return contains(t.Topic, q.Get("name")) })
 		if matches {
 			rows = append(rows, consumerOf(c))
 		}
@@ -84,7 +89,7 @@ func (d *dashboard) topics(ctx context.Context, q query) (any, error) {
 
 // consumerOf returns what the pages say about a consumer.
 func consumerOf(c kagzi.ConsumerInfo) consumerRow {
-	c.State = nil // a payload, which only d.payload shows
+	c.State = nil // a payload, which only payloads shows
 	r := consumerRow{ConsumerInfo: c, Paused: c.Pause != kagzi.Pause{}}
 	for _, t := range c.Topics {
 		r.Pending += t.Pending
@@ -133,37 +138,37 @@ type eventRow struct {
 // largeEvent is the size from which an event's payload is not shown among others.
 const largeEvent = 8 << 10
 
-func (d *dashboard) topic(ctx context.Context, q query) (any, error) {
-	name := q.path("name")
-	all, err := d.client.Topics(ctx)
+func (p *topicPages) topic(ctx context.Context, q web.Query) (any, error) {
+	name := q.Path("name")
+	all, err := p.client.Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v := topicView{TopicInfo: kagzi.TopicInfo{Name: name}, Unknown: true, One: q.has("event")}
+	v := topicView{TopicInfo: kagzi.TopicInfo{Name: name}, Unknown: true, One: q.Has("event")}
 	for _, t := range all {
 		if t.Name == name {
 			v.TopicInfo, v.Unknown = t, false
 		}
 	}
-	events, err := d.eventsOf(ctx, q, name)
+	events, err := p.eventsOf(ctx, q, name)
 	switch {
-	case away(err):
+	case web.Away(err):
 		return nil, err
-	case err != nil && statusOf(err) < 500:
+	case err != nil && web.StatusOf(err) < 500:
 		return nil, err
 	case err != nil:
-		v.Wrong = sentence(err)
+		v.Wrong = web.Sentence(err)
 	case v.Unknown && len(events) == 0:
-		return nil, status(http.StatusNotFound, "There is no topic of this name with events or consumers. Topics "+
+		return nil, web.Status(http.StatusNotFound, "There is no topic of this name with events or consumers. Topics "+
 			"with neither are forgotten.")
 	}
 	for _, e := range events {
 		row := eventRow{Event: e.Event, Error: e.wrong, Large: len(e.Event.Payload) > largeEvent && !v.One &&
-			!d.cfg.HidePayloads}
-		row.Payload = d.payload(row.Event.Payload, "")
+			!p.payloads.hidden()}
+		row.Payload = p.payloads.show(row.Event.Payload, "")
 		row.Event.Payload = nil
 		if row.Large {
-			row.Payload.Root = nil
+			row.Payload = row.Payload.without()
 		}
 		v.Rows = append(v.Rows, row)
 	}
@@ -181,22 +186,22 @@ type consumerView struct {
 	Output  payload // of its last completed run: what the next one begins with
 }
 
-func (d *dashboard) consumer(ctx context.Context, q query) (any, error) {
-	name := q.path("name")
-	all, err := d.client.Consumers(ctx)
+func (p *topicPages) consumer(ctx context.Context, q web.Query) (any, error) {
+	name := q.Path("name")
+	all, err := p.client.Consumers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(all, func(c kagzi.ConsumerInfo) bool { return c.Name == name })
 	if i < 0 {
-		return nil, status(http.StatusNotFound, "There is no consumer of this name. A worker with its function "+
+		return nil, web.Status(http.StatusNotFound, "There is no consumer of this name. A worker with its function "+
 			"stores it when it starts.")
 	}
-	v := consumerView{consumerRow: consumerOf(all[i]), Output: d.payload(all[i].State, "")}
-	v.Runs, err = d.recentRuns(ctx, kagzi.RunFilter{Workflow: name, Queue: all[i].Queue}, "workflow", name, "queue",
-		all[i].Queue)
+	v := consumerView{consumerRow: consumerOf(all[i]), Output: p.payloads.show(all[i].State, "")}
+	v.Runs, err = recentRuns(ctx, p.client, kagzi.RunFilter{Workflow: name, Queue: all[i].Queue}, "workflow", name,
+		"queue", all[i].Queue)
 	if err == nil {
-		v.Changed, err = d.changed(ctx, kagzi.AuditConsumer, name)
+		v.Changed, err = changed(ctx, p.client, kagzi.AuditConsumer, name)
 	}
 	return v, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 func TestNewestEventsOfALongTopic(t *testing.T) {
@@ -27,7 +28,7 @@ func TestNewestEventsOfALongTopic(t *testing.T) {
 	}
 	newest := func(want int) {
 		t.Helper()
-		events, err := s.d.eventsOf(k.Ctx, query{}, "long")
+		events, err := s.all.topics.eventsOf(k.Ctx, web.Query{}, "long")
 		if err != nil || len(events) != fewEvents {
 			t.Fatalf("%d events, %v", len(events), err)
 		}
@@ -47,7 +48,7 @@ func TestNewestEventsOfALongTopic(t *testing.T) {
 	newest(3999)
 	k.Exec(`DELETE FROM kagzi.events WHERE topic = 'long' AND position < (SELECT max(position) - 20 FROM kagzi.events
 		WHERE topic = 'long')`)
-	if events, err := s.d.eventsOf(k.Ctx, query{}, "long"); err != nil || len(events) != 21 {
+	if events, err := s.all.topics.eventsOf(k.Ctx, web.Query{}, "long"); err != nil || len(events) != 21 {
 		t.Errorf("after retention: %d events, %v", len(events), err)
 	}
 	page := s.mustGet("/topics/other")

@@ -12,16 +12,22 @@
 package ui
 
 import (
+	"cmp"
+	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	failures "github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // Config configures a Handler. Its zero value shows everything to everybody who reaches the handler, and changes
@@ -76,85 +82,44 @@ func Handler(c *kagzi.Client, cfg Config) http.Handler {
 	return d
 }
 
-// A Verb is what a request wants to do. Those other than View change something, and have the names of the commands of
-// the command line.
-type Verb string
+//go:embed static templates
+var files embed.FS
 
-// The verbs of Actions, each with the objects that it is about.
-const (
-	View        Verb = "view"         // show a page; all objects
-	Cancel      Verb = "cancel"       // runs
-	Resume      Verb = "resume"       // runs and schedules
-	Restart     Verb = "restart"      // runs
-	Fork        Verb = "fork"         // runs
-	Terminate   Verb = "terminate"    // runs
-	Delete      Verb = "delete"       // runs, schedules, consumers and limits on steps
-	Signal      Verb = "signal"       // runs: send a message
-	Redeliver   Verb = "redeliver"    // runs: give a message that did not decode to them again
-	DropMessage Verb = "drop-message" // runs: remove a message that they have not read
-	Update      Verb = "update"       // runs: queue, priority, due time, tags, version
-	// runs, schedules, queues with their keys, workflows, groups, consumers, and OnLimit: all runs of the namespace
-	Pause        Verb = "pause"
-	Unpause      Verb = "unpause"       // as Pause, except schedules, which are resumed
-	Trigger      Verb = "trigger"       // schedules and consumers: start a run now
-	Backfill     Verb = "backfill"      // schedules: start runs for ticks of the past
-	Skip         Verb = "skip"          // consumers: an event that they do not get
-	Set          Verb = "set"           // queues: their limits and those of their keys; and limits on steps
-	Drain        Verb = "drain"         // workers, and queues: all workers of them
-	ForceOffline Verb = "force-offline" // workers
-)
-
-// An Object is the sort of thing that an Action is about.
-type Object string
-
-// The objects of Actions, each with what its ID is.
-const (
-	OnOverview Object = "overview" // the pages Overview and Stranded, and paths without a page; no ID
-	OnRun      Object = "run"      // the run's ID
-	OnSchedule Object = "schedule" // its name
-	OnTopic    Object = "topic"    // its name
-	OnConsumer Object = "consumer" // its name
-	OnQueue    Object = "queue"    // its name: its page with its keys, and their limits, pauses and workers
-	OnGroup    Object = "group"    // its name; empty for the page of groups
-	OnWorkflow Object = "workflow" // its name: a pause of it in all queues
-	// the name of a limit on steps; empty for the page Limits and for pauses of the whole namespace
-	OnLimit  Object = "limit"
-	OnWorker Object = "worker" // the worker's ID
-	// the page Audit log, which names all that was changed; no ID. Pages of things show their own changes to who may
-	// view those
-	OnAudit  Object = "audit"
-	OnDoctor Object = "doctor" // the page Doctor; no ID
-)
-
-// An Action is what a request wants to do, as [Config.Authorize] is asked. A policy that lets operators change
-// everything, and others only read:
-//
-//	func(r *http.Request, a ui.Action) (string, error) {
-//		user := userOf(r)
-//		if a.Changes() && !user.Operator {
-//			return "", errors.New("only operators may change this")
-//		}
-//		return user.Email, nil
-//	}
-type Action struct {
-	Verb   Verb
-	Object Object
-	// ID says which one, as at the constants of Object. A run is always named by its run ID, as RunInfo has it, also if
-	// its page is asked for by the run's own ID.
-	//
-	// It is empty for lists, for the form of a change that does not say yet what it is about, and for a change of many
-	// runs: then Authorize is asked for that once, and for each of the runs, with its ID. Those that it refuses are
-	// left out.
-	ID string
+// newDashboard returns the handler.
+func newDashboard(c *kagzi.Client, cfg Config) (*web.Site, error) {
+	site, _, err := configure(c, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return web.New(site)
 }
 
-// Changes reports whether the action changes something: whether its verb is not View.
-func (a Action) Changes() bool { return a.Verb != View }
-
-// String returns the action in words, as in "cancel run 0198a1b2-…".
-func (a Action) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s", a.Verb, a.Object, a.ID))
+// configure returns what the handler is made of, and the pages apart.
+func configure(c *kagzi.Client, cfg Config) (site web.Config, all pages, err error) {
+	if c == nil {
+		return site, all, errNoClient
+	}
+	links := web.Links(cmp.Or(cfg.Path, defaultPath))
+	if err := validPath(string(links)); err != nil {
+		return site, all, err
+	}
+	site = web.Config{
+		Links: links, Namespace: c.Namespace(), Access: accessOf(cfg.Authorize), Usual: usualChanges,
+		MaxStreams: cmp.Or(cfg.MaxStreams, 500), Patience: formTimeout, Cache: web.NewCache(),
+		Log:   failures.SafeLogger(cmp.Or(cfg.Logger, slog.Default())),
+		Files: files, Funcs: funcs(links), Data: onScreen, Elsewhere: asks(View, OnOverview),
+	}
+	maps.Copy(site.Funcs, runFuncs())
+	site.Funcs["nav"] = navigate
+	all = newPages(needs{
+		c, cfg.Pool, site.Cache, links, site.Access, payloads{cfg.HidePayloads}, site.Log,
+	})
+	site.Name, site.Routes = all.named, all.routes()
+	return site, all, nil
 }
+
+// formTimeout bounds the change of one thing, so that people who wait for it are told of an outage.
+const formTimeout = 10 * time.Second
 
 const defaultPath = "/kagzi/"
 

@@ -8,20 +8,26 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// workersPages are the pages about what executes runs.
-func (d *dashboard) workersPages() []page {
-	return []page{
+// workerPages are about the workers and their code.
+type workerPages struct {
+	client *kagzi.Client
+}
+
+// pages are those pages.
+func (p *workerPages) pages() []web.Page {
+	return []web.Page{
 		{
-			path: "/workers", action: Action{Verb: View, Object: OnWorker}, template: "workers",
-			live: []string{"worker-counts", "worker-rows", "versions"}, look: d.workers,
-			parts: []part{{name: "versions", every: 5 * time.Second, look: d.versions}},
+			Path: "/workers", Action: asks(View, OnWorker), Template: "workers",
+			Live: []string{"worker-counts", "worker-rows", "versions"}, Look: p.workers,
+			Parts: []web.Part{{Name: "versions", Every: 5 * time.Second, Look: p.versions}},
 		},
 		{
-			path: "/workers/{id}", action: Action{Verb: View, Object: OnWorker}, template: "worker",
-			live: []string{"worker-buttons", "worker-state", "worker-runs", "worker-log", "changed"}, look: d.worker,
-			parts: []part{{name: "worker-runs", every: 3 * time.Second, look: d.workerRuns}},
+			Path: "/workers/{id}", Action: asks(View, OnWorker), Template: "worker",
+			Live: []string{"worker-buttons", "worker-state", "worker-runs", "worker-log", "changed"}, Look: p.worker,
+			Parts: []web.Part{{Name: "worker-runs", Every: 3 * time.Second, Look: p.workerRuns}},
 		},
 	}
 }
@@ -64,25 +70,25 @@ type workerRow struct {
 	Tone, State string
 }
 
-func (d *dashboard) workers(ctx context.Context, q query) (any, error) {
+func (p *workerPages) workers(ctx context.Context, q web.Query) (any, error) {
 	v := workerList{
-		States: workerStates, Status: q.get("status"), First: q.get("after") == "",
-		Filtered: q.has("queue", "workflow", "label"),
+		States: workerStates, Status: q.Get("status"), First: q.Get("after") == "",
+		Filtered: q.Has("queue", "workflow", "label"),
 	}
 	i := slices.IndexFunc(workerStates, func(s workerState) bool { return s.Name == v.Status })
-	labels, err := pairs(q.values["label"])
+	labels, err := pairs(q.Values["label"])
 	if err == nil && i < 0 {
-		err = badRequest("There is no status %q: use draining, offline or all, or leave it out.", v.Status)
+		err = web.BadRequest("There is no status %q: use draining, offline or all, or leave it out.", v.Status)
 	}
 	if err != nil {
-		v.Wrong = sentence(err)
+		v.Wrong = web.Sentence(err)
 		return v, nil
 	}
 	f := kagzi.WorkerFilter{
-		Status: workerStates[i].status, Queue: q.get("queue"), Workflow: q.get("workflow"),
-		Labels: labels, After: q.get("after"), Limit: pageSize + 1,
+		Status: workerStates[i].status, Queue: q.Get("queue"), Workflow: q.Get("workflow"),
+		Labels: labels, After: q.Get("after"), Limit: pageSize + 1,
 	}
-	all, total, err := d.client.Workers(ctx, f)
+	all, total, err := p.client.Workers(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +101,11 @@ func (d *dashboard) workers(ctx context.Context, q query) (any, error) {
 	}
 	v.Total = total
 	if v.Status == "" && v.First && more == 0 {
-		if err := d.addStopped(ctx, &v, f); err != nil {
+		if err := p.addStopped(ctx, &v, f); err != nil {
 			return nil, err
 		}
 	}
-	stats, err := d.client.Stats(ctx)
+	stats, err := p.client.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -116,9 +122,9 @@ const (
 
 // addStopped adds the workers that have stopped lately. The registry lists those first that were started last, so some
 // that ran for long may be missing.
-func (d *dashboard) addStopped(ctx context.Context, v *workerList, f kagzi.WorkerFilter) error {
+func (p *workerPages) addStopped(ctx context.Context, v *workerList, f kagzi.WorkerFilter) error {
 	f.Status, f.Limit = []string{"OFFLINE"}, mostStopped
-	stopped, _, err := d.client.Workers(ctx, f)
+	stopped, _, err := p.client.Workers(ctx, f)
 	for _, w := range stopped {
 		if time.Since(w.StoppedAt) < lately {
 			v.Workers = append(v.Workers, workerOf(w))
@@ -175,8 +181,8 @@ type fleetCount struct {
 	Largest bool // the highest version
 }
 
-func (d *dashboard) versions(ctx context.Context, _ query) (any, error) {
-	all, total, err := d.client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
+func (p *workerPages) versions(ctx context.Context, _ web.Query) (any, error) {
+	all, total, err := p.client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
 	if err != nil {
 		return nil, err
 	}
@@ -230,6 +236,14 @@ func counted(by map[string]int) (out []fleetCount) {
 	return out
 }
 
+// countedNames returns the names in the order of counted.
+func countedNames(by map[string]int) (names []string) {
+	for _, c := range counted(by) {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
 // A workerView is the view model of the page of a worker.
 type workerView struct {
 	workerRow
@@ -241,12 +255,12 @@ type workerView struct {
 // A handler is the code for a version of a workflow.
 type handler struct{ Workflow, Version string }
 
-// settled reports that nothing changes any more. An offline worker is forgotten after a week, and its page then is a
+// Settled reports that nothing changes any more. An offline worker is forgotten after a week, and its page then is a
 // link that leads nowhere.
-func (v workerView) settled() bool { return v.Off() }
+func (v workerView) Settled() bool { return v.Off() }
 
-func (d *dashboard) worker(ctx context.Context, q query) (any, error) {
-	w, err := d.client.Worker(ctx, q.path("id"))
+func (p *workerPages) worker(ctx context.Context, q web.Query) (any, error) {
+	w, err := p.client.Worker(ctx, q.Path("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -255,11 +269,11 @@ func (d *dashboard) worker(ctx context.Context, q query) (any, error) {
 		name, version := handlerOf(h)
 		v.Code = append(v.Code, handler{name, version})
 	}
-	if v.Log, err = d.client.WorkerLog(ctx, w.ID); err != nil {
+	if v.Log, err = p.client.WorkerLog(ctx, w.ID); err != nil {
 		return nil, err
 	}
 	slices.Reverse(v.Log)
-	v.Changed, err = d.changed(ctx, kagzi.AuditWorker, w.ID)
+	v.Changed, err = changed(ctx, p.client, kagzi.AuditWorker, w.ID)
 	return v, err
 }
 
@@ -285,9 +299,9 @@ type runUnderWay struct {
 	Hung []kagzi.HungCode
 }
 
-func (d *dashboard) workerRuns(ctx context.Context, q query) (any, error) {
-	id := strings.ToLower(q.path("id"))
-	running, err := d.client.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusRunning}, Limit: mostRunning})
+func (p *workerPages) workerRuns(ctx context.Context, q web.Query) (any, error) {
+	id := strings.ToLower(q.Path("id"))
+	running, err := p.client.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusRunning}, Limit: mostRunning})
 	if err != nil {
 		return nil, err
 	}
@@ -299,8 +313,8 @@ func (d *dashboard) workerRuns(ctx context.Context, q query) (any, error) {
 	}
 	v.Runs, v.More = bounded(v.Runs, mostRows)
 	for i, r := range v.Runs[:min(len(v.Runs), mostExamined)] {
-		info, err := d.client.Get(ctx, r.ID)
-		if away(err) {
+		info, err := p.client.Get(ctx, r.ID)
+		if web.Away(err) {
 			return nil, err
 		}
 		if err == nil && info.Worker == id { // else it has ended meanwhile

@@ -4,71 +4,77 @@ import (
 	"context"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
+// workerForms change workers.
+type workerForms struct {
+	client *kagzi.Client
+}
+
 // workerForm is a form about one worker.
-func (d *dashboard) workerForm(verb Verb, title string, show func(kagzi.WorkerInfo, *dialog),
-	do func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (answer, error),
-) changeForm {
-	return changeForm{
-		path: "/workers/{id}/" + string(verb), action: Action{Verb: verb, Object: OnWorker},
-		show: func(ctx context.Context, q query) (*dialog, error) {
-			w, err := d.client.Worker(ctx, q.path("id"))
+func (p *workerForms) workerForm(verb Verb, title string, show func(kagzi.WorkerInfo, *web.Dialog),
+	do func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error),
+) web.ChangeForm {
+	return web.ChangeForm{
+		Path: "/workers/{id}/" + string(verb), Action: asks(verb, OnWorker),
+		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
+			w, err := p.client.Worker(ctx, q.Path("id"))
 			if err != nil {
 				return nil, err
 			}
-			v := &dialog{Title: title, Back: "/workers/" + w.ID}
+			v := &web.Dialog{Title: title, Back: "/workers/" + w.ID}
 			v.Says = []string{"Worker " + short(kagzi.RunID(w.ID)) + " on " + first(60, w.Hostname) + " executes " +
 				plural(w.Active, "run") + "."}
 			show(w, v)
 			return v, nil
 		},
-		do: func(ctx context.Context, f form) (answer, error) {
-			done, err := do(ctx, f.path("id"), f.options()...)
-			done.to = "/workers/" + f.path("id")
+		Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
+			done, err := do(ctx, f.Path("id"), f.Options()...)
+			done.To = "/workers/" + f.Path("id")
 			return done, err
 		},
 	}
 }
 
-// workerForms change workers.
-func (d *dashboard) workerForms() []changeForm {
-	return []changeForm{
-		d.workerForm(Drain, "Drain the worker", func(w kagzi.WorkerInfo, v *dialog) {
+// all are the forms.
+func (p *workerForms) all() []web.ChangeForm {
+	return []web.ChangeForm{
+		p.workerForm(Drain, "Drain the worker", func(w kagzi.WorkerInfo, v *web.Dialog) {
 			v.Do = "Drain it"
 			v.Says = append(v.Says, "It claims no more runs, lets those under way finish, gives the rest back, "+
 				"and ends.", "A process manager that restarts programs will start it again.")
 			if w.Status != "ONLINE" {
 				v.Refused = "The worker is not online: it drains or has ended."
 			}
-		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (answer, error) {
-			return answer{said: "Asked it to drain."}, d.client.Drain(ctx, id, opts...)
+		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error) {
+			return web.Answer{Said: "Asked it to drain."}, p.client.Drain(ctx, id, opts...)
 		}),
-		d.workerForm(ForceOffline, "Force the worker offline", func(w kagzi.WorkerInfo, v *dialog) {
+		p.workerForm(ForceOffline, "Force the worker offline", func(w kagzi.WorkerInfo, v *web.Dialog) {
 			v.Do, v.Danger = "Force it offline", true
 			v.Says = append(v.Says, "It is declared dead, and others take its runs at once.",
 				"This is for a worker that you know to be dead. If it lives, a step that it still executes may be "+
 					"executed twice. A coordinator finds dead workers by itself.")
-		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (answer, error) {
-			return answer{said: "It is offline."}, d.client.ForceOffline(ctx, id, opts...)
+		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error) {
+			return web.Answer{Said: "It is offline."}, p.client.ForceOffline(ctx, id, opts...)
 		}),
-		d.drainQueueForm(),
+		p.drainQueueForm(),
 	}
 }
 
 // drainQueueForm drains all workers of a queue.
-func (d *dashboard) drainQueueForm() changeForm {
-	return changeForm{
-		path: "/workers/drain", action: Action{Verb: Drain, Object: OnQueue}, about: func(q query) []Action {
-			return onNamed(Drain, OnQueue, q.get("queue"))
+func (p *workerForms) drainQueueForm() web.ChangeForm {
+	return web.ChangeForm{
+		Path: "/workers/drain", Action: asks(Drain, OnQueue), About: func(q web.Query) []web.Action {
+			return onNamed(Drain, OnQueue, q.Get("queue"))
 		},
-		show: func(ctx context.Context, q query) (*dialog, error) {
-			v := &dialog{Title: "Drain a queue's workers", Back: "/workers", Do: "Drain them", Danger: true}
+		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
+			v := &web.Dialog{Title: "Drain a queue's workers", Back: "/workers", Do: "Drain them", Danger: true}
 			v.Says = []string{"All workers of the queue claim no more runs, of their other queues neither, finish " +
 				"those under way, and end. Workers that start later are not affected."}
-			v.Fields = []field{{Name: "queue", Label: "Queue", Sort: "text", Required: true}}
-			if queue := q.get("queue"); queue != "" {
-				_, online, err := d.client.Workers(ctx,
+			v.Fields = []web.Field{{Name: "queue", Label: "Queue", Sort: "text", Required: true}}
+			if queue := q.Get("queue"); queue != "" {
+				_, online, err := p.client.Workers(ctx,
 					kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
 				if err != nil {
 					return nil, err
@@ -78,9 +84,9 @@ func (d *dashboard) drainQueueForm() changeForm {
 			}
 			return v, nil
 		},
-		do: func(ctx context.Context, f form) (answer, error) {
-			n, err := d.client.DrainQueue(ctx, f.get("queue"), f.options()...)
-			return answer{to: "/workers", said: "Asked " + plural(n, "worker") + " to drain."}, err
+		Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
+			n, err := p.client.DrainQueue(ctx, f.Get("queue"), f.Options()...)
+			return web.Answer{To: "/workers", Said: "Asked " + plural(n, "worker") + " to drain."}, err
 		},
 	}
 }

@@ -163,10 +163,10 @@ func TestDoctor(t *testing.T) {
 	html := region(next, "examination", has("Examine again"))
 	wantAll(t, "the examination", html, "server", "notifications", "Fine")
 	until(next, func(e sse) bool { return e.name == "settled" })
-	first := s.d.cache.peek(examinationKey).view
+	first := s.web.Cache.Peek(examinationKey).View
 	page := s.mustGet("/doctor?wait")
 	wantAll(t, "/doctor", page, "Examine again", "An examination is not repeated by itself.")
-	if again := s.d.cache.peek(examinationKey).view; again.(examination).At != first.(examination).At {
+	if again := s.web.Cache.Peek(examinationKey).View; again.(examination).At != first.(examination).At {
 		t.Error("the database was examined twice within a minute")
 	}
 	away := newSite(k, Config{Pool: kit.Unreachable(t)})

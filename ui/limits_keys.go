@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // keyOrders are the orders of keys by the value of the field order.
@@ -38,9 +39,9 @@ type keyRow struct {
 	Paused bool
 }
 
-func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
-	name := q.path("name")
-	rows, stats, pauses, err := d.queueRows(ctx)
+func (p *limitPages) queueKeys(ctx context.Context, q web.Query) (any, error) {
+	name := q.Path("name")
+	rows, stats, pauses, err := p.queueRows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +51,8 @@ func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
 			v.Queue = r
 		}
 	}
-	if err = d.fillKeys(ctx, q, &v); err == nil {
-		v.Changed, err = d.changed(ctx, kagzi.AuditQueue, name)
+	if err = p.fillKeys(ctx, q, &v); err == nil {
+		v.Changed, err = changed(ctx, p.client, kagzi.AuditQueue, name)
 	}
 	v.pausedBy(pauses, func(p kagzi.Pause) bool {
 		here := func(w kagzi.WorkflowStats) bool { return w.Queue == name && w.Workflow == p.Workflow }
@@ -60,14 +61,14 @@ func (d *dashboard) queueKeys(ctx context.Context, q query) (any, error) {
 	return v, err
 }
 
-func (d *dashboard) groupKeys(ctx context.Context, q query) (any, error) {
+func (p *limitPages) groupKeys(ctx context.Context, q web.Query) (any, error) {
 	v := keyList{Groups: true}
-	pauses, err := d.client.Pauses(ctx)
+	pauses, err := p.client.Pauses(ctx)
 	if err == nil {
-		err = d.fillKeys(ctx, q, &v)
+		err = p.fillKeys(ctx, q, &v)
 	}
 	if err == nil {
-		v.Changed, err = d.changed(ctx, kagzi.AuditGroup, "")
+		v.Changed, err = changed(ctx, p.client, kagzi.AuditGroup, "")
 	}
 	v.pausedBy(pauses, func(p kagzi.Pause) bool { return p.All || p.Group != "" })
 	return v, err
@@ -87,25 +88,25 @@ func (v *keyList) pausedBy(pauses []kagzi.Pause, concerns func(kagzi.Pause) bool
 }
 
 // fillKeys reads a page of the keys. Only the order by name has pages.
-func (d *dashboard) fillKeys(ctx context.Context, q query, v *keyList) error {
-	v.Order, v.Filtered, v.First = q.get("order"), q.has("prefix"), q.get("after") == ""
+func (p *limitPages) fillKeys(ctx context.Context, q web.Query, v *keyList) error {
+	v.Order, v.Filtered, v.First = q.Get("order"), q.Has("prefix"), q.Get("after") == ""
 	order, ok := keyOrders[v.Order]
 	if !ok {
 		v.Wrong = "There is no such order: use fullest or name, or leave it out."
 		return nil
 	}
 	f := kagzi.KeyFilter{
-		Queue: v.Queue.Queue, Groups: v.Groups, Prefix: q.get("prefix"), Order: order,
+		Queue: v.Queue.Queue, Groups: v.Groups, Prefix: q.Get("prefix"), Order: order,
 		Limit: mostRows + 1,
 	}
 	if order == kagzi.ByKey {
-		f.After, f.Limit = q.get("after"), pageSize+1
+		f.After, f.Limit = q.Get("after"), pageSize+1
 	}
-	keys, err := d.client.Keys(ctx, f)
+	keys, err := p.client.Keys(ctx, f)
 	if err == nil && len(keys) == 0 && v.Order == "" { // none waits
 		v.Order, order = "name", kagzi.ByKey
 		f.Order, f.Limit = kagzi.ByKey, pageSize+1
-		keys, err = d.client.Keys(ctx, f)
+		keys, err = p.client.Keys(ctx, f)
 	}
 	if err != nil {
 		return err
@@ -114,9 +115,9 @@ func (d *dashboard) fillKeys(ctx context.Context, q query, v *keyList) error {
 	for _, k := range shown {
 		r := keyRow{KeyInfo: k, Most: k.Limits.MaxRunning, Queue: v.Queue.Queue}
 		r.More = k.Waiting >= min(max(20_000/f.Limit, 20), 1000) // where the library stops to count
-		r.Runs = query{url: "/runs"}.With("status", "active", "queue", r.Queue, "key", k.Key)
+		r.Runs = web.Query{URL: "/runs"}.With("status", "active", "queue", r.Queue, "key", k.Key)
 		if v.Groups {
-			r.Runs = query{url: "/runs"}.With("status", "active", "group", k.Key)
+			r.Runs = web.Query{URL: "/runs"}.With("status", "active", "group", k.Key)
 		}
 		if r.Most == 0 {
 			r.Most = v.Queue.EachKey.MaxRunning

@@ -1,4 +1,4 @@
-package ui
+package web
 
 import (
 	"context"
@@ -10,14 +10,19 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// A cache shares the answers of looks between all requests. Of the callers that want the same at the same time one
+// A Cache shares the answers of looks between all requests. Of the callers that want the same at the same time one
 // looks, in its own goroutine, and the others wait for it. It keeps the last good answer, which is shown while the
 // database is away.
-type cache struct {
+type Cache struct {
+	// Every is how old a shared answer may be. It does not change while requests are answered.
+	Every   time.Duration
 	mu      sync.Mutex
 	entries map[string]*entry
 	under   chan struct{} // has an element for each look under way; made by the first
 }
+
+// NewCache returns an empty cache whose answers are looked up once a second.
+func NewCache() *Cache { return &Cache{Every: lookEvery} }
 
 // An entry is what the cache knows of one key. The cache's lock guards its fields.
 type entry struct {
@@ -29,20 +34,40 @@ type entry struct {
 	last  time.Duration // how long it took; zero if it failed
 	// how long looks take: the shorter of the last two, as one may have waited for an outage to end
 	cost   time.Duration
-	answer found
+	answer Found
 }
 
-// A found is the answer for a key.
-type found struct {
-	view  any       // of the last look that succeeded
-	at    time.Time // when that was; zero if none did
-	err   error     // of the last look; nil if it succeeded
-	since time.Time // when looks began to fail
+// A Found is the answer for a key.
+type Found struct {
+	View  any       // of the last look that succeeded
+	At    time.Time // when that was; zero if none did
+	Err   error     // of the last look; nil if it succeeded
+	Since time.Time // when looks began to fail
 }
+
+// known reports whether there is an answer, which may be an old one while the database is away.
+func (f Found) known() bool { return f.View != nil && (f.Err == nil || Away(f.Err)) }
+
+// outage says since when the database gives no answer, and why; nil if there is a new one.
+func (f Found) outage() *old {
+	if f.Err == nil {
+		return nil
+	}
+	return &old{f.At, f.Since, Sentence(f.Err)}
+}
+
+// failed returns why the last look has failed; nil if it has not.
+func (f Found) failed() error { return f.Err }
+
+// last returns the last good answer, and when it was looked up.
+func (f Found) last() (view any, at time.Time) { return f.View, f.At }
+
+// away returns since when looks fail.
+func (f Found) away() time.Time { return f.Since }
 
 const (
 	lookEvery   = time.Second
-	lookTimeout = 5 * time.Second
+	LookTimeout = 5 * time.Second
 	// dutyCycle bounds what one view costs: after a look of 100 ms nobody looks for two seconds.
 	dutyCycle = 20
 	// mostLooks is how many looks are under way at once: however many different pages are asked for, the client's pool
@@ -52,17 +77,17 @@ const (
 	maxEntries = 256
 )
 
-// errBusy ends the wait for other looks.
-var errBusy = fmt.Errorf("the dashboard was busy with other pages: %w", kind.Unavailable)
+// ErrBusy ends the wait for other looks.
+var ErrBusy = fmt.Errorf("the dashboard was busy with other pages: %w", kind.Unavailable)
 
 // looking is the key of a context within a look.
 type looking struct{}
 
 var errPanicked = errors.New("this page has a bug: see the program's log")
 
-// get returns the answer for the key, which is at most as old as every, or as twenty times what it cost. The end of ctx
+// Get returns the answer for the key, which is at most as old as every, or as twenty times what it cost. The end of ctx
 // ends only the caller's wait.
-func (c *cache) get(ctx context.Context, key string, every time.Duration, do func(context.Context) (any, error)) found {
+func (c *Cache) Get(ctx context.Context, key string, every time.Duration, do func(context.Context) (any, error)) Found {
 	for {
 		c.mu.Lock()
 		e := c.entry(key)
@@ -80,7 +105,7 @@ func (c *cache) get(ctx context.Context, key string, every time.Duration, do fun
 		select {
 		case <-under:
 		case <-ctx.Done():
-			return found{err: ctx.Err()}
+			return Found{Err: ctx.Err()}
 		}
 		if !early {
 			c.mu.Lock()
@@ -90,27 +115,32 @@ func (c *cache) get(ctx context.Context, key string, every time.Duration, do fun
 	}
 }
 
+// shared is Get for answers of the usual age.
+func (c *Cache) shared(ctx context.Context, key string, do func(context.Context) (any, error)) Found {
+	return c.Get(ctx, key, c.Every, do)
+}
+
 // keeps returns for how long an answer is shared. What waited in vain says nothing about the cost, and the database may
 // be back. The caller holds the lock.
 func (e *entry) keeps(every time.Duration) time.Duration {
-	if e.answer.err != nil {
+	if e.answer.Err != nil {
 		return max(every, e.cost)
 	}
 	return max(every, dutyCycle*e.cost)
 }
 
-// peek returns the answer that is there, however old.
-func (c *cache) peek(key string) found {
+// Peek returns the answer that is there, however old.
+func (c *Cache) Peek(key string) Found {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.entries[key]; e != nil {
 		return e.answer
 	}
-	return found{}
+	return Found{}
 }
 
-// expire lets everybody look again, because something was changed.
-func (c *cache) expire() {
+// Expire lets everybody look again, because something was changed.
+func (c *Cache) Expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.entries {
@@ -119,8 +149,8 @@ func (c *cache) expire() {
 }
 
 // look looks on behalf of all who wait, so its context does not end with the caller's.
-func (c *cache) look(ctx context.Context, e *entry, do func(context.Context) (any, error)) (f found) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+func (c *Cache) look(ctx context.Context, e *entry, do func(context.Context) (any, error)) (f Found) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookTimeout)
 	defer cancel()
 	began := time.Now()
 	var view any
@@ -130,9 +160,9 @@ func (c *cache) look(ctx context.Context, e *entry, do func(context.Context) (an
 		defer c.mu.Unlock()
 		f = c.settle(e, began, view, err)
 	}()
-	leave, ok := c.enter(ctx)
+	leave, ok := c.Enter(ctx)
 	if !ok {
-		err = errBusy
+		err = ErrBusy
 		return f
 	}
 	defer leave()
@@ -141,8 +171,8 @@ func (c *cache) look(ctx context.Context, e *entry, do func(context.Context) (an
 	return f
 }
 
-// enter waits until fewer than mostLooks are under way. A look within a look is a part of it, and does not wait.
-func (c *cache) enter(ctx context.Context) (leave func(), ok bool) {
+// Enter waits until fewer than mostLooks are under way. A look within a look is a part of it, and does not wait.
+func (c *Cache) Enter(ctx context.Context) (leave func(), ok bool) {
 	if ctx.Value(looking{}) != nil {
 		return func() {}, true
 	}
@@ -160,17 +190,17 @@ func (c *cache) enter(ctx context.Context) (leave func(), ok bool) {
 }
 
 // settle records the end of a look, and returns the answer. The caller holds the lock.
-func (c *cache) settle(e *entry, began time.Time, view any, err error) found {
+func (c *Cache) settle(e *entry, began time.Time, view any, err error) Found {
 	switch {
 	case err == nil:
-		e.answer = found{view: view, at: began}
-	case e.answer.err == nil:
-		e.answer.err, e.answer.since = err, began
+		e.answer = Found{View: view, At: began}
+	case e.answer.Err == nil:
+		e.answer.Err, e.answer.Since = err, began
 	default:
-		e.answer.err = err
+		e.answer.Err = err
 	}
-	if err != nil && !away(err) { // it is not there any more, or nobody may see it
-		e.answer.view, e.answer.at = nil, time.Time{}
+	if err != nil && !Away(err) { // it is not there any more, or nobody may see it
+		e.answer.View, e.answer.At = nil, time.Time{}
 	}
 	took := time.Since(began)
 	if e.tried, e.cost = time.Now(), min(took, e.last); err != nil {
@@ -185,7 +215,7 @@ func (c *cache) settle(e *entry, began time.Time, view any, err error) found {
 }
 
 // entry returns the key's entry, and makes room for it. The caller holds the lock.
-func (c *cache) entry(key string) *entry {
+func (c *Cache) entry(key string) *entry {
 	e := c.entries[key]
 	if e == nil {
 		if c.entries == nil {
@@ -201,7 +231,7 @@ func (c *cache) entry(key string) *entry {
 }
 
 // dropOldest drops the entry that nobody has asked for the longest. It reports false if a look is under way for each.
-func (c *cache) dropOldest() bool {
+func (c *Cache) dropOldest() bool {
 	oldest := ""
 	for key, e := range c.entries {
 		if e.under == nil && (oldest == "" || e.used.Before(c.entries[oldest].used)) {

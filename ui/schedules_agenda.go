@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 const (
@@ -55,8 +56,8 @@ type oftenFires struct {
 	At    time.Time
 }
 
-func (d *dashboard) agenda(ctx context.Context, q query) (any, error) {
-	all, _, err := d.scanSchedules(ctx, kagzi.ScheduleFilter{Workflow: q.get("workflow")}, q.get("name"), mostScanned)
+func (p *schedulePages) agenda(ctx context.Context, q web.Query) (any, error) {
+	all, _, err := p.scanSchedules(ctx, kagzi.ScheduleFilter{Workflow: q.Get("workflow")}, q.Get("name"), mostScanned)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +70,8 @@ func (d *dashboard) agenda(ctx context.Context, q query) (any, error) {
 		if s.Error != "" && s.Paused {
 			continue // its timetable cannot be read
 		}
-		ticks, err := d.firesUntil(ctx, s.Name, start.Add((agendaDays+1)*day))
-		if away(err) {
+		ticks, err := p.firesUntil(ctx, s.Name, start.Add((agendaDays+1)*day))
+		if web.Away(err) {
 			return nil, err
 		}
 		if err != nil {
@@ -115,9 +116,9 @@ func (d *dashboard) agenda(ctx context.Context, q query) (any, error) {
 
 // firesUntil returns the next fires of the schedule, mostTicks and one at most, as long as they are before until. It
 // asks for few first: those of a yearly schedule are sought through as many years.
-func (d *dashboard) firesUntil(ctx context.Context, name string, until time.Time) (ticks []time.Time, err error) {
+func (p *schedulePages) firesUntil(ctx context.Context, name string, until time.Time) (ticks []time.Time, err error) {
 	for _, n := range []int{1, eachAtMost + 1, mostTicks + 1} {
-		ticks, err = d.client.NextFires(ctx, name, n)
+		ticks, err = p.client.NextFires(ctx, name, n)
 		if err != nil || len(ticks) < n || !ticks[n-1].Before(until) {
 			break
 		}

@@ -1,11 +1,10 @@
-package ui
+package web
 
 import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
 	"sync"
-	"time"
 )
 
 // renderings share the HTML of live regions between the streams of a page, as the cache shares what it shows. Viewers
@@ -98,41 +97,34 @@ func (r *rendering) fits(may func(Action) bool) bool {
 	return true
 }
 
-// regions returns the live regions of a page.
-func (d *dashboard) regions(s *screen, p page) ([]liveRegion, error) {
-	key, stamp := s.Query.url, s.stamp()
-	for _, one := range d.rendered.find(key, stamp) {
-		if one.fits(s.may) {
+// of returns the live regions of a page. render renders one of them.
+func (r *renderings) of(s *Screen, p Page, render func(to *bytes.Buffer, p Page, name string, s *Screen) error,
+) ([]liveRegion, error) {
+	key, stamp := s.key(), s.stamp()
+	for _, one := range r.find(key, stamp) {
+		if one.fits(s.rights()) {
 			return one.regions, nil
 		}
 	}
 	one := &rendering{}
-	asking := *s
-	asking.may = func(a Action) bool {
-		ok := s.may(a)
+	asking := s.asking(func(a Action, ok bool) {
 		one.asked, one.allowed = append(one.asked, a), append(one.allowed, ok)
-		return ok
-	}
-	for _, name := range p.live {
+	})
+	for _, name := range p.regions() {
 		var html bytes.Buffer
-		if err := d.templates[p.template].ExecuteTemplate(&html, name, &asking); err != nil {
+		if err := render(&html, p, name, asking); err != nil {
 			return nil, fmt.Errorf("region %s: %w", name, err)
 		}
-		one.regions = append(one.regions, liveRegion{html.Bytes(), maphash.Bytes(d.rendered.seed, html.Bytes())})
+		one.regions = append(one.regions, liveRegion{html.Bytes(), maphash.Bytes(r.seed, html.Bytes())})
 	}
-	d.rendered.keep(key, stamp, one)
+	r.keep(key, stamp, one)
 	return one.regions, nil
 }
 
-// stamp changes whenever there are new answers for the screen.
-func (s *screen) stamp() string {
-	return fmt.Sprint(s.at.UnixNano(), s.partsAt)
-}
-
-// noted records when the answer for a part was looked up.
-func (s *screen) noted(part string, at time.Time) {
-	if s.partsAt == nil {
-		s.partsAt = map[string]int64{}
+// event writes the region, unless it is what was sent last.
+func (l liveRegion) event(events *bytes.Buffer, name string, sent map[string]uint64) {
+	if sent[name] != l.sum {
+		sent[name] = l.sum
+		event(events, "region", l.html)
 	}
-	s.partsAt[part] = at.UnixNano()
 }

@@ -1,8 +1,7 @@
-package ui
+package web
 
 import (
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"io/fs"
 	"net/http"
@@ -10,23 +9,21 @@ import (
 	"strings"
 )
 
-//go:embed static
-var staticFiles embed.FS
-
-// files are the static files. Their addresses contain a hash of what is in them, so that browsers keep them for ever.
-type files struct {
+// assets are the static files. Their addresses contain a hash of what is in them, so that browsers keep them for ever.
+type assets struct {
 	data map[string][]byte
 	hash map[string]string
 }
 
-func newFiles() *files {
-	f := &files{map[string][]byte{}, map[string]string{}}
+// newAssets returns those of the folder static.
+func newAssets(embedded fs.FS) *assets {
+	f := &assets{map[string][]byte{}, map[string]string{}}
 	// embedded files can be read
-	_ = fs.WalkDir(staticFiles, "static", func(name string, e fs.DirEntry, _ error) error {
+	_ = fs.WalkDir(embedded, "static", func(name string, _ fs.DirEntry, _ error) error {
 		if types[path.Ext(name)] == "" {
 			return nil
 		}
-		data, err := staticFiles.ReadFile(name)
+		data, err := fs.ReadFile(embedded, name)
 		sum := sha256.Sum256(data)
 		name = strings.TrimPrefix(name, "static/")
 		f.data[name], f.hash[name] = data, hex.EncodeToString(sum[:6])
@@ -41,11 +38,11 @@ var types = map[string]string{
 	".svg": "image/svg+xml",
 }
 
-// path returns the path of a file below Config.Path.
-func (f *files) path(name string) string { return "static/" + f.hash[name] + "/" + name }
+// path returns the path of a file below the dashboard's path.
+func (f *assets) path(name string) string { return "static/" + f.hash[name] + "/" + name }
 
 // serve answers with a file. They are the same for everybody, so Authorize is not asked.
-func (f *files) serve(w http.ResponseWriter, r *http.Request) {
+func (f *assets) serve(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	data, ok := f.data[name]
 	if !ok {

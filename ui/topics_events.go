@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // tails remember where the newest events of topics begin. The library reads a topic from a position on, so the first
@@ -33,47 +34,47 @@ type readEvent struct {
 }
 
 // eventsOf returns the event that the query names, or the newest ones of the topic, newest first.
-func (d *dashboard) eventsOf(ctx context.Context, q query, topic string) ([]readEvent, error) {
-	if q.has("event") {
-		at, err := strconv.ParseInt(q.get("event"), 10, 64)
+func (p *topicPages) eventsOf(ctx context.Context, q web.Query, topic string) ([]readEvent, error) {
+	if q.Has("event") {
+		at, err := strconv.ParseInt(q.Get("event"), 10, 64)
 		if err != nil || at <= 0 {
-			return nil, badRequest("%q is no position of an event: that is a number above zero.", q.get("event"))
+			return nil, web.BadRequest("%q is no position of an event: that is a number above zero.", q.Get("event"))
 		}
-		one, _, err := d.readEvents(ctx, topic, at-1, 1)
+		one, _, err := p.readEvents(ctx, topic, at-1, 1)
 		if err == nil && (len(one) == 0 || one[0].Position != at) {
-			err = badRequest("The topic has no event at position %d, or not any more.", at)
+			err = web.BadRequest("The topic has no event at position %d, or not any more.", at)
 		}
 		return one, err
 	}
-	events, err := d.newestEvents(ctx, topic)
+	events, err := p.newestEvents(ctx, topic)
 	slices.Reverse(events)
 	shown, _ := bounded(events, fewEvents)
 	return shown, err
 }
 
 // newestEvents returns some of the newest events of a topic, oldest first.
-func (d *dashboard) newestEvents(ctx context.Context, topic string) ([]readEvent, error) {
-	after := d.tails.get(topic)
-	events, all, err := d.readEvents(ctx, topic, after, mostEvents)
+func (p *topicPages) newestEvents(ctx context.Context, topic string) ([]readEvent, error) {
+	after := p.tails.get(topic)
+	events, all, err := p.readEvents(ctx, topic, after, mostEvents)
 	if err == nil && !all {
-		events, err = d.searchTail(ctx, topic, after)
+		events, err = p.searchTail(ctx, topic, after)
 	}
 	if err == nil && len(events) > fewEvents {
-		d.tails.set(topic, events[len(events)-fewEvents-1].Position)
+		p.tails.set(topic, events[len(events)-fewEvents-1].Position)
 	}
 	return events, err
 }
 
 // searchTail returns the events after a position after which there are some, but not many. After the one that is given
 // there are too many. The farther a position is, the fewer events come after it.
-func (d *dashboard) searchTail(ctx context.Context, topic string, after int64) ([]readEvent, error) {
+func (p *topicPages) searchTail(ctx context.Context, topic string, after int64) ([]readEvent, error) {
 	many, few := after, int64(math.MaxInt64) // after many, there are too many; after few, too few
 	for step := int64(1 << 12); few-many > 1; step = min(step<<4, 1<<60) {
 		at := many + (few-many)/2
 		if few == math.MaxInt64 {
 			at = min(at, many+step)
 		}
-		events, all, err := d.readEvents(ctx, topic, at, mostEvents)
+		events, all, err := p.readEvents(ctx, topic, at, mostEvents)
 		switch {
 		case err != nil || all && len(events) >= fewEvents:
 			return events, err
@@ -83,18 +84,18 @@ func (d *dashboard) searchTail(ctx context.Context, topic string, after int64) (
 			many = at
 		}
 	}
-	events, _, err := d.readEvents(ctx, topic, many, mostEvents) // retention removes them meanwhile
+	events, _, err := p.readEvents(ctx, topic, many, mostEvents) // retention removes them meanwhile
 	return events, err
 }
 
 // readEvents returns up to n events after a position, and whether these are all.
-func (d *dashboard) readEvents(ctx context.Context, topic string, after int64,
+func (p *topicPages) readEvents(ctx context.Context, topic string, after int64,
 	n int,
 ) (out []readEvent, all bool, err error) {
 	if topic == kagzi.RunsTopic.Name() { // whose events the library makes
-		return collectEvents(ctx, d.client, kagzi.RunsTopic, after, n)
+		return collectEvents(ctx, p.client, kagzi.RunsTopic, after, n)
 	}
-	return collectEvents(ctx, d.client, kagzi.DefineTopic[json.RawMessage](topic), after, n)
+	return collectEvents(ctx, p.client, kagzi.DefineTopic[json.RawMessage](topic), after, n)
 }
 
 func collectEvents[T any](ctx context.Context, c *kagzi.Client, topic kagzi.Topic[T], after int64,
@@ -118,7 +119,7 @@ func collectEvents[T any](ctx context.Context, c *kagzi.Client, topic kagzi.Topi
 			read.Payload, _ = json.Marshal(payload) // of the library
 		}
 		if err != nil {
-			read.Payload, read.wrong = nil, sentence(err)
+			read.Payload, read.wrong = nil, web.Sentence(err)
 		}
 		out = append(out, read)
 	}

@@ -1,12 +1,12 @@
 package ui
 
 import (
-	"cmp"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // An actions is the buttons of something that can be changed. A page shows them with the partial "actions":
@@ -220,10 +220,10 @@ func (s *screen) LimitActions(name string) (a actions) {
 func (s *screen) pause(to *[]action, verb Verb, t kagzi.Target) {
 	asked := onTarget(verb, t)
 	if len(asked) == 0 {
-		asked = []Action{{Verb: verb, Object: OnLimit}}
+		asked = []web.Action{asks(verb, OnLimit)}
 	}
 	for _, a := range asked {
-		if !s.May(a.Verb, a.Object, a.ID) {
+		if !s.allows(a) {
 			return
 		}
 	}
@@ -251,29 +251,19 @@ func (s *screen) NewLimitActions() (a actions) {
 	return a
 }
 
-func dangerous(a action) int {
-	if a.Danger {
-		return 1
+func title(v Verb) string { return strings.ToUpper(string(v[:1])) + string(v[1:]) }
+
+// add adds a button, which is a likely one or not.
+func (a *actions) add(likely bool, button action) {
+	to := &a.More
+	if likely {
+		to = &a.First
 	}
-	return 0
+	*to = append(*to, button)
 }
 
-// BulkActions returns the buttons of a list of runs. Of a list of one status these are the changes that apply to it.
-func (s *screen) BulkActions() (a actions) {
-	listed := statuses[s.Query.get("status")]
-	for _, v := range bulkVerbs() {
-		if len(listed) > 0 && !slices.ContainsFunc(listed, v.appliesTo) || !s.May(v.verb, OnRun) {
-			continue
-		}
-		to := &a.More
-		if v.verb == Cancel || v.verb == Resume || v.verb == Restart {
-			to = &a.First
-		}
-		*to = append(*to, action{
-			Title: title(v.verb) + "…", To: "/runs/bulk/" + string(v.verb), Danger: v.danger,
-			For: v.statuses(),
-		})
-	}
-	slices.SortStableFunc(a.More, func(a, b action) int { return cmp.Compare(dangerous(a), dangerous(b)) })
+// safeFirst puts the buttons that cannot be undone last.
+func (a actions) safeFirst() actions {
+	slices.SortStableFunc(a.More, func(a, b action) int { return compareBool(a.Danger, b.Danger) })
 	return a
 }

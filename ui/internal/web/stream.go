@@ -1,10 +1,9 @@
-package ui
+package web
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -57,28 +56,37 @@ func (s *streams) leave() {
 	s.open--
 }
 
-// stream sends the live regions of a page whenever they have changed. It looks once a second, through the cache, and
+// A streamer answers with the live regions of pages.
+type streamer struct {
+	streams   streams
+	rendered  renderings
+	looks     *looks
+	templates *templates
+	log       *slog.Logger
+}
+
+// serve sends the live regions of a page whenever they have changed. It looks once a second, through the cache, and
 // ends with the request.
-func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, who viewer, p page, s *screen) {
-	over, ok := d.streams.enter(r)
+func (l *streamer) serve(w http.ResponseWriter, r *http.Request, who Viewer, p Page, s *Screen) {
+	over, ok := l.streams.enter(r)
 	if !ok {
 		http.Error(w, "too many pages are live", http.StatusServiceUnavailable)
 		return
 	}
-	defer d.streams.leave()
-	defer d.rendered.enter(s.Query.url)()
+	defer l.streams.leave()
+	defer l.rendered.enter(s.key())()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would collect the events
 	w.WriteHeader(http.StatusOK)
 	ctx, cancel := context.WithTimeout(r.Context(), streamFor)
 	defer cancel()
-	out := &eventWriter{w: w, rc: http.NewResponseController(w)}
-	l := liveScreen{d: d, p: p, s: s, who: who, sent: map[string]uint64{}}
-	defer out.rc.SetWriteDeadline(time.Time{}) //nolint:errcheck // for the next request of the connection
+	out := newEventWriter(w)
+	live := liveScreen{by: l, p: p, s: s, who: who, sent: map[string]uint64{}}
+	defer out.close()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for out.write(l.refresh(ctx)) == nil && !l.ended {
+	for out.write(live.refresh(ctx)) == nil && !live.ended {
 		select {
 		case <-tick.C:
 		case <-over:
@@ -91,10 +99,10 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, who viewer, p
 
 // A liveScreen is what a stream has sent.
 type liveScreen struct {
-	d     *dashboard
-	p     page
-	s     *screen
-	who   viewer
+	by    *streamer
+	p     Page
+	s     *Screen
+	who   Viewer
 	sent  map[string]uint64 // the hash of each region as it was sent last
 	out   string            // the outage that was sent last; empty if there is none
 	ended bool              // nothing follows
@@ -103,44 +111,34 @@ type liveScreen struct {
 // refresh looks, and returns the events that say what has changed.
 func (l *liveScreen) refresh(ctx context.Context) []byte {
 	var events bytes.Buffer
-	err := l.who.still()
+	err := l.who.stays()
 	if err == nil {
-		err = l.d.fill(ctx, l.s, l.p)
+		err = l.by.looks.fill(ctx, l.s, l.p)
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
 	switch {
-	case err != nil && !away(err): // such as a run that was deleted, or a right that was withdrawn
-		event(&events, "gone", []byte(sentence(err)))
+	case err != nil && !Away(err): // such as a run that was deleted, or a right that was withdrawn
+		event(&events, "gone", []byte(Sentence(err)))
 		l.ended = true
 		return events.Bytes()
 	case err != nil:
-		since := l.d.cache.peek(l.s.Query.url).since
-		l.outage(&events, &old{Since: since, Err: sentence(err)})
+		l.outage(&events, l.by.looks.outage(l.s, err))
 		return events.Bytes()
 	}
-	l.outage(&events, l.s.Old)
-	for _, part := range l.p.parts {
-		if l.s.Old == nil {
-			l.d.fillPart(ctx, l.s, part)
-		} else {
-			l.d.keepPart(l.s, part)
-		}
-	}
-	regions, err := l.d.regions(l.s, l.p)
+	l.outage(&events, l.s.outage())
+	l.by.looks.parts(ctx, l.s, l.p, l.s.outage() == nil)
+	regions, err := l.by.rendered.of(l.s, l.p, l.by.templates.region)
 	if err != nil {
-		l.d.log.Error("kagzi: the dashboard cannot show a region", "template", l.p.template, "err", err)
+		l.by.log.Error("kagzi: the dashboard cannot show a region", "template", l.p.file(), "err", err)
 		l.ended = true
 		return nil
 	}
-	for i, name := range l.p.live {
-		if sum := regions[i].sum; l.sent[name] != sum {
-			l.sent[name] = sum
-			event(&events, "region", regions[i].html)
-		}
+	for i, name := range l.p.regions() {
+		regions[i].event(&events, name, l.sent)
 	}
-	if !l.s.Live {
+	if !l.s.lives() {
 		event(&events, "settled", nil)
 		l.ended = true
 	}
@@ -151,8 +149,7 @@ func (l *liveScreen) refresh(ctx context.Context) []byte {
 func (l *liveScreen) outage(events *bytes.Buffer, o *old) {
 	text := ""
 	if o != nil {
-		said, _ := json.Marshal(map[string]any{"since": o.Since.UTC().Format(time.RFC3339), "text": o.Err}) // strings
-		text = string(said)
+		text = o.event()
 	}
 	if text == l.out {
 		return
@@ -162,48 +159,4 @@ func (l *liveScreen) outage(events *bytes.Buffer, o *old) {
 	} else {
 		event(events, "outage", []byte(text))
 	}
-}
-
-// event writes an event of text/event-stream.
-func event(events *bytes.Buffer, name string, data []byte) {
-	fmt.Fprintf(events, "event: %s\n", name)
-	empty := len(data) == 0
-	for len(data) > 0 {
-		line := data
-		// a carriage return ends a line, too, and what follows would be taken for a field
-		if end := bytes.IndexAny(data, "\r\n"); end >= 0 {
-			line, data = data[:end], data[end+1:]
-		} else {
-			data = nil
-		}
-		events.WriteString("data: ")
-		events.Write(line)
-		events.WriteString("\n")
-	}
-	if empty {
-		events.WriteString("data:\n")
-	}
-	events.WriteString("\n")
-}
-
-// An eventWriter writes events, each with a deadline, and a sign of life when there has been none for long.
-type eventWriter struct {
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	wrote time.Time
-}
-
-func (o *eventWriter) write(events []byte) error {
-	if len(events) == 0 {
-		if time.Since(o.wrote) < quietFor {
-			return nil
-		}
-		events = []byte(":\n\n")
-	}
-	o.wrote = time.Now()
-	_ = o.rc.SetWriteDeadline(o.wrote.Add(writeTimeout)) // not every ResponseWriter has deadlines
-	if _, err := o.w.Write(events); err != nil {
-		return err
-	}
-	return o.rc.Flush()
 }

@@ -1,4 +1,4 @@
-package ui
+package web
 
 import (
 	"context"
@@ -17,7 +17,7 @@ type once struct {
 // A sending is a form that was sent.
 type sending struct {
 	done   chan struct{} // closed when answer and err are there
-	answer answer
+	answer Answer
 	err    error
 }
 
@@ -26,7 +26,7 @@ const mostSent = 512
 
 // do returns the answer of change, which it calls unless the form with that token was sent before and succeeded. A form
 // that failed may be sent again.
-func (o *once) do(ctx context.Context, token string, change func() (answer, error)) (answer, error) {
+func (o *once) do(ctx context.Context, token string, change func() (Answer, error)) (Answer, error) {
 	if token == "" {
 		return change()
 	}
@@ -36,12 +36,12 @@ func (o *once) do(ctx context.Context, token string, change func() (answer, erro
 		case <-s.done:
 			return s.answer, s.err
 		case <-ctx.Done():
-			return answer{}, ctx.Err()
+			return Answer{}, ctx.Err()
 		}
 	}
 	s.err = errPanicked // for those who wait, if change panics
 	defer func() {
-		if s.err != nil || s.answer.again {
+		if s.err != nil || s.answer.again() {
 			o.forget(token)
 		}
 		close(s.done)

@@ -1,0 +1,57 @@
+package ui
+
+import (
+	"html/template"
+	"strings"
+
+	"github.com/kagzi/kagzi"
+)
+
+// A runView is the view model of that page.
+type runView struct {
+	Run       kagzi.RunInfo // without its payloads
+	Why       []template.HTML
+	Timeline  timeline
+	Steps     stepTable
+	Input     payload
+	Output    payload
+	Messages  []message
+	More      bool // messages than these
+	Log       []kagzi.LogEntry
+	Earlier   int // changes that Log lacks
+	Family    family
+	workers   *workersLane
+	unsettled bool // a step, such as a child, can still end
+}
+
+// Settled reports whether the run has ended and nothing of it is under way, not even code that hangs. Somebody may
+// resume it: then the page is loaded again.
+func (v *runView) Settled() bool {
+	return v.Run.Status.Ended() && !v.unsettled && len(v.Run.Hung) == 0
+}
+
+// WholeError reports whether the error is shown below the run's output, too: the sentence at the top has only one that
+// is short and on one line.
+func (v *runView) WholeError() bool {
+	text := strings.TrimSpace(v.Run.Error)
+	return text != "" && (!v.Run.Status.Ended() || strings.Contains(text, "\n") || len([]rune(text)) > 300)
+}
+
+// Path returns the run's path, with what follows.
+func (v *runView) Path() string { return pathOf(v.Run) }
+
+// Took returns how long the run took, or nothing while it is active.
+func (v *runView) Took() string {
+	if v.Run.EndedAt.IsZero() {
+		return ""
+	}
+	return duration(v.Run.EndedAt.Sub(v.Run.CreatedAt))
+}
+
+// Name returns what people call the run.
+func (v *runView) Name() string {
+	if v.Run.ExternalID != "" {
+		return string(v.Run.ExternalID)
+	}
+	return short(v.Run.ID)
+}
