@@ -65,7 +65,7 @@ func (p *Policy) Forget(now time.Time, holds func(queue string) bool) {
 	})
 }
 
-// Taken returns how many slots and places before them the runs of the queue have.
+// Taken returns how many slots and places before them the runs of the queue have. Tests use it.
 func (p *Policy) Taken(queue string) int {
 	if q := p.queues.named(queue); q != nil {
 		return q.taken

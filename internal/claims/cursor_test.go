@@ -90,7 +90,7 @@ func TestRewound(t *testing.T) {
 		if back := claim.Request.Since[pairs[0]].Before(start); back != found || claim.Rewind {
 			t.Errorf("the next claim begins at %v, and rewinds %t", claim.Request.Since[pairs[0]], claim.Rewind)
 		}
-		end(p, claim, nothing(poll), 0, poll)
+		end(p, claim, store.Claim{}, 0, poll)
 		p.Hint("q")
 		if claim = plan(t, p, poll); claim.Request.Since[pairs[0]].Before(start) || claim.Rewind {
 			t.Error("the claim after it begins there, too, or rewinds at once")

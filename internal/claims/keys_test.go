@@ -80,6 +80,7 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 		"some taken, more due": {
 			keyed, store.Claim{Runs: runs(3), Keys: store.Keys{Taken: 3, Next: past}}, backlog, 0,
 		},
+		"some taken":           {keyed, store.Claim{Runs: runs(3), Keys: store.Keys{Taken: 3}}, idle, poll},
 		"more changes to read": {keyed, store.Claim{Keys: store.Keys{Read: mostChanges}}, backlog, 0},
 		"none of the first keys is mine": {
 			keyed, store.Claim{Keys: store.Keys{Looked: 10, Last: past, Next: past}}, backlog, 0,
@@ -105,6 +106,9 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 			store.Claim{Now: start, Limited: true, Keys: store.Keys{Next: past, RateAt: soon}},
 			blocked, time.Second,
 		},
+		"the queue has no token for long": {
+			keyed, store.Claim{Now: start, Limited: true, Keys: store.Keys{RateAt: start.Add(time.Hour)}}, blocked, poll,
+		},
 		"the queue has had none": {
 			keyed, store.Claim{Now: asked, Limited: true, Keys: store.Keys{Next: past, RateAt: past}}, backlog, 0,
 		},
@@ -124,6 +128,13 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 			}, poll)
 			if want := (outcome{state: tt.state, pause: tt.pause}); got != want {
 				t.Errorf("%+v, want %+v", got, want)
+			}
+			if full := tt.claim.Limited && tt.state == blocked; full && !q.keys.due.IsZero() {
+				t.Error("a key is due, although the queue has no room")
+			}
+			found := !tt.claim.Keys.Next.IsZero() || tt.claim.Keys.Change > 0
+			if seen := q.keys.seen.Equal(start); seen != found {
+				t.Errorf("the claim has found keys: %t, want %t", seen, found)
 			}
 		})
 	}
@@ -233,7 +244,7 @@ func TestClaimsPassKeysThatTheyCannotTake(t *testing.T) {
 	q := p.queues[0]
 	q.cursor.lineRead = start
 	now := time.Duration(0)
-	look := func(full bool, looked int) *store.KeysRequest {
+	look := func(full bool, looked, taken int) *store.KeysRequest {
 		t.Helper()
 		q.keys.due = start
 		q.cursor.took, q.cursor.ended = 10*time.Millisecond, at(now).Now
@@ -245,19 +256,24 @@ func TestClaimsPassKeysThatTheyCannotTake(t *testing.T) {
 			t.Fatalf("the claim is full: %t", claim.full)
 		}
 		answer := nothing(now)
-		answer.Keys = store.Keys{Looked: looked, Last: start.Add(-time.Second), Next: start.Add(-time.Minute)}
+		answer.Keys = store.Keys{
+			Looked: looked, Taken: taken, Last: start.Add(-time.Second), Next: start.Add(-time.Minute),
+		}
 		end(p, &claim, answer, 0, now)
 		return claim.Request.Keys
 	}
-	look(true, 2)
-	if keys := look(true, 1); keys.Line.IsZero() || keys.Change != 0 {
+	look(true, 2, 1)
+	if keys := look(true, 2, 0); !keys.Line.IsZero() {
+		t.Errorf("after a claim that took a run, the next one began at %v", keys.Line)
+	}
+	if keys := look(true, 1, 0); !keys.Line.After(start.Add(-time.Second)) || keys.Change != 0 {
 		t.Errorf("a full claim on its way past keys read %+v", keys)
 	}
-	if keys := look(true, 2); !keys.Line.IsZero() {
+	if keys := look(true, 2, 0); !keys.Line.IsZero() {
 		t.Errorf("after the end of the line, the next claim began at %v", keys.Line)
 	}
 	now = 2 * poll
-	if keys := look(false, 2); !keys.Line.IsZero() {
+	if keys := look(false, 2, 0); !keys.Line.IsZero() {
 		t.Errorf("after a PollInterval, the next claim began at %v", keys.Line)
 	}
 }

@@ -59,7 +59,7 @@ func (p *Policy) Plan(at Moment, fenced bool) Plan {
 	return p.plan(q, n, at)
 }
 
-// PlanFrom returns the plan to claim up to n runs from the queue now.
+// PlanFrom returns the plan to claim up to n runs from the queue now. Tests use it.
 func (p *Policy) PlanFrom(queue string, n int, at Moment) Plan {
 	return p.plan(p.queues.named(queue), n, at)
 }
@@ -164,7 +164,10 @@ func (p *Policy) Unanswered(plan *Plan, now time.Time) {
 // returns the pause before the next claim from the queue if no hint comes.
 func (p *Policy) Ended(plan *Plan, n int, now time.Time) (pause time.Duration) {
 	q := p.claiming
-	due, _ := p.queues.due(now, p.cfg.PollInterval)
+	var due queueList
+	if n == 0 {
+		due, _ = p.queues.due(now, p.cfg.PollInterval)
+	}
 	p.got = p.queues.claimed(q, n, p.got, due)
 	q.end(plan.outcome, now)
 	p.claiming = nil

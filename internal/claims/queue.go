@@ -82,8 +82,11 @@ func (q *queue) answered(a answer, pollInterval time.Duration) outcome {
 		a.wait, polls = max(q.next.Sub(a.at.Now), 0), q.polls
 	}
 	s, pause := q.answeredKeys(a)
-	if pause == 0 || len(a.claim.Runs) == a.Request.Limit {
+	if len(a.claim.Runs) == a.Request.Limit {
 		return outcome{state: backlog}
+	}
+	if pause == 0 {
+		s = backlog
 	}
 	return outcome{s, pause, polls && pause == a.wait}
 }

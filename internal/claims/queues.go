@@ -98,7 +98,7 @@ func (l queueList) level(n int) float64 {
 // claimed notes that a claim took n runs of q. last is what the queue had got from which the claim before came. A queue
 // that had no due runs for a while gets nothing for that time. After a claim that took nothing, q counts as empty if
 // others are due, until one of them gets runs: else a queue from which a claim is due again and again could keep them
-// waiting. due has the queues from which a claim is due.
+// waiting. due has, if n is zero, the queues from which a claim is due.
 func (l queueList) claimed(q *queue, n int, last float64, due queueList) (got float64) {
 	got = max(q.got, last)
 	q.got = got + float64(n)/float64(q.share)

@@ -49,7 +49,15 @@ func TestSlots(t *testing.T) {
 	if p.FreeSlots() != 1 || p.Waiting() != 1 || p.Taken("q") != 10 || !p.Begin() || p.Begin() {
 		t.Errorf("%d free, %d wait, %d taken", p.FreeSlots(), p.Waiting(), p.Taken("q"))
 	}
-	if p.Free("other"); p.FreeSlots() != 1 {
+	if p.slots.measure(start.Add(Ahead)); p.slots.freed != 0 {
+		t.Error("freed slots are counted twice")
+	}
+	p.Free("q")
+	p.Free("q")
+	if p.slots.measure(start.Add(2 * Ahead)); p.slots.ahead != 2 {
+		t.Errorf("two slots were freed, and %d runs may wait", p.slots.ahead)
+	}
+	if p.Free("other"); p.FreeSlots() != 3 {
 		t.Error("the slot of a forgotten queue is lost")
 	}
 }
