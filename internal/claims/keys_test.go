@@ -107,7 +107,9 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 			blocked, time.Second,
 		},
 		"the queue has no token for long": {
-			keyed, store.Claim{Now: start, Limited: true, Keys: store.Keys{RateAt: start.Add(time.Hour)}}, blocked, poll,
+			keyed,
+			store.Claim{Now: start, Limited: true, Keys: store.Keys{RateAt: start.Add(time.Hour)}},
+			blocked, poll,
 		},
 		"the queue has had none": {
 			keyed, store.Claim{Now: asked, Limited: true, Keys: store.Keys{Next: past, RateAt: past}}, backlog, 0,
