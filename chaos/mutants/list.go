@@ -112,7 +112,7 @@ var claimMutants = []Mutant{
 			"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	WHERE ` + unpausedPair",
 			"		FOR UPDATE\n	) r\n	WHERE ` + unpausedPair",
 		}},
-		// in rounds, the claims between two full looks pass over the locked row
+		// in rounds, the claims between two full claims pass over the locked row
 		Shown: Shown{Test: "-run Claim ./store"},
 	},
 	{
@@ -270,8 +270,8 @@ var wakeMutants = []Mutant{
 		Name: "claims without polling", Breaks: "a due run is picked up within the poll interval, if every " +
 			"notification is lost",
 		Edits: []Edit{{
-			"internal/engine/claims.go", "RecoveriesBelow: below, Ahead: s.cfg.PollInterval,",
-			"RecoveriesBelow: below, Ahead: time.Hour,",
+			"internal/claims/policy.go", "LowFirst: q.lowFirst(), Ahead: p.cfg.PollInterval,",
+			"LowFirst: q.lowFirst(), Ahead: time.Hour,",
 		}},
 		Shown: calm("L1|L3|L4", 1, 2, 3).with("-deaf -customers 3 -workers 2"),
 	},

@@ -3,26 +3,16 @@ package engine
 import (
 	"context"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/hints"
-	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
-)
-
-const (
-	// mostClaimed bounds the runs of one claim.
-	mostClaimed = 1000
-
-	// mostInputAhead bounds the bytes of each input of a claim that takes runs ahead of free slots: there may be many.
-	// A larger one is read with the history, once its run has a slot.
-	mostInputAhead = 64 << 10
 )
 
 // claimLoop claims runs while slots are free, until ctx ends or the worker is asked to drain. See docs/architecture.md,
@@ -34,190 +24,176 @@ func (s *Session) claimLoop(ctx context.Context) {
 		if s.changed.Swap(false) {
 			s.subscribe() // before the first claim from a new queue
 		}
-		q, n, pause := s.nextQueue()
+		plan, over := s.plan()
 		switch {
-		case pause < 0:
+		case over:
 			return
-		case pause > 0:
-			timer.Reset(pause)
+		case plan.Claims:
+			s.claim(ctx, &plan)
+			s.freedKeys.leaveOverdue()
+		case plan.Wait > 0:
+			timer.Reset(plan.Wait)
 			select {
 			case <-ctx.Done():
 			case <-s.wake:
 			case <-timer.C:
 			}
-		case n == 0:
+		default: // no slot is free
 			s.endLingering()
-			timer.Reset(claimAhead)
+			timer.Reset(claims.Ahead)
 			select {
 			case <-ctx.Done():
 			case <-s.freed:
 			case <-timer.C:
-				s.handover.leave()
+				s.freedKeys.leave()
 				select {
 				case <-ctx.Done():
 				case <-s.freed:
 				}
 			}
-		default:
-			s.claim(ctx, q, n)
-			if s.handover.overdue() {
-				s.handover.leave()
-			}
 		}
 	}
 }
 
-// nextQueue returns the queue to claim from now, and how many runs; n is zero until a slot is free. If no claim is due,
-// it returns how long none is. A negative pause says that nothing will be claimed any more.
-func (s *Session) nextQueue() (q *queue, n int, pause time.Duration) {
+// plan returns what the claim loop does next. If over is true, it ends: nothing will be claimed any more.
+func (s *Session) plan() (plan claims.Plan, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	due, pause := s.queues.due(time.Now())
-	if len(due) == 0 {
-		return nil, 0, pause
-	}
 	if s.draining {
-		return nil, 0, -1
+		return claims.Plan{}, true
 	}
-	s.slots.measure(time.Now())
-	wanted := s.slots.wanted()
-	if s.fenced || wanted == 0 {
-		return nil, 0, 0
-	}
-	for len(due) > 0 {
-		q, n = due.choose(wanted)
-		if q.keys.limited { // nothing ahead of free slots: a run would hold a slot of the queue while it waits
-			n = min(n, s.slots.free)
-		}
-		if n > 0 {
-			return q, n, 0
-		}
-		due = slices.DeleteFunc(due, func(other *queue) bool { return other == q })
-	}
-	return nil, 0, 0
+	return s.claims.Plan(s.moment(), s.fenced), false
 }
+
+// moment returns the time for the policy of claims.
+func (s *Session) moment() claims.Moment { return claims.Moment{Now: time.Now(), Database: s.now()} }
 
 // subscribe subscribes to notifications of the queues from which the session claims, and of no others.
 func (s *Session) subscribe() {
 	s.mu.Lock()
-	queues := slices.Clone(s.queues)
+	active, left := s.claims.Names()
 	s.mu.Unlock()
-	for _, q := range queues {
+	for _, queue := range slices.Concat(active, left) {
 		s.mu.Lock()
-		active, cancel := q.active(), q.unsubscribe
+		active, cancel := s.claims.Active(queue), s.subscriptions[queue]
 		s.mu.Unlock()
 		switch {
 		case active && cancel == nil:
-			cancel = s.cfg.Hints.OnWork(q.name, func() { s.wantClaim(q) })
+			cancel = s.cfg.Hints.OnWork(queue, func() { s.hint(queue) })
 		case !active && cancel != nil:
 			cancel()
 			cancel = nil
 		}
 		s.mu.Lock()
-		q.unsubscribe = cancel
+		if s.subscriptions[queue] = cancel; cancel == nil {
+			delete(s.subscriptions, queue)
+		}
 		s.mu.Unlock()
 	}
 }
 
-func (s *Session) wantClaim(q *queue) {
+// hint makes the claim loop claim from the queue now, or once a slot is free.
+func (s *Session) hint(queue string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q.wantClaim()
+	s.claims.Hint(queue)
+	goroutine.Signal(s.wake)
 }
 
-// longestLedPoll is the longest PollInterval of a worker that lets the leading coordinator poll for it. That
-// coordinator says of a queue that nothing is due for ten seconds, so a worker with a longer interval could learn too
-// late of the next run.
-const longestLedPoll = 8 * time.Second
+// hintAll makes the claim loop claim from all queues.
+func (s *Session) hintAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hintAllLocked()
+}
 
-// hearLead notes that the leading coordinator has looked for work of a queue, and found nothing that is due soon. It
-// does so every few seconds. Then the worker does not poll. If it has not heard that for PollInterval, it polls.
+func (s *Session) hintAllLocked() {
+	s.claims.HintAll()
+	goroutine.Signal(s.wake)
+}
+
+// suspendedLocked makes the claim loop claim from the queue once the run is due that was suspended until due. It
+// reports whether the session claims from the queue.
+func (s *Session) suspendedLocked(queue string, due time.Time) (claims bool) {
+	claims, hinted := s.claims.Suspended(queue, due)
+	if hinted {
+		goroutine.Signal(s.wake)
+	}
+	return claims
+}
+
+// keyFreed makes the next claim look at the key of a run that has given up its slot, and at the limits of its queue. If
+// the session claims nothing now, other workers are to look at them.
+func (s *Session) keyFreed(r *store.ClaimedRun) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keyFreedLocked(r)
+}
+
+func (s *Session) keyFreedLocked(r *store.ClaimedRun) {
+	switch next, leave := s.claims.KeyFreed(r.Queue, r.Key, !s.draining && !s.fenced, time.Now()); {
+	case next:
+		goroutine.Signal(s.wake)
+	case leave:
+		s.freedKeys.leaveLocked()
+	}
+}
+
+// hearLead notes that the leading coordinator has looked for work of the queues.
 func (s *Session) hearLead(l hints.Lead) {
-	if !l.Queues || s.cfg.PollInterval > longestLedPoll {
+	if !l.Queues {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, q := range s.queues {
-		if !slices.Contains(l.Busy, q.name) {
-			q.idle = time.Now()
-		}
-	}
+	s.claims.Idle(l.Busy, time.Now())
 }
 
-// claim takes up to n runs from q, begins to execute them, and returns the pause before the next claim from q.
-func (s *Session) claim(ctx context.Context, q *queue, n int) time.Duration {
+// claim sends the plan's claim, begins to execute its runs, and returns the pause before the next claim from the queue.
+func (s *Session) claim(ctx context.Context, plan *claims.Plan) time.Duration {
+	req := &plan.Request
 	s.mu.Lock()
 	s.claiming, s.claimed = true, time.Now()
 	s.strays.sent = s.claimed
+	req.RecoveriesBelow, _ = s.suspects.below(s.claimed)
 	s.mu.Unlock()
 	defer s.claimedAll()
-	worker := s.ID()
-	runs, next := s.claimFrom(ctx, q, worker, n)
+	req.Worker, req.Lease, req.LeaseTimeout = s.ID(), uuid.New(), s.cfg.LeaseTimeout
+	if plan.Rewind {
+		s.unfinished.Go(func() { s.rewind(ctx, *req) })
+	}
+	runs := s.claimPlanned(ctx, plan)
 	if len(runs) > 0 {
-		s.begin(q, worker, runs)
+		s.begin(req, runs)
 	}
 	s.mu.Lock()
-	s.served = s.queues.serve(q, len(runs), s.served)
-	q.claimed(next)
-	s.mu.Unlock()
-	return next.pause
+	defer s.mu.Unlock()
+	return s.claims.Ended(plan, len(runs), time.Now())
 }
 
-// claimFrom takes up to n due runs of q for the worker. The caller begins to execute them, and then calls claimed.
-func (s *Session) claimFrom(ctx context.Context, q *queue, worker uuid.UUID,
-	n int,
-) (runs []*store.ClaimedRun, next nextClaim) {
-	req, full := s.prepareClaim(ctx, q, worker, n)
+// claimPlanned sends the plan's claim, and tells the policy of claims the answer. The caller begins to execute the
+// runs.
+func (s *Session) claimPlanned(ctx context.Context, plan *claims.Plan) []*store.ClaimedRun {
 	sent := time.Now()
-	claim, answered := s.sendClaim(ctx, req)
+	claim, answered := s.sendClaim(ctx, plan.Request)
+	took := time.Since(sent)
 	if !answered {
-		s.notLooked(&req)
-		return nil, nextClaim{}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.claims.Unanswered(plan, time.Now())
+		return nil
 	}
-	return claim.Runs, s.learn(q, req, full, claim, sent)
-}
-
-// prepareClaim returns the request for up to n runs, and whether it is a full look. If a look back is due, prepareClaim
-// begins it.
-func (s *Session) prepareClaim(ctx context.Context, q *queue, worker uuid.UUID,
-	n int,
-) (req store.ClaimRequest, full bool) {
-	q.claims++
-	types := slices.Clone(s.cfg.Types)
-	rand.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
-	s.mu.Lock()
-	free := s.slots.free
-	below, _ := s.suspects.below(time.Now())
-	woken := q.wanted
-	if woken || q.handed {
-		q.keys.backoff = 0
-	}
-	queues, suspended := len(s.queues), q.suspendedUntil
-	only := q.onlyHanded() && !q.looks.due(s.cfg.PollInterval, queues)
-	q.begins()
-	s.mu.Unlock()
-	req = store.ClaimRequest{
-		Queue: q.name, Types: types, Limit: n, Worker: worker, Lease: uuid.New(), LeaseTimeout: s.cfg.LeaseTimeout,
-		LowFirst: q.claims%16 == 0, RecoveriesBelow: below, Ahead: s.cfg.PollInterval,
-	}
-	var back chan<- lookedBack
-	if !only {
-		full, back = q.looks.prepare(&req, s.now(), s.cfg.PollInterval, queues)
+	if !claim.Now.IsZero() {
+		s.setClock(claim.Now, claim.Asked)
+		s.failpoint("after claim", uuid.Nil)
 	}
 	s.mu.Lock()
-	q.keys.prepare(&req, s.handover.take(q.name), full || back != nil, woken, only, free, s.now(), s.cfg.PollInterval)
-	if req.Keys != nil && req.Keys.Only {
-		q.suspendedUntil = q.earlier(suspended)
-	}
+	announce := s.claims.Answered(plan, &claim, took, s.moment())
 	s.mu.Unlock()
-	if req.Limit > free {
-		req.MostInput = mostInputAhead
+	for _, queue := range announce {
+		_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: queue}) // fails only in a transaction
 	}
-	if back != nil {
-		s.unfinished.Go(func() { s.lookBack(ctx, q, req, back) })
-	}
-	return req, full
+	return claim.Runs
 }
 
 // sendClaim returns the answer to the request. After the end of ctx it does not wait for one: answered is false, and
@@ -240,99 +216,18 @@ func (s *Session) sendClaim(ctx context.Context, req store.ClaimRequest) (claim 
 	}
 }
 
-// learn takes from the answer what later claims from q need to know, and returns when to claim again.
-func (s *Session) learn(q *queue, req store.ClaimRequest, full bool, claim store.Claim, sent time.Time) nextClaim {
-	n := len(claim.Runs)
-	lost := claim.Reached == nil && !claim.Keys.Only // the answer, and with it when the next run is due
-	if lost {
-		s.notLooked(&req)
-	}
-	if full && (claim.Reached != nil || claim.Now.IsZero()) { // not after a lost answer
-		q.looks.ended(time.Since(sent))
-	}
-	if claim.Now.IsZero() {
-		q.most = max(1, req.Limit/2) // the inputs may have been too much for the time
-		return nextClaim{pause: outage.Pause + rand.N(outage.Pause)}
-	}
-	if n > 0 {
-		q.most = min(2*q.most, mostClaimed)
-	}
-	q.looks.goOn(claim.Reached)
-	s.setClock(claim.Now, claim.Asked)
-	s.failpoint("after claim", uuid.Nil)
-	if lost {
-		return nextClaim{}
-	}
-	pause := req.Ahead
-	if !claim.Next.IsZero() {
-		// The estimate lags behind the database's clock, so the run is due by then. A random part of a millisecond
-		// keeps the workers of a fleet from claiming at once for one run.
-		pause = min(pause, max(claim.Next.Sub(s.now()), 0)+rand.N(time.Millisecond))
-	}
-	s.mu.Lock()
-	polls := full && pause == s.cfg.PollInterval
-	if claim.Keys.Only { // it knows no more than the claim before it
-		pause, polls = max(time.Until(q.nextClaim), 0), q.polls
-	}
-	next := q.keys.learn(&req, &claim, s.now(), pause)
-	polls = polls && next == pause
-	s.mu.Unlock()
-	s.lookedAtKeys(&req, &claim.Keys)
-	if n == req.Limit {
-		return nextClaim{}
-	}
-	return nextClaim{pause: next, calm: next > 0, polls: polls}
-}
-
-// notLooked hands keys to the next claim that this one may not have looked at.
-func (s *Session) notLooked(req *store.ClaimRequest) {
-	if req.Keys != nil {
-		s.handover.add(req.Queue, req.Keys.Handed...)
-	}
-}
-
-// lookedAtKeys hands on the keys that others had locked. It wakes the workers of queues in which keys have become due
-// that the claim did not take. Those of its own queue have heard of it before if the line was longer than the claim.
-func (s *Session) lookedAtKeys(req *store.ClaimRequest, a *store.Keys) {
-	s.handover.add(req.Queue, a.Busy...)
-	for _, name := range a.Announce {
-		if name != req.Queue || a.Looked < req.Keys.Keyed {
-			_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: name}) // fails only in a transaction
-		}
-	}
-}
-
-// handOn makes the next claim look at the key of a run that has given up its slot, and at the limits of its queue. If
-// the session claims nothing now, other workers are to look at them.
-func (s *Session) handOn(r *store.ClaimedRun) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.handOnLocked(r)
-}
-
-func (s *Session) handOnLocked(r *store.ClaimedRun) {
-	q := s.queues.named(r.Queue)
-	if r.Key == (store.Key{}) && (q == nil || !q.keys.limited) {
-		return
-	}
-	s.handover.add(r.Queue, r.Key)
-	if s.draining || s.fenced || q == nil || !q.active() {
-		s.handover.leave()
-	} else {
-		q.wantKeys()
-	}
-}
-
-// lookBack finds the runs that the claim of req leaves out. The next claim begins where the first of them is.
-func (s *Session) lookBack(ctx context.Context, q *queue, req store.ClaimRequest, answer chan<- lookedBack) {
+// rewind finds the runs that the claim of req leaves out. The next claim begins where the first of them is.
+func (s *Session) rewind(ctx context.Context, req store.ClaimRequest) {
 	begun := time.Now()
 	missed, err := s.store.Missed(ctx, req)
-	answer <- lookedBack{missed, time.Since(begun)}
+	s.mu.Lock()
+	s.claims.Rewound(req.Queue, missed, time.Since(begun))
+	s.mu.Unlock()
 	switch {
 	case err != nil && ctx.Err() == nil:
 		s.databaseTrouble(err)
 	case len(missed) > 0:
-		s.wantClaim(q)
+		goroutine.Signal(s.wake)
 	}
 }
 
@@ -357,18 +252,18 @@ func (s *Session) claimedAll() {
 	}
 }
 
-// begin starts to execute the runs of a claim from q, or lets them wait for a slot.
-func (s *Session) begin(q *queue, worker uuid.UUID, runs []*store.ClaimedRun) {
+// begin starts to execute the runs of a claim, or lets them wait for a slot.
+func (s *Session) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
 	es := make([]*execution, 0, len(runs))
 	for _, r := range runs {
-		if e := s.adopt(q, worker, r); e != nil {
+		if e := s.adopt(req.Worker, r); e != nil {
 			es = append(es, e)
 		}
 	}
 	inOrder(es)
 	s.mu.Lock()
 	s.slots.waiting = append(s.slots.waiting, es...)
-	q.taken += len(es)
+	s.claims.Wait(req.Queue, len(es))
 	s.mu.Unlock()
 	s.startWaiting()
 	s.mu.Lock()
@@ -380,13 +275,13 @@ func (s *Session) begin(q *queue, worker uuid.UUID, runs []*store.ClaimedRun) {
 	}
 }
 
-// adopt prepares the execution of a run of q that was claimed, or inserted as claimed, by worker. The execution waits
+// adopt prepares the execution of a run that was claimed, or inserted as claimed, by worker. The execution waits
 // for a slot. adopt returns nil if it has yielded the run. A run that was never started and never woken has no history.
 // The histories of the others, and the inputs that the claim left out, are read beside the claims.
-func (s *Session) adopt(q *queue, worker uuid.UUID, r *store.ClaimedRun) *execution {
+func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
 	loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
 	e := newExecution(s.environment, s, r, loads)
-	e.queue, e.waiting, e.loading = q, true, loads
+	e.waiting, e.loading = true, loads
 	s.mu.Lock()
 	old := s.executing[r.RunID]
 	s.executing[r.RunID] = e
@@ -423,7 +318,7 @@ func (s *Session) dispatch(e *execution) {
 	if !e.run.CrashLoopSuspect() { // it may have been taken for one, and has made progress
 		s.endSuspectLocked(e)
 	}
-	fenced, left := s.fenced, !e.queue.active()
+	fenced, left := s.fenced, !s.claims.Active(e.run.Queue)
 	s.mu.Unlock()
 	switch {
 	case fenced:
@@ -451,13 +346,13 @@ func (s *Session) Offer(queue, typ string, version int) int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.queues.named(queue)
-	if q == nil || !q.active() {
+	if !s.claims.Active(queue) {
 		return 0
 	}
-	q.wantClaim() // if there is no free slot, once there is one
-	if s.draining || s.fenced || !q.registered {
+	s.claims.Hint(queue) // if there is no free slot, once there is one
+	goroutine.Signal(s.wake)
+	if s.draining || s.fenced || !s.claims.IsRegistered(queue) {
 		return 0
 	}
-	return s.slots.free
+	return s.claims.FreeSlots()
 }

@@ -12,7 +12,7 @@ func (s *Session) drain(hb *heartbeater) {
 	s.mu.Lock()
 	s.draining = true
 	n := len(s.executing)
-	s.handover.leave()
+	s.freedKeys.leaveLocked()
 	s.mu.Unlock()
 	close(s.drains)
 	defer s.loads.end()

@@ -148,7 +148,7 @@ func (s *Session) remove(e *execution, o store.Outcome) {
 		delete(s.executing, e.run.RunID)
 	}
 	s.endSuspectLocked(e)
-	s.handOnLocked(e.run)
+	s.keyFreedLocked(e.run)
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)
 }

@@ -43,7 +43,6 @@ type execution struct {
 
 	// the loader sets its Input before the execution begins; CancelRequested and Recoveries may change
 	run     *store.ClaimedRun
-	queue   *queue // of the session; nil in mode verify
 	runID   string
 	attempt int               // of the run, from 1
 	headers map[string]string // of the run; nil if it has none

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -23,6 +25,10 @@ type HeldSession struct {
 	s     *Session
 	Come  chan HeldExecution // receives the executions that have something to write
 	Again chan HeldExecution // receives those that are requeued because of a lock, after HoldRetries
+
+	first   string        // queue
+	rewinds bool          // a rewind has begun with the last claim
+	passed  time.Duration // how much later it is than the clock says: see PassLateClaims
 }
 
 // A HeldExecution is an execution of a HeldSession. Equal ones are the same execution.
@@ -31,7 +37,7 @@ type HeldExecution struct{ e *execution }
 // NewHeldSession registers a worker and returns its session.
 func NewHeldSession(ctx context.Context, cfg Config) (*HeldSession, error) {
 	h := &HeldSession{s: New(cfg), Come: make(chan HeldExecution, 100), Again: make(chan HeldExecution, 100)}
-	h.s.writer = sendingTo(h.Come)
+	h.s.writer, h.first = sendingTo(h.Come), h.s.Queues()[0]
 	reg := cfg.Registration(h.s.ID())
 	reg.Queues, _ = h.s.queuesToRegister()
 	h.s.queuesRegistered(reg.Queues)
@@ -54,13 +60,37 @@ func (h *HeldSession) HoldRetries() { h.s.retries = sendingTo(h.Again) }
 // KeepAhead lets runs wait for a slot for as long as it takes. It is called before anything is claimed.
 func (h *HeldSession) KeepAhead() { h.s.slots.longest = time.Hour }
 
-// Claim is one pass of the claim loop. It returns the pause before the next.
+// Claim is one pass of the claim loop, for up to n runs of the first queue. It returns the pause before the next.
 func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration {
-	return h.s.claim(ctx, h.queue(), n)
+	select {
+	case <-h.s.wake:
+	default:
+	}
+	plan := h.plan(n, h.s.moment())
+	h.rewinds = plan.Rewind
+	return h.s.claim(ctx, &plan)
 }
 
-// queue returns the session's first queue.
-func (h *HeldSession) queue() *queue { return h.s.queues[0] }
+func (h *HeldSession) plan(n int, at claims.Moment) claims.Plan {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	return h.s.claims.PlanFrom(h.first, n, at)
+}
+
+// answer tells the policy of claims that a full claim, which took so long, was answered so long ago, and reached that
+// far.
+func (h *HeldSession) answer(took, ago time.Duration, reached map[store.Pair]time.Time) {
+	at := h.s.moment()
+	plan := h.plan(1, claims.Moment{Now: at.Now.Add(24 * time.Hour), Database: at.Database})
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	if plan.Rewind {
+		h.s.claims.Rewound(h.first, nil, took)
+	}
+	then := claims.Moment{Now: at.Now.Add(-ago), Database: at.Database}
+	h.s.claims.Answered(&plan, &store.Claim{Now: at.Database, Reached: reached}, took, then)
+	h.s.claims.Ended(&plan, 0, at.Now)
+}
 
 // SetQueues changes the queues of the session.
 func (h *HeldSession) SetQueues(shares map[string]int) { h.s.SetQueues(shares) }
@@ -69,51 +99,32 @@ func (h *HeldSession) SetQueues(shares map[string]int) { h.s.SetQueues(shares) }
 func (h *HeldSession) Taken() int {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
-	return h.queue().taken
+	return h.s.claims.Taken(h.first)
 }
 
 // Register returns the queues that the next heartbeat writes to the worker's row.
-func (h *HeldSession) Register() (active, left []string) { return h.s.queuesToRegister() }
+func (h *HeldSession) Register() (active, left []string) {
+	return h.s.queuesAt(time.Now().Add(h.passed))
+}
 
 // PassLateClaims lets so much time pass since queues were left that no claim can bring runs of them any more.
-func (h *HeldSession) PassLateClaims() {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	for _, q := range h.s.queues {
-		if !q.active() {
-			q.left = time.Now().Add(-store.LateClaims - time.Second)
-		}
+func (h *HeldSession) PassLateClaims() { h.passed += store.LateClaims + time.Second }
+
+// LastFullClaim makes the last full claims such that ended so long ago and took d.
+func (h *HeldSession) LastFullClaim(d, ago time.Duration) {
+	for _, took := range []time.Duration{0, d, d} { // the shorter of two counts
+		h.answer(took, ago, map[store.Pair]time.Time{})
 	}
 }
 
-// LastLook makes the last look one that ended so long ago and took d.
-func (h *HeldSession) LastLook(d, ago time.Duration) {
-	looks := &h.queue().looks
-	looks.took, looks.at = d, time.Now().Add(-ago)
-}
-
-// LooksBack reports whether a look back is under way, or has found something since the last claim. It waits for its
-// end.
-func (h *HeldSession) LooksBack() bool {
+// Rewinds reports whether a rewind has begun with the last claim. It waits for its end.
+func (h *HeldSession) Rewinds() bool {
 	h.s.unfinished.Wait()
-	return h.queue().looks.back != nil
+	return h.rewinds
 }
 
 // Woken reports whether the claim loop was woken since the last claim.
-func (h *HeldSession) Woken() bool {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	return h.queue().wanted
-}
-
-// RestAfterLooks returns how long after looks that took so long the next one is due.
-func RestAfterLooks(pollInterval time.Duration, queues int, took ...time.Duration) time.Duration {
-	var l looks
-	for _, d := range took {
-		l.ended(d)
-	}
-	return l.next(pollInterval, queues).Sub(l.at)
-}
+func (h *HeldSession) Woken() bool { return len(h.s.wake) > 0 }
 
 // Hear notes an answer of the database that has just come, as that to a heartbeat.
 func (h *HeldSession) Hear() { Heard(h.s) }
@@ -128,23 +139,25 @@ func (h *HeldSession) Fence() { Fence(h.s, "test") }
 func (h *HeldSession) Waiting() (waiting, free int) {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
-	return len(h.s.slots.waiting), h.s.slots.free
+	return h.s.claims.Waiting(), h.s.claims.FreeSlots()
 }
 
 // PlaceInAFreedSlot frees a slot, and reports whether a run can have it before startWaiting is called.
 func (h *HeldSession) PlaceInAFreedSlot(run *store.NewRun) bool {
-	add := func(n int) {
-		h.s.mu.Lock()
-		defer h.s.mu.Unlock()
-		h.s.slots.free += n
-		h.queue().nextClaim = time.Now().Add(time.Hour)
+	if slices.Contains(h.s.Queues(), h.first) {
+		h.answer(0, 0, map[store.Pair]time.Time{}) // the next claim comes after a PollInterval
 	}
-	add(1)
-	defer add(-1)
+	h.s.mu.Lock()
+	h.s.claims.Free(run.Queue)
+	h.s.mu.Unlock()
 	p := h.s.Reserve(run)
 	if p != nil {
 		p.Free()
 	}
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	h.s.claims.Wait(run.Queue, 1)
+	h.s.claims.Begin()
 	return p != nil
 }
 
@@ -158,11 +171,14 @@ func (h *HeldSession) InputsAhead() (bytes int) {
 	return bytes
 }
 
-// Reached moves the times that the claims have reached by d.
+// Reached makes the claims begin in d from now.
 func (h *HeldSession) Reached(d time.Duration) {
-	for pair, at := range h.queue().looks.reached {
-		h.queue().looks.reached[pair] = at.Add(d)
+	reached := map[store.Pair]time.Time{}
+	plan := store.ClaimRequest{Types: h.s.cfg.Types}
+	for _, pair := range plan.Pairs() {
+		reached[pair] = h.s.now().Add(d)
 	}
+	h.answer(0, 0, reached)
 }
 
 // Refresh asks the table about runs that the session executes, as its refresh loop does for a notification.
@@ -239,7 +255,7 @@ func (x HeldExecution) BeginsWith() string {
 // whether any of them could not be yielded.
 func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locked bool, err error) {
 	req := store.ClaimRequest{
-		Queue: s.queues[0].name, Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(),
+		Queue: s.Queues()[0], Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(),
 		LeaseTimeout: s.cfg.LeaseTimeout,
 	}
 	claimed = len(s.claimRuns(ctx, req).Runs)
@@ -249,15 +265,3 @@ func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locke
 	defer s.mu.Unlock()
 	return claimed, len(s.orphans) > 0, err
 }
-
-// Wanted returns how many runs a session with so many free slots claims if freed slots were freed within d, and so many
-// claimed runs wait.
-func Wanted(free, waiting, freed int, d time.Duration) int {
-	now := time.Now()
-	s := slots{free: free, waiting: make([]*execution, waiting), freed: freed, counted: now.Add(-d)}
-	s.measure(now)
-	return s.wanted()
-}
-
-// ClaimAhead is how long runs that are claimed ahead should have to wait.
-const ClaimAhead = claimAhead

@@ -27,7 +27,7 @@ func Register(ctx context.Context, s *Session) (backend int, end func(), err err
 func ClaimsWithin(s *Session, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Until(s.queues[0].nextClaim) <= d
+	return !s.claims.Drained(time.Now().Add(d))
 }
 
 // Listens reports whether the process of s has a connection over which notifications come.
@@ -68,14 +68,14 @@ func Heard(s *Session) { s.clock.set(time.Now(), time.Now(), time.Now()) }
 func Calm(s *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.queues[0].calm && time.Until(s.queues[0].nextClaim) > time.Minute
+	return s.claims.Drained(time.Now().Add(time.Minute))
 }
 
 // Slots returns how many slots of s are free.
 func Slots(s *Session) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.slots.free
+	return s.claims.FreeSlots()
 }
 
 // Drains reports whether s drains.

@@ -281,17 +281,7 @@ func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
 	due := time.Now().Add(left)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.queues.named(queue)
-	leaves := s.draining || q == nil || !q.active()
-	if !leaves {
-		if q.suspendedUntil.IsZero() || due.Before(q.suspendedUntil) {
-			q.suspendedUntil = due
-		}
-		if due.Before(q.nextClaim) {
-			q.wantClaim()
-		}
-	}
-	return leaves || left <= memoryWait
+	return s.draining || !s.suspendedLocked(queue, due) || left <= memoryWait
 }
 
 // withoutEnded returns the executions that can still be written. It drops the writes of the others: the worker is

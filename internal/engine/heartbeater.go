@@ -145,7 +145,7 @@ func (h *heartbeater) alive(sent time.Time) {
 func (h *heartbeater) fence(why string) {
 	h.s.mu.Lock()
 	h.s.fenced = true
-	h.s.handover.leave()
+	h.s.freedKeys.leaveLocked()
 	n := len(h.s.executing)
 	h.s.mu.Unlock()
 	if log := h.s.logger(h.s.ID()).With("because", why); n == 0 {
@@ -271,7 +271,7 @@ func (h *heartbeater) report(conn *pgx.Conn) (answer store.HeartbeatAnswer, err 
 func (h *heartbeater) newHeartbeat() store.Heartbeat {
 	s := h.s
 	s.mu.Lock()
-	active, hung := s.cfg.MaxConcurrent-s.slots.free, s.hung
+	active, hung := s.cfg.MaxConcurrent-s.claims.FreeSlots(), s.hung
 	s.mu.Unlock()
 	h.number++
 	queues, left := s.queuesToRegister()
@@ -328,7 +328,7 @@ func (h *heartbeater) reregister(db store.DB) error {
 		}
 	}
 	h.alive(started)
-	s.wantClaims()
+	s.hintAll()
 	return nil
 }
 
@@ -338,7 +338,7 @@ func (h *heartbeater) draining() { h.updateRegistry(h.s.store.DrainingWorker) }
 // end writes to the registry that the worker has stopped, and closes the connection. It is called after run has
 // returned. If slots could not be handed on, the worker is to be declared dead: then a coordinator looks at all keys.
 func (h *heartbeater) end() {
-	if h.s.handover.wait() {
+	if h.s.freedKeys.wait() {
 		h.updateRegistry(func(ctx context.Context, db store.DB, id uuid.UUID) error {
 			return h.s.store.StoppedWorker(ctx, db, id, h.s.tally.counts()) // no run is left that could change them
 		})

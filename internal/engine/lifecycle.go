@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -20,17 +23,18 @@ func New(cfg Config) *Session {
 		cfg: cfg, stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
 		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{},
-		slots: slots{free: cfg.MaxConcurrent, longest: longestAhead}, suspects: suspects{patience: firstPatience},
-		stale: map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
+		slots: slots{longest: longestAhead}, suspects: suspects{patience: firstPatience},
+		subscriptions: map[string]func(){},
+		stale:         map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
 		drains: make(chan struct{}), strays: strays{age: store.LateClaims, wake: make(chan struct{}, 1)},
 	}
 	s.environment = newEnvironment(&cfg, s.poolIsClosed)
 	if cfg.Hooks != nil {
 		s.suspects.patience = cmp.Or(cfg.Hooks.SuspectPatience, firstPatience)
 	}
-	s.handover = &handover{
-		store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains,
-		keys: map[string]map[store.Key]bool{}, since: map[string]time.Time{},
+	s.claims = newPolicy(&cfg)
+	s.freedKeys = &freedKeys{
+		store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains, mu: &s.mu, claims: s.claims,
 	}
 	s.changeQueues(cfg.Queues)
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
@@ -41,6 +45,14 @@ func New(cfg Config) *Session {
 		s.loads.longest = min(s.loads.longest, cfg.LeaseTimeout/2)
 	}
 	return s
+}
+
+// newPolicy returns a policy of claims without queues.
+func newPolicy(cfg *Config) *claims.Policy {
+	return claims.New(claims.Config{
+		Types: cfg.Types, Slots: cfg.MaxConcurrent, PollInterval: cfg.PollInterval, FailurePause: outage.Pause,
+		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+	})
 }
 
 // flushesApart bounds the concurrent flushes that may wait for transactions of others: each occupies a connection
@@ -87,7 +99,7 @@ func (s *Session) Run(ctx context.Context) error {
 	s.drain(hb)
 	s.unfinished.Wait()
 	s.waitForWrites() // of runs whose insert ended after the drain
-	s.handover.wait()
+	s.freedKeys.wait()
 	s.limits.wait()
 
 	leaveHints()

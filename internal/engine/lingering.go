@@ -11,7 +11,7 @@ import (
 func (s *Session) mayLinger(e *execution, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.slots.free <= 0 {
+	if s.claims.FreeSlots() <= 0 {
 		return false
 	}
 	s.lingering[e] = true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
@@ -62,7 +63,7 @@ func (s *Session) yieldOrphans() {
 		s.mu.Unlock()
 		var left []orphan
 		for len(orphans) > 0 {
-			n := min(len(orphans), mostClaimed)
+			n := min(len(orphans), claims.MostClaimed)
 			left = append(left, s.yieldSome(orphans[:n])...)
 			orphans = orphans[n:]
 		}
@@ -122,7 +123,7 @@ func (s *Session) orphansYielded(yielded []orphan) {
 	for _, o := range yielded {
 		runs[o.of] = append(runs[o.of], o.RunID)
 		queues[o.queue] = true
-		s.handOn(&store.ClaimedRun{Queue: o.queue, Key: o.key})
+		s.keyFreed(&store.ClaimedRun{Queue: o.queue, Key: o.key})
 	}
 	for of, ids := range runs {
 		log := s.logger(s.ID()).With("runs", len(ids))
@@ -180,7 +181,7 @@ func (s *Session) strayLoop() {
 func (s *Session) searchStrays() {
 	begun := time.Now()
 	s.mu.Lock()
-	active, left := s.queues.names()
+	active, left := s.claims.Names()
 	sent, age := s.strays.sent, s.strays.age
 	s.mu.Unlock()
 	if sent.IsZero() || sent.Before(s.strays.searched.Add(-age)) && len(s.strays.cut) == 0 || s.isFenced() {

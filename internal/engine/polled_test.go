@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/store"
 )
@@ -25,15 +26,16 @@ func TestLeaderPollsForTheWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, q := sessionWithClock(tt.interval)
-				q.claimed(nextClaim{polls: true})
+				s := sessionWithClock(tt.interval)
+				claimNothing(s)
+				time.Sleep(tt.interval)
 				s.hearLead(tt.lead)
-				if got := q.untilClaim(time.Now()); got != tt.left {
-					t.Errorf("the poll is put off by %v, want %v", got, tt.left)
+				if plan, _ := s.plan(); plan.Wait != tt.left || plan.Claims != (tt.left == 0) {
+					t.Fatalf("the poll is put off by %v, want %v", plan.Wait, tt.left)
 				}
 				time.Sleep(tt.left)
-				if got := q.untilClaim(time.Now()); got != 0 {
-					t.Errorf("the worker has heard nothing since, and does not poll for %v", got)
+				if plan, _ := s.plan(); tt.left > 0 && !plan.Claims {
+					t.Errorf("the worker has heard nothing since, and does not poll for %v", plan.Wait)
 				}
 			})
 		})
@@ -46,14 +48,14 @@ func TestPollIsNotPutOffBeyondASuspendedRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const poll, sleep = 5 * time.Second, 2 * time.Second
-		s, q := sessionWithClock(poll)
-		q.claimed(nextClaim{pause: poll, polls: true})
+		s := sessionWithClock(poll)
+		claimNothing(s)
 		time.Sleep(poll - time.Second)
 		s.suspended("queue", &store.Suspension{AvailableAt: time.Now().Add(sleep)})
 		s.hearLead(hints.Lead{Queues: true})
 		time.Sleep(time.Second)
-		if left := q.untilClaim(time.Now()); left != sleep-time.Second {
-			t.Errorf("the worker claims in %v, want %v", left, sleep-time.Second)
+		if plan, _ := s.plan(); plan.Wait != sleep-time.Second {
+			t.Errorf("the worker claims in %v, want %v", plan.Wait, sleep-time.Second)
 		}
 	})
 }
@@ -62,24 +64,37 @@ func TestPollIsNotPutOffBeyondASuspendedRun(t *testing.T) {
 func TestClaimAfterASuspensionDuringAClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, q := sessionWithClock(5 * time.Second)
-		q.claimed(nextClaim{pause: time.Second})
-		time.Sleep(time.Second) // the claim begins
+		s := sessionWithClock(5 * time.Second)
+		claimNothing(s)
+		time.Sleep(5 * time.Second)
+		plan, _ := s.plan()
 		s.suspended("queue", &store.Suspension{AvailableAt: time.Now().Add(300 * time.Millisecond)})
-		q.wanted = false // as a claim that began before
-		q.claimed(nextClaim{pause: 5 * time.Second})
-		if pause := q.untilClaim(time.Now()); pause != 300*time.Millisecond {
-			t.Errorf("the worker claims in %v, want 300ms", pause)
+		answerNothing(s, &plan)
+		if plan, _ := s.plan(); plan.Wait != 300*time.Millisecond {
+			t.Errorf("the worker claims in %v, want 300ms", plan.Wait)
 		}
 	})
 }
 
 // sessionWithClock returns a session that knows the database's time, and serves the queue named queue.
-func sessionWithClock(poll time.Duration) (*Session, *queue) {
-	s := &Session{cfg: Config{PollInterval: poll}, environment: &environment{}, wake: make(chan struct{}, 1)}
-	s.cfg.Queues = map[string]int{"queue": 1}
-	s.changeQueues(s.cfg.Queues)
+func sessionWithClock(poll time.Duration) *Session {
+	s := &Session{cfg: Config{PollInterval: poll, MaxConcurrent: 1}, environment: &environment{}}
+	s.claims, s.wake = newPolicy(&s.cfg), make(chan struct{}, 1)
+	s.changeQueues(map[string]int{"queue": 1})
 	s.queuesRegistered([]string{"queue"})
 	s.clock.set(time.Now(), time.Now(), time.Now())
-	return s, s.queues[0]
+	return s
+}
+
+// claimNothing makes the session claim. The claim finds that no run is due.
+func claimNothing(s *Session) {
+	plan, _ := s.plan()
+	answerNothing(s, &plan)
+}
+
+// answerNothing ends the plan's claim, which has found that no run is due.
+func answerNothing(s *Session, plan *claims.Plan) {
+	answer := store.Claim{Now: s.now(), Reached: map[store.Pair]time.Time{}}
+	s.claims.Answered(plan, &answer, 0, s.moment())
+	s.claims.Ended(plan, 0, time.Now())
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
-	"github.com/kagzi/kagzi/store"
 )
 
 // SetQueues makes the session claim from these queues, with these shares of its slots, and from no others. From a new
@@ -23,7 +22,7 @@ func (s *Session) SetQueues(shares map[string]int) {
 		s.cfg.Hints.Queue(s.noWait, name)
 	}
 	if len(left) > 0 {
-		s.handover.leave() // no claim of this worker looks at the keys of a queue that it has left
+		s.freedKeys.leave() // no claim of this worker looks at the keys of a queue that it has left
 	}
 }
 
@@ -32,75 +31,43 @@ func (s *Session) changeQueues(shares map[string]int) (left []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changed.Store(true)
-	for _, q := range s.queues {
-		share, stays := shares[q.name]
-		switch {
-		case stays && !q.active():
-			q.left, q.nextClaim, q.share = time.Time{}, time.Time{}, share
-		case stays:
-			q.share = share
-		case q.active():
-			q.left = time.Now()
-			left = append(left, q.name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(shares)) {
-		if s.queues.named(name) == nil {
-			s.queues = append(s.queues, &queue{
-				name: name, share: shares[name], pollInterval: s.cfg.PollInterval,
-				wake: s.wake, most: mostClaimed,
-			})
-		}
-	}
-	return left
+	return s.claims.SetQueues(shares, time.Now())
 }
 
 // queuesToRegister returns the queues for the worker's row: those from which the session claims, and those that it has
 // left. It forgets a queue that it has left once it holds no run of it, and no claim can bring one any more.
-func (s *Session) queuesToRegister() (active, left []string) {
+func (s *Session) queuesToRegister() (active, left []string) { return s.queuesAt(time.Now()) }
+
+func (s *Session) queuesAt(now time.Time) (active, left []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.queues = slices.DeleteFunc(slices.Clone(s.queues), func(q *queue) bool {
-		return !q.active() && q.unsubscribe == nil && !q.claiming && time.Since(q.left) > store.LateClaims &&
-			!s.holdsLocked(q)
-	})
-	return s.queues.names()
+	s.claims.Forget(now, func(queue string) bool { return s.subscriptions[queue] != nil || s.holdsLocked(queue) })
+	return s.claims.Names()
 }
 
-// holdsLocked reports whether the session holds runs of q, or is about to.
-func (s *Session) holdsLocked(q *queue) bool {
-	if q.taken > 0 {
-		return true
-	}
+// holdsLocked reports whether the session executes runs of the queue, or is to yield some.
+func (s *Session) holdsLocked(queue string) bool {
 	for _, e := range s.executing {
-		if e.queue == q {
+		if e.run.Queue == queue {
 			return true
 		}
 	}
-	return slices.ContainsFunc(s.orphans, func(o orphan) bool { return o.queue == q.name })
+	return slices.ContainsFunc(s.orphans, func(o orphan) bool { return o.queue == queue })
 }
 
 // queuesRegistered notes that the worker's row names these queues.
 func (s *Session) queuesRegistered(names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range names {
-		if q := s.queues.named(name); q != nil && !q.registered {
-			q.registered = true
-			goroutine.Signal(s.wake)
-		}
+	if s.claims.Registered(names) {
+		goroutine.Signal(s.wake)
 	}
 }
 
 // endSubscriptions ends the subscriptions to notifications of queues. The claim loop has ended.
 func (s *Session) endSubscriptions() {
 	s.mu.Lock()
-	var ends []func()
-	for _, q := range s.queues {
-		if q.unsubscribe != nil {
-			ends = append(ends, q.unsubscribe)
-		}
-	}
+	ends := slices.Collect(maps.Values(s.subscriptions))
 	s.mu.Unlock()
 	for _, end := range ends {
 		end()

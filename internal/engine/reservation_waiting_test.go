@@ -14,18 +14,15 @@ import (
 func TestReservationDoesNotOvertakeRunsThatWait(t *testing.T) {
 	t.Parallel()
 	for waiting, want := range map[int]bool{0: true, 1: false} {
-		s := &Session{
-			cfg: Config{
-				Types: []store.WorkflowVersions{{Type: "wf", Default: 1}},
-				Handlers: map[string]map[int]Handler{"wf": {1: func(*Branch, []byte) ([]byte, error) {
-					return nil, nil
-				}}},
-			},
-			environment: &environment{}, reserved: map[uuid.UUID]bool{},
-			queues: queueList{{name: "queue", registered: true, calm: true, nextClaim: time.Now().Add(time.Hour)}},
-			slots:  slots{free: 1, waiting: make([]*execution, waiting)},
-		}
+		s := sessionWithClock(time.Hour)
+		s.cfg.Types = []store.WorkflowVersions{{Type: "wf", Default: 1}}
+		s.cfg.Handlers = map[string]map[int]Handler{"wf": {1: func(*Branch, []byte) ([]byte, error) {
+			return nil, nil
+		}}}
+		s.reserved = map[uuid.UUID]bool{}
 		s.worker.Store(new(uuid.New()))
+		claimNothing(s)
+		s.claims.Wait("queue", waiting)
 		if got := s.Reserve(&store.NewRun{RunID: uuid.New(), Queue: "queue", Type: "wf"}) != nil; got != want {
 			t.Errorf("%d runs wait: a reservation was given is %t, want %t", waiting, got, want)
 		}

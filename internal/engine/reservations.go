@@ -13,7 +13,7 @@ import (
 // session does not end before the slot is used or given up. See docs/architecture.md, Claim.
 type reservation struct {
 	s      *Session
-	queue  *queue
+	queue  string
 	held   store.HeldRun
 	worker uuid.UUID
 }
@@ -31,17 +31,14 @@ func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 		run.Window != nil {
 		return nil
 	}
-	p := &reservation{s: s, held: store.HeldRun{RunID: run.RunID, Lease: store.NewLease(run.Version)}}
+	p := &reservation{s: s, queue: run.Queue, held: store.HeldRun{RunID: run.RunID, Lease: store.NewLease(run.Version)}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q, now := s.queues.named(run.Queue), time.Now()
-	if q == nil || run.Key != "" || q.keys.limited || !q.active() || !q.registered || s.draining || s.fenced ||
-		s.slots.free <= 0 || len(s.slots.waiting) > 0 || !s.queues.calm(now) || s.standing.presumedDead(now) != "" {
+	now := time.Now()
+	if run.Key != "" || s.draining || s.fenced || s.standing.presumedDead(now) != "" ||
+		!s.claims.Reserve(run.Queue, now) {
 		return nil
 	}
-	s.slots.free--
-	q.taken++
-	p.queue = q
 	s.reserved[run.RunID] = false
 	s.strays.sent = now
 	s.unfinished.Add(1)
@@ -59,7 +56,7 @@ func (p *reservation) Begin(r *store.ClaimedRun) {
 	defer s.unfinished.Done()
 	s.setClock(r.StartedAt, r.Term.Asked)
 	s.failpoint("after start", r.RunID)
-	if e := s.adopt(p.queue, p.worker, r); e != nil {
+	if e := s.adopt(p.worker, r); e != nil {
 		s.start(e)
 	} else {
 		s.freeSlot(p.queue)
@@ -77,6 +74,6 @@ func (p *reservation) Free() {
 
 // GiveBack gives up the slot, and yields the run if it is there or comes.
 func (p *reservation) GiveBack(sent time.Time) {
-	p.s.disown(orphan{HeldRun: p.held, queue: p.queue.name, until: sent.Add(store.LateClaims), of: "start"})
+	p.s.disown(orphan{HeldRun: p.held, queue: p.queue, until: sent.Add(store.LateClaims), of: "start"})
 	p.Free()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
 )
@@ -35,22 +36,20 @@ type Session struct {
 	drains     chan struct{}      // closed by drain when it begins
 	// claims and reservations under way, the resolving of those without an answer, and steps of compensations
 	unfinished sync.WaitGroup
-	handover   *handover
+	freedKeys  *freedKeys
 	leftOut    leftOut // of the claims
 
-	// what the queue had been served from which the last claim came: see queue.serve. Only the claim loop uses it.
-	served float64
 	// the claim loop shall subscribe to notifications of other queues. Set by SetQueues, reset by the claim loop.
 	changed atomic.Bool
 
 	// guards the fields below. It is locked after an execution's mutex, never before one.
-	mu sync.Mutex
-	// from which the claim loop claims, and those left of which runs may be held. Added by SetQueues, removed by
-	// queuesToRegister.
-	queues    queueList
-	executing map[uuid.UUID]*execution // by run ID
-	stops     int                      // how often stopAll was called. Tests read it.
-	slots     slots                    // of the executions under way
+	mu     sync.Mutex
+	claims *claims.Policy // what the claim loop claims next, and when
+	// by queue: ends the subscription to its notifications; nil: there is none. Set by subscribe.
+	subscriptions map[string]func()
+	executing     map[uuid.UUID]*execution // by run ID
+	stops         int                      // how often stopAll was called. Tests read it.
+	slots         slots                    // the executions that wait for one
 	// runs that have a reservation, and whether their rows have changed since. Added by Reserve, removed by adopt and
 	// Free.
 	reserved map[uuid.UUID]bool
@@ -121,7 +120,7 @@ func (s *Session) setClock(now, sent time.Time) {
 	for _, e := range all {
 		e.resetDeadline()
 	}
-	s.wantClaims()
+	s.hintAll()
 }
 
 // Stuck returns for how long the database has given neither answer nor error, and whether that is too long to be
@@ -142,15 +141,8 @@ func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 func (s *Session) Queues() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	active, _ := s.queues.names()
+	active, _ := s.claims.Names()
 	return active
-}
-
-// wantClaims makes the claim loop claim from all queues.
-func (s *Session) wantClaims() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queues.wantClaim()
 }
 
 // Outage returns the state of the database's outage, as the session sees it.

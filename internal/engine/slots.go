@@ -3,60 +3,33 @@ package engine
 import (
 	"time"
 
+	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/store"
 )
 
-// slots bound the executions under way. Beyond the free slots, a claim takes as many runs as slots were freed in the
-// last claimAhead. These runs wait in memory, and each begins as soon as a slot is free. So short runs share claims,
-// and wait for none. The session's mutex guards the fields. See docs/architecture.md, Claim.
+// slots are the executions that wait for slots. The policy of claims counts the slots: see claims.Policy. The session's
+// mutex guards the fields. See docs/architecture.md, Claim.
 type slots struct {
-	free    int           // Decremented by startWaiting and Reserve, incremented by freeSlot.
 	waiting []*execution  // claimed, in the order in which they begin
-	ahead   int           // how many may wait: as many as slots were freed within claimAhead. Set by measure.
-	freed   int           // how often a slot was freed since counted
-	counted time.Time     // when ahead was set
 	longest time.Duration // longestAhead, but for tests
 }
 
-const (
-	// claimAhead is how long runs that are claimed ahead should have to wait.
-	claimAhead = 25 * time.Millisecond
-
-	// longestAhead is how long they may wait. Then they are given back to other workers: the runs before them have
-	// become long.
-	longestAhead = 4 * claimAhead
-)
-
-// measure counts how many slots are freed in claimAhead.
-func (s *slots) measure(now time.Time) {
-	if d := now.Sub(s.counted); d >= claimAhead {
-		s.ahead = min(mostClaimed, int(time.Duration(s.freed)*claimAhead/d))
-		s.freed, s.counted = 0, now
-	}
-}
-
-// wanted returns how many runs to claim: none until a slot is free, or half of those that were claimed ahead have
-// begun.
-func (s *slots) wanted() int {
-	if s.free == 0 && len(s.waiting) > s.ahead/2 {
-		return 0
-	}
-	return max(0, s.free+s.ahead-len(s.waiting))
-}
+// longestAhead is how long runs that are claimed ahead may wait. Then they are given back to other workers: the runs
+// before them have become long.
+const longestAhead = 4 * claims.Ahead
 
 // startWaiting starts executions while slots are free.
 func (s *Session) startWaiting() {
 	for {
 		s.mu.Lock()
-		if s.slots.free == 0 || len(s.slots.waiting) == 0 {
+		if !s.claims.Begin() {
 			s.mu.Unlock()
 			return
 		}
 		e := s.slots.waiting[0]
 		s.slots.waiting[0] = nil
 		s.slots.waiting = s.slots.waiting[1:]
-		s.slots.free--
 		s.mu.Unlock()
 		s.start(e)
 	}
@@ -92,7 +65,7 @@ func (e *execution) holdsSlot() bool {
 func (s *Session) Slots() (all, free, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cfg.MaxConcurrent, s.slots.free, len(s.slots.waiting)
+	return s.cfg.MaxConcurrent, s.claims.FreeSlots(), s.claims.Waiting()
 }
 
 // release frees the execution's slot, if it has one.
@@ -102,20 +75,18 @@ func (s *Session) release(e *execution) {
 	e.hasSlot = false
 	e.mu.Unlock()
 	if had {
-		s.freeSlot(e.queue)
+		s.freeSlot(e.run.Queue)
 	}
 }
 
-// freeSlot frees a slot of a run of q for the next execution that waits, and else for a claim.
-func (s *Session) freeSlot(q *queue) {
+// freeSlot frees a slot of a run of the queue for the next execution that waits, and else for a claim.
+func (s *Session) freeSlot(queue string) {
 	s.mu.Lock()
-	q.taken--
-	s.slots.free++
-	s.slots.freed++
+	s.claims.Free(queue)
 	s.mu.Unlock()
 	s.startWaiting()
 	s.mu.Lock()
-	claim := s.slots.wanted() > 0
+	claim := s.claims.WantsRuns()
 	s.mu.Unlock()
 	if claim {
 		goroutine.Signal(s.freed)
@@ -128,7 +99,7 @@ func (s *Session) giveBack(claimed time.Time) {
 	s.mu.Lock()
 	n := 0
 	for n < len(s.slots.waiting) && !s.slots.waiting[n].run.Term.Asked.After(claimed) {
-		s.slots.waiting[n].queue.taken--
+		s.claims.GiveBack(s.slots.waiting[n].run.Queue)
 		n++
 	}
 	back := s.slots.waiting[:n:n]

@@ -18,30 +18,6 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-func TestWanted(t *testing.T) {
-	t.Parallel()
-	const d = engine.ClaimAhead
-	for _, tt := range []struct {
-		name                 string
-		free, waiting, freed int
-		times                int // of ClaimAhead, in which freed slots were freed
-		want                 int
-	}{
-		{"nothing was executed", 10, 0, 0, 1, 10},
-		{"no slot is free", 0, 0, 0, 1, 0},
-		{"long runs", 1, 0, 3, 100, 1},
-		{"short runs", 1, 0, 100, 1, 101},
-		{"short runs for long", 1, 0, 1000, 10, 101},
-		{"most wait", 0, 51, 100, 1, 0},
-		{"half have begun", 0, 50, 100, 1, 50},
-		{"runs that were short", 0, 50, 10, 100, 0},
-	} {
-		if got := engine.Wanted(tt.free, tt.waiting, tt.freed, d*time.Duration(tt.times)); got != tt.want {
-			t.Errorf("%s: claims %d runs, want %d", tt.name, got, tt.want)
-		}
-	}
-}
-
 // holding gives w a workflow whose runs send their input to begun, and return it once open is closed.
 func holding(w *kagzi.Worker) (wf kagzi.Workflow[int, int], begun chan int, open chan struct{}) {
 	wf, begun, open = kagzi.Define[int, int]("wf"), make(chan int, 1000), make(chan struct{})
@@ -95,7 +71,7 @@ func TestRunsAheadOfSlots(t *testing.T) {
 		for s.Executes() {
 			s.Flush(await.Receive(t, s.Come))
 		}
-		s.Claim(t.Context(), n) // one that is given back once more is found by a full look
+		s.Claim(t.Context(), n) // one that is given back once more is found by a full claim
 		return !s.Executes() && len(pending()) == 0
 	})
 	kit.CheckResults(t, runs, func(i int) int { return i })
@@ -203,7 +179,7 @@ func TestLargeInputsAheadOfSlots(t *testing.T) {
 		for s.Executes() {
 			s.Flush(await.Receive(t, s.Come))
 		}
-		s.Claim(t.Context(), len(runs)) // one that is given back once more is found by a full look
+		s.Claim(t.Context(), len(runs)) // one that is given back once more is found by a full claim
 		return dbtest.QueryOne[bool](t, db.Pool, `SELECT bool_and(status = 'COMPLETED') FROM kagzi.workflow_runs`)
 	})
 	for i, n := range []int{1, 2, 1 << 20} {

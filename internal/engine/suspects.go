@@ -111,7 +111,7 @@ func (s *Session) endSuspect(e *execution) {
 func (s *Session) endSuspectLocked(e *execution) {
 	if s.suspects.leave(e) {
 		s.wakeSuspects()
-		s.queues.wantClaim() // claims have left out other suspects until now
+		s.hintAllLocked() // claims have left out other suspects until now
 	}
 }
 
@@ -126,7 +126,7 @@ func (s *Session) wakeSuspects() {
 		s.suspects.timer = time.AfterFunc(more, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.queues.wantClaim()
+			s.hintAllLocked()
 			s.wakeSuspects()
 		})
 	}

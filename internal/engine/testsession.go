@@ -24,7 +24,7 @@ type testSession struct{ s *Session }
 func (h testSession) SetClock(now, asked time.Time) { h.s.setClock(now, asked) }
 
 func (h testSession) Wake() {
-	h.s.wantClaims()
+	h.s.hintAll()
 	h.s.cfg.Hints.WakeCoordinators()
 }
 

@@ -15,8 +15,8 @@ import (
 
 // root has the packages that the root may depend on.
 var root = []string{
-	"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/cron",
-	"internal/duration", "internal/engine", "internal/failure", "internal/goroutine", "internal/hints",
+	"health", "kind", "migrations", "notify", "store", "internal/batch", "internal/checkup", "internal/claims",
+	"internal/cron", "internal/duration", "internal/engine", "internal/failure", "internal/goroutine", "internal/hints",
 	"internal/housekeeping", "internal/outage", "internal/plainjson", "internal/starts", "internal/testhook",
 	"internal/text", "internal/timetable", "internal/topics",
 }
@@ -29,9 +29,11 @@ var allowed = map[string][]string{
 	"health":           {},
 	"kind":             {},
 	"internal/engine": {
-		"kind", "migrations", "notify", "store", "internal/batch", "internal/failure", "internal/goroutine",
-		"internal/hints", "internal/outage", "internal/plainjson", "internal/testhook", "internal/text",
+		"kind", "migrations", "notify", "store", "internal/batch", "internal/claims", "internal/failure",
+		"internal/goroutine", "internal/hints", "internal/outage", "internal/plainjson", "internal/testhook",
+		"internal/text",
 	},
+	"internal/claims": {"store", "internal/text"},
 	"internal/housekeeping": {
 		"kind", "notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine",
 		"internal/hints", "internal/outage", "internal/text", "internal/timetable",

@@ -1,4 +1,4 @@
-package engine
+package claims
 
 import (
 	"fmt"
@@ -10,11 +10,16 @@ import (
 func registeredQueues(shares ...int) (l queueList) {
 	for i, share := range shares {
 		l = append(l, &queue{
-			name: fmt.Sprint(i), share: share, registered: true, wake: make(chan struct{}, 1),
-			most: mostClaimed, pollInterval: time.Minute,
+			name: fmt.Sprint(i), share: share, registered: true, most: MostClaimed,
 		})
 	}
 	return l
+}
+
+// serve is a claim that takes n runs of q.
+func serve(l queueList, q *queue, n int, last *float64) {
+	due, _ := l.due(start, poll)
+	*last = l.claimed(q, n, *last, due)
 }
 
 // fill gives n slots to runs of queues that have backlogs, in claims of at most most runs, and returns how many runs of
@@ -23,7 +28,7 @@ func fill(l queueList, n, most int, last *float64) []int {
 	claimed := make([]int, len(l))
 	for n > 0 {
 		q, some := l.choose(min(n, most))
-		*last = l.serve(q, some, *last)
+		serve(l, q, some, last)
 		q.taken += some
 		n -= some
 		for i := range l {
@@ -159,14 +164,14 @@ func TestClaimsThatTakeNothingTakeTurns(t *testing.T) {
 		if q == exhausted {
 			n = 0
 		}
-		last = l.serve(q, n, last)
+		serve(l, q, n, &last)
 		taken += n
 	}
 	if taken < 50 {
 		t.Errorf("twenty claims take %d runs of the queue that has some, want its share in every second claim", taken)
 	}
 	for range 1000 { // it does not pay for these claims once it has runs
-		last = l[:1].serve(exhausted, 0, last)
+		serve(l[:1], exhausted, 0, &last)
 	}
 	claimed := [2]int{}
 	for range 100 {
@@ -194,7 +199,7 @@ func TestClaimsThatTakeNothingLendTheirShares(t *testing.T) {
 			if q != backlog {
 				n = 0
 			}
-			last = l.serve(q, n, last)
+			serve(l, q, n, &last)
 			q.taken += n
 			free -= n
 			if claims > 10*len(l) {
@@ -212,26 +217,25 @@ func TestClaimsThatTakeNothingLendTheirShares(t *testing.T) {
 // Nothing is claimed from a queue that the worker's row does not name yet, nor from one that the worker has left.
 func TestDueQueues(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
 	l := registeredQueues(1, 1, 1)
 	l[0].registered = false
-	l[1].left = now
+	l[1].left = start
 	for _, q := range l {
-		q.wantClaim()
+		q.hint()
 	}
-	if due, _ := l.due(now); len(due) != 1 || due[0] != l[2] {
+	if due, _ := l.due(start, poll); len(due) != 1 || due[0] != l[2] {
 		t.Errorf("%d queues are due, want the one that is registered and was not left", len(due))
 	}
-	l[2].begins()
-	l[2].claimed(nextClaim{pause: time.Minute, calm: true})
-	if due, pause := l.due(now.Add(50 * time.Second)); len(due) > 0 || pause < 10*time.Second || pause > time.Minute {
+	l[2].begin(false)
+	l[2].end(outcome{state: idle, pause: time.Minute}, start)
+	if due, pause := l.due(start.Add(50*time.Second), poll); len(due) > 0 || pause != 10*time.Second {
 		t.Errorf("%d queues are due, the next in %v, want none for ten seconds", len(due), pause)
 	}
-	if !l.calm(now) {
+	if !l.drained(start) {
 		t.Error("a queue that is not registered, or was left, keeps runs from being started in place")
 	}
 	l[0].registered = true
-	if l.calm(now) {
+	if l.drained(start) {
 		t.Error("a run is started in place although another queue may have due runs")
 	}
 }

@@ -25,10 +25,10 @@ func newSessionOf(t *testing.T, c *kagzi.Client) (*engine.HeldSession, kagzi.Wor
 	return s, wf
 }
 
-// TestFullLookFindsWhatOthersMiss makes a run due long ago, as if its start were committed only now: a claim that is no
-// full look misses it and comes again, and the next full look finds it. A clock that is set back is found in the same
-// way.
-func TestFullLookFindsWhatOthersMiss(t *testing.T) {
+// TestFullClaimFindsWhatOthersMiss makes a run due long ago, as if its start were committed only now: a claim that is
+// no full claim misses it and comes again, and the next full claim finds it. A clock that is set back is found in the
+// same way.
+func TestFullClaimFindsWhatOthersMiss(t *testing.T) {
 	t.Parallel()
 	for name, happens := range map[string]func(*testing.T, *dbtest.DB, *engine.HeldSession){
 		"a late commit": func(t *testing.T, db *dbtest.DB, _ *engine.HeldSession) {
@@ -42,31 +42,31 @@ func TestFullLookFindsWhatOthersMiss(t *testing.T) {
 			c := kit.NewClient(t, db.Pool)
 			s, wf := newSessionOf(t, c)
 			if pause := s.Claim(t.Context(), 10); pause != time.Hour {
-				t.Errorf("pause %v after a full look, want the poll interval", pause)
+				t.Errorf("pause %v after a full claim, want the poll interval", pause)
 			}
 			runs := kit.StartRuns(t, c, wf, 1)
 			happens(t, db, s)
-			s.LastLook(20*time.Millisecond, -time.Minute)
+			s.LastFullClaim(20*time.Millisecond, -time.Minute)
 			if pause := s.Claim(t.Context(), 10); s.Executes() || pause > time.Minute+180*time.Millisecond {
-				t.Fatalf("INVALID: executes %t, pause %v; want the next full look 180 ms after the last, which is in "+
+				t.Fatalf("INVALID: executes %t, pause %v; want the next full claim 180 ms after the last, which is in "+
 					"a minute", s.Executes(), pause)
 			}
-			s.LastLook(0, 0)
+			s.LastFullClaim(0, 0)
 			s.Claim(t.Context(), 10)
 			s.Flush(await.Receive(t, s.Come))
 			kit.CheckResults(t, runs, func(int) int { return 1 })
-			s.LastLook(20*time.Millisecond, -time.Minute)
+			s.LastFullClaim(20*time.Millisecond, -time.Minute)
 			next := kit.StartRuns(t, c, wf, 1)
-			s.Claim(t.Context(), 10) // from where the full look got to
+			s.Claim(t.Context(), 10) // from where the full claim got to
 			s.Flush(await.Receive(t, s.Come))
 			kit.CheckResults(t, next, func(int) int { return 1 })
 		})
 	}
 }
 
-// TestLookBack: once full looks take long, claims do not wait for them. A look back finds the runs that they miss, in a
+// TestRewind: once full claims take long, no claim is full. A rewind finds the runs that they miss, in a
 // session that has claimed before, and in a new one.
-func TestLookBack(t *testing.T) {
+func TestRewind(t *testing.T) {
 	t.Parallel()
 	for name, claims := range map[string]bool{"Claimed": true, "New": false} {
 		t.Run(name, func(t *testing.T) {
@@ -81,48 +81,21 @@ func TestLookBack(t *testing.T) {
 			}
 			runs := kit.StartRuns(t, c, wf, 1)
 			dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour'`)
-			s.LastLook(time.Minute, time.Hour)
+			s.LastFullClaim(time.Minute, time.Hour)
 			if pause := s.Claim(t.Context(), 10); s.Executes() || pause > time.Second {
 				t.Fatalf("executes %t, pause %v; want a claim without the run, and the next in a second",
 					s.Executes(), pause)
 			}
-			if !s.LooksBack() || !s.Woken() {
-				t.Fatal("no look back has woken the claim loop")
+			if !s.Rewinds() || !s.Woken() {
+				t.Fatal("no rewind has woken the claim loop")
 			}
 			s.Claim(t.Context(), 10)
 			s.Flush(await.Receive(t, s.Come))
 			kit.CheckResults(t, runs, func(int) int { return 1 })
-			if s.Claim(t.Context(), 10); s.LooksBack() {
-				t.Error("a look back follows at once, want a rest")
+			if s.Claim(t.Context(), 10); s.Rewinds() {
+				t.Error("a rewind follows at once, want a rest")
 			}
 		})
-	}
-}
-
-// TestRestOfFullLooks has one full look that takes long, as if its answer had been late: it does not put off the next
-// one. A second such look does.
-func TestRestOfFullLooks(t *testing.T) {
-	t.Parallel()
-	const short, long = 0, 10 * time.Minute
-	for _, tt := range []struct {
-		took []time.Duration
-		long bool
-	}{
-		{[]time.Duration{long}, false},
-		{[]time.Duration{short, long}, false},
-		{[]time.Duration{short, long, long}, true},
-		{[]time.Duration{long, long, short}, false},
-	} {
-		if rest := engine.RestAfterLooks(24*time.Hour, 1, tt.took...); rest > long != tt.long {
-			t.Errorf("after full looks of %v the next is due in %v", tt.took, rest)
-		}
-	}
-	if rest := engine.RestAfterLooks(time.Minute, 1, long, long); rest != time.Minute {
-		t.Errorf("the next look is due in %v, want no later than in a PollInterval", rest)
-	}
-	if rest := engine.RestAfterLooks(24*time.Hour, 3, time.Minute, time.Minute); rest != 29*time.Minute {
-		t.Errorf("with three queues the next look is due in %v, want 29 minutes: all looks together take a tenth of "+
-			"the time", rest)
 	}
 }
 
@@ -144,6 +117,6 @@ func TestClaimAfterALostAnswer(t *testing.T) {
 	s.Flush(await.Receive(t, s.Come))
 	kit.CheckResults(t, runs, func(int) int { return 1 })
 	if pause := s.Claim(t.Context(), 10); pause != time.Hour {
-		t.Errorf("pause %v: the claim after it was no full look", pause)
+		t.Errorf("pause %v: the claim after it was no full claim", pause)
 	}
 }

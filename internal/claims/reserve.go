@@ -1,0 +1,60 @@
+package claims
+
+import "time"
+
+// Reserve keeps a free slot for a run of the queue that begins without a claim. It returns false as long as the worker
+// is to claim: a run that is due already comes first.
+func (p *Policy) Reserve(queue string, now time.Time) bool {
+	q := p.queues.named(queue)
+	if q == nil || q.keys.limited || !q.active() || !q.registered || p.slots.free <= 0 || p.slots.waiting > 0 ||
+		!p.Drained(now) {
+		return false
+	}
+	p.slots.free--
+	q.taken++
+	return true
+}
+
+// Wait notes that n claimed runs of the queue wait for slots.
+func (p *Policy) Wait(queue string, n int) {
+	p.slots.waiting += n
+	p.take(queue, n)
+}
+
+// Begin gives a slot to the first run that waits. It returns false if no slot is free, or no run waits.
+func (p *Policy) Begin() bool {
+	if p.slots.free == 0 || p.slots.waiting == 0 {
+		return false
+	}
+	p.slots.waiting--
+	p.slots.free--
+	return true
+}
+
+// GiveBack notes that a run of the queue does not wait for a slot any more.
+func (p *Policy) GiveBack(queue string) {
+	p.slots.waiting--
+	p.take(queue, -1)
+}
+
+// Free notes that a run of the queue has given up its slot.
+func (p *Policy) Free(queue string) {
+	p.slots.free++
+	p.slots.freed++
+	p.take(queue, -1)
+}
+
+func (p *Policy) take(queue string, n int) {
+	if q := p.queues.named(queue); q != nil {
+		q.taken += n
+	}
+}
+
+// FreeSlots returns how many slots are free.
+func (p *Policy) FreeSlots() int { return p.slots.free }
+
+// Waiting returns how many claimed runs wait for slots.
+func (p *Policy) Waiting() int { return p.slots.waiting }
+
+// WantsRuns reports whether a claim may take runs now.
+func (p *Policy) WantsRuns() bool { return p.slots.wanted() > 0 }
