@@ -11,8 +11,8 @@ const mostUnread = 3
 
 // readInbox reads the first messages and the ends of children that reached e's run.
 func (e *execution) readInbox() error {
-	id := e.run.RunID
-	inboxes, err := e.env.store.Inbox(e.env.background, []uuid.UUID{id})
+	id := e.RunID
+	inboxes, err := e.store.Inbox(e.background, []uuid.UUID{id})
 	if n := inboxes[id]; n != nil {
 		e.deliver(n)
 	}
@@ -21,17 +21,17 @@ func (e *execution) readInbox() error {
 
 // readMessages reads the next page of messages of the name.
 func (e *execution) readMessages(name string) error {
-	e.mu.Lock()
+	e.Lock()
 	after, seen := e.inbox.received[name], e.seen
-	e.mu.Unlock()
-	page, more, err := e.env.store.UnreadOfName(e.env.background, e.run.RunID, name, after)
+	e.Unlock()
+	page, more, err := e.store.UnreadOfName(e.background, e.RunID, name, after)
 	if err == nil {
-		e.mu.Lock()
+		e.Lock()
 		e.addSignalsLocked(page)
 		if e.inbox.init(); !more {
 			e.inbox.whole[name] = max(e.inbox.whole[name], seen)
 		}
-		e.mu.Unlock()
+		e.Unlock()
 	}
 	return e.inboxRead(err)
 }
@@ -40,19 +40,19 @@ func (e *execution) readMessages(name string) error {
 // can be read, it yields the run. See docs/architecture.md, Wake-ups without loss.
 func (e *execution) inboxRead(err error) error {
 	if err == nil {
-		e.mu.Lock()
+		e.Lock()
 		e.inboxFailures = 0
-		e.mu.Unlock()
+		e.Unlock()
 		return nil
 	}
-	e.env.databaseTrouble(err)
-	if !e.env.readable() {
+	e.databaseTrouble(err)
+	if !e.readable() {
 		return err
 	}
-	e.mu.Lock()
+	e.Lock()
 	e.inboxFailures++
 	yields := e.inboxFailures >= mostUnread
-	e.mu.Unlock()
+	e.Unlock()
 	if yields {
 		e.unreadable(err)
 	}
@@ -61,8 +61,8 @@ func (e *execution) inboxRead(err error) error {
 
 // deliver adds messages and ends of children to the execution's inbox, and wakes the branches that wait for them.
 func (e *execution) deliver(n *store.Inbox) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if n.Wakeups >= e.seen {
 		e.seen, e.inbox.rest = n.Wakeups, n.Rest
 	}
@@ -103,7 +103,7 @@ func (e *execution) putBackLocked(messages []*store.Signal) {
 
 // isBehind reports whether the run's row counts more wake-ups than the execution has seen.
 func (e *execution) isBehind(wakeups int64) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	return wakeups > e.seen
 }

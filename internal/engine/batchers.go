@@ -14,11 +14,11 @@ func (s *Session) enqueued(e *execution) { s.writer.Add(e) }
 
 // dropWrites stops the execution, empties the outbox, and settles its writes as lost.
 func (s *Session) dropWrites(e *execution) {
-	e.mu.Lock()
+	e.Lock()
 	e.stopLocked(stopLost, ErrShutdown) // at once: nobody may take the writes for written because they left the outbox
 	writes := e.outbox.writes
 	e.outbox.writes, e.outbox.taken = nil, 0
-	e.mu.Unlock()
+	e.Unlock()
 	for _, w := range writes {
 		w.settle(store.Lost)
 	}
@@ -28,8 +28,8 @@ func (s *Session) dropWrites(e *execution) {
 // requeue is called when a flush is done with the execution. If any writes are left, it puts the execution into a
 // batcher again: after the pause, if that is not zero.
 func (s *Session) requeue(e *execution, pause time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	o := &e.outbox
 	o.taken = 0
 	switch {
@@ -44,8 +44,8 @@ func (s *Session) requeue(e *execution, pause time.Duration) {
 
 // endPause ends the execution's pause, if it makes one, and puts it into a batcher.
 func (s *Session) endPause(e *execution) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.outbox.pause != nil {
 		e.outbox.pause.Stop()
 		e.outbox.pause = nil

@@ -123,10 +123,10 @@ func (b *Branch) Err() error { return context.Cause(b.ctx) }
 func (b *Branch) RunID() string { return b.e.runID }
 
 // ExternalID returns the ID that the run has for the application; empty if it has none.
-func (b *Branch) ExternalID() string { return b.e.run.ExternalID }
+func (b *Branch) ExternalID() string { return b.e.ExternalID }
 
 // FireTime returns the tick that the run stands for, zero if no schedule has fired it.
-func (b *Branch) FireTime() time.Time { return b.e.run.FireAt.UTC() }
+func (b *Branch) FireTime() time.Time { return b.e.FireAt.UTC() }
 
 // Headers returns the run's headers, nil if it has none. They must not be changed.
 func (b *Branch) Headers() map[string]string { return b.e.headers }
@@ -298,12 +298,12 @@ func (b *Branch) noteMisuse(err error) {
 		return
 	}
 	e := b.e
-	e.mu.Lock()
+	e.Lock()
 	first := e.misused == nil
 	if first {
 		e.misused = err
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	if first {
 		e.log().Warn("kagzi: a call in a workflow is wrong", "error", text.OneLine(err.Error()))
 	}
@@ -320,8 +320,8 @@ type metadataChange struct {
 // map is the caller's.
 func (b *Branch) Metadata() map[string]string {
 	all := map[string]string{}
-	if b.e.run.Metadata != nil {
-		_ = json.Unmarshal(b.e.run.Metadata, &all) // the client wrote a map of strings
+	if b.e.Metadata != nil {
+		_ = json.Unmarshal(b.e.Metadata, &all) // the client wrote a map of strings
 	}
 	for _, c := range b.metadata {
 		for key, value := range c.tags {

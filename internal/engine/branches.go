@@ -39,9 +39,9 @@ func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *
 	} else {
 		f.start(b.newBranch(id), fn)
 	}
-	b.e.mu.Lock()
+	b.e.Lock()
 	b.e.branches = append(b.e.branches, f.result)
-	b.e.mu.Unlock()
+	b.e.Unlock()
 	return f
 }
 
@@ -50,14 +50,14 @@ func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
 	e := child.e
 	f.result = child.result
 	child.parent.started = true
-	e.mu.Lock()
+	e.Lock()
 	if e.reason != underWay {
-		e.mu.Unlock()
+		e.Unlock()
 		runtime.Goexit()
 	}
 	e.live++
 	e.busy++
-	e.mu.Unlock()
+	e.Unlock()
 	go func() {
 		var value any
 		e.guard(child, func() (err error) {
@@ -112,15 +112,15 @@ func (f *Future) wait(b *Branch) error {
 
 // doneFor reports whether the branch has ended and, if b is closed, had ended before b did.
 func (f *Future) doneFor(b *Branch) bool {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
+	b.e.Lock()
+	defer b.e.Unlock()
 	return f.result.done.fired > 0 && !b.outlived(f.result.now)
 }
 
 // take returns the value and the error of the branch, which has ended, and its Now.
 func (f *Future) take(b *Branch) (any, time.Time, error) {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
+	b.e.Lock()
+	defer b.e.Unlock()
 	f.result.asked = true
 	return f.value, f.result.now, f.result.err
 }
@@ -128,8 +128,8 @@ func (f *Future) take(b *Branch) (any, time.Time, error) {
 // gaveBack reports whether the branch, or one above it, has failed or lost a Race: what it had reserved goes back. It
 // is the same in a replay.
 func (b *Branch) gaveBack() bool {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
+	b.e.Lock()
+	defer b.e.Unlock()
 	for ; b != nil; b = b.parent {
 		if b.outrun || b.result != nil && b.result.err != nil {
 			return true

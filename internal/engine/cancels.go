@@ -23,12 +23,12 @@ func (c *Child) Cancel(b *Branch) error {
 	if b.ctx.Err() != nil {
 		return context.Cause(b.ctx)
 	}
-	e.mu.Lock()
+	e.Lock()
 	row := c.cancelledBefore()
 	if row == nil {
 		row = c.cancelled
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	if row != nil {
 		b.follow()
 		b.advance(row.FinishedAt)
@@ -53,9 +53,9 @@ func (c *Child) Cancel(b *Branch) error {
 	r.Output = strconv.AppendQuote(nil, c.id.String())
 	row = b.record(r)
 	e.exitIfStopped()
-	e.mu.Lock()
+	e.Lock()
 	c.stopped, c.cancelled = true, row
-	e.mu.Unlock()
+	e.Unlock()
 	b.advance(row.FinishedAt)
 	return nil
 }
@@ -78,7 +78,7 @@ func (c *Child) cancelledBefore() *store.StepRow {
 // execution cancels the children.
 func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 	var ids []uuid.UUID
-	e.mu.Lock()
+	e.Lock()
 	for _, c := range e.children {
 		active := c.row.Status == store.Running && e.inbox.ends[c.id] == nil && e.inbox.endings[c.id] == nil &&
 			!c.stopped && !c.detached
@@ -87,7 +87,7 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 			c.stopped = true
 		}
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	if by.hasLost() { // a loser enqueues nothing any more: the run's own branch does
 		by = by.root()
 	}
@@ -100,9 +100,9 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 func (e *execution) cancelChildren() store.Outcome {
 	builds, _ := e.premisesNow()
 	return e.untilAnswered(func() error {
-		ended, err := e.env.store.CancelChildren(e.env.background, e.held(), builds...)
+		ended, err := e.store.CancelChildren(e.background, e.held(), builds...)
 		if err == nil {
-			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
+			_ = e.hints.Cancelled(e.noWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})
@@ -113,9 +113,9 @@ func (e *execution) cancelChildren() store.Outcome {
 func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	builds, _ := e.premisesNow()
 	outcome := e.untilAnswered(func() error {
-		ended, err := e.env.store.CancelStarted(e.env.background, e.held(), builds, children)
+		ended, err := e.store.CancelStarted(e.background, e.held(), builds, children)
 		if err == nil {
-			_ = e.env.hints.Cancelled(e.env.noWait, nil, ended) // fails only in a transaction
+			_ = e.hints.Cancelled(e.noWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})
@@ -133,10 +133,10 @@ func (e *execution) untilAnswered(f func() error) store.Outcome {
 			return store.Done
 		case errors.Is(err, store.ErrUnfounded):
 			return store.Unfounded
-		case errors.Is(err, store.ErrLeaseLost) || e.env.closing.Load() || e.lost():
+		case errors.Is(err, store.ErrLeaseLost) || e.closing.Load() || e.lost():
 			return store.Lost
 		}
-		e.env.databaseTrouble(err)
-		e.env.pause(outage.PauseAfter(err, failures))
+		e.databaseTrouble(err)
+		e.pause(outage.PauseAfter(err, failures))
 	}
 }

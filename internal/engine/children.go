@@ -61,7 +61,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 		return nil, b.Misuse(failure.Wrap(err, "child %q", id))
 	}
 	if run.Queue == "" {
-		run.Queue = e.run.Queue // where this run was claimed from
+		run.Queue = e.Queue // where this run was claimed from
 	}
 	if err := b.begins(); err != nil {
 		return nil, err
@@ -69,9 +69,9 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	if b.hasLost() {
 		return nil, errBranchCancelled
 	}
-	c.id = childID(e.run.RunID, id, attempt, spec.Workflow, b.now)
+	c.id = childID(e.RunID, id, attempt, spec.Workflow, b.now)
 	if spec.Intercept != nil {
-		if err := spec.Intercept(b.ctx, &run, ChildIdentity{c.id, e.run.RunID, id}); err != nil {
+		if err := spec.Intercept(b.ctx, &run, ChildIdentity{c.id, e.RunID, id}); err != nil {
 			return nil, b.refuse(id, store.KindChild, attempt, err)
 		}
 	}
@@ -79,13 +79,13 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	r.ChildRunID, r.Start = c.id, &run
 	row := r.StepRow // a copy: the flush may change the record's row
 	c.row = &row
-	e.mu.Lock()
+	e.Lock()
 	if !run.Detached {
 		e.activeChildren[c.id] = true
 	}
 	c.detached = run.Detached
 	e.children = append(e.children, c)
-	e.mu.Unlock()
+	e.Unlock()
 	if run.ExternalID == "" {
 		b.enqueue(r) // nobody waits: every later write stays behind it, also the end of the run
 		return c, nil
@@ -118,13 +118,13 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 	if row.Status == store.Running && earlier && !c.keep(row) {
 		return false, nil
 	}
-	e.mu.Lock()
+	e.Lock()
 	c.detached = detached
 	e.children = append(e.children, c)
 	if c.detached {
 		delete(e.activeChildren, c.id)
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	if c.detached {
 		c.pass(b, row) // the function need not ask for its end
 	}
@@ -135,8 +135,8 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 // only fail: then this attempt starts another.
 func (c *Child) keep(row *store.StepRow) bool {
 	e := c.by.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	end := e.inbox.ends[c.id]
 	if end == nil && e.inbox.endings[c.id] != nil { // it can no longer complete
 		ending := *e.inbox.endings[c.id]
@@ -160,9 +160,9 @@ func (c *Child) keep(row *store.StepRow) bool {
 // conflict records that this attempt of the run cannot start the child, because an active run has its external ID.
 func (c *Child) conflict(attempt int, id string) error {
 	e := c.by.e
-	e.mu.Lock()
+	e.Lock()
 	delete(e.activeChildren, c.id)
-	e.mu.Unlock()
+	e.Unlock()
 	err := failure.Explain(fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id),
 		store.ErrIDConflict)
 	return c.by.refuse(c.step, store.KindChild, attempt, failure.BadRequest(err))
@@ -273,18 +273,18 @@ const bigOutput = 64 << 10
 // read first counts. It is recorded for the run's own branch, because any branch may have received it.
 func (c *Child) readEnd(b *Branch) (*store.StepRow, *event, error) {
 	e := b.e
-	e.mu.Lock()
+	e.Lock()
 	if c.row.Status != store.Running {
-		defer e.mu.Unlock()
+		defer e.Unlock()
 		return c.row, nil, nil
 	}
 	end := e.inbox.ends[c.id]
 	if end == nil {
-		defer e.mu.Unlock()
+		defer e.Unlock()
 		return nil, e.arrivalLocked(c.id.String()), nil
 	}
 	if b.hasLost() || b.closed || b.ctx.Err() != nil {
-		e.mu.Unlock()
+		e.Unlock()
 		return nil, nil, cmp.Or[error](b.cancelled(), errBranchCancelled)
 	}
 	r := c.ending(end)
@@ -299,7 +299,7 @@ func (c *Child) readEnd(b *Branch) (*store.StepRow, *event, error) {
 	if !big {
 		b.root().deferLocked(r, nil)
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	if big {
 		b.root().enqueue(r) // which is in no race
 	}
@@ -323,14 +323,14 @@ func (c *Child) ending(end *store.ChildEnd) *store.Record {
 // failure returns the error of a child that did not complete.
 func (c *Child) failure(b *Branch, row *store.StepRow) error {
 	e := b.e
-	e.mu.Lock()
+	e.Lock()
 	if c.failed == nil {
 		c.failed = b.failsLocked(c.step)
 	} else { // given before: what another branch has followed stays followed
 		b.unfollowed = append(b.unfollowed, c.failed)
 	}
-	e.mu.Unlock()
-	return e.env.errors.Recorded(row, c.workflow)
+	e.Unlock()
+	return e.errors.Recorded(row, c.workflow)
 }
 
 // pass notes that b has passed the child's record.
@@ -357,12 +357,12 @@ func (b *Branch) awaitAll(children []*Child) error {
 		return again
 	})
 	for {
-		e.mu.Lock()
+		e.Lock()
 		past := e.anyEnd.fired
 		left = slices.DeleteFunc(left, func(c *Child) bool {
 			return c.row.Status != store.Running || e.inbox.ends[c.id] != nil
 		})
-		e.mu.Unlock()
+		e.Unlock()
 		if len(left) == 0 {
 			return nil
 		}

@@ -376,7 +376,7 @@ func (s *Session) begin(q *queue, worker uuid.UUID, runs []*store.ClaimedRun) {
 	s.mu.Unlock()
 	if waiting > 0 && len(es) > 0 {
 		s.endLingering()
-		time.AfterFunc(s.slots.longest, func() { s.giveBack(es[len(es)-1].run.Term.Asked) })
+		time.AfterFunc(s.slots.longest, func() { s.giveBack(es[len(es)-1].Term.Asked) })
 	}
 }
 
@@ -415,12 +415,12 @@ func (s *Session) adopt(q *queue, worker uuid.UUID, r *store.ClaimedRun) *execut
 
 // dispatch executes e, or ends it if there is a reason not to execute it.
 func (s *Session) dispatch(e *execution) {
-	h := s.cfg.Handlers[e.run.Type][e.run.Version]
-	e.mu.Lock()
+	h := s.cfg.Handlers[e.Type][e.Version]
+	e.Lock()
 	why := e.isToEnd()
-	e.mu.Unlock()
+	e.Unlock()
 	s.mu.Lock()
-	if !e.run.CrashLoopSuspect() { // it may have been taken for one, and has made progress
+	if !e.CrashLoopSuspect() { // it may have been taken for one, and has made progress
 		s.endSuspectLocked(e)
 	}
 	fenced, left := s.fenced, !e.queue.active()
@@ -435,9 +435,9 @@ func (s *Session) dispatch(e *execution) {
 	case h == nil:
 		e.stopUnbegun(stopShutdown, ErrShutdown) // the claim asks only for versions with a handler
 	default:
-		e.mu.Lock()
+		e.Lock()
 		e.begun = true
-		e.mu.Unlock()
+		e.Unlock()
 		go e.execute(h)
 	}
 }

@@ -131,9 +131,9 @@ func (b *Branch) nextRegistration(r *registrations, id string, c *compensation) 
 	if c != nil {
 		rec.Output, rec.Compensation = append(rec.Output, c.hash...), c.call
 	}
-	b.e.mu.Lock()
+	b.e.Lock()
 	b.e.registers = true
-	b.e.mu.Unlock()
+	b.e.Unlock()
 	return rec
 }
 

@@ -146,7 +146,7 @@ func (g *group) lose(but int) {
 			m.branch.lost.Store(true)
 		}
 	}
-	g.b.e.env.failpoint("losers stopped", g.b.e.run.RunID)
+	g.b.e.failpoint("losers stopped", g.b.e.RunID)
 	g.cancel(but)
 }
 
@@ -157,8 +157,8 @@ func (g *group) dropDeferred(winner int) {
 		return
 	}
 	e := g.b.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	for i := range g.members {
 		if m := &g.members[i]; i == winner {
 			m.branch.racing = false // from now on, branches below it keep what they take
@@ -171,8 +171,8 @@ func (g *group) dropDeferred(winner int) {
 // keepDeferred passes the deferred records of all branches to the group's branch: none has won, and none has lost.
 func (g *group) keepDeferred() {
 	e := g.b.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	for i := range g.members {
 		g.members[i].branch.racing = false
 	}
@@ -206,8 +206,8 @@ func (g *group) learn() {
 
 // outrun marks the losers of a race that has a winner.
 func (g *group) outrun() {
-	g.b.e.mu.Lock()
-	defer g.b.e.mu.Unlock()
+	g.b.e.Lock()
+	defer g.b.e.Unlock()
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && g.decision.Winner != "" && m.name != g.decision.Winner {
 			m.branch.outrun = true
@@ -237,7 +237,7 @@ func (g *group) failure() error {
 			f.Others = append(f.Others, g.failureOf(other))
 		}
 	}
-	return g.b.e.env.errors.Branch(f)
+	return g.b.e.errors.Branch(f)
 }
 
 func (g *group) failureOf(m *member) BranchFailure {

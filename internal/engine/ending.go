@@ -13,7 +13,7 @@ import (
 
 // settled is called once the execution has stopped, and its goroutines have ended or were waited for long enough.
 func (s *Session) settled(e *execution) {
-	e.mu.Lock()
+	e.Lock()
 	for _, t := range []*time.Timer{e.grace, e.deadline, e.progress.timer} {
 		if t != nil {
 			t.Stop()
@@ -22,23 +22,23 @@ func (s *Session) settled(e *execution) {
 	if e.begun && e.live > 0 {
 		s.abandonLocked(e)
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	s.end(e)
 }
 
 // end enqueues the write that ends an execution. It is called again if that may not be written, because the server has
 // refused an earlier write. See docs/architecture.md, The end of an execution.
 func (s *Session) end(e *execution) {
-	e.mu.Lock()
+	e.Lock()
 	reason, suspension, cause := e.reason, e.suspension, e.failure
 	e.ending = reason
 	if reason == stopShutdown {
 		suspension = &write{suspension: e.newSuspension(store.Pending, "worker")}
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	switch reason {
 	case stopSuspended:
-		s.failpoint("suspend", e.run.RunID)
+		s.failpoint("suspend", e.RunID)
 		s.suspend(e, suspension)
 	case stopShutdown:
 		s.suspend(e, suspension)
@@ -66,7 +66,7 @@ func (s *Session) suspend(e *execution, w *write) {
 
 // finishAttempt completes the run, or fails this attempt of it. The execution has stopped for the reason.
 func (s *Session) finishAttempt(e *execution, reason stopReason, output []byte, err error) {
-	s.failpoint("finish", e.run.RunID)
+	s.failpoint("finish", e.RunID)
 	if err == nil {
 		f := e.newFinish(store.Completed, "", "")
 		f.Output, f.Consumed = output, e.consumption.end()
@@ -98,17 +98,17 @@ func (s *Session) finishAttempt(e *execution, reason stopReason, output []byte, 
 // newFinish prepares the run's end.
 func (e *execution) newFinish(status string, k kind.Kind, message string) *store.Finish {
 	return &store.Finish{
-		RunID: e.run.RunID, Lease: e.run.Lease, Parent: e.run.ParentRunID, Tells: e.run.Tells,
+		RunID: e.RunID, Lease: e.Lease, Parent: e.ParentRunID, Tells: e.Tells,
 		Status: status, ErrorKind: string(k), Error: message,
 	}
 }
 
 // finish enqueues the end of the run, once its children are cancelled. Children of a quarantined run go on.
 func (s *Session) finish(e *execution, f *store.Finish) {
-	e.mu.Lock()
+	e.Lock()
 	cancelsChildren := len(e.activeChildren) > 0 && !f.Quarantined
 	clear(e.activeChildren)
-	e.mu.Unlock()
+	e.Unlock()
 	if !cancelsChildren {
 		s.release(e)
 		if !e.enqueue(&write{finish: f, settled: func(o store.Outcome) { s.remove(e, o) }}) {
@@ -144,18 +144,18 @@ func (s *Session) remove(e *execution, o store.Outcome) {
 	s.release(e)
 	s.loads.releaseMemory(e)
 	s.mu.Lock()
-	if s.executing[e.run.RunID] == e {
-		delete(s.executing, e.run.RunID)
+	if s.executing[e.RunID] == e {
+		delete(s.executing, e.RunID)
 	}
 	s.endSuspectLocked(e)
-	s.handOnLocked(e.run)
+	s.handOnLocked(e.ClaimedRun)
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)
 }
 
 // retryPolicy returns the run's retry policy, or the default one if that cannot be read.
 func (s *Session) retryPolicy(e *execution) RetryPolicy {
-	p, err := s.policy(e.run.RetryPolicy)
+	p, err := s.policy(e.RetryPolicy)
 	if err != nil {
 		e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
 	}
@@ -167,8 +167,8 @@ func (s *Session) retryPolicy(e *execution) RetryPolicy {
 func (s *Session) giveBackUnfounded(e *execution) {
 	e.log().Warn("kagzi: the database has lost records of the run, as in a failover: it is executed again from those " +
 		"that are left")
-	e.mu.Lock()
+	e.Lock()
 	p := e.newSuspension(store.Pending, "worker")
-	e.mu.Unlock()
+	e.Unlock()
 	s.suspend(e, &write{suspension: p, givesBack: true})
 }

@@ -82,7 +82,7 @@ func (e *execution) needLocked() (need int) {
 // endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was cancelled and
 // has not noticed yet.
 func (e *execution) endsSoonLocked() bool {
-	soon := e.env.now().Add(memoryWait)
+	soon := e.now().Add(memoryWait)
 	return slices.ContainsFunc(e.waits, func(w *wait) bool {
 		return w.inMemory || w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
 	})

@@ -27,18 +27,18 @@ func (e *execution) execute(h Handler) {
 
 // newRoot returns the run's own branch.
 func (e *execution) newRoot(ctx context.Context) *Branch {
-	return &Branch{e: e, ctx: ctx, cancel: e.cancel, now: e.run.StartedAt, result: &branchResult{}}
+	return &Branch{e: e, ctx: ctx, cancel: e.cancel, now: e.StartedAt, result: &branchResult{}}
 }
 
 // call calls the workflow function on this goroutine. Contexts of steps descend from ctx.
 func (e *execution) call(h Handler, ctx context.Context) {
 	b := e.newRoot(ctx)
-	if !e.run.DeadlineAt.IsZero() && e.mode.cancels() {
+	if !e.DeadlineAt.IsZero() && e.mode.cancels() {
 		e.setDeadline()
 	}
 	var output []byte
 	e.guard(b, func() (err error) {
-		output, err = h(b, e.run.Input)
+		output, err = h(b, e.Input)
 		return err
 	}, func() { e.output = output })
 }
@@ -55,16 +55,16 @@ func (e *execution) mayBegin() bool {
 
 // setDeadline sets the timer of the run's deadline.
 func (e *execution) setDeadline() {
-	e.mu.Lock()
-	e.deadline = time.AfterFunc(e.run.DeadlineAt.Sub(e.env.now()), e.timeOver)
-	e.mu.Unlock()
+	e.Lock()
+	e.deadline = time.AfterFunc(e.DeadlineAt.Sub(e.now()), e.timeOver)
+	e.Unlock()
 	e.resetDeadline() // setClock may have run meanwhile, and did not find the timer
 }
 
 // timeOver fails the run at its deadline. If the estimate of the database's clock was corrected backwards since the
 // timer was set, it sets the timer again.
 func (e *execution) timeOver() {
-	if e.env.now().Before(e.run.DeadlineAt) {
+	if e.now().Before(e.DeadlineAt) {
 		e.resetDeadline()
 		return
 	}
@@ -73,10 +73,10 @@ func (e *execution) timeOver() {
 
 // resetDeadline sets the timer again, by the present estimate of the database's clock.
 func (e *execution) resetDeadline() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.deadline != nil && e.reason == underWay {
-		e.deadline.Reset(e.run.DeadlineAt.Sub(e.env.now()))
+		e.deadline.Reset(e.DeadlineAt.Sub(e.now()))
 	}
 }
 
@@ -102,8 +102,8 @@ func (b *Branch) init() {
 	b.goid.Store(goroutine.ID())
 	b.own = b.e.own[b.prefix]
 	b.live.Store(b.own == 0 && !b.closed)
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
+	b.e.Lock()
+	defer b.e.Unlock()
 	b.place = len(b.e.guarded)
 	b.e.guarded = append(b.e.guarded, b)
 }
@@ -124,12 +124,12 @@ func (b *Branch) leaveGuardLocked() {
 func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func()) {
 	b.goid.Store(0)
 	b.cancelBelow(err)
-	e.mu.Lock()
+	e.Lock()
 	b.leaveGuardLocked()
 	e.live--
 	last := e.live == 0
 	if e.reason != underWay {
-		e.mu.Unlock()
+		e.Unlock()
 		if panicked {
 			e.log().Warn("kagzi: a deferred function of a workflow panicked after its run had stopped", "error",
 				failure.Text(err))
@@ -141,7 +141,7 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	}
 	if b.discarded {
 		e.discardLocked(last)
-		e.mu.Unlock()
+		e.Unlock()
 		if last {
 			e.settle()
 		}
@@ -170,7 +170,7 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	} else if e.busy == 0 {
 		e.trySuspendLocked()
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	if last {
 		e.settle()
 	}
@@ -185,9 +185,9 @@ func (b *Branch) cancelBelow(err error) {
 	if err != nil && b.parent != nil && !b.isOver() {
 		r = b.newFailure(err)
 	}
-	e.mu.Lock()
+	e.Lock()
 	if e.reason != underWay || b.discarded {
-		e.mu.Unlock()
+		e.Unlock()
 		return
 	}
 	b.result.asked = b.result.asked || b.ctx.Err() != nil // cancelled by its caller, who no longer waits
@@ -198,7 +198,7 @@ func (b *Branch) cancelBelow(err error) {
 	if err != nil && e.mode.cancels() && !b.closed {
 		b.cancel(errBranchCancelled)
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	if b.hasEnded() {
 		e.cancelChildrenBelow(b, b)
 	}
@@ -217,16 +217,16 @@ func (e *execution) discardLocked(last bool) {
 // newFailure prepares the record of the branch's failure. The output lists the IDs of the failures in err's chain.
 func (b *Branch) newFailure(err error) *store.Record {
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
-	class := b.e.env.errors.Classify(err)
+	class := b.e.errors.Classify(err)
 	r.ErrorKind, r.Error, r.Permanent = string(class.Kind), failure.Text(err), class.Permanent
 	var failed []*branchResult // a copy: methods of err must not be called under the mutex
-	b.e.mu.Lock()
+	b.e.Lock()
 	for _, other := range b.e.branches {
 		if other.err != nil {
 			failed = append(failed, &branchResult{name: other.name, err: other.err})
 		}
 	}
-	b.e.mu.Unlock()
+	b.e.Unlock()
 	ids := map[string]bool{}
 	b.e.addChain(ids, err, failed)
 	r.Output, _ = json.Marshal(slices.Sorted(maps.Keys(ids))) // strings
@@ -245,7 +245,7 @@ func (b *Branch) failLocked(r *store.Record) {
 		return
 	}
 	r.EndedAt = b.now
-	if now := b.e.env.now(); now.After(b.now) { // a fork compares this time
+	if now := b.e.now(); now.After(b.now) { // a fork compares this time
 		r.EndedAt = now
 	}
 	for _, other := range b.e.branches { // branches below it may end later than the estimate of the clock, which lags
@@ -263,14 +263,14 @@ func (b *Branch) failLocked(r *store.Record) {
 // outcome returns the error of the execution: of the function, else of a failed branch that nobody asked for, else of a
 // wrong call.
 func (e *execution) outcome() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.err != nil {
 		return e.err
 	}
 	for _, r := range e.branches {
 		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.belowEndedBranch() {
-			return e.env.errors.Branch(BranchFailure{Name: r.name, Err: r.err})
+			return e.errors.Branch(BranchFailure{Name: r.name, Err: r.err})
 		}
 	}
 	return e.misused

@@ -35,14 +35,17 @@ const (
 
 // An execution is one claimed run in this process: its history, its branches and their waits. See docs/architecture.md,
 // The life of a run.
+//
+// The mutex guards what changes while the execution is under way. It is locked before the session's mutex.
 type execution struct {
-	env      *environment
+	sync.Mutex
+	*environment
+	*store.ClaimedRun // The loader sets its Input before the execution begins. CancelRequested and Recoveries may change.
+
 	host     host
 	mode     mode     // set before the execution begins, and never again
 	verifier verifier // in mode verify; nil in mode live
 
-	// the loader sets its Input before the execution begins; CancelRequested and Recoveries may change
-	run     *store.ClaimedRun
 	queue   *queue // of the session; nil in mode verify
 	runID   string
 	attempt int               // of the run, from 1
@@ -60,7 +63,7 @@ type execution struct {
 	cancel       context.CancelCauseFunc
 	done         chan struct{} // closed by stopLocked when it sets reason
 
-	mu sync.Mutex // of all that follows. It is locked before the session's mutex.
+	// The mutex guards all that follows.
 
 	// How it stops.
 	// underWay until stopLocked sets it, once. A refused write may change it to stopFailed: see refuseLocked.
@@ -163,7 +166,7 @@ const (
 // wake-ups that the claim has seen.
 func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *execution {
 	e := &execution{
-		env: env, host: h, run: run, runID: run.RunID.String(), attempt: run.Attempts + 1,
+		environment: env, ClaimedRun: run, host: h, runID: run.RunID.String(), attempt: run.Attempts + 1,
 		done: make(chan struct{}), live: 1, busy: 1, activeChildren: map[uuid.UUID]bool{}, term: run.Term,
 	}
 	if loads {
@@ -218,15 +221,15 @@ func (e *execution) log() *slog.Logger {
 	if !e.mode.writes() {
 		return slog.New(slog.DiscardHandler)
 	}
-	log := e.env.log
+	log := e.environment.log
 	if e.interception != nil {
 		log = slog.New(executionHandler{log.Handler(), e.interception})
 	}
-	return log.With("workflow", e.run.Type, "run", e.runID, "run_attempt", e.attempt)
+	return log.With("workflow", e.Type, "run", e.runID, "run_attempt", e.attempt)
 }
 
 func (e *execution) held() store.HeldRun {
-	return store.HeldRun{RunID: e.run.RunID, Lease: e.run.Lease}
+	return store.HeldRun{RunID: e.RunID, Lease: e.Lease}
 }
 
 func (e *execution) stopped() bool {
@@ -245,7 +248,7 @@ func (e *execution) exitIfStopped() {
 }
 
 func (e *execution) lost() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	return e.reason == stopLost || e.superseded
 }

@@ -11,8 +11,8 @@ type knownFailure struct {
 
 // fails notes that the branch is given the failure recorded under id.
 func (b *Branch) fails(id string) *knownFailure {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
+	b.e.Lock()
+	defer b.e.Unlock()
 	return b.failsLocked(id)
 }
 

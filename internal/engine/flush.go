@@ -152,11 +152,11 @@ func (s *Session) requeueFailed(e *execution, err error) {
 	} else {
 		s.databaseTroubleWith(flushingAlone, err)
 	}
-	e.mu.Lock()
+	e.Lock()
 	failures := e.outbox.failures
 	e.outbox.failures++
 	e.outbox.apart = true
-	e.mu.Unlock()
+	e.Unlock()
 	s.requeue(e, outage.Backoff(failures))
 }
 
@@ -180,7 +180,7 @@ func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 	var settled []*write
 	var unheard bool
 	for _, e := range es {
-		e.mu.Lock()
+		e.Lock()
 		failed := e.outbox.failures > 0
 		settled, unheard = e.outbox.settleLocked(settled[:0])
 		e.outbox.told = e.outbox.told || unheard
@@ -193,7 +193,7 @@ func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 			}
 		}
 		e.stopAfterLocked(worst) // at once: no branch may take the write for written because it left the outbox
-		e.mu.Unlock()
+		e.Unlock()
 		if failed {
 			s.failures.Over(s.logger(s.ID()), flushingAlone)
 		}
@@ -206,8 +206,8 @@ func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 			if o == store.Done && w.finish != nil {
 				ended = append(ended, s.finished(e, w.finish, last)...)
 			}
-			if o == store.Done && w.suspension != nil && s.suspended(e.run.Queue, w.suspension) {
-				due = append(due, store.DueRun{Queue: e.run.Queue, Type: e.run.Type, Version: e.run.Version})
+			if o == store.Done && w.suspension != nil && s.suspended(e.Queue, w.suspension) {
+				due = append(due, store.DueRun{Queue: e.Queue, Type: e.Type, Version: e.Version})
 			}
 			for _, r := range w.records {
 				if r.Outcome == store.Done && r.Kind == store.KindFunction && r.Status != store.Running {
@@ -220,7 +220,7 @@ func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 			}
 			w.settle(o)
 		}
-		if progress && e.run.CrashLoopSuspect() {
+		if progress && e.CrashLoopSuspect() {
 			s.endSuspect(e)
 		}
 		if unheard {
@@ -254,13 +254,13 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 	}
 	if told := s.cfg.Hints.OnEnd; told != nil {
 		told(store.EndedRun{
-			RunID: f.RunID, Queue: e.run.Queue, Type: e.run.Type, Version: e.run.Version,
+			RunID: f.RunID, Queue: e.Queue, Type: e.Type, Version: e.Version,
 			Status: f.Status, Kind: f.ErrorKind, Age: e.age(),
 		})
 	}
 	if f.Status != store.Cancelled { // only the table has the reason of the cancel
 		s.cfg.Hints.Deliver(store.Ended{
-			RunID: f.RunID, Type: e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind,
+			RunID: f.RunID, Type: e.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind,
 			Error: f.Error,
 		}, last)
 	}
@@ -316,29 +316,29 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 // do without that write. If it cannot, the write is the end of the run and has nothing of the application in it: it is
 // tried again.
 func (s *Session) refused(e *execution, err error) (done bool) {
-	e.mu.Lock()
+	e.Lock()
 	w := e.outbox.writes[0]
 	switch {
 	case w.progress != nil: // the rest may be written without it
 		w.progress = nil
-		e.mu.Unlock()
+		e.Unlock()
 		e.log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
 		s.requeue(e, 0)
 		return true
 	case w.aside != nil: // perhaps because of their reasons; without its mark, a message is only found unread again
 		e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
-		e.mu.Unlock()
+		e.Unlock()
 		e.log().Error("kagzi: the database refuses to note that messages do not decode", "error", err)
 		s.requeue(e, 0)
 		return true
 	case w.failsRun() && (w.bare || w.finish.Status == store.Cancelled):
-		e.mu.Unlock()
+		e.Unlock()
 		return false
 	case w.failsRun():
 		own := w.finish.Error
 		w.bare = true
 		w.finish.ErrorKind, w.finish.Error, w.finish.Forget = string(kind.Database), bareFailure(err), nil
-		e.mu.Unlock()
+		e.Unlock()
 		e.log().Error("kagzi: the database refuses the text of a run's failure", "failure", text.OneLine(own),
 			"error", err)
 		s.requeue(e, 0)
@@ -349,7 +349,7 @@ func (s *Session) refused(e *execution, err error) (done bool) {
 		cause = fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)
 	}
 	dropped, ends := e.refuseLocked(failure.Of(kind.Database, cause))
-	e.mu.Unlock()
+	e.Unlock()
 	e.log().Error("kagzi: the database refuses a write of a run, which fails: nothing that follows is written",
 		"error", cause)
 	for _, w := range dropped { // the execution has stopped: no branch takes them for written

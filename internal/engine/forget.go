@@ -18,9 +18,9 @@ import (
 // stand. Otherwise the next attempt would take another path than the recorded one. See docs/architecture.md, Steps.
 func (e *execution) forgets(err error) []string {
 	ids := map[string]bool{}
-	e.mu.Lock()
+	e.Lock()
 	failures, branches := e.failures, e.branches
-	e.mu.Unlock()
+	e.Unlock()
 	for _, f := range failures {
 		if !f.stands() {
 			ids[f.id] = true
@@ -42,7 +42,7 @@ func (e *execution) forgets(err error) []string {
 func (e *execution) addChain(ids map[string]bool, err error, branches []*branchResult) {
 	defer func() { _ = recover() }() // a method of a user's error
 	for err := range chain(err) {
-		id, others := e.env.errors.About(err)
+		id, others := e.errors.About(err)
 		ids[id] = true
 		for _, other := range others {
 			e.addChain(ids, other, branches)

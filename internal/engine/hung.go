@@ -104,12 +104,12 @@ func (s *Session) branches() (all []*Branch) {
 	s.mu.Unlock()
 	var ended []*execution
 	for _, e := range executions {
-		e.mu.Lock()
+		e.Lock()
 		all = append(all, e.guarded...)
 		if e.live == 0 {
 			ended = append(ended, e)
 		}
-		e.mu.Unlock()
+		e.Unlock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +130,8 @@ func (s *Session) abandonLocked(e *execution) {
 
 // whenStopped returns when the execution stopped, zero if it is under way, and whether it was given up.
 func (e *execution) whenStopped() (at time.Time, abandoned bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	return e.stoppedAt, e.abandoned
 }
 
@@ -163,8 +163,8 @@ func (b *Branch) suspicion(now, stopped time.Time) (s sighting, suspicious bool)
 func (b *Branch) hungCode(s *sighting, now time.Time) *store.HungCode {
 	e := b.e
 	h := &store.HungCode{
-		RunID: e.run.RunID, Lease: e.run.Lease, Workflow: e.run.Type,
-		Since: e.env.now().Add(s.begun.Sub(now)).UTC(),
+		RunID: e.RunID, Lease: e.Lease, Workflow: e.Type,
+		Since: e.now().Add(s.begun.Sub(now)).UTC(),
 	}
 	if s.attempt.ctx == nil {
 		h.Branch = b.result.name
@@ -266,7 +266,7 @@ func goneOn(now time.Time, s *sighting) string {
 
 // hungLog returns the logger for lines about the code of s.
 func (b *Branch) hungLog(s *sighting) *slog.Logger {
-	log := b.e.log().With("worker", b.e.env.ID())
+	log := b.e.log().With("worker", b.e.environment.ID())
 	switch {
 	case s.attempt.ctx != nil:
 		return log.With("step", s.attempt.id, "attempt", s.attempt.number)

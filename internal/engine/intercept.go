@@ -21,9 +21,9 @@ func (e *execution) intercept(h Handler) {
 		e.intercepted(err)
 	}()
 	x := e.interception
-	this := InterceptedRun{ClaimedRun: e.run, Decoded: e.headers, Waited: e.waited()}
+	this := InterceptedRun{ClaimedRun: e.ClaimedRun, Decoded: e.headers, Waited: e.waited()}
 	this.Age = e.age() // after Waited, which is not more
-	err = e.env.intercepts.Execute(e.env.background, this, func(ctx context.Context) error {
+	err = e.intercepts.Execute(e.background, this, func(ctx context.Context) error {
 		switch x.enter() {
 		case enteredBefore:
 			return ErrNextAgain
@@ -38,14 +38,14 @@ func (e *execution) intercept(h Handler) {
 }
 
 // age returns how long ago the run was started.
-func (e *execution) age() time.Duration { return max(0, e.env.now().Sub(e.run.CreatedAt)) }
+func (e *execution) age() time.Duration { return max(0, e.now().Sub(e.CreatedAt)) }
 
 // waited returns how long the run was due before its execution, zero if that is not known.
 func (e *execution) waited() time.Duration {
-	if e.run.DueAt.IsZero() {
+	if e.DueAt.IsZero() {
 		return 0
 	}
-	return max(0, e.env.now().Sub(e.run.DueAt))
+	return max(0, e.now().Sub(e.DueAt))
 }
 
 // intercepted is called when the interceptors have returned err.
@@ -72,9 +72,9 @@ func (e *execution) judge(err error) {
 	}
 	if e.reasonOf() == stopReturned {
 		if e.outcome() == nil {
-			e.mu.Lock()
+			e.Lock()
 			e.err = err
-			e.mu.Unlock()
+			e.Unlock()
 		}
 		return
 	}
@@ -85,16 +85,16 @@ func (e *execution) judge(err error) {
 }
 
 func (e *execution) reasonOf() stopReason {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	return e.reason
 }
 
 // end returns how the execution has ended: nil if the function has returned its result.
 func (e *execution) end() error {
-	e.mu.Lock()
+	e.Lock()
 	reason, cause, suspension := e.reason, e.failure, e.suspension
-	e.mu.Unlock()
+	e.Unlock()
 	switch reason {
 	case stopReturned:
 		return e.endOfAttempt(e.outcome())
@@ -118,10 +118,10 @@ func (e *execution) end() error {
 
 // endOfAttempt returns err, the failure of an attempt of the run, with ErrRetried if another attempt follows.
 func (e *execution) endOfAttempt(err error) error {
-	if err == nil || e.env.errors.Classify(err).Permanent {
+	if err == nil || e.errors.Classify(err).Permanent {
 		return err
 	}
-	if policy, _ := e.env.policy(e.run.RetryPolicy); !policy.Allows(e.attempt) { // retryPolicy logs an error
+	if policy, _ := e.policy(e.RetryPolicy); !policy.Allows(e.attempt) { // retryPolicy logs an error
 		return err
 	}
 	return &retriedError{err}

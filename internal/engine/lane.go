@@ -52,7 +52,7 @@ func (p *lane) add(e *execution) {
 	case room:
 		p.reading.Add(e)
 	default:
-		e.yield(waitsForHistory, loadPause(max(2, e.run.LoadFailures)), store.HistoryUntried)
+		e.yield(waitsForHistory, loadPause(max(2, e.LoadFailures)), store.HistoryUntried)
 	}
 }
 
@@ -81,10 +81,10 @@ func (l *loader) readAlone(e *execution) {
 
 // readOne reads the history of e, whatever its size, once the memory for large histories has room.
 func (l *loader) readOne(e *execution) error {
-	timeout := min(aloneTimeout<<min(e.run.LoadFailures, 10), l.longest)
+	timeout := min(aloneTimeout<<min(e.LoadFailures, 10), l.longest)
 	var size int64
 	if err := l.slowly(func() (err error) {
-		size, err = l.env.store.LoadSize(l.env.reads, e.run.RunID, timeout)
+		size, err = l.env.store.LoadSize(l.env.reads, e.RunID, timeout)
 		return err
 	}); err != nil {
 		return err
@@ -94,9 +94,9 @@ func (l *loader) readOne(e *execution) error {
 			e.yield(waitsForHistory, loadPause(3), store.HistoryUntried)
 			return nil
 		}
-		e.mu.Lock()
+		e.Lock()
 		e.large = size
-		e.mu.Unlock()
+		e.Unlock()
 	}
 	var loaded store.Loaded
 	var begun time.Time
@@ -120,10 +120,10 @@ func (l *loader) readOne(e *execution) error {
 
 // releaseMemory releases e's share of the memory for large histories.
 func (l *loader) releaseMemory(e *execution) {
-	e.mu.Lock()
+	e.Lock()
 	size := e.large
 	e.large = 0
-	e.mu.Unlock()
+	e.Unlock()
 	l.large.release(size)
 }
 
@@ -131,12 +131,12 @@ func (l *loader) releaseMemory(e *execution) {
 // the run begins; or, if the run was recovered too often, it ends the run. It comes before the read of the history,
 // because that may be what kills the workers.
 func (l *loader) checkSuspect(e *execution) (over bool, err error) {
-	if !e.run.CrashLoopSuspect() {
+	if !e.CrashLoopSuspect() {
 		return false, nil
 	}
 	var found store.CrashLoopEvidence
 	if err := l.slowly(func() (err error) {
-		found, err = l.env.store.CrashLoopEvidence(l.env.reads, e.run.RunID, e.run.RecoveriesSince, aloneTimeout)
+		found, err = l.env.store.CrashLoopEvidence(l.env.reads, e.RunID, e.RecoveriesSince, aloneTimeout)
 		return err
 	}); err != nil {
 		return false, err
@@ -145,10 +145,10 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 		if err := l.env.store.ResetRecoveries(l.env.background, e.held()); err != nil {
 			e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
 		}
-		e.run.Recoveries = 0
+		e.Recoveries = 0
 		return false, nil
 	}
-	if e.run.Recoveries <= maxRecoveries {
+	if e.Recoveries <= maxRecoveries {
 		if err := l.env.store.BeginSuspect(l.env.reads, e.held()); err != nil {
 			l.env.databaseTrouble(err)
 			e.yield("recovery", time.Second, store.HistoryUntried)
@@ -159,13 +159,13 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	why := e.isToEnd()
 	if why == underWay {
 		e.stopUnbegun(stopFailed, failure.Quarantine(kind.CrashLoop, fmt.Errorf("the run was taken over from a dead "+
-			"worker %d times without progress: it may be killing them", e.run.Recoveries)))
+			"worker %d times without progress: it may be killing them", e.Recoveries)))
 		return true, nil
 	}
 	if found.Children {
-		e.mu.Lock()
+		e.Lock()
 		e.activeChildren[uuid.Nil] = true // stands for all of them
-		e.mu.Unlock()
+		e.Unlock()
 	}
 	e.stopUnbegun(why, failure.ErrDeadline)
 	return true, nil

@@ -9,8 +9,8 @@ import (
 
 // setTerm stores the lease's term, unless the answer to a later question came first.
 func (e *execution) setTerm(t store.Term) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if t.Asked.After(e.term.Asked) {
 		e.term = t
 	}
@@ -21,14 +21,14 @@ func (e *execution) notHeld() string {
 	if !e.mode.writes() {
 		return ""
 	}
-	e.mu.Lock()
+	e.Lock()
 	ends := e.term.Ends
-	e.mu.Unlock()
+	e.Unlock()
 	now := time.Now()
 	if past(now, ends) {
 		return "the lease is over"
 	}
-	return e.env.standing.presumedDead(now)
+	return e.standing.presumedDead(now)
 }
 
 // exitUnlessHeld is called before each call of a step's function. It exits the goroutine if the execution has stopped,
@@ -37,8 +37,8 @@ func (e *execution) notHeld() string {
 // ready goroutines run before a timer fires. See docs/architecture.md, Leases and heartbeats.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
-	for e.mode.writes() && e.env.standing.silent(time.Now(), e.run.Term.Asked) {
-		goroutine.Signal(e.env.heartbeats)
+	for e.mode.writes() && e.standing.silent(time.Now(), e.Term.Asked) {
+		goroutine.Signal(e.heartbeats)
 		select {
 		case <-e.done:
 			e.exitIfStopped()

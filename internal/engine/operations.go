@@ -149,9 +149,9 @@ func (b *Branch) behind() bool { return b.ctx.Err() != nil && !b.pastHistory.Loa
 // too.
 func (b *Branch) passHistory() {
 	for ; b != nil && b.pastHistory.CompareAndSwap(false, true); b = b.parent {
-		b.e.mu.Lock()
+		b.e.Lock()
 		b.e.fireLocked(&b.result.past)
-		b.e.mu.Unlock()
+		b.e.Unlock()
 		if b.result.group == nil {
 			return
 		}
@@ -169,9 +169,9 @@ func (b *Branch) goLive() {
 // waiting.
 func (b *Branch) exitUnrecorded() {
 	b.discarded = true
-	b.e.mu.Lock()
+	b.e.Lock()
 	b.e.verifier.unrecordedLocked(b)
-	b.e.mu.Unlock()
+	b.e.Unlock()
 	runtime.Goexit()
 }
 

@@ -124,8 +124,8 @@ func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 // take marks the first writes as taken, as many as fit into a transaction that has the given numbers of writes and
 // bytes already. It returns the transaction's new numbers.
 func (e *execution) take(writes, bytes int) (int, int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	o := &e.outbox
 	for o.taken = 0; o.taken < len(o.writes) && writes < mostWrites; o.taken++ {
 		size := o.writes[o.taken].size()
@@ -139,8 +139,8 @@ func (e *execution) take(writes, bytes int) (int, int) {
 
 // takeFewer leaves the second half of the taken writes to another flush. It returns false if only one write is taken.
 func (e *execution) takeFewer() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.outbox.taken < 2 {
 		return false
 	}
@@ -151,8 +151,8 @@ func (e *execution) takeFewer() bool {
 // addTo adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too: a statement cannot
 // write a row twice.
 func (e *execution) addTo(f *store.Flush) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	first, begun := len(f.Records), false
 	for _, w := range e.outbox.writes[:e.outbox.taken] {
 		f.Records = append(f.Records, w.records...)
@@ -392,7 +392,7 @@ func rank(r *store.Record) (n int) {
 
 // premisesNow is nowLocked with the lock.
 func (e *execution) premisesNow() (all []store.Premise, sent int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	return e.premises.nowLocked()
 }

@@ -5,8 +5,8 @@ import "github.com/kagzi/kagzi/store"
 // setPaused notes whether the run is paused, as its row says. If so, the branches park: each stops where it would begin
 // the next operation. When none is busy any more, the execution is suspended. See docs/architecture.md, Pauses.
 func (e *execution) setPaused(paused bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.paused && !paused {
 		e.fireLocked(&e.unpaused)
 	}
@@ -18,9 +18,9 @@ func (e *execution) setPaused(paused bool) {
 func (b *Branch) park() error {
 	e := b.e
 	for {
-		e.mu.Lock()
+		e.Lock()
 		paused, past := e.paused, e.unpaused.fired
-		e.mu.Unlock()
+		e.Unlock()
 		if !paused {
 			return nil
 		}

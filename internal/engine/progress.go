@@ -15,12 +15,12 @@ func (b *Branch) SetProgress(text string, fraction *float64) {
 	if !b.live.Load() || b.hasLost() || !e.mode.writes() {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.reason != underWay {
 		return
 	}
-	e.progress.said = &store.Progress{RunID: e.run.RunID, Lease: e.run.Lease, Text: text, Fraction: fraction}
+	e.progress.said = &store.Progress{RunID: e.RunID, Lease: e.Lease, Text: text, Fraction: fraction}
 	e.timeWriteLocked(writePause)
 }
 
@@ -40,11 +40,11 @@ func (e *execution) timeWriteLocked(d time.Duration) {
 
 // writeLate enqueues a write of its own for what no other write has taken: the progress, and what became of messages.
 func (e *execution) writeLate() {
-	e.mu.Lock()
+	e.Lock()
 	p, w := &e.progress, &write{}
 	p.timed = false
 	if e.reason != underWay { // the suspension or the end of the run takes it
-		e.mu.Unlock()
+		e.Unlock()
 		return
 	}
 	if p.said != nil {
@@ -60,7 +60,7 @@ func (e *execution) writeLate() {
 	if w.progress != nil || e.hasMessagesLocked() {
 		first = e.enqueueLocked(w)
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	if first {
 		e.host.enqueued(e)
 	}
@@ -76,8 +76,8 @@ func (e *execution) hasMessagesLocked() bool {
 // than READ COMMITTED, and could not record the step if the run's row had changed.
 func (e *execution) holdProgress() (release func()) {
 	add := func(n int) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		e.Lock()
+		defer e.Unlock()
 		e.progress.holds += n
 	}
 	add(1)

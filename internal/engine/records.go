@@ -11,10 +11,10 @@ import (
 func (e *execution) newRecord(id, kind, status string, attempt, first int) *store.Record {
 	return &store.Record{
 		StepRow: store.StepRow{
-			RunID: e.run.RunID, StepID: id, Attempt: attempt, FirstAttempt: first,
+			RunID: e.RunID, StepID: id, Attempt: attempt, FirstAttempt: first,
 			RunAttempt: e.attempt, Status: status, Kind: kind, Position: e.nextPosition(),
 		},
-		Lease: e.run.Lease, Worker: e.env.ID(), Wake: -1,
+		Lease: e.Lease, Worker: e.environment.ID(), Wake: -1,
 	}
 }
 
@@ -44,8 +44,8 @@ func (b *Branch) enqueue(records ...*store.Record) { b.e.enqueue(&write{by: b, r
 
 // deferRecord keeps a record for a later write: see deferredRecord.
 func (b *Branch) deferRecord(r *store.Record) {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
+	b.e.Lock()
+	defer b.e.Unlock()
 	b.deferLocked(r, nil)
 }
 
@@ -65,7 +65,7 @@ func (e *execution) setAsideLocked(g *store.Signal, why error) {
 		return
 	}
 	e.aside = append(e.aside, &store.SetAside{
-		RunID: e.run.RunID, Lease: e.run.Lease, Name: g.Name, Sequence: g.Sequence,
+		RunID: e.RunID, Lease: e.Lease, Name: g.Name, Sequence: g.Sequence,
 		Reason: failure.Text(why),
 	})
 	e.timeWriteLocked(writePause)
@@ -86,9 +86,9 @@ func (b *Branch) writeAll() error {
 // allWritten is writeAll without the exit. It returns false if the execution has stopped or the branch has lost a race.
 func (b *Branch) allWritten() bool {
 	e := b.e
-	e.mu.Lock()
+	e.Lock()
 	nothing := len(e.outbox.writes) == 0 && !e.hasDeferredLocked(b)
-	e.mu.Unlock()
+	e.Unlock()
 	if nothing {
 		return !e.stopped()
 	}
@@ -113,8 +113,8 @@ func newReceipt() any {
 
 // enqueueAndWait enqueues w and waits for its outcome. enqueued is what enqueue returns.
 func (e *execution) enqueueAndWait(w *write) (outcome store.Outcome, enqueued bool) {
-	r := e.env.receipts.Get().(*receipt)
-	defer e.env.receipts.Put(r)
+	r := e.receipts.Get().(*receipt)
+	defer e.receipts.Put(r)
 	w.settled = r.settled
 	if !e.enqueue(w) {
 		return store.Undecided, false
@@ -127,14 +127,14 @@ func (e *execution) enqueueAndWait(w *write) (outcome store.Outcome, enqueued bo
 // false for an end that may not be written any more, because the server has refused a write: then the execution has
 // another end.
 func (e *execution) enqueue(w *write) bool {
-	e.mu.Lock()
+	e.Lock()
 	if !w.ends() && w.by.hasLost() {
-		e.mu.Unlock()
+		e.Unlock()
 		return false
 	}
 	left, dropped := e.admitLocked(w)
 	first := left != nil && e.enqueueLocked(left)
-	e.mu.Unlock()
+	e.Unlock()
 	if first {
 		e.host.enqueued(e)
 	}

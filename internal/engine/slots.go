@@ -65,14 +65,14 @@ func (s *Session) startWaiting() {
 // start gives e, which waited, a slot. It dispatches e once its history is read. It yields crash-loop suspects
 // that have to wait for others: they may kill the process even when their histories are read.
 func (s *Session) start(e *execution) {
-	e.mu.Lock()
+	e.Lock()
 	e.waiting, e.hasSlot = false, true
 	stopped, loading := e.reason != underWay, e.loading
-	e.mu.Unlock()
+	e.Unlock()
 	switch {
 	case stopped:
 		s.release(e)
-	case e.run.CrashLoopSuspect() && !s.beginSuspect(e):
+	case e.CrashLoopSuspect() && !s.beginSuspect(e):
 		e.yield("recovery", time.Second, store.HistoryUntried)
 	case loading:
 		s.loads.add(e)
@@ -83,8 +83,8 @@ func (s *Session) start(e *execution) {
 
 // holdsSlot reports whether the execution holds a slot of the session.
 func (e *execution) holdsSlot() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	return e.hasSlot
 }
 
@@ -97,10 +97,10 @@ func (s *Session) Slots() (all, free, waiting int) {
 
 // release frees the execution's slot, if it has one.
 func (s *Session) release(e *execution) {
-	e.mu.Lock()
+	e.Lock()
 	had := e.hasSlot
 	e.hasSlot = false
-	e.mu.Unlock()
+	e.Unlock()
 	if had {
 		s.freeSlot(e.queue)
 	}
@@ -127,7 +127,7 @@ func (s *Session) freeSlot(q *queue) {
 func (s *Session) giveBack(claimed time.Time) {
 	s.mu.Lock()
 	n := 0
-	for n < len(s.slots.waiting) && !s.slots.waiting[n].run.Term.Asked.After(claimed) {
+	for n < len(s.slots.waiting) && !s.slots.waiting[n].Term.Asked.After(claimed) {
 		s.slots.waiting[n].queue.taken--
 		n++
 	}
@@ -135,13 +135,13 @@ func (s *Session) giveBack(claimed time.Time) {
 	s.slots.waiting = s.slots.waiting[n:]
 	s.mu.Unlock()
 	for _, e := range back {
-		e.mu.Lock()
+		e.Lock()
 		if e.reason == underWay {
 			e.suspension = &write{suspension: e.newSuspension(store.Pending, "worker")}
 			e.live, e.busy = 0, 0
 			e.stopLocked(stopSuspended, nil)
 		}
-		e.mu.Unlock()
+		e.Unlock()
 		e.settle()
 	}
 }

@@ -35,8 +35,8 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 		return nil
 	}
 	b, e := s.b, s.b.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	n, bytes := 1, sizeOf(r)
 	for _, d := range e.deferred {
 		if d.speculative {
@@ -54,7 +54,7 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 	// The estimate of the database's clock lags. So the step begins no earlier than the branch's last event: a fork
 	// compares these times.
 	r.EndedAt = b.now.Add(r.Elapsed)
-	if now := e.env.now(); now.After(r.EndedAt) {
+	if now := e.now(); now.After(r.EndedAt) {
 		r.EndedAt = now
 	}
 	r.EndedAt = r.EndedAt.Truncate(time.Microsecond) // as a replay reads it
@@ -70,9 +70,9 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 // execution has stopped.
 func (b *Branch) awaitSpeculation() error {
 	e := b.e
-	e.mu.Lock()
+	e.Lock()
 	waits := e.speculatesLocked()
-	e.mu.Unlock()
+	e.Unlock()
 	if !waits {
 		e.exitIfStopped()
 		return nil

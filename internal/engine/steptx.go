@@ -47,7 +47,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	}
 	// before the transaction begins: a stricter isolation shows it nothing that is written later
 	builds, sent := e.premisesNow()
-	tx, end, err := e.env.beginTx(b.ctx, s.spec.Isolation)
+	tx, end, err := e.beginTx(b.ctx, s.spec.Isolation)
 	if err != nil {
 		e.exitIfStopped()
 		if b.ctx.Err() != nil {
@@ -83,20 +83,20 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		end(err)
 		return s.recordOutcome(ctx, begun, data, err)
 	}
-	e.env.failpoint("after step", e.run.RunID)
+	e.failpoint("after step", e.RunID)
 	r := s.newRecord(store.Completed)
 	r.Elapsed, r.Output = time.Since(begun), data
 	// The write goes on when ctx ends: otherwise its outcome would be unknown.
 	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
 	defer stop()
-	c, err := e.env.store.RecordIn(write, tx, builds, append(s.registration(), r)...)
+	c, err := e.store.RecordIn(write, tx, builds, append(s.registration(), r)...)
 	if err == nil && !c.Own {
 		end(nil)
 		return s.recordOutcome(ctx, begun, nil, errOtherTx)
 	}
 	if err == nil && c.Written {
 		if err = tx.Commit(write); err == nil {
-			e.env.failpoint("after record", e.run.RunID)
+			e.failpoint("after record", e.RunID)
 			s.committed(&r.StepRow, sent, c.News)
 			return &r.StepRow, nil
 		}
@@ -111,10 +111,10 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 // committed notes that the step's transaction was committed. sent is the number of the last premise when it began.
 func (s *stepCall) committed(row *store.StepRow, sent int64, news bool) {
 	e := s.b.e
-	e.env.tally.steps.Add(1)
-	e.mu.Lock()
+	e.tally.steps.Add(1)
+	e.Lock()
 	e.premises.addLocked(row, store.Witness{}, sent, true)
-	e.mu.Unlock()
+	e.Unlock()
 	if news {
 		e.host.hasNews(e)
 	}
@@ -151,19 +151,19 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 	}
 	for {
 		e.exitIfStopped()
-		row, holds, err := e.env.store.StepResult(e.env.background, e.held(), s.id, s.attempt)
+		row, holds, err := e.store.StepResult(e.background, e.held(), s.id, s.attempt)
 		switch {
 		case err != nil:
-			e.env.databaseTrouble(err)
+			e.databaseTrouble(err)
 			s.retryAfterOutage(err)
 		case !holds:
 			e.stop(stopLost, ErrLeaseLost)
 			runtime.Goexit()
 		case row != nil:
-			e.env.tally.steps.Add(1)
-			e.mu.Lock()
+			e.tally.steps.Add(1)
+			e.Lock()
 			e.premises.addLocked(row, store.Witness{}, 0, false)
-			e.mu.Unlock()
+			e.Unlock()
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended its run
 			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its "+
@@ -195,7 +195,7 @@ func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) boo
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := store.Classify(err)
-	return hit && ctx.Err() == nil && !s.b.e.env.errors.Classify(err).Permanent &&
+	return hit && ctx.Err() == nil && !s.b.e.errors.Classify(err).Permanent &&
 		(class == store.ClassAway || class == store.ClassUnable) &&
 		!store.WasIdle(err) && !madeReadOnly(tx, err) && s.isUncounted()
 }
@@ -228,7 +228,7 @@ func (s *stepCall) isUncounted() bool {
 	}
 	s.uncounted.times++
 	most := uncountedTime
-	if hooks := s.b.e.env.hooks; hooks != nil {
+	if hooks := s.b.e.hooks; hooks != nil {
 		most = cmp.Or(hooks.UncountedTime, most)
 	}
 	return time.Since(s.uncounted.since) < most

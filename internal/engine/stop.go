@@ -17,15 +17,15 @@ import (
 
 // stop stops the execution, unless it has stopped already.
 func (e *execution) stop(reason stopReason, cause error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	e.stopLocked(reason, cause)
 }
 
 // fail stops the execution. The run fails with err, whatever the function returns.
 func (e *execution) fail(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.reason == underWay {
 		e.failure = err
 		e.stopLocked(stopFailed, err)
@@ -35,8 +35,8 @@ func (e *execution) fail(err error) {
 // supersede stops an execution whose run this worker has claimed again. Its remaining writes never share a flush with
 // those of the new execution.
 func (e *execution) supersede() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	e.superseded = true
 	e.stopLocked(stopLost, ErrLeaseLost)
 }
@@ -45,11 +45,11 @@ func (e *execution) supersede() {
 // goroutine. In mode verify it only stops the execution.
 func (e *execution) nondeterministic(step, format string, args ...any) {
 	if !e.mode.writes() {
-		e.mu.Lock()
+		e.Lock()
 		if e.reason == underWay {
 			e.verifier.contradictedLocked(step)
 		}
-		e.mu.Unlock()
+		e.Unlock()
 		e.fail(failure.Of(kind.Nondeterminism, fmt.Errorf(format, args...)))
 		runtime.Goexit()
 	}
@@ -94,10 +94,10 @@ func (e *execution) graceLocked() time.Duration {
 	case !e.registers || failure.IsQuarantine(e.failure):
 		return exitGrace
 	case e.reason == stopCancelling && !e.cancelBy.IsZero():
-		return max(exitGrace, e.cancelBy.Sub(e.env.now()))
+		return max(exitGrace, e.cancelBy.Sub(e.now()))
 	case e.reason == stopCancelling || e.reason == stopFailed:
 		// the lease ends soon after the run's deadline, so a heartbeat must extend it
-		goroutine.Signal(e.env.heartbeats)
+		goroutine.Signal(e.heartbeats)
 		return store.CancelGrace
 	}
 	return exitGrace
@@ -117,10 +117,10 @@ func (e *execution) settle() {
 
 // stopUnbegun stops and settles an execution whose function has not begun.
 func (e *execution) stopUnbegun(reason stopReason, err error) {
-	e.mu.Lock()
+	e.Lock()
 	e.live, e.busy, e.failure, e.begun = 0, 0, err, false
 	e.stopLocked(reason, err)
-	e.mu.Unlock()
+	e.Unlock()
 	e.settle()
 }
 
@@ -128,7 +128,7 @@ func (e *execution) stopUnbegun(reason stopReason, err error) {
 // be read. Neither a cancel nor its deadline makes it due earlier, because no worker could act on them. If its function
 // has begun, the run is yielded when the goroutines are gone.
 func (e *execution) yield(waitingOn string, pause time.Duration, history store.HistoryRead) {
-	e.mu.Lock()
+	e.Lock()
 	begun := e.begun
 	if e.reason == underWay {
 		p := e.newSuspension(store.Pending, waitingOn)
@@ -139,7 +139,7 @@ func (e *execution) yield(waitingOn string, pause time.Duration, history store.H
 		e.live, e.busy = 0, 0
 	}
 	e.stopLocked(stopSuspended, nil)
-	e.mu.Unlock()
+	e.Unlock()
 	if !begun {
 		e.settle()
 	}
@@ -148,8 +148,8 @@ func (e *execution) yield(waitingOn string, pause time.Duration, history store.H
 // cancelRequested stops the execution because of a cancel. deadline is the cancel's: the end waits for the goroutines
 // no longer.
 func (e *execution) cancelRequested(deadline time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.reason == stopCancelling && e.grace != nil && deadline.Before(e.cancelBy) { // another cancel allows less time
 		e.cancelBy = deadline
 		e.grace.Reset(e.graceLocked())
@@ -157,7 +157,7 @@ func (e *execution) cancelRequested(deadline time.Time) {
 	if e.reason != underWay {
 		return
 	}
-	e.run.CancelRequested, e.cancelBy = true, deadline
+	e.CancelRequested, e.cancelBy = true, deadline
 	if !e.waiting && !e.loading { // otherwise dispatch ends it
 		e.stopLocked(stopCancelling, errCancelled)
 	}
@@ -167,9 +167,9 @@ func (e *execution) cancelRequested(deadline time.Time) {
 // returns underWay if neither is so.
 func (e *execution) isToEnd() stopReason {
 	switch {
-	case e.run.CancelRequested:
+	case e.CancelRequested:
 		return stopCancelling
-	case !e.run.DeadlineAt.IsZero() && !e.run.DeadlineAt.After(e.env.now()):
+	case !e.DeadlineAt.IsZero() && !e.DeadlineAt.After(e.now()):
 		return stopFailed
 	}
 	return underWay
@@ -179,11 +179,11 @@ func (e *execution) isToEnd() stopReason {
 // that has not begun is given back as it was before the claim.
 func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
 	p := &store.Suspension{
-		RunID: e.run.RunID, Lease: e.run.Lease, Status: status, WaitingOn: waitingOn,
+		RunID: e.RunID, Lease: e.Lease, Status: status, WaitingOn: waitingOn,
 		Unbegun: !e.begun,
 	}
 	if p.Unbegun {
-		p.WakeAt = e.run.DueAt // its place in the queue
+		p.WakeAt = e.DueAt // its place in the queue
 	}
 	if e.waiting || e.loading {
 		p.History = store.HistoryUntried
@@ -194,8 +194,8 @@ func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
 // stopAfter stops the execution because of the outcome of a write, if that is Lost or Unfounded. It has no effect if
 // the execution has stopped for another reason.
 func (e *execution) stopAfter(o store.Outcome) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	e.stopAfterLocked(o)
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Lease is for tests: see testhook.Branch.
-func (b *Branch) Lease() uuid.UUID { return b.e.run.Lease }
+func (b *Branch) Lease() uuid.UUID { return b.e.Lease }
 
 // Closed is for tests: see testhook.Branch.
 func (b *Branch) Closed() bool { return b.closed }
@@ -52,8 +52,8 @@ func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) tes
 		return testhook.Activity{}
 	}
 	now := s.now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.reason == underWay && e.live > 0 && e.busy == 0 {
 		e.inbox.lastEnd = time.Time{}
 		e.trySuspendLocked()
@@ -73,7 +73,7 @@ func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) tes
 		}
 	}
 	if e.deadline != nil {
-		due(e.run.DeadlineAt)
+		due(e.DeadlineAt)
 	}
 	for _, w := range e.waits {
 		switch {

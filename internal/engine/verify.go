@@ -114,10 +114,10 @@ func endOf(run *store.Run) recordedEnd {
 // diverged returns where the stopped execution differs from its history. The message is empty if it does not.
 func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byte) []byte) (step, message string) {
 	err := e.outcome()
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	if e.reason == stopFailed {
-		if err = e.failure; e.env.errors.Classify(err).Kind == kind.Nondeterminism {
+		if err = e.failure; e.errors.Classify(err).Kind == kind.Nondeterminism {
 			return v.conflict, failure.Text(err)
 		}
 	}
@@ -144,7 +144,7 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 	}
 	got := recordedEnd{status: store.Completed, output: shown(e.output)}
 	if err != nil {
-		got = recordedEnd{status: store.Failed, kind: e.env.errors.Classify(err).Kind, text: failure.Text(err)}
+		got = recordedEnd{status: store.Failed, kind: e.errors.Classify(err).Kind, text: failure.Text(err)}
 	}
 	if got.same(want) {
 		return "", ""

@@ -35,13 +35,13 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 		}
 	}
 	runtime.Gosched() // see suspendLocked
-	e.mu.Lock()
+	e.Lock()
 	if e.reason != underWay {
-		e.mu.Unlock()
+		e.Unlock()
 		runtime.Goexit()
 	}
 	if on != nil && on.fired > past {
-		e.mu.Unlock()
+		e.Unlock()
 		return nil
 	}
 	w.b, w.ctx, w.woken = b, b.ctx, make(chan struct{})
@@ -49,7 +49,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 		w.ctx = e.ctx
 	}
 	if w.ctx.Err() != nil {
-		e.mu.Unlock()
+		e.Unlock()
 		return context.Cause(w.ctx)
 	}
 	e.waits = append(e.waits, w)
@@ -59,14 +59,14 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 	if e.busy--; e.busy == 0 {
 		e.trySuspendLocked()
 	}
-	e.mu.Unlock()
+	e.Unlock()
 
 	for {
 		var due <-chan time.Time
 		var jump <-chan struct{}
 		if !until.IsZero() {
-			jump = e.env.clock.jump()
-			due = time.After(until.Sub(e.env.now()))
+			jump = e.clock.jump()
+			due = time.After(until.Sub(e.now()))
 		}
 		select {
 		case <-e.done:
@@ -75,7 +75,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 			return nil
 		case <-jump:
 		case <-due:
-			if until.After(e.env.now()) { // the estimate of the database's clock was set back meanwhile
+			if until.After(e.now()) { // the estimate of the database's clock was set back meanwhile
 				continue
 			}
 			b.resume(w)
@@ -97,13 +97,13 @@ func (b *Branch) waitAnyway(why string, on *event, past int) {
 // stopped.
 func (b *Branch) resume(w *wait) {
 	e := b.e
-	e.mu.Lock()
+	e.Lock()
 	if e.reason != underWay {
-		e.mu.Unlock()
+		e.Unlock()
 		runtime.Goexit()
 	}
 	e.wakeLocked(w)
-	e.mu.Unlock()
+	e.Unlock()
 }
 
 // trySuspendLocked is called when no branch is busy. It suspends the execution, or stops it for another reason, unless
@@ -182,25 +182,25 @@ func (e *execution) suspendLocked(w *write) {
 func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	e := b.e
 	runtime.Gosched() // see suspendLocked
-	e.mu.Lock()
+	e.Lock()
 	if e.reason != underWay {
-		e.mu.Unlock()
+		e.Unlock()
 		runtime.Goexit()
 	}
 	if e.busy > 1 || b.ctx.Err() != nil || e.parkedLocked() || e.endsSoonLocked() || on != nil && on.fired > past {
-		e.mu.Unlock()
+		e.Unlock()
 		return
 	}
 	e.waits = append(e.waits, w)
 	first, timed := e.earliestLocked()
-	w.until = e.env.now().Add(r.Wake) // for the order of the text: the row has the time by the database's clock
+	w.until = e.now().Add(r.Wake) // for the order of the text: the row has the time by the database's clock
 	p := e.newSuspension(store.Sleeping, e.waitingOnLocked())
 	p.Wake, p.Need, p.Seen = r.Wake, e.needLocked(), e.seen
 	if timed {
 		p.WakeAt = first.until
 	}
 	e.suspendLocked(&write{by: b, records: []*store.Record{r}, suspension: p})
-	e.mu.Unlock()
+	e.Unlock()
 	runtime.Goexit()
 }
 
