@@ -131,7 +131,7 @@ func (b *Branch) FireTime() time.Time { return b.e.FireAt.UTC() }
 // Headers returns the run's headers, nil if it has none. They must not be changed.
 func (b *Branch) Headers() map[string]string { return b.e.headers }
 
-func (b *Branch) Attempt() int { return b.e.attempt }
+func (b *Branch) Attempt() int { return b.e.runAttempt() }
 
 // in UTC: a step may be named after it, and must have the same name in every replay
 func (b *Branch) Now() time.Time { return b.now.UTC() }
@@ -264,10 +264,7 @@ func (b *Branch) close(at time.Time) {
 func (b *Branch) outlived(at time.Time) bool { return b.closed && at.After(b.closedAt) }
 
 // recorded reports whether the history has the step or branch id.
-func (b *Branch) recorded(id string) bool {
-	_, below := b.e.own[id+"/"]
-	return below || b.e.history[id] != nil
-}
+func (b *Branch) recorded(id string) bool { return b.e.hasRecorded(id) }
 
 // owned reports whether the caller is the branch's goroutine, outside of a step's function. Only then may it exit the
 // goroutine.

@@ -46,7 +46,7 @@ func (c *Child) Cancel(b *Branch) error {
 		e.exitIfStopped()
 	}
 	attempt := 1
-	if row := e.history[c.cancelStep()]; row != nil {
+	if row := e.recordOf(c.cancelStep()); row != nil {
 		attempt = row.Attempt + 1
 	}
 	r := e.newRecord(c.cancelStep(), store.KindMarker, store.Completed, attempt, attempt)
@@ -66,7 +66,7 @@ func (c *Child) cancelStep() string { return store.CancelID(c.step) }
 // cancelledBefore returns the record of Cancel that the history has, nil if it has none. A record about another run
 // does not count: an earlier attempt of this run may have started one in the same step.
 func (c *Child) cancelledBefore() *store.StepRow {
-	row := c.by.e.history[c.cancelStep()]
+	row := c.by.e.recordOf(c.cancelStep())
 	if row == nil || string(row.Output) != strconv.Quote(c.id.String()) {
 		return nil
 	}

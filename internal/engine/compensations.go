@@ -85,7 +85,7 @@ func (b *Branch) registrations(id string) *registrations {
 	r := b.registered[id]
 	if r == nil {
 		r = &registrations{}
-		if row := b.e.history[id]; row != nil {
+		if row := b.e.recordOf(id); row != nil {
 			r.attempt, r.hashes = row.Attempt, row.Output
 		}
 		if b.registered == nil {
@@ -101,10 +101,10 @@ func (b *Branch) registrations(id string) *registrations {
 // branch; then it is a pending leftover.
 func (b *Branch) leavesToSource(r *registrations, c *compensation, id string) bool {
 	switch {
-	case b.e.copied == nil:
+	case !b.e.isCopy():
 		return false
 	case b.e.hasCopied(id):
-	case b.recorded(id) || b.reachedCopied >= b.e.copied[b.prefix]:
+	case b.recorded(id) || b.reachedCopied >= b.e.copiedUnder(b.prefix):
 		return false
 	default:
 		b.dropLeftover(c.id)
@@ -132,7 +132,7 @@ func (b *Branch) nextRegistration(r *registrations, id string, c *compensation) 
 		rec.Output, rec.Compensation = append(rec.Output, c.hash...), c.call
 	}
 	b.e.Lock()
-	b.e.registers = true
+	b.e.registerLocked()
 	b.e.Unlock()
 	return rec
 }

@@ -91,7 +91,7 @@ func (e *execution) stopLocked(reason stopReason, cause error) bool {
 // gets the time that its cancel allows: its code may register one until the run ends.
 func (e *execution) graceLocked() time.Duration {
 	switch {
-	case !e.registers || failure.IsQuarantine(e.failure):
+	case !e.registersLocked() || failure.IsQuarantine(e.failure):
 		return exitGrace
 	case e.reason == stopCancelling && !e.cancelBy.IsZero():
 		return max(exitGrace, e.cancelBy.Sub(e.now()))

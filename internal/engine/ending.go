@@ -80,7 +80,7 @@ func (s *Session) finishAttempt(e *execution, reason stopReason, output []byte, 
 	}
 	policy := s.retryPolicy(e)
 	permanent := reason == stopFailed || class.Permanent
-	if permanent || !policy.Allows(e.attempt) {
+	if permanent || !policy.Allows(e.runAttempt()) {
 		f := e.newFinish(store.Failed, class.Kind, message)
 		f.Quarantined = failure.IsQuarantine(err)
 		f.Forget = forget
@@ -88,7 +88,7 @@ func (s *Session) finishAttempt(e *execution, reason stopReason, output []byte, 
 		return
 	}
 	e.log().Warn("kagzi: run failed and is tried again", "kind", class.Kind, "error", text.OneLine(message))
-	pause := policy.Backoff(e.attempt, rand.Float64())
+	pause := policy.Backoff(e.runAttempt(), rand.Float64())
 	pause = max(pause, class.After)
 	sus := e.newSuspension(store.Pending, "retry")
 	sus.Wake, sus.Failed, sus.ErrorKind, sus.Error, sus.Forget = pause, true, string(class.Kind), message, forget

@@ -100,7 +100,7 @@ func (e *execution) guard(b *Branch, f func() error, keep func()) {
 // init prepares the branch on its own goroutine.
 func (b *Branch) init() {
 	b.goid.Store(goroutine.ID())
-	b.own = b.e.own[b.prefix]
+	b.own = b.e.directlyUnder(b.prefix)
 	b.live.Store(b.own == 0 && !b.closed)
 	b.e.Lock()
 	defer b.e.Unlock()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,17 +46,11 @@ type execution struct {
 
 	queue   *queue // of the session; nil in mode verify
 	runID   string
-	attempt int               // of the run, from 1
 	headers map[string]string // of the run; nil if it has none
 
-	// remember sets these before the execution begins. Nobody changes them afterwards.
-	history map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
-	// how many steps and branches of the history are directly under each branch: see ownOf
-	own    map[string]int
-	copied map[string]int // like own, of the steps and branches that a fork has copied; nil if there are none
+	journal
 
 	interception *interception   // nil: there are no interceptors
-	positions    atomic.Int64    // the position of the run's last record
 	ctx          context.Context // step contexts descend from it
 	cancel       context.CancelCauseFunc
 	done         chan struct{} // closed by stopLocked when it sets reason
@@ -111,8 +103,6 @@ type execution struct {
 	// deferred or outbox may have results of repeatable steps. Set by speculate, reset by speculatesLocked.
 	speculated bool
 	premises   premises
-	// the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
-	registers bool
 
 	// Its lease, and news from outside: messages and ends of children.
 	term     store.Term // of the lease, as far as is known
@@ -166,7 +156,8 @@ const (
 // wake-ups that the claim has seen.
 func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *execution {
 	e := &execution{
-		environment: env, ClaimedRun: run, host: h, runID: run.RunID.String(), attempt: run.Attempts + 1,
+		environment: env, ClaimedRun: run, host: h, runID: run.RunID.String(),
+		journal: journal{attempt: run.Attempts + 1},
 		done: make(chan struct{}), live: 1, busy: 1, activeChildren: map[uuid.UUID]bool{}, term: run.Term,
 	}
 	if loads {
@@ -184,38 +175,13 @@ func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *
 
 // remember takes over the history. It is called before the execution begins.
 func (e *execution) remember(history []*store.StepRow) {
-	e.history = historyOf(history)
-	e.own = ownOf(e.history)
-	isCopied := func(r *store.StepRow) bool { return r.RunAttempt == 0 && !e.forgot(r) }
-	if slices.ContainsFunc(history, isCopied) {
-		e.copied = ownOf(historyOf(slices.DeleteFunc(slices.Clone(history), func(r *store.StepRow) bool {
-			return !isCopied(r)
-		})))
-	}
+	e.read(history)
 	for _, row := range history {
-		e.positions.Store(max(e.positions.Load(), row.Position))
-		e.registers = e.registers || row.Kind == store.KindCompensation
 		if row.Kind == store.KindChild && row.Status == store.Running && e.inbox.ends[row.ChildRunID] == nil {
 			e.activeChildren[row.ChildRunID] = true
 		}
 	}
 }
-
-// hasCopied reports whether the run is a fork and has the step or branch id from its source. A failure that it has
-// forgotten does not count: the fork executes that step itself.
-func (e *execution) hasCopied(id string) bool {
-	_, below := e.copied[id+"/"]
-	row := e.history[id]
-	return below || row != nil && row.RunAttempt == 0 && !e.forgot(row)
-}
-
-// forgot reports whether an earlier attempt of the run has forgotten row, which is a failure.
-func (e *execution) forgot(row *store.StepRow) bool {
-	return row.ForgottenBy > 0 && row.ForgottenBy < e.attempt
-}
-
-// nextPosition returns the position of another record in the order of the run's records.
-func (e *execution) nextPosition() int64 { return e.positions.Add(1) }
 
 func (e *execution) log() *slog.Logger {
 	if !e.mode.writes() {
@@ -225,7 +191,7 @@ func (e *execution) log() *slog.Logger {
 	if e.interception != nil {
 		log = slog.New(executionHandler{log.Handler(), e.interception})
 	}
-	return log.With("workflow", e.Type, "run", e.runID, "run_attempt", e.attempt)
+	return log.With("workflow", e.Type, "run", e.runID, "run_attempt", e.runAttempt())
 }
 
 func (e *execution) held() store.HeldRun {

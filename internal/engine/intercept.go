@@ -121,7 +121,7 @@ func (e *execution) endOfAttempt(err error) error {
 	if err == nil || e.errors.Classify(err).Permanent {
 		return err
 	}
-	if policy, _ := e.policy(e.RetryPolicy); !policy.Allows(e.attempt) { // retryPolicy logs an error
+	if policy, _ := e.policy(e.RetryPolicy); !policy.Allows(e.runAttempt()) { // retryPolicy logs an error
 		return err
 	}
 	return &retriedError{err}

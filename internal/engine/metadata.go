@@ -19,7 +19,7 @@ func (b *Branch) SetMetadata(name string, badName error, tags map[string]string,
 	}
 	row := b.lookup(id, store.KindMetadata)
 	if row == nil {
-		c := metadataChange{b.e.positions.Load() + 1, maps.Clone(tags)}
+		c := metadataChange{b.e.lastPosition() + 1, maps.Clone(tags)}
 		if err := check(b.withMetadata(c)); err != nil {
 			return b.Misuse(failure.Wrap(err, "set metadata %q", id))
 		}

@@ -54,7 +54,7 @@ func (b *Branch) enter(name string, badName error) (string, error) {
 	if b.reached < b.own && b.recorded(id) {
 		b.reached++
 	}
-	if b.e.copied != nil && b.e.hasCopied(id) {
+	if b.e.isCopy() && b.e.hasCopied(id) {
 		b.reachedCopied++
 		for i := range b.leftovers {
 			b.leftovers[i].pending = false
@@ -80,11 +80,11 @@ func checkPath(id string) error {
 // lookup returns the record of a step in the history, or nil. A record of another kind quarantines the run: code and
 // history contradict each other.
 func (b *Branch) lookup(id, kind string) *store.StepRow {
-	row := b.e.history[id]
+	row := b.e.recordOf(id)
 	b.lastLookup = historyLookup{id, kind, row != nil}
 	if row == nil {
 		// a group may have no record of its own, but records of its branches
-		known := len(b.e.history) > 0 && b.recorded(id)
+		known := b.recorded(id)
 		if known && kind != store.KindMarker {
 			b.e.nondeterministic(id, "%q was recorded as a branch or group of branches, and the code now uses the "+
 				"name for %s: give the new one another name", id, kindWord(kind))
@@ -210,7 +210,7 @@ func (b *Branch) newBranch(id string) *Branch {
 		closed: b.closed, closedAt: b.closedAt, result: &branchResult{name: id},
 	}
 	child.result.of = child
-	if row := b.e.history[id]; row != nil {
+	if row := b.e.recordOf(id); row != nil {
 		if row.Kind != store.KindBranch {
 			b.e.nondeterministic(id, "%q was recorded as %s, and the code now uses the name for a branch: give the "+
 				"branch another name", id, kindWord(row.Kind))

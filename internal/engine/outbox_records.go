@@ -12,7 +12,7 @@ func (e *execution) newRecord(id, kind, status string, attempt, first int) *stor
 	return &store.Record{
 		StepRow: store.StepRow{
 			RunID: e.RunID, StepID: id, Attempt: attempt, FirstAttempt: first,
-			RunAttempt: e.attempt, Status: status, Kind: kind, Position: e.nextPosition(),
+			RunAttempt: e.runAttempt(), Status: status, Kind: kind, Position: e.nextPosition(),
 		},
 		Lease: e.Lease, Worker: e.environment.ID(), Wake: -1,
 	}

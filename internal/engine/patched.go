@@ -40,7 +40,7 @@ func (b *Branch) Patched(change string, badName error) bool {
 
 // decidePatch returns the recorded answer, or decides and records it.
 func (b *Branch) decidePatch(id string) (answer bool) {
-	if row := b.e.history[id]; row != nil {
+	if row := b.e.recordOf(id); row != nil {
 		if err := json.Unmarshal(row.Output, &answer); err != nil || row.Kind != store.KindMarker {
 			b.e.nondeterministic(id, "the record of Patched %q is unreadable: %s %.60q", id, row.Kind, row.Output)
 		}

@@ -19,7 +19,7 @@ func (b *Branch) asRecorded(err error) error {
 	var ids []string
 	_ = json.Unmarshal(b.row.Output, &ids) // written by newFailure
 	for _, id := range ids {
-		row := b.e.history[id]
+		row := b.e.recordOf(id)
 		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild ||
 			isRefusal(row)) {
 			// the record of a child does not name its workflow
