@@ -296,10 +296,7 @@ func (b *Branch) noteMisuse(err error) {
 	}
 	e := b.e
 	e.Lock()
-	first := e.misused == nil
-	if first {
-		e.misused = err
-	}
+	first := e.misuseLocked(err)
 	e.Unlock()
 	if first {
 		e.log().Warn("kagzi: a call in a workflow is wrong", "error", text.OneLine(err.Error()))

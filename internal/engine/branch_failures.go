@@ -1,14 +1,5 @@
 package engine
 
-import "sync/atomic"
-
-// A knownFailure is a recorded failure that a branch was given. See docs/architecture.md, Steps.
-type knownFailure struct {
-	id       string      // of its record
-	by       *Branch     // the branch that was given it
-	followed atomic.Bool // a branch that knew of it has begun something after it. Set by follow, for good.
-}
-
 // fails notes that the branch is given the failure recorded under id.
 func (b *Branch) fails(id string) *knownFailure {
 	b.e.Lock()
@@ -18,7 +9,7 @@ func (b *Branch) fails(id string) *knownFailure {
 
 func (b *Branch) failsLocked(id string) *knownFailure {
 	f := &knownFailure{id: id, by: b}
-	b.e.failures = append(b.e.failures, f)
+	b.e.giveFailureLocked(f)
 	b.unfollowed = append(b.unfollowed, f)
 	return f
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -77,16 +76,8 @@ func (c *Child) cancelledBefore() *store.StepRow {
 // them. It first writes, for by, the records of how the branches ended. If the process dies meanwhile, the next
 // execution cancels the children.
 func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
-	var ids []uuid.UUID
 	e.Lock()
-	for _, c := range e.children {
-		active := c.row.Status == store.Running && e.inbox.ends[c.id] == nil && e.inbox.endings[c.id] == nil &&
-			!c.stopped && !c.detached
-		if active && slices.ContainsFunc(branches, c.by.under) {
-			ids = append(ids, c.id)
-			c.stopped = true
-		}
-	}
+	ids := e.stopBelowLocked(branches)
 	e.Unlock()
 	if by.hasLost() { // a loser enqueues nothing any more: the run's own branch does
 		by = by.root()

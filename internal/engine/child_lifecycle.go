@@ -81,10 +81,10 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	c.row = &row
 	e.Lock()
 	if !run.Detached {
-		e.activeChildren[c.id] = true
+		e.expectLocked(c.id)
 	}
 	c.detached = run.Detached
-	e.children = append(e.children, c)
+	e.meetLocked(c)
 	e.Unlock()
 	if run.ExternalID == "" {
 		b.enqueue(r) // nobody waits: every later write stays behind it, also the end of the run
@@ -120,9 +120,9 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 	}
 	e.Lock()
 	c.detached = detached
-	e.children = append(e.children, c)
+	e.meetLocked(c)
 	if c.detached {
-		delete(e.activeChildren, c.id)
+		e.forgetLocked(c.id)
 	}
 	e.Unlock()
 	if c.detached {
@@ -137,9 +137,9 @@ func (c *Child) keep(row *store.StepRow) bool {
 	e := c.by.e
 	e.Lock()
 	defer e.Unlock()
-	end := e.inbox.ends[c.id]
-	if end == nil && e.inbox.endings[c.id] != nil { // it can no longer complete
-		ending := *e.inbox.endings[c.id]
+	end, soon := e.endOfLocked(c.id)
+	if end == nil && soon != nil { // it can no longer complete
+		ending := *soon
 		ending.Status, ending.ErrorKind, ending.Error = store.Cancelled, string(kind.Cancelled), "run was cancelled"
 		end = &ending
 	}
@@ -161,7 +161,7 @@ func (c *Child) keep(row *store.StepRow) bool {
 func (c *Child) conflict(attempt int, id string) error {
 	e := c.by.e
 	e.Lock()
-	delete(e.activeChildren, c.id)
+	e.forgetLocked(c.id)
 	e.Unlock()
 	err := failure.Explain(fmt.Sprintf("the ID %q is an active run's: a child needs one that is free", id),
 		store.ErrIDConflict)
@@ -278,7 +278,7 @@ func (c *Child) readEnd(b *Branch) (*store.StepRow, *event, error) {
 		defer e.Unlock()
 		return c.row, nil, nil
 	}
-	end := e.inbox.ends[c.id]
+	end, _ := e.endOfLocked(c.id)
 	if end == nil {
 		defer e.Unlock()
 		return nil, e.arrivalLocked(c.id.String()), nil
@@ -358,9 +358,11 @@ func (b *Branch) awaitAll(children []*Child) error {
 	})
 	for {
 		e.Lock()
-		past := e.anyEnd.fired
+		on := e.anyEndLocked()
+		past := on.fired
 		left = slices.DeleteFunc(left, func(c *Child) bool {
-			return c.row.Status != store.Running || e.inbox.ends[c.id] != nil
+			end, _ := e.endOfLocked(c.id)
+			return c.row.Status != store.Running || end != nil
 		})
 		e.Unlock()
 		if len(left) == 0 {
@@ -370,7 +372,7 @@ func (b *Branch) awaitAll(children []*Child) error {
 		if len(left) > 1 {
 			why += fmt.Sprintf(" and %d more", len(left)-1)
 		}
-		if err := b.waitFor(&wait{why: why, need: len(left), child: true}, &e.anyEnd, past); err != nil {
+		if err := b.waitFor(&wait{why: why, need: len(left), child: true}, on, past); err != nil {
 			return err
 		}
 	}

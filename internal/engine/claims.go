@@ -386,7 +386,7 @@ func (s *Session) begin(q *queue, worker uuid.UUID, runs []*store.ClaimedRun) {
 func (s *Session) adopt(q *queue, worker uuid.UUID, r *store.ClaimedRun) *execution {
 	loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
 	e := newExecution(s.environment, s, r, loads)
-	e.queue, e.waiting, e.loading = q, true, loads
+	e.hold(q, loads)
 	s.mu.Lock()
 	old := s.executing[r.RunID]
 	s.executing[r.RunID] = e
@@ -416,14 +416,12 @@ func (s *Session) adopt(q *queue, worker uuid.UUID, r *store.ClaimedRun) *execut
 // dispatch executes e, or ends it if there is a reason not to execute it.
 func (s *Session) dispatch(e *execution) {
 	h := s.cfg.Handlers[e.Type][e.Version]
-	e.Lock()
 	why := e.isToEnd()
-	e.Unlock()
 	s.mu.Lock()
 	if !e.CrashLoopSuspect() { // it may have been taken for one, and has made progress
 		s.endSuspectLocked(e)
 	}
-	fenced, left := s.fenced, !e.queue.active()
+	fenced, left := s.fenced, !e.heldFrom().active()
 	s.mu.Unlock()
 	switch {
 	case fenced:
@@ -435,10 +433,7 @@ func (s *Session) dispatch(e *execution) {
 	case h == nil:
 		e.stopUnbegun(stopShutdown, ErrShutdown) // the claim asks only for versions with a handler
 	default:
-		e.Lock()
-		e.begun = true
-		e.Unlock()
-		go e.execute(h)
+		e.begin(h)
 	}
 }
 

@@ -51,7 +51,7 @@ func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
 	f.result = child.result
 	child.parent.started = true
 	e.Lock()
-	if e.reason != underWay {
+	if !e.underWayLocked() {
 		e.Unlock()
 		runtime.Goexit()
 	}

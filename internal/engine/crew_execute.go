@@ -6,7 +6,6 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
@@ -21,13 +20,21 @@ func (e *execution) execute(h Handler) {
 	case e.interception != nil:
 		e.intercept(h)
 	default:
-		e.call(h, e.ctx)
+		e.call(h, e.context())
 	}
+}
+
+// begin lets the workflow function begin, on a goroutine of its own.
+func (e *execution) begin(h Handler) {
+	e.Lock()
+	e.begun = true
+	e.Unlock()
+	go e.execute(h)
 }
 
 // newRoot returns the run's own branch.
 func (e *execution) newRoot(ctx context.Context) *Branch {
-	return &Branch{e: e, ctx: ctx, cancel: e.cancel, now: e.StartedAt, result: &branchResult{}}
+	return &Branch{e: e, ctx: ctx, cancel: e.stopContext, now: e.StartedAt, result: &branchResult{}}
 }
 
 // call calls the workflow function on this goroutine. Contexts of steps descend from ctx.
@@ -51,33 +58,6 @@ func (e *execution) mayBegin() bool {
 		e.stopUnbegun(stopShutdown, ErrLeaseLost)
 	}
 	return why == ""
-}
-
-// setDeadline sets the timer of the run's deadline.
-func (e *execution) setDeadline() {
-	e.Lock()
-	e.deadline = time.AfterFunc(e.DeadlineAt.Sub(e.now()), e.timeOver)
-	e.Unlock()
-	e.resetDeadline() // setClock may have run meanwhile, and did not find the timer
-}
-
-// timeOver fails the run at its deadline. If the estimate of the database's clock was corrected backwards since the
-// timer was set, it sets the timer again.
-func (e *execution) timeOver() {
-	if e.now().Before(e.DeadlineAt) {
-		e.resetDeadline()
-		return
-	}
-	e.fail(failure.ErrDeadline)
-}
-
-// resetDeadline sets the timer again, by the present estimate of the database's clock.
-func (e *execution) resetDeadline() {
-	e.Lock()
-	defer e.Unlock()
-	if e.deadline != nil && e.reason == underWay {
-		e.deadline.Reset(e.DeadlineAt.Sub(e.now()))
-	}
 }
 
 // guard calls f as the body of b and settles b, whether f returns, panics or exits. keep is called with the mutex held
@@ -128,7 +108,7 @@ func (e *execution) settleBranch(b *Branch, err error, panicked bool, keep func(
 	b.leaveGuardLocked()
 	e.live--
 	last := e.live == 0
-	if e.reason != underWay {
+	if !e.underWayLocked() {
 		e.Unlock()
 		if panicked {
 			e.log().Warn("kagzi: a deferred function of a workflow panicked after its run had stopped", "error",
@@ -186,7 +166,7 @@ func (b *Branch) cancelBelow(err error) {
 		r = b.newFailure(err)
 	}
 	e.Lock()
-	if e.reason != underWay || b.discarded {
+	if !e.underWayLocked() || b.discarded {
 		e.Unlock()
 		return
 	}
@@ -258,6 +238,13 @@ func (b *Branch) failLocked(r *store.Record) {
 		by = b
 	}
 	by.deferLocked(r, nil)
+}
+
+// result returns the output of the function.
+func (e *execution) result() []byte {
+	e.Lock()
+	defer e.Unlock()
+	return e.output
 }
 
 // outcome returns the error of the execution: of the function, else of a failed branch that nobody asked for, else of a

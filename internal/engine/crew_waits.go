@@ -36,7 +36,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 	}
 	runtime.Gosched() // see suspendLocked
 	e.Lock()
-	if e.reason != underWay {
+	if !e.underWayLocked() {
 		e.Unlock()
 		runtime.Goexit()
 	}
@@ -46,7 +46,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 	}
 	w.b, w.ctx, w.woken = b, b.ctx, make(chan struct{})
 	if w.anyway {
-		w.ctx = e.ctx
+		w.ctx = e.context()
 	}
 	if w.ctx.Err() != nil {
 		e.Unlock()
@@ -69,7 +69,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 			due = time.After(until.Sub(e.now()))
 		}
 		select {
-		case <-e.done:
+		case <-e.whenDone():
 			runtime.Goexit()
 		case <-w.woken:
 			return nil
@@ -98,12 +98,21 @@ func (b *Branch) waitAnyway(why string, on *event, past int) {
 func (b *Branch) resume(w *wait) {
 	e := b.e
 	e.Lock()
-	if e.reason != underWay {
+	if !e.underWayLocked() {
 		e.Unlock()
 		runtime.Goexit()
 	}
 	e.wakeLocked(w)
 	e.Unlock()
+}
+
+// trySuspend suspends the execution if it may: a time has passed for which it was to stay in memory.
+func (e *execution) trySuspend() {
+	e.Lock()
+	defer e.Unlock()
+	if e.underWayLocked() && e.busy == 0 {
+		e.trySuspendLocked()
+	}
 }
 
 // trySuspendLocked is called when no branch is busy. It suspends the execution, or stops it for another reason, unless
@@ -126,13 +135,12 @@ func (e *execution) trySuspendLocked() {
 	first, timed := e.earliestLocked()
 	need := e.needLocked()
 	if !timed && need == 0 {
-		e.failure = failure.Quarantine(kind.Nondeterminism, errors.New("every branch of the run waits for another: "+
-			"the run cannot go on"))
-		e.stopLocked(stopFailed, e.failure)
+		e.failLocked(failure.Quarantine(kind.Nondeterminism, errors.New("every branch of the run waits for another: "+
+			"the run cannot go on")))
 		return
 	}
 	p := e.newSuspension(store.Sleeping, e.waitingOnLocked())
-	p.Wake, p.Need, p.Seen = -1, need, e.seen
+	p.Wake, p.Need, p.Seen = -1, need, e.seenLocked()
 	if timed {
 		p.WakeAt = first.until
 	}
@@ -168,11 +176,10 @@ func (e *execution) cancelClosedLocked() (any bool) {
 // be about to make such a call.
 func (e *execution) suspendLocked(w *write) {
 	if errors.Is(e.misused, ErrForeignGoroutine) {
-		e.failure = e.misused
-		e.stopLocked(stopFailed, e.failure)
+		e.failLocked(e.misused)
 		return
 	}
-	e.suspension = w
+	e.suspendWithLocked(w)
 	e.stopLocked(stopSuspended, nil)
 }
 
@@ -183,7 +190,7 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	e := b.e
 	runtime.Gosched() // see suspendLocked
 	e.Lock()
-	if e.reason != underWay {
+	if !e.underWayLocked() {
 		e.Unlock()
 		runtime.Goexit()
 	}
@@ -195,7 +202,7 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	first, timed := e.earliestLocked()
 	w.until = e.now().Add(r.Wake) // for the order of the text: the row has the time by the database's clock
 	p := e.newSuspension(store.Sleeping, e.waitingOnLocked())
-	p.Wake, p.Need, p.Seen = r.Wake, e.needLocked(), e.seen
+	p.Wake, p.Need, p.Seen = r.Wake, e.needLocked(), e.seenLocked()
 	if timed {
 		p.WakeAt = first.until
 	}
@@ -208,6 +215,15 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 // in swarms, and each suspension costs the run a claim. It does not keep a slot that others may need, such as a child
 // that it waits for.
 func (e *execution) lingersLocked() bool {
-	left := memoryWait - time.Since(e.inbox.lastEnd)
+	left := memoryWait - e.sinceLastEndLocked()
 	return left > 0 && slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) && e.host.mayLinger(e, left)
+}
+
+// endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was cancelled and
+// has not noticed yet.
+func (e *execution) endsSoonLocked() bool {
+	soon := e.now().Add(memoryWait)
+	return slices.ContainsFunc(e.waits, func(w *wait) bool {
+		return w.inMemory || w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
+	})
 }

@@ -26,6 +26,10 @@ func (e *execution) stop(reason stopReason, cause error) {
 func (e *execution) fail(err error) {
 	e.Lock()
 	defer e.Unlock()
+	e.failLocked(err)
+}
+
+func (e *execution) failLocked(err error) {
 	if e.reason == underWay {
 		e.failure = err
 		e.stopLocked(stopFailed, err)
@@ -76,9 +80,9 @@ func (e *execution) stopLocked(reason stopReason, cause error) bool {
 		e.stoppedAt = time.Now()
 		e.cancel(cause)
 		switch {
-		case e.waiting || e.loading: // its function has not begun
+		case e.isWaitingLocked(): // its function has not begun
 			e.grace = time.AfterFunc(0, e.settle)
-		case e.live > 0: // code that does not return must not hold the run
+		case e.isLiveLocked(): // code that does not return must not hold the run
 			e.grace = time.AfterFunc(e.graceLocked(), e.settle)
 		}
 	} else {
@@ -118,7 +122,8 @@ func (e *execution) settle() {
 // stopUnbegun stops and settles an execution whose function has not begun.
 func (e *execution) stopUnbegun(reason stopReason, err error) {
 	e.Lock()
-	e.live, e.busy, e.failure, e.begun = 0, 0, err, false
+	e.dismissLocked()
+	e.failure = err
 	e.stopLocked(reason, err)
 	e.Unlock()
 	e.settle()
@@ -129,14 +134,14 @@ func (e *execution) stopUnbegun(reason stopReason, err error) {
 // has begun, the run is yielded when the goroutines are gone.
 func (e *execution) yield(waitingOn string, pause time.Duration, history store.HistoryRead) {
 	e.Lock()
-	begun := e.begun
+	begun := e.hasBegunLocked()
 	if e.reason == underWay {
 		p := e.newSuspension(store.Pending, waitingOn)
 		p.Wake, p.WakeAt, p.History, p.NotBefore = pause, time.Time{}, history, true
-		e.suspension = &write{suspension: p}
+		e.suspendWithLocked(&write{suspension: p})
 	}
 	if !begun {
-		e.live, e.busy = 0, 0
+		e.dismissLocked()
 	}
 	e.stopLocked(stopSuspended, nil)
 	e.Unlock()
@@ -158,14 +163,28 @@ func (e *execution) cancelRequested(deadline time.Time) {
 		return
 	}
 	e.CancelRequested, e.cancelBy = true, deadline
-	if !e.waiting && !e.loading { // otherwise dispatch ends it
+	if !e.isWaitingLocked() { // otherwise dispatch ends it
 		e.stopLocked(stopCancelling, errCancelled)
 	}
+}
+
+// giveBack yields the run, whose function has not begun. It keeps its place in the queue.
+func (e *execution) giveBack() {
+	e.Lock()
+	if e.reason == underWay {
+		e.suspendWithLocked(&write{suspension: e.newSuspension(store.Pending, "worker")})
+		e.dismissLocked()
+		e.stopLocked(stopSuspended, nil)
+	}
+	e.Unlock()
+	e.settle()
 }
 
 // isToEnd returns why the run ends without a call of its function: it was cancelled, or its deadline has passed. It
 // returns underWay if neither is so.
 func (e *execution) isToEnd() stopReason {
+	e.Lock()
+	defer e.Unlock()
 	switch {
 	case e.CancelRequested:
 		return stopCancelling
@@ -180,12 +199,12 @@ func (e *execution) isToEnd() stopReason {
 func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
 	p := &store.Suspension{
 		RunID: e.RunID, Lease: e.Lease, Status: status, WaitingOn: waitingOn,
-		Unbegun: !e.begun,
+		Unbegun: !e.hasBegunLocked(),
 	}
 	if p.Unbegun {
 		p.WakeAt = e.DueAt // its place in the queue
 	}
-	if e.waiting || e.loading {
+	if e.isWaitingLocked() {
 		p.History = store.HistoryUntried
 	}
 	return p
@@ -207,4 +226,47 @@ func (e *execution) stopAfterLocked(o store.Outcome) {
 	default:
 		e.stopLocked(stopLost, ErrLeaseLost)
 	}
+}
+
+// lost reports whether the execution's writes may no longer be made.
+func (e *execution) lost() bool {
+	e.Lock()
+	defer e.Unlock()
+	return e.reason == stopLost || e.superseded
+}
+
+// leave is called once, when the execution has settled: it stops the timers. It reports whether goroutines are left
+// behind, which are no longer waited for.
+func (e *execution) leave() (behind bool) {
+	e.Lock()
+	defer e.Unlock()
+	e.stopTimersLocked()
+	e.stopWritingLateLocked()
+	e.abandoned = e.hasBegunLocked() && e.isLiveLocked()
+	return e.abandoned
+}
+
+// endToMake returns how the execution is to end: why it has stopped, the write that suspends it, if it is suspended or
+// yielded, and with what the run fails.
+func (e *execution) endToMake() (reason stopReason, last *write, cause error) {
+	e.Lock()
+	defer e.Unlock()
+	e.made, last = e.reason, e.suspensionLocked()
+	if e.reason == stopShutdown {
+		last = &write{suspension: e.newSuspension(store.Pending, "worker")}
+	}
+	return e.reason, last, e.failure
+}
+
+// whenStopped returns when the execution stopped, zero if it is under way, and whether it was given up.
+func (e *execution) whenStopped() (at time.Time, abandoned bool) {
+	e.Lock()
+	defer e.Unlock()
+	return e.stoppedAt, e.abandoned
+}
+
+func (e *execution) reasonOf() stopReason {
+	e.Lock()
+	defer e.Unlock()
+	return e.reason
 }

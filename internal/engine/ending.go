@@ -2,7 +2,6 @@ package engine
 
 import (
 	"math/rand/v2"
-	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
@@ -13,29 +12,16 @@ import (
 
 // settled is called once the execution has stopped, and its goroutines have ended or were waited for long enough.
 func (s *Session) settled(e *execution) {
-	e.Lock()
-	for _, t := range []*time.Timer{e.grace, e.deadline, e.progress.timer} {
-		if t != nil {
-			t.Stop()
-		}
+	if e.leave() {
+		s.abandon(e)
 	}
-	if e.begun && e.live > 0 {
-		s.abandonLocked(e)
-	}
-	e.Unlock()
 	s.end(e)
 }
 
 // end enqueues the write that ends an execution. It is called again if that may not be written, because the server has
 // refused an earlier write. See docs/architecture.md, The end of an execution.
 func (s *Session) end(e *execution) {
-	e.Lock()
-	reason, suspension, cause := e.reason, e.suspension, e.failure
-	e.ending = reason
-	if reason == stopShutdown {
-		suspension = &write{suspension: e.newSuspension(store.Pending, "worker")}
-	}
-	e.Unlock()
+	reason, suspension, cause := e.endToMake()
 	switch reason {
 	case stopSuspended:
 		s.failpoint("suspend", e.RunID)
@@ -47,7 +33,7 @@ func (s *Session) end(e *execution) {
 	case stopFailed:
 		s.finishAttempt(e, reason, nil, cause)
 	case stopReturned:
-		s.finishAttempt(e, reason, e.output, e.outcome())
+		s.finishAttempt(e, reason, e.result(), e.outcome())
 	case stopUnfounded:
 		s.remove(e, store.Unfounded)
 	default: // the table says what became of the run
@@ -105,11 +91,7 @@ func (e *execution) newFinish(status string, k kind.Kind, message string) *store
 
 // finish enqueues the end of the run, once its children are cancelled. Children of a quarantined run go on.
 func (s *Session) finish(e *execution, f *store.Finish) {
-	e.Lock()
-	cancelsChildren := len(e.activeChildren) > 0 && !f.Quarantined
-	clear(e.activeChildren)
-	e.Unlock()
-	if !cancelsChildren {
+	if !e.forgetChildren() || f.Quarantined {
 		s.release(e)
 		if !e.enqueue(&write{finish: f, settled: func(o store.Outcome) { s.remove(e, o) }}) {
 			s.end(e)

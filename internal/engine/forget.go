@@ -19,7 +19,7 @@ import (
 func (e *execution) forgets(err error) []string {
 	ids := map[string]bool{}
 	e.Lock()
-	failures, branches := e.failures, e.branches
+	failures, branches := e.knownLocked()
 	e.Unlock()
 	for _, f := range failures {
 		if !f.stands() {

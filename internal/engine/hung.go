@@ -105,8 +105,8 @@ func (s *Session) branches() (all []*Branch) {
 	var ended []*execution
 	for _, e := range executions {
 		e.Lock()
-		all = append(all, e.guarded...)
-		if e.live == 0 {
+		all = e.addGuardedLocked(all)
+		if !e.isLiveLocked() {
 			ended = append(ended, e)
 		}
 		e.Unlock()
@@ -119,20 +119,11 @@ func (s *Session) branches() (all []*Branch) {
 	return all
 }
 
-// abandonLocked makes the watchdog go on watching e, whose run is given up although its code has not returned. The
-// caller holds e's mutex.
-func (s *Session) abandonLocked(e *execution) {
-	e.abandoned = true
+// abandon makes the watchdog go on watching e, whose run is given up although its code has not returned.
+func (s *Session) abandon(e *execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.abandoned[e] = true
-}
-
-// whenStopped returns when the execution stopped, zero if it is under way, and whether it was given up.
-func (e *execution) whenStopped() (at time.Time, abandoned bool) {
-	e.Lock()
-	defer e.Unlock()
-	return e.stoppedAt, e.abandoned
 }
 
 // suspicion returns what b does, if that is something that it should not do for long: it executes a step's function

@@ -31,7 +31,7 @@ func (e *execution) intercept(h Handler) {
 			return e.end()
 		}
 		x.values.Store(&ctx)
-		go e.call(h, executionContext{e.ctx, ctx})
+		go e.call(h, executionContext{e.context(), ctx})
 		<-x.over
 		return e.end()
 	})
@@ -61,7 +61,7 @@ func (e *execution) intercepted(err error) {
 		if err == nil {
 			err = ErrNoNext
 		}
-		e.guard(e.newRoot(e.ctx), func() error { return err }, func() {})
+		e.guard(e.newRoot(e.context()), func() error { return err }, func() {})
 	}
 }
 
@@ -73,7 +73,7 @@ func (e *execution) judge(err error) {
 	if e.reasonOf() == stopReturned {
 		if e.outcome() == nil {
 			e.Lock()
-			e.err = err
+			e.overruleLocked(err)
 			e.Unlock()
 		}
 		return
@@ -84,16 +84,11 @@ func (e *execution) judge(err error) {
 	}
 }
 
-func (e *execution) reasonOf() stopReason {
-	e.Lock()
-	defer e.Unlock()
-	return e.reason
-}
-
 // end returns how the execution has ended: nil if the function has returned its result.
 func (e *execution) end() error {
 	e.Lock()
-	reason, cause, suspension := e.reason, e.failure, e.suspension
+	reason, cause := e.whyLocked()
+	last := e.suspensionLocked()
 	e.Unlock()
 	switch reason {
 	case stopReturned:
@@ -105,12 +100,12 @@ func (e *execution) end() error {
 	case stopLost:
 		return fmt.Errorf("%w: %w", ErrSuspended, ErrLeaseLost)
 	case stopSuspended:
-		if suspension != nil && suspension.suspension.WaitingOn != "" {
-			return fmt.Errorf("%w: it waits for %s", ErrSuspended, suspension.suspension.WaitingOn)
+		if last != nil && last.suspension.WaitingOn != "" {
+			return fmt.Errorf("%w: it waits for %s", ErrSuspended, last.suspension.WaitingOn)
 		}
 		return ErrSuspended
 	}
-	if errors.Is(context.Cause(e.ctx), ErrLeaseLost) { // another worker may have the run, so it is given up
+	if errors.Is(context.Cause(e.context()), ErrLeaseLost) { // another worker may have the run, so it is given up
 		return fmt.Errorf("%w: %w", ErrSuspended, ErrLeaseLost)
 	}
 	return fmt.Errorf("%w: %w", ErrSuspended, ErrShutdown)

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
@@ -90,13 +88,11 @@ func (l *loader) readOne(e *execution) error {
 		return err
 	}
 	if size > sharedEach {
-		if size = min(size, l.large.most); !l.large.acquire(size, e.done, shareWait) {
+		if size = min(size, l.large.most); !l.large.acquire(size, e.whenDone(), shareWait) {
 			e.yield(waitsForHistory, loadPause(3), store.HistoryUntried)
 			return nil
 		}
-		e.Lock()
-		e.large = size
-		e.Unlock()
+		e.holdMemory(size)
 	}
 	var loaded store.Loaded
 	var begun time.Time
@@ -120,11 +116,7 @@ func (l *loader) readOne(e *execution) error {
 
 // releaseMemory releases e's share of the memory for large histories.
 func (l *loader) releaseMemory(e *execution) {
-	e.Lock()
-	size := e.large
-	e.large = 0
-	e.Unlock()
-	l.large.release(size)
+	l.large.release(e.freeMemory())
 }
 
 // checkSuspect asks whether a crash-loop suspect has made progress since its recoveries began. If not, it notes that
@@ -163,9 +155,7 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 		return true, nil
 	}
 	if found.Children {
-		e.Lock()
-		e.activeChildren[uuid.Nil] = true // stands for all of them
-		e.Unlock()
+		e.expectAny()
 	}
 	e.stopUnbegun(why, failure.ErrDeadline)
 	return true, nil

@@ -4,17 +4,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
-	"github.com/kagzi/kagzi/store"
 )
-
-// setTerm stores the lease's term, unless the answer to a later question came first.
-func (e *execution) setTerm(t store.Term) {
-	e.Lock()
-	defer e.Unlock()
-	if t.Asked.After(e.term.Asked) {
-		e.term = t
-	}
-}
 
 // notHeld returns why another worker may hold the run by now; "" if this worker holds it for certain.
 func (e *execution) notHeld() string {
@@ -22,10 +12,10 @@ func (e *execution) notHeld() string {
 		return ""
 	}
 	e.Lock()
-	ends := e.term.Ends
-	e.Unlock()
 	now := time.Now()
-	if past(now, ends) {
+	over := e.isOverLocked(now)
+	e.Unlock()
+	if over {
 		return "the lease is over"
 	}
 	return e.standing.presumedDead(now)
@@ -40,7 +30,7 @@ func (e *execution) exitUnlessHeld(step string) {
 	for e.mode.writes() && e.standing.silent(time.Now(), e.Term.Asked) {
 		goroutine.Signal(e.heartbeats)
 		select {
-		case <-e.done:
+		case <-e.whenDone():
 			e.exitIfStopped()
 		case <-time.After(silentPause):
 		}

@@ -233,19 +233,13 @@ func request(es []*execution, each int64, timeout time.Duration) store.LoadReque
 
 // fetch queues a read of e's inbox, unless one is pending.
 func (l *loader) fetch(e *execution) {
-	e.Lock()
-	add := !e.fetching && !e.loading // the load of a history reads the inbox, too
-	e.fetching = e.fetching || add
-	e.Unlock()
-	if add {
+	if e.wantFetch() {
 		l.inboxes.Add(e)
 	}
 }
 
 func (l *loader) fetchAlone(e *execution) {
-	e.Lock()
-	e.fetching = false
-	e.Unlock()
+	e.fetched()
 	if e.stopped() || l.env.reads.Err() != nil {
 		return
 	}
@@ -287,20 +281,7 @@ func stillLoading(es []*execution) []*execution {
 // stopped.
 func (l *loader) begin(e *execution, loaded store.Loaded) {
 	id := e.RunID
-	if n := loaded.Inbox[id]; n != nil {
-		n.Wakeups = e.Wakeups // which the claim has read before
-		e.deliver(n)
+	if e.load(loaded.Steps[id], loaded.Inbox[id], loaded.Inputs[id]) {
+		l.loaded(e)
 	}
-	e.Lock()
-	if e.reason != underWay {
-		e.Unlock()
-		return
-	}
-	e.remember(loaded.Steps[id])
-	if e.Input == nil {
-		e.Input = loaded.Inputs[id]
-	}
-	e.loading = false
-	e.Unlock()
-	l.loaded(e)
 }

@@ -41,7 +41,7 @@ func (e *execution) readMessages(name string) error {
 func (e *execution) inboxRead(err error) error {
 	if err == nil {
 		e.Lock()
-		e.inboxFailures = 0
+		e.unread = 0
 		e.Unlock()
 		return nil
 	}
@@ -50,8 +50,8 @@ func (e *execution) inboxRead(err error) error {
 		return err
 	}
 	e.Lock()
-	e.inboxFailures++
-	yields := e.inboxFailures >= mostUnread
+	e.unread++
+	yields := e.unread >= mostUnread
 	e.Unlock()
 	if yields {
 		e.unreadable(err)
@@ -101,9 +101,23 @@ func (e *execution) putBackLocked(messages []*store.Signal) {
 	}
 }
 
+// expectAny notes that the run may have active children, without their IDs.
+func (e *execution) expectAny() {
+	e.Lock()
+	defer e.Unlock()
+	e.expectLocked(uuid.Nil) // stands for all of them
+}
+
+// forgetChildren notes that no child is active. It reports whether there were any.
+func (e *execution) forgetChildren() (any bool) {
+	e.Lock()
+	defer e.Unlock()
+	return e.forgetAllLocked()
+}
+
 // isBehind reports whether the run's row counts more wake-ups than the execution has seen.
 func (e *execution) isBehind(wakeups int64) bool {
 	e.Lock()
 	defer e.Unlock()
-	return wakeups > e.seen
+	return e.isBehindLocked(wakeups)
 }

@@ -74,3 +74,25 @@ func (in *inbox) init() {
 		in.ends, in.endings = map[uuid.UUID]*store.ChildEnd{}, map[uuid.UUID]*store.ChildEnd{}
 	}
 }
+
+// take removes the oldest message of the name and returns it, if it arrived no later than at that time, unless that is
+// zero. late says that it did not. more says that the table may have messages that the inbox lacks, after the wake-ups
+// seen. If there is none, take notes that one is missed.
+func (in *inbox) take(name string, until time.Time, seen int64) (message *store.Signal, late, more bool) {
+	box := in.signals[name]
+	switch {
+	case len(box) > 0 && !until.IsZero() && box[0].ReceivedAt.After(until):
+		return nil, true, false
+	case len(box) > 0:
+		in.signals[name] = box[1:]
+		return box[0], false, false
+	case !in.knows(name, seen):
+		return nil, false, true
+	case !in.missed[name]:
+		if in.missed == nil {
+			in.missed = map[string]bool{}
+		}
+		in.missed[name] = true
+	}
+	return nil, false, false
+}

@@ -17,7 +17,7 @@ func (b *Branch) SetProgress(text string, fraction *float64) {
 	}
 	e.Lock()
 	defer e.Unlock()
-	if e.reason != underWay {
+	if !e.underWayLocked() {
 		return
 	}
 	e.progress.said = &store.Progress{RunID: e.RunID, Lease: e.Lease, Text: text, Fraction: fraction}
@@ -43,7 +43,7 @@ func (e *execution) writeLate() {
 	e.Lock()
 	p, w := &e.progress, &write{}
 	p.timed = false
-	if e.reason != underWay { // the suspension or the end of the run takes it
+	if !e.underWayLocked() { // the suspension or the end of the run takes it
 		e.Unlock()
 		return
 	}
@@ -67,9 +67,9 @@ func (e *execution) writeLate() {
 }
 
 // hasMessagesLocked reports whether a write of the execution itself would say that messages were read or set aside.
-func (e *execution) hasMessagesLocked() bool {
-	return e.aside != nil ||
-		slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return d.message != nil && d.goesWith(nil) })
+func (o *outbox) hasMessagesLocked() bool {
+	return o.aside != nil ||
+		slices.ContainsFunc(o.deferred, func(d deferredRecord) bool { return d.message != nil && d.goesWith(nil) })
 }
 
 // holdProgress keeps the progress from being written until release is called: the transaction of a step is stricter
@@ -82,4 +82,11 @@ func (e *execution) holdProgress() (release func()) {
 	}
 	add(1)
 	return func() { add(-1) }
+}
+
+// stopWritingLateLocked ends the calls of writeLate.
+func (o *outbox) stopWritingLateLocked() {
+	if o.progress.timer != nil {
+		o.progress.timer.Stop()
+	}
 }

@@ -87,7 +87,7 @@ func (b *Branch) writeAll() error {
 func (b *Branch) allWritten() bool {
 	e := b.e
 	e.Lock()
-	nothing := len(e.outbox.writes) == 0 && !e.hasDeferredLocked(b)
+	nothing := len(e.writes) == 0 && !e.hasDeferredLocked(b)
 	e.Unlock()
 	if nothing {
 		return !e.stopped()

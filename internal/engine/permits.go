@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
@@ -116,11 +115,11 @@ func (e *execution) listen(h *heldPermit) (stop func()) {
 	}
 	e.Lock()
 	defer e.Unlock()
-	e.limited = append(e.limited, &h.event)
+	e.callLocked(&h.event)
 	return func() {
 		e.Lock()
 		defer e.Unlock()
-		e.limited = slices.DeleteFunc(e.limited, func(ev *event) bool { return ev == &h.event })
+		e.callNoMoreLocked(&h.event)
 	}
 }
 

@@ -73,7 +73,7 @@ func (s *Session) holdsLocked(q *queue) bool {
 		return true
 	}
 	for _, e := range s.executing {
-		if e.queue == q {
+		if e.heldFrom() == q {
 			return true
 		}
 	}

@@ -118,28 +118,14 @@ func (w *signalWait) look() (found look) {
 	b, e := w.b, w.b.e
 	e.Lock()
 	defer e.Unlock()
-	if e.reason != underWay {
+	if !e.underWayLocked() {
 		runtime.Goexit()
 	}
 	found.past = e.arrivalLocked(w.name).fired
 	if b.hasLost() || b.ctx.Err() != nil { // a loser takes no messages
 		return found
 	}
-	in := &e.inbox
-	box := in.signals[w.name]
-	switch {
-	case len(box) > 0 && !w.until.IsZero() && box[0].ReceivedAt.After(w.until):
-		found.late = true
-	case len(box) > 0:
-		found.message, in.signals[w.name] = box[0], box[1:]
-	case !in.knows(w.name, e.seen):
-		found.more = true
-	case !in.missed[w.name]:
-		if in.missed == nil {
-			in.missed = map[string]bool{}
-		}
-		in.missed[w.name] = true
-	}
+	found.message, found.late, found.more = e.takeMessageLocked(w.name, w.until)
 	return found
 }
 
@@ -165,7 +151,7 @@ func (w *signalWait) settle(g *store.Signal, wrong error) (row *store.StepRow, a
 	e.Lock()
 	defer e.Unlock()
 	switch {
-	case e.reason != underWay:
+	case !e.underWayLocked():
 		runtime.Goexit()
 	case b.hasLost() || b.ctx.Err() != nil: // whatever its type makes of the message
 		e.putBackLocked([]*store.Signal{g})
@@ -227,7 +213,7 @@ func (w *signalWait) read() error {
 		}
 		select {
 		case <-time.After(outage.PauseAfter(err, failures)):
-		case <-e.done:
+		case <-e.whenDone():
 		}
 	}
 }

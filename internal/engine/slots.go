@@ -65,10 +65,7 @@ func (s *Session) startWaiting() {
 // start gives e, which waited, a slot. It dispatches e once its history is read. It yields crash-loop suspects
 // that have to wait for others: they may kill the process even when their histories are read.
 func (s *Session) start(e *execution) {
-	e.Lock()
-	e.waiting, e.hasSlot = false, true
-	stopped, loading := e.reason != underWay, e.loading
-	e.Unlock()
+	stopped, loading := e.takeSlot()
 	switch {
 	case stopped:
 		s.release(e)
@@ -81,13 +78,6 @@ func (s *Session) start(e *execution) {
 	}
 }
 
-// holdsSlot reports whether the execution holds a slot of the session.
-func (e *execution) holdsSlot() bool {
-	e.Lock()
-	defer e.Unlock()
-	return e.hasSlot
-}
-
 // Slots returns how many slots the session has, how many are free, and how many runs wait for one in memory.
 func (s *Session) Slots() (all, free, waiting int) {
 	s.mu.Lock()
@@ -97,12 +87,8 @@ func (s *Session) Slots() (all, free, waiting int) {
 
 // release frees the execution's slot, if it has one.
 func (s *Session) release(e *execution) {
-	e.Lock()
-	had := e.hasSlot
-	e.hasSlot = false
-	e.Unlock()
-	if had {
-		s.freeSlot(e.queue)
+	if e.freeSlot() {
+		s.freeSlot(e.heldFrom())
 	}
 }
 
@@ -128,20 +114,13 @@ func (s *Session) giveBack(claimed time.Time) {
 	s.mu.Lock()
 	n := 0
 	for n < len(s.slots.waiting) && !s.slots.waiting[n].Term.Asked.After(claimed) {
-		s.slots.waiting[n].queue.taken--
+		s.slots.waiting[n].heldFrom().taken--
 		n++
 	}
 	back := s.slots.waiting[:n:n]
 	s.slots.waiting = s.slots.waiting[n:]
 	s.mu.Unlock()
 	for _, e := range back {
-		e.Lock()
-		if e.reason == underWay {
-			e.suspension = &write{suspension: e.newSuspension(store.Pending, "worker")}
-			e.live, e.busy = 0, 0
-			e.stopLocked(stopSuspended, nil)
-		}
-		e.Unlock()
-		e.settle()
+		e.giveBack()
 	}
 }

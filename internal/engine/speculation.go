@@ -2,16 +2,9 @@ package engine
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/store"
-)
-
-// The results of repeatable steps that may wait to be written are bounded: a crash would repeat all of these steps.
-const (
-	mostSpeculative      = 100
-	mostSpeculativeBytes = 256 << 10
 )
 
 // checkRepeatable refuses a repeatable step whose effects would not be repeatable.
@@ -37,18 +30,7 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 	b, e := s.b, s.b.e
 	e.Lock()
 	defer e.Unlock()
-	n, bytes := 1, sizeOf(r)
-	for _, d := range e.deferred {
-		if d.speculative {
-			n, bytes = n+1, bytes+sizeOf(d.record)
-		}
-	}
-	for _, w := range e.outbox.writes { // such as the start of a child, which nobody waits for
-		if w.speculative {
-			n, bytes = n+len(w.records), bytes+w.size()
-		}
-	}
-	if n > mostSpeculative || bytes > mostSpeculativeBytes || b.mayLose() {
+	if b.mayLose() || !e.maySpeculateLocked(r) {
 		return nil
 	}
 	// The estimate of the database's clock lags. So the step begins no earlier than the branch's last event: a fork
@@ -60,8 +42,7 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 	r.EndedAt = r.EndedAt.Truncate(time.Microsecond) // as a replay reads it
 	row := r.StepRow                                 // a copy: the record belongs to the flush
 	row.FinishedAt = r.EndedAt
-	e.deferred = append(e.deferred, deferredRecord{record: r, by: b, speculative: true})
-	e.speculated = true
+	e.speculateLocked(b, r)
 	return &row
 }
 
@@ -78,12 +59,4 @@ func (b *Branch) awaitSpeculation() error {
 		return nil
 	}
 	return b.writeAll()
-}
-
-// speculatesLocked reports whether the run uses results that are not written.
-func (e *execution) speculatesLocked() bool {
-	e.speculated = e.speculated &&
-		(slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return d.speculative }) ||
-			slices.ContainsFunc(e.outbox.writes, func(w *write) bool { return w.speculative }))
-	return e.speculated
 }

@@ -182,7 +182,7 @@ func (s *stepCall) retryAfterOutage(err error) {
 	s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
 	select {
 	case <-time.After(outage.Pause):
-	case <-s.b.e.done:
+	case <-s.b.e.whenDone():
 		runtime.Goexit()
 	}
 }
@@ -240,7 +240,7 @@ func (s *stepCall) repeatUncounted(err error) {
 		"step", s.id, "attempt", s.attempt, "error", err)
 	select {
 	case <-time.After(min(outage.Pause<<min(s.uncounted.times-1, 10), uncountedPause)):
-	case <-s.b.e.done:
+	case <-s.b.e.whenDone():
 		runtime.Goexit()
 	}
 }

@@ -50,7 +50,7 @@ func (e *execution) unreadable(err error) {
 // giveUp fails the run with err, whether or not its execution has begun.
 func (e *execution) giveUp(err error) {
 	e.Lock()
-	loading := e.loading
+	loading := e.isLoadingLocked()
 	e.Unlock()
 	if loading {
 		e.stopUnbegun(stopFailed, err)

@@ -41,7 +41,7 @@ func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.St
 	e := newExecution(env, v, claimed, true)
 	e.remember(history)
 	e.mode, e.verifier = verify, v
-	defer e.cancel(nil)
+	defer e.stopContext(nil)
 	go e.execute(h)
 	select {
 	case <-v.over:
@@ -116,15 +116,17 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 	err := e.outcome()
 	e.Lock()
 	defer e.Unlock()
-	if e.reason == stopFailed {
-		if err = e.failure; e.errors.Classify(err).Kind == kind.Nondeterminism {
+	reason, cause := e.whyLocked()
+	output, returned := e.resultLocked()
+	if reason == stopFailed {
+		if err = cause; e.errors.Classify(err).Kind == kind.Nondeterminism {
 			return v.conflict, failure.Text(err)
 		}
 	}
 	if want.fromOutside { // the history has no end to compare with
 		return "", ""
 	}
-	if e.reason != stopFailed {
+	if reason != stopFailed {
 		added := false
 		for _, s := range v.beyond {
 			switch {
@@ -138,11 +140,11 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 		if added { // the added operation has no result, so the end cannot be compared
 			return "", ""
 		}
-		if !e.returned {
+		if !returned {
 			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
 		}
 	}
-	got := recordedEnd{status: store.Completed, output: shown(e.output)}
+	got := recordedEnd{status: store.Completed, output: shown(output)}
 	if err != nil {
 		got = recordedEnd{status: store.Failed, kind: e.errors.Classify(err).Kind, text: failure.Text(err)}
 	}

@@ -1,0 +1,40 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// A holding is what the session notes about a run that it holds: the lease, the slot, and what is read of the run. It
+// belongs to the session, and is here because the execution's mutex guards it: its files hold it, as does who calls a
+// method ending in Locked.
+type holding struct {
+	queue *queue     // of the session; nil in mode verify. Set by hold, and never again.
+	term  store.Term // of the lease, as far as is known
+	// it waits in memory for a slot, and none of its goroutines has begun. Set by hold, reset by takeSlot.
+	waiting bool
+	hasSlot bool // it holds a slot of the session. Set by takeSlot, reset by freeSlot.
+	// its history is being read, and none of its goroutines has begun. Set by hold, reset by loadedLocked.
+	loading  bool
+	fetching bool  // its inbox is about to be read alone. Set by wantFetch, reset by fetched.
+	large    int64 // how many bytes it holds of the loader's memory for large histories
+}
+
+// hold lets a run of q, which the session has begun to hold, wait for a slot, and for its history if that is to be read.
+func (h *holding) hold(q *queue, loads bool) { h.queue, h.waiting, h.loading = q, true, loads }
+
+// heldFrom returns the queue from which the run was claimed.
+func (h *holding) heldFrom() *queue { return h.queue }
+
+// isWaitingLocked reports whether the run waits for a slot or its history, so that nothing of it has begun.
+func (h *holding) isWaitingLocked() bool { return h.waiting || h.loading }
+
+// isLoadingLocked reports whether the run's history is being read.
+func (h *holding) isLoadingLocked() bool { return h.loading }
+
+// loadedLocked notes that the run's history is read.
+func (h *holding) loadedLocked() { h.loading = false }
+
+// isOverLocked reports whether the lease is over.
+func (h *holding) isOverLocked(now time.Time) bool { return past(now, h.term.Ends) }

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// A settlement says what a flush has made of an execution's taken writes.
+type settlement struct {
+	recovered bool          // flushes had failed with this execution alone
+	busy      bool          // a write met a lock, or must be heard of first: see settleLocked
+	unheard   bool          // the execution is to be told that its run was cancelled or paused
+	worst     store.Outcome // Lost or Unfounded if the execution has stopped for it, and else Done
+}
+
+// settleTaken removes the taken writes that are settled from the outbox, and appends them to settled. by has sent them.
+func (e *execution) settleTaken(settled []*write, by store.Witness) (_ []*write, now settlement) {
+	e.Lock()
+	defer e.Unlock()
+	now = settlement{recovered: e.outbox.failures > 0, worst: store.Done}
+	settled, now.unheard = e.settleLocked(settled)
+	e.told = e.told || now.unheard
+	now.busy = e.apart
+	e.acknowledgeLocked(settled, by)
+	for _, w := range settled {
+		if o := w.outcome(); o == store.Lost || o == store.Unfounded {
+			now.worst = o
+		}
+	}
+	e.stopAfterLocked(now.worst) // at once: no branch may take the write for written because it left the outbox
+	return settled, now
+}
+
+// failedAlone notes that a flush has failed with this execution alone. It returns how many have before, one after the
+// other.
+func (e *execution) failedAlone() (before int) {
+	e.Lock()
+	defer e.Unlock()
+	before = e.outbox.failures
+	e.outbox.failures++
+	e.apart = true
+	return before
+}
+
+// dropWrites stops the execution, empties the outbox, and settles its writes as lost.
+func (e *execution) dropWrites() {
+	e.Lock()
+	e.stopLocked(stopLost, ErrShutdown) // at once: nobody may take the writes for written because they left the outbox
+	writes := e.writes
+	e.writes, e.taken = nil, 0
+	e.Unlock()
+	for _, w := range writes {
+		w.settle(store.Lost)
+	}
+}
+
+// isLeftLocked is called when a flush is done with the execution. It reports whether any writes are left.
+func (o *outbox) isLeftLocked() bool {
+	o.taken = 0
+	o.active = len(o.writes) > 0
+	return o.active
+}
+
+// pauseLocked lets the writes wait for d. Then it calls over, unless endPauseLocked is called before.
+func (o *outbox) pauseLocked(d time.Duration, over func()) { o.pausing = time.AfterFunc(d, over) }
+
+// endPauseLocked ends the pause, and reports whether there was one.
+func (o *outbox) endPauseLocked() bool {
+	if o.pausing == nil {
+		return false
+	}
+	o.pausing.Stop()
+	o.pausing = nil
+	return true
+}
+
+// isApartLocked reports whether the next flush has no other executions.
+func (o *outbox) isApartLocked() bool { return o.apart }
+
+// mayWaitLocked reports whether a write may have to wait for a transaction of a stranger.
+func (o *outbox) mayWaitLocked() bool { return slices.ContainsFunc(o.writes, (*write).mayWait) }
