@@ -12,8 +12,8 @@ import (
 )
 
 // An execution ends in four steps. It stops once, for one reason: stopLocked. It settles when its goroutines are gone
-// or have had enough time: settle. Then its host enqueues a suspension or a finish of the run: ending.go. When that is
-// written, the session removes the execution. See docs/architecture.md, The end of an execution.
+// or have had enough time: settle. Then its host lets it enqueue a suspension or a finish of the run: makeEnd. When
+// that is written, the session forgets the execution. See docs/architecture.md, The end of an execution.
 
 // stop stops the execution, unless it has stopped already.
 func (e *execution) stop(reason stopReason, cause error) {
@@ -107,17 +107,20 @@ func (e *execution) graceLocked() time.Duration {
 	return exitGrace
 }
 
-// settle calls the host to write the outcome, once. It does not wait for the write. With interceptors the host is
-// called when these have returned.
+// settle calls the host to let the outcome be written, once. It does not wait for the write. With interceptors the host
+// is called when these have returned.
 func (e *execution) settle() {
 	e.settleOnce.Do(func() {
 		if e.interception == nil {
-			e.host.settled(e)
+			e.conclude()
 			return
 		}
-		e.interception.settle(func() { e.host.settled(e) })
+		e.interception.settle(e.conclude)
 	})
 }
+
+// conclude tells the host that the execution has settled.
+func (e *execution) conclude() { e.host.settled(e, e.leave()) }
 
 // stopUnbegun stops and settles an execution whose function has not begun.
 func (e *execution) stopUnbegun(reason stopReason, err error) {

@@ -41,8 +41,13 @@ type host interface {
 	// enqueued is called when the execution's outbox gets its first write.
 	enqueued(e *execution)
 	// settled is called once, when the execution has stopped and its goroutines have ended, or were waited for long
-	// enough. The host enqueues the last write, and does not wait for it.
-	settled(e *execution)
+	// enough: then some are left behind. The host calls makeEnd, unless nothing is written.
+	settled(e *execution, behind bool)
+	// released is called when the execution needs its slot no longer: its last write is enqueued, or is not to be made.
+	// It may be called again.
+	released(e *execution)
+	// ended is called once, when the execution's last write is written, or is given up.
+	ended(e *execution)
 	// mayLinger reports whether an execution that could be suspended may stay in memory for d. If so, the host suspends
 	// it then, if that is still possible.
 	mayLinger(e *execution, d time.Duration) bool

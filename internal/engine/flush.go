@@ -168,35 +168,23 @@ func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 	var due []store.DueRun // children that were started, and suspended runs that others should claim
 	var settled []*write
 	for _, e := range es {
-		var now settlement
-		settled, now = e.settleTaken(settled[:0], by)
+		now := e.settleTaken(settled[:0], by)
+		settled = now.writes
 		if now.recovered {
 			s.failures.Over(s.logger(s.ID()), flushingAlone)
 		}
-		progress := false
-		for _, w := range settled {
-			o := w.outcome()
-			if now.worst == store.Unfounded && w.empty() {
-				o = now.worst // what it waited for is not written
-			}
-			if o == store.Done && w.finish != nil {
-				ended = append(ended, s.finished(e, w.finish, last)...)
-			}
-			if o == store.Done && w.suspension != nil && s.suspended(e.Queue, w.suspension) {
-				due = append(due, store.DueRun{Queue: e.Queue, Type: e.Type, Version: e.Version})
-			}
-			for _, r := range w.records {
-				if r.Outcome == store.Done && r.Kind == store.KindFunction && r.Status != store.Running {
-					s.tally.steps.Add(1)
-					progress = true
-				}
-				if r.Start != nil && r.Outcome == store.Done {
-					due = append(due, store.DueRun{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
-				}
-			}
-			w.settle(o)
+		if now.finish != nil {
+			ended = append(ended, s.finished(e, now.finish, last)...)
 		}
-		if progress && e.CrashLoopSuspect() {
+		if now.suspended != nil && s.suspended(e.Queue, now.suspended) {
+			due = append(due, store.DueRun{Queue: e.Queue, Type: e.Type, Version: e.Version})
+		}
+		s.tally.steps.Add(int64(now.steps))
+		for _, r := range now.started {
+			due = append(due, store.DueRun{Queue: r.Queue, Type: r.Type, Version: r.Version})
+		}
+		now.tell()
+		if now.steps > 0 && e.CrashLoopSuspect() {
 			s.endSuspect(e)
 		}
 		if now.unheard {
@@ -293,7 +281,7 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 func (s *Session) refused(e *execution, err error) (done bool) {
 	done, ends := e.doWithout(err)
 	if ends {
-		s.end(e)
+		e.makeEnd()
 	}
 	if done {
 		s.requeue(e, 0)

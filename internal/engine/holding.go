@@ -21,7 +21,8 @@ type holding struct {
 	large    int64 // how many bytes it holds of the loader's memory for large histories
 }
 
-// hold lets a run of q, which the session has begun to hold, wait for a slot, and for its history if that is to be read.
+// hold lets a run of q, which the session has begun to hold, wait for a slot, and for its history if that is to be
+// read.
 func (h *holding) hold(q *queue, loads bool) { h.queue, h.waiting, h.loading = q, true, loads }
 
 // heldFrom returns the queue from which the run was claimed.

@@ -28,12 +28,12 @@ func (e *execution) intercept(h Handler) {
 		case enteredBefore:
 			return ErrNextAgain
 		case settledBefore:
-			return e.end()
+			return e.howEnded()
 		}
 		x.values.Store(&ctx)
 		go e.call(h, executionContext{e.context(), ctx})
 		<-x.over
-		return e.end()
+		return e.howEnded()
 	})
 }
 
@@ -55,7 +55,7 @@ func (e *execution) intercepted(err error) {
 	case settled:
 		e.interception.conclude(func() {
 			e.judge(err)
-			e.host.settled(e)
+			e.conclude()
 		})
 	case !entered:
 		if err == nil {
@@ -84,8 +84,8 @@ func (e *execution) judge(err error) {
 	}
 }
 
-// end returns how the execution has ended: nil if the function has returned its result.
-func (e *execution) end() error {
+// howEnded returns how the execution has ended: nil if the function has returned its result.
+func (e *execution) howEnded() error {
 	e.Lock()
 	reason, cause := e.whyLocked()
 	last := e.suspensionLocked()

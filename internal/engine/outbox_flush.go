@@ -9,28 +9,63 @@ import (
 
 // A settlement says what a flush has made of an execution's taken writes.
 type settlement struct {
-	recovered bool          // flushes had failed with this execution alone
-	busy      bool          // a write met a lock, or must be heard of first: see settleLocked
-	unheard   bool          // the execution is to be told that its run was cancelled or paused
-	worst     store.Outcome // Lost or Unfounded if the execution has stopped for it, and else Done
+	writes    []*write          // settled, in their order
+	finish    *store.Finish     // that is written; nil: none is
+	suspended *store.Suspension // that is written; nil: none is
+	started   []*store.NewRun   // children whose starts are written
+	steps     int               // how many ends of steps are written
+	recovered bool              // flushes had failed with this execution alone
+	busy      bool              // a write met a lock, or must be heard of first: see settleLocked
+	unheard   bool              // the execution is to be told that its run was cancelled or paused
+	worst     store.Outcome     // Lost or Unfounded if the execution has stopped for it, and else Done
 }
 
-// settleTaken removes the taken writes that are settled from the outbox, and appends them to settled. by has sent them.
-func (e *execution) settleTaken(settled []*write, by store.Witness) (_ []*write, now settlement) {
+// settleTaken removes the taken writes that are settled from the outbox. by has sent them. The caller calls tell once
+// it has done what follows from them. It gives writes, which is empty, for the writes.
+func (e *execution) settleTaken(writes []*write, by store.Witness) settlement {
 	e.Lock()
 	defer e.Unlock()
-	now = settlement{recovered: e.outbox.failures > 0, worst: store.Done}
-	settled, now.unheard = e.settleLocked(settled)
+	now := settlement{recovered: e.outbox.failures > 0, worst: store.Done}
+	now.writes, now.unheard = e.settleLocked(writes)
 	e.told = e.told || now.unheard
 	now.busy = e.apart
-	e.acknowledgeLocked(settled, by)
-	for _, w := range settled {
-		if o := w.outcome(); o == store.Lost || o == store.Unfounded {
-			now.worst = o
-		}
+	e.acknowledgeLocked(now.writes, by)
+	for _, w := range now.writes {
+		now.add(w)
 	}
 	e.stopAfterLocked(now.worst) // at once: no branch may take the write for written because it left the outbox
-	return settled, now
+	return now
+}
+
+// add notes what follows from a settled write.
+func (n *settlement) add(w *write) {
+	switch o := w.outcome(); {
+	case o == store.Lost || o == store.Unfounded:
+		n.worst = o
+	case o == store.Done && w.finish != nil:
+		n.finish = w.finish
+	case o == store.Done && w.suspension != nil:
+		n.suspended = w.suspension
+	}
+	for _, r := range w.records {
+		if r.Outcome == store.Done && r.Kind == store.KindFunction && r.Status != store.Running {
+			n.steps++
+		}
+		if r.Start != nil && r.Outcome == store.Done {
+			n.started = append(n.started, r.Start)
+		}
+	}
+}
+
+// tell passes the outcomes to those who wait for the writes.
+func (n *settlement) tell() {
+	for _, w := range n.writes {
+		o := w.outcome()
+		if n.worst == store.Unfounded && w.empty() {
+			o = n.worst // what it waited for is not written
+		}
+		w.settle(o)
+	}
 }
 
 // failedAlone notes that a flush has failed with this execution alone. It returns how many have before, one after the

@@ -114,7 +114,9 @@ func TestSizeCountsAllThatIsWritten(t *testing.T) {
 type quietHost struct{}
 
 func (quietHost) enqueued(*execution)                      {}
-func (quietHost) settled(*execution)                       {}
+func (quietHost) settled(*execution, bool)                 {}
+func (quietHost) released(*execution)                      {}
+func (quietHost) ended(*execution)                         {}
 func (quietHost) mayLinger(*execution, time.Duration) bool { return false }
 func (quietHost) hasNews(*execution)                       {}
 

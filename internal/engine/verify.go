@@ -74,7 +74,9 @@ type unrecorded struct {
 }
 
 func (v *verification) enqueued(*execution)                      {}
-func (v *verification) settled(*execution)                       { close(v.over) }
+func (v *verification) settled(*execution, bool)                 { close(v.over) }
+func (v *verification) released(*execution)                      {}
+func (v *verification) ended(*execution)                         {}
 func (v *verification) mayLinger(*execution, time.Duration) bool { return false }
 func (v *verification) hasNews(*execution)                       {}
 
